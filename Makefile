@@ -1,0 +1,40 @@
+# Cove. "make help" lists the targets.
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X github.com/cove-sandbox/cove/internal/version.Version=$(VERSION)
+FUZZTIME ?= 10s
+
+export CGO_ENABLED = 0
+
+.PHONY: help build test demo bench lint fuzz install clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+build: ## bin/cove and bin/cove-guest, static
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+test: ## every test; installs what it needs when root
+	@scripts/test.sh
+
+demo: build ## run code contained, and show what is stopped
+	@scripts/install.sh demo
+	@$(GO) run ./test/demo
+
+bench: build ## Cove beside bubblewrap, runc and docker
+	@scripts/install.sh bench
+	@$(GO) run ./test/bench
+
+lint: ## formatting, vet, and the shape of the house
+	@test -z "$$(gofmt -l . | tee /dev/stderr)"
+	$(GO) vet ./...
+	$(GO) test -count=1 ./internal/archtest
+
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	@scripts/fuzz.sh $(FUZZTIME)
+
+install: build ## copy both binaries to PREFIX/bin (/usr/local)
+	install -D -t $(DESTDIR)$(or $(PREFIX),/usr/local)/bin bin/cove bin/cove-guest
+
+clean: ## remove what was built
+	rm -rf bin .cache

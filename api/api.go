@@ -1,0 +1,170 @@
+// Package api holds the wire types of Cove's HTTP API: what a client sends and
+// what it gets, as JSON.
+//
+// Times are RFC 3339 in UTC, durations are seconds unless a name says
+// milliseconds, sizes are in the unit of their name.
+package api
+
+import "time"
+
+// ExecuteRequest runs a snippet: POST /execute and POST /execute/stream.
+type ExecuteRequest struct {
+	Language    string            `json:"language" doc:"A runtime, by name or alias: python, node, bash, sh, ruby, perl, go" example:"python"`
+	Code        string            `json:"code" doc:"The source text, UTF-8, not empty, at most 1 MiB" example:"print(6 * 7)"`
+	Args        []string          `json:"args,omitempty" doc:"Arguments of the program, at most 1024 and 128 KiB"`
+	Timeout     float64           `json:"timeout,omitempty" doc:"Wall time in seconds, more than 0 and at most the server's maximum (60); the runtime's default when absent"`
+	Limits      *Limits           `json:"limits,omitempty"`
+	Permissions *Permissions      `json:"permissions,omitempty"`
+	Env         map[string]string `json:"env,omitempty" doc:"Additional environment variables; those that change a loader, shell or interpreter (LD_*, PATH, HOME, PYTHON*, NODE_OPTIONS, BASH_ENV, …) are refused with 403"`
+	Stdin       string            `json:"stdin,omitempty" doc:"Standard input, at most 8 MiB; stream longer ones"`
+	StdinStream bool              `json:"stdin_stream,omitempty" doc:"Standard input will follow at POST /executions/{id}/stdin (streaming only)"`
+	Files       []File            `json:"files,omitempty" doc:"Files to place beside the code, at most 256"`
+	WorkDir     string            `json:"work_dir,omitempty" doc:"A host directory to attach at /workspace and run in; must lie under sandbox.allowed_workdir_roots"`
+	Mounts      []Mount           `json:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
+	Image       string            `json:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
+	Engine      string            `json:"engine,omitempty" doc:"native, docker or auto"`
+}
+
+// Limits narrow or widen a runtime's defaults; absent fields keep them.
+type Limits struct {
+	MemoryMB  int64   `json:"memory_mb,omitempty" doc:"MiB of memory, files in writable places included"`
+	PIDs      int64   `json:"pids_limit,omitempty" doc:"Processes and threads"`
+	DiskMB    int64   `json:"disk_mb,omitempty" doc:"MiB of everything writable"`
+	CPUs      float64 `json:"cpus,omitempty" doc:"Cores"`
+	Inodes    int64   `json:"inodes,omitempty" doc:"Files and directories"`
+	OpenFiles int64   `json:"open_files,omitempty" doc:"Descriptors per process"`
+	StdoutKB  int64   `json:"stdout_kb,omitempty" doc:"KiB of output that are kept"`
+	StderrKB  int64   `json:"stderr_kb,omitempty" doc:"KiB of error output that are kept"`
+}
+
+// Permissions ask for what a sandbox does not have by default.
+type Permissions struct {
+	Network *NetworkPermission `json:"network,omitempty"`
+}
+
+// NetworkPermission asks for a network.
+type NetworkPermission struct {
+	Enabled bool `json:"enabled" doc:"Must be false: this version has no gateway, so a network is refused"`
+}
+
+// File is placed under the working directory.
+type File struct {
+	Path     string `json:"path" doc:"Relative to the working directory, without . or .." example:"data/input.csv"`
+	Content  string `json:"content" doc:"Text, or base64 when encoding says so"`
+	Encoding string `json:"encoding,omitempty" enum:"utf-8,base64"`
+	Mode     uint32 `json:"mode,omitempty" doc:"Permission bits; 0644 when absent"`
+}
+
+// Mount attaches a host path.
+type Mount struct {
+	Source   string `json:"source" doc:"Absolute host path"`
+	Target   string `json:"target" doc:"Absolute path inside" example:"/data"`
+	ReadOnly bool   `json:"read_only,omitempty"`
+}
+
+// Execution is the record of a run: the answer of POST /execute, and what
+// GET /executions and GET /executions/{id} return.
+type Execution struct {
+	ID             string          `json:"id"`
+	Language       string          `json:"language"`
+	Engine         string          `json:"engine"`
+	Status         Status          `json:"status" enum:"running,completed,timeout,limited,killed,refused,failed"`
+	Output         string          `json:"output" doc:"Standard output; invalid UTF-8 is replaced"`
+	Stderr         string          `json:"stderr"`
+	ExitCode       int             `json:"exit_code" doc:"The program's; 128+N for signal N; -1 on timeout, when killed, or while it runs"`
+	Duration       float64         `json:"duration" doc:"Wall time in seconds"`
+	LimitHit       string          `json:"limit_hit,omitempty" doc:"The limit that ended it: oom, timeout, pids, disk or output"`
+	Usage          ResourceUsage   `json:"resource_usage"`
+	Truncated      bool            `json:"truncated" doc:"Output beyond the limit was dropped"`
+	SecurityEvents []SecurityEvent `json:"security_events" nullable:"false" doc:"Escape attempts that were noticed in the code"`
+	CreatedAt      time.Time       `json:"created_at"`
+	FinishedAt     *time.Time      `json:"finished_at,omitempty"`
+	Error          string          `json:"error,omitempty" doc:"Why it failed, when Cove and not the program did"`
+}
+
+// Status is where an execution is.
+type Status string
+
+const (
+	StatusRunning   Status = "running"
+	StatusCompleted Status = "completed" // the program exited by itself, with any code
+	StatusTimeout   Status = "timeout"
+	StatusLimited   Status = "limited" // another limit ended it
+	StatusKilled    Status = "killed"  // by DELETE, or the caller went away
+	StatusRefused   Status = "refused" // an escape attempt of critical severity
+	StatusFailed    Status = "failed"  // Cove could not run it, or was itself killed
+)
+
+// ResourceUsage is what an execution consumed.
+type ResourceUsage struct {
+	CPUTimeMS    float64 `json:"cpu_time_ms"`
+	MemoryPeakMB float64 `json:"memory_peak_mb" doc:"MiB"`
+	PIDsUsed     int64   `json:"pids_used" doc:"Peak"`
+	BytesWritten int64   `json:"bytes_written"`
+	DiskUsed     int64   `json:"disk_used" doc:"Bytes in writable places at the end"`
+}
+
+// SecurityEvent is a pattern of an escape attempt found in submitted code.
+type SecurityEvent struct {
+	Rule     string `json:"rule"`
+	Severity string `json:"severity" enum:"low,medium,high,critical"`
+	Line     int    `json:"line" doc:"1-based"`
+	Detail   string `json:"detail"`
+}
+
+// Names of the SSE events of POST /execute/stream. Every event has an id;
+// lines that begin with a colon are heartbeats. The response's header
+// ExecutionIDHeader names the execution before its first event.
+const (
+	EventStdout = "stdout" // OutputEvent
+	EventStderr = "stderr" // OutputEvent
+	EventDone   = "done"   // Execution, the last event
+	EventError  = "error"  // Error, the last event
+
+	ExecutionIDHeader = "X-Execution-Id"
+)
+
+// ExecutionList is a page of GET /executions, newest first. The query may have
+// language, status, since and until (RFC 3339), cursor and limit.
+type ExecutionList struct {
+	Executions []Execution `json:"executions" nullable:"false" doc:"Without output and stderr"`
+	NextCursor string      `json:"next_cursor,omitempty" doc:"For the query cursor of the next page; absent on the last one"`
+}
+
+// OutputEvent is the data of the SSE events stdout and stderr.
+type OutputEvent struct {
+	Data     string `json:"data" doc:"Text, or base64 when the bytes are not UTF-8"`
+	Encoding string `json:"encoding,omitempty" enum:"base64"`
+}
+
+// Error is the body of every failed request, and the data of the SSE event error.
+type Error struct {
+	Error     string `json:"error" doc:"What is wrong, and what to do"`
+	Code      string `json:"code" doc:"From a closed list, for programs"`
+	Hint      string `json:"hint,omitempty" doc:"The part of error that says what to do next, by itself"`
+	RequestID string `json:"request_id"`
+}
+
+// RuntimeList is the answer of GET /runtimes.
+type RuntimeList struct {
+	Runtimes []Runtime `json:"runtimes" nullable:"false"`
+}
+
+// Runtime is one row of GET /runtimes.
+type Runtime struct {
+	Name      string  `json:"name"`
+	Available bool    `json:"available"`
+	Version   string  `json:"version,omitempty"`
+	Missing   string  `json:"missing,omitempty" doc:"What to install when it is not available"`
+	Limits    Limits  `json:"limits"`
+	Timeout   float64 `json:"timeout"`
+}
+
+// Health is the answer of GET /health. Callers without a key get the status only.
+type Health struct {
+	Status  string            `json:"status" enum:"ok,degraded" doc:"degraded when no engine can be used"`
+	Version string            `json:"version,omitempty"`
+	Engines map[string]string `json:"engines,omitempty" doc:"Each engine: ok, or why it cannot be used"`
+	Active  int               `json:"active,omitempty" doc:"Executions that run"`
+	Queued  int               `json:"queued,omitempty" doc:"Executions that wait for a place"`
+}

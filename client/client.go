@@ -1,0 +1,301 @@
+// Package client speaks Cove's HTTP API: over TCP, over a unix socket, or over
+// any connection a caller can dial.
+//
+//	c, err := client.New(client.Options{Address: "http://127.0.0.1:8080", Key: key})
+//	e, err := c.Execute(ctx, api.ExecuteRequest{Language: "python", Code: "print(1)"})
+//
+// Errors are *cove.Error with the server's code and hint. Nothing is retried:
+// an execution may have happened although its answer was lost.
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// maxAnswer bounds a JSON answer and one event of a stream, in bytes: an
+// execution with all its output, every byte of it escaped.
+const maxAnswer = 64 << 20
+
+// Options say how to reach a server.
+type Options struct {
+	// Address is "http://host:port", "https://host:port" or "unix:/path".
+	Address string
+	// Key is sent as a bearer token when it is not empty.
+	Key string
+	// TLS is for https addresses; nil is the system's trust.
+	TLS *tls.Config
+	// Dial replaces the network; Address is then only the name that the server sees.
+	Dial func(ctx context.Context) (net.Conn, error)
+}
+
+// Client is one server seen from outside. Its methods may be called
+// concurrently.
+type Client struct {
+	base string
+	key  string
+	http *http.Client
+}
+
+// New makes a Client. It does not connect.
+func New(o Options) (*Client, error) {
+	transport := &http.Transport{TLSClientConfig: o.TLS, DisableCompression: true, MaxIdleConnsPerHost: 8, IdleConnTimeout: 30 * time.Second,
+		ForceAttemptHTTP2: o.Dial == nil && strings.HasPrefix(o.Address, "https:")}
+	base := strings.TrimSuffix(o.Address, "/")
+	if path, ok := strings.CutPrefix(o.Address, "unix:"); ok {
+		if path == "" {
+			return nil, cove.Errorf(cove.InvalidArgument, "the address %q names no socket", o.Address).WithHint("write unix:/path/to/cove.sock")
+		}
+		base = "http://localhost"
+		var d net.Dialer
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", path) }
+	}
+	if o.Dial != nil {
+		if base == "" {
+			base = "http://localhost"
+		}
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) }
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, cove.Errorf(cove.InvalidArgument, "%q is not an address of a server", o.Address).
+			WithHint("write http://host:port, https://host:port or unix:/path")
+	}
+	// A redirect would carry the key and the code to whom they were not meant for.
+	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{base: base, key: o.Key, http: &http.Client{Transport: transport, CheckRedirect: noRedirect}}, nil
+}
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Execute runs a snippet and waits for its end.
+func (c *Client) Execute(ctx context.Context, req api.ExecuteRequest) (api.Execution, error) {
+	var e api.Execution
+	err := c.call(ctx, http.MethodPost, "/execute", req, &e)
+	return e, err
+}
+
+// Get returns an execution's record, output included.
+func (c *Client) Get(ctx context.Context, id string) (api.Execution, error) {
+	var e api.Execution
+	path, err := executionPath(id)
+	if err != nil {
+		return e, err
+	}
+	err = c.call(ctx, http.MethodGet, path, nil, &e)
+	return e, err
+}
+
+// Kill ends a running execution and returns its record.
+func (c *Client) Kill(ctx context.Context, id string) (api.Execution, error) {
+	var e api.Execution
+	path, err := executionPath(id)
+	if err != nil {
+		return e, err
+	}
+	err = c.call(ctx, http.MethodDelete, path, nil, &e)
+	return e, err
+}
+
+// ListOptions select executions; zero fields select everything.
+type ListOptions struct {
+	Language string
+	Status   api.Status
+	Since    time.Time // inclusive
+	Until    time.Time // exclusive
+	Cursor   string    // NextCursor of the page before
+	Limit    int       // rows in a page; the server's default when 0
+}
+
+// List returns a page of executions, newest first, without their output.
+func (c *Client) List(ctx context.Context, o ListOptions) (api.ExecutionList, error) {
+	q := url.Values{}
+	set := func(name, value string) {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	set("language", o.Language)
+	set("status", string(o.Status))
+	set("cursor", o.Cursor)
+	if !o.Since.IsZero() {
+		set("since", o.Since.UTC().Format(time.RFC3339Nano))
+	}
+	if !o.Until.IsZero() {
+		set("until", o.Until.UTC().Format(time.RFC3339Nano))
+	}
+	if o.Limit != 0 {
+		set("limit", strconv.Itoa(o.Limit))
+	}
+	path := "/executions"
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	var l api.ExecutionList
+	err := c.call(ctx, http.MethodGet, path, nil, &l)
+	return l, err
+}
+
+// Runtimes lists the runtimes of the server.
+func (c *Client) Runtimes(ctx context.Context) ([]api.Runtime, error) {
+	var l api.RuntimeList
+	err := c.call(ctx, http.MethodGet, "/runtimes", nil, &l)
+	return l.Runtimes, err
+}
+
+// Health asks how the server is. A degraded server answers without an error.
+func (c *Client) Health(ctx context.Context) (api.Health, error) {
+	var h api.Health
+	err := c.call(ctx, http.MethodGet, "/health", nil, &h)
+	return h, err
+}
+
+// executionPath refuses anything but an id, so that no path is ever joined
+// from something else.
+func executionPath(id string) (string, error) {
+	parsed, err := cove.ParseExecutionID(id)
+	if err != nil {
+		return "", err
+	}
+	return "/executions/" + string(parsed), nil
+}
+
+// call sends body as JSON and decodes the answer into result.
+func (c *Client) call(ctx context.Context, method, path string, body, result any) error {
+	var r io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
+		}
+		r = bytes.NewReader(b)
+	}
+	resp, err := c.send(ctx, method, path, "application/json", r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return decode(resp.Body, result)
+}
+
+// send returns the response when its status is a success, else its error.
+func (c *Client) send(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, cove.Errorf(cove.InvalidArgument, "cannot make the request: %w", err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", contentType)
+	}
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, unreachable(ctx, err)
+	}
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, failure(resp)
+}
+
+func unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return cove.Errorf(cove.Canceled, "the request was given up: %w", context.Cause(ctx))
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err // the method and the address say nothing new
+	}
+	return cove.Errorf(cove.Unavailable, "the server does not answer: %w", err).
+		WithHint("check its address, and that \"cove serve\" is running")
+}
+
+func decode(r io.Reader, result any) error {
+	b, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
+	if err != nil {
+		return cove.Errorf(cove.Unavailable, "the answer broke off: %w", err)
+	}
+	if len(b) > maxAnswer {
+		return cove.Errorf(cove.Unavailable, "the answer is larger than %d MiB", maxAnswer>>20)
+	}
+	if err := json.Unmarshal(b, result); err != nil {
+		return cove.Errorf(cove.Unavailable, "the answer is not what a Cove server sends: %w", err).
+			WithHint("check that the address is a Cove server's")
+	}
+	return nil
+}
+
+// failure turns a response that is not a success into an error.
+func failure(resp *http.Response) error {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	var e api.Error
+	if err != nil || json.Unmarshal(b, &e) != nil || e.Error == "" {
+		return cove.Errorf(codeOfStatus(resp.StatusCode), "the server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)).
+			WithHint("check that the address is a Cove server's")
+	}
+	return remoteError(e, resp.StatusCode)
+}
+
+// remoteError is the error that the server meant.
+func remoteError(e api.Error, status int) *cove.Error {
+	code := cove.Code(e.Code)
+	if !known(code) {
+		code = codeOfStatus(status)
+	}
+	message := e.Error
+	if e.Hint != "" {
+		message = strings.TrimSuffix(message, fmt.Sprintf(" (%s)", e.Hint))
+	}
+	return &cove.Error{Code: code, Message: message, Hint: e.Hint}
+}
+
+func known(code cove.Code) bool {
+	for _, c := range cove.Codes {
+		if c == code {
+			return true
+		}
+	}
+	return false
+}
+
+// codeOfStatus is for answers that carry no code of Cove's: a proxy's, or a
+// newer server's.
+func codeOfStatus(status int) cove.Code {
+	switch status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return cove.InvalidArgument
+	case http.StatusUnauthorized:
+		return cove.Unauthenticated
+	case http.StatusForbidden:
+		return cove.Forbidden
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		return cove.NotFound
+	case http.StatusConflict:
+		return cove.Conflict
+	case http.StatusRequestEntityTooLarge:
+		return cove.TooLarge
+	case http.StatusTooManyRequests:
+		return cove.Overloaded
+	case http.StatusInternalServerError:
+		return cove.Internal
+	}
+	return cove.Unavailable
+}

@@ -1,0 +1,165 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// Stream is how the caller of ExecuteStream takes part.
+type Stream struct {
+	// Stdout and Stderr receive the program's output as it comes; nil drops
+	// it. A failing write ends the execution.
+	Stdout, Stderr io.Writer
+	// Stdin, when it is not nil, is sent as it comes, to its end. A Read that
+	// blocks when the execution ends is left behind; its goroutine goes when
+	// the Read returns.
+	Stdin io.Reader
+	// Started is called once, with the id of the execution, before any output.
+	Started func(id string)
+}
+
+// ExecuteStream runs a snippet and hands out its output as it comes. It
+// returns the record of the execution, without the output that was handed out
+// already. A stream that breaks off is an error: the server then ends the
+// execution. Ending ctx does the same.
+func (c *Client) ExecuteStream(ctx context.Context, req api.ExecuteRequest, s Stream) (api.Execution, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req.StdinStream = s.Stdin != nil
+	body, err := json.Marshal(req)
+	if err != nil {
+		return api.Execution{}, cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
+	}
+	resp, err := c.send(ctx, http.MethodPost, "/execute/stream", "application/json", bytes.NewReader(body))
+	if err != nil {
+		return api.Execution{}, err
+	}
+	defer resp.Body.Close()
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
+		return api.Execution{}, cove.Errorf(cove.Unavailable, "the answer is %.40q and not a stream of events", kind).
+			WithHint("check that the address is a Cove server's")
+	}
+	id := resp.Header.Get(api.ExecutionIDHeader)
+	if s.Started != nil {
+		s.Started(id)
+	}
+	if s.Stdin != nil {
+		stop := c.feed(ctx, id, s.Stdin)
+		defer stop()
+	}
+	return follow(ctx, resp.Body, s)
+}
+
+// feed sends stdin to the execution until stop is called, which waits for the
+// request but not for a Read that blocks.
+func (c *Client) feed(ctx context.Context, id string, stdin io.Reader) (stop func()) {
+	pr, pw := io.Pipe()
+	go func() {
+		_, err := io.Copy(pw, stdin)
+		pw.CloseWithError(err)
+	}()
+	done := make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer close(done)
+		defer pr.Close()
+		path, err := executionPath(id)
+		if err != nil {
+			return
+		}
+		// A program may end without reading its input, so a failure here says
+		// nothing; what matters comes through the stream.
+		if resp, err := c.send(ctx, http.MethodPost, path+"/stdin", "application/octet-stream", pr); err == nil {
+			io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+			resp.Body.Close()
+		}
+	}()
+	return func() {
+		pr.Close()
+		cancel()
+		<-done
+	}
+}
+
+// follow reads events until the one that ends the stream.
+func follow(ctx context.Context, r io.Reader, s Stream) (api.Execution, error) {
+	events := newEventReader(r, maxAnswer)
+	for {
+		ev, err := events.next()
+		if err != nil {
+			return api.Execution{}, brokenOff(ctx, err)
+		}
+		switch ev.name {
+		case api.EventStdout:
+			err = write(s.Stdout, ev.data)
+		case api.EventStderr:
+			err = write(s.Stderr, ev.data)
+		case api.EventDone:
+			var e api.Execution
+			if err := json.Unmarshal([]byte(ev.data), &e); err != nil {
+				return e, malformed(ev.name, err)
+			}
+			return e, nil
+		case api.EventError:
+			var e api.Error
+			if err := json.Unmarshal([]byte(ev.data), &e); err != nil {
+				return api.Execution{}, malformed(ev.name, err)
+			}
+			return api.Execution{}, remoteError(e, http.StatusInternalServerError)
+		}
+		if err != nil {
+			return api.Execution{}, err
+		}
+	}
+}
+
+func brokenOff(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return cove.Errorf(cove.Canceled, "the execution was given up: %w", context.Cause(ctx))
+	}
+	if errors.Is(err, io.EOF) {
+		err = errBrokenOff
+	}
+	return cove.Errorf(cove.Unavailable, "the connection ended before the execution did: %w", err).
+		WithHint("the server has ended the execution; look at its log")
+}
+
+func malformed(name string, err error) error {
+	return cove.Errorf(cove.Unavailable, "a malformed %q event came from the server: %w", name, err)
+}
+
+// write hands out the data of an output event.
+func write(w io.Writer, data string) error {
+	var o api.OutputEvent
+	if err := json.Unmarshal([]byte(data), &o); err != nil {
+		return malformed("output", err)
+	}
+	if w == nil {
+		return nil
+	}
+	b := []byte(o.Data)
+	switch o.Encoding {
+	case "":
+	case "base64":
+		var err error
+		if b, err = base64.StdEncoding.DecodeString(o.Data); err != nil {
+			return malformed("output", err)
+		}
+	default:
+		return cove.Errorf(cove.Unavailable, "output in the unknown encoding %.20q came from the server", o.Encoding).
+			WithHint("update this cove: the server is newer")
+	}
+	if _, err := w.Write(b); err != nil {
+		return cove.Errorf(cove.Canceled, "cannot write the program's output: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+//go:build linux
+
+// Command cove-guest is PID 1 of every sandbox. Cove starts it; it is of no
+// use by itself.
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/guest/pid1"
+	"github.com/cove-sandbox/cove/internal/linux/unixconn"
+	"github.com/cove-sandbox/cove/internal/version"
+)
+
+// socketFD is where the native engine puts the guest's end of the socket.
+const socketFD = 3
+
+// The main goroutine stays on the main thread: see package pid1.
+func init() { runtime.LockOSThread() }
+
+func main() {
+	mode := ""
+	if len(os.Args) == 2 {
+		mode = os.Args[1]
+	}
+	switch mode {
+	case "--version":
+		fmt.Println("cove-guest", version.Version)
+	case "--socket":
+		ignoreSignals()
+		// Whatever else the host forgot to keep to itself ends here.
+		unix.CloseRange(socketFD+1, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+		conn, err := unixconn.New(socketFD)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "cove-guest: no socket at descriptor 3:", err)
+			os.Exit(125)
+		}
+		pid1.Run(conn, false)
+	case "--stdio":
+		ignoreSignals()
+		pid1.Run(stdio{}, true)
+	case "--wait": // holds a user namespace until its standard input ends
+		io.Copy(io.Discard, os.Stdin)
+	default:
+		fmt.Fprintln(os.Stderr, "cove-guest runs inside Cove's sandboxes; Cove starts it itself (see \"cove run --help\")")
+		os.Exit(125)
+	}
+}
+
+// ignoreSignals: PID 1 ends when its host does, not when somebody inside asks.
+// The signals are caught rather than ignored, because a child would inherit
+// that they are ignored.
+func ignoreSignals() { signal.Notify(make(chan os.Signal, 1)) }
+
+// stdio speaks the protocol on descriptors 0 and 1.
+type stdio struct{}
+
+func (stdio) Read(p []byte) (int, error)  { return os.Stdin.Read(p) }
+func (stdio) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
+func (stdio) Close() error                { os.Stdin.Close(); return os.Stdout.Close() }

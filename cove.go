@@ -1,0 +1,155 @@
+// Package cove is the vocabulary of Cove: sandboxes, executions, limits,
+// usage, states and errors, as plain values.
+//
+// It imports the standard library only, decides nothing and does no I/O, so
+// that every other package can speak it. ARCHITECTURE.md defines the words.
+package cove
+
+import (
+	"crypto/rand"
+	"encoding/base32"
+	"strings"
+	"time"
+)
+
+// SandboxID names one sandbox: "sb_" and 26 lower-case base32 characters
+// (130 random bits), so that it can be neither guessed nor mistaken for a path.
+type SandboxID string
+
+// ExecutionID names one execution: "ex_" and 26 lower-case base32 characters.
+type ExecutionID string
+
+// InstanceID names one running Cove process (a server, or the daemon inside
+// one "cove run"): "in_" and 26 lower-case base32 characters. Whatever an
+// engine creates carries the instance that owns it.
+type InstanceID string
+
+// NewSandboxID returns a fresh random id.
+func NewSandboxID() SandboxID { return SandboxID(newID("sb_")) }
+
+// NewExecutionID returns a fresh random id.
+func NewExecutionID() ExecutionID { return ExecutionID(newID("ex_")) }
+
+// NewInstanceID returns a fresh random id.
+func NewInstanceID() InstanceID { return InstanceID(newID("in_")) }
+
+// ParseSandboxID accepts exactly what NewSandboxID makes.
+func ParseSandboxID(s string) (SandboxID, error) {
+	return SandboxID(s), checkID("sandbox", "sb_", s)
+}
+
+// ParseExecutionID accepts exactly what NewExecutionID makes.
+func ParseExecutionID(s string) (ExecutionID, error) {
+	return ExecutionID(s), checkID("execution", "ex_", s)
+}
+
+// ParseInstanceID accepts exactly what NewInstanceID makes.
+func ParseInstanceID(s string) (InstanceID, error) {
+	return InstanceID(s), checkID("instance", "in_", s)
+}
+
+const (
+	idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz" // Crockford's, lower case
+	idLength   = 26
+)
+
+var idEncoding = base32.NewEncoding(idAlphabet).WithPadding(base32.NoPadding)
+
+func newID(prefix string) string {
+	var b [17]byte // 136 bits, of which 26 characters keep 130
+	rand.Read(b[:])
+	return prefix + idEncoding.EncodeToString(b[:])[:idLength]
+}
+
+func checkID(noun, prefix, s string) error {
+	rest, ok := strings.CutPrefix(s, prefix)
+	if !ok || len(rest) != idLength || strings.Trim(rest, idAlphabet) != "" {
+		return Errorf(InvalidArgument, "%.64q is not a %s id (%s and %d characters)", s, noun, prefix, idLength)
+	}
+	return nil
+}
+
+// Isolation is how strong the wall around a sandbox is.
+type Isolation string
+
+const (
+	// IsolationContainer is namespaces, cgroups, seccomp and no capabilities
+	// on the host's own kernel.
+	IsolationContainer Isolation = "container"
+)
+
+// NetworkMode is what a sandbox can reach. The zero value means none.
+type NetworkMode string
+
+const (
+	// NetworkNone is loopback only: no route, no names.
+	NetworkNone NetworkMode = "none"
+)
+
+// Limits bound one sandbox. Every field is enforced by the kernel or, for
+// output and time, by Cove outside the sandbox; zero means the default, never
+// "no limit".
+type Limits struct {
+	Memory    int64         // bytes of memory and tmpfs together; swap is off
+	CPUs      float64       // quota in cores
+	PIDs      int64         // tasks: processes and threads
+	Disk      int64         // bytes of everything writable inside, together
+	Inodes    int64         // files and directories of everything writable
+	OpenFiles int64         // descriptors per process (RLIMIT_NOFILE)
+	Stdout    int64         // bytes kept; the rest is dropped and reported
+	Stderr    int64         // bytes kept; the rest is dropped and reported
+	Timeout   time.Duration // wall time of an execution
+}
+
+// LimitKind says which limit ended an execution; empty when none did.
+type LimitKind string
+
+const (
+	LimitOOM     LimitKind = "oom"     // memory: the kernel killed a process
+	LimitTimeout LimitKind = "timeout" // wall time
+	LimitPIDs    LimitKind = "pids"    // a fork or thread was refused
+	LimitDisk    LimitKind = "disk"    // bytes or inodes ran out
+	LimitOutput  LimitKind = "output"  // output went far beyond what is kept
+)
+
+// Usage is what an execution consumed. CPU, memory and pids are the kernel's
+// own accounting of the sandbox's cgroup.
+type Usage struct {
+	CPUTime      time.Duration
+	MemoryPeak   int64 // bytes, tmpfs files included
+	PIDsPeak     int64
+	BytesWritten int64 // bytes passed to write calls, output included
+	DiskUsed     int64 // bytes in writable places when the execution ended
+}
+
+// Mount puts a host directory or file into a sandbox.
+type Mount struct {
+	Source   string // absolute host path; passes the allowlist first (invariant H5)
+	Target   string // absolute path inside
+	ReadOnly bool
+}
+
+// User is who a process is inside a sandbox.
+type User string
+
+const (
+	UserCode  User = "code"  // 65534, for snippets
+	UserAgent User = "agent" // 1000, where a home directory is expected
+)
+
+// IDs returns the uid and gid inside the sandbox; they are equal.
+func (u User) ID() int {
+	if u == UserAgent {
+		return 1000
+	}
+	return 65534
+}
+
+// Home is the user's home directory inside every sandbox.
+const Home = "/home/cove"
+
+// WorkDir is where code and its files are, and where it runs.
+const WorkDir = "/work"
+
+// Workspace is where a caller's own directory is attached.
+const Workspace = "/workspace"

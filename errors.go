@@ -1,0 +1,102 @@
+package cove
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Code is the kind of an error, from a closed list. Edges map codes to HTTP
+// statuses and exit codes in one table each.
+type Code string
+
+const (
+	InvalidArgument Code = "invalid_argument" // the request is malformed or out of range
+	Unauthenticated Code = "unauthenticated"  // no key, or not a valid one
+	Forbidden       Code = "forbidden"        // understood and refused by policy
+	NotFound        Code = "not_found"        // no such object
+	Conflict        Code = "conflict"         // the object's state does not allow it, or somebody else holds it
+	TooLarge        Code = "too_large"        // a size limit of the request
+	Unsupported     Code = "unsupported"      // this engine or host cannot enforce what is asked
+	RuntimeMissing  Code = "runtime_missing"  // the language's toolchain is not in the image
+	ImageMissing    Code = "image_missing"    // the image is not there and cannot be had
+	Overloaded      Code = "overloaded"       // try again later
+	Unavailable     Code = "unavailable"      // something Cove needs does not answer
+	StorageFull     Code = "storage_full"     // no space, or read-only
+	Corrupt         Code = "corrupt"          // stored state cannot be read
+	Canceled        Code = "canceled"         // the caller went away or ended it
+	Internal        Code = "internal"         // a defect or an unforeseen fault
+)
+
+// Codes lists every code, in the order above.
+var Codes = []Code{InvalidArgument, Unauthenticated, Forbidden, NotFound, Conflict, TooLarge, Unsupported,
+	RuntimeMissing, ImageMissing, Overloaded, Unavailable, StorageFull, Corrupt, Canceled, Internal}
+
+// Error is an error a user may see: what failed, and what to do about it.
+type Error struct {
+	Code    Code
+	Message string // one sentence, safe to show: no host paths beyond the user's own, no secrets
+	Hint    string // what to do next; may be empty
+	Err     error  // the cause, for logs; may be nil
+}
+
+func (e *Error) Error() string {
+	s := e.Message
+	if _, spelled := e.Err.(silent); e.Err != nil && !spelled {
+		s += ": " + e.Err.Error()
+	}
+	if e.Hint != "" {
+		s += " (" + e.Hint + ")"
+	}
+	return s
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf makes an Error; a %w verb keeps the cause reachable by errors.Is.
+func Errorf(code Code, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	if errors.Unwrap(err) != nil {
+		return &Error{Code: code, Message: err.Error(), Err: silent{errors.Unwrap(err)}}
+	}
+	return &Error{Code: code, Message: err.Error()}
+}
+
+// silent keeps a cause that Message already spells out from being printed twice.
+type silent struct{ error }
+
+func (s silent) Unwrap() error { return s.error }
+
+// WithHint returns e with what to do next.
+func (e *Error) WithHint(format string, args ...any) *Error {
+	c := *e
+	c.Hint = fmt.Sprintf(format, args...)
+	return &c
+}
+
+// ErrorCode is the code of the first Error in err's chain, Internal when there
+// is none, and empty for nil.
+func ErrorCode(err error) Code {
+	if err == nil {
+		return ""
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return Internal
+}
+
+// ErrorHint is the hint of the first Error in err's chain that has one.
+func ErrorHint(err error) string {
+	for err != nil {
+		var e *Error
+		if !errors.As(err, &e) {
+			return ""
+		}
+		if e.Hint != "" {
+			return e.Hint
+		}
+		err = e.Err
+	}
+	return ""
+}

@@ -1,0 +1,142 @@
+// Package adversary owns the attacks on a sandbox: a table of real attempts
+// from inside, each with a positive control and an oracle outside.
+//
+// # How a row proves something
+//
+// A row of the table makes attempts with the probe program (cmd/probe) inside
+// a sandbox that an engine provides through the contract alone. Three things
+// have to come together:
+//
+//   - the attempt is refused, with an error that refusal has;
+//   - the control works: the allowed form inside, or the very same attempt
+//     outside, unconfined, in a throw-away environment. A refusal whose control
+//     did not work proves nothing and fails the row as not tested;
+//   - the oracle agrees: what the host sees of the sandbox, its files, its
+//     processes and its settings does not depend on what the attacker says.
+//
+// When a kernel has no such feature, inside and outside answer the same; then
+// the row is skipped and says so.
+//
+// An engine's own test calls [Run]. Rows are subtests named by their id, so
+// that a list of those which must not be skipped can name them:
+//
+//	go test -run 'TestAdversary/K2.packet$' ./internal/engine/native
+package adversary
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/engine"
+)
+
+// Open makes an engine whose state is in the directory state; engines of
+// several processes share one. The suite closes it.
+type Open func(t testing.TB, state string) engine.Engine
+
+// Options say what the suite has to know about the engine's surroundings.
+type Options struct {
+	// Rootfs is what the sandboxes are made of. The zero value is the host's
+	// own toolchain.
+	Rootfs engine.Rootfs
+	// HostPaths are substrings that an engine cannot keep out of a sandbox's
+	// own view of its mounts, beside what every engine may show.
+	HostPaths []string
+}
+
+// row is one line of the table.
+type row struct {
+	id        string   // the row of PROBES.md and a case: "K2.packet"
+	invariant string   // of SECURITY.md: "H3"
+	what      string   // what the attacker wants
+	attempts  []string // command lines of the probe program; every one must be refused
+	deny      []string // the errors a refusal may have; nil is denied
+	inside    []string // controls: must succeed in the sandbox
+	// test is for what no attempt alone can show. It runs after the attempts.
+	test func(c *trial)
+}
+
+// denied is what a refusal by permission, by filter or by absence answers.
+var denied = []string{"EPERM", "EACCES", "ENOSYS", "SIGSYS"}
+
+// hidden adds what names that are not there, masked files and read-only
+// places answer.
+var hidden = append([]string{"ENOENT", "ENOTDIR", "EROFS", "EMPTY", "NOTFOUND", "ENXIO", "ENODEV", "ELOOP"}, denied...)
+
+// table is every row, in the order in which they run: harmless ones first.
+func table() []row {
+	return slices.Concat(kernelRows(), socketRows(), namespaceRows(), privilegeRows(), fileRows(), procRows(),
+		terminalRows(), guestRows(), imageRows(), mountRows(), neighbourRows(), networkRows(), processRows(),
+		exhaustionRows(), outputRows(), lifecycleRows(), crashRows())
+}
+
+// Run runs the table over an engine.
+func Run(t *testing.T, open Open, o Options) {
+	if actAsOwner(t, open) {
+		return
+	}
+	if o.Rootfs.Kind == "" {
+		o.Rootfs.Kind = engine.RootfsHost
+	}
+	s := newSuite(t, open, o)
+	rows := table()
+	for _, r := range rows {
+		s.run(t, r)
+	}
+	s.summary(t, rows)
+}
+
+// run runs one row as a subtest and keeps how it ended.
+func (s *suite) run(t *testing.T, r row) {
+	t.Run(r.id, func(t *testing.T) {
+		c := &trial{T: t, suite: s, row: r}
+		defer func() {
+			s.results[r.id] = c.verdict()
+		}()
+		c.run()
+	})
+}
+
+// verdict is one word for the summary, and what was seen.
+func (c *trial) verdict() result {
+	switch {
+	case c.Failed():
+		return result{"HOLE OR NOT TESTED", c.note()}
+	case c.Skipped():
+		return result{"skipped", c.note()}
+	}
+	return result{"held", c.note()}
+}
+
+type result struct{ word, note string }
+
+// summary prints the whole table with its results, so that a reader sees what
+// was tried.
+func (s *suite) summary(t *testing.T, rows []row) {
+	counts := map[string]int{}
+	var b strings.Builder
+	attempts := 0
+	for _, r := range rows {
+		res, ran := s.results[r.id]
+		if !ran {
+			continue // left out by -run
+		}
+		counts[res.word]++
+		attempts += len(r.attempts)
+		fmt.Fprintf(&b, "%-28s %-4s %-10s %s", r.id, r.invariant, res.word, r.what)
+		if res.note != "" {
+			fmt.Fprintf(&b, " [%s]", res.note)
+		}
+		b.WriteByte('\n')
+	}
+	t.Logf("%d probes with %d single attempts: %d held, %d skipped, %d failed\n%s",
+		len(s.results), attempts, counts["held"], counts["skipped"], counts["HOLE OR NOT TESTED"], b.String())
+	if path := os.Getenv("COVE_ADVERSARY_REPORT"); path != "" {
+		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}

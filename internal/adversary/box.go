@@ -1,0 +1,253 @@
+package adversary
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/adversary/outcome"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+)
+
+// probeInside is where the probe program is in a sandbox.
+const probeInside = cove.WorkDir + "/probe"
+
+// box is a sandbox with the probe program in it.
+type box struct {
+	sandbox engine.Sandbox
+	limits  cove.Limits
+	user    cove.User
+}
+
+// boxOptions change the usual sandbox.
+type boxOptions struct {
+	limits func(*cove.Limits)
+	rootfs *engine.Rootfs
+	user   cove.User
+	mounts []cove.Mount
+	host   string // the host name to bind
+	bare   bool   // without the probe program
+}
+
+// make makes a sandbox. The suite's engine destroys what nobody else does.
+func (s *suite) make(c *trial, o boxOptions) (*box, error) {
+	c.Helper()
+	return s.makeWith(c, s.engine, o)
+}
+
+func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	t := engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: s.options.Rootfs,
+		Limits: s.limits(), User: cove.UserCode, Network: cove.NetworkNone}
+	if o.limits != nil {
+		o.limits(&t.Limits)
+	}
+	if o.rootfs != nil {
+		t.Rootfs = *o.rootfs
+	}
+	if o.user != "" {
+		t.User = o.user
+	}
+	sb, err := eng.Prepare(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	b := &box{sandbox: sb, limits: t.Limits, user: t.User}
+	name := o.host
+	if name == "" {
+		name = "sandbox"
+	}
+	if err := sb.Bind(ctx, engine.Binding{Hostname: name, Mounts: o.mounts}); err != nil {
+		b.destroy(c)
+		return nil, err
+	}
+	if o.bare {
+		return b, nil
+	}
+	if err := sb.Guest().WriteFile(ctx, probeInside, 0o755, s.probe); err != nil {
+		b.destroy(c)
+		return nil, err
+	}
+	return b, nil
+}
+
+// fresh is a sandbox of the row's own, destroyed at its end.
+func (c *trial) fresh(o boxOptions) *box {
+	c.Helper()
+	b, err := c.suite.make(c, o)
+	if err != nil {
+		c.Fatalf("not tested: no sandbox: %v", err)
+	}
+	c.Cleanup(func() { b.destroy(c) })
+	return b
+}
+
+func (b *box) destroy(c *trial) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := b.sandbox.Destroy(ctx); err != nil {
+		c.Errorf("Destroy: %v", err)
+	}
+}
+
+func (b *box) alive() bool {
+	select {
+	case <-b.sandbox.Done():
+		return false
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err := b.sandbox.Guest().Health(ctx)
+	return err == nil
+}
+
+// spec is the probe program as a process.
+func spec(attempt string) guest.ProcessSpec {
+	return guest.ProcessSpec{Args: append([]string{probeInside}, strings.Fields(attempt)...), Dir: cove.WorkDir,
+		Env: plainEnvironment("HOME="+cove.Home, "TMPDIR=/tmp")}
+}
+
+// try makes one attempt inside.
+func (b *box) try(c *trial, attempt string) outcome.Result {
+	c.Helper()
+	return b.run(c, spec(attempt)).result
+}
+
+// run is a process that has ended.
+type run struct {
+	result         outcome.Result
+	stdout, stderr string
+	exit           guest.Exit
+	err            error
+}
+
+// run runs a process to its end, at most a minute.
+func (b *box) run(c *trial, s guest.ProcessSpec) run {
+	c.Helper()
+	p := b.start(c, s)
+	if p == nil {
+		return run{result: outcome.Result{Outcome: outcome.Broken, Detail: "not started"}, err: errors.New("not started")}
+	}
+	return p.wait(time.Minute)
+}
+
+// process is one that runs.
+type process struct {
+	*guest.RemoteProcess
+	attempt string
+
+	readers        sync.WaitGroup
+	mu             sync.Mutex // guards stdout and stderr
+	stdout, stderr bytes.Buffer
+}
+
+// start starts a process and keeps the first part of what it writes.
+func (b *box) start(c *trial, s guest.ProcessSpec) *process {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if s.StdoutLimit == 0 {
+		s.StdoutLimit, s.StderrLimit = b.limits.Stdout, b.limits.Stderr
+	}
+	remote, err := b.sandbox.Guest().Start(ctx, s)
+	if err != nil {
+		c.Errorf("not tested: start %.100q: %v", s.Args, err)
+		return nil
+	}
+	p := &process{RemoteProcess: remote, attempt: strings.Join(s.Args[1:], " ")}
+	p.readers.Go(func() { p.collect(remote.Stdout(), &p.stdout) })
+	p.readers.Go(func() { p.collect(remote.Stderr(), &p.stderr) })
+	return p
+}
+
+func (p *process) collect(r io.Reader, into *bytes.Buffer) {
+	chunk := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(chunk)
+		p.mu.Lock()
+		if into.Len() < 2<<20 {
+			into.Write(chunk[:n])
+		}
+		p.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// said reports whether the process has printed a line that begins a result.
+func (p *process) said(text string) bool {
+	said := func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return strings.Contains(p.stdout.String(), text)
+	}
+	eventually(20*time.Second, func() bool {
+		select {
+		case <-p.Exited():
+			p.readers.Wait()
+			return true
+		default:
+			return said()
+		}
+	})
+	return said()
+}
+
+// wait waits for the end; a process that does not end is killed.
+func (p *process) wait(d time.Duration) run {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	exit, err := p.Wait(ctx)
+	if err != nil && ctx.Err() != nil {
+		p.Signal(context.Background(), 9)
+		return run{result: outcome.Result{Name: p.attempt, Outcome: outcome.Broken, Detail: "did not end in " + d.String()}, err: err}
+	}
+	if err == nil {
+		p.readers.Wait()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := run{stdout: p.stdout.String(), stderr: p.stderr.String(), exit: exit, err: err}
+	if err != nil {
+		r.result = outcome.Result{Name: p.attempt, Outcome: outcome.Broken, Detail: err.Error()}
+		return r
+	}
+	r.result = interpret(p.attempt, r.stdout, r.stderr, exit.Code, exit.Signal)
+	return r
+}
+
+// stats reads the kernel's accounting.
+func (b *box) stats(c *trial) engine.Stats {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	s, err := b.sandbox.Stats(ctx)
+	if err != nil {
+		c.Errorf("Stats: %v", err)
+	}
+	return s
+}
+
+// kill ends the sandbox at once.
+func (b *box) kill(c *trial) {
+	c.Helper()
+	if err := b.sandbox.Kill(); err != nil {
+		c.Errorf("Kill: %v", err)
+	}
+	select {
+	case <-b.sandbox.Done():
+	case <-time.After(30 * time.Second):
+		c.Errorf("the sandbox lives 30 s after Kill")
+	}
+}

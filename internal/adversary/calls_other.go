@@ -1,0 +1,5 @@
+//go:build !amd64
+
+package adversary
+
+func archNever() map[string]int { return nil }

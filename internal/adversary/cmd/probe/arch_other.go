@@ -1,0 +1,19 @@
+//go:build !amd64
+
+package main
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// archCalls is empty: there is one system call table.
+func archCalls() map[string]attempt { return nil }
+
+func archUnsweepable() []int { return nil }
+
+func int80(uintptr, ...uintptr) error { return errors.New("int 0x80 is an x86 instruction") }
+
+// creat is a call that later architectures have not got.
+func creat(string, uint32) error { return unix.ENOSYS }

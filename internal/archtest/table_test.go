@@ -1,0 +1,187 @@
+package archtest
+
+import "strings"
+
+const module = "github.com/cove-sandbox/cove"
+
+// layer is a floor of the house. A package imports only packages of lower
+// floors. The gaps leave room for the two floors that are split in two.
+type layer int
+
+const (
+	vocabulary layer = 0  // 0: the words, standard library only
+	leaf       layer = 1  // 0: leaf helpers, one idea each
+	contract   layer = 10 // 1: contracts and pure decisions
+	adapter    layer = 20 // 2: one technology each
+	heart      layer = 30 // 3: the sandbox's life
+	edge       layer = 40 // 4: HTTP, on both sides
+	wiring     layer = 50 // 5: the only code that names concrete types
+	process    layer = 60 // 6: process entry
+	proof      layer = 70 // tests of the whole, imported by nobody
+)
+
+func (l layer) String() string {
+	names := map[layer]string{vocabulary: "0 (vocabulary)", leaf: "0 (leaf helpers)", contract: "1 (contracts)", adapter: "2 (adapters)",
+		heart: "3 (hearts)", edge: "4 (edges)", wiring: "5 (wiring)", process: "6 (processes)", proof: "tests of the whole"}
+	return names[l]
+}
+
+// room is one row of the layer table.
+type room struct {
+	// path is the import path below the module; "/..." includes everything
+	// below it, which is then one room: inside it imports are free.
+	path  string
+	layer layer
+	// above lists rooms of the same layer that this one builds on. It is data
+	// so that every exception is seen, and empty for every adapter.
+	above []string
+}
+
+// rooms is the layer table. A new package gets a line here, and a reason for
+// being in its doc comment.
+var rooms = []room{
+	{path: "", layer: vocabulary},
+
+	{path: "internal/atomicfile", layer: leaf},
+	{path: "internal/clock", layer: leaf},
+	{path: "internal/hostpath", layer: leaf, above: []string{"internal/linux/..."}},
+	{path: "internal/instance", layer: leaf},
+	{path: "internal/linux/...", layer: leaf},
+	{path: "internal/rootfs", layer: leaf},
+	{path: "internal/version", layer: leaf},
+
+	{path: "api", layer: contract},
+	{path: "internal/detect", layer: contract},
+	{path: "internal/engine", layer: contract, above: []string{"internal/guest"}},
+	{path: "internal/adversary/...", layer: contract, above: []string{"internal/engine", "internal/guest"}},
+	{path: "internal/engine/enginetest", layer: contract, above: []string{"internal/engine", "internal/guest"}},
+	{path: "internal/engine/fake", layer: contract, above: []string{"internal/engine", "internal/guest", "internal/guest/guestd"}},
+	{path: "internal/guest", layer: contract},
+	{path: "internal/guest/guestd", layer: contract, above: []string{"internal/guest"}},
+	{path: "internal/runtime", layer: contract},
+	{path: "internal/store", layer: contract, above: []string{"api"}},
+	{path: "internal/store/storetest", layer: contract, above: []string{"api", "internal/store"}},
+
+	{path: "internal/engine/docker/...", layer: adapter},
+	{path: "internal/engine/native/...", layer: adapter},
+	{path: "internal/guest/pid1", layer: adapter},
+	{path: "internal/image/...", layer: adapter},
+	{path: "internal/store/sqlite/...", layer: adapter},
+
+	{path: "internal/sandbox", layer: heart},
+
+	{path: "client", layer: edge},
+	{path: "internal/httpapi/...", layer: edge},
+
+	{path: "internal/config", layer: wiring},
+	{path: "internal/daemon", layer: wiring, above: []string{"internal/config"}},
+	{path: "internal/doctor/...", layer: wiring, above: []string{"internal/config"}},
+	{path: "internal/cli", layer: wiring, above: []string{"internal/config", "internal/daemon", "internal/doctor/..."}},
+
+	{path: "cmd/...", layer: process},
+
+	{path: "internal/archtest", layer: proof},
+	{path: "test/...", layer: proof},
+}
+
+// fence keeps imports of a few packages to those who need them.
+type fence struct {
+	imported string   // pattern of what is imported, module or standard library
+	by       []string // the only rooms that may
+	reason   string
+}
+
+var fences = []fence{
+	{imported: module + "/internal/engine/native/...", by: []string{"internal/daemon", "cmd/..."},
+		reason: "concrete engines are named in the wiring only; everybody else speaks to internal/engine"},
+	{imported: module + "/internal/engine/docker/...", by: []string{"internal/daemon", "cmd/..."},
+		reason: "concrete engines are named in the wiring only; everybody else speaks to internal/engine"},
+	{imported: module + "/internal/store/sqlite/...", by: []string{"internal/daemon", "cmd/..."},
+		reason: "concrete stores are named in the wiring only; everybody else speaks to internal/store"},
+	{imported: "modernc.org/sqlite/...", by: []string{"internal/store/sqlite/..."},
+		reason: "one package per technology"},
+	{imported: "github.com/moby/moby/...", by: []string{"internal/engine/docker/..."},
+		reason: "one package per technology"},
+	{imported: "github.com/google/go-containerregistry/...", by: []string{"internal/image/..."},
+		reason: "one package per technology"},
+	{imported: "github.com/danielgtaylor/huma/...", by: []string{"internal/httpapi/..."},
+		reason: "one package per technology"},
+	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli", "cmd/..."},
+		reason: "only the command line knows its library"},
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/engine/native/...", "internal/engine/enginetest", "internal/adversary/...", "cmd/..."},
+		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host"},
+}
+
+// guestRoots are linked into cove-guest, which lives in every sandbox.
+var guestRoots = []string{"./cmd/cove-guest"}
+
+// guestRefuses are packages that cove-guest must not link.
+var guestRefuses = map[string]string{
+	"net":             "the guest makes its sockets by system call; package net brings a resolver and a poller nobody uses",
+	"net/http":        "the guest speaks the guest protocol only",
+	"crypto/tls":      "the guest holds no keys and speaks no TLS",
+	"os/exec":         "the guest starts processes by ForkExec, with nothing looked up in a PATH",
+	"text/template":   "it keeps every method of every type alive, which doubles the binary",
+	"html/template":   "it keeps every method of every type alive, which doubles the binary",
+	"database/sql":    "the guest stores nothing",
+	"testing":         "test code does not belong into a sandbox",
+	"net/http/pprof":  "the guest has no debug surface",
+	"log/slog":        "the guest reports over its protocol",
+	"encoding/gob":    "the protocol is JSON and frames",
+	"plugin":          "the guest loads no code",
+	"internal/plugin": "the guest loads no code",
+}
+
+// guestModules are the only modules beside the standard library and Cove's own
+// that cove-guest may link.
+var guestModules = []string{"golang.org/x/sys/", "golang.org/x/net/bpf"}
+
+// guestMaxSize is what cove-guest may weigh on disk.
+const guestMaxSize = 5 << 20
+
+// matches reports whether an import path falls under a pattern.
+func matches(pattern, path string) bool {
+	tree, ok := strings.CutSuffix(pattern, "/...")
+	if !ok {
+		return pattern == path
+	}
+	return path == tree || strings.HasPrefix(path, tree+"/")
+}
+
+// roomOf finds the most specific row for a path below the module.
+func roomOf(path string) (room, bool) {
+	var best room
+	found := false
+	for _, r := range rooms {
+		if matches(r.path, path) && (!found || len(r.path) > len(best.path)) {
+			best, found = r, true
+		}
+	}
+	return best, found
+}
+
+// objection says why one package must not import another, or nothing.
+func objection(from, to string) string {
+	a, ok := roomOf(from)
+	if !ok {
+		return "" // reported by the test that every package is in the table
+	}
+	b, ok := roomOf(to)
+	if !ok || a.path == b.path || b.layer < a.layer {
+		return ""
+	}
+	for _, p := range a.above {
+		if p == b.path {
+			return ""
+		}
+	}
+	switch {
+	case b.layer == proof:
+		return "tests of the whole are imported by nobody"
+	case a.layer == adapter && b.layer == adapter:
+		return "adapters never import a sibling: one technology each, joined in internal/daemon"
+	case a.layer == b.layer:
+		return "both are of layer " + a.layer.String() + "; imports go strictly downward"
+	}
+	return "layer " + a.layer.String() + " must not import layer " + b.layer.String() + "; imports go strictly downward"
+}

@@ -1,0 +1,73 @@
+package cli_test
+
+import (
+	"context"
+	"flag"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/cove-sandbox/cove/internal/cli"
+)
+
+var update = flag.Bool("update", false, "rewrite what the transcripts expect")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"cove": func() {
+		os.Exit(cli.Main(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	}})
+}
+
+// TestTranscripts runs testdata/*.txt, each a session at a shell. They talk to
+// a server whose programs are a few words (fakeserver_test.go), so that they
+// need neither root nor a sandbox.
+func TestTranscripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		UpdateScripts:       *update,
+		Setup: func(env *testscript.Env) error {
+			// A unix socket's path is short: a directory of its own.
+			dir, err := os.MkdirTemp("", "cove-cli-")
+			if err != nil {
+				return err
+			}
+			l, err := net.Listen("unix", filepath.Join(dir, "s"))
+			if err != nil {
+				return err
+			}
+			s := newFakeServer().serve(l)
+			env.Defer(func() {
+				s.Close()
+				os.RemoveAll(dir)
+			})
+			env.Setenv("COVE_SERVER", "unix:"+filepath.Join(dir, "s"))
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("NO_COLOR", "1")
+			example, err := filepath.Abs("../../docs/cove.example.yaml")
+			env.Setenv("EXAMPLE", example)
+			return err
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"waitfor": waitFor,
+		},
+	})
+}
+
+// waitFor waits until a file has content: something in the background is up.
+func waitFor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: waitfor FILE")
+	}
+	path := ts.MkAbs(args[0])
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if info, err := os.Stat(path); err == nil && info.Size() > 0 {
+			return
+		}
+	}
+	ts.Fatalf("%s stayed empty", args[0])
+}

@@ -1,0 +1,248 @@
+package cli_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// fakeServer answers like a server of Cove whose programs are a few words,
+// parted by semicolons, so
+// that the command line's own behaviour shows without a sandbox:
+//
+//	out TEXT, err TEXT   print (\n, \xNN and so on as in Go)
+//	exit N               the exit code
+//	limit KIND           ended by a limit
+//	truncated            output was cut
+//	event DETAIL         a security event of high severity
+//	env, args, files, limits   print what was sent
+//	cat                  copy standard input
+//	wait                 until killed
+//	fail CODE TEXT       an error before it runs
+//	broken TEXT          an error while it runs
+type fakeServer struct {
+	mu      sync.Mutex
+	records map[string]*record
+	order   []string
+}
+
+type record struct {
+	api.Execution
+	killed chan struct{}
+	once   sync.Once
+	stdin  chan io.Reader
+	ended  chan struct{}
+}
+
+func newFakeServer() *fakeServer { return &fakeServer{records: map[string]*record{}} }
+
+func (f *fakeServer) serve(l net.Listener) *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /execute/stream", f.execute)
+	mux.HandleFunc("POST /executions/{id}/stdin", f.stdin)
+	mux.HandleFunc("GET /executions", f.list)
+	mux.HandleFunc("GET /executions/{id}", f.get)
+	mux.HandleFunc("DELETE /executions/{id}", f.kill)
+	mux.HandleFunc("GET /runtimes", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, 200, api.RuntimeList{Runtimes: []api.Runtime{
+			{Name: "python", Available: true, Version: "Python 3.13.5\n", Limits: api.Limits{MemoryMB: 256, PIDs: 50, CPUs: 1, DiskMB: 100}, Timeout: 10},
+			{Name: "ruby", Missing: "apt-get install ruby", Limits: api.Limits{MemoryMB: 256, PIDs: 50, CPUs: 1, DiskMB: 100}, Timeout: 10},
+		}})
+	})
+	s := &http.Server{Handler: mux}
+	go s.Serve(l)
+	return s
+}
+
+func reply(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(v)
+}
+
+func (f *fakeServer) execute(w http.ResponseWriter, r *http.Request) {
+	var req api.ExecuteRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		reply(w, 400, api.Error{Error: err.Error(), Code: string(cove.InvalidArgument)})
+		return
+	}
+	if rest, ok := strings.CutPrefix(req.Code, "fail "); ok {
+		code, text, _ := strings.Cut(strings.TrimSpace(rest), " ")
+		reply(w, 400, api.Error{Error: text + " (do something)", Hint: "do something", Code: code})
+		return
+	}
+	rec := &record{killed: make(chan struct{}), stdin: make(chan io.Reader, 1), ended: make(chan struct{})}
+	rec.Execution = api.Execution{ID: string(cove.NewExecutionID()), Language: req.Language, Engine: "fake", Status: api.StatusRunning, ExitCode: -1, CreatedAt: time.Now()}
+	f.mu.Lock()
+	f.records[rec.ID] = rec
+	f.order = append(f.order, rec.ID)
+	f.mu.Unlock()
+	defer close(rec.ended)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set(api.ExecutionIDHeader, rec.ID)
+	w.WriteHeader(200)
+	w.(http.Flusher).Flush()
+	send := func(name string, v any) {
+		b, _ := json.Marshal(v)
+		fmt.Fprintf(w, "id: 1\nevent: %s\ndata: %s\n\n", name, b)
+		w.(http.Flusher).Flush()
+	}
+	done := api.Execution{ID: rec.ID, Language: req.Language, Engine: "fake", Status: api.StatusCompleted, CreatedAt: rec.CreatedAt, Duration: 0.25}
+	for _, step := range strings.Split(req.Code, ";") {
+		if err := f.step(r, rec, req, strings.TrimSpace(step), &done, send); err != nil {
+			send(api.EventError, err)
+			return
+		}
+	}
+	f.mu.Lock()
+	out, errs := rec.Output, rec.Stderr
+	rec.Execution = done
+	rec.Output, rec.Stderr = out, errs
+	f.mu.Unlock()
+	send(api.EventDone, done)
+}
+
+func (f *fakeServer) step(r *http.Request, rec *record, req api.ExecuteRequest, line string, done *api.Execution, send func(string, any)) *api.Error {
+	word, rest, _ := strings.Cut(line, " ")
+	print := func(event, text string) {
+		f.mu.Lock()
+		if event == api.EventStdout {
+			rec.Output += text
+		} else {
+			rec.Stderr += text
+		}
+		f.mu.Unlock()
+		o := api.OutputEvent{Data: text}
+		if !utf8.ValidString(text) {
+			o = api.OutputEvent{Data: base64.StdEncoding.EncodeToString([]byte(text)), Encoding: "base64"}
+		}
+		send(event, o)
+	}
+	show := func(v any) {
+		b, _ := json.Marshal(v)
+		print(api.EventStdout, string(b)+"\n")
+	}
+	switch word {
+	case "out", "err":
+		text, err := strconv.Unquote(`"` + rest + `"`)
+		if err != nil {
+			return &api.Error{Error: err.Error(), Code: string(cove.InvalidArgument)}
+		}
+		print(map[string]string{"out": api.EventStdout, "err": api.EventStderr}[word], text)
+	case "exit":
+		done.ExitCode, _ = strconv.Atoi(rest)
+	case "limit":
+		done.Status, done.LimitHit, done.ExitCode = api.StatusLimited, rest, -1
+		if rest == string(cove.LimitTimeout) {
+			done.Status = api.StatusTimeout
+		}
+	case "truncated":
+		done.Truncated = true
+	case "event":
+		done.SecurityEvents = append(done.SecurityEvents, api.SecurityEvent{Rule: "fake", Severity: "high", Line: 1, Detail: rest})
+	case "env":
+		show(req.Env)
+	case "args":
+		show(req.Args)
+	case "files":
+		show(req.Files)
+	case "limits":
+		show(map[string]any{"limits": req.Limits, "timeout": req.Timeout, "image": req.Image, "engine": req.Engine, "mounts": req.Mounts, "work_dir": req.WorkDir})
+	case "cat":
+		if !req.StdinStream {
+			print(api.EventStdout, "no input\n")
+			break
+		}
+		in := <-rec.stdin
+		b := make([]byte, 1000)
+		for {
+			n, err := in.Read(b)
+			if n > 0 {
+				print(api.EventStdout, string(b[:n]))
+			}
+			if err != nil {
+				break
+			}
+		}
+	case "wait":
+		select {
+		case <-rec.killed:
+			done.Status, done.ExitCode = api.StatusKilled, -1
+		case <-r.Context().Done():
+		}
+	case "broken":
+		return &api.Error{Error: rest, Code: string(cove.Internal)}
+	}
+	return nil
+}
+
+func (f *fakeServer) find(w http.ResponseWriter, r *http.Request) *record {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rec := f.records[r.PathValue("id")]
+	if rec == nil {
+		reply(w, 404, api.Error{Error: "no execution " + r.PathValue("id"), Code: string(cove.NotFound)})
+	}
+	return rec
+}
+
+func (f *fakeServer) stdin(w http.ResponseWriter, r *http.Request) {
+	rec := f.find(w, r)
+	if rec == nil {
+		return
+	}
+	rec.stdin <- r.Body
+	<-rec.ended
+	w.WriteHeader(204)
+}
+
+func (f *fakeServer) list(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := api.ExecutionList{}
+	for _, id := range f.order {
+		e := f.records[id].Execution
+		if s := r.URL.Query().Get("status"); s != "" && s != string(e.Status) {
+			continue
+		}
+		e.Output, e.Stderr = "", ""
+		l.Executions = append(l.Executions, e)
+	}
+	reply(w, 200, l)
+}
+
+func (f *fakeServer) get(w http.ResponseWriter, r *http.Request) {
+	if rec := f.find(w, r); rec != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		reply(w, 200, rec.Execution)
+	}
+}
+
+func (f *fakeServer) kill(w http.ResponseWriter, r *http.Request) {
+	rec := f.find(w, r)
+	if rec == nil {
+		return
+	}
+	f.mu.Lock()
+	status := rec.Status
+	f.mu.Unlock()
+	if status != api.StatusRunning {
+		reply(w, 409, api.Error{Error: "it has ended", Code: string(cove.Conflict)})
+		return
+	}
+	rec.once.Do(func() { close(rec.killed) })
+	<-rec.ended
+	f.get(w, r)
+}

@@ -1,0 +1,297 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+func TestPrintable(t *testing.T) {
+	for _, c := range []struct{ name, in, want string }{
+		{"plain", "héllo ✓", "héllo ✓"},
+		{"CSI", "\x1b[2J", `\x1b[2J`},
+		{"OSC 8", "\x1b]8;;http://x\x07", `\x1b]8;;http://x\x07`},
+		{"C1 CSI", "\u009b2J", `\x9b2J`},
+		{"carriage return", "safe\rbad", `safe\x0dbad`},
+		{"newline", "a\nb", `a\nb`},
+		{"tab", "a\tb", "a b"},
+		{"bidi", "a\u202eb", `a\u202eb`},
+		{"zero width", "a\u200bb", `a\u200bb`},
+		{"line separator", "a\u2028b", `a\u2028b`},
+		{"invalid UTF-8", "a\xffb", `a\xffb`},
+		{"replacement character itself", "\uFFFD", "\uFFFD"},
+		{"DEL", "\x7f", `\x7f`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := printable(c.in); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func FuzzPrintable(f *testing.F) {
+	f.Add("a\x1b[31mb\xff\u202e")
+	f.Fuzz(func(t *testing.T, s string) {
+		got := printable(s)
+		if !utf8.ValidString(got) {
+			t.Fatalf("%q is not UTF-8", got)
+		}
+		for _, r := range got {
+			if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
+				t.Fatalf("%q came through in %q", r, got)
+			}
+		}
+	})
+}
+
+func TestPlainJSON(t *testing.T) {
+	text := "plain \u00e9 \u009b2J \u202e \x7f \U000e0041 \x1b[2J \"\\ \n"
+	b, err := json.MarshalIndent(map[string]string{"output": text}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := plainJSON(string(b))
+	for _, r := range got {
+		if obeyed(r) {
+			t.Errorf("%q came through in %q", r, got)
+		}
+	}
+	var back map[string]string
+	if err := json.Unmarshal([]byte(got), &back); err != nil || back["output"] != text {
+		t.Errorf("it reads back as %q, %v", back["output"], err)
+	}
+	if !strings.Contains(got, "\u00e9") {
+		t.Errorf("a letter was escaped: %q", got)
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		in   string
+		step int64
+		want int64 // 0: refused
+	}{
+		{"256M", mib, 256 << 20}, {"256m", mib, 256 << 20}, {"256MiB", mib, 256 << 20}, {"256 MB", mib, 256 << 20},
+		{"1G", mib, 1 << 30}, {"1.5G", mib, 3 << 29}, {"1048576", mib, mib}, {"1024K", mib, mib}, {"64K", 1 << 10, 64 << 10},
+		{"", mib, 0}, {"M", mib, 0}, {"0", mib, 0}, {"0M", mib, 0}, {"-1M", mib, 0}, {"100", mib, 0}, {"1.3M", mib, 0}, {"1T", mib, 0},
+		{"1e3M", mib, 0}, {"NaN", mib, 0}, {"Inf", mib, 0}, {"0x10M", mib, 0}, {"+1M", mib, 0}, {"1_0M", mib, 0},
+		{"99999999999G", mib, 0}, {"1M1", mib, 0}, {"١M", mib, 0},
+	} {
+		got, err := parseSize(c.in, c.step)
+		if got != c.want || (err == nil) != (c.want != 0) {
+			t.Errorf("parseSize(%q) = %d, %v; want %d", c.in, got, err, c.want)
+		}
+		if err != nil && (cove.ErrorCode(err) != cove.InvalidArgument || cove.ErrorHint(err) == "") {
+			t.Errorf("parseSize(%q): %#v", c.in, err)
+		}
+	}
+}
+
+func FuzzParseSize(f *testing.F) {
+	for _, s := range []string{"256M", "1.5 GiB", "-1", "1e9", "٣K"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if n, err := parseSize(s, 1<<10); err == nil && (n <= 0 || n%(1<<10) != 0) {
+			t.Fatalf("parseSize(%q) = %d", s, n)
+		}
+	})
+}
+
+func TestParseSeconds(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want time.Duration // 0: refused
+	}{
+		{"10s", 10 * time.Second}, {"1m30s", 90 * time.Second}, {"2", 2 * time.Second}, {"0.5", 500 * time.Millisecond}, {"500ms", 500 * time.Millisecond},
+		{"", 0}, {"0", 0}, {"-1s", 0}, {"NaN", 0}, {"Inf", 0}, {"1e300", 0}, {"soon", 0},
+	} {
+		if got, err := parseSeconds(c.in); got != c.want || (err == nil) != (c.want != 0) {
+			t.Errorf("parseSeconds(%q) = %v, %v; want %v", c.in, got, err, c.want)
+		}
+	}
+}
+
+func TestParseMount(t *testing.T) {
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		in   string
+		want api.Mount // zero: refused
+	}{
+		{"/a:/b", api.Mount{Source: "/a", Target: "/b"}},
+		{"/a:/b:ro", api.Mount{Source: "/a", Target: "/b", ReadOnly: true}},
+		{"/a:/b:rw", api.Mount{Source: "/a", Target: "/b"}},
+		{"x/../y:/b", api.Mount{Source: filepath.Join(dir, "y"), Target: "/b"}},
+		{"", api.Mount{}}, {"/a", api.Mount{}}, {":/b", api.Mount{}}, {"/a:b", api.Mount{}}, {"/a:/b:/c", api.Mount{}}, {"/a:/b:wx", api.Mount{}},
+	} {
+		if got, err := parseMount(c.in); got != c.want || (err == nil) != (c.want != api.Mount{}) {
+			t.Errorf("parseMount(%q) = %+v, %v; want %+v", c.in, got, err, c.want)
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, code := range cove.Codes {
+		if got := exitCode(cove.Errorf(code, "x")); got < exitCove || got > exitMissing {
+			t.Errorf("%s becomes %d, which is not one of Cove's own", code, got)
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		e       api.Execution
+		stopped syscall.Signal
+		want    int
+	}{
+		{"the program's", api.Execution{Status: api.StatusCompleted, ExitCode: 3}, 0, 3},
+		{"the program's, by a signal", api.Execution{Status: api.StatusCompleted, ExitCode: 139}, 0, 139},
+		{"finished before the signal arrived", api.Execution{Status: api.StatusCompleted, ExitCode: 0}, syscall.SIGINT, 0},
+		{"timeout", api.Execution{Status: api.StatusTimeout, ExitCode: -1}, 0, 124},
+		{"limit, killed by the kernel", api.Execution{Status: api.StatusLimited, LimitHit: "oom", ExitCode: 137}, 0, 137},
+		{"limit, ended by Cove", api.Execution{Status: api.StatusLimited, LimitHit: "output", ExitCode: -1}, 0, 137},
+		{"Ctrl-C", api.Execution{Status: api.StatusKilled, ExitCode: -1}, syscall.SIGINT, 130},
+		{"killed by somebody else", api.Execution{Status: api.StatusKilled, ExitCode: -1}, 0, 137},
+		{"refused", api.Execution{Status: api.StatusRefused, ExitCode: -1}, 0, 126},
+		{"failed", api.Execution{Status: api.StatusFailed, ExitCode: -1}, 0, 125},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := exitOf(c.e, c.stopped); got != c.want {
+				t.Errorf("%d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+// TestVerdictNamesEveryLimit: a limit added to the vocabulary needs its words.
+func TestVerdictNamesEveryLimit(t *testing.T) {
+	for _, kind := range []cove.LimitKind{cove.LimitOOM, cove.LimitTimeout, cove.LimitPIDs, cove.LimitDisk, cove.LimitOutput} {
+		for _, used := range []cove.Limits{{}, defaultsOf("python")} {
+			v := verdict(api.Execution{Status: api.StatusLimited, LimitHit: string(kind)}, used)
+			if !strings.HasPrefix(v, "stopped: ") || !strings.Contains(v, "--") {
+				t.Errorf("%s: %q", kind, v)
+			}
+		}
+	}
+	if v := verdict(api.Execution{Status: api.StatusCompleted, ExitCode: 1}, cove.Limits{}); v != "" {
+		t.Errorf("a program that ended by itself: %q", v)
+	}
+}
+
+func TestFilesKeepTheirPlaceInside(t *testing.T) {
+	t.Chdir(t.TempDir())
+	outside := filepath.Join(t.TempDir(), "o.bin")
+	for name, data := range map[string]string{"a.txt": "a", "d/b.txt": "b", outside: "\xff"} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(data), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := readFiles([]string{"./a.txt", "d/../d/b.txt", outside})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []api.File{{Path: "a.txt", Content: "a", Mode: 0o750}, {Path: "d/b.txt", Content: "b", Mode: 0o750},
+		{Path: "o.bin", Content: "/w==", Encoding: "base64", Mode: 0o750}} {
+		if files[i] != want {
+			t.Errorf("%+v, want %+v", files[i], want)
+		}
+	}
+	if err := os.Truncate("a.txt", maxFiles+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readFiles([]string{"a.txt"}); cove.ErrorCode(err) != cove.TooLarge {
+		t.Errorf("a file that is too large: %v", err)
+	}
+}
+
+// TestSecondSignalLeavesAtOnce: also while the first is still at work.
+func TestSecondSignalLeavesAtOnce(t *testing.T) {
+	left := make(chan int, 1)
+	in := &interrupts{signals: make(chan os.Signal, 2), done: make(chan struct{}), leave: func(code int) { left <- code }, cancel: func() {}}
+	go in.watch()
+	busy, begun := make(chan struct{}), make(chan struct{})
+	in.onSignal(func() { close(begun); <-busy })
+	in.signals <- syscall.SIGINT
+	<-begun
+	in.signals <- syscall.SIGINT
+	if code := <-left; code != 130 {
+		t.Errorf("left with %d", code)
+	}
+	close(busy)
+	in.settle()
+	close(in.done)
+}
+
+func TestSignalBeforeAnythingRuns(t *testing.T) {
+	in := &interrupts{signals: make(chan os.Signal, 2), done: make(chan struct{}), cancel: func() {}}
+	in.handle(syscall.SIGTERM)
+	ctx, cancel := in.cover(t.Context())
+	defer cancel()
+	<-ctx.Done()
+	if got := exitCode(in.explain(cove.Errorf(cove.Canceled, "x"))); got != 143 {
+		t.Errorf("exit code %d", got)
+	}
+}
+
+func TestLiveSocketsSkipsDeadOnes(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cove-[x]-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Mkdir(filepath.Join(dir, "instances"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	alive := filepath.Join(dir, "instances", "in_b.sock")
+	for _, path := range []string{filepath.Join(dir, "cove.sock"), filepath.Join(dir, "instances", "in_a.sock"), alive} {
+		fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
+			t.Fatal(err)
+		}
+		if path != alive {
+			syscall.Close(fd) // the file stays, as after kill -9
+			continue
+		}
+		defer syscall.Close(fd)
+		if err := syscall.Listen(fd, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := liveSockets(t.Context(), dir); len(got) != 1 || got[0] != alive {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestColour(t *testing.T) {
+	none := func(string) string { return "" }
+	if colorful(nil, none) {
+		t.Error("no file has colours")
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if colorful(w, none) {
+		t.Error("a pipe has colours")
+	}
+}

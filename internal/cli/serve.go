@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/daemon"
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the HTTP API",
+		Long: `Serve the HTTP API on the configured address and on a unix socket, which
+"cove run" and the other commands then use. The first Ctrl-C or SIGTERM lets
+executions end within shutdown_grace, the second ends at once.`,
+		Example: "  cove serve\n  cove serve --listen 127.0.0.1:9000\n  cove serve --config /etc/cove.yaml",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.settings.serving = cmd.Flags().Changed("listen")
+			return a.serve(cmd.Context())
+		},
+	}
+	c.Flags().StringVar(&a.settings.listen, "listen", "", "`HOST:PORT` of the HTTP API; empty serves the unix socket only")
+	return c
+}
+
+func (a *app) serve(ctx context.Context) error {
+	interrupts := watchSignals(true)
+	defer interrupts.stop()
+	ctx, cancel := interrupts.cover(ctx)
+	defer cancel()
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	log := a.logger(cfg)
+	for _, w := range cfg.Warnings() {
+		log.Warn(w)
+	}
+	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: log})
+	if err != nil {
+		return err
+	}
+	err = d.Serve(ctx)
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer done()
+	if cerr := d.Close(closing); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// logger is the server's log, on standard error.
+func (a *app) logger(cfg *config.Config) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
+		level = slog.LevelInfo
+	}
+	return slog.New(handler(a.Err, cfg.Log.Format, level))
+}
+
+func handler(w io.Writer, format string, level slog.Level) slog.Handler {
+	o := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.NewJSONHandler(w, o)
+	}
+	return slog.NewTextHandler(w, o)
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// speaker prints Cove's own messages on standard error: one line each, with
+// nothing in it that a terminal would obey.
+type speaker struct {
+	w     io.Writer
+	color bool
+}
+
+// line prints one message.
+func (s *speaker) line(format string, args ...any) {
+	fmt.Fprintln(s.w, s.paint(dim, "cove:")+" "+printable(fmt.Sprintf(format, args...)))
+}
+
+// fail prints an error and what to do about it.
+func (s *speaker) fail(err error) {
+	if i := new(interrupted); errors.As(err, &i) && i.signal == syscall.SIGPIPE {
+		return // whoever read has had enough
+	}
+	message, hint := err.Error(), cove.ErrorHint(err)
+	message = strings.TrimSuffix(message, " ("+hint+")")
+	fmt.Fprintln(s.w, s.paint(red, "cove:")+" "+printable(message))
+	if hint != "" {
+		fmt.Fprintln(s.w, "      "+printable(hint))
+	}
+}
+
+// Colours of a terminal.
+const (
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	dim    = "2"
+	bold   = "1"
+)
+
+func (s *speaker) paint(color, text string) string { return paint(s.color, color, text) }
+
+func paint(on bool, color, text string) string {
+	if !on {
+		return text
+	}
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
+}
+
+// colorful reports whether f is a terminal that may be coloured (no-color.org).
+func colorful(f *os.File, getenv func(string) string) bool {
+	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb" && isTerminal(f)
+}
+
+func isTerminal(f *os.File) bool { return f != nil && term.IsTerminal(int(f.Fd())) }
+
+// isNull reports whether f can give nothing: it is closed, or /dev/null.
+func isNull(f *os.File) bool {
+	if f == nil {
+		return true
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return true // closed by who started this process
+	}
+	null, err := os.Stat(os.DevNull)
+	return err == nil && os.SameFile(info, null)
+}
+
+// lineEnd remembers whether a terminal's cursor was left within a line.
+type lineEnd struct{ within bool }
+
+// watch returns f, watched if it is a terminal. Writes to what it returns must
+// not be concurrent.
+func (l *lineEnd) watch(f *os.File) io.Writer {
+	if !isTerminal(f) {
+		return f
+	}
+	return watched{f, l}
+}
+
+type watched struct {
+	io.Writer
+	end *lineEnd
+}
+
+func (w watched) Write(p []byte) (int, error) {
+	if len(p) > 0 {
+		w.end.within = p[len(p)-1] != '\n'
+	}
+	return w.Writer.Write(p)
+}
+
+// restore ends the line, if it was not.
+func (l *lineEnd) restore(f *os.File) {
+	if l.within {
+		io.WriteString(f, "\n")
+	}
+}
+
+// printable makes text safe for a terminal: whatever could move the cursor,
+// change colours, set the title or the clipboard, or reorder what is seen is
+// spelled out.
+func printable(text string) string {
+	if !strings.ContainsFunc(text, unsafe) && utf8.ValidString(text) {
+		return text
+	}
+	var b strings.Builder
+	for len(text) > 0 {
+		r, n := utf8.DecodeRuneInString(text)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[0])
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteByte(' ')
+		case unsafe(r) && r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case unsafe(r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+		text = text[n:]
+	}
+	return b.String()
+}
+
+// unsafe are control characters (C0, DEL, C1), line and paragraph separators,
+// and format characters, among them those that reorder text.
+func unsafe(r rune) bool {
+	return unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
+}

@@ -1,0 +1,85 @@
+package cli_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/cli"
+)
+
+// openTerminal makes a terminal and what is behind it.
+func openTerminal(t *testing.T) (master, terminal *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("this machine has no pseudo-terminals: %v", err)
+	}
+	t.Cleanup(func() { master.Close() })
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { terminal.Close() })
+	return master, terminal
+}
+
+// TestAtATerminal: colours are there, a message begins a line of its own, and
+// the program's own control characters are its own affair.
+func TestAtATerminal(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cove-cli-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newFakeServer().serve(l)
+	defer s.Close()
+	t.Setenv("COVE_SERVER", "unix:"+filepath.Join(dir, "s"))
+	t.Setenv("TERM", "xterm")
+	const program = `out \x1b[1mbold; limit oom`
+	for _, c := range []struct{ name, noColor, want string }{
+		{"with colours", "", "\x1b[1mbold\r\n\x1b[2mcove:\x1b[0m stopped: out of memory"},
+		{"without", "1", "\x1b[1mbold\r\ncove: stopped: out of memory"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("NO_COLOR", c.noColor)
+			master, terminal := openTerminal(t)
+			cli.Main(t.Context(), []string{"run", "python", "-c", program}, cli.Streams{Out: terminal, Err: terminal})
+			if got := seen(t, master, "memory"); !strings.Contains(got, c.want) {
+				t.Errorf("%q, want %q in it", got, c.want)
+			}
+		})
+	}
+}
+
+// seen reads what the terminal shows until a word is among it.
+func seen(t *testing.T, master *os.File, word string) string {
+	t.Helper()
+	var got strings.Builder
+	b := make([]byte, 4096)
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && !strings.Contains(got.String(), word); {
+		n, err := master.Read(b)
+		if err != nil {
+			t.Fatalf("%v after %q", err, got.String())
+		}
+		got.Write(b[:n])
+	}
+	return got.String()
+}

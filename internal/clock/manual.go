@@ -1,0 +1,172 @@
+package clock
+
+import (
+	"sync"
+	"time"
+)
+
+// Manual is a clock for tests that moves only when told to.
+type Manual struct {
+	mu      sync.Mutex
+	cond    *sync.Cond // signalled when timers changes
+	wall    time.Time
+	mono    Instant
+	timers  map[*manualTimer]struct{} // pending ones
+	ordinal int
+}
+
+// NewManual returns a clock that stands at wall.
+func NewManual(wall time.Time) *Manual {
+	m := &Manual{wall: wall, timers: map[*manualTimer]struct{}{}}
+	m.cond = sync.NewCond(&m.mu)
+	return m
+}
+
+type manualTimer struct {
+	at      Instant
+	ordinal int // timers due at one instant fire in the order they were set
+	c       chan time.Time
+	f       func()
+}
+
+// Now implements Clock.
+func (m *Manual) Now() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.wall
+}
+
+// Monotonic implements Clock.
+func (m *Manual) Monotonic() Instant {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mono
+}
+
+// Since implements Clock.
+func (m *Manual) Since(t Instant) time.Duration { return m.Monotonic().Sub(t) }
+
+// Advance lets d pass: both clocks move and due timers fire, in order, each
+// seeing the time it was set for. It panics on a negative d.
+func (m *Manual) Advance(d time.Duration) {
+	if d < 0 {
+		panic("clock: time does not run backwards; use Jump for the wall clock")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	end := m.mono.Add(d)
+	for {
+		t := m.next(end)
+		if t == nil {
+			break
+		}
+		m.move(max(t.at, m.mono))
+		m.fire(t)
+	}
+	m.move(end)
+}
+
+// Jump sets the wall clock by d, in either direction, while no time passes: no
+// timer fires, no Instant changes.
+func (m *Manual) Jump(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wall = m.wall.Add(d)
+}
+
+// BlockUntil waits until n timers are pending, so that a test advances only
+// after the code under test has begun to wait.
+func (m *Manual) BlockUntil(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(m.timers) < n {
+		m.cond.Wait()
+	}
+}
+
+// NewTimer implements Clock.
+func (m *Manual) NewTimer(d time.Duration) *Timer {
+	t := &manualTimer{c: make(chan time.Time, 1)}
+	m.set(t, d)
+	return m.handle(t)
+}
+
+// After implements Clock.
+func (m *Manual) After(d time.Duration) <-chan time.Time { return m.NewTimer(d).C }
+
+// AfterFunc implements Clock.
+func (m *Manual) AfterFunc(d time.Duration, f func()) *Timer {
+	t := &manualTimer{f: f}
+	m.set(t, d)
+	return m.handle(t)
+}
+
+func (m *Manual) handle(t *manualTimer) *Timer {
+	return &Timer{
+		C:     t.c,
+		stop:  func() bool { return m.clear(t) },
+		reset: func(d time.Duration) bool { return m.set(t, d) },
+	}
+}
+
+// set arms t and reports whether it was pending.
+func (m *Manual) set(t *manualTimer, d time.Duration) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, pending := m.timers[t]
+	drain(t)
+	m.ordinal++
+	t.at, t.ordinal = m.mono.Add(d), m.ordinal
+	m.timers[t] = struct{}{}
+	if d <= 0 {
+		m.fire(t)
+	}
+	m.cond.Broadcast()
+	return pending
+}
+
+func (m *Manual) clear(t *manualTimer) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, pending := m.timers[t]
+	delete(m.timers, t)
+	drain(t)
+	return pending
+}
+
+func drain(t *manualTimer) {
+	select {
+	case <-t.c:
+	default:
+	}
+}
+
+// next is the earliest timer that is due by end; m.mu is held.
+func (m *Manual) next(end Instant) *manualTimer {
+	var first *manualTimer
+	for t := range m.timers {
+		if t.at > end {
+			continue
+		}
+		if first == nil || t.at < first.at || t.at == first.at && t.ordinal < first.ordinal {
+			first = t
+		}
+	}
+	return first
+}
+
+// move sets the time; m.mu is held.
+func (m *Manual) move(to Instant) {
+	m.wall = m.wall.Add(to.Sub(m.mono))
+	m.mono = to
+}
+
+// fire lets t go off; m.mu is held.
+func (m *Manual) fire(t *manualTimer) {
+	delete(m.timers, t)
+	if t.f != nil {
+		go t.f()
+		return
+	}
+	t.c <- m.wall // has room: t was pending, so nothing is in it
+}

@@ -1,0 +1,193 @@
+// Package config owns Cove's settings: one YAML file, the environment over it,
+// and the command line over both.
+//
+// Every setting has one name, a path such as sandbox.max_concurrent: that is
+// how it stands in the file, how messages call it, and (in capitals, with
+// COVE_ in front and _ for the dots) its environment variable. Load reads all
+// three, refuses what it does not know with the line it stands on, and keeps
+// where each value came from.
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/runtime"
+)
+
+// Config is every setting. The doc tags are what "cove config show" and the
+// example say about them.
+type Config struct {
+	Listen       string   `yaml:"listen" doc:"Address of the HTTP API, host:port; beyond loopback it needs api_keys. Empty: the unix socket in run_dir only."`
+	AllowedHosts []string `yaml:"allowed_hosts" doc:"Names besides localhost under which the API may be called on loopback."`
+	TLS          TLS      `yaml:"tls"`
+	APIKeys      []APIKey `yaml:"api_keys" doc:"Who may use the API; make keys with: cove config new-key NAME."`
+
+	Home   string `yaml:"home" doc:"Where state is kept: database, images."`
+	RunDir string `yaml:"run_dir" doc:"Where sockets and locks are; emptied by a reboot."`
+
+	Guest  string `yaml:"guest" doc:"Path of the cove-guest program; empty: beside cove itself."`
+	Engine string `yaml:"engine" doc:"Engine for requests that name none: native, docker or auto."`
+
+	Sandbox   Sandbox   `yaml:"sandbox"`
+	RateLimit RateLimit `yaml:"rate_limit"`
+	Audit     Audit     `yaml:"audit"`
+	Log       Log       `yaml:"log"`
+
+	ShutdownGrace Duration `yaml:"shutdown_grace" doc:"How long executions may go on when the server is told to stop; then they are killed."`
+
+	origins  map[string]Origin
+	warnings []string
+}
+
+// TLS names the files of the server's certificate.
+type TLS struct {
+	Cert string `yaml:"cert" doc:"PEM file of the certificate and its chain; with key, the API is served over TLS."`
+	Key  string `yaml:"key" doc:"PEM file of the certificate's key."`
+}
+
+// APIKey is one key: its holder's name, and its SHA-256 in hex. The key itself
+// is nowhere.
+type APIKey struct {
+	Name string `yaml:"name"`
+	Hash string `yaml:"hash"`
+}
+
+// Sandbox bounds what callers may ask for.
+type Sandbox struct {
+	AllowedWorkdirRoots []string `yaml:"allowed_workdir_roots" doc:"Host directories below which callers of the API may attach work_dir and mounts; none by default. The local command line is not bound by it."`
+	MaxConcurrent       int      `yaml:"max_concurrent" doc:"Executions that run at once."`
+	Queue               int      `yaml:"queue" doc:"Executions that may wait for a place; beyond it the answer is 429."`
+	Ready               int      `yaml:"ready" doc:"Guests that the native engine keeps ready."`
+	CgroupParent        string   `yaml:"cgroup_parent" doc:"Name of the control group that holds all sandboxes of the native engine."`
+	DefaultLimits       Limits   `yaml:"default_limits" doc:"Where neither the request nor the runtime says anything."`
+	MaxLimits           Limits   `yaml:"max_limits" doc:"The most a request may ask for."`
+}
+
+// Limits have the names and units of the API.
+type Limits struct {
+	MemoryMB  int64    `yaml:"memory_mb" doc:"MiB of memory, files in writable places included."`
+	CPUs      float64  `yaml:"cpus" doc:"Cores."`
+	PIDs      int64    `yaml:"pids_limit" doc:"Processes and threads."`
+	DiskMB    int64    `yaml:"disk_mb" doc:"MiB of everything writable."`
+	Inodes    int64    `yaml:"inodes" doc:"Files and directories."`
+	OpenFiles int64    `yaml:"open_files" doc:"Descriptors per process."`
+	StdoutKB  int64    `yaml:"stdout_kb" doc:"KiB of output that are kept."`
+	StderrKB  int64    `yaml:"stderr_kb" doc:"KiB of error output that are kept."`
+	Timeout   Duration `yaml:"timeout" doc:"Wall time."`
+}
+
+// RateLimit bounds the requests of each caller of the API.
+type RateLimit struct {
+	PerSecond float64 `yaml:"per_second" doc:"Requests a second of each key, or of each address where no key is needed; 0 is no limit."`
+	Burst     int     `yaml:"burst" doc:"Requests at once before the rate counts."`
+}
+
+// Audit says what is kept.
+type Audit struct {
+	Retention Duration `yaml:"retention" doc:"How long executions and audit records are kept; 0 is for ever."`
+}
+
+// Log says how the server logs, to standard error.
+type Log struct {
+	Level  string `yaml:"level" doc:"debug, info, warn or error."`
+	Format string `yaml:"format" doc:"text or json."`
+}
+
+// Defaults are the settings where nothing is said. getenv and uid tell where
+// the user's directories are.
+func Defaults(getenv func(string) string, uid int) Config {
+	return Config{
+		Listen: "127.0.0.1:8080",
+		Home:   defaultHome(getenv, uid),
+		RunDir: defaultRunDir(getenv, uid),
+		Engine: "native",
+		Sandbox: Sandbox{
+			MaxConcurrent: 64,
+			Queue:         256,
+			Ready:         1,
+			CgroupParent:  "cove",
+			DefaultLimits: limitsOf(runtime.Defaults),
+			MaxLimits:     limitsOf(runtime.Max),
+		},
+		RateLimit:     RateLimit{PerSecond: 200, Burst: 400},
+		Audit:         Audit{Retention: Duration(30 * 24 * time.Hour)},
+		Log:           Log{Level: "info", Format: "text"},
+		ShutdownGrace: Duration(10 * time.Second),
+	}
+}
+
+func defaultHome(getenv func(string) string, uid int) string {
+	if uid == 0 {
+		return "/var/lib/cove"
+	}
+	if d := getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "cove")
+	}
+	return filepath.Join(getenv("HOME"), ".local/share/cove")
+}
+
+func defaultRunDir(getenv func(string) string, uid int) string {
+	if uid == 0 {
+		return "/run/cove"
+	}
+	if d := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(d) {
+		return filepath.Join(d, "cove")
+	}
+	return filepath.Join(defaultHome(getenv, uid), "run")
+}
+
+func limitsOf(l cove.Limits) Limits {
+	return Limits{MemoryMB: l.Memory >> 20, CPUs: l.CPUs, PIDs: l.PIDs, DiskMB: l.Disk >> 20, Inodes: l.Inodes, OpenFiles: l.OpenFiles,
+		StdoutKB: l.Stdout >> 10, StderrKB: l.Stderr >> 10, Timeout: Duration(l.Timeout)}
+}
+
+func (l Limits) limits() cove.Limits {
+	return cove.Limits{Memory: shift(l.MemoryMB, 20), CPUs: l.CPUs, PIDs: l.PIDs, Disk: shift(l.DiskMB, 20), Inodes: l.Inodes, OpenFiles: l.OpenFiles,
+		Stdout: shift(l.StdoutKB, 10), Stderr: shift(l.StderrKB, 10), Timeout: time.Duration(l.Timeout)}
+}
+
+// shift is v << bits where that fits, else a value that no range contains.
+func shift(v int64, bits uint) int64 {
+	if s := v << bits; s>>bits == v {
+		return s
+	}
+	return -1
+}
+
+// Bounds are the limits that requests are held to.
+func (c *Config) Bounds() runtime.Bounds {
+	return runtime.Bounds{Defaults: c.Sandbox.DefaultLimits.limits(), Max: c.Sandbox.MaxLimits.limits()}
+}
+
+// Database is the path of the database.
+func (c *Config) Database() string { return filepath.Join(c.Home, "cove.db") }
+
+// Socket is the path of the server's unix socket.
+func (c *Config) Socket() string { return filepath.Join(c.RunDir, "cove.sock") }
+
+// Warnings are what Load found odd but not wrong.
+func (c *Config) Warnings() []string { return c.warnings }
+
+// Duration is a time.Duration that also takes days ("30d").
+type Duration time.Duration
+
+// Std is d as the standard library has it.
+func (d Duration) Std() time.Duration { return time.Duration(d) }
+
+const day = 24 * time.Hour
+
+func (d Duration) String() string {
+	if t := time.Duration(d); t != 0 && t%day == 0 {
+		return strconv.FormatInt(int64(t/day), 10) + "d"
+	}
+	return time.Duration(d).String()
+}
+
+// System is the process's own environment, for Load.
+func System() Source {
+	return Source{Getenv: os.Getenv, Environ: os.Environ(), UID: os.Geteuid()}
+}

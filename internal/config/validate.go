@@ -1,0 +1,183 @@
+package config
+
+import (
+	"encoding/hex"
+	"math"
+	"net"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Validate refuses settings that cannot work, or that would be dangerous, with
+// the setting's name, where it was set, and what to do.
+func (c *Config) Validate() error {
+	for _, check := range []func() error{c.checkKeys, c.checkListen, c.checkTLS, c.checkPaths, c.checkChoices, c.checkNumbers, c.checkLimits} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wrong is a problem with one setting.
+func (c *Config) wrong(name, format string, args ...any) *cove.Error {
+	err := cove.Errorf(cove.InvalidArgument, format, args...)
+	err.Message = name + ": " + err.Message
+	if o := c.Origin(name); o != "default" {
+		err.Message += " (from " + strings.TrimPrefix(string(o), "file ") + ")"
+	}
+	return err
+}
+
+// groupName may be nested (a.slice/cove), but leads nowhere else.
+var groupName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._@:-]{0,100}(/[A-Za-z0-9_-][A-Za-z0-9._@:-]{0,100})*$`)
+
+var keyName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+func (c *Config) checkKeys() error {
+	seen := map[string]bool{}
+	for _, k := range c.APIKeys {
+		if !keyName.MatchString(k.Name) {
+			return c.wrong("api_keys", "%.80q is not a name for a key", k.Name).WithHint("use letters, digits, dot, _ and -, at most 64")
+		}
+		if seen[k.Name] {
+			return c.wrong("api_keys", "the name %q is there twice", k.Name).WithHint("give each key a name of its own")
+		}
+		seen[k.Name] = true
+		if b, err := hex.DecodeString(k.Hash); err != nil || len(b) != 32 {
+			return c.wrong("api_keys", "the hash of %q is not a SHA-256 in hex (64 digits)", k.Name).
+				WithHint("make key and hash with: cove config new-key %s", k.Name)
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkListen() error {
+	if c.Listen == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return c.wrong("listen", "%q is not host:port", c.Listen).WithHint("write it like 127.0.0.1:8080")
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return c.wrong("listen", "%q is not a port", port).WithHint("use 1 to 65535, or 0 for a free one")
+	}
+	if len(c.APIKeys) == 0 && !loopback(host) {
+		return c.wrong("listen", "%s can be reached from other machines, and there are no api_keys: everybody could run code", c.Listen).
+			WithHint("add a key (cove config new-key NAME), or listen on 127.0.0.1")
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// withPort is listen with another port.
+func withPort(listen, port string) (string, error) {
+	if listen == "" {
+		listen = "127.0.0.1:0"
+	}
+	host, _, err := net.SplitHostPort(listen)
+	if n, e := strconv.Atoi(port); err != nil || e != nil || n < 0 || n > 65535 {
+		return "", cove.Errorf(cove.InvalidArgument, "the environment variable PORT: %.40q is not a port", port).WithHint("use 1 to 65535")
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+func (c *Config) checkTLS() error {
+	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
+		missing := "tls.key"
+		if c.TLS.Cert == "" {
+			missing = "tls.cert"
+		}
+		return c.wrong(missing, "is missing").WithHint("TLS needs both tls.cert and tls.key")
+	}
+	return nil
+}
+
+func (c *Config) checkPaths() error {
+	for _, p := range []struct{ name, path string }{{"home", c.Home}, {"run_dir", c.RunDir}} {
+		if !filepath.IsAbs(p.path) {
+			return c.wrong(p.name, "%q is not an absolute path", p.path).WithHint("begin it with /")
+		}
+	}
+	if c.Guest != "" && !filepath.IsAbs(c.Guest) {
+		return c.wrong("guest", "%q is not an absolute path", c.Guest).WithHint("begin it with /, or leave it out")
+	}
+	if !groupName.MatchString(c.Sandbox.CgroupParent) {
+		return c.wrong("sandbox.cgroup_parent", "%.80q is not a name for a control group", c.Sandbox.CgroupParent).WithHint("use letters, digits, _ and -, such as cove")
+	}
+	for _, root := range c.Sandbox.AllowedWorkdirRoots {
+		if !filepath.IsAbs(root) || filepath.Clean(root) == "/" {
+			return c.wrong("sandbox.allowed_workdir_roots", "%q is not an absolute path below /", root).WithHint("name a directory such as /srv/work")
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkChoices() error {
+	for _, k := range []struct {
+		name, value string
+		choices     []string
+	}{
+		{"engine", c.Engine, []string{"native", "docker", "auto"}},
+		{"log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}},
+		{"log.format", c.Log.Format, []string{"text", "json"}},
+	} {
+		if !slices.Contains(k.choices, k.value) {
+			return c.wrong(k.name, "%.80q is none of %s", k.value, strings.Join(k.choices, ", ")).WithHint("choose one of them")
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkNumbers() error {
+	for _, n := range []struct {
+		name       string
+		value      float64
+		least, top float64
+	}{
+		{"sandbox.max_concurrent", float64(c.Sandbox.MaxConcurrent), 1, 10_000},
+		{"sandbox.queue", float64(c.Sandbox.Queue), 0, 100_000},
+		{"sandbox.ready", float64(c.Sandbox.Ready), 0, 1000},
+		{"rate_limit.per_second", c.RateLimit.PerSecond, 0, 1e6},
+		{"rate_limit.burst", float64(c.RateLimit.Burst), 1, 1e6},
+	} {
+		if !(n.value >= n.least && n.value <= n.top) || math.IsNaN(n.value) {
+			return c.wrong(n.name, "%v is out of range", n.value).WithHint("use %v to %v", n.least, n.top)
+		}
+	}
+	for _, d := range []struct {
+		name       string
+		value      Duration
+		least, top time.Duration
+	}{
+		{"shutdown_grace", c.ShutdownGrace, 0, 10 * time.Minute},
+		{"audit.retention", c.Audit.Retention, time.Hour, 36_500 * day},
+	} {
+		if d.name == "audit.retention" && d.value == 0 {
+			continue // for ever
+		}
+		if t := time.Duration(d.value); t < d.least || t > d.top {
+			return c.wrong(d.name, "%s is out of range", d.value).WithHint("use %s to %s", Duration(d.least), Duration(d.top))
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkLimits() error {
+	if err := c.Bounds().Check(); err != nil {
+		e := cove.Errorf(cove.InvalidArgument, "sandbox.default_limits and sandbox.max_limits: %w", err)
+		return e.WithHint("%s", cove.ErrorHint(err))
+	}
+	return nil
+}

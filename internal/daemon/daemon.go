@@ -1,0 +1,378 @@
+// Package daemon builds Cove from its parts, top to bottom, and runs it: as a
+// server, or inside a single command. It is the only package that names
+// concrete engines and stores.
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/docker"
+	"github.com/cove-sandbox/cove/internal/engine/native"
+	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/httpapi"
+	"github.com/cove-sandbox/cove/internal/image"
+	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store/sqlite"
+	"github.com/cove-sandbox/cove/internal/version"
+)
+
+// Daemon is Cove, running.
+type Daemon struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	instance *instance.Instance
+	store    *sqlite.Store
+	images   *image.Store
+	manager  *sandbox.Manager
+	api      *httpapi.Server
+	memory   *memoryListener
+
+	openNative func() (engine.Engine, error) // once
+	warm       bool                          // it has been called before anybody asked
+
+	serving   sync.WaitGroup // listeners, the reaper, the engine being warmed
+	stopReaps context.CancelFunc
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Options say what to build.
+type Options struct {
+	Config *config.Config
+	Log    *slog.Logger
+	// Warm begins with the native engine at once, while the rest is being
+	// built: for those who are about to run something.
+	Warm bool
+}
+
+// New builds a daemon that is reached by Client, and by other commands of the
+// same user over its instance's socket. Close must be called.
+func New(ctx context.Context, o Options) (_ *Daemon, err error) {
+	cfg, log := o.Config, o.Log
+	d := &Daemon{cfg: cfg, log: log, memory: newMemoryListener(), stopReaps: func() {}}
+	d.openNative = sync.OnceValues(d.native)
+	defer func() {
+		if err != nil {
+			d.Close(ctx)
+		}
+	}()
+	if err := directories(cfg); err != nil {
+		return nil, err
+	}
+	if d.instance, err = instance.Hold(cfg.RunDir); err != nil {
+		return nil, err
+	}
+	if d.warm = o.Warm && cfg.Engine != "docker"; d.warm {
+		d.serving.Go(func() { d.openNative() }) // an error shows when it is used
+	}
+	if d.store, err = sqlite.Open(ctx, cfg.Database()); err != nil {
+		return nil, err
+	}
+	if d.images, err = OpenImages(cfg, log); err != nil {
+		return nil, err
+	}
+	d.manager = sandbox.New(sandbox.Options{
+		Engines: d.engines(), DefaultEngine: cfg.Engine, Images: d.images, Store: d.store,
+		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
+		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
+		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,
+	})
+	if d.api, err = d.newAPI(); err != nil {
+		return nil, err
+	}
+	return d, d.open()
+}
+
+// OpenImages opens the image store, which needs no daemon.
+func OpenImages(cfg *config.Config, log *slog.Logger) (*image.Store, error) {
+	return image.Open(image.Options{
+		Dir: filepath.Join(cfg.Home, "images"), Log: log,
+		CheckPath: func(path string) (string, error) { return hostpath.Check(path, nil) },
+	})
+}
+
+// directories makes what everything else stands in. The run directory is
+// passed through by guests on their way to the staging directory; what is
+// private in it has directories of its own.
+func directories(cfg *config.Config) error {
+	for _, d := range []struct {
+		name, path string
+		mode       os.FileMode
+	}{{"home", cfg.Home, 0o700}, {"run_dir", cfg.RunDir, 0o755}} {
+		if err := os.MkdirAll(d.path, d.mode); err != nil {
+			return cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", d.path, err).
+				WithHint("set another with %s in the configuration or COVE_%s", d.name, map[string]string{"home": "HOME", "run_dir": "RUN_DIR"}[d.name])
+		}
+	}
+	return nil
+}
+
+// engines lists the engines in the order in which "auto" prefers them.
+func (d *Daemon) engines() []sandbox.EngineSource {
+	return []sandbox.EngineSource{{Name: "native", Open: d.openNative}, {Name: "docker", Open: d.docker}}
+}
+
+func (d *Daemon) native() (engine.Engine, error) {
+	return native.New(native.Options{
+		Guest: GuestPath(d.cfg), RunDir: d.cfg.RunDir, Instance: d.instance.ID,
+		CgroupParent: d.cfg.Sandbox.CgroupParent, Ready: d.cfg.Sandbox.Ready, Log: d.log,
+	})
+}
+
+func (d *Daemon) docker() (engine.Engine, error) {
+	return docker.New(docker.Options{
+		Guest: GuestPath(d.cfg), RunDir: d.cfg.RunDir, Instance: d.instance.ID, Log: d.log,
+	})
+}
+
+// GuestPath is where the cove-guest program is: as configured, else beside
+// this program.
+func GuestPath(cfg *config.Config) string {
+	if cfg.Guest != "" {
+		return cfg.Guest
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "cove-guest"
+	}
+	return filepath.Join(filepath.Dir(self), "cove-guest")
+}
+
+func (d *Daemon) newAPI() (*httpapi.Server, error) {
+	cfg := d.cfg
+	o := httpapi.Options{
+		Executor: d.manager, Store: d.store, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
+		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
+	}
+	for _, k := range cfg.APIKeys {
+		o.Keys = append(o.Keys, httpapi.Key{Name: k.Name, Hash: k.Hash})
+	}
+	if cfg.TLS.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(cfg.TLS.Cert, cfg.TLS.Key)
+		if err != nil {
+			return nil, cove.Errorf(cove.InvalidArgument, "the TLS certificate cannot be used: %w", err).WithHint("check tls.cert and tls.key")
+		}
+		o.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
+	return httpapi.New(o)
+}
+
+// open begins to listen in memory and on the instance's socket, and cleans up
+// once after processes that were killed.
+func (d *Daemon) open() error {
+	d.serveLocal(d.memory)
+	ln, err := listenPrivately(d.instance.Socket())
+	if err != nil {
+		return err
+	}
+	d.serveLocal(ln)
+	ctx, cancel := context.WithCancel(context.Background())
+	d.stopReaps = cancel
+	d.serving.Go(func() {
+		if d.warm {
+			d.manager.Open() // what it has to sweep is swept too; an error shows when it is used
+		}
+		if err := d.manager.Reap(ctx); err != nil && ctx.Err() == nil {
+			d.log.Warn("cannot clean up after earlier processes", "error", err)
+		}
+	})
+	return nil
+}
+
+func (d *Daemon) serveLocal(ln net.Listener) {
+	d.serving.Go(func() {
+		if err := d.api.ServeLocal(ln); err != nil {
+			d.log.Error("a local listener failed", "error", err)
+		}
+	})
+}
+
+// listenPrivately listens on a unix socket that only its owner may connect to,
+// in place of one that a dead process has left.
+func listenPrivately(path string) (net.Listener, error) {
+	// Listened on in the instances' directory, which is private, under a name of
+	// this process's own, and then moved.
+	dir := filepath.Dir(path)
+	if filepath.Base(dir) != instance.Dir {
+		dir = filepath.Join(dir, instance.Dir)
+	}
+	temporary := filepath.Join(dir, fmt.Sprintf(".%s-%d", strings.TrimSuffix(filepath.Base(path), ".sock"), os.Getpid()))
+	os.Remove(temporary)
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: temporary, Net: "unix"})
+	if err == nil {
+		ln.SetUnlinkOnClose(false)
+		err = errors.Join(os.Chmod(temporary, 0o600), os.Rename(temporary, path))
+	}
+	if err != nil {
+		if ln != nil {
+			ln.Close()
+		}
+		return nil, cove.Errorf(cove.Unavailable, "cannot listen on %s: %w", path, err).WithHint("check run_dir: a socket's path has at most 107 bytes")
+	}
+	return socket{ln, path}, nil
+}
+
+// socket removes its file when it is closed.
+type socket struct {
+	net.Listener
+	path string
+}
+
+// Addr is where it listens, which is not where it was made.
+func (s socket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
+
+func (s socket) Close() error {
+	os.Remove(s.path)
+	return s.Listener.Close()
+}
+
+// Client talks to this daemon without a network.
+func (d *Daemon) Client() (*client.Client, error) {
+	return client.New(client.Options{Address: "http://cove", Dial: d.memory.dial})
+}
+
+// Images is the image store.
+func (d *Daemon) Images() *image.Store { return d.images }
+
+// Serve listens for others until ctx ends, then gives running executions the
+// configured grace and closes the daemon. One server may use a home.
+func (d *Daemon) Serve(ctx context.Context) error {
+	lock, err := lockHome(d.cfg.Home)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := d.manager.Open(); err != nil {
+		return err
+	}
+	listeners, err := d.listen(ctx)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, len(listeners))
+	for _, l := range listeners {
+		d.serving.Go(func() { failed <- l.serve(l) })
+		d.log.Info("listening", "address", l.Addr().String())
+	}
+	reaps, stop := context.WithCancel(ctx)
+	defer stop()
+	d.serving.Go(func() { d.manager.RunReaper(reaps) })
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	stop()
+	grace, cancel := context.WithTimeout(context.Background(), d.cfg.ShutdownGrace.Std())
+	defer cancel()
+	d.log.Info("shutting down", "running", d.manager.Active())
+	return errors.Join(err, d.Close(grace))
+}
+
+// listener is one way in, and how it is served.
+type listener struct {
+	net.Listener
+	serve func(net.Listener) error
+}
+
+func (d *Daemon) listen(ctx context.Context) ([]listener, error) {
+	local, err := listenPrivately(d.cfg.Socket())
+	if err != nil {
+		return nil, err
+	}
+	all := []listener{{local, d.api.ServeLocal}}
+	if d.cfg.Listen == "" {
+		return all, nil
+	}
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", d.cfg.Listen)
+	if err == nil {
+		if err = d.api.CheckListener(ln); err == nil {
+			return append(all, listener{ln, d.api.Serve}), nil
+		}
+		ln.Close()
+	}
+	local.Close()
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, cove.Errorf(cove.Conflict, "%s is in use by another program", d.cfg.Listen).WithHint("stop it, or choose another address with --listen")
+	}
+	if cove.ErrorCode(err) == cove.Internal {
+		return nil, cove.Errorf(cove.InvalidArgument, "cannot listen on %s: %w", d.cfg.Listen, err).WithHint("choose another address with --listen")
+	}
+	return nil, err
+}
+
+// lockHome makes this the only server of a home; single commands share it.
+func lockHome(home string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(home, "server.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, cove.Errorf(cove.StorageFull, "cannot use %s: %w", home, err).WithHint("set another home with COVE_HOME")
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, cove.Errorf(cove.Conflict, "another server uses %s", home).WithHint("stop it, or give this one a home of its own with COVE_HOME and COVE_RUN_DIR")
+	}
+	return f, nil
+}
+
+// answerTimeout is how long answers may take once nothing runs any more.
+const answerTimeout = 2 * time.Second
+
+// answer lets requests in progress have their answers: who has killed the last
+// execution is told so. What takes longer is cut.
+func (d *Daemon) answer() error {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	if err := d.api.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// Close waits for running executions until ctx ends, kills the rest, and
+// leaves nothing behind. It may be called again.
+func (d *Daemon) Close(ctx context.Context) error {
+	d.closeOnce.Do(func() { d.closeErr = d.close(ctx) })
+	return d.closeErr
+}
+
+func (d *Daemon) close(ctx context.Context) error {
+	var errs []error
+	d.stopReaps()
+	if d.manager != nil {
+		errs = append(errs, d.manager.Close(ctx))
+	}
+	if d.api != nil {
+		errs = append(errs, d.answer())
+	}
+	d.memory.Close()
+	d.serving.Wait()
+	if d.warm {
+		if e, err := d.openNative(); err == nil { // warmed, and perhaps never used
+			errs = append(errs, e.Close())
+		}
+	}
+	if d.store != nil {
+		errs = append(errs, d.store.Close())
+	}
+	if d.instance != nil {
+		errs = append(errs, d.instance.Release())
+	}
+	return errors.Join(errs...)
+}

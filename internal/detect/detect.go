@@ -1,0 +1,211 @@
+// Package detect looks for escape attempts in submitted code: declared
+// patterns with severities. It is a tripwire and a record, not a wall; the wall
+// is the sandbox. Whoever hides what they do passes it, and is contained.
+//
+// Critical events refuse the code, so only recipes that have no other use are
+// critical, and only in code that can carry them out: a program that prints an
+// article about escapes, or a comment, is recorded as high and runs.
+package detect
+
+import (
+	"bytes"
+	"cmp"
+	"regexp"
+	"slices"
+	"sync"
+)
+
+// Severity orders events; Critical ones refuse the code.
+type Severity string
+
+const (
+	Low      Severity = "low"
+	Medium   Severity = "medium"
+	High     Severity = "high"
+	Critical Severity = "critical"
+)
+
+// rank orders severities.
+func (s Severity) rank() int {
+	return slices.Index([]Severity{Low, Medium, High, Critical}, s)
+}
+
+// Event is one match.
+type Event struct {
+	Rule     string
+	Severity Severity
+	Line     int    // 1-based
+	Detail   string // what the pattern is a sign of
+}
+
+// Rule is one declared pattern.
+type Rule struct {
+	ID        string
+	Severity  Severity
+	Languages []string // runtime names; nil is every language
+	// Literals: the code is looked at only around these, in any case (they
+	// are lower case). Every match of Pattern contains one of them.
+	Literals []string
+	Pattern  string // RE2
+	Detail   string // what it is a sign of
+}
+
+const (
+	maxEvents  = 50 // what Scan returns at most, the gravest first
+	maxPerRule = 5
+	// A pattern sees so much before and after a literal, in bytes.
+	windowBefore, windowAfter = 192, 320
+	// budget bounds what one pattern looks at, in bytes, so that code made of
+	// nothing but literals costs little.
+	budget = 128 << 10
+)
+
+// IsCritical reports whether the code of these events is to be refused.
+func IsCritical(events []Event) bool {
+	return slices.ContainsFunc(events, func(e Event) bool { return e.Severity == Critical })
+}
+
+// Scan returns the escape attempts in code, by line; at most maxEvents, of
+// which the less grave are left out first. Its time is linear in len(code).
+func Scan(language string, code []byte) []Event {
+	lower := lowerASCII(code)
+	var events []Event
+	for _, r := range compiled() {
+		if r.Languages == nil || slices.Contains(r.Languages, language) {
+			events = append(events, r.scan(code, lower)...)
+		}
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	if IsCritical(events) {
+		soften(events, language, code)
+	}
+	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(b.Severity.rank(), a.Severity.rank()) })
+	events = events[:min(len(events), maxEvents)]
+	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.Line, b.Line) })
+	return events
+}
+
+// soften lowers critical events to high where the recipe is only told: in
+// comments, and in a program that can neither run a command nor open a file.
+func soften(events []Event, language string, code []byte) {
+	lines := bytes.Split(code, []byte("\n"))
+	idle := !slices.Contains(shells, language) && !acts().Match(code)
+	for i := range events {
+		if events[i].Severity == Critical && (idle || isComment(language, events[i].Line, lines[events[i].Line-1])) {
+			events[i].Severity = High
+		}
+	}
+}
+
+var shells = []string{"bash", "sh"}
+
+// acts finds the ways in which the languages run commands and open files.
+var acts = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile("(?i)(?:system|popen|exec\\w*|spawn\\w*|subprocess|child_process|syscall\\w*|ctypes|ffi|open\\w*|write_?(?:file|text|bytes)\\w*|(?:file|io)\\.write)\\W" +
+		"|`[^`]*`|%x[\\[({]|\\bqx\\b")
+})
+
+func isComment(language string, number int, line []byte) bool {
+	line = bytes.TrimLeft(line, " \t")
+	switch language {
+	case "node", "go":
+		return bytes.HasPrefix(line, []byte("//")) || bytes.HasPrefix(line, []byte("*"))
+	}
+	interpreter := number == 1 && bytes.HasPrefix(line, []byte("#!"))
+	return bytes.HasPrefix(line, []byte("#")) && !interpreter
+}
+
+type compiledRule struct {
+	Rule
+	re       func() *regexp.Regexp // made when a literal is first met: ordinary code meets none
+	literals [][]byte
+}
+
+var compiled = sync.OnceValue(func() []compiledRule {
+	var all []compiledRule
+	for _, r := range Rules() {
+		c := compiledRule{Rule: r, re: sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(r.Pattern) })}
+		for _, l := range r.Literals {
+			c.literals = append(c.literals, []byte(l))
+		}
+		all = append(all, c)
+	}
+	return all
+})
+
+// scan returns the rule's matches, at most one per line and maxPerRule.
+func (r compiledRule) scan(code, lower []byte) []Event {
+	var events []Event
+	left, last := budget, 0
+	for _, w := range r.windows(lower) {
+		if left -= w.to - w.from; left < 0 {
+			break
+		}
+		for _, m := range r.re().FindAllIndex(code[w.from:w.to], 4*maxPerRule) {
+			line := 1 + bytes.Count(code[:w.from+m[0]], []byte("\n"))
+			if line == last {
+				continue
+			}
+			last = line
+			events = append(events, Event{Rule: r.ID, Severity: r.Severity, Line: line, Detail: r.Detail})
+			if len(events) == maxPerRule {
+				return events
+			}
+		}
+	}
+	return events
+}
+
+type window struct{ from, to int }
+
+// windows are the stretches around the rule's literals, in order, joined where
+// they meet, and no more of them than the budget allows.
+func (r compiledRule) windows(lower []byte) []window {
+	var found []window
+	for _, l := range r.literals {
+		size := 0
+		for at := 0; size <= budget; {
+			i := bytes.Index(lower[at:], l)
+			if i < 0 {
+				break
+			}
+			at += i
+			w := window{max(0, at-windowBefore), min(len(lower), at+len(l)+windowAfter)}
+			if n := len(found); n > 0 && found[n-1].from <= w.from && w.from <= found[n-1].to {
+				size += w.to - found[n-1].to
+				found[n-1].to = w.to
+			} else {
+				size += w.to - w.from
+				found = append(found, w)
+			}
+			at += len(l)
+		}
+	}
+	return join(found)
+}
+
+func join(windows []window) []window {
+	slices.SortFunc(windows, func(a, b window) int { return cmp.Compare(a.from, b.from) })
+	var joined []window
+	for _, w := range windows {
+		if n := len(joined); n > 0 && w.from <= joined[n-1].to {
+			joined[n-1].to = max(joined[n-1].to, w.to)
+		} else {
+			joined = append(joined, w)
+		}
+	}
+	return joined
+}
+
+// lowerASCII keeps every offset, which bytes.ToLower does not.
+func lowerASCII(b []byte) []byte {
+	lower := bytes.Clone(b)
+	for i, c := range lower {
+		if 'A' <= c && c <= 'Z' {
+			lower[i] = c + 'a' - 'A'
+		}
+	}
+	return lower
+}

@@ -1,0 +1,268 @@
+//go:build linux
+
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+)
+
+var controllers = []string{cgroup.Memory, cgroup.CPU, cgroup.PIDs}
+
+// checkControllers tells which limits can be set at all, and how to get the
+// others.
+func checkControllers(_ context.Context, h *host) outcome {
+	hierarchy, err := h.hierarchy()
+	if err != nil {
+		return fail(err.Error(), "mount control groups: sudo mount -t cgroup2 none /sys/fs/cgroup")
+	}
+	version := fmt.Sprintf("version %d", hierarchy.Version())
+	var have, missing []string
+	why := ""
+	for _, c := range controllers {
+		if hierarchy.Has(c) {
+			have = append(have, c)
+			continue
+		}
+		missing = append(missing, c)
+		if why == "" { // without its advice: there is more of it below
+			why, _, _ = strings.Cut(hierarchy.Missing(c), ";")
+		}
+	}
+	if missing == nil {
+		return ok(version + ": " + strings.Join(have, ", "))
+	}
+	return fail(fmt.Sprintf("%s: no %s (%s)", version, strings.Join(missing, ", "), why), delegation(hierarchy.Version(), isRoot()))
+}
+
+// delegation is how to get groups of one's own.
+func delegation(version int, root bool) string {
+	switch {
+	case root:
+		return "as root this happens in a container without its own control groups, and where controllers were switched off at boot\n" +
+			"(cgroup_disable=): run Cove outside, or take that off the kernel's command line"
+	case version == 1:
+		return "version 1 cannot be handed to users: run Cove as root, or boot with systemd.unified_cgroup_hierarchy=1"
+	}
+	return `start Cove in a group that systemd hands to you:
+systemd-run --user --scope -p Delegate=yes cove …
+and if controllers are missing in it, have systemd hand on all of them, then log in again:
+sudo mkdir -p /etc/systemd/system/user@.service.d
+printf '[Service]\nDelegate=cpu cpuset io memory pids\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf
+sudo systemctl daemon-reload`
+}
+
+// grouped is what happened to a child in a group of its own.
+type grouped struct {
+	found string // what it said
+	err   error  // how it ended
+	stats cgroup.Stats
+}
+
+// killed reports whether a signal ended the child.
+func (g grouped) killed() bool {
+	var exit *exec.ExitError
+	if !errors.As(g.err, &exit) {
+		return false
+	}
+	status, isUnix := exit.Sys().(syscall.WaitStatus)
+	return isUnix && status.Signaled()
+}
+
+// tryLimited runs a trial in a new group with limits. The error is that there
+// is no such group.
+func (h *host) tryLimited(ctx context.Context, limits cgroup.Limits, t trial) (result grouped, err error) {
+	err = h.withGroup(limits, func(g *cgroup.Group) error {
+		err := h.inside(g, &t, func() error {
+			result.found, result.err = h.try(ctx, t)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		result.stats, err = g.Stats()
+		return err
+	})
+	return result, err
+}
+
+// withGroup makes a group, and removes it with all that runs in it.
+func (h *host) withGroup(limits cgroup.Limits, f func(*cgroup.Group) error) (err error) {
+	hierarchy, err := h.hierarchy()
+	if err != nil {
+		return err
+	}
+	for c, wanted := range map[string]bool{cgroup.PIDs: true, cgroup.Memory: limits.Memory > 0, cgroup.CPU: limits.CPUs > 0} {
+		if wanted && !hierarchy.Has(c) {
+			return errNoController
+		}
+	}
+	g, err := hierarchy.Create(string(cove.NewInstanceID()))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.Kill(), g.Remove(5*time.Second)) }()
+	if err := g.Limit(limits); err != nil {
+		return err
+	}
+	return f(g)
+}
+
+// inside calls f so that the trial it runs is born in the group: by the
+// group's descriptor, or on version 1 from a thread that has entered it.
+func (h *host) inside(g *cgroup.Group, t *trial, f func() error) error {
+	hierarchy, err := h.hierarchy()
+	if err != nil {
+		return err
+	}
+	if hierarchy.Version() == 2 {
+		if t.group, err = g.FD(); err != nil {
+			return err
+		}
+		defer t.group.Close()
+		return f()
+	}
+	done := make(chan error)
+	go onOwnThread(func() {
+		if err := g.Enter(); err != nil {
+			done <- err
+			return
+		}
+		done <- f()
+	})
+	return <-done
+}
+
+// onOwnThread calls f on a thread that ends with the goroutine, since it stays
+// locked. The main thread cannot end, so that one is held and another taken.
+func onOwnThread(f func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); onOwnThread(f) }()
+	<-done
+	runtime.UnlockOSThread()
+}
+
+// errNoController is told once, by checkControllers.
+var errNoController = errors.New("no control group of its own with the controller")
+
+func noGroup(err error) outcome {
+	return fail("cannot be limited: "+err.Error(), "see control groups above")
+}
+
+// checkBirth starts a process inside a group, and ends the group.
+func checkBirth(ctx context.Context, h *host) outcome {
+	found := ""
+	err := h.withGroup(cgroup.Limits{}, func(g *cgroup.Group) error {
+		t := trial{name: "wait"}
+		return h.inside(g, &t, func() error {
+			cmd := h.command(ctx, t)
+			stdin, err := cmd.StdinPipe()
+			if err != nil {
+				return err
+			}
+			defer stdin.Close()
+			if err := cmd.Start(); err != nil {
+				return fmt.Errorf("start a process in it: %w", err)
+			}
+			groups, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/cgroup")
+			if err == nil && !strings.Contains(string(groups), g.Name()) {
+				err = errors.New("the process is not in it")
+			}
+			err = errors.Join(err, g.Kill())
+			if err != nil {
+				cmd.Process.Kill()
+			}
+			cmd.Wait()
+			if status, isUnix := cmd.ProcessState.Sys().(syscall.WaitStatus); err == nil && (!isUnix || status.Signal() != syscall.SIGKILL) {
+				err = fmt.Errorf("the process ended with %v", cmd.ProcessState)
+			}
+			return err
+		})
+	})
+	if errors.Is(err, errNoController) {
+		return noGroup(err)
+	}
+	if err != nil {
+		return fail(err.Error(), "needs Linux 5.7 or later (CLONE_INTO_CGROUP) with control groups of version 2; see control groups above")
+	}
+	if hierarchy, _ := h.hierarchy(); hierarchy.Version() == 2 {
+		found = "with CLONE_INTO_CGROUP and cgroup.kill"
+	} else {
+		found = "from a thread inside, and one signal each"
+	}
+	return ok(found)
+}
+
+// checkMemory uses three times the memory a group may.
+func checkMemory(ctx context.Context, h *host) outcome {
+	const limit, use = 64 << 20, 192 << 20
+	r, err := h.tryLimited(ctx, cgroup.Limits{Memory: limit}, trial{name: "memory", args: []string{strconv.Itoa(use)}})
+	switch {
+	case err != nil:
+		return noGroup(err)
+	case r.killed() && r.stats.OOMKills > 0:
+		return ok(fmt.Sprintf("killed at %d of %d MiB", limit>>20, use>>20))
+	case r.killed():
+		return warn("killed, but the kernel did not count it", "results cannot tell \"oom\" here; needs Linux 4.13 or later")
+	case r.err != nil:
+		return fail(r.err.Error(), "the trial itself went wrong: try again")
+	}
+	return fail(fmt.Sprintf("%s under a limit of %d MiB: the rest went to swap", r.found, limit>>20),
+		"boot with swapaccount=1 on the kernel's command line, or turn swap off: sudo swapoff -a")
+}
+
+// checkPIDs starts more processes than a group may have.
+func checkPIDs(ctx context.Context, h *host) outcome {
+	const limit, processes = 40, 64
+	args := append([]string{strconv.Itoa(processes)}, h.options.Probe[1:]...)
+	r, err := h.tryLimited(ctx, cgroup.Limits{PIDs: limit}, trial{name: "pids", args: append(args, "wait")})
+	switch {
+	case err != nil:
+		return noGroup(err)
+	case r.stats.PIDsDenied > 0: // the child may have failed at a thread of its own
+		return ok(fmt.Sprintf("refused the task after %d", limit))
+	case r.err != nil:
+		return fail(r.err.Error(), "the trial itself went wrong: try again")
+	}
+	return fail(fmt.Sprintf("%s under a limit of %d tasks", r.found, limit), "needs a kernel built with CONFIG_CGROUP_PIDS")
+}
+
+// checkCPU computes under a quota of a fifth of a core, which has to take
+// several times as long as the computing itself.
+func checkCPU(ctx context.Context, h *host) outcome {
+	const quota, work = 0.2, 100 * time.Millisecond
+	r, err := h.tryLimited(ctx, cgroup.Limits{CPUs: quota}, trial{name: "cpu", args: []string{work.String()}})
+	if err != nil {
+		return noGroup(err)
+	}
+	if r.err != nil {
+		return fail(r.err.Error(), "the trial itself went wrong: try again")
+	}
+	took, err := time.ParseDuration(r.found)
+	if err != nil {
+		return unknown("what the child said", err)
+	}
+	found := fmt.Sprintf("%d ms of computing took %d ms under a quota of %.1f cores", work.Milliseconds(), took.Milliseconds(), quota)
+	if took < 3*work {
+		return fail(found, "needs a kernel built with CONFIG_CFS_BANDWIDTH")
+	}
+	return ok(found)
+}

@@ -1,0 +1,217 @@
+//go:build linux
+
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+)
+
+// checkGuest starts the guest program, which has to be of this version: the
+// protocol between them is not kept compatible.
+func checkGuest(ctx context.Context, h *host) outcome {
+	const fix = "install cove-guest of the same version beside cove (\"make build\" builds both), or set COVE_GUEST"
+	path := h.options.Guest
+	if path == "" {
+		return fail("not found", fix)
+	}
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return fail(fmt.Sprintf("%s: %v", path, err), fix)
+	}
+	name, version, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	switch {
+	case name != "cove-guest":
+		return fail(path+" is not cove-guest", fix)
+	case version != h.options.Version:
+		return fail(fmt.Sprintf("%s is version %s, cove is %s", path, version, h.options.Version), fix)
+	}
+	return ok(fmt.Sprintf("version %s in %s", version, path))
+}
+
+// engineChecks are a check for every engine that is given.
+func engineChecks(o Options) []check {
+	var all []check
+	for _, e := range o.Engines {
+		all = append(all, check{
+			id: "engine." + e.Name, area: "engines", title: "a sandbox of " + e.Name, needs: e.Name,
+			run: func(ctx context.Context, h *host) outcome { return tryEngine(ctx, e, h.options.Engine) },
+		})
+	}
+	return all
+}
+
+// tryEngine makes a sandbox, runs a program in it, and removes it. An engine
+// that is not here is news only where it is the default.
+func tryEngine(ctx context.Context, e Engine, standard string) outcome {
+	eng, err := e.Open(ctx)
+	if cove.ErrorCode(err) == cove.Unavailable && e.Name != standard {
+		return info("not tried: it is not here")
+	}
+	if err != nil {
+		return failed(err)
+	}
+	defer eng.Close()
+	if o, complete := enforces(eng.Capabilities()); !complete {
+		return o
+	}
+	if e.Template.Rootfs.Kind == "" {
+		return ok("answers, and can enforce every limit")
+	}
+	start := time.Now()
+	if err := runIn(ctx, eng, e); err != nil {
+		return failed(err)
+	}
+	return ok(fmt.Sprintf("made, used and removed in %d ms", time.Since(start).Milliseconds()))
+}
+
+func failed(err error) outcome {
+	hint := cove.ErrorHint(err)
+	if strings.Contains(hint, "cove doctor") {
+		hint = ""
+	}
+	return fail(strings.TrimSuffix(err.Error(), " ("+cove.ErrorHint(err)+")"), hint)
+}
+
+func runIn(ctx context.Context, eng engine.Engine, e Engine) (err error) {
+	t := e.Template
+	t.ID = cove.NewSandboxID()
+	sb, err := eng.Prepare(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sb.Destroy(context.WithoutCancel(ctx))) }()
+	if err := sb.Bind(ctx, engine.Binding{}); err != nil {
+		return err
+	}
+	p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: e.Args, Env: rootfs.Env(e.Template.User), Dir: "/"})
+	if err != nil {
+		return err
+	}
+	go io.Copy(io.Discard, p.Stdout())
+	go io.Copy(io.Discard, p.Stderr())
+	exit, err := p.Wait(ctx)
+	if err == nil && exit.Code != 0 {
+		err = fmt.Errorf("%s ended with exit code %d inside", strings.Join(e.Args, " "), exit.Code)
+	}
+	return err
+}
+
+// enforces looks for limits that the engine says it cannot enforce.
+func enforces(c engine.Capabilities) (o outcome, complete bool) {
+	limits := []struct {
+		name string
+		has  bool
+	}{
+		{"memory_limit", c.MemoryLimit}, {"swap_limit", c.SwapLimit}, {"cpu_limit", c.CPULimit},
+		{"pids_limit", c.PIDsLimit}, {"disk_limit", c.DiskLimit},
+	}
+	var missing, fixes []string
+	for _, l := range limits {
+		if l.has {
+			continue
+		}
+		missing = append(missing, l.name)
+		if why := c.Missing[l.name]; why != "" && !slices.Contains(fixes, why) {
+			fixes = append(fixes, why)
+		}
+	}
+	return fail("cannot enforce "+strings.Join(missing, ", "), strings.Join(fixes, "\n")), missing == nil
+}
+
+// dockerSocket is where the engine is asked for.
+func (h *host) dockerSocket() string {
+	if h.options.Docker != "" {
+		return strings.TrimPrefix(h.options.Docker, "unix://")
+	}
+	return "/var/run/docker.sock"
+}
+
+// dockerVersion is the part of the engine's version that matters here.
+type dockerVersion struct {
+	Version    string
+	APIVersion string `json:"ApiVersion"`
+	Components []struct{ Name, Version string }
+}
+
+func (h *host) docker(ctx context.Context) (v dockerVersion, err error) {
+	socket := h.dockerSocket()
+	if strings.Contains(socket, "://") {
+		return v, fmt.Errorf("%s is not on this machine", socket)
+	}
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/version", nil)
+	if err != nil {
+		return v, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return v, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return v, errors.New(response.Status)
+	}
+	return v, json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(&v)
+}
+
+func checkDocker(ctx context.Context, h *host) outcome {
+	v, err := h.docker(ctx)
+	switch {
+	case err == nil:
+		return ok(fmt.Sprintf("version %s, API %s", v.Version, v.APIVersion))
+	case errors.Is(err, fs.ErrPermission):
+		return h.noDocker("you may not use "+h.dockerSocket(), "sudo usermod -aG docker $USER    # then log in again; the group is as good as root")
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return h.noDocker("no engine answers at "+h.dockerSocket(), "sudo systemctl start docker    # or install it: sudo apt-get install docker.io")
+	}
+	return h.noDocker(err.Error(), "check DOCKER_HOST and the engine")
+}
+
+// noDocker fails when Docker is asked for, and is no news otherwise.
+func (h *host) noDocker(found, fix string) outcome {
+	if h.options.Engine == docker {
+		return fail(found, fix)
+	}
+	return info(found + "; --engine docker would need it")
+}
+
+// checkRunc compares the version of the program that starts Docker's
+// containers with the list of those with known holes.
+func checkRunc(ctx context.Context, h *host) outcome {
+	v, err := h.docker(ctx)
+	if err != nil {
+		return info("not known without the engine")
+	}
+	for _, c := range v.Components {
+		if c.Name == "runc" {
+			return judgeRunc(c.Version)
+		}
+	}
+	return info("the engine does not say which it uses")
+}

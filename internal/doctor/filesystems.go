@@ -1,0 +1,148 @@
+//go:build linux
+
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const inMounts = unix.CLONE_NEWUSER | unix.CLONE_NEWNS
+
+func checkOverlay(ctx context.Context, h *host) outcome {
+	if _, err := h.try(ctx, trial{name: "overlay", namespaces: inMounts}); err != nil {
+		return fail(err.Error(), "load the module (sudo modprobe overlay), or use a kernel of at least 5.11 built with CONFIG_OVERLAY_FS;\n"+
+			"the host's own toolchain (--image host) works without")
+	}
+	return ok("a file was changed above, and kept below")
+}
+
+func checkTmpfsBytes(ctx context.Context, h *host) outcome {
+	found, err := h.try(ctx, trial{name: "tmpfs-bytes", namespaces: inMounts})
+	if err != nil {
+		return fail(err.Error(), "this kernel's tmpfs has no limits: use one built with CONFIG_TMPFS and CONFIG_SHMEM")
+	}
+	return ok(found)
+}
+
+func checkTmpfsInodes(ctx context.Context, h *host) outcome {
+	found, err := h.try(ctx, trial{name: "tmpfs-inodes", namespaces: inMounts})
+	if err != nil {
+		return fail(err.Error(), "this kernel's tmpfs has no limits: use one built with CONFIG_TMPFS and CONFIG_SHMEM")
+	}
+	return ok(found)
+}
+
+func checkMountAPI(ctx context.Context, h *host) outcome {
+	found, err := h.try(ctx, trial{name: "mount-api", namespaces: inMounts})
+	if err != nil {
+		return fail(err.Error(), "needs Linux 5.12 or later")
+	}
+	return ok(found)
+}
+
+// checkIDMap maps the owners of a mount of the file system that Cove's state
+// is on: images and workspaces are attached that way.
+func checkIDMap(ctx context.Context, h *host) outcome {
+	if !isRoot() {
+		return info("not used without root: the code has your own id")
+	}
+	dir := existing(h.options.Home)
+	userns, err := h.userNamespace(ctx)
+	if err != nil {
+		return unknown("a user namespace to map into", err)
+	}
+	defer userns.Close()
+	tree, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return fail("open_tree "+dir+": "+err.Error(), "needs Linux 5.12 or later, and CAP_SYS_ADMIN")
+	}
+	defer unix.Close(tree)
+	err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())})
+	if err != nil {
+		return fail(fmt.Sprintf("the file system of %s has none: %v", dir, err),
+			"set COVE_HOME to a directory on ext4, xfs, btrfs or tmpfs")
+	}
+	return ok("on the file system of " + dir)
+}
+
+// userNamespace is one that maps a range of ids, of a process that has gone.
+func (h *host) userNamespace(ctx context.Context) (*os.File, error) {
+	cmd := h.command(ctx, trial{name: "wait"})
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER,
+		Pdeathsig:   syscall.SIGKILL,
+		UidMappings: []syscall.SysProcIDMap{{HostID: 0x70000000, Size: 65536}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: 0x70000000, Size: 65536}},
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	defer cmd.Wait()
+	defer stdin.Close()
+	return os.Open("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/ns/user")
+}
+
+// existing is the nearest directory above a path that is there.
+func existing(path string) string {
+	for path != "" && path != "/" && path != "." {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+		path = filepath.Dir(path)
+	}
+	return "/"
+}
+
+// enoughSpace is what images and the database want to find free.
+const enoughSpace = 2 << 30
+
+// checkHome writes into Cove's state directory and looks how much fits.
+func checkHome(_ context.Context, h *host) outcome {
+	if h.options.Home == "" {
+		return info("no state directory is configured")
+	}
+	dir := existing(h.options.Home)
+	f, err := os.CreateTemp(dir, ".cove-doctor-*")
+	if err == nil {
+		_, err = f.Write(make([]byte, 4096))
+		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	if err != nil {
+		return fail("cannot write: "+err.Error(), "set COVE_HOME to a directory that you may write")
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return unknown(dir, err)
+	}
+	free := st.Bavail * uint64(st.Bsize)
+	found := fmt.Sprintf("%s free in %s", size(free), h.options.Home)
+	switch {
+	case free < enoughSpace:
+		return warn(found, "free some space, or set COVE_HOME to a larger file system; \"cove image prune\" removes unused images")
+	case st.Files > 0 && st.Ffree < 10_000:
+		return warn(fmt.Sprintf("%d inodes free in %s", st.Ffree, h.options.Home), "remove some files, or set COVE_HOME to another file system")
+	}
+	return ok(found)
+}
+
+func size(n uint64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}

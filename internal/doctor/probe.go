@@ -1,0 +1,76 @@
+//go:build linux
+
+package doctor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+)
+
+// probes are what a child can be asked to try. They may change the child as
+// they like: it ends afterwards.
+var probes = map[string]func(args []string) (found string, err error){
+	"nothing":      func([]string) (string, error) { return "", nil },
+	"capability":   probeCapability,
+	"nested":       probeNested,
+	"proc":         probeProc,
+	"overlay":      probeOverlay,
+	"tmpfs-bytes":  probeTmpfsBytes,
+	"tmpfs-inodes": probeTmpfsInodes,
+	"mount-api":    probeMountAPI,
+	"seccomp":      probeSeccomp,
+	"wait":         probeWait,
+	"memory":       probeMemory,
+	"pids":         probePIDs,
+	"cpu":          probeCPU,
+}
+
+// RunProbe is the child's side of a check: the hidden subcommand that
+// Options.Probe names calls it and exits with what it returns.
+func RunProbe(args []string) int {
+	runtime.LockOSThread()
+	if len(args) == 0 || probes[args[0]] == nil {
+		fmt.Fprintln(os.Stderr, "this command is for \"cove doctor\" itself")
+		return 2
+	}
+	found, err := probes[args[0]](args[1:])
+	json.NewEncoder(os.Stdout).Encode(answerOf(found, err))
+	return 0
+}
+
+func answerOf(found string, err error) answer {
+	if err == nil {
+		return answer{Found: found}
+	}
+	a := answer{Step: "probe", Error: err.Error()}
+	var s *stepError
+	if errors.As(err, &s) {
+		a.Step, a.Error = s.step, s.err.Error()
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		a.Errno = int(errno)
+	}
+	return a
+}
+
+// stepError says which step did not work.
+type stepError struct {
+	step string
+	err  error
+}
+
+func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
+func (e *stepError) Unwrap() error { return e.err }
+
+// step wraps an error with what was being tried; nil stays nil.
+func step(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &stepError{name, err}
+}

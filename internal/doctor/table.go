@@ -1,0 +1,45 @@
+//go:build linux
+
+package doctor
+
+// checks is the table. Order is the order of the report.
+func checks() []check {
+	all := []check{
+		{"userns.self", "namespaces", "user namespaces", native, checkUserNamespace},
+		{"userns.unprivileged", "namespaces", "user namespaces of users", "", checkUnprivileged},
+		{"namespaces", "namespaces", "other namespaces", native, checkNamespaces},
+		{"namespaces.count", "namespaces", "how many", "", checkNamespaceCount},
+		{"proc", "namespaces", "/proc of its own", native, checkProc},
+		{"subids", "namespaces", "subordinate ids", "", checkSubordinateIDs},
+
+		{"cgroup.controllers", "limits", "control groups", native, checkControllers},
+		{"cgroup.birth", "limits", "born into a group", native, checkBirth},
+		{"limit.memory", "limits", "memory, without swap", native, checkMemory},
+		{"limit.pids", "limits", "processes", native, checkPIDs},
+		{"limit.cpu", "limits", "CPU", native, checkCPU},
+		{"limit.disk", "limits", "bytes on disk", native, checkTmpfsBytes},
+		{"limit.inodes", "limits", "files on disk", native, checkTmpfsInodes},
+
+		{"seccomp", "walls", "seccomp, no_new_privs", everyEngine, checkSeccomp},
+		{"overlay", "walls", "overlay", native, checkOverlay},
+		{"mounts.api", "walls", "mounts by descriptor", native, checkMountAPI},
+		{"mounts.idmap", "walls", "idmapped mounts", native, checkIDMap},
+		{"pidfd", "walls", "processes by descriptor", native, checkPIDFD},
+
+		{"lsm", "defences of the host", "security modules", "", checkLSM},
+		{"lockdown", "defences of the host", "lockdown", "", checkLockdown},
+		{"cpu.vulnerabilities", "defences of the host", "processor holes", "", checkVulnerabilities},
+		{"ksm", "defences of the host", "page merging", "", checkKSM},
+		{"core_pattern", "defences of the host", "core dumps", "", checkCorePattern},
+		{"kvm", "defences of the host", "KVM", "", checkKVM},
+	}
+	for _, s := range settings() {
+		all = append(all, check{s.name, "defences of the host", s.name, "", checkSetting(s)})
+	}
+	return append(all,
+		check{"home", "engines", "state directory", everyEngine, checkHome},
+		check{"guest", "engines", "cove-guest", everyEngine, checkGuest},
+		check{"docker", "engines", "Docker", docker, checkDocker},
+		check{"docker.runc", "engines", "Docker's runc", docker, checkRunc},
+	)
+}

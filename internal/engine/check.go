@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+)
+
+// Check refuses a template that needs what c cannot enforce, naming all of it,
+// and a limit below zero, which a kernel may take for none.
+func (c Capabilities) Check(t Template) error {
+	l := t.Limits
+	if l.CPUs < 0 || min(l.Memory, l.PIDs, l.Disk, l.Inodes, l.OpenFiles, l.Stdout, l.Stderr, int64(l.Timeout)) < 0 {
+		return cove.Errorf(cove.InvalidArgument, "a limit is negative").WithHint("leave it out for the default")
+	}
+	var missing []string
+	need := func(ok bool, name string) {
+		if !ok {
+			if why := c.Missing[name]; why != "" {
+				name += ": " + why
+			}
+			missing = append(missing, name)
+		}
+	}
+	need(slices.Contains(c.Isolations, t.Isolation), "isolation "+string(t.Isolation))
+	need(slices.Contains(c.Networks, t.Network), "network "+string(t.Network))
+	need(t.Rootfs.Kind != RootfsImage || c.OwnImages, "own_images")
+	need(t.Limits.Memory == 0 || c.MemoryLimit, "memory_limit")
+	need(t.Limits.Memory == 0 || c.SwapLimit, "swap_limit")
+	need(t.Limits.CPUs == 0 || c.CPULimit, "cpu_limit")
+	need(t.Limits.PIDs == 0 || c.PIDsLimit, "pids_limit")
+	need(t.Limits.Disk == 0 || c.DiskLimit, "disk_limit")
+	return refusal(missing)
+}
+
+// CheckBinding refuses a binding that needs what c cannot do, or whose mounts
+// would hide what the wall depends on.
+func (c Capabilities) CheckBinding(b Binding) error {
+	for _, m := range b.Mounts {
+		if err := rootfs.ValidateTarget(m.Target); err != nil {
+			return err
+		}
+	}
+	var missing []string
+	if len(b.Mounts) > 0 && !c.LateMount {
+		missing = append(missing, "late_mount: "+c.Missing["late_mount"])
+	}
+	if len(b.Listeners) > 0 && !c.Listeners {
+		missing = append(missing, "listeners: "+c.Missing["listeners"])
+	}
+	return refusal(missing)
+}
+
+func refusal(missing []string) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	sort.Strings(missing)
+	return cove.Errorf(cove.Unsupported, "this engine cannot enforce what was asked: %s", strings.Join(missing, "; ")).
+		WithHint("run \"cove doctor\" for what is missing and how to get it")
+}

@@ -1,0 +1,313 @@
+package docker
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/seccomp"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+)
+
+// Labels of everything the engine makes. An image can bring labels too, so a
+// label alone proves nothing: see owned.
+const (
+	labelRealm    = "cove.realm"    // the run directory; see realm
+	labelInstance = "cove.instance" // who made it
+	labelSandbox  = "cove.sandbox"
+	labelNonce    = "cove.nonce" // which call made it
+)
+
+// guestPath is where the guest is inside.
+const guestPath = "/.cove/guest"
+
+// startTasks is the limit of tasks until the guest's own have been counted:
+// room for a Go program, with nothing else there to take it.
+const startTasks = 64
+
+// capsOfGuest are what the guest needs to start processes as the user, to end
+// them, and to drop its own bounding set. Nobody else in the container ever
+// has any: the guest drops them from what children can inherit.
+var capsOfGuest = []string{"SETUID", "SETGID", "KILL", "SETPCAP"}
+
+// wish is everything a container is made from.
+type wish struct {
+	name     string
+	nonce    string
+	realm    string
+	instance cove.InstanceID
+	template engine.Template
+	hostname string
+	guest    string // host path
+	image    image
+	binds    []bind
+}
+
+// image is a resolved image and what of it must be kept from taking effect.
+type image struct {
+	ID      string
+	Env     []string // KEY=VALUE
+	Volumes []string // paths that would become places without a limit
+}
+
+// bind is a host path to show inside.
+type bind struct {
+	source, target string
+	readOnly       bool
+}
+
+func containerName(id cove.SandboxID) string { return "cove-" + string(id) }
+
+// owned reports whether a container is one that this engine made: the labels
+// agree with the name, which no image can set.
+func owned(names []string, labels map[string]string) bool {
+	id, err := cove.ParseSandboxID(labels[labelSandbox])
+	if err != nil {
+		return false
+	}
+	_, err = cove.ParseInstanceID(labels[labelInstance])
+	return err == nil && slices.Contains(names, "/"+containerName(id))
+}
+
+// plan is the container for a wish.
+func plan(w wish) (*container.Config, *container.HostConfig, error) {
+	profile, err := seccompProfile(w.template.User)
+	if err != nil {
+		return nil, nil, err
+	}
+	tmpfs, err := tmpfsMounts(w)
+	if err != nil {
+		return nil, nil, err
+	}
+	config := &container.Config{
+		Hostname: w.hostname,
+		Image:    w.image.ID,
+		Labels: map[string]string{
+			labelRealm: w.realm, labelInstance: string(w.instance), labelSandbox: string(w.template.ID), labelNonce: w.nonce,
+		},
+		// Nothing that the image says about what to run takes effect.
+		Entrypoint:  []string{guestPath, "--stdio"},
+		Cmd:         []string{},
+		Env:         without(w.image.Env),
+		User:        "0:0",
+		WorkingDir:  "/",
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+		StopSignal:  "SIGKILL",
+		// When Cove ends, however it does, the guest's input ends, and then the
+		// guest does.
+		OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
+		// No network, and none of the daemon's work for networks either, which
+		// is most of the time that a container takes.
+		NetworkDisabled: true,
+	}
+	l := w.template.Limits
+	pids, no := int64(0), false
+	if l.PIDs > 0 {
+		pids = l.PIDs + startTasks
+	}
+	host := &container.HostConfig{
+		AutoRemove:     false,
+		RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		LogConfig:      container.LogConfig{Type: "none"},
+		NetworkMode:    "none",
+		IpcMode:        container.IPCModeNone, // its /dev/shm is one of the places
+		CgroupnsMode:   container.CgroupnsModePrivate,
+		CapDrop:        []string{"ALL"},
+		CapAdd:         capsOfGuest,
+		SecurityOpt:    []string{"no-new-privileges:true", "seccomp=" + profile},
+		ReadonlyRootfs: true,
+		MaskedPaths:    slices.Concat(rootfs.Masked, []string{"/sys", "/dev/mqueue"}),
+		ReadonlyPaths:  rootfs.ReadOnly,
+		Init:           &no,
+		Tmpfs:          tmpfs,
+		Mounts:         mounts(w),
+		Resources: container.Resources{
+			Memory: l.Memory, MemorySwap: l.Memory, // both together: no swap
+			NanoCPUs:  int64(math.Round(l.CPUs * 1e9)),
+			PidsLimit: &pids,
+			Ulimits: []*container.Ulimit{
+				// The one value with which the kernel hands a crash to nobody:
+				// see the policy's rule on setrlimit.
+				{Name: "core", Soft: 1, Hard: 1},
+				// The guest needs more than its user may have, and lowers it.
+				{Name: "nofile", Soft: max(l.OpenFiles, guestFiles), Hard: max(l.OpenFiles, guestFiles)},
+			},
+		},
+	}
+	return config, host, nil
+}
+
+// guestFiles is how many descriptors the guest may need for many processes.
+const guestFiles = 4096
+
+// seccompProfile is our own; a daemon's default lets too much through.
+func seccompProfile(u cove.User) (string, error) {
+	policy := seccomp.Snippet()
+	if u == cove.UserAgent {
+		policy = seccomp.Agent()
+	}
+	oci, err := policy.OCI(seccomp.Arch(runtime.GOARCH))
+	if err != nil {
+		return "", err
+	}
+	j, err := json.Marshal(oci)
+	return string(j), err
+}
+
+// without has the daemon take every variable of the image from PID 1: a name
+// without a value unsets it.
+func without(env []string) []string {
+	names := []string{}
+	for _, kv := range env {
+		name, _, _ := strings.Cut(kv, "=")
+		names = append(names, name)
+	}
+	return names
+}
+
+// tmpfsMounts are the writable places, and what covers the image's volumes,
+// which would be writable without a limit.
+func tmpfsMounts(w wish) (map[string]string, error) {
+	l := w.template.Limits
+	disk, inodes := l.Disk, l.Inodes
+	if disk == 0 {
+		disk = defaultDisk
+	}
+	if inodes == 0 {
+		inodes = defaultInodes
+	}
+	places, err := divide(disk, inodes)
+	if err != nil {
+		return nil, err
+	}
+	tmpfs := map[string]string{}
+	for _, v := range w.image.Volumes {
+		tmpfs[path.Clean(v)] = "ro,nosuid,nodev,noexec,size=4096,nr_inodes=1,mode=555"
+	}
+	for _, p := range places {
+		tmpfs[p.Name] = p.mountOptions(w.template.User.ID())
+	}
+	for _, b := range w.binds {
+		delete(tmpfs, b.target) // a mount of the user's takes its place
+	}
+	return tmpfs, nil
+}
+
+// What a template that asks for no limit gets: tmpfs is never without one.
+const (
+	defaultDisk   = 100 << 20
+	defaultInodes = 20_000
+)
+
+func mounts(w wish) []mount.Mount {
+	all := []mount.Mount{bindMount(bind{w.guest, guestPath, true})}
+	for _, b := range w.binds {
+		all = append(all, bindMount(b))
+	}
+	return all
+}
+
+// bindMount shows one file system and no other that is mounted below it: what
+// is below would keep its own flags, so it would be writable.
+func bindMount(b bind) mount.Mount {
+	return mount.Mount{
+		Type: mount.TypeBind, Source: b.source, Target: b.target, ReadOnly: b.readOnly,
+		BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate, NonRecursive: true},
+	}
+}
+
+// hostBinds show the host's toolchain, with what is mounted below it.
+func hostBinds(h rootfs.Host, mountinfo string) []bind {
+	var binds []bind
+	for _, dir := range h.Dirs {
+		binds = append(binds, bind{dir, dir, true})
+		for _, below := range mountsBelow(mountinfo, dir) {
+			binds = append(binds, bind{below, below, true})
+		}
+	}
+	for _, name := range h.Etc {
+		binds = append(binds, bind{name, name, true})
+	}
+	return binds
+}
+
+// mountsBelow lists mount points below dir, parents first (proc(5), mountinfo).
+func mountsBelow(mountinfo, dir string) []string {
+	var found []string
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 || !strings.HasPrefix(fields[4], dir+"/") {
+			continue
+		}
+		point := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4])
+		if !slices.Contains(found, point) {
+			found = append(found, point)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// seal is what the guest still has to do: the container engine has built the
+// root and loaded the filter.
+func seal(t engine.Template, ms []cove.Mount) guest.Bind {
+	b := guest.Bind{Seal: guest.Seal{
+		UserUID: t.User.ID(), UserGID: t.User.ID(), OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
+	}}
+	for _, w := range rootfs.Writables {
+		replaced := slices.ContainsFunc(ms, func(m cove.Mount) bool { return path.Clean(m.Target) == w.Name })
+		if !replaced {
+			b.Scratch = append(b.Scratch, w.Name)
+		}
+	}
+	return b
+}
+
+// differences lists where the container that a daemon made is weaker than what
+// was asked for. A daemon that ignores a field, a plugin that changes one, or
+// an API that only looks like Docker's must not go unnoticed.
+func differences(asked *container.HostConfig, made *container.HostConfig) []string {
+	if made == nil {
+		return []string{"the daemon does not describe it"}
+	}
+	var all []string
+	want := func(ok bool, what string, got any) {
+		if !ok {
+			all = append(all, fmt.Sprintf("%s is %v", what, got))
+		}
+	}
+	subset := func(want, have []string) bool {
+		return !slices.ContainsFunc(want, func(s string) bool { return !slices.Contains(have, s) })
+	}
+	want(!made.Privileged, "privileged", made.Privileged)
+	want(made.ReadonlyRootfs, "the read-only root", made.ReadonlyRootfs)
+	want(made.NetworkMode == asked.NetworkMode, "the network", made.NetworkMode)
+	want(made.PidMode == "" || made.PidMode == "private", "the pid namespace", made.PidMode)
+	want(made.UTSMode == "", "the uts namespace", made.UTSMode)
+	want(made.IpcMode == asked.IpcMode, "the ipc namespace", made.IpcMode)
+	want(made.CgroupnsMode == asked.CgroupnsMode, "the cgroup namespace", made.CgroupnsMode)
+	want(made.Memory == asked.Memory, "the memory limit", made.Memory)
+	want(asked.MemorySwap == 0 || made.MemorySwap == asked.MemorySwap || noSwap(), "the limit of memory and swap", made.MemorySwap)
+	want(made.NanoCPUs == asked.NanoCPUs, "the CPU limit", made.NanoCPUs)
+	want(*asked.PidsLimit == 0 || made.PidsLimit != nil && *made.PidsLimit == *asked.PidsLimit, "the limit of tasks", made.PidsLimit)
+	want(subset(asked.SecurityOpt, made.SecurityOpt), "the list of security options", made.SecurityOpt)
+	want(subset(asked.MaskedPaths, made.MaskedPaths), "the list of masked paths", made.MaskedPaths)
+	want(subset(asked.ReadonlyPaths, made.ReadonlyPaths), "the list of read-only paths", made.ReadonlyPaths)
+	want(len(made.CapAdd) == len(asked.CapAdd) && slices.Contains(made.CapDrop, "ALL"), "the list of capabilities", made.CapAdd)
+	want(len(made.Devices)+len(made.DeviceRequests)+len(made.DeviceCgroupRules) == 0, "the list of devices", made.Devices)
+	want(len(made.Binds) == 0 && len(made.Mounts) == len(asked.Mounts), "the number of mounts", len(made.Binds)+len(made.Mounts))
+	for name, options := range asked.Tmpfs {
+		want(made.Tmpfs[name] == options, "the file system at "+name, made.Tmpfs[name])
+	}
+	return all
+}

@@ -1,0 +1,439 @@
+//go:build linux
+
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+)
+
+// sandbox implements engine.Sandbox.
+type sandbox struct {
+	engine   *Engine
+	template engine.Template
+	done     chan struct{} // closed when PID 1 has gone for good
+
+	life context.Context // ends when somebody destroys the sandbox
+	stop context.CancelFunc
+
+	changing sync.Mutex // held while a container is made or removed; acquired before mu
+	traces   []trace    // of containers that may exist; guarded by changing
+	removed  bool       // guarded by changing
+
+	watched sync.WaitGroup
+
+	mu        sync.Mutex
+	current   *running      // nil before there is one, and while it is made anew
+	latest    *guest.Client // current's, and its predecessor's meanwhile
+	bound     bool
+	destroyed bool
+	ended     bool // done is closed
+	last      engine.Stats
+}
+
+// trace is what is known of a container that has been asked for.
+type trace struct {
+	nonce string
+	id    string // empty until the daemon has answered
+}
+
+// running is a container whose guest answers.
+type running struct {
+	id     string
+	stream *stream
+	client *guest.Client
+	group  *cgroup.Group // nil when the daemon is not on this host
+	own    int64         // the guest's own tasks
+}
+
+func newSandbox(e *Engine, t engine.Template) *sandbox {
+	life, stop := context.WithCancel(context.Background())
+	return &sandbox{engine: e, template: t, done: make(chan struct{}), life: life, stop: stop}
+}
+
+// ID implements engine.Sandbox.
+func (s *sandbox) ID() cove.SandboxID { return s.template.ID }
+
+// Listeners implements engine.Sandbox.
+func (s *sandbox) Listeners() []*os.File { return nil }
+
+// Done implements engine.Sandbox.
+func (s *sandbox) Done() <-chan struct{} { return s.done }
+
+// Guest implements engine.Sandbox.
+func (s *sandbox) Guest() *guest.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.latest
+}
+
+// make runs f, which makes containers, unless and until the sandbox is
+// destroyed.
+func (s *sandbox) make(ctx context.Context, f func(context.Context) error) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	making, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
+	var err error
+	select {
+	case s.engine.slots <- struct{}{}:
+		err = f(making)
+		<-s.engine.slots
+	case <-making.Done():
+	}
+	switch {
+	case s.life.Err() != nil:
+		return cove.Errorf(cove.Conflict, "sandbox %s has been destroyed", s.ID())
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return err
+}
+
+func (s *sandbox) prepare(ctx context.Context) error {
+	return s.make(ctx, func(ctx context.Context) error {
+		return s.launch(ctx, rootfs.Hostname, nil)
+	})
+}
+
+// launch makes a container and waits for its guest; called with changing held.
+func (s *sandbox) launch(ctx context.Context, hostname string, mounts []bind) error {
+	img, binds, err := s.engine.image(ctx, s.template.Rootfs)
+	if err != nil {
+		return err
+	}
+	files, err := s.engine.resolver(hostname)
+	if err != nil {
+		return err
+	}
+	w := wish{
+		name: containerName(s.ID()), nonce: s.engine.newNonce(), realm: s.engine.realm, instance: s.engine.o.Instance,
+		template: s.template, hostname: hostname, guest: s.engine.o.Guest, image: img, binds: slices.Concat(binds, files, mounts),
+	}
+	c, err := s.run(ctx, w)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current, s.latest = c, c.client
+	s.watched.Go(func() { s.watch(c) })
+	return nil
+}
+
+// sources opens what is to be mounted. The daemon walks the paths by itself,
+// so what it has mounted is compared with these before anybody can use it.
+func sources(mounts []cove.Mount) (places []*os.File, binds []bind, err error) {
+	for _, m := range mounts {
+		place, err := hostpath.Open(m.Source)
+		if err != nil {
+			return places, nil, err
+		}
+		places = append(places, place)
+		binds = append(binds, bind{source: m.Source, target: m.Target, readOnly: m.ReadOnly})
+	}
+	return places, binds, nil
+}
+
+// compare asks the guest what is mounted, and refuses anything but what was
+// opened: a path that somebody changed while the daemon walked it, or that
+// means something else where the daemon is. The guest is sealed by now, and no
+// process of the user's has begun.
+func compare(ctx context.Context, g *guest.Client, mounts []cove.Mount, places []*os.File) error {
+	for i, m := range mounts {
+		var want unix.Stat_t
+		if err := unix.Fstat(int(places[i].Fd()), &want); err != nil {
+			return fmt.Errorf("stat %s: %w", m.Source, err)
+		}
+		got, err := g.Stat(ctx, m.Target)
+		if err != nil {
+			return cove.Errorf(cove.Unavailable, "the mount at %s cannot be checked: %w", m.Target, err).
+				WithHint("choose a target whose parents the sandbox's user may enter")
+		}
+		if got.Ino != want.Ino || got.Dev != want.Dev {
+			return cove.Errorf(cove.Forbidden, "the Docker daemon mounted something else than %q at %s", m.Source, m.Target).
+				WithHint("the path was changed meanwhile, the target is a symbolic link in the image, or the daemon is not on this host")
+		}
+	}
+	return nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// run takes a container from its creation to its guest's first word. What it
+// leaves on failure, Destroy removes.
+func (s *sandbox) run(ctx context.Context, w wish) (*running, error) {
+	e := s.engine
+	config, host, err := plan(w)
+	if err != nil {
+		return nil, err
+	}
+	s.traces = append(s.traces, trace{nonce: w.nonce})
+	id, err := e.api.create(ctx, w.name, config, host)
+	if err != nil {
+		return nil, err
+	}
+	s.traces[len(s.traces)-1].id = id
+	made, err := e.api.inspect(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if weaker := differences(host, made.HostConfig); len(weaker) > 0 {
+		return nil, cove.Errorf(cove.Unsupported, "the Docker daemon did not make the container that was asked for: %s", strings.Join(weaker, "; ")).
+			WithHint("use Docker Engine 20.10 or newer without plugins that change containers, or --engine native")
+	}
+	c := &running{id: id}
+	if err := c.connect(ctx, e.api); err != nil {
+		return nil, err
+	}
+	if err := e.settle(ctx, c, w.template.Limits.PIDs); err != nil {
+		c.client.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// connect attaches to the container's streams, has it started, and waits for
+// the guest's hello.
+func (c *running) connect(ctx context.Context, a *api) error {
+	var err error
+	if c.stream, err = a.attach(ctx, c.id); err != nil {
+		return err
+	}
+	if err := a.start(ctx, c.id); err != nil {
+		c.stream.Close()
+		return err
+	}
+	hello, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	if c.client, err = guest.NewClient(hello, c.stream); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return c.failed("begin", err)
+	}
+	return nil
+}
+
+// failed explains with the guest's own words.
+func (c *running) failed(doing string, err error) error {
+	var failure *guest.Failure
+	if errors.As(err, &failure) {
+		return cove.Errorf(cove.Unavailable, "the sandbox's guest cannot %s: %w", doing, failure).WithHint("run \"cove doctor\" for what this host lacks")
+	}
+	if text := c.stream.text(); text != "" {
+		err = fmt.Errorf("%w: %q", err, text)
+	}
+	return cove.Errorf(cove.Unavailable, "the sandbox's guest did not %s: %w", doing, err).
+		WithHint("cove and cove-guest must come from one build, and cove-guest must be static; look at the daemon's log")
+}
+
+// settle finds out how the container is accounted, and gives the user's
+// processes all of their limit of tasks: the guest's own come on top.
+func (e *Engine) settle(ctx context.Context, c *running, limit int64) error {
+	made, err := e.api.inspect(ctx, c.id)
+	if err != nil {
+		return err
+	}
+	if made.State == nil || !made.State.Running {
+		return c.failed("stay", guest.ErrClosed)
+	}
+	c.group = groupOf(made.State.Pid, made.ID)
+	if shared := sharedNamespaces(made.State.Pid); c.group != nil && len(shared) > 0 {
+		return cove.Errorf(cove.Unsupported, "the Docker daemon made a container that shares namespaces with the host: %s", strings.Join(shared, ", ")).
+			WithHint("use Docker Engine 20.10 or newer, or --engine native")
+	}
+	s, err := e.measure(ctx, c)
+	if err != nil {
+		return err
+	}
+	c.own = s.PIDs
+	if limit == 0 {
+		return nil
+	}
+	return e.api.limitPIDs(ctx, c.id, limit+c.own)
+}
+
+// sharedNamespaces lists the namespaces that a process of this host shares
+// with us; those that we may not look at are left out.
+func sharedNamespaces(pid int) []string {
+	var shared []string
+	for _, name := range []string{"pid", "mnt", "net", "ipc", "uts", "cgroup"} {
+		theirs, err1 := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
+		ours, err2 := os.Readlink("/proc/self/ns/" + name)
+		if err1 == nil && err2 == nil && theirs == ours {
+			shared = append(shared, name)
+		}
+	}
+	return shared
+}
+
+// watch owns the end of a container: when its connection ends, so does the
+// sandbox, unless the container is being made anew.
+func (s *sandbox) watch(c *running) {
+	<-c.client.Done()
+	s.mu.Lock()
+	replaced := s.current != c
+	s.mu.Unlock()
+	if replaced {
+		return
+	}
+	// The guest ends with its streams; nobody waits for that to go wrong.
+	ctx, cancel := context.WithTimeout(context.Background(), attempts*s.engine.api.timeout)
+	defer cancel()
+	if err := s.engine.api.kill(ctx, c.id); err != nil {
+		s.engine.o.Log.Warn("a container that has lost its guest could not be ended", "sandbox", s.ID(), "error", err)
+	}
+	s.end()
+}
+
+func (s *sandbox) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.ended = true
+		close(s.done)
+	}
+}
+
+// Bind implements engine.Sandbox.
+func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
+	if err := s.engine.capabilities.CheckBinding(b); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	again := s.bound || s.destroyed
+	s.bound = true
+	s.mu.Unlock()
+	if again {
+		return cove.Errorf(cove.Conflict, "sandbox %s is bound already, or destroyed", s.ID())
+	}
+	places, mounts, err := sources(b.Mounts)
+	defer closeAll(places)
+	if err != nil {
+		return err
+	}
+	if b.Hostname == "" {
+		b.Hostname = rootfs.Hostname
+	}
+	if len(mounts) > 0 || b.Hostname != rootfs.Hostname {
+		if err := s.make(ctx, func(ctx context.Context) error { return s.remake(ctx, b.Hostname, mounts) }); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	c := s.current
+	s.mu.Unlock()
+	if _, err := c.client.Bind(ctx, seal(s.template, b.Mounts), nil); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return c.failed("seal the sandbox", err)
+	}
+	if err := compare(ctx, c.client, b.Mounts, places); err != nil {
+		return errors.Join(err, s.Kill())
+	}
+	return nil
+}
+
+// remake replaces the container by one with what the binding needs; called
+// with changing held. Nothing has run in it but the guest.
+func (s *sandbox) remake(ctx context.Context, hostname string, mounts []bind) error {
+	s.mu.Lock()
+	old := s.current
+	s.current = nil // its end is not the sandbox's
+	s.mu.Unlock()
+	old.client.Close()
+	err := s.erase(ctx)
+	if err == nil {
+		err = s.launch(ctx, hostname, mounts)
+	}
+	if err != nil {
+		s.mu.Lock()
+		s.current = old // for who asks about it
+		s.mu.Unlock()
+		s.end()
+	}
+	return err
+}
+
+// Kill implements engine.Sandbox.
+func (s *sandbox) Kill() error {
+	s.mu.Lock()
+	c, ended := s.current, s.ended
+	s.mu.Unlock()
+	if c == nil || ended {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), attempts*s.engine.api.timeout)
+	defer cancel()
+	s.Stats(ctx) // the last chance to read them
+	return s.engine.api.kill(ctx, c.id)
+}
+
+// Destroy implements engine.Sandbox.
+func (s *sandbox) Destroy(ctx context.Context) error {
+	s.mu.Lock()
+	s.destroyed = true
+	c := s.current
+	s.mu.Unlock()
+	s.stop()
+	if c != nil {
+		c.client.Close() // a call under way comes back
+	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if s.removed {
+		return nil
+	}
+	if err := s.erase(ctx); err != nil {
+		s.engine.disown(s.traces) // Sweep tries again
+		return err
+	}
+	s.removed = true
+	s.watched.Wait()
+	s.end()
+	s.engine.leave(s)
+	return nil
+}
+
+// erase removes every container that has been made; called with changing held.
+func (s *sandbox) erase(ctx context.Context) error {
+	for len(s.traces) > 0 {
+		t := s.traces[0]
+		if t.id == "" { // its creation has failed, or the answer was lost
+			found, err := s.engine.api.identify(ctx, containerName(s.ID()), t.nonce)
+			if err != nil {
+				return err
+			}
+			t.id = found
+		}
+		if t.id != "" {
+			if err := s.engine.api.remove(ctx, t.id); err != nil {
+				return err
+			}
+		}
+		s.engine.disown(s.traces[:1])
+		s.traces = s.traces[1:]
+	}
+	return nil
+}

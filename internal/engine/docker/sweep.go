@@ -1,0 +1,71 @@
+//go:build linux
+
+package docker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/moby/moby/api/types/container"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/instance"
+)
+
+// newNonce names a container that is about to be asked for. From now until
+// disown it is somebody's, whatever becomes of the daemon's answer.
+func (e *Engine) newNonce() string {
+	nonce := e.id + "." + rand.Text()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.nonces[nonce] = true
+	return nonce
+}
+
+// disown says that nobody cares for containers any more: they are gone, or
+// Sweep is to remove them.
+func (e *Engine) disown(ts []trace) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, t := range ts {
+		delete(e.nonces, t.nonce)
+	}
+}
+
+// Sweep implements engine.Engine: containers of this run directory whose
+// instance is dead, and those of this engine's that could not be removed when
+// they should have been. The list comes whole or not at all.
+func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
+	var swept engine.Swept
+	found, err := e.api.list(ctx, e.realm)
+	if err != nil {
+		return swept, err
+	}
+	var errs []error
+	for _, c := range found {
+		if !owned(c.Names, c.Labels) || !e.stray(c) {
+			continue
+		}
+		if err := e.api.remove(ctx, c.ID); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		swept.Sandboxes++
+		swept.Items = append(swept.Items, fmt.Sprintf("container of sandbox %s, made by %s", c.Labels[labelSandbox], c.Labels[labelInstance]))
+	}
+	return swept, errors.Join(errs...)
+}
+
+func (e *Engine) stray(c container.Summary) bool {
+	nonce := c.Labels[labelNonce]
+	if strings.HasPrefix(nonce, e.id+".") {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return !e.nonces[nonce]
+	}
+	return !instance.Alive(e.o.RunDir, cove.InstanceID(c.Labels[labelInstance]))
+}

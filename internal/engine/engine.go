@@ -1,0 +1,183 @@
+// Package engine is the contract between Cove and whoever provides sandboxes.
+//
+// # Model
+//
+// An [Engine] makes sandboxes in two phases, because a pool cannot know who
+// will use what it prepares. Prepare builds the generic part from a
+// [Template]: root filesystem, namespaces, limits, a guest that answers. Bind
+// gives it to somebody with a [Binding]: host name, mounts, listeners; the
+// guest then gives up its privileges for good. Only after Bind can a process
+// run, so nothing untrusted ever runs in a sandbox that can still be changed.
+//
+// Guest is the way in: everything that happens inside is asked of cove-guest,
+// PID 1 of the sandbox, over the guest protocol. Destroy removes every trace
+// and may be called at any time, by anybody, any number of times.
+//
+// # A walk through
+//
+//	sb, err := eng.Prepare(ctx, engine.Template{ID: id, Limits: limits, …})
+//	defer sb.Destroy(context.WithoutCancel(ctx))
+//	err = sb.Bind(ctx, engine.Binding{Hostname: "sandbox"})
+//	p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"true"}})
+//	exit, err := p.Wait(ctx)
+//	stats, err := sb.Stats(ctx)
+//
+// # Refuse rather than degrade
+//
+// What an engine can enforce is data, [Capabilities]; callers never ask which
+// engine it is. A Template or Binding that needs what the engine cannot
+// enforce is refused with cove.Unsupported, before anything is made.
+//
+// # Ownership
+//
+// Everything an engine leaves on the host carries the cove.InstanceID of the
+// process that made it, and the instance holds a lock while it lives. Sweep
+// removes what belongs to instances that no longer do, and nothing else.
+//
+// enginetest.Run is the conformance suite that every engine passes.
+package engine
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/guest"
+)
+
+// Engine provides sandboxes. All methods may be called concurrently.
+type Engine interface {
+	// Name is the word users choose the engine by: "native", "docker".
+	Name() string
+
+	// Capabilities says what this engine can enforce on this host. It does not
+	// change while the engine lives.
+	Capabilities() Capabilities
+
+	// Prepare makes the generic part of a sandbox. On error nothing is left
+	// behind. Errors: Unsupported, ImageMissing, Unavailable, Conflict (an id
+	// in use), StorageFull.
+	Prepare(ctx context.Context, t Template) (Sandbox, error)
+
+	// Sweep removes everything on the host that belongs to instances which are
+	// gone. It is idempotent, safe beside a running Prepare of any instance,
+	// and removes nothing on an incomplete list.
+	Sweep(ctx context.Context) (Swept, error)
+
+	// Close destroys the sandboxes of this engine value that still exist and
+	// releases what the engine holds.
+	Close() error
+}
+
+// Resolver is what an engine with images of its own has beside Engine
+// (Capabilities.OwnImages).
+type Resolver interface {
+	// Resolve finds an image by the engine's reference, and says what it asks
+	// to have in its processes' environment. Nothing is pulled. Errors:
+	// ImageMissing, Unavailable.
+	Resolve(ctx context.Context, ref string) (Rootfs, error)
+}
+
+// Sandbox is one sandbox of an engine.
+type Sandbox interface {
+	ID() cove.SandboxID
+
+	// Bind gives the sandbox to somebody, once; a second call is Conflict. On
+	// error the sandbox can only be destroyed.
+	Bind(ctx context.Context, b Binding) error
+
+	// Guest is the way in. Before Bind it answers health only.
+	Guest() *guest.Client
+
+	// Listeners are the sockets that Bind asked for, in its order, listening
+	// in the sandbox's network namespace. The caller owns them.
+	Listeners() []*os.File
+
+	// Stats reads the kernel's accounting; it works until Destroy, also after
+	// every process has gone.
+	Stats(ctx context.Context) (Stats, error)
+
+	// Done is closed when PID 1 has gone, for whatever reason.
+	Done() <-chan struct{}
+
+	// Kill ends every process at once, PID 1 included. It removes nothing.
+	Kill() error
+
+	// Destroy kills what runs and removes every trace. Idempotent.
+	Destroy(ctx context.Context) error
+}
+
+// Template is the generic part of a sandbox: nothing in it says whose it is.
+type Template struct {
+	ID        cove.SandboxID
+	Isolation cove.Isolation
+	Rootfs    Rootfs
+	Limits    cove.Limits // every field set; see Limits.Validate in package sandbox
+	User      cove.User
+	Network   cove.NetworkMode
+}
+
+// RootfsKind says where a root filesystem comes from.
+type RootfsKind string
+
+const (
+	RootfsHost  RootfsKind = "host"  // the host's own toolchain directories, read-only
+	RootfsDir   RootfsKind = "dir"   // an unpacked tree, under a private overlay
+	RootfsImage RootfsKind = "image" // an image the engine itself holds (Capabilities.OwnImages)
+)
+
+// Rootfs is a resolved root filesystem.
+type Rootfs struct {
+	Kind RootfsKind
+	Dir  string // RootfsDir: absolute host path of the tree; never written to
+	// Digest names the content of Dir when Dir is an unpacked image
+	// ("sha256:…"); empty for a directory of the user's.
+	Digest string
+	Image  string // RootfsImage: the engine's reference
+	Env    []string
+}
+
+// Binding gives a prepared sandbox to somebody.
+type Binding struct {
+	Hostname  string
+	Mounts    []cove.Mount   // sources have passed the allowlist (invariant H5)
+	Listeners []guest.Listen // Capabilities.Listeners
+}
+
+// Capabilities is what an engine can enforce on this host.
+type Capabilities struct {
+	Isolations  []cove.Isolation   `json:"isolations"`
+	Networks    []cove.NetworkMode `json:"networks"`
+	OwnImages   bool               `json:"own_images"`    // resolves image references itself
+	UserIDs     bool               `json:"user_ids"`      // the guest and the user's processes have different ids
+	HostIDRange bool               `json:"host_id_range"` // a range of host ids of its own for each sandbox
+	LateMount   bool               `json:"late_mount"`    // Binding.Mounts
+	Listeners   bool               `json:"listeners"`     // Binding.Listeners
+	MemoryLimit bool               `json:"memory_limit"`
+	SwapLimit   bool               `json:"swap_limit"` // memory without swap
+	CPULimit    bool               `json:"cpu_limit"`
+	PIDsLimit   bool               `json:"pids_limit"`
+	DiskLimit   bool               `json:"disk_limit"` // bytes and inodes of everything writable
+	Pause       bool               `json:"pause"`
+	Snapshot    bool               `json:"snapshot"`
+	// Missing explains each false above that the host, not the engine, is the
+	// reason for: capability name to what to do about it.
+	Missing map[string]string `json:"missing,omitempty"`
+}
+
+// Stats is the kernel's accounting of one sandbox.
+type Stats struct {
+	CPUTime    time.Duration
+	MemoryPeak int64 // bytes
+	PIDsPeak   int64 // tasks of the user, the guest's own not counted
+	PIDs       int64 // tasks now
+	OOMKills   int64 // processes killed for memory
+	PIDsDenied int64 // forks refused by the pids limit
+}
+
+// Swept counts what Sweep removed.
+type Swept struct {
+	Sandboxes int
+	Items     []string // what was removed, for the log
+}

@@ -1,0 +1,150 @@
+package enginetest
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+)
+
+var bindingTests = []test{
+	{name: "the host name is what was asked for", kernel: true, run: hostName},
+	{name: "a directory read-only", kernel: true, run: mountReadOnly},
+	{name: "a directory to write to", kernel: true, run: mountWritable},
+	{name: "a single file", kernel: true, run: mountFile},
+	{name: "a mount keeps what was prepared out of the way", kernel: true, run: mountTwice},
+	{name: "a source that is not there", kernel: true, run: mountMissing},
+	{name: "a listener in the sandbox's network", kernel: true, run: listener},
+}
+
+func hostName(t *testing.T, x *env) {
+	sb := x.prepare(t)
+	if err := sb.Bind(x.ctx, engine.Binding{Hostname: "some-name"}); err != nil {
+		t.Fatalf("Bind: %v", err)
+	}
+	x.want(t, sb, command("cat", "/proc/sys/kernel/hostname"), "some-name\n")
+}
+
+// shared is a host directory for a sandbox to have.
+func (x *env) shared(t *testing.T) string {
+	t.Helper()
+	if !x.caps.LateMount {
+		t.Skip("the engine attaches nothing: " + x.caps.Missing["late_mount"])
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "given"), []byte("by the host"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func (x *env) mounted(t *testing.T, mounts ...cove.Mount) engine.Sandbox {
+	t.Helper()
+	sb := x.prepare(t)
+	if err := sb.Bind(x.ctx, engine.Binding{Hostname: "sandbox", Mounts: mounts}); err != nil {
+		t.Fatalf("Bind: %v", err)
+	}
+	return sb
+}
+
+func mountReadOnly(t *testing.T, x *env) {
+	dir := x.shared(t)
+	sb := x.mounted(t, cove.Mount{Source: dir, Target: cove.Workspace, ReadOnly: true})
+	x.want(t, sb, command("cat", cove.Workspace+"/given"), "by the host")
+	r := x.output(t, sb, shell("echo taken > "+cove.Workspace+"/given"))
+	if r.exit.Code == 0 || !strings.Contains(r.stderr, "Read-only file system") {
+		t.Errorf("writing to a read-only mount: %+v", r)
+	}
+	if r = x.output(t, sb, shell("echo new > "+cove.Workspace+"/new")); r.exit.Code == 0 {
+		t.Errorf("a new file in a read-only mount: %+v", r)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "given")); err != nil || string(b) != "by the host" {
+		t.Errorf("the host's file is %q, %v", b, err)
+	}
+}
+
+func mountWritable(t *testing.T, x *env) {
+	dir := x.shared(t)
+	sb := x.mounted(t, cove.Mount{Source: dir, Target: cove.Workspace})
+	x.want(t, sb, shell("echo from inside > "+cove.Workspace+"/new; cat "+cove.Workspace+"/given"), "by the host")
+	if b, err := os.ReadFile(filepath.Join(dir, "new")); err != nil || string(b) != "from inside\n" {
+		t.Errorf("the host finds %q, %v", b, err)
+	}
+	x.destroy(t, sb)
+	if b, err := os.ReadFile(filepath.Join(dir, "given")); err != nil || string(b) != "by the host" {
+		t.Errorf("after Destroy the host's file is %q, %v", b, err)
+	}
+}
+
+func mountFile(t *testing.T, x *env) {
+	dir := x.shared(t)
+	sb := x.mounted(t, cove.Mount{Source: filepath.Join(dir, "given"), Target: "/work/only/this", ReadOnly: true})
+	x.want(t, sb, command("cat", "/work/only/this"), "by the host")
+}
+
+func mountTwice(t *testing.T, x *env) {
+	dir := x.shared(t)
+	sub := filepath.Join(dir, "sub")
+	if err := os.Mkdir(sub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	sb := x.mounted(t,
+		cove.Mount{Source: dir, Target: cove.Workspace, ReadOnly: true},
+		cove.Mount{Source: dir, Target: "/work/again", ReadOnly: true})
+	x.want(t, sb, command("cat", cove.Workspace+"/given", "/work/again/given"), "by the hostby the host")
+	x.want(t, sb, shell("echo mine > /work/f; cat /work/f"), "mine\n")
+}
+
+func mountMissing(t *testing.T, x *env) {
+	dir := x.shared(t)
+	sb := x.prepare(t)
+	err := sb.Bind(x.ctx, engine.Binding{Hostname: "sandbox", Mounts: []cove.Mount{{Source: filepath.Join(dir, "nowhere"), Target: cove.Workspace}}})
+	wantCode(t, "Bind", err, cove.NotFound)
+	if _, err := os.Stat(filepath.Join(dir, "nowhere")); err == nil {
+		t.Error("the missing directory was made on the host")
+	}
+	x.destroyed(t, sb)
+}
+
+func listener(t *testing.T, x *env) {
+	if !x.caps.Listeners {
+		t.Skip("the engine makes no listeners: " + x.caps.Missing["listeners"])
+	}
+	sb := x.prepare(t)
+	if err := sb.Bind(x.ctx, engine.Binding{Hostname: "sandbox", Listeners: []guest.Listen{{Network: "tcp4", Address: "127.0.0.1:8080"}}}); err != nil {
+		t.Fatalf("Bind: %v", err)
+	}
+	files := sb.Listeners()
+	if len(files) != 1 {
+		t.Fatalf("%d listeners, want 1", len(files))
+	}
+	defer files[0].Close()
+	ln, err := net.FileListener(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		ln.(*net.TCPListener).SetDeadline(time.Now().Add(20 * time.Second))
+		c, err := ln.Accept()
+		if err != nil {
+			t.Errorf("Accept: %v", err)
+			return
+		}
+		defer c.Close()
+		c.Write([]byte("from the host\n"))
+	}()
+	x.want(t, sb, command("bash", "-c", "cat < /dev/tcp/127.0.0.1/8080"), "from the host\n")
+	<-served
+}

@@ -1,0 +1,420 @@
+// Package fake is an engine in memory: sandboxes without processes, kernel or
+// privileges, for tests of everything above the engine contract.
+//
+// A sandbox is the real serving side of the guest protocol at the other end of
+// a pipe, over programs that are Go functions and a tree of files in memory.
+// What it does, it does like the others: it passes enginetest. What it cannot
+// do is enforce anything against a program that does not cooperate.
+//
+// [Faults] make it go wrong in the ways real engines do.
+package fake
+
+import (
+	"context"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/guestd"
+)
+
+// Options shape an Engine. The zero value is one that can do everything.
+type Options struct {
+	// Name is the engine's; empty means "fake".
+	Name string
+	// Capabilities replace the usual ones, in which everything is true.
+	Capabilities *engine.Capabilities
+	// Programs are added to the usual ones, or replace them, by name.
+	Programs map[string]Program
+	// Images are the references that RootfsImage finds.
+	Images []string
+}
+
+// Faults are what goes wrong. The zero value is nothing.
+type Faults struct {
+	Prepare      error         // Prepare fails with it
+	PrepareDelay time.Duration // Prepare takes this long, or until its context ends
+	Bind         error         // Bind fails with it
+	Destroy      error         // Destroy fails with it and removes nothing
+	Sweep        error         // Sweep fails with it
+	Stats        error         // Stats fails with it
+	DieAfter     time.Duration // PID 1 dies this long after Bind
+	Slow         time.Duration // every message to the guest takes this long
+	Deaf         bool          // the guest hears nothing any more: calls hang
+}
+
+// Engine is an in-memory engine.
+type Engine struct {
+	name     string
+	caps     engine.Capabilities
+	programs map[string]Program
+	images   []string
+
+	mu        sync.Mutex
+	faults    Faults
+	sandboxes map[cove.SandboxID]*Sandbox
+	left      []string // what a dead instance left behind
+	prepared  int
+	closed    bool
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// New makes an engine.
+func New(o Options) *Engine {
+	e := &Engine{
+		name: o.Name, caps: everything(), programs: usualPrograms(), images: o.Images,
+		sandboxes: map[cove.SandboxID]*Sandbox{},
+	}
+	if e.name == "" {
+		e.name = "fake"
+	}
+	if o.Capabilities != nil {
+		e.caps = *o.Capabilities
+	}
+	maps.Copy(e.programs, o.Programs)
+	return e
+}
+
+func everything() engine.Capabilities {
+	return engine.Capabilities{
+		Isolations: []cove.Isolation{cove.IsolationContainer}, Networks: []cove.NetworkMode{cove.NetworkNone},
+		OwnImages: true, UserIDs: true, HostIDRange: true, LateMount: true,
+		MemoryLimit: true, SwapLimit: true, CPULimit: true, PIDsLimit: true, DiskLimit: true,
+	}
+}
+
+// Inject replaces what goes wrong from now on.
+func (e *Engine) Inject(f Faults) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.faults = f
+}
+
+func (e *Engine) fault() Faults {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.faults
+}
+
+// LeaveBehind puts items on the imaginary host, as an instance that died
+// would; Sweep removes them.
+func (e *Engine) LeaveBehind(items ...string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.left = append(e.left, items...)
+}
+
+// Live lists the sandboxes that exist, sorted.
+func (e *Engine) Live() []cove.SandboxID {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Sorted(maps.Keys(e.sandboxes))
+}
+
+// Prepared counts the successful calls of Prepare.
+func (e *Engine) Prepared() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.prepared
+}
+
+// Sandbox finds a sandbox that exists; nil otherwise.
+func (e *Engine) Sandbox(id cove.SandboxID) *Sandbox {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sandboxes[id]
+}
+
+// Name implements engine.Engine.
+func (e *Engine) Name() string { return e.name }
+
+// Capabilities implements engine.Engine.
+func (e *Engine) Capabilities() engine.Capabilities { return e.caps }
+
+// Prepare implements engine.Engine.
+func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox, error) {
+	if err := e.caps.Check(t); err != nil {
+		return nil, err
+	}
+	if err := e.rootfs(t.Rootfs); err != nil {
+		return nil, err
+	}
+	f := e.fault()
+	if err := pause(ctx, f.PrepareDelay); err != nil {
+		return nil, err
+	}
+	if f.Prepare != nil {
+		return nil, f.Prepare
+	}
+	sb := newSandbox(e, t)
+	if err := e.enter(sb); err != nil {
+		sb.end()
+		return nil, err
+	}
+	if err := sb.connect(ctx); err != nil {
+		sb.remove()
+		return nil, err
+	}
+	e.mu.Lock()
+	e.prepared++
+	e.mu.Unlock()
+	return sb, nil
+}
+
+func (e *Engine) rootfs(r engine.Rootfs) error {
+	switch r.Kind {
+	case engine.RootfsDir:
+		if info, err := os.Stat(r.Dir); err != nil || !info.IsDir() {
+			return cove.Errorf(cove.ImageMissing, "there is no directory %s", r.Dir).WithHint("give the path of an unpacked root filesystem")
+		}
+	case engine.RootfsImage:
+		if !slices.Contains(e.images, r.Image) {
+			return cove.Errorf(cove.ImageMissing, "this engine has no image %s", r.Image).WithHint("name it in fake.Options.Images")
+		}
+	}
+	return nil
+}
+
+func (e *Engine) enter(sb *Sandbox) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return cove.Errorf(cove.Unavailable, "the engine is closed")
+	}
+	if e.sandboxes[sb.tmpl.ID] != nil {
+		return cove.Errorf(cove.Conflict, "sandbox %s exists", sb.tmpl.ID)
+	}
+	e.sandboxes[sb.tmpl.ID] = sb
+	return nil
+}
+
+// leave takes sb out, unless its id belongs to a later sandbox already.
+func (e *Engine) leave(sb *Sandbox) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sandboxes[sb.tmpl.ID] == sb {
+		delete(e.sandboxes, sb.tmpl.ID)
+	}
+}
+
+// Sweep implements engine.Engine.
+func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
+	if err := ctx.Err(); err != nil {
+		return engine.Swept{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.faults.Sweep != nil {
+		return engine.Swept{}, e.faults.Sweep
+	}
+	swept := engine.Swept{Sandboxes: len(e.left), Items: e.left}
+	e.left = nil
+	return swept, nil
+}
+
+// Close implements engine.Engine.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	all := slices.Collect(maps.Values(e.sandboxes))
+	e.mu.Unlock()
+	for _, sb := range all {
+		sb.remove()
+	}
+	return nil
+}
+
+// pause waits, or not at all.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Sandbox is one sandbox in memory.
+type Sandbox struct {
+	engine *Engine
+	tmpl   engine.Template
+	files  *tree
+	procs  *processes
+	server *guestd.Server
+
+	guestConn net.Conn
+	hostConn  net.Conn
+	client    *guest.Client
+
+	done    chan struct{} // closed when PID 1 has gone
+	served  chan struct{} // closed when the serving side has ended
+	endOnce sync.Once
+
+	mu        sync.Mutex
+	bound     bool
+	destroyed bool
+	binding   engine.Binding
+	die       *time.Timer
+}
+
+func newSandbox(e *Engine, t engine.Template) *Sandbox {
+	files := newTree(t.User.ID(), t.Limits.Disk, t.Limits.Inodes, slices.Sorted(maps.Keys(e.programs)))
+	sb := &Sandbox{engine: e, tmpl: t, files: files, done: make(chan struct{}), served: make(chan struct{})}
+	sb.procs = newProcesses(files, e.programs, t.User.ID(), t.Limits.PIDs)
+	sb.server = guestd.New(guestd.World{Wall: wall{}, Spawner: sb.procs, Files: files}, true)
+	sb.hostConn, sb.guestConn = net.Pipe()
+	go func() {
+		defer close(sb.served)
+		sb.server.Serve(&faultyConn{Conn: sb.guestConn, engine: e, gone: sb.done})
+		sb.end() // a guest without its host ends
+	}()
+	return sb
+}
+
+func (sb *Sandbox) connect(ctx context.Context) (err error) {
+	sb.client, err = guest.NewClient(ctx, &faultyConn{Conn: sb.hostConn, engine: sb.engine, gone: sb.done, host: true})
+	return err
+}
+
+// wall is what there is to build around a sandbox in memory.
+type wall struct{}
+
+func (wall) Setup(guest.Setup, []*os.File) error             { return nil }
+func (wall) Bind(guest.Bind, []*os.File) ([]*os.File, error) { return nil, nil }
+
+// faultyConn is one end of the connection, with the faults of the moment.
+type faultyConn struct {
+	net.Conn
+	engine *Engine
+	gone   <-chan struct{}
+	host   bool
+}
+
+func (c *faultyConn) Write(p []byte) (int, error) {
+	if f := c.engine.fault(); c.host && f.Slow > 0 {
+		select {
+		case <-time.After(f.Slow):
+		case <-c.gone:
+		}
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *faultyConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if !c.host && err == nil && c.engine.fault().Deaf {
+		<-c.gone
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+// ID implements engine.Sandbox.
+func (sb *Sandbox) ID() cove.SandboxID { return sb.tmpl.ID }
+
+// Template is what the sandbox was prepared from.
+func (sb *Sandbox) Template() engine.Template { return sb.tmpl }
+
+// Binding is what the sandbox was bound to; the zero value before.
+func (sb *Sandbox) Binding() engine.Binding {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.binding
+}
+
+// Bind implements engine.Sandbox.
+func (sb *Sandbox) Bind(ctx context.Context, b engine.Binding) error {
+	if err := sb.engine.caps.CheckBinding(b); err != nil {
+		return err
+	}
+	f := sb.engine.fault()
+	if f.Bind != nil {
+		return f.Bind
+	}
+	sb.mu.Lock()
+	if sb.bound || sb.destroyed {
+		sb.mu.Unlock()
+		return cove.Errorf(cove.Conflict, "sandbox %s has been bound already, or destroyed", sb.tmpl.ID)
+	}
+	sb.bound, sb.binding = true, b
+	sb.mu.Unlock()
+	if _, err := sb.client.Bind(ctx, guest.Bind{Hostname: b.Hostname}, nil); err != nil {
+		return cove.Errorf(cove.Unavailable, "binding sandbox %s: %w", sb.tmpl.ID, err)
+	}
+	if f.DieAfter > 0 {
+		sb.mu.Lock()
+		sb.die = time.AfterFunc(f.DieAfter, sb.end)
+		sb.mu.Unlock()
+	}
+	return nil
+}
+
+// Guest implements engine.Sandbox.
+func (sb *Sandbox) Guest() *guest.Client { return sb.client }
+
+// Listeners implements engine.Sandbox.
+func (sb *Sandbox) Listeners() []*os.File { return nil }
+
+// Stats implements engine.Sandbox.
+func (sb *Sandbox) Stats(ctx context.Context) (engine.Stats, error) {
+	if err := sb.engine.fault().Stats; err != nil {
+		return engine.Stats{}, err
+	}
+	return sb.procs.account(), ctx.Err()
+}
+
+// Done implements engine.Sandbox.
+func (sb *Sandbox) Done() <-chan struct{} { return sb.done }
+
+// Kill implements engine.Sandbox.
+func (sb *Sandbox) Kill() error {
+	sb.end()
+	return nil
+}
+
+// end is PID 1's: everything inside ends with it.
+func (sb *Sandbox) end() {
+	sb.endOnce.Do(func() {
+		close(sb.done)
+		sb.guestConn.Close()
+		sb.procs.end()
+	})
+}
+
+// Destroy implements engine.Sandbox.
+func (sb *Sandbox) Destroy(context.Context) error {
+	if err := sb.engine.fault().Destroy; err != nil {
+		return err
+	}
+	sb.remove()
+	return nil
+}
+
+func (sb *Sandbox) remove() {
+	sb.mu.Lock()
+	sb.destroyed = true
+	if sb.die != nil {
+		sb.die.Stop()
+	}
+	sb.mu.Unlock()
+	sb.end()
+	<-sb.served
+	sb.procs.wait()
+	sb.hostConn.Close()
+	if sb.client != nil {
+		sb.client.Close()
+	}
+	sb.engine.leave(sb)
+}

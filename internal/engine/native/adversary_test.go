@@ -1,0 +1,68 @@
+//go:build linux
+
+package native
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/adversary"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/enginetest"
+	"github.com/cove-sandbox/cove/internal/instance"
+)
+
+// adversaryGroups is the parent of control groups of every process of the suite.
+const adversaryGroups = "cove-adversary"
+
+// TestAdversary attacks sandboxes from inside. Each attempt is a subtest.
+func TestAdversary(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: most oracles read the host's side of /proc")
+	}
+	adversary.Run(t, openShared, adversary.Options{})
+}
+
+// openShared makes an engine whose run directory is the suite's: engines of
+// several processes, one of which may have been killed.
+func openShared(t testing.TB, state string) engine.Engine {
+	t.Helper()
+	if err := os.Chmod(state, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	in, err := instance.Hold(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(Options{Guest: sharedGuest(t, state), RunDir: state, Instance: in.ID, CgroupParent: adversaryGroups,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Ready: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		e.Close()
+		in.Release()
+	})
+	return e
+}
+
+// sharedGuest builds the guest once for all processes of the suite.
+func sharedGuest(t testing.TB, state string) string {
+	t.Helper()
+	path := filepath.Join(state, "cove-guest")
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return path
+	}
+	program, err := os.ReadFile(enginetest.BuildGuest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,286 @@
+//go:build linux
+
+// Package native is the default engine: sandboxes made of the Linux kernel's
+// own parts, with no daemon and nothing to download.
+//
+// One path launches every sandbox. The host forks cove-guest into new user,
+// pid, mount, network, ipc and uts namespaces and into a control group, and
+// gives its user namespace a map of ids. Everything else the guest does
+// itself, as the host's plan (plan.go, pure) tells it over a socket pair. So
+// the host mounts nothing and runs nothing: what can be left behind is a
+// control group and a taken id range, which carry the instance's name.
+package native
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/linux/seccomp"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+)
+
+// removalPatience is how long the kernel may take to let go of a control
+// group whose processes have been killed.
+const removalPatience = 5 * time.Second
+
+// Options configure the engine.
+type Options struct {
+	Guest        string          // absolute path of the cove-guest binary
+	RunDir       string          // for locks and the staging directory; exists
+	Instance     cove.InstanceID // whose sandboxes these are; held in RunDir
+	CgroupParent string          // name of the group that holds all of Cove's; default "cove"
+	Ready        int             // guests to keep ready, which halves a cold start
+	Log          *slog.Logger
+}
+
+// Engine implements engine.Engine.
+type Engine struct {
+	o            Options
+	capabilities engine.Capabilities
+	hierarchy    *cgroup.Hierarchy
+	nursery      *nursery
+	slots        slots // guarded by itself
+	staging      string
+	realm        string // the run directory, in the names of groups
+	host         rootfs.Host
+	hostErr      error
+	root         bool
+	self         owner
+	subordinate  owner // first subordinate ids; zero when there are none
+	serial       atomic.Int64
+
+	mu        sync.Mutex
+	sandboxes map[cove.SandboxID]*sandbox
+	closed    bool
+}
+
+// New looks at what the host offers. It fails only when the engine cannot be
+// used at all; what it cannot enforce is in Capabilities.
+func New(o Options) (*Engine, error) {
+	if o.CgroupParent == "" {
+		o.CgroupParent = "cove"
+	}
+	if _, err := os.Stat(o.Guest); err != nil {
+		return nil, cove.Errorf(cove.Unavailable, "the guest program is missing: %w", err).
+			WithHint("install cove-guest beside cove, or set COVE_GUEST; \"make build\" builds both")
+	}
+	hierarchy, err := cgroup.Find(o.CgroupParent)
+	if err != nil {
+		return nil, cove.Errorf(cove.Unavailable, "control groups cannot be used: %w", err).WithHint("run \"cove doctor\"")
+	}
+	// Descriptors that this process was itself given without close-on-exec must
+	// not reach a guest.
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil { // 5.11
+		return nil, cove.Errorf(cove.Unsupported, "close_range: %w", err).WithHint("Cove needs Linux 5.12 or newer")
+	}
+	e := &Engine{
+		o: o, hierarchy: hierarchy, root: os.Geteuid() == 0,
+		self:      owner{os.Geteuid(), os.Getegid()},
+		slots:     slots{path: idLockFile},
+		realm:     instance.Realm(o.RunDir)[:12],
+		staging:   filepath.Join(o.RunDir, "staging"),
+		sandboxes: map[cove.SandboxID]*sandbox{},
+	}
+	if err := os.MkdirAll(e.staging, 0o755); err != nil {
+		return nil, cove.Errorf(cove.StorageFull, "the run directory cannot be used: %w", err).
+			WithHint("choose another with --run-dir or COVE_RUN_DIR")
+	}
+	if !e.root {
+		uid, ok1 := subordinate("/etc/subuid", "newuidmap")
+		gid, ok2 := subordinate("/etc/subgid", "newgidmap")
+		if ok1 && ok2 {
+			e.subordinate = owner{uid, gid}
+		}
+	}
+	e.host, e.hostErr = rootfs.ReadHost()
+	e.capabilities = e.look()
+	if e.capabilities.PIDsLimit {
+		e.nursery = newNursery(max(o.Ready, 0), o.Log, func(ctx context.Context) (*blank, error) {
+			return e.newBlank(ctx, cove.UserCode, e.groupName())
+		})
+	}
+	return e, nil
+}
+
+// look says what can be enforced here.
+func (e *Engine) look() engine.Capabilities {
+	h := e.hierarchy
+	c := engine.Capabilities{
+		Isolations:  []cove.Isolation{cove.IsolationContainer},
+		Networks:    []cove.NetworkMode{cove.NetworkNone},
+		UserIDs:     e.root || e.subordinate != owner{},
+		HostIDRange: e.root,
+		LateMount:   true,
+		Listeners:   true,
+		MemoryLimit: h.Has(cgroup.Memory),
+		SwapLimit:   h.Swap(),
+		CPULimit:    h.Has(cgroup.CPU),
+		PIDsLimit:   h.Has(cgroup.PIDs),
+		DiskLimit:   true,
+		Missing:     map[string]string{},
+	}
+	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs} {
+		if why := h.Missing(controller); why != "" {
+			c.Missing[name] = why
+		}
+	}
+	if c.MemoryLimit && !c.SwapLimit {
+		c.Missing["swap_limit"] = `the kernel does not account for swap; boot with "swapaccount=1" or turn swap off`
+	}
+	if !c.UserIDs {
+		c.Missing["user_ids"] = `no subordinate ids: install newuidmap (Debian package uidmap) and run "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER"`
+	}
+	if !c.HostIDRange {
+		c.Missing["host_id_range"] = "a range of host ids for each sandbox needs root"
+	}
+	return c
+}
+
+// Name implements engine.Engine.
+func (e *Engine) Name() string { return "native" }
+
+// Capabilities implements engine.Engine.
+func (e *Engine) Capabilities() engine.Capabilities { return e.capabilities }
+
+// Prepare implements engine.Engine.
+func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox, error) {
+	if err := e.capabilities.Check(t); err != nil {
+		return nil, err
+	}
+	if !e.capabilities.PIDsLimit {
+		return nil, cove.Errorf(cove.Unsupported, "a sandbox needs a control group of its own: %s", e.capabilities.Missing["pids_limit"]).
+			WithHint("run \"cove doctor\"")
+	}
+	if t.Rootfs.Kind == engine.RootfsHost && e.hostErr != nil {
+		return nil, e.hostErr
+	}
+	s := &sandbox{engine: e, template: t}
+	if err := e.register(s); err != nil {
+		return nil, err
+	}
+	if err := s.launch(ctx); err != nil {
+		s.Destroy(context.WithoutCancel(ctx))
+		e.forget(s)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+func (e *Engine) register(s *sandbox) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return cove.Errorf(cove.Unavailable, "the engine is shutting down")
+	}
+	if e.sandboxes[s.template.ID] != nil {
+		return cove.Errorf(cove.Conflict, "sandbox %s exists already", s.template.ID)
+	}
+	e.sandboxes[s.template.ID] = s
+	return nil
+}
+
+func (e *Engine) forget(s *sandbox) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.sandboxes, s.template.ID)
+}
+
+// idMap chooses the map for a new sandbox; release gives back what it took.
+func (e *Engine) idMap(u cove.User) (m idMap, release func(), err error) {
+	switch {
+	case e.root:
+		slot, err := e.slots.take()
+		return rangeMap(slot), func() { e.slots.release(slot) }, err
+	case e.subordinate != owner{}:
+		return subordinateMap(u, e.self, e.subordinate), func() {}, nil
+	}
+	return ownMap(u, e.self), func() {}, nil
+}
+
+// filter is the seccomp program for a user class.
+func filter(u cove.User) ([]byte, error) {
+	if u == cove.UserAgent {
+		return seccomp.AgentFilter()
+	}
+	return seccomp.SnippetFilter()
+}
+
+// Close implements engine.Engine.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	again := e.closed
+	e.closed = true
+	var all []*sandbox
+	for _, s := range e.sandboxes {
+		all = append(all, s)
+	}
+	e.mu.Unlock()
+	var wait sync.WaitGroup
+	errs := make([]error, len(all))
+	for i, s := range all {
+		wait.Go(func() { errs[i] = s.Destroy(context.Background()) })
+	}
+	wait.Wait()
+	if e.nursery != nil && !again {
+		e.nursery.close()
+	}
+	e.slots.close()
+	return errors.Join(errs...)
+}
+
+// Sweep implements engine.Engine. The processes of a dead instance's sandboxes
+// end with their sockets; what may be left are groups, and stuck processes in
+// them.
+func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
+	var swept engine.Swept
+	groups, err := e.hierarchy.List()
+	if err != nil {
+		return swept, cove.Errorf(cove.Unavailable, "cannot list the control groups: %w", err)
+	}
+	var errs []error
+	for _, name := range groups {
+		if ctx.Err() != nil {
+			return swept, ctx.Err()
+		}
+		if !e.orphan(name) {
+			continue
+		}
+		g := e.hierarchy.Group(name)
+		if err := errors.Join(g.Kill(), g.Remove(removalPatience)); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		swept.Sandboxes++
+		swept.Items = append(swept.Items, "control group "+name)
+	}
+	return swept, errors.Join(errs...)
+}
+
+// orphan reports whether a group's name is our run directory's, an instance
+// and a number, and the instance is dead. Anything else is not ours: Cove may
+// run on the same host with another run directory, whose locks are not here.
+func (e *Engine) orphan(group string) bool {
+	parts := strings.Split(group, ".")
+	if len(parts) != 3 || parts[0] != e.realm || parts[2] == "" || strings.Trim(parts[2], "0123456789") != "" {
+		return false
+	}
+	id, err := cove.ParseInstanceID(parts[1])
+	return err == nil && !instance.Alive(e.o.RunDir, id)
+}

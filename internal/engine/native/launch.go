@@ -1,0 +1,164 @@
+//go:build linux
+
+package native
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+)
+
+// launch takes a blank and has it build the sandbox. On error the caller
+// destroys s.
+func (s *sandbox) launch(ctx context.Context) (err error) {
+	if s.blank, err = s.engine.takeBlank(ctx, s.template.User); err != nil {
+		return err
+	}
+	l := s.template.Limits
+	if err := s.group.Limit(cgroup.Limits{Memory: l.Memory, CPUs: l.CPUs}); err != nil {
+		return cove.Errorf(cove.Unsupported, "cannot set the limits: %w", err).WithHint("run \"cove doctor\"")
+	}
+	return s.setUp(ctx)
+}
+
+// setUp sends the plan and, for an image, its tree.
+func (s *sandbox) setUp(ctx context.Context) error {
+	plan := planSetup(s.template, s.engine.host, s.engine.staging, s.ids.guest)
+	var trees []*os.File
+	defer func() { closeAll(trees) }()
+	if s.template.Rootfs.Kind == engine.RootfsDir {
+		if s.engine.root {
+			tree, err := s.imageTree()
+			if err != nil {
+				return err
+			}
+			trees = append(trees, tree)
+		} else {
+			if _, err := os.Stat(s.template.Rootfs.Dir); err != nil {
+				return imageMissing(err)
+			}
+			plan.Steps[0].FD, plan.Steps[0].Source = nil, s.template.Rootfs.Dir
+		}
+	}
+	if err := s.client.Setup(ctx, plan, descriptors(trees)); err != nil {
+		return s.explain("build the sandbox", err)
+	}
+	return nil
+}
+
+// imageTree is a detached copy of the image's mount on which the image's owner
+// ids are the sandbox's.
+func (s *sandbox) imageTree() (*os.File, error) {
+	tree, err := openTree(unix.AT_FDCWD, s.template.Rootfs.Dir)
+	if err != nil {
+		return nil, imageMissing(err)
+	}
+	userns, err := os.Open("/proc/" + strconv.Itoa(s.pid) + "/ns/user")
+	if err != nil {
+		tree.Close()
+		return nil, err
+	}
+	defer userns.Close()
+	if err := idmap(tree, userns); err != nil {
+		tree.Close()
+		return nil, cove.Errorf(cove.Unsupported, "the file system of %s has no idmapped mounts: %w", s.template.Rootfs.Dir, err).
+			WithHint("keep images on ext4, xfs, btrfs or tmpfs: set COVE_HOME")
+	}
+	return tree, nil
+}
+
+func imageMissing(err error) error {
+	return cove.Errorf(cove.ImageMissing, "the root filesystem cannot be opened: %w", err)
+}
+
+// openMounts opens what a Binding attaches, as detached mounts on which the
+// owner of each source is the sandbox's user. Without root the guest opens the
+// sources itself: there the user's processes have the caller's own id.
+func (s *sandbox) openMounts(ctx context.Context, mounts []cove.Mount) (trees []*os.File, err error) {
+	for _, m := range mounts {
+		place, err := hostpath.Open(m.Source)
+		if err != nil {
+			return trees, err
+		}
+		if !s.engine.root {
+			place.Close()
+			continue
+		}
+		tree, err := s.openMount(ctx, place)
+		place.Close()
+		if err != nil {
+			return trees, err
+		}
+		trees = append(trees, tree)
+	}
+	return trees, nil
+}
+
+func (s *sandbox) openMount(ctx context.Context, place *os.File) (*os.File, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(place.Fd()), &st); err != nil {
+		return nil, err
+	}
+	tree, err := openTree(int(place.Fd()), "")
+	if err != nil {
+		return nil, err
+	}
+	inside := s.ids.users.host(s.template.User.ID())
+	userns, err := s.engine.userNamespace(ctx, idLine{int(st.Uid), inside, 1}, idLine{int(st.Gid), inside, 1})
+	if err == nil {
+		err = idmap(tree, userns)
+		userns.Close()
+	}
+	if err != nil {
+		tree.Close()
+		return nil, cove.Errorf(cove.Unsupported, "%s cannot be attached with its owner: %w", place.Name(), err).
+			WithHint("its file system needs idmapped mounts: ext4, xfs, btrfs, tmpfs and others since Linux 5.12")
+	}
+	return tree, nil
+}
+
+func openTree(dir int, path string) (*os.File, error) {
+	fd, err := unix.OpenTree(dir, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil, fmt.Errorf("open_tree %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func idmap(tree, userns *os.File) error {
+	return unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH,
+		&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())})
+}
+
+// userNamespace makes a user namespace with the given maps, for an idmapped
+// mount: of a process that waits until it has been opened.
+func (e *Engine) userNamespace(ctx context.Context, uid, gid idLine) (*os.File, error) {
+	cmd := exec.CommandContext(ctx, e.o.Guest, "--wait")
+	cmd.Env = guestEnv
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: uid.inside, HostID: uid.host, Size: uid.size}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: gid.inside, HostID: gid.host, Size: gid.size}},
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	userns, err := os.Open("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/ns/user")
+	stdin.Close()
+	cmd.Wait()
+	return userns, err
+}

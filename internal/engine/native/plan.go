@@ -1,0 +1,155 @@
+//go:build linux
+
+package native
+
+import (
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+)
+
+// Places on the staging directory, beside guest.Root.
+const (
+	writablePlace = "/writable" // one directory for each of rootfs.Writables
+	lowerPlace    = "/lower"    // an image's tree
+	upperPlace    = "/upper"
+	workPlace     = "/work"
+)
+
+// overheadInodes are what the layout itself uses of the scratch file system,
+// so that the user has all of the limit.
+const overheadInodes = 48
+
+const (
+	sealed   = guest.NoSuid | guest.NoDev
+	readOnly = sealed | guest.ReadOnly
+)
+
+// planSetup says how the guest builds a sandbox's root. It is pure: what has
+// been read of the host comes in as host, ids as how the guest sees them.
+func planSetup(t engine.Template, host rootfs.Host, staging string, uid int) guest.Setup {
+	s := guest.Setup{
+		UID: uid, GID: uid, Staging: staging,
+		Size: t.Limits.Disk, Inodes: t.Limits.Inodes + overheadInodes,
+	}
+	add := func(steps ...guest.Step) { s.Steps = append(s.Steps, steps...) }
+	if t.Rootfs.Kind == engine.RootfsHost {
+		add(hostRoot(host)...)
+	} else {
+		add(imageRoot()...)
+	}
+	add(kernelPlaces()...)
+	for _, w := range rootfs.Writables {
+		dir := guest.Step{Kind: guest.StepDir, Target: writablePlace + w.Name, Mode: w.Mode}
+		if w.Own {
+			dir.UID = t.User.ID()
+		}
+		add(dir, guest.Step{Kind: guest.StepBindInside, Source: writablePlace + w.Name, Target: guest.Root + w.Name, Flags: sealed})
+	}
+	return s
+}
+
+// hostRoot is a read-only root of the host's toolchain and a generated /etc.
+func hostRoot(host rootfs.Host) []guest.Step {
+	steps := []guest.Step{{Kind: guest.StepTmpfs, Target: guest.Root, Size: 4 << 20, Inodes: 1024, Mode: 0o755, Flags: sealed}}
+	for _, dir := range host.Dirs {
+		steps = append(steps, guest.Step{Kind: guest.StepBind, Source: dir, Target: guest.Root + dir, Flags: readOnly, Recursive: true})
+	}
+	for _, l := range host.Links {
+		steps = append(steps, guest.Step{Kind: guest.StepSymlink, Source: l.Target, Target: guest.Root + l.Name})
+	}
+	for _, name := range host.Etc {
+		steps = append(steps, guest.Step{Kind: guest.StepBind, Source: name, Target: guest.Root + name, Flags: readOnly | guest.NoExec, Recursive: true, Optional: true})
+	}
+	return append(steps, files(rootfs.EtcFiles(rootfs.Hostname))...)
+}
+
+// imageRoot is a private overlay over a tree that the host hands over as the
+// first descriptor.
+func imageRoot() []guest.Step {
+	first := 0
+	steps := []guest.Step{
+		{Kind: guest.StepBind, FD: &first, Target: lowerPlace, Flags: readOnly},
+		{Kind: guest.StepDir, Target: upperPlace, Mode: 0o755},
+		{Kind: guest.StepDir, Target: workPlace, Mode: 0o755},
+		{Kind: guest.StepDir, Target: guest.Root, Mode: 0o755},
+		{Kind: guest.StepOverlay, Target: guest.Root, Source: lowerPlace, Upper: upperPlace, Work: workPlace, Flags: sealed},
+	}
+	return append(steps, files(rootfs.Resolver(rootfs.Hostname))...)
+}
+
+func files(fs []rootfs.File) []guest.Step {
+	var steps []guest.Step
+	for _, f := range fs {
+		steps = append(steps, guest.Step{Kind: guest.StepFile, Target: guest.Root + f.Name, Mode: f.Mode, Data: []byte(f.Data)})
+	}
+	return steps
+}
+
+// kernelPlaces are /proc with its masks, a minimal /dev and an empty /sys,
+// whatever the image has there.
+func kernelPlaces() []guest.Step {
+	const quiet = sealed | guest.NoExec
+	in := func(name string) string { return guest.Root + name }
+	steps := []guest.Step{
+		{Kind: guest.StepProc, Target: in("/proc"), Flags: quiet},
+		{Kind: guest.StepTmpfs, Target: in("/sys"), Size: 4096, Inodes: 1, Mode: 0o555, Flags: quiet | guest.ReadOnly},
+		{Kind: guest.StepTmpfs, Target: in("/dev"), Size: 64 << 10, Inodes: 64, Mode: 0o755, Flags: guest.NoSuid | guest.NoExec},
+	}
+	for _, d := range rootfs.Devices {
+		steps = append(steps, guest.Step{Kind: guest.StepBind, Source: "/dev/" + d, Target: in("/dev/" + d), Flags: guest.NoSuid | guest.NoExec})
+	}
+	for _, l := range rootfs.DeviceLinks {
+		steps = append(steps, guest.Step{Kind: guest.StepSymlink, Source: l.Target, Target: in(l.Name)})
+	}
+	steps = append(steps,
+		guest.Step{Kind: guest.StepDevpts, Target: in("/dev/pts"), Flags: guest.NoSuid | guest.NoExec},
+		guest.Step{Kind: guest.StepDir, Target: in("/dev/shm"), Mode: 0o755},
+		guest.Step{Kind: guest.StepReadOnly, Target: in("/dev"), Flags: guest.NoSuid | guest.NoExec},
+	)
+	for _, name := range rootfs.Masked {
+		steps = append(steps, guest.Step{Kind: guest.StepMask, Target: in(name)})
+	}
+	for _, name := range rootfs.ReadOnly {
+		steps = append(steps, guest.Step{Kind: guest.StepReadOnly, Target: in(name), Flags: quiet})
+	}
+	return steps
+}
+
+// planBind says what the guest attaches last, and what it gives up. Mounts
+// with a descriptor have been opened by the host, in the order of b.Mounts.
+func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byte) guest.Bind {
+	g := guest.Bind{
+		Hostname:  b.Hostname,
+		Listeners: b.Listeners,
+		Seal: guest.Seal{
+			UserUID: t.User.ID(), UserGID: t.User.ID(),
+			Pivot: true, Loopback: true, CgroupNamespace: true,
+			Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
+		},
+	}
+	for i, m := range b.Mounts {
+		step := guest.Step{Kind: guest.StepBind, Target: guest.Root + m.Target, Flags: sealed}
+		if m.ReadOnly {
+			step.Flags = readOnly
+		}
+		if handedOver {
+			step.FD = &i
+		} else {
+			step.Source = m.Source
+		}
+		g.Steps = append(g.Steps, step)
+	}
+	if t.Rootfs.Kind == engine.RootfsHost {
+		g.Steps = append(g.Steps, guest.Step{Kind: guest.StepReadOnly, Target: guest.Root, Flags: sealed})
+	}
+	return g
+}
+
+// bind defaults: a host name that says nothing about the host.
+func hostname(b engine.Binding) engine.Binding {
+	if b.Hostname == "" {
+		b.Hostname = rootfs.Hostname
+	}
+	return b
+}

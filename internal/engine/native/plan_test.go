@@ -1,0 +1,97 @@
+//go:build linux
+
+package native
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// TestPlan: what a guest is told to build, step by step.
+func TestPlan(t *testing.T) {
+	host := rootfs.Host{
+		Dirs: []string{"/usr"}, Links: []rootfs.Link{{Name: "/bin", Target: "usr/bin"}}, Etc: []string{"/etc/ld.so.cache", "/etc/ssl/certs"},
+	}
+	limits := cove.Limits{Memory: 256 << 20, CPUs: 1, PIDs: 50, Disk: 100 << 20, Inodes: 20_000, OpenFiles: 1024}
+	template := func(kind engine.RootfsKind, u cove.User) engine.Template {
+		return engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/images/x"}, Limits: limits, User: u}
+	}
+	mounts := engine.Binding{Mounts: []cove.Mount{{Source: "/srv/a", Target: "/data"}, {Source: "/srv/b", Target: "/b", ReadOnly: true}}}
+	for name, plan := range map[string]any{
+		"host":          planSetup(template(engine.RootfsHost, cove.UserCode), host, "/run/cove/staging", 0),
+		"image":         planSetup(template(engine.RootfsDir, cove.UserAgent), host, "/run/cove/staging", 0),
+		"bind":          planBind(template(engine.RootfsHost, cove.UserCode), hostname(engine.Binding{}), true, nil),
+		"bind-mounts":   planBind(template(engine.RootfsHost, cove.UserCode), mounts, true, nil),
+		"bind-rootless": planBind(template(engine.RootfsDir, cove.UserCode), mounts, false, nil),
+	} {
+		t.Run(name, func(t *testing.T) { golden(t, name, plan) })
+	}
+}
+
+func golden(t *testing.T, name string, v any) {
+	t.Helper()
+	got, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("testdata", "plan-"+name+".json")
+	if *update {
+		if err := os.WriteFile(file, append(got, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != string(got)+"\n" {
+		t.Errorf("the plan differs from %s; if that is meant, run the test with -update and read the difference", file)
+	}
+}
+
+// TestPlanIsTight: whatever the template, nothing of the host is writable,
+// nothing is setuid or a device beyond the few of /dev, and /proc is masked.
+func TestPlanIsTight(t *testing.T) {
+	host, err := rootfs.ReadHost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []engine.RootfsKind{engine.RootfsHost, engine.RootfsDir} {
+		plan := planSetup(engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/x"}, Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}, host, "/s", 0)
+		masked := map[string]bool{}
+		for _, s := range plan.Steps {
+			device := filepath.Dir(s.Target) == guest.Root+"/dev"
+			switch s.Kind {
+			case guest.StepBind:
+				if s.Flags&guest.ReadOnly == 0 && !device {
+					t.Errorf("%s of the host is writable", s.Source)
+				}
+				if s.Flags&guest.NoDev == 0 && !device {
+					t.Errorf("%s of the host has devices", s.Source)
+				}
+				fallthrough
+			case guest.StepBindInside, guest.StepTmpfs, guest.StepProc, guest.StepDevpts, guest.StepOverlay:
+				if s.Flags&guest.NoSuid == 0 {
+					t.Errorf("%s %s honours setuid", s.Kind, s.Target)
+				}
+			case guest.StepMask:
+				masked[s.Target] = true
+			}
+		}
+		for _, name := range []string{"/proc/kcore", "/proc/keys", "/proc/kallsyms", "/proc/timer_list"} {
+			if !masked[guest.Root+name] {
+				t.Errorf("%s is not masked", name)
+			}
+		}
+	}
+}

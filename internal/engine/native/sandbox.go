@@ -1,0 +1,188 @@
+//go:build linux
+
+package native
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+)
+
+// sandbox implements engine.Sandbox: a blank that has been given a plan.
+type sandbox struct {
+	*blank
+	engine   *Engine
+	template engine.Template
+
+	mu         sync.Mutex
+	bound      bool
+	listeners  []*os.File
+	guestTasks int64 // threads of the guest itself
+}
+
+// ID implements engine.Sandbox.
+func (s *sandbox) ID() cove.SandboxID { return s.template.ID }
+
+// Guest implements engine.Sandbox.
+func (s *sandbox) Guest() *guest.Client { return s.client }
+
+// Done implements engine.Sandbox.
+func (s *sandbox) Done() <-chan struct{} { return s.done }
+
+// Listeners implements engine.Sandbox.
+func (s *sandbox) Listeners() []*os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listeners
+}
+
+// Bind implements engine.Sandbox.
+func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
+	if err := s.engine.capabilities.CheckBinding(b); err != nil {
+		return err
+	}
+	defer s.engine.refill()
+	s.mu.Lock()
+	again := s.bound
+	s.bound = true
+	s.mu.Unlock()
+	if again {
+		return cove.Errorf(cove.Conflict, "sandbox %s is bound already", s.ID())
+	}
+	program, err := filter(s.template.User)
+	if err != nil {
+		return err
+	}
+	trees, err := s.openMounts(ctx, b.Mounts)
+	defer closeAll(trees)
+	if err != nil {
+		return err
+	}
+	plan := planBind(s.template, hostname(b), s.engine.root, program)
+	listeners, err := s.client.Bind(ctx, plan, descriptors(trees))
+	if err != nil {
+		return s.explain("seal the sandbox", err)
+	}
+	stats, err := s.group.Stats()
+	if err != nil {
+		closeAll(listeners)
+		return fmt.Errorf("read the control group: %w", err)
+	}
+	s.mu.Lock()
+	s.listeners, s.guestTasks = listeners, stats.PIDs
+	s.mu.Unlock()
+	// The user has all of the limit: the guest's threads come on top.
+	return s.group.Limit(cgroup.Limits{PIDs: s.template.Limits.PIDs + stats.PIDs + lateThreads})
+}
+
+// lateThreads is how many threads more than it had the guest's runtime may
+// want later, which happens once in a hundred sandboxes. Where it does not,
+// the user has them.
+const lateThreads = 2
+
+// Stats implements engine.Sandbox.
+func (s *sandbox) Stats(context.Context) (engine.Stats, error) {
+	g, err := s.group.Stats()
+	if err != nil {
+		return engine.Stats{}, cove.Errorf(cove.NotFound, "sandbox %s has been destroyed", s.ID())
+	}
+	s.mu.Lock()
+	own := s.guestTasks
+	s.mu.Unlock()
+	limit := s.template.Limits.PIDs
+	users := func(n int64) int64 { return min(max(n-own, 0), limit) }
+	return engine.Stats{
+		CPUTime: g.CPUTime, MemoryPeak: g.MemoryPeak, OOMKills: g.OOMKills, PIDsDenied: g.PIDsDenied,
+		PIDs: users(g.PIDs), PIDsPeak: users(g.PIDsPeak),
+	}, nil
+}
+
+// Destroy implements engine.Sandbox.
+func (s *sandbox) Destroy(context.Context) error {
+	if s.blank == nil {
+		return nil
+	}
+	err := s.remove()
+	s.engine.forget(s)
+	s.engine.refill() // it may never have been bound
+	return err
+}
+
+// complaint collects the beginning of what the guest writes to its standard
+// error, which it does only when it fails.
+type complaint struct {
+	r    *os.File
+	mu   sync.Mutex
+	buf  bytes.Buffer
+	done chan struct{}
+}
+
+// open makes the guest's end.
+func (c *complaint) open() (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	c.r, c.done = r, make(chan struct{})
+	go c.read()
+	return w, nil
+}
+
+func (c *complaint) read() {
+	defer close(c.done)
+	const most = 4 << 10
+	p := make([]byte, 1024)
+	for {
+		n, err := c.r.Read(p)
+		c.mu.Lock()
+		c.buf.Write(p[:min(n, max(most-c.buf.Len(), 0))])
+		c.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// text is what has come once the guest has ended, or within a moment.
+func (c *complaint) text() string {
+	if c.r == nil {
+		return ""
+	}
+	select {
+	case <-c.done:
+	case <-time.After(100 * time.Millisecond):
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	line, _, _ := bytes.Cut(c.buf.Bytes(), []byte("\n\ngoroutine"))
+	return fmt.Sprintf("%q", bytes.TrimSpace(line))
+}
+
+func (c *complaint) close() {
+	if c.r != nil {
+		c.r.Close()
+		<-c.done
+	}
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+func descriptors(files []*os.File) []int {
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	return fds
+}

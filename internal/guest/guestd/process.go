@@ -1,0 +1,334 @@
+package guestd
+
+import (
+	"encoding/json"
+	"io"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/guest"
+)
+
+// lingering is how long output is still collected after a process has exited
+// while something it left behind holds its streams open.
+const lingering = 250 * time.Millisecond
+
+// maxProcesses bounds what one host may keep running and uncollected.
+const maxProcesses = 1024
+
+// process is a Process and its windows.
+type process struct {
+	Process
+	id     uint32
+	server *Server
+	spec   guest.ProcessSpec
+
+	stdout, stderr *output
+	input          *input
+
+	total  atomic.Int64 // bytes read from both streams
+	capped atomic.Bool  // OutputCap was exceeded
+
+	link *link  // of the host that started or attached to it; guarded by server.mu
+	exit []byte // JSON; guarded by server.mu
+}
+
+// send writes to the host that has the process now. What cannot be sent is not
+// lost: the windows keep it for the next one.
+func (p *process) send(f guest.Frame) {
+	p.server.mu.Lock()
+	l := p.link
+	p.server.mu.Unlock()
+	l.send(f, nil) // a broken connection shows at its reader
+}
+
+func (s *Server) start(l *link, id uint32, spec guest.ProcessSpec) (guest.Started, error) {
+	if len(spec.Args) == 0 {
+		return guest.Started{}, &guest.Failure{Kind: guest.FailInvalid, Message: "no command"}
+	}
+	s.mu.Lock()
+	_, taken := s.processes[id]
+	n := len(s.processes)
+	s.mu.Unlock()
+	if taken || n >= maxProcesses {
+		return guest.Started{}, &guest.Failure{Kind: guest.FailState, Message: "the process's id is taken, or there are too many processes"}
+	}
+	proc, err := s.world.Spawner.Start(spec)
+	if err != nil {
+		return guest.Started{}, err
+	}
+	p := &process{Process: proc, id: id, server: s, spec: spec, link: l}
+	p.stdout = newOutput(id, guest.FrameStdout, l)
+	p.stderr = newOutput(id, guest.FrameStderr, l)
+	p.input = newInput(proc.Stdin(), func(offset uint64) {
+		p.send(guest.Frame{Type: guest.FrameAck, ID: id, Payload: guest.Ack{Stream: guest.Stdin, Offset: offset}.Payload()})
+	})
+	s.mu.Lock()
+	s.processes[id] = p
+	s.mu.Unlock()
+	go p.run()
+	return guest.Started{PID: proc.PID()}, nil
+}
+
+// run owns the process until its exit has been sent.
+func (p *process) run() {
+	var pumps sync.WaitGroup
+	pumps.Go(func() { p.pump(p.stdout, p.Stdout(), p.spec.StdoutLimit) })
+	if r := p.Stderr(); r != nil {
+		pumps.Go(func() { p.pump(p.stderr, r, p.spec.StderrLimit) })
+	}
+	go p.input.run()
+
+	code, signal := p.Wait()
+	if p.spec.Alone {
+		p.server.world.Spawner.SignalAll(syscall.SIGKILL)
+	} else {
+		t := time.AfterFunc(lingering, p.closeOutput)
+		defer t.Stop()
+	}
+	pumps.Wait()
+	p.input.close()
+	p.closeOutput()
+	p.sendExit(code, signal)
+}
+
+func (p *process) closeOutput() {
+	p.Stdout().Close()
+	if r := p.Stderr(); r != nil {
+		r.Close()
+	}
+}
+
+func (p *process) sendExit(code int, signal syscall.Signal) {
+	e := guest.Exit{
+		Code: code, Signal: int(signal), OutputCapped: p.capped.Load(),
+		StdoutDropped: p.stdout.dropped, StderrDropped: p.stderr.dropped,
+		Stats: p.server.world.Spawner.Stats(),
+	}
+	if signal != 0 {
+		e.Code = 128 + int(signal)
+	}
+	j, _ := json.Marshal(e)
+	p.server.mu.Lock()
+	p.exit = j
+	p.server.mu.Unlock()
+	p.send(guest.Frame{Type: guest.FrameExit, ID: p.id, Payload: j})
+}
+
+// pump moves one stream from the process into its window; what goes beyond
+// limit is read and dropped.
+func (p *process) pump(o *output, r io.Reader, limit int64) {
+	buf := make([]byte, guest.MaxChunk)
+	passed := int64(0)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			keep := n
+			if limit > 0 {
+				keep = int(min(int64(n), limit-passed))
+			}
+			passed += int64(keep)
+			o.dropped += uint64(n - keep)
+			if keep > 0 {
+				o.write(buf[:keep])
+			}
+			if total := p.total.Add(int64(n)); p.spec.OutputCap > 0 && total > p.spec.OutputCap && !p.capped.Swap(true) {
+				p.Signal(syscall.SIGKILL)
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *process) acked(a guest.Ack) {
+	switch a.Stream {
+	case guest.Stdout:
+		p.stdout.acked(a.Offset)
+	case guest.Stderr:
+		p.stderr.acked(a.Offset)
+	}
+}
+
+// attach gives the process to the host on l: it sends again what that host has
+// not received, then the exit if there has been one.
+func (s *Server) attach(l *link, a guest.Attach) (guest.Attached, error) {
+	p := s.process(a.Process)
+	if p == nil {
+		return guest.Attached{}, noProcess(a.Process)
+	}
+	if !p.stdout.resend(l, a.Stdout) || !p.stderr.resend(l, a.Stderr) {
+		return guest.Attached{}, &guest.Failure{Kind: guest.FailInvalid, Message: "that part of the output is gone"}
+	}
+	s.mu.Lock()
+	p.link = l
+	exit := p.exit
+	s.mu.Unlock()
+	if exit != nil {
+		l.send(guest.Frame{Type: guest.FrameExit, ID: p.id, Payload: exit}, nil)
+	}
+	return guest.Attached{Stdin: p.input.offset()}, nil
+}
+
+// output is the sending window of one stream: it keeps what the host has not
+// acknowledged. sendMu keeps chunks in order; acknowledgements take only mu.
+type output struct {
+	id      uint32
+	frame   guest.FrameType
+	dropped uint64 // owned by the pump; read after it has ended
+
+	sendMu sync.Mutex // acquired before mu
+	link   *link
+
+	mu   sync.Mutex
+	cond sync.Cond
+	base uint64 // offset of kept[0]
+	kept []byte
+}
+
+func newOutput(id uint32, frame guest.FrameType, l *link) *output {
+	o := &output{id: id, frame: frame, link: l}
+	o.cond.L = &o.mu
+	return o
+}
+
+// send is called with sendMu held.
+func (o *output) send(c guest.Chunk) {
+	o.link.send(guest.Frame{Type: o.frame, ID: o.id, Payload: c.Payload()}, nil)
+}
+
+// write waits for room in the window, keeps p and sends it.
+func (o *output) write(p []byte) {
+	o.mu.Lock()
+	for len(o.kept)+len(p) > guest.Window {
+		o.cond.Wait()
+	}
+	o.mu.Unlock()
+	// Only the pump adds, so the room stays.
+	o.sendMu.Lock()
+	defer o.sendMu.Unlock()
+	o.mu.Lock()
+	offset := o.base + uint64(len(o.kept))
+	o.kept = append(o.kept, p...)
+	o.mu.Unlock()
+	o.send(guest.Chunk{Offset: offset, Data: p})
+}
+
+func (o *output) acked(offset uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if offset <= o.base || offset > o.base+uint64(len(o.kept)) {
+		return
+	}
+	o.kept = o.kept[:copy(o.kept, o.kept[offset-o.base:])]
+	o.base = offset
+	o.cond.Broadcast()
+}
+
+// resend turns to the host on l and sends it everything from offset on; false
+// if that is not kept any more.
+func (o *output) resend(l *link, offset uint64) bool {
+	o.sendMu.Lock()
+	defer o.sendMu.Unlock()
+	o.link = l
+	o.acked(offset)
+	o.mu.Lock()
+	base, kept := o.base, append([]byte(nil), o.kept...)
+	o.mu.Unlock()
+	if offset != base {
+		return false
+	}
+	for len(kept) > 0 {
+		n := min(len(kept), guest.MaxChunk)
+		o.send(guest.Chunk{Offset: base, Data: kept[:n]})
+		base, kept = base+uint64(n), kept[n:]
+	}
+	return true
+}
+
+// input is the receiving window of standard input.
+type input struct {
+	to  io.WriteCloser // nil: input is dropped
+	ack func(offset uint64)
+
+	mu       sync.Mutex
+	cond     sync.Cond
+	buf      []byte
+	received uint64
+	taken    uint64
+	ended    bool
+}
+
+func newInput(to io.WriteCloser, ack func(uint64)) *input {
+	i := &input{to: to, ack: ack}
+	i.cond.L = &i.mu
+	return i
+}
+
+// put takes a chunk from the host; an empty one is the end.
+func (i *input) put(c guest.Chunk) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended {
+		return nil
+	}
+	if c.Offset != i.received || i.received+uint64(len(c.Data)) > i.taken+guest.Window {
+		return &guest.ProtocolError{Reason: "input out of order or beyond its window"}
+	}
+	if len(c.Data) == 0 {
+		i.ended = true
+	}
+	i.received += uint64(len(c.Data))
+	i.buf = append(i.buf, c.Data...)
+	i.cond.Broadcast()
+	return nil
+}
+
+// offset is where the host continues.
+func (i *input) offset() uint64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.received
+}
+
+// close ends the input; a write that nobody reads is given up.
+func (i *input) close() {
+	i.mu.Lock()
+	i.ended = true
+	i.cond.Broadcast()
+	i.mu.Unlock()
+	if i.to != nil {
+		i.to.Close()
+	}
+}
+
+// run writes to the process until the end of input or the process's. What the
+// process does not want any more is taken and dropped.
+func (i *input) run() {
+	wanted := i.to != nil
+	for {
+		i.mu.Lock()
+		for len(i.buf) == 0 && !i.ended {
+			i.cond.Wait()
+		}
+		data := i.buf
+		i.buf = nil
+		i.mu.Unlock()
+		if len(data) == 0 {
+			i.close()
+			return
+		}
+		if wanted {
+			_, err := i.to.Write(data)
+			wanted = err == nil
+		}
+		i.mu.Lock()
+		i.taken += uint64(len(data))
+		offset := i.taken
+		i.mu.Unlock()
+		i.ack(offset)
+	}
+}

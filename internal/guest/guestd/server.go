@@ -1,0 +1,396 @@
+// Package guestd is the serving side of the guest protocol: it keeps the
+// processes of one sandbox and their streams, whoever makes the processes.
+//
+// A [Server] outlives its connections. What a process writes while nobody is
+// connected waits in its window, and a host that comes back attaches to it.
+// How processes, files and the root filesystem come about is behind the small
+// interfaces of [World]: package pid1 has the real ones, the in-memory engine
+// has its own.
+package guestd
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/cove-sandbox/cove/internal/guest"
+)
+
+// World is what a Server acts upon.
+type World struct {
+	Wall    Wall
+	Spawner Spawner
+	Files   Files
+}
+
+// Wall builds the sandbox around the guest. Its methods are called once each,
+// Setup first.
+type Wall interface {
+	Setup(s guest.Setup, fds []*os.File) error
+	// Bind returns the listeners, in the order asked for.
+	Bind(b guest.Bind, fds []*os.File) ([]*os.File, error)
+}
+
+// Spawner makes processes, as the sandbox's user.
+type Spawner interface {
+	Start(spec guest.ProcessSpec) (Process, error)
+	// SignalAll signals every process but the guest.
+	SignalAll(sig syscall.Signal) error
+	Stats() guest.Stats
+}
+
+// Process is a running process. Its streams end when nobody can write to them
+// any more, which may be after Wait.
+type Process interface {
+	PID() int
+	Stdin() io.WriteCloser // nil when the spec asked for none
+	Stdout() io.ReadCloser
+	Stderr() io.ReadCloser // nil when output is one stream (a terminal)
+	Signal(sig syscall.Signal) error
+	Resize(rows, cols uint16) error
+	// Wait returns the exit code, or the signal that ended it.
+	Wait() (code int, signal syscall.Signal)
+}
+
+// Files are the sandbox's files, reached with the rights of its user. Paths
+// are absolute.
+type Files interface {
+	Write(w guest.WriteFile, data []byte) error
+	Read(r guest.ReadFile) ([]byte, guest.FileInfo, error)
+	Stat(path string) (guest.FileInfo, error)
+	List(path string) ([]guest.FileInfo, error)
+	Mkdir(w guest.WriteFile) error
+	Remove(path string) error
+}
+
+// Server serves one sandbox.
+type Server struct {
+	world World
+
+	mu        sync.Mutex
+	phase     phase
+	processes map[uint32]*process
+}
+
+type phase int
+
+const (
+	phaseNew phase = iota
+	phaseSetUp
+	phaseBound
+	phaseBroken // a Setup or Bind failed half-way
+)
+
+// New makes a Server. When the engine has built the root filesystem already
+// (a container engine), setUp is true and OpSetup is refused.
+func New(w World, setUp bool) *Server {
+	s := &Server{world: w, processes: map[uint32]*process{}}
+	if setUp {
+		s.phase = phaseSetUp
+	}
+	return s
+}
+
+// link is one connection.
+type link struct {
+	conn guest.Conn
+	mu   sync.Mutex // serialises frames
+}
+
+func (l *link) send(f guest.Frame, fds []*os.File) error {
+	b, err := guest.AppendFrame(make([]byte, 0, 16+len(f.Payload)), f)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(fds) == 0 {
+		_, err = l.conn.Write(b)
+		return err
+	}
+	fc, ok := l.conn.(guest.FDConn)
+	if !ok {
+		return errors.New("this connection carries no descriptors")
+	}
+	raw := make([]int, len(fds))
+	for i, f := range fds {
+		raw[i] = int(f.Fd())
+	}
+	return fc.WriteFDs(b, raw)
+}
+
+// Serve speaks the protocol on conn until it ends; it closes conn. A second
+// connection may be served afterwards. It returns nil at a clean end.
+func (s *Server) Serve(conn guest.Conn) error {
+	l := &link{conn: conn}
+	defer conn.Close()
+	hello, _ := json.Marshal(guest.Hello{Version: guest.Version, Processes: s.ids()})
+	if err := l.send(guest.Frame{Type: guest.FrameHello, Payload: hello}, nil); err != nil {
+		return err
+	}
+	r := bufio.NewReaderSize(conn, 64<<10)
+	for {
+		f, err := guest.ReadFrame(r)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.handle(l, f); err != nil {
+			return err
+		}
+	}
+}
+
+// ids lists the processes that nobody has collected.
+func (s *Server) ids() []uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.processes))
+}
+
+// handle takes one frame; an error ends the connection. It never waits for
+// the host to read, so that the two sides cannot block each other.
+func (s *Server) handle(l *link, f guest.Frame) error {
+	switch f.Type {
+	case guest.FrameRequest:
+		return s.request(l, f)
+	case guest.FrameStdin:
+		chunk, err := guest.ParseChunk(f.Payload)
+		if err != nil {
+			return err
+		}
+		if p := s.process(f.ID); p != nil {
+			return p.input.put(chunk)
+		}
+		return nil // it has exited meanwhile
+	case guest.FrameAck:
+		ack, err := guest.ParseAck(f.Payload)
+		if err != nil {
+			return err
+		}
+		if p := s.process(f.ID); p != nil {
+			p.acked(ack)
+		}
+		return nil
+	case guest.FrameExit:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if p := s.processes[f.ID]; p != nil && p.exit != nil {
+			delete(s.processes, f.ID)
+		}
+		return nil
+	}
+	return &guest.ProtocolError{Reason: fmt.Sprintf("frame type %d from the host", f.Type)}
+}
+
+func (s *Server) process(id uint32) *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.processes[id]
+}
+
+// request starts the operation; its answer is sent when it is done.
+func (s *Server) request(l *link, f guest.Frame) error {
+	body, err := guest.ParseBody(f.Payload)
+	if err != nil {
+		return err
+	}
+	var req guest.Request
+	if err := guest.DecodeJSON(body.JSON, &req); err != nil {
+		return err
+	}
+	var fds []*os.File
+	if req.FDs > 0 {
+		fc, ok := l.conn.(guest.FDConn)
+		if !ok {
+			return &guest.ProtocolError{Reason: "descriptors on a connection that carries none"}
+		}
+		if fds, err = fc.TakeFDs(req.FDs); err != nil {
+			return err
+		}
+	}
+	go func() {
+		result, raw, out, err := s.do(l, f.ID, req, body.Raw, fds)
+		for _, fd := range fds {
+			fd.Close()
+		}
+		l.send(answer(f.ID, result, raw, err), out) // a broken connection shows at its reader
+		for _, fd := range out {
+			fd.Close()
+		}
+	}()
+	return nil
+}
+
+func answer(id uint32, result any, raw []byte, err error) guest.Frame {
+	if err == nil {
+		var j []byte
+		if j, err = json.Marshal(result); err == nil {
+			f := guest.Frame{Type: guest.FrameReply, ID: id, Payload: guest.Body{JSON: j, Raw: raw}.Payload()}
+			if len(f.Payload) <= guest.MaxPayload {
+				return f
+			}
+			err = &guest.Failure{Kind: guest.FailInvalid, Message: "the answer is larger than a message may be"}
+		}
+	}
+	j, _ := json.Marshal(failure(err))
+	return guest.Frame{Type: guest.FrameFailure, ID: id, Payload: j}
+}
+
+// failure gives an error its kind.
+func failure(err error) *guest.Failure {
+	var f *guest.Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	kind := guest.FailOther
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		kind = guest.FailNotFound
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		kind = guest.FailPermission
+	case errors.Is(err, fs.ErrExist):
+		kind = guest.FailExists
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
+		kind = guest.FailNoSpace
+	case errors.Is(err, syscall.EAGAIN):
+		kind = guest.FailNoProcess
+	case errors.Is(err, syscall.E2BIG), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENAMETOOLONG):
+		kind = guest.FailInvalid
+	}
+	return &guest.Failure{Kind: kind, Message: err.Error()}
+}
+
+// do carries out one request.
+func (s *Server) do(l *link, id uint32, req guest.Request, raw []byte, fds []*os.File) (result any, out []byte, outFDs []*os.File, err error) {
+	switch req.Op {
+	case guest.OpHealth:
+		return s.health(), nil, nil, nil
+	case guest.OpSetup:
+		err = with(req, func(p guest.Setup) error { return s.setup(p, fds) })
+		return nil, nil, nil, err
+	case guest.OpBind:
+		err = with(req, func(p guest.Bind) (err error) { outFDs, err = s.bind(p, fds); return err })
+		return nil, nil, outFDs, err
+	}
+	if !s.bound() {
+		return nil, nil, nil, &guest.Failure{Kind: guest.FailState, Message: "the sandbox is not bound yet"}
+	}
+	files := s.world.Files
+	switch req.Op {
+	case guest.OpStart:
+		err = with(req, func(p guest.ProcessSpec) (err error) { result, err = s.start(l, id, p); return err })
+	case guest.OpAttach:
+		err = with(req, func(p guest.Attach) (err error) { result, err = s.attach(l, p); return err })
+	case guest.OpSignal:
+		err = with(req, s.signal)
+	case guest.OpResize:
+		err = with(req, s.resize)
+	case guest.OpStats:
+		result = s.world.Spawner.Stats()
+	case guest.OpWrite:
+		err = with(req, func(p guest.WriteFile) error { return files.Write(p, raw) })
+	case guest.OpRead:
+		err = with(req, func(p guest.ReadFile) (err error) { out, result, err = files.Read(p); return err })
+	case guest.OpStat:
+		err = with(req, func(p guest.Path) (err error) { result, err = files.Stat(p.Path); return err })
+	case guest.OpList:
+		err = with(req, func(p guest.Path) (err error) { result, err = files.List(p.Path); return err })
+	case guest.OpMkdir:
+		err = with(req, files.Mkdir)
+	case guest.OpRemove:
+		err = with(req, func(p guest.Path) error { return files.Remove(p.Path) })
+	default:
+		err = &guest.Failure{Kind: guest.FailInvalid, Message: fmt.Sprintf("unknown operation %q", req.Op)}
+	}
+	return result, out, nil, err
+}
+
+// with decodes a request's parameters for f.
+func with[T any](req guest.Request, f func(T) error) error {
+	var p T
+	if err := json.Unmarshal(req.Params, &p); err != nil {
+		return &guest.Failure{Kind: guest.FailInvalid, Message: err.Error()}
+	}
+	return f(p)
+}
+
+func (s *Server) health() guest.Health {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return guest.Health{Bound: s.phase == phaseBound, Processes: len(s.processes)}
+}
+
+func (s *Server) bound() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.phase == phaseBound
+}
+
+// advance runs step when the server is in phase from, and leaves it in phase
+// to, or broken. The lock is not held meanwhile: nothing else may run then.
+func (s *Server) advance(from, to phase, step func() error) error {
+	s.mu.Lock()
+	if s.phase != from {
+		s.mu.Unlock()
+		return &guest.Failure{Kind: guest.FailState, Message: "the sandbox has been set up or bound already"}
+	}
+	s.phase = phaseBroken
+	s.mu.Unlock()
+	if err := step(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase = to
+	return nil
+}
+
+func (s *Server) setup(p guest.Setup, fds []*os.File) error {
+	return s.advance(phaseNew, phaseSetUp, func() error { return s.world.Wall.Setup(p, fds) })
+}
+
+func (s *Server) bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err error) {
+	err = s.advance(phaseSetUp, phaseBound, func() (err error) {
+		listeners, err = s.world.Wall.Bind(p, fds)
+		return err
+	})
+	return listeners, err
+}
+
+func (s *Server) signal(p guest.Signal) error {
+	sig := syscall.Signal(p.Signal)
+	if sig < 0 || sig > 64 {
+		return &guest.Failure{Kind: guest.FailInvalid, Message: fmt.Sprintf("no signal %d", p.Signal)}
+	}
+	if p.All {
+		return s.world.Spawner.SignalAll(sig)
+	}
+	proc := s.process(p.Process)
+	if proc == nil {
+		return noProcess(p.Process)
+	}
+	return proc.Signal(sig)
+}
+
+func (s *Server) resize(p guest.Resize) error {
+	proc := s.process(p.Process)
+	if proc == nil {
+		return noProcess(p.Process)
+	}
+	return proc.Resize(p.Rows, p.Cols)
+}
+
+func noProcess(id uint32) error {
+	return &guest.Failure{Kind: guest.FailNotFound, Message: fmt.Sprintf("no process %d", id)}
+}

@@ -1,0 +1,257 @@
+package guestd_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/guestd"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world has one kind of process: what the test gives it.
+type world struct {
+	guestd.Wall
+
+	start func() *process
+}
+
+func (w world) Setup(guest.Setup, []*os.File) error             { return nil }
+func (w world) Bind(guest.Bind, []*os.File) ([]*os.File, error) { return nil, nil }
+func (w world) Start(guest.ProcessSpec) (guestd.Process, error) { return w.start(), nil }
+func (w world) SignalAll(syscall.Signal) error                  { return nil }
+func (w world) Stats() guest.Stats                              { return guest.Stats{} }
+
+// process is a pair of pipes and an exit code.
+type process struct {
+	out, errs io.ReadCloser
+	in        io.WriteCloser
+	exited    chan struct{}
+	code      int
+}
+
+func (p *process) PID() int                    { return 42 }
+func (p *process) Stdin() io.WriteCloser       { return p.in }
+func (p *process) Stdout() io.ReadCloser       { return p.out }
+func (p *process) Stderr() io.ReadCloser       { return p.errs }
+func (p *process) Signal(syscall.Signal) error { return nil }
+func (p *process) Resize(uint16, uint16) error { return nil }
+func (p *process) Wait() (int, syscall.Signal) { <-p.exited; return p.code, 0 }
+
+// printer is a process that writes text and then exits with 7.
+func printer(text []byte) *process {
+	outR, outW := io.Pipe()
+	errR, errW := io.Pipe()
+	p := &process{out: outR, errs: errR, exited: make(chan struct{}), code: 7}
+	go func() {
+		errW.Close()
+		outW.Write(text)
+		outW.Close()
+		close(p.exited)
+	}()
+	return p
+}
+
+// connect begins a connection; wait returns when the server has noticed its end.
+func connect(t testing.TB, s *guestd.Server) (c *guest.Client, wait func()) {
+	t.Helper()
+	host, inside := net.Pipe()
+	var served sync.WaitGroup
+	served.Go(func() { s.Serve(inside) })
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	c, err := guest.NewClient(ctx, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, func() { c.Close(); served.Wait() }
+}
+
+func bind(t testing.TB, c *guest.Client) {
+	t.Helper()
+	if _, err := c.Bind(t.Context(), guest.Bind{}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func numbered(n int) []byte {
+	var b bytes.Buffer
+	for i := 0; b.Len() < n; i++ {
+		fmt.Fprintf(&b, "%d\n", i)
+	}
+	return b.Bytes()
+}
+
+// TestStreamSurvivesReconnects: however often the connection is lost, the host
+// gets every byte once, in order, and then the exit.
+func TestStreamSurvivesReconnects(t *testing.T) {
+	text := numbered(3 << 20)
+	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { return printer(text) }}, Files: nothing{}}, true)
+	c, wait := connect(t, s)
+	bind(t, c)
+	p, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"print"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := p.ID()
+	var got []byte
+	for range 5 {
+		buf := make([]byte, 400_000)
+		n, err := io.ReadFull(p.Stdout(), buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, buf[:n]...)
+		wait()
+		if c, wait = connect(t, s); len(c.Processes()) != 1 || c.Processes()[0] != id {
+			t.Fatalf("processes %v", c.Processes())
+		}
+		if p, err = c.Attach(t.Context(), id, uint64(len(got)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rest, err := io.ReadAll(p.Stdout())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got = append(got, rest...); !bytes.Equal(got, text) {
+		t.Errorf("%d bytes of %d, or others", len(got), len(text))
+	}
+	if exit, err := p.Wait(t.Context()); err != nil || exit.Code != 7 {
+		t.Errorf("exit %+v, %v", exit, err)
+	}
+	wait()
+}
+
+// many is a directory whose listing no frame holds.
+type many struct{ guestd.Files }
+
+func (many) List(string) ([]guest.FileInfo, error) {
+	return make([]guest.FileInfo, 100_000), nil
+}
+
+// TestAnswerBeyondAFrame: whoever asked is told, and the connection goes on.
+func TestAnswerBeyondAFrame(t *testing.T) {
+	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{}, Files: many{}}, true)
+	c, wait := connect(t, s)
+	defer wait()
+	bind(t, c)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var f *guest.Failure
+	if _, err := c.List(ctx, "/"); !errors.As(err, &f) || f.Kind != guest.FailInvalid {
+		t.Errorf("%v", err)
+	}
+	if _, err := c.Health(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestExitWaitsForTheHost: a process that ends while nobody is connected is
+// still there for the next connection, and forgotten once it has been told.
+func TestExitWaitsForTheHost(t *testing.T) {
+	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { return printer([]byte("bye")) }}, Files: nothing{}}, true)
+	c, wait := connect(t, s)
+	bind(t, c)
+	p, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"print"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait()
+	c, wait = connect(t, s)
+	p, err = c.Attach(t.Context(), p.ID(), 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := io.ReadAll(p.Stdout()); err != nil || string(out) != "bye" {
+		t.Errorf("%q, %v", out, err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		h, err := c.Health(t.Context())
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%+v, %v", h, err)
+		}
+		if h.Processes == 0 {
+			break
+		}
+	}
+	wait()
+}
+
+func TestNothingBeforeBind(t *testing.T) {
+	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { t.Error("started"); return nil }}, Files: nothing{}}, false)
+	c, wait := connect(t, s)
+	defer wait()
+	state := func(err error) bool {
+		var f *guest.Failure
+		return errors.As(err, &f) && f.Kind == guest.FailState
+	}
+	if _, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"x"}}); !state(err) {
+		t.Errorf("start: %v", err)
+	}
+	if _, err := c.Stat(t.Context(), "/"); !state(err) {
+		t.Errorf("stat: %v", err)
+	}
+	if _, err := c.Bind(t.Context(), guest.Bind{}, nil); !state(err) {
+		t.Errorf("bind before set-up: %v", err)
+	}
+	if err := c.Setup(t.Context(), guest.Setup{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Setup(t.Context(), guest.Setup{}, nil); !state(err) {
+		t.Errorf("a second set-up: %v", err)
+	}
+	bind(t, c)
+	if _, err := c.Bind(t.Context(), guest.Bind{}, nil); !state(err) {
+		t.Errorf("a second bind: %v", err)
+	}
+}
+
+// FuzzServer: whatever the host sends, the guest neither panics nor hangs.
+func FuzzServer(f *testing.F) {
+	request, _ := guest.AppendFrame(nil, guest.Frame{Type: guest.FrameRequest, ID: 1, Payload: guest.Body{JSON: []byte(`{"op":"bind","params":{}}`)}.Payload()})
+	start, _ := guest.AppendFrame(bytes.Clone(request), guest.Frame{Type: guest.FrameRequest, ID: 2, Payload: guest.Body{JSON: []byte(`{"op":"start","params":{"args":["x"]}}`)}.Payload()})
+	f.Add(request)
+	f.Add(start)
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { return printer([]byte("x")) }}, Files: nothing{}}, true)
+		host, inside := net.Pipe()
+		done := make(chan struct{})
+		go func() { s.Serve(inside); close(done) }()
+		go io.Copy(io.Discard, host)
+		host.SetWriteDeadline(time.Now().Add(2 * time.Second))
+		host.Write(wire)
+		host.Close()
+		select {
+		case <-done:
+		case <-time.After(5 * time.Second):
+			t.Fatal("it hung")
+		}
+	})
+}
+
+// nothing has no files.
+type nothing struct{}
+
+var errNothing = errors.New("nothing here")
+
+func (nothing) Write(guest.WriteFile, []byte) error { return errNothing }
+func (nothing) Read(guest.ReadFile) ([]byte, guest.FileInfo, error) {
+	return nil, guest.FileInfo{}, errNothing
+}
+func (nothing) Stat(string) (guest.FileInfo, error)   { return guest.FileInfo{}, errNothing }
+func (nothing) List(string) ([]guest.FileInfo, error) { return nil, errNothing }
+func (nothing) Mkdir(guest.WriteFile) error           { return errNothing }
+func (nothing) Remove(string) error                   { return errNothing }

@@ -1,0 +1,182 @@
+package guest
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Hello opens every connection.
+type Hello struct {
+	Version int `json:"version"`
+	// Processes that still run or whose exit nobody has collected, for a host
+	// that reconnects.
+	Processes []uint32 `json:"processes,omitempty"`
+}
+
+// Op names what a request asks for.
+type Op string
+
+const (
+	OpHealth Op = "health" // → Health
+	OpSetup  Op = "setup"  // Setup → nothing; once, before OpBind
+	OpBind   Op = "bind"   // Bind → nothing, with the listeners' descriptors; once
+	OpStart  Op = "start"  // ProcessSpec → Started; the request's id becomes the process's
+	OpAttach Op = "attach" // Attach → Attached; sends again what is not acknowledged
+	OpSignal Op = "signal" // Signal → nothing
+	OpResize Op = "resize" // Resize → nothing
+	OpWrite  Op = "write"  // WriteFile and raw bytes → nothing
+	OpRead   Op = "read"   // ReadFile → FileInfo and raw bytes
+	OpStat   Op = "stat"   // Path → FileInfo
+	OpList   Op = "list"   // Path → []FileInfo
+	OpMkdir  Op = "mkdir"  // WriteFile without bytes → nothing; parents are made too
+	OpRemove Op = "remove" // Path → nothing; recursive
+	OpStats  Op = "stats"  // → Stats
+)
+
+// Request is the JSON of a FrameRequest.
+type Request struct {
+	Op     Op              `json:"op"`
+	Params json.RawMessage `json:"params,omitempty"`
+	FDs    int             `json:"fds,omitempty"` // descriptors that travel with this frame
+}
+
+// Failure answers a request that could not be done.
+type Failure struct {
+	Kind    FailureKind `json:"kind"`
+	Message string      `json:"message"`
+}
+
+func (f *Failure) Error() string { return f.Message }
+
+// FailureKind is why a request failed, from a closed list.
+type FailureKind string
+
+const (
+	FailInvalid    FailureKind = "invalid"    // the request makes no sense
+	FailNotFound   FailureKind = "not_found"  // no such file, program or process
+	FailPermission FailureKind = "permission" // the user inside may not
+	FailExists     FailureKind = "exists"     // already there
+	FailNoSpace    FailureKind = "no_space"   // the sandbox's disk is full
+	FailNoProcess  FailureKind = "no_process" // the pids limit refused the start
+	FailState      FailureKind = "state"      // not now: not bound yet, or already
+	FailOther      FailureKind = "other"
+)
+
+// ProcessSpec is a process to start.
+type ProcessSpec struct {
+	Args []string `json:"args"` // Args[0] is looked up in Env's PATH
+	Env  []string `json:"env"`  // the whole environment, KEY=VALUE
+	Dir  string   `json:"dir"`
+	// Stdin says that input will be sent; otherwise it is empty.
+	Stdin bool `json:"stdin,omitempty"`
+	// TTY gives the process a terminal of Rows and Cols; all output is Stdout.
+	TTY  bool   `json:"tty,omitempty"`
+	Rows uint16 `json:"rows,omitempty"`
+	Cols uint16 `json:"cols,omitempty"`
+	// Alone ends every other process of the sandbox when this one exits, so
+	// that its output is complete and nothing stays behind.
+	Alone bool `json:"alone,omitempty"`
+	// StdoutLimit and StderrLimit are how many bytes are passed on; the rest
+	// is read and dropped. Zero means no limit.
+	StdoutLimit int64 `json:"stdout_limit,omitempty"`
+	StderrLimit int64 `json:"stderr_limit,omitempty"`
+	// OutputCap ends the process when both streams together exceed it. Zero
+	// means no cap.
+	OutputCap int64 `json:"output_cap,omitempty"`
+}
+
+// Started answers OpStart.
+type Started struct {
+	PID int `json:"pid"` // inside the sandbox
+}
+
+// Exit is how a process ended. Everything it wrote has been sent before.
+type Exit struct {
+	Code          int    `json:"code"`             // 128+signal when a signal ended it
+	Signal        int    `json:"signal,omitempty"` // 0 when it exited by itself
+	StdoutDropped uint64 `json:"stdout_dropped,omitempty"`
+	StderrDropped uint64 `json:"stderr_dropped,omitempty"`
+	OutputCapped  bool   `json:"output_capped,omitempty"`
+	Stats         Stats  `json:"stats"` // at the exit
+}
+
+// Stats is what only the inside can count.
+type Stats struct {
+	BytesWritten int64 `json:"bytes_written"` // passed to write calls by reaped processes
+	DiskUsed     int64 `json:"disk_used"`     // bytes in writable places
+	DiskSize     int64 `json:"disk_size"`
+	InodesUsed   int64 `json:"inodes_used"`
+	InodesSize   int64 `json:"inodes_size"`
+	// Exhausted says that one of several writable places is full, whatever
+	// room there is in the others.
+	Exhausted bool `json:"exhausted,omitempty"`
+}
+
+// Full reports whether a writable place has run out of bytes or inodes.
+func (s Stats) Full() bool {
+	const page = 4096
+	return s.Exhausted || s.DiskSize > 0 && s.DiskSize-s.DiskUsed < page || s.InodesSize > 0 && s.InodesUsed >= s.InodesSize
+}
+
+// Attach asks for a process's output again, from the given offsets.
+type Attach struct {
+	Process uint32 `json:"process"`
+	Stdout  uint64 `json:"stdout"`
+	Stderr  uint64 `json:"stderr"`
+}
+
+// Attached answers OpAttach: input continues at Stdin.
+type Attached struct {
+	Stdin uint64 `json:"stdin"`
+}
+
+// Signal is sent to a process's group, or to every process when All is set.
+type Signal struct {
+	Process uint32 `json:"process,omitempty"`
+	All     bool   `json:"all,omitempty"`
+	Signal  int    `json:"signal"`
+}
+
+// Resize changes a process's terminal.
+type Resize struct {
+	Process uint32 `json:"process"`
+	Rows    uint16 `json:"rows"`
+	Cols    uint16 `json:"cols"`
+}
+
+// Path names a file, absolute inside the sandbox.
+type Path struct {
+	Path string `json:"path"`
+}
+
+// WriteFile writes the request's raw bytes, as the sandbox's user.
+type WriteFile struct {
+	Path   string `json:"path"`
+	Mode   uint32 `json:"mode"`   // permission bits
+	Offset int64  `json:"offset"` // 0 truncates
+}
+
+// ReadFile reads at most MaxChunk bytes of a regular file.
+type ReadFile struct {
+	Path   string `json:"path"`
+	Offset int64  `json:"offset"`
+}
+
+// FileInfo describes a file; it is not followed when a symlink.
+type FileInfo struct {
+	Name    string    `json:"name"`
+	Size    int64     `json:"size"`
+	Mode    uint32    `json:"mode"` // as io/fs.FileMode
+	ModTime time.Time `json:"mod_time"`
+	Target  string    `json:"target,omitempty"` // of a symlink
+	// Dev and Ino are the file's identity, the same on both sides of a mount;
+	// 0 where there is none.
+	Dev uint64 `json:"dev,omitempty"`
+	Ino uint64 `json:"ino,omitempty"`
+}
+
+// Health answers OpHealth.
+type Health struct {
+	Bound     bool `json:"bound"`
+	Processes int  `json:"processes"`
+}

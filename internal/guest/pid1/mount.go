@@ -1,0 +1,369 @@
+//go:build linux
+
+package pid1
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/guest"
+)
+
+// builder carries out the steps of a Setup below the staging directory.
+type builder struct {
+	staging int // O_PATH descriptor
+	fds     []*os.File
+}
+
+func (b *builder) run(steps []guest.Step) error {
+	for _, s := range steps {
+		if err := b.step(s); err != nil {
+			return fmt.Errorf("%s %s: %w", s.Kind, s.Target, err)
+		}
+	}
+	return nil
+}
+
+func (b *builder) step(s guest.Step) error {
+	switch s.Kind {
+	case guest.StepDir:
+		return b.dir(s)
+	case guest.StepFile:
+		return b.file(s)
+	case guest.StepSymlink:
+		return b.symlink(s)
+	case guest.StepTmpfs:
+		return b.filesystem(s, "tmpfs",
+			"size", strconv.FormatInt(s.Size, 10), "nr_inodes", strconv.FormatInt(s.Inodes, 10), "mode", "0"+strconv.FormatUint(uint64(s.Mode), 8))
+	case guest.StepProc:
+		return b.filesystem(s, "proc", "hidepid", "2")
+	case guest.StepDevpts:
+		return b.filesystem(s, "devpts", "newinstance", "", "ptmxmode", "0666", "mode", "0620")
+	case guest.StepOverlay:
+		return b.overlay(s)
+	case guest.StepBind:
+		return b.bind(s)
+	case guest.StepBindInside:
+		return b.bindInside(s)
+	case guest.StepMask:
+		return b.mask(s)
+	case guest.StepReadOnly:
+		return b.readOnly(s)
+	}
+	return errors.New("unknown step")
+}
+
+// how says how targets are resolved: never out of the staging directory, and
+// never through a symlink below the places the wall itself depends on.
+func how(target string, flags uint64) *unix.OpenHow {
+	h := &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	for _, place := range []string{guest.Root + "/proc", guest.Root + "/dev", guest.Root + "/sys"} {
+		if target == place || strings.HasPrefix(target, place+"/") {
+			h.Resolve |= unix.RESOLVE_NO_SYMLINKS
+		}
+	}
+	return h
+}
+
+// open opens a target as a place: O_PATH, contained in the staging directory.
+func (b *builder) open(target string) (int, error) {
+	fd, err := unix.Openat2(b.staging, target, how(target, unix.O_PATH))
+	if err == unix.ELOOP {
+		err = fmt.Errorf("a symbolic link stands where the sandbox needs a real directory or file: %w", err)
+	}
+	return fd, err
+}
+
+// parent opens the directory a target is to be made in.
+func (b *builder) parent(target string) (int, error) {
+	if err := b.mkdirAll(path.Dir(target)); err != nil {
+		return -1, err
+	}
+	return b.open(path.Dir(target))
+}
+
+func (b *builder) mkdirAll(target string) error {
+	if fd, err := b.open(target); err == nil {
+		return unix.Close(fd)
+	}
+	if target == "/" || target == "." {
+		return unix.ENOENT
+	}
+	dir, err := b.parent(target)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	if err := unix.Mkdirat(dir, path.Base(target), 0o755); err != nil && err != unix.EEXIST {
+		return err
+	}
+	return nil
+}
+
+// place makes sure that a target to mount on exists, like what (a directory or
+// a file), and opens it.
+func (b *builder) place(target string, directory bool) (int, error) {
+	fd, err := b.open(target)
+	if err != unix.ENOENT {
+		return fd, err
+	}
+	if directory {
+		err = b.mkdirAll(target)
+	} else {
+		err = b.file(guest.Step{Target: target, Mode: 0o644})
+	}
+	if err != nil {
+		return -1, err
+	}
+	return b.open(target)
+}
+
+func (b *builder) dir(s guest.Step) error {
+	if err := b.mkdirAll(s.Target); err != nil {
+		return err
+	}
+	fd, err := unix.Openat2(b.staging, s.Target, how(s.Target, unix.O_RDONLY|unix.O_DIRECTORY))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if s.UID != 0 {
+		if err := unix.Fchown(fd, s.UID, s.UID); err != nil {
+			return err
+		}
+	}
+	return unix.Fchmod(fd, s.Mode)
+}
+
+// file makes a new file; one that the image has there is replaced.
+func (b *builder) file(s guest.Step) error {
+	dir, err := b.parent(s.Target)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	name := path.Base(s.Target)
+	if err := unix.Unlinkat(dir, name, 0); err != nil && err != unix.ENOENT {
+		return err
+	}
+	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, s.Mode)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for data := s.Data; len(data) > 0; {
+		n, err := unix.Write(fd, data)
+		if err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return unix.Fchmod(fd, s.Mode)
+}
+
+func (b *builder) symlink(s guest.Step) error {
+	dir, err := b.parent(s.Target)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	err = unix.Symlinkat(s.Source, dir, path.Base(s.Target))
+	if err == unix.EEXIST {
+		return nil
+	}
+	return err
+}
+
+// filesystem mounts a new file system of a type at the step's target. Options
+// are name and value in turn; an empty value is a flag.
+func (b *builder) filesystem(s guest.Step, fstype string, options ...string) error {
+	fs, err := unix.Fsopen(fstype, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("fsopen: %w", err)
+	}
+	defer unix.Close(fs)
+	for i := 0; i < len(options); i += 2 {
+		if options[i+1] == "" {
+			err = unix.FsconfigSetFlag(fs, options[i])
+		} else {
+			err = unix.FsconfigSetString(fs, options[i], options[i+1])
+		}
+		if err != nil {
+			return fmt.Errorf("option %s: %w", options[i], err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	tree, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attributes(s.Flags))
+	if err != nil {
+		return fmt.Errorf("fsmount: %w", err)
+	}
+	defer unix.Close(tree)
+	return b.attach(tree, s.Target, true)
+}
+
+func (b *builder) overlay(s guest.Step) error {
+	p := func(name string) string { return "/proc/self/fd/" + strconv.Itoa(b.staging) + name }
+	return b.filesystem(s, "overlay", "lowerdir", p(s.Source), "upperdir", p(s.Upper), "workdir", p(s.Work), "userxattr", "")
+}
+
+func attributes(f guest.MountFlag) int {
+	attr := 0
+	for flag, bit := range map[guest.MountFlag]int{
+		guest.ReadOnly: unix.MOUNT_ATTR_RDONLY, guest.NoSuid: unix.MOUNT_ATTR_NOSUID,
+		guest.NoDev: unix.MOUNT_ATTR_NODEV, guest.NoExec: unix.MOUNT_ATTR_NOEXEC,
+	} {
+		if f&flag != 0 {
+			attr |= bit
+		}
+	}
+	return attr
+}
+
+// attach puts a detached mount at target, making the place if need be.
+func (b *builder) attach(tree int, target string, directory bool) error {
+	at, err := b.place(target, directory)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	if err := unix.MoveMount(tree, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return fmt.Errorf("move_mount: %w", err)
+	}
+	return nil
+}
+
+func (b *builder) bind(s guest.Step) error {
+	tree := -1
+	if s.FD != nil {
+		if *s.FD < 0 || *s.FD >= len(b.fds) {
+			return errors.New("no such descriptor")
+		}
+		tree = int(b.fds[*s.FD].Fd())
+	} else {
+		fd, err := b.cloneHost(s)
+		if s.Optional && errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		tree = fd
+	}
+	return b.attachClone(tree, s)
+}
+
+// cloneHost clones a mount of the host. A recursive one is a directory of the
+// toolchain, which may be a link; anything else is a place a user named, which
+// has been resolved and judged, so that a link now is somebody's trick.
+func (b *builder) cloneHost(s guest.Step) (int, error) {
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
+	if !s.Recursive {
+		how.Resolve = unix.RESOLVE_NO_SYMLINKS
+	}
+	place, err := unix.Openat2(unix.AT_FDCWD, s.Source, how)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(place)
+	return clone(place, s.Recursive)
+}
+
+func (b *builder) bindInside(s guest.Step) error {
+	from, err := b.open(s.Source)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	tree, err := clone(from, false)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	return b.attachClone(tree, s)
+}
+
+// clone makes a detached copy of the mount at an opened place.
+func clone(place int, recursive bool) (int, error) {
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	fd, err := unix.OpenTree(place, "", flags)
+	if err != nil {
+		return -1, fmt.Errorf("open_tree: %w", err)
+	}
+	return fd, nil
+}
+
+func (b *builder) attachClone(tree int, s guest.Step) error {
+	if err := setAttributes(tree, s.Flags, s.Recursive); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(tree, &st); err != nil {
+		return err
+	}
+	return b.attach(tree, s.Target, st.Mode&unix.S_IFMT == unix.S_IFDIR)
+}
+
+func setAttributes(tree int, f guest.MountFlag, recursive bool) error {
+	if f == 0 {
+		return nil
+	}
+	flags := uint(unix.AT_EMPTY_PATH)
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	if err := unix.MountSetattr(tree, "", flags, &unix.MountAttr{Attr_set: uint64(attributes(f))}); err != nil {
+		return fmt.Errorf("mount_setattr: %w", err)
+	}
+	return nil
+}
+
+// mask hides a file behind /dev/null and a directory behind an empty one.
+func (b *builder) mask(s guest.Step) error {
+	at, err := b.open(s.Target)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return b.filesystem(guest.Step{Target: s.Target, Flags: guest.ReadOnly | guest.NoSuid | guest.NoDev | guest.NoExec},
+			"tmpfs", "size", "4096", "nr_inodes", "1", "mode", "0555")
+	}
+	return b.bindInside(guest.Step{Source: guest.Root + "/dev/null", Target: s.Target, Flags: guest.ReadOnly | guest.NoSuid | guest.NoExec})
+}
+
+// readOnly makes what is at the target read-only, as a mount of its own unless
+// it is one already.
+func (b *builder) readOnly(s guest.Step) error {
+	at, err := b.open(s.Target)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	err = setAttributes(at, s.Flags|guest.ReadOnly, false)
+	if !errors.Is(err, unix.EINVAL) { // EINVAL: not the root of a mount
+		return err
+	}
+	return b.bindInside(guest.Step{Source: s.Target, Target: s.Target, Flags: s.Flags | guest.ReadOnly})
+}

@@ -1,0 +1,340 @@
+//go:build linux
+
+package pid1
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/guestd"
+)
+
+// child is a process that the guest started.
+type child struct {
+	world          *world
+	pid            int
+	stdin          io.WriteCloser
+	stdout, stderr *os.File
+	tty            bool
+	exited         chan struct{}
+	status         unix.WaitStatus // set before exited is closed
+}
+
+// Start implements guestd.Spawner.
+func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
+	for _, s := range append(append([]string{spec.Dir}, spec.Args...), spec.Env...) {
+		if strings.IndexByte(s, 0) >= 0 {
+			return nil, &guest.Failure{Kind: guest.FailInvalid, Message: "a NUL byte in an argument, the environment or the directory"}
+		}
+	}
+	program, err := lookPath(spec.Args[0], spec.Env)
+	if err != nil {
+		return nil, err
+	}
+	c := &child{world: w, tty: spec.TTY, exited: make(chan struct{})}
+	ends, err := w.streams(c, spec)
+	if err != nil {
+		return nil, err
+	}
+	attr := &syscall.ProcAttr{Dir: spec.Dir, Env: spec.Env, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: spec.TTY}}
+	for _, f := range ends {
+		attr.Files = append(attr.Files, f.Fd())
+	}
+	if unix.Getuid() != w.seal.UserUID {
+		attr.Sys.Credential = &syscall.Credential{Uid: uint32(w.seal.UserUID), Gid: uint32(w.seal.UserGID)}
+	}
+	err = w.fork(c, program, spec.Args, attr)
+	for _, f := range ends {
+		f.Close()
+	}
+	if err != nil {
+		c.closeStreams()
+		return nil, &os.PathError{Op: "start", Path: spec.Args[0], Err: err}
+	}
+	return c, nil
+}
+
+// fork starts the process on the main thread. While it does, the guest is the
+// more likely victim of the out-of-memory killer, which the child inherits:
+// so memory runs out for the user's processes before it does for the guest.
+func (w *world) fork(c *child, program string, args []string, attr *syscall.ProcAttr) error {
+	return w.main.do(func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.oom.WriteString("1000")
+		defer w.oom.WriteString(w.oomOwn)
+		pid, err := syscall.ForkExec(program, args, attr)
+		if err != nil {
+			return err
+		}
+		c.pid = pid
+		w.children[pid] = c
+		w.anyChild.Signal()
+		return nil
+	})
+}
+
+// startReaping begins to reap, before anybody can be reaped.
+func (w *world) startReaping() {
+	w.children = map[int]*child{}
+	w.anyChild.L = &w.mu
+	go w.reap()
+}
+
+// reap collects every process that ends, the sandbox's orphans included. It
+// looks without collecting first: under mu, a process id cannot be collected
+// and given to a new child in between.
+func (w *world) reap() {
+	for {
+		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		w.mu.Lock()
+		if err == unix.ECHILD {
+			for len(w.children) == 0 {
+				w.anyChild.Wait()
+			}
+		}
+		for {
+			var status unix.WaitStatus
+			pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+			if pid <= 0 || err != nil {
+				break
+			}
+			if c := w.children[pid]; c != nil {
+				delete(w.children, pid)
+				c.status = status
+				close(c.exited)
+			}
+		}
+		w.mu.Unlock()
+	}
+}
+
+// SignalAll implements guestd.Spawner: kill(-1) spares only the caller.
+func (w *world) SignalAll(sig syscall.Signal) error {
+	err := unix.Kill(-1, sig)
+	if err == unix.ESRCH {
+		return nil
+	}
+	return err
+}
+
+// Stats implements guestd.Spawner.
+func (w *world) Stats() guest.Stats {
+	var s guest.Stats
+	var fs unix.Statfs_t
+	for _, fd := range w.scratch {
+		if unix.Fstatfs(fd, &fs) != nil {
+			continue
+		}
+		place := guest.Stats{DiskSize: int64(fs.Blocks) * fs.Bsize, InodesSize: int64(fs.Files)}
+		place.DiskUsed, place.InodesUsed = place.DiskSize-int64(fs.Bfree)*fs.Bsize, place.InodesSize-int64(fs.Ffree)
+		s.Exhausted = s.Exhausted || place.Full()
+		s.DiskSize, s.DiskUsed = s.DiskSize+place.DiskSize, s.DiskUsed+place.DiskUsed
+		s.InodesSize, s.InodesUsed = s.InodesSize+place.InodesSize, s.InodesUsed+place.InodesUsed
+	}
+	if w.io != nil {
+		buf := make([]byte, 512)
+		n, _ := w.io.ReadAt(buf, 0)
+		s.BytesWritten = field(buf[:n], "wchar: ")
+	}
+	return s
+}
+
+// field reads the number after name in a /proc file of lines.
+func field(data []byte, name string) int64 {
+	_, rest, _ := bytes.Cut(data, []byte(name))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	n, _ := strconv.ParseInt(string(line), 10, 64)
+	return n
+}
+
+// lookPath finds a program as execvp would, by the environment's own PATH.
+func lookPath(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	search := ""
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			search = v
+		}
+	}
+	for _, dir := range strings.Split(search, ":") {
+		if !strings.HasPrefix(dir, "/") {
+			continue
+		}
+		p := path.Join(dir, name)
+		if fi, err := os.Stat(p); err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0 {
+			return p, nil
+		}
+	}
+	return "", &guest.Failure{Kind: guest.FailNotFound, Message: fmt.Sprintf("%s: not found in PATH", name)}
+}
+
+// streams makes the process's ends of its streams, in the order 0, 1, 2, and
+// keeps ours in c.
+func (w *world) streams(c *child, spec guest.ProcessSpec) (ends []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			for _, f := range ends {
+				f.Close()
+			}
+			c.closeStreams()
+		}
+	}()
+	if spec.TTY {
+		return w.terminal(c, spec)
+	}
+	var in *os.File
+	if spec.Stdin {
+		var ours *os.File
+		if in, ours, err = pipe(false); err != nil {
+			return nil, err
+		}
+		c.stdin = ours
+	} else if in, err = os.Open("/dev/null"); err != nil {
+		return nil, err
+	}
+	ends = append(ends, in)
+	for _, ours := range []**os.File{&c.stdout, &c.stderr} {
+		theirs, mine, err := pipe(true)
+		if err != nil {
+			return ends, err
+		}
+		*ours = mine
+		ends = append(ends, theirs)
+	}
+	return ends, nil
+}
+
+// pipe makes a pipe of which the process has one end (the writing one when it
+// is for output) and the guest the other, which alone does not block.
+func pipe(output bool) (theirs, ours *os.File, err error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, err
+	}
+	t, o := p[0], p[1]
+	if output {
+		t, o = o, t
+	}
+	if err := unix.SetNonblock(o, true); err != nil {
+		unix.Close(t)
+		unix.Close(o)
+		return nil, nil, err
+	}
+	return blockingFile(t), os.NewFile(uintptr(o), "pipe"), nil
+}
+
+// blockingFile wraps a descriptor whose Fd must not change its mode.
+func blockingFile(fd int) *os.File { return os.NewFile(uintptr(fd), "stream") }
+
+// terminal gives the process a new pseudo-terminal that belongs to the user.
+func (w *world) terminal(c *child, spec guest.ProcessSpec) ([]*os.File, error) {
+	var master, slave int
+	err := w.files.do(func() (err error) {
+		if master, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0); err != nil {
+			return err
+		}
+		if err = unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err == nil {
+			var n int
+			if n, err = unix.IoctlGetInt(master, unix.TIOCGPTN); err == nil {
+				slave, err = unix.Open("/dev/pts/"+strconv.Itoa(n), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+			}
+		}
+		if err != nil {
+			unix.Close(master)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open a terminal: %w", err)
+	}
+	c.stdout = os.NewFile(uintptr(master), "ptmx")
+	c.stdin = terminalInput{c.stdout}
+	c.Resize(spec.Rows, spec.Cols)
+	ends := []*os.File{blockingFile(slave)}
+	for range 2 {
+		fd, err := unix.FcntlInt(uintptr(slave), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return ends, err
+		}
+		ends = append(ends, blockingFile(fd))
+	}
+	return ends, nil
+}
+
+// terminalInput types: its end of input is the terminal's end-of-file
+// character, and closing it does not close the output.
+type terminalInput struct{ master *os.File }
+
+func (t terminalInput) Write(p []byte) (int, error) { return t.master.Write(p) }
+func (t terminalInput) Close() error                { _, err := t.master.Write([]byte{4}); return err }
+
+func (c *child) closeStreams() {
+	if c.stdin != nil && !c.tty {
+		c.stdin.Close()
+	}
+	if c.stdout != nil {
+		c.stdout.Close()
+	}
+	if c.stderr != nil {
+		c.stderr.Close()
+	}
+}
+
+func (c *child) PID() int              { return c.pid }
+func (c *child) Stdin() io.WriteCloser { return c.stdin }
+func (c *child) Stdout() io.ReadCloser { return c.stdout }
+
+func (c *child) Stderr() io.ReadCloser {
+	if c.stderr == nil {
+		return nil
+	}
+	return c.stderr
+}
+
+// Signal goes to the process's group; setsid made it a leader.
+func (c *child) Signal(sig syscall.Signal) error {
+	select {
+	case <-c.exited:
+		return nil
+	default:
+	}
+	err := unix.Kill(-c.pid, sig)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+func (c *child) Resize(rows, cols uint16) error {
+	if !c.tty {
+		return &guest.Failure{Kind: guest.FailInvalid, Message: "the process has no terminal"}
+	}
+	if rows == 0 || cols == 0 {
+		rows, cols = 24, 80
+	}
+	return unix.IoctlSetWinsize(int(c.stdout.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+}
+
+func (c *child) Wait() (int, syscall.Signal) {
+	<-c.exited
+	if c.status.Signaled() {
+		return 0, c.status.Signal()
+	}
+	return c.status.ExitStatus(), 0
+}

@@ -1,0 +1,118 @@
+//go:build linux
+
+// Package pid1 is what cove-guest is made of: as PID 1 it builds the sandbox's
+// root, seals itself in, starts the user's processes and reaps them.
+//
+// Much of that belongs to a thread, not a process, on Linux: capabilities,
+// namespaces, cgroups of the threaded kind, file-system ids. So two threads
+// have a purpose. The main thread builds, seals, and is the only one that
+// starts processes: they inherit its cgroup and its lack of privileges. The
+// files thread has the user's file-system ids for good, so that the guest
+// cannot be tricked into reading or writing what the user may not.
+package pid1
+
+import (
+	"os"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/guest/guestd"
+)
+
+// thread runs functions on one operating-system thread.
+type thread struct{ calls chan func() }
+
+func newThread() *thread { return &thread{calls: make(chan func())} }
+
+// loop runs the functions; the caller's goroutine must be locked to its thread.
+func (t *thread) loop() {
+	for f := range t.calls {
+		f()
+	}
+}
+
+// do runs f on the thread and waits for it.
+func (t *thread) do(f func() error) (err error) {
+	done := make(chan struct{})
+	t.calls <- func() { err = f(); close(done) }
+	<-done
+	return err
+}
+
+// Run serves conn until it ends and then exits the process, which ends the
+// sandbox: the kernel kills every process of the namespace with its PID 1.
+// It must be called from main with the main thread locked.
+//
+// setUp says that a container engine has built the root filesystem already.
+func Run(conn guest.Conn, setUp bool) {
+	if setUp {
+		makeThreads() // a container engine counts them before it binds
+	}
+	main := newThread()
+	w := &world{main: main, files: newThread()}
+	server := guestd.New(guestd.World{Wall: w, Spawner: w, Files: files{w}}, setUp)
+	go func() {
+		if err := server.Serve(conn); err != nil {
+			os.Stderr.WriteString("cove-guest: " + err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}()
+	main.loop()
+}
+
+// threads is how many a guest has before the user's first process. It shares a
+// limit of tasks with them, and a Go program that is refused a thread ends; so
+// it makes ahead what it will ever need, and the host adds them to the limit.
+const threads = 16
+
+// makeThreads brings the process to its number of threads.
+func makeThreads() {
+	for n := 4; n <= threads; {
+		reserveThreads(n)
+		var st unix.Stat_t
+		if unix.Stat("/proc/self/task", &st) != nil {
+			return
+		}
+		have := int(st.Nlink) - 2 // a directory for each
+		if have >= threads {
+			return
+		}
+		n += threads - have
+	}
+}
+
+// reserveThreads makes n threads at once; the runtime keeps them for later.
+func reserveThreads(n int) {
+	var started, done sync.WaitGroup
+	release := make(chan struct{})
+	started.Add(n)
+	for range n {
+		done.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			started.Done()
+			<-release
+		})
+	}
+	started.Wait()
+	close(release)
+	done.Wait()
+}
+
+// startFiles begins the files thread with the user's ids.
+func (w *world) startFiles() error {
+	ready := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := setFSIDs(w.seal.UserUID, w.seal.UserGID)
+		ready <- err
+		if err == nil {
+			w.files.loop()
+		}
+	}()
+	return <-ready
+}

@@ -1,0 +1,237 @@
+//go:build linux
+
+package pid1
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/guest"
+)
+
+// world is the real guestd.Wall and guestd.Spawner.
+type world struct {
+	main, files *thread
+
+	setup   *guest.Setup // nil when a container engine built the root
+	seal    guest.Seal
+	staging int
+	scratch []int    // descriptors of the file systems that hold everything writable
+	io      *os.File // the guest's own /proc/self/io
+	oom     *os.File // the guest's own /proc/self/oom_score_adj
+	oomOwn  string   // what it was at first
+
+	mu       sync.Mutex // guards children, and orders fork against reaping
+	children map[int]*child
+	anyChild sync.Cond
+}
+
+// anyWritable is a directory that every sandbox has on its scratch file system.
+const anyWritable = "/tmp"
+
+// Setup implements guestd.Wall: become root inside, then build.
+func (w *world) Setup(s guest.Setup, fds []*os.File) error {
+	return w.main.do(func() error {
+		w.setup = &s
+		if err := become(s.UID, s.GID); err != nil {
+			return err
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return fmt.Errorf("make the mounts private: %w", err)
+		}
+		if err := w.stage(s); err != nil {
+			return err
+		}
+		b := &builder{staging: w.staging, fds: fds}
+		if err := b.run(s.Steps); err != nil {
+			return err
+		}
+		// A place inside: a descriptor of the staging directory itself would
+		// stay a way out of the root, by the guest's /proc/self/fd.
+		fd, err := b.open(guest.Root + anyWritable)
+		if err != nil {
+			return fmt.Errorf("open %s: %w", anyWritable, err)
+		}
+		w.scratch = append(w.scratch, fd)
+		return nil
+	})
+}
+
+// stage mounts the scratch file system on the staging directory.
+func (w *world) stage(s guest.Setup) error {
+	under, err := unix.Open(s.Staging, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", s.Staging, err)
+	}
+	defer unix.Close(under)
+	b := &builder{staging: under}
+	err = b.step(guest.Step{Kind: guest.StepTmpfs, Target: "/", Size: s.Size, Inodes: s.Inodes, Mode: 0o755, Flags: guest.NoSuid | guest.NoDev})
+	if err != nil {
+		return fmt.Errorf("mount the scratch file system: %w", err)
+	}
+	w.staging, err = unix.Open(s.Staging, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return err
+}
+
+// count has Stats count the file system at a place, which need not be
+// readable for the guest.
+func (w *world) count(place string) error {
+	fd, err := unix.Open(place, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", place, err)
+	}
+	w.scratch = append(w.scratch, fd)
+	return nil
+}
+
+// Bind implements guestd.Wall: late mounts, listeners, then the seal.
+func (w *world) Bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err error) {
+	err = w.main.do(func() error {
+		w.seal = p.Seal
+		if w.io, err = os.Open("/proc/self/io"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err // absent on kernels without task accounting
+		}
+		if err := w.openOOM(); err != nil {
+			return err
+		}
+		for _, place := range p.Scratch {
+			if err := w.count(place); err != nil {
+				return err
+			}
+		}
+		if p.Seal.Loopback {
+			if err := loopbackUp(); err != nil {
+				return fmt.Errorf("bring up the loopback interface: %w", err)
+			}
+		}
+		if listeners, err = listen(p.Listeners); err != nil {
+			return err
+		}
+		b := &builder{staging: w.staging, fds: fds}
+		if err := b.run(p.Steps); err != nil {
+			return err
+		}
+		if p.Hostname != "" {
+			if err := unix.Sethostname([]byte(p.Hostname)); err != nil {
+				return fmt.Errorf("set the host name: %w", err)
+			}
+		}
+		return w.enclose(p.Seal)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := w.startFiles(); err != nil {
+		return nil, err
+	}
+	w.startReaping()
+	makeThreads()
+	return listeners, nil
+}
+
+// openOOM opens the guest's OOM score, which fork raises for a moment. Then it
+// goes back to what it is now, not to zero: systemd starts user sessions with
+// 100 or 200, and only root outside may have less (oom_score_adj_min).
+func (w *world) openOOM() error {
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return err
+	}
+	w.oomOwn = string(own)
+	w.oom, err = os.OpenFile("/proc/self/oom_score_adj", os.O_WRONLY, 0)
+	return err
+}
+
+// pivot makes the assembled tree the root of the process; nothing of the
+// host's stays reachable.
+func pivot(staging int) error {
+	fd, err := unix.Openat(staging, guest.Root[1:], unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Fchdir(fd); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot_root: %w", err)
+	}
+	// The old root is mounted on top of the new one now (pivot_root(2)).
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount the old root: %w", err)
+	}
+	return unix.Chdir("/")
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+}
+
+// listen makes the listening sockets.
+func listen(ls []guest.Listen) ([]*os.File, error) {
+	var files []*os.File
+	for _, l := range ls {
+		f, err := listenOne(l)
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+			return nil, fmt.Errorf("listen on %s %s: %w", l.Network, l.Address, err)
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func listenOne(l guest.Listen) (*os.File, error) {
+	addr, err := netip.ParseAddrPort(l.Address)
+	if err != nil {
+		return nil, err
+	}
+	kind := unix.SOCK_STREAM
+	switch l.Network {
+	case "udp4", "udp6":
+		kind = unix.SOCK_DGRAM
+	case "tcp4", "tcp6":
+	default:
+		return nil, errors.New("unknown network")
+	}
+	var sa unix.Sockaddr
+	family := unix.AF_INET
+	if addr.Addr().Is4() {
+		sa = &unix.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().As4()}
+	} else {
+		family = unix.AF_INET6
+		sa = &unix.SockaddrInet6{Port: int(addr.Port()), Addr: addr.Addr().As16()}
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Bind(fd, sa); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	if kind == unix.SOCK_STREAM {
+		if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
+			unix.Close(fd)
+			return nil, err
+		}
+	}
+	return os.NewFile(uintptr(fd), l.Address), nil
+}

@@ -1,0 +1,353 @@
+package guest
+
+import (
+	"context"
+	"io"
+	"sync"
+	"syscall"
+)
+
+// RemoteProcess is one process inside, seen from the host.
+type RemoteProcess struct {
+	client *Client
+	id     uint32
+	pid    int
+
+	stdout, stderr inbound
+	stdin          outbound
+
+	exited chan struct{} // closed when exit or err is set
+	exit   Exit
+	err    error
+	once   sync.Once
+}
+
+func newRemoteProcess(c *Client) *RemoteProcess {
+	p := &RemoteProcess{client: c, exited: make(chan struct{})}
+	p.stdout.init(func(off uint64) error { return p.ack(Stdout, off) })
+	p.stderr.init(func(off uint64) error { return p.ack(Stderr, off) })
+	p.stdin.init(func(chunk Chunk) error {
+		return c.send(Frame{Type: FrameStdin, ID: p.id, Payload: chunk.Payload()}, nil)
+	})
+	return p
+}
+
+// Start starts a process. The caller reads both streams to their end and then
+// calls Wait.
+func (c *Client) Start(ctx context.Context, spec ProcessSpec) (*RemoteProcess, error) {
+	p := newRemoteProcess(c)
+	var started Started
+	if _, err := c.call(ctx, p, OpStart, spec, nil, nil, &started); err != nil {
+		return nil, err
+	}
+	p.pid = started.PID
+	return p, nil
+}
+
+// Attach takes up a process that was started over an earlier connection;
+// stdout and stderr say how much of each has been received already.
+func (c *Client) Attach(ctx context.Context, id uint32, stdout, stderr uint64) (*RemoteProcess, error) {
+	p := newRemoteProcess(c)
+	p.id = id
+	p.stdout.skip(stdout)
+	p.stderr.skip(stderr)
+	c.mu.Lock()
+	if c.processes == nil {
+		defer c.mu.Unlock()
+		return nil, c.err
+	}
+	c.processes[id] = p
+	c.mu.Unlock()
+	var attached Attached
+	if _, err := c.call(ctx, nil, OpAttach, Attach{Process: id, Stdout: stdout, Stderr: stderr}, nil, nil, &attached); err != nil {
+		c.drop(id)
+		return nil, err
+	}
+	p.stdin.resume(attached.Stdin)
+	return p, nil
+}
+
+func (c *Client) drop(id uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.processes, id)
+}
+
+// ID names the process on this and later connections.
+func (p *RemoteProcess) ID() uint32 { return p.id }
+
+// PID is the process's id inside the sandbox; 0 after Attach.
+func (p *RemoteProcess) PID() int { return p.pid }
+
+// Stdout is the process's output (and its errors too, when it has a terminal).
+func (p *RemoteProcess) Stdout() io.Reader { return &p.stdout }
+
+// Stderr is the process's error output.
+func (p *RemoteProcess) Stderr() io.Reader { return &p.stderr }
+
+// Stdin writes to the process; Close is end of file. Writes block while the
+// process does not read.
+func (p *RemoteProcess) Stdin() io.WriteCloser { return &p.stdin }
+
+// Wait waits for the exit. The guest forgets the process with it.
+func (p *RemoteProcess) Wait(ctx context.Context) (Exit, error) {
+	select {
+	case <-p.exited:
+	case <-ctx.Done():
+		return Exit{}, ctx.Err()
+	}
+	return p.exit, p.err
+}
+
+// Exited is closed when the process has gone, or the connection has.
+func (p *RemoteProcess) Exited() <-chan struct{} { return p.exited }
+
+// Signal sends sig to the process's group.
+func (p *RemoteProcess) Signal(ctx context.Context, sig int) error {
+	_, err := p.client.call(ctx, nil, OpSignal, Signal{Process: p.id, Signal: sig}, nil, nil, nil)
+	return err
+}
+
+// Resize changes the process's terminal.
+func (p *RemoteProcess) Resize(ctx context.Context, rows, cols uint16) error {
+	_, err := p.client.call(ctx, nil, OpResize, Resize{Process: p.id, Rows: rows, Cols: cols}, nil, nil, nil)
+	return err
+}
+
+// abandon ends a process whose caller left before the answer to its start
+// came: nobody will ever read its output or wait for it.
+func (p *RemoteProcess) abandon(a answer) {
+	if a.err != nil {
+		p.client.drop(p.id)
+		return
+	}
+	var readers sync.WaitGroup
+	readers.Go(func() { io.Copy(io.Discard, &p.stdout) })
+	readers.Go(func() { io.Copy(io.Discard, &p.stderr) })
+	p.Signal(context.Background(), int(syscall.SIGKILL))
+	<-p.exited
+	readers.Wait()
+}
+
+func (p *RemoteProcess) ack(s Stream, off uint64) error {
+	return p.client.send(Frame{Type: FrameAck, ID: p.id, Payload: Ack{Stream: s, Offset: off}.Payload()}, nil)
+}
+
+// receive handles a frame for this process; an error is a violation.
+func (p *RemoteProcess) receive(f Frame) error {
+	switch f.Type {
+	case FrameStdout, FrameStderr:
+		chunk, err := ParseChunk(f.Payload)
+		if err != nil {
+			return err
+		}
+		if f.Type == FrameStdout {
+			return p.stdout.put(chunk)
+		}
+		return p.stderr.put(chunk)
+	case FrameAck:
+		ack, err := ParseAck(f.Payload)
+		if err != nil {
+			return err
+		}
+		if ack.Stream != Stdin {
+			return violation("acknowledgement of stream %d", ack.Stream)
+		}
+		return p.stdin.acked(ack.Offset)
+	}
+	var exit Exit
+	if err := DecodeJSON(f.Payload, &exit); err != nil {
+		return err
+	}
+	p.client.drop(p.id)
+	p.finish(exit, nil)
+	p.client.asides.Go(func() { p.client.send(Frame{Type: FrameExit, ID: p.id}, nil) })
+	return nil
+}
+
+// fail ends the process because the connection has ended.
+func (p *RemoteProcess) fail(err error) { p.finish(Exit{}, err) }
+
+func (p *RemoteProcess) finish(exit Exit, err error) {
+	p.once.Do(func() {
+		p.exit, p.err = exit, err
+		eof := err
+		if eof == nil {
+			eof = io.EOF
+		}
+		p.stdout.end(eof)
+		p.stderr.end(eof)
+		p.stdin.end(io.ErrClosedPipe)
+		close(p.exited)
+	})
+}
+
+// inbound is the receiving end of a windowed stream.
+type inbound struct {
+	ack func(offset uint64) error
+
+	mu    sync.Mutex
+	cond  sync.Cond
+	buf   []byte
+	taken uint64 // offset of buf[0]
+	acked uint64
+	err   error // after buf
+}
+
+func (s *inbound) init(ack func(uint64) error) {
+	s.ack = ack
+	s.cond.L = &s.mu
+}
+
+func (s *inbound) skip(offset uint64) { s.taken, s.acked = offset, offset }
+
+func (s *inbound) put(c Chunk) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if want := s.taken + uint64(len(s.buf)); c.Offset != want {
+		return violation("stream continues at %d instead of %d", c.Offset, want)
+	}
+	if s.taken+uint64(len(s.buf)+len(c.Data)) > s.acked+Window {
+		return violation("stream overruns its window")
+	}
+	s.buf = append(s.buf, c.Data...)
+	s.cond.Broadcast()
+	return nil
+}
+
+func (s *inbound) end(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.cond.Broadcast()
+}
+
+// Read implements io.Reader. What has been read is acknowledged in steps.
+func (s *inbound) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	for len(s.buf) == 0 && s.err == nil {
+		s.cond.Wait()
+	}
+	n := copy(p, s.buf)
+	if n == 0 {
+		defer s.mu.Unlock()
+		return 0, s.err
+	}
+	s.taken += uint64(n)
+	if s.buf = s.buf[n:]; len(s.buf) == 0 {
+		s.buf = nil
+	}
+	due := s.err == nil && s.taken-s.acked >= Window/4
+	if due {
+		s.acked = s.taken
+	}
+	offset := s.acked
+	s.mu.Unlock()
+	if due {
+		s.ack(offset) // a failed connection shows at the next Read
+	}
+	return n, nil
+}
+
+// outbound is the sending end of a windowed stream without resending; a lost
+// connection ends it. sendMu keeps chunks in order and is never held by
+// whoever receives acknowledgements, so that two full connections cannot wait
+// for each other.
+type outbound struct {
+	send func(Chunk) error
+
+	sendMu sync.Mutex // acquired before mu
+
+	mu     sync.Mutex
+	cond   sync.Cond
+	sent   uint64
+	taken  uint64
+	closed bool
+	err    error
+}
+
+func (s *outbound) init(send func(Chunk) error) {
+	s.send = send
+	s.cond.L = &s.mu
+}
+
+// resume continues a stream that an earlier connection has begun.
+func (s *outbound) resume(offset uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent, s.taken = offset, offset
+}
+
+func (s *outbound) acked(offset uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if offset < s.taken || offset > s.sent {
+		return violation("acknowledgement of %d, %d sent", offset, s.sent)
+	}
+	s.taken = offset
+	s.cond.Broadcast()
+	return nil
+}
+
+func (s *outbound) end(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.cond.Broadcast()
+}
+
+// Write implements io.Writer.
+func (s *outbound) Write(p []byte) (int, error) {
+	s.sendMu.Lock()
+	defer s.sendMu.Unlock()
+	n := 0
+	for n < len(p) {
+		offset, k, err := s.reserve(len(p) - n)
+		if err != nil {
+			return n, err
+		}
+		if err := s.send(Chunk{Offset: offset, Data: p[n : n+k]}); err != nil {
+			return n, err
+		}
+		n += k
+	}
+	return n, nil
+}
+
+// reserve waits for room and takes at most want bytes of it.
+func (s *outbound) reserve(want int) (offset uint64, n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.err == nil && !s.closed && s.sent-s.taken >= Window {
+		s.cond.Wait()
+	}
+	if s.err != nil {
+		return 0, 0, s.err
+	}
+	if s.closed {
+		return 0, 0, io.ErrClosedPipe
+	}
+	offset, n = s.sent, min(want, MaxChunk, int(Window-(s.sent-s.taken)))
+	s.sent += uint64(n)
+	return offset, n, nil
+}
+
+// Close implements io.Closer: end of file for the process. A Write that waits
+// for room is given up.
+func (s *outbound) Close() error {
+	s.mu.Lock()
+	done := s.closed || s.err != nil
+	s.closed = true
+	s.cond.Broadcast()
+	s.mu.Unlock()
+	if done {
+		return nil
+	}
+	s.sendMu.Lock()
+	defer s.sendMu.Unlock()
+	return s.send(Chunk{Offset: s.sent})
+}

@@ -1,0 +1,117 @@
+package guest
+
+// Setup is how the guest builds the sandbox's root filesystem, as data: the
+// host decides, in engine/native's pure planner, and the guest executes. Steps
+// run in order, in the guest's own user and mount namespaces.
+type Setup struct {
+	// UID and GID are what the guest becomes inside before anything else.
+	UID int `json:"uid"`
+	GID int `json:"gid"`
+	// Staging is an empty host directory on which the sandbox is assembled: a
+	// tmpfs of Size bytes and Inodes is mounted there first, which holds
+	// everything writable and is what Stats measures. Targets of Steps are
+	// paths in it; the sandbox's root will be its directory Root.
+	Staging string `json:"staging"`
+	Size    int64  `json:"size"`
+	Inodes  int64  `json:"inodes"`
+	Steps   []Step `json:"steps"`
+}
+
+// Root is the directory below Setup.Staging that becomes the sandbox's root.
+const Root = "/root"
+
+// StepKind says what a Step does.
+type StepKind string
+
+const (
+	// StepTmpfs mounts a tmpfs of Size bytes and Inodes at Target.
+	StepTmpfs StepKind = "tmpfs"
+	// StepBind attaches the host's Source, or descriptor FD of the request
+	// (a detached mount), at Target with Flags. A Target that is not there is
+	// made. An Optional step is left out when Source does not exist.
+	StepBind StepKind = "bind"
+	// StepBindInside attaches Source, below the staging directory too.
+	StepBindInside StepKind = "bind-inside"
+	// StepOverlay mounts an overlay at Target: Source under Upper and Work, all
+	// below the staging directory.
+	StepOverlay StepKind = "overlay"
+	StepProc    StepKind = "proc"
+	StepDevpts  StepKind = "devpts"
+	StepDir     StepKind = "dir"     // Mode, UID
+	StepFile    StepKind = "file"    // Data, Mode
+	StepSymlink StepKind = "symlink" // Source is the text
+	// StepMask hides Target: a file behind /dev/null, a directory behind an
+	// empty read-only tmpfs. Absent targets are left out.
+	StepMask StepKind = "mask"
+	// StepReadOnly makes the mount at Target (bound onto itself if it is none)
+	// read-only with Flags. Absent targets are left out.
+	StepReadOnly StepKind = "read-only"
+)
+
+// Step is one step of a Setup.
+type Step struct {
+	Kind      StepKind  `json:"kind"`
+	Target    string    `json:"target"`
+	Source    string    `json:"source,omitempty"`
+	FD        *int      `json:"fd,omitempty"` // index among the request's descriptors
+	Flags     MountFlag `json:"flags,omitempty"`
+	Optional  bool      `json:"optional,omitempty"`
+	Recursive bool      `json:"recursive,omitempty"`
+	Size      int64     `json:"size,omitempty"`
+	Inodes    int64     `json:"inodes,omitempty"`
+	Mode      uint32    `json:"mode,omitempty"`
+	UID       int       `json:"uid,omitempty"`
+	Data      []byte    `json:"data,omitempty"`
+	Upper     string    `json:"upper,omitempty"`
+	Work      string    `json:"work,omitempty"`
+}
+
+// MountFlag are the attributes of a mount.
+type MountFlag uint32
+
+const (
+	ReadOnly MountFlag = 1 << iota
+	NoSuid
+	NoDev
+	NoExec
+)
+
+// Bind gives the sandbox to somebody and then seals the guest: after the
+// answer it has no capabilities beyond Keep, no_new_privs, the filter, and no
+// way back.
+type Bind struct {
+	Hostname  string   `json:"hostname"`
+	Steps     []Step   `json:"steps,omitempty"` // late mounts
+	Listeners []Listen `json:"listeners,omitempty"`
+	// Scratch are the writable places, for Stats, when a container engine has
+	// mounted each of them as a file system of its own.
+	Scratch []string `json:"scratch,omitempty"`
+	Seal    Seal     `json:"seal"`
+}
+
+// Listen is a listening socket to create in the sandbox's network namespace.
+type Listen struct {
+	Network string `json:"network"` // "tcp4", "tcp6", "udp4", "udp6"
+	Address string `json:"address"` // numeric address and port
+}
+
+// Seal is what the guest gives up, and as whom the user's processes run.
+type Seal struct {
+	// UserUID and UserGID are the ids of the user's processes and files.
+	UserUID int `json:"user_uid"`
+	UserGID int `json:"user_gid"`
+	// Pivot says that Setup assembled a root that has to be entered.
+	Pivot bool `json:"pivot"`
+	// Loopback says that the guest has to bring up lo itself.
+	Loopback bool `json:"loopback"`
+	// CgroupNamespace says that the guest has to unshare it: it has been moved
+	// into its cgroup after it was created.
+	CgroupNamespace bool `json:"cgroup_namespace"`
+	// Filter is a seccomp program: struct sock_filter, 8 bytes each, host byte
+	// order. Empty when the engine has loaded it already.
+	Filter []byte `json:"filter,omitempty"`
+	// OpenFiles and FileSize become RLIMIT_NOFILE and RLIMIT_FSIZE. Core dumps
+	// are always off.
+	OpenFiles int64 `json:"open_files"`
+	FileSize  int64 `json:"file_size"`
+}

@@ -1,0 +1,141 @@
+// Package hostpath decides which host paths a user may show to a sandbox
+// (invariant H5), and opens them so that what was judged is what is used.
+package hostpath
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// forbiddenTrees are refused with everything below them.
+var forbiddenTrees = []string{"/etc", "/var", "/root", "/proc", "/sys", "/dev", "/boot", "/run"}
+
+// ancestors are refused themselves: what is forbidden lies below them.
+var ancestors = []string{"/", "/home", "/usr"}
+
+// forbiddenNames are refused as a component anywhere: they hold credentials.
+var forbiddenNames = []string{".ssh", ".aws", ".gnupg", ".claude", ".kube", ".docker", ".azure", ".netrc", ".git-credentials", ".password-store", ".cove"}
+
+// forbiddenPairs are refused as two components in a row.
+var forbiddenPairs = [][2]string{{".config", "gcloud"}, {".config", "gh"}, {".config", "cove"}, {".local", "share/cove"}}
+
+// sockets of container engines, wherever they are.
+var engineSockets = []string{"docker.sock", "containerd.sock", "podman.sock", "crio.sock", "buildkitd.sock", "cove.sock"}
+
+// Check judges a host path that a user wants a sandbox to see. Symbolic links
+// are resolved first; the result is what may be used. With roots, the resolved
+// path must also lie in one of them; an empty, non-nil roots refuses
+// everything. Errors: InvalidArgument, NotFound, Forbidden.
+func Check(path string, roots []string) (string, error) {
+	if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
+		return "", cove.Errorf(cove.InvalidArgument, "the host path %q must be absolute", path)
+	}
+	resolved, err := filepath.EvalSymlinks(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", cove.Errorf(cove.NotFound, "the host path %q does not exist", path)
+	case err != nil:
+		return "", cove.Errorf(cove.InvalidArgument, "the host path %q cannot be resolved: %s", path, reason(err))
+	}
+	if why := Judge(resolved); why != "" {
+		return "", refused(path, resolved, why)
+	}
+	fi, err := os.Lstat(resolved)
+	if err != nil {
+		return "", cove.Errorf(cove.NotFound, "the host path %q does not exist", path)
+	}
+	if !fi.IsDir() && !fi.Mode().IsRegular() {
+		return "", refused(path, resolved, "it is neither a directory nor a regular file")
+	}
+	if why := judgeContents(resolved); why != "" {
+		return "", refused(path, resolved, why)
+	}
+	if roots != nil && !slices.ContainsFunc(roots, func(root string) bool { return under(resolved, root) }) {
+		return "", refused(path, resolved, "it is not under sandbox.allowed_workdir_roots")
+	}
+	return resolved, nil
+}
+
+func refused(path, resolved, why string) error {
+	if resolved != filepath.Clean(path) {
+		why += " (it resolves to " + resolved + ")"
+	}
+	return cove.Errorf(cove.Forbidden, "the host path %q is refused: %s", path, why).
+		WithHint("use a project directory, such as one under /home or /tmp; see docs/mounts.md")
+}
+
+// Judge says why a resolved path is refused, or "". It is pure.
+func Judge(resolved string) string {
+	clean := filepath.Clean(resolved)
+	for _, tree := range forbiddenTrees {
+		if within(clean, tree) {
+			return tree + " belongs to the host"
+		}
+	}
+	if slices.Contains(ancestors, clean) {
+		return "it contains directories that no sandbox may see"
+	}
+	parts := strings.Split(strings.Trim(clean, "/"), "/")
+	for i, name := range parts {
+		if slices.Contains(forbiddenNames, name) {
+			return name + " holds credentials"
+		}
+		for _, pair := range forbiddenPairs {
+			if name == pair[0] && within("/"+strings.Join(parts[i+1:], "/"), "/"+pair[1]) {
+				return name + "/" + pair[1] + " holds credentials"
+			}
+		}
+	}
+	if slices.Contains(engineSockets, filepath.Base(clean)) {
+		return "it is the socket of a container engine"
+	}
+	return ""
+}
+
+// judgeContents refuses a directory that shows what would be refused itself,
+// or "".
+func judgeContents(dir string) string {
+	candidates := slices.Concat(forbiddenNames, engineSockets)
+	for _, pair := range forbiddenPairs {
+		whole := strings.Split(pair[0]+"/"+pair[1], "/")
+		for i := range whole {
+			candidates = append(candidates, filepath.Join(whole[i:]...))
+		}
+	}
+	for _, name := range candidates {
+		inside := filepath.Join(dir, name)
+		why := Judge(inside)
+		if why == "" {
+			continue // forbidden below another directory only
+		}
+		if _, err := os.Lstat(inside); err == nil {
+			return "it contains " + name + ": " + why
+		}
+	}
+	return ""
+}
+
+// under reports whether path lies in root, which may itself be a link.
+func under(path, root string) bool {
+	resolved, err := filepath.EvalSymlinks(root)
+	return err == nil && filepath.IsAbs(root) && within(path, resolved)
+}
+
+// within reports whether path is tree or below it.
+func within(path, tree string) bool {
+	return path == tree || tree == "/" || strings.HasPrefix(path, tree+"/")
+}
+
+func reason(err error) string {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}

@@ -1,0 +1,167 @@
+package hostpath
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// TestJudge states which resolved paths are refused.
+func TestJudge(t *testing.T) {
+	for path, refused := range map[string]bool{
+		"/home/dev/project": false, "/tmp/x": false, "/srv/data": false, "/opt/tool": false, "/mnt/disk": false, "/home/dev/.config/app": false,
+		"/": true, "/home": true, "/usr": true,
+		"/etc": true, "/etc/passwd": true, "/var": true, "/var/lib/docker": true, "/root": true, "/root/project": true, "/proc": true,
+		"/proc/1": true, "/sys/fs/cgroup": true, "/dev/sda": true, "/boot": true, "/run/docker.sock": true,
+		"/home/dev/.ssh": true, "/home/dev/.ssh/id_ed25519": true, "/home/dev/.aws": true, "/srv/backup/.gnupg/x": true,
+		"/home/dev/.claude": true, "/home/dev/.kube/config": true, "/home/dev/.docker/config.json": true,
+		"/home/dev/.config/gcloud": true, "/home/dev/.config/gcloud/x": true, "/home/dev/.local/share/cove/cove.db": true,
+		"/home/dev/docker.sock": true, "/srv/containerd.sock": true, "/tmp/podman.sock": true,
+		"/etcetera": false, "/variable": false, "/home/dev/ssh": false, "/home/dev/.sshx": false,
+		"/home/dev/../../etc": true, "//etc": true, "/etc/": true,
+	} {
+		if got := Judge(path) != ""; got != refused {
+			t.Errorf("%s: refused %v (%s)", path, got, Judge(path))
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(name string) string { return filepath.Join(base, name) }
+	for _, d := range []string{"ok", "allowed/deep", "home/.ssh", "cloud/.config/gcloud", "data/.local/share/cove", "gcloud", "engine"} {
+		if err := os.MkdirAll(in(d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, target := range map[string]string{"to-etc": "/etc", "to-ok": in("ok"), "dangling": in("nothing"), "loop": in("loop"), "allowed/out": in("ok"), "root-link": in("allowed")} {
+		if err := os.Symlink(target, in(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(in("fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("unix", in("sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if err := os.WriteFile(in("engine/docker.sock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, path string
+		roots      []string
+		code       cove.Code
+		resolved   string
+	}{
+		{"a directory", in("ok"), nil, "", in("ok")},
+		{"a link to a directory", in("to-ok"), nil, "", in("ok")},
+		{"not absolute", "ok", nil, cove.InvalidArgument, ""},
+		{"a NUL", in("ok\x00x"), nil, cove.InvalidArgument, ""},
+		{"missing", in("nothing"), nil, cove.NotFound, ""},
+		{"a dangling link", in("dangling"), nil, cove.NotFound, ""},
+		{"a loop", in("loop"), nil, cove.InvalidArgument, ""},
+		{"a link to /etc", in("to-etc"), nil, cove.Forbidden, ""},
+		{"through a link to /etc", in("to-etc/passwd"), nil, cove.Forbidden, ""},
+		{"a FIFO", in("fifo"), nil, cove.Forbidden, ""},
+		{"a socket", in("sock"), nil, cove.Forbidden, ""},
+		{"a home with keys in it", in("home"), nil, cove.Forbidden, ""},
+		{"a home with cloud credentials in it", in("cloud"), nil, cove.Forbidden, ""},
+		{"the directory above them", in("cloud/.config"), nil, cove.Forbidden, ""},
+		{"a directory above Cove's own", in("data/.local/share"), nil, cove.Forbidden, ""},
+		{"a name that is forbidden elsewhere only", in("gcloud"), nil, "", in("gcloud")},
+		{"a directory with an engine's socket in it", in("engine"), nil, cove.Forbidden, ""},
+		{"under an allowed root", in("allowed/deep"), []string{in("allowed")}, "", in("allowed/deep")},
+		{"the allowed root itself", in("allowed"), []string{in("allowed")}, "", in("allowed")},
+		{"a root that is a link", in("allowed/deep"), []string{in("root-link")}, "", in("allowed/deep")},
+		{"beside the allowed root", in("ok"), []string{in("allowed")}, cove.Forbidden, ""},
+		{"a name that only begins alike", in("ok"), []string{in("o")}, cove.Forbidden, ""},
+		{"a link out of the allowed root", in("allowed/out"), []string{in("allowed")}, cove.Forbidden, ""},
+		{"no roots at all", in("ok"), []string{}, cove.Forbidden, ""},
+		{"a root that does not exist", in("ok"), []string{in("nothing")}, cove.Forbidden, ""},
+		{"an empty root", in("ok"), []string{""}, cove.Forbidden, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := Check(tt.path, tt.roots)
+			if cove.ErrorCode(err) != tt.code || got != tt.resolved {
+				t.Errorf("%q, %v; want %q, %s", got, err, tt.resolved, tt.code)
+			}
+		})
+	}
+}
+
+// TestOpenRace: while somebody swaps a directory for a link to a forbidden
+// place, Open gives the directory or an error, and never the other place.
+func TestOpenRace(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, aside, secret := filepath.Join(base, "dir"), filepath.Join(base, "aside"), filepath.Join(base, ".ssh")
+	for _, d := range []string{filepath.Join(target, "sub"), filepath.Join(secret, "sub")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forbidden, err := os.Stat(filepath.Join(secret, "sub"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stop atomic.Bool
+	var racer sync.WaitGroup
+	racer.Go(func() {
+		for !stop.Load() {
+			os.Rename(target, aside)
+			os.Symlink(secret, target)
+			os.Remove(target)
+			os.Rename(aside, target)
+		}
+	})
+	opened, refused := 0, 0
+	for (opened < 100 || refused < 100) && opened+refused < 500_000 {
+		f, err := Open(filepath.Join(target, "sub"))
+		if err != nil {
+			refused++
+			continue
+		}
+		opened++
+		if fi, err := f.Stat(); err != nil || os.SameFile(fi, forbidden) {
+			t.Fatalf("the forbidden place was opened, %v", err)
+		}
+		f.Close()
+	}
+	stop.Store(true)
+	racer.Wait()
+	if opened == 0 || refused == 0 {
+		t.Errorf("opened %d times, refused %d: the race tested nothing", opened, refused)
+	}
+}
+
+func FuzzJudge(f *testing.F) {
+	f.Add("/home/x/.ssh")
+	f.Add("/etc/../home")
+	f.Fuzz(func(t *testing.T, path string) {
+		if !filepath.IsAbs(path) {
+			return
+		}
+		clean := filepath.Clean(path)
+		if Judge(path) != Judge(clean) {
+			t.Errorf("%q and %q are judged differently", path, clean)
+		}
+		if strings.HasPrefix(clean+"/", "/etc/") && Judge(path) == "" {
+			t.Errorf("%q is allowed", path)
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Key is one API key: who holds it, and the SHA-256 of it in hex. Keys are long
+// and random (config.NewAPIKey), so a plain hash of one can be stored.
+type Key struct {
+	Name string
+	Hash string
+}
+
+// caller is who asks.
+type caller struct {
+	name  string // for records: "local", "key:NAME" or "ip:ADDRESS"
+	known bool   // the owner, the holder of a key, or anybody where no key is needed
+	owner bool   // came through the owner's door
+}
+
+type keyring []struct {
+	name string
+	hash [sha256.Size]byte
+}
+
+func newKeyring(keys []Key) (keyring, error) {
+	ring := make(keyring, len(keys))
+	for i, k := range keys {
+		b, err := hex.DecodeString(k.Hash)
+		if err != nil || len(b) != sha256.Size {
+			return nil, cove.Errorf(cove.InvalidArgument, "the hash of API key %.64q is not a SHA-256 in hex (64 digits)", k.Name).
+				WithHint("make one with: cove config new-key")
+		}
+		ring[i].name = k.Name
+		copy(ring[i].hash[:], b)
+	}
+	return ring, nil
+}
+
+// find returns the name of a presented key. It looks at every entry, so that
+// the time it takes says nothing.
+func (ring keyring) find(presented string) (name string, ok bool) {
+	hash := sha256.Sum256([]byte(presented))
+	for _, k := range ring {
+		if subtle.ConstantTimeCompare(hash[:], k.hash[:]) == 1 {
+			name, ok = k.name, true
+		}
+	}
+	return name, ok
+}
+
+// openRoutes are served to callers without a key. Everything else is closed.
+var openRoutes = map[string]bool{"GET /health": true}
+
+// authenticate finds out who asks and refuses strangers (invariant A1).
+func (s *Server) authenticate(ex *exchange) error {
+	if ex.door == fromOwner {
+		ex.caller = caller{name: "local", known: true, owner: true}
+		return nil
+	}
+	if len(s.keys) == 0 {
+		// Only loopback is served without keys; see CheckListener.
+		ex.caller.known = ex.door == fromLoopback
+	} else if presented, ok := presentedKey(ex.r.Header); ok {
+		if name, ok := s.keys.find(presented); ok {
+			ex.caller = caller{name: "key:" + name, known: true}
+		}
+	}
+	if ex.caller.known || openRoutes[ex.pattern] {
+		return nil
+	}
+	// Guessing is rated like everything else.
+	if err := s.limitRate(ex); err != nil {
+		return err
+	}
+	ex.rated = true
+	return cove.Errorf(cove.Unauthenticated, "no valid API key was given").
+		WithHint("send it as X-API-Key: KEY or Authorization: Bearer KEY")
+}
+
+// presentedKey is the one key of a request. Two of them, equal or not, are
+// none: whoever stands between might have looked at the other.
+func presentedKey(h http.Header) (string, bool) {
+	keys, bearers := h.Values("X-Api-Key"), h.Values("Authorization")
+	if len(keys)+len(bearers) != 1 {
+		return "", false
+	}
+	if len(keys) == 1 {
+		return keys[0], keys[0] != ""
+	}
+	scheme, token, ok := strings.Cut(bearers[0], " ")
+	token = strings.TrimLeft(token, " ")
+	return token, ok && strings.EqualFold(scheme, "Bearer") && token != ""
+}
+
+// addressGroup is what strangers are told apart by: an IPv4 address, or the
+// /64 that one IPv6 subscriber has.
+func addressGroup(remote string) string {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return "unknown"
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return "unknown"
+	}
+	ip = ip.Unmap().WithZone("")
+	if ip.Is6() && !ip.IsLoopback() {
+		prefix, _ := ip.Prefix(64)
+		return prefix.String()
+	}
+	return ip.String()
+}

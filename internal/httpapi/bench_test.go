@@ -1,0 +1,16 @@
+package httpapi
+
+import (
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/hostpath"
+)
+
+// BenchmarkNew is what every cove run pays for its own server.
+func BenchmarkNew(b *testing.B) {
+	for b.Loop() {
+		if _, err := New(Options{Executor: &fakeExecutor{}, Store: &fakeStore{}, CheckPath: hostpath.Check}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

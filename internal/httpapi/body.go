@@ -1,0 +1,88 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/cove-sandbox/cove"
+)
+
+const (
+	maxStdin = 8 << 20  // bytes of the field stdin; more can be streamed
+	maxBody  = 32 << 20 // bytes of a JSON body: files, base64, and escapes
+)
+
+// jsonRoutes take a JSON body. The others take none, but for the input of an
+// execution, which its handler reads at the pace of the program.
+var jsonRoutes = map[string]bool{"POST /execute": true, "POST /execute/stream": true}
+
+// limitBody bounds the size, the kind and the time of the request's body, and
+// the memory that all bodies take together.
+func (s *Server) limitBody(ex *exchange) error {
+	r := ex.r
+	if !jsonRoutes[ex.pattern] {
+		return nil
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return problem(http.StatusUnsupportedMediaType, "", nil)
+	}
+	if r.Header.Get("Content-Encoding") != "" {
+		return &statusError{http.StatusUnsupportedMediaType, cove.Errorf(cove.InvalidArgument, "encoded request bodies are not taken").WithHint("send the JSON as it is")}
+	}
+	if r.ContentLength > maxBody {
+		return problem(http.StatusRequestEntityTooLarge, "", nil)
+	}
+	size := r.ContentLength
+	if size < 0 {
+		size = maxBody
+	}
+	// A body lives as text and decoded until the execution ends.
+	if size *= 2; !s.bodies.TryAcquire(size) {
+		ex.retryAfter = 1
+		return &statusError{http.StatusServiceUnavailable, cove.Errorf(cove.Overloaded, "too many large requests are in progress").WithHint("try again in a second")}
+	}
+	b := &timedBody{ReadCloser: http.MaxBytesReader(ex.w, r.Body, maxBody), control: http.NewResponseController(ex.w), deadline: time.Now().Add(s.ReadTimeout),
+		budget: s.bodies, reserved: size}
+	ex.release = append(ex.release, b.settle)
+	r.Body = b
+	return nil
+}
+
+// timedBody gives up on a body that is not there by its deadline. At its end
+// net/http takes the deadline off again and waits for the client to go away.
+type timedBody struct {
+	io.ReadCloser
+	control  *http.ResponseController
+	deadline time.Time
+	begun    bool
+	read     int64
+	budget   *semaphore.Weighted
+	reserved int64
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	if !b.begun {
+		b.begun = true
+		b.control.SetReadDeadline(b.deadline)
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	if errors.Is(err, io.EOF) {
+		if used := 2 * b.read; used < b.reserved { // its length was not known before
+			b.budget.Release(b.reserved - used)
+			b.reserved = used
+		}
+	}
+	return n, err
+}
+
+// settle gives back what the body took.
+func (b *timedBody) settle() {
+	b.budget.Release(b.reserved)
+	b.reserved = 0
+}

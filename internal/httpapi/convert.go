@@ -1,0 +1,175 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
+
+// request turns a wire request into one for the sandbox package, which judges
+// language, limits, environment and code. What is judged here is form, and
+// what depends on who asks: host paths.
+func (s *Server) request(ctx context.Context, c caller, q api.ExecuteRequest) (sandbox.Request, error) {
+	r := sandbox.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args, Env: q.Env, Image: q.Image, Engine: q.Engine, Client: c.name}
+	if err := checkInput(q); err != nil {
+		return r, err
+	}
+	if q.Permissions != nil && q.Permissions.Network != nil && q.Permissions.Network.Enabled {
+		return r, cove.Errorf(cove.Unsupported, "a network was asked for, and this version has no gateway that could guard one").
+			WithHint("leave permissions.network out")
+	}
+	if q.Stdin != "" {
+		r.Stdin = strings.NewReader(q.Stdin)
+	}
+	var err error
+	if r.Limits, err = limits(q); err != nil {
+		return r, err
+	}
+	if r.Files, err = files(q.Files); err != nil {
+		return r, err
+	}
+	if r.Image, err = s.image(ctx, c, q.Image); err != nil {
+		return r, err
+	}
+	if q.WorkDir != "" {
+		if r.WorkDir, err = s.hostPath(ctx, c, "work_dir", q.WorkDir); err != nil {
+			return r, err
+		}
+	}
+	for _, m := range q.Mounts {
+		source, err := s.hostPath(ctx, c, "mounts", m.Source)
+		if err != nil {
+			return r, err
+		}
+		r.Mounts = append(r.Mounts, cove.Mount{Source: source, Target: m.Target, ReadOnly: m.ReadOnly})
+	}
+	return r, nil
+}
+
+func checkInput(q api.ExecuteRequest) error {
+	switch {
+	case len(q.Stdin) > maxStdin:
+		return cove.Errorf(cove.TooLarge, "stdin has %d bytes", len(q.Stdin)).WithHint("send at most %d, or stream it (stdin_stream)", maxStdin)
+	case q.Stdin != "" && q.StdinStream:
+		return cove.Errorf(cove.InvalidArgument, "stdin and stdin_stream exclude each other").WithHint("leave one out")
+	}
+	return nil
+}
+
+// limits converts units. What does not fit saturates, and is then out of the
+// range that the runtime package names.
+func limits(q api.ExecuteRequest) (cove.Limits, error) {
+	var l cove.Limits
+	seconds := q.Timeout
+	if seconds != 0 && math.Abs(seconds) < 1e-9 || math.IsNaN(seconds) {
+		return l, cove.Errorf(cove.InvalidArgument, "timeout of %g s is no time", seconds).WithHint("give seconds, such as 2.5")
+	}
+	l.Timeout = time.Duration(saturate(seconds * float64(time.Second)))
+	if w := q.Limits; w != nil {
+		l.Memory, l.Disk = scale(w.MemoryMB, 20), scale(w.DiskMB, 20)
+		l.Stdout, l.Stderr = scale(w.StdoutKB, 10), scale(w.StderrKB, 10)
+		l.CPUs, l.PIDs, l.Inodes, l.OpenFiles = w.CPUs, w.PIDs, w.Inodes, w.OpenFiles
+	}
+	return l, nil
+}
+
+func saturate(v float64) int64 {
+	switch {
+	case v >= math.MaxInt64:
+		return math.MaxInt64
+	case v <= math.MinInt64:
+		return math.MinInt64
+	}
+	return int64(v)
+}
+
+// scale is v << bits without overflow.
+func scale(v int64, bits uint) int64 {
+	switch {
+	case v > math.MaxInt64>>bits:
+		return math.MaxInt64
+	case v < math.MinInt64>>bits:
+		return math.MinInt64
+	}
+	return v << bits
+}
+
+// files decodes contents; the sandbox package judges paths and sizes.
+func files(list []api.File) ([]sandbox.File, error) {
+	seen := map[string]bool{}
+	var out []sandbox.File
+	for _, f := range list {
+		if seen[f.Path] {
+			return nil, cove.Errorf(cove.InvalidArgument, "the file %.200q is there twice", f.Path).WithHint("leave one out")
+		}
+		seen[f.Path] = true
+		if f.Mode > 0o777 {
+			return nil, cove.Errorf(cove.InvalidArgument, "mode %#o of the file %.200q has more than permission bits", f.Mode, f.Path).WithHint("use at most 0777 (511 in decimal)")
+		}
+		data := []byte(f.Content)
+		if f.Encoding == "base64" {
+			var err error
+			if data, err = base64.StdEncoding.Strict().DecodeString(f.Content); err != nil {
+				return nil, cove.Errorf(cove.InvalidArgument, "the content of the file %.200q is not base64", f.Path).WithHint("use the standard alphabet with padding, or leave encoding out")
+			}
+		}
+		out = append(out, sandbox.File{Path: f.Path, Mode: f.Mode, Data: data})
+	}
+	return out, nil
+}
+
+// pathSchemes are the references to images that name a host path.
+var pathSchemes = []string{"dir", "tar", "oci", "docker-archive"}
+
+// image lets strangers name images, but not the host's directories and files.
+func (s *Server) image(ctx context.Context, c caller, image string) (string, error) {
+	if len(image) > 1024 || strings.ContainsFunc(image, func(r rune) bool { return r < ' ' || r == 0x7f }) || strings.HasPrefix(image, "-") {
+		return "", cove.Errorf(cove.InvalidArgument, "%.100q is not the name of an image", image).WithHint("write host, dir:PATH, tar:PATH or a reference such as debian:stable")
+	}
+	if c.owner {
+		return image, nil
+	}
+	scheme, p, _ := strings.Cut(image, ":")
+	if !slices.Contains(pathSchemes, scheme) {
+		if strings.Contains(image, ":/") || strings.HasPrefix(image, "/") || strings.HasPrefix(image, ".") {
+			return "", cove.Errorf(cove.Forbidden, "%.100q is not the name of an image", image).WithHint("write host or a reference such as debian:stable")
+		}
+		return image, nil
+	}
+	tag := ""
+	if i := strings.LastIndexByte(p, ':'); i > strings.LastIndexByte(p, '/') && scheme != "dir" && scheme != "tar" {
+		p, tag = p[:i], p[i:]
+	}
+	resolved, err := s.hostPath(ctx, c, "image", p)
+	return scheme + ":" + resolved + tag, err
+}
+
+// hostPath judges a host path (invariant H5). The owner may use what is not
+// always refused; everybody else what lies under the configured roots, and
+// learns nothing about what does not, not even whether it exists.
+func (s *Server) hostPath(ctx context.Context, c caller, field, p string) (string, error) {
+	if c.owner {
+		return s.CheckPath(p, nil)
+	}
+	roots := s.WorkDirRoots
+	if roots == nil {
+		roots = []string{}
+	}
+	resolved, err := s.CheckPath(p, roots)
+	if err != nil {
+		s.deny(ctx, c.name, "attach", p, err) // the whole reason is for the log
+		return "", cove.Errorf(cove.Forbidden, "the %s %.200q is not a path that may be attached", field, p).
+			WithHint("name a directory under sandbox.allowed_workdir_roots of the server")
+	}
+	return resolved, nil
+}

@@ -1,0 +1,127 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+func TestEveryCodeHasAStatus(t *testing.T) {
+	for _, c := range cove.Codes {
+		if statuses[c] < 400 {
+			t.Errorf("%s has no status", c)
+		}
+	}
+	if len(statuses) != len(cove.Codes) {
+		t.Errorf("%d statuses for %d codes", len(statuses), len(cove.Codes))
+	}
+}
+
+// fails answers every execution with err.
+func fails(err error) executeFunc {
+	return func(context.Context, sandbox.Request, func(cove.ExecutionID), sandbox.Output) (sandbox.Result, error) {
+		return sandbox.Result{}, err
+	}
+}
+
+func TestErrorsOfTheSandbox(t *testing.T) {
+	h := start(t, nil)
+	for _, c := range cove.Codes {
+		if c == cove.Unauthenticated || c == cove.Conflict {
+			continue // Execute does not return them
+		}
+		h.fake.do = fails(fmt.Errorf("run: %w", cove.Errorf(c, "what happened").WithHint("do this")))
+		r := h.post("/execute", snippet)
+		e := r.error(t)
+		if r.StatusCode != statuses[c] || e.Code != string(c) {
+			t.Errorf("%s: status %d, code %s", c, r.StatusCode, e.Code)
+		}
+		if general, hide := hidden[c]; hide {
+			if !strings.Contains(e.Error, general) || strings.Contains(e.Error, "what happened") {
+				t.Errorf("%s: %q", c, e.Error)
+			}
+		} else if e.Error != "what happened (do this)" || e.Hint != "do this" {
+			t.Errorf("%s: %q, hint %q", c, e.Error, e.Hint)
+		}
+		if (r.Header.Get("Retry-After") != "") != (r.StatusCode == 429 || r.StatusCode == 503) {
+			t.Errorf("%s: Retry-After %q", c, r.Header.Get("Retry-After"))
+		}
+	}
+}
+
+// TestErrorsHideTheServersInsides is probe A16: strangers see no paths and no
+// causes; the owner does, and so does the log.
+func TestErrorsHideTheServersInsides(t *testing.T) {
+	h := start(t, nil)
+	for _, err := range []error{
+		errors.New("open /root/secret: permission denied"),
+		cove.Errorf(cove.Corrupt, "the database /root/secret is damaged"),
+		cove.Errorf(cove.StorageFull, "cannot write /root/secret"),
+		cove.Errorf(cove.Unavailable, "dial unix /root/secret: refused"),
+		cove.Errorf(cove.Internal, "at /root/secret: %w", errors.New("cause")),
+	} {
+		h.fake.do = fails(err)
+		for _, path := range []string{"/execute", "/execute/stream"} {
+			r := h.post(path, snippet)
+			if strings.Contains(r.body, "secret") || strings.Contains(r.body, "cause") {
+				t.Errorf("%s: %s", path, r.body)
+			}
+			if e := r.error(t); !strings.Contains(h.log.String(), e.RequestID) {
+				t.Errorf("the log has no %s", e.RequestID)
+			}
+		}
+		if r := h.do(h.owner, "POST", "/execute", snippet); cove.ErrorCode(err) != cove.Internal && !strings.Contains(r.body, "secret") {
+			t.Errorf("the owner sees %s", r.body)
+		}
+	}
+	if !strings.Contains(h.log.String(), "/root/secret") {
+		t.Error("the log does not have the cause")
+	}
+}
+
+func TestPanics(t *testing.T) {
+	h := start(t, nil)
+	h.fake.do = func(context.Context, sandbox.Request, func(cove.ExecutionID), sandbox.Output) (sandbox.Result, error) {
+		panic("a secret defect")
+	}
+	r := h.post("/execute", snippet)
+	if e := r.error(t); r.StatusCode != 500 || e.Code != string(cove.Internal) || strings.Contains(r.body, "secret") {
+		t.Errorf("status %d: %s", r.StatusCode, r.body)
+	}
+	if log := h.log.String(); !strings.Contains(log, "a secret defect") || !strings.Contains(log, "errors_test.go") {
+		t.Error("the log has no stack")
+	}
+	h.fake.do = func(_ context.Context, _ sandbox.Request, started func(cove.ExecutionID), _ sandbox.Output) (sandbox.Result, error) {
+		started(cove.NewExecutionID())
+		panic("half way")
+	}
+	resp := h.streamed(t.Context(), h.client, snippet)
+	if _, err := io.ReadAll(resp.Body); err == nil {
+		t.Error("a stream that broke off looks whole")
+	}
+	h.fake.do = nil
+	decode[api.Execution](t, h.post("/execute", snippet), 200) // the server lives, and has its places back
+	if n := len(h.s.places); n != 0 {
+		t.Errorf("%d places are still taken", n)
+	}
+}
+
+// TestTheLogCannotBeForged: what callers choose is escaped (probe A14).
+func TestTheLogCannotBeForged(t *testing.T) {
+	h := start(t, nil)
+	h.get("/%0a%7b%22msg%22%3a%22forged%22%7d%1b%5b31m" + strings.Repeat("x", 5000))
+	for line := range strings.SplitSeq(strings.TrimSpace(h.log.String()), "\n") {
+		var v map[string]any
+		if err := json.Unmarshal([]byte(line), &v); err != nil || v["msg"] == "forged" || strings.Contains(line, "\x1b") || len(line) > 2000 {
+			t.Errorf("line %.300q (%v)", line, err)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+type executeInput struct{ Body api.ExecuteRequest }
+
+// execute is POST /execute.
+func (s *Server) execute(ctx context.Context, in *executeInput) (*answer[api.Execution], error) {
+	ex := exchangeOf(ctx)
+	if in.Body.StdinStream {
+		return nil, cove.Errorf(cove.InvalidArgument, "stdin_stream works with POST /execute/stream only").WithHint("put the input into stdin")
+	}
+	req, err := s.request(ctx, ex.caller, in.Body)
+	if err != nil {
+		return nil, err
+	}
+	result, err := s.run(ctx, req, func(id cove.ExecutionID) {
+		ex.w.Header().Set(api.ExecutionIDHeader, string(id))
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &answer[api.Execution]{result.API()}, nil
+}
+
+// run executes and counts.
+func (s *Server) run(ctx context.Context, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
+	began := s.Clock.Monotonic()
+	result, err := s.Executor.Execute(ctx, r, started, out)
+	s.metrics.execution(r, result, err, s.Clock.Since(began))
+	return result, err
+}

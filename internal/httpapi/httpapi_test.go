@@ -1,0 +1,342 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeExecutor runs do instead of a sandbox.
+type fakeExecutor struct {
+	do     func(ctx context.Context, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error)
+	health map[string]string
+
+	mu      sync.Mutex
+	killed  []cove.ExecutionID
+	killErr error
+	last    sandbox.Request
+	active  int
+}
+
+func (f *fakeExecutor) Execute(ctx context.Context, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
+	f.mu.Lock()
+	f.last = r
+	f.active++
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		f.active--
+		f.mu.Unlock()
+	}()
+	if f.do != nil {
+		return f.do(ctx, r, started, out)
+	}
+	id := cove.NewExecutionID()
+	started(id)
+	if out != nil {
+		out.Stdout([]byte("hello\n"))
+		out.Stderr([]byte("oops\n"))
+	}
+	return finished(id), nil
+}
+
+func finished(id cove.ExecutionID) sandbox.Result {
+	return sandbox.Result{ID: id, Stdout: []byte("hello\n"), Stderr: []byte("oops\n"), Language: "python", Engine: "fake", ExitCode: 3, Started: time.Unix(1_900_000_000, 0), Duration: 1500 * time.Millisecond,
+		Usage: cove.Usage{CPUTime: 20 * time.Millisecond, MemoryPeak: 8 << 20, PIDsPeak: 2, BytesWritten: 10, DiskUsed: 4096}}
+}
+
+func (f *fakeExecutor) request() sandbox.Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
+}
+
+func (f *fakeExecutor) Kill(_ context.Context, id cove.ExecutionID, _ string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.killed = append(f.killed, id)
+	return f.killErr
+}
+
+func (f *fakeExecutor) Active() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.active
+}
+
+func (f *fakeExecutor) Queued() int { return 0 }
+
+func (f *fakeExecutor) Runtimes(context.Context, string, string) ([]api.Runtime, error) {
+	return []api.Runtime{{Name: "python", Available: true, Version: "3.13", Timeout: 10, Limits: api.Limits{MemoryMB: 256}}}, nil
+}
+
+func (f *fakeExecutor) Health(context.Context) map[string]string {
+	if f.health != nil {
+		return f.health
+	}
+	return map[string]string{"fake": "ok", "docker": "not installed"}
+}
+
+// fakeStore holds what a test puts in; the rest of the contract is not asked for.
+type fakeStore struct {
+	store.Store
+	executions map[cove.ExecutionID]store.Execution
+	query      store.Query
+	err        error
+
+	mu      sync.Mutex
+	records []store.Record
+}
+
+func (f *fakeStore) Append(_ context.Context, r store.Record) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.records = append(f.records, r)
+	return nil
+}
+
+func (f *fakeStore) audited() []store.Record {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.records)
+}
+
+func (f *fakeStore) Get(_ context.Context, id cove.ExecutionID) (store.Execution, error) {
+	if f.err != nil {
+		return store.Execution{}, f.err
+	}
+	if e, ok := f.executions[id]; ok {
+		return e, nil
+	}
+	return store.Execution{}, cove.Errorf(cove.NotFound, "no execution %q", id)
+}
+
+func (f *fakeStore) List(_ context.Context, q store.Query) (store.Page, error) {
+	f.query = q
+	var p store.Page
+	for _, e := range f.executions {
+		p.Executions = append(p.Executions, e)
+	}
+	return p, f.err
+}
+
+// harness is a server on loopback (and on a unix socket, for the owner) with a
+// client for each.
+type harness struct {
+	t       *testing.T
+	s       *Server
+	fake    *fakeExecutor
+	store   *fakeStore
+	url     string
+	address string
+	client  *http.Client
+	owner   *http.Client
+	log     *lockedBuffer
+	doc     document
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func start(t *testing.T, change func(*Options)) *harness {
+	t.Helper()
+	h := &harness{t: t, fake: &fakeExecutor{}, store: &fakeStore{executions: map[cove.ExecutionID]store.Execution{}}, log: &lockedBuffer{}}
+	o := Options{Executor: h.fake, Store: h.store, CheckPath: hostpath.Check, Version: "test",
+		Log: slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	if change != nil {
+		change(&o)
+	}
+	var err error
+	if h.s, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := t.TempDir() + "/s"
+	local, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := h.s.Serve(ln); err != nil {
+			t.Error(err)
+		}
+	})
+	wg.Go(func() {
+		if err := h.s.ServeLocal(local); err != nil {
+			t.Error(err)
+		}
+	})
+	w := httptest.NewRecorder()
+	h.s.mux.ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
+	h.doc = loadDocument(t, w.Body.String())
+	h.address = ln.Addr().String()
+	h.url = "http://" + h.address
+	h.client = &http.Client{Transport: &http.Transport{DisableCompression: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	h.owner = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	t.Cleanup(func() {
+		h.client.CloseIdleConnections()
+		h.owner.CloseIdleConnections()
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := h.s.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		wg.Wait()
+		os.Remove(socket)
+	})
+	return h
+}
+
+// reply is a response that has been read.
+type reply struct {
+	*http.Response
+	body string
+}
+
+func (r reply) error(t *testing.T) api.Error {
+	t.Helper()
+	var e api.Error
+	d := json.NewDecoder(strings.NewReader(r.body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&e); err != nil {
+		t.Fatalf("status %d, body %q is not an error: %v", r.StatusCode, r.body, err)
+	}
+	if e.Error == "" || e.Code == "" || e.RequestID == "" || e.RequestID != r.Header.Get("X-Request-Id") {
+		t.Errorf("incomplete error %q", r.body)
+	}
+	return e
+}
+
+func (h *harness) do(client *http.Client, method, path, body string, header ...string) reply {
+	h.t.Helper()
+	req, err := http.NewRequest(method, h.url+path, strings.NewReader(body))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		if header[i] == "Host" {
+			req.Host = header[i+1]
+			continue
+		}
+		req.Header.Add(header[i], header[i+1])
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := h.doc.check(method, req.URL.Path, resp.StatusCode, resp.Header, string(b)); err != nil {
+		h.t.Errorf("undocumented: %v", err)
+	}
+	return reply{resp, string(b)}
+}
+
+func (h *harness) get(path string, header ...string) reply {
+	return h.do(h.client, "GET", path, "", header...)
+}
+
+func (h *harness) post(path, body string, header ...string) reply {
+	return h.do(h.client, "POST", path, body, header...)
+}
+
+const snippet = `{"language":"python","code":"print(1)"}`
+
+func decode[T any](t *testing.T, r reply, status int) T {
+	t.Helper()
+	var v T
+	if r.StatusCode != status {
+		t.Fatalf("status %d, want %d: %s", r.StatusCode, status, r.body)
+	}
+	d := json.NewDecoder(strings.NewReader(r.body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%v in %s", err, r.body)
+	}
+	return v
+}
+
+func TestExecute(t *testing.T) {
+	h := start(t, nil)
+	r := h.post("/execute", `{"language":"python","code":"print(1)","args":["a","b c"],"timeout":2.5,"env":{"A":"b"},"stdin":"in",
+		"limits":{"memory_mb":64,"pids_limit":5,"disk_mb":2,"cpus":0.5,"inodes":100,"open_files":32,"stdout_kb":4,"stderr_kb":2},
+		"files":[{"path":"d/x.txt","content":"aGk=","encoding":"base64","mode":448},{"path":"y","content":"é"}],"engine":"fake","image":"debian:stable"}`)
+	e := decode[api.Execution](t, r, 200)
+	if e.Output != "hello\n" || e.Stderr != "oops\n" || e.ExitCode != 3 || e.Status != api.StatusCompleted || e.Duration != 1.5 || e.Usage.CPUTimeMS != 20 ||
+		e.Usage.MemoryPeakMB != 8 || e.SecurityEvents == nil || e.FinishedAt == nil || e.ID == "" || e.ID != r.Header.Get(api.ExecutionIDHeader) {
+		t.Errorf("got %+v", e)
+	}
+	q := h.fake.request()
+	want := cove.Limits{Memory: 64 << 20, CPUs: .5, PIDs: 5, Disk: 2 << 20, Inodes: 100, OpenFiles: 32, Stdout: 4 << 10, Stderr: 2 << 10, Timeout: 2500 * time.Millisecond}
+	if q.Limits != want || string(q.Code) != "print(1)" || q.Env["A"] != "b" || fmt.Sprint(q.Args) != "[a b c]" || q.Client != "ip:127.0.0.1" || q.Image != "debian:stable" {
+		t.Errorf("the sandbox was asked for %+v", q)
+	}
+	if len(q.Files) != 2 || string(q.Files[0].Data) != "hi" || q.Files[0].Mode != 0o700 || q.Files[1].Mode != 0 || string(q.Files[1].Data) != "é" {
+		t.Errorf("files %+v", q.Files)
+	}
+	if in, _ := io.ReadAll(q.Stdin); string(in) != "in" {
+		t.Errorf("stdin %q", in)
+	}
+}
+
+func TestOutputThatIsNotText(t *testing.T) {
+	h := start(t, nil)
+	h.fake.do = func(_ context.Context, _ sandbox.Request, started func(cove.ExecutionID), _ sandbox.Output) (sandbox.Result, error) {
+		id := cove.NewExecutionID()
+		started(id)
+		r := finished(id)
+		r.Stdout = []byte("a\xffb\x00\x1b[2J\u2028")
+		return r, nil
+	}
+	if e := decode[api.Execution](t, h.post("/execute", snippet), 200); e.Output != "a\uFFFDb\x00\x1b[2J\u2028" {
+		t.Errorf("got %q", e.Output)
+	}
+}

@@ -1,0 +1,129 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// metrics counts what passes the edge, in a registry of its own.
+type metrics struct {
+	registry   *prometheus.Registry
+	executions *prometheus.CounterVec
+	durations  *prometheus.HistogramVec
+	rejected   *prometheus.CounterVec
+	security   *prometheus.CounterVec
+	requests   *prometheus.CounterVec
+	latency    *prometheus.HistogramVec
+}
+
+func newMetrics(e Executor) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		executions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_executions_total",
+			Help: "Executions that have ended, by language, engine and status."}, []string{"language", "engine", "status"}),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "sandbox_execution_duration_seconds",
+			Help:    "Wall time of executions.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}}, []string{"language"}),
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_executions_rejected_total",
+			Help: "Executions that were refused or failed before they had a result, by error code."}, []string{"code"}),
+		security: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_security_events_total",
+			Help: "Escape attempts noticed in submitted code, by rule and severity."}, []string{"rule", "severity"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_http_requests_total",
+			Help: "HTTP requests, by route and status."}, []string{"route", "status"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "sandbox_http_request_duration_seconds",
+			Help: "Time until an HTTP request was answered whole.", Buckets: prometheus.DefBuckets}, []string{"route"}),
+	}
+	gauge := func(name, help string, f func() int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(f()) })
+	}
+	m.registry.MustRegister(m.executions, m.durations, m.rejected, m.security, m.requests, m.latency,
+		gauge("sandbox_active_executions", "Executions that run now.", e.Active),
+		gauge("sandbox_queue_depth", "Executions that wait for a place.", e.Queued),
+		engineState{e}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// execution counts one. Labels come from closed lists, so that callers cannot
+// make the registry grow.
+func (m *metrics) execution(r sandbox.Request, result sandbox.Result, err error, took time.Duration) {
+	for _, e := range result.Events {
+		m.security.WithLabelValues(e.Rule, string(e.Severity)).Inc()
+	}
+	if err != nil {
+		m.rejected.WithLabelValues(string(cove.ErrorCode(err))).Inc()
+		return
+	}
+	language := "other"
+	if known, err := runtime.Lookup(r.Language); err == nil {
+		language = known.Name
+	}
+	m.executions.WithLabelValues(language, result.Engine, string(result.Status())).Inc()
+	m.durations.WithLabelValues(language).Observe(took.Seconds())
+}
+
+func (m *metrics) request(ex *exchange, took time.Duration) {
+	route := ex.pattern
+	if route == "" {
+		route = "other"
+	}
+	m.requests.WithLabelValues(route, strconv.Itoa(ex.w.status)).Inc()
+	m.latency.WithLabelValues(route).Observe(took.Seconds())
+}
+
+// engineState asks each engine when metrics are read.
+type engineState struct{ Executor }
+
+var engineUp = prometheus.NewDesc("sandbox_engine_up", "Whether an engine can be used.", []string{"engine"}, nil)
+
+func (engineState) Describe(ch chan<- *prometheus.Desc) { ch <- engineUp }
+
+func (e engineState) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	for name, state := range e.Health(ctx) {
+		if state == sandbox.Unused {
+			continue // nobody knows
+		}
+		up := 0.0
+		if state == "ok" {
+			up = 1
+		}
+		ch <- prometheus.MustNewConstMetric(engineUp, prometheus.GaugeValue, up, name)
+	}
+}
+
+// addMetrics adds GET /metrics.
+func (s *Server) addMetrics() {
+	handler := promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{DisableCompression: true, MaxRequestsInFlight: 4})
+	op := s.document(huma.Operation{OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: []string{"server"}, Summary: "Metrics in Prometheus's text format"}, "text/plain")
+	s.api.Adapter().Handle(op, func(ctx huma.Context) {
+		ex := exchangeOf(ctx.Context())
+		handler.ServeHTTP(ex.w, ex.r)
+	})
+}
+
+// document describes a route whose answers huma does not make.
+func (s *Server) document(op huma.Operation, kind string) *huma.Operation {
+	schemas := s.api.OpenAPI().Components.Schemas
+	op.Responses = map[string]*huma.Response{"200": {Description: http.StatusText(http.StatusOK),
+		Content: map[string]*huma.MediaType{kind: {Schema: &huma.Schema{Type: huma.TypeString}}}}}
+	for _, status := range slices.Sorted(slices.Values(everyRoute)) {
+		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status),
+			Content: map[string]*huma.MediaType{"application/json": {Schema: schemas.Schema(typeOf[api.Error](), true, "")}}}
+	}
+	s.api.OpenAPI().AddOperation(&op)
+	return &op
+}

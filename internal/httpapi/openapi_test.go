@@ -1,0 +1,245 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// document is the served OpenAPI document, as a checker of answers needs it.
+type document struct {
+	Paths      map[string]map[string]operation
+	Components struct{ Schemas map[string]any }
+}
+
+type operation struct {
+	Responses map[string]struct {
+		Content map[string]struct{ Schema any }
+	}
+	Security []map[string][]string
+}
+
+func loadDocument(t *testing.T, text string) document {
+	t.Helper()
+	var d document
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		t.Fatalf("the OpenAPI document is not JSON: %v", err)
+	}
+	return d
+}
+
+// check says what of an answer the document does not have (probe A15).
+func (d document) check(method, path string, status int, header http.Header, body string) error {
+	op, ok := d.find(method, path)
+	if !ok {
+		if status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusUnauthorized || status == http.StatusForbidden {
+			return nil // there is no such operation, and the answer says so
+		}
+		return fmt.Errorf("%s %s is answered with %d and not documented", method, path, status)
+	}
+	r, ok := op.Responses[fmt.Sprint(status)]
+	if !ok {
+		return fmt.Errorf("%s %s: status %d is not documented: %s", method, path, status, body)
+	}
+	if len(r.Content) == 0 {
+		if body != "" {
+			return fmt.Errorf("%s %s: status %d has a body that is not documented: %q", method, path, status, body)
+		}
+		return nil
+	}
+	kind, _, err := mime.ParseMediaType(header.Get("Content-Type"))
+	content, ok := r.Content[kind]
+	if err != nil || !ok {
+		return fmt.Errorf("%s %s: status %d has type %q, which is not documented", method, path, status, header.Get("Content-Type"))
+	}
+	if kind != "application/json" || method == http.MethodHead {
+		return nil
+	}
+	var v any
+	if err := json.Unmarshal([]byte(body), &v); err != nil {
+		return fmt.Errorf("%s %s: status %d: %v", method, path, status, err)
+	}
+	if err := d.conforms(content.Schema, v, "$"); err != nil {
+		return fmt.Errorf("%s %s: status %d: %w in %s", method, path, status, err, body)
+	}
+	return nil
+}
+
+func (d document) find(method, path string) (operation, bool) {
+	path, _, _ = strings.Cut(path, "?")
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	want := strings.Split(path, "/")
+	for pattern, methods := range d.Paths {
+		parts := strings.Split(pattern, "/")
+		if slices.EqualFunc(parts, want, func(p, w string) bool { return p == w || strings.HasPrefix(p, "{") && w != "" }) {
+			op, ok := methods[strings.ToLower(method)]
+			return op, ok
+		}
+	}
+	return operation{}, false
+}
+
+// conforms knows the part of JSON Schema that the document uses, and fails on
+// anything else, so that nothing passes unseen.
+func (d document) conforms(schema any, v any, at string) error {
+	s, ok := schema.(map[string]any)
+	if !ok {
+		return fmt.Errorf("%s: no schema", at)
+	}
+	for keyword := range s {
+		if !slices.Contains([]string{"$ref", "type", "properties", "required", "additionalProperties", "items", "enum", "format", "description", "examples", "oneOf",
+			"title", "minimum", "maximum", "maxLength", "default"}, keyword) {
+			return fmt.Errorf("%s: the checker does not know %q", at, keyword)
+		}
+	}
+	if ref, ok := s["$ref"].(string); ok {
+		return d.conforms(d.Components.Schemas[strings.TrimPrefix(ref, "#/components/schemas/")], v, at)
+	}
+	if !typeMatches(s["type"], v) {
+		return fmt.Errorf("%s: %v is not of type %v", at, v, s["type"])
+	}
+	if enum, ok := s["enum"].([]any); ok && !slices.Contains(enum, v) {
+		return fmt.Errorf("%s: %v is not one of %v", at, v, enum)
+	}
+	switch v := v.(type) {
+	case []any:
+		for i, item := range v {
+			if err := d.conforms(s["items"], item, fmt.Sprintf("%s[%d]", at, i)); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		return d.object(s, v, at)
+	}
+	return nil
+}
+
+func (d document) object(s map[string]any, v map[string]any, at string) error {
+	required, _ := s["required"].([]any)
+	for _, name := range required {
+		if _, ok := v[name.(string)]; !ok {
+			return fmt.Errorf("%s: %s is missing", at, name)
+		}
+	}
+	properties, _ := s["properties"].(map[string]any)
+	for name, value := range v {
+		schema, ok := properties[name]
+		if !ok {
+			schema, ok = s["additionalProperties"].(map[string]any)
+		}
+		if !ok && len(properties) == 0 && s["additionalProperties"] == nil {
+			continue // any object
+		}
+		if !ok {
+			return fmt.Errorf("%s: %s is not documented", at, name)
+		}
+		if err := d.conforms(schema, value, at+"."+name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func typeMatches(declared any, v any) bool {
+	if list, ok := declared.([]any); ok {
+		return slices.ContainsFunc(list, func(d any) bool { return typeMatches(d, v) })
+	}
+	switch v := v.(type) {
+	case nil:
+		return declared == "null"
+	case bool:
+		return declared == "boolean"
+	case string:
+		return declared == "string"
+	case float64:
+		return declared == "number" || declared == "integer" && v == math.Trunc(v)
+	case []any:
+		return declared == "array"
+	case map[string]any:
+		return declared == "object"
+	}
+	return false
+}
+
+func TestTheCheckerNotices(t *testing.T) {
+	h := start(t, nil)
+	d := loadDocument(t, h.get("/openapi.json").body)
+	header := http.Header{"Content-Type": {"application/json"}}
+	good := h.post("/execute", snippet).body
+	if err := d.check("POST", "/execute", 200, header, good); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"undocumented status": d.check("POST", "/execute", 418, header, good),
+		"missing field":       d.check("POST", "/execute", 200, header, strings.Replace(good, `"exit_code":3,`, "", 1)),
+		"undocumented field":  d.check("POST", "/execute", 200, header, strings.Replace(good, `"exit_code"`, `"extra":1,"exit_code"`, 1)),
+		"wrong type":          d.check("POST", "/execute", 200, header, strings.Replace(good, `"exit_code":3`, `"exit_code":"3"`, 1)),
+		"wrong enum":          d.check("POST", "/execute", 200, header, strings.Replace(good, "completed", "done", 1)),
+		"null list":           d.check("POST", "/execute", 200, header, strings.Replace(good, `"security_events":[]`, `"security_events":null`, 1)),
+		"wrong kind":          d.check("POST", "/execute", 200, http.Header{"Content-Type": {"text/html"}}, good),
+		"unknown operation":   d.check("PUT", "/execute", 200, header, good),
+	} {
+		if err == nil {
+			t.Errorf("%s passes", name)
+		}
+	}
+}
+
+func TestDocumentDescribesEveryRoute(t *testing.T) {
+	h := start(t, nil)
+	d := loadDocument(t, h.get("/openapi.json").body)
+	documented := 0
+	for _, methods := range d.Paths {
+		documented += len(methods)
+	}
+	for _, route := range h.s.Routes() {
+		method, path, _ := strings.Cut(route, " ")
+		op, ok := d.Paths[path][strings.ToLower(method)]
+		if !ok {
+			t.Errorf("%s is not documented", route)
+		}
+		for _, status := range []string{"401", "403", "429"} {
+			if op.Responses[status].Content == nil {
+				t.Errorf("%s: status %s is not documented", route, status)
+			}
+		}
+	}
+	if documented != len(h.s.Routes()) {
+		t.Errorf("%d operations are documented, %d exist", documented, len(h.s.Routes()))
+	}
+	if len(d.Components.Schemas["Error"].(map[string]any)["required"].([]any)) != 3 {
+		t.Error("an error has no three required fields")
+	}
+}
+
+func TestDocsPageLoadsNothingFromElsewhere(t *testing.T) {
+	h := start(t, nil)
+	r := h.get("/docs")
+	if strings.Contains(r.body, "http:") || strings.Contains(r.body, "https:") || strings.Contains(r.body, "//cdn") || strings.Contains(r.body, " src=") {
+		t.Error("the page refers to something elsewhere")
+	}
+	policy := r.Header.Get("Content-Security-Policy")
+	for _, want := range []string{"default-src 'none'", "connect-src 'self'", "script-src 'sha256-", "style-src 'sha256-", "frame-ancestors 'none'"} {
+		if !strings.Contains(policy, want) {
+			t.Errorf("the policy %q has no %q", policy, want)
+		}
+	}
+	if strings.Contains(policy, "unsafe") || strings.Contains(policy, "*") {
+		t.Errorf("the policy %q is loose", policy)
+	}
+	for _, sink := range []string{"innerHTML", "document.write", "insertAdjacentHTML", "eval("} {
+		if strings.Contains(r.body, sink) {
+			t.Errorf("the page uses %s", sink)
+		}
+	}
+	if strings.Count(r.body, "<script") != 1 || strings.Count(r.body, "<style") != 1 {
+		t.Error("the policy permits one script and one style")
+	}
+}

@@ -1,0 +1,64 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// answer is an output that is nothing but a body.
+type answer[T any] struct{ Body T }
+
+var (
+	executeErrors = []cove.Code{cove.NotFound, cove.TooLarge, cove.Unsupported, cove.StorageFull, cove.Canceled}
+	storeErrors   = []cove.Code{cove.StorageFull, cove.Canceled}
+)
+
+// addRoutes is the table of contents of the API.
+func (s *Server) addRoutes() {
+	route(s, huma.Operation{OperationID: "execute", Method: http.MethodPost, Path: "/execute", Tags: []string{"run"},
+		Summary:     "Run a snippet and wait for its end",
+		Description: "The program's own failure is not an error: its exit code is in the answer. When the caller goes away, the execution is killed.",
+	}, executeErrors, s.execute)
+
+	route(s, huma.Operation{OperationID: "execute-stream", Method: http.MethodPost, Path: "/execute/stream", Tags: []string{"run"},
+		Summary: "Run a snippet and follow its output",
+		Description: "Server-sent events: stdout and stderr carry an OutputEvent, done an Execution without its output, error an Error; done or error is the last. " +
+			"Lines that begin with a colon are heartbeats. What fails before the execution has begun is answered with a status, not with an event.",
+		Responses: s.streamResponses(),
+	}, executeErrors, s.stream)
+
+	route(s, huma.Operation{OperationID: "send-stdin", Method: http.MethodPost, Path: "/executions/{id}/stdin", Tags: []string{"run"}, DefaultStatus: http.StatusNoContent,
+		Summary:     "Send standard input to a running execution",
+		Description: "For executions that were started with stdin_stream, once, by the same caller. The body is passed on as it comes; its end is the end of the input.",
+		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}}},
+	}, []cove.Code{cove.NotFound, cove.Conflict, cove.Canceled}, s.sendInput)
+
+	route(s, huma.Operation{OperationID: "list-executions", Method: http.MethodGet, Path: "/executions", Tags: []string{"history"},
+		Summary: "List executions, newest first",
+	}, storeErrors, s.list)
+
+	route(s, huma.Operation{OperationID: "get-execution", Method: http.MethodGet, Path: "/executions/{id}", Tags: []string{"history"},
+		Summary: "Get an execution with its output",
+	}, append([]cove.Code{cove.NotFound}, storeErrors...), s.get)
+
+	route(s, huma.Operation{OperationID: "kill-execution", Method: http.MethodDelete, Path: "/executions/{id}", Tags: []string{"run"},
+		Summary: "Kill a running execution", Description: "The record stays, with the status killed.",
+	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.kill)
+
+	route(s, huma.Operation{OperationID: "list-runtimes", Method: http.MethodGet, Path: "/runtimes", Tags: []string{"server"},
+		Summary: "List the languages and whether they can be run",
+	}, []cove.Code{cove.Unsupported, cove.Canceled}, s.runtimes)
+
+	route(s, huma.Operation{OperationID: "health", Method: http.MethodGet, Path: "/health", Tags: []string{"server"}, Security: []map[string][]string{{}},
+		Summary: "Whether the server can run anything", Description: "Callers without a key learn the status only. 503 when no engine works.",
+		Responses: map[string]*huma.Response{"503": {Description: "No engine works", Content: map[string]*huma.MediaType{
+			"application/json": {Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, typeOf[api.Health]())}}}},
+	}, nil, s.health)
+
+	s.addMetrics()
+	s.addDocs()
+}

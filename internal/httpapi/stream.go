@@ -1,0 +1,260 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// coalesce is how long output may wait in a buffer for more of it.
+const coalesce = 5 * time.Millisecond
+
+// stream is POST /execute/stream.
+func (s *Server) stream(ctx context.Context, in *executeInput) (*huma.StreamResponse, error) {
+	ex := exchangeOf(ctx)
+	req, err := s.request(ctx, ex.caller, in.Body)
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(huma.Context) { s.follow(ctx, ex, req, in.Body.StdinStream) }}, nil
+}
+
+// follow runs req and writes its events. Until the execution has begun, a
+// failure is answered with a status; afterwards with an event.
+func (s *Server) follow(ctx context.Context, ex *exchange, req sandbox.Request, input bool) {
+	events := newEventWriter(ex.w, s.Clock)
+	defer events.stop()
+	var in *inputPipe
+	if input {
+		in = newInputPipe(ex.caller.name)
+		req.Stdin = in
+		defer in.end()
+	}
+	result, err := s.run(ctx, req, func(id cove.ExecutionID) {
+		if in != nil {
+			s.inputs.add(id, in) // before the client learns the id
+		}
+		events.begin(id, s.Heartbeat)
+	}, events)
+	if in != nil {
+		s.inputs.remove(in)
+	}
+	switch {
+	case err == nil && events.begun():
+		e := result.API()
+		e.Output, e.Stderr = "", "" // handed out already
+		events.finish(api.EventDone, e)
+	case err == nil:
+		s.writeError(ex, cove.Errorf(cove.Internal, "the execution ended before it began"))
+	case !events.begun():
+		s.writeError(ex, err)
+	default:
+		ex.failure = err
+		events.finish(api.EventError, body(ex, err))
+	}
+}
+
+// eventWriter writes server-sent events. Data is JSON on one line, so nothing
+// a program writes can end an event or begin another.
+type eventWriter struct {
+	w     *response
+	clock clock.Clock
+
+	mu      sync.Mutex
+	id      int64 // of the last event
+	started bool
+	ended   bool
+	err     error // of the first write that failed; nothing is written after it
+	flushed clock.Instant
+	flush   *clock.Timer // pending flush, or nil
+	beat    *clock.Timer
+	rest    [2][]byte // the beginning of a character at the end of stdout, stderr
+}
+
+func newEventWriter(w *response, c clock.Clock) *eventWriter {
+	return &eventWriter{w: w, clock: c}
+}
+
+var _ sandbox.Output = (*eventWriter)(nil)
+
+// begin sends the headers.
+func (e *eventWriter) begin(id cove.ExecutionID, heartbeat time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	h := e.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no") // proxies must pass events on as they come
+	h.Set(api.ExecutionIDHeader, string(id))
+	e.w.WriteHeader(http.StatusOK)
+	e.started = true
+	e.send()
+	e.beat = e.clock.AfterFunc(heartbeat, func() { e.heartbeat(heartbeat) })
+}
+
+func (e *eventWriter) begun() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.started
+}
+
+// heartbeat shows the client and everything between that the stream lives,
+// and shows us when it does not.
+func (e *eventWriter) heartbeat(every time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return
+	}
+	e.write([]byte(":\n\n"))
+	e.send()
+	e.beat.Reset(every)
+}
+
+// Stdout implements sandbox.Output.
+func (e *eventWriter) Stdout(p []byte) error { return e.output(api.EventStdout, 0, p) }
+
+// Stderr implements sandbox.Output.
+func (e *eventWriter) Stderr(p []byte) error { return e.output(api.EventStderr, 1, p) }
+
+func (e *eventWriter) output(name string, stream int, p []byte) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.rest[stream]) > 0 {
+		p = append(e.rest[stream], p...)
+	}
+	whole := wholeCharacters(p)
+	e.rest[stream] = append([]byte(nil), p[whole:]...)
+	if whole > 0 {
+		e.event(name, outputEvent(p[:whole]))
+		e.soon()
+	}
+	return e.err
+}
+
+// wholeCharacters is the length of p without a character that is cut off at
+// its end: chunks end anywhere.
+func wholeCharacters(p []byte) int {
+	for i := 1; i <= min(len(p), utf8.UTFMax-1); i++ {
+		if c := p[len(p)-i]; utf8.RuneStart(c) {
+			if !utf8.FullRune(p[len(p)-i:]) {
+				return len(p) - i
+			}
+			break
+		}
+	}
+	return len(p)
+}
+
+func outputEvent(p []byte) api.OutputEvent {
+	if utf8.Valid(p) {
+		return api.OutputEvent{Data: string(p)}
+	}
+	return api.OutputEvent{Data: base64.StdEncoding.EncodeToString(p), Encoding: "base64"}
+}
+
+// finish writes the last event, after what is left of the output.
+func (e *eventWriter) finish(name string, v any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for stream, name := range []string{api.EventStdout, api.EventStderr} {
+		if len(e.rest[stream]) > 0 {
+			e.event(name, outputEvent(e.rest[stream]))
+		}
+	}
+	e.event(name, v)
+	e.send()
+	e.ended = true
+}
+
+// stop ends the timers.
+func (e *eventWriter) stop() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ended = true
+	for _, t := range []*clock.Timer{e.beat, e.flush} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+}
+
+// event writes one event; e.mu is held.
+func (e *eventWriter) event(name string, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		e.err = err
+		return
+	}
+	e.id++
+	b := make([]byte, 0, len(data)+48)
+	b = append(b, "id: "...)
+	b = strconv.AppendInt(b, e.id, 10)
+	b = append(b, "\nevent: "...)
+	b = append(b, name...)
+	b = append(b, "\ndata: "...)
+	b = append(b, data...)
+	e.write(append(b, "\n\n"...))
+}
+
+func (e *eventWriter) write(b []byte) {
+	if e.err == nil {
+		_, e.err = e.w.Write(b)
+	}
+}
+
+// soon flushes now, or shortly when something was flushed just before.
+func (e *eventWriter) soon() {
+	if e.flush != nil {
+		return
+	}
+	since := e.clock.Since(e.flushed)
+	if since >= coalesce {
+		e.send()
+		return
+	}
+	e.flush = e.clock.AfterFunc(coalesce-since, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.flush = nil
+		if !e.ended {
+			e.send()
+		}
+	})
+}
+
+func (e *eventWriter) send() {
+	if e.err == nil {
+		e.err = http.NewResponseController(e.w).Flush()
+	}
+	e.flushed = e.clock.Monotonic()
+}
+
+// streamResponses documents the stream, which no Go type describes.
+func (s *Server) streamResponses() map[string]*huma.Response {
+	schemas := s.api.OpenAPI().Components.Schemas
+	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{
+		schemas.Schema(typeOf[api.OutputEvent](), true, ""), schemas.Schema(typeOf[api.Execution](), true, ""), schemas.Schema(typeOf[api.Error](), true, "")}}
+	return map[string]*huma.Response{"200": {
+		Description: "A stream of server-sent events",
+		Headers:     map[string]*huma.Param{api.ExecutionIDHeader: {Description: "The execution's id, before its first event", Schema: &huma.Schema{Type: huma.TypeString}}},
+		Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{
+			Type: huma.TypeObject, Required: []string{"id", "event", "data"},
+			Properties: map[string]*huma.Schema{
+				"id":    {Type: huma.TypeString, Description: "Counts from 1"},
+				"event": {Type: huma.TypeString, Enum: []any{api.EventStdout, api.EventStderr, api.EventDone, api.EventError}},
+				"data":  data,
+			}}}}},
+	}}
+}

@@ -1,0 +1,52 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+type runtimesInput struct {
+	Image  string `query:"image" maxLength:"1024" doc:"Look into this root filesystem instead of the host's"`
+	Engine string `query:"engine" maxLength:"64" doc:"native, docker or auto"`
+}
+
+// runtimes is GET /runtimes.
+func (s *Server) runtimes(ctx context.Context, in *runtimesInput) (*answer[api.RuntimeList], error) {
+	image, err := s.image(ctx, exchangeOf(ctx).caller, in.Image)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.Executor.Runtimes(ctx, image, in.Engine)
+	if err != nil {
+		return nil, err
+	}
+	if list == nil {
+		list = []api.Runtime{}
+	}
+	return &answer[api.RuntimeList]{api.RuntimeList{Runtimes: list}}, nil
+}
+
+type healthOutput struct {
+	Status int
+	Body   api.Health
+}
+
+// health is GET /health.
+func (s *Server) health(ctx context.Context, _ *struct{}) (*healthOutput, error) {
+	engines := s.Executor.Health(ctx)
+	out := &healthOutput{Status: http.StatusServiceUnavailable, Body: api.Health{Status: "degraded"}}
+	for _, state := range engines {
+		if state == "ok" || state == sandbox.Unused {
+			out.Status, out.Body.Status = http.StatusOK, "ok"
+		}
+	}
+	// How busy the server is and what it is made of is not for strangers.
+	if exchangeOf(ctx).caller.known {
+		out.Body.Version, out.Body.Engines = s.Version, engines
+		out.Body.Active, out.Body.Queued = s.Executor.Active(), s.Executor.Queued()
+	}
+	return out, nil
+}

@@ -1,0 +1,202 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/image/unpack"
+)
+
+// add brings a content into the store, unless it is there, and then runs tag
+// while it cannot go away.
+func (s *Store) add(ctx context.Context, c *content, source string, report *reporter, tag func(*index)) (string, error) {
+	unpackIt := func() error {
+		t, err := s.newTemp()
+		if err != nil {
+			return err
+		}
+		defer s.discard(t)
+		img, err := s.fill(ctx, t.dir, c, source, report)
+		if err != nil {
+			return err
+		}
+		return s.publish(t, img)
+	}
+	tagIt := func() error { return s.update(ctx, func(i *index) error { tag(i); return nil }) }
+	return c.digest, s.withImage(ctx, c.digest, unpackIt, tagIt)
+}
+
+// discard removes a temporary directory, if it was not published. What cannot
+// be removed is for the sweeper, and not worth failing for.
+func (s *Store) discard(t *temp) {
+	if err := t.discard(); err != nil {
+		s.log.Warn("temporary directory of the image store not removed", "dir", t.dir, "err", err)
+	}
+}
+
+// fill unpacks a content into a temporary directory, with its record.
+func (s *Store) fill(ctx context.Context, dir string, c *content, source string, report *reporter) (*Image, error) {
+	rootfs := filepath.Join(dir, rootfsName)
+	if err := os.Mkdir(rootfs, 0o700); err != nil {
+		return nil, storage(err, "make a root filesystem")
+	}
+	if c.begin != nil {
+		ctx, cancel := context.WithCancel(ctx)
+		t, err := s.newTemp() // downloads; not in dir, which will be published
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		end := c.begin(ctx, t.dir)
+		defer func() { cancel(); end(); s.discard(t) }()
+	}
+	stats, err := s.unpackLayers(ctx, rootfs, c, report)
+	if err != nil {
+		return nil, err
+	}
+	if c.plain {
+		root, err := os.OpenRoot(rootfs)
+		if err != nil {
+			return nil, storage(err, "open the root filesystem")
+		}
+		defer root.Close()
+		if err := looksLikeRoot(root); err != nil {
+			return nil, err
+		}
+	}
+	img := &Image{
+		Digest: c.digest, Source: source, Platform: c.platform(), Created: c.config.Created.UTC(), Added: time.Now().UTC().Truncate(time.Second),
+		Size: stats.Bytes, Files: stats.Files, Skipped: stats.Skipped,
+		Config: Config{Env: environment(c.config.Config.Env), WorkingDir: c.config.Config.WorkingDir, User: c.config.Config.User,
+			Entrypoint: c.config.Config.Entrypoint, Cmd: c.config.Config.Cmd},
+	}
+	return img, nil
+}
+
+func (c *content) platform() string {
+	if c.config.OS == "" {
+		return hostPlatform().String()
+	}
+	return strings.TrimSuffix(c.config.OS+"/"+c.config.Architecture+"/"+c.config.Variant, "/")
+}
+
+// environment drops what is no variable.
+func environment(env []string) []string {
+	var kept []string
+	for _, e := range env {
+		if key, _, ok := strings.Cut(e, "="); ok && key != "" && strings.IndexByte(e, 0) < 0 {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+func (s *Store) unpackLayers(ctx context.Context, rootfs string, c *content, report *reporter) (unpack.Stats, error) {
+	tree, err := unpack.New(rootfs, s.limits)
+	if err != nil {
+		return unpack.Stats{}, err
+	}
+	defer tree.Close()
+	for i := range c.layers {
+		if err := applyLayer(ctx, tree, c, i, report); err != nil {
+			return unpack.Stats{}, storage(err, "unpack the image")
+		}
+	}
+	return tree.Finish()
+}
+
+// applyLayer applies one layer and checks both of its digests. What a wrong
+// one left is in a temporary directory, and is removed with it.
+func applyLayer(ctx context.Context, tree *unpack.Tree, c *content, i int, report *reporter) error {
+	l := &c.layers[i]
+	rc, err := l.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer rc.Close()
+	var r io.Reader = rc
+	if l.digest != "" {
+		r = verify(rc, "layer", l.digest, l.size)
+	}
+	r = report.reader(r, Event{Stage: Unpack, Layer: i, Layers: len(c.layers), Digest: l.name(), Total: l.size})
+	diffID, err := tree.Apply(ctx, r, l.kind)
+	if err != nil && cove.ErrorCode(err) != cove.InvalidArgument {
+		return err
+	}
+	// A decompressor may stop before the end of what it reads. And of a layer
+	// that makes no sense it is worth knowing whether it is the one meant.
+	if _, e := io.Copy(io.Discard, r); e != nil && (err == nil || cove.ErrorCode(e) == cove.Corrupt) {
+		return e
+	}
+	if err != nil {
+		return err
+	}
+	diffID = "sha256:" + diffID
+	if l.diffID != "" && l.diffID != diffID {
+		return mismatch("unpacked layer", l.diffID, diffID)
+	}
+	l.diffID = diffID
+	return nil
+}
+
+func (l *layer) name() string {
+	if l.digest != "" {
+		return l.digest
+	}
+	return l.diffID
+}
+
+// publish writes the record, makes everything durable, and renames the
+// directory to its place. The caller holds the digest's lock alone.
+func (s *Store) publish(t *temp, img *Image) error {
+	data, err := json.MarshalIndent(img, "", "\t")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(t.dir, recordName), append(data, '\n'), 0o600); err != nil {
+		return storage(err, "write the image's record")
+	}
+	if err := syncAll(t.dir); err != nil {
+		return storage(err, "write the image to disk")
+	}
+	if err := os.Rename(t.dir, s.imageDir(img.Digest)); err != nil {
+		return storage(err, "publish the image")
+	}
+	return nil
+}
+
+// syncAll writes out the file system that a directory is on: one call, where
+// syncing each file of a tree would take minutes. Without it, a power cut could
+// leave a published tree of empty files.
+func syncAll(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return unix.Syncfs(int(d.Fd()))
+}
+
+// looksLikeRoot refuses a directory that no program could run in.
+func looksLikeRoot(root *os.Root) error {
+	has := func(name string) bool { _, err := root.Lstat(name); return err == nil }
+	if has("bin") || has("usr") || has("sbin") {
+		return nil
+	}
+	e := cove.Errorf(cove.InvalidArgument, "not a root filesystem: neither bin nor usr in it")
+	switch {
+	case has("manifest.json"), has("repositories"):
+		return e.WithHint("it is the archive of an image: write docker-archive:PATH")
+	case has("oci-layout"), has("index.json"):
+		return e.WithHint("it is an OCI layout: write oci:PATH")
+	}
+	return e.WithHint("give the directory or archive whose top has bin, etc, lib and usr")
+}

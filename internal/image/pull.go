@@ -1,0 +1,342 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/image/unpack"
+	"github.com/cove-sandbox/cove/internal/version"
+)
+
+// PullOptions say how to pull.
+type PullOptions struct {
+	Progress Progress // may be nil
+	Platform string   // "linux/arm64"; empty is this machine's
+	// Insecure allows plain HTTP to a registry that is not on loopback.
+	Insecure bool
+}
+
+// patience is how long a registry may take; tests have less.
+type patience struct {
+	attempts int           // for each request and each layer
+	pause    time.Duration // after the first failure; three times as long after the next
+	stall    time.Duration // without a byte of a layer
+}
+
+var defaultPatience = patience{attempts: 3, pause: time.Second, stall: time.Minute}
+
+// parallel is how many layers are downloaded at a time.
+const parallel = 3
+
+// Pull gets an image from its registry into the store and gives it the name it
+// was asked for by. Manifests, configuration and layers are checked against
+// their digests before anything is unpacked. A name that is in the store
+// already is asked for again and moves when the registry's has.
+//
+// Errors: InvalidArgument, ImageMissing, Unauthenticated, Unsupported (the
+// platform, or a kind of image), Corrupt (a digest does not match), TooLarge,
+// Forbidden (plain HTTP, an address that is no registry's), Overloaded,
+// Unavailable, StorageFull, Canceled.
+func (s *Store) Pull(ctx context.Context, ref string, o PullOptions) (Image, error) {
+	t, err := parse(ref)
+	if err != nil {
+		return Image{}, err
+	}
+	if t.kind != fromRef {
+		return Image{}, cove.Errorf(cove.InvalidArgument, "%s is not in a registry", t).WithHint("use \"cove image import\"")
+	}
+	p, err := parsePlatform(o.Platform)
+	if err != nil {
+		return Image{}, err
+	}
+	r, err := s.connect(ctx, t, o)
+	if err != nil {
+		return Image{}, err
+	}
+	defer r.close()
+	c, err := r.find(ctx, p)
+	if err != nil {
+		return Image{}, about(t.String(), explain(ctx, t.name, err))
+	}
+	report := newReporter(o.Progress)
+	c.begin = func(ctx context.Context, dir string) func() { return r.download(ctx, dir, c, report) }
+	digest, err := s.add(ctx, c, t.String(), report, func(i *index) { i.name(t, c) })
+	if err != nil {
+		return Image{}, about(t.String(), err)
+	}
+	return s.Get(ctx, digest)
+}
+
+// name notes what a pulled image is called. Digests that the registry gave it
+// find it too, as long as it has another name.
+func (i *index) name(t target, c *content) {
+	for _, alias := range c.aliases {
+		ref := canonical(t.name.Context().Digest(alias))
+		if n, ok := i.Names[ref]; !ok || n.Implied {
+			i.Names[ref] = named{Digest: c.digest, Implied: true}
+		}
+	}
+	i.Names[t.ref] = named{Digest: c.digest}
+}
+
+// upstream is where one image is pulled from.
+type upstream struct {
+	repo     name.Repository
+	ref      name.Reference
+	puller   *remote.Puller
+	patience patience
+	limits   unpack.Limits
+	close    func()
+}
+
+func (s *Store) connect(ctx context.Context, t target, o PullOptions) (*upstream, error) {
+	ref := t.name
+	if o.Insecure {
+		var err error
+		if ref, err = name.ParseReference(t.name.Name(), name.Insecure); err != nil {
+			return nil, cove.Errorf(cove.InvalidArgument, "%s: %w", t, err)
+		}
+	}
+	g := newGuard(ref.Context().RegistryStr(), o.Insecure)
+	puller, err := remote.NewPuller(
+		remote.WithContext(ctx), remote.WithTransport(g), remote.WithAuthFromKeychain(s.keychain),
+		remote.WithUserAgent("cove/"+version.Version), remote.WithJobs(parallel),
+		remote.WithRetryBackoff(remote.Backoff{Duration: s.patience.pause, Factor: 3, Jitter: 0.1, Steps: s.patience.attempts}))
+	if err != nil {
+		return nil, cove.Errorf(cove.Internal, "reach the registry: %w", err)
+	}
+	return &upstream{repo: ref.Context(), ref: ref, puller: puller, patience: s.patience, limits: s.limits, close: g.closeIdle}, nil
+}
+
+// find asks for the manifest and follows it to the image.
+func (r *upstream) find(ctx context.Context, p v1.Platform) (*content, error) {
+	top, err := r.puller.Get(ctx, r.ref)
+	if err != nil {
+		return nil, err
+	}
+	return load(ctx, registryBlobs{r, top}, top.Descriptor, p, r.limits)
+}
+
+// registryBlobs reads from a registry.
+type registryBlobs struct {
+	*upstream
+	top *remote.Descriptor
+}
+
+func (b registryBlobs) manifest(ctx context.Context, d v1.Descriptor) ([]byte, error) {
+	if d.Digest == b.top.Digest {
+		return b.top.Manifest, nil
+	}
+	got, err := b.puller.Get(ctx, b.repo.Digest(d.Digest.String()))
+	if err != nil {
+		return nil, err
+	}
+	return got.Manifest, nil
+}
+
+// blob never follows the addresses that a manifest may give for layers that
+// are elsewhere: the user named one registry.
+func (b registryBlobs) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
+	l, err := b.puller.Layer(ctx, b.repo.Digest(d.Digest.String()))
+	if err != nil {
+		return nil, err
+	}
+	return l.Compressed()
+}
+
+// download gets a content's layers into a directory, a few at a time, and
+// turns each layer's open into one that waits for its file. What it returns
+// waits for all of it, after the context has ended or everything is there.
+func (r *upstream) download(ctx context.Context, dir string, c *content, report *reporter) func() {
+	var all sync.WaitGroup
+	slots := make(chan struct{}, parallel)
+	fromDigest := map[string]func(context.Context) (io.ReadCloser, error){}
+	uses := map[string]int{}
+	for _, l := range c.layers {
+		uses[l.digest]++
+	}
+	// One goroutine starts them in the order in which they are needed.
+	var starts []func()
+	for i := range c.layers {
+		l := &c.layers[i]
+		if open, ok := fromDigest[l.digest]; ok {
+			l.open = open // the same layer twice: empty ones often are
+			continue
+		}
+		d := &download{layer: *l, file: filepath.Join(dir, strings.TrimPrefix(l.digest, "sha256:")), ready: make(chan struct{}),
+			event: Event{Stage: Download, Layer: i, Layers: len(c.layers), Digest: l.digest, Total: l.size}}
+		keep := uses[l.digest] > 1
+		l.open = func(ctx context.Context) (io.ReadCloser, error) { return d.open(ctx, keep) }
+		fromDigest[l.digest] = l.open
+		starts = append(starts, func() { d.run(ctx, r, report); <-slots })
+	}
+	all.Go(func() {
+		for _, start := range starts {
+			select {
+			case slots <- struct{}{}:
+				all.Go(start)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return all.Wait
+}
+
+// download is one layer on its way into a file.
+type download struct {
+	layer layer
+	file  string
+	event Event
+	ready chan struct{} // closed when err is set or the file is complete
+	err   error
+}
+
+func (d *download) run(ctx context.Context, r *upstream, report *reporter) {
+	defer close(d.ready)
+	if err := d.retry(ctx, r.patience, report); err != nil {
+		d.err = explain(ctx, r.ref, err)
+	}
+}
+
+func (d *download) retry(ctx context.Context, p patience, report *reporter) error {
+	pause := p.pause
+	for attempt := 1; ; attempt++ {
+		err := d.once(ctx, p, report)
+		if err == nil || attempt >= p.attempts || ctx.Err() != nil || !worthRetrying(err) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+			pause *= 3
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// worthRetrying tells a broken connection from an answer.
+func worthRetrying(err error) bool {
+	var answer *transport.Error
+	if errors.As(err, &answer) {
+		return answer.Temporary()
+	}
+	var known *cove.Error
+	return !errors.As(err, &known)
+}
+
+// once tries to get the whole layer. It is checked before anybody reads it.
+func (d *download) once(ctx context.Context, p patience, report *reporter) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stalled := time.AfterFunc(p.stall, func() {
+		cancel(cove.Errorf(cove.Unavailable, "the registry sent nothing for %v", p.stall))
+	})
+	defer stalled.Stop()
+	rc, err := d.layer.open(ctx)
+	if err != nil {
+		return cause(ctx, err)
+	}
+	defer rc.Close()
+	f, err := os.OpenFile(d.file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return storage(err, "store a layer")
+	}
+	defer f.Close()
+	body := report.reader(&alive{rc, stalled, p.stall}, d.event)
+	_, err = io.CopyBuffer(struct{ io.Writer }{f}, verify(body, "layer", d.layer.digest, d.layer.size), make([]byte, 256<<10))
+	var onDisk *os.PathError
+	if errors.As(err, &onDisk) {
+		return storage(err, "store a layer")
+	}
+	return cause(ctx, err)
+}
+
+// cause prefers why a context was ended to what that did to a connection.
+func cause(ctx context.Context, err error) error {
+	var known *cove.Error
+	if err != nil && errors.As(context.Cause(ctx), &known) {
+		return known
+	}
+	return err
+}
+
+// alive puts the end off with every byte.
+type alive struct {
+	r     io.Reader
+	timer *time.Timer
+	stall time.Duration
+}
+
+func (a *alive) Read(p []byte) (int, error) {
+	n, err := a.r.Read(p)
+	if n > 0 {
+		a.timer.Reset(a.stall)
+	}
+	return n, err
+}
+
+// open waits for the file, and takes its name away when nobody else needs it:
+// the space comes back as soon as the layer is unpacked.
+func (d *download) open(ctx context.Context, keep bool) (io.ReadCloser, error) {
+	select {
+	case <-d.ready:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	f, err := os.Open(d.file)
+	if err != nil {
+		return nil, storage(err, "read a layer")
+	}
+	if !keep {
+		_ = os.Remove(d.file) // otherwise removed with its directory
+	}
+	return f, nil
+}
+
+// explain gives an error of the network its code and says what to do.
+func explain(ctx context.Context, ref name.Reference, err error) error {
+	var known *cove.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	if ctx.Err() != nil {
+		return cove.Errorf(cove.Canceled, "the pull was canceled: %w", ctx.Err())
+	}
+	// The library reports these without a type.
+	if strings.Contains(err.Error(), "does not match requested digest") {
+		return mismatch("manifest", ref.Identifier(), "another")
+	}
+	host := ref.Context().RegistryStr()
+	var answer *transport.Error
+	if !errors.As(err, &answer) {
+		return cove.Errorf(cove.Unavailable, "the registry %s cannot be reached: %w", host, err).
+			WithHint("check the name, the network and HTTPS_PROXY; a registry that speaks plain HTTP needs --insecure")
+	}
+	switch answer.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return cove.Errorf(cove.Unauthenticated, "the registry %s refuses: %w", host, err).
+			WithHint("the name may be wrong, or the image private: log in with \"docker login %s\"", host)
+	case http.StatusNotFound:
+		return cove.Errorf(cove.ImageMissing, "the registry %s has no such image: %w", host, err).WithHint("check its name and tag")
+	case http.StatusTooManyRequests:
+		return cove.Errorf(cove.Overloaded, "the registry %s wants fewer requests: %w", host, err).WithHint("try again later, or log in")
+	}
+	return cove.Errorf(cove.Unavailable, "the registry %s answers: %w", host, err)
+}

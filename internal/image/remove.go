@@ -1,0 +1,274 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Removed says what a removal did.
+type Removed struct {
+	Names  []string // that stand for nothing any more
+	Images []Image  // whose files are gone
+	Temps  int      // directories that a crash had left
+	Freed  int64    // bytes of files
+}
+
+// List returns the images of the store, the newest first, those without a name
+// included.
+func (s *Store) List(ctx context.Context) ([]Image, error) {
+	idx, err := s.index()
+	if err != nil {
+		return nil, err
+	}
+	digests, err := s.digests()
+	if err != nil {
+		return nil, err
+	}
+	var all []Image
+	for _, digest := range digests {
+		img, err := s.image(digest)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			s.log.Warn("image skipped in the list", "digest", digest, "err", err)
+			continue
+		}
+		out := *img
+		out.Names = idx.namesOf(digest)
+		all = append(all, out)
+	}
+	slices.SortFunc(all, func(a, b Image) int { return b.Added.Compare(a.Added) })
+	return all, nil
+}
+
+func (s *Store) digests() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, "sha256"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, storage(err, "list the images")
+	}
+	var all []string
+	for _, e := range entries {
+		if digest := "sha256:" + e.Name(); validDigest(digest) {
+			all = append(all, digest)
+		}
+	}
+	return all, nil
+}
+
+// Remove takes a name away, and with the last one the image; a digest takes
+// all names. Errors: ImageMissing, Conflict (held, see [Store.Hold]).
+func (s *Store) Remove(ctx context.Context, ref string) (Removed, error) {
+	t, err := parse(ref)
+	if err != nil {
+		return Removed{}, err
+	}
+	if t.kind == fromHost || t.kind == fromDir {
+		return Removed{}, cove.Errorf(cove.InvalidArgument, "%s is not in the store", t)
+	}
+	idx, err := s.index()
+	if err != nil {
+		return Removed{}, err
+	}
+	digest, err := s.find(t, idx)
+	if err != nil {
+		return Removed{}, err
+	}
+	key := t.ref
+	if t.kind != fromRef && t.kind != fromDigest {
+		key = s.fileKey(t)
+	}
+	return s.remove(ctx, digest, key, t)
+}
+
+// fileKey is what the index calls a file, which may be gone.
+func (s *Store) fileKey(t target) string {
+	if f, err := s.locate(t); err == nil {
+		return f.key()
+	}
+	return t.String()
+}
+
+func (s *Store) remove(ctx context.Context, digest, key string, t target) (Removed, error) {
+	lock, err := s.lockAlone(digest)
+	if err == errHeld && t.kind != fromDigest {
+		return s.untag(ctx, digest, key)
+	}
+	if err == errHeld {
+		return Removed{}, inUse(t)
+	}
+	if err != nil {
+		return Removed{}, err
+	}
+	defer lock.Close()
+	var out Removed
+	last := true
+	err = s.update(ctx, func(i *index) error {
+		if t.kind == fromDigest {
+			out.Names = i.namesOf(digest)
+		} else {
+			out.Names = []string{t.String()}
+			i.untag(digest, key)
+			last = !i.keeps(digest)
+		}
+		if last {
+			i.drop(digest)
+		}
+		return nil
+	})
+	if err != nil || !last {
+		return out, err
+	}
+	return out, s.delete(digest, &out)
+}
+
+// untag takes one of several names away from an image that is in use.
+func (s *Store) untag(ctx context.Context, digest, key string) (Removed, error) {
+	err := s.update(ctx, func(i *index) error {
+		i.untag(digest, key)
+		if !i.keeps(digest) {
+			return cove.Errorf(cove.Conflict, "%s is in use", familiar(key)).WithHint("stop what runs on it (\"cove ps\") and try again")
+		}
+		return nil
+	})
+	if err != nil {
+		return Removed{}, err
+	}
+	return Removed{Names: []string{familiar(key)}}, nil
+}
+
+func (i *index) untag(digest, key string) {
+	if i.Names[key].Digest == digest {
+		delete(i.Names, key)
+	}
+	if i.Files[key].Digest == digest {
+		delete(i.Files, key)
+	}
+}
+
+func inUse(t target) error {
+	return cove.Errorf(cove.Conflict, "image %s is in use", t).WithHint("stop what runs on it (\"cove ps\") and try again")
+}
+
+func (s *Store) lockAlone(digest string) (*os.File, error) {
+	if err := s.ensure(); err != nil {
+		return nil, err
+	}
+	lock, err := tryLock(s.digestLock(digest), unix.LOCK_EX)
+	if err != nil && err != errHeld {
+		return nil, storage(err, "lock the image")
+	}
+	return lock, err
+}
+
+// delete removes an image's files. The caller holds its lock alone. One rename
+// takes it out of the store; what follows may be interrupted.
+func (s *Store) delete(digest string, out *Removed) error {
+	img, err := s.image(digest)
+	if err != nil {
+		img = &Image{Digest: digest} // damaged: nothing is known of it
+	}
+	t, err := s.newTemp()
+	if err != nil {
+		return err
+	}
+	defer s.discard(t)
+	err = os.Rename(s.imageDir(digest), filepath.Join(t.dir, "removed"))
+	s.mu.Lock()
+	delete(s.known, digest)
+	s.mu.Unlock()
+	switch {
+	case err == nil:
+		out.Images = append(out.Images, *img)
+		out.Freed += img.Size
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	}
+	// Nobody waits for this lock but who will look again whether it is his file.
+	_ = os.Remove(s.digestLock(digest))
+	return storage(err, "remove the image")
+}
+
+// Prune removes images that neither a name nor an unchanged file keeps, and
+// what crashes left. An image that is held stays, and so does one for which
+// keepInUse, if not nil, says so.
+func (s *Store) Prune(ctx context.Context, keepInUse func(digest string) bool) (Removed, error) {
+	var out Removed
+	var err error
+	if out.Temps, out.Freed, err = s.sweep(); err != nil {
+		return out, storage(err, "remove what was left behind")
+	}
+	digests, err := s.digests()
+	if err != nil || len(digests) == 0 {
+		return out, err
+	}
+	if err := s.pruneIndex(ctx, digests, &out); err != nil {
+		return out, err
+	}
+	for _, digest := range digests {
+		if err := ctx.Err(); err != nil {
+			return out, cove.Errorf(cove.Canceled, "pruning was canceled: %w", err)
+		}
+		if keepInUse != nil && keepInUse(digest) {
+			continue
+		}
+		if err := s.pruneImage(digest, &out); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// pruneIndex forgets names of images that are gone and files that changed.
+func (s *Store) pruneIndex(ctx context.Context, digests []string, out *Removed) error {
+	return s.update(ctx, func(i *index) error {
+		before := maps.Clone(i.Files)
+		i.dropStale()
+		for name := range before {
+			if _, ok := i.Files[name]; !ok {
+				out.Names = append(out.Names, name)
+			}
+		}
+		maps.DeleteFunc(i.Names, func(name string, n named) bool {
+			if slices.Contains(digests, n.Digest) {
+				return false
+			}
+			if _, err := os.Lstat(s.imageDir(n.Digest)); err == nil {
+				return false // came meanwhile
+			}
+			out.Names = append(out.Names, familiar(name))
+			return true
+		})
+		return nil
+	})
+}
+
+// pruneImage removes one image if nothing keeps it. What is being made or used
+// is locked; a name is given under that lock, so that the look is final.
+func (s *Store) pruneImage(digest string, out *Removed) error {
+	lock, err := s.lockAlone(digest)
+	if err == errHeld {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	idx, err := s.index()
+	if err != nil || idx.keeps(digest) {
+		return err
+	}
+	if err := s.update(context.Background(), func(i *index) error { i.drop(digest); return nil }); err != nil {
+		return err
+	}
+	return s.delete(digest, out)
+}

@@ -1,0 +1,158 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+)
+
+// Resolve turns what a user says an image is into a root filesystem:
+//
+//	"" or "host"                the host's own toolchain
+//	dir:/path                   a directory, used where it is
+//	tar:/path                   a root filesystem's archive, plain, gzip or zstd
+//	oci:/path[:tag]             an OCI layout, a directory or an archive of one
+//	docker-archive:/path[:tag]  what "docker save" writes
+//	name[:tag], name@sha256:…   an image in the store
+//	sha256:…                    the same by its own digest, or 12 digits of it
+//
+// Archives and layouts are unpacked into the store the first time and after
+// they change. Nothing is ever pulled. An image that is there is found without
+// looking into its tree. Who runs it holds it with [Store.Hold].
+//
+// Errors: InvalidArgument, Forbidden (a path), NotFound (a path), ImageMissing,
+// and what Import gives.
+func (s *Store) Resolve(ctx context.Context, ref string) (engine.Rootfs, error) {
+	t, err := parse(ref)
+	if err != nil {
+		return engine.Rootfs{}, err
+	}
+	switch t.kind {
+	case fromHost:
+		return engine.Rootfs{Kind: engine.RootfsHost}, nil
+	case fromDir:
+		return s.resolveDir(t)
+	case fromTar, fromLayout, fromDocker:
+		return s.resolveFile(ctx, t)
+	}
+	idx, err := s.index()
+	if err != nil {
+		return engine.Rootfs{}, err
+	}
+	digest, err := s.find(t, idx)
+	if err != nil {
+		return engine.Rootfs{}, err
+	}
+	return s.rootfs(t, digest)
+}
+
+func (s *Store) rootfs(t target, digest string) (engine.Rootfs, error) {
+	img, err := s.image(digest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return engine.Rootfs{}, missing(t)
+	}
+	if err != nil {
+		return engine.Rootfs{}, storage(err, "look for the image")
+	}
+	return engine.Rootfs{Kind: engine.RootfsDir, Dir: filepath.Join(s.imageDir(digest), rootfsName), Digest: digest, Env: img.Config.Env}, nil
+}
+
+func (s *Store) resolveDir(t target) (engine.Rootfs, error) {
+	path, err := s.userPath(t.path)
+	if err != nil {
+		return engine.Rootfs{}, err
+	}
+	if path == "/" {
+		return engine.Rootfs{}, cove.Errorf(cove.Forbidden, "dir:/ is the whole host").WithHint("use the image \"host\"")
+	}
+	root, err := openRoot(path)
+	if err != nil {
+		return engine.Rootfs{}, err
+	}
+	defer root.Close()
+	if err := looksLikeRoot(root); err != nil {
+		return engine.Rootfs{}, about(t.String(), err)
+	}
+	return engine.Rootfs{Kind: engine.RootfsDir, Dir: path}, nil
+}
+
+// resolveFile finds what a file stood for when it was last read, and reads it
+// again when it changed.
+func (s *Store) resolveFile(ctx context.Context, t target) (engine.Rootfs, error) {
+	f, err := s.locate(t)
+	if err != nil {
+		return engine.Rootfs{}, err
+	}
+	idx, err := s.index()
+	if err != nil {
+		return engine.Rootfs{}, err
+	}
+	if known, ok := idx.Files[f.key()]; ok {
+		if now, err := stampOf(f.stamped()); err == nil && now == known.Stamp {
+			if r, err := s.rootfs(t, known.Digest); cove.ErrorCode(err) != cove.ImageMissing {
+				return r, err
+			}
+		}
+	}
+	digest, err := s.importFile(ctx, f, "", ImportOptions{})
+	if err != nil {
+		return engine.Rootfs{}, err
+	}
+	return s.rootfs(t, digest)
+}
+
+// find returns the digest that a name, digest or known file stands for.
+func (s *Store) find(t target, idx *index) (string, error) {
+	switch t.kind {
+	case fromRef:
+		if n, ok := idx.Names[t.ref]; ok {
+			return n.Digest, nil
+		}
+		return "", missing(t)
+	case fromDigest:
+		return s.expand(t)
+	case fromTar, fromLayout, fromDocker:
+		if f, err := s.locate(t); err == nil {
+			if known, ok := idx.Files[f.key()]; ok {
+				return known.Digest, nil
+			}
+		}
+		if known, ok := idx.Files[t.String()]; ok { // the file is gone
+			return known.Digest, nil
+		}
+		return "", missing(t)
+	}
+	return "", cove.Errorf(cove.InvalidArgument, "%s is not in the store: it is used where it is", t)
+}
+
+// expand completes a digest that was cut short.
+func (s *Store) expand(t target) (string, error) {
+	if validDigest(t.ref) {
+		return t.ref, nil
+	}
+	entries, err := os.ReadDir(filepath.Join(s.dir, "sha256"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", storage(err, "list the images")
+	}
+	var found string
+	for _, e := range entries {
+		digest := "sha256:" + e.Name()
+		if !validDigest(digest) || !strings.HasPrefix(digest, t.ref) {
+			continue
+		}
+		if found != "" {
+			return "", cove.Errorf(cove.InvalidArgument, "%s is the beginning of several digests", t.ref).WithHint("write more of it")
+		}
+		found = digest
+	}
+	if found == "" {
+		return "", missing(t)
+	}
+	return found, nil
+}

@@ -1,0 +1,156 @@
+package unpack
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// parent is an open directory of the tree (O_PATH) and the path it was found
+// by. A tree remembers one: entries of a directory follow each other. That one
+// cannot go stale, because only what lies in it is removed while it is held.
+type parent struct {
+	path string
+	fd   int
+	ino  uint64
+}
+
+// forget closes the remembered directory.
+func (t *Tree) forget() {
+	if t.at.fd >= 0 {
+		unix.Close(t.at.fd)
+	}
+	t.at = parent{fd: -1}
+}
+
+// enter opens a directory by its clean path and remembers it. With create,
+// missing components are made, as archives may leave them out.
+func (t *Tree) enter(path string, create bool) (parent, error) {
+	if t.at.fd >= 0 && t.at.path == path {
+		return t.at, nil
+	}
+	p, err := t.open(path)
+	if err != nil && create && errors.Is(err, fs.ErrNotExist) {
+		p, err = t.makePath(path)
+	}
+	if err != nil {
+		return parent{}, err
+	}
+	t.forget()
+	t.at = p
+	return p, nil
+}
+
+func (t *Tree) makePath(path string) (parent, error) {
+	dir, base := split(path)
+	if path == "." {
+		return parent{}, fs.ErrNotExist // the root itself is gone
+	}
+	up, err := t.enter(dir, true)
+	if err != nil {
+		return parent{}, err
+	}
+	if err := t.mkdir(up, base); err != nil {
+		return parent{}, err // EEXIST: a dangling link is in the way
+	}
+	return t.open(path)
+}
+
+// mkdir makes a directory that its entry, if one comes, describes later.
+func (t *Tree) mkdir(up parent, base string) error {
+	if err := unix.Mkdirat(up.fd, base, 0o700); err != nil {
+		return err
+	}
+	if t.owners { // the process's own group may be inherited from a set-group-id directory
+		if err := unix.Fchownat(up.fd, base, 0, 0, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(up.fd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	t.dirs[st.Ino] = dirMeta{mode: 0o755, mtime: t.now.UnixNano()}
+	return nil
+}
+
+// open resolves a clean path to a directory inside the tree. The first try
+// follows no link, so that the path is what it says; only when there is one
+// does the second try follow it, with the tree as its "/", and measure where
+// it led: links must not make a tree deeper than its limits.
+func (t *Tree) open(path string) (parent, error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+	root := int(t.root.Fd())
+	fd, err := retrying(func() (int, error) {
+		return unix.Openat2(root, path, &unix.OpenHow{Flags: flags,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV})
+	})
+	switch err {
+	case nil:
+		return identify(path, fd)
+	case unix.ELOOP:
+		fd, err = retrying(func() (int, error) {
+			return unix.Openat2(root, path, &unix.OpenHow{Flags: flags,
+				Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV})
+		})
+	}
+	if err == unix.ENOSYS {
+		return parent{}, cove.Errorf(cove.Unsupported, "this kernel has no openat2, which keeps images inside their directory").
+			WithHint("use Linux 5.6 or later, and no filter that hides the call")
+	}
+	if err != nil {
+		return parent{}, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	if err := t.measure(fd); err != nil {
+		unix.Close(fd)
+		return parent{}, err
+	}
+	return identify(path, fd)
+}
+
+// retrying repeats a scoped lookup that a rename elsewhere made uncertain.
+func retrying(open func() (int, error)) (int, error) {
+	for range 128 {
+		fd, err := open()
+		if err != unix.EAGAIN && err != unix.EINTR {
+			return fd, err
+		}
+	}
+	return -1, unix.EAGAIN
+}
+
+// measure refuses a directory that lies deeper in the tree than an entry's own
+// name could.
+func (t *Tree) measure(fd int) error {
+	where, err := os.Readlink(procSelf(fd))
+	if err != nil {
+		return fmt.Errorf("find where a link led: %w", err)
+	}
+	top, err := os.Readlink(procSelf(int(t.root.Fd())))
+	if err != nil {
+		return fmt.Errorf("find the tree's own path: %w", err)
+	}
+	inside, ok := strings.CutPrefix(where, top)
+	if !ok {
+		return cove.Errorf(cove.Internal, "a path of the image left its tree")
+	}
+	if len(inside) > t.limits.NameLength || strings.Count(inside, "/") > t.limits.Depth {
+		return cove.Errorf(cove.TooLarge, "links of the image lead deeper than %d directories", t.limits.Depth)
+	}
+	return nil
+}
+
+func identify(path string, fd int) (parent, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return parent{}, err
+	}
+	return parent{path: path, fd: fd, ino: st.Ino}, nil
+}

@@ -1,0 +1,315 @@
+package unpack
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// apply applies one entry.
+func (t *Tree) apply(tr *tar.Reader, h *tar.Header, kind Kind) error {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return nil
+	}
+	name, err := t.limits.clean(h.Name)
+	if err != nil {
+		return err
+	}
+	if name == "." {
+		return t.applyRoot(h)
+	}
+	dir, base := split(name)
+	if kind == Layer {
+		if done, err := t.special(name, dir, base); done || err != nil {
+			return err
+		}
+	}
+	up, err := t.enter(dir, true)
+	if err != nil {
+		return failure(err, "enter the directory of", name)
+	}
+	if err := t.create(tr, h, up, base); err != nil {
+		return failure(err, "unpack", name)
+	}
+	return nil
+}
+
+func (t *Tree) applyRoot(h *tar.Header) error {
+	if h.Typeflag != tar.TypeDir {
+		return refuse(h.Name, "the root must be a directory")
+	}
+	root, err := t.enter(".", false)
+	if err != nil {
+		return failure(err, "enter", ".")
+	}
+	if err := t.chown(root.fd, "", h, unix.AT_EMPTY_PATH); err != nil {
+		return failure(err, "give away", ".")
+	}
+	t.dirs[root.ino] = dirMeta{mode: permissions(h), mtime: t.sane(h.ModTime).UnixNano()}
+	return nil
+}
+
+// create makes one entry by its last component; the directory is held open.
+func (t *Tree) create(tr *tar.Reader, h *tar.Header, up parent, base string) error {
+	t.created[t.place(up.ino, base)] = struct{}{}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return t.directory(h, up, base)
+	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
+		return t.regular(tr, h, up, base)
+	case tar.TypeSymlink:
+		return t.symlink(h, up, base)
+	case tar.TypeLink:
+		return t.hardlink(h, up, base)
+	case tar.TypeFifo:
+		return t.fifo(h, up, base)
+	default: // devices, and what no image has
+		t.skipped++
+		return t.clearWay(up, base)
+	}
+}
+
+func (t *Tree) directory(h *tar.Header, up parent, base string) error {
+	err := unix.Mkdirat(up.fd, base, 0o700)
+	if err == unix.EEXIST {
+		err = t.keepDirectory(up, base)
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.chown(up.fd, base, h, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(up.fd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	t.dirs[st.Ino] = dirMeta{mode: permissions(h), mtime: t.sane(h.ModTime).UnixNano()}
+	return nil
+}
+
+// keepDirectory keeps a directory that is there and replaces anything else.
+func (t *Tree) keepDirectory(up parent, base string) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(up.fd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return nil
+	}
+	if err := t.clearWay(up, base); err != nil {
+		return err
+	}
+	return unix.Mkdirat(up.fd, base, 0o700)
+}
+
+func (t *Tree) regular(tr *tar.Reader, h *tar.Header, up parent, base string) error {
+	if t.written += h.Size; t.written > t.limits.Bytes {
+		return t.tooManyBytes()
+	}
+	fd := -1
+	err := t.exclusively(up, base, func() (err error) {
+		fd, err = unix.Openat(up.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := t.copy(fd, tr); err != nil {
+		return err
+	}
+	if err := t.chown(fd, "", h, unix.AT_EMPTY_PATH); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(fd, permissions(h)); err != nil {
+		return err
+	}
+	return t.setTime(up.fd, base, h)
+}
+
+// copy writes a file's content. A failed read is the archive's fault, a failed
+// write the disk's.
+func (t *Tree) copy(fd int, r io.Reader) error {
+	for {
+		n, err := r.Read(t.buf)
+		for p := t.buf[:n]; len(p) > 0; {
+			w, err := unix.Write(fd, p)
+			if err == unix.EINTR {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			p = p[w:]
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return malformed(err)
+		}
+	}
+}
+
+func (t *Tree) symlink(h *tar.Header, up parent, base string) error {
+	if h.Linkname == "" || len(h.Linkname) > 4095 || strings.IndexByte(h.Linkname, 0) >= 0 {
+		return refuse(h.Name, "not a target that a symbolic link can have")
+	}
+	err := t.exclusively(up, base, func() error { return unix.Symlinkat(h.Linkname, up.fd, base) })
+	if err != nil {
+		return err
+	}
+	if err := t.chown(up.fd, base, h, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	return t.setTime(up.fd, base, h)
+}
+
+// hardlink gives a second name to something of the tree; like every other
+// path, the target is refused when absolute or with "..".
+func (t *Tree) hardlink(h *tar.Header, up parent, base string) error {
+	target, err := t.limits.clean(h.Linkname)
+	if err != nil {
+		return fmt.Errorf("hard link %.200q: %w", h.Name, err)
+	}
+	if target == "." {
+		return refuse(h.Name, "a hard link to a directory")
+	}
+	dir, targetBase := split(target)
+	from, err := t.open(dir)
+	if err != nil {
+		return missingTarget(h, err)
+	}
+	defer unix.Close(from.fd)
+	var st, old unix.Stat_t
+	if err := unix.Fstatat(from.fd, targetBase, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return missingTarget(h, err)
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return refuse(h.Name, "a hard link to a directory")
+	}
+	err = unix.Fstatat(up.fd, base, &old, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && old.Ino == st.Ino && old.Dev == st.Dev {
+		return nil
+	}
+	return t.exclusively(up, base, func() error { return unix.Linkat(from.fd, targetBase, up.fd, base, 0) })
+}
+
+func missingTarget(h *tar.Header, err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return refuse(h.Name, fmt.Sprintf("the target %.200q of its hard link is not in the image", h.Linkname))
+	}
+	return err
+}
+
+func (t *Tree) fifo(h *tar.Header, up parent, base string) error {
+	err := t.exclusively(up, base, func() error { return unix.Mknodat(up.fd, base, unix.S_IFIFO|0o600, 0) })
+	if err != nil {
+		return err
+	}
+	if err := t.chown(up.fd, base, h, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	// Fchmodat follows links; this name was just made, in a directory that
+	// nobody else can reach.
+	if err := unix.Fchmodat(up.fd, base, permissions(h), 0); err != nil {
+		return err
+	}
+	return t.setTime(up.fd, base, h)
+}
+
+// exclusively runs a call that fails when the name exists, and once more after
+// clearing the way: the last entry of a name wins, and never writes into what
+// was there, which may have other names.
+func (t *Tree) exclusively(up parent, base string, make func() error) error {
+	err := make()
+	if err != unix.EEXIST {
+		return err
+	}
+	if err := t.clearWay(up, base); err != nil {
+		return err
+	}
+	return make()
+}
+
+func (t *Tree) chown(fd int, base string, h *tar.Header, flags int) error {
+	if !t.owners {
+		return nil
+	}
+	return unix.Fchownat(fd, base, ownerID(h.Uid), ownerID(h.Gid), flags)
+}
+
+// ownerID keeps ids inside the range that a sandbox maps.
+func ownerID(id int) int {
+	if id < 0 || id > 65535 {
+		return 65534 // what the kernel shows for an id it cannot map
+	}
+	return id
+}
+
+// permissions drops set-user-id and set-group-id; sticky means something on
+// directories only.
+func permissions(h *tar.Header) uint32 {
+	mode := uint32(h.Mode) & 0o777
+	if h.Typeflag == tar.TypeDir {
+		mode |= uint32(h.Mode) & unix.S_ISVTX
+	}
+	return mode
+}
+
+func (t *Tree) setTime(fd int, base string, h *tar.Header) error {
+	ts := unix.NsecToTimespec(t.sane(h.ModTime).UnixNano())
+	return unix.UtimesNanoAt(fd, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// sane keeps a modification time between 1970 and now.
+func (t *Tree) sane(mtime time.Time) time.Time {
+	if mtime.Before(time.Unix(0, 0)) {
+		return time.Unix(0, 0)
+	}
+	if mtime.After(t.now) {
+		return t.now
+	}
+	return mtime
+}
+
+func (t *Tree) tooManyBytes() error {
+	return cove.Errorf(cove.TooLarge, "the image unpacks to more than %d bytes", t.limits.Bytes)
+}
+
+// failure gives an error of the file system its code.
+func failure(err error, doing, name string) error {
+	var known *cove.Error
+	switch {
+	case errors.As(err, &known):
+		return err
+	case isFull(err):
+		return Full(err)
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENAMETOOLONG),
+		errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.EMLINK), errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL):
+		return cove.Errorf(cove.InvalidArgument, "%s %.200q: %w", doing, name, err) // something of the archive is in the way
+	}
+	return cove.Errorf(cove.Internal, "%s %.200q: %w", doing, name, err)
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EROFS)
+}
+
+// Full returns the error for a disk that takes no more.
+func Full(err error) error {
+	return cove.Errorf(cove.StorageFull, "no room for the image: %w", err).
+		WithHint("free some space, or remove images with \"cove image prune\" or \"cove image rm\"")
+}
+
+// IsFull reports an error that means no space, or a read-only file system.
+func IsFull(err error) bool { return isFull(err) }

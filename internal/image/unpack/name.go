@@ -1,0 +1,79 @@
+package unpack
+
+import (
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+)
+
+const (
+	whiteoutPrefix = ".wh."
+	opaqueMarker   = ".wh..wh..opq"
+	metaPrefix     = ".wh..wh." // reserved names of the storage driver that invented whiteouts
+)
+
+// clean turns a name of an archive into a path relative to the root, "." being
+// the root itself, or refuses it.
+func (l Limits) clean(name string) (string, error) {
+	if strings.IndexByte(name, 0) >= 0 {
+		return "", refuse(name, "the name has a NUL byte")
+	}
+	if name == "" {
+		return "", refuse(name, "the name is empty")
+	}
+	if strings.HasPrefix(name, "/") {
+		if strings.Trim(name, "/") == "" { // some builders write the root as "/"
+			return ".", nil
+		}
+		return "", refuse(name, "the name is absolute")
+	}
+	if len(name) > l.NameLength {
+		return "", cove.Errorf(cove.TooLarge, "entry %.64q…: the name has %d bytes, at most %d are allowed", name, len(name), l.NameLength)
+	}
+	var parts []string
+	for part := range strings.SplitSeq(name, "/") {
+		switch {
+		case part == "" || part == ".":
+		case part == "..":
+			return "", refuse(name, "the name contains \"..\"")
+		case len(part) > 255: // NAME_MAX
+			return "", refuse(name, "a component has more than 255 bytes")
+		default:
+			parts = append(parts, part)
+		}
+	}
+	if len(parts) > l.Depth {
+		return "", cove.Errorf(cove.TooLarge, "entry %.64q…: %d directories deep, at most %d are allowed", name, len(parts), l.Depth)
+	}
+	if len(parts) == 0 {
+		return ".", nil
+	}
+	return strings.Join(parts, "/"), nil
+}
+
+// split cuts a clean path into its directory and its last component.
+func split(path string) (dir, base string) {
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		return path[:i], path[i+1:]
+	}
+	return ".", path
+}
+
+// hidden returns what a whiteout hides: a name, or everything (opaque).
+func hidden(base string) (name string, opaque bool, err error) {
+	switch {
+	case base == opaqueMarker:
+		return "", true, nil
+	case strings.HasPrefix(base, metaPrefix):
+		return "", false, nil
+	}
+	name = strings.TrimPrefix(base, whiteoutPrefix)
+	if name == "" || name == "." || name == ".." {
+		return "", false, refuse(base, "not a name that a whiteout can hide")
+	}
+	return name, false, nil
+}
+
+func refuse(name, why string) error {
+	return cove.Errorf(cove.InvalidArgument, "entry %.200q is refused: %s", name, why)
+}

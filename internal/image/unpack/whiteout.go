@@ -1,0 +1,118 @@
+package unpack
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// special deals with the names that mean something in a layer, and reports
+// whether this was one.
+func (t *Tree) special(name, dir, base string) (bool, error) {
+	switch {
+	case strings.HasPrefix(name, metaPrefix) && name != opaqueMarker:
+		t.skipped++ // book-keeping of a storage driver, at the root only
+		return true, nil
+	case strings.HasPrefix(base, whiteoutPrefix):
+		return true, t.whiteout(dir, base)
+	case strings.Contains("/"+dir, "/"+whiteoutPrefix):
+		return true, refuse(name, "a whiteout is not a directory")
+	}
+	return false, nil
+}
+
+// whiteout hides what layers below put at a name, or in a whole directory.
+func (t *Tree) whiteout(dir, base string) error {
+	name, opaque, err := hidden(base)
+	if err != nil || name == "" && !opaque {
+		return err
+	}
+	up, err := t.enter(dir, opaque) // an opaque directory exists, if only empty
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil // nothing to hide
+	}
+	if err != nil {
+		return failure(err, "enter", dir)
+	}
+	if opaque {
+		_, err = t.hideAll(up.fd, up.ino)
+	} else {
+		_, err = t.hide(up.fd, up.ino, name)
+	}
+	if err != nil {
+		return failure(err, "hide", name)
+	}
+	return nil
+}
+
+// hide removes what lies at a name, except what this layer itself made, and
+// reports whether anything stays.
+func (t *Tree) hide(dirfd int, dirIno uint64, base string) (kept bool, err error) {
+	_, own := t.created[t.place(dirIno, base)]
+	var st unix.Stat_t
+	if err := unix.Fstatat(dirfd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if err == unix.ENOENT {
+			return false, nil
+		}
+		return false, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		if own {
+			return true, nil
+		}
+		return false, unix.Unlinkat(dirfd, base, 0)
+	}
+	fd, err := unix.Openat(dirfd, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, err
+	}
+	kept, err = t.hideAll(fd, st.Ino)
+	unix.Close(fd)
+	if err != nil || kept || own {
+		return true, err
+	}
+	delete(t.dirs, st.Ino)
+	return false, unix.Unlinkat(dirfd, base, unix.AT_REMOVEDIR)
+}
+
+// hideAll hides every name of a directory.
+func (t *Tree) hideAll(dirfd int, ino uint64) (kept bool, err error) {
+	names, err := list(dirfd)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		stays, err := t.hide(dirfd, ino, name)
+		if err != nil {
+			return false, err
+		}
+		kept = kept || stays
+	}
+	return kept, nil
+}
+
+// clearWay removes whatever has a name, with everything in it.
+func (t *Tree) clearWay(up parent, base string) error {
+	err := unix.Unlinkat(up.fd, base, 0)
+	if err == unix.ENOENT || err == nil {
+		return nil
+	}
+	if err != unix.EISDIR && err != unix.EPERM { // POSIX says EPERM for a directory
+		return err
+	}
+	return removeAt(up.fd, base)
+}
+
+// list reads the names of a directory that was opened for something else.
+func list(dirfd int) ([]string, error) {
+	fd, err := unix.Openat(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	d := os.NewFile(uintptr(fd), "directory")
+	defer d.Close()
+	return d.Readdirnames(-1)
+}

@@ -1,0 +1,119 @@
+// Package instance tells living Cove processes from dead ones: each holds a
+// lock on a file of its own while it lives, whatever way it ends.
+package instance
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Dir is where the lock files and sockets of instances are, below the run
+// directory.
+const Dir = "instances"
+
+// Instance is this process's claim to be alive.
+type Instance struct {
+	ID   cove.InstanceID
+	dir  string
+	lock *os.File
+}
+
+// Hold makes a new instance below runDir, which must exist.
+func Hold(runDir string) (*Instance, error) {
+	dir := filepath.Join(runDir, Dir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, cove.Errorf(cove.StorageFull, "cannot use the run directory: %w", err).
+			WithHint("choose another with --run-dir or COVE_RUN_DIR")
+	}
+	id := cove.NewInstanceID()
+	// Locked under another name first: a file of an instance's name is locked
+	// from the moment it is there.
+	f, err := os.CreateTemp(dir, ".new-*")
+	if err != nil {
+		return nil, cove.Errorf(cove.StorageFull, "cannot write to the run directory: %w", err).
+			WithHint("free some space, or choose another with --run-dir or COVE_RUN_DIR")
+	}
+	i := &Instance{ID: id, dir: dir, lock: f}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		err = os.Rename(f.Name(), lockPath(dir, id))
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		f.Close()
+		return nil, err
+	}
+	return i, nil
+}
+
+func lockPath(dir string, id cove.InstanceID) string { return filepath.Join(dir, string(id)+".lock") }
+
+// Socket is where the instance listens for its own user.
+func (i *Instance) Socket() string { return filepath.Join(i.dir, string(i.ID)+".sock") }
+
+// Release ends the claim. What the instance owns must be gone.
+func (i *Instance) Release() error {
+	err := os.Remove(lockPath(i.dir, i.ID))
+	os.Remove(i.Socket())
+	return errors.Join(err, i.lock.Close())
+}
+
+// Alive reports whether the instance's process lives. Without a lock file it
+// does not.
+func Alive(runDir string, id cove.InstanceID) bool {
+	f, err := os.Open(lockPath(filepath.Join(runDir, Dir), id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	if err != nil {
+		return true // unknown: nothing of it may be touched
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
+}
+
+// Realm names a run directory among all that share a host or a daemon. Only
+// within it can instances be told living from dead, so whatever an engine
+// leaves on the host carries it. It outlives a reboot.
+func Realm(runDir string) string {
+	machine, _ := os.ReadFile("/etc/machine-id")
+	host, _ := os.Hostname()
+	sum := sha256.Sum256([]byte(strings.Join([]string{host, string(machine), strconv.Itoa(os.Getuid()), runDir}, "\x00")))
+	return hex.EncodeToString(sum[:16])
+}
+
+// List returns the instances that have a lock file, living or not.
+func List(runDir string) ([]cove.InstanceID, error) {
+	entries, err := os.ReadDir(filepath.Join(runDir, Dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var ids []cove.InstanceID
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".lock")
+		if id, err := cove.ParseInstanceID(name); ok && err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
+}
+
+// Forget removes the files of an instance that is dead, once nothing of it is
+// left. It does nothing to a living one.
+func Forget(runDir string, id cove.InstanceID) {
+	if Alive(runDir, id) {
+		return
+	}
+	i := Instance{ID: id, dir: filepath.Join(runDir, Dir)}
+	os.Remove(lockPath(i.dir, id))
+	os.Remove(i.Socket())
+}

@@ -1,0 +1,46 @@
+package instance
+
+import (
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+)
+
+func TestAliveAndDead(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	living, err := Hold(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer living.Release()
+	crashed, err := Hold(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crashed.lock.Close() // as the kernel does when the process ends
+	elsewhere, err := Hold(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer elsewhere.Release()
+	for _, c := range []struct {
+		name  string
+		id    cove.InstanceID
+		alive bool
+	}{
+		{"living", living.ID, true},
+		{"crashed", crashed.ID, false},
+		{"of another run directory", elsewhere.ID, false},
+		{"never was", cove.NewInstanceID(), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if alive := Alive(dir, c.id); alive != c.alive {
+				t.Errorf("alive %v, want %v", alive, c.alive)
+			}
+		})
+	}
+	Forget(dir, crashed.ID)
+	if ids, err := List(dir); err != nil || len(ids) != 1 || ids[0] != living.ID {
+		t.Errorf("after Forget: %v, %v", ids, err)
+	}
+}

@@ -1,0 +1,303 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The tests run a second time on version 2, and without root, in the VM of
+// test/vmtest.
+
+// account is whom the tests run as, when in the VM.
+var account = os.Getenv("COVE_TEST_IN_VM")
+
+// findAny is a hierarchy with whatever controllers there are. Its directory
+// ends with the test.
+func findAny(t *testing.T) *Hierarchy {
+	t.Helper()
+	h, err := Find("cgroup-test-" + strconv.Itoa(os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, dir := range h.places() {
+			if err := os.Remove(dir); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return h
+}
+
+// find is a hierarchy with every controller.
+func find(t *testing.T) *Hierarchy {
+	t.Helper()
+	h := findAny(t)
+	if !h.Has(PIDs) || !h.Has(Memory) || !h.Has(CPU) {
+		if account == "" && os.Geteuid() != 0 {
+			t.Skip("needs root or a delegated control group: " + h.Missing(PIDs) + h.Missing(Memory) + h.Missing(CPU))
+		}
+		if account == "undelegated" || account == "partial" {
+			t.Skip("not every controller is delegated; TestNotDelegated and TestPartlyDelegated look at that")
+		}
+		t.Fatalf("missing: %v", h.missing)
+	}
+	return h
+}
+
+// create is a group that is removed, with what is in it, at the test's end.
+func create(t *testing.T, h *Hierarchy, l Limits) *Group {
+	t.Helper()
+	g, err := h.Create("g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(g.Kill(), g.Remove(5*time.Second)); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := g.Limit(l); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// start starts a shell script in a group, by the way of each version.
+func start(t *testing.T, h *Hierarchy, g *Group, script string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", script)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Version() == 2 {
+		dir, err := g.FD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+		err = cmd.Start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cmd, bufio.NewReader(out)
+	}
+	done := make(chan error)
+	go func() { done <- startInside(g, cmd) }()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	return cmd, bufio.NewReader(out)
+}
+
+// startInside starts cmd from a thread in the group, which ends with its
+// goroutine because that is still locked to it.
+func startInside(g *Group, cmd *exec.Cmd) error {
+	runtime.LockOSThread()
+	if syscall.Gettid() == os.Getpid() {
+		// Not from the main thread, which cannot end: hold it meanwhile.
+		done := make(chan error)
+		go func() { done <- startInside(g, cmd) }()
+		defer runtime.UnlockOSThread()
+		return <-done
+	}
+	if err := g.Enter(); err != nil {
+		return err
+	}
+	return cmd.Start()
+}
+
+func stats(t *testing.T, g *Group) Stats {
+	t.Helper()
+	s, err := g.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestMembership(t *testing.T) {
+	h := find(t)
+	g := create(t, h, Limits{})
+	cmd, out := start(t, h, g, "cat /proc/self/cgroup; echo end; exec sleep 100")
+	defer cmd.Process.Kill()
+	var lines []string
+	for {
+		line, err := out.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line == "end\n" {
+			break
+		}
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	own := parseOwn(strings.Join(lines, "\n"))
+	for _, c := range []string{Memory, CPU, PIDs} {
+		path := own[c]
+		if h.Version() == 2 {
+			path = own[""]
+		}
+		if !strings.HasSuffix(g.dir(c), path) || path == "/" || path == "" {
+			t.Errorf("%s: the process is in %q, want %q", c, path, g.dir(c))
+		}
+	}
+	if names, err := h.List(); err != nil || !slices.Equal(names, []string{"g"}) {
+		t.Errorf("List: %v, %v", names, err)
+	}
+	if s := stats(t, g); s.PIDs != 1 || s.PIDsPeak < 1 || s.MemoryPeak == 0 || s.CPUTime == 0 {
+		t.Errorf("stats of one process: %+v", s)
+	}
+	if _, err := h.Create("g"); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("make it again: %v, want that it exists", err)
+	}
+	if s := stats(t, g); s.PIDs != 1 {
+		t.Errorf("to make it again has harmed it: %+v", s)
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	h := find(t)
+	g := create(t, h, Limits{Memory: 32 << 20})
+	// The shell holds 64 MiB of x.
+	cmd, out := start(t, h, g, `x=$(head -c 67108864 /dev/zero | tr '\0' x); echo ${#x}`)
+	io.Copy(io.Discard, out)
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		t.Fatalf("64 MiB in a group of 32: %v", err)
+	}
+	s := stats(t, g)
+	if s.OOMKills == 0 {
+		t.Errorf("no kill was counted: %v, %+v", err, s)
+	}
+	if s.MemoryPeak < 16<<20 || s.MemoryPeak > 32<<20 {
+		t.Errorf("the peak is %d, want most of 32 MiB and not more", s.MemoryPeak)
+	}
+}
+
+func TestPIDsLimit(t *testing.T) {
+	h := find(t)
+	g := create(t, h, Limits{PIDs: 5})
+	cmd, out := start(t, h, g, "for i in 1 2 3 4 5 6 7 8; do sleep 100 >/dev/null 2>&1 & done")
+	io.Copy(io.Discard, out) // the shell gives up when a fork fails
+	cmd.Wait()
+	s := stats(t, g)
+	if s.PIDs > 5 || s.PIDsDenied == 0 {
+		t.Errorf("after eight forks in a group of five: %+v", s)
+	}
+}
+
+func TestCPULimit(t *testing.T) {
+	h := find(t)
+	g := create(t, h, Limits{CPUs: 0.2})
+	cmd, _ := start(t, h, g, "while :; do :; done")
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	time.Sleep(300 * time.Millisecond) // the first period's quota is spent
+	before, at := stats(t, g).CPUTime, time.Now()
+	time.Sleep(time.Second)
+	used, passed := stats(t, g).CPUTime-before, time.Since(at)
+	// An emulated machine on a busy one keeps a quota roughly; without one the
+	// loop has a whole CPU.
+	if share := float64(used) / float64(passed); share > 0.5 || share < 0.01 {
+		t.Errorf("a loop got %.2f of a CPU, want 0.2", share)
+	}
+}
+
+func TestKill(t *testing.T) {
+	h := find(t)
+	g := create(t, h, Limits{PIDs: 30})
+	cmd, out := start(t, h, g, "for i in 1 2 3 4 5; do sleep 100 & done; echo up; wait")
+	if _, err := out.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Remove(0); err == nil {
+		t.Fatal("a group with processes was removed")
+	}
+	if err := g.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if err := g.Remove(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Stats(); err == nil {
+		t.Error("a removed group has statistics")
+	}
+	if err := errors.Join(g.Kill(), g.Remove(0)); err != nil {
+		t.Errorf("kill and remove what is not there: %v", err)
+	}
+}
+
+// TestNotDelegated: who may make no groups is told so for every controller,
+// with what to do, and gets nothing half made.
+func TestNotDelegated(t *testing.T) {
+	if account != "undelegated" {
+		t.Skip("needs an account without a delegated control group; the VM has one")
+	}
+	h := findAny(t)
+	for _, c := range []string{Memory, CPU, PIDs} {
+		if h.Has(c) || !strings.Contains(h.Missing(c), "systemd-run") {
+			t.Errorf("%s: usable %v, missing %q", c, h.Has(c), h.Missing(c))
+		}
+	}
+	if err := h.Group("g").Limit(Limits{PIDs: 1}); err == nil {
+		t.Error("a limit could be set")
+	}
+}
+
+// TestPartlyDelegated: systemd before 252 delegates memory and pids alone.
+func TestPartlyDelegated(t *testing.T) {
+	if account != "partial" {
+		t.Skip("needs an account with a control group that lacks a controller; the VM has one")
+	}
+	h := findAny(t)
+	if !h.Has(Memory) || !h.Has(PIDs) || h.Has(CPU) || !strings.Contains(h.Missing(CPU), "Delegate=cpu") {
+		t.Errorf("missing: %v", h.missing)
+	}
+	g := create(t, h, Limits{Memory: 64 << 20, PIDs: 10})
+	if err := g.Limit(Limits{CPUs: 1}); err == nil || !strings.Contains(err.Error(), "Delegate=cpu") {
+		t.Errorf("a CPU limit without the controller: %v", err)
+	}
+	cmd, out := start(t, h, g, "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done")
+	io.Copy(io.Discard, out)
+	cmd.Wait()
+	if s := stats(t, g); s.CPUTime == 0 {
+		t.Errorf("CPU time is not counted without the controller: %+v", s)
+	}
+}
+
+func TestParseOwn(t *testing.T) {
+	for _, c := range []struct {
+		name, data string
+		want       map[string]string
+	}{
+		{"version 2", "0::/user.slice/session-1.scope\n", map[string]string{"": "/user.slice/session-1.scope"}},
+		{"hybrid", "5:cpu,cpuacct:/a\n1:name=systemd:/b\n0::/c\n", map[string]string{"cpu": "/a", "cpuacct": "/a", "name=systemd": "/b", "": "/c"}},
+		{"a colon in a name", "0::/a:b\n", map[string]string{"": "/a:b"}},
+		{"nonsense", "x\n::\n\n", map[string]string{"": ""}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := parseOwn(c.data); !maps.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,255 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits bound a group; zero fields set nothing.
+type Limits struct {
+	Memory int64   // bytes; swap is kept away
+	CPUs   float64 // cores
+	PIDs   int64   // tasks
+}
+
+// Group is one group, in every hierarchy that is used.
+type Group struct {
+	h    *Hierarchy
+	name string
+}
+
+// Create makes a group; it is an error if it exists.
+func (h *Hierarchy) Create(name string) (*Group, error) {
+	g := h.Group(name)
+	for _, dir := range g.dirs() {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			g.Remove(0)
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+// Group is a group that may exist.
+func (h *Hierarchy) Group(name string) *Group { return &Group{h: h, name: name} }
+
+// Name is the group's, unique below the hierarchy's place.
+func (g *Group) Name() string { return g.name }
+
+func (g *Group) dir(controller string) string {
+	return filepath.Join(g.h.dirs[controller], g.name)
+}
+
+func (g *Group) dirs() []string {
+	places := g.h.places()
+	for i, p := range places {
+		places[i] = filepath.Join(p, g.name)
+	}
+	return places
+}
+
+// period of the CPU quota, in microseconds.
+const period = 100_000
+
+// Limit sets limits. A limit whose controller is missing is an error.
+func (g *Group) Limit(l Limits) error {
+	v2 := g.h.version == 2
+	set := func(controller, name, value string, optional bool) error {
+		if !g.h.Has(controller) {
+			return fmt.Errorf("no %s controller: %s", controller, g.h.Missing(controller))
+		}
+		err := write(g.dir(controller), name, value)
+		if optional && errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	var errs []error
+	if l.Memory > 0 {
+		v := strconv.FormatInt(l.Memory, 10)
+		if v2 {
+			errs = append(errs, set(Memory, "memory.max", v, false), set(Memory, "memory.swap.max", "0", true))
+		} else {
+			errs = append(errs, set(Memory, "memory.limit_in_bytes", v, false),
+				set(Memory, "memory.memsw.limit_in_bytes", v, true), set(Memory, "memory.swappiness", "0", true))
+		}
+	}
+	if l.CPUs > 0 {
+		quota := strconv.FormatInt(int64(l.CPUs*period), 10)
+		if v2 {
+			errs = append(errs, set(CPU, "cpu.max", quota+" "+strconv.Itoa(period), false))
+		} else {
+			errs = append(errs, set(CPU, "cpu.cfs_period_us", strconv.Itoa(period), false), set(CPU, "cpu.cfs_quota_us", quota, false))
+		}
+	}
+	if l.PIDs > 0 {
+		errs = append(errs, set(PIDs, "pids.max", strconv.FormatInt(l.PIDs, 10), false))
+	}
+	return errors.Join(errs...)
+}
+
+// FD opens the group for CLONE_INTO_CGROUP (version 2).
+func (g *Group) FD() (*os.File, error) {
+	fd, err := unix.Open(g.dir(PIDs), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: g.dir(PIDs), Err: err}
+	}
+	return os.NewFile(uintptr(fd), g.name), nil
+}
+
+// Enter puts the calling thread into the group (version 1), which must be
+// locked and not the main thread; processes it makes are born there.
+func (g *Group) Enter() error {
+	tid := strconv.Itoa(unix.Gettid())
+	for _, dir := range g.dirs() {
+		if err := write(dir, "tasks", tid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stats is a group's accounting. What a kernel does not count is zero.
+type Stats struct {
+	CPUTime    time.Duration
+	MemoryPeak int64
+	PIDs       int64
+	PIDsPeak   int64
+	OOMKills   int64
+	PIDsDenied int64
+}
+
+// Stats reads the accounting; it fails once the group has been removed.
+func (g *Group) Stats() (Stats, error) {
+	var s Stats
+	var err error
+	if s.PIDs, err = number(g.dir(PIDs), "pids.current"); err != nil {
+		return Stats{}, err
+	}
+	s.PIDsPeak, _ = number(g.dir(PIDs), "pids.peak") // 6.1
+	s.PIDsPeak = max(s.PIDsPeak, s.PIDs)
+	s.PIDsDenied = entry(g.dir(PIDs), "pids.events", "max")
+	if g.h.version == 2 {
+		// Counted even where the cpu controller is not delegated.
+		s.CPUTime = time.Duration(entry(g.dir(PIDs), "cpu.stat", "usage_usec")) * time.Microsecond
+		s.OOMKills = entry(g.dir(Memory), "memory.events", "oom_kill")
+		if s.MemoryPeak, err = number(g.dir(Memory), "memory.peak"); err != nil { // 5.19
+			s.MemoryPeak, _ = number(g.dir(Memory), "memory.current")
+		}
+		return s, nil
+	}
+	ns, _ := number(g.dir(cpuacct), "cpuacct.usage")
+	s.CPUTime = time.Duration(ns)
+	s.OOMKills = entry(g.dir(Memory), "memory.oom_control", "oom_kill")
+	s.MemoryPeak, _ = number(g.dir(Memory), "memory.max_usage_in_bytes")
+	return s, nil
+}
+
+func number(dir, name string) (int64, error) {
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(string(bytes.TrimSpace(data)), 10, 64)
+}
+
+// entry reads the value of a key from a file of "key value" lines.
+func entry(dir, name, key string) int64 {
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
+			n, _ := strconv.ParseInt(v, 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// Kill ends every process of the group. It does not wait for them.
+func (g *Group) Kill() error {
+	if g.h.version == 2 {
+		err := write(g.dir(PIDs), "cgroup.kill", "1") // 5.14
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if _, err := os.Stat(g.dir(PIDs)); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	// A process may fork while the list is read: again, until it is empty or
+	// everybody on it has been sent the signal before.
+	seen := map[int]bool{}
+	for range 1000 {
+		fresh := false
+		for _, dir := range g.dirs() {
+			pids, err := processes(dir)
+			if err != nil {
+				continue
+			}
+			for _, pid := range pids {
+				if !seen[pid] {
+					fresh = true
+				}
+				seen[pid] = true
+				if pid != os.Getpid() {
+					unix.Kill(pid, unix.SIGKILL)
+				}
+			}
+		}
+		if !fresh {
+			return nil
+		}
+	}
+	return errors.New("the processes of " + g.name + " fork faster than they can be killed")
+}
+
+func processes(dir string) ([]int, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, f := range strings.Fields(string(data)) {
+		if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// Remove removes the group, waiting up to patience for its processes to be
+// gone. A group that is not there is removed.
+func (g *Group) Remove(patience time.Duration) error {
+	deadline := time.Now().Add(patience)
+	wait := 200 * time.Microsecond
+	for {
+		var errs []error
+		for _, dir := range g.dirs() {
+			if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT {
+				errs = append(errs, &fs.PathError{Op: "rmdir", Path: dir, Err: err})
+			}
+		}
+		if len(errs) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(errs...)
+		}
+		time.Sleep(wait)
+		wait = min(wait*2, 20*time.Millisecond)
+	}
+}

@@ -1,0 +1,362 @@
+//go:build linux
+
+// Package cgroup makes, limits, measures and removes control groups, on the
+// unified hierarchy (version 2) and on the separate ones (version 1, hybrid).
+//
+// Moving a running process into a group costs an RCU grace period, many
+// milliseconds, so nothing here does: on version 2 a process is born in its
+// group (CLONE_INTO_CGROUP, by [Group.FD]); on version 1 the thread that
+// makes it has entered the group before ([Group.Enter]).
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mount is where systems mount control groups.
+const Mount = "/sys/fs/cgroup"
+
+// Controllers that limits need, by the names of both versions.
+const (
+	Memory = "memory"
+	CPU    = "cpu"
+	PIDs   = "pids"
+)
+
+// cpuacct is version 1's accounting of CPU time; version 2 has it in cpu.
+const cpuacct = "cpuacct"
+
+// Hierarchy is the place on this host under which Cove's groups are made.
+type Hierarchy struct {
+	version int
+	// dirs maps each usable controller to the directory below which groups are
+	// made; on version 2 they are all the same.
+	dirs    map[string]string
+	missing map[string]string
+}
+
+// Version is 1 (also for hybrid systems) or 2.
+func (h *Hierarchy) Version() int { return h.version }
+
+// Has reports whether groups can be limited by a controller.
+func (h *Hierarchy) Has(controller string) bool { return h.dirs[controller] != "" }
+
+// Missing says why a controller cannot be used, and what to do.
+func (h *Hierarchy) Missing(controller string) string { return h.missing[controller] }
+
+// Swap reports whether swap can be kept from groups.
+func (h *Hierarchy) Swap() bool {
+	dir := h.dirs[Memory]
+	if dir == "" {
+		return false
+	}
+	name := "memory.swap.max"
+	if h.version == 1 {
+		name = "memory.memsw.limit_in_bytes"
+	}
+	if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+		return true
+	}
+	// Without swap accounting there may still be no swap at all.
+	swaps, err := os.ReadFile("/proc/swaps")
+	return err == nil && bytes.Count(swaps, []byte("\n")) <= 1
+}
+
+// Find finds and prepares the place for groups called name (such as "cove").
+// Controllers that cannot be used are reported by Missing, not as an error.
+func Find(name string) (*Hierarchy, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(Mount, &st); err != nil {
+		return nil, fmt.Errorf("no control groups at %s: %w", Mount, err)
+	}
+	h := &Hierarchy{dirs: map[string]string{}, missing: map[string]string{}}
+	if st.Type == unix.CGROUP2_SUPER_MAGIC {
+		h.version = 2
+		return h, h.findUnified(name)
+	}
+	h.version = 1
+	return h, h.findSeparate(name)
+}
+
+// findSeparate makes the directory in each version-1 hierarchy: at its root
+// when root, else below the caller's own group.
+func (h *Hierarchy) findSeparate(name string) error {
+	own, err := ownGroups()
+	if err != nil {
+		return err
+	}
+	for _, c := range []string{Memory, CPU, PIDs, cpuacct} {
+		base := filepath.Join(Mount, c)
+		if os.Geteuid() != 0 {
+			base = filepath.Join(base, own[c])
+		}
+		dir := filepath.Join(base, name)
+		if err := makeDir(dir); err != nil {
+			h.missing[c] = "cannot make " + dir + ": " + cause(err) + "; run as root, or have an administrator give you a group of the " + c + " hierarchy"
+			continue
+		}
+		h.dirs[c] = dir
+	}
+	if h.dirs[cpuacct] == "" {
+		delete(h.dirs, CPU) // a quota without accounting would go unreported
+	}
+	return nil
+}
+
+// findUnified makes the directory in the version-2 hierarchy and gives it the
+// controllers.
+func (h *Hierarchy) findUnified(name string) error {
+	base, err := unifiedBase()
+	if err != nil {
+		for _, c := range []string{Memory, CPU, PIDs} {
+			h.missing[c] = err.Error()
+		}
+		return nil
+	}
+	dir := filepath.Join(base, name)
+	if err := makeDir(dir); err != nil {
+		return err
+	}
+	for _, c := range []string{Memory, CPU, PIDs} {
+		// Each by itself: one that is not there must not keep the others away.
+		err := enableVacating(base, c)
+		if err == nil {
+			err = enable(dir, c)
+		}
+		if err != nil {
+			h.missing[c] = "the controller cannot be enabled in " + base + ": " + cause(err) + "; " + controllerFix(base, c)
+			continue
+		}
+		h.dirs[c] = dir
+	}
+	return nil
+}
+
+const delegationFix = `start Cove in a delegated group: "systemd-run --user --scope -p Delegate=yes cove …", or as root`
+
+// controllerFix says how to get a controller that base lacks. Not every
+// distribution delegates all three: systemd before 252 leaves cpu out.
+func controllerFix(base, controller string) string {
+	have, err := os.ReadFile(filepath.Join(base, "cgroup.controllers"))
+	if err == nil && !slices.Contains(strings.Fields(string(have)), controller) {
+		return `have an administrator delegate it: "systemctl edit user@.service" with the lines "[Service]" and ` +
+			`"Delegate=cpu memory pids", then log in again; or run Cove as root`
+	}
+	return delegationFix
+}
+
+// unifiedBase is the group below which Cove may make its own: the hierarchy's
+// root for root, else the highest ancestor of the caller's group that the
+// caller may write.
+func unifiedBase() (string, error) {
+	if os.Geteuid() == 0 && writableGroup(Mount) {
+		return Mount, nil
+	}
+	own, err := ownGroups()
+	if err != nil {
+		return "", err
+	}
+	base := ""
+	for dir := filepath.Join(Mount, own[""]); dir != Mount && strings.HasPrefix(dir, Mount); dir = filepath.Dir(dir) {
+		if !writableGroup(dir) {
+			break
+		}
+		base = dir
+	}
+	if base == "" {
+		return "", errors.New("your control group is not delegated to you; " + delegationFix)
+	}
+	return base, vacate(base)
+}
+
+func writableGroup(dir string) bool {
+	for _, name := range []string{"", "cgroup.procs", "cgroup.subtree_control"} {
+		if unix.Access(filepath.Join(dir, name), unix.W_OK) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// vacate moves the processes of a group, this one among them, into a leaf of
+// it: a group with processes cannot give controllers to its children.
+func vacate(dir string) error {
+	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil || len(procs) == 0 {
+		return err
+	}
+	leaf := filepath.Join(dir, "self")
+	if err := makeDir(leaf); err != nil {
+		return err
+	}
+	for _, pid := range strings.Fields(string(procs)) {
+		if err := write(leaf, "cgroup.procs", pid); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// enableVacating enables a controller in a group that may still have processes:
+// a process that forks while it is being moved leaves its child behind, so what
+// is there is moved again for as long as the group is busy.
+func enableVacating(dir, controller string) error {
+	var err error
+	for range 50 {
+		if err = enable(dir, controller); !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		if verr := vacate(dir); verr != nil {
+			return errors.Join(err, verr)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return err
+}
+
+func enable(dir, controller string) error {
+	have, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+	if err == nil && slices.Contains(strings.Fields(string(have)), controller) {
+		return nil
+	}
+	return write(dir, "cgroup.subtree_control", "+"+controller)
+}
+
+// ownGroups maps each version-1 controller, and "" for version 2, to the
+// caller's group (cgroups(7), /proc/pid/cgroup).
+func ownGroups() (map[string]string, error) {
+	return groupsOf("self")
+}
+
+func groupsOf(pid string) (map[string]string, error) {
+	data, err := os.ReadFile("/proc/" + pid + "/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	return parseOwn(string(data)), nil
+}
+
+// Of is the group that a process is in, which somebody else has made: to be
+// measured. Its name is the path below the hierarchy's root.
+func Of(pid int) (*Group, error) {
+	groups, err := groupsOf(strconv.Itoa(pid))
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(Mount, &st); err != nil {
+		return nil, err
+	}
+	h := &Hierarchy{version: 2, dirs: map[string]string{}}
+	name := groups[""]
+	if st.Type != unix.CGROUP2_SUPER_MAGIC {
+		h.version, name = 1, groups[PIDs]
+	}
+	for _, c := range []string{Memory, CPU, PIDs, cpuacct} {
+		switch path, separate := groups[c]; {
+		case h.version == 2:
+			h.dirs[c] = Mount
+		case separate && path == name:
+			h.dirs[c] = filepath.Join(Mount, c)
+		}
+	}
+	g := h.Group(name)
+	if name == "" || name == "/" || h.dirs[PIDs] == "" {
+		return nil, fmt.Errorf("process %d is in no control group of its own", pid)
+	}
+	return g, nil
+}
+
+func parseOwn(data string) map[string]string {
+	own := map[string]string{}
+	for line := range strings.Lines(data) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		for _, c := range strings.Split(parts[1], ",") {
+			own[c] = parts[2]
+		}
+	}
+	return own
+}
+
+// List names the groups that exist.
+func (h *Hierarchy) List() ([]string, error) {
+	var names []string
+	for _, dir := range h.places() {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if e.IsDir() && !slices.Contains(names, e.Name()) {
+				names = append(names, e.Name())
+			}
+		}
+	}
+	return names, nil
+}
+
+// Remove removes the place itself, once no group is left in it. A server that
+// runs elsewhere keeps its own.
+func (h *Hierarchy) Remove() error {
+	var errs []error
+	for _, dir := range h.places() {
+		if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT {
+			errs = append(errs, &fs.PathError{Op: "rmdir", Path: dir, Err: err})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// places are the distinct directories of dirs, in a fixed order.
+func (h *Hierarchy) places() []string {
+	var places []string
+	for _, c := range []string{Memory, CPU, PIDs, cpuacct} {
+		if dir := h.dirs[c]; dir != "" && !slices.Contains(places, dir) {
+			places = append(places, dir)
+		}
+	}
+	return places
+}
+
+// makeDir makes a directory, or finds one in which groups can be made: another
+// user's server may have made it.
+func makeDir(dir string) error {
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return unix.Access(dir, unix.W_OK)
+	}
+	return err
+}
+
+func write(dir, name, value string) error {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(value)
+	return err
+}
+
+// cause is an error without the path, which the message names already.
+func cause(err error) string {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}

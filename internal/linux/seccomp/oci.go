@@ -1,0 +1,142 @@
+package seccomp
+
+import (
+	"syscall"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// OCI renders the policy for a container engine: the OCI runtime spec's form,
+// which is also what "docker run --security-opt seccomp=FILE" reads.
+//
+// Engines differ from the program of Compile in two things. A call through
+// another ABI kills the thread instead of failing. And a number that the table
+// does not know fails with ENOSYS where the runtime sees to that (runc 1.0 and
+// later, for numbers above all that the profile names) and with EPERM
+// elsewhere; so refused calls are spelled out although the default refuses
+// them, and the default's errno is left to the runtime.
+func (p Policy) OCI(arch Arch) (*specs.LinuxSeccomp, error) {
+	target, err := arch.abi()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := p.resolve(); err != nil {
+		return nil, err
+	}
+	here := map[string]bool{}
+	for _, c := range calls {
+		here[c.name] = target.number(c) != absent
+	}
+	out := &specs.LinuxSeccomp{
+		DefaultAction: specs.ActErrno,
+		Architectures: []specs.Arch{specs.Arch(target.oci)},
+	}
+	add := func(names []string, action specs.LinuxSeccompAction, errno syscall.Errno, args []specs.LinuxSeccompArg) {
+		s := specs.LinuxSyscall{Action: action, Args: args}
+		for _, name := range names {
+			if here[name] {
+				s.Names = append(s.Names, name)
+			}
+		}
+		if action == specs.ActErrno {
+			number := uint(errno)
+			s.ErrnoRet = &number
+		}
+		if len(s.Names) > 0 {
+			out.Syscalls = append(out.Syscalls, s)
+		}
+	}
+	for _, g := range p.Allowed {
+		add(g.Calls, specs.ActAllow, 0, nil)
+	}
+	for _, r := range p.Conditional {
+		for _, m := range r.AnyOf {
+			for _, args := range m.conjunctions() {
+				add([]string{r.Call}, specs.ActAllow, 0, args)
+			}
+		}
+		for _, m := range r.Ignored {
+			for _, args := range m.conjunctions() {
+				add([]string{r.Call}, specs.ActErrno, 0, args)
+			}
+		}
+	}
+	for _, g := range p.Refused {
+		add(g.Calls, specs.ActErrno, g.errno(), nil)
+	}
+	return out, nil
+}
+
+// conjunctions spells a match out for a library that knows "argument under
+// mask equals value" and "and" between arguments, but neither "one of" nor
+// "none of": one list of comparisons for every combination.
+func (m Match) conjunctions() [][]specs.LinuxSeccompArg {
+	out := [][]specs.LinuxSeccompArg{nil}
+	for _, t := range m {
+		var next [][]specs.LinuxSeccompArg
+		for _, arg := range t.comparisons() {
+			arg.Index = uint(t.Arg)
+			for _, head := range out {
+				next = append(next, append(head[:len(head):len(head)], arg))
+			}
+		}
+		out = next
+	}
+	return out
+}
+
+// comparisons is the test as a choice of comparisons, whose index is not set.
+func (t Test) comparisons() []specs.LinuxSeccompArg {
+	if t.Pointer {
+		if t.Not {
+			return []specs.LinuxSeccompArg{{Op: specs.OpNotEqual, Value: 0}}
+		}
+		return []specs.LinuxSeccompArg{{Op: specs.OpEqualTo, Value: 0}}
+	}
+	var out []specs.LinuxSeccompArg
+	for _, c := range t.cubes() {
+		out = append(out, specs.LinuxSeccompArg{Op: specs.OpMaskedEqual, Value: uint64(c.mask), ValueTwo: uint64(c.value)})
+	}
+	return out
+}
+
+// cube is all 32-bit numbers that are value under mask.
+type cube struct{ mask, value uint32 }
+
+// cubes is the test as a union of disjoint cubes.
+func (t Test) cubes() []cube {
+	if t.Not {
+		return complement(t.Mask, t.In, 31, cube{})
+	}
+	var out []cube
+	for _, v := range t.In {
+		out = append(out, cube{t.Mask, v})
+	}
+	return out
+}
+
+// complement covers the part of c whose bits under mask are none of values, by
+// splitting it at the given bit and the ones below: whatever half holds no
+// value is a cube of the answer.
+func complement(mask uint32, values []uint32, bit int, c cube) []cube {
+	if len(values) == 0 {
+		return []cube{c}
+	}
+	for bit >= 0 && mask>>bit&1 == 0 {
+		bit--
+	}
+	if bit < 0 {
+		return nil
+	}
+	var halves [2][]uint32
+	for _, v := range values {
+		b := v >> bit & 1
+		halves[b] = append(halves[b], v)
+	}
+	var out []cube
+	for b, inside := range halves {
+		half := cube{c.mask | 1<<bit, c.value | uint32(b)<<bit}
+		out = append(out, complement(mask, inside, bit-1, half)...)
+	}
+	return out
+}

@@ -1,0 +1,170 @@
+// Package rootfs says what a sandbox's root filesystem consists of, for every
+// engine: which directories of the host the default root shows, what its /etc
+// holds, and which places of /proc and /sys are masked.
+package rootfs
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Path is where sandboxes look for programs; Go's own distribution installs to
+// the last.
+const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin"
+
+// Link is a symbolic link of the root.
+type Link struct{ Name, Target string }
+
+// File is a generated file of the root.
+type File struct {
+	Name string
+	Mode uint32
+	Data string
+}
+
+// Host is what the host's own toolchain contributes to the default root.
+type Host struct {
+	Dirs  []string // shown read-only under the same name
+	Links []Link   // such as /bin → usr/bin on a merged-usr system
+	// Etc are files and directories of /etc that programs need to start: the
+	// dynamic linker's cache, the alternatives, certificates, the time zone.
+	// They hold no secret and nothing about the host's users.
+	Etc []string
+}
+
+// toolchain are the candidates; nothing of /root, /home, /var, /opt or /srv.
+var toolchain = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+
+var etc = []string{
+	"/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
+	"/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted", "/etc/localtime", "/etc/services",
+}
+
+// ReadHost looks at this host's toolchain directories.
+func ReadHost() (Host, error) {
+	var h Host
+	for _, dir := range toolchain {
+		fi, err := os.Lstat(dir)
+		switch {
+		case err != nil:
+			continue
+		case fi.Mode()&os.ModeSymlink != 0:
+			target, err := os.Readlink(dir)
+			if err != nil {
+				return Host{}, err
+			}
+			h.Links = append(h.Links, Link{Name: dir, Target: target})
+		case fi.IsDir():
+			h.Dirs = append(h.Dirs, dir)
+		}
+	}
+	if len(h.Dirs) == 0 {
+		return Host{}, cove.Errorf(cove.ImageMissing, "this host has no /usr to build the default root filesystem from").
+			WithHint("use an image: --image IMAGE, after \"cove image pull IMAGE\"")
+	}
+	for _, name := range etc {
+		if _, err := os.Stat(name); err == nil {
+			h.Etc = append(h.Etc, name)
+		}
+	}
+	return h, nil
+}
+
+// EtcFiles are the generated files of /etc. In an image that has its own
+// users, only Resolver's are used.
+func EtcFiles(hostname string) []File {
+	users := fmt.Sprintf("root:x:0:0:root:/root:/usr/sbin/nologin\ncove:x:1000:1000:cove:%s:/bin/sh\nnobody:x:65534:65534:nobody:%[1]s:/usr/sbin/nologin\n", cove.Home)
+	return append([]File{
+		{Name: "/etc/passwd", Mode: 0o644, Data: users},
+		{Name: "/etc/group", Mode: 0o644, Data: "root:x:0:\ntty:x:5:\ncove:x:1000:\nnogroup:x:65534:\n"},
+		{Name: "/etc/nsswitch.conf", Mode: 0o644, Data: "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"},
+	}, Resolver(hostname)...)
+}
+
+// Resolver are the files of /etc that say who and where the sandbox is. There
+// is no name server: a lookup is refused at once on the loopback interface.
+func Resolver(hostname string) []File {
+	return []File{
+		{Name: "/etc/hostname", Mode: 0o644, Data: hostname + "\n"},
+		{Name: "/etc/hosts", Mode: 0o644, Data: "127.0.0.1 localhost " + hostname + "\n::1 localhost ip6-localhost ip6-loopback\n"},
+		{Name: "/etc/resolv.conf", Mode: 0o644, Data: "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"},
+	}
+}
+
+// Hostname is every sandbox's: it says nothing about the host.
+const Hostname = "cove"
+
+// Masked are hidden: the OCI runtime specification's default list, and what
+// else of /proc tells about the kernel. /sys is not there at all.
+var Masked = []string{
+	"/proc/acpi", "/proc/asound", "/proc/driver", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/key-users",
+	"/proc/kmsg", "/proc/latency_stats", "/proc/modules", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+}
+
+// ReadOnly are shown and cannot be written.
+var ReadOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+
+// Devices are the nodes of /dev, besides the terminals'.
+var Devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
+
+// DeviceLinks are the usual links of /dev.
+var DeviceLinks = []Link{
+	{"/dev/fd", "/proc/self/fd"}, {"/dev/stdin", "/proc/self/fd/0"}, {"/dev/stdout", "/proc/self/fd/1"},
+	{"/dev/stderr", "/proc/self/fd/2"}, {"/dev/ptmx", "pts/ptmx"}, {"/dev/core", "/dev/null"},
+}
+
+// Writable is a directory inside that the user may write. All of them share
+// the sandbox's disk limit.
+type Writable struct {
+	Name string
+	Mode uint32
+	Own  bool // owned by the user
+}
+
+// Writables are the writable directories of every sandbox.
+var Writables = []Writable{
+	{"/tmp", 0o1777, false},
+	{"/var/tmp", 0o1777, false},
+	{"/run", 0o755, true},
+	{"/dev/shm", 0o1777, false},
+	{cove.Home, 0o700, true},
+	{cove.WorkDir, 0o755, true},
+}
+
+// Env is the environment every process starts from.
+func Env(u cove.User) []string {
+	name := "nobody"
+	if u == cove.UserAgent {
+		name = "cove"
+	}
+	return []string{
+		"PATH=" + Path, "HOME=" + cove.Home, "USER=" + name, "LOGNAME=" + name, "SHELL=/bin/sh",
+		"LANG=C.UTF-8", "TMPDIR=/tmp", "COVE=1",
+	}
+}
+
+// ValidateTarget refuses the targets of mounts that would hide what the wall
+// depends on.
+func ValidateTarget(target string) error {
+	clean := path.Clean(target)
+	refuse := func(why string) error {
+		return cove.Errorf(cove.InvalidArgument, "a mount at %q is not possible: %s", target, why).
+			WithHint("mount below %s, %s or a directory of your own such as /data", cove.Workspace, cove.WorkDir)
+	}
+	switch {
+	case !path.IsAbs(target) || strings.IndexByte(target, 0) >= 0:
+		return refuse("the target must be an absolute path")
+	case clean == "/":
+		return refuse("it would hide the whole root")
+	}
+	for _, place := range []string{"/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/run/cove"} {
+		if clean == place || strings.HasPrefix(clean, place+"/") {
+			return refuse(place + " belongs to the sandbox")
+		}
+	}
+	return nil
+}

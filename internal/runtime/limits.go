@@ -1,0 +1,137 @@
+package runtime
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Defaults of every runtime that does not say otherwise.
+var Defaults = cove.Limits{
+	Memory: 256 << 20, CPUs: 1, PIDs: 50, Disk: 100 << 20, Inodes: 20_000, OpenFiles: 1024,
+	Stdout: 1 << 20, Stderr: 256 << 10, Timeout: 10 * time.Second,
+}
+
+// MaxTimeout is the longest wall time an execution may ask for.
+const MaxTimeout = 60 * time.Second
+
+// Max is the most that may be asked for where nothing else is configured.
+var Max = cove.Limits{
+	Memory: 16 << 30, CPUs: 64, PIDs: 8192, Disk: 16 << 30, Inodes: 2_000_000,
+	OpenFiles: 1 << 20, // fs.nr_open's default: the kernel takes no more
+	Stdout:    16 << 20, Stderr: 16 << 20, Timeout: MaxTimeout,
+}
+
+// Min is the least that makes sense: below it a guest or an interpreter cannot start.
+var Min = cove.Limits{
+	Memory: 16 << 20, CPUs: 0.01, PIDs: 1, Disk: 1 << 20, Inodes: 64, OpenFiles: 64,
+	Stdout: 1 << 10, Stderr: 1 << 10, Timeout: time.Millisecond,
+}
+
+// Bounds are the limits that callers of one server may ask for.
+type Bounds struct {
+	// Defaults apply where neither the caller nor the runtime says anything.
+	// Zero fields take the package's.
+	Defaults cove.Limits
+	// Max is the most a caller may ask for; what a runtime asks for by itself
+	// is reduced to it. Zero fields take the package's.
+	Max cove.Limits
+}
+
+// Resolve is Bounds.Resolve where nothing is configured.
+func (r Runtime) Resolve(want cove.Limits) (cove.Limits, error) { return Bounds{}.Resolve(r, want) }
+
+// Resolve fills the fields that want leaves at zero and refuses the others
+// when they are out of range. Every field of the result is set.
+func (b Bounds) Resolve(r Runtime, want cove.Limits) (cove.Limits, error) {
+	var got cove.Limits
+	for _, f := range fields {
+		ceiling := first(f.get(b.Max), f.get(Max))
+		v := f.get(want)
+		switch {
+		case v == 0:
+			v = min(first(f.get(r.Limits), f.get(b.Defaults), f.get(Defaults)), ceiling)
+		case !(v >= f.get(Min) && v <= ceiling): // so written, NaN is refused too
+			return cove.Limits{}, cove.Errorf(cove.InvalidArgument, "%s of %s is out of range", f.name, f.show(v)).
+				WithHint("ask for %s to %s, or leave it out", f.show(f.get(Min)), f.show(ceiling))
+		}
+		f.set(&got, v)
+	}
+	return got, nil
+}
+
+// Check refuses configured bounds that no request could meet.
+func (b Bounds) Check() error {
+	for _, f := range fields {
+		for _, v := range []struct {
+			what  string
+			value float64
+		}{{"default", f.get(b.Defaults)}, {"maximum", f.get(b.Max)}} {
+			if v.value != 0 && !(v.value >= f.get(Min) && v.value <= f.get(Max)) {
+				return cove.Errorf(cove.InvalidArgument, "the %s %s of %s is out of range", v.what, f.name, f.show(v.value)).
+					WithHint("set %s to %s", f.show(f.get(Min)), f.show(f.get(Max)))
+			}
+		}
+		if d, m := f.get(b.Defaults), first(f.get(b.Max), f.get(Max)); d > m {
+			return cove.Errorf(cove.InvalidArgument, "the default %s of %s is over the maximum of %s", f.name, f.show(d), f.show(m)).
+				WithHint("lower the default or raise the maximum")
+		}
+	}
+	return nil
+}
+
+// first is the first value that is not zero.
+func first(values ...float64) float64 {
+	for _, v := range values {
+		if v != 0 {
+			return v
+		}
+	}
+	return 0
+}
+
+// field is one limit. float64 holds every value in range exactly.
+type field struct {
+	name string
+	get  func(cove.Limits) float64
+	set  func(*cove.Limits, float64)
+	show func(float64) string
+}
+
+var fields = []field{
+	integer("memory", bytes, func(l *cove.Limits) *int64 { return &l.Memory }),
+	{"cpus", func(l cove.Limits) float64 { return l.CPUs }, func(l *cove.Limits, v float64) { l.CPUs = v }, number},
+	integer("pids", number, func(l *cove.Limits) *int64 { return &l.PIDs }),
+	integer("disk", bytes, func(l *cove.Limits) *int64 { return &l.Disk }),
+	integer("inodes", number, func(l *cove.Limits) *int64 { return &l.Inodes }),
+	integer("open files", number, func(l *cove.Limits) *int64 { return &l.OpenFiles }),
+	integer("stdout", bytes, func(l *cove.Limits) *int64 { return &l.Stdout }),
+	integer("stderr", bytes, func(l *cove.Limits) *int64 { return &l.Stderr }),
+	{"timeout", func(l cove.Limits) float64 { return float64(l.Timeout) },
+		func(l *cove.Limits, v float64) { l.Timeout = time.Duration(v) },
+		func(v float64) string { return time.Duration(v).String() }},
+}
+
+func integer(name string, show func(float64) string, at func(*cove.Limits) *int64) field {
+	return field{name,
+		func(l cove.Limits) float64 { return float64(*at(&l)) },
+		func(l *cove.Limits, v float64) { *at(l) = int64(v) },
+		show}
+}
+
+func number(v float64) string { return fmt.Sprintf("%.10g", v) }
+
+// bytes shows a size in the largest unit that divides it.
+func bytes(v float64) string {
+	n := int64(v)
+	for _, u := range []struct {
+		name string
+		size int64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n != 0 && n%u.size == 0 {
+			return fmt.Sprintf("%d %s", n/u.size, u.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

@@ -1,0 +1,451 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/detect"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/runtime"
+)
+
+const (
+	// MaxCode is the most code of one request, in bytes.
+	MaxCode = 1 << 20
+	// MaxFiles is how many files one request may bring, MaxFileBytes how much
+	// they may hold together.
+	MaxFiles     = 256
+	MaxFileBytes = 16 << 20
+	// MaxArgs bounds the arguments together, in bytes: well under ARG_MAX.
+	MaxArgs = 128 << 10
+)
+
+// outputCapFactor: a program that writes this many times what is kept is
+// ended, since it would go on until its time is up.
+const outputCapFactor = 16
+
+// killGrace is how long an ended program's last output is waited for.
+const killGrace = time.Second
+
+// ending is why Cove ended an execution.
+type ending int32
+
+const (
+	endNone ending = iota
+	endTimeout
+	endKilled
+)
+
+// execution is one Execute in progress.
+type execution struct {
+	manager *Manager
+	id      cove.ExecutionID
+	request Request
+	runtime runtime.Runtime
+	limits  cove.Limits
+	engine  engine.Engine
+	rootfs  engine.Rootfs
+	release func() // lets go of the image
+	events  []detect.Event
+	output  *collector
+
+	cancel context.CancelFunc // ends what prepares
+
+	mu    sync.Mutex
+	why   ending
+	ended chan struct{} // closed when why is set
+}
+
+// end asks for the execution's end; the first reason stays.
+func (e *execution) end(why ending) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.why == endNone {
+		e.why = why
+		close(e.ended)
+		e.cancel()
+	}
+}
+
+func (e *execution) reason() ending {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.why
+}
+
+// Execute runs one snippet in a sandbox of its own. started, which may be nil,
+// is told the id before anything runs; out, which may be nil, receives the
+// output as it comes. A program that fails, or is ended by a limit, by Kill or
+// by the end of ctx, is a Result; an error means that Cove could not run it.
+func (m *Manager) Execute(ctx context.Context, r Request, started func(cove.ExecutionID), out Output) (Result, error) {
+	if err := m.call(); err != nil {
+		return Result{}, err
+	}
+	defer m.calls.Done()
+	e, err := m.admit(ctx, r, out)
+	if err != nil {
+		return Result{Events: e.events}, err
+	}
+	defer m.dismiss(e)
+	if started != nil {
+		started(e.id)
+	}
+	return m.record(ctx, e)
+}
+
+// call counts a caller of Execute, whom Close waits for.
+func (m *Manager) call() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return cove.Errorf(cove.Unavailable, "Cove is shutting down")
+	}
+	m.calls.Add(1)
+	return nil
+}
+
+// admit checks the request and waits for a place. Nothing has been made or
+// recorded when it fails, but for refused code; the execution then only says
+// what was noticed.
+func (m *Manager) admit(ctx context.Context, r Request, out Output) (*execution, error) {
+	e := &execution{manager: m, id: cove.NewExecutionID(), request: r, ended: make(chan struct{}), cancel: func() {}}
+	var err error
+	if e.runtime, err = runtime.Lookup(r.Language); err != nil {
+		return e, err
+	}
+	if e.limits, err = m.o.Bounds.Resolve(e.runtime, r.Limits); err != nil {
+		return e, err
+	}
+	if err := check(r); err != nil {
+		return e, err
+	}
+	if err := m.inspect(ctx, e); err != nil {
+		return e, err
+	}
+	if err := m.queue.enter(ctx); err != nil {
+		return e, err
+	}
+	if err := m.equip(ctx, e); err != nil {
+		m.queue.leave()
+		return e, err
+	}
+	e.output = &collector{to: out, stdout: kept{limit: e.limits.Stdout}, stderr: kept{limit: e.limits.Stderr}}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.running[e.id] = e
+	return e, nil
+}
+
+// equip finds the engine and the root filesystem.
+func (m *Manager) equip(ctx context.Context, e *execution) (err error) {
+	if e.engine, err = m.engines.get(e.request.Engine); err != nil {
+		return err
+	}
+	e.rootfs, e.release, err = m.rootfs(ctx, e.engine, e.request.Image)
+	return err
+}
+
+func (m *Manager) dismiss(e *execution) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.running, e.id)
+}
+
+// check refuses a malformed request.
+func check(r Request) error {
+	invalid := func(format string, args ...any) error { return cove.Errorf(cove.InvalidArgument, format, args...) }
+	switch {
+	case len(r.Code) == 0:
+		return cove.Errorf(cove.InvalidArgument, "there is no code").WithHint("give a file, -c CODE, or the field \"code\"")
+	case len(r.Code) > MaxCode:
+		return cove.Errorf(cove.TooLarge, "the code has %d bytes, at most %d are allowed", len(r.Code), MaxCode).
+			WithHint("put data into files or standard input")
+	case !utf8.Valid(r.Code):
+		return invalid("the code is not valid UTF-8")
+	case len(r.Files) > MaxFiles:
+		return cove.Errorf(cove.TooLarge, "%d files, at most %d are allowed", len(r.Files), MaxFiles)
+	}
+	size := 0
+	for _, a := range r.Args {
+		if size += len(a) + 1; strings.IndexByte(a, 0) >= 0 {
+			return invalid("an argument has a NUL byte")
+		}
+	}
+	if size > MaxArgs {
+		return cove.Errorf(cove.TooLarge, "the arguments have %d bytes, at most %d are allowed", size, MaxArgs)
+	}
+	total := 0
+	for _, f := range r.Files {
+		if total += len(f.Data); !path.IsAbs("/"+f.Path) || f.Path == "" || path.IsAbs(f.Path) || !cleanPath(f.Path) {
+			return invalid("the file path %q must be relative and clean, without \"..\"", f.Path)
+		}
+	}
+	if total > MaxFileBytes {
+		return cove.Errorf(cove.TooLarge, "the files have %d bytes, at most %d are allowed", total, MaxFileBytes).
+			WithHint("mount a directory instead")
+	}
+	for _, m := range r.Mounts {
+		if err := rootfs.ValidateTarget(m.Target); err != nil {
+			return err
+		}
+	}
+	return runtime.CheckEnv(r.Env)
+}
+
+func cleanPath(p string) bool {
+	return path.Clean(p) == p && p != ".." && !strings.HasPrefix(p, "../") && p != "." && strings.IndexByte(p, 0) < 0 && len(p) < 1024
+}
+
+// run makes the sandbox, runs the program and returns how it ended. begun is
+// waited for before anything of the user's runs.
+func (e *execution) run(ctx context.Context, begun func() error) (Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e.mu.Lock()
+	e.cancel = cancel
+	if e.why != endNone {
+		cancel()
+	}
+	e.mu.Unlock()
+
+	bx, err := open(ctx, e.engine, e.template(), e.binding())
+	if err != nil {
+		e.release()
+		e.manager.queue.leave()
+		return Result{}, e.excuse(err)
+	}
+	defer e.manager.discard(bx, e.release)
+	if err := begun(); err != nil {
+		return Result{}, err
+	}
+	g := bx.sandbox.Guest()
+	if err := e.deliver(ctx, g); err != nil {
+		return Result{}, e.excuse(err)
+	}
+	start := e.manager.o.Clock.Monotonic()
+	p, err := g.Start(ctx, e.process())
+	if err != nil {
+		return Result{}, e.excuse(e.startError(err))
+	}
+	exit, lost := e.watch(ctx, bx.sandbox, p)
+	took := e.manager.o.Clock.Since(start)
+	stats, err := bx.sandbox.Stats(context.WithoutCancel(ctx))
+	if err != nil {
+		return Result{}, err
+	}
+	return e.conclude(exit, lost, stats, took)
+}
+
+// excuse turns an error that Kill or the caller's leaving has caused into that.
+func (e *execution) excuse(err error) error {
+	if e.reason() == endKilled || errors.Is(err, context.Canceled) {
+		return errEnded
+	}
+	return err
+}
+
+// errEnded: the execution was ended before its program began.
+var errEnded = errors.New("ended before it began")
+
+// discard destroys a sandbox off the caller's path. Its image and its place are
+// free only then, so that the number of sandboxes stays bounded.
+func (m *Manager) discard(b *box, release func()) {
+	m.clean.Go(func() {
+		defer m.queue.leave()
+		defer release()
+		if err := b.close(); err != nil {
+			m.o.Log.Error("cannot destroy a sandbox; the reaper will try again", "sandbox", b.template.ID, "error", err)
+		}
+	})
+}
+
+func (e *execution) template() engine.Template {
+	return engine.Template{
+		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: e.rootfs,
+		Limits: e.limits, User: cove.UserCode, Network: cove.NetworkNone,
+	}
+}
+
+func (e *execution) binding() engine.Binding {
+	b := engine.Binding{Hostname: rootfs.Hostname, Mounts: append([]cove.Mount(nil), e.request.Mounts...)}
+	if e.request.WorkDir != "" {
+		b.Mounts = append(b.Mounts, cove.Mount{Source: e.request.WorkDir, Target: cove.Workspace})
+	}
+	return b
+}
+
+// deliver writes the code and its files.
+func (e *execution) deliver(ctx context.Context, g *guest.Client) error {
+	files := append([]File{{Path: e.runtime.File, Mode: 0o644, Data: e.request.Code}}, e.request.Files...)
+	for _, f := range files {
+		mode := f.Mode
+		if mode == 0 {
+			mode = 0o644
+		}
+		err := g.WriteFile(ctx, cove.WorkDir+"/"+f.Path, mode, f.Data)
+		var failure *guest.Failure
+		if errors.As(err, &failure) && failure.Kind == guest.FailNoSpace {
+			return cove.Errorf(cove.TooLarge, "the files do not fit into the sandbox's disk").WithHint("raise the disk limit (--disk, limits.disk_mb)")
+		}
+		if err != nil {
+			return fmt.Errorf("deliver %s: %w", f.Path, err)
+		}
+	}
+	return nil
+}
+
+// process is what to start. The code is a file, never part of a command line.
+func (e *execution) process() guest.ProcessSpec {
+	args := make([]string, 0, len(e.runtime.Command)+len(e.request.Args))
+	for _, a := range e.runtime.Command {
+		if a == e.runtime.File {
+			a = cove.WorkDir + "/" + a
+		}
+		args = append(args, a)
+	}
+	dir := cove.WorkDir
+	if e.request.WorkDir != "" {
+		dir = cove.Workspace
+	}
+	return guest.ProcessSpec{
+		Args: append(args, e.request.Args...), Env: e.environment(), Dir: dir, Stdin: e.request.Stdin != nil, Alone: true,
+		StdoutLimit: e.limits.Stdout, StderrLimit: e.limits.Stderr, OutputCap: outputCapFactor * (e.limits.Stdout + e.limits.Stderr),
+	}
+}
+
+// environment: what comes later wins.
+func (e *execution) environment() []string {
+	env := append(rootfs.Env(cove.UserCode), e.rootfs.Env...)
+	env = append(env, e.runtime.Env...)
+	for k, v := range e.request.Env {
+		env = append(env, k+"="+v)
+	}
+	last := map[string]int{}
+	for i, kv := range env {
+		k, _, _ := strings.Cut(kv, "=")
+		last[k] = i
+	}
+	merged := env[:0:0]
+	for i, kv := range env {
+		if k, _, _ := strings.Cut(kv, "="); last[k] == i {
+			merged = append(merged, kv)
+		}
+	}
+	return merged
+}
+
+func (e *execution) startError(err error) error {
+	var failure *guest.Failure
+	if !errors.As(err, &failure) {
+		return err
+	}
+	switch failure.Kind {
+	case guest.FailNotFound:
+		return e.runtime.Missing(e.request.Image)
+	case guest.FailNoProcess:
+		return cove.Errorf(cove.InvalidArgument, "the pids limit does not allow even the first process").WithHint("raise it (--pids, limits.pids_limit)")
+	}
+	return cove.Errorf(cove.Internal, "cannot start %s: %w", e.runtime.Command[0], failure)
+}
+
+// watch moves the streams and waits for the program, its time, Kill, or the
+// caller's leaving. lost says that the sandbox died under the program.
+func (e *execution) watch(ctx context.Context, sb engine.Sandbox, p *guest.RemoteProcess) (exit guest.Exit, lost error) {
+	var streams sync.WaitGroup
+	streams.Go(func() { e.output.copy(p.Stdout(), e.output.writeStdout, func() { e.end(endKilled) }) })
+	streams.Go(func() { e.output.copy(p.Stderr(), e.output.writeStderr, func() { e.end(endKilled) }) })
+	if e.request.Stdin != nil {
+		go func() { // ends with its reader or the process, whichever is first
+			io.Copy(p.Stdin(), e.request.Stdin)
+			p.Stdin().Close()
+		}()
+	}
+	timer := e.manager.o.Clock.NewTimer(e.limits.Timeout)
+	defer timer.Stop()
+	select {
+	case <-p.Exited():
+	case <-timer.C:
+		e.end(endTimeout)
+		e.stop(sb, p)
+	case <-e.ended:
+		e.stop(sb, p)
+	case <-ctx.Done():
+		e.end(endKilled)
+		e.stop(sb, p)
+	}
+	<-p.Exited()
+	streams.Wait()
+	return p.Wait(context.WithoutCancel(ctx))
+}
+
+// stop kills every process inside; the guest then reports the last output and
+// the exit. A guest that does not is killed too.
+func (e *execution) stop(sb engine.Sandbox, p *guest.RemoteProcess) {
+	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
+	defer cancel()
+	if err := sb.Guest().SignalAll(ctx, int(syscall.SIGKILL)); err == nil {
+		select {
+		case <-p.Exited():
+			return
+		case <-ctx.Done():
+		}
+	}
+	sb.Kill()
+}
+
+// conclude says how the execution ended.
+func (e *execution) conclude(exit guest.Exit, lost error, stats engine.Stats, took time.Duration) (Result, error) {
+	r := Result{
+		ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), ExitCode: exit.Code, Events: e.events,
+		Truncated: exit.StdoutDropped > 0 || exit.StderrDropped > 0 || e.output.overrun(),
+		Stdout:    e.output.stdout.bytes(), Stderr: e.output.stderr.bytes(), Duration: took,
+		Usage: cove.Usage{
+			CPUTime: stats.CPUTime, MemoryPeak: stats.MemoryPeak, PIDsPeak: stats.PIDsPeak,
+			BytesWritten: exit.Stats.BytesWritten, DiskUsed: exit.Stats.DiskUsed,
+		},
+	}
+	r.Limit = limitThatEnded(e.reason(), exit, lost, stats)
+	switch {
+	case r.Limit == cove.LimitTimeout:
+		r.ExitCode = -1
+	case e.reason() == endKilled:
+		r.Killed, r.ExitCode = true, -1
+	case lost != nil && r.Limit != "":
+		r.ExitCode = 128 + int(syscall.SIGKILL)
+	case lost != nil:
+		return Result{}, cove.Errorf(cove.Internal, "the sandbox died under the program: %w", lost).WithHint("see the log; run \"cove doctor\"")
+	}
+	return r, nil
+}
+
+// limitThatEnded is pure. A program that succeeds has not been ended by a
+// limit, whatever it ran into on its way.
+func limitThatEnded(why ending, exit guest.Exit, lost error, stats engine.Stats) cove.LimitKind {
+	failed := lost != nil || exit.Code != 0
+	switch {
+	case why == endTimeout:
+		return cove.LimitTimeout
+	case why == endKilled:
+		return ""
+	case exit.OutputCapped:
+		return cove.LimitOutput
+	case failed && stats.OOMKills > 0:
+		return cove.LimitOOM
+	case failed && (exit.Stats.Full() || exit.Signal == int(syscall.SIGXFSZ)):
+		return cove.LimitDisk
+	case failed && stats.PIDsDenied > 0:
+		return cove.LimitPIDs
+	}
+	return ""
+}

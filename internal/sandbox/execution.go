@@ -1,0 +1,59 @@
+// Package sandbox is the life of sandboxes: it admits executions, has an
+// engine make a sandbox for each, runs the code, watches the limits, keeps the
+// record, and cleans up. It knows contracts only.
+package sandbox
+
+import (
+	"io"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/detect"
+)
+
+// Request is one execution to do: a snippet in a runtime, in a fresh sandbox.
+type Request struct {
+	Language string
+	Code     []byte
+	Args     []string
+	Files    []File
+	Env      map[string]string
+	Stdin    io.Reader // nil is empty input
+	WorkDir  string    // host directory, checked; attached at cove.Workspace
+	Mounts   []cove.Mount
+	Image    string      // empty is the engine's default, "host"
+	Engine   string      // empty is the configured default
+	Limits   cove.Limits // zero fields take the runtime's default
+	Client   string      // who asks, for the record; never a secret
+}
+
+// File is placed under cove.WorkDir.
+type File struct {
+	Path string // relative, clean
+	Mode uint32 // permission bits
+	Data []byte
+}
+
+// Output receives what the program writes, as it comes, already limited. It
+// is called from one goroutine at a time; a slow Output slows the program.
+type Output interface {
+	Stdout(p []byte) error
+	Stderr(p []byte) error
+}
+
+// Result is how an execution ended.
+type Result struct {
+	ID        cove.ExecutionID
+	Language  string
+	Engine    string
+	ExitCode  int // 128+N for signal N; -1 when Cove ended it
+	Limit     cove.LimitKind
+	Killed    bool // by Kill, or because the caller went away
+	Usage     cove.Usage
+	Truncated bool
+	Stdout    []byte // what was kept, also when an Output received it
+	Stderr    []byte
+	Events    []detect.Event
+	Started   time.Time
+	Duration  time.Duration
+}

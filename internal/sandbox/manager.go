@@ -1,0 +1,134 @@
+package sandbox
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// Images turns what a user calls an image into a root filesystem.
+type Images interface {
+	Resolve(ctx context.Context, ref string) (engine.Rootfs, error)
+	// Hold keeps an image from being removed until release is called.
+	Hold(ctx context.Context, digest string) (release func(), err error)
+}
+
+// Options make a Manager. All are required.
+type Options struct {
+	Engines       []EngineSource // in order of preference for "auto"
+	DefaultEngine string         // a source's name, or "auto"
+	Images        Images
+	Store         store.Store
+	Instance      cove.InstanceID
+	RunDir        string
+	Bounds        runtime.Bounds
+	MaxConcurrent int           // executions at once
+	MaxQueued     int           // executions waiting for one to end
+	Retention     time.Duration // how long finished executions are kept; 0 is for ever
+	Clock         clock.Clock
+	Log           *slog.Logger
+}
+
+// Manager runs executions. Its methods may be called concurrently.
+type Manager struct {
+	o       Options
+	engines *engines
+	queue   *queue
+	clean   sync.WaitGroup // destructions under way
+	born    time.Time      // when the manager was made, by the wall clock
+	began   clock.Instant  // and by the monotonic one
+	calls   sync.WaitGroup // of Execute; added to under mu while not closed
+
+	mu      sync.Mutex
+	running map[cove.ExecutionID]*execution
+	closed  bool
+}
+
+// New makes a Manager.
+func New(o Options) *Manager {
+	return &Manager{
+		o: o, engines: newEngines(o.Engines, o.DefaultEngine), queue: newQueue(o.MaxConcurrent, o.MaxQueued),
+		running: map[cove.ExecutionID]*execution{}, born: o.Clock.Now(), began: o.Clock.Monotonic(),
+	}
+}
+
+// Open opens the default engine, which otherwise happens when it is first
+// needed.
+func (m *Manager) Open() error {
+	_, err := m.engines.get("")
+	return err
+}
+
+// Active counts executions that have a sandbox or are getting one.
+func (m *Manager) Active() int { return m.queue.active() }
+
+// Queued counts executions that wait.
+func (m *Manager) Queued() int { return m.queue.waiting() }
+
+// Health says of each engine "ok", Unused, or why it cannot be used.
+func (m *Manager) Health(context.Context) map[string]string { return m.engines.health() }
+
+// Kill ends a running execution for who, a name for the record. Errors: NotFound, Conflict when it has ended
+// or runs in another process of Cove.
+func (m *Manager) Kill(ctx context.Context, id cove.ExecutionID, who string) error {
+	m.mu.Lock()
+	e := m.running[id]
+	m.mu.Unlock()
+	if e != nil {
+		e.end(endKilled)
+		m.audit(ctx, store.Record{Who: who, Action: "kill", Object: string(id), Verdict: "ok"})
+		return nil
+	}
+	stored, err := m.o.Store.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	if stored.Status == api.StatusRunning {
+		return cove.Errorf(cove.Conflict, "execution %s runs in another process of Cove", id).
+			WithHint("\"cove kill %s\" on that machine finds it", id)
+	}
+	return cove.Errorf(cove.Conflict, "execution %s has ended already (%s)", id, stored.Status)
+}
+
+// Close stops accepting executions, gives those that run until ctx ends, kills
+// the rest, and closes the engines.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.queue.close()
+	select {
+	case <-m.queue.empty():
+	case <-ctx.Done():
+		m.killAll()
+		<-m.queue.empty()
+	}
+	m.clean.Wait()
+	m.calls.Wait() // their records are written last
+	return m.engines.close()
+}
+
+func (m *Manager) killAll() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.running {
+		e.end(endKilled)
+	}
+}
+
+// audit appends to the audit log; a log that cannot be written is reported,
+// because the record must not be missing silently.
+func (m *Manager) audit(ctx context.Context, r store.Record) {
+	r.Time = m.o.Clock.Now().UTC()
+	if err := m.o.Store.Append(context.WithoutCancel(ctx), r); err != nil {
+		m.o.Log.Error("cannot write the audit log", "action", r.Action, "object", r.Object, "error", err)
+	}
+}

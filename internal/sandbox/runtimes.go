@@ -1,0 +1,107 @@
+package sandbox
+
+import (
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/runtime"
+)
+
+// probeTimeout bounds the question for all versions together.
+const probeTimeout = 20 * time.Second
+
+// Runtimes says which runtimes an image has, by asking each for its version in
+// one sandbox.
+func (m *Manager) Runtimes(ctx context.Context, image, engineName string) ([]api.Runtime, error) {
+	bx, root, release, err := m.openProbe(ctx, image, engineName)
+	if err != nil {
+		return nil, err
+	}
+	defer m.discard(bx, release)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	all := runtime.All()
+	rows := make([]api.Runtime, len(all))
+	var asked sync.WaitGroup
+	for i, r := range all {
+		asked.Go(func() { rows[i] = m.ask(ctx, bx.sandbox.Guest(), r, root, image) })
+	}
+	asked.Wait()
+	return rows, nil
+}
+
+// openProbe makes the sandbox in which to ask.
+func (m *Manager) openProbe(ctx context.Context, image, engineName string) (bx *box, root engine.Rootfs, release func(), err error) {
+	if err := m.queue.enter(ctx); err != nil {
+		return nil, root, nil, err
+	}
+	defer func() {
+		if err != nil {
+			m.queue.leave()
+		}
+	}()
+	eng, err := m.engines.get(engineName)
+	if err != nil {
+		return nil, root, nil, err
+	}
+	// Enough for every toolchain to say its version at the same time.
+	limits, err := m.o.Bounds.Resolve(runtime.Runtime{Limits: cove.Limits{Memory: 512 << 20, PIDs: 200}}, cove.Limits{})
+	if err != nil {
+		return nil, root, nil, err
+	}
+	if root, release, err = m.rootfs(ctx, eng, image); err != nil {
+		return nil, root, nil, err
+	}
+	bx, err = open(ctx, eng, engine.Template{
+		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: root, Limits: limits, User: cove.UserCode, Network: cove.NetworkNone,
+	}, engine.Binding{Hostname: rootfs.Hostname})
+	if err != nil {
+		release()
+	}
+	return bx, root, release, err
+}
+
+// ask has one runtime say its version.
+func (m *Manager) ask(ctx context.Context, g *guest.Client, r runtime.Runtime, root engine.Rootfs, image string) api.Runtime {
+	row := api.Runtime{Name: r.Name}
+	if limits, err := m.o.Bounds.Resolve(r, cove.Limits{}); err == nil {
+		row.Timeout = limits.Timeout.Seconds()
+		row.Limits = api.Limits{
+			MemoryMB: limits.Memory >> 20, PIDs: limits.PIDs, DiskMB: limits.Disk >> 20, CPUs: limits.CPUs,
+			Inodes: limits.Inodes, OpenFiles: limits.OpenFiles, StdoutKB: limits.Stdout >> 10, StderrKB: limits.Stderr >> 10,
+		}
+	}
+	version, ok := output(ctx, g, guest.ProcessSpec{
+		Args: r.Probe, Env: append(append(rootfs.Env(cove.UserCode), root.Env...), r.Env...), Dir: cove.WorkDir, StdoutLimit: 4096, StderrLimit: 4096,
+	})
+	if !ok {
+		row.Missing = cove.ErrorHint(r.Missing(image))
+		return row
+	}
+	row.Available = true
+	row.Version, _, _ = strings.Cut(strings.TrimSpace(version), "\n")
+	return row
+}
+
+// output runs a process to its end and returns what it printed.
+func output(ctx context.Context, g *guest.Client, spec guest.ProcessSpec) (string, bool) {
+	p, err := g.Start(ctx, spec)
+	if err != nil {
+		return "", false
+	}
+	go io.Copy(io.Discard, p.Stderr())
+	out, err := io.ReadAll(p.Stdout())
+	if err != nil {
+		return "", false
+	}
+	exit, err := p.Wait(ctx)
+	return string(out), err == nil && exit.Code == 0
+}

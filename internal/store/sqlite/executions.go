@@ -1,0 +1,270 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// columns are those of an api.Execution and its store.Execution, in the order
+// that scan reads them.
+const columns = `e.id, e.instance, e.client, e.code_hash, e.language, e.engine, e.status, e.exit_code, e.duration,
+	e.limit_hit, e.cpu_time_ms, e.memory_peak_mb, e.pids_used, e.bytes_written, e.disk_used, e.truncated, e.events,
+	e.error, e.created_at, e.finished_at`
+
+// Begin implements store.Store.
+func (s *Store) Begin(ctx context.Context, e store.Execution) error {
+	if e.Status == "" {
+		e.Status = api.StatusRunning
+	}
+	row, stdout, stderr, err := outcome(e)
+	if err != nil {
+		return err
+	}
+	return s.change(ctx, "write", func(tx *sql.Tx) error {
+		args := append([]any{e.ID, string(e.Instance), e.Client, e.CodeHash, e.Language, e.CreatedAt.UnixMicro()}, row...)
+		r, err := tx.ExecContext(ctx, `INSERT INTO executions (id, instance, client, code_hash, language, created_at,
+			engine, status, exit_code, duration, limit_hit, cpu_time_ms, memory_peak_mb, pids_used, bytes_written,
+			disk_used, truncated, events, error, finished_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`, args...)
+		if isUnique(err) {
+			return cove.Errorf(cove.Conflict, "execution %s exists already", e.ID)
+		}
+		if err != nil {
+			return err
+		}
+		seq, err := r.LastInsertId()
+		if err != nil {
+			return err
+		}
+		return insertOutput(ctx, tx, seq, stdout, stderr)
+	})
+}
+
+// Finish implements store.Store.
+func (s *Store) Finish(ctx context.Context, e store.Execution) error {
+	row, stdout, stderr, err := outcome(e)
+	if err != nil {
+		return err
+	}
+	return s.change(ctx, "write", func(tx *sql.Tx) error {
+		var seq int64
+		var status api.Status
+		err := tx.QueryRowContext(ctx, `SELECT seq, status FROM executions WHERE id = ?`, e.ID).Scan(&seq, &status)
+		if errors.Is(err, sql.ErrNoRows) {
+			return notFound(e.ID)
+		}
+		if err != nil {
+			return err
+		}
+		if status != api.StatusRunning {
+			return cove.Errorf(cove.Conflict, "execution %s has finished already", e.ID)
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE executions SET engine = ?, status = ?, exit_code = ?, duration = ?,
+			limit_hit = ?, cpu_time_ms = ?, memory_peak_mb = ?, pids_used = ?, bytes_written = ?, disk_used = ?,
+			truncated = ?, events = ?, error = ?, finished_at = ? WHERE seq = ?`, append(row, seq)...)
+		if err != nil {
+			return err
+		}
+		return insertOutput(ctx, tx, seq, stdout, stderr)
+	})
+}
+
+// outcome is what Begin and Finish write of e, in the order of both.
+func outcome(e store.Execution) (row []any, stdout, stderr string, err error) {
+	var cut1, cut2 bool
+	stdout, cut1 = store.Cut(e.Output, store.MaxOutput)
+	stderr, cut2 = store.Cut(e.Stderr, store.MaxOutput)
+	events := e.SecurityEvents
+	if events == nil {
+		events = []api.SecurityEvent{}
+	}
+	list, err := json.Marshal(events)
+	if err != nil {
+		return nil, "", "", err
+	}
+	var finished any
+	if e.FinishedAt != nil {
+		finished = e.FinishedAt.UnixMicro()
+	}
+	reason, _ := store.Cut(e.Error, store.MaxDetail)
+	return []any{e.Engine, string(e.Status), e.ExitCode, e.Duration, e.LimitHit, e.Usage.CPUTimeMS, e.Usage.MemoryPeakMB,
+		e.Usage.PIDsUsed, e.Usage.BytesWritten, e.Usage.DiskUsed, e.Truncated || cut1 || cut2, string(list), reason, finished}, stdout, stderr, nil
+}
+
+func insertOutput(ctx context.Context, tx *sql.Tx, seq int64, stdout, stderr string) error {
+	if stdout == "" && stderr == "" {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO outputs (seq, stdout, stderr) VALUES (?, ?, ?)`, seq, stdout, stderr)
+	return err
+}
+
+// Get implements store.Store.
+func (s *Store) Get(ctx context.Context, id cove.ExecutionID) (store.Execution, error) {
+	row := s.read.QueryRowContext(ctx, `SELECT `+columns+`, coalesce(o.stdout, ''), coalesce(o.stderr, '')
+		FROM executions e LEFT JOIN outputs o USING (seq) WHERE e.id = ?`, string(id))
+	var e store.Execution
+	err := scan(row, &e, &e.Output, &e.Stderr)
+	if errors.Is(err, sql.ErrNoRows) {
+		return e, notFound(string(id))
+	}
+	return e, s.fault("read", err)
+}
+
+func notFound(id string) error { return cove.Errorf(cove.NotFound, "no execution %.64q", id) }
+
+// List implements store.Store.
+func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
+	var page store.Page
+	where, args, err := conditions(q)
+	if err != nil {
+		return page, err
+	}
+	rows, err := s.read.QueryContext(ctx, `SELECT `+columns+`, e.seq FROM executions e `+where+
+		` ORDER BY e.seq DESC LIMIT ?`, append(args, q.Limit+1)...)
+	if err != nil {
+		return page, s.fault("read", err)
+	}
+	defer rows.Close()
+	var last int64
+	for rows.Next() {
+		if len(page.Executions) == q.Limit { // the one too many only says that there is more
+			page.Next = encodeCursor(last)
+			break
+		}
+		var e store.Execution
+		if err := scan(rows, &e, &last); err != nil {
+			return store.Page{}, s.fault("read", err)
+		}
+		page.Executions = append(page.Executions, e)
+	}
+	return page, s.fault("read", rows.Err())
+}
+
+// conditions is the WHERE clause of q.
+func conditions(q store.Query) (string, []any, error) {
+	if err := checkLimit(q.Limit); err != nil {
+		return "", nil, err
+	}
+	var terms []string
+	var args []any
+	add := func(term string, arg any) { terms, args = append(terms, term), append(args, arg) }
+	if q.Cursor != "" {
+		seq, err := decodeCursor(q.Cursor)
+		if err != nil {
+			return "", nil, err
+		}
+		add("e.seq < ?", seq)
+	}
+	if q.Language != "" {
+		add("e.language = ?", q.Language)
+	}
+	if q.Status != "" {
+		add("e.status = ?", string(q.Status))
+	}
+	if !q.Since.IsZero() {
+		add("e.created_at >= ?", q.Since.UnixMicro())
+	}
+	if !q.Until.IsZero() {
+		add("e.created_at < ?", q.Until.UnixMicro())
+	}
+	if len(terms) == 0 {
+		return "", nil, nil
+	}
+	return "WHERE " + strings.Join(terms, " AND "), args, nil
+}
+
+func checkLimit(n int) error {
+	if n < 1 || n > store.MaxPage {
+		return cove.Errorf(cove.InvalidArgument, "limit %d is not from 1 to %d", n, store.MaxPage)
+	}
+	return nil
+}
+
+// scan reads columns and then what follows them in the query.
+func scan(row interface{ Scan(...any) error }, e *store.Execution, more ...any) error {
+	var events string
+	var created int64
+	var finished sql.NullInt64
+	err := row.Scan(append([]any{&e.ID, &e.Instance, &e.Client, &e.CodeHash, &e.Language, &e.Engine, &e.Status, &e.ExitCode,
+		&e.Duration, &e.LimitHit, &e.Usage.CPUTimeMS, &e.Usage.MemoryPeakMB, &e.Usage.PIDsUsed, &e.Usage.BytesWritten,
+		&e.Usage.DiskUsed, &e.Truncated, &events, &e.Error, &created, &finished}, more...)...)
+	if err != nil {
+		return err
+	}
+	e.CreatedAt = time.UnixMicro(created).UTC()
+	if finished.Valid {
+		t := time.UnixMicro(finished.Int64).UTC()
+		e.FinishedAt = &t
+	}
+	if err := json.Unmarshal([]byte(events), &e.SecurityEvents); err != nil {
+		return cove.Errorf(cove.Corrupt, "the stored security events of execution %.64q cannot be read: %w", e.ID, err)
+	}
+	return nil
+}
+
+// Abandon implements store.Store.
+func (s *Store) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (int, error) {
+	running, err := s.runners(ctx)
+	if err != nil {
+		return 0, s.fault("read", err)
+	}
+	gone := slices.DeleteFunc(running, func(id cove.InstanceID) bool { return !dead(id) })
+	if len(gone) == 0 {
+		return 0, nil // nobody waits for the write lock
+	}
+	list, err := json.Marshal(gone)
+	if err != nil {
+		return 0, err
+	}
+	var n int64
+	err = s.change(ctx, "write", func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, `UPDATE executions SET status = ?, exit_code = -1, error = ?
+			WHERE status = ? AND instance IN (SELECT value FROM json_each(?))`,
+			string(api.StatusFailed), "the Cove process that ran it ended before it did", string(api.StatusRunning), string(list))
+		if err == nil {
+			n, err = r.RowsAffected()
+		}
+		return err
+	})
+	return int(n), err
+}
+
+// runners are the instances that have running executions.
+func (s *Store) runners(ctx context.Context) ([]cove.InstanceID, error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT DISTINCT instance FROM executions WHERE status = ?`, string(api.StatusRunning))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var ids []cove.InstanceID
+	for rows.Next() {
+		var id cove.InstanceID
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}
+
+// change runs f in a transaction that holds the write lock from its start.
+func (s *Store) change(ctx context.Context, doing string, f func(*sql.Tx) error) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return s.fault(doing, err)
+	}
+	defer tx.Rollback() // no effect after Commit
+	if err := f(tx); err != nil {
+		return s.fault(doing, err)
+	}
+	return s.fault(doing, tx.Commit())
+}

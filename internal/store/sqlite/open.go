@@ -1,0 +1,183 @@
+// Package sqlite owns the database file: a store.Store in one SQLite file with
+// a write-ahead log, shared by every Cove process of a user.
+//
+// Each process has one writing connection and a few reading ones. Writers of
+// several processes take turns: a transaction takes the write lock when it
+// begins, waiting up to lockWait. A commit survives the death of the process
+// at any moment; a power failure may lose the last commits, never the file.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pressly/goose/v3"
+	"golang.org/x/sys/unix"
+	_ "modernc.org/sqlite" // the "sqlite" driver
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// schema is the version that the last migration leaves in PRAGMA user_version.
+const schema = 1
+
+// lockWait is how long a writer waits for another process's transaction, which
+// takes a millisecond unless that process is stopped.
+const lockWait = 10 * time.Second
+
+// Store implements store.Store.
+type Store struct {
+	path  string
+	write *sql.DB // one connection
+	read  *sql.DB
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open opens the database at path, making it and its directory when there is
+// none, and brings an older one up to date. Errors: Corrupt, StorageFull,
+// Unsupported (made by a newer Cove), Unavailable (locked for too long).
+func Open(ctx context.Context, path string) (*Store, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, cove.Errorf(cove.InvalidArgument, "database path %q: %w", path, err)
+	}
+	if err := ensureFile(path); err != nil {
+		return nil, err
+	}
+	s := &Store{path: path, write: connect(path, "_txlock=immediate"), read: connect(path, "_pragma=query_only(1)")}
+	s.write.SetMaxOpenConns(1)
+	s.read.SetMaxOpenConns(4)
+	if err := s.prepare(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// connect opens nothing yet: connections are made when first used.
+func connect(path, options string) *sql.DB {
+	// synchronous NORMAL with a write-ahead log: see the package comment.
+	dsn := (&url.URL{Scheme: "file", Path: path}).String() +
+		"?_pragma=busy_timeout(" + milliseconds(lockWait) + ")&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)&" + options
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		panic("sqlite: " + err.Error()) // the driver is linked in, and Open does not look at the name
+	}
+	db.SetConnMaxIdleTime(0)
+	return db
+}
+
+// ensureFile makes the file, readable by its owner only (SQLite gives its log
+// the same mode), and finds out whether it can be written at all, because
+// SQLite would silently open it for reading.
+func ensureFile(path string) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return unwritable(path, err)
+	}
+	// An existing file is not opened here: closing it again would drop the
+	// POSIX locks that SQLite holds in this process.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		return f.Close()
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return unwritable(path, err)
+	}
+	for _, p := range []string{path, dir} {
+		if err := unix.Access(p, unix.W_OK); err != nil {
+			return unwritable(path, err)
+		}
+	}
+	return nil
+}
+
+func unwritable(path string, err error) error {
+	return cove.Errorf(cove.StorageFull, "cannot write the database %s: %w", path, err).
+		WithHint("free space or make the directory writable, or set COVE_HOME to a directory that is")
+}
+
+// prepare brings the schema up to date. An up-to-date one costs one read.
+func (s *Store) prepare(ctx context.Context) error {
+	version, err := s.version(ctx)
+	if err != nil || version == schema {
+		return err
+	}
+	unlock, err := s.lockMigration()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// Another process may have done it while this one waited.
+	if version, err = s.version(ctx); err != nil || version == schema {
+		return err
+	}
+	return s.migrate(ctx, version)
+}
+
+func (s *Store) version(ctx context.Context) (int, error) {
+	var v int
+	if err := s.write.QueryRowContext(ctx, "PRAGMA user_version").Scan(&v); err != nil {
+		return 0, s.fault("open", err)
+	}
+	if v > schema {
+		return 0, cove.Errorf(cove.Unsupported, "the database %s was made by a newer Cove (schema %d, this one knows %d)", s.path, v, schema).
+			WithHint("upgrade this cove, or set COVE_HOME to another directory")
+	}
+	return v, nil
+}
+
+// lockMigration makes processes migrate one after the other. The lock is on
+// the directory, so it leaves no file and does not touch SQLite's own.
+func (s *Store) lockMigration() (unlock func(), err error) {
+	d, err := os.Open(filepath.Dir(s.path))
+	if err != nil {
+		return nil, unwritable(s.path, err)
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
+		d.Close()
+		return nil, unwritable(s.path, err)
+	}
+	return func() { d.Close() }, nil
+}
+
+func (s *Store) migrate(ctx context.Context, from int) error {
+	if from == 0 {
+		// Both must come before the first table; both are kept in the file.
+		for _, pragma := range []string{"PRAGMA auto_vacuum = INCREMENTAL", "PRAGMA journal_mode = WAL"} {
+			if _, err := s.write.ExecContext(ctx, pragma); err != nil {
+				return s.fault("open", err)
+			}
+		}
+	}
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, s.write, files, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return s.fault("migrate", err)
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return s.fault("migrate", err)
+	}
+	return nil
+}
+
+// Close closes the connections; the last process to do so folds the log back
+// into the file.
+func (s *Store) Close() error {
+	return errors.Join(s.read.Close(), s.write.Close())
+}

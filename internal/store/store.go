@@ -1,0 +1,103 @@
+// Package store is the contract for what Cove remembers: executions and the
+// audit log. store/sqlite implements it; storetest.Run is the suite that every
+// implementation passes.
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// Store remembers executions and audit records. Methods may be called
+// concurrently, and several processes may have one store open. Times are kept
+// to the microsecond. Errors carry InvalidArgument, NotFound, Corrupt,
+// StorageFull, Unavailable or Conflict.
+type Store interface {
+	// Begin records an execution that has been accepted, before it runs; or one
+	// that never will (refused, failed), whole. A known id is Conflict.
+	Begin(ctx context.Context, e Execution) error
+	// Finish records how it ended: every field but id, language, creation time,
+	// instance, client and code hash. Finishing twice is Conflict. Output
+	// beyond MaxOutput is dropped, and Truncated set.
+	Finish(ctx context.Context, e Execution) error
+	// Get returns one execution, output included.
+	Get(ctx context.Context, id cove.ExecutionID) (Execution, error)
+	// List returns a page, newest first, without output.
+	List(ctx context.Context, q Query) (Page, error)
+	// Abandon marks running executions of dead instances as failed, and returns
+	// how many. It asks dead about each instance that has any, after it has seen
+	// them: one that begins meanwhile is not taken for dead.
+	Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (int, error)
+
+	// Append adds a record to the audit log, chained to the one before. Fields
+	// beyond MaxDetail bytes are cut.
+	Append(ctx context.Context, r Record) error
+	// Audit returns a page of the log, newest first.
+	Audit(ctx context.Context, q AuditQuery) ([]Record, error)
+	// Verify walks the chain and returns the sequence number of the first
+	// record that does not fit, or 0.
+	Verify(ctx context.Context) (int64, error)
+
+	// Prune removes executions that finished before the given time, and returns
+	// how many; and audit records up to the first that is not older. The chain
+	// of what is left still verifies.
+	Prune(ctx context.Context, before time.Time) (int, error)
+	Close() error
+}
+
+// MaxOutput bounds what is kept of each output stream of an execution, in bytes.
+const MaxOutput = 1 << 20
+
+// MaxDetail bounds each field of an audit record, in bytes.
+const MaxDetail = 4 << 10
+
+// MaxPage is the largest page of executions or audit records.
+const MaxPage = 500
+
+// Execution is the stored record of one execution.
+type Execution struct {
+	api.Execution
+	Instance cove.InstanceID // whose it is
+	Client   string          // who asked
+	CodeHash string          // SHA-256 of the code, hex
+}
+
+// Query selects executions.
+type Query struct {
+	Language string
+	Status   api.Status
+	Since    time.Time // inclusive; zero is no bound
+	Until    time.Time // exclusive
+	Cursor   string    // Page.Next of the page before; a malformed one is InvalidArgument
+	Limit    int       // 1 to 500
+}
+
+// Page is a page of executions.
+type Page struct {
+	Executions []Execution
+	Next       string // empty on the last page
+}
+
+// Record is one line of the audit log.
+type Record struct {
+	Seq     int64 // set by Append
+	Time    time.Time
+	Who     string // client, never a secret
+	Action  string // "execute", "kill", "refuse", "sweep", "start", …
+	Object  string // an id
+	Verdict string // "allow", "deny", "error", "ok"
+	Detail  string // why, in words
+	Hash    string // set by Append: SHA-256 over the record and the hash before
+}
+
+// AuditQuery selects audit records.
+type AuditQuery struct {
+	Action string
+	Object string
+	Since  time.Time
+	Before int64 // sequence number, exclusive; 0 is the newest
+	Limit  int   // 1 to 500
+}

@@ -1,0 +1,84 @@
+package storetest
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+func verified(t *testing.T, s store.Store) {
+	t.Helper()
+	seq, err := s.Verify(t.Context())
+	must(t, err)
+	if seq != 0 {
+		t.Fatalf("the chain breaks at %d", seq)
+	}
+}
+
+func audit(t *testing.T, s store.Store, q store.AuditQuery) []store.Record {
+	t.Helper()
+	r, err := s.Audit(t.Context(), q)
+	must(t, err)
+	return r
+}
+
+func auditChain(t *testing.T, open Open) {
+	s := start(t, open)
+	verified(t, s)
+	for i := range 20 {
+		must(t, s.Append(t.Context(), store.Record{Seq: 999, Hash: "ignored", Time: epoch.Add(time.Duration(-i) * time.Hour), Who: "local",
+			Action: "execute", Object: fmt.Sprint("ex_", i), Verdict: "allow", Detail: strings.Repeat("x", 2*store.MaxDetail)}))
+	}
+	verified(t, s)
+	records := audit(t, s, store.AuditQuery{Limit: 100})
+	if len(records) != 20 {
+		t.Fatalf("%d records", len(records))
+	}
+	previous := ""
+	for i := len(records) - 1; i >= 0; i-- {
+		r := records[i]
+		if r.Seq != int64(len(records)-i) || r.Hash != store.Chain(previous, r) {
+			t.Fatalf("record %d does not fit: %+v", r.Seq, r)
+		}
+		if len(r.Detail) != store.MaxDetail {
+			t.Fatalf("detail of %d bytes", len(r.Detail))
+		}
+		previous = r.Hash
+	}
+}
+
+func auditQuery(t *testing.T, open Open) {
+	s := start(t, open)
+	for i, action := range []string{"start", "execute", "kill", "execute"} {
+		must(t, s.Append(t.Context(), store.Record{Time: epoch.Add(time.Duration(i) * time.Minute), Action: action, Object: fmt.Sprint("o", i%2)}))
+	}
+	for _, c := range []struct {
+		name string
+		q    store.AuditQuery
+		want []int64
+	}{
+		{"all", store.AuditQuery{Limit: 10}, []int64{4, 3, 2, 1}},
+		{"limit", store.AuditQuery{Limit: 2}, []int64{4, 3}},
+		{"before", store.AuditQuery{Limit: 2, Before: 3}, []int64{2, 1}},
+		{"action", store.AuditQuery{Limit: 10, Action: "execute"}, []int64{4, 2}},
+		{"object", store.AuditQuery{Limit: 10, Object: "o0"}, []int64{3, 1}},
+		{"since", store.AuditQuery{Limit: 10, Since: epoch.Add(2 * time.Minute)}, []int64{4, 3}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []int64
+			for _, r := range audit(t, s, c.q) {
+				got = append(got, r.Seq)
+			}
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+	_, err := s.Audit(t.Context(), store.AuditQuery{})
+	wantCode(t, err, cove.InvalidArgument)
+}

@@ -1,0 +1,135 @@
+package storetest
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+func list(t *testing.T, s store.Store, q store.Query) store.Page {
+	t.Helper()
+	p, err := s.List(t.Context(), q)
+	must(t, err)
+	return p
+}
+
+func listFilters(t *testing.T, open Open) {
+	s := start(t, open)
+	ids := map[string]string{}
+	for i, v := range []struct {
+		name, language string
+		status         api.Status
+	}{{"a", "python", api.StatusRunning}, {"b", "node", api.StatusCompleted}, {"c", "python", api.StatusCompleted}, {"d", "python", api.StatusTimeout}} {
+		e := begin(t, s, func(e *store.Execution) {
+			e.Language, e.Status, e.CreatedAt = v.language, v.status, epoch.Add(time.Duration(i)*time.Minute)
+			e.Output = "not in lists"
+		})
+		ids[e.ID] = v.name
+	}
+	for _, c := range []struct {
+		name string
+		q    store.Query
+		want string
+	}{
+		{"all, newest first", store.Query{}, "dcba"},
+		{"language", store.Query{Language: "python"}, "dca"},
+		{"status", store.Query{Status: api.StatusCompleted}, "cb"},
+		{"both", store.Query{Language: "python", Status: api.StatusCompleted}, "c"},
+		{"since is inclusive", store.Query{Since: epoch.Add(2 * time.Minute)}, "dc"},
+		{"until is exclusive", store.Query{Until: epoch.Add(2 * time.Minute)}, "ba"},
+		{"a range in another zone", store.Query{Since: epoch.Add(time.Minute).In(time.FixedZone("", 3600)), Until: epoch.Add(3 * time.Minute)}, "cb"},
+		{"unknown language", store.Query{Language: "' OR 1=1 --"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.q.Limit = 100
+			var got string
+			for _, e := range list(t, s, c.q).Executions {
+				got += ids[e.ID]
+				if e.Output != "" || e.Stderr != "" {
+					t.Error("a list carries output")
+				}
+			}
+			if got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+	for _, limit := range []int{-1, 0, store.MaxPage + 1} {
+		_, err := s.List(t.Context(), store.Query{Limit: limit})
+		wantCode(t, err, cove.InvalidArgument)
+	}
+}
+
+func listPages(t *testing.T, open Open) {
+	s := start(t, open)
+	const total = 23
+	for range total {
+		begin(t, s, nil) // all at the same moment
+	}
+	seen := map[string]bool{}
+	q := store.Query{Limit: 5, Language: "python"}
+	for pages := 1; ; pages++ {
+		p := list(t, s, q)
+		for _, e := range p.Executions {
+			if seen[e.ID] {
+				t.Fatalf("%s is on two pages", e.ID)
+			}
+			seen[e.ID] = true
+		}
+		begin(t, s, nil) // newer ones do not move the pages
+		if p.Next == "" {
+			if pages != 5 {
+				t.Errorf("%d pages", pages)
+			}
+			break
+		}
+		q.Cursor = p.Next
+	}
+	if len(seen) != total {
+		t.Errorf("saw %d of %d", len(seen), total)
+	}
+	exact := list(t, s, store.Query{Limit: 1, Since: epoch.Add(time.Hour)})
+	if exact.Next != "" {
+		t.Error("an empty page has a next one")
+	}
+}
+
+func listSurvivesClockJumps(t *testing.T, open Open) {
+	s := start(t, open)
+	var want []string
+	for _, jump := range []time.Duration{0, time.Hour, -time.Hour, -59 * 365 * 24 * time.Hour} {
+		e := begin(t, s, func(e *store.Execution) { e.CreatedAt = epoch.Add(jump) })
+		want = append([]string{e.ID}, want...)
+	}
+	var got []string
+	for q := (store.Query{Limit: 1}); ; {
+		p := list(t, s, q)
+		got = append(got, p.Executions[0].ID)
+		if p.Next == "" {
+			break
+		}
+		q.Cursor = p.Next
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want the order of arrival, reversed: %v", got, want)
+	}
+}
+
+func malformedCursor(t *testing.T, open Open) {
+	s := start(t, open)
+	begin(t, s, nil)
+	begin(t, s, nil)
+	good := list(t, s, store.Query{Limit: 1}).Next
+	if good == "" {
+		t.Fatal("no cursor to damage")
+	}
+	for _, c := range []string{"x", "-1", "0", good + "A", good[:len(good)-1], "B" + good[1:], "' OR 1=1", "\x00", strings.Repeat("A", 1<<16), good + "="} {
+		_, err := s.List(t.Context(), store.Query{Limit: 1, Cursor: c})
+		wantCode(t, err, cove.InvalidArgument)
+	}
+}

@@ -1,0 +1,323 @@
+// Package storetest owns the suite that every store.Store passes.
+package storetest
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// Open opens the store that lives in dir; the suite closes it. Opening the
+// same dir again, at the same time or later, opens the same store.
+type Open func(t *testing.T, dir string) store.Store
+
+// Run runs the suite.
+func Run(t *testing.T, open Open) {
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, Open)
+	}{
+		{"BeginFinishGet", beginFinishGet},
+		{"FinishOnce", finishOnce},
+		{"BeginOnce", beginOnce},
+		{"OutputIsBounded", outputIsBounded},
+		{"HostileText", hostileText},
+		{"ListFilters", listFilters},
+		{"ListPages", listPages},
+		{"ListSurvivesClockJumps", listSurvivesClockJumps},
+		{"MalformedCursor", malformedCursor},
+		{"Abandon", abandon},
+		{"AuditChain", auditChain},
+		{"AuditQuery", auditQuery},
+		{"Prune", prune},
+		{"SurvivesReopening", survivesReopening},
+		{"TwoAtOnce", twoAtOnce},
+		{"CanceledContext", canceledContext},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, open) })
+	}
+}
+
+var epoch = time.Date(2030, 1, 2, 3, 4, 5, 678901000, time.UTC)
+
+// start opens a fresh store.
+func start(t *testing.T, open Open) store.Store {
+	t.Helper()
+	return at(t, open, t.TempDir())
+}
+
+func at(t *testing.T, open Open, dir string) store.Store {
+	t.Helper()
+	s := open(t, dir)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func execution() store.Execution {
+	return store.Execution{
+		Execution: api.Execution{ID: string(cove.NewExecutionID()), Language: "python", Engine: "native",
+			Status: api.StatusRunning, ExitCode: -1, CreatedAt: epoch},
+		Instance: cove.NewInstanceID(), Client: "local", CodeHash: strings.Repeat("ab", 32),
+	}
+}
+
+func finished(e store.Execution) store.Execution {
+	end := e.CreatedAt.Add(1500 * time.Millisecond)
+	e.Status, e.ExitCode, e.Duration, e.FinishedAt = api.StatusCompleted, 3, 1.5, &end
+	e.Output, e.Stderr, e.Truncated, e.LimitHit = "out\n", "err\n", true, "output"
+	e.Usage = api.ResourceUsage{CPUTimeMS: 12.5, MemoryPeakMB: 7.25, PIDsUsed: 3, BytesWritten: 8, DiskUsed: 4096}
+	e.SecurityEvents = []api.SecurityEvent{{Rule: "nsenter", Severity: "high", Line: 2, Detail: "enters namespaces"}}
+	return e
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantCode(t *testing.T, err error, code cove.Code) {
+	t.Helper()
+	if got := cove.ErrorCode(err); got != code {
+		t.Fatalf("error is %q (%v), want %q", got, err, code)
+	}
+}
+
+func begin(t *testing.T, s store.Store, change func(*store.Execution)) store.Execution {
+	t.Helper()
+	e := execution()
+	if change != nil {
+		change(&e)
+	}
+	must(t, s.Begin(t.Context(), e))
+	return e
+}
+
+func get(t *testing.T, s store.Store, id string) store.Execution {
+	t.Helper()
+	e, err := s.Get(t.Context(), cove.ExecutionID(id))
+	must(t, err)
+	return e
+}
+
+func same(t *testing.T, got, want store.Execution) {
+	t.Helper()
+	if want.SecurityEvents == nil {
+		want.SecurityEvents = []api.SecurityEvent{}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func beginFinishGet(t *testing.T, open Open) {
+	s := start(t, open)
+	e := begin(t, s, nil)
+	same(t, get(t, s, e.ID), e)
+	e = finished(e)
+	must(t, s.Finish(t.Context(), e))
+	same(t, get(t, s, e.ID), e)
+
+	refused := finished(execution())
+	refused.Status = api.StatusRefused
+	must(t, s.Begin(t.Context(), refused))
+	same(t, get(t, s, refused.ID), refused)
+
+	_, err := s.Get(t.Context(), cove.NewExecutionID())
+	wantCode(t, err, cove.NotFound)
+	_, err = s.Get(t.Context(), "' OR 1=1 --")
+	wantCode(t, err, cove.NotFound)
+}
+
+func finishOnce(t *testing.T, open Open) {
+	s := start(t, open)
+	e := finished(begin(t, s, nil))
+	must(t, s.Finish(t.Context(), e))
+	again := e
+	again.Output = "another"
+	wantCode(t, s.Finish(t.Context(), again), cove.Conflict)
+	same(t, get(t, s, e.ID), e)
+	wantCode(t, s.Finish(t.Context(), finished(execution())), cove.NotFound)
+}
+
+func beginOnce(t *testing.T, open Open) {
+	s := start(t, open)
+	e := begin(t, s, nil)
+	wantCode(t, s.Begin(t.Context(), e), cove.Conflict)
+}
+
+func outputIsBounded(t *testing.T, open Open) {
+	s := start(t, open)
+	e := finished(begin(t, s, nil))
+	e.Truncated = false
+	e.Output = strings.Repeat("é", store.MaxOutput) // twice the bytes
+	must(t, s.Finish(t.Context(), e))
+	got := get(t, s, e.ID)
+	if len(got.Output) != store.MaxOutput || !got.Truncated {
+		t.Fatalf("kept %d bytes, truncated %v", len(got.Output), got.Truncated)
+	}
+	if strings.Trim(got.Output, "é") != "" {
+		t.Fatal("a character was split")
+	}
+}
+
+func hostileText(t *testing.T, open Open) {
+	s := start(t, open)
+	e := finished(begin(t, s, nil))
+	e.Output, e.Stderr, e.Error = "a\x00b'\"\n\x1b[2J\u2028", "\xff\xfe invalid", "'; DROP TABLE executions; --"
+	must(t, s.Finish(t.Context(), e))
+	e.Stderr = "\uFFFD invalid"
+	same(t, get(t, s, e.ID), e)
+	must(t, s.Append(t.Context(), store.Record{Time: epoch, Who: "x\nforged line", Detail: "\x00\x1b[31m\xff"}))
+	verified(t, s)
+}
+
+func abandon(t *testing.T, open Open) {
+	s := start(t, open)
+	dead, living := begin(t, s, nil), begin(t, s, nil)
+	done := finished(begin(t, s, nil))
+	must(t, s.Finish(t.Context(), done))
+	var asked []cove.InstanceID
+	n, err := s.Abandon(t.Context(), func(id cove.InstanceID) bool {
+		asked = append(asked, id)
+		return id == dead.Instance
+	})
+	must(t, err)
+	slices.Sort(asked)
+	want := []cove.InstanceID{dead.Instance, living.Instance}
+	slices.Sort(want)
+	if !slices.Equal(asked, want) {
+		t.Errorf("asked about %v, want those that have running executions, %v", asked, want)
+	}
+	if n != 1 {
+		t.Fatalf("abandoned %d", n)
+	}
+	if e := get(t, s, dead.ID); e.Status != api.StatusFailed || e.Error == "" || e.ExitCode != -1 {
+		t.Errorf("the dead one's is %+v", e)
+	}
+	same(t, get(t, s, living.ID), living)
+	same(t, get(t, s, done.ID), done)
+	wantCode(t, s.Finish(t.Context(), finished(dead)), cove.Conflict)
+	n, err = s.Abandon(t.Context(), func(cove.InstanceID) bool { return true })
+	must(t, err)
+	if n != 1 {
+		t.Errorf("with nobody alive, abandoned %d", n)
+	}
+	// One that begins while the question is asked is not taken for dead.
+	late := execution()
+	begin(t, s, nil)
+	n, err = s.Abandon(t.Context(), func(id cove.InstanceID) bool {
+		must(t, s.Begin(t.Context(), late))
+		return true
+	})
+	must(t, err)
+	if n != 1 || get(t, s, late.ID).Status != api.StatusRunning {
+		t.Errorf("abandoned %d, the late one is %s", n, get(t, s, late.ID).Status)
+	}
+}
+
+func prune(t *testing.T, open Open) {
+	s := start(t, open)
+	old, recent, running := finished(begin(t, s, nil)), begin(t, s, nil), begin(t, s, nil)
+	must(t, s.Finish(t.Context(), old))
+	recent = finished(recent)
+	end := epoch.Add(time.Hour)
+	recent.FinishedAt = &end
+	must(t, s.Finish(t.Context(), recent))
+	for i := range 5 {
+		must(t, s.Append(t.Context(), store.Record{Time: epoch.Add(time.Duration(i) * time.Minute), Action: "execute"}))
+	}
+
+	n, err := s.Prune(t.Context(), epoch.Add(2*time.Minute))
+	must(t, err)
+	if n != 1 {
+		t.Errorf("removed %d executions", n)
+	}
+	_, err = s.Get(t.Context(), cove.ExecutionID(old.ID))
+	wantCode(t, err, cove.NotFound)
+	same(t, get(t, s, recent.ID), recent)
+	same(t, get(t, s, running.ID), running)
+	if r := audit(t, s, store.AuditQuery{Limit: 10}); len(r) != 3 || r[2].Seq != 3 {
+		t.Errorf("records left: %+v", r)
+	}
+	verified(t, s)
+
+	// Everything goes; the chain continues where it was.
+	_, err = s.Prune(t.Context(), epoch.Add(24*time.Hour))
+	must(t, err)
+	verified(t, s)
+	must(t, s.Append(t.Context(), store.Record{Time: epoch, Action: "execute"}))
+	if r := audit(t, s, store.AuditQuery{Limit: 10}); len(r) != 1 || r[0].Seq != 6 {
+		t.Errorf("after pruning all: %+v", r)
+	}
+	verified(t, s)
+	same(t, get(t, s, running.ID), running)
+}
+
+func survivesReopening(t *testing.T, open Open) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	e := finished(begin(t, s, nil))
+	must(t, s.Finish(t.Context(), e))
+	must(t, s.Append(t.Context(), store.Record{Time: epoch, Action: "execute", Object: e.ID}))
+	must(t, s.Close())
+
+	s = at(t, open, dir)
+	same(t, get(t, s, e.ID), e)
+	must(t, s.Append(t.Context(), store.Record{Time: epoch, Action: "kill"}))
+	if r := audit(t, s, store.AuditQuery{Limit: 10}); len(r) != 2 {
+		t.Errorf("%d records", len(r))
+	}
+	verified(t, s)
+}
+
+func twoAtOnce(t *testing.T, open Open) {
+	dir := t.TempDir()
+	a, b := at(t, open, dir), at(t, open, dir)
+	const each = 40
+	var wg sync.WaitGroup
+	for _, s := range []store.Store{a, b, a, b} {
+		wg.Go(func() {
+			for range each {
+				e := execution()
+				if err := s.Begin(t.Context(), e); err != nil {
+					t.Error(err)
+				}
+				if err := s.Append(t.Context(), store.Record{Time: epoch, Action: "execute", Object: e.ID}); err != nil {
+					t.Error(err)
+				}
+				if err := s.Finish(t.Context(), finished(e)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(list(t, a, store.Query{Limit: store.MaxPage, Status: api.StatusCompleted}).Executions); n != 4*each {
+		t.Errorf("%d executions of %d", n, 4*each)
+	}
+	if r := audit(t, b, store.AuditQuery{Limit: 1}); len(r) != 1 || r[0].Seq != 4*each {
+		t.Errorf("newest record is %+v", r)
+	}
+	verified(t, b)
+}
+
+func canceledContext(t *testing.T, open Open) {
+	s := start(t, open)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	e := execution()
+	if err := s.Begin(ctx, e); err == nil {
+		t.Fatal("Begin with an ended context succeeded")
+	}
+	must(t, s.Begin(t.Context(), e)) // nothing half done is left
+}

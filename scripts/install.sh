@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Installs what Cove's tests, demo and benchmark use and the machine lacks,
+# from Debian's own packages.
+#
+#   scripts/install.sh demo|test|bench
+#
+# As root it installs; otherwise it says what is missing and goes on: what
+# cannot run then is skipped, with its reason.
+set -euo pipefail
+
+# wanted prints "program package" for each thing that a purpose needs.
+wanted() {
+	cat <<-'LIST'
+		python3 python3-minimal
+		node nodejs
+		bash bash
+		newuidmap uidmap
+	LIST
+	[[ $1 == demo ]] || cat <<-'LIST'
+		ruby ruby
+		perl perl
+		curl curl
+		dockerd docker.io
+		runc runc
+		bwrap bubblewrap
+	LIST
+	[[ $1 == test ]] && cat <<-'LIST'
+		qemu-system-x86_64 qemu-system-x86
+		mmdebstrap mmdebstrap
+		mke2fs e2fsprogs
+	LIST
+	return 0
+}
+
+# Where sandboxes look for programs: what is in a home directory is not inside.
+system_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+purpose=${1:-test}
+missing=()
+while read -r program package; do
+	PATH=$system_path command -v "$program" >/dev/null || missing+=("$package")
+done < <(wanted "$purpose")
+((${#missing[@]})) || exit 0
+
+if ! command -v apt-get >/dev/null; then
+	echo "install: this is no Debian; missing: ${missing[*]}" >&2
+	exit 0
+fi
+if ((EUID != 0)); then
+	echo "install: not root, so nothing is installed; missing: apt-get install ${missing[*]}" >&2
+	exit 0
+fi
+echo "install: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+attempt() {
+	apt-get update -q </dev/null >/dev/null &&
+		apt-get install -y -q --no-install-recommends "${missing[@]}" </dev/null >/dev/null
+}
+attempt || { sleep 5; attempt; }

@@ -1,0 +1,220 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/native"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+	runtimes "github.com/cove-sandbox/cove/internal/runtime"
+)
+
+// coveUnderTest is a real server process, and two engines in this one: with
+// guests ready and without.
+type coveUnderTest struct {
+	server         *exec.Cmd
+	client         *client.Client
+	ready, unready engine.Engine
+	instance       *instance.Instance
+	guest          string
+}
+
+func newCove(ctx context.Context, dir string) (c *coveUnderTest, err error) {
+	c = &coveUnderTest{}
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	if c.guest, err = binary("cove-guest"); err != nil {
+		return c, err
+	}
+	run := filepath.Join(dir, "run")
+	if err := os.Mkdir(run, 0o755); err != nil {
+		return c, err
+	}
+	if c.instance, err = instance.Hold(run); err != nil {
+		return c, err
+	}
+	open := func(ready int) (engine.Engine, error) {
+		return native.New(native.Options{
+			Guest: c.guest, RunDir: run, Instance: c.instance.ID, CgroupParent: "cove-bench" + strconv.Itoa(ready), Ready: ready,
+			Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		})
+	}
+	if c.ready, err = open(2); err != nil {
+		return c, err
+	}
+	if c.unready, err = open(0); err != nil {
+		return c, err
+	}
+	return c, c.serve(ctx, dir)
+}
+
+// serve starts "cove serve" and waits until it answers.
+func (c *coveUnderTest) serve(ctx context.Context, dir string) error {
+	program, err := binary("cove")
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	address := ln.Addr().String()
+	ln.Close()
+	c.server = exec.Command(program, "serve", "--listen", address)
+	c.server.Env = append(os.Environ(), "COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "server"),
+		"COVE_SANDBOX_MAX_CONCURRENT=100", "COVE_SANDBOX_READY=2", "COVE_RATE_LIMIT_PER_SECOND=0", "COVE_LOG_LEVEL=warn")
+	if err := c.server.Start(); err != nil {
+		return err
+	}
+	if c.client, err = client.New(client.Options{Address: "http://" + address}); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, err = c.client.Health(ctx); err == nil {
+			time.Sleep(300 * time.Millisecond) // at rest
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the server does not answer: %w", err)
+		}
+	}
+}
+
+func (c *coveUnderTest) close() error {
+	var errs []error
+	if c.client != nil {
+		c.client.Close()
+	}
+	if c.server != nil && c.server.Process != nil {
+		c.server.Process.Signal(os.Interrupt)
+		errs = append(errs, c.server.Wait())
+	}
+	for _, e := range []engine.Engine{c.ready, c.unready} {
+		if e != nil {
+			errs = append(errs, e.Close())
+		}
+	}
+	if c.instance != nil {
+		errs = append(errs, c.instance.Release())
+	}
+	return errors.Join(errs...)
+}
+
+// first makes a sandbox and runs /bin/true in it. Destroying it is not timed
+// by anybody here: a user has the answer before.
+func (c *coveUnderTest) first(e engine.Engine) func(context.Context) error {
+	limits := runtimes.Defaults
+	return func(ctx context.Context) error {
+		sb, err := e.Prepare(ctx, engine.Template{
+			ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost},
+			Limits: limits, User: cove.UserCode, Network: cove.NetworkNone,
+		})
+		if err != nil {
+			return err
+		}
+		defer func() { go sb.Destroy(context.Background()) }()
+		if err := sb.Bind(ctx, engine.Binding{}); err != nil {
+			return err
+		}
+		p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"/bin/true"}, Env: rootfs.Env(cove.UserCode), Dir: cove.WorkDir, Alone: true})
+		if err != nil {
+			return err
+		}
+		go io.Copy(io.Discard, p.Stderr())
+		io.Copy(io.Discard, p.Stdout())
+		exit, err := p.Wait(ctx)
+		if err == nil && exit.Code != 0 {
+			err = fmt.Errorf("exit code %d", exit.Code)
+		}
+		return err
+	}
+}
+
+func (c *coveUnderTest) execute(language, code string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		e, err := c.client.Execute(ctx, api.ExecuteRequest{Language: language, Code: code, Timeout: 60})
+		if err == nil && (e.ExitCode != 0 || strings.TrimSpace(e.Output) != "1") {
+			err = fmt.Errorf("exit code %d, output %q, %s", e.ExitCode, e.Output, e.Stderr)
+		}
+		return err
+	}
+}
+
+// language is execute for a toolchain that may not be installed.
+func (c *coveUnderTest) language(name, code string) contender {
+	if _, err := exec.LookPath(name); err != nil {
+		return contender{name: name, why: "not installed"}
+	}
+	return contender{name: name, run: c.execute(name, code)}
+}
+
+// figures are measured once, not compared.
+func (c *coveUnderTest) figures(ctx context.Context, f map[string]float64) error {
+	fi, err := os.Stat(c.guest)
+	if err != nil {
+		return err
+	}
+	f["guest_on_disk_mib"] = float64(fi.Size()) / (1 << 20)
+	begin := time.Now()
+	if err := c.burst(ctx, 100); err != nil {
+		return fmt.Errorf("a burst of 100: %w", err)
+	}
+	f["burst_of_100_sh_ms"] = float64(time.Since(begin).Milliseconds())
+	begin, n := time.Now(), 0
+	for time.Since(begin) < 3*time.Second {
+		if err := c.execute("python", "print(1)")(ctx); err != nil {
+			return err
+		}
+		n++
+	}
+	f["python_runs_per_second_one_client"] = float64(n) / time.Since(begin).Seconds()
+	f["server_after_load_mib"] = c.residentMiB()
+	return nil
+}
+
+func (c *coveUnderTest) burst(ctx context.Context, n int) error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { errs[i] = c.execute("sh", "echo 1")(ctx) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// residentMiB is the server's resident memory.
+func (c *coveUnderTest) residentMiB() float64 {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(c.server.Process.Pid) + "/status")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(data), "VmRSS:")
+	fields := strings.Fields(rest)
+	if len(fields) == 0 {
+		return 0
+	}
+	kb, _ := strconv.ParseFloat(fields[0], 64)
+	return kb / 1024
+}

@@ -1,0 +1,153 @@
+package vmtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove/test/vmtest/protocol"
+)
+
+// machine is what a VM is started from.
+type machine struct {
+	image     string // directory made by scripts/vm-image.sh
+	initramfs string
+	payload   string
+	console   string // file for what the kernel prints
+}
+
+func (m machine) args() []string {
+	drive := func(path, extra string) string {
+		return "if=virtio,format=raw,file=" + strings.ReplaceAll(path, ",", ",,") + extra
+	}
+	return []string{
+		"-nodefaults", "-no-user-config", "-display", "none", "-nic", "none", "-no-reboot",
+		"-machine", "q35", "-accel", "tcg,thread=multi",
+		"-cpu", "max,la57=off", // five-level page tables only make emulation slower
+		"-smp", "2", "-m", "2048",
+		"-kernel", filepath.Join(m.image, "vmlinuz"),
+		"-initrd", m.initramfs,
+		// Without "quiet": what the kernel says is shown when a VM is lost.
+		"-append", "console=ttyS0 panic=-1 mitigations=off random.trust_cpu=on tsc=reliable",
+		"-serial", "file:" + m.console,
+		"-drive", drive(filepath.Join(m.image, "root.ext4"), ",snapshot=on"),
+		"-drive", drive(m.payload, ",readonly=on"),
+		"-chardev", "stdio,id=host,signal=off",
+		"-device", "virtio-serial",
+		"-device", "virtserialport,chardev=host,name=cove",
+	}
+}
+
+// VM is a running virtual machine. Its methods are for one goroutine.
+type VM struct {
+	console string
+	started time.Time
+	steps   io.WriteCloser
+	events  chan protocol.Event // closed when the VM has gone
+	process *os.Process
+	stopped sync.Once
+}
+
+func start(m machine) (*VM, error) {
+	cmd := exec.Command("qemu-system-x86_64", m.args()...)
+	// The scratch copy of the root disk goes beside the other files.
+	cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Dir(m.console))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	steps, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	vm := &VM{console: m.console, started: time.Now(), steps: steps, events: make(chan protocol.Event, 64)}
+
+	failed := make(chan error)
+	go func() {
+		// The signal at the parent's death is that of the thread that started
+		// the process, so this thread stays.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(vm.events)
+		err := cmd.Start()
+		vm.process = cmd.Process
+		failed <- err
+		if err != nil {
+			return
+		}
+		events := json.NewDecoder(stdout)
+		for {
+			var event protocol.Event
+			if err := events.Decode(&event); err != nil {
+				break
+			}
+			vm.events <- event
+		}
+		if err := cmd.Wait(); err != nil && stderr.Len() > 0 {
+			_ = appendFile(m.console, stderr.String())
+		}
+	}()
+	if err := <-failed; err != nil {
+		return nil, fmt.Errorf("start qemu: %w", err)
+	}
+	return vm, nil
+}
+
+func (vm *VM) send(step protocol.Step) error {
+	return json.NewEncoder(vm.steps).Encode(step)
+}
+
+func (vm *VM) next(timeout time.Duration) (protocol.Event, error) {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case event, ok := <-vm.events:
+		if !ok {
+			return event, errors.New("it has ended")
+		}
+		return event, nil
+	case <-timer.C:
+		return protocol.Event{}, fmt.Errorf("nothing in %s", timeout.Round(time.Second))
+	}
+}
+
+// stop ends the VM and waits until it has gone. It holds nothing worth a
+// shutdown.
+func (vm *VM) stop() {
+	vm.stopped.Do(func() {
+		_ = vm.process.Kill()
+		for range vm.events { // closed after the process has been waited for
+		}
+	})
+}
+
+// consoleTail is the end of what the kernel and the init have printed.
+func (vm *VM) consoleTail() string {
+	data, err := os.ReadFile(vm.console)
+	if err != nil {
+		return err.Error()
+	}
+	const tail = 6 << 10
+	return "console:\n" + string(data[max(0, len(data)-tail):])
+}
+
+func appendFile(path, text string) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,153 @@
+package vmtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// node is a test that ran inside, with its subtests.
+type node struct {
+	name     string // the part below the parent's
+	full     string
+	action   string // how it ended: "pass", "fail", "skip"; empty when it did not
+	output   strings.Builder
+	children []*node
+}
+
+// report makes every test below n a subtest of t that ends as it did.
+func (n *node) report(t *testing.T) {
+	for _, child := range n.children {
+		t.Run(child.name, func(t *testing.T) {
+			child.report(t)
+			output := strings.TrimSpace(child.output.String())
+			switch child.action {
+			case "pass":
+				if output != "" {
+					t.Log(output)
+				}
+			case "skip":
+				t.Skip(output)
+			case "fail":
+				t.Error(output)
+			default:
+				t.Errorf("did not end:\n%s", output)
+			}
+		})
+	}
+}
+
+func (n *node) anyFailed() bool {
+	for _, child := range n.children {
+		if child.action != "pass" && child.action != "skip" {
+			return true
+		}
+	}
+	return false
+}
+
+// find is the node of the test with this name, made when it is not there. Its
+// parent is the test with the longest name that this one begins with, because
+// the name of a subtest may hold a slash.
+func (n *node) find(full string) *node {
+	for _, child := range n.children {
+		if child.full == full {
+			return child
+		}
+		if strings.HasPrefix(full, child.full+"/") {
+			return child.find(full)
+		}
+	}
+	child := &node{full: full, name: strings.TrimPrefix(full, n.full+"/")}
+	if n.full == "" {
+		child.name = full
+	}
+	n.children = append(n.children, child)
+	return child
+}
+
+// testEvent is one line of test2json (cmd/test2json).
+type testEvent struct {
+	Action string
+	Test   string
+	Output string
+}
+
+func (n *node) apply(e testEvent) {
+	at := n
+	if e.Test != "" {
+		at = n.find(e.Test)
+	}
+	switch e.Action {
+	case "pass", "fail", "skip":
+		at.action = e.Action
+	case "output":
+		if !isFrame(e.Output) {
+			at.output.WriteString(e.Output)
+		}
+	}
+}
+
+// isFrame says whether a line is the test framework's own, which the outer
+// test prints again.
+func isFrame(line string) bool {
+	line = strings.TrimLeft(line, " ")
+	for _, prefix := range []string{"=== RUN ", "=== PAUSE ", "=== CONT ", "=== NAME ", "--- PASS: ", "--- FAIL: ", "--- SKIP: "} {
+		if strings.HasPrefix(line, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// parser reads what a test binary prints with -test.v=test2json.
+type parser struct {
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	result chan error
+	root   *node
+}
+
+func newParser() (*parser, error) {
+	p := &parser{cmd: exec.Command("go", "tool", "test2json"), result: make(chan error, 1), root: &node{}}
+	var err error
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { p.result <- p.root.read(stdout) }()
+	return p, nil
+}
+
+func (n *node) read(r io.Reader) error {
+	events := json.NewDecoder(r)
+	for {
+		var e testEvent
+		if err := events.Decode(&e); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("test2json: %w", err)
+		}
+		n.apply(e)
+	}
+}
+
+func (p *parser) write(output []byte) {
+	_, _ = p.stdin.Write(output) // close tells
+}
+
+func (p *parser) close() (*node, error) {
+	_ = p.stdin.Close()
+	err := <-p.result
+	return p.root, errors.Join(err, p.cmd.Wait())
+}

@@ -1,0 +1,115 @@
+package vmtest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/test/vmtest/protocol"
+)
+
+// self is where a service that makes control groups of its own has moved
+// itself; it cannot leave that again.
+var self = []string{"test.service/self"}
+
+// TestCgroup runs the tests of control groups on version 2, by every way a
+// process may have come by one.
+func TestCgroup(t *testing.T) {
+	const pkg = "internal/linux/cgroup"
+	vm := Boot(t, Config{Packages: []string{pkg}})
+	for _, as := range accounts {
+		t.Run(string(as), func(t *testing.T) {
+			vm.Test(t, Test{Package: pkg, As: as, MayLeave: self})
+		})
+	}
+}
+
+// TestNative runs the native engine's tests, the conformance suite among them,
+// for each way of mapping ids; and, for each way of coming by a control group,
+// those for which it makes a difference.
+func TestNative(t *testing.T) {
+	const pkg = "internal/engine/native"
+	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove-guest"}})
+	for _, as := range accounts {
+		t.Run(string(as), func(t *testing.T) {
+			test := Test{Package: pkg, As: as, Args: []string{"-test.skip=^TestAdversary$"}, MayLeave: self, Timeout: 10 * time.Minute}
+			if !slices.Contains([]protocol.Account{protocol.Root, protocol.Delegated, protocol.NoRange}, as) {
+				test.Args = append(test.Args, "-test.run=^TestRefuses|^TestConformance$/^(lifecycle|limits)$")
+			}
+			vm.Test(t, test)
+		})
+	}
+}
+
+// TestSeccomp loads the policy into an older kernel.
+func TestSeccomp(t *testing.T) {
+	const pkg = "internal/linux/seccomp"
+	vm := Boot(t, Config{Packages: []string{pkg}})
+	for _, as := range []protocol.Account{protocol.Root, protocol.Undelegated} {
+		t.Run(string(as), func(t *testing.T) {
+			vm.Test(t, Test{Package: pkg, As: as, Args: []string{"-test.run=KernelKeeps|Programs|OtherABIs"}})
+		})
+	}
+}
+
+// TestDoctor has every kind of user examined, each of whom can enforce
+// something else.
+func TestDoctor(t *testing.T) {
+	const pkg = "internal/doctor"
+	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove-guest"}})
+	for _, as := range accounts {
+		t.Run(string(as), func(t *testing.T) {
+			// The native engine leaves the empty parent of its groups for the next one.
+			vm.Test(t, Test{Package: pkg, As: as, MayLeave: append([]string{"/cove-test"}, self...)})
+		})
+	}
+}
+
+// TestRun runs code by the command line, as everybody who may.
+func TestRun(t *testing.T) {
+	vm := Boot(t, Config{Programs: []string{"cmd/cove", "cmd/cove-guest"}})
+	for _, c := range []struct {
+		name   string
+		args   string
+		exit   int
+		output string
+	}{
+		{"python", `python -c 'print(6*7)'`, 0, "42\n"},
+		{"node", `node -c 'console.log(6*7)'`, 0, "42\n"},
+		{"bash", `bash -c 'echo $((6*7)); exit 3'`, 3, "42\n"},
+		{"input", `perl -c 'print uc <STDIN>' <<<hello`, 0, "HELLO\n"},
+		{"time", `--timeout 2s bash -c 'sleep 100'`, 124, ""},
+		{"memory", `--memory 64M python -c 'x = b"x" * (1 << 28); print("here")'`, 137, ""},
+		{"no network", `python -c 'import socket; print(socket.socket().connect_ex(("1.1.1.1", 80)) != 0)'`, 0, "True\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, as := range accounts {
+				t.Run(string(as), func(t *testing.T) { runCode(t, vm, as, c.args, c.exit, c.output) })
+			}
+		})
+	}
+}
+
+// runCode runs "cove run" with args, or sees it refused where the account
+// cannot have the limits.
+func runCode(t *testing.T, vm *VM, as protocol.Account, args string, exit int, output string) {
+	// Emulated, and beside other tests, node takes seconds to start; the last
+	// --timeout counts.
+	got := vm.Run(t, protocol.Step{As: as, Args: []string{"/bin/bash", "-c", "/cove/bin/cove run --timeout 60s " + args + " 2>~/errors; code=$?; cat ~/errors; exit $code"}})
+	for _, left := range got.Left {
+		if !strings.HasSuffix(left, "/cove") && !containsAny(left, self) { // the parent of all groups stays
+			t.Errorf("left behind: %s", left)
+		}
+	}
+	fix := map[protocol.Account]string{protocol.Undelegated: "systemd-run --user --scope", protocol.Partial: "Delegate=cpu memory pids"}[as]
+	if fix != "" {
+		if got.ExitCode != 126 || !strings.Contains(got.Output, fix) {
+			t.Errorf("code %d, output %q; want 126 and %q", got.ExitCode, got.Output, fix)
+		}
+		return
+	}
+	if got.ExitCode != exit || !strings.HasPrefix(got.Output, output) {
+		t.Errorf("code %d, output %q; want %d and %q", got.ExitCode, got.Output, exit, output)
+	}
+}

@@ -1,0 +1,50 @@
+package vmtest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/test/vmtest/protocol"
+)
+
+var accounts = []protocol.Account{protocol.Root, protocol.Delegated, protocol.Undelegated, protocol.Service, protocol.NoRange, protocol.Partial}
+
+// TestSelf shows that the VM is what the suites count on, and that what goes
+// wrong inside is told outside.
+func TestSelf(t *testing.T) {
+	vm := Boot(t, Config{Packages: []string{"test/vmtest/selftest"}})
+	for _, as := range accounts {
+		t.Run(string(as), func(t *testing.T) {
+			vm.Test(t, Test{Package: "test/vmtest/selftest", As: as})
+		})
+	}
+	t.Run("exit code and output", func(t *testing.T) {
+		got := vm.Run(t, protocol.Step{Args: []string{"/bin/sh", "-c", "id -u; echo oops >&2; exit 7"}, As: protocol.Delegated})
+		if got.ExitCode != 7 || got.Output != "1000\noops\n" || len(got.Left) != 0 {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("leftovers", func(t *testing.T) {
+		got := vm.Run(t, protocol.Step{As: protocol.Root, Args: []string{"/bin/sh", "-c",
+			"mkdir /sys/fs/cgroup/forgotten; mount -t tmpfs none /mnt; setsid sleep 1000 & exit 0"}})
+		all := strings.Join(got.Left, "\n")
+		for _, want := range []string{"sleep 1000", "/sys/fs/cgroup/forgotten", "/mnt"} {
+			if !strings.Contains(all, want) {
+				t.Errorf("%q is not told of in\n%s", want, all)
+			}
+		}
+		if again := vm.Run(t, protocol.Step{Args: []string{"/bin/true"}, As: protocol.Root}); len(again.Left) != 0 {
+			t.Errorf("not removed: %v", again.Left)
+		}
+	})
+	t.Run("timeout", func(t *testing.T) {
+		if err := vm.send(protocol.Step{Args: []string{"/bin/sleep", "1000"}, As: protocol.Root, Timeout: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		event, err := vm.next(time.Minute)
+		if err != nil || event.Done == nil || !event.Done.TimedOut {
+			t.Errorf("got %+v, %v", event, err)
+		}
+	})
+}

@@ -1,0 +1,198 @@
+// Package vmtest runs tests and programs of this repository in a small virtual
+// machine: Debian's kernel, control groups v2, root and unprivileged accounts
+// with and without a delegated subtree. It is how a suite that passes on one
+// machine is shown to pass on those of users. docs/testing.md says how to use
+// it by hand.
+//
+//	vm := vmtest.Boot(t, vmtest.Config{Packages: []string{"internal/linux/cgroup"}})
+//	vm.Test(t, vmtest.Test{Package: "internal/linux/cgroup", As: protocol.Root})
+//	result := vm.Run(t, protocol.Step{Args: []string{"/cove/bin/cove", "version"}, As: protocol.Delegated})
+//
+// The VM is emulated, so that it needs no /dev/kvm; it boots in a few seconds
+// and runs about ten times slower than the machine it is on. It has no network.
+package vmtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/test/vmtest/protocol"
+)
+
+// Enabled is the environment variable that a run which may take minutes, and
+// download a kernel the first time, is asked for with.
+const Enabled = "COVE_TEST_VM"
+
+// payloadDir is where the VM has what Config names, laid out as the
+// repository is: packages with their testdata and test binaries, and bin.
+const payloadDir = "/cove"
+
+const (
+	bootTimeout = 2 * time.Minute
+	stepTimeout = 5 * time.Minute
+	// grace is what a step has beyond its timeout: the test binary inside to
+	// print its stacks, then the init to end it, then the host to say so.
+	grace = 15 * time.Second
+)
+
+// Config says what the VM has to have.
+type Config struct {
+	// Packages are those whose tests are built: paths in this module, without
+	// its name.
+	Packages []string
+	// Programs are main packages, built into bin.
+	Programs []string
+}
+
+// Test is one package's tests, run once.
+type Test struct {
+	Package string // one of Config.Packages
+	As      protocol.Account
+	Args    []string // further flags: "-test.run=…"
+	Env     []string
+	Timeout time.Duration // 5 minutes when zero
+	// MayLeave are substrings of what may be left behind; anything else that
+	// is left fails the test.
+	MayLeave []string
+}
+
+// Result is how a step ended.
+type Result struct {
+	Output   string // standard output and error
+	ExitCode int
+	Left     []string // processes, control groups and mounts left behind
+}
+
+// Boot starts a VM that ends with t. It skips t when [Enabled] is not set.
+func Boot(t *testing.T, config Config) *VM {
+	t.Helper()
+	if os.Getenv(Enabled) == "" {
+		t.Skipf("boots a virtual machine, which takes minutes: set %s=1 to run", Enabled)
+	}
+	repo := repository(t)
+	dir := t.TempDir()
+	payload, err := makePayload(repo, dir, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	initramfs := filepath.Join(dir, "initramfs")
+	image := prepareImage(t, repo)
+	if err := makeInitramfs(repo, image, dir, initramfs); err != nil {
+		t.Fatal(err)
+	}
+	vm, err := start(machine{image: image, initramfs: initramfs, payload: payload, console: filepath.Join(dir, "console")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(vm.stop)
+	event, err := vm.next(bootTimeout)
+	if err != nil {
+		t.Fatalf("the VM does not come up: %v\n%s", err, vm.consoleTail())
+	}
+	t.Logf("VM is up after %s: Linux %s", time.Since(vm.started).Round(100*time.Millisecond), event.Kernel)
+	return vm
+}
+
+// Run runs one step. It fails t when the step cannot be run or does not end in
+// time; an exit code is the caller's to judge.
+func (vm *VM) Run(t *testing.T, step protocol.Step) Result {
+	t.Helper()
+	var output strings.Builder
+	done := vm.do(t, step, func(data []byte) { output.Write(data) })
+	return Result{Output: output.String(), ExitCode: done.ExitCode, Left: done.Left}
+}
+
+// Test runs the tests of a package and reports each as a subtest of t.
+func (vm *VM) Test(t *testing.T, test Test) {
+	t.Helper()
+	step := protocol.Step{
+		Args: append([]string{testBinary(payloadDir, test.Package), "-test.v=test2json", "-test.paniconexit0"}, test.Args...),
+		Env:  test.Env,
+		Dir:  filepath.Join(payloadDir, test.Package),
+		As:   test.As,
+	}
+	// The binary's own timeout comes first, because it prints every stack.
+	inner := timeout(t, test.Timeout)
+	step.Args = append(step.Args, fmt.Sprintf("-test.timeout=%s", inner))
+	step.Timeout = inner + grace
+
+	parser, err := newParser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := vm.do(t, step, parser.write)
+	root, err := parser.close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root.report(t)
+	if done.ExitCode != 0 && !root.anyFailed() {
+		t.Errorf("%s ended with code %d:\n%s", test.Package, done.ExitCode, root.output.String())
+	}
+	if done.ExitCode == 0 && len(root.children) == 0 {
+		t.Errorf("%s ran no test:\n%s", test.Package, root.output.String())
+	}
+	for _, left := range done.Left {
+		if !containsAny(left, test.MayLeave) {
+			t.Errorf("left behind: %s", left)
+		}
+	}
+}
+
+// timeout is how long a step may take: what was asked for or the usual, and no
+// longer than t itself lasts.
+func timeout(t *testing.T, asked time.Duration) time.Duration {
+	if asked == 0 {
+		asked = stepTimeout
+	}
+	if deadline, ok := t.Deadline(); ok {
+		asked = min(asked, time.Until(deadline)-4*grace)
+	}
+	if asked < grace {
+		t.Fatal("no time is left for this step: give \"go test\" a longer -timeout")
+	}
+	return asked
+}
+
+// do runs a step and hands its output on.
+func (vm *VM) do(t *testing.T, step protocol.Step, output func([]byte)) protocol.Done {
+	t.Helper()
+	if step.Timeout == 0 {
+		step.Timeout = timeout(t, 0)
+	}
+	if err := vm.send(step); err != nil {
+		t.Fatalf("the VM takes no step: %v\n%s", err, vm.consoleTail())
+	}
+	deadline := time.Now().Add(step.Timeout + grace)
+	for {
+		event, err := vm.next(time.Until(deadline))
+		if err != nil {
+			vm.stop() // what comes now would be taken for the next step's
+			t.Fatalf("the VM is lost: %v\n%s", err, vm.consoleTail())
+		}
+		output(event.Output)
+		switch done := event.Done; {
+		case done == nil:
+		case done.Error != "":
+			t.Fatalf("%v: %s", step.Args, done.Error)
+		case done.TimedOut:
+			t.Errorf("%v: still running after %s\n%s", step.Args, step.Timeout, vm.consoleTail())
+			return *done
+		default:
+			return *done
+		}
+	}
+}
+
+func containsAny(s string, substrings []string) bool {
+	for _, sub := range substrings {
+		if strings.Contains(s, sub) {
+			return true
+		}
+	}
+	return false
+}
