@@ -160,8 +160,12 @@ func (p *RemoteProcess) receive(f Frame) error {
 		return err
 	}
 	p.client.drop(p.id)
-	p.finish(exit, nil)
-	p.client.asides.Go(func() { p.client.send(Frame{Type: FrameExit, ID: p.id}, nil) })
+	// The caller learns of the exit once the guest has been told to forget the
+	// process, so that whatever it asks next finds it forgotten.
+	p.client.asides.Go(func() {
+		p.client.send(Frame{Type: FrameExit, ID: p.id}, nil)
+		p.finish(exit, nil)
+	})
 	return nil
 }
 
