@@ -29,6 +29,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove/internal/engine"
 )
@@ -55,6 +56,10 @@ type row struct {
 	attempts  []string // command lines of the probe program; every one must be refused
 	deny      []string // the errors a refusal may have; nil is denied
 	inside    []string // controls: must succeed in the sandbox
+	// alone is for attempts that change more than the thread that makes them:
+	// each has a process of its own, inside and outside. The others are made
+	// together, by one process for all rows.
+	alone bool
 	// test is for what no attempt alone can show. It runs after the attempts.
 	test func(c *trial)
 }
@@ -92,9 +97,11 @@ func Run(t *testing.T, open Open, o Options) {
 // run runs one row as a subtest and keeps how it ended.
 func (s *suite) run(t *testing.T, r row) {
 	t.Run(r.id, func(t *testing.T) {
-		c := &trial{T: t, suite: s, row: r}
+		c, began := &trial{T: t, suite: s, row: r}, time.Now()
 		defer func() {
-			s.results[r.id] = c.verdict()
+			result := c.verdict()
+			result.took = time.Since(began)
+			s.results[r.id] = result
 		}()
 		c.run()
 	})
@@ -104,14 +111,17 @@ func (s *suite) run(t *testing.T, r row) {
 func (c *trial) verdict() result {
 	switch {
 	case c.Failed():
-		return result{"HOLE OR NOT TESTED", c.note()}
+		return result{word: "HOLE OR NOT TESTED", note: c.note()}
 	case c.Skipped():
-		return result{"skipped", c.note()}
+		return result{word: "skipped", note: c.note()}
 	}
-	return result{"held", c.note()}
+	return result{word: "held", note: c.note()}
 }
 
-type result struct{ word, note string }
+type result struct {
+	word, note string
+	took       time.Duration
+}
 
 // summary prints the whole table with its results, so that a reader sees what
 // was tried.
@@ -126,7 +136,7 @@ func (s *suite) summary(t *testing.T, rows []row) {
 		}
 		counts[res.word]++
 		attempts += len(r.attempts)
-		fmt.Fprintf(&b, "%-28s %-4s %-10s %s", r.id, r.invariant, res.word, r.what)
+		fmt.Fprintf(&b, "%-28s %-4s %-10s %6.2fs %s", r.id, r.invariant, res.word, res.took.Seconds(), r.what)
 		if res.note != "" {
 			fmt.Fprintf(&b, " [%s]", res.note)
 		}

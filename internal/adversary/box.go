@@ -23,6 +23,7 @@ type box struct {
 	sandbox engine.Sandbox
 	limits  cove.Limits
 	user    cove.User
+	prober  *prober // of a sandbox that many attempts share
 }
 
 // boxOptions change the usual sandbox.
@@ -120,6 +121,9 @@ func spec(attempt string) guest.ProcessSpec {
 // try makes one attempt inside.
 func (b *box) try(c *trial, attempt string) outcome.Result {
 	c.Helper()
+	if b.prober != nil && !c.row.alone {
+		return b.prober.try(attempt)
+	}
 	return b.run(c, spec(attempt)).result
 }
 
@@ -138,7 +142,7 @@ func (b *box) run(c *trial, s guest.ProcessSpec) run {
 	if p == nil {
 		return run{result: outcome.Result{Outcome: outcome.Broken, Detail: "not started"}, err: errors.New("not started")}
 	}
-	return p.wait(time.Minute)
+	return p.wait(attemptTime)
 }
 
 // process is one that runs.

@@ -28,7 +28,7 @@ func exhaustionRows() []row {
 		memory("sockets", "take the kernel's memory by sockets", "mem_sockets 512", true),
 		memory("dentries", "take the kernel's memory by names that do not exist", "mem_dentries 300000", true),
 		memory("page_cache", "take memory by reading", "mem_cache /usr 256", true),
-		{id: "C4.mlock", invariant: "H4", what: "lock memory", attempts: []string{"lock_memory", "mem_lock 64"}, deny: append([]string{"ENOMEM", "EAGAIN"}, denied...),
+		{id: "C4.mlock", alone: true, invariant: "H4", what: "lock memory", attempts: []string{"lock_memory", "mem_lock 64"}, deny: append([]string{"ENOMEM", "EAGAIN"}, denied...),
 			inside: []string{"getpid"}},
 		{id: "C4.swap", invariant: "H4", what: "use swap beyond the memory limit", test: noSwap},
 		{id: "C5.bytes", invariant: "H4", what: "fill every writable place at once", test: diskBytes},

@@ -36,14 +36,14 @@ func privilegeRows() []row {
 		{id: "K8.prctl", invariant: "H3", what: "prctl options that reach beyond the process: its memory map, its tracer, page merging, speculation",
 			attempts: []string{"prctl 35 1 4096 0 0", "prctl 0x59616d61 1 0 0 0", "prctl 67 1 0 0 0", "prctl 0x100000023 1 4096 0 0"},
 			deny:     append([]string{"EINVAL"}, denied...), inside: []string{"prctl 3 0 0 0 0", "prctl 30 0 0 0 0"}},
-		{id: "K8.rlimits", invariant: "H4", what: "raise a hard limit: descriptors, locked memory, core size, priorities",
+		{id: "K8.rlimits", alone: true, invariant: "H4", what: "raise a hard limit: descriptors, locked memory, core size, priorities",
 			attempts: []string{"rlimit_raise 7", "rlimit_raise 4", "rlimit_raise 13", "rlimit_raise 14"},
 			deny:     append([]string{"UNCHANGED"}, denied...), inside: []string{"getpid"}},
 		{id: "K8.limit_of_init", invariant: "H1", what: "change limits or the processor of PID 1", attempts: []string{"prlimit_init", "affinity_init"},
 			inside: []string{"getpid"}},
-		{id: "C6.nice", invariant: "H4", what: "run before everybody else", attempts: []string{"nice -20", "nice -1"}, inside: []string{"nice 5"}},
-		{id: "C6.realtime", invariant: "H4", what: "run in real time", attempts: []string{"sched_fifo", "sched_deadline", "ioprio_rt"}, inside: []string{"nice 5"}},
-		{id: "C4.oom_score", invariant: "H4", what: "be the last that is killed for memory", attempts: []string{"oom_score"}, inside: []string{"getpid"}},
+		{id: "C6.nice", invariant: "H4", what: "run before everybody else", attempts: []string{"nice -20", "nice -1"}, inside: []string{"nice 19"}},
+		{id: "C6.realtime", invariant: "H4", what: "run in real time", attempts: []string{"sched_fifo", "sched_deadline", "ioprio_rt"}, inside: []string{"nice 19"}},
+		{id: "C4.oom_score", alone: true, invariant: "H4", what: "be the last that is killed for memory", attempts: []string{"oom_score"}, inside: []string{"getpid"}},
 	}
 }
 

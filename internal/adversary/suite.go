@@ -33,6 +33,7 @@ type suite struct {
 	engine  engine.Engine
 	caps    engine.Capabilities
 	shared  *box
+	outer   *prober // for controls that are made together
 	before  hostValues
 	results map[string]result
 
@@ -46,6 +47,9 @@ type suite struct {
 func newSuite(t *testing.T, open Open, o Options) *suite {
 	s := &suite{open: open, options: o, state: stateDir(t), results: map[string]result{}, before: readHostValues()}
 	s.findProbe(t)
+	dir := t.TempDir()
+	s.outer = &prober{start: func() (*serving, error) { return s.serveOutside(dir) }}
+	t.Cleanup(s.outer.end)
 	s.engine = open(t, s.state)
 	s.caps = s.engine.Capabilities()
 	t.Cleanup(func() {
@@ -136,19 +140,30 @@ func (s *suite) outside(c *trial, attempt string) outcome.Result {
 // unconfined is outside, as somebody.
 func (s *suite) unconfined(c *trial, attempt string, as *syscall.Credential) outcome.Result {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), attemptTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.path, append([]string{"init"}, strings.Fields(attempt)...)...)
-	cmd.Dir = c.TempDir()
-	cmd.Env = plainEnvironment("TMPDIR=" + cmd.Dir)
+	cmd := s.throwAway(ctx, c.TempDir(), strings.Fields(attempt)...)
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	if as != nil {
 		os.Chmod(cmd.Dir, 0o777)
 		cmd.Env = append(cmd.Env, fmt.Sprintf("COVE_PROBE_AS=%d", as.Uid))
 	}
-	cmd.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true,
+	code, signal, err := ended(cmd.Run())
+	if err != nil {
+		return outcome.Result{Name: attempt, Outcome: outcome.Broken, Detail: err.Error()}
+	}
+	return interpret(attempt, stdout.String(), stderr.String(), code, signal)
+}
+
+// throwAway is the probe program in namespaces that end with it.
+func (s *suite) throwAway(ctx context.Context, dir string, attempt ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, s.path, append([]string{"init"}, attempt...)...)
+	cmd.Dir = dir
+	cmd.Env = plainEnvironment("TMPDIR=" + dir)
+	cmd.WaitDelay = time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true,
 		// The cgroup namespace because a cgroup2 mount made in the host's sets the
 		// options of the host's own, whatever the mount namespace: nsdelegate,
 		// which keeps users in what they have been given, would go.
@@ -158,18 +173,20 @@ func (s *suite) unconfined(c *trial, attempt string, as *syscall.Credential) out
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}
-	err := cmd.Run()
-	code, signal := 0, 0
+	return cmd
+}
+
+// ended is how a process in the throw-away environment has ended, whose init
+// tells a signal as a shell does.
+func ended(err error) (code, signal int, _ error) {
 	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		code = exit.ExitCode()
-		if code > 128 {
-			signal = code - 128
-		}
-	} else if err != nil {
-		return outcome.Result{Name: attempt, Outcome: outcome.Broken, Detail: err.Error()}
+	if err != nil && !errors.As(err, &exit) {
+		return 0, 0, err
 	}
-	return interpret(attempt, stdout.String(), stderr.String(), code, signal)
+	if exit != nil {
+		code = exit.ExitCode()
+	}
+	return code, max(code-128, 0), nil
 }
 
 func plainEnvironment(more ...string) []string {
@@ -211,6 +228,7 @@ func (s *suite) sharedBox(c *trial) *box {
 	if err != nil {
 		c.Fatalf("not tested: no sandbox: %v", err)
 	}
+	b.prober = &prober{start: b.serveInside}
 	s.shared = b
 	return b
 }

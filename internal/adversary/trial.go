@@ -95,7 +95,12 @@ func (c *trial) refused(b *box, attempt string) outcome.Result {
 	if c.Failed() {
 		return in
 	}
-	out := c.suite.outside(c, attempt)
+	var out outcome.Result
+	if c.row.alone {
+		out = c.suite.outside(c, attempt)
+	} else {
+		out = c.suite.outer.try(attempt)
+	}
 	switch {
 	case out.Outcome == outcome.Broken:
 		c.Errorf("not tested: the control %q outside ended with %s", attempt, say(out))

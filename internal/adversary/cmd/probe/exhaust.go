@@ -454,5 +454,7 @@ func setPipe(args []string) (report, error) {
 		return report{}, err
 	}
 	_, err = unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, int(n))
+	unix.Close(fds[0])
+	unix.Close(fds[1])
 	return report{}, err
 }

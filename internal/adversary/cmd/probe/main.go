@@ -4,6 +4,8 @@
 //
 //	probe NAME [ARG…]
 //
+// As "probe serve" it makes the attempts that its standard input asks for.
+//
 // The same program, run outside any sandbox, is the positive control: it shows
 // that the attempt works where nothing refuses it. So every attempt is
 // harmless when it succeeds: it opens without writing, asks with arguments the
@@ -46,14 +48,17 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: probe NAME [ARG...]; names:", strings.Join(names(), " "))
 		os.Exit(64)
 	}
-	name, args := os.Args[1], os.Args[2:]
-	try := find(name)
-	if try == nil {
-		emit(outcome.Result{Name: name, Outcome: outcome.Broken, Detail: "no such attempt"})
-		os.Exit(64)
+	emit(attempted(os.Args[1:]))
+}
+
+// attempted makes the attempt of a command line.
+func attempted(line []string) outcome.Result {
+	name := strings.Join(line, " ")
+	if len(line) == 0 || find(line[0]) == nil {
+		return outcome.Result{Name: name, Outcome: outcome.Broken, Detail: "no such attempt"}
 	}
-	r, err := try(args)
-	emit(result(strings.Join(os.Args[1:], " "), r, err))
+	r, err := find(line[0])(line[1:])
+	return result(name, r, err)
 }
 
 func emit(r outcome.Result) {

@@ -18,6 +18,7 @@ func plumbing() map[string]attempt {
 	return map[string]attempt{
 		"hold":        hold,
 		"init":        initRun,
+		"serve":       serve,
 		"true":        simple(func() error { return nil }),
 		"sweep-child": sweepChild,
 		"echo":        func(args []string) (report, error) { return report{detail: strings.Join(args, " ")}, nil },
