@@ -291,6 +291,12 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	return h, err
 }
 
+// Begin has the guest do what needs no plan.
+func (c *Client) Begin(ctx context.Context, b Begin) error {
+	_, err := c.call(ctx, nil, OpBegin, b, nil, nil, nil)
+	return err
+}
+
 // Setup has the guest build the root filesystem. fds are what Step.FD indexes.
 func (c *Client) Setup(ctx context.Context, s Setup, fds []int) error {
 	_, err := c.call(ctx, nil, OpSetup, s, nil, fds, nil)

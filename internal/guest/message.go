@@ -18,7 +18,8 @@ type Op string
 
 const (
 	OpHealth Op = "health" // → Health
-	OpSetup  Op = "setup"  // Setup → nothing; once, before OpBind
+	OpBegin  Op = "begin"  // Begin → nothing; once, first
+	OpSetup  Op = "setup"  // Setup → nothing; once, after OpBegin and before OpBind
 	OpBind   Op = "bind"   // Bind → nothing, with the listeners' descriptors; once
 	OpStart  Op = "start"  // ProcessSpec → Started; the request's id becomes the process's
 	OpAttach Op = "attach" // Attach → Attached; sends again what is not acknowledged

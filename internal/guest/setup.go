@@ -1,23 +1,34 @@
 package guest
 
-// Setup is how the guest builds the sandbox's root filesystem, as data: the
-// host decides, in engine/native's pure planner, and the guest executes. Steps
-// run in order, in the guest's own user and mount namespaces.
-type Setup struct {
-	// UID and GID are what the guest becomes inside before anything else.
+// Begin is what every sandbox begins with, whatever it becomes: the guest takes
+// its ids, gets mounts of its own, a cgroup namespace, a loopback interface
+// that is up, and the threads it will ever need, and carries out Steps. A guest
+// that has done it may wait for its Setup.
+//
+// Steps are data: the host decides, in engine/native's pure planner, and the
+// guest executes. They run in order, in the guest's own user and mount
+// namespaces.
+type Begin struct {
+	// UID and GID are what the guest becomes, inside.
 	UID int `json:"uid"`
 	GID int `json:"gid"`
 	// Staging is an empty host directory on which the sandbox is assembled: a
-	// tmpfs of Size bytes and Inodes is mounted there first, which holds
-	// everything writable and is what Stats measures. Targets of Steps are
-	// paths in it; the sandbox's root will be its directory Root.
+	// tmpfs is mounted there first. Targets of all Steps are paths in it.
 	Staging string `json:"staging"`
-	Size    int64  `json:"size"`
-	Inodes  int64  `json:"inodes"`
 	Steps   []Step `json:"steps"`
 }
 
-// Root is the directory below Setup.Staging that becomes the sandbox's root.
+// Setup is how the guest builds the sandbox's root filesystem, which will be
+// the directory Root of the staging one.
+type Setup struct {
+	// Size in bytes and Inodes are what the file system on the staging
+	// directory may hold: everything writable, which is what Stats measures.
+	Size   int64  `json:"size"`
+	Inodes int64  `json:"inodes"`
+	Steps  []Step `json:"steps"`
+}
+
+// Root is the directory below Begin.Staging that becomes the sandbox's root.
 const Root = "/root"
 
 // StepKind says what a Step does.
@@ -32,6 +43,9 @@ const (
 	StepBind StepKind = "bind"
 	// StepBindInside attaches Source, below the staging directory too.
 	StepBindInside StepKind = "bind-inside"
+	// StepMove moves the mount at Source, below the staging directory too, with
+	// everything on it.
+	StepMove StepKind = "move"
 	// StepOverlay mounts an overlay at Target: Source under Upper and Work, all
 	// below the staging directory.
 	StepOverlay StepKind = "overlay"
@@ -48,7 +62,7 @@ const (
 	StepReadOnly StepKind = "read-only"
 )
 
-// Step is one step of a Setup.
+// Step is one step of a Begin, a Setup or a Bind.
 type Step struct {
 	Kind      StepKind  `json:"kind"`
 	Target    string    `json:"target"`
@@ -102,11 +116,6 @@ type Seal struct {
 	UserGID int `json:"user_gid"`
 	// Pivot says that Setup assembled a root that has to be entered.
 	Pivot bool `json:"pivot"`
-	// Loopback says that the guest has to bring up lo itself.
-	Loopback bool `json:"loopback"`
-	// CgroupNamespace says that the guest has to unshare it: it has been moved
-	// into its cgroup after it was created.
-	CgroupNamespace bool `json:"cgroup_namespace"`
 	// Filter is a seccomp program: struct sock_filter, 8 bytes each, host byte
 	// order. Empty when the engine has loaded it already.
 	Filter []byte `json:"filter,omitempty"`

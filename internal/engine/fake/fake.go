@@ -291,6 +291,7 @@ func (sb *Sandbox) connect(ctx context.Context) (err error) {
 // wall is what there is to build around a sandbox in memory.
 type wall struct{}
 
+func (wall) Begin(guest.Begin) error                         { return nil }
 func (wall) Setup(guest.Setup, []*os.File) error             { return nil }
 func (wall) Bind(guest.Bind, []*os.File) ([]*os.File, error) { return nil, nil }
 

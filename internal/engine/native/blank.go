@@ -22,9 +22,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
-// A blank is a guest that waits for its plan: a process in its own namespaces
-// and control group, with ids of its own, and nothing else: no root
-// filesystem, no limits, no owner. It is what every sandbox begins as, and
+// A blank is a guest that has begun and waits for its plan: a process in its
+// own namespaces and control group, with ids and a /proc of its own, and nothing
+// else: no root filesystem, no limits, no owner. It is what every sandbox begins as, and
 // what the nursery keeps ready.
 type blank struct {
 	ids        idMap
@@ -32,6 +32,7 @@ type blank struct {
 	group      *cgroup.Group
 	client     *guest.Client
 	complaint  complaint // what the guest wrote to its standard error
+	tasks      int64     // threads of the guest itself
 
 	done chan struct{} // closed when the process has been collected
 
@@ -93,6 +94,14 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, name string) (b *bla
 		return b, b.explain("start the guest", err)
 	}
 	go b.collect()
+	if err = b.client.Begin(ctx, planBegin(b.ids.guest, e.staging)); err != nil {
+		return b, b.explain("begin the sandbox", err)
+	}
+	stats, err := b.group.Stats()
+	if err != nil {
+		return b, fmt.Errorf("read the control group: %w", err)
+	}
+	b.tasks = stats.PIDs
 	return b, nil
 }
 

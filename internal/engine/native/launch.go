@@ -3,6 +3,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -24,16 +25,31 @@ func (s *sandbox) launch(ctx context.Context) (err error) {
 	if s.blank, err = s.engine.takeBlank(ctx, s.template.User); err != nil {
 		return err
 	}
+	// The limits are for what comes after: they are set while the guest builds.
+	limited := make(chan error, 1)
+	go func() { limited <- s.limit() }()
+	return cmp.Or(s.setUp(ctx), <-limited)
+}
+
+// limit sets every limit of the group. The user has all of the limit of tasks:
+// the guest's threads come on top.
+func (s *sandbox) limit() error {
 	l := s.template.Limits
-	if err := s.group.Limit(cgroup.Limits{Memory: l.Memory, CPUs: l.CPUs}); err != nil {
+	err := s.group.Limit(cgroup.Limits{Memory: l.Memory, CPUs: l.CPUs, PIDs: l.PIDs + s.tasks + lateThreads})
+	if err != nil {
 		return cove.Errorf(cove.Unsupported, "cannot set the limits: %w", err).WithHint("run \"cove doctor\"")
 	}
-	return s.setUp(ctx)
+	return nil
 }
+
+// lateThreads is how many threads more than it had the guest's runtime may
+// want later, which happens once in a hundred sandboxes. Where it does not,
+// the user has them.
+const lateThreads = 2
 
 // setUp sends the plan and, for an image, its tree.
 func (s *sandbox) setUp(ctx context.Context) error {
-	plan := planSetup(s.template, s.engine.host, s.engine.staging, s.ids.guest)
+	plan := planSetup(s.template, s.engine.host)
 	var trees []*os.File
 	defer func() { closeAll(trees) }()
 	if s.template.Rootfs.Kind == engine.RootfsDir {

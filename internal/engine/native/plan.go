@@ -11,6 +11,7 @@ import (
 // Places on the staging directory, beside guest.Root.
 const (
 	writablePlace = "/writable" // one directory for each of rootfs.Writables
+	kernelPlace   = "/kernel"   // what becomes /proc, /sys and /dev
 	lowerPlace    = "/lower"    // an image's tree
 	upperPlace    = "/upper"
 	workPlace     = "/work"
@@ -25,20 +26,25 @@ const (
 	readOnly = sealed | guest.ReadOnly
 )
 
+// planBegin says what every sandbox has, whatever its root will be: /proc with
+// its masks, a minimal /dev and an empty /sys. It is pure.
+func planBegin(uid int, staging string) guest.Begin {
+	return guest.Begin{UID: uid, GID: uid, Staging: staging, Steps: kernelPlaces()}
+}
+
 // planSetup says how the guest builds a sandbox's root. It is pure: what has
-// been read of the host comes in as host, ids as how the guest sees them.
-func planSetup(t engine.Template, host rootfs.Host, staging string, uid int) guest.Setup {
-	s := guest.Setup{
-		UID: uid, GID: uid, Staging: staging,
-		Size: t.Limits.Disk, Inodes: t.Limits.Inodes + overheadInodes,
-	}
+// been read of the host comes in as host.
+func planSetup(t engine.Template, host rootfs.Host) guest.Setup {
+	s := guest.Setup{Size: t.Limits.Disk, Inodes: t.Limits.Inodes + overheadInodes}
 	add := func(steps ...guest.Step) { s.Steps = append(s.Steps, steps...) }
 	if t.Rootfs.Kind == engine.RootfsHost {
 		add(hostRoot(host)...)
 	} else {
 		add(imageRoot()...)
 	}
-	add(kernelPlaces()...)
+	for _, name := range []string{"/proc", "/sys", "/dev"} { // instead of whatever the image has there
+		add(guest.Step{Kind: guest.StepMove, Source: kernelPlace + name, Target: guest.Root + name})
+	}
 	for _, w := range rootfs.Writables {
 		dir := guest.Step{Kind: guest.StepDir, Target: writablePlace + w.Name, Mode: w.Mode}
 		if w.Own {
@@ -86,11 +92,9 @@ func files(fs []rootfs.File) []guest.Step {
 	return steps
 }
 
-// kernelPlaces are /proc with its masks, a minimal /dev and an empty /sys,
-// whatever the image has there.
 func kernelPlaces() []guest.Step {
 	const quiet = sealed | guest.NoExec
-	in := func(name string) string { return guest.Root + name }
+	in := func(name string) string { return kernelPlace + name }
 	steps := []guest.Step{
 		{Kind: guest.StepProc, Target: in("/proc"), Flags: quiet},
 		{Kind: guest.StepTmpfs, Target: in("/sys"), Size: 4096, Inodes: 1, Mode: 0o555, Flags: quiet | guest.ReadOnly},
@@ -124,8 +128,7 @@ func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byt
 		Listeners: b.Listeners,
 		Seal: guest.Seal{
 			UserUID: t.User.ID(), UserGID: t.User.ID(),
-			Pivot: true, Loopback: true, CgroupNamespace: true,
-			Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
+			Pivot: true, Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
 		},
 	}
 	for i, m := range b.Mounts {

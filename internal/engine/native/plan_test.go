@@ -28,8 +28,9 @@ func TestPlan(t *testing.T) {
 	}
 	mounts := engine.Binding{Mounts: []cove.Mount{{Source: "/srv/a", Target: "/data"}, {Source: "/srv/b", Target: "/b", ReadOnly: true}}}
 	for name, plan := range map[string]any{
-		"host":          planSetup(template(engine.RootfsHost, cove.UserCode), host, "/run/cove/staging", 0),
-		"image":         planSetup(template(engine.RootfsDir, cove.UserAgent), host, "/run/cove/staging", 0),
+		"begin":         planBegin(0, "/run/cove/staging"),
+		"host":          planSetup(template(engine.RootfsHost, cove.UserCode), host),
+		"image":         planSetup(template(engine.RootfsDir, cove.UserAgent), host),
 		"bind":          planBind(template(engine.RootfsHost, cove.UserCode), hostname(engine.Binding{}), true, nil),
 		"bind-mounts":   planBind(template(engine.RootfsHost, cove.UserCode), mounts, true, nil),
 		"bind-rootless": planBind(template(engine.RootfsDir, cove.UserCode), mounts, false, nil),
@@ -67,10 +68,10 @@ func TestPlanIsTight(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range []engine.RootfsKind{engine.RootfsHost, engine.RootfsDir} {
-		plan := planSetup(engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/x"}, Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}, host, "/s", 0)
+		plan := planSetup(engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/x"}, Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}, host)
 		masked := map[string]bool{}
-		for _, s := range plan.Steps {
-			device := filepath.Dir(s.Target) == guest.Root+"/dev"
+		for _, s := range append(planBegin(0, "/s").Steps, plan.Steps...) {
+			device := filepath.Dir(s.Target) == kernelPlace+"/dev"
 			switch s.Kind {
 			case guest.StepBind:
 				if s.Flags&guest.ReadOnly == 0 && !device {
@@ -89,7 +90,7 @@ func TestPlanIsTight(t *testing.T) {
 			}
 		}
 		for _, name := range []string{"/proc/kcore", "/proc/keys", "/proc/kallsyms", "/proc/timer_list"} {
-			if !masked[guest.Root+name] {
+			if !masked[kernelPlace+name] {
 				t.Errorf("%s is not masked", name)
 			}
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
-	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
 // sandbox implements engine.Sandbox: a blank that has been given a plan.
@@ -22,10 +21,9 @@ type sandbox struct {
 	engine   *Engine
 	template engine.Template
 
-	mu         sync.Mutex
-	bound      bool
-	listeners  []*os.File
-	guestTasks int64 // threads of the guest itself
+	mu        sync.Mutex
+	bound     bool
+	listeners []*os.File
 }
 
 // ID implements engine.Sandbox.
@@ -71,22 +69,11 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if err != nil {
 		return s.explain("seal the sandbox", err)
 	}
-	stats, err := s.group.Stats()
-	if err != nil {
-		closeAll(listeners)
-		return fmt.Errorf("read the control group: %w", err)
-	}
 	s.mu.Lock()
-	s.listeners, s.guestTasks = listeners, stats.PIDs
+	s.listeners = listeners
 	s.mu.Unlock()
-	// The user has all of the limit: the guest's threads come on top.
-	return s.group.Limit(cgroup.Limits{PIDs: s.template.Limits.PIDs + stats.PIDs + lateThreads})
+	return nil
 }
-
-// lateThreads is how many threads more than it had the guest's runtime may
-// want later, which happens once in a hundred sandboxes. Where it does not,
-// the user has them.
-const lateThreads = 2
 
 // Stats implements engine.Sandbox.
 func (s *sandbox) Stats(context.Context) (engine.Stats, error) {
@@ -94,11 +81,8 @@ func (s *sandbox) Stats(context.Context) (engine.Stats, error) {
 	if err != nil {
 		return engine.Stats{}, cove.Errorf(cove.NotFound, "sandbox %s has been destroyed", s.ID())
 	}
-	s.mu.Lock()
-	own := s.guestTasks
-	s.mu.Unlock()
 	limit := s.template.Limits.PIDs
-	users := func(n int64) int64 { return min(max(n-own, 0), limit) }
+	users := func(n int64) int64 { return min(max(n-s.tasks, 0), limit) }
 	return engine.Stats{
 		CPUTime: g.CPUTime, MemoryPeak: g.MemoryPeak, OOMKills: g.OOMKills, PIDsDenied: g.PIDsDenied,
 		PIDs: users(g.PIDs), PIDsPeak: users(g.PIDsPeak),

@@ -32,8 +32,9 @@ type World struct {
 }
 
 // Wall builds the sandbox around the guest. Its methods are called once each,
-// Setup first.
+// in this order.
 type Wall interface {
+	Begin(b guest.Begin) error
 	Setup(s guest.Setup, fds []*os.File) error
 	// Bind returns the listeners, in the order asked for.
 	Bind(b guest.Bind, fds []*os.File) ([]*os.File, error)
@@ -84,13 +85,14 @@ type phase int
 
 const (
 	phaseNew phase = iota
+	phaseBegun
 	phaseSetUp
 	phaseBound
-	phaseBroken // a Setup or Bind failed half-way
+	phaseBroken // a step failed half-way
 )
 
 // New makes a Server. When the engine has built the root filesystem already
-// (a container engine), setUp is true and OpSetup is refused.
+// (a container engine), setUp is true; OpBegin and OpSetup are refused.
 func New(w World, setUp bool) *Server {
 	s := &Server{world: w, processes: map[uint32]*process{}}
 	if setUp {
@@ -276,6 +278,8 @@ func (s *Server) do(l *link, id uint32, req guest.Request, raw []byte, fds []*os
 	switch req.Op {
 	case guest.OpHealth:
 		return s.health(), nil, nil, nil
+	case guest.OpBegin:
+		return nil, nil, nil, with(req, s.begin)
 	case guest.OpSetup:
 		err = with(req, func(p guest.Setup) error { return s.setup(p, fds) })
 		return nil, nil, nil, err
@@ -343,7 +347,7 @@ func (s *Server) advance(from, to phase, step func() error) error {
 	s.mu.Lock()
 	if s.phase != from {
 		s.mu.Unlock()
-		return &guest.Failure{Kind: guest.FailState, Message: "the sandbox has been set up or bound already"}
+		return &guest.Failure{Kind: guest.FailState, Message: "not in this order, or not again: begin, set up, bind"}
 	}
 	s.phase = phaseBroken
 	s.mu.Unlock()
@@ -356,8 +360,12 @@ func (s *Server) advance(from, to phase, step func() error) error {
 	return nil
 }
 
+func (s *Server) begin(p guest.Begin) error {
+	return s.advance(phaseNew, phaseBegun, func() error { return s.world.Wall.Begin(p) })
+}
+
 func (s *Server) setup(p guest.Setup, fds []*os.File) error {
-	return s.advance(phaseNew, phaseSetUp, func() error { return s.world.Wall.Setup(p, fds) })
+	return s.advance(phaseBegun, phaseSetUp, func() error { return s.world.Wall.Setup(p, fds) })
 }
 
 func (s *Server) bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err error) {

@@ -28,6 +28,7 @@ type world struct {
 	start func() *process
 }
 
+func (w world) Begin(guest.Begin) error                         { return nil }
 func (w world) Setup(guest.Setup, []*os.File) error             { return nil }
 func (w world) Bind(guest.Bind, []*os.File) ([]*os.File, error) { return nil, nil }
 func (w world) Start(guest.ProcessSpec) (guestd.Process, error) { return w.start(), nil }
@@ -206,6 +207,15 @@ func TestNothingBeforeBind(t *testing.T) {
 	}
 	if _, err := c.Bind(t.Context(), guest.Bind{}, nil); !state(err) {
 		t.Errorf("bind before set-up: %v", err)
+	}
+	if err := c.Setup(t.Context(), guest.Setup{}, nil); !state(err) {
+		t.Errorf("set-up before the beginning: %v", err)
+	}
+	if err := c.Begin(t.Context(), guest.Begin{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Begin(t.Context(), guest.Begin{}); !state(err) {
+		t.Errorf("a second beginning: %v", err)
 	}
 	if err := c.Setup(t.Context(), guest.Setup{}, nil); err != nil {
 		t.Fatal(err)

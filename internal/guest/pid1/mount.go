@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// builder carries out the steps of a Setup below the staging directory.
+// builder carries out steps below the staging directory.
 type builder struct {
 	staging int // O_PATH descriptor
 	fds     []*os.File
@@ -51,6 +51,8 @@ func (b *builder) step(s guest.Step) error {
 		return b.bind(s)
 	case guest.StepBindInside:
 		return b.bindInside(s)
+	case guest.StepMove:
+		return b.move(s)
 	case guest.StepMask:
 		return b.mask(s)
 	case guest.StepReadOnly:
@@ -188,15 +190,8 @@ func (b *builder) filesystem(s guest.Step, fstype string, options ...string) err
 		return fmt.Errorf("fsopen: %w", err)
 	}
 	defer unix.Close(fs)
-	for i := 0; i < len(options); i += 2 {
-		if options[i+1] == "" {
-			err = unix.FsconfigSetFlag(fs, options[i])
-		} else {
-			err = unix.FsconfigSetString(fs, options[i], options[i+1])
-		}
-		if err != nil {
-			return fmt.Errorf("option %s: %w", options[i], err)
-		}
+	if err := configure(fs, options...); err != nil {
+		return err
 	}
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return fmt.Errorf("create: %w", err)
@@ -207,6 +202,21 @@ func (b *builder) filesystem(s guest.Step, fstype string, options ...string) err
 	}
 	defer unix.Close(tree)
 	return b.attach(tree, s.Target, true)
+}
+
+// configure gives options to a file system context.
+func configure(fs int, options ...string) (err error) {
+	for i := 0; i < len(options); i += 2 {
+		if options[i+1] == "" {
+			err = unix.FsconfigSetFlag(fs, options[i])
+		} else {
+			err = unix.FsconfigSetString(fs, options[i], options[i+1])
+		}
+		if err != nil {
+			return fmt.Errorf("option %s: %w", options[i], err)
+		}
+	}
+	return nil
 }
 
 func (b *builder) overlay(s guest.Step) error {
@@ -291,6 +301,15 @@ func (b *builder) bindInside(s guest.Step) error {
 	return b.attachClone(tree, s)
 }
 
+func (b *builder) move(s guest.Step) error {
+	from, err := b.open(s.Source)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	return b.attach(from, s.Target, true)
+}
+
 // clone makes a detached copy of the mount at an opened place.
 func clone(place int, recursive bool) (int, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
@@ -347,7 +366,7 @@ func (b *builder) mask(s guest.Step) error {
 		return b.filesystem(guest.Step{Target: s.Target, Flags: guest.ReadOnly | guest.NoSuid | guest.NoDev | guest.NoExec},
 			"tmpfs", "size", "4096", "nr_inodes", "1", "mode", "0555")
 	}
-	return b.bindInside(guest.Step{Source: guest.Root + "/dev/null", Target: s.Target, Flags: guest.ReadOnly | guest.NoSuid | guest.NoExec})
+	return b.bind(guest.Step{Source: "/dev/null", Target: s.Target, Flags: guest.ReadOnly | guest.NoSuid | guest.NoExec})
 }
 
 // readOnly makes what is at the target read-only, as a mount of its own unless

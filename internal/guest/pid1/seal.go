@@ -41,12 +41,6 @@ func become(uid, gid int) error {
 // enclose gives up everything, in an order in which each step is still
 // possible. Afterwards nothing of it can be taken back.
 func (w *world) enclose(s guest.Seal) error {
-	if s.CgroupNamespace {
-		// Of this thread, which is the one that children come from.
-		if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
-			return fmt.Errorf("new cgroup namespace: %w", err)
-		}
-	}
 	if s.Pivot {
 		if err := pivot(w.staging); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -34,18 +35,39 @@ type world struct {
 // anyWritable is a directory that every sandbox has on its scratch file system.
 const anyWritable = "/tmp"
 
-// Setup implements guestd.Wall: become root inside, then build.
-func (w *world) Setup(s guest.Setup, fds []*os.File) error {
-	return w.main.do(func() error {
-		w.setup = &s
-		if err := become(s.UID, s.GID); err != nil {
+// Begin implements guestd.Wall.
+func (w *world) Begin(b guest.Begin) error {
+	err := w.main.do(func() error {
+		if err := become(b.UID, b.GID); err != nil {
 			return err
 		}
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return fmt.Errorf("make the mounts private: %w", err)
 		}
-		if err := w.stage(s); err != nil {
+		// Of this thread, which is the one that children come from.
+		if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+			return fmt.Errorf("new cgroup namespace: %w", err)
+		}
+		if err := loopbackUp(); err != nil {
+			return fmt.Errorf("bring up the loopback interface: %w", err)
+		}
+		if err := w.stage(b.Staging); err != nil {
 			return err
+		}
+		return (&builder{staging: w.staging}).run(b.Steps)
+	})
+	if err == nil {
+		makeThreads()
+	}
+	return err
+}
+
+// Setup implements guestd.Wall.
+func (w *world) Setup(s guest.Setup, fds []*os.File) error {
+	return w.main.do(func() error {
+		w.setup = &s
+		if err := resize(w.staging, s.Size, s.Inodes); err != nil {
+			return fmt.Errorf("limit the scratch file system: %w", err)
 		}
 		b := &builder{staging: w.staging, fds: fds}
 		if err := b.run(s.Steps); err != nil {
@@ -62,20 +84,34 @@ func (w *world) Setup(s guest.Setup, fds []*os.File) error {
 	})
 }
 
-// stage mounts the scratch file system on the staging directory.
-func (w *world) stage(s guest.Setup) error {
-	under, err := unix.Open(s.Staging, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// stage mounts the scratch file system on the staging directory, of a size
+// that does until Setup says another.
+func (w *world) stage(staging string) error {
+	under, err := unix.Open(staging, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", s.Staging, err)
+		return fmt.Errorf("open %s: %w", staging, err)
 	}
 	defer unix.Close(under)
 	b := &builder{staging: under}
-	err = b.step(guest.Step{Kind: guest.StepTmpfs, Target: "/", Size: s.Size, Inodes: s.Inodes, Mode: 0o755, Flags: guest.NoSuid | guest.NoDev})
+	err = b.step(guest.Step{Kind: guest.StepTmpfs, Target: "/", Size: 1 << 20, Inodes: 64, Mode: 0o755, Flags: guest.NoSuid | guest.NoDev})
 	if err != nil {
 		return fmt.Errorf("mount the scratch file system: %w", err)
 	}
-	w.staging, err = unix.Open(s.Staging, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	w.staging, err = unix.Open(staging, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	return err
+}
+
+// resize limits the tmpfs at a place to size bytes and a number of inodes.
+func resize(place int, size, inodes int64) error {
+	fs, err := unix.Fspick(place, "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
+	if err != nil {
+		return fmt.Errorf("fspick: %w", err)
+	}
+	defer unix.Close(fs)
+	if err := configure(fs, "size", strconv.FormatInt(size, 10), "nr_inodes", strconv.FormatInt(inodes, 10)); err != nil {
+		return err
+	}
+	return unix.FsconfigReconfigure(fs)
 }
 
 // count has Stats count the file system at a place, which need not be
@@ -104,11 +140,6 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err er
 				return err
 			}
 		}
-		if p.Seal.Loopback {
-			if err := loopbackUp(); err != nil {
-				return fmt.Errorf("bring up the loopback interface: %w", err)
-			}
-		}
 		if listeners, err = listen(p.Listeners); err != nil {
 			return err
 		}
@@ -130,7 +161,6 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err er
 		return nil, err
 	}
 	w.startReaping()
-	makeThreads()
 	return listeners, nil
 }
 
