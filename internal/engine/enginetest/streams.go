@@ -27,6 +27,7 @@ var streamTests = []test{
 	{name: "a limit drops the rest and says how much", run: streamLimits},
 	{name: "a cap ends the program", run: outputCap},
 	{name: "a process left behind does not hold the exit", run: lingering},
+	{name: "a late reader gets what was written before the exit", run: lateReader},
 	{name: "bytes stay bytes", run: binary},
 }
 
@@ -206,6 +207,24 @@ func lingering(t *testing.T, x *env) {
 	x.want(t, sb, shell("sleep 600 & echo parent"), "parent\n")
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("the exit took %v", took)
+	}
+}
+
+// lateReader comes when the process has ended and nobody waits for the output
+// of what it left behind any more; the buffers on the way hold all of it.
+func lateReader(t *testing.T, x *env) {
+	sb := x.bound(t)
+	const size = guest.Window + 48<<10
+	for _, left := range []string{"", "sleep 600 & "} {
+		p := x.start(t, sb, shell(left+"head -c "+strconv.Itoa(size)+" /dev/zero"))
+		select {
+		case <-p.Exited():
+			t.Errorf("%q: the exit came before the output was read", left)
+		case <-time.After(time.Second):
+		}
+		if r := x.finish(t, p); len(r.stdout) != size || r.exit.Code != 0 {
+			t.Errorf("%q: %d bytes arrived, want %d; %+v", left, len(r.stdout), size, r.exit)
+		}
 	}
 }
 

@@ -17,6 +17,8 @@ type pipe struct {
 	buf     []byte
 	writers int
 	broken  bool
+	cut     bool
+	rest    int // bytes that are still read; set once it is cut
 }
 
 func newPipe() *pipe {
@@ -29,19 +31,32 @@ func newPipe() *pipe {
 func (p *pipe) Read(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.buf) == 0 && p.writers > 0 && !p.broken {
+	for len(p.buf) == 0 && p.writers > 0 && !p.broken && !p.cut {
 		p.cond.Wait()
 	}
 	if p.broken {
 		return 0, io.ErrClosedPipe
 	}
-	if len(p.buf) == 0 {
-		return 0, io.EOF
+	if p.cut {
+		b = b[:min(len(b), p.rest)]
 	}
 	n := copy(b, p.buf)
-	p.buf = p.buf[n:]
+	if n == 0 {
+		return 0, io.EOF
+	}
+	p.buf, p.rest = p.buf[n:], p.rest-n
 	p.cond.Broadcast()
 	return n, nil
+}
+
+// Cut implements guestd.Output.
+func (p *pipe) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.cut {
+		p.cut, p.rest = true, len(p.buf)
+		p.cond.Broadcast()
+	}
 }
 
 // Close implements io.Closer for the reader.

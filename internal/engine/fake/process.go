@@ -323,9 +323,9 @@ func (s served) PID() int { return s.p.pid }
 
 func (s served) Stdin() io.WriteCloser { return s.p.inputW }
 
-func (s served) Stdout() io.ReadCloser { return s.p.out }
+func (s served) Stdout() guestd.Output { return s.p.out }
 
-func (s served) Stderr() io.ReadCloser {
+func (s served) Stderr() guestd.Output {
 	if s.p.errs == nil {
 		return nil
 	}

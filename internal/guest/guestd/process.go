@@ -11,8 +11,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// lingering is how long output is still collected after a process has exited
-// while something it left behind holds its streams open.
+// lingering is how long more output is waited for after a process has exited
+// while something it left behind holds its streams open. What is in them by
+// then is collected, however late it can be passed on.
 const lingering = 250 * time.Millisecond
 
 // maxProcesses bounds what one host may keep running and uncollected.
@@ -85,13 +86,20 @@ func (p *process) run() {
 	if p.spec.Alone {
 		p.server.world.Spawner.SignalAll(syscall.SIGKILL)
 	} else {
-		t := time.AfterFunc(lingering, p.closeOutput)
+		t := time.AfterFunc(lingering, p.cutOutput)
 		defer t.Stop()
 	}
 	pumps.Wait()
 	p.input.close()
 	p.closeOutput()
 	p.sendExit(code, signal)
+}
+
+func (p *process) cutOutput() {
+	p.Stdout().Cut()
+	if r := p.Stderr(); r != nil {
+		r.Cut()
+	}
 }
 
 func (p *process) closeOutput() {

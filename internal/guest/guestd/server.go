@@ -53,12 +53,20 @@ type Spawner interface {
 type Process interface {
 	PID() int
 	Stdin() io.WriteCloser // nil when the spec asked for none
-	Stdout() io.ReadCloser
-	Stderr() io.ReadCloser // nil when output is one stream (a terminal)
+	Stdout() Output
+	Stderr() Output // nil when output is one stream (a terminal)
 	Signal(sig syscall.Signal) error
 	Resize(rows, cols uint16) error
 	// Wait returns the exit code, or the signal that ended it.
 	Wait() (code int, signal syscall.Signal)
+}
+
+// Output is the reading end of a stream that a process writes.
+type Output interface {
+	io.ReadCloser
+	// Cut ends the stream behind what has been written to it by now. Read, one
+	// under way too, returns what there is without waiting, and then io.EOF.
+	Cut()
 }
 
 // Files are the sandbox's files, reached with the rights of its user. Paths

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -35,9 +36,9 @@ func (w world) Start(guest.ProcessSpec) (guestd.Process, error) { return w.start
 func (w world) SignalAll(syscall.Signal) error                  { return nil }
 func (w world) Stats() guest.Stats                              { return guest.Stats{} }
 
-// process is a pair of pipes and an exit code.
+// process is a pair of outlets and an exit code.
 type process struct {
-	out, errs io.ReadCloser
+	out, errs *outlet
 	in        io.WriteCloser
 	exited    chan struct{}
 	code      int
@@ -45,23 +46,75 @@ type process struct {
 
 func (p *process) PID() int                    { return 42 }
 func (p *process) Stdin() io.WriteCloser       { return p.in }
-func (p *process) Stdout() io.ReadCloser       { return p.out }
-func (p *process) Stderr() io.ReadCloser       { return p.errs }
+func (p *process) Stdout() guestd.Output       { return p.out }
+func (p *process) Stderr() guestd.Output       { return p.errs }
 func (p *process) Signal(syscall.Signal) error { return nil }
 func (p *process) Resize(uint16, uint16) error { return nil }
 func (p *process) Wait() (int, syscall.Signal) { <-p.exited; return p.code, 0 }
 
-// printer is a process that writes text and then exits with 7.
+// outlet is an output with room for everything.
+type outlet struct {
+	mu     sync.Mutex
+	cond   sync.Cond
+	buf    []byte
+	ended  bool
+	chatty bool // somebody writes a line whenever it is read, for ever
+}
+
+func newOutlet() *outlet {
+	o := &outlet{}
+	o.cond.L = &o.mu
+	return o
+}
+
+func (o *outlet) Read(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.chatty && !o.ended {
+		o.buf = append(o.buf, "more\n"...)
+	}
+	for len(o.buf) == 0 && !o.ended {
+		o.cond.Wait()
+	}
+	n := copy(p, o.buf)
+	if n == 0 {
+		return 0, io.EOF
+	}
+	o.buf = o.buf[n:]
+	return n, nil
+}
+
+// Cut implements guestd.Output; it is also the end of all writers.
+func (o *outlet) Cut() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	o.cond.Broadcast()
+}
+
+// Close loses what has not been read, as a pipe does.
+func (o *outlet) Close() error {
+	o.Cut()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.buf = nil
+	return nil
+}
+
+// exited is a process that has written text and exited with 7, and has left
+// its streams to somebody.
+func exited(text []byte) *process {
+	p := &process{out: newOutlet(), errs: newOutlet(), exited: make(chan struct{}), code: 7}
+	p.out.buf = bytes.Clone(text)
+	close(p.exited)
+	return p
+}
+
+// printer is a process that has written text and exited with 7.
 func printer(text []byte) *process {
-	outR, outW := io.Pipe()
-	errR, errW := io.Pipe()
-	p := &process{out: outR, errs: errR, exited: make(chan struct{}), code: 7}
-	go func() {
-		errW.Close()
-		outW.Write(text)
-		outW.Close()
-		close(p.exited)
-	}()
+	p := exited(text)
+	p.out.Cut()
+	p.errs.Cut()
 	return p
 }
 
@@ -134,6 +187,65 @@ func TestStreamSurvivesReconnects(t *testing.T) {
 		t.Errorf("exit %+v, %v", exit, err)
 	}
 	wait()
+}
+
+// TestNothingWrittenIsLost: whatever a process has written before its exit
+// arrives, even if the reader comes when nobody waits for more any longer.
+func TestNothingWrittenIsLost(t *testing.T) {
+	text := numbered(3 * guest.Window)
+	for name, process := range map[string]func() *process{
+		"nobody holds the streams":   func() *process { return printer(text) },
+		"somebody holds the streams": func() *process { return exited(text) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: process}, Files: nothing{}}, true)
+				c, wait := connect(t, s)
+				defer wait()
+				bind(t, c)
+				p, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"print"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Hour)
+				if out, err := io.ReadAll(p.Stdout()); err != nil || !bytes.Equal(out, text) {
+					t.Errorf("%d bytes of %d, or others, %v", len(out), len(text), err)
+				}
+				if exit, err := p.Wait(t.Context()); err != nil || exit.Code != 7 {
+					t.Errorf("exit %+v, %v", exit, err)
+				}
+			})
+		})
+	}
+}
+
+// TestLeftoverHoldsNothingBack: neither silence nor chatter of what a process
+// left behind keeps its exit from the host.
+func TestLeftoverHoldsNothingBack(t *testing.T) {
+	for name, chatty := range map[string]bool{"silent": false, "chatty": true} {
+		t.Run(name, func(t *testing.T) {
+			start := func() *process {
+				p := exited([]byte("mine\n"))
+				p.out.chatty = chatty
+				return p
+			}
+			s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: start}, Files: nothing{}}, true)
+			c, wait := connect(t, s)
+			defer wait()
+			bind(t, c)
+			p, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"print"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := io.ReadAll(p.Stdout())
+			if err != nil || !bytes.HasPrefix(out, []byte("mine\n")) || !chatty && len(out) != len("mine\n") {
+				t.Errorf("%d bytes, %v", len(out), err)
+			}
+			if exit, err := p.Wait(t.Context()); err != nil || exit.Code != 7 {
+				t.Errorf("exit %+v, %v", exit, err)
+			}
+		})
+	}
 }
 
 // many is a directory whose listing no frame holds.

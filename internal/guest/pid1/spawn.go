@@ -24,7 +24,7 @@ type child struct {
 	world          *world
 	pid            int
 	stdin          io.WriteCloser
-	stdout, stderr *os.File
+	stdout, stderr *stream
 	tty            bool
 	exited         chan struct{}
 	status         unix.WaitStatus // set before exited is closed
@@ -209,12 +209,12 @@ func (w *world) streams(c *child, spec guest.ProcessSpec) (ends []*os.File, err 
 		return nil, err
 	}
 	ends = append(ends, in)
-	for _, ours := range []**os.File{&c.stdout, &c.stderr} {
+	for _, ours := range []**stream{&c.stdout, &c.stderr} {
 		theirs, mine, err := pipe(true)
 		if err != nil {
 			return ends, err
 		}
-		*ours = mine
+		*ours = &stream{file: mine}
 		ends = append(ends, theirs)
 	}
 	return ends, nil
@@ -263,8 +263,8 @@ func (w *world) terminal(c *child, spec guest.ProcessSpec) ([]*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a terminal: %w", err)
 	}
-	c.stdout = os.NewFile(uintptr(master), "ptmx")
-	c.stdin = terminalInput{c.stdout}
+	c.stdout = &stream{file: os.NewFile(uintptr(master), "ptmx")}
+	c.stdin = terminalInput{c.stdout.file}
 	c.Resize(spec.Rows, spec.Cols)
 	ends := []*os.File{blockingFile(slave)}
 	for range 2 {
@@ -298,9 +298,9 @@ func (c *child) closeStreams() {
 
 func (c *child) PID() int              { return c.pid }
 func (c *child) Stdin() io.WriteCloser { return c.stdin }
-func (c *child) Stdout() io.ReadCloser { return c.stdout }
+func (c *child) Stdout() guestd.Output { return c.stdout }
 
-func (c *child) Stderr() io.ReadCloser {
+func (c *child) Stderr() guestd.Output {
 	if c.stderr == nil {
 		return nil
 	}
@@ -328,7 +328,7 @@ func (c *child) Resize(rows, cols uint16) error {
 	if rows == 0 || cols == 0 {
 		rows, cols = 24, 80
 	}
-	return unix.IoctlSetWinsize(int(c.stdout.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+	return unix.IoctlSetWinsize(int(c.stdout.file.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
 }
 
 func (c *child) Wait() (int, syscall.Signal) {

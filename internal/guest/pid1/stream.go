@@ -1,0 +1,76 @@
+//go:build linux
+
+package pid1
+
+import (
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stream is our end of a process's output: of a pipe or a terminal, and not
+// blocking. It implements guestd.Output.
+type stream struct {
+	file *os.File
+
+	// Owned by the reader.
+	cut  bool
+	rest int // bytes that are still read once it is cut
+}
+
+// uncounted is more than a terminal holds beyond what it counts as there to be
+// read: the kernel passes output on to a terminal's reader with a delay, but
+// before it says that there is none.
+const uncounted = 64 << 10
+
+// Cut implements guestd.Output: it wakes the reader, who sees to the rest.
+func (s *stream) Cut() { s.file.SetReadDeadline(time.Unix(1, 0)) }
+
+// Close implements io.Closer.
+func (s *stream) Close() error { return s.file.Close() }
+
+// Read implements io.Reader.
+func (s *stream) Read(p []byte) (n int, err error) {
+	if !s.cut {
+		if n, err = s.file.Read(p); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+	}
+	conn, err := s.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	// Not conn.Read, which heeds the deadline even if there is something.
+	if cerr := conn.Control(func(fd uintptr) { n, err = s.readRest(int(fd), p) }); cerr != nil {
+		return 0, cerr
+	}
+	return n, err
+}
+
+// readRest reads without waiting, and as much as there was at first: whoever
+// writes on and on is not listened to for ever.
+func (s *stream) readRest(fd int, p []byte) (int, error) {
+	if !s.cut {
+		there, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+		if err != nil {
+			return 0, err
+		}
+		s.cut, s.rest = true, there+uncounted
+	}
+	for {
+		n, err := unix.Read(fd, p[:min(len(p), s.rest)])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN, err == nil && n == 0:
+			return 0, io.EOF
+		case err != nil:
+			return 0, err
+		}
+		s.rest -= n
+		return n, nil
+	}
+}
