@@ -55,9 +55,10 @@ var ambient = []uintptr{
 	unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_SYS_ADMIN,
 }
 
-// guestEnv spares the guest's runtime a look at the host's control groups, and
-// a collection of its few megabytes.
-var guestEnv = []string{"GOMAXPROCS=2", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
+// guestEnv spares the guest's runtime a look at the host's control groups, a
+// collection of its few megabytes, and threads that look for work: it waits
+// nearly always, and one that spins takes the CPU from the user's program.
+var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
 // newBlank makes one for a class of users. On error nothing is left.
 func (e *Engine) newBlank(ctx context.Context, u cove.User, name string) (b *blank, err error) {
