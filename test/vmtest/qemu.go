@@ -2,7 +2,6 @@ package vmtest
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -52,8 +51,9 @@ type VM struct {
 	console string
 	started time.Time
 	steps   io.WriteCloser
-	events  chan protocol.Event // closed when the VM has gone
+	events  chan protocol.Event // closed when QEMU has ended
 	process *os.Process
+	end     string // how it has ended, once events is closed
 	stopped sync.Once
 }
 
@@ -95,9 +95,8 @@ func start(m machine) (*VM, error) {
 			}
 			vm.events <- event
 		}
-		if err := cmd.Wait(); err != nil && stderr.Len() > 0 {
-			_ = appendFile(m.console, stderr.String())
-		}
+		_ = cmd.Wait() // the state tells
+		vm.end = strings.TrimSpace(cmd.ProcessState.String() + "\n" + stderr.String())
 	}()
 	if err := <-failed; err != nil {
 		return nil, fmt.Errorf("start qemu: %w", err)
@@ -109,17 +108,18 @@ func (vm *VM) send(step protocol.Step) error {
 	return json.NewEncoder(vm.steps).Encode(step)
 }
 
+// next is what the machine tells next. An error says how it was lost.
 func (vm *VM) next(timeout time.Duration) (protocol.Event, error) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case event, ok := <-vm.events:
 		if !ok {
-			return event, errors.New("it has ended")
+			return event, vm.lost("QEMU has ended: " + vm.end)
 		}
 		return event, nil
 	case <-timer.C:
-		return protocol.Event{}, fmt.Errorf("nothing in %s", timeout.Round(time.Second))
+		return protocol.Event{}, vm.lost(fmt.Sprintf("nothing was heard in %s, and QEMU still runs", timeout.Round(time.Second)))
 	}
 }
 
@@ -133,21 +133,15 @@ func (vm *VM) stop() {
 	})
 }
 
-// consoleTail is the end of what the kernel and the init have printed.
-func (vm *VM) consoleTail() string {
-	data, err := os.ReadFile(vm.console)
+// lost says how the machine was lost, with the end of what its kernel and its
+// init have printed. It is not used again: what it tells now would be taken for
+// the next step's.
+func (vm *VM) lost(how string) error {
+	vm.stop()
+	console, err := os.ReadFile(vm.console)
 	if err != nil {
-		return err.Error()
+		console = []byte(err.Error())
 	}
 	const tail = 6 << 10
-	return "console:\n" + string(data[max(0, len(data)-tail):])
-}
-
-func appendFile(path, text string) error {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
+	return fmt.Errorf("the VM is lost: %s\nconsole:\n%s", how, console[max(0, len(console)-tail):])
 }

@@ -2,6 +2,7 @@ package vmtest
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,4 +48,44 @@ func TestSelf(t *testing.T) {
 			t.Errorf("got %+v, %v", event, err)
 		}
 	})
+}
+
+// TestLostMachine loses machines in the middle of a step, and looks at what is
+// told about it.
+func TestLostMachine(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		script string          // run inside; says "here"
+		lose   func(*VM) error // when that was heard
+		want   []string
+	}{
+		{"killed", "echo here; sleep 1000", func(vm *VM) error { return vm.process.Kill() }, []string{"QEMU has ended: signal: killed", "Run /init as init process"}},
+		{"panic", "echo here; echo c > /proc/sysrq-trigger", nil, []string{"QEMU has ended: exit status 0", "Kernel panic - not syncing: sysrq triggered crash"}},
+		{"silent", "echo here; sleep 1000", func(vm *VM) error { return vm.process.Signal(syscall.SIGSTOP) }, []string{"nothing was heard in", "QEMU still runs", "Run /init as init process"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			vm := Boot(t, Config{})
+			step := protocol.Step{As: protocol.Root, Args: []string{"/bin/sh", "-c", c.script}, Timeout: time.Minute}
+			if c.name == "silent" {
+				step.Timeout = 5 * time.Second
+			}
+			var heard strings.Builder
+			done, err := vm.step(step, func(output []byte) {
+				heard.Write(output)
+				if c.lose != nil && heard.String() == "here\n" {
+					if err := c.lose(vm); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			if err == nil || heard.String() != "here\n" {
+				t.Fatalf("not lost: %+v, heard %q", done, heard.String())
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q is not in\n%v", want, err)
+				}
+			}
+		})
+	}
 }

@@ -91,7 +91,7 @@ func Boot(t *testing.T, config Config) *VM {
 	t.Cleanup(vm.stop)
 	event, err := vm.next(bootTimeout)
 	if err != nil {
-		t.Fatalf("the VM does not come up: %v\n%s", err, vm.consoleTail())
+		t.Fatalf("no VM comes up: %v", err)
 	}
 	t.Logf("VM is up after %s: Linux %s", time.Since(vm.started).Round(100*time.Millisecond), event.Kernel)
 	return vm
@@ -164,26 +164,33 @@ func (vm *VM) do(t *testing.T, step protocol.Step, output func([]byte)) protocol
 	if step.Timeout == 0 {
 		step.Timeout = timeout(t, 0)
 	}
-	if err := vm.send(step); err != nil {
-		t.Fatalf("the VM takes no step: %v\n%s", err, vm.consoleTail())
+	done, err := vm.step(step, output)
+	if err != nil {
+		t.Fatal(err)
 	}
+	if done.TimedOut {
+		t.Errorf("%v: still running after %s", step.Args, step.Timeout)
+	}
+	return done
+}
+
+// step runs a step to its end. An error says that it could not be run, or how
+// the machine was lost.
+func (vm *VM) step(step protocol.Step, output func([]byte)) (protocol.Done, error) {
+	_ = vm.send(step) // where it does not arrive, the next event tells why
 	deadline := time.Now().Add(step.Timeout + grace)
 	for {
 		event, err := vm.next(time.Until(deadline))
 		if err != nil {
-			vm.stop() // what comes now would be taken for the next step's
-			t.Fatalf("the VM is lost: %v\n%s", err, vm.consoleTail())
+			return protocol.Done{}, err
 		}
 		output(event.Output)
 		switch done := event.Done; {
 		case done == nil:
 		case done.Error != "":
-			t.Fatalf("%v: %s", step.Args, done.Error)
-		case done.TimedOut:
-			t.Errorf("%v: still running after %s\n%s", step.Args, step.Timeout, vm.consoleTail())
-			return *done
+			return *done, fmt.Errorf("%v: %s", step.Args, done.Error)
 		default:
-			return *done
+			return *done, nil
 		}
 	}
 }
