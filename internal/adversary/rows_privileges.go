@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -106,7 +105,7 @@ func setuidProgram(c *trial) {
 	must(c, os.WriteFile(planted, c.suite.probe, 0o755))
 	defer os.Remove(planted)
 	must(c, os.Chmod(planted, 0o755|os.ModeSetuid))
-	out := c.suite.unconfined(c, "exec_ids "+planted, &syscall.Credential{Uid: 65534, Gid: 65534})
+	out := c.suite.unconfined(c, "exec_ids "+planted, asNobody)
 	if !strings.Contains(" "+field(out.Detail, "Uid")+" ", " 0 ") {
 		c.Errorf("not tested: the setuid bit does nothing outside either: %s", say(out))
 	}
@@ -147,7 +146,7 @@ func capableProgram(c *trial) {
 	must(c, os.WriteFile(planted, c.suite.probe, 0o755))
 	defer os.Remove(planted)
 	must(c, unix.Setxattr(planted, "security.capability", netRawCapability, 0))
-	out := c.suite.unconfined(c, "exec_ids "+planted, &syscall.Credential{Uid: 65534, Gid: 65534})
+	out := c.suite.unconfined(c, "exec_ids "+planted, asNobody)
 	if strings.Trim(field(out.Detail, "CapEff"), "0") == "" {
 		c.Errorf("not tested: the capability does nothing outside either: %s", say(out))
 	}

@@ -134,20 +134,17 @@ func asRoot() bool { return os.Geteuid() == 0 }
 // Without root the environment is a user namespace of the caller's.
 func (s *suite) outside(c *trial, attempt string) outcome.Result {
 	c.Helper()
-	return s.unconfined(c, attempt, nil)
+	return s.unconfined(c, attempt, func(*exec.Cmd) {})
 }
 
-// unconfined is outside, as somebody.
-func (s *suite) unconfined(c *trial, attempt string, as *syscall.Credential) outcome.Result {
+// unconfined is outside, with a change.
+func (s *suite) unconfined(c *trial, attempt string, change func(*exec.Cmd)) outcome.Result {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTime)
 	defer cancel()
 	cmd := s.throwAway(ctx, c.TempDir(), strings.Fields(attempt)...)
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	if as != nil {
-		os.Chmod(cmd.Dir, 0o777)
-		cmd.Env = append(cmd.Env, fmt.Sprintf("COVE_PROBE_AS=%d", as.Uid))
-	}
+	change(cmd)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	code, signal, err := ended(cmd.Run())
@@ -155,6 +152,12 @@ func (s *suite) unconfined(c *trial, attempt string, as *syscall.Credential) out
 		return outcome.Result{Name: attempt, Outcome: outcome.Broken, Detail: err.Error()}
 	}
 	return interpret(attempt, stdout.String(), stderr.String(), code, signal)
+}
+
+// asNobody has an attempt outside made without any right.
+func asNobody(cmd *exec.Cmd) {
+	os.Chmod(cmd.Dir, 0o777)
+	cmd.Env = append(cmd.Env, "COVE_PROBE_AS=65534")
 }
 
 // throwAway is the probe program in namespaces that end with it.
