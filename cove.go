@@ -84,6 +84,12 @@ type NetworkMode string
 const (
 	// NetworkNone is loopback only: no route, no names.
 	NetworkNone NetworkMode = "none"
+	// NetworkLimited is what an allowlist names.
+	NetworkLimited NetworkMode = "limited"
+	// NetworkHostOnly is named services of the host.
+	NetworkHostOnly NetworkMode = "host-only"
+	// NetworkOpen is everything but private and special addresses.
+	NetworkOpen NetworkMode = "open"
 )
 
 // Limits bound one sandbox. Every field is enforced by the kernel or, for

@@ -145,6 +145,14 @@ type Binding struct {
 	Listeners []guest.Listen // Capabilities.Listeners
 }
 
+// Where the ways out of a sandbox with a network lead: to sockets on its
+// loopback at these ports, which Binding.Listeners has to ask for. Ordinary
+// programs inside cannot bind them.
+const (
+	TransparentPort = 1  // TCP, wherever it wanted to go (SO_ORIGINAL_DST says)
+	DNSPort         = 53 // TCP and UDP
+)
+
 // Capabilities is what an engine can enforce on this host.
 type Capabilities struct {
 	Isolations  []cove.Isolation   `json:"isolations"`

@@ -60,6 +60,16 @@ const (
 	// StepReadOnly makes the mount at Target (bound onto itself if it is none)
 	// read-only with Flags. Absent targets are left out.
 	StepReadOnly StepKind = "read-only"
+	// StepNetlink sends Data, whole netlink messages in host byte order, to the
+	// kernel; Target is NetlinkRoute or NetlinkNetfilter. Each message that asks
+	// for an answer has to be accepted.
+	StepNetlink StepKind = "netlink"
+)
+
+// The kernel's sides of StepNetlink.
+const (
+	NetlinkRoute     = "route"
+	NetlinkNetfilter = "netfilter"
 )
 
 // Step is one step of a Begin, a Setup or a Bind.

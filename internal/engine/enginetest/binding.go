@@ -21,6 +21,7 @@ var bindingTests = []test{
 	{name: "a mount keeps what was prepared out of the way", kernel: true, run: mountTwice},
 	{name: "a source that is not there", kernel: true, run: mountMissing},
 	{name: "a listener in the sandbox's network", kernel: true, run: listener},
+	{name: "every way out leads to the listeners", kernel: true, run: waysOut},
 }
 
 func hostName(t *testing.T, x *env) {

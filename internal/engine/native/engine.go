@@ -121,7 +121,7 @@ func (e *Engine) look() engine.Capabilities {
 	h := e.hierarchy
 	c := engine.Capabilities{
 		Isolations:  []cove.Isolation{cove.IsolationContainer},
-		Networks:    []cove.NetworkMode{cove.NetworkNone},
+		Networks:    []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen},
 		UserIDs:     e.root || e.subordinate != owner{},
 		HostIDRange: e.root,
 		LateMount:   true,

@@ -49,7 +49,11 @@ const lateThreads = 2
 
 // setUp sends the plan and, for an image, its tree.
 func (s *sandbox) setUp(ctx context.Context) error {
-	plan := planSetup(s.template, s.engine.host)
+	network, err := planNetwork()
+	if err != nil {
+		return err
+	}
+	plan := planSetup(s.template, s.engine.host, network)
 	var trees []*os.File
 	defer func() { closeAll(trees) }()
 	if s.template.Rootfs.Kind == engine.RootfsDir {

@@ -3,6 +3,7 @@
 package native
 
 import (
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -33,8 +34,8 @@ func planBegin(uid int, staging string) guest.Begin {
 }
 
 // planSetup says how the guest builds a sandbox's root. It is pure: what has
-// been read of the host comes in as host.
-func planSetup(t engine.Template, host rootfs.Host) guest.Setup {
+// been read of the host comes in as host, and what planNetwork says as network.
+func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.Setup {
 	s := guest.Setup{Size: t.Limits.Disk, Inodes: t.Limits.Inodes + overheadInodes}
 	add := func(steps ...guest.Step) { s.Steps = append(s.Steps, steps...) }
 	if t.Rootfs.Kind == engine.RootfsHost {
@@ -51,6 +52,9 @@ func planSetup(t engine.Template, host rootfs.Host) guest.Setup {
 			dir.UID = t.User.ID()
 		}
 		add(dir, guest.Step{Kind: guest.StepBindInside, Source: writablePlace + w.Name, Target: guest.Root + w.Name, Flags: sealed})
+	}
+	if t.Network != cove.NetworkNone {
+		add(network...)
 	}
 	return s
 }

@@ -29,8 +29,8 @@ func TestPlan(t *testing.T) {
 	mounts := engine.Binding{Mounts: []cove.Mount{{Source: "/srv/a", Target: "/data"}, {Source: "/srv/b", Target: "/b", ReadOnly: true}}}
 	for name, plan := range map[string]any{
 		"begin":         planBegin(0, "/run/cove/staging"),
-		"host":          planSetup(template(engine.RootfsHost, cove.UserCode), host),
-		"image":         planSetup(template(engine.RootfsDir, cove.UserAgent), host),
+		"host":          planSetup(template(engine.RootfsHost, cove.UserCode), host, nil),
+		"image":         planSetup(template(engine.RootfsDir, cove.UserAgent), host, nil),
 		"bind":          planBind(template(engine.RootfsHost, cove.UserCode), hostname(engine.Binding{}), true, nil),
 		"bind-mounts":   planBind(template(engine.RootfsHost, cove.UserCode), mounts, true, nil),
 		"bind-rootless": planBind(template(engine.RootfsDir, cove.UserCode), mounts, false, nil),
@@ -68,7 +68,7 @@ func TestPlanIsTight(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range []engine.RootfsKind{engine.RootfsHost, engine.RootfsDir} {
-		plan := planSetup(engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/x"}, Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}, host)
+		plan := planSetup(engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/x"}, Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}, host, nil)
 		masked := map[string]bool{}
 		for _, s := range append(planBegin(0, "/s").Steps, plan.Steps...) {
 			device := filepath.Dir(s.Target) == kernelPlace+"/dev"

@@ -53,6 +53,8 @@ func (b *builder) step(s guest.Step) error {
 		return b.bindInside(s)
 	case guest.StepMove:
 		return b.move(s)
+	case guest.StepNetlink:
+		return netlink(s)
 	case guest.StepMask:
 		return b.mask(s)
 	case guest.StepReadOnly:

@@ -1,0 +1,102 @@
+//go:build linux
+
+package pid1
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/guest"
+)
+
+// netlink sends a step's messages to the kernel, in one piece because a batch
+// for the firewall must be, and waits for the answer to each.
+func netlink(s guest.Step) error {
+	protocol, ok := map[string]int{guest.NetlinkRoute: unix.NETLINK_ROUTE, guest.NetlinkNetfilter: unix.NETLINK_NETFILTER}[s.Target]
+	if !ok {
+		return errors.New("unknown netlink family")
+	}
+	expected, err := acknowledged(s.Data)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	// The kernel answers at once; what never comes must not hang the start.
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
+		return err
+	}
+	if err := unix.Sendto(fd, s.Data, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	buf := make([]byte, 16<<10)
+	for expected > 0 {
+		n, _, err := unix.Recvfrom(fd, buf, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("wait for the kernel's answers: %w", err)
+		}
+		answers, err := answers(buf[:n])
+		if err != nil {
+			return err
+		}
+		expected -= answers
+	}
+	return nil
+}
+
+// each calls f with every message of data: its type, its flags, its body.
+func each(data []byte, f func(kind, flags uint16, body []byte) error) error {
+	for len(data) > 0 {
+		if len(data) < unix.NLMSG_HDRLEN {
+			return errors.New("half a netlink message")
+		}
+		length := binary.NativeEndian.Uint32(data)
+		if length < unix.NLMSG_HDRLEN || uint64(length) > uint64(len(data)) {
+			return errors.New("a netlink message of a wrong length")
+		}
+		if err := f(binary.NativeEndian.Uint16(data[4:]), binary.NativeEndian.Uint16(data[6:]), data[unix.NLMSG_HDRLEN:length]); err != nil {
+			return err
+		}
+		aligned := (uint64(length) + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1)
+		data = data[min(aligned, uint64(len(data))):]
+	}
+	return nil
+}
+
+// acknowledged counts the messages that ask for an answer.
+func acknowledged(data []byte) (n int, err error) {
+	err = each(data, func(_, flags uint16, _ []byte) error {
+		if flags&unix.NLM_F_ACK != 0 {
+			n++
+		}
+		return nil
+	})
+	return n, err
+}
+
+// answers counts the answers in data; one that refuses is an error.
+func answers(data []byte) (n int, err error) {
+	err = each(data, func(kind, _ uint16, body []byte) error {
+		if kind != unix.NLMSG_ERROR {
+			return nil // an echo of what was made
+		}
+		if len(body) < 4 {
+			return errors.New("half an answer")
+		}
+		if code := int32(binary.NativeEndian.Uint32(body)); code != 0 {
+			return unix.Errno(-code)
+		}
+		n++
+		return nil
+	})
+	return n, err
+}
