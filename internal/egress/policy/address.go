@@ -1,0 +1,135 @@
+package policy
+
+import "net/netip"
+
+// special is a range of addresses that no name rule opens.
+type special struct {
+	class string
+	net   netip.Prefix
+}
+
+// specials lists them by what they are; the first that contains an address
+// says so. Sources: IANA's IPv4 and IPv6 special-purpose registries, the
+// documentation of cloud providers. Ranges for documentation are left out:
+// nothing is there, and laboratories use them as the public internet.
+var specials = []special{
+	// What a cloud tells its machines about themselves, keys included.
+	{"cloud metadata", netip.MustParsePrefix("169.254.169.254/32")}, // AWS, GCP, Azure and most others
+	{"cloud metadata", netip.MustParsePrefix("169.254.169.253/32")}, // AWS resolver
+	{"cloud metadata", netip.MustParsePrefix("169.254.170.2/32")},   // AWS ECS credentials
+	{"cloud metadata", netip.MustParsePrefix("169.254.170.23/32")},  // AWS EKS credentials
+	{"cloud metadata", netip.MustParsePrefix("100.100.100.200/32")}, // Alibaba
+	{"cloud metadata", netip.MustParsePrefix("168.63.129.16/32")},   // Azure
+	{"cloud metadata", netip.MustParsePrefix("192.0.0.192/32")},     // Oracle
+	{"cloud metadata", netip.MustParsePrefix("fd00:ec2::/32")},      // AWS: ::254, ::253, ::23
+	{"cloud metadata", netip.MustParsePrefix("fd20:ce::254/128")},   // GCP
+
+	{"this network", netip.MustParsePrefix("0.0.0.0/8")}, // Linux takes 0.0.0.0 for loopback
+	{"private", netip.MustParsePrefix("10.0.0.0/8")},
+	{"shared (CGNAT)", netip.MustParsePrefix("100.64.0.0/10")},
+	{"loopback", netip.MustParsePrefix("127.0.0.0/8")},
+	{"link-local", netip.MustParsePrefix("169.254.0.0/16")},
+	{"private", netip.MustParsePrefix("172.16.0.0/12")},
+	{"protocol assignments", netip.MustParsePrefix("192.0.0.0/24")},
+	{"6to4 relay", netip.MustParsePrefix("192.88.99.0/24")},
+	{"private", netip.MustParsePrefix("192.168.0.0/16")},
+	{"benchmarking", netip.MustParsePrefix("198.18.0.0/15")},
+	{"multicast", netip.MustParsePrefix("224.0.0.0/4")},
+	{"broadcast", netip.MustParsePrefix("255.255.255.255/32")},
+	{"reserved", netip.MustParsePrefix("240.0.0.0/4")},
+
+	{"loopback", netip.MustParsePrefix("::1/128")},
+	{"unspecified", netip.MustParsePrefix("::/128")},
+	{"IPv4-compatible", netip.MustParsePrefix("::/96")},
+	{"IPv4-translated", netip.MustParsePrefix("::ffff:0:0:0/96")},
+	{"NAT64", netip.MustParsePrefix("64:ff9b::/96")},
+	{"NAT64", netip.MustParsePrefix("64:ff9b:1::/48")},
+	{"Teredo", netip.MustParsePrefix("2001::/32")},
+	{"benchmarking", netip.MustParsePrefix("2001:2::/48")},
+	{"protocol assignments", netip.MustParsePrefix("2001::/23")},
+	{"6to4", netip.MustParsePrefix("2002::/16")},
+	{"unique local", netip.MustParsePrefix("fc00::/7")},
+	{"link-local", netip.MustParsePrefix("fe80::/10")},
+	{"site-local", netip.MustParsePrefix("fec0::/10")},
+	{"multicast", netip.MustParsePrefix("ff00::/8")},
+}
+
+// globalV6 is all of IPv6 that is handed out for the internet.
+var globalV6 = netip.MustParsePrefix("2000::/3")
+
+const classMetadata = "cloud metadata"
+
+// Reserved reports whether an address is one that name rules never lead to,
+// and its class in a few words ("private", "loopback", "NAT64 of 10.0.0.1").
+// Mapped IPv4 is judged as the IPv4 address that it is; other forms that have
+// one inside are reserved whatever it is.
+func Reserved(a netip.Addr) (class string, reserved bool) {
+	if !a.IsValid() {
+		return "no address", true
+	}
+	if a.Zone() != "" {
+		return "with a zone", true
+	}
+	a = a.Unmap()
+	for _, s := range specials {
+		if s.net.Contains(a) {
+			if v4, ok := embedded(a); ok {
+				return s.class + " of " + v4.String(), true
+			}
+			return s.class, true
+		}
+	}
+	if a.Is4() {
+		return "", false
+	}
+	if !globalV6.Contains(a) {
+		return "not assigned", true
+	}
+	if v4, ok := embedded(a); ok {
+		return "ISATAP of " + v4.String(), true
+	}
+	return "", false
+}
+
+// metadata reports whether a, or the IPv4 address in it, tells a machine of a
+// cloud about itself.
+func metadata(a netip.Addr) bool {
+	a = a.Unmap()
+	for _, s := range specials {
+		if s.class == classMetadata && s.net.Contains(a) {
+			return true
+		}
+	}
+	v4, ok := embedded(a)
+	return ok && metadata(v4)
+}
+
+// embedded is the IPv4 address that an IPv6 address is another way to.
+func embedded(a netip.Addr) (netip.Addr, bool) {
+	if !a.Is6() || a.Is4In6() {
+		return netip.Addr{}, false
+	}
+	b := a.As16()
+	at := func(i int) netip.Addr { return netip.AddrFrom4([4]byte(b[i : i+4])) }
+	group := func(i int) uint16 { return uint16(b[2*i])<<8 | uint16(b[2*i+1]) }
+	switch {
+	case group(0) == 0x2002: // 6to4, RFC 3056
+		return at(2), true
+	case group(0) == 0x2001 && group(1) == 0: // Teredo, RFC 4380: the client's, inverted
+		return netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]}), true
+	case group(0) == 0x64 && group(1) == 0xff9b && group(2) == 1: // RFC 8215: /96 below it is usual
+		return at(12), true
+	case group(0) == 0x64 && group(1) == 0xff9b: // RFC 6052
+		return at(12), true
+	case group(4)&^0x0200 == 0 && group(5) == 0x5efe: // ISATAP, RFC 5214
+		return at(12), true
+	}
+	for i := 0; i < 8; i++ {
+		if b[i] != 0 {
+			return netip.Addr{}, false
+		}
+	}
+	compatible := group(4) == 0 && group(5) == 0 && (group(6) != 0 || group(7) > 1)
+	translated := group(4) == 0xffff && group(5) == 0 // RFC 2765
+	return at(12), compatible || translated
+}

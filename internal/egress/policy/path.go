@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// maxPath bounds a path, in bytes.
+const maxPath = 16 << 10
+
+// CanonicalPath reads the path of a request target as it arrived, without its
+// query, and gives the form that policy judges and the gateway forwards: the
+// same bytes, with percent-encodings in upper case. An empty path is "/".
+//
+// What servers are known to read in different ways is refused and not mended:
+// empty segments, "." and ".." in any encoding, ";" and "\", encoded or not,
+// encodings of letters and digits, encodings that decode to an encoding, and
+// whatever does not decode to UTF-8 without control characters. An encoded
+// slash is kept, because package registries need it (@scope%2Fname); it must
+// pass as a slash and as a letter alike, here and in Decide.
+// Errors: InvalidArgument.
+func CanonicalPath(raw string) (string, error) {
+	if raw == "" {
+		return "/", nil
+	}
+	if why := objectionToPath(raw); why != "" {
+		return "", cove.Errorf(cove.InvalidArgument, "the path %s is refused: %s", quote(raw), why)
+	}
+	return upperEncodings(raw), nil
+}
+
+func objectionToPath(raw string) string {
+	switch {
+	case len(raw) > maxPath:
+		return "it is longer than 16 KiB"
+	case raw[0] != '/':
+		return "it does not begin with a slash"
+	}
+	for i := 0; i < len(raw); i++ {
+		if why := objectionToByte(raw, i); why != "" {
+			return why
+		}
+	}
+	decoded := decodePath(raw)
+	if !utf8.ValidString(decoded) {
+		return "it does not decode to UTF-8"
+	}
+	segments := decoded[1:]
+	for more := true; more; {
+		var segment string
+		segment, segments, more = strings.Cut(segments, "/")
+		switch {
+		case segment == "" && more:
+			return "it has an empty segment"
+		case segment == "." || segment == "..":
+			return "it has a dot segment"
+		}
+	}
+	return ""
+}
+
+// objectionToByte judges one byte of a path, and what it encodes if it is "%".
+func objectionToByte(raw string, i int) string {
+	c := raw[i]
+	switch {
+	case c == '%':
+		if i+2 >= len(raw) || !isHex(raw[i+1]) || !isHex(raw[i+2]) {
+			return "it has a % that encodes nothing"
+		}
+		return objectionToEncoded(unhex(raw[i+1])<<4|unhex(raw[i+2]), raw[i+3:])
+	case c <= ' ' || c == 0x7f:
+		return "it has a space or a control character"
+	case c >= utf8.RuneSelf:
+		return "it has bytes that must be encoded"
+	case strings.IndexByte("\\;?#\"<>`{}", c) >= 0:
+		return "it has a character that servers read in different ways"
+	}
+	return ""
+}
+
+// objectionToEncoded judges a percent-encoded byte; rest is what follows.
+func objectionToEncoded(c byte, rest string) string {
+	switch {
+	case c < ' ' || c == 0x7f:
+		return "it encodes a control character"
+	case c == '%' && len(rest) > 0 && (isHex(rest[0]) || rest[0] == '%'):
+		return "it is encoded twice"
+	case c == '\\' || c == ';':
+		return "it has a character that servers read in different ways"
+	case isLetterOrDigit(c|0x20) && c < utf8.RuneSelf, c == '.':
+		return "it encodes a character that needs no encoding"
+	}
+	return ""
+}
+
+// decodePath decodes a path whose encodings are well-formed, once.
+func decodePath(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			b = append(b, unhex(s[i+1])<<4|unhex(s[i+2]))
+			i += 2
+		} else {
+			b = append(b, s[i])
+		}
+	}
+	return string(b)
+}
+
+func upperEncodings(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	b := []byte(s)
+	for i := 0; i < len(b); i++ {
+		if b[i] == '%' {
+			b[i+1], b[i+2] = upper(b[i+1]), upper(b[i+2])
+			i += 2
+		}
+	}
+	return string(b)
+}
+
+func upper(c byte) byte {
+	if 'a' <= c && c <= 'z' {
+		return c - 'a' + 'A'
+	}
+	return c
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+func unhex(c byte) byte {
+	switch {
+	case c >= 'a':
+		return c - 'a' + 10
+	case c >= 'A':
+		return c - 'A' + 10
+	}
+	return c - '0'
+}
