@@ -48,6 +48,9 @@ func (c Capabilities) CheckBinding(b Binding) error {
 	if len(b.Mounts) > 0 && !c.LateMount {
 		missing = append(missing, "late_mount: "+c.Missing["late_mount"])
 	}
+	if len(b.Files) > 0 && !c.Files {
+		missing = append(missing, "files: "+c.Missing["files"])
+	}
 	if len(b.Listeners) > 0 && !c.Listeners {
 		missing = append(missing, "listeners: "+c.Missing["listeners"])
 	}

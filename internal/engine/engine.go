@@ -142,7 +142,15 @@ type Rootfs struct {
 type Binding struct {
 	Hostname  string
 	Mounts    []cove.Mount   // sources have passed the allowlist (invariant H5)
+	Files     []File         // Capabilities.Files
 	Listeners []guest.Listen // Capabilities.Listeners
+}
+
+// File is a file of Cove's own on the host, which everybody may read, shown
+// read-only at a place inside, whatever is there.
+type File struct {
+	Source string // absolute, without symlinks
+	Target string
 }
 
 // Where the ways out of a sandbox with a network lead: to sockets on its
@@ -161,6 +169,7 @@ type Capabilities struct {
 	UserIDs     bool               `json:"user_ids"`      // the guest and the user's processes have different ids
 	HostIDRange bool               `json:"host_id_range"` // a range of host ids of its own for each sandbox
 	LateMount   bool               `json:"late_mount"`    // Binding.Mounts
+	Files       bool               `json:"files"`         // Binding.Files
 	Listeners   bool               `json:"listeners"`     // Binding.Listeners
 	MemoryLimit bool               `json:"memory_limit"`
 	SwapLimit   bool               `json:"swap_limit"` // memory without swap

@@ -20,6 +20,7 @@ var bindingTests = []test{
 	{name: "a single file", kernel: true, run: mountFile},
 	{name: "a mount keeps what was prepared out of the way", kernel: true, run: mountTwice},
 	{name: "a source that is not there", kernel: true, run: mountMissing},
+	{name: "a file of Cove's own", kernel: true, run: ownFile},
 	{name: "a listener in the sandbox's network", kernel: true, run: listener},
 	{name: "every way out leads to the listeners", kernel: true, run: waysOut},
 }
@@ -114,6 +115,36 @@ func mountMissing(t *testing.T, x *env) {
 		t.Error("the missing directory was made on the host")
 	}
 	x.destroyed(t, sb)
+}
+
+// ownFile: shown read-only in place of what the root filesystem has, and made
+// where it has nothing.
+func ownFile(t *testing.T, x *env) {
+	if !x.caps.Files {
+		t.Skip("the engine shows no files of Cove's own: " + x.caps.Missing["files"])
+	}
+	dir := t.TempDir()
+	for d := dir; d != os.TempDir(); d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("by Cove\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sb := x.prepare(t)
+	err := sb.Bind(x.ctx, engine.Binding{Hostname: "sandbox", Files: []engine.File{
+		{Source: file, Target: "/etc/passwd"}, {Source: file, Target: "/etc/some/where/new"},
+	}})
+	if err != nil {
+		t.Fatalf("Bind: %v", err)
+	}
+	x.want(t, sb, command("cat", "/etc/passwd", "/etc/some/where/new"), "by Cove\nby Cove\n")
+	r := x.output(t, sb, command("sh", "-c", "echo more >> /etc/some/where/new"))
+	if r.exit.Code == 0 || !strings.Contains(r.stderr, "Read-only") && !strings.Contains(r.stderr, "denied") {
+		t.Errorf("written to: %+v", r)
+	}
 }
 
 func listener(t *testing.T, x *env) {

@@ -125,6 +125,7 @@ func (e *Engine) look() engine.Capabilities {
 		UserIDs:     e.root || e.subordinate != owner{},
 		HostIDRange: e.root,
 		LateMount:   true,
+		Files:       true,
 		Listeners:   true,
 		MemoryLimit: h.Has(cgroup.Memory),
 		SwapLimit:   h.Swap(),

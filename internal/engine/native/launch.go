@@ -101,11 +101,12 @@ func imageMissing(err error) error {
 	return cove.Errorf(cove.ImageMissing, "the root filesystem cannot be opened: %w", err)
 }
 
-// openMounts opens what a Binding attaches, as detached mounts on which the
-// owner of each source is the sandbox's user. Without root the guest opens the
-// sources itself: there the user's processes have the caller's own id.
-func (s *sandbox) openMounts(ctx context.Context, mounts []cove.Mount) (trees []*os.File, err error) {
-	for _, m := range mounts {
+// openBinding opens what a Binding attaches: mounts as detached mounts on which
+// the owner of each source is the sandbox's user, files as they are. Without
+// root the guest opens the sources itself: there the user's processes have the
+// caller's own id.
+func (s *sandbox) openBinding(ctx context.Context, b engine.Binding) (trees []*os.File, err error) {
+	for _, m := range b.Mounts {
 		place, err := hostpath.Open(m.Source)
 		if err != nil {
 			return trees, err
@@ -116,6 +117,16 @@ func (s *sandbox) openMounts(ctx context.Context, mounts []cove.Mount) (trees []
 		}
 		tree, err := s.openMount(ctx, place)
 		place.Close()
+		if err != nil {
+			return trees, err
+		}
+		trees = append(trees, tree)
+	}
+	for _, f := range b.Files {
+		if !s.engine.root {
+			continue
+		}
+		tree, err := openTree(unix.AT_FDCWD, f.Source)
 		if err != nil {
 			return trees, err
 		}

@@ -124,8 +124,8 @@ func kernelPlaces() []guest.Step {
 	return steps
 }
 
-// planBind says what the guest attaches last, and what it gives up. Mounts
-// with a descriptor have been opened by the host, in the order of b.Mounts.
+// planBind says what the guest attaches last, and what it gives up. What has a
+// descriptor has been opened by the host, in the order of b.Mounts and b.Files.
 func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byte) guest.Bind {
 	g := guest.Bind{
 		Hostname:  b.Hostname,
@@ -135,17 +135,26 @@ func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byt
 			Pivot: true, Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
 		},
 	}
-	for i, m := range b.Mounts {
-		step := guest.Step{Kind: guest.StepBind, Target: guest.Root + m.Target, Flags: sealed}
-		if m.ReadOnly {
-			step.Flags = readOnly
-		}
+	opened := 0
+	attach := func(source, target string, flags guest.MountFlag) {
+		step := guest.Step{Kind: guest.StepBind, Target: guest.Root + target, Flags: flags}
 		if handedOver {
-			step.FD = &i
+			step.FD = new(opened)
+			opened++
 		} else {
-			step.Source = m.Source
+			step.Source = source
 		}
 		g.Steps = append(g.Steps, step)
+	}
+	for _, m := range b.Mounts {
+		if m.ReadOnly {
+			attach(m.Source, m.Target, readOnly)
+		} else {
+			attach(m.Source, m.Target, sealed)
+		}
+	}
+	for _, f := range b.Files {
+		attach(f.Source, f.Target, readOnly|guest.NoExec)
 	}
 	if t.Rootfs.Kind == engine.RootfsHost {
 		g.Steps = append(g.Steps, guest.Step{Kind: guest.StepReadOnly, Target: guest.Root, Flags: sealed})

@@ -59,7 +59,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if err != nil {
 		return err
 	}
-	trees, err := s.openMounts(ctx, b.Mounts)
+	trees, err := s.openBinding(ctx, b)
 	defer closeAll(trees)
 	if err != nil {
 		return err
