@@ -1,0 +1,253 @@
+// Package dns answers a sandbox's questions for names: one that policy allows
+// gets an address that stands for it, any other does not exist. A denied name
+// never reaches a resolver.
+package dns
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/time/rate"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// ErrNoName is what a Resolver says of a name that does not exist.
+var ErrNoName = errors.New("no such name")
+
+// Client is what the filter needs to know of whose questions it answers.
+type Client interface {
+	// Decide is the policy's; a question is asked with policy.LayerDNS.
+	Decide(ctx context.Context, r policy.Request) policy.Verdict
+	// Resolve looks an allowed name up, outside, and refuses one whose
+	// addresses policy would not have dialled. Errors: ErrNoName.
+	Resolve(ctx context.Context, name policy.Host) error
+	// Asked is told of every question and what became of it: "" when it was
+	// answered.
+	Asked(name string, kind string, v policy.Verdict, refused string)
+}
+
+// Filter is one sandbox's.
+type Filter struct {
+	client Client
+	names  *Names
+	rate   *rate.Limiter
+	labels labels
+	busy   chan struct{}
+}
+
+// What one sandbox may ask: questions a second and at once, and how many at a
+// time may wait for a resolver.
+const (
+	questionsPerSecond = 100
+	questionsBurst     = 500
+	questionsAtOnce    = 64
+)
+
+// answerTTL is short: an address means nothing once the sandbox has gone, and
+// policy may change.
+const answerTTL = 30
+
+// resolveTimeout bounds one look-up.
+const resolveTimeout = 5 * time.Second
+
+// New makes a filter that takes addresses from names.
+func New(c Client, names *Names) *Filter {
+	return &Filter{client: c, names: names, rate: rate.NewLimiter(questionsPerSecond, questionsBurst), busy: make(chan struct{}, questionsAtOnce)}
+}
+
+// Answer answers one message.
+func (f *Filter) Answer(ctx context.Context, q *dns.Msg) *dns.Msg {
+	a := new(dns.Msg)
+	a.SetReply(q)
+	a.RecursionAvailable = true
+	if q.Response || q.Opcode != dns.OpcodeQuery {
+		return fail(a, q, dns.RcodeNotImplemented, "")
+	}
+	if len(q.Question) != 1 || q.Question[0].Qclass != dns.ClassINET {
+		return fail(a, q, dns.RcodeFormatError, "one question for an internet address, please")
+	}
+	question := q.Question[0]
+	kind := dns.TypeToString[question.Qtype]
+	name, verdict, rcode, refused := f.judge(ctx, question.Name)
+	f.client.Asked(question.Name, kind, verdict, refused)
+	if rcode != dns.RcodeSuccess {
+		return fail(a, q, rcode, refused)
+	}
+	if question.Qtype != dns.TypeA && question.Qtype != dns.TypeAAAA {
+		return a // the name exists, and has nothing else
+	}
+	four, six, ok := f.names.Addresses(name)
+	if !ok {
+		return fail(a, q, dns.RcodeRefused, "too many names")
+	}
+	header := dns.RR_Header{Name: question.Name, Rrtype: question.Qtype, Class: dns.ClassINET, Ttl: answerTTL}
+	if question.Qtype == dns.TypeA {
+		a.Answer = append(a.Answer, &dns.A{Hdr: header, A: four.AsSlice()})
+	} else {
+		a.Answer = append(a.Answer, &dns.AAAA{Hdr: header, AAAA: six.AsSlice()})
+	}
+	return a
+}
+
+// judge says whether a name exists for this sandbox.
+func (f *Filter) judge(ctx context.Context, asked string) (name policy.Host, v policy.Verdict, rcode int, refused string) {
+	if !f.rate.Allow() {
+		return name, v, dns.RcodeRefused, "too many questions"
+	}
+	name, err := policy.ParseHost(asked)
+	if err != nil || name.Name() == "" {
+		return name, v, dns.RcodeNameError, "not a host name"
+	}
+	v = f.client.Decide(ctx, policy.Request{Layer: policy.LayerDNS, Host: name})
+	if v.Action != policy.Allow {
+		return name, v, dns.RcodeNameError, v.Reason
+	}
+	if !f.labels.allow(name.Name(), time.Now()) {
+		return name, v, dns.RcodeRefused, "too many names below one domain"
+	}
+	select {
+	case f.busy <- struct{}{}:
+		defer func() { <-f.busy }()
+	default:
+		return name, v, dns.RcodeServerFailure, "too many questions at once"
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	switch err := f.client.Resolve(ctx, name); {
+	case err == nil:
+		return name, v, dns.RcodeSuccess, ""
+	case errors.Is(err, ErrNoName):
+		return name, v, dns.RcodeNameError, "no such name"
+	case ctx.Err() != nil:
+		return name, v, dns.RcodeServerFailure, "the resolver does not answer"
+	default:
+		return name, v, dns.RcodeNameError, err.Error()
+	}
+}
+
+// fail makes a an answer that says why, in the way of RFC 8914 where the
+// question allows it.
+func fail(a, q *dns.Msg, rcode int, why string) *dns.Msg {
+	a.Rcode = rcode
+	if q.IsEdns0() != nil && why != "" {
+		opt := &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
+		opt.SetUDPSize(dns.DefaultMsgSize)
+		opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeFiltered, ExtraText: why})
+		a.Extra = append(a.Extra, opt)
+	}
+	return a
+}
+
+// labels counts the different names asked for below each domain, so that the
+// names themselves carry little out.
+type labels struct {
+	mu      sync.Mutex
+	since   time.Time
+	parents map[string]map[string]struct{}
+}
+
+// A domain, which is a name's last two labels, may have so many different
+// names in so long.
+const (
+	namesPerDomain = 200
+	labelsPeriod   = 10 * time.Minute
+)
+
+func (l *labels) allow(name string, now time.Time) bool {
+	domain := name
+	if i := strings.LastIndexByte(name, '.'); i > 0 {
+		domain = name[strings.LastIndexByte(name[:i], '.')+1:]
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.since) > labelsPeriod || l.parents == nil {
+		l.since, l.parents = now, map[string]map[string]struct{}{}
+	}
+	seen := l.parents[domain]
+	if _, ok := seen[name]; ok {
+		return true
+	}
+	if len(seen) >= namesPerDomain {
+		return false
+	}
+	if seen == nil {
+		seen = map[string]struct{}{}
+		l.parents[domain] = seen
+	}
+	seen[name] = struct{}{}
+	return true
+}
+
+// Serve answers on sockets of the sandbox, which it closes at the end, until
+// the context ends.
+func (f *Filter) Serve(ctx context.Context, listeners []net.Listener, packets []net.PacketConn) error {
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		a := f.Answer(ctx, q)
+		size := dns.MinMsgSize
+		if o := q.IsEdns0(); o != nil {
+			size = int(o.UDPSize())
+		}
+		if _, udp := w.LocalAddr().(*net.UDPAddr); udp {
+			a.Truncate(size)
+		}
+		w.WriteMsg(a) // who does not wait for the answer does not get it
+	})
+	var servers []*dns.Server
+	for _, l := range listeners {
+		servers = append(servers, &dns.Server{Listener: l, Handler: handler, MaxTCPQueries: 128, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second})
+	}
+	for _, p := range packets {
+		servers = append(servers, &dns.Server{PacketConn: p, Handler: handler})
+	}
+	errs := make(chan error, len(servers))
+	for _, s := range servers {
+		go func() { errs <- s.ActivateAndServe() }()
+	}
+	var failed error
+	running := len(servers)
+	select {
+	case <-ctx.Done():
+	case failed = <-errs:
+		running--
+	}
+	for _, l := range listeners {
+		l.Close()
+	}
+	for _, p := range packets {
+		p.Close()
+	}
+	for range running {
+		<-errs
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return failed
+}
+
+// Lookup is a Client's Resolve by a resolver of the host's, whose addresses
+// all have to pass check.
+func Lookup(ctx context.Context, r *net.Resolver, name policy.Host, check func(netip.Addr) error) ([]netip.Addr, error) {
+	addresses, err := r.LookupNetIP(ctx, "ip", name.Name())
+	var missing *net.DNSError
+	if errors.As(err, &missing) && missing.IsNotFound {
+		return nil, ErrNoName
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range addresses {
+		addresses[i] = a.Unmap()
+		if err := check(addresses[i]); err != nil {
+			return nil, err
+		}
+	}
+	return addresses, nil
+}
