@@ -48,6 +48,7 @@ var rooms = []room{
 	{path: "internal/instance", layer: leaf},
 	{path: "internal/linux/...", layer: leaf},
 	{path: "internal/rootfs", layer: leaf},
+	{path: "internal/secret", layer: leaf},
 	{path: "internal/version", layer: leaf},
 
 	{path: "api", layer: contract},
