@@ -65,6 +65,7 @@ var rooms = []room{
 	{path: "internal/store/storetest", layer: contract, above: []string{"api", "internal/store"}},
 
 	{path: "internal/engine/docker/...", layer: adapter},
+	{path: "internal/egress/ca", layer: adapter},
 	{path: "internal/egress/dns", layer: adapter},
 	{path: "internal/engine/native/...", layer: adapter},
 	{path: "internal/guest/pid1", layer: adapter},

@@ -1,0 +1,228 @@
+// Package ca owns the certificate authority of one sandbox: its key, the leaf
+// certificates it signs, and how programs inside are led to trust it
+// (invariant C5).
+//
+// Each sandbox has an authority of its own, so a leaf made for one convinces
+// no other, and trust ends with the sandbox. The key is on the host only: in
+// memory, and for sandboxes that outlive the server in a file (see [Store]).
+package ca
+
+import (
+	"container/list"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+const (
+	// How far before its making a certificate begins to be valid: a clock that
+	// is set back must not make it one of the future. A leaf is made anew then,
+	// the authority cannot be.
+	leafBackdate      = 24 * time.Hour
+	authorityBackdate = 365 * 24 * time.Hour
+	// authorityLife only has to be longer than any sandbox: the authority ends
+	// when its key is removed, not by its date.
+	authorityLife = 10 * 365 * 24 * time.Hour
+	leafLife      = 24 * time.Hour
+	// leafRenewal is what a leaf must have left to be given out.
+	leafRenewal = 12 * time.Hour
+	// maxLeaves bounds the cache, at about 4 KiB each.
+	maxLeaves = 256
+)
+
+// Authority signs leaves for the hosts of one sandbox.
+type Authority struct {
+	sandbox cove.SandboxID
+	allow   func(policy.Host) error
+	clock   clock.Clock
+	cert    *x509.Certificate
+	key     *ecdsa.PrivateKey
+
+	mu     sync.Mutex
+	leaves map[policy.Host]*list.Element // of *leaf
+	used   *list.List                    // most recently used first
+}
+
+// leaf is one place of the cache. Whoever comes first mints, and the others
+// wait for it.
+type leaf struct {
+	host policy.Host
+	mint func() (*tls.Certificate, error)
+}
+
+// New makes an authority in memory. It signs for hosts for which allow returns
+// nil, asked each time; a nil allow refuses all.
+func New(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error) (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, cove.Errorf(cove.Internal, "cannot make a key: %w", err)
+	}
+	now := c.Now()
+	template := &x509.Certificate{
+		Subject:               subject(sandbox),
+		NotBefore:             now.Add(-authorityBackdate),
+		NotAfter:              now.Add(authorityLife),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		MaxPathLenZero:        true, // signs leaves, no other authorities
+		KeyUsage:              x509.KeyUsageCertSign,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		// What policy allows changes while the sandbox runs, so the constraint
+		// is what it can never allow: the sandbox's own loopback.
+		ExcludedDNSDomains:          []string{localhost},
+		ExcludedIPRanges:            loopback,
+		PermittedDNSDomainsCritical: true, // of all constraints (RFC 5280, 4.2.1.10)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, cove.Errorf(cove.Internal, "cannot make the certificate authority: %w", err)
+	}
+	return assemble(sandbox, c, allow, der, key)
+}
+
+func assemble(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error, der []byte, key *ecdsa.PrivateKey) (*Authority, error) {
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, cove.Errorf(cove.Corrupt, "the authority's certificate cannot be read: %w", err)
+	}
+	if allow == nil {
+		allow = func(policy.Host) error { return cove.Errorf(cove.Forbidden, "this authority signs for no host") }
+	}
+	return &Authority{sandbox: sandbox, allow: allow, clock: c, cert: cert, key: key,
+		leaves: map[policy.Host]*list.Element{}, used: list.New()}, nil
+}
+
+func subject(sandbox cove.SandboxID) pkix.Name {
+	return pkix.Name{Organization: []string{"Cove"}, CommonName: string(sandbox)}
+}
+
+const localhost = "localhost"
+
+var loopback = []*net.IPNet{
+	{IP: net.IP{127, 0, 0, 0}, Mask: net.CIDRMask(8, 32)},
+	{IP: net.IPv6loopback, Mask: net.CIDRMask(128, 128)},
+}
+
+// Certificate is the authority's certificate as PEM: what the sandbox trusts.
+func (a *Authority) Certificate() []byte {
+	return encode(a.cert.Raw)
+}
+
+func encode(certificate []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
+}
+
+// Leaf is a certificate for one host with a key of its own, made now or
+// before. Errors: what allow says; Forbidden for loopback.
+func (a *Authority) Leaf(host policy.Host) (*tls.Certificate, error) {
+	if host.IsZero() || constrained(host) {
+		return nil, cove.Errorf(cove.Forbidden, "no certificate is made for %q: it is no host beyond the sandbox", host)
+	}
+	if err := a.allow(host); err != nil {
+		return nil, err
+	}
+	for {
+		place := a.place(host)
+		cert, err := place.Value.(*leaf).mint()
+		if err == nil && a.fresh(cert.Leaf) {
+			return cert, nil
+		}
+		a.forget(place)
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// constrained reports whether the authority's own certificate excludes host.
+func constrained(host policy.Host) bool {
+	addr, ok := host.Addr()
+	if ok {
+		return addr.IsLoopback()
+	}
+	return host.Name() == localhost || strings.HasSuffix(host.Name(), "."+localhost)
+}
+
+// place finds or makes the host's place in the cache, and drops the one that
+// nobody has asked for the longest.
+func (a *Authority) place(host policy.Host) *list.Element {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e, ok := a.leaves[host]; ok {
+		a.used.MoveToFront(e)
+		return e
+	}
+	e := a.used.PushFront(&leaf{host, sync.OnceValues(func() (*tls.Certificate, error) { return a.sign(host) })})
+	a.leaves[host] = e
+	if a.used.Len() > maxLeaves {
+		oldest := a.used.Back()
+		a.used.Remove(oldest)
+		delete(a.leaves, oldest.Value.(*leaf).host)
+	}
+	return e
+}
+
+func (a *Authority) forget(e *list.Element) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	host := e.Value.(*leaf).host
+	if a.leaves[host] == e {
+		delete(a.leaves, host)
+		a.used.Remove(e)
+	}
+}
+
+// fresh reports whether a leaf can be given out: the wall clock may have been
+// set in either direction since it was made.
+func (a *Authority) fresh(cert *x509.Certificate) bool {
+	now := a.clock.Now()
+	return !now.Before(cert.NotBefore) && now.Add(leafRenewal).Before(cert.NotAfter)
+}
+
+func (a *Authority) sign(host policy.Host) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, cove.Errorf(cove.Internal, "cannot make a key: %w", err)
+	}
+	now := a.clock.Now()
+	template := &x509.Certificate{
+		// No common name: it has no place for names longer than 64 bytes, and
+		// who looks at it does not look at the names that count.
+		Subject:               pkix.Name{Organization: []string{"Cove"}},
+		NotBefore:             now.Add(-leafBackdate),
+		NotAfter:              now.Add(leafLife),
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	if addr, ok := host.Addr(); ok {
+		template.IPAddresses = []net.IP{asIP(addr)}
+	} else {
+		template.DNSNames = []string{host.Name()}
+	}
+	// Without a serial number in the template it is a random one.
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		return nil, cove.Errorf(cove.Internal, "cannot sign a certificate for %s: %w", host, err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, cove.Errorf(cove.Internal, "cannot read the certificate made for %s: %w", host, err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: cert}, nil
+}
+
+func asIP(a netip.Addr) net.IP { return net.IP(a.AsSlice()) }
