@@ -1,14 +1,177 @@
 // Package policy owns the decision what may leave a sandbox: hosts, addresses,
 // rules and verdicts, all of it pure.
+//
+// # A decision
+//
+// Whoever carries something out of a sandbox asks Decide at each layer: when a
+// name is looked up, when a connection is wanted, for each request in it, and
+// for the address about to be dialled. All must allow. The first two see less
+// than a rule may say, so they allow what some rule could allow.
+//
+// The order of rules never matters. A rule that denies wins over one that
+// allows, and that over one that asks; what no rule is about, the mode decides:
+//
+//   - none: nothing leaves, whatever the rules say.
+//   - limited: only what rules allow. This is the mode if none is stated.
+//   - host-only: only services of the machine itself (HostService), by port.
+//   - open: every name and every public address; rules may deny, and may allow
+//     more.
+//
+// So nil, empty and absent deny, to take away a rule that allows or asks never
+// adds reach, and to add one that denies never does either.
+//
+// Names never lead to reserved addresses (Reserved): one is dialled only if a
+// rule by cidrs names it, or the gateway's own configuration (Machine.Private).
+// Loopback and cloud metadata no rule opens.
+//
+// # Layers of documents
+//
+// Compile merges documents in the order template, profile, tenant, sandbox.
+// Each extends the ones before it, or with "merge: replace" drops what they
+// allow and ask, but never what they deny. The last stated mode counts.
 package policy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Machine is what a policy has to know of the machine and its gateway.
+type Machine struct {
+	// Registry tells where an installed tool (npm, pip, go, apt, cargo) gets
+	// packages from. Nil: presets of registries are refused.
+	Registry func(tool string) ([]Endpoint, error)
+	// Private are reserved addresses that the gateway's configuration opens
+	// to every name that a rule allows.
+	Private []netip.Prefix
+	// Own are the machine's own addresses, loopback aside; they are refused
+	// unless a rule, or Private, names one by itself.
+	Own []netip.Addr
+}
 
 // Policy is what one sandbox may reach. It never changes; a live change swaps
 // the pointer. The nil Policy and the zero Policy deny everything.
 type Policy struct {
-	sandbox string
+	sandbox string // for remedies
+	mode    cove.NetworkMode
+	deny    []Rule
+	allow   []Rule
+	ask     []Rule
+	private []netip.Prefix
+	own     []netip.Addr
 }
 
-// Decide judges a request. It is pure.
-func (p *Policy) Decide(r Request) Verdict {
-	return Verdict{Rule: "default", Reason: "no rule allows it"}
+// Compile merges documents, first to last, into one policy. Errors:
+// InvalidArgument with the place of the rule, or what Registry gives.
+func Compile(m Machine, layers ...*Document) (*Policy, error) {
+	p := &Policy{private: slices.Clone(m.Private), own: slices.Clone(m.Own)}
+	for _, d := range layers {
+		if d == nil {
+			continue
+		}
+		if d.Replace {
+			p.allow, p.ask = nil, nil
+		}
+		if d.Mode != "" {
+			p.mode = d.Mode
+		} else if p.mode == "" {
+			p.mode = cove.NetworkLimited
+		}
+		for _, use := range d.Presets {
+			rules, err := use.expand(m.Registry)
+			if err != nil {
+				return nil, err
+			}
+			if err := p.add(rules); err != nil {
+				return nil, err
+			}
+		}
+		if err := p.add(d.Rules); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func (p *Policy) add(rules []Rule) error {
+	for _, r := range rules {
+		switch r.Action {
+		case Deny:
+			p.deny = append(p.deny, r)
+			continue
+		case Allow:
+			p.allow = append(p.allow, r)
+		case Ask:
+			p.ask = append(p.ask, r)
+		}
+		for _, c := range r.cidrs {
+			if err := p.opens(c); err != nil {
+				return cove.Errorf(cove.InvalidArgument, "%s: %s", r.ID, bare(err)).WithHint("%s", cove.ErrorHint(err))
+			}
+		}
+	}
+	return nil
+}
+
+// never are the ranges that no rule opens, whole or in part.
+var never = []special{
+	{"this machine", netip.MustParsePrefix("127.0.0.0/8")},
+	{"this machine", netip.MustParsePrefix("0.0.0.0/8")},
+	{"this machine", netip.MustParsePrefix("::1/128")},
+	{"this machine", netip.MustParsePrefix("::/128")},
+}
+
+// opens refuses a range within one that no rule opens. A wider range is
+// accepted and does not open it.
+func (p *Policy) opens(c netip.Prefix) error {
+	for _, s := range append(slices.Clone(never), specials...) {
+		if s.class != "this machine" && s.class != classMetadata || !within(s.net, c) {
+			continue
+		}
+		if p.configured(c.Addr()) {
+			return nil
+		}
+		hint := "only the gateway's own configuration can"
+		if s.class == "this machine" {
+			hint = "a service of this machine is " + HostService + " with its port"
+		}
+		return cove.Errorf(cove.InvalidArgument, "%s is %s, which no rule opens", c, s.class).WithHint("%s", hint)
+	}
+	return nil
+}
+
+// For is p with the name of the sandbox whose policy it is, for remedies.
+func (p *Policy) For(sandbox string) *Policy {
+	if p == nil {
+		return nil
+	}
+	named := *p
+	named.sandbox = sandbox
+	return &named
+}
+
+// Mode is the mode that p has come to.
+func (p *Policy) Mode() cove.NetworkMode {
+	if p == nil || p.mode == "" {
+		return cove.NetworkNone
+	}
+	return p.mode
+}
+
+// String is p's rules, one a line, for people.
+func (p *Policy) String() string {
+	var b strings.Builder
+	b.WriteString("mode " + string(p.Mode()) + "\n")
+	if p == nil {
+		return b.String()
+	}
+	for _, rules := range [][]Rule{p.deny, p.allow, p.ask} {
+		for _, r := range rules {
+			b.WriteString(r.Action.String() + " " + r.describe() + "  # " + r.ID + "\n")
+		}
+	}
+	return b.String()
 }

@@ -1,0 +1,436 @@
+package policy
+
+import (
+	"net/netip"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Decide judges a request. It is pure, and an allowed request costs no
+// allocation. A request that lacks what its layer needs is denied, and so is
+// one whose parts are not canonical.
+func (p *Policy) Decide(r Request) Verdict {
+	mode := p.Mode()
+	if mode == cove.NetworkNone {
+		return Verdict{Rule: "default", Reason: "this sandbox has no network"}
+	}
+	if why := malformed(r); why != "" {
+		return Verdict{Rule: "malformed", Reason: why}
+	}
+	if why := closedName(r.Host.name); why != "" {
+		return Verdict{Rule: "default", Reason: r.Host.name + " leads to " + why + ", which no rule opens"}
+	}
+	q := query{Request: r}
+	if r.Layer == LayerHTTP {
+		q.path, q.slashes = decodeInto(q.buf[:0], r.Path)
+	}
+	v := p.byRules(mode, &q)
+	switch {
+	case v.Action == Deny:
+		return v
+	case r.Layer == LayerDial:
+		return p.byAddress(&q, r.Address.Unmap(), v)
+	case r.Host.addr.IsValid():
+		return p.byAddress(&q, r.Host.addr, v)
+	}
+	return v
+}
+
+// query is a request in the course of its decision.
+type query struct {
+	Request
+	buf     [512]byte // room for the decoded path
+	path    []byte
+	slashes bool // path has encoded slashes, and is judged in both readings
+}
+
+// malformed says what a request lacks for its layer, or nothing.
+func malformed(r Request) string {
+	if r.Host.IsZero() {
+		return "it names no host"
+	}
+	if r.Layer != LayerDNS && r.Port == 0 {
+		return "it names no port"
+	}
+	switch r.Layer {
+	case LayerDNS:
+		if r.Host.name == "" {
+			return "an address is not a name to look up"
+		}
+	case LayerConnect:
+	case LayerHTTP:
+		if why := objectionToMethod(r.Method); why != "" {
+			return "the method " + quote(r.Method) + " is refused: " + why
+		}
+		if r.Path == "" {
+			return "it has no path"
+		}
+		if why := objectionToPath(r.Path); why != "" {
+			return "the path is refused: " + why
+		}
+	case LayerDial:
+		if !r.Address.IsValid() || r.Address.Zone() != "" {
+			return "it has no address to dial"
+		}
+		if r.Host.addr.IsValid() && r.Host.addr != r.Address.Unmap() {
+			return "the address to dial is not the one that was judged"
+		}
+	default:
+		return "it is of no layer"
+	}
+	return ""
+}
+
+// byRules judges what rules say of host, port, method and path.
+func (p *Policy) byRules(mode cove.NetworkMode, q *query) Verdict {
+	inside := false // a rule denies a part of what is in the connection
+	for i := range p.deny {
+		d := &p.deny[i]
+		if !d.about(q.Host) {
+			continue
+		}
+		switch q.Layer {
+		case LayerDNS:
+			if !d.inPart(LayerDNS) {
+				return denied(d, q)
+			}
+		case LayerHTTP:
+			if hasPort(d.reach(), q.Port) && d.hasMethod(q.Method) && (d.hasPath(q.path, false) || q.slashes && d.hasPath(q.path, true)) {
+				return denied(d, q)
+			}
+		default:
+			if hasPort(d.reach(), q.Port) {
+				if !d.inner() {
+					return denied(d, q)
+				}
+				inside = true
+			}
+		}
+	}
+	if mode == cove.NetworkHostOnly && q.Host.name != HostService {
+		return Verdict{Rule: "default", Reason: "this sandbox reaches services of its machine only (mode host-only)"}
+	}
+	if r, passThrough := p.permitting(p.allow, q); r != nil {
+		return Verdict{Action: Allow, Rule: r.ID, Reason: r.reason(), PassThrough: passThrough && !inside}
+	}
+	open := mode == cove.NetworkOpen && p.isOpen(q)
+	if r, passThrough := p.permitting(p.ask, q); r != nil && !(open && r.inPart(q.Layer)) {
+		return Verdict{Action: Ask, Rule: r.ID, Reason: r.reason(), Remedy: remedy(p.sandbox, q.Host, q.Port), PassThrough: passThrough && !inside}
+	}
+	if open {
+		return Verdict{Action: Allow, Rule: "default", Reason: "the network is open"}
+	}
+	return p.unmatched(q)
+}
+
+// permitting finds the rule that lets q through: one that passes through, if
+// there is one, since it allows all that another could.
+func (p *Policy) permitting(rules []Rule, q *query) (found *Rule, passThrough bool) {
+	var apart, together *Rule // by reading of encoded slashes
+	for i := range rules {
+		r := &rules[i]
+		if !r.about(q.Host) {
+			continue
+		}
+		switch q.Layer {
+		case LayerDNS:
+			if p.leaves(r, q.Host) {
+				return r, false
+			}
+		case LayerHTTP:
+			if !hasPort(r.reach(), q.Port) || !r.hasMethod(q.Method) {
+				continue
+			}
+			if together == nil && r.hasPath(q.path, false) {
+				together = r
+			}
+			if apart == nil && q.slashes && r.hasPath(q.path, true) {
+				apart = r
+			}
+			if together != nil && (apart != nil || !q.slashes) {
+				return together, false
+			}
+		default:
+			if !hasPort(r.reach(), q.Port) {
+				continue
+			}
+			if r.PassThrough {
+				return r, true
+			}
+			if found == nil {
+				found = r
+			}
+		}
+	}
+	return found, false
+}
+
+// leaves reports whether r permits some port of a name that no rule denies.
+func (p *Policy) leaves(r *Rule, h Host) bool {
+	for _, ports := range r.reach() {
+		for port := uint32(ports.low); port <= uint32(ports.high); {
+			end := p.deniedUntil(h, port)
+			if end == port {
+				return true
+			}
+			port = end
+		}
+	}
+	return false
+}
+
+// deniedUntil is the first port from port on that rules do not deny by itself.
+func (p *Policy) deniedUntil(h Host, port uint32) uint32 {
+	for i := 0; i < len(p.deny); i++ {
+		d := &p.deny[i]
+		if d.inner() || !d.about(h) {
+			continue
+		}
+		for _, s := range d.reach() {
+			if uint32(s.low) <= port && port <= uint32(s.high) {
+				port, i = uint32(s.high)+1, -1 // and from there on again
+			}
+		}
+	}
+	return port
+}
+
+// isOpen reports whether the open mode is about q: names, and public addresses.
+func (p *Policy) isOpen(q *query) bool {
+	if q.Host.name != "" {
+		return q.Host.name != HostService
+	}
+	_, reserved := Reserved(q.Host.addr)
+	return !reserved && !p.isOwn(q.Host.addr)
+}
+
+// inPart reports whether r is about a part only of what may come after a layer.
+func (r *Rule) inPart(l Layer) bool {
+	return l != LayerHTTP && r.inner() || l == LayerDNS && !coversPorts(r.reach(), allPorts)
+}
+
+// about reports whether r speaks of a host at all.
+func (r *Rule) about(h Host) bool {
+	if h.name == "" {
+		return r.hasAddress(h.addr)
+	}
+	for i := range r.hosts {
+		if r.hosts[i].match(h.name) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasAddress reports whether one of r's ranges has a, or for a rule that
+// denies the IPv4 address that a is another way to.
+func (r *Rule) hasAddress(a netip.Addr) bool {
+	if len(r.cidrs) == 0 {
+		return false
+	}
+	for _, c := range r.cidrs {
+		if c.Contains(a) {
+			return true
+		}
+	}
+	if r.Action == Deny {
+		if v4, ok := embedded(a); ok {
+			return r.hasAddress(v4)
+		}
+	}
+	return false
+}
+
+func (r *Rule) hasMethod(method string) bool {
+	if r.methods == nil {
+		return true
+	}
+	for _, m := range r.methods {
+		if m == method {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Rule) hasPath(path []byte, split bool) bool {
+	if r.paths == nil {
+		return true
+	}
+	for i := range r.paths {
+		if r.paths[i].match(path, split) {
+			return true
+		}
+	}
+	return false
+}
+
+// byAddress judges the address that is or would be dialled, after the rules
+// have come to v.
+func (p *Policy) byAddress(q *query, a netip.Addr, v Verdict) Verdict {
+	if q.Host.name == HostService {
+		if a.IsLoopback() {
+			return v
+		}
+		return Verdict{Rule: "address", Reason: HostService + " is this machine's loopback, and not " + a.String()}
+	}
+	for i := range p.deny {
+		if d := &p.deny[i]; d.hasAddress(a) && hasPort(d.reach(), q.Port) {
+			return denied(d, q)
+		}
+	}
+	class, reserved := Reserved(a)
+	if !reserved && p.isOwn(a) {
+		class, reserved = "an address of this machine", true
+	}
+	if !reserved {
+		return v
+	}
+	action, id := p.named(q, a)
+	if v4, ok := embedded(a); ok { // the way may be opened, and where it leads must be as well
+		if _, inner := Reserved(v4); inner || p.isOwn(v4) {
+			if by, _ := p.named(q, v4); by < action {
+				action = by
+			}
+		}
+	}
+	switch {
+	case action >= v.Action:
+		return v
+	case action == Ask:
+		return Verdict{Action: Ask, Rule: id, Reason: "a rule asks before " + a.String() + " is dialled", Remedy: remedy(p.sandbox, HostOf(a), q.Port), PassThrough: v.PassThrough}
+	}
+	refused := Verdict{Rule: "address", Reason: q.Host.String() + " is at " + a.String() + " (" + class + "), which no rule by cidrs names"}
+	if q.Host.addr.IsValid() {
+		refused.Reason = a.String() + " (" + class + ") is not what a rule by cidrs may open"
+	}
+	if p.openable(a) {
+		refused.Remedy = remedy(p.sandbox, HostOf(a), q.Port)
+	}
+	return refused
+}
+
+// named says what rules by cidrs and the gateway's configuration make of a
+// reserved address. What a rule says of methods and paths is about requests to
+// the address itself, so such a rule opens it to no name.
+func (p *Policy) named(q *query, a netip.Addr) (Action, string) {
+	if p.configured(a) {
+		return Allow, "gateway"
+	}
+	if closedAddress(a) {
+		return Deny, ""
+	}
+	for i, rules := range [2][]Rule{p.allow, p.ask} {
+		for j := range rules {
+			r := &rules[j]
+			if !hasPort(r.reach(), q.Port) || r.inner() && q.Host.name != "" {
+				continue
+			}
+			for _, c := range r.cidrs {
+				if c.Contains(a) && (c.IsSingleIP() || !p.isOwn(a)) {
+					return [2]Action{Allow, Ask}[i], r.ID
+				}
+			}
+		}
+	}
+	return Deny, ""
+}
+
+// openable reports whether one rule would open a.
+func (p *Policy) openable(a netip.Addr) bool {
+	if v4, ok := embedded(a); ok {
+		if _, reserved := Reserved(v4); reserved || p.isOwn(v4) {
+			return false
+		}
+	}
+	return p.configured(a) || !closedAddress(a)
+}
+
+// closedAddress reports whether no rule opens a.
+func closedAddress(a netip.Addr) bool {
+	for _, s := range never {
+		if s.net.Contains(a) {
+			return true
+		}
+	}
+	return metadata(a)
+}
+
+// configured reports whether the gateway's configuration opens a.
+func (p *Policy) configured(a netip.Addr) bool {
+	for _, c := range p.private {
+		if c.Contains(a) && (c.IsSingleIP() || !p.isOwn(a) && !metadata(a)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Policy) isOwn(a netip.Addr) bool {
+	for _, own := range p.own {
+		if own.Unmap() == a {
+			return true
+		}
+	}
+	return false
+}
+
+func denied(d *Rule, q *query) Verdict {
+	reason := d.ID + " denies " + q.Host.String()
+	if d.inner() {
+		reason += " " + q.Method + " " + q.Path
+	}
+	if d.Note != "" {
+		reason += ": " + d.Note
+	}
+	return Verdict{Rule: d.ID, Reason: reason}
+}
+
+// reason is why a rule that allows or asks does.
+func (r *Rule) reason() string {
+	if r.Note != "" {
+		return r.Note
+	}
+	if r.Action == Ask {
+		return "a rule asks first"
+	}
+	return "a rule allows it"
+}
+
+// unmatched denies what no rule is about, and says how near the rules came.
+func (p *Policy) unmatched(q *query) Verdict {
+	v := Verdict{Rule: "default", Remedy: remedy(p.sandbox, q.Host, q.Port)}
+	if q.Host.name == HostService && q.Layer == LayerDNS {
+		v.Remedy = "" // it takes a port
+	}
+	what := q.Host.String()
+	if q.Layer != LayerDNS {
+		what = q.Host.Authority(q.Port)
+	}
+	v.Reason = "no rule allows " + what
+	if a, ok := q.Host.Addr(); ok {
+		if !p.openable(a) {
+			v.Remedy = ""
+		}
+		if class, reserved := Reserved(a); reserved {
+			v.Reason += " (" + class + ")"
+		}
+		return v
+	}
+	for i := range p.allow {
+		if r := &p.allow[i]; r.about(q.Host) {
+			if q.Layer == LayerHTTP && hasPort(r.reach(), q.Port) {
+				v.Reason = r.ID + " allows " + q.Host.name + ", but not " + q.Method + " " + q.Path
+			} else if !hasPort(r.reach(), q.Port) && q.Port != 0 {
+				v.Reason = r.ID + " allows " + q.Host.name + ", but not port " + portRange{q.Port, q.Port}.String()
+			}
+			return v
+		}
+		for _, h := range p.allow[i].hosts {
+			if h.depth > 0 && h.tooDeep(q.Host.name) {
+				v.Reason = p.allow[i].ID + " allows " + h.String() + ", but " + q.Host.name + " has more labels than its depth"
+			}
+		}
+	}
+	return v
+}

@@ -1,0 +1,267 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Document is one policy as somebody wrote it: one of the layers that Compile
+// puts together.
+type Document struct {
+	Source  string           // file name, or what else says where it comes from
+	Mode    cove.NetworkMode // empty: as the layers before it say
+	Replace bool             // drop what earlier layers allow, instead of extending it
+	Presets []PresetUse
+	Rules   []Rule
+}
+
+// PresetUse is one preset that a document asks for.
+type PresetUse struct {
+	Name string
+	ID   string // where it is asked for
+}
+
+// Rule is one rule. It applies to what matches each of its parts: one of its
+// hosts or cidrs, one of its ports, one of its methods, one of its paths.
+type Rule struct {
+	ID          string // stable: "policy.yaml:12", "preset github#3", "--allow example.com"
+	Action      Action
+	PassThrough bool
+	Note        string // whoever wrote it says why; shown with the verdict
+
+	hosts   []pattern
+	cidrs   []netip.Prefix
+	ports   []portRange // nil: 80 and 443 for a rule that allows or asks, all for one that denies
+	methods []string    // nil: all
+	paths   []glob      // nil: all
+}
+
+// inner reports whether only HTTP shows if r applies.
+func (r *Rule) inner() bool { return r.methods != nil || r.paths != nil }
+
+// reach is the ports that r is about.
+func (r *Rule) reach() []portRange {
+	switch {
+	case r.ports != nil:
+		return r.ports
+	case r.Action == Deny:
+		return allPorts
+	}
+	return webPorts
+}
+
+// check refuses rules that contradict themselves.
+func (r *Rule) check() error {
+	bad := func(format string, args ...any) *cove.Error {
+		return cove.Errorf(cove.InvalidArgument, format, args...)
+	}
+	switch {
+	case len(r.hosts)+len(r.cidrs) == 0:
+		return bad("a rule names hosts or cidrs")
+	case len(r.hosts) > 0 && len(r.cidrs) > 0:
+		return bad("a rule is about hosts or about cidrs").WithHint("make it two rules")
+	case r.PassThrough && r.Action == Deny:
+		return bad("what is denied does not pass through")
+	case r.Action == Deny && len(r.cidrs) > 0 && r.inner():
+		return bad("addresses are denied whole: what a name leads to is known only after its methods and paths were judged").WithHint("remove methods and paths")
+	case r.PassThrough && r.inner():
+		return bad("methods and paths cannot be seen in what passes through").WithHint("remove them, or pass_through")
+	}
+	for _, h := range r.hosts {
+		name := strings.TrimPrefix(h.name, ".")
+		if why := closedName(name); why != "" && r.Action != Deny {
+			return bad("%s leads to %s, which no rule opens", h, why).WithHint("a service of this machine is %s with its port", HostService)
+		}
+		if name == HostService {
+			if err := r.checkHostService(h); err != nil {
+				return err
+			}
+		}
+	}
+	for _, c := range r.cidrs {
+		if c != c.Masked() {
+			return bad("%s has bits beyond its length", c).WithHint("did you mean %s?", c.Masked())
+		}
+		if c.Addr().Is4In6() {
+			return bad("%s is IPv4 in another form", c).WithHint("write it as IPv4")
+		}
+		if len(c.Addr().Zone()) > 0 {
+			return bad("%s has a zone", c)
+		}
+	}
+	return nil
+}
+
+// checkHostService: services of this machine are opened one by one.
+func (r *Rule) checkHostService(h pattern) error {
+	if h.depth > 0 {
+		return cove.Errorf(cove.InvalidArgument, "there is nothing below %s", HostService)
+	}
+	if r.Action == Deny {
+		return nil
+	}
+	if r.ports == nil || slices.ContainsFunc(r.ports, func(p portRange) bool { return p.low != p.high }) {
+		return cove.Errorf(cove.InvalidArgument, "services of this machine are opened one port at a time").WithHint("ports: [5432]")
+	}
+	return nil
+}
+
+// Args makes a document of one rule for each target, as on the command line:
+// HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without. Each rule's ID is
+// source and the target ("--allow example.com"). Errors: InvalidArgument.
+func Args(source string, action Action, targets ...string) (*Document, error) {
+	d := &Document{Source: source}
+	for _, target := range targets {
+		r, err := parseTarget(target)
+		if err == nil {
+			r.Action, r.ID = action, source+" "+target
+			err = r.check()
+		}
+		if err != nil {
+			return nil, cove.Errorf(cove.InvalidArgument, "%s %s: %s", source, quote(target), bare(err)).WithHint("%s", hintOr(err, "it takes HOST, *.HOST, ADDRESS or CIDR, and :PORT if need be"))
+		}
+		d.Rules = append(d.Rules, r)
+	}
+	return d, nil
+}
+
+// bare is the message of an error without its hint.
+func bare(err error) string {
+	return strings.TrimSuffix(err.Error(), " ("+cove.ErrorHint(err)+")")
+}
+
+func hintOr(err error, otherwise string) string {
+	if hint := cove.ErrorHint(err); hint != "" {
+		return hint
+	}
+	return otherwise
+}
+
+func parseTarget(s string) (Rule, error) {
+	var r Rule
+	host := s
+	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') && strings.Count(s, ":") == 1 || i > 0 && s[i-1] == ']' {
+		ports, err := parsePorts(s[i+1:])
+		if err != nil {
+			return Rule{}, err
+		}
+		host, r.ports = s[:i], []portRange{ports}
+	}
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		host = host[1 : len(host)-1]
+	}
+	if c, err := parseCIDR(host); err == nil {
+		r.cidrs = []netip.Prefix{c}
+		return r, nil
+	} else if strings.Contains(host, "/") {
+		return Rule{}, err
+	}
+	p, err := parsePattern(host, 1)
+	r.hosts = []pattern{p}
+	return r, err
+}
+
+// parseCIDR reads ADDRESS/BITS, or an address by itself.
+func parseCIDR(s string) (netip.Prefix, error) {
+	if !strings.Contains(s, "/") {
+		a, err := netip.ParseAddr(s)
+		if err != nil || a.Zone() != "" {
+			return netip.Prefix{}, cove.Errorf(cove.InvalidArgument, "%s is not an address or range such as 192.0.2.0/24", quote(s))
+		}
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	c, err := netip.ParsePrefix(s)
+	if err != nil {
+		return netip.Prefix{}, cove.Errorf(cove.InvalidArgument, "%s is not an address or range such as 192.0.2.0/24", quote(s))
+	}
+	return c, nil
+}
+
+// Foreign refuses what only whoever runs this machine may open: services of
+// the machine, and private addresses that are not in private. It is for
+// documents that come from callers of the API. Errors: Forbidden.
+func (d *Document) Foreign(private []netip.Prefix) error {
+	for _, r := range d.Rules {
+		if r.Action == Deny {
+			continue
+		}
+		for _, h := range r.hosts {
+			if h.name == HostService {
+				return cove.Errorf(cove.Forbidden, "%s: services of this machine are opened by whoever runs it", r.ID)
+			}
+		}
+		for _, c := range r.cidrs {
+			if special, ok := overlapsSpecial(c); ok && !slices.ContainsFunc(private, func(p netip.Prefix) bool { return within(p, c) }) {
+				return cove.Errorf(cove.Forbidden, "%s: %s has %s addresses, which are opened by whoever runs this machine", r.ID, c, special)
+			}
+		}
+	}
+	return nil
+}
+
+// within reports whether outer has all of inner.
+func within(outer, inner netip.Prefix) bool {
+	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}
+
+func overlapsSpecial(c netip.Prefix) (class string, ok bool) {
+	for _, s := range specials {
+		if s.net.Overlaps(c) {
+			return s.class, true
+		}
+	}
+	if c.Addr().Is6() && !within(globalV6, c) {
+		return "not assigned", true
+	}
+	return "", false
+}
+
+// describe says in a few words what r is about: "GET api.example.com:443 /v1/**".
+func (r *Rule) describe() string {
+	var parts []string
+	add := func(words []string) {
+		if len(words) > 0 {
+			parts = append(parts, strings.Join(words, ","))
+		}
+	}
+	add(r.methods)
+	var targets, ports, paths []string
+	for _, h := range r.hosts {
+		targets = append(targets, h.String())
+	}
+	for _, c := range r.cidrs {
+		targets = append(targets, c.String())
+	}
+	add(targets)
+	for _, p := range r.ports {
+		ports = append(ports, p.String())
+	}
+	if len(ports) > 0 {
+		parts = append(parts, "port "+strings.Join(ports, ","))
+	}
+	for _, g := range r.paths {
+		paths = append(paths, g.text)
+	}
+	add(paths)
+	return strings.Join(parts, " ")
+}
+
+// remedy is the command that would allow a host and port.
+func remedy(sandbox string, h Host, port uint16) string {
+	if sandbox == "" {
+		sandbox = "SANDBOX"
+	}
+	target := h.String()
+	if h.name != HostService && hasPort(webPorts, port) || port == 0 {
+		return "cove policy allow " + sandbox + " " + target
+	}
+	if _, ok := h.Addr(); ok {
+		return "cove policy allow " + sandbox + " " + h.Authority(port)
+	}
+	return "cove policy allow " + sandbox + " " + target + ":" + strconv.Itoa(int(port))
+}

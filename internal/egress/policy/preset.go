@@ -1,0 +1,127 @@
+package policy
+
+import (
+	"embed"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/cove-sandbox/cove"
+)
+
+//go:embed presets/*.yaml
+var presetFiles embed.FS
+
+// Preset is a named set of rules that comes with Cove.
+type Preset struct {
+	Name     string
+	About    string // one line
+	Registry string // the tool whose configuration names the hosts; empty: Rules are all
+	Rules    []Rule
+	methods  []string // of what Registry gives
+}
+
+// Endpoint is where an installed tool gets packages from.
+type Endpoint struct {
+	Host Host
+	Port uint16
+	From string // what said so: "npm config", "/etc/apt/sources.list"
+}
+
+// Presets lists them by name.
+func Presets() ([]Preset, error) {
+	files, err := fs.Glob(presetFiles, "presets/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	var all []Preset
+	for _, f := range files {
+		p, err := readPreset(strings.TrimSuffix(strings.TrimPrefix(f, "presets/"), ".yaml"))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func presetNames() []string {
+	files, _ := fs.Glob(presetFiles, "presets/*.yaml") // the pattern is right
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(strings.TrimPrefix(f, "presets/"), ".yaml")
+	}
+	return files
+}
+
+func knownPreset(name string) error {
+	names := presetNames()
+	if slices.Contains(names, name) {
+		return nil
+	}
+	return cove.Errorf(cove.InvalidArgument, "there is no preset %s", quote(name)).WithHint("there are %s", strings.Join(names, ", "))
+}
+
+func readPreset(name string) (Preset, error) {
+	source := "presets/" + name + ".yaml"
+	data, err := presetFiles.ReadFile(source)
+	if err != nil {
+		return Preset{}, cove.Errorf(cove.InvalidArgument, "there is no preset %s", quote(name))
+	}
+	root, err := readYAML(source, data)
+	if err != nil {
+		return Preset{}, err
+	}
+	preset, d := Preset{Name: name}, &Document{}
+	p := parser{source: source, preset: name}
+	text := func(to *string, what string) func(*yaml.Node) error {
+		return func(n *yaml.Node) (err error) { *to, err = p.scalar(n, what); return err }
+	}
+	err = p.mapping(root, "a preset", map[string]func(*yaml.Node) error{
+		"about":    text(&preset.About, "about"),
+		"registry": text(&preset.Registry, "registry"),
+		"methods": func(n *yaml.Node) error {
+			return p.list(n, "methods", func(s string) error { preset.methods = append(preset.methods, s); return nil })
+		},
+		"rules": func(n *yaml.Node) error { return p.rules(n, d) },
+	})
+	preset.Rules = d.Rules
+	return preset, err
+}
+
+// expand gives the rules of a preset, with the hosts of a registry's that the
+// installed tool names.
+func (u PresetUse) expand(registry func(tool string) ([]Endpoint, error)) ([]Rule, error) {
+	preset, err := readPreset(u.Name)
+	if err != nil || preset.Registry == "" {
+		return preset.Rules, err
+	}
+	if registry == nil {
+		return nil, cove.Errorf(cove.Unsupported, "%s: the preset %s needs the configuration of %s, which is not read here", u.ID, u.Name, preset.Registry)
+	}
+	endpoints, err := registry(preset.Registry)
+	if err != nil {
+		return nil, cove.Errorf(cove.ErrorCode(err), "%s: the preset %s: %s", u.ID, u.Name, bare(err)).WithHint("%s", hintOr(err, "name the hosts by rules instead"))
+	}
+	rules := preset.Rules
+	for _, e := range endpoints {
+		r := Rule{ID: "preset " + u.Name + "#" + strconv.Itoa(len(rules)+1), Action: Allow, Note: "from " + e.From,
+			ports: []portRange{{e.Port, e.Port}}, methods: preset.methods}
+		if a, ok := e.Host.Addr(); ok {
+			c, err := a.Prefix(a.BitLen())
+			if err != nil {
+				return nil, err
+			}
+			r.cidrs = append(r.cidrs, c)
+		} else {
+			r.hosts = []pattern{{name: e.Host.Name()}}
+		}
+		if err := r.check(); err != nil {
+			return nil, cove.Errorf(cove.InvalidArgument, "%s: the preset %s, %s: %s", u.ID, u.Name, r.Note, bare(err))
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
