@@ -54,6 +54,7 @@ var rooms = []room{
 	{path: "api", layer: contract},
 	{path: "internal/detect", layer: contract},
 	{path: "internal/egress/policy", layer: contract},
+	{path: "internal/egress/policy/policytest", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/engine", layer: contract, above: []string{"internal/guest"}},
 	{path: "internal/adversary/...", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/engine/enginetest", layer: contract, above: []string{"internal/engine", "internal/guest"}},

@@ -22,7 +22,7 @@ func (p *Policy) Decide(r Request) Verdict {
 	}
 	q := query{Request: r}
 	if r.Layer == LayerHTTP {
-		q.path, q.slashes = decodeInto(q.buf[:0], r.Path)
+		q.path, q.slashes = appendDecoded(q.buf[:0], r.Path, encodedSlash)
 	}
 	v := p.byRules(mode, &q)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/net/idna"
@@ -145,11 +146,20 @@ func toASCII(s string) (string, error) {
 	if !utf8.ValidString(s) {
 		return "", badHost(s, "it is not UTF-8")
 	}
+	if strings.ContainsFunc(s, invisible) {
+		return "", badHost(s, "it has characters that cannot be seen")
+	}
 	name, err := lookup.ToASCII(s)
 	if err != nil {
 		return "", badHost(s, "IDNA refuses it")
 	}
 	return name, nil
+}
+
+// invisible characters are dropped by IDNA, so that two names that differ
+// would be one. Joiners, which some scripts need, it keeps and checks.
+func invisible(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Variation_Selector) && r != '\u200c' && r != '\u200d'
 }
 
 // objectionToName says why a name in ASCII and lower case, without its

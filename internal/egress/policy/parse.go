@@ -27,10 +27,13 @@ const (
 // in messages and rule ids. An empty document is one that allows nothing.
 // Errors: InvalidArgument with file and line.
 func Parse(source string, data []byte) (*Document, error) {
-	d := &Document{Source: source}
 	root, err := readYAML(source, data)
-	if err != nil || root == nil {
-		return d, err
+	if err != nil {
+		return nil, err
+	}
+	d := &Document{Source: source}
+	if root == nil {
+		return d, nil
 	}
 	p := parser{source: source}
 	err = p.mapping(root, "the policy", map[string]func(*yaml.Node) error{

@@ -43,20 +43,20 @@ func objectionToPath(raw string) string {
 			return why
 		}
 	}
-	decoded := decodePath(raw)
-	if !utf8.ValidString(decoded) {
+	var buf [512]byte // most paths fit, and need no allocation
+	decoded, _ := appendDecoded(buf[:0], raw, '/')
+	if !utf8.Valid(decoded) {
 		return "it does not decode to UTF-8"
 	}
-	segments := decoded[1:]
-	for more := true; more; {
-		var segment string
-		segment, segments, more = strings.Cut(segments, "/")
-		switch {
-		case segment == "" && more:
+	for at := 1; at <= len(decoded); {
+		end := segmentEnd(decoded, at, false)
+		switch segment := decoded[at:end]; {
+		case len(segment) == 0 && end < len(decoded):
 			return "it has an empty segment"
-		case segment == "." || segment == "..":
+		case string(segment) == "." || string(segment) == "..":
 			return "it has a dot segment"
 		}
+		at = end + 1
 	}
 	return ""
 }
@@ -95,21 +95,21 @@ func objectionToEncoded(c byte, rest string) string {
 	return ""
 }
 
-// decodePath decodes a path whose encodings are well-formed, once.
-func decodePath(s string) string {
-	if !strings.Contains(s, "%") {
-		return s
-	}
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] == '%' && i+2 < len(s) {
-			b = append(b, unhex(s[i+1])<<4|unhex(s[i+2]))
+// appendDecoded decodes a path whose encodings are well-formed, once, with
+// slash for an encoded slash. It reports whether there was one.
+func appendDecoded(buf []byte, path string, slash byte) (decoded []byte, slashes bool) {
+	for i := 0; i < len(path); i++ {
+		c := path[i]
+		if c == '%' && i+2 < len(path) {
+			c = unhex(path[i+1])<<4 | unhex(path[i+2])
 			i += 2
-		} else {
-			b = append(b, s[i])
+			if c == '/' {
+				c, slashes = slash, true
+			}
 		}
+		buf = append(buf, c)
 	}
-	return string(b)
+	return buf, slashes
 }
 
 func upperEncodings(s string) string {

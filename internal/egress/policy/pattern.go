@@ -159,7 +159,8 @@ type glob struct {
 	literal  []bool
 }
 
-const encodedSlash = 0 // in a decoded path; no decoded path has NUL otherwise
+// encodedSlash stands in a decoded path for %2F; nothing else decodes to NUL.
+const encodedSlash = 0
 
 func parseGlob(s string) (glob, error) {
 	bad := func(why string) (glob, error) {
@@ -187,7 +188,8 @@ func parseGlob(s string) (glob, error) {
 	}
 	for i, segment := range g.segments {
 		if g.literal[i] {
-			g.segments[i] = decodePath(segment)
+			decoded, _ := appendDecoded(nil, segment, '/')
+			g.segments[i] = string(decoded)
 		}
 	}
 	return g, nil
@@ -207,23 +209,6 @@ func encodeForeign(s string) string {
 		}
 	}
 	return b.String()
-}
-
-// decodeInto decodes a canonical path, with encodedSlash for %2F. It reports
-// whether there was one.
-func decodeInto(buf []byte, path string) (decoded []byte, slashes bool) {
-	for i := 0; i < len(path); i++ {
-		c := path[i]
-		if c == '%' && i+2 < len(path) {
-			c = unhex(path[i+1])<<4 | unhex(path[i+2])
-			i += 2
-			if c == '/' {
-				c, slashes = encodedSlash, true
-			}
-		}
-		buf = append(buf, c)
-	}
-	return buf, slashes
 }
 
 // match reports whether a decoded path falls under g. Encoded slashes separate

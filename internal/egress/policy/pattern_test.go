@@ -113,7 +113,7 @@ func TestGlobs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		decoded, _ := decodeInto(nil, path)
+		decoded, _ := appendDecoded(nil, path, encodedSlash)
 		if together, apart := g.match(decoded, false), g.match(decoded, true); together != c.together || apart != c.apart {
 			t.Errorf("%s on %s: %v and split %v", c.pattern, c.path, together, apart)
 		}
