@@ -1,0 +1,216 @@
+package policy
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// learnedPaths is how many paths of one host a proposal lists before it takes
+// what they have in common.
+const learnedPaths = 10
+
+// Propose makes the smallest policy that reads well and allows what was tried:
+// each host by name, with the ports, methods and paths that were seen. Parts
+// of paths that look like ids become "*", many paths become one pattern.
+// Lookups alone propose nothing, and neither does what no rule can allow.
+func Propose(tried []Request) *Document {
+	d := &Document{Source: "proposal", Mode: cove.NetworkLimited}
+	seen := collect(tried)
+	for _, h := range seen.order {
+		d.Rules = append(d.Rules, seen.hosts[h].rules(h)...)
+	}
+	d.Rules = append(joinHosts(d.Rules), seen.reserved()...)
+	return d
+}
+
+// habits are what was seen of one host.
+type habits struct {
+	ports   []uint16            // connected to, with nothing seen inside
+	methods map[string][]string // "METHOD PORT" to paths
+	inside  map[uint16]bool     // ports with requests
+}
+
+type observations struct {
+	order []Host
+	hosts map[Host]*habits
+	dials []Request // to reserved addresses
+}
+
+func collect(tried []Request) *observations {
+	o := &observations{hosts: map[Host]*habits{}}
+	for _, r := range tried {
+		r.Address = r.Address.Unmap()
+		if malformed(r) != "" || r.Layer == LayerDNS || closedName(r.Host.name) != "" || closedAddress(r.Host.addr) {
+			continue
+		}
+		if _, reserved := Reserved(r.Address); r.Layer == LayerDial && reserved && r.Host.name != HostService && !closedAddress(r.Address) {
+			o.dials = append(o.dials, r)
+		}
+		h := o.hosts[r.Host]
+		if h == nil {
+			h = &habits{methods: map[string][]string{}, inside: map[uint16]bool{}}
+			o.hosts[r.Host] = h
+			o.order = append(o.order, r.Host)
+		}
+		if r.Layer != LayerHTTP {
+			h.ports = append(h.ports, r.Port)
+			continue
+		}
+		h.inside[r.Port] = true
+		key := r.Method + " " + portRange{r.Port, r.Port}.String()
+		h.methods[key] = append(h.methods[key], r.Path)
+	}
+	slices.SortFunc(o.order, func(a, b Host) int { return cmp.Compare(a.String(), b.String()) })
+	return o
+}
+
+// rules are those of one host: one for each set of methods and paths.
+func (h *habits) rules(host Host) []Rule {
+	var all []Rule
+	slices.Sort(h.ports)
+	for _, port := range slices.Compact(h.ports) {
+		if !h.inside[port] {
+			all = appendRule(all, Rule{ports: []portRange{{port, port}}})
+		}
+	}
+	keys := make([]string, 0, len(h.methods))
+	for key := range h.methods {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		method, port, _ := strings.Cut(key, " ")
+		ports, err := parsePorts(port)
+		if err != nil {
+			continue // it was a port before
+		}
+		all = appendRule(all, Rule{ports: []portRange{ports}, methods: []string{method}, paths: patterns(h.methods[key])})
+	}
+	for i := range all {
+		all[i].Action = Allow
+		if host.name != "" {
+			all[i].hosts = []pattern{{name: host.name}}
+		} else {
+			all[i].cidrs = []netip.Prefix{netip.PrefixFrom(host.addr, host.addr.BitLen())}
+		}
+	}
+	return all
+}
+
+// appendRule adds r, to a rule that differs in its ports or methods only if
+// there is one.
+func appendRule(all []Rule, r Rule) []Rule {
+	for i := range all {
+		a := &all[i]
+		if !slices.EqualFunc(a.paths, r.paths, sameGlob) || (a.methods == nil) != (r.methods == nil) {
+			continue
+		}
+		switch {
+		case slices.Equal(a.ports, r.ports):
+			a.methods = append(a.methods, r.methods...)
+			return all
+		case slices.Equal(a.methods, r.methods):
+			a.ports = append(a.ports, r.ports...)
+			return all
+		}
+	}
+	return append(all, r)
+}
+
+func sameGlob(a, b glob) bool { return a.text == b.text }
+
+// joinHosts makes one rule of those that say the same of several hosts.
+func joinHosts(rules []Rule) []Rule {
+	var all []Rule
+	for _, r := range rules {
+		i := slices.IndexFunc(all, func(a Rule) bool {
+			return len(r.hosts) > 0 && len(a.hosts) > 0 && r.hosts[0].name != HostService && a.hosts[0].name != HostService && len(a.hosts) < maxEntries &&
+				slices.Equal(a.ports, r.ports) && slices.Equal(a.methods, r.methods) && slices.EqualFunc(a.paths, r.paths, sameGlob)
+		})
+		if i < 0 {
+			all = append(all, r)
+		} else {
+			all[i].hosts = append(all[i].hosts, r.hosts...)
+		}
+	}
+	return all
+}
+
+// reserved are the rules for private addresses that names led to.
+func (o *observations) reserved() []Rule {
+	var all []Rule
+	for _, r := range o.dials {
+		a := r.Address
+		rule := Rule{Action: Allow, cidrs: []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}, ports: []portRange{{r.Port, r.Port}}, Note: r.Host.String() + " is there"}
+		if !slices.ContainsFunc(all, func(have Rule) bool { return have.covers(&rule) }) {
+			all = append(all, rule)
+		}
+	}
+	return all
+}
+
+// patterns are those of a list of canonical paths; nil for any path.
+func patterns(paths []string) []glob {
+	var texts []string
+	for _, path := range paths {
+		texts = append(texts, patternOf(path))
+		if strings.Contains(path, "%2F") { // it is judged in both readings
+			texts = append(texts, patternOf(strings.ReplaceAll(path, "%2F", "/")))
+		}
+	}
+	slices.Sort(texts)
+	texts = slices.Compact(texts)
+	if len(texts) > learnedPaths {
+		texts = []string{inCommon(texts)}
+	}
+	var all []glob
+	for _, text := range texts {
+		g, err := parseGlob(text)
+		if err != nil || text == "/**" {
+			return nil
+		}
+		all = append(all, g)
+	}
+	return all
+}
+
+// patternOf is a path with "*" for what looks like an id.
+func patternOf(path string) string {
+	segments := strings.Split(path, "/")
+	for i, s := range segments {
+		if looksLikeID(s) {
+			segments[i] = "*"
+		} else {
+			segments[i] = strings.ReplaceAll(s, "*", "%2A")
+		}
+	}
+	return strings.Join(segments, "/")
+}
+
+// looksLikeID reports numbers, and long runs of hexadecimal digits and hyphens.
+func looksLikeID(s string) bool {
+	if s == "" {
+		return false
+	}
+	digits := strings.Trim(s, "0123456789") == ""
+	hexadecimal := strings.Trim(strings.ToLower(s), "0123456789abcdef-") == "" && strings.ContainsAny(s, "0123456789")
+	return digits || hexadecimal && len(s) >= 16
+}
+
+// inCommon is the pattern of all that begins as these do.
+func inCommon(texts []string) string {
+	common := strings.Split(texts[0], "/")
+	for _, text := range texts[1:] {
+		segments := strings.Split(text, "/")
+		n := 0
+		for n < len(common) && n < len(segments) && common[n] == segments[n] {
+			n++
+		}
+		common = common[:n]
+	}
+	return strings.Join(append(slices.Clone(common), "**"), "/")
+}

@@ -1,0 +1,138 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestPropose(t *testing.T) {
+	var tried []Request
+	for _, line := range []string{
+		"dns x.lab", "connect x.lab:443", "GET x.lab/v1/items/17", "GET x.lab/v1/items/18", "HEAD x.lab/v1/items/18", "POST x.lab/v1/items",
+		"GET y.lab/v1/items/3", "HEAD y.lab/v1/items/4", "POST y.lab/v1/items", // like x.lab
+		"dns unused.lab",
+		"connect git.lab:22",
+		"GET npm.lab:8443/@types%2Fnode",
+		"GET sha.lab/blob/0123456789abcdef0123456789abcdef", "GET sha.lab/blob/0123456789abcdef0123456789abcde0",
+		"GET 198.51.100.7:80/",
+		"dial db.lab:5432 10.0.0.9", "connect db.lab:5432", "dial db.lab:5432 10.0.0.9",
+		"connect localhost:80", "connect 127.0.0.1:80", "connect 169.254.169.254:80", "dial x.lab:443 169.254.169.254",
+		"connect host.cove.internal:5432", "connect host.cove.internal:6379", "dial host.cove.internal:5432 127.0.0.1",
+	} {
+		tried = append(tried, ask(t, line))
+	}
+	for i := range 20 {
+		tried = append(tried, ask(t, fmt.Sprintf("GET many.lab/assets/name-%c/x", 'a'+i)))
+	}
+	got, err := Propose(tried).YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `mode: limited
+rules:
+  - cidrs: [198.51.100.7/32]
+    ports: [80]
+    methods: [GET]
+    paths: [/]
+  - hosts: [db.lab]
+    ports: [5432]
+  - hosts: [git.lab]
+    ports: [22]
+  - hosts: [host.cove.internal]
+    ports: [5432, 6379]
+  - hosts: [many.lab]
+    ports: [443]
+    methods: [GET]
+    paths: [/assets/**]
+  - hosts: [npm.lab]
+    ports: [8443]
+    methods: [GET]
+    paths: [/@types%2Fnode, /@types/node]
+  - hosts: [sha.lab]
+    ports: [443]
+    methods: [GET]
+    paths: [/blob/*]
+  - hosts: [x.lab, y.lab]
+    ports: [443]
+    methods: [GET, HEAD]
+    paths: [/v1/items/*]
+  - hosts: [x.lab, y.lab]
+    ports: [443]
+    methods: [POST]
+    paths: [/v1/items]
+  - cidrs: [10.0.0.9/32]
+    ports: [5432]
+    note: db.lab is there
+`
+	if string(got) != want {
+		t.Errorf("got\n%s", got)
+	}
+	if empty, err := Propose(nil).YAML(); err != nil || string(empty) != "mode: limited\nrules: []\n" {
+		t.Errorf("of nothing: %s (%v)", empty, err)
+	}
+}
+
+// TestProposalsAllowWhatWasTried, and no other host.
+func TestProposalsAllowWhatWasTried(t *testing.T) {
+	world := worldRequests(t)
+	open := compile(t, worldMachine, "mode: open\nrules:\n- cidrs: [10.0.0.0/8, 198.51.100.0/24]\n  ports: 1-65535\n- hosts: host.cove.internal\n  ports: [22, 80, 443, 5432]\n")
+	rapid.Check(t, func(t *rapid.T) {
+		var tried []Request
+		hosts := map[Host]bool{}
+		for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(world)-1), 0, 30).Draw(t, "tried") {
+			tried = append(tried, world[i])
+			hosts[world[i].Host] = true
+		}
+		d := Propose(tried)
+		text, err := d.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse("learned.yaml", text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		p := compiled(t, again)
+		for _, r := range tried {
+			if v := open.Decide(r); v.Action == Allow && r.Layer != LayerDNS && p.Decide(r).Action != Allow {
+				t.Fatalf("%+v: %+v\n%s", r, p.Decide(r), text)
+			}
+		}
+		for _, r := range world {
+			if !hosts[r.Host] && r.Host.name != "" && p.Decide(r).Action != Deny {
+				t.Fatalf("%+v: %+v\n%s", r, p.Decide(r), text)
+			}
+		}
+	})
+}
+
+// TestYAMLIsReadBack: what is written is what it was.
+func TestYAMLIsReadBack(t *testing.T) {
+	requests := worldRequests(t)
+	rapid.Check(t, func(t *rapid.T) {
+		d := worldDocument(t, "a", "allow", "ask", "deny")
+		for i := range d.Rules {
+			d.Rules[i].Note = rapid.SampledFrom([]string{"", "12", "true", "a: b # c", "é \"q\" 'p' ~", "- x", "2001-01-01"}).Draw(t, "note")
+		}
+		text, err := d.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse("a", text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if again.Mode != d.Mode || again.Replace != d.Replace || len(again.Rules) != len(d.Rules) || !slices.EqualFunc(again.Rules, d.Rules, func(a, b Rule) bool { return a.Note == b.Note && a.describe() == b.describe() }) {
+			t.Fatalf("%+v\n%s\n%+v", d, text, again)
+		}
+		a, b := compiled(t, d), compiled(t, again)
+		for _, r := range requests {
+			if x, y := a.Decide(r), b.Decide(r); x.Action != y.Action || x.PassThrough != y.PassThrough {
+				t.Fatalf("%+v: %+v, read back %+v\n%s", r, x, y, text)
+			}
+		}
+	})
+}

@@ -1,0 +1,201 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/publicsuffix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Severity says whether a finding is a mistake or a thing to know.
+type Severity string
+
+const (
+	Warning Severity = "warning" // wider than it looks, or without effect
+	Note    Severity = "note"    // meant, perhaps, and worth knowing
+)
+
+// Finding is what Check has to say of one rule, or of the whole.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	Kind     string   `json:"kind"` // broad-wildcard, broad-range, broad-ports, open, unreachable, redundant, write-capable, unseen, address
+	Rule     string   `json:"rule"` // its ID, or "mode"
+	Message  string   `json:"message"`
+	Hint     string   `json:"hint,omitempty"`
+}
+
+const (
+	manyPorts   = 1000 // of one rule
+	broadV4     = 16   // bits, below which a range is broad
+	broadV6     = 32
+	deepEnough  = 3 // labels of a wildcard
+	writeMethod = "POST PUT PATCH DELETE"
+)
+
+// Check compiles documents as Compile does and says what is odd about them.
+// Errors are Compile's.
+func Check(m Machine, layers ...*Document) ([]Finding, error) {
+	p, err := Compile(m, layers...)
+	if err != nil {
+		return nil, err
+	}
+	var all []Finding
+	if p.mode == cove.NetworkOpen {
+		all = append(all, Finding{Warning, "open", "mode", "every name and every public address can be reached", "mode: limited, with rules for what is needed"})
+	}
+	for i := range p.deny {
+		all = append(all, p.uselessDenial(i)...)
+	}
+	for i := range p.allow {
+		all = append(all, p.checkRule(&p.allow[i], p.allow, i)...)
+	}
+	for i := range p.ask {
+		all = append(all, p.checkRule(&p.ask[i], p.ask, i)...)
+	}
+	return all, nil
+}
+
+// uselessDenial says so of a rule that denies what another one does.
+func (p *Policy) uselessDenial(i int) []Finding {
+	for j := range p.deny {
+		if r, other := &p.deny[i], &p.deny[j]; i != j && other.covers(r) && !(j > i && r.covers(other)) {
+			return []Finding{{Warning, "redundant", r.ID, other.ID + " denies all of it", "remove it"}}
+		}
+	}
+	return nil
+}
+
+func (p *Policy) checkRule(r *Rule, peers []Rule, i int) []Finding {
+	if f, found := p.without(r, peers, i); found {
+		return []Finding{f} // the rest does not matter then
+	}
+	all := r.breadth()
+	switch {
+	case r.PassThrough:
+		all = append(all, Finding{Note, "unseen", r.ID, "what passes through is not looked into: any method and path, no credentials, data can leave by it", ""})
+	case r.writes():
+		all = append(all, Finding{Note, "write-capable", r.ID, strings.Join(r.targets(), ", ") + ": data can leave by it", "methods: [GET, HEAD] for reading only"})
+	}
+	return all
+}
+
+// without finds why a rule has no effect.
+func (p *Policy) without(r *Rule, peers []Rule, i int) (Finding, bool) {
+	none := func(kind, why, hint string) (Finding, bool) { return Finding{Warning, kind, r.ID, why, hint}, true }
+	switch {
+	case p.mode == cove.NetworkNone:
+		return none("unreachable", "in mode none no rule has an effect", "mode: limited")
+	case p.mode == cove.NetworkHostOnly && !r.onlyHostService():
+		return none("unreachable", "in mode host-only only rules for "+HostService+" have an effect", "mode: limited")
+	}
+	for j := range p.deny {
+		if p.deny[j].covers(r) {
+			return none("unreachable", p.deny[j].ID+" denies all of it, and a denial wins", "remove one of them")
+		}
+	}
+	if r.Action == Ask {
+		for j := range p.allow {
+			if p.allow[j].covers(r) {
+				return none("unreachable", p.allow[j].ID+" allows all of it without asking", "remove one of them")
+			}
+		}
+	}
+	for j := range peers {
+		if other := &peers[j]; j != i && other.covers(r) && other.PassThrough == r.PassThrough && !(j > i && r.covers(other)) {
+			return none("redundant", other.ID+" already says all of it", "remove it")
+		}
+	}
+	return Finding{}, false
+}
+
+// breadth finds parts that are wider than they look.
+func (r *Rule) breadth() []Finding {
+	var all []Finding
+	add := func(s Severity, kind, message, hint string) { all = append(all, Finding{s, kind, r.ID, message, hint}) }
+	for _, h := range r.hosts {
+		suffix := strings.TrimPrefix(h.name, ".")
+		if public, _ := publicsuffix.PublicSuffix(suffix); h.depth > 0 && public == suffix {
+			add(Warning, "broad-wildcard", h.String()+" has names that belong to anybody", "name the hosts, or the domain of one owner")
+		} else if h.depth >= deepEnough {
+			add(Note, "broad-wildcard", h.String()+" may have many labels, and labels of a lookup carry data out", "a smaller depth")
+		}
+	}
+	for _, c := range r.cidrs {
+		if c.Addr().Is4() && c.Bits() < broadV4 || c.Addr().Is6() && c.Bits() < broadV6 {
+			add(Warning, "broad-range", c.String()+" is wide", "name the range that is needed")
+		}
+		if _, special := overlapsSpecial(c); special {
+			add(Note, "address", c.String()+" is private or special, and opened to every name that may use these ports", "")
+		} else {
+			add(Note, "address", c.String()+" may come to belong to somebody else", "a rule by hosts, if it has a name")
+		}
+	}
+	ports := 0
+	for _, ranges := range r.reach() {
+		ports += int(ranges.high) - int(ranges.low) + 1
+	}
+	if ports > manyPorts {
+		add(Warning, "broad-ports", "it opens "+portCount(ports), "name the ports that are needed")
+	}
+	return all
+}
+
+func portCount(n int) string {
+	if n >= 65535 {
+		return "every port"
+	}
+	return "more than a thousand ports"
+}
+
+// writes reports whether data can leave by more than a request's head.
+func (r *Rule) writes() bool {
+	return r.methods == nil || slices.ContainsFunc(r.methods, func(m string) bool { return slices.Contains(strings.Fields(writeMethod), m) })
+}
+
+func (r *Rule) onlyHostService() bool {
+	return len(r.hosts) > 0 && !slices.ContainsFunc(r.hosts, func(h pattern) bool { return h.name != HostService })
+}
+
+func (r *Rule) targets() []string {
+	var all []string
+	for _, h := range r.hosts {
+		all = append(all, h.String())
+	}
+	for _, c := range r.cidrs {
+		all = append(all, c.String())
+	}
+	return all
+}
+
+// covers reports whether r is about everything that s is about. It may miss
+// that several parts of r together are.
+func (r *Rule) covers(s *Rule) bool {
+	for _, h := range s.hosts {
+		if !slices.ContainsFunc(r.hosts, func(p pattern) bool { return p.covers(h) }) {
+			return false
+		}
+	}
+	for _, c := range s.cidrs {
+		if !slices.ContainsFunc(r.cidrs, func(p netip.Prefix) bool { return within(p, c) }) {
+			return false
+		}
+	}
+	return coversPorts(r.reach(), s.reach()) && r.coversMethods(s) && r.coversPaths(s)
+}
+
+func (r *Rule) coversMethods(s *Rule) bool {
+	return r.methods == nil || s.methods != nil && !slices.ContainsFunc(s.methods, func(m string) bool { return !r.hasMethod(m) })
+}
+
+func (r *Rule) coversPaths(s *Rule) bool {
+	every := func(g glob) bool { return g.text == "/**" }
+	if r.paths == nil || slices.ContainsFunc(r.paths, every) {
+		return true
+	}
+	return s.paths != nil && !slices.ContainsFunc(s.paths, func(want glob) bool {
+		return !slices.ContainsFunc(r.paths, func(g glob) bool { return g.text == want.text })
+	})
+}

@@ -1,0 +1,104 @@
+package policy
+
+import (
+	"bytes"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// YAML writes a document as Parse reads it. Sources and lines are lost.
+func (d *Document) YAML() ([]byte, error) {
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	if d.Mode != "" {
+		put(root, "mode", text(string(d.Mode)))
+	}
+	if d.Replace {
+		put(root, "merge", text("replace"))
+	}
+	if len(d.Presets) > 0 {
+		var names []string
+		for _, p := range d.Presets {
+			names = append(names, p.Name)
+		}
+		put(root, "presets", list(names))
+	}
+	rules := &yaml.Node{Kind: yaml.SequenceNode}
+	if len(d.Rules) == 0 {
+		rules.Style = yaml.FlowStyle
+	}
+	for i := range d.Rules {
+		rules.Content = append(rules.Content, d.Rules[i].node())
+	}
+	put(root, "rules", rules)
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(root); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), enc.Close()
+}
+
+func (r *Rule) node() *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	var hosts, cidrs, ports, paths []string
+	depth := 0
+	for _, h := range r.hosts {
+		hosts = append(hosts, h.String())
+		depth = max(depth, h.depth)
+	}
+	for _, c := range r.cidrs {
+		cidrs = append(cidrs, c.String())
+	}
+	for _, p := range r.ports {
+		ports = append(ports, p.String())
+	}
+	for _, g := range r.paths {
+		paths = append(paths, g.text)
+	}
+	for _, part := range []struct {
+		key    string
+		values []string
+	}{{"hosts", hosts}, {"cidrs", cidrs}, {"ports", ports}, {"methods", r.methods}, {"paths", paths}} {
+		if part.values != nil {
+			put(n, part.key, list(part.values))
+		}
+	}
+	if depth > 1 {
+		put(n, "depth", plain(strconv.Itoa(depth), "!!int"))
+	}
+	if r.PassThrough {
+		put(n, "pass_through", plain("true", "!!bool"))
+	}
+	if r.Action != Allow {
+		put(n, "action", text(r.Action.String()))
+	}
+	if r.Note != "" {
+		put(n, "note", text(r.Note))
+	}
+	return n
+}
+
+func put(mapping *yaml.Node, key string, value *yaml.Node) {
+	mapping.Content = append(mapping.Content, text(key), value)
+}
+
+// text is a string; numbers among them stay as they are, since Parse reads
+// what is written.
+func text(s string) *yaml.Node {
+	if _, err := strconv.ParseUint(s, 10, 16); err == nil {
+		return plain(s, "!!int")
+	}
+	return plain(s, "!!str")
+}
+
+func plain(s, tag string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: s} }
+
+func list(values []string) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+	for _, v := range values {
+		n.Content = append(n.Content, text(v))
+	}
+	return n
+}
