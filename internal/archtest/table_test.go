@@ -55,6 +55,7 @@ var rooms = []room{
 	{path: "internal/detect", layer: contract},
 	{path: "internal/egress/policy", layer: contract},
 	{path: "internal/egress/policy/policytest", layer: contract, above: []string{"internal/egress/policy"}},
+	{path: "internal/egress/redact", layer: contract},
 	{path: "internal/engine", layer: contract, above: []string{"internal/guest"}},
 	{path: "internal/adversary/...", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/engine/enginetest", layer: contract, above: []string{"internal/engine", "internal/guest"}},

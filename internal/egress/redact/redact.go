@@ -1,0 +1,244 @@
+// Package redact owns the taking out of known values from what comes back to a
+// sandbox (invariant C4): from headers, trailers and bodies, as a stream.
+//
+// A value is found as it is, and as encoders write it: in base64 of both
+// alphabets at each of its three alignments, in hex, and with any of its
+// characters escaped as in URLs, JSON or HTML. Each byte found is replaced by
+// one other, so that lengths, frames and offsets stay what they were: an event
+// stream flows, a WebSocket's or gRPC's frames stay whole.
+//
+// Not found are values that something transforms in another way: reversed,
+// encrypted, in base64 broken into lines, inside an archive.
+package redact
+
+import (
+	"encoding/binary"
+	"io"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/secret"
+)
+
+const (
+	// MinLength is how many bytes a value needs: a shorter one is found in
+	// what has nothing to do with it.
+	MinLength = 8
+	// MaxLength bounds memory, which is about 250 bytes for each of a value.
+	MaxLength = 8 << 10
+)
+
+// Set is the values to take out. It never changes. The nil Set finds nothing.
+//
+// It is a nondeterministic automaton, run only from where a filter of the next
+// four bytes says that something may begin.
+type Set struct {
+	filter [1 << 16 / 64]uint64 // a bit for the hash of each beginning of four bytes
+	start  [256][]int32         // by first byte, the states that it leads to
+	first  []int32              // edges[first[i]:first[i+1]] are those of state i
+	edges  []edge
+	mask   byte
+}
+
+// edge leads to another state by one of two bytes, which are often the same.
+type edge struct {
+	a, b byte
+	to   int32
+}
+
+// found is the state in which a value has been seen.
+const found = -1
+
+// New compiles values. Errors: InvalidArgument for one that is too short or
+// too long.
+func New(values ...secret.Value) (*Set, error) {
+	var all strings.Builder
+	c := compiler{set: &Set{}}
+	for _, v := range values {
+		value := v.Reveal()
+		if n := len(value); n < MinLength || n > MaxLength {
+			return nil, cove.Errorf(cove.InvalidArgument, "a credential of %d bytes cannot be kept out of answers: it must have %d to %d", n, MinLength, MaxLength)
+		}
+		all.WriteString(value)
+		for _, p := range patterns(value) {
+			c.add(p)
+			c.admit(p, nil)
+		}
+	}
+	c.set.mask = maskFor(all.String())
+	return c.finish(), nil
+}
+
+// maskFor is what values are replaced by: a byte that is in none, or what
+// stands beside it could make up a value again.
+func maskFor(values string) byte {
+	for _, c := range []byte("*#x_.~^X0") {
+		if strings.IndexByte(values, c) < 0 {
+			return c
+		}
+	}
+	return '*'
+}
+
+// candidate is the first place at or after i where a value may begin: where
+// the filter passes, or where too little follows for it.
+func (s *Set) candidate(b []byte, i int) int {
+	for ; i+beginning <= len(b); i++ {
+		h := hash(b[i:])
+		if s.filter[h/64]&(1<<(h%64)) != 0 {
+			break
+		}
+	}
+	return i
+}
+
+// hash takes the first four bytes of b.
+func hash(b []byte) uint32 { return binary.LittleEndian.Uint32(b) * 0x9e3779b1 >> 16 }
+
+// scanner runs a Set over a buffer that grows at its end.
+type scanner struct {
+	set    *Set
+	active []thread // in the order of start
+	next   []thread
+	seen   []uint64 // a bit for each state in next
+}
+
+// thread is one attempt: the state reached from where it began.
+type thread struct {
+	state int32
+	start int
+}
+
+// scan goes on at from, masks the values that end in b, and returns where the
+// first one begins that may not have ended yet: len(b) if none.
+func (s *scanner) scan(b []byte, from int) int {
+	for i := from; i < len(b); i++ {
+		if len(s.active) == 0 {
+			if i = s.set.candidate(b, i); i == len(b) {
+				break
+			}
+		}
+		s.step(b, i)
+	}
+	if len(s.active) > 0 {
+		return s.active[0].start
+	}
+	return len(b)
+}
+
+// step takes b[i]: every thread goes on or ends, and one may begin.
+func (s *scanner) step(b []byte, i int) {
+	if s.seen == nil {
+		s.seen = make([]uint64, len(s.set.first)/64+1)
+	}
+	// Before reach masks it:
+	c, begins := b[i], s.set.candidate(b[:min(i+beginning, len(b))], i) == i
+	for _, t := range s.active {
+		for _, e := range s.set.edges[s.set.first[t.state]:s.set.first[t.state+1]] {
+			if e.a == c || e.b == c {
+				s.reach(b, i, e.to, t.start)
+			}
+		}
+	}
+	if begins {
+		for _, to := range s.set.start[c] {
+			s.reach(b, i, to, i)
+		}
+	}
+	for _, t := range s.next {
+		s.seen[t.state/64] = 0
+	}
+	s.active, s.next = s.next, s.active[:0]
+}
+
+// reach enters a state. Of two threads in one state, the one that began first
+// covers the other.
+func (s *scanner) reach(b []byte, i int, state int32, start int) {
+	if state == found {
+		for j := start; j <= i; j++ { // no later step looks back
+			b[j] = s.set.mask
+		}
+		return
+	}
+	if bit := uint64(1) << (state % 64); s.seen[state/64]&bit == 0 {
+		s.seen[state/64] |= bit
+		s.next = append(s.next, thread{state, start})
+	}
+}
+
+// shift tells that n bytes are gone from the beginning of the buffer.
+func (s *scanner) shift(n int) {
+	for i := range s.active {
+		s.active[i].start -= n
+	}
+}
+
+// Text is a string without the values.
+func (s *Set) Text(text string) string {
+	if s == nil || len(s.edges) == 0 || len(text) < MinLength {
+		return text
+	}
+	b := []byte(text)
+	if (&scanner{set: s}).scan(b, 0); string(b) == text {
+		return text
+	}
+	return string(b)
+}
+
+// buffered is how much a Reader reads at once, in bytes.
+const buffered = 16 << 10
+
+// Reader reads from without the values. It holds back no more than what may be
+// the beginning of a value, and never waits for more otherwise.
+func (s *Set) Reader(from io.Reader) io.Reader {
+	if s == nil || len(s.edges) == 0 {
+		return from
+	}
+	return s.reader(from, buffered)
+}
+
+func (s *Set) reader(from io.Reader, size int) *reader {
+	return &reader{from: from, scanner: scanner{set: s}, size: size}
+}
+
+type reader struct {
+	from    io.Reader
+	scanner scanner
+	size    int    // of a read, in bytes
+	buffer  []byte // in three parts:
+	given   int    // buffer[:given] has been given out,
+	ready   int    // buffer[given:ready] may be, and the rest is held back
+	err     error  // of from, once it has one
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for r.given == r.ready {
+		if r.err != nil {
+			return 0, r.err
+		}
+		r.fill()
+	}
+	n := copy(p, r.buffer[r.given:r.ready])
+	r.given += n
+	return n, nil
+}
+
+// fill reads once, behind what is held back.
+func (r *reader) fill() {
+	held := len(r.buffer) - r.ready
+	into := r.buffer
+	if need := held + r.size; cap(into) < need {
+		into = make([]byte, 2*held+r.size)
+	}
+	copy(into[:held], r.buffer[r.ready:])
+	r.scanner.shift(r.ready)
+	n, err := r.from.Read(into[held : held+r.size])
+	r.buffer, r.given, r.err = into[:held+n], 0, err
+	r.ready = r.scanner.scan(r.buffer, held)
+	if err != nil {
+		r.ready = len(r.buffer) // what has not ended by now is no value
+	}
+}

@@ -1,0 +1,474 @@
+package redact
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"math/rand/v2"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/secret"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func compile(t testing.TB, values ...string) *Set {
+	t.Helper()
+	var all []secret.Value
+	for _, v := range values {
+		all = append(all, secret.New(v))
+	}
+	s, err := New(all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// encoders are how values get written, by the libraries that write them.
+var encoders = map[string]func(string) string{
+	"raw":          func(s string) string { return s },
+	"query":        url.QueryEscape,
+	"path":         url.PathEscape,
+	"query lower":  func(s string) string { return lowerEscapes(url.QueryEscape(s)) },
+	"every %":      func(s string) string { return each(s, func(b byte) string { return fmt.Sprintf("%%%02X", b) }) },
+	"json":         func(s string) string { b, _ := json.Marshal(s); return strings.Trim(string(b), `"`) },
+	"json plain":   plainJSON,
+	"json slashes": func(s string) string { return strings.ReplaceAll(plainJSON(s), "/", `\/`) },
+	"every \\u":    func(s string) string { return units(s, `\u%04x`) },
+	"every \\U":    func(s string) string { return units(s, `\u%04X`) },
+	"html":         html.EscapeString,
+	"hex":          func(s string) string { return hex.EncodeToString([]byte(s)) },
+	"HEX":          func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) },
+}
+
+func each(s string, f func(byte) string) string {
+	var out strings.Builder
+	for i := range len(s) {
+		out.WriteString(f(s[i]))
+	}
+	return out.String()
+}
+
+func units(s, format string) string {
+	var out strings.Builder
+	for _, u := range utf16.Encode([]rune(s)) {
+		fmt.Fprintf(&out, format, u)
+	}
+	return out.String()
+}
+
+var escape = regexp.MustCompile(`%[0-9A-F]{2}`)
+
+func lowerEscapes(s string) string { return escape.ReplaceAllStringFunc(s, strings.ToLower) }
+
+func plainJSON(s string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.Encode(s)
+	return strings.Trim(strings.TrimSpace(b.String()), `"`)
+}
+
+var values = map[string]string{
+	"key":      "sk-ant-api03-Zm9vYmFy_0123456789-abcdefAA",
+	"short":    "hunter2!",
+	"symbols":  `p@ss w/rd+"<&>'\%=?#;` + "`~",
+	"base64":   "dGhpcyBpcyBub3QgYSBrZXk/+w==",
+	"repeated": "aaaaaaaaaaaa",
+	"overlaps": "abababab-abababab",
+	"unicode":  "пароль-日本語-🔑",
+	"stars":    "****key*key****",
+}
+
+func TestEveryEncoding(t *testing.T) {
+	const before, after = "before: ", " :after"
+	for what, value := range values {
+		s := compile(t, value)
+		for name, encode := range encoders {
+			coded := encode(value)
+			want := before + strings.Repeat(string(s.mask), len(coded)) + after
+			if got := s.Text(before + coded + after); got != want {
+				t.Errorf("%s in %s:\n  text %s\n  got  %s", what, name, before+coded+after, got)
+			}
+		}
+	}
+}
+
+// TestEveryAlignment: in base64, a value begins at any of three alignments,
+// and its neighbours share the characters at its ends.
+func TestEveryAlignment(t *testing.T) {
+	for name, encoding := range map[string]*base64.Encoding{"std": base64.StdEncoding, "url": base64.URLEncoding, "raw": base64.RawStdEncoding, "raw url": base64.RawURLEncoding} {
+		for what, value := range values {
+			s := compile(t, value)
+			for before := range 7 {
+				for after := range 4 {
+					// Bytes with all bits set show which characters are touched.
+					prefix, suffix := strings.Repeat("\xff", before), strings.Repeat("\xff", after)
+					coded := encoding.EncodeToString([]byte(prefix + value + suffix))
+					got := s.Text(coded)
+					if len(got) != len(coded) {
+						t.Fatalf("%s of %s: the length changed", name, what)
+					}
+					for i := range len(coded) {
+						firstBit, lastBit := 6*i, 6*i+5 // that this character holds
+						inside := firstBit >= 8*before && lastBit < 8*(before+len(value))
+						if masked := got[i] == s.mask; masked != inside {
+							t.Fatalf("%s of %s after %d and before %d bytes, character %d:\n  %s\n  %s", name, what, before, after, i, coded, got)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestWhatIsNotTheValueStays(t *testing.T) {
+	value := values["key"]
+	s := compile(t, value, values["repeated"])
+	for _, text := range []string{"", value[:len(value)-1], value[1:], value[:20] + " " + value[20:], strings.ToUpper(value), "aaaaaaaaaaa",
+		hex.EncodeToString([]byte(value))[1:], base64.StdEncoding.EncodeToString([]byte(value[1:]))} {
+		if got := s.Text(text); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+	if got := (*Set)(nil).Text(value); got != value {
+		t.Errorf("the nil Set changes %q", got)
+	}
+	if got := compile(t).Text(value); got != value {
+		t.Errorf("the empty Set changes %q", got)
+	}
+}
+
+func TestSeveralValues(t *testing.T) {
+	s := compile(t, "first-secret", "secret-second", "first-secret") // which overlap
+	for text, want := range map[string]string{
+		"first-secret and secret-second": "************ and *************",
+		"first-secret-second":            "*******************",
+		"first-secretsecret-second":      "*************************",
+		"first-secre secret-secon":       "first-secre secret-secon",
+		"first-first-secret":             "first-************",
+	} {
+		if got := s.Text(text); got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestLengths(t *testing.T) {
+	for _, n := range []int{0, MinLength - 1, MaxLength + 1} {
+		value := strings.Repeat("v", n)
+		_, err := New(secret.New(value))
+		if cove.ErrorCode(err) != cove.InvalidArgument {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+		if n > 0 && strings.Contains(fmt.Sprint(err), value) {
+			t.Errorf("the error shows the value: %v", err)
+		}
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	long := each(strings.Repeat("x", MaxLength), func(byte) string { return string('!' + rune(r.IntN(90))) })
+	s := compile(t, long)
+	if size := 4*len(s.first) + 12*len(s.edges); size > 600*MaxLength {
+		t.Errorf("the longest value takes %d KiB", size>>10)
+	}
+	if got := s.Text(url.QueryEscape(long) + "x"); strings.Trim(got, string(s.mask)) != "x" {
+		t.Error("the longest value was not found")
+	}
+}
+
+// TestNothingWaits: each piece of a stream is passed on at once, except for
+// what may be the beginning of a value.
+func TestNothingWaits(t *testing.T) {
+	in, out := io.Pipe()
+	r := compile(t, values["key"]).Reader(in)
+	steps := []struct{ in, out string }{
+		{"data: hello\n\n", "data: hello\n\n"},
+		{".", "."},
+		{"data: sk-ant-", "data: "},
+		{"xyz.\n", "sk-ant-xyz.\n"},
+		{"more sk-ant-api", "more "},
+		{values["key"][10:] + "\n", strings.Repeat("*", len(values["key"])) + "\n"},
+		{"is", "i"},
+		{" ", "s "},
+		{"100%", "100"},
+		{" sure\n", "% sure\n"},
+	}
+	go func() {
+		for _, s := range steps {
+			io.WriteString(out, s.in) // which ends when all of it has been read
+		}
+		out.Close()
+	}()
+	p := make([]byte, 1000)
+	for _, s := range steps {
+		n, err := r.Read(p)
+		if string(p[:n]) != s.out || err != nil {
+			t.Errorf("after %q came %q, %v; want %q", s.in, p[:n], err, s.out)
+		}
+	}
+	if n, err := r.Read(p); n != 0 || err != io.EOF {
+		t.Errorf("the end: %d, %v", n, err)
+	}
+}
+
+func TestReaders(t *testing.T) {
+	value := values["key"]
+	s := compile(t, value)
+	text := strings.Repeat("some text, then "+value+", "+url.QueryEscape(value)+"\n", 3000) + value[:10]
+	want := strings.ReplaceAll(text, value, strings.Repeat("*", len(value)))
+	for name, wrap := range map[string]func(io.Reader) io.Reader{
+		"plain": func(r io.Reader) io.Reader { return r }, "one byte": iotest.OneByteReader, "half": iotest.HalfReader, "data with end": iotest.DataErrReader,
+	} {
+		got, err := io.ReadAll(s.Reader(wrap(strings.NewReader(text))))
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+		got, err = io.ReadAll(iotest.OneByteReader(s.Reader(wrap(strings.NewReader(text)))))
+		if err != nil || string(got) != want {
+			t.Errorf("%s, read by bytes: %d bytes, %v", name, len(got), err)
+		}
+	}
+	broken := errors.New("broken")
+	got, err := io.ReadAll(s.Reader(io.MultiReader(strings.NewReader("text "+value[:9]), iotest.ErrReader(broken))))
+	if !errors.Is(err, broken) || string(got) != "text "+value[:9] {
+		t.Errorf("a stream that breaks: %q, %v", got, err)
+	}
+}
+
+// TestMemory: what a stream holds does not grow with it, not even when all of
+// it looks like a beginning.
+func TestMemory(t *testing.T) {
+	value := strings.Repeat("a", 400) + "b"
+	r := compile(t, value).reader(io.LimitReader(repeat{'a'}, 1<<16), buffered)
+	n, err := io.Copy(io.Discard, struct{ io.Reader }{r})
+	if n != 1<<16 || err != nil {
+		t.Fatal(n, err)
+	}
+	if c := cap(r.buffer); c > 8*len(value)+2*buffered {
+		t.Errorf("the buffer grew to %d KiB", c>>10)
+	}
+	if c := cap(r.scanner.active); c > 4*len(value) {
+		t.Errorf("there were %d attempts at once", c)
+	}
+}
+
+// TestAmbiguity: where two backslashes are two characters or one, attempts do
+// not multiply.
+func TestAmbiguity(t *testing.T) {
+	s := compile(t, strings.Repeat(`\`, 60))
+	scan, text := scanner{set: s}, []byte(strings.Repeat(`\`, 200))
+	for i := range text {
+		if scan.scan(text[:i+1], i); len(scan.active) > len(s.first) {
+			t.Fatalf("after %d bytes there are %d attempts, with %d states", i+1, len(scan.active), len(s.first))
+		}
+	}
+	if string(text) != strings.Repeat("*", len(text)) {
+		t.Errorf("it became %s", text)
+	}
+}
+
+// TestTheMaskIsNoPartOfAValue: what stands beside it could complete one.
+func TestTheMaskIsNoPartOfAValue(t *testing.T) {
+	for _, value := range []string{"*******a", "a*******", "********", "*#x_.~^X"} {
+		text := value + value[len(value)-1:] + " " + value[:1] + value
+		if got := compile(t, value).Text(text); strings.Contains(got, value) {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
+
+type repeat struct{ b byte }
+
+func (r repeat) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = r.b
+	}
+	return len(p), nil
+}
+
+// oracle masks what regular expressions find, one place after the other.
+func oracle(text string, mask byte, values ...string) string {
+	out := []byte(text)
+	wide := widen(text)
+	for _, v := range values {
+		for _, e := range expressions(v) {
+			re := regexp.MustCompile("^(?s:" + e + ")")
+			re.Longest()
+			at := 0 // in wide
+			for i := range len(text) {
+				if m := re.FindString(wide[at:]); m != "" {
+					for j := range utf8.RuneCountInString(m) {
+						out[i+j] = mask
+					}
+				}
+				_, size := utf8.DecodeRuneInString(wide[at:])
+				at += size
+			}
+		}
+	}
+	return string(out)
+}
+
+// widen makes each byte a character, since expressions are about characters.
+func widen(s string) string {
+	return each(s, func(b byte) string { return string(rune(b)) })
+}
+
+func expressions(value string) []string {
+	var escaped strings.Builder
+	for i := 0; i < len(value); {
+		r, size := utf8.DecodeRuneInString(value[i:])
+		raw := value[i : i+size]
+		if r == utf8.RuneError && size == 1 {
+			r = rune(raw[0])
+		}
+		i += size
+		named := map[string]string{`"`: `\\"|&quot;|&QUOT;`, `\`: `\\\\`, "/": `\\/`, "\b": `\\b|\\B`, "\f": `\\f|\\F`, "\n": `\\n|\\N`, "\r": `\\r|\\R`, "\t": `\\t|\\T`,
+			"&": "(?i:&amp;)", "<": "(?i:&lt;)", ">": "(?i:&gt;)", "'": "(?i:&apos;)", " ": `\+`}[raw]
+		fmt.Fprintf(&escaped, "(?:%s|(?i:%s)|(?i:%s)", regexp.QuoteMeta(widen(raw)), each(raw, func(b byte) string { return fmt.Sprintf("%%%02x", b) }), units(string(r), `\\u%04x`))
+		if named != "" {
+			escaped.WriteString("|" + named)
+		}
+		if r < 128 && !regexp.MustCompile(`[A-Za-z0-9]`).MatchString(raw) {
+			fmt.Fprintf(&escaped, "|&#%d;|(?i:&#x%x;)", r, r)
+		}
+		escaped.WriteString(")")
+	}
+	all := []string{escaped.String(), "(?i:" + hex.EncodeToString([]byte(value)) + ")"}
+	for before := range 3 {
+		coded := base64.StdEncoding.EncodeToString(append(make([]byte, before), value...))
+		coded = coded[[]int{0, 2, 3}[before] : (before+len(value))*8/6]
+		coded = strings.NewReplacer("+", `(?:\+|-|(?i:%2b|\\u002b|&#x2b;|&#43;))`, "/", `(?:/|_|\\/|(?i:%2f|\\u002f|&#x2f;|&#47;))`).Replace(coded)
+		all = append(all, coded)
+	}
+	return all
+}
+
+// mixed escapes each character of a value in a way of its own.
+func mixed(value string, r *rand.Rand) string {
+	var out strings.Builder
+	for _, c := range value {
+		forms := []string{string(c), each(string(c), func(b byte) string { return fmt.Sprintf("%%%02x", b) }), units(string(c), `\u%04X`), plainJSON(string(c)), url.QueryEscape(string(c))}
+		out.WriteString(forms[r.IntN(len(forms))])
+	}
+	return out.String()
+}
+
+// FuzzReader: for any value, in any encoding, between any text and cut into
+// any pieces, exactly what the oracle finds is masked, and the value is gone.
+func FuzzReader(f *testing.F) {
+	for _, v := range values {
+		f.Add(v, "some text before ", "and after", uint64(1))
+		f.Add(v, v[:7], v[3:], uint64(2))
+	}
+	f.Add("%2%2%25%", "%25", "%252525%25%25", uint64(3))
+	f.Add(`\\\"\u00`, `\\u005c`, `\\\\\`, uint64(4))
+	f.Add("&amp;&am", "&amp;amp;", "&#38;", uint64(5))
+	f.Add("\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8", "\xff", "\xc3\xbf", uint64(6))
+	f.Fuzz(func(t *testing.T, value, before, after string, seed uint64) {
+		if len(value) < MinLength || len(value) > 64 || len(before)+len(after) > 300 {
+			t.Skip()
+		}
+		r := rand.New(rand.NewPCG(seed, seed))
+		s := compile(t, value, values["key"])
+		var text strings.Builder
+		var hidden []string
+		text.WriteString(before)
+		names := []string{"raw", "query", "path", "query lower", "every %", "html", "hex", "HEX"}
+		if utf8.ValidString(value) {
+			names = append(names, "json", "json plain", "json slashes", "every \\u", "every \\U", "mixed")
+		}
+		for range 1 + r.IntN(4) {
+			name := names[r.IntN(len(names))]
+			coded := mixed(value, r)
+			if name != "mixed" {
+				coded = encoders[name](value)
+			}
+			hidden = append(hidden, coded)
+			text.WriteString(coded + after)
+			if r.IntN(2) == 0 {
+				text.WriteString(base64.StdEncoding.EncodeToString([]byte(before + value + after)))
+			}
+		}
+		got, err := io.ReadAll(s.Reader(&pieces{[]byte(text.String()), r}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := oracle(text.String(), s.mask, value, values["key"]); string(got) != want {
+			t.Errorf("text %q\ngot  %q\nwant %q", text.String(), got, want)
+		}
+		for _, h := range hidden {
+			if strings.IndexByte(value, s.mask) < 0 && bytes.Contains(got, []byte(h)) {
+				t.Errorf("%q is still in %q", h, got)
+			}
+		}
+	})
+}
+
+// pieces reads a few bytes at a time.
+type pieces struct {
+	rest []byte
+	r    *rand.Rand
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if len(p.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b[:min(len(b), 1+p.r.IntN(9))], p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
+}
+
+func BenchmarkReader(b *testing.B) {
+	keys := []string{values["key"], "ghp_0123456789abcdefABCDEF0123456789abcd", "sk-proj-" + strings.Repeat("aB3_", 30), "hunter2!hunter2", "AKIAIOSFODNN7EXAMPLE"}
+	r := rand.New(rand.NewPCG(1, 2))
+	text := map[string][]byte{}
+	var prose, doc strings.Builder
+	for prose.Len() < 1<<20 {
+		prose.WriteString([]string{"the ", "sandbox ", "asks ", "a ", "key ", "skips ", "hunter ", "data: {\"type\":\"content_block_delta\"} ", "100% ", "\n"}[r.IntN(10)])
+		fmt.Fprintf(&doc, `{"id":%d,"url":"https:\/\/example.com\/a%%20b","token":"\u00e9%x"},`, r.IntN(1e9), r.Uint64())
+	}
+	random := make([]byte, 1<<20)
+	for i := range random {
+		random[i] = byte(r.Uint32())
+	}
+	text["prose"], text["json"], text["random"] = []byte(prose.String()), []byte(doc.String())[:1<<20], random
+	text["base64"] = []byte(base64.StdEncoding.EncodeToString(random))[:1<<20]
+	text["nearly"] = bytes.Repeat([]byte(keys[0][:20]), 1<<20/20) // what an attacker would send who knows half
+	for name, t := range text {
+		for _, n := range []int{1, 5} {
+			s := compile(b, keys[:n]...)
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				b.SetBytes(int64(len(t)))
+				for b.Loop() {
+					io.Copy(io.Discard, struct{ io.Reader }{s.Reader(bytes.NewReader(t))})
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkNew(b *testing.B) {
+	v := secret.New(values["key"])
+	for b.Loop() {
+		if _, err := New(v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
