@@ -69,6 +69,7 @@ var rooms = []room{
 	{path: "internal/engine/docker/...", layer: adapter},
 	{path: "internal/egress/ca", layer: adapter},
 	{path: "internal/egress/dns", layer: adapter},
+	{path: "internal/egress/registry", layer: adapter},
 	{path: "internal/engine/native/...", layer: adapter},
 	{path: "internal/guest/pid1", layer: adapter},
 	{path: "internal/image/...", layer: adapter},
@@ -114,8 +115,8 @@ var fences = []fence{
 		reason: "one package per technology"},
 	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli", "cmd/..."},
 		reason: "only the command line knows its library"},
-	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/engine/native/...", "internal/engine/enginetest", "internal/adversary/...", "cmd/..."},
-		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host"},
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/adversary/...", "cmd/..."},
+		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but to ask them how they are configured"},
 }
 
 // guestRoots are linked into cove-guest, which lives in every sandbox.

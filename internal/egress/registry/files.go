@@ -1,0 +1,174 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// apt reads the sources of apt, in both formats, and the lists of mirrors that
+// they name (sources.list(5), apt-transport-mirror(1)).
+func (r *Reader) apt(context.Context) ([]origin, error) {
+	var all []origin
+	for _, pattern := range []string{"etc/apt/sources.list", "etc/apt/sources.list.d/*.list", "etc/apt/sources.list.d/*.sources"} {
+		files, err := filepath.Glob(filepath.Join(r.root, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			text, err := readFile(file)
+			if err != nil {
+				return nil, err
+			}
+			uris := oneLineURIs(text)
+			if strings.HasSuffix(file, ".sources") {
+				uris = stanzaURIs(text)
+			}
+			for _, uri := range uris {
+				more, err := r.aptURI(uri, filepath.Base(file))
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, more...)
+			}
+		}
+	}
+	return all, nil
+}
+
+// aptURI is where one URI of a source leads: a list of mirrors to each of them.
+func (r *Reader) aptURI(uri, from string) ([]origin, error) {
+	uri = strings.TrimPrefix(uri, "mirror+")
+	list, isFile := strings.CutPrefix(uri, "file:")
+	switch {
+	case isFile:
+		text, err := readFile(filepath.Join(r.root, strings.TrimPrefix(list, "//")))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil // a directory of packages, or a list that is not there
+		}
+		var all []origin
+		for line := range strings.Lines(text) {
+			if f := strings.Fields(line); err == nil && len(f) > 0 && strings.Contains(f[0], "://") {
+				all = append(all, origin{f[0], from})
+			}
+		}
+		return all, nil
+	case strings.HasPrefix(uri, "mirror://"):
+		uri = "http" + strings.TrimPrefix(uri, "mirror")
+	}
+	return []origin{{uri, from}}, nil
+}
+
+// oneLineURIs are those of "deb [options] URI suite component…".
+func oneLineURIs(text string) []string {
+	var all []string
+	options := regexp.MustCompile(`\[[^\]]*\]`)
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		if f := strings.Fields(options.ReplaceAllString(line, " ")); len(f) >= 2 && (f[0] == "deb" || f[0] == "deb-src") {
+			all = append(all, f[1])
+		}
+	}
+	return all
+}
+
+// stanzaURIs are those of the stanzas that are enabled (deb822(5)).
+func stanzaURIs(text string) []string {
+	var all, uris []string
+	enabled, field := true, ""
+	end := func() {
+		if enabled {
+			all = append(all, uris...)
+		}
+		uris, enabled, field = nil, true, ""
+	}
+	for line := range strings.Lines(text) {
+		switch trimmed := strings.TrimSpace(line); {
+		case strings.HasPrefix(line, "#"):
+			continue
+		case trimmed == "":
+			end()
+			continue
+		case line[0] != ' ' && line[0] != '\t':
+			name, value, _ := strings.Cut(trimmed, ":")
+			field, line = strings.ToLower(name), value
+		}
+		switch field {
+		case "uris":
+			uris = append(uris, strings.Fields(line)...)
+		case "enabled":
+			enabled = strings.TrimSpace(line) != "no"
+		}
+	}
+	end()
+	return all
+}
+
+var (
+	tomlSection = regexp.MustCompile(`^\[\s*([^\]]+?)\s*\]`)
+	tomlString  = regexp.MustCompile(`^([\w.-]+)\s*=\s*["']([^"']*)["']`)
+	cargoIndex  = regexp.MustCompile(`^(.+)-[0-9a-f]{16}$`)
+)
+
+// cargo reads cargo's configuration, which it does not tell, and the indexes
+// that it has used, which say from where crates are downloaded.
+func (r *Reader) cargo(context.Context) ([]origin, error) {
+	home := r.getenv("CARGO_HOME")
+	if home == "" {
+		home = filepath.Join(r.getenv("HOME"), ".cargo")
+	}
+	var all []origin
+	for _, name := range []string{"config", "config.toml"} {
+		text, err := readFile(filepath.Join(home, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, u := range cargoURLs(text) {
+			all = append(all, origin{u, "cargo's " + name})
+		}
+	}
+	used, err := filepath.Glob(filepath.Join(home, "registry/index/*/config.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range used {
+		text, err := readFile(file)
+		if err != nil {
+			return nil, err
+		}
+		var index struct{ DL string }
+		m := cargoIndex.FindStringSubmatch(filepath.Base(filepath.Dir(file)))
+		if m == nil || json.Unmarshal([]byte(text), &index) != nil {
+			continue
+		}
+		all = append(all, origin{m[1], "cargo's index"}, origin{index.DL, "cargo's index"})
+	}
+	return all, nil
+}
+
+// cargoURLs are the registries of a config.toml: "registry" of a source,
+// "index" of a registry.
+func cargoURLs(text string) []string {
+	var all []string
+	section := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if m := tomlSection.FindStringSubmatch(line); m != nil {
+			section = m[1]
+			continue
+		}
+		m := tomlString.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		key := section + "." + m[1]
+		if strings.HasPrefix(key, "source.") && strings.HasSuffix(key, ".registry") || strings.HasPrefix(key, "registries.") && strings.HasSuffix(key, ".index") {
+			all = append(all, m[2])
+		}
+	}
+	return all
+}

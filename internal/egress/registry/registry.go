@@ -1,0 +1,151 @@
+// Package registry owns the question where this machine's tools get packages
+// from: it reads the configuration of npm, pip, go, apt and cargo, so that a
+// policy's presets follow a company's mirrors, and no registry is written down
+// in Cove.
+//
+// Tools that know their own configuration are asked; files are read of those
+// that do not tell. It is the configuration of whoever runs Cove.
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+const (
+	toolTimeout = 30 * time.Second // npm takes a second on a busy machine
+	maxOutput   = 4 << 20          // of a tool, or of a file
+)
+
+// Reader reads the configuration of tools, each once: what it found stays the
+// same as long as it is used.
+type Reader struct {
+	root   string // before /etc
+	getenv func(string) string
+	// run gives the output of a program, fs.ErrNotExist or exec.ErrNotFound if
+	// it is not there.
+	run func(ctx context.Context, name string, args ...string) (string, error)
+
+	mu    sync.Mutex
+	found map[string][]policy.Endpoint
+}
+
+// New returns a Reader of this machine.
+func New() *Reader {
+	return &Reader{root: "/", getenv: os.Getenv, run: run, found: map[string][]policy.Endpoint{}}
+}
+
+// Endpoints tells where a tool (npm, pip, go, apt or cargo) gets packages
+// from. Errors: NotFound when the tool is not there or names nothing,
+// InvalidArgument for another tool.
+func (r *Reader) Endpoints(ctx context.Context, tool string) ([]policy.Endpoint, error) {
+	read := map[string]func(context.Context) ([]origin, error){"npm": r.npm, "pip": r.pip, "go": r.golang, "apt": r.apt, "cargo": r.cargo}[tool]
+	if read == nil {
+		return nil, cove.Errorf(cove.InvalidArgument, "the configuration of %s is not known", tool)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if have := r.found[tool]; have != nil {
+		return slices.Clone(have), nil
+	}
+	origins, err := read(ctx)
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, cove.Errorf(cove.NotFound, "%s is not installed on this machine, so nothing says where its packages are", tool).
+			WithHint("name the hosts by rules instead of the preset")
+	}
+	if err != nil {
+		return nil, cove.Errorf(cove.Unavailable, "cannot read the configuration of %s: %w", tool, err).WithHint("name the hosts by rules instead of the preset")
+	}
+	all := endpoints(origins)
+	if len(all) == 0 {
+		return nil, cove.Errorf(cove.NotFound, "the configuration of %s names no place for packages", tool).
+			WithHint("configure %s, or name the hosts by rules instead of the preset", tool)
+	}
+	r.found[tool] = all
+	return slices.Clone(all), nil
+}
+
+// origin is a URL or a host, and what said so.
+type origin struct{ url, from string }
+
+// endpoints keeps what the gateway can lead to: http and https, each once.
+// Users and passwords in URLs go no further.
+func endpoints(origins []origin) []policy.Endpoint {
+	var all []policy.Endpoint
+	for _, o := range origins {
+		raw := strings.TrimPrefix(strings.TrimSpace(o.url), "sparse+")
+		if !strings.Contains(raw, "://") {
+			raw = "https://" + raw
+		}
+		u, err := url.Parse(raw)
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" {
+			continue
+		}
+		e := policy.Endpoint{Port: 443, From: o.from}
+		if u.Scheme == "http" {
+			e.Port = 80
+		}
+		if u.Port() != "" {
+			if e.Port, err = policy.ParsePort(u.Port()); err != nil {
+				continue
+			}
+		}
+		if e.Host, err = policy.ParseHost(u.Hostname()); err != nil {
+			continue
+		}
+		if !slices.ContainsFunc(all, func(have policy.Endpoint) bool { return have.Host == e.Host && have.Port == e.Port }) {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// run runs a tool in a directory that has no configuration of a project.
+func run(ctx context.Context, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
+	defer cancel()
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=local", "PIP_DISABLE_PIP_VERSION_CHECK=1", "NO_UPDATE_NOTIFIER=1")
+	cmd.Stdout = &limited{w: &out, left: maxOutput}
+	cmd.WaitDelay = time.Second // of children that keep the pipe
+	err := cmd.Run()
+	return out.String(), err
+}
+
+// limited takes so many bytes and refuses more.
+type limited struct {
+	w    io.Writer
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.left -= len(p); l.left < 0 {
+		return 0, errors.New("it says more than anybody wants to know")
+	}
+	return l.w.Write(p)
+}
+
+// readFile reads a configuration file, as far as it is one.
+func readFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxOutput))
+	return string(data), err
+}
