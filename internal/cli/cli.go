@@ -89,7 +89,7 @@ beforehand; "cove serve" offers the same over HTTP.`,
 	f.StringVar(&a.settings.runDir, "run-dir", "", "`DIR` of sockets and locks (or COVE_RUN_DIR)")
 	f.StringVar(&a.server, "server", "", "talk to this server: `ADDRESS` http://host:port or unix:/path (or COVE_SERVER; its key in COVE_API_KEY)")
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run code:"}, &cobra.Group{ID: "see", Title: "Executions:"},
-		&cobra.Group{ID: "host", Title: "This machine:"})
+		&cobra.Group{ID: "net", Title: "Network:"}, &cobra.Group{ID: "host", Title: "This machine:"})
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
 			c.GroupID = group
@@ -98,6 +98,7 @@ beforehand; "cove serve" offers the same over HTTP.`,
 	}
 	add("run", a.runCommand(), a.serveCommand())
 	add("see", a.psCommand(), a.logsCommand(), a.killCommand())
+	add("net", a.policyCommand())
 	add("host", a.runtimesCommand(), a.imageCommand(), a.doctorCommand(), a.configCommand())
 	root.AddCommand(a.versionCommand(), a.doctorProbeCommand())
 	return root

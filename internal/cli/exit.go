@@ -17,6 +17,7 @@ const (
 	exitMissing   = 127 // what would run it is not there
 	exitSignalled = 128 // plus the signal's number
 	exitUnhealthy = 1   // "cove doctor" found that an invariant cannot be held
+	exitFindings  = 1   // "cove policy check" or "cove policy test" found something
 )
 
 // exitCodes is the table from an error's code to the exit code; codes that are

@@ -125,7 +125,8 @@ func readRequest(s string) (func(*Policy) Verdict, error) {
 		method, raw = "GET", s
 	}
 	u, err := ParseURL(strings.TrimSpace(raw))
-	return func(p *Policy) Verdict { v, _ := p.Explain(method, u); return v }, err
+	r := Request{Host: u.Host, Port: u.Port, Method: method, Path: u.Path}
+	return func(p *Policy) Verdict { v, _ := p.Explain(r); return v }, err
 }
 
 func readLookup(s string) (func(*Policy) Verdict, error) {

@@ -8,21 +8,25 @@ type Step struct {
 	Verdict Verdict
 }
 
-// Explain judges a request at each layer that is known before anything is
-// dialled: name, connection, and the request in it unless that passes
-// through. The verdict is the first of the least reach.
-func (p *Policy) Explain(method string, u URL) (Verdict, []Step) {
+// Explain judges a request at each layer that it says enough for: the name,
+// the connection, the request in it if there is a method and it is looked
+// into, and the address if there is one. The verdict is that of least reach.
+func (p *Policy) Explain(r Request) (Verdict, []Step) {
 	var steps []Step
 	judge := func(l Layer) Verdict {
-		v := p.Decide(Request{Layer: l, Host: u.Host, Port: u.Port, Method: method, Path: u.Path})
+		r.Layer = l
+		v := p.Decide(r)
 		steps = append(steps, Step{l, v})
 		return v
 	}
-	if u.Host.Name() != "" {
+	if r.Host.Name() != "" {
 		judge(LayerDNS)
 	}
-	if v := judge(LayerConnect); !v.PassThrough {
+	if v := judge(LayerConnect); r.Method != "" && !v.PassThrough {
 		judge(LayerHTTP)
+	}
+	if r.Address.IsValid() {
+		judge(LayerDial)
 	}
 	least := steps[len(steps)-1].Verdict // the one that saw most, unless another is stricter
 	for _, s := range steps {
