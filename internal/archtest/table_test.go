@@ -69,6 +69,7 @@ var rooms = []room{
 	{path: "internal/engine/docker/...", layer: adapter},
 	{path: "internal/egress/ca", layer: adapter},
 	{path: "internal/egress/dns", layer: adapter},
+	{path: "internal/egress/proxy", layer: adapter},
 	{path: "internal/egress/registry", layer: adapter},
 	{path: "internal/engine/native/...", layer: adapter},
 	{path: "internal/guest/pid1", layer: adapter},

@@ -1,0 +1,171 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// Rules that nobody can change.
+const (
+	ruleProtocol = "gateway: protocol"
+	ruleTLS      = "gateway: tls"
+)
+
+// refusal is the body of every answer that the gateway gives itself.
+type refusal struct {
+	Error  string `json:"error"` // blocked, malformed, upstream, …
+	Host   string `json:"host,omitempty"`
+	Port   uint16 `json:"port,omitempty"`
+	Rule   string `json:"rule,omitempty"`
+	Reason string `json:"reason"`
+	Allow  string `json:"allow,omitempty"` // the exact command
+}
+
+// text is for clients that show a body to people.
+func (f refusal) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s by the gateway of this sandbox: ", f.Error)
+	if f.Host != "" {
+		fmt.Fprintf(&b, "%s port %d: ", f.Host, f.Port)
+	}
+	b.WriteString(f.Reason)
+	if f.Rule != "" {
+		fmt.Fprintf(&b, " (rule: %s)", f.Rule)
+	}
+	b.WriteString("\n")
+	if f.Allow != "" {
+		fmt.Fprintf(&b, "To allow it: %s\n", f.Allow)
+	}
+	return b.String()
+}
+
+// wantsText: browsers, and git, which shows plain text and nothing else.
+func wantsText(r *http.Request) bool {
+	accept := r.Header.Get("Accept")
+	return strings.HasPrefix(r.UserAgent(), "git/") || strings.Contains(accept, "text/") && !strings.Contains(accept, "json")
+}
+
+// say answers in the gateway's own name.
+func (x *exchange) say(status int, f refusal) {
+	if !x.target.Host.IsZero() {
+		f.Host, f.Port = x.target.Host.String(), x.target.Port
+	}
+	x.status = status
+	h := x.w.Header()
+	h["Cache-Control"] = []string{"no-store"}
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	var body []byte
+	if wantsText(x.r) {
+		h["Content-Type"] = []string{"text/plain; charset=utf-8"}
+		body = []byte(f.text())
+	} else {
+		h["Content-Type"] = []string{"application/json"}
+		body, _ = json.MarshalIndent(f, "", "  ") // strings only
+		body = append(body, '\n')
+	}
+	x.w.WriteHeader(status)
+	n, _ := x.w.Write(body)
+	x.answer.Add(int64(n))
+}
+
+// block says what policy refused, and how it could be allowed.
+func (x *exchange) block() {
+	x.say(http.StatusForbidden, refusal{Error: "blocked", Rule: x.verdict.Rule, Reason: x.verdict.Reason, Allow: x.verdict.Remedy})
+}
+
+// refuseTarget answers a request that could not be read in one way, or that is
+// not for this connection.
+func (x *exchange) refuseTarget(err error) {
+	x.problem = err.Error()
+	x.verdict = policy.Verdict{Rule: ruleProtocol, Reason: err.Error()}
+	var elsewhere misdirected
+	if errors.As(err, &elsewhere) {
+		x.block()
+		return
+	}
+	x.say(http.StatusBadRequest, refusal{Error: "malformed", Rule: ruleProtocol, Reason: err.Error()})
+}
+
+// refuse answers with an error of a stage.
+func (x *exchange) refuse(err error) {
+	x.problem = err.Error()
+	status, word := http.StatusBadGateway, "failed"
+	switch cove.ErrorCode(err) {
+	case cove.Forbidden, cove.Unauthenticated, cove.NotFound:
+		status, word = http.StatusForbidden, "blocked"
+	case cove.InvalidArgument:
+		status, word = http.StatusBadRequest, "malformed"
+	case cove.TooLarge:
+		status, word = http.StatusRequestEntityTooLarge, "too large"
+	case cove.Overloaded:
+		status, word = http.StatusTooManyRequests, "rate limited"
+	case cove.Unavailable:
+		status, word = http.StatusServiceUnavailable, "unavailable"
+	}
+	reason := "a stage of the gateway failed"
+	var known *cove.Error
+	if errors.As(err, &known) {
+		reason = known.Message
+	}
+	x.say(status, refusal{Error: word, Reason: reason, Allow: cove.ErrorHint(err)})
+}
+
+// bad answers for an origin that cannot be had, or makes no sense.
+func (x *exchange) bad(reason string) {
+	x.problem = reason
+	x.say(http.StatusBadGateway, refusal{Error: "upstream", Reason: reason})
+}
+
+// failed answers for a round trip that did not come to an answer.
+func (x *exchange) failed(ctx context.Context, err error) {
+	var refused *blocked
+	switch {
+	case errors.As(err, &refused):
+		x.verdict = refused.verdict
+		x.problem = refused.Error()
+		x.block()
+	case ctx.Err() != nil && context.Cause(ctx) == errStall:
+		x.problem = errStall.Error()
+		x.say(http.StatusGatewayTimeout, refusal{Error: "upstream", Reason: "the origin does not answer"})
+	case ctx.Err() != nil: // the client left, or policy changed
+		x.problem = cause(ctx, err).Error()
+		panic(http.ErrAbortHandler)
+	case isTimeout(err):
+		x.problem = err.Error()
+		x.say(http.StatusGatewayTimeout, refusal{Error: "upstream", Reason: "the origin cannot be reached in time"})
+	default:
+		x.bad(err.Error())
+	}
+}
+
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// blocked is a verdict as an error, from where only errors come back.
+type blocked struct {
+	request policy.Request
+	verdict policy.Verdict
+}
+
+func (b *blocked) Error() string {
+	return fmt.Sprintf("%s at %s is refused: %s", b.request.Host, b.request.Address, b.verdict.Reason)
+}
+
+// verdictOf is the verdict in an error, or v.
+func verdictOf(err error, v policy.Verdict) policy.Verdict {
+	var b *blocked
+	if errors.As(err, &b) {
+		return b.verdict
+	}
+	return v
+}

@@ -1,0 +1,73 @@
+package proxy
+
+import (
+	"sync"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// flow is something that goes on because policy allowed it, and ends when
+// policy no longer does.
+type flow struct {
+	request     policy.Request
+	passThrough bool // TLS is not intercepted, which was allowed too
+	cut         func()
+}
+
+// flows are all of a sandbox's. A flow is added before policy is asked, so that
+// whatever was allowed by a policy that has been replaced since is found.
+type flows struct {
+	mu  sync.Mutex
+	all map[*flow]struct{} // guarded by mu
+}
+
+func (fs *flows) add(f *flow) *flow {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.all == nil {
+		fs.all = map[*flow]struct{}{}
+	}
+	fs.all[f] = struct{}{}
+	return f
+}
+
+func (fs *flows) remove(f *flow) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	delete(fs.all, f)
+}
+
+// passes notes that f is not intercepted.
+func (fs *flows) passes(f *flow) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	f.passThrough = true
+}
+
+func (fs *flows) rejudge(judge func(policy.Request) policy.Verdict) (cut int) {
+	for _, f := range fs.those(func(f *flow) bool {
+		v := judge(f.request)
+		return v.Action != policy.Allow || f.passThrough && !v.PassThrough
+	}) {
+		f.cut()
+		cut++
+	}
+	return cut
+}
+
+func (fs *flows) cutAll() {
+	for _, f := range fs.those(func(*flow) bool { return true }) {
+		f.cut()
+	}
+}
+
+func (fs *flows) those(which func(*flow) bool) (found []*flow) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for f := range fs.all {
+		if which(f) {
+			found = append(found, f)
+		}
+	}
+	return found
+}

@@ -1,0 +1,367 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// serveHTTP answers one request of the sandbox.
+func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.enter() {
+		panic(http.ErrAbortHandler)
+	}
+	defer s.running.Done()
+	rt := connOf(r).route
+	if r.Method == http.MethodConnect {
+		s.serveConnect(w, r, rt)
+		return
+	}
+	x := &exchange{server: s, route: rt, w: w, r: r, began: time.Now()}
+	defer x.end()
+	x.serve()
+}
+
+// exchange is one request and its answer.
+type exchange struct {
+	server *Server
+	route  *route
+	w      http.ResponseWriter
+	r      *http.Request
+	began  time.Time
+
+	target  target
+	verdict policy.Verdict
+	problem string
+	status  int
+	answer  atomic.Int64 // bytes of the answer's body
+	body    atomic.Int64 // bytes of the request's
+
+	cancel   context.CancelCauseFunc
+	watchdog *watchdog
+
+	mu    sync.Mutex
+	ended bool // guarded by mu; w and r must not be touched any more
+}
+
+var (
+	errCut   = errors.New("policy no longer allows it")
+	errStall = errors.New("nothing has moved for too long")
+)
+
+func (x *exchange) serve() {
+	var err error
+	if x.target, err = x.route.read(x.r); err != nil {
+		x.refuseTarget(err)
+		return
+	}
+	s, request := x.server, x.target.Request
+	var ctx context.Context
+	ctx, x.cancel = context.WithCancelCause(x.r.Context())
+	defer x.cancel(nil)
+	f := s.flows.add(&flow{request: request, cut: func() { x.cancel(errCut); x.unblock() }})
+	defer s.flows.remove(f)
+
+	if x.verdict = s.judge(ctx, x.route, request); x.verdict.Action != policy.Allow {
+		x.block()
+		return
+	}
+	if !x.route.explicit && x.route.host.IsZero() && x.r.ProtoMajor == 1 {
+		x.route.host = x.target.Host // requests on one connection come one by one, and are for one host
+	}
+	x.forward(ctx)
+}
+
+// judge asks policy at each layer that has not been asked.
+func (s *Server) judge(ctx context.Context, rt *route, r policy.Request) policy.Verdict {
+	if !rt.admitted {
+		v := s.sandbox.Decide(ctx, policy.Request{Layer: policy.LayerConnect, Host: r.Host, Port: r.Port})
+		if v.Action != policy.Allow {
+			return v
+		}
+	}
+	return s.sandbox.Decide(ctx, r)
+}
+
+// forward sends the request on and its answer back.
+func (x *exchange) forward(ctx context.Context) {
+	x.watchdog = watch(x.server.timeouts.Idle, func() { x.cancel(errStall); x.unblock() })
+	defer x.watchdog.stop()
+
+	out, socket := x.outgoing(ctx)
+	if err := x.server.sandbox.Prepare(x.target.Request, out); err != nil {
+		x.refuse(err)
+		return
+	}
+	if out.Body != nil {
+		defer out.Body.Close() // it may still be read from
+	}
+	res, err := x.server.transport.RoundTrip(out)
+	if err != nil {
+		x.failed(ctx, err)
+		return
+	}
+	defer res.Body.Close()
+	x.watchdog.moved()
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		x.upgrade(ctx, res, socket)
+		return
+	}
+	if res.StatusCode < 200 {
+		x.bad("the origin answered with status " + res.Status)
+		return
+	}
+	x.respond(ctx, res)
+}
+
+// outgoing writes the request anew. socket is set when it asks for a WebSocket.
+func (x *exchange) outgoing(ctx context.Context) (out *http.Request, socket *webSocket) {
+	in := x.r
+	socket = askedWebSocket(in)
+	wantsTrailers := has(in.Header, "Te", "trailers")
+	strip(in.Header)
+	delete(in.Header, "Host")
+	if wantsTrailers { // the one coding of TE that is not for the next hop (gRPC)
+		in.Header["Te"] = []string{"trailers"}
+	}
+	if _, ok := in.Header["User-Agent"]; !ok {
+		in.Header["User-Agent"] = nil // none, rather than Go's
+	}
+	if socket != nil {
+		in.Header["Connection"] = []string{"Upgrade"}
+		in.Header["Upgrade"] = []string{"websocket"}
+	}
+	out = (&http.Request{
+		Method: in.Method, URL: x.target.url(), Host: x.target.hostHeader(), Header: in.Header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		ContentLength: in.ContentLength,
+	}).WithContext(ctx)
+	if in.ContentLength != 0 && in.Body != nil {
+		if in.ProtoMajor == 1 {
+			// The origin may answer before it has read everything.
+			http.NewResponseController(x.w).EnableFullDuplex()
+		}
+		body := &requestBody{ReadCloser: in.Body, exchange: x, in: in}
+		body.announce(out)
+		out.Body = body
+	}
+	return out, socket
+}
+
+// requestBody counts, and fills the trailers in when they have come.
+type requestBody struct {
+	io.ReadCloser
+	exchange *exchange
+	in       *http.Request
+	trailer  http.Header // announced and allowed; nil if none
+}
+
+func (b *requestBody) announce(out *http.Request) {
+	for name := range b.in.Trailer {
+		if trailerAllowed(name) {
+			if b.trailer == nil {
+				b.trailer = http.Header{}
+			}
+			b.trailer[name] = nil
+		}
+	}
+	out.Trailer = b.trailer
+}
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.exchange.body.Add(int64(n))
+	b.exchange.watchdog.moved()
+	if err == io.EOF {
+		for name := range b.trailer {
+			b.trailer[name] = b.in.Trailer[name]
+		}
+	}
+	return n, err
+}
+
+// respond sends an answer back.
+func (x *exchange) respond(ctx context.Context, res *http.Response) {
+	if err := x.server.sandbox.Response(x.target.Request, res); err != nil {
+		x.refuse(err)
+		return
+	}
+	h := x.w.Header()
+	strip(res.Header)
+	for name, values := range res.Header {
+		h[name] = values
+	}
+	if _, ok := h["Content-Type"]; !ok {
+		h["Content-Type"] = nil // none, rather than Go's guess
+	}
+	if res.ContentLength < 0 {
+		delete(h, "Content-Length")
+	}
+	announced := make([]string, 0, len(res.Trailer))
+	for name := range res.Trailer {
+		if trailerAllowed(name) {
+			announced = append(announced, name)
+		}
+	}
+	if len(announced) > 0 {
+		h["Trailer"] = []string{strings.Join(announced, ", ")}
+	}
+	x.status = res.StatusCode
+	x.w.WriteHeader(res.StatusCode)
+	if err := x.copyBody(res); err != nil {
+		// An answer cut short must not look complete.
+		x.problem = "the answer broke off: " + cause(ctx, err).Error()
+		panic(http.ErrAbortHandler)
+	}
+	for name, values := range res.Trailer {
+		switch {
+		case contains(announced, name):
+			h[name] = values
+		case trailerAllowed(name):
+			h[http.TrailerPrefix+name] = values
+		}
+	}
+}
+
+var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// copyBody passes an answer's body on; what has no known length as it comes.
+func (x *exchange) copyBody(res *http.Response) error {
+	var flush func() error
+	if res.ContentLength < 0 {
+		flush = http.NewResponseController(x.w).Flush
+		if err := flush(); err != nil { // the head, before anything else
+			return err
+		}
+	}
+	buffer := copyBuffers.Get().(*[32 << 10]byte)
+	defer copyBuffers.Put(buffer)
+	for {
+		n, err := res.Body.Read(buffer[:])
+		x.watchdog.moved()
+		if n > 0 {
+			if _, err := x.w.Write(buffer[:n]); err != nil {
+				return err
+			}
+			x.answer.Add(int64(n))
+			x.watchdog.moved()
+			if flush != nil {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// unblock ends reads and writes of the client's side that are waiting.
+func (x *exchange) unblock() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.ended {
+		return
+	}
+	rc := http.NewResponseController(x.w)
+	past := time.Unix(1, 0)
+	rc.SetReadDeadline(past)
+	rc.SetWriteDeadline(past)
+}
+
+// end is the last thing that happens to an exchange.
+func (x *exchange) end() {
+	x.mu.Lock()
+	x.ended = true
+	x.mu.Unlock()
+	x.record()
+}
+
+func (x *exchange) record() {
+	s := x.server
+	s.sandbox.Record(Event{
+		Time: x.began, Duration: time.Since(x.began), Entry: x.route.entry, Request: x.target.Request, Verdict: x.verdict,
+		Status: x.status, Sent: x.body.Load(), Received: x.answer.Load(), Problem: x.problem,
+	})
+}
+
+// recordMalformed notes what could not be read as one request.
+func (s *Server) recordMalformed(rt *route, err error) {
+	s.sandbox.Record(Event{
+		Time: time.Now(), Entry: rt.entry, Request: policy.Request{Layer: policy.LayerHTTP, Host: rt.host, Port: rt.port},
+		Verdict: policy.Verdict{Rule: ruleProtocol, Reason: err.Error()}, Status: http.StatusBadRequest, Problem: err.Error(),
+	})
+}
+
+// cause says why a context ended, where that is why err happened.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// serveConnect opens a tunnel for a client that knows of the proxy.
+func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request, rt *route) {
+	x := &exchange{server: s, route: &route{entry: EntryConnect, explicit: true}, w: w, r: r, began: time.Now()}
+	x.target.Request = policy.Request{Layer: policy.LayerConnect}
+	w.Header()["Connection"] = []string{"close"} // what follows CONNECT is not HTTP, whatever the answer
+	if !rt.explicit || r.ProtoMajor != 1 {
+		x.verdict = policy.Verdict{Rule: ruleProtocol, Reason: "CONNECT inside a connection to an origin"}
+		x.block()
+		x.record()
+		return
+	}
+	host, port, err := policy.ParseAuthority(r.RequestURI, 0)
+	if err != nil {
+		x.refuseTarget(err)
+		x.record()
+		return
+	}
+	c := connOf(r)
+	inner := &route{entry: EntryConnect, port: port}
+	inner.bind(host)
+	t := &tunnel{server: s, conn: c, route: inner, began: x.began, host: s.candidate(inner)}
+	t.verdict = s.admit(c, t.host, port)
+	x.target.Host, x.target.Port, x.verdict = t.host, port, t.verdict
+	if t.verdict.Action != policy.Allow {
+		s.forget(c)
+		x.block()
+		x.record()
+		return
+	}
+	if !t.hijack(w) {
+		return
+	}
+	c.route = inner
+	t.serve()
+}
+
+// hijack takes the connection from the HTTP server and tells the client that
+// the tunnel is open.
+func (t *tunnel) hijack(w http.ResponseWriter) bool {
+	taken, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.conn.Close()
+		return false
+	}
+	taken.SetDeadline(time.Time{})
+	ahead, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
+	t.conn.ahead = append(append([]byte(nil), ahead...), t.conn.ahead...)
+	if _, err := io.WriteString(t.conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		t.conn.Close()
+		return false
+	}
+	return true
+}

@@ -1,0 +1,370 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"strings"
+)
+
+// Limits of one HTTP/1 message head. HTTP/2 has the same.
+const (
+	maxHeadBytes  = 64 << 10
+	maxHeadFields = 200
+)
+
+// framing reads along what a client sends in HTTP/1 and refuses whatever two
+// parsers could take for different messages. Go's parser is lenient in places
+// (bare LF, folded lines, an empty line before the request line, both ways to
+// say a length, a Host header beside an absolute target); behind framing its
+// leniency does not matter, because only messages that can be read in one way
+// reach it.
+//
+// It validates and changes nothing. The zero value stands before a request.
+type framing struct {
+	state framingState
+	line  []byte // the beginning of a line that is not complete
+	left  uint64 // bytes of a body or chunk
+	bytes int    // of this head or these trailers
+	count int    // fields of this head or these trailers
+	head  head
+}
+
+type framingState int
+
+const (
+	atRequestLine framingState = iota
+	atField
+	inBody
+	atChunkSize
+	inChunk
+	atChunkEnd
+	atTrailer
+	inTunnel // after CONNECT: bytes of another protocol
+)
+
+// head is what decides about the framing and the destination of a request.
+type head struct {
+	method, target string
+	old            bool // HTTP/1.0
+	host           []string
+	length         []string
+	encoding       []string
+}
+
+var (
+	errLineTooLong  = errors.New("a line or a head is too long")
+	errTooMany      = errors.New("too many header fields")
+	errLineEnd      = errors.New("a line does not end in CRLF")
+	errControl      = errors.New("a control character in a header")
+	errFolded       = errors.New("a folded header line")
+	errRequestLine  = errors.New("malformed request line")
+	errVersion      = errors.New("neither HTTP/1.1 nor HTTP/1.0")
+	errField        = errors.New("malformed header line")
+	errHost         = errors.New("not exactly one Host")
+	errTwoTargets   = errors.New("Host and the target of the request differ")
+	errTwoLengths   = errors.New("more than one statement of the length")
+	errLength       = errors.New("malformed Content-Length")
+	errEncoding     = errors.New("a transfer coding other than chunked")
+	errConnectBody  = errors.New("CONNECT with a body")
+	errChunk        = errors.New("malformed chunk")
+	errUserInTarget = errors.New("a user in the target of the request")
+)
+
+// next reads p along and returns how much of it may be read by others; err is
+// set when the rest may not.
+func (f *framing) next(p []byte) (n int, err error) {
+	for n < len(p) {
+		switch f.state {
+		case inTunnel:
+			return len(p), nil
+		case inBody, inChunk:
+			took := min(uint64(len(p)-n), f.left)
+			n += int(took)
+			if f.left -= took; f.left > 0 {
+				break
+			}
+			if f.state == inChunk {
+				f.state = atChunkEnd
+			} else {
+				f.begin()
+			}
+		default:
+			took, line := f.takeLine(p[n:])
+			if f.bytes += took; f.bytes > maxHeadBytes {
+				return n, errLineTooLong
+			}
+			if line != nil {
+				if err := f.readLine(line); err != nil {
+					return n, err
+				}
+				f.line = f.line[:0]
+			}
+			n += took
+		}
+	}
+	return n, nil
+}
+
+// begin waits for a new request.
+func (f *framing) begin() {
+	*f = framing{line: f.line[:0]}
+}
+
+// takeLine takes bytes up to the end of a line, and returns the line where it
+// is complete.
+func (f *framing) takeLine(p []byte) (took int, line []byte) {
+	end := bytes.IndexByte(p, '\n')
+	if end < 0 {
+		f.line = append(f.line, p[:min(len(p), maxHeadBytes+1)]...)
+		return len(p), nil
+	}
+	if len(f.line) == 0 {
+		return end + 1, p[:end+1]
+	}
+	f.line = append(f.line, p[:end+1]...)
+	return end + 1, f.line
+}
+
+// readLine judges one line with its end.
+func (f *framing) readLine(line []byte) error {
+	text, ok := bytes.CutSuffix(line, []byte("\r\n"))
+	if !ok {
+		return errLineEnd
+	}
+	for _, c := range text {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return errControl
+		}
+	}
+	switch f.state {
+	case atRequestLine:
+		f.state = atField
+		return f.requestLine(string(text))
+	case atField, atTrailer:
+		if len(text) > 0 {
+			return f.field(text)
+		}
+		if f.state == atTrailer {
+			f.begin()
+			return nil
+		}
+		return f.endOfHead()
+	case atChunkSize:
+		return f.chunkSize(text)
+	case atChunkEnd:
+		if len(text) > 0 {
+			return errChunk
+		}
+		f.state, f.bytes = atChunkSize, 0
+	}
+	return nil
+}
+
+func (f *framing) requestLine(line string) error {
+	method, rest, _ := strings.Cut(line, " ")
+	target, version, ok := strings.Cut(rest, " ")
+	if !ok || method == "" || target == "" || strings.Trim(method, methodLetters) != "" {
+		return errRequestLine
+	}
+	for i := 0; i < len(target); i++ {
+		if c := target[i]; c <= ' ' || c >= 0x7f || c == '#' || c == '\\' {
+			return errRequestLine
+		}
+	}
+	switch version {
+	case "HTTP/1.1":
+	case "HTTP/1.0":
+		f.head.old = true
+	default:
+		return errVersion
+	}
+	f.head.method, f.head.target = method, target
+	return nil
+}
+
+// methodLetters are what a method is made of. Methods are case sensitive, and
+// not everybody knows.
+const methodLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
+
+func (f *framing) field(line []byte) error {
+	if f.count++; f.count > maxHeadFields {
+		return errTooMany
+	}
+	if line[0] == ' ' || line[0] == '\t' {
+		return errFolded
+	}
+	colon := bytes.IndexByte(line, ':')
+	if colon <= 0 {
+		return errField
+	}
+	for _, c := range line[:colon] {
+		if !isToken(c) {
+			return errField
+		}
+	}
+	if f.state == atTrailer {
+		return nil
+	}
+	switch name := line[:colon]; {
+	case len(name) == len("host") && strings.EqualFold(string(name), "host"):
+		f.head.host = append(f.head.host, value(line[colon+1:]))
+	case len(name) == len("content-length") && strings.EqualFold(string(name), "content-length"):
+		f.head.length = append(f.head.length, value(line[colon+1:]))
+	case len(name) == len("transfer-encoding") && strings.EqualFold(string(name), "transfer-encoding"):
+		f.head.encoding = append(f.head.encoding, value(line[colon+1:]))
+	}
+	return nil
+}
+
+func value(b []byte) string { return string(bytes.Trim(b, " \t")) }
+
+func isToken(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
+
+// endOfHead judges a head as a whole and says what follows it.
+func (f *framing) endOfHead() error {
+	h := f.head
+	if err := h.checkHost(); err != nil {
+		return err
+	}
+	if len(h.length)+len(h.encoding) > 1 {
+		return errTwoLengths
+	}
+	if h.method == "CONNECT" {
+		if len(h.length)+len(h.encoding) > 0 {
+			return errConnectBody
+		}
+		f.state = inTunnel
+		return nil
+	}
+	switch {
+	case len(h.encoding) == 1:
+		if h.old || !strings.EqualFold(h.encoding[0], "chunked") {
+			return errEncoding
+		}
+		f.state, f.bytes, f.count = atChunkSize, 0, 0
+	case len(h.length) == 1:
+		length, ok := number(h.length[0], 10)
+		if !ok {
+			return errLength
+		}
+		if f.begin(); length > 0 {
+			f.state, f.left = inBody, length
+		}
+	default:
+		f.begin()
+	}
+	return nil
+}
+
+// checkHost: one Host, which says the same as a target that has a host.
+func (h head) checkHost() error {
+	if len(h.host) > 1 || len(h.host) == 0 && !h.old {
+		return errHost
+	}
+	authority := h.authority()
+	if strings.Contains(authority, "@") {
+		return errUserInTarget
+	}
+	if authority == "" || len(h.host) == 0 || strings.EqualFold(h.host[0], authority) {
+		return nil
+	}
+	if h.method == "CONNECT" { // where Host has no port, with some clients
+		if host, _, ok := cutLast(authority, ":"); ok && strings.EqualFold(h.host[0], host) {
+			return nil
+		}
+	}
+	return errTwoTargets
+}
+
+// authority is the host and port in a target that has them, as they stand
+// there.
+func (h head) authority() string {
+	if h.method == "CONNECT" {
+		return h.target
+	}
+	_, rest, absolute := strings.Cut(h.target, "://")
+	if h.target[0] == '/' || !absolute {
+		return ""
+	}
+	if end := strings.IndexAny(rest, "/?"); end >= 0 {
+		return rest[:end]
+	}
+	return rest
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// chunkSize: digits and nothing else. Extensions are for hop by hop, have no
+// use, and were read differently too often.
+func (f *framing) chunkSize(line []byte) error {
+	size, ok := number(string(line), 16)
+	if !ok {
+		return errChunk
+	}
+	f.bytes, f.count = 0, 0
+	if size == 0 {
+		f.state = atTrailer
+		return nil
+	}
+	f.state, f.left = inChunk, size
+	return nil
+}
+
+// number reads digits only, fewer than overflow anything.
+func number(s string, base uint64) (n uint64, ok bool) {
+	if s == "" || len(s) > 15 {
+		return 0, false
+	}
+	for i := 0; i < len(s); i++ {
+		digit := uint64(strings.IndexByte("0123456789abcdef", s[i]|0x20))
+		if s[i] < '0' || s[i] > '9' && s[i] < 'A' || digit >= base {
+			return 0, false
+		}
+		n = n*base + digit
+	}
+	return n, true
+}
+
+// strictConn lets Go's HTTP/1 server read only what framing has passed.
+type strictConn struct {
+	net.Conn
+	framing framing
+	refused error
+	off     bool // the connection is no longer HTTP
+	onError func(error)
+}
+
+// NetConn is the connection below.
+func (c *strictConn) NetConn() net.Conn { return c.Conn }
+
+// raw ends the reading along: what follows is not HTTP. Only after the server
+// has given the connection up.
+func (c *strictConn) raw() { c.off = true }
+
+// CloseWrite lets the server end its side first.
+func (c *strictConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+func (c *strictConn) Read(p []byte) (int, error) {
+	if c.off {
+		return c.Conn.Read(p)
+	}
+	if c.refused != nil {
+		return 0, c.refused
+	}
+	n, err := c.Conn.Read(p)
+	passed, refused := c.framing.next(p[:n])
+	if refused != nil {
+		c.refused = refused
+		c.onError(refused)
+		return passed, refused
+	}
+	return passed, err
+}

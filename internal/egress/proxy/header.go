@@ -1,0 +1,63 @@
+package proxy
+
+import (
+	"net/http"
+	"net/textproto"
+	"strings"
+)
+
+// hopByHop is meant for the next hop, or for a proxy.
+var hopByHop = []string{
+	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Authentication-Info",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
+}
+
+// elsewhere would lead a client to another way to the origin than through here.
+var elsewhere = []string{"Alt-Svc", "Alt-Used"}
+
+// strip removes what must not be sent on: hop-by-hop headers, those that
+// Connection names, and ways around the gateway.
+func strip(h http.Header) {
+	for _, v := range h["Connection"] {
+		for name := range strings.SplitSeq(v, ",") {
+			h.Del(textproto.TrimString(name))
+		}
+	}
+	for _, name := range hopByHop {
+		delete(h, name)
+	}
+	for _, name := range elsewhere {
+		delete(h, name)
+	}
+}
+
+// has reports whether a comma-separated header contains a token.
+func has(h http.Header, name, token string) bool {
+	for _, v := range h[name] {
+		for t := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(textproto.TrimString(t), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// trailerAllowed: what belongs before the body does not come after it.
+func trailerAllowed(name string) bool {
+	switch name {
+	case "Host", "Authorization", "Cookie", "Set-Cookie", "Content-Length", "Content-Encoding", "Content-Type", "Content-Range",
+		"Expect", "Cache-Control", "Max-Forwards", "Range", "Www-Authenticate", "Location":
+		return false
+	}
+	return !contains(hopByHop, name) && !contains(elsewhere, name)
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}

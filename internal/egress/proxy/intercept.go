@@ -1,0 +1,101 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// Alerts that a client hears before there is anything to encrypt (RFC 8446, 6).
+const (
+	alertUnrecognizedName = 112
+	alertInternalError    = 80
+	alertAccessDenied     = 49
+)
+
+// serveTLS finds out whom a TLS handshake is for, and intercepts it or passes
+// it through.
+func (t *tunnel) serveTLS(h *hello) {
+	host, err := h.host(t.route)
+	if err != nil {
+		t.alert(alertUnrecognizedName, err)
+		return
+	}
+	if host != t.host {
+		t.host = host
+		t.verdict = t.server.admit(t.conn, host, t.route.port)
+	}
+	if t.passes() {
+		if h.encrypted {
+			t.alert(alertUnrecognizedName, errEncryptedHello)
+			return
+		}
+		t.passThrough(false)
+		return
+	}
+	t.route.host, t.route.tls = host, true
+	t.route.admitted = t.verdict.Action == policy.Allow
+	if !t.route.admitted { // each request will hear why
+		t.record("", 0, 0)
+		t.server.forget(t.conn)
+	}
+	t.intercept()
+}
+
+// alert refuses a TLS handshake for a reason that no policy can change.
+func (t *tunnel) alert(code byte, why error) {
+	t.verdict = policy.Verdict{Rule: ruleTLS, Reason: why.Error()}
+	t.record(why.Error(), 0, 0)
+	t.writeAlert(code)
+}
+
+// writeAlert ends a TLS handshake that has not begun.
+func (t *tunnel) writeAlert(code byte) {
+	const alert, fatal = 21, 2
+	t.conn.Conn.Write([]byte{alert, 3, 3, 0, 2, fatal, code})
+	t.conn.Close() // not a reset, which could overtake the alert
+}
+
+// intercept ends the client's TLS with the sandbox's own certificate for the
+// host, and serves what is inside.
+func (t *tunnel) intercept() {
+	s := t.server
+	leaf, err := s.sandbox.Leaf(t.route.host)
+	switch {
+	case err != nil && !t.route.admitted: // and it has been recorded
+		t.writeAlert(alertAccessDenied)
+		return
+	case err != nil:
+		t.alert(alertInternalError, err)
+		return
+	}
+	inside := tls.Server(t.conn, &tls.Config{
+		Certificates:           []tls.Certificate{*leaf},
+		NextProtos:             []string{"h2", "http/1.1"},
+		MinVersion:             tls.VersionTLS12,
+		SessionTicketsDisabled: true, // each connection is judged from its beginning
+	})
+	ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.Hello)
+	defer cancel()
+	if err := inside.HandshakeContext(ctx); err != nil {
+		t.record("TLS with the client: "+err.Error(), 0, 0)
+		t.conn.Close()
+		return
+	}
+	if inside.ConnectionState().NegotiatedProtocol == "h2" {
+		s.feed.give(inside)
+		return
+	}
+	s.serveHTTP1(inside, t.conn, t.route)
+}
+
+// serveHTTP1 hands a connection to the HTTP server, behind framing. outer is
+// what carries the route, c or what is below it.
+func (s *Server) serveHTTP1(c net.Conn, outer *conn, rt *route) {
+	outer.route = rt
+	strict := &strictConn{Conn: c}
+	strict.onError = func(err error) { s.recordMalformed(rt, err) }
+	s.feed.give(strict)
+}

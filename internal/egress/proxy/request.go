@@ -1,0 +1,139 @@
+package proxy
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// target is what a request asks for, in the form that is judged and sent on.
+type target struct {
+	policy.Request        // Layer is LayerHTTP
+	scheme         string // of the connection to the origin
+	query          string // as it came
+	hasQuery       bool
+}
+
+var (
+	errForm       = errors.New("the target of the request is not a path")
+	errNotProxied = errors.New("the target of the request is not http://host/path; for https use CONNECT")
+	errTwoHosts   = errors.New("Host and :authority differ")
+	errNotASCII   = errors.New("the host has letters that must be encoded")
+	errOtherHost  = errors.New("the request is for another host than its connection")
+	errOtherPort  = errors.New("the request is for another port than its connection")
+	errMethod     = errors.New("methods are made of capital letters")
+	errTarget     = errors.New("the target of the request has characters that must be encoded")
+)
+
+// misdirected is a well-formed request that the connection is not for.
+type misdirected struct{ error }
+
+// read finds out what r asks for. It changes nothing; what it cannot read in
+// one way is an error.
+func (rt *route) read(r *http.Request) (target, error) {
+	t := target{Request: policy.Request{Layer: policy.LayerHTTP, Method: r.Method}, scheme: "http"}
+	if rt.tls {
+		t.scheme = "https"
+	}
+	if r.Method == "" || len(r.Method) > maxMethod || strings.Trim(r.Method, methodLetters) != "" {
+		return t, errMethod
+	}
+	authority, rest, err := rt.split(r)
+	if err != nil {
+		return t, err
+	}
+	for i := 0; i < len(rest); i++ {
+		if c := rest[i]; c <= ' ' || c >= 0x7f || c == '#' {
+			return t, errTarget
+		}
+	}
+	path := rest
+	path, t.query, t.hasQuery = strings.Cut(rest, "?")
+	if t.Path, err = policy.CanonicalPath(path); err != nil {
+		return t, err
+	}
+	return t, rt.readAuthority(&t, authority)
+}
+
+// split takes the target of a request apart into who and what.
+func (rt *route) split(r *http.Request) (authority, rest string, err error) {
+	if rt.explicit {
+		rest, ok := cutPrefixFold(r.RequestURI, "http://")
+		if !ok {
+			return "", "", errNotProxied
+		}
+		end := strings.IndexAny(rest, "/?")
+		if end < 0 {
+			return rest, "", nil
+		}
+		return rest[:end], rest[end:], nil
+	}
+	if !strings.HasPrefix(r.RequestURI, "/") {
+		return "", "", errForm
+	}
+	if hosts := r.Header["Host"]; r.ProtoMajor == 2 && (len(hosts) > 1 || len(hosts) == 1 && hosts[0] != r.Host) {
+		return "", "", errTwoHosts
+	}
+	return r.Host, r.RequestURI, nil
+}
+
+func cutPrefixFold(s, prefix string) (string, bool) {
+	if len(s) < len(prefix) || !strings.EqualFold(s[:len(prefix)], prefix) {
+		return s, false
+	}
+	return s[len(prefix):], true
+}
+
+// readAuthority: the host of a request is that of its connection.
+func (rt *route) readAuthority(t *target, authority string) (err error) {
+	port := rt.port
+	if rt.explicit {
+		port = 80
+	}
+	if !isASCII([]byte(authority)) {
+		return errNotASCII // IDNA is the client's to apply
+	}
+	if t.Host, t.Port, err = policy.ParseAuthority(authority, port); err != nil {
+		return err
+	}
+	if rt.explicit {
+		return nil
+	}
+	if !rt.host.IsZero() && t.Host != rt.host {
+		return misdirected{errOtherHost}
+	}
+	if a, isAddr := t.Host.Addr(); isAddr && rt.addr != a {
+		return misdirected{errOtherHost}
+	}
+	if t.Port != rt.port {
+		return misdirected{errOtherPort}
+	}
+	return nil
+}
+
+// url is what is asked of the origin.
+func (t target) url() *url.URL {
+	decoded, err := url.PathUnescape(t.Path)
+	if err != nil { // canonical paths decode
+		decoded = t.Path
+	}
+	return &url.URL{
+		Scheme: t.scheme, Host: t.Host.Authority(t.Port),
+		Opaque: t.Path, // exactly what was judged goes out
+		Path:   decoded, RawPath: t.Path, RawQuery: t.query, ForceQuery: t.hasQuery && t.query == "",
+	}
+}
+
+// hostHeader is the one form of Host that origins see.
+func (t target) hostHeader() string {
+	if t.scheme == "https" && t.Port == 443 || t.scheme == "http" && t.Port == 80 {
+		if a, ok := t.Host.Addr(); ok && a.Is6() {
+			return "[" + a.String() + "]"
+		}
+		return t.Host.String()
+	}
+	return t.Host.Authority(t.Port)
+}

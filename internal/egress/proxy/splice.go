@@ -1,0 +1,102 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// splice joins two connections until both directions have ended, or nothing has
+// moved for idle, and closes both. Each direction ends by itself (half-close).
+// Between TCP connections the kernel moves the bytes. look is called before
+// anything of a goes to b, and may refuse it.
+func splice(a *conn, b net.Conn, idle time.Duration, look func() error) (sent, received int64, err error) {
+	defer b.Close()
+	defer a.Close()
+	j := &join{idle: idle, start: time.Now()}
+	var up, down error
+	var both sync.WaitGroup
+	both.Go(func() {
+		received, down = j.copy(kernelConn(a.Conn), kernelConn(b))
+		if down != nil {
+			a.Conn.Close()
+			b.Close()
+		}
+	})
+	up = look()
+	if up == nil {
+		sent, up = j.begin(a, kernelConn(b))
+	}
+	if up == nil {
+		var more int64
+		more, up = j.copy(kernelConn(b), kernelConn(a.Conn))
+		sent += more
+	}
+	if up != nil {
+		reset(a)
+		b.Close()
+	}
+	both.Wait()
+	if up == nil || errors.Is(up, net.ErrClosed) && down != nil {
+		up = down
+	}
+	return sent, received, up
+}
+
+// kernelConn is the connection that the kernel knows, which io.Copy can splice.
+func kernelConn(c net.Conn) net.Conn {
+	if up, ok := c.(*upstreamConn); ok {
+		return up.Conn
+	}
+	return c
+}
+
+// join is what both directions of a splice know.
+type join struct {
+	idle  time.Duration
+	start time.Time
+	last  atomic.Int64 // when something moved, nanoseconds since start
+}
+
+var errIdle = errors.New("nothing has moved for too long")
+
+// begin sends what has been read ahead.
+func (j *join) begin(a *conn, to net.Conn) (int64, error) {
+	ahead := a.ahead
+	a.ahead = nil
+	to.SetWriteDeadline(time.Now().Add(j.idle))
+	n, err := to.Write(ahead)
+	return int64(n), err
+}
+
+// copy moves bytes until from ends, and then ends to. A read deadline wakes it
+// now and then to see whether anything moves at all, in either direction.
+// Nothing is lost then, because io.Copy waits to read only when it has written
+// everything; a write that takes so long that its own deadline passes is the end.
+func (j *join) copy(to, from net.Conn) (total int64, err error) {
+	pause := j.idle / 4
+	for {
+		began := time.Now()
+		from.SetReadDeadline(began.Add(pause))
+		to.SetWriteDeadline(began.Add(pause + j.idle))
+		n, err := io.Copy(to, from)
+		total += n
+		if n > 0 {
+			j.last.Store(int64(time.Since(j.start)))
+		}
+		if err == nil {
+			return total, closeWrite(to)
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return total, err
+		}
+		idle := time.Since(j.start)-time.Duration(j.last.Load()) >= j.idle
+		if idle || time.Since(began) >= pause+j.idle {
+			return total, errIdle
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// newTransport makes a sandbox's own connections to origins. It keeps them by
+// scheme, host and port, and shares none between hosts, HTTP/2 included.
+func (s *Server) newTransport(roots *x509.CertPool) *http.Transport {
+	return &http.Transport{
+		Proxy:       nil, // not the environment's
+		DialContext: s.dialContext,
+		TLSClientConfig: &tls.Config{
+			RootCAs:            roots,
+			MinVersion:         tls.VersionTLS12,
+			ClientSessionCache: tls.NewLRUClientSessionCache(64),
+		},
+		TLSHandshakeTimeout:    s.timeouts.Hello,
+		DisableCompression:     true, // what the client asked for
+		MaxIdleConns:           64,
+		MaxIdleConnsPerHost:    16,
+		IdleConnTimeout:        s.timeouts.KeepAlive,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: 256 << 10,
+		ForceAttemptHTTP2:      true,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: s.timeouts.Idle,
+		},
+	}
+}
+
+func (s *Server) dialContext(ctx context.Context, _, address string) (net.Conn, error) {
+	host, port, err := policy.ParseAuthority(address, 0)
+	if err != nil {
+		return nil, err
+	}
+	return s.dial(ctx, host, port)
+}
+
+// dial connects to an address that policy allows, for as long as it does.
+func (s *Server) dial(ctx context.Context, host policy.Host, port uint16) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+
+	var mu sync.Mutex
+	asked := map[netip.Addr]bool{}
+	check := func(a netip.Addr) error {
+		r := policy.Request{Layer: policy.LayerDial, Host: host, Port: port, Address: a}
+		if v := s.sandbox.Decide(ctx, r); v.Action != policy.Allow {
+			return &blocked{r, v}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		asked[a] = true
+		return nil
+	}
+	c, err := s.dialer.Dial(ctx, host, port, check)
+	if err != nil {
+		return nil, err
+	}
+	up := &upstreamConn{Conn: c, flows: &s.flows}
+	a, ok := addressOf(c)
+	mu.Lock()
+	ok = ok && asked[a]
+	mu.Unlock()
+	if !ok { // through another proxy, which dials for us
+		return up, nil
+	}
+	up.flow = s.flows.add(&flow{
+		request: policy.Request{Layer: policy.LayerDial, Host: host, Port: port, Address: a},
+		cut:     func() { c.Close() },
+	})
+	if err := check(a); err != nil { // policy changed before the flow was known
+		up.Close()
+		return nil, err
+	}
+	return up, nil
+}
+
+func addressOf(c net.Conn) (netip.Addr, bool) {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}, false
+	}
+	return tcp.AddrPort().Addr().Unmap(), true
+}
+
+// upstreamConn is a connection to an origin.
+type upstreamConn struct {
+	net.Conn
+	flows *flows
+	flow  *flow
+	once  sync.Once
+}
+
+func (u *upstreamConn) Close() error {
+	u.once.Do(func() { u.flows.remove(u.flow) })
+	return u.Conn.Close()
+}
+
+func (u *upstreamConn) CloseWrite() error { return closeWrite(u.Conn) }
