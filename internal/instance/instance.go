@@ -60,11 +60,19 @@ func lockPath(dir string, id cove.InstanceID) string { return filepath.Join(dir,
 // Socket is where the instance listens for its own user.
 func (i *Instance) Socket() string { return filepath.Join(i.dir, string(i.ID)+".sock") }
 
+// Files is a directory for files of the instance's own, which whoever needs it
+// makes. It goes with the instance.
+func (i *Instance) Files() string { return filepath.Join(i.dir, string(i.ID)+".files") }
+
 // Release ends the claim. What the instance owns must be gone.
 func (i *Instance) Release() error {
-	err := os.Remove(lockPath(i.dir, i.ID))
+	return errors.Join(i.remove(), i.lock.Close())
+}
+
+// remove removes the instance's files, the lock last.
+func (i *Instance) remove() error {
 	os.Remove(i.Socket())
-	return errors.Join(err, i.lock.Close())
+	return errors.Join(os.RemoveAll(i.Files()), os.Remove(lockPath(i.dir, i.ID)))
 }
 
 // Alive reports whether the instance's process lives. Without a lock file it
@@ -114,6 +122,5 @@ func Forget(runDir string, id cove.InstanceID) {
 		return
 	}
 	i := Instance{ID: id, dir: filepath.Join(runDir, Dir)}
-	os.Remove(lockPath(i.dir, id))
-	os.Remove(i.Socket())
+	i.remove()
 }

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"os"
 	"testing"
 
 	"github.com/cove-sandbox/cove"
@@ -39,7 +40,18 @@ func TestAliveAndDead(t *testing.T) {
 			}
 		})
 	}
+	for _, i := range []*Instance{living, crashed} {
+		if err := os.MkdirAll(i.Files()+"/deep", 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	Forget(dir, crashed.ID)
+	Forget(dir, living.ID)
+	for i, want := range map[*Instance]bool{living: true, crashed: false} {
+		if _, err := os.Stat(i.Files()); err == nil != want {
+			t.Errorf("files of %s: %v, want them to be there: %v", i.ID, err, want)
+		}
+	}
 	if ids, err := List(dir); err != nil || len(ids) != 1 || ids[0] != living.ID {
 		t.Errorf("after Forget: %v, %v", ids, err)
 	}
