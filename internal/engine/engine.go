@@ -149,16 +149,18 @@ type Binding struct {
 // File is a file of Cove's own on the host, which everybody may read, shown
 // read-only at a place inside, whatever is there.
 type File struct {
-	Source string // absolute, without symlinks
-	Target string
+	Source   string // absolute, without symlinks
+	Target   string
+	Existing bool // only in place of a file that is there
 }
 
 // Where the ways out of a sandbox with a network lead: to sockets on its
-// loopback at these ports, which Binding.Listeners has to ask for. Ordinary
-// programs inside cannot bind them.
+// loopback at these ports, which Binding.Listeners has to ask for. Programs
+// inside cannot bind the first two, and find the third taken.
 const (
-	TransparentPort = 1  // TCP, wherever it wanted to go (SO_ORIGINAL_DST says)
-	DNSPort         = 53 // TCP and UDP
+	TransparentPort = 1    // TCP, wherever it wanted to go (SO_ORIGINAL_DST says)
+	DNSPort         = 53   // TCP and UDP
+	ProxyPort       = 3128 // TCP, of programs that are told of a proxy
 )
 
 // Capabilities is what an engine can enforce on this host.

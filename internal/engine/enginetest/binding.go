@@ -136,11 +136,15 @@ func ownFile(t *testing.T, x *env) {
 	sb := x.prepare(t)
 	err := sb.Bind(x.ctx, engine.Binding{Hostname: "sandbox", Files: []engine.File{
 		{Source: file, Target: "/etc/passwd"}, {Source: file, Target: "/etc/some/where/new"},
+		{Source: file, Target: "/etc/group", Existing: true}, {Source: file, Target: "/etc/nowhere", Existing: true},
 	}})
 	if err != nil {
 		t.Fatalf("Bind: %v", err)
 	}
-	x.want(t, sb, command("cat", "/etc/passwd", "/etc/some/where/new"), "by Cove\nby Cove\n")
+	x.want(t, sb, command("cat", "/etc/passwd", "/etc/some/where/new", "/etc/group"), "by Cove\nby Cove\nby Cove\n")
+	if r := x.output(t, sb, command("cat", "/etc/nowhere")); r.exit.Code == 0 {
+		t.Errorf("made where nothing was: %+v", r)
+	}
 	r := x.output(t, sb, command("sh", "-c", "echo more >> /etc/some/where/new"))
 	if r.exit.Code == 0 || !strings.Contains(r.stderr, "Read-only") && !strings.Contains(r.stderr, "denied") {
 		t.Errorf("written to: %+v", r)

@@ -136,8 +136,8 @@ func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byt
 		},
 	}
 	opened := 0
-	attach := func(source, target string, flags guest.MountFlag) {
-		step := guest.Step{Kind: guest.StepBind, Target: guest.Root + target, Flags: flags}
+	attach := func(source string, step guest.Step) {
+		step.Kind, step.Target = guest.StepBind, guest.Root+step.Target
 		if handedOver {
 			step.FD = new(opened)
 			opened++
@@ -148,13 +148,13 @@ func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byt
 	}
 	for _, m := range b.Mounts {
 		if m.ReadOnly {
-			attach(m.Source, m.Target, readOnly)
+			attach(m.Source, guest.Step{Target: m.Target, Flags: readOnly})
 		} else {
-			attach(m.Source, m.Target, sealed)
+			attach(m.Source, guest.Step{Target: m.Target, Flags: sealed})
 		}
 	}
 	for _, f := range b.Files {
-		attach(f.Source, f.Target, readOnly|guest.NoExec)
+		attach(f.Source, guest.Step{Target: f.Target, Flags: readOnly | guest.NoExec, Existing: f.Existing})
 	}
 	if t.Rootfs.Kind == engine.RootfsHost {
 		g.Steps = append(g.Steps, guest.Step{Kind: guest.StepReadOnly, Target: guest.Root, Flags: sealed})

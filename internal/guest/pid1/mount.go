@@ -253,6 +253,13 @@ func (b *builder) attach(tree int, target string, directory bool) error {
 }
 
 func (b *builder) bind(s guest.Step) error {
+	if s.Existing {
+		at, err := b.open(s.Target)
+		if errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		unix.Close(at)
+	}
 	tree := -1
 	if s.FD != nil {
 		if *s.FD < 0 || *s.FD >= len(b.fds) {
