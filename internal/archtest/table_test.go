@@ -76,6 +76,7 @@ var rooms = []room{
 	{path: "internal/image/...", layer: adapter},
 	{path: "internal/store/sqlite/...", layer: adapter},
 
+	{path: "internal/gateway", layer: heart},
 	{path: "internal/sandbox", layer: heart},
 
 	{path: "client", layer: edge},

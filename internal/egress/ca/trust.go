@@ -11,9 +11,9 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// systemBundles is where distributions keep the roots they trust, in the order
+// SystemBundles are where distributions keep the roots they trust, in the order
 // in which Go looks (crypto/x509, root_linux.go).
-var systemBundles = []string{
+var SystemBundles = []string{
 	"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Gentoo, Arch
 	"/etc/pki/tls/certs/ca-bundle.crt",                  // Fedora, RHEL 6
 	"/etc/ssl/ca-bundle.pem",                            // openSUSE
@@ -26,7 +26,7 @@ var systemBundles = []string{
 // SSL_CERT_FILE of the host goes first. Sandboxes trust them beside their
 // authority, for hosts whose TLS is passed through. Errors: NotFound.
 func SystemRoots(getenv func(string) string) ([]byte, error) {
-	files := systemBundles
+	files := SystemBundles
 	if named := getenv("SSL_CERT_FILE"); named != "" {
 		files = slices.Insert(slices.Clone(files), 0, named)
 	}

@@ -1,0 +1,136 @@
+// Package gateway is the host side of everything that leaves a sandbox. For
+// each sandbox it puts together a policy, a certificate authority, a DNS filter
+// and a proxy, on sockets that were made inside and handed over: so the socket
+// tells whose a connection is, and without a gateway there is no way out.
+package gateway
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/dns"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
+)
+
+// Options configure a Gateway.
+type Options struct {
+	Dir      string         // for what sandboxes are shown; made when it is needed
+	Bundle   []byte         // roots the sandboxes trust beside their own authority, PEM
+	Roots    *x509.CertPool // who vouches for origins; the host's own by default
+	Dialer   proxy.Direct   // how origins are reached
+	Machine  policy.Machine
+	Timeouts proxy.Timeouts
+	Patience time.Duration  // how long a request waits to be approved; 2 min
+	Record   func(Decision) // told of every decision; must not wait
+	Clock    clock.Clock
+	Log      *slog.Logger
+}
+
+const defaultPatience = 2 * time.Minute
+
+// Gateway holds the ways out of all sandboxes of this process.
+type Gateway struct {
+	o        Options
+	resolver proxy.Resolver
+
+	mu     sync.Mutex
+	ways   map[cove.SandboxID]*Way
+	closed bool
+}
+
+// New makes a Gateway.
+func New(o Options) *Gateway {
+	if o.Patience == 0 {
+		o.Patience = defaultPatience
+	}
+	g := &Gateway{o: o, ways: map[cove.SandboxID]*Way{}}
+	g.resolver = hostService{o.Dialer.Resolver}
+	if o.Dialer.Resolver == nil {
+		g.resolver = hostService{net.DefaultResolver}
+	}
+	g.o.Dialer.Resolver = g.resolver
+	return g
+}
+
+// hostService resolves the name of the machine's own services.
+type hostService struct{ proxy.Resolver }
+
+func (h hostService) LookupNetIP(ctx context.Context, network, name string) ([]netip.Addr, error) {
+	if name == policy.HostService || name == policy.HostService+"." {
+		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, nil
+	}
+	return h.Resolver.LookupNetIP(ctx, network, name)
+}
+
+// exists looks up whether a name has an address.
+func (g *Gateway) exists(ctx context.Context, name policy.Host) error {
+	found, err := g.resolver.LookupNetIP(ctx, "ip", name.Name()+".") // the dot: no search list
+	var missing *net.DNSError
+	if errors.As(err, &missing) && missing.IsNotFound || err == nil && len(found) == 0 {
+		return dns.ErrNoName
+	}
+	return err
+}
+
+// Open makes a sandbox's way out by policy documents, first to last. It is
+// closed until Serve. Errors: InvalidArgument for a policy that cannot be,
+// Conflict, StorageFull.
+func (g *Gateway) Open(sandbox cove.SandboxID, documents ...*policy.Document) (*Way, error) {
+	w, err := g.newWay(sandbox, documents)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	_, taken := g.ways[sandbox]
+	refuse := taken || g.closed
+	if !refuse {
+		g.ways[sandbox] = w
+	}
+	g.mu.Unlock()
+	if refuse {
+		w.end()
+		return nil, cove.Errorf(cove.Conflict, "sandbox %s has a way out already, or the gateway is closing", sandbox)
+	}
+	return w, nil
+}
+
+// Way finds the way out of a sandbox. Errors: NotFound.
+func (g *Gateway) Way(sandbox cove.SandboxID) (*Way, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if w := g.ways[sandbox]; w != nil {
+		return w, nil
+	}
+	return nil, cove.Errorf(cove.NotFound, "no sandbox %s has a network here", sandbox)
+}
+
+func (g *Gateway) forget(w *Way) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ways[w.sandbox] == w {
+		delete(g.ways, w.sandbox)
+	}
+}
+
+// Close closes every way out.
+func (g *Gateway) Close() {
+	g.mu.Lock()
+	g.closed = true
+	var all []*Way
+	for _, w := range g.ways {
+		all = append(all, w)
+	}
+	g.mu.Unlock()
+	for _, w := range all {
+		w.Close()
+	}
+}

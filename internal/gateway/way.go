@@ -1,0 +1,258 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/egress/dns"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+)
+
+// Way is the way out of one sandbox.
+type Way struct {
+	gateway   *Gateway
+	sandbox   cove.SandboxID
+	authority *ca.Authority
+	names     dns.Names
+	filter    *dns.Filter
+	proxy     *proxy.Server
+	files     []engine.File
+	holds     holds
+
+	policy atomic.Pointer[policy.Policy]
+
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	serving sync.WaitGroup
+	endOnce sync.Once
+}
+
+// Where a sandbox finds what it is to trust.
+const (
+	bundlePlace      = "/etc/cove/ca-certificates.crt"
+	certificatePlace = "/etc/cove/ca.pem"
+)
+
+func (g *Gateway) newWay(sandbox cove.SandboxID, documents []*policy.Document) (w *Way, err error) {
+	p, err := policy.Compile(g.o.Machine, documents...)
+	if err != nil {
+		return nil, err
+	}
+	w = &Way{gateway: g, sandbox: sandbox, holds: holds{asClock: g.o.Clock}}
+	w.policy.Store(p.For(string(sandbox)))
+	if w.authority, err = ca.New(sandbox, g.o.Clock, w.maySign); err != nil {
+		return nil, err
+	}
+	if err := w.show(); err != nil {
+		w.unshow()
+		return nil, err
+	}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.filter = dns.New(w, &w.names)
+	w.proxy = proxy.New((*client)(w), proxy.Options{Dialer: &g.o.Dialer, Roots: g.o.Roots, Timeouts: g.o.Timeouts, Log: g.o.Log})
+	return w, nil
+}
+
+// maySign allows leaves for what the sandbox may connect to, at some port.
+func (w *Way) maySign(h policy.Host) error {
+	v := w.policy.Load().Decide(policy.Request{Layer: policy.LayerDNS, Host: h})
+	if _, address := h.Addr(); address || v.Action != policy.Deny {
+		return nil // an address has been judged with its port
+	}
+	return cove.Errorf(cove.Forbidden, "%s", v.Reason)
+}
+
+// listens are the sockets that a way out needs inside, in this order.
+func listens() []guest.Listen {
+	at := func(network string, port int) guest.Listen {
+		host := "127.0.0.1"
+		if network[len(network)-1] == '6' {
+			host = "[::1]"
+		}
+		return guest.Listen{Network: network, Address: fmt.Sprintf("%s:%d", host, port)}
+	}
+	return []guest.Listen{
+		at("tcp4", engine.TransparentPort), at("tcp6", engine.TransparentPort), at("tcp4", engine.ProxyPort),
+		at("tcp4", engine.DNSPort), at("tcp6", engine.DNSPort), at("udp4", engine.DNSPort), at("udp6", engine.DNSPort),
+	}
+}
+
+// Bind adds to a binding what the way out needs inside.
+func (w *Way) Bind(b *engine.Binding) {
+	b.Listeners = append(b.Listeners, listens()...)
+	b.Files = append(b.Files, w.files...)
+}
+
+// Env is the environment that leads programs to the proxy and has them trust
+// the sandbox's authority. They get there without it, too.
+func (w *Way) Env() map[string]string {
+	env := ca.Environment(bundlePlace, certificatePlace)
+	proxyURL := fmt.Sprintf("http://127.0.0.1:%d", engine.ProxyPort)
+	maps.Copy(env, map[string]string{
+		"HTTP_PROXY": proxyURL, "HTTPS_PROXY": proxyURL, "ALL_PROXY": proxyURL, "NO_PROXY": noProxy,
+		"http_proxy": proxyURL, "https_proxy": proxyURL, "all_proxy": proxyURL, "no_proxy": noProxy,
+	})
+	return env
+}
+
+const noProxy = "localhost,127.0.0.1,::1"
+
+// Serve opens the way: sockets are those that Bind asked for, as the engine
+// handed them over. They are the way's from now on.
+func (w *Way) Serve(sockets []*os.File) error {
+	defer func() {
+		for _, f := range sockets {
+			f.Close() // the listeners have their own
+		}
+	}()
+	if len(sockets) != len(listens()) {
+		return cove.Errorf(cove.Internal, "%d sockets for a sandbox's way out, want %d", len(sockets), len(listens()))
+	}
+	var streams []net.Listener
+	var packets []net.PacketConn
+	for i, l := range listens() {
+		var err error
+		if l.Network[:3] == "udp" {
+			var p net.PacketConn
+			p, err = net.FilePacketConn(sockets[i])
+			packets = append(packets, p)
+		} else {
+			var s net.Listener
+			s, err = net.FileListener(sockets[i])
+			streams = append(streams, s)
+		}
+		if err != nil {
+			return fmt.Errorf("a socket of sandbox %s: %w", w.sandbox, err)
+		}
+	}
+	run := func(what string, f func() error) {
+		w.serving.Go(func() {
+			if err := f(); err != nil && !errors.Is(err, net.ErrClosed) {
+				w.gateway.o.Log.Error("a sandbox's way out has closed", "sandbox", w.sandbox, "what", what, "error", err)
+			}
+		})
+	}
+	run("tcp4", func() error { return w.proxy.ServeTransparent(streams[0]) })
+	run("tcp6", func() error { return w.proxy.ServeTransparent(streams[1]) })
+	run("proxy", func() error { return w.proxy.ServeExplicit(streams[2]) })
+	run("dns", func() error { return w.filter.Serve(w.ctx, streams[3:], packets) })
+	return nil
+}
+
+// Change replaces the policy, at once and for connections that exist: what is
+// no longer allowed is cut. Errors: InvalidArgument, and nothing has changed.
+func (w *Way) Change(documents ...*policy.Document) (cut int, err error) {
+	p, err := policy.Compile(w.gateway.o.Machine, documents...)
+	if err != nil {
+		return 0, err
+	}
+	w.policy.Store(p.For(string(w.sandbox)))
+	return w.proxy.Rejudge(w.judge), nil
+}
+
+// Close closes the way and waits for everything that used it.
+func (w *Way) Close() {
+	w.gateway.forget(w)
+	w.end()
+}
+
+func (w *Way) end() {
+	w.endOnce.Do(func() {
+		w.cancel()
+		w.proxy.Close()
+		w.serving.Wait()
+		w.unshow()
+	})
+}
+
+// show writes what a sandbox is to trust, and says where it is to be shown: at
+// places of its own, and instead of the bundle that the root filesystem has.
+func (w *Way) show() error {
+	dir := w.dir()
+	bundle, certificate := filepath.Join(dir, "bundle.pem"), filepath.Join(dir, "ca.pem")
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = os.WriteFile(bundle, w.authority.Bundle(w.gateway.o.Bundle), 0o644)
+	}
+	if err == nil {
+		err = os.WriteFile(certificate, w.authority.Certificate(), 0o644)
+	}
+	if err != nil {
+		return cove.Errorf(cove.StorageFull, "cannot write what sandbox %s is to trust: %w", w.sandbox, err).
+			WithHint("free some space in the run directory")
+	}
+	w.files = []engine.File{{Source: bundle, Target: bundlePlace}, {Source: certificate, Target: certificatePlace}}
+	for _, place := range ca.SystemBundles {
+		w.files = append(w.files, engine.File{Source: bundle, Target: place, Existing: true})
+	}
+	return nil
+}
+
+func (w *Way) dir() string { return filepath.Join(w.gateway.o.Dir, string(w.sandbox)) }
+
+func (w *Way) unshow() { os.RemoveAll(w.dir()) }
+
+// judge is the policy and what has been approved; it may answer Ask.
+func (w *Way) judge(r policy.Request) policy.Verdict {
+	v := w.policy.Load().Decide(r)
+	if v.Action == policy.Ask && (r.Layer == policy.LayerDNS || w.holds.approved(r)) {
+		// A name that may be approved when it is connected to exists.
+		v.Action = policy.Allow
+	}
+	return v
+}
+
+// Decide implements proxy.Sandbox and dns.Client.
+func (w *Way) Decide(ctx context.Context, r policy.Request) policy.Verdict {
+	v := w.judge(r)
+	if v.Action == policy.Ask {
+		v = w.hold(ctx, r, v)
+	}
+	return v
+}
+
+// Resolve implements dns.Client.
+func (w *Way) Resolve(ctx context.Context, name policy.Host) error {
+	return w.gateway.exists(ctx, name)
+}
+
+// Asked implements dns.Client.
+func (w *Way) Asked(name, kind string, v policy.Verdict, refused string) {
+	w.record(Decision{Entry: "dns", Host: name, Method: kind, Verdict: verdictOf(v.Action == policy.Allow && refused == ""), Rule: v.Rule, Reason: refused})
+}
+
+// client is what the proxy knows a way out as.
+type client Way
+
+func (c *client) way() *Way { return (*Way)(c) }
+
+func (c *client) ID() cove.SandboxID { return c.sandbox }
+
+func (c *client) Decide(ctx context.Context, r policy.Request) policy.Verdict {
+	return c.way().Decide(ctx, r)
+}
+
+func (c *client) Pinned(a netip.Addr) (policy.Host, bool) { return c.names.Name(a) }
+
+func (c *client) Leaf(h policy.Host) (*tls.Certificate, error) { return c.authority.Leaf(h) }
+
+func (c *client) Prepare(policy.Request, *http.Request) error { return nil }
+
+func (c *client) Response(policy.Request, *http.Response) error { return nil }
+
+func (c *client) Record(e proxy.Event) { c.way().record(decisionOf(e)) }
