@@ -35,6 +35,10 @@ type options struct {
 	image   string
 	engine  string
 
+	network     string
+	allow, deny []string
+	policy      string
+
 	memory, disk, stdout, stderr string
 	timeout                      string
 	cpus                         float64
@@ -67,12 +71,37 @@ func (o *options) request(language string, args []string, getenv func(string) st
 		}
 		req.Mounts = append(req.Mounts, mount)
 	}
+	if req.Permissions, err = o.permissions(); err != nil {
+		return req, err
+	}
 	if o.workDir != "" {
 		if req.WorkDir, err = filepath.Abs(o.workDir); err != nil {
 			return req, cove.Errorf(cove.InvalidArgument, "--work-dir %s: %w", o.workDir, err)
 		}
 	}
 	return req, nil
+}
+
+// permissions are nil when no flag asks for a network.
+func (o *options) permissions() (*api.Permissions, error) {
+	n := api.NetworkPermission{Enabled: true, Mode: o.network, Allow: o.allow, Deny: o.deny}
+	if o.network == string(cove.NetworkNone) {
+		if len(o.allow) > 0 || o.policy != "" {
+			return nil, cove.Errorf(cove.InvalidArgument, "--network none leaves nothing to allow").WithHint("leave one of them out")
+		}
+		return nil, nil
+	}
+	if o.policy != "" {
+		text, err := os.ReadFile(o.policy)
+		if err != nil {
+			return nil, cove.Errorf(cove.InvalidArgument, "--policy: %w", err)
+		}
+		n.Policy = string(text)
+	}
+	if n.Mode == "" && n.Policy == "" && len(n.Allow)+len(n.Deny) == 0 {
+		return nil, nil
+	}
+	return &api.Permissions{Network: &n}, nil
 }
 
 // limits are nil when no flag was given.

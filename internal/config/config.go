@@ -33,6 +33,7 @@ type Config struct {
 	Engine string `yaml:"engine" doc:"Engine for requests that name none: native, docker or auto."`
 
 	Sandbox   Sandbox   `yaml:"sandbox"`
+	Gateway   Gateway   `yaml:"gateway"`
 	RateLimit RateLimit `yaml:"rate_limit"`
 	Audit     Audit     `yaml:"audit"`
 	Log       Log       `yaml:"log"`
@@ -78,6 +79,14 @@ type Limits struct {
 	StdoutKB  int64    `yaml:"stdout_kb" doc:"KiB of output that are kept."`
 	StderrKB  int64    `yaml:"stderr_kb" doc:"KiB of error output that are kept."`
 	Timeout   Duration `yaml:"timeout" doc:"Wall time."`
+}
+
+// Gateway is how what sandboxes may reach is reached.
+type Gateway struct {
+	Resolver      string   `yaml:"resolver" doc:"DNS server, address:port; empty: the machine's own."`
+	ExtraCAs      []string `yaml:"extra_cas" doc:"PEM files of authorities that vouch for servers beside the machine's own."`
+	PrivateCIDRs  []string `yaml:"private_cidrs" doc:"Private addresses that names which a policy allows may lead to, like 10.1.0.0/16; none by default."`
+	UpstreamProxy string   `yaml:"upstream_proxy" doc:"HTTP proxy that reaches the internet, http://[USER:PASSWORD@]HOST:PORT; empty: none is needed."`
 }
 
 // RateLimit bounds the requests of each caller of the API.

@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"math"
 	"net"
+	"net/netip"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,7 +19,7 @@ import (
 // Validate refuses settings that cannot work, or that would be dangerous, with
 // the setting's name, where it was set, and what to do.
 func (c *Config) Validate() error {
-	for _, check := range []func() error{c.checkKeys, c.checkListen, c.checkTLS, c.checkPaths, c.checkChoices, c.checkNumbers, c.checkLimits} {
+	for _, check := range []func() error{c.checkKeys, c.checkListen, c.checkTLS, c.checkPaths, c.checkChoices, c.checkNumbers, c.checkLimits, c.checkGateway} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -91,6 +93,26 @@ func withPort(listen, port string) (string, error) {
 		return "", cove.Errorf(cove.InvalidArgument, "the environment variable PORT: %.40q is not a port", port).WithHint("use 1 to 65535")
 	}
 	return net.JoinHostPort(host, port), nil
+}
+
+func (c *Config) checkGateway() error {
+	g := c.Gateway
+	if g.Resolver != "" {
+		if _, err := netip.ParseAddrPort(g.Resolver); err != nil {
+			return c.wrong("gateway.resolver", "%q is not address:port", g.Resolver).WithHint("write it like 192.0.2.53:53")
+		}
+	}
+	for _, s := range g.PrivateCIDRs {
+		if _, err := netip.ParsePrefix(s); err != nil {
+			return c.wrong("gateway.private_cidrs", "%q is not a range of addresses", s).WithHint("write it like 10.1.0.0/16")
+		}
+	}
+	if g.UpstreamProxy != "" {
+		if u, err := url.Parse(g.UpstreamProxy); err != nil || u.Scheme != "http" || u.Port() == "" || u.Path != "" {
+			return c.wrong("gateway.upstream_proxy", "this is no HTTP proxy").WithHint("write it like http://proxy.example.com:3128")
+		}
+	}
+	return nil
 }
 
 func (c *Config) checkTLS() error {

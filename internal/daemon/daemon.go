@@ -24,6 +24,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/docker"
 	"github.com/cove-sandbox/cove/internal/engine/native"
+	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/image"
@@ -44,8 +45,9 @@ type Daemon struct {
 	api      *httpapi.Server
 	memory   *memoryListener
 
-	openNative func() (engine.Engine, error) // once
-	warm       bool                          // it has been called before anybody asked
+	openNative  func() (engine.Engine, error)    // once
+	openGateway func() (*gateway.Gateway, error) // once, when the first sandbox has a network
+	warm        bool                             // it has been called before anybody asked
 
 	serving   sync.WaitGroup // listeners, the reaper, the engine being warmed
 	stopReaps context.CancelFunc
@@ -67,7 +69,7 @@ type Options struct {
 func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	cfg, log := o.Config, o.Log
 	d := &Daemon{cfg: cfg, log: log, memory: newMemoryListener(), stopReaps: func() {}}
-	d.openNative = sync.OnceValues(d.native)
+	d.openNative, d.openGateway = sync.OnceValues(d.native), sync.OnceValues(d.newGateway)
 	defer func() {
 		if err != nil {
 			d.Close(ctx)
@@ -89,6 +91,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		return nil, err
 	}
 	d.manager = sandbox.New(sandbox.Options{
+		OpenWay: d.openWay,
 		Engines: d.engines(), DefaultEngine: cfg.Engine, Images: d.images, Store: d.store,
 		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
 		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,

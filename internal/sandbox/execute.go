@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,6 +60,7 @@ type execution struct {
 	release func() // lets go of the image
 	events  []detect.Event
 	output  *collector
+	way     Way // nil without a network
 
 	cancel context.CancelFunc // ends what prepares
 
@@ -219,7 +221,7 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	}
 	e.mu.Unlock()
 
-	bx, err := open(ctx, e.engine, e.template(), e.binding())
+	bx, err := e.open(ctx)
 	if err != nil {
 		e.release()
 		e.manager.queue.leave()
@@ -245,6 +247,34 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 		return Result{}, err
 	}
 	return e.conclude(exit, lost, stats, took)
+}
+
+// open makes the sandbox and, with a network, its way out, which is open before
+// anything runs and closed when the sandbox has gone.
+func (e *execution) open(ctx context.Context) (*box, error) {
+	t, b := e.template(), e.binding()
+	if t.Network == cove.NetworkNone {
+		return open(ctx, e.engine, t, b)
+	}
+	way, err := e.manager.o.OpenWay(t.ID, e.request.Network.Policy)
+	if err != nil {
+		return nil, err
+	}
+	way.Bind(&b)
+	bx, err := open(ctx, e.engine, t, b)
+	if err != nil {
+		way.Close()
+		return nil, err
+	}
+	if err := way.Serve(bx.sandbox.Listeners()); err != nil {
+		way.Close()
+		bx.close()
+		return nil, err
+	}
+	e.way = way
+	release := e.release
+	e.release = func() { way.Close(); release() }
+	return bx, nil
 }
 
 // excuse turns an error that Kill or the caller's leaving has caused into that.
@@ -273,7 +303,7 @@ func (m *Manager) discard(b *box, release func()) {
 func (e *execution) template() engine.Template {
 	return engine.Template{
 		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: e.rootfs,
-		Limits: e.limits, User: cove.UserCode, Network: cove.NetworkNone,
+		Limits: e.limits, User: cove.UserCode, Network: cmp.Or(e.request.Network.Mode, cove.NetworkNone),
 	}
 }
 
@@ -328,6 +358,11 @@ func (e *execution) process() guest.ProcessSpec {
 func (e *execution) environment() []string {
 	env := append(rootfs.Env(cove.UserCode), e.rootfs.Env...)
 	env = append(env, e.runtime.Env...)
+	if e.way != nil {
+		for k, v := range e.way.Env() {
+			env = append(env, k+"="+v)
+		}
+	}
 	for k, v := range e.request.Env {
 		env = append(env, k+"="+v)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/detect"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
 // Request is one execution to do: a snippet in a runtime, in a fresh sandbox.
@@ -24,7 +25,14 @@ type Request struct {
 	Image    string      // empty is the engine's default, "host"
 	Engine   string      // empty is the configured default
 	Limits   cove.Limits // zero fields take the runtime's default
-	Client   string      // who asks, for the record; never a secret
+	Network  Network
+	Client   string // who asks, for the record; never a secret
+}
+
+// Network is what an execution may reach. The zero Network is nothing.
+type Network struct {
+	Mode   cove.NetworkMode
+	Policy []*policy.Document // merged first to last; they state Mode
 }
 
 // File is placed under cove.WorkDir.

@@ -3,12 +3,14 @@ package sandbox
 import (
 	"context"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -21,11 +23,24 @@ type Images interface {
 	Hold(ctx context.Context, digest string) (release func(), err error)
 }
 
+// Way is the way out of one sandbox.
+type Way interface {
+	// Bind adds what it needs inside to a binding.
+	Bind(*engine.Binding)
+	// Env is what leads programs to it.
+	Env() map[string]string
+	// Serve opens it, on the sockets that Bind asked for, in their order. It
+	// takes them over.
+	Serve(sockets []*os.File) error
+	Close()
+}
+
 // Options make a Manager. All are required.
 type Options struct {
 	Engines       []EngineSource // in order of preference for "auto"
 	DefaultEngine string         // a source's name, or "auto"
 	Images        Images
+	OpenWay       func(cove.SandboxID, []*policy.Document) (Way, error)
 	Store         store.Store
 	Instance      cove.InstanceID
 	RunDir        string

@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"context"
+	"crypto/x509"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/registry"
+	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// openWay opens a sandbox's way out. It is closed before the manager has
+// closed, so that the gateway itself holds nothing then.
+func (d *Daemon) openWay(id cove.SandboxID, docs []*policy.Document) (sandbox.Way, error) {
+	g, err := d.openGateway()
+	if err != nil {
+		return nil, err
+	}
+	return g.Open(id, docs...)
+}
+
+func (d *Daemon) newGateway() (*gateway.Gateway, error) {
+	g := d.cfg.Gateway
+	o := gateway.Options{Dir: d.instance.Files(), Clock: clock.Real(), Log: d.log}
+	var err error
+	if o.Roots, o.Bundle, err = trust(g.ExtraCAs); err != nil {
+		return nil, err
+	}
+	if g.Resolver != "" {
+		o.Dialer.Resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, network, g.Resolver)
+		}}
+	}
+	if g.UpstreamProxy != "" {
+		if o.Dialer.Upstream, err = url.Parse(g.UpstreamProxy); err != nil {
+			return nil, err // Validate has accepted it
+		}
+	}
+	for _, s := range g.PrivateCIDRs {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, err
+		}
+		o.Machine.Private = append(o.Machine.Private, p)
+	}
+	o.Machine.Own = ownAddresses()
+	packages := registry.New()
+	o.Machine.Registry = func(tool string) ([]policy.Endpoint, error) { return packages.Endpoints(context.Background(), tool) }
+	return gateway.New(o), nil
+}
+
+// trust is who vouches for origins: the machine's roots and the files, as a
+// pool and, for sandboxes, as PEM.
+func trust(files []string) (*x509.CertPool, []byte, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	bundle, err := ca.SystemRoots(os.Getenv)
+	if err != nil {
+		bundle = nil // a machine without roots: only extra ones vouch
+	}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			return nil, nil, cove.Errorf(cove.InvalidArgument, "gateway.extra_cas: %w", err)
+		}
+		if !pool.AppendCertsFromPEM(data) {
+			return nil, nil, cove.Errorf(cove.InvalidArgument, "gateway.extra_cas: %s has no certificate", f).WithHint("it must be PEM")
+		}
+		bundle = append(bundle, data...)
+	}
+	return pool, bundle, nil
+}
+
+// ownAddresses are this machine's, loopback aside.
+func ownAddresses() []netip.Addr {
+	var own []netip.Addr
+	addresses, _ := net.InterfaceAddrs() // whoever has none has nothing to protect
+	for _, a := range addresses {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLoopback() {
+			own = append(own, p.Addr())
+		}
+	}
+	return own
+}

@@ -1,0 +1,148 @@
+//go:build linux
+
+package egress
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// clients each fetch $URL and print the body.
+var clients = []struct{ name, program, script string }{
+	{"curl", "curl", `curl -sS --max-time 30 "$URL"`},
+	{"curl, HTTP/1.1", "curl", `curl -sS --http1.1 --max-time 30 "$URL"`},
+	{"curl, past the proxy", "curl", `curl -sS --noproxy '*' --max-time 30 "$URL"`},
+	{"curl, past the proxy over IPv6", "curl", `curl -sS -6 --noproxy '*' --max-time 30 "$URL"`},
+	{"curl, SOCKS5", "curl", `curl -sS --noproxy '' --proxy socks5h://127.0.0.1:3128 --max-time 30 "$URL"`},
+	{"curl, a tunnel", "curl", `curl -sS --proxytunnel --max-time 30 "$URL"`},
+	{"wget", "wget", `wget -q -O - --timeout 30 "$URL" --content-on-error`},
+	{"python urllib", "python3", `/usr/bin/python3 -c '
+import os, urllib.request, urllib.error
+try: print(urllib.request.urlopen(os.environ["URL"], timeout=30).read().decode(), end="")
+except urllib.error.HTTPError as e: print(e.read().decode(), end="")'`},
+	{"python http.client, no environment", "python3", `env -u HTTP_PROXY -u HTTPS_PROXY -u http_proxy -u https_proxy -u SSL_CERT_FILE -u SSL_CERT_DIR /usr/bin/python3 -c '
+import os, urllib.request, urllib.error
+try: print(urllib.request.urlopen(os.environ["URL"], timeout=30).read().decode(), end="")
+except urllib.error.HTTPError as e: print(e.read().decode(), end="")'`},
+	{"node https", "node", `node -e '
+const u = process.env.URL; require(u.split(":")[0]).get(u, r => r.pipe(process.stdout)).on("error", e => console.log(e.message))'`},
+	{"node fetch", "node", `node -e 'fetch(process.env.URL).then(r => r.text()).then(t => process.stdout.write(t), e => console.log(e.message, e.cause))'`},
+	{"perl", "perl", `perl -MHTTP::Tiny -e 'print HTTP::Tiny->new(timeout => 30)->get($ENV{URL})->{content}'`},
+}
+
+// TestClients: whoever asks, and whether or not it knows of a proxy, what the
+// policy allows arrives, and what it does not is answered with the reason.
+func TestClients(t *testing.T) {
+	l := newLab(t)
+	for _, c := range clients {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := exec.LookPath(c.program); err != nil {
+				t.Skip(c.program + " is not installed")
+			}
+			for _, scheme := range []string{"http", "https"} {
+				if scheme == "https" && c.name == "perl" {
+					continue // needs a module that is no part of Perl
+				}
+				l.forget()
+				got := l.inside(t, `export URL=`+scheme+`://good.lab.test/a/path; `+c.script, "--allow", "good.lab.test")
+				if want := "GET good.lab.test/a/path over " + scheme + "\n"; got.stdout != want {
+					t.Errorf("%s: %+v, want %q", scheme, got, want)
+				}
+				l.forget()
+				got = l.inside(t, `export URL=`+scheme+`://bad.lab.test/a/path; `+c.script, "--allow", "good.lab.test")
+				if seen := l.requests(); len(seen) > 0 {
+					t.Errorf("%s: arrived although it is denied: %q", scheme, seen)
+				}
+				if asked := l.asked(); len(asked) > 0 {
+					t.Errorf("%s: a denied name was looked up: %q", scheme, asked)
+				}
+				if strings.Contains(got.stdout, " over ") {
+					t.Errorf("%s: denied: %+v", scheme, got)
+				}
+			}
+		})
+	}
+}
+
+// TestJudgedAtEveryLayer: one part of a request that is allowed does not carry
+// another that is not.
+func TestJudgedAtEveryLayer(t *testing.T) {
+	l := newLab(t)
+	for _, c := range []struct{ name, script string }{
+		{"another Host in TLS", `curl -sS --max-time 20 -H 'Host: bad.lab.test' https://good.lab.test/x`},
+		{"another Host in TLS, HTTP/1.1", `curl -sS --http1.1 --max-time 20 -H 'Host: bad.lab.test' https://good.lab.test/x`},
+		{"another Host past the proxy", `curl -sS --noproxy '*' --max-time 20 -H 'Host: bad.lab.test' http://good.lab.test/x`},
+		{"another name in TLS than in CONNECT", `curl -sS --max-time 20 --connect-to bad.lab.test:443:good.lab.test:443 https://bad.lab.test/x`},
+		{"no name in TLS", `openssl s_client -quiet -noservername -connect good.lab.test:443 <<< $'GET /x HTTP/1.0\r\n\r\n'`},
+		{"a bare address", `curl -sS --noproxy '*' --max-time 20 http://93.184.216.34/x`},
+		{"a bare IPv6 address", `curl -sS --noproxy '*' --max-time 20 'http://[2606:2800:220:1::34]/x'`},
+		{"an address by CONNECT", `curl -sS --proxytunnel --max-time 20 http://93.184.216.34/x`},
+		{"an address in another spelling", `curl -sS --max-time 20 http://1572395042/x`},
+		{"another port", `curl -sS --max-time 20 http://good.lab.test:8080/x`},
+		{"cloud metadata", `curl -sS --noproxy '*' --max-time 20 http://169.254.169.254/latest/meta-data/`},
+		{"a private address behind an allowed name", `curl -sS --max-time 20 http://private.lab.test/x`},
+		{"a private address among public ones", `curl -sS --max-time 20 http://mixed.lab.test/x`},
+		{"a hosts file of one's own", `python3 -c '
+import socket
+s = socket.create_connection(("10.9.9.9", 80), 20); s.sendall(b"GET /x HTTP/1.1\r\nHost: bad.lab.test\r\nConnection: close\r\n\r\n"); print(s.recv(1000))'`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l.forget()
+			got := l.inside(t, c.script, "--allow", "good.lab.test", "--allow", "private.lab.test", "--allow", "mixed.lab.test")
+			if seen := l.requests(); len(seen) > 0 {
+				t.Errorf("arrived: %q; %+v", seen, got)
+			}
+			if slices.Contains(l.asked(), "bad.lab.test.") {
+				t.Error("the denied name was looked up")
+			}
+		})
+	}
+}
+
+// TestWrongAddressRightName: where somebody inside says a name is, is no
+// matter; the gateway goes to where it really is.
+func TestWrongAddressRightName(t *testing.T) {
+	l := newLab(t)
+	got := l.inside(t, `curl -sS --noproxy '*' --max-time 20 --resolve good.lab.test:80:10.9.9.9 http://good.lab.test/x
+curl -sS --noproxy '*' --max-time 20 --resolve good.lab.test:443:10.9.9.9 https://good.lab.test/x`, "--allow", "good.lab.test")
+	if got.stdout != "GET good.lab.test/x over http\nGET good.lab.test/x over https\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestRebinding: a name that is public when it is looked up, and leads inside
+// when it is dialled, does not get there.
+func TestRebinding(t *testing.T) {
+	l := newLab(t)
+	got := l.inside(t, `curl -sS --noproxy '*' --max-time 20 http://rebound.lab.test/x`, "--allow", "rebound.lab.test")
+	if seen := l.requests(); len(seen) > 0 || !strings.Contains(got.stdout, "(loopback)") {
+		t.Errorf("arrived: %q; %+v", seen, got)
+	}
+	if len(l.asked()) == 0 {
+		t.Error("nothing was looked up")
+	}
+}
+
+// TestModes: what each mode reaches.
+func TestModes(t *testing.T) {
+	l := newLab(t)
+	const script = `for u in http://good.lab.test/ http://private.lab.test/ http://host.cove.internal/; do curl -sS --max-time 20 -o /dev/null -w '%{http_code} ' $u; done 2>/dev/null`
+	for _, c := range []struct {
+		flags []string
+		want  string
+	}{
+		{[]string{"--network", "limited"}, "403 403 403"},
+		{[]string{"--allow", "good.lab.test"}, "200 403 403"},
+		{[]string{"--network", "open"}, "200 403 403"},
+		{[]string{"--network", "open", "--deny", "good.lab.test"}, "403 403 403"},
+		{[]string{"--network", "host-only", "--allow", "host.cove.internal:80", "--allow", "good.lab.test"}, "403 403 502"}, // nobody serves there
+		{nil, "000 000 000"},
+		{[]string{"--network", "none"}, "000 000 000"},
+	} {
+		if got := l.inside(t, script, c.flags...); strings.TrimSpace(got.stdout) != c.want {
+			t.Errorf("%q: %+v, want %s", c.flags, got, c.want)
+		}
+	}
+}
