@@ -133,7 +133,7 @@ func (e *Engine) look() engine.Capabilities {
 		DiskLimit:   true,
 		Missing:     map[string]string{},
 	}
-	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs} {
+	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory, "cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs} {
 		if why := h.Missing(controller); why != "" {
 			c.Missing[name] = why
 		}
