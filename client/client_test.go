@@ -85,6 +85,13 @@ func TestEachCallAsksTheRightThing(t *testing.T) {
 				_, err := c.List(ctx, client.ListOptions{Language: "python", Status: api.StatusRunning, Since: since, Cursor: "a+b", Limit: 5})
 				return err
 			}},
+		{"audit all", "GET /audit", func() error { _, err := c.Audit(ctx, client.AuditOptions{}); return err }},
+		{"audit some", "GET /audit?action=execute&cursor=c&limit=5&object=" + id + "&since=2026-01-02T02%3A04%3A05Z&until=2026-01-02T02%3A04%3A05.5Z&verdict=deny",
+			func() error {
+				_, err := c.Audit(ctx, client.AuditOptions{Action: "execute", Object: id, Verdict: "deny", Since: since, Until: since.Add(500 * time.Millisecond), Cursor: "c", Limit: 5})
+				return err
+			}},
+		{"verify audit", "GET /audit/verify", func() error { _, err := c.VerifyAudit(ctx); return err }},
 		{"runtimes", "GET /runtimes", func() error {
 			l, err := c.Runtimes(ctx)
 			if err == nil && (len(l) != 1 || l[0].Name != "python") {

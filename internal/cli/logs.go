@@ -7,6 +7,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
 )
 
 func (a *app) logsCommand() *cobra.Command {
@@ -23,20 +24,15 @@ standard output, its errors on standard error.`,
 	}
 }
 
-func (a *app) logs(ctx context.Context, id string) (err error) {
+func (a *app) logs(ctx context.Context, id string) error {
 	if _, err := cove.ParseExecutionID(id); err != nil {
 		return idError(id)
 	}
-	b, err := a.anyPeer(ctx)
-	if err != nil {
+	var e api.Execution
+	err := a.readRecords(ctx, func(c *client.Client) (err error) {
+		e, err = c.Get(ctx, id)
 		return err
-	}
-	defer func() {
-		if cerr := b.close(); err == nil {
-			err = cerr
-		}
-	}()
-	e, err := b.client.Get(ctx, id)
+	})
 	if err != nil {
 		return err
 	}

@@ -104,6 +104,8 @@ type fakeStore struct {
 	store.Store
 	executions map[cove.ExecutionID]store.Execution
 	query      store.Query
+	auditQuery store.AuditQuery
+	verify     func() store.Verification
 	err        error
 
 	mu      sync.Mutex
@@ -115,6 +117,18 @@ func (f *fakeStore) Append(_ context.Context, r store.Record) error {
 	defer f.mu.Unlock()
 	f.records = append(f.records, r)
 	return nil
+}
+
+func (f *fakeStore) Audit(_ context.Context, q store.AuditQuery) (store.AuditPage, error) {
+	f.auditQuery = q
+	return store.AuditPage{Records: f.audited(), Next: "more"}, f.err
+}
+
+func (f *fakeStore) Verify(context.Context) (store.Verification, error) {
+	if f.verify != nil {
+		return f.verify(), nil
+	}
+	return store.Verification{Records: 3, Head: "h"}, f.err
 }
 
 func (f *fakeStore) audited() []store.Record {

@@ -49,6 +49,14 @@ func (s *Server) addRoutes() {
 		Summary: "Kill a running execution", Description: "The record stays, with the status killed.",
 	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.kill)
 
+	route(s, huma.Operation{OperationID: "list-audit", Method: http.MethodGet, Path: "/audit", Tags: []string{"history"},
+		Summary: "Read the audit log, newest first", Description: "Who did what to which object, with which verdict and why. Only ever added to, until its retention is over.",
+	}, storeErrors, s.auditLog)
+
+	route(s, huma.Operation{OperationID: "verify-audit", Method: http.MethodGet, Path: "/audit/verify", Tags: []string{"history"},
+		Summary: "Check that the audit log is as it was written", Description: "Walks the chain of hashes from the oldest record to the newest. A log that has been changed is an answer, not an error.",
+	}, storeErrors, s.verifyAudit)
+
 	route(s, huma.Operation{OperationID: "list-runtimes", Method: http.MethodGet, Path: "/runtimes", Tags: []string{"server"},
 		Summary: "List the languages and whether they can be run",
 	}, []cove.Code{cove.Unsupported, cove.Canceled}, s.runtimes)

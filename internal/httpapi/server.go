@@ -90,7 +90,7 @@ type Server struct {
 	bodies  *semaphore.Weighted
 	metrics *metrics
 	inputs  inputs
-	audit   auditor
+	audit   *auditor
 	base    clock.Instant
 }
 

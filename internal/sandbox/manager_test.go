@@ -139,7 +139,7 @@ func TestExecute(t *testing.T) {
 		t.Errorf("stored %+v, %v", stored, err)
 	}
 	log, err := h.store.Audit(t.Context(), store.AuditQuery{Object: string(id), Limit: 10})
-	if err != nil || len(log) != 1 || log[0].Verdict != "ok" {
+	if err != nil || len(log.Records) != 1 || log.Records[0].Verdict != "ok" {
 		t.Errorf("audit %+v, %v", log, err)
 	}
 }
@@ -436,7 +436,7 @@ func TestReap(t *testing.T) {
 		t.Errorf("%+v, %v", stored, err)
 	}
 	log, _ := h.store.Audit(t.Context(), store.AuditQuery{Action: "sweep", Limit: 10})
-	if len(log) != 1 {
+	if len(log.Records) != 1 {
 		t.Errorf("audit %+v", log)
 	}
 	ids, err := instance.List(h.runDir)
