@@ -38,7 +38,7 @@ func newHost(o Options) *host {
 // close leaves nothing behind. What is in use will go with its processes.
 func (h *host) close() {
 	if hierarchy, err := h.hierarchy(); err == nil {
-		hierarchy.Remove()
+		hierarchy.Close()
 	}
 }
 

@@ -60,8 +60,7 @@ func TestDoctor(t *testing.T) {
 	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove-guest"}})
 	for _, as := range accounts {
 		t.Run(string(as), func(t *testing.T) {
-			// The native engine leaves the empty parent of its groups for the next one.
-			vm.Test(t, Test{Package: pkg, As: as, MayLeave: append([]string{"/cove-test"}, self...)})
+			vm.Test(t, Test{Package: pkg, As: as, MayLeave: self})
 		})
 	}
 }
@@ -98,7 +97,7 @@ func runCode(t *testing.T, vm *VM, as protocol.Account, args string, exit int, o
 	// --timeout counts.
 	got := vm.Run(t, protocol.Step{As: as, Args: []string{"/bin/bash", "-c", "/cove/bin/cove run --timeout 60s " + args + " 2>~/errors; code=$?; cat ~/errors; exit $code"}})
 	for _, left := range got.Left {
-		if !strings.HasSuffix(left, "/cove") && !containsAny(left, self) { // the parent of all groups stays
+		if !containsAny(left, self) {
 			t.Errorf("left behind: %s", left)
 		}
 	}

@@ -82,6 +82,14 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, cove.Errorf(cove.Unavailable, "control groups cannot be used: %w", err).WithHint("run \"cove doctor\"")
 	}
+	e, err := newEngine(o, hierarchy)
+	if err != nil {
+		hierarchy.Close()
+	}
+	return e, err
+}
+
+func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
 	// Descriptors that this process was itself given without close-on-exec must
 	// not reach a guest.
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil { // 5.11
@@ -238,11 +246,14 @@ func (e *Engine) Close() error {
 		wait.Go(func() { errs[i] = s.Destroy(context.Background()) })
 	}
 	wait.Wait()
-	if e.nursery != nil && !again {
+	if again {
+		return errors.Join(errs...)
+	}
+	if e.nursery != nil {
 		e.nursery.close()
 	}
 	e.slots.close()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, e.hierarchy.Close())...)
 }
 
 // Sweep implements engine.Engine. The processes of a dead instance's sandboxes

@@ -5,9 +5,11 @@ package native
 import (
 	"context"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,16 +26,6 @@ import (
 
 // groupParent is this test process's own: others may test at the same time.
 var groupParent = "cove-test-" + strconv.Itoa(os.Getpid())
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	for _, parent := range []string{groupParent, adversaryGroups} {
-		if h, err := cgroup.Find(parent); err == nil {
-			h.Remove() // refused while another process of the suite has groups in it
-		}
-	}
-	os.Exit(code)
-}
 
 // open makes an engine with a run directory of its own.
 func open(t testing.TB) *Engine {
@@ -98,6 +90,41 @@ func run(t *testing.T, e *Engine, root engine.Rootfs, b engine.Binding, script s
 		t.Fatal(err)
 	}
 	return string(out) + string(errs), exit
+}
+
+// TestGroupsGoWithTheirEngines, their parent with the last of them.
+func TestGroupsGoWithTheirEngines(t *testing.T) {
+	exists := func() (found []string) {
+		filepath.WalkDir(cgroup.Mount, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && d.Name() == groupParent {
+				found = append(found, path)
+			}
+			return nil
+		})
+		return found
+	}
+	one, other := open(t), open(t)
+	parents := exists()
+	if len(parents) == 0 {
+		t.Skip("there are no control groups to make any in")
+	}
+	if err := one.Close(); err != nil {
+		t.Error(err)
+	}
+	if found := exists(); !slices.Equal(found, parents) {
+		t.Errorf("of %v, which an engine uses, only this is left: %v", parents, found)
+	}
+	_, err := os.Stat(filepath.Join(parents[0], "cgroup.pressure"))
+	slow := err != nil && other.hierarchy.Version() == 2
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	if slow {
+		t.Skip("this kernel enables controllers slowly, so that the parent stays")
+	}
+	if found := exists(); len(found) != 0 {
+		t.Errorf("left behind: %v", found)
+	}
 }
 
 // TestMountKeepsOwnership: files in a mount are the sandbox's user's inside and
