@@ -29,7 +29,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
-	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
@@ -220,14 +219,6 @@ func (e *Engine) idMap(u cove.User) (m idMap, release func(), err error) {
 		return subordinateMap(u, e.self, e.subordinate), func() {}, nil
 	}
 	return ownMap(u, e.self), func() {}, nil
-}
-
-// filter is the seccomp program for a user class.
-func filter(u cove.User) ([]byte, error) {
-	if u == cove.UserAgent {
-		return seccomp.AgentFilter()
-	}
-	return seccomp.SnippetFilter()
 }
 
 // Close implements engine.Engine.
