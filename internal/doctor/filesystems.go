@@ -24,6 +24,16 @@ func checkOverlay(ctx context.Context, h *host) outcome {
 	return ok("a file was changed above, and kept below")
 }
 
+// checkOverlayDirectories: an image works without, but not every program in it.
+func checkOverlayDirectories(ctx context.Context, h *host) outcome {
+	if _, err := h.try(ctx, trial{name: "overlay-directories", namespaces: inMounts}); err != nil {
+		return warn("directories that an image came with cannot be removed: "+err.Error(),
+			"use Linux 6.6 or later, whose tmpfs keeps extended attributes of users; until then programs can change and remove an\n"+
+				"image's files, add to its directories, and do anything below /work, /tmp and the home; --image host is not concerned")
+	}
+	return ok("one was removed and made anew")
+}
+
 func checkTmpfsBytes(ctx context.Context, h *host) outcome {
 	found, err := h.try(ctx, trial{name: "tmpfs-bytes", namespaces: inMounts})
 	if err != nil {

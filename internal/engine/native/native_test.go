@@ -3,11 +3,14 @@
 package native
 
 import (
+	"bytes"
 	"context"
+	"debug/elf"
 	"io"
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -191,12 +194,49 @@ cat /etc/hostname`)
 	}
 }
 
-// imageTree is a small root filesystem with the host's toolchain in it.
+// TestImageDirectories: who may can remove directories that the image came
+// with and make them anew, where the kernel's tmpfs can take note of that
+// (6.6); elsewhere there is an error, and the doctor says why.
+func TestImageDirectories(t *testing.T) {
+	e := open(t)
+	dir := imageTree(t)
+	deep := filepath.Join(dir, "shared", "old", "deep")
+	if err := os.MkdirAll(deep, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{deep, filepath.Dir(deep)} {
+		os.Chmod(d, 0o777)
+		if err := os.WriteFile(filepath.Join(d, "file"), []byte("original"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	works := enginetest.TmpfsXattrs(t)
+	for name, c := range map[string]struct{ script, want string }{
+		"removed":               {"rm -r /shared/old && ls /shared", "file\n"},
+		"removed and made anew": {"rm -r /shared/old && mkdir /shared/old && ls -A /shared/old", ""},
+		"moved":                 {"mv /shared/old /shared/new && ls /shared && cat /shared/new/deep/file", "file\nnew\noriginal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, exit := run(t, e, engine.Rootfs{Kind: engine.RootfsDir, Dir: dir}, engine.Binding{}, c.script)
+			if works && (exit.Code != 0 || out != c.want) {
+				t.Errorf("exit code %d, %q, want %q", exit.Code, out, c.want)
+			}
+			if !works && (exit.Code == 0 || !strings.Contains(out, "Input/output error")) {
+				t.Errorf("exit code %d, %q, want an error", exit.Code, out)
+			}
+			if data, _ := os.ReadFile(filepath.Join(deep, "file")); string(data) != "original" {
+				t.Errorf("the image's file is %q", data)
+			}
+		})
+	}
+}
+
+// imageTree is a small root filesystem with some of the host's programs in it.
 func imageTree(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "image")
 	passable(filepath.Dir(dir))
-	for _, d := range []string{"", "etc", "shared", "usr/bin", "bin", "lib", "lib64"} {
+	for _, d := range []string{"", "etc", "shared"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -206,19 +246,56 @@ func imageTree(t *testing.T) string {
 		t.Fatal(err)
 	}
 	os.Chmod(filepath.Join(dir, "shared", "file"), 0o666)
-	busybox, err := os.ReadFile("/bin/busybox")
-	if err != nil {
-		t.Skip("needs a static busybox (Debian package busybox-static)")
-	}
-	if err := os.WriteFile(filepath.Join(dir, "bin", "busybox"), busybox, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"sh", "cat", "stat", "echo", "ls"} {
-		if err := os.Symlink("busybox", filepath.Join(dir, "bin", name)); err != nil {
+	for _, name := range []string{"sh", "cat", "stat", "ls", "rm", "mkdir", "mv"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
 			t.Fatal(err)
 		}
+		copyProgram(t, dir, path, "/bin/"+name)
 	}
 	return dir
+}
+
+// copyProgram copies a program, and the libraries it is linked with, into a
+// tree where its loader finds them.
+func copyProgram(t *testing.T, root, from, to string) {
+	t.Helper()
+	to = filepath.Join(root, to)
+	if _, err := os.Stat(to); err == nil {
+		return
+	}
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(to, data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(from, err)
+	}
+	for _, p := range program.Progs {
+		if p.Type == elf.PT_INTERP {
+			loader, _ := io.ReadAll(p.Open())
+			path := strings.TrimRight(string(loader), "\x00")
+			copyProgram(t, root, path, path)
+		}
+	}
+	libraries, _ := program.ImportedLibraries()
+	for _, name := range libraries {
+		found, _ := filepath.Glob("/lib/*-linux-gnu/" + name)
+		if found == nil {
+			found, _ = filepath.Glob("/lib*/" + name)
+		}
+		if found == nil {
+			t.Fatalf("%s needs %s, which is not where it is looked for", from, name)
+		}
+		copyProgram(t, root, found[0], found[0])
+	}
 }
 
 // TestHostileImage: links in an image where the sandbox has its own places
