@@ -70,17 +70,22 @@ func checkIDMap(ctx context.Context, h *host) outcome {
 		return unknown("a user namespace to map into", err)
 	}
 	defer userns.Close()
-	tree, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return fail("open_tree "+dir+": "+err.Error(), "needs Linux 5.12 or later, and CAP_SYS_ADMIN")
 	}
-	defer unix.Close(tree)
-	err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())})
+	tree := os.NewFile(uintptr(fd), dir)
+	defer tree.Close()
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())})
 	if err != nil {
 		return fail(fmt.Sprintf("the file system of %s has none: %v", dir, err),
 			"set COVE_HOME to a directory on ext4, xfs, btrfs or tmpfs")
 	}
-	return ok("on the file system of " + dir)
+	if _, err := h.try(ctx, trial{name: "overlay-idmapped", namespaces: inMounts, tree: tree}); err != nil {
+		return warn("on the file system of "+dir+", but not below an overlay: "+err.Error(),
+			"images need Linux 5.19 or later when Cove runs as root; --image host and mounts do not")
+	}
+	return ok("on the file system of " + dir + ", and below an overlay")
 }
 
 // userNamespace is one that maps a range of ids, of a process that has gone.

@@ -20,6 +20,7 @@ var probes = map[string]func(args []string) (found string, err error){
 	"proc":                probeProc,
 	"overlay":             probeOverlay,
 	"overlay-directories": probeOverlayDirectories,
+	"overlay-idmapped":    probeOverlayIDMapped,
 	"tmpfs-bytes":         probeTmpfsBytes,
 	"tmpfs-inodes":        probeTmpfsInodes,
 	"mount-api":           probeMountAPI,

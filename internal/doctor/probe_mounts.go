@@ -64,32 +64,44 @@ func probeProc([]string) (string, error) {
 	return "", nil
 }
 
-// ownOverlay mounts an overlay as an image's is, over a lower directory with a
-// file and a directory in it. The result names places beside it: "lower",
-// "merged".
-func ownOverlay() (at func(string) string, err error) {
+// at is a place below the tmpfs of ownTmpfs.
+func at(name string) string { return filepath.Join(place(), name) }
+
+// layers makes a tmpfs with the directories that an overlay needs, and others.
+func layers(more ...string) error {
 	if err := ownTmpfs("size=1m"); err != nil {
-		return nil, err
+		return err
 	}
-	at = func(name string) string { return filepath.Join(place(), name) }
-	for _, dir := range []string{"lower", "lower/dir", "upper", "work", "merged"} {
+	for _, dir := range append([]string{"lower", "upper", "work", "merged"}, more...) {
 		if err := os.Mkdir(at(dir), 0o755); err != nil {
-			return nil, step("make "+dir, err)
+			return step("make "+dir, err)
 		}
+	}
+	return nil
+}
+
+// mountOverlay mounts an overlay as an image's is.
+func mountOverlay() error {
+	data := "userxattr,lowerdir=" + at("lower") + ",upperdir=" + at("upper") + ",workdir=" + at("work")
+	return step("mount an overlay", unix.Mount("overlay", at("merged"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, data))
+}
+
+// ownOverlay is an overlay over a lower directory with a file and a directory.
+func ownOverlay() error {
+	if err := layers("lower/dir"); err != nil {
+		return err
 	}
 	for _, file := range []string{"lower/file", "lower/dir/file"} {
 		if err := os.WriteFile(at(file), []byte("lower"), 0o644); err != nil {
-			return nil, step("write "+file, err)
+			return step("write "+file, err)
 		}
 	}
-	data := "userxattr,lowerdir=" + at("lower") + ",upperdir=" + at("upper") + ",workdir=" + at("work")
-	return at, step("mount an overlay", unix.Mount("overlay", at("merged"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, data))
+	return mountOverlay()
 }
 
 // probeOverlay changes a file through an overlay; the lower one must stay.
 func probeOverlay([]string) (string, error) {
-	at, err := ownOverlay()
-	if err != nil {
+	if err := ownOverlay(); err != nil {
 		return "", err
 	}
 	if err := os.WriteFile(at("merged/file"), []byte("upper"), 0o644); err != nil {
@@ -106,8 +118,7 @@ func probeOverlay([]string) (string, error) {
 // anew: for both, the overlay has to note on a directory of its own that it
 // hides the lower one, in an extended attribute.
 func probeOverlayDirectories([]string) (string, error) {
-	at, err := ownOverlay()
-	if err != nil {
+	if err := ownOverlay(); err != nil {
 		return "", err
 	}
 	if err := os.RemoveAll(at("merged/dir")); err != nil {
@@ -121,6 +132,18 @@ func probeOverlayDirectories([]string) (string, error) {
 		err = fmt.Errorf("it has %v", entries)
 	}
 	return "", step("find it empty", err)
+}
+
+// probeOverlayIDMapped mounts an overlay over the idmapped mount that it has
+// been given, as an image is one when root starts Cove.
+func probeOverlayIDMapped([]string) (string, error) {
+	if err := layers(); err != nil {
+		return "", err
+	}
+	if err := unix.MoveMount(3, "", unix.AT_FDCWD, at("lower"), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return "", step("attach the mount", err)
+	}
+	return "", mountOverlay()
 }
 
 // probeTmpfsBytes writes more than a tmpfs may hold.
