@@ -31,6 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeExecutor runs do instead of a sandbox.
 type fakeExecutor struct {
 	do     func(ctx context.Context, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error)
+	follow followFunc
 	health map[string]string
 
 	mu      sync.Mutex
@@ -78,6 +79,15 @@ func (f *fakeExecutor) Kill(_ context.Context, id cove.ExecutionID, _ string) er
 	defer f.mu.Unlock()
 	f.killed = append(f.killed, id)
 	return f.killErr
+}
+
+type followFunc = func(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
+
+func (f *fakeExecutor) Follow(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error {
+	if f.follow != nil {
+		return f.follow(ctx, id, from, begun, out)
+	}
+	return cove.Errorf(cove.Conflict, "it does not run here")
 }
 
 func (f *fakeExecutor) Active() int {

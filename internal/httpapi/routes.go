@@ -45,6 +45,13 @@ func (s *Server) addRoutes() {
 		Summary: "Get an execution with its output",
 	}, append([]cove.Code{cove.NotFound}, storeErrors...), s.get)
 
+	route(s, huma.Operation{OperationID: "follow-execution", Method: http.MethodGet, Path: "/executions/{id}/stream", Tags: []string{"run"},
+		Summary: "Follow the output of an execution",
+		Description: "The events of POST /execute/stream from the beginning, or after Last-Event-ID: first what is there, standard output before error output, then what comes. " +
+			"Following neither slows an execution nor ends it. One that has ended is answered from its record, in which text that is not UTF-8 is replaced.",
+		Responses: s.streamResponses(),
+	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.attach)
+
 	route(s, huma.Operation{OperationID: "kill-execution", Method: http.MethodDelete, Path: "/executions/{id}", Tags: []string{"run"},
 		Summary: "Kill a running execution", Description: "The record stays, with the status killed.",
 	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.kill)

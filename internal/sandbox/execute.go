@@ -65,6 +65,8 @@ type execution struct {
 	mu    sync.Mutex
 	why   ending
 	ended chan struct{} // closed when why is set
+
+	dismissed chan struct{} // closed when it is over and recorded
 }
 
 // end asks for the execution's end; the first reason stays.
@@ -119,7 +121,7 @@ func (m *Manager) call() error {
 // recorded when it fails, but for refused code; the execution then only says
 // what was noticed.
 func (m *Manager) admit(ctx context.Context, r Request, out Output) (*execution, error) {
-	e := &execution{manager: m, id: cove.NewExecutionID(), request: r, ended: make(chan struct{}), cancel: func() {}}
+	e := &execution{manager: m, id: cove.NewExecutionID(), request: r, ended: make(chan struct{}), dismissed: make(chan struct{}), cancel: func() {}}
 	var err error
 	if e.runtime, err = runtime.Lookup(r.Language); err != nil {
 		return e, err
@@ -160,6 +162,7 @@ func (m *Manager) dismiss(e *execution) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.running, e.id)
+	close(e.dismissed)
 }
 
 // check refuses a malformed request.
