@@ -15,15 +15,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// probeInside is where the probe program is in a sandbox.
-const probeInside = cove.WorkDir + "/probe"
+// Where the probe program is in a sandbox: written there, or part of an image
+// of the suite's own, which costs less.
+const (
+	probeInside  = cove.WorkDir + "/probe"
+	probeInImage = "/bin/probe"
+)
 
 // box is a sandbox with the probe program in it.
 type box struct {
 	sandbox engine.Sandbox
 	limits  cove.Limits
 	user    cove.User
-	prober  *prober // of a sandbox that many attempts share
+	probe   string  // where it is
+	prober  *prober // makes the attempts, where there are many
 }
 
 // boxOptions change the usual sandbox.
@@ -34,6 +39,7 @@ type boxOptions struct {
 	mounts []cove.Mount
 	host   string // the host name to bind
 	bare   bool   // without the probe program
+	many   bool   // attempts are made by one process, except of a row whose attempts are alone
 }
 
 // make makes a sandbox. The suite's engine destroys what nobody else does.
@@ -61,7 +67,10 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	if err != nil {
 		return nil, err
 	}
-	b := &box{sandbox: sb, limits: t.Limits, user: t.User}
+	b := &box{sandbox: sb, limits: t.Limits, user: t.User, probe: probeInside}
+	if o.many {
+		b.prober = &prober{start: b.serveInside}
+	}
 	name := o.host
 	if name == "" {
 		name = "sandbox"
@@ -69,6 +78,10 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	if err := sb.Bind(ctx, engine.Binding{Hostname: name, Mounts: o.mounts}); err != nil {
 		b.destroy(c)
 		return nil, err
+	}
+	if o.rootfs != nil {
+		b.probe = probeInImage
+		return b, nil
 	}
 	if o.bare {
 		return b, nil
@@ -118,6 +131,14 @@ func spec(attempt string) guest.ProcessSpec {
 		Env: plainEnvironment("HOME="+cove.Home, "TMPDIR=/tmp")}
 }
 
+// here is a process of this sandbox.
+func (b *box) here(s guest.ProcessSpec) guest.ProcessSpec {
+	if s.Args[0] == probeInside {
+		s.Args = append([]string{b.probe}, s.Args[1:]...)
+	}
+	return s
+}
+
 // try makes one attempt inside.
 func (b *box) try(c *trial, attempt string) outcome.Result {
 	c.Helper()
@@ -160,6 +181,7 @@ func (b *box) start(c *trial, s guest.ProcessSpec) *process {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
+	s = b.here(s)
 	if s.StdoutLimit == 0 {
 		s.StdoutLimit, s.StderrLimit = b.limits.Stdout, b.limits.Stderr
 	}

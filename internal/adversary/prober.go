@@ -82,7 +82,7 @@ func (p *prober) end() {
 func (b *box) serveInside() (*serving, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	s := spec("serve")
+	s := b.here(spec("serve"))
 	s.Stdin, s.StdoutLimit, s.StderrLimit = true, 1<<30, b.limits.Stderr
 	p, err := b.sandbox.Guest().Start(ctx, s)
 	if err != nil {

@@ -98,7 +98,7 @@ func canarySearch(c *trial) {
 }
 
 func canaryPaths(c *trial) {
-	b := c.fresh(boxOptions{})
+	b := c.fresh(boxOptions{many: true})
 	c.row.deny = hidden
 	for _, k := range c.plantCanaries() {
 		if k.shared() {

@@ -60,7 +60,7 @@ var secretsOfTheGuest = []string{"/proc/1/environ", "/proc/1/mem", "/proc/1/maps
 	"/proc/thread-self/environ", "/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/3", "/proc/self/fd/4", "/proc/self/fd/5", "/proc/self/auxv", "/proc/self/stack"}
 
 func deputyRead(c *trial) {
-	b := c.fresh(boxOptions{})
+	b := c.fresh(boxOptions{many: true})
 	ctx, cancel := c.fileAPI()
 	defer cancel()
 	must(c, b.sandbox.Guest().WriteFile(ctx, "/work/plain", 0o644, []byte("control")))
@@ -87,7 +87,7 @@ func deputyRead(c *trial) {
 }
 
 func deputyWrite(c *trial) {
-	b := c.fresh(boxOptions{})
+	b := c.fresh(boxOptions{many: true})
 	ctx, cancel := c.fileAPI()
 	defer cancel()
 	must(c, b.sandbox.Guest().WriteFile(ctx, "/work/plain", 0o644, []byte("control")))
@@ -139,7 +139,7 @@ func deputyRemove(c *trial) {
 }
 
 func specialFiles(c *trial) {
-	b := c.fresh(boxOptions{})
+	b := c.fresh(boxOptions{many: true})
 	g := b.sandbox.Guest()
 	for _, attempt := range []string{"mkfifo /work/fifo", "symlink /work/loop2 /work/loop1", "symlink /work/loop1 /work/loop2", "symlink /work/nowhere/x /work/dangling"} {
 		c.works(b, attempt)
@@ -274,7 +274,7 @@ func sparseRead(c *trial) {
 // signalInit sends PID 1 everything it could be killed by. The oracle: the
 // guest answers afterwards, and its process is the same.
 func signalInit(c *trial) {
-	t := c.occupied(boxOptions{})
+	t := c.occupied(boxOptions{many: true})
 	for signal := 1; signal <= 64; signal++ {
 		if signal == 32 || signal == 33 {
 			continue
@@ -319,7 +319,7 @@ func killAll(c *trial) {
 // guestProgram hashes the guest's program through the host's /proc before and
 // after attempts to write to it.
 func guestProgram(c *trial) {
-	t := c.occupied(boxOptions{})
+	t := c.occupied(boxOptions{many: true})
 	before := hashFile(fmt.Sprintf("/proc/%d/exe", t.guest.pid))
 	if before == "" {
 		c.lacking("the guest's program cannot be read on this host")

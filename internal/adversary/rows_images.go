@@ -66,7 +66,7 @@ func (c *trial) symlinkedImage(name string) {
 			os.RemoveAll(path)
 			must(c, os.Symlink(form, path))
 		})
-		b, err := c.suite.make(c, boxOptions{rootfs: &rootfs})
+		b, err := c.suite.make(c, boxOptions{rootfs: &rootfs, many: true})
 		if err != nil {
 			c.Logf("%s -> %s: refused: %v", name, form, err)
 		} else {

@@ -275,7 +275,7 @@ func sweepLive(c *trial) {
 					c.Errorf("Sweep: %v", err)
 				}
 				sweeps.Add(1)
-				time.Sleep(time.Millisecond)
+				time.Sleep(20 * time.Millisecond)
 			}
 		})
 	}

@@ -54,7 +54,7 @@ func (c *trial) mountable(owner int) string {
 // mounted is a sandbox with a directory of the host's at cove.Workspace.
 func (c *trial) mounted(dir string, readOnly bool) *box {
 	c.Helper()
-	return c.fresh(boxOptions{mounts: []cove.Mount{{Source: dir, Target: cove.Workspace, ReadOnly: readOnly}}})
+	return c.fresh(boxOptions{many: true, mounts: []cove.Mount{{Source: dir, Target: cove.Workspace, ReadOnly: readOnly}}})
 }
 
 // mountOwnership looks from the host at what the attacker made: it belongs to

@@ -227,11 +227,10 @@ func (s *suite) sharedBox(c *trial) *box {
 		c.Logf("the shared sandbox has ended; a new one")
 		s.shared.destroy(c)
 	}
-	b, err := s.make(c, boxOptions{})
+	b, err := s.make(c, boxOptions{many: true})
 	if err != nil {
 		c.Fatalf("not tested: no sandbox: %v", err)
 	}
-	b.prober = &prober{start: b.serveInside}
 	s.shared = b
 	return b
 }

@@ -281,13 +281,14 @@ func fillKernel(n int64, open func() (int, error)) (report, error) {
 	return report{count: total / mib}, nil
 }
 
-// memDentries asks for N names that do not exist; the kernel remembers each.
+// memDentries asks for N names that do not exist in DIR; the kernel remembers
+// each.
 func memDentries(args []string) (report, error) {
 	n, err := count(args, 0, 500_000)
 	if err != nil {
 		return report{}, err
 	}
-	dir := os.TempDir()
+	dir := args[1]
 	pad := strings.Repeat("n", 150)
 	var st unix.Stat_t
 	for i := range n {
