@@ -178,6 +178,7 @@ func (r *upstream) download(ctx context.Context, dir string, c *content, report 
 		}
 		d := &download{layer: *l, file: filepath.Join(dir, strings.TrimPrefix(l.digest, "sha256:")), ready: make(chan struct{}),
 			event: Event{Stage: Download, Layer: i, Layers: len(c.layers), Digest: l.digest, Total: l.size}}
+		report.send(d.event) // so that the whole is known from the beginning
 		keep := uses[l.digest] > 1
 		l.open = func(ctx context.Context) (io.ReadCloser, error) { return d.open(ctx, keep) }
 		fromDigest[l.digest] = l.open
