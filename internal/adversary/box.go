@@ -50,7 +50,7 @@ func (s *suite) make(c *trial, o boxOptions) (*box, error) {
 
 func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	t := engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: s.options.Rootfs,
 		Limits: s.limits(), User: cove.UserCode, Network: cove.NetworkNone}
@@ -106,7 +106,7 @@ func (c *trial) fresh(o boxOptions) *box {
 
 func (b *box) destroy(c *trial) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := b.sandbox.Destroy(ctx); err != nil {
 		c.Errorf("Destroy: %v", err)
@@ -119,7 +119,7 @@ func (b *box) alive() bool {
 		return false
 	default:
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_, err := b.sandbox.Guest().Health(ctx)
 	return err == nil
@@ -156,14 +156,14 @@ type run struct {
 	err            error
 }
 
-// run runs a process to its end, at most a minute.
+// run runs a process to its end, for as long as an attempt may take.
 func (b *box) run(c *trial, s guest.ProcessSpec) run {
 	c.Helper()
 	p := b.start(c, s)
 	if p == nil {
 		return run{result: outcome.Result{Outcome: outcome.Broken, Detail: "not started"}, err: errors.New("not started")}
 	}
-	return p.wait(attemptTime)
+	return p.wait(patience)
 }
 
 // process is one that runs.
@@ -179,7 +179,7 @@ type process struct {
 // start starts a process and keeps the first part of what it writes.
 func (b *box) start(c *trial, s guest.ProcessSpec) *process {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	s = b.here(s)
 	if s.StdoutLimit == 0 {
@@ -218,7 +218,7 @@ func (p *process) said(text string) bool {
 		defer p.mu.Unlock()
 		return strings.Contains(p.stdout.String(), text)
 	}
-	eventually(20*time.Second, func() bool {
+	eventually(patience, func() bool {
 		select {
 		case <-p.Exited():
 			p.readers.Wait()
@@ -256,7 +256,7 @@ func (p *process) wait(d time.Duration) run {
 // stats reads the kernel's accounting.
 func (b *box) stats(c *trial) engine.Stats {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	s, err := b.sandbox.Stats(ctx)
 	if err != nil {
@@ -273,7 +273,7 @@ func (b *box) kill(c *trial) {
 	}
 	select {
 	case <-b.sandbox.Done():
-	case <-time.After(30 * time.Second):
-		c.Errorf("the sandbox lives 30 s after Kill")
+	case <-time.After(patience):
+		c.Errorf("the sandbox lives %v after Kill", patience)
 	}
 }

@@ -269,7 +269,7 @@ func descriptors(c *trial) {
 		if s.Stdin {
 			p.Stdin().Close()
 		}
-		r := p.wait(20e9).result
+		r := p.wait(patience).result
 		var numbers []string
 		for _, line := range r.Lines {
 			n, target, _ := strings.Cut(line, " ")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
@@ -33,7 +32,7 @@ func guestRows() []row {
 
 // fileAPI bounds one request to the guest: a request that hangs is a hole.
 func (c *trial) fileAPI() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 20*time.Second)
+	return context.WithTimeout(context.Background(), patience)
 }
 
 // answers checks that the guest answered, whatever it said, and lives.
@@ -112,7 +111,7 @@ func deputyWrite(c *trial) {
 
 func deputyRemove(c *trial) {
 	b := c.fresh(boxOptions{})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	g := b.sandbox.Guest()
 	must(c, g.Mkdir(ctx, "/work/tree/deep", 0o755))
@@ -213,7 +212,7 @@ func deputyRace(c *trial) {
 	if racer == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	written := 0
 	for i := range 300 {
@@ -225,7 +224,7 @@ func deputyRace(c *trial) {
 		}
 	}
 	racer.Signal(ctx, 9)
-	racer.wait(10 * time.Second)
+	racer.wait(patience)
 	c.row.deny = hidden
 	c.denied(b, "read /etc/cove-raced")
 	c.works(b, "read /etc/passwd")
@@ -305,7 +304,7 @@ func signalInit(c *trial) {
 func killAll(c *trial) {
 	victim, other := c.occupied(boxOptions{}), c.occupied(boxOptions{})
 	victim.try(c, "kill_all")
-	if r := victim.held.wait(10 * time.Second); r.err != nil || r.exit.Signal != 9 {
+	if r := victim.held.wait(patience); r.err != nil || r.exit.Signal != 9 {
 		c.Errorf("not tested: the process beside the attacker lives: %+v", r.exit)
 	}
 	if !victim.alive() {

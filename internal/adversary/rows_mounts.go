@@ -213,7 +213,7 @@ func mountClimb(c *trial) {
 	must(c, os.Rename(filepath.Join(shared, "a/b/c"), filepath.Join(parent, "moved")))
 	p.Stdin().Close()
 	p.Signal(c.Context(), 10)
-	r := p.wait(20 * time.Second).result
+	r := p.wait(patience).result
 	if r.Outcome != "refused" {
 		c.Errorf("HOLE: climbing out of a moved directory: %s", say(r))
 	}

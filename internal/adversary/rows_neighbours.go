@@ -144,12 +144,12 @@ func (b *box) held(c *trial, attempt, said string) (finish func() run) {
 	}
 	if !p.said(said) {
 		p.Stdin().Close()
-		r := p.wait(10 * time.Second)
+		r := p.wait(patience)
 		return func() run { return r }
 	}
 	return func() run {
 		p.Stdin().Close()
-		return p.wait(20 * time.Second)
+		return p.wait(patience)
 	}
 }
 

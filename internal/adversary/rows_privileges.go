@@ -194,7 +194,7 @@ func suProgram(c *trial) {
 		}
 	}()
 	seen := 0
-	eventually(2e9, func() bool {
+	eventually(patience, func() bool {
 		for _, pid := range marked("id " + t.word) {
 			if p, ok := readProcess(pid); ok {
 				seen++

@@ -140,7 +140,7 @@ func (s *suite) outside(c *trial, attempt string) outcome.Result {
 // unconfined is outside, with a change.
 func (s *suite) unconfined(c *trial, attempt string, change func(*exec.Cmd)) outcome.Result {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), attemptTime)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := s.throwAway(ctx, c.TempDir(), strings.Fields(attempt)...)
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
