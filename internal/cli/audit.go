@@ -49,11 +49,11 @@ the exit code is 1.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.action, "action", "", "of this kind only: execute, kill, attach, request, sweep")
+	f.StringVar(&o.action, "action", "", "of this `KIND` only: execute, kill, attach, request, sweep")
 	f.StringVar(&o.object, "object", "", "about this only: the `ID` of an execution, a path, a route")
-	f.StringVar(&o.verdict, "verdict", "", "with this verdict only: "+strings.Join(verdicts, ", "))
-	f.StringVar(&o.since, "since", "", "recorded since then only: how `LONG` ago, like 24h or 7d, or a time")
-	f.IntVarP(&o.limit, "limit", "n", 50, "at most so many")
+	f.StringVar(&o.verdict, "verdict", "", "with this `VERDICT` only: "+strings.Join(verdicts, ", "))
+	f.StringVar(&o.since, "since", "", "recorded since `TIME` only: how long ago, like 24h or 7d, or when")
+	f.IntVarP(&o.limit, "limit", "n", 50, "at most `COUNT`")
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 	f.BoolVar(&o.verify, "verify", false, "check that no record was changed or removed")
 	return c

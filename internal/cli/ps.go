@@ -42,10 +42,10 @@ with -a also those that have ended, newest first.`,
 	f := c.Flags()
 	f.BoolVarP(&o.all, "all", "a", false, "those that have ended too")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
-	f.StringVar(&o.language, "language", "", "of this runtime only")
-	f.StringVar(&o.status, "status", "", "with this status only: "+strings.Join(statuses, ", "))
-	f.StringVar(&o.since, "since", "", "begun since then only: how `LONG` ago, like 1h or 7d, or a time")
-	f.IntVarP(&o.limit, "limit", "n", 50, "at most so many")
+	f.StringVar(&o.language, "language", "", "of this `RUNTIME` only")
+	f.StringVar(&o.status, "status", "", "with this `STATUS` only: "+strings.Join(statuses, ", "))
+	f.StringVar(&o.since, "since", "", "begun since `TIME` only: how long ago, like 1h or 7d, or when")
+	f.IntVarP(&o.limit, "limit", "n", 50, "at most `COUNT`")
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 	return c
 }

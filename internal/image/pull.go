@@ -55,6 +55,9 @@ func (s *Store) Pull(ctx context.Context, ref string, o PullOptions) (Image, err
 	if err != nil {
 		return Image{}, err
 	}
+	if ref == "" {
+		return Image{}, cove.Errorf(cove.InvalidArgument, "no image was named").WithHint("write NAME[:TAG] or HOST/NAME[:TAG], such as debian:stable-slim")
+	}
 	if t.kind != fromRef {
 		return Image{}, cove.Errorf(cove.InvalidArgument, "%s is not in a registry", t).WithHint("use \"cove image import\"")
 	}
