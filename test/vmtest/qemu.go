@@ -1,6 +1,7 @@
 package vmtest
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -75,7 +76,7 @@ func start(m machine) (*VM, error) {
 	if err != nil {
 		return nil, err
 	}
-	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -129,29 +130,33 @@ func (vm *VM) next(timeout time.Duration) (protocol.Event, error) {
 		}
 		return event, nil
 	case <-timer.C:
-		vm.interrupt()
-		return protocol.Event{}, vm.lost(fmt.Sprintf("nothing was heard in %s, and QEMU still runs", timeout.Round(time.Second)))
+		return protocol.Event{}, vm.lost(fmt.Sprintf("nothing was heard in %s; %s", timeout.Round(time.Second), vm.interrupt()))
 	}
 }
 
-// interrupt has the kernel tell, if it still can, what it is doing, which ends
-// the machine.
-func (vm *VM) interrupt() {
-	if _, err := vm.monitor.WriteString("nmi\n"); err != nil {
-		return
-	}
-	patience := time.NewTimer(10 * time.Second)
-	defer patience.Stop()
-	for {
-		select {
-		case _, ok := <-vm.events:
-			if !ok {
-				return
-			}
-		case <-patience.C:
-			return
+// interrupt asks QEMU how the machine is, and has its kernel tell, if it still
+// can, what it is doing, which ends it.
+func (vm *VM) interrupt() string {
+	const patience = 10 * time.Second
+	_ = vm.monitor.SetDeadline(time.Now().Add(patience))
+	_, _ = vm.monitor.WriteString("info status\nnmi\n") // the answer tells
+	for lines := bufio.NewScanner(vm.monitor); lines.Scan(); {
+		if !strings.HasPrefix(lines.Text(), "VM status: ") {
+			continue
 		}
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		for ended := false; !ended; {
+			select {
+			case _, more := <-vm.events:
+				ended = !more
+			case <-timer.C:
+				ended = true
+			}
+		}
+		return "QEMU says " + strings.TrimSpace(lines.Text())
 	}
+	return "nor does QEMU answer"
 }
 
 // stop ends the VM and waits until it has gone. It holds nothing worth a
