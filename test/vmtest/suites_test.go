@@ -42,6 +42,14 @@ func TestNative(t *testing.T) {
 	}
 }
 
+// TestAdversary attacks sandboxes on another kernel, with control groups of
+// version 2. Nobody else is there, so settings of the machine may be changed.
+func TestAdversary(t *testing.T) {
+	const pkg = "internal/engine/native"
+	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove-guest", "internal/adversary/cmd/probe"}})
+	vm.Test(t, Test{Package: pkg, As: protocol.Root, Args: []string{"-test.run=^TestAdversary$"}, Env: []string{"COVE_ADVERSARY_ALONE=1"}, Timeout: 25 * time.Minute})
+}
+
 // TestSeccomp loads the policy into an older kernel.
 func TestSeccomp(t *testing.T) {
 	const pkg = "internal/linux/seccomp"
