@@ -81,7 +81,7 @@ is missing, 128+N ended by signal N.`,
 }
 
 func (a *app) run(ctx context.Context, o *options, args []string, dash int) error {
-	interrupts := watchSignals(false)
+	interrupts := watchSignals(a.Out, a.Err)
 	defer interrupts.stop()
 	language, file, rest, err := splitArgs(args, dash)
 	if err != nil {
