@@ -237,7 +237,7 @@ func deputyRace(c *trial) {
 }
 
 func hugeListing(c *trial) {
-	b := c.fresh(boxOptions{limits: func(l *cove.Limits) { l.Inodes = 20000 }})
+	b := c.fresh(boxOptions{limits: func(l *cove.Limits) { l.Inodes = 32000 }})
 	g := b.sandbox.Guest()
 	must(c, g.Mkdir(c.Context(), "/work/many", 0o777))
 	if r := b.try(c, "dir_fan 12000 /work/many"); r.Count < 8000 {

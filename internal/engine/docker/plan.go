@@ -295,6 +295,7 @@ func differences(asked *container.HostConfig, made *container.HostConfig) []stri
 	want(made.NetworkMode == asked.NetworkMode, "the network", made.NetworkMode)
 	want(made.PidMode == "" || made.PidMode == "private", "the pid namespace", made.PidMode)
 	want(made.UTSMode == "", "the uts namespace", made.UTSMode)
+	want(made.UsernsMode == "", "the user namespace", made.UsernsMode)
 	want(made.IpcMode == asked.IpcMode, "the ipc namespace", made.IpcMode)
 	want(made.CgroupnsMode == asked.CgroupnsMode, "the cgroup namespace", made.CgroupnsMode)
 	want(made.Memory == asked.Memory, "the memory limit", made.Memory)

@@ -46,7 +46,11 @@ func noPrivileges(t *testing.T, x *env) {
 
 func ownNamespaces(t *testing.T, x *env) {
 	one, two := x.bound(t), x.bound(t)
-	for _, ns := range []string{"pid", "mnt", "net", "ipc", "uts", "cgroup"} {
+	kinds := []string{"pid", "mnt", "net", "ipc", "uts", "cgroup"}
+	if x.caps.UserNamespace {
+		kinds = append(kinds, "user")
+	}
+	for _, ns := range kinds {
 		path := "/proc/self/ns/" + ns
 		host, err := os.Readlink(path)
 		if err != nil {

@@ -127,18 +127,21 @@ func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
 func (e *Engine) look() engine.Capabilities {
 	h := e.hierarchy
 	c := engine.Capabilities{
-		Isolations:  []cove.Isolation{cove.IsolationContainer},
-		Networks:    []cove.NetworkMode{cove.NetworkNone},
-		UserIDs:     e.root || e.subordinate != owner{},
-		HostIDRange: e.root,
-		LateMount:   true,
-		Listeners:   true,
-		MemoryLimit: h.Has(cgroup.Memory),
-		SwapLimit:   h.Swap(),
-		CPULimit:    h.Has(cgroup.CPU),
-		PIDsLimit:   h.Has(cgroup.PIDs),
-		DiskLimit:   true,
-		Missing:     map[string]string{},
+		Isolations:    []cove.Isolation{cove.IsolationContainer},
+		Networks:      []cove.NetworkMode{cove.NetworkNone},
+		UserIDs:       e.root || e.subordinate != owner{},
+		HostIDRange:   e.root,
+		UserNamespace: true,
+		LateMount:     true,
+		MountFlags:    true,
+		MountOwners:   true,
+		Listeners:     true,
+		MemoryLimit:   h.Has(cgroup.Memory),
+		SwapLimit:     h.Swap(),
+		CPULimit:      h.Has(cgroup.CPU),
+		PIDsLimit:     h.Has(cgroup.PIDs),
+		DiskLimit:     true,
+		Missing:       map[string]string{},
 	}
 	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory, "cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs} {
 		if why := h.Missing(controller); why != "" {
