@@ -136,6 +136,34 @@ type ExecutionList struct {
 	NextCursor string      `json:"next_cursor,omitempty" doc:"For the query cursor of the next page; absent on the last one"`
 }
 
+// AuditRecord is one line of the audit log: who did what to which object, with
+// which verdict and why.
+type AuditRecord struct {
+	Seq     int64     `json:"seq" doc:"Its number; they follow each other without a gap"`
+	Time    time.Time `json:"time"`
+	Who     string    `json:"who" doc:"local, key:NAME or ip:ADDRESS; empty for Cove itself"`
+	Action  string    `json:"action" doc:"execute, kill, attach (a host path), request (of somebody who may not) or sweep (of what a dead process left)"`
+	Object  string    `json:"object" doc:"An execution's id, a path, a route, an engine"`
+	Verdict string    `json:"verdict" doc:"ok, deny or error"`
+	Detail  string    `json:"detail" doc:"Why, in words"`
+	Hash    string    `json:"hash" doc:"SHA-256 over the record and the hash before it, hex"`
+}
+
+// AuditList is a page of GET /audit, newest first. The query may have action,
+// object, verdict, since and until (RFC 3339), cursor and limit.
+type AuditList struct {
+	Records    []AuditRecord `json:"records" nullable:"false"`
+	NextCursor string        `json:"next_cursor,omitempty" doc:"For the query cursor of the next page; absent on the last one"`
+}
+
+// AuditVerification is the answer of GET /audit/verify.
+type AuditVerification struct {
+	Intact  bool   `json:"intact" doc:"Every record is as it was written, and none is missing"`
+	Records int64  `json:"records" doc:"That fit, from the oldest on"`
+	Head    string `json:"head" doc:"Hash of the last that fits; keep it elsewhere to notice if the whole log is written anew"`
+	Broken  int64  `json:"broken,omitempty" doc:"Number of the first record that is changed or missing; neither it nor any after it can be trusted"`
+}
+
 // OutputEvent is the data of the SSE events stdout and stderr.
 type OutputEvent struct {
 	Data     string `json:"data" doc:"Text, or base64 when the bytes are not UTF-8"`

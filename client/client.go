@@ -124,31 +124,73 @@ type ListOptions struct {
 
 // List returns a page of executions, newest first, without their output.
 func (c *Client) List(ctx context.Context, o ListOptions) (api.ExecutionList, error) {
-	q := url.Values{}
-	set := func(name, value string) {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	set("language", o.Language)
-	set("status", string(o.Status))
-	set("cursor", o.Cursor)
-	if !o.Since.IsZero() {
-		set("since", o.Since.UTC().Format(time.RFC3339Nano))
-	}
-	if !o.Until.IsZero() {
-		set("until", o.Until.UTC().Format(time.RFC3339Nano))
-	}
-	if o.Limit != 0 {
-		set("limit", strconv.Itoa(o.Limit))
-	}
-	path := "/executions"
-	if len(q) > 0 {
-		path += "?" + q.Encode()
-	}
+	q := query{}
+	q.set("language", o.Language)
+	q.set("status", string(o.Status))
+	q.page(o.Since, o.Until, o.Cursor, o.Limit)
 	var l api.ExecutionList
-	err := c.call(ctx, http.MethodGet, path, nil, &l)
+	err := c.call(ctx, http.MethodGet, q.of("/executions"), nil, &l)
 	return l, err
+}
+
+// AuditOptions select audit records; zero fields select everything.
+type AuditOptions struct {
+	Action  string
+	Object  string // an execution's id, a path, a route, an engine
+	Verdict string
+	Since   time.Time // inclusive
+	Until   time.Time // exclusive
+	Cursor  string    // NextCursor of the page before
+	Limit   int       // rows in a page; the server's default when 0
+}
+
+// Audit returns a page of the audit log, newest first.
+func (c *Client) Audit(ctx context.Context, o AuditOptions) (api.AuditList, error) {
+	q := query{}
+	q.set("action", o.Action)
+	q.set("object", o.Object)
+	q.set("verdict", o.Verdict)
+	q.page(o.Since, o.Until, o.Cursor, o.Limit)
+	var l api.AuditList
+	err := c.call(ctx, http.MethodGet, q.of("/audit"), nil, &l)
+	return l, err
+}
+
+// VerifyAudit checks that the audit log is as it was written. One that has been
+// changed is not an error.
+func (c *Client) VerifyAudit(ctx context.Context) (api.AuditVerification, error) {
+	var v api.AuditVerification
+	err := c.call(ctx, http.MethodGet, "/audit/verify", nil, &v)
+	return v, err
+}
+
+// query is the query of a list, without what is not set.
+type query url.Values
+
+func (q query) set(name, value string) {
+	if value != "" {
+		url.Values(q).Set(name, value)
+	}
+}
+
+func (q query) page(since, until time.Time, cursor string, limit int) {
+	if !since.IsZero() {
+		q.set("since", since.UTC().Format(time.RFC3339Nano))
+	}
+	if !until.IsZero() {
+		q.set("until", until.UTC().Format(time.RFC3339Nano))
+	}
+	q.set("cursor", cursor)
+	if limit != 0 {
+		q.set("limit", strconv.Itoa(limit))
+	}
+}
+
+func (q query) of(path string) string {
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + url.Values(q).Encode()
 }
 
 // Runtimes lists the runtimes of the server.

@@ -85,6 +85,19 @@ func TestEachCallAsksTheRightThing(t *testing.T) {
 				_, err := c.List(ctx, client.ListOptions{Language: "python", Status: api.StatusRunning, Since: since, Cursor: "a+b", Limit: 5})
 				return err
 			}},
+		{"audit all", "GET /audit", func() error { _, err := c.Audit(ctx, client.AuditOptions{}); return err }},
+		{"audit some", "GET /audit?action=execute&cursor=c&limit=5&object=" + id + "&since=2026-01-02T02%3A04%3A05Z&until=2026-01-02T02%3A04%3A05.5Z&verdict=deny",
+			func() error {
+				_, err := c.Audit(ctx, client.AuditOptions{Action: "execute", Object: id, Verdict: "deny", Since: since, Until: since.Add(500 * time.Millisecond), Cursor: "c", Limit: 5})
+				return err
+			}},
+		{"verify audit", "GET /audit/verify", func() error { _, err := c.VerifyAudit(ctx); return err }},
+		{"follow", "GET /executions/" + id + "/stream", func() error {
+			if _, err := c.Follow(ctx, id, client.Stream{}); cove.ErrorCode(err) != cove.Unavailable { // JSON is no stream
+				return fmt.Errorf("got %v", err)
+			}
+			return nil
+		}},
 		{"runtimes", "GET /runtimes", func() error {
 			l, err := c.Runtimes(ctx)
 			if err == nil && (len(l) != 1 || l[0].Name != "python") {
@@ -110,6 +123,9 @@ func TestOnlyIDsBecomePaths(t *testing.T) {
 	for _, id := range []string{"", "../health", "ex_", "ex_" + strings.Repeat("u", 26), string(cove.NewExecutionID()) + "/x"} {
 		if _, err := c.Get(t.Context(), id); cove.ErrorCode(err) != cove.InvalidArgument {
 			t.Errorf("Get(%q): %v", id, err)
+		}
+		if _, err := c.Follow(t.Context(), id, client.Stream{}); cove.ErrorCode(err) != cove.InvalidArgument {
+			t.Errorf("Follow(%q): %v", id, err)
 		}
 		if _, err := c.Kill(t.Context(), id); cove.ErrorCode(err) != cove.InvalidArgument {
 			t.Errorf("Kill(%q): %v", id, err)
@@ -219,6 +235,31 @@ func TestStream(t *testing.T) {
 	}
 	if stdout.String() != "out\n"+binary || stderr.String() != "err\n" {
 		t.Errorf("stdout %q, stderr %q", stdout.String(), stderr.String())
+	}
+}
+
+func TestFollow(t *testing.T) {
+	id := string(cove.NewExecutionID())
+	broken := false
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		stream(w, id)
+		sse(w, api.EventStdout, api.OutputEvent{Data: "out\n"})
+		sse(w, api.EventStderr, api.OutputEvent{Data: "err\n"})
+		if !broken {
+			sse(w, api.EventDone, api.Execution{ID: id, ExitCode: 3})
+		}
+	})
+	for range 2 {
+		var stdout, stderr bytes.Buffer
+		started := 0
+		e, err := c.Follow(t.Context(), id, client.Stream{Stdout: &stdout, Stderr: &stderr, Started: func(string) { started++ }})
+		if stdout.String() != "out\n" || stderr.String() != "err\n" || started != 1 {
+			t.Errorf("stdout %q, stderr %q, started %d times", stdout.String(), stderr.String(), started)
+		}
+		if broken && (cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(cove.ErrorHint(err), "may still run")) || !broken && (err != nil || e.ExitCode != 3) {
+			t.Errorf("%+v, %v", e, err)
+		}
+		broken = true
 	}
 }
 

@@ -44,9 +44,8 @@ func (c *Client) ExecuteStream(ctx context.Context, req api.ExecuteRequest, s St
 		return api.Execution{}, err
 	}
 	defer resp.Body.Close()
-	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
-		return api.Execution{}, cove.Errorf(cove.Unavailable, "the answer is %.40q and not a stream of events", kind).
-			WithHint("check that the address is a Cove server's")
+	if err := checkStream(resp); err != nil {
+		return api.Execution{}, err
 	}
 	id := resp.Header.Get(api.ExecutionIDHeader)
 	if s.Started != nil {
@@ -56,7 +55,29 @@ func (c *Client) ExecuteStream(ctx context.Context, req api.ExecuteRequest, s St
 		stop := c.feed(ctx, id, s.Stdin)
 		defer stop()
 	}
-	return follow(ctx, resp.Body, s)
+	return follow(ctx, resp.Body, s, "the server has ended the execution; look at its log")
+}
+
+// Follow hands out the output of an execution that runs on the server, from its
+// beginning, and returns its record when it has ended, without the output. Who
+// follows neither slows the execution nor ends it. Stdin of s is not used.
+func (c *Client) Follow(ctx context.Context, id string, s Stream) (api.Execution, error) {
+	path, err := executionPath(id)
+	if err != nil {
+		return api.Execution{}, err
+	}
+	resp, err := c.send(ctx, http.MethodGet, path+"/stream", "", nil)
+	if err != nil {
+		return api.Execution{}, err
+	}
+	defer resp.Body.Close()
+	if err := checkStream(resp); err != nil {
+		return api.Execution{}, err
+	}
+	if s.Started != nil {
+		s.Started(id)
+	}
+	return follow(ctx, resp.Body, s, "look at the server's log; the execution may still run")
 }
 
 // feed sends stdin to the execution until stop is called, which waits for the
@@ -90,13 +111,22 @@ func (c *Client) feed(ctx context.Context, id string, stdin io.Reader) (stop fun
 	}
 }
 
-// follow reads events until the one that ends the stream.
-func follow(ctx context.Context, r io.Reader, s Stream) (api.Execution, error) {
+func checkStream(resp *http.Response) error {
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
+		return cove.Errorf(cove.Unavailable, "the answer is %.40q and not a stream of events", kind).
+			WithHint("check that the address is a Cove server's")
+	}
+	return nil
+}
+
+// follow reads events until the one that ends the stream. What to do when none
+// comes is in the hint.
+func follow(ctx context.Context, r io.Reader, s Stream, hint string) (api.Execution, error) {
 	events := newEventReader(r, maxAnswer)
 	for {
 		ev, err := events.next()
 		if err != nil {
-			return api.Execution{}, brokenOff(ctx, err)
+			return api.Execution{}, brokenOff(ctx, err, hint)
 		}
 		switch ev.name {
 		case api.EventStdout:
@@ -122,7 +152,7 @@ func follow(ctx context.Context, r io.Reader, s Stream) (api.Execution, error) {
 	}
 }
 
-func brokenOff(ctx context.Context, err error) error {
+func brokenOff(ctx context.Context, err error, hint string) error {
 	if ctx.Err() != nil {
 		return cove.Errorf(cove.Canceled, "the execution was given up: %w", context.Cause(ctx))
 	}
@@ -130,7 +160,7 @@ func brokenOff(ctx context.Context, err error) error {
 		err = errBrokenOff
 	}
 	return cove.Errorf(cove.Unavailable, "the connection ended before the execution did: %w", err).
-		WithHint("the server has ended the execution; look at its log")
+		WithHint("%s", hint)
 }
 
 func malformed(name string, err error) error {

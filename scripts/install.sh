@@ -28,7 +28,6 @@ wanted() {
 		qemu-system-x86_64 qemu-system-x86
 		mmdebstrap mmdebstrap
 		mke2fs e2fsprogs
-		busybox busybox-static
 	LIST
 	return 0
 }

@@ -114,6 +114,8 @@ launch() {
 		--userland-proxy=false \
 		</dev/null >>"$log" 2>&1 9>&- &
 	started=$!
+	# Until it has written its pid file, nobody else can stop it.
+	trap 'kill "$started"; exit 143' INT TERM HUP
 	i=0
 	while ! answers; do
 		i=$((i + 1))

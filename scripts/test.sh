@@ -13,14 +13,32 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/cove-test.XXXXXX")
 docker_dir=$work/docker
 docker_started=no
 
+# A process group for each step, so that a step ends with all it has started.
+set -m
+
+# step runs a command. While one runs in the foreground, bash hears no signal.
+step() {
+	"$@" &
+	wait "$!"
+}
+
+# end_step ends the step of a process id: it is asked, then told.
+end_step() {
+	local i
+	kill -- "-$1" 2>/dev/null || return 0
+	for ((i = 0; i < 100; i++)); do
+		kill -0 -- "-$1" 2>/dev/null || return 0
+		sleep 0.1
+	done
+	kill -KILL -- "-$1" 2>/dev/null || true
+}
+
 # finish stops what this script started, whatever the reason for its end.
 finish() {
-	local code=$?
+	local code=$? pid
 	trap - EXIT INT TERM HUP
+	for pid in $(jobs -pr); do end_step "$pid"; done
 	[[ $docker_started == no ]] || scripts/start-docker.sh --stop "$docker_dir" || true
-	# What tests started is in this process's session or carries its mark.
-	local pid
-	for pid in $(jobs -p); do kill "$pid" 2>/dev/null || true; done
 	rm -rf --one-file-system "$work" || true
 	echo "test: ended after $((SECONDS - began)) s"
 	exit "$code"
@@ -41,25 +59,26 @@ command -v go >/dev/null || {
 }
 export CGO_ENABLED=0
 
-scripts/install.sh test || echo "test: some packages could not be installed; what needs them is skipped" >&2
-make --no-print-directory build
+step scripts/install.sh test || echo "test: some packages could not be installed; what needs them is skipped" >&2
+step make --no-print-directory build
 # Tests that need the guest take this one instead of linking their own each.
 # They are of version "dev", as the tests are.
 chmod 755 "$work"
-go build -trimpath -o "$work/bin/" ./cmd/...
+step go build -trimpath -o "$work/bin/" ./cmd/...
 export COVE_TEST_BIN=$work/bin
 
 if ((EUID == 0)) && [[ -x scripts/start-docker.sh ]] && PATH=$PATH:/usr/sbin command -v dockerd >/dev/null; then
 	docker_started=yes # even when it fails half way
-	if host=$(PATH=$PATH:/usr/sbin scripts/start-docker.sh "$docker_dir"); then
-		export DOCKER_HOST=$host
+	if PATH=$PATH:/usr/sbin step scripts/start-docker.sh "$docker_dir" >"$work/docker-host"; then
+		DOCKER_HOST=$(<"$work/docker-host")
+		export DOCKER_HOST
 	else
 		echo "test: docker does not start; its tests are skipped" >&2
 	fi
 fi
 
 echo "test: go vet"
-go vet ./...
+step go vet ./...
 
 must=()
 if (($# == 0)); then
@@ -68,6 +87,6 @@ if (($# == 0)); then
 fi
 mkdir -p .cache
 echo "test: go test (the log is .cache/test.json)"
-go build -o "$work/report" ./test/report
+step go build -o "$work/report" ./test/report
 # Two packages at a time: tests of limits start many processes of their own.
-"$work/report" "${must[@]}" -log .cache/test.json -- go test -json -count=1 -timeout=40m -p=2 "$@"
+step "$work/report" "${must[@]}" -log .cache/test.json -- go test -json -count=1 -timeout=40m -p=2 "$@"

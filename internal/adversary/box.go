@@ -15,15 +15,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// probeInside is where the probe program is in a sandbox.
-const probeInside = cove.WorkDir + "/probe"
+// Where the probe program is in a sandbox: written there, or part of an image
+// of the suite's own, which costs less.
+const (
+	probeInside  = cove.WorkDir + "/probe"
+	probeInImage = "/bin/probe"
+)
 
 // box is a sandbox with the probe program in it.
 type box struct {
 	sandbox engine.Sandbox
 	limits  cove.Limits
 	user    cove.User
-	prober  *prober // of a sandbox that many attempts share
+	probe   string  // where it is
+	prober  *prober // makes the attempts, where there are many
 }
 
 // boxOptions change the usual sandbox.
@@ -34,6 +39,7 @@ type boxOptions struct {
 	mounts []cove.Mount
 	host   string // the host name to bind
 	bare   bool   // without the probe program
+	many   bool   // attempts are made by one process, except of a row whose attempts are alone
 }
 
 // make makes a sandbox. The suite's engine destroys what nobody else does.
@@ -44,7 +50,7 @@ func (s *suite) make(c *trial, o boxOptions) (*box, error) {
 
 func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	t := engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: s.options.Rootfs,
 		Limits: s.limits(), User: cove.UserCode, Network: cove.NetworkNone}
@@ -61,7 +67,10 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	if err != nil {
 		return nil, err
 	}
-	b := &box{sandbox: sb, limits: t.Limits, user: t.User}
+	b := &box{sandbox: sb, limits: t.Limits, user: t.User, probe: probeInside}
+	if o.many {
+		b.prober = &prober{start: b.serveInside}
+	}
 	name := o.host
 	if name == "" {
 		name = "sandbox"
@@ -69,6 +78,10 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	if err := sb.Bind(ctx, engine.Binding{Hostname: name, Mounts: o.mounts}); err != nil {
 		b.destroy(c)
 		return nil, err
+	}
+	if o.rootfs != nil {
+		b.probe = probeInImage
+		return b, nil
 	}
 	if o.bare {
 		return b, nil
@@ -93,7 +106,7 @@ func (c *trial) fresh(o boxOptions) *box {
 
 func (b *box) destroy(c *trial) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := b.sandbox.Destroy(ctx); err != nil {
 		c.Errorf("Destroy: %v", err)
@@ -106,7 +119,7 @@ func (b *box) alive() bool {
 		return false
 	default:
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_, err := b.sandbox.Guest().Health(ctx)
 	return err == nil
@@ -116,6 +129,14 @@ func (b *box) alive() bool {
 func spec(attempt string) guest.ProcessSpec {
 	return guest.ProcessSpec{Args: append([]string{probeInside}, strings.Fields(attempt)...), Dir: cove.WorkDir,
 		Env: plainEnvironment("HOME="+cove.Home, "TMPDIR=/tmp")}
+}
+
+// here is a process of this sandbox.
+func (b *box) here(s guest.ProcessSpec) guest.ProcessSpec {
+	if s.Args[0] == probeInside {
+		s.Args = append([]string{b.probe}, s.Args[1:]...)
+	}
+	return s
 }
 
 // try makes one attempt inside.
@@ -135,14 +156,14 @@ type run struct {
 	err            error
 }
 
-// run runs a process to its end, at most a minute.
+// run runs a process to its end, for as long as an attempt may take.
 func (b *box) run(c *trial, s guest.ProcessSpec) run {
 	c.Helper()
 	p := b.start(c, s)
 	if p == nil {
 		return run{result: outcome.Result{Outcome: outcome.Broken, Detail: "not started"}, err: errors.New("not started")}
 	}
-	return p.wait(attemptTime)
+	return p.wait(patience)
 }
 
 // process is one that runs.
@@ -158,8 +179,9 @@ type process struct {
 // start starts a process and keeps the first part of what it writes.
 func (b *box) start(c *trial, s guest.ProcessSpec) *process {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	s = b.here(s)
 	if s.StdoutLimit == 0 {
 		s.StdoutLimit, s.StderrLimit = b.limits.Stdout, b.limits.Stderr
 	}
@@ -196,7 +218,7 @@ func (p *process) said(text string) bool {
 		defer p.mu.Unlock()
 		return strings.Contains(p.stdout.String(), text)
 	}
-	eventually(20*time.Second, func() bool {
+	eventually(patience, func() bool {
 		select {
 		case <-p.Exited():
 			p.readers.Wait()
@@ -234,7 +256,7 @@ func (p *process) wait(d time.Duration) run {
 // stats reads the kernel's accounting.
 func (b *box) stats(c *trial) engine.Stats {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	s, err := b.sandbox.Stats(ctx)
 	if err != nil {
@@ -251,7 +273,7 @@ func (b *box) kill(c *trial) {
 	}
 	select {
 	case <-b.sandbox.Done():
-	case <-time.After(30 * time.Second):
-		c.Errorf("the sandbox lives 30 s after Kill")
+	case <-time.After(patience):
+		c.Errorf("the sandbox lives %v after Kill", patience)
 	}
 }

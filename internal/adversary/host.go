@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // hostValues are settings of the host that every sandbox would like to change.
@@ -305,7 +304,7 @@ func namedAfter(dir, word string) []string {
 func (c *trial) gone(tr traces) {
 	c.Helper()
 	var left []string
-	if !eventually(15*time.Second, func() bool { left = tr.left(c.suite.state); return len(left) == 0 }) {
+	if !eventually(patience, func() bool { left = tr.left(c.suite.state); return len(left) == 0 }) {
 		c.Errorf("left behind (H6):\n\t%s", strings.Join(left, "\n\t"))
 	}
 }

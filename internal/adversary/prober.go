@@ -12,9 +12,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/adversary/outcome"
 )
 
-// attemptTime is how long an attempt may take.
-const attemptTime = time.Minute
-
 // prober makes attempts one after the other in one process, "probe serve",
 // where each has a thread of its own. The process is started for the first
 // attempt, and again after one that ended it.
@@ -46,14 +43,14 @@ func (p *prober) try(attempt string) outcome.Result {
 		p.now = s
 	}
 	now := p.now
-	timer := time.AfterFunc(attemptTime, now.kill)
+	timer := time.AfterFunc(patience, now.kill)
 	_, err := io.WriteString(now.stdin, attempt+"\n")
 	var line string
 	if err == nil {
 		line, err = now.stdout.ReadString('\n')
 	}
 	if !timer.Stop() {
-		return broken("did not end in " + attemptTime.String())
+		return broken("did not end in " + patience.String())
 	}
 	if err != nil { // it has ended
 		stderr, code, signal := now.wait()
@@ -80,9 +77,9 @@ func (p *prober) end() {
 
 // serveInside starts a prober's process in a sandbox.
 func (b *box) serveInside() (*serving, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	s := spec("serve")
+	s := b.here(spec("serve"))
 	s.Stdin, s.StdoutLimit, s.StderrLimit = true, 1<<30, b.limits.Stderr
 	p, err := b.sandbox.Guest().Start(ctx, s)
 	if err != nil {
@@ -96,7 +93,7 @@ func (b *box) serveInside() (*serving, error) {
 	return &serving{stdin: p.Stdin(), stdout: bufio.NewReader(p.Stdout()),
 		kill: func() { p.Signal(context.Background(), 9) },
 		wait: func() (string, int, int) {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			exit, err := p.Wait(ctx)
 			if err != nil {

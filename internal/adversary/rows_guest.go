@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
@@ -33,7 +32,7 @@ func guestRows() []row {
 
 // fileAPI bounds one request to the guest: a request that hangs is a hole.
 func (c *trial) fileAPI() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 20*time.Second)
+	return context.WithTimeout(context.Background(), patience)
 }
 
 // answers checks that the guest answered, whatever it said, and lives.
@@ -60,7 +59,7 @@ var secretsOfTheGuest = []string{"/proc/1/environ", "/proc/1/mem", "/proc/1/maps
 	"/proc/thread-self/environ", "/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/3", "/proc/self/fd/4", "/proc/self/fd/5", "/proc/self/auxv", "/proc/self/stack"}
 
 func deputyRead(c *trial) {
-	b := c.fresh(boxOptions{})
+	b := c.fresh(boxOptions{many: true})
 	ctx, cancel := c.fileAPI()
 	defer cancel()
 	must(c, b.sandbox.Guest().WriteFile(ctx, "/work/plain", 0o644, []byte("control")))
@@ -87,7 +86,7 @@ func deputyRead(c *trial) {
 }
 
 func deputyWrite(c *trial) {
-	b := c.fresh(boxOptions{})
+	b := c.fresh(boxOptions{many: true})
 	ctx, cancel := c.fileAPI()
 	defer cancel()
 	must(c, b.sandbox.Guest().WriteFile(ctx, "/work/plain", 0o644, []byte("control")))
@@ -112,7 +111,7 @@ func deputyWrite(c *trial) {
 
 func deputyRemove(c *trial) {
 	b := c.fresh(boxOptions{})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	g := b.sandbox.Guest()
 	must(c, g.Mkdir(ctx, "/work/tree/deep", 0o755))
@@ -139,7 +138,7 @@ func deputyRemove(c *trial) {
 }
 
 func specialFiles(c *trial) {
-	b := c.fresh(boxOptions{})
+	b := c.fresh(boxOptions{many: true})
 	g := b.sandbox.Guest()
 	for _, attempt := range []string{"mkfifo /work/fifo", "symlink /work/loop2 /work/loop1", "symlink /work/loop1 /work/loop2", "symlink /work/nowhere/x /work/dangling"} {
 		c.works(b, attempt)
@@ -213,7 +212,7 @@ func deputyRace(c *trial) {
 	if racer == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	written := 0
 	for i := range 300 {
@@ -225,7 +224,7 @@ func deputyRace(c *trial) {
 		}
 	}
 	racer.Signal(ctx, 9)
-	racer.wait(10 * time.Second)
+	racer.wait(patience)
 	c.row.deny = hidden
 	c.denied(b, "read /etc/cove-raced")
 	c.works(b, "read /etc/passwd")
@@ -238,7 +237,7 @@ func deputyRace(c *trial) {
 }
 
 func hugeListing(c *trial) {
-	b := c.fresh(boxOptions{limits: func(l *cove.Limits) { l.Inodes = 20000 }})
+	b := c.fresh(boxOptions{limits: func(l *cove.Limits) { l.Inodes = 32000 }})
 	g := b.sandbox.Guest()
 	must(c, g.Mkdir(c.Context(), "/work/many", 0o777))
 	if r := b.try(c, "dir_fan 12000 /work/many"); r.Count < 8000 {
@@ -274,7 +273,7 @@ func sparseRead(c *trial) {
 // signalInit sends PID 1 everything it could be killed by. The oracle: the
 // guest answers afterwards, and its process is the same.
 func signalInit(c *trial) {
-	t := c.occupied(boxOptions{})
+	t := c.occupied(boxOptions{many: true})
 	for signal := 1; signal <= 64; signal++ {
 		if signal == 32 || signal == 33 {
 			continue
@@ -305,7 +304,7 @@ func signalInit(c *trial) {
 func killAll(c *trial) {
 	victim, other := c.occupied(boxOptions{}), c.occupied(boxOptions{})
 	victim.try(c, "kill_all")
-	if r := victim.held.wait(10 * time.Second); r.err != nil || r.exit.Signal != 9 {
+	if r := victim.held.wait(patience); r.err != nil || r.exit.Signal != 9 {
 		c.Errorf("not tested: the process beside the attacker lives: %+v", r.exit)
 	}
 	if !victim.alive() {
@@ -319,7 +318,7 @@ func killAll(c *trial) {
 // guestProgram hashes the guest's program through the host's /proc before and
 // after attempts to write to it.
 func guestProgram(c *trial) {
-	t := c.occupied(boxOptions{})
+	t := c.occupied(boxOptions{many: true})
 	before := hashFile(fmt.Sprintf("/proc/%d/exe", t.guest.pid))
 	if before == "" {
 		c.lacking("the guest's program cannot be read on this host")

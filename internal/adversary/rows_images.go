@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -56,9 +57,10 @@ func (c *trial) symlinkedImage(name string) {
 	must(c, os.WriteFile(filepath.Join(bait, "passwd"), []byte("root:x:0:0::/root:/bin/sh\n"), 0o666))
 	before := treeOf(bait)
 	target := bait
-	if filepath.Ext(name) != "" || strings.HasPrefix(name, "etc/") || name == "dev/null" || name == "cove-guest" {
+	if filepath.Ext(strings.TrimPrefix(name, ".")) != "" || strings.HasPrefix(name, "etc/") || name == "dev/null" || name == "cove-guest" {
 		target = filepath.Join(bait, "CANARY_"+word)
 	}
+	var wait sync.WaitGroup
 	for _, form := range []string{target, strings.Repeat("../", 20) + strings.TrimPrefix(target, "/"), "/proc/1/root" + target, "/proc/self/cwd" + target} {
 		rootfs := c.plantedImage(func(root string) {
 			path := filepath.Join(root, name)
@@ -66,16 +68,19 @@ func (c *trial) symlinkedImage(name string) {
 			os.RemoveAll(path)
 			must(c, os.Symlink(form, path))
 		})
-		b, err := c.suite.make(c, boxOptions{rootfs: &rootfs})
-		if err != nil {
-			c.Logf("%s -> %s: refused: %v", name, form, err)
-		} else {
+		wait.Go(func() {
+			b, err := c.suite.make(c, boxOptions{rootfs: &rootfs, many: true})
+			if err != nil {
+				c.Logf("%s -> %s: refused: %v", name, form, err)
+				return
+			}
 			c.nothingOfBait(b, word)
 			b.destroy(c)
-		}
-		if after := treeOf(bait); after != before {
-			c.Errorf("HOLE: %s -> %s: the host's directory changed from\n%s to\n%s", name, form, before, after)
-		}
+		})
+	}
+	wait.Wait()
+	if after := treeOf(bait); after != before {
+		c.Errorf("HOLE: /%s is a symlink: the host's directory changed from\n%s to\n%s", name, before, after)
 	}
 }
 
@@ -140,10 +145,14 @@ func wrongKinds(c *trial) {
 	c.works(b, "read /proc/self/status")
 }
 
-// plantNode makes a harmless device node, a second /dev/null.
-func (c *trial) plantNode(path string) {
+// devNull and devKmsg are devices that are harmless to open. The second is
+// none of those that a sandbox has.
+const devNull, devKmsg = 3, 11
+
+// plantNode makes a node of one of the kernel's memory devices.
+func (c *trial) plantNode(path string, minor uint32) {
 	c.Helper()
-	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, minor))); err != nil {
 		c.Fatal("not tested: mknod: ", err)
 	}
 	must(c, os.Chmod(path, 0o666))
@@ -159,7 +168,7 @@ func imageDevice(c *trial) {
 	if !asRoot() {
 		c.lacking("only root can plant a device node")
 	}
-	b := c.imageBox(func(root string) { c.plantNode(filepath.Join(root, "null")) })
+	b := c.imageBox(func(root string) { c.plantNode(filepath.Join(root, "null"), devNull) })
 	c.row.deny = hidden
 	c.denied(b, "open_rdwr /null")
 	c.works(b, "open_rdwr /dev/null")

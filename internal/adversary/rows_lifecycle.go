@@ -48,7 +48,7 @@ func (c *trial) baseline() {
 func (c *trial) settles(before census) {
 	c.Helper()
 	var now census
-	ok := eventually(15*time.Second, func() bool {
+	ok := eventually(patience, func() bool {
 		now = c.census()
 		return now.fds <= before.fds+2 && now.goroutines <= before.goroutines+2 && now.children <= before.children && len(now.cgroups) <= len(before.cgroups) &&
 			len(now.mounts) <= len(before.mounts)
@@ -150,7 +150,7 @@ func destroyRace(c *trial) {
 				}
 			})
 			wait.Go(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				defer cancel()
 				time.Sleep(2 * time.Millisecond)
 				if err := t.sandbox.Destroy(ctx); err != nil {
@@ -190,7 +190,7 @@ func hostileNames(c *trial) {
 
 func hostileIDs(c *trial) {
 	for _, id := range []string{"../../../tmp/cove-pwned", "sb_../../x", "/tmp/cove-pwned", "", ".", "..", "sb_a;touch /tmp/cove-pwned", "sb_\x00", strings.Repeat("i", 5000), "sb_a b\nc"} {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		sb, err := c.suite.engine.Prepare(ctx, engine.Template{ID: cove.SandboxID(id), Isolation: cove.IsolationContainer, Rootfs: c.suite.options.Rootfs,
 			Limits: c.suite.limits(), User: cove.UserCode, Network: cove.NetworkNone})
 		if err != nil {
@@ -233,7 +233,7 @@ func foreignGroups(c *trial) {
 		bystander.Process.Kill()
 		bystander.Wait()
 		for _, path := range made {
-			eventually(5*time.Second, func() bool { return os.Remove(path) == nil })
+			eventually(patience, func() bool { return os.Remove(path) == nil })
 		}
 	}()
 	if len(made) == 0 {
@@ -275,7 +275,7 @@ func sweepLive(c *trial) {
 					c.Errorf("Sweep: %v", err)
 				}
 				sweeps.Add(1)
-				time.Sleep(time.Millisecond)
+				time.Sleep(20 * time.Millisecond)
 			}
 		})
 	}

@@ -44,6 +44,10 @@ func neighbourRows() []row {
 func ownNamespaces(c *trial) {
 	a, b := c.occupied(boxOptions{}), c.occupied(boxOptions{})
 	for _, kind := range namespaceKinds {
+		if kind == "user" && !c.suite.caps.UserNamespace {
+			c.remark("no user namespace: %s", c.suite.caps.Missing["user_namespace"])
+			continue
+		}
 		own, one, two := ownNamespace(kind), a.user.namespace(kind), b.user.namespace(kind)
 		if one == "" || two == "" {
 			c.Errorf("not tested: the %s namespaces cannot be read", kind)
@@ -144,12 +148,12 @@ func (b *box) held(c *trial, attempt, said string) (finish func() run) {
 	}
 	if !p.said(said) {
 		p.Stdin().Close()
-		r := p.wait(10 * time.Second)
+		r := p.wait(patience)
 		return func() run { return r }
 	}
 	return func() run {
 		p.Stdin().Close()
-		return p.wait(20 * time.Second)
+		return p.wait(patience)
 	}
 }
 

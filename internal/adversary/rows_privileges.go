@@ -155,6 +155,9 @@ func capableProgram(c *trial) {
 // setuidFiles walks the sandbox. The control: the walk sees the image's setuid
 // programs, which are there and have no effect.
 func setuidFiles(c *trial) {
+	if !c.suite.caps.MountFlags {
+		c.lacking("only no_new_privs, as K5.setuid_program shows: %s", c.suite.caps.Missing["mount_flags"])
+	}
 	if !asRoot() {
 		c.lacking("only root can plant a setuid program for the control")
 	}
@@ -194,7 +197,7 @@ func suProgram(c *trial) {
 		}
 	}()
 	seen := 0
-	eventually(2e9, func() bool {
+	eventually(patience, func() bool {
 		for _, pid := range marked("id " + t.word) {
 			if p, ok := readProcess(pid); ok {
 				seen++

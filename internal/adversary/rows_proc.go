@@ -97,7 +97,7 @@ func releaseAgent(c *trial) {
 // of the host. The oracle: the host still sees the process in its group.
 func cgroupEscape(c *trial) {
 	c.row.deny = hidden
-	t := c.occupied(boxOptions{})
+	t := c.occupied(boxOptions{many: true})
 	before := cgroups(t.user.pid)
 	paths := []string{"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/cgroup.subtree_control",
 		"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/devices/devices.allow",

@@ -63,7 +63,7 @@ func stopped(c *trial) {
 	if err := t.held.Signal(c.Context(), int(unix.SIGSTOP)); err != nil {
 		c.Fatal("not tested: ", err)
 	}
-	if !eventually(5*time.Second, func() bool {
+	if !eventually(patience, func() bool {
 		p, ok := readProcess(t.user.pid)
 		return ok && strings.HasPrefix(p.status["State"], "T")
 	}) {
@@ -85,10 +85,10 @@ func daemonAlone(c *trial) {
 	if p == nil {
 		return
 	}
-	if r := p.wait(30 * time.Second); r.err != nil {
+	if r := p.wait(patience); r.err != nil {
 		c.Fatalf("the process did not end although it was alone: %v", r.err)
 	}
-	if !eventually(5*time.Second, func() bool { return len(marked(word)) == 0 }) {
+	if !eventually(patience, func() bool { return len(marked(word)) == 0 }) {
 		c.Errorf("HOLE: %d processes go on", len(marked(word)))
 	}
 	if !t.alive() {
@@ -101,7 +101,7 @@ func orphansReaped(c *trial) {
 	if r := b.try(c, "fork_exit 400"); r.Outcome != "succeeded" || r.Count != 400 {
 		c.Errorf("HOLE: orphans are not reaped, so a sandbox can be blocked: %s after %d", say(r), r.Count)
 	}
-	if !eventually(5*time.Second, func() bool { return b.stats(c).PIDs <= 2 }) {
+	if !eventually(patience, func() bool { return b.stats(c).PIDs <= 2 }) {
 		c.Errorf("%d tasks are left", b.stats(c).PIDs)
 	}
 }
@@ -116,10 +116,10 @@ func guestKilled(c *trial) {
 	must(c, unix.Kill(victim.guest.pid, unix.SIGKILL))
 	select {
 	case <-victim.sandbox.Done():
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		c.Error("HOLE: the end of PID 1 is not reported")
 	}
-	if r := victim.held.wait(10 * time.Second); r.err == nil {
+	if r := victim.held.wait(patience); r.err == nil {
 		c.Errorf("the process of a dead sandbox ended as if nothing was: %+v", r.exit)
 	}
 	victim.stats(c)
@@ -259,7 +259,7 @@ func (c *trial) tryHandler() {
 		c.Error("HOLE: the host's crash handler ran for a sandbox's process")
 	}
 	c.suite.outside(c, "abort /tmp")
-	if !eventually(5*time.Second, func() bool { _, err := os.Stat(mark); return err == nil }) {
+	if !eventually(patience, func() bool { _, err := os.Stat(mark); return err == nil }) {
 		c.Error("not tested: the handler does not run outside either")
 	}
 }

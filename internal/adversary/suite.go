@@ -140,7 +140,7 @@ func (s *suite) outside(c *trial, attempt string) outcome.Result {
 // unconfined is outside, with a change.
 func (s *suite) unconfined(c *trial, attempt string, change func(*exec.Cmd)) outcome.Result {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), attemptTime)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := s.throwAway(ctx, c.TempDir(), strings.Fields(attempt)...)
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
@@ -227,11 +227,10 @@ func (s *suite) sharedBox(c *trial) *box {
 		c.Logf("the shared sandbox has ended; a new one")
 		s.shared.destroy(c)
 	}
-	b, err := s.make(c, boxOptions{})
+	b, err := s.make(c, boxOptions{many: true})
 	if err != nil {
 		c.Fatalf("not tested: no sandbox: %v", err)
 	}
-	b.prober = &prober{start: b.serveInside}
 	s.shared = b
 	return b
 }

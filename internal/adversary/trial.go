@@ -147,6 +147,10 @@ func say(r outcome.Result) string {
 	return s
 }
 
+// patience is how long anything may take that has to happen, an attempt among
+// it: on an emulated machine, beside other tests, seconds are nothing.
+const patience = 2 * time.Minute
+
 // eventually repeats check until it is true, at most for a while.
 func eventually(d time.Duration, check func() bool) bool {
 	for end := time.Now().Add(d); ; time.Sleep(20 * time.Millisecond) {

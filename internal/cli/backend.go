@@ -109,20 +109,38 @@ func (a *app) peers(ctx context.Context) ([]*backend, error) {
 	return all, nil
 }
 
-// anyPeer is a backend that can read the records: a process that lives, else a
-// daemon in this process.
-func (a *app) anyPeer(ctx context.Context) (*backend, error) {
+// readRecords asks a backend that can read the records: the server that was
+// named, else a process that lives, else a daemon in this process. They share
+// one store, so when one ends meanwhile the next is asked.
+func (a *app) readRecords(ctx context.Context, ask func(*client.Client) error) error {
 	peers, err := a.peers(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if len(peers) == 0 {
-		return a.connect(ctx, false)
-	}
-	for _, p := range peers[1:] {
+	asked := false
+	for _, p := range peers {
+		if !asked {
+			err = ask(p.client)
+			asked = cove.ErrorCode(err) != cove.Unavailable
+		}
 		p.close()
 	}
-	return peers[0], nil
+	if asked || a.serverAddress() != "" {
+		return err
+	}
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	b, err := a.inProcess(ctx, cfg, false)
+	if err != nil {
+		return err
+	}
+	err = ask(b.client)
+	if cerr := b.close(); err == nil {
+		err = cerr
+	}
+	return err
 }
 
 // liveSockets lists the sockets below the run directory that answer, the

@@ -54,6 +54,10 @@ func (f *fakeServer) serve(l net.Listener) *http.Server {
 	mux.HandleFunc("GET /executions", f.list)
 	mux.HandleFunc("GET /executions/{id}", f.get)
 	mux.HandleFunc("DELETE /executions/{id}", f.kill)
+	mux.HandleFunc("GET /audit", audit)
+	mux.HandleFunc("GET /audit/verify", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, 200, api.AuditVerification{Records: 2, Head: "b2", Broken: 3})
+	})
 	mux.HandleFunc("GET /runtimes", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, 200, api.RuntimeList{Runtimes: []api.Runtime{
 			{Name: "python", Available: true, Version: "Python 3.13.5\n", Limits: api.Limits{MemoryMB: 256, PIDs: 50, CPUs: 1, DiskMB: 100}, Timeout: 10},
@@ -228,6 +232,24 @@ func (f *fakeServer) get(w http.ResponseWriter, r *http.Request) {
 		defer f.mu.Unlock()
 		reply(w, 200, rec.Execution)
 	}
+}
+
+// audit has three records, one a page, and one of them means harm to a
+// terminal. What it was asked beyond that is in the detail of the second.
+func audit(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	records := []api.AuditRecord{
+		{Seq: 3, Time: at.Add(2 * time.Second), Who: "ip:192.0.2.1", Action: "request", Object: "GET /x\x1b]0;owned\a", Verdict: "deny", Detail: "no valid API key\nwas given", Hash: "c3"},
+		{Seq: 2, Time: at.Add(time.Second), Action: "sweep", Object: "native", Verdict: "ok", Detail: "action=" + q.Get("action") + " object=" + q.Get("object") + " verdict=" + q.Get("verdict") + " since=" + q.Get("since"), Hash: "b2"},
+		{Seq: 1, Time: at, Who: "local", Action: "execute", Object: "ex_1", Verdict: "ok", Detail: "python on fake: completed, exit code 0", Hash: "a1"},
+	}
+	n, _ := strconv.Atoi(q.Get("cursor"))
+	l := api.AuditList{Records: records[n : n+1]}
+	if n < 2 {
+		l.NextCursor = strconv.Itoa(n + 1)
+	}
+	reply(w, 200, l)
 }
 
 func (f *fakeServer) kill(w http.ResponseWriter, r *http.Request) {

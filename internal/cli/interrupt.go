@@ -4,8 +4,11 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 )
@@ -17,7 +20,7 @@ type interrupts struct {
 	signals chan os.Signal
 	done    chan struct{}
 	leave   func(code int)
-	unread  bool // nobody need read what the command prints: SIGPIPE is nothing
+	outputs []*os.File // whose reader ends the command by going away
 
 	actions sync.WaitGroup
 
@@ -27,11 +30,10 @@ type interrupts struct {
 	cancel context.CancelFunc
 }
 
-// watchSignals begins to watch. A reader of standard output that goes away
-// (SIGPIPE) ends a command as cleanly, unless it may go unread: a server whose
-// log nobody follows any more goes on.
-func watchSignals(unread bool) *interrupts {
-	in := &interrupts{unread: unread, signals: make(chan os.Signal, 2), done: make(chan struct{}), leave: os.Exit, cancel: func() {}}
+// watchSignals begins to watch. A reader of one of outputs that goes away
+// (SIGPIPE) ends a command as cleanly. A server has none: its log may go unread.
+func watchSignals(outputs ...*os.File) *interrupts {
+	in := &interrupts{outputs: outputs, signals: make(chan os.Signal, 2), done: make(chan struct{}), leave: os.Exit, cancel: func() {}}
 	signal.Notify(in.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	go in.watch()
 	return in
@@ -41,13 +43,29 @@ func (in *interrupts) watch() {
 	for {
 		select {
 		case s := <-in.signals:
-			if s != syscall.SIGPIPE || in.first() == 0 && !in.unread {
+			// Who asked this process something and went away raises SIGPIPE, too.
+			if s != syscall.SIGPIPE || in.first() == 0 && slices.ContainsFunc(in.outputs, unread) {
 				in.handle(s.(syscall.Signal))
 			}
 		case <-in.done:
 			return
 		}
 	}
+}
+
+// unread reports whether the reader of f has gone.
+func unread(f *os.File) bool {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return true
+	}
+	gone := false
+	err = conn.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		n, err := unix.Poll(p, 0)
+		gone = err == nil && n > 0 && p[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
+	})
+	return gone || err != nil
 }
 
 func (in *interrupts) handle(s syscall.Signal) {

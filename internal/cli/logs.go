@@ -7,36 +7,70 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
 )
 
 func (a *app) logsCommand() *cobra.Command {
-	return &cobra.Command{
+	follow := false
+	c := &cobra.Command{
 		Use:   "logs ID",
 		Short: "Print what an execution printed",
 		Long: `Print the output of an execution that has ended: its standard output on
-standard output, its errors on standard error.`,
-		Example: "  cove logs $(cove ps -aq -n 1)",
+standard output, its errors on standard error. With -f also of one that runs,
+whichever process of Cove on this machine runs it: what it has printed so far,
+and the rest as it comes. To stop following does not end it.`,
+		Example: "  cove logs $(cove ps -aq -n 1)\n  cove logs -f $(cove ps -q -n 1)",
 		Args:    exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := cove.ParseExecutionID(args[0]); err != nil {
+				return idError(args[0])
+			}
+			if follow {
+				return a.follow(cmd.Context(), args[0])
+			}
 			return a.logs(cmd.Context(), args[0])
 		},
 	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until it ends")
+	return c
 }
 
-func (a *app) logs(ctx context.Context, id string) (err error) {
-	if _, err := cove.ParseExecutionID(id); err != nil {
-		return idError(id)
-	}
-	b, err := a.anyPeer(ctx)
+// follow asks one process after the other: the one that runs it has what it
+// printed, and when none does there is the record.
+func (a *app) follow(ctx context.Context, id string) error {
+	peers, err := a.peers(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if cerr := b.close(); err == nil {
-			err = cerr
+		for _, p := range peers {
+			p.close()
 		}
 	}()
-	e, err := b.client.Get(ctx, id)
+	stdout, stderr, restore := a.programOutput()
+	for _, p := range peers {
+		begun := false
+		e, err := p.client.Follow(ctx, id, client.Stream{Stdout: stdout, Stderr: stderr, Started: func(string) { begun = true }})
+		if begun {
+			restore()
+		}
+		if err == nil {
+			a.sayEnd(e)
+			return nil
+		}
+		if begun || !notHere(err) {
+			return err
+		}
+	}
+	return a.logs(ctx, id)
+}
+
+func (a *app) logs(ctx context.Context, id string) error {
+	var e api.Execution
+	err := a.readRecords(ctx, func(c *client.Client) (err error) {
+		e, err = c.Get(ctx, id)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -47,14 +81,19 @@ func (a *app) logs(ctx context.Context, id string) (err error) {
 		return err
 	}
 	if e.Status == api.StatusRunning {
-		a.say.line("it still runs; its output is kept when it has ended")
+		a.say.line("it still runs, and its output is kept when it has ended; \"cove logs -f %s\" shows it as it comes", id)
 		return nil
 	}
+	a.sayEnd(e)
+	return nil
+}
+
+// sayEnd says what ended an execution, as far as its record tells.
+func (a *app) sayEnd(e api.Execution) {
 	if t := truncation(e, cove.Limits{}); t != "" {
 		a.say.line("%s", t)
 	}
 	if v := verdict(e, cove.Limits{}); v != "" {
 		a.say.line("%s", v)
 	}
-	return nil
 }

@@ -2,6 +2,10 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +17,9 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/image"
+	"github.com/cove-sandbox/cove/internal/instance"
 )
 
 func TestPrintable(t *testing.T) {
@@ -119,6 +126,117 @@ func TestParseSeconds(t *testing.T) {
 	} {
 		if got, err := parseSeconds(c.in); got != c.want || (err == nil) != (c.want != 0) {
 			t.Errorf("parseSeconds(%q) = %v, %v; want %v", c.in, got, err, c.want)
+		}
+	}
+}
+
+func TestParseSince(t *testing.T) {
+	now := time.Date(2030, 1, 10, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		in   string
+		want time.Time
+	}{
+		{"90m", now.Add(-90 * time.Minute)}, {"1h30m", now.Add(-90 * time.Minute)}, {"7d", now.AddDate(0, 0, -7)}, {"0.5d", now.Add(-12 * time.Hour)},
+		{"2030-01-02T03:04:05Z", time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}, {"2030-01-02T03:04:05+01:00", time.Date(2030, 1, 2, 2, 4, 5, 0, time.UTC)},
+		{"", time.Time{}},
+	} {
+		if got, err := parseSince(c.in, now); err != nil || !got.Equal(c.want) {
+			t.Errorf("parseSince(%q) = %v, %v; want %v", c.in, got, err, c.want)
+		}
+	}
+	for _, in := range []string{"0", "0s", "-1h", "-1d", "d", "NaNd", "Infd", "1e400d", "99999999d", "1e300d", "7", "yesterday", "2030-01-02"} {
+		if got, err := parseSince(in, now); cove.ErrorCode(err) != cove.InvalidArgument || cove.ErrorHint(err) == "" {
+			t.Errorf("parseSince(%q) = %v, %v", in, got, err)
+		}
+	}
+}
+
+// TestReadersFindTheLiving: a process that ends just when it is asked does not
+// keep another from answering.
+func TestReadersFindTheLiving(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cove-cli-") // short: a unix socket's path has 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Mkdir(filepath.Join(dir, instance.Dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		l, err := net.Listen("unix", filepath.Join(dir, instance.Dir, name+".sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if name == "a" {
+				panic(http.ErrAbortHandler)
+			}
+			fmt.Fprintf(w, `{"status":"ok","version":%q}`, name)
+		})}
+		go s.Serve(l)
+		t.Cleanup(func() { s.Close() })
+	}
+	a := &app{say: &speaker{w: io.Discard}, getenv: func(string) string { return "" }, settings: settings{home: dir, runDir: dir}}
+	var h api.Health
+	err = a.readRecords(t.Context(), func(c *client.Client) (err error) {
+		h, err = c.Health(t.Context())
+		return err
+	})
+	if err != nil || h.Version != "b" {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
+
+func TestBarText(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		done, total int64
+		width       int
+		want        string
+	}{
+		{0, 18 * mib, 79, "downloading   0% [                              ] 0 B of 18 MiB"},
+		{9 * mib, 18 * mib, 79, "downloading  50% [===============               ] 9 MiB of 18 MiB"},
+		{18 * mib, 18 * mib, 79, "downloading 100% [==============================] 18 MiB of 18 MiB"},
+		{19 * mib, 18 * mib, 50, "downloading 100% [==============] 18 MiB of 18 MiB"},
+		{9 * mib, 18 * mib, 35, "downloading  50% 9 MiB of 18 MiB"},
+		{9 * mib, 18 * mib, 20, "downloading  50%"},
+		{9 * mib, 18 * mib, 12, "downloading"},
+		{9 * mib, 18 * mib, 5, ""},
+		{9 * mib, -1, 79, "downloading 9 MiB"},
+		{0, 0, 79, "downloading 0 B"},
+	} {
+		if got := barText("downloading", c.done, c.total, c.width); got != c.want {
+			t.Errorf("%d of %d in %d columns: %q, want %q", c.done, c.total, c.width, got, c.want)
+		}
+	}
+	for width := -1; width < 120; width++ {
+		for done := range int64(100) {
+			if got := barText("unpacking", done*mib/3, 33*mib, width); len(got) > max(width, 0) {
+				t.Fatalf("%q has more than %d columns", got, width)
+			}
+		}
+	}
+}
+
+// TestProgressGoesForward: a bar that shows the layers one after the other, or
+// two stages as one, would fall back.
+func TestProgressGoesForward(t *testing.T) {
+	p := &progress{parts: map[progressPart]image.Event{}}
+	event := func(s image.Stage, layer int, done, total int64) string {
+		p.parts[progressPart{s, layer}] = image.Event{Stage: s, Layer: layer, Layers: 2, Done: done, Total: total}
+		return p.line(30)
+	}
+	for _, c := range []struct{ got, want string }{
+		{event(image.Download, 0, 0, 30), "downloading   0% 0 B of 30 B"},
+		{event(image.Download, 1, 0, 70), "downloading   0% 0 B of 100 B"},
+		{event(image.Download, 0, 30, 30), "downloading  30% 30 B of 100 B"},
+		{event(image.Unpack, 0, 20, 30), "downloading  30% 30 B of 100 B"},
+		{event(image.Unpack, 1, 0, 70), "downloading  30% 30 B of 100 B"},
+		{event(image.Download, 1, 70, 70), "unpacking  20% 20 B of 100 B"},
+		{event(image.Unpack, 1, 70, 70), "unpacking  90% 90 B of 100 B"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
 		}
 	}
 }

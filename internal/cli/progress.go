@@ -2,17 +2,23 @@ package cli
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
-	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
 
 	"github.com/cove-sandbox/cove/internal/image"
 )
+
+// redraw is how often a bar is drawn at most.
+const redraw = 100 * time.Millisecond
 
 // progress shows how far an image is: a bar on a terminal, otherwise one line
 // for each layer that is done.
 type progress struct {
 	a     *app
-	bar   *progressbar.ProgressBar // nil without a terminal
+	bar   bool
+	drawn time.Time
 	parts map[progressPart]image.Event
 	said  map[progressPart]bool
 }
@@ -23,21 +29,16 @@ type progressPart struct {
 }
 
 func (a *app) newProgress() *progress {
-	p := &progress{a: a, parts: map[progressPart]image.Event{}, said: map[progressPart]bool{}}
-	if isTerminal(a.Err) {
-		p.bar = progressbar.NewOptions64(-1, progressbar.OptionSetWriter(a.Err), progressbar.OptionShowBytes(true),
-			progressbar.OptionSetWidth(30), progressbar.OptionThrottle(100_000_000), progressbar.OptionClearOnFinish(),
-			progressbar.OptionSpinnerType(14), progressbar.OptionEnableColorCodes(false))
-	}
-	return p
+	return &progress{a: a, bar: isTerminal(a.Err) && a.getenv("TERM") != "dumb",
+		parts: map[progressPart]image.Event{}, said: map[progressPart]bool{}}
 }
 
 // take is an image.Progress.
 func (p *progress) take(e image.Event) {
 	part := progressPart{e.Stage, e.Layer}
 	p.parts[part] = e
-	if p.bar != nil {
-		p.draw(e)
+	if p.bar {
+		p.draw()
 		return
 	}
 	if e.Total > 0 && e.Done >= e.Total && !p.said[part] {
@@ -53,26 +54,75 @@ func doneWord(s image.Stage) string {
 	return "downloaded"
 }
 
-// draw shows all layers together.
-func (p *progress) draw(e image.Event) {
-	var done, total int64
-	known := true
-	for _, part := range p.parts {
-		done += part.Done
-		total += part.Total
-		known = known && part.Total >= 0
+// draw writes the bar over itself. The terminal may have another width by now.
+func (p *progress) draw() {
+	now := time.Now()
+	if now.Sub(p.drawn) < redraw {
+		return
 	}
-	if !known {
-		total = -1
+	p.drawn = now
+	width, _, err := term.GetSize(int(p.a.Err.Fd()))
+	if err != nil || width <= 0 {
+		width = 80
 	}
-	p.bar.Describe(fmt.Sprintf("%s layer %d of %d", e.Stage, e.Layer+1, e.Layers))
-	p.bar.ChangeMax64(total)
-	p.bar.Set64(min(done, max(total-1, 0))) // full would end it, and more may come
+	fmt.Fprint(p.a.Err, "\r"+p.line(width-1)+"\x1b[K") // a full line would wrap
+}
+
+// line is the stage that is under way, all of its layers together.
+func (p *progress) line(width int) string {
+	if done, total := p.sum(image.Download); total < 0 || done < total {
+		return barText("downloading", done, total, width)
+	}
+	done, total := p.sum(image.Unpack)
+	return barText("unpacking", done, total, width)
+}
+
+// sum is how far a stage is, in bytes; the total is -1 when it is not known.
+func (p *progress) sum(s image.Stage) (done, total int64) {
+	for part, e := range p.parts {
+		if part.stage != s {
+			continue
+		}
+		done += e.Done
+		if e.Total < 0 || total < 0 {
+			total = -1
+		} else {
+			total += e.Total
+		}
+	}
+	return done, total
+}
+
+// barText is one line of at most width columns: as much as fits of what is
+// done, how far it is, a bar, and the sizes.
+func barText(doing string, done, total int64, width int) string {
+	if total <= 0 {
+		return fit(width, doing+" "+sizeText(done), doing)
+	}
+	const most, least = 30, 8
+	done = min(done, total)
+	head := fmt.Sprintf("%s %3d%%", doing, 100*done/total)
+	sizes := fmt.Sprintf("%s of %s", sizeText(done), sizeText(total))
+	if bar := min(most, width-len(head)-len(" [] ")-len(sizes)); bar >= least {
+		full := int(int64(bar) * done / total)
+		return fmt.Sprintf("%s [%s%s] %s", head, strings.Repeat("=", full), strings.Repeat(" ", bar-full), sizes)
+	}
+	return fit(width, head+" "+sizes, head, doing)
+}
+
+// fit is the first of texts that fits.
+func fit(width int, texts ...string) string {
+	for _, t := range texts {
+		if len(t) <= width {
+			return t
+		}
+	}
+	return ""
 }
 
 // end takes the bar away.
 func (p *progress) end() {
-	if p.bar != nil {
-		p.bar.Clear()
+	if p.bar {
+		fmt.Fprint(p.a.Err, "\r\x1b[K")
 	}
 }

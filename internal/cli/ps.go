@@ -1,15 +1,16 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 )
@@ -23,7 +24,7 @@ type psOptions struct {
 	json     bool
 	language string
 	status   string
-	since    time.Duration
+	since    string
 	limit    int
 }
 
@@ -41,17 +42,18 @@ with -a also those that have ended, newest first.`,
 	f := c.Flags()
 	f.BoolVarP(&o.all, "all", "a", false, "those that have ended too")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
-	f.StringVar(&o.language, "language", "", "of this runtime only")
-	f.StringVar(&o.status, "status", "", "with this status only: running, completed, timeout, limited, killed, refused, failed")
-	f.DurationVar(&o.since, "since", 0, "begun within this time only, like 1h")
-	f.IntVarP(&o.limit, "limit", "n", 50, "at most so many")
+	f.StringVar(&o.language, "language", "", "of this `RUNTIME` only")
+	f.StringVar(&o.status, "status", "", "with this `STATUS` only: "+strings.Join(statuses, ", "))
+	f.StringVar(&o.since, "since", "", "begun since `TIME` only: how long ago, like 1h or 7d, or when")
+	f.IntVarP(&o.limit, "limit", "n", 50, "at most `COUNT`")
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 	return c
 }
 
 func (a *app) ps(ctx context.Context, o psOptions) error {
-	if o.limit < 1 {
-		return cove.Errorf(cove.InvalidArgument, "--limit %d: it must be at least 1", o.limit)
+	query, err := o.query(time.Now())
+	if err != nil {
+		return err
 	}
 	peers, err := a.peers(ctx)
 	if err != nil {
@@ -64,7 +66,7 @@ func (a *app) ps(ctx context.Context, o psOptions) error {
 		}
 		peers = []*backend{b}
 	}
-	all, err := collect(ctx, peers, o)
+	all, err := collect(ctx, peers, query, o.limit)
 	for _, p := range peers {
 		if cerr := p.close(); err == nil {
 			err = cerr
@@ -87,21 +89,24 @@ func (a *app) ps(ctx context.Context, o psOptions) error {
 	return a.print(executionTable(all, time.Now()))
 }
 
+func (o psOptions) query(now time.Time) (client.ListOptions, error) {
+	q := client.ListOptions{Language: o.language, Status: api.Status(o.status)}
+	if !o.all && o.status == "" {
+		q.Status = api.StatusRunning
+	}
+	since, err := parseSince(o.since, now)
+	q.Since = since
+	return q, cmp.Or(err, checkOneOf("--status", o.status, statuses), checkLimit(o.limit))
+}
+
 // collect asks every peer and merges: they share one store, so that each knows
 // the records, and a peer that has just gone is no error.
-func collect(ctx context.Context, peers []*backend, o psOptions) ([]api.Execution, error) {
-	query := client.ListOptions{Language: o.language, Status: api.Status(o.status)}
-	if !o.all && o.status == "" {
-		query.Status = api.StatusRunning
-	}
-	if o.since > 0 {
-		query.Since = time.Now().Add(-o.since)
-	}
+func collect(ctx context.Context, peers []*backend, query client.ListOptions, limit int) ([]api.Execution, error) {
 	merged := map[string]api.Execution{}
 	var failed error
 	answered := false
 	for _, p := range peers {
-		page, err := listUpTo(ctx, p.client, query, o.limit)
+		page, err := listUpTo(ctx, p.client, query, limit)
 		if err != nil {
 			failed = err
 			continue
@@ -119,7 +124,7 @@ func collect(ctx context.Context, peers []*backend, o psOptions) ([]api.Executio
 		all = append(all, e)
 	}
 	slices.SortFunc(all, func(a, b api.Execution) int { return b.CreatedAt.Compare(a.CreatedAt) })
-	return all[:min(len(all), o.limit)], nil
+	return all[:min(len(all), limit)], nil
 }
 
 func listUpTo(ctx context.Context, c *client.Client, q client.ListOptions, limit int) ([]api.Execution, error) {

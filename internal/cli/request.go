@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"math"
@@ -59,6 +60,9 @@ func (o *options) request(language string, args []string, getenv func(string) st
 		return req, err
 	}
 	if req.Env, err = environment(o.env, getenv); err != nil {
+		return req, err
+	}
+	if err := checkTexts(req); err != nil {
 		return req, err
 	}
 	if req.Files, err = readFiles(o.files); err != nil {
@@ -265,7 +269,7 @@ func (o *options) source(file string, stdin io.Reader) (string, error) {
 		return "", cove.Errorf(cove.InvalidArgument, "both -c and the file %s were given", file).
 			WithHint("put -- before arguments of the program")
 	case o.given("code"):
-		return o.code, nil
+		return o.code, checkText("the code of -c", o.code)
 	case file == "":
 		return "", cove.Errorf(cove.InvalidArgument, "there is no code to run").
 			WithHint("name a file, write the code with -c, or use - to read it from standard input")
@@ -280,15 +284,35 @@ func (o *options) source(file string, stdin io.Reader) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !utf8.Valid(data) {
-		name := file
-		if file == "-" {
-			name = "the code on standard input"
-		}
-		return "", cove.Errorf(cove.InvalidArgument, "%s is not UTF-8 text", name).
-			WithHint("give compiled programs and data with --file or --mount")
+	name := file
+	if file == "-" {
+		name = "the code on standard input"
 	}
-	return string(data), nil
+	return string(data), checkText(name, string(data))
+}
+
+// checkTexts checks what goes out as text and is nobody's file.
+func checkTexts(req api.ExecuteRequest) error {
+	for i, arg := range req.Args {
+		if err := checkText(fmt.Sprintf("argument %d of the program", i+1), arg); err != nil {
+			return err
+		}
+	}
+	for name, value := range req.Env {
+		if err := checkText("the variable "+name, name+value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkText refuses what JSON would replace silently.
+func checkText(name, text string) error {
+	if utf8.ValidString(text) {
+		return nil
+	}
+	return cove.Errorf(cove.InvalidArgument, "%s is not UTF-8 text", name).
+		WithHint("give compiled programs and data with --file, --mount or on standard input")
 }
 
 // splitArgs takes apart RUNTIME [FILE], then what follows "--".

@@ -85,7 +85,7 @@ is missing, 128+N ended by signal N.`,
 }
 
 func (a *app) run(ctx context.Context, o *options, args []string, dash int) error {
-	interrupts := watchSignals(false)
+	interrupts := watchSignals(a.Out, a.Err)
 	defer interrupts.stop()
 	language, file, rest, err := splitArgs(args, dash)
 	if err != nil {
@@ -134,12 +134,10 @@ func (a *app) programInput(o *options, file string) io.Reader {
 // record then still arrives.
 func (a *app) execute(ctx context.Context, c *client.Client, req api.ExecuteRequest, collect bool, stdin io.Reader, in *interrupts) (api.Execution, error) {
 	var stdout, stderr bytes.Buffer
-	s := client.Stream{Stdin: stdin, Stdout: a.Out, Stderr: a.Err}
-	if isTerminal(a.Err) { // what Cove says begins a line of its own
-		ends := &lineEnd{}
-		defer ends.restore(a.Err)
-		s.Stdout, s.Stderr = ends.watch(a.Out), ends.watch(a.Err)
-	}
+	s := client.Stream{Stdin: stdin}
+	var restore func()
+	s.Stdout, s.Stderr, restore = a.programOutput()
+	defer restore()
 	if collect {
 		s.Stdout, s.Stderr = &stdout, &stderr
 	}
@@ -158,6 +156,16 @@ func (a *app) execute(ctx context.Context, c *client.Client, req api.ExecuteRequ
 		e.Output, e.Stderr = valid(stdout.Bytes()), valid(stderr.Bytes())
 	}
 	return e, err
+}
+
+// programOutput is where a program's output goes. At a terminal, what Cove says
+// after restore begins a line of its own.
+func (a *app) programOutput() (stdout, stderr io.Writer, restore func()) {
+	if !isTerminal(a.Err) {
+		return a.Out, a.Err, func() {}
+	}
+	ends := &lineEnd{}
+	return ends.watch(a.Out), ends.watch(a.Err), func() { ends.restore(a.Err) }
 }
 
 // valid is text for JSON: as everywhere in the API, invalid UTF-8 is replaced.

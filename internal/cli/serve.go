@@ -30,7 +30,7 @@ executions end within shutdown_grace, the second ends at once.`,
 }
 
 func (a *app) serve(ctx context.Context) error {
-	interrupts := watchSignals(true)
+	interrupts := watchSignals()
 	defer interrupts.stop()
 	ctx, cancel := interrupts.cover(ctx)
 	defer cancel()

@@ -33,22 +33,29 @@ func parseSize(s string, step int64) (int64, error) {
 			}
 		}
 	}
-	return 0, cove.Errorf(cove.InvalidArgument, "%q is not a size", s).WithHint("write it like 512K, 256M or 1.5G")
+	return 0, cove.Errorf(cove.InvalidArgument, "%q is not a size", s).WithHint("%s", sizeHint(step))
+}
+
+func sizeHint(step int64) string {
+	if step >= 1<<20 {
+		return "write it like 256M or 1.5G"
+	}
+	return "write it like 512K or 2M"
 }
 
 func scale(s, digits string, unit, step int64) (int64, error) {
 	f, err := strconv.ParseFloat(digits, 64)
 	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) || strings.ContainsAny(digits, "+_pxe") {
-		return 0, cove.Errorf(cove.InvalidArgument, "%q is not a size", s).WithHint("write it like 512K, 256M or 1.5G")
+		return 0, cove.Errorf(cove.InvalidArgument, "%q is not a size", s).WithHint("%s", sizeHint(step))
 	}
 	n := f * float64(unit)
 	switch {
 	case n <= 0:
 		return 0, cove.Errorf(cove.InvalidArgument, "%q is not a size: it must be more than nothing", s).WithHint("leave the flag out for the default")
 	case n > math.MaxInt64/2:
-		return 0, cove.Errorf(cove.InvalidArgument, "%q is more than any machine has", s).WithHint("write it like 512K, 256M or 1.5G")
+		return 0, cove.Errorf(cove.InvalidArgument, "%q is more than any machine has", s).WithHint("%s", sizeHint(step))
 	case n != math.Trunc(n) || int64(n)%step != 0:
-		return 0, cove.Errorf(cove.InvalidArgument, "%q is not a whole number of %s", s, sizeText(step)[2:]).WithHint("write it like 512K, 256M or 1.5G")
+		return 0, cove.Errorf(cove.InvalidArgument, "%q is not a whole number of %s", s, sizeText(step)[2:]).WithHint("%s", sizeHint(step))
 	}
 	return int64(n), nil
 }

@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"archive/tar"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -66,6 +68,57 @@ func TestAtATerminal(t *testing.T) {
 				t.Errorf("%q, want %q in it", got, c.want)
 			}
 		})
+	}
+}
+
+// TestBarAtATerminal: it stays within one line, however narrow, and goes.
+func TestBarAtATerminal(t *testing.T) {
+	archive := filepath.Join(t.TempDir(), "rootfs.tar")
+	f, err := os.Create(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(f)
+	for i := range 40 {
+		b := make([]byte, 1<<20)
+		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprint("usr/f", i), Mode: 0o644, Size: int64(len(b))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("COVE_HOME", t.TempDir())
+	t.Setenv("COVE_RUN_DIR", t.TempDir())
+	t.Setenv("TERM", "xterm")
+	const columns = 24
+	master, terminal := openTerminal(t)
+	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: 24}); err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	shown := make(chan string)
+	go func() { shown <- seen(t, master, "END") }()
+	if code := cli.Main(t.Context(), []string{"image", "import", archive, "--name", "x"}, cli.Streams{Out: out, Err: terminal}); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	fmt.Fprint(terminal, "END")
+	got := <-shown
+	lines := strings.Split(strings.TrimSuffix(got, "\r\x1b[KEND"), "\r")
+	if len(lines) < 2 || !strings.HasSuffix(got, "\r\x1b[KEND") || !strings.Contains(got, "unpacking ") {
+		t.Fatalf("no bar that goes in %q", got)
+	}
+	for _, line := range lines {
+		if line = strings.TrimSuffix(line, "\x1b[K"); len(line) >= columns || strings.ContainsAny(line, "\n\x1b") {
+			t.Errorf("%q does not stay within %d columns", line, columns)
+		}
 	}
 }
 

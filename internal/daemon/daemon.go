@@ -181,6 +181,11 @@ func (d *Daemon) newAPI() (*httpapi.Server, error) {
 // open begins to listen in memory and on the instance's socket, and cleans up
 // once after processes that were killed.
 func (d *Daemon) open() error {
+	if !d.warm { // somebody wants to see the records, which must not list the dead as running
+		if err := d.manager.Abandon(context.Background()); err != nil {
+			d.log.Warn("cannot put the records of earlier processes right", "error", err)
+		}
+	}
 	d.serveLocal(d.memory)
 	ln, err := listenPrivately(d.instance.Socket())
 	if err != nil {

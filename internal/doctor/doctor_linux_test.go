@@ -104,6 +104,13 @@ func TestHere(t *testing.T) {
 			t.Errorf("%s should be ok here", id)
 		}
 	}
+	if len(expected(t)) > 0 {
+		want := map[bool]Status{true: OK, false: Warn}[enginetest.TmpfsXattrs(t)]
+		i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.ID == "overlay.directories" })
+		if i < 0 || r.Findings[i].Status != want {
+			t.Errorf("overlay.directories should be %s here", want)
+		}
+	}
 	if left := groups(t); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}

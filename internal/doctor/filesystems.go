@@ -24,6 +24,16 @@ func checkOverlay(ctx context.Context, h *host) outcome {
 	return ok("a file was changed above, and kept below")
 }
 
+// checkOverlayDirectories: an image works without, but not every program in it.
+func checkOverlayDirectories(ctx context.Context, h *host) outcome {
+	if _, err := h.try(ctx, trial{name: "overlay-directories", namespaces: inMounts}); err != nil {
+		return warn("directories that an image came with cannot be removed: "+err.Error(),
+			"use Linux 6.6 or later, whose tmpfs keeps extended attributes of users; until then programs can change and remove an\n"+
+				"image's files, add to its directories, and do anything below /work, /tmp and the home; --image host is not concerned")
+	}
+	return ok("one was removed and made anew")
+}
+
 func checkTmpfsBytes(ctx context.Context, h *host) outcome {
 	found, err := h.try(ctx, trial{name: "tmpfs-bytes", namespaces: inMounts})
 	if err != nil {
@@ -60,17 +70,22 @@ func checkIDMap(ctx context.Context, h *host) outcome {
 		return unknown("a user namespace to map into", err)
 	}
 	defer userns.Close()
-	tree, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return fail("open_tree "+dir+": "+err.Error(), "needs Linux 5.12 or later, and CAP_SYS_ADMIN")
 	}
-	defer unix.Close(tree)
-	err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())})
+	tree := os.NewFile(uintptr(fd), dir)
+	defer tree.Close()
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())})
 	if err != nil {
 		return fail(fmt.Sprintf("the file system of %s has none: %v", dir, err),
 			"set COVE_HOME to a directory on ext4, xfs, btrfs or tmpfs")
 	}
-	return ok("on the file system of " + dir)
+	if _, err := h.try(ctx, trial{name: "overlay-idmapped", namespaces: inMounts, tree: tree}); err != nil {
+		return warn("on the file system of "+dir+", but not below an overlay: "+err.Error(),
+			"images need Linux 5.19 or later when Cove runs as root; --image host and mounts do not")
+	}
+	return ok("on the file system of " + dir + ", and below an overlay")
 }
 
 // userNamespace is one that maps a range of ids, of a process that has gone.

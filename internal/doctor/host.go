@@ -38,7 +38,7 @@ func newHost(o Options) *host {
 // close leaves nothing behind. What is in use will go with its processes.
 func (h *host) close() {
 	if hierarchy, err := h.hierarchy(); err == nil {
-		hierarchy.Remove()
+		hierarchy.Close()
 	}
 }
 
@@ -88,6 +88,7 @@ type trial struct {
 	// caller is root.
 	namespaces uintptr
 	group      *os.File // control group it is born in
+	tree       *os.File // mount that it is given as its descriptor 3
 }
 
 // answer is what the child says.
@@ -115,6 +116,9 @@ func (h *host) command(ctx context.Context, t trial) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, h.options.Probe[0], args...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
 	cmd.SysProcAttr = attributes(t.namespaces)
+	if t.tree != nil {
+		cmd.ExtraFiles = []*os.File{t.tree}
+	}
 	if t.group != nil {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(t.group.Fd())
 	}

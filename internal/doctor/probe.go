@@ -14,19 +14,21 @@ import (
 // probes are what a child can be asked to try. They may change the child as
 // they like: it ends afterwards.
 var probes = map[string]func(args []string) (found string, err error){
-	"nothing":      func([]string) (string, error) { return "", nil },
-	"capability":   probeCapability,
-	"nested":       probeNested,
-	"proc":         probeProc,
-	"overlay":      probeOverlay,
-	"tmpfs-bytes":  probeTmpfsBytes,
-	"tmpfs-inodes": probeTmpfsInodes,
-	"mount-api":    probeMountAPI,
-	"seccomp":      probeSeccomp,
-	"wait":         probeWait,
-	"memory":       probeMemory,
-	"pids":         probePIDs,
-	"cpu":          probeCPU,
+	"nothing":             func([]string) (string, error) { return "", nil },
+	"capability":          probeCapability,
+	"nested":              probeNested,
+	"proc":                probeProc,
+	"overlay":             probeOverlay,
+	"overlay-directories": probeOverlayDirectories,
+	"overlay-idmapped":    probeOverlayIDMapped,
+	"tmpfs-bytes":         probeTmpfsBytes,
+	"tmpfs-inodes":        probeTmpfsInodes,
+	"mount-api":           probeMountAPI,
+	"seccomp":             probeSeccomp,
+	"wait":                probeWait,
+	"memory":              probeMemory,
+	"pids":                probePIDs,
+	"cpu":                 probeCPU,
 }
 
 // RunProbe is the child's side of a check: the hidden subcommand that

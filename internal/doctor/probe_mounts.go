@@ -64,23 +64,45 @@ func probeProc([]string) (string, error) {
 	return "", nil
 }
 
-// probeOverlay changes a file through an overlay; the lower one must stay.
-func probeOverlay([]string) (string, error) {
+// at is a place below the tmpfs of ownTmpfs.
+func at(name string) string { return filepath.Join(place(), name) }
+
+// layers makes a tmpfs with the directories that an overlay needs, and others.
+func layers(more ...string) error {
 	if err := ownTmpfs("size=1m"); err != nil {
-		return "", err
+		return err
 	}
-	at := func(name string) string { return filepath.Join(place(), name) }
-	for _, dir := range []string{"lower", "upper", "work", "merged"} {
+	for _, dir := range append([]string{"lower", "upper", "work", "merged"}, more...) {
 		if err := os.Mkdir(at(dir), 0o755); err != nil {
-			return "", step("make "+dir, err)
+			return step("make "+dir, err)
 		}
 	}
-	if err := os.WriteFile(at("lower/file"), []byte("lower"), 0o644); err != nil {
-		return "", step("write the lower file", err)
-	}
+	return nil
+}
+
+// mountOverlay mounts an overlay as an image's is.
+func mountOverlay() error {
 	data := "userxattr,lowerdir=" + at("lower") + ",upperdir=" + at("upper") + ",workdir=" + at("work")
-	if err := unix.Mount("overlay", at("merged"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
-		return "", step("mount an overlay", err)
+	return step("mount an overlay", unix.Mount("overlay", at("merged"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, data))
+}
+
+// ownOverlay is an overlay over a lower directory with a file and a directory.
+func ownOverlay() error {
+	if err := layers("lower/dir"); err != nil {
+		return err
+	}
+	for _, file := range []string{"lower/file", "lower/dir/file"} {
+		if err := os.WriteFile(at(file), []byte("lower"), 0o644); err != nil {
+			return step("write "+file, err)
+		}
+	}
+	return mountOverlay()
+}
+
+// probeOverlay changes a file through an overlay; the lower one must stay.
+func probeOverlay([]string) (string, error) {
+	if err := ownOverlay(); err != nil {
+		return "", err
 	}
 	if err := os.WriteFile(at("merged/file"), []byte("upper"), 0o644); err != nil {
 		return "", step("write through the overlay", err)
@@ -89,10 +111,39 @@ func probeOverlay([]string) (string, error) {
 	if err != nil || string(lower) != "lower" {
 		return "", step("keep the lower file", fmt.Errorf("it reads %q, %v", lower, err))
 	}
-	if err := os.Remove(at("merged/file")); err != nil {
-		return "", step("remove through the overlay", err)
+	return "", step("remove through the overlay", os.Remove(at("merged/file")))
+}
+
+// probeOverlayDirectories removes a directory through an overlay and makes it
+// anew: for both, the overlay has to note on a directory of its own that it
+// hides the lower one, in an extended attribute.
+func probeOverlayDirectories([]string) (string, error) {
+	if err := ownOverlay(); err != nil {
+		return "", err
 	}
-	return "", nil
+	if err := os.RemoveAll(at("merged/dir")); err != nil {
+		return "", step("remove a directory", err)
+	}
+	if err := os.Mkdir(at("merged/dir"), 0o755); err != nil {
+		return "", step("make it anew", err)
+	}
+	entries, err := os.ReadDir(at("merged/dir"))
+	if err == nil && len(entries) != 0 {
+		err = fmt.Errorf("it has %v", entries)
+	}
+	return "", step("find it empty", err)
+}
+
+// probeOverlayIDMapped mounts an overlay over the idmapped mount that it has
+// been given, as an image is one when root starts Cove.
+func probeOverlayIDMapped([]string) (string, error) {
+	if err := layers(); err != nil {
+		return "", err
+	}
+	if err := unix.MoveMount(3, "", unix.AT_FDCWD, at("lower"), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return "", step("attach the mount", err)
+	}
+	return "", mountOverlay()
 }
 
 // probeTmpfsBytes writes more than a tmpfs may hold.

@@ -15,13 +15,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 )
 
 // probeSeccomp loads the policy for snippets and makes calls it refuses, and
 // one it does not.
 func probeSeccomp([]string) (string, error) {
-	filter, err := seccomp.SnippetFilter()
+	filter, err := seccomp.Filter(cove.UserCode)
 	if err != nil {
 		return "", step("compile the filter", err)
 	}

@@ -22,6 +22,7 @@ func checks() []check {
 
 		{"seccomp", "walls", "seccomp, no_new_privs", everyEngine, checkSeccomp},
 		{"overlay", "walls", "overlay", native, checkOverlay},
+		{"overlay.directories", "walls", "directories of images", "", checkOverlayDirectories},
 		{"mounts.api", "walls", "mounts by descriptor", native, checkMountAPI},
 		{"mounts.idmap", "walls", "idmapped mounts", native, checkIDMap},
 		{"pidfd", "walls", "processes by descriptor", native, checkPIDFD},

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -19,9 +18,6 @@ func (c Capabilities) Check(t Template) error {
 	var missing []string
 	need := func(ok bool, name string) {
 		if !ok {
-			if why := c.Missing[name]; why != "" {
-				name += ": " + why
-			}
 			missing = append(missing, name)
 		}
 	}
@@ -33,7 +29,7 @@ func (c Capabilities) Check(t Template) error {
 	need(t.Limits.CPUs == 0 || c.CPULimit, "cpu_limit")
 	need(t.Limits.PIDs == 0 || c.PIDsLimit, "pids_limit")
 	need(t.Limits.Disk == 0 || c.DiskLimit, "disk_limit")
-	return refusal(missing)
+	return c.refusal(missing)
 }
 
 // CheckBinding refuses a binding that needs what c cannot do, or whose mounts
@@ -46,22 +42,40 @@ func (c Capabilities) CheckBinding(b Binding) error {
 	}
 	var missing []string
 	if len(b.Mounts) > 0 && !c.LateMount {
-		missing = append(missing, "late_mount: "+c.Missing["late_mount"])
+		missing = append(missing, "late_mount")
 	}
 	if len(b.Files) > 0 && !c.Files {
 		missing = append(missing, "files: "+c.Missing["files"])
 	}
 	if len(b.Listeners) > 0 && !c.Listeners {
-		missing = append(missing, "listeners: "+c.Missing["listeners"])
+		missing = append(missing, "listeners")
 	}
-	return refusal(missing)
+	return c.refusal(missing)
 }
 
-func refusal(missing []string) error {
+// refusal names what is missing, and each reason once.
+func (c Capabilities) refusal(missing []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	sort.Strings(missing)
-	return cove.Errorf(cove.Unsupported, "this engine cannot enforce what was asked: %s", strings.Join(missing, "; ")).
+	slices.Sort(missing)
+	var reasons []string // in the order of the first that each explains
+	names := map[string][]string{}
+	for _, name := range missing {
+		why := c.Missing[name]
+		if names[why] == nil {
+			reasons = append(reasons, why)
+		}
+		names[why] = append(names[why], name)
+	}
+	var parts []string
+	for _, why := range reasons {
+		part := strings.Join(names[why], ", ")
+		if why != "" {
+			part += ": " + why
+		}
+		parts = append(parts, part)
+	}
+	return cove.Errorf(cove.Unsupported, "this engine cannot enforce what was asked: %s", strings.Join(parts, "; ")).
 		WithHint("run \"cove doctor\" for what is missing and how to get it")
 }

@@ -29,6 +29,23 @@ func TestCheckRefusesNegativeLimits(t *testing.T) {
 	}
 }
 
+// TestRefusalNamesEachReasonOnce, however many controls it takes away.
+func TestRefusalNamesEachReasonOnce(t *testing.T) {
+	c := Capabilities{Isolations: []cove.Isolation{cove.IsolationContainer}, SwapLimit: true, DiskLimit: true, Missing: map[string]string{
+		"cpu_limit": "no group is yours", "memory_limit": "no group is yours", "pids_limit": "too old", "late_mount": "no group is yours",
+	}}
+	for want, err := range map[string]error{
+		"cpu_limit, memory_limit: no group is yours; network none; pids_limit: too old": c.Check(Template{Isolation: cove.IsolationContainer, Network: cove.NetworkNone,
+			Limits: cove.Limits{Memory: 1, CPUs: 1, PIDs: 1, Disk: 1}}),
+		"late_mount: no group is yours": c.CheckBinding(Binding{Mounts: []cove.Mount{{Source: "/tmp", Target: "/data"}}}),
+	} {
+		want = "this engine cannot enforce what was asked: " + want + ` (run "cove doctor" for what is missing and how to get it)`
+		if cove.ErrorCode(err) != cove.Unsupported || err.Error() != want {
+			t.Errorf("%v\nwant: %s", err, want)
+		}
+	}
+}
+
 func TestCheckBindingRefusesTargets(t *testing.T) {
 	for target, refused := range map[string]bool{"/data": false, cove.Workspace: false, "/": true, "/proc": true, "/dev/shm": true, "/work/../sys": true, "relative": true, "": true} {
 		err := everything().CheckBinding(Binding{Mounts: []cove.Mount{{Source: "/tmp", Target: target}}})

@@ -170,18 +170,27 @@ type Capabilities struct {
 	OwnImages   bool               `json:"own_images"`    // resolves image references itself
 	UserIDs     bool               `json:"user_ids"`      // the guest and the user's processes have different ids
 	HostIDRange bool               `json:"host_id_range"` // a range of host ids of its own for each sandbox
-	LateMount   bool               `json:"late_mount"`    // Binding.Mounts
-	Files       bool               `json:"files"`         // Binding.Files
-	Listeners   bool               `json:"listeners"`     // Binding.Listeners
-	MemoryLimit bool               `json:"memory_limit"`
-	SwapLimit   bool               `json:"swap_limit"` // memory without swap
-	CPULimit    bool               `json:"cpu_limit"`
-	PIDsLimit   bool               `json:"pids_limit"`
-	DiskLimit   bool               `json:"disk_limit"` // bytes and inodes of everything writable
-	Pause       bool               `json:"pause"`
-	Snapshot    bool               `json:"snapshot"`
-	// Missing explains each false above that the host, not the engine, is the
-	// reason for: capability name to what to do about it.
+	// UserNamespace says that root inside is nobody outside.
+	UserNamespace bool `json:"user_namespace"`
+	LateMount     bool `json:"late_mount"` // Binding.Mounts
+	// MountFlags says that every mount has nosuid and nodev. Without, that
+	// setuid programs and device nodes have no effect is left to no_new_privs
+	// and to the list of devices.
+	MountFlags bool `json:"mount_flags"`
+	// MountOwners says that files in mounts are the caller's, inside and
+	// outside. Without, they keep the owners they have on the host.
+	MountOwners bool `json:"mount_owners"`
+	Files       bool `json:"files"`     // Binding.Files
+	Listeners   bool `json:"listeners"` // Binding.Listeners
+	MemoryLimit bool `json:"memory_limit"`
+	SwapLimit   bool `json:"swap_limit"` // memory without swap
+	CPULimit    bool `json:"cpu_limit"`
+	PIDsLimit   bool `json:"pids_limit"`
+	DiskLimit   bool `json:"disk_limit"` // bytes and inodes of everything writable
+	Pause       bool `json:"pause"`
+	Snapshot    bool `json:"snapshot"`
+	// Missing explains each false above that is not just a thing to come:
+	// capability name to what to do about it.
 	Missing map[string]string `json:"missing,omitempty"`
 }
 

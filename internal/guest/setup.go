@@ -128,8 +128,8 @@ type Seal struct {
 	// Pivot says that Setup assembled a root that has to be entered.
 	Pivot bool `json:"pivot"`
 	// Filter is a seccomp program: struct sock_filter, 8 bytes each, host byte
-	// order. Empty when the engine has loaded it already.
-	Filter []byte `json:"filter,omitempty"`
+	// order.
+	Filter []byte `json:"filter"`
 	// OpenFiles and FileSize become RLIMIT_NOFILE and RLIMIT_FSIZE. Core dumps
 	// are always off.
 	OpenFiles int64 `json:"open_files"`

@@ -2,13 +2,53 @@ package httpapi
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/store"
 )
+
+type auditInput struct {
+	Action  string    `query:"action" maxLength:"64" doc:"Only of this kind: execute, kill, attach, request, sweep"`
+	Object  string    `query:"object" maxLength:"4096" doc:"Only about this: an execution's id, a path, a route, an engine"`
+	Verdict string    `query:"verdict" enum:"ok,deny,error" doc:"Only with this verdict"`
+	Since   time.Time `query:"since" doc:"Recorded at or after this time"`
+	Until   time.Time `query:"until" doc:"Recorded before this time"`
+	Cursor  string    `query:"cursor" maxLength:"256" doc:"next_cursor of the page before"`
+	Limit   int       `query:"limit" minimum:"1" maximum:"500" default:"50" doc:"Rows in a page"`
+}
+
+// auditLog is GET /audit.
+func (s *Server) auditLog(ctx context.Context, in *auditInput) (*answer[api.AuditList], error) {
+	page, err := s.Store.Audit(ctx, store.AuditQuery{Action: in.Action, Object: in.Object, Verdict: in.Verdict,
+		Since: in.Since, Until: in.Until, Cursor: in.Cursor, Limit: in.Limit})
+	if err != nil {
+		return nil, err
+	}
+	out := api.AuditList{Records: make([]api.AuditRecord, 0, len(page.Records)), NextCursor: page.Next}
+	for _, r := range page.Records {
+		out.Records = append(out.Records, api.AuditRecord(r))
+	}
+	return &answer[api.AuditList]{out}, nil
+}
+
+// verifyAudit is GET /audit/verify. It reads the whole log, so one at a time
+// must do.
+func (s *Server) verifyAudit(ctx context.Context, _ *struct{}) (*answer[api.AuditVerification], error) {
+	if !s.audit.verifying.TryLock() {
+		return nil, cove.Errorf(cove.Overloaded, "the audit log is being verified for another caller").WithHint("try again in a few seconds")
+	}
+	defer s.audit.verifying.Unlock()
+	v, err := s.Store.Verify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &answer[api.AuditVerification]{api.AuditVerification{Intact: v.Broken == 0, Records: v.Records, Head: v.Head, Broken: v.Broken}}, nil
+}
 
 // What runs is recorded by the sandbox package. The edge records whom and what
 // it turns away (invariant A5), but not without end: strangers must not fill
@@ -19,12 +59,13 @@ const (
 )
 
 type auditor struct {
-	total *rate.Limiter
-	each  *limiter
+	total     *rate.Limiter
+	each      *limiter
+	verifying sync.Mutex
 }
 
-func newAuditor() auditor {
-	return auditor{rate.NewLimiter(refusalsPerSecond, refusalsAtOnce), newLimiter(Rate{PerSecond: 0.1, Burst: 20})}
+func newAuditor() *auditor {
+	return &auditor{total: rate.NewLimiter(refusalsPerSecond, refusalsAtOnce), each: newLimiter(Rate{PerSecond: 0.1, Burst: 20})}
 }
 
 // auditRefusal records that a guard turned a caller away for who it is.
@@ -39,7 +80,8 @@ func (s *Server) auditRefusal(ex *exchange, err error) {
 	}
 }
 
-// deny appends a refusal to the audit log.
+// deny appends a refusal to the audit log. It is what the caller was told:
+// callers read the log, and its hashes would give away anything kept from them.
 func (s *Server) deny(ctx context.Context, who, action, object string, err error) {
 	now := time.Unix(1, 0).Add(s.Clock.Since(s.base))
 	if ok, _ := s.audit.each.allow(who, now); !ok || !s.audit.total.AllowN(now, 1) {

@@ -224,9 +224,11 @@ func (s *Server) hostPath(ctx context.Context, c caller, field, p string) (strin
 	}
 	resolved, err := s.CheckPath(p, roots)
 	if err != nil {
-		s.deny(ctx, c.name, "attach", p, err) // the whole reason is for the log
-		return "", cove.Errorf(cove.Forbidden, "the %s %.200q is not a path that may be attached", field, p).
+		refusal := cove.Errorf(cove.Forbidden, "%s: %.200q is not a path that may be attached", field, p).
 			WithHint("name a directory under sandbox.allowed_workdir_roots of the server")
+		s.deny(ctx, c.name, "attach", p, refusal)
+		s.Log.Warn("a host path was refused", "request_id", exchangeOf(ctx).id, "path", truncate(p, 200), "client", c.name, "error", err)
+		return "", refusal
 	}
 	return resolved, nil
 }

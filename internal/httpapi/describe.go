@@ -64,6 +64,9 @@ func route[I, O any](s *Server, op huma.Operation, codes []cove.Code, handler fu
 		}
 		return out, nil
 	})
+	if gone := op.Responses[strconv.Itoa(statusClientGone)]; gone != nil {
+		gone.Description = "The client went away" // net/http has no word for it
+	}
 	// huma documents 422 for what is answered with 400 here.
 	if !slices.Contains(codes, cove.Unsupported) {
 		delete(op.Responses, strconv.Itoa(http.StatusUnprocessableEntity))

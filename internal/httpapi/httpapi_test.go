@@ -31,6 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeExecutor runs do instead of a sandbox.
 type fakeExecutor struct {
 	do     func(ctx context.Context, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error)
+	follow followFunc
 	health map[string]string
 
 	mu      sync.Mutex
@@ -80,6 +81,15 @@ func (f *fakeExecutor) Kill(_ context.Context, id cove.ExecutionID, _ string) er
 	return f.killErr
 }
 
+type followFunc = func(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
+
+func (f *fakeExecutor) Follow(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error {
+	if f.follow != nil {
+		return f.follow(ctx, id, from, begun, out)
+	}
+	return cove.Errorf(cove.Conflict, "it does not run here")
+}
+
 func (f *fakeExecutor) Active() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,6 +114,8 @@ type fakeStore struct {
 	store.Store
 	executions map[cove.ExecutionID]store.Execution
 	query      store.Query
+	auditQuery store.AuditQuery
+	verify     func() store.Verification
 	err        error
 
 	mu      sync.Mutex
@@ -115,6 +127,18 @@ func (f *fakeStore) Append(_ context.Context, r store.Record) error {
 	defer f.mu.Unlock()
 	f.records = append(f.records, r)
 	return nil
+}
+
+func (f *fakeStore) Audit(_ context.Context, q store.AuditQuery) (store.AuditPage, error) {
+	f.auditQuery = q
+	return store.AuditPage{Records: f.audited(), Next: "more"}, f.err
+}
+
+func (f *fakeStore) Verify(context.Context) (store.Verification, error) {
+	if f.verify != nil {
+		return f.verify(), nil
+	}
+	return store.Verification{Records: 3, Head: "h"}, f.err
 }
 
 func (f *fakeStore) audited() []store.Record {

@@ -19,7 +19,8 @@ type document struct {
 
 type operation struct {
 	Responses map[string]struct {
-		Content map[string]struct{ Schema any }
+		Description string
+		Content     map[string]struct{ Schema any }
 	}
 	Security []map[string][]string
 }
@@ -208,6 +209,11 @@ func TestDocumentDescribesEveryRoute(t *testing.T) {
 		for _, status := range []string{"401", "403", "429"} {
 			if op.Responses[status].Content == nil {
 				t.Errorf("%s: status %s is not documented", route, status)
+			}
+		}
+		for status, r := range op.Responses {
+			if r.Description == "" {
+				t.Errorf("%s: status %s is not described", route, status)
 			}
 		}
 	}

@@ -45,9 +45,24 @@ func (s *Server) addRoutes() {
 		Summary: "Get an execution with its output",
 	}, append([]cove.Code{cove.NotFound}, storeErrors...), s.get)
 
+	route(s, huma.Operation{OperationID: "follow-execution", Method: http.MethodGet, Path: "/executions/{id}/stream", Tags: []string{"run"},
+		Summary: "Follow the output of an execution",
+		Description: "The events of POST /execute/stream from the beginning, or after Last-Event-ID: first what is there, standard output before error output, then what comes. " +
+			"Following neither slows an execution nor ends it. One that has ended is answered from its record, in which text that is not UTF-8 is replaced.",
+		Responses: s.streamResponses(),
+	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.attach)
+
 	route(s, huma.Operation{OperationID: "kill-execution", Method: http.MethodDelete, Path: "/executions/{id}", Tags: []string{"run"},
 		Summary: "Kill a running execution", Description: "The record stays, with the status killed.",
 	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.kill)
+
+	route(s, huma.Operation{OperationID: "list-audit", Method: http.MethodGet, Path: "/audit", Tags: []string{"history"},
+		Summary: "Read the audit log, newest first", Description: "Who did what to which object, with which verdict and why. Only ever added to, until its retention is over.",
+	}, storeErrors, s.auditLog)
+
+	route(s, huma.Operation{OperationID: "verify-audit", Method: http.MethodGet, Path: "/audit/verify", Tags: []string{"history"},
+		Summary: "Check that the audit log is as it was written", Description: "Walks the chain of hashes from the oldest record to the newest. A log that has been changed is an answer, not an error.",
+	}, storeErrors, s.verifyAudit)
 
 	route(s, huma.Operation{OperationID: "list-runtimes", Method: http.MethodGet, Path: "/runtimes", Tags: []string{"server"},
 		Summary: "List the languages and whether they can be run",

@@ -37,6 +37,9 @@ type Executor interface {
 	// Kill ends a running execution for who. Errors: NotFound, Conflict when it
 	// has ended or runs in another process.
 	Kill(ctx context.Context, id cove.ExecutionID, who string) error
+	// Follow hands out the output of a running execution from a position on, to
+	// its end, after calling begun. Errors as Kill's.
+	Follow(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
 	Active() int
 	Queued() int
 	Runtimes(ctx context.Context, image, engine string) ([]api.Runtime, error)
@@ -90,7 +93,7 @@ type Server struct {
 	bodies  *semaphore.Weighted
 	metrics *metrics
 	inputs  inputs
-	audit   auditor
+	audit   *auditor
 	base    clock.Instant
 }
 

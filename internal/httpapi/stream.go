@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -58,11 +57,8 @@ func (s *Server) follow(ctx context.Context, ex *exchange, req sandbox.Request, 
 		events.finish(api.EventDone, e)
 	case err == nil:
 		s.writeError(ex, cove.Errorf(cove.Internal, "the execution ended before it began"))
-	case !events.begun():
-		s.writeError(ex, err)
 	default:
-		ex.failure = err
-		events.finish(api.EventError, body(ex, err))
+		s.breakOff(ex, events, err)
 	}
 }
 
@@ -73,7 +69,7 @@ type eventWriter struct {
 	clock clock.Clock
 
 	mu      sync.Mutex
-	id      int64 // of the last event
+	at      sandbox.Position // of what was written, the id of the last event
 	started bool
 	ended   bool
 	err     error // of the first write that failed; nothing is written after it
@@ -137,7 +133,7 @@ func (e *eventWriter) output(name string, stream int, p []byte) error {
 	whole := wholeCharacters(p)
 	e.rest[stream] = append([]byte(nil), p[whole:]...)
 	if whole > 0 {
-		e.event(name, outputEvent(p[:whole]))
+		e.outputEvent(name, p[:whole])
 		e.soon()
 	}
 	return e.err
@@ -170,12 +166,22 @@ func (e *eventWriter) finish(name string, v any) {
 	defer e.mu.Unlock()
 	for stream, name := range []string{api.EventStdout, api.EventStderr} {
 		if len(e.rest[stream]) > 0 {
-			e.event(name, outputEvent(e.rest[stream]))
+			e.outputEvent(name, e.rest[stream])
 		}
 	}
 	e.event(name, v)
 	e.send()
 	e.ended = true
+}
+
+// outputEvent writes an event of output, whose id is where the output then is.
+func (e *eventWriter) outputEvent(name string, p []byte) {
+	if name == api.EventStdout {
+		e.at.Stdout += int64(len(p))
+	} else {
+		e.at.Stderr += int64(len(p))
+	}
+	e.event(name, outputEvent(p))
 }
 
 // stop ends the timers.
@@ -197,10 +203,9 @@ func (e *eventWriter) event(name string, v any) {
 		e.err = err
 		return
 	}
-	e.id++
-	b := make([]byte, 0, len(data)+48)
+	b := make([]byte, 0, len(data)+64)
 	b = append(b, "id: "...)
-	b = strconv.AppendInt(b, e.id, 10)
+	b = append(b, eventID(e.at)...)
 	b = append(b, "\nevent: "...)
 	b = append(b, name...)
 	b = append(b, "\ndata: "...)
@@ -252,7 +257,7 @@ func (s *Server) streamResponses() map[string]*huma.Response {
 		Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{
 			Type: huma.TypeObject, Required: []string{"id", "event", "data"},
 			Properties: map[string]*huma.Schema{
-				"id":    {Type: huma.TypeString, Description: "Counts from 1"},
+				"id":    {Type: huma.TypeString, Description: "How much of stdout and of stderr has come, in bytes: 12-0. For Last-Event-ID of GET /executions/{id}/stream"},
 				"event": {Type: huma.TypeString, Enum: []any{api.EventStdout, api.EventStderr, api.EventDone, api.EventError}},
 				"data":  data,
 			}}}}},

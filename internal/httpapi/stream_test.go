@@ -127,9 +127,9 @@ func TestStream(t *testing.T) {
 	if len(events) != 3 || events[0].event != "stdout" || events[1].event != "stderr" || events[2].event != "done" {
 		t.Fatalf("events %+v", events)
 	}
-	for i, e := range events {
-		if e.id != fmt.Sprint(i+1) {
-			t.Errorf("event %d has id %q", i, e.id)
+	for i, want := range []string{"6-0", "6-5", "6-5"} { // how much has come
+		if events[i].id != want {
+			t.Errorf("event %d has id %q, want %q", i, events[i].id, want)
 		}
 	}
 	var e api.Execution
@@ -159,7 +159,7 @@ func TestOutputCannotForgeEvents(t *testing.T) {
 			if i == len(events)-1 {
 				want = "done"
 			}
-			if e.event != want || e.id != fmt.Sprint(i+1) {
+			if at := len(output(t, events[:i+1], "stdout")); e.event != want || e.id != fmt.Sprintf("%d-0", at) {
 				t.Fatalf("cut %d: event %d is %+v", cut, i, e)
 			}
 		}
@@ -282,7 +282,7 @@ func TestHeartbeat(t *testing.T) {
 		body.ReadString('\n')
 	}
 	close(release)
-	if events, _ := readEvents(t, body); len(events) != 1 || events[0].id != "1" {
+	if events, _ := readEvents(t, body); len(events) != 1 || events[0].id != "0-0" {
 		t.Errorf("events %v", events)
 	}
 }
@@ -381,8 +381,8 @@ func TestLongExecutionsOutliveTheReadTimeout(t *testing.T) {
 
 const interactive = `{"language":"python","code":"x","stdin_stream":true}`
 
-// TestLastEventIDIsIgnored: a stream is not resumed, whatever a client claims
-// to have seen.
+// TestLastEventIDIsIgnored: what is begun is not resumed, whatever a client
+// claims to have seen.
 func TestLastEventIDIsIgnored(t *testing.T) {
 	h := start(t, nil)
 	for _, id := range []string{"1", "-1", "99999999999999999999", "x\x01", strings.Repeat("9", 4000)} {

@@ -106,11 +106,20 @@ func (s *Store) unpackLayers(ctx context.Context, rootfs string, c *content, rep
 	}
 	defer tree.Close()
 	for i := range c.layers {
+		report.send(c.unpacking(i)) // so that the whole is known from the beginning
+	}
+	for i := range c.layers {
 		if err := applyLayer(ctx, tree, c, i, report); err != nil {
 			return unpack.Stats{}, storage(err, "unpack the image")
 		}
 	}
 	return tree.Finish()
+}
+
+// unpacking is the beginning of unpacking a layer.
+func (c *content) unpacking(i int) Event {
+	l := &c.layers[i]
+	return Event{Stage: Unpack, Layer: i, Layers: len(c.layers), Digest: l.name(), Total: l.size}
 }
 
 // applyLayer applies one layer and checks both of its digests. What a wrong
@@ -126,7 +135,7 @@ func applyLayer(ctx context.Context, tree *unpack.Tree, c *content, i int, repor
 	if l.digest != "" {
 		r = verify(rc, "layer", l.digest, l.size)
 	}
-	r = report.reader(r, Event{Stage: Unpack, Layer: i, Layers: len(c.layers), Digest: l.name(), Total: l.size})
+	r = report.reader(r, c.unpacking(i))
 	diffID, err := tree.Apply(ctx, r, l.kind)
 	if err != nil && cove.ErrorCode(err) != cove.InvalidArgument {
 		return err

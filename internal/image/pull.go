@@ -55,6 +55,9 @@ func (s *Store) Pull(ctx context.Context, ref string, o PullOptions) (Image, err
 	if err != nil {
 		return Image{}, err
 	}
+	if ref == "" {
+		return Image{}, cove.Errorf(cove.InvalidArgument, "no image was named").WithHint("write NAME[:TAG] or HOST/NAME[:TAG], such as debian:stable-slim")
+	}
 	if t.kind != fromRef {
 		return Image{}, cove.Errorf(cove.InvalidArgument, "%s is not in a registry", t).WithHint("use \"cove image import\"")
 	}
@@ -178,6 +181,7 @@ func (r *upstream) download(ctx context.Context, dir string, c *content, report 
 		}
 		d := &download{layer: *l, file: filepath.Join(dir, strings.TrimPrefix(l.digest, "sha256:")), ready: make(chan struct{}),
 			event: Event{Stage: Download, Layer: i, Layers: len(c.layers), Digest: l.digest, Total: l.size}}
+		report.send(d.event) // so that the whole is known from the beginning
 		keep := uses[l.digest] > 1
 		l.open = func(ctx context.Context) (io.ReadCloser, error) { return d.open(ctx, keep) }
 		fromDigest[l.digest] = l.open

@@ -171,9 +171,13 @@ func (t target) String() string {
 	return string(t.kind) + ":" + t.path
 }
 
-// missing is the error for an image that is not in the store.
+func notStored(t target) *cove.Error {
+	return cove.Errorf(cove.ImageMissing, "image %s is not in the store", t)
+}
+
+// missing is the error for an image that is not in the store and is needed.
 func missing(t target) error {
-	err := cove.Errorf(cove.ImageMissing, "image %s is not in the store", t)
+	err := notStored(t)
 	switch t.kind {
 	case fromRef:
 		return err.WithHint("get it with \"cove image pull %s\"", t)

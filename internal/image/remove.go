@@ -80,6 +80,9 @@ func (s *Store) Remove(ctx context.Context, ref string) (Removed, error) {
 		return Removed{}, err
 	}
 	digest, err := s.find(t, idx)
+	if cove.ErrorCode(err) == cove.ImageMissing {
+		return Removed{}, notStored(t).WithHint("\"cove image ls\" lists what is there")
+	}
 	if err != nil {
 		return Removed{}, err
 	}

@@ -2,6 +2,8 @@ package runtime
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -110,7 +112,7 @@ var fields = []field{
 	integer("stderr", bytes, func(l *cove.Limits) *int64 { return &l.Stderr }),
 	{"timeout", func(l cove.Limits) float64 { return float64(l.Timeout) },
 		func(l *cove.Limits, v float64) { l.Timeout = time.Duration(v) },
-		func(v float64) string { return time.Duration(v).String() }},
+		seconds},
 }
 
 func integer(name string, show func(float64) string, at func(*cove.Limits) *int64) field {
@@ -120,7 +122,16 @@ func integer(name string, show func(float64) string, at func(*cove.Limits) *int6
 		show}
 }
 
-func number(v float64) string { return fmt.Sprintf("%.10g", v) }
+// number writes out what people would, but not 1e+308 or 1e-300.
+func number(v float64) string {
+	if a := math.Abs(v); a < 1e15 && a > 1e-10 || a == 0 {
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
+}
+
+// seconds shows a time given in nanoseconds.
+func seconds(v float64) string { return number(v/float64(time.Second)) + " s" }
 
 // bytes shows a size in the largest unit that divides it.
 func bytes(v float64) string {

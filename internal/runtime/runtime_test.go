@@ -86,8 +86,8 @@ func TestResolveRefuses(t *testing.T) {
 		{"few open files", cove.Limits{OpenFiles: 3}, []string{"open files of 3", "64 to 1048576"}},
 		{"negative stdout", cove.Limits{Stdout: -1}, []string{"stdout"}},
 		{"much stderr", cove.Limits{Stderr: 1 << 40}, []string{"stderr", "1 KiB to 16 MiB"}},
-		{"negative timeout", cove.Limits{Timeout: -time.Second}, []string{"timeout of -1s", "1ms to 1m0s"}},
-		{"long timeout", cove.Limits{Timeout: MaxTimeout + 1}, []string{"timeout", "1m0s"}},
+		{"negative timeout", cove.Limits{Timeout: -time.Second}, []string{"timeout of -1 s", "0.001 s to 60 s"}},
+		{"long timeout", cove.Limits{Timeout: MaxTimeout + 1}, []string{"timeout", "60 s"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := python.Resolve(c.want)

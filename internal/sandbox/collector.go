@@ -9,14 +9,18 @@ import (
 // collector keeps what a program writes, up to the limits, and passes it on.
 // The guest applies the limits too; the host does not rely on it.
 type collector struct {
-	to Output // may be nil
+	to   Output     // may be nil
+	turn sync.Mutex // one call of to at a time
 
-	mu             sync.Mutex // one call of to at a time
+	mu             sync.Mutex
 	stdout, stderr kept
-	dropped        atomic.Bool
+	news           chan struct{} // closed when more is kept; nil when nobody waits
+
+	dropped atomic.Bool
 }
 
-// kept is a bounded buffer, guarded by collector.mu.
+// kept is a bounded buffer, guarded by collector.mu. What is in it stays as it
+// is, so that a part of it may be read later.
 type kept struct {
 	limit int64
 	buf   []byte
@@ -31,34 +35,52 @@ func (k *kept) take(p []byte) []byte {
 
 func (k *kept) bytes() []byte { return k.buf }
 
+// after is what was kept beyond the first n bytes.
+func (k *kept) after(n int64) []byte { return k.buf[max(0, min(n, int64(len(k.buf)))):] }
+
 func (c *collector) overrun() bool { return c.dropped.Load() }
 
 func (c *collector) writeStdout(p []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	fits := c.stdout.take(p)
-	c.note(len(fits) < len(p))
-	if c.to == nil || len(fits) == 0 {
-		return nil
+	if fits := c.keep(&c.stdout, p); c.to != nil && len(fits) > 0 {
+		c.turn.Lock()
+		defer c.turn.Unlock()
+		return c.to.Stdout(fits)
 	}
-	return c.to.Stdout(fits)
+	return nil
 }
 
 func (c *collector) writeStderr(p []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	fits := c.stderr.take(p)
-	c.note(len(fits) < len(p))
-	if c.to == nil || len(fits) == 0 {
-		return nil
+	if fits := c.keep(&c.stderr, p); c.to != nil && len(fits) > 0 {
+		c.turn.Lock()
+		defer c.turn.Unlock()
+		return c.to.Stderr(fits)
 	}
-	return c.to.Stderr(fits)
+	return nil
 }
 
-func (c *collector) note(dropped bool) {
-	if dropped {
+// keep returns what fits of p, and wakes who waits for it.
+func (c *collector) keep(k *kept, p []byte) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fits := k.take(p)
+	if len(fits) < len(p) {
 		c.dropped.Store(true)
 	}
+	if len(fits) > 0 && c.news != nil {
+		close(c.news)
+		c.news = nil
+	}
+	return fits
+}
+
+// after is what was kept beyond at, and a channel that closes when there is more.
+func (c *collector) after(at Position) (stdout, stderr []byte, news <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.news == nil {
+		c.news = make(chan struct{})
+	}
+	return c.stdout.after(at.Stdout), c.stderr.after(at.Stderr), c.news
 }
 
 // copy reads r to its end. When write fails the receiver has gone: gone is

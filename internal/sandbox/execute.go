@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -67,6 +68,8 @@ type execution struct {
 	mu    sync.Mutex
 	why   ending
 	ended chan struct{} // closed when why is set
+
+	dismissed chan struct{} // closed when it is over and recorded
 }
 
 // end asks for the execution's end; the first reason stays.
@@ -121,7 +124,7 @@ func (m *Manager) call() error {
 // recorded when it fails, but for refused code; the execution then only says
 // what was noticed.
 func (m *Manager) admit(ctx context.Context, r Request, out Output) (*execution, error) {
-	e := &execution{manager: m, id: cove.NewExecutionID(), request: r, ended: make(chan struct{}), cancel: func() {}}
+	e := &execution{manager: m, id: cove.NewExecutionID(), request: r, ended: make(chan struct{}), dismissed: make(chan struct{}), cancel: func() {}}
 	var err error
 	if e.runtime, err = runtime.Lookup(r.Language); err != nil {
 		return e, err
@@ -130,6 +133,9 @@ func (m *Manager) admit(ctx context.Context, r Request, out Output) (*execution,
 		return e, err
 	}
 	if err := check(r); err != nil {
+		return e, err
+	}
+	if err := checkPlaces(e.files(), r.Mounts); err != nil {
 		return e, err
 	}
 	if err := m.inspect(ctx, e); err != nil {
@@ -162,6 +168,7 @@ func (m *Manager) dismiss(e *execution) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.running, e.id)
+	close(e.dismissed)
 }
 
 // check refuses a malformed request.
@@ -203,6 +210,26 @@ func check(r Request) error {
 		}
 	}
 	return runtime.CheckEnv(r.Env)
+}
+
+// checkPlaces refuses files that would be written into a mount, which is to say
+// over what the caller has on the host, and two different ones in one place.
+func checkPlaces(files []File, mounts []cove.Mount) error {
+	code := files[0]
+	for i, f := range files {
+		if i > 0 && f.Path == code.Path && !bytes.Equal(f.Data, code.Data) {
+			return cove.Errorf(cove.InvalidArgument, "the file %q has the name under which the code is placed", f.Path).
+				WithHint("give it another name, or run it as the code")
+		}
+		for _, m := range mounts {
+			place, target := cove.WorkDir+"/"+f.Path, path.Clean(m.Target)
+			if place == target || strings.HasPrefix(place, target+"/") {
+				return cove.Errorf(cove.InvalidArgument, "a mount at %q is not possible: the file %q would be written into it, over what is on the host", m.Target, f.Path).
+					WithHint("mount it somewhere else, such as %s", cove.Workspace)
+			}
+		}
+	}
+	return nil
 }
 
 func cleanPath(p string) bool {
@@ -315,10 +342,14 @@ func (e *execution) binding() engine.Binding {
 	return b
 }
 
+// files are the code and what comes beside it.
+func (e *execution) files() []File {
+	return append([]File{{Path: e.runtime.File, Mode: 0o644, Data: e.request.Code}}, e.request.Files...)
+}
+
 // deliver writes the code and its files.
 func (e *execution) deliver(ctx context.Context, g *guest.Client) error {
-	files := append([]File{{Path: e.runtime.File, Mode: 0o644, Data: e.request.Code}}, e.request.Files...)
-	for _, f := range files {
+	for _, f := range e.files() {
 		mode := f.Mode
 		if mode == 0 {
 			mode = 0o644

@@ -139,7 +139,7 @@ func TestExecute(t *testing.T) {
 		t.Errorf("stored %+v, %v", stored, err)
 	}
 	log, err := h.store.Audit(t.Context(), store.AuditQuery{Object: string(id), Limit: 10})
-	if err != nil || len(log) != 1 || log[0].Verdict != "ok" {
+	if err != nil || len(log.Records) != 1 || log.Records[0].Verdict != "ok" {
 		t.Errorf("audit %+v, %v", log, err)
 	}
 }
@@ -151,19 +151,25 @@ func TestRefusals(t *testing.T) {
 		code   cove.Code
 		says   string
 	}{
-		"unknown language":   {func(r *sandbox.Request) { r.Language = "cobol" }, cove.InvalidArgument, "cobol"},
-		"no code":            {func(r *sandbox.Request) { r.Code = nil }, cove.InvalidArgument, "no code"},
-		"too much code":      {func(r *sandbox.Request) { r.Code = make([]byte, sandbox.MaxCode+1) }, cove.TooLarge, "at most"},
-		"not UTF-8":          {func(r *sandbox.Request) { r.Code = []byte{0xff} }, cove.InvalidArgument, "UTF-8"},
-		"negative memory":    {func(r *sandbox.Request) { r.Limits.Memory = -1 }, cove.InvalidArgument, "out of range"},
-		"absurd CPUs":        {func(r *sandbox.Request) { r.Limits.CPUs = 1e9 }, cove.InvalidArgument, "out of range"},
-		"timeout too long":   {func(r *sandbox.Request) { r.Limits.Timeout = time.Hour }, cove.InvalidArgument, "out of range"},
-		"file that climbs":   {func(r *sandbox.Request) { r.Files = []sandbox.File{{Path: "../x"}} }, cove.InvalidArgument, "relative"},
-		"absolute file":      {func(r *sandbox.Request) { r.Files = []sandbox.File{{Path: "/etc/x"}} }, cove.InvalidArgument, "relative"},
-		"NUL in an argument": {func(r *sandbox.Request) { r.Args = []string{"a\x00b"} }, cove.InvalidArgument, "NUL"},
-		"too many arguments": {func(r *sandbox.Request) { r.Args = []string{strings.Repeat("x", sandbox.MaxArgs)} }, cove.TooLarge, "at most"},
-		"loader variable":    {func(r *sandbox.Request) { r.Env = map[string]string{"LD_PRELOAD": "x"} }, cove.Forbidden, "LD_PRELOAD"},
-		"mount over /proc":   {func(r *sandbox.Request) { r.Mounts = []cove.Mount{{Source: "/tmp", Target: "/proc"}} }, cove.InvalidArgument, "/proc"},
+		"unknown language":    {func(r *sandbox.Request) { r.Language = "cobol" }, cove.InvalidArgument, "cobol"},
+		"no code":             {func(r *sandbox.Request) { r.Code = nil }, cove.InvalidArgument, "no code"},
+		"too much code":       {func(r *sandbox.Request) { r.Code = make([]byte, sandbox.MaxCode+1) }, cove.TooLarge, "at most"},
+		"not UTF-8":           {func(r *sandbox.Request) { r.Code = []byte{0xff} }, cove.InvalidArgument, "UTF-8"},
+		"negative memory":     {func(r *sandbox.Request) { r.Limits.Memory = -1 }, cove.InvalidArgument, "out of range"},
+		"absurd CPUs":         {func(r *sandbox.Request) { r.Limits.CPUs = 1e9 }, cove.InvalidArgument, "cpus of 1000000000 is out of range (ask for 0.01 to 64"},
+		"timeout too long":    {func(r *sandbox.Request) { r.Limits.Timeout = time.Hour }, cove.InvalidArgument, "timeout of 3600 s is out of range (ask for 0.001 s to 60 s"},
+		"file that climbs":    {func(r *sandbox.Request) { r.Files = []sandbox.File{{Path: "../x"}} }, cove.InvalidArgument, "relative"},
+		"absolute file":       {func(r *sandbox.Request) { r.Files = []sandbox.File{{Path: "/etc/x"}} }, cove.InvalidArgument, "relative"},
+		"NUL in an argument":  {func(r *sandbox.Request) { r.Args = []string{"a\x00b"} }, cove.InvalidArgument, "NUL"},
+		"too many arguments":  {func(r *sandbox.Request) { r.Args = []string{strings.Repeat("x", sandbox.MaxArgs)} }, cove.TooLarge, "at most"},
+		"loader variable":     {func(r *sandbox.Request) { r.Env = map[string]string{"LD_PRELOAD": "x"} }, cove.Forbidden, "LD_PRELOAD"},
+		"mount over /proc":    {func(r *sandbox.Request) { r.Mounts = []cove.Mount{{Source: "/tmp", Target: "/proc"}} }, cove.InvalidArgument, "/proc"},
+		"mount over the code": {func(r *sandbox.Request) { r.Mounts = []cove.Mount{{Source: "/tmp", Target: "/work/."}} }, cove.InvalidArgument, "over what is on the host"},
+		"mount as the code":   {func(r *sandbox.Request) { r.Mounts = []cove.Mount{{Source: "/tmp", Target: "/work/main.py"}} }, cove.InvalidArgument, "over what is on the host"},
+		"file into a mount": {func(r *sandbox.Request) {
+			r.Mounts, r.Files = []cove.Mount{{Source: "/tmp", Target: "/work/data"}}, []sandbox.File{{Path: "data/x"}}
+		}, cove.InvalidArgument, "over what is on the host"},
+		"file over the code": {func(r *sandbox.Request) { r.Files = []sandbox.File{{Path: "main.py", Data: []byte("other")}} }, cove.InvalidArgument, "another name"},
 		"missing image":      {func(r *sandbox.Request) { r.Image = "oci:nowhere" }, cove.ImageMissing, "nowhere"},
 		"unknown engine":     {func(r *sandbox.Request) { r.Engine = "vax" }, cove.InvalidArgument, "vax"},
 	}
@@ -436,7 +442,7 @@ func TestReap(t *testing.T) {
 		t.Errorf("%+v, %v", stored, err)
 	}
 	log, _ := h.store.Audit(t.Context(), store.AuditQuery{Action: "sweep", Limit: 10})
-	if len(log) != 1 {
+	if len(log.Records) != 1 {
 		t.Errorf("audit %+v", log)
 	}
 	ids, err := instance.List(h.runDir)

@@ -22,10 +22,9 @@ func (m *Manager) Reap(ctx context.Context) error {
 	if err != nil {
 		return cove.Errorf(cove.Unavailable, "cannot list the instances: %w", err)
 	}
-	gone := func(id cove.InstanceID) bool { return id != m.o.Instance && !instance.Alive(m.o.RunDir, id) }
 	var dead []cove.InstanceID
 	for _, id := range known {
-		if gone(id) {
+		if m.gone(id) {
 			dead = append(dead, id)
 		}
 	}
@@ -38,8 +37,7 @@ func (m *Manager) Reap(ctx context.Context) error {
 			m.audit(ctx, store.Record{Action: "sweep", Object: eng.Name(), Verdict: "ok", Detail: "removed what a dead process had left"})
 		}
 	}
-	_, err = m.o.Store.Abandon(ctx, gone)
-	errs = append(errs, err)
+	errs = append(errs, m.Abandon(ctx))
 	if m.o.Retention > 0 {
 		_, err = m.o.Store.Prune(ctx, m.today().Add(-m.o.Retention))
 		errs = append(errs, err)
@@ -51,6 +49,16 @@ func (m *Manager) Reap(ctx context.Context) error {
 		instance.Forget(m.o.RunDir, id)
 	}
 	return nil
+}
+
+// Abandon marks the executions of processes that are gone as failed.
+func (m *Manager) Abandon(ctx context.Context) error {
+	_, err := m.o.Store.Abandon(ctx, m.gone)
+	return err
+}
+
+func (m *Manager) gone(id cove.InstanceID) bool {
+	return id != m.o.Instance && !instance.Alive(m.o.RunDir, id)
 }
 
 // today is the wall clock's time, unless it has jumped ahead since the manager

@@ -36,10 +36,10 @@ type Store interface {
 	// beyond MaxDetail bytes are cut.
 	Append(ctx context.Context, r Record) error
 	// Audit returns a page of the log, newest first.
-	Audit(ctx context.Context, q AuditQuery) ([]Record, error)
-	// Verify walks the chain and returns the sequence number of the first
-	// record that does not fit, or 0.
-	Verify(ctx context.Context) (int64, error)
+	Audit(ctx context.Context, q AuditQuery) (AuditPage, error)
+	// Verify walks the chain to its end, or to the first record that does not
+	// fit. One that has been changed is a finding, not an error.
+	Verify(ctx context.Context) (Verification, error)
 
 	// Prune removes executions that finished before the given time, and returns
 	// how many; and audit records up to the first that is not older. The chain
@@ -86,18 +86,33 @@ type Record struct {
 	Seq     int64 // set by Append
 	Time    time.Time
 	Who     string // client, never a secret
-	Action  string // "execute", "kill", "refuse", "sweep", "start", …
-	Object  string // an id
-	Verdict string // "allow", "deny", "error", "ok"
+	Action  string // "execute", "kill", "attach", "request", "sweep"
+	Object  string // an id, a path, a route, an engine
+	Verdict string // "ok", "deny", "error"
 	Detail  string // why, in words
 	Hash    string // set by Append: SHA-256 over the record and the hash before
 }
 
 // AuditQuery selects audit records.
 type AuditQuery struct {
-	Action string
-	Object string
-	Since  time.Time
-	Before int64 // sequence number, exclusive; 0 is the newest
-	Limit  int   // 1 to 500
+	Action  string
+	Object  string
+	Verdict string
+	Since   time.Time // inclusive; zero is no bound
+	Until   time.Time // exclusive
+	Cursor  string    // AuditPage.Next of the page before; a malformed one is InvalidArgument
+	Limit   int       // 1 to 500
+}
+
+// AuditPage is a page of the audit log.
+type AuditPage struct {
+	Records []Record
+	Next    string // empty on the last page
+}
+
+// Verification is what a walk along the chain of the audit log found.
+type Verification struct {
+	Records int64  // that fit, from the oldest on
+	Head    string // hash of the last that fits
+	Broken  int64  // sequence number of the first that does not; 0 when all do
 }

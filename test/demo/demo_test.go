@@ -99,3 +99,11 @@ func TestJudges(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatCoveSaidIsShown: however much the program printed before.
+func TestWhatCoveSaidIsShown(t *testing.T) {
+	_, text := show(t, stub(t, `i=0; while [ $i -lt 20 ]; do echo "line $i" >&2; i=$((i+1)); done; echo "cove: stopped: by a test" >&2; exit 1`))
+	if !strings.Contains(text, "more lines\n   │ cove: stopped: by a test\n") || strings.Contains(text, "line 19") {
+		t.Errorf("the demonstration shows\n%s", text)
+	}
+}

@@ -70,25 +70,32 @@ func (s *stage) act(a act, r result, why string) {
 	s.rows = append(s.rows, [3]string{a.title, ending, timeText(r.took)})
 }
 
-// output shows the first lines of what was printed.
+// output shows the first lines of what was printed, and what Cove said last.
 func (s *stage) output(text, color string) {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	if text == "" {
 		return
 	}
-	rest := 0
-	if len(lines) > shown {
-		lines, rest = lines[:shown], len(lines)-shown
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	said := len(lines)
+	for said > 0 && strings.HasPrefix(lines[said-1], "cove: ") {
+		said--
 	}
+	head, tail := lines[:said], lines[said:]
+	rest := max(0, len(head)-shown)
+	s.lines(head[:len(head)-rest], color)
+	if rest > 0 {
+		s.lines([]string{fmt.Sprintf("… and %d more lines", rest)}, "2")
+	}
+	s.lines(tail, color)
+}
+
+func (s *stage) lines(lines []string, color string) {
 	for _, line := range lines {
 		line = clean(line)
 		if color != "" {
 			line = s.paint(color, line)
 		}
 		fmt.Fprintf(s.w, "   │ %s\n", line)
-	}
-	if rest > 0 {
-		fmt.Fprintf(s.w, "   │ %s\n", s.paint("2", fmt.Sprintf("… and %d more lines", rest)))
 	}
 }
 

@@ -7,22 +7,29 @@
 //	go run ./test/report -must-run test/mustrun.txt -log FILE -- go test -json ./...
 //
 // It exits non-zero when anything failed, a test that must run did not, or
-// something was left. Without a command it reads the log on standard input.
+// something was left. Without a command it reads the log on standard input. A
+// signal ends the tests and everything they have started.
 package main
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"syscall"
 )
 
 func main() {
 	mustRun := flag.String("must-run", "", "file with the tests that must run and pass")
 	logFile := flag.String("log", "", "where to keep the JSON log")
 	flag.Parse()
-	ok, err := run(flag.Args(), os.Stdin, os.Stdout, *mustRun, *logFile)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	ok, err := run(ctx, flag.Args(), os.Stdin, os.Stdout, *mustRun, *logFile)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
 		os.Exit(2)
@@ -32,7 +39,7 @@ func main() {
 	}
 }
 
-func run(command []string, in io.Reader, out io.Writer, mustRun, logFile string) (bool, error) {
+func run(ctx context.Context, command []string, in io.Reader, out io.Writer, mustRun, logFile string) (bool, error) {
 	must, err := readRequirements(mustRun)
 	if err != nil {
 		return false, err
@@ -57,9 +64,12 @@ func run(command []string, in io.Reader, out io.Writer, mustRun, logFile string)
 	}
 	reading := make(chan error, 1)
 	go func() { reading <- r.read(io.TeeReader(t.output, keep)) }()
-	left, failed := t.end()
+	left, failed := t.end(ctx)
 	t.output.Close() // whoever held the other end has been ended
 	<-reading
+	if ctx.Err() != nil {
+		return false, errors.New("ended by a signal, and every test with it")
+	}
 	for _, l := range left {
 		fmt.Fprintf(out, "left running: %s\n", l)
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -93,7 +95,7 @@ func TestReport(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out strings.Builder
-			ok, err := run(nil, strings.NewReader(c.log), &out, must, filepath.Join(dir, "log"))
+			ok, err := run(t.Context(), nil, strings.NewReader(c.log), &out, must, filepath.Join(dir, "log"))
 			if err != nil || ok != c.ok {
 				t.Errorf("ok %v, %v\n%s", ok, err, out.String())
 			}
@@ -114,7 +116,9 @@ func TestReport(t *testing.T) {
 // because what is adopted once stays adopted.
 func TestCommand(t *testing.T) {
 	if mode := os.Getenv("REPORT_TEST_COMMAND"); mode != "" {
-		ok, err := run([]string{"sh", "-c", mode}, nil, os.Stdout, "", "")
+		ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGTERM)
+		defer stop()
+		ok, err := run(ctx, []string{"sh", "-c", mode}, nil, os.Stdout, "", "")
 		fmt.Printf("ok=%v err=%v\n", ok, err)
 		return
 	}
@@ -124,6 +128,7 @@ func TestCommand(t *testing.T) {
 		{"the command fails by itself", pass + "; exit 3", "ok=false err=the tests passed, but their command failed", ""},
 		{"something is left", pass + "; setsid sleep 98765 & sleep 0.2", "1 passed, 1 failed, 0 skipped", "ok=true"},
 		{"what is left holds the output", pass + "; setsid sh -c 'sleep 98766' & sleep 0.2", `sleep 98766`, "ok=true"},
+		{"a signal ends everything", "setsid sh -c 'sleep 98767 & sleep 98768' & kill $PPID; sleep 98769", "ok=false err=ended by a signal", "left running"},
 		{"what ends soon is not left", pass + "; setsid sleep 1 & true", "ok=true", "left running"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

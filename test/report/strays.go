@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -79,24 +80,37 @@ func endedPID(info *unix.Siginfo) int {
 }
 
 // end waits for the command itself, then for what it left, which is ended and
-// listed when it does not end.
-func (t *tests) end() (left []string, err error) {
-	<-t.adopted
-	err = t.cmd.Wait()
-	deadline := time.Now().Add(strayGrace)
-	for {
-		collect()
+// listed when it does not end. Once ctx has ended, so must everything.
+func (t *tests) end(ctx context.Context) (left []string, err error) {
+	ended := false
+	select {
+	case <-t.adopted:
+	case <-ctx.Done():
+	}
+	asked := map[int]bool{}
+	for deadline := time.Now().Add(strayGrace); ; time.Sleep(50 * time.Millisecond) {
+		select {
+		case <-t.adopted:
+			if !ended {
+				ended, err = true, t.cmd.Wait()
+			}
+			collect()
+		default:
+		}
 		pids := children()
 		if len(pids) == 0 {
 			return left, err
 		}
-		if time.Now().After(deadline) {
-			for _, pid := range pids { // their children come next round
+		for _, pid := range pids { // their children come next round
+			if ctx.Err() != nil && !asked[pid] {
+				asked[pid] = true
+				syscall.Kill(pid, syscall.SIGTERM)
+			}
+			if time.Now().After(deadline) {
 				left = append(left, describe(pid))
 				syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 }
 

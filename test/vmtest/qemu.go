@@ -1,6 +1,7 @@
 package vmtest
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -35,14 +36,16 @@ func (m machine) args() []string {
 		"-smp", "2", "-m", "2048",
 		"-kernel", filepath.Join(m.image, "vmlinuz"),
 		"-initrd", m.initramfs,
-		// Without "quiet": what the kernel says is shown when a VM is lost.
-		"-append", "console=ttyS0 panic=-1 mitigations=off random.trust_cpu=on tsc=reliable",
+		// Without "quiet": what the kernel says is shown when a VM is lost. A
+		// non-maskable interrupt makes it say what every processor is doing.
+		"-append", "console=ttyS0 panic=-1 unknown_nmi_panic panic_print=0x40 mitigations=off random.trust_cpu=on tsc=reliable",
 		"-serial", "file:" + m.console,
 		"-drive", drive(filepath.Join(m.image, "root.ext4"), ",snapshot=on"),
 		"-drive", drive(m.payload, ",readonly=on"),
 		"-chardev", "stdio,id=host,signal=off",
 		"-device", "virtio-serial",
 		"-device", "virtserialport,chardev=host,name=cove",
+		"-chardev", "socket,id=monitor,fd=3", "-mon", "chardev=monitor",
 	}
 }
 
@@ -51,6 +54,7 @@ type VM struct {
 	console string
 	started time.Time
 	steps   io.WriteCloser
+	monitor *os.File            // QEMU's
 	events  chan protocol.Event // closed when QEMU has ended
 	process *os.Process
 	end     string // how it has ended, once events is closed
@@ -72,7 +76,14 @@ func start(m machine) (*VM, error) {
 	if err != nil {
 		return nil, err
 	}
-	vm := &VM{console: m.console, started: time.Now(), steps: steps, events: make(chan protocol.Event, 64)}
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	monitor, theirs := os.NewFile(uintptr(pair[0]), "monitor"), os.NewFile(uintptr(pair[1]), "monitor")
+	defer theirs.Close()
+	cmd.ExtraFiles = []*os.File{theirs}
+	vm := &VM{console: m.console, started: time.Now(), steps: steps, monitor: monitor, events: make(chan protocol.Event, 64)}
 
 	failed := make(chan error)
 	go func() {
@@ -119,8 +130,33 @@ func (vm *VM) next(timeout time.Duration) (protocol.Event, error) {
 		}
 		return event, nil
 	case <-timer.C:
-		return protocol.Event{}, vm.lost(fmt.Sprintf("nothing was heard in %s, and QEMU still runs", timeout.Round(time.Second)))
+		return protocol.Event{}, vm.lost(fmt.Sprintf("nothing was heard in %s; %s", timeout.Round(time.Second), vm.interrupt()))
 	}
+}
+
+// interrupt asks QEMU how the machine is, and has its kernel tell, if it still
+// can, what it is doing, which ends it.
+func (vm *VM) interrupt() string {
+	const patience = 10 * time.Second
+	_ = vm.monitor.SetDeadline(time.Now().Add(patience))
+	_, _ = vm.monitor.WriteString("info status\nnmi\n") // the answer tells
+	for lines := bufio.NewScanner(vm.monitor); lines.Scan(); {
+		if !strings.HasPrefix(lines.Text(), "VM status: ") {
+			continue
+		}
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		for ended := false; !ended; {
+			select {
+			case _, more := <-vm.events:
+				ended = !more
+			case <-timer.C:
+				ended = true
+			}
+		}
+		return "QEMU says " + strings.TrimSpace(lines.Text())
+	}
+	return "nor does QEMU answer"
 }
 
 // stop ends the VM and waits until it has gone. It holds nothing worth a
@@ -130,6 +166,7 @@ func (vm *VM) stop() {
 		_ = vm.process.Kill()
 		for range vm.events { // closed after the process has been waited for
 		}
+		_ = vm.monitor.Close()
 	})
 }
 
@@ -142,6 +179,6 @@ func (vm *VM) lost(how string) error {
 	if err != nil {
 		console = []byte(err.Error())
 	}
-	const tail = 6 << 10
+	const tail = 12 << 10
 	return fmt.Errorf("the VM is lost: %s\nconsole:\n%s", how, console[max(0, len(console)-tail):])
 }

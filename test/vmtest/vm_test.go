@@ -57,29 +57,34 @@ func TestLostMachine(t *testing.T) {
 		name   string
 		script string          // run inside; says "here"
 		lose   func(*VM) error // when that was heard
+		wait   time.Duration
 		want   []string
 	}{
-		{"killed", "echo here; sleep 1000", func(vm *VM) error { return vm.process.Kill() }, []string{"QEMU has ended: signal: killed", "Run /init as init process"}},
-		{"panic", "echo here; echo c > /proc/sysrq-trigger", nil, []string{"QEMU has ended: exit status 0", "Kernel panic - not syncing: sysrq triggered crash"}},
-		{"silent", "echo here; sleep 1000", func(vm *VM) error { return vm.process.Signal(syscall.SIGSTOP) }, []string{"nothing was heard in", "QEMU still runs", "Run /init as init process"}},
+		{"killed", "echo here; sleep 1000", func(vm *VM) error { return vm.process.Kill() }, time.Minute,
+			[]string{"QEMU has ended: signal: killed", "Run /init as init process"}},
+		{"panic", "echo here; echo c > /proc/sysrq-trigger", nil, time.Minute,
+			[]string{"QEMU has ended: exit status 0", "Kernel panic - not syncing: sysrq triggered crash"}},
+		{"silent", "echo here; sleep 1000", nil, time.Second,
+			[]string{"nothing was heard in 1s; QEMU says VM status: running", "Kernel panic - not syncing: NMI", "backtrace for cpu"}},
+		{"stuck", "echo here; sleep 1000", func(vm *VM) error { return vm.process.Signal(syscall.SIGSTOP) }, time.Second,
+			[]string{"nothing was heard in 1s; nor does QEMU answer", "Run /init as init process"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			vm := Boot(t, Config{})
-			step := protocol.Step{As: protocol.Root, Args: []string{"/bin/sh", "-c", c.script}, Timeout: time.Minute}
-			if c.name == "silent" {
-				step.Timeout = 5 * time.Second
+			if err := vm.send(protocol.Step{As: protocol.Root, Args: []string{"/bin/sh", "-c", c.script}, Timeout: time.Hour}); err != nil {
+				t.Fatal(err)
 			}
-			var heard strings.Builder
-			done, err := vm.step(step, func(output []byte) {
-				heard.Write(output)
-				if c.lose != nil && heard.String() == "here\n" {
-					if err := c.lose(vm); err != nil {
-						t.Error(err)
-					}
+			if event, err := vm.next(time.Minute); err != nil || string(event.Output) != "here\n" {
+				t.Fatalf("got %+v, %v", event, err)
+			}
+			if c.lose != nil {
+				if err := c.lose(vm); err != nil {
+					t.Fatal(err)
 				}
-			})
-			if err == nil || heard.String() != "here\n" {
-				t.Fatalf("not lost: %+v, heard %q", done, heard.String())
+			}
+			event, err := vm.next(c.wait)
+			if err == nil {
+				t.Fatalf("not lost: %+v", event)
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {

@@ -136,20 +136,26 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 		return refuse("it was built without seccomp", "use your distribution's package, or --engine native")
 	}
 	c := engine.Capabilities{
-		Isolations:  []cove.Isolation{cove.IsolationContainer},
-		Networks:    []cove.NetworkMode{cove.NetworkNone},
-		OwnImages:   true,
-		UserIDs:     true,
-		LateMount:   true,
-		MemoryLimit: info.MemoryLimit,
-		SwapLimit:   info.SwapLimit || noSwap(),
-		CPULimit:    info.CPUCfsPeriod && info.CPUCfsQuota,
-		PIDsLimit:   info.PidsLimit,
-		DiskLimit:   true,
+		Isolations:    []cove.Isolation{cove.IsolationContainer},
+		Networks:      []cove.NetworkMode{cove.NetworkNone},
+		OwnImages:     true,
+		UserIDs:       true,
+		UserNamespace: has(info, "userns"),
+		LateMount:     true,
+		MemoryLimit:   info.MemoryLimit,
+		SwapLimit:     info.SwapLimit || noSwap(),
+		CPULimit:      info.CPUCfsPeriod && info.CPUCfsQuota,
+		PIDsLimit:     info.PidsLimit,
+		DiskLimit:     true,
 		Missing: map[string]string{
 			"host_id_range": `the daemon gives all containers one range; "userns-remap" in its daemon.json gives them one apart from the host's`,
+			"mount_flags":   "a container engine gives a mount no flags but read-only; use --engine native",
+			"mount_owners":  "a container engine maps no owners in mounts; use --engine native, or give the directory to the sandbox's user",
 			"listeners":     "descriptors do not travel over a container engine's streams; use --engine native",
 		},
+	}
+	if !c.UserNamespace {
+		c.Missing["user_namespace"] = `root inside is root outside, without its capabilities; "userns-remap" in the daemon's daemon.json changes that`
 	}
 	for name, is := range map[string]bool{"memory_limit": c.MemoryLimit, "cpu_limit": c.CPULimit, "pids_limit": c.PIDsLimit} {
 		if !is {

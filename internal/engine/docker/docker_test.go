@@ -29,9 +29,15 @@ const script = "../../../scripts/start-docker.sh"
 
 var daemonDir = filepath.Join(os.TempDir(), "cove-docker-test-"+strconv.Itoa(os.Getpid()))
 
+// daemonVar holds the daemon's address for the processes that a test starts.
+const daemonVar = "COVE_TEST_DOCKER_DAEMON"
+
 // daemon starts it, once, and says where it is. What a test process that
 // crashed has left is stopped first.
 var daemon = sync.OnceValues(func() (string, error) {
+	if address := os.Getenv(daemonVar); address != "" {
+		return address, nil
+	}
 	old, _ := filepath.Glob(filepath.Join(os.TempDir(), "cove-docker-test-*"))
 	for _, dir := range old {
 		pid := strings.TrimPrefix(filepath.Base(dir), "cove-docker-test-")

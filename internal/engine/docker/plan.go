@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"path"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -150,13 +149,11 @@ func plan(w wish) (*container.Config, *container.HostConfig, error) {
 // guestFiles is how many descriptors the guest may need for many processes.
 const guestFiles = 4096
 
-// seccompProfile is our own; a daemon's default lets too much through.
+// seccompProfile is our own; a daemon's default lets too much through. It
+// holds from the guest's first instruction on; the guest's own filter, which
+// it loads with its seal, is the same policy and also refuses other ABIs.
 func seccompProfile(u cove.User) (string, error) {
-	policy := seccomp.Snippet()
-	if u == cove.UserAgent {
-		policy = seccomp.Agent()
-	}
-	oci, err := policy.OCI(seccomp.Arch(runtime.GOARCH))
+	oci, err := seccomp.For(u).OCI(seccomp.HostArch())
 	if err != nil {
 		return "", err
 	}
@@ -259,10 +256,14 @@ func mountsBelow(mountinfo, dir string) []string {
 }
 
 // seal is what the guest still has to do: the container engine has built the
-// root and loaded the filter.
-func seal(t engine.Template, ms []cove.Mount) guest.Bind {
+// root.
+func seal(t engine.Template, ms []cove.Mount) (guest.Bind, error) {
+	filter, err := seccomp.Filter(t.User)
+	if err != nil {
+		return guest.Bind{}, err
+	}
 	b := guest.Bind{Seal: guest.Seal{
-		UserUID: t.User.ID(), UserGID: t.User.ID(), OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
+		UserUID: t.User.ID(), UserGID: t.User.ID(), Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
 	}}
 	for _, w := range rootfs.Writables {
 		replaced := slices.ContainsFunc(ms, func(m cove.Mount) bool { return path.Clean(m.Target) == w.Name })
@@ -270,7 +271,7 @@ func seal(t engine.Template, ms []cove.Mount) guest.Bind {
 			b.Scratch = append(b.Scratch, w.Name)
 		}
 	}
-	return b
+	return b, nil
 }
 
 // differences lists where the container that a daemon made is weaker than what
@@ -294,6 +295,7 @@ func differences(asked *container.HostConfig, made *container.HostConfig) []stri
 	want(made.NetworkMode == asked.NetworkMode, "the network", made.NetworkMode)
 	want(made.PidMode == "" || made.PidMode == "private", "the pid namespace", made.PidMode)
 	want(made.UTSMode == "", "the uts namespace", made.UTSMode)
+	want(made.UsernsMode == "", "the user namespace", made.UsernsMode)
 	want(made.IpcMode == asked.IpcMode, "the ipc namespace", made.IpcMode)
 	want(made.CgroupnsMode == asked.CgroupnsMode, "the cgroup namespace", made.CgroupnsMode)
 	want(made.Memory == asked.Memory, "the memory limit", made.Memory)

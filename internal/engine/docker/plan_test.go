@@ -1,8 +1,10 @@
 package docker
 
 import (
+	"bytes"
 	"encoding/json"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
@@ -76,6 +79,7 @@ func TestSeccompIsOurs(t *testing.T) {
 		}
 		var p struct {
 			DefaultAction string
+			Architectures []string
 			Syscalls      []struct {
 				Names  []string
 				Action string
@@ -102,6 +106,19 @@ func TestSeccompIsOurs(t *testing.T) {
 		if allowed := verdict["memfd_create"] == "SCMP_ACT_ALLOW"; allowed != (u == cove.UserAgent) {
 			t.Errorf("%s: memfd_create allowed: %t", u, allowed)
 		}
+		// libseccomp kills a thread that uses an ABI which a profile does not name.
+		if runtime.GOARCH == "amd64" && !slices.Equal(p.Architectures, []string{"SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"}) {
+			t.Errorf("%s: the profile is for %v", u, p.Architectures)
+		}
+		want, err := seccomp.Filter(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := aWish()
+		w.template.User = u
+		if sealed, err := seal(w.template, nil); err != nil || !bytes.Equal(sealed.Seal.Filter, want) {
+			t.Errorf("%s: the guest loads another filter than the native engine's: %d bytes, %v", u, len(sealed.Seal.Filter), err)
+		}
 	}
 }
 
@@ -116,7 +133,11 @@ func TestUserMountsTakeThePlaceOfOurs(t *testing.T) {
 		t.Error("two mounts at /work")
 	}
 	ms := []cove.Mount{{Source: "/home/me/project", Target: "/work/"}}
-	for _, name := range seal(w.template, ms).Scratch {
+	sealed, err := seal(w.template, ms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range sealed.Scratch {
 		if name == "/work" {
 			t.Error("the host's file system is counted as the sandbox's disk")
 		}

@@ -343,7 +343,11 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	s.mu.Lock()
 	c := s.current
 	s.mu.Unlock()
-	if _, err := c.client.Bind(ctx, seal(s.template, b.Mounts), nil); err != nil {
+	sealed, err := seal(s.template, b.Mounts)
+	if err != nil {
+		return err
+	}
+	if _, err := c.client.Bind(ctx, sealed, nil); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

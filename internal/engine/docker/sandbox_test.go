@@ -7,6 +7,7 @@ import (
 	"context"
 	"debug/elf"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -191,6 +192,28 @@ func TestImportsAreOne(t *testing.T) {
 	}
 	if len(imports) != 1 {
 		t.Errorf("%d imports", len(imports))
+	}
+}
+
+// TestLinkedPlaces: where an image has a symlink for a writable place, runc
+// mounts the place wherever that leads.
+func TestLinkedPlaces(t *testing.T) {
+	e := open(t, options(t))
+	for _, test := range []struct{ target, refused string }{{"/tmp", ""}, {"/etc", "the image's /var/tmp leads to /etc"}} {
+		dir := smallTree(t)
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, "var"), 0o755), os.Symlink(test.target, filepath.Join(dir, "var/tmp"))); err != nil {
+			t.Fatal(err)
+		}
+		tmpl := template()
+		tmpl.Rootfs = engine.Rootfs{Kind: engine.RootfsDir, Dir: dir}
+		sb, err := e.Prepare(t.Context(), tmpl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = sb.Bind(t.Context(), engine.Binding{})
+		if got := fmt.Sprint(err); err == nil != (test.refused == "") || !strings.Contains(got, test.refused) {
+			t.Errorf("/var/tmp leads to %s: %v", test.target, err)
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package enginetest
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,4 +30,22 @@ func BuildGuest(t testing.TB) string {
 		t.Fatalf("build cove-guest: %v\n%s", err, out)
 	}
 	return bin
+}
+
+// SharedGuest is BuildGuest's program in a directory, put there by the first
+// of the processes that share the directory.
+func SharedGuest(t testing.TB, dir string) string {
+	t.Helper()
+	path := filepath.Join(dir, "cove-guest")
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return path
+	}
+	program, err := os.ReadFile(BuildGuest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

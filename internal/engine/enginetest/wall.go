@@ -46,7 +46,11 @@ func noPrivileges(t *testing.T, x *env) {
 
 func ownNamespaces(t *testing.T, x *env) {
 	one, two := x.bound(t), x.bound(t)
-	for _, ns := range []string{"pid", "mnt", "net", "ipc", "uts", "cgroup"} {
+	kinds := []string{"pid", "mnt", "net", "ipc", "uts", "cgroup"}
+	if x.caps.UserNamespace {
+		kinds = append(kinds, "user")
+	}
+	for _, ns := range kinds {
 		path := "/proc/self/ns/" + ns
 		host, err := os.Readlink(path)
 		if err != nil {
@@ -101,10 +105,9 @@ func noNetwork(t *testing.T, x *env) {
 		t.Errorf("there are routes: %q", r.stdout)
 	}
 	for _, address := range []string{"1.1.1.1/80", "169.254.169.254/80", "10.0.0.1/22", "::ffff:1.1.1.1/80"} {
-		began := time.Now()
 		r := x.output(t, sb, command("bash", "-c", "exec 3<>/dev/tcp/"+address))
-		if took := time.Since(began); r.exit.Code == 0 || took > 5*time.Second {
-			t.Errorf("connecting to %s: %+v after %v", address, r, took)
+		if r.exit.Code == 0 || !strings.Contains(r.stderr, "Network is unreachable") { // the kernel's answer at once
+			t.Errorf("connecting to %s: %+v", address, r)
 		}
 	}
 	// The control: loopback is up, and nobody listens.

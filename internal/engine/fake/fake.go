@@ -85,7 +85,8 @@ func New(o Options) *Engine {
 func everything() engine.Capabilities {
 	return engine.Capabilities{
 		Isolations: []cove.Isolation{cove.IsolationContainer}, Networks: []cove.NetworkMode{cove.NetworkNone},
-		OwnImages: true, UserIDs: true, HostIDRange: true, LateMount: true,
+		OwnImages: true, UserIDs: true, HostIDRange: true, UserNamespace: true,
+		LateMount: true, MountFlags: true, MountOwners: true,
 		MemoryLimit: true, SwapLimit: true, CPULimit: true, PIDsLimit: true, DiskLimit: true,
 	}
 }

@@ -3,11 +3,8 @@
 package native
 
 import (
-	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/adversary"
@@ -38,7 +35,7 @@ func openShared(t testing.TB, state string) engine.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(Options{Guest: sharedGuest(t, state), RunDir: state, Instance: in.ID, CgroupParent: adversaryGroups,
+	e, err := New(Options{Guest: enginetest.SharedGuest(t, state), RunDir: state, Instance: in.ID, CgroupParent: adversaryGroups,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Ready: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -48,21 +45,4 @@ func openShared(t testing.TB, state string) engine.Engine {
 		in.Release()
 	})
 	return e
-}
-
-// sharedGuest builds the guest once for all processes of the suite.
-func sharedGuest(t testing.TB, state string) string {
-	t.Helper()
-	path := filepath.Join(state, "cove-guest")
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return path
-	}
-	program, err := os.ReadFile(enginetest.BuildGuest(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, program, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

@@ -37,6 +37,7 @@ func leftovers(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer h.Close()
 	left, err := h.List()
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
-	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
@@ -82,6 +81,14 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, cove.Errorf(cove.Unavailable, "control groups cannot be used: %w", err).WithHint("run \"cove doctor\"")
 	}
+	e, err := newEngine(o, hierarchy)
+	if err != nil {
+		hierarchy.Close()
+	}
+	return e, err
+}
+
+func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
 	// Descriptors that this process was itself given without close-on-exec must
 	// not reach a guest.
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil { // 5.11
@@ -120,21 +127,24 @@ func New(o Options) (*Engine, error) {
 func (e *Engine) look() engine.Capabilities {
 	h := e.hierarchy
 	c := engine.Capabilities{
-		Isolations:  []cove.Isolation{cove.IsolationContainer},
-		Networks:    []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen},
-		UserIDs:     e.root || e.subordinate != owner{},
-		HostIDRange: e.root,
-		LateMount:   true,
-		Files:       true,
-		Listeners:   true,
-		MemoryLimit: h.Has(cgroup.Memory),
-		SwapLimit:   h.Swap(),
-		CPULimit:    h.Has(cgroup.CPU),
-		PIDsLimit:   h.Has(cgroup.PIDs),
-		DiskLimit:   true,
-		Missing:     map[string]string{},
+		Isolations:    []cove.Isolation{cove.IsolationContainer},
+		Networks:      []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen},
+		UserIDs:       e.root || e.subordinate != owner{},
+		HostIDRange:   e.root,
+		UserNamespace: true,
+		LateMount:     true,
+		MountFlags:    true,
+		MountOwners:   true,
+		Files:         true,
+		Listeners:     true,
+		MemoryLimit:   h.Has(cgroup.Memory),
+		SwapLimit:     h.Swap(),
+		CPULimit:      h.Has(cgroup.CPU),
+		PIDsLimit:     h.Has(cgroup.PIDs),
+		DiskLimit:     true,
+		Missing:       map[string]string{},
 	}
-	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs} {
+	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory, "cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs} {
 		if why := h.Missing(controller); why != "" {
 			c.Missing[name] = why
 		}
@@ -215,14 +225,6 @@ func (e *Engine) idMap(u cove.User) (m idMap, release func(), err error) {
 	return ownMap(u, e.self), func() {}, nil
 }
 
-// filter is the seccomp program for a user class.
-func filter(u cove.User) ([]byte, error) {
-	if u == cove.UserAgent {
-		return seccomp.AgentFilter()
-	}
-	return seccomp.SnippetFilter()
-}
-
 // Close implements engine.Engine.
 func (e *Engine) Close() error {
 	e.mu.Lock()
@@ -239,11 +241,14 @@ func (e *Engine) Close() error {
 		wait.Go(func() { errs[i] = s.Destroy(context.Background()) })
 	}
 	wait.Wait()
-	if e.nursery != nil && !again {
+	if again {
+		return errors.Join(errs...)
+	}
+	if e.nursery != nil {
 		e.nursery.close()
 	}
 	e.slots.close()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, e.hierarchy.Close())...)
 }
 
 // Sweep implements engine.Engine. The processes of a dead instance's sandboxes

@@ -3,11 +3,16 @@
 package native
 
 import (
+	"bytes"
 	"context"
+	"debug/elf"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,16 +29,6 @@ import (
 
 // groupParent is this test process's own: others may test at the same time.
 var groupParent = "cove-test-" + strconv.Itoa(os.Getpid())
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	for _, parent := range []string{groupParent, adversaryGroups} {
-		if h, err := cgroup.Find(parent); err == nil {
-			h.Remove() // refused while another process of the suite has groups in it
-		}
-	}
-	os.Exit(code)
-}
 
 // open makes an engine with a run directory of its own.
 func open(t testing.TB) *Engine {
@@ -100,6 +95,41 @@ func run(t *testing.T, e *Engine, root engine.Rootfs, b engine.Binding, script s
 	return string(out) + string(errs), exit
 }
 
+// TestGroupsGoWithTheirEngines, their parent with the last of them.
+func TestGroupsGoWithTheirEngines(t *testing.T) {
+	exists := func() (found []string) {
+		filepath.WalkDir(cgroup.Mount, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && d.Name() == groupParent {
+				found = append(found, path)
+			}
+			return nil
+		})
+		return found
+	}
+	one, other := open(t), open(t)
+	parents := exists()
+	if len(parents) == 0 {
+		t.Skip("there are no control groups to make any in")
+	}
+	if err := one.Close(); err != nil {
+		t.Error(err)
+	}
+	if found := exists(); !slices.Equal(found, parents) {
+		t.Errorf("of %v, which an engine uses, only this is left: %v", parents, found)
+	}
+	_, err := os.Stat(filepath.Join(parents[0], "cgroup.pressure"))
+	slow := err != nil && other.hierarchy.Version() == 2
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	if slow {
+		t.Skip("this kernel enables controllers slowly, so that the parent stays")
+	}
+	if found := exists(); len(found) != 0 {
+		t.Errorf("left behind: %v", found)
+	}
+}
+
 // TestMountKeepsOwnership: files in a mount are the sandbox's user's inside and
 // their owner's outside, those made inside as well.
 func TestMountKeepsOwnership(t *testing.T) {
@@ -164,12 +194,49 @@ cat /etc/hostname`)
 	}
 }
 
-// imageTree is a small root filesystem with the host's toolchain in it.
+// TestImageDirectories: who may can remove directories that the image came
+// with and make them anew, where the kernel's tmpfs can take note of that
+// (6.6); elsewhere there is an error, and the doctor says why.
+func TestImageDirectories(t *testing.T) {
+	e := open(t)
+	dir := imageTree(t)
+	deep := filepath.Join(dir, "shared", "old", "deep")
+	if err := os.MkdirAll(deep, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{deep, filepath.Dir(deep)} {
+		os.Chmod(d, 0o777)
+		if err := os.WriteFile(filepath.Join(d, "file"), []byte("original"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	works := enginetest.TmpfsXattrs(t)
+	for name, c := range map[string]struct{ script, want string }{
+		"removed":               {"rm -r /shared/old && ls /shared", "file\n"},
+		"removed and made anew": {"rm -r /shared/old && mkdir /shared/old && ls -A /shared/old", ""},
+		"moved":                 {"mv /shared/old /shared/new && ls /shared && cat /shared/new/deep/file", "file\nnew\noriginal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, exit := run(t, e, engine.Rootfs{Kind: engine.RootfsDir, Dir: dir}, engine.Binding{}, c.script)
+			if works && (exit.Code != 0 || out != c.want) {
+				t.Errorf("exit code %d, %q, want %q", exit.Code, out, c.want)
+			}
+			if !works && (exit.Code == 0 || !strings.Contains(out, "Input/output error")) {
+				t.Errorf("exit code %d, %q, want an error", exit.Code, out)
+			}
+			if data, _ := os.ReadFile(filepath.Join(deep, "file")); string(data) != "original" {
+				t.Errorf("the image's file is %q", data)
+			}
+		})
+	}
+}
+
+// imageTree is a small root filesystem with some of the host's programs in it.
 func imageTree(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "image")
 	passable(filepath.Dir(dir))
-	for _, d := range []string{"", "etc", "shared", "usr/bin", "bin", "lib", "lib64"} {
+	for _, d := range []string{"", "etc", "shared"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -179,19 +246,56 @@ func imageTree(t *testing.T) string {
 		t.Fatal(err)
 	}
 	os.Chmod(filepath.Join(dir, "shared", "file"), 0o666)
-	busybox, err := os.ReadFile("/bin/busybox")
-	if err != nil {
-		t.Skip("needs a static busybox (Debian package busybox-static)")
-	}
-	if err := os.WriteFile(filepath.Join(dir, "bin", "busybox"), busybox, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"sh", "cat", "stat", "echo", "ls"} {
-		if err := os.Symlink("busybox", filepath.Join(dir, "bin", name)); err != nil {
+	for _, name := range []string{"sh", "cat", "stat", "ls", "rm", "mkdir", "mv"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
 			t.Fatal(err)
 		}
+		copyProgram(t, dir, path, "/bin/"+name)
 	}
 	return dir
+}
+
+// copyProgram copies a program, and the libraries it is linked with, into a
+// tree where its loader finds them.
+func copyProgram(t *testing.T, root, from, to string) {
+	t.Helper()
+	to = filepath.Join(root, to)
+	if _, err := os.Stat(to); err == nil {
+		return
+	}
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(to, data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(from, err)
+	}
+	for _, p := range program.Progs {
+		if p.Type == elf.PT_INTERP {
+			loader, _ := io.ReadAll(p.Open())
+			path := strings.TrimRight(string(loader), "\x00")
+			copyProgram(t, root, path, path)
+		}
+	}
+	libraries, _ := program.ImportedLibraries()
+	for _, name := range libraries {
+		found, _ := filepath.Glob("/lib/*-linux-gnu/" + name)
+		if found == nil {
+			found, _ = filepath.Glob("/lib*/" + name)
+		}
+		if found == nil {
+			t.Fatalf("%s needs %s, which is not where it is looked for", from, name)
+		}
+		copyProgram(t, root, found[0], found[0])
+	}
 }
 
 // TestHostileImage: links in an image where the sandbox has its own places

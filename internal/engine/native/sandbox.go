@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 )
 
 // sandbox implements engine.Sandbox: a blank that has been given a plan.
@@ -55,7 +56,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if again {
 		return cove.Errorf(cove.Conflict, "sandbox %s is bound already", s.ID())
 	}
-	program, err := filter(s.template.User)
+	program, err := seccomp.Filter(s.template.User)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -115,13 +116,21 @@ func resize(place int, size, inodes int64) error {
 }
 
 // count has Stats count the file system at a place, which need not be
-// readable for the guest.
-func (w *world) count(place string) error {
+// readable for the guest. Where the image has a symlink there, a container
+// engine has mounted the place wherever it leads; only another place will do.
+func (w *world) count(place string, places []string) error {
 	fd, err := unix.Open(place, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", place, err)
 	}
 	w.scratch = append(w.scratch, fd)
+	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(places, real) {
+		return fmt.Errorf("the image's %s leads to %s, where nothing may be written", place, real)
+	}
 	return nil
 }
 
@@ -136,7 +145,7 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err er
 			return err
 		}
 		for _, place := range p.Scratch {
-			if err := w.count(place); err != nil {
+			if err := w.count(place, p.Scratch); err != nil {
 				return err
 			}
 		}

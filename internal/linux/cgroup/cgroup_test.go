@@ -10,10 +10,12 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,22 +27,29 @@ import (
 // account is whom the tests run as, when in the VM.
 var account = os.Getenv("COVE_TEST_IN_VM")
 
-// findAny is a hierarchy with whatever controllers there are. Its directory
-// ends with the test.
+// findAny is a hierarchy with whatever controllers there are, of which nothing
+// is left when the test ends.
 func findAny(t *testing.T) *Hierarchy {
 	t.Helper()
 	h, err := Find("cgroup-test-" + strconv.Itoa(os.Getpid()))
 	if err != nil {
 		t.Fatal(err)
 	}
+	removable := h.claim != nil && h.cheap()
 	t.Cleanup(func() {
-		for _, dir := range h.places() {
-			if err := os.Remove(dir); err != nil {
-				t.Error(err)
-			}
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		if left := present(h); removable && len(left) != 0 {
+			t.Errorf("left behind: %v", left)
 		}
 	})
 	return h
+}
+
+// present lists the directories of the place that there are.
+func present(h *Hierarchy) []string {
+	return slices.DeleteFunc(h.places(), func(dir string) bool { _, err := os.Stat(dir); return err != nil })
 }
 
 // find is a hierarchy with every controller.
@@ -243,6 +252,81 @@ func TestKill(t *testing.T) {
 	}
 	if err := errors.Join(g.Kill(), g.Remove(0)); err != nil {
 		t.Errorf("kill and remove what is not there: %v", err)
+	}
+}
+
+// TestPlaceGoesWithItsLastUser, and not before, nor while a group is in it.
+func TestPlaceGoesWithItsLastUser(t *testing.T) {
+	h := find(t)
+	if !h.cheap() {
+		t.Skip("this kernel enables controllers slowly, so that the place stays")
+	}
+	name := filepath.Base(h.places()[0]) + "-own"
+	places := func(group string, users int) []string {
+		var all []*Hierarchy
+		for range users {
+			u, err := Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, u)
+		}
+		var g *Group
+		for i, u := range all {
+			if err := u.Close(); err != nil {
+				t.Error(err)
+			}
+			if i == 0 && group != "" { // the others have it still
+				var err error
+				if g, err = all[users-1].Create(group); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		left := present(all[0])
+		if g != nil {
+			g.Remove(0)
+		}
+		return left
+	}
+	if left := places("g", 2); len(left) != len(h.places()) {
+		t.Errorf("with a group in it, only this is there: %v", left)
+	}
+	if left := places("", 3); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestPlaceIsSafeToUse: whoever has found the place can use it, however many
+// others find it and give it up meanwhile.
+func TestPlaceIsSafeToUse(t *testing.T) {
+	h := find(t)
+	name := filepath.Base(h.places()[0]) + "-shared"
+	use := func(group string) error {
+		mine, err := Find(name)
+		if err != nil {
+			return err
+		}
+		g, err := mine.Create(group)
+		if err == nil {
+			err = g.Limit(Limits{PIDs: 5, Memory: 32 << 20, CPUs: 1})
+		}
+		return errors.Join(err, mine.Group(group).Remove(time.Second), mine.Close())
+	}
+	var users sync.WaitGroup
+	for i := range 4 {
+		users.Go(func() {
+			for range 100 {
+				if err := use(strconv.Itoa(i)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	users.Wait()
+	if _, err := os.Stat(filepath.Join(filepath.Dir(h.places()[0]), name)); h.cheap() && !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is there still, or %v", err)
 	}
 }
 

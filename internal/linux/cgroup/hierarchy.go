@@ -37,9 +37,13 @@ const (
 // cpuacct is version 1's accounting of CPU time; version 2 has it in cpu.
 const cpuacct = "cpuacct"
 
-// Hierarchy is the place on this host under which Cove's groups are made.
+// Hierarchy is the place on this host under which Cove's groups are made. It
+// is there while anybody uses it, and goes with the last who does.
 type Hierarchy struct {
 	version int
+	// claim is the first of the place's directories, with a lock that everybody
+	// who uses the place shares. Nobody removes what another may rely on.
+	claim *os.File
 	// dirs maps each usable controller to the directory below which groups are
 	// made; on version 2 they are all the same.
 	dirs    map[string]string
@@ -73,20 +77,25 @@ func (h *Hierarchy) Swap() bool {
 	return err == nil && bytes.Count(swaps, []byte("\n")) <= 1
 }
 
-// Find finds and prepares the place for groups called name (such as "cove").
-// Controllers that cannot be used are reported by Missing, not as an error.
+// Find finds and prepares the place for groups called name (such as "cove"),
+// until Close. Controllers that cannot be used are reported by Missing, not as
+// an error.
 func Find(name string) (*Hierarchy, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(Mount, &st); err != nil {
 		return nil, fmt.Errorf("no control groups at %s: %w", Mount, err)
 	}
 	h := &Hierarchy{dirs: map[string]string{}, missing: map[string]string{}}
-	if st.Type == unix.CGROUP2_SUPER_MAGIC {
-		h.version = 2
-		return h, h.findUnified(name)
-	}
+	find := h.findSeparate
 	h.version = 1
-	return h, h.findSeparate(name)
+	if st.Type == unix.CGROUP2_SUPER_MAGIC {
+		h.version, find = 2, h.findUnified
+	}
+	if err := find(name); err != nil {
+		h.Close()
+		return nil, err
+	}
+	return h, nil
 }
 
 // findSeparate makes the directory in each version-1 hierarchy: at its root
@@ -102,7 +111,7 @@ func (h *Hierarchy) findSeparate(name string) error {
 			base = filepath.Join(base, own[c])
 		}
 		dir := filepath.Join(base, name)
-		if err := makeDir(dir); err != nil {
+		if err := h.use(dir); err != nil {
 			h.missing[c] = "cannot make " + dir + ": " + cause(err) + "; run as root, or have an administrator give you a group of the " + c + " hierarchy"
 			continue
 		}
@@ -125,7 +134,7 @@ func (h *Hierarchy) findUnified(name string) error {
 		return nil
 	}
 	dir := filepath.Join(base, name)
-	if err := makeDir(dir); err != nil {
+	if err := h.use(dir); err != nil {
 		return err
 	}
 	for _, c := range []string{Memory, CPU, PIDs} {
@@ -309,16 +318,77 @@ func (h *Hierarchy) List() ([]string, error) {
 	return names, nil
 }
 
-// Remove removes the place itself, once no group is left in it. A server that
-// runs elsewhere keeps its own.
-func (h *Hierarchy) Remove() error {
-	var errs []error
-	for _, dir := range h.places() {
-		if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT {
-			errs = append(errs, &fs.PathError{Op: "rmdir", Path: dir, Err: err})
+// use makes a directory of the place, and claims the place with the first.
+func (h *Hierarchy) use(dir string) error {
+	for {
+		if err := makeDir(dir); err != nil || h.claim != nil {
+			return err
+		}
+		f, err := os.Open(dir)
+		if err == nil {
+			if err = flock(f, unix.LOCK_SH); err == nil && stillAt(dir, f) {
+				h.claim = f
+				return nil
+			}
+			f.Close()
+		}
+		// The last of its users may have removed it meanwhile: once more.
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
-	return errors.Join(errs...)
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), how); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// stillAt reports whether path is the directory that f is.
+func stillAt(path string, f *os.File) bool {
+	is, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	now, err := os.Stat(path)
+	return err == nil && os.SameFile(is, now)
+}
+
+// Close gives the place up, and removes it if nobody else uses it and no group
+// is left in it. What was claimed first goes last, with the lock.
+func (h *Hierarchy) Close() error {
+	if h.claim == nil {
+		return nil
+	}
+	defer h.claim.Close()
+	if flock(h.claim, unix.LOCK_EX|unix.LOCK_NB) != nil || !h.cheap() {
+		return nil
+	}
+	first := h.claim.Name()
+	for _, dir := range append(slices.DeleteFunc(h.places(), func(dir string) bool { return dir == first }), first) {
+		switch err := unix.Rmdir(dir); err {
+		case nil, unix.ENOENT:
+		case unix.EBUSY, unix.ENOTEMPTY:
+			return nil
+		default:
+			return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
+		}
+	}
+	return nil
+}
+
+// cheap reports whether whoever comes next makes the place again at no cost.
+// On version 2 a kernel before 6.0 waits for all of the machine to enable a
+// controller, which is longer than a sandbox takes to start.
+func (h *Hierarchy) cheap() bool {
+	if h.version == 1 {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(h.claim.Name(), "cgroup.pressure")) // 6.1
+	return err == nil
 }
 
 // places are the distinct directories of dirs, in a fixed order.
@@ -333,7 +403,7 @@ func (h *Hierarchy) places() []string {
 }
 
 // makeDir makes a directory, or finds one in which groups can be made: another
-// user's server may have made it.
+// Cove may have made it.
 func makeDir(dir string) error {
 	err := os.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrExist) {

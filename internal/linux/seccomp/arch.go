@@ -3,6 +3,8 @@ package seccomp
 import (
 	"runtime"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/cove-sandbox/cove"
 )
 
@@ -23,8 +25,9 @@ const x32Bit = 0x40000000
 
 // abi is what the filter has to know about an architecture.
 type abi struct {
-	audit  uint32 // AUDIT_ARCH_*, as in seccomp_data.arch
-	oci    string // SCMP_ARCH_*
+	audit uint32 // AUDIT_ARCH_*, as in seccomp_data.arch
+	// oci are SCMP_ARCH_*: this architecture and the other ABIs of its kernels.
+	oci    []specs.Arch
 	number func(call) int16
 	// foreign is the first number that belongs to another ABI; 0 for none.
 	foreign uint32
@@ -33,9 +36,9 @@ type abi struct {
 func (a Arch) abi() (abi, error) {
 	switch a {
 	case AMD64:
-		return abi{0xc000003e, "SCMP_ARCH_X86_64", func(c call) int16 { return c.amd64 }, x32Bit}, nil
+		return abi{0xc000003e, []specs.Arch{specs.ArchX86_64, specs.ArchX86, specs.ArchX32}, func(c call) int16 { return c.amd64 }, x32Bit}, nil
 	case ARM64:
-		return abi{0xc00000b7, "SCMP_ARCH_AARCH64", func(c call) int16 { return c.arm64 }, 0}, nil
+		return abi{0xc00000b7, []specs.Arch{specs.ArchAARCH64, specs.ArchARM}, func(c call) int16 { return c.arm64 }, 0}, nil
 	}
 	return abi{}, cove.Errorf(cove.Unsupported, "no system call policy for architecture %q", string(a)).
 		WithHint("Cove runs on amd64 and arm64")

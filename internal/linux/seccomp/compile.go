@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"golang.org/x/net/bpf"
+
+	"github.com/cove-sandbox/cove"
 )
 
 // Program is a filter as the kernel takes it.
@@ -23,11 +25,14 @@ func (p Program) Bytes() []byte {
 	return b
 }
 
-// SnippetFilter is Snippet for this machine, compiled once.
-func SnippetFilter() ([]byte, error) { return snippetFilter() }
-
-// AgentFilter is Agent for this machine, compiled once.
-func AgentFilter() ([]byte, error) { return agentFilter() }
+// Filter is the policy for the processes of a user, compiled for this machine
+// once.
+func Filter(u cove.User) ([]byte, error) {
+	if u == cove.UserAgent {
+		return agentFilter()
+	}
+	return snippetFilter()
+}
 
 var (
 	snippetFilter = sync.OnceValues(func() ([]byte, error) { return Snippet().filter() })

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
 )
 
 // childVar makes the test binary a child that puts itself under a filter
@@ -33,7 +35,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	os.Unsetenv(childVar)
-	filter, err := SnippetFilter()
+	filter, err := Filter(cove.UserCode)
 	if err == nil && child != "control" {
 		err = Load(filter)
 	}
@@ -389,7 +391,7 @@ func elf(code []byte) []byte {
 
 // BenchmarkLoad loads the filter into threads of their own, which then end.
 func BenchmarkLoad(b *testing.B) {
-	filter, err := SnippetFilter()
+	filter, err := Filter(cove.UserCode)
 	if err != nil {
 		b.Fatal(err)
 	}

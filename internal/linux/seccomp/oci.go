@@ -9,12 +9,17 @@ import (
 // OCI renders the policy for a container engine: the OCI runtime spec's form,
 // which is also what "docker run --security-opt seccomp=FILE" reads.
 //
-// Engines differ from the program of Compile in two things. A call through
-// another ABI kills the thread instead of failing. And a number that the table
-// does not know fails with ENOSYS where the runtime sees to that (runc 1.0 and
-// later, for numbers above all that the profile names) and with EPERM
-// elsewhere; so refused calls are spelled out although the default refuses
-// them, and the default's errno is left to the runtime.
+// The profile is the outer of two walls: a sandbox's guest loads the program
+// of Compile on top of it, and of two verdicts the kernel takes the stricter
+// one, of two errors that of the filter which was loaded last. Alone, engines
+// differ from the program in two things. A call through another ABI is judged
+// by its name: where the profile leaves such an ABI out, their library kills
+// the thread that makes the call, and the rest of the program hangs without
+// it. And a number that the table does not know fails with ENOSYS where the
+// runtime sees to that (runc 1.0 and later, for numbers above all that the
+// profile names) and with EPERM elsewhere; so refused calls are spelled out
+// although the default refuses them, and the default's errno is left to the
+// runtime.
 func (p Policy) OCI(arch Arch) (*specs.LinuxSeccomp, error) {
 	target, err := arch.abi()
 	if err != nil {
@@ -29,7 +34,7 @@ func (p Policy) OCI(arch Arch) (*specs.LinuxSeccomp, error) {
 	}
 	out := &specs.LinuxSeccomp{
 		DefaultAction: specs.ActErrno,
-		Architectures: []specs.Arch{specs.Arch(target.oci)},
+		Architectures: target.oci,
 	}
 	add := func(names []string, action specs.LinuxSeccompAction, errno syscall.Errno, args []specs.LinuxSeccompArg) {
 		s := specs.LinuxSyscall{Action: action, Args: args}

@@ -31,12 +31,14 @@
 // for each call. The kernel walks the program once for each number when it is
 // loaded, to remember which calls are always allowed, so depth is what loading
 // costs; afterwards only calls with a condition run it at all. Compiling takes
-// some 70 microseconds; [SnippetFilter] and [AgentFilter] do it once.
+// some 70 microseconds; [Filter] does it once.
 package seccomp
 
 import (
 	"slices"
 	"syscall"
+
+	"github.com/cove-sandbox/cove"
 )
 
 // Policy is what a sandbox's processes may call. A call in none of the groups
@@ -78,6 +80,14 @@ type Test struct {
 	Not  bool
 	// Pointer compares all 64 bits with null instead; Mask and In are empty.
 	Pointer bool
+}
+
+// For is the policy for the processes of a user.
+func For(u cove.User) Policy {
+	if u == cove.UserAgent {
+		return Agent()
+	}
+	return Snippet()
 }
 
 // Snippet is the policy for code snippets.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/store"
@@ -60,80 +59,95 @@ func scanRecord(rows *sql.Rows) (store.Record, error) {
 }
 
 // Audit implements store.Store.
-func (s *Store) Audit(ctx context.Context, q store.AuditQuery) ([]store.Record, error) {
-	if err := checkLimit(q.Limit); err != nil {
-		return nil, err
-	}
-	terms, args := []string{"1"}, []any{}
-	add := func(term string, arg any) { terms, args = append(terms, term), append(args, arg) }
-	if q.Action != "" {
-		add("action = ?", q.Action)
-	}
-	if q.Object != "" {
-		add("object = ?", q.Object)
-	}
-	if !q.Since.IsZero() {
-		add("time >= ?", q.Since.UnixMicro())
-	}
-	if q.Before != 0 {
-		add("seq < ?", q.Before)
-	}
-	rows, err := s.read.QueryContext(ctx, `SELECT `+auditColumns+` FROM audit WHERE `+strings.Join(terms, " AND ")+
-		` ORDER BY seq DESC LIMIT ?`, append(args, q.Limit)...)
+func (s *Store) Audit(ctx context.Context, q store.AuditQuery) (store.AuditPage, error) {
+	var page store.AuditPage
+	where, args, err := auditConditions(q)
 	if err != nil {
-		return nil, s.fault("read", err)
+		return page, err
+	}
+	rows, err := s.read.QueryContext(ctx, `SELECT `+auditColumns+` FROM audit `+where+
+		` ORDER BY seq DESC LIMIT ?`, append(args, q.Limit+1)...)
+	if err != nil {
+		return page, s.fault("read", err)
 	}
 	defer rows.Close()
-	var records []store.Record
 	for rows.Next() {
+		if n := len(page.Records); n == q.Limit { // the one too many only says that there is more
+			page.Next = encodeCursor(ofAudit, page.Records[n-1].Seq)
+			break
+		}
 		r, err := scanRecord(rows)
 		if err != nil {
-			return nil, s.fault("read", err)
+			return store.AuditPage{}, s.fault("read", err)
 		}
-		records = append(records, r)
+		page.Records = append(page.Records, r)
 	}
-	return records, s.fault("read", rows.Err())
+	return page, s.fault("read", rows.Err())
+}
+
+// auditConditions is the WHERE clause of q.
+func auditConditions(q store.AuditQuery) (string, []any, error) {
+	if err := checkLimit(q.Limit); err != nil {
+		return "", nil, err
+	}
+	var c clause
+	if q.Cursor != "" {
+		seq, err := decodeCursor(ofAudit, q.Cursor)
+		if err != nil {
+			return "", nil, err
+		}
+		c.add("seq < ?", seq)
+	}
+	c.addText("action = ?", q.Action)
+	c.addText("object = ?", q.Object)
+	c.addText("verdict = ?", q.Verdict)
+	c.addTime("time >= ?", q.Since)
+	c.addTime("time < ?", q.Until)
+	return c.where(), c.args, nil
 }
 
 // Verify implements store.Store. Besides changed records it finds missing
 // ones, those cut off the end included.
-func (s *Store) Verify(ctx context.Context) (int64, error) {
+func (s *Store) Verify(ctx context.Context) (store.Verification, error) {
 	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true}) // one snapshot
 	if err != nil {
-		return 0, s.fault("read", err)
+		return store.Verification{}, s.fault("read", err)
 	}
 	defer tx.Rollback()
-	broken, err := verify(ctx, tx)
-	return broken, s.fault("read", err)
+	v, err := verify(ctx, tx)
+	return v, s.fault("read", err)
 }
 
-func verify(ctx context.Context, tx *sql.Tx) (int64, error) {
+func verify(ctx context.Context, tx *sql.Tx) (v store.Verification, err error) {
 	at, err := anchor(ctx, tx)
-	if err != nil {
-		return 0, err
+	if err != nil && !errors.Is(err, sql.ErrNoRows) { // without one the chain must begin at 1
+		return v, err
 	}
+	v.Head = at.hash
 	rows, err := tx.QueryContext(ctx, `SELECT `+auditColumns+` FROM audit ORDER BY seq`)
 	if err != nil {
-		return 0, err
+		return v, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		r, err := scanRecord(rows)
 		if err != nil {
-			return 0, err
+			return v, err
 		}
 		if r.Seq != at.seq+1 || r.Hash != store.Chain(at.hash, r) {
-			return at.seq + 1, nil
+			v.Broken = at.seq + 1
+			return v, nil
 		}
 		at = link{r.Seq, r.Hash}
+		v.Records, v.Head = v.Records+1, at.hash
 	}
 	if err := rows.Err(); err != nil {
-		return 0, err
+		return v, err
 	}
 	var given int64 // the highest number ever given
 	err = tx.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'audit'`).Scan(&given)
 	if err == nil && given > at.seq {
-		return at.seq + 1, nil
+		v.Broken = at.seq + 1
 	}
-	return 0, err
+	return v, err
 }

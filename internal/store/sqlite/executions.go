@@ -137,7 +137,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	var last int64
 	for rows.Next() {
 		if len(page.Executions) == q.Limit { // the one too many only says that there is more
-			page.Next = encodeCursor(last)
+			page.Next = encodeCursor(ofExecutions, last)
 			break
 		}
 		var e store.Execution
@@ -154,32 +154,48 @@ func conditions(q store.Query) (string, []any, error) {
 	if err := checkLimit(q.Limit); err != nil {
 		return "", nil, err
 	}
-	var terms []string
-	var args []any
-	add := func(term string, arg any) { terms, args = append(terms, term), append(args, arg) }
+	var c clause
 	if q.Cursor != "" {
-		seq, err := decodeCursor(q.Cursor)
+		seq, err := decodeCursor(ofExecutions, q.Cursor)
 		if err != nil {
 			return "", nil, err
 		}
-		add("e.seq < ?", seq)
+		c.add("e.seq < ?", seq)
 	}
-	if q.Language != "" {
-		add("e.language = ?", q.Language)
+	c.addText("e.language = ?", q.Language)
+	c.addText("e.status = ?", string(q.Status))
+	c.addTime("e.created_at >= ?", q.Since)
+	c.addTime("e.created_at < ?", q.Until)
+	return c.where(), c.args, nil
+}
+
+// clause is a WHERE clause in the making: terms that must all hold.
+type clause struct {
+	terms []string
+	args  []any
+}
+
+func (c *clause) add(term string, arg any) {
+	c.terms, c.args = append(c.terms, term), append(c.args, arg)
+}
+
+func (c *clause) addText(term, text string) {
+	if text != "" {
+		c.add(term, text)
 	}
-	if q.Status != "" {
-		add("e.status = ?", string(q.Status))
+}
+
+func (c *clause) addTime(term string, t time.Time) {
+	if !t.IsZero() {
+		c.add(term, t.UnixMicro())
 	}
-	if !q.Since.IsZero() {
-		add("e.created_at >= ?", q.Since.UnixMicro())
+}
+
+func (c *clause) where() string {
+	if len(c.terms) == 0 {
+		return ""
 	}
-	if !q.Until.IsZero() {
-		add("e.created_at < ?", q.Until.UnixMicro())
-	}
-	if len(terms) == 0 {
-		return "", nil, nil
-	}
-	return "WHERE " + strings.Join(terms, " AND "), args, nil
+	return "WHERE " + strings.Join(c.terms, " AND ")
 }
 
 func checkLimit(n int) error {

@@ -115,8 +115,8 @@ func TestManyOpenANewOneAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	s := openAt(t, path)
-	if records, err := s.Audit(t.Context(), store.AuditQuery{Limit: 100}); err != nil || len(records) != 8 {
-		t.Errorf("%d records, %v", len(records), err)
+	if p, err := s.Audit(t.Context(), store.AuditQuery{Limit: 100}); err != nil || len(p.Records) != 8 {
+		t.Errorf("%d records, %v", len(p.Records), err)
 	}
 }
 
@@ -216,9 +216,9 @@ func TestReadOnlyAndFullFileSystems(t *testing.T) {
 	if cove.ErrorCode(full) != cove.StorageFull {
 		t.Fatalf("a full file system gives %v", full)
 	}
-	records, err := s.Audit(t.Context(), store.AuditQuery{Limit: 500})
-	if err != nil || len(records) != kept-1 {
-		t.Errorf("%d of %d acknowledged records are there (%v)", len(records), kept-1, err)
+	p, err := s.Audit(t.Context(), store.AuditQuery{Limit: 500})
+	if err != nil || len(p.Records) != kept-1 {
+		t.Errorf("%d of %d acknowledged records are there (%v)", len(p.Records), kept-1, err)
 	}
 	// It recovers when space returns.
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, "size=16m"); err != nil {
@@ -266,8 +266,8 @@ func TestAuditIsAppendOnly(t *testing.T) {
 			t.Errorf("%s: %v", statement, err)
 		}
 	}
-	if seq, err := s.Verify(t.Context()); seq != 0 || err != nil {
-		t.Errorf("the chain breaks at %d (%v)", seq, err)
+	if v, err := s.Verify(t.Context()); v.Broken != 0 || err != nil {
+		t.Errorf("the chain breaks at %d (%v)", v.Broken, err)
 	}
 }
 
@@ -286,6 +286,8 @@ func TestVerifyFindsTampering(t *testing.T) {
 		{`DELETE FROM audit WHERE seq = 5`, 5},
 		{`DELETE FROM audit WHERE seq > 8`, 9},
 		{`DELETE FROM audit`, 1},
+		{`DELETE FROM audit WHERE seq < 3; DELETE FROM audit_anchor`, 1},
+		{`UPDATE audit_anchor SET seq = 2; DELETE FROM audit WHERE seq < 3`, 3},
 	} {
 		s := openAt(t, filepath.Join(t.TempDir(), "cove.db"))
 		for range 10 {
@@ -293,7 +295,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, drop := range []string{"audit_no_update", "audit_no_delete", "audit_append_only"} {
+		for _, drop := range []string{"audit_no_update", "audit_no_delete", "audit_append_only", "audit_anchor_forward", "audit_anchor_stays"} {
 			if _, err := s.write.Exec("DROP TRIGGER " + drop); err != nil {
 				t.Fatal(err)
 			}
@@ -301,8 +303,8 @@ func TestVerifyFindsTampering(t *testing.T) {
 		if _, err := s.write.Exec(c.statement); err != nil {
 			t.Fatal(err)
 		}
-		if seq, err := s.Verify(t.Context()); seq != c.broken || err != nil {
-			t.Errorf("%s: found at %d (%v), want %d", c.statement, seq, err, c.broken)
+		if v, err := s.Verify(t.Context()); v.Broken != c.broken || err != nil {
+			t.Errorf("%s: found at %d (%v), want %d", c.statement, v.Broken, err, c.broken)
 		}
 		s.Close()
 	}
@@ -377,16 +379,16 @@ func TestKill(t *testing.T) {
 			acknowledged[id] = true
 		}
 		s := openAt(t, filepath.Join(dir, "cove.db"))
-		if seq, err := s.Verify(t.Context()); seq != 0 || err != nil {
-			t.Fatalf("the chain breaks at %d (%v)", seq, err)
+		if v, err := s.Verify(t.Context()); v.Broken != 0 || err != nil {
+			t.Fatalf("the chain breaks at %d (%v)", v.Broken, err)
 		}
 		for id := range acknowledged {
 			e, err := s.Get(t.Context(), cove.ExecutionID(id))
 			if err != nil || e.Status != api.StatusCompleted || e.Output != "done" {
 				t.Fatalf("acknowledged %s is %q (%v)", id, e.Status, err)
 			}
-			if r, err := s.Audit(t.Context(), store.AuditQuery{Object: id, Limit: 2}); err != nil || len(r) != 1 {
-				t.Fatalf("acknowledged %s has %d audit records (%v)", id, len(r), err)
+			if p, err := s.Audit(t.Context(), store.AuditQuery{Object: id, Limit: 2}); err != nil || len(p.Records) != 1 {
+				t.Fatalf("acknowledged %s has %d audit records (%v)", id, len(p.Records), err)
 			}
 		}
 		if n, err := s.Abandon(t.Context(), func(cove.InstanceID) bool { return true }); err != nil || n > 1 {
@@ -473,11 +475,22 @@ func BenchmarkExecution(b *testing.B) {
 }
 
 func FuzzCursor(f *testing.F) {
-	f.Add(encodeCursor(1))
+	f.Add(encodeCursor(ofExecutions, 1))
+	f.Add(encodeCursor(ofAudit, 1))
 	f.Add("")
 	f.Fuzz(func(t *testing.T, s string) {
-		if seq, err := decodeCursor(s); err == nil && encodeCursor(seq) != s {
-			t.Errorf("%q and %q are the same cursor", s, encodeCursor(seq))
+		read := 0
+		for _, of := range []list{ofExecutions, ofAudit} {
+			seq, err := decodeCursor(of, s)
+			if err != nil {
+				continue
+			}
+			if read++; encodeCursor(of, seq) != s {
+				t.Errorf("%q and %q are the same cursor", s, encodeCursor(of, seq))
+			}
+		}
+		if read > 1 {
+			t.Errorf("%q is a cursor of both lists", s)
 		}
 	})
 }

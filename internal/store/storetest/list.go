@@ -128,8 +128,20 @@ func malformedCursor(t *testing.T, open Open) {
 	if good == "" {
 		t.Fatal("no cursor to damage")
 	}
-	for _, c := range []string{"x", "-1", "0", good + "A", good[:len(good)-1], "B" + good[1:], "' OR 1=1", "\x00", strings.Repeat("A", 1<<16), good + "="} {
+	for range 2 {
+		must(t, s.Append(t.Context(), store.Record{Time: epoch, Action: "execute"}))
+	}
+	log, err := s.Audit(t.Context(), store.AuditQuery{Limit: 1})
+	must(t, err)
+	if _, err := s.Audit(t.Context(), store.AuditQuery{Limit: 1, Cursor: log.Next}); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []string{"x", "-1", "0", good + "A", good[:len(good)-1], log.Next, "B" + good[1:], "' OR 1=1", "\x00", strings.Repeat("A", 1<<16), good + "="} {
 		_, err := s.List(t.Context(), store.Query{Limit: 1, Cursor: c})
 		wantCode(t, err, cove.InvalidArgument)
+		if c != log.Next {
+			_, err = s.Audit(t.Context(), store.AuditQuery{Limit: 1, Cursor: c})
+			wantCode(t, err, cove.InvalidArgument)
+		}
 	}
 }

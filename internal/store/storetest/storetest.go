@@ -37,6 +37,7 @@ func Run(t *testing.T, open Open) {
 		{"Abandon", abandon},
 		{"AuditChain", auditChain},
 		{"AuditQuery", auditQuery},
+		{"AuditPages", auditPages},
 		{"Prune", prune},
 		{"SurvivesReopening", survivesReopening},
 		{"TwoAtOnce", twoAtOnce},

@@ -86,7 +86,9 @@ func forkBomb(args []string) (report, error) {
 			}
 		}
 	}
-	time.Sleep(time.Second)
+	for end := time.Now().Add(30 * time.Second); refused.Load() == 0 && alive.Load() < bound && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
 	r := report{count: alive.Load(), detail: fmt.Sprintf("%d forks refused", refused.Load())}
 	if refused.Load() > 0 {
 		emit(result("fork_bomb", r, unix.EAGAIN))
@@ -117,7 +119,7 @@ func threadBomb(args []string) (report, error) {
 			unix.Syscall(unix.SYS_READ, uintptr(fds[0]), at(&b), 1) // not a raw one: the runtime has to hand the processor on
 		}()
 	}
-	for range 100 {
+	for range 1000 {
 		if started.Load() == n {
 			return report{count: n}, nil
 		}
@@ -281,13 +283,14 @@ func fillKernel(n int64, open func() (int, error)) (report, error) {
 	return report{count: total / mib}, nil
 }
 
-// memDentries asks for N names that do not exist; the kernel remembers each.
+// memDentries asks for N names that do not exist in DIR; the kernel remembers
+// each.
 func memDentries(args []string) (report, error) {
 	n, err := count(args, 0, 500_000)
 	if err != nil {
 		return report{}, err
 	}
-	dir := os.TempDir()
+	dir := args[1]
 	pad := strings.Repeat("n", 150)
 	var st unix.Stat_t
 	for i := range n {
@@ -365,7 +368,7 @@ func memChildren(args []string) (report, error) {
 	}()
 	unix.Close(fds[1])
 	var got int64
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	unix.SetNonblock(fds[0], true)
 	b := make([]byte, 1)
 	for got < n && time.Now().Before(deadline) {

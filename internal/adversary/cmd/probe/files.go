@@ -162,7 +162,7 @@ func search(args []string) (report, error) {
 		needles = append(needles, n)
 	}
 	var r report
-	deadline := time.Now().Add(60 * time.Second)
+	deadline, late := time.Now().Add(100*time.Second), false
 	look := func(path string, st *unix.Stat_t) {
 		r.count++
 		for _, n := range needles {
@@ -170,7 +170,8 @@ func search(args []string) (report, error) {
 				r.lines = append(r.lines, "name "+path)
 			}
 		}
-		if st.Mode&unix.S_IFMT != unix.S_IFREG || skipContent(path) || time.Now().After(deadline) {
+		late = late || time.Now().After(deadline)
+		if st.Mode&unix.S_IFMT != unix.S_IFREG || skipContent(path) || late {
 			return
 		}
 		if fileContains(path, needles) {
@@ -194,6 +195,9 @@ func search(args []string) (report, error) {
 		if err := walkFiles(root, look); err != nil {
 			return r, err
 		}
+	}
+	if len(r.lines) == 0 && late {
+		return r, errors.New("not everything was searched in time")
 	}
 	if len(r.lines) == 0 {
 		return r, refusal("NOTFOUND")

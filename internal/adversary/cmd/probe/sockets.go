@@ -72,7 +72,7 @@ func socketPair(args []string) (report, error) {
 
 // connect dials NETWORK ADDRESS and, when something answers, says what.
 func connect(args []string) (report, error) {
-	c, err := net.DialTimeout(args[0], args[1], 3*time.Second)
+	c, err := net.DialTimeout(args[0], args[1], 20*time.Second)
 	if err != nil {
 		return report{}, netErrno(err)
 	}

@@ -55,11 +55,15 @@ func sweepBatch(abi string, from, to int) (int, []string) {
 	cmd := exec.Command("/proc/self/exe", "sweep-child", abi, strconv.Itoa(from), strconv.Itoa(to))
 	cmd.WaitDelay = time.Second
 	var out strings.Builder
-	cmd.Stdout = &out
+	const patience = 10 * time.Second // with a call that does not come back
+	timer := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	cmd.Stdout = writer(func(b []byte) (int, error) {
+		timer.Reset(patience)
+		return out.Write(b)
+	})
 	if err := cmd.Start(); err != nil {
 		return from - 1, nil
 	}
-	timer := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
 	cmd.Wait()
 	timer.Stop()
 	last := from - 1
@@ -88,6 +92,11 @@ func sweepBatch(abi string, from, to int) (int, []string) {
 	}
 	return last, lines
 }
+
+// writer is a function that takes what is written.
+type writer func([]byte) (int, error)
+
+func (w writer) Write(b []byte) (int, error) { return w(b) }
 
 // answered reports whether number n has a line with an answer.
 func answered(out string, n int) bool {

@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+)
+
+type auditOptions struct {
+	action  string
+	object  string
+	verdict string
+	since   string
+	limit   int
+	json    bool
+	verify  bool
+}
+
+func (a *app) auditCommand() *cobra.Command {
+	var o auditOptions
+	c := &cobra.Command{
+		Use:   "audit",
+		Short: "Show who did what, and whether the record is intact",
+		Long: `Show the audit log, newest first: who did what to which object, with which
+verdict and why. Each record carries a hash over itself and the record before,
+so that --verify finds the first one that was changed or removed later. Then
+the exit code is 1.`,
+		Example: "  cove audit --verdict deny --since 24h\n  cove audit --object $(cove ps -aq -n 1)\n  cove audit --verify",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !o.verify {
+				return a.audit(cmd.Context(), o)
+			}
+			for _, filter := range []string{"action", "object", "verdict", "since", "limit"} {
+				if cmd.Flags().Changed(filter) {
+					return usageError(cmd, "--verify checks the whole log, so it cannot be with --%s", filter)
+				}
+			}
+			return a.verifyAudit(cmd.Context(), o.json)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.action, "action", "", "of this `KIND` only: execute, kill, attach, request, sweep")
+	f.StringVar(&o.object, "object", "", "about this only: the `ID` of an execution, a path, a route")
+	f.StringVar(&o.verdict, "verdict", "", "with this `VERDICT` only: "+strings.Join(verdicts, ", "))
+	f.StringVar(&o.since, "since", "", "recorded since `TIME` only: how long ago, like 24h or 7d, or when")
+	f.IntVarP(&o.limit, "limit", "n", 50, "at most `COUNT`")
+	f.BoolVar(&o.json, "json", false, "print one JSON object")
+	f.BoolVar(&o.verify, "verify", false, "check that no record was changed or removed")
+	return c
+}
+
+func (a *app) audit(ctx context.Context, o auditOptions) error {
+	query, err := o.query(time.Now())
+	if err != nil {
+		return err
+	}
+	var all []api.AuditRecord
+	err = a.readRecords(ctx, func(c *client.Client) (err error) {
+		all, err = auditUpTo(ctx, c, query, o.limit)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return a.printJSON(api.AuditList{Records: all})
+	}
+	return a.print(auditTable(all))
+}
+
+func (o auditOptions) query(now time.Time) (client.AuditOptions, error) {
+	since, err := parseSince(o.since, now)
+	return client.AuditOptions{Action: o.action, Object: o.object, Verdict: o.verdict, Since: since},
+		cmp.Or(err, checkOneOf("--verdict", o.verdict, verdicts), checkLimit(o.limit))
+}
+
+func auditUpTo(ctx context.Context, c *client.Client, q client.AuditOptions, limit int) ([]api.AuditRecord, error) {
+	all := []api.AuditRecord{}
+	for {
+		q.Limit = min(pageSize, limit-len(all))
+		page, err := c.Audit(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Records...)
+		if q.Cursor = page.NextCursor; q.Cursor == "" || len(all) >= limit {
+			return all, nil
+		}
+	}
+}
+
+func auditTable(all []api.AuditRecord) string {
+	var rows [][]string
+	for _, r := range all {
+		who := r.Who
+		if who == "" {
+			who = "cove" // itself
+		}
+		rows = append(rows, []string{strconv.FormatInt(r.Seq, 10), r.Time.UTC().Format(time.RFC3339), who, r.Action, r.Object, r.Verdict, r.Detail})
+	}
+	return table([]string{"NO", "TIME", "WHO", "ACTION", "OBJECT", "VERDICT", "DETAIL"}, rows)
+}
+
+func (a *app) verifyAudit(ctx context.Context, asJSON bool) error {
+	var v api.AuditVerification
+	err := a.readRecords(ctx, func(c *client.Client) (err error) {
+		v, err = c.VerifyAudit(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = a.printJSON(v)
+	} else if v.Intact {
+		err = a.print(intact(v))
+	}
+	if err == nil && !v.Intact {
+		a.exit = exitUnhealthy
+		a.say.fail(cove.Errorf(cove.Corrupt, "the audit log cannot be trusted from record %d on: it was changed or removed", v.Broken).
+			WithHint("%s before it; compare with a backup of the database, cove.db", intactBefore(v.Records)))
+	}
+	return err
+}
+
+func intact(v api.AuditVerification) string {
+	switch v.Records {
+	case 0:
+		return "the audit log is empty\n"
+	case 1:
+		return fmt.Sprintf("the audit log is intact: 1 record, with hash %s\n", printable(v.Head))
+	}
+	return fmt.Sprintf("the audit log is intact: %d records, the last with hash %s\n", v.Records, printable(v.Head))
+}
+
+func intactBefore(records int64) string {
+	switch records {
+	case 0:
+		return "nothing is intact"
+	case 1:
+		return "1 record is intact"
+	}
+	return fmt.Sprintf("%d records are intact", records)
+}

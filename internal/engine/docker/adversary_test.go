@@ -1,0 +1,37 @@
+//go:build linux
+
+package docker
+
+import (
+	"os"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/adversary"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/enginetest"
+	"github.com/cove-sandbox/cove/internal/instance"
+)
+
+// TestAdversary attacks sandboxes from inside. Each attempt is a subtest.
+func TestAdversary(t *testing.T) {
+	t.Setenv(daemonVar, host(t)) // for the owners that are killed
+	adversary.Run(t, openShared, adversary.Options{
+		// The kernel names the source of a bind mount in the table of mounts.
+		HostPaths: []string{" " + guestPath + " ", " /etc/hosts ", " /etc/resolv.conf "},
+	})
+}
+
+// openShared makes an engine whose run directory is the suite's: engines of
+// several processes, one of which may have been killed.
+func openShared(t testing.TB, state string) engine.Engine {
+	t.Helper()
+	if err := os.Chmod(state, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	in, err := instance.Hold(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Release() })
+	return open(t, Options{Host: host(t), Guest: enginetest.SharedGuest(t, state), RunDir: state, Instance: in.ID, Log: discard})
+}
