@@ -179,16 +179,16 @@ func (p *Policy) leaves(r *Rule, h Host) bool {
 	return false
 }
 
-// deniedUntil is the first port from port on that rules do not deny by itself.
+// deniedUntil is port, or a later one up to which rules deny all.
 func (p *Policy) deniedUntil(h Host, port uint32) uint32 {
-	for i := 0; i < len(p.deny); i++ {
+	for i := range p.deny {
 		d := &p.deny[i]
 		if d.inner() || !d.about(h) {
 			continue
 		}
 		for _, s := range d.reach() {
 			if uint32(s.low) <= port && port <= uint32(s.high) {
-				port, i = uint32(s.high)+1, -1 // and from there on again
+				port = uint32(s.high) + 1
 			}
 		}
 	}

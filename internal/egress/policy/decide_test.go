@@ -103,6 +103,8 @@ func TestDecide(t *testing.T) {
 		{"a name all of whose ports are denied is not looked up", "rules:\n- hosts: x.lab\n  ports: [443, 80]\n- hosts: x.lab\n  ports: 1-100\n  action: deny\n- hosts: x.lab\n  ports: 101-500\n  action: deny\n", `
 			dns x.lab      deny default
 			connect x.lab  deny a.yaml:7`},
+		{"in any order", "rules:\n- hosts: x.lab\n  ports: 400-500\n- hosts: x.lab\n  ports: 411-449\n  action: deny\n- hosts: x.lab\n  ports: 450-500\n  action: deny\n- hosts: x.lab\n  ports: 200-410\n  action: deny\n", `
+			dns x.lab      deny default`},
 		{"a part of the ports is denied", "rules:\n- hosts: x.lab\n  ports: [443, 80]\n- hosts: x.lab\n  ports: 80\n  action: deny\n", `
 			dns x.lab       allow a.yaml:2
 			connect x.lab   allow a.yaml:2
@@ -287,6 +289,9 @@ func TestNoPolicyDenies(t *testing.T) {
 				t.Errorf("%s: %s: %+v", name, line, v)
 			}
 		}
+	}
+	if (&Policy{}).Mode() != cove.NetworkNone || (*Policy)(nil).Mode() != cove.NetworkNone {
+		t.Error("no policy has a network")
 	}
 	if (Verdict{}).Action != Deny {
 		t.Error("the zero verdict allows")

@@ -53,7 +53,7 @@ func (p pattern) match(name string) bool {
 		return name == p.name
 	}
 	labels, ok := strings.CutSuffix(name, p.name)
-	return ok && labels != "" && len(labels) <= maxWildcard && strings.Count(labels, ".") < p.depth && name != HostService
+	return ok && len(labels) <= maxWildcard && strings.Count(labels, ".") < p.depth && name != HostService
 }
 
 // covers reports whether p matches every name that q matches.
