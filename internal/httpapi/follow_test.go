@@ -44,8 +44,8 @@ func TestFollow(t *testing.T) {
 	h.store.executions[id] = record
 	live := func(_ context.Context, _ cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error {
 		begun()
-		out.Stdout([]byte(record.Output[from.Stdout:]))
-		return out.Stderr([]byte(record.Stderr[from.Stderr:]))
+		out.Stdout([]byte(after(record.Output, from.Stdout)))
+		return out.Stderr([]byte(after(record.Stderr, from.Stderr)))
 	}
 	ended := func(context.Context, cove.ExecutionID, sandbox.Position, func(), sandbox.Output) error {
 		return cove.Errorf(cove.Conflict, "it has ended")

@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -65,10 +66,16 @@ func run(ctx context.Context, command []string, in io.Reader, out io.Writer, mus
 	reading := make(chan error, 1)
 	go func() { reading <- r.read(io.TeeReader(t.output, keep)) }()
 	left, failed := t.end(ctx)
-	t.output.Close() // whoever held the other end has been ended
-	<-reading
+	// Whoever held the other end has been ended, so all that was written is
+	// there, and after it the end; the deadline is for what cannot be ended.
+	t.output.SetReadDeadline(time.Now().Add(time.Minute))
+	unread := <-reading
+	t.output.Close()
 	if ctx.Err() != nil {
 		return false, errors.New("ended by a signal, and every test with it")
+	}
+	if unread != nil {
+		return false, fmt.Errorf("the log of the tests has no end: %w", unread)
 	}
 	for _, l := range left {
 		fmt.Fprintf(out, "left running: %s\n", l)

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -25,7 +24,7 @@ const strayGrace = 5 * time.Second
 // child of this process, so that nothing is left without being seen.
 type tests struct {
 	cmd     *exec.Cmd
-	output  io.ReadCloser
+	output  *os.File
 	adopted chan struct{} // closed when adopt has ended
 }
 
