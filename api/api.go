@@ -52,6 +52,17 @@ type NetworkPermission struct {
 	Policy  string   `json:"policy,omitempty" doc:"A policy document, YAML"`
 }
 
+// NetworkChange adds to what a running execution may reach.
+type NetworkChange struct {
+	Allow []string `json:"allow,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443)"`
+	Deny  []string `json:"deny,omitempty" doc:"The same; what is denied wins"`
+}
+
+// NetworkChanged is what a NetworkChange did.
+type NetworkChanged struct {
+	Cut int `json:"cut" doc:"Connections and requests that were no longer allowed, and were cut"`
+}
+
 // File is placed under the working directory.
 type File struct {
 	Path     string `json:"path" doc:"Relative to the working directory, without . or .." example:"data/input.csv"`

@@ -112,6 +112,17 @@ func (c *Client) Kill(ctx context.Context, id string) (api.Execution, error) {
 	return e, err
 }
 
+// ChangeNetwork adds to what a running execution may reach, at once.
+func (c *Client) ChangeNetwork(ctx context.Context, id string, change api.NetworkChange) (api.NetworkChanged, error) {
+	var done api.NetworkChanged
+	path, err := executionPath(id)
+	if err != nil {
+		return done, err
+	}
+	err = c.call(ctx, http.MethodPost, path+"/network", change, &done)
+	return done, err
+}
+
 // ListOptions select executions; zero fields select everything.
 type ListOptions struct {
 	Language string

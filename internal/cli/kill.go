@@ -36,7 +36,11 @@ func (a *app) kill(ctx context.Context, ids []string) error {
 	}
 	var failed error
 	for _, id := range ids {
-		if err := killAt(ctx, peers, id); err != nil {
+		err := whoeverRuns(peers, id, func(p *backend) error {
+			_, err := p.client.Kill(ctx, id)
+			return err
+		})
+		if err != nil {
 			if failed != nil {
 				a.say.fail(failed)
 			}
@@ -53,11 +57,12 @@ func (a *app) kill(ctx context.Context, ids []string) error {
 	return failed
 }
 
-// killAt asks one peer after the other; only the one that runs it can.
-func killAt(ctx context.Context, peers []*backend, id string) error {
+// whoeverRuns asks one peer after the other; only the one that runs the
+// execution can do it.
+func whoeverRuns(peers []*backend, id string, do func(*backend) error) error {
 	var last error = cove.Errorf(cove.NotFound, "no running execution has the id %s", id).WithHint("see \"cove ps\"")
 	for _, p := range peers {
-		_, err := p.client.Kill(ctx, id)
+		err := do(p)
 		if err == nil {
 			return nil
 		}

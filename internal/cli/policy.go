@@ -26,7 +26,7 @@ func (a *app) policyCommand() *cobra.Command {
 addresses. It is a YAML file; the order of rules does not matter, a rule that
 denies wins, and what no rule allows is denied. Several files are layers of one
 policy, each extending the ones before it.`,
-	}, a.policyExplain(), a.policyTest(), a.policyCheck(), a.policyPresets())
+	}, a.policyExplain(), a.policyTest(), a.policyCheck(), a.policyPresets(), a.policyAllow(), a.policyDeny())
 }
 
 // policyFlags are the flags that make up a policy.

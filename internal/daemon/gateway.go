@@ -19,12 +19,12 @@ import (
 
 // openWay opens a sandbox's way out. It is closed before the manager has
 // closed, so that the gateway itself holds nothing then.
-func (d *Daemon) openWay(id cove.SandboxID, docs []*policy.Document) (sandbox.Way, error) {
+func (d *Daemon) openWay(id cove.SandboxID, name string, docs []*policy.Document) (sandbox.Way, error) {
 	g, err := d.openGateway()
 	if err != nil {
 		return nil, err
 	}
-	return g.Open(id, docs...)
+	return g.Open(id, name, docs...)
 }
 
 func (d *Daemon) newGateway() (*gateway.Gateway, error) {

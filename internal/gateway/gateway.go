@@ -82,10 +82,10 @@ func (g *Gateway) exists(ctx context.Context, name policy.Host) error {
 }
 
 // Open makes a sandbox's way out by policy documents, first to last. It is
-// closed until Serve. Errors: InvalidArgument for a policy that cannot be,
-// Conflict, StorageFull.
-func (g *Gateway) Open(sandbox cove.SandboxID, documents ...*policy.Document) (*Way, error) {
-	w, err := g.newWay(sandbox, documents)
+// closed until Serve. name is what "cove policy allow" knows the sandbox by.
+// Errors: InvalidArgument for a policy that cannot be, Conflict, StorageFull.
+func (g *Gateway) Open(sandbox cove.SandboxID, name string, documents ...*policy.Document) (*Way, error) {
+	w, err := g.newWay(sandbox, name, documents)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -27,6 +28,7 @@ import (
 type Way struct {
 	gateway   *Gateway
 	sandbox   cove.SandboxID
+	name      string
 	authority *ca.Authority
 	names     dns.Names
 	filter    *dns.Filter
@@ -34,7 +36,9 @@ type Way struct {
 	files     []engine.File
 	holds     holds
 
-	policy atomic.Pointer[policy.Policy]
+	policy    atomic.Pointer[policy.Policy]
+	changing  sync.Mutex
+	documents []*policy.Document // of policy; guarded by changing
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -48,13 +52,11 @@ const (
 	certificatePlace = "/etc/cove/ca.pem"
 )
 
-func (g *Gateway) newWay(sandbox cove.SandboxID, documents []*policy.Document) (w *Way, err error) {
-	p, err := policy.Compile(g.o.Machine, documents...)
-	if err != nil {
+func (g *Gateway) newWay(sandbox cove.SandboxID, name string, documents []*policy.Document) (w *Way, err error) {
+	w = &Way{gateway: g, sandbox: sandbox, name: name, holds: holds{asClock: g.o.Clock}}
+	if err := w.adopt(documents); err != nil {
 		return nil, err
 	}
-	w = &Way{gateway: g, sandbox: sandbox, holds: holds{asClock: g.o.Clock}}
-	w.policy.Store(p.For(string(sandbox)))
 	if w.authority, err = ca.New(sandbox, g.o.Clock, w.maySign); err != nil {
 		return nil, err
 	}
@@ -154,15 +156,27 @@ func (w *Way) Serve(sockets []*os.File) error {
 	return nil
 }
 
-// Change replaces the policy, at once and for connections that exist: what is
-// no longer allowed is cut. Errors: InvalidArgument, and nothing has changed.
-func (w *Way) Change(documents ...*policy.Document) (cut int, err error) {
-	p, err := policy.Compile(w.gateway.o.Machine, documents...)
-	if err != nil {
+// Extend adds documents to the policy, at once and for connections that exist:
+// what is no longer allowed is cut. Errors: InvalidArgument, and nothing has
+// changed.
+func (w *Way) Extend(documents ...*policy.Document) (cut int, err error) {
+	w.changing.Lock()
+	defer w.changing.Unlock()
+	if err := w.adopt(append(slices.Clip(w.documents), documents...)); err != nil {
 		return 0, err
 	}
-	w.policy.Store(p.For(string(w.sandbox)))
 	return w.proxy.Rejudge(w.judge), nil
+}
+
+// adopt makes a policy of documents the one that counts.
+func (w *Way) adopt(documents []*policy.Document) error {
+	p, err := policy.Compile(w.gateway.o.Machine, documents...)
+	if err != nil {
+		return err
+	}
+	w.documents = documents
+	w.policy.Store(p.For(w.name))
+	return nil
 }
 
 // Close closes the way and waits for everything that used it.

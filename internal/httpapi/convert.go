@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"math"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -67,60 +65,6 @@ func checkInput(q api.ExecuteRequest) error {
 		return cove.Errorf(cove.InvalidArgument, "stdin and stdin_stream exclude each other").WithHint("leave one out")
 	}
 	return nil
-}
-
-// network turns what was asked for into policy documents. Only the owner may
-// open services of the machine and private addresses.
-func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission) (sandbox.Network, error) {
-	asked := q.Mode != "" || len(q.Allow)+len(q.Deny) > 0 || q.Policy != ""
-	switch {
-	case !q.Enabled && asked:
-		return sandbox.Network{}, cove.Errorf(cove.InvalidArgument, "permissions.network says what to reach, but not enabled").WithHint("set enabled to true, or leave the rest out")
-	case !q.Enabled:
-		return sandbox.Network{}, nil
-	case !asked:
-		return sandbox.Network{}, cove.Errorf(cove.InvalidArgument, "a network was asked for, but not to reach what").
-			WithHint("name hosts in permissions.network.allow, or set mode to open")
-	}
-	var docs []*policy.Document
-	if q.Policy != "" {
-		d, err := policy.Parse("policy", []byte(q.Policy))
-		if err != nil {
-			return sandbox.Network{}, err
-		}
-		docs = append(docs, d)
-	}
-	for _, list := range []struct {
-		name    string
-		action  policy.Action
-		targets []string
-	}{{"allow", policy.Allow, q.Allow}, {"deny", policy.Deny, q.Deny}} {
-		d, err := policy.Args(list.name, list.action, list.targets...)
-		if err != nil {
-			return sandbox.Network{}, err
-		}
-		docs = append(docs, d)
-	}
-	mode := cove.NetworkLimited
-	for _, d := range docs {
-		mode = cmp.Or(d.Mode, mode)
-	}
-	if q.Mode != "" {
-		var err error
-		if mode, err = policy.ParseMode(q.Mode); err != nil {
-			return sandbox.Network{}, err
-		}
-	}
-	docs = append(docs, &policy.Document{Source: "permissions.network", Mode: mode})
-	if !c.owner {
-		for _, d := range docs {
-			if err := d.Foreign(nil); err != nil {
-				s.deny(ctx, c.name, "network", d.Source, err)
-				return sandbox.Network{}, err
-			}
-		}
-	}
-	return sandbox.Network{Mode: mode, Policy: docs}, nil
 }
 
 // limits converts units. What does not fit saturates, and is then out of the

@@ -21,6 +21,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -34,11 +35,12 @@ type fakeExecutor struct {
 	follow followFunc
 	health map[string]string
 
-	mu      sync.Mutex
-	killed  []cove.ExecutionID
-	killErr error
-	last    sandbox.Request
-	active  int
+	mu       sync.Mutex
+	extended []*policy.Document
+	killed   []cove.ExecutionID
+	killErr  error
+	last     sandbox.Request
+	active   int
 }
 
 func (f *fakeExecutor) Execute(ctx context.Context, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
@@ -79,6 +81,13 @@ func (f *fakeExecutor) Kill(_ context.Context, id cove.ExecutionID, _ string) er
 	defer f.mu.Unlock()
 	f.killed = append(f.killed, id)
 	return f.killErr
+}
+
+func (f *fakeExecutor) ExtendNetwork(_ context.Context, id cove.ExecutionID, _ string, documents []*policy.Document) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.extended = append(f.extended, documents...)
+	return 2, f.killErr
 }
 
 type followFunc = func(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error

@@ -64,6 +64,10 @@ func (s *Server) addRoutes() {
 		Summary: "Check that the audit log is as it was written", Description: "Walks the chain of hashes from the oldest record to the newest. A log that has been changed is an answer, not an error.",
 	}, storeErrors, s.verifyAudit)
 
+	route(s, huma.Operation{OperationID: "change-network", Method: http.MethodPost, Path: "/executions/{id}/network", Tags: []string{"run"},
+		Summary: "Add to what a running execution may reach", Description: "At once; connections that are no longer allowed are cut.",
+	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.changeNetwork)
+
 	route(s, huma.Operation{OperationID: "list-runtimes", Method: http.MethodGet, Path: "/runtimes", Tags: []string{"server"},
 		Summary: "List the languages and whether they can be run",
 	}, []cove.Code{cove.Unsupported, cove.Canceled}, s.runtimes)

@@ -24,6 +24,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -40,6 +41,8 @@ type Executor interface {
 	// Follow hands out the output of a running execution from a position on, to
 	// its end, after calling begun. Errors as Kill's.
 	Follow(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
+	// ExtendNetwork adds to what a running execution may reach. Errors as Kill's.
+	ExtendNetwork(ctx context.Context, id cove.ExecutionID, who string, documents []*policy.Document) (cut int, err error)
 	Active() int
 	Queued() int
 	Runtimes(ctx context.Context, image, engine string) ([]api.Runtime, error)

@@ -61,11 +61,11 @@ type execution struct {
 	release func() // lets go of the image
 	events  []detect.Event
 	output  *collector
-	way     Way // nil without a network
 
 	cancel context.CancelFunc // ends what prepares
 
 	mu    sync.Mutex
+	way   Way // nil without a network
 	why   ending
 	ended chan struct{} // closed when why is set
 
@@ -81,6 +81,12 @@ func (e *execution) end(why ending) {
 		close(e.ended)
 		e.cancel()
 	}
+}
+
+func (e *execution) wayOut() Way {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.way
 }
 
 func (e *execution) reason() ending {
@@ -283,7 +289,7 @@ func (e *execution) open(ctx context.Context) (*box, error) {
 	if t.Network == cove.NetworkNone {
 		return open(ctx, e.engine, t, b)
 	}
-	way, err := e.manager.o.OpenWay(t.ID, e.request.Network.Policy)
+	way, err := e.manager.o.OpenWay(t.ID, string(e.id), e.request.Network.Policy)
 	if err != nil {
 		return nil, err
 	}
@@ -298,7 +304,9 @@ func (e *execution) open(ctx context.Context) (*box, error) {
 		bx.close()
 		return nil, err
 	}
+	e.mu.Lock()
 	e.way = way
+	e.mu.Unlock()
 	release := e.release
 	e.release = func() { way.Close(); release() }
 	return bx, nil
@@ -389,8 +397,8 @@ func (e *execution) process() guest.ProcessSpec {
 func (e *execution) environment() []string {
 	env := append(rootfs.Env(cove.UserCode), e.rootfs.Env...)
 	env = append(env, e.runtime.Env...)
-	if e.way != nil {
-		for k, v := range e.way.Env() {
+	if way := e.wayOut(); way != nil {
+		for k, v := range way.Env() {
 			env = append(env, k+"="+v)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,9 @@ type Way interface {
 	// Serve opens it, on the sockets that Bind asked for, in their order. It
 	// takes them over.
 	Serve(sockets []*os.File) error
+	// Extend adds to the policy, at once, and says how many connections that
+	// has cut.
+	Extend(...*policy.Document) (cut int, err error)
 	Close()
 }
 
@@ -39,7 +43,7 @@ type Options struct {
 	Engines       []EngineSource // in order of preference for "auto"
 	DefaultEngine string         // a source's name, or "auto"
 	Images        Images
-	OpenWay       func(cove.SandboxID, []*policy.Document) (Way, error)
+	OpenWay       func(id cove.SandboxID, name string, policy []*policy.Document) (Way, error)
 	Store         store.Store
 	Instance      cove.InstanceID
 	RunDir        string
@@ -100,6 +104,36 @@ func (m *Manager) Kill(ctx context.Context, id cove.ExecutionID, who string) err
 	e.end(endKilled)
 	m.audit(ctx, store.Record{Who: who, Action: "kill", Object: string(id), Verdict: "ok"})
 	return nil
+}
+
+// ExtendNetwork adds to the policy of a running execution for who, a name for
+// the record, and says how many of its connections that has cut. Errors:
+// InvalidArgument, NotFound, Conflict when it has ended, runs in another process
+// of Cove, or has no network.
+func (m *Manager) ExtendNetwork(ctx context.Context, id cove.ExecutionID, who string, documents []*policy.Document) (cut int, err error) {
+	e, err := m.find(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	way := e.wayOut()
+	if way == nil {
+		return 0, cove.Errorf(cove.Conflict, "execution %s has no network, or not yet", id).WithHint("start it with --network or --allow")
+	}
+	if cut, err = way.Extend(documents...); err == nil {
+		m.audit(ctx, store.Record{Who: who, Action: "network", Object: string(id), Verdict: "ok", Detail: describe(documents)})
+	}
+	return cut, err
+}
+
+// describe lists the rules of documents, for the record.
+func describe(documents []*policy.Document) string {
+	var ids []string
+	for _, d := range documents {
+		for _, r := range d.Rules {
+			ids = append(ids, r.ID)
+		}
+	}
+	return strings.Join(ids, ", ")
 }
 
 // Close stops accepting executions, gives those that run until ctx ends, kills

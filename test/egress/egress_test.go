@@ -146,3 +146,44 @@ func TestModes(t *testing.T) {
 		}
 	}
 }
+
+// TestLiveChange: a running execution reaches more, and less, as soon as it is
+// said; what was open is cut.
+func TestLiveChange(t *testing.T) {
+	l := newLab(t)
+	// The origin's answer to /slow never ends by itself.
+	script := `until [ "$(curl -sS -o /dev/null -w '%{http_code}' --max-time 20 http://good.lab.test/)" = 200 ]; do sleep 0.2; done
+echo reached
+curl -sS --no-buffer http://good.lab.test/slow; echo "cut $?"
+curl -sS -o /dev/null -w '%{http_code}\n' --max-time 20 http://good.lab.test/`
+	done := make(chan result, 1)
+	go func() { done <- l.inside(t, script, "--network", "limited") }()
+	id := ""
+	for id == "" {
+		id = strings.TrimSpace(l.cove(t, "ps", "-q").stdout)
+		if !l.waiting(t, done) {
+			return
+		}
+	}
+	for l.cove(t, "policy", "allow", id, "good.lab.test").code != 0 { // it may not have begun
+		if !l.waiting(t, done) {
+			return
+		}
+	}
+	for !slices.Contains(l.requests(), "GET good.lab.test/slow") {
+		if !l.waiting(t, done) {
+			return
+		}
+	}
+	if got := l.cove(t, "policy", "deny", id, "good.lab.test"); got.code != 0 {
+		t.Errorf("deny: %+v", got)
+	}
+	got := <-done
+	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
+	if len(lines) != 3 || lines[0] != "reached" || !strings.HasPrefix(lines[1], "cut ") || lines[1] == "cut 0" || lines[2] != "403" {
+		t.Errorf("%+v", got)
+	}
+	if got := l.cove(t, "audit", "--object", id); !strings.Contains(got.stdout, "deny good.lab.test") {
+		t.Errorf("the record: %+v", got)
+	}
+}

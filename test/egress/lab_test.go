@@ -238,6 +238,12 @@ func (l *lab) serveWeb(t *testing.T) {
 		l.mu.Lock()
 		l.seen = append(l.seen, r.Method+" "+r.Host+r.URL.Path)
 		l.mu.Unlock()
+		if r.URL.Path == "/slow" {
+			w.WriteHeader(http.StatusOK)
+			http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
 		fmt.Fprintf(w, "%s %s%s over %s\n", r.Method, r.Host, r.URL.Path, map[bool]string{true: "https", false: "http"}[r.TLS != nil])
 	})
 	for _, a := range []netip.Addr{web4, web6, private} {
@@ -327,6 +333,18 @@ func (l *lab) cove(t *testing.T, args ...string) result {
 		t.Fatalf("%v\n%s", err, stderr.String())
 	}
 	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// waiting is false, and the test has failed, once a command has ended.
+func (l *lab) waiting(t *testing.T, done <-chan result) bool {
+	t.Helper()
+	select {
+	case got := <-done:
+		t.Errorf("it has ended already: %+v", got)
+		return false
+	case <-time.After(20 * time.Millisecond):
+		return true
+	}
 }
 
 // inside runs a shell script in a sandbox with a network.

@@ -1,0 +1,96 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// network turns what was asked for into policy documents.
+func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission) (sandbox.Network, error) {
+	asked := q.Mode != "" || len(q.Allow)+len(q.Deny) > 0 || q.Policy != ""
+	switch {
+	case !q.Enabled && asked:
+		return sandbox.Network{}, cove.Errorf(cove.InvalidArgument, "permissions.network says what to reach, but not enabled").WithHint("set enabled to true, or leave the rest out")
+	case !q.Enabled:
+		return sandbox.Network{}, nil
+	case !asked:
+		return sandbox.Network{}, cove.Errorf(cove.InvalidArgument, "a network was asked for, but not to reach what").
+			WithHint("name hosts in permissions.network.allow, or set mode to open")
+	}
+	docs, err := targets(q.Allow, q.Deny)
+	if err != nil {
+		return sandbox.Network{}, err
+	}
+	mode := cove.NetworkLimited
+	if q.Policy != "" {
+		d, err := policy.Parse("policy", []byte(q.Policy))
+		if err != nil {
+			return sandbox.Network{}, err
+		}
+		mode = cmp.Or(d.Mode, mode)
+		docs = append([]*policy.Document{d}, docs...)
+	}
+	if q.Mode != "" {
+		if mode, err = policy.ParseMode(q.Mode); err != nil {
+			return sandbox.Network{}, err
+		}
+	}
+	docs = append(docs, &policy.Document{Source: "permissions.network", Mode: mode})
+	return sandbox.Network{Mode: mode, Policy: docs}, s.mayOpen(ctx, c, docs)
+}
+
+// targets are the documents of two lists.
+func targets(allow, deny []string) ([]*policy.Document, error) {
+	allowed, err := policy.Args("allow", policy.Allow, allow...)
+	if err != nil {
+		return nil, err
+	}
+	denied, err := policy.Args("deny", policy.Deny, deny...)
+	return []*policy.Document{allowed, denied}, err
+}
+
+// mayOpen: services of the machine and private addresses are the owner's to
+// open.
+func (s *Server) mayOpen(ctx context.Context, c caller, docs []*policy.Document) error {
+	if c.owner {
+		return nil
+	}
+	for _, d := range docs {
+		if err := d.Foreign(nil); err != nil {
+			s.deny(ctx, c.name, "network", d.Source, err)
+			return err
+		}
+	}
+	return nil
+}
+
+type networkInput struct {
+	ID   string `path:"id" doc:"The execution's id" example:"ex_0123456789abcdefghjkmnpqrs"`
+	Body api.NetworkChange
+}
+
+// changeNetwork is POST /executions/{id}/network.
+func (s *Server) changeNetwork(ctx context.Context, in *networkInput) (*answer[api.NetworkChanged], error) {
+	id, err := cove.ParseExecutionID(in.ID)
+	if err != nil {
+		return nil, noExecution(in.ID)
+	}
+	docs, err := targets(in.Body.Allow, in.Body.Deny)
+	if err != nil {
+		return nil, err
+	}
+	c := exchangeOf(ctx).caller
+	if err := s.mayOpen(ctx, c, docs); err != nil {
+		return nil, err
+	}
+	cut, err := s.Executor.ExtendNetwork(ctx, id, c.name, docs)
+	if err != nil {
+		return nil, err
+	}
+	return &answer[api.NetworkChanged]{api.NetworkChanged{Cut: cut}}, nil
+}

@@ -1,0 +1,98 @@
+package httpapi
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+func decide(t *testing.T, docs []*policy.Document, name string) policy.Action {
+	t.Helper()
+	p, err := policy.Compile(policy.Machine{}, docs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := policy.ParseHost(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Decide(policy.Request{Layer: policy.LayerConnect, Host: h, Port: 443}).Action
+}
+
+// TestNetwork: what a request asks to reach becomes a policy, in which what is
+// denied wins.
+func TestNetwork(t *testing.T) {
+	h := start(t, nil)
+	for _, c := range []struct {
+		network        string
+		mode           cove.NetworkMode
+		allows, denies string // hosts
+	}{
+		{`{"enabled":false}`, "", "", ""},
+		{`{"enabled":true,"allow":["a.test","*.b.test"],"deny":["x.b.test"]}`, cove.NetworkLimited, "a.test y.b.test", "b.test x.b.test c.test"},
+		{`{"enabled":true,"mode":"open","deny":["a.test"]}`, cove.NetworkOpen, "b.test", "a.test"},
+		{`{"enabled":true,"policy":"mode: open\nrules: [{hosts: a.test, action: deny}]"}`, cove.NetworkOpen, "b.test", "a.test"},
+		{`{"enabled":true,"policy":"rules: [{hosts: a.test}]","allow":["b.test"]}`, cove.NetworkLimited, "a.test b.test", "c.test"},
+		{`{"enabled":true,"mode":"limited","policy":"mode: open"}`, cove.NetworkLimited, "", "a.test"},
+	} {
+		if r := h.post("/execute", `{"language":"python","code":"x","permissions":{"network":`+c.network+`}}`); r.StatusCode != 200 {
+			t.Errorf("%s: status %d: %s", c.network, r.StatusCode, r.body)
+			continue
+		}
+		n := h.fake.request().Network
+		if n.Mode != c.mode {
+			t.Errorf("%s: mode %q, want %q", c.network, n.Mode, c.mode)
+		}
+		for _, name := range strings.Fields(c.allows) {
+			if got := decide(t, n.Policy, name); got != policy.Allow {
+				t.Errorf("%s: %s: %s", c.network, name, got)
+			}
+		}
+		for _, name := range strings.Fields(c.denies) {
+			if got := decide(t, n.Policy, name); got != policy.Deny {
+				t.Errorf("%s: %s: %s", c.network, name, got)
+			}
+		}
+	}
+}
+
+// TestNetworkOfStrangers: a key does not open what is the machine's own.
+func TestNetworkOfStrangers(t *testing.T) {
+	h := start(t, nil)
+	for _, network := range []string{
+		`{"enabled":true,"mode":"host-only","allow":["host.cove.internal:5432"]}`,
+		`{"enabled":true,"allow":["10.0.0.0/8"]}`,
+		`{"enabled":true,"policy":"rules: [{cidrs: 192.168.0.0/16}]"}`,
+	} {
+		if r := h.post("/execute", `{"language":"python","code":"x","permissions":{"network":`+network+`}}`); r.StatusCode != 403 {
+			t.Errorf("%s: status %d", network, r.StatusCode)
+		}
+	}
+	if r := h.post("/executions/"+string(cove.NewExecutionID())+"/network", `{"allow":["169.254.169.254"]}`); r.StatusCode != 403 && r.StatusCode != 400 {
+		t.Errorf("a change: status %d", r.StatusCode)
+	}
+}
+
+func TestChangeNetwork(t *testing.T) {
+	h := start(t, nil)
+	path := "/executions/" + string(cove.NewExecutionID()) + "/network"
+	done := decode[api.NetworkChanged](t, h.post(path, `{"allow":["a.test"],"deny":["b.test"]}`), 200)
+	if done.Cut != 2 || decide(t, h.fake.extended, "a.test") != policy.Allow || decide(t, h.fake.extended, "b.test") != policy.Deny {
+		t.Errorf("%+v, %+v", done, h.fake.extended)
+	}
+	for body, status := range map[string]int{`{"allow":["a b"]}`: 400, `{"allow":"a.test"}`: 400, `{"nothing":1}`: 400} {
+		if r := h.post(path, body); r.StatusCode != status {
+			t.Errorf("%s: status %d, want %d", body, r.StatusCode, status)
+		}
+	}
+	if r := h.post("/executions/x/network", `{}`); r.StatusCode != 404 {
+		t.Errorf("no id: status %d", r.StatusCode)
+	}
+	h.fake.killErr = cove.Errorf(cove.Conflict, "it has no network")
+	if r := h.post(path, `{"allow":["a.test"]}`); r.StatusCode != 409 {
+		t.Errorf("without a network: status %d", r.StatusCode)
+	}
+}
