@@ -42,7 +42,7 @@ type policyFlags struct {
 func (f *policyFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.files, "policy", nil, "policy `FILE` (repeatable: layers, first to last)")
 	flags.StringVar(&f.network, "network", "", "network `MODE`: none, limited, host-only or open")
-	flags.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`: a name, *.name, address or range (repeatable)")
+	flags.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`: a name, *.name, address or range; tcp://HOST:PORT for what is neither HTTP nor TLS (repeatable)")
 	flags.StringArrayVar(&f.deny, "deny", nil, "deny `HOST[:PORT]` (repeatable); a denial wins")
 }
 
@@ -226,6 +226,9 @@ func (a *app) printExplanation(request string, v policy.Verdict, steps []policy.
 	fmt.Fprintf(&b, "  rule    %s\n  reason  %s\n", printable(v.Rule), printable(v.Reason))
 	if v.PassThrough {
 		b.WriteString("  note    the connection passes through: what is in it is not judged\n")
+	}
+	if bare := !strings.Contains(request, "://"); bare && v.Action == policy.Allow && !v.PassThrough {
+		fmt.Fprintf(&b, "  note    HTTP and TLS only; for all else: --allow tcp://%s\n", printable(request))
 	}
 	if v.Remedy != "" {
 		fmt.Fprintf(&b, "  remedy  %s\n", printable(v.Remedy))
