@@ -68,6 +68,7 @@ var rooms = []room{
 
 	{path: "internal/engine/docker/...", layer: adapter},
 	{path: "internal/egress/ca", layer: adapter},
+	{path: "internal/egress/credential", layer: adapter},
 	{path: "internal/egress/dns", layer: adapter},
 	{path: "internal/egress/proxy", layer: adapter},
 	{path: "internal/egress/registry", layer: adapter},
@@ -117,7 +118,7 @@ var fences = []fence{
 		reason: "one package per technology"},
 	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli", "cmd/..."},
 		reason: "only the command line knows its library"},
-	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/adversary/...", "cmd/..."},
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/adversary/...", "cmd/..."},
 		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but to ask them how they are configured"},
 }
 

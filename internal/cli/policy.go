@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/daemon"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
-	"github.com/cove-sandbox/cove/internal/egress/registry"
 )
 
 func (a *app) policyCommand() *cobra.Command {
@@ -42,7 +42,7 @@ type policyFlags struct {
 func (f *policyFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.files, "policy", nil, "policy `FILE` (repeatable: layers, first to last)")
 	flags.StringVar(&f.network, "network", "", "network `MODE`: none, limited, host-only or open")
-	flags.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`: a name, *.name, address or range (repeatable)")
+	flags.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`: a name, *.name, address or range; tcp://HOST:PORT for what is neither HTTP nor TLS (repeatable)")
 	flags.StringArrayVar(&f.deny, "deny", nil, "deny `HOST[:PORT]` (repeatable); a denial wins")
 }
 
@@ -85,7 +85,7 @@ func (f *policyFlags) documents() ([]*policy.Document, error) {
 }
 
 // compile makes a policy of the flags; there must be some.
-func (f *policyFlags) compile(cmd *cobra.Command) (*policy.Policy, error) {
+func (a *app) compile(cmd *cobra.Command, f policyFlags) (*policy.Policy, error) {
 	layers, err := f.documents()
 	if err != nil {
 		return nil, err
@@ -93,13 +93,20 @@ func (f *policyFlags) compile(cmd *cobra.Command) (*policy.Policy, error) {
 	if len(layers) == 0 {
 		return nil, usageError(cmd, "there is no policy: name one with --policy FILE, or say --network, --allow or --deny")
 	}
-	return policy.Compile(machine(cmd.Context()), layers...)
+	m, err := a.machine(cmd.Context())
+	if err != nil {
+		return nil, err
+	}
+	return policy.Compile(m, layers...)
 }
 
-// machine is what policies have to know of this one.
-func machine(ctx context.Context) policy.Machine {
-	r := registry.New()
-	return policy.Machine{Registry: func(tool string) ([]policy.Endpoint, error) { return r.Endpoints(ctx, tool) }}
+// machine is what policies have to know of this one, as it is configured.
+func (a *app) machine(ctx context.Context) (policy.Machine, error) {
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return policy.Machine{}, err
+	}
+	return daemon.Machine(ctx, cfg.Gateway)
 }
 
 // maxPolicyFile is more than any policy has; policy.Parse says what is too much.
@@ -149,7 +156,7 @@ the name leads to is judged as well.`,
 			if err != nil {
 				return err
 			}
-			p, err := f.compile(cmd)
+			p, err := a.compile(cmd, f)
 			if err != nil {
 				return err
 			}
@@ -220,6 +227,9 @@ func (a *app) printExplanation(request string, v policy.Verdict, steps []policy.
 	if v.PassThrough {
 		b.WriteString("  note    the connection passes through: what is in it is not judged\n")
 	}
+	if bare := !strings.Contains(request, "://"); bare && v.Action == policy.Allow && !v.PassThrough {
+		fmt.Fprintf(&b, "  note    HTTP and TLS only; for all else: --allow tcp://%s\n", printable(request))
+	}
 	if v.Remedy != "" {
 		fmt.Fprintf(&b, "  remedy  %s\n", printable(v.Remedy))
 	}
@@ -254,7 +264,7 @@ take their place. The exit code is 1 when an expectation is not met.`,
 			if len(f.files)+len(f.allow)+len(f.deny) == 0 && f.network == "" {
 				f.files, f.dir = t.Policies, filepath.Dir(args[0]) // its rules are called as the table calls its files
 			}
-			p, err := f.compile(cmd)
+			p, err := a.compile(cmd, f)
 			if err != nil {
 				return err
 			}
@@ -327,7 +337,11 @@ code is 1 when there is a warning; notes are for knowing.`,
 			if err != nil {
 				return err
 			}
-			findings, err := policy.Check(machine(cmd.Context()), layers...)
+			m, err := a.machine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			findings, err := policy.Check(m, layers...)
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/registry"
@@ -45,17 +46,24 @@ func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 			return nil, err // Validate has accepted it
 		}
 	}
+	if o.Machine, err = Machine(context.Background(), g); err != nil {
+		return nil, err
+	}
+	return gateway.New(o), nil
+}
+
+// Machine is what policies have to know of this machine and its gateway.
+func Machine(ctx context.Context, g config.Gateway) (policy.Machine, error) {
+	packages := registry.New()
+	m := policy.Machine{Own: ownAddresses(), Registry: func(tool string) ([]policy.Endpoint, error) { return packages.Endpoints(ctx, tool) }}
 	for _, s := range g.PrivateCIDRs {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
-			return nil, err
+			return policy.Machine{}, err // Validate has accepted it
 		}
-		o.Machine.Private = append(o.Machine.Private, p)
+		m.Private = append(m.Private, p)
 	}
-	o.Machine.Own = ownAddresses()
-	packages := registry.New()
-	o.Machine.Registry = func(tool string) ([]policy.Endpoint, error) { return packages.Endpoints(context.Background(), tool) }
-	return gateway.New(o), nil
+	return m, nil
 }
 
 // trust is who vouches for origins: the machine's roots and the files, as a

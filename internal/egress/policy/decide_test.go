@@ -496,7 +496,8 @@ func TestArgs(t *testing.T) {
 	for target, want := range map[string]string{
 		"x.lab": "x.lab", "X.Lab.:8443": "x.lab port 8443", "*.x.lab": "*.x.lab", "x.lab:8000-8100": "x.lab port 8000-8100", "10.0.0.0/8:5432": "10.0.0.0/8 port 5432",
 		"10.0.0.1": "10.0.0.1/32", "10.0.0.1:22": "10.0.0.1/32 port 22", "[fd00::1]:22": "fd00::1/128 port 22", "fd00::1": "fd00::1/128", "[fd00::1]": "fd00::1/128",
-		"fd00::/8": "fd00::/8", "[fd00::/8]:22": "fd00::/8 port 22",
+		"tcp://x.lab:22": "x.lab port 22 passing through", "tcp://10.0.0.1:5432": "10.0.0.1/32 port 5432 passing through", "tcp://[fd00::1]:22": "fd00::1/128 port 22 passing through",
+		"tcp://x.lab": "", "tcp://": "", "udp://x.lab:53": "", "TCP://x.lab:1": "", "fd00::/8": "fd00::/8", "[fd00::/8]:22": "fd00::/8 port 22",
 		"": "", "*": "", "x.lab:": "", "x.lab:0": "", "x.lab:080": "", ":443": "", "http://x.lab": "", "x.lab/path": "", "10.0.0.1/8": "", "2130706433": "", "localhost": "",
 		"metadata.google.internal": "", "host.cove.internal": "", "fd00::1%eth0": "", "a@b": "", "10.0.0.0/33": "", "x.lab:80:80": "", "host.cove.internal:1-9": "", "::ffff:10.0.0.0/104": "",
 	} {

@@ -111,18 +111,20 @@ func (r *Rule) checkHostService(h pattern) error {
 }
 
 // Args makes a document of one rule for each target, as on the command line:
-// HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without. Each rule's ID is
-// source and the target ("--allow example.com"). Errors: InvalidArgument.
+// HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without; tcp:// before one
+// with a port lets through whatever is spoken there. Each rule's ID is source
+// and the target ("--allow example.com"). Errors: InvalidArgument.
 func Args(source string, action Action, targets ...string) (*Document, error) {
 	d := &Document{Source: source}
 	for _, target := range targets {
 		r, err := parseTarget(target)
 		if err == nil {
 			r.Action, r.ID = action, source+" "+target
+			r.PassThrough = r.PassThrough && action != Deny // to deny, it makes no difference
 			err = r.check()
 		}
 		if err != nil {
-			return nil, cove.Errorf(cove.InvalidArgument, "%s %s: %s", source, quote(target), bare(err)).WithHint("%s", hintOr(err, "it takes HOST, *.HOST, ADDRESS or CIDR, and :PORT if need be"))
+			return nil, cove.Errorf(cove.InvalidArgument, "%s %s: %s", source, quote(target), bare(err)).WithHint("%s", hintOr(err, "it takes HOST, *.HOST, ADDRESS or CIDR, :PORT if need be, and tcp:// for what is neither HTTP nor TLS"))
 		}
 		d.Rules = append(d.Rules, r)
 	}
@@ -143,6 +145,7 @@ func hintOr(err error, otherwise string) string {
 
 func parseTarget(s string) (Rule, error) {
 	var r Rule
+	s, r.PassThrough = strings.CutPrefix(s, "tcp://")
 	host := s
 	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') && strings.Count(s, ":") == 1 || i > 0 && s[i-1] == ']' {
 		ports, err := parsePorts(s[i+1:])
@@ -150,6 +153,9 @@ func parseTarget(s string) (Rule, error) {
 			return Rule{}, err
 		}
 		host, r.ports = s[:i], []portRange{ports}
+	}
+	if r.PassThrough && r.ports == nil {
+		return Rule{}, cove.Errorf(cove.InvalidArgument, "tcp:// needs a port")
 	}
 	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
 		host = host[1 : len(host)-1]
@@ -248,6 +254,9 @@ func (r *Rule) describe() string {
 		paths = append(paths, g.text)
 	}
 	add(paths)
+	if r.PassThrough {
+		parts = append(parts, "passing through")
+	}
 	return strings.Join(parts, " ")
 }
 

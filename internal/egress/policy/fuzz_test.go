@@ -3,6 +3,7 @@ package policy
 import (
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -147,6 +148,67 @@ func FuzzParse(f *testing.F) {
 		}
 		if v := p.Decide(Request{Layer: LayerConnect, Host: x, Port: 443}); v.Action == Allow && d.Mode != "open" && len(d.Rules)+len(d.Presets) == 0 {
 			t.Errorf("without a rule: %+v", v)
+		}
+	})
+}
+
+// FuzzArgs: what is taken for a target is a rule that a policy takes, too.
+func FuzzArgs(f *testing.F) {
+	for _, s := range []string{"x.lab", "*.x.lab:443", "10.0.0.0/8:1-2", "[::1]:80", "fd00::1", "x:80:80"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, target string) {
+		d, err := Args("--allow", Allow, target)
+		if err != nil {
+			return
+		}
+		text, err := d.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse("p.yaml", text)
+		if err != nil || len(again.Rules) != 1 || again.Rules[0].describe() != d.Rules[0].describe() {
+			t.Errorf("%q is %s, read again %+v (%v)", target, text, again, err)
+		}
+	})
+}
+
+// FuzzGlob compares patterns with regular expressions that say the same.
+func FuzzGlob(f *testing.F) {
+	f.Add("/a/**/b/*", "/a/x%2Fy/b/c")
+	f.Add("/**/a/**", "/b/a")
+	f.Add("/*/", "/a/")
+	f.Add("/a/**", "/a")
+	f.Fuzz(func(t *testing.T, pattern, path string) {
+		g, err := parseGlob(pattern)
+		if err != nil || len(g.segments) > 8 {
+			return
+		}
+		path, err = CanonicalPath(path)
+		if err != nil {
+			return
+		}
+		// Each segment with the slash before it; "**" is any number of them.
+		expression, whole := "(?s)^", false
+		for i, s := range g.segments {
+			switch {
+			case g.literal[i]:
+				expression += "/" + regexp.QuoteMeta(strings.ReplaceAll(s, "/", "\x00"))
+				whole = whole || strings.Contains(s, "/") // no segment has a slash if they are split there
+			case s == "*":
+				expression += "/[^/]+"
+			default:
+				expression += "(?:/[^/]*)*"
+			}
+		}
+		same := regexp.MustCompile(expression + "$")
+		decoded, _ := appendDecoded(nil, path, encodedSlash)
+		apart := strings.ReplaceAll(string(decoded), "\x00", "/")
+		if want := same.Match(decoded); g.match(decoded, false) != want {
+			t.Errorf("%s on %s: not %v", pattern, path, want)
+		}
+		if want := same.MatchString(apart) && !whole; g.match(decoded, true) != want {
+			t.Errorf("%s on %s, split: not %v", pattern, path, want)
 		}
 	})
 }

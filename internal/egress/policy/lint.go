@@ -21,7 +21,7 @@ const (
 // Finding is what Check has to say of one rule, or of the whole.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	Kind     string   `json:"kind"` // broad-wildcard, broad-range, broad-ports, open, unreachable, redundant, write-capable, unseen, address
+	Kind     string   `json:"kind"` // broad-wildcard, broad-range, broad-ports, protocol, open, unreachable, redundant, write-capable, unseen, address
 	Rule     string   `json:"rule"` // its ID, or "mode"
 	Message  string   `json:"message"`
 	Hint     string   `json:"hint,omitempty"`
@@ -137,11 +137,19 @@ func (r *Rule) breadth() []Finding {
 	for _, ranges := range r.reach() {
 		ports += int(ranges.high) - int(ranges.low) + 1
 	}
+	for _, port := range otherProtocols {
+		if r.ports != nil && hasPort(r.ports, port) && ports <= manyPorts && !r.PassThrough && !r.inner() {
+			add(Note, "protocol", "port "+portRange{port, port}.String()+" seldom speaks HTTP or TLS, and nothing else is let through", "pass_through: true")
+		}
+	}
 	if ports > manyPorts {
 		add(Warning, "broad-ports", "it opens "+portCount(ports), "name the ports that are needed")
 	}
 	return all
 }
+
+// otherProtocols are ports of mail, shells, databases and queues.
+var otherProtocols = []uint16{21, 22, 25, 110, 143, 389, 587, 1433, 1521, 3306, 5432, 5672, 6379, 11211, 27017}
 
 func portCount(n int) string {
 	if n >= 65535 {

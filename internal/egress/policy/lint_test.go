@@ -26,6 +26,8 @@ func TestCheck(t *testing.T) {
 		{"a wide range", "rules:\n- cidrs: 10.0.0.0/8\n  methods: GET\n", []string{"warning broad-range a.yaml:2", "note address a.yaml:2"}},
 		{"a wide range of IPv6", "rules:\n- cidrs: \"2600::/16\"\n  methods: GET\n", []string{"warning broad-range a.yaml:2", "note address a.yaml:2"}},
 		{"every port", "rules:\n- hosts: x.example.com\n  ports: 1-65535\n  methods: GET\n", []string{"warning broad-ports a.yaml:2"}},
+		{"another protocol", "rules:\n- hosts: x.example.com\n  ports: [5432, 443]\n", []string{"note protocol a.yaml:2", "note write-capable a.yaml:2"}},
+		{"another protocol, let through", "rules:\n- hosts: x.example.com\n  ports: 5432\n  pass_through: true\n", []string{"note unseen a.yaml:2"}},
 		{"denied anyway", "rules:\n- hosts: x.example.com\n  methods: GET\n- hosts: \"*.example.com\"\n  action: deny\n", []string{"warning unreachable a.yaml:2"}},
 		{"denied in part", "rules:\n- hosts: x.example.com\n  methods: GET\n- hosts: \"*.example.com\"\n  methods: POST\n  action: deny\n", nil},
 		{"denied on the same paths", "rules:\n- hosts: x.example.com\n  methods: GET\n  paths: [/a/*]\n- hosts: x.example.com\n  paths: [/b, /a/*]\n  action: deny\n", []string{"warning unreachable a.yaml:2"}},

@@ -261,6 +261,12 @@ func (p parser) rules(n *yaml.Node, d *Document) error {
 	return nil
 }
 
+// ParseRule reads one rule of a document that is about something else, such as
+// what a credential is bound to. Errors: InvalidArgument with source and line.
+func ParseRule(source string, n *yaml.Node) (Rule, error) {
+	return parser{source: source}.rule(n, source+":"+strconv.Itoa(n.Line))
+}
+
 func (p parser) rule(n *yaml.Node, id string) (Rule, error) {
 	r := Rule{ID: id, Action: Allow}
 	var hosts []string

@@ -32,7 +32,7 @@ rules:
 	want := []string{
 		"p.yaml:6 allow GET,M-SEARCH x.lab,*.y.lab,xn--bcher-kva.lab port 443,8000-8100 /v1/**,/é",
 		"p.yaml:12 ask 10.0.0.0/8,fd00::/8,192.0.2.1/32 port 5432",
-		"p.yaml:15 allow z.lab",
+		"p.yaml:15 allow z.lab passing through",
 		"p.yaml:17 deny no",
 	}
 	for i, r := range d.Rules {

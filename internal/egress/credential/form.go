@@ -1,0 +1,183 @@
+package credential
+
+import (
+	"encoding/base64"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/secret"
+)
+
+// Form is how a value stands in a request.
+type Form struct {
+	header        string // canonical; empty for a query parameter
+	before, after string // the value, in the header
+	basic         bool   // the header is "Basic" with user and value
+	user          string // of basic; empty: as the source says
+	parameter     string // of the query
+	others        []string
+}
+
+// login is a value with whose it is, if the source tells.
+type login struct {
+	user  string
+	value secret.Value
+}
+
+// carriers are headers and parameters that tell a server who asks. On a
+// request that gets a credential none of the sandbox's own is left: with a key
+// of its own it could use somebody else's account through an allowed host.
+var carriers = []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "Apikey", "X-Goog-Api-Key", "Access-Token", "X-Auth-Token", "Private-Token"}
+
+// refusedHeaders are those whose meaning is not a credential's.
+var refusedHeaders = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Te", "Trailer", "Upgrade", "Content-Type", "Content-Encoding", "Expect", "Keep-Alive", "Accept-Encoding"}
+
+// bearer is the header Authorization: Bearer VALUE.
+func bearer() (Form, error) { return headerForm("Authorization", "Bearer {}") }
+
+// headerForm is a header whose value is a template with {} for the value.
+func headerForm(name, template string) (Form, error) {
+	name = textproto.CanonicalMIMEHeaderKey(name)
+	if !httpguts.ValidHeaderFieldName(name) || slices.Contains(refusedHeaders, name) {
+		return Form{}, cove.Errorf(cove.InvalidArgument, "%.40q is no header for a credential", name)
+	}
+	if template == "" {
+		template = "{}"
+	}
+	before, after, found := strings.Cut(template, "{}")
+	if !found || strings.Contains(after, "{}") || !visible(strings.ReplaceAll(before+after, " ", "")) {
+		return Form{}, cove.Errorf(cove.InvalidArgument, "a template has {} once, where the value stands").WithHint(`for example "Token {}"`)
+	}
+	return Form{header: name, before: before, after: after}, nil
+}
+
+// basicForm is the header Authorization: Basic, for user and value.
+func basicForm(user string) (Form, error) {
+	if strings.ContainsAny(user, ":") || !printable(user) {
+		return Form{}, cove.Errorf(cove.InvalidArgument, "a user has no colon and no control characters")
+	}
+	return Form{header: "Authorization", basic: true, user: user}, nil
+}
+
+// queryForm is a parameter of the query.
+func queryForm(name string) (Form, error) {
+	if name == "" || url.QueryEscape(name) != name {
+		return Form{}, cove.Errorf(cove.InvalidArgument, "a parameter has letters, digits, hyphens, underscores and dots")
+	}
+	return Form{parameter: name}, nil
+}
+
+// place is what the form takes of a request.
+func (f Form) place() string {
+	if f.header != "" {
+		return "header " + f.header
+	}
+	return "parameter " + strings.ToLower(f.parameter)
+}
+
+// accepts reports whether the login can be written in this form. What could
+// begin another header never can.
+func (f Form) accepts(l login) error {
+	v := l.value.Reveal()
+	if f.basic {
+		if _, err := basicForm(f.userOf(l)); err != nil || f.userOf(l) == "" || !printable(v) {
+			return cove.Errorf(cove.InvalidArgument, "it has no user, or one with a colon, or control characters").WithHint("set user")
+		}
+		return nil
+	}
+	if !visible(v) {
+		return cove.Errorf(cove.InvalidArgument, "it has characters that do not belong into a header")
+	}
+	return nil
+}
+
+func (f Form) userOf(l login) string {
+	if f.user != "" {
+		return f.user
+	}
+	return l.user
+}
+
+// strip removes the form's header or parameter and all other carriers from
+// header, trailer and URL, in every spelling that a server may take for them.
+func (f Form) strip(h *http.Request) {
+	names := append(slices.Clone(carriers), f.others...)
+	names = append(names, f.header, f.parameter)
+	for i, n := range names {
+		names[i] = plain(n)
+	}
+	carries := func(name string) bool { n := plain(name); return n != "" && slices.Contains(names, n) }
+	for _, fields := range []http.Header{h.Header, h.Trailer} {
+		for name := range fields {
+			if carries(name) {
+				delete(fields, name)
+			}
+		}
+	}
+	h.URL.User = nil
+	h.URL.RawQuery = withoutParameters(h.URL.RawQuery, carries)
+}
+
+// plain is a name as servers compare it at their loosest: without case, and
+// with hyphen and underscore the same (CGI).
+func plain(name string) string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), "_", "-")
+}
+
+// withoutParameters removes parameters from a raw query. Some servers take ";"
+// for "&", and "key[]" for "key".
+func withoutParameters(query string, unwanted func(name string) bool) string {
+	if query == "" {
+		return ""
+	}
+	var kept []string
+	for pair := range strings.SplitSeq(query, "&") {
+		if !slices.ContainsFunc(strings.Split(pair, ";"), func(p string) bool { return unwanted(parameterName(p)) }) {
+			kept = append(kept, pair)
+		}
+	}
+	return strings.Join(kept, "&")
+}
+
+func parameterName(pair string) string {
+	name, _, _ := strings.Cut(pair, "=")
+	if decoded, err := url.QueryUnescape(name); err == nil {
+		name = decoded
+	}
+	name, _, _ = strings.Cut(name, "[")
+	name, _, _ = strings.Cut(name, "\x00")
+	return name
+}
+
+// set writes the login.
+func (f Form) set(h *http.Request, l login) {
+	value := l.value.Reveal()
+	switch {
+	case f.basic:
+		h.Header.Set(f.header, "Basic "+base64.StdEncoding.EncodeToString([]byte(f.userOf(l)+":"+value)))
+	case f.header != "":
+		h.Header.Set(f.header, f.before+value+f.after)
+	default:
+		pair := f.parameter + "=" + url.QueryEscape(value)
+		if h.URL.RawQuery != "" {
+			pair = h.URL.RawQuery + "&" + pair
+		}
+		h.URL.RawQuery = pair
+	}
+}
+
+// visible reports whether s is ASCII without spaces and control characters.
+func visible(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+}
+
+// printable reports whether s has no control characters.
+func printable(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 })
+}

@@ -1,0 +1,248 @@
+package credential
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+const (
+	// deadline is how long a program may take to give a value.
+	deadline = 10 * time.Second
+	maxRead  = 64 << 10 // bytes of a file or of what a program writes
+)
+
+// Source is where a value is, on the host. It is a reference and no secret.
+type Source struct {
+	kind kind
+	name string   // of a variable or file
+	argv []string // of a command
+}
+
+type kind string
+
+const (
+	fromEnv     kind = "env"
+	fromFile    kind = "file"
+	fromCommand kind = "command"
+	fromGit     kind = "git-credential"
+	fromGH      kind = "gh"
+)
+
+const sourceHint = "a source is env:NAME, file:/PATH, command:PROGRAM ARGUMENTS, git-credential or gh"
+
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,200}$`)
+
+// ParseSource reads a source. Its errors do not repeat what was given, which
+// may be the value itself by mistake. Errors: InvalidArgument.
+func ParseSource(s string) (Source, error) {
+	bad := func(why string) (Source, error) {
+		return Source{}, cove.Errorf(cove.InvalidArgument, "this is no source of a credential: %s", why).WithHint(sourceHint)
+	}
+	k, rest, _ := strings.Cut(s, ":")
+	switch kind(k) {
+	case fromEnv:
+		if !variableName.MatchString(rest) {
+			return bad("env: needs the name of a variable")
+		}
+		return Source{kind: fromEnv, name: rest}, nil
+	case fromFile:
+		if below, ok := strings.CutPrefix(rest, "~/"); ok {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return bad("there is no home directory")
+			}
+			rest = filepath.Join(home, below)
+		}
+		if !filepath.IsAbs(rest) || !printable(rest) {
+			return bad("file: needs an absolute path")
+		}
+		return Source{kind: fromFile, name: filepath.Clean(rest)}, nil
+	case fromCommand:
+		if strings.ContainsAny(rest, "\"'`$\\|&;<>()*?~") {
+			return Source{}, cove.Errorf(cove.InvalidArgument, "no shell reads the command of a credential").WithHint("write it as a list: source: [command, PROGRAM, ARGUMENT]")
+		}
+		return command(strings.Fields(rest))
+	case fromGit, fromGH:
+		if s != k {
+			return bad(k + " takes nothing")
+		}
+		return Source{kind: kind(k)}, nil
+	}
+	return bad("it is of no known kind")
+}
+
+// command is the source that runs a program, as its arguments say.
+func command(argv []string) (Source, error) {
+	for _, a := range argv {
+		if strings.IndexByte(a, 0) >= 0 {
+			argv = nil
+		}
+	}
+	if len(argv) == 0 || argv[0] == "" {
+		return Source{}, cove.Errorf(cove.InvalidArgument, "command: needs a program").WithHint(sourceHint)
+	}
+	return Source{kind: fromCommand, argv: argv}, nil
+}
+
+// String is the source without the arguments of a command.
+func (s Source) String() string {
+	switch s.kind {
+	case fromEnv, fromFile:
+		return string(s.kind) + ":" + s.name
+	case fromCommand:
+		return "command:" + s.argv[0]
+	}
+	return string(s.kind)
+}
+
+// key tells one source from all others.
+func (s Source) key() string { return fmt.Sprintf("%s %q %q", s.kind, s.name, s.argv) }
+
+// program reports whether reading the source runs a program.
+func (s Source) program() bool { return s.kind != fromEnv && s.kind != fromFile }
+
+// account is what a source that serves many hosts is asked for: the subdomains
+// of github.com belong to the same accounts.
+func (s Source) account(host policy.Host, port uint16) string {
+	if s.kind != fromGit && s.kind != fromGH {
+		return ""
+	}
+	if strings.HasSuffix("."+host.Name(), ".github.com") {
+		return "github.com"
+	}
+	if port == 443 {
+		return strings.TrimSuffix(host.Authority(port), ":443")
+	}
+	return host.Authority(port)
+}
+
+// read gets the value, and whose it is if the source tells. Its errors tell
+// nothing of what was read.
+func (s Source) read(ctx context.Context, account string) (user, value string, err error) {
+	switch s.kind {
+	case fromEnv:
+		v, ok := os.LookupEnv(s.name)
+		if !ok {
+			return "", "", cove.Errorf(cove.NotFound, "the variable is not set")
+		}
+		return "", v, nil
+	case fromFile:
+		value, err = readFile(s.name)
+		return "", trim(value), err
+	case fromCommand:
+		out, err := run(ctx, "", s.argv...)
+		return "", trim(out), err
+	case fromGH:
+		out, err := run(ctx, "", "gh", "auth", "token", "--hostname", account)
+		return "", trim(out), err
+	case fromGit:
+		out, err := run(ctx, "protocol=https\nhost="+account+"\n\n", "git", "credential", "fill")
+		if err != nil {
+			return "", "", err
+		}
+		return gitLogin(out)
+	}
+	return "", "", cove.Errorf(cove.Internal, "a source of no kind")
+}
+
+// trim takes away the line break that editors and programs end with.
+func trim(s string) string { return strings.TrimRight(s, "\r\n") }
+
+func readFile(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "", bare(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", bare(err)
+	}
+	if !info.Mode().IsRegular() {
+		return "", errors.New("it is not a regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxRead+1))
+	if err == nil && len(data) > maxRead {
+		err = errors.New("the file is too large")
+	}
+	return string(data), err
+}
+
+// bare is the cause without the path, which the source names.
+func bare(err error) error {
+	if p, ok := errors.AsType[*os.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}
+
+// gitLogin reads the answer of git credential fill.
+func gitLogin(out string) (user, value string, err error) {
+	for line := range strings.Lines(out) {
+		name, v, _ := strings.Cut(trim(line), "=")
+		switch name {
+		case "username":
+			user = v
+		case "password":
+			value = v
+		}
+	}
+	if value == "" {
+		return "", "", errors.New("git knows no password")
+	}
+	return user, value, nil
+}
+
+// run runs a program and returns what it writes, in the environment of Cove
+// and without a terminal to ask on. What it says on standard error is nobody's
+// to see: programs that handle secrets show them there.
+func run(ctx context.Context, stdin string, argv ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir = "/" // no repository, no project
+	cmd.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GCM_INTERACTIVE=never", "GH_PROMPT_DISABLED=1")
+	cmd.Stdin = strings.NewReader(stdin)
+	out := &limited{}
+	cmd.Stdout = out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return "", errors.New("it was not there in time")
+	case out.full:
+		return "", errors.New("the program wrote too much")
+	case err != nil:
+		return "", fmt.Errorf("the program %s failed: %w", filepath.Base(argv[0]), err)
+	}
+	return out.buffer.String(), nil
+}
+
+// limited keeps what fits. It is a Writer and nothing more: a Buffer would be
+// filled by its ReadFrom.
+type limited struct {
+	buffer bytes.Buffer
+	full   bool
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.full = l.full || l.buffer.Len()+len(p) > maxRead; l.full {
+		return 0, io.ErrShortWrite
+	}
+	return l.buffer.Write(p)
+}
