@@ -220,6 +220,7 @@ func TestDecide(t *testing.T) {
 			dns localhost                        deny default
 			connect a.localhost                  deny default
 			GET metadata.google.internal/        deny default
+			connect x.metadata.google.internal   deny default
 			connect gateway.cove.internal        deny default
 			connect cove.internal                deny default
 			connect METADATA.google.internal.    deny default`},
@@ -474,7 +475,7 @@ func TestCompileRefusals(t *testing.T) {
 func TestForeign(t *testing.T) {
 	private := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
 	for target, refused := range map[string]bool{"x.lab": false, "198.51.100.0/24": false, "10.1.2.0/24": false, "10.2.0.0/16": true, "10.0.0.0/8": true, "0.0.0.0/0": true,
-		"host.cove.internal:5432": true, "fd00::1": true, "[::ffff:0:0]:80": true, "::/0": true, "2001:db8::/32": false, "172.17.0.1:2375": true, "100.64.0.0/10": true} {
+		"host.cove.internal:5432": true, "fd00::1": true, "[::ffff:0:0]:80": true, "::/0": true, "2001:db8::/32": false, "4000::/16": true, "172.17.0.1:2375": true, "100.64.0.0/10": true} {
 		d, err := Args("--allow", Allow, target)
 		if err != nil {
 			t.Fatal(err)

@@ -34,7 +34,6 @@ package policy
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/cove-sandbox/cove"
 )
@@ -159,19 +158,4 @@ func (p *Policy) Mode() cove.NetworkMode {
 		return cove.NetworkNone
 	}
 	return p.mode
-}
-
-// String is p's rules, one a line, for people.
-func (p *Policy) String() string {
-	var b strings.Builder
-	b.WriteString("mode " + string(p.Mode()) + "\n")
-	if p == nil {
-		return b.String()
-	}
-	for _, rules := range [][]Rule{p.deny, p.allow, p.ask} {
-		for _, r := range rules {
-			b.WriteString(r.Action.String() + " " + r.describe() + "  # " + r.ID + "\n")
-		}
-	}
-	return b.String()
 }

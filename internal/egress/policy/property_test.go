@@ -233,3 +233,18 @@ func TestNothingOpensTheMachine(t *testing.T) {
 		}
 	})
 }
+
+// String is p's rules, one a line, for failures.
+func (p *Policy) String() string {
+	var b strings.Builder
+	b.WriteString("mode " + string(p.Mode()) + "\n")
+	if p == nil {
+		return b.String()
+	}
+	for _, rules := range [][]Rule{p.deny, p.allow, p.ask} {
+		for _, r := range rules {
+			b.WriteString(r.Action.String() + " " + r.describe() + "  # " + r.ID + "\n")
+		}
+	}
+	return b.String()
+}
