@@ -20,6 +20,8 @@ wanted() {
 		ruby ruby
 		perl perl
 		curl curl
+		wget wget
+		openssl openssl
 		dockerd docker.io
 		runc runc
 		bwrap bubblewrap

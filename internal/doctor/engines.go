@@ -47,13 +47,16 @@ func checkGuest(ctx context.Context, h *host) outcome {
 	return ok(fmt.Sprintf("version %s in %s", version, path))
 }
 
-// engineChecks are a check for every engine that is given.
+// engineChecks are the checks of every engine that is given.
 func engineChecks(o Options) []check {
 	var all []check
 	for _, e := range o.Engines {
 		all = append(all, check{
 			id: "engine." + e.Name, area: "engines", title: "a sandbox of " + e.Name, needs: e.Name,
 			run: func(ctx context.Context, h *host) outcome { return tryEngine(ctx, e, h.options.Engine) },
+		}, check{
+			id: "network." + e.Name, area: "engines", title: "a network in a sandbox of " + e.Name, needs: e.Name,
+			run: func(ctx context.Context, h *host) outcome { return tryNetwork(ctx, e) },
 		})
 	}
 	return all
@@ -81,6 +84,32 @@ func tryEngine(ctx context.Context, e Engine, standard string) outcome {
 		return failed(err)
 	}
 	return ok(fmt.Sprintf("made, used and removed in %d ms", time.Since(start).Milliseconds()))
+}
+
+// tryNetwork makes a sandbox whose ways out lead to the gateway. Without it
+// everything works that needs no network.
+func tryNetwork(ctx context.Context, e Engine) outcome {
+	eng, err := e.Open(ctx)
+	if err != nil {
+		return info("not tried: the engine cannot be used")
+	}
+	defer eng.Close()
+	if !slices.Contains(eng.Capabilities().Networks, cove.NetworkLimited) {
+		return info("none: its sandboxes reach nothing")
+	}
+	if _, complete := enforces(eng.Capabilities()); e.Template.Rootfs.Kind == "" || !complete {
+		return info("not tried: no sandbox can be made")
+	}
+	t := e.Template
+	t.ID, t.Network = cove.NewSandboxID(), cove.NetworkLimited
+	sb, err := eng.Prepare(ctx, t)
+	if err != nil {
+		return warn(failed(err).found, "the kernel needs nf_tables with nat, redirect and reject (modules nft_chain_nat, nft_redir, nft_ct, nft_reject_inet)")
+	}
+	if err := sb.Destroy(context.WithoutCancel(ctx)); err != nil {
+		return failed(err)
+	}
+	return ok("every way out leads to the gateway")
 }
 
 func failed(err error) outcome {
