@@ -392,20 +392,34 @@ func TestThroughAProxy(t *testing.T) {
 // and frames keep their length.
 func TestUpgrade(t *testing.T) {
 	s := compile(t, key)
-	here, there := net.Pipe()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	here, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
 	r := &http.Response{StatusCode: 101, Header: http.Header{"Upgrade": {"websocket"}}, Body: here}
 	if err := s.Response(r); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan string)
 	go func() {
-		ping := make([]byte, 4)
-		io.ReadFull(there, ping)
+		ping, _ := io.ReadAll(there)                  // until this direction has ended
 		fmt.Fprintf(there, "\x81%c%s", len(key), key) // one text frame
 		there.Close()
 		done <- string(ping)
 	}()
 	if _, err := io.WriteString(r.Body.(io.Writer), "ping"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Body.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(r.Body)
