@@ -461,3 +461,21 @@ func FuzzResponse(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkResponse is a whole answer of 1 KiB with the header of an API.
+func BenchmarkResponse(b *testing.B) {
+	s := compile(b, key, "ghp_0123456789abcdefABCDEF0123456789abcd")
+	header := http.Header{"Content-Type": {"application/json"}, "Date": {"Sat, 21 Nov 2026 11:08:21 GMT"}, "Cache-Control": {"no-cache, no-store, private"}, "Cf-Ray": {"8f1e2d3c4b5a6978-FRA"},
+		"Request-Id": {"req_011CSHoEeqs5C35K2UUqR7Fy"}, "Server": {"origin"}, "Strict-Transport-Security": {"max-age=31536000; includeSubDomains; preload"}, "Vary": {"Accept-Encoding, Origin"},
+		"X-Ratelimit-Remaining": {"4999"}, "X-Ratelimit-Reset": {"2026-11-21T11:09:00Z"}, "Via": {"1.1 edge"}, "X-Request-Id": {"0f8fad5b-d9cb-469f-a165-70867728950e"}}
+	body := strings.Repeat(`{"type":"message","text":"what it says"},`, 25)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		r := &http.Response{StatusCode: 200, Status: "200 OK", Header: header, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body))}
+		if err := s.Response(r); err != nil {
+			b.Fatal(err)
+		}
+		io.Copy(io.Discard, struct{ io.Reader }{r.Body})
+	}
+}
