@@ -30,6 +30,9 @@ wanted() {
 		qemu-system-x86_64 qemu-system-x86
 		mmdebstrap mmdebstrap
 		mke2fs e2fsprogs
+		openssl openssl
+		git git
+		zstd zstd
 	LIST
 	return 0
 }

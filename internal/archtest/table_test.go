@@ -119,7 +119,7 @@ var fences = []fence{
 	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli", "cmd/..."},
 		reason: "only the command line knows its library"},
 	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/adversary/...", "cmd/..."},
-		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but to ask them how they are configured"},
+		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but to ask them how they are configured or for a credential"},
 }
 
 // guestRoots are linked into cove-guest, which lives in every sandbox.

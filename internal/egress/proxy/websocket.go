@@ -52,6 +52,10 @@ func (x *exchange) upgrade(ctx context.Context, res *http.Response, socket *webS
 		x.refuse(err)
 		return
 	}
+	if origin, ok = res.Body.(io.ReadWriteCloser); !ok { // which Response may have wrapped
+		x.bad("the connection to the origin can no longer be written to")
+		return
+	}
 	strip(res.Header)
 	res.Header["Connection"] = []string{"Upgrade"}
 	res.Header["Upgrade"] = []string{"websocket"}

@@ -40,8 +40,8 @@ func AcceptEncoding(header []string) string {
 
 // Response takes the values out of an answer: its header now, its body and
 // trailer as they are read. A compressed body is passed on without its
-// compression. Errors: Unsupported when the body cannot be searched; then
-// nothing of the answer may be passed on.
+// compression. The request must have gone through Request. Errors: Unsupported
+// when the body cannot be searched; then nothing of the answer may be passed on.
 func (s *Set) Response(r *http.Response) error {
 	if s == nil || len(s.edges) == 0 {
 		return nil
@@ -123,10 +123,22 @@ func (s *Set) upgraded(r *http.Response) error {
 	if extensions := tokens(r.Header.Values("Sec-Websocket-Extensions")); len(extensions) > 0 {
 		return unreadable("the WebSocket uses %.40q", extensions)
 	}
-	r.Body = struct {
-		io.Reader
-		io.Writer
-		io.Closer
-	}{s.Reader(conn), conn, conn}
+	r.Body = upgrade{s.Reader(conn), conn}
 	return nil
+}
+
+type upgrade struct {
+	io.Reader
+	conn io.ReadWriteCloser
+}
+
+func (u upgrade) Write(p []byte) (int, error) { return u.conn.Write(p) }
+func (u upgrade) Close() error                { return u.conn.Close() }
+
+// CloseWrite ends one direction, where the connection can.
+func (u upgrade) CloseWrite() error {
+	if half, ok := u.conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return u.conn.Close()
 }

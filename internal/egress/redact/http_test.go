@@ -141,28 +141,29 @@ func TestCodings(t *testing.T) {
 	}
 }
 
-// TestTruth: compressors by other people.
-func TestTruth(t *testing.T) {
+// TestCompressorsOfOthers: what other people's programs have compressed.
+func TestCompressorsOfOthers(t *testing.T) {
 	s := compile(t, key)
 	text := strings.Repeat("text with "+key+"\n", 5000)
 	for coding, command := range map[string][]string{"gzip": {"gzip", "-9"}, "zstd": {"zstd", "-19", "-c"}} {
-		if _, err := exec.LookPath(command[0]); err != nil {
-			t.Logf("%s is not installed", command[0])
-			continue
-		}
-		cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
-		cmd.Stdin = strings.NewReader(text)
-		body, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := answer(coding, bytes.NewReader(body))
-		if err := s.Response(r); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := io.ReadAll(r.Body); err != nil || string(got) != strings.ReplaceAll(text, key, stars) {
-			t.Errorf("%s: %d bytes, %v", coding, len(got), err)
-		}
+		t.Run(coding, func(t *testing.T) {
+			if _, err := exec.LookPath(command[0]); err != nil {
+				t.Skipf("%s is not installed", command[0])
+			}
+			cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+			cmd.Stdin = strings.NewReader(text)
+			body, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := answer(coding, bytes.NewReader(body))
+			if err := s.Response(r); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(r.Body); err != nil || string(got) != strings.ReplaceAll(text, key, stars) {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+		})
 	}
 }
 
@@ -392,20 +393,34 @@ func TestThroughAProxy(t *testing.T) {
 // and frames keep their length.
 func TestUpgrade(t *testing.T) {
 	s := compile(t, key)
-	here, there := net.Pipe()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	here, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
 	r := &http.Response{StatusCode: 101, Header: http.Header{"Upgrade": {"websocket"}}, Body: here}
 	if err := s.Response(r); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan string)
 	go func() {
-		ping := make([]byte, 4)
-		io.ReadFull(there, ping)
+		ping, _ := io.ReadAll(there)                  // until this direction has ended
 		fmt.Fprintf(there, "\x81%c%s", len(key), key) // one text frame
 		there.Close()
 		done <- string(ping)
 	}()
 	if _, err := io.WriteString(r.Body.(io.Writer), "ping"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Body.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(r.Body)
@@ -445,4 +460,22 @@ func FuzzResponse(f *testing.F) {
 			t.Errorf("the key came back: %q", got)
 		}
 	})
+}
+
+// BenchmarkResponse is a whole answer of 1 KiB with the header of an API.
+func BenchmarkResponse(b *testing.B) {
+	s := compile(b, key, "ghp_0123456789abcdefABCDEF0123456789abcd")
+	header := http.Header{"Content-Type": {"application/json"}, "Date": {"Sat, 21 Nov 2026 11:08:21 GMT"}, "Cache-Control": {"no-cache, no-store, private"}, "Cf-Ray": {"8f1e2d3c4b5a6978-FRA"},
+		"Request-Id": {"req_011CSHoEeqs5C35K2UUqR7Fy"}, "Server": {"origin"}, "Strict-Transport-Security": {"max-age=31536000; includeSubDomains; preload"}, "Vary": {"Accept-Encoding, Origin"},
+		"X-Ratelimit-Remaining": {"4999"}, "X-Ratelimit-Reset": {"2026-11-21T11:09:00Z"}, "Via": {"1.1 edge"}, "X-Request-Id": {"0f8fad5b-d9cb-469f-a165-70867728950e"}}
+	body := strings.Repeat(`{"type":"message","text":"what it says"},`, 25)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		r := &http.Response{StatusCode: 200, Status: "200 OK", Header: header, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body))}
+		if err := s.Response(r); err != nil {
+			b.Fatal(err)
+		}
+		io.Copy(io.Discard, struct{ io.Reader }{r.Body})
+	}
 }
