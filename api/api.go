@@ -50,6 +50,9 @@ type NetworkPermission struct {
 	Allow   []string `json:"allow,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443)"`
 	Deny    []string `json:"deny,omitempty" doc:"The same; what is denied wins"`
 	Policy  string   `json:"policy,omitempty" doc:"A policy document, YAML"`
+	// Credentials never enter the sandbox: they are set on requests that policy
+	// has allowed.
+	Credentials []string `json:"credentials,omitempty" doc:"Names of credentials of the machine, for its owner: they are set on requests outside the sandbox, which has placeholders"`
 }
 
 // NetworkChange adds to what a running execution may reach.

@@ -39,6 +39,7 @@ type options struct {
 	network     string
 	allow, deny []string
 	policy      string
+	credentials []string
 
 	memory, disk, stdout, stderr string
 	timeout                      string
@@ -88,9 +89,9 @@ func (o *options) request(language string, args []string, getenv func(string) st
 
 // permissions are nil when no flag asks for a network.
 func (o *options) permissions() (*api.Permissions, error) {
-	n := api.NetworkPermission{Enabled: true, Mode: o.network, Allow: o.allow, Deny: o.deny}
+	n := api.NetworkPermission{Enabled: true, Mode: o.network, Allow: o.allow, Deny: o.deny, Credentials: o.credentials}
 	if o.network == string(cove.NetworkNone) {
-		if len(o.allow) > 0 || o.policy != "" {
+		if len(o.allow)+len(o.credentials) > 0 || o.policy != "" {
 			return nil, cove.Errorf(cove.InvalidArgument, "--network none leaves nothing to allow").WithHint("leave one of them out")
 		}
 		return nil, nil
@@ -102,7 +103,7 @@ func (o *options) permissions() (*api.Permissions, error) {
 		}
 		n.Policy = string(text)
 	}
-	if n.Mode == "" && n.Policy == "" && len(n.Allow)+len(n.Deny) == 0 {
+	if n.Mode == "" && n.Policy == "" && len(n.Allow)+len(n.Deny)+len(n.Credentials) == 0 {
 		return nil, nil
 	}
 	return &api.Permissions{Network: &n}, nil

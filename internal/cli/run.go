@@ -68,6 +68,7 @@ is missing, 128+N ended by signal N.`,
 	f.StringArrayVar(&o.allow, "allow", nil, "let it reach `HOST[:PORT]`, *.HOST or CIDR (repeatable)")
 	f.StringArrayVar(&o.deny, "deny", nil, "let it not reach `HOST[:PORT]`, whatever allows it (repeatable)")
 	f.StringVar(&o.policy, "policy", "", "let it reach what the policy `FILE` allows")
+	f.StringArrayVar(&o.credentials, "credential", nil, "set the credential `NAME` on its requests, outside the sandbox (repeatable)")
 	f.StringVar(&o.timeout, "timeout", "", "wall `TIME`, like 10s")
 	f.StringVar(&o.memory, "memory", "", "memory `SIZE`, writable files included, like 256M")
 	f.Float64Var(&o.cpus, "cpus", 0, "`CORES`, like 0.5")

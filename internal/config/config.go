@@ -86,6 +86,7 @@ type Gateway struct {
 	Resolver      string   `yaml:"resolver" doc:"DNS server, address:port; empty: the machine's own."`
 	ExtraCAs      []string `yaml:"extra_cas" doc:"PEM files of authorities that vouch for servers beside the machine's own."`
 	PrivateCIDRs  []string `yaml:"private_cidrs" doc:"Private addresses that names which a policy allows may lead to, like 10.1.0.0/16; none by default."`
+	Credentials   string   `yaml:"credentials" doc:"File that describes credentials of this machine beside the ones Cove knows; the values stay where they are."`
 	UpstreamProxy string   `yaml:"upstream_proxy" doc:"HTTP proxy that reaches the internet, http://[USER:PASSWORD@]HOST:PORT; empty: none is needed."`
 }
 

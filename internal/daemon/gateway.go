@@ -12,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/registry"
 	"github.com/cove-sandbox/cove/internal/gateway"
@@ -20,12 +21,12 @@ import (
 
 // openWay opens a sandbox's way out. It is closed before the manager has
 // closed, so that the gateway itself holds nothing then.
-func (d *Daemon) openWay(id cove.SandboxID, name string, docs []*policy.Document) (sandbox.Way, error) {
+func (d *Daemon) openWay(id cove.SandboxID, name string, n sandbox.Network) (sandbox.Way, error) {
 	g, err := d.openGateway()
 	if err != nil {
 		return nil, err
 	}
-	return g.Open(id, name, docs...)
+	return g.Open(gateway.Spec{Sandbox: id, Name: name, Policy: n.Policy, Credentials: n.Credentials})
 }
 
 func (d *Daemon) newGateway() (*gateway.Gateway, error) {
@@ -34,6 +35,15 @@ func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 	var err error
 	if o.Roots, o.Bundle, err = trust(g.ExtraCAs); err != nil {
 		return nil, err
+	}
+	if g.Credentials != "" {
+		data, err := os.ReadFile(g.Credentials)
+		if err != nil {
+			return nil, cove.Errorf(cove.InvalidArgument, "gateway.credentials: %w", err)
+		}
+		if o.Credentials, err = credential.Parse(g.Credentials, data); err != nil {
+			return nil, err
+		}
 	}
 	if g.Resolver != "" {
 		o.Dialer.Resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/dns"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
@@ -23,16 +24,18 @@ import (
 
 // Options configure a Gateway.
 type Options struct {
-	Dir      string         // for what sandboxes are shown; made when it is needed
-	Bundle   []byte         // roots the sandboxes trust beside their own authority, PEM
-	Roots    *x509.CertPool // who vouches for origins; the host's own by default
-	Dialer   proxy.Direct   // how origins are reached
-	Machine  policy.Machine
-	Timeouts proxy.Timeouts
-	Patience time.Duration  // how long a request waits to be approved; 2 min
-	Record   func(Decision) // told of every decision; must not wait
-	Clock    clock.Clock
-	Log      *slog.Logger
+	Dir     string         // for what sandboxes are shown; made when it is needed
+	Bundle  []byte         // roots the sandboxes trust beside their own authority, PEM
+	Roots   *x509.CertPool // who vouches for origins; the host's own by default
+	Dialer  proxy.Direct   // how origins are reached
+	Machine policy.Machine
+	// Credentials are those of this machine, beside the presets.
+	Credentials []credential.Credential
+	Timeouts    proxy.Timeouts
+	Patience    time.Duration  // how long a request waits to be approved; 2 min
+	Record      func(Decision) // told of every decision; must not wait
+	Clock       clock.Clock
+	Log         *slog.Logger
 }
 
 const defaultPatience = 2 * time.Minute
@@ -41,6 +44,7 @@ const defaultPatience = 2 * time.Minute
 type Gateway struct {
 	o        Options
 	resolver proxy.Resolver
+	values   *credential.Values
 
 	mu     sync.Mutex
 	ways   map[cove.SandboxID]*Way
@@ -52,7 +56,7 @@ func New(o Options) *Gateway {
 	if o.Patience == 0 {
 		o.Patience = defaultPatience
 	}
-	g := &Gateway{o: o, ways: map[cove.SandboxID]*Way{}}
+	g := &Gateway{o: o, values: credential.NewValues(o.Clock), ways: map[cove.SandboxID]*Way{}}
 	g.resolver = hostService{o.Dialer.Resolver}
 	if o.Dialer.Resolver == nil {
 		g.resolver = hostService{net.DefaultResolver}
@@ -81,24 +85,32 @@ func (g *Gateway) exists(ctx context.Context, name policy.Host) error {
 	return err
 }
 
-// Open makes a sandbox's way out by policy documents, first to last. It is
-// closed until Serve. name is what "cove policy allow" knows the sandbox by.
-// Errors: InvalidArgument for a policy that cannot be, Conflict, StorageFull.
-func (g *Gateway) Open(sandbox cove.SandboxID, name string, documents ...*policy.Document) (*Way, error) {
-	w, err := g.newWay(sandbox, name, documents)
+// Spec is what a sandbox's way out is made of.
+type Spec struct {
+	Sandbox     cove.SandboxID
+	Name        string             // by which "cove policy allow" knows it
+	Policy      []*policy.Document // merged first to last
+	Credentials []string           // names
+}
+
+// Open makes a sandbox's way out, which is closed until Serve. Errors:
+// InvalidArgument for a policy that cannot be, NotFound for a credential,
+// Conflict, StorageFull.
+func (g *Gateway) Open(s Spec) (*Way, error) {
+	w, err := g.newWay(s)
 	if err != nil {
 		return nil, err
 	}
 	g.mu.Lock()
-	_, taken := g.ways[sandbox]
+	_, taken := g.ways[s.Sandbox]
 	refuse := taken || g.closed
 	if !refuse {
-		g.ways[sandbox] = w
+		g.ways[s.Sandbox] = w
 	}
 	g.mu.Unlock()
 	if refuse {
 		w.end()
-		return nil, cove.Errorf(cove.Conflict, "sandbox %s has a way out already, or the gateway is closing", sandbox)
+		return nil, cove.Errorf(cove.Conflict, "sandbox %s has a way out already, or the gateway is closing", s.Sandbox)
 	}
 	return w, nil
 }

@@ -31,7 +31,7 @@ func newTestWay(t *testing.T) (*Way, *clock.Manual) {
 	c := clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	g := New(Options{Dir: t.TempDir(), Clock: c, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(g.Close)
-	w, err := g.Open(cove.NewSandboxID(), "test", ask(t))
+	w, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Policy: []*policy.Document{ask(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}

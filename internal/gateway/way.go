@@ -17,11 +17,14 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/dns"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	"github.com/cove-sandbox/cove/internal/egress/redact"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/secret"
 )
 
 // Way is the way out of one sandbox.
@@ -35,6 +38,10 @@ type Way struct {
 	proxy     *proxy.Server
 	files     []engine.File
 	holds     holds
+
+	credentials  *credential.Set
+	placeholders map[string]string // the sandbox's own, by variable
+	redactor     redactor
 
 	policy    atomic.Pointer[policy.Policy]
 	changing  sync.Mutex
@@ -52,12 +59,20 @@ const (
 	certificatePlace = "/etc/cove/ca.pem"
 )
 
-func (g *Gateway) newWay(sandbox cove.SandboxID, name string, documents []*policy.Document) (w *Way, err error) {
-	w = &Way{gateway: g, sandbox: sandbox, name: name, holds: holds{asClock: g.o.Clock}}
-	if err := w.adopt(documents); err != nil {
+func (g *Gateway) newWay(s Spec) (w *Way, err error) {
+	w = &Way{gateway: g, sandbox: s.Sandbox, name: s.Name, holds: holds{asClock: g.o.Clock}}
+	chosen, err := credential.Choose(g.o.Credentials, s.Credentials...)
+	if err != nil {
 		return nil, err
 	}
-	if w.authority, err = ca.New(sandbox, g.o.Clock, w.maySign); err != nil {
+	if w.credentials, err = credential.NewSet(g.values, chosen...); err != nil {
+		return nil, err
+	}
+	w.placeholders = w.credentials.Placeholders()
+	if err := w.adopt(s.Policy); err != nil {
+		return nil, err
+	}
+	if w.authority, err = ca.New(s.Sandbox, g.o.Clock, w.maySign); err != nil {
 		return nil, err
 	}
 	if err := w.show(); err != nil {
@@ -101,9 +116,11 @@ func (w *Way) Bind(b *engine.Binding) {
 }
 
 // Env is the environment that leads programs to the proxy and has them trust
-// the sandbox's authority. They get there without it, too.
+// the sandbox's authority; they get there without it, too. In place of
+// credentials it has placeholders.
 func (w *Way) Env() map[string]string {
 	env := ca.Environment(bundlePlace, certificatePlace)
+	maps.Copy(env, w.placeholders)
 	proxyURL := fmt.Sprintf("http://127.0.0.1:%d", engine.ProxyPort)
 	maps.Copy(env, map[string]string{
 		"HTTP_PROXY": proxyURL, "HTTPS_PROXY": proxyURL, "ALL_PROXY": proxyURL, "NO_PROXY": noProxy,
@@ -172,6 +189,9 @@ func (w *Way) Extend(documents ...*policy.Document) (cut int, err error) {
 func (w *Way) adopt(documents []*policy.Document) error {
 	p, err := policy.Compile(w.gateway.o.Machine, documents...)
 	if err != nil {
+		return err
+	}
+	if err := w.credentials.Check(p.Decide); err != nil {
 		return err
 	}
 	w.documents = documents
@@ -265,8 +285,52 @@ func (c *client) Pinned(a netip.Addr) (policy.Host, bool) { return c.names.Name(
 
 func (c *client) Leaf(h policy.Host) (*tls.Certificate, error) { return c.authority.Leaf(h) }
 
-func (c *client) Prepare(policy.Request, *http.Request) error { return nil }
+// Prepare implements proxy.Sandbox: policy has allowed the request.
+func (c *client) Prepare(r policy.Request, h *http.Request) error {
+	if _, err := c.credentials.Apply(r, h); err != nil {
+		return err
+	}
+	if known, _ := c.credentials.Known(); len(known) > 0 {
+		redact.Request(h.Header)
+	}
+	return nil
+}
 
-func (c *client) Response(policy.Request, *http.Response) error { return nil }
+// Response implements proxy.Sandbox: nothing that was set comes back.
+func (c *client) Response(r policy.Request, h *http.Response) error {
+	if h.StatusCode == http.StatusUnauthorized || h.StatusCode == http.StatusForbidden {
+		c.credentials.Refused(r)
+	}
+	known, version := c.credentials.Known()
+	if len(known) == 0 {
+		return nil
+	}
+	set, err := c.redactor.of(known, version)
+	if err != nil {
+		return err
+	}
+	return set.Response(h)
+}
+
+// redactor compiles the values of a sandbox's credentials when they change.
+type redactor struct {
+	mu      sync.Mutex
+	version uint64
+	set     *redact.Set
+}
+
+func (r *redactor) of(known []secret.Value, version uint64) (*redact.Set, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.set != nil && r.version == version {
+		return r.set, nil
+	}
+	set, err := redact.New(known...)
+	if err != nil {
+		return nil, err
+	}
+	r.set, r.version = set, version
+	return set, nil
+}
 
 func (c *client) Record(e proxy.Event) { c.way().record(decisionOf(e)) }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -12,7 +13,7 @@ import (
 
 // network turns what was asked for into policy documents.
 func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission) (sandbox.Network, error) {
-	asked := q.Mode != "" || len(q.Allow)+len(q.Deny) > 0 || q.Policy != ""
+	asked := q.Mode != "" || len(q.Allow)+len(q.Deny)+len(q.Credentials) > 0 || q.Policy != ""
 	switch {
 	case !q.Enabled && asked:
 		return sandbox.Network{}, cove.Errorf(cove.InvalidArgument, "permissions.network says what to reach, but not enabled").WithHint("set enabled to true, or leave the rest out")
@@ -41,7 +42,13 @@ func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission)
 		}
 	}
 	docs = append(docs, &policy.Document{Source: "permissions.network", Mode: mode})
-	return sandbox.Network{Mode: mode, Policy: docs}, s.mayOpen(ctx, c, docs)
+	n := sandbox.Network{Mode: mode, Policy: docs, Credentials: q.Credentials}
+	if len(n.Credentials) > 0 && !c.owner {
+		err := cove.Errorf(cove.Forbidden, "credentials are the machine's owner's to use").WithHint("leave permissions.network.credentials out")
+		s.deny(ctx, c.name, "network", strings.Join(n.Credentials, ","), err)
+		return sandbox.Network{}, err
+	}
+	return n, s.mayOpen(ctx, c, docs)
 }
 
 // targets are the documents of two lists.

@@ -65,6 +65,7 @@ func TestNetworkOfStrangers(t *testing.T) {
 	for _, network := range []string{
 		`{"enabled":true,"mode":"host-only","allow":["host.cove.internal:5432"]}`,
 		`{"enabled":true,"allow":["10.0.0.0/8"]}`,
+		`{"enabled":true,"allow":["a.test"],"credentials":["github"]}`,
 		`{"enabled":true,"policy":"rules: [{cidrs: 192.168.0.0/16}]"}`,
 	} {
 		if r := h.post("/execute", `{"language":"python","code":"x","permissions":{"network":`+network+`}}`); r.StatusCode != 403 {

@@ -289,7 +289,7 @@ func (e *execution) open(ctx context.Context) (*box, error) {
 	if t.Network == cove.NetworkNone {
 		return open(ctx, e.engine, t, b)
 	}
-	way, err := e.manager.o.OpenWay(t.ID, string(e.id), e.request.Network.Policy)
+	way, err := e.manager.o.OpenWay(t.ID, string(e.id), e.request.Network)
 	if err != nil {
 		return nil, err
 	}

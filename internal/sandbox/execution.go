@@ -33,6 +33,8 @@ type Request struct {
 type Network struct {
 	Mode   cove.NetworkMode
 	Policy []*policy.Document // merged first to last; they state Mode
+	// Credentials are the names of those that are set on its requests.
+	Credentials []string
 }
 
 // File is placed under cove.WorkDir.

@@ -3,7 +3,11 @@
 package egress
 
 import (
+	"bytes"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -185,5 +189,49 @@ curl -sS -o /dev/null -w '%{http_code}\n' --max-time 20 http://good.lab.test/`
 	}
 	if got := l.cove(t, "audit", "--object", id); !strings.Contains(got.stdout, "deny good.lab.test") {
 		t.Errorf("the record: %+v", got)
+	}
+}
+
+// TestKeyless: a credential arrives where it is meant to, and is nowhere else:
+// not in the sandbox, not at another host, not in what comes back, and not in
+// anything that Cove writes.
+func TestKeyless(t *testing.T) {
+	l := newLab(t)
+	got := l.inside(t, `echo "$LAB_TOKEN"
+curl -sS -i --max-time 20 https://key.lab.test/mirror -H "Authorization: Bearer mine"
+curl -sS --max-time 20 --compressed https://key.lab.test/mirror
+curl -sS --max-time 20 https://good.lab.test/mirror -H "Authorization: Bearer $LAB_TOKEN"
+curl -sS --max-time 20 http://key.lab.test/mirror -H "Authorization: Bearer $LAB_TOKEN"
+env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; find / -xdev -type f -newer /etc/cove/ca.pem -size -1000k 2>/dev/null | xargs cat 2>/dev/null | grep -a canary`,
+		"--allow", "key.lab.test", "--allow", "good.lab.test", "--credential", "lab")
+	placeholder, _, _ := strings.Cut(got.stdout, "\n")
+	if !strings.HasPrefix(placeholder, "lab_") || len(placeholder) != 36 {
+		t.Errorf("the placeholder is %q", placeholder)
+	}
+	l.mu.Lock()
+	keys := slices.Clone(l.keys)
+	l.mu.Unlock()
+	want := []string{"Bearer " + key, "Bearer " + key, "Bearer " + placeholder, "Bearer " + placeholder}
+	if !slices.Equal(keys, want) {
+		t.Errorf("arrived: %q, want %q", keys, want)
+	}
+	if strings.Contains(got.stdout+got.stderr, "canary") || strings.Count(got.stdout, "you sent") != 4 {
+		t.Errorf("inside there is %+v", got)
+	}
+	for _, dir := range []string{"home", "run"} {
+		filepath.WalkDir(filepath.Join(l.dir, dir), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte("canary")) {
+					t.Errorf("the value is in %s", path)
+				}
+			}
+			return nil
+		})
+	}
+	if got := l.inside(t, `echo "[$LAB_TOKEN]"; curl -sS --max-time 20 https://key.lab.test/mirror`, "--allow", "key.lab.test"); !strings.HasPrefix(got.stdout, "[]\nyou sent []") {
+		t.Errorf("without the credential: %+v", got)
+	}
+	if got := l.inside(t, "true", "--allow", "key.lab.test", "--credential", "nobody"); got.code == 0 || !strings.Contains(got.stderr, "anthropic") {
+		t.Errorf("a credential that is not there: %+v", got)
 	}
 }

@@ -74,8 +74,26 @@ type lab struct {
 	bin  string
 	mu   sync.Mutex
 	asks []string // names that reached the resolver
-	seen []string // requests that reached an origin: method, host, path, and what was asked to be told
+	seen []string // requests that reached an origin: method, host, path
+	keys []string // credentials that did
 }
+
+// key is the canary: it must be nowhere but on requests to key.lab.test.
+const key = "canary-7d1f4e5a90b2c3d4e5f60718293a4b5c"
+
+const credentials = `
+credentials:
+  - name: lab
+    source: env:LAB_KEY
+    variables: LAB_TOKEN
+    shape: lab_{32}
+    to:
+      - form: bearer
+        hosts: key.lab.test
+        ports: 443
+        methods: GET
+        paths: /**
+`
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
@@ -237,7 +255,13 @@ func (l *lab) serveWeb(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.mu.Lock()
 		l.seen = append(l.seen, r.Method+" "+r.Host+r.URL.Path)
+		l.keys = append(l.keys, r.Header.Values("Authorization")...)
 		l.mu.Unlock()
+		if r.URL.Path == "/mirror" {
+			w.Header().Set("X-Seen", r.Header.Get("Authorization"))
+			fmt.Fprintf(w, "you sent %q\n", r.Header["Authorization"])
+			return
+		}
 		if r.URL.Path == "/slow" {
 			w.WriteHeader(http.StatusOK)
 			http.NewResponseController(w).Flush()
@@ -290,7 +314,7 @@ func (l *lab) certificate(t *testing.T) tls.Certificate {
 func (l *lab) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asks, l.seen = nil, nil
+	l.asks, l.seen, l.keys = nil, nil, nil
 }
 
 func (l *lab) asked() []string {
@@ -315,7 +339,11 @@ type result struct {
 func (l *lab) cove(t *testing.T, args ...string) result {
 	t.Helper()
 	config := filepath.Join(l.dir, "cove.yaml")
-	text := fmt.Sprintf("gateway:\n  resolver: %s\n  extra_cas: [%s]\n", netip.AddrPortFrom(resolver, 53), filepath.Join(l.dir, "lab.pem"))
+	text := fmt.Sprintf("gateway:\n  resolver: %s\n  extra_cas: [%s]\n  credentials: %s\n",
+		netip.AddrPortFrom(resolver, 53), filepath.Join(l.dir, "lab.pem"), filepath.Join(l.dir, "credentials.yaml"))
+	if err := os.WriteFile(filepath.Join(l.dir, "credentials.yaml"), []byte(credentials), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +352,7 @@ func (l *lab) cove(t *testing.T, args ...string) result {
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", host), filepath.Join(l.bin, "cove")}, args...)...)
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1",
 		"COVE_CONFIG=" + config, "COVE_HOME=" + filepath.Join(l.dir, "home"), "COVE_RUN_DIR=" + filepath.Join(l.dir, "run"),
-		"COVE_LISTEN=", "COVE_SANDBOX_CGROUP_PARENT=cove-egress-test", "COVE_SANDBOX_READY=0"}
+		"LAB_KEY=" + key, "COVE_LISTEN=", "COVE_SANDBOX_CGROUP_PARENT=cove-egress-test", "COVE_SANDBOX_READY=0"}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -110,6 +111,28 @@ func TestMistakes(t *testing.T) {
 	}
 	if _, err := Parse("test.yaml", make([]byte, maxDocument+1)); cove.ErrorCode(err) != cove.InvalidArgument {
 		t.Errorf("a huge document: %v", err)
+	}
+}
+
+// TestDocument: what the document shows can be read.
+func TestDocument(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/credentials.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(page), "```yaml\n")
+	block, _, found := strings.Cut(block, "```")
+	if all, err := Parse("docs/credentials.md", []byte(block)); !found || err != nil || len(all) != 1 {
+		t.Errorf("%v, %v", all, err)
+	}
+	presets, err := Presets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range presets {
+		if !strings.Contains(string(page), "`"+c.Name+"`") {
+			t.Errorf("%s is not in the document", c.Name)
+		}
 	}
 }
 
