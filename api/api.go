@@ -127,7 +127,7 @@ type ResourceUsage struct {
 type SecurityEvent struct {
 	Rule     string `json:"rule"`
 	Severity string `json:"severity" enum:"low,medium,high,critical"`
-	Line     int    `json:"line" doc:"1-based"`
+	Line     int    `json:"line" doc:"1-based; 0 when it is not about the code"`
 	Detail   string `json:"detail"`
 }
 

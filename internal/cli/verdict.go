@@ -7,6 +7,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // verdict says in one line what ended an execution from outside, and which
@@ -78,6 +79,9 @@ func truncation(e api.Execution, used cove.Limits) string {
 func warnings(e api.Execution) []string {
 	var lines []string
 	for _, ev := range e.SecurityEvents {
+		if ev.Rule == sandbox.DeniedRule {
+			lines = append(lines, fmt.Sprintf("note: policy denied %s (allow it with --allow %[1]s)", ev.Detail))
+		}
 		if ev.Severity == "high" || ev.Severity == "critical" {
 			lines = append(lines, fmt.Sprintf("note: line %d looks like an escape attempt: %s (%s)", ev.Line, ev.Detail, ev.Rule))
 		}

@@ -1,6 +1,10 @@
 package gateway
 
 import (
+	"net"
+	"slices"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -55,8 +59,45 @@ func decisionOf(e proxy.Event) Decision {
 	return d
 }
 
+// maxDenied is how many places are remembered that a sandbox wanted to reach
+// and may not.
+const maxDenied = 32
+
+// denials are those places, in the order of the first attempt.
+type denials struct {
+	mu     sync.Mutex
+	places []string
+}
+
+func (d *denials) add(place string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.places) < maxDenied && !slices.Contains(d.places, place) {
+		d.places = append(d.places, place)
+	}
+}
+
+// Denied lists what the sandbox wanted to reach and policy did not allow, in
+// the way that "--allow" takes it: HOST, or HOST:PORT where that is needed.
+func (w *Way) Denied() []string {
+	w.denied.mu.Lock()
+	defer w.denied.mu.Unlock()
+	return slices.Clone(w.denied.places)
+}
+
+// place is what would have to be allowed.
+func (d Decision) place() string {
+	if d.Port == 0 || d.Port == 80 || d.Port == 443 {
+		return d.Host
+	}
+	return net.JoinHostPort(d.Host, strconv.Itoa(int(d.Port)))
+}
+
 func (w *Way) record(d Decision) {
 	d.Sandbox = w.sandbox
+	if d.Verdict == Denied && d.Remedy != "" {
+		w.denied.add(d.place())
+	}
 	if d.Time.IsZero() {
 		d.Time = w.gateway.o.Clock.Now()
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -38,6 +39,7 @@ type Way struct {
 	proxy     *proxy.Server
 	files     []engine.File
 	holds     holds
+	denied    denials
 
 	credentials  *credential.Set
 	placeholders map[string]string // the sandbox's own, by variable
@@ -267,7 +269,7 @@ func (w *Way) Resolve(ctx context.Context, name policy.Host) error {
 
 // Asked implements dns.Client.
 func (w *Way) Asked(name, kind string, v policy.Verdict, refused string) {
-	w.record(Decision{Entry: "dns", Host: name, Method: kind, Verdict: verdictOf(v.Action == policy.Allow && refused == ""), Rule: v.Rule, Reason: refused})
+	w.record(Decision{Entry: "dns", Host: strings.ToLower(strings.TrimSuffix(name, ".")), Method: kind, Verdict: verdictOf(v.Action == policy.Allow && refused == ""), Rule: v.Rule, Reason: refused, Remedy: v.Remedy})
 }
 
 // client is what the proxy knows a way out as.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -488,6 +489,11 @@ func (e *execution) conclude(exit guest.Exit, lost error, stats engine.Stats, to
 			CPUTime: stats.CPUTime, MemoryPeak: stats.MemoryPeak, PIDsPeak: stats.PIDsPeak,
 			BytesWritten: exit.Stats.BytesWritten, DiskUsed: exit.Stats.DiskUsed,
 		},
+	}
+	if way := e.wayOut(); way != nil {
+		for _, place := range way.Denied() {
+			r.Events = append(slices.Clip(r.Events), detect.Event{Rule: DeniedRule, Severity: detect.Low, Detail: place})
+		}
 	}
 	r.Limit = limitThatEnded(e.reason(), exit, lost, stats)
 	switch {

@@ -35,6 +35,8 @@ type Way interface {
 	// Extend adds to the policy, at once, and says how many connections that
 	// has cut.
 	Extend(...*policy.Document) (cut int, err error)
+	// Denied lists what was tried and not allowed, as "--allow" takes it.
+	Denied() []string
 	Close()
 }
 

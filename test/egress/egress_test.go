@@ -235,3 +235,28 @@ env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; find / -x
 		t.Errorf("a credential that is not there: %+v", got)
 	}
 }
+
+// TestDeniedIsSaid: whoever runs a program hears what it could not reach, and
+// how to let it.
+func TestDeniedIsSaid(t *testing.T) {
+	l := newLab(t)
+	got := l.inside(t, `curl -s --max-time 20 https://bad.lab.test/ http://BAD.lab.test./ http://good.lab.test:8080/ http://1.2.3.4/
+curl -s --noproxy '*' --max-time 20 http://worse.lab.test/; curl -s --max-time 20 http://169.254.169.254/; getent hosts $'e\e[31mvil.lab.test'`, "--allow", "good.lab.test")
+	for _, place := range []string{"bad.lab.test", "good.lab.test:8080", "1.2.3.4", "worse.lab.test"} {
+		if n := strings.Count(got.stderr, "policy denied "+place+" (allow it with --allow "+place+")"); n != 1 {
+			t.Errorf("%s is named %d times", place, n)
+		}
+	}
+	for _, not := range []string{"169.254", "vil", "--allow good.lab.test)"} {
+		if strings.Contains(got.stderr, not) {
+			t.Errorf("there is %q", not)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%+v", got)
+	}
+	got = l.inside(t, `curl -s --max-time 20 https://bad.lab.test/`, "--allow", "good.lab.test", "--json")
+	if !strings.Contains(got.stdout, `"network_denied"`) || !strings.Contains(got.stdout, `"bad.lab.test"`) {
+		t.Errorf("as JSON: %+v", got)
+	}
+}
