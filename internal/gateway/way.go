@@ -246,6 +246,9 @@ func (w *Way) unshow() { os.RemoveAll(w.dir()) }
 // judge is the policy and what has been approved; it may answer Ask.
 func (w *Way) judge(r policy.Request) policy.Verdict {
 	v := w.policy.Load().Decide(r)
+	if v.PassThrough && r.Layer == policy.LayerConnect && w.credentials.Binds(r.Host, r.Port) {
+		return policy.Verdict{Rule: v.Rule, Reason: "a credential is set on requests to " + r.Host.Authority(r.Port) + ", which cannot be passed through"}
+	}
 	if v.Action == policy.Ask && (r.Layer == policy.LayerDNS || w.holds.approved(r)) {
 		// A name that may be approved when it is connected to exists.
 		v.Action = policy.Allow
