@@ -172,8 +172,9 @@ func (c *compiler) finish() *Set {
 	return c.set
 }
 
-// beginning is how many bytes the filter looks at.
-const beginning = 4
+// beginning is how many bytes the filter looks at: no spelling is shorter than
+// the shortest value.
+const beginning = MinLength
 
 // admit lets the filter pass each beginning of p that follows prefix.
 func (c *compiler) admit(p pattern, prefix []byte) {

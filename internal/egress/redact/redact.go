@@ -31,9 +31,9 @@ const (
 // Set is the values to take out. It never changes. The nil Set finds nothing.
 //
 // It is a nondeterministic automaton, run only from where a filter of the next
-// four bytes says that something may begin.
+// eight bytes says that something may begin.
 type Set struct {
-	filter [1 << 16 / 64]uint64 // a bit for the hash of each beginning of four bytes
+	filter [1 << 16 / 64]uint64 // a bit for the hash of each beginning
 	start  [256][]int32         // by first byte, the states that it leads to
 	first  []int32              // edges[first[i]:first[i+1]] are those of state i
 	edges  []edge
@@ -92,8 +92,8 @@ func (s *Set) candidate(b []byte, i int) int {
 	return i
 }
 
-// hash takes the first four bytes of b.
-func hash(b []byte) uint32 { return binary.LittleEndian.Uint32(b) * 0x9e3779b1 >> 16 }
+// hash takes the first eight bytes of b.
+func hash(b []byte) uint64 { return binary.LittleEndian.Uint64(b) * 0x9e3779b97f4a7c15 >> 48 }
 
 // scanner runs a Set over a buffer that grows at its end.
 type scanner struct {

@@ -46,7 +46,7 @@ var encoders = map[string]func(string) string{
 	"path":         url.PathEscape,
 	"query lower":  func(s string) string { return lowerEscapes(url.QueryEscape(s)) },
 	"every %":      func(s string) string { return each(s, func(b byte) string { return fmt.Sprintf("%%%02X", b) }) },
-	"json":         func(s string) string { b, _ := json.Marshal(s); return strings.Trim(string(b), `"`) },
+	"json":         func(s string) string { b, _ := json.Marshal(s); return string(b[1 : len(b)-1]) },
 	"json plain":   plainJSON,
 	"json slashes": func(s string) string { return strings.ReplaceAll(plainJSON(s), "/", `\/`) },
 	"every \\u":    func(s string) string { return units(s, `\u%04x`) },
@@ -81,12 +81,13 @@ func plainJSON(s string) string {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.Encode(s)
-	return strings.Trim(strings.TrimSpace(b.String()), `"`)
+	return b.String()[1 : b.Len()-2] // without quotes and line break
 }
 
 var values = map[string]string{
 	"key":      "sk-ant-api03-Zm9vYmFy_0123456789-abcdefAA",
 	"short":    "hunter2!",
+	"quotes":   `"quoted", "twice"`,
 	"symbols":  `p@ss w/rd+"<&>'\%=?#;` + "`~",
 	"base64":   "dGhpcyBpcyBub3QgYSBrZXk/+w==",
 	"repeated": "aaaaaaaaaaaa",
@@ -414,7 +415,7 @@ func FuzzReader(f *testing.F) {
 		}
 		for _, h := range hidden {
 			if strings.IndexByte(value, s.mask) < 0 && bytes.Contains(got, []byte(h)) {
-				t.Errorf("%q is still in %q", h, got)
+				t.Errorf("value %q: %q is still in %q, of %q", value, h, got, text.String())
 			}
 		}
 	})
