@@ -2,8 +2,8 @@
 // sandbox (invariant C4): from headers, trailers and bodies, as a stream.
 //
 // A value is found as it is, and as encoders write it: in base64 of both
-// alphabets at each of its three alignments, in hex, and with any of its
-// characters escaped as in URLs, JSON or HTML. Each byte found is replaced by
+// alphabets at each of its three alignments, in hex, in UTF-16, and with any of
+// its characters escaped as in URLs, JSON or HTML. Each byte found is replaced by
 // one other, so that lengths, frames and offsets stay what they were: an event
 // stream flows, a WebSocket's or gRPC's frames stay whole.
 //

@@ -110,6 +110,22 @@ func TestEveryEncoding(t *testing.T) {
 	}
 }
 
+// TestUTF16: in both orders.
+func TestUTF16(t *testing.T) {
+	value := values["key"]
+	s := compile(t, value)
+	text := "id: " + value + " :di"
+	stars := strings.Repeat("*", 2*len(value)-1)
+	for zero, want := range map[string]string{"after": "i\x00d\x00:\x00 \x00" + stars + "\x00 \x00:\x00d\x00i\x00", "before": "\x00i\x00d\x00:\x00 \x00" + stars + "\x00 \x00:\x00d\x00i"} {
+		in := each(text, func(b byte) string {
+			return map[string]string{"after": string(b) + "\x00", "before": "\x00" + string(b)}[zero]
+		})
+		if got := s.Text(in); got != want {
+			t.Errorf("zeroes %s: %q, want %q", zero, got, want)
+		}
+	}
+}
+
 // TestEveryAlignment: in base64, a value begins at any of three alignments,
 // and its neighbours share the characters at its ends.
 func TestEveryAlignment(t *testing.T) {
@@ -350,7 +366,11 @@ func expressions(value string) []string {
 		}
 		escaped.WriteString(")")
 	}
-	all := []string{escaped.String(), "(?i:" + hex.EncodeToString([]byte(value)) + ")"}
+	var bytes []string
+	for i := range len(value) {
+		bytes = append(bytes, regexp.QuoteMeta(string(rune(value[i]))))
+	}
+	all := []string{escaped.String(), strings.Join(bytes, `\x00`), "(?i:" + hex.EncodeToString([]byte(value)) + ")"}
 	for before := range 3 {
 		coded := base64.StdEncoding.EncodeToString(append(make([]byte, before), value...))
 		coded = coded[[]int{0, 2, 3}[before] : (before+len(value))*8/6]
