@@ -24,7 +24,7 @@ const (
 	// MinLength is how many bytes a value needs: a shorter one is found in
 	// what has nothing to do with it.
 	MinLength = 8
-	// MaxLength bounds memory, which is about 250 bytes for each of a value.
+	// MaxLength bounds memory, which is at most 600 bytes for each of a value.
 	MaxLength = 8 << 10
 )
 
