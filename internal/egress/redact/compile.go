@@ -20,7 +20,7 @@ type (
 
 // patterns are all the spellings of a value.
 func patterns(value string) []pattern {
-	all := []pattern{escaped(value), hexed(value)}
+	all := []pattern{escaped(value), hexed(value), wide(value)}
 	for alignment := range 3 {
 		all = append(all, base64ed(value, alignment))
 	}
@@ -91,6 +91,19 @@ func hexed(value string) pattern {
 	var p pattern
 	for _, pair := range anyCase(hex.EncodeToString([]byte(value))) {
 		p = append(p, character{{pair}})
+	}
+	return p
+}
+
+// wide is UTF-16 in either order: each byte with a zero between it and the next.
+// Characters beyond Latin-1 are not looked for in it.
+func wide(value string) pattern {
+	var p pattern
+	for i := range len(value) {
+		if i > 0 {
+			p = append(p, character{exactly("\x00")})
+		}
+		p = append(p, character{exactly(value[i : i+1])})
 	}
 	return p
 }
@@ -172,8 +185,9 @@ func (c *compiler) finish() *Set {
 	return c.set
 }
 
-// beginning is how many bytes the filter looks at.
-const beginning = 4
+// beginning is how many bytes the filter looks at: no spelling is shorter than
+// the shortest value.
+const beginning = MinLength
 
 // admit lets the filter pass each beginning of p that follows prefix.
 func (c *compiler) admit(p pattern, prefix []byte) {

@@ -2,8 +2,8 @@
 // sandbox (invariant C4): from headers, trailers and bodies, as a stream.
 //
 // A value is found as it is, and as encoders write it: in base64 of both
-// alphabets at each of its three alignments, in hex, and with any of its
-// characters escaped as in URLs, JSON or HTML. Each byte found is replaced by
+// alphabets at each of its three alignments, in hex, in UTF-16, and with any of
+// its characters escaped as in URLs, JSON or HTML. Each byte found is replaced by
 // one other, so that lengths, frames and offsets stay what they were: an event
 // stream flows, a WebSocket's or gRPC's frames stay whole.
 //
@@ -24,16 +24,16 @@ const (
 	// MinLength is how many bytes a value needs: a shorter one is found in
 	// what has nothing to do with it.
 	MinLength = 8
-	// MaxLength bounds memory, which is about 250 bytes for each of a value.
+	// MaxLength bounds memory, which is at most 600 bytes for each of a value.
 	MaxLength = 8 << 10
 )
 
 // Set is the values to take out. It never changes. The nil Set finds nothing.
 //
 // It is a nondeterministic automaton, run only from where a filter of the next
-// four bytes says that something may begin.
+// eight bytes says that something may begin.
 type Set struct {
-	filter [1 << 16 / 64]uint64 // a bit for the hash of each beginning of four bytes
+	filter [1 << 16 / 64]uint64 // a bit for the hash of each beginning
 	start  [256][]int32         // by first byte, the states that it leads to
 	first  []int32              // edges[first[i]:first[i+1]] are those of state i
 	edges  []edge
@@ -92,8 +92,8 @@ func (s *Set) candidate(b []byte, i int) int {
 	return i
 }
 
-// hash takes the first four bytes of b.
-func hash(b []byte) uint32 { return binary.LittleEndian.Uint32(b) * 0x9e3779b1 >> 16 }
+// hash takes the first eight bytes of b.
+func hash(b []byte) uint64 { return binary.LittleEndian.Uint64(b) * 0x9e3779b97f4a7c15 >> 48 }
 
 // scanner runs a Set over a buffer that grows at its end.
 type scanner struct {

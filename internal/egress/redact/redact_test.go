@@ -46,7 +46,7 @@ var encoders = map[string]func(string) string{
 	"path":         url.PathEscape,
 	"query lower":  func(s string) string { return lowerEscapes(url.QueryEscape(s)) },
 	"every %":      func(s string) string { return each(s, func(b byte) string { return fmt.Sprintf("%%%02X", b) }) },
-	"json":         func(s string) string { b, _ := json.Marshal(s); return strings.Trim(string(b), `"`) },
+	"json":         func(s string) string { b, _ := json.Marshal(s); return string(b[1 : len(b)-1]) },
 	"json plain":   plainJSON,
 	"json slashes": func(s string) string { return strings.ReplaceAll(plainJSON(s), "/", `\/`) },
 	"every \\u":    func(s string) string { return units(s, `\u%04x`) },
@@ -81,12 +81,13 @@ func plainJSON(s string) string {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.Encode(s)
-	return strings.Trim(strings.TrimSpace(b.String()), `"`)
+	return b.String()[1 : b.Len()-2] // without quotes and line break
 }
 
 var values = map[string]string{
 	"key":      "sk-ant-api03-Zm9vYmFy_0123456789-abcdefAA",
 	"short":    "hunter2!",
+	"quotes":   `"quoted", "twice"`,
 	"symbols":  `p@ss w/rd+"<&>'\%=?#;` + "`~",
 	"base64":   "dGhpcyBpcyBub3QgYSBrZXk/+w==",
 	"repeated": "aaaaaaaaaaaa",
@@ -105,6 +106,22 @@ func TestEveryEncoding(t *testing.T) {
 			if got := s.Text(before + coded + after); got != want {
 				t.Errorf("%s in %s:\n  text %s\n  got  %s", what, name, before+coded+after, got)
 			}
+		}
+	}
+}
+
+// TestUTF16: in both orders.
+func TestUTF16(t *testing.T) {
+	value := values["key"]
+	s := compile(t, value)
+	text := "id: " + value + " :di"
+	stars := strings.Repeat("*", 2*len(value)-1)
+	for zero, want := range map[string]string{"after": "i\x00d\x00:\x00 \x00" + stars + "\x00 \x00:\x00d\x00i\x00", "before": "\x00i\x00d\x00:\x00 \x00" + stars + "\x00 \x00:\x00d\x00i"} {
+		in := each(text, func(b byte) string {
+			return map[string]string{"after": string(b) + "\x00", "before": "\x00" + string(b)}[zero]
+		})
+		if got := s.Text(in); got != want {
+			t.Errorf("zeroes %s: %q, want %q", zero, got, want)
 		}
 	}
 }
@@ -349,7 +366,11 @@ func expressions(value string) []string {
 		}
 		escaped.WriteString(")")
 	}
-	all := []string{escaped.String(), "(?i:" + hex.EncodeToString([]byte(value)) + ")"}
+	var bytes []string
+	for i := range len(value) {
+		bytes = append(bytes, regexp.QuoteMeta(string(rune(value[i]))))
+	}
+	all := []string{escaped.String(), strings.Join(bytes, `\x00`), "(?i:" + hex.EncodeToString([]byte(value)) + ")"}
 	for before := range 3 {
 		coded := base64.StdEncoding.EncodeToString(append(make([]byte, before), value...))
 		coded = coded[[]int{0, 2, 3}[before] : (before+len(value))*8/6]
@@ -414,7 +435,7 @@ func FuzzReader(f *testing.F) {
 		}
 		for _, h := range hidden {
 			if strings.IndexByte(value, s.mask) < 0 && bytes.Contains(got, []byte(h)) {
-				t.Errorf("%q is still in %q", h, got)
+				t.Errorf("value %q: %q is still in %q, of %q", value, h, got, text.String())
 			}
 		}
 	})
