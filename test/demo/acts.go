@@ -24,7 +24,7 @@ type act struct {
 }
 
 // program is the whole demonstration.
-func program(t *target) []part {
+func program(t *target, s *service) []part {
 	return []part{
 		{"Ordinary programs run", []act{
 			{"Python", run("python", "import os, sys\nprint('Python', sys.version.split()[0], 'as uid', os.getuid())"), "", prints("Python 3")},
@@ -46,6 +46,10 @@ func program(t *target) []part {
 			{"Output flood", append(run("bash", "yes flood"), "--timeout", "5s"), "", stopped("too much output", "out of time")},
 			{"A way out, to this machine", run("python", t.attempt()), "", all(prints("host: "), lacks("CONNECTED"), t.untouched)},
 			{"A way out, to the world", run("python", away), "", all(prints("interfaces: ['lo']"), lacks("CONNECTED"))},
+		}},
+		{"Others reach what you say, and never hold a key", []act{
+			{"A service, by a key of which it has a placeholder", s.call(), "", all(prints("welcome, you sent ****"), prints("my key is placeholder-"), lacks(s.key))},
+			{"A place that nobody allowed", append(run("python", elsewhere), "--allow", "somewhere.example"), "", prints("403 blocked: no rule allows elsewhere.example")},
 		}},
 	}
 }

@@ -53,18 +53,23 @@ func play(ctx context.Context, cove string, s *stage) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	service, err := newService(here.dir)
+	if err != nil {
+		return false, err
+	}
+	defer service.close()
 	left, seen := []string(nil), false
 	leave := sync.OnceFunc(func() { left, seen = here.leave() })
 	defer leave()
 	s.title(strings.TrimSpace(string(version)))
 	good := true
-	for _, part := range program(target) {
+	for _, part := range program(target, service) {
 		s.part(part.title)
 		for _, a := range part.acts {
 			if ctx.Err() != nil {
 				return false, ctx.Err()
 			}
-			r := perform(ctx, cove, here.environ(), a)
+			r := perform(ctx, cove, append(here.environ(), service.environ(here.dir)...), a)
 			why := judge(a, r)
 			s.act(a, r, why)
 			good = good && (why == "" || r.missing())
