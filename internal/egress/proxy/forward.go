@@ -48,6 +48,7 @@ type exchange struct {
 	watchdog *watchdog
 
 	mu    sync.Mutex
+	begun bool // guarded by mu; the answer
 	ended bool // guarded by mu; w and r must not be touched any more
 }
 
@@ -213,7 +214,7 @@ func (x *exchange) respond(ctx context.Context, res *http.Response) {
 	if len(announced) > 0 {
 		h["Trailer"] = []string{strings.Join(announced, ", ")}
 	}
-	x.status = res.StatusCode
+	x.begin(res.StatusCode)
 	x.w.WriteHeader(res.StatusCode)
 	if err := x.copyBody(res); err != nil {
 		// An answer cut short must not look complete.
@@ -232,11 +233,10 @@ func (x *exchange) respond(ctx context.Context, res *http.Response) {
 
 var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// copyBody passes an answer's body on; what has no known length as it comes.
+// copyBody passes an answer's body on as it comes.
 func (x *exchange) copyBody(res *http.Response) error {
-	var flush func() error
+	flush := http.NewResponseController(x.w).Flush
 	if res.ContentLength < 0 {
-		flush = http.NewResponseController(x.w).Flush
 		if err := flush(); err != nil { // the head, before anything else
 			return err
 		}
@@ -250,9 +250,8 @@ func (x *exchange) copyBody(res *http.Response) error {
 			if _, err := x.w.Write(buffer[:n]); err != nil {
 				return err
 			}
-			x.answer.Add(int64(n))
 			x.watchdog.moved()
-			if flush != nil {
+			if x.answer.Add(int64(n)) != res.ContentLength { // what follows may take its time
 				if err := flush(); err != nil {
 					return err
 				}
@@ -277,7 +276,17 @@ func (x *exchange) unblock() {
 	rc := http.NewResponseController(x.w)
 	past := time.Unix(1, 0)
 	rc.SetReadDeadline(past)
-	rc.SetWriteDeadline(past)
+	if x.begun { // before, there is nothing to write but why
+		rc.SetWriteDeadline(past)
+	}
+}
+
+// begin says that the answer begins.
+func (x *exchange) begin(status int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.begun = true
+	x.status = status
 }
 
 // end is the last thing that happens to an exchange.

@@ -275,21 +275,29 @@ func (l *lab) Record(e Event) {
 }
 
 // event waits for an event that which accepts.
-func (l *lab) event(which func(Event) bool) Event {
+func (l *lab) event(which func(Event) bool) (found Event) {
 	l.t.Helper()
-	late := time.AfterFunc(patience, func() { l.more.Broadcast() })
-	defer late.Stop()
+	l.until("the event", func() bool {
+		i := slices.IndexFunc(l.events, which)
+		if i >= 0 {
+			found = l.events[i]
+		}
+		return i >= 0
+	})
+	return found
+}
+
+// until waits for ok, which is called with mu held whenever something happens.
+func (l *lab) until(what string, ok func() bool) {
+	l.t.Helper()
 	deadline := time.Now().Add(patience)
+	late := time.AfterFunc(patience, l.more.Broadcast)
+	defer late.Stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for {
-		for _, e := range l.events {
-			if which(e) {
-				return e
-			}
-		}
+	for !ok() {
 		if time.Now().After(deadline) {
-			l.t.Fatalf("the event did not come; there are %+v", l.events)
+			l.t.Fatalf("%s did not come; events: %+v", what, l.events)
 		}
 		l.more.Wait()
 	}
@@ -318,6 +326,7 @@ func (l *lab) Dial(ctx context.Context, host policy.Host, port uint16, check fun
 	l.mu.Lock()
 	l.dialled = append(l.dialled, at)
 	l.dialledHosts = append(l.dialledHosts, host.String())
+	l.more.Broadcast()
 	real := l.listeners[at]
 	if real == "" {
 		real = l.anywhere
@@ -414,18 +423,29 @@ func (o *origin) seen() []*http.Request {
 // http (port 80) at name.
 func (l *lab) serve(name, address string, handler http.HandlerFunc) *origin {
 	l.t.Helper()
-	o := &origin{}
 	if handler == nil {
-		handler = func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			fmt.Fprintf(w, "%s %s://%s%s %q", r.Method, map[bool]string{true: "https", false: "http"}[r.TLS != nil], r.Host, r.RequestURI, body)
-		}
+		handler = sayWhat
 	}
-	server := &http.Server{
-		Handler:   o.handler(handler),
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{*l.world.leaf(l.t, nil, name, address)}, NextProtos: []string{"h2", "http/1.1"}},
-		ErrorLog:  log.New(io.Discard, "", 0),
-	}
+	return l.serveTLS(name, address, handler, &tls.Config{
+		Certificates: []tls.Certificate{*l.world.leaf(l.t, nil, name, address)}, NextProtos: []string{"h2", "http/1.1"},
+	})
+}
+
+// serveWith is serve with a TLS configuration of its own.
+func (l *lab) serveWith(name, address string, config *tls.Config) *origin {
+	l.t.Helper()
+	return l.serveTLS(name, address, sayWhat, config)
+}
+
+// sayWhat answers with what it has been asked.
+func sayWhat(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	fmt.Fprintf(w, "%s %s://%s%s %q", r.Method, map[bool]string{true: "https", false: "http"}[r.TLS != nil], r.Host, r.RequestURI, body)
+}
+
+func (l *lab) serveTLS(name, address string, handler http.HandlerFunc, config *tls.Config) *origin {
+	o := &origin{}
+	server := &http.Server{Handler: o.handler(handler), TLSConfig: config, ErrorLog: log.New(io.Discard, "", 0)}
 	secure, plain := listen(l.t), listen(l.t)
 	l.at(name, address)
 	a := netip.MustParseAddr(address)

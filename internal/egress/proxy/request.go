@@ -41,6 +41,9 @@ func (rt *route) read(r *http.Request) (target, error) {
 	if r.Method == "" || len(r.Method) > maxMethod || strings.Trim(r.Method, methodLetters) != "" {
 		return t, errMethod
 	}
+	if fields(r.Header) > maxHeadFields {
+		return t, errTooMany
+	}
 	authority, rest, err := rt.split(r)
 	if err != nil {
 		return t, err
@@ -56,6 +59,14 @@ func (rt *route) read(r *http.Request) (target, error) {
 		return t, err
 	}
 	return t, rt.readAuthority(&t, authority)
+}
+
+// fields counts as framing does; HTTP/2 has no framing of ours.
+func fields(h http.Header) (n int) {
+	for _, values := range h {
+		n += len(values)
+	}
+	return n
 }
 
 // split takes the target of a request apart into who and what.
