@@ -271,20 +271,13 @@ func (h head) checkHost() error {
 	if authority == "" || len(h.host) == 0 || strings.EqualFold(h.host[0], authority) {
 		return nil
 	}
-	if h.method == "CONNECT" { // where Host has no port, with some clients
-		if host, _, ok := cutLast(authority, ":"); ok && strings.EqualFold(h.host[0], host) {
-			return nil
-		}
-	}
 	return errTwoTargets
 }
 
-// authority is the host and port in a target that has them, as they stand
-// there.
+// authority is the host and port in a target of absolute form, as they stand
+// there. The target of CONNECT is nothing else, and Host beside it means
+// nothing: node puts the proxy's own name there, and it goes nowhere.
 func (h head) authority() string {
-	if h.method == "CONNECT" {
-		return h.target
-	}
 	_, rest, absolute := strings.Cut(h.target, "://")
 	if h.target[0] == '/' || !absolute {
 		return ""
@@ -293,13 +286,6 @@ func (h head) authority() string {
 		return rest[:end]
 	}
 	return rest
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }
 
 // chunkSize: digits and nothing else. Extensions are for hop by hop, have no
