@@ -405,11 +405,16 @@ func (h *Hierarchy) places() []string {
 // makeDir makes a directory, or finds one in which groups can be made: another
 // Cove may have made it.
 func makeDir(dir string) error {
-	err := os.Mkdir(dir, 0o755)
-	if errors.Is(err, fs.ErrExist) {
-		return unix.Access(dir, unix.W_OK)
+	for {
+		err := os.Mkdir(dir, 0o755)
+		if !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err = unix.Access(dir, unix.W_OK); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		// The last of its users has removed it in between.
 	}
-	return err
 }
 
 func write(dir, name, value string) error {
