@@ -115,16 +115,6 @@ func (g *Gateway) Open(s Spec) (*Way, error) {
 	return w, nil
 }
 
-// Way finds the way out of a sandbox. Errors: NotFound.
-func (g *Gateway) Way(sandbox cove.SandboxID) (*Way, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if w := g.ways[sandbox]; w != nil {
-		return w, nil
-	}
-	return nil, cove.Errorf(cove.NotFound, "no sandbox %s has a network here", sandbox)
-}
-
 func (g *Gateway) forget(w *Way) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

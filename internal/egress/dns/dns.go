@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -230,24 +229,4 @@ func (f *Filter) Serve(ctx context.Context, listeners []net.Listener, packets []
 		return nil
 	}
 	return failed
-}
-
-// Lookup is a Client's Resolve by a resolver of the host's, whose addresses
-// all have to pass check.
-func Lookup(ctx context.Context, r *net.Resolver, name policy.Host, check func(netip.Addr) error) ([]netip.Addr, error) {
-	addresses, err := r.LookupNetIP(ctx, "ip", name.Name())
-	var missing *net.DNSError
-	if errors.As(err, &missing) && missing.IsNotFound {
-		return nil, ErrNoName
-	}
-	if err != nil {
-		return nil, err
-	}
-	for i, a := range addresses {
-		addresses[i] = a.Unmap()
-		if err := check(addresses[i]); err != nil {
-			return nil, err
-		}
-	}
-	return addresses, nil
 }

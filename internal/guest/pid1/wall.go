@@ -20,7 +20,6 @@ import (
 type world struct {
 	main, files *thread
 
-	setup   *guest.Setup // nil when a container engine built the root
 	seal    guest.Seal
 	staging int
 	scratch []int    // descriptors of the file systems that hold everything writable
@@ -66,7 +65,6 @@ func (w *world) Begin(b guest.Begin) error {
 // Setup implements guestd.Wall.
 func (w *world) Setup(s guest.Setup, fds []*os.File) error {
 	return w.main.do(func() error {
-		w.setup = &s
 		if err := resize(w.staging, s.Size, s.Inodes); err != nil {
 			return fmt.Errorf("limit the scratch file system: %w", err)
 		}
