@@ -291,31 +291,40 @@ func (c *client) Pinned(a netip.Addr) (policy.Host, bool) { return c.names.Name(
 func (c *client) Leaf(h policy.Host) (*tls.Certificate, error) { return c.authority.Leaf(h) }
 
 // Prepare implements proxy.Sandbox: policy has allowed the request.
-func (c *client) Prepare(r policy.Request, h *http.Request) error {
+func (c *client) Prepare(r policy.Request, h *http.Request) (proxy.Passage, error) {
 	if _, err := c.credentials.Apply(r, h); err != nil {
-		return err
+		return nil, err
 	}
 	if known, _ := c.credentials.Known(); len(known) > 0 {
 		redact.Request(h.Header)
 	}
-	return nil
+	return &passage{c.way(), r}, nil
 }
 
-// Response implements proxy.Sandbox: nothing that was set comes back.
-func (c *client) Response(r policy.Request, h *http.Response) error {
+// passage is one request on its way.
+type passage struct {
+	*Way
+	request policy.Request
+}
+
+// Response implements proxy.Passage: nothing that was set comes back.
+func (p *passage) Response(h *http.Response) error {
 	if h.StatusCode == http.StatusUnauthorized || h.StatusCode == http.StatusForbidden {
-		c.credentials.Refused(r)
+		p.credentials.Refused(p.request)
 	}
-	known, version := c.credentials.Known()
+	known, version := p.credentials.Known()
 	if len(known) == 0 {
 		return nil
 	}
-	set, err := c.redactor.of(known, version)
+	set, err := p.redactor.of(known, version)
 	if err != nil {
 		return err
 	}
 	return set.Response(h)
 }
+
+// End implements proxy.Passage.
+func (p *passage) End(error) {}
 
 // redactor compiles the values of a sandbox's credentials when they change.
 type redactor struct {

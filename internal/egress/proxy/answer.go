@@ -119,7 +119,8 @@ func (x *exchange) refuse(err error) {
 }
 
 // bad answers for an origin that cannot be had, or makes no sense.
-func (x *exchange) bad(reason string) {
+func (x *exchange) bad(ctx context.Context, reason string) {
+	x.broken(ctx, errors.New(reason))
 	x.problem = reason
 	x.say(http.StatusBadGateway, refusal{Error: "upstream", Reason: reason})
 }
@@ -133,16 +134,18 @@ func (x *exchange) failed(ctx context.Context, err error) {
 		x.problem = refused.Error()
 		x.block()
 	case ctx.Err() != nil && context.Cause(ctx) == errStall:
+		x.broken(ctx, err)
 		x.problem = errStall.Error()
 		x.say(http.StatusGatewayTimeout, refusal{Error: "upstream", Reason: "the origin does not answer"})
 	case ctx.Err() != nil: // the client left, or policy changed
 		x.problem = cause(ctx, err).Error()
 		panic(http.ErrAbortHandler)
 	case isTimeout(err):
+		x.broken(ctx, err)
 		x.problem = err.Error()
 		x.say(http.StatusGatewayTimeout, refusal{Error: "upstream", Reason: "the origin cannot be reached in time"})
 	default:
-		x.bad(err.Error())
+		x.bad(ctx, err.Error())
 	}
 }
 

@@ -39,7 +39,9 @@ type exchange struct {
 
 	target  target
 	verdict policy.Verdict
+	passage Passage // from when the request has been admitted
 	problem string
+	failure error // what the origin did wrong
 	status  int
 	answer  atomic.Int64 // bytes of the answer's body
 	body    atomic.Int64 // bytes of the request's
@@ -97,10 +99,12 @@ func (x *exchange) forward(ctx context.Context) {
 	defer x.watchdog.stop()
 
 	out, socket := x.outgoing(ctx)
-	if err := x.server.sandbox.Prepare(x.target.Request, out); err != nil {
+	var err error
+	if x.passage, err = x.server.sandbox.Prepare(x.target.Request, out); err != nil {
 		x.refuse(err)
 		return
 	}
+	defer func() { x.passage.End(x.failure) }()
 	if out.Body != nil {
 		defer out.Body.Close() // it may still be read from
 	}
@@ -116,7 +120,7 @@ func (x *exchange) forward(ctx context.Context) {
 		return
 	}
 	if res.StatusCode < 200 {
-		x.bad("the origin answered with status " + res.Status)
+		x.bad(ctx, "the origin answered with status "+res.Status)
 		return
 	}
 	x.respond(ctx, res)
@@ -190,7 +194,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 
 // respond sends an answer back.
 func (x *exchange) respond(ctx context.Context, res *http.Response) {
-	if err := x.server.sandbox.Response(x.target.Request, res); err != nil {
+	if err := x.passage.Response(res); err != nil {
 		x.refuse(err)
 		return
 	}
@@ -216,7 +220,7 @@ func (x *exchange) respond(ctx context.Context, res *http.Response) {
 	}
 	x.begin(res.StatusCode)
 	x.w.WriteHeader(res.StatusCode)
-	if err := x.copyBody(res); err != nil {
+	if err := x.copyBody(ctx, res); err != nil {
 		// An answer cut short must not look complete.
 		x.problem = "the answer broke off: " + cause(ctx, err).Error()
 		panic(http.ErrAbortHandler)
@@ -234,7 +238,7 @@ func (x *exchange) respond(ctx context.Context, res *http.Response) {
 var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // copyBody passes an answer's body on as it comes.
-func (x *exchange) copyBody(res *http.Response) error {
+func (x *exchange) copyBody(ctx context.Context, res *http.Response) error {
 	flush := http.NewResponseController(x.w).Flush
 	if res.ContentLength < 0 {
 		if err := flush(); err != nil { // the head, before anything else
@@ -261,8 +265,16 @@ func (x *exchange) copyBody(res *http.Response) error {
 			return nil
 		}
 		if err != nil {
+			x.broken(ctx, err)
 			return err
 		}
+	}
+}
+
+// broken notes what the origin did wrong, if it was the origin.
+func (x *exchange) broken(ctx context.Context, err error) {
+	if ctx.Err() == nil || context.Cause(ctx) == errStall {
+		x.failure = cause(ctx, err)
 	}
 }
 

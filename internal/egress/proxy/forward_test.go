@@ -314,6 +314,7 @@ func TestFaultyOrigins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l.rawOrigin(name+".lab", "203.0.113.9", c.origin)
+			l.ended()     // those of other origins
 			for range 2 { // the second does not inherit anything from the first
 				w := dialWire(t, l.explicit).send("GET http://" + name + ".lab/ HTTP/1.1\r\nHost: " + name + ".lab\r\n" + c.headers + "\r\n")
 				res, err := http.ReadResponse(w.r, nil)
@@ -332,6 +333,12 @@ func TestFaultyOrigins(t *testing.T) {
 				}
 				if res.StatusCode != c.status || err != nil || strings.Contains(string(body), "secret") || c.status == 200 && string(body) != "short" {
 					t.Errorf("%s %q %v", res.Status, body, err)
+				}
+			}
+			l.until("both passages to end", func() bool { return len(l.ends) == 2 })
+			for _, failure := range l.ended() {
+				if (failure == nil) != (c.status == 200) {
+					t.Errorf("the passage ended with %v", failure)
 				}
 			}
 		})

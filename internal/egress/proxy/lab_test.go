@@ -132,6 +132,7 @@ type lab struct {
 	dialledHosts []string
 	anywhere     string // where every other host and port leads
 	events       []Event
+	ends         []error // of passages, by what the origin did wrong
 	leaves       map[policy.Host]*tls.Certificate
 	more         *sync.Cond // of mu: events
 }
@@ -250,18 +251,34 @@ func (l *lab) Leaf(h policy.Host) (*tls.Certificate, error) {
 	return l.leaves[h], nil
 }
 
-func (l *lab) Prepare(r policy.Request, h *http.Request) error {
+func (l *lab) Prepare(r policy.Request, h *http.Request) (Passage, error) {
 	if l.prepare != nil {
-		return l.prepare(r, h)
+		if err := l.prepare(r, h); err != nil {
+			return nil, err
+		}
+	}
+	return &passage{l, r}, nil
+}
+
+// passage is what becomes of one request of the lab's.
+type passage struct {
+	*lab
+	request policy.Request
+}
+
+func (p *passage) Response(h *http.Response) error {
+	if p.response != nil {
+		return p.response(p.request, h)
 	}
 	return nil
 }
 
-func (l *lab) Response(r policy.Request, h *http.Response) error {
-	if l.response != nil {
-		return l.response(r, h)
-	}
-	return nil
+// End counts what has ended, by what the origin did wrong.
+func (p *passage) End(failure error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ends = append(p.ends, failure)
+	p.more.Broadcast()
 }
 
 func (l *lab) Record(e Event) {
@@ -272,6 +289,15 @@ func (l *lab) Record(e Event) {
 	}
 	l.events = append(l.events, e)
 	l.more.Broadcast()
+}
+
+// ended takes what passages have ended with.
+func (l *lab) ended() []error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.ends
+	l.ends = nil
+	return all
 }
 
 // event waits for an event that which accepts.

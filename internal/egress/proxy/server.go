@@ -28,15 +28,24 @@ type Sandbox interface {
 	Pinned(a netip.Addr) (policy.Host, bool)
 	// Leaf is a certificate for a host that convinces this sandbox alone.
 	Leaf(host policy.Host) (*tls.Certificate, error)
-	// Prepare changes an allowed request on its way out: strips and sets
-	// credentials, limits rates. An error with a code of cove is the answer.
-	Prepare(r policy.Request, h *http.Request) error
-	// Response changes an answer on its way in. Whoever replaces the body with
-	// one of another length sets ContentLength to -1.
-	Response(r policy.Request, h *http.Response) error
+	// Prepare admits an allowed request and changes it on its way out: it may
+	// limit rates, judge a body (which it then replaces), strip and set
+	// credentials. An error with a code of cove is the answer.
+	Prepare(r policy.Request, h *http.Request) (Passage, error)
 	// Record is told of every decision that ended something: a refused
 	// connection or request, an answered request, a closed tunnel.
 	Record(e Event)
+}
+
+// Passage is one request on its way to the origin and back.
+type Passage interface {
+	// Response changes the answer on its way in. Whoever replaces the body with
+	// one of another length sets ContentLength to -1.
+	Response(h *http.Response) error
+	// End is called once and last. failure is what the origin did wrong: it
+	// could not be reached, did not answer, or broke off; nil if nothing, and
+	// when the sandbox or a change of policy ended it.
+	End(failure error)
 }
 
 // Dialer resolves a host and connects to it. It calls check with every address

@@ -45,15 +45,15 @@ func (s *webSocket) accepted(res *http.Response) bool {
 func (x *exchange) upgrade(ctx context.Context, res *http.Response, socket *webSocket) {
 	origin, ok := res.Body.(io.ReadWriteCloser)
 	if socket == nil || !ok || !socket.accepted(res) {
-		x.bad("the origin switched protocols without being asked for that one")
+		x.bad(ctx, "the origin switched protocols without being asked for that one")
 		return
 	}
-	if err := x.server.sandbox.Response(x.target.Request, res); err != nil {
+	if err := x.passage.Response(res); err != nil {
 		x.refuse(err)
 		return
 	}
-	if origin, ok = res.Body.(io.ReadWriteCloser); !ok { // which Response may have wrapped
-		x.bad("the connection to the origin can no longer be written to")
+	if origin, ok = res.Body.(io.ReadWriteCloser); !ok { // which the passage may have wrapped
+		x.bad(ctx, "the connection to the origin can no longer be written to")
 		return
 	}
 	strip(res.Header)
