@@ -66,6 +66,11 @@ type NetworkChanged struct {
 	Cut int `json:"cut" doc:"Connections and requests that were no longer allowed, and were cut"`
 }
 
+// Authority is a certificate authority that one sandbox trusts.
+type Authority struct {
+	Certificate string `json:"certificate" doc:"PEM"`
+}
+
 // File is placed under the working directory.
 type File struct {
 	Path     string `json:"path" doc:"Relative to the working directory, without . or .." example:"data/input.csv"`

@@ -123,6 +123,17 @@ func (c *Client) ChangeNetwork(ctx context.Context, id string, change api.Networ
 	return done, err
 }
 
+// Authority is the certificate authority that a running execution trusts.
+func (c *Client) Authority(ctx context.Context, id string) (api.Authority, error) {
+	var a api.Authority
+	path, err := executionPath(id)
+	if err != nil {
+		return a, err
+	}
+	err = c.call(ctx, http.MethodGet, path+"/ca", nil, &a)
+	return a, err
+}
+
 // ListOptions select executions; zero fields select everything.
 type ListOptions struct {
 	Language string

@@ -175,6 +175,9 @@ func (w *Way) Serve(sockets []*os.File) error {
 	return nil
 }
 
+// Certificate is that of the sandbox's authority, as PEM.
+func (w *Way) Certificate() []byte { return w.authority.Certificate() }
+
 // Extend adds documents to the policy, at once and for connections that exist:
 // what is no longer allowed is cut. Errors: InvalidArgument, and nothing has
 // changed.

@@ -90,6 +90,10 @@ func (f *fakeExecutor) ExtendNetwork(_ context.Context, id cove.ExecutionID, _ s
 	return 2, f.killErr
 }
 
+func (f *fakeExecutor) Certificate(context.Context, cove.ExecutionID) ([]byte, error) {
+	return []byte("a certificate"), f.killErr
+}
+
 type followFunc = func(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
 
 func (f *fakeExecutor) Follow(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error {

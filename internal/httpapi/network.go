@@ -101,3 +101,20 @@ func (s *Server) changeNetwork(ctx context.Context, in *networkInput) (*answer[a
 	}
 	return &answer[api.NetworkChanged]{api.NetworkChanged{Cut: cut}}, nil
 }
+
+type authorityInput struct {
+	ID string `path:"id" doc:"The execution's id" example:"ex_0123456789abcdefghjkmnpqrs"`
+}
+
+// authority is GET /executions/{id}/ca.
+func (s *Server) authority(ctx context.Context, in *authorityInput) (*answer[api.Authority], error) {
+	id, err := cove.ParseExecutionID(in.ID)
+	if err != nil {
+		return nil, noExecution(in.ID)
+	}
+	certificate, err := s.Executor.Certificate(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &answer[api.Authority]{api.Authority{Certificate: string(certificate)}}, nil
+}

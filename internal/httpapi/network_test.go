@@ -77,6 +77,21 @@ func TestNetworkOfStrangers(t *testing.T) {
 	}
 }
 
+func TestAuthority(t *testing.T) {
+	h := start(t, nil)
+	path := "/executions/" + string(cove.NewExecutionID()) + "/ca"
+	if got := decode[api.Authority](t, h.get(path), 200); got.Certificate != "a certificate" {
+		t.Errorf("%+v", got)
+	}
+	if r := h.get("/executions/x/ca"); r.StatusCode != 404 {
+		t.Errorf("no id: status %d", r.StatusCode)
+	}
+	h.fake.killErr = cove.Errorf(cove.Conflict, "it has no network")
+	if r := h.get(path); r.StatusCode != 409 {
+		t.Errorf("without a network: status %d", r.StatusCode)
+	}
+}
+
 func TestChangeNetwork(t *testing.T) {
 	h := start(t, nil)
 	path := "/executions/" + string(cove.NewExecutionID()) + "/network"

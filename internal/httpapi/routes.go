@@ -68,6 +68,10 @@ func (s *Server) addRoutes() {
 		Summary: "Add to what a running execution may reach", Description: "At once; connections that are no longer allowed are cut.",
 	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.changeNetwork)
 
+	route(s, huma.Operation{OperationID: "get-authority", Method: http.MethodGet, Path: "/executions/{id}/ca", Tags: []string{"run"},
+		Summary: "Get the certificate of the authority that a running execution trusts", Description: "Made for it alone; the key stays with the server.",
+	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.authority)
+
 	route(s, huma.Operation{OperationID: "list-runtimes", Method: http.MethodGet, Path: "/runtimes", Tags: []string{"server"},
 		Summary: "List the languages and whether they can be run",
 	}, []cove.Code{cove.Unsupported, cove.Canceled}, s.runtimes)

@@ -43,6 +43,9 @@ type Executor interface {
 	Follow(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
 	// ExtendNetwork adds to what a running execution may reach. Errors as Kill's.
 	ExtendNetwork(ctx context.Context, id cove.ExecutionID, who string, documents []*policy.Document) (cut int, err error)
+	// Certificate is that of the authority which a running execution trusts,
+	// as PEM. Errors as ExtendNetwork's.
+	Certificate(ctx context.Context, id cove.ExecutionID) ([]byte, error)
 	Active() int
 	Queued() int
 	Runtimes(ctx context.Context, image, engine string) ([]api.Runtime, error)

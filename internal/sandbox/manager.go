@@ -35,6 +35,8 @@ type Way interface {
 	// Extend adds to the policy, at once, and says how many connections that
 	// has cut.
 	Extend(...*policy.Document) (cut int, err error)
+	// Certificate is that of the sandbox's own authority, as PEM.
+	Certificate() []byte
 	// Denied lists what was tried and not allowed, as "--allow" takes it.
 	Denied() []string
 	Close()
@@ -113,18 +115,37 @@ func (m *Manager) Kill(ctx context.Context, id cove.ExecutionID, who string) err
 // InvalidArgument, NotFound, Conflict when it has ended, runs in another process
 // of Cove, or has no network.
 func (m *Manager) ExtendNetwork(ctx context.Context, id cove.ExecutionID, who string, documents []*policy.Document) (cut int, err error) {
-	e, err := m.find(ctx, id)
+	way, err := m.wayOf(ctx, id)
 	if err != nil {
 		return 0, err
-	}
-	way := e.wayOut()
-	if way == nil {
-		return 0, cove.Errorf(cove.Conflict, "execution %s has no network, or not yet", id).WithHint("start it with --network or --allow")
 	}
 	if cut, err = way.Extend(documents...); err == nil {
 		m.audit(ctx, store.Record{Who: who, Action: "network", Object: string(id), Verdict: "ok", Detail: describe(documents)})
 	}
 	return cut, err
+}
+
+// Certificate is that of the authority which a running execution trusts, as
+// PEM. Errors: NotFound, Conflict, as ExtendNetwork's.
+func (m *Manager) Certificate(ctx context.Context, id cove.ExecutionID) ([]byte, error) {
+	way, err := m.wayOf(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return way.Certificate(), nil
+}
+
+// wayOf finds the way out of a running execution.
+func (m *Manager) wayOf(ctx context.Context, id cove.ExecutionID) (Way, error) {
+	e, err := m.find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	way := e.wayOut()
+	if way == nil {
+		return nil, cove.Errorf(cove.Conflict, "execution %s has no network, or not yet", id).WithHint("start it with --network or --allow")
+	}
+	return way, nil
 }
 
 // describe lists the rules of documents, for the record.

@@ -260,3 +260,32 @@ curl -s --noproxy '*' --max-time 20 http://worse.lab.test/; curl -s --max-time 2
 		t.Errorf("as JSON: %+v", got)
 	}
 }
+
+// TestAuthorityIsShown: the certificate that a running execution trusts can be
+// had from outside, and is the one that is inside.
+func TestAuthorityIsShown(t *testing.T) {
+	l := newLab(t)
+	done := make(chan result, 1)
+	go func() {
+		done <- l.inside(t, `cat /etc/cove/ca.pem; until curl -sf -o /dev/null --max-time 20 http://good.lab.test/; do sleep 0.2; done`, "--network", "limited")
+	}()
+	id, exported := "", result{code: 1}
+	for exported.code != 0 {
+		if !l.waiting(t, done) {
+			return
+		}
+		if id = strings.TrimSpace(l.cove(t, "ps", "-q").stdout); id != "" {
+			exported = l.cove(t, "ca", "export", id)
+		}
+	}
+	shown := l.cove(t, "ca", "show", id)
+	if got := l.cove(t, "policy", "allow", id, "good.lab.test"); got.code != 0 {
+		t.Errorf("allow: %+v", got)
+	}
+	if got := <-done; got.stdout != exported.stdout || strings.Contains(exported.stdout, "PRIVATE") {
+		t.Errorf("inside %+v, exported %+v", got, exported)
+	}
+	if !strings.Contains(shown.stdout, "CN=sb_") || !strings.Contains(shown.stdout, "SHA-256") {
+		t.Errorf("shown: %+v", shown)
+	}
+}

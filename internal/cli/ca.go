@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
+)
+
+func (a *app) caCommand() *cobra.Command {
+	return group(&cobra.Command{
+		Use:   "ca",
+		Short: "Show the certificate authorities of sandboxes",
+		Long: `TLS that leaves a sandbox is intercepted with a certificate authority of the
+sandbox's own. Its trust stores have the certificate; the key is with the
+gateway and is never shown.`,
+	}, a.caShow(), a.caExport())
+}
+
+func (a *app) caShow() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show EXECUTION",
+		Short:   "Show an authority's subject, fingerprint and validity",
+		Example: "  cove ca show $(cove ps -q)",
+		Args:    exactly("EXECUTION"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			certificate, err := a.authorityOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			text, err := authorityText(certificate)
+			if err != nil {
+				return err
+			}
+			return a.print(text)
+		},
+	}
+}
+
+func (a *app) caExport() *cobra.Command {
+	var out string
+	c := &cobra.Command{
+		Use:     "export EXECUTION",
+		Short:   "Write an authority's certificate as PEM",
+		Long:    "Write an authority's certificate as PEM. The key stays where it is.",
+		Example: "  cove ca export $(cove ps -q) --out sandbox.pem",
+		Args:    exactly("EXECUTION"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			certificate, err := a.authorityOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if out == "" || out == "-" {
+				return a.print(certificate)
+			}
+			if err := atomicfile.Write(out, []byte(certificate), 0o644); err != nil {
+				return cove.Errorf(cove.StorageFull, "cannot write %s: %w", out, cause(err)).WithHint("choose another file with --out")
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVarP(&out, "out", "o", "", "write to `FILE` instead of standard output")
+	return c
+}
+
+// authorityOf asks one process of Cove after the other for the authority of an
+// execution, as PEM.
+func (a *app) authorityOf(ctx context.Context, id string) (certificate string, err error) {
+	if _, err := cove.ParseExecutionID(id); err != nil {
+		return "", idError(id)
+	}
+	peers, err := a.peers(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		for _, p := range peers {
+			p.close()
+		}
+	}()
+	err = whoeverRuns(peers, id, func(p *backend) error {
+		found, err := p.client.Authority(ctx, id)
+		certificate = found.Certificate
+		return err
+	})
+	return certificate, err
+}
+
+// authorityText describes a certificate for people.
+func authorityText(certificate string) (string, error) {
+	block, _ := pem.Decode([]byte(certificate))
+	if block == nil {
+		return "", cove.Errorf(cove.Unavailable, "the server sent no certificate")
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return "", cove.Errorf(cove.Unavailable, "the server sent no certificate: %w", err)
+	}
+	var hex []string
+	for _, b := range sha256.Sum256(c.Raw) {
+		hex = append(hex, fmt.Sprintf("%02X", b))
+	}
+	return fmt.Sprintf("subject      %s\nfingerprint  SHA-256 %s\nvalid        %s to %s\n", printable(c.Subject.String()), strings.Join(hex, ":"),
+		c.NotBefore.UTC().Format(time.DateTime), c.NotAfter.UTC().Format(time.DateTime)), nil
+}
