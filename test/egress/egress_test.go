@@ -49,17 +49,17 @@ func TestClients(t *testing.T) {
 				if scheme == "https" && c.name == "perl" {
 					continue // needs a module that is no part of Perl
 				}
-				l.forget()
+				l.Forget()
 				got := l.inside(t, `export URL=`+scheme+`://good.lab.test/a/path; `+c.script, "--allow", "good.lab.test")
 				if want := "GET good.lab.test/a/path over " + scheme + "\n"; got.stdout != want {
 					t.Errorf("%s: %+v, want %q", scheme, got, want)
 				}
-				l.forget()
+				l.Forget()
 				got = l.inside(t, `export URL=`+scheme+`://bad.lab.test/a/path; `+c.script, "--allow", "good.lab.test")
-				if seen := l.requests(); len(seen) > 0 {
+				if seen := l.seen(); len(seen) > 0 {
 					t.Errorf("%s: arrived although it is denied: %q", scheme, seen)
 				}
-				if asked := l.asked(); len(asked) > 0 {
+				if asked := l.Asked(); len(asked) > 0 {
 					t.Errorf("%s: a denied name was looked up: %q", scheme, asked)
 				}
 				if strings.Contains(got.stdout, " over ") {
@@ -93,12 +93,12 @@ import socket
 s = socket.create_connection(("10.9.9.9", 80), 20); s.sendall(b"GET /x HTTP/1.1\r\nHost: bad.lab.test\r\nConnection: close\r\n\r\n"); print(s.recv(1000))'`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l.forget()
+			l.Forget()
 			got := l.inside(t, c.script, "--allow", "good.lab.test", "--allow", "private.lab.test", "--allow", "mixed.lab.test")
-			if seen := l.requests(); len(seen) > 0 {
+			if seen := l.seen(); len(seen) > 0 {
 				t.Errorf("arrived: %q; %+v", seen, got)
 			}
-			if slices.Contains(l.asked(), "bad.lab.test.") {
+			if slices.Contains(l.Asked(), "bad.lab.test") {
 				t.Error("the denied name was looked up")
 			}
 		})
@@ -121,10 +121,10 @@ curl -sS --noproxy '*' --max-time 20 --resolve good.lab.test:443:10.9.9.9 https:
 func TestRebinding(t *testing.T) {
 	l := newLab(t)
 	got := l.inside(t, `curl -sS --noproxy '*' --max-time 20 http://rebound.lab.test/x`, "--allow", "rebound.lab.test")
-	if seen := l.requests(); len(seen) > 0 || !strings.Contains(got.stdout, "(loopback)") {
+	if seen := l.seen(); len(seen) > 0 || !strings.Contains(got.stdout, "(loopback)") {
 		t.Errorf("arrived: %q; %+v", seen, got)
 	}
-	if len(l.asked()) == 0 {
+	if len(l.Asked()) == 0 {
 		t.Error("nothing was looked up")
 	}
 }
@@ -174,7 +174,7 @@ curl -sS -o /dev/null -w '%{http_code}\n' --max-time 20 http://good.lab.test/`
 			return
 		}
 	}
-	for !slices.Contains(l.requests(), "GET good.lab.test/slow") {
+	for !slices.Contains(l.seen(), "GET good.lab.test/slow") {
 		if !l.waiting(t, done) {
 			return
 		}
@@ -208,9 +208,7 @@ env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; find / -x
 	if !strings.HasPrefix(placeholder, "lab_") || len(placeholder) != 36 {
 		t.Errorf("the placeholder is %q", placeholder)
 	}
-	l.mu.Lock()
-	keys := slices.Clone(l.keys)
-	l.mu.Unlock()
+	keys := l.keys()
 	want := []string{"Bearer " + key, "Bearer " + key, "Bearer " + placeholder, "Bearer " + placeholder}
 	if !slices.Equal(keys, want) {
 		t.Errorf("arrived: %q, want %q", keys, want)

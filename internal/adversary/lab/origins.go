@@ -1,0 +1,195 @@
+//go:build linux
+
+package lab
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Internet is what one test has of the lab.
+type Internet struct {
+	authority *x509.Certificate
+	key       *ecdsa.PrivateKey
+
+	mu        sync.Mutex
+	pages     map[string]http.HandlerFunc
+	leaves    map[string]*tls.Certificate
+	questions []Question
+	requests  []Request
+	packets   []Packet
+	marks     int
+}
+
+// Request is one that reached an origin.
+type Request struct {
+	At      netip.AddrPort // the origin's
+	Secure  bool
+	Name    string // in the TLS handshake
+	Proto   string // "HTTP/1.1"
+	Method  string
+	Host    string
+	Target  string // as it stood in the request
+	Header  http.Header
+	Trailer http.Header
+	Body    string // the first 64 KiB
+}
+
+// String is "GET host/path", as far as a request has these.
+func (r Request) String() string { return r.Method + " " + r.Host + r.Target }
+
+// Open makes an internet for one test, which is over when the test is. There is
+// one at a time.
+func Open(t testing.TB) *Internet {
+	t.Helper()
+	if why := Missing(); why != "" {
+		t.Skip(why)
+	}
+	if _, err := world(); err != nil {
+		t.Fatal("the lab: ", err)
+	}
+	i := &Internet{pages: map[string]http.HandlerFunc{}, leaves: map[string]*tls.Certificate{}}
+	i.certify(t)
+	i.watch(t)
+	i.serveNames(t)
+	i.serveWeb(t)
+	return i
+}
+
+// certify makes the authority that vouches for every origin.
+func (i *Internet) certify(t testing.TB) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the lab"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.key = key
+	if i.authority, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Authority is who vouches for origins, as PEM.
+func (i *Internet) Authority() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.authority.Raw})
+}
+
+// leaf is a certificate for whatever name a client asks for.
+func (i *Internet) leaf(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if c := i.leaves[h.ServerName]; c != nil {
+		return c, nil
+	}
+	template := &x509.Certificate{NotBefore: i.authority.NotBefore, NotAfter: i.authority.NotAfter, DNSNames: []string{h.ServerName}}
+	if h.ServerName == "" {
+		template.DNSNames = nil
+		if a, ok := h.Conn.LocalAddr().(*net.TCPAddr); ok {
+			template.IPAddresses = []net.IP{a.IP}
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, i.authority, i.key.Public(), i.key)
+	if err != nil {
+		return nil, err
+	}
+	c := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: i.key}
+	if h.ServerName != "" {
+		i.leaves[h.ServerName] = c
+	}
+	return c, nil
+}
+
+// Page says what every origin answers for a path, once the request has been
+// remembered.
+func (i *Internet) Page(path string, h http.HandlerFunc) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.pages[path] = h
+}
+
+// serveWeb is every origin, on ports 80 (HTTP) and 443 and 8443 (TLS).
+func (i *Internet) serveWeb(t testing.TB) {
+	t.Helper()
+	config := &tls.Config{GetCertificate: i.leaf, NextProtos: []string{"h2", "http/1.1"}}
+	for _, a := range append([]netip.Addr{Web4, Web6, Evil4, Evil6, Private}, Others...) {
+		for _, port := range []uint16{80, 443, 8443} {
+			at := netip.AddrPortFrom(a, port)
+			l, err := Listen(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &http.Server{Handler: i.handler(at), ErrorLog: log.New(io.Discard, "", 0), TLSConfig: config.Clone()}
+			if port == 80 {
+				go s.Serve(l)
+			} else {
+				go s.ServeTLS(l, "", "")
+			}
+			t.Cleanup(func() { s.Close() })
+		}
+	}
+}
+
+const maxBody = 64 << 10
+
+func (i *Internet) handler(at netip.AddrPort) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		i.mu.Lock()
+		page := i.pages[r.URL.Path]
+		i.mu.Unlock()
+		seen := Request{At: at, Secure: r.TLS != nil, Proto: r.Proto, Method: r.Method, Host: r.Host, Target: r.RequestURI, Header: r.Header.Clone()}
+		if r.TLS != nil {
+			seen.Name = r.TLS.ServerName
+		}
+		if r.Header.Get("Upgrade") == "" {
+			body, _ := io.ReadAll(io.LimitReader(r.Body, maxBody)) // what there is of it
+			seen.Body, seen.Trailer = string(body), r.Trailer
+		}
+		i.mu.Lock()
+		i.requests = append(i.requests, seen)
+		i.mu.Unlock()
+		if page != nil {
+			page(w, r)
+			return
+		}
+		fmt.Fprintf(w, "%s over %s\n", seen, map[bool]string{true: "https", false: "http"}[seen.Secure])
+	})
+}
+
+// Requests are those that have come since Forget.
+func (i *Internet) Requests() []Request {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clone(i.requests)
+}
+
+// Forget empties what has been asked for, requested and seen.
+func (i *Internet) Forget() {
+	i.settle()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.questions, i.requests, i.packets = nil, nil, nil
+}

@@ -1,0 +1,126 @@
+//go:build linux
+
+package lab
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Packet is one that arrived from the machine under test.
+type Packet struct {
+	Protocol byte           // of IP: 6 is TCP, 17 UDP
+	To       netip.AddrPort // port 0 where the protocol has none
+}
+
+// watch remembers every packet that arrives over the cable, whether anybody
+// listens for it or not. Those that a machine sends by itself, to find out who
+// is beside it, are left out.
+func (i *Internet) watch(t testing.TB) {
+	t.Helper()
+	f, err := there(func() (*os.File, error) {
+		link, err := net.InterfaceByName(cableName)
+		if err != nil {
+			return nil, err
+		}
+		const ethAll = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, ethAll)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: ethAll, Ifindex: link.Index}); err != nil {
+			unix.Close(fd)
+			return nil, err
+		}
+		return os.NewFile(uintptr(fd), "packets"), nil
+	})
+	if err != nil {
+		t.Fatal("the lab cannot see packets: ", err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := make([]byte, 64<<10)
+		for {
+			n, err := f.Read(b)
+			if err != nil {
+				return
+			}
+			if p, ok := readPacket(b[:n]); ok {
+				i.mu.Lock()
+				i.packets = append(i.packets, p)
+				i.mu.Unlock()
+			}
+		}
+	}()
+	t.Cleanup(func() { f.Close(); <-done })
+}
+
+func readPacket(b []byte) (p Packet, ok bool) {
+	var rest []byte
+	var to netip.Addr
+	switch {
+	case len(b) >= 20 && b[0]>>4 == 4:
+		p.Protocol, to = b[9], netip.AddrFrom4([4]byte(b[16:20]))
+		rest = b[min(len(b), int(b[0]&15)*4):]
+	case len(b) >= 40 && b[0]>>4 == 6:
+		p.Protocol, to = b[6], netip.AddrFrom16([16]byte(b[24:40]))
+		rest = b[40:]
+	default:
+		return p, false // ARP
+	}
+	port := uint16(0)
+	if (p.Protocol == unix.IPPROTO_TCP || p.Protocol == unix.IPPROTO_UDP) && len(rest) >= 4 {
+		port = binary.BigEndian.Uint16(rest[2:])
+	}
+	p.To = netip.AddrPortFrom(to, port)
+	// What the lab itself sends is seen too, and is for the machine.
+	return p, !to.IsMulticast() && !to.IsLinkLocalUnicast() && !cable4.Contains(to) && !cable6.Contains(to) || to == netip.MustParseAddr("169.254.169.254")
+}
+
+// Packets are those that have arrived since Forget.
+func (i *Internet) Packets() []Packet {
+	i.settle()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return append([]Packet(nil), i.packets...)
+}
+
+// settle sends a packet of its own and waits until it has been seen: then so
+// have those before it.
+func (i *Internet) settle() {
+	i.mu.Lock()
+	i.marks++
+	mark := netip.AddrPortFrom(Resolver, 20000+uint16(i.marks%40000))
+	i.mu.Unlock()
+	c, err := net.Dial("udp", mark.String())
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	for range 400 {
+		c.Write([]byte("mark"))
+		time.Sleep(5 * time.Millisecond)
+		i.mu.Lock()
+		for at := len(i.packets) - 1; at >= 0; at-- {
+			if i.packets[at] == (Packet{unix.IPPROTO_UDP, mark}) {
+				kept := i.packets[:0]
+				for _, p := range i.packets {
+					if p.To != mark {
+						kept = append(kept, p)
+					}
+				}
+				i.packets = kept
+				i.mu.Unlock()
+				return
+			}
+		}
+		i.mu.Unlock()
+	}
+}
