@@ -183,6 +183,85 @@ type AuditVerification struct {
 	Broken  int64  `json:"broken,omitempty" doc:"Number of the first record that is changed or missing; neither it nor any after it can be trusted"`
 }
 
+// Decision is what became of one attempt to leave a sandbox, or of several that
+// were alike. It holds no query, header, body or secret: where a path would have
+// shown one it has "…".
+type Decision struct {
+	Seq       int64     `json:"seq" doc:"Its number, in the order of recording; some may be missing"`
+	Time      time.Time `json:"time" doc:"When it began"`
+	Execution string    `json:"execution,omitempty"`
+	Sandbox   string    `json:"sandbox,omitempty"`
+	Client    string    `json:"client,omitempty" doc:"Who asked for the execution: local, key:NAME or ip:ADDRESS"`
+	Entry     Entry     `json:"entry,omitempty" enum:"dns,transparent,connect,absolute-form,socks5" doc:"The way in: a question for a name, a connection that was redirected, or one to the proxy"`
+	Protocol  Protocol  `json:"protocol,omitempty" enum:"http,https,tls,tcp" doc:"What was spoken, as far as was seen: tls was not looked into, tcp is anything else; absent for a question"`
+	Host      string    `json:"host,omitempty"`
+	Port      uint16    `json:"port,omitempty"`
+	Method    string    `json:"method,omitempty" doc:"Of HTTP, or the type of the question for a name"`
+	Path      string    `json:"path,omitempty"`
+	Verdict   Verdict   `json:"verdict" enum:"allow,deny,lost" doc:"lost: count decisions could not be recorded"`
+	Stage     Stage     `json:"stage,omitempty" doc:"How far it came: the stage that refused it or took it"`
+	Rule      string    `json:"rule,omitempty"`
+	Reason    string    `json:"reason,omitempty"`
+	Remedy    string    `json:"remedy,omitempty" doc:"The command that would allow it"`
+	Status    int       `json:"status,omitempty" doc:"Of the HTTP answer"`
+	Sent      int64     `json:"sent" doc:"Bytes from the sandbox; of HTTP the bodies"`
+	Received  int64     `json:"received" doc:"Bytes to the sandbox; of HTTP the bodies"`
+	Duration  float64   `json:"duration" doc:"Seconds"`
+	Count     int64     `json:"count" doc:"How many attempts it stands for; bytes and seconds are of all together"`
+}
+
+// Verdict is how an attempt to leave a sandbox was judged.
+type Verdict string
+
+const (
+	VerdictAllow Verdict = "allow"
+	VerdictDeny  Verdict = "deny"
+	VerdictLost  Verdict = "lost" // Count decisions could not be recorded
+)
+
+// Entry is the way by which an attempt came.
+type Entry string
+
+// EntryDNS is a question for a name. The others are ways that connections come
+// in: transparent, connect, absolute-form, socks5.
+const EntryDNS Entry = "dns"
+
+// Protocol is what is spoken on a connection, as far as the gateway sees.
+type Protocol string
+
+const (
+	ProtocolHTTP  Protocol = "http"
+	ProtocolHTTPS Protocol = "https" // intercepted
+	ProtocolTLS   Protocol = "tls"   // not looked into
+	ProtocolTCP   Protocol = "tcp"   // anything else
+)
+
+// Stage is a part of the gateway's pipeline.
+type Stage string
+
+const (
+	StageProtocol    Stage = "protocol"    // it could not be read in one way
+	StagePolicy      Stage = "policy"      // rules
+	StageApproval    Stage = "approval"    // somebody's word
+	StageGitHub      Stage = "github"      // what GitHub is asked to do
+	StageRate        Stage = "rate"        // limits of rates, and of how much at once
+	StageBreaker     Stage = "breaker"     // an upstream that fails is left alone
+	StageCredentials Stage = "credentials" // a credential could not be had
+	StageDial        Stage = "dial"        // the address, and the connection to it
+	StageUpstream    Stage = "upstream"    // the origin, or for a name the resolver
+)
+
+// DecisionList is a page of GET /network/decisions, newest first. The query may
+// have execution, host, verdict, since and until (RFC 3339), cursor and limit.
+type DecisionList struct {
+	Decisions  []Decision `json:"decisions" nullable:"false"`
+	NextCursor string     `json:"next_cursor,omitempty" doc:"For the query cursor of the next page; absent on the last one"`
+}
+
+// EventDecision is the SSE event of GET /network/decisions/stream; its data is a
+// Decision, its id the decision's number.
+const EventDecision = "decision"
+
 // OutputEvent is the data of the SSE events stdout and stderr.
 type OutputEvent struct {
 	Data     string `json:"data" doc:"Text, or base64 when the bytes are not UTF-8"`

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove/api"
 )
 
 // Chain returns the hash of r when it follows a record whose hash is previous
@@ -36,6 +38,21 @@ func (r Record) Normal() Record {
 		*s, _ = Cut(*s, MaxDetail)
 	}
 	return r
+}
+
+// NormalDecision returns d as every store keeps it: time in UTC to the
+// microsecond, text valid UTF-8 and at most MaxField bytes, a count of at least
+// one. A path that is cut ends with "…".
+func NormalDecision(d api.Decision) api.Decision {
+	d.Time = d.Time.UTC().Truncate(time.Microsecond)
+	d.Count = max(d.Count, 1)
+	if path, cut := Cut(d.Path, MaxField-len("…")); cut {
+		d.Path = path + "…"
+	}
+	for _, s := range []*string{&d.Execution, &d.Sandbox, &d.Client, (*string)(&d.Entry), (*string)(&d.Protocol), &d.Host, &d.Method, &d.Path, (*string)(&d.Verdict), (*string)(&d.Stage), &d.Rule, &d.Reason, &d.Remedy} {
+		*s, _ = Cut(*s, MaxField)
+	}
+	return d
 }
 
 // Cut returns s as valid UTF-8 of at most limit bytes, and whether it dropped

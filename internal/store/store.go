@@ -1,5 +1,5 @@
-// Package store is the contract for what Cove remembers: executions and the
-// audit log. store/sqlite implements it; storetest.Run is the suite that every
+// Package store is the contract for what Cove remembers: executions, the audit
+// log and what became of attempts to leave sandboxes. store/sqlite implements it; storetest.Run is the suite that every
 // implementation passes.
 package store
 
@@ -41,11 +41,54 @@ type Store interface {
 	// fit. One that has been changed is a finding, not an error.
 	Verify(ctx context.Context) (Verification, error)
 
+	Decisions
+
 	// Prune removes executions that finished before the given time, and returns
-	// how many; and audit records up to the first that is not older. The chain
-	// of what is left still verifies.
+	// how many; audit records up to the first that is not older, and decisions
+	// that are older. The chain of what is left still verifies.
 	Prune(ctx context.Context, before time.Time) (int, error)
 	Close() error
+}
+
+// Decisions remembers what became of attempts to leave sandboxes.
+type Decisions interface {
+	// AppendDecisions adds decisions in their order and numbers them; those
+	// beyond the newest keep are removed. Text beyond MaxField bytes is cut.
+	AppendDecisions(ctx context.Context, keep int, all ...api.Decision) error
+	// ListDecisions returns a page, newest first.
+	ListDecisions(ctx context.Context, q DecisionQuery) (DecisionPage, error)
+	// DecisionsAfter returns at most limit (1 to 500) of those with a higher
+	// number than seq, oldest first, of every process. None comes to be seen
+	// after one with a higher number.
+	DecisionsAfter(ctx context.Context, seq int64, limit int) ([]api.Decision, error)
+}
+
+// MaxField bounds each text of a decision, in bytes.
+const MaxField = 1 << 10
+
+// DecisionQuery selects decisions.
+type DecisionQuery struct {
+	Execution string
+	Host      string // a name or an address, as it is recorded
+	Verdict   api.Verdict
+	Since     time.Time // inclusive; zero is no bound
+	Until     time.Time // exclusive
+	Cursor    string    // DecisionPage.Next of the page before; a malformed one is InvalidArgument
+	Limit     int       // 1 to 500
+}
+
+// DecisionPage is a page of decisions.
+type DecisionPage struct {
+	Decisions []api.Decision
+	Next      string // empty on the last page
+}
+
+// Selects reports whether d is one that q asks for; Cursor and Limit do not
+// matter.
+func (q DecisionQuery) Selects(d api.Decision) bool {
+	same := func(asked, is string) bool { return asked == "" || asked == is }
+	return same(q.Execution, d.Execution) && same(q.Host, d.Host) && same(string(q.Verdict), string(d.Verdict)) &&
+		!d.Time.Before(q.Since) && (q.Until.IsZero() || d.Time.Before(q.Until))
 }
 
 // MaxOutput bounds what is kept of each output stream of an execution, in bytes.
@@ -54,7 +97,7 @@ const MaxOutput = 1 << 20
 // MaxDetail bounds each field of an audit record, in bytes.
 const MaxDetail = 4 << 10
 
-// MaxPage is the largest page of executions or audit records.
+// MaxPage is the largest page of any list.
 const MaxPage = 500
 
 // Execution is the stored record of one execution.

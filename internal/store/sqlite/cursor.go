@@ -19,6 +19,7 @@ type list byte
 const (
 	ofExecutions list = 1
 	ofAudit      list = 2
+	ofDecisions  list = 3
 )
 
 func encodeCursor(of list, seq int64) string {

@@ -33,6 +33,9 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (int, error) {
 	if err := s.pruneAudit(ctx, before); err != nil {
 		return total, err
 	}
+	if err := s.pruneDecisions(ctx, before); err != nil {
+		return total, err
+	}
 	// Gives free pages back to the file system.
 	_, err := s.write.ExecContext(ctx, `PRAGMA incremental_vacuum(10000)`)
 	return total, s.fault("write", err)
@@ -42,8 +45,9 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (int, error) {
 func (s *Store) due(ctx context.Context, before time.Time) (due bool, err error) {
 	err = s.read.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM executions WHERE finished_at < ?)
 		OR EXISTS (SELECT 1 FROM executions WHERE created_at < ? AND finished_at IS NULL AND status <> ?)
-		OR coalesce((SELECT time FROM audit ORDER BY seq LIMIT 1), ?) < ?`,
-		before.UnixMicro(), before.UnixMicro(), string(api.StatusRunning), before.UnixMicro(), before.UnixMicro()).Scan(&due)
+		OR coalesce((SELECT time FROM audit ORDER BY seq LIMIT 1), ?) < ?
+		OR EXISTS (SELECT 1 FROM decisions WHERE time < ?)`,
+		before.UnixMicro(), before.UnixMicro(), string(api.StatusRunning), before.UnixMicro(), before.UnixMicro(), before.UnixMicro()).Scan(&due)
 	return due, err
 }
 
@@ -82,4 +86,21 @@ func (s *Store) pruneAudit(ctx context.Context, before time.Time) error {
 		_, err = tx.ExecContext(ctx, `DELETE FROM audit WHERE seq <= ?`, l.seq)
 		return err
 	})
+}
+
+// pruneDecisions removes in batches, as pruneExecutions does.
+func (s *Store) pruneDecisions(ctx context.Context, before time.Time) error {
+	for n := int64(pruneBatch); n == pruneBatch; {
+		err := s.change(ctx, "write", func(tx *sql.Tx) error {
+			r, err := tx.ExecContext(ctx, `DELETE FROM decisions WHERE seq IN (SELECT seq FROM decisions WHERE time < ? LIMIT ?)`, before.UnixMicro(), pruneBatch)
+			if err == nil {
+				n, err = r.RowsAffected()
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,0 +1,110 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+const decisionColumns = `time, execution, sandbox, client, entry, protocol, host, port, method, path, verdict, stage, rule, reason, remedy, status, sent, received, duration, count`
+
+var insertDecision = `INSERT INTO decisions (` + decisionColumns + `) VALUES (?` + strings.Repeat(",?", strings.Count(decisionColumns, ",")) + `)`
+
+// AppendDecisions implements store.Store.
+func (s *Store) AppendDecisions(ctx context.Context, keep int, all ...api.Decision) error {
+	if len(all) == 0 {
+		return nil
+	}
+	return s.change(ctx, "write", func(tx *sql.Tx) error {
+		insert, err := tx.PrepareContext(ctx, insertDecision)
+		if err != nil {
+			return err
+		}
+		defer insert.Close()
+		for _, d := range all {
+			d = store.NormalDecision(d)
+			_, err := insert.ExecContext(ctx, d.Time.UnixMicro(), d.Execution, d.Sandbox, d.Client, string(d.Entry), string(d.Protocol), d.Host, int64(d.Port), d.Method, d.Path,
+				string(d.Verdict), string(d.Stage), d.Rule, d.Reason, d.Remedy, d.Status, d.Sent, d.Received, d.Duration, d.Count)
+			if err != nil {
+				return err
+			}
+		}
+		// Numbers are given without a gap, but by pruning: so this leaves at most
+		// so many, and costs what it removes.
+		_, err = tx.ExecContext(ctx, `DELETE FROM decisions WHERE seq <= (SELECT max(seq) FROM decisions) - ?`, keep)
+		return err
+	})
+}
+
+// ListDecisions implements store.Store.
+func (s *Store) ListDecisions(ctx context.Context, q store.DecisionQuery) (store.DecisionPage, error) {
+	var page store.DecisionPage
+	where, args, err := decisionConditions(q)
+	if err != nil {
+		return page, err
+	}
+	all, err := s.readDecisions(ctx, where+` ORDER BY seq DESC LIMIT ?`, append(args, q.Limit+1)...)
+	if err != nil {
+		return page, err
+	}
+	if len(all) > q.Limit { // the one too many only says that there is more
+		all = all[:q.Limit]
+		page.Next = encodeCursor(ofDecisions, all[q.Limit-1].Seq)
+	}
+	page.Decisions = all
+	return page, nil
+}
+
+// DecisionsAfter implements store.Store: writers take turns, so what has a
+// higher number is committed later.
+func (s *Store) DecisionsAfter(ctx context.Context, seq int64, limit int) ([]api.Decision, error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, err
+	}
+	return s.readDecisions(ctx, `WHERE seq > ? ORDER BY seq LIMIT ?`, seq, limit)
+}
+
+func (s *Store) readDecisions(ctx context.Context, rest string, args ...any) ([]api.Decision, error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT seq, `+decisionColumns+` FROM decisions `+rest, args...)
+	if err != nil {
+		return nil, s.fault("read", err)
+	}
+	defer rows.Close()
+	var all []api.Decision
+	for rows.Next() {
+		var d api.Decision
+		var at int64
+		err := rows.Scan(&d.Seq, &at, &d.Execution, &d.Sandbox, &d.Client, &d.Entry, &d.Protocol, &d.Host, &d.Port, &d.Method, &d.Path,
+			&d.Verdict, &d.Stage, &d.Rule, &d.Reason, &d.Remedy, &d.Status, &d.Sent, &d.Received, &d.Duration, &d.Count)
+		if err != nil {
+			return nil, s.fault("read", err)
+		}
+		d.Time = time.UnixMicro(at).UTC()
+		all = append(all, d)
+	}
+	return all, s.fault("read", rows.Err())
+}
+
+func decisionConditions(q store.DecisionQuery) (string, []any, error) {
+	if err := checkLimit(q.Limit); err != nil {
+		return "", nil, err
+	}
+	var c clause
+	if q.Cursor != "" {
+		seq, err := decodeCursor(ofDecisions, q.Cursor)
+		if err != nil {
+			return "", nil, err
+		}
+		c.add("seq < ?", seq)
+	}
+	c.addText("execution = ?", q.Execution)
+	c.addText("host = ?", q.Host)
+	c.addText("verdict = ?", string(q.Verdict))
+	c.addTime("time >= ?", q.Since)
+	c.addTime("time < ?", q.Until)
+	return c.where(), c.args, nil
+}
