@@ -13,7 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/netsetup"
 )
+
+// netlinks are the kernel's sides of a StepNetlink.
+var netlinks = map[string]int{guest.NetlinkRoute: unix.NETLINK_ROUTE, guest.NetlinkNetfilter: unix.NETLINK_NETFILTER}
 
 // builder carries out steps below the staging directory.
 type builder struct {
@@ -54,7 +58,11 @@ func (b *builder) step(s guest.Step) error {
 	case guest.StepMove:
 		return b.move(s)
 	case guest.StepNetlink:
-		return netlink(s)
+		protocol, ok := netlinks[s.Target]
+		if !ok {
+			return errors.New("unknown netlink family")
+		}
+		return netsetup.Send(protocol, s.Data)
 	case guest.StepMask:
 		return b.mask(s)
 	case guest.StepReadOnly:

@@ -5,7 +5,6 @@ package pid1
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/netsetup"
 )
 
 // world is the real guestd.Wall and guestd.Spawner.
@@ -48,7 +48,7 @@ func (w *world) Begin(b guest.Begin) error {
 		if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 			return fmt.Errorf("new cgroup namespace: %w", err)
 		}
-		if err := loopbackUp(); err != nil {
+		if err := netsetup.LoopbackUp(); err != nil {
 			return fmt.Errorf("bring up the loopback interface: %w", err)
 		}
 		if err := w.stage(b.Staging); err != nil {
@@ -205,25 +205,11 @@ func pivot(staging int) error {
 	return unix.Chdir("/")
 }
 
-func loopbackUp() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	ifr, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
-}
-
 // listen makes the listening sockets.
 func listen(ls []guest.Listen) ([]*os.File, error) {
 	var files []*os.File
 	for _, l := range ls {
-		f, err := listenOne(l)
+		f, err := netsetup.Listen(l.Network, l.Address)
 		if err != nil {
 			for _, f := range files {
 				f.Close()
@@ -233,42 +219,4 @@ func listen(ls []guest.Listen) ([]*os.File, error) {
 		files = append(files, f)
 	}
 	return files, nil
-}
-
-func listenOne(l guest.Listen) (*os.File, error) {
-	addr, err := netip.ParseAddrPort(l.Address)
-	if err != nil {
-		return nil, err
-	}
-	kind := unix.SOCK_STREAM
-	switch l.Network {
-	case "udp4", "udp6":
-		kind = unix.SOCK_DGRAM
-	case "tcp4", "tcp6":
-	default:
-		return nil, errors.New("unknown network")
-	}
-	var sa unix.Sockaddr
-	family := unix.AF_INET
-	if addr.Addr().Is4() {
-		sa = &unix.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().As4()}
-	} else {
-		family = unix.AF_INET6
-		sa = &unix.SockaddrInet6{Port: int(addr.Port()), Addr: addr.Addr().As16()}
-	}
-	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Bind(fd, sa); err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	if kind == unix.SOCK_STREAM {
-		if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
-			unix.Close(fd)
-			return nil, err
-		}
-	}
-	return os.NewFile(uintptr(fd), l.Address), nil
 }

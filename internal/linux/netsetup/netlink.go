@@ -1,6 +1,8 @@
 //go:build linux
 
-package pid1
+// Package netsetup makes the network of a namespace from within: the calling
+// thread's. It is system calls and nothing else, so that the guest can link it.
+package netsetup
 
 import (
 	"encoding/binary"
@@ -8,18 +10,13 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// netlink sends a step's messages to the kernel, in one piece because a batch
-// for the firewall must be, and waits for the answer to each.
-func netlink(s guest.Step) error {
-	protocol, ok := map[string]int{guest.NetlinkRoute: unix.NETLINK_ROUTE, guest.NetlinkNetfilter: unix.NETLINK_NETFILTER}[s.Target]
-	if !ok {
-		return errors.New("unknown netlink family")
-	}
-	expected, err := acknowledged(s.Data)
+// Send sends whole netlink messages to the kernel's protocol (NETLINK_ROUTE,
+// NETLINK_NETFILTER), in one piece because a batch for the firewall must be, and
+// waits for the answer to each that asks for one. Errors: what the kernel says.
+func Send(protocol int, messages []byte) error {
+	expected, err := acknowledged(messages)
 	if err != nil {
 		return err
 	}
@@ -32,7 +29,7 @@ func netlink(s guest.Step) error {
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
 		return err
 	}
-	if err := unix.Sendto(fd, s.Data, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(fd, messages, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
 	buf := make([]byte, 16<<10)

@@ -1,0 +1,191 @@
+//go:build linux
+
+// Package transparent plans the network of a namespace whose only way out is
+// the gateway.
+//
+// There is no interface but loopback. Every address there counts as local, so
+// that any program may connect anywhere; the firewall turns every TCP
+// connection to one port and every question for a name to another, where the
+// gateway's sockets are, and refuses everything else at once. What is meant for
+// loopback stays inside.
+//
+// It is pure: the messages for the kernel are made here, and whoever is in the
+// namespace sends them (package netsetup).
+package transparent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Plan is what a network is made of.
+type Plan struct {
+	TCPPort uint16 // where TCP connections are turned to, on loopback
+	DNSPort uint16 // where questions for names are, over UDP and TCP
+	// Again makes messages that a namespace takes which has been set up before:
+	// they put everything in the place of what is there, at once.
+	Again bool
+}
+
+// loopbackIndex is the interface index of lo, the first of every namespace.
+const loopbackIndex = 1
+
+// Routes make every IPv4 and IPv6 destination local, with a loopback source:
+// messages for NETLINK_ROUTE.
+func (p Plan) Routes() ([]byte, error) {
+	flags := netlink.Request | netlink.Acknowledge | netlink.Create
+	if p.Again {
+		flags |= netlink.Replace
+	}
+	var messages []netlink.Message
+	for _, source := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
+		family := byte(unix.AF_INET)
+		if source.Is6() {
+			family = unix.AF_INET6
+		}
+		attributes := netlink.NewAttributeEncoder()
+		attributes.Uint32(unix.RTA_OIF, loopbackIndex)
+		attributes.Bytes(unix.RTA_PREFSRC, source.AsSlice())
+		encoded, err := attributes.Encode()
+		if err != nil {
+			return nil, err
+		}
+		// struct rtmsg: family, lengths of destination and source, tos, table,
+		// protocol, scope, type, flags
+		header := []byte{family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0}
+		messages = append(messages, netlink.Message{
+			Header: netlink.Header{Type: unix.RTM_NEWROUTE, Flags: flags},
+			Data:   append(header, encoded...),
+		})
+	}
+	return encode(messages)
+}
+
+// encode gives messages their lengths and sequence numbers.
+func encode(messages []netlink.Message) ([]byte, error) {
+	var all []byte
+	for i, m := range messages {
+		m.Header.Sequence = uint32(i + 1)
+		m.Header.Length = uint32(unix.NLMSG_HDRLEN + (len(m.Data)+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1))
+		for len(m.Data)%unix.NLMSG_ALIGNTO != 0 {
+			m.Data = append(m.Data, 0)
+		}
+		b, err := m.MarshalBinary()
+		if err != nil {
+			return nil, fmt.Errorf("encode a netlink message: %w", err)
+		}
+		all = append(all, b...)
+	}
+	return all, nil
+}
+
+var errCaptured = errors.New("captured")
+
+// Firewall is the rule set as one batch: messages for NETLINK_NETFILTER.
+func (p Plan) Firewall() ([]byte, error) {
+	var sent []netlink.Message
+	conn, err := nftables.New(nftables.WithTestDial(func(batch []netlink.Message) ([]netlink.Message, error) {
+		sent = batch
+		return nil, errCaptured // instead of the kernel's answers
+	}))
+	if err != nil {
+		return nil, err
+	}
+	p.addRules(conn)
+	if err := conn.Flush(); err != nil && !errors.Is(err, errCaptured) {
+		return nil, fmt.Errorf("encode the firewall: %w", err)
+	}
+	return encode(sent)
+}
+
+func (p Plan) addRules(conn *nftables.Conn) {
+	table := &nftables.Table{Name: "cove", Family: nftables.TableFamilyINet}
+	conn.AddTable(table)
+	if p.Again {
+		conn.DelTable(table) // which is there now, whether or not it was
+		conn.AddTable(table)
+	}
+	accept := []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}
+	add := func(c *nftables.Chain, parts ...[]expr.Any) {
+		var all []expr.Any
+		for _, p := range parts {
+			all = append(all, p...)
+		}
+		conn.AddRule(&nftables.Rule{Table: table, Chain: c, Exprs: all})
+	}
+
+	turn := conn.AddChain(&nftables.Chain{
+		Name: "turn", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
+	})
+	for _, protocol := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
+		add(turn, transport(protocol), destinationPort(53), redirect(p.DNSPort))
+	}
+	for _, own := range loopback() {
+		add(turn, own, accept)
+	}
+	add(turn, transport(unix.IPPROTO_TCP), redirect(p.TCPPort))
+
+	refuse := conn.AddChain(&nftables.Chain{
+		Name: "refuse", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter,
+	})
+	add(refuse, established(), accept)
+	for _, own := range loopback() { // what has been turned is meant for loopback now
+		add(refuse, own, accept)
+	}
+	add(refuse, []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}})
+}
+
+func transport(protocol byte) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{protocol}},
+	}
+}
+
+func destinationPort(port uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.BigEndian.AppendUint16(nil, port)},
+	}
+}
+
+// loopback matches destinations of each family that are loopback's own.
+func loopback() [2][]expr.Any {
+	family := func(f byte) []expr.Any {
+		return []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{f}},
+		}
+	}
+	return [2][]expr.Any{
+		append(family(unix.NFPROTO_IPV4),
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 1}, // 127.0.0.0/8
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{127}}),
+		append(family(unix.NFPROTO_IPV6),
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 24, Len: 16}, // ::1
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: netip.IPv6Loopback().AsSlice()}),
+	}
+}
+
+func established() []expr.Any {
+	state := binary.NativeEndian.AppendUint32(nil, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED)
+	return []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: state, Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+	}
+}
+
+func redirect(port uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Immediate{Register: 1, Data: binary.BigEndian.AppendUint16(nil, port)},
+		&expr.Redir{RegisterProtoMin: 1},
+	}
+}
