@@ -24,6 +24,14 @@ type ExecutionID string
 // engine creates carries the instance that owns it.
 type InstanceID string
 
+// HoldID names what waits for an answer on its way out of a sandbox: "ho_" and
+// 26 lower-case base32 characters.
+type HoldID string
+
+// ApprovalID names an approval that is remembered: "ap_" and 26 lower-case
+// base32 characters.
+type ApprovalID string
+
 // NewSandboxID returns a fresh random id.
 func NewSandboxID() SandboxID { return SandboxID(newID("sb_")) }
 
@@ -32,6 +40,12 @@ func NewExecutionID() ExecutionID { return ExecutionID(newID("ex_")) }
 
 // NewInstanceID returns a fresh random id.
 func NewInstanceID() InstanceID { return InstanceID(newID("in_")) }
+
+// NewHoldID returns a fresh random id.
+func NewHoldID() HoldID { return HoldID(newID("ho_")) }
+
+// NewApprovalID returns a fresh random id.
+func NewApprovalID() ApprovalID { return ApprovalID(newID("ap_")) }
 
 // ParseSandboxID accepts exactly what NewSandboxID makes.
 func ParseSandboxID(s string) (SandboxID, error) {
@@ -46,6 +60,16 @@ func ParseExecutionID(s string) (ExecutionID, error) {
 // ParseInstanceID accepts exactly what NewInstanceID makes.
 func ParseInstanceID(s string) (InstanceID, error) {
 	return InstanceID(s), checkID("instance", "in_", s)
+}
+
+// ParseHoldID accepts exactly what NewHoldID makes.
+func ParseHoldID(s string) (HoldID, error) {
+	return HoldID(s), checkID("hold", "ho_", s)
+}
+
+// ParseApprovalID accepts exactly what NewApprovalID makes.
+func ParseApprovalID(s string) (ApprovalID, error) {
+	return ApprovalID(s), checkID("approval", "ap_", s)
 }
 
 const (

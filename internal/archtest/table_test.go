@@ -53,6 +53,7 @@ var rooms = []room{
 
 	{path: "api", layer: contract},
 	{path: "internal/detect", layer: contract},
+	{path: "internal/egress/approval", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/policy", layer: contract},
 	{path: "internal/egress/policy/policytest", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/redact", layer: contract},
@@ -63,8 +64,8 @@ var rooms = []room{
 	{path: "internal/guest", layer: contract},
 	{path: "internal/guest/guestd", layer: contract, above: []string{"internal/guest"}},
 	{path: "internal/runtime", layer: contract},
-	{path: "internal/store", layer: contract, above: []string{"api"}},
-	{path: "internal/store/storetest", layer: contract, above: []string{"api", "internal/store"}},
+	{path: "internal/store", layer: contract, above: []string{"api", "internal/egress/approval"}},
+	{path: "internal/store/storetest", layer: contract, above: []string{"api", "internal/egress/approval", "internal/store"}},
 
 	{path: "internal/engine/docker/...", layer: adapter},
 	{path: "internal/egress/ca", layer: adapter},

@@ -110,12 +110,12 @@ func (p *Policy) byRules(mode cove.NetworkMode, q *query) Verdict {
 	if mode == cove.NetworkHostOnly && q.Host.name != HostService {
 		return Verdict{Rule: "default", Reason: "this sandbox reaches services of its machine only (mode host-only)"}
 	}
-	if r, passThrough := p.permitting(p.allow, q); r != nil {
+	if r, passThrough := p.permitting(p.allow, q, false); r != nil {
 		return Verdict{Action: Allow, Rule: r.ID, Reason: r.reason(), PassThrough: passThrough && !inside}
 	}
 	open := mode == cove.NetworkOpen && p.isOpen(q)
-	if r, passThrough := p.permitting(p.ask, q); r != nil && !(open && r.inPart(q.Layer)) {
-		return Verdict{Action: Ask, Rule: r.ID, Reason: r.reason(), Remedy: remedy(p.sandbox, q.Host, q.Port), PassThrough: passThrough && !inside}
+	if r, passThrough := p.permitting(p.ask, q, open); r != nil {
+		return Verdict{Action: Ask, Rule: r.ID, Reason: r.reason(), Remedy: remedy(p.sandbox, q.Host, q.Port), PassThrough: passThrough && !inside, Asks: p.asks(q)}
 	}
 	if open {
 		return Verdict{Action: Allow, Rule: "default", Reason: "the network is open"}
@@ -124,12 +124,13 @@ func (p *Policy) byRules(mode cove.NetworkMode, q *query) Verdict {
 }
 
 // permitting finds the rule that lets q through: one that passes through, if
-// there is one, since it allows all that another could.
-func (p *Policy) permitting(rules []Rule, q *query) (found *Rule, passThrough bool) {
+// there is one, since it allows all that another could. With whole, rules about
+// a part only of what may come later do not count.
+func (p *Policy) permitting(rules []Rule, q *query, whole bool) (found *Rule, passThrough bool) {
 	var apart, together *Rule // by reading of encoded slashes
 	for i := range rules {
 		r := &rules[i]
-		if !r.about(q.Host) {
+		if !r.about(q.Host) || whole && r.inPart(q.Layer) {
 			continue
 		}
 		switch q.Layer {
@@ -163,6 +164,22 @@ func (p *Policy) permitting(rules []Rule, q *query) (found *Rule, passThrough bo
 		}
 	}
 	return found, false
+}
+
+// asks is what the rules that ask about a request look at, all of them: the
+// order of rules does not matter.
+func (p *Policy) asks(q *query) (all Asks) {
+	if q.Layer != LayerHTTP {
+		return Asks{}
+	}
+	for i := range p.ask {
+		r := &p.ask[i]
+		if r.about(q.Host) && hasPort(r.reach(), q.Port) && r.hasMethod(q.Method) && (r.hasPath(q.path, false) || q.slashes && r.hasPath(q.path, true)) {
+			all.Method = all.Method || r.methods != nil
+			all.Path = all.Path || r.paths != nil
+		}
+	}
+	return all
 }
 
 // leaves reports whether r permits some port of a name that no rule denies.
@@ -295,10 +312,10 @@ func (p *Policy) byAddress(q *query, a netip.Addr, v Verdict) Verdict {
 		}
 	}
 	switch {
-	case action >= v.Action:
+	case action == Allow, action == Ask && v.Action == Ask && q.Host.addr == a:
 		return v
-	case action == Ask:
-		return Verdict{Action: Ask, Rule: id, Reason: "a rule asks before " + a.String() + " is dialled", Remedy: remedy(p.sandbox, HostOf(a), q.Port), PassThrough: v.PassThrough}
+	case action == Ask: // also where the name has been asked about: the address is another question
+		return Verdict{Action: Ask, Rule: id, Reason: "a rule asks before " + a.String() + " is dialled", Remedy: remedy(p.sandbox, HostOf(a), q.Port), PassThrough: v.PassThrough, Asks: Asks{Address: true}}
 	}
 	refused := Verdict{Rule: "address", Reason: q.Host.String() + " is at " + a.String() + " (" + class + "), which no rule by cidrs names"}
 	if q.Host.addr.IsValid() {

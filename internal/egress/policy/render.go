@@ -2,10 +2,24 @@ package policy
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
 )
+
+// Digest is the same for policies that say the same, wherever it was written:
+// SHA-256, hex, of mode and rules. What the machine adds is no part of it.
+func (p *Policy) Digest() (string, error) {
+	if p == nil {
+		p = &Policy{}
+	}
+	text, err := (&Document{Mode: p.Mode(), Rules: slices.Concat(p.deny, p.allow, p.ask)}).YAML()
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), err
+}
 
 // YAML writes a document as Parse reads it. Sources and lines are lost.
 func (d *Document) YAML() ([]byte, error) {

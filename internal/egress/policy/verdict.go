@@ -62,4 +62,8 @@ type Verdict struct {
 	Reason      string // one sentence for a person or an agent
 	Remedy      string // the exact command that would allow it; empty where none can
 	PassThrough bool   // do not intercept TLS: SNI and address are all that is judged
+	Asks        Asks   // of Ask: what beside host and port an answer is about
 }
+
+// Asks are the parts of a request that rules which ask about it look at.
+type Asks struct{ Method, Path, Address bool }
