@@ -1,5 +1,6 @@
 // Package store is the contract for what Cove remembers: executions, the audit
-// log and what became of attempts to leave sandboxes. store/sqlite implements it; storetest.Run is the suite that every
+// log, what became of attempts to leave sandboxes, and what has been approved.
+// store/sqlite implements it; storetest.Run is the suite that every
 // implementation passes.
 package store
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
 )
 
 // Store remembers executions and audit records. Methods may be called
@@ -42,6 +44,7 @@ type Store interface {
 	Verify(ctx context.Context) (Verification, error)
 
 	Decisions
+	Approvals
 
 	// Prune removes executions that finished before the given time, and returns
 	// how many; audit records up to the first that is not older, and decisions
@@ -62,6 +65,24 @@ type Decisions interface {
 	// after one with a higher number.
 	DecisionsAfter(ctx context.Context, seq int64, limit int) ([]api.Decision, error)
 }
+
+// Approvals remembers what has been approved for every sandbox of one policy.
+type Approvals interface {
+	// Approve remembers an approval, in place of one about the same subject and
+	// policy by the same person, and removes those that are over at its time.
+	// One too many (MaxApprovals) is TooLarge.
+	Approve(ctx context.Context, a approval.Approval) error
+	// Approved reports whether one of these people has approved a subject for a
+	// policy, and it is not over at a time.
+	Approved(ctx context.Context, policy string, s approval.Subject, who []string, at time.Time) (bool, error)
+	// Approvals lists those that are not over at a time, newest first.
+	Approvals(ctx context.Context, at time.Time) ([]approval.Approval, error)
+	// Revoke forgets an approval. Errors: NotFound.
+	Revoke(ctx context.Context, id cove.ApprovalID) error
+}
+
+// MaxApprovals is how many approvals are remembered at a time.
+const MaxApprovals = 1000
 
 // MaxField bounds each text of a decision, in bytes.
 const MaxField = 1 << 10

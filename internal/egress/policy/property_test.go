@@ -176,7 +176,7 @@ func TestOrderNeverMatters(t *testing.T) {
 		slices.Reverse(turned.Rules)
 		a, b := compiled(t, d), compiled(t, &turned)
 		for _, r := range requests {
-			if x, y := a.Decide(r), b.Decide(r); x.Action != y.Action || x.PassThrough != y.PassThrough {
+			if x, y := a.Decide(r), b.Decide(r); x.Action != y.Action || x.PassThrough != y.PassThrough || x.Asks != y.Asks {
 				t.Fatalf("%+v: %+v and %+v\n%s", r, x, y, a)
 			}
 		}

@@ -45,6 +45,8 @@ func Run(t *testing.T, open Open) {
 		{"DecisionsAreBounded", decisionsAreBounded},
 		{"DecisionsArePruned", decisionsArePruned},
 		{"DecisionsOfTwo", decisionsOfTwo},
+		{"Approvals", approvals},
+		{"ApprovalsAreBounded", approvalsAreBounded},
 		{"Prune", prune},
 		{"SurvivesReopening", survivesReopening},
 		{"TwoAtOnce", twoAtOnce},

@@ -1,0 +1,80 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// Approve implements store.Store.
+func (s *Store) Approve(ctx context.Context, a approval.Approval) error {
+	return s.change(ctx, "write", func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM approvals WHERE until <= ?`, a.Time.UnixMicro()); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO approvals (id, policy, host, port, method, path, address, rule, who, time, until) VALUES (?,?,?,?,?,?,?,?,?,?,?)`,
+			string(a.ID), a.Policy, a.Subject.Host, int64(a.Subject.Port), a.Subject.Method, a.Subject.Path, a.Subject.Address, a.Rule, a.Who, a.Time.UnixMicro(), a.Until.UnixMicro())
+		if err != nil {
+			return err
+		}
+		var n int
+		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM approvals`).Scan(&n); err != nil {
+			return err
+		}
+		if n > store.MaxApprovals {
+			return cove.Errorf(cove.TooLarge, "%d approvals are remembered already", store.MaxApprovals).WithHint("revoke some: cove approvals revoke ID")
+		}
+		return nil
+	})
+}
+
+// Approved implements store.Store.
+func (s *Store) Approved(ctx context.Context, policy string, about approval.Subject, who []string, at time.Time) (found bool, err error) {
+	people, err := json.Marshal(who)
+	if err != nil {
+		return false, err
+	}
+	err = s.read.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM approvals WHERE policy = ? AND host = ? AND port = ? AND method = ? AND path = ? AND address = ?
+		AND who IN (SELECT value FROM json_each(?)) AND until > ?)`,
+		policy, about.Host, int64(about.Port), about.Method, about.Path, about.Address, string(people), at.UnixMicro()).Scan(&found)
+	return found, s.fault("read", err)
+}
+
+// Approvals implements store.Store.
+func (s *Store) Approvals(ctx context.Context, at time.Time) ([]approval.Approval, error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT id, policy, host, port, method, path, address, rule, who, time, until FROM approvals WHERE until > ? ORDER BY seq DESC`, at.UnixMicro())
+	if err != nil {
+		return nil, s.fault("read", err)
+	}
+	defer rows.Close()
+	var all []approval.Approval
+	for rows.Next() {
+		var a approval.Approval
+		var given, until int64
+		if err := rows.Scan(&a.ID, &a.Policy, &a.Subject.Host, &a.Subject.Port, &a.Subject.Method, &a.Subject.Path, &a.Subject.Address, &a.Rule, &a.Who, &given, &until); err != nil {
+			return nil, s.fault("read", err)
+		}
+		a.Time, a.Until = time.UnixMicro(given).UTC(), time.UnixMicro(until).UTC()
+		all = append(all, a)
+	}
+	return all, s.fault("read", rows.Err())
+}
+
+// Revoke implements store.Store.
+func (s *Store) Revoke(ctx context.Context, id cove.ApprovalID) error {
+	return s.change(ctx, "write", func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, `DELETE FROM approvals WHERE id = ?`, string(id))
+		if err != nil {
+			return err
+		}
+		if n, err := r.RowsAffected(); err != nil || n > 0 {
+			return err
+		}
+		return cove.Errorf(cove.NotFound, "no approval %.64q is remembered", id).WithHint("\"cove approvals\" lists them")
+	})
+}
