@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -292,6 +293,11 @@ func (c *client) Decide(ctx context.Context, r policy.Request) policy.Verdict {
 func (c *client) Pinned(a netip.Addr) (policy.Host, bool) { return c.names.Name(a) }
 
 func (c *client) Leaf(h policy.Host) (*tls.Certificate, error) { return c.authority.Leaf(h) }
+
+// Endpoint implements proxy.Sandbox. There are none yet.
+func (c *client) Endpoint(policy.Request, *http.Request) (*url.URL, *proxy.Answer) {
+	return nil, &proxy.Answer{Status: http.StatusNotFound, Reason: "there is no such endpoint"}
+}
 
 // Prepare implements proxy.Sandbox: policy has allowed the request.
 func (c *client) Prepare(r policy.Request, h *http.Request) (proxy.Passage, error) {

@@ -83,29 +83,9 @@ func malformed(r Request) string {
 
 // byRules judges what rules say of host, port, method and path.
 func (p *Policy) byRules(mode cove.NetworkMode, q *query) Verdict {
-	inside := false // a rule denies a part of what is in the connection
-	for i := range p.deny {
-		d := &p.deny[i]
-		if !d.about(q.Host) {
-			continue
-		}
-		switch q.Layer {
-		case LayerDNS:
-			if !d.inPart(LayerDNS) {
-				return denied(d, q)
-			}
-		case LayerHTTP:
-			if hasPort(d.reach(), q.Port) && d.hasMethod(q.Method) && (d.hasPath(q.path, false) || q.slashes && d.hasPath(q.path, true)) {
-				return denied(d, q)
-			}
-		default:
-			if hasPort(d.reach(), q.Port) {
-				if !d.inner() {
-					return denied(d, q)
-				}
-				inside = true
-			}
-		}
+	rule, inside := p.denying(q)
+	if rule != nil {
+		return denied(rule, q)
 	}
 	if mode == cove.NetworkHostOnly && q.Host.name != HostService {
 		return Verdict{Rule: "default", Reason: "this sandbox reaches services of its machine only (mode host-only)"}
@@ -121,6 +101,58 @@ func (p *Policy) byRules(mode cove.NetworkMode, q *query) Verdict {
 		return Verdict{Action: Allow, Rule: "default", Reason: "the network is open"}
 	}
 	return p.unmatched(q)
+}
+
+// denying finds the rule that denies q. inside: one denies a part of what is
+// in the connection.
+func (p *Policy) denying(q *query) (rule *Rule, inside bool) {
+	for i := range p.deny {
+		d := &p.deny[i]
+		if !d.about(q.Host) {
+			continue
+		}
+		switch q.Layer {
+		case LayerDNS:
+			if !d.inPart(LayerDNS) {
+				return d, false
+			}
+		case LayerHTTP:
+			if hasPort(d.reach(), q.Port) && d.hasMethod(q.Method) && (d.hasPath(q.path, false) || q.slashes && d.hasPath(q.path, true)) {
+				return d, false
+			}
+		default:
+			if hasPort(d.reach(), q.Port) {
+				if !d.inner() {
+					return d, false
+				}
+				inside = true
+			}
+		}
+	}
+	return nil, inside
+}
+
+// Denied reports whether a rule denies a request, whatever may allow it: what
+// is not the policy's to allow may still be denied by it.
+func (p *Policy) Denied(r Request) (Verdict, bool) {
+	if why := malformed(r); why != "" || p == nil {
+		return Verdict{Rule: "malformed", Reason: why}, true
+	}
+	q := query{Request: r}
+	if r.Layer == LayerHTTP {
+		q.path, q.slashes = appendDecoded(q.buf[:0], r.Path, encodedSlash)
+	}
+	if rule, _ := p.denying(&q); rule != nil {
+		return denied(rule, &q), true
+	}
+	if r.Layer == LayerDial {
+		for i := range p.deny {
+			if d := &p.deny[i]; d.hasAddress(r.Address.Unmap()) && hasPort(d.reach(), q.Port) {
+				return denied(d, &q), true
+			}
+		}
+	}
+	return Verdict{}, false
 }
 
 // permitting finds the rule that lets q through: one that passes through, if

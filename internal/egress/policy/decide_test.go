@@ -512,3 +512,40 @@ func TestArgs(t *testing.T) {
 		}
 	}
 }
+
+// TestDenied: rules deny also what is not the policy's to allow.
+func TestDenied(t *testing.T) {
+	d, err := Args("--deny", Deny, GatewayService, "api.example.com", "192.0.2.0/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Compile(Machine{}, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		host, path, address string
+		layer               Layer
+		want                bool
+	}{
+		{host: GatewayService, layer: LayerDNS, want: true},
+		{host: GatewayService, layer: LayerConnect, want: true},
+		{host: "api.example.com", layer: LayerHTTP, path: "/v1/messages", want: true},
+		{host: "other.example.com", layer: LayerHTTP, path: "/v1/messages"},
+		{host: "other.example.com", layer: LayerDial, address: "192.0.2.7", want: true},
+		{host: "other.example.com", layer: LayerDial, address: "198.51.100.7"},
+		{host: "other.example.com", layer: LayerHTTP, path: "/a//b", want: true}, // malformed
+	} {
+		h, err := ParseHost(c.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Request{Layer: c.layer, Host: h, Port: 80, Method: "POST", Path: c.path}
+		if c.address != "" {
+			r.Address = netip.MustParseAddr(c.address)
+		}
+		if v, got := p.Denied(r); got != c.want || v.Action != Deny {
+			t.Errorf("%+v: %v %+v", c, got, v)
+		}
+	}
+}

@@ -7,6 +7,11 @@ import "strings"
 // for it. No wildcard matches it.
 const HostService = "host.cove.internal"
 
+// GatewayService is the name by which a sandbox reaches endpoints of its
+// gateway, by HTTP on port 80. No rule opens it: what is behind it is the
+// gateway's to say. Rules may deny it (see Policy.Denied).
+const GatewayService = "gateway.cove.internal"
+
 // ownDomain is where Cove's own names are.
 const ownDomain = ".cove.internal"
 

@@ -34,6 +34,9 @@ type Request struct {
 	Method  string // in capitals, as in HTTP
 	Path    string // from CanonicalPath
 	Address netip.Addr
+	// Endpoint: the gateway itself asks, for a sandbox that has asked one of the
+	// gateway's endpoints. Policies are about what sandboxes ask, and do not look.
+	Endpoint bool
 }
 
 // Action is what becomes of a request. The order is that of reach.

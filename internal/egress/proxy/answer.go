@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -76,6 +77,29 @@ func (x *exchange) say(status int, f refusal) {
 	x.answer.Add(int64(n))
 }
 
+// Answer is what the gateway answers itself, in a form that whoever asked can
+// read. It is an error where it is given as one.
+type Answer struct {
+	Status int
+	Header http.Header // Content-Type and what else there is to say
+	Body   []byte
+	Reason string // for the record, where it refuses something
+}
+
+func (a *Answer) Error() string { return a.Reason }
+
+// answerWith writes an answer as it is.
+func (x *exchange) answerWith(a *Answer) {
+	x.status = a.Status
+	h := x.w.Header()
+	maps.Copy(h, a.Header)
+	h["Cache-Control"] = []string{"no-store"}
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	x.w.WriteHeader(a.Status)
+	n, _ := x.w.Write(a.Body)
+	x.answer.Add(int64(n))
+}
+
 // block says what policy refused, and how it could be allowed.
 func (x *exchange) block() {
 	x.say(http.StatusForbidden, refusal{Error: "blocked", Rule: x.verdict.Rule, Reason: x.verdict.Reason, Allow: x.verdict.Remedy})
@@ -97,6 +121,11 @@ func (x *exchange) refuseTarget(err error) {
 // refuse answers with an error of a stage.
 func (x *exchange) refuse(err error) {
 	x.problem = err.Error()
+	var answer *Answer
+	if errors.As(err, &answer) {
+		x.answerWith(answer)
+		return
+	}
 	status, word := http.StatusBadGateway, "failed"
 	switch cove.ErrorCode(err) {
 	case cove.Forbidden, cove.Unauthenticated, cove.NotFound:
@@ -128,7 +157,10 @@ func (x *exchange) bad(ctx context.Context, reason string) {
 // failed answers for a round trip that did not come to an answer.
 func (x *exchange) failed(ctx context.Context, err error) {
 	var refused *blocked
+	var answer *Answer
 	switch {
+	case errors.As(err, &answer): // from the body of the request
+		x.refuse(answer)
 	case errors.As(err, &refused):
 		x.verdict = refused.verdict
 		x.problem = refused.Error()

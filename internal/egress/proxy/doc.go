@@ -34,6 +34,15 @@
 // greases goes on, and no inner name leaves. Where TLS is passed through the
 // inner name would decide and nobody could judge it: refused.
 //
+// # Endpoints
+//
+// Requests to the gateway's own name (policy.GatewayService), and those that the
+// proxy itself is asked in origin form, are for its endpoints: answered, or
+// sent on to an origin that Sandbox.Endpoint names. What is sent on takes the
+// same way as every request, from the judgement of each layer on; it is judged
+// as the gateway's (policy.Request.Endpoint), and shares no connection with what
+// the sandbox asks for itself.
+//
 // # What is sent on
 //
 // No byte of a message is copied from one side to the other. HTTP/1 requests

@@ -15,8 +15,9 @@ import (
 // route is what is known of a connection beside its bytes.
 type route struct {
 	entry    Entry
-	explicit bool // requests say their host: absolute form, CONNECT
-	tls      bool // intercepted
+	explicit bool   // requests say their host: absolute form, CONNECT
+	self     string // the proxy's own address, if explicit: requests in origin form are for its endpoints
+	tls      bool   // intercepted
 
 	host policy.Host // whom the connection is for; zero where each request says it
 	addr netip.Addr  // where the sandbox connected to, if it gave an address
@@ -72,7 +73,7 @@ func (s *Server) explicit(c *conn) {
 		c.Close()
 	default:
 		c.SetReadDeadline(time.Time{})
-		s.serveHTTP1(c, c, &route{entry: EntryAbsolute, explicit: true})
+		s.serveHTTP1(c, c, &route{entry: EntryAbsolute, explicit: true, self: c.LocalAddr().String()})
 	}
 }
 
@@ -173,7 +174,7 @@ func (t *tunnel) record(problem string, sent, received int64) {
 func (t *tunnel) passThrough(unseen bool) {
 	s := t.server
 	s.flows.passes(t.conn.flow)
-	up, err := s.dial(s.ctx, t.host, t.route.port)
+	up, err := s.dial(s.ctx, policy.Request{Layer: policy.LayerDial, Host: t.host, Port: t.route.port})
 	if err != nil {
 		t.verdict = verdictOf(err, t.verdict)
 		t.record(err.Error(), 0, 0)

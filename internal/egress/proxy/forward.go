@@ -37,7 +37,8 @@ type exchange struct {
 	r      *http.Request
 	began  time.Time
 
-	target  target
+	target  target // as the sandbox has it
+	origin  target // what is asked of the origin: the same, but for endpoints
 	verdict policy.Verdict
 	passage Passage // from when the request has been admitted
 	problem string
@@ -76,6 +77,11 @@ func (x *exchange) serve() {
 		x.block()
 		return
 	}
+	if request.Host.Name() == policy.GatewayService {
+		x.serveEndpoint(ctx)
+		return
+	}
+	x.origin = x.target
 	if !x.route.explicit && x.route.host.IsZero() && x.r.ProtoMajor == 1 {
 		x.route.host = x.target.Host // requests on one connection come one by one, and are for one host
 	}
@@ -85,7 +91,7 @@ func (x *exchange) serve() {
 // judge asks policy at each layer that has not been asked.
 func (s *Server) judge(ctx context.Context, rt *route, r policy.Request) policy.Verdict {
 	if !rt.admitted {
-		v := s.sandbox.Decide(ctx, policy.Request{Layer: policy.LayerConnect, Host: r.Host, Port: r.Port})
+		v := s.sandbox.Decide(ctx, policy.Request{Layer: policy.LayerConnect, Host: r.Host, Port: r.Port, Endpoint: r.Endpoint})
 		if v.Action != policy.Allow {
 			return v
 		}
@@ -100,7 +106,7 @@ func (x *exchange) forward(ctx context.Context) {
 
 	out, socket := x.outgoing(ctx)
 	var err error
-	if x.passage, err = x.server.sandbox.Prepare(x.target.Request, out); err != nil {
+	if x.passage, err = x.server.sandbox.Prepare(x.origin.Request, out); err != nil {
 		x.refuse(err)
 		return
 	}
@@ -108,7 +114,11 @@ func (x *exchange) forward(ctx context.Context) {
 	if out.Body != nil {
 		defer out.Body.Close() // it may still be read from
 	}
-	res, err := x.server.transport.RoundTrip(out)
+	transport := x.server.transport
+	if x.origin.Endpoint {
+		transport = x.server.behind
+	}
+	res, err := transport.RoundTrip(out)
 	if err != nil {
 		x.failed(ctx, err)
 		return
@@ -144,7 +154,7 @@ func (x *exchange) outgoing(ctx context.Context) (out *http.Request, socket *web
 		in.Header["Upgrade"] = []string{"websocket"}
 	}
 	out = (&http.Request{
-		Method: in.Method, URL: x.target.url(), Host: x.target.hostHeader(), Header: in.Header,
+		Method: in.Method, URL: x.origin.url(), Host: x.origin.hostHeader(), Header: in.Header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		ContentLength: in.ContentLength,
 	}).WithContext(ctx)

@@ -126,6 +126,7 @@ type lab struct {
 	destinations map[string]netip.AddrPort // of transparent listeners
 	prepare      func(policy.Request, *http.Request) error
 	response     func(policy.Request, *http.Response) error
+	endpoint     func(policy.Request, *http.Request) (*url.URL, *Answer)
 	quiet        bool // keeps no history
 	asked        []policy.Request
 	dialled      []netip.AddrPort
@@ -258,6 +259,10 @@ func (l *lab) Prepare(r policy.Request, h *http.Request) (Passage, error) {
 		}
 	}
 	return &passage{l, r}, nil
+}
+
+func (l *lab) Endpoint(r policy.Request, h *http.Request) (*url.URL, *Answer) {
+	return l.endpoint(r, h)
 }
 
 // passage is what becomes of one request of the lab's.

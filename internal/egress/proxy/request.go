@@ -72,6 +72,9 @@ func fields(h http.Header) (n int) {
 // split takes the target of a request apart into who and what.
 func (rt *route) split(r *http.Request) (authority, rest string, err error) {
 	if rt.explicit {
+		if strings.HasPrefix(r.RequestURI, "/") && r.Host == rt.self {
+			return policy.GatewayService, r.RequestURI, nil // the proxy itself is asked
+		}
 		rest, ok := cutPrefixFold(r.RequestURI, "http://")
 		if !ok {
 			return "", "", errNotProxied

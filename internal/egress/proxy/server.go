@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"sync"
 	"time"
 
@@ -28,9 +29,16 @@ type Sandbox interface {
 	Pinned(a netip.Addr) (policy.Host, bool)
 	// Leaf is a certificate for a host that convinces this sandbox alone.
 	Leaf(host policy.Host) (*tls.Certificate, error)
+	// Endpoint says what becomes of a request to the gateway's own name
+	// (policy.GatewayService), which Decide has allowed: either it is sent on to
+	// another place, in which case h may have been changed, or it is answered.
+	// Where it is sent on to is judged at every layer, as a policy.Request with
+	// Endpoint set.
+	Endpoint(r policy.Request, h *http.Request) (*url.URL, *Answer)
 	// Prepare admits an allowed request and changes it on its way out: it may
 	// limit rates, judge a body (which it then replaces), strip and set
-	// credentials. An error with a code of cove is the answer.
+	// credentials. An error with a code of cove is the answer, and so is an
+	// *Answer.
 	Prepare(r policy.Request, h *http.Request) (Passage, error)
 	// Record is told of every decision that ended something: a refused
 	// connection or request, an answered request, a closed tunnel.
@@ -126,6 +134,7 @@ type Server struct {
 	http      *http.Server    // reads requests, HTTP/1 and HTTP/2
 	feed      *feed           // hands it connections
 	transport *http.Transport // the sandbox's own connections to origins
+	behind    *http.Transport // and those that the gateway makes for its endpoints
 	flows     flows
 
 	ctx     context.Context // ends with Close
@@ -153,7 +162,8 @@ func New(sandbox Sandbox, o Options) *Server {
 		s.max = defaultMaxConnections
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.transport = s.newTransport(o.Roots)
+	s.transport = s.newTransport(o.Roots, false)
+	s.behind = s.newTransport(o.Roots, true)
 	s.http = s.newHTTPServer()
 	s.running.Go(func() { s.http.Serve(s.feed) })
 	return s
@@ -298,6 +308,7 @@ func (s *Server) Close() error {
 	s.flows.cutAll()
 	s.running.Wait()
 	s.transport.CloseIdleConnections()
+	s.behind.CloseIdleConnections()
 	return nil
 }
 

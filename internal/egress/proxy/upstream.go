@@ -14,11 +14,18 @@ import (
 )
 
 // newTransport makes a sandbox's own connections to origins. It keeps them by
-// scheme, host and port, and shares none between hosts, HTTP/2 included.
-func (s *Server) newTransport(roots *x509.CertPool) *http.Transport {
+// scheme, host and port, and shares none between hosts, HTTP/2 included. Those
+// for endpoints are judged otherwise, and so they are apart.
+func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transport {
 	return &http.Transport{
-		Proxy:       nil, // not the environment's
-		DialContext: s.dialContext,
+		Proxy: nil, // not the environment's
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			host, port, err := policy.ParseAuthority(address, 0)
+			if err != nil {
+				return nil, err
+			}
+			return s.dial(ctx, policy.Request{Layer: policy.LayerDial, Host: host, Port: port, Endpoint: endpoint})
+		},
 		TLSClientConfig: &tls.Config{
 			RootCAs:            roots,
 			MinVersion:         tls.VersionTLS12,
@@ -38,16 +45,9 @@ func (s *Server) newTransport(roots *x509.CertPool) *http.Transport {
 	}
 }
 
-func (s *Server) dialContext(ctx context.Context, _, address string) (net.Conn, error) {
-	host, port, err := policy.ParseAuthority(address, 0)
-	if err != nil {
-		return nil, err
-	}
-	return s.dial(ctx, host, port)
-}
-
-// dial connects to an address that policy allows, for as long as it does.
-func (s *Server) dial(ctx context.Context, host policy.Host, port uint16) (net.Conn, error) {
+// dial connects to an address of r's host that policy allows, for as long as
+// it does.
+func (s *Server) dial(ctx context.Context, r policy.Request) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
@@ -55,7 +55,8 @@ func (s *Server) dial(ctx context.Context, host policy.Host, port uint16) (net.C
 	var mu sync.Mutex
 	asked := map[netip.Addr]bool{}
 	check := func(a netip.Addr) error {
-		r := policy.Request{Layer: policy.LayerDial, Host: host, Port: port, Address: a}
+		r := r
+		r.Address = a
 		if v := s.sandbox.Decide(ctx, r); v.Action != policy.Allow {
 			return &blocked{r, v}
 		}
@@ -64,7 +65,7 @@ func (s *Server) dial(ctx context.Context, host policy.Host, port uint16) (net.C
 		asked[a] = true
 		return nil
 	}
-	c, err := s.dialer.Dial(ctx, host, port, check)
+	c, err := s.dialer.Dial(ctx, r.Host, r.Port, check)
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +77,8 @@ func (s *Server) dial(ctx context.Context, host policy.Host, port uint16) (net.C
 	if !ok { // through another proxy, which dials for us
 		return up, nil
 	}
-	up.flow = s.flows.add(&flow{
-		request: policy.Request{Layer: policy.LayerDial, Host: host, Port: port, Address: a},
-		cut:     func() { c.Close() },
-	})
+	r.Address = a
+	up.flow = s.flows.add(&flow{request: r, cut: func() { c.Close() }})
 	if err := check(a); err != nil { // policy changed before the flow was known
 		up.Close()
 		return nil, err
