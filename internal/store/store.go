@@ -1,7 +1,7 @@
 // Package store is the contract for what Cove remembers: executions, the audit
-// log, what became of attempts to leave sandboxes, and what has been approved.
-// store/sqlite implements it; storetest.Run is the suite that every
-// implementation passes.
+// log, what became of attempts to leave sandboxes, what has been approved, and
+// who goes out through a gateway of its own. store/sqlite implements it;
+// storetest.Run is the suite that every implementation passes.
 package store
 
 import (
@@ -45,6 +45,7 @@ type Store interface {
 
 	Decisions
 	Approvals
+	GatewayClients
 
 	// Prune removes executions that finished before the given time, and returns
 	// how many; audit records up to the first that is not older, and decisions
@@ -83,6 +84,24 @@ type Approvals interface {
 
 // MaxApprovals is how many approvals are remembered at a time.
 const MaxApprovals = 1000
+
+// GatewayClients remembers who goes out through a gateway of its own.
+type GatewayClients interface {
+	// PutGatewayClient adds a client, or takes the place of the one of its name.
+	PutGatewayClient(ctx context.Context, c GatewayClient) error
+	// GatewayClients lists them by name.
+	GatewayClients(ctx context.Context) ([]GatewayClient, error)
+	// RemoveGatewayClient forgets one. Errors: NotFound.
+	RemoveGatewayClient(ctx context.Context, name string) error
+}
+
+// GatewayClient is one of them, as it asked to be registered, and what it is
+// known as since.
+type GatewayClient struct {
+	api.GatewayRegistration
+	Sandbox   cove.SandboxID
+	CreatedAt time.Time
+}
 
 // MaxField bounds each text of a decision, in bytes.
 const MaxField = 1 << 10

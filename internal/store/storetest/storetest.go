@@ -47,6 +47,7 @@ func Run(t *testing.T, open Open) {
 		{"DecisionsOfTwo", decisionsOfTwo},
 		{"Approvals", approvals},
 		{"ApprovalsAreBounded", approvalsAreBounded},
+		{"GatewayClients", gatewayClients},
 		{"Prune", prune},
 		{"SurvivesReopening", survivesReopening},
 		{"TwoAtOnce", twoAtOnce},

@@ -1,0 +1,48 @@
+package api
+
+// GatewayRegistration asks a gateway of its own ("cove gateway") for a way out.
+type GatewayRegistration struct {
+	Name string `json:"name" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$" example:"builder" doc:"What the client is known by"`
+	GatewayPolicy
+	Credentials []string `json:"credentials,omitempty" doc:"Names of credentials of the machine: they are set on requests by the gateway, and the client has placeholders"`
+	Listen      string   `json:"listen,omitempty" example:"127.0.0.1:3129" doc:"Where the client's own proxy listens: HOST:PORT of loopback (port 0: any that is free, kept from then on) or unix:/PATH; 127.0.0.1:0 without it"`
+	Transparent bool     `json:"transparent,omitempty" doc:"The client hands over sockets of its network namespace instead (POST /clients/{name}/sockets)"`
+	Dir         string   `json:"dir,omitempty" doc:"Where the client sees the directory of its files; without it where the gateway has it"`
+}
+
+// GatewayPolicy says what may leave: documents, then the rest.
+type GatewayPolicy struct {
+	Policies []PolicyText `json:"policies,omitempty" doc:"Layers, first to last"`
+	Mode     string       `json:"mode,omitempty" enum:"none,limited,host-only,open" doc:"none: nothing; limited (default): what is allowed; host-only: named services of the host; open: everything but private addresses"`
+	Allow    []string     `json:"allow,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443)"`
+	Deny     []string     `json:"deny,omitempty" doc:"The same; what is denied wins"`
+}
+
+// PolicyText is a policy document.
+type PolicyText struct {
+	Source string `json:"source" example:"policy.yaml" doc:"What verdicts name it by"`
+	Text   string `json:"text" doc:"YAML"`
+}
+
+// GatewayClient is a client that a gateway knows.
+type GatewayClient struct {
+	GatewayRegistration
+	Sandbox string            `json:"sandbox" doc:"The client's identity, which decisions are recorded under"`
+	Open    bool              `json:"open" doc:"Whether its way out is open: a transparent client's is while somebody holds its sockets"`
+	Files   string            `json:"files" doc:"Directory on the gateway's machine with what the client is to trust: ca.pem, and ca-certificates.crt with all roots"`
+	Env     map[string]string `json:"env" doc:"Environment that leads programs to the way out and has them trust it"`
+	Cut     int               `json:"cut,omitempty" doc:"Connections and requests that a change no longer allowed, and were cut"`
+}
+
+// GatewayClientList is every client of a gateway, by name.
+type GatewayClientList struct {
+	Clients []GatewayClient `json:"clients"`
+}
+
+// GatewayHealth says how a gateway is.
+type GatewayHealth struct {
+	Status  string `json:"status" enum:"ok,closing"`
+	Version string `json:"version"`
+	Clients int    `json:"clients" doc:"Registered ones"`
+	Open    int    `json:"open" doc:"Ways out that are open"`
+}
