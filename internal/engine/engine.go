@@ -65,8 +65,9 @@ type Engine interface {
 	// and removes nothing on an incomplete list.
 	Sweep(ctx context.Context) (Swept, error)
 
-	// Close destroys the sandboxes of this engine value that still exist and
-	// releases what the engine holds.
+	// Close destroys the sandboxes of this engine value that still exist, but
+	// for lasting ones that are bound: those it leaves. It releases what the
+	// engine holds.
 	Close() error
 }
 
@@ -77,6 +78,19 @@ type Resolver interface {
 	// to have in its processes' environment. Nothing is pulled. Errors:
 	// ImageMissing, Unavailable.
 	Resolve(ctx context.Context, ref string) (Rootfs, error)
+}
+
+// Adopter is what an engine has beside Engine whose sandboxes can outlive the
+// process of Cove that made them (Capabilities.Lasting). Such a sandbox is had
+// by one process at a time.
+type Adopter interface {
+	// Left lists the sandboxes that run and that no process has.
+	Left(ctx context.Context) ([]cove.SandboxID, error)
+
+	// Adopt takes over a sandbox that another process has made and bound. Its
+	// processes run on, and their output waits to be attached to. Errors:
+	// NotFound when it does not run, Conflict when a process has it.
+	Adopt(ctx context.Context, id cove.SandboxID) (Sandbox, error)
 }
 
 // Sandbox is one sandbox of an engine.
@@ -116,6 +130,9 @@ type Template struct {
 	Limits    cove.Limits // every field set; see Limits.Validate in package sandbox
 	User      cove.User
 	Network   cove.NetworkMode
+	// Lasting says that the sandbox, once it is bound, goes on without the
+	// process of Cove that made it, until it is destroyed (Adopter).
+	Lasting bool
 }
 
 // RootfsKind says where a root filesystem comes from.
@@ -187,6 +204,7 @@ type Capabilities struct {
 	CPULimit    bool `json:"cpu_limit"`
 	PIDsLimit   bool `json:"pids_limit"`
 	DiskLimit   bool `json:"disk_limit"` // bytes and inodes of everything writable
+	Lasting     bool `json:"lasting"`    // Template.Lasting; the engine is an Adopter
 	Pause       bool `json:"pause"`
 	Snapshot    bool `json:"snapshot"`
 	// Missing explains each false above that is not just a thing to come:

@@ -311,11 +311,25 @@ func (c *Client) Bind(ctx context.Context, b Bind, fds []int) ([]*os.File, error
 	if len(b.Listeners) == 0 {
 		return nil, nil
 	}
+	return c.takeFDs(len(b.Listeners))
+}
+
+// Listeners returns the listeners of Bind once more, from a guest that has
+// outlived the connection they were first sent on.
+func (c *Client) Listeners(ctx context.Context) ([]*os.File, error) {
+	var l Listeners
+	if _, err := c.call(ctx, nil, OpListeners, nil, nil, nil, &l); err != nil || l.Count == 0 {
+		return nil, err
+	}
+	return c.takeFDs(l.Count)
+}
+
+func (c *Client) takeFDs(n int) ([]*os.File, error) {
 	fc, ok := c.conn.(FDConn)
 	if !ok {
 		return nil, errors.New("this engine's connection carries no descriptors")
 	}
-	return fc.TakeFDs(len(b.Listeners))
+	return fc.TakeFDs(n)
 }
 
 // Signal sends sig to every process of the sandbox but the guest.

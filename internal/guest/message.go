@@ -32,6 +32,9 @@ const (
 	OpMkdir  Op = "mkdir"  // WriteFile without bytes → nothing; parents are made too
 	OpRemove Op = "remove" // Path → nothing; recursive
 	OpStats  Op = "stats"  // → Stats
+	// OpListeners answers with the listeners of Bind once more, for a host that
+	// has come back.
+	OpListeners Op = "listeners" // → Listeners
 )
 
 // Request is the JSON of a FrameRequest.
@@ -129,6 +132,11 @@ type Attach struct {
 // Attached answers OpAttach: input continues at Stdin.
 type Attached struct {
 	Stdin uint64 `json:"stdin"`
+}
+
+// Listeners answers OpListeners: as many descriptors travel with it.
+type Listeners struct {
+	Count int `json:"count"`
 }
 
 // Signal is sent to a process's group, or to every process when All is set.

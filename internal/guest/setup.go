@@ -111,7 +111,14 @@ type Bind struct {
 	// Scratch are the writable places, for Stats, when a container engine has
 	// mounted each of them as a file system of its own.
 	Scratch []string `json:"scratch,omitempty"`
-	Seal    Seal     `json:"seal"`
+	// Door is the index, among the request's descriptors, of a listening unix
+	// socket. A guest that has one outlives its connections: it waits there for
+	// the next, and keeps its listeners for it.
+	Door *int `json:"door,omitempty"`
+	// Hold are descriptors, by index, that stay open for as long as the guest
+	// lives: locks that show that it does.
+	Hold []int `json:"hold,omitempty"`
+	Seal Seal  `json:"seal"`
 }
 
 // Listen is a listening socket to create in the sandbox's network namespace.

@@ -69,6 +69,14 @@ func (i *Instance) Release() error {
 	return errors.Join(i.remove(), i.lock.Close())
 }
 
+// Lock is the locked file: the instance lives for as long as anybody has it
+// open.
+func (i *Instance) Lock() *os.File { return i.lock }
+
+// Entrust leaves the claim to whoever has been given the lock. Once that has
+// ended, Forget removes what is left.
+func (i *Instance) Entrust() error { return i.lock.Close() }
+
 // remove removes the instance's files, the lock last.
 func (i *Instance) remove() error {
 	os.Remove(i.Socket())

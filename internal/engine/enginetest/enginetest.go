@@ -27,6 +27,9 @@ import (
 type Suite struct {
 	// Open makes an engine; the suite closes it. It is called once per test.
 	Open func(t *testing.T) engine.Engine
+	// Reopen makes another engine over what the last one of Open has left, as
+	// the next process of Cove would. Nil when nothing outlives an engine.
+	Reopen func(t *testing.T) engine.Engine
 	// Rootfs is what the sandboxes are made of. The zero value is the host's
 	// own toolchain.
 	Rootfs engine.Rootfs
@@ -70,6 +73,7 @@ func (s Suite) Run(t *testing.T) {
 		{"crowd", crowdTests},
 		{"wall", wallTests},
 		{"limits", limitTests},
+		{"lasting", lastingTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.tests {

@@ -33,11 +33,13 @@ type blank struct {
 	client     *guest.Client
 	complaint  complaint // what the guest wrote to its standard error
 	tasks      int64     // threads of the guest itself
+	adopted    bool      // PID 1 is not a child of this process
 
 	done chan struct{} // closed when the process has been collected
 
-	mu  sync.Mutex
-	pid int // 0 once the process has been collected
+	mu     sync.Mutex
+	pid    int  // 0 once the process has been collected, and if adopted
+	goesOn bool // without its connection
 
 	removeOnce sync.Once
 	removeErr  error
@@ -60,8 +62,9 @@ var ambient = []uintptr{
 // nearly always, and one that spins takes the CPU from the user's program.
 var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
-// newBlank makes one for a class of users. On error nothing is left.
-func (e *Engine) newBlank(ctx context.Context, u cove.User, name string) (b *blank, err error) {
+// newBlank makes one for a class of users, with a group of that name and, as
+// root, one of the id ranges of slots. On error nothing is left.
+func (e *Engine) newBlank(ctx context.Context, u cove.User, name string, slots *slots) (b *blank, err error) {
 	b = &blank{releaseIDs: func() {}, done: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -69,7 +72,7 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, name string) (b *bla
 			b = nil
 		}
 	}()
-	if b.ids, b.releaseIDs, err = e.idMap(u); err != nil {
+	if b.ids, b.releaseIDs, err = e.idMap(u, slots); err != nil {
 		return b, err
 	}
 	seed, err := newSeed(e.hierarchy, name)
@@ -182,6 +185,9 @@ func (b *blank) alive() bool {
 
 // Kill ends PID 1, and with it the kernel ends all of its namespace.
 func (b *blank) Kill() error {
+	if b.adopted {
+		return b.group.Kill()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.pid == 0 {
@@ -190,16 +196,36 @@ func (b *blank) Kill() error {
 	return unix.Kill(b.pid, unix.SIGKILL)
 }
 
+// leave ends the connection, and nothing else.
+func (b *blank) leave() {
+	b.mu.Lock()
+	b.goesOn = true
+	b.mu.Unlock()
+	b.client.Close()
+}
+
 // collect waits for PID 1, whose end shows as the end of the connection.
 func (b *blank) collect() {
 	<-b.client.Done()
-	b.Kill() // it may live without its socket only if it has gone wrong
+	b.mu.Lock()
+	goesOn := b.goesOn
+	b.mu.Unlock()
+	if goesOn && b.adopted {
+		return // somebody else sees how it ends
+	}
+	if !goesOn {
+		b.Kill() // it may live without its socket only if it has gone wrong
+	}
 	b.wait()
 	close(b.done)
 }
 
 // wait collects PID 1 once it has been killed or has ended.
 func (b *blank) wait() {
+	if b.adopted {
+		b.waitEmpty()
+		return
+	}
 	b.mu.Lock()
 	pid := b.pid
 	b.mu.Unlock()

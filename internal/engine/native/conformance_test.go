@@ -24,8 +24,14 @@ func TestConformance(t *testing.T) {
 	case account == "" && os.Geteuid() != 0:
 		t.Skip("needs root: without it the limits are those of a delegated cgroup, which is the virtual machine tests' matter")
 	}
+	var run string
 	enginetest.Suite{
-		Open:      func(t *testing.T) engine.Engine { return open(t) },
+		Open: func(t *testing.T) engine.Engine {
+			e := open(t)
+			run = e.o.RunDir
+			return e
+		},
+		Reopen:    func(t *testing.T) engine.Engine { return openIn(t, run) },
 		Leftovers: leftovers,
 	}.Run(t)
 }

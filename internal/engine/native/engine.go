@@ -117,7 +117,7 @@ func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
 	e.capabilities = e.look()
 	if e.capabilities.PIDsLimit {
 		e.nursery = newNursery(max(o.Ready, 0), o.Log, func(ctx context.Context) (*blank, error) {
-			return e.newBlank(ctx, cove.UserCode, e.groupName())
+			return e.newBlank(ctx, cove.UserCode, e.groupName(), &e.slots)
 		})
 	}
 	return e, nil
@@ -142,6 +142,7 @@ func (e *Engine) look() engine.Capabilities {
 		CPULimit:      h.Has(cgroup.CPU),
 		PIDsLimit:     h.Has(cgroup.PIDs),
 		DiskLimit:     true,
+		Lasting:       true,
 		Missing:       map[string]string{},
 	}
 	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory, "cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs} {
@@ -213,12 +214,13 @@ func (e *Engine) forget(s *sandbox) {
 	delete(e.sandboxes, s.template.ID)
 }
 
-// idMap chooses the map for a new sandbox; release gives back what it took.
-func (e *Engine) idMap(u cove.User) (m idMap, release func(), err error) {
+// idMap chooses the map for a new sandbox; release gives back what it took of
+// slots.
+func (e *Engine) idMap(u cove.User, slots *slots) (m idMap, release func(), err error) {
 	switch {
 	case e.root:
-		slot, err := e.slots.take()
-		return rangeMap(slot), func() { e.slots.release(slot) }, err
+		slot, err := slots.take()
+		return rangeMap(slot), func() { slots.release(slot) }, err
 	case e.subordinate != owner{}:
 		return subordinateMap(u, e.self, e.subordinate), func() {}, nil
 	}
@@ -238,7 +240,7 @@ func (e *Engine) Close() error {
 	var wait sync.WaitGroup
 	errs := make([]error, len(all))
 	for i, s := range all {
-		wait.Go(func() { errs[i] = s.Destroy(context.Background()) })
+		wait.Go(func() { errs[i] = s.close() })
 	}
 	wait.Wait()
 	if again {
@@ -256,6 +258,11 @@ func (e *Engine) Close() error {
 // them.
 func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 	var swept engine.Swept
+	removed, err := e.sweepLasting()
+	if err != nil {
+		return swept, err
+	}
+	swept.Items = removed
 	groups, err := e.hierarchy.List()
 	if err != nil {
 		return swept, cove.Errorf(cove.Unavailable, "cannot list the control groups: %w", err)

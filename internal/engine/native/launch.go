@@ -22,13 +22,29 @@ import (
 // launch takes a blank and has it build the sandbox. On error the caller
 // destroys s.
 func (s *sandbox) launch(ctx context.Context) (err error) {
-	if s.blank, err = s.engine.takeBlank(ctx, s.template.User); err != nil {
+	if s.blank, err = s.beginning(ctx); err != nil {
 		return err
 	}
 	// The limits are for what comes after: they are set while the guest builds.
 	limited := make(chan error, 1)
 	go func() { limited <- s.limit() }()
 	return cmp.Or(s.setUp(ctx), <-limited)
+}
+
+// beginning is the blank that becomes s.
+func (s *sandbox) beginning(ctx context.Context) (b *blank, err error) {
+	e := s.engine
+	if !s.template.Lasting {
+		return e.takeBlank(ctx, s.template.User)
+	}
+	if s.keep, err = e.newKeep(s.template); err != nil {
+		return nil, err
+	}
+	s.keep.record.Group = e.lastingGroup(s.keep)
+	if b, err = e.newBlank(ctx, s.template.User, s.keep.record.Group, s.keep.slots); err == nil {
+		s.keep.record.Tasks = b.tasks
+	}
+	return b, err
 }
 
 // limit sets every limit of the group. The user has all of the limit of tasks:

@@ -33,9 +33,15 @@ var groupParent = "cove-test-" + strconv.Itoa(os.Getpid())
 // open makes an engine with a run directory of its own.
 func open(t testing.TB) *Engine {
 	t.Helper()
-	bin := enginetest.BuildGuest(t)
 	run := t.TempDir()
 	passable(run)
+	return openIn(t, run)
+}
+
+// openIn is an engine, and the instance that it belongs to, in a run directory.
+func openIn(t testing.TB, run string) *Engine {
+	t.Helper()
+	bin := enginetest.BuildGuest(t)
 	in, err := instance.Hold(run)
 	if err != nil {
 		t.Fatal(err)

@@ -98,7 +98,7 @@ func (e *Engine) takeBlank(ctx context.Context, u cove.User) (*blank, error) {
 			return b, nil
 		}
 	}
-	return e.newBlank(ctx, u, e.groupName())
+	return e.newBlank(ctx, u, e.groupName(), &e.slots)
 }
 
 func (e *Engine) refill() {

@@ -21,9 +21,15 @@ type sandbox struct {
 	*blank
 	engine   *Engine
 	template engine.Template
+	keep     *keep // of a lasting one
+
+	keepOnce sync.Once
+	keepErr  error
 
 	mu        sync.Mutex
 	bound     bool
+	lasts     bool // without this process
+	left      bool // to another process
 	listeners []*os.File
 }
 
@@ -66,12 +72,19 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 		return err
 	}
 	plan := planBind(s.template, hostname(b), s.engine.root, program)
-	listeners, err := s.client.Bind(ctx, plan, descriptors(trees))
+	fds, sent := trees, func(bool) {}
+	if s.keep != nil {
+		if fds, sent, err = s.keep.bind(&plan, trees); err != nil {
+			return err
+		}
+	}
+	listeners, err := s.client.Bind(ctx, plan, descriptors(fds))
+	sent(err == nil)
 	if err != nil {
 		return s.explain("seal the sandbox", err)
 	}
 	s.mu.Lock()
-	s.listeners = listeners
+	s.listeners, s.lasts = listeners, s.keep != nil
 	s.mu.Unlock()
 	return nil
 }
@@ -92,13 +105,37 @@ func (s *sandbox) Stats(context.Context) (engine.Stats, error) {
 
 // Destroy implements engine.Sandbox.
 func (s *sandbox) Destroy(context.Context) error {
-	if s.blank == nil {
-		return nil
+	s.mu.Lock()
+	left := s.left
+	s.mu.Unlock()
+	if left {
+		return nil // it is not this process's any more
 	}
-	err := s.remove()
+	var err error
+	if s.blank != nil {
+		err = s.remove()
+	}
+	if s.keep != nil && err == nil {
+		s.keepOnce.Do(func() { s.keepErr = s.keep.remove() })
+		err = s.keepErr
+	}
 	s.engine.forget(s)
 	s.engine.refill() // it may never have been bound
 	return err
+}
+
+// close is the end of the engine: a sandbox that lasts goes on.
+func (s *sandbox) close() error {
+	s.mu.Lock()
+	s.left = s.lasts && s.alive()
+	left := s.left
+	s.mu.Unlock()
+	if !left {
+		return s.Destroy(context.Background())
+	}
+	s.engine.forget(s)
+	s.leave() // if its guest ends at this moment, Sweep removes the rest
+	return s.keep.owner.Close()
 }
 
 // complaint collects the beginning of what the guest writes to its standard

@@ -87,6 +87,22 @@ type Server struct {
 	mu        sync.Mutex
 	phase     phase
 	processes map[uint32]*process
+	lasting   lasting
+}
+
+// lasting is what a guest keeps that outlives its connections.
+type lasting struct {
+	door      *os.File   // nil in one that does not
+	listeners []*os.File // as Bind made them
+	held      []*os.File
+}
+
+// Door is the listening socket where the next connection is to be waited for,
+// or nil.
+func (s *Server) Door() *os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lasting.door
 }
 
 type phase int
@@ -310,6 +326,9 @@ func (s *Server) do(l *link, id uint32, req guest.Request, raw []byte, fds []*os
 		err = with(req, s.resize)
 	case guest.OpStats:
 		result = s.world.Spawner.Stats()
+	case guest.OpListeners:
+		outFDs, err = s.listeners()
+		result = guest.Listeners{Count: len(outFDs)}
 	case guest.OpWrite:
 		err = with(req, func(p guest.WriteFile) error { return files.Write(p, raw) })
 	case guest.OpRead:
@@ -325,7 +344,7 @@ func (s *Server) do(l *link, id uint32, req guest.Request, raw []byte, fds []*os
 	default:
 		err = &guest.Failure{Kind: guest.FailInvalid, Message: fmt.Sprintf("unknown operation %q", req.Op)}
 	}
-	return result, out, nil, err
+	return result, out, outFDs, err
 }
 
 // with decodes a request's parameters for f.
@@ -378,10 +397,62 @@ func (s *Server) setup(p guest.Setup, fds []*os.File) error {
 
 func (s *Server) bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err error) {
 	err = s.advance(phaseSetUp, phaseBound, func() (err error) {
-		listeners, err = s.world.Wall.Bind(p, fds)
+		if listeners, err = s.world.Wall.Bind(p, fds); err != nil || p.Door == nil {
+			return err
+		}
+		if err = s.keep(p, fds, listeners); err == nil {
+			listeners, err = s.listeners()
+		}
 		return err
 	})
 	return listeners, err
+}
+
+// keep takes what a lasting guest keeps, from fds too.
+func (s *Server) keep(p guest.Bind, fds, listeners []*os.File) error {
+	kept := lasting{listeners: listeners}
+	for _, i := range append([]int{*p.Door}, p.Hold...) {
+		if i < 0 || i >= len(fds) || fds[i] == nil {
+			return &guest.Failure{Kind: guest.FailInvalid, Message: fmt.Sprintf("no descriptor %d to keep", i)}
+		}
+		kept.held = append(kept.held, fds[i])
+		fds[i] = nil
+	}
+	kept.door = kept.held[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lasting = kept
+	return nil
+}
+
+// listeners are copies of the listeners that were kept.
+func (s *Server) listeners() (copies []*os.File, err error) {
+	s.mu.Lock()
+	kept := s.lasting.listeners
+	s.mu.Unlock()
+	for _, l := range kept {
+		copied, err := duplicate(l)
+		if err != nil {
+			for _, c := range copies {
+				c.Close()
+			}
+			return nil, err
+		}
+		copies = append(copies, copied)
+	}
+	return copies, nil
+}
+
+// duplicate copies a descriptor, and keeps the copy from children.
+func duplicate(f *os.File) (*os.File, error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fd, err := syscall.Dup(int(f.Fd()))
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	syscall.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 func (s *Server) signal(p guest.Signal) error {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/guest/guestd"
+	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
 // thread runs functions on one operating-system thread.
@@ -42,7 +43,8 @@ func (t *thread) do(f func() error) (err error) {
 	return err
 }
 
-// Run serves conn until it ends and then exits the process, which ends the
+// Run serves conn until it ends, and then the next one, if the guest is to
+// outlive its connections. Otherwise it exits the process, which ends the
 // sandbox: the kernel kills every process of the namespace with its PID 1.
 // It must be called from main with the main thread locked.
 //
@@ -54,14 +56,26 @@ func Run(conn guest.Conn, setUp bool) {
 	main := newThread()
 	w := &world{main: main, files: newThread()}
 	server := guestd.New(guestd.World{Wall: w, Spawner: w, Files: files{w}}, setUp)
-	go func() {
-		if err := server.Serve(conn); err != nil {
-			os.Stderr.WriteString("cove-guest: " + err.Error() + "\n")
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}()
+	go func() { os.Exit(serve(server, conn)) }()
 	main.loop()
+}
+
+// serve serves one connection after the other and returns the exit code.
+func serve(server *guestd.Server, conn guest.Conn) int {
+	for {
+		err := server.Serve(conn)
+		if door := server.Door(); door != nil {
+			conn, err = unixconn.Accept(door)
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			os.Stderr.WriteString("cove-guest: " + err.Error() + "\n")
+			return 1
+		}
+		return 0
+	}
 }
 
 // threads is how many a guest has before the user's first process. It shares a

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +54,79 @@ func New(fd int) (*Conn, error) {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	return &Conn{file: os.NewFile(uintptr(fd), "guest socket")}, nil
+}
+
+// Listen makes a listening socket at a path that its owner alone may connect
+// to.
+func Listen(path string) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	err = shortened(path, func(short string) error {
+		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: short}); err != nil {
+			return err
+		}
+		if err := unix.Chmod(path, 0o600); err != nil {
+			return err
+		}
+		return unix.Listen(fd, 1)
+	})
+	if err != nil {
+		unix.Close(fd)
+		return nil, &os.PathError{Op: "listen", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// Accept waits for the next connection.
+func Accept(listener *os.File) (*Conn, error) {
+	raw, err := listener.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	var opErr error
+	err = raw.Read(func(l uintptr) bool {
+		for {
+			fd, _, opErr = unix.Accept4(int(l), unix.SOCK_CLOEXEC)
+			if opErr != unix.EINTR && opErr != unix.ECONNABORTED {
+				return opErr != unix.EAGAIN
+			}
+		}
+	})
+	if err == nil {
+		err = opErr
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("accept", err)
+	}
+	return New(fd)
+}
+
+// Dial connects to a listening socket.
+func Dial(path string) (*Conn, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	err = shortened(path, func(short string) error { return unix.Connect(fd, &unix.SockaddrUnix{Name: short}) })
+	if err != nil {
+		unix.Close(fd)
+		return nil, &os.PathError{Op: "connect", Path: path, Err: err}
+	}
+	return New(fd)
+}
+
+// shortened calls f with a name for path that fits into a socket's address,
+// which has 107 bytes.
+func shortened(path string, f func(short string) error) error {
+	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	return f("/proc/self/fd/" + strconv.Itoa(dir) + "/" + filepath.Base(path))
 }
 
 // Read implements io.Reader; descriptors that come with the bytes wait for
