@@ -11,11 +11,14 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/dns"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -24,7 +27,10 @@ import (
 
 // Options configure a Gateway.
 type Options struct {
-	Dir     string         // for what sandboxes are shown; made when it is needed
+	Dir string // for what sandboxes are shown; made when it is needed
+	// Keep is where authorities are kept of sandboxes that outlive this process,
+	// which then go on trusting what they trust. Nil: none does.
+	Keep    *ca.Store
 	Bundle  []byte         // roots the sandboxes trust beside their own authority, PEM
 	Roots   *x509.CertPool // who vouches for origins; the host's own by default
 	Dialer  proxy.Direct   // how origins are reached
@@ -121,6 +127,27 @@ func (g *Gateway) forget(w *Way) {
 	if g.ways[w.sandbox] == w {
 		delete(g.ways, w.sandbox)
 	}
+}
+
+// authority makes a sandbox's authority, or finds the one that has been kept.
+func (g *Gateway) authority(w *Way) (*ca.Authority, error) {
+	if g.o.Keep == nil {
+		return ca.New(w.sandbox, g.o.Clock, w.maySign)
+	}
+	a, err := g.o.Keep.Load(w.sandbox, g.o.Clock, w.maySign)
+	if cove.ErrorCode(err) != cove.NotFound {
+		return a, err
+	}
+	if a, err = ca.New(w.sandbox, g.o.Clock, w.maySign); err != nil {
+		return nil, err
+	}
+	return a, g.o.Keep.Save(a)
+}
+
+// Discard removes what has been kept of a sandbox that is gone for good.
+func (g *Gateway) Discard(sandbox cove.SandboxID) error {
+	os.RemoveAll(filepath.Join(g.o.Dir, string(sandbox)))
+	return g.o.Keep.Remove(sandbox)
 }
 
 // Close closes every way out.

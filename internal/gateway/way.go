@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/dns"
@@ -47,6 +49,7 @@ type Way struct {
 	redactor     redactor
 
 	policy    atomic.Pointer[policy.Policy]
+	next      atomic.Pointer[policy.Policy] // while a change cuts
 	changing  sync.Mutex
 	documents []*policy.Document // of policy; guarded by changing
 
@@ -72,10 +75,13 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 		return nil, err
 	}
 	w.placeholders = w.credentials.Placeholders()
-	if err := w.adopt(s.Policy); err != nil {
+	p, err := w.compile(s.Policy)
+	if err != nil {
 		return nil, err
 	}
-	if w.authority, err = ca.New(s.Sandbox, g.o.Clock, w.maySign); err != nil {
+	w.documents = s.Policy
+	w.policy.Store(p)
+	if w.authority, err = g.authority(w); err != nil {
 		return nil, err
 	}
 	if err := w.show(); err != nil {
@@ -90,15 +96,16 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 
 // maySign allows leaves for what the sandbox may connect to, at some port.
 func (w *Way) maySign(h policy.Host) error {
-	v := w.policy.Load().Decide(policy.Request{Layer: policy.LayerDNS, Host: h})
+	v := w.decide(policy.Request{Layer: policy.LayerDNS, Host: h})
 	if _, address := h.Addr(); address || v.Action != policy.Deny {
 		return nil // an address has been judged with its port
 	}
 	return cove.Errorf(cove.Forbidden, "%s", v.Reason)
 }
 
-// listens are the sockets that a way out needs inside, in this order.
-func listens() []guest.Listen {
+// Listens are the sockets that a way out needs in a sandbox's network namespace,
+// in this order.
+func Listens() []guest.Listen {
 	at := func(network string, port int) guest.Listen {
 		host := "127.0.0.1"
 		if network[len(network)-1] == '6' {
@@ -114,7 +121,7 @@ func listens() []guest.Listen {
 
 // Bind adds to a binding what the way out needs inside.
 func (w *Way) Bind(b *engine.Binding) {
-	b.Listeners = append(b.Listeners, listens()...)
+	b.Listeners = append(b.Listeners, Listens()...)
 	b.Files = append(b.Files, w.files...)
 }
 
@@ -122,15 +129,28 @@ func (w *Way) Bind(b *engine.Binding) {
 // the sandbox's authority; they get there without it, too. In place of
 // credentials it has placeholders.
 func (w *Way) Env() map[string]string {
-	env := ca.Environment(bundlePlace, certificatePlace)
+	return w.EnvAt(fmt.Sprintf("127.0.0.1:%d", engine.ProxyPort), path.Dir(bundlePlace))
+}
+
+// EnvAt is the same for who finds the proxy at an address of its own, or none,
+// and what is in Files in the directory dir.
+func (w *Way) EnvAt(proxy, dir string) map[string]string {
+	env := ca.Environment(path.Join(dir, path.Base(bundlePlace)), path.Join(dir, path.Base(certificatePlace)))
 	maps.Copy(env, w.placeholders)
-	proxyURL := fmt.Sprintf("http://127.0.0.1:%d", engine.ProxyPort)
+	if proxy == "" {
+		return env
+	}
+	proxyURL := "http://" + proxy
 	maps.Copy(env, map[string]string{
 		"HTTP_PROXY": proxyURL, "HTTPS_PROXY": proxyURL, "ALL_PROXY": proxyURL, "NO_PROXY": noProxy,
 		"http_proxy": proxyURL, "https_proxy": proxyURL, "all_proxy": proxyURL, "no_proxy": noProxy,
 	})
 	return env
 }
+
+// Files is the directory on this machine with what the sandbox is to trust, by
+// the names that it has inside.
+func (w *Way) Files() string { return w.dir() }
 
 const noProxy = "localhost,127.0.0.1,::1"
 
@@ -142,12 +162,12 @@ func (w *Way) Serve(sockets []*os.File) error {
 			f.Close() // the listeners have their own
 		}
 	}()
-	if len(sockets) != len(listens()) {
-		return cove.Errorf(cove.Internal, "%d sockets for a sandbox's way out, want %d", len(sockets), len(listens()))
+	if len(sockets) != len(Listens()) {
+		return cove.Errorf(cove.Internal, "%d sockets for a sandbox's way out, want %d", len(sockets), len(Listens()))
 	}
 	var streams []net.Listener
 	var packets []net.PacketConn
-	for i, l := range listens() {
+	for i, l := range Listens() {
 		var err error
 		if l.Network[:3] == "udp" {
 			var p net.PacketConn
@@ -162,18 +182,25 @@ func (w *Way) Serve(sockets []*os.File) error {
 			return fmt.Errorf("a socket of sandbox %s: %w", w.sandbox, err)
 		}
 	}
-	run := func(what string, f func() error) {
-		w.serving.Go(func() {
-			if err := f(); err != nil && !errors.Is(err, net.ErrClosed) {
-				w.gateway.o.Log.Error("a sandbox's way out has closed", "sandbox", w.sandbox, "what", what, "error", err)
-			}
-		})
-	}
-	run("tcp4", func() error { return w.proxy.ServeTransparent(streams[0]) })
-	run("tcp6", func() error { return w.proxy.ServeTransparent(streams[1]) })
-	run("proxy", func() error { return w.proxy.ServeExplicit(streams[2]) })
-	run("dns", func() error { return w.filter.Serve(w.ctx, streams[3:], packets) })
+	w.serve("tcp4", func() error { return w.proxy.ServeTransparent(streams[0]) })
+	w.serve("tcp6", func() error { return w.proxy.ServeTransparent(streams[1]) })
+	w.ServeProxy(streams[2])
+	w.serve("dns", func() error { return w.filter.Serve(w.ctx, streams[3:], packets) })
 	return nil
+}
+
+// ServeProxy opens the way to whoever connects to l and speaks to a proxy. It
+// is the way's from now on.
+func (w *Way) ServeProxy(l net.Listener) {
+	w.serve("proxy", func() error { return w.proxy.ServeExplicit(l) })
+}
+
+func (w *Way) serve(what string, f func() error) {
+	w.serving.Go(func() {
+		if err := f(); err != nil && !errors.Is(err, net.ErrClosed) {
+			w.gateway.o.Log.Error("a sandbox's way out has closed", "sandbox", w.sandbox, "what", what, "error", err)
+		}
+	})
 }
 
 // Certificate is that of the sandbox's authority, as PEM.
@@ -185,24 +212,55 @@ func (w *Way) Certificate() []byte { return w.authority.Certificate() }
 func (w *Way) Extend(documents ...*policy.Document) (cut int, err error) {
 	w.changing.Lock()
 	defer w.changing.Unlock()
-	if err := w.adopt(append(slices.Clip(w.documents), documents...)); err != nil {
-		return 0, err
-	}
-	return w.proxy.Rejudge(w.judge), nil
+	return w.change(append(slices.Clip(w.documents), documents...))
 }
 
-// adopt makes a policy of documents the one that counts.
-func (w *Way) adopt(documents []*policy.Document) error {
+// Replace puts documents in the place of the policy, in the same way.
+func (w *Way) Replace(documents ...*policy.Document) (cut int, err error) {
+	w.changing.Lock()
+	defer w.changing.Unlock()
+	return w.change(documents)
+}
+
+// change makes a policy of documents the one that counts. Until everything is
+// cut that it does not allow, nothing is that the one before did not.
+func (w *Way) change(documents []*policy.Document) (cut int, err error) {
+	p, err := w.compile(documents)
+	if err != nil {
+		return 0, err
+	}
+	w.next.Store(p)
+	cut = w.proxy.Rejudge(w.judge)
+	w.documents = documents
+	w.policy.Store(p)
+	w.next.Store(nil)
+	return cut, nil
+}
+
+func (w *Way) compile(documents []*policy.Document) (*policy.Policy, error) {
 	p, err := policy.Compile(w.gateway.o.Machine, documents...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := w.credentials.Check(p.Decide); err != nil {
-		return err
+		return nil, err
 	}
-	w.documents = documents
-	w.policy.Store(p.For(w.name))
-	return nil
+	return p.For(w.name), nil
+}
+
+// decide asks the policy, and during a change the next one too.
+func (w *Way) decide(r policy.Request) policy.Verdict {
+	next := w.next.Load() // first: see change
+	v := w.policy.Load().Decide(r)
+	if next == nil {
+		return v
+	}
+	after := next.Decide(r)
+	if after.Action == policy.Deny || after.Action == policy.Ask && v.Action == policy.Allow {
+		v, after = after, v
+	}
+	v.PassThrough = v.PassThrough && after.PassThrough
+	return v
 }
 
 // Close closes the way and waits for everything that used it.
@@ -224,13 +282,17 @@ func (w *Way) end() {
 // places of its own, and instead of the bundle that the root filesystem has.
 func (w *Way) show() error {
 	dir := w.dir()
-	bundle, certificate := filepath.Join(dir, "bundle.pem"), filepath.Join(dir, "ca.pem")
+	bundle, certificate := filepath.Join(dir, path.Base(bundlePlace)), filepath.Join(dir, path.Base(certificatePlace))
+	write := os.WriteFile
+	if w.gateway.o.Keep != nil { // somebody may be reading what an earlier process has written
+		write = atomicfile.Write
+	}
 	err := os.MkdirAll(dir, 0o755)
 	if err == nil {
-		err = os.WriteFile(bundle, w.authority.Bundle(w.gateway.o.Bundle), 0o644)
+		err = write(bundle, w.authority.Bundle(w.gateway.o.Bundle), 0o644)
 	}
 	if err == nil {
-		err = os.WriteFile(certificate, w.authority.Certificate(), 0o644)
+		err = write(certificate, w.authority.Certificate(), 0o644)
 	}
 	if err != nil {
 		return cove.Errorf(cove.StorageFull, "cannot write what sandbox %s is to trust: %w", w.sandbox, err).
@@ -245,11 +307,15 @@ func (w *Way) show() error {
 
 func (w *Way) dir() string { return filepath.Join(w.gateway.o.Dir, string(w.sandbox)) }
 
-func (w *Way) unshow() { os.RemoveAll(w.dir()) }
+func (w *Way) unshow() {
+	if w.gateway.o.Keep == nil {
+		os.RemoveAll(w.dir())
+	}
+}
 
 // judge is the policy and what has been approved; it may answer Ask.
 func (w *Way) judge(r policy.Request) policy.Verdict {
-	v := w.policy.Load().Decide(r)
+	v := w.decide(r)
 	if v.PassThrough && r.Layer == policy.LayerConnect && w.credentials.Binds(r.Host, r.Port) {
 		return policy.Verdict{Rule: v.Rule, Reason: "a credential is set on requests to " + r.Host.Authority(r.Port) + ", which cannot be passed through"}
 	}

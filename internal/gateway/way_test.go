@@ -1,0 +1,116 @@
+package gateway
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// allow is a policy that allows hosts, and nothing else.
+func allow(t *testing.T, hosts ...string) *policy.Document {
+	t.Helper()
+	d, err := policy.Args("test", policy.Allow, hosts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestReplace(t *testing.T) {
+	w, _ := newTestWay(t)
+	is := func(name string, want policy.Action) {
+		t.Helper()
+		if v := w.judge(connectTo(t, name, 443)); v.Action != want {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	is("allowed.test", policy.Allow)
+	is("asked.test", policy.Ask)
+	if _, err := w.Replace(allow(t, "asked.test", "other.test")); err != nil {
+		t.Fatal(err)
+	}
+	is("allowed.test", policy.Deny)
+	is("asked.test", policy.Allow)
+	is("other.test", policy.Allow)
+	if _, err := w.Replace(); err != nil {
+		t.Fatal(err)
+	}
+	is("other.test", policy.Deny)
+}
+
+// TestChangeNarrowsFirst: while a change cuts what it does not allow, both
+// policies have to allow.
+func TestChangeNarrowsFirst(t *testing.T) {
+	w, _ := newTestWay(t)
+	next, err := policy.Compile(policy.Machine{}, allow(t, "allowed.test", "asked.test", "other.test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name         string
+		there, other *policy.Policy
+		want         policy.Action
+	}{
+		{"allowed.test", w.policy.Load(), next, policy.Allow},
+		{"asked.test", w.policy.Load(), next, policy.Ask},
+		{"other.test", w.policy.Load(), next, policy.Deny},
+		{"missing.test", w.policy.Load(), next, policy.Deny},
+	} {
+		for range 2 {
+			w.policy.Store(c.there)
+			w.next.Store(c.other)
+			if v := w.judge(connectTo(t, c.name, 443)); v.Action != c.want {
+				t.Errorf("%s: %+v", c.name, v)
+			}
+			c.there, c.other = c.other, c.there
+		}
+	}
+}
+
+// TestKeptAuthority: a gateway that comes after another one has the same
+// authority for the same sandbox, until it is discarded.
+func TestKeptAuthority(t *testing.T) {
+	home, files := t.TempDir(), t.TempDir()
+	keep, err := ca.OpenStore(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+	id := cove.NewSandboxID()
+	open := func() (*Gateway, string) {
+		g := New(Options{Dir: files, Keep: &keep, Clock: c, Log: slog.New(slog.DiscardHandler)})
+		w, err := g.Open(Spec{Sandbox: id, Name: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		if w.Files() != filepath.Join(files, string(id)) || w.Env()["SSL_CERT_FILE"] != bundlePlace {
+			t.Errorf("files in %s, environment %v", w.Files(), w.Env())
+		}
+		return g, string(w.Certificate())
+	}
+	_, first := open()
+	if shown, err := os.ReadFile(filepath.Join(files, string(id), "ca.pem")); err != nil || string(shown) != first {
+		t.Errorf("after the first has closed: %q, %v", shown, err)
+	}
+	g, second := open()
+	if second != first {
+		t.Error("another authority")
+	}
+	if err := g.Discard(id); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(files, "*")); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+	if _, third := open(); third == first {
+		t.Error("the same authority after it was discarded")
+	}
+}
