@@ -21,7 +21,7 @@ demo: build ## run code contained, and show what is stopped
 	@scripts/install.sh demo
 	@$(GO) run ./test/demo
 
-bench: build ## Cove beside bubblewrap, runc and docker
+bench: build ## Cove beside bubblewrap, runc and docker, and beside mitmproxy
 	@scripts/install.sh bench
 	@$(GO) run ./test/bench
 

@@ -34,6 +34,10 @@ wanted() {
 		git git
 		zstd zstd
 	LIST
+	[[ $1 == bench ]] && cat <<-'LIST'
+		mitmdump mitmproxy
+		taskset util-linux
+	LIST
 	return 0
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/native"
+	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -31,8 +32,7 @@ import (
 // coveUnderTest is a real server process, and two engines in this one: with
 // guests ready and without.
 type coveUnderTest struct {
-	server         *exec.Cmd
-	client         *client.Client
+	*server
 	ready, unready engine.Engine
 	instance       *instance.Instance
 	guest          string
@@ -67,49 +67,68 @@ func newCove(ctx context.Context, dir string) (c *coveUnderTest, err error) {
 	if c.unready, err = open(0); err != nil {
 		return c, err
 	}
-	return c, c.serve(ctx, dir)
+	c.server, err = startServer(ctx, dir, -1)
+	return c, err
 }
 
-// serve starts "cove serve" and waits until it answers.
-func (c *coveUnderTest) serve(ctx context.Context, dir string) error {
+// server is a "cove serve" that answers.
+type server struct {
+	cmd    *exec.Cmd
+	client *client.Client
+}
+
+// startServer starts one with its state below dir, on a processor of its own if
+// core is not negative.
+func startServer(ctx context.Context, dir string, core int, settings ...string) (*server, error) {
 	program, err := binary("cove")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	address := ln.Addr().String()
 	ln.Close()
-	c.server = exec.Command(program, "serve", "--listen", address)
-	c.server.Env = append(os.Environ(), "COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "server"),
-		"COVE_SANDBOX_MAX_CONCURRENT=100", "COVE_SANDBOX_READY=2", "COVE_RATE_LIMIT_PER_SECOND=0", "COVE_LOG_LEVEL=warn")
-	if err := c.server.Start(); err != nil {
-		return err
+	argv := []string{program, "serve", "--listen", address}
+	if core >= 0 {
+		argv = onCore(core, argv[0], argv[1:]...)
 	}
-	if c.client, err = client.New(client.Options{Address: "http://" + address}); err != nil {
-		return err
+	s := &server{cmd: exec.Command(argv[0], argv[1:]...)}
+	s.cmd.Env = append(os.Environ(), "COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "server"),
+		"COVE_SANDBOX_MAX_CONCURRENT=100", "COVE_SANDBOX_READY=2", "COVE_RATE_LIMIT_PER_SECOND=0", "COVE_LOG_LEVEL=warn")
+	s.cmd.Env, s.cmd.Stderr = append(s.cmd.Env, settings...), os.Stderr
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if s.client, err = client.New(client.Options{Address: "http://" + address}); err != nil {
+		return nil, errors.Join(err, s.close())
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if _, err = c.client.Health(ctx); err == nil {
+		if _, err = s.client.Health(ctx); err == nil {
 			time.Sleep(300 * time.Millisecond) // at rest
-			return nil
+			return s, nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the server does not answer: %w", err)
+			return nil, errors.Join(fmt.Errorf("the server does not answer: %w", err), s.close())
 		}
 	}
+}
+
+func (s *server) pid() int { return s.cmd.Process.Pid }
+
+func (s *server) close() error {
+	if s.client != nil {
+		s.client.Close()
+	}
+	s.cmd.Process.Signal(os.Interrupt)
+	return s.cmd.Wait()
 }
 
 func (c *coveUnderTest) close() error {
 	var errs []error
-	if c.client != nil {
-		c.client.Close()
-	}
-	if c.server != nil && c.server.Process != nil {
-		c.server.Process.Signal(os.Interrupt)
-		errs = append(errs, c.server.Wait())
+	if c.server != nil {
+		errs = append(errs, c.server.close())
 	}
 	for _, e := range []engine.Engine{c.ready, c.unready} {
 		if e != nil {
@@ -123,20 +142,37 @@ func (c *coveUnderTest) close() error {
 }
 
 // first makes a sandbox and runs /bin/true in it. Destroying it is not timed
-// by anybody here: a user has the answer before.
-func (c *coveUnderTest) first(e engine.Engine) func(context.Context) error {
+// by anybody here: a user has the answer before. With openWay it has a network.
+func (c *coveUnderTest) first(e engine.Engine, openWay func(cove.SandboxID) (*gateway.Way, error)) func(context.Context) error {
 	limits := runtimes.Defaults
 	return func(ctx context.Context) error {
-		sb, err := e.Prepare(ctx, engine.Template{
+		t := engine.Template{
 			ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost},
 			Limits: limits, User: cove.UserCode, Network: cove.NetworkNone,
-		})
+		}
+		var b engine.Binding
+		var way *gateway.Way
+		if openWay != nil {
+			var err error
+			if way, err = openWay(t.ID); err != nil {
+				return err
+			}
+			defer func() { go way.Close() }()
+			t.Network = cove.NetworkLimited
+			way.Bind(&b)
+		}
+		sb, err := e.Prepare(ctx, t)
 		if err != nil {
 			return err
 		}
 		defer func() { go sb.Destroy(context.Background()) }()
-		if err := sb.Bind(ctx, engine.Binding{}); err != nil {
+		if err := sb.Bind(ctx, b); err != nil {
 			return err
+		}
+		if way != nil {
+			if err := way.Serve(sb.Listeners()); err != nil {
+				return err
+			}
 		}
 		p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"/bin/true"}, Env: rootfs.Env(cove.UserCode), Dir: cove.WorkDir, Alone: true})
 		if err != nil {
@@ -190,7 +226,7 @@ func (c *coveUnderTest) figures(ctx context.Context, f map[string]float64) error
 		n++
 	}
 	f["python_runs_per_second_one_client"] = float64(n) / time.Since(begin).Seconds()
-	f["server_after_load_mib"] = c.residentMiB()
+	f["server_after_load_mib"] = residentMiB(c.pid())
 	return nil
 }
 
@@ -202,19 +238,4 @@ func (c *coveUnderTest) burst(ctx context.Context, n int) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-// residentMiB is the server's resident memory.
-func (c *coveUnderTest) residentMiB() float64 {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(c.server.Process.Pid) + "/status")
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(data), "VmRSS:")
-	fields := strings.Fields(rest)
-	if len(fields) == 0 {
-		return 0
-	}
-	kb, _ := strconv.ParseFloat(fields[0], 64)
-	return kb / 1024
 }

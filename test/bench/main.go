@@ -2,10 +2,11 @@
 
 // Command bench measures Cove beside whatever peers are installed, in one run
 // and in turn, so that a machine whose speed drifts is fair to all: a plain
-// process, bubblewrap, runc and docker. It prints a table of medians with
+// process, bubblewrap, runc and docker; and its gateway beside a reverse proxy
+// of Go's standard library and mitmproxy. It prints tables of medians with
 // ratios, and writes every sample as JSON.
 //
-//	go run ./test/bench [-rounds 30] [-json bench.json] [-only NAME]
+//	go run ./test/bench [-rounds 30] [-json bench.json] [-part PART] [-only NAME]
 package main
 
 import (
@@ -58,23 +59,43 @@ type Report struct {
 	CPUs    int                `json:"cpus"`
 	Time    time.Time          `json:"time"`
 	Results []Result           `json:"results"`
+	Network [][]Cell           `json:"network"`
 	Figures map[string]float64 `json:"figures"`
 }
 
 func main() {
-	rounds := flag.Int("rounds", 30, "samples of each contender")
-	out := flag.String("json", "bench.json", "where to write every sample")
-	only := flag.String("only", "", "only contenders whose name contains this, and Cove")
+	if len(os.Args) == 4 && os.Args[1] == "role" {
+		if err := roles[os.Args[2]]([]byte(os.Args[3]), json.NewEncoder(os.Stdout)); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", os.Args[2], err)
+			os.Exit(1)
+		}
+		return
+	}
+	var a asked
+	flag.IntVar(&a.rounds, "rounds", 30, "samples of each contender; the network is measured in a sixth as many rounds")
+	flag.StringVar(&a.out, "json", "bench.json", "where to write every sample")
+	flag.StringVar(&a.part, "part", "", "sandboxes or network; both if empty")
+	flag.StringVar(&a.only, "only", "", "only contenders whose name contains this, and Cove")
 	flag.Parse()
+	if !slices.Contains([]string{"", "sandboxes", "network"}, a.part) {
+		fmt.Fprintf(os.Stderr, "bench: -part %s: it is sandboxes or network\n", a.part)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := bench(ctx, *rounds, *out, *only); err != nil {
+	if err := bench(ctx, a); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func bench(ctx context.Context, rounds int, out, only string) (err error) {
+// asked is what the command line says.
+type asked struct {
+	rounds          int
+	out, part, only string
+}
+
+func bench(ctx context.Context, a asked) (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("needs root: the peers do, and they should be measured alike")
 	}
@@ -89,29 +110,58 @@ func bench(ctx context.Context, rounds int, out, only string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cove.close()) }()
-	peers, stopPeers := newPeers(ctx, dir)
-	defer stopPeers()
-
 	report := Report{Machine: runtime.GOARCH, Kernel: kernel(), CPUs: runtime.NumCPU(), Time: time.Now().UTC(), Figures: map[string]float64{}}
-	report.Figures["server_at_rest_mib"] = cove.residentMiB()
-	for _, m := range matches(cove, peers, rounds) {
-		results, err := m.play(ctx, only)
-		if err != nil {
+	if a.part != "network" {
+		if err := report.sandboxes(ctx, dir, cove, a); err != nil {
 			return err
 		}
-		report.Results = append(report.Results, results...)
-		m.print(results)
 	}
-	if err := cove.figures(ctx, report.Figures); err != nil {
-		return err
+	if a.part != "sandboxes" {
+		if err := report.network(ctx, dir, cove, a); err != nil {
+			return err
+		}
 	}
-	printFigures(report.Figures)
 	data, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
 		return err
 	}
-	fmt.Println("\nevery sample:", out)
-	return os.WriteFile(out, append(data, '\n'), 0o644)
+	fmt.Println("\nevery sample:", a.out)
+	return os.WriteFile(a.out, append(data, '\n'), 0o644)
+}
+
+// sandboxes measures what it takes to run something contained.
+func (r *Report) sandboxes(ctx context.Context, dir string, cove *coveUnderTest, a asked) error {
+	peers, stop := newPeers(ctx, dir)
+	defer stop()
+	r.Figures["server_at_rest_mib"] = residentMiB(cove.pid())
+	for _, m := range matches(cove, peers, a.rounds) {
+		results, err := m.play(ctx, a.only)
+		if err != nil {
+			return err
+		}
+		r.Results = append(r.Results, results...)
+		m.print(results)
+	}
+	if err := cove.figures(ctx, r.Figures); err != nil {
+		return err
+	}
+	printFigures(r.Figures)
+	return nil
+}
+
+// network measures what it takes to go through a gateway.
+func (r *Report) network(ctx context.Context, dir string, cove *coveUnderTest, a asked) (err error) {
+	n, err := newNetwork(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.close()) }()
+	if err := n.play(ctx, cove, max(a.rounds/6, 1)); err != nil {
+		return err
+	}
+	r.Network = n.table()
+	printNetwork(r.Network)
+	return nil
 }
 
 // matches are what is measured.
@@ -122,8 +172,8 @@ func matches(c *coveUnderTest, p peers, rounds int) []match {
 			note: "cove: namespaces, root, limits and seccomp are made for the request, in a guest process that was waiting\n" +
 				"cove (nothing ready): that process is made for the request too\nall with the same limits, but for bubblewrap, which has none",
 			contenders: []contender{
-				{name: "cove", run: c.first(c.ready)},
-				{name: "cove (nothing ready)", run: c.first(c.unready)},
+				{name: "cove", run: c.first(c.ready, nil)},
+				{name: "cove (nothing ready)", run: c.first(c.unready, nil)},
 				{name: "plain process", run: plain("/bin/true")},
 				p.bubblewrap("/bin/true"), p.runc("/bin/true"), p.docker("/bin/true"),
 			},
@@ -177,7 +227,7 @@ func (m match) play(ctx context.Context, only string) ([]Result, error) {
 				return nil, fmt.Errorf("%s: %w", c.name, err)
 			}
 			if round > 0 {
-				results[i].MS = append(results[i].MS, float64(took.Microseconds())/1000)
+				results[i].MS = append(results[i].MS, milliseconds(took))
 			}
 			time.Sleep(15 * time.Millisecond) // let the one before be cleaned up
 		}

@@ -1,0 +1,158 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/guest"
+)
+
+// gatewaySetup is a gateway for the bench's origin.
+type gatewaySetup struct {
+	Dir    string
+	Roots  string // PEM file
+	Origin origin
+}
+
+// opened is a way out on listeners of this machine's loopback.
+type opened struct {
+	Proxy, Roots string
+	MS           float64 // that opening it took, without making the listeners
+}
+
+// gatewayRole is Cove's gateway as a process of its own. After its first answer
+// it opens as many ways out as each line of its input says.
+func gatewayRole(setup []byte, out *json.Encoder) error {
+	var s gatewaySetup
+	if err := json.Unmarshal(setup, &s); err != nil {
+		return err
+	}
+	g, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	if err := out.Encode("ready"); err != nil {
+		return err
+	}
+	for n := 0; ; {
+		if _, err := fmt.Scanln(&n); err != nil {
+			return nil
+		}
+		var all []opened
+		for range n {
+			o, err := s.way(g)
+			if err != nil {
+				return err
+			}
+			all = append(all, o)
+		}
+		if err := out.Encode(all); err != nil {
+			return err
+		}
+	}
+}
+
+// open makes a gateway as the daemon would with these settings.
+func (s gatewaySetup) open() (*gateway.Gateway, error) {
+	o := gateway.Options{Dir: s.Dir, Clock: clock.Real()}
+	certificate, err := os.ReadFile(s.Roots)
+	if err != nil {
+		return nil, err
+	}
+	if o.Bundle, err = ca.SystemRoots(os.Getenv); err != nil {
+		return nil, err
+	}
+	o.Roots = x509.NewCertPool()
+	o.Roots.AppendCertsFromPEM(certificate)
+	o.Machine.Private = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	var dialer net.Dialer
+	o.Dialer.Resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return dialer.DialContext(ctx, network, s.Origin.Names)
+	}}
+	return gateway.New(o), nil
+}
+
+// allowed is what a sandbox may reach here.
+func (o origin) allowed() string { return fmt.Sprintf("*.%s:%d", domain, o.port()) }
+
+// openWay opens a way out for a sandbox.
+func (s gatewaySetup) openWay(g *gateway.Gateway, id cove.SandboxID) (*gateway.Way, error) {
+	document, err := policy.Args("bench", policy.Allow, s.Origin.allowed())
+	if err != nil {
+		return nil, err
+	}
+	document.Mode = cove.NetworkLimited
+	return g.Open(gateway.Spec{Sandbox: id, Name: "bench", Policy: []*policy.Document{document}})
+}
+
+// way opens a way out and serves it on sockets that no sandbox has.
+func (s gatewaySetup) way(g *gateway.Gateway) (o opened, err error) {
+	begin := time.Now()
+	w, err := s.openWay(g, cove.NewSandboxID())
+	if err != nil {
+		return o, err
+	}
+	var b engine.Binding
+	w.Bind(&b)
+	spent := time.Since(begin)
+	var sockets []*os.File
+	for _, l := range b.Listeners {
+		f, address, err := socket(l)
+		if err != nil {
+			return o, err
+		}
+		if strings.HasSuffix(l.Address, ":"+strconv.Itoa(engine.ProxyPort)) {
+			o.Proxy = address
+		}
+		sockets = append(sockets, f)
+	}
+	begin = time.Now()
+	err = w.Serve(sockets)
+	spent += time.Since(begin)
+	o.Roots, o.MS = b.Files[0].Source, milliseconds(spent)
+	return o, err
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// socket is one that a guest would have made inside, at a port of its own here.
+func socket(l guest.Listen) (*os.File, string, error) {
+	host, _, err := net.SplitHostPort(l.Address)
+	if err != nil {
+		return nil, "", err
+	}
+	at := net.JoinHostPort(host, "0")
+	if strings.HasPrefix(l.Network, "udp") {
+		c, err := net.ListenPacket(l.Network, at)
+		if err != nil {
+			return nil, "", err
+		}
+		defer c.Close()
+		f, err := c.(*net.UDPConn).File()
+		return f, c.LocalAddr().String(), err
+	}
+	ln, err := net.Listen(l.Network, at)
+	if err != nil {
+		return nil, "", err
+	}
+	defer ln.Close()
+	f, err := ln.(*net.TCPListener).File()
+	return f, ln.Addr().String(), err
+}

@@ -1,0 +1,403 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/gateway"
+)
+
+// measure is one row of the table of the network.
+type measure struct {
+	name   string
+	ask    job
+	target float64 // of Cove's; 0 if there is none
+	least  bool    // the target is a minimum
+	added  bool    // what counts is what is added to the way without anybody between
+}
+
+// measures are taken in each round, of everybody in turn.
+var measures = []measure{
+	{name: "HTTP/1.1: requests/s", ask: job{Do: doRate, Protocol: "http/1.1", Seconds: 1}, target: 6000, least: true},
+	{name: "HTTP/2: requests/s", ask: job{Do: doRate, Protocol: "h2", Seconds: 1}},
+	{name: "HTTP/1.1, reused connection: ms", ask: job{Do: doReused, Protocol: "http/1.1", Count: 400}, target: 0.3, added: true},
+	{name: "HTTP/2, reused connection: ms", ask: job{Do: doReused, Protocol: "h2", Count: 400}, target: 0.3, added: true},
+	{name: "HTTP/1.1, new host: ms", ask: job{Do: doNew, Protocol: "http/1.1", Count: 40}, target: 1.5, added: true},
+	{name: "HTTP/2, new host: ms", ask: job{Do: doNew, Protocol: "h2", Count: 40}, target: 1.5, added: true},
+	{name: "WebSocket, echo of 1 KiB: ms", ask: job{Do: doWebSocket, Protocol: "http/1.1", Count: 400}, added: true},
+	{name: "event stream, first event: ms", ask: job{Do: doEvents, Protocol: "h2", Count: 40}, added: true},
+}
+
+// cpu is the row of the processor time that a rate took.
+func (m measure) cpu() string {
+	return strings.Replace(m.name, "requests/s", "processor, µs a request", 1)
+}
+
+// Rows that are not measured like the others.
+const (
+	rowIdle  = "100 sandboxes × 10 idle connections: MiB above rest"
+	rowSetUp = "setting up a sandbox's network: ms"
+)
+
+const (
+	idleSandboxes, idleConnections = 100, 10
+	targetIdleMiB, targetSetUpMS   = 80, 1
+)
+
+// between is who stands between a client and the origin.
+type between struct {
+	name string
+	why  string        // not empty: why it is not measured
+	pid  int           // of the process that has a processor for itself; 0 if there is none
+	way  func(job) job // tells a job how to get there
+	load func(ctx context.Context, jobs []job) ([]took, error)
+	// start starts another one, for its memory; nil where that is not measured.
+	start func() (*started, error)
+}
+
+// started is a process that is for clients on loopback.
+type started struct {
+	*process
+	ways func(n int) ([]func(job) job, error) // as many sandboxes, where it knows of such
+}
+
+const direct = "direct"
+
+// network measures ways to an origin on this machine's loopback.
+type network struct {
+	dir     string
+	files   pair
+	origin  origin
+	setup   gatewaySetup
+	all     []between
+	stops   []func() error
+	samples map[[2]string][]float64 // by row and name
+}
+
+func newNetwork(ctx context.Context, dir string) (n *network, err error) {
+	n = &network{dir: filepath.Join(dir, "network"), samples: map[[2]string][]float64{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.close())
+		}
+	}()
+	if err := os.Mkdir(n.dir, 0o755); err != nil {
+		return n, err
+	}
+	if n.files.Certificate, n.files.Key, err = writeAuthority(n.dir); err != nil {
+		return n, err
+	}
+	p, err := startRole(otherCore, "origin", n.files, &n.origin)
+	if err != nil {
+		return n, err
+	}
+	n.stops = append(n.stops, p.stop)
+	n.setup = gatewaySetup{Dir: filepath.Join(n.dir, "ways"), Roots: n.files.Certificate, Origin: n.origin}
+	n.all = []between{{name: direct, load: runLoad, way: func(j job) job {
+		j.To, j.Roots = n.origin.Address, n.files.Certificate
+		return j
+	}}}
+	inside, err := n.inside(ctx)
+	if err != nil {
+		return n, fmt.Errorf("%s: %w", coveInside, err)
+	}
+	n.all = append(n.all, inside)
+	for _, b := range []between{{name: coveLoopback, start: n.gateway}, {name: "Go reverse proxy", start: n.reverse}, {name: "mitmproxy", start: n.mitmproxy}} {
+		if err := n.add(b); err != nil {
+			return n, fmt.Errorf("%s: %w", b.name, err)
+		}
+	}
+	return n, nil
+}
+
+// add starts one that is for clients on loopback.
+func (n *network) add(b between) error {
+	s, err := b.start()
+	if errors.Is(err, exec.ErrNotFound) {
+		b.why = "not installed"
+	} else if err != nil {
+		return err
+	} else {
+		n.stops = append(n.stops, s.stop)
+		ways, err := s.ways(1)
+		if err != nil {
+			return err
+		}
+		b.pid, b.way, b.load = s.cmd.Process.Pid, ways[0], runLoad
+	}
+	n.all = append(n.all, b)
+	return nil
+}
+
+func (n *network) close() (err error) {
+	for _, stop := range slices.Backward(n.stops) {
+		err = errors.Join(err, stop())
+	}
+	return err
+}
+
+// runLoad does jobs in a process beside the origin.
+func runLoad(_ context.Context, jobs []job) ([]took, error) {
+	var all []took
+	p, err := startRole(otherCore, "load", jobs, &all)
+	if err != nil {
+		return nil, err
+	}
+	return all, errors.Join(failures(all), p.stop())
+}
+
+func failures(all []took) (err error) {
+	for _, t := range all {
+		if t.Failure != "" {
+			err = errors.Join(err, errors.New(t.Failure))
+		}
+	}
+	return err
+}
+
+const (
+	coveInside   = "cove, in a sandbox"
+	coveLoopback = "cove, on loopback"
+)
+
+// inside is how Cove is used: a process in a sandbox that knows of no proxy,
+// and the server that has its gateway.
+func (n *network) inside(ctx context.Context) (b between, err error) {
+	b = between{name: coveInside, way: func(j job) job { return j }}
+	program := filepath.Join(n.dir, "load")
+	if err := copyProgram(program); err != nil {
+		return b, err
+	}
+	s, err := startServer(ctx, n.dir, measuredCore, "COVE_GATEWAY_RESOLVER="+n.origin.Names, "COVE_GATEWAY_EXTRA_CAS="+n.files.Certificate,
+		"COVE_GATEWAY_PRIVATE_CIDRS=127.0.0.1/32", "COVE_SANDBOX_ALLOWED_WORKDIR_ROOTS="+n.dir, "COVE_SANDBOX_CGROUP_PARENT=cove-bench-network")
+	if err != nil {
+		return b, err
+	}
+	n.stops = append(n.stops, s.close)
+	b.pid = s.pid()
+	b.load = func(ctx context.Context, jobs []job) ([]took, error) {
+		setup, err := json.Marshal(jobs)
+		if err != nil {
+			return nil, err
+		}
+		e, err := s.client.Execute(ctx, api.ExecuteRequest{
+			Language: "sh", Code: "exec " + strings.Join(onCore(otherCore, "/bench/load", "role", "load", `"$1"`), " "), Args: []string{string(setup)},
+			Timeout: 60, Limits: &api.Limits{CPUs: 2, PIDs: 100, MemoryMB: 512, StdoutKB: 1024}, Mounts: []api.Mount{{Source: program, Target: "/bench/load", ReadOnly: true}},
+			Permissions: &api.Permissions{Network: &api.NetworkPermission{Enabled: true, Allow: []string{n.origin.allowed()}}},
+		})
+		if err != nil {
+			return nil, err
+		}
+		var all []took
+		if err := json.Unmarshal([]byte(e.Output), &all); err != nil {
+			return nil, fmt.Errorf("it said %q and %q: %w", e.Output, e.Stderr, err)
+		}
+		return all, failures(all)
+	}
+	return b, nil
+}
+
+// copyProgram puts this program where a sandbox can be shown it.
+func copyProgram(to string) error {
+	from, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	f, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Close())
+}
+
+// gateway starts Cove's as others are used: clients are told of a proxy.
+func (n *network) gateway() (*started, error) {
+	p, err := startRole(measuredCore, "gateway", n.setup, new(string))
+	if err != nil {
+		return nil, err
+	}
+	return &started{p, func(count int) (ways []func(job) job, err error) {
+		if _, err := fmt.Fprintln(p.in, count); err != nil {
+			return nil, err
+		}
+		var all []opened
+		err = p.answer(&all)
+		for _, o := range all {
+			ways = append(ways, func(j job) job { j.Proxy, j.Roots = o.Proxy, o.Roots; return j })
+			n.sample(rowSetUp, coveLoopback, o.MS)
+		}
+		return ways, err
+	}}, nil
+}
+
+// same is for those who treat all clients alike.
+func same(way func(job) job) func(int) ([]func(job) job, error) {
+	return func(n int) ([]func(job) job, error) { return slices.Repeat([]func(job) job{way}, n), nil }
+}
+
+// reverse starts a reverse proxy, which clients take for the origin.
+func (n *network) reverse() (*started, error) {
+	var address string
+	p, err := startRole(measuredCore, "reverse", reverseSetup{n.files, n.origin.Address}, &address, "SSL_CERT_FILE="+n.files.Certificate)
+	if err != nil {
+		return nil, err
+	}
+	return &started{p, same(func(j job) job { j.To, j.Roots = address, n.files.Certificate; return j })}, nil
+}
+
+// mitmproxy starts mitmdump. It is told the address of the origin, and looks no
+// name up.
+func (n *network) mitmproxy() (*started, error) {
+	program, err := exec.LookPath("mitmdump")
+	if err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	address := ln.Addr().(*net.TCPAddr)
+	ln.Close()
+	home := filepath.Join(n.dir, "mitmproxy")
+	p, err := start(onCore(measuredCore, program, "--quiet", "--listen-host", address.IP.String(), "--listen-port", strconv.Itoa(address.Port),
+		"--set", "flow_detail=0", "--set", "confdir="+home, "--set", "ssl_verify_upstream_trusted_ca="+n.files.Certificate))
+	if err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		c, err := net.Dial("tcp", address.String())
+		if err == nil {
+			c.Close()
+			break
+		}
+		if time.Now().After(deadline) {
+			return nil, errors.Join(fmt.Errorf("it does not listen: %w", err), p.stop())
+		}
+	}
+	return &started{p, same(func(j job) job {
+		j.Proxy, j.To, j.Roots = address.String(), n.origin.Address, filepath.Join(home, "mitmproxy-ca-cert.pem")
+		return j
+	})}, nil
+}
+
+func (n *network) sample(row, name string, values ...float64) {
+	key := [2]string{row, name}
+	n.samples[key] = append(n.samples[key], values...)
+}
+
+// play measures everybody in turn, in a few rounds, and then what is measured once.
+func (n *network) play(ctx context.Context, c *coveUnderTest, rounds int) error {
+	for range rounds {
+		for _, m := range measures {
+			for _, b := range n.all {
+				if b.why != "" {
+					continue
+				}
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if err := n.once(ctx, m, b); err != nil {
+					return fmt.Errorf("%s: %s: %w", b.name, m.name, err)
+				}
+			}
+		}
+	}
+	for _, b := range n.all {
+		if b.why == "" && b.start != nil {
+			if err := n.idle(b); err != nil {
+				return fmt.Errorf("%s: idle connections: %w", b.name, err)
+			}
+		}
+	}
+	return n.setUp(ctx, c, 6*rounds)
+}
+
+// once takes one measure of one of them.
+func (n *network) once(ctx context.Context, m measure, b between) error {
+	j := m.ask
+	j.Port = n.origin.port()
+	before, err := cpuOf(b.pid)
+	if err != nil {
+		return err
+	}
+	all, err := b.load(ctx, []job{b.way(j)})
+	if err != nil {
+		return err
+	}
+	after, err := cpuOf(b.pid)
+	if err != nil {
+		return err
+	}
+	if m.ask.Do != doRate {
+		n.sample(m.name, b.name, all[0].MS...)
+		return nil
+	}
+	n.sample(m.name, b.name, all[0].Rate)
+	if b.pid != 0 {
+		n.sample(m.cpu(), b.name, float64((after-before).Nanoseconds())/1e3/float64(all[0].Requests))
+	}
+	return nil
+}
+
+// idle measures what idle connections cost in memory, each to a host of its own.
+func (n *network) idle(b between) error {
+	s, err := b.start()
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	pid := s.cmd.Process.Pid
+	time.Sleep(time.Second)
+	rest := residentMiB(pid)
+	ways, err := s.ways(idleSandboxes)
+	if err != nil {
+		return err
+	}
+	var jobs []job
+	for _, way := range ways {
+		jobs = append(jobs, way(job{Do: doIdle, Protocol: "http/1.1", Port: n.origin.port(), Count: idleConnections}))
+	}
+	var all []took
+	p, err := startRole(otherCore, "load", jobs, &all)
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	time.Sleep(time.Second)
+	n.sample(rowIdle, b.name, residentMiB(pid)-rest)
+	return failures(all)
+}
+
+// setUp measures what a network adds to the making of a sandbox.
+func (n *network) setUp(ctx context.Context, c *coveUnderTest, rounds int) error {
+	g, err := n.setup.open()
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	openWay := func(id cove.SandboxID) (*gateway.Way, error) { return n.setup.openWay(g, id) }
+	results, err := (match{base: direct, rounds: rounds, contenders: []contender{
+		{name: direct, run: c.first(c.ready, nil)}, {name: coveInside, run: c.first(c.ready, openWay)},
+	}}).play(ctx, "")
+	for _, r := range results {
+		n.sample(rowSetUp, r.Name, r.MS...)
+	}
+	return err
+}

@@ -1,0 +1,170 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Cell is what one of them did in one row.
+type Cell struct {
+	Row     string    `json:"row"`
+	Name    string    `json:"name"`
+	Skipped string    `json:"skipped,omitempty"`
+	Samples []float64 `json:"samples,omitempty"`
+	P50     float64   `json:"p50,omitempty"`
+	Added   *float64  `json:"added,omitempty"` // p50 less that of direct, where it is what counts
+	Ratio   float64   `json:"ratio_to_cove,omitempty"`
+	Met     *bool     `json:"target_met,omitempty"`
+}
+
+// row is one of the table of the network.
+type row struct {
+	name   string
+	target float64 // of Cove's; 0 if there is none
+	least  bool    // the target is a minimum
+	added  bool    // what counts is what is added to the same without a gateway
+}
+
+func rows() (all []row) {
+	for _, m := range measures {
+		all = append(all, row{m.name, m.target, m.least, m.added})
+		if m.ask.Do == doRate {
+			all = append(all, row{name: m.cpu()})
+		}
+	}
+	return append(all, row{name: rowIdle, target: targetIdleMiB}, row{name: rowSetUp, target: targetSetUpMS, added: true})
+}
+
+// table is what has been measured, by rows, with everybody in each.
+func (n *network) table() [][]Cell {
+	var all [][]Cell
+	for _, r := range rows() {
+		var cells []Cell
+		for _, b := range n.all {
+			c := Cell{Row: r.name, Name: b.name, Skipped: b.why, Samples: n.samples[[2]string{r.name, b.name}]}
+			c.P50 = median(c.Samples)
+			cells = append(cells, c)
+		}
+		r.judge(cells)
+		all = append(all, cells)
+	}
+	return all
+}
+
+func median(samples []float64) float64 {
+	if len(samples) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(samples))[len(samples)/2]
+}
+
+// judge compares the cells of a row.
+func (r row) judge(cells []Cell) {
+	find := func(name string) *Cell {
+		return &cells[slices.IndexFunc(cells, func(c Cell) bool { return c.Name == name })]
+	}
+	base := find(direct).P50
+	for i := range cells {
+		c := &cells[i]
+		// The way out alone is made without a sandbox.
+		if r.added && len(c.Samples) > 0 && c.Name != direct && !(r.name == rowSetUp && c.Name == coveLoopback) {
+			added := c.P50 - base
+			c.Added = &added
+		}
+		if r.target > 0 && len(c.Samples) > 0 && (c.Name == coveInside || c.Name == coveLoopback) {
+			met := c.counts() <= r.target
+			if r.least {
+				met = c.counts() >= r.target
+			}
+			c.Met = &met
+		}
+	}
+	for i := range cells {
+		if cove := find(coveLoopback).counts(); cove > 0 && len(cells[i].Samples) > 0 {
+			cells[i].Ratio = cells[i].counts() / cove
+		}
+	}
+}
+
+// counts is the figure that counts.
+func (c Cell) counts() float64 {
+	if c.Added != nil {
+		return *c.Added
+	}
+	return c.P50
+}
+
+func (c Cell) String() string {
+	switch {
+	case len(c.Samples) == 0:
+		return "-"
+	case c.Name == direct:
+		return figure(c.P50)
+	}
+	s := figure(c.counts())
+	if c.Added != nil {
+		s = "+" + s
+	}
+	return fmt.Sprintf("%s %6s", s, figure(c.Ratio)+"×")
+}
+
+// figure has about three digits.
+func figure(f float64) string {
+	switch {
+	case f >= 100:
+		return fmt.Sprintf("%.0f", f)
+	case f >= 10:
+		return fmt.Sprintf("%.1f", f)
+	}
+	return fmt.Sprintf("%.2f", f)
+}
+
+// target is what Cove is to reach, and whether it does.
+func (r row) verdict(cells []Cell) string {
+	if r.target == 0 {
+		return ""
+	}
+	sign := "≤ "
+	if r.least {
+		sign = "≥ "
+	}
+	verdict := "met"
+	for _, c := range cells {
+		if c.Met != nil && !*c.Met {
+			verdict = "missed"
+		}
+	}
+	return sign + figure(r.target) + " " + verdict
+}
+
+func printNetwork(table [][]Cell) {
+	fmt.Printf("\nthe network: a gateway between a client and an origin, TLS on both sides, answers of 1 KiB\n")
+	fmt.Printf("%-53s %-13s", "", "target")
+	for _, c := range table[0] {
+		fmt.Printf(" %18s", c.Name)
+	}
+	for i, r := range rows() {
+		fmt.Printf("\n%-53s %-13s", r.name, r.verdict(table[i]))
+		for _, c := range table[i] {
+			fmt.Printf(" %18s", c)
+		}
+	}
+	fmt.Println()
+	for _, c := range table[0] {
+		if c.Skipped != "" {
+			fmt.Printf("  %s: %s\n", c.Name, c.Skipped)
+		}
+	}
+	fmt.Println("  " + strings.ReplaceAll(networkNote, "\n", "\n  "))
+}
+
+const networkNote = `medians, and ratios to "cove, on loopback"; + is what is added to "direct"
+who is measured has one processor for itself; the client and the origin share another
+cove, in a sandbox: the client is in a sandbox and knows of no proxy; it looks names up, too. The server is measured with
+what it does for the sandbox beside. cove, on loopback, and mitmproxy: the client asks a proxy to CONNECT.
+Go reverse proxy: net/http/httputil, one certificate for all hosts; it resolves and checks nothing
+new host: from the first look for a name that nobody has asked for to the end of the answer
+setting up a network: what it adds to a sandbox's first command; on loopback, the gateway's part of it alone`
