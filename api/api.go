@@ -243,6 +243,7 @@ const (
 	StageProtocol    Stage = "protocol"    // it could not be read in one way
 	StagePolicy      Stage = "policy"      // rules
 	StageApproval    Stage = "approval"    // somebody's word
+	StageEndpoint    Stage = "endpoint"    // the gateway's own
 	StageGitHub      Stage = "github"      // what GitHub is asked to do
 	StageRate        Stage = "rate"        // limits of rates, and of how much at once
 	StageBreaker     Stage = "breaker"     // an upstream that fails is left alone

@@ -98,7 +98,8 @@ type RateLimit struct {
 
 // Audit says what is kept.
 type Audit struct {
-	Retention Duration `yaml:"retention" doc:"How long executions and audit records are kept; 0 is for ever."`
+	Retention Duration `yaml:"retention" doc:"How long executions, audit records and decisions of the gateway are kept; 0 is for ever."`
+	Decisions int      `yaml:"decisions" doc:"How many decisions about what may leave sandboxes are kept at most; the oldest go first."`
 }
 
 // Log says how the server logs, to standard error.
@@ -124,7 +125,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 			MaxLimits:     limitsOf(runtime.Max),
 		},
 		RateLimit:     RateLimit{PerSecond: 200, Burst: 400},
-		Audit:         Audit{Retention: Duration(30 * 24 * time.Hour)},
+		Audit:         Audit{Retention: Duration(30 * 24 * time.Hour), Decisions: 200_000},
 		Log:           Log{Level: "info", Format: "text"},
 		ShutdownGrace: Duration(10 * time.Second),
 	}

@@ -188,6 +188,7 @@ func TestRefusals(t *testing.T) {
 		{"not a number", "rate_limit: {per_second: .nan}\n", nil, []string{"rate_limit.per_second"}},
 		{"negative rate", "rate_limit: {per_second: -1}\n", nil, []string{"rate_limit.per_second: -1 is out of range"}},
 		{"short retention", "audit: {retention: 1s}\n", nil, []string{"audit.retention: 1s is out of range"}},
+		{"few decisions", "audit: {decisions: 10}\n", nil, []string{"audit.decisions: 10 is out of range"}},
 		{"negative limit", "sandbox: {max_limits: {memory_mb: -5}}\n", nil, []string{"max_limits", "memory of"}},
 		{"overflowing limit", "sandbox: {max_limits: {memory_mb: 99999999999999999}}\n", nil, []string{"max_limits", "memory of"}},
 		{"default over the maximum", "sandbox: {max_limits: {pids_limit: 10}}\n", nil, []string{"default pids of 50 is over the maximum of 10"}},

@@ -173,6 +173,7 @@ func (c *Config) checkNumbers() error {
 		{"sandbox.ready", float64(c.Sandbox.Ready), 0, 1000},
 		{"rate_limit.per_second", c.RateLimit.PerSecond, 0, 1e6},
 		{"rate_limit.burst", float64(c.RateLimit.Burst), 1, 1e6},
+		{"audit.decisions", float64(c.Audit.Decisions), 1000, 1e8},
 	} {
 		if !(n.value >= n.least && n.value <= n.top) || math.IsNaN(n.value) {
 			return c.wrong(n.name, "%v is out of range", n.value).WithHint("use %v to %v", n.least, n.top)

@@ -42,6 +42,7 @@ type Daemon struct {
 	store    *sqlite.Store
 	images   *image.Store
 	manager  *sandbox.Manager
+	recorder *gateway.Recorder
 	api      *httpapi.Server
 	memory   *memoryListener
 
@@ -90,6 +91,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.images, err = OpenImages(cfg, log); err != nil {
 		return nil, err
 	}
+	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.store, Keep: cfg.Audit.Decisions, Clock: clock.Real(), Log: log})
 	d.manager = sandbox.New(sandbox.Options{
 		OpenWay: d.openWay,
 		Engines: d.engines(), DefaultEngine: cfg.Engine, Images: d.images, Store: d.store,
@@ -376,6 +378,7 @@ func (d *Daemon) close(ctx context.Context) error {
 			errs = append(errs, e.Close())
 		}
 	}
+	d.recorder.Flush()
 	if d.store != nil {
 		errs = append(errs, d.store.Close())
 	}

@@ -21,17 +21,17 @@ import (
 
 // openWay opens a sandbox's way out. It is closed before the manager has
 // closed, so that the gateway itself holds nothing then.
-func (d *Daemon) openWay(id cove.SandboxID, name string, n sandbox.Network) (sandbox.Way, error) {
+func (d *Daemon) openWay(id cove.SandboxID, of cove.ExecutionID, client string, n sandbox.Network) (sandbox.Way, error) {
 	g, err := d.openGateway()
 	if err != nil {
 		return nil, err
 	}
-	return g.Open(gateway.Spec{Sandbox: id, Name: name, Policy: n.Policy, Credentials: n.Credentials})
+	return g.Open(gateway.Spec{Sandbox: id, Name: string(of), Client: client, Policy: n.Policy, Credentials: n.Credentials})
 }
 
 func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 	g := d.cfg.Gateway
-	o := gateway.Options{Dir: d.instance.Files(), Clock: clock.Real(), Log: d.log}
+	o := gateway.Options{Dir: d.instance.Files(), Recorder: d.recorder, Clock: clock.Real(), Log: d.log}
 	var err error
 	if o.Roots, o.Bundle, err = trust(g.ExtraCAs); err != nil {
 		return nil, err

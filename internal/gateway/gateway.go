@@ -38,8 +38,8 @@ type Options struct {
 	// Credentials are those of this machine, beside the presets.
 	Credentials []credential.Credential
 	Timeouts    proxy.Timeouts
-	Patience    time.Duration  // how long a request waits to be approved; 2 min
-	Record      func(Decision) // told of every decision; must not wait
+	Patience    time.Duration // how long a request waits to be approved; 2 min
+	Recorder    *Recorder     // told of every decision; none if nil
 	Clock       clock.Clock
 	Log         *slog.Logger
 }
@@ -94,7 +94,8 @@ func (g *Gateway) exists(ctx context.Context, name policy.Host) error {
 // Spec is what a sandbox's way out is made of.
 type Spec struct {
 	Sandbox     cove.SandboxID
-	Name        string             // by which "cove policy allow" knows it
+	Name        string             // by which "cove policy allow" knows it: its execution
+	Client      string             // who asked for it, for the record
 	Policy      []*policy.Document // merged first to last
 	Credentials []string           // names
 }
@@ -148,6 +149,23 @@ func (g *Gateway) authority(w *Way) (*ca.Authority, error) {
 func (g *Gateway) Discard(sandbox cove.SandboxID) error {
 	os.RemoveAll(filepath.Join(g.o.Dir, string(sandbox)))
 	return g.o.Keep.Remove(sandbox)
+}
+
+// State is what passes through now.
+type State struct {
+	Connections int // from sandboxes
+	Holds       int // requests that wait for somebody's word
+}
+
+// State adds up what passes through now.
+func (g *Gateway) State() (s State) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, w := range g.ways {
+		s.Connections += w.proxy.Connections()
+		s.Holds += len(w.Held())
+	}
+	return s
 }
 
 // Close closes every way out.

@@ -4,57 +4,32 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
-	"time"
 
-	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	"github.com/cove-sandbox/cove/internal/egress/redact"
+	"github.com/cove-sandbox/cove/internal/secret"
 )
 
-// Decision is what became of one attempt to leave a sandbox. It holds no
-// secret: no header, no query, no body.
-type Decision struct {
-	Time     time.Time      `json:"time"` // when it began
-	Sandbox  cove.SandboxID `json:"sandbox"`
-	Entry    string         `json:"entry"` // dns, transparent, connect, absolute-form, socks5
-	Host     string         `json:"host"`
-	Port     uint16         `json:"port,omitempty"`
-	Method   string         `json:"method,omitempty"` // of HTTP, or the type of a question
-	Path     string         `json:"path,omitempty"`
-	Verdict  Verdict        `json:"verdict"`
-	Rule     string         `json:"rule,omitempty"`
-	Reason   string         `json:"reason,omitempty"`
-	Remedy   string         `json:"remedy,omitempty"`
-	Status   int            `json:"status,omitempty"`
-	Sent     int64          `json:"sent,omitempty"`     // bytes
-	Received int64          `json:"received,omitempty"` // bytes
-	Duration time.Duration  `json:"duration,omitempty"` // ns
-}
-
-// Verdict is how an attempt was judged.
-type Verdict string
-
-const (
-	Allowed Verdict = "allow"
-	Denied  Verdict = "deny"
-)
-
-func verdictOf(allowed bool) Verdict {
+func verdictOf(allowed bool) api.Verdict {
 	if allowed {
-		return Allowed
+		return api.VerdictAllow
 	}
-	return Denied
+	return api.VerdictDeny
 }
 
-func decisionOf(e proxy.Event) Decision {
-	d := Decision{
-		Time: e.Time, Entry: string(e.Entry), Host: e.Request.Host.String(), Port: e.Request.Port, Method: e.Request.Method, Path: e.Request.Path,
-		Verdict: verdictOf(e.Verdict.Action == policy.Allow), Rule: e.Verdict.Rule, Reason: e.Verdict.Reason, Remedy: e.Verdict.Remedy,
-		Status: e.Status, Sent: e.Sent, Received: e.Received, Duration: e.Duration,
+// decisionOf is what the record keeps of an event.
+func decisionOf(e proxy.Event) api.Decision {
+	d := api.Decision{
+		Time: e.Time, Entry: e.Entry, Protocol: e.Protocol, Host: e.Request.Host.String(), Port: e.Request.Port, Method: e.Request.Method, Path: e.Request.Path,
+		Verdict: verdictOf(e.Verdict.Action == policy.Allow), Stage: e.Stage, Rule: e.Verdict.Rule, Remedy: e.Verdict.Remedy,
+		Status: e.Status, Sent: e.Sent, Received: e.Received, Duration: e.Duration.Seconds(),
 	}
-	if e.Problem != "" {
-		d.Reason = e.Problem
+	if d.Reason = e.Problem; d.Verdict == api.VerdictDeny {
+		d.Reason = e.Verdict.Reason
 	}
 	return d
 }
@@ -85,23 +60,68 @@ func (w *Way) Denied() []string {
 	return slices.Clone(w.denied.places)
 }
 
-// place is what would have to be allowed.
-func (d Decision) place() string {
+// placeOf is what would have to be allowed.
+func placeOf(d api.Decision) string {
 	if d.Port == 0 || d.Port == 80 || d.Port == 443 {
 		return d.Host
 	}
 	return net.JoinHostPort(d.Host, strconv.Itoa(int(d.Port)))
 }
 
-func (w *Way) record(d Decision) {
-	d.Sandbox = w.sandbox
-	if d.Verdict == Denied && d.Remedy != "" {
-		w.denied.add(d.place())
+// record says whose a decision is, takes what nobody must see out of it and
+// hands it on.
+func (w *Way) record(d api.Decision) {
+	d.Execution, d.Sandbox, d.Client = w.name, string(w.sandbox), w.client
+	w.conceal(&d)
+	if d.Verdict == api.VerdictDeny && d.Remedy != "" {
+		w.denied.add(placeOf(d))
 	}
-	if d.Time.IsZero() {
-		d.Time = w.gateway.o.Clock.Now()
+	w.gateway.o.Recorder.Record(d)
+}
+
+// left is what stands in a path for what the record leaves out.
+const left = "…"
+
+// concealed is a set of the placeholders that are long enough to be found.
+func concealed(placeholders map[string]string) (*redact.Set, error) {
+	var values []secret.Value
+	for _, p := range placeholders {
+		if len(p) >= redact.MinLength {
+			values = append(values, secret.New(p))
+		}
 	}
-	if w.gateway.o.Record != nil {
-		w.gateway.o.Record(d)
+	return redact.New(values...)
+}
+
+// conceal takes placeholders and known values of credentials out of a decision.
+func (w *Way) conceal(d *api.Decision) {
+	known, version := w.credentials.Known()
+	set, err := w.redactor.of(known, version)
+	if err != nil { // a value that could not be found
+		d.Path, d.Reason = left, ""
+		return
 	}
+	for _, s := range []*redact.Set{w.shown, set} {
+		d.Path = withoutSegments(d.Path, s.Text(d.Path))
+		for _, text := range []*string{&d.Host, &d.Method, &d.Rule, &d.Reason, &d.Remedy} {
+			*text = s.Text(*text)
+		}
+	}
+}
+
+// withoutSegments leaves out each segment of a path that differs in masked,
+// which has the same length.
+func withoutSegments(path, masked string) string {
+	if path == masked {
+		return path
+	}
+	segments := strings.Split(path, "/")
+	at := 0
+	for i, s := range segments {
+		if end := at + len(s); s != masked[at:end] {
+			segments[i] = left
+		}
+		at += len(s) + 1
+	}
+	return strings.Join(segments, "/")
 }

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
@@ -36,6 +37,7 @@ type Way struct {
 	gateway   *Gateway
 	sandbox   cove.SandboxID
 	name      string
+	client    string
 	authority *ca.Authority
 	names     dns.Names
 	filter    *dns.Filter
@@ -46,6 +48,7 @@ type Way struct {
 
 	credentials  *credential.Set
 	placeholders map[string]string // the sandbox's own, by variable
+	shown        *redact.Set       // them, for the record
 	redactor     redactor
 
 	policy    atomic.Pointer[policy.Policy]
@@ -66,7 +69,7 @@ const (
 )
 
 func (g *Gateway) newWay(s Spec) (w *Way, err error) {
-	w = &Way{gateway: g, sandbox: s.Sandbox, name: s.Name, holds: holds{asClock: g.o.Clock}}
+	w = &Way{gateway: g, sandbox: s.Sandbox, name: s.Name, client: s.Client, holds: holds{asClock: g.o.Clock}}
 	chosen, err := credential.Choose(g.o.Credentials, s.Credentials...)
 	if err != nil {
 		return nil, err
@@ -75,6 +78,9 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 		return nil, err
 	}
 	w.placeholders = w.credentials.Placeholders()
+	if w.shown, err = concealed(w.placeholders); err != nil {
+		return nil, err
+	}
 	p, err := w.compile(s.Policy)
 	if err != nil {
 		return nil, err
@@ -275,6 +281,7 @@ func (w *Way) end() {
 		w.proxy.Close()
 		w.serving.Wait()
 		w.unshow()
+		w.gateway.o.Recorder.Flush()
 	})
 }
 
@@ -341,8 +348,11 @@ func (w *Way) Resolve(ctx context.Context, name policy.Host) error {
 }
 
 // Asked implements dns.Client.
-func (w *Way) Asked(name, kind string, v policy.Verdict, refused string) {
-	w.record(Decision{Entry: "dns", Host: strings.ToLower(strings.TrimSuffix(name, ".")), Method: kind, Verdict: verdictOf(v.Action == policy.Allow && refused == ""), Rule: v.Rule, Reason: refused, Remedy: v.Remedy})
+func (w *Way) Asked(name, kind string, v policy.Verdict, stage api.Stage, refused string) {
+	w.record(api.Decision{
+		Time: w.gateway.o.Clock.Now(), Entry: api.EntryDNS, Host: strings.ToLower(strings.TrimSuffix(name, ".")), Method: kind,
+		Verdict: verdictOf(refused == "" || stage == api.StageUpstream), Stage: stage, Rule: v.Rule, Reason: refused, Remedy: v.Remedy,
+	})
 }
 
 // client is what the proxy knows a way out as.
@@ -368,7 +378,7 @@ func (c *client) Endpoint(policy.Request, *http.Request) (*url.URL, *proxy.Answe
 // Prepare implements proxy.Sandbox: policy has allowed the request.
 func (c *client) Prepare(r policy.Request, h *http.Request) (proxy.Passage, error) {
 	if _, err := c.credentials.Apply(r, h); err != nil {
-		return nil, err
+		return nil, proxy.At(api.StageCredentials, err)
 	}
 	if known, _ := c.credentials.Known(); len(known) > 0 {
 		redact.Request(h.Header)
@@ -422,4 +432,11 @@ func (r *redactor) of(known []secret.Value, version uint64) (*redact.Set, error)
 	return set, nil
 }
 
-func (c *client) Record(e proxy.Event) { c.way().record(decisionOf(e)) }
+// Record implements proxy.Sandbox.
+func (c *client) Record(e proxy.Event) {
+	d := decisionOf(e)
+	if d.Stage == api.StagePolicy && c.way().judge(e.Request).Action == policy.Ask {
+		d.Stage = api.StageApproval
+	}
+	c.way().record(d)
+}

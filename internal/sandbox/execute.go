@@ -275,6 +275,9 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 		return Result{}, e.excuse(e.startError(err))
 	}
 	exit, lost := e.watch(ctx, bx.sandbox, p)
+	if way := e.wayOut(); way != nil {
+		way.Close() // all that became of its connections is recorded before the result
+	}
 	took := e.manager.o.Clock.Since(start)
 	stats, err := bx.sandbox.Stats(context.WithoutCancel(ctx))
 	if err != nil {
@@ -290,7 +293,7 @@ func (e *execution) open(ctx context.Context) (*box, error) {
 	if t.Network == cove.NetworkNone {
 		return open(ctx, e.engine, t, b)
 	}
-	way, err := e.manager.o.OpenWay(t.ID, string(e.id), e.request.Network)
+	way, err := e.manager.o.OpenWay(t.ID, e.id, e.request.Client, e.request.Network)
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ type Options struct {
 	Engines       []EngineSource // in order of preference for "auto"
 	DefaultEngine string         // a source's name, or "auto"
 	Images        Images
-	OpenWay       func(id cove.SandboxID, name string, n Network) (Way, error)
+	OpenWay       func(id cove.SandboxID, of cove.ExecutionID, client string, n Network) (Way, error)
 	Store         store.Store
 	Instance      cove.InstanceID
 	RunDir        string

@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/time/rate"
 
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -27,9 +28,9 @@ type Client interface {
 	// Resolve looks an allowed name up, outside, and refuses one whose
 	// addresses policy would not have dialled. Errors: ErrNoName.
 	Resolve(ctx context.Context, name policy.Host) error
-	// Asked is told of every question and what became of it: "" when it was
-	// answered.
-	Asked(name string, kind string, v policy.Verdict, refused string)
+	// Asked is told of every question, how far it came, and why it was refused:
+	// "" when it was answered.
+	Asked(name string, kind string, v policy.Verdict, stage api.Stage, refused string)
 }
 
 // Filter is one sandbox's.
@@ -74,8 +75,8 @@ func (f *Filter) Answer(ctx context.Context, q *dns.Msg) *dns.Msg {
 	}
 	question := q.Question[0]
 	kind := dns.TypeToString[question.Qtype]
-	name, verdict, rcode, refused := f.judge(ctx, question.Name)
-	f.client.Asked(question.Name, kind, verdict, refused)
+	name, verdict, stage, rcode, refused := f.judge(ctx, question.Name)
+	f.client.Asked(question.Name, kind, verdict, stage, refused)
 	if rcode != dns.RcodeSuccess {
 		return fail(a, q, rcode, refused)
 	}
@@ -96,38 +97,38 @@ func (f *Filter) Answer(ctx context.Context, q *dns.Msg) *dns.Msg {
 }
 
 // judge says whether a name exists for this sandbox.
-func (f *Filter) judge(ctx context.Context, asked string) (name policy.Host, v policy.Verdict, rcode int, refused string) {
+func (f *Filter) judge(ctx context.Context, asked string) (name policy.Host, v policy.Verdict, stage api.Stage, rcode int, refused string) {
 	if !f.rate.Allow() {
-		return name, v, dns.RcodeRefused, "too many questions"
+		return name, v, api.StageRate, dns.RcodeRefused, "too many questions"
 	}
 	name, err := policy.ParseHost(asked)
 	if err != nil || name.Name() == "" {
-		return name, v, dns.RcodeNameError, "not a host name"
+		return name, v, api.StageProtocol, dns.RcodeNameError, "not a host name"
 	}
 	v = f.client.Decide(ctx, policy.Request{Layer: policy.LayerDNS, Host: name})
 	if v.Action != policy.Allow {
-		return name, v, dns.RcodeNameError, v.Reason
+		return name, v, api.StagePolicy, dns.RcodeNameError, v.Reason
 	}
 	if !f.labels.allow(name.Name(), time.Now()) {
-		return name, v, dns.RcodeRefused, "too many names below one domain"
+		return name, v, api.StageRate, dns.RcodeRefused, "too many names below one domain"
 	}
 	select {
 	case f.busy <- struct{}{}:
 		defer func() { <-f.busy }()
 	default:
-		return name, v, dns.RcodeServerFailure, "too many questions at once"
+		return name, v, api.StageRate, dns.RcodeServerFailure, "too many questions at once"
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	switch err := f.client.Resolve(ctx, name); {
 	case err == nil:
-		return name, v, dns.RcodeSuccess, ""
+		return name, v, api.StageUpstream, dns.RcodeSuccess, ""
 	case errors.Is(err, ErrNoName):
-		return name, v, dns.RcodeNameError, "no such name"
+		return name, v, api.StageUpstream, dns.RcodeNameError, "no such name"
 	case ctx.Err() != nil:
-		return name, v, dns.RcodeServerFailure, "the resolver does not answer"
+		return name, v, api.StageUpstream, dns.RcodeServerFailure, "the resolver does not answer"
 	default:
-		return name, v, dns.RcodeNameError, err.Error()
+		return name, v, api.StageUpstream, dns.RcodeNameError, err.Error()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -108,7 +109,7 @@ func (x *exchange) block() {
 // refuseTarget answers a request that could not be read in one way, or that is
 // not for this connection.
 func (x *exchange) refuseTarget(err error) {
-	x.problem = err.Error()
+	x.problem, x.stage = err.Error(), api.StageProtocol
 	x.verdict = policy.Verdict{Rule: ruleProtocol, Reason: err.Error()}
 	var elsewhere misdirected
 	if errors.As(err, &elsewhere) {
@@ -156,6 +157,7 @@ func (x *exchange) bad(ctx context.Context, reason string) {
 
 // failed answers for a round trip that did not come to an answer.
 func (x *exchange) failed(ctx context.Context, err error) {
+	x.stage = stageOf(err, api.StageUpstream)
 	var refused *blocked
 	var answer *Answer
 	switch {
@@ -194,6 +196,31 @@ type blocked struct {
 
 func (b *blocked) Error() string {
 	return fmt.Sprintf("%s at %s is refused: %s", b.request.Host, b.request.Address, b.verdict.Reason)
+}
+
+// staged is an error of one stage.
+type staged struct {
+	stage api.Stage
+	error
+}
+
+func (s *staged) Unwrap() error { return s.error }
+
+// At says of which stage an error is, for the record.
+func At(stage api.Stage, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &staged{stage, err}
+}
+
+// stageOf is the stage of an error, or another where it does not say.
+func stageOf(err error, otherwise api.Stage) api.Stage {
+	var s *staged
+	if errors.As(err, &s) {
+		return s.stage
+	}
+	return otherwise
 }
 
 // verdictOf is the verdict in an error, or v.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -18,6 +19,7 @@ const ruleEndpoint = "gateway: endpoints"
 // the origin behind it, which is judged, dialled and recorded like any other.
 func (x *exchange) serveEndpoint(ctx context.Context) {
 	s := x.server
+	x.stage = api.StageEndpoint
 	to, answer := s.sandbox.Endpoint(x.target.Request, x.r)
 	if answer != nil {
 		if answer.Status >= http.StatusBadRequest {
@@ -33,6 +35,7 @@ func (x *exchange) serveEndpoint(ctx context.Context) {
 	}
 	f := s.flows.add(&flow{request: x.origin.Request, cut: func() { x.cancel(errCut); x.unblock() }})
 	defer s.flows.remove(f)
+	x.stage = api.StagePolicy
 	if x.verdict = s.judge(ctx, &route{}, x.origin.Request); x.verdict.Action != policy.Allow {
 		x.block()
 		return

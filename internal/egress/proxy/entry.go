@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/linux/origdst"
 )
@@ -24,6 +25,14 @@ type route struct {
 	port uint16      // 0 where each request says it
 
 	admitted bool // LayerConnect has allowed host and port
+}
+
+// protocol is what is spoken in requests on it.
+func (rt *route) protocol() api.Protocol {
+	if rt.tls {
+		return api.ProtocolHTTPS
+	}
+	return api.ProtocolHTTP
 }
 
 type connKey struct{}
@@ -122,6 +131,7 @@ type tunnel struct {
 	began   time.Time
 	host    policy.Host    // whom it is for, as far as is known
 	verdict policy.Verdict // on that host
+	speaks  api.Protocol   // empty: it has not spoken yet
 }
 
 func (t *tunnel) serve() {
@@ -130,7 +140,9 @@ func (t *tunnel) serve() {
 	if passes {
 		wait = t.server.timeouts.Silence
 	}
-	switch protocol, hello := peek(t.conn, wait); {
+	protocol, hello := peek(t.conn, wait)
+	t.speaks = protocol.name()
+	switch {
 	case protocol == protocolTLS:
 		t.serveTLS(hello)
 	case passes && protocol != protocolBroken:
@@ -153,16 +165,18 @@ func (t *tunnel) passes() bool {
 
 // refuse ends a connection that there is no better way to answer.
 func (t *tunnel) refuse(problem string) {
+	stage := api.StagePolicy
 	if t.verdict.Action == policy.Allow {
+		stage = api.StageProtocol
 		t.verdict = policy.Verdict{Rule: ruleProtocol, Reason: problem}
 	}
-	t.record(problem, 0, 0)
+	t.record(stage, problem, 0, 0)
 	reset(t.conn)
 }
 
-func (t *tunnel) record(problem string, sent, received int64) {
+func (t *tunnel) record(stage api.Stage, problem string, sent, received int64) {
 	t.server.sandbox.Record(Event{
-		Time: t.began, Duration: time.Since(t.began), Entry: t.route.entry,
+		Time: t.began, Duration: time.Since(t.began), Entry: t.route.entry, Protocol: t.speaks, Stage: stage,
 		Request: policy.Request{Layer: policy.LayerConnect, Host: t.host, Port: t.route.port},
 		Verdict: t.verdict, Sent: sent, Received: received, Problem: problem,
 	})
@@ -177,7 +191,7 @@ func (t *tunnel) passThrough(unseen bool) {
 	up, err := s.dial(s.ctx, policy.Request{Layer: policy.LayerDial, Host: t.host, Port: t.route.port})
 	if err != nil {
 		t.verdict = verdictOf(err, t.verdict)
-		t.record(err.Error(), 0, 0)
+		t.record(stageOf(err, api.StageDial), err.Error(), 0, 0)
 		reset(t.conn)
 		return
 	}
@@ -190,7 +204,7 @@ func (t *tunnel) passThrough(unseen bool) {
 	if err != nil {
 		problem = err.Error()
 	}
-	t.record(problem, sent, received)
+	t.record(api.StageUpstream, problem, sent, received)
 }
 
 // lookLate judges the first bytes of a client that was silent at first.
@@ -224,7 +238,7 @@ func (s *Server) socks(c *conn) {
 	c.route = rt
 	t.verdict = s.admit(c, t.host, rt.port)
 	if t.verdict.Action != policy.Allow {
-		t.record("", 0, 0)
+		t.record(api.StagePolicy, "", 0, 0)
 		c.Write(socksReply(socksNotAllowed))
 		c.Close()
 		return

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -40,7 +41,8 @@ type exchange struct {
 	target  target // as the sandbox has it
 	origin  target // what is asked of the origin: the same, but for endpoints
 	verdict policy.Verdict
-	passage Passage // from when the request has been admitted
+	passage Passage   // from when the request has been admitted
+	stage   api.Stage // how far it has come
 	problem string
 	failure error // what the origin did wrong
 	status  int
@@ -73,6 +75,7 @@ func (x *exchange) serve() {
 	f := s.flows.add(&flow{request: request, cut: func() { x.cancel(errCut); x.unblock() }})
 	defer s.flows.remove(f)
 
+	x.stage = api.StagePolicy
 	if x.verdict = s.judge(ctx, x.route, request); x.verdict.Action != policy.Allow {
 		x.block()
 		return
@@ -107,9 +110,12 @@ func (x *exchange) forward(ctx context.Context) {
 	out, socket := x.outgoing(ctx)
 	var err error
 	if x.passage, err = x.server.sandbox.Prepare(x.origin.Request, out); err != nil {
+		x.stage = stageOf(err, x.stage)
+		x.verdict = policy.Verdict{Rule: "gateway: " + string(x.stage), Reason: err.Error()}
 		x.refuse(err)
 		return
 	}
+	x.stage = api.StageUpstream
 	defer func() { x.passage.End(x.failure) }()
 	if out.Body != nil {
 		defer out.Body.Close() // it may still be read from
@@ -322,7 +328,7 @@ func (x *exchange) end() {
 func (x *exchange) record() {
 	s := x.server
 	s.sandbox.Record(Event{
-		Time: x.began, Duration: time.Since(x.began), Entry: x.route.entry, Request: x.target.Request, Verdict: x.verdict,
+		Time: x.began, Duration: time.Since(x.began), Entry: x.route.entry, Protocol: x.route.protocol(), Stage: x.stage, Request: x.target.Request, Verdict: x.verdict,
 		Status: x.status, Sent: x.body.Load(), Received: x.answer.Load(), Problem: x.problem,
 	})
 }
@@ -330,7 +336,7 @@ func (x *exchange) record() {
 // recordMalformed notes what could not be read as one request.
 func (s *Server) recordMalformed(rt *route, err error) {
 	s.sandbox.Record(Event{
-		Time: time.Now(), Entry: rt.entry, Request: policy.Request{Layer: policy.LayerHTTP, Host: rt.host, Port: rt.port},
+		Time: time.Now(), Entry: rt.entry, Protocol: rt.protocol(), Stage: api.StageProtocol, Request: policy.Request{Layer: policy.LayerHTTP, Host: rt.host, Port: rt.port},
 		Verdict: policy.Verdict{Rule: ruleProtocol, Reason: err.Error()}, Status: http.StatusBadRequest, Problem: err.Error(),
 	})
 }
@@ -349,6 +355,7 @@ func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request, rt *route)
 	x.target.Request = policy.Request{Layer: policy.LayerConnect}
 	w.Header()["Connection"] = []string{"close"} // what follows CONNECT is not HTTP, whatever the answer
 	if !rt.explicit || r.ProtoMajor != 1 {
+		x.stage = api.StageProtocol
 		x.verdict = policy.Verdict{Rule: ruleProtocol, Reason: "CONNECT inside a connection to an origin"}
 		x.block()
 		x.record()
@@ -368,6 +375,7 @@ func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request, rt *route)
 	x.target.Host, x.target.Port, x.verdict = t.host, port, t.verdict
 	if t.verdict.Action != policy.Allow {
 		s.forget(c)
+		x.stage = api.StagePolicy
 		x.block()
 		x.record()
 		return

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -38,7 +39,7 @@ func (t *tunnel) serveTLS(h *hello) {
 	t.route.host, t.route.tls = host, true
 	t.route.admitted = t.verdict.Action == policy.Allow
 	if !t.route.admitted { // each request will hear why
-		t.record("", 0, 0)
+		t.record(api.StagePolicy, "", 0, 0)
 		t.server.forget(t.conn)
 	}
 	t.intercept()
@@ -47,7 +48,7 @@ func (t *tunnel) serveTLS(h *hello) {
 // alert refuses a TLS handshake for a reason that no policy can change.
 func (t *tunnel) alert(code byte, why error) {
 	t.verdict = policy.Verdict{Rule: ruleTLS, Reason: why.Error()}
-	t.record(why.Error(), 0, 0)
+	t.record(api.StageProtocol, why.Error(), 0, 0)
 	t.writeAlert(code)
 }
 
@@ -80,7 +81,7 @@ func (t *tunnel) intercept() {
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.Hello)
 	defer cancel()
 	if err := inside.HandshakeContext(ctx); err != nil {
-		t.record("TLS with the client: "+err.Error(), 0, 0)
+		t.record(api.StageProtocol, "TLS with the client: "+err.Error(), 0, 0)
 		t.conn.Close()
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -24,6 +25,17 @@ const (
 	protocolSilent // nothing came in time
 	protocolBroken // began as something and did not go on as that
 )
+
+// name is what the record calls it.
+func (p protocol) name() api.Protocol {
+	switch p {
+	case protocolTLS:
+		return api.ProtocolTLS
+	case protocolHTTP:
+		return api.ProtocolHTTP
+	}
+	return api.ProtocolTCP
+}
 
 func (p protocol) problem() string {
 	switch p {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -38,7 +39,7 @@ type Sandbox interface {
 	// Prepare admits an allowed request and changes it on its way out: it may
 	// limit rates, judge a body (which it then replaces), strip and set
 	// credentials. An error with a code of cove is the answer, and so is an
-	// *Answer.
+	// *Answer; At says of which stage it is.
 	Prepare(r policy.Request, h *http.Request) (Passage, error)
 	// Record is told of every decision that ended something: a refused
 	// connection or request, an answered request, a closed tunnel.
@@ -64,7 +65,7 @@ type Dialer interface {
 }
 
 // Entry is the way a connection came in.
-type Entry string
+type Entry = api.Entry
 
 const (
 	EntryTransparent Entry = "transparent"
@@ -78,6 +79,8 @@ type Event struct {
 	Time     time.Time // when it began
 	Duration time.Duration
 	Entry    Entry
+	Protocol api.Protocol // empty where it was not seen
+	Stage    api.Stage    // how far it came
 	Request  policy.Request
 	Verdict  policy.Verdict
 	Status   int    // of the HTTP answer; 0 where there was none
@@ -281,6 +284,13 @@ func (s *Server) enter() bool {
 	}
 	s.running.Add(1)
 	return true
+}
+
+// Connections counts those that the sandbox has open.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
 }
 
 // Rejudge cuts whatever judge no longer allows. judge must not wait; Ask counts

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -67,7 +68,7 @@ func (s *Server) dial(ctx context.Context, r policy.Request) (net.Conn, error) {
 	}
 	c, err := s.dialer.Dial(ctx, r.Host, r.Port, check)
 	if err != nil {
-		return nil, err
+		return nil, At(api.StageDial, err)
 	}
 	up := &upstreamConn{Conn: c, flows: &s.flows}
 	a, ok := addressOf(c)
@@ -81,7 +82,7 @@ func (s *Server) dial(ctx context.Context, r policy.Request) (net.Conn, error) {
 	up.flow = s.flows.add(&flow{request: r, cut: func() { c.Close() }})
 	if err := check(a); err != nil { // policy changed before the flow was known
 		up.Close()
-		return nil, err
+		return nil, At(api.StageDial, err)
 	}
 	return up, nil
 }

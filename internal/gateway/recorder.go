@@ -1,0 +1,180 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// RecorderOptions make a Recorder. All are required but Observe.
+type RecorderOptions struct {
+	Store   store.Decisions
+	Keep    int                // how many decisions the store keeps
+	Observe func(api.Decision) // told of each at once; must not wait
+	Clock   clock.Clock
+	Log     *slog.Logger
+}
+
+// Recorder writes decisions to the store in batches, so that no request waits.
+// Attempts of one sandbox that are alike and come within a batch become one
+// decision with a count. What cannot be written is counted, and when it can
+// again, that is written. The nil Recorder records nothing.
+type Recorder struct {
+	o    RecorderOptions
+	lost atomic.Int64
+
+	mu      sync.Mutex
+	pending []api.Decision
+	alike   map[api.Decision]int // where in pending
+	share   map[source]int       // of pending
+	missing map[source]int64     // not recorded, and not said yet
+	due     bool                 // a write has been asked for
+	full    bool                 // and at once
+
+	writing sync.Mutex // guards the order of batches, and failing
+	failing bool
+}
+
+// source is whose decisions are.
+type source struct{ execution, sandbox, client string }
+
+func sourceOf(d api.Decision) source { return source{d.Execution, d.Sandbox, d.Client} }
+
+const (
+	batchTime = 200 * time.Millisecond // how long a decision waits for more
+	batchSize = 512                    // of one transaction, and for which there is no waiting
+	maxShare  = 2048                   // decisions of one sandbox that wait
+)
+
+// NewRecorder makes a Recorder. Flush comes last.
+func NewRecorder(o RecorderOptions) *Recorder {
+	r := &Recorder{o: o, missing: map[source]int64{}}
+	r.reset()
+	return r
+}
+
+func (r *Recorder) reset() {
+	r.pending, r.alike, r.share = nil, map[api.Decision]int{}, map[source]int{}
+	r.due, r.full = false, false
+}
+
+// Record takes a decision. It never waits for the store.
+func (r *Recorder) Record(d api.Decision) {
+	if r == nil {
+		return
+	}
+	d.Count = max(d.Count, 1)
+	if r.o.Observe != nil {
+		r.o.Observe(d)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(d)
+	switch {
+	case len(r.pending) >= batchSize && !r.full:
+		r.full = true
+		go r.Flush()
+	case !r.due:
+		r.due = true
+		r.o.Clock.AfterFunc(batchTime, r.Flush)
+	}
+}
+
+func (r *Recorder) add(d api.Decision) {
+	from, key := sourceOf(d), kind(d)
+	if i, ok := r.alike[key]; ok {
+		p := &r.pending[i]
+		p.Count += d.Count
+		p.Sent += d.Sent
+		p.Received += d.Received
+		p.Duration += d.Duration
+		return
+	}
+	if r.share[from] >= maxShare {
+		r.miss(from, d.Count)
+		return
+	}
+	r.share[from]++
+	r.alike[key] = len(r.pending)
+	r.pending = append(r.pending, d)
+}
+
+// kind is what attempts that are alike have in common.
+func kind(d api.Decision) api.Decision {
+	d.Time, d.Count, d.Sent, d.Received, d.Duration = time.Time{}, 0, 0, 0, 0
+	return d
+}
+
+func (r *Recorder) miss(from source, n int64) {
+	r.missing[from] += n
+	r.lost.Add(n)
+}
+
+// Lost counts decisions that could not be recorded.
+func (r *Recorder) Lost() int64 {
+	if r == nil {
+		return 0
+	}
+	return r.lost.Load()
+}
+
+// Flush writes what has been recorded. When it returns, that is in the store
+// or lost.
+func (r *Recorder) Flush() {
+	if r == nil {
+		return
+	}
+	r.writing.Lock()
+	defer r.writing.Unlock()
+	for batch := r.take(); len(batch) > 0; {
+		n := min(len(batch), batchSize)
+		err := r.o.Store.AppendDecisions(context.Background(), r.o.Keep, batch[:n]...)
+		r.settle(batch[:n], err)
+		batch = batch[n:]
+	}
+}
+
+// take is what waits, and what has to be said of what was lost.
+func (r *Recorder) take() []api.Decision {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	batch := r.pending
+	for from, n := range r.missing {
+		batch = append(batch, api.Decision{
+			Time: r.o.Clock.Now(), Execution: from.execution, Sandbox: from.sandbox, Client: from.client,
+			Verdict: api.VerdictLost, Reason: fmt.Sprintf("%d decisions were not recorded", n), Count: n,
+		})
+	}
+	clear(r.missing)
+	r.reset()
+	return batch
+}
+
+// settle says, once, that writing begins to fail, and that it works again.
+func (r *Recorder) settle(batch []api.Decision, err error) {
+	if err == nil {
+		if r.failing {
+			r.o.Log.Info("decisions of the gateway are recorded again", "lost", r.Lost())
+		}
+		r.failing = false
+		return
+	}
+	if !r.failing {
+		r.o.Log.Error("decisions of the gateway are not recorded; they are counted until they can be", "error", err)
+	}
+	r.failing = true
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range batch {
+		if r.missing[sourceOf(d)] += d.Count; d.Verdict != api.VerdictLost {
+			r.lost.Add(d.Count)
+		}
+	}
+}
