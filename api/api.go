@@ -142,6 +142,7 @@ type SecurityEvent struct {
 const (
 	EventStdout = "stdout" // OutputEvent
 	EventStderr = "stderr" // OutputEvent
+	EventHolds  = "holds"  // HoldList: all that waits for an answer, when that has changed
 	EventDone   = "done"   // Execution, the last event
 	EventError  = "error"  // Error, the last event
 
@@ -161,7 +162,7 @@ type AuditRecord struct {
 	Seq     int64     `json:"seq" doc:"Its number; they follow each other without a gap"`
 	Time    time.Time `json:"time"`
 	Who     string    `json:"who" doc:"local, key:NAME or ip:ADDRESS; empty for Cove itself"`
-	Action  string    `json:"action" doc:"execute, kill, attach (a host path), request (of somebody who may not) or sweep (of what a dead process left)"`
+	Action  string    `json:"action" doc:"execute, kill, network (a change of policy), approve, revoke, attach (a host path), request (of somebody who may not) or sweep (of what a dead process left)"`
 	Object  string    `json:"object" doc:"An execution's id, a path, a route, an engine"`
 	Verdict string    `json:"verdict" doc:"ok, deny or error"`
 	Detail  string    `json:"detail" doc:"Why, in words"`

@@ -49,7 +49,7 @@ the exit code is 1.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.action, "action", "", "of this `KIND` only: execute, kill, attach, request, sweep")
+	f.StringVar(&o.action, "action", "", "of this `KIND` only: execute, kill, network, approve, revoke, attach, request, sweep")
 	f.StringVar(&o.object, "object", "", "about this only: the `ID` of an execution, a path, a route")
 	f.StringVar(&o.verdict, "verdict", "", "with this `VERDICT` only: "+strings.Join(verdicts, ", "))
 	f.StringVar(&o.since, "since", "", "recorded since `TIME` only: how long ago, like 24h or 7d, or when")

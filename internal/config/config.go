@@ -83,11 +83,12 @@ type Limits struct {
 
 // Gateway is how what sandboxes may reach is reached.
 type Gateway struct {
-	Resolver      string   `yaml:"resolver" doc:"DNS server, address:port; empty: the machine's own."`
-	ExtraCAs      []string `yaml:"extra_cas" doc:"PEM files of authorities that vouch for servers beside the machine's own."`
-	PrivateCIDRs  []string `yaml:"private_cidrs" doc:"Private addresses that names which a policy allows may lead to, like 10.1.0.0/16; none by default."`
-	Credentials   string   `yaml:"credentials" doc:"File that describes credentials of this machine beside the ones Cove knows; the values stay where they are."`
-	UpstreamProxy string   `yaml:"upstream_proxy" doc:"HTTP proxy that reaches the internet, http://[USER:PASSWORD@]HOST:PORT; empty: none is needed."`
+	Resolver        string   `yaml:"resolver" doc:"DNS server, address:port; empty: the machine's own."`
+	ExtraCAs        []string `yaml:"extra_cas" doc:"PEM files of authorities that vouch for servers beside the machine's own."`
+	PrivateCIDRs    []string `yaml:"private_cidrs" doc:"Private addresses that names which a policy allows may lead to, like 10.1.0.0/16; none by default."`
+	Credentials     string   `yaml:"credentials" doc:"File that describes credentials of this machine beside the ones Cove knows; the values stay where they are."`
+	ApprovalTimeout Duration `yaml:"approval_timeout" doc:"How long a request waits for an answer that a policy asks about; then it is denied."`
+	UpstreamProxy   string   `yaml:"upstream_proxy" doc:"HTTP proxy that reaches the internet, http://[USER:PASSWORD@]HOST:PORT; empty: none is needed."`
 }
 
 // RateLimit bounds the requests of each caller of the API.
@@ -124,6 +125,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 			DefaultLimits: limitsOf(runtime.Defaults),
 			MaxLimits:     limitsOf(runtime.Max),
 		},
+		Gateway:       Gateway{ApprovalTimeout: Duration(2 * time.Minute)},
 		RateLimit:     RateLimit{PerSecond: 200, Burst: 400},
 		Audit:         Audit{Retention: Duration(30 * 24 * time.Hour), Decisions: 200_000},
 		Log:           Log{Level: "info", Format: "text"},

@@ -185,6 +185,7 @@ func (c *Config) checkNumbers() error {
 		least, top time.Duration
 	}{
 		{"shutdown_grace", c.ShutdownGrace, 0, 10 * time.Minute},
+		{"gateway.approval_timeout", c.Gateway.ApprovalTimeout, time.Second, time.Hour},
 		{"audit.retention", c.Audit.Retention, time.Hour, 36_500 * day},
 	} {
 		if d.name == "audit.retention" && d.value == 0 {

@@ -31,7 +31,7 @@ func (d *Daemon) openWay(id cove.SandboxID, of cove.ExecutionID, client string, 
 
 func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 	g := d.cfg.Gateway
-	o := gateway.Options{Dir: d.instance.Files(), Recorder: d.recorder, Clock: clock.Real(), Log: d.log}
+	o := gateway.Options{Dir: d.instance.Files(), Recorder: d.recorder, Approvals: d.store, Patience: g.ApprovalTimeout.Std(), Clock: clock.Real(), Log: d.log}
 	var err error
 	if o.Roots, o.Bundle, err = trust(g.ExtraCAs); err != nil {
 		return nil, err

@@ -9,10 +9,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +41,7 @@ type Options struct {
 	Credentials []credential.Credential
 	Timeouts    proxy.Timeouts
 	Patience    time.Duration // how long a request waits to be approved; 2 min
+	Approvals   Approvals     // nil remembers nothing beyond a sandbox
 	Recorder    *Recorder     // told of every decision; none if nil
 	Clock       clock.Clock
 	Log         *slog.Logger
@@ -163,7 +166,7 @@ func (g *Gateway) State() (s State) {
 	defer g.mu.Unlock()
 	for _, w := range g.ways {
 		s.Connections += w.proxy.Connections()
-		s.Holds += len(w.Held())
+		s.Holds += w.holds.count()
 	}
 	return s
 }
@@ -172,12 +175,14 @@ func (g *Gateway) State() (s State) {
 func (g *Gateway) Close() {
 	g.mu.Lock()
 	g.closed = true
-	var all []*Way
-	for _, w := range g.ways {
-		all = append(all, w)
-	}
 	g.mu.Unlock()
-	for _, w := range all {
+	for _, w := range g.all() {
 		w.Close()
 	}
+}
+
+func (g *Gateway) all() []*Way {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Values(g.ways))
 }

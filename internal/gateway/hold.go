@@ -1,143 +1,384 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Hold is a request that waits for somebody's word.
-type Hold struct {
-	ID      string // of this process: "7"
-	Sandbox cove.SandboxID
-	Request policy.Request
-	Rule    string
-	Reason  string
-	Since   time.Time
+// Approvals remembers what has been approved for every sandbox of one policy;
+// store.Store is one.
+type Approvals interface {
+	Approve(ctx context.Context, a approval.Approval) error
+	Approved(ctx context.Context, policy string, s approval.Subject, who []string, at time.Time) (bool, error)
 }
 
-// Answer is somebody's word.
-type Answer struct {
-	Allow bool
-	// For is how long what is allowed stays so for this sandbox's requests to
-	// the same host and port; 0 is this request alone.
-	For time.Duration
-}
+// What may wait at a time in one sandbox: requests, and questions about them.
+const (
+	maxWaiting = 1024
+	maxHolds   = 64
+)
 
-// maxHolds bounds what may wait at a time in one sandbox.
-const maxHolds = 64
+// owner is who runs this machine. What the owner approves for a policy counts
+// in every sandbox, what others do in their own.
+const owner = "local"
 
-// holds are what waits and what has been approved, of one sandbox.
+// holds are what waits in one sandbox, and what has been answered.
 type holds struct {
-	mu      sync.Mutex
-	next    int
-	waiting map[string]*held
-	granted map[place]grant
-	asClock clock.Clock
+	clock clock.Clock
+
+	mu       sync.Mutex
+	waiting  map[question]*hold
+	requests int // in waiting
+	settled  map[approval.Subject]settlement
+	epoch    int           // of approvals for the policy
+	changed  chan struct{} // closed when waiting changes; nil when nobody looks
 }
 
-type held struct {
-	Hold
-	answer chan Answer // one is sent, by who takes it out of waiting
+// question is what is asked about together. Methods are asked about apart, also
+// where rules do not look at them: whoever answers sees what is done.
+type question struct {
+	about  approval.Subject
+	method string
 }
 
-// place is what an approval is for.
-type place struct {
-	host policy.Host
-	port uint16
+// hold is a question that is open. Its requests are in the order in which they
+// came; it goes with the last of them.
+type hold struct {
+	id       cove.HoldID
+	rule     string
+	reason   string
+	requests []*heldRequest
 }
 
-type grant struct {
-	from clock.Instant
-	life time.Duration
+type heldRequest struct {
+	request      policy.Request
+	since, until time.Time
+	answer       chan answer // has room for one
 }
 
-func (h *holds) approved(r policy.Request) bool {
+// answer is what a request that waits hears.
+type answer int
+
+const (
+	denied  answer = iota
+	allowed        // it has been approved
+	rejudge        // the policy has changed, and has its say
+)
+
+func answerOf(allow bool) answer {
+	if allow {
+		return allowed
+	}
+	return denied
+}
+
+// settlement is an answer beyond the requests that waited for it.
+type settlement struct {
+	allow bool
+	from  clock.Instant
+	life  time.Duration // 0 is for ever
+}
+
+// answered is what has been said about a subject for this sandbox.
+func (h *holds) answered(s approval.Subject) (allow, ok bool) {
+	x, ok := h.settled[s]
+	if ok && x.life > 0 && h.clock.Since(x.from) >= x.life {
+		delete(h.settled, s)
+		return false, false
+	}
+	return x.allow, ok
+}
+
+// count is how many requests wait.
+func (h *holds) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	g, ok := h.granted[place{r.Host, r.Port}]
-	return ok && h.asClock.Since(g.from) < g.life
+	return h.requests
 }
 
-// hold waits for an answer. Nobody answering is a denial.
-func (w *Way) hold(ctx context.Context, r policy.Request, v policy.Verdict) policy.Verdict {
+// news tells whoever looks that waiting has changed; h.mu is held.
+func (h *holds) news() {
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
+}
+
+// add lets a request wait; h.mu is held. It is nil when too many do.
+func (h *holds) add(q question, v policy.Verdict, request policy.Request, patience time.Duration) *heldRequest {
+	one := h.waiting[q]
+	if h.requests >= maxWaiting || one == nil && len(h.waiting) >= maxHolds {
+		return nil
+	}
+	if one == nil {
+		one = &hold{id: cove.NewHoldID(), rule: v.Rule, reason: v.Reason}
+		if h.waiting == nil {
+			h.waiting = map[question]*hold{}
+		}
+		h.waiting[q] = one
+	}
+	now := h.clock.Now()
+	r := &heldRequest{request: request, since: now, until: now.Add(patience), answer: make(chan answer, 1)}
+	one.requests = append(one.requests, r)
+	h.requests++
+	h.news()
+	return r
+}
+
+// leave takes a request out that waits no more, if it is still there; h.mu is
+// held.
+func (h *holds) leave(q question, r *heldRequest) {
+	one := h.waiting[q]
+	if one == nil {
+		return
+	}
+	i := slices.Index(one.requests, r)
+	if i < 0 {
+		return
+	}
+	one.requests = slices.Delete(one.requests, i, i+1)
+	h.requests--
+	if len(one.requests) == 0 {
+		delete(h.waiting, q)
+	}
+	h.news()
+}
+
+// release lets all requests of a question go; h.mu is held.
+func (h *holds) release(q question, a answer) {
+	for _, r := range slices.Clone(h.waiting[q].requests) {
+		h.leave(q, r)
+		r.answer <- a
+	}
+}
+
+// releaseAll lets everything go that a subject is about; h.mu is held.
+func (h *holds) releaseAll(s approval.Subject, a answer) {
+	for q := range h.waiting {
+		if q.about == s {
+			h.release(q, a)
+		}
+	}
+}
+
+// reconsider lets go what a policy that has changed does not ask about any more.
+func (h *holds) reconsider(judge func(policy.Request) policy.Verdict) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for q, one := range h.waiting {
+		for _, r := range slices.Clone(one.requests) {
+			if judge(r.request).Action != policy.Ask {
+				h.leave(q, r)
+				r.answer <- rejudge
+			}
+		}
+	}
+}
+
+// find is the question that waits as id; h.mu is held.
+func (h *holds) find(id cove.HoldID) (question, bool) {
+	for q, one := range h.waiting {
+		if one.id == id {
+			return q, true
+		}
+	}
+	return question{}, false
+}
+
+func (one *hold) describe(q question) approval.Hold {
+	first := one.requests[0]
+	return approval.Hold{ID: one.id, Subject: q.about, Method: q.method, Path: first.request.Path, Rule: one.rule, Reason: one.reason,
+		Since: first.since, Until: first.until, Count: len(one.requests)}
+}
+
+// implied reports whether a request about which a rule asks may go on, because
+// nothing leaves before another one has been judged: a name is looked up here
+// alone, a connection that is looked into waits for what is in it, and what is
+// dialled follows what has been approved.
+func implied(r policy.Request, v policy.Verdict) bool {
+	switch r.Layer {
+	case policy.LayerDNS:
+		return true
+	case policy.LayerConnect:
+		return !v.PassThrough || r.Inside
+	case policy.LayerDial:
+		return !v.Asks.Address
+	}
+	return false
+}
+
+// ask finds out what has been answered about a request, or waits for an answer.
+// Nobody answering is a denial.
+func (w *Way) ask(ctx context.Context, r policy.Request, v policy.Verdict) policy.Verdict {
 	deny := func(why string) policy.Verdict {
 		v.Action, v.Reason = policy.Deny, why
 		return v
 	}
-	h := &w.holds
-	one := &held{answer: make(chan Answer, 1)}
-	timer := w.gateway.o.Clock.NewTimer(w.gateway.o.Patience)
-	defer timer.Stop()
-	h.mu.Lock()
-	if len(h.waiting) >= maxHolds {
+	settle := func(allow bool) policy.Verdict {
+		if !allow {
+			v.Remedy = ""
+			return deny("somebody was asked for it, and has denied it")
+		}
+		v.Action, v.Reason = policy.Allow, v.Reason+", and it was approved"
+		return v
+	}
+	h, patience := &w.holds, w.gateway.o.Patience
+	q := question{approval.Of(r, v), r.Method}
+	var held *heldRequest
+	for {
+		h.mu.Lock()
+		epoch := h.epoch
+		allow, ok := h.answered(q.about)
 		h.mu.Unlock()
-		return deny("too many requests of this sandbox wait for an approval")
+		if ok {
+			return settle(allow)
+		}
+		if w.approved(ctx, q.about) {
+			return settle(true)
+		}
+		h.mu.Lock()
+		if _, ok = h.answered(q.about); ok || h.epoch != epoch { // meanwhile
+			h.mu.Unlock()
+			continue
+		}
+		held = h.add(q, v, r, patience)
+		h.mu.Unlock()
+		break
 	}
-	h.next++
-	one.Hold = Hold{ID: strconv.Itoa(h.next), Sandbox: w.sandbox, Request: r, Rule: v.Rule, Reason: v.Reason, Since: w.gateway.o.Clock.Now()}
-	if h.waiting == nil {
-		h.waiting = map[string]*held{}
+	if held == nil {
+		return deny("too many requests of this sandbox wait for an answer")
 	}
-	h.waiting[one.ID] = one
-	h.mu.Unlock()
 	defer func() {
 		h.mu.Lock()
-		delete(h.waiting, one.ID)
-		h.mu.Unlock()
+		defer h.mu.Unlock()
+		h.leave(q, held)
 	}()
-
+	timer := h.clock.NewTimer(patience)
+	defer timer.Stop()
 	select {
-	case a := <-one.answer:
-		if !a.Allow {
-			return deny("it was asked for and denied")
+	case a := <-held.answer:
+		if a == rejudge {
+			return w.Decide(ctx, r)
 		}
-		v.Action = policy.Allow
-		return v
+		return settle(a == allowed)
 	case <-timer.C:
-		return deny(fmt.Sprintf("nobody approved it within %s", w.gateway.o.Patience))
+		return deny(fmt.Sprintf("somebody was asked for it, and nobody answered within %s", patience))
 	case <-ctx.Done():
-		return deny("whoever asked has gone")
+		if now := w.judge(r); now.Action == policy.Deny {
+			return now // that is why it was cut
+		}
+		return deny("whoever wanted it has gone")
 	case <-w.ctx.Done():
 		return deny("the sandbox ends")
 	}
 }
 
-// Held lists what waits in a sandbox, oldest first.
-func (w *Way) Held() []Hold {
-	w.holds.mu.Lock()
-	defer w.holds.mu.Unlock()
-	var all []Hold
-	for _, one := range w.holds.waiting {
-		all = append(all, one.Hold)
+// approved reports whether a subject has been approved for the policy.
+func (w *Way) approved(ctx context.Context, s approval.Subject) bool {
+	if w.gateway.o.Approvals == nil {
+		return false
 	}
-	slices.SortFunc(all, func(a, b Hold) int { return a.Since.Compare(b.Since) })
-	return all
+	ok, err := w.gateway.o.Approvals.Approved(ctx, w.started, s, []string{owner, w.client}, w.holds.clock.Now())
+	if err != nil && ctx.Err() == nil {
+		w.gateway.o.Log.Error("cannot look up what has been approved; it is asked about again", "sandbox", w.sandbox, "error", err)
+	}
+	return ok
 }
 
-// Reply answers what waits. Errors: NotFound when it does not wait any more.
-func (w *Way) Reply(id string, a Answer) error {
+// Holds lists what waits in the sandbox, the oldest first, and a channel that
+// is closed when that changes.
+func (w *Way) Holds() (all []approval.Hold, changed <-chan struct{}) {
 	h := &w.holds
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	one := h.waiting[id]
-	if one == nil {
-		return cove.Errorf(cove.NotFound, "nothing waits as %q in sandbox %s", id, w.sandbox)
+	for q, one := range h.waiting {
+		all = append(all, one.describe(q))
 	}
-	delete(h.waiting, id)
-	if a.Allow && a.For > 0 {
-		if h.granted == nil {
-			h.granted = map[place]grant{}
+	slices.SortFunc(all, func(a, b approval.Hold) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
+	})
+	if h.changed == nil {
+		h.changed = make(chan struct{})
+	}
+	return all, h.changed
+}
+
+// Answer answers what waits as id, and returns what that was. Errors: NotFound
+// when it does not wait any more, InvalidArgument, those of Approvals.
+func (w *Way) Answer(ctx context.Context, id cove.HoldID, a approval.Answer) (approval.Hold, error) {
+	a, err := a.Normal()
+	if err != nil {
+		return approval.Hold{}, err
+	}
+	h := &w.holds
+	h.mu.Lock()
+	q, ok := h.find(id)
+	if !ok {
+		h.mu.Unlock()
+		return approval.Hold{}, cove.Errorf(cove.NotFound, "nothing waits as %s", id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
+	}
+	what := h.waiting[q].describe(q)
+	switch a.Scope {
+	case approval.Once:
+		h.release(q, answerOf(a.Allow))
+	case approval.Sandbox:
+		if h.settled == nil {
+			h.settled = map[approval.Subject]settlement{}
 		}
-		h.granted[place{one.Request.Host, one.Request.Port}] = grant{h.asClock.Monotonic(), a.For}
+		h.settled[q.about] = settlement{a.Allow, h.clock.Monotonic(), a.For}
+		h.releaseAll(q.about, answerOf(a.Allow))
 	}
-	one.answer <- a
+	h.mu.Unlock()
+	if a.Scope == approval.Policy {
+		err = w.approve(ctx, what, a)
+	}
+	return what, err
+}
+
+// approve remembers an approval for the policy, here and in the other sandboxes
+// that have been started with it.
+func (w *Way) approve(ctx context.Context, what approval.Hold, a approval.Answer) error {
+	if w.gateway.o.Approvals == nil {
+		return cove.Errorf(cove.Unsupported, "this gateway remembers nothing").WithHint("choose the scope sandbox")
+	}
+	now := w.holds.clock.Now().UTC()
+	err := w.gateway.o.Approvals.Approve(ctx, approval.Approval{ID: cove.NewApprovalID(), Policy: w.started, Subject: what.Subject, Rule: what.Rule,
+		Who: a.Who, Time: now, Until: now.Add(a.For)})
+	if err != nil {
+		return err
+	}
+	for _, other := range w.gateway.all() {
+		if other.started != w.started || a.Who != owner && a.Who != other.client {
+			continue
+		}
+		h := &other.holds
+		h.mu.Lock()
+		h.epoch++
+		h.releaseAll(what.Subject, allowed)
+		h.mu.Unlock()
+	}
 	return nil
+}
+
+// digest is the same for what is started with the same policy and the same
+// credentials: a request says more with a key on it.
+func digest(p *policy.Policy, credentials []string) (string, error) {
+	text, err := p.Digest()
+	if err != nil {
+		return "", err
+	}
+	names := slices.Compact(slices.Sorted(slices.Values(credentials)))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q", text, names))
+	return hex.EncodeToString(sum[:]), nil
 }

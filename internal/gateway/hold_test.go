@@ -3,6 +3,10 @@ package gateway
 import (
 	"context"
 	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,32 +14,75 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ask is a policy that asks for everything at asked.test, and allows
-// allowed.test.
-func ask(t *testing.T) *policy.Document {
+// asks is a policy with a rule of each kind that asks.
+const asks = `
+rules:
+  - {hosts: asked.test, action: ask}
+  - {hosts: forge.test, methods: [POST, DELETE], paths: /repos/**, action: ask}
+  - {hosts: raw.test, ports: 22, pass_through: true, action: ask}
+  - {hosts: inner.test}
+  - {cidrs: 10.0.0.0/8, action: ask}
+  - {hosts: allowed.test}
+`
+
+func document(t *testing.T, text string) *policy.Document {
 	t.Helper()
-	d, err := policy.Parse("policy.yaml", []byte("rules:\n  - {hosts: asked.test, action: ask}\n  - hosts: allowed.test\n"))
+	d, err := policy.Parse("policy.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
-func newTestWay(t *testing.T) (*Way, *clock.Manual) {
+// memory is what would be in the store.
+type memory struct {
+	mu  sync.Mutex
+	all []approval.Approval
+	err error
+}
+
+func (m *memory) Approve(_ context.Context, a approval.Approval) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all = append(m.all, a)
+	return m.err
+}
+
+func (m *memory) Approved(_ context.Context, digest string, s approval.Subject, who []string, at time.Time) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(m.all, func(a approval.Approval) bool {
+		return a.Policy == digest && a.Subject == s && slices.Contains(who, a.Who) && at.Before(a.Until)
+	}), m.err
+}
+
+func newTestGateway(t *testing.T) (*Gateway, *clock.Manual, *memory) {
 	t.Helper()
-	c := clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-	g := New(Options{Dir: t.TempDir(), Clock: c, Log: slog.New(slog.DiscardHandler)})
+	c, m := clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), &memory{}
+	g := New(Options{Dir: t.TempDir(), Clock: c, Approvals: m, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(g.Close)
-	w, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Policy: []*policy.Document{ask(t)}})
+	return g, c, m
+}
+
+func openWay(t *testing.T, g *Gateway, client, text string) *Way {
+	t.Helper()
+	w, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Client: client, Policy: []*policy.Document{document(t, text)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return w, c
+	return w
+}
+
+func newTestWay(t *testing.T) (*Way, *clock.Manual) {
+	t.Helper()
+	g, c, _ := newTestGateway(t)
+	return openWay(t, g, "local", asks), c
 }
 
 func connectTo(t *testing.T, name string, port uint16) policy.Request {
@@ -47,90 +94,313 @@ func connectTo(t *testing.T, name string, port uint16) policy.Request {
 	return policy.Request{Layer: policy.LayerConnect, Host: h, Port: port}
 }
 
+func requestOf(t *testing.T, name, method, path string) policy.Request {
+	r := connectTo(t, name, 443)
+	r.Layer, r.Method, r.Path = policy.LayerHTTP, method, path
+	return r
+}
+
+func dialTo(t *testing.T, name, address string) policy.Request {
+	r := connectTo(t, name, 443)
+	r.Layer, r.Address = policy.LayerDial, netip.MustParseAddr(address)
+	return r
+}
+
+func held(w *Way) []approval.Hold {
+	all, _ := w.Holds()
+	return all
+}
+
+func waiting(w *Way) int { return w.holds.count() }
+
+func requests(all []approval.Hold) (n int) {
+	for _, h := range all {
+		n += h.Count
+	}
+	return n
+}
+
 // begin asks, and waits until the request is held.
-func begin(t *testing.T, w *Way, r policy.Request) (Hold, <-chan policy.Verdict) {
+func begin(t *testing.T, w *Way, r policy.Request) (approval.Hold, <-chan policy.Verdict) {
 	t.Helper()
-	before := len(w.Held())
+	before := waiting(w)
 	verdict := make(chan policy.Verdict, 1)
 	go func() { verdict <- w.Decide(context.Background(), r) }()
 	for {
-		if held := w.Held(); len(held) > before {
-			return held[len(held)-1], verdict
+		all, changed := w.Holds()
+		if requests(all) > before {
+			i := slices.IndexFunc(all, func(h approval.Hold) bool {
+				return h.Subject == approval.Of(r, w.policy.Load().Decide(r)) && h.Method == r.Method
+			})
+			return all[i], verdict
 		}
 		select {
 		case v := <-verdict:
 			t.Fatalf("not held: %+v", v)
-		case <-time.After(time.Millisecond):
+		case <-changed:
 		}
 	}
 }
 
-func TestApproval(t *testing.T) {
-	w, c := newTestWay(t)
-	r := connectTo(t, "asked.test", 443)
-	if v := w.Decide(t.Context(), policy.Request{Layer: policy.LayerDNS, Host: r.Host}); v.Action != policy.Allow {
-		t.Errorf("its name: %+v", v)
-	}
-
-	h, verdict := begin(t, w, r)
-	if h.Sandbox != w.sandbox || h.Request != r || h.Rule == "" {
-		t.Errorf("held as %+v", h)
-	}
-	if err := w.Reply(h.ID, Answer{Allow: true}); err != nil {
+func reply(t *testing.T, w *Way, h approval.Hold, a approval.Answer) {
+	t.Helper()
+	a.Who = "local"
+	if _, err := w.Answer(t.Context(), h.ID, a); err != nil {
 		t.Fatal(err)
-	}
-	if v := <-verdict; v.Action != policy.Allow {
-		t.Errorf("approved: %+v", v)
-	}
-	if err := w.Reply(h.ID, Answer{Allow: true}); cove.ErrorCode(err) != cove.NotFound {
-		t.Errorf("a second answer: %v", err)
-	}
-
-	h, verdict = begin(t, w, r) // once was once
-	w.Reply(h.ID, Answer{})
-	if v := <-verdict; v.Action != policy.Deny {
-		t.Errorf("denied: %+v", v)
-	}
-
-	h, verdict = begin(t, w, r)
-	w.Reply(h.ID, Answer{Allow: true, For: time.Hour})
-	<-verdict
-	if v := w.Decide(t.Context(), r); v.Action != policy.Allow {
-		t.Errorf("within the hour: %+v", v)
-	}
-	if v := w.judge(connectTo(t, "asked.test", 80)); v.Action != policy.Ask {
-		t.Errorf("another port: %+v", v)
-	}
-	c.Advance(time.Hour)
-	if v := w.judge(r); v.Action != policy.Ask {
-		t.Errorf("after the hour: %+v", v)
 	}
 }
 
-func TestNobodyApproves(t *testing.T) {
+func want(t *testing.T, verdict <-chan policy.Verdict, action policy.Action, why string) {
+	t.Helper()
+	if v := <-verdict; v.Action != action || !strings.Contains(v.Reason, why) {
+		t.Errorf("%+v, want %s because %q", v, action, why)
+	}
+}
+
+// TestAskedOnce: of one request only one part is asked about, whatever the
+// policy says: what cannot be done without another that is asked about is not.
+func TestAskedOnce(t *testing.T) {
+	w, _ := newTestWay(t)
+	now := func(r policy.Request) policy.Action { return w.judge(r).Action }
+	for _, c := range []struct {
+		name string
+		r    policy.Request
+		want policy.Action
+	}{
+		{"the name", policy.Request{Layer: policy.LayerDNS, Host: connectTo(t, "asked.test", 0).Host}, policy.Allow},
+		{"a connection that is looked into", connectTo(t, "asked.test", 443), policy.Allow},
+		{"the request in it", requestOf(t, "asked.test", "GET", "/"), policy.Ask},
+		{"where it goes", dialTo(t, "asked.test", "93.184.216.34"), policy.Allow},
+		{"where it goes, inside", dialTo(t, "asked.test", "10.0.0.7"), policy.Ask},
+		{"a connection that passes through", connectTo(t, "raw.test", 22), policy.Ask},
+		{"one whose request is judged all the same", func() policy.Request { r := connectTo(t, "raw.test", 22); r.Inside = true; return r }(), policy.Allow},
+		{"a request that is allowed", requestOf(t, "inner.test", "GET", "/"), policy.Allow},
+		{"where that goes, inside", dialTo(t, "inner.test", "10.0.0.7"), policy.Ask},
+		{"an address", requestOf(t, "10.0.0.7", "GET", "/"), policy.Ask},
+		{"and where that is", dialTo(t, "10.0.0.7", "10.0.0.7"), policy.Allow},
+		{"another port", connectTo(t, "asked.test", 8443), policy.Deny},
+		{"another method", requestOf(t, "forge.test", "GET", "/repos/x"), policy.Deny},
+	} {
+		if got := now(c.r); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+	if err := w.Resolve(t.Context(), connectTo(t, "asked.test", 0).Host); err != nil {
+		t.Errorf("its name was looked up: %v", err)
+	}
+}
+
+func TestOnce(t *testing.T) {
 	w, c := newTestWay(t)
-	_, verdict := begin(t, w, connectTo(t, "asked.test", 443))
+	r := requestOf(t, "asked.test", "POST", "/x")
+	h, verdict := begin(t, w, r)
+	if h.Rule != "policy.yaml:3" || h.Method != "POST" || h.Path != "/x" || h.Count != 1 || h.Subject.String() != "asked.test:443" || !h.Since.Equal(c.Now()) || h.Until.Sub(h.Since) != defaultPatience {
+		t.Errorf("held as %+v", h)
+	}
+	reply(t, w, h, approval.Answer{Allow: true})
+	want(t, verdict, policy.Allow, "approved")
+	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{Allow: true}); cove.ErrorCode(err) != cove.NotFound {
+		t.Errorf("a second answer: %v", err)
+	}
+	h, verdict = begin(t, w, r) // once was once
+	reply(t, w, h, approval.Answer{Scope: approval.Once})
+	want(t, verdict, policy.Deny, "denied it")
+	h, verdict = begin(t, w, r)
+	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{Allow: true, For: time.Hour}); cove.ErrorCode(err) != cove.InvalidArgument {
+		t.Errorf("once for an hour: %v", err)
+	}
+	reply(t, w, h, approval.Answer{Allow: true, Scope: approval.Once})
+	want(t, verdict, policy.Allow, "")
+}
+
+// TestOneQuestion: what differs in nothing that matters is asked about together.
+func TestOneQuestion(t *testing.T) {
+	w, _ := newTestWay(t)
+	var verdicts []<-chan policy.Verdict
+	for _, path := range []string{"/a", "/b", "/c"} {
+		_, verdict := begin(t, w, requestOf(t, "asked.test", "GET", path))
+		verdicts = append(verdicts, verdict)
+	}
+	_, post := begin(t, w, requestOf(t, "asked.test", "POST", "/a"))
+	all := held(w)
+	if len(all) != 2 || all[0].Count+all[1].Count != 4 {
+		t.Fatalf("%+v", all)
+	}
+	get := all[slices.IndexFunc(all, func(h approval.Hold) bool { return h.Method == "GET" })]
+	if get.Path != "/a" || get.Count != 3 {
+		t.Errorf("%+v", get)
+	}
+	reply(t, w, get, approval.Answer{Allow: true})
+	for _, v := range verdicts {
+		want(t, v, policy.Allow, "")
+	}
+	if left := held(w); len(left) != 1 || left[0].Method != "POST" {
+		t.Fatalf("left: %+v", left)
+	}
+	reply(t, w, held(w)[0], approval.Answer{Scope: approval.Once})
+	want(t, post, policy.Deny, "")
+
+	// Where rules look at methods and paths, an answer is about these.
+	one, first := begin(t, w, requestOf(t, "forge.test", "POST", "/repos/a"))
+	other, second := begin(t, w, requestOf(t, "forge.test", "POST", "/repos/b"))
+	if one.ID == other.ID || one.Subject.String() != "POST forge.test:443/repos/a" {
+		t.Errorf("%+v and %+v", one, other)
+	}
+	reply(t, w, one, approval.Answer{Allow: true, Scope: approval.Sandbox})
+	want(t, first, policy.Allow, "")
+	if waiting(w) != 1 {
+		t.Errorf("%+v", held(w))
+	}
+	reply(t, w, other, approval.Answer{})
+	want(t, second, policy.Deny, "")
+}
+
+// TestForTheSandbox: an answer counts for what is the same, until it is over.
+func TestForTheSandbox(t *testing.T) {
+	w, c := newTestWay(t)
+	r := requestOf(t, "asked.test", "GET", "/")
+	h, first := begin(t, w, r)
+	_, second := begin(t, w, requestOf(t, "asked.test", "PUT", "/y"))
+	reply(t, w, h, approval.Answer{Allow: true, Scope: approval.Sandbox, For: time.Hour})
+	want(t, first, policy.Allow, "")
+	want(t, second, policy.Allow, "") // it is about every method
+	if v := w.Decide(t.Context(), requestOf(t, "asked.test", "DELETE", "/x")); v.Action != policy.Allow {
+		t.Errorf("within the hour: %+v", v)
+	}
+	other := r
+	other.Port = 80
+	h, verdict := begin(t, w, other)
+	reply(t, w, h, approval.Answer{}) // for the sandbox, as nothing else is said
+	want(t, verdict, policy.Deny, "denied")
+	if v := w.Decide(t.Context(), other); v.Action != policy.Deny || v.Remedy != "" {
+		t.Errorf("tried again: %+v", v)
+	}
+	c.Advance(time.Hour)
+	h, verdict = begin(t, w, r)
+	reply(t, w, h, approval.Answer{Allow: true, Scope: approval.Sandbox})
+	want(t, verdict, policy.Allow, "")
+	c.Advance(1000 * time.Hour)
+	if v := w.Decide(t.Context(), r); v.Action != policy.Allow {
+		t.Errorf("for as long as it lives: %+v", v)
+	}
+	if v := w.Decide(t.Context(), other); v.Action != policy.Deny {
+		t.Errorf("denied for as long as it lives: %+v", v)
+	}
+}
+
+// TestForThePolicy: an approval is remembered for what was started with the
+// same policy, by the owner for all, by others for their own.
+func TestForThePolicy(t *testing.T) {
+	g, c, m := newTestGateway(t)
+	r := requestOf(t, "asked.test", "GET", "/")
+	w, same, theirs, other := openWay(t, g, "local", asks), openWay(t, g, "local", "# written differently\n"+asks), openWay(t, g, "key:x", asks), openWay(t, g, "local", asks+"  - hosts: more.test\n")
+	credentialled, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Client: "local", Policy: []*policy.Document{document(t, asks)}, Credentials: []string{"github"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Given by another, it is not everybody's.
+	h, verdict := begin(t, theirs, r)
+	_, mine := begin(t, w, r)
+	if _, err := theirs.Answer(t.Context(), h.ID, approval.Answer{Allow: true, Scope: approval.Policy, Who: "key:x", For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	want(t, verdict, policy.Allow, "")
+	if v := theirs.Decide(t.Context(), r); v.Action != policy.Allow {
+		t.Errorf("theirs: %+v", v)
+	}
+	if waiting(w) != 1 {
+		t.Error("somebody else's approval counts for the owner")
+	}
+
+	_, waits := begin(t, same, r)
+	reply(t, w, held(w)[0], approval.Answer{Allow: true, Scope: approval.Policy})
+	want(t, mine, policy.Allow, "")
+	want(t, waits, policy.Allow, "")
+	for name, later := range map[string]*Way{"the same policy": openWay(t, g, "key:y", asks), "extended since": same} {
+		if _, err := later.Extend(document(t, "rules: [{hosts: later.test}]")); err != nil {
+			t.Fatal(err)
+		}
+		if v := later.Decide(t.Context(), r); v.Action != policy.Allow {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	for name, w := range map[string]*Way{"another policy": other, "with a credential": credentialled} {
+		h, verdict := begin(t, w, r)
+		reply(t, w, h, approval.Answer{Scope: approval.Once})
+		if v := <-verdict; v.Action != policy.Deny {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	if a := m.all[1]; a.Who != "local" || a.Rule != "policy.yaml:3" || a.Until.Sub(a.Time) != approval.DefaultLife {
+		t.Errorf("remembered %+v", a)
+	}
+	c.Advance(approval.DefaultLife)
+	h, verdict = begin(t, w, r)
+	m.mu.Lock()
+	m.err = cove.Errorf(cove.StorageFull, "the disk is full")
+	m.mu.Unlock()
+	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{Allow: true, Scope: approval.Policy, Who: "local"}); cove.ErrorCode(err) != cove.StorageFull {
+		t.Errorf("what cannot be remembered: %v", err)
+	}
+	reply(t, w, held(w)[0], approval.Answer{Allow: true}) // it still waits
+	want(t, verdict, policy.Allow, "")
+}
+
+// TestPolicyChangesMeanwhile: what waits is judged by the policy as it is.
+func TestPolicyChangesMeanwhile(t *testing.T) {
+	w, _ := newTestWay(t)
+	_, allowed := begin(t, w, requestOf(t, "asked.test", "GET", "/"))
+	_, denied := begin(t, w, requestOf(t, "forge.test", "POST", "/repos/a"))
+	h, still := begin(t, w, connectTo(t, "raw.test", 22))
+	if _, err := w.Extend(document(t, "rules: [{hosts: asked.test}, {hosts: forge.test, action: deny, note: never}]")); err != nil {
+		t.Fatal(err)
+	}
+	want(t, allowed, policy.Allow, "a rule allows it")
+	want(t, denied, policy.Deny, "never")
+	if all := held(w); len(all) != 1 || all[0].ID != h.ID {
+		t.Errorf("waiting: %+v", all)
+	}
+	reply(t, w, h, approval.Answer{Allow: true})
+	want(t, still, policy.Allow, "")
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	w, c := newTestWay(t)
+	r := requestOf(t, "asked.test", "GET", "/")
+	_, verdict := begin(t, w, r)
+	c.BlockUntil(1)
 	c.Advance(defaultPatience)
-	if v := <-verdict; v.Action != policy.Deny {
-		t.Errorf("%+v", v)
+	want(t, verdict, policy.Deny, "nobody answered within 2m0s")
+	if all := held(w); len(all) > 0 {
+		t.Errorf("still held: %+v", all)
 	}
-	if held := w.Held(); len(held) > 0 {
-		t.Errorf("still held: %+v", held)
+
+	gone, leave := context.WithCancel(t.Context())
+	left := make(chan policy.Verdict, 1)
+	_, stays := begin(t, w, r)
+	go func() { left <- w.Decide(gone, r) }()
+	for waiting(w) < 2 {
+		time.Sleep(time.Millisecond)
 	}
-	_, verdict = begin(t, w, connectTo(t, "asked.test", 443))
+	leave()
+	want(t, left, policy.Deny, "has gone")
+	if n := waiting(w); n != 1 {
+		t.Errorf("%d wait", n)
+	}
 	w.Close()
-	if v := <-verdict; v.Action != policy.Deny {
-		t.Errorf("%+v", v)
+	want(t, stays, policy.Deny, "the sandbox ends")
+	if n := waiting(w); n != 0 {
+		t.Errorf("%d wait in a sandbox that has ended", n)
 	}
 }
 
 func TestTooManyHolds(t *testing.T) {
 	w, _ := newTestWay(t)
-	r := connectTo(t, "asked.test", 443)
-	for range maxHolds {
-		begin(t, w, r)
+	for i := range maxHolds {
+		begin(t, w, requestOf(t, "forge.test", "POST", "/repos/"+strings.Repeat("x", i+1)))
 	}
-	if v := w.Decide(t.Context(), r); v.Action != policy.Deny {
+	if v := w.Decide(t.Context(), requestOf(t, "forge.test", "POST", "/repos/y")); v.Action != policy.Deny || !strings.Contains(v.Reason, "too many") {
 		t.Errorf("one more: %+v", v)
 	}
+	begin(t, w, requestOf(t, "forge.test", "POST", "/repos/x")) // the same is no other question
 }

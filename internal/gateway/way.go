@@ -38,6 +38,7 @@ type Way struct {
 	sandbox   cove.SandboxID
 	name      string
 	client    string
+	started   string // digest of the policy and credentials that it has begun with
 	authority *ca.Authority
 	names     dns.Names
 	filter    *dns.Filter
@@ -69,7 +70,7 @@ const (
 )
 
 func (g *Gateway) newWay(s Spec) (w *Way, err error) {
-	w = &Way{gateway: g, sandbox: s.Sandbox, name: s.Name, client: s.Client, holds: holds{asClock: g.o.Clock}}
+	w = &Way{gateway: g, sandbox: s.Sandbox, name: s.Name, client: s.Client, holds: holds{clock: g.o.Clock}}
 	chosen, err := credential.Choose(g.o.Credentials, s.Credentials...)
 	if err != nil {
 		return nil, err
@@ -87,6 +88,9 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	}
 	w.documents = s.Policy
 	w.policy.Store(p)
+	if w.started, err = digest(p, s.Credentials); err != nil {
+		return nil, err
+	}
 	if w.authority, err = g.authority(w); err != nil {
 		return nil, err
 	}
@@ -236,11 +240,22 @@ func (w *Way) change(documents []*policy.Document) (cut int, err error) {
 		return 0, err
 	}
 	w.next.Store(p)
-	cut = w.proxy.Rejudge(w.judge)
+	cut = w.proxy.Rejudge(w.stands)
 	w.documents = documents
 	w.policy.Store(p)
 	w.next.Store(nil)
+	w.holds.reconsider(w.judge)
 	return cut, nil
+}
+
+// stands judges, during a change, what goes on already: what the policy has
+// asked about until now was approved, or waits.
+func (w *Way) stands(r policy.Request) policy.Verdict {
+	v := w.judge(r)
+	if v.Action == policy.Ask && w.policy.Load().Decide(r).Action == policy.Ask {
+		v.Action = policy.Allow
+	}
+	return v
 }
 
 func (w *Way) compile(documents []*policy.Document) (*policy.Policy, error) {
@@ -320,14 +335,13 @@ func (w *Way) unshow() {
 	}
 }
 
-// judge is the policy and what has been approved; it may answer Ask.
+// judge is the policy, as far as nobody has to be asked; then it answers Ask.
 func (w *Way) judge(r policy.Request) policy.Verdict {
 	v := w.decide(r)
 	if v.PassThrough && r.Layer == policy.LayerConnect && w.credentials.Binds(r.Host, r.Port) {
 		return policy.Verdict{Rule: v.Rule, Reason: "a credential is set on requests to " + r.Host.Authority(r.Port) + ", which cannot be passed through"}
 	}
-	if v.Action == policy.Ask && (r.Layer == policy.LayerDNS || w.holds.approved(r)) {
-		// A name that may be approved when it is connected to exists.
+	if v.Action == policy.Ask && implied(r, v) {
 		v.Action = policy.Allow
 	}
 	return v
@@ -337,13 +351,17 @@ func (w *Way) judge(r policy.Request) policy.Verdict {
 func (w *Way) Decide(ctx context.Context, r policy.Request) policy.Verdict {
 	v := w.judge(r)
 	if v.Action == policy.Ask {
-		v = w.hold(ctx, r, v)
+		v = w.ask(ctx, r, v)
 	}
 	return v
 }
 
-// Resolve implements dns.Client.
+// Resolve implements dns.Client. A name that a rule asks about exists, and is
+// looked up when it is dialled: a question would leave before any answer.
 func (w *Way) Resolve(ctx context.Context, name policy.Host) error {
+	if w.policy.Load().Decide(policy.Request{Layer: policy.LayerDNS, Host: name}).Action == policy.Ask {
+		return nil
+	}
 	return w.gateway.exists(ctx, name)
 }
 

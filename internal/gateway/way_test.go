@@ -27,7 +27,7 @@ func TestReplace(t *testing.T) {
 	w, _ := newTestWay(t)
 	is := func(name string, want policy.Action) {
 		t.Helper()
-		if v := w.judge(connectTo(t, name, 443)); v.Action != want {
+		if v := w.judge(requestOf(t, name, "GET", "/")); v.Action != want {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
@@ -66,7 +66,7 @@ func TestChangeNarrowsFirst(t *testing.T) {
 		for range 2 {
 			w.policy.Store(c.there)
 			w.next.Store(c.other)
-			if v := w.judge(connectTo(t, c.name, 443)); v.Action != c.want {
+			if v := w.judge(requestOf(t, c.name, "GET", "/")); v.Action != c.want {
 				t.Errorf("%s: %+v", c.name, v)
 			}
 			c.there, c.other = c.other, c.there

@@ -13,7 +13,7 @@ import (
 )
 
 type auditInput struct {
-	Action  string    `query:"action" maxLength:"64" doc:"Only of this kind: execute, kill, attach, request, sweep"`
+	Action  string    `query:"action" maxLength:"64" doc:"Only of this kind: execute, kill, network, approve, revoke, attach, request, sweep"`
 	Object  string    `query:"object" maxLength:"4096" doc:"Only about this: an execution's id, a path, a route, an engine"`
 	Verdict string    `query:"verdict" enum:"ok,deny,error" doc:"Only with this verdict"`
 	Since   time.Time `query:"since" doc:"Recorded at or after this time"`

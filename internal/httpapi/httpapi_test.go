@@ -21,6 +21,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -37,6 +38,9 @@ type fakeExecutor struct {
 
 	mu       sync.Mutex
 	extended []*policy.Document
+	holds    []approval.Hold
+	answered []approval.Answer
+	revoked  []cove.ApprovalID
 	killed   []cove.ExecutionID
 	killErr  error
 	last     sandbox.Request
@@ -94,6 +98,36 @@ func (f *fakeExecutor) Certificate(context.Context, cove.ExecutionID) ([]byte, e
 	return []byte("a certificate"), f.killErr
 }
 
+func (f *fakeExecutor) Holds() []approval.Hold {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.holds)
+}
+
+func (f *fakeExecutor) Answer(_ context.Context, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.IndexFunc(f.holds, func(h approval.Hold) bool { return h.ID == id })
+	if i < 0 {
+		return cove.Errorf(cove.NotFound, "nothing waits as %s", id)
+	}
+	if err := may(f.holds[i]); err != nil {
+		return err
+	}
+	a, err := a.Normal()
+	if err == nil {
+		f.answered = append(f.answered, a)
+	}
+	return err
+}
+
+func (f *fakeExecutor) Revoke(_ context.Context, id cove.ApprovalID, who string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.revoked = append(f.revoked, id)
+	return f.killErr
+}
+
 type followFunc = func(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
 
 func (f *fakeExecutor) Follow(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error {
@@ -129,6 +163,7 @@ type fakeStore struct {
 	query      store.Query
 	auditQuery store.AuditQuery
 	verify     func() store.Verification
+	approvals  []approval.Approval
 	err        error
 
 	mu      sync.Mutex
@@ -152,6 +187,10 @@ func (f *fakeStore) Verify(context.Context) (store.Verification, error) {
 		return f.verify(), nil
 	}
 	return store.Verification{Records: 3, Head: "h"}, f.err
+}
+
+func (f *fakeStore) Approvals(context.Context, time.Time) ([]approval.Approval, error) {
+	return f.approvals, f.err
 }
 
 func (f *fakeStore) audited() []store.Record {

@@ -26,7 +26,7 @@ func (s *Server) addRoutes() {
 
 	route(s, huma.Operation{OperationID: "execute-stream", Method: http.MethodPost, Path: "/execute/stream", Tags: []string{"run"},
 		Summary: "Run a snippet and follow its output",
-		Description: "Server-sent events: stdout and stderr carry an OutputEvent, done an Execution without its output, error an Error; done or error is the last. " +
+		Description: "Server-sent events: stdout and stderr carry an OutputEvent, holds a HoldList whenever what waits for an answer has changed, done an Execution without its output, error an Error; done or error is the last. " +
 			"Lines that begin with a colon are heartbeats. What fails before the execution has begun is answered with a status, not with an event.",
 		Responses: s.streamResponses(),
 	}, executeErrors, s.stream)
@@ -71,6 +71,22 @@ func (s *Server) addRoutes() {
 	route(s, huma.Operation{OperationID: "get-authority", Method: http.MethodGet, Path: "/executions/{id}/ca", Tags: []string{"run"},
 		Summary: "Get the certificate of the authority that a running execution trusts", Description: "Made for it alone; the key stays with the server.",
 	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.authority)
+
+	route(s, huma.Operation{OperationID: "list-holds", Method: http.MethodGet, Path: "/network/holds", Tags: []string{"network"},
+		Summary: "List what waits for an answer", Description: "Requests that a policy asks about, of all executions of this server, the oldest first.",
+	}, nil, s.holds)
+
+	route(s, huma.Operation{OperationID: "answer-hold", Method: http.MethodPost, Path: "/network/holds/{id}", Tags: []string{"network"}, DefaultStatus: http.StatusNoContent,
+		Summary: "Answer what waits", Description: "At once. Private addresses and services of the machine are approved by its owner.",
+	}, append([]cove.Code{cove.NotFound, cove.TooLarge}, storeErrors...), s.answerHold)
+
+	route(s, huma.Operation{OperationID: "list-approvals", Method: http.MethodGet, Path: "/network/approvals", Tags: []string{"network"},
+		Summary: "List the approvals that are remembered for policies, newest first",
+	}, storeErrors, s.approvals)
+
+	route(s, huma.Operation{OperationID: "revoke-approval", Method: http.MethodDelete, Path: "/network/approvals/{id}", Tags: []string{"network"}, DefaultStatus: http.StatusNoContent,
+		Summary: "Forget an approval", Description: "What it is about is asked about again, in running executions too; requests that are under way go on.",
+	}, append([]cove.Code{cove.NotFound}, storeErrors...), s.revoke)
 
 	route(s, huma.Operation{OperationID: "list-runtimes", Method: http.MethodGet, Path: "/runtimes", Tags: []string{"server"},
 		Summary: "List the languages and whether they can be run",

@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -83,7 +84,10 @@ func newEventWriter(w *response, c clock.Clock) *eventWriter {
 	return &eventWriter{w: w, clock: c}
 }
 
-var _ sandbox.Output = (*eventWriter)(nil)
+var (
+	_ sandbox.Output = (*eventWriter)(nil)
+	_ sandbox.Asked  = (*eventWriter)(nil)
+)
 
 // begin sends the headers.
 func (e *eventWriter) begin(id cove.ExecutionID, heartbeat time.Duration) {
@@ -123,6 +127,16 @@ func (e *eventWriter) Stdout(p []byte) error { return e.output(api.EventStdout, 
 
 // Stderr implements sandbox.Output.
 func (e *eventWriter) Stderr(p []byte) error { return e.output(api.EventStderr, 1, p) }
+
+// Holds implements sandbox.Asked.
+func (e *eventWriter) Holds(all []approval.Hold) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.ended {
+		e.event(api.EventHolds, holdList(all))
+		e.send()
+	}
+}
 
 func (e *eventWriter) output(name string, stream int, p []byte) error {
 	e.mu.Lock()
@@ -250,7 +264,7 @@ func (e *eventWriter) send() {
 func (s *Server) streamResponses() map[string]*huma.Response {
 	schemas := s.api.OpenAPI().Components.Schemas
 	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{
-		schemas.Schema(typeOf[api.OutputEvent](), true, ""), schemas.Schema(typeOf[api.Execution](), true, ""), schemas.Schema(typeOf[api.Error](), true, "")}}
+		schemas.Schema(typeOf[api.OutputEvent](), true, ""), schemas.Schema(typeOf[api.HoldList](), true, ""), schemas.Schema(typeOf[api.Execution](), true, ""), schemas.Schema(typeOf[api.Error](), true, "")}}
 	return map[string]*huma.Response{"200": {
 		Description: "A stream of server-sent events",
 		Headers:     map[string]*huma.Param{api.ExecutionIDHeader: {Description: "The execution's id, before its first event", Schema: &huma.Schema{Type: huma.TypeString}}},
@@ -258,7 +272,7 @@ func (s *Server) streamResponses() map[string]*huma.Response {
 			Type: huma.TypeObject, Required: []string{"id", "event", "data"},
 			Properties: map[string]*huma.Schema{
 				"id":    {Type: huma.TypeString, Description: "How much of stdout and of stderr has come, in bytes: 12-0. For Last-Event-ID of GET /executions/{id}/stream"},
-				"event": {Type: huma.TypeString, Enum: []any{api.EventStdout, api.EventStderr, api.EventDone, api.EventError}},
+				"event": {Type: huma.TypeString, Enum: []any{api.EventStdout, api.EventStderr, api.EventHolds, api.EventDone, api.EventError}},
 				"data":  data,
 			}}}}},
 	}}

@@ -65,10 +65,11 @@ type execution struct {
 
 	cancel context.CancelFunc // ends what prepares
 
-	mu    sync.Mutex
-	way   Way // nil without a network
-	why   ending
-	ended chan struct{} // closed when why is set
+	mu       sync.Mutex
+	way      Way       // nil without a network
+	deadline time.Time // by when the program has ended; zero before it begins
+	why      ending
+	ended    chan struct{} // closed when why is set
 
 	dismissed chan struct{} // closed when it is over and recorded
 }
@@ -449,6 +450,8 @@ func (e *execution) watch(ctx context.Context, sb engine.Sandbox, p *guest.Remot
 			p.Stdin().Close()
 		}()
 	}
+	e.mayTake(e.limits.Timeout)
+	defer e.tellHolds()()
 	timer := e.manager.o.Clock.NewTimer(e.limits.Timeout)
 	defer timer.Stop()
 	select {

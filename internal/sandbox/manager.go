@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/runtime"
@@ -37,6 +38,12 @@ type Way interface {
 	Extend(...*policy.Document) (cut int, err error)
 	// Certificate is that of the sandbox's own authority, as PEM.
 	Certificate() []byte
+	// Holds lists what waits for an answer, the oldest first, and a channel that
+	// is closed when that changes.
+	Holds() ([]approval.Hold, <-chan struct{})
+	// Answer answers what waits as id, and says what that was. Errors: NotFound,
+	// InvalidArgument.
+	Answer(ctx context.Context, id cove.HoldID, a approval.Answer) (approval.Hold, error)
 	// Denied lists what was tried and not allowed, as "--allow" takes it.
 	Denied() []string
 	Close()

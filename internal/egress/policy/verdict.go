@@ -37,6 +37,9 @@ type Request struct {
 	// Endpoint: the gateway itself asks, for a sandbox that has asked one of the
 	// gateway's endpoints. Policies are about what sandboxes ask, and do not look.
 	Endpoint bool
+	// Inside, of LayerConnect: the request in it will be judged too, whatever
+	// may pass through. Policies do not look.
+	Inside bool
 }
 
 // Action is what becomes of a request. The order is that of reach.

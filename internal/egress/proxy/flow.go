@@ -17,8 +17,17 @@ type flow struct {
 // flows are all of a sandbox's. A flow is added before policy is asked, so that
 // whatever was allowed by a policy that has been replaced since is found.
 type flows struct {
-	mu  sync.Mutex
-	all map[*flow]struct{} // guarded by mu
+	mu       sync.Mutex
+	all      map[*flow]struct{} // guarded by mu
+	rejudged int                // guarded by mu; how often
+}
+
+// changes counts how often policy has changed, for those who ask before there
+// is a flow.
+func (fs *flows) changes() int {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.rejudged
 }
 
 func (fs *flows) add(f *flow) *flow {
@@ -45,6 +54,9 @@ func (fs *flows) passes(f *flow) {
 }
 
 func (fs *flows) rejudge(judge func(policy.Request) policy.Verdict) (cut int) {
+	fs.mu.Lock()
+	fs.rejudged++
+	fs.mu.Unlock()
 	for _, f := range fs.those(func(f *flow) bool {
 		v := judge(f.request)
 		return v.Action != policy.Allow || f.passThrough && !v.PassThrough

@@ -94,7 +94,7 @@ func (x *exchange) serve() {
 // judge asks policy at each layer that has not been asked.
 func (s *Server) judge(ctx context.Context, rt *route, r policy.Request) policy.Verdict {
 	if !rt.admitted {
-		v := s.sandbox.Decide(ctx, policy.Request{Layer: policy.LayerConnect, Host: r.Host, Port: r.Port, Endpoint: r.Endpoint})
+		v := s.sandbox.Decide(ctx, policy.Request{Layer: policy.LayerConnect, Host: r.Host, Port: r.Port, Endpoint: r.Endpoint, Inside: true})
 		if v.Action != policy.Allow {
 			return v
 		}

@@ -53,6 +53,7 @@ func (s *Server) dial(ctx context.Context, r policy.Request) (net.Conn, error) {
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 
+	before := s.flows.changes()
 	var mu sync.Mutex
 	asked := map[netip.Addr]bool{}
 	check := func(a netip.Addr) error {
@@ -80,9 +81,11 @@ func (s *Server) dial(ctx context.Context, r policy.Request) (net.Conn, error) {
 	}
 	r.Address = a
 	up.flow = s.flows.add(&flow{request: r, cut: func() { c.Close() }})
-	if err := check(a); err != nil { // policy changed before the flow was known
-		up.Close()
-		return nil, At(api.StageDial, err)
+	if s.flows.changes() != before { // policy changed before the flow was known
+		if err := check(a); err != nil {
+			up.Close()
+			return nil, At(api.StageDial, err)
+		}
 	}
 	return up, nil
 }

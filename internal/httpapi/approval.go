@@ -1,0 +1,91 @@
+package httpapi
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
+)
+
+type holdsInput struct {
+	Execution string `query:"execution" maxLength:"64" doc:"Only of this execution"`
+}
+
+// holds is GET /network/holds.
+func (s *Server) holds(_ context.Context, in *holdsInput) (*answer[api.HoldList], error) {
+	all := s.Executor.Holds()
+	if in.Execution != "" {
+		all = slices.DeleteFunc(all, func(h approval.Hold) bool { return string(h.Execution) != in.Execution })
+	}
+	return &answer[api.HoldList]{holdList(all)}, nil
+}
+
+func holdList(all []approval.Hold) api.HoldList {
+	list := api.HoldList{Holds: make([]api.Hold, 0, len(all))}
+	for _, h := range all {
+		list.Holds = append(list.Holds, api.Hold{
+			ID: string(h.ID), Execution: string(h.Execution), Host: h.Subject.Host, Port: h.Subject.Port, Method: h.Method, Path: h.Path, Address: h.Subject.Address,
+			About: h.Subject.String(), Count: h.Count, Rule: h.Rule, Reason: h.Reason, Since: h.Since.UTC(), Until: h.Until.UTC(),
+		})
+	}
+	return list
+}
+
+type holdAnswerInput struct {
+	ID   string `path:"id" doc:"The hold's id" example:"ho_0123456789abcdefghjkmnpqrs"`
+	Body api.HoldAnswer
+}
+
+// answerHold is POST /network/holds/{id}. What a caller may not allow, it may
+// not approve.
+func (s *Server) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}, error) {
+	id, err := cove.ParseHoldID(in.ID)
+	if err != nil {
+		return nil, cove.Errorf(cove.NotFound, "nothing waits as %.64q", in.ID)
+	}
+	c := exchangeOf(ctx).caller
+	a := approval.Answer{Allow: in.Body.Allow, Scope: approval.Scope(in.Body.Scope), For: time.Duration(saturate(in.Body.For * float64(time.Second))), Who: c.name}
+	return nil, s.Executor.Answer(ctx, id, a, func(h approval.Hold) error {
+		if c.owner || !a.Allow {
+			return nil
+		}
+		rules, err := h.Subject.Rules()
+		if err == nil {
+			err = rules.Foreign(nil)
+		}
+		if err != nil {
+			s.deny(ctx, c.name, "approve", string(h.Execution), err)
+		}
+		return err
+	})
+}
+
+// approvals is GET /network/approvals.
+func (s *Server) approvals(ctx context.Context, _ *struct{}) (*answer[api.ApprovalList], error) {
+	all, err := s.Store.Approvals(ctx, s.Clock.Now())
+	if err != nil {
+		return nil, err
+	}
+	list := api.ApprovalList{Approvals: make([]api.Approval, 0, len(all))}
+	for _, a := range all {
+		list.Approvals = append(list.Approvals, api.Approval{ID: string(a.ID), Policy: a.Policy, About: a.Subject.String(), Rule: a.Rule, Who: a.Who, Time: a.Time, Until: a.Until})
+	}
+	return &answer[api.ApprovalList]{list}, nil
+}
+
+type approvalInput struct {
+	ID string `path:"id" doc:"The approval's id" example:"ap_0123456789abcdefghjkmnpqrs"`
+}
+
+// revoke is DELETE /network/approvals/{id}. It never adds reach, so whoever may
+// call may revoke.
+func (s *Server) revoke(ctx context.Context, in *approvalInput) (*struct{}, error) {
+	id, err := cove.ParseApprovalID(in.ID)
+	if err != nil {
+		return nil, cove.Errorf(cove.NotFound, "no approval %.64q is remembered", in.ID)
+	}
+	return nil, s.Executor.Revoke(ctx, id, exchangeOf(ctx).caller.name)
+}
