@@ -28,6 +28,7 @@ bench: build ## Cove beside bubblewrap, runc and docker, and beside mitmproxy
 lint: ## formatting, vet, and the shape of the house
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
 	$(GO) vet ./...
+	$(GO) vet -C test/clients ./...
 	$(GO) test -count=1 ./internal/archtest
 
 fuzz: ## every fuzz target for FUZZTIME (10s)

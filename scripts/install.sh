@@ -8,7 +8,8 @@
 # cannot run then is skipped, with its reason.
 set -euo pipefail
 
-# wanted prints "program package" for each thing that a purpose needs.
+# wanted prints "program package" for each thing that a purpose needs, or
+# "/path package" for what is no program.
 wanted() {
 	cat <<-'LIST'
 		python3 python3-minimal
@@ -33,6 +34,9 @@ wanted() {
 		openssl openssl
 		git git
 		zstd zstd
+		npm npm
+		pip3 python3-pip
+		/usr/lib/python3/dist-packages/requests python3-requests
 	LIST
 	[[ $1 == bench ]] && cat <<-'LIST'
 		mitmdump mitmproxy
@@ -47,7 +51,7 @@ system_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 purpose=${1:-test}
 missing=()
 while read -r program package; do
-	PATH=$system_path command -v "$program" >/dev/null || missing+=("$package")
+	[[ $program == /* && -e $program ]] || PATH=$system_path command -v "$program" >/dev/null || missing+=("$package")
 done < <(wanted "$purpose")
 ((${#missing[@]})) || exit 0
 

@@ -65,6 +65,7 @@ step make --no-print-directory build
 # They are of version "dev", as the tests are.
 chmod 755 "$work"
 step go build -trimpath -o "$work/bin/" ./cmd/...
+step go build -C test/clients -trimpath -ldflags '-s -w' -o "$work/bin/" .
 export COVE_TEST_BIN=$work/bin
 
 if ((EUID == 0)) && [[ -x scripts/start-docker.sh ]] && PATH=$PATH:/usr/sbin command -v dockerd >/dev/null; then
@@ -79,6 +80,7 @@ fi
 
 echo "test: go vet"
 step go vet ./...
+step go vet -C test/clients ./...
 
 must=()
 if (($# == 0)); then

@@ -43,6 +43,11 @@ credentials:
         ports: 443
         methods: GET
         paths: /**
+      - form: bearer
+        hosts: key.lab.test
+        ports: 9443
+        methods: POST
+        paths: /lab.Talk/*
 `
 
 func newLab(t *testing.T) *lab {
@@ -72,17 +77,20 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// build finds the programs of this run, or builds them.
+// build finds the programs of this run, or builds them: Cove's, and those that
+// tests run in sandboxes.
 func (l *lab) build(t *testing.T) {
 	t.Helper()
 	if l.bin = os.Getenv("COVE_TEST_BIN"); l.bin != "" {
 		return
 	}
 	l.bin = filepath.Join(l.dir, "bin")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", l.bin+"/", "github.com/cove-sandbox/cove/cmd/cove", "github.com/cove-sandbox/cove/cmd/cove-guest")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	for _, of := range [][]string{{"../..", "./cmd/cove", "./cmd/cove-guest"}, {"../clients", "."}} {
+		cmd := exec.Command("go", append([]string{"build", "-C", of[0], "-trimpath", "-o", l.bin + "/"}, of[1:]...)...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
 	}
 }
 
@@ -127,7 +135,7 @@ func (l *lab) cove(t *testing.T, args ...string) result {
 	cmd := exec.CommandContext(ctx, filepath.Join(l.bin, "cove"), args...)
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1",
 		"COVE_CONFIG=" + config, "COVE_HOME=" + filepath.Join(l.dir, "home"), "COVE_RUN_DIR=" + filepath.Join(l.dir, "run"),
-		"LAB_KEY=" + key, "COVE_LISTEN=", "COVE_SANDBOX_CGROUP_PARENT=cove-egress-test", "COVE_SANDBOX_READY=0"}
+		"LAB_KEY=" + key, "ANTHROPIC_API_KEY=" + key, "OPENAI_API_KEY=" + key, "COVE_LISTEN=", "COVE_SANDBOX_CGROUP_PARENT=cove-egress-test", "COVE_SANDBOX_READY=0"}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

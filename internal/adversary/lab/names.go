@@ -46,8 +46,11 @@ func (i *Internet) answer(q *dns.Msg) *dns.Msg {
 			times++
 		}
 	}
+	found, exists := i.names[name], true
 	i.mu.Unlock()
-	found, exists := addressesOf(name, times)
+	if found == nil {
+		found, exists = addressesOf(name, times)
+	}
 	if !exists {
 		a.Rcode = dns.RcodeNameError
 	}

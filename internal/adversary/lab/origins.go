@@ -30,6 +30,8 @@ type Internet struct {
 
 	mu        sync.Mutex
 	pages     map[string]http.HandlerFunc
+	sites     map[string]http.Handler
+	names     map[string][]netip.Addr
 	leaves    map[string]*tls.Certificate
 	questions []Question
 	requests  []Request
@@ -64,7 +66,7 @@ func Open(t testing.TB) *Internet {
 	if _, err := world(); err != nil {
 		t.Fatal("the lab: ", err)
 	}
-	i := &Internet{pages: map[string]http.HandlerFunc{}, leaves: map[string]*tls.Certificate{}}
+	i := &Internet{pages: map[string]http.HandlerFunc{}, sites: map[string]http.Handler{}, names: map[string][]netip.Addr{}, leaves: map[string]*tls.Certificate{}}
 	i.certify(t)
 	i.watch(t)
 	i.serveNames(t)
@@ -131,6 +133,29 @@ func (i *Internet) Page(path string, h http.HandlerFunc) {
 	i.pages[path] = h
 }
 
+// Site serves all of a host, which may be outside .lab. Of its requests
+// everything is remembered but the body, which is for h to read.
+func (i *Internet) Site(host string, h http.Handler) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.sites[host] = h
+	i.names[host] = []netip.Addr{Web4, Web6}
+}
+
+// KeyPair is a certificate for a name and its key, as PEM, for origins that are
+// programs.
+func (i *Internet) KeyPair(name string) (certificate, key []byte, err error) {
+	leaf, err := i.leaf(&tls.ClientHelloInfo{ServerName: name})
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(leaf.PrivateKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
 // serveWeb is every origin, on ports 80 (HTTP) and 443 and 8443 (TLS).
 func (i *Internet) serveWeb(t testing.TB) {
 	t.Helper()
@@ -158,19 +183,23 @@ const maxBody = 64 << 10
 func (i *Internet) handler(at netip.AddrPort) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		i.mu.Lock()
-		page := i.pages[r.URL.Path]
+		page, site := i.pages[r.URL.Path], i.sites[r.Host]
 		i.mu.Unlock()
 		seen := Request{At: at, Secure: r.TLS != nil, Proto: r.Proto, Method: r.Method, Host: r.Host, Target: r.RequestURI, Header: r.Header.Clone()}
 		if r.TLS != nil {
 			seen.Name = r.TLS.ServerName
 		}
-		if r.Header.Get("Upgrade") == "" {
+		if site == nil && r.Header.Get("Upgrade") == "" {
 			body, _ := io.ReadAll(io.LimitReader(r.Body, maxBody)) // what there is of it
 			seen.Body, seen.Trailer = string(body), r.Trailer
 		}
 		i.mu.Lock()
 		i.requests = append(i.requests, seen)
 		i.mu.Unlock()
+		if site != nil {
+			site.ServeHTTP(w, r)
+			return
+		}
 		if page != nil {
 			page(w, r)
 			return

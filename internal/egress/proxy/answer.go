@@ -23,7 +23,7 @@ const (
 
 // refusal is the body of every answer that the gateway gives itself.
 type refusal struct {
-	Error  string `json:"error"` // blocked, malformed, upstream, …
+	Error  string `json:"-"` // blocked, malformed, upstream, …
 	Host   string `json:"host,omitempty"`
 	Port   uint16 `json:"port,omitempty"`
 	Rule   string `json:"rule,omitempty"`
@@ -49,6 +49,20 @@ func (f refusal) text() string {
 	return b.String()
 }
 
+// json is for programs. SDKs of model providers and many others look for an
+// object with a message in "error", and show nothing if it is anything else.
+func (f refusal) json() []byte {
+	type fault struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	}
+	body, _ := json.MarshalIndent(struct { // strings and a number only
+		Error fault `json:"error"`
+		refusal
+	}{fault{f.Error, strings.TrimSpace(f.text())}, f}, "", "  ")
+	return append(body, '\n')
+}
+
 // wantsText: browsers, and git, which shows plain text and nothing else.
 func wantsText(r *http.Request) bool {
 	accept := r.Header.Get("Accept")
@@ -70,8 +84,7 @@ func (x *exchange) say(status int, f refusal) {
 		body = []byte(f.text())
 	} else {
 		h["Content-Type"] = []string{"application/json"}
-		body, _ = json.MarshalIndent(f, "", "  ") // strings only
-		body = append(body, '\n')
+		body = f.json()
 	}
 	x.w.WriteHeader(status)
 	n, _ := x.w.Write(body)

@@ -84,7 +84,7 @@ http.request({host, port, method: "CONNECT", path: process.argv[2] + ":443"}).on
 		{"urllib, blocked", `"reason": "no rule allows denied.lab"`, env, "/usr/bin/python3", []string{"-c", urllib, "http://denied.lab/x"}},
 		{"urllib, blocked tunnel", "403", env, "/usr/bin/python3", []string{"-c", urllib, "https://denied.lab/x"}},
 		{"node", "GET https://allowed.lab/", nil, "node", []string{"-e", node, port, "allowed.lab"}},
-		{"node, blocked", `"error": "blocked"`, nil, "node", []string{"-e", node, port, "denied.lab"}},
+		{"node, blocked", `"type": "blocked"`, nil, "node", []string{"-e", node, port, "denied.lab"}},
 		{"node, CONNECT", "GET https://allowed.lab/", nil, "node", []string{"-e", nodeConnect, l.explicit, "allowed.lab"}},
 		{"node, CONNECT, blocked", "403", nil, "node", []string{"-e", nodeConnect, l.explicit, "denied.lab"}},
 		{"openssl", "Verification: OK", nil, "openssl", []string{"s_client", "-brief", "-proxy", l.explicit, "-connect", "allowed.lab:443", "-servername", "allowed.lab", "-CAfile", file(t, "ca.pem", l.inside.pem)}},

@@ -188,6 +188,7 @@ func (s *Server) newHTTPServer() *http.Server {
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 250, SendPingTimeout: s.timeouts.KeepAlive, WriteByteTimeout: s.timeouts.Idle,
 			MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: 512 << 10,
+			MaxReadFrameSize: 16 << 10, // a frame is held whole, and has to fit into the stream's buffer
 		},
 	}
 }

@@ -1,0 +1,242 @@
+//go:build linux
+
+package egress
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/http/cgi"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// need skips a test whose program is not where sandboxes look for it.
+func need(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, p := range programs {
+		if _, err := os.Stat(p); err != nil {
+			t.Skipf("%s is not installed", p)
+		}
+	}
+}
+
+// static serves files by their path.
+func static(files map[string]string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, ok := files[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, text)
+	})
+}
+
+// TestGit: git clones, fetches and pushes over HTTPS, with more than it sends in
+// one piece.
+func TestGit(t *testing.T) {
+	need(t, "/usr/bin/git")
+	l := newLab(t)
+	root := filepath.Join(l.dir, "git")
+	bare := filepath.Join(root, "repo.git")
+	git := func(args ...string) string {
+		cmd := exec.Command("/usr/bin/git", args...)
+		cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + l.dir, "GIT_CONFIG_NOSYSTEM=1"}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %q: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	git("init", "-q", "--bare", "-b", "main", bare)
+	git("-C", bare, "config", "http.receivepack", "true")
+	git("init", "-q", "-b", "main", filepath.Join(root, "work"))
+	git("-C", filepath.Join(root, "work"), "-c", "user.name=x", "-c", "user.email=x@lab.test", "commit", "-q", "--allow-empty", "-m", "first")
+	git("-C", filepath.Join(root, "work"), "push", "-q", bare, "main")
+	l.Site("git.lab.test", &cgi.Handler{
+		Path: filepath.Join(strings.TrimSpace(git("--exec-path")), "git-http-backend"),
+		Env:  []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + root, "REMOTE_USER=someone"},
+	})
+	got := l.inside(t, `set -e; cd /tmp; export GIT_TERMINAL_PROMPT=0
+git clone -q https://git.lab.test/repo.git a; git clone -q https://git.lab.test/repo.git b
+git config --global user.name x; git config --global user.email x@lab.test
+cd a; head -c 3000000 /dev/urandom > large; git add large; git commit -q -m second; git push -q origin main 2>&1
+cd ../b; git fetch -q; git log --format=%s origin/main; git merge -q origin/main; cmp large ../a/large && echo same
+git clone -q https://bad.lab.test/repo.git c 2>&1 || echo "denied $?"`, "--allow", "git.lab.test")
+	if !strings.HasPrefix(got.stdout, "second\nfirst\nsame\n") || !strings.Contains(got.stdout, "denied 128") || !strings.Contains(got.stdout, "403") {
+		t.Errorf("%+v", got)
+	}
+	if log := git("-C", bare, "log", "--format=%s", "main"); log != "second\nfirst\n" {
+		t.Errorf("pushed: %q", log)
+	}
+}
+
+// TestRequests: Python's requests keeps a session, streams up and down, and is
+// told what it must not.
+func TestRequests(t *testing.T) {
+	need(t, "/usr/lib/python3/dist-packages/requests")
+	l := newLab(t)
+	l.Page("/zipped", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		fmt.Fprint(z, strings.Repeat("zipped ", 1000))
+		z.Close()
+	})
+	l.Page("/jump", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, map[string]string{"out": "https://bad.lab.test/x", "in": "/y"}[r.URL.RawQuery], http.StatusTemporaryRedirect)
+	})
+	got := l.inside(t, `/usr/bin/python3 - <<'END'
+import requests
+s = requests.Session()
+for i in range(3): print(s.get("https://good.lab.test/%d" % i, timeout=30).text, end="")
+print(s.post("https://good.lab.test/up", data=(b"x" * 1000 for _ in range(50)), timeout=30).text, end="")
+print(len(s.get("https://good.lab.test/zipped", timeout=30).text))
+print(s.post("https://good.lab.test/jump?in", data="body", timeout=30).text, end="")
+r = s.get("http://bad.lab.test/x", timeout=30); print(r.status_code, r.json()["host"])
+try: s.get("https://good.lab.test/jump?out", timeout=30)
+except requests.exceptions.ProxyError as e: print("proxy said", "403" in str(e))
+s.trust_env = False; s.verify = "/etc/ssl/certs/ca-certificates.crt"
+print(s.get("https://good.lab.test/transparent", timeout=30).text, end="")
+END`, "--allow", "good.lab.test")
+	want := `GET good.lab.test/0 over https
+GET good.lab.test/1 over https
+GET good.lab.test/2 over https
+POST good.lab.test/up over https
+7000
+POST good.lab.test/y over https
+403 bad.lab.test
+proxy said True
+GET good.lab.test/transparent over https
+`
+	if got.stdout != want {
+		t.Errorf("%+v, want %s", got, want)
+	}
+	for _, r := range l.Requests() {
+		if r.Target == "/up" && len(r.Body) != 50000 || r.Target == "/y" && r.Body != "body" {
+			t.Errorf("%s arrived with %d bytes", r, len(r.Body))
+		}
+	}
+}
+
+// TestNpm installs a package with npm, which is a node program that goes by the
+// proxy, and runs it.
+func TestNpm(t *testing.T) {
+	need(t, "/usr/bin/npm", "/usr/bin/node")
+	l := newLab(t)
+	var archive bytes.Buffer
+	z := gzip.NewWriter(&archive)
+	tarball := tar.NewWriter(z)
+	for _, f := range [][2]string{{"package/package.json", `{"name":"tiny","version":"1.0.0"}`}, {"package/index.js", `module.exports = "tiny from npm"`}} {
+		tarball.WriteHeader(&tar.Header{Name: f[0], Mode: 0o644, Size: int64(len(f[1]))})
+		fmt.Fprint(tarball, f[1])
+	}
+	tarball.Close()
+	z.Close()
+	sum := sha512.Sum512(archive.Bytes())
+	l.Site("npm.lab.test", static(map[string]string{
+		"/tiny": `{"name":"tiny","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"tiny","version":"1.0.0","dist":{"tarball":"https://npm.lab.test/tiny/-/tiny-1.0.0.tgz","integrity":"sha512-` +
+			base64.StdEncoding.EncodeToString(sum[:]) + `"}}}}`,
+		"/tiny/-/tiny-1.0.0.tgz": archive.String(),
+	}))
+	got := l.inside(t, `cd /tmp; mkdir p; cd p; npm install --registry https://npm.lab.test --cache /tmp/cache --no-audit --no-fund --no-update-notifier --loglevel=error tiny && node -p 'require("tiny")'`,
+		"--allow", "npm.lab.test")
+	if !strings.HasSuffix(got.stdout, "tiny from npm\n") {
+		t.Errorf("%+v, arrived: %q", got, l.seen())
+	}
+}
+
+// TestPip installs a package with pip, and runs it.
+func TestPip(t *testing.T) {
+	need(t, "/usr/bin/pip3")
+	l := newLab(t)
+	var wheel bytes.Buffer
+	z := zip.NewWriter(&wheel)
+	for _, f := range [][2]string{
+		{"tiny.py", `says = "tiny from pip"`},
+		{"tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"},
+		{"tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: lab\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
+		{"tiny-1.0.dist-info/RECORD", "tiny.py,,\ntiny-1.0.dist-info/METADATA,,\ntiny-1.0.dist-info/WHEEL,,\ntiny-1.0.dist-info/RECORD,,\n"},
+	} {
+		w, err := z.Create(f[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(w, f[1])
+	}
+	z.Close()
+	l.Site("pypi.lab.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/simple/tiny/":
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprintf(w, `<!DOCTYPE html><a href="/files/tiny-1.0-py3-none-any.whl#sha256=%x">tiny-1.0-py3-none-any.whl</a>`, sha256.Sum256(wheel.Bytes()))
+		case "/files/tiny-1.0-py3-none-any.whl":
+			w.Write(wheel.Bytes())
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	got := l.inside(t, `cd /tmp; /usr/bin/pip3 install -q --no-cache-dir --disable-pip-version-check --index-url https://pypi.lab.test/simple/ --target /tmp/site tiny &&
+cd /tmp/site && /usr/bin/python3 -c 'import tiny; print(tiny.says)'`, "--allow", "pypi.lab.test")
+	if !strings.HasSuffix(got.stdout, "tiny from pip\n") {
+		t.Errorf("%+v, arrived: %q", got, l.seen())
+	}
+}
+
+// TestApt: apt-get updates from a repository and installs a package from it, as
+// who is not root.
+func TestApt(t *testing.T) {
+	need(t, "/usr/bin/apt-get", "/usr/bin/dpkg-deb")
+	l := newLab(t)
+	l.file(t, "deb/DEBIAN/control", "Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: Lab <lab@lab.test>\nDescription: tiny\n")
+	l.file(t, "deb/usr/share/tiny/says", "tiny from apt\n")
+	built := filepath.Join(l.dir, "tiny.deb")
+	if out, err := exec.Command("/usr/bin/dpkg-deb", "--root-owner-group", "-b", filepath.Join(l.dir, "deb"), built).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	deb, err := os.ReadFile(built)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := fmt.Sprintf("Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: Lab <lab@lab.test>\nDescription: tiny\nFilename: tiny.deb\nSize: %d\nSHA256: %x\n", len(deb), sha256.Sum256(deb))
+	l.Site("apt.lab.test", static(map[string]string{
+		"/Packages": index, "/tiny.deb": string(deb),
+		"/Release": fmt.Sprintf("Suite: lab\nSHA256:\n %x %d Packages\n", sha256.Sum256([]byte(index)), len(index)),
+	}))
+	got := l.inside(t, `mkdir -p /tmp/apt/{etc/apt.conf.d,etc/preferences.d,etc/trusted.gpg.d,state/lists/partial,cache/archives/partial,log,dpkg/updates,dpkg/info,root}
+cd /tmp/apt; touch dpkg/status
+echo 'deb [trusted=yes] https://apt.lab.test/ /' > etc/sources.list
+cat > conf <<'END'
+Dir "/tmp/apt"; Dir::Etc "etc"; Dir::State "state"; Dir::State::status "/tmp/apt/dpkg/status"; Dir::Cache "cache"; Dir::Log "log";
+Dir::Bin::methods "/usr/lib/apt/methods"; Dir::Bin::dpkg "/usr/bin/dpkg"; Debug::NoLocking "1"; APT::Sandbox::User "";
+DPkg::Options { "--force-not-root"; "--force-bad-path"; "--admindir=/tmp/apt/dpkg"; "--instdir=/tmp/apt/root"; "--log=/tmp/apt/log/dpkg"; };
+END
+export APT_CONFIG=/tmp/apt/conf
+apt-get update 2>&1 && apt-get install -y tiny 2>&1; cat root/usr/share/tiny/says`, "--allow", "apt.lab.test")
+	if !strings.HasSuffix(got.stdout, "tiny from apt\n") {
+		t.Errorf("%+v, arrived: %q", got, l.seen())
+	}
+}
+
+// TestOpenSSL: a handshake without any proxy verifies with what the sandbox
+// trusts, and agrees on a protocol.
+func TestOpenSSL(t *testing.T) {
+	need(t, "/usr/bin/openssl")
+	l := newLab(t)
+	got := l.inside(t, `printf 'GET /x HTTP/1.1\r\nHost: good.lab.test\r\nConnection: close\r\n\r\n' | openssl s_client -quiet -verify_return_error -connect good.lab.test:443 -servername good.lab.test 2>/dev/null | tail -n 1
+for version in tls1_2 tls1_3; do openssl s_client -brief -$version -alpn h2 -verify_return_error -verify_hostname good.lab.test -connect good.lab.test:443 -servername good.lab.test </dev/null 2>&1 | grep -aE 'Protocol version|Verification'; done
+openssl s_client -brief -tls1_1 -connect good.lab.test:443 -servername good.lab.test </dev/null >/dev/null 2>&1 || echo "no TLS 1.1"`, "--allow", "good.lab.test")
+	want := "GET good.lab.test/x over https\nProtocol version: TLSv1.2\nVerification: OK\nProtocol version: TLSv1.3\nVerification: OK\nno TLS 1.1\n"
+	if got.stdout != want {
+		t.Errorf("%+v, want %q", got, want)
+	}
+}
