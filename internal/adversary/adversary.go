@@ -86,8 +86,10 @@ func Run(t *testing.T, open Open, o Options) {
 	if o.Rootfs.Kind == "" {
 		o.Rootfs.Kind = engine.RootfsHost
 	}
-	s := newSuite(t, open, o)
-	rows := table()
+	newSuite(t, open, o).runAll(t, table())
+}
+
+func (s *suite) runAll(t *testing.T, rows []row) {
 	for _, r := range rows {
 		s.run(t, r)
 	}

@@ -27,8 +27,9 @@ type box struct {
 	sandbox engine.Sandbox
 	limits  cove.Limits
 	user    cove.User
-	probe   string  // where it is
-	prober  *prober // makes the attempts, where there are many
+	env     []string // of its processes, beside the plain ones
+	probe   string   // where it is
+	prober  *prober  // makes the attempts, where there are many
 }
 
 // boxOptions change the usual sandbox.
@@ -40,6 +41,8 @@ type boxOptions struct {
 	host   string // the host name to bind
 	bare   bool   // without the probe program
 	many   bool   // attempts are made by one process, except of a row whose attempts are alone
+	way    Way    // the way out of sandbox id; without one there is no network
+	id     cove.SandboxID
 }
 
 // make makes a sandbox. The suite's engine destroys what nobody else does.
@@ -63,6 +66,9 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	if o.user != "" {
 		t.User = o.user
 	}
+	if o.way != nil {
+		t.ID, t.Network = o.id, cove.NetworkLimited
+	}
 	sb, err := eng.Prepare(ctx, t)
 	if err != nil {
 		return nil, err
@@ -75,7 +81,18 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	if name == "" {
 		name = "sandbox"
 	}
-	if err := sb.Bind(ctx, engine.Binding{Hostname: name, Mounts: o.mounts}); err != nil {
+	binding := engine.Binding{Hostname: name, Mounts: o.mounts}
+	if o.way != nil {
+		o.way.Bind(&binding)
+		for k, v := range o.way.Env() {
+			b.env = append(b.env, k+"="+v)
+		}
+	}
+	err = sb.Bind(ctx, binding)
+	if err == nil && o.way != nil {
+		err = o.way.Serve(sb.Listeners())
+	}
+	if err != nil {
 		b.destroy(c)
 		return nil, err
 	}
@@ -136,6 +153,7 @@ func (b *box) here(s guest.ProcessSpec) guest.ProcessSpec {
 	if s.Args[0] == probeInside {
 		s.Args = append([]string{b.probe}, s.Args[1:]...)
 	}
+	s.Env = append(s.Env, b.env...)
 	return s
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -105,7 +106,17 @@ func (b *box) serveInside() (*serving, error) {
 
 // serveOutside starts a prober's process in the environment of controls.
 func (s *suite) serveOutside(dir string) (*serving, error) {
-	cmd := s.throwAway(context.Background(), dir, "serve", "mounts")
+	return serveAs(s.throwAway(context.Background(), dir, "serve", "mounts"))
+}
+
+// serveHere starts one on the machine as it is, with its network.
+func (s *suite) serveHere() (*serving, error) {
+	cmd := exec.Command(s.path, "serve")
+	cmd.Env = plainEnvironment()
+	return serveAs(cmd)
+}
+
+func serveAs(cmd *exec.Cmd) (*serving, error) {
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

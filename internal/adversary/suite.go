@@ -30,10 +30,13 @@ type suite struct {
 	path    string // the probe program, on the host
 	missing string // why there is none
 
+	online *Online // nil: sandboxes have no network
+
 	engine  engine.Engine
 	caps    engine.Capabilities
 	shared  *box
 	outer   *prober // for controls that are made together
+	machine *prober // for those that need the machine's network
 	before  hostValues
 	results map[string]result
 
@@ -49,7 +52,9 @@ func newSuite(t *testing.T, open Open, o Options) *suite {
 	s.findProbe(t)
 	dir := t.TempDir()
 	s.outer = &prober{start: func() (*serving, error) { return s.serveOutside(dir) }}
+	s.machine = &prober{start: s.serveHere}
 	t.Cleanup(s.outer.end)
+	t.Cleanup(s.machine.end)
 	s.engine = open(t, s.state)
 	s.caps = s.engine.Capabilities()
 	t.Cleanup(func() {

@@ -58,7 +58,7 @@ var rooms = []room{
 	{path: "internal/egress/policy/policytest", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/redact", layer: contract},
 	{path: "internal/engine", layer: contract, above: []string{"internal/guest"}},
-	{path: "internal/adversary/...", layer: contract, above: []string{"internal/engine", "internal/guest"}},
+	{path: "internal/adversary/...", layer: contract, above: []string{"api", "internal/egress/policy", "internal/egress/policy/policytest", "internal/engine", "internal/guest"}},
 	{path: "internal/engine/enginetest", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/engine/fake", layer: contract, above: []string{"internal/engine", "internal/guest", "internal/guest/guestd"}},
 	{path: "internal/guest", layer: contract},

@@ -17,7 +17,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/gateway"
 )
 
 // measure is one row of the table of the network.
@@ -383,10 +385,16 @@ func (n *network) idle(b between) error {
 	return failures(all)
 }
 
-// setUp measures what a network adds to an execution.
+// setUp measures what a network adds to the making of a sandbox.
 func (n *network) setUp(ctx context.Context, c *coveUnderTest, rounds int) error {
-	results, err := (match{rounds: rounds, contenders: []contender{
-		{name: direct, run: c.execute("sh", "echo 1")}, {name: coveInside, run: c.execute("sh", "echo 1", n.origin.allowed())},
+	g, err := n.setup.open()
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	openWay := func(id cove.SandboxID) (*gateway.Way, error) { return n.setup.openWay(g, id) }
+	results, err := (match{base: direct, rounds: rounds, contenders: []contender{
+		{name: direct, run: c.first(c.ready, nil)}, {name: coveInside, run: c.first(c.ready, openWay)},
 	}}).play(ctx, "")
 	for _, r := range results {
 		n.sample(rowSetUp, r.Name, r.MS...)

@@ -118,8 +118,8 @@ type result struct {
 	code           int
 }
 
-// cove runs a command of Cove's.
-func (l *lab) cove(t *testing.T, args ...string) result {
+// command is one of Cove's.
+func (l *lab) command(t testing.TB, ctx context.Context, args ...string) *exec.Cmd {
 	t.Helper()
 	config := filepath.Join(l.dir, "cove.yaml")
 	text := fmt.Sprintf("gateway:\n  resolver: %s\n  extra_cas: [%s]\n  credentials: %s\n",
@@ -130,12 +130,19 @@ func (l *lab) cove(t *testing.T, args ...string) result {
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(l.bin, "cove"), args...)
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1",
 		"COVE_CONFIG=" + config, "COVE_HOME=" + filepath.Join(l.dir, "home"), "COVE_RUN_DIR=" + filepath.Join(l.dir, "run"),
 		"LAB_KEY=" + key, "ANTHROPIC_API_KEY=" + key, "OPENAI_API_KEY=" + key, "COVE_LISTEN=", "COVE_SANDBOX_CGROUP_PARENT=cove-egress-test", "COVE_SANDBOX_READY=0"}
+	return cmd
+}
+
+// cove runs a command of Cove's.
+func (l *lab) cove(t *testing.T, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := l.command(t, ctx, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

@@ -56,10 +56,15 @@ var (
 	Web6     = netip.MustParseAddr("2606:2800:220:1::34")
 	Evil4    = netip.MustParseAddr("93.184.216.66") // of evil.lab and names below it
 	Evil6    = netip.MustParseAddr("2606:2800:220:1::66")
+	Nowhere  = netip.MustParseAddr("93.184.216.35") // where nobody listens
 	Resolver = netip.MustParseAddr("9.9.9.9")
 	Private  = netip.MustParseAddr("10.9.9.9")
 
-	// Others are other people's resolvers, clouds, and a translated address.
+	// What the hostile corpus allows by address.
+	ByAddress4 = netip.MustParseAddr("198.51.100.7")
+	ByAddress6 = netip.MustParseAddr("2001:db8::7")
+
+	// Others are other people's resolvers, clouds, a translated address.
 	Others = []netip.Addr{
 		netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr("1.1.1.1"), netip.MustParseAddr("2001:4860:4860::8888"),
 		netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"),
@@ -123,7 +128,7 @@ func cable(ns netns.NsHandle) error {
 	if err := here.LinkAdd(&netlink.Veth{LinkAttrs: attributes, PeerName: cableName, PeerNamespace: netlink.NsFd(int(ns))}); err != nil {
 		return err
 	}
-	public := append([]netip.Addr{Web4, Web6, Evil4, Evil6, Resolver, Private}, Others...)
+	public := append([]netip.Addr{Web4, Web6, Evil4, Evil6, Nowhere, Resolver, Private, ByAddress4, ByAddress6}, Others...)
 	for _, l := range []struct {
 		handle    *netlink.Handle
 		link      string

@@ -156,11 +156,11 @@ func (i *Internet) KeyPair(name string) (certificate, key []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// serveWeb is every origin, on ports 80 (HTTP) and 443 and 8443 (TLS).
+// serveWeb is every origin, on ports 80 (HTTP), 443 and 8443 (TLS or HTTP).
 func (i *Internet) serveWeb(t testing.TB) {
 	t.Helper()
 	config := &tls.Config{GetCertificate: i.leaf, NextProtos: []string{"h2", "http/1.1"}}
-	for _, a := range append([]netip.Addr{Web4, Web6, Evil4, Evil6, Private}, Others...) {
+	for _, a := range append([]netip.Addr{Web4, Web6, Evil4, Evil6, Private, ByAddress4, ByAddress6}, Others...) {
 		for _, port := range []uint16{80, 443, 8443} {
 			at := netip.AddrPortFrom(a, port)
 			l, err := Listen(at)
@@ -168,14 +168,51 @@ func (i *Internet) serveWeb(t testing.TB) {
 				t.Fatal(err)
 			}
 			s := &http.Server{Handler: i.handler(at), ErrorLog: log.New(io.Discard, "", 0), TLSConfig: config.Clone()}
-			if port == 80 {
-				go s.Serve(l)
-			} else {
-				go s.ServeTLS(l, "", "")
+			if port != 80 {
+				l = &either{Listener: l, config: config}
 			}
+			go s.Serve(l)
 			t.Cleanup(func() { s.Close() })
 		}
 	}
+}
+
+// either takes HTTP with TLS and without on one port: what a client is denied
+// in one form it may not get in the other.
+type either struct {
+	net.Listener
+	config *tls.Config
+}
+
+func (e *either) Accept() (net.Conn, error) {
+	c, err := e.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	first := make([]byte, 1)
+	c.SetReadDeadline(time.Now().Add(time.Minute))
+	n, _ := c.Read(first)
+	c.SetReadDeadline(time.Time{})
+	begun := &begunConn{Conn: c, first: first[:n]}
+	if n == 1 && first[0] == 22 {
+		return tls.Server(begun, e.config), nil
+	}
+	return begun, nil
+}
+
+// begunConn is a connection whose first byte has been read.
+type begunConn struct {
+	net.Conn
+	first []byte
+}
+
+func (b *begunConn) Read(p []byte) (int, error) {
+	if len(b.first) > 0 {
+		n := copy(p, b.first)
+		b.first = b.first[n:]
+		return n, nil
+	}
+	return b.Conn.Read(p)
 }
 
 const maxBody = 64 << 10

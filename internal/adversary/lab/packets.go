@@ -13,14 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Packet is one that arrived from the machine under test.
+// Packet is one that arrived from the machine under test and begins something:
+// of TCP those that open a connection, and all others.
 type Packet struct {
 	Protocol byte           // of IP: 6 is TCP, 17 UDP
 	To       netip.AddrPort // port 0 where the protocol has none
 }
 
-// watch remembers every packet that arrives over the cable, whether anybody
-// listens for it or not. Those that a machine sends by itself, to find out who
+// watch remembers packets that arrive over the cable, whether anybody listens
+// for them or not. Those that a machine sends by itself, to find out who
 // is beside it, are left out.
 func (i *Internet) watch(t testing.TB) {
 	t.Helper()
@@ -43,14 +44,27 @@ func (i *Internet) watch(t testing.TB) {
 	if err != nil {
 		t.Fatal("the lab cannot see packets: ", err)
 	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		b := make([]byte, 64<<10)
 		for {
-			n, err := f.Read(b)
-			if err != nil {
+			var n int
+			var from unix.Sockaddr
+			var failed error
+			err := raw.Read(func(fd uintptr) bool {
+				n, from, failed = unix.Recvfrom(int(fd), b, 0)
+				return failed != unix.EAGAIN
+			})
+			if err != nil || failed != nil {
 				return
+			}
+			if link, ok := from.(*unix.SockaddrLinklayer); ok && link.Pkttype == unix.PACKET_OUTGOING {
+				continue // the lab's own
 			}
 			if p, ok := readPacket(b[:n]); ok {
 				i.mu.Lock()
@@ -76,12 +90,27 @@ func readPacket(b []byte) (p Packet, ok bool) {
 		return p, false // ARP
 	}
 	port := uint16(0)
-	if (p.Protocol == unix.IPPROTO_TCP || p.Protocol == unix.IPPROTO_UDP) && len(rest) >= 4 {
+	switch p.Protocol {
+	case unix.IPPROTO_TCP:
+		const syn, ack = 2, 16
+		if len(rest) < 14 || rest[13]&(syn|ack) != syn {
+			return p, false
+		}
 		port = binary.BigEndian.Uint16(rest[2:])
+	case unix.IPPROTO_UDP:
+		if len(rest) < 4 {
+			return p, false
+		}
+		port = binary.BigEndian.Uint16(rest[2:])
+	case unix.IPPROTO_ICMPV6: // router and neighbour discovery, group membership
+		if len(rest) == 0 || rest[0] >= 130 {
+			return p, false
+		}
+	case unix.IPPROTO_HOPOPTS:
+		return p, false
 	}
 	p.To = netip.AddrPortFrom(to, port)
-	// What the lab itself sends is seen too, and is for the machine.
-	return p, !to.IsMulticast() && !to.IsLinkLocalUnicast() && !cable4.Contains(to) && !cable6.Contains(to) || to == netip.MustParseAddr("169.254.169.254")
+	return p, true
 }
 
 // Packets are those that have arrived since Forget.

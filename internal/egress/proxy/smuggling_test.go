@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy/policytest"
 )
 
 // smuggled stands behind what is refused, and must never be seen.
@@ -47,7 +49,7 @@ func TestSmuggling(t *testing.T) {
 	o := l.serve("allowed.lab", "203.0.113.1", nil)
 	for way, enter := range l.entrances() {
 		t.Run(way, func(t *testing.T) {
-			for name, bytes := range malformed {
+			for name, bytes := range policytest.Unclear {
 				w := enter(t).send(bytes + smuggled)
 				if got := w.rest(); got != "" && !strings.HasPrefix(got, "HTTP/1.1 4") && !strings.HasPrefix(got, "HTTP/1.1 502") && !strings.HasPrefix(got, "\x15\x03") {
 					// A tunnel that CONNECT opened ends without a word.

@@ -18,6 +18,7 @@ import (
 // With the argument "mounts" each has a mount namespace of its own as well.
 func serve(args []string) (report, error) {
 	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 16<<20) // what is to be said may be long
 	for lines.Scan() {
 		onThread(func() {
 			if slices.Contains(args, "mounts") {

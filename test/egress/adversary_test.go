@@ -1,0 +1,148 @@
+//go:build linux
+
+package egress
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/adversary"
+	labs "github.com/cove-sandbox/cove/internal/adversary/lab"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/enginetest"
+	"github.com/cove-sandbox/cove/internal/engine/native"
+	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/store/sqlite"
+)
+
+// TestAdversary attacks the way out of real sandboxes, with the gateway that
+// Cove has. Each attempt is a subtest.
+func TestAdversary(t *testing.T) {
+	l := newLab(t)
+	g := newWatched(t, l)
+	adversary.RunOnline(t, openNative, adversary.Options{}, adversary.Online{
+		Internet: l.Internet, Open: g.open, Decisions: g.decisions, Log: g.text,
+		Start: l.start, Dirs: []string{g.dir, filepath.Join(l.dir, "home"), filepath.Join(l.dir, "run")},
+	})
+}
+
+// openNative makes an engine whose run directory is the suite's.
+func openNative(t testing.TB, state string) engine.Engine {
+	t.Helper()
+	if err := os.Chmod(state, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	in, err := instance.Hold(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := native.New(native.Options{Guest: enginetest.SharedGuest(t, state), RunDir: state, Instance: in.ID, CgroupParent: "cove-egress-adversary",
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Ready: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		e.Close()
+		in.Release()
+	})
+	return e
+}
+
+// watched is a gateway of which everything that it writes is kept.
+type watched struct {
+	gateway *gateway.Gateway
+	dir     string
+
+	mu   sync.Mutex
+	log  bytes.Buffer
+	told []api.Decision
+}
+
+// Write takes what is logged.
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.Write(p)
+}
+
+func (w *watched) text() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.String()
+}
+
+func (w *watched) decisions() []api.Decision {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.told)
+}
+
+func (w *watched) open(id cove.SandboxID, policies []*policy.Document, credentials []string) (adversary.Way, error) {
+	way, err := w.gateway.Open(gateway.Spec{Sandbox: id, Name: string(id), Policy: policies, Credentials: credentials})
+	if err != nil {
+		return nil, err // and no nil way that is not nil
+	}
+	return way, nil
+}
+
+func newWatched(t *testing.T, l *lab) *watched {
+	t.Helper()
+	w := &watched{dir: filepath.Join(l.dir, "gateway")}
+	described, err := credential.Parse("credentials.yaml", []byte(adversary.Credentials))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(l.Authority())
+	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, labs.ResolverAt().String())
+	}}
+	log := slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	decisions, err := sqlite.Open(t.Context(), filepath.Join(w.dir, "cove.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { decisions.Close() })
+	recorder := gateway.NewRecorder(gateway.RecorderOptions{Store: decisions, Keep: 10000, Clock: clock.Real(), Log: log, Observe: func(d api.Decision) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.told = append(w.told, d)
+	}})
+	t.Cleanup(recorder.Flush)
+	w.gateway = gateway.New(gateway.Options{
+		Dir: w.dir, Roots: roots, Dialer: proxy.Direct{Resolver: resolver}, Machine: policy.Machine{Own: []netip.Addr{labs.Host4, labs.Host6}},
+		Credentials: described, Clock: clock.Real(), Log: log,
+		Recorder: recorder,
+	})
+	t.Cleanup(w.gateway.Close)
+	return w
+}
+
+// start starts a command of Cove's, whose process the caller may end.
+func (l *lab) start(t testing.TB, output *bytes.Buffer, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := l.command(t, context.Background(), args...)
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
