@@ -1,0 +1,133 @@
+package github
+
+import (
+	"net/http"
+	"strings"
+)
+
+// Grants are what a sandbox may do beyond reading.
+type Grants struct {
+	PullRequests bool // open them, comment, and comment in reviews
+}
+
+// Request is one request to the API.
+type Request struct {
+	Method string // in capitals
+	Path   string // of the API, from Servers.At; canonical (policy.CanonicalPath)
+	Query  string // of the URL, as it stands there
+	Header http.Header
+	Body   bool // there is one
+}
+
+// Refusal is the answer to what is not allowed.
+type Refusal struct {
+	Rule   string // "github: merge"
+	Reason string // one sentence
+	Remedy string // what would allow it; empty where only a person can do it
+}
+
+func (r *Refusal) Error() string { return r.Reason }
+
+// allowPR is what allows what Grants.PullRequests is about.
+const allowPR = "start the sandbox with --allow-pr"
+
+func refuse(e effect) *Refusal {
+	return &Refusal{Rule: "github: " + string(e), Reason: words[e] + "; no sandbox does that: ask a person to"}
+}
+
+// ungranted is a refusal that --allow-pr would lift.
+func ungranted(what string) *Refusal {
+	return &Refusal{Rule: "github: " + string(pullRequest), Reason: what + " is not allowed to this sandbox", Remedy: allowPR}
+}
+
+// form is a refusal of what could be understood in two ways, or not at all.
+func form(why string) *Refusal {
+	return &Refusal{Rule: "github: form", Reason: "the gateway sends nothing to GitHub's API that it cannot judge: " + why}
+}
+
+// Judge decides about a request. body reads its body, and is called only where
+// that matters; then sent is what is to be sent instead. Errors: a *Refusal, or
+// what body gives.
+func Judge(r Request, g Grants, body func() ([]byte, error)) (sent []byte, err error) {
+	if err := r.checkHead(); err != nil {
+		return nil, err
+	}
+	graphQL := strings.EqualFold(strings.TrimSuffix(r.Path, "/"), "/graphql")
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		switch {
+		case r.Body:
+			return nil, form("a " + r.Method + " has a body")
+		case graphQL && r.Query != "":
+			return nil, form("a GraphQL query in a URL; send it by POST")
+		case graphQL:
+			return nil, nil
+		}
+		if rt := find(r.Method, r.Path); rt != nil {
+			return nil, refuse(rt.effect)
+		}
+		return nil, nil
+	}
+	judge := func(data []byte) ([]byte, error) { return judgeGraphQL(data, g) }
+	if !graphQL {
+		rt := find(r.Method, r.Path)
+		switch {
+		case rt == nil:
+			return nil, refuse(unknown)
+		case !rt.granted():
+			return nil, refuse(rt.effect)
+		case !g.PullRequests:
+			return nil, ungranted(words[rt.effect])
+		}
+		judge = func(data []byte) ([]byte, error) { return judgeBody(data, rt) }
+	} else if r.Method != http.MethodPost {
+		return nil, form("GraphQL by " + r.Method + "; send it by POST")
+	}
+	if err := r.checkBody(); err != nil {
+		return nil, err
+	}
+	data, err := body()
+	if err != nil {
+		return nil, err
+	}
+	return judge(data)
+}
+
+// checkHead refuses headers by which a request could mean another one.
+func (r Request) checkHead() error {
+	for name := range r.Header {
+		switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) {
+		case "x-http-method-override", "x-http-method", "x-method-override", "x-original-method",
+			"x-original-url", "x-original-uri", "x-rewrite-url", "x-forwarded-method", "x-forwarded-uri":
+			return form("the header " + name + " changes what a request means")
+		case "upgrade":
+			return form("the protocol would change")
+		}
+	}
+	return nil
+}
+
+// checkBody refuses a write that is not one JSON text.
+func (r Request) checkBody() error {
+	if r.Query != "" {
+		return form("parameters in the URL of a write; send them in the body")
+	}
+	if _, ok := r.Header["Content-Encoding"]; ok {
+		return form("the body is compressed; send it as it is")
+	}
+	types := r.Header["Content-Type"]
+	if len(types) > 1 || len(types) == 1 && !isJSON(types[0]) {
+		return form("the body is not said to be JSON; send Content-Type: application/json")
+	}
+	return nil
+}
+
+// isJSON accepts application/json and vendors' forms of it, in UTF-8.
+func isJSON(contentType string) bool {
+	kind, parameters, has := strings.Cut(strings.ToLower(contentType), ";")
+	kind = strings.TrimSpace(kind)
+	if kind != "application/json" && !(strings.HasPrefix(kind, "application/vnd.github") && strings.HasSuffix(kind, "json")) {
+		return false
+	}
+	parameters = strings.ReplaceAll(strings.ReplaceAll(parameters, " ", ""), `"`, "")
+	return !has || parameters == "charset=utf-8" || parameters == ""
+}
