@@ -89,6 +89,15 @@ type Gateway struct {
 	Credentials     string   `yaml:"credentials" doc:"File that describes credentials of this machine beside the ones Cove knows; the values stay where they are."`
 	ApprovalTimeout Duration `yaml:"approval_timeout" doc:"How long a request waits for an answer that a policy asks about; then it is denied."`
 	UpstreamProxy   string   `yaml:"upstream_proxy" doc:"HTTP proxy that reaches the internet, http://[USER:PASSWORD@]HOST:PORT; empty: none is needed."`
+	GitHubHosts     []string `yaml:"github_hosts" doc:"GitHub Enterprise servers, like github.example.com: what is asked of their API is judged as it is for GitHub itself."`
+
+	RateLimit GatewayRate `yaml:"rate_limit"`
+}
+
+// GatewayRate bounds what each sandbox sends out.
+type GatewayRate struct {
+	PerSecond float64 `yaml:"per_second" doc:"Requests, and connections that are passed through, a second of one sandbox to one host and port; to all together 4 times as many. 0 is no limit."`
+	Burst     int     `yaml:"burst" doc:"As many at once before the rate counts."`
 }
 
 // RateLimit bounds the requests of each caller of the API.
@@ -125,7 +134,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 			DefaultLimits: limitsOf(runtime.Defaults),
 			MaxLimits:     limitsOf(runtime.Max),
 		},
-		Gateway:       Gateway{ApprovalTimeout: Duration(2 * time.Minute)},
+		Gateway:       Gateway{ApprovalTimeout: Duration(2 * time.Minute), RateLimit: GatewayRate{PerSecond: 500, Burst: 5000}},
 		RateLimit:     RateLimit{PerSecond: 200, Burst: 400},
 		Audit:         Audit{Retention: Duration(30 * 24 * time.Hour), Decisions: 200_000},
 		Log:           Log{Level: "info", Format: "text"},

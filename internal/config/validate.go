@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
 // Validate refuses settings that cannot work, or that would be dangerous, with
@@ -107,6 +108,11 @@ func (c *Config) checkGateway() error {
 			return c.wrong("gateway.private_cidrs", "%q is not a range of addresses", s).WithHint("write it like 10.1.0.0/16")
 		}
 	}
+	for _, s := range g.GitHubHosts {
+		if _, err := policy.ParseHost(s); err != nil {
+			return c.wrong("gateway.github_hosts", "%q is not the name of a host", s).WithHint("write it like github.example.com")
+		}
+	}
 	if g.UpstreamProxy != "" {
 		if u, err := url.Parse(g.UpstreamProxy); err != nil || u.Scheme != "http" || u.Port() == "" || u.Path != "" {
 			return c.wrong("gateway.upstream_proxy", "this is no HTTP proxy").WithHint("write it like http://proxy.example.com:3128")
@@ -173,6 +179,8 @@ func (c *Config) checkNumbers() error {
 		{"sandbox.ready", float64(c.Sandbox.Ready), 0, 1000},
 		{"rate_limit.per_second", c.RateLimit.PerSecond, 0, 1e6},
 		{"rate_limit.burst", float64(c.RateLimit.Burst), 1, 1e6},
+		{"gateway.rate_limit.per_second", c.Gateway.RateLimit.PerSecond, 0, 1e6},
+		{"gateway.rate_limit.burst", float64(c.Gateway.RateLimit.Burst), 1, 1e6},
 		{"audit.decisions", float64(c.Audit.Decisions), 1000, 1e8},
 	} {
 		if !(n.value >= n.least && n.value <= n.top) || math.IsNaN(n.value) {

@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/registry"
 	"github.com/cove-sandbox/cove/internal/gateway"
@@ -56,10 +57,27 @@ func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 			return nil, err // Validate has accepted it
 		}
 	}
+	if o.GitHub, err = GitHub(g); err != nil {
+		return nil, err
+	}
+	o.Rate = gateway.Rate{PerSecond: g.RateLimit.PerSecond, Burst: g.RateLimit.Burst}
 	if o.Machine, err = Machine(context.Background(), g); err != nil {
 		return nil, err
 	}
 	return gateway.New(o), nil
+}
+
+// GitHub is whose API is judged.
+func GitHub(g config.Gateway) (github.Servers, error) {
+	var enterprise []policy.Host
+	for _, s := range g.GitHubHosts {
+		h, err := policy.ParseHost(s)
+		if err != nil {
+			return github.Servers{}, err // Validate has accepted it
+		}
+		enterprise = append(enterprise, h)
+	}
+	return github.NewServers(enterprise...), nil
 }
 
 // Machine is what policies have to know of this machine and its gateway.

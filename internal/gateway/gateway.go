@@ -23,6 +23,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/dns"
+	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
@@ -39,6 +40,8 @@ type Options struct {
 	Machine policy.Machine
 	// Credentials are those of this machine, beside the presets.
 	Credentials []credential.Credential
+	GitHub      github.Servers
+	Rate        Rate
 	Timeouts    proxy.Timeouts
 	Patience    time.Duration // how long a request waits to be approved; 2 min
 	Approvals   Approvals     // nil remembers nothing beyond a sandbox
@@ -123,6 +126,18 @@ func (g *Gateway) Open(s Spec) (*Way, error) {
 		return nil, cove.Errorf(cove.Conflict, "sandbox %s has a way out already, or the gateway is closing", s.Sandbox)
 	}
 	return w, nil
+}
+
+// Circuits counts the upstreams that are left alone because they fail, and those
+// of them that are being tried again.
+func (g *Gateway) Circuits() (open, halfOpen int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, w := range g.ways {
+		o, h := w.breakers.states()
+		open, halfOpen = open+o, halfOpen+h
+	}
+	return open, halfOpen
 }
 
 func (g *Gateway) forget(w *Way) {

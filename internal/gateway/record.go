@@ -73,10 +73,15 @@ func placeOf(d api.Decision) string {
 func (w *Way) record(d api.Decision) {
 	d.Execution, d.Sandbox, d.Client = w.name, string(w.sandbox), w.client
 	w.conceal(&d)
-	if d.Verdict == api.VerdictDeny && d.Remedy != "" {
+	if d.Verdict == api.VerdictDeny && d.Remedy != "" && isOfPolicy(d.Stage) {
 		w.denied.add(placeOf(d))
 	}
 	w.gateway.o.Recorder.Record(d)
+}
+
+// isOfPolicy reports whether it is for want of a rule that a stage refuses.
+func isOfPolicy(s api.Stage) bool {
+	return s == api.StagePolicy || s == api.StageApproval || s == api.StageDial
 }
 
 // left is what stands in a path for what the record leaves out.

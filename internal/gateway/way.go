@@ -29,7 +29,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/redact"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
-	"github.com/cove-sandbox/cove/internal/secret"
 )
 
 // Way is the way out of one sandbox.
@@ -52,6 +51,10 @@ type Way struct {
 	shown        *redact.Set       // them, for the record
 	redactor     redactor
 
+	rates    *rates
+	breakers *breakers
+	pipeline []stage
+
 	policy    atomic.Pointer[policy.Policy]
 	next      atomic.Pointer[policy.Policy] // while a change cuts
 	changing  sync.Mutex
@@ -71,6 +74,9 @@ const (
 
 func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	w = &Way{gateway: g, sandbox: s.Sandbox, name: s.Name, client: s.Client, holds: holds{clock: g.o.Clock}}
+	w.rates = newRates(g.o.Rate, g.o.Clock)
+	w.breakers = newBreakers(g.o.Log.With("sandbox", s.Sandbox))
+	w.pipeline = w.stages()
 	chosen, err := credential.Choose(g.o.Credentials, s.Credentials...)
 	if err != nil {
 		return nil, err
@@ -335,11 +341,17 @@ func (w *Way) unshow() {
 	}
 }
 
+// sshPort is where a GitHub server has git and no API.
+const sshPort = 22
+
 // judge is the policy, as far as nobody has to be asked; then it answers Ask.
 func (w *Way) judge(r policy.Request) policy.Verdict {
 	v := w.decide(r)
 	if v.PassThrough && r.Layer == policy.LayerConnect && w.credentials.Binds(r.Host, r.Port) {
 		return policy.Verdict{Rule: v.Rule, Reason: "a credential is set on requests to " + r.Host.Authority(r.Port) + ", which cannot be passed through"}
+	}
+	if v.PassThrough && r.Layer == policy.LayerConnect && r.Port != sshPort && w.gateway.o.GitHub.Has(r.Host) {
+		return policy.Verdict{Rule: v.Rule, Reason: "what is asked of GitHub's API is judged, so connections to " + r.Host.String() + " cannot be passed through"}
 	}
 	if v.Action == policy.Ask && implied(r, v) {
 		v.Action = policy.Allow
@@ -391,63 +403,6 @@ func (c *client) Leaf(h policy.Host) (*tls.Certificate, error) { return c.author
 // Endpoint implements proxy.Sandbox. There are none yet.
 func (c *client) Endpoint(policy.Request, *http.Request) (*url.URL, *proxy.Answer) {
 	return nil, &proxy.Answer{Status: http.StatusNotFound, Reason: "there is no such endpoint"}
-}
-
-// Prepare implements proxy.Sandbox: policy has allowed the request.
-func (c *client) Prepare(r policy.Request, h *http.Request) (proxy.Passage, error) {
-	if _, err := c.credentials.Apply(r, h); err != nil {
-		return nil, proxy.At(api.StageCredentials, err)
-	}
-	if known, _ := c.credentials.Known(); len(known) > 0 {
-		redact.Request(h.Header)
-	}
-	return &passage{c.way(), r}, nil
-}
-
-// passage is one request on its way.
-type passage struct {
-	*Way
-	request policy.Request
-}
-
-// Response implements proxy.Passage: nothing that was set comes back.
-func (p *passage) Response(h *http.Response) error {
-	if h.StatusCode == http.StatusUnauthorized || h.StatusCode == http.StatusForbidden {
-		p.credentials.Refused(p.request)
-	}
-	known, version := p.credentials.Known()
-	if len(known) == 0 {
-		return nil
-	}
-	set, err := p.redactor.of(known, version)
-	if err != nil {
-		return err
-	}
-	return set.Response(h)
-}
-
-// End implements proxy.Passage.
-func (p *passage) End(error) {}
-
-// redactor compiles the values of a sandbox's credentials when they change.
-type redactor struct {
-	mu      sync.Mutex
-	version uint64
-	set     *redact.Set
-}
-
-func (r *redactor) of(known []secret.Value, version uint64) (*redact.Set, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.set != nil && r.version == version {
-		return r.set, nil
-	}
-	set, err := redact.New(known...)
-	if err != nil {
-		return nil, err
-	}
-	r.set, r.version = set, version
-	return set, nil
 }
 
 // Record implements proxy.Sandbox.

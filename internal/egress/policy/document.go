@@ -17,7 +17,20 @@ type Document struct {
 	Replace bool             // drop what earlier layers allow, instead of extending it
 	Presets []PresetUse
 	Rules   []Rule
+	// PullRequests says whether requests to GitHub's API may open pull requests
+	// and comment, beside reading (see egress/github).
+	PullRequests Grant
 }
+
+// Grant is what a document says of something that rules are not about. Where no
+// document says anything, it is not allowed; a denial wins.
+type Grant string
+
+const (
+	Unsaid  Grant = ""
+	Granted Grant = "allow"
+	Refused Grant = "deny"
+)
 
 // PresetUse is one preset that a document asks for.
 type PresetUse struct {

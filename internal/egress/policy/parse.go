@@ -41,6 +41,7 @@ func Parse(source string, data []byte) (*Document, error) {
 		"merge":   func(n *yaml.Node) error { return p.merge(n, &d.Replace) },
 		"presets": func(n *yaml.Node) error { return p.presets(n, d) },
 		"rules":   func(n *yaml.Node) error { return p.rules(n, d) },
+		"github":  func(n *yaml.Node) error { return p.github(n, d) },
 	})
 	if err != nil {
 		return nil, err
@@ -216,6 +217,20 @@ func (p parser) merge(n *yaml.Node, replace *bool) error {
 		*replace = s == "replace"
 		return nil
 	}
+}
+
+// github is what may be asked of GitHub's API.
+func (p parser) github(n *yaml.Node, d *Document) error {
+	return p.mapping(n, "github", map[string]func(*yaml.Node) error{
+		"pull_requests": func(n *yaml.Node) error {
+			s, err := p.scalar(n, "pull_requests")
+			if err == nil && s != string(Granted) && s != string(Refused) {
+				return p.problem(n, "pull_requests is allow or deny")
+			}
+			d.PullRequests = Grant(s)
+			return err
+		},
+	})
 }
 
 func (p parser) presets(n *yaml.Node, d *Document) error {

@@ -61,6 +61,8 @@ type Policy struct {
 	ask     []Rule
 	private []netip.Prefix
 	own     []netip.Addr
+
+	pullRequests Grant
 }
 
 // Compile merges documents, first to last, into one policy. Errors:
@@ -73,6 +75,12 @@ func Compile(m Machine, layers ...*Document) (*Policy, error) {
 		}
 		if d.Replace {
 			p.allow, p.ask = nil, nil
+			if p.pullRequests == Granted {
+				p.pullRequests = Unsaid
+			}
+		}
+		if p.pullRequests != Refused && d.PullRequests != Unsaid {
+			p.pullRequests = d.PullRequests
 		}
 		if d.Mode != "" {
 			p.mode = d.Mode
@@ -151,6 +159,10 @@ func (p *Policy) For(sandbox string) *Policy {
 	named.sandbox = sandbox
 	return &named
 }
+
+// PullRequests reports whether GitHub's API may be asked to open pull requests
+// and to comment.
+func (p *Policy) PullRequests() bool { return p != nil && p.pullRequests == Granted }
 
 // Mode is the mode that p has come to.
 func (p *Policy) Mode() cove.NetworkMode {

@@ -37,6 +37,11 @@ func (d *Document) YAML() ([]byte, error) {
 		}
 		put(root, "presets", list(names))
 	}
+	if d.PullRequests != Unsaid {
+		github := &yaml.Node{Kind: yaml.MappingNode}
+		put(github, "pull_requests", text(string(d.PullRequests)))
+		put(root, "github", github)
+	}
 	rules := &yaml.Node{Kind: yaml.SequenceNode}
 	if len(d.Rules) == 0 {
 		rules.Style = yaml.FlowStyle

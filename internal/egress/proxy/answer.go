@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -23,12 +26,14 @@ const (
 
 // refusal is the body of every answer that the gateway gives itself.
 type refusal struct {
-	Error  string `json:"-"` // blocked, malformed, upstream, …
-	Host   string `json:"host,omitempty"`
-	Port   uint16 `json:"port,omitempty"`
-	Rule   string `json:"rule,omitempty"`
-	Reason string `json:"reason"`
-	Allow  string `json:"allow,omitempty"` // the exact command
+	Error  string    `json:"-"` // blocked, malformed, upstream, …
+	Host   string    `json:"host,omitempty"`
+	Port   uint16    `json:"port,omitempty"`
+	Stage  api.Stage `json:"stage,omitempty"`
+	Rule   string    `json:"rule,omitempty"`
+	Reason string    `json:"reason"`
+	Allow  string    `json:"allow,omitempty"`       // the exact command, or what else would
+	After  int       `json:"retry_after,omitempty"` // seconds
 }
 
 // text is for clients that show a body to people.
@@ -50,16 +55,19 @@ func (f refusal) text() string {
 }
 
 // json is for programs. SDKs of model providers and many others look for an
-// object with a message in "error", and show nothing if it is anything else.
+// object with a message in "error", and show nothing if it is anything else;
+// gh, and others with it, look for "message".
 func (f refusal) json() []byte {
 	type fault struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
 	}
-	body, _ := json.MarshalIndent(struct { // strings and a number only
-		Error fault `json:"error"`
+	message := strings.TrimSpace(f.text())
+	body, _ := json.MarshalIndent(struct { // strings and numbers only
+		Error   fault  `json:"error"`
+		Message string `json:"message"`
 		refusal
-	}{fault{f.Error, strings.TrimSpace(f.text())}, f}, "", "  ")
+	}{fault{f.Error, message}, message, f}, "", "  ")
 	return append(body, '\n')
 }
 
@@ -74,10 +82,14 @@ func (x *exchange) say(status int, f refusal) {
 	if !x.target.Host.IsZero() {
 		f.Host, f.Port = x.target.Host.String(), x.target.Port
 	}
+	f.Stage = x.stage
 	x.status = status
 	h := x.w.Header()
 	h["Cache-Control"] = []string{"no-store"}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
+	if f.After > 0 {
+		h["Retry-After"] = []string{strconv.Itoa(f.After)}
+	}
 	var body []byte
 	if wantsText(x.r) {
 		h["Content-Type"] = []string{"text/plain; charset=utf-8"}
@@ -101,6 +113,17 @@ type Answer struct {
 }
 
 func (a *Answer) Error() string { return a.Reason }
+
+// Refusal is what a stage says to what policy has allowed.
+type Refusal struct {
+	Code   cove.Code // Forbidden, Overloaded, Unavailable, …
+	Rule   string
+	Reason string        // one sentence
+	Remedy string        // what would allow it
+	After  time.Duration // when to try again; 0 where that is no use
+}
+
+func (f *Refusal) Error() string { return f.Reason }
 
 // answerWith writes an answer as it is.
 func (x *exchange) answerWith(a *Answer) {
@@ -140,8 +163,19 @@ func (x *exchange) refuse(err error) {
 		x.answerWith(answer)
 		return
 	}
+	said := refusal{Reason: "a stage of the gateway failed", Allow: cove.ErrorHint(err)}
+	code := cove.ErrorCode(err)
+	var known *cove.Error
+	if errors.As(err, &known) {
+		said.Reason = known.Message
+	}
+	var refused *Refusal
+	if errors.As(err, &refused) {
+		code = refused.Code
+		said = refusal{Rule: refused.Rule, Reason: refused.Reason, Allow: refused.Remedy, After: int(math.Ceil(refused.After.Seconds()))}
+	}
 	status, word := http.StatusBadGateway, "failed"
-	switch cove.ErrorCode(err) {
+	switch code {
 	case cove.Forbidden, cove.Unauthenticated, cove.NotFound:
 		status, word = http.StatusForbidden, "blocked"
 	case cove.InvalidArgument:
@@ -153,12 +187,8 @@ func (x *exchange) refuse(err error) {
 	case cove.Unavailable:
 		status, word = http.StatusServiceUnavailable, "unavailable"
 	}
-	reason := "a stage of the gateway failed"
-	var known *cove.Error
-	if errors.As(err, &known) {
-		reason = known.Message
-	}
-	x.say(status, refusal{Error: word, Reason: reason, Allow: cove.ErrorHint(err)})
+	said.Error = word
+	x.say(status, said)
 }
 
 // bad answers for an origin that cannot be had, or makes no sense.
@@ -243,4 +273,13 @@ func verdictOf(err error, v policy.Verdict) policy.Verdict {
 		return b.verdict
 	}
 	return v
+}
+
+// refusedBy is the verdict of a stage that did not admit something.
+func refusedBy(stage api.Stage, err error) policy.Verdict {
+	var f *Refusal
+	if errors.As(err, &f) {
+		return policy.Verdict{Rule: f.Rule, Reason: f.Reason, Remedy: f.Remedy}
+	}
+	return policy.Verdict{Rule: "gateway: " + string(stage), Reason: err.Error()}
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -188,7 +189,16 @@ func (t *tunnel) record(stage api.Stage, problem string, sent, received int64) {
 func (t *tunnel) passThrough(unseen bool) {
 	s := t.server
 	s.flows.passes(t.conn.flow)
+	passage, err := s.sandbox.Prepare(policy.Request{Layer: policy.LayerConnect, Host: t.host, Port: t.route.port}, nil)
+	if err != nil {
+		stage := stageOf(err, api.StagePolicy)
+		t.verdict = refusedBy(stage, err)
+		t.record(stage, err.Error(), 0, 0)
+		reset(t.conn)
+		return
+	}
 	up, err := s.dial(s.ctx, policy.Request{Layer: policy.LayerDial, Host: t.host, Port: t.route.port})
+	passage.End(dialFailure(err))
 	if err != nil {
 		t.verdict = verdictOf(err, t.verdict)
 		t.record(stageOf(err, api.StageDial), err.Error(), 0, 0)
@@ -205,6 +215,15 @@ func (t *tunnel) passThrough(unseen bool) {
 		problem = err.Error()
 	}
 	t.record(api.StageUpstream, problem, sent, received)
+}
+
+// dialFailure is what the origin did wrong where err came of dialling it.
+func dialFailure(err error) error {
+	var refused *blocked
+	if errors.As(err, &refused) || errors.Is(err, context.Canceled) {
+		return ErrUnfinished
+	}
+	return err
 }
 
 // lookLate judges the first bytes of a client that was silent at first.

@@ -44,7 +44,7 @@ type exchange struct {
 	passage Passage   // from when the request has been admitted
 	stage   api.Stage // how far it has come
 	problem string
-	failure error // what the origin did wrong
+	failure error // what the origin did wrong, or ErrUnfinished
 	status  int
 	answer  atomic.Int64 // bytes of the answer's body
 	body    atomic.Int64 // bytes of the request's
@@ -111,11 +111,12 @@ func (x *exchange) forward(ctx context.Context) {
 	var err error
 	if x.passage, err = x.server.sandbox.Prepare(x.origin.Request, out); err != nil {
 		x.stage = stageOf(err, x.stage)
-		x.verdict = policy.Verdict{Rule: "gateway: " + string(x.stage), Reason: err.Error()}
+		x.verdict = refusedBy(x.stage, err)
 		x.refuse(err)
 		return
 	}
 	x.stage = api.StageUpstream
+	x.failure = ErrUnfinished
 	defer func() { x.passage.End(x.failure) }()
 	if out.Body != nil {
 		defer out.Body.Close() // it may still be read from
@@ -131,6 +132,7 @@ func (x *exchange) forward(ctx context.Context) {
 	}
 	defer res.Body.Close()
 	x.watchdog.moved()
+	x.failure = nil
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		x.upgrade(ctx, res, socket)
 		return

@@ -253,7 +253,7 @@ func (l *lab) Leaf(h policy.Host) (*tls.Certificate, error) {
 }
 
 func (l *lab) Prepare(r policy.Request, h *http.Request) (Passage, error) {
-	if l.prepare != nil {
+	if l.prepare != nil && h != nil {
 		if err := l.prepare(r, h); err != nil {
 			return nil, err
 		}

@@ -38,8 +38,9 @@ type Sandbox interface {
 	Endpoint(r policy.Request, h *http.Request) (*url.URL, *Answer)
 	// Prepare admits an allowed request and changes it on its way out: it may
 	// limit rates, judge a body (which it then replaces), strip and set
-	// credentials. An error with a code of cove is the answer, and so is an
-	// *Answer; At says of which stage it is.
+	// credentials. A *Refusal is the answer, and so is an *Answer, and an error
+	// with a code of cove; At says of which stage it is. A connection that is
+	// passed through is admitted in the same way, without h.
 	Prepare(r policy.Request, h *http.Request) (Passage, error)
 	// Record is told of every decision that ended something: a refused
 	// connection or request, an answered request, a closed tunnel.
@@ -51,11 +52,16 @@ type Passage interface {
 	// Response changes the answer on its way in. Whoever replaces the body with
 	// one of another length sets ContentLength to -1.
 	Response(h *http.Response) error
-	// End is called once and last. failure is what the origin did wrong: it
-	// could not be reached, did not answer, or broke off; nil if nothing, and
-	// when the sandbox or a change of policy ended it.
+	// End is called once and last; for a connection that is passed through when
+	// there is one to the origin. failure is what the origin did wrong: it could
+	// not be reached, did not answer, or broke off; nil if nothing, and
+	// ErrUnfinished when something else ended it before the origin answered.
 	End(failure error)
 }
+
+// ErrUnfinished says that nothing can be said about an origin: the sandbox or a
+// change of policy ended what was asked of it.
+var ErrUnfinished = errors.New("it was ended before the origin answered")
 
 // Dialer resolves a host and connects to it. It calls check with every address
 // before it connects to one, resolves once, and connects to nothing that check

@@ -1,0 +1,133 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
+)
+
+const (
+	maxFailures = 5                // in a row, after which an upstream is left alone
+	maxPause    = 10 * time.Second // after which one request tries it again
+)
+
+// errGateway is how an origin fails that answers for one behind it: with 502,
+// 503 or 504. Other statuses, 500 among them, are the answers of one that works.
+var errGateway = errors.New("it answers that what is behind it fails")
+
+// breakers are the circuit breakers of one sandbox, one for each upstream. They
+// are its own, so that nobody can open one for others.
+type breakers struct {
+	log *slog.Logger
+
+	mu  sync.Mutex
+	one *simplelru.LRU[upstream, *breaker]
+}
+
+type breaker struct {
+	*gobreaker.TwoStepCircuitBreaker[struct{}]
+	opened atomic.Pointer[time.Time]
+}
+
+func newBreakers(log *slog.Logger) *breakers {
+	return &breakers{log: log, one: newRecent[*breaker]()}
+}
+
+// of is the breaker of an upstream.
+func (s *breakers) of(to upstream) *breaker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b, ok := s.one.Get(to)
+	if !ok {
+		b = s.newBreaker(to)
+		s.one.Add(to, b)
+	}
+	return b
+}
+
+func (s *breakers) newBreaker(to upstream) *breaker {
+	b := new(breaker)
+	b.TwoStepCircuitBreaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Timeout:     maxPause,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= maxFailures },
+		IsExcluded:  func(err error) bool { return errors.Is(err, proxy.ErrUnfinished) },
+		OnStateChange: func(_ string, from, now gobreaker.State) {
+			if now == gobreaker.StateOpen {
+				at := time.Now()
+				b.opened.Store(&at)
+			}
+			s.log.Info("circuit of an upstream", "upstream", to.String(), "from", from.String(), "to", now.String())
+		},
+	})
+	return b
+}
+
+// enter is the stage that leaves an upstream alone that fails again and again.
+func (s *breakers) enter(r policy.Request, h *http.Request) (leg, error) {
+	to := upstreamOf(r)
+	b := s.of(to)
+	done, err := b.Allow()
+	if err != nil {
+		return leg{}, b.refuse(to)
+	}
+	probe := b.State() == gobreaker.StateHalfOpen
+	answered := error(nil)
+	return leg{
+		response: func(h *http.Response) error {
+			switch h.StatusCode {
+			case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+				answered = errGateway
+			}
+			if probe { // others wait for what it finds out, which is known now
+				done(answered)
+				done = nil
+			}
+			return nil
+		},
+		end: func(failure error) {
+			if done != nil {
+				done(errors.Join(failure, answered))
+			}
+		},
+	}, nil
+}
+
+// refuse answers while an upstream is left alone, or tried by another request.
+func (b *breaker) refuse(to upstream) error {
+	after := time.Second
+	if at := b.opened.Load(); at != nil {
+		after = max(after, maxPause-time.Since(*at))
+	}
+	return &proxy.Refusal{
+		Code: cove.Unavailable, Rule: "gateway: circuit breaker",
+		Reason: fmt.Sprintf("%s failed %d times in a row, and is left alone for %s", to, maxFailures, maxPause),
+		Remedy: "wait until it works again",
+		After:  after,
+	}
+}
+
+// states counts the circuits that are not closed.
+func (s *breakers) states() (open, halfOpen int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.one.Values() {
+		switch b.State() {
+		case gobreaker.StateOpen:
+			open++
+		case gobreaker.StateHalfOpen:
+			halfOpen++
+		}
+	}
+	return open, halfOpen
+}

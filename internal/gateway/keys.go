@@ -1,0 +1,69 @@
+package gateway
+
+import (
+	"net/http"
+	"sync"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/redact"
+	"github.com/cove-sandbox/cove/internal/secret"
+)
+
+// setCredentials is the stage that sets real values in the place of whatever
+// the sandbox has sent.
+func (w *Way) setCredentials(r policy.Request, h *http.Request) (leg, error) {
+	if h == nil { // no credential is bound to what passes through
+		return leg{}, nil
+	}
+	if _, err := w.credentials.Apply(r, h); err != nil {
+		return leg{}, err
+	}
+	return leg{response: func(h *http.Response) error {
+		if h.StatusCode == http.StatusUnauthorized || h.StatusCode == http.StatusForbidden {
+			w.credentials.Refused(r)
+		}
+		return nil
+	}}, nil
+}
+
+// redact is the stage that takes values that were set out of answers.
+func (w *Way) redact(_ policy.Request, h *http.Request) (leg, error) {
+	if h == nil {
+		return leg{}, nil
+	}
+	if known, _ := w.credentials.Known(); len(known) > 0 {
+		redact.Request(h.Header)
+	}
+	return leg{response: func(h *http.Response) error {
+		known, version := w.credentials.Known()
+		if len(known) == 0 {
+			return nil
+		}
+		set, err := w.redactor.of(known, version)
+		if err != nil {
+			return err
+		}
+		return set.Response(h)
+	}}, nil
+}
+
+// redactor compiles the values of a sandbox's credentials when they change.
+type redactor struct {
+	mu      sync.Mutex
+	version uint64
+	set     *redact.Set
+}
+
+func (r *redactor) of(known []secret.Value, version uint64) (*redact.Set, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.set != nil && r.version == version {
+		return r.set, nil
+	}
+	set, err := redact.New(known...)
+	if err != nil {
+		return nil, err
+	}
+	r.set, r.version = set, version
+	return set, nil
+}

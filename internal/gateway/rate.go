@@ -1,0 +1,79 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/time/rate"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
+)
+
+// Rate bounds the requests, and connections that are passed through, of one
+// sandbox to one host and port. A PerSecond of 0 is no bound.
+type Rate struct {
+	PerSecond float64
+	Burst     int // at once, before the rate counts
+}
+
+// together is how many times as much a sandbox may send to all of them.
+const together = 4
+
+// rates are the token buckets of one sandbox.
+type rates struct {
+	rate  Rate
+	clock clock.Clock
+	base  clock.Instant
+
+	mu  sync.Mutex
+	all *rate.Limiter
+	one *simplelru.LRU[upstream, *rate.Limiter]
+}
+
+func newRates(r Rate, c clock.Clock) *rates {
+	return &rates{
+		rate: r, clock: c, base: c.Monotonic(),
+		all: rate.NewLimiter(rate.Limit(r.PerSecond*together), r.Burst*together),
+		one: newRecent[*rate.Limiter](),
+	}
+}
+
+// enter is the stage that takes a token for each request.
+func (s *rates) enter(r policy.Request, _ *http.Request) (leg, error) {
+	if s.rate.PerSecond <= 0 {
+		return leg{}, nil
+	}
+	// A time made of the monotonic clock, so that no jump fills or empties a bucket.
+	now := time.Unix(1, 0).Add(s.clock.Since(s.base))
+	to := upstreamOf(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one, ok := s.one.Get(to)
+	if !ok {
+		one = rate.NewLimiter(rate.Limit(s.rate.PerSecond), s.rate.Burst)
+		s.one.Add(to, one)
+	}
+	if !one.AllowN(now, 1) {
+		return leg{}, tooMany(one, now, "rate of one host", "to "+to.String())
+	}
+	if !s.all.AllowN(now, 1) {
+		return leg{}, tooMany(s.all, now, "rate of the sandbox", "to all hosts together")
+	}
+	return leg{}, nil
+}
+
+func tooMany(l *rate.Limiter, now time.Time, rule, where string) error {
+	missing := 1 - l.TokensAt(now)
+	return &proxy.Refusal{
+		Code: cove.Overloaded, Rule: "gateway: " + rule,
+		Reason: fmt.Sprintf("this sandbox asks more than %g times a second %s, and more than %d times at once", float64(l.Limit()), where, l.Burst()),
+		Remedy: "wait, or set gateway.rate_limit in the configuration",
+		After:  time.Duration(missing / float64(l.Limit()) * float64(time.Second)),
+	}
+}
