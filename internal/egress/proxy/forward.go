@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
@@ -20,19 +21,27 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	defer s.running.Done()
-	rt := connOf(r).route
+	c := connOf(r)
+	c.carried(meterRequest)
 	if r.Method == http.MethodConnect {
-		s.serveConnect(w, r, rt)
+		s.serveConnect(w, r, c.route)
 		return
 	}
-	x := &exchange{server: s, route: rt, w: w, r: r, began: time.Now()}
+	x := &exchange{server: s, conn: c, route: c.route, w: w, r: r, began: time.Now()}
 	defer x.end()
-	x.serve()
+	select {
+	case s.requests <- struct{}{}:
+		defer func() { <-s.requests }()
+		x.serve()
+	default:
+		x.refuse(cove.Errorf(cove.Overloaded, "%d requests are under way, and a sandbox may have no more", cap(s.requests)))
+	}
 }
 
 // exchange is one request and its answer.
 type exchange struct {
 	server *Server
+	conn   *conn
 	route  *route
 	w      http.ResponseWriter
 	r      *http.Request
@@ -201,6 +210,7 @@ func (b *requestBody) announce(out *http.Request) {
 func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.exchange.body.Add(int64(n))
+	b.exchange.conn.carried(n)
 	b.exchange.watchdog.moved()
 	if err == io.EOF {
 		for name := range b.trailer {
@@ -269,6 +279,7 @@ func (x *exchange) copyBody(ctx context.Context, res *http.Response) error {
 		n, err := res.Body.Read(buffer[:])
 		x.watchdog.moved()
 		if n > 0 {
+			x.conn.carried(n)
 			if _, err := x.w.Write(buffer[:n]); err != nil {
 				return err
 			}
@@ -353,7 +364,7 @@ func cause(ctx context.Context, err error) error {
 
 // serveConnect opens a tunnel for a client that knows of the proxy.
 func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request, rt *route) {
-	x := &exchange{server: s, route: &route{entry: EntryConnect, explicit: true}, w: w, r: r, began: time.Now()}
+	x := &exchange{server: s, conn: connOf(r), route: &route{entry: EntryConnect, explicit: true}, w: w, r: r, began: time.Now()}
 	x.target.Request = policy.Request{Layer: policy.LayerConnect}
 	w.Header()["Connection"] = []string{"close"} // what follows CONNECT is not HTTP, whatever the answer
 	if !rt.explicit || r.ProtoMajor != 1 {
@@ -369,7 +380,7 @@ func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request, rt *route)
 		x.record()
 		return
 	}
-	c := connOf(r)
+	c := x.conn
 	inner := &route{entry: EntryConnect, port: port}
 	inner.bind(host)
 	t := &tunnel{server: s, conn: c, route: inner, began: x.began, host: s.candidate(inner)}

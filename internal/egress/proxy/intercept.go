@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"time"
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -86,6 +87,7 @@ func (t *tunnel) intercept() {
 		return
 	}
 	if inside.ConnectionState().NegotiatedProtocol == "h2" {
+		t.conn.meter = &meter{since: time.Now()}
 		s.feed.give(inside)
 		return
 	}

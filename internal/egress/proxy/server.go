@@ -100,6 +100,7 @@ type Options struct {
 	Dialer         Dialer
 	Roots          *x509.CertPool // who vouches for origins; the host's own by default
 	MaxConnections int            // of the sandbox at a time; 1024
+	MaxRequests    int            // of the sandbox at a time, WebSockets too; 1024
 	Timeouts       Timeouts
 	Log            *slog.Logger // defects only; what sandboxes do goes to Record
 }
@@ -128,7 +129,10 @@ func (t Timeouts) withDefaults() Timeouts {
 	return t
 }
 
-const defaultMaxConnections = 1024
+const (
+	defaultMaxConnections = 1024
+	defaultMaxRequests    = 1024
+)
 
 // Server is the proxy of one sandbox.
 type Server struct {
@@ -136,7 +140,8 @@ type Server struct {
 	dialer   Dialer
 	timeouts Timeouts
 	log      *slog.Logger
-	max      int
+	max      int           // connections
+	requests chan struct{} // a place for each request
 
 	destination func(net.Conn) (netip.AddrPort, error) // where the firewall turned a connection away from
 
@@ -170,6 +175,10 @@ func New(sandbox Sandbox, o Options) *Server {
 	if s.max == 0 {
 		s.max = defaultMaxConnections
 	}
+	if o.MaxRequests == 0 {
+		o.MaxRequests = defaultMaxRequests
+	}
+	s.requests = make(chan struct{}, o.MaxRequests)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.transport = s.newTransport(o.Roots, false)
 	s.behind = s.newTransport(o.Roots, true)
@@ -193,7 +202,7 @@ func (s *Server) newHTTPServer() *http.Server {
 		Protocols:         &protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 250, SendPingTimeout: s.timeouts.KeepAlive, WriteByteTimeout: s.timeouts.Idle,
-			MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: 512 << 10,
+			MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10,
 			MaxReadFrameSize: 16 << 10, // a frame is held whole, and has to fit into the stream's buffer
 		},
 	}
@@ -335,6 +344,7 @@ type conn struct {
 	net.Conn
 	server *Server
 	ahead  []byte // read already
+	meter  *meter // of HTTP/2
 	route  *route
 	flow   *flow // as which it can be cut
 	once   sync.Once
@@ -348,7 +358,18 @@ func (c *conn) Read(p []byte) (int, error) {
 		}
 		return n, nil
 	}
-	return c.Conn.Read(p)
+	n, err := c.Conn.Read(p)
+	if c.meter != nil && !c.meter.allows(n, time.Now) {
+		return 0, errIdleTalk
+	}
+	return n, err
+}
+
+// carried counts bytes of a message.
+func (c *conn) carried(n int) {
+	if c.meter != nil {
+		c.meter.useful.Add(int64(n))
+	}
 }
 
 func (c *conn) Close() error {
