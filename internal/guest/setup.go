@@ -80,7 +80,7 @@ type Step struct {
 	FD        *int      `json:"fd,omitempty"` // index among the request's descriptors
 	Flags     MountFlag `json:"flags,omitempty"`
 	Optional  bool      `json:"optional,omitempty"`
-	Existing  bool      `json:"existing,omitempty"` // leave out a StepBind without a target
+	Existing  bool      `json:"existing,omitempty"` // leave out a StepBind or StepBindInside without a target
 	Recursive bool      `json:"recursive,omitempty"`
 	Size      int64     `json:"size,omitempty"`
 	Inodes    int64     `json:"inodes,omitempty"`

@@ -38,10 +38,11 @@ func (b *box) become(next cove.State) error {
 	return nil
 }
 
-// open makes a sandbox and binds it. On error nothing is left.
-func open(ctx context.Context, eng engine.Engine, t engine.Template, b engine.Binding) (*box, error) {
+// open makes a sandbox and binds it. binding is called once, while the sandbox
+// is being prepared. On error nothing is left.
+func open(ctx context.Context, eng engine.Engine, t engine.Template, binding func() (engine.Binding, error)) (*box, error) {
 	bx := &box{template: t, state: cove.StatePreparing}
-	if err := bx.bring(ctx, eng, b); err != nil {
+	if err := bx.bring(ctx, eng, binding); err != nil {
 		bx.become(cove.StateFailed)
 		bx.close()
 		return nil, err
@@ -49,10 +50,24 @@ func open(ctx context.Context, eng engine.Engine, t engine.Template, b engine.Bi
 	return bx, nil
 }
 
-func (b *box) bring(ctx context.Context, eng engine.Engine, binding engine.Binding) (err error) {
+func (b *box) bring(ctx context.Context, eng engine.Engine, binding func() (engine.Binding, error)) (err error) {
 	prepare, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
-	if b.sandbox, err = eng.Prepare(prepare, b.template); err != nil {
+	prepared := make(chan error, 1)
+	go func() {
+		var err error
+		b.sandbox, err = eng.Prepare(prepare, b.template)
+		prepared <- err
+	}()
+	what, refused := binding()
+	if refused != nil {
+		cancel()
+	}
+	err = <-prepared
+	if refused != nil {
+		return refused
+	}
+	if err != nil {
 		return late(ctx, err, "preparing the sandbox", prepareTimeout)
 	}
 	if err := b.become(cove.StateReady); err != nil {
@@ -60,7 +75,7 @@ func (b *box) bring(ctx context.Context, eng engine.Engine, binding engine.Bindi
 	}
 	bind, cancel := context.WithTimeout(ctx, bindTimeout)
 	defer cancel()
-	if err := b.sandbox.Bind(bind, binding); err != nil {
+	if err := b.sandbox.Bind(bind, what); err != nil {
 		return late(ctx, err, "binding the sandbox", bindTimeout)
 	}
 	return b.become(cove.StateRunning)

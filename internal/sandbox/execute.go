@@ -289,23 +289,30 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 
 // open makes the sandbox and, with a network, its way out, which is open before
 // anything runs and closed when the sandbox has gone.
-func (e *execution) open(ctx context.Context) (*box, error) {
+func (e *execution) open(ctx context.Context) (bx *box, err error) {
 	t, b := e.template(), e.binding()
 	if t.Network == cove.NetworkNone {
-		return open(ctx, e.engine, t, b)
+		return open(ctx, e.engine, t, func() (engine.Binding, error) { return b, nil })
 	}
-	way, err := e.manager.o.OpenWay(t.ID, e.id, e.request.Client, e.request.Network)
+	var way Way
+	defer func() {
+		if err != nil && way != nil {
+			way.Close()
+		}
+	}()
+	bx, err = open(ctx, e.engine, t, func() (engine.Binding, error) {
+		opened, err := e.manager.o.OpenWay(t.ID, e.id, e.request.Client, e.request.Network)
+		if err != nil {
+			return b, err
+		}
+		way = opened
+		way.Bind(&b)
+		return b, nil
+	})
 	if err != nil {
-		return nil, err
-	}
-	way.Bind(&b)
-	bx, err := open(ctx, e.engine, t, b)
-	if err != nil {
-		way.Close()
 		return nil, err
 	}
 	if err := way.Serve(bx.sandbox.Listeners()); err != nil {
-		way.Close()
 		bx.close()
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func (m *Manager) openProbe(ctx context.Context, image, engineName string) (bx *
 	}
 	bx, err = open(ctx, eng, engine.Template{
 		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: root, Limits: limits, User: cove.UserCode, Network: cove.NetworkNone,
-	}, engine.Binding{Hostname: rootfs.Hostname})
+	}, func() (engine.Binding, error) { return engine.Binding{Hostname: rootfs.Hostname}, nil })
 	if err != nil {
 		release()
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/native"
-	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -142,37 +141,20 @@ func (c *coveUnderTest) close() error {
 }
 
 // first makes a sandbox and runs /bin/true in it. Destroying it is not timed
-// by anybody here: a user has the answer before. With openWay it has a network.
-func (c *coveUnderTest) first(e engine.Engine, openWay func(cove.SandboxID) (*gateway.Way, error)) func(context.Context) error {
+// by anybody here: a user has the answer before.
+func (c *coveUnderTest) first(e engine.Engine) func(context.Context) error {
 	limits := runtimes.Defaults
 	return func(ctx context.Context) error {
-		t := engine.Template{
+		sb, err := e.Prepare(ctx, engine.Template{
 			ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost},
 			Limits: limits, User: cove.UserCode, Network: cove.NetworkNone,
-		}
-		var b engine.Binding
-		var way *gateway.Way
-		if openWay != nil {
-			var err error
-			if way, err = openWay(t.ID); err != nil {
-				return err
-			}
-			defer func() { go way.Close() }()
-			t.Network = cove.NetworkLimited
-			way.Bind(&b)
-		}
-		sb, err := e.Prepare(ctx, t)
+		})
 		if err != nil {
 			return err
 		}
 		defer func() { go sb.Destroy(context.Background()) }()
-		if err := sb.Bind(ctx, b); err != nil {
+		if err := sb.Bind(ctx, engine.Binding{}); err != nil {
 			return err
-		}
-		if way != nil {
-			if err := way.Serve(sb.Listeners()); err != nil {
-				return err
-			}
 		}
 		p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"/bin/true"}, Env: rootfs.Env(cove.UserCode), Dir: cove.WorkDir, Alone: true})
 		if err != nil {
@@ -188,9 +170,13 @@ func (c *coveUnderTest) first(e engine.Engine, openWay func(cove.SandboxID) (*ga
 	}
 }
 
-func (c *coveUnderTest) execute(language, code string) func(context.Context) error {
+func (c *coveUnderTest) execute(language, code string, allow ...string) func(context.Context) error {
+	r := api.ExecuteRequest{Language: language, Code: code, Timeout: 60}
+	if len(allow) > 0 {
+		r.Permissions = &api.Permissions{Network: &api.NetworkPermission{Enabled: true, Allow: allow}}
+	}
 	return func(ctx context.Context) error {
-		e, err := c.client.Execute(ctx, api.ExecuteRequest{Language: language, Code: code, Timeout: 60})
+		e, err := c.client.Execute(ctx, r)
 		if err == nil && (e.ExitCode != 0 || strings.TrimSpace(e.Output) != "1") {
 			err = fmt.Errorf("exit code %d, output %q, %s", e.ExitCode, e.Output, e.Stderr)
 		}

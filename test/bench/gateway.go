@@ -92,20 +92,15 @@ func (s gatewaySetup) open() (*gateway.Gateway, error) {
 // allowed is what a sandbox may reach here.
 func (o origin) allowed() string { return fmt.Sprintf("*.%s:%d", domain, o.port()) }
 
-// openWay opens a way out for a sandbox.
-func (s gatewaySetup) openWay(g *gateway.Gateway, id cove.SandboxID) (*gateway.Way, error) {
-	document, err := policy.Args("bench", policy.Allow, s.Origin.allowed())
-	if err != nil {
-		return nil, err
-	}
-	document.Mode = cove.NetworkLimited
-	return g.Open(gateway.Spec{Sandbox: id, Name: "bench", Policy: []*policy.Document{document}})
-}
-
 // way opens a way out and serves it on sockets that no sandbox has.
 func (s gatewaySetup) way(g *gateway.Gateway) (o opened, err error) {
 	begin := time.Now()
-	w, err := s.openWay(g, cove.NewSandboxID())
+	document, err := policy.Args("bench", policy.Allow, s.Origin.allowed())
+	if err != nil {
+		return o, err
+	}
+	document.Mode = cove.NetworkLimited
+	w, err := g.Open(gateway.Spec{Sandbox: cove.NewSandboxID(), Name: "bench", Policy: []*policy.Document{document}})
 	if err != nil {
 		return o, err
 	}

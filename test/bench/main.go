@@ -172,8 +172,8 @@ func matches(c *coveUnderTest, p peers, rounds int) []match {
 			note: "cove: namespaces, root, limits and seccomp are made for the request, in a guest process that was waiting\n" +
 				"cove (nothing ready): that process is made for the request too\nall with the same limits, but for bubblewrap, which has none",
 			contenders: []contender{
-				{name: "cove", run: c.first(c.ready, nil)},
-				{name: "cove (nothing ready)", run: c.first(c.unready, nil)},
+				{name: "cove", run: c.first(c.ready)},
+				{name: "cove (nothing ready)", run: c.first(c.unready)},
 				{name: "plain process", run: plain("/bin/true")},
 				p.bubblewrap("/bin/true"), p.runc("/bin/true"), p.docker("/bin/true"),
 			},

@@ -17,9 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/gateway"
 )
 
 // measure is one row of the table of the network.
@@ -385,16 +383,10 @@ func (n *network) idle(b between) error {
 	return failures(all)
 }
 
-// setUp measures what a network adds to the making of a sandbox.
+// setUp measures what a network adds to an execution.
 func (n *network) setUp(ctx context.Context, c *coveUnderTest, rounds int) error {
-	g, err := n.setup.open()
-	if err != nil {
-		return err
-	}
-	defer g.Close()
-	openWay := func(id cove.SandboxID) (*gateway.Way, error) { return n.setup.openWay(g, id) }
-	results, err := (match{base: direct, rounds: rounds, contenders: []contender{
-		{name: direct, run: c.first(c.ready, nil)}, {name: coveInside, run: c.first(c.ready, openWay)},
+	results, err := (match{rounds: rounds, contenders: []contender{
+		{name: direct, run: c.execute("sh", "echo 1")}, {name: coveInside, run: c.execute("sh", "echo 1", n.origin.allowed())},
 	}}).play(ctx, "")
 	for _, r := range results {
 		n.sample(rowSetUp, r.Name, r.MS...)

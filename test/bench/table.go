@@ -167,4 +167,4 @@ cove, in a sandbox: the client is in a sandbox and knows of no proxy; it looks n
 what it does for the sandbox beside. cove, on loopback, and mitmproxy: the client asks a proxy to CONNECT.
 Go reverse proxy: net/http/httputil, one certificate for all hosts; it resolves and checks nothing
 new host: from the first look for a name that nobody has asked for to the end of the answer
-setting up a network: what it adds to a sandbox's first command; on loopback, the gateway's part of it alone`
+setting up a network: what it adds to an execution of sh through the API; on loopback, the gateway's part of it alone`

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -24,7 +25,12 @@ const maxDocument = 1 << 20 // bytes
 var presets []byte
 
 // Presets are the credentials that Cove knows by itself.
-func Presets() ([]Credential, error) { return Parse("presets.yaml", presets) }
+func Presets() ([]Credential, error) {
+	all, err := parsePresets()
+	return slices.Clone(all), err
+}
+
+var parsePresets = sync.OnceValues(func() ([]Credential, error) { return Parse("presets.yaml", presets) })
 
 // Choose finds credentials by name, first among own and then among the
 // presets. Errors: NotFound.
@@ -33,7 +39,7 @@ func Choose(own []Credential, names ...string) ([]Credential, error) {
 	if err != nil {
 		return nil, err
 	}
-	all = append(slices.Clone(own), all...)
+	all = slices.Concat(own, all)
 	var chosen []Credential
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(c Credential) bool { return c.Name == name })

@@ -138,8 +138,8 @@ func (s *sandbox) openBinding(ctx context.Context, b engine.Binding) (trees []*o
 		}
 		trees = append(trees, tree)
 	}
-	for _, f := range b.Files {
-		if !s.engine.root {
+	for i, f := range b.Files {
+		if _, shown := shownAlready(b.Files, i); shown || !s.engine.root {
 			continue
 		}
 		tree, err := openTree(unix.AT_FDCWD, f.Source)

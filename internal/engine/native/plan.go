@@ -125,7 +125,8 @@ func kernelPlaces() []guest.Step {
 }
 
 // planBind says what the guest attaches last, and what it gives up. What has a
-// descriptor has been opened by the host, in the order of b.Mounts and b.Files.
+// descriptor has been opened by the host, in the order of b.Mounts and b.Files,
+// less those files that are shown already.
 func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byte) guest.Bind {
 	g := guest.Bind{
 		Hostname:  b.Hostname,
@@ -153,13 +154,31 @@ func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byt
 			attach(m.Source, guest.Step{Target: m.Target, Flags: sealed})
 		}
 	}
-	for _, f := range b.Files {
-		attach(f.Source, guest.Step{Target: f.Target, Flags: readOnly | guest.NoExec, Existing: f.Existing})
+	for i, f := range b.Files {
+		step := guest.Step{Target: f.Target, Flags: readOnly | guest.NoExec, Existing: f.Existing}
+		if at, ok := shownAlready(b.Files, i); ok {
+			step.Kind, step.Source, step.Target = guest.StepBindInside, guest.Root+at, guest.Root+f.Target
+			g.Steps = append(g.Steps, step)
+		} else {
+			attach(f.Source, step)
+		}
 	}
 	if t.Rootfs.Kind == engine.RootfsHost {
 		g.Steps = append(g.Steps, guest.Step{Kind: guest.StepReadOnly, Target: guest.Root, Flags: sealed})
 	}
 	return g
+}
+
+// shownAlready is where an earlier file has the same source. The guest can
+// attach that again by itself, and a mount that the host clones for a place
+// which is not there would cost more to drop than to make.
+func shownAlready(files []engine.File, i int) (target string, ok bool) {
+	for _, f := range files[:i] {
+		if f.Source == files[i].Source && !f.Existing {
+			return f.Target, true
+		}
+	}
+	return "", false
 }
 
 // bind defaults: a host name that says nothing about the host.

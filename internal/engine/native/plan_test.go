@@ -26,7 +26,7 @@ func TestPlan(t *testing.T) {
 	template := func(kind engine.RootfsKind, u cove.User) engine.Template {
 		return engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/images/x"}, Limits: limits, User: u}
 	}
-	mounts := engine.Binding{Mounts: []cove.Mount{{Source: "/srv/a", Target: "/data"}, {Source: "/srv/b", Target: "/b", ReadOnly: true}}, Files: []engine.File{{Source: "/run/cove/bundle", Target: "/etc/bundle"}}}
+	mounts := engine.Binding{Mounts: []cove.Mount{{Source: "/srv/a", Target: "/data"}, {Source: "/srv/b", Target: "/b", ReadOnly: true}}, Files: []engine.File{{Source: "/run/cove/bundle", Target: "/etc/bundle"}, {Source: "/run/cove/bundle", Target: "/etc/other", Existing: true}}}
 	for name, plan := range map[string]any{
 		"begin":         planBegin(0, "/run/cove/staging"),
 		"host":          planSetup(template(engine.RootfsHost, cove.UserCode), host, nil),

@@ -260,13 +260,19 @@ func (b *builder) attach(tree int, target string, directory bool) error {
 	return nil
 }
 
+// leftOut reports whether a step is for an existing target that does not exist.
+func (b *builder) leftOut(s guest.Step) bool {
+	if !s.Existing {
+		return false
+	}
+	at, err := b.open(s.Target)
+	unix.Close(at)
+	return errors.Is(err, unix.ENOENT)
+}
+
 func (b *builder) bind(s guest.Step) error {
-	if s.Existing {
-		at, err := b.open(s.Target)
-		if errors.Is(err, unix.ENOENT) {
-			return nil
-		}
-		unix.Close(at)
+	if b.leftOut(s) {
+		return nil
 	}
 	tree := -1
 	if s.FD != nil {
@@ -305,6 +311,9 @@ func (b *builder) cloneHost(s guest.Step) (int, error) {
 }
 
 func (b *builder) bindInside(s guest.Step) error {
+	if b.leftOut(s) {
+		return nil
+	}
 	from, err := b.open(s.Source)
 	if err != nil {
 		return err
