@@ -45,11 +45,8 @@ type Permissions struct {
 // NetworkPermission asks for a network. Everything goes through the gateway,
 // which lets out what the policy allows.
 type NetworkPermission struct {
-	Enabled bool     `json:"enabled" doc:"Whether there is a network at all"`
-	Mode    string   `json:"mode,omitempty" enum:"limited,host-only,open" doc:"limited (default): what allow and policy name; host-only: named services of the host; open: everything but private addresses"`
-	Allow   []string `json:"allow,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443)"`
-	Deny    []string `json:"deny,omitempty" doc:"The same; what is denied wins"`
-	Policy  string   `json:"policy,omitempty" doc:"A policy document, YAML"`
+	Enabled bool `json:"enabled" doc:"Whether there is a network at all"`
+	GatewayPolicy
 	// Credentials never enter the sandbox: they are set on requests that policy
 	// has allowed.
 	Credentials []string `json:"credentials,omitempty" doc:"Names of credentials of the machine, for its owner: they are set on requests outside the sandbox, which has placeholders"`

@@ -4,17 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/daemon"
+	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -27,61 +25,6 @@ addresses. It is a YAML file; the order of rules does not matter, a rule that
 denies wins, and what no rule allows is denied. Several files are layers of one
 policy, each extending the ones before it.`,
 	}, a.policyExplain(), a.policyTest(), a.policyCheck(), a.policyPresets(), a.policyAllow(), a.policyDeny())
-}
-
-// policyFlags are the flags that make up a policy.
-type policyFlags struct {
-	files   []string // --policy
-	network string   // --network
-	allow   []string // --allow
-	deny    []string // --deny
-
-	dir string // that files are relative to; empty is where the command runs
-}
-
-func (f *policyFlags) add(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.files, "policy", nil, "policy `FILE` (repeatable: layers, first to last)")
-	flags.StringVar(&f.network, "network", "", "network `MODE`: none, limited, host-only or open")
-	flags.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`: a name, *.name, address or range; tcp://HOST:PORT for what is neither HTTP nor TLS (repeatable)")
-	flags.StringArrayVar(&f.deny, "deny", nil, "deny `HOST[:PORT]` (repeatable); a denial wins")
-}
-
-// documents are the layers that the flags name: each file, then the rest.
-func (f *policyFlags) documents() ([]*policy.Document, error) {
-	var layers []*policy.Document
-	for _, file := range f.files {
-		path := file
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(f.dir, path)
-		}
-		data, err := readPolicyFile(path)
-		if err != nil {
-			return nil, err
-		}
-		d, err := policy.Parse(file, data)
-		if err != nil {
-			return nil, err
-		}
-		layers = append(layers, d)
-	}
-	if f.network == "" && len(f.allow)+len(f.deny) == 0 {
-		return layers, nil
-	}
-	last, err := policy.Args("--allow", policy.Allow, f.allow...)
-	if err != nil {
-		return nil, err
-	}
-	denied, err := policy.Args("--deny", policy.Deny, f.deny...)
-	if err != nil {
-		return nil, err
-	}
-	last.Rules = append(last.Rules, denied.Rules...)
-	if f.network != "" {
-		if last.Mode, err = policy.ParseMode(f.network); err != nil {
-			return nil, err
-		}
-	}
-	return append(layers, last), nil
 }
 
 // compile makes a policy of the flags; there must be some.
@@ -109,25 +52,6 @@ func (a *app) machine(ctx context.Context) (policy.Machine, error) {
 	return daemon.Machine(ctx, cfg.Gateway)
 }
 
-// maxPolicyFile is more than any policy has; policy.Parse says what is too much.
-const maxPolicyFile = 2 << 20
-
-func readPolicyFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, cove.Errorf(cove.NotFound, "there is no file %s", path)
-	}
-	if err != nil {
-		return nil, cove.Errorf(cove.InvalidArgument, "cannot read %s: %w", path, cause(err))
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxPolicyFile))
-	if err != nil {
-		return nil, cove.Errorf(cove.InvalidArgument, "cannot read %s: %w", path, cause(err))
-	}
-	return data, nil
-}
-
 // cause is an error of a file without its name, which the message has.
 func cause(err error) error {
 	if e := new(fs.PathError); errors.As(err, &e) {
@@ -146,13 +70,14 @@ func (a *app) policyExplain() *cobra.Command {
 		Long: `Show what a policy makes of a request: the verdict, the rule with its file and
 line, why, and the command that would allow it. URL may also be HOST or
 HOST:PORT, for connections that are not HTTP. With --address the address that
-the name leads to is judged as well.`,
+the name leads to is judged as well. What is asked of GitHub's API has to pass
+the gateway's filter, too.`,
 		Example: `  cove policy explain https://api.example.com/v1/items --method POST --policy policy.yaml
   cove policy explain git.example.com:22 --policy base.yaml --policy mine.yaml
   cove policy explain https://db.example.com --allow db.example.com --address 10.0.0.7`,
 		Args: exactly("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := explained(args[0], method, address)
+			r, err := toExplain(args[0], method, address)
 			if err != nil {
 				return err
 			}
@@ -160,11 +85,19 @@ the name leads to is judged as well.`,
 			if err != nil {
 				return err
 			}
-			v, steps := p.Explain(r)
-			if asJSON {
-				return a.printJSON(explanation{requestText(r, args[0]), v, steps})
+			e := explanation{Request: requestText(r, args[0])}
+			var steps []policy.Step
+			e.Decision, steps = p.Explain(r)
+			for _, s := range steps {
+				e.Layers = append(e.Layers, explained{s.Layer.String(), s.Verdict})
 			}
-			return a.printExplanation(requestText(r, args[0]), v, steps)
+			if err := a.explainGitHub(&e, p, r, args[0]); err != nil {
+				return err
+			}
+			if asJSON {
+				return a.printJSON(e)
+			}
+			return a.printExplanation(e)
 		},
 	}
 	f.add(c.Flags())
@@ -174,8 +107,8 @@ the name leads to is judged as well.`,
 	return c
 }
 
-// explained reads what is to be explained.
-func explained(target, method, address string) (policy.Request, error) {
+// toExplain reads what is to be explained.
+func toExplain(target, method, address string) (policy.Request, error) {
 	var r policy.Request
 	if strings.Contains(target, "://") {
 		u, err := policy.ParseURL(target)
@@ -212,13 +145,55 @@ func requestText(r policy.Request, target string) string {
 	return r.Method + " " + target
 }
 
+// explanation is what becomes of a request, and what each layer makes of it.
 type explanation struct {
 	Request  string         `json:"request"`
 	Decision policy.Verdict `json:"decision"`
-	Layers   []policy.Step  `json:"layers"`
+	Layers   []explained    `json:"layers"`
+	Note     string         `json:"note,omitempty"`
 }
 
-func (a *app) printExplanation(request string, v policy.Verdict, steps []policy.Step) error {
+type explained struct {
+	Layer    string         `json:"layer"`
+	Decision policy.Verdict `json:"decision"`
+}
+
+var errBody = errors.New("it depends on the body")
+
+// explainGitHub adds what the filter of GitHub's API makes of a request that
+// the policy allows.
+func (a *app) explainGitHub(e *explanation, p *policy.Policy, r policy.Request, target string) error {
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return err
+	}
+	servers, err := daemon.GitHub(cfg.Gateway)
+	if err != nil {
+		return err
+	}
+	path, ok := servers.At(r.Host, r.Path)
+	if !ok || r.Method == "" || e.Decision.Action == policy.Deny {
+		return nil
+	}
+	_, query, _ := strings.Cut(target, "?")
+	asked := github.Request{Method: r.Method, Path: path, Query: query}
+	_, err = github.Judge(asked, github.Grants{PullRequests: p.PullRequests()}, func() ([]byte, error) { return nil, errBody })
+	v := policy.Verdict{Action: policy.Allow, Rule: "github: read", Reason: "it only reads"}
+	var refused *github.Refusal
+	switch {
+	case errors.As(err, &refused):
+		v = policy.Verdict{Rule: refused.Rule, Reason: refused.Reason, Remedy: refused.Remedy}
+		e.Decision = v
+	case errors.Is(err, errBody):
+		v.Rule, v.Reason = "github: body", errBody.Error()
+		e.Note = "the body of the request is judged, too"
+	}
+	e.Layers = append(e.Layers, explained{"github", v})
+	return nil
+}
+
+func (a *app) printExplanation(e explanation) error {
+	request, v := e.Request, e.Decision
 	var b strings.Builder
 	color := colorful(a.Out, a.getenv)
 	shade := map[policy.Action]string{policy.Allow: green, policy.Ask: yellow, policy.Deny: red}[v.Action]
@@ -230,12 +205,15 @@ func (a *app) printExplanation(request string, v policy.Verdict, steps []policy.
 	if bare := !strings.Contains(request, "://"); bare && v.Action == policy.Allow && !v.PassThrough {
 		fmt.Fprintf(&b, "  note    HTTP and TLS only; for all else: --allow tcp://%s\n", printable(request))
 	}
+	if e.Note != "" {
+		fmt.Fprintf(&b, "  note    %s\n", e.Note)
+	}
 	if v.Remedy != "" {
 		fmt.Fprintf(&b, "  remedy  %s\n", printable(v.Remedy))
 	}
 	var rows [][]string
-	for _, s := range steps {
-		rows = append(rows, []string{s.Layer.String(), s.Verdict.Action.String(), s.Verdict.Rule})
+	for _, l := range e.Layers {
+		rows = append(rows, []string{l.Layer, l.Decision.Action.String(), l.Decision.Rule})
 	}
 	b.WriteString("\n" + table([]string{"LAYER", "VERDICT", "RULE"}, rows))
 	return a.print(b.String())
@@ -261,7 +239,7 @@ take their place. The exit code is 1 when an expectation is not met.`,
 			if err != nil {
 				return err
 			}
-			if len(f.files)+len(f.allow)+len(f.deny) == 0 && f.network == "" {
+			if !f.given() {
 				f.files, f.dir = t.Policies, filepath.Dir(args[0]) // its rules are called as the table calls its files
 			}
 			p, err := a.compile(cmd, f)

@@ -36,9 +36,7 @@ type options struct {
 	image   string
 	engine  string
 
-	network     string
-	allow, deny []string
-	policy      string
+	policy      policyFlags
 	credentials []string
 
 	memory, disk, stdout, stderr string
@@ -89,24 +87,20 @@ func (o *options) request(language string, args []string, getenv func(string) st
 
 // permissions are nil when no flag asks for a network.
 func (o *options) permissions() (*api.Permissions, error) {
-	n := api.NetworkPermission{Enabled: true, Mode: o.network, Allow: o.allow, Deny: o.deny, Credentials: o.credentials}
-	if o.network == string(cove.NetworkNone) {
-		if len(o.allow)+len(o.credentials) > 0 || o.policy != "" {
+	switch {
+	case !o.policy.given() && len(o.credentials) == 0:
+		return nil, nil
+	case o.policy.network == string(cove.NetworkNone):
+		if len(o.policy.allow)+len(o.policy.files)+len(o.credentials) > 0 || o.policy.allowPR {
 			return nil, cove.Errorf(cove.InvalidArgument, "--network none leaves nothing to allow").WithHint("leave one of them out")
 		}
 		return nil, nil
 	}
-	if o.policy != "" {
-		text, err := os.ReadFile(o.policy)
-		if err != nil {
-			return nil, cove.Errorf(cove.InvalidArgument, "--policy: %w", err)
-		}
-		n.Policy = string(text)
+	p, err := o.policy.texts()
+	if err != nil {
+		return nil, err
 	}
-	if n.Mode == "" && n.Policy == "" && len(n.Allow)+len(n.Deny)+len(n.Credentials) == 0 {
-		return nil, nil
-	}
-	return &api.Permissions{Network: &n}, nil
+	return &api.Permissions{Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: p, Credentials: o.credentials}}, nil
 }
 
 // limits are nil when no flag was given.

@@ -74,7 +74,7 @@ func TestMalformedBodies(t *testing.T) {
 		{"a network that is not on", `{"language":"python","code":"x","permissions":{"network":{"enabled":false,"allow":["example.com"]}}}`, 400, "enabled"},
 		{"a network of an unknown kind", `{"language":"python","code":"x","permissions":{"network":{"enabled":true,"mode":"wide"}}}`, 400, "mode"},
 		{"a host that is none", `{"language":"python","code":"x","permissions":{"network":{"enabled":true,"allow":["exa mple.com"]}}}`, 400, "exa mple.com"},
-		{"a policy that is none", `{"language":"python","code":"x","permissions":{"network":{"enabled":true,"policy":"rulez: []"}}}`, 400, "policy:1"},
+		{"a policy that is none", `{"language":"python","code":"x","permissions":{"network":{"enabled":true,"policies":[{"source":"p.yaml","text":"rulez: []"}]}}}`, 400, "p.yaml:1"},
 		{"an image that is an option", `{"language":"python","code":"x","image":"--privileged"}`, 400, "image"},
 		{"an image with a newline", `{"language":"python","code":"x","image":"a\nb"}`, 400, "image"},
 		{"much stdin", `{"language":"python","code":"x","stdin":"` + strings.Repeat("x", maxStdin+1) + `"}`, 413, "stdin"},

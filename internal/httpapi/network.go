@@ -8,12 +8,13 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // network turns what was asked for into policy documents.
 func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission) (sandbox.Network, error) {
-	asked := q.Mode != "" || len(q.Allow)+len(q.Deny)+len(q.Credentials) > 0 || q.Policy != ""
+	asked := q.Mode != "" || len(q.Allow)+len(q.Deny)+len(q.Credentials)+len(q.Policies) > 0 || q.AllowPR
 	switch {
 	case !q.Enabled && asked:
 		return sandbox.Network{}, cove.Errorf(cove.InvalidArgument, "permissions.network says what to reach, but not enabled").WithHint("set enabled to true, or leave the rest out")
@@ -23,23 +24,13 @@ func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission)
 		return sandbox.Network{}, cove.Errorf(cove.InvalidArgument, "a network was asked for, but not to reach what").
 			WithHint("name hosts in permissions.network.allow, or set mode to open")
 	}
-	docs, err := targets(q.Allow, q.Deny)
+	docs, err := gateway.Documents(q.GatewayPolicy)
 	if err != nil {
 		return sandbox.Network{}, err
 	}
 	mode := cove.NetworkLimited
-	if q.Policy != "" {
-		d, err := policy.Parse("policy", []byte(q.Policy))
-		if err != nil {
-			return sandbox.Network{}, err
-		}
+	for _, d := range docs {
 		mode = cmp.Or(d.Mode, mode)
-		docs = append([]*policy.Document{d}, docs...)
-	}
-	if q.Mode != "" {
-		if mode, err = policy.ParseMode(q.Mode); err != nil {
-			return sandbox.Network{}, err
-		}
 	}
 	docs = append(docs, &policy.Document{Source: "permissions.network", Mode: mode})
 	n := sandbox.Network{Mode: mode, Policy: docs, Credentials: q.Credentials}
@@ -49,16 +40,6 @@ func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission)
 		return sandbox.Network{}, err
 	}
 	return n, s.mayOpen(ctx, c, docs)
-}
-
-// targets are the documents of two lists.
-func targets(allow, deny []string) ([]*policy.Document, error) {
-	allowed, err := policy.Args("allow", policy.Allow, allow...)
-	if err != nil {
-		return nil, err
-	}
-	denied, err := policy.Args("deny", policy.Deny, deny...)
-	return []*policy.Document{allowed, denied}, err
 }
 
 // mayOpen: services of the machine and private addresses are the owner's to
@@ -87,7 +68,7 @@ func (s *Server) changeNetwork(ctx context.Context, in *networkInput) (*answer[a
 	if err != nil {
 		return nil, noExecution(in.ID)
 	}
-	docs, err := targets(in.Body.Allow, in.Body.Deny)
+	docs, err := gateway.Documents(api.GatewayPolicy{Allow: in.Body.Allow, Deny: in.Body.Deny})
 	if err != nil {
 		return nil, err
 	}

@@ -34,9 +34,9 @@ func TestNetwork(t *testing.T) {
 		{`{"enabled":false}`, "", "", ""},
 		{`{"enabled":true,"allow":["a.test","*.b.test"],"deny":["x.b.test"]}`, cove.NetworkLimited, "a.test y.b.test", "b.test x.b.test c.test"},
 		{`{"enabled":true,"mode":"open","deny":["a.test"]}`, cove.NetworkOpen, "b.test", "a.test"},
-		{`{"enabled":true,"policy":"mode: open\nrules: [{hosts: a.test, action: deny}]"}`, cove.NetworkOpen, "b.test", "a.test"},
-		{`{"enabled":true,"policy":"rules: [{hosts: a.test}]","allow":["b.test"]}`, cove.NetworkLimited, "a.test b.test", "c.test"},
-		{`{"enabled":true,"mode":"limited","policy":"mode: open"}`, cove.NetworkLimited, "", "a.test"},
+		{`{"enabled":true,"policies":[{"source":"p.yaml","text":"mode: open\nrules: [{hosts: a.test, action: deny}]"}]}`, cove.NetworkOpen, "b.test", "a.test"},
+		{`{"enabled":true,"policies":[{"source":"p.yaml","text":"rules: [{hosts: a.test}]"},{"source":"q.yaml","text":"rules: [{hosts: c.test}, {hosts: d.test, action: deny}]"}],"allow":["b.test"]}`, cove.NetworkLimited, "a.test b.test c.test", "d.test e.test"},
+		{`{"enabled":true,"mode":"limited","policies":[{"source":"p.yaml","text":"mode: open"}]}`, cove.NetworkLimited, "", "a.test"},
 	} {
 		if r := h.post("/execute", `{"language":"python","code":"x","permissions":{"network":`+c.network+`}}`); r.StatusCode != 200 {
 			t.Errorf("%s: status %d: %s", c.network, r.StatusCode, r.body)
@@ -59,6 +59,25 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
+// TestAllowPR: what may be asked of GitHub is a part of the policy.
+func TestAllowPR(t *testing.T) {
+	h := start(t, nil)
+	for network, want := range map[string]bool{
+		`{"enabled":true,"allow":["api.github.com"],"allow_pr":true}`: true,
+		`{"enabled":true,"allow":["api.github.com"]}`:                 false,
+		`{"enabled":true,"allow":["api.github.com"],"allow_pr":true,"policies":[{"source":"p.yaml","text":"github: {pull_requests: deny}"}]}`: false,
+	} {
+		if r := h.post("/execute", `{"language":"python","code":"x","permissions":{"network":`+network+`}}`); r.StatusCode != 200 {
+			t.Errorf("%s: status %d: %s", network, r.StatusCode, r.body)
+			continue
+		}
+		p, err := policy.Compile(policy.Machine{}, h.fake.request().Network.Policy...)
+		if err != nil || p.PullRequests() != want {
+			t.Errorf("%s: %t, %v", network, p.PullRequests(), err)
+		}
+	}
+}
+
 // TestNetworkOfStrangers: a key does not open what is the machine's own.
 func TestNetworkOfStrangers(t *testing.T) {
 	h := start(t, nil)
@@ -66,7 +85,7 @@ func TestNetworkOfStrangers(t *testing.T) {
 		`{"enabled":true,"mode":"host-only","allow":["host.cove.internal:5432"]}`,
 		`{"enabled":true,"allow":["10.0.0.0/8"]}`,
 		`{"enabled":true,"allow":["a.test"],"credentials":["github"]}`,
-		`{"enabled":true,"policy":"rules: [{cidrs: 192.168.0.0/16}]"}`,
+		`{"enabled":true,"policies":[{"source":"p.yaml","text":"rules: [{cidrs: 192.168.0.0/16}]"}]}`,
 	} {
 		if r := h.post("/execute", `{"language":"python","code":"x","permissions":{"network":`+network+`}}`); r.StatusCode != 403 {
 			t.Errorf("%s: status %d", network, r.StatusCode)

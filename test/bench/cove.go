@@ -173,7 +173,7 @@ func (c *coveUnderTest) first(e engine.Engine) func(context.Context) error {
 func (c *coveUnderTest) execute(language, code string, allow ...string) func(context.Context) error {
 	r := api.ExecuteRequest{Language: language, Code: code, Timeout: 60}
 	if len(allow) > 0 {
-		r.Permissions = &api.Permissions{Network: &api.NetworkPermission{Enabled: true, Allow: allow}}
+		r.Permissions = &api.Permissions{Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Allow: allow}}}
 	}
 	return func(ctx context.Context) error {
 		e, err := c.client.Execute(ctx, r)
