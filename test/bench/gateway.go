@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -71,7 +72,7 @@ func gatewayRole(setup []byte, out *json.Encoder) error {
 
 // open makes a gateway as the daemon would with these settings.
 func (s gatewaySetup) open() (*gateway.Gateway, error) {
-	o := gateway.Options{Dir: s.Dir, Clock: clock.Real()}
+	o := gateway.Options{Dir: s.Dir, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	certificate, err := os.ReadFile(s.Roots)
 	if err != nil {
 		return nil, err

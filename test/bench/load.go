@@ -45,7 +45,8 @@ const (
 	doNew       action = "new"       // each to a host that was not asked before
 	doEvents    action = "events"    // the first event of a stream, on one connection
 	doWebSocket action = "websocket" // echoes
-	doIdle      action = "idle"      // connections to a host each, kept until the input ends
+	doIdle      action = "idle"      // connections to one host, kept until the input ends
+	doSpread    action = "spread"    // the same, each to a host of its own
 )
 
 // took is what came of a job.
@@ -90,7 +91,9 @@ func (j job) run() (took, error) {
 	case doNew:
 		return j.eachNew()
 	case doIdle:
-		return j.idle()
+		return j.idle(func() string { return anyHost })
+	case doSpread:
+		return j.idle(newHost)
 	case doWebSocket:
 		return j.webSocket()
 	}
@@ -349,9 +352,9 @@ func (j job) eachNew() (took, error) {
 // kept are connections that nobody uses until the program ends.
 var kept []connection
 
-func (j job) idle() (t took, err error) {
+func (j job) idle(host func() string) (t took, err error) {
 	for range j.Count {
-		c, err := j.open(newHost())
+		c, err := j.open(host())
 		if err != nil {
 			return t, err
 		}

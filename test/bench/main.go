@@ -151,7 +151,7 @@ func (r *Report) sandboxes(ctx context.Context, dir string, cove *coveUnderTest,
 
 // network measures what it takes to go through a gateway.
 func (r *Report) network(ctx context.Context, dir string, cove *coveUnderTest, a asked) (err error) {
-	n, err := newNetwork(ctx, dir)
+	n, err := newNetwork(ctx, dir, a.only)
 	if err != nil {
 		return err
 	}

@@ -48,8 +48,9 @@ func (m measure) cpu() string {
 
 // Rows that are not measured like the others.
 const (
-	rowIdle  = "100 sandboxes × 10 idle connections: MiB above rest"
-	rowSetUp = "setting up a sandbox's network: ms"
+	rowIdle   = "100 sandboxes × 10 idle connections to 1 host: MiB"
+	rowSpread = "100 sandboxes × 10 idle connections to 10 hosts: MiB"
+	rowSetUp  = "setting up a sandbox's network: ms"
 )
 
 const (
@@ -87,7 +88,7 @@ type network struct {
 	samples map[[2]string][]float64 // by row and name
 }
 
-func newNetwork(ctx context.Context, dir string) (n *network, err error) {
+func newNetwork(ctx context.Context, dir, only string) (n *network, err error) {
 	n = &network{dir: filepath.Join(dir, "network"), samples: map[[2]string][]float64{}}
 	defer func() {
 		if err != nil {
@@ -106,8 +107,13 @@ func newNetwork(ctx context.Context, dir string) (n *network, err error) {
 	}
 	n.stops = append(n.stops, p.stop)
 	n.setup = gatewaySetup{Dir: filepath.Join(n.dir, "ways"), Roots: n.files.Certificate, Origin: n.origin}
+	var alone origin
+	if p, err = startRole(measuredCore, "origin", n.files, &alone); err != nil {
+		return n, err
+	}
+	n.stops = append(n.stops, p.stop)
 	n.all = []between{{name: direct, load: runLoad, way: func(j job) job {
-		j.To, j.Roots = n.origin.Address, n.files.Certificate
+		j.To, j.Port, j.Roots = alone.Address, alone.port(), n.files.Certificate
 		return j
 	}}}
 	inside, err := n.inside(ctx)
@@ -116,7 +122,10 @@ func newNetwork(ctx context.Context, dir string) (n *network, err error) {
 	}
 	n.all = append(n.all, inside)
 	for _, b := range []between{{name: coveLoopback, start: n.gateway}, {name: "Go reverse proxy", start: n.reverse}, {name: "mitmproxy", start: n.mitmproxy}} {
-		if err := n.add(b); err != nil {
+		if only != "" && b.name != coveLoopback && !strings.Contains(strings.ToLower(b.name), only) {
+			b.why = "not asked for"
+			n.all = append(n.all, b)
+		} else if err := n.add(b); err != nil {
 			return n, fmt.Errorf("%s: %w", b.name, err)
 		}
 	}
@@ -318,9 +327,12 @@ func (n *network) play(ctx context.Context, c *coveUnderTest, rounds int) error 
 		}
 	}
 	for _, b := range n.all {
-		if b.why == "" && b.start != nil {
-			if err := n.idle(b); err != nil {
-				return fmt.Errorf("%s: idle connections: %w", b.name, err)
+		if b.why != "" || b.start == nil {
+			continue
+		}
+		for row, do := range map[string]action{rowIdle: doIdle, rowSpread: doSpread} {
+			if err := n.idle(b, row, do); err != nil {
+				return fmt.Errorf("%s: %s: %w", b.name, row, err)
 			}
 		}
 	}
@@ -354,8 +366,8 @@ func (n *network) once(ctx context.Context, m measure, b between) error {
 	return nil
 }
 
-// idle measures what idle connections cost in memory, each to a host of its own.
-func (n *network) idle(b between) error {
+// idle measures what idle connections cost in memory.
+func (n *network) idle(b between, row string, do action) error {
 	s, err := b.start()
 	if err != nil {
 		return err
@@ -370,7 +382,7 @@ func (n *network) idle(b between) error {
 	}
 	var jobs []job
 	for _, way := range ways {
-		jobs = append(jobs, way(job{Do: doIdle, Protocol: "http/1.1", Port: n.origin.port(), Count: idleConnections}))
+		jobs = append(jobs, way(job{Do: do, Protocol: "http/1.1", Port: n.origin.port(), Count: idleConnections}))
 	}
 	var all []took
 	p, err := startRole(otherCore, "load", jobs, &all)
@@ -379,7 +391,7 @@ func (n *network) idle(b between) error {
 	}
 	defer p.stop()
 	time.Sleep(time.Second)
-	n.sample(rowIdle, b.name, residentMiB(pid)-rest)
+	n.sample(row, b.name, residentMiB(pid)-rest)
 	return failures(all)
 }
 

@@ -35,7 +35,7 @@ func rows() (all []row) {
 			all = append(all, row{name: m.cpu()})
 		}
 	}
-	return append(all, row{name: rowIdle, target: targetIdleMiB}, row{name: rowSetUp, target: targetSetUpMS, added: true})
+	return append(all, row{name: rowIdle, target: targetIdleMiB}, row{name: rowSpread, target: targetIdleMiB}, row{name: rowSetUp, target: targetSetUpMS, added: true})
 }
 
 // table is what has been measured, by rows, with everybody in each.
@@ -142,12 +142,12 @@ func (r row) verdict(cells []Cell) string {
 
 func printNetwork(table [][]Cell) {
 	fmt.Printf("\nthe network: a gateway between a client and an origin, TLS on both sides, answers of 1 KiB\n")
-	fmt.Printf("%-53s %-13s", "", "target")
+	fmt.Printf("%-55s %-13s", "", "target")
 	for _, c := range table[0] {
 		fmt.Printf(" %18s", c.Name)
 	}
 	for i, r := range rows() {
-		fmt.Printf("\n%-53s %-13s", r.name, r.verdict(table[i]))
+		fmt.Printf("\n%-55s %-13s", r.name, r.verdict(table[i]))
 		for _, c := range table[i] {
 			fmt.Printf(" %18s", c)
 		}
@@ -162,7 +162,7 @@ func printNetwork(table [][]Cell) {
 }
 
 const networkNote = `medians, and ratios to "cove, on loopback"; + is what is added to "direct"
-who is measured has one processor for itself; the client and the origin share another
+who is measured has one processor for itself; the client and the origin share another. Direct, it is the origin's
 cove, in a sandbox: the client is in a sandbox and knows of no proxy; it looks names up, too. The server is measured with
 what it does for the sandbox beside. cove, on loopback, and mitmproxy: the client asks a proxy to CONNECT.
 Go reverse proxy: net/http/httputil, one certificate for all hosts; it resolves and checks nothing
