@@ -62,7 +62,7 @@ func RunOnline(t *testing.T, open Open, o Options, online Online) {
 
 // onlineTable is every row about the way out.
 func onlineTable() []row {
-	return slices.Concat(wayRows(), requestRows(), handshakeRows(), lookupRows())
+	return slices.Concat(wayRows(), requestRows(), handshakeRows(), lookupRows(), placeRows(), changeRows())
 }
 
 // outward is a sandbox with a way out.
@@ -336,3 +336,25 @@ func filesWith(dir, text string) (found []string) {
 	})
 	return found
 }
+
+// notServing is a sandbox whose gateway does not serve yet; the row lets it.
+func (c *trial) notServing(text string) *outward {
+	c.Helper()
+	d, err := policy.Parse("row.yaml", []byte(text))
+	if err != nil {
+		c.Fatal("not tested: ", err)
+	}
+	b := &outward{c: c, id: cove.NewSandboxID()}
+	if b.way, err = c.suite.online.Open(b.id, []*policy.Document{d}, nil); err != nil {
+		c.Fatal("not tested: ", err)
+	}
+	c.Cleanup(b.way.Close)
+	b.box = c.fresh(boxOptions{way: later{b.way}, id: b.id})
+	return b
+}
+
+// later is a way that somebody else opens.
+type later struct{ Way }
+
+// Serve leaves the sockets to the sandbox.
+func (later) Serve([]*os.File) error { return nil }

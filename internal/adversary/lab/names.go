@@ -73,11 +73,14 @@ func (i *Internet) answer(q *dns.Msg) *dns.Msg {
 	return a
 }
 
-// Lead has a name of the real internet lead to where the lab's web is.
-func (i *Internet) Lead(name string) {
+// Lead has a name lead to these addresses, or to the lab's web.
+func (i *Internet) Lead(name string, to ...netip.Addr) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.names[name] = []netip.Addr{Web4, Web6}
+	if to == nil {
+		to = []netip.Addr{Web4, Web6}
+	}
+	i.names[name] = to
 }
 
 // aliases are names that lead to others.

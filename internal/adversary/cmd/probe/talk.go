@@ -26,7 +26,7 @@ import (
 
 // conversations are attempts to leave by the ways that there are (N, S).
 func conversations() map[string]attempt {
-	return map[string]attempt{"talk": talk, "ask": ask, "datagram": datagram, "sockopt": socketOption, "crowd": crowd, "hammer": hammer, "trusts": trusts, "keys": keys}
+	return map[string]attempt{"talk": talk, "ask": ask, "datagram": datagram, "sockopt": socketOption, "crowd": crowd, "hammer": hammer, "trusts": trusts, "keys": keys, "scan": scan}
 }
 
 const (
@@ -635,4 +635,21 @@ func keys(args []string) (report, error) {
 		err = refusal("NOTFOUND")
 	}
 	return r, err
+}
+
+// scan connects to every port of ADDRESS and says which are open.
+func scan(args []string) (report, error) {
+	var r report
+	for port := 1; port < 1<<16; port++ {
+		c, err := net.DialTimeout("tcp", args[0]+":"+strconv.Itoa(port), time.Second)
+		if err != nil {
+			continue
+		}
+		if c.LocalAddr().String() != c.RemoteAddr().String() { // a connection to itself
+			r.lines = append(r.lines, strconv.Itoa(port))
+		}
+		c.Close()
+	}
+	r.count = int64(len(r.lines))
+	return r, nil
 }
