@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"log/slog"
 	"os"
 	"testing"
 
@@ -16,7 +17,7 @@ func BenchmarkOpen(b *testing.B) {
 	if err != nil {
 		b.Skip(err)
 	}
-	g := New(Options{Dir: b.TempDir(), Bundle: roots, Clock: clock.Real()})
+	g := New(Options{Dir: b.TempDir(), Bundle: roots, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
 	defer g.Close()
 	document, err := policy.Args("--allow", policy.Allow, "*.example.com")
 	if err != nil {

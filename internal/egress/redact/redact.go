@@ -49,9 +49,12 @@ type edge struct {
 // found is the state in which a value has been seen.
 const found = -1
 
-// New compiles values. Errors: InvalidArgument for one that is too short or
-// too long.
+// New compiles values; without any it is the nil Set. Errors: InvalidArgument
+// for one that is too short or too long.
 func New(values ...secret.Value) (*Set, error) {
+	if len(values) == 0 {
+		return nil, nil
+	}
 	var all strings.Builder
 	c := compiler{set: &Set{}}
 	for _, v := range values {
