@@ -49,7 +49,17 @@ type NetworkPermission struct {
 	GatewayPolicy
 	// Credentials never enter the sandbox: they are set on requests that policy
 	// has allowed.
-	Credentials []string `json:"credentials,omitempty" doc:"Names of credentials of the machine, for its owner: they are set on requests outside the sandbox, which has placeholders"`
+	Credentials []string     `json:"credentials,omitempty" doc:"Names of credentials of the machine, for its owner: they are set on requests outside the sandbox, which has placeholders"`
+	Providers   []string     `json:"providers,omitempty" doc:"Names of model providers, for the machine's owner: the sandbox reaches them at http://gateway.cove.internal/proxy/v1, the first that has what is asked by default" example:"[\"anthropic\"]"`
+	Budget      *ModelBudget `json:"budget,omitempty"`
+}
+
+// ModelBudget is the most that an execution may use of models; what is absent
+// is as configured (gateway.budget).
+type ModelBudget struct {
+	Requests int64   `json:"requests,omitempty" minimum:"1" doc:"Requests"`
+	Tokens   int64   `json:"tokens,omitempty" minimum:"1" doc:"Tokens, in and out, those of caches included"`
+	Cost     float64 `json:"cost,omitempty" minimum:"0" doc:"Dollars, by the prices that are configured"`
 }
 
 // NetworkChange adds to what a running execution may reach.
@@ -96,6 +106,7 @@ type Execution struct {
 	Duration       float64         `json:"duration" doc:"Wall time in seconds"`
 	LimitHit       string          `json:"limit_hit,omitempty" doc:"The limit that ended it: oom, timeout, pids, disk or output"`
 	Usage          ResourceUsage   `json:"resource_usage"`
+	Models         []ModelUsage    `json:"models,omitempty" doc:"What it has used of models, so far if it runs"`
 	Truncated      bool            `json:"truncated" doc:"Output beyond the limit was dropped"`
 	SecurityEvents []SecurityEvent `json:"security_events" nullable:"false" doc:"Escape attempts that were noticed in the code"`
 	CreatedAt      time.Time       `json:"created_at"`
@@ -123,6 +134,18 @@ type ResourceUsage struct {
 	PIDsUsed     int64   `json:"pids_used" doc:"Peak"`
 	BytesWritten int64   `json:"bytes_written"`
 	DiskUsed     int64   `json:"disk_used" doc:"Bytes in writable places at the end"`
+}
+
+// ModelUsage is what was used of one provider's models.
+type ModelUsage struct {
+	Provider         string  `json:"provider"`
+	Requests         int64   `json:"requests" doc:"Sent, also those that failed"`
+	InputTokens      int64   `json:"input_tokens" doc:"Without those read from a cache or written to it"`
+	OutputTokens     int64   `json:"output_tokens"`
+	CacheReadTokens  int64   `json:"cache_read_tokens"`
+	CacheWriteTokens int64   `json:"cache_write_tokens"`
+	Cost             float64 `json:"cost,omitempty" doc:"Dollars, by the prices that are configured, or as the provider says; absent if neither is known"`
+	Estimated        int64   `json:"estimated,omitempty" doc:"Requests whose answer did not say what they used"`
 }
 
 // SecurityEvent is a pattern of an escape attempt found in submitted code.
@@ -243,6 +266,7 @@ const (
 	StageApproval    Stage = "approval"    // somebody's word
 	StageEndpoint    Stage = "endpoint"    // the gateway's own
 	StageGitHub      Stage = "github"      // what GitHub is asked to do
+	StageBudget      Stage = "budget"      // of models
 	StageRate        Stage = "rate"        // limits of rates, and of how much at once
 	StageBreaker     Stage = "breaker"     // an upstream that fails is left alone
 	StageCredentials Stage = "credentials" // a credential could not be had

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 )
 
 // maxCode is what the API takes as code, and maxFiles as files together; more
@@ -38,6 +39,8 @@ type options struct {
 
 	policy      policyFlags
 	credentials []string
+	providers   []string
+	budget      string
 
 	memory, disk, stdout, stderr string
 	timeout                      string
@@ -88,10 +91,13 @@ func (o *options) request(language string, args []string, getenv func(string) st
 // permissions are nil when no flag asks for a network.
 func (o *options) permissions() (*api.Permissions, error) {
 	switch {
-	case !o.policy.given() && len(o.credentials) == 0:
+	case !o.policy.given() && len(o.credentials)+len(o.providers) == 0:
+		if o.budget != "" {
+			return nil, cove.Errorf(cove.InvalidArgument, "--budget is for models, and without a network there are none").WithHint("say which with --model-provider NAME")
+		}
 		return nil, nil
 	case o.policy.network == string(cove.NetworkNone):
-		if len(o.policy.allow)+len(o.policy.files)+len(o.credentials) > 0 || o.policy.allowPR {
+		if len(o.policy.allow)+len(o.policy.files)+len(o.credentials)+len(o.providers) > 0 || o.policy.allowPR {
 			return nil, cove.Errorf(cove.InvalidArgument, "--network none leaves nothing to allow").WithHint("leave one of them out")
 		}
 		return nil, nil
@@ -100,7 +106,15 @@ func (o *options) permissions() (*api.Permissions, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &api.Permissions{Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: p, Credentials: o.credentials}}, nil
+	n := api.NetworkPermission{Enabled: true, GatewayPolicy: p, Credentials: o.credentials, Providers: o.providers}
+	if o.budget != "" {
+		b, err := model.ParseBudget(o.budget)
+		if err != nil {
+			return nil, inFlag("--budget", err)
+		}
+		n.Budget = &api.ModelBudget{Requests: b.Requests, Tokens: b.Tokens, Cost: b.Cost}
+	}
+	return &api.Permissions{Network: &n}, nil
 }
 
 // limits are nil when no flag was given.

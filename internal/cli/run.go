@@ -66,6 +66,8 @@ is missing, 128+N ended by signal N.`,
 	f.StringVar(&o.engine, "engine", "", "`ENGINE`: native, docker or auto")
 	o.policy.add(f)
 	f.StringArrayVar(&o.credentials, "credential", nil, "set the credential `NAME` on its requests, outside the sandbox (repeatable)")
+	f.StringSliceVar(&o.providers, "model-provider", nil, "let it use the models of the provider `NAME`, such as anthropic, openai or openrouter (repeatable; the first that fits is the default)")
+	f.StringVar(&o.budget, "budget", "", "end its use of models at `requests=N,tokens=N,cost=DOLLARS`, each of which may be left out")
 	f.StringVar(&o.timeout, "timeout", "", "wall `TIME`, like 10s")
 	f.StringVar(&o.memory, "memory", "", "memory `SIZE`, writable files included, like 256M")
 	f.Float64Var(&o.cpus, "cpus", 0, "`CORES`, like 0.5")
@@ -178,6 +180,9 @@ func (a *app) conclude(e api.Execution, req api.ExecuteRequest) {
 	}
 	if t := truncation(e, used); t != "" {
 		a.say.line("%s", t)
+	}
+	if m := modelsUsed(e.Models); m != "" {
+		a.say.line("%s", m)
 	}
 	if v := verdict(e, used); v != "" {
 		a.say.line("%s", v)

@@ -88,6 +88,8 @@ type Gateway struct {
 	PrivateCIDRs    []string `yaml:"private_cidrs" doc:"Private addresses that names which a policy allows may lead to, like 10.1.0.0/16; none by default."`
 	Credentials     string   `yaml:"credentials" doc:"File that describes credentials of this machine beside the ones Cove knows; the values stay where they are."`
 	ApprovalTimeout Duration `yaml:"approval_timeout" doc:"How long a request waits for an answer that a policy asks about; then it is denied."`
+	Providers       string   `yaml:"providers" doc:"File that describes providers of models beside the ones Cove knows, or changes those."`
+	Budget          string   `yaml:"budget" doc:"The most that each execution may use of models where it says nothing, like requests=100,tokens=200000,cost=1.50; empty: no limit."`
 	UpstreamProxy   string   `yaml:"upstream_proxy" doc:"HTTP proxy that reaches the internet, http://[USER:PASSWORD@]HOST:PORT; empty: none is needed."`
 	GitHubHosts     []string `yaml:"github_hosts" doc:"GitHub Enterprise servers, like github.example.com: what is asked of their API is judged as it is for GitHub itself."`
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -111,6 +112,11 @@ func (c *Config) checkGateway() error {
 	for _, s := range g.GitHubHosts {
 		if _, err := policy.ParseHost(s); err != nil {
 			return c.wrong("gateway.github_hosts", "%q is not the name of a host", s).WithHint("write it like github.example.com")
+		}
+	}
+	if g.Budget != "" {
+		if _, err := model.ParseBudget(g.Budget); err != nil {
+			return c.wrong("gateway.budget", "%q is no budget", g.Budget).WithHint("%s", cove.ErrorHint(err))
 		}
 	}
 	if g.UpstreamProxy != "" {

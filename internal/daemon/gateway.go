@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/github"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/registry"
 	"github.com/cove-sandbox/cove/internal/gateway"
@@ -27,7 +28,15 @@ func (d *Daemon) openWay(id cove.SandboxID, of cove.ExecutionID, client string, 
 	if err != nil {
 		return nil, err
 	}
-	return g.Open(gateway.Spec{Sandbox: id, Name: string(of), Client: client, Policy: n.Policy, Credentials: n.Credentials})
+	budget := n.Budget
+	if d.cfg.Gateway.Budget != "" {
+		usual, err := model.ParseBudget(d.cfg.Gateway.Budget)
+		if err != nil {
+			return nil, err // Validate has accepted it
+		}
+		budget = budget.Or(usual)
+	}
+	return g.Open(gateway.Spec{Sandbox: id, Name: string(of), Client: client, Policy: n.Policy, Credentials: n.Credentials, Providers: n.Providers, Budget: budget})
 }
 
 func (d *Daemon) newGateway() (*gateway.Gateway, error) {
@@ -43,6 +52,15 @@ func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 			return nil, cove.Errorf(cove.InvalidArgument, "gateway.credentials: %w", err)
 		}
 		if o.Credentials, err = credential.Parse(g.Credentials, data); err != nil {
+			return nil, err
+		}
+	}
+	if g.Providers != "" {
+		data, err := os.ReadFile(g.Providers)
+		if err != nil {
+			return nil, cove.Errorf(cove.InvalidArgument, "gateway.providers: %w", err)
+		}
+		if o.Providers, err = model.Parse(g.Providers, data); err != nil {
 			return nil, err
 		}
 	}

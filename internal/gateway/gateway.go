@@ -24,6 +24,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/dns"
 	"github.com/cove-sandbox/cove/internal/egress/github"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
@@ -40,14 +41,17 @@ type Options struct {
 	Machine policy.Machine
 	// Credentials are those of this machine, beside the presets.
 	Credentials []credential.Credential
-	GitHub      github.Servers
-	Rate        Rate
-	Timeouts    proxy.Timeouts
-	Patience    time.Duration // how long a request waits to be approved; 2 min
-	Approvals   Approvals     // nil remembers nothing beyond a sandbox
-	Recorder    *Recorder     // told of every decision; none if nil
-	Clock       clock.Clock
-	Log         *slog.Logger
+	// Providers are those of models, as model.Parse gives them; those that Cove
+	// knows if nil.
+	Providers []model.Provider
+	GitHub    github.Servers
+	Rate      Rate
+	Timeouts  proxy.Timeouts
+	Patience  time.Duration // how long a request waits to be approved; 2 min
+	Approvals Approvals     // nil remembers nothing beyond a sandbox
+	Recorder  *Recorder     // told of every decision; none if nil
+	Clock     clock.Clock
+	Log       *slog.Logger
 }
 
 const defaultPatience = 2 * time.Minute
@@ -67,6 +71,9 @@ type Gateway struct {
 func New(o Options) *Gateway {
 	if o.Patience == 0 {
 		o.Patience = defaultPatience
+	}
+	if o.Providers == nil {
+		o.Providers, _ = model.Known() // which a test has read
 	}
 	g := &Gateway{o: o, values: credential.NewValues(o.Clock), ways: map[cove.SandboxID]*Way{}}
 	g.resolver = hostService{o.Dialer.Resolver}
@@ -104,11 +111,13 @@ type Spec struct {
 	Client      string             // who asked for it, for the record
 	Policy      []*policy.Document // merged first to last
 	Credentials []string           // names
+	Providers   []string           // names of model providers it may use, the first one by default
+	Budget      model.Budget       // for all models together
 }
 
 // Open makes a sandbox's way out, which is closed until Serve. Errors:
-// InvalidArgument for a policy that cannot be, NotFound for a credential,
-// Conflict, StorageFull.
+// InvalidArgument for a policy that cannot be, NotFound for a credential or
+// provider, Conflict, StorageFull.
 func (g *Gateway) Open(s Spec) (*Way, error) {
 	w, err := g.newWay(s)
 	if err != nil {

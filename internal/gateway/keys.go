@@ -4,26 +4,29 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/redact"
 	"github.com/cove-sandbox/cove/internal/secret"
 )
 
-// setCredentials is the stage that sets real values in the place of whatever
-// the sandbox has sent.
-func (w *Way) setCredentials(r policy.Request, h *http.Request) (leg, error) {
-	if h == nil { // no credential is bound to what passes through
-		return leg{}, nil
-	}
-	if _, err := w.credentials.Apply(r, h); err != nil {
-		return leg{}, err
-	}
-	return leg{response: func(h *http.Response) error {
-		if h.StatusCode == http.StatusUnauthorized || h.StatusCode == http.StatusForbidden {
-			w.credentials.Refused(r)
+// setting is the stage that sets real values in the place of whatever the
+// sandbox has sent.
+func setting(credentials *credential.Set) func(policy.Request, *http.Request) (leg, error) {
+	return func(r policy.Request, h *http.Request) (leg, error) {
+		if h == nil { // no credential is bound to what passes through
+			return leg{}, nil
 		}
-		return nil
-	}}, nil
+		if _, err := credentials.Apply(r, h); err != nil {
+			return leg{}, err
+		}
+		return leg{response: func(h *http.Response) error {
+			if h.StatusCode == http.StatusUnauthorized || h.StatusCode == http.StatusForbidden {
+				credentials.Refused(r)
+			}
+			return nil
+		}}, nil
+	}
 }
 
 // redact is the stage that takes values that were set out of answers.
@@ -31,11 +34,11 @@ func (w *Way) redact(_ policy.Request, h *http.Request) (leg, error) {
 	if h == nil {
 		return leg{}, nil
 	}
-	if known, _ := w.credentials.Known(); len(known) > 0 {
+	if known, _ := w.known.Known(); len(known) > 0 {
 		redact.Request(h.Header)
 	}
 	return leg{response: func(h *http.Response) error {
-		known, version := w.credentials.Known()
+		known, version := w.known.Known()
 		if len(known) == 0 {
 			return nil
 		}

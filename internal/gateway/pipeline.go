@@ -6,6 +6,8 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
@@ -26,21 +28,28 @@ type leg struct {
 }
 
 // stages, in the order that requests go through them. Policy comes before the
-// first; the proxy dials after the last, and records what became of it.
-func (w *Way) stages() []stage {
+// first; the proxy dials after the last, and records what became of it. They
+// are for what the sandbox asks itself, or for a provider of models.
+func (w *Way) stages(credentials *credential.Set, of *model.Provider) []stage {
 	return []stage{
 		{api.StageGitHub, w.judgeGitHub},
 		{api.StageRate, w.rates.enter},
 		{api.StageBreaker, w.breakers.enter},
-		{api.StageCredentials, w.setCredentials},
+		{api.StageBudget, w.counting(of)},
+		{api.StageCredentials, setting(credentials)},
 		{api.StageUpstream, w.redact},
 	}
 }
 
 // Prepare implements proxy.Sandbox: policy has allowed the request.
 func (c *client) Prepare(r policy.Request, h *http.Request) (proxy.Passage, error) {
-	p := &passage{legs: make([]leg, 0, len(c.pipeline))}
-	for _, s := range c.pipeline {
+	return enter(c.pipeline, r, h)
+}
+
+// enter takes a request through stages.
+func enter(stages []stage, r policy.Request, h *http.Request) (proxy.Passage, error) {
+	p := &passage{legs: make([]leg, 0, len(stages))}
+	for _, s := range stages {
 		l, err := s.enter(r, h)
 		if err != nil {
 			p.End(proxy.ErrUnfinished)

@@ -100,7 +100,7 @@ func concealed(placeholders map[string]string) (*redact.Set, error) {
 
 // conceal takes placeholders and known values of credentials out of a decision.
 func (w *Way) conceal(d *api.Decision) {
-	known, version := w.credentials.Known()
+	known, version := w.known.Known()
 	set, err := w.redactor.of(known, version)
 	if err != nil { // a value that could not be found
 		d.Path, d.Reason = left, ""

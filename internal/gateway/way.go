@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/http"
 	"net/netip"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -24,6 +22,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/dns"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/egress/redact"
@@ -46,10 +45,15 @@ type Way struct {
 	holds     holds
 	denied    denials
 
-	credentials  *credential.Set
-	placeholders map[string]string // the sandbox's own, by variable
-	shown        *redact.Set       // them, for the record
-	redactor     redactor
+	credentials    *credential.Set // set on what the sandbox itself asks
+	hasCredentials bool
+	known          *credential.Set   // those, and those of providers
+	placeholders   map[string]string // the sandbox's own, by variable
+	shown          *redact.Set       // them, for the record
+	redactor       redactor
+
+	providers []*provider
+	ledger    *model.Ledger
 
 	rates    *rates
 	breakers *breakers
@@ -76,7 +80,6 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	w = &Way{gateway: g, sandbox: s.Sandbox, name: s.Name, client: s.Client, holds: holds{clock: g.o.Clock}}
 	w.rates = newRates(g.o.Rate, g.o.Clock)
 	w.breakers = newBreakers(g.o.Log.With("sandbox", s.Sandbox))
-	w.pipeline = w.stages()
 	chosen, err := credential.Choose(g.o.Credentials, s.Credentials...)
 	if err != nil {
 		return nil, err
@@ -84,7 +87,22 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	if w.credentials, err = credential.NewSet(g.values, chosen...); err != nil {
 		return nil, err
 	}
-	w.placeholders = w.credentials.Placeholders()
+	w.hasCredentials, w.ledger = len(chosen) > 0, model.NewLedger(s.Budget)
+	var of []string
+	if w.providers, of, err = g.choose(s.Providers, s.Budget); err != nil {
+		return nil, err
+	}
+	if chosen, err = credential.Choose(g.o.Credentials, unique(append(slices.Clip(s.Credentials), of...))...); err != nil {
+		return nil, err
+	}
+	if w.known, err = credential.NewSet(g.values, chosen...); err != nil {
+		return nil, err
+	}
+	w.pipeline = w.stages(w.credentials, nil)
+	for _, p := range w.providers {
+		p.pipeline = w.stages(p.credentials, p.Provider)
+	}
+	w.placeholders = w.known.Placeholders()
 	if w.shown, err = concealed(w.placeholders); err != nil {
 		return nil, err
 	}
@@ -108,6 +126,16 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	w.filter = dns.New(w, &w.names)
 	w.proxy = proxy.New((*client)(w), proxy.Options{Dialer: &g.o.Dialer, Roots: g.o.Roots, Timeouts: g.o.Timeouts, Log: g.o.Log})
 	return w, nil
+}
+
+// unique is a list without what is there already.
+func unique(list []string) (once []string) {
+	for _, s := range list {
+		if !slices.Contains(once, s) {
+			once = append(once, s)
+		}
+	}
+	return once
 }
 
 // maySign allows leaves for what the sandbox may connect to, at some port.
@@ -152,6 +180,7 @@ func (w *Way) Env() map[string]string {
 // and what is in Files in the directory dir.
 func (w *Way) EnvAt(proxy, dir string) map[string]string {
 	env := ca.Environment(path.Join(dir, path.Base(bundlePlace)), path.Join(dir, path.Base(certificatePlace)))
+	maps.Copy(env, w.modelEnv())
 	maps.Copy(env, w.placeholders)
 	if proxy == "" {
 		return env
@@ -346,6 +375,12 @@ const sshPort = 22
 
 // judge is the policy, as far as nobody has to be asked; then it answers Ask.
 func (w *Way) judge(r policy.Request) policy.Verdict {
+	switch {
+	case r.Endpoint:
+		return w.judgeBehind(r)
+	case r.Host.Name() == policy.GatewayService:
+		return w.judgeEndpoints(r)
+	}
 	v := w.decide(r)
 	if v.PassThrough && r.Layer == policy.LayerConnect && w.credentials.Binds(r.Host, r.Port) {
 		return policy.Verdict{Rule: v.Rule, Reason: "a credential is set on requests to " + r.Host.Authority(r.Port) + ", which cannot be passed through"}
@@ -371,7 +406,7 @@ func (w *Way) Decide(ctx context.Context, r policy.Request) policy.Verdict {
 // Resolve implements dns.Client. A name that a rule asks about exists, and is
 // looked up when it is dialled: a question would leave before any answer.
 func (w *Way) Resolve(ctx context.Context, name policy.Host) error {
-	if w.policy.Load().Decide(policy.Request{Layer: policy.LayerDNS, Host: name}).Action == policy.Ask {
+	if name.Name() == policy.GatewayService || w.policy.Load().Decide(policy.Request{Layer: policy.LayerDNS, Host: name}).Action == policy.Ask {
 		return nil
 	}
 	return w.gateway.exists(ctx, name)
@@ -399,11 +434,6 @@ func (c *client) Decide(ctx context.Context, r policy.Request) policy.Verdict {
 func (c *client) Pinned(a netip.Addr) (policy.Host, bool) { return c.names.Name(a) }
 
 func (c *client) Leaf(h policy.Host) (*tls.Certificate, error) { return c.authority.Leaf(h) }
-
-// Endpoint implements proxy.Sandbox. There are none yet.
-func (c *client) Endpoint(policy.Request, *http.Request) (*url.URL, *proxy.Answer) {
-	return nil, &proxy.Answer{Status: http.StatusNotFound, Reason: "there is no such endpoint"}
-}
 
 // Record implements proxy.Sandbox.
 func (c *client) Record(e proxy.Event) {

@@ -41,6 +41,9 @@ func (s *Server) get(ctx context.Context, in *idInput) (*answer[api.Execution], 
 	if err != nil {
 		return nil, err
 	}
+	if e.Status == api.StatusRunning {
+		e.Models = s.Executor.Models(id)
+	}
 	return &answer[api.Execution]{whole(e)}, nil
 }
 

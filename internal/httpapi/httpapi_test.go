@@ -98,6 +98,10 @@ func (f *fakeExecutor) Certificate(context.Context, cove.ExecutionID) ([]byte, e
 	return []byte("a certificate"), f.killErr
 }
 
+func (f *fakeExecutor) Models(cove.ExecutionID) []api.ModelUsage {
+	return []api.ModelUsage{{Provider: "anthropic", Requests: 1}}
+}
+
 func (f *fakeExecutor) Holds() []approval.Hold {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -27,11 +28,40 @@ type metrics struct {
 	security   *prometheus.CounterVec
 	requests   *prometheus.CounterVec
 	latency    *prometheus.HistogramVec
+	models     modelMetrics
+}
+
+// modelMetrics count what executions that have ended have used of models.
+type modelMetrics struct {
+	requests, tokens, cost *prometheus.CounterVec
+}
+
+func newModelMetrics() modelMetrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	return modelMetrics{
+		requests: counter("sandbox_model_requests_total", "Requests to models by executions that have ended, by provider.", "provider"),
+		tokens:   counter("sandbox_model_tokens_total", "Tokens used by executions that have ended, by provider and kind.", "provider", "kind"),
+		cost:     counter("sandbox_model_cost_dollars_total", "What they cost, as far as prices are known, by provider.", "provider"),
+	}
+}
+
+// used counts an execution. Providers are those that are configured.
+func (m modelMetrics) used(all []model.ProviderUsage) {
+	for _, u := range all {
+		m.requests.WithLabelValues(u.Provider).Add(float64(u.Requests))
+		m.cost.WithLabelValues(u.Provider).Add(u.Cost)
+		for kind, n := range map[string]int64{"input": u.Input, "output": u.Output, "cache_read": u.CacheRead, "cache_write": u.CacheWrite} {
+			m.tokens.WithLabelValues(u.Provider, kind).Add(float64(n))
+		}
+	}
 }
 
 func newMetrics(e Executor) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
+		models:   newModelMetrics(),
 		executions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "sandbox_executions_total",
 			Help: "Executions that have ended, by language, engine and status."}, []string{"language", "engine", "status"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "sandbox_execution_duration_seconds",
@@ -49,7 +79,7 @@ func newMetrics(e Executor) *metrics {
 	gauge := func(name, help string, f func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(f()) })
 	}
-	m.registry.MustRegister(m.executions, m.durations, m.rejected, m.security, m.requests, m.latency,
+	m.registry.MustRegister(m.executions, m.durations, m.rejected, m.security, m.requests, m.latency, m.models.requests, m.models.tokens, m.models.cost,
 		gauge("sandbox_active_executions", "Executions that run now.", e.Active),
 		gauge("sandbox_queue_depth", "Executions that wait for a place.", e.Queued),
 		engineState{e}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -62,6 +92,7 @@ func (m *metrics) execution(r sandbox.Request, result sandbox.Result, err error,
 	for _, e := range result.Events {
 		m.security.WithLabelValues(e.Rule, string(e.Severity)).Inc()
 	}
+	m.models.used(result.Models)
 	if err != nil {
 		m.rejected.WithLabelValues(string(cove.ErrorCode(err))).Inc()
 		return

@@ -3,10 +3,12 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -14,7 +16,7 @@ import (
 
 // network turns what was asked for into policy documents.
 func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission) (sandbox.Network, error) {
-	asked := q.Mode != "" || len(q.Allow)+len(q.Deny)+len(q.Credentials)+len(q.Policies) > 0 || q.AllowPR
+	asked := q.Mode != "" || len(q.Allow)+len(q.Deny)+len(q.Credentials)+len(q.Providers)+len(q.Policies) > 0 || q.AllowPR
 	switch {
 	case !q.Enabled && asked:
 		return sandbox.Network{}, cove.Errorf(cove.InvalidArgument, "permissions.network says what to reach, but not enabled").WithHint("set enabled to true, or leave the rest out")
@@ -33,10 +35,13 @@ func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission)
 		mode = cmp.Or(d.Mode, mode)
 	}
 	docs = append(docs, &policy.Document{Source: "permissions.network", Mode: mode})
-	n := sandbox.Network{Mode: mode, Policy: docs, Credentials: q.Credentials}
-	if len(n.Credentials) > 0 && !c.owner {
-		err := cove.Errorf(cove.Forbidden, "credentials are the machine's owner's to use").WithHint("leave permissions.network.credentials out")
-		s.deny(ctx, c.name, "network", strings.Join(n.Credentials, ","), err)
+	n := sandbox.Network{Mode: mode, Policy: docs, Credentials: q.Credentials, Providers: q.Providers}
+	if b := q.Budget; b != nil {
+		n.Budget = model.Budget(*b)
+	}
+	if len(n.Credentials)+len(n.Providers) > 0 && !c.owner {
+		err := cove.Errorf(cove.Forbidden, "credentials and model providers are the machine's owner's to use").WithHint("leave permissions.network.credentials and providers out")
+		s.deny(ctx, c.name, "network", strings.Join(append(slices.Clip(n.Credentials), n.Providers...), ","), err)
 		return sandbox.Network{}, err
 	}
 	return n, s.mayOpen(ctx, c, docs)

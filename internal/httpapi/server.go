@@ -47,6 +47,8 @@ type Executor interface {
 	// Certificate is that of the authority which a running execution trusts,
 	// as PEM. Errors as ExtendNetwork's.
 	Certificate(ctx context.Context, id cove.ExecutionID) ([]byte, error)
+	// Models is what a running execution has used of models so far.
+	Models(id cove.ExecutionID) []api.ModelUsage
 	// Holds lists what waits for an answer in this process, the oldest first.
 	Holds() []approval.Hold
 	// Answer answers what waits as id, if may has no objection. Errors: NotFound,

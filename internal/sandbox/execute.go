@@ -504,6 +504,7 @@ func (e *execution) conclude(exit guest.Exit, lost error, stats engine.Stats, to
 		},
 	}
 	if way := e.wayOut(); way != nil {
+		r.Models = way.Models()
 		for _, place := range way.Denied() {
 			r.Events = append(slices.Clip(r.Events), detect.Event{Rule: DeniedRule, Severity: detect.Low, Detail: place})
 		}

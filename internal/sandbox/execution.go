@@ -9,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/detect"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -35,6 +36,9 @@ type Network struct {
 	Policy []*policy.Document // merged first to last; they state Mode
 	// Credentials are the names of those that are set on its requests.
 	Credentials []string
+	// Providers are the names of model providers that it may use.
+	Providers []string
+	Budget    model.Budget // for models
 }
 
 // File is placed under cove.WorkDir.
@@ -64,6 +68,7 @@ type Result struct {
 	Limit     cove.LimitKind
 	Killed    bool // by Kill, or because the caller went away
 	Usage     cove.Usage
+	Models    []model.ProviderUsage // by provider
 	Truncated bool
 	Stdout    []byte // what was kept, also when an Output received it
 	Stderr    []byte

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/runtime"
@@ -46,6 +48,8 @@ type Way interface {
 	Answer(ctx context.Context, id cove.HoldID, a approval.Answer) (approval.Hold, error)
 	// Denied lists what was tried and not allowed, as "--allow" takes it.
 	Denied() []string
+	// Models is what has been used of models, by provider.
+	Models() []model.ProviderUsage
 	Close()
 }
 
@@ -114,6 +118,21 @@ func (m *Manager) Kill(ctx context.Context, id cove.ExecutionID, who string) err
 	}
 	e.end(endKilled)
 	m.audit(ctx, store.Record{Who: who, Action: "kill", Object: string(id), Verdict: "ok"})
+	return nil
+}
+
+// Models is what a running execution has used of models so far; nothing if it
+// does not run here.
+func (m *Manager) Models(id cove.ExecutionID) []api.ModelUsage {
+	m.mu.Lock()
+	e := m.running[id]
+	m.mu.Unlock()
+	if e == nil {
+		return nil
+	}
+	if way := e.wayOut(); way != nil {
+		return modelUsage(way.Models())
+	}
 	return nil
 }
 

@@ -48,6 +48,32 @@ credentials:
         ports: 9443
         methods: POST
         paths: /lab.Talk/*
+  - name: other
+    source: env:LAB_KEY
+    to:
+      - form: bearer
+        hosts: other.lab.test
+        methods: POST
+        paths: /v2/chat/completions
+  - name: gitlab
+    source: env:LAB_KEY
+    variables: LAB_GIT
+    to:
+      - form: basic
+        user: robot
+        hosts: git.lab.test
+`
+
+const providers = `
+providers:
+  - name: anthropic
+    models: ["claude-*"]
+    prices: [{models: "claude-*", input: 3, output: 15, cache_read: 0.3, cache_write: 3.75}]
+  - name: other
+    kind: openai
+    base_url: https://other.lab.test/v2
+    endpoints: [chat/completions]
+    credential: other
 `
 
 func newLab(t *testing.T) *lab {
@@ -122,8 +148,11 @@ type result struct {
 func (l *lab) command(t testing.TB, ctx context.Context, args ...string) *exec.Cmd {
 	t.Helper()
 	config := filepath.Join(l.dir, "cove.yaml")
-	text := fmt.Sprintf("gateway:\n  resolver: %s\n  extra_cas: [%s]\n  credentials: %s\n",
-		labs.ResolverAt(), filepath.Join(l.dir, "lab.pem"), filepath.Join(l.dir, "credentials.yaml"))
+	text := fmt.Sprintf("gateway:\n  resolver: %s\n  extra_cas: [%s]\n  credentials: %s\n  providers: %s\n",
+		labs.ResolverAt(), filepath.Join(l.dir, "lab.pem"), filepath.Join(l.dir, "credentials.yaml"), filepath.Join(l.dir, "providers.yaml"))
+	if err := os.WriteFile(filepath.Join(l.dir, "providers.yaml"), []byte(providers), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(l.dir, "credentials.yaml"), []byte(credentials), 0o600); err != nil {
 		t.Fatal(err)
 	}

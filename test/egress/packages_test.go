@@ -42,14 +42,13 @@ func static(files map[string]string) http.Handler {
 	})
 }
 
-// TestGit: git clones, fetches and pushes over HTTPS, with more than it sends in
-// one piece.
-func TestGit(t *testing.T) {
-	need(t, "/usr/bin/git")
-	l := newLab(t)
+// repository is one with a commit, bare, and who serves it as /repo.git.
+func (l *lab) repository(t *testing.T) (bare string, backend http.Handler, git func(args ...string) string) {
+	t.Helper()
 	root := filepath.Join(l.dir, "git")
-	bare := filepath.Join(root, "repo.git")
-	git := func(args ...string) string {
+	bare = filepath.Join(root, "repo.git")
+	git = func(args ...string) string {
+		t.Helper()
 		cmd := exec.Command("/usr/bin/git", args...)
 		cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + l.dir, "GIT_CONFIG_NOSYSTEM=1"}
 		out, err := cmd.CombinedOutput()
@@ -63,10 +62,19 @@ func TestGit(t *testing.T) {
 	git("init", "-q", "-b", "main", filepath.Join(root, "work"))
 	git("-C", filepath.Join(root, "work"), "-c", "user.name=x", "-c", "user.email=x@lab.test", "commit", "-q", "--allow-empty", "-m", "first")
 	git("-C", filepath.Join(root, "work"), "push", "-q", bare, "main")
-	l.Site("git.lab.test", &cgi.Handler{
+	return bare, &cgi.Handler{
 		Path: filepath.Join(strings.TrimSpace(git("--exec-path")), "git-http-backend"),
 		Env:  []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + root, "REMOTE_USER=someone"},
-	})
+	}, git
+}
+
+// TestGit: git clones, fetches and pushes over HTTPS, with more than it sends in
+// one piece.
+func TestGit(t *testing.T) {
+	need(t, "/usr/bin/git")
+	l := newLab(t)
+	bare, backend, git := l.repository(t)
+	l.Site("git.lab.test", backend)
 	got := l.inside(t, `set -e; cd /tmp; export GIT_TERMINAL_PROMPT=0
 git clone -q https://git.lab.test/repo.git a; git clone -q https://git.lab.test/repo.git b
 git config --global user.name x; git config --global user.email x@lab.test

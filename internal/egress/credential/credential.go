@@ -13,6 +13,7 @@
 package credential
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -105,6 +106,38 @@ func (s *Set) Binds(host policy.Host, port uint16) bool {
 	}
 	return false
 }
+
+// Covers reports whether a request, at LayerHTTP, gets a credential of the set.
+func (s *Set) Covers(r policy.Request) bool {
+	uses, err := s.uses(r)
+	return err == nil && len(uses) > 0
+}
+
+// Login is what a program is told that asks for user and password of a host, as
+// git does: placeholders, in whose place the credential is set. They are those
+// that Placeholders gave, if the credential has a variable.
+func (s *Set) Login(host policy.Host, port uint16, placeholders map[string]string) (user, password string, ok bool) {
+	if s == nil {
+		return "", "", false
+	}
+	r := policy.Request{Layer: policy.LayerConnect, Host: host, Port: port}
+	for _, c := range s.credentials {
+		for i := range c.Bindings {
+			b := &c.Bindings[i]
+			if !b.Form.basic || !b.matches(r) {
+				continue
+			}
+			for _, v := range c.Variables {
+				password = placeholders[v]
+			}
+			return cmp.Or(b.Form.user, anyUser), cmp.Or(password, fill(c.Shape)), true
+		}
+	}
+	return "", "", false
+}
+
+// anyUser stands for a user that only the source knows.
+const anyUser = "x-access-token"
 
 // Check is called whenever policy or credentials change: it refuses a policy
 // that passes through what a credential is bound to. Errors: Conflict.

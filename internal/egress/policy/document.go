@@ -287,3 +287,22 @@ func remedy(sandbox string, h Host, port uint16) string {
 	}
 	return "cove policy allow " + sandbox + " " + target + ":" + strconv.Itoa(int(port))
 }
+
+// Exactly makes a rule that allows one method on paths of one host and port.
+// Errors: InvalidArgument when no rule may.
+func Exactly(id string, host Host, port uint16, method string, paths ...string) (Rule, error) {
+	r := Rule{ID: id, Action: Allow, ports: []portRange{{port, port}}, methods: []string{method}}
+	if a, ok := host.Addr(); ok {
+		r.cidrs = []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
+	} else {
+		r.hosts = []pattern{{name: host.Name()}}
+	}
+	for _, p := range paths {
+		g, err := parseGlob(p)
+		if err != nil {
+			return r, err
+		}
+		r.paths = append(r.paths, g)
+	}
+	return r, r.check()
+}

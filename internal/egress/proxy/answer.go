@@ -205,6 +205,7 @@ func (x *exchange) failed(ctx context.Context, err error) {
 	var answer *Answer
 	switch {
 	case errors.As(err, &answer): // from the body of the request
+		x.verdict = refusedBy(x.stage, err)
 		x.refuse(answer)
 	case errors.As(err, &refused):
 		x.verdict = refused.verdict

@@ -20,7 +20,7 @@ const ruleEndpoint = "gateway: endpoints"
 func (x *exchange) serveEndpoint(ctx context.Context) {
 	s := x.server
 	x.stage = api.StageEndpoint
-	to, answer := s.sandbox.Endpoint(x.target.Request, x.r)
+	origin, answer := s.sandbox.Endpoint(x.target.Request, x.r)
 	if answer != nil {
 		if answer.Status >= http.StatusBadRequest {
 			x.verdict = policy.Verdict{Rule: ruleEndpoint, Reason: answer.Reason}
@@ -29,7 +29,7 @@ func (x *exchange) serveEndpoint(ctx context.Context) {
 		return
 	}
 	var err error
-	if x.origin, err = x.target.at(to); err != nil {
+	if x.origin, err = x.target.at(origin.URL); err != nil {
 		x.refuse(fmt.Errorf("where an endpoint leads: %w", err))
 		return
 	}
@@ -40,7 +40,7 @@ func (x *exchange) serveEndpoint(ctx context.Context) {
 		x.block()
 		return
 	}
-	x.forward(ctx)
+	x.forward(ctx, origin.Prepare)
 }
 
 var errNoOrigin = errors.New("it is no http or https URL of a path")

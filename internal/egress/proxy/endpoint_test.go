@@ -24,13 +24,13 @@ func endpoints(t *testing.T) (*lab, *origin) {
 		}
 		return policy.Verdict{Rule: "default", Reason: "no"}
 	}
-	l.endpoint = func(r policy.Request, h *http.Request) (*url.URL, *Answer) {
+	l.endpoint = func(r policy.Request, h *http.Request) (*Origin, *Answer) {
 		h.Header.Del("X-Choose")
 		switch r.Path {
 		case "/proxy/v1/ask":
-			return &url.URL{Scheme: "https", Host: "behind.lab", Path: "/v2/answer"}, nil
+			return &Origin{&url.URL{Scheme: "https", Host: "behind.lab", Path: "/v2/answer"}, l.Prepare}, nil
 		case "/proxy/v1/away":
-			return &url.URL{Scheme: "https", Host: "behind.lab", Path: "/v2/keys"}, nil
+			return &Origin{&url.URL{Scheme: "https", Host: "behind.lab", Path: "/v2/keys"}, l.Prepare}, nil
 		case "/proxy/v1/hello":
 			return nil, &Answer{Status: 200, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("hello\n")}
 		}

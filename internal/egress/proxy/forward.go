@@ -97,7 +97,7 @@ func (x *exchange) serve() {
 	if !x.route.explicit && x.route.host.IsZero() && x.r.ProtoMajor == 1 {
 		x.route.host = x.target.Host // requests on one connection come one by one, and are for one host
 	}
-	x.forward(ctx)
+	x.forward(ctx, s.sandbox.Prepare)
 }
 
 // judge asks policy at each layer that has not been asked.
@@ -112,13 +112,13 @@ func (s *Server) judge(ctx context.Context, rt *route, r policy.Request) policy.
 }
 
 // forward sends the request on and its answer back.
-func (x *exchange) forward(ctx context.Context) {
+func (x *exchange) forward(ctx context.Context, prepare func(policy.Request, *http.Request) (Passage, error)) {
 	x.watchdog = watch(x.server.timeouts.Idle, func() { x.cancel(errStall); x.unblock() })
 	defer x.watchdog.stop()
 
 	out, socket := x.outgoing(ctx)
 	var err error
-	if x.passage, err = x.server.sandbox.Prepare(x.origin.Request, out); err != nil {
+	if x.passage, err = prepare(x.origin.Request, out); err != nil {
 		x.stage = stageOf(err, x.stage)
 		x.verdict = refusedBy(x.stage, err)
 		x.refuse(err)

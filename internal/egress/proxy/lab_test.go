@@ -126,7 +126,7 @@ type lab struct {
 	destinations map[string]netip.AddrPort // of transparent listeners
 	prepare      func(policy.Request, *http.Request) error
 	response     func(policy.Request, *http.Response) error
-	endpoint     func(policy.Request, *http.Request) (*url.URL, *Answer)
+	endpoint     func(policy.Request, *http.Request) (*Origin, *Answer)
 	quiet        bool // keeps no history
 	asked        []policy.Request
 	dialled      []netip.AddrPort
@@ -261,7 +261,7 @@ func (l *lab) Prepare(r policy.Request, h *http.Request) (Passage, error) {
 	return &passage{l, r}, nil
 }
 
-func (l *lab) Endpoint(r policy.Request, h *http.Request) (*url.URL, *Answer) {
+func (l *lab) Endpoint(r policy.Request, h *http.Request) (*Origin, *Answer) {
 	return l.endpoint(r, h)
 }
 

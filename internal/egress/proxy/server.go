@@ -35,7 +35,7 @@ type Sandbox interface {
 	// another place, in which case h may have been changed, or it is answered.
 	// Where it is sent on to is judged at every layer, as a policy.Request with
 	// Endpoint set.
-	Endpoint(r policy.Request, h *http.Request) (*url.URL, *Answer)
+	Endpoint(r policy.Request, h *http.Request) (*Origin, *Answer)
 	// Prepare admits an allowed request and changes it on its way out: it may
 	// limit rates, judge a body (which it then replaces), strip and set
 	// credentials. A *Refusal is the answer, and so is an *Answer, and an error
@@ -45,6 +45,12 @@ type Sandbox interface {
 	// Record is told of every decision that ended something: a refused
 	// connection or request, an answered request, a closed tunnel.
 	Record(e Event)
+}
+
+// Origin is what is behind an endpoint.
+type Origin struct {
+	URL     *url.URL                                                 // without a query: that of the request is sent
+	Prepare func(r policy.Request, h *http.Request) (Passage, error) // in place of the sandbox's
 }
 
 // Passage is one request on its way to the origin and back.

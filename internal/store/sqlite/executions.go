@@ -17,7 +17,7 @@ import (
 // columns are those of an api.Execution and its store.Execution, in the order
 // that scan reads them.
 const columns = `e.id, e.instance, e.client, e.code_hash, e.language, e.engine, e.status, e.exit_code, e.duration,
-	e.limit_hit, e.cpu_time_ms, e.memory_peak_mb, e.pids_used, e.bytes_written, e.disk_used, e.truncated, e.events,
+	e.limit_hit, e.cpu_time_ms, e.memory_peak_mb, e.pids_used, e.bytes_written, e.disk_used, e.truncated, e.events, e.models,
 	e.error, e.created_at, e.finished_at`
 
 // Begin implements store.Store.
@@ -33,7 +33,7 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 		args := append([]any{e.ID, string(e.Instance), e.Client, e.CodeHash, e.Language, e.CreatedAt.UnixMicro()}, row...)
 		r, err := tx.ExecContext(ctx, `INSERT INTO executions (id, instance, client, code_hash, language, created_at,
 			engine, status, exit_code, duration, limit_hit, cpu_time_ms, memory_peak_mb, pids_used, bytes_written,
-			disk_used, truncated, events, error, finished_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`, args...)
+			disk_used, truncated, events, models, error, finished_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`, args...)
 		if isUnique(err) {
 			return cove.Errorf(cove.Conflict, "execution %s exists already", e.ID)
 		}
@@ -69,7 +69,7 @@ func (s *Store) Finish(ctx context.Context, e store.Execution) error {
 		}
 		_, err = tx.ExecContext(ctx, `UPDATE executions SET engine = ?, status = ?, exit_code = ?, duration = ?,
 			limit_hit = ?, cpu_time_ms = ?, memory_peak_mb = ?, pids_used = ?, bytes_written = ?, disk_used = ?,
-			truncated = ?, events = ?, error = ?, finished_at = ? WHERE seq = ?`, append(row, seq)...)
+			truncated = ?, events = ?, models = ?, error = ?, finished_at = ? WHERE seq = ?`, append(row, seq)...)
 		if err != nil {
 			return err
 		}
@@ -95,8 +95,12 @@ func outcome(e store.Execution) (row []any, stdout, stderr string, err error) {
 		finished = e.FinishedAt.UnixMicro()
 	}
 	reason, _ := store.Cut(e.Error, store.MaxDetail)
+	models, err := json.Marshal(append([]api.ModelUsage{}, e.Models...))
+	if err != nil {
+		return nil, "", "", err
+	}
 	return []any{e.Engine, string(e.Status), e.ExitCode, e.Duration, e.LimitHit, e.Usage.CPUTimeMS, e.Usage.MemoryPeakMB,
-		e.Usage.PIDsUsed, e.Usage.BytesWritten, e.Usage.DiskUsed, e.Truncated || cut1 || cut2, string(list), reason, finished}, stdout, stderr, nil
+		e.Usage.PIDsUsed, e.Usage.BytesWritten, e.Usage.DiskUsed, e.Truncated || cut1 || cut2, string(list), string(models), reason, finished}, stdout, stderr, nil
 }
 
 func insertOutput(ctx context.Context, tx *sql.Tx, seq int64, stdout, stderr string) error {
@@ -207,12 +211,12 @@ func checkLimit(n int) error {
 
 // scan reads columns and then what follows them in the query.
 func scan(row interface{ Scan(...any) error }, e *store.Execution, more ...any) error {
-	var events string
+	var events, models string
 	var created int64
 	var finished sql.NullInt64
 	err := row.Scan(append([]any{&e.ID, &e.Instance, &e.Client, &e.CodeHash, &e.Language, &e.Engine, &e.Status, &e.ExitCode,
 		&e.Duration, &e.LimitHit, &e.Usage.CPUTimeMS, &e.Usage.MemoryPeakMB, &e.Usage.PIDsUsed, &e.Usage.BytesWritten,
-		&e.Usage.DiskUsed, &e.Truncated, &events, &e.Error, &created, &finished}, more...)...)
+		&e.Usage.DiskUsed, &e.Truncated, &events, &models, &e.Error, &created, &finished}, more...)...)
 	if err != nil {
 		return err
 	}
@@ -223,6 +227,12 @@ func scan(row interface{ Scan(...any) error }, e *store.Execution, more ...any) 
 	}
 	if err := json.Unmarshal([]byte(events), &e.SecurityEvents); err != nil {
 		return cove.Errorf(cove.Corrupt, "the stored security events of execution %.64q cannot be read: %w", e.ID, err)
+	}
+	if err := json.Unmarshal([]byte(models), &e.Models); err != nil {
+		return cove.Errorf(cove.Corrupt, "what execution %.64q has used of models cannot be read: %w", e.ID, err)
+	}
+	if len(e.Models) == 0 {
+		e.Models = nil
 	}
 	return nil
 }

@@ -84,6 +84,7 @@ func finished(e store.Execution) store.Execution {
 	end := e.CreatedAt.Add(1500 * time.Millisecond)
 	e.Status, e.ExitCode, e.Duration, e.FinishedAt = api.StatusCompleted, 3, 1.5, &end
 	e.Output, e.Stderr, e.Truncated, e.LimitHit = "out\n", "err\n", true, "output"
+	e.Models = []api.ModelUsage{{Provider: "p", Requests: 2, InputTokens: 3, OutputTokens: 4, CacheReadTokens: 5, CacheWriteTokens: 6, Cost: 0.5, Estimated: 1}}
 	e.Usage = api.ResourceUsage{CPUTimeMS: 12.5, MemoryPeakMB: 7.25, PIDsUsed: 3, BytesWritten: 8, DiskUsed: 4096}
 	e.SecurityEvents = []api.SecurityEvent{{Rule: "nsenter", Severity: "high", Line: 2, Detail: "enters namespaces"}}
 	return e

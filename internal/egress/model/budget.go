@@ -1,0 +1,223 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Budget is how much a sandbox may use. What is 0 is not limited.
+type Budget struct {
+	Requests int64
+	Tokens   int64
+	Cost     float64 // dollars
+}
+
+const budgetHint = "write it like requests=100,tokens=200000,cost=1.50"
+
+// ParseBudget reads requests=N,tokens=N,cost=DOLLARS, each of which may be left
+// out. Errors: InvalidArgument.
+func ParseBudget(s string) (Budget, error) {
+	var b Budget
+	seen := map[string]bool{}
+	for part := range strings.SplitSeq(s, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		bad := func() (Budget, error) {
+			return Budget{}, cove.Errorf(cove.InvalidArgument, "%.80q is no budget", part).WithHint(budgetHint)
+		}
+		if seen[name] {
+			return bad()
+		}
+		seen[name] = true
+		switch name {
+		case "requests", "tokens":
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil || n <= 0 {
+				return bad()
+			}
+			if name == "requests" {
+				b.Requests = n
+			} else {
+				b.Tokens = n
+			}
+		case "cost":
+			d, err := strconv.ParseFloat(strings.TrimPrefix(value, "$"), 64)
+			if err != nil || !(d > 0) || math.IsInf(d, 0) {
+				return bad()
+			}
+			b.Cost = d
+		default:
+			return bad()
+		}
+	}
+	return b, nil
+}
+
+// Or is b, with what it does not limit from another.
+func (b Budget) Or(other Budget) Budget {
+	if b.Requests == 0 {
+		b.Requests = other.Requests
+	}
+	if b.Tokens == 0 {
+		b.Tokens = other.Tokens
+	}
+	if b.Cost == 0 {
+		b.Cost = other.Cost
+	}
+	return b
+}
+
+// Exhausted is a budget that is used up. It is an error.
+type Exhausted struct {
+	What  string // requests, tokens, cost
+	Limit string
+	Used  string
+}
+
+func (e *Exhausted) Error() string {
+	return fmt.Sprintf("the budget of this sandbox is used up: %s of %s %s", e.Used, e.Limit, map[string]string{"requests": "requests", "tokens": "tokens", "cost": "dollars"}[e.What])
+}
+
+// Ledger is what one sandbox has used, and may. A request that begins is
+// counted, and what it may use is set aside until it has ended and said. One
+// that does not fit beside those that are under way waits for them: near its
+// end a budget is used by one request after the other, and so it is overrun by
+// no more than the last of them.
+type Ledger struct {
+	budget Budget
+
+	mu       sync.Mutex
+	used     map[string]Usage // guarded by mu; by provider
+	aside    Usage            // guarded by mu; of the requests under way
+	largest  Usage            // guarded by mu; what the largest request has used
+	underway int              // guarded by mu
+	changed  chan struct{}    // guarded by mu; closed when a request has ended
+}
+
+// NewLedger makes a ledger for a budget.
+func NewLedger(b Budget) *Ledger {
+	return &Ledger{budget: b, used: map[string]Usage{}, changed: make(chan struct{})}
+}
+
+// Limits reports whether tokens or dollars are limited, which depends on what
+// answers say.
+func (l *Ledger) Limits() bool { return l.budget.Tokens > 0 || l.budget.Cost > 0 }
+
+// Call is a request under way.
+type Call struct {
+	ledger   *Ledger
+	provider *Provider
+	aside    Usage
+	once     sync.Once
+}
+
+// usualAnswer is how many tokens are set aside for an answer while nothing is
+// known.
+const usualAnswer = 4096
+
+// Begin admits a request of so many bytes to a provider; -1 if it is not known
+// how many. It may wait for others. Errors: *Exhausted, or why ctx has ended.
+func (l *Ledger) Begin(ctx context.Context, p *Provider, size int64) (*Call, error) {
+	need := Usage{Input: max(size, 0) / 4, Output: usualAnswer}
+	for {
+		l.mu.Lock()
+		if err := l.exhausted(); err != nil {
+			l.mu.Unlock()
+			return nil, err
+		}
+		need := need
+		need.Input, need.Output = max(need.Input, l.largest.Input+l.largest.CacheRead+l.largest.CacheWrite), max(need.Output, l.largest.Output)
+		need.Cost, _ = p.Cost("", need)
+		need.Cost = max(need.Cost, l.largest.Cost)
+		if l.underway == 0 || l.fits(need) {
+			c := &Call{ledger: l, provider: p, aside: need}
+			l.underway++
+			l.aside = l.aside.Plus(need)
+			u := l.used[p.Name]
+			u.Requests++
+			l.used[p.Name] = u
+			l.mu.Unlock()
+			return c, nil
+		}
+		changed := l.changed
+		l.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, cove.Errorf(cove.Canceled, "whoever asked has gone: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// total is what all providers were used for; l.mu is held.
+func (l *Ledger) total() (t Usage) {
+	for _, u := range l.used {
+		t = t.Plus(u)
+	}
+	return t
+}
+
+func (l *Ledger) exhausted() error {
+	t, b := l.total(), l.budget
+	dollars := func(d float64) string { return strconv.FormatFloat(math.Round(d*1e4)/1e4, 'f', -1, 64) }
+	switch {
+	case b.Requests > 0 && t.Requests >= b.Requests:
+		return &Exhausted{"requests", fmt.Sprint(b.Requests), fmt.Sprint(t.Requests)}
+	case b.Tokens > 0 && t.Tokens() >= b.Tokens:
+		return &Exhausted{"tokens", fmt.Sprint(b.Tokens), fmt.Sprint(t.Tokens())}
+	case b.Cost > 0 && t.Cost >= b.Cost:
+		return &Exhausted{"cost", dollars(b.Cost), dollars(t.Cost)}
+	}
+	return nil
+}
+
+func (l *Ledger) fits(need Usage) bool {
+	t, b := l.total().Plus(l.aside).Plus(need), l.budget
+	return (b.Tokens == 0 || t.Tokens() <= b.Tokens) && (b.Cost == 0 || t.Cost <= b.Cost)
+}
+
+// End counts what the request has used of a model. Only the first call counts.
+func (c *Call) End(model string, u Usage) {
+	c.once.Do(func() {
+		l := c.ledger
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if cost, known := c.provider.Cost(model, u); known {
+			u.Cost = cost
+		}
+		u.Requests = 0 // counted when it began
+		l.used[c.provider.Name] = l.used[c.provider.Name].Plus(u)
+		l.aside = l.aside.Plus(Usage{Input: -c.aside.Input, Output: -c.aside.Output, Cost: -c.aside.Cost})
+		if l.underway--; l.underway == 0 {
+			l.aside = Usage{} // no remainder of sums of dollars
+		}
+		l.largest = Usage{Input: max(l.largest.Input, u.Input), Output: max(l.largest.Output, u.Output), CacheRead: max(l.largest.CacheRead, u.CacheRead),
+			CacheWrite: max(l.largest.CacheWrite, u.CacheWrite), Cost: max(l.largest.Cost, u.Cost)}
+		close(l.changed)
+		l.changed = make(chan struct{})
+	})
+}
+
+// Used is what each provider has been used for, by name.
+func (l *Ledger) Used() []ProviderUsage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []ProviderUsage
+	for name, u := range l.used {
+		all = append(all, ProviderUsage{name, u})
+	}
+	slices.SortFunc(all, func(a, b ProviderUsage) int { return strings.Compare(a.Provider, b.Provider) })
+	return all
+}
+
+// ProviderUsage is what one provider has been used for.
+type ProviderUsage struct {
+	Provider string
+	Usage
+}

@@ -1,0 +1,236 @@
+package model
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"errors"
+	"io"
+	"net"
+	"net/textproto"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+const maxDocument = 1 << 20 // bytes
+
+//go:embed providers.yaml
+var known []byte
+
+// Known are the providers that Cove knows by itself.
+func Known() ([]Provider, error) { return Parse("", nil) }
+
+// Parse reads providers in YAML, strictly, and adds those that Cove knows by
+// itself. One that has the name of such takes from it what it does not say.
+//
+//	providers:
+//	  - name: local                          # for --model-provider
+//	    kind: openai                         # whose API it speaks: openai or anthropic
+//	    base_url: http://localhost:11434/v1  # what the endpoints are below
+//	    endpoints: [chat/completions, models]
+//	    credential: local                    # what is set on its requests, see credential.Parse
+//	    headers: {X-Team: red}               # set where a request has none
+//	    models: ["small-*"]                  # that may be used; all without it
+//	    prices:                              # dollars for a million tokens
+//	      - {models: "small-*", input: 1, output: 5, cache_read: 0.1, cache_write: 1.25}
+//
+// Errors: InvalidArgument with source.
+func Parse(source string, data []byte) ([]Provider, error) {
+	own, err := read(source, data)
+	if err != nil {
+		return nil, err
+	}
+	builtIn, err := read("providers.yaml", known)
+	if err != nil {
+		return nil, err
+	}
+	var all []Provider
+	for _, e := range append(own, builtIn...) {
+		if slices.ContainsFunc(all, func(p Provider) bool { return p.Name == e.Name }) {
+			continue // said already, by whoever may
+		}
+		if i := slices.IndexFunc(builtIn, func(b entry) bool { return b.Name == e.Name }); i >= 0 {
+			e = e.over(builtIn[i])
+		}
+		p, err := e.provider()
+		if err != nil {
+			return nil, in(source, e.Name, err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+type entry struct {
+	Name       string            `yaml:"name"`
+	Kind       Kind              `yaml:"kind"`
+	Base       string            `yaml:"base_url"`
+	Endpoints  []Endpoint        `yaml:"endpoints"`
+	Credential string            `yaml:"credential"`
+	Headers    map[string]string `yaml:"headers"`
+	Models     []string          `yaml:"models"`
+	Prices     []price           `yaml:"prices"`
+}
+
+type price struct {
+	Models     string  `yaml:"models"`
+	Input      float64 `yaml:"input"`
+	Output     float64 `yaml:"output"`
+	CacheRead  float64 `yaml:"cache_read"`
+	CacheWrite float64 `yaml:"cache_write"`
+}
+
+func read(source string, data []byte) ([]entry, error) {
+	if len(data) > maxDocument {
+		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source, maxDocument>>20).WithHint("is it the right file?")
+	}
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	var doc struct {
+		Providers []entry `yaml:"providers"`
+	}
+	if err := d.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+		return nil, cove.Errorf(cove.InvalidArgument, "%s: %s", source, strings.TrimPrefix(err.Error(), "yaml: ")).
+			WithHint("a provider has name, kind, base_url, endpoints, credential, headers, models and prices")
+	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document", source).WithHint("remove what follows ---")
+	}
+	seen := map[string]bool{}
+	for _, e := range doc.Providers {
+		if seen[e.Name] {
+			return nil, in(source, e.Name, cove.Errorf(cove.InvalidArgument, "it is there twice"))
+		}
+		seen[e.Name] = true
+	}
+	return doc.Providers, nil
+}
+
+// in names the provider that is wrong.
+func in(source, name string, err error) error {
+	e := cove.Errorf(cove.InvalidArgument, "%s: the provider %.80q: %s", source, name, bare(err))
+	e.Hint = cove.ErrorHint(err)
+	return e
+}
+
+func bare(err error) string {
+	if e, ok := errors.AsType[*cove.Error](err); ok {
+		return e.Message
+	}
+	return err.Error()
+}
+
+// over fills in what e does not say from another. An address of one's own takes
+// no credential along that was meant for another's.
+func (e entry) over(other entry) entry {
+	if e.Base == "" {
+		e.Base = other.Base
+		if e.Credential == "" {
+			e.Credential = other.Credential
+		}
+	}
+	if e.Kind == "" {
+		e.Kind = other.Kind
+	}
+	if e.Endpoints == nil {
+		e.Endpoints = other.Endpoints
+	}
+	if e.Headers == nil {
+		e.Headers = other.Headers
+	}
+	return e
+}
+
+var providerName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+
+func (e entry) provider() (Provider, error) {
+	p := Provider{Name: e.Name, Kind: e.Kind, Endpoints: e.Endpoints, Credential: e.Credential, Models: e.Models, Headers: map[string]string{}}
+	bad := func(format string, args ...any) (Provider, error) {
+		return p, cove.Errorf(cove.InvalidArgument, format, args...)
+	}
+	if !providerName.MatchString(p.Name) {
+		return bad("a name has small letters, digits, hyphens, dots and underscores")
+	}
+	if endpointsOf[p.Kind] == nil {
+		return bad("kind is openai or anthropic")
+	}
+	if p.Endpoints == nil {
+		p.Endpoints = endpointsOf[p.Kind]
+	}
+	for _, one := range p.Endpoints {
+		if !slices.Contains(Endpoints, one) {
+			return bad("there is no endpoint %.80q; there are %q", one, Endpoints)
+		}
+	}
+	var err error
+	if p.Base, err = parseBase(e.Base); err != nil {
+		return p, err
+	}
+	if p.host, p.port, err = policy.ParseAuthority(p.Base.Host, map[string]uint16{"http": 80, "https": 443}[p.Base.Scheme]); err != nil {
+		return p, err
+	}
+	if p.Credential != "" && p.Base.Scheme != "https" {
+		return bad("credentials are never set without TLS, and base_url is not https")
+	}
+	for name, value := range e.Headers {
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return bad("%.80q is no header", name)
+		}
+		p.Headers[textproto.CanonicalMIMEHeaderKey(name)] = value
+	}
+	for _, one := range e.Prices {
+		for _, dollars := range []float64{one.Input, one.Output, one.CacheRead, one.CacheWrite} {
+			if !(dollars >= 0 && dollars < 1e6) {
+				return bad("a price is in dollars for a million tokens, and %v is none", dollars)
+			}
+		}
+		if one.Models == "" {
+			one.Models = "*"
+		}
+		p.Prices = append(p.Prices, Price(one))
+	}
+	return p, nil
+}
+
+// parseBase reads a base URL. A service of this machine is called as policies
+// call it.
+func parseBase(s string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.RawPath != "" || strings.Contains(u.Path, "*") {
+		return nil, cove.Errorf(cove.InvalidArgument, "base_url is no https or http URL").WithHint("write it like https://api.example.com/v1, without user, query and special characters")
+	}
+	switch u.Hostname() {
+	case "localhost", "127.0.0.1", "::1":
+		port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+		u.Host = net.JoinHostPort(policy.HostService, port)
+	}
+	return u, nil
+}
+
+// Choose finds providers by name. Errors: NotFound.
+func Choose(all []Provider, names ...string) ([]*Provider, error) {
+	var chosen []*Provider
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(p Provider) bool { return p.Name == name })
+		if i < 0 {
+			var there []string
+			for _, p := range all {
+				there = append(there, p.Name)
+			}
+			slices.Sort(there)
+			return nil, cove.Errorf(cove.NotFound, "there is no model provider %.80q", name).WithHint("there are %s", strings.Join(there, ", "))
+		}
+		if !slices.Contains(chosen, &all[i]) {
+			chosen = append(chosen, &all[i])
+		}
+	}
+	return chosen, nil
+}

@@ -1,0 +1,115 @@
+package model
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+)
+
+// Question reads what a request asks for as its body passes: which model, and
+// in what way. Check judges that; what it refuses ends the body before it is
+// complete, so that the provider has nothing to answer.
+type Question struct {
+	io.ReadCloser
+	check func(Asked) error
+	scan  scan
+
+	mu    sync.Mutex
+	asked Asked // guarded by mu
+	size  int64 // guarded by mu
+
+	held []byte // to be read again
+	err  error  // why the body has ended
+}
+
+// Asked is what a request asks for.
+type Asked struct {
+	Model      string
+	Background bool // to be answered later, where nobody counts
+	Whole      bool // nothing else will come
+	Malformed  bool // it is not JSON
+}
+
+// NewQuestion reads a body. check is called for everything that is found out,
+// and may be nil.
+func NewQuestion(body io.ReadCloser, check func(Asked) error) *Question {
+	q := &Question{ReadCloser: body, check: check}
+	q.scan.places, q.scan.found = []string{"model", "background"}, q.found
+	return q
+}
+
+// Read implements io.Reader. An error of check's is returned in place of the
+// bytes that it is about.
+func (q *Question) Read(p []byte) (int, error) {
+	n, err := 0, error(nil)
+	if len(q.held) > 0 {
+		n = copy(p, q.held)
+		q.held = q.held[n:]
+	} else {
+		n, err = q.read(p)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.size += int64(n)
+	return n, err
+}
+
+func (q *Question) read(p []byte) (int, error) {
+	if q.err != nil {
+		return 0, q.err
+	}
+	n, err := q.ReadCloser.Read(p)
+	q.scan.Write(p[:n])
+	q.mu.Lock()
+	q.asked.Whole = q.scan.done
+	asked := q.asked
+	q.mu.Unlock()
+	if q.check != nil && q.err == nil {
+		asked.Malformed = q.scan.bad || errors.Is(err, io.EOF) && !q.scan.done
+		q.err = q.check(asked)
+	}
+	if q.err != nil {
+		return 0, q.err
+	}
+	return n, err
+}
+
+// Hold reads a body of so many bytes, and judges it, before it is read again.
+func (q *Question) Hold(size int64) error {
+	held := make([]byte, size)
+	n, err := io.ReadFull(readFunc(q.read), held)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		err = nil // whoever reads on hears of it
+	}
+	q.held = held[:n]
+	return err
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+// Asked is what has been found out so far, and how many bytes have been read.
+func (q *Question) Asked() (a Asked, size int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.asked, q.size
+}
+
+func (q *Question) found(place string, value []byte) {
+	q.mu.Lock()
+	switch place {
+	case "model":
+		q.asked.Model = ""
+		json.Unmarshal(value, &q.asked.Model)
+	case "background":
+		q.asked.Background = json.Unmarshal(value, &q.asked.Background) != nil || q.asked.Background
+	}
+	asked := q.asked
+	q.mu.Unlock()
+	if q.check != nil && q.err == nil && place == "model" { // each of them, if there are two
+		asked.Whole = true
+		q.err = q.check(asked)
+	}
+}

@@ -1,0 +1,187 @@
+package model
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// scan reads JSON as it passes and tells of the values at some places. It needs
+// no more memory than those have, and never the whole document.
+//
+// A place is the keys that lead there, at most two: "usage", "message.usage".
+// Keys are compared in small letters, since some servers do not tell letters
+// apart; a key that is there twice is told of twice.
+type scan struct {
+	places []string
+	found  func(place string, value []byte) // nil: the value is too long
+
+	depth     int
+	object    [3]bool   // whether the container at depth 1 and 2 is an object
+	keys      [3]string // that are being read, by depth
+	expectKey bool
+
+	inString, escaped, isKey bool
+	key                      []byte
+
+	place    string // whose value is being kept
+	at       int    // its depth
+	value    []byte
+	overflow bool
+
+	bad  bool // it is not JSON
+	done bool // the document is whole
+}
+
+const (
+	maxKey   = 128
+	maxValue = 16 << 10
+)
+
+// Write implements io.Writer, and never fails.
+func (s *scan) Write(p []byte) (int, error) {
+	for _, c := range p {
+		s.next(c)
+	}
+	return len(p), nil
+}
+
+func (s *scan) next(c byte) {
+	if s.inString {
+		s.inside(c)
+		return
+	}
+	switch c {
+	case ' ', '\t', '\n', '\r':
+		s.keep(c)
+	case '"':
+		s.keep(c)
+		s.inString, s.isKey = true, s.expectKey
+		s.key = s.key[:0]
+		s.begun()
+	case '{', '[':
+		s.keep(c)
+		s.begun()
+		s.depth++
+		if s.depth < len(s.object) {
+			s.object[s.depth], s.keys[s.depth] = c == '{', ""
+		}
+		s.expectKey = c == '{'
+	case '}', ']':
+		if s.place != "" && s.depth == s.at { // a number or a word
+			s.tell()
+		}
+		if s.depth--; s.depth < 0 {
+			s.bad, s.depth = true, 0
+		}
+		s.keep(c)
+		if s.place != "" && s.depth == s.at {
+			s.tell()
+		}
+		s.expectKey = false
+		s.done = s.depth == 0
+	case ',':
+		if s.place != "" && s.depth == s.at {
+			s.tell()
+		}
+		s.keep(c)
+		s.expectKey = s.depth < len(s.object) && s.object[s.depth]
+	case ':':
+		s.keep(c)
+		s.expectKey = false
+		s.value0()
+	default:
+		if !strings.ContainsRune("0123456789+-.aeflnrstuE", rune(c)) {
+			s.bad = true
+		}
+		s.keep(c)
+		s.begun()
+	}
+}
+
+// begun: something stands at the top.
+func (s *scan) begun() {
+	if s.depth == 0 && s.done {
+		s.bad = true // two documents
+	}
+}
+
+// inside takes a byte of a string.
+func (s *scan) inside(c byte) {
+	s.keep(c)
+	switch {
+	case s.escaped:
+		s.escaped = false
+	case c == '\\':
+		s.escaped = true
+	case c == '"':
+		s.inString = false
+		if s.isKey && s.depth < len(s.keys) {
+			s.keys[s.depth] = keyOf(s.key)
+		}
+		s.expectKey = false
+		return
+	case c < ' ':
+		s.bad = true
+	}
+	if s.isKey && len(s.key) <= maxKey {
+		s.key = append(s.key, c)
+	}
+}
+
+// keyOf is a key in small letters; none if it is longer than any place's.
+func keyOf(raw []byte) string {
+	if len(raw) > maxKey {
+		return ""
+	}
+	var k string
+	if json.Unmarshal([]byte(`"`+string(raw)+`"`), &k) != nil {
+		return ""
+	}
+	return strings.ToLower(k)
+}
+
+// value0: a value follows its key.
+func (s *scan) value0() {
+	if s.place != "" || s.depth < 1 || s.depth >= len(s.keys) || !s.object[s.depth] {
+		return
+	}
+	place := s.keys[1]
+	if s.depth == 2 {
+		if !s.object[1] {
+			return
+		}
+		place += "." + s.keys[2]
+	}
+	for _, p := range s.places {
+		if p == place {
+			s.place, s.at, s.value, s.overflow = place, s.depth, s.value[:0], false
+		}
+	}
+}
+
+// keep adds to the value that is being kept.
+func (s *scan) keep(c byte) {
+	switch {
+	case s.place == "":
+	case len(s.value) >= maxValue:
+		s.overflow = true
+	default:
+		s.value = append(s.value, c)
+	}
+}
+
+// tell ends the value that is being kept.
+func (s *scan) tell() {
+	place := s.place
+	s.place = ""
+	if s.overflow {
+		s.found(place, nil)
+		return
+	}
+	s.found(place, s.value)
+}
+
+// reset begins another document.
+func (s *scan) reset() {
+	*s = scan{places: s.places, found: s.found, key: s.key[:0], value: s.value[:0]}
+}

@@ -1,0 +1,196 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
+)
+
+// Endpoints of the gateway are below this path, at policy.GatewayService.
+const endpointPath = "/proxy/v1/"
+
+// gitEndpoint speaks git's credential protocol.
+const gitEndpoint = "git/credentials"
+
+// profileHeader says which of its providers a sandbox wants.
+const profileHeader = "X-Cove-Profile"
+
+// served are the endpoints of providers that sandboxes are served.
+var served = []model.Endpoint{model.Messages, model.CountTokens, model.Chat, model.Responses, model.Embeddings, model.Models}
+
+// judgeEndpoints judges what is for the gateway's own name: there is something
+// for sandboxes that may use a model or a credential, at one port.
+func (w *Way) judgeEndpoints(r policy.Request) policy.Verdict {
+	if v, denied := w.denies(r); denied {
+		return v
+	}
+	switch {
+	case len(w.providers) == 0 && !w.hasCredentials:
+		return policy.Verdict{Rule: "default", Reason: r.Host.String() + " has nothing for a sandbox without model providers and credentials"}
+	case r.Layer == policy.LayerDial, r.Layer != policy.LayerDNS && r.Port != 80:
+		return policy.Verdict{Rule: "default", Reason: "the endpoints of " + r.Host.String() + " are at port 80"}
+	}
+	return policy.Verdict{Action: policy.Allow, Rule: "gateway: endpoints"}
+}
+
+// judgeBehind judges what the gateway asks a provider for the sandbox: the
+// provider's own policy allows, and the sandbox's may deny.
+func (w *Way) judgeBehind(r policy.Request) policy.Verdict {
+	if v, denied := w.denies(r); denied {
+		return v
+	}
+	v := policy.Verdict{Rule: "default", Reason: "no provider of this sandbox's is there"}
+	for _, p := range w.providers {
+		if v = p.policy.Decide(r); v.Action == policy.Allow {
+			return policy.Verdict{Action: policy.Allow, Rule: "provider " + p.Name}
+		}
+	}
+	v.Action, v.Remedy = policy.Deny, "" // nobody can allow it to a sandbox
+	return v
+}
+
+// denies asks the policy, and during a change the next one too, for what denies
+// alone.
+func (w *Way) denies(r policy.Request) (policy.Verdict, bool) {
+	next := w.next.Load()
+	if v, denied := w.policy.Load().Denied(r); denied || next == nil {
+		return v, denied
+	}
+	return next.Denied(r)
+}
+
+// Endpoint implements proxy.Sandbox.
+func (c *client) Endpoint(r policy.Request, h *http.Request) (*proxy.Origin, *proxy.Answer) {
+	path, below := strings.CutPrefix(r.Path, endpointPath)
+	e := model.Endpoint(path)
+	switch {
+	case below && path == gitEndpoint:
+		return nil, c.gitCredentials(h)
+	case !below || !slices.Contains(served, e):
+		return nil, answerTo(model.OpenAI, &model.Refusal{Status: http.StatusNotFound, Type: "not_found_error", Message: fmt.Sprintf("the gateway has no endpoint %.100q", r.Path)})
+	case r.Method != e.Method():
+		return nil, wrongMethod(e, h)
+	}
+	p, refusal := c.way().provider(e, h.Header)
+	if refusal != nil {
+		return nil, answerTo(e.Kind(), refusal)
+	}
+	for name, value := range p.Headers {
+		if h.Header.Get(name) == "" {
+			h.Header.Set(name, value)
+		}
+	}
+	if p.credentials == nil { // what the sandbox has is a placeholder at best
+		h.Header.Del("Authorization")
+		h.Header.Del("X-Api-Key")
+	}
+	return &proxy.Origin{URL: p.URL(e), Prepare: func(r policy.Request, h *http.Request) (proxy.Passage, error) {
+		return enter(p.pipeline, r, h)
+	}}, nil
+}
+
+// provider is the one that a request is for: the one it names, if the sandbox
+// may use it, or the first that has the endpoint.
+func (w *Way) provider(e model.Endpoint, h http.Header) (*provider, *model.Refusal) {
+	named := h.Values(profileHeader)
+	h.Del(profileHeader)
+	var names []string
+	for _, p := range w.providers {
+		if len(named) == 0 && p.Has(e) || len(named) == 1 && p.Name == strings.TrimSpace(named[0]) {
+			if !p.Has(e) {
+				return nil, &model.Refusal{Status: http.StatusNotFound, Type: "not_found_error", Message: fmt.Sprintf("the provider %s has no %s; it has %s", p.Name, e, list(p.Endpoints))}
+			}
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	switch {
+	case len(names) == 0:
+		return nil, &model.Refusal{Status: http.StatusForbidden, Type: "permission_error", Message: "this sandbox may use no model provider: start it with --model-provider NAME"}
+	case len(named) > 0:
+		return nil, &model.Refusal{Status: http.StatusForbidden, Type: "permission_error",
+			Message: fmt.Sprintf("this sandbox may not use the provider %.80q; it may use %s", strings.Join(named, ","), strings.Join(names, ", "))}
+	}
+	return nil, &model.Refusal{Status: http.StatusNotFound, Type: "not_found_error",
+		Message: fmt.Sprintf("no provider of this sandbox's has %s; it may use %s", e, strings.Join(names, ", "))}
+}
+
+func list(endpoints []model.Endpoint) string {
+	var names []string
+	for _, e := range endpoints {
+		names = append(names, string(e))
+	}
+	return strings.Join(names, ", ")
+}
+
+// answerTo is a refusal for clients of one kind.
+func answerTo(k model.Kind, r *model.Refusal) *proxy.Answer {
+	return &proxy.Answer{Status: r.Status, Header: r.Header(), Body: r.Body(k), Reason: r.Message}
+}
+
+// wrongMethod tells those that want a WebSocket to go on without, as Codex does.
+func wrongMethod(e model.Endpoint, h *http.Request) *proxy.Answer {
+	status := http.StatusMethodNotAllowed
+	if h.Header.Get("Upgrade") != "" {
+		status = http.StatusUpgradeRequired
+	}
+	a := answerTo(e.Kind(), &model.Refusal{Status: status, Type: "invalid_request_error", Message: fmt.Sprintf("%s takes %s", e, e.Method())})
+	a.Header.Set("Allow", e.Method())
+	return a
+}
+
+const maxGitInput = 64 << 10 // bytes; git's own lines are 65535 at most
+
+// gitCredentials answers who asks for user and password of a host, by git's
+// credential protocol: with placeholders, which the gateway replaces on
+// requests to that host. About other hosts it says nothing; and what is to be
+// stored or erased it forgets, since there is nothing to be known.
+func (c *client) gitCredentials(h *http.Request) *proxy.Answer {
+	say := func(status int, text, reason string) *proxy.Answer {
+		return &proxy.Answer{Status: status, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, Body: []byte(text), Reason: reason}
+	}
+	if h.Method != http.MethodPost {
+		return say(http.StatusMethodNotAllowed, "POST what git credential writes\n", "the git endpoint takes POST")
+	}
+	in, err := io.ReadAll(io.LimitReader(h.Body, maxGitInput+1))
+	if err != nil || len(in) > maxGitInput {
+		return say(http.StatusBadRequest, "that is too much\n", "what git asks cannot be read")
+	}
+	user, password, ok := gitLogin(in, func(host policy.Host, port uint16) (string, string, bool) {
+		return c.credentials.Login(host, port, c.placeholders)
+	})
+	if operation := h.URL.Query().Get("operation"); !ok || operation != "" && operation != "get" {
+		return say(http.StatusOK, "", "")
+	}
+	return say(http.StatusOK, "username="+user+"\npassword="+password+"\n", "")
+}
+
+// gitLogin reads attributes as git-credential(1) has them, and answers for the
+// host that they name, over https. Unknown ones say nothing.
+func gitLogin(in []byte, login func(policy.Host, uint16) (user, password string, ok bool)) (user, password string, ok bool) {
+	said := map[string]string{}
+	for line := range bytes.Lines(in) {
+		name, value, found := strings.Cut(strings.TrimRight(string(line), "\r\n"), "=")
+		if found {
+			said[name] = value
+		}
+	}
+	if said["protocol"] != "https" || said["password"] != "" {
+		return "", "", false
+	}
+	host, port, err := policy.ParseAuthority(said["host"], 443)
+	if err != nil {
+		return "", "", false
+	}
+	if user, password, ok = login(host, port); !ok || said["username"] != "" && said["username"] != user {
+		return "", "", false
+	}
+	return user, password, true
+}

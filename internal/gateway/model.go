@@ -1,0 +1,241 @@
+package gateway
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
+)
+
+// provider is one that a sandbox may use.
+type provider struct {
+	*model.Provider
+	policy      *policy.Policy
+	credentials *credential.Set // nil: it needs none
+	pipeline    []stage
+}
+
+// choose finds the providers that a sandbox may use, each with the credential
+// that is set on requests to it and on nothing else.
+func (g *Gateway) choose(names []string, b model.Budget) (all []*provider, credentials []string, err error) {
+	chosen, err := model.Choose(g.o.Providers, names...)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, c := range chosen {
+		p := &provider{Provider: c}
+		if p.policy, err = c.Policy(g.o.Machine); err != nil {
+			return nil, nil, fmt.Errorf("the model provider %s: %w", c.Name, err)
+		}
+		if b.Cost > 0 && len(c.Prices) == 0 {
+			return nil, nil, cove.Errorf(cove.InvalidArgument, "a budget of dollars needs to know what the model provider %s costs", c.Name).
+				WithHint("say its prices in the file of gateway.providers, or limit requests or tokens")
+		}
+		if c.Credential != "" {
+			if p.credentials, err = g.credentialsOf(c); err != nil {
+				return nil, nil, err
+			}
+			credentials = append(credentials, c.Credential)
+		}
+		all = append(all, p)
+	}
+	return all, credentials, nil
+}
+
+func (g *Gateway) credentialsOf(p *model.Provider) (*credential.Set, error) {
+	chosen, err := credential.Choose(g.o.Credentials, p.Credential)
+	if err != nil {
+		return nil, err
+	}
+	set, err := credential.NewSet(g.values, chosen...)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range p.Endpoints {
+		if r := p.Request(e); !set.Covers(r) {
+			return nil, cove.Errorf(cove.InvalidArgument, "the credential %s is not bound to %s %s, where the model provider %s is asked", p.Credential, r.Method, p.URL(e), p.Name).
+				WithHint("bind it there (to, in its description), or leave the endpoint out")
+		}
+	}
+	return set, nil
+}
+
+// Models is what the sandbox has used of models, by provider.
+func (w *Way) Models() []model.ProviderUsage { return w.ledger.Used() }
+
+// modelEnv is what leads programs to the sandbox's models: base URLs, and keys
+// where there is no placeholder, since programs do not start without.
+func (w *Way) modelEnv() map[string]string {
+	const base = "http://" + policy.GatewayService
+	env := map[string]string{}
+	for _, p := range w.providers {
+		if p.Has(model.Messages) {
+			env["ANTHROPIC_BASE_URL"], env["ANTHROPIC_API_KEY"] = base+strings.TrimSuffix(endpointPath, "/v1/"), noKey
+		}
+		if p.Has(model.Chat) || p.Has(model.Responses) || p.Has(model.Embeddings) {
+			env["OPENAI_BASE_URL"], env["OPENAI_API_KEY"] = base+strings.TrimSuffix(endpointPath, "/"), noKey
+		}
+	}
+	return env
+}
+
+// noKey stands where programs want a key and the gateway has none to replace.
+const noKey = "set-by-the-gateway"
+
+// call is a request to a model.
+type call struct {
+	provider *model.Provider
+	endpoint model.Endpoint
+	limited  bool // to the provider's models: the gateway asks, not the sandbox itself
+}
+
+// callOf finds out whether a request is for a model: one of a provider's, or
+// of any that is known.
+func (w *Way) callOf(r policy.Request, of *model.Provider) (call, bool) {
+	if of != nil {
+		e, ok := of.Find(r)
+		return call{of, e, true}, ok && e.Counted()
+	}
+	all := w.gateway.o.Providers
+	for i := range all {
+		if e, ok := all[i].Find(r); ok {
+			return call{provider: &all[i], endpoint: e}, e.Counted()
+		}
+	}
+	return call{}, false
+}
+
+// counting is the stage that counts what is used of models, and ends it with the
+// budget.
+func (w *Way) counting(of *model.Provider) func(policy.Request, *http.Request) (leg, error) {
+	return func(r policy.Request, h *http.Request) (leg, error) {
+		if h == nil { // which cannot be read
+			return leg{}, nil
+		}
+		c, ok := w.callOf(r, of)
+		if !ok {
+			return leg{}, nil
+		}
+		u, err := w.begin(h, c)
+		if err != nil {
+			return leg{}, err
+		}
+		return leg{response: u.read, end: func(error) { u.end() }}, nil
+	}
+}
+
+// use is one request to a model and what it uses.
+type use struct {
+	call     *model.Call
+	question *model.Question // nil: it has no body
+	meter    *model.Meter    // from when an answer has come that is none of an error
+	answered bool
+	refused  atomic.Bool // while its body was read
+}
+
+// maxHeld is how large a body may be to be judged before anything of it is
+// sent, in bytes. Of a larger one that is refused some has been sent, but never
+// all.
+const maxHeld = 64 << 10
+
+// begin counts a request to a model, unless the budget is used up.
+func (w *Way) begin(h *http.Request, c call) (*use, error) {
+	refuse := func(r *model.Refusal) error {
+		return proxy.At(api.StageBudget, answerTo(c.endpoint.Kind(), r))
+	}
+	u := &use{}
+	judged := c.limited && len(c.provider.Models) > 0 || w.ledger.Limits()
+	if coding := h.Header.Get("Content-Encoding"); judged && coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, refuse(&model.Refusal{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error", Message: "the gateway reads requests to models, which must not be compressed"})
+	}
+	if h.Body != nil {
+		u.question = model.NewQuestion(h.Body, func(a model.Asked) error {
+			if r := w.objection(c, a); r != nil {
+				u.refused.Store(true)
+				return refuse(r)
+			}
+			return nil
+		})
+		h.Body = u.question
+		if judged && h.ContentLength > 0 && h.ContentLength <= maxHeld {
+			if err := u.question.Hold(h.ContentLength); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var err error
+	if u.call, err = w.ledger.Begin(h.Context(), c.provider, h.ContentLength); err != nil {
+		if r, ok := model.RefusalOf(err); ok {
+			err = refuse(r)
+		}
+		return nil, err
+	}
+	h.Header.Set("Accept-Encoding", "identity") // what was used must be read
+	return u, nil
+}
+
+// objection says why a request must not go on, as far as it is known.
+func (w *Way) objection(c call, a model.Asked) *model.Refusal {
+	p := c.provider
+	switch {
+	case a.Background && w.ledger.Limits():
+		return &model.Refusal{Status: http.StatusBadRequest, Type: "invalid_request_error", Message: "with a budget, nothing is answered in the background, where it could not be counted"}
+	case !c.limited || len(p.Models) == 0:
+	case a.Malformed:
+		return &model.Refusal{Status: http.StatusBadRequest, Type: "invalid_request_error", Message: "the request is not JSON"}
+	case (a.Model != "" || a.Whole) && !p.Allows(a.Model):
+		return &model.Refusal{Status: http.StatusForbidden, Type: "permission_error",
+			Message: fmt.Sprintf("the model %.80q is none of the provider %s's that may be used: %s", a.Model, p.Name, strings.Join(p.Models, ", "))}
+	}
+	return nil
+}
+
+// read has the answer read as it passes.
+func (u *use) read(h *http.Response) error {
+	u.answered = true
+	if h.StatusCode/100 == 2 {
+		u.meter = model.NewMeter(h.Header.Get("Content-Type"))
+		h.Body = &metered{h.Body, u.meter}
+	}
+	return nil
+}
+
+type metered struct {
+	io.ReadCloser
+	meter *model.Meter
+}
+
+func (m *metered) Read(p []byte) (int, error) {
+	n, err := m.ReadCloser.Read(p)
+	m.meter.Write(p[:n])
+	return n, err
+}
+
+// end counts what was used. Whoever leaves before there is an answer has used
+// what was sent.
+func (u *use) end() {
+	var asked model.Asked
+	var size int64
+	if u.question != nil {
+		asked, size = u.question.Asked()
+	}
+	switch {
+	case u.refused.Load():
+		u.call.End("", model.Usage{})
+	case u.meter != nil:
+		u.call.End(cmp.Or(u.meter.Model(), asked.Model), u.meter.Usage(size))
+	case !u.answered && asked.Whole && size > 0:
+		u.call.End(asked.Model, model.NewMeter("").Usage(size))
+	default:
+		u.call.End(asked.Model, model.Usage{})
+	}
+}
