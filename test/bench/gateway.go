@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/store/sqlite"
 )
 
 // gatewaySetup is a gateway for the bench's origin.
@@ -70,9 +72,18 @@ func gatewayRole(setup []byte, out *json.Encoder) error {
 	}
 }
 
+// endless is a rate that nobody reaches: what bounds requests counts them.
+const endless = 1_000_000
+
 // open makes a gateway as the daemon would with these settings.
 func (s gatewaySetup) open() (*gateway.Gateway, error) {
-	o := gateway.Options{Dir: s.Dir, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	decisions, err := sqlite.Open(context.Background(), filepath.Join(s.Dir, "bench.db"))
+	if err != nil {
+		return nil, err
+	}
+	o := gateway.Options{Dir: s.Dir, Clock: clock.Real(), Log: log, Rate: gateway.Rate{PerSecond: endless, Burst: endless}}
+	o.Recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: decisions, Keep: 10_000, Clock: o.Clock, Log: log})
 	certificate, err := os.ReadFile(s.Roots)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -299,7 +300,7 @@ func (j job) rate() (t took, err error) {
 			defer mu.Unlock()
 			t.Requests += requests
 			counted += inTime
-			err = errors.Join(err, failure)
+			err = cmp.Or(err, failure)
 		})
 	}
 	all.Wait()

@@ -191,7 +191,8 @@ func (n *network) inside(ctx context.Context) (b between, err error) {
 		return b, err
 	}
 	s, err := startServer(ctx, n.dir, measuredCore, "COVE_GATEWAY_RESOLVER="+n.origin.Names, "COVE_GATEWAY_EXTRA_CAS="+n.files.Certificate,
-		"COVE_GATEWAY_PRIVATE_CIDRS=127.0.0.1/32", "COVE_SANDBOX_ALLOWED_WORKDIR_ROOTS="+n.dir, "COVE_SANDBOX_CGROUP_PARENT=cove-bench-network")
+		"COVE_GATEWAY_PRIVATE_CIDRS=127.0.0.1/32", fmt.Sprint("COVE_GATEWAY_RATE_LIMIT_PER_SECOND=", endless), fmt.Sprint("COVE_GATEWAY_RATE_LIMIT_BURST=", endless),
+		"COVE_SANDBOX_ALLOWED_WORKDIR_ROOTS="+n.dir, "COVE_SANDBOX_CGROUP_PARENT=cove-bench-network")
 	if err != nil {
 		return b, err
 	}
