@@ -186,6 +186,35 @@ func (c *Client) VerifyAudit(ctx context.Context) (api.AuditVerification, error)
 	return v, err
 }
 
+// DecisionOptions select decisions of the gateway; zero fields select everything.
+type DecisionOptions struct {
+	Execution string
+	Host      string
+	Verdict   api.Verdict
+	Since     time.Time // inclusive
+	Until     time.Time // exclusive
+	Cursor    string    // NextCursor of the page before
+	Limit     int       // rows in a page; the server's default when 0
+}
+
+func (o DecisionOptions) query() query {
+	q := query{}
+	q.set("execution", o.Execution)
+	q.set("host", o.Host)
+	q.set("verdict", string(o.Verdict))
+	return q
+}
+
+// Decisions returns a page of what became of attempts to leave sandboxes,
+// newest first.
+func (c *Client) Decisions(ctx context.Context, o DecisionOptions) (api.DecisionList, error) {
+	q := o.query()
+	q.page(o.Since, o.Until, o.Cursor, o.Limit)
+	var l api.DecisionList
+	err := c.call(ctx, http.MethodGet, q.of("/network/decisions"), nil, &l)
+	return l, err
+}
+
 // query is the query of a list, without what is not set.
 type query url.Values
 
@@ -259,12 +288,20 @@ func (c *Client) call(ctx context.Context, method, path string, body, result any
 
 // send returns the response when its status is a success, else its error.
 func (c *Client) send(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
+	return c.sendAfter(ctx, method, path, contentType, body, "")
+}
+
+// sendAfter is send for streams that go on after an event.
+func (c *Client) sendAfter(ctx context.Context, method, path, contentType string, body io.Reader, lastEvent string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "cannot make the request: %w", err)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", contentType)
+	}
+	if lastEvent != "" {
+		req.Header.Set("Last-Event-ID", lastEvent)
 	}
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)

@@ -16,7 +16,7 @@ type event struct {
 
 var (
 	errEventTooLarge = errors.New("an event of the stream is too large")
-	errBrokenOff     = errors.New("the stream broke off within an event")
+	errBrokenOff     = errors.New("the stream broke off")
 )
 
 // eventReader takes a text/event-stream apart, as the HTML standard's section

@@ -19,10 +19,8 @@ type auditOptions struct {
 	action  string
 	object  string
 	verdict string
-	since   string
-	limit   int
-	json    bool
 	verify  bool
+	listFlags
 }
 
 func (a *app) auditCommand() *cobra.Command {
@@ -52,9 +50,7 @@ the exit code is 1.`,
 	f.StringVar(&o.action, "action", "", "of this `KIND` only: execute, kill, network, approve, revoke, attach, request, sweep")
 	f.StringVar(&o.object, "object", "", "about this only: the `ID` of an execution, a path, a route")
 	f.StringVar(&o.verdict, "verdict", "", "with this `VERDICT` only: "+strings.Join(verdicts, ", "))
-	f.StringVar(&o.since, "since", "", "recorded since `TIME` only: how long ago, like 24h or 7d, or when")
-	f.IntVarP(&o.limit, "limit", "n", 50, "at most `COUNT`")
-	f.BoolVar(&o.json, "json", false, "print one JSON object")
+	o.listFlags.add(f, "recorded")
 	f.BoolVar(&o.verify, "verify", false, "check that no record was changed or removed")
 	return c
 }
@@ -79,24 +75,17 @@ func (a *app) audit(ctx context.Context, o auditOptions) error {
 }
 
 func (o auditOptions) query(now time.Time) (client.AuditOptions, error) {
-	since, err := parseSince(o.since, now)
+	since, err := o.from(now)
 	return client.AuditOptions{Action: o.action, Object: o.object, Verdict: o.verdict, Since: since},
-		cmp.Or(err, checkOneOf("--verdict", o.verdict, verdicts), checkLimit(o.limit))
+		cmp.Or(err, checkOneOf("--verdict", o.verdict, verdicts))
 }
 
 func auditUpTo(ctx context.Context, c *client.Client, q client.AuditOptions, limit int) ([]api.AuditRecord, error) {
-	all := []api.AuditRecord{}
-	for {
-		q.Limit = min(pageSize, limit-len(all))
+	return upTo(limit, func(cursor string, n int) ([]api.AuditRecord, string, error) {
+		q.Cursor, q.Limit = cursor, n
 		page, err := c.Audit(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Records...)
-		if q.Cursor = page.NextCursor; q.Cursor == "" || len(all) >= limit {
-			return all, nil
-		}
-	}
+		return page.Records, page.NextCursor, err
+	})
 }
 
 func auditTable(all []api.AuditRecord) string {

@@ -58,6 +58,8 @@ func (f *fakeServer) serve(l net.Listener) *http.Server {
 	mux.HandleFunc("GET /audit/verify", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, 200, api.AuditVerification{Records: 2, Head: "b2", Broken: 3})
 	})
+	mux.HandleFunc("GET /network/decisions", decisions)
+	mux.HandleFunc("GET /network/decisions/stream", followDecisions)
 	mux.HandleFunc("GET /runtimes", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, 200, api.RuntimeList{Runtimes: []api.Runtime{
 			{Name: "python", Available: true, Version: "Python 3.13.5\n", Limits: api.Limits{MemoryMB: 256, PIDs: 50, CPUs: 1, DiskMB: 100}, Timeout: 10},
@@ -250,6 +252,36 @@ func audit(w http.ResponseWriter, r *http.Request) {
 		l.NextCursor = strconv.Itoa(n + 1)
 	}
 	reply(w, 200, l)
+}
+
+const someExecution = "ex_0123456789abcdefghjkmnpqrs"
+
+// decisions come one on a page, the newest first.
+func decisions(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	all := []api.Decision{
+		{Seq: 9, Time: at.Add(3 * time.Second), Execution: someExecution, Verdict: api.VerdictLost, Reason: "12 decisions were not recorded", Count: 12},
+		{Seq: 8, Time: at.Add(2 * time.Second), Execution: someExecution, Entry: "connect", Protocol: "https", Host: "2001:db8::1", Port: 443, Method: "GET", Path: "/x\x1b]0;owned\a", Verdict: "deny", Stage: "policy",
+			Rule: "default", Reason: "no rule allows it", Remedy: "cove policy allow " + someExecution + " 2001:db8::1", Status: 403, Received: 120, Duration: 0.002, Count: 3},
+		{Seq: 7, Time: at.Add(time.Second), Execution: someExecution, Entry: "transparent", Protocol: "tcp", Host: "git.example.com", Port: 22, Verdict: "allow", Stage: "upstream", Sent: 2048, Received: 1 << 20, Duration: 2.5, Count: 1},
+		{Seq: 5, Time: at, Execution: someExecution, Entry: "dns", Host: "git.example.com", Method: "AAAA", Verdict: "allow", Stage: "upstream", Rule: "--allow git.example.com",
+			Reason: "execution=" + q.Get("execution") + " host=" + q.Get("host") + " verdict=" + q.Get("verdict") + " since=" + q.Get("since"), Count: 1},
+	}
+	n, _ := strconv.Atoi(q.Get("cursor"))
+	l := api.DecisionList{Decisions: all[n : n+1]}
+	if n < len(all)-1 {
+		l.NextCursor = strconv.Itoa(n + 1)
+	}
+	reply(w, 200, l)
+}
+
+// followDecisions has one more, and then breaks off.
+func followDecisions(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	after, _ := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64)
+	b, _ := json.Marshal(api.Decision{Seq: after + 1, Time: time.Date(2030, 1, 2, 3, 5, 0, 0, time.UTC), Execution: someExecution, Entry: "absolute-form", Protocol: "http", Host: "new.example.com", Port: 8080, Method: "GET", Path: "/", Verdict: "allow", Status: 200, Count: 1})
+	fmt.Fprintf(w, ":\n\nid: %d\nevent: decision\ndata: %s\n\n", after+1, b)
 }
 
 func (f *fakeServer) kill(w http.ResponseWriter, r *http.Request) {

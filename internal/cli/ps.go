@@ -15,17 +15,12 @@ import (
 	"github.com/cove-sandbox/cove/client"
 )
 
-// pageSize is how many executions are asked for at once.
-const pageSize = 100
-
 type psOptions struct {
 	all      bool
 	quiet    bool
-	json     bool
 	language string
 	status   string
-	since    string
-	limit    int
+	listFlags
 }
 
 func (a *app) psCommand() *cobra.Command {
@@ -44,9 +39,7 @@ with -a also those that have ended, newest first.`,
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
 	f.StringVar(&o.language, "language", "", "of this `RUNTIME` only")
 	f.StringVar(&o.status, "status", "", "with this `STATUS` only: "+strings.Join(statuses, ", "))
-	f.StringVar(&o.since, "since", "", "begun since `TIME` only: how long ago, like 1h or 7d, or when")
-	f.IntVarP(&o.limit, "limit", "n", 50, "at most `COUNT`")
-	f.BoolVar(&o.json, "json", false, "print one JSON object")
+	o.listFlags.add(f, "begun")
 	return c
 }
 
@@ -94,9 +87,9 @@ func (o psOptions) query(now time.Time) (client.ListOptions, error) {
 	if !o.all && o.status == "" {
 		q.Status = api.StatusRunning
 	}
-	since, err := parseSince(o.since, now)
+	since, err := o.from(now)
 	q.Since = since
-	return q, cmp.Or(err, checkOneOf("--status", o.status, statuses), checkLimit(o.limit))
+	return q, cmp.Or(err, checkOneOf("--status", o.status, statuses))
 }
 
 // collect asks every peer and merges: they share one store, so that each knows
@@ -128,18 +121,11 @@ func collect(ctx context.Context, peers []*backend, query client.ListOptions, li
 }
 
 func listUpTo(ctx context.Context, c *client.Client, q client.ListOptions, limit int) ([]api.Execution, error) {
-	var all []api.Execution
-	for {
-		q.Limit = min(pageSize, limit-len(all))
+	return upTo(limit, func(cursor string, n int) ([]api.Execution, string, error) {
+		q.Cursor, q.Limit = cursor, n
 		page, err := c.List(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Executions...)
-		if q.Cursor = page.NextCursor; q.Cursor == "" || len(all) >= limit {
-			return all, nil
-		}
-	}
+		return page.Executions, page.NextCursor, err
+	})
 }
 
 func executionTable(all []api.Execution, now time.Time) string {

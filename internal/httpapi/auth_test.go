@@ -36,6 +36,7 @@ func target(route string) (method, path, body string) {
 // closed unless it is named here (invariant A1, probe A1).
 func TestEveryRouteNeedsAKey(t *testing.T) {
 	h := start(t, withKeys)
+	h.store.fail(cove.Errorf(cove.StorageFull, "no space")) // streams without an end have one
 	if len(h.s.Routes()) < 14 {
 		t.Fatalf("only %d routes: the table is not whole", len(h.s.Routes()))
 	}

@@ -170,8 +170,45 @@ type fakeStore struct {
 	approvals  []approval.Approval
 	err        error
 
+	decisionQuery store.DecisionQuery
+
 	mu      sync.Mutex
 	records []store.Record
+	decided []api.Decision // oldest first
+}
+
+func (f *fakeStore) ListDecisions(_ context.Context, q store.DecisionQuery) (store.DecisionPage, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.decisionQuery = q
+	all := slices.Clone(f.decided)
+	slices.Reverse(all)
+	return store.DecisionPage{Decisions: all, Next: "more"}, f.err
+}
+
+func (f *fakeStore) DecisionsAfter(_ context.Context, seq int64, limit int) ([]api.Decision, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []api.Decision
+	for _, d := range f.decided {
+		if d.Seq > seq && len(all) < limit {
+			all = append(all, d)
+		}
+	}
+	return all, f.err
+}
+
+// decide records a decision about a host.
+func (f *fakeStore) decide(host string, v api.Verdict) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.decided = append(f.decided, api.Decision{Seq: int64(len(f.decided) + 1), Time: time.Unix(1_900_000_000, 0).UTC(), Host: host, Verdict: v, Count: 1})
+}
+
+func (f *fakeStore) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
 }
 
 func (f *fakeStore) Append(_ context.Context, r store.Record) error {

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 
 	"time"
 
@@ -111,6 +112,7 @@ type Server struct {
 	inputs  inputs
 	audit   *auditor
 	base    clock.Instant
+	closing chan struct{} // closed when streams without an end of their own are to end
 }
 
 // New builds a server; it serves nothing until Serve or ServeLocal.
@@ -124,7 +126,7 @@ func New(o Options) (*Server, error) {
 	}
 	o.fill()
 	s := &Server{Options: o, mux: http.NewServeMux(), keys: keys, rates: newLimiter(o.Rate),
-		places: make(chan struct{}, o.MaxRequests), bodies: semaphore.NewWeighted(o.MaxBodies), base: o.Clock.Monotonic()}
+		places: make(chan struct{}, o.MaxRequests), bodies: semaphore.NewWeighted(o.MaxBodies), base: o.Clock.Monotonic(), closing: make(chan struct{})}
 	s.audit = newAuditor()
 	s.metrics = newMetrics(o.Executor)
 	s.guards = []guard{s.checkOrigin, s.authenticate, s.limitRate, s.takePlace, s.findRoute, s.limitBody}
@@ -138,6 +140,7 @@ func New(o Options) (*Server, error) {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}
+	s.http.RegisterOnShutdown(sync.OnceFunc(func() { close(s.closing) }))
 	return s, nil
 }
 

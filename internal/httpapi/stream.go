@@ -3,9 +3,6 @@ package httpapi
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
-	"net/http"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -17,9 +14,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
-
-// coalesce is how long output may wait in a buffer for more of it.
-const coalesce = 5 * time.Millisecond
 
 // stream is POST /execute/stream.
 func (s *Server) stream(ctx context.Context, in *executeInput) (*huma.StreamResponse, error) {
@@ -63,25 +57,15 @@ func (s *Server) follow(ctx context.Context, ex *exchange, req sandbox.Request, 
 	}
 }
 
-// eventWriter writes server-sent events. Data is JSON on one line, so nothing
-// a program writes can end an event or begin another.
+// eventWriter writes the events of an execution.
 type eventWriter struct {
-	w     *response
-	clock clock.Clock
-
-	mu      sync.Mutex
-	at      sandbox.Position // of what was written, the id of the last event
-	started bool
-	ended   bool
-	err     error // of the first write that failed; nothing is written after it
-	flushed clock.Instant
-	flush   *clock.Timer // pending flush, or nil
-	beat    *clock.Timer
-	rest    [2][]byte // the beginning of a character at the end of stdout, stderr
+	eventStream
+	at   sandbox.Position // of what was written, the id of the last event
+	rest [2][]byte        // the beginning of a character at the end of stdout, stderr
 }
 
 func newEventWriter(w *response, c clock.Clock) *eventWriter {
-	return &eventWriter{w: w, clock: c}
+	return &eventWriter{eventStream: eventStream{w: w, clock: c}}
 }
 
 var (
@@ -91,35 +75,8 @@ var (
 
 // begin sends the headers.
 func (e *eventWriter) begin(id cove.ExecutionID, heartbeat time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	h := e.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // proxies must pass events on as they come
-	h.Set(api.ExecutionIDHeader, string(id))
-	e.w.WriteHeader(http.StatusOK)
-	e.started = true
-	e.send()
-	e.beat = e.clock.AfterFunc(heartbeat, func() { e.heartbeat(heartbeat) })
-}
-
-func (e *eventWriter) begun() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.started
-}
-
-// heartbeat shows the client and everything between that the stream lives,
-// and shows us when it does not.
-func (e *eventWriter) heartbeat(every time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.ended {
-		return
-	}
-	e.write([]byte(":\n\n"))
-	e.send()
-	e.beat.Reset(every)
+	e.w.Header().Set(api.ExecutionIDHeader, string(id))
+	e.open(heartbeat)
 }
 
 // Stdout implements sandbox.Output.
@@ -133,7 +90,7 @@ func (e *eventWriter) Holds(all []approval.Hold) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.ended {
-		e.event(api.EventHolds, holdList(all))
+		e.event(eventID(e.at), api.EventHolds, holdList(all))
 		e.send()
 	}
 }
@@ -183,7 +140,7 @@ func (e *eventWriter) finish(name string, v any) {
 			e.outputEvent(name, e.rest[stream])
 		}
 	}
-	e.event(name, v)
+	e.event(eventID(e.at), name, v)
 	e.send()
 	e.ended = true
 }
@@ -195,69 +152,7 @@ func (e *eventWriter) outputEvent(name string, p []byte) {
 	} else {
 		e.at.Stderr += int64(len(p))
 	}
-	e.event(name, outputEvent(p))
-}
-
-// stop ends the timers.
-func (e *eventWriter) stop() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.ended = true
-	for _, t := range []*clock.Timer{e.beat, e.flush} {
-		if t != nil {
-			t.Stop()
-		}
-	}
-}
-
-// event writes one event; e.mu is held.
-func (e *eventWriter) event(name string, v any) {
-	data, err := json.Marshal(v)
-	if err != nil {
-		e.err = err
-		return
-	}
-	b := make([]byte, 0, len(data)+64)
-	b = append(b, "id: "...)
-	b = append(b, eventID(e.at)...)
-	b = append(b, "\nevent: "...)
-	b = append(b, name...)
-	b = append(b, "\ndata: "...)
-	b = append(b, data...)
-	e.write(append(b, "\n\n"...))
-}
-
-func (e *eventWriter) write(b []byte) {
-	if e.err == nil {
-		_, e.err = e.w.Write(b)
-	}
-}
-
-// soon flushes now, or shortly when something was flushed just before.
-func (e *eventWriter) soon() {
-	if e.flush != nil {
-		return
-	}
-	since := e.clock.Since(e.flushed)
-	if since >= coalesce {
-		e.send()
-		return
-	}
-	e.flush = e.clock.AfterFunc(coalesce-since, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.flush = nil
-		if !e.ended {
-			e.send()
-		}
-	})
-}
-
-func (e *eventWriter) send() {
-	if e.err == nil {
-		e.err = http.NewResponseController(e.w).Flush()
-	}
-	e.flushed = e.clock.Monotonic()
+	e.event(eventID(e.at), name, outputEvent(p))
 }
 
 // streamResponses documents the stream, which no Go type describes.
@@ -265,14 +160,21 @@ func (s *Server) streamResponses() map[string]*huma.Response {
 	schemas := s.api.OpenAPI().Components.Schemas
 	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{
 		schemas.Schema(typeOf[api.OutputEvent](), true, ""), schemas.Schema(typeOf[api.HoldList](), true, ""), schemas.Schema(typeOf[api.Execution](), true, ""), schemas.Schema(typeOf[api.Error](), true, "")}}
+	headers := map[string]*huma.Param{api.ExecutionIDHeader: {Description: "The execution's id, before its first event", Schema: &huma.Schema{Type: huma.TypeString}}}
+	return eventResponses(headers, "How much of stdout and of stderr has come, in bytes: 12-0. For Last-Event-ID of GET /executions/{id}/stream", data,
+		api.EventStdout, api.EventStderr, api.EventHolds, api.EventDone, api.EventError)
+}
+
+// eventResponses documents a stream of events.
+func eventResponses(headers map[string]*huma.Param, id string, data *huma.Schema, events ...any) map[string]*huma.Response {
 	return map[string]*huma.Response{"200": {
 		Description: "A stream of server-sent events",
-		Headers:     map[string]*huma.Param{api.ExecutionIDHeader: {Description: "The execution's id, before its first event", Schema: &huma.Schema{Type: huma.TypeString}}},
+		Headers:     headers,
 		Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{
 			Type: huma.TypeObject, Required: []string{"id", "event", "data"},
 			Properties: map[string]*huma.Schema{
-				"id":    {Type: huma.TypeString, Description: "How much of stdout and of stderr has come, in bytes: 12-0. For Last-Event-ID of GET /executions/{id}/stream"},
-				"event": {Type: huma.TypeString, Enum: []any{api.EventStdout, api.EventStderr, api.EventHolds, api.EventDone, api.EventError}},
+				"id":    {Type: huma.TypeString, Description: id},
+				"event": {Type: huma.TypeString, Enum: events},
 				"data":  data,
 			}}}}},
 	}}

@@ -339,9 +339,12 @@ func (x *exchange) end() {
 }
 
 func (x *exchange) record() {
-	s := x.server
+	s, speaks := x.server, x.route.protocol()
+	if x.target.Layer == policy.LayerConnect {
+		speaks = "" // inside the tunnel that was not opened
+	}
 	s.sandbox.Record(Event{
-		Time: x.began, Duration: time.Since(x.began), Entry: x.route.entry, Protocol: x.route.protocol(), Stage: x.stage, Request: x.target.Request, Verdict: x.verdict,
+		Time: x.began, Duration: time.Since(x.began), Entry: x.route.entry, Protocol: speaks, Stage: x.stage, Request: x.target.Request, Verdict: x.verdict,
 		Status: x.status, Sent: x.body.Load(), Received: x.answer.Load(), Problem: x.problem,
 	})
 }

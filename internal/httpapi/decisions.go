@@ -1,0 +1,131 @@
+package httpapi
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// DecisionFilter selects decisions, in both of their routes. It is exported for
+// the reader of requests, which sees no other fields.
+type DecisionFilter struct {
+	Execution string `query:"execution" maxLength:"64" doc:"Only of this execution"`
+	Host      string `query:"host" maxLength:"253" doc:"Only of this host: a name or an address, as it is recorded"`
+	Verdict   string `query:"verdict" enum:"allow,deny,lost" doc:"Only with this verdict"`
+}
+
+type decisionsInput struct {
+	DecisionFilter
+	Since  time.Time `query:"since" doc:"Begun at or after this time"`
+	Until  time.Time `query:"until" doc:"Begun before this time"`
+	Cursor string    `query:"cursor" maxLength:"256" doc:"next_cursor of the page before"`
+	Limit  int       `query:"limit" minimum:"1" maximum:"500" default:"50" doc:"Rows in a page"`
+}
+
+func (f DecisionFilter) query() store.DecisionQuery {
+	return store.DecisionQuery{Execution: f.Execution, Host: f.Host, Verdict: api.Verdict(f.Verdict)}
+}
+
+// decisions is GET /network/decisions.
+func (s *Server) decisions(ctx context.Context, in *decisionsInput) (*answer[api.DecisionList], error) {
+	q := in.query()
+	q.Since, q.Until, q.Cursor, q.Limit = in.Since, in.Until, in.Cursor, in.Limit
+	page, err := s.Store.ListDecisions(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return &answer[api.DecisionList]{api.DecisionList{Decisions: append([]api.Decision{}, page.Decisions...), NextCursor: page.Next}}, nil
+}
+
+type decisionStreamInput struct {
+	DecisionFilter
+	LastEventID string `header:"Last-Event-ID" maxLength:"64" doc:"The id of the last event that was seen; what was recorded after it comes. Without it, what is recorded from now on"`
+}
+
+// decisionStream is GET /network/decisions/stream.
+func (s *Server) decisionStream(ctx context.Context, in *decisionStreamInput) (*huma.StreamResponse, error) {
+	from, err := s.decisionsFrom(ctx, in.LastEventID)
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(huma.Context) { s.followDecisions(ctx, in.query(), from) }}, nil
+}
+
+// decisionsFrom is the number of the last decision that does not come.
+func (s *Server) decisionsFrom(ctx context.Context, id string) (int64, error) {
+	if id == "" {
+		newest, err := s.Store.ListDecisions(ctx, store.DecisionQuery{Limit: 1})
+		if err != nil || len(newest.Decisions) == 0 {
+			return 0, err
+		}
+		return newest.Decisions[0].Seq, nil
+	}
+	from, err := strconv.ParseUint(id, 10, 63)
+	if err != nil || strconv.FormatUint(from, 10) != id {
+		return 0, cove.Errorf(cove.InvalidArgument, "Last-Event-ID %.64q is not the id of an event", id).
+			WithHint("send the id of the last event that was seen, such as 12, 0 for all that are kept, or leave it out for new ones")
+	}
+	return int64(from), nil
+}
+
+// decisionInterval is how often the store is asked for new decisions: other
+// processes write there too, and there is nothing else that they share.
+const decisionInterval = 250 * time.Millisecond
+
+// followDecisions writes decisions as they come, until the caller leaves
+// or the server ends.
+func (s *Server) followDecisions(ctx context.Context, q store.DecisionQuery, seen int64) {
+	ex := exchangeOf(ctx)
+	events := &eventStream{w: ex.w, clock: s.Clock}
+	defer events.stop()
+	events.open(s.Heartbeat)
+	for {
+		page, err := s.Store.DecisionsAfter(ctx, seen, store.MaxPage)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			ex.failure = err
+			events.put(strconv.FormatInt(seen, 10), api.EventError, body(ex, err))
+			return
+		}
+		for _, d := range page {
+			seen = d.Seq
+			if q.Selects(d) && !events.put(strconv.FormatInt(seen, 10), api.EventDecision, d) {
+				return
+			}
+		}
+		if len(page) == store.MaxPage {
+			continue
+		}
+		select {
+		case <-s.Clock.After(decisionInterval):
+		case <-s.closing:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// put writes one event, and reports whether the client still listens.
+func (e *eventStream) put(id, name string, v any) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.event(id, name, v)
+	e.soon()
+	return e.err == nil
+}
+
+// decisionResponses documents the stream.
+func (s *Server) decisionResponses() map[string]*huma.Response {
+	schemas := s.api.OpenAPI().Components.Schemas
+	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{schemas.Schema(typeOf[api.Decision](), true, ""), schemas.Schema(typeOf[api.Error](), true, "")}}
+	return eventResponses(nil, "The number of the last decision that has come, for Last-Event-ID", data, api.EventDecision, api.EventError)
+}
