@@ -33,6 +33,7 @@ wanted() {
 		mke2fs e2fsprogs
 		openssl openssl
 		git git
+		gh gh
 		zstd zstd
 		npm npm
 		pip3 python3-pip

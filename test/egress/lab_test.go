@@ -62,6 +62,14 @@ credentials:
       - form: basic
         user: robot
         hosts: git.lab.test
+  - name: hub
+    source: env:LAB_KEY
+    variables: GH_TOKEN
+    shape: ghp_{36}
+    to:
+      - form: bearer
+        hosts: api.github.com
+        ports: 443
 `
 
 const providers = `
