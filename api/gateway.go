@@ -32,6 +32,7 @@ type GatewayClient struct {
 	Open    bool              `json:"open" doc:"Whether its way out is open: a transparent client's is while somebody holds its sockets"`
 	Files   string            `json:"files" doc:"Directory on the gateway's machine with what the client is to trust: ca.pem, and ca-certificates.crt with all roots"`
 	Env     map[string]string `json:"env" doc:"Environment that leads programs to the way out and has them trust it"`
+	Problem string            `json:"problem,omitempty" doc:"Why there is no way out, if there is none"`
 	Cut     int               `json:"cut,omitempty" doc:"Connections and requests that a change no longer allowed, and were cut"`
 }
 
@@ -47,3 +48,6 @@ type GatewayHealth struct {
 	Clients int    `json:"clients" doc:"Registered ones"`
 	Open    int    `json:"open" doc:"Ways out that are open"`
 }
+
+// SocketsProtocol is what a connection is upgraded to that hands over sockets.
+const SocketsProtocol = "cove-sockets"

@@ -46,9 +46,10 @@ type Options struct {
 // Client is one server seen from outside. Its methods may be called
 // concurrently.
 type Client struct {
-	base string
-	key  string
-	http *http.Client
+	base   string
+	socket string // path, of an address that is one
+	key    string
+	http   *http.Client
 }
 
 // New makes a Client. It does not connect.
@@ -56,7 +57,11 @@ func New(o Options) (*Client, error) {
 	transport := &http.Transport{TLSClientConfig: o.TLS, DisableCompression: true, MaxIdleConnsPerHost: 8, IdleConnTimeout: 30 * time.Second,
 		ForceAttemptHTTP2: o.Dial == nil && strings.HasPrefix(o.Address, "https:")}
 	base := strings.TrimSuffix(o.Address, "/")
-	if path, ok := strings.CutPrefix(o.Address, "unix:"); ok {
+	path, ok := strings.CutPrefix(o.Address, "unix:")
+	if !ok {
+		path = ""
+	}
+	if ok {
 		if path == "" {
 			return nil, cove.Errorf(cove.InvalidArgument, "the address %q names no socket", o.Address).WithHint("write unix:/path/to/cove.sock")
 		}
@@ -77,7 +82,7 @@ func New(o Options) (*Client, error) {
 	}
 	// A redirect would carry the key and the code to whom they were not meant for.
 	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{base: base, key: o.Key, http: &http.Client{Transport: transport, CheckRedirect: noRedirect}}, nil
+	return &Client{base: base, socket: path, key: o.Key, http: &http.Client{Transport: transport, CheckRedirect: noRedirect}}, nil
 }
 
 // Close drops idle connections.

@@ -81,6 +81,7 @@ var rooms = []room{
 	{path: "internal/store/sqlite/...", layer: adapter},
 
 	{path: "internal/gateway", layer: heart},
+	{path: "internal/gateway/clients", layer: heart, above: []string{"internal/gateway"}},
 	{path: "internal/sandbox", layer: heart},
 
 	{path: "client", layer: edge},

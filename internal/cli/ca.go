@@ -16,23 +16,25 @@ import (
 )
 
 func (a *app) caCommand() *cobra.Command {
-	return group(&cobra.Command{
+	c := group(&cobra.Command{
 		Use:   "ca",
 		Short: "Show the certificate authorities of sandboxes",
 		Long: `TLS that leaves a sandbox is intercepted with a certificate authority of the
 sandbox's own. Its trust stores have the certificate; the key is with the
-gateway and is never shown.`,
+gateway and is never shown. A client of "cove gateway" has one, too.`,
 	}, a.caShow(), a.caExport())
+	c.PersistentFlags().String(socketFlag, "", "`PATH` of the gateway's unix socket, for a CLIENT (default: gateway.sock in --run-dir)")
+	return c
 }
 
 func (a *app) caShow() *cobra.Command {
 	return &cobra.Command{
-		Use:     "show EXECUTION",
+		Use:     "show EXECUTION|CLIENT",
 		Short:   "Show an authority's subject, fingerprint and validity",
 		Example: "  cove ca show $(cove ps -q)",
-		Args:    exactly("EXECUTION"),
+		Args:    exactly("EXECUTION or CLIENT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			certificate, err := a.authorityOf(cmd.Context(), args[0])
+			certificate, err := a.authorityOf(cmd, args[0])
 			if err != nil {
 				return err
 			}
@@ -48,13 +50,13 @@ func (a *app) caShow() *cobra.Command {
 func (a *app) caExport() *cobra.Command {
 	var out string
 	c := &cobra.Command{
-		Use:     "export EXECUTION",
+		Use:     "export EXECUTION|CLIENT",
 		Short:   "Write an authority's certificate as PEM",
 		Long:    "Write an authority's certificate as PEM. The key stays where it is.",
 		Example: "  cove ca export $(cove ps -q) --out sandbox.pem",
-		Args:    exactly("EXECUTION"),
+		Args:    exactly("EXECUTION or CLIENT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			certificate, err := a.authorityOf(cmd.Context(), args[0])
+			certificate, err := a.authorityOf(cmd, args[0])
 			if err != nil {
 				return err
 			}
@@ -71,12 +73,22 @@ func (a *app) caExport() *cobra.Command {
 	return c
 }
 
-// authorityOf asks one process of Cove after the other for the authority of an
-// execution, as PEM.
-func (a *app) authorityOf(ctx context.Context, id string) (certificate string, err error) {
-	if _, err := cove.ParseExecutionID(id); err != nil {
-		return "", idError(id)
+// authorityOf is the authority of an execution or of a gateway's client, as PEM.
+func (a *app) authorityOf(cmd *cobra.Command, name string) (string, error) {
+	if _, err := cove.ParseExecutionID(name); err == nil {
+		return a.authorityOfExecution(cmd.Context(), name)
 	}
+	gateway, err := a.gatewayClient(cmd)
+	if err != nil {
+		return "", err
+	}
+	defer gateway.Close()
+	found, err := gateway.GatewayAuthority(cmd.Context(), name)
+	return found.Certificate, err
+}
+
+// authorityOfExecution asks one process of Cove after the other.
+func (a *app) authorityOfExecution(ctx context.Context, id string) (certificate string, err error) {
 	peers, err := a.peers(ctx)
 	if err != nil {
 		return "", err

@@ -40,19 +40,28 @@ func (d *Daemon) openWay(id cove.SandboxID, of cove.ExecutionID, client string, 
 }
 
 func (d *Daemon) newGateway() (*gateway.Gateway, error) {
-	g := d.cfg.Gateway
-	o := gateway.Options{Dir: d.instance.Files(), Recorder: d.recorder, Approvals: d.store, Patience: g.ApprovalTimeout.Std(), Clock: clock.Real(), Log: d.log}
+	o, err := gatewayOptions(d.cfg.Gateway)
+	if err != nil {
+		return nil, err
+	}
+	o.Dir, o.Recorder, o.Approvals, o.Log = d.instance.Files(), d.recorder, d.store, d.log
+	return gateway.New(o), nil
+}
+
+// gatewayOptions are those that the configuration has for every gateway.
+func gatewayOptions(g config.Gateway) (gateway.Options, error) {
+	o := gateway.Options{Patience: g.ApprovalTimeout.Std(), Clock: clock.Real()}
 	var err error
 	if o.Roots, o.Bundle, err = trust(g.ExtraCAs); err != nil {
-		return nil, err
+		return o, err
 	}
 	if g.Credentials != "" {
 		data, err := os.ReadFile(g.Credentials)
 		if err != nil {
-			return nil, cove.Errorf(cove.InvalidArgument, "gateway.credentials: %w", err)
+			return o, cove.Errorf(cove.InvalidArgument, "gateway.credentials: %w", err)
 		}
 		if o.Credentials, err = credential.Parse(g.Credentials, data); err != nil {
-			return nil, err
+			return o, err
 		}
 	}
 	if g.Providers != "" {
@@ -72,7 +81,7 @@ func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 	}
 	if g.UpstreamProxy != "" {
 		if o.Dialer.Upstream, err = url.Parse(g.UpstreamProxy); err != nil {
-			return nil, err // Validate has accepted it
+			return o, err // Validate has accepted it
 		}
 	}
 	if o.GitHub, err = GitHub(g); err != nil {
@@ -80,9 +89,9 @@ func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 	}
 	o.Rate = gateway.Rate{PerSecond: g.RateLimit.PerSecond, Burst: g.RateLimit.Burst}
 	if o.Machine, err = Machine(context.Background(), g); err != nil {
-		return nil, err
+		return o, err
 	}
-	return gateway.New(o), nil
+	return o, nil
 }
 
 // GitHub is whose API is judged.

@@ -79,10 +79,15 @@ func newMetrics(e Executor) *metrics {
 	gauge := func(name, help string, f func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(f()) })
 	}
-	m.registry.MustRegister(m.executions, m.durations, m.rejected, m.security, m.requests, m.latency, m.models.requests, m.models.tokens, m.models.cost,
+	m.registry.MustRegister(m.requests, m.latency, m.models.requests, m.models.tokens, m.models.cost,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if e == nil {
+		return m
+	}
+	m.registry.MustRegister(m.executions, m.durations, m.rejected, m.security,
 		gauge("sandbox_active_executions", "Executions that run now.", e.Active),
 		gauge("sandbox_queue_depth", "Executions that wait for a place.", e.Queued),
-		engineState{e}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		engineState{e})
 	return m
 }
 

@@ -17,8 +17,19 @@ var (
 	storeErrors   = []cove.Code{cove.StorageFull, cove.Canceled}
 )
 
-// addRoutes is the table of contents of the API.
+// addRoutes adds everything that this server does.
 func (s *Server) addRoutes() {
+	if s.Clients != nil {
+		s.addGatewayRoutes()
+	} else {
+		s.addSandboxRoutes()
+	}
+	s.addMetrics()
+	s.addDocs()
+}
+
+// addSandboxRoutes is the table of contents of the API.
+func (s *Server) addSandboxRoutes() {
 	route(s, huma.Operation{OperationID: "execute", Method: http.MethodPost, Path: "/execute", Tags: []string{"run"},
 		Summary:     "Run a snippet and wait for its end",
 		Description: "The program's own failure is not an error: its exit code is in the answer. When the caller goes away, the execution is killed.",
@@ -107,7 +118,4 @@ func (s *Server) addRoutes() {
 		Responses: map[string]*huma.Response{"503": {Description: "No engine works", Content: map[string]*huma.MediaType{
 			"application/json": {Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, typeOf[api.Health]())}}}},
 	}, nil, s.health)
-
-	s.addMetrics()
-	s.addDocs()
 }

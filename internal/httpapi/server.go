@@ -64,9 +64,11 @@ type Executor interface {
 	Health(ctx context.Context) map[string]string
 }
 
-// Options is everything a Server needs. Executor, Store and CheckPath must be set.
+// Options is everything a Server needs. Executor, Store and CheckPath must be
+// set; of a gateway of its own Clients and Store.
 type Options struct {
 	Executor Executor
+	Clients  Clients
 	Store    store.Store
 	// CheckPath judges host paths as hostpath.Check does: with nil roots it
 	// applies only what is always refused.
@@ -117,7 +119,7 @@ type Server struct {
 
 // New builds a server; it serves nothing until Serve or ServeLocal.
 func New(o Options) (*Server, error) {
-	if o.Executor == nil || o.Store == nil || o.CheckPath == nil {
+	if o.Store == nil || o.Clients == nil && (o.Executor == nil || o.CheckPath == nil) {
 		return nil, errors.New("httpapi: Executor, Store and CheckPath must be set")
 	}
 	keys, err := newKeyring(o.Keys)

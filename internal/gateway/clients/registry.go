@@ -1,0 +1,452 @@
+// Package clients owns who goes out through a gateway of its own: each client
+// has a way out with a listener that nobody else has, which tells it from the
+// others, and is found again by the next process.
+package clients
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"sync"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// Options of a Registry. All are required but BeyondLoopback.
+type Options struct {
+	Gateway        *gateway.Gateway // with Keep
+	Store          store.GatewayClients
+	BeyondLoopback bool // clients may listen where other machines reach them
+	Version        string
+	Clock          clock.Clock
+	Log            *slog.Logger
+}
+
+// Registry knows the clients of one gateway. Its methods may be called
+// concurrently.
+type Registry struct {
+	o Options
+
+	mu     sync.Mutex
+	all    map[string]*client
+	closed bool
+}
+
+// client is one of them. Its way is there from the beginning, so that its files
+// are, and open while something is served on it.
+type client struct {
+	store.GatewayClient
+	way     *gateway.Way // nil when it cannot be had; see problem
+	proxy   net.Listener // of one that is not transparent
+	session *Session     // who holds the sockets of one that is
+	problem error
+}
+
+// New makes a Registry with the clients that the store remembers. One that
+// cannot be served as it was (its address is taken) is closed, and logged.
+func New(ctx context.Context, o Options) (*Registry, error) {
+	r := &Registry{o: o, all: map[string]*client{}}
+	known, err := o.Store.GatewayClients(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range known {
+		if k.Name == Default {
+			continue // the command line says whether there is one
+		}
+		c := &client{GatewayClient: k}
+		r.all[k.Name] = c
+		if c.problem = r.open(c); c.problem != nil {
+			o.Log.Error("a client of the gateway has no way out", "client", k.Name, "error", c.problem)
+		}
+	}
+	return r, nil
+}
+
+// Default is the name of the client that the command line of the gateway
+// describes.
+const Default = "default"
+
+// SetDefault registers the default client, or replaces its policy. Errors as
+// Register's.
+func (r *Registry) SetDefault(ctx context.Context, g api.GatewayRegistration) (api.GatewayClient, error) {
+	g.Name = Default
+	return r.register(ctx, g)
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+// Register makes a client's way out, or replaces the policy of one that is
+// there: at once, narrowing first, and cutting what is no longer allowed.
+// Errors: InvalidArgument, NotFound for a credential, Conflict when the client
+// is there with another address or other credentials, StorageFull.
+func (r *Registry) Register(ctx context.Context, g api.GatewayRegistration) (api.GatewayClient, error) {
+	if g.Name == Default {
+		return api.GatewayClient{}, cove.Errorf(cove.Conflict, "the client %q is the one that the gateway's command line describes", Default).WithHint("choose another name")
+	}
+	return r.register(ctx, g)
+}
+
+func (r *Registry) register(ctx context.Context, g api.GatewayRegistration) (api.GatewayClient, error) {
+	documents, err := check(g)
+	if err != nil {
+		return api.GatewayClient{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return api.GatewayClient{}, errClosed
+	}
+	if c := r.all[g.Name]; c != nil && c.way != nil {
+		return r.replace(ctx, c, g, documents)
+	}
+	c := &client{GatewayClient: store.GatewayClient{GatewayRegistration: g, Sandbox: cove.NewSandboxID(), CreatedAt: r.o.Clock.Now()}}
+	fresh := true
+	if known, err := r.known(ctx, g.Name); err != nil {
+		return api.GatewayClient{}, err
+	} else if known != "" {
+		c.Sandbox, fresh = known, false
+	}
+	if err = r.open(c); err == nil {
+		if err = r.o.Store.PutGatewayClient(ctx, c.GatewayClient); err != nil {
+			c.way.Close()
+		}
+	}
+	if err != nil {
+		if fresh {
+			r.o.Gateway.Discard(c.Sandbox)
+		}
+		return api.GatewayClient{}, err
+	}
+	r.all[g.Name] = c
+	return c.describe(), nil
+}
+
+var errClosed = cove.Errorf(cove.Unavailable, "the gateway is closing").WithHint("try again when it is back")
+
+// known is the identity that a client of this name has had.
+func (r *Registry) known(ctx context.Context, name string) (cove.SandboxID, error) {
+	all, err := r.o.Store.GatewayClients(ctx)
+	if i := slices.IndexFunc(all, func(c store.GatewayClient) bool { return c.Name == name }); i >= 0 {
+		return all[i].Sandbox, err
+	}
+	return "", err
+}
+
+// check reads a registration.
+func check(g api.GatewayRegistration) ([]*policy.Document, error) {
+	if !namePattern.MatchString(g.Name) {
+		return nil, cove.Errorf(cove.InvalidArgument, "%.64q is no name for a client", g.Name).WithHint("use letters, digits, dots, dashes and underscores, 63 at most")
+	}
+	if _, err := cove.ParseExecutionID(g.Name); err == nil {
+		return nil, cove.Errorf(cove.InvalidArgument, "%q is the id of an execution, not a name for a client", g.Name).WithHint("choose another name")
+	}
+	if g.Transparent && g.Listen != "" {
+		return nil, cove.Errorf(cove.InvalidArgument, "the client %s would hand over its sockets and listen on %.100q", g.Name, g.Listen).WithHint("leave out transparent or listen")
+	}
+	return Documents(g.GatewayPolicy)
+}
+
+// Documents are the layers of a policy. Errors: InvalidArgument, with the place.
+func Documents(p api.GatewayPolicy) ([]*policy.Document, error) {
+	var layers []*policy.Document
+	for _, text := range p.Policies {
+		d, err := policy.Parse(text.Source, []byte(text.Text))
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, d)
+	}
+	last, err := policy.Args("--allow", policy.Allow, p.Allow...)
+	if err != nil {
+		return nil, err
+	}
+	denied, err := policy.Args("--deny", policy.Deny, p.Deny...)
+	if err != nil {
+		return nil, err
+	}
+	if p.Mode != "" {
+		if last.Mode, err = policy.ParseMode(p.Mode); err != nil {
+			return nil, err
+		}
+	}
+	return append(layers, last, denied), nil
+}
+
+// open makes a client's way out, and serves it unless others hold its sockets.
+func (r *Registry) open(c *client) error {
+	documents, err := check(c.GatewayRegistration)
+	if err != nil {
+		return err
+	}
+	if c.way, err = r.o.Gateway.Open(gateway.Spec{Sandbox: c.Sandbox, Name: c.Name, Client: c.Name, Policy: documents, Credentials: c.Credentials}); err != nil {
+		return err
+	}
+	if c.Transparent {
+		return nil
+	}
+	if c.Listen == "" {
+		c.Listen = "127.0.0.1:0"
+	}
+	var address string
+	if c.proxy, address, err = Listen(c.Listen, r.o.BeyondLoopback); err != nil {
+		c.way.Close()
+		c.way = nil
+		return err
+	}
+	c.Listen = address // a port that was free is the client's from now on
+	c.way.ServeProxy(c.proxy)
+	return nil
+}
+
+// Extend adds to the policy of a client, as Register would replace it. What is
+// added to the default client's is gone when its files are read anew. Errors:
+// InvalidArgument, NotFound, Unavailable when the client has no way out.
+func (r *Registry) Extend(ctx context.Context, name string, more api.NetworkChange) (cut int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, err := r.find(name)
+	if err != nil {
+		return 0, err
+	}
+	if c.way == nil {
+		return 0, cove.Errorf(cove.Unavailable, "the client %s has no way out: %w", name, c.problem)
+	}
+	g := c.GatewayRegistration
+	g.Allow = append(slices.Clip(g.Allow), more.Allow...)
+	g.Deny = append(slices.Clip(g.Deny), more.Deny...)
+	documents, err := check(g)
+	if err != nil {
+		return 0, err
+	}
+	changed, err := r.replace(ctx, c, g, documents)
+	return changed.Cut, err
+}
+
+// replace changes the policy of a client.
+func (r *Registry) replace(ctx context.Context, c *client, g api.GatewayRegistration, documents []*policy.Document) (api.GatewayClient, error) {
+	differs := ""
+	switch {
+	case g.Transparent != c.Transparent:
+		differs = "way to listen"
+	case g.Listen != "" && g.Listen != c.Listen && g.Listen != "127.0.0.1:0":
+		differs = "address"
+	case !slices.Equal(g.Credentials, c.Credentials):
+		differs = "set of credentials"
+	}
+	if differs != "" {
+		return api.GatewayClient{}, cove.Errorf(cove.Conflict, "the client %s is there with another %s", c.Name, differs).WithHint("remove it first, or leave that as it is")
+	}
+	cut, err := c.way.Replace(documents...)
+	if err != nil {
+		return api.GatewayClient{}, err
+	}
+	c.GatewayPolicy = g.GatewayPolicy
+	if g.Dir != "" {
+		c.Dir = g.Dir
+	}
+	if err := r.o.Store.PutGatewayClient(ctx, c.GatewayClient); err != nil {
+		return api.GatewayClient{}, cove.Errorf(cove.ErrorCode(err), "the policy of %s is in force, but not kept: %w", c.Name, err).WithHint("%s", cove.ErrorHint(err))
+	}
+	d := c.describe()
+	d.Cut = cut
+	return d, nil
+}
+
+// describe says what a client is like now.
+func (c *client) describe() api.GatewayClient {
+	d := api.GatewayClient{GatewayRegistration: c.GatewayRegistration, Sandbox: string(c.Sandbox), Env: map[string]string{}}
+	if c.way == nil {
+		d.Problem = fmt.Sprint(c.problem)
+		return d
+	}
+	d.Open, d.Files = c.proxy != nil || c.session != nil, c.way.Files()
+	proxy := ""
+	if c.Transparent {
+		proxy = fmt.Sprintf("127.0.0.1:%d", engine.ProxyPort) // in the namespace that its sockets are of
+	} else if c.proxy != nil {
+		if tcp, ok := c.proxy.Addr().(*net.TCPAddr); ok {
+			proxy = tcp.String()
+		}
+	}
+	dir := c.Dir
+	if dir == "" {
+		dir = d.Files
+	}
+	d.Env = c.way.EnvAt(proxy, dir)
+	return d
+}
+
+// List lists the clients by name.
+func (r *Registry) List() []api.GatewayClient {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := []api.GatewayClient{}
+	for _, name := range slices.Sorted(maps.Keys(r.all)) {
+		all = append(all, r.all[name].describe())
+	}
+	return all
+}
+
+// find is called with mu held.
+func (r *Registry) find(name string) (*client, error) {
+	if r.closed {
+		return nil, errClosed
+	}
+	c := r.all[name]
+	if c == nil {
+		return nil, cove.Errorf(cove.NotFound, "the gateway has no client %.64q", name).WithHint("\"cove gateway list\" lists them")
+	}
+	return c, nil
+}
+
+// Certificate is that of a client's authority, as PEM. Errors: NotFound,
+// Unavailable when the client has no way out.
+func (r *Registry) Certificate(name string) ([]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, err := r.find(name)
+	if err != nil {
+		return nil, err
+	}
+	if c.way == nil {
+		return nil, cove.Errorf(cove.Unavailable, "the client %s has no way out: %w", name, c.problem)
+	}
+	return c.way.Certificate(), nil
+}
+
+// Remove closes a client's way out for good, and forgets its authority. Errors:
+// NotFound, Conflict for the default client, StorageFull.
+func (r *Registry) Remove(ctx context.Context, name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, err := r.find(name)
+	if err != nil {
+		return err
+	}
+	if name == Default {
+		return cove.Errorf(cove.Conflict, "the client %q is the one that the gateway's command line describes", Default).WithHint("run the gateway without --listen")
+	}
+	if err := r.o.Store.RemoveGatewayClient(ctx, name); err != nil {
+		return err
+	}
+	delete(r.all, name)
+	c.close()
+	return r.o.Gateway.Discard(c.Sandbox)
+}
+
+// close is called with mu held.
+func (c *client) close() {
+	if c.session != nil {
+		close(c.session.done)
+		c.session = nil
+	}
+	if c.way != nil {
+		c.way.Close()
+	}
+}
+
+// Session is somebody's holding of a transparent client's sockets.
+type Session struct {
+	registry *Registry
+	client   *client
+	done     chan struct{}
+}
+
+// Attach opens a transparent client's way out on sockets that it has made
+// (gateway.Listens), which are the gateway's from now on, until the session
+// ends. Errors: NotFound, Conflict when it is open or not transparent.
+func (r *Registry) Attach(name string, sockets []*os.File) (*Session, error) {
+	s, err := r.attach(name, sockets)
+	if err != nil {
+		for _, f := range sockets {
+			f.Close()
+		}
+	}
+	return s, err
+}
+
+func (r *Registry) attach(name string, sockets []*os.File) (*Session, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c, err := r.find(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !c.Transparent:
+		return nil, cove.Errorf(cove.Conflict, "the client %s listens on %s", name, c.Listen).WithHint("register another with transparent")
+	case c.session != nil:
+		return nil, cove.Errorf(cove.Conflict, "the client %s is attached already", name).WithHint("choose another name, or end what holds it")
+	case c.way == nil:
+		return nil, cove.Errorf(cove.Unavailable, "the client %s has no way out: %w", name, c.problem)
+	}
+	c.session = &Session{registry: r, client: c, done: make(chan struct{})}
+	if err := c.way.Serve(sockets); err != nil {
+		r.reopen(c)
+		return nil, err
+	}
+	return c.session, nil
+}
+
+// Done is closed when the gateway has ended the session.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// End closes the way out: whoever held the sockets has gone. It may be called
+// again.
+func (s *Session) End() {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	if s.client.session == s {
+		s.registry.reopen(s.client)
+	}
+}
+
+// reopen closes what a session has opened, and makes the way for the next.
+func (r *Registry) reopen(c *client) {
+	c.session = nil
+	c.way.Close()
+	c.way = nil
+	if c.problem = r.open(c); c.problem != nil {
+		r.o.Log.Error("a client of the gateway has no way out", "client", c.Name, "error", c.problem)
+	}
+}
+
+// Health says how the gateway is.
+func (r *Registry) Health() api.GatewayHealth {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := api.GatewayHealth{Status: "ok", Version: r.o.Version, Clients: len(r.all)}
+	if r.closed {
+		h.Status = "closing"
+	}
+	for _, c := range r.all {
+		if c.way != nil && (c.proxy != nil || c.session != nil) {
+			h.Open++
+		}
+	}
+	return h
+}
+
+// Close closes every way out. What is kept of the clients stays.
+func (r *Registry) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.closed = true
+	for _, c := range r.all {
+		c.close()
+	}
+}

@@ -1,0 +1,154 @@
+//go:build linux
+
+// Package netjoin makes the network namespace of another process one whose
+// only way out is the sockets it returns.
+package netjoin
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/netsetup"
+	"github.com/cove-sandbox/cove/internal/linux/transparent"
+)
+
+// Socket is a listening socket to make: network as of package net, and a
+// numeric address with its port.
+type Socket struct{ Network, Address string }
+
+// Take enters the network namespace of a process, sets up plan there and
+// returns the sockets. The namespace must have no interface but loopback, or
+// there would be a way around. It may be called again for one that it was
+// called for. Errors: NotFound when there is no such process, Forbidden,
+// Conflict when the namespace is not as it has to be, Unsupported when the
+// kernel cannot.
+func Take(pid int, plan transparent.Plan, sockets []Socket) ([]*os.File, error) {
+	ours, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	defer ours.Close()
+	theirs, err := namespaceOf(pid, ours)
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	plan.Again = true
+	routes, err := plan.Routes()
+	if err != nil {
+		return nil, err
+	}
+	rules, err := plan.Firewall()
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := unix.Setns(int(theirs.Fd()), unix.CLONE_NEWNET)
+		if err != nil {
+			err = cove.Errorf(cove.Forbidden, "cannot enter the network namespace of process %d: %w", pid, err).WithHint("run it as root")
+		} else {
+			files, err = take(routes, rules, sockets)
+		}
+		if unix.Setns(int(ours.Fd()), unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread() // otherwise the thread ends with the goroutine
+		}
+		done <- err
+	}()
+	return files, <-done
+}
+
+// namespaceOf opens the network namespace of a process, which is not ours.
+func namespaceOf(pid int, ours *os.File) (*os.File, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, cove.Errorf(cove.NotFound, "there is no process %d", pid)
+	}
+	if err != nil {
+		return nil, cove.Errorf(cove.Forbidden, "cannot look at the network namespace of process %d: %w", pid, err).WithHint("run it as root")
+	}
+	theirInfo, err := f.Stat()
+	if err == nil {
+		var ourInfo os.FileInfo
+		if ourInfo, err = ours.Stat(); err == nil && os.SameFile(ourInfo, theirInfo) {
+			err = cove.Errorf(cove.Conflict, "process %d is in the network namespace of this machine", pid).WithHint("start it in one of its own: docker run --network none, or unshare --net")
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// take is called by a thread that is in the namespace.
+func take(routes, rules []byte, sockets []Socket) (files []*os.File, err error) {
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	if err := noWayAround(links); err != nil {
+		return nil, err
+	}
+	// Container engines turn IPv6 off where they give no address.
+	if err := os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("0"), 0); err != nil {
+		return nil, cove.Errorf(cove.Unsupported, "cannot turn on IPv6 in the namespace: %w", err).WithHint("the kernel has to have it, so that it can be led to the gateway")
+	}
+	if err := netsetup.LoopbackUp(); err != nil {
+		return nil, fmt.Errorf("bring up the loopback interface: %w", err)
+	}
+	if err := netsetup.Send(unix.NETLINK_ROUTE, routes); err != nil {
+		return nil, cove.Errorf(cove.Unsupported, "cannot set the routes of the namespace: %w", err)
+	}
+	if err := netsetup.Send(unix.NETLINK_NETFILTER, rules); err != nil {
+		return nil, cove.Errorf(cove.Unsupported, "cannot set the firewall of the namespace: %w", err).WithHint("the kernel has to have nf_tables, with nat and redirect")
+	}
+	defer func() {
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+			files = nil
+		}
+	}()
+	for _, s := range sockets {
+		f, err := netsetup.Listen(s.Network, s.Address)
+		if errors.Is(err, unix.EADDRINUSE) {
+			return files, cove.Errorf(cove.Conflict, "somebody in the namespace has %s %s already", s.Network, s.Address).WithHint("it may be attached already; or end the program that listens there")
+		}
+		if err != nil {
+			return files, fmt.Errorf("listen on %s %s: %w", s.Network, s.Address, err)
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// fallbacks are interfaces that the kernel itself puts into every namespace
+// when it knows a tunnel; down, they lead nowhere.
+var fallbacks = []string{"tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
+
+// noWayAround refuses interfaces that could lead out.
+func noWayAround(links []net.Interface) error {
+	var names []string
+	for _, l := range links {
+		if l.Flags&net.FlagLoopback == 0 && (l.Flags&net.FlagUp != 0 || !slices.Contains(fallbacks, l.Name)) {
+			names = append(names, l.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return cove.Errorf(cove.Conflict, "the namespace has a way around the gateway: %s", strings.Join(names, ", ")).WithHint("start the container with --network none")
+}

@@ -1,0 +1,87 @@
+//go:build linux
+
+package netjoin
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/transparent"
+)
+
+func TestNoWayAround(t *testing.T) {
+	lo := net.Interface{Name: "lo", Flags: net.FlagLoopback | net.FlagUp}
+	for _, c := range []struct {
+		name string
+		link net.Interface
+		ok   bool
+	}{
+		{"loopback alone", lo, true},
+		{"a veth", net.Interface{Name: "eth0", Flags: net.FlagUp}, false},
+		{"a veth that is down", net.Interface{Name: "eth0"}, false},
+		{"a fallback tunnel", net.Interface{Name: "sit0"}, true},
+		{"a fallback tunnel that is up", net.Interface{Name: "sit0", Flags: net.FlagUp}, false},
+		{"another that is called so", net.Interface{Name: "sit00"}, false},
+	} {
+		if err := noWayAround([]net.Interface{lo, c.link}); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+var (
+	plan    = transparent.Plan{TCPPort: 1, DNSPort: 53}
+	sockets = []Socket{{"tcp4", "127.0.0.1:1"}, {"tcp6", "[::1]:1"}, {"udp4", "127.0.0.1:53"}, {"udp6", "[::1]:53"}}
+)
+
+// holder is a process in a network namespace of its own.
+func holder(t *testing.T) int {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: a network namespace to enter")
+	}
+	cmd := exec.Command("sleep", "infinity")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	return cmd.Process.Pid
+}
+
+func TestTake(t *testing.T) {
+	pid := holder(t)
+	for range 2 { // once more when whoever took it has gone
+		files, err := Take(pid, plan, sockets)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(files) != len(sockets) {
+			t.Errorf("%d sockets", len(files))
+		}
+		if _, err := Take(pid, plan, sockets); cove.ErrorCode(err) != cove.Conflict {
+			t.Errorf("taken while it is: %v", err)
+		}
+		for _, f := range files {
+			f.Close()
+		}
+	}
+	if links, err := net.Interfaces(); err != nil || len(links) == 0 {
+		t.Errorf("our own interfaces: %v, %v", links, err)
+	}
+}
+
+func TestNotOurs(t *testing.T) {
+	if _, err := Take(os.Getpid(), plan, sockets); cove.ErrorCode(err) != cove.Conflict {
+		t.Errorf("our own namespace: %v", err)
+	}
+	if _, err := Take(1<<30, plan, sockets); cove.ErrorCode(err) != cove.NotFound {
+		t.Errorf("nobody's: %v", err)
+	}
+}
