@@ -4,11 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"io"
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -63,50 +64,74 @@ func (c *Client) GatewayAuthority(ctx context.Context, name string) (api.Authori
 
 func clientPath(name string) string { return "/clients/" + url.PathEscape(name) }
 
+// Holding is a transparent client's way out that is open.
+type Holding struct{ conn *net.UnixConn }
+
+// closeTimeout is how long a gateway may take to close a way out.
+const closeTimeout = 5 * time.Second
+
+// Wait returns when the gateway has closed the way out, or has gone.
+func (h *Holding) Wait() { h.conn.Read(make([]byte, 1)) }
+
+// Close closes the way out, and returns when the gateway has.
+func (h *Holding) Close() {
+	h.conn.CloseWrite()
+	h.conn.SetReadDeadline(time.Now().Add(closeTimeout))
+	h.Wait()
+	h.conn.Close()
+}
+
 // HandOver gives the gateway the sockets of a transparent client, which stay
-// the caller's too. The way out is open until the connection that it returns
-// is closed, or breaks. The client's address must be a unix socket.
-func (c *Client) HandOver(ctx context.Context, name string, sockets []*os.File) (_ io.ReadCloser, err error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", c.socket)
+// the caller's too. The way out is open as long as it is held. The client's
+// address must be a unix socket.
+func (c *Client) HandOver(ctx context.Context, name string, sockets []*os.File) (_ *Holding, err error) {
+	dialed, err := new(net.Dialer).DialContext(ctx, "unix", c.socket)
 	if err != nil {
 		return nil, unreachable(ctx, err)
 	}
-	defer func() {
-		if err != nil {
-			conn.Close()
-		}
-	}()
+	conn := dialed.(*net.UnixConn)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
+	if err = handOver(conn, name, sockets); err != nil {
+		stop()
+		conn.Close()
+		var known *cove.Error
+		if errors.As(err, &known) {
+			return nil, err
+		}
+		return nil, unreachable(ctx, err)
+	}
+	if !stop() {
+		return nil, cove.Errorf(cove.Canceled, "the request was given up: %w", context.Cause(ctx))
+	}
+	return &Holding{conn}, nil
+}
+
+// handOver speaks to the gateway on a fresh connection. What comes after its
+// answer is the end.
+func handOver(conn *net.UnixConn, name string, sockets []*os.File) error {
 	request := "POST " + clientPath(name) + "/sockets HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: " + api.SocketsProtocol + "\r\nContent-Length: 0\r\n\r\n"
 	if _, err := conn.Write([]byte(request)); err != nil {
-		return nil, unreachable(ctx, err)
+		return err
 	}
 	reader := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(reader, nil)
 	if err != nil {
-		return nil, unreachable(ctx, err)
+		return err
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		defer resp.Body.Close()
-		return nil, failure(resp)
+		return failure(resp)
 	}
-	if err := fdpass.Send(conn.(*net.UnixConn), sockets); err != nil {
-		return nil, unreachable(ctx, err)
+	if err := fdpass.Send(conn, sockets); err != nil {
+		return err
 	}
 	var refused api.Error
 	line, err := reader.ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &refused)
 	}
-	if err != nil {
-		return nil, unreachable(ctx, err)
+	if err == nil && refused.Error != "" {
+		return remoteError(refused, http.StatusInternalServerError)
 	}
-	if refused.Error != "" {
-		return nil, remoteError(refused, http.StatusInternalServerError)
-	}
-	if !stop() {
-		return nil, cove.Errorf(cove.Canceled, "the request was given up: %w", context.Cause(ctx))
-	}
-	return conn, nil
+	return err
 }

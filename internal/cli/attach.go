@@ -49,7 +49,8 @@ as /etc/cove, if they are not there already (--volume FILES:/etc/cove:ro; "cove
 gateway add NAME --transparent" prints FILES beforehand), and the environment
 that --env prints makes programs look there.`,
 		Example: `  docker run --detach --network none --name box debian sleep infinity
-  cove gateway attach --pid $(docker inspect -f '{{.State.Pid}}' box) --name box --policy policy.yaml --env >box.env &
+  docker inspect --format '{{.State.Pid}}' box   # says 4242
+  cove gateway attach --pid 4242 --name box --policy policy.yaml --env >box.env &
   docker exec --env-file box.env box curl https://api.example.com/`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -124,7 +125,7 @@ func (a *app) attach(cmd *cobra.Command, pid int, g api.GatewayRegistration, giv
 			return err
 		}
 	}
-	session, err := t.gateway.HandOver(ctx, t.name, t.sockets)
+	held, err := t.gateway.HandOver(ctx, t.name, t.sockets)
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (a *app) attach(cmd *cobra.Command, pid int, g api.GatewayRegistration, giv
 		gone.wait(ctx)
 		cancel()
 	}()
-	err = t.hold(ctx, session)
+	err = t.hold(ctx, held)
 	if ctx.Err() != nil && interrupts.first() == 0 {
 		a.say.line("process %d has ended", pid)
 		return nil
@@ -180,18 +181,19 @@ const (
 
 // hold keeps the way out open until ctx ends, or the gateway does not know the
 // client any more.
-func (t *attachment) hold(ctx context.Context, session io.ReadCloser) error {
+func (t *attachment) hold(ctx context.Context, held *client.Holding) error {
 	for {
-		stop := context.AfterFunc(ctx, func() { session.Close() })
-		session.Read(make([]byte, 1)) // returns when the gateway has gone
-		stop()
-		session.Close()
-		if ctx.Err() != nil {
+		closed := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() { held.Close(); close(closed) })
+		held.Wait()
+		if !stop() {
+			<-closed
 			return cove.Errorf(cove.Canceled, "it was ended")
 		}
+		held.Close()
 		t.say.line("the gateway has gone: nothing leaves until it is back")
 		var err error
-		if session, err = t.again(ctx); err != nil {
+		if held, err = t.again(ctx); err != nil {
 			return err
 		}
 		t.say.line("the gateway is back")
@@ -199,12 +201,12 @@ func (t *attachment) hold(ctx context.Context, session io.ReadCloser) error {
 }
 
 // again hands the sockets over as soon as somebody takes them.
-func (t *attachment) again(ctx context.Context) (io.ReadCloser, error) {
+func (t *attachment) again(ctx context.Context) (*client.Holding, error) {
 	for wait := soonest; ; wait = min(2*wait, latest) {
-		session, err := t.gateway.HandOver(ctx, t.name, t.sockets)
+		held, err := t.gateway.HandOver(ctx, t.name, t.sockets)
 		switch cove.ErrorCode(err) {
 		case "":
-			return session, nil
+			return held, nil
 		case cove.Unavailable, cove.Conflict: // not there, or it has not noticed
 		default:
 			return nil, err

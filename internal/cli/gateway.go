@@ -56,7 +56,7 @@ have the same addresses, policies and authorities. While it is away nothing goes
 out.`,
 		Example: `  cove gateway --listen 127.0.0.1:3128 --policy policy.yaml
   cove gateway add builder --allow api.example.com --env
-  cove gateway attach --pid $(docker inspect -f '{{.State.Pid}}' box) --allow api.example.com`,
+  cove gateway attach --pid 4242 --name box --allow api.example.com`,
 		Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runGateway(cmd, f) },
 	}

@@ -85,7 +85,7 @@ func gatewayOptions(g config.Gateway) (gateway.Options, error) {
 		}
 	}
 	if o.GitHub, err = GitHub(g); err != nil {
-		return nil, err
+		return o, err
 	}
 	o.Rate = gateway.Rate{PerSecond: g.RateLimit.PerSecond, Burst: g.RateLimit.Burst}
 	if o.Machine, err = Machine(context.Background(), g); err != nil {

@@ -91,7 +91,7 @@ func (s *Server) removeClient(ctx context.Context, in *clientInput) (*struct{}, 
 }
 
 type clientChangeInput struct {
-	clientInput
+	Name string `path:"name" doc:"The client's name" example:"builder"`
 	Body api.NetworkChange
 }
 

@@ -52,6 +52,12 @@ func Listen(network, address string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if kind == unix.SOCK_STREAM { // also beside connections that have been there before
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			unix.Close(fd)
+			return nil, err
+		}
+	}
 	if err := unix.Bind(fd, sa); err != nil {
 		unix.Close(fd)
 		return nil, err
