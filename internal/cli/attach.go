@@ -65,8 +65,7 @@ that --env prints makes programs look there.`,
 			if g.Name == "" {
 				g.Name = "pid-" + strconv.Itoa(pid)
 			}
-			given := len(f.files)+len(f.allow)+len(f.deny)+len(g.Credentials) > 0 || f.network != ""
-			return a.attach(cmd, pid, g, given, env)
+			return a.attach(cmd, pid, g, f.given() || len(g.Credentials) > 0, env)
 		},
 	}
 	f.add(c.Flags())

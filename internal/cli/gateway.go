@@ -19,7 +19,6 @@ import (
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/daemon"
-	"github.com/cove-sandbox/cove/internal/gateway/clients"
 )
 
 // gatewaySocket is where a gateway of its own is spoken to, below the run
@@ -83,8 +82,7 @@ func socketOf(flags *pflag.FlagSet, cfg *config.Config) (string, error) {
 }
 
 func (a *app) runGateway(cmd *cobra.Command, f gatewayFlags) error {
-	described := len(f.files)+len(f.allow)+len(f.deny)+len(f.credentials) > 0 || f.network != ""
-	if f.listen == "" && described {
+	if f.listen == "" && (f.given() || len(f.credentials) > 0) {
 		return usageError(cmd, "there is a policy, but nobody whom it is for: name an address with --listen")
 	}
 	cfg, err := a.loadConfig()
@@ -137,20 +135,6 @@ func (a *app) runGateway(cmd *cobra.Command, f gatewayFlags) error {
 		err = cerr
 	}
 	return err
-}
-
-// texts is the policy that the flags make up, as it is sent to a gateway.
-func (f *policyFlags) texts() (api.GatewayPolicy, error) {
-	p := api.GatewayPolicy{Mode: f.network, Allow: f.allow, Deny: f.deny}
-	for _, file := range f.files {
-		text, err := readPolicyFile(file)
-		if err != nil {
-			return p, err
-		}
-		p.Policies = append(p.Policies, api.PolicyText{Source: file, Text: string(text)})
-	}
-	_, err := clients.Documents(p) // said with the names of this command's files
-	return p, err
 }
 
 // gatewayClient speaks to the gateway.

@@ -67,10 +67,10 @@ func gatewayOptions(g config.Gateway) (gateway.Options, error) {
 	if g.Providers != "" {
 		data, err := os.ReadFile(g.Providers)
 		if err != nil {
-			return nil, cove.Errorf(cove.InvalidArgument, "gateway.providers: %w", err)
+			return o, cove.Errorf(cove.InvalidArgument, "gateway.providers: %w", err)
 		}
 		if o.Providers, err = model.Parse(g.Providers, data); err != nil {
-			return nil, err
+			return o, err
 		}
 	}
 	if g.Resolver != "" {

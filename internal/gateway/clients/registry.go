@@ -155,33 +155,7 @@ func check(g api.GatewayRegistration) ([]*policy.Document, error) {
 	if g.Transparent && g.Listen != "" {
 		return nil, cove.Errorf(cove.InvalidArgument, "the client %s would hand over its sockets and listen on %.100q", g.Name, g.Listen).WithHint("leave out transparent or listen")
 	}
-	return Documents(g.GatewayPolicy)
-}
-
-// Documents are the layers of a policy. Errors: InvalidArgument, with the place.
-func Documents(p api.GatewayPolicy) ([]*policy.Document, error) {
-	var layers []*policy.Document
-	for _, text := range p.Policies {
-		d, err := policy.Parse(text.Source, []byte(text.Text))
-		if err != nil {
-			return nil, err
-		}
-		layers = append(layers, d)
-	}
-	last, err := policy.Args("--allow", policy.Allow, p.Allow...)
-	if err != nil {
-		return nil, err
-	}
-	denied, err := policy.Args("--deny", policy.Deny, p.Deny...)
-	if err != nil {
-		return nil, err
-	}
-	if p.Mode != "" {
-		if last.Mode, err = policy.ParseMode(p.Mode); err != nil {
-			return nil, err
-		}
-	}
-	return append(layers, last, denied), nil
+	return gateway.Documents(g.GatewayPolicy)
 }
 
 // open makes a client's way out, and serves it unless others hold its sockets.
