@@ -157,6 +157,9 @@ func (w *Way) begin(h *http.Request, c call) (*use, error) {
 	if coding := h.Header.Get("Content-Encoding"); judged && coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, refuse(&model.Refusal{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error", Message: "the gateway reads requests to models, which must not be compressed"})
 	}
+	if w.ledger.LimitsCost() && len(c.provider.Prices) == 0 {
+		return nil, refuse(&model.Refusal{Status: http.StatusForbidden, Type: "permission_error", Message: "the budget of this sandbox is in dollars, and what " + c.provider.Name + " costs is not known"})
+	}
 	if h.Body != nil {
 		u.question = model.NewQuestion(h.Body, func(a model.Asked) error {
 			if r := w.objection(c, a); r != nil {

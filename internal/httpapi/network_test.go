@@ -1,12 +1,15 @@
 package httpapi
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 func decide(t *testing.T, docs []*policy.Document, name string) policy.Action {
@@ -78,6 +81,25 @@ func TestAllowPR(t *testing.T) {
 	}
 }
 
+// TestModels: providers and a budget go to the sandbox, and what it uses shows
+// while it runs.
+func TestModels(t *testing.T) {
+	h := start(t, nil)
+	r := h.do(h.owner, "POST", "/execute", `{"language":"python","code":"x","permissions":{"network":{"enabled":true,"providers":["anthropic"],"budget":{"requests":3,"cost":0.5}}}}`)
+	if got := h.fake.request().Network; r.StatusCode != 200 || !slices.Equal(got.Providers, []string{"anthropic"}) || got.Budget != (model.Budget{Requests: 3, Cost: 0.5}) || got.Mode != cove.NetworkLimited {
+		t.Errorf("status %d: %s; %+v", r.StatusCode, r.body, got)
+	}
+	for _, wrong := range []string{`{"requests":0}`, `{"tokens":-1}`, `{"cost":-1}`, `{"dollars":1}`} {
+		if r := h.do(h.owner, "POST", "/execute", `{"language":"python","code":"x","permissions":{"network":{"enabled":true,"providers":["anthropic"],"budget":`+wrong+`}}}`); r.StatusCode != 422 && r.StatusCode != 400 {
+			t.Errorf("%s: status %d", wrong, r.StatusCode)
+		}
+	}
+	h.store.executions = map[cove.ExecutionID]store.Execution{someID: {Execution: api.Execution{ID: someID, Status: api.StatusRunning}}}
+	if r := h.get("/executions/" + someID); !strings.Contains(r.body, `"provider":"anthropic"`) {
+		t.Errorf("while it runs: %s", r.body)
+	}
+}
+
 // TestNetworkOfStrangers: a key does not open what is the machine's own.
 func TestNetworkOfStrangers(t *testing.T) {
 	h := start(t, nil)
@@ -85,6 +107,7 @@ func TestNetworkOfStrangers(t *testing.T) {
 		`{"enabled":true,"mode":"host-only","allow":["host.cove.internal:5432"]}`,
 		`{"enabled":true,"allow":["10.0.0.0/8"]}`,
 		`{"enabled":true,"allow":["a.test"],"credentials":["github"]}`,
+		`{"enabled":true,"providers":["anthropic"]}`,
 		`{"enabled":true,"policies":[{"source":"p.yaml","text":"rules: [{cidrs: 192.168.0.0/16}]"}]}`,
 	} {
 		if r := h.post("/execute", `{"language":"python","code":"x","permissions":{"network":`+network+`}}`); r.StatusCode != 403 {

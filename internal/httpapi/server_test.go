@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/detect"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -172,6 +173,7 @@ func TestMetrics(t *testing.T) {
 		r := finished(id)
 		r.Events = []detect.Event{{Rule: "nsenter", Severity: detect.High, Line: 1}}
 		r.Limit = cove.LimitTimeout
+		r.Models = []model.ProviderUsage{{Provider: "anthropic", Usage: model.Usage{Requests: 2, Input: 10, Output: 3, CacheRead: 100, Cost: 0.25}}}
 		return r, nil
 	}
 	h.post("/execute", snippet)
@@ -187,6 +189,8 @@ func TestMetrics(t *testing.T) {
 		`sandbox_execution_duration_seconds_count{language="python"} 2`,
 		`sandbox_executions_rejected_total{code="forbidden"} 1`,
 		`sandbox_security_events_total{rule="nsenter",severity="high"} 3`,
+		`sandbox_model_requests_total{provider="anthropic"} 6`, `sandbox_model_tokens_total{kind="input",provider="anthropic"} 30`,
+		`sandbox_model_tokens_total{kind="cache_read",provider="anthropic"} 300`, `sandbox_model_cost_dollars_total{provider="anthropic"} 0.75`,
 		`sandbox_active_executions 0`, `sandbox_queue_depth 0`, `sandbox_engine_up{engine="fake"} 1`, `sandbox_engine_up{engine="docker"} 0`,
 		`sandbox_http_requests_total{route="POST /execute",status="200"} 3`, `sandbox_http_requests_total{route="other",status="404"} 1`, "go_goroutines", "process_open_fds",
 	} {

@@ -217,6 +217,32 @@ curl -sS --max-time 20 -d "$hello" https://api.anthropic.com/v1/messages; curl -
 	}
 }
 
+// TestModelStream: each event is there as soon as the provider has sent it, with
+// the key searched for and what was used counted.
+func TestModelStream(t *testing.T) {
+	l := newLab(t)
+	read := make(chan struct{}, 3)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/messages", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 3 {
+			fmt.Fprintf(w, "data: {\"type\":\"message_delta\",\"usage\":{\"input_tokens\":5,\"output_tokens\":%d}}\n\n", i+1)
+			http.NewResponseController(w).Flush()
+			select { // the next one is sent when this one has been read
+			case <-read:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	mux.HandleFunc("GET /v1/models", func(http.ResponseWriter, *http.Request) { read <- struct{}{} })
+	l.Site("api.anthropic.com", mux)
+	got := l.inside(t, asking+`curl -sSN --max-time 50 -d "$hello" $G/messages | while read -r line; do test -z "$line" || { echo "$line"; curl -sS --max-time 20 $G/models; }; done`, "--model-provider", "anthropic")
+	if strings.Count(got.stdout, "message_delta") != 3 || !strings.Contains(got.stderr, "anthropic 1 request, 5 tokens in, 3 out") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestGitCredentials: git needs no key to fetch, and who asks for one gets a
 // placeholder that is good for nothing but through the gateway.
 func TestGitCredentials(t *testing.T) {

@@ -109,6 +109,9 @@ func NewLedger(b Budget) *Ledger {
 // answers say.
 func (l *Ledger) Limits() bool { return l.budget.Tokens > 0 || l.budget.Cost > 0 }
 
+// LimitsCost reports whether dollars are limited, which depends on prices.
+func (l *Ledger) LimitsCost() bool { return l.budget.Cost > 0 }
+
 // Call is a request under way.
 type Call struct {
 	ledger   *Ledger

@@ -83,6 +83,9 @@ func (q *Question) Hold(size int64) error {
 		err = nil // whoever reads on hears of it
 	}
 	q.held = held[:n]
+	if err == nil && q.check != nil && !q.scan.done {
+		err = q.check(Asked{Malformed: true})
+	}
 	return err
 }
 
