@@ -29,8 +29,8 @@ func (a *app) runCommand() *cobra.Command {
 with its exit code. The code is FILE, or -c CODE, or standard input when FILE
 is "-"; otherwise standard input is the program's when it is piped.
 
-The sandbox has no network unless --network, --allow or --policy say what it may
-reach, a read-only root, an unprivileged user and limits.
+The sandbox has no network unless --network, --allow, --policy or
+--model-provider say what it may reach, a read-only root, an unprivileged user and limits.
 What a limit ended is said on standard error. Exit codes beside the program's:
 124 out of time, 125 Cove itself failed, 126 refused, 127 the runtime or image
 is missing, 128+N ended by signal N.`,

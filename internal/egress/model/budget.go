@@ -88,7 +88,7 @@ func (e *Exhausted) Error() string {
 // counted, and what it may use is set aside until it has ended and said. One
 // that does not fit beside those that are under way waits for them: near its
 // end a budget is used by one request after the other, and so it is overrun by
-// no more than the last of them.
+// no more than the last of them, once it is known how large requests are.
 type Ledger struct {
 	budget Budget
 
