@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,7 +96,7 @@ func tryNetwork(ctx context.Context, e Engine) outcome {
 	}
 	defer eng.Close()
 	if !slices.Contains(eng.Capabilities().Networks, cove.NetworkLimited) {
-		return info("none: its sandboxes reach nothing")
+		return info(cmp.Or(eng.Capabilities().Missing["listeners"], "none: its sandboxes reach nothing"))
 	}
 	if _, complete := enforces(eng.Capabilities()); e.Template.Rootfs.Kind == "" || !complete {
 		return info("not tried: no sandbox can be made")

@@ -180,6 +180,18 @@ func (a *api) inspect(ctx context.Context, id string) (c container.InspectRespon
 	return c, err
 }
 
+// exists reports whether a container has a file at a path.
+func (a *api) exists(ctx context.Context, id, path string) (found bool, err error) {
+	err = a.do(ctx, "look for a file of a container", func(ctx context.Context) error {
+		_, err := a.c.ContainerStatPath(ctx, id, client.ContainerStatPathOptions{Path: path})
+		if found = err == nil; cerrdefs.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+	return found, err
+}
+
 // limitPIDs changes the limit of a running container's tasks.
 func (a *api) limitPIDs(ctx context.Context, id string, n int64) error {
 	return a.do(ctx, "limit a container", func(ctx context.Context) error {

@@ -112,6 +112,7 @@ func New(o Options) (*Engine, error) {
 	if e.capabilities, err = capabilities(info); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
+	addNetworks(&e.capabilities, os.Geteuid() == 0, c.DaemonHost())
 	e.host, e.hostErr = rootfs.ReadHost()
 	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -142,6 +143,7 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 		UserIDs:       true,
 		UserNamespace: has(info, "userns"),
 		LateMount:     true,
+		Files:         true,
 		MemoryLimit:   info.MemoryLimit,
 		SwapLimit:     info.SwapLimit || noSwap(),
 		CPULimit:      info.CPUCfsPeriod && info.CPUCfsQuota,
@@ -151,7 +153,6 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 			"host_id_range": `the daemon gives all containers one range; "userns-remap" in its daemon.json gives them one apart from the host's`,
 			"mount_flags":   "a container engine gives a mount no flags but read-only; use --engine native",
 			"mount_owners":  "a container engine maps no owners in mounts; use --engine native, or give the directory to the sandbox's user",
-			"listeners":     "descriptors do not travel over a container engine's streams; use --engine native",
 		},
 	}
 	if !c.UserNamespace {

@@ -39,6 +39,7 @@ type sandbox struct {
 	mu        sync.Mutex
 	current   *running      // nil before there is one, and while it is made anew
 	latest    *guest.Client // current's, and its predecessor's meanwhile
+	listeners []*os.File
 	bound     bool
 	destroyed bool
 	ended     bool // done is closed
@@ -69,7 +70,11 @@ func newSandbox(e *Engine, t engine.Template) *sandbox {
 func (s *sandbox) ID() cove.SandboxID { return s.template.ID }
 
 // Listeners implements engine.Sandbox.
-func (s *sandbox) Listeners() []*os.File { return nil }
+func (s *sandbox) Listeners() []*os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listeners
+}
 
 // Done implements engine.Sandbox.
 func (s *sandbox) Done() <-chan struct{} { return s.done }
@@ -316,7 +321,7 @@ func (s *sandbox) end() {
 }
 
 // Bind implements engine.Sandbox.
-func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
+func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	if err := s.engine.capabilities.CheckBinding(b); err != nil {
 		return err
 	}
@@ -335,6 +340,11 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if b.Hostname == "" {
 		b.Hostname = rootfs.Hostname
 	}
+	shown, err := s.shown(ctx, b.Files)
+	if err != nil {
+		return err
+	}
+	mounts = append(mounts, shown...)
 	if len(mounts) > 0 || b.Hostname != rootfs.Hostname {
 		if err := s.make(ctx, func(ctx context.Context) error { return s.remake(ctx, b.Hostname, mounts) }); err != nil {
 			return err
@@ -347,6 +357,15 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if err != nil {
 		return err
 	}
+	sockets, err := s.listen(ctx, c, b.Listeners)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			closeAll(sockets)
+		}
+	}()
 	if _, err := c.client.Bind(ctx, sealed, nil); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -356,6 +375,9 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if err := compare(ctx, c.client, b.Mounts, places); err != nil {
 		return errors.Join(err, s.Kill())
 	}
+	s.mu.Lock()
+	s.listeners = sockets
+	s.mu.Unlock()
 	return nil
 }
 
