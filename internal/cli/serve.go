@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"io"
+	"log"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -61,7 +62,16 @@ func (a *app) logger(cfg *config.Config) *slog.Logger {
 	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
 		level = slog.LevelInfo
 	}
-	return slog.New(handler(a.Err, cfg.Log.Format, level))
+	return a.loggerAt(cfg, level)
+}
+
+// loggerAt is a logger, and where the standard library's own messages go: what
+// strangers do to net/http, which is worth a word when somebody looks for it.
+func (a *app) loggerAt(cfg *config.Config, level slog.Level) *slog.Logger {
+	l := slog.New(handler(a.Err, cfg.Log.Format, level))
+	log.SetFlags(0)
+	log.SetOutput(slog.NewLogLogger(l.Handler(), slog.LevelDebug).Writer())
+	return l
 }
 
 func handler(w io.Writer, format string, level slog.Level) slog.Handler {

@@ -19,7 +19,7 @@ import (
 // at the terminal: what went wrong, unless the configuration asks for more.
 func (a *app) quietLogger(cfg *config.Config) *slog.Logger {
 	if cfg.Origin("log.level") == "default" {
-		return slog.New(handler(a.Err, cfg.Log.Format, slog.LevelError))
+		return a.loggerAt(cfg, slog.LevelError)
 	}
 	return a.logger(cfg)
 }

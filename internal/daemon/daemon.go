@@ -14,8 +14,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/client"
@@ -29,6 +32,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/meter"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/version"
@@ -42,7 +46,9 @@ type Daemon struct {
 	store    *sqlite.Store
 	images   *image.Store
 	manager  *sandbox.Manager
+	meter    *meter.Meter
 	recorder *gateway.Recorder
+	opened   atomic.Pointer[gateway.Gateway] // once it is
 	api      *httpapi.Server
 	memory   *memoryListener
 
@@ -91,7 +97,8 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.images, err = OpenImages(cfg, log); err != nil {
 		return nil, err
 	}
-	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.store, Keep: cfg.Audit.Decisions, Clock: clock.Real(), Log: log})
+	d.meter = meter.New(meter.Options{State: d.network, Lost: func() int64 { return d.recorder.Lost() }})
+	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.store, Keep: cfg.Audit.Decisions, Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
 	d.manager = sandbox.New(sandbox.Options{
 		OpenWay: d.openWay,
 		Engines: d.engines(), DefaultEngine: cfg.Engine, Images: d.images, Store: d.store,
@@ -163,7 +170,7 @@ func GuestPath(cfg *config.Config) string {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.manager, Store: d.store, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		Executor: d.manager, Store: d.store, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
 		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}

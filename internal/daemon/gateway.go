@@ -45,7 +45,9 @@ func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 		return nil, err
 	}
 	o.Dir, o.Recorder, o.Approvals, o.Log = d.instance.Files(), d.recorder, d.store, d.log
-	return gateway.New(o), nil
+	made := gateway.New(o)
+	d.opened.Store(made)
+	return made, nil
 }
 
 // gatewayOptions are those that the configuration has for every gateway.
@@ -92,6 +94,14 @@ func gatewayOptions(g config.Gateway) (gateway.Options, error) {
 		return o, err
 	}
 	return o, nil
+}
+
+// network is what passes through the gateway now, if it has been needed.
+func (d *Daemon) network() gateway.State {
+	if g := d.opened.Load(); g != nil {
+		return g.State()
+	}
+	return gateway.State{}
 }
 
 // GitHub is whose API is judged.

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -21,6 +23,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/gateway/clients"
 	"github.com/cove-sandbox/cove/internal/httpapi"
+	"github.com/cove-sandbox/cove/internal/meter"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/version"
 )
@@ -81,9 +84,12 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	if err != nil {
 		return nil, err
 	}
-	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: g.store, Keep: o.Config.Audit.Decisions, Clock: clock.Real(), Log: o.Log})
+	var served *gateway.Gateway
+	counted := meter.New(meter.Options{State: func() gateway.State { return served.State() }, Lost: func() int64 { return g.recorder.Lost() }})
+	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: g.store, Keep: o.Config.Audit.Decisions, Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
 	way.Dir, way.Keep, way.Recorder, way.Approvals, way.Log = filepath.Join(o.Config.RunDir, "gateway"), &keep, g.recorder, g.store, o.Log
-	g.clients, err = clients.New(ctx, clients.Options{Gateway: gateway.New(way), Store: g.store, BeyondLoopback: o.BeyondLoopback,
+	served = gateway.New(way)
+	g.clients, err = clients.New(ctx, clients.Options{Gateway: served, Store: g.store, BeyondLoopback: o.BeyondLoopback,
 		Version: version.Version, Clock: clock.Real(), Log: o.Log})
 	if err != nil {
 		return nil, err
@@ -91,7 +97,7 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	if err := g.Reload(ctx); err != nil {
 		return nil, err
 	}
-	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Store: g.store, Log: o.Log, Version: version.Version}); err != nil {
+	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Store: g.store, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
 		return nil, err
 	}
 	if g.control, _, err = clients.Listen("unix:"+o.Socket, false); err != nil {

@@ -137,18 +137,6 @@ func (g *Gateway) Open(s Spec) (*Way, error) {
 	return w, nil
 }
 
-// Circuits counts the upstreams that are left alone because they fail, and those
-// of them that are being tried again.
-func (g *Gateway) Circuits() (open, halfOpen int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, w := range g.ways {
-		o, h := w.breakers.states()
-		open, halfOpen = open+o, halfOpen+h
-	}
-	return open, halfOpen
-}
-
 func (g *Gateway) forget(w *Way) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -182,6 +170,8 @@ func (g *Gateway) Discard(sandbox cove.SandboxID) error {
 type State struct {
 	Connections int // from sandboxes
 	Holds       int // requests that wait for somebody's word
+	Open        int // circuits: upstreams that are left alone because they fail
+	HalfOpen    int // and those of them that are being tried again
 }
 
 // State adds up what passes through now.
@@ -191,6 +181,8 @@ func (g *Gateway) State() (s State) {
 	for _, w := range g.ways {
 		s.Connections += w.proxy.Connections()
 		s.Holds += w.holds.count()
+		open, halfOpen := w.breakers.states()
+		s.Open, s.HalfOpen = s.Open+open, s.HalfOpen+halfOpen
 	}
 	return s
 }

@@ -268,7 +268,7 @@ func TestBreakerIsOnesOwn(t *testing.T) {
 	}
 	_, _, err := send(t, one, "GET", "https://down.test/", "")
 	refusal(t, err)
-	if open, _ := one.gateway.Circuits(); open != 1 {
+	if open := one.gateway.State().Open; open != 1 {
 		t.Errorf("%d are open", open)
 	}
 	if _, _, err := send(t, other, "GET", "https://down.test/", ""); err != nil {

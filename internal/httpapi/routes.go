@@ -24,6 +24,7 @@ func (s *Server) addRoutes() {
 	} else {
 		s.addSandboxRoutes()
 	}
+	s.addDecisionRoutes()
 	s.addMetrics()
 	s.addDocs()
 }
@@ -99,16 +100,6 @@ func (s *Server) addSandboxRoutes() {
 		Summary: "Forget an approval", Description: "What it is about is asked about again, in running executions too; requests that are under way go on.",
 	}, append([]cove.Code{cove.NotFound}, storeErrors...), s.revoke)
 
-	route(s, huma.Operation{OperationID: "list-decisions", Method: http.MethodGet, Path: "/network/decisions", Tags: []string{"network"},
-		Summary: "List what became of attempts to leave sandboxes, newest first", Description: "Requests, connections and questions for names, allowed and denied, of every process of Cove that shares the database.",
-	}, storeErrors, s.decisions)
-
-	route(s, huma.Operation{OperationID: "follow-decisions", Method: http.MethodGet, Path: "/network/decisions/stream", Tags: []string{"network"},
-		Summary:     "Follow what becomes of attempts to leave sandboxes",
-		Description: "Server-sent events: decision carries a Decision; error an Error, and is the last. Lines that begin with a colon are heartbeats. It goes on until the caller leaves.",
-		Responses:   s.decisionResponses(),
-	}, storeErrors, s.decisionStream)
-
 	route(s, huma.Operation{OperationID: "list-runtimes", Method: http.MethodGet, Path: "/runtimes", Tags: []string{"server"},
 		Summary: "List the languages and whether they can be run",
 	}, []cove.Code{cove.Unsupported, cove.Canceled}, s.runtimes)
@@ -118,4 +109,17 @@ func (s *Server) addSandboxRoutes() {
 		Responses: map[string]*huma.Response{"503": {Description: "No engine works", Content: map[string]*huma.MediaType{
 			"application/json": {Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, typeOf[api.Health]())}}}},
 	}, nil, s.health)
+}
+
+// addDecisionRoutes are those of every server that has a gateway.
+func (s *Server) addDecisionRoutes() {
+	route(s, huma.Operation{OperationID: "list-decisions", Method: http.MethodGet, Path: "/network/decisions", Tags: []string{"network"},
+		Summary: "List what became of attempts to leave sandboxes, newest first", Description: "Requests, connections and questions for names, allowed and denied, of every process of Cove that shares the database.",
+	}, storeErrors, s.decisions)
+
+	route(s, huma.Operation{OperationID: "follow-decisions", Method: http.MethodGet, Path: "/network/decisions/stream", Tags: []string{"network"},
+		Summary:     "Follow what becomes of attempts to leave sandboxes",
+		Description: "Server-sent events: decision carries a Decision; error an Error, and is the last. Lines that begin with a colon are heartbeats. It goes on until the caller leaves.",
+		Responses:   s.decisionResponses(),
+	}, storeErrors, s.decisionStream)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/semaphore"
 
@@ -73,9 +74,11 @@ type Options struct {
 	// CheckPath judges host paths as hostpath.Check does: with nil roots it
 	// applies only what is always refused.
 	CheckPath func(path string, roots []string) (resolved string, err error)
-	Log       *slog.Logger // nil discards
-	Clock     clock.Clock  // nil is the real one
-	Version   string
+	// Collectors are metrics beside the server's own.
+	Collectors []prometheus.Collector
+	Log        *slog.Logger // nil discards
+	Clock      clock.Clock  // nil is the real one
+	Version    string
 
 	Keys         []Key       // none: only listeners on loopback are served
 	TLS          *tls.Config // nil: plain HTTP on network listeners
@@ -131,6 +134,7 @@ func New(o Options) (*Server, error) {
 		places: make(chan struct{}, o.MaxRequests), bodies: semaphore.NewWeighted(o.MaxBodies), base: o.Clock.Monotonic(), closing: make(chan struct{})}
 	s.audit = newAuditor()
 	s.metrics = newMetrics(o.Executor)
+	s.metrics.registry.MustRegister(o.Collectors...)
 	s.guards = []guard{s.checkOrigin, s.authenticate, s.limitRate, s.takePlace, s.findRoute, s.limitBody}
 	s.api = humago.New(recorder{s}, s.describe())
 	s.addRoutes()
