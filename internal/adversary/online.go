@@ -1,7 +1,6 @@
 package adversary
 
 import (
-	"bytes"
 	"fmt"
 	"io/fs"
 	"net/netip"
@@ -31,8 +30,9 @@ type Online struct {
 	Decisions func() []api.Decision
 	// Log is what the gateway has logged, at its most talkative.
 	Log func() string
-	// Start starts a command of Cove's on this machine, whose output is kept.
-	Start func(t testing.TB, output *bytes.Buffer, args ...string) *exec.Cmd
+	// Command is one of Cove's on this machine, with its configuration. It
+	// knows a credential "lab" for https://key.lab.test, whose value is LAB_KEY.
+	Command func(t testing.TB, args ...string) *exec.Cmd
 	// Dirs are where Cove keeps anything.
 	Dirs []string
 }
@@ -62,7 +62,7 @@ func RunOnline(t *testing.T, open Open, o Options, online Online) {
 
 // onlineTable is every row about the way out.
 func onlineTable() []row {
-	return slices.Concat(wayRows(), requestRows(), handshakeRows(), lookupRows(), placeRows(), changeRows())
+	return slices.Concat(wayRows(), requestRows(), handshakeRows(), lookupRows(), placeRows(), changeRows(), secretRows())
 }
 
 // outward is a sandbox with a way out.
@@ -312,29 +312,16 @@ func (c *trial) talkOutside(t outcome.Talk) answer {
 	return a
 }
 
-// Credentials describes those that the rows use. Their values are in the
-// environment of the gateway's process.
-const Credentials = `
-credentials:
-  - name: key
-    source: env:COVE_ROWS_KEY
-    variables: LAB_TOKEN
-    shape: lab_{32}
-    to:
-      - {form: bearer, hosts: key.lab, ports: 443, methods: [GET, POST], paths: /bound/**}
-`
-
-// filesWith are the files below a directory that hold some text.
-func filesWith(dir, text string) (found []string) {
+// eachFile reads every file below a directory.
+func eachFile(dir string, look func(path, content string)) {
 	filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
-			if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte(text)) {
-				found = append(found, path)
+			if data, err := os.ReadFile(path); err == nil {
+				look(path, string(data))
 			}
 		}
 		return nil
 	})
-	return found
 }
 
 // notServing is a sandbox whose gateway does not serve yet; the row lets it.

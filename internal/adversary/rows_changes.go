@@ -121,7 +121,7 @@ func revoked(c *trial) {
 }
 
 func upgrades(c *trial) {
-	b := c.outward(allow("allowed.lab"))
+	b := c.outward(allow("*.wild.lab"))
 	c.internet().Page("/switch", func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -130,21 +130,22 @@ func upgrades(c *trial) {
 		defer conn.Close()
 		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\nbeyond\n", r.URL.RawQuery)
 	})
-	for _, e := range everyEntry("allowed.lab") {
-		for _, protocol := range []string{"h2c", "TLS/1.0", "ssh", "websocket", "IRC/6.9", "connect-udp"} {
+	for _, protocol := range []string{"h2c", "TLS/1.0", "ssh", "websocket", "IRC/6.9", "connect-udp"} {
+		for i := range everyEntry("") { // a host each: one that answers badly is not asked for long
+			host := fmt.Sprintf("%s%d.wild.lab", strings.ToLower(strings.NewReplacer("/", "", ".", "").Replace(protocol)), i)
+			e := everyEntry(host)[i]
 			c.internet().Forget()
-			a := b.say(e, e.request("GET", "allowed.lab", "/switch?"+protocol, "Upgrade: "+protocol, "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA"))
+			a := b.say(e, e.request("GET", host, "/switch?"+protocol, "Upgrade: "+protocol, "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA"))
 			if a.Count == 101 || a.Count == 0 || strings.Contains(a.text, "beyond") { // over HTTP/2 there is nothing to switch
 				c.Errorf("HOLE: %s: a switch to %s: %s", e.name, protocol, a)
 			}
-			for _, r := range c.internet().Requests() {
-				if r.Header.Get("Upgrade") != "" || r.Header.Get("Http2-Settings") != "" {
-					c.Errorf("HOLE: %s: the origin was asked for %s", e.name, r.Header.Get("Upgrade"))
-				}
+			seen := c.internet().Requests()
+			if len(seen) != 1 || seen[0].Header.Get("Upgrade") != "" || seen[0].Header.Get("Http2-Settings") != "" {
+				c.Errorf("HOLE or not tested: %s: the origin was asked %v", e.name, seen)
 			}
 		}
 	}
-	c.control(b, "allowed.lab")
+	c.control(b, "allowed.wild.lab")
 }
 
 // hammered are what a sandbox tries to get to again and again.
@@ -207,9 +208,13 @@ func coveKilled(c *trial) {
 	c.internet().Forget()
 	var output bytes.Buffer
 	word := token()
-	cmd := c.suite.online.Start(c, &output, "run", "bash", "--allow", "allowed.lab", "--timeout", "60s", "-c",
+	cmd := c.suite.online.Command(c, "run", "bash", "--allow", "allowed.lab", "--timeout", "60s", "-c",
 		"curl -s --max-time 20 http://allowed.lab/"+word+"; while :; do for a in "+lab.Evil4.String()+" "+lab.Evil6.String()+" "+lab.Web4.String()+
 			"; do (echo GET / > /dev/tcp/$a/80; echo x > /dev/udp/$a/443) 2> /dev/null; done; done")
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := cmd.Start(); err != nil {
+		c.Fatal("not tested: ", err)
+	}
 	began := eventually(patience, func() bool { return (&outward{c: c}).seen(word) })
 	if !began {
 		cmd.Process.Kill()

@@ -30,7 +30,8 @@ type suite struct {
 	path    string // the probe program, on the host
 	missing string // why there is none
 
-	online *Online // nil: sandboxes have no network
+	online  *Online  // nil: sandboxes have no network
+	secrets []string // values of credentials that rows have used
 
 	engine  engine.Engine
 	caps    engine.Capabilities

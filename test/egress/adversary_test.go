@@ -39,7 +39,8 @@ func TestAdversary(t *testing.T) {
 	g := newWatched(t, l)
 	adversary.RunOnline(t, openNative, adversary.Options{}, adversary.Online{
 		Internet: l.Internet, Open: g.open, Decisions: g.decisions, Log: g.text,
-		Start: l.start, Dirs: []string{g.dir, filepath.Join(l.dir, "home"), filepath.Join(l.dir, "run")},
+		Command: func(t testing.TB, args ...string) *exec.Cmd { return l.command(t, context.Background(), args...) },
+		Dirs:    []string{g.dir, filepath.Join(l.dir, "home"), filepath.Join(l.dir, "run")},
 	})
 }
 
@@ -134,15 +135,4 @@ func newWatched(t *testing.T, l *lab) *watched {
 	})
 	t.Cleanup(w.gateway.Close)
 	return w
-}
-
-// start starts a command of Cove's, whose process the caller may end.
-func (l *lab) start(t testing.TB, output *bytes.Buffer, args ...string) *exec.Cmd {
-	t.Helper()
-	cmd := l.command(t, context.Background(), args...)
-	cmd.Stdout, cmd.Stderr = output, output
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return cmd
 }

@@ -133,9 +133,11 @@ func (i *Internet) settle() {
 		return
 	}
 	defer c.Close()
-	for range 400 {
-		c.Write([]byte("mark"))
-		time.Sleep(5 * time.Millisecond)
+	for tries := range 1000 {
+		if tries%10 == 0 {
+			c.Write([]byte("mark"))
+		}
+		time.Sleep(500 * time.Microsecond)
 		i.mu.Lock()
 		for at := len(i.packets) - 1; at >= 0; at-- {
 			if i.packets[at] == (Packet{unix.IPPROTO_UDP, mark}) {

@@ -26,7 +26,7 @@ import (
 
 // conversations are attempts to leave by the ways that there are (N, S).
 func conversations() map[string]attempt {
-	return map[string]attempt{"talk": talk, "ask": ask, "datagram": datagram, "sockopt": socketOption, "crowd": crowd, "hammer": hammer, "trusts": trusts, "keys": keys, "scan": scan}
+	return map[string]attempt{"talk": talk, "ask": ask, "datagram": datagram, "sockopt": socketOption, "crowd": crowd, "hammer": hammer, "trusts": trusts, "keys": keys, "scan": scan, "crew": crew}
 }
 
 const (
@@ -651,5 +651,33 @@ func scan(args []string) (report, error) {
 		c.Close()
 	}
 	r.count = int64(len(r.lines))
+	return r, nil
+}
+
+// crew has the same conversation COUNT times at once, and counts those that
+// were answered with 200.
+func crew(args []string) (report, error) {
+	count, err := strconv.Atoi(args[0])
+	if err != nil {
+		return report{}, err
+	}
+	var r report
+	answers := make(chan report)
+	for range count {
+		go func() {
+			one, err := talk(args[1:])
+			if err != nil {
+				one.detail += " " + err.Error()
+			}
+			answers <- one
+		}()
+	}
+	for range count {
+		one := <-answers
+		if one.count == 200 {
+			r.count++
+		}
+		r.lines = append(append(r.lines, one.detail), one.lines...)
+	}
 	return r, nil
 }
