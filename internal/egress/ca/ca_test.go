@@ -56,6 +56,15 @@ func mint(t testing.TB, a *Authority, name string) *tls.Certificate {
 	return leaf
 }
 
+func parsed(t testing.TB, leaf *tls.Certificate) *x509.Certificate {
+	t.Helper()
+	c, err := x509.ParseCertificate(leaf.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func trust(a *Authority) *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(a.Certificate())
@@ -91,7 +100,7 @@ func TestLeaves(t *testing.T) {
 	for _, name := range []string{"api.example.com", "example.com", "api.example.com.", "xn--mnchen-3ya.example", long, "192.0.2.1", "2001:db8::1", "::ffff:192.0.2.2"} {
 		h := host(t, name)
 		leaf := mint(t, a, name)
-		c := leaf.Leaf
+		c := parsed(t, leaf)
 		if _, err := c.Verify(x509.VerifyOptions{Roots: trust(a), DNSName: verifyName(h), CurrentTime: now}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -131,7 +140,7 @@ func TestALeafConvincesNoOtherSandbox(t *testing.T) {
 		pool *x509.CertPool
 		ok   bool
 	}{"its own": {trust(a), true}, "another": {trust(b), false}} {
-		_, err := mint(t, a, "example.com").Leaf.Verify(x509.VerifyOptions{Roots: pool.pool, DNSName: "example.com"})
+		_, err := parsed(t, mint(t, a, "example.com")).Verify(x509.VerifyOptions{Roots: pool.pool, DNSName: "example.com"})
 		if (err == nil) != pool.ok {
 			t.Errorf("%s sandbox: %v", name, err)
 		}
@@ -187,16 +196,16 @@ func TestOnlyAllowedHostsGetOne(t *testing.T) {
 func TestConstraints(t *testing.T) {
 	a := authority(t, clock.Real())
 	for _, name := range []string{"localhost", "db.localhost", "127.0.0.1", "::1"} {
-		leaf, err := a.sign(host(t, name))
+		made, err := a.sign(host(t, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = leaf.Leaf.Verify(x509.VerifyOptions{Roots: trust(a)})
+		_, err = parsed(t, &made.cert).Verify(x509.VerifyOptions{Roots: trust(a)})
 		var invalid x509.CertificateInvalidError
 		if !errors.As(err, &invalid) || invalid.Reason != x509.CANotAuthorizedForThisName {
 			t.Errorf("%s: %v", name, err)
 		}
-		out, err := openssl(t, a, leaf, "-purpose", "sslserver")
+		out, err := openssl(t, a, &made.cert, "-purpose", "sslserver")
 		if err == nil || !strings.Contains(out, "excluded subtree") {
 			t.Errorf("openssl believes %s: %s", name, out)
 		}
@@ -234,7 +243,7 @@ func TestManyAskAtOnce(t *testing.T) {
 	var all sync.Map
 	var group sync.WaitGroup
 	for range 64 {
-		group.Go(func() { all.Store(mint(t, a, "example.com").Leaf.SerialNumber.String(), true) })
+		group.Go(func() { all.Store(parsed(t, mint(t, a, "example.com")).SerialNumber.String(), true) })
 	}
 	group.Wait()
 	n := 0
@@ -254,7 +263,7 @@ func TestClockJumps(t *testing.T) {
 		if second == first {
 			t.Errorf("after a jump of %v the old leaf is given out", jump)
 		}
-		if _, err := second.Leaf.Verify(x509.VerifyOptions{Roots: trust(a), DNSName: "example.com", CurrentTime: c.Now()}); err != nil {
+		if _, err := parsed(t, second).Verify(x509.VerifyOptions{Roots: trust(a), DNSName: "example.com", CurrentTime: c.Now()}); err != nil {
 			t.Errorf("after a jump of %v: %v", jump, err)
 		}
 		if mint(t, a, "example.com") != second {

@@ -45,7 +45,7 @@ func TestRestart(t *testing.T) {
 	if !bytes.Equal(a.Certificate(), b.Certificate()) {
 		t.Error("another certificate came back")
 	}
-	if _, err := mint(t, b, "example.com").Leaf.Verify(x509.VerifyOptions{Roots: trust(a), DNSName: "example.com"}); err != nil {
+	if _, err := parsed(t, mint(t, b, "example.com")).Verify(x509.VerifyOptions{Roots: trust(a), DNSName: "example.com"}); err != nil {
 		t.Errorf("a leaf made after the restart: %v", err)
 	}
 	closed, err := open(t, home).Load(a.sandbox, clock.Real(), nil)
