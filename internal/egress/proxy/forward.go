@@ -128,7 +128,7 @@ func (x *exchange) forward(ctx context.Context, prepare func(policy.Request, *ht
 	x.failure = ErrUnfinished
 	defer func() { x.passage.End(x.failure) }()
 	if out.Body != nil {
-		defer out.Body.Close() // it may still be read from
+		defer x.closeBody(out.Body)
 	}
 	transport := x.server.transport
 	if x.origin.Endpoint {
@@ -151,6 +151,15 @@ func (x *exchange) forward(ctx context.Context, prepare func(policy.Request, *ht
 		return
 	}
 	x.respond(ctx, res)
+}
+
+// closeBody: the request may still be read from. That waits for what the client
+// has announced, and the client may wait for its answer, which is sent first.
+func (x *exchange) closeBody(body io.Closer) {
+	if x.status != 0 {
+		http.NewResponseController(x.w).Flush()
+	}
+	body.Close()
 }
 
 // outgoing writes the request anew. socket is set when it asks for a WebSocket.

@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"context"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -30,6 +32,7 @@ func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transpo
 		TLSClientConfig: &tls.Config{
 			RootCAs:            roots,
 			MinVersion:         tls.VersionTLS12,
+			VerifyConnection:   refuseWeakKey,
 			ClientSessionCache: tls.NewLRUClientSessionCache(64),
 		},
 		TLSHandshakeTimeout:    s.timeouts.Hello,
@@ -44,6 +47,18 @@ func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transpo
 			SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: s.timeouts.Idle,
 		},
 	}
+}
+
+// minRSABits is what every public authority has asked for since 2014; crypto/tls
+// takes less.
+const minRSABits = 2048
+
+// refuseWeakKey: who has broken the key of an origin is as good as the origin.
+func refuseWeakKey(c tls.ConnectionState) error {
+	if key, ok := c.PeerCertificates[0].PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() < minRSABits {
+		return fmt.Errorf("the origin's certificate has an RSA key of %d bits, less than %d", key.N.BitLen(), minRSABits)
+	}
+	return nil
 }
 
 // dial connects to an address of r's host that policy allows, for as long as
