@@ -4,11 +4,14 @@ package main
 
 import (
 	"context"
+	"io"
+	"log"
 	"os"
 
 	"github.com/cove-sandbox/cove/internal/cli"
 )
 
 func main() {
+	log.SetOutput(io.Discard) // where net/http says what origins of a sandbox do wrong, in their words
 	os.Exit(cli.Main(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

@@ -53,7 +53,8 @@ func (d *denials) add(place string) {
 }
 
 // Denied lists what the sandbox wanted to reach and policy did not allow, in
-// the way that "--allow" takes it: HOST, or HOST:PORT where that is needed.
+// the way that "--allow" takes it: HOST, or HOST:PORT where that is needed, or
+// tcp://HOST:PORT where what is spoken is neither HTTP nor TLS.
 func (w *Way) Denied() []string {
 	w.denied.mu.Lock()
 	defer w.denied.mu.Unlock()
@@ -62,6 +63,9 @@ func (w *Way) Denied() []string {
 
 // placeOf is what would have to be allowed.
 func placeOf(d api.Decision) string {
+	if d.Stage == api.StageProtocol {
+		return "tcp://" + net.JoinHostPort(d.Host, strconv.Itoa(int(d.Port)))
+	}
 	if d.Port == 0 || d.Port == 80 || d.Port == 443 {
 		return d.Host
 	}
@@ -81,7 +85,7 @@ func (w *Way) record(d api.Decision) {
 
 // isOfPolicy reports whether it is for want of a rule that a stage refuses.
 func isOfPolicy(s api.Stage) bool {
-	return s == api.StagePolicy || s == api.StageApproval || s == api.StageDial
+	return s == api.StagePolicy || s == api.StageApproval || s == api.StageDial || s == api.StageProtocol
 }
 
 // left is what stands in a path for what the record leaves out.

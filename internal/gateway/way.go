@@ -382,16 +382,29 @@ func (w *Way) judge(r policy.Request) policy.Verdict {
 		return w.judgeEndpoints(r)
 	}
 	v := w.decide(r)
-	if v.PassThrough && r.Layer == policy.LayerConnect && w.credentials.Binds(r.Host, r.Port) {
-		return policy.Verdict{Rule: v.Rule, Reason: "a credential is set on requests to " + r.Host.Authority(r.Port) + ", which cannot be passed through"}
-	}
-	if v.PassThrough && r.Layer == policy.LayerConnect && r.Port != sshPort && w.gateway.o.GitHub.Has(r.Host) {
-		return policy.Verdict{Rule: v.Rule, Reason: "what is asked of GitHub's API is judged, so connections to " + r.Host.String() + " cannot be passed through"}
+	if why := w.lookedInto(r); why != "" {
+		if v.PassThrough {
+			return policy.Verdict{Rule: v.Rule, Reason: why}
+		}
+		v.Passable = false
 	}
 	if v.Action == policy.Ask && implied(r, v) {
 		v.Action = policy.Allow
 	}
 	return v
+}
+
+// lookedInto is why a connection cannot be passed through, or nothing.
+func (w *Way) lookedInto(r policy.Request) string {
+	switch {
+	case r.Layer != policy.LayerConnect:
+		return ""
+	case w.credentials.Binds(r.Host, r.Port):
+		return "a credential is set on requests to " + r.Host.Authority(r.Port) + ", which cannot be passed through"
+	case r.Port != sshPort && w.gateway.o.GitHub.Has(r.Host):
+		return "what is asked of GitHub's API is judged, so connections to " + r.Host.String() + " cannot be passed through"
+	}
+	return ""
 }
 
 // Decide implements proxy.Sandbox and dns.Client.
@@ -440,6 +453,9 @@ func (c *client) Record(e proxy.Event) {
 	d := decisionOf(e)
 	if d.Stage == api.StagePolicy && c.way().judge(e.Request).Action == policy.Ask {
 		d.Stage = api.StageApproval
+	}
+	if d.Verdict == api.VerdictDeny && e.Verdict.Passable {
+		d.Remedy = c.way().policy.Load().Through(e.Request.Host, e.Request.Port)
 	}
 	c.way().record(d)
 }

@@ -4,13 +4,19 @@ package egress
 
 import (
 	"bytes"
+	"crypto/tls"
+	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	labs "github.com/cove-sandbox/cove/internal/adversary/lab"
 )
 
 // clients each fetch $URL and print the body.
@@ -253,6 +259,10 @@ curl -s --noproxy '*' --max-time 20 http://worse.lab.test/; curl -s --max-time 2
 	if t.Failed() {
 		t.Logf("%+v", got)
 	}
+	got = l.inside(t, `exec 3<>/dev/tcp/good.lab.test/22 && echo SSH-2.0-x >&3; cat <&3`, "--allow", "good.lab.test:22")
+	if !strings.Contains(got.stderr, "policy denied tcp://good.lab.test:22 (allow it with --allow tcp://good.lab.test:22)") {
+		t.Errorf("another protocol: %+v", got)
+	}
 	got = l.inside(t, `curl -s --max-time 20 https://bad.lab.test/`, "--allow", "good.lab.test", "--json")
 	if !strings.Contains(got.stdout, `"network_denied"`) || !strings.Contains(got.stdout, `"bad.lab.test"`) {
 		t.Errorf("as JSON: %+v", got)
@@ -285,5 +295,40 @@ func TestAuthorityIsShown(t *testing.T) {
 	}
 	if !strings.Contains(shown.stdout, "CN=sb_") || !strings.Contains(shown.stdout, "SHA-256") {
 		t.Errorf("shown: %+v", shown)
+	}
+}
+
+// TestNoisyOrigin: what an origin does wrong is not told to whoever runs a
+// program, in the origin's words.
+func TestNoisyOrigin(t *testing.T) {
+	l := newLab(t)
+	certificate, secret, err := l.KeyPair("good.lab.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(certificate, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := labs.Listen(netip.AddrPortFrom(labs.Web4, 9444))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			inside := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}})
+			inside.Read(make([]byte, 4096))
+			io.WriteString(inside, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nanswerNOISE NOISE")
+			time.AfterFunc(time.Second, func() { c.Close() })
+		}
+	}()
+	got := l.inside(t, `curl -sS --max-time 20 https://good.lab.test:9444/; sleep 0.2`, "--allow", "good.lab.test:9444")
+	if got.stdout != "answer" || got.stderr != "" {
+		t.Errorf("%+v", got)
 	}
 }

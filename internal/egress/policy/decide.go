@@ -90,15 +90,16 @@ func (p *Policy) byRules(mode cove.NetworkMode, q *query) Verdict {
 	if mode == cove.NetworkHostOnly && q.Host.name != HostService {
 		return Verdict{Rule: "default", Reason: "this sandbox reaches services of its machine only (mode host-only)"}
 	}
+	passable := q.Layer == LayerConnect && !inside
 	if r, passThrough := p.permitting(p.allow, q, false); r != nil {
-		return Verdict{Action: Allow, Rule: r.ID, Reason: r.reason(), PassThrough: passThrough && !inside}
+		return Verdict{Action: Allow, Rule: r.ID, Reason: r.reason(), PassThrough: passThrough && !inside, Passable: passable}
 	}
 	open := mode == cove.NetworkOpen && p.isOpen(q)
 	if r, passThrough := p.permitting(p.ask, q, open); r != nil {
 		return Verdict{Action: Ask, Rule: r.ID, Reason: r.reason(), Remedy: remedy(p.sandbox, q.Host, q.Port), PassThrough: passThrough && !inside, Asks: p.asks(q)}
 	}
 	if open {
-		return Verdict{Action: Allow, Rule: "default", Reason: "the network is open"}
+		return Verdict{Action: Allow, Rule: "default", Reason: "the network is open", Passable: passable}
 	}
 	return p.unmatched(q)
 }

@@ -549,3 +549,23 @@ func TestDenied(t *testing.T) {
 		}
 	}
 }
+
+// TestPassable: a connection that is allowed and looked into could be passed
+// through, by a command; not where a part of it is denied.
+func TestPassable(t *testing.T) {
+	p := compile(t, Machine{}, "rules:\n  - hosts: web.lab\n  - hosts: part.lab\n  - {hosts: part.lab, paths: /x, action: deny}\n  - {hosts: tcp.lab, ports: 22, pass_through: true}\n").For("x")
+	for line, want := range map[string]bool{
+		"connect web.lab:443": true, "connect part.lab:443": false, "connect other.lab:443": false, "GET web.lab:443/": false, "dns web.lab": false,
+	} {
+		if got := p.Decide(ask(t, line)); got.Passable != want {
+			t.Errorf("%s: %+v", line, got)
+		}
+	}
+	r := ask(t, "connect web.lab:22")
+	if got := p.Through(r.Host, r.Port); got != "cove policy allow x tcp://web.lab:22" {
+		t.Error(got)
+	}
+	if _, err := Args("test", Allow, "tcp://web.lab:22"); err != nil {
+		t.Errorf("the command is none: %v", err)
+	}
+}

@@ -3,7 +3,6 @@ package policy
 import (
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -275,17 +274,23 @@ func (r *Rule) describe() string {
 
 // remedy is the command that would allow a host and port.
 func remedy(sandbox string, h Host, port uint16) string {
+	if h.name != HostService && hasPort(webPorts, port) || port == 0 {
+		return allowCommand(sandbox, h.String())
+	}
+	return allowCommand(sandbox, h.Authority(port))
+}
+
+// Through is the command that would let a connection to a host and port pass,
+// whatever is spoken there.
+func (p *Policy) Through(h Host, port uint16) string {
+	return allowCommand(p.sandbox, "tcp://"+h.Authority(port))
+}
+
+func allowCommand(sandbox, target string) string {
 	if sandbox == "" {
 		sandbox = "SANDBOX"
 	}
-	target := h.String()
-	if h.name != HostService && hasPort(webPorts, port) || port == 0 {
-		return "cove policy allow " + sandbox + " " + target
-	}
-	if _, ok := h.Addr(); ok {
-		return "cove policy allow " + sandbox + " " + h.Authority(port)
-	}
-	return "cove policy allow " + sandbox + " " + target + ":" + strconv.Itoa(int(port))
+	return "cove policy allow " + sandbox + " " + target
 }
 
 // Exactly makes a rule that allows one method on paths of one host and port.

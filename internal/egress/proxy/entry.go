@@ -156,6 +156,9 @@ func (t *tunnel) serve() {
 		}
 		t.server.serveHTTP1(t.conn, t.conn, t.route)
 	default:
+		if protocol == protocolBroken {
+			t.verdict.Passable = false // nobody would understand it
+		}
 		t.refuse(protocol.problem())
 	}
 }
@@ -169,7 +172,7 @@ func (t *tunnel) refuse(problem string) {
 	stage := api.StagePolicy
 	if t.verdict.Action == policy.Allow {
 		stage = api.StageProtocol
-		t.verdict = policy.Verdict{Rule: ruleProtocol, Reason: problem}
+		t.verdict = policy.Verdict{Rule: ruleProtocol, Reason: problem, Passable: t.verdict.Passable}
 	}
 	t.record(stage, problem, 0, 0)
 	reset(t.conn)

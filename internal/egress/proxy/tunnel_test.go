@@ -423,3 +423,31 @@ func (p *pieces) Read(b []byte) (int, error) {
 func (p *pieces) SetReadDeadline(time.Time) error { return nil }
 func (p *pieces) LocalAddr() net.Addr             { return &net.TCPAddr{} }
 func (p *pieces) RemoteAddr() net.Addr            { return &net.TCPAddr{} }
+
+// TestOtherProtocols: what is neither HTTP nor TLS is refused where no rule
+// passes it, and could be passed by one, but for a broken handshake.
+func TestOtherProtocols(t *testing.T) {
+	l := newLab(t, func(o *Options) { o.Timeouts.Hello = 3 * time.Second })
+	l.decide = func(policy.Request) policy.Verdict {
+		return policy.Verdict{Action: policy.Allow, Rule: "web", Passable: true}
+	}
+	for name, c := range map[string]struct {
+		sent     string
+		passable bool
+	}{
+		"ssh.lab":    {"SSH-2.0-OpenSSH_9.2\r\n", true},
+		"silent.lab": {"", true},
+		"broken.lab": {"\x16\x03\x01\x00\x04\x02\x00\x00\x00", false},
+	} {
+		if got := l.connect(t, name+":22").send(c.sent).rest(); got != "" {
+			t.Errorf("%s: %q", name, got)
+		}
+		e := l.event(func(e Event) bool { return e.Request.Host.String() == name })
+		if e.Verdict.Action != policy.Deny || e.Verdict.Passable != c.passable || e.Problem == "" {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+	if n := len(l.dials()); n > 0 {
+		t.Errorf("%d dials", n)
+	}
+}
