@@ -36,6 +36,7 @@ wanted() {
 		gh gh
 		zstd zstd
 		npm npm
+		tinyproxy tinyproxy-bin
 		pip3 python3-pip
 		/usr/lib/python3/dist-packages/requests python3-requests
 	LIST

@@ -24,8 +24,9 @@ func TestMain(m *testing.M) { os.Exit(labs.Main(m)) }
 // lab is the internet, and where Cove keeps its state.
 type lab struct {
 	*labs.Internet
-	dir string
-	bin string
+	config string // more of the gateway's
+	dir    string
+	bin    string
 }
 
 // key is the canary: it must be nowhere but on requests to key.lab.test.
@@ -157,7 +158,7 @@ func (l *lab) command(t testing.TB, ctx context.Context, args ...string) *exec.C
 	t.Helper()
 	config := filepath.Join(l.dir, "cove.yaml")
 	text := fmt.Sprintf("gateway:\n  resolver: %s\n  extra_cas: [%s]\n  credentials: %s\n  providers: %s\n",
-		labs.ResolverAt(), filepath.Join(l.dir, "lab.pem"), filepath.Join(l.dir, "credentials.yaml"), filepath.Join(l.dir, "providers.yaml"))
+		labs.ResolverAt(), filepath.Join(l.dir, "lab.pem"), filepath.Join(l.dir, "credentials.yaml"), filepath.Join(l.dir, "providers.yaml")) + l.config
 	if err := os.WriteFile(filepath.Join(l.dir, "providers.yaml"), []byte(providers), 0o644); err != nil {
 		t.Fatal(err)
 	}

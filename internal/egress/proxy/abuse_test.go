@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -160,9 +162,10 @@ func TestHTTP2Abuse(t *testing.T) {
 
 			h := l.rawHTTP2(t, l.transparent("203.0.113.1:443"), "allowed.lab")
 			before := heap()
-			var reading sync.WaitGroup
+			heard := make(chan error, 1) // why there is nothing more to read
+			listen := func() { _, err := io.Copy(io.Discard, h.Conn); heard <- err }
 			if !c.deaf {
-				reading.Go(func() { io.Copy(io.Discard, h.Conn) })
+				go listen()
 			}
 			frames, ended := 0, false
 			for ; frames < c.n && !ended; frames++ {
@@ -175,6 +178,13 @@ func TestHTTP2Abuse(t *testing.T) {
 			ended = ended || h.flush(0) != nil
 			get(t, other, "https://beside.lab/")
 			grown := heap() - before
+			if c.deaf {
+				go listen()
+			}
+			if c.ends && !ended { // not all that was sent had arrived
+				ended = !errors.Is(<-heard, os.ErrDeadlineExceeded)
+				heard <- nil
+			}
 			if c.ends && !ended {
 				t.Errorf("%d frames, and the connection is still there", frames)
 			}
@@ -186,7 +196,7 @@ func TestHTTP2Abuse(t *testing.T) {
 			}
 			t.Logf("%d frames, ended %v, %d KiB more, %d requests at a time", frames, ended, grown>>10, most.Load())
 			h.Conn.(*tls.Conn).NetConn().Close()
-			reading.Wait()
+			<-heard
 		})
 	}
 }

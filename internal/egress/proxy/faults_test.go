@@ -231,7 +231,7 @@ func slowly(s string) func(c *tls.Conn) {
 // TestHangingOrigins: an origin that says nothing more is given up, and the
 // client hears of it.
 func TestHangingOrigins(t *testing.T) {
-	l := newLab(t, func(o *Options) { o.Timeouts.Idle, o.Timeouts.Hello = 3*time.Second, 3*time.Second })
+	l := newLab(t, func(o *Options) { o.Timeouts.Idle, o.Timeouts.Hello = 6*time.Second, 6*time.Second })
 	l.injects()
 	hang := func(c *tls.Conn, s string) {
 		c.Read(make([]byte, 4096))
