@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,15 @@ type breakers struct {
 type breaker struct {
 	*gobreaker.TwoStepCircuitBreaker[struct{}]
 	opened atomic.Pointer[time.Time]
+	last   atomic.Pointer[error] // failure
+}
+
+// failed remembers a failure that counts.
+func (b *breaker) failed(err error) error {
+	if err != nil && !errors.Is(err, proxy.ErrUnfinished) {
+		b.last.Store(&err)
+	}
+	return err
 }
 
 func newBreakers(log *slog.Logger) *breakers {
@@ -90,14 +100,14 @@ func (s *breakers) enter(r policy.Request, h *http.Request) (leg, error) {
 				answered = errGateway
 			}
 			if probe { // others wait for what it finds out, which is known now
-				done(answered)
+				done(b.failed(answered))
 				done = nil
 			}
 			return nil
 		},
 		end: func(failure error) {
 			if done != nil {
-				done(errors.Join(failure, answered))
+				done(b.failed(cmp.Or(failure, answered)))
 			}
 		},
 	}, nil
@@ -109,9 +119,13 @@ func (b *breaker) refuse(to upstream) error {
 	if at := b.opened.Load(); at != nil {
 		after = max(after, maxPause-time.Since(*at))
 	}
+	why := ""
+	if err := b.last.Load(); err != nil {
+		why = "; the last time: " + (*err).Error()
+	}
 	return &proxy.Refusal{
 		Code: cove.Unavailable, Rule: "gateway: circuit breaker",
-		Reason: fmt.Sprintf("%s failed %d times in a row, and is left alone for %s", to, maxFailures, maxPause),
+		Reason: fmt.Sprintf("%s failed %d times in a row, and is left alone for %s%s", to, maxFailures, maxPause, why),
 		Remedy: "wait until it works again",
 		After:  after,
 	}

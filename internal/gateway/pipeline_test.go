@@ -202,7 +202,7 @@ func TestBreaker(t *testing.T) {
 		is(0, 0)
 		fail()
 		is(1, 0)
-		if f := refused(); f.Code != cove.Unavailable || f.After != maxPause || !strings.Contains(f.Reason, "down.test:443") {
+		if f := refused(); f.Code != cove.Unavailable || f.After != maxPause || !strings.Contains(f.Reason, "down.test:443") || !strings.Contains(f.Reason, errDown.Error()) {
 			t.Errorf("%+v", f)
 		}
 		time.Sleep(maxPause / 2)

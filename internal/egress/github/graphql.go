@@ -1,6 +1,7 @@
 package github
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/vektah/gqlparser/v2/ast"
@@ -121,7 +122,7 @@ func (q *query) read() (*ast.QueryDocument, error) {
 func parse(text string) (*ast.QueryDocument, error) {
 	doc, err := parser.ParseQueryWithTokenLimit(&ast.Source{Input: text}, maxTokens)
 	if err != nil {
-		return nil, form("the GraphQL cannot be parsed: " + err.Error())
+		return nil, form("the GraphQL cannot be parsed: " + quoted(err.Error()))
 	}
 	return doc, nil
 }
@@ -310,9 +311,9 @@ func (in scope) variable(name string) (given any, fallback *ast.Value, err error
 
 // quoted bounds what a message says of a document.
 func quoted(s string) string {
-	const most = 60
+	const most = 80
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}
-	return `"` + s + `"`
+	return strconv.Quote(s)
 }

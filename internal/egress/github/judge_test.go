@@ -17,8 +17,8 @@ func verdict(t *testing.T, err error) string {
 		return "allow"
 	case !errors.As(err, &r):
 		t.Fatalf("not a refusal: %v", err)
-	case r.Reason == "" || r.Rule == "":
-		t.Errorf("a refusal without words: %+v", r)
+	case r.Reason == "" || r.Rule == "" || len(r.Reason) > 300:
+		t.Errorf("a refusal without words, or with many: %+v", r)
 	}
 	return strings.TrimPrefix(r.Rule, "github: ")
 }

@@ -34,8 +34,11 @@ func (s Servers) At(h policy.Host, path string) (apiPath string, ok bool) {
 		return "", false
 	}
 	first, rest := nextSegment(path)
-	if !strings.EqualFold(first, "api") {
+	switch plain, _, encoded := strings.Cut(first, "%"); {
+	case !strings.EqualFold(plain, "api"):
 		return "", false // git, and pages for people
+	case encoded: // a slash, for some servers
+		return path, true
 	}
 	switch second, below := nextSegment(rest); {
 	case strings.EqualFold(second, "v3"), strings.EqualFold(second, "uploads"):

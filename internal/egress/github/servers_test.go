@@ -29,6 +29,8 @@ func TestServers(t *testing.T) {
 		{"github.example.com", "/api/uploads/repos/o/r", "/repos/o/r"},
 		{"github.example.com", "/api/v4/repos", "/v4/repos"},
 		{"github.example.com", "/api", ""},
+		{"github.example.com", "/api%2Fv3/repos/o/r", "/api%2Fv3/repos/o/r"},
+		{"github.example.com", "/api/v3%2Frepos/o/r", "/v3%2Frepos/o/r"},
 		{"192.0.2.7", "/api/v3/user", "/user"},
 		{"api.github.example.com", "/repos/o/r", "/repos/o/r"},
 		{"uploads.github.example.com", "/repos/o/r", "/repos/o/r"},

@@ -22,6 +22,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -461,6 +462,20 @@ func TestStages(t *testing.T) {
 			t.Errorf("%v: %s %s", err, res.Status, body)
 		}
 	}
+	fail = At(api.StageRate, &Refusal{Code: cove.Overloaded, Rule: "rate", Reason: "too often", Remedy: "wait", After: 1500 * time.Millisecond})
+	res, body := get(t, l.client(), "https://allowed.lab/a")
+	if res.StatusCode != 429 || res.Header.Get("Retry-After") != "2" {
+		t.Errorf("%s %v", res.Status, res.Header)
+	}
+	for _, says := range []string{`"stage": "rate"`, `"rule": "rate"`, `"reason": "too often"`, `"allow": "wait"`, `"retry_after": 2`, `"message": "rate limited by the gateway`} {
+		if !strings.Contains(body, says) {
+			t.Errorf("%s does not say %s", body, says)
+		}
+	}
+	e := l.event(func(e Event) bool { return e.Status == 429 && e.Stage == api.StageRate })
+	if e.Verdict.Action != policy.Deny || e.Verdict.Rule != "rate" || e.Verdict.Reason != "too often" || e.Verdict.Remedy != "wait" {
+		t.Errorf("recorded as %+v", e)
+	}
 	if n := len(o.seen()); n > 0 {
 		t.Errorf("the origin saw %d requests", n)
 	}
@@ -479,6 +494,24 @@ func TestStages(t *testing.T) {
 	l.prepare = func(policy.Request, *http.Request) error { t.Error("prepared what is denied"); return nil }
 	if res, _ := get(t, l.client(), "http://denied.lab/"); res.StatusCode != 403 {
 		t.Error(res.Status)
+	}
+}
+
+// TestUnfinished: an origin is not to blame where the client leaves before it
+// has answered.
+func TestUnfinished(t *testing.T) {
+	l := newLab(t)
+	asked := make(chan struct{})
+	l.rawOrigin("slow.lab", "203.0.113.1", func(c net.Conn) {
+		close(asked)
+		c.Read(make([]byte, 1))
+	})
+	w := dialWire(t, l.explicit).send("GET http://slow.lab/ HTTP/1.1\r\nHost: slow.lab\r\n\r\n")
+	<-asked
+	w.Conn.Close()
+	l.until("the passage to end", func() bool { return len(l.ends) == 1 })
+	if ends := l.ended(); !errors.Is(ends[0], ErrUnfinished) {
+		t.Errorf("it ended with %v", ends)
 	}
 }
 

@@ -125,6 +125,7 @@ type lab struct {
 	pinned       map[netip.Addr]policy.Host
 	destinations map[string]netip.AddrPort // of transparent listeners
 	prepare      func(policy.Request, *http.Request) error
+	pass         func(policy.Request) error // of connections
 	response     func(policy.Request, *http.Response) error
 	endpoint     func(policy.Request, *http.Request) (*Origin, *Answer)
 	quiet        bool // keeps no history
@@ -253,6 +254,11 @@ func (l *lab) Leaf(h policy.Host) (*tls.Certificate, error) {
 }
 
 func (l *lab) Prepare(r policy.Request, h *http.Request) (Passage, error) {
+	if h == nil && l.pass != nil {
+		if err := l.pass(r); err != nil {
+			return nil, err
+		}
+	}
 	if l.prepare != nil && h != nil {
 		if err := l.prepare(r, h); err != nil {
 			return nil, err

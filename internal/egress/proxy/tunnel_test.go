@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -93,6 +96,44 @@ func TestPassThrough(t *testing.T) {
 	e := l.event(func(e Event) bool { return e.Sent == int64(len(large)) })
 	if e.Problem != "" || e.Received < e.Sent || !e.Verdict.PassThrough || e.Request.Host.String() != "tcp.lab" {
 		t.Errorf("%+v", e)
+	}
+}
+
+// TestPassThroughIsAdmitted: a connection that is passed through goes through
+// the stages as a request does, and they hear what came of it.
+func TestPassThroughIsAdmitted(t *testing.T) {
+	l := newLab(t, func(o *Options) { o.Timeouts.Silence = 50 * time.Millisecond })
+	l.passThrough("tcp.lab")
+	l.at("tcp.lab", "203.0.113.5")
+	l.route("203.0.113.5:2525", echoServer(t))
+	var refuse error
+	l.pass = func(r policy.Request) error {
+		if r.Layer != policy.LayerConnect || r.Host != host("tcp.lab") || r.Port == 0 {
+			t.Errorf("admitted: %+v", r)
+		}
+		return refuse
+	}
+	if line, err := l.connect(t, "tcp.lab:2525").r.ReadString('\n'); line != "220 ready\n" {
+		t.Fatalf("%q %v", line, err)
+	}
+	if ends := l.ended(); len(ends) != 1 || ends[0] != nil {
+		t.Errorf("it ended with %v", ends)
+	}
+	l.connect(t, "tcp.lab:2526").rest() // where nobody is
+	if ends := l.ended(); len(ends) != 1 || ends[0] == nil || errors.Is(ends[0], ErrUnfinished) {
+		t.Errorf("without an origin: %v", ends)
+	}
+	dials := len(l.dials())
+	refuse = At(api.StageBreaker, &Refusal{Code: cove.Unavailable, Rule: "breaker", Reason: "it is left alone"})
+	if got := l.connect(t, "tcp.lab:2525").rest(); got != "" {
+		t.Errorf("refused: %q", got)
+	}
+	e := l.event(func(e Event) bool { return e.Stage == api.StageBreaker })
+	if e.Verdict.Action != policy.Deny || e.Verdict.Rule != "breaker" || e.Request.Host != host("tcp.lab") {
+		t.Errorf("recorded as %+v", e)
+	}
+	if len(l.dials()) != dials || len(l.ended()) > 0 {
+		t.Error("what is refused was dialled")
 	}
 }
 
