@@ -17,6 +17,7 @@ func lookupRows() []row {
 		{id: "N8.rebinding", invariant: "E4", what: "have an allowed name lead inside: at once, later, among others, by CNAME, over IPv6, translated", test: rebinding},
 		{id: "N9.hosts_file", invariant: "E4", what: "say oneself where an allowed name is", test: ownHosts},
 		{id: "N12.denied", invariant: "E4", what: "carry data out in names that are denied, of every type", test: tunnelDenied},
+		{id: "N12.requests", invariant: "E4", what: "carry data out in names below an allowed domain that are not asked for, but connected to", test: tunnelRequests},
 		{id: "N12.allowed", invariant: "E4", what: "carry data out in names below an allowed domain", test: tunnelAllowed},
 	}
 }
@@ -127,4 +128,28 @@ func tunnelAllowed(c *trial) {
 		}
 	}
 	c.remark("%d of 1000 names below one domain got out, and answers carry nothing in", out)
+}
+
+// tunnelRequests: the gateway looks a name up for whoever connects to it, so
+// that it counts there as well.
+func tunnelRequests(c *trial) {
+	most := 0
+	for i, e := range everyEntry("") {
+		if e.At == "" && e.By == outcome.Direct || strings.Contains(e.name, "IPv6") || e.TLS && e.At == "" {
+			continue // it is asked for first; as IPv4; as without TLS
+		}
+		b := c.outward("rules:\n  - hosts: \"*.wild.lab\"\n")
+		c.internet().Forget()
+		for n := range 250 {
+			host := fmt.Sprintf("d%d.wild.lab", n)
+			b.get(everyEntry(host)[i], host, "/")
+		}
+		out := len(c.internet().Asked())
+		if out == 0 || out > 200 {
+			c.Errorf("HOLE or not tested: %s: %d of 250 names below one domain reached the resolver", e.name, out)
+		}
+		most = max(most, out)
+		b.arrives(everyEntry("d1.wild.lab")[i], "d1.wild.lab") // which was there before
+	}
+	c.remark("at most %d of 250 names below one domain got out", most)
 }

@@ -441,8 +441,16 @@ func (c *client) way() *Way { return (*Way)(c) }
 func (c *client) ID() cove.SandboxID { return c.sandbox }
 
 func (c *client) Decide(ctx context.Context, r policy.Request) policy.Verdict {
-	return c.way().Decide(ctx, r)
+	v := c.way().Decide(ctx, r)
+	if v.Action == policy.Allow && r.Layer == policy.LayerConnect && r.Host.Name() != "" && !c.filter.Permit(r.Host) {
+		return policy.Verdict{Rule: ruleNames, Reason: dns.TooManyNames}
+	}
+	return v
 }
+
+// ruleNames bounds how many names are looked up: they reach resolvers and the
+// servers of their domains, whatever is sent to them.
+const ruleNames = "gateway: names"
 
 func (c *client) Pinned(a netip.Addr) (policy.Host, bool) { return c.names.Name(a) }
 

@@ -1,11 +1,14 @@
 package gateway
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	mdns "github.com/miekg/dns"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -112,5 +115,30 @@ func TestKeptAuthority(t *testing.T) {
 	}
 	if _, third := open(); third == first {
 		t.Error("the same authority after it was discarded")
+	}
+}
+
+// TestNamesOfConnections: a name that is connected to is looked up as one that
+// is asked for, and counts as much.
+func TestNamesOfConnections(t *testing.T) {
+	w, _ := newTestWay(t)
+	if _, err := w.Replace(allow(t, "*.wild.test")); err != nil {
+		t.Fatal(err)
+	}
+	connect := func(name string) policy.Verdict {
+		return (*client)(w).Decide(t.Context(), connectTo(t, name, 443))
+	}
+	first, last := connect("first.wild.test"), policy.Verdict{}
+	for i := range 500 {
+		last = connect(fmt.Sprintf("n%d.wild.test", i))
+	}
+	if first.Action != policy.Allow || last.Action == policy.Allow || last.Rule != ruleNames {
+		t.Errorf("the first: %+v, the last: %+v", first, last)
+	}
+	if v := connect("first.wild.test"); v.Action != policy.Allow {
+		t.Errorf("one that was there before: %+v", v)
+	}
+	if a := w.filter.Answer(t.Context(), new(mdns.Msg).SetQuestion("another.wild.test.", mdns.TypeA)); a.Rcode != mdns.RcodeRefused {
+		t.Errorf("a question for one more: %s", mdns.RcodeToString[a.Rcode])
 	}
 }

@@ -109,8 +109,8 @@ func (f *Filter) judge(ctx context.Context, asked string) (name policy.Host, v p
 	if v.Action != policy.Allow {
 		return name, v, api.StagePolicy, dns.RcodeNameError, v.Reason
 	}
-	if !f.labels.allow(name.Name(), time.Now()) {
-		return name, v, api.StageRate, dns.RcodeRefused, "too many names below one domain"
+	if !f.Permit(name) {
+		return name, v, api.StageRate, dns.RcodeRefused, TooManyNames
 	}
 	select {
 	case f.busy <- struct{}{}:
@@ -131,6 +131,14 @@ func (f *Filter) judge(ctx context.Context, asked string) (name policy.Host, v p
 		return name, v, api.StageUpstream, dns.RcodeNameError, err.Error()
 	}
 }
+
+// TooManyNames is why a name is not looked up that Permit does not permit.
+const TooManyNames = "too many names below one domain"
+
+// Permit reports whether one more name may be looked up for the sandbox, and
+// counts it. Whoever looks names up that were not asked for here, because a
+// connection is for them, has to ask it.
+func (f *Filter) Permit(name policy.Host) bool { return f.labels.allow(name.Name(), time.Now()) }
 
 // fail makes a an answer that says why, in the way of RFC 8914 where the
 // question allows it.
