@@ -49,13 +49,18 @@ type NetworkPermission struct {
 	GatewayPolicy
 	// Credentials never enter the sandbox: they are set on requests that policy
 	// has allowed.
-	Credentials []string     `json:"credentials,omitempty" doc:"Names of credentials of the machine, for its owner: they are set on requests outside the sandbox, which has placeholders"`
-	Providers   []string     `json:"providers,omitempty" doc:"Names of model providers, for the machine's owner: the sandbox reaches them at http://gateway.cove.internal/proxy/v1, the first that has what is asked by default" example:"[\"anthropic\"]"`
-	Budget      *ModelBudget `json:"budget,omitempty"`
+	Credentials []string `json:"credentials,omitempty" doc:"Names of credentials of the machine, for its owner: they are set on requests outside the sandbox, which has placeholders"`
+	ModelPermission
 }
 
-// ModelBudget is the most that an execution may use of models; what is absent
-// is as configured (gateway.budget).
+// ModelPermission says which models may be used, and how much.
+type ModelPermission struct {
+	Providers []string     `json:"providers,omitempty" doc:"Names of model providers, for the machine's owner: they are reached at http://gateway.cove.internal/proxy/v1, the first that has what is asked by default" example:"[\"anthropic\"]"`
+	Budget    *ModelBudget `json:"budget,omitempty"`
+}
+
+// ModelBudget is the most that may be used of models; what is absent is as
+// configured (gateway.budget).
 type ModelBudget struct {
 	Requests int64   `json:"requests,omitempty" minimum:"1" doc:"Requests"`
 	Tokens   int64   `json:"tokens,omitempty" minimum:"1" doc:"Tokens, in and out, those of caches included"`

@@ -5,9 +5,10 @@ type GatewayRegistration struct {
 	Name string `json:"name" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$" example:"builder" doc:"What the client is known by"`
 	GatewayPolicy
 	Credentials []string `json:"credentials,omitempty" doc:"Names of credentials of the machine: they are set on requests by the gateway, and the client has placeholders"`
-	Listen      string   `json:"listen,omitempty" example:"127.0.0.1:3129" doc:"Where the client's own proxy listens: HOST:PORT of loopback (port 0: any that is free, kept from then on) or unix:/PATH; 127.0.0.1:0 without it"`
-	Transparent bool     `json:"transparent,omitempty" doc:"The client hands over sockets of its network namespace instead (POST /clients/{name}/sockets)"`
-	Dir         string   `json:"dir,omitempty" doc:"Where the client sees the directory of its files; without it where the gateway has it"`
+	ModelPermission
+	Listen      string `json:"listen,omitempty" example:"127.0.0.1:3129" doc:"Where the client's own proxy listens: HOST:PORT of loopback (port 0: any that is free, kept from then on) or unix:/PATH; 127.0.0.1:0 without it"`
+	Transparent bool   `json:"transparent,omitempty" doc:"The client hands over sockets of its network namespace instead (POST /clients/{name}/sockets)"`
+	Dir         string `json:"dir,omitempty" doc:"Where the client sees the directory of its files; without it where the gateway has it"`
 }
 
 // GatewayPolicy says what may leave: documents, then the rest.
@@ -33,6 +34,7 @@ type GatewayClient struct {
 	Files   string            `json:"files" doc:"Directory on the gateway's machine with what the client is to trust: ca.pem, and ca-certificates.crt with all roots"`
 	Env     map[string]string `json:"env" doc:"Environment that leads programs to the way out and has them trust it"`
 	Problem string            `json:"problem,omitempty" doc:"Why there is no way out, if there is none"`
+	Models  []ModelUsage      `json:"models,omitempty" doc:"What it has used of models since the gateway was started"`
 	Cut     int               `json:"cut,omitempty" doc:"Connections and requests that a change no longer allowed, and were cut"`
 }
 

@@ -55,7 +55,7 @@ var rooms = []room{
 	{path: "internal/detect", layer: contract},
 	{path: "internal/egress/approval", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/github", layer: contract, above: []string{"internal/egress/policy"}},
-	{path: "internal/egress/model", layer: contract, above: []string{"internal/egress/policy"}},
+	{path: "internal/egress/model", layer: contract, above: []string{"api", "internal/egress/policy"}},
 	{path: "internal/egress/policy", layer: contract},
 	{path: "internal/egress/policy/policytest", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/redact", layer: contract},

@@ -29,6 +29,7 @@ const insideDir = "/etc/cove"
 
 func (a *app) gatewayAttach() *cobra.Command {
 	var f policyFlags
+	var models modelFlags
 	var g api.GatewayRegistration
 	var pid int
 	var env bool
@@ -61,17 +62,21 @@ that --env prints makes programs look there.`,
 			if g.GatewayPolicy, err = f.texts(); err != nil {
 				return err
 			}
+			if g.ModelPermission, err = models.permission(); err != nil {
+				return err
+			}
 			g.Transparent = true
 			if g.Name == "" {
 				g.Name = "pid-" + strconv.Itoa(pid)
 			}
-			return a.attach(cmd, pid, g, f.given() || len(g.Credentials) > 0, env)
+			return a.attach(cmd, pid, g, f.given() || len(g.Credentials) > 0 || models.given(), env)
 		},
 	}
 	f.add(c.Flags())
 	c.Flags().IntVar(&pid, "pid", 0, "`PID` of a process in the container")
 	c.Flags().StringVar(&g.Name, "name", "", "`NAME` of the client (default: pid-PID); one that is known keeps its authority, and its policy unless flags say another")
 	c.Flags().StringArrayVar(&g.Credentials, "credential", nil, "`NAME` of a credential that the client may use (repeatable)")
+	models.add(c.Flags())
 	c.Flags().StringVar(&g.Dir, "dir", "", "`DIR` where the process sees its files (default: /etc/cove in a container, else where the gateway has them)")
 	c.Flags().BoolVar(&env, "env", false, "print NAME=VALUE lines, once the way out is open")
 	return c

@@ -29,6 +29,7 @@ const gatewaySocket = "gateway.sock"
 type gatewayFlags struct {
 	policyFlags
 	credentials []string
+	models      modelFlags
 	listen      string
 	state       string
 	health      string
@@ -61,6 +62,7 @@ out.`,
 	}
 	f.add(c.Flags())
 	c.Flags().StringArrayVar(&f.credentials, "credential", nil, "`NAME` of a credential that the default client may use (repeatable)")
+	f.models.add(c.Flags())
 	c.Flags().StringVar(&f.listen, "listen", "", "`ADDRESS` of the default client's proxy: HOST:PORT of loopback, or unix:/PATH")
 	c.Flags().StringVar(&f.state, "state", "", "`DIR` of the gateway's state: database, authorities (default: gateway in --home)")
 	c.Flags().StringVar(&f.health, "health", "", "tell at `HOST:PORT` how the gateway is: GET /health")
@@ -82,7 +84,7 @@ func socketOf(flags *pflag.FlagSet, cfg *config.Config) (string, error) {
 }
 
 func (a *app) runGateway(cmd *cobra.Command, f gatewayFlags) error {
-	if f.listen == "" && (f.given() || len(f.credentials) > 0) {
+	if f.listen == "" && (f.given() || len(f.credentials) > 0 || f.models.given()) {
 		return usageError(cmd, "there is a policy, but nobody whom it is for: name an address with --listen")
 	}
 	cfg, err := a.loadConfig()
@@ -100,7 +102,11 @@ func (a *app) runGateway(cmd *cobra.Command, f gatewayFlags) error {
 	if f.listen != "" {
 		o.Default = func() (api.GatewayRegistration, error) {
 			p, err := f.texts()
-			return api.GatewayRegistration{GatewayPolicy: p, Credentials: f.credentials, Listen: f.listen}, err
+			if err != nil {
+				return api.GatewayRegistration{}, err
+			}
+			models, err := f.models.permission()
+			return api.GatewayRegistration{GatewayPolicy: p, Credentials: f.credentials, ModelPermission: models, Listen: f.listen}, err
 		}
 	}
 	if f.beyond {
@@ -155,6 +161,7 @@ func (a *app) gatewayClient(cmd *cobra.Command) (*client.Client, error) {
 
 func (a *app) gatewayAdd() *cobra.Command {
 	var f policyFlags
+	var models modelFlags
 	var g api.GatewayRegistration
 	var env, asJSON bool
 	c := &cobra.Command{
@@ -173,6 +180,9 @@ no longer allowed is refused and cut before anything more is allowed.`,
 			var err error
 			g.Name = args[0]
 			if g.GatewayPolicy, err = f.texts(); err != nil {
+				return err
+			}
+			if g.ModelPermission, err = models.permission(); err != nil {
 				return err
 			}
 			gateway, err := a.gatewayClient(cmd)
@@ -196,6 +206,7 @@ no longer allowed is refused and cut before anything more is allowed.`,
 	}
 	f.add(c.Flags())
 	c.Flags().StringArrayVar(&g.Credentials, "credential", nil, "`NAME` of a credential that the client may use (repeatable)")
+	models.add(c.Flags())
 	c.Flags().StringVar(&g.Listen, "listen", "", "`ADDRESS` of the client's proxy: HOST:PORT of loopback, or unix:/PATH; without it a free port, which stays")
 	c.Flags().BoolVar(&g.Transparent, "transparent", false, "without a proxy: the client is attached later (cove gateway attach)")
 	c.Flags().StringVar(&g.Dir, "dir", "", "`DIR` where the client sees its files, if not where the gateway has them: /etc/cove with --volume FILES:/etc/cove:ro")

@@ -15,7 +15,6 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/egress/model"
 )
 
 // maxCode is what the API takes as code, and maxFiles as files together; more
@@ -39,8 +38,7 @@ type options struct {
 
 	policy      policyFlags
 	credentials []string
-	providers   []string
-	budget      string
+	models      modelFlags
 
 	memory, disk, stdout, stderr string
 	timeout                      string
@@ -91,13 +89,13 @@ func (o *options) request(language string, args []string, getenv func(string) st
 // permissions are nil when no flag asks for a network.
 func (o *options) permissions() (*api.Permissions, error) {
 	switch {
-	case !o.policy.given() && len(o.credentials)+len(o.providers) == 0:
-		if o.budget != "" {
+	case !o.policy.given() && len(o.credentials) == 0 && len(o.models.providers) == 0:
+		if o.models.given() {
 			return nil, cove.Errorf(cove.InvalidArgument, "--budget is for models, and without a network there are none").WithHint("say which with --model-provider NAME")
 		}
 		return nil, nil
 	case o.policy.network == string(cove.NetworkNone):
-		if len(o.policy.allow)+len(o.policy.files)+len(o.credentials)+len(o.providers) > 0 || o.policy.allowPR {
+		if len(o.policy.allow)+len(o.policy.files)+len(o.credentials) > 0 || o.models.given() || o.policy.allowPR {
 			return nil, cove.Errorf(cove.InvalidArgument, "--network none leaves nothing to allow").WithHint("leave one of them out")
 		}
 		return nil, nil
@@ -106,15 +104,11 @@ func (o *options) permissions() (*api.Permissions, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := api.NetworkPermission{Enabled: true, GatewayPolicy: p, Credentials: o.credentials, Providers: o.providers}
-	if o.budget != "" {
-		b, err := model.ParseBudget(o.budget)
-		if err != nil {
-			return nil, inFlag("--budget", err)
-		}
-		n.Budget = &api.ModelBudget{Requests: b.Requests, Tokens: b.Tokens, Cost: b.Cost}
+	models, err := o.models.permission()
+	if err != nil {
+		return nil, err
 	}
-	return &api.Permissions{Network: &n}, nil
+	return &api.Permissions{Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: p, Credentials: o.credentials, ModelPermission: models}}, nil
 }
 
 // limits are nil when no flag was given.

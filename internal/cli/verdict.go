@@ -89,33 +89,6 @@ func warnings(e api.Execution) []string {
 	return lines
 }
 
-// modelsUsed says in one line what was used of models; nothing if nothing was.
-func modelsUsed(all []api.ModelUsage) string {
-	var parts []string
-	for _, u := range all {
-		requests := "requests"
-		if u.Requests == 1 {
-			requests = "request"
-		}
-		in := fmt.Sprintf("%d tokens in", u.InputTokens+u.CacheReadTokens+u.CacheWriteTokens)
-		if u.CacheReadTokens > 0 {
-			in += fmt.Sprintf(" (%d from cache)", u.CacheReadTokens)
-		}
-		part := fmt.Sprintf("%s %d %s, %s, %d out", u.Provider, u.Requests, requests, in, u.OutputTokens)
-		if u.Cost > 0 {
-			part += fmt.Sprintf(", $%.4f", u.Cost)
-		}
-		if u.Estimated > 0 {
-			part += " (estimated)"
-		}
-		parts = append(parts, part)
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return "models: " + strings.Join(parts, "; ")
-}
-
 // inForce are the limits of a request over the defaults of its runtime.
 func inForce(defaults cove.Limits, l *api.Limits, timeout float64) cove.Limits {
 	if timeout > 0 {

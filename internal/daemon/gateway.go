@@ -28,15 +28,7 @@ func (d *Daemon) openWay(id cove.SandboxID, of cove.ExecutionID, client string, 
 	if err != nil {
 		return nil, err
 	}
-	budget := n.Budget
-	if d.cfg.Gateway.Budget != "" {
-		usual, err := model.ParseBudget(d.cfg.Gateway.Budget)
-		if err != nil {
-			return nil, err // Validate has accepted it
-		}
-		budget = budget.Or(usual)
-	}
-	return g.Open(gateway.Spec{Sandbox: id, Name: string(of), Client: client, Policy: n.Policy, Credentials: n.Credentials, Providers: n.Providers, Budget: budget})
+	return g.Open(gateway.Spec{Sandbox: id, Name: string(of), Client: client, Policy: n.Policy, Credentials: n.Credentials, Providers: n.Providers, Budget: n.Budget})
 }
 
 func (d *Daemon) newGateway() (*gateway.Gateway, error) {
@@ -64,6 +56,11 @@ func gatewayOptions(g config.Gateway) (gateway.Options, error) {
 		}
 		if o.Credentials, err = credential.Parse(g.Credentials, data); err != nil {
 			return o, err
+		}
+	}
+	if g.Budget != "" {
+		if o.Budget, err = model.ParseBudget(g.Budget); err != nil {
+			return o, err // Validate has accepted it
 		}
 	}
 	if g.Providers != "" {

@@ -44,6 +44,7 @@ type Options struct {
 	// Providers are those of models, as model.Parse gives them; those that Cove
 	// knows if nil.
 	Providers []model.Provider
+	Budget    model.Budget // where a sandbox has none of its own
 	GitHub    github.Servers
 	Rate      Rate
 	Timeouts  proxy.Timeouts

@@ -35,10 +35,7 @@ func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission)
 		mode = cmp.Or(d.Mode, mode)
 	}
 	docs = append(docs, &policy.Document{Source: "permissions.network", Mode: mode})
-	n := sandbox.Network{Mode: mode, Policy: docs, Credentials: q.Credentials, Providers: q.Providers}
-	if b := q.Budget; b != nil {
-		n.Budget = model.Budget(*b)
-	}
+	n := sandbox.Network{Mode: mode, Policy: docs, Credentials: q.Credentials, Providers: q.Providers, Budget: model.BudgetOf(q.ModelPermission)}
 	if len(n.Credentials)+len(n.Providers) > 0 && !c.owner {
 		err := cove.Errorf(cove.Forbidden, "credentials and model providers are the machine's owner's to use").WithHint("leave permissions.network.credentials and providers out")
 		s.deny(ctx, c.name, "network", strings.Join(append(slices.Clip(n.Credentials), n.Providers...), ","), err)

@@ -131,7 +131,7 @@ func (m *Manager) Models(id cove.ExecutionID) []api.ModelUsage {
 		return nil
 	}
 	if way := e.wayOut(); way != nil {
-		return modelUsage(way.Models())
+		return model.API(way.Models())
 	}
 	return nil
 }

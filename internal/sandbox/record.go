@@ -138,19 +138,8 @@ func (r Result) API() api.Execution {
 			CPUTimeMS: float64(r.Usage.CPUTime.Microseconds()) / 1000, MemoryPeakMB: float64(r.Usage.MemoryPeak) / (1 << 20),
 			PIDsUsed: r.Usage.PIDsPeak, BytesWritten: r.Usage.BytesWritten, DiskUsed: r.Usage.DiskUsed,
 		},
-		Models: modelUsage(r.Models), SecurityEvents: Events(r.Events), CreatedAt: r.Started, FinishedAt: &finished,
+		Models: model.API(r.Models), SecurityEvents: Events(r.Events), CreatedAt: r.Started, FinishedAt: &finished,
 	}
-}
-
-// modelUsage is what was used of models, as the API shows it.
-func modelUsage(all []model.ProviderUsage) (shown []api.ModelUsage) {
-	for _, u := range all {
-		shown = append(shown, api.ModelUsage{
-			Provider: u.Provider, Requests: u.Requests, InputTokens: u.Input, OutputTokens: u.Output,
-			CacheReadTokens: u.CacheRead, CacheWriteTokens: u.CacheWrite, Cost: u.Cost, Estimated: u.Estimated,
-		})
-	}
-	return shown
 }
 
 // text is output as JSON can carry it.

@@ -243,6 +243,24 @@ func TestModelStream(t *testing.T) {
 	}
 }
 
+// TestModelsOfClients: clients of a gateway of its own have models and budgets, too.
+func TestModelsOfClients(t *testing.T) {
+	l := newLab(t)
+	l.serveModels()
+	l.gateway(t)
+	added := l.cove(t, "gateway", "add", "agent", "--model-provider", "anthropic", "--budget", "requests=1", "--env")
+	if added.code != 0 {
+		t.Fatalf("%+v", added)
+	}
+	got := client(t, added.stdout, asking+`ask messages "$hello"; G=$HTTP_PROXY/proxy/v1 ask messages "$hello" --noproxy '*'`)
+	if strings.Count(got.stdout, "\n200\n") != 1 || !strings.Contains(got.stdout, "1 of 1 requests") || strings.Contains(got.stdout, "canary") {
+		t.Errorf("%+v", got)
+	}
+	if got := l.cove(t, "gateway", "list", "--json"); !strings.Contains(got.stdout, `"cache_read_tokens": 10000`) && !strings.Contains(got.stdout, `"cache_read_tokens":10000`) {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestGitCredentials: git needs no key to fetch, and who asks for one gets a
 // placeholder that is good for nothing but through the gateway.
 func TestGitCredentials(t *testing.T) {

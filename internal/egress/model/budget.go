@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
 )
 
 // Budget is how much a sandbox may use. What is 0 is not limited.
@@ -223,4 +224,23 @@ func (l *Ledger) Used() []ProviderUsage {
 type ProviderUsage struct {
 	Provider string
 	Usage
+}
+
+// API is what was used as the API shows it.
+func API(all []ProviderUsage) (shown []api.ModelUsage) {
+	for _, u := range all {
+		shown = append(shown, api.ModelUsage{
+			Provider: u.Provider, Requests: u.Requests, InputTokens: u.Input, OutputTokens: u.Output,
+			CacheReadTokens: u.CacheRead, CacheWriteTokens: u.CacheWrite, Cost: u.Cost, Estimated: u.Estimated,
+		})
+	}
+	return shown
+}
+
+// BudgetOf is the budget of a permission; none without one.
+func BudgetOf(p api.ModelPermission) Budget {
+	if p.Budget == nil {
+		return Budget{}
+	}
+	return Budget(*p.Budget)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
@@ -164,7 +165,8 @@ func (r *Registry) open(c *client) error {
 	if err != nil {
 		return err
 	}
-	if c.way, err = r.o.Gateway.Open(gateway.Spec{Sandbox: c.Sandbox, Name: c.Name, Client: c.Name, Policy: documents, Credentials: c.Credentials}); err != nil {
+	if c.way, err = r.o.Gateway.Open(gateway.Spec{Sandbox: c.Sandbox, Name: c.Name, Client: c.Name, Policy: documents, Credentials: c.Credentials,
+		Providers: c.Providers, Budget: model.BudgetOf(c.ModelPermission)}); err != nil {
 		return err
 	}
 	if c.Transparent {
@@ -218,6 +220,8 @@ func (r *Registry) replace(ctx context.Context, c *client, g api.GatewayRegistra
 		differs = "address"
 	case !slices.Equal(g.Credentials, c.Credentials):
 		differs = "set of credentials"
+	case !slices.Equal(g.Providers, c.Providers) || model.BudgetOf(g.ModelPermission) != model.BudgetOf(c.ModelPermission):
+		differs = "set of model providers, or another budget"
 	}
 	if differs != "" {
 		return api.GatewayClient{}, cove.Errorf(cove.Conflict, "the client %s is there with another %s", c.Name, differs).WithHint("remove it first, or leave that as it is")
@@ -245,6 +249,7 @@ func (c *client) describe() api.GatewayClient {
 		d.Problem = fmt.Sprint(c.problem)
 		return d
 	}
+	d.Models = model.API(c.way.Models())
 	d.Open, d.Files = c.proxy != nil || c.session != nil, c.way.Files()
 	proxy := ""
 	if c.Transparent {

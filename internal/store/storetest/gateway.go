@@ -23,7 +23,7 @@ func gatewayClients(t *testing.T, open Open) {
 	has(s)
 	b := store.GatewayClient{Sandbox: cove.NewSandboxID(), CreatedAt: epoch, GatewayRegistration: api.GatewayRegistration{Name: "b", Transparent: true}}
 	a := store.GatewayClient{Sandbox: cove.NewSandboxID(), CreatedAt: epoch, GatewayRegistration: api.GatewayRegistration{
-		Name: "a", Listen: "127.0.0.1:3128", Dir: "/etc/cove", Credentials: []string{"github"},
+		Name: "a", Listen: "127.0.0.1:3128", Dir: "/etc/cove", Credentials: []string{"github"}, ModelPermission: api.ModelPermission{Providers: []string{"anthropic"}, Budget: &api.ModelBudget{Tokens: 5}},
 		GatewayPolicy: api.GatewayPolicy{Mode: "limited", Policies: []api.PolicyText{{Source: "p.yaml", Text: "rules: []\n'; DROP TABLE \u00e9"}}, Allow: []string{"a.test"}, Deny: []string{"b.test"}},
 	}}
 	must(t, s.PutGatewayClient(t.Context(), b))
