@@ -32,7 +32,11 @@ func rows() (all []row) {
 	for _, m := range measures {
 		all = append(all, row{m.name, m.target, m.least, m.added})
 		if m.ask.Do == doRate {
-			all = append(all, row{name: m.cpu()})
+			cpu := row{name: m.cpu()}
+			if m.target > 0 { // as many as one processor can do in a second
+				cpu.target = 1e6 / m.target
+			}
+			all = append(all, cpu)
 		}
 	}
 	return append(all, row{name: rowIdle, target: targetIdleMiB}, row{name: rowSpread, target: targetIdleMiB}, row{name: rowSetUp, target: targetSetUpMS, added: true})
