@@ -139,6 +139,41 @@ func (c *Client) Authority(ctx context.Context, id string) (api.Authority, error
 	return a, err
 }
 
+// Holds lists what waits for an answer, the oldest first: of one execution, or
+// of all.
+func (c *Client) Holds(ctx context.Context, execution string) ([]api.Hold, error) {
+	q := query{}
+	q.set("execution", execution)
+	var l api.HoldList
+	err := c.call(ctx, http.MethodGet, q.of("/network/holds"), nil, &l)
+	return l.Holds, err
+}
+
+// AnswerHold answers what waits.
+func (c *Client) AnswerHold(ctx context.Context, id string, a api.HoldAnswer) error {
+	parsed, err := cove.ParseHoldID(id)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodPost, "/network/holds/"+string(parsed), a, nil)
+}
+
+// Approvals lists what has been approved for policies, newest first.
+func (c *Client) Approvals(ctx context.Context) ([]api.Approval, error) {
+	var l api.ApprovalList
+	err := c.call(ctx, http.MethodGet, "/network/approvals", nil, &l)
+	return l.Approvals, err
+}
+
+// Revoke forgets an approval.
+func (c *Client) Revoke(ctx context.Context, id string) error {
+	parsed, err := cove.ParseApprovalID(id)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodDelete, "/network/approvals/"+string(parsed), nil, nil)
+}
+
 // ListOptions select executions; zero fields select everything.
 type ListOptions struct {
 	Language string
@@ -273,7 +308,8 @@ func executionPath(id string) (string, error) {
 	return "/executions/" + string(parsed), nil
 }
 
-// call sends body as JSON and decodes the answer into result.
+// call sends body as JSON and decodes the answer into result, if there is to be
+// one.
 func (c *Client) call(ctx context.Context, method, path string, body, result any) error {
 	var r io.Reader
 	if body != nil {
@@ -288,6 +324,9 @@ func (c *Client) call(ctx context.Context, method, path string, body, result any
 		return err
 	}
 	defer resp.Body.Close()
+	if result == nil {
+		return nil
+	}
 	return decode(resp.Body, result)
 }
 

@@ -23,6 +23,10 @@ type Stream struct {
 	// blocks when the execution ends is left behind; its goroutine goes when
 	// the Read returns.
 	Stdin io.Reader
+	// Holds is told of all that waits for an answer whenever that changes, in
+	// turn with the output; nil if that is of no interest. Only ExecuteStream has
+	// it told.
+	Holds func([]api.Hold)
 	// Started is called once, with the id of the execution, before any output.
 	Started func(id string)
 }
@@ -133,6 +137,14 @@ func follow(ctx context.Context, r io.Reader, s Stream, hint string) (api.Execut
 			err = write(s.Stdout, ev.data)
 		case api.EventStderr:
 			err = write(s.Stderr, ev.data)
+		case api.EventHolds:
+			var l api.HoldList
+			if err := json.Unmarshal([]byte(ev.data), &l); err != nil {
+				return api.Execution{}, malformed(ev.name, err)
+			}
+			if s.Holds != nil {
+				s.Holds(l.Holds)
+			}
 		case api.EventDone:
 			var e api.Execution
 			if err := json.Unmarshal([]byte(ev.data), &e); err != nil {

@@ -98,7 +98,7 @@ beforehand; "cove serve" offers the same over HTTP.`,
 	}
 	add("run", a.runCommand(), a.serveCommand())
 	add("see", a.psCommand(), a.logsCommand(), a.killCommand(), a.auditCommand())
-	add("net", a.policyCommand(), a.networkCommand(), a.caCommand(), a.gatewayCommand())
+	add("net", a.policyCommand(), a.approveCommand(), a.approvalsCommand(), a.networkCommand(), a.caCommand(), a.gatewayCommand())
 	add("host", a.runtimesCommand(), a.imageCommand(), a.doctorCommand(), a.configCommand())
 	root.AddCommand(a.versionCommand(), a.doctorProbeCommand())
 	return root

@@ -29,12 +29,16 @@ import (
 //	env, args, files, limits   print what was sent
 //	cat                  copy standard input
 //	wait                 until killed
+//	ask HOST             wait for an answer, and print it; until then wait as above
+//	meanwhile HOST       the same, and go on printing until then
 //	fail CODE TEXT       an error before it runs
 //	broken TEXT          an error while it runs
 type fakeServer struct {
 	mu      sync.Mutex
 	records map[string]*record
 	order   []string
+	holds   []api.Hold
+	answers map[string]chan api.HoldAnswer
 }
 
 type record struct {
@@ -45,7 +49,9 @@ type record struct {
 	ended  chan struct{}
 }
 
-func newFakeServer() *fakeServer { return &fakeServer{records: map[string]*record{}} }
+func newFakeServer() *fakeServer {
+	return &fakeServer{records: map[string]*record{}, answers: map[string]chan api.HoldAnswer{}}
+}
 
 func (f *fakeServer) serve(l net.Listener) *http.Server {
 	mux := http.NewServeMux()
@@ -54,6 +60,19 @@ func (f *fakeServer) serve(l net.Listener) *http.Server {
 	mux.HandleFunc("GET /executions", f.list)
 	mux.HandleFunc("GET /executions/{id}", f.get)
 	mux.HandleFunc("DELETE /executions/{id}", f.kill)
+	mux.HandleFunc("GET /network/holds", f.listHolds)
+	mux.HandleFunc("POST /network/holds/{id}", f.answerHold)
+	mux.HandleFunc("GET /network/approvals", func(w http.ResponseWriter, _ *http.Request) {
+		at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+		reply(w, 200, api.ApprovalList{Approvals: []api.Approval{{ID: approvalID, Policy: "0123456789abcdef", About: "POST api.example.com:443", Rule: "policy.yaml:3", Who: "local", Time: at, Until: at.Add(time.Hour)}}})
+	})
+	mux.HandleFunc("DELETE /network/approvals/{id}", func(w http.ResponseWriter, r *http.Request) {
+		if r.PathValue("id") != approvalID {
+			reply(w, 404, api.Error{Error: "no approval " + r.PathValue("id"), Code: string(cove.NotFound)})
+			return
+		}
+		w.WriteHeader(204)
+	})
 	mux.HandleFunc("GET /audit", audit)
 	mux.HandleFunc("GET /audit/verify", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, 200, api.AuditVerification{Records: 2, Head: "b2", Broken: 3})
@@ -187,6 +206,26 @@ func (f *fakeServer) step(r *http.Request, rec *record, req api.ExecuteRequest, 
 			done.Status, done.ExitCode = api.StatusKilled, -1
 		case <-r.Context().Done():
 		}
+	case "ask", "meanwhile":
+		h := api.Hold{ID: string(cove.NewHoldID()), Execution: rec.ID, Host: rest, Port: 443, Method: "POST", Path: "/x", About: rest + ":443", Count: 1, Rule: "policy.yaml:3", Reason: "needs a person",
+			Since: time.Now(), Until: time.Now().Add(2 * time.Minute)}
+		answer := make(chan api.HoldAnswer, 1)
+		f.mu.Lock()
+		f.holds, f.answers[h.ID] = append(f.holds, h), answer
+		f.mu.Unlock()
+		send(api.EventHolds, api.HoldList{Holds: []api.Hold{h}})
+		for word == "meanwhile" && len(answer) == 0 && r.Context().Err() == nil {
+			print(api.EventStdout, "faked question\n")
+			time.Sleep(10 * time.Millisecond)
+		}
+		select {
+		case a := <-answer:
+			send(api.EventHolds, api.HoldList{Holds: []api.Hold{}})
+			show(a)
+		case <-rec.killed:
+			done.Status, done.ExitCode = api.StatusKilled, -1
+		case <-r.Context().Done():
+		}
 	case "broken":
 		return &api.Error{Error: rest, Code: string(cove.Internal)}
 	}
@@ -282,6 +321,39 @@ func followDecisions(w http.ResponseWriter, r *http.Request) {
 	after, _ := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64)
 	b, _ := json.Marshal(api.Decision{Seq: after + 1, Time: time.Date(2030, 1, 2, 3, 5, 0, 0, time.UTC), Execution: someExecution, Entry: "absolute-form", Protocol: "http", Host: "new.example.com", Port: 8080, Method: "GET", Path: "/", Verdict: "allow", Status: 200, Count: 1})
 	fmt.Fprintf(w, ":\n\nid: %d\nevent: decision\ndata: %s\n\n", after+1, b)
+}
+
+// approvalID is of the one approval that is remembered.
+const approvalID = "ap_0123456789abcdefghjkmnpqrs"
+
+func (f *fakeServer) listHolds(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := api.HoldList{Holds: []api.Hold{}}
+	for _, h := range f.holds {
+		if of := r.URL.Query().Get("execution"); f.answers[h.ID] != nil && (of == "" || of == h.Execution) {
+			l.Holds = append(l.Holds, h)
+		}
+	}
+	reply(w, 200, l)
+}
+
+func (f *fakeServer) answerHold(w http.ResponseWriter, r *http.Request) {
+	var a api.HoldAnswer
+	if err := json.NewDecoder(r.Body).Decode(&a); err != nil {
+		reply(w, 400, api.Error{Error: err.Error(), Code: string(cove.InvalidArgument)})
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	answer := f.answers[r.PathValue("id")]
+	if answer == nil {
+		reply(w, 404, api.Error{Error: "nothing waits as " + r.PathValue("id"), Code: string(cove.NotFound)})
+		return
+	}
+	delete(f.answers, r.PathValue("id"))
+	answer <- a
+	w.WriteHeader(204)
 }
 
 func (f *fakeServer) kill(w http.ResponseWriter, r *http.Request) {

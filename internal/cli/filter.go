@@ -43,6 +43,16 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return t, nil
 	}
+	d, ok := parsePeriod(s)
+	if !ok {
+		return time.Time{}, cove.Errorf(cove.InvalidArgument, "--since %q is not a time that has passed", s).
+			WithHint("write how long ago, like 90m, 24h or 7d, or when, like 2030-12-31T23:59:59Z")
+	}
+	return now.Add(-d), nil
+}
+
+// parsePeriod reads a time that lasts, with days: "90m", "7d".
+func parsePeriod(s string) (time.Duration, bool) {
 	d, err := time.ParseDuration(s)
 	if days, ok := strings.CutSuffix(s, "d"); err != nil && ok {
 		f, ferr := strconv.ParseFloat(days, 64)
@@ -50,9 +60,5 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 			d = time.Duration(f * 24 * float64(time.Hour))
 		}
 	}
-	if err != nil || d <= 0 {
-		return time.Time{}, cove.Errorf(cove.InvalidArgument, "--since %q is not a time that has passed", s).
-			WithHint("write how long ago, like 90m, 24h or 7d, or when, like 2030-12-31T23:59:59Z")
-	}
-	return now.Add(-d), nil
+	return d, err == nil && d > 0
 }

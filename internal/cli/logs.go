@@ -47,12 +47,12 @@ func (a *app) follow(ctx context.Context, id string) error {
 			p.close()
 		}
 	}()
-	stdout, stderr, restore := a.programOutput()
+	out := a.newScreen()
 	for _, p := range peers {
 		begun := false
-		e, err := p.client.Follow(ctx, id, client.Stream{Stdout: stdout, Stderr: stderr, Started: func(string) { begun = true }})
+		e, err := p.client.Follow(ctx, id, client.Stream{Stdout: out.stdout, Stderr: out.stderr, Started: func(string) { begun = true }})
 		if begun {
-			restore()
+			out.restore()
 		}
 		if err == nil {
 			a.sayEnd(e)

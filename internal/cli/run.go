@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"syscall"
 	"time"
 
@@ -104,7 +105,8 @@ func (a *app) run(ctx context.Context, o *options, args []string, dash int) erro
 	if err != nil {
 		return interrupts.explain(err)
 	}
-	e, err := a.execute(ctx, b.client, req, o.json, a.programInput(o, file), interrupts)
+	stdin := a.programInput(o, file)
+	e, err := a.execute(ctx, b.client, req, o.json, stdin, a.askable(req, file, stdin), interrupts)
 	if cerr := b.close(); err == nil && cerr != nil {
 		a.say.fail(cerr) // the program's own result stands
 	}
@@ -131,13 +133,15 @@ func (a *app) programInput(o *options, file string) io.Reader {
 }
 
 // execute runs one request to its end. A signal kills the execution, whose
-// record then still arrives.
-func (a *app) execute(ctx context.Context, c *client.Client, req api.ExecuteRequest, collect bool, stdin io.Reader, in *interrupts) (api.Execution, error) {
+// record then still arrives. What its policy asks about is asked at terminal,
+// or said if that is nil.
+func (a *app) execute(ctx context.Context, c *client.Client, req api.ExecuteRequest, collect bool, stdin io.Reader, terminal *os.File, in *interrupts) (api.Execution, error) {
 	var stdout, stderr bytes.Buffer
-	s := client.Stream{Stdin: stdin}
-	var restore func()
-	s.Stdout, s.Stderr, restore = a.programOutput()
-	defer restore()
+	out := a.newScreen()
+	defer out.restore()
+	asker := a.newAsker(c, terminal, out)
+	defer asker.stop()
+	s := client.Stream{Stdin: stdin, Stdout: out.stdout, Stderr: out.stderr, Holds: asker.take}
 	if collect {
 		s.Stdout, s.Stderr = &stdout, &stderr
 	}
@@ -156,16 +160,6 @@ func (a *app) execute(ctx context.Context, c *client.Client, req api.ExecuteRequ
 		e.Output, e.Stderr = valid(stdout.Bytes()), valid(stderr.Bytes())
 	}
 	return e, err
-}
-
-// programOutput is where a program's output goes. At a terminal, what Cove says
-// after restore begins a line of its own.
-func (a *app) programOutput() (stdout, stderr io.Writer, restore func()) {
-	if !isTerminal(a.Err) {
-		return a.Out, a.Err, func() {}
-	}
-	ends := &lineEnd{}
-	return ends.watch(a.Out), ends.watch(a.Err), func() { ends.restore(a.Err) }
 }
 
 // valid is text for JSON: as everywhere in the API, invalid UTF-8 is replaced.

@@ -78,37 +78,6 @@ func isNull(f *os.File) bool {
 	return err == nil && os.SameFile(info, null)
 }
 
-// lineEnd remembers whether a terminal's cursor was left within a line.
-type lineEnd struct{ within bool }
-
-// watch returns f, watched if it is a terminal. Writes to what it returns must
-// not be concurrent.
-func (l *lineEnd) watch(f *os.File) io.Writer {
-	if !isTerminal(f) {
-		return f
-	}
-	return watched{f, l}
-}
-
-type watched struct {
-	io.Writer
-	end *lineEnd
-}
-
-func (w watched) Write(p []byte) (int, error) {
-	if len(p) > 0 {
-		w.end.within = p[len(p)-1] != '\n'
-	}
-	return w.Writer.Write(p)
-}
-
-// restore ends the line, if it was not.
-func (l *lineEnd) restore(f *os.File) {
-	if l.within {
-		io.WriteString(f, "\n")
-	}
-}
-
 // printable makes text safe for a terminal: whatever could move the cursor,
 // change colours, set the title or the clipboard, or reorder what is seen is
 // spelled out.
