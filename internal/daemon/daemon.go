@@ -51,6 +51,7 @@ type Daemon struct {
 	opened   atomic.Pointer[gateway.Gateway] // once it is
 	api      *httpapi.Server
 	memory   *memoryListener
+	port     atomic.Uint32 // of the API on the network; 0 if it is not there
 
 	openNative  func() (engine.Engine, error)    // once
 	openGateway func() (*gateway.Gateway, error) // once, when the first sandbox has a network
@@ -321,6 +322,7 @@ func (d *Daemon) listen(ctx context.Context) ([]listener, error) {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", d.cfg.Listen)
 	if err == nil {
 		if err = d.api.CheckListener(ln); err == nil {
+			d.port.Store(uint32(ln.Addr().(*net.TCPAddr).Port))
 			return append(all, listener{ln, d.api.Serve}), nil
 		}
 		ln.Close()

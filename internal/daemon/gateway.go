@@ -37,6 +37,7 @@ func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 		return nil, err
 	}
 	o.Dir, o.Recorder, o.Approvals, o.Log = d.instance.Files(), d.recorder, d.store, d.log
+	o.OwnPort = func(port uint16) bool { return uint32(port) == d.port.Load() }
 	made := gateway.New(o)
 	d.opened.Store(made)
 	return made, nil

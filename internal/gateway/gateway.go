@@ -48,9 +48,10 @@ type Options struct {
 	GitHub    github.Servers
 	Rate      Rate
 	Timeouts  proxy.Timeouts
-	Patience  time.Duration // how long a request waits to be approved; 2 min
-	Approvals Approvals     // nil remembers nothing beyond a sandbox
-	Recorder  *Recorder     // told of every decision; none if nil
+	Patience  time.Duration          // how long a request waits to be approved; 2 min
+	Approvals Approvals              // nil remembers nothing beyond a sandbox
+	OwnPort   func(port uint16) bool // whether Cove's API is there on this machine, where no sandbox gets; nil: nowhere
+	Recorder  *Recorder              // told of every decision; none if nil
 	Clock     clock.Clock
 	Log       *slog.Logger
 }
@@ -94,6 +95,9 @@ func (h hostService) LookupNetIP(ctx context.Context, network, name string) ([]n
 	}
 	return h.Resolver.LookupNetIP(ctx, network, name)
 }
+
+// ownPort reports whether Cove's API is at a port of this machine.
+func (g *Gateway) ownPort(port uint16) bool { return g.o.OwnPort != nil && g.o.OwnPort(port) }
 
 // exists looks up whether a name has an address.
 func (g *Gateway) exists(ctx context.Context, name policy.Host) error {

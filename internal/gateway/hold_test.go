@@ -404,3 +404,20 @@ func TestTooManyHolds(t *testing.T) {
 	}
 	begin(t, w, requestOf(t, "forge.test", "POST", "/repos/x")) // the same is no other question
 }
+
+// TestOwnPort: no rule leads a sandbox to the API that answers for it.
+func TestOwnPort(t *testing.T) {
+	g := New(Options{Dir: t.TempDir(), OwnPort: func(port uint16) bool { return port == 8080 }, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(g.Close)
+	w, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Policy: []*policy.Document{allow(t, "host.cove.internal:8080", "tcp://host.cove.internal:8080", "host.cove.internal:5432", "other.test:8080")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]map[uint16]policy.Action{policy.HostService: {8080: policy.Deny, 5432: policy.Allow}, "other.test": {8080: policy.Allow}} {
+		for port, action := range want {
+			if v := w.judge(connectTo(t, name, port)); v.Action != action {
+				t.Errorf("%s:%d: %+v", name, port, v)
+			}
+		}
+	}
+}

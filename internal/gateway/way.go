@@ -380,6 +380,8 @@ func (w *Way) judge(r policy.Request) policy.Verdict {
 		return w.judgeBehind(r)
 	case r.Host.Name() == policy.GatewayService:
 		return w.judgeEndpoints(r)
+	case r.Host.Name() == policy.HostService && w.gateway.ownPort(r.Port):
+		return policy.Verdict{Rule: "gateway", Reason: r.Host.Authority(r.Port) + " is Cove itself, which no rule opens"}
 	}
 	v := w.decide(r)
 	if why := w.lookedInto(r); why != "" {

@@ -16,7 +16,7 @@ func (p *Policy) Digest() (string, error) {
 	if p == nil {
 		p = &Policy{}
 	}
-	text, err := (&Document{Mode: p.Mode(), Rules: slices.Concat(p.deny, p.allow, p.ask)}).YAML()
+	text, err := (&Document{Mode: p.Mode(), PullRequests: p.pullRequests, Rules: slices.Concat(p.deny, p.allow, p.ask)}).YAML()
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), err
 }
