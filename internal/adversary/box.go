@@ -83,7 +83,10 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	}
 	binding := engine.Binding{Hostname: name, Mounts: o.mounts}
 	if o.way != nil {
-		o.way.Bind(&binding)
+		if err := o.way.Bind(&binding, t.Rootfs); err != nil {
+			b.destroy(c)
+			return nil, err
+		}
 		for k, v := range o.way.Env() {
 			b.env = append(b.env, k+"="+v)
 		}

@@ -39,7 +39,7 @@ type Online struct {
 
 // Way is the way out of one sandbox, as the gateway makes it.
 type Way interface {
-	Bind(*engine.Binding)
+	Bind(*engine.Binding, engine.Rootfs) error
 	Env() map[string]string
 	Serve(sockets []*os.File) error
 	Extend(...*policy.Document) (cut int, err error)

@@ -64,6 +64,8 @@ type Gateway struct {
 	resolver proxy.Resolver
 	values   *credential.Values
 
+	java java
+
 	mu     sync.Mutex
 	ways   map[cove.SandboxID]*Way
 	closed bool
@@ -78,6 +80,7 @@ func New(o Options) *Gateway {
 		o.Providers, _ = model.Known() // which a test has read
 	}
 	g := &Gateway{o: o, values: credential.NewValues(o.Clock), ways: map[cove.SandboxID]*Way{}}
+	g.java.roots = sync.OnceValue(func() ca.JavaRoots { return ca.NewJavaRoots(o.Bundle) })
 	g.resolver = hostService{o.Dialer.Resolver}
 	if o.Dialer.Resolver == nil {
 		g.resolver = hostService{net.DefaultResolver}

@@ -163,10 +163,12 @@ func Listens() []guest.Listen {
 	}
 }
 
-// Bind adds to a binding what the way out needs inside.
-func (w *Way) Bind(b *engine.Binding) {
+// Bind adds to a binding what the way out needs inside, where the root
+// filesystem is root. Errors: StorageFull.
+func (w *Way) Bind(b *engine.Binding, root engine.Rootfs) error {
 	b.Listeners = append(b.Listeners, Listens()...)
 	b.Files = append(b.Files, w.files...)
+	return w.bindJava(b, root)
 }
 
 // Env is the environment that leads programs to the proxy and has them trust

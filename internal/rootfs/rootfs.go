@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -42,6 +43,7 @@ var toolchain = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/
 var etc = []string{
 	"/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs", "/etc/ssl/openssl.cnf",
 	"/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted", "/etc/localtime", "/etc/services",
+	"/etc/java-*-openjdk/security", // Debian's, without which Java has no TLS
 }
 
 // ReadHost looks at this host's toolchain directories.
@@ -66,9 +68,15 @@ func ReadHost() (Host, error) {
 		return Host{}, cove.Errorf(cove.ImageMissing, "this host has no /usr to build the default root filesystem from").
 			WithHint("use an image: --image IMAGE, after \"cove image pull IMAGE\"")
 	}
-	for _, name := range etc {
-		if _, err := os.Stat(name); err == nil {
-			h.Etc = append(h.Etc, name)
+	for _, pattern := range etc {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return Host{}, err
+		}
+		for _, name := range found {
+			if _, err := os.Stat(name); err == nil {
+				h.Etc = append(h.Etc, name)
+			}
 		}
 	}
 	return h, nil

@@ -306,8 +306,8 @@ func (e *execution) open(ctx context.Context) (bx *box, err error) {
 			return b, err
 		}
 		way = opened
-		way.Bind(&b)
-		return b, nil
+		err = way.Bind(&b, t.Rootfs)
+		return b, err
 	})
 	if err != nil {
 		return nil, err

@@ -28,8 +28,8 @@ type Images interface {
 
 // Way is the way out of one sandbox.
 type Way interface {
-	// Bind adds what it needs inside to a binding.
-	Bind(*engine.Binding)
+	// Bind adds what it needs inside a root filesystem to a binding.
+	Bind(*engine.Binding, engine.Rootfs) error
 	// Env is what leads programs to it.
 	Env() map[string]string
 	// Serve opens it, on the sockets that Bind asked for, in their order. It

@@ -117,7 +117,9 @@ func (s gatewaySetup) way(g *gateway.Gateway) (o opened, err error) {
 		return o, err
 	}
 	var b engine.Binding
-	w.Bind(&b)
+	if err := w.Bind(&b, engine.Rootfs{}); err != nil {
+		return o, err
+	}
 	spent := time.Since(begin)
 	var sockets []*os.File
 	for _, l := range b.Listeners {

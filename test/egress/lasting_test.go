@@ -185,7 +185,9 @@ func TestMakeRunning(t *testing.T) {
 	}
 	w := s.open(t, id)
 	b := engine.Binding{Hostname: "sandbox"}
-	w.Bind(&b)
+	if err := w.Bind(&b, engine.Rootfs{}); err != nil {
+		t.Fatal(err)
+	}
 	if err := sb.Bind(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}

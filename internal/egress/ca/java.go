@@ -1,0 +1,143 @@
+package ca
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pavlo-v-chernykh/keystore-go/v4"
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// javaPassword is what every cacerts file is shipped with. It protects nothing:
+// Java reads trusted certificates without it, and keytool asks for it.
+const javaPassword = "changeit"
+
+// JavaRoots is what JavaKeystore makes of roots as SystemRoots gives them, to be
+// made once for all.
+type JavaRoots struct {
+	entries []keystore.TrustedCertificateEntry
+}
+
+// NewJavaRoots reads PEM.
+func NewJavaRoots(roots []byte) JavaRoots {
+	var r JavaRoots
+	for {
+		var block *pem.Block
+		if block, roots = pem.Decode(roots); block == nil {
+			return r
+		}
+		r.entries = append(r.entries, javaEntry(block.Bytes))
+	}
+}
+
+func javaEntry(certificate []byte) keystore.TrustedCertificateEntry {
+	return keystore.TrustedCertificateEntry{
+		CreationTime: time.Unix(0, 0), // the same bytes for the same certificates
+		Certificate:  keystore.Certificate{Type: "X.509", Content: certificate},
+	}
+}
+
+// JavaKeystore is what Java programs in a sandbox trust, as Bundle is for
+// others: a JKS file, which every version of Java reads in place of its cacerts.
+func (a *Authority) JavaKeystore(roots JavaRoots) ([]byte, error) {
+	ks := keystore.New(keystore.WithOrderedAliases())
+	err := ks.SetTrustedCertificateEntry("cove", javaEntry(a.cert.Raw))
+	for i, e := range roots.entries {
+		err = errors.Join(err, ks.SetTrustedCertificateEntry("root-"+strconv.Itoa(i), e))
+	}
+	var out bytes.Buffer
+	if err == nil {
+		err = ks.Store(&out, []byte(javaPassword))
+	}
+	if err != nil {
+		return nil, cove.Errorf(cove.Internal, "cannot make a Java keystore: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// javaStores are where Java keeps what it trusts, relative to the root.
+var javaStores = []string{
+	"etc/ssl/certs/java/cacerts",              // Debian, Ubuntu: of all versions
+	"etc/pki/java/cacerts",                    // Fedora, older
+	"etc/pki/ca-trust/extracted/java/cacerts", // Fedora, RHEL
+	"usr/lib/jvm/*/lib/security/cacerts",      // distributions
+	"usr/lib/jvm/*/jre/lib/security/cacerts",  // Java 8
+	"opt/*/lib/security/cacerts",              // by hand, and in images
+	"opt/*/*/lib/security/cacerts",            // /opt/java/openjdk
+	"usr/local/*/lib/security/cacerts",        // /usr/local/openjdk-21
+	"usr/java/*/lib/security/cacerts",         // Oracle
+}
+
+// JavaStores finds the files in a root filesystem that Java takes for what it
+// trusts, as absolute paths inside. Nothing outside dir is looked at, whatever
+// links there are.
+func JavaStores(dir string) []string {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil // whoever needs the directory says so
+	}
+	defer root.Close()
+	var found []string
+	for _, pattern := range javaStores {
+		for _, m := range expand(root, "", strings.Split(pattern, "/")) {
+			if at := resolved(root, m); !slices.Contains(found, at) {
+				found = append(found, at)
+			}
+		}
+	}
+	return found
+}
+
+// maxNames is how many names of a directory are looked at.
+const maxNames = 256
+
+// expand lists what is there by a pattern, in which "*" is any one name.
+func expand(root *os.Root, at string, pattern []string) (found []string) {
+	for i, p := range pattern {
+		if p != "*" {
+			at = path.Join(at, p)
+			continue
+		}
+		dir, err := root.OpenFile(at, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil
+		}
+		names, _ := dir.Readdirnames(maxNames) // what cannot be read is not there
+		dir.Close()
+		slices.Sort(names)
+		for _, name := range names {
+			found = append(found, expand(root, path.Join(at, name), pattern[i+1:])...)
+		}
+		return found
+	}
+	if _, err := root.Lstat(at); err != nil {
+		return nil
+	}
+	return []string{at}
+}
+
+// resolved follows a file that is a link, and gives up on more than a few.
+func resolved(root *os.Root, name string) string {
+	for range 4 {
+		to, err := root.Readlink(name)
+		if err != nil {
+			break
+		}
+		if path.IsAbs(to) {
+			name = strings.TrimPrefix(path.Clean(to), "/")
+		} else {
+			name = filepath.Join(filepath.Dir(name), to)
+		}
+	}
+	return path.Join("/", name)
+}
