@@ -24,7 +24,7 @@ func (a *app) policyCommand() *cobra.Command {
 addresses. It is a YAML file; the order of rules does not matter, a rule that
 denies wins, and what no rule allows is denied. Several files are layers of one
 policy, each extending the ones before it.`,
-	}, a.policyExplain(), a.policyTest(), a.policyCheck(), a.policyPresets(), a.policyAllow(), a.policyDeny())
+	}, a.policyExplain(), a.policyTest(), a.policyCheck(), a.policyLearn(), a.policyPresets(), a.policyAllow(), a.policyDeny())
 }
 
 // compile makes a policy of the flags; there must be some.

@@ -50,6 +50,7 @@ type Rule struct {
 	ports   []portRange // nil: 80 and 443 for a rule that allows or asks, all for one that denies
 	methods []string    // nil: all
 	paths   []glob      // nil: all
+	comment string      // above it in YAML
 }
 
 // inner reports whether only HTTP shows if r applies.

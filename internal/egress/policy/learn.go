@@ -2,6 +2,8 @@ package policy
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,23 +15,36 @@ import (
 // what they have in common.
 const learnedPaths = 10
 
+// Attempt is something that was tried, and how often.
+type Attempt struct {
+	Request
+	Times       int64
+	Denied      bool
+	PassThrough bool // of LayerConnect: what was spoken is not to be looked into
+}
+
 // Propose makes the smallest policy that reads well and allows what was tried:
 // each host by name, with the ports, methods and paths that were seen. Parts
-// of paths that look like ids become "*", many paths become one pattern.
-// Lookups alone propose nothing, and neither does what no rule can allow.
-func Propose(tried []Request) *Document {
+// of paths that look like ids become "*", many paths become one pattern. A name
+// of which nothing is known but that its lookup was denied may be reached by
+// HTTP and HTTPS; other lookups propose nothing, and neither does what no rule
+// can allow. Above each rule its YAML says how often it was tried, and what.
+func Propose(tried []Attempt) *Document {
 	d := &Document{Source: "proposal", Mode: cove.NetworkLimited}
 	seen := collect(tried)
 	for _, h := range seen.order {
 		d.Rules = append(d.Rules, seen.hosts[h].rules(h)...)
 	}
 	d.Rules = append(joinHosts(d.Rules), seen.reserved()...)
+	for i := range d.Rules {
+		d.Rules[i].comment = d.Rules[i].tally(tried)
+	}
 	return d
 }
 
 // habits are what was seen of one host.
 type habits struct {
-	ports   []uint16            // connected to, with nothing seen inside
+	ports   map[uint16]bool     // connected to, with nothing seen inside; true: to be passed through
 	methods map[string][]string // "METHOD PORT" to paths
 	inside  map[uint16]bool     // ports with requests
 }
@@ -40,24 +55,28 @@ type observations struct {
 	dials []Request // to reserved addresses
 }
 
-func collect(tried []Request) *observations {
+func collect(tried []Attempt) *observations {
 	o := &observations{hosts: map[Host]*habits{}}
-	for _, r := range tried {
+	for _, t := range tried {
+		r := t.Request
 		r.Address = r.Address.Unmap()
-		if malformed(r) != "" || r.Layer == LayerDNS || closedName(r.Host.name) != "" || closedAddress(r.Host.addr) {
+		if malformed(r) != "" || r.Layer == LayerDNS && (!t.Denied || r.Host.name == HostService) || closedName(r.Host.name) != "" || closedAddress(r.Host.addr) {
 			continue
 		}
-		if _, reserved := Reserved(r.Address); r.Layer == LayerDial && reserved && r.Host.name != HostService && !closedAddress(r.Address) {
+		if _, reserved := Reserved(r.Address); r.Layer == LayerDial && reserved && r.Host.name != "" && r.Host.name != HostService && !closedAddress(r.Address) {
 			o.dials = append(o.dials, r)
 		}
 		h := o.hosts[r.Host]
 		if h == nil {
-			h = &habits{methods: map[string][]string{}, inside: map[uint16]bool{}}
+			h = &habits{ports: map[uint16]bool{}, methods: map[string][]string{}, inside: map[uint16]bool{}}
 			o.hosts[r.Host] = h
 			o.order = append(o.order, r.Host)
 		}
-		if r.Layer != LayerHTTP {
-			h.ports = append(h.ports, r.Port)
+		switch r.Layer {
+		case LayerDNS:
+			continue
+		case LayerConnect, LayerDial:
+			h.ports[r.Port] = h.ports[r.Port] || t.PassThrough
 			continue
 		}
 		h.inside[r.Port] = true
@@ -71,10 +90,12 @@ func collect(tried []Request) *observations {
 // rules are those of one host: one for each set of methods and paths.
 func (h *habits) rules(host Host) []Rule {
 	var all []Rule
-	slices.Sort(h.ports)
-	for _, port := range slices.Compact(h.ports) {
+	if len(h.ports)+len(h.inside) == 0 {
+		all = append(all, Rule{}) // the ports that a rule is about unless it says others
+	}
+	for _, port := range slices.Sorted(maps.Keys(h.ports)) {
 		if !h.inside[port] {
-			all = appendRule(all, Rule{ports: []portRange{{port, port}}})
+			all = appendRule(all, Rule{ports: []portRange{{port, port}}, PassThrough: h.ports[port]})
 		}
 	}
 	keys := make([]string, 0, len(h.methods))
@@ -106,7 +127,7 @@ func (h *habits) rules(host Host) []Rule {
 func appendRule(all []Rule, r Rule) []Rule {
 	for i := range all {
 		a := &all[i]
-		if !slices.EqualFunc(a.paths, r.paths, sameGlob) || (a.methods == nil) != (r.methods == nil) {
+		if !slices.EqualFunc(a.paths, r.paths, sameGlob) || (a.methods == nil) != (r.methods == nil) || a.PassThrough != r.PassThrough {
 			continue
 		}
 		switch {
@@ -129,7 +150,7 @@ func joinHosts(rules []Rule) []Rule {
 	for _, r := range rules {
 		i := slices.IndexFunc(all, func(a Rule) bool {
 			return len(r.hosts) > 0 && len(a.hosts) > 0 && r.hosts[0].name != HostService && a.hosts[0].name != HostService && len(a.hosts) < maxEntries &&
-				slices.Equal(a.ports, r.ports) && slices.Equal(a.methods, r.methods) && slices.EqualFunc(a.paths, r.paths, sameGlob)
+				a.PassThrough == r.PassThrough && slices.Equal(a.ports, r.ports) && slices.Equal(a.methods, r.methods) && slices.EqualFunc(a.paths, r.paths, sameGlob)
 		})
 		if i < 0 {
 			all = append(all, r)
@@ -213,4 +234,60 @@ func inCommon(texts []string) string {
 		common = common[:n]
 	}
 	return strings.Join(append(slices.Clone(common), "**"), "/")
+}
+
+// tallied is how many of what was tried a comment lists.
+const tallied = 4
+
+// tally says how much of what was tried r is for.
+func (r *Rule) tally(tried []Attempt) string {
+	only := &Policy{mode: cove.NetworkLimited, allow: []Rule{*r}}
+	var requests, lookups, denied int64
+	var what []string
+	for _, t := range tried {
+		if t.Layer == LayerDial || t.Layer == LayerConnect && r.inner() || only.Decide(t.Request).Action != Allow {
+			continue
+		}
+		if t.Layer == LayerDNS {
+			lookups += t.Times
+			continue
+		}
+		requests += t.Times
+		if t.Denied {
+			denied += t.Times
+		}
+		text := t.Host.Authority(t.Port)
+		if t.Layer == LayerHTTP {
+			text = t.Method + " " + t.Path
+			if len(r.hosts) > 1 {
+				text = t.Method + " " + t.Host.String() + t.Path
+			}
+		}
+		if !slices.Contains(what, text) {
+			what = append(what, text)
+		}
+	}
+	switch {
+	case requests == 0 && lookups > 0:
+		return fmt.Sprintf("looked up %s and denied; what for was not seen", times(lookups))
+	case requests == 0:
+		return ""
+	}
+	text := "tried " + times(requests)
+	if denied > 0 {
+		text += fmt.Sprintf(", denied %s", times(denied))
+	}
+	listed := what[:min(len(what), tallied)]
+	text += ": " + strings.Join(listed, ", ")
+	if more := len(what) - len(listed); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+func times(n int64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }

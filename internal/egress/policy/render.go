@@ -60,7 +60,7 @@ func (d *Document) YAML() ([]byte, error) {
 }
 
 func (r *Rule) node() *yaml.Node {
-	n := &yaml.Node{Kind: yaml.MappingNode}
+	n := &yaml.Node{Kind: yaml.MappingNode, HeadComment: r.comment}
 	var hosts, cidrs, ports, paths []string
 	depth := 0
 	for _, h := range r.hosts {
