@@ -175,7 +175,7 @@ func attempts(all []api.Decision) (tried []policy.Attempt, notes []string) {
 // attemptOf is what one decision is about.
 func attemptOf(d api.Decision, host policy.Host) (t policy.Attempt, ok bool) {
 	t.Host, t.Port, t.Times = host, d.Port, d.Count
-	t.Denied = d.Verdict == api.VerdictDeny && (d.Stage == api.StagePolicy || d.Stage == api.StageApproval || d.Stage == api.StageDial)
+	t.Denied = d.Verdict == api.VerdictDeny && slices.Contains([]api.Stage{api.StageProtocol, api.StagePolicy, api.StageApproval, api.StageDial}, d.Stage)
 	switch {
 	case d.Entry == api.EntryDNS:
 		t.Layer = policy.LayerDNS
