@@ -44,7 +44,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 		switch inner := c.(type) {
 		case *conn:
 			return context.WithValue(ctx, connKey{}, inner)
-		case interface{ NetConn() net.Conn }: // *strictConn, *tls.Conn
+		case interface{ NetConn() net.Conn }: // *strictConn, *patientConn, *tls.Conn
 			c = inner.NetConn()
 		default:
 			panic("a connection that did not come through an entry")

@@ -533,3 +533,53 @@ func TestEarlyAnswers(t *testing.T) {
 		t.Errorf("%q, then %s %s", line, res.Status, body)
 	}
 }
+
+// TestHalfClose: a client that ends its side once it has asked still gets its
+// answers, and one that has left is not waited for.
+func TestHalfClose(t *testing.T) {
+	l := newLab(t, func(o *Options) { o.Timeouts.Leaving = 10 * time.Second })
+	l.permit("allowed.lab")
+	left := make(chan struct{}, 10)
+	l.serve("allowed.lab", "203.0.113.1", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/events" {
+			http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			left <- struct{}{}
+			return
+		}
+		time.Sleep(50 * time.Millisecond) // so that the end of the request comes first
+		sayWhat(w, r)
+	})
+	ways := map[string]func() *wire{
+		"plain": func() *wire { return dialWire(t, l.transparent("203.0.113.1:80")) },
+		"TLS": func() *wire {
+			return mustSecure(t, dialWire(t, l.transparent("203.0.113.1:443")), l.trust("allowed.lab"))
+		},
+		"tunnel": func() *wire {
+			return mustSecure(t, l.connect(t, "allowed.lab:443"), l.trust("allowed.lab"))
+		},
+	}
+	ask := func(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: allowed.lab\r\n\r\n" }
+	for way, enter := range ways {
+		w := enter().send(ask("/a") + "POST /b HTTP/1.1\r\nHost: allowed.lab\r\nContent-Length: 4\r\n\r\nbody")
+		w.Conn.(interface{ CloseWrite() error }).CloseWrite()
+		if got := w.rest(); strings.Count(got, "HTTP/1.1 200 OK") != 2 || !strings.HasSuffix(got, `"body"`) {
+			t.Errorf("%s: %q", way, got)
+		}
+		w = enter().send("POST /b HTTP/1.1\r\nHost: allowed.lab\r\nContent-Length: 4\r\n\r\nbo")
+		w.Conn.(interface{ CloseWrite() error }).CloseWrite()
+		if got := w.rest(); strings.Contains(got, " 200 ") {
+			t.Errorf("%s, half a body: %q", way, got)
+		}
+		w = enter().send(ask("/events"))
+		w.r.ReadString('\n')
+		w.Close()
+	}
+	for range ways {
+		select {
+		case <-left:
+		case <-time.After(patience):
+			t.Fatal("the origin goes on for who has left")
+		}
+	}
+}

@@ -27,6 +27,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveConnect(w, r, c.route)
 		return
 	}
+	if r.ProtoMajor == 1 {
+		defer c.strict.answered.Add(1)
+	}
 	x := &exchange{server: s, conn: c, route: c.route, w: w, r: r, began: time.Now()}
 	defer x.end()
 	select {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 )
 
 // Limits of one HTTP/1 message head. HTTP/2 has the same.
@@ -28,6 +29,7 @@ type framing struct {
 	bytes int    // of this head or these trailers
 	count int    // fields of this head or these trailers
 	head  head
+	heads int // that were complete, CONNECT apart
 }
 
 type framingState int
@@ -108,7 +110,7 @@ func (f *framing) next(p []byte) (n int, err error) {
 
 // begin waits for a new request.
 func (f *framing) begin() {
-	*f = framing{line: f.line[:0]}
+	*f = framing{line: f.line[:0], heads: f.heads}
 }
 
 // takeLine takes bytes up to the end of a line, and returns the line where it
@@ -239,6 +241,7 @@ func (f *framing) endOfHead() error {
 		f.state = inTunnel
 		return nil
 	}
+	f.heads++
 	switch {
 	case len(h.encoding) == 1:
 		if h.old || !strings.EqualFold(h.encoding[0], "chunked") {
@@ -326,6 +329,15 @@ type strictConn struct {
 	refused error
 	off     bool // the connection is no longer HTTP
 	onError func(error)
+
+	answered atomic.Int64 // requests
+}
+
+// under reports whether requests are under way, and no part of another one has
+// come.
+func (c *strictConn) under() bool {
+	f := &c.framing
+	return !c.off && c.refused == nil && f.state == atRequestLine && len(f.line) == 0 && int64(f.heads) > c.answered.Load()
 }
 
 // NetConn is the connection below.

@@ -100,7 +100,9 @@ func (t *tunnel) intercept() {
 // what carries the route, c or what is below it.
 func (s *Server) serveHTTP1(c net.Conn, outer *conn, rt *route) {
 	outer.route = rt
-	strict := &strictConn{Conn: c}
+	strict := &strictConn{}
+	strict.Conn = &patientConn{Conn: c, leaving: s.timeouts.Leaving, under: strict.under}
+	outer.strict = strict
 	strict.onError = func(err error) { s.recordMalformed(rt, err) }
 	s.feed.give(strict)
 }

@@ -147,7 +147,7 @@ func newLab(t testing.TB, alter ...func(*Options)) *lab {
 		destinations: map[string]netip.AddrPort{}, leaves: map[policy.Host]*tls.Certificate{}, allow: map[string]bool{},
 	}
 	l.more = sync.NewCond(&l.mu)
-	o := Options{Dialer: l, Roots: l.world.pool}
+	o := Options{Dialer: l, Roots: l.world.pool, Timeouts: Timeouts{Leaving: time.Second}}
 	for _, a := range alter {
 		a(&o)
 	}

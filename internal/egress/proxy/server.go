@@ -118,6 +118,7 @@ type Timeouts struct {
 	Header    time.Duration // for the head of a request; 30 s
 	KeepAlive time.Duration // between requests, on both sides; 2 min
 	Idle      time.Duration // without a byte in either direction; 10 min
+	Leaving   time.Duration // for answers to a client that has ended its side of an HTTP/1 connection; 10 s
 }
 
 func (t Timeouts) withDefaults() Timeouts {
@@ -126,7 +127,7 @@ func (t Timeouts) withDefaults() Timeouts {
 		value time.Duration
 	}{
 		{&t.Hello, 15 * time.Second}, {&t.Silence, 500 * time.Millisecond}, {&t.Header, 30 * time.Second},
-		{&t.KeepAlive, 2 * time.Minute}, {&t.Idle, 10 * time.Minute},
+		{&t.KeepAlive, 2 * time.Minute}, {&t.Idle, 10 * time.Minute}, {&t.Leaving, 10 * time.Second},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
@@ -349,8 +350,9 @@ func (s *Server) Close() error {
 type conn struct {
 	net.Conn
 	server *Server
-	ahead  []byte // read already
-	meter  *meter // of HTTP/2
+	ahead  []byte      // read already
+	meter  *meter      // of HTTP/2
+	strict *strictConn // of HTTP/1
 	route  *route
 	flow   *flow // as which it can be cut
 	once   sync.Once

@@ -1,0 +1,89 @@
+package proxy
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// patientConn keeps the end of what a client sends (half-close) from net/http
+// while requests are under way: it would give them up. Only for a while, since a
+// client that has left looks the same until something is written to it.
+type patientConn struct {
+	net.Conn
+	leaving time.Duration
+	under   func() bool // requests are under way
+
+	mu       sync.Mutex
+	deadline time.Time     // guarded by mu
+	changed  chan struct{} // guarded by mu; closed when deadline changes
+}
+
+func (c *patientConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == io.EOF && n == 0 && c.under() {
+		return 0, c.wait()
+	}
+	return n, err
+}
+
+// wait returns when the client has had its time, or a read should end.
+func (c *patientConn) wait() error {
+	limit := time.NewTimer(c.leaving)
+	defer limit.Stop()
+	for {
+		c.mu.Lock()
+		if c.changed == nil {
+			c.changed = make(chan struct{})
+		}
+		deadline, changed := c.deadline, c.changed
+		c.mu.Unlock()
+		if !deadline.IsZero() && !time.Now().Before(deadline) {
+			return os.ErrDeadlineExceeded
+		}
+		var due <-chan time.Time
+		if !deadline.IsZero() {
+			due = time.After(time.Until(deadline))
+		}
+		select {
+		case <-limit.C:
+			return io.EOF
+		case <-due:
+		case <-changed:
+		}
+	}
+}
+
+func (c *patientConn) SetReadDeadline(t time.Time) error {
+	c.note(t)
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *patientConn) SetDeadline(t time.Time) error {
+	c.note(t)
+	return c.Conn.SetDeadline(t)
+}
+
+// Close wakes whoever waits.
+func (c *patientConn) Close() error {
+	c.note(time.Unix(1, 0))
+	return c.Conn.Close()
+}
+
+func (c *patientConn) note(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline = t
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+}
+
+// NetConn is the connection below.
+func (c *patientConn) NetConn() net.Conn { return c.Conn }
+
+// CloseWrite lets the server end its side first.
+func (c *patientConn) CloseWrite() error { return closeWrite(c.Conn) }
