@@ -60,6 +60,8 @@ type row struct {
 	// each has a process of its own, inside and outside. The others are made
 	// together, by one process for all rows.
 	alone bool
+	// engine says of a row about the way out that it depends on the engine.
+	engine bool
 	// test is for what no attempt alone can show. It runs after the attempts.
 	test func(c *trial)
 }

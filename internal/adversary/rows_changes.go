@@ -20,9 +20,9 @@ func changeRows() []row {
 	return []row{
 		{id: "N20.revoked", invariant: "E6", what: "go on with a stream, a WebSocket or a tunnel that policy no longer allows", test: revoked},
 		{id: "N20.upgrade", invariant: "E5", what: "switch an allowed connection to another protocol", test: upgrades},
-		{id: "N26.closed", invariant: "E1", what: "get out when the gateway has gone", test: gatewayGone},
+		{id: "N26.closed", engine: true, invariant: "E1", what: "get out when the gateway has gone", test: gatewayGone},
 		{id: "N26.killed", invariant: "E1", what: "get out when Cove has been killed", test: coveKilled},
-		{id: "N27.start", invariant: "E1", what: "get out before the gateway serves", test: startRace},
+		{id: "N27.start", engine: true, invariant: "E1", what: "get out before the gateway serves", test: startRace},
 		{id: "N27.change", invariant: "E5", what: "get out while the policy is being changed", test: changeRace},
 	}
 }

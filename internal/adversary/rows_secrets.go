@@ -63,7 +63,7 @@ credentials:
 // it is not meant for (S1 to S13, but for S11, which is said in the docs).
 func secretRows() []row {
 	return []row{
-		{id: "S1.inside", invariant: "C1", what: "find the value in a sandbox: files, environment, arguments, memory", test: valueInside},
+		{id: "S1.inside", engine: true, invariant: "C1", what: "find the value in a sandbox: files, environment, arguments, memory", test: valueInside},
 		{id: "S2.reflected", invariant: "C4", what: "have the origin send the value back, in any form", test: reflected},
 		{id: "S3.hops", invariant: "C2", what: "see by TRACE what the gateway adds, or send on what is meant for it", test: hops},
 		{id: "S4.copies", invariant: "C2", what: "send a copy, a part or a place of one's own for the value", test: copies},

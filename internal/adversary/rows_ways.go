@@ -13,13 +13,13 @@ import (
 // (N1, N2, N13 to N16).
 func wayRows() []row {
 	return []row{
-		{id: "N1.default", invariant: "E1", what: "reach anything under a policy that allows nothing", test: nothingAllowed},
-		{id: "N2.past_the_proxy", invariant: "E1", what: "connect without regard to any proxy, by name and by address, over IPv4 and IPv6", test: pastTheProxy},
-		{id: "N13.resolvers", invariant: "E4", what: "ask another resolver: by UDP, TCP, TLS, HTTPS, QUIC, and its neighbours' protocols", test: otherResolvers},
-		{id: "N14.datagrams", invariant: "E1", what: "send datagrams: QUIC, STUN, NTP, WireGuard and any", test: datagrams},
-		{id: "N14.protocols", invariant: "E1", what: "open a socket of another protocol: ICMP, SCTP, GRE, IPIP, IGMP, packets", test: protocols},
-		{id: "N15.ipv6", invariant: "E1", what: "find an IPv6 that policy does not know of", test: onlyLoopbackOnline},
-		{id: "N16.source", invariant: "E3", what: "take another sandbox's or the machine's address as one's own", test: takenSource},
+		{id: "N1.default", engine: true, invariant: "E1", what: "reach anything under a policy that allows nothing", test: nothingAllowed},
+		{id: "N2.past_the_proxy", engine: true, invariant: "E1", what: "connect without regard to any proxy, by name and by address, over IPv4 and IPv6", test: pastTheProxy},
+		{id: "N13.resolvers", engine: true, invariant: "E4", what: "ask another resolver: by UDP, TCP, TLS, HTTPS, QUIC, and its neighbours' protocols", test: otherResolvers},
+		{id: "N14.datagrams", engine: true, invariant: "E1", what: "send datagrams: QUIC, STUN, NTP, WireGuard and any", test: datagrams},
+		{id: "N14.protocols", engine: true, invariant: "E1", what: "open a socket of another protocol: ICMP, SCTP, GRE, IPIP, IGMP, packets", test: protocols},
+		{id: "N15.ipv6", engine: true, invariant: "E1", what: "find an IPv6 that policy does not know of", test: onlyLoopbackOnline},
+		{id: "N16.source", engine: true, invariant: "E3", what: "take another sandbox's or the machine's address as one's own", test: takenSource},
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/docker"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
 	"github.com/cove-sandbox/cove/internal/engine/native"
 	"github.com/cove-sandbox/cove/internal/gateway"
@@ -34,18 +35,54 @@ import (
 
 // TestAdversary attacks the way out of real sandboxes, with the gateway that
 // Cove has. Each attempt is a subtest.
-func TestAdversary(t *testing.T) {
+func TestAdversary(t *testing.T) { attack(t, openNative, false) }
+
+// TestDockerAdversary does so from containers of a Docker daemon's, as far as
+// that depends on the engine.
+func TestDockerAdversary(t *testing.T) {
+	if os.Getenv("DOCKER_HOST") == "" {
+		t.Skip("needs a Docker daemon of its own: DOCKER_HOST=$(scripts/start-docker.sh)")
+	}
+	attack(t, openDocker, true)
+}
+
+func attack(t *testing.T, open adversary.Open, brief bool) {
 	l := newLab(t)
 	g := newWatched(t, l)
-	adversary.RunOnline(t, openNative, adversary.Options{}, adversary.Online{
+	adversary.RunOnline(t, open, adversary.Options{}, adversary.Online{
 		Internet: l.Internet, Open: g.open, Decisions: g.decisions, Log: g.text,
 		Command: func(t testing.TB, args ...string) *exec.Cmd { return l.command(t, context.Background(), args...) },
+		Brief:   brief,
 		Dirs:    []string{g.dir, filepath.Join(l.dir, "home"), filepath.Join(l.dir, "run")},
 	})
 }
 
 // openNative makes an engine whose run directory is the suite's.
 func openNative(t testing.TB, state string) engine.Engine {
+	t.Helper()
+	in := holdIn(t, state)
+	e, err := native.New(native.Options{Guest: enginetest.SharedGuest(t, state), RunDir: state, Instance: in.ID, CgroupParent: "cove-egress-adversary",
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Ready: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() }) // before its instance is over
+	return e
+}
+
+func openDocker(t testing.TB, state string) engine.Engine {
+	t.Helper()
+	in := holdIn(t, state)
+	e, err := docker.New(docker.Options{Host: os.Getenv("DOCKER_HOST"), Guest: enginetest.SharedGuest(t, state), RunDir: state, Instance: in.ID,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func holdIn(t testing.TB, state string) *instance.Instance {
 	t.Helper()
 	if err := os.Chmod(state, 0o755); err != nil {
 		t.Fatal(err)
@@ -54,16 +91,8 @@ func openNative(t testing.TB, state string) engine.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := native.New(native.Options{Guest: enginetest.SharedGuest(t, state), RunDir: state, Instance: in.ID, CgroupParent: "cove-egress-adversary",
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Ready: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		e.Close()
-		in.Release()
-	})
-	return e
+	t.Cleanup(func() { in.Release() })
+	return in
 }
 
 // watched is a gateway of which everything that it writes is kept.
