@@ -61,9 +61,9 @@ const (
 // between is who stands between a client and the origin.
 type between struct {
 	name string
-	why  string        // not empty: why it is not measured
-	pid  int           // of the process that has a processor for itself; 0 if there is none
-	way  func(job) job // tells a job how to get there
+	why  string                 // not empty: why it is not measured
+	pid  int                    // of the process that has a processor for itself; 0 if there is none
+	way  func(job) (job, error) // tells a job how to get there
 	load func(ctx context.Context, jobs []job) ([]took, error)
 	// start starts another one, for its memory; nil where that is not measured.
 	start func() (*started, error)
@@ -112,9 +112,9 @@ func newNetwork(ctx context.Context, dir, only string) (n *network, err error) {
 		return n, err
 	}
 	n.stops = append(n.stops, p.stop)
-	n.all = []between{{name: direct, load: runLoad, way: func(j job) job {
+	n.all = []between{{name: direct, load: runLoad, way: func(j job) (job, error) {
 		j.To, j.Port, j.Roots = alone.Address, alone.port(), n.files.Certificate
-		return j
+		return j, nil
 	}}}
 	inside, err := n.inside(ctx)
 	if err != nil {
@@ -141,11 +141,15 @@ func (n *network) add(b between) error {
 		return err
 	} else {
 		n.stops = append(n.stops, s.stop)
-		ways, err := s.ways(1)
-		if err != nil {
-			return err
+		b.pid, b.load = s.cmd.Process.Pid, runLoad
+		// Each job is another sandbox's: there is a limit to new names of one.
+		b.way = func(j job) (job, error) {
+			ways, err := s.ways(1)
+			if err != nil {
+				return j, err
+			}
+			return ways[0](j), nil
 		}
-		b.pid, b.way, b.load = s.cmd.Process.Pid, ways[0], runLoad
 	}
 	n.all = append(n.all, b)
 	return nil
@@ -185,7 +189,7 @@ const (
 // inside is how Cove is used: a process in a sandbox that knows of no proxy,
 // and the server that has its gateway.
 func (n *network) inside(ctx context.Context) (b between, err error) {
-	b = between{name: coveInside, way: func(j job) job { return j }}
+	b = between{name: coveInside, way: func(j job) (job, error) { return j, nil }}
 	program := filepath.Join(n.dir, "load")
 	if err := copyProgram(program); err != nil {
 		return b, err
@@ -344,11 +348,15 @@ func (n *network) play(ctx context.Context, c *coveUnderTest, rounds int) error 
 func (n *network) once(ctx context.Context, m measure, b between) error {
 	j := m.ask
 	j.Port = n.origin.port()
+	j, err := b.way(j)
+	if err != nil {
+		return err
+	}
 	before, err := cpuOf(b.pid)
 	if err != nil {
 		return err
 	}
-	all, err := b.load(ctx, []job{b.way(j)})
+	all, err := b.load(ctx, []job{j})
 	if err != nil {
 		return err
 	}
