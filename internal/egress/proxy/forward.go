@@ -159,7 +159,7 @@ func (x *exchange) forward(ctx context.Context, prepare func(policy.Request, *ht
 // closeBody: the request may still be read from. That waits for what the client
 // has announced, and the client may wait for its answer, which is sent first.
 func (x *exchange) closeBody(body io.Closer) {
-	if x.status != 0 {
+	if x.status != 0 && x.r.ProtoMajor == 1 { // in HTTP/2 nothing waits, and a head alone can end an answer (gRPC)
 		http.NewResponseController(x.w).Flush()
 	}
 	body.Close()
