@@ -324,6 +324,10 @@ func TestGatewayClients(t *testing.T) {
 	if seen := l.seen(); len(seen) > 0 {
 		t.Errorf("arrived: %q", seen)
 	}
+	eventually(t, "decisions are recorded", func() bool {
+		got := l.cove(t, "network", "log", "--server", "unix:"+l.dir+"/run/gateway.sock", "--json")
+		return strings.Contains(got.stdout, `"client": "a"`) && strings.Contains(got.stdout, `"client": "b"`) && strings.Contains(got.stdout, `"deny"`)
+	})
 	if got := l.cove(t, "ca", "export", "a"); got.stdout != read(t, a.Files+"/ca.pem") || strings.Contains(got.stdout, "PRIVATE") {
 		t.Errorf("a's authority: %+v", got)
 	}
