@@ -6,7 +6,8 @@ import "time"
 // several that are asked about together.
 type Hold struct {
 	ID        string    `json:"id" example:"ho_0123456789abcdefghjkmnpqrs"`
-	Execution string    `json:"execution" example:"ex_0123456789abcdefghjkmnpqrs"`
+	Execution string    `json:"execution,omitempty" example:"ex_0123456789abcdefghjkmnpqrs"`
+	Client    string    `json:"client,omitempty" doc:"The client that it is of, where the server is a gateway of its own" example:"builder"`
 	Host      string    `json:"host" doc:"A name or an address"`
 	Port      uint16    `json:"port"`
 	Method    string    `json:"method,omitempty" doc:"Of all of them; absent for connections that are not looked into"`

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +36,8 @@ func (a *app) approveCommand() *cobra.Command {
 		Use:   "approve [ID]...",
 		Short: "See and answer what a policy asks about",
 		Long: `List the requests that wait for an answer, because a rule of their policy says
-"action: ask", of every process of Cove on this machine. With ID, let one go;
+"action: ask", of every process of Cove on this machine and of the clients of a
+gateway ("cove gateway"). With ID, let one go;
 with --deny, deny it. What nobody answers is denied.
 
 An answer is for what waits (--scope once), for everything the same that its
@@ -106,7 +108,7 @@ func (a *app) answer(ctx context.Context, ids []string, o approveOptions) error 
 			return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of what waits", id).WithHint("\"cove approve\" lists them")
 		}
 	}
-	peers, err := a.peers(ctx)
+	peers, err := a.askers(ctx)
 	if err != nil {
 		return err
 	}
@@ -138,6 +140,25 @@ func (a *app) answer(ctx context.Context, ids []string, o approveOptions) error 
 		}
 	}
 	return failed
+}
+
+// askers are all backends where something may wait: the peers, and a gateway of
+// its own.
+func (a *app) askers(ctx context.Context) ([]*backend, error) {
+	peers, err := a.peers(ctx)
+	if err != nil || a.serverAddress() != "" {
+		return peers, err
+	}
+	cfg, err := a.loadConfig()
+	if err != nil {
+		return peers, err
+	}
+	path := filepath.Join(cfg.RunDir, gatewaySocket)
+	if !answers(ctx, path) {
+		return peers, nil
+	}
+	gateway, err := a.remote("unix:" + path)
+	return append(peers, gateway), err
 }
 
 // whoeverHolds asks one peer after the other; only the one where it waits can
@@ -190,7 +211,7 @@ func collectHolds(ctx context.Context, peers []*backend, execution string) ([]ap
 }
 
 func (a *app) currentHolds(ctx context.Context, execution string) ([]api.Hold, error) {
-	peers, err := a.peers(ctx)
+	peers, err := a.askers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +250,7 @@ func (a *app) followHolds(ctx context.Context, o approveOptions) error {
 			if o.json {
 				err = a.printJSON(h)
 			} else {
-				err = a.print(fmt.Sprintf("%s  %s, %s left  %s\n", h.ID, printable(holdText(h)), leftText(h, time.Now()), h.Execution))
+				err = a.print(fmt.Sprintf("%s  %s, %s left  %s\n", h.ID, printable(holdText(h)), leftText(h, time.Now()), cmp.Or(h.Execution, h.Client)))
 			}
 			if err != nil {
 				return err
@@ -271,9 +292,9 @@ func leftText(h api.Hold, now time.Time) string {
 func holdTable(all []api.Hold, now time.Time) string {
 	var rows [][]string
 	for _, h := range all {
-		rows = append(rows, []string{h.ID, requestOf(h), strconv.Itoa(h.Count), h.Rule, h.Reason, ago(now.Sub(h.Since)), leftText(h, now), h.Execution})
+		rows = append(rows, []string{h.ID, requestOf(h), strconv.Itoa(h.Count), h.Rule, h.Reason, ago(now.Sub(h.Since)), leftText(h, now), cmp.Or(h.Execution, h.Client)})
 	}
-	return table([]string{"ID", "REQUEST", "COUNT", "RULE", "REASON", "SINCE", "LEFT", "EXECUTION"}, rows)
+	return table([]string{"ID", "REQUEST", "COUNT", "RULE", "REASON", "SINCE", "LEFT", "OF"}, rows)
 }
 
 func (a *app) approvalsCommand() *cobra.Command {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -10,13 +11,32 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 )
 
+// Asks is who holds requests until somebody answers: a sandbox.Manager, and the
+// clients of a gateway of its own.
+type Asks interface {
+	// Holds lists what waits for an answer in this process, the oldest first.
+	Holds() []approval.Hold
+	// Answer answers what waits as id, if may has no objection. Errors: NotFound,
+	// InvalidArgument.
+	Answer(ctx context.Context, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error
+	// Revoke forgets an approval for who. Errors: NotFound.
+	Revoke(ctx context.Context, id cove.ApprovalID, who string) error
+}
+
+func (s *Server) asks() Asks {
+	if s.Clients != nil {
+		return s.Clients
+	}
+	return s.Executor
+}
+
 type holdsInput struct {
 	Execution string `query:"execution" maxLength:"64" doc:"Only of this execution"`
 }
 
 // holds is GET /network/holds.
 func (s *Server) holds(_ context.Context, in *holdsInput) (*answer[api.HoldList], error) {
-	all := s.Executor.Holds()
+	all := s.asks().Holds()
 	if in.Execution != "" {
 		all = slices.DeleteFunc(all, func(h approval.Hold) bool { return string(h.Execution) != in.Execution })
 	}
@@ -27,7 +47,7 @@ func holdList(all []approval.Hold) api.HoldList {
 	list := api.HoldList{Holds: make([]api.Hold, 0, len(all))}
 	for _, h := range all {
 		list.Holds = append(list.Holds, api.Hold{
-			ID: string(h.ID), Execution: string(h.Execution), Host: h.Subject.Host, Port: h.Subject.Port, Method: h.Method, Path: h.Path, Address: h.Subject.Address,
+			ID: string(h.ID), Execution: string(h.Execution), Client: h.Client, Host: h.Subject.Host, Port: h.Subject.Port, Method: h.Method, Path: h.Path, Address: h.Subject.Address,
 			About: h.Subject.String(), Count: h.Count, Rule: h.Rule, Reason: h.Reason, Since: h.Since.UTC(), Until: h.Until.UTC(),
 		})
 	}
@@ -48,7 +68,7 @@ func (s *Server) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}
 	}
 	c := exchangeOf(ctx).caller
 	a := approval.Answer{Allow: in.Body.Allow, Scope: approval.Scope(in.Body.Scope), For: time.Duration(saturate(in.Body.For * float64(time.Second))), Who: c.name}
-	return nil, s.Executor.Answer(ctx, id, a, func(h approval.Hold) error {
+	return nil, s.asks().Answer(ctx, id, a, func(h approval.Hold) error {
 		if c.owner || !a.Allow {
 			return nil
 		}
@@ -57,7 +77,7 @@ func (s *Server) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}
 			err = rules.Foreign(nil)
 		}
 		if err != nil {
-			s.deny(ctx, c.name, "approve", string(h.Execution), err)
+			s.deny(ctx, c.name, "approve", cmp.Or(string(h.Execution), h.Client), err)
 		}
 		return err
 	})
@@ -87,5 +107,5 @@ func (s *Server) revoke(ctx context.Context, in *approvalInput) (*struct{}, erro
 	if err != nil {
 		return nil, cove.Errorf(cove.NotFound, "no approval %.64q is remembered", in.ID)
 	}
-	return nil, s.Executor.Revoke(ctx, id, exchangeOf(ctx).caller.name)
+	return nil, s.asks().Revoke(ctx, id, exchangeOf(ctx).caller.name)
 }

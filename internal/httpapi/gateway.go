@@ -27,6 +27,7 @@ type Clients interface {
 	Remove(ctx context.Context, name string) error
 	Attach(name string, sockets []*os.File) (*clients.Session, error)
 	Health() api.GatewayHealth
+	Asks
 }
 
 // addGatewayRoutes is the table of contents of a gateway's API.

@@ -24,6 +24,8 @@ func (s *Server) addRoutes() {
 	} else {
 		s.addSandboxRoutes()
 	}
+	s.addAuditRoutes()
+	s.addAskRoutes()
 	s.addDecisionRoutes()
 	s.addMetrics()
 	s.addDocs()
@@ -68,14 +70,6 @@ func (s *Server) addSandboxRoutes() {
 		Summary: "Kill a running execution", Description: "The record stays, with the status killed.",
 	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.kill)
 
-	route(s, huma.Operation{OperationID: "list-audit", Method: http.MethodGet, Path: "/audit", Tags: []string{"history"},
-		Summary: "Read the audit log, newest first", Description: "Who did what to which object, with which verdict and why. Only ever added to, until its retention is over.",
-	}, storeErrors, s.auditLog)
-
-	route(s, huma.Operation{OperationID: "verify-audit", Method: http.MethodGet, Path: "/audit/verify", Tags: []string{"history"},
-		Summary: "Check that the audit log is as it was written", Description: "Walks the chain of hashes from the oldest record to the newest. A log that has been changed is an answer, not an error.",
-	}, storeErrors, s.verifyAudit)
-
 	route(s, huma.Operation{OperationID: "change-network", Method: http.MethodPost, Path: "/executions/{id}/network", Tags: []string{"run"},
 		Summary: "Add to what a running execution may reach", Description: "At once; connections that are no longer allowed are cut.",
 	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.changeNetwork)
@@ -84,8 +78,30 @@ func (s *Server) addSandboxRoutes() {
 		Summary: "Get the certificate of the authority that a running execution trusts", Description: "Made for it alone; the key stays with the server.",
 	}, append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...), s.authority)
 
+	route(s, huma.Operation{OperationID: "list-runtimes", Method: http.MethodGet, Path: "/runtimes", Tags: []string{"server"},
+		Summary: "List the languages and whether they can be run",
+	}, []cove.Code{cove.Unsupported, cove.Canceled}, s.runtimes)
+
+	route(s, huma.Operation{OperationID: "health", Method: http.MethodGet, Path: "/health", Tags: []string{"server"}, Security: []map[string][]string{{}},
+		Summary: "Whether the server can run anything", Description: "Callers without a key learn the status only. 503 when no engine works.",
+		Responses: map[string]*huma.Response{"503": {Description: "No engine works", Content: map[string]*huma.MediaType{
+			"application/json": {Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, typeOf[api.Health]())}}}},
+	}, nil, s.health)
+}
+
+func (s *Server) addAuditRoutes() {
+	route(s, huma.Operation{OperationID: "list-audit", Method: http.MethodGet, Path: "/audit", Tags: []string{"history"},
+		Summary: "Read the audit log, newest first", Description: "Who did what to which object, with which verdict and why. Only ever added to, until its retention is over.",
+	}, storeErrors, s.auditLog)
+
+	route(s, huma.Operation{OperationID: "verify-audit", Method: http.MethodGet, Path: "/audit/verify", Tags: []string{"history"},
+		Summary: "Check that the audit log is as it was written", Description: "Walks the chain of hashes from the oldest record to the newest. A log that has been changed is an answer, not an error.",
+	}, storeErrors, s.verifyAudit)
+}
+
+func (s *Server) addAskRoutes() {
 	route(s, huma.Operation{OperationID: "list-holds", Method: http.MethodGet, Path: "/network/holds", Tags: []string{"network"},
-		Summary: "List what waits for an answer", Description: "Requests that a policy asks about, of all executions of this server, the oldest first.",
+		Summary: "List what waits for an answer", Description: "Requests that a policy asks about, of all executions of this server, or of all clients of this gateway, the oldest first.",
 	}, nil, s.holds)
 
 	route(s, huma.Operation{OperationID: "answer-hold", Method: http.MethodPost, Path: "/network/holds/{id}", Tags: []string{"network"}, DefaultStatus: http.StatusNoContent,
@@ -99,19 +115,8 @@ func (s *Server) addSandboxRoutes() {
 	route(s, huma.Operation{OperationID: "revoke-approval", Method: http.MethodDelete, Path: "/network/approvals/{id}", Tags: []string{"network"}, DefaultStatus: http.StatusNoContent,
 		Summary: "Forget an approval", Description: "What it is about is asked about again, in running executions too; requests that are under way go on.",
 	}, append([]cove.Code{cove.NotFound}, storeErrors...), s.revoke)
-
-	route(s, huma.Operation{OperationID: "list-runtimes", Method: http.MethodGet, Path: "/runtimes", Tags: []string{"server"},
-		Summary: "List the languages and whether they can be run",
-	}, []cove.Code{cove.Unsupported, cove.Canceled}, s.runtimes)
-
-	route(s, huma.Operation{OperationID: "health", Method: http.MethodGet, Path: "/health", Tags: []string{"server"}, Security: []map[string][]string{{}},
-		Summary: "Whether the server can run anything", Description: "Callers without a key learn the status only. 503 when no engine works.",
-		Responses: map[string]*huma.Response{"503": {Description: "No engine works", Content: map[string]*huma.MediaType{
-			"application/json": {Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, typeOf[api.Health]())}}}},
-	}, nil, s.health)
 }
 
-// addDecisionRoutes are those of every server that has a gateway.
 func (s *Server) addDecisionRoutes() {
 	route(s, huma.Operation{OperationID: "list-decisions", Method: http.MethodGet, Path: "/network/decisions", Tags: []string{"network"},
 		Summary: "List what became of attempts to leave sandboxes, newest first", Description: "Requests, connections and questions for names, allowed and denied, of every process of Cove that shares the database.",

@@ -26,7 +26,6 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
-	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -51,13 +50,7 @@ type Executor interface {
 	Certificate(ctx context.Context, id cove.ExecutionID) ([]byte, error)
 	// Models is what a running execution has used of models so far.
 	Models(id cove.ExecutionID) []api.ModelUsage
-	// Holds lists what waits for an answer in this process, the oldest first.
-	Holds() []approval.Hold
-	// Answer answers what waits as id, if may has no objection. Errors: NotFound,
-	// InvalidArgument.
-	Answer(ctx context.Context, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error
-	// Revoke forgets an approval for who. Errors: NotFound.
-	Revoke(ctx context.Context, id cove.ApprovalID, who string) error
+	Asks
 	Active() int
 	Queued() int
 	Runtimes(ctx context.Context, image, engine string) ([]api.Runtime, error)

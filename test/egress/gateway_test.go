@@ -354,6 +354,42 @@ func TestGatewayClients(t *testing.T) {
 	})
 }
 
+// TestGatewayAsks: what a rule asks about waits for clients of a gateway, too,
+// and the same command answers.
+func TestGatewayAsks(t *testing.T) {
+	l := newLab(t)
+	l.gateway(t)
+	c := l.register(t, "builder", "--policy", askFirst(t, l, ""))
+	for _, answer := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "GET asked.lab.test/x over https"},
+		{[]string{"--deny", "--scope", "once"}, "somebody was asked for it, and has denied it"},
+	} {
+		done := make(chan result, 1)
+		go func() {
+			done <- client(t, "", fmt.Sprintf(`curl -sS --max-time 100 --proxy http://%s --cacert %s/ca.pem https://asked.lab.test/x`, c.Listen, c.Files))
+		}()
+		held := l.held(t, done, 1)
+		if held[0].Client != "builder" || held[0].Execution != "" || held[0].Host != "asked.lab.test" {
+			t.Errorf("held is %+v", held[0])
+		}
+		if len(l.seen()) > 0 {
+			t.Errorf("it has arrived before it was approved: %q", l.seen())
+		}
+		l.approve(t, append([]string{held[0].ID}, answer.args...)...)
+		if got := <-done; !strings.Contains(got.stdout, answer.want) {
+			t.Errorf("%q: %+v", answer.args, got)
+		}
+		l.Forget()
+	}
+	got := l.cove(t, "audit", "--server", "unix:"+filepath.Join(l.dir, "run", "gateway.sock"))
+	if strings.Count(got.stdout, "approve") != 2 || strings.Count(got.stdout, "builder") != 2 {
+		t.Errorf("the audit log: %+v", got)
+	}
+}
+
 func read(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)

@@ -67,6 +67,7 @@ func (s Subject) Rules() (*policy.Document, error) {
 type Hold struct {
 	ID        cove.HoldID
 	Execution cove.ExecutionID
+	Client    string  // of a gateway of its own, which has no executions
 	Subject   Subject // what an answer beyond once is about
 	Method    string  // of all of them; "": connections
 	Path      string  // of the one that waits longest

@@ -7,11 +7,11 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/miekg/dns"
+	"golang.org/x/net/publicsuffix"
 	"golang.org/x/time/rate"
 
 	"github.com/cove-sandbox/cove/api"
@@ -161,17 +161,18 @@ type labels struct {
 	parents map[string]map[string]struct{}
 }
 
-// A domain, which is a name's last two labels, may have so many different
-// names in so long.
+// A domain that somebody has registered may have so many different names in so
+// long. Below the suffixes where anybody registers (the Public Suffix List:
+// co.uk, github.io) each has a count of its own.
 const (
 	namesPerDomain = 200
 	labelsPeriod   = 10 * time.Minute
 )
 
 func (l *labels) allow(name string, now time.Time) bool {
-	domain := name
-	if i := strings.LastIndexByte(name, '.'); i > 0 {
-		domain = name[strings.LastIndexByte(name[:i], '.')+1:]
+	domain, err := publicsuffix.EffectiveTLDPlusOne(name)
+	if err != nil { // a suffix itself
+		domain = name
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -157,6 +157,28 @@ func TestNamesBelowOneDomain(t *testing.T) {
 	}
 }
 
+// TestRegisteredDomains: where anybody registers, each domain counts for itself.
+func TestRegisteredDomains(t *testing.T) {
+	var l labels
+	now := time.Now()
+	for _, c := range []struct {
+		format string
+		n      int
+	}{
+		{"x%d.co.uk", 2 * namesPerDomain}, {"x%d.github.io", 2 * namesPerDomain}, {"x%d.one.co.uk", namesPerDomain}, {"x%d.two.test", namesPerDomain},
+	} {
+		allowed := 0
+		for i := range 2 * namesPerDomain {
+			if l.allow(fmt.Sprintf(c.format, i), now) {
+				allowed++
+			}
+		}
+		if allowed != c.n {
+			t.Errorf("%s: %d allowed, want %d", c.format, allowed, c.n)
+		}
+	}
+}
+
 func TestTooManyQuestions(t *testing.T) {
 	f := New(&client{}, new(Names))
 	refused := false

@@ -27,11 +27,18 @@ import (
 // Options of a Registry. All are required but BeyondLoopback.
 type Options struct {
 	Gateway        *gateway.Gateway // with Keep
-	Store          store.GatewayClients
+	Store          Store
 	BeyondLoopback bool // clients may listen where other machines reach them
 	Version        string
 	Clock          clock.Clock
 	Log            *slog.Logger
+}
+
+// Store is what a Registry needs of a store.Store.
+type Store interface {
+	store.GatewayClients
+	store.Approvals
+	Append(ctx context.Context, r store.Record) error
 }
 
 // Registry knows the clients of one gateway. Its methods may be called
