@@ -101,6 +101,12 @@ func (e *Engine) keepDir(id cove.SandboxID) string {
 // errOwned says that another process has a sandbox.
 var errOwned = errors.New("another process of Cove has it")
 
+// disown lets another process have the sandbox. It unlocks, because a process
+// that is just being started may share the file for a moment more.
+func (k *keep) disown() error {
+	return errors.Join(syscall.Flock(int(k.owner.Fd()), syscall.LOCK_UN), k.owner.Close())
+}
+
 // lockOwner makes this process the one that has the sandbox of a directory.
 func lockOwner(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDWR|os.O_CREATE, 0o600)
@@ -156,7 +162,7 @@ func (k *keep) remove() error {
 	}
 	k.slots.close()
 	instance.Forget(k.runDir, k.record.Instance)
-	return errors.Join(err, k.owner.Close())
+	return errors.Join(err, k.disown())
 }
 
 // Left implements engine.Adopter.
@@ -166,7 +172,7 @@ func (e *Engine) Left(context.Context) ([]cove.SandboxID, error) {
 		if id, err := cove.ParseSandboxID(filepath.Base(k.dir)); err == nil && instance.Alive(e.o.RunDir, k.record.Instance) {
 			left = append(left, id)
 		}
-		return k.owner.Close()
+		return k.disown()
 	})
 	return left, err
 }
@@ -176,10 +182,10 @@ func (e *Engine) Left(context.Context) ([]cove.SandboxID, error) {
 func (e *Engine) sweepLasting() (removed []string, err error) {
 	err = e.eachLeft(func(k *keep) error {
 		if instance.Alive(e.o.RunDir, k.record.Instance) {
-			return k.owner.Close()
+			return k.disown()
 		}
 		removed = append(removed, "lasting sandbox "+filepath.Base(k.dir))
-		return errors.Join(os.RemoveAll(k.dir), k.owner.Close())
+		return errors.Join(os.RemoveAll(k.dir), k.disown())
 	})
 	return removed, err
 }
@@ -223,7 +229,7 @@ func (e *Engine) take(dir string) (*keep, error) {
 		err = json.Unmarshal(data, &k.record)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		k.owner.Close()
+		k.disown()
 		return nil, cove.Errorf(cove.Corrupt, "the record of lasting sandbox %s cannot be read: %w", filepath.Base(dir), err)
 	}
 	return k, nil
@@ -245,17 +251,17 @@ func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, 
 	case err != nil:
 		return nil, err
 	case !instance.Alive(e.o.RunDir, k.record.Instance):
-		k.owner.Close()
+		k.disown()
 		return nil, gone
 	}
 	s := &sandbox{engine: e, template: k.record.Template, bound: true, lasts: true, keep: k}
 	if err := e.register(s); err != nil {
-		k.owner.Close()
+		k.disown()
 		return nil, err
 	}
 	if err := s.adopt(ctx); err != nil {
 		e.forget(s)
-		k.owner.Close()
+		k.disown()
 		return nil, err
 	}
 	return s, nil

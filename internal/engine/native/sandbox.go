@@ -135,7 +135,7 @@ func (s *sandbox) close() error {
 	}
 	s.engine.forget(s)
 	s.leave() // if its guest ends at this moment, Sweep removes the rest
-	return s.keep.owner.Close()
+	return s.keep.disown()
 }
 
 // complaint collects the beginning of what the guest writes to its standard
