@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -48,6 +49,7 @@ type keep struct {
 // record is what another process of Cove has to know of a lasting sandbox.
 type record struct {
 	Instance cove.InstanceID
+	Parent   string // of Group: Options.CgroupParent
 	Group    string
 	Tasks    int64
 	Template engine.Template
@@ -56,7 +58,7 @@ type record struct {
 // newKeep makes the directory of a lasting sandbox. Errors: Conflict,
 // StorageFull.
 func (e *Engine) newKeep(t engine.Template) (k *keep, err error) {
-	k = &keep{runDir: e.o.RunDir, dir: e.keepDir(t.ID), slots: &slots{path: e.slots.path}, record: record{Template: t}}
+	k = &keep{runDir: e.o.RunDir, dir: e.keepDir(t.ID), slots: &slots{path: e.slots.path}, record: record{Template: t, Parent: e.o.CgroupParent}}
 	if k.self, err = instance.Hold(e.o.RunDir); err != nil {
 		return nil, err
 	}
@@ -159,6 +161,8 @@ func (k *keep) remove() error {
 	err := os.RemoveAll(k.dir)
 	if k.self != nil {
 		err = errors.Join(err, k.self.Release())
+	} else if instance.Alive(k.runDir, k.record.Instance) {
+		err = errors.Join(err, fmt.Errorf("the guest of sandbox %s lives on", k.record.Template.ID))
 	}
 	k.slots.close()
 	instance.Forget(k.runDir, k.record.Instance)
@@ -253,6 +257,10 @@ func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, 
 	case !instance.Alive(e.o.RunDir, k.record.Instance):
 		k.disown()
 		return nil, gone
+	case k.record.Parent != e.o.CgroupParent:
+		k.disown()
+		return nil, cove.Errorf(cove.Conflict, "sandbox %s cannot be adopted: its control group is below %q, and this process has %q", id, k.record.Parent, e.o.CgroupParent).
+			WithHint("set sandbox.cgroup_parent to %s", k.record.Parent)
 	}
 	s := &sandbox{engine: e, template: k.record.Template, bound: true, lasts: true, keep: k}
 	if err := e.register(s); err != nil {

@@ -68,7 +68,7 @@ func TestLastingSurvivesKill(t *testing.T) {
 	run := t.TempDir()
 	passable(run)
 	maker := exec.Command(os.Args[0], "-test.run=^TestMakeLasting$")
-	maker.Env = append(os.Environ(), "COVE_TEST_MAKE_LASTING="+run, "COVE_TEST_GUEST="+enginetest.BuildGuest(t))
+	maker.Env = append(os.Environ(), "COVE_TEST_MAKE_LASTING="+run, "COVE_TEST_GUEST="+enginetest.BuildGuest(t), "COVE_TEST_GROUP="+groupParent)
 	maker.Stderr = os.Stderr
 	out, err := maker.StdoutPipe()
 	if err != nil {
@@ -92,11 +92,20 @@ func TestLastingSurvivesKill(t *testing.T) {
 	if left, err := e.Left(t.Context()); err != nil || !slices.Equal(left, []cove.SandboxID{id}) {
 		t.Fatalf("left %v, %v; want %s", left, err, id)
 	}
+	other := openIn(t, run)
+	other.o.CgroupParent = "another"
+	if _, err := other.Adopt(t.Context(), id); cove.ErrorCode(err) != cove.Conflict {
+		t.Errorf("adopting with another parent of groups: %v", err)
+	}
 	sb, err := e.Adopt(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sb.Destroy(context.Background())
+	defer func() {
+		if err := sb.Destroy(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
 	data, err := sb.Guest().ReadFile(t.Context(), "/tmp/kept", 100)
 	if err != nil || string(data) != "kept" {
 		t.Errorf("its file: %q, %v", data, err)
@@ -122,7 +131,7 @@ func TestMakeLasting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(Options{Guest: os.Getenv("COVE_TEST_GUEST"), RunDir: run, Instance: in.ID, CgroupParent: groupParent, Log: slog.Default(), Ready: 2})
+	e, err := New(Options{Guest: os.Getenv("COVE_TEST_GUEST"), RunDir: run, Instance: in.ID, CgroupParent: os.Getenv("COVE_TEST_GROUP"), Log: slog.Default(), Ready: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
