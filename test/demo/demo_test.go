@@ -107,3 +107,17 @@ func TestWhatCoveSaidIsShown(t *testing.T) {
 		t.Errorf("the demonstration shows\n%s", text)
 	}
 }
+
+// TestDemo: the demonstration itself, with the programs of this run.
+func TestDemo(t *testing.T) {
+	bin := os.Getenv("COVE_TEST_BIN")
+	switch {
+	case bin == "":
+		t.Skip("needs the programs that \"make test\" builds: COVE_TEST_BIN")
+	case os.Geteuid() != 0:
+		t.Skip("needs root: without it the machine may lack a delegated control group")
+	}
+	if ok, text := show(t, filepath.Join(bin, "cove")); !ok {
+		t.Errorf("it does not go as it should:\n%s", text)
+	}
+}

@@ -108,4 +108,4 @@ try:
     print(urllib.request.urlopen("http://elsewhere.example/").read())
 except urllib.error.HTTPError as e:
     told = json.load(e)
-    print(e.code, told["error"] + ":", told["reason"])`
+    print(e.code, told["error"]["type"] + ":", told["reason"])`
