@@ -97,7 +97,7 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	if err := g.Reload(ctx); err != nil {
 		return nil, err
 	}
-	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Store: g.store, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
+	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Store: g.store, Flush: g.recorder.Flush, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
 		return nil, err
 	}
 	if g.control, _, err = clients.Listen("unix:"+o.Socket, false); err != nil {

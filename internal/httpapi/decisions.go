@@ -36,6 +36,9 @@ func (f DecisionFilter) query() store.DecisionQuery {
 func (s *Server) decisions(ctx context.Context, in *decisionsInput) (*answer[api.DecisionList], error) {
 	q := in.query()
 	q.Since, q.Until, q.Cursor, q.Limit = in.Since, in.Until, in.Cursor, in.Limit
+	if s.Flush != nil && in.Cursor == "" {
+		s.Flush()
+	}
 	page, err := s.Store.ListDecisions(ctx, q)
 	if err != nil {
 		return nil, err

@@ -67,6 +67,8 @@ type Options struct {
 	// CheckPath judges host paths as hostpath.Check does: with nil roots it
 	// applies only what is always refused.
 	CheckPath func(path string, roots []string) (resolved string, err error)
+	// Flush writes to Store what this process has decided and not written yet.
+	Flush func()
 	// Collectors are metrics beside the server's own.
 	Collectors []prometheus.Collector
 	Log        *slog.Logger // nil discards
