@@ -47,6 +47,7 @@ var rooms = []room{
 	{path: "internal/hostpath", layer: leaf, above: []string{"internal/linux/..."}},
 	{path: "internal/instance", layer: leaf},
 	{path: "internal/linux/...", layer: leaf},
+	{path: "internal/localsocket", layer: leaf},
 	{path: "internal/rootfs", layer: leaf},
 	{path: "internal/secret", layer: leaf},
 	{path: "internal/version", layer: leaf},

@@ -7,12 +7,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -32,6 +30,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/localsocket"
 	"github.com/cove-sandbox/cove/internal/meter"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
@@ -226,40 +225,11 @@ func (d *Daemon) serveLocal(ln net.Listener) {
 // listenPrivately listens on a unix socket that only its owner may connect to,
 // in place of one that a dead process has left.
 func listenPrivately(path string) (net.Listener, error) {
-	// Listened on in the instances' directory, which is private, under a name of
-	// this process's own, and then moved.
-	dir := filepath.Dir(path)
-	if filepath.Base(dir) != instance.Dir {
-		dir = filepath.Join(dir, instance.Dir)
-	}
-	temporary := filepath.Join(dir, fmt.Sprintf(".%s-%d", strings.TrimSuffix(filepath.Base(path), ".sock"), os.Getpid()))
-	os.Remove(temporary)
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: temporary, Net: "unix"})
-	if err == nil {
-		ln.SetUnlinkOnClose(false)
-		err = errors.Join(os.Chmod(temporary, 0o600), os.Rename(temporary, path))
-	}
+	ln, err := localsocket.Listen(path)
 	if err != nil {
-		if ln != nil {
-			ln.Close()
-		}
 		return nil, cove.Errorf(cove.Unavailable, "cannot listen on %s: %w", path, err).WithHint("check run_dir: a socket's path has at most 107 bytes")
 	}
-	return socket{ln, path}, nil
-}
-
-// socket removes its file when it is closed.
-type socket struct {
-	net.Listener
-	path string
-}
-
-// Addr is where it listens, which is not where it was made.
-func (s socket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
-
-func (s socket) Close() error {
-	os.Remove(s.path)
-	return s.Listener.Close()
+	return ln, nil
 }
 
 // Client talks to this daemon without a network.

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -305,9 +304,7 @@ func (w *Way) Holds() (all []approval.Hold, changed <-chan struct{}) {
 	for q, one := range h.waiting {
 		all = append(all, one.describe(q))
 	}
-	slices.SortFunc(all, func(a, b approval.Hold) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(all, approval.ByAge)
 	if h.changed == nil {
 		h.changed = make(chan struct{})
 	}

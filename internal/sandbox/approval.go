@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -27,7 +26,7 @@ func (m *Manager) Holds() []approval.Hold {
 		holds, _ := e.holds()
 		all = append(all, holds...)
 	}
-	slices.SortFunc(all, func(a, b approval.Hold) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(all, approval.ByAge)
 	return all
 }
 
@@ -52,11 +51,7 @@ func (m *Manager) Answer(ctx context.Context, id cove.HoldID, a approval.Answer,
 		if err != nil {
 			return err
 		}
-		verdict := "ok"
-		if !a.Allow {
-			verdict = "deny"
-		}
-		m.audit(ctx, store.Record{Who: a.Who, Action: "approve", Object: string(e.id), Verdict: verdict, Detail: a.Describe(what)})
+		m.audit(ctx, store.Record{Who: a.Who, Action: "approve", Object: string(e.id), Verdict: a.Verdict(), Detail: a.Describe(what)})
 		return nil
 	}
 	return cove.Errorf(cove.NotFound, "nothing waits as %s", id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")

@@ -3,6 +3,7 @@
 package approval
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 	"strings"
@@ -78,6 +79,11 @@ type Hold struct {
 	Count     int       // of requests
 }
 
+// ByAge orders holds, the oldest first.
+func ByAge(a, b Hold) int {
+	return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
+}
+
 // Scope is how far an answer goes.
 type Scope string
 
@@ -128,6 +134,14 @@ func (a Answer) Normal() (Answer, error) {
 		return a, bad("%.40q is not a scope", a.Scope).WithHint("use once, sandbox or policy")
 	}
 	return a, nil
+}
+
+// Verdict is the answer as the audit log has it.
+func (a Answer) Verdict() string {
+	if a.Allow {
+		return "ok"
+	}
+	return "deny"
 }
 
 // Describe is a and what it is about, for the record.

@@ -1,7 +1,6 @@
 package clients
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -21,7 +20,7 @@ func (r *Registry) Holds() []approval.Hold {
 			all = append(all, h)
 		}
 	}
-	slices.SortFunc(all, func(a, b approval.Hold) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(all, approval.ByAge)
 	return all
 }
 
@@ -59,11 +58,7 @@ func (r *Registry) Answer(ctx context.Context, id cove.HoldID, a approval.Answer
 		if err != nil {
 			return err
 		}
-		verdict := "ok"
-		if !a.Allow {
-			verdict = "deny"
-		}
-		r.audit(ctx, store.Record{Who: a.Who, Action: "approve", Object: name, Verdict: verdict, Detail: a.Describe(what)})
+		r.audit(ctx, store.Record{Who: a.Who, Action: "approve", Object: name, Verdict: a.Verdict(), Detail: a.Describe(what)})
 		return nil
 	}
 	return cove.Errorf(cove.NotFound, "nothing waits as %s", id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")

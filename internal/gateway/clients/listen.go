@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/localsocket"
 )
 
 // Listen opens "HOST:PORT" or "unix:/PATH", for its owner alone, and says what
@@ -58,34 +59,9 @@ func listenUnix(path string) (net.Listener, error) {
 		c.Close()
 		return nil, cove.Errorf(cove.Conflict, "somebody listens on unix:%s already", path).WithHint("choose another path, or end that program")
 	}
-	// Made where nobody else comes, and moved when nobody else may connect.
-	private, err := os.MkdirTemp(filepath.Dir(path), ".cove")
+	l, err := localsocket.Listen(path)
 	if err != nil {
 		return fail(err)
 	}
-	defer os.RemoveAll(private)
-	temporary := filepath.Join(private, "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temporary, Net: "unix"})
-	if err != nil {
-		return fail(err)
-	}
-	l.SetUnlinkOnClose(false)
-	if err := errors.Join(os.Chmod(temporary, 0o600), os.Rename(temporary, path)); err != nil {
-		l.Close()
-		return fail(err)
-	}
-	return socket{l, path}, nil
-}
-
-// socket removes its file when it is closed.
-type socket struct {
-	net.Listener
-	path string
-}
-
-func (s socket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
-
-func (s socket) Close() error {
-	os.Remove(s.path)
-	return s.Listener.Close()
+	return l, nil
 }
