@@ -8,7 +8,6 @@
 package clock
 
 import (
-	"context"
 	"time"
 )
 
@@ -51,17 +50,6 @@ func (t *Timer) Stop() bool { return t.stop() }
 
 // Reset makes the timer fire after d from now and reports whether it was pending.
 func (t *Timer) Reset(d time.Duration) bool { return t.reset(d) }
-
-// WithTimeout is context.WithTimeout on c: the context is cancelled after d,
-// with context.DeadlineExceeded as its cause (its Err is Canceled).
-func WithTimeout(ctx context.Context, c Clock, d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	t := c.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
-	return ctx, func() {
-		t.Stop()
-		cancel(context.Canceled)
-	}
-}
 
 // Real is the machine's clock. Its monotonic reading stands still while the
 // machine sleeps, like every Go timer, so a sleep is not charged to a timeout.

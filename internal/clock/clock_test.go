@@ -1,7 +1,6 @@
 package clock
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -86,30 +85,6 @@ func TestManualAfterFunc(t *testing.T) {
 	m.BlockUntil(1)
 	m.Advance(time.Second)
 	<-done
-}
-
-func TestWithTimeout(t *testing.T) {
-	m := NewManual(epoch)
-	ctx, cancel := WithTimeout(t.Context(), m, time.Second)
-	defer cancel()
-	m.Jump(time.Hour)
-	if ctx.Err() != nil {
-		t.Fatal("a wall clock jump ended the context")
-	}
-	m.Advance(time.Second)
-	<-ctx.Done()
-	if context.Cause(ctx) != context.DeadlineExceeded {
-		t.Errorf("cause is %v", context.Cause(ctx))
-	}
-
-	ctx, cancel = WithTimeout(t.Context(), m, time.Second)
-	cancel()
-	if context.Cause(ctx) != context.Canceled {
-		t.Errorf("cause is %v", context.Cause(ctx))
-	}
-	if n := len(m.timers); n != 0 {
-		t.Errorf("%d timers left", n)
-	}
 }
 
 func TestReal(t *testing.T) {

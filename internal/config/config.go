@@ -9,7 +9,6 @@
 package config
 
 import (
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -209,9 +208,4 @@ func (d Duration) String() string {
 		return strconv.FormatInt(int64(t/day), 10) + "d"
 	}
 	return time.Duration(d).String()
-}
-
-// System is the process's own environment, for Load.
-func System() Source {
-	return Source{Getenv: os.Getenv, Environ: os.Environ(), UID: os.Geteuid()}
 }

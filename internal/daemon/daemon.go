@@ -237,9 +237,6 @@ func (d *Daemon) Client() (*client.Client, error) {
 	return client.New(client.Options{Address: "http://cove", Dial: d.memory.dial})
 }
 
-// Images is the image store.
-func (d *Daemon) Images() *image.Store { return d.images }
-
 // Serve listens for others until ctx ends, then gives running executions the
 // configured grace and closes the daemon. One server may use a home.
 func (d *Daemon) Serve(ctx context.Context) error {

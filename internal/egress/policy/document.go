@@ -240,39 +240,6 @@ func overlapsSpecial(c netip.Prefix) (class string, ok bool) {
 	return "", false
 }
 
-// describe says in a few words what r is about: "GET api.example.com:443 /v1/**".
-func (r *Rule) describe() string {
-	var parts []string
-	add := func(words []string) {
-		if len(words) > 0 {
-			parts = append(parts, strings.Join(words, ","))
-		}
-	}
-	add(r.methods)
-	var targets, ports, paths []string
-	for _, h := range r.hosts {
-		targets = append(targets, h.String())
-	}
-	for _, c := range r.cidrs {
-		targets = append(targets, c.String())
-	}
-	add(targets)
-	for _, p := range r.ports {
-		ports = append(ports, p.String())
-	}
-	if len(ports) > 0 {
-		parts = append(parts, "port "+strings.Join(ports, ","))
-	}
-	for _, g := range r.paths {
-		paths = append(paths, g.text)
-	}
-	add(paths)
-	if r.PassThrough {
-		parts = append(parts, "passing through")
-	}
-	return strings.Join(parts, " ")
-}
-
 // remedy is the command that would allow a host and port.
 func remedy(sandbox string, h Host, port uint16) string {
 	if h.name != HostService && hasPort(webPorts, port) || port == 0 {
