@@ -67,6 +67,7 @@ var rooms = []room{
 	{path: "internal/guest", layer: contract},
 	{path: "internal/guest/guestd", layer: contract, above: []string{"internal/guest"}},
 	{path: "internal/runtime", layer: contract},
+	{path: "internal/workspace", layer: contract},
 	{path: "internal/store", layer: contract, above: []string{"api", "internal/egress/approval"}},
 	{path: "internal/store/storetest", layer: contract, above: []string{"api", "internal/egress/approval", "internal/store"}},
 

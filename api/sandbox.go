@@ -1,0 +1,122 @@
+package api
+
+import "time"
+
+// SandboxRequest asks for a sandbox that lasts: POST /sandboxes. With a
+// repository it has a checkout of it at /workspace, on a branch of its own.
+type SandboxRequest struct {
+	Name       string             `json:"name,omitempty" doc:"Small letters, digits and hyphens, at most 63; made up when absent" example:"brave-otter"`
+	Repository *RepositoryRequest `json:"repository,omitempty"`
+	Image      string             `json:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
+	Engine     string             `json:"engine,omitempty" doc:"One that has lasting sandboxes, or auto"`
+	Profile    string             `json:"profile,omitempty" doc:"Name of a profile of the configuration; what the request says itself wins"`
+	Agent      string             `json:"agent,omitempty" doc:"The program of its terminal, instead of a shell"`
+	Limits     *Limits            `json:"limits,omitempty"`
+	Network    *NetworkPermission `json:"network,omitempty"`
+	Mounts     []Mount            `json:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
+	Files      []File             `json:"files,omitempty" doc:"Files to place in the workspace, at most 256"`
+	Env        map[string]string  `json:"env,omitempty"`
+	WorkDir    string             `json:"work_dir,omitempty" doc:"Where its processes begin, relative to /workspace or absolute"`
+	AllowPR    bool               `json:"allow_pr,omitempty" doc:"Pull requests may be opened and commented on"`
+	SSHAgent   string             `json:"ssh_agent,omitempty" doc:"Socket of an SSH agent of the machine, for its owner: it signs for the sandbox, which sees no key"`
+	Labels     map[string]string  `json:"labels,omitempty" doc:"For whoever made it"`
+}
+
+// RepositoryRequest says which repository a sandbox works on.
+type RepositoryRequest struct {
+	Source   string   `json:"source" doc:"An HTTPS address, OWNER/REPO of GitHub, or for the machine's owner a directory" example:"https://git.example/owner/repo.git"`
+	Branch   string   `json:"branch,omitempty" doc:"The sandbox's own; made up when absent" example:"cove/brave-otter"`
+	From     string   `json:"from,omitempty" doc:"A branch, tag or commit to begin at; the default branch when absent, or Branch where the repository has it"`
+	Sparse   []string `json:"sparse,omitempty" doc:"Directories to check out, instead of all"`
+	Depth    int      `json:"depth,omitempty" minimum:"1" doc:"History to fetch, in commits; all when absent"`
+	Worktree bool     `json:"worktree,omitempty" doc:"A worktree of a repository outside, to edit from the host: git inside is a service"`
+}
+
+// Sandbox is a sandbox that lasts, as GET /sandboxes/{sandbox} shows it.
+type Sandbox struct {
+	ID         string             `json:"id"`
+	Name       string             `json:"name"`
+	State      string             `json:"state" enum:"preparing,running,paused,stopped,failed,destroying"`
+	Error      string             `json:"error,omitempty" doc:"Why it failed, and what to do"`
+	Engine     string             `json:"engine"`
+	Image      string             `json:"image"`
+	Profile    string             `json:"profile,omitempty"`
+	Agent      string             `json:"agent,omitempty"`
+	Repository *SandboxRepository `json:"repository,omitempty"`
+	Directory  string             `json:"directory" doc:"The workspace on the host"`
+	WorkDir    string             `json:"work_dir" doc:"Where its processes begin, inside"`
+	Network    string             `json:"network" enum:"none,limited,host-only,open"`
+	AllowPR    bool               `json:"allow_pr,omitempty"`
+	SSHAgent   bool               `json:"ssh_agent,omitempty"`
+	Limits     Limits             `json:"limits"`
+	Mounts     []Mount            `json:"mounts" nullable:"false"`
+	Labels     map[string]string  `json:"labels,omitempty"`
+	Terminals  []Terminal         `json:"terminals,omitempty" doc:"What runs in terminals, while the sandbox runs; absent in lists"`
+	DiskUsed   int64              `json:"disk_used" doc:"Bytes of its workspace and home; absent in lists"`
+	CreatedBy  string             `json:"created_by" doc:"local, key:NAME or ip:ADDRESS"`
+	CreatedAt  time.Time          `json:"created_at"`
+	LastUsedAt time.Time          `json:"last_used_at"`
+}
+
+// SandboxRepository is the repository of a sandbox.
+type SandboxRepository struct {
+	Source   string `json:"source" doc:"As it was asked for"`
+	Remote   string `json:"remote,omitempty" doc:"Where pushes go; absent when there is none"`
+	Branch   string `json:"branch" doc:"The sandbox's own"`
+	From     string `json:"from" doc:"What it began at"`
+	Base     string `json:"base" doc:"Id of the commit it began at"`
+	Worktree bool   `json:"worktree,omitempty"`
+}
+
+// SandboxList is the answer of GET /sandboxes, newest first.
+type SandboxList struct {
+	Sandboxes []Sandbox `json:"sandboxes" nullable:"false"`
+	Orphans   []string  `json:"orphans,omitempty" doc:"Workspaces that belong to no sandbox; \"cove destroy\" removes them by their id"`
+}
+
+// SandboxChange changes a sandbox: PATCH /sandboxes/{sandbox}.
+type SandboxChange struct {
+	Name string `json:"name,omitempty"`
+}
+
+// Names of the SSE events of POST /sandboxes; done or error is the last.
+const (
+	EventProgress = "progress" // Progress
+	EventCreated  = "created"  // Sandbox, the last event of one that was made
+)
+
+// Progress is one step of something that takes a while.
+type Progress struct {
+	Step    string  `json:"step" doc:"In words" example:"fetching https://git.example/owner/repo.git"`
+	Done    float64 `json:"done,omitempty" doc:"0 to 1, where it is known"`
+	Elapsed float64 `json:"elapsed" doc:"Seconds since the beginning"`
+}
+
+// ExecRequest runs a command in a sandbox: POST /sandboxes/{sandbox}/exec.
+type ExecRequest struct {
+	Args        []string          `json:"args" doc:"Program and arguments; no shell"`
+	Env         map[string]string `json:"env,omitempty"`
+	WorkDir     string            `json:"work_dir,omitempty" doc:"Relative to the sandbox's, or absolute"`
+	Timeout     float64           `json:"timeout,omitempty" doc:"Seconds; none when absent"`
+	Stdin       string            `json:"stdin,omitempty"`
+	StdinStream bool              `json:"stdin_stream,omitempty" doc:"Standard input will follow at POST /executions/{id}/stdin"`
+}
+
+// ExecResult is how a command in a sandbox ended: the data of the SSE event done.
+type ExecResult struct {
+	ID       string  `json:"id"`
+	ExitCode int     `json:"exit_code" doc:"128+N for signal N"`
+	Duration float64 `json:"duration" doc:"Seconds"`
+	LimitHit string  `json:"limit_hit,omitempty"`
+}
+
+// Terminal is a program in a terminal of a sandbox. It runs on while nobody
+// looks.
+type Terminal struct {
+	ID        string    `json:"id"`
+	Args      []string  `json:"args"`
+	Attached  int       `json:"attached" doc:"How many look at it"`
+	Rows      int       `json:"rows"`
+	Columns   int       `json:"columns"`
+	CreatedAt time.Time `json:"created_at"`
+}
