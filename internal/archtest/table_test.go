@@ -66,6 +66,7 @@ var rooms = []room{
 	{path: "internal/engine/fake", layer: contract, above: []string{"internal/engine", "internal/guest", "internal/guest/guestd"}},
 	{path: "internal/guest", layer: contract},
 	{path: "internal/guest/guestd", layer: contract, above: []string{"internal/guest"}},
+	{path: "internal/git/gittest", layer: contract},
 	{path: "internal/runtime", layer: contract},
 	{path: "internal/workspace", layer: contract},
 	{path: "internal/store", layer: contract, above: []string{"api", "internal/egress/approval"}},
@@ -129,7 +130,7 @@ var fences = []fence{
 		reason: "what happens is counted where it is shown; nothing below knows how"},
 	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli", "cmd/..."},
 		reason: "only the command line knows its library"},
-	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/adversary/...", "cmd/..."},
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/adversary/...", "cmd/..."},
 		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but to ask them how they are configured or for a credential"},
 }
 
