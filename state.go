@@ -22,7 +22,7 @@ var transitions = map[State][]State{
 	StatePreparing:  {StateReady, StateFailed, StateDestroying},
 	StateReady:      {StateRunning, StateFailed, StateDestroying},
 	StateRunning:    {StatePaused, StateStopped, StateFailed, StateDestroying},
-	StatePaused:     {StateRunning, StateFailed, StateDestroying},
+	StatePaused:     {StateRunning, StateStopped, StateFailed, StateDestroying},
 	StateStopped:    {StateRunning, StateFailed, StateDestroying},
 	StateDestroying: {StateDestroyed, StateFailed},
 	StateDestroyed:  nil,

@@ -18,8 +18,15 @@ type SandboxRequest struct {
 	Env        map[string]string  `json:"env,omitempty"`
 	WorkDir    string             `json:"work_dir,omitempty" doc:"Where its processes begin, relative to /workspace or absolute"`
 	AllowPR    bool               `json:"allow_pr,omitempty" doc:"Pull requests may be opened and commented on"`
+	Git        *GitIdentity       `json:"git,omitempty"`
 	SSHAgent   string             `json:"ssh_agent,omitempty" doc:"Socket of an SSH agent of the machine, for its owner: it signs for the sandbox, which sees no key"`
 	Labels     map[string]string  `json:"labels,omitempty" doc:"For whoever made it"`
+}
+
+// GitIdentity is whose commits a sandbox makes.
+type GitIdentity struct {
+	Name  string `json:"name,omitempty" example:"Ada Byron"`
+	Email string `json:"email,omitempty" example:"ada@example.com"`
 }
 
 // RepositoryRequest says which repository a sandbox works on.

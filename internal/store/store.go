@@ -1,6 +1,6 @@
 // Package store is the contract for what Cove remembers: executions, the audit
-// log, what became of attempts to leave sandboxes, what has been approved, and
-// who goes out through a gateway of its own. store/sqlite implements it;
+// log, what became of attempts to leave sandboxes, what has been approved, who
+// goes out through a gateway of its own, and the sandboxes that last. store/sqlite implements it;
 // storetest.Run is the suite that every implementation passes.
 package store
 
@@ -46,6 +46,7 @@ type Store interface {
 	Decisions
 	Approvals
 	GatewayClients
+	Sandboxes
 
 	// Prune removes executions that finished before the given time, and returns
 	// how many; audit records up to the first that is not older, and decisions

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// Sandboxes remembers the sandboxes that last, from the moment somebody asks
+// for one until nothing of it is left.
+type Sandboxes interface {
+	// AddSandbox records a new one. Errors: Conflict when its id is known, when
+	// its client has another of its name, or when there are most of them already;
+	// most 0 is no bound.
+	AddSandbox(ctx context.Context, s Sandbox, most int) error
+	// Sandbox returns one. Errors: NotFound.
+	Sandbox(ctx context.Context, id cove.SandboxID) (Sandbox, error)
+	// Sandboxes lists all of them, newest first.
+	Sandboxes(ctx context.Context) ([]Sandbox, error)
+	// MoveSandbox moves one from a state to the next, and keeps why; an empty
+	// reason is that somebody asked for it. Errors: NotFound, Conflict when it is
+	// in another state, or when cove's table has no such transition.
+	MoveSandbox(ctx context.Context, id cove.SandboxID, from, to cove.State, reason string) error
+	// ChangeSandbox changes name and spec of one at once; other fields stay
+	// whatever change does. Errors: NotFound, Conflict as AddSandbox's, change's.
+	ChangeSandbox(ctx context.Context, id cove.SandboxID, change func(*Sandbox) error) error
+	// TouchSandbox notes that one is used at a time; an earlier one than is known
+	// changes nothing. Errors: NotFound.
+	TouchSandbox(ctx context.Context, id cove.SandboxID, at time.Time) error
+	// RemoveSandbox forgets one that is being destroyed. Errors: NotFound,
+	// Conflict in every other state.
+	RemoveSandbox(ctx context.Context, id cove.SandboxID) error
+}
+
+// Sandbox is the record of a sandbox that lasts.
+type Sandbox struct {
+	ID         cove.SandboxID
+	Name       string // unique among its client's
+	Client     string // who made it
+	State      cove.State
+	Reason     string // why it is in this state, where nobody asked for it; at most MaxDetail bytes
+	Spec       SandboxSpec
+	CreatedAt  time.Time
+	LastUsedAt time.Time
+}
+
+// SandboxSpec is what a sandbox is made of, each time it is started.
+type SandboxSpec struct {
+	Engine     string
+	Image      string // as it was asked for
+	Digest     string // of the image that it runs from; empty when nobody has to hold one
+	Profile    string
+	Agent      string
+	Limits     cove.Limits // every field set
+	Network    *api.NetworkPermission
+	Changes    []api.NetworkChange // made while it ran, in their order
+	Repository *SandboxRepository  // nil is an empty workspace
+	Directory  string              // of the workspace, on the host
+	WorkDir    string              // where its processes begin, absolute
+	Env        map[string]string
+	Mounts     []cove.Mount
+	AllowPR    bool
+	SSHAgent   string
+	Git        *api.GitIdentity
+	Labels     map[string]string
+}
+
+// SandboxRepository is the repository that a sandbox works on.
+type SandboxRepository struct {
+	api.SandboxRepository
+	Shared []string // branches that everybody may read
+}

@@ -1,0 +1,170 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+const sandboxColumns = `id, name, client, state, reason, spec, created_at, last_used_at`
+
+// AddSandbox implements store.Store.
+func (s *Store) AddSandbox(ctx context.Context, b store.Sandbox, most int) error {
+	spec, err := json.Marshal(b.Spec)
+	if err != nil {
+		return err
+	}
+	reason, _ := store.Cut(b.Reason, store.MaxDetail)
+	return s.change(ctx, "write", func(tx *sql.Tx) error {
+		var known int
+		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM sandboxes`).Scan(&known); err != nil {
+			return err
+		}
+		if most > 0 && known >= most {
+			return cove.Errorf(cove.Conflict, "there are %d sandboxes, and no more are allowed", known).
+				WithHint("destroy one that is not needed, or raise sandbox.max_lasting")
+		}
+		_, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (`+sandboxColumns+`) VALUES (?,?,?,?,?,?,?,?)`,
+			string(b.ID), b.Name, b.Client, string(b.State), reason, string(spec), b.CreatedAt.UnixMicro(), b.LastUsedAt.UnixMicro())
+		return taken(err, b)
+	})
+}
+
+// taken says what a violated UNIQUE constraint means.
+func taken(err error, b store.Sandbox) error {
+	if isUnique(err) {
+		return cove.Errorf(cove.Conflict, "there is a sandbox %q already, or one of the id %s", b.Name, b.ID).WithHint("choose another name")
+	}
+	return err
+}
+
+// Sandbox implements store.Store.
+func (s *Store) Sandbox(ctx context.Context, id cove.SandboxID) (store.Sandbox, error) {
+	b, err := s.scanSandbox(s.read.QueryRowContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`, string(id)))
+	if errors.Is(err, sql.ErrNoRows) {
+		return b, noSandbox(id)
+	}
+	return b, s.fault("read", err)
+}
+
+func noSandbox(id cove.SandboxID) error {
+	return cove.Errorf(cove.NotFound, "there is no sandbox %.64q", id)
+}
+
+// Sandboxes implements store.Store.
+func (s *Store) Sandboxes(ctx context.Context) ([]store.Sandbox, error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes ORDER BY seq DESC`)
+	if err != nil {
+		return nil, s.fault("read", err)
+	}
+	defer rows.Close()
+	var all []store.Sandbox
+	for rows.Next() {
+		b, err := s.scanSandbox(rows)
+		if err != nil {
+			return nil, s.fault("read", err)
+		}
+		all = append(all, b)
+	}
+	return all, s.fault("read", rows.Err())
+}
+
+func (s *Store) scanSandbox(row interface{ Scan(...any) error }) (store.Sandbox, error) {
+	var b store.Sandbox
+	var spec string
+	var created, used int64
+	if err := row.Scan(&b.ID, &b.Name, &b.Client, &b.State, &b.Reason, &spec, &created, &used); err != nil {
+		return b, err
+	}
+	b.CreatedAt, b.LastUsedAt = time.UnixMicro(created).UTC(), time.UnixMicro(used).UTC()
+	if err := json.Unmarshal([]byte(spec), &b.Spec); err != nil {
+		return b, cove.Errorf(cove.Corrupt, "the sandbox %s cannot be read from %s: %w", b.ID, s.path, err)
+	}
+	return b, nil
+}
+
+// MoveSandbox implements store.Store.
+func (s *Store) MoveSandbox(ctx context.Context, id cove.SandboxID, from, to cove.State, reason string) error {
+	if !from.CanBecome(to) {
+		return cove.Errorf(cove.Conflict, "a sandbox that is %s cannot become %s", from, to)
+	}
+	reason, _ = store.Cut(reason, store.MaxDetail)
+	return s.change(ctx, "write", func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = ?, reason = ? WHERE id = ? AND state = ?`, string(to), reason, string(id), string(from))
+		if err != nil {
+			return err
+		}
+		if n, err := r.RowsAffected(); err != nil || n > 0 {
+			return err
+		}
+		is, err := sandboxState(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		return cove.Errorf(cove.Conflict, "sandbox %s is %s, not %s", id, is, from)
+	})
+}
+
+func sandboxState(ctx context.Context, tx *sql.Tx, id cove.SandboxID) (state cove.State, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT state FROM sandboxes WHERE id = ?`, string(id)).Scan(&state)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = noSandbox(id)
+	}
+	return state, err
+}
+
+// ChangeSandbox implements store.Store.
+func (s *Store) ChangeSandbox(ctx context.Context, id cove.SandboxID, change func(*store.Sandbox) error) error {
+	return s.change(ctx, "write", func(tx *sql.Tx) error {
+		b, err := s.scanSandbox(tx.QueryRowContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`, string(id)))
+		if errors.Is(err, sql.ErrNoRows) {
+			return noSandbox(id)
+		}
+		if err == nil {
+			err = change(&b)
+		}
+		if err != nil {
+			return err
+		}
+		spec, err := json.Marshal(b.Spec)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE sandboxes SET name = ?, spec = ? WHERE id = ?`, b.Name, string(spec), string(id))
+		return taken(err, b)
+	})
+}
+
+// TouchSandbox implements store.Store.
+func (s *Store) TouchSandbox(ctx context.Context, id cove.SandboxID, at time.Time) error {
+	return s.change(ctx, "write", func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, `UPDATE sandboxes SET last_used_at = max(last_used_at, ?) WHERE id = ?`, at.UnixMicro(), string(id))
+		if err != nil {
+			return err
+		}
+		if n, err := r.RowsAffected(); err != nil || n > 0 {
+			return err
+		}
+		return noSandbox(id)
+	})
+}
+
+// RemoveSandbox implements store.Store.
+func (s *Store) RemoveSandbox(ctx context.Context, id cove.SandboxID) error {
+	return s.change(ctx, "write", func(tx *sql.Tx) error {
+		state, err := sandboxState(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if state != cove.StateDestroying {
+			return cove.Errorf(cove.Conflict, "sandbox %s is %s, and not being destroyed", id, state)
+		}
+		_, err = tx.ExecContext(ctx, `DELETE FROM sandboxes WHERE id = ?`, string(id))
+		return err
+	})
+}

@@ -1,0 +1,182 @@
+package storetest
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+func lasting(name, client string) store.Sandbox {
+	return store.Sandbox{ID: cove.NewSandboxID(), Name: name, Client: client, State: cove.StatePreparing, CreatedAt: epoch, LastUsedAt: epoch}
+}
+
+func wantConflict(t *testing.T, doing string, err error) {
+	t.Helper()
+	if cove.ErrorCode(err) != cove.Conflict {
+		t.Errorf("%s: %v, want conflict", doing, err)
+	}
+}
+
+func sandboxes(t *testing.T, open Open) {
+	dir := t.TempDir()
+	s := at(t, open, dir)
+	has := func(s store.Store, want ...store.Sandbox) {
+		t.Helper()
+		got, err := s.Sandboxes(t.Context())
+		must(t, err)
+		if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v\nwant %+v", got, want)
+		}
+	}
+	has(s)
+	plain, whole := lasting("plain", "local"), lasting("whole", "key:ci")
+	whole.Reason = "'; DROP TABLE \u00e9"
+	whole.Spec = store.SandboxSpec{
+		Engine: "native", Image: "debian:stable", Digest: "sha256:1", Profile: "p", Agent: "a",
+		Limits: cove.Limits{Memory: 1, CPUs: 0.5, PIDs: 3, Disk: 4, Inodes: 5, OpenFiles: 6, Stdout: 7, Stderr: 8, Timeout: 9},
+		Network: &api.NetworkPermission{Enabled: true, Credentials: []string{"github"}, GatewayPolicy: api.GatewayPolicy{Allow: []string{"a.test"},
+			Policies: []api.PolicyText{{Source: "p.yaml", Text: "rules: []"}}}},
+		Changes: []api.NetworkChange{{Allow: []string{"b.test"}}},
+		Repository: &store.SandboxRepository{
+			SandboxRepository: api.SandboxRepository{Source: "o/r", Remote: "https://git.example/o/r", Branch: "cove/whole", From: "main", Base: "1234"},
+			Shared:            []string{"main"},
+		},
+		Directory: "/d", WorkDir: cove.Workspace, Env: map[string]string{"A": "b"}, Mounts: []cove.Mount{{Source: "/a", Target: "/b", ReadOnly: true}},
+		AllowPR: true, SSHAgent: "/s", Git: &api.GitIdentity{Name: "Ada", Email: "ada@example.com"}, Labels: map[string]string{"k": "v"},
+	}
+	must(t, s.AddSandbox(t.Context(), plain, 0))
+	must(t, s.AddSandbox(t.Context(), whole, 0))
+	has(s, whole, plain)
+	has(at(t, open, dir), whole, plain)
+	if got, err := s.Sandbox(t.Context(), whole.ID); err != nil || !reflect.DeepEqual(got, whole) {
+		t.Errorf("got %+v, %v\nwant %+v", got, err, whole)
+	}
+
+	whole.LastUsedAt = epoch.Add(time.Hour)
+	must(t, s.TouchSandbox(t.Context(), whole.ID, whole.LastUsedAt))
+	must(t, s.TouchSandbox(t.Context(), whole.ID, epoch))
+	has(s, whole, plain)
+
+	must(t, s.ChangeSandbox(t.Context(), whole.ID, func(b *store.Sandbox) error {
+		if !reflect.DeepEqual(*b, whole) {
+			t.Errorf("to be changed is %+v, want %+v", *b, whole)
+		}
+		b.Name, b.Spec.Labels = "other", map[string]string{"k": "w"}
+		b.State, b.Client = cove.StateFailed, "nobody" // which are not changed so
+		return nil
+	}))
+	whole.Name, whole.Spec.Labels = "other", map[string]string{"k": "w"}
+	has(s, whole, plain)
+	refused := errors.New("refused")
+	if err := s.ChangeSandbox(t.Context(), whole.ID, func(b *store.Sandbox) error { b.Name = "x"; return refused }); !errors.Is(err, refused) && !strings.Contains(err.Error(), "refused") {
+		t.Errorf("a change that is refused: %v", err)
+	}
+	has(s, whole, plain)
+
+	wantConflict(t, "removing one that is preparing", s.RemoveSandbox(t.Context(), plain.ID))
+	must(t, s.MoveSandbox(t.Context(), plain.ID, cove.StatePreparing, cove.StateDestroying, ""))
+	must(t, s.RemoveSandbox(t.Context(), plain.ID))
+	has(s, whole)
+	for doing, err := range map[string]error{
+		"read":   func() error { _, err := s.Sandbox(t.Context(), plain.ID); return err }(),
+		"move":   s.MoveSandbox(t.Context(), plain.ID, cove.StatePreparing, cove.StateReady, ""),
+		"change": s.ChangeSandbox(t.Context(), plain.ID, func(*store.Sandbox) error { return nil }),
+		"touch":  s.TouchSandbox(t.Context(), plain.ID, epoch),
+		"remove": s.RemoveSandbox(t.Context(), plain.ID),
+	} {
+		if cove.ErrorCode(err) != cove.NotFound {
+			t.Errorf("%s one that is not there: %v", doing, err)
+		}
+	}
+}
+
+func sandboxNames(t *testing.T, open Open) {
+	s := at(t, open, t.TempDir())
+	mine, theirs, second := lasting("same", "local"), lasting("same", "key:ci"), lasting("second", "local")
+	must(t, s.AddSandbox(t.Context(), mine, 0))
+	must(t, s.AddSandbox(t.Context(), theirs, 0)) // names are each client's own
+	must(t, s.AddSandbox(t.Context(), second, 0))
+	wantConflict(t, "a name again", s.AddSandbox(t.Context(), lasting("same", "local"), 0))
+	again := lasting("third", "local")
+	again.ID = mine.ID
+	wantConflict(t, "an id again", s.AddSandbox(t.Context(), again, 0))
+	wantConflict(t, "renamed to a name that is taken", s.ChangeSandbox(t.Context(), second.ID, func(b *store.Sandbox) error { b.Name = "same"; return nil }))
+	if got, err := s.Sandbox(t.Context(), second.ID); err != nil || got.Name != "second" {
+		t.Errorf("then it is %+v, %v", got, err)
+	}
+}
+
+func sandboxesAreBounded(t *testing.T, open Open) {
+	s := at(t, open, t.TempDir())
+	first := lasting("a", "local")
+	must(t, s.AddSandbox(t.Context(), first, 2))
+	must(t, s.AddSandbox(t.Context(), lasting("b", "key:ci"), 2))
+	wantConflict(t, "one too many", s.AddSandbox(t.Context(), lasting("c", "local"), 2))
+	must(t, s.MoveSandbox(t.Context(), first.ID, cove.StatePreparing, cove.StateDestroying, ""))
+	must(t, s.RemoveSandbox(t.Context(), first.ID))
+	must(t, s.AddSandbox(t.Context(), lasting("c", "local"), 2))
+}
+
+// sandboxStates: whatever state one is in and whichever it is taken for, what
+// happens is what cove's table has.
+func sandboxStates(t *testing.T, open Open) {
+	s := at(t, open, t.TempDir())
+	for _, is := range cove.States {
+		for _, from := range cove.States {
+			for _, to := range cove.States {
+				b := lasting(string(is)+string(from)+string(to), "local")
+				b.State = is
+				must(t, s.AddSandbox(t.Context(), b, 0))
+				err := s.MoveSandbox(t.Context(), b.ID, from, to, "because")
+				want := b
+				if is == from && from.CanBecome(to) {
+					must(t, err)
+					want.State, want.Reason = to, "because"
+				} else {
+					wantConflict(t, b.Name, err)
+				}
+				if got, err := s.Sandbox(t.Context(), b.ID); err != nil || !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: it is %+v, %v", b.Name, got, err)
+				}
+			}
+		}
+	}
+}
+
+// sandboxMovesOnce: of many who move one at the same time, over two openings of
+// the store, one does.
+func sandboxMovesOnce(t *testing.T, open Open) {
+	dir := t.TempDir()
+	one, two := at(t, open, dir), at(t, open, dir)
+	b := lasting("a", "local")
+	b.State = cove.StateRunning
+	must(t, one.AddSandbox(t.Context(), b, 0))
+	var moved atomic.Int32
+	var movers sync.WaitGroup
+	for i := range 8 {
+		s, to := one, cove.StateStopped
+		if i%2 == 1 {
+			s, to = two, cove.StatePaused
+		}
+		movers.Go(func() {
+			err := s.MoveSandbox(t.Context(), b.ID, cove.StateRunning, to, "")
+			if err == nil {
+				moved.Add(1)
+			} else {
+				wantConflict(t, "a second move", err)
+			}
+		})
+	}
+	movers.Wait()
+	if n := moved.Load(); n != 1 {
+		t.Errorf("it was moved %d times", n)
+	}
+}
