@@ -314,6 +314,23 @@ func (c *Client) Bind(ctx context.Context, b Bind, fds []int) ([]*os.File, error
 	return c.takeFDs(len(b.Listeners))
 }
 
+// Listed describes the processes that nobody has collected, for Attach.
+func (c *Client) Listed(ctx context.Context) ([]ProcessInfo, error) {
+	var all []ProcessInfo
+	if _, err := c.call(ctx, nil, OpProcesses, nil, nil, nil, &all); err != nil {
+		return nil, err
+	}
+	if len(all) > MaxProcesses {
+		return nil, violation("%d processes, at most %d are possible", len(all), MaxProcesses)
+	}
+	for _, p := range all {
+		if len(p.Label) > MaxLabel {
+			return nil, violation("a label of %d bytes, at most %d are allowed", len(p.Label), MaxLabel)
+		}
+	}
+	return all, nil
+}
+
 // Listeners returns the listeners of Bind once more, from a guest that has
 // outlived the connection they were first sent on.
 func (c *Client) Listeners(ctx context.Context) ([]*os.File, error) {

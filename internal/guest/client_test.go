@@ -170,8 +170,10 @@ func TestRequestThatIsTooLargeIsRefusedHere(t *testing.T) {
 func FuzzClient(f *testing.F) {
 	h, _ := guest.AppendFrame(nil, guest.Frame{Type: guest.FrameHello, Payload: []byte(hello)})
 	started, _ := guest.AppendFrame(bytes.Clone(h), reply(1, guest.Started{PID: 2}))
+	listed, _ := guest.AppendFrame(bytes.Clone(started), reply(2, []guest.ProcessInfo{{ID: 1, Stdout: 1 << 63}}))
 	f.Add(h)
 	f.Add(started)
+	f.Add(listed)
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		host, inside := net.Pipe()
 		go io.Copy(io.Discard, inside)
@@ -187,6 +189,10 @@ func FuzzClient(f *testing.F) {
 			return
 		}
 		if p, err := c.Start(ctx, guest.ProcessSpec{Args: []string{"x"}}); err == nil {
+			if all, err := c.Listed(ctx); err == nil && len(all) > 0 {
+				c.Attach(ctx, all[0].ID, all[0].Stdout, all[0].Stderr)
+			}
+			p.Noted(ctx)
 			io.Copy(io.Discard, p.Stdout())
 			p.Wait(ctx)
 		}

@@ -32,6 +32,14 @@ const (
 	OpMkdir  Op = "mkdir"  // WriteFile without bytes → nothing; parents are made too
 	OpRemove Op = "remove" // Path → nothing; recursive
 	OpStats  Op = "stats"  // → Stats
+	// OpProcesses lists the processes of Hello, for a host that has come back
+	// and has to know what they are.
+	OpProcesses Op = "processes" // → []ProcessInfo
+	// OpNote keeps raw bytes of the host's with a process, in place of the ones
+	// before, and OpNoted reads them: what a host that comes back needs beside
+	// the output it has acknowledged.
+	OpNote  Op = "note"  // Note and raw bytes → nothing
+	OpNoted Op = "noted" // Note → raw bytes
 	// OpListeners answers with the listeners of Bind once more, for a host that
 	// has come back.
 	OpListeners Op = "listeners" // → Listeners
@@ -87,6 +95,35 @@ type ProcessSpec struct {
 	// OutputCap ends the process when both streams together exceed it. Zero
 	// means no cap.
 	OutputCap int64 `json:"output_cap,omitempty"`
+	// Label is kept with the process for OpProcesses, at most MaxLabel bytes
+	// that mean nothing to the guest.
+	Label []byte `json:"label,omitempty"`
+}
+
+const (
+	// MaxLabel is how long ProcessSpec.Label may be, in bytes: short enough that
+	// those of all processes fit into one answer.
+	MaxLabel = 512
+	// MaxNote is how long what OpNote keeps may be, in bytes.
+	MaxNote = 256 << 10
+	// MaxProcesses is how many processes a guest keeps.
+	MaxProcesses = 1024
+)
+
+// ProcessInfo describes a process that nobody has collected.
+type ProcessInfo struct {
+	ID    uint32 `json:"id"`
+	Label []byte `json:"label,omitempty"`
+	TTY   bool   `json:"tty,omitempty"`
+	// Stdout and Stderr are the offsets of the earliest output that the guest
+	// still has: those that OpAttach goes back to at most.
+	Stdout uint64 `json:"stdout"`
+	Stderr uint64 `json:"stderr"`
+}
+
+// Note says whose a note is.
+type Note struct {
+	Process uint32 `json:"process"`
 }
 
 // Started answers OpStart.

@@ -45,7 +45,8 @@ func (c *Client) Start(ctx context.Context, spec ProcessSpec) (*RemoteProcess, e
 }
 
 // Attach takes up a process that was started over an earlier connection;
-// stdout and stderr say how much of each has been received already.
+// stdout and stderr say how much of each has been received already, or where
+// ProcessInfo says that what is kept begins.
 func (c *Client) Attach(ctx context.Context, id uint32, stdout, stderr uint64) (*RemoteProcess, error) {
 	p := newRemoteProcess(c)
 	p.id = id
@@ -112,6 +113,31 @@ func (p *RemoteProcess) Signal(ctx context.Context, sig int) error {
 func (p *RemoteProcess) Resize(ctx context.Context, rows, cols uint16) error {
 	_, err := p.client.call(ctx, nil, OpResize, Resize{Process: p.id, Rows: rows, Cols: cols}, nil, nil, nil)
 	return err
+}
+
+// Retain has the guest keep the output that has been read, until Release says
+// how much of it is not needed any more. A process stalls with Window bytes of
+// it. It is called before the first Read.
+func (p *RemoteProcess) Retain() { p.stdout.retain() }
+
+// Release lets go of the output before offset, counted from the process's
+// beginning.
+func (p *RemoteProcess) Release(offset uint64) error { return p.stdout.release(offset) }
+
+// Note keeps data with the process, at most MaxNote bytes, in place of what was
+// kept before: for whoever attaches to it later.
+func (p *RemoteProcess) Note(ctx context.Context, data []byte) error {
+	_, err := p.client.call(ctx, nil, OpNote, Note{Process: p.id}, data, nil, nil)
+	return err
+}
+
+// Noted returns what was kept with Note, or nothing.
+func (p *RemoteProcess) Noted(ctx context.Context) ([]byte, error) {
+	data, err := p.client.call(ctx, nil, OpNoted, Note{Process: p.id}, nil, nil, nil)
+	if err == nil && len(data) > MaxNote {
+		return nil, violation("a note of %d bytes, at most %d are allowed", len(data), MaxNote)
+	}
+	return data, err
 }
 
 // abandon ends a process whose caller left before the answer to its start
@@ -195,6 +221,7 @@ type inbound struct {
 	buf   []byte
 	taken uint64 // offset of buf[0]
 	acked uint64
+	kept  bool  // what is read is acknowledged by release only
 	err   error // after buf
 }
 
@@ -203,12 +230,16 @@ func (s *inbound) init(ack func(uint64) error) {
 	s.cond.L = &s.mu
 }
 
+// maxOffset is more than a stream will ever have, and far from where sums of
+// offsets wrap around.
+const maxOffset = 1 << 62
+
 func (s *inbound) skip(offset uint64) { s.taken, s.acked = offset, offset }
 
 func (s *inbound) put(c Chunk) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if want := s.taken + uint64(len(s.buf)); c.Offset != want {
+	if want := s.taken + uint64(len(s.buf)); c.Offset != want || want > maxOffset {
 		return violation("stream continues at %d instead of %d", c.Offset, want)
 	}
 	if s.taken+uint64(len(s.buf)+len(c.Data)) > s.acked+Window {
@@ -243,7 +274,7 @@ func (s *inbound) Read(p []byte) (int, error) {
 	if s.buf = s.buf[n:]; len(s.buf) == 0 {
 		s.buf = nil
 	}
-	due := s.err == nil && s.taken-s.acked >= Window/4
+	due := s.err == nil && !s.kept && s.taken-s.acked >= Window/4
 	if due {
 		s.acked = s.taken
 	}
@@ -253,6 +284,24 @@ func (s *inbound) Read(p []byte) (int, error) {
 		s.ack(offset) // a failed connection shows at the next Read
 	}
 	return n, nil
+}
+
+func (s *inbound) retain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept = true
+}
+
+// release acknowledges what has been read before offset.
+func (s *inbound) release(offset uint64) error {
+	s.mu.Lock()
+	if offset = min(offset, s.taken); s.err != nil || offset <= s.acked {
+		defer s.mu.Unlock()
+		return nil
+	}
+	s.acked = offset
+	s.mu.Unlock()
+	return s.ack(offset)
 }
 
 // outbound is the sending end of a windowed stream without resending; a lost

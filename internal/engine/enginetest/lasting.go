@@ -69,7 +69,7 @@ func (x *env) next(t *testing.T, e engine.Engine, id cove.SandboxID) (engine.Eng
 func lastsOn(t *testing.T, x *env) {
 	sb := x.lasting(t, engine.Binding{Hostname: "sandbox"})
 	spec := shell("echo $$; while read line; do echo $line; done; exit 7")
-	spec.Stdin = true
+	spec.Stdin, spec.Label = true, []byte("a label")
 	p := x.start(t, sb, spec)
 	out := bufio.NewReader(p.Stdout())
 	pid, err := out.ReadString('\n')
@@ -83,6 +83,9 @@ func lastsOn(t *testing.T, x *env) {
 		e, sb = x.next(t, e, sb.ID())
 		if ids := sb.Guest().Processes(); !slices.Equal(ids, []uint32{p.ID()}) {
 			t.Fatalf("processes %v, want %d", ids, p.ID())
+		}
+		if all, err := sb.Guest().Listed(x.ctx); err != nil || len(all) != 1 || string(all[0].Label) != "a label" || all[0].Stdout > uint64(seen) {
+			t.Fatalf("listed are %+v, %v", all, err)
 		}
 		if p, err = sb.Guest().Attach(x.ctx, p.ID(), uint64(seen), 0); err != nil {
 			t.Fatalf("Attach: %v", err)

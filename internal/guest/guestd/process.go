@@ -1,8 +1,11 @@
 package guestd
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -15,9 +18,6 @@ import (
 // while something it left behind holds its streams open. What is in them by
 // then is collected, however late it can be passed on.
 const lingering = 250 * time.Millisecond
-
-// maxProcesses bounds what one host may keep running and uncollected.
-const maxProcesses = 1024
 
 // process is a Process and its windows.
 type process struct {
@@ -34,6 +34,7 @@ type process struct {
 
 	link *link  // of the host that started or attached to it; guarded by server.mu
 	exit []byte // JSON; guarded by server.mu
+	note []byte // of the host's; guarded by server.mu, and not changed but replaced
 }
 
 // send writes to the host that has the process now. What cannot be sent is not
@@ -49,11 +50,14 @@ func (s *Server) start(l *link, id uint32, spec guest.ProcessSpec) (guest.Starte
 	if len(spec.Args) == 0 {
 		return guest.Started{}, &guest.Failure{Kind: guest.FailInvalid, Message: "no command"}
 	}
+	if len(spec.Label) > guest.MaxLabel {
+		return guest.Started{}, &guest.Failure{Kind: guest.FailInvalid, Message: fmt.Sprintf("a label of %d bytes, at most %d are allowed", len(spec.Label), guest.MaxLabel)}
+	}
 	s.mu.Lock()
 	_, taken := s.processes[id]
 	n := len(s.processes)
 	s.mu.Unlock()
-	if taken || n >= maxProcesses {
+	if taken || n >= guest.MaxProcesses {
 		return guest.Started{}, &guest.Failure{Kind: guest.FailState, Message: "the process's id is taken, or there are too many processes"}
 	}
 	proc, err := s.world.Spawner.Start(spec)
@@ -181,6 +185,42 @@ func (s *Server) attach(l *link, a guest.Attach) (guest.Attached, error) {
 	return guest.Attached{Stdin: p.input.offset()}, nil
 }
 
+// list describes the processes that nobody has collected, the oldest first.
+func (s *Server) list() []guest.ProcessInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]guest.ProcessInfo, 0, len(s.processes))
+	for id, p := range s.processes {
+		all = append(all, guest.ProcessInfo{ID: id, Label: p.spec.Label, TTY: p.spec.TTY, Stdout: p.stdout.earliest(), Stderr: p.stderr.earliest()})
+	}
+	slices.SortFunc(all, func(a, b guest.ProcessInfo) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+func (s *Server) note(n guest.Note, data []byte) error {
+	if len(data) > guest.MaxNote {
+		return &guest.Failure{Kind: guest.FailInvalid, Message: fmt.Sprintf("a note of %d bytes, at most %d are allowed", len(data), guest.MaxNote)}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.processes[n.Process]
+	if p == nil {
+		return noProcess(n.Process)
+	}
+	p.note = data
+	return nil
+}
+
+func (s *Server) noted(n guest.Note) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.processes[n.Process]
+	if p == nil {
+		return nil, noProcess(n.Process)
+	}
+	return p.note, nil
+}
+
 // output is the sending window of one stream: it keeps what the host has not
 // acknowledged. sendMu keeps chunks in order; acknowledgements take only mu.
 type output struct {
@@ -223,6 +263,13 @@ func (o *output) write(p []byte) {
 	o.kept = append(o.kept, p...)
 	o.mu.Unlock()
 	o.send(guest.Chunk{Offset: offset, Data: p})
+}
+
+// earliest is the offset of what is kept.
+func (o *output) earliest() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.base
 }
 
 func (o *output) acked(offset uint64) {

@@ -320,6 +320,12 @@ func (s *Server) do(l *link, id uint32, req guest.Request, raw []byte, fds []*os
 		err = with(req, func(p guest.ProcessSpec) (err error) { result, err = s.start(l, id, p); return err })
 	case guest.OpAttach:
 		err = with(req, func(p guest.Attach) (err error) { result, err = s.attach(l, p); return err })
+	case guest.OpProcesses:
+		result = s.list()
+	case guest.OpNote:
+		err = with(req, func(p guest.Note) error { return s.note(p, raw) })
+	case guest.OpNoted:
+		err = with(req, func(p guest.Note) (err error) { out, err = s.noted(p); return err })
 	case guest.OpSignal:
 		err = with(req, s.signal)
 	case guest.OpResize:

@@ -345,8 +345,12 @@ func TestNothingBeforeBind(t *testing.T) {
 func FuzzServer(f *testing.F) {
 	request, _ := guest.AppendFrame(nil, guest.Frame{Type: guest.FrameRequest, ID: 1, Payload: guest.Body{JSON: []byte(`{"op":"bind","params":{}}`)}.Payload()})
 	start, _ := guest.AppendFrame(bytes.Clone(request), guest.Frame{Type: guest.FrameRequest, ID: 2, Payload: guest.Body{JSON: []byte(`{"op":"start","params":{"args":["x"]}}`)}.Payload()})
+	note, _ := guest.AppendFrame(bytes.Clone(start), guest.Frame{Type: guest.FrameRequest, ID: 3, Payload: guest.Body{JSON: []byte(`{"op":"note","params":{"process":2}}`), Raw: []byte("x")}.Payload()})
+	noted, _ := guest.AppendFrame(bytes.Clone(note), guest.Frame{Type: guest.FrameRequest, ID: 4, Payload: guest.Body{JSON: []byte(`{"op":"noted","params":{"process":2}}`)}.Payload()})
+	processes, _ := guest.AppendFrame(bytes.Clone(noted), guest.Frame{Type: guest.FrameRequest, ID: 5, Payload: guest.Body{JSON: []byte(`{"op":"processes"}`)}.Payload()})
 	f.Add(request)
 	f.Add(start)
+	f.Add(processes)
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { return printer([]byte("x")) }}, Files: nothing{}}, true)
 		host, inside := net.Pipe()
