@@ -326,4 +326,7 @@ type Health struct {
 	Engines map[string]string `json:"engines,omitempty" doc:"Each engine: ok, or why it cannot be used"`
 	Active  int               `json:"active,omitempty" doc:"Executions that run"`
 	Queued  int               `json:"queued,omitempty" doc:"Executions that wait for a place"`
+	PID     int               `json:"pid,omitempty" doc:"The server's process, as its machine numbers it"`
+	Since   *time.Time        `json:"since,omitempty" doc:"When it began to serve"`
+	Listens []string          `json:"listens,omitempty" doc:"Addresses of its network listeners"`
 }

@@ -32,9 +32,11 @@ type app struct {
 	say    *speaker
 	getenv func(string) string
 
-	server   string   // --server
-	settings settings // --config and the like
-	exit     int      // of a command that did its work but has a verdict to give
+	server   string    // --server
+	settings settings  // --config and the like
+	logFile  string    // --log-file of serve
+	logTo    io.Writer // of the log, when it is not standard error
+	exit     int       // of a command that did its work but has a verdict to give
 }
 
 // Main runs one command line and returns the process's exit code.
@@ -96,7 +98,7 @@ beforehand; "cove serve" offers the same over HTTP.`,
 			root.AddCommand(c)
 		}
 	}
-	add("run", a.runCommand(), a.serveCommand())
+	add("run", a.runCommand(), a.serveCommand(), a.serverCommand())
 	add("see", a.psCommand(), a.logsCommand(), a.killCommand(), a.auditCommand())
 	add("net", a.policyCommand(), a.approveCommand(), a.approvalsCommand(), a.networkCommand(), a.caCommand(), a.gatewayCommand())
 	add("host", a.runtimesCommand(), a.imageCommand(), a.doctorCommand(), a.configCommand())

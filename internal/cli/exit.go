@@ -17,6 +17,7 @@ const (
 	exitMissing   = 127 // what would run it is not there
 	exitSignalled = 128 // plus the signal's number
 	exitUnhealthy = 1   // "cove doctor" found that an invariant cannot be held
+	exitNoServer  = 3   // "cove server status" found none, as service managers say it
 	exitFindings  = 1   // "cove policy check" or "cove policy test" found something
 )
 

@@ -26,6 +26,8 @@ executions end within shutdown_grace, the second ends at once.`,
 			return a.serve(cmd.Context())
 		},
 	}
+	c.Flags().StringVar(&a.logFile, "log-file", "", "log to `FILE`, which begins anew when it is large")
+	c.Flags().Lookup("log-file").Hidden = true
 	c.Flags().StringVar(&a.settings.listen, "listen", "", "`HOST:PORT` of the HTTP API; empty serves the unix socket only")
 	return c
 }
@@ -38,6 +40,17 @@ func (a *app) serve(ctx context.Context) error {
 	cfg, err := a.loadConfig()
 	if err != nil {
 		return err
+	}
+	if a.logFile != "" {
+		l, err := openServerLog(a.logFile, maxServerLog)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		if err := l.redirect(); err != nil {
+			return err
+		}
+		a.logTo = l
 	}
 	log := a.logger(cfg)
 	for _, w := range cfg.Warnings() {
@@ -68,7 +81,11 @@ func (a *app) logger(cfg *config.Config) *slog.Logger {
 // loggerAt is a logger, and where the standard library's own messages go: what
 // strangers do to net/http, which is worth a word when somebody looks for it.
 func (a *app) loggerAt(cfg *config.Config, level slog.Level) *slog.Logger {
-	l := slog.New(handler(a.Err, cfg.Log.Format, level))
+	var to io.Writer = a.Err
+	if a.logTo != nil {
+		to = a.logTo
+	}
+	l := slog.New(handler(to, cfg.Log.Format, level))
 	log.SetFlags(0)
 	log.SetOutput(slog.NewLogLogger(l.Handler(), slog.LevelDebug).Writer())
 	return l

@@ -29,3 +29,16 @@ func table(headings []string, rows [][]string) string {
 	}
 	return b.String()
 }
+
+// facts lays out names and values.
+func facts(rows [][2]string) string {
+	width := 0
+	for _, r := range rows {
+		width = max(width, utf8.RuneCountInString(r[0]))
+	}
+	var b strings.Builder
+	for _, r := range rows {
+		b.WriteString(r[0] + strings.Repeat(" ", width-utf8.RuneCountInString(r[0])+2) + printable(r[1]) + "\n")
+	}
+	return b.String()
+}

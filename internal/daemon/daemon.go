@@ -317,6 +317,16 @@ func lockHome(home string) (*os.File, error) {
 	return f, nil
 }
 
+// Serves reports whether a server uses a home now.
+func Serves(home string) bool {
+	f, err := lockHome(home)
+	if err != nil {
+		return cove.ErrorCode(err) == cove.Conflict
+	}
+	f.Close()
+	return false
+}
+
 // answerTimeout is how long answers may take once nothing runs any more.
 const answerTimeout = 2 * time.Second
 

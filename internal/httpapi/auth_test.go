@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -313,7 +315,7 @@ func TestRequestIDs(t *testing.T) {
 func TestHealth(t *testing.T) {
 	h := start(t, nil)
 	v := decode[api.Health](t, h.get("/health"), 200)
-	if v.Status != "ok" || v.Version != "test" || v.Engines["docker"] != "not installed" {
+	if v.Status != "ok" || v.Version != "test" || v.Engines["docker"] != "not installed" || v.PID != os.Getpid() || v.Since == nil || !slices.Equal(v.Listens, []string{h.url}) {
 		t.Errorf("%+v", v)
 	}
 	h.fake.health = map[string]string{"native": "not used yet"}

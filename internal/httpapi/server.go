@@ -112,6 +112,8 @@ type Server struct {
 	inputs  inputs
 	audit   *auditor
 	base    clock.Instant
+	since   time.Time
+	listens addresses
 	closing chan struct{} // closed when streams without an end of their own are to end
 }
 
@@ -126,7 +128,7 @@ func New(o Options) (*Server, error) {
 	}
 	o.fill()
 	s := &Server{Options: o, mux: http.NewServeMux(), keys: keys, rates: newLimiter(o.Rate),
-		places: make(chan struct{}, o.MaxRequests), bodies: semaphore.NewWeighted(o.MaxBodies), base: o.Clock.Monotonic(), closing: make(chan struct{})}
+		places: make(chan struct{}, o.MaxRequests), bodies: semaphore.NewWeighted(o.MaxBodies), base: o.Clock.Monotonic(), since: o.Clock.Now(), closing: make(chan struct{})}
 	s.audit = newAuditor()
 	s.metrics = newMetrics(o.Executor)
 	s.metrics.registry.MustRegister(o.Collectors...)
@@ -190,6 +192,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	} else if s.TLS == nil && !isLoopback(ln.Addr()) {
 		s.Log.Warn("no TLS: API keys and code cross the network in clear", "address", ln.Addr().String())
 	}
+	defer s.listens.add(ln.Addr(), s.TLS != nil)()
 	ln = origin{netutil.LimitListener(ln, s.MaxConnections), network(ln.Addr())}
 	if s.TLS != nil {
 		ln = origin{tls.NewListener(ln, s.TLS), network(ln.Addr())}

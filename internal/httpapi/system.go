@@ -2,7 +2,11 @@ package httpapi
 
 import (
 	"context"
+	"net"
 	"net/http"
+	"os"
+	"slices"
+	"sync"
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -47,6 +51,36 @@ func (s *Server) health(ctx context.Context, _ *struct{}) (*healthOutput, error)
 	if exchangeOf(ctx).caller.known {
 		out.Body.Version, out.Body.Engines = s.Version, engines
 		out.Body.Active, out.Body.Queued = s.Executor.Active(), s.Executor.Queued()
+		out.Body.PID, out.Body.Since, out.Body.Listens = os.Getpid(), &s.since, s.listens.all()
 	}
 	return out, nil
+}
+
+// addresses are those of the network listeners that are served now.
+type addresses struct {
+	mu   sync.Mutex
+	open []string // guarded by mu
+}
+
+func (a *addresses) add(l net.Addr, secure bool) (remove func()) {
+	address := "http://" + l.String()
+	if secure {
+		address = "https://" + l.String()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.open = append(a.open, address)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if i := slices.Index(a.open, address); i >= 0 {
+			a.open = slices.Delete(a.open, i, i+1)
+		}
+	}
+}
+
+func (a *addresses) all() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.open)
 }
