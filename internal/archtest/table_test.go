@@ -44,6 +44,7 @@ var rooms = []room{
 
 	{path: "internal/atomicfile", layer: leaf},
 	{path: "internal/clock", layer: leaf},
+	{path: "internal/hostgit", layer: leaf},
 	{path: "internal/hostpath", layer: leaf, above: []string{"internal/linux/..."}},
 	{path: "internal/instance", layer: leaf},
 	{path: "internal/linux/...", layer: leaf},
@@ -130,8 +131,8 @@ var fences = []fence{
 		reason: "what happens is counted where it is shown; nothing below knows how"},
 	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli", "cmd/..."},
 		reason: "only the command line knows its library"},
-	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/adversary/...", "cmd/..."},
-		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but to ask them how they are configured or for a credential"},
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/adversary/...", "internal/hostgit", "cmd/..."},
+		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but git in its own way, and others to ask them how they are configured or for a credential"},
 }
 
 // guestRoots are linked into cove-guest, which lives in every sandbox.

@@ -1,0 +1,305 @@
+// Package hostgit owns every run of git on the host (invariant G3): what a
+// repository's content and its configuration say is data to it, and starts no
+// program.
+//
+// A run has Cove's own configuration, as command-line settings that nothing in
+// a repository outweighs, an environment of its own, no transport but those it
+// asks for, and no hook, filter, file system monitor, external diff, pager,
+// editor, helper or prompt. It is bounded in time by its context, and in
+// memory, output and the size of files it writes; its children end with it.
+//
+// Filters and merge drivers have names that the repository chooses. Where a run
+// has working files they are looked up first, and each is switched off. That is
+// true of a configuration that nobody changes meanwhile: no run is ever given a
+// git directory or working files that a living sandbox can write to.
+package hostgit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+)
+
+const (
+	// DefaultOutput is how much of standard output a run keeps, in bytes.
+	DefaultOutput = 64 << 20
+	maxSaid       = 16 << 10 // bytes of standard error that are kept: its end
+	waitDelay     = 5 * time.Second
+)
+
+// DefaultLimits bound a run that does not say: enough for any repository that
+// a person works on, and not for the machine to go down.
+var DefaultLimits = Limits{Memory: 8 << 30, FileSize: 32 << 30}
+
+// Limits bound each process of a run.
+type Limits struct {
+	Memory   int64         // bytes of address space
+	FileSize int64         // bytes of each file it writes
+	CPU      time.Duration // whole seconds; 0 is no limit
+}
+
+// Setting is one line of configuration: core.bare, true.
+type Setting struct{ Key, Value string }
+
+// Git is the git program of this machine. It may be used concurrently.
+type Git struct{ program string }
+
+// Find finds it. Errors: Unavailable.
+func Find() (*Git, error) {
+	program, err := exec.LookPath("git")
+	if err == nil {
+		program, err = filepath.Abs(program)
+	}
+	if err != nil {
+		return nil, cove.Errorf(cove.Unavailable, "git is not installed on this machine").WithHint("install it: apt-get install git")
+	}
+	return &Git{program: program}, nil
+}
+
+// Run is one run of git. Its Flags are Cove's own words; everything that came
+// from somewhere else is an argument or a path, which is never taken for a flag.
+type Run struct {
+	Dir      string // the git directory, absolute; empty for commands without a repository
+	WorkTree string // absolute; empty for none
+	Index    string // absolute path of the index, where it is not the repository's
+
+	Command []string // "fetch", or "worktree", "add"
+	Flags   []string
+	Args    []string // revisions, refs, addresses
+	Paths   []string // after "--"
+
+	Settings  []Setting // after Cove's own, which they outweigh
+	Transport []string  // "https": what a remote may be reached by; nil is not at all
+	Env       []string  // more of it, "GIT_COMMITTER_DATE=…"
+
+	Stdin   io.Reader
+	Stdout  io.Writer  // nil keeps it for Output
+	Files   []*os.File // inherited, from descriptor 3 on
+	Started func()     // called when the limits hold, for whoever feeds one of the Files
+
+	Limits    Limits // zero is DefaultLimits
+	MaxOutput int64  // bytes of standard output; 0 is DefaultOutput, without Stdout
+}
+
+// ExitError is why a run failed that git itself ended.
+type ExitError struct {
+	Code int    // of the process; -1 when a signal ended it
+	Said string // the end of its standard error, clean
+}
+
+func (e *ExitError) Error() string {
+	if e.Said == "" {
+		return "git ended with code " + strconv.Itoa(e.Code)
+	}
+	return e.Said
+}
+
+// ExitCode is the code that git ended with, 0 for nil and -1 when err is not
+// git's.
+func ExitCode(err error) int {
+	var e *ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &e):
+		return e.Code
+	}
+	return -1
+}
+
+// Output runs git and returns what it wrote. Errors: those of Run.
+func (g *Git) Output(ctx context.Context, r Run) ([]byte, error) {
+	var out bytes.Buffer
+	r.Stdout = &out
+	if r.MaxOutput == 0 {
+		r.MaxOutput = DefaultOutput
+	}
+	err := g.Run(ctx, r)
+	return out.Bytes(), err
+}
+
+// Line runs git and returns the one line that it wrote, without its end.
+func (g *Git) Line(ctx context.Context, r Run) (string, error) {
+	out, err := g.Output(ctx, r)
+	return strings.TrimSuffix(string(out), "\n"), err
+}
+
+// commands are those that Cove has a use for. An alias is never one of them.
+var commands = []string{"bundle", "cat-file", "commit-graph", "config", "count-objects", "diff", "diff-tree", "fetch", "for-each-ref", "fsck",
+	"hash-object", "init", "log", "ls-remote", "ls-tree", "merge-base", "merge-tree", "pack-refs", "prune", "push", "read-tree", "repack",
+	"rev-list", "rev-parse", "show", "sparse-checkout", "symbolic-ref", "update-ref", "upload-pack", "version", "worktree"}
+
+// Run runs git until it ends. Errors: InvalidArgument for what could be taken
+// for a flag; Canceled when ctx ended it; TooLarge when it wrote too much;
+// Unavailable, Forbidden, NotFound and StorageFull as far as git's words tell;
+// otherwise Internal. An ExitError is below those that git itself reported.
+func (g *Git) Run(ctx context.Context, r Run) error {
+	if len(r.Command) == 0 || !slices.Contains(commands, r.Command[0]) {
+		return cove.Errorf(cove.Internal, "git %q is no command that Cove runs on the host", r.Command)
+	}
+	return g.run(ctx, r)
+}
+
+func (g *Git) run(ctx context.Context, r Run) error {
+	args, err := r.argv()
+	if err != nil {
+		return err
+	}
+	if r.WorkTree != "" && r.Dir != "" {
+		off, err := g.switchOff(ctx, r.Dir)
+		if err != nil {
+			return err
+		}
+		r.Settings = append(off, r.Settings...)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	said := &tail{limit: maxSaid}
+	cmd := exec.CommandContext(ctx, g.program, args...)
+	cmd.Dir = "/"
+	cmd.Env = r.environment(filepath.Dir(g.program))
+	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = r.Stdin, said, r.Files
+	cmd.Stdout = r.Stdout
+	if r.Stdout != nil && r.MaxOutput > 0 {
+		cmd.Stdout = &limited{to: r.Stdout, left: r.MaxOutput, over: func() { cancel(errTooMuch) }}
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = waitDelay
+	if err := cmd.Start(); err != nil {
+		return cove.Errorf(cove.Unavailable, "git cannot be started: %w", err)
+	}
+	limits := r.Limits
+	if limits == (Limits{}) {
+		limits = DefaultLimits
+	}
+	if err := limits.apply(cmd.Process.Pid); err != nil {
+		cancel(err)
+	}
+	if r.Started != nil {
+		r.Started()
+	}
+	err = cmd.Wait()
+	return r.explain(ctx, err, said.String())
+}
+
+// driven finds the settings by which a repository names programs for the files
+// that its attributes choose.
+var driven = regexp.MustCompile(`(?s)^(filter\..*)\.(clean|smudge|process|required)$|^(merge\..*)\.driver$`)
+
+// switchOff are the settings that take the filters and merge drivers of a
+// repository's configuration out of use.
+func (g *Git) switchOff(ctx context.Context, dir string) ([]Setting, error) {
+	out, err := g.Output(ctx, Run{Dir: dir, Command: []string{"config"}, Flags: []string{"--list", "--name-only", "--null"}})
+	var off []Setting
+	for name := range strings.SplitSeq(string(out), "\x00") {
+		m := driven.FindStringSubmatch(name)
+		switch {
+		case m == nil:
+		case m[3] != "":
+			off = append(off, Setting{name, "false"}) // the merge has a conflict
+		case m[2] == "required":
+			off = append(off, Setting{name, "false"})
+		default:
+			off = append(off, Setting{name, ""}) // files pass as they are
+		}
+	}
+	return off, err
+}
+
+var errTooMuch = errors.New("too much output")
+
+// apply limits a process that has just begun, and so every child of it.
+func (l Limits) apply(pid int) error {
+	for resource, value := range map[int]int64{unix.RLIMIT_AS: l.Memory, unix.RLIMIT_FSIZE: l.FileSize, unix.RLIMIT_CPU: int64(l.CPU / time.Second), unix.RLIMIT_CORE: 0} {
+		if value == 0 && resource != unix.RLIMIT_CORE {
+			continue
+		}
+		limit := unix.Rlimit{Cur: uint64(value), Max: uint64(value)}
+		if err := unix.Prlimit(pid, resource, &limit, nil); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain makes an error of how a run ended.
+func (r Run) explain(ctx context.Context, err error, said string) error {
+	if err == nil {
+		return nil
+	}
+	what := "git " + strings.Join(r.Command, " ")
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, errTooMuch):
+		return cove.Errorf(cove.TooLarge, "%s: what it writes is larger than %d MiB", what, r.MaxOutput>>20)
+	case errors.Is(cause, context.DeadlineExceeded):
+		return cove.Errorf(cove.Unavailable, "%s did not end in time: %w", what, cause)
+	case cause != nil:
+		return cove.Errorf(cove.Canceled, "%s was ended: %w", what, cause)
+	}
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		return cove.Errorf(cove.Internal, "%s: %w", what, err)
+	}
+	said = clean(said)
+	for _, secret := range []string{r.Dir, r.WorkTree} { // the host's own places
+		if secret != "" {
+			said = strings.ReplaceAll(said, secret, filepath.Base(secret))
+		}
+	}
+	return cove.Errorf(codeOf(said), "%s: %w", what, &ExitError{Code: exit.ExitCode(), Said: said})
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	limit int
+	mu    sync.Mutex
+	kept  []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, p...)
+	if over := len(t.kept) - t.limit; over > 0 {
+		t.kept = append(t.kept[:0], t.kept[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.kept)
+}
+
+// limited passes on so many bytes and then ends the run.
+type limited struct {
+	to   io.Writer
+	left int64
+	over func()
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.left -= int64(len(p)); l.left < 0 {
+		l.over()
+		return 0, errTooMuch
+	}
+	return l.to.Write(p)
+}

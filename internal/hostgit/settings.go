@@ -1,0 +1,154 @@
+package hostgit
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// settings are Cove's own configuration. As command-line settings they
+// outweigh what a repository says.
+var settings = []Setting{
+	// Programs that git would start.
+	{"core.hooksPath", "/dev/null"},
+	{"core.fsmonitor", "false"},
+	{"core.alternateRefsCommand", "true"}, // a shell runs it: say nothing
+	{"core.sshCommand", "false"},
+	{"core.askPass", ""},
+	{"core.pager", "cat"},
+	{"core.editor", "false"},
+	{"credential.helper", ""}, // forgets those before
+	{"credential.interactive", "false"},
+	{"gpg.program", "false"},
+	{"gpg.ssh.program", "false"},
+	{"gpg.x509.program", "false"},
+	{"commit.gpgSign", "false"},
+	{"tag.gpgSign", "false"},
+	{"push.gpgSign", "false"},
+	{"log.showSignature", "false"},
+	{"gc.auto", "0"},
+	{"gc.autoDetach", "false"},
+	{"maintenance.auto", "false"},
+	{"receive.autogc", "false"},
+
+	// Places beside the repository.
+	{"core.attributesFile", "/dev/null"},
+	{"core.excludesFile", "/dev/null"},
+	{"safe.bareRepository", "explicit"},
+	{"submodule.recurse", "false"},
+	{"fetch.recurseSubmodules", "false"},
+	{"push.recurseSubmodules", "no"},
+	{"diff.submodule", "short"},
+
+	// What comes from elsewhere.
+	{"transfer.fsckObjects", "true"},
+	{"fetch.fsckObjects", "true"},
+	{"receive.fsckObjects", "true"},
+	{"transfer.credentialsInUrl", "die"},
+	{"transfer.bundleURI", "false"},
+	{"fetch.writeCommitGraph", "false"},
+	{"core.protectHFS", "true"},
+	{"core.protectNTFS", "true"},
+	{"core.untrackedCache", "false"},
+
+	// Memory: packs are shown in windows, and what is larger than the
+	// threshold is neither held nor compared.
+	{"core.packedGitWindowSize", "64m"},
+	{"core.packedGitLimit", "1g"},
+	{"core.bigFileThreshold", "64m"},
+	{"pack.windowMemory", "256m"},
+
+	{"http.sslVerify", "true"},
+	{"http.followRedirects", "initial"},
+	{"http.proxy", ""},
+	{"http.saveCookies", "false"},
+	{"http.emptyAuth", "false"},
+	{"http.lowSpeedLimit", "100"}, // bytes a second
+	{"http.lowSpeedTime", "60"},   // seconds
+
+	{"advice.detachedHead", "false"},
+	{"init.defaultBranch", "main"},
+	{"color.ui", "false"},
+}
+
+// harmless are findings of fsck about people and dates. Old commits have them,
+// for ever, and nothing is done with what they say.
+var harmless = []string{"badDate", "badDateOverflow", "badEmail", "badName", "badTimezone", "missingEmail", "missingNameBeforeEmail",
+	"missingSpaceBeforeDate", "missingSpaceBeforeEmail", "multipleAuthors", "zeroPaddedDate", "zeroPaddedFilemode"}
+
+// environment is all that git and its children see.
+func (r Run) environment(programs string) []string {
+	env := []string{
+		"PATH=" + programs + ":/usr/local/bin:/usr/bin:/bin",
+		"HOME=/nonexistent", "XDG_CONFIG_HOME=/nonexistent", "LC_ALL=C", "TZ=UTC",
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
+		"GIT_CEILING_DIRECTORIES=/", "GIT_OPTIONAL_LOCKS=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1",
+		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_PAGER=cat", "GIT_EDITOR=false", "GIT_SEQUENCE_EDITOR=false",
+		"GIT_SSH_COMMAND=false", "GIT_PROXY_COMMAND=false", "GIT_ADVICE=0", "GIT_MERGE_AUTOEDIT=no",
+		// Outweighs every protocol.allow there is.
+		"GIT_ALLOW_PROTOCOL=" + strings.Join(r.Transport, ":"),
+		"GIT_GRAFT_FILE=/dev/null",
+	}
+	if r.Index != "" {
+		env = append(env, "GIT_INDEX_FILE="+r.Index)
+	}
+	env = append(env, r.Env...)
+	all := slices.Clone(settings)
+	for _, finding := range harmless {
+		all = append(all, Setting{"fetch.fsck." + finding, "ignore"})
+	}
+	all = append(all, r.Settings...)
+	// In the environment and not among the arguments, which everybody on the
+	// machine can read.
+	env = append(env, "GIT_CONFIG_COUNT="+strconv.Itoa(len(all)))
+	for i, s := range all {
+		n := strconv.Itoa(i)
+		env = append(env, "GIT_CONFIG_KEY_"+n+"="+s.Key, "GIT_CONFIG_VALUE_"+n+"="+s.Value)
+	}
+	return env
+}
+
+// comparing are the commands that show differences.
+var comparing = []string{"diff", "diff-tree", "diff-index", "diff-files", "log", "show", "format-patch"}
+
+// argv makes the arguments of a run. Errors: InvalidArgument.
+func (r Run) argv() ([]string, error) {
+	args := []string{"--no-pager", "--literal-pathspecs"}
+	if r.Dir != "" {
+		args = append(args, "--git-dir="+r.Dir)
+	}
+	if r.WorkTree != "" {
+		args = append(args, "--work-tree="+r.WorkTree)
+	}
+	args = append(args, r.Command...)
+	if slices.Contains(comparing, r.Command[0]) {
+		args = append(args, "--no-ext-diff", "--no-textconv")
+	}
+	for _, f := range r.Flags {
+		if !strings.HasPrefix(f, "-") || f == "--" || f == "--end-of-options" {
+			return nil, cove.Errorf(cove.Internal, "%q is no flag of git", f)
+		}
+		args = append(args, f)
+	}
+	if len(r.Args) > 0 {
+		args = append(args, "--end-of-options")
+	}
+	for _, a := range r.Args {
+		if strings.HasPrefix(a, "-") || strings.ContainsAny(a, "\x00\n") {
+			return nil, cove.Errorf(cove.InvalidArgument, "%.200q is nothing that git may be asked for", a)
+		}
+		args = append(args, a)
+	}
+	if len(r.Paths) > 0 {
+		args = append(args, "--")
+	}
+	for _, p := range r.Paths {
+		if strings.HasPrefix(p, "-") || strings.IndexByte(p, 0) >= 0 {
+			return nil, cove.Errorf(cove.InvalidArgument, "%.200q is no path that git may be asked for", p)
+		}
+		args = append(args, p)
+	}
+	return args, nil
+}

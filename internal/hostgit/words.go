@@ -1,0 +1,82 @@
+package hostgit
+
+import (
+	"strings"
+	"unicode"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// words tells what git means, in the C locale. The first that is found counts.
+var words = []struct {
+	has  string
+	code cove.Code
+}{
+	{"No space left on device", cove.StorageFull},
+	{"Disk quota exceeded", cove.StorageFull},
+	{"File too large", cove.TooLarge},
+	{"Read-only file system", cove.StorageFull},
+	{"Authentication failed", cove.Forbidden},
+	{"could not read Username", cove.Forbidden},
+	{"could not read Password", cove.Forbidden},
+	{"The requested URL returned error: 401", cove.Forbidden},
+	{"The requested URL returned error: 403", cove.Forbidden},
+	{"The requested URL returned error: 407", cove.Forbidden},
+	{"from proxy after CONNECT", cove.Forbidden},
+	{"CONNECT tunnel failed", cove.Forbidden},
+	{"The requested URL returned error: 404", cove.NotFound},
+	{"not found", cove.NotFound},
+	{"does not appear to be a git repository", cove.NotFound},
+	{"couldn't find remote ref", cove.NotFound},
+	{"upload-pack: not our ref", cove.NotFound},
+	{"transport '", cove.Forbidden},
+	{"Could not resolve", cove.Unavailable},
+	{"Failed to connect", cove.Unavailable},
+	{"Couldn't connect", cove.Unavailable},
+	{"Connection refused", cove.Unavailable},
+	{"Connection reset", cove.Unavailable},
+	{"Connection timed out", cove.Unavailable},
+	{"Operation too slow", cove.Unavailable},
+	{"The requested URL returned error: 5", cove.Unavailable},
+	{"early EOF", cove.Unavailable},
+	{"the remote end hung up", cove.Unavailable},
+	{"unexpected disconnect", cove.Unavailable},
+	{"SSL", cove.Unavailable},
+	{"certificate", cove.Unavailable},
+	{"RPC failed", cove.Unavailable},
+	{"unable to access", cove.Unavailable},
+	{"Out of memory", cove.TooLarge},
+	{"out of memory", cove.TooLarge},
+	{"mmap failed", cove.TooLarge},
+}
+
+func codeOf(said string) cove.Code {
+	for _, w := range words {
+		if strings.Contains(said, w.has) {
+			return w.code
+		}
+	}
+	return cove.Internal
+}
+
+// clean makes git's words one that a terminal may show: no control characters,
+// whole runes, and of progress, which writes lines over one another, nothing.
+func clean(said string) string {
+	var lines []string
+	for line := range strings.Lines(said) {
+		if i := strings.LastIndexByte(strings.TrimRight(line, "\r\n"), '\r'); i >= 0 {
+			line = line[i+1:]
+		}
+		line = strings.Map(func(r rune) rune {
+			if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+				return -1
+			}
+			return r
+		}, line)
+		line = strings.TrimPrefix(strings.TrimSpace(line), "fatal: ")
+		if line != "" && !strings.HasPrefix(line, "hint:") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-8):], "; ")
+}
