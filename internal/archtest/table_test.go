@@ -69,6 +69,7 @@ var rooms = []room{
 	{path: "internal/guest/guestd", layer: contract, above: []string{"internal/guest"}},
 	{path: "internal/git/gittest", layer: contract},
 	{path: "internal/git/pktline", layer: contract},
+	{path: "internal/git/policy", layer: contract},
 	{path: "internal/runtime", layer: contract},
 	{path: "internal/workspace", layer: contract},
 	{path: "internal/store", layer: contract, above: []string{"api", "internal/egress/approval"}},

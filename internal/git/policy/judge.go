@@ -1,0 +1,337 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Update is one command of a push. Object ids are hexadecimal; one of zeros says
+// that there is no ref, before or after.
+type Update struct{ Ref, Old, New string }
+
+// Creates and Deletes say whether there is no ref before, or after.
+func (u Update) Creates() bool { return isZero(u.Old) }
+func (u Update) Deletes() bool { return isZero(u.New) }
+
+func isZero(id string) bool { return strings.Trim(id, "0") == "" }
+
+// IsObjectID reports whether s is the id of an object, SHA-1 or SHA-256, in the
+// one form that git writes.
+func IsObjectID(s string) bool {
+	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// Push is what a client asks for at once.
+type Push struct {
+	Updates     []Update
+	Options     []string // whatever bytes they have
+	Certificate bool     // it is signed
+	Shallow     bool     // from a repository without all of its history
+	Pack        int64    // bytes of what follows; 0 where nothing does
+}
+
+// maxUpdates bounds what one push asks for.
+const maxUpdates = 256
+
+// Ancestry is what is known of an update's two commits.
+type Ancestry int
+
+const (
+	Unknown  Ancestry = iota // which is not enough
+	Descends                 // the old one is in the history of the new one
+	Diverges
+)
+
+// Change is a path that a commit changes.
+type Change struct {
+	Commit string
+	Path   string
+	Mode   Mode
+	Delete bool
+}
+
+// Mode is the kind of an entry of a tree, as git writes it in octal.
+type Mode uint32
+
+// Modes of git.
+const (
+	File    Mode = 0o100644
+	Program Mode = 0o100755
+	Symlink Mode = 0o120000
+	Gitlink Mode = 0o160000 // a submodule
+)
+
+// Found is a line that a push adds and that a Secret is in.
+type Found struct {
+	Commit string
+	Path   string
+	Line   int // from 1
+	Secret string
+}
+
+// Facts is what was found out of a push, in its pack and in what the server has.
+type Facts struct {
+	// Ancestry of the updates that change a ref. For one that creates a ref
+	// which was there a moment ago, of what it was then.
+	Ancestry map[Update]Ancestry
+	Commits  int // that are new
+	Changes  []Change
+	Secrets  []Found
+	// Defects are why it cannot be told what is in the push: it is refused.
+	Defects []string
+}
+
+// Verdict is the answer to a push. It goes on only if Action is Allow.
+type Verdict struct {
+	Action   Action
+	Updates  []Ruling // in the order of the push
+	Warnings []string
+}
+
+// Ruling is the answer to one update.
+type Ruling struct {
+	Update Update
+	Action Action
+	Rule   string // "policy.yaml:12", or "git: protocol" for what no policy allows
+	Reason string // one line, fit to be shown
+}
+
+// Refused is the first update that is not allowed.
+func (v Verdict) Refused() (Ruling, bool) {
+	for _, r := range v.Updates {
+		if r.Action == Deny {
+			return r, true
+		}
+	}
+	return Ruling{}, false
+}
+
+const ruleProtocol = "git: protocol"
+
+// Admit judges a push by what it says of itself.
+func (p *Policy) Admit(push Push) Verdict {
+	v := Verdict{Action: Allow}
+	whole := p.objection(push)
+	for _, u := range push.Updates {
+		r := p.admit(u, push.Updates)
+		if whole != "" && r.Action != Deny {
+			r.Action, r.Reason = Deny, whole
+		}
+		v.Updates = append(v.Updates, r)
+	}
+	if whole != "" || len(push.Updates) == 0 {
+		v.Action = Deny
+	}
+	return v.sum()
+}
+
+// sum makes the verdict of a push that of its least allowed update, and says to
+// the others why they do not go on.
+func (v Verdict) sum() Verdict {
+	for _, r := range v.Updates {
+		v.Action = min(v.Action, r.Action)
+	}
+	if v.Action == Deny {
+		for i, r := range v.Updates {
+			if r.Action != Deny {
+				v.Updates[i].Action, v.Updates[i].Reason = Deny, "another update of this push is refused"
+			}
+		}
+	}
+	return v
+}
+
+// objection is what is wrong with a push as a whole, or nothing.
+func (p *Policy) objection(push Push) string {
+	switch {
+	case len(push.Updates) > maxUpdates:
+		return fmt.Sprintf("a push has %d updates at most", maxUpdates)
+	case push.Certificate:
+		return "signed pushes are not passed on"
+	case push.Shallow:
+		return "the history is cut short (shallow), so what is new cannot be told; fetch with --unshallow first"
+	case len(push.Options) > 0 && p.Options != Allow:
+		return "options of a push are not passed on"
+	case push.Pack > p.PackLimit():
+		return fmt.Sprintf("the pack is larger than %s", size(p.PackLimit()))
+	}
+	return ""
+}
+
+// size writes a number of bytes for people.
+func size(n int64) string {
+	for _, u := range []struct {
+		of   int64
+		name string
+	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if n >= u.of && n%u.of == 0 {
+			return fmt.Sprintf("%d %s", n/u.of, u.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// admit judges one update by its command alone.
+func (p *Policy) admit(u Update, all []Update) Ruling {
+	rule := func(a Action, id, reason string) Ruling { return Ruling{u, a, id, reason} }
+	switch why := CheckName(u.Ref); {
+	case why != "":
+		return rule(Deny, ruleProtocol, why)
+	case !IsObjectID(u.Old) || !IsObjectID(u.New) || len(u.Old) != len(u.New):
+		return rule(Deny, ruleProtocol, "an object id is malformed")
+	case u.Creates() && u.Deletes():
+		return rule(Deny, ruleProtocol, "it creates and deletes at once")
+	case count(all, u.Ref) > 1:
+		return rule(Deny, ruleProtocol, "two updates of one ref in one push are a force push")
+	case isNever(u.Ref):
+		return rule(Deny, ruleProtocol, "no policy opens such refs")
+	case has(p.Protected, u.Ref):
+		return rule(Deny, p.ID, "it is protected")
+	}
+	action, reason := p.Update, "the policy allows no updates"
+	switch {
+	case p.owns(u.Ref):
+	case strings.HasPrefix(u.Ref, tags) && p.Tags > Deny:
+		if !u.Creates() {
+			return rule(Deny, p.ID, "tags are created only")
+		}
+		action = min(action, p.Tags)
+	default:
+		return rule(Deny, p.ID, p.reach())
+	}
+	if u.Deletes() {
+		action, reason = min(action, p.Delete), "the policy allows no deletion"
+	}
+	if action == Allow {
+		reason = ""
+	}
+	return rule(action, p.ID, reason)
+}
+
+// owns reports whether Push has a ref; a set of many has no well-known branch.
+func (p *Policy) owns(ref string) bool {
+	for _, r := range p.Push {
+		if r.Has(ref) && !(r.wide() && has(wellKnown, ref)) {
+			return true
+		}
+	}
+	return false
+}
+
+// reach says what may be updated.
+func (p *Policy) reach() string {
+	var names []string
+	for _, r := range p.Push {
+		names = append(names, r.String())
+	}
+	switch {
+	case len(names) == 0:
+		return "this sandbox only reads from this repository"
+	case len(names) > 3:
+		names = append(names[:3], "…")
+	}
+	return "this sandbox pushes to " + strings.Join(names, ", ") + " only"
+}
+
+func count(all []Update, ref string) (n int) {
+	for _, u := range all {
+		if strings.EqualFold(u.Ref, ref) { // a case-preserving file system has one ref for both
+			n++
+		}
+	}
+	return n
+}
+
+// Judge judges a push by what was found out of it, too.
+func (p *Policy) Judge(push Push, facts Facts) Verdict {
+	v := p.Admit(push)
+	if v.Action == Deny {
+		return v
+	}
+	why, warnings := p.contents(facts)
+	v.Warnings = warnings
+	for i, r := range v.Updates {
+		switch {
+		case why != "":
+			v.Updates[i].Action, v.Updates[i].Reason = Deny, why
+		default:
+			v.Updates[i] = p.force(r, facts.Ancestry)
+		}
+	}
+	return v.sum()
+}
+
+// force judges whether an update leaves commits behind. What is not known is
+// taken for that.
+func (p *Policy) force(r Ruling, known map[Update]Ancestry) Ruling {
+	a, compared := known[r.Update]
+	if r.Update.Deletes() || r.Update.Creates() && !compared || a == Descends {
+		return r
+	}
+	if r.Action = min(r.Action, p.Force); r.Action < Allow {
+		r.Reason = "it would leave commits behind (a force push), which the policy does not allow; merge or rebase onto what is there"
+		if a == Unknown {
+			r.Reason = "it cannot be shown that it keeps the commits that are there, so it counts as a force push, which the policy does not allow"
+		}
+	}
+	return r
+}
+
+// contents says why what is pushed is refused, or nothing.
+func (p *Policy) contents(facts Facts) (why string, warnings []string) {
+	if len(facts.Defects) > 0 {
+		return clean(facts.Defects[0]), nil
+	}
+	var blocked, warned []string
+	for _, c := range facts.Changes {
+		if in(p.blocked(), c) {
+			blocked = append(blocked, clean(c.Path))
+		} else if in(p.Warn, c) {
+			warned = append(warned, clean(c.Path))
+		}
+	}
+	if len(warned) > 0 {
+		warnings = append(warnings, "it changes "+some(warned)+", which the policy warns of")
+	}
+	if len(blocked) > 0 {
+		return "it changes " + some(blocked) + ", which the policy does not allow", warnings
+	}
+	if len(facts.Secrets) > 0 {
+		s := facts.Secrets[0]
+		return fmt.Sprintf("it adds what looks like a secret (%s) in %s, line %d", clean(s.Secret), clean(s.Path), s.Line), warnings
+	}
+	return "", warnings
+}
+
+// in reports whether a change is about files of sets. A link in place of a
+// directory that they are in leads to them, too.
+func in(sets []Files, c Change) bool {
+	return slices.ContainsFunc(sets, func(f Files) bool {
+		return f.Has(c.Path) || (c.Mode == Symlink || c.Mode == Gitlink) && f.below(c.Path)
+	})
+}
+
+// some names a few of many, each once.
+func some(all []string) string {
+	slices.Sort(all)
+	all = slices.Compact(all)
+	const few = 3
+	if len(all) <= few {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:few], ", "), len(all)-few)
+}
+
+// clean makes what others have written fit for one line of a terminal.
+func clean(s string) string {
+	const long = 200
+	if len(s) > long {
+		s = s[:long] + "…"
+	}
+	quoted := fmt.Sprintf("%q", s)
+	if quoted[1:len(quoted)-1] == s {
+		return s
+	}
+	return quoted
+}
