@@ -65,6 +65,7 @@ var rooms = []room{
 	{path: "internal/adversary/...", layer: contract, above: []string{"api", "internal/egress/policy", "internal/egress/policy/policytest", "internal/engine", "internal/guest"}},
 	{path: "internal/engine/enginetest", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/engine/fake", layer: contract, above: []string{"internal/engine", "internal/guest", "internal/guest/guestd"}},
+	{path: "internal/git/command", layer: contract},
 	{path: "internal/guest", layer: contract},
 	{path: "internal/guest/guestd", layer: contract, above: []string{"internal/guest"}},
 	{path: "internal/git/gittest", layer: contract},
