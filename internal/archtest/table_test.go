@@ -58,7 +58,7 @@ var rooms = []room{
 	{path: "internal/egress/approval", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/github", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/model", layer: contract, above: []string{"api", "internal/egress/policy"}},
-	{path: "internal/egress/policy", layer: contract},
+	{path: "internal/egress/policy", layer: contract, above: []string{"internal/git/policy"}},
 	{path: "internal/egress/policy/policytest", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/redact", layer: contract},
 	{path: "internal/engine", layer: contract, above: []string{"internal/guest"}},

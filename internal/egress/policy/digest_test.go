@@ -41,6 +41,7 @@ func TestDigest(t *testing.T) {
 		"a method":       "rules: [{hosts: a.example.com, methods: GET}, {hosts: b.example.com, action: ask}]",
 		"a depth":        "rules: [{hosts: '*.a.example.com', depth: 2}, {hosts: b.example.com, action: ask}]",
 		"another mode":   "mode: open\nrules: [{hosts: a.example.com}, {hosts: b.example.com, action: ask}]",
+		"git":            "git: [{remote: https://a.example.com/x}]\nrules: [{hosts: a.example.com}, {hosts: b.example.com, action: ask}]",
 		"pull requests":  "github: {pull_requests: allow}\nrules: [{hosts: a.example.com}, {hosts: b.example.com, action: ask}]",
 		"a denial":       "rules: [{hosts: a.example.com}, {hosts: b.example.com, action: ask}, {hosts: c.example.com, action: deny}]",
 		"passed through": "rules: [{hosts: a.example.com, pass_through: true}, {hosts: b.example.com, action: ask}]",

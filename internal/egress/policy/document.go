@@ -19,6 +19,7 @@ type Document struct {
 	// PullRequests says whether requests to GitHub's API may open pull requests
 	// and comment, beside reading (see egress/github).
 	PullRequests Grant
+	Git          []GitRule
 }
 
 // Grant is what a document says of something that rules are not about. Where no

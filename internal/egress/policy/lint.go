@@ -8,6 +8,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"github.com/cove-sandbox/cove"
+	git "github.com/cove-sandbox/cove/internal/git/policy"
 )
 
 // Severity says whether a finding is a mistake or a thing to know.
@@ -55,7 +56,41 @@ func Check(m Machine, layers ...*Document) ([]Finding, error) {
 	for i := range p.ask {
 		all = append(all, p.checkRule(&p.ask[i], p.ask, i)...)
 	}
+	for i := range p.git {
+		all = append(all, p.checkGit(&p.git[i])...)
+	}
 	return all, nil
+}
+
+// checkGit says what is odd about what is said of a remote.
+func (p *Policy) checkGit(g *GitRule) (all []Finding) {
+	path := g.Remote.Path
+	if g.Remote.Below {
+		path += "/repository"
+	}
+	denied := func(method, service string) bool {
+		ask := func(path string) Action {
+			v, _ := p.Explain(Request{Host: g.Remote.Host, Port: g.Remote.Port, Method: method, Path: path + service})
+			return v.Action
+		}
+		return ask(path) == Deny && ask(path+".git") == Deny
+	}
+	made := g.policy()
+	if denied("GET", "/info/refs") {
+		all = append(all, Finding{Warning, "unreachable", g.ID, "no rule lets git reach " + g.Remote.String(), "a rule for its host, with the methods GET and POST"})
+	} else if !made.ReadOnly() && denied("POST", "/git-receive-pack") {
+		all = append(all, Finding{Warning, "unreachable", g.ID, "no rule lets git push to " + g.Remote.String(), "a rule for its host, with the method POST"})
+	}
+	if v := p.Decide(Request{Layer: LayerConnect, Host: g.Remote.Host, Port: g.Remote.Port}); v.PassThrough {
+		all = append(all, Finding{Warning, "unseen", g.ID, v.Rule + " passes connections to " + g.Remote.Host.String() + " through, and they are refused where git is judged", "remove pass_through"})
+	}
+	if made.Force == git.Allow {
+		all = append(all, Finding{Note, "write-capable", g.ID, "pushes may leave commits behind (force)", "force: ask"})
+	}
+	if len(made.Block) == 0 {
+		all = append(all, Finding{Note, "write-capable", g.ID, "pushes may change files that decide what others run, such as CI workflows", "remove defaults: false"})
+	}
+	return all
 }
 
 // uselessDenial says so of a rule that denies what another one does.

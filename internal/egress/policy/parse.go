@@ -42,6 +42,7 @@ func Parse(source string, data []byte) (*Document, error) {
 		"presets": func(n *yaml.Node) error { return p.presets(n, d) },
 		"rules":   func(n *yaml.Node) error { return p.rules(n, d) },
 		"github":  func(n *yaml.Node) error { return p.github(n, d) },
+		"git":     func(n *yaml.Node) error { return p.gitRules(n, d) },
 	})
 	if err != nil {
 		return nil, err

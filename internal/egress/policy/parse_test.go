@@ -49,7 +49,7 @@ rules:
 func TestParseRefusals(t *testing.T) {
 	rule := func(lines string) string { return "rules:\n- hosts: x.lab\n" + lines }
 	for _, c := range []struct{ name, text, says string }{
-		{"unknown key", "mode: limited\nallow: [x.lab]\n", `p.yaml:2: the policy has no key "allow" (it has github, merge, mode, presets, rules)`},
+		{"unknown key", "mode: limited\nallow: [x.lab]\n", `p.yaml:2: the policy has no key "allow" (it has git, github, merge, mode, presets, rules)`},
 		{"unknown key of a rule", rule("  port: 80\n"), `p.yaml:3: a rule has no key "port"`},
 		{"key twice", "mode: open\nmode: limited\n", "p.yaml"},
 		{"key of a rule twice", rule("  hosts: y.lab\n"), "p.yaml"},

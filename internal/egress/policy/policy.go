@@ -63,6 +63,7 @@ type Policy struct {
 	own     []netip.Addr
 
 	pullRequests Grant
+	git          []GitRule // one for each remote
 }
 
 // Compile merges documents, first to last, into one policy. Errors:
@@ -75,6 +76,7 @@ func Compile(m Machine, layers ...*Document) (*Policy, error) {
 		}
 		if d.Replace {
 			p.allow, p.ask = nil, nil
+			p.dropGit()
 			if p.pullRequests == Granted {
 				p.pullRequests = Unsaid
 			}
@@ -82,6 +84,7 @@ func Compile(m Machine, layers ...*Document) (*Policy, error) {
 		if p.pullRequests != Refused && d.PullRequests != Unsaid {
 			p.pullRequests = d.PullRequests
 		}
+		p.mergeGit(d.Git)
 		if d.Mode != "" {
 			p.mode = d.Mode
 		} else if p.mode == "" {

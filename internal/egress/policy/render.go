@@ -16,7 +16,7 @@ func (p *Policy) Digest() (string, error) {
 	if p == nil {
 		p = &Policy{}
 	}
-	text, err := (&Document{Mode: p.Mode(), PullRequests: p.pullRequests, Rules: slices.Concat(p.deny, p.allow, p.ask)}).YAML()
+	text, err := (&Document{Mode: p.Mode(), PullRequests: p.pullRequests, Git: p.git, Rules: slices.Concat(p.deny, p.allow, p.ask)}).YAML()
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), err
 }
@@ -41,6 +41,13 @@ func (d *Document) YAML() ([]byte, error) {
 		github := &yaml.Node{Kind: yaml.MappingNode}
 		put(github, "pull_requests", text(string(d.PullRequests)))
 		put(root, "github", github)
+	}
+	if len(d.Git) > 0 {
+		all := &yaml.Node{Kind: yaml.SequenceNode}
+		for i := range d.Git {
+			all.Content = append(all.Content, d.Git[i].node())
+		}
+		put(root, "git", all)
 	}
 	rules := &yaml.Node{Kind: yaml.SequenceNode}
 	if len(d.Rules) == 0 {

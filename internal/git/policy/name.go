@@ -66,8 +66,15 @@ func isNever(ref string) bool {
 // "feature/x" is short for "refs/heads/feature/x".
 type Refs string
 
+// WellKnownRefs is written as it is: a branch of that name is
+// refs/heads/well-known.
+const WellKnownRefs Refs = "well-known"
+
 // ParseRefs reads a set of refs. Errors say what is wrong with it.
 func ParseRefs(s string) (Refs, string) {
+	if s == string(WellKnownRefs) {
+		return WellKnownRefs, ""
+	}
 	name, below := strings.CutSuffix(s, "/**")
 	if !strings.HasPrefix(name, "refs/") && name != "refs" {
 		name = heads + name
@@ -120,4 +127,9 @@ func WellKnown(ref, head string) bool {
 }
 
 // String is the form that ParseRefs reads, as short as it can be.
-func (r Refs) String() string { return strings.TrimPrefix(string(r), heads) }
+func (r Refs) String() string {
+	if s := strings.TrimPrefix(string(r), heads); s != string(WellKnownRefs) {
+		return s
+	}
+	return string(r)
+}

@@ -48,7 +48,7 @@ func (a Action) String() string {
 type Policy struct {
 	ID string // where it is written: "policy.yaml:12"
 
-	Fetch []Refs // what it sees beside its own branches; nil: what is well known, and tags
+	Fetch []Refs // what it sees beside its own branches; nil: Usual
 	Push  []Refs // its own branches, and what else it may update. A set of many never has a well-known branch in it
 	// Protected are refs that it never updates, whatever Push says.
 	Protected []Refs
@@ -89,11 +89,18 @@ func (p *Policy) Sees(ref, head string) bool {
 		return head != "" && p.Sees(head, head)
 	case has(p.Push, ref) && !isNever(ref):
 		return true
-	case p.Fetch != nil:
-		return has(p.Fetch, ref)
+	case p.Fetch == nil:
+		return sees(Usual, ref, head)
 	}
-	return WellKnown(ref, head) || strings.HasPrefix(ref, tags)
+	return sees(p.Fetch, ref, head)
 }
+
+func sees(sets []Refs, ref, head string) bool {
+	return has(sets, ref) || slices.Contains(sets, WellKnownRefs) && WellKnown(ref, head)
+}
+
+// Usual is what a sandbox sees where nothing is said.
+var Usual = []Refs{WellKnownRefs, tags + "**"}
 
 func (p *Policy) blocked() []Files {
 	if p.Block == nil {
