@@ -88,9 +88,21 @@ type Adopter interface {
 	Left(ctx context.Context) ([]cove.SandboxID, error)
 
 	// Adopt takes over a sandbox that another process has made and bound. Its
-	// processes run on, and their output waits to be attached to. Errors:
-	// NotFound when it does not run, Conflict when a process has it.
+	// processes run on, and their output waits to be attached to; those of one
+	// that is paused are resumed. Errors: NotFound when it does not run, Conflict
+	// when a process has it.
 	Adopt(ctx context.Context, id cove.SandboxID) (Sandbox, error)
+}
+
+// Pauser is what a sandbox has beside Sandbox when its engine can pause
+// (Capabilities.Pause).
+type Pauser interface {
+	// Pause freezes every process at once, the guest among them: it keeps its
+	// memory, does nothing, and answers nothing until Resume. Errors: NotFound
+	// when it has been destroyed, Unavailable.
+	Pause(ctx context.Context) error
+	// Resume lets all of them go on.
+	Resume(ctx context.Context) error
 }
 
 // Sandbox is one sandbox of an engine.
@@ -205,7 +217,7 @@ type Capabilities struct {
 	PIDsLimit   bool `json:"pids_limit"`
 	DiskLimit   bool `json:"disk_limit"` // bytes and inodes of everything writable
 	Lasting     bool `json:"lasting"`    // Template.Lasting; the engine is an Adopter
-	Pause       bool `json:"pause"`
+	Pause       bool `json:"pause"`      // sandboxes are Pausers
 	Snapshot    bool `json:"snapshot"`
 	// Missing explains each false above that is not just a thing to come:
 	// capability name to what to do about it.

@@ -47,14 +47,19 @@ func (s *Server) request(ctx context.Context, c caller, q api.ExecuteRequest) (s
 			return r, err
 		}
 	}
-	for _, m := range q.Mounts {
+	r.Mounts, err = s.mounts(ctx, c, q.Mounts)
+	return r, err
+}
+
+func (s *Server) mounts(ctx context.Context, c caller, asked []api.Mount) (mounts []cove.Mount, err error) {
+	for _, m := range asked {
 		source, err := s.hostPath(ctx, c, "mounts", m.Source)
 		if err != nil {
-			return r, err
+			return nil, err
 		}
-		r.Mounts = append(r.Mounts, cove.Mount{Source: source, Target: m.Target, ReadOnly: m.ReadOnly})
+		mounts = append(mounts, cove.Mount{Source: source, Target: m.Target, ReadOnly: m.ReadOnly})
 	}
-	return r, nil
+	return mounts, nil
 }
 
 func checkInput(q api.ExecuteRequest) error {

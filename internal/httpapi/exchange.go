@@ -87,7 +87,7 @@ func (s *Server) methodsOf(r *http.Request) []string {
 		return nil
 	}
 	var allowed []string
-	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 		probe := *r
 		probe.Method = m
 		if _, pattern := s.mux.Handler(&probe); pattern != "" {

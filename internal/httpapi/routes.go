@@ -23,6 +23,9 @@ func (s *Server) addRoutes() {
 		s.addGatewayRoutes()
 	} else {
 		s.addSandboxRoutes()
+		if s.Lasting != nil {
+			s.addLastingRoutes()
+		}
 	}
 	s.addAuditRoutes()
 	s.addAskRoutes()

@@ -62,6 +62,7 @@ type Executor interface {
 // set; of a gateway of its own Clients and Store.
 type Options struct {
 	Executor Executor
+	Lasting  Sandboxes // nil: there are no routes of sandboxes that last
 	Clients  Clients
 	Store    store.Store
 	// CheckPath judges host paths as hostpath.Check does: with nil roots it

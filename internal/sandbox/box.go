@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"time"
 
@@ -79,6 +80,55 @@ func (b *box) bring(ctx context.Context, eng engine.Engine, binding func() (engi
 		return late(ctx, err, "binding the sandbox", bindTimeout)
 	}
 	return b.become(cove.StateRunning)
+}
+
+// openOut makes a sandbox and, with openWay, its way out, which is open before
+// anything runs. own are the sockets that b itself has asked for. On error
+// nothing is left.
+func openOut(ctx context.Context, eng engine.Engine, t engine.Template, b engine.Binding, openWay func() (Way, error)) (bx *box, way Way, own []*os.File, err error) {
+	defer func() {
+		if err != nil && way != nil {
+			way.Close()
+		}
+	}()
+	mine := len(b.Listeners)
+	bx, err = open(ctx, eng, t, func() (engine.Binding, error) {
+		if openWay == nil {
+			return b, nil
+		}
+		opened, err := openWay()
+		if err != nil {
+			return b, err
+		}
+		way = opened
+		err = way.Bind(&b, t.Rootfs)
+		return b, err
+	})
+	if err != nil {
+		return nil, way, nil, err
+	}
+	if own, err = serve(bx.sandbox.Listeners(), mine, way); err != nil {
+		bx.close()
+	}
+	return bx, way, own, err
+}
+
+// serve opens a way on the sockets that it has asked for, which come after the
+// first of all; those it returns.
+func serve(sockets []*os.File, first int, way Way) (own []*os.File, err error) {
+	if len(sockets) < first {
+		err = cove.Errorf(cove.Internal, "%d sockets of a sandbox, want %d and those of its way out", len(sockets), first)
+	} else if way != nil {
+		err = way.Serve(sockets[first:])
+		sockets = sockets[:first]
+	}
+	if err != nil {
+		for _, f := range sockets {
+			f.Close()
+		}
+		return nil, err
+	}
+	return sockets, nil
 }
 
 // late names the deadline that was missed, unless the caller's own was.

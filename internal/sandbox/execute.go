@@ -190,8 +190,6 @@ func check(r Request) error {
 			WithHint("put data into files or standard input")
 	case !utf8.Valid(r.Code):
 		return invalid("the code is not valid UTF-8")
-	case len(r.Files) > MaxFiles:
-		return cove.Errorf(cove.TooLarge, "%d files, at most %d are allowed", len(r.Files), MaxFiles)
 	}
 	size := 0
 	for _, a := range r.Args {
@@ -202,15 +200,8 @@ func check(r Request) error {
 	if size > MaxArgs {
 		return cove.Errorf(cove.TooLarge, "the arguments have %d bytes, at most %d are allowed", size, MaxArgs)
 	}
-	total := 0
-	for _, f := range r.Files {
-		if total += len(f.Data); !path.IsAbs("/"+f.Path) || f.Path == "" || path.IsAbs(f.Path) || !cleanPath(f.Path) {
-			return invalid("the file path %q must be relative and clean, without \"..\"", f.Path)
-		}
-	}
-	if total > MaxFileBytes {
-		return cove.Errorf(cove.TooLarge, "the files have %d bytes, at most %d are allowed", total, MaxFileBytes).
-			WithHint("mount a directory instead")
+	if err := checkFiles(r.Files); err != nil {
+		return err
 	}
 	for _, m := range r.Mounts {
 		if err := rootfs.ValidateTarget(m.Target); err != nil {
@@ -218,6 +209,24 @@ func check(r Request) error {
 		}
 	}
 	return runtime.CheckEnv(r.Env)
+}
+
+// checkFiles refuses too many files, too large ones, and places beyond theirs.
+func checkFiles(files []File) error {
+	if len(files) > MaxFiles {
+		return cove.Errorf(cove.TooLarge, "%d files, at most %d are allowed", len(files), MaxFiles)
+	}
+	total := 0
+	for _, f := range files {
+		if total += len(f.Data); !path.IsAbs("/"+f.Path) || f.Path == "" || path.IsAbs(f.Path) || !cleanPath(f.Path) {
+			return cove.Errorf(cove.InvalidArgument, "the file path %q must be relative and clean, without \"..\"", f.Path)
+		}
+	}
+	if total > MaxFileBytes {
+		return cove.Errorf(cove.TooLarge, "the files have %d bytes, at most %d are allowed", total, MaxFileBytes).
+			WithHint("mount a directory instead")
+	}
+	return nil
 }
 
 // checkPlaces refuses files that would be written into a mount, which is to say
@@ -267,7 +276,7 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 		return Result{}, err
 	}
 	g := bx.sandbox.Guest()
-	if err := e.deliver(ctx, g); err != nil {
+	if err := deliver(ctx, g, cove.WorkDir, e.files()); err != nil {
 		return Result{}, e.excuse(err)
 	}
 	start := e.manager.o.Clock.Monotonic()
@@ -289,32 +298,15 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 
 // open makes the sandbox and, with a network, its way out, which is open before
 // anything runs and closed when the sandbox has gone.
-func (e *execution) open(ctx context.Context) (bx *box, err error) {
-	t, b := e.template(), e.binding()
-	if t.Network == cove.NetworkNone {
-		return open(ctx, e.engine, t, func() (engine.Binding, error) { return b, nil })
+func (e *execution) open(ctx context.Context) (*box, error) {
+	t := e.template()
+	var openWay func() (Way, error)
+	if t.Network != cove.NetworkNone {
+		openWay = func() (Way, error) { return e.manager.o.OpenWay(t.ID, e.id, e.request.Client, e.request.Network) }
 	}
-	var way Way
-	defer func() {
-		if err != nil && way != nil {
-			way.Close()
-		}
-	}()
-	bx, err = open(ctx, e.engine, t, func() (engine.Binding, error) {
-		opened, err := e.manager.o.OpenWay(t.ID, e.id, e.request.Client, e.request.Network)
-		if err != nil {
-			return b, err
-		}
-		way = opened
-		err = way.Bind(&b, t.Rootfs)
-		return b, err
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := way.Serve(bx.sandbox.Listeners()); err != nil {
-		bx.close()
-		return nil, err
+	bx, way, _, err := openOut(ctx, e.engine, t, e.binding(), openWay)
+	if err != nil || way == nil {
+		return bx, err
 	}
 	e.mu.Lock()
 	e.way = way
@@ -367,14 +359,14 @@ func (e *execution) files() []File {
 	return append([]File{{Path: e.runtime.File, Mode: 0o644, Data: e.request.Code}}, e.request.Files...)
 }
 
-// deliver writes the code and its files.
-func (e *execution) deliver(ctx context.Context, g *guest.Client) error {
-	for _, f := range e.files() {
+// deliver writes files below a directory.
+func deliver(ctx context.Context, g *guest.Client, dir string, files []File) error {
+	for _, f := range files {
 		mode := f.Mode
 		if mode == 0 {
 			mode = 0o644
 		}
-		err := g.WriteFile(ctx, cove.WorkDir+"/"+f.Path, mode, f.Data)
+		err := g.WriteFile(ctx, dir+"/"+f.Path, mode, f.Data)
 		var failure *guest.Failure
 		if errors.As(err, &failure) && failure.Kind == guest.FailNoSpace {
 			return cove.Errorf(cove.TooLarge, "the files do not fit into the sandbox's disk").WithHint("raise the disk limit (--disk, limits.disk_mb)")
@@ -417,6 +409,11 @@ func (e *execution) environment() []string {
 	for k, v := range e.request.Env {
 		env = append(env, k+"="+v)
 	}
+	return lastWins(env)
+}
+
+// lastWins leaves of several values of a variable the last.
+func lastWins(env []string) []string {
 	last := map[string]int{}
 	for i, kv := range env {
 		k, _, _ := strings.Cut(kv, "=")

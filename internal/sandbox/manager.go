@@ -53,7 +53,7 @@ type Way interface {
 	Close()
 }
 
-// Options make a Manager. All are required.
+// Options make a Manager. All but Lasting are required.
 type Options struct {
 	Engines       []EngineSource // in order of preference for "auto"
 	DefaultEngine string         // a source's name, or "auto"
@@ -68,6 +68,7 @@ type Options struct {
 	Retention     time.Duration // how long finished executions are kept; 0 is for ever
 	Clock         clock.Clock
 	Log           *slog.Logger
+	Lasting       *Lasting // nil: this process never has sandboxes that last
 }
 
 // Manager runs executions. Its methods may be called concurrently.
@@ -78,16 +79,24 @@ type Manager struct {
 	clean   sync.WaitGroup // destructions under way
 	born    time.Time      // when the manager was made, by the wall clock
 	began   clock.Instant  // and by the monotonic one
-	calls   sync.WaitGroup // of Execute; added to under mu while not closed
+	calls   sync.WaitGroup // of Execute and changes of lasting sandboxes; added to under mu while not closed
+	looking sync.WaitGroup // for the ends of lasting sandboxes
 
-	mu      sync.Mutex
-	running map[cove.ExecutionID]*execution
-	closed  bool
+	ending context.Context // ends when Close does not wait any more
+	end    context.CancelFunc
+
+	mu        sync.Mutex
+	running   map[cove.ExecutionID]*execution
+	residents map[cove.SandboxID]*resident
+	owner     bool // of the lasting sandboxes
+	closed    bool
 }
 
 // New makes a Manager.
 func New(o Options) *Manager {
+	ending, end := context.WithCancel(context.Background())
 	return &Manager{
+		ending: ending, end: end, residents: map[cove.SandboxID]*resident{},
 		o: o, engines: newEngines(o.Engines, o.DefaultEngine), queue: newQueue(o.MaxConcurrent, o.MaxQueued),
 		running: map[cove.ExecutionID]*execution{}, born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
@@ -186,7 +195,8 @@ func describe(documents []*policy.Document) string {
 }
 
 // Close stops accepting executions, gives those that run until ctx ends, kills
-// the rest, and closes the engines.
+// the rest, and closes the engines. Sandboxes that last go on, without a way
+// out until another process has them.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true
@@ -199,7 +209,10 @@ func (m *Manager) Close(ctx context.Context) error {
 		<-m.queue.empty()
 	}
 	m.clean.Wait()
+	defer m.end()
+	defer context.AfterFunc(ctx, m.end)()
 	m.calls.Wait() // their records are written last
+	m.leaveResidents()
 	return m.engines.close()
 }
 

@@ -49,11 +49,13 @@ type Sandbox struct {
 // SandboxSpec is what a sandbox is made of, each time it is started.
 type SandboxSpec struct {
 	Engine     string
-	Image      string // as it was asked for
-	Digest     string // of the image that it runs from; empty when nobody has to hold one
+	Image      string   // as it was asked for
+	Digest     string   // of the image that it runs from; empty when nobody has to hold one
+	ImageEnv   []string // what that image asks to have in the environment
 	Profile    string
 	Agent      string
-	Limits     cove.Limits // every field set
+	Limits     cove.Limits      // every field set
+	Mode       cove.NetworkMode // in force since it was started
 	Network    *api.NetworkPermission
 	Changes    []api.NetworkChange // made while it ran, in their order
 	Repository *SandboxRepository  // nil is an empty workspace
@@ -65,6 +67,7 @@ type SandboxSpec struct {
 	SSHAgent   string
 	Git        *api.GitIdentity
 	Labels     map[string]string
+	KeepWork   bool // of one that is being destroyed: its checkout stays
 }
 
 // SandboxRepository is the repository that a sandbox works on.

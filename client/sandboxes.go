@@ -1,0 +1,161 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// The methods in this file are about sandboxes that last. A sandbox is named by
+// its name, its id, or the beginning of either that no other has.
+
+// CreateSandbox makes a sandbox that lasts. progress, which may be nil, is told
+// the steps. Ending ctx before it is made leaves nothing behind.
+func (c *Client) CreateSandbox(ctx context.Context, req api.SandboxRequest, progress func(api.Progress)) (api.Sandbox, error) {
+	var made api.Sandbox
+	b, err := json.Marshal(req)
+	if err != nil {
+		return made, cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
+	}
+	resp, err := c.send(ctx, http.MethodPost, "/sandboxes", "application/json", bytes.NewReader(b))
+	if err != nil {
+		return made, err
+	}
+	defer resp.Body.Close()
+	if err := checkStream(resp); err != nil {
+		return made, err
+	}
+	events := newEventReader(resp.Body, maxAnswer)
+	for {
+		ev, err := events.next()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errBrokenOff
+			}
+			if ctx.Err() != nil {
+				return made, cove.Errorf(cove.Canceled, "the request was given up: %w", context.Cause(ctx))
+			}
+			return made, cove.Errorf(cove.Unavailable, "how the sandbox is made cannot be followed to the end: %w", err).WithHint("look at the server's log, and at the list of sandboxes")
+		}
+		switch ev.name {
+		case api.EventProgress:
+			var p api.Progress
+			if err := json.Unmarshal([]byte(ev.data), &p); err != nil {
+				return made, malformed(ev.name, err)
+			}
+			if progress != nil {
+				progress(p)
+			}
+		case api.EventCreated:
+			if err := json.Unmarshal([]byte(ev.data), &made); err != nil {
+				return made, malformed(ev.name, err)
+			}
+			return made, nil
+		case api.EventError:
+			var e api.Error
+			if err := json.Unmarshal([]byte(ev.data), &e); err != nil {
+				return made, malformed(ev.name, err)
+			}
+			return made, remoteError(e, http.StatusInternalServerError)
+		}
+	}
+}
+
+// Sandboxes lists the caller's sandboxes, newest first, and what belongs to
+// none.
+func (c *Client) Sandboxes(ctx context.Context) (api.SandboxList, error) {
+	var l api.SandboxList
+	err := c.call(ctx, http.MethodGet, "/sandboxes", nil, &l)
+	return l, err
+}
+
+// Sandbox returns one.
+func (c *Client) Sandbox(ctx context.Context, sandbox string) (api.Sandbox, error) {
+	return c.sandbox(ctx, http.MethodGet, sandbox, "", nil)
+}
+
+// StartSandbox starts one that is stopped.
+func (c *Client) StartSandbox(ctx context.Context, sandbox string) (api.Sandbox, error) {
+	return c.sandbox(ctx, http.MethodPost, sandbox, "/start", nil)
+}
+
+// StopSandbox stops one; its workspace and home stay.
+func (c *Client) StopSandbox(ctx context.Context, sandbox string) (api.Sandbox, error) {
+	return c.sandbox(ctx, http.MethodPost, sandbox, "/stop", nil)
+}
+
+// PauseSandbox freezes one.
+func (c *Client) PauseSandbox(ctx context.Context, sandbox string) (api.Sandbox, error) {
+	return c.sandbox(ctx, http.MethodPost, sandbox, "/pause", nil)
+}
+
+// ResumeSandbox lets one that is paused go on.
+func (c *Client) ResumeSandbox(ctx context.Context, sandbox string) (api.Sandbox, error) {
+	return c.sandbox(ctx, http.MethodPost, sandbox, "/resume", nil)
+}
+
+// RenameSandbox gives one another name.
+func (c *Client) RenameSandbox(ctx context.Context, sandbox, name string) (api.Sandbox, error) {
+	return c.sandbox(ctx, http.MethodPatch, sandbox, "", api.SandboxChange{Name: name})
+}
+
+// DestroySandbox removes one, or an orphan by its id; with keepWork its checkout
+// stays where it is.
+func (c *Client) DestroySandbox(ctx context.Context, sandbox string, keepWork bool) error {
+	path, err := sandboxPath(sandbox)
+	if err != nil {
+		return err
+	}
+	if keepWork {
+		path += "?keep_work=true"
+	}
+	return c.call(ctx, http.MethodDelete, path, nil, nil)
+}
+
+// ChangeSandboxNetwork adds to what one may reach, at once and each time that it
+// is started.
+func (c *Client) ChangeSandboxNetwork(ctx context.Context, sandbox string, change api.NetworkChange) (api.NetworkChanged, error) {
+	var done api.NetworkChanged
+	path, err := sandboxPath(sandbox)
+	if err != nil {
+		return done, err
+	}
+	err = c.call(ctx, http.MethodPost, path+"/network", change, &done)
+	return done, err
+}
+
+// SandboxAuthority is the certificate authority that one trusts.
+func (c *Client) SandboxAuthority(ctx context.Context, sandbox string) (api.Authority, error) {
+	var a api.Authority
+	path, err := sandboxPath(sandbox)
+	if err != nil {
+		return a, err
+	}
+	err = c.call(ctx, http.MethodGet, path+"/ca", nil, &a)
+	return a, err
+}
+
+func (c *Client) sandbox(ctx context.Context, method, sandbox, action string, body any) (api.Sandbox, error) {
+	var s api.Sandbox
+	path, err := sandboxPath(sandbox)
+	if err != nil {
+		return s, err
+	}
+	err = c.call(ctx, method, path+action, body, &s)
+	return s, err
+}
+
+// sandboxPath refuses what would be another path.
+func sandboxPath(sandbox string) (string, error) {
+	if sandbox == "" || sandbox == "." || sandbox == ".." {
+		return "", cove.Errorf(cove.InvalidArgument, "%q is not the name of a sandbox", sandbox)
+	}
+	return "/sandboxes/" + url.PathEscape(sandbox), nil
+}

@@ -1,0 +1,294 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// Sandboxes are those that last; sandbox.Manager has them.
+type Sandboxes interface {
+	CreateSandbox(ctx context.Context, r sandbox.LastingRequest, progress func(workspace.Step)) (api.Sandbox, error)
+	Sandboxes(ctx context.Context, who sandbox.Caller) (api.SandboxList, error)
+	FindSandbox(ctx context.Context, ref string, who sandbox.Caller) (api.Sandbox, error)
+	StartSandbox(ctx context.Context, ref string, who sandbox.Caller) (api.Sandbox, error)
+	StopSandbox(ctx context.Context, ref string, who sandbox.Caller) (api.Sandbox, error)
+	PauseSandbox(ctx context.Context, ref string, who sandbox.Caller) (api.Sandbox, error)
+	ResumeSandbox(ctx context.Context, ref string, who sandbox.Caller) (api.Sandbox, error)
+	RenameSandbox(ctx context.Context, ref, name string, who sandbox.Caller) (api.Sandbox, error)
+	DestroySandbox(ctx context.Context, ref string, keepWork bool, who sandbox.Caller) error
+	ExtendSandbox(ctx context.Context, ref string, who sandbox.Caller, change api.NetworkChange, documents []*policy.Document) (cut int, err error)
+	SandboxCertificate(ctx context.Context, ref string, who sandbox.Caller) ([]byte, error)
+}
+
+// lastingErrors are those of whatever is done with a sandbox that lasts.
+var lastingErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...)
+
+// addLastingRoutes are the routes of sandboxes that last.
+func (s *Server) addLastingRoutes() {
+	route(s, huma.Operation{OperationID: "create-sandbox", Method: http.MethodPost, Path: "/sandboxes", Tags: []string{"sandboxes"},
+		Summary: "Make a sandbox that lasts",
+		Description: "Server-sent events: progress carries a Progress; created a Sandbox; error an Error; created or error is the last. What fails, and what the caller leaves before it is made, leaves nothing behind. " +
+			"Lines that begin with a colon are heartbeats.",
+		Responses: s.creationResponses(),
+	}, append([]cove.Code{cove.Unsupported, cove.TooLarge}, lastingErrors...), s.createSandbox)
+
+	route(s, huma.Operation{OperationID: "list-sandboxes", Method: http.MethodGet, Path: "/sandboxes", Tags: []string{"sandboxes"},
+		Summary: "List the sandboxes that last, newest first", Description: "The caller's own; all of them for the machine's owner.",
+	}, storeErrors, s.listSandboxes)
+
+	route(s, huma.Operation{OperationID: "get-sandbox", Method: http.MethodGet, Path: "/sandboxes/{sandbox}", Tags: []string{"sandboxes"},
+		Summary: "Get a sandbox that lasts",
+	}, lastingErrors, s.getSandbox)
+
+	route(s, huma.Operation{OperationID: "change-sandbox", Method: http.MethodPatch, Path: "/sandboxes/{sandbox}", Tags: []string{"sandboxes"},
+		Summary: "Rename a sandbox that lasts",
+	}, lastingErrors, s.changeSandbox)
+
+	route(s, huma.Operation{OperationID: "destroy-sandbox", Method: http.MethodDelete, Path: "/sandboxes/{sandbox}", Tags: []string{"sandboxes"}, DefaultStatus: http.StatusNoContent,
+		Summary: "Destroy a sandbox that lasts", Description: "With all that is in it, unless keep_work is given. The machine's owner may also name an orphan by its id.",
+	}, lastingErrors, s.destroySandbox)
+
+	for _, o := range []struct {
+		name, summary, description string
+		does                       func(Sandboxes) func(context.Context, string, sandbox.Caller) (api.Sandbox, error)
+	}{
+		{"start", "Start a sandbox that is stopped", "Its workspace and home are as they were.",
+			func(l Sandboxes) func(context.Context, string, sandbox.Caller) (api.Sandbox, error) {
+				return l.StartSandbox
+			}},
+		{"stop", "Stop a sandbox", "Programs are asked to end, and after a moment killed. Its workspace and home stay; the rest of its files go.",
+			func(l Sandboxes) func(context.Context, string, sandbox.Caller) (api.Sandbox, error) {
+				return l.StopSandbox
+			}},
+		{"pause", "Freeze a sandbox", "Nothing in it runs, and its memory is kept.",
+			func(l Sandboxes) func(context.Context, string, sandbox.Caller) (api.Sandbox, error) {
+				return l.PauseSandbox
+			}},
+		{"resume", "Let a sandbox that is paused go on", "",
+			func(l Sandboxes) func(context.Context, string, sandbox.Caller) (api.Sandbox, error) {
+				return l.ResumeSandbox
+			}},
+	} {
+		route(s, huma.Operation{OperationID: o.name + "-sandbox", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/" + o.name, Tags: []string{"sandboxes"},
+			Summary: o.summary, Description: o.description,
+		}, append([]cove.Code{cove.Unsupported}, lastingErrors...), func(ctx context.Context, in *sandboxInput) (*answer[api.Sandbox], error) {
+			shown, err := o.does(s.Lasting)(ctx, in.Sandbox, exchangeOf(ctx).who())
+			return &answer[api.Sandbox]{shown}, err
+		})
+	}
+
+	route(s, huma.Operation{OperationID: "change-sandbox-network", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/network", Tags: []string{"sandboxes"},
+		Summary: "Add to what a sandbox that lasts may reach", Description: "At once, and each time that it is started; connections that are no longer allowed are cut.",
+	}, lastingErrors, s.changeSandboxNetwork)
+
+	route(s, huma.Operation{OperationID: "get-sandbox-authority", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/ca", Tags: []string{"sandboxes"},
+		Summary: "Get the certificate of the authority that a sandbox trusts", Description: "Made for it alone; the key stays with the server.",
+	}, lastingErrors, s.sandboxAuthority)
+}
+
+// who is the caller as the sandbox package knows it.
+func (ex *exchange) who() sandbox.Caller {
+	return sandbox.Caller{Name: ex.caller.name, Owner: ex.caller.owner}
+}
+
+type createInput struct{ Body api.SandboxRequest }
+
+// createSandbox is POST /sandboxes.
+func (s *Server) createSandbox(ctx context.Context, in *createInput) (*huma.StreamResponse, error) {
+	ex := exchangeOf(ctx)
+	r, err := s.sandboxRequest(ctx, ex.caller, in.Body)
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(huma.Context) { s.create(ctx, ex, r) }}, nil
+}
+
+// create makes a sandbox and writes how that goes. What fails before the first
+// step is answered with a status.
+func (s *Server) create(ctx context.Context, ex *exchange, r sandbox.LastingRequest) {
+	events := &eventStream{w: ex.w, clock: s.Clock}
+	defer events.stop()
+	began := s.Clock.Monotonic()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	made, err := s.Lasting.CreateSandbox(ctx, r, func(step workspace.Step) {
+		if !events.begun() {
+			events.open(s.Heartbeat)
+		}
+		if !events.put("0", api.EventProgress, api.Progress{Step: step.Text, Done: step.Done, Elapsed: s.Clock.Since(began).Seconds()}) {
+			cancel() // the caller has gone
+		}
+	})
+	switch {
+	case err != nil && !events.begun():
+		s.writeError(ex, err)
+	case err != nil:
+		ex.failure = err
+		events.last(api.EventError, body(ex, err))
+	default:
+		if !events.begun() {
+			events.open(s.Heartbeat)
+		}
+		events.last(api.EventCreated, made)
+	}
+}
+
+// last writes the last event of a stream.
+func (e *eventStream) last(name string, v any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.event("0", name, v)
+	e.send()
+	e.ended = true
+}
+
+// sandboxRequest turns a wire request into one for the sandbox package. What is
+// judged here is form, and what depends on who asks.
+func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequest) (r sandbox.LastingRequest, err error) {
+	r = sandbox.LastingRequest{
+		Name: q.Name, Engine: q.Engine, Profile: q.Profile, Agent: q.Agent, Env: q.Env, WorkDir: q.WorkDir,
+		AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Labels: q.Labels, Client: c.name,
+	}
+	if strings.HasPrefix(q.WorkDir, "/") && path.Clean(q.WorkDir) != cove.Workspace && !strings.HasPrefix(path.Clean(q.WorkDir), cove.Workspace+"/") {
+		return r, cove.Errorf(cove.InvalidArgument, "work_dir: %.200q is not in %s", q.WorkDir, cove.Workspace)
+	}
+	r.WorkDir = strings.TrimPrefix(path.Clean("/"+strings.TrimPrefix(q.WorkDir, cove.Workspace)), "/")
+	if r.Limits, err = limits(api.ExecuteRequest{Limits: q.Limits}); err != nil {
+		return r, err
+	}
+	if r.Files, err = files(q.Files); err != nil {
+		return r, err
+	}
+	if r.Image, err = s.image(ctx, c, q.Image); err != nil {
+		return r, err
+	}
+	if r.Mounts, err = s.mounts(ctx, c, q.Mounts); err != nil {
+		return r, err
+	}
+	if q.Network != nil {
+		if _, err = s.network(ctx, c, *q.Network); err != nil {
+			return r, err
+		}
+		r.Network = q.Network
+	}
+	if q.SSHAgent != "" && !c.owner {
+		refusal := cove.Errorf(cove.Forbidden, "an SSH agent is the machine's owner's to lend").WithHint("leave ssh_agent out")
+		s.deny(ctx, c.name, "ssh-agent", q.SSHAgent, refusal)
+		return r, refusal
+	}
+	if q.Repository != nil {
+		r.Repository, err = s.repository(ctx, c, *q.Repository)
+	}
+	return r, err
+}
+
+// repository judges which repository a caller may work on: what is a directory
+// of the host is for its owner.
+func (s *Server) repository(ctx context.Context, c caller, q api.RepositoryRequest) (*workspace.Repository, error) {
+	if q.Source == "" {
+		return nil, cove.Errorf(cove.InvalidArgument, "repository.source is empty").WithHint("give an HTTPS address or OWNER/REPO, or leave repository out")
+	}
+	if local := !strings.HasPrefix(q.Source, "https://") && !ownerRepo(q.Source); local && !c.owner {
+		refusal := cove.Errorf(cove.Forbidden, "repository.source: %.200q is not an HTTPS address or OWNER/REPO", q.Source)
+		s.deny(ctx, c.name, "repository", q.Source, refusal)
+		return nil, refusal
+	}
+	if q.Worktree && !c.owner {
+		return nil, cove.Errorf(cove.Forbidden, "a worktree on the host is for the machine's owner").WithHint("leave worktree out")
+	}
+	return &workspace.Repository{Source: q.Source, Branch: q.Branch, From: q.From, Sparse: q.Sparse, Depth: q.Depth, Worktree: q.Worktree}, nil
+}
+
+// ownerRepo reports whether s is OWNER/REPO of GitHub, and no path.
+func ownerRepo(s string) bool {
+	owner, repo, ok := strings.Cut(s, "/")
+	word := func(w string) bool {
+		return w != "" && w[0] != '.' && w[0] != '-' && strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
+	}
+	return ok && word(owner) && word(repo)
+}
+
+// listSandboxes is GET /sandboxes.
+func (s *Server) listSandboxes(ctx context.Context, _ *struct{}) (*answer[api.SandboxList], error) {
+	list, err := s.Lasting.Sandboxes(ctx, exchangeOf(ctx).who())
+	return &answer[api.SandboxList]{list}, err
+}
+
+type sandboxInput struct {
+	Sandbox string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
+}
+
+// getSandbox is GET /sandboxes/{sandbox}.
+func (s *Server) getSandbox(ctx context.Context, in *sandboxInput) (*answer[api.Sandbox], error) {
+	shown, err := s.Lasting.FindSandbox(ctx, in.Sandbox, exchangeOf(ctx).who())
+	return &answer[api.Sandbox]{shown}, err
+}
+
+type changeInput struct {
+	Sandbox string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
+	Body    api.SandboxChange
+}
+
+// changeSandbox is PATCH /sandboxes/{sandbox}.
+func (s *Server) changeSandbox(ctx context.Context, in *changeInput) (*answer[api.Sandbox], error) {
+	if in.Body.Name == "" {
+		shown, err := s.Lasting.FindSandbox(ctx, in.Sandbox, exchangeOf(ctx).who())
+		return &answer[api.Sandbox]{shown}, err
+	}
+	shown, err := s.Lasting.RenameSandbox(ctx, in.Sandbox, in.Body.Name, exchangeOf(ctx).who())
+	return &answer[api.Sandbox]{shown}, err
+}
+
+type destroyInput struct {
+	Sandbox  string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
+	KeepWork bool   `query:"keep_work" doc:"Leave the checkout where it is"`
+}
+
+// destroySandbox is DELETE /sandboxes/{sandbox}.
+func (s *Server) destroySandbox(ctx context.Context, in *destroyInput) (*struct{}, error) {
+	return nil, s.Lasting.DestroySandbox(ctx, in.Sandbox, in.KeepWork, exchangeOf(ctx).who())
+}
+
+type sandboxNetworkInput struct {
+	Sandbox string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
+	Body    api.NetworkChange
+}
+
+// changeSandboxNetwork is POST /sandboxes/{sandbox}/network.
+func (s *Server) changeSandboxNetwork(ctx context.Context, in *sandboxNetworkInput) (*answer[api.NetworkChanged], error) {
+	docs, err := gateway.Documents(api.GatewayPolicy{Allow: in.Body.Allow, Deny: in.Body.Deny})
+	if err != nil {
+		return nil, err
+	}
+	ex := exchangeOf(ctx)
+	if err := s.mayOpen(ctx, ex.caller, docs); err != nil {
+		return nil, err
+	}
+	cut, err := s.Lasting.ExtendSandbox(ctx, in.Sandbox, ex.who(), in.Body, docs)
+	return &answer[api.NetworkChanged]{api.NetworkChanged{Cut: cut}}, err
+}
+
+// sandboxAuthority is GET /sandboxes/{sandbox}/ca.
+func (s *Server) sandboxAuthority(ctx context.Context, in *sandboxInput) (*answer[api.Authority], error) {
+	certificate, err := s.Lasting.SandboxCertificate(ctx, in.Sandbox, exchangeOf(ctx).who())
+	return &answer[api.Authority]{api.Authority{Certificate: string(certificate)}}, err
+}
+
+// creationResponses documents the stream.
+func (s *Server) creationResponses() map[string]*huma.Response {
+	schemas := s.api.OpenAPI().Components.Schemas
+	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{
+		schemas.Schema(typeOf[api.Progress](), true, ""), schemas.Schema(typeOf[api.Sandbox](), true, ""), schemas.Schema(typeOf[api.Error](), true, "")}}
+	return eventResponses(nil, "Always 0: the stream cannot be taken up again", data, api.EventProgress, api.EventCreated, api.EventError)
+}

@@ -1,0 +1,711 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// Lasting is what a Manager needs beside Options to have sandboxes that last.
+// All are required.
+type Lasting struct {
+	Workspaces workspace.Workspaces
+	// OpenWay opens a way out that the next process can open again: with the
+	// authority that the sandbox trusts. ForgetWay removes what is kept for that.
+	OpenWay   func(id cove.SandboxID, name, client string, n Network) (Way, error)
+	ForgetWay func(cove.SandboxID) error
+	// Network is what was asked for, as policy documents. Repository is what a
+	// sandbox needs of the network to work on a repository that has a remote.
+	Network    func(api.NetworkPermission) (Network, error)
+	Documents  func(api.GatewayPolicy) ([]*policy.Document, error)
+	Repository func(of store.SandboxRepository, allowPR bool) (Network, error)
+	Dir        string // for files that sandboxes are shown; made when it is needed
+	Most       int    // sandboxes at a time; 0 is no bound
+}
+
+// Caller is who asks.
+type Caller struct {
+	Name  string // for the record, as in Request.Client
+	Owner bool   // of this machine: has all sandboxes, others only their own
+}
+
+// LastingRequest is a sandbox that lasts, to be made.
+type LastingRequest struct {
+	Name       string // made up when empty
+	Repository *workspace.Repository
+	Image      string // empty is the engine's default, "host"
+	Engine     string // empty is the configured default
+	Profile    string
+	Agent      string
+	Limits     cove.Limits            // zero fields take the default
+	Network    *api.NetworkPermission // nil: what the repository needs
+	Mounts     []cove.Mount           // sources have been checked
+	Files      []File                 // below the workspace
+	Env        map[string]string
+	WorkDir    string // relative to the workspace, or absolute
+	AllowPR    bool
+	SSHAgent   string // socket on the host; empty is none
+	Git        *api.GitIdentity
+	Labels     map[string]string
+	Client     string
+}
+
+// lastingLimits are those of a place to work in, where nothing else is asked
+// for. The disk's are of what is writable beside workspace and home.
+var lastingLimits = cove.Limits{Memory: 4 << 30, CPUs: 4, PIDs: 2048, Disk: 4 << 30, Inodes: 500_000, OpenFiles: 1 << 16}
+
+// resident is a sandbox that lasts, as this process has it.
+type resident struct {
+	id   cove.SandboxID
+	turn chan struct{} // holds one value: who takes it may change its life
+
+	// What follows is guarded by Manager.mu; box is nil in one that has no
+	// processes, or that this process has not.
+	box  *box
+	open opened
+}
+
+// opened is what a running sandbox has on the host beside the engine's.
+type opened struct {
+	way   Way // nil without a network
+	env   []string
+	left  chan struct{} // closed when nobody is to look for its end any more
+	close func()        // the way and services, and lets go of the image
+}
+
+// owns says that this process is the one that has the lasting sandboxes.
+func (m *Manager) owns() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ownsLocked()
+}
+
+func (m *Manager) ownsLocked() error {
+	switch {
+	case m.closed:
+		return cove.Errorf(cove.Unavailable, "Cove is shutting down")
+	case !m.owner:
+		return cove.Errorf(cove.Unavailable, "only a server has sandboxes that last").WithHint("start one with \"cove serve\"")
+	}
+	return nil
+}
+
+// residentLocked is the sandbox of an id, which may be nowhere else.
+func (m *Manager) residentLocked(id cove.SandboxID) *resident {
+	r := m.residents[id]
+	if r == nil {
+		r = &resident{id: id, turn: make(chan struct{}, 1)}
+		m.residents[id] = r
+	}
+	return r
+}
+
+// dropResident forgets one that is not there. Its turn must be held.
+func (m *Manager) dropResident(r *resident) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.residents[r.id] == r && r.box == nil {
+		delete(m.residents, r.id)
+	}
+}
+
+// enterLife waits until nobody else changes the life of a sandbox; leave must
+// be called.
+func (m *Manager) enterLife(ctx context.Context, id cove.SandboxID) (r *resident, leave func(), err error) {
+	m.mu.Lock()
+	if err := m.ownsLocked(); err != nil {
+		m.mu.Unlock()
+		return nil, nil, err
+	}
+	r = m.residentLocked(id)
+	m.calls.Add(1)
+	m.mu.Unlock()
+	select {
+	case r.turn <- struct{}{}:
+		return r, func() { <-r.turn; m.calls.Done() }, nil
+	case <-ctx.Done():
+		m.calls.Done()
+		return nil, nil, cove.Errorf(cove.Canceled, "the caller went away while something else was done with the sandbox: %w", ctx.Err())
+	}
+}
+
+// running is what r has on this host, if it runs or is paused.
+func (m *Manager) runningOf(r *resident) (*box, opened) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return r.box, r.open
+}
+
+// CreateSandbox makes a sandbox that lasts, and starts it. progress is told its
+// steps. On error, and when ctx ends before, nothing of it is left. Errors:
+// InvalidArgument, NotFound, Forbidden, Conflict, Unsupported, ImageMissing,
+// StorageFull, Unavailable.
+func (m *Manager) CreateSandbox(ctx context.Context, q LastingRequest, progress func(workspace.Step)) (made api.Sandbox, err error) {
+	if progress == nil {
+		progress = func(workspace.Step) {}
+	}
+	if err := m.owns(); err != nil {
+		return made, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(m.ending, cancel)()
+	record, err := m.plan(q)
+	if err != nil {
+		return made, err
+	}
+	r, leave, err := m.enterLife(ctx, record.ID)
+	if err != nil {
+		return made, err
+	}
+	defer leave()
+	if err := m.enroll(ctx, &record, q.Name == ""); err != nil {
+		m.dropResident(r)
+		return made, err
+	}
+	if err = m.furnish(ctx, r, &record, q, progress); err == nil {
+		err = m.settle(ctx, record.ID)
+	}
+	if err != nil {
+		err = errors.Join(err, m.dismantle(context.WithoutCancel(ctx), r, record.ID, false))
+	}
+	m.auditSandbox(ctx, q.Client, "create", record, err)
+	if err != nil {
+		return made, err
+	}
+	record, err = m.o.Store.Sandbox(ctx, record.ID)
+	return m.show(record, Caller{Name: q.Client, Owner: true}), err
+}
+
+// plan is the record of what q asks for, or says why that cannot be.
+func (m *Manager) plan(q LastingRequest) (store.Sandbox, error) {
+	if err := q.check(); err != nil {
+		return store.Sandbox{}, err
+	}
+	eng, err := m.engines.get(q.Engine)
+	if err != nil {
+		return store.Sandbox{}, err
+	}
+	if !eng.Capabilities().Lasting {
+		return store.Sandbox{}, cove.Errorf(cove.Unsupported, "the engine %s has no sandboxes that last", eng.Name()).WithHint("use the engine native")
+	}
+	limits, err := m.o.Bounds.Resolve(runtime.Runtime{Limits: lastingLimits}, q.Limits)
+	if err != nil {
+		return store.Sandbox{}, err
+	}
+	now := m.o.Clock.Now().UTC().Truncate(time.Microsecond)
+	return store.Sandbox{
+		ID: cove.NewSandboxID(), Name: q.Name, Client: q.Client, State: cove.StatePreparing, CreatedAt: now, LastUsedAt: now,
+		Spec: store.SandboxSpec{
+			Engine: eng.Name(), Image: q.Image, Profile: q.Profile, Agent: q.Agent, Limits: limits, Network: q.Network,
+			WorkDir: path.Join(cove.Workspace, q.WorkDir), Env: q.Env, Mounts: q.Mounts, AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Labels: q.Labels,
+		},
+	}, nil
+}
+
+var sandboxName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// CheckSandboxName refuses what is not the name of a sandbox.
+func CheckSandboxName(name string) error {
+	if !sandboxName.MatchString(name) || strings.HasPrefix(name, "sb-") {
+		return cove.Errorf(cove.InvalidArgument, "%.80q is not a name for a sandbox", name).
+			WithHint("use small letters, digits and hyphens within, at most 63")
+	}
+	return nil
+}
+
+// check refuses a malformed request.
+func (q *LastingRequest) check() error {
+	if q.Name != "" {
+		if err := CheckSandboxName(q.Name); err != nil {
+			return err
+		}
+	}
+	if strings.IndexByte(q.WorkDir, 0) >= 0 || len(q.WorkDir) > 1024 {
+		return cove.Errorf(cove.InvalidArgument, "%.100q is not a directory", q.WorkDir)
+	}
+	if err := checkFiles(q.Files); err != nil {
+		return err
+	}
+	for _, mount := range q.Mounts {
+		if err := rootfs.ValidateTarget(mount.Target); err != nil {
+			return err
+		}
+		for _, own := range []string{cove.Workspace, cove.Home} {
+			if target := path.Clean(mount.Target); target == own || strings.HasPrefix(own, target+"/") {
+				return cove.Errorf(cove.InvalidArgument, "a mount at %q is not possible: it would hide %s", mount.Target, own).
+					WithHint("mount below %s, or at a directory of your own such as /data", own)
+			}
+		}
+	}
+	for k, v := range q.Labels {
+		if len(k) > 63 || len(v) > 1024 || len(q.Labels) > 64 {
+			return cove.Errorf(cove.InvalidArgument, "the labels are too long or too many").WithHint("use at most 64, of names up to 63 bytes and values up to 1024")
+		}
+	}
+	if q.Git != nil && strings.ContainsFunc(q.Git.Name+q.Git.Email, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return cove.Errorf(cove.InvalidArgument, "the name or address for commits has control characters")
+	}
+	return runtime.CheckEnv(q.Env)
+}
+
+// enroll records a new sandbox; one without a name gets one that is free.
+func (m *Manager) enroll(ctx context.Context, record *store.Sandbox, unnamed bool) error {
+	for try := 0; ; try++ {
+		if unnamed {
+			record.Name = madeUpName(try)
+		}
+		err := m.o.Store.AddSandbox(ctx, *record, m.o.Lasting.Most)
+		if err == nil || !unnamed || cove.ErrorCode(err) != cove.Conflict || try == 20 {
+			return err
+		}
+		if all, lerr := m.o.Store.Sandboxes(ctx); lerr != nil || !slices.ContainsFunc(all, func(b store.Sandbox) bool { return b.Client == record.Client && b.Name == record.Name }) {
+			return err // it was not about the name
+		}
+	}
+}
+
+// furnish makes the workspace, starts the sandbox and places the files.
+func (m *Manager) furnish(ctx context.Context, r *resident, record *store.Sandbox, q LastingRequest, progress func(workspace.Step)) error {
+	ws, err := m.o.Lasting.Workspaces.Create(ctx, workspace.Spec{
+		ID: record.ID, Name: record.Name, User: cove.UserAgent, Repository: q.Repository, Client: q.Client,
+	}, progress)
+	if err != nil {
+		return err
+	}
+	if err := m.change(ctx, record, func(s *store.SandboxSpec) { s.Directory, s.Repository = ws.Directory, repositoryOf(ws, q.Repository) }); err != nil {
+		return err
+	}
+	progress(workspace.Step{Text: "starting the sandbox"})
+	if err := m.bring(ctx, r, record, ws); err != nil {
+		return err
+	}
+	bx, _ := m.runningOf(r)
+	return deliver(ctx, bx.sandbox.Guest(), cove.Workspace, q.Files)
+}
+
+// repositoryOf is what is to be remembered of a workspace's repository.
+func repositoryOf(ws workspace.Workspace, asked *workspace.Repository) *store.SandboxRepository {
+	if asked == nil {
+		return nil
+	}
+	return &store.SandboxRepository{
+		SandboxRepository: api.SandboxRepository{
+			Source: ws.Source, Remote: ws.Remote, Branch: ws.Branch, From: ws.From, Base: ws.Base, Worktree: asked.Worktree,
+		},
+		Shared: ws.Shared,
+	}
+}
+
+// settle notes that a new sandbox is ready, and whose it is.
+func (m *Manager) settle(ctx context.Context, id cove.SandboxID) error {
+	if err := m.o.Store.MoveSandbox(ctx, id, cove.StatePreparing, cove.StateReady, ""); err != nil {
+		return err
+	}
+	return m.o.Store.MoveSandbox(ctx, id, cove.StateReady, cove.StateRunning, "")
+}
+
+// change changes the spec of a record, here and in the store.
+func (m *Manager) change(ctx context.Context, record *store.Sandbox, f func(*store.SandboxSpec)) error {
+	return m.o.Store.ChangeSandbox(ctx, record.ID, func(b *store.Sandbox) error {
+		f(&b.Spec)
+		record.Spec = b.Spec
+		return nil
+	})
+}
+
+// StartSandbox starts one that is stopped. One that runs stays as it is. Errors:
+// NotFound, Conflict, and those of CreateSandbox.
+func (m *Manager) StartSandbox(ctx context.Context, ref string, who Caller) (api.Sandbox, error) {
+	return m.live(ctx, ref, who, "start", func(r *resident, record *store.Sandbox) error {
+		switch bx, _ := m.runningOf(r); {
+		case record.State == cove.StateRunning && bx != nil:
+			return errAlready
+		case record.State == cove.StateRunning:
+			return m.adoptOne(ctx, r, record)
+		case record.State != cove.StateStopped:
+			return wrongState(*record, "start")
+		}
+		ws, err := m.o.Lasting.Workspaces.Open(ctx, record.ID)
+		if err != nil {
+			return err
+		}
+		if err := m.bring(ctx, r, record, ws); err != nil {
+			return err
+		}
+		if err := m.o.Store.MoveSandbox(ctx, record.ID, cove.StateStopped, cove.StateRunning, ""); err != nil {
+			return errors.Join(err, m.vacate(r))
+		}
+		return nil
+	})
+}
+
+// StopSandbox ends the processes of one. Its workspace and home stay; the rest
+// of its files go. One that is stopped stays as it is. Errors: NotFound,
+// Conflict.
+func (m *Manager) StopSandbox(ctx context.Context, ref string, who Caller) (api.Sandbox, error) {
+	return m.live(ctx, ref, who, "stop", func(r *resident, record *store.Sandbox) error {
+		switch record.State {
+		case cove.StateStopped:
+			return errAlready
+		case cove.StateRunning, cove.StatePaused:
+		default:
+			return wrongState(*record, "stop")
+		}
+		if bx, _ := m.runningOf(r); bx == nil {
+			if err := m.adoptOne(ctx, r, record); err != nil && cove.ErrorCode(err) != cove.NotFound {
+				return err
+			}
+			if record.State == cove.StateStopped {
+				return nil
+			}
+		}
+		bx, _ := m.runningOf(r)
+		if bx == nil {
+			return m.o.Store.MoveSandbox(ctx, record.ID, record.State, cove.StateStopped, "")
+		}
+		if record.State == cove.StateRunning {
+			m.askToEnd(ctx, bx.sandbox)
+		}
+		if err := m.vacate(r); err != nil {
+			return err
+		}
+		return m.o.Store.MoveSandbox(context.WithoutCancel(ctx), record.ID, record.State, cove.StateStopped, "")
+	})
+}
+
+// PauseSandbox freezes one: nothing in it runs, and its memory is kept. Errors:
+// NotFound, Conflict, Unsupported.
+func (m *Manager) PauseSandbox(ctx context.Context, ref string, who Caller) (api.Sandbox, error) {
+	return m.live(ctx, ref, who, "pause", func(r *resident, record *store.Sandbox) error {
+		bx, _ := m.runningOf(r)
+		switch {
+		case record.State == cove.StatePaused:
+			return errAlready
+		case record.State != cove.StateRunning || bx == nil:
+			return wrongState(*record, "pause")
+		}
+		pauser, ok := bx.sandbox.(engine.Pauser)
+		if !ok {
+			return cove.Errorf(cove.Unsupported, "the engine %s cannot pause", record.Spec.Engine).WithHint("stop the sandbox instead")
+		}
+		// Frozen first: whoever finds one that is frozen and recorded as running
+		// lets it run.
+		if err := pauser.Pause(ctx); err != nil {
+			return err
+		}
+		if err := m.o.Store.MoveSandbox(ctx, record.ID, cove.StateRunning, cove.StatePaused, ""); err != nil {
+			return errors.Join(err, pauser.Resume(context.WithoutCancel(ctx)))
+		}
+		bx.become(cove.StatePaused)
+		return nil
+	})
+}
+
+// ResumeSandbox lets one that is paused go on. Errors: NotFound, Conflict.
+func (m *Manager) ResumeSandbox(ctx context.Context, ref string, who Caller) (api.Sandbox, error) {
+	return m.live(ctx, ref, who, "resume", func(r *resident, record *store.Sandbox) error {
+		switch record.State {
+		case cove.StateRunning:
+			return errAlready
+		case cove.StatePaused:
+		default:
+			return wrongState(*record, "resume")
+		}
+		bx, _ := m.runningOf(r)
+		if bx == nil {
+			return m.adoptOne(ctx, r, record)
+		}
+		if err := m.o.Store.MoveSandbox(ctx, record.ID, cove.StatePaused, cove.StateRunning, ""); err != nil {
+			return err
+		}
+		bx.become(cove.StateRunning)
+		if err := bx.sandbox.(engine.Pauser).Resume(ctx); err != nil {
+			bx.become(cove.StatePaused)
+			return errors.Join(err, m.o.Store.MoveSandbox(context.WithoutCancel(ctx), record.ID, cove.StateRunning, cove.StatePaused, ""))
+		}
+		return nil
+	})
+}
+
+// RenameSandbox gives one another name. What is recorded of its network has the
+// old one until it is started again. Errors: NotFound, InvalidArgument,
+// Conflict.
+func (m *Manager) RenameSandbox(ctx context.Context, ref, name string, who Caller) (api.Sandbox, error) {
+	if err := CheckSandboxName(name); err != nil {
+		return api.Sandbox{}, err
+	}
+	return m.live(ctx, ref, who, "rename", func(_ *resident, record *store.Sandbox) error {
+		return m.o.Store.ChangeSandbox(ctx, record.ID, func(b *store.Sandbox) error { b.Name = name; return nil })
+	})
+}
+
+// DestroySandbox removes one, whatever state it is in; with keepWork its
+// checkout stays where it is. ref may also be the id of an orphan. Errors:
+// NotFound, Unavailable.
+func (m *Manager) DestroySandbox(ctx context.Context, ref string, keepWork bool, who Caller) error {
+	record, err := m.findRecord(ctx, ref, who)
+	if cove.ErrorCode(err) == cove.NotFound && who.Owner {
+		return m.destroyOrphan(ctx, ref, keepWork, who, err)
+	}
+	if err != nil {
+		return err
+	}
+	r, leave, err := m.enterLife(ctx, record.ID)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if record, err = m.o.Store.Sandbox(ctx, record.ID); err != nil {
+		m.dropResident(r)
+		return err
+	}
+	err = m.dismantle(context.WithoutCancel(ctx), r, record.ID, keepWork)
+	m.auditSandbox(ctx, who.Name, "destroy", record, err)
+	return err
+}
+
+// errAlready: there is nothing to do, and nothing to record.
+var errAlready = errors.New("it is so already")
+
+// live finds a sandbox, waits for its turn, does something with its life and
+// says what it is then.
+func (m *Manager) live(ctx context.Context, ref string, who Caller, action string, f func(*resident, *store.Sandbox) error) (api.Sandbox, error) {
+	record, err := m.findRecord(ctx, ref, who)
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	r, leave, err := m.enterLife(ctx, record.ID)
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	defer leave()
+	if record, err = m.o.Store.Sandbox(ctx, record.ID); err != nil { // as it is now
+		m.dropResident(r)
+		return api.Sandbox{}, err
+	}
+	if err = f(r, &record); !errors.Is(err, errAlready) {
+		m.auditSandbox(ctx, who.Name, action, record, err)
+		if err != nil {
+			return api.Sandbox{}, err
+		}
+		m.touch(ctx, record.ID)
+	}
+	record, err = m.o.Store.Sandbox(ctx, record.ID)
+	return m.show(record, who), err
+}
+
+// wrongState says what can be done with a sandbox instead.
+func wrongState(record store.Sandbox, doing string) error {
+	e := cove.Errorf(cove.Conflict, "the sandbox %s is %s: it is not possible to %s it", record.Name, record.State, doing)
+	switch record.State {
+	case cove.StateStopped:
+		return e.WithHint("start it with \"cove start %s\"", record.Name)
+	case cove.StatePaused:
+		return e.WithHint("resume it with \"cove resume %s\"", record.Name)
+	case cove.StateFailed:
+		return e.WithHint("%s; remove it with \"cove destroy %s\"", cmp.Or(record.Reason, "it has failed"), record.Name)
+	}
+	return e.WithHint("try again in a moment")
+}
+
+// Sandboxes lists those that a caller has, newest first, and for the machine's
+// owner what belongs to none.
+func (m *Manager) Sandboxes(ctx context.Context, who Caller) (api.SandboxList, error) {
+	list := api.SandboxList{Sandboxes: []api.Sandbox{}}
+	all, err := m.o.Store.Sandboxes(ctx)
+	if err != nil {
+		return list, err
+	}
+	for _, record := range all {
+		if who.has(record) {
+			list.Sandboxes = append(list.Sandboxes, m.show(record, who))
+		}
+	}
+	if who.Owner && m.owns() == nil {
+		list.Orphans, err = m.orphans(ctx, all)
+	}
+	return list, err
+}
+
+// FindSandbox returns one, with how much it has on disk. Errors: NotFound,
+// Conflict when ref could be several.
+func (m *Manager) FindSandbox(ctx context.Context, ref string, who Caller) (api.Sandbox, error) {
+	record, err := m.findRecord(ctx, ref, who)
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	shown := m.show(record, who)
+	if m.o.Lasting != nil {
+		if shown.DiskUsed, err = m.o.Lasting.Workspaces.Used(ctx, record.ID); cove.ErrorCode(err) == cove.NotFound {
+			err = nil
+		}
+	}
+	return shown, err
+}
+
+func (who Caller) has(record store.Sandbox) bool { return who.Owner || who.Name == record.Client }
+
+// findRecord finds a sandbox by its id, its name (the caller's own first), or the
+// beginning of either that no other has.
+func (m *Manager) findRecord(ctx context.Context, ref string, who Caller) (store.Sandbox, error) {
+	all, err := m.o.Store.Sandboxes(ctx)
+	if err != nil {
+		return store.Sandbox{}, err
+	}
+	return pick(all, ref, who)
+}
+
+// pick is findRecord's choice. It is pure.
+func pick(all []store.Sandbox, ref string, who Caller) (store.Sandbox, error) {
+	all = slices.DeleteFunc(slices.Clone(all), func(b store.Sandbox) bool { return !who.has(b) })
+	for _, fits := range []func(store.Sandbox) bool{
+		func(b store.Sandbox) bool { return string(b.ID) == ref },
+		func(b store.Sandbox) bool { return b.Name == ref && b.Client == who.Name },
+		func(b store.Sandbox) bool { return b.Name == ref },
+		func(b store.Sandbox) bool {
+			return ref != "" && (strings.HasPrefix(b.Name, ref) || strings.HasPrefix(string(b.ID), ref) || strings.HasPrefix(string(b.ID), "sb_"+ref))
+		},
+	} {
+		var found []store.Sandbox
+		for _, b := range all {
+			if fits(b) {
+				found = append(found, b)
+			}
+		}
+		switch {
+		case len(found) == 1:
+			return found[0], nil
+		case len(found) > 1:
+			var names []string
+			for _, b := range found {
+				names = append(names, fmt.Sprintf("%s (%s)", b.Name, b.ID))
+			}
+			return store.Sandbox{}, cove.Errorf(cove.Conflict, "%.80q may be %s", ref, strings.Join(names, ", ")).WithHint("say more of the name, or give the id")
+		}
+	}
+	return store.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox %.80q", ref).WithHint("\"cove list\" shows those that there are")
+}
+
+// show is a record as the API shows it to a caller.
+func (m *Manager) show(b store.Sandbox, who Caller) api.Sandbox {
+	spec := b.Spec
+	s := api.Sandbox{
+		ID: string(b.ID), Name: b.Name, State: string(b.State), Error: b.Reason, Engine: spec.Engine, Image: cmp.Or(spec.Image, "host"),
+		Profile: spec.Profile, Agent: spec.Agent, Directory: spec.Directory, WorkDir: spec.WorkDir, Network: string(cmp.Or(spec.Mode, cove.NetworkNone)),
+		AllowPR: spec.AllowPR, SSHAgent: spec.SSHAgent != "", Mounts: []api.Mount{}, Labels: spec.Labels,
+		CreatedBy: b.Client, CreatedAt: b.CreatedAt, LastUsedAt: b.LastUsedAt,
+		Limits: api.Limits{
+			MemoryMB: spec.Limits.Memory >> 20, PIDs: spec.Limits.PIDs, DiskMB: spec.Limits.Disk >> 20, CPUs: spec.Limits.CPUs,
+			Inodes: spec.Limits.Inodes, OpenFiles: spec.Limits.OpenFiles, StdoutKB: spec.Limits.Stdout >> 10, StderrKB: spec.Limits.Stderr >> 10,
+		},
+	}
+	if !who.Owner {
+		s.Directory = "" // where the owner keeps things is the owner's
+	}
+	for _, mount := range spec.Mounts {
+		s.Mounts = append(s.Mounts, api.Mount{Source: mount.Source, Target: mount.Target, ReadOnly: mount.ReadOnly})
+	}
+	if spec.Repository != nil {
+		s.Repository = new(spec.Repository.SandboxRepository)
+	}
+	return s
+}
+
+// Inside is a lasting sandbox that runs, for whoever starts processes in it.
+type Inside struct {
+	store.Sandbox
+	Guest   engine.Sandbox
+	Env     []string        // of every process, before what it asks for itself
+	Dir     string          // where processes begin
+	Stopped <-chan struct{} // closed when it does not run any more
+}
+
+// EnterSandbox finds one that runs, and notes that it is used. Errors: NotFound,
+// Conflict when it does not run.
+func (m *Manager) EnterSandbox(ctx context.Context, ref string, who Caller) (Inside, error) {
+	record, err := m.findRecord(ctx, ref, who)
+	if err != nil {
+		return Inside{}, err
+	}
+	if err := m.owns(); err != nil {
+		return Inside{}, err
+	}
+	m.mu.Lock()
+	r := m.residents[record.ID]
+	var bx *box
+	var open opened
+	if r != nil {
+		bx, open = r.box, r.open
+	}
+	m.mu.Unlock()
+	if record.State != cove.StateRunning || bx == nil {
+		return Inside{}, wrongState(record, "enter")
+	}
+	m.touch(ctx, record.ID)
+	return Inside{Sandbox: record, Guest: bx.sandbox, Env: open.env, Dir: record.Spec.WorkDir, Stopped: bx.sandbox.Done()}, nil
+}
+
+// touch notes that a sandbox is used. That this fails is no reason not to.
+func (m *Manager) touch(ctx context.Context, id cove.SandboxID) {
+	if err := m.o.Store.TouchSandbox(context.WithoutCancel(ctx), id, m.o.Clock.Now()); err != nil {
+		m.o.Log.Warn("cannot note that a sandbox is used", "sandbox", id, "error", err)
+	}
+}
+
+// ExtendSandbox adds to what one may reach: at once, and each time that it is
+// started. documents are those of change. Errors: NotFound, InvalidArgument,
+// Conflict when it has no network.
+func (m *Manager) ExtendSandbox(ctx context.Context, ref string, who Caller, change api.NetworkChange, documents []*policy.Document) (cut int, err error) {
+	_, err = m.live(ctx, ref, who, "network", func(r *resident, record *store.Sandbox) error {
+		if cmp.Or(record.Spec.Mode, cove.NetworkNone) == cove.NetworkNone {
+			return cove.Errorf(cove.Conflict, "the sandbox %s has no network", record.Name).WithHint("make one with --network or --allow")
+		}
+		if _, open := m.runningOf(r); open.way != nil {
+			if cut, err = open.way.Extend(documents...); err != nil {
+				return err
+			}
+		}
+		return m.change(ctx, record, func(s *store.SandboxSpec) { s.Changes = append(s.Changes, change) })
+	})
+	return cut, err
+}
+
+// SandboxCertificate is that of the authority which one trusts, as PEM. Errors:
+// NotFound, Conflict when it does not run or has no network.
+func (m *Manager) SandboxCertificate(ctx context.Context, ref string, who Caller) ([]byte, error) {
+	record, err := m.findRecord(ctx, ref, who)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.residents[record.ID]; r != nil && r.open.way != nil {
+		return r.open.way.Certificate(), nil
+	}
+	return nil, cove.Errorf(cove.Conflict, "the sandbox %s has no network, or does not run", record.Name)
+}
+
+// auditSandbox records what was done with the life of a sandbox.
+func (m *Manager) auditSandbox(ctx context.Context, who, action string, record store.Sandbox, err error) {
+	r := store.Record{Who: who, Action: "sandbox-" + action, Object: string(record.ID), Verdict: "ok", Detail: record.Name}
+	if err != nil {
+		r.Verdict, r.Detail = "error", record.Name+": "+err.Error()
+	}
+	m.audit(ctx, r)
+}

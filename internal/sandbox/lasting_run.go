@@ -1,0 +1,573 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// service is something that this process does for a sandbox, on a socket inside
+// that it holds.
+type service struct {
+	listen guest.Listen
+	env    map[string]string
+	serve  func(ctx context.Context, ln net.Listener) // until ctx ends; closes ln
+}
+
+// bring makes the engine's sandbox for a record, with its way out and services.
+func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox, ws workspace.Workspace) (err error) {
+	eng, err := m.engines.get(record.Spec.Engine)
+	if err != nil {
+		return err
+	}
+	root, release, err := m.rootfs(ctx, eng, record.Spec.Image)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	n, err := m.networkOf(*record)
+	if err != nil {
+		return err
+	}
+	err = m.change(ctx, record, func(s *store.SandboxSpec) { s.Digest, s.ImageEnv, s.Mode = root.Digest, root.Env, n.Mode })
+	if err != nil {
+		return err
+	}
+	b, err := m.lastingBinding(*record, ws)
+	if err != nil {
+		return err
+	}
+	services := servicesOf(record.Spec)
+	for _, s := range services {
+		b.Listeners = append(b.Listeners, s.listen)
+	}
+	t := engine.Template{
+		ID: record.ID, Isolation: cove.IsolationContainer, Rootfs: root, Limits: record.Spec.Limits, User: cove.UserAgent, Network: n.Mode, Lasting: true,
+	}
+	var openWay func() (Way, error)
+	if n.Mode != cove.NetworkNone {
+		openWay = func() (Way, error) { return m.o.Lasting.OpenWay(record.ID, record.Name, record.Client, n) }
+	}
+	bx, way, sockets, err := openOut(ctx, eng, t, b, openWay)
+	if err != nil {
+		return err
+	}
+	m.occupy(r, bx, *record, way, services, sockets, release)
+	return nil
+}
+
+// networkOf is what a sandbox may reach: what its repository needs, what was
+// asked for, and what was added since.
+func (m *Manager) networkOf(record store.Sandbox) (Network, error) {
+	spec, n := record.Spec, Network{Mode: cove.NetworkNone}
+	asked := spec.Network
+	if spec.Repository != nil && spec.Repository.Remote != "" && (asked == nil || asked.Enabled) {
+		needs, err := m.o.Lasting.Repository(*spec.Repository, spec.AllowPR)
+		if err != nil {
+			return n, err
+		}
+		n = n.with(needs)
+	}
+	if asked != nil && asked.Enabled {
+		more, err := m.o.Lasting.Network(*asked)
+		if err != nil {
+			return n, err
+		}
+		n = n.with(more)
+	}
+	for _, c := range spec.Changes {
+		documents, err := m.o.Lasting.Documents(api.GatewayPolicy{Allow: c.Allow, Deny: c.Deny})
+		if err != nil {
+			return n, err
+		}
+		n.Policy = append(n.Policy, documents...)
+	}
+	return n, nil
+}
+
+// with is n and more, whose mode wins.
+func (n Network) with(more Network) Network {
+	n.Mode = more.Mode
+	n.Policy = append(slices.Clip(n.Policy), more.Policy...)
+	for _, c := range more.Credentials {
+		if !slices.Contains(n.Credentials, c) {
+			n.Credentials = append(slices.Clip(n.Credentials), c)
+		}
+	}
+	n.Providers = append(slices.Clip(n.Providers), more.Providers...)
+	n.Budget = more.Budget
+	return n
+}
+
+// lastingBinding is what a sandbox is shown of the host: its workspace and home,
+// what the workspace needs beside them, and what was asked for.
+func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (engine.Binding, error) {
+	b := engine.Binding{Hostname: record.Name, Mounts: []cove.Mount{
+		{Source: ws.Directory, Target: cove.Workspace}, {Source: ws.Home, Target: cove.Home},
+	}}
+	b.Mounts = append(append(b.Mounts, ws.Mounts...), record.Spec.Mounts...)
+	config, err := m.writeGitConfig(record)
+	b.Files = []engine.File{{Source: config, Target: gitConfigPlace}}
+	return b, err
+}
+
+// occupy notes that a sandbox runs, and looks for its end.
+func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, services []service, sockets []*os.File, release func()) {
+	env := append(rootfs.Env(cove.UserAgent), record.Spec.ImageEnv...)
+	env = append(env, gitEnv...)
+	if way != nil {
+		env = appendVariables(env, way.Env())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	for i, s := range services {
+		env = appendVariables(env, s.env)
+		ln, err := net.FileListener(sockets[i])
+		sockets[i].Close()
+		if err != nil {
+			m.o.Log.Error("a service of a sandbox cannot be had", "sandbox", r.id, "address", s.listen.Address, "error", err)
+			continue
+		}
+		serving.Go(func() { s.serve(ctx, ln) })
+	}
+	o := opened{way: way, env: lastWins(appendVariables(env, record.Spec.Env)), left: make(chan struct{})}
+	o.close = sync.OnceFunc(func() {
+		close(o.left)
+		cancel()
+		serving.Wait()
+		if way != nil {
+			way.Close()
+		}
+		release()
+	})
+	m.mu.Lock()
+	r.box, r.open = bx, o
+	m.mu.Unlock()
+	m.looking.Go(func() { m.lookForEnd(r, bx, o) })
+}
+
+func appendVariables(env []string, more map[string]string) []string {
+	for k, v := range more {
+		env = append(env, k+"="+v)
+	}
+	return env
+}
+
+// stopGrace is how long programs may take to end when they are asked to.
+const stopGrace = 3 * time.Second
+
+// stopPoll is how often it is looked whether they have.
+const stopPoll = 20 * time.Millisecond
+
+// askToEnd tells every program to end, as a terminal that goes away and a
+// machine that goes down do, and gives them time.
+func (m *Manager) askToEnd(ctx context.Context, sb engine.Sandbox) {
+	ctx, cancel := context.WithTimeout(ctx, stopGrace)
+	defer cancel()
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGCONT} {
+		if sb.Guest().SignalAll(ctx, int(s)) != nil {
+			return
+		}
+	}
+	for {
+		stats, err := sb.Stats(ctx)
+		if err != nil || stats.PIDs == 0 {
+			return
+		}
+		select {
+		case <-m.o.Clock.After(stopPoll):
+		case <-sb.Done():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// vacate ends what runs of a sandbox. Its turn must be held.
+func (m *Manager) vacate(r *resident) error {
+	bx, open := m.runningOf(r)
+	if bx == nil {
+		return nil
+	}
+	if err := bx.close(); err != nil {
+		return err
+	}
+	open.close()
+	m.mu.Lock()
+	r.box, r.open = nil, opened{}
+	m.mu.Unlock()
+	return nil
+}
+
+// lookForEnd waits for a sandbox to end by itself, and puts that down.
+func (m *Manager) lookForEnd(r *resident, bx *box, o opened) {
+	select {
+	case <-o.left:
+		return
+	case <-bx.sandbox.Done():
+	}
+	select {
+	case <-o.left:
+		return
+	case r.turn <- struct{}{}:
+	}
+	defer func() { <-r.turn }()
+	if now, _ := m.runningOf(r); now != bx {
+		return
+	}
+	ctx := context.Background()
+	why := "its processes have ended: PID 1 of the sandbox has gone"
+	if stats, err := bx.sandbox.Stats(ctx); err == nil && stats.OOMKills > 0 {
+		why = "its processes have ended: it was out of memory"
+	}
+	err := m.vacate(r)
+	record, rerr := m.o.Store.Sandbox(ctx, r.id)
+	if err = errors.Join(err, rerr); err == nil && (record.State == cove.StateRunning || record.State == cove.StatePaused) {
+		err = m.o.Store.MoveSandbox(ctx, r.id, record.State, cove.StateStopped, why)
+	}
+	m.o.Log.Warn("a sandbox has ended", "sandbox", r.id, "name", record.Name, "reason", why, "error", err)
+}
+
+// leaveResidents lets go of the sandboxes that last, which go on.
+func (m *Manager) leaveResidents() {
+	m.mu.Lock()
+	var all []opened
+	for _, r := range m.residents {
+		if r.box != nil {
+			all = append(all, r.open)
+		}
+	}
+	m.mu.Unlock()
+	for _, o := range all {
+		o.close()
+	}
+	m.looking.Wait()
+}
+
+// dismantle removes a sandbox with everything that belongs to it. What cannot be
+// removed stays recorded, as failed. Its turn must be held.
+func (m *Manager) dismantle(ctx context.Context, r *resident, id cove.SandboxID, keepWork bool) error {
+	record, err := m.o.Store.Sandbox(ctx, id)
+	if err != nil {
+		return err
+	}
+	if record.State != cove.StateDestroying {
+		// Noted first: it may be somebody else who ends what is begun here.
+		if err := m.change(ctx, &record, func(s *store.SandboxSpec) { s.KeepWork = keepWork }); err != nil {
+			return err
+		}
+		if err := m.o.Store.MoveSandbox(ctx, id, record.State, cove.StateDestroying, record.Reason); err != nil {
+			return err
+		}
+	}
+	err = m.vacate(r)
+	if err == nil {
+		err = m.destroyLeft(ctx, record.Spec.Engine, id)
+	}
+	if err == nil {
+		err = errors.Join(m.o.Lasting.Workspaces.Remove(ctx, id, record.Spec.KeepWork), m.o.Lasting.ForgetWay(id), os.RemoveAll(m.dirOf(id)))
+	}
+	if err != nil {
+		return errors.Join(err, m.o.Store.MoveSandbox(ctx, id, cove.StateDestroying, cove.StateFailed, "it cannot be removed: "+err.Error()))
+	}
+	if err := m.o.Store.RemoveSandbox(ctx, id); err != nil {
+		return err
+	}
+	m.dropResident(r)
+	return nil
+}
+
+// destroyLeft destroys what an engine has of a sandbox that nobody has.
+func (m *Manager) destroyLeft(ctx context.Context, engineName string, id cove.SandboxID) error {
+	eng, err := m.engines.get(engineName)
+	if err != nil {
+		return err
+	}
+	adopter, ok := eng.(engine.Adopter)
+	if !ok {
+		return nil
+	}
+	sb, err := adopter.Adopt(ctx, id)
+	if cove.ErrorCode(err) == cove.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range sb.Listeners() {
+		f.Close()
+	}
+	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
+	defer cancel()
+	return sb.Destroy(ctx)
+}
+
+func (m *Manager) dirOf(id cove.SandboxID) string { return filepath.Join(m.o.Lasting.Dir, string(id)) }
+
+// AdoptSandboxes makes this process the one that has the sandboxes that last:
+// there may be one at a time, which the caller sees to. It puts the records
+// right, takes over those that run, and ends what others have begun.
+func (m *Manager) AdoptSandboxes(ctx context.Context) error {
+	if m.o.Lasting == nil {
+		return cove.Errorf(cove.Internal, "this process was not made to have sandboxes that last")
+	}
+	err := m.reconcile(ctx)
+	m.mu.Lock()
+	m.owner = true
+	m.mu.Unlock()
+	return err
+}
+
+// reconcile makes records and sandboxes fit together. It leaves alone those that
+// somebody is doing something with.
+func (m *Manager) reconcile(ctx context.Context) error {
+	all, err := m.o.Store.Sandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, record := range all {
+		if ctx.Err() != nil {
+			break
+		}
+		if err := m.reconcileOne(ctx, record.ID); err != nil {
+			errs = append(errs, err)
+			m.o.Log.Error("a sandbox cannot be put right", "sandbox", record.ID, "name", record.Name, "error", err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Manager) reconcileOne(ctx context.Context, id cove.SandboxID) error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	r := m.residentLocked(id)
+	m.calls.Add(1)
+	m.mu.Unlock()
+	defer m.calls.Done()
+	select {
+	case r.turn <- struct{}{}:
+	default:
+		return nil
+	}
+	defer func() { <-r.turn }()
+	record, err := m.o.Store.Sandbox(ctx, id)
+	if err != nil {
+		m.dropResident(r)
+		if cove.ErrorCode(err) == cove.NotFound {
+			return nil // it has gone meanwhile
+		}
+		return err
+	}
+	bx, _ := m.runningOf(r)
+	switch record.State {
+	case cove.StatePreparing, cove.StateReady, cove.StateDestroying:
+		m.o.Log.Info("removing a sandbox that is half made, or half removed", "sandbox", id, "name", record.Name)
+		return m.dismantle(ctx, r, id, record.Spec.KeepWork)
+	case cove.StateRunning:
+		if bx == nil {
+			if err := m.adoptOne(ctx, r, &record); cove.ErrorCode(err) != cove.NotFound {
+				return err
+			}
+		}
+	case cove.StatePaused:
+		if bx == nil {
+			return m.checkPaused(ctx, record)
+		}
+	case cove.StateStopped:
+		if bx == nil { // one that is being started or stopped when its server dies
+			return m.destroyLeft(ctx, record.Spec.Engine, id)
+		}
+	}
+	return nil
+}
+
+// reasonGone is why a sandbox is stopped that was left running.
+const reasonGone = "it ended while no server ran, as in a restart of the machine"
+
+// adoptOne takes over a sandbox that runs and that no process has. One that has
+// ended is then recorded as stopped, and the error is NotFound.
+func (m *Manager) adoptOne(ctx context.Context, r *resident, record *store.Sandbox) error {
+	if bx, _ := m.runningOf(r); bx != nil {
+		return cove.Errorf(cove.Unavailable, "the sandbox %s has no way out", record.Name).WithHint("stop it and start it again")
+	}
+	eng, err := m.engines.get(record.Spec.Engine)
+	if err != nil {
+		return err
+	}
+	adopter, ok := eng.(engine.Adopter)
+	if !ok {
+		return cove.Errorf(cove.Unsupported, "the engine %s has no sandboxes that last", eng.Name())
+	}
+	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
+	defer cancel()
+	sb, err := adopter.Adopt(ctx, record.ID)
+	if cove.ErrorCode(err) == cove.NotFound {
+		return errors.Join(err, m.markStopped(ctx, record))
+	}
+	if err != nil {
+		return err
+	}
+	if record.State == cove.StatePaused { // it is not any more
+		if err := m.o.Store.MoveSandbox(ctx, record.ID, cove.StatePaused, cove.StateRunning, ""); err != nil {
+			return err
+		}
+		record.State = cove.StateRunning
+	}
+	release := func() {}
+	if record.Spec.Digest != "" {
+		if release, err = m.o.Images.Hold(ctx, record.Spec.Digest); err != nil {
+			m.o.Log.Warn("the image of a sandbox that runs is not there any more", "sandbox", record.ID, "error", err)
+			release = func() {}
+		}
+	}
+	bx := &box{template: engine.Template{ID: record.ID}, sandbox: sb, state: cove.StateRunning}
+	return m.connect(r, bx, *record, release)
+}
+
+// connect opens the way and the services of a sandbox that runs already. Where
+// that fails it runs on, and nothing leaves it.
+func (m *Manager) connect(r *resident, bx *box, record store.Sandbox, release func()) error {
+	services := servicesOf(record.Spec)
+	way, own, err := m.openAgain(record, bx.sandbox.Listeners(), len(services))
+	if err != nil {
+		services = nil
+	}
+	m.occupy(r, bx, record, way, services, own, release)
+	return err
+}
+
+// openAgain opens a sandbox's way on the sockets that it has. It takes them
+// over, but for the first, which it returns.
+func (m *Manager) openAgain(record store.Sandbox, sockets []*os.File, first int) (way Way, own []*os.File, err error) {
+	if record.Spec.Mode != cove.NetworkNone {
+		var n Network
+		if n, err = m.networkOf(record); err == nil {
+			way, err = m.o.Lasting.OpenWay(record.ID, record.Name, record.Client, n)
+		}
+		if err != nil {
+			for _, f := range sockets {
+				f.Close()
+			}
+			return nil, nil, err
+		}
+	}
+	if own, err = serve(sockets, first, way); err != nil && way != nil {
+		way.Close()
+		way = nil
+	}
+	return way, own, err
+}
+
+// markStopped records that one has ended by itself.
+func (m *Manager) markStopped(ctx context.Context, record *store.Sandbox) error {
+	err := m.o.Store.MoveSandbox(ctx, record.ID, record.State, cove.StateStopped, reasonGone)
+	if err == nil {
+		record.State = cove.StateStopped
+	}
+	return err
+}
+
+// checkPaused records one that is paused and not there any more as stopped. One
+// that is there stays paused until somebody resumes it, who adopts it then.
+func (m *Manager) checkPaused(ctx context.Context, record store.Sandbox) error {
+	eng, err := m.engines.get(record.Spec.Engine)
+	if err != nil {
+		return err
+	}
+	adopter, ok := eng.(engine.Adopter)
+	if !ok {
+		return nil
+	}
+	left, err := adopter.Left(ctx)
+	if err != nil || slices.Contains(left, record.ID) {
+		return err
+	}
+	return m.markStopped(ctx, &record)
+}
+
+// orphans are workspaces and sandboxes of engines in use that no record has.
+func (m *Manager) orphans(ctx context.Context, records []store.Sandbox) ([]string, error) {
+	known := func(id cove.SandboxID) bool {
+		return slices.ContainsFunc(records, func(b store.Sandbox) bool { return b.ID == id })
+	}
+	var all []string
+	add := func(ids []cove.SandboxID) {
+		for _, id := range ids {
+			if !known(id) && !slices.Contains(all, string(id)) {
+				all = append(all, string(id))
+			}
+		}
+	}
+	ids, err := m.o.Lasting.Workspaces.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	add(ids)
+	for _, eng := range m.engines.all() {
+		if adopter, ok := eng.(engine.Adopter); ok {
+			left, err := adopter.Left(ctx)
+			if err != nil {
+				return nil, err
+			}
+			add(left)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// destroyOrphan removes what belongs to no sandbox, or says otherwise that there
+// is none.
+func (m *Manager) destroyOrphan(ctx context.Context, ref string, keepWork bool, who Caller, otherwise error) error {
+	id, err := cove.ParseSandboxID(ref)
+	if err != nil {
+		return otherwise
+	}
+	r, leave, err := m.enterLife(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	defer m.dropResident(r)
+	records, err := m.o.Store.Sandboxes(ctx) // after its turn has come: it may have been recorded meanwhile
+	if err != nil {
+		return err
+	}
+	orphans, err := m.orphans(ctx, records)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(orphans, ref) {
+		return otherwise
+	}
+	ctx = context.WithoutCancel(ctx)
+	for _, eng := range m.engines.all() {
+		err = errors.Join(err, m.destroyLeft(ctx, eng.Name(), id))
+	}
+	err = errors.Join(err, m.o.Lasting.Workspaces.Remove(ctx, id, keepWork), m.o.Lasting.ForgetWay(id), os.RemoveAll(m.dirOf(id)))
+	m.auditSandbox(ctx, who.Name, "destroy", store.Sandbox{ID: id, Name: "of no sandbox"}, err)
+	return err
+}
