@@ -51,6 +51,7 @@ var rooms = []room{
 	{path: "internal/localsocket", layer: leaf},
 	{path: "internal/rootfs", layer: leaf},
 	{path: "internal/secret", layer: leaf},
+	{path: "internal/stock", layer: leaf},
 	{path: "internal/version", layer: leaf},
 
 	{path: "api", layer: contract},

@@ -144,7 +144,7 @@ func (d *Daemon) engines() []sandbox.EngineSource {
 func (d *Daemon) native() (engine.Engine, error) {
 	return native.New(native.Options{
 		Guest: GuestPath(d.cfg), RunDir: d.cfg.RunDir, Instance: d.instance.ID,
-		CgroupParent: d.cfg.Sandbox.CgroupParent, Ready: d.cfg.Sandbox.Ready, Log: d.log,
+		CgroupParent: d.cfg.Sandbox.CgroupParent, Ready: d.cfg.Sandbox.Ready, Single: d.warm, Log: d.log,
 	})
 }
 

@@ -54,17 +54,17 @@ func open(ctx context.Context, eng engine.Engine, t engine.Template, binding fun
 func (b *box) bring(ctx context.Context, eng engine.Engine, binding func() (engine.Binding, error)) (err error) {
 	prepare, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
-	prepared := make(chan error, 1)
-	go func() {
-		var err error
-		b.sandbox, err = eng.Prepare(prepare, b.template)
-		prepared <- err
+	var what engine.Binding
+	var refused error
+	bound := make(chan struct{})
+	go func() { // and not Prepare, which takes longer: a goroutine may have to wait for its thread
+		defer close(bound)
+		if what, refused = binding(); refused != nil {
+			cancel()
+		}
 	}()
-	what, refused := binding()
-	if refused != nil {
-		cancel()
-	}
-	err = <-prepared
+	b.sandbox, err = eng.Prepare(prepare, b.template)
+	<-bound
 	if refused != nil {
 		return refused
 	}

@@ -23,15 +23,17 @@ import (
 )
 
 // A blank is a guest that has begun and waits for its plan: a process in its
-// own namespaces and control group, with ids and a /proc of its own, and nothing
-// else: no root filesystem, no limits, no owner. It is what every sandbox begins as, and
-// what the nursery keeps ready.
+// own namespaces and control group, with ids and a /proc of its own and perhaps
+// on the network that leads to the gateway, and nothing else: no root
+// filesystem, no limits, no owner. It is what every sandbox begins as, and what
+// the nursery keeps ready.
 type blank struct {
 	ids        idMap
 	releaseIDs func()
 	group      *cgroup.Group
 	client     *guest.Client
 	complaint  complaint // what the guest wrote to its standard error
+	online     bool      // has planNetwork done
 	tasks      int64     // threads of the guest itself
 	adopted    bool      // PID 1 is not a child of this process
 
@@ -62,16 +64,23 @@ var ambient = []uintptr{
 // nearly always, and one that spins takes the CPU from the user's program.
 var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
-// newBlank makes one for a class of users, with a group of that name and, as
-// root, one of the id ranges of slots. On error nothing is left.
-func (e *Engine) newBlank(ctx context.Context, u cove.User, name string, slots *slots) (b *blank, err error) {
-	b = &blank{releaseIDs: func() {}, done: make(chan struct{})}
+// newBlank makes one for a class of users, on the network or not, with a group
+// of that name and, as root, one of the id ranges of slots. On error nothing is
+// left.
+func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name string, slots *slots) (b *blank, err error) {
+	b = &blank{online: online, releaseIDs: func() {}, done: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			b.remove()
 			b = nil
 		}
 	}()
+	var network []guest.Step
+	if online {
+		if network, err = planNetwork(); err != nil {
+			return b, err
+		}
+	}
 	if b.ids, b.releaseIDs, err = e.idMap(u, slots); err != nil {
 		return b, err
 	}
@@ -98,7 +107,7 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, name string, slots *
 		return b, b.explain("start the guest", err)
 	}
 	go b.collect()
-	if err = b.client.Begin(ctx, planBegin(b.ids.guest, e.staging)); err != nil {
+	if err = b.client.Begin(ctx, planBegin(b.ids.guest, e.staging, network)); err != nil {
 		return b, b.explain("begin the sandbox", err)
 	}
 	stats, err := b.group.Stats()

@@ -43,6 +43,7 @@ type Options struct {
 	Instance     cove.InstanceID // whose sandboxes these are; held in RunDir
 	CgroupParent string          // name of the group that holds all of Cove's; default "cove"
 	Ready        int             // guests to keep ready, which halves a cold start
+	Single       bool            // one sandbox will be asked for: what it takes is not made up for
 	Log          *slog.Logger
 }
 
@@ -51,7 +52,7 @@ type Engine struct {
 	o            Options
 	capabilities engine.Capabilities
 	hierarchy    *cgroup.Hierarchy
-	nursery      *nursery
+	nursery      nursery
 	slots        slots // guarded by itself
 	staging      string
 	realm        string // the run directory, in the names of groups
@@ -115,10 +116,9 @@ func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
 	}
 	e.host, e.hostErr = rootfs.ReadHost()
 	e.capabilities = e.look()
+	e.nursery = e.newNursery(max(o.Ready, 0))
 	if e.capabilities.PIDsLimit {
-		e.nursery = newNursery(max(o.Ready, 0), o.Log, func(ctx context.Context) (*blank, error) {
-			return e.newBlank(ctx, cove.UserCode, e.groupName(), &e.slots)
-		})
+		e.nursery.offline.Refill()
 	}
 	return e, nil
 }
@@ -246,9 +246,7 @@ func (e *Engine) Close() error {
 	if again {
 		return errors.Join(errs...)
 	}
-	if e.nursery != nil {
-		e.nursery.close()
-	}
+	e.nursery.close()
 	e.slots.close()
 	return errors.Join(append(errs, e.hierarchy.Close())...)
 }

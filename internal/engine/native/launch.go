@@ -15,6 +15,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
@@ -35,13 +36,13 @@ func (s *sandbox) launch(ctx context.Context) (err error) {
 func (s *sandbox) beginning(ctx context.Context) (b *blank, err error) {
 	e := s.engine
 	if !s.template.Lasting {
-		return e.takeBlank(ctx, s.template.User)
+		return e.takeBlank(ctx, s.template)
 	}
 	if s.keep, err = e.newKeep(s.template); err != nil {
 		return nil, err
 	}
 	s.keep.record.Group = e.lastingGroup(s.keep)
-	if b, err = e.newBlank(ctx, s.template.User, s.keep.record.Group, s.keep.slots); err == nil {
+	if b, err = e.newBlank(ctx, s.template.User, s.template.Network != cove.NetworkNone, s.keep.record.Group, s.keep.slots); err == nil {
 		s.keep.record.Tasks = b.tasks
 	}
 	return b, err
@@ -65,7 +66,7 @@ const lateThreads = 2
 
 // setUp sends the plan and, for an image, its tree.
 func (s *sandbox) setUp(ctx context.Context) error {
-	network, err := planNetwork()
+	network, err := s.lacks()
 	if err != nil {
 		return err
 	}
@@ -90,6 +91,17 @@ func (s *sandbox) setUp(ctx context.Context) error {
 		return s.explain("build the sandbox", err)
 	}
 	return nil
+}
+
+// lacks is what the network of the sandbox wants that its blank does not have.
+func (s *sandbox) lacks() ([]guest.Step, error) {
+	switch wanted := s.template.Network != cove.NetworkNone; {
+	case wanted == s.online:
+		return nil, nil
+	case !wanted:
+		return nil, cove.Errorf(cove.Internal, "sandbox %s has been given a network", s.ID())
+	}
+	return planNetwork()
 }
 
 // imageTree is a detached copy of the image's mount on which the image's owner

@@ -85,6 +85,13 @@ func run(t *testing.T, e *Engine, root engine.Rootfs, b engine.Binding, script s
 	if err := sb.Bind(ctx, b); err != nil {
 		t.Fatal(err)
 	}
+	return output(t, sb, script)
+}
+
+// output runs a shell script in a sandbox and returns what it printed.
+func output(t *testing.T, sb engine.Sandbox, script string) (string, guest.Exit) {
+	t.Helper()
+	ctx := context.Background()
 	p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"sh", "-c", script + "\n"}, Env: rootfs.Env(cove.UserCode), Dir: "/", Alone: true})
 	if err != nil {
 		t.Fatal(err)

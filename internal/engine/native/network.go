@@ -12,7 +12,7 @@ import (
 
 // planNetwork is the network of a sandbox whose ways out lead to the gateway.
 // The guest only sends the messages, in its own network namespace, before
-// anything else runs there.
+// anything else runs there: in a Begin or a Setup.
 var planNetwork = sync.OnceValues(func() ([]guest.Step, error) {
 	plan := transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}
 	routes, err := plan.Routes()

@@ -5,105 +5,81 @@ package native
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"sync"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/stock"
 )
 
-// nursery keeps blanks ready, so that a request does not wait for a process to
-// be born: half of a cold start.
-type nursery struct {
-	log    *slog.Logger
-	launch func(context.Context) (*blank, error)
-	ready  chan *blank
-	wake   chan struct{}
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-}
+// nursery is where blanks wait, so that a request does not wait for a process
+// to be born: half of a cold start. Those that are online become no sandbox
+// without a network; those that are not do for every sandbox.
+type nursery struct{ offline, online *stock.Stock[*blank] }
 
-// newNursery keeps up to n blanks.
-func newNursery(n int, log *slog.Logger, launch func(context.Context) (*blank, error)) *nursery {
-	ctx, cancel := context.WithCancel(context.Background())
-	u := &nursery{log: log, launch: launch, ready: make(chan *blank, n), wake: make(chan struct{}, 1), cancel: cancel}
-	u.done.Go(func() { u.grow(ctx) })
-	return u
-}
-
-// grow refills until stopped.
-func (u *nursery) grow(ctx context.Context) {
-	for {
-		for len(u.ready) < cap(u.ready) && ctx.Err() == nil {
-			b, err := u.launch(ctx)
-			if err != nil {
-				if ctx.Err() == nil {
-					u.log.Debug("cannot prepare a guest", "error", err)
-				}
-				break // whoever needs one tries again and has the error
+// newNursery keeps up to n blanks that are not online and, from the first
+// sandbox on that has a network, as many that are.
+func (e *Engine) newNursery(n int) nursery {
+	of := func(online bool) *stock.Stock[*blank] {
+		launch := func(ctx context.Context) (*blank, error) {
+			b, err := e.newBlank(ctx, cove.UserCode, online, e.groupName(), &e.slots)
+			if err != nil && ctx.Err() == nil {
+				e.o.Log.Debug("cannot prepare a guest", "error", err)
 			}
-			u.ready <- b // never blocks: nobody else sends
+			return b, err
 		}
-		select {
-		case <-u.wake:
-		case <-ctx.Done():
-			return
-		}
+		return stock.New(n, launch, func(b *blank) { b.remove() })
 	}
+	return nursery{offline: of(false), online: of(true)}
 }
 
-// take returns a ready blank, or nil.
-func (u *nursery) take() *blank {
+func (u nursery) close() {
+	u.offline.Close()
+	u.online.Close()
+}
+
+// take returns a ready blank that does for a sandbox with a network or one
+// without, or nil.
+func (u nursery) take(network bool) *blank {
+	if network {
+		if b := takeAlive(u.online); b != nil {
+			return b
+		}
+	}
+	return takeAlive(u.offline)
+}
+
+func takeAlive(s *stock.Stock[*blank]) *blank {
 	for {
-		select {
-		case b := <-u.ready:
-			if b.alive() {
-				return b
-			}
-			b.remove()
-		default:
-			return nil
+		b, ok := s.Take()
+		if !ok || b.alive() {
+			return b
 		}
+		b.remove()
 	}
 }
 
-// refill makes up for what has been taken. It is called when a sandbox is
-// ready, so that the next one's birth does not slow this one's.
-func (u *nursery) refill() {
-	select {
-	case u.wake <- struct{}{}:
-	default:
-	}
-}
-
-// close removes what is left.
-func (u *nursery) close() {
-	u.cancel()
-	u.done.Wait()
-	for {
-		select {
-		case b := <-u.ready:
-			b.remove()
-		default:
-			return
-		}
-	}
-}
-
-// takeBlank returns a blank for a class of users: a ready one, if the nursery
-// has one of that class.
-func (e *Engine) takeBlank(ctx context.Context, u cove.User) (*blank, error) {
+// takeBlank returns a blank that does for a template: a ready one, if there is
+// one.
+func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (*blank, error) {
+	network := t.Network != cove.NetworkNone
 	// As root a blank's ids do for everybody; else the map depends on the user.
-	if e.nursery != nil && (e.root || u == cove.UserCode) {
-		if b := e.nursery.take(); b != nil {
+	if e.root || t.User == cove.UserCode {
+		if b := e.nursery.take(network); b != nil {
 			return b, nil
 		}
 	}
-	return e.newBlank(ctx, u, e.groupName(), &e.slots)
+	return e.newBlank(ctx, t.User, network, e.groupName(), &e.slots)
 }
 
-func (e *Engine) refill() {
-	if e.nursery != nil {
-		e.nursery.refill()
+// refill makes up for what a sandbox has taken. It is called when that is
+// ready, so that the next one's birth does not slow this one's.
+func (e *Engine) refill(t engine.Template) {
+	if e.o.Single {
+		return
+	}
+	e.nursery.offline.Refill()
+	if t.Network != cove.NetworkNone {
+		e.nursery.online.Refill()
 	}
 }
 

@@ -3,7 +3,6 @@
 package native
 
 import (
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -28,13 +27,15 @@ const (
 )
 
 // planBegin says what every sandbox has, whatever its root will be: /proc with
-// its masks, a minimal /dev and an empty /sys. It is pure.
-func planBegin(uid int, staging string) guest.Begin {
-	return guest.Begin{UID: uid, GID: uid, Staging: staging, Steps: kernelPlaces()}
+// its masks, a minimal /dev and an empty /sys; and the network, if it is for
+// sandboxes that have one. It is pure.
+func planBegin(uid int, staging string, network []guest.Step) guest.Begin {
+	return guest.Begin{UID: uid, GID: uid, Staging: staging, Steps: append(kernelPlaces(), network...)}
 }
 
 // planSetup says how the guest builds a sandbox's root. It is pure: what has
-// been read of the host comes in as host, and what planNetwork says as network.
+// been read of the host comes in as host, and what its network still lacks as
+// network.
 func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.Setup {
 	s := guest.Setup{Size: t.Limits.Disk, Inodes: t.Limits.Inodes + overheadInodes}
 	add := func(steps ...guest.Step) { s.Steps = append(s.Steps, steps...) }
@@ -53,9 +54,7 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 		}
 		add(dir, guest.Step{Kind: guest.StepBindInside, Source: writablePlace + w.Name, Target: guest.Root + w.Name, Flags: sealed})
 	}
-	if t.Network != cove.NetworkNone {
-		add(network...)
-	}
+	add(network...)
 	return s
 }
 

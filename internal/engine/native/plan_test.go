@@ -28,7 +28,7 @@ func TestPlan(t *testing.T) {
 	}
 	mounts := engine.Binding{Mounts: []cove.Mount{{Source: "/srv/a", Target: "/data"}, {Source: "/srv/b", Target: "/b", ReadOnly: true}}, Files: []engine.File{{Source: "/run/cove/bundle", Target: "/etc/bundle"}, {Source: "/run/cove/bundle", Target: "/etc/other", Existing: true}}}
 	for name, plan := range map[string]any{
-		"begin":         planBegin(0, "/run/cove/staging"),
+		"begin":         planBegin(0, "/run/cove/staging", nil),
 		"host":          planSetup(template(engine.RootfsHost, cove.UserCode), host, nil),
 		"image":         planSetup(template(engine.RootfsDir, cove.UserAgent), host, nil),
 		"bind":          planBind(template(engine.RootfsHost, cove.UserCode), hostname(engine.Binding{}), true, nil),
@@ -70,7 +70,7 @@ func TestPlanIsTight(t *testing.T) {
 	for _, kind := range []engine.RootfsKind{engine.RootfsHost, engine.RootfsDir} {
 		plan := planSetup(engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/x"}, Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}, host, nil)
 		masked := map[string]bool{}
-		for _, s := range append(planBegin(0, "/s").Steps, plan.Steps...) {
+		for _, s := range append(planBegin(0, "/s", nil).Steps, plan.Steps...) {
 			device := filepath.Dir(s.Target) == kernelPlace+"/dev"
 			switch s.Kind {
 			case guest.StepBind:

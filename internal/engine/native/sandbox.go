@@ -54,7 +54,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if err := s.engine.capabilities.CheckBinding(b); err != nil {
 		return err
 	}
-	defer s.engine.refill()
+	defer s.engine.refill(s.template)
 	s.mu.Lock()
 	again := s.bound
 	s.bound = true
@@ -120,7 +120,7 @@ func (s *sandbox) Destroy(context.Context) error {
 		err = s.keepErr
 	}
 	s.engine.forget(s)
-	s.engine.refill() // it may never have been bound
+	s.engine.refill(s.template) // it may never have been bound
 	return err
 }
 

@@ -1,0 +1,126 @@
+//go:build linux
+
+package native
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/origdst"
+	"github.com/cove-sandbox/cove/internal/stock"
+)
+
+// TestNurseryKeepsNetworksApart: a sandbox with a network has the same one
+// whether its blank was online or not, and one without has none, whatever is
+// ready.
+func TestNurseryKeepsNetworksApart(t *testing.T) {
+	e := open(t)
+	networks := map[cove.NetworkMode]string{}
+	for _, c := range []struct {
+		name    string
+		network cove.NetworkMode
+		ready   []bool // online
+		online  bool   // what it takes
+		taken   bool   // of what is ready
+	}{
+		{"none of both", cove.NetworkNone, []bool{true, false}, false, true},
+		{"none of those online", cove.NetworkNone, []bool{true}, false, false},
+		{"none of nothing", cove.NetworkNone, nil, false, false},
+		{"limited of both", cove.NetworkLimited, []bool{true, false}, true, true},
+		{"limited of those that are not online", cove.NetworkLimited, []bool{false}, false, true},
+		{"limited of nothing", cove.NetworkLimited, nil, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e.nursery.close()
+			ready := map[bool]*blank{}
+			for _, online := range c.ready {
+				b, err := e.newBlank(t.Context(), cove.UserCode, online, e.groupName(), &e.slots)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ready[online] = b
+			}
+			e.nursery = nursery{offline: holding(ready[false]), online: holding(ready[true])}
+			s, err := e.Prepare(t.Context(), engine.Template{
+				ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Limits: limits, User: cove.UserCode, Network: c.network,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Destroy(t.Context())
+			if b := s.(*sandbox).blank; b.online != c.online || (b == ready[c.online]) != c.taken {
+				t.Errorf("it has a blank that is online: %v, and was ready: %v", b.online, b == ready[c.online])
+			}
+			if err := s.Bind(t.Context(), engine.Binding{Listeners: []guest.Listen{{Network: "tcp4", Address: fmt.Sprint("127.0.0.1:", engine.TransparentPort)}}}); err != nil {
+				t.Fatal(err)
+			}
+			network := connected(t, s)
+			if first, ok := networks[c.network]; ok && network != first {
+				t.Errorf("the network is %q, that of the first %q", network, first)
+			}
+			networks[c.network] = network
+		})
+	}
+	if n := networks[cove.NetworkNone]; !strings.Contains(n, "unreachable") {
+		t.Errorf("without a network: %q", n)
+	}
+	if n := networks[cove.NetworkLimited]; !strings.HasPrefix(n, "192.0.2.1:4242\n") {
+		t.Errorf("with one: %q", n)
+	}
+}
+
+// holding is a stock of one blank, or none, that is not refilled.
+func holding(b *blank) *stock.Stock[*blank] {
+	if b == nil {
+		return stock.New(0, func(context.Context) (*blank, error) { return nil, nil }, nil)
+	}
+	begun, placed := false, make(chan struct{})
+	s := stock.New(2, func(ctx context.Context) (*blank, error) {
+		if !begun {
+			begun = true
+			return b, nil
+		}
+		close(placed) // the first is
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}, func(b *blank) { b.remove() })
+	s.Refill()
+	<-placed
+	return s
+}
+
+// connected is where a connection from a sandbox to nobody's address arrives, or
+// why it does not, and what routes there are.
+func connected(t *testing.T, s engine.Sandbox) string {
+	t.Helper()
+	ln, err := net.FileListener(s.Listeners()[0])
+	s.Listeners()[0].Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	defer func() { ln.Close(); <-done }()
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			at, err := origdst.Of(c.(*net.TCPConn))
+			fmt.Fprintln(c, at)
+			if err != nil {
+				fmt.Fprintln(c, err)
+			}
+			c.Close()
+		}
+	}()
+	out, _ := output(t, s, `exec bash -c "cat < /dev/tcp/192.0.2.1/4242; cat /proc/net/fib_trie /proc/net/ipv6_route"`)
+	return out
+}
