@@ -73,6 +73,7 @@ var rooms = []room{
 	{path: "internal/git/pktline", layer: contract},
 	{path: "internal/git/policy", layer: contract},
 	{path: "internal/runtime", layer: contract},
+	{path: "internal/terminal", layer: contract},
 	{path: "internal/workspace", layer: contract},
 	{path: "internal/store", layer: contract, above: []string{"api", "internal/egress/approval"}},
 	{path: "internal/store/storetest", layer: contract, above: []string{"api", "internal/egress/approval", "internal/store"}},

@@ -1,0 +1,263 @@
+package terminal
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Restore puts a terminal of size s that has shown one back into the state in
+// which shells expect it, on the main screen, whatever the program has done.
+func Restore(s Size) []byte {
+	b := []byte("\x1b[?1049l\x1b[?47l" + calm + "\x1b]8;;\x1b\\\x1b[?25h\x1b[0 q\x1b7")
+	b = appendTabs(b, defaultTabs(s.Columns))
+	return append(b, "\x1b8\x1b[0m"...)
+}
+
+// appendTabs sets tab stops. It moves the cursor.
+func appendTabs(b []byte, tabs []bool) []byte {
+	b = append(b, "\x1b[3g"...)
+	for x, set := range tabs {
+		if set {
+			b = fmt.Appendf(b, "\x1b[1;%dH\x1bH", x+1)
+		}
+	}
+	return b
+}
+
+// calm ends every mode that a Terminal passes but the cursor's.
+const calm = "\x1b[0m\x1b(B\x1b)B\x0f\x1b[4l\x1b[20l\x1b[?6l\x1b[r\x1b[?7h\x1b[?5l\x1b[?1l\x1b>\x1b[?12l" +
+	"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1006l\x1b[?2004l\x1b[?2026l"
+
+// Redraw is what puts a real terminal of size s into the state of this one. Of
+// one that is larger the rest is blank, and of one that is smaller the cursor's
+// surroundings are shown. What passes after it is understood only by terminals
+// of the same size.
+//
+// A whole Redraw is for a terminal in an unknown state; else it has been
+// brought up to date before, and is on the right screen.
+func (t *Terminal) Redraw(s Size, whole bool) []byte {
+	b := []byte("\x1b[?2026h\x1b[?25l")
+	if whole {
+		b = append(b, "\x1b[?1049l\x1b[?47l"...)
+	}
+	b = append(b, calm...)
+	b = append(b, "\x1b[?2026h"...)
+	if whole && t.alt != 0 {
+		b = t.main.paint(b, s, t.entered.y)
+		b = t.save(b, &t.main, s, t.entered.y)
+		if t.entered.origin {
+			b = append(b, "\x1b[?6h"...)
+		}
+		b = t.place(b, &t.main, t.entered, s, t.entered.y, 0)
+		b = fmt.Appendf(b, "\x1b[?%dh\x1b[?6l\x1b(B\x1b)B\x0f", t.alt)
+	}
+	b = t.on.paint(b, s, t.at.y)
+	if s == t.size {
+		b = t.exact(b, whole)
+	} else {
+		b = t.place(b, t.on, t.at, s, t.at.y, 0)
+	}
+	for _, m := range kept {
+		if t.modes[m] {
+			b = fmt.Appendf(b, "\x1b[?%dh", m)
+		}
+	}
+	if t.keypad {
+		b = append(b, "\x1b="...)
+	}
+	b = fmt.Appendf(b, "\x1b[%d q\x1b]2;%s\x1b\\\x1b[?2026l", t.shape, t.title)
+	if !t.invis {
+		b = append(b, "\x1b[?25h"...)
+	}
+	return b
+}
+
+// paint draws the lines of a screen that fit, row y among them.
+func (c *screen) paint(b []byte, s Size, y int) []byte {
+	first := max(0, y-s.Rows+1)
+	for row := range s.Rows {
+		b = fmt.Appendf(b, "\x1b[%d;1H\x1b[0m", row+1)
+		var l line
+		if first+row < len(c.lines) {
+			l = c.lines[first+row]
+		}
+		if len(l.cells) > s.Columns || l.bg != 0 {
+			l.cells = slices.Clone(l.cells)
+			l.extend(s.Columns)
+			l.cut(s.Columns)
+		}
+		end := style{}
+		text := l.trimmed()
+		if b, end = appendText(b, text, end); end != (style{}) {
+			b = append(b, "\x1b[0m"...)
+		}
+		if len(text) < s.Columns {
+			b = append(b, "\x1b[K"...)
+		}
+	}
+	return b
+}
+
+// place moves the cursor of a terminal of size s, which shows row y of screen
+// on, to c, and makes it write as c does. In origin mode its rows count from
+// top.
+func (t *Terminal) place(b []byte, on *screen, c cursor, s Size, y, top int) []byte {
+	row := c.y - max(0, y-s.Rows+1) - top
+	b = fmt.Appendf(b, "\x1b[%d;%dH", max(0, min(row, s.Rows-1))+1, min(c.x, s.Columns-1)+1)
+	if c.wrap && s == t.size {
+		b = touch(b, on.lines[c.y], s.Columns)
+	}
+	b = c.pen.append(b)
+	for i, set := range c.charsets {
+		if set == 0 {
+			set = 'B'
+		}
+		b = append(b, 0x1b, byte('('+i), set)
+	}
+	return append(b, byte(0x0f-c.shift))
+}
+
+// touch writes what is in the last of columns columns of l once more, so that
+// what comes next is wrapped.
+func touch(b []byte, l line, columns int) []byte {
+	l.cells = slices.Clone(l.cells)
+	l.extend(columns)
+	x := columns - 1
+	if l.cells[x].half {
+		x--
+		b = append(b, '\b')
+	}
+	last := l.cells[x]
+	b, _ = appendText(append(last.style.append(b), "\x1b(B\x0f"...), l.cells[x:], last.style)
+	return b
+}
+
+// save has a terminal, which has no margins, save the cursor that a screen has
+// saved.
+func (t *Terminal) save(b []byte, on *screen, s Size, y int) []byte {
+	c := on.saved
+	if c.origin {
+		b = append(b, "\x1b[?6h"...)
+	}
+	b = t.place(b, on, c, s, y, 0)
+	return append(b, "\x1b7\x1b[?6l"...)
+}
+
+// exact is what a terminal of the same size needs beside its picture.
+func (t *Terminal) exact(b []byte, whole bool) []byte {
+	if whole {
+		b = appendTabs(b, t.tabs)
+	}
+	b = t.save(b, t.on, t.size, 0)
+	if t.top != 0 || t.end != t.size.Rows {
+		b = fmt.Appendf(b, "\x1b[%d;%dr", t.top+1, t.end)
+	}
+	top := 0
+	if t.at.origin {
+		b, top = append(b, "\x1b[?6h"...), t.top
+	}
+	b = t.place(b, t.on, t.at, t.size, 0, top)
+	if t.insert {
+		b = append(b, "\x1b[4h"...)
+	}
+	if t.newline {
+		b = append(b, "\x1b[20h"...)
+	}
+	if t.noWrap {
+		b = append(b, "\x1b[?7l"...)
+	}
+	return b
+}
+
+// History is what has left the main screen at its top, at most the last lines
+// lines, for a real terminal to scroll: to be written on a clear screen before
+// Redraw.
+func (t *Terminal) History(lines int) []byte {
+	var b []byte
+	for _, l := range t.history.last(lines) {
+		b = append(b, l...)
+		b = append(b, "\x1b[0m\r\n"...)
+	}
+	if len(b) > 0 { // out of sight
+		b = append(b, strings.Repeat("\n", t.size.Rows-1)...)
+	}
+	return b
+}
+
+// Text is what the terminal has shown and shows, as plain text: the history,
+// then the main screen, and the alternate one if it is on.
+func (t *Terminal) Text() string {
+	var b strings.Builder
+	for _, l := range t.history.last(maxHistoryLines) {
+		b.WriteString(strip(l))
+		b.WriteByte('\n')
+	}
+	screens := []*screen{&t.main}
+	if t.alt != 0 {
+		screens = append(screens, &t.other)
+	}
+	for _, c := range screens {
+		lines := c.lines
+		for len(lines) > 0 && lines[len(lines)-1].plain() == "" {
+			lines = lines[:len(lines)-1]
+		}
+		for _, l := range lines {
+			b.WriteString(l.plain())
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// Bounds of the history, so that it is small however it is filled.
+const (
+	maxHistoryLines = 5000
+	maxHistoryBytes = 1 << 20
+)
+
+// history is what has left the top of the main screen, the oldest first, as
+// text with SGR.
+type history struct {
+	lines []string
+	bytes int
+	buf   []byte
+}
+
+func newHistory() history { return history{} }
+
+func (h *history) add(l line) {
+	var end style
+	if h.buf, end = appendText(h.buf[:0], l.trimmed(), style{}); end != (style{}) {
+		h.buf = append(h.buf, "\x1b[0m"...)
+	}
+	h.push(string(h.buf))
+}
+
+func (h *history) push(l string) {
+	h.lines = append(h.lines, l)
+	h.bytes += len(l)
+	for len(h.lines) > maxHistoryLines || h.bytes > maxHistoryBytes {
+		h.bytes -= len(h.lines[0])
+		h.lines[0] = ""
+		h.lines = h.lines[1:]
+	}
+}
+
+func (h *history) clear() { h.lines, h.bytes = nil, 0 }
+
+func (h *history) last(n int) []string { return h.lines[max(0, len(h.lines)-n):] }
+
+// strip takes the SGR out of a line of the history.
+func strip(l string) string {
+	var b strings.Builder
+	for l != "" {
+		text, rest, found := strings.Cut(l, "\x1b[")
+		b.WriteString(text)
+		if !found {
+			break
+		}
+		_, l, _ = strings.Cut(rest, "m")
+	}
+	return strings.TrimRight(b.String(), " ")
+}

@@ -1,0 +1,431 @@
+// Package terminal is the model of a terminal whose program is not trusted: it
+// knows what would be on the screen, passes on to people's real terminals what
+// cannot harm them, answers what the program asks of its terminal, and can put
+// a fresh terminal into the same state.
+//
+// # What a program may do to a terminal
+//
+// Whoever looks at a program's output lets it steer their terminal, and some
+// terminals can be steered to type, to read and write files and clipboards, to
+// print, and to notify. So what is not known to be harmless does not pass:
+//
+//   - text, the usual control characters, cursor movement, erasing, scrolling,
+//     colors and attributes, character sets, tab stops and cursor shapes pass;
+//   - of modes those pass that programs use for full screens, mouse and paste;
+//   - a title passes as plain text, a hyperlink when it leads to the web;
+//   - questions are answered here and do not pass, so that there is one answer,
+//     also when nobody looks or several do, and none that comes so late that a
+//     shell of the machine takes it for input;
+//   - everything else does not pass: the clipboard (OSC 52), files and pictures
+//     (OSC 1337, DCS, APC), notifications (OSC 9, 777), palettes, printing,
+//     window operations, the scrollback's deletion, keyboard protocols.
+//
+// What passes is written anew from what was understood, so that no terminal can
+// understand it otherwise. However much a program writes, a Terminal's memory
+// is bounded by its size.
+package terminal
+
+import (
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/mattn/go-runewidth"
+)
+
+// Size is that of a terminal, in characters.
+type Size struct{ Rows, Columns int }
+
+// The largest terminal, and the one of those that have none.
+var (
+	MaxSize     = Size{Rows: 250, Columns: 600}
+	DefaultSize = Size{Rows: 24, Columns: 80}
+)
+
+// Clamp is the nearest possible size.
+func (s Size) Clamp() Size {
+	if s.Rows <= 0 || s.Columns <= 0 {
+		return DefaultSize
+	}
+	return Size{Rows: min(s.Rows, MaxSize.Rows), Columns: max(2, min(s.Columns, MaxSize.Columns))}
+}
+
+// Terminal is the model. Its methods may not be called concurrently.
+type Terminal struct {
+	parser
+	size     Size
+	main     screen
+	other    screen // the alternate one
+	on       *screen
+	alt      int // the mode by which the alternate screen was entered; 0 on the main one
+	entered  cursor
+	at       cursor
+	top, end int // the scrolling region: from line top to before line end
+	insert   bool
+	newline  bool // a line feed returns the carriage, too
+	noWrap   bool
+	shape    int // of the cursor, as DECSCUSR says it
+	invis    bool
+	keypad   bool
+	modes    map[int]bool // those of kept that are set
+	tabs     []bool
+	title    string
+	last     rune // for REP
+	marks    int  // characters of no width in a row
+	history  history
+
+	// Foreground and Background answer who asks for the colors, as in
+	// "rgb:0000/0000/0000". Empty gives no answer.
+	Foreground, Background string
+
+	show   []byte
+	answer []byte
+	again  bool // those who look are to be shown everything anew
+}
+
+// maxShow is how much of what one call of Write was given passes: beyond it,
+// drawing everything anew is less.
+const maxShow = 1 << 20
+
+var _ actions = (*Terminal)(nil)
+
+// New makes a fresh terminal.
+func New(s Size) *Terminal {
+	t := &Terminal{history: newHistory()}
+	t.size = s.Clamp()
+	t.reset()
+	return t
+}
+
+func (t *Terminal) reset() {
+	for _, c := range []*screen{&t.main, &t.other} {
+		c.clear(t.size.Rows, 0)
+		c.saved = cursor{}
+	}
+	t.on, t.alt = &t.main, 0
+	t.at = cursor{}
+	t.top, t.end = 0, t.size.Rows
+	t.insert, t.newline, t.noWrap, t.invis, t.keypad, t.shape = false, false, false, false, false, 0
+	t.modes = map[int]bool{}
+	t.tabs = defaultTabs(t.size.Columns)
+	t.last, t.title = 0, ""
+}
+
+func defaultTabs(columns int) []bool {
+	tabs := make([]bool, columns)
+	for i := 8; i < columns; i += 8 {
+		tabs[i] = true
+	}
+	return tabs
+}
+
+// Alternate reports whether the alternate screen is on, on which programs draw
+// that fill it.
+func (t *Terminal) Alternate() bool { return t.alt != 0 }
+
+// Size is the terminal's.
+func (t *Terminal) Size() Size { return t.size }
+
+// Title is what the program calls its window: plain text, at most maxTitle
+// characters.
+func (t *Terminal) Title() string { return t.title }
+
+// Unfinished is how many bytes at the end of what was written are part of a
+// sequence that goes on.
+func (t *Terminal) Unfinished() int { return t.pending }
+
+// Write takes what the program has written. show is what those who look are
+// shown, answer what the program has asked for. Both are valid until the next
+// call.
+func (t *Terminal) Write(p []byte) (show, answer []byte) {
+	t.show, t.answer, t.again = t.show[:0], t.answer[:0], false
+	t.parse(p, t)
+	if t.again {
+		t.show = append(t.show[:0], t.Redraw(t.size, true)...)
+	}
+	return t.show, t.answer
+}
+
+// Resize changes the size. Lines are not broken anew. What real terminals do
+// with what they show differs, so they are to be drawn again.
+func (t *Terminal) Resize(s Size) {
+	if s = s.Clamp(); s == t.size {
+		return
+	}
+	drop := max(0, t.at.y-s.Rows+1)
+	if t.alt == 0 {
+		t.main.resize(s, drop, t.remember)
+	} else {
+		t.main.resize(s, max(0, t.entered.y-s.Rows+1), t.remember)
+	}
+	t.other.resize(s, drop, func(line) {})
+	t.size = s
+	t.top, t.end = 0, s.Rows
+	for _, c := range []*cursor{&t.at, &t.entered} {
+		c.y = min(max(0, c.y-max(0, c.y-s.Rows+1)), s.Rows-1)
+		c.x, c.wrap = min(c.x, s.Columns-1), false
+	}
+	tabs := defaultTabs(s.Columns)
+	copy(tabs, t.tabs)
+	t.tabs = tabs
+}
+
+// remember puts a line of the main screen into the history.
+func (t *Terminal) remember(l line) { t.history.add(l) }
+
+func (t *Terminal) line() *line { return &t.on.lines[t.at.y] }
+
+// widths are those of characters, the ambiguous ones narrow, whatever the
+// environment says.
+var widths = &runewidth.Condition{StrictEmojiNeutral: true}
+
+// print writes a character at the cursor.
+func (t *Terminal) print(r rune) {
+	if r >= 0x80 && (r < 0xa0 || !printable(r)) {
+		return
+	}
+	w := 1
+	if r >= 0x300 {
+		w = widths.RuneWidth(r)
+	}
+	if w == 0 {
+		t.mark(r)
+		return
+	}
+	t.marks, t.last = 0, r
+	t.put(r, w)
+	if len(t.show) > maxShow {
+		t.show, t.again = t.show[:0], true
+	}
+	t.show = utf8.AppendRune(t.show, r)
+}
+
+// printable refuses what changes the direction or the language of what follows
+// it, by which text can look like other text.
+func printable(r rune) bool {
+	switch {
+	case r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r >= 0xe0000 && r <= 0xe007f:
+		return false
+	case r == 0x2028 || r == 0x2029 || r == 0x00ad || r == 0xfeff:
+		return false
+	}
+	return true
+}
+
+// mark writes a character of no width.
+func (t *Terminal) mark(r rune) {
+	if t.marks++; t.marks > maxMarks {
+		return
+	}
+	l, x := t.line().cells, t.at.x
+	if !t.at.wrap {
+		x--
+	}
+	if x > 0 && x < len(l) && l[x].half {
+		x--
+	}
+	if x >= 0 && x < len(l) {
+		l[x].combine(r)
+	}
+	t.show = utf8.AppendRune(t.show, r)
+}
+
+func (t *Terminal) put(r rune, w int) {
+	at := &t.at
+	if r < 0x80 {
+		r = translate(at.charsets[at.shift], r)
+	}
+	if (at.wrap || w > 1 && at.x > t.size.Columns-w) && !t.noWrap {
+		at.x, at.wrap = 0, false
+		t.index()
+	}
+	at.wrap = false
+	at.x = min(at.x, t.size.Columns-w)
+	l := t.line()
+	if t.insert {
+		l.insert(at.x, w, t.size.Columns, at.pen.bg)
+	}
+	if r == ' ' {
+		r = 0
+	}
+	l.extend(at.x + w)
+	l.cells[at.x] = cell{r: r, wide: w > 1, style: at.pen}
+	if w > 1 {
+		l.cells[at.x+1] = cell{half: true, style: at.pen}
+	}
+	l.mend(at.x, at.x+w)
+	if at.x += w; at.x >= t.size.Columns {
+		at.x, at.wrap = t.size.Columns-1, !t.noWrap
+	}
+}
+
+// drawing are the characters of DEC Special Graphics from 0x60 on.
+var drawing = []rune("◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")
+
+// translate maps a character of a character set.
+func translate(charset byte, r rune) rune {
+	switch {
+	case charset == '0' && r >= 0x60 && r < 0x7f:
+		return drawing[r-0x60]
+	case charset == 'A' && r == '#':
+		return '£'
+	}
+	return r
+}
+
+// index moves down a line, and scrolls at the end of the region.
+func (t *Terminal) index() {
+	switch {
+	case t.at.y == t.end-1:
+		t.scrollUp(t.top, 1)
+	case t.at.y < t.size.Rows-1:
+		t.at.y++
+	}
+}
+
+func (t *Terminal) reverseIndex() {
+	switch {
+	case t.at.y == t.top:
+		t.on.scroll(t.top, t.end, -1, t.at.pen.bg, nil)
+	case t.at.y > 0:
+		t.at.y--
+	}
+}
+
+// scrollUp moves the lines of the region from top on up. What leaves the screen
+// becomes history.
+func (t *Terminal) scrollUp(top, n int) {
+	above := t.remember
+	if t.alt != 0 || top > 0 {
+		above = nil
+	}
+	t.on.scroll(top, t.end, n, t.at.pen.bg, above)
+}
+
+// execute carries out a control character.
+func (t *Terminal) execute(c byte) {
+	t.marks = 0
+	at := &t.at
+	switch c {
+	case '\a':
+	case '\b':
+		at.x, at.wrap = max(0, at.x-1), false
+	case '\t':
+		t.tab(1)
+	case '\n', '\v', '\f':
+		t.index()
+		if at.wrap = false; t.newline {
+			at.x = 0
+		}
+	case '\r':
+		at.x, at.wrap = 0, false
+	case 0x0e, 0x0f:
+		at.shift = int(0x0f - c)
+	default: // ENQ, which terminals answer, and what means nothing
+		return
+	}
+	t.show = append(t.show, c)
+}
+
+// tab moves to the nth tab stop, to the left when n is below 0.
+func (t *Terminal) tab(n int) {
+	step := 1
+	if n < 0 {
+		step, n = -1, -n
+	}
+	for x := t.at.x + step; n > 0 && x >= 0 && x < t.size.Columns; x += step {
+		t.at.x = x
+		if t.tabs[x] {
+			n--
+		}
+	}
+	t.at.wrap = t.at.wrap && step > 0
+}
+
+// escape carries out an escape sequence.
+func (t *Terminal) escape(intermediate, final byte) {
+	t.marks = 0
+	switch intermediate {
+	case 0:
+		if !t.simpleEscape(final) {
+			return
+		}
+		t.show = append(t.show, 0x1b, final)
+	case '(', ')':
+		if final != 'B' && final != '0' && final != 'A' {
+			return
+		}
+		if t.at.charsets[intermediate-'('] = final; final == 'B' {
+			t.at.charsets[intermediate-'('] = 0
+		}
+		t.show = append(t.show, 0x1b, intermediate, final)
+	}
+}
+
+// simpleEscape reports whether it was one to pass on.
+func (t *Terminal) simpleEscape(final byte) bool {
+	at := &t.at
+	switch final {
+	case '7':
+		t.on.saved = *at
+	case '8':
+		t.restore()
+	case 'D':
+		t.index()
+		at.wrap = false
+	case 'E':
+		t.index()
+		at.x, at.wrap = 0, false
+	case 'H':
+		t.tabs[at.x] = true
+	case 'M':
+		t.reverseIndex()
+		at.wrap = false
+	case '=', '>':
+		t.keypad = final == '='
+	case 'c':
+		t.reset()
+		t.again = true // and not by RIS, which some terminals take for more
+		return false
+	default:
+		return false
+	}
+	return true
+}
+
+// restore goes back to the saved cursor.
+func (t *Terminal) restore() {
+	t.at = t.on.saved
+	t.at.x, t.at.y = min(t.at.x, t.size.Columns-1), min(t.at.y, t.size.Rows-1)
+	t.at.wrap = t.at.wrap && !t.noWrap
+	if t.at.origin {
+		t.at.y = max(t.top, min(t.at.y, t.end-1))
+	}
+}
+
+// reply answers the program.
+func (t *Terminal) reply(s string) { t.answer = append(t.answer, s...) }
+
+// pass shows a sequence to those who look, as it was understood.
+func (t *Terminal) pass(q *sequence) { t.show = q.append(t.show) }
+
+func (q *sequence) append(b []byte) []byte {
+	b = append(b, "\x1b["...)
+	if q.prefix != 0 {
+		b = append(b, q.prefix)
+	}
+	for i, p := range q.params {
+		switch {
+		case i > 0 && q.colon[i]:
+			b = append(b, ':')
+		case i > 0:
+			b = append(b, ';')
+		}
+		if p >= 0 {
+			b = strconv.AppendInt(b, int64(p), 10)
+		}
+	}
+	if q.intermediate != 0 {
+		b = append(b, q.intermediate)
+	}
+	return append(b, q.final)
+}
