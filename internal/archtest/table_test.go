@@ -87,6 +87,7 @@ var rooms = []room{
 	{path: "internal/engine/native/...", layer: adapter},
 	{path: "internal/guest/pid1", layer: adapter},
 	{path: "internal/image/...", layer: adapter},
+	{path: "internal/repos", layer: adapter},
 	{path: "internal/store/sqlite/...", layer: adapter},
 
 	{path: "internal/gateway", layer: heart},

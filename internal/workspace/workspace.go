@@ -44,6 +44,7 @@ type Spec struct {
 // Repository says what to check out.
 type Repository struct {
 	Source   string // URL, OWNER/REPO or absolute directory
+	Local    bool   // the machine's owner asks, who may name a directory
 	Branch   string // empty is one made of the name
 	From     string // empty is the default branch, or Branch where the remote has it
 	Sparse   []string
@@ -65,8 +66,10 @@ type Workspace struct {
 	// Mounts and Files are what it needs beside these: objects that are borrowed.
 	Mounts []cove.Mount
 	// Hidden is the git directory of a worktree, which is not inside. Empty
-	// when git works inside by itself.
-	Hidden string
+	// when git works inside by itself. Where it is shown to another sandbox, it
+	// has to be directly below /, for the objects that it borrows.
+	Hidden   string
+	Worktree string // its name below Hidden/worktrees
 	Checkout
 }
 

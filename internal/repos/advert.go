@@ -1,0 +1,171 @@
+package repos
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostgit"
+)
+
+// advert is what a repository says that it has.
+type advert struct {
+	head string            // full name of the branch that HEAD is; empty when it says none
+	refs map[string]string // full names to ids; of tags those that have one, not what they point to
+}
+
+// parseAdvert reads the answer of git ls-remote --symref. Names that Cove does
+// not take are left out. Errors: Unavailable for one that is none.
+func parseAdvert(out string) (advert, error) {
+	a := advert{refs: map[string]string{}}
+	for line := range strings.Lines(out) {
+		value, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		if target, symbolic := strings.CutPrefix(value, "ref: "); symbolic && ok {
+			if name == "HEAD" && hostgit.ValidRef(target) && strings.HasPrefix(target, "refs/heads/") {
+				a.head = target
+			}
+			continue
+		}
+		if !ok || !hostgit.ValidID(value) {
+			return advert{}, cove.Errorf(cove.Unavailable, "the remote does not say what it has")
+		}
+		if hostgit.ValidRef(name) {
+			a.refs[name] = value
+		}
+	}
+	// An old server does not say which branch HEAD is, and one without commits
+	// has none that it could be.
+	if _, ok := a.refs[a.head]; !ok {
+		a.head = ""
+	}
+	return a, nil
+}
+
+// guessHead is the branch to begin at when the remote does not say.
+func (a advert) guessHead() string {
+	for _, name := range []string{"refs/heads/main", "refs/heads/master"} {
+		if _, ok := a.refs[name]; ok && a.head == "" {
+			return name
+		}
+	}
+	if branches := a.branches(); a.head == "" && len(branches) == 1 {
+		return "refs/heads/" + branches[0]
+	}
+	return a.head
+}
+
+// branches are the short names of all of them, sorted.
+func (a advert) branches() []string {
+	var names []string
+	for ref := range a.refs {
+		if name, ok := strings.CutPrefix(ref, "refs/heads/"); ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// shared are the refs that everybody may read: the default branch, well-known
+// ones, and tags.
+func (a advert) shared(patterns []string) map[string]string {
+	chosen := maps.Clone(a.refs)
+	head := a.guessHead()
+	maps.DeleteFunc(chosen, func(ref, _ string) bool {
+		name, branch := strings.CutPrefix(ref, "refs/heads/")
+		return !(strings.HasPrefix(ref, "refs/tags/") || ref == head || branch && wellKnown(name, patterns))
+	})
+	return chosen
+}
+
+func wellKnown(branch string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		below, tree := strings.CutSuffix(p, "*")
+		return p == branch || tree && strings.HasSuffix(below, "/") && strings.HasPrefix(branch, below)
+	})
+}
+
+// objectFormat is the one of its ids: "sha1" or "sha256".
+func (a advert) objectFormat() string {
+	for _, id := range a.refs {
+		if len(id) == 64 {
+			return "sha256"
+		}
+	}
+	return "sha1"
+}
+
+// start is where a sandbox's branch begins, as decided from what the remote
+// has.
+type start struct {
+	branch string // short name of the sandbox's own
+	from   string // as a person says it: a branch, a tag, an id
+	ref    string // full name of what it begins at; empty for an id
+	id     string // of ref, or the id that was asked for; empty in an empty repository
+	tracks bool   // the remote has the branch already
+}
+
+// plan decides it. taken says which branches other sandboxes of the repository
+// have. Errors: InvalidArgument, NotFound, Conflict.
+func plan(a advert, name, branch, from string, taken func(branch string) bool) (start, error) {
+	s := start{branch: branch}
+	if branch == "" {
+		s.branch = freeBranch(a, name, taken)
+	}
+	if !hostgit.ValidBranch(s.branch) {
+		return start{}, cove.Errorf(cove.InvalidArgument, "%.200q is no name of a branch", s.branch).WithHint(`one is like "cove/brave-otter"`)
+	}
+	if taken(s.branch) {
+		return start{}, cove.Errorf(cove.Conflict, "the branch %s is another sandbox's", s.branch).WithHint("choose another, or leave it out to have one made up")
+	}
+	own := "refs/heads/" + s.branch
+	_, s.tracks = a.refs[own]
+	switch {
+	case from == "" && s.tracks:
+		s.ref = own
+	case from == "":
+		s.ref = a.guessHead()
+		if s.ref == "" && len(a.refs) > 0 {
+			return start{}, cove.Errorf(cove.NotFound, "the repository does not say which branch is its default").WithHint("say what to begin at: cove new REPO BRANCH FROM")
+		}
+	case hostgit.ValidID(from):
+		s.id = from
+	default:
+		if s.ref = a.find(from); s.ref == "" {
+			return start{}, cove.Errorf(cove.NotFound, "the repository has no branch or tag %.200q", from).WithHint("give a name, or the whole id of a commit")
+		}
+	}
+	if s.ref != "" {
+		s.id = a.refs[s.ref]
+	}
+	if s.from = strings.TrimPrefix(strings.TrimPrefix(s.ref, "refs/heads/"), "refs/tags/"); s.from == "" {
+		s.from = s.id
+	}
+	return s, nil
+}
+
+// find is the full name of what a person calls so; a branch before a tag.
+func (a advert) find(name string) string {
+	name = strings.TrimPrefix(name, "origin/")
+	for _, ref := range []string{"refs/heads/" + name, "refs/tags/" + name, name} {
+		if _, ok := a.refs[ref]; ok && (strings.HasPrefix(ref, "refs/heads/") || strings.HasPrefix(ref, "refs/tags/")) {
+			return ref
+		}
+	}
+	return ""
+}
+
+// freeBranch makes up a name that neither the remote nor another sandbox has.
+func freeBranch(a advert, name string, taken func(string) bool) string {
+	for n := 1; ; n++ {
+		branch := "cove/" + name
+		if n > 1 {
+			branch += "-" + strconv.Itoa(n)
+		}
+		if _, there := a.refs["refs/heads/"+branch]; !there && !taken(branch) {
+			return branch
+		}
+	}
+}

@@ -1,0 +1,398 @@
+package repos
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostgit"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+const maxSparse = 256 // directories
+
+// repository makes the checkout of one.
+func (w *making) repository(ctx context.Context, want workspace.Repository) error {
+	if err := checkRepository(want); err != nil {
+		return err
+	}
+	r, err := w.s.find(ctx, want.Source, want.Local)
+	if err != nil {
+		return err
+	}
+	w.record.Source, w.record.Remote, w.record.Repository = want.Source, r.address, r.Key
+	if want.Worktree && r.git != "" {
+		return w.worktreeOf(ctx, r, want)
+	}
+	if want.Depth == 0 {
+		w.record.Mirror = r.Key
+	}
+	// From here on the mirror cannot be removed.
+	if err := writeRecord(w.dir, w.record); err != nil {
+		return err
+	}
+	p, hangUp, err := w.s.dial(ctx, r)
+	if err != nil {
+		return err
+	}
+	at, refs, err := w.obtain(ctx, r, p, want)
+	if err := errors.Join(err, hangUp()); err != nil {
+		return err
+	}
+	tell(w.progress, "checking out "+cmp.Or(at.from, "an empty repository"))
+	if want.Worktree {
+		return w.worktree(ctx, at, refs, want.Sparse)
+	}
+	return w.private(ctx, at, refs, want.Sparse)
+}
+
+// checkRepository refuses what cannot be meant. Errors: InvalidArgument.
+func checkRepository(want workspace.Repository) error {
+	bad := func(format string, args ...any) error { return cove.Errorf(cove.InvalidArgument, format, args...) }
+	switch {
+	case want.Depth < 0:
+		return bad("a depth is the number of commits")
+	case want.Depth > 0 && want.Worktree:
+		return bad("a worktree has the history of its repository: it has no depth of its own")
+	case len(want.Sparse) > maxSparse:
+		return bad("at most %d directories can be checked out", maxSparse)
+	}
+	for _, dir := range want.Sparse {
+		clean := path.Clean(dir)
+		if dir == "" || !filepath.IsLocal(clean) || strings.HasPrefix(dir, "-") || strings.ContainsAny(dir, `*?[]!\"`) || strings.ContainsFunc(dir, unicode.IsControl) {
+			return bad("%.200q is no directory of a repository", dir)
+		}
+	}
+	return nil
+}
+
+// obtain gets the objects there have to be, into the mirror and the workspace's
+// import.git, and decides where to begin. refs are those that everybody may
+// read, and the one it begins at.
+func (w *making) obtain(ctx context.Context, r remote, p peer, want workspace.Repository) (at start, refs map[string]string, err error) {
+	tell(w.progress, "fetching "+cmp.Or(r.URL, r.Dir))
+	var a advert
+	if want.Depth > 0 {
+		a, err = listRemote(ctx, w.held, p)
+	} else {
+		a, err = w.mirrored(ctx, r, p)
+	}
+	if err != nil {
+		return start{}, nil, err
+	}
+	taken, err := w.taken(r.Key)
+	if err != nil {
+		return start{}, nil, err
+	}
+	if at, err = plan(a, w.spec.Name, want.Branch, want.From, taken); err != nil {
+		return start{}, nil, err
+	}
+	refs = a.shared(w.s.o.Shared)
+	w.record.Branch, w.record.From = at.branch, at.from
+	for _, ref := range slices.Sorted(maps.Keys(refs)) {
+		if name, ok := strings.CutPrefix(ref, "refs/heads/"); ok {
+			w.record.Shared = append(w.record.Shared, name)
+		}
+	}
+	_, shared := refs[at.ref]
+	if want.Depth > 0 {
+		refs = map[string]string{} // their commits are not there
+	}
+	if at.ref != "" {
+		refs[at.ref] = at.id
+	}
+	w.head = a.guessHead()
+	if err := w.importer(ctx, a.objectFormat(), refs, shared && want.Depth == 0, at); err != nil {
+		return start{}, nil, err
+	}
+	if at.id == "" {
+		return at, refs, nil
+	}
+	if !shared || want.Depth > 0 {
+		if err := w.extra(ctx, p, at, want.Depth); err != nil {
+			return start{}, nil, err
+		}
+	}
+	w.record.Base, err = w.s.line(ctx, w.held, hostgit.Run{Dir: w.in(importDir), Command: []string{"rev-parse"}, Flags: []string{"--verify", "--quiet"}, Args: []string{at.id + "^{commit}"}})
+	if err != nil {
+		return start{}, nil, cove.Errorf(cove.NotFound, "the repository has no commit %s", at.id)
+	}
+	if err := w.remember(ctx); err != nil {
+		return start{}, nil, err
+	}
+	return at, refs, nil
+}
+
+// mirrored brings the mirror up to date. Where the remote does not answer, what
+// was fetched before has to do.
+func (w *making) mirrored(ctx context.Context, r remote, p peer) (advert, error) {
+	m := w.s.mirror(r.Key)
+	release, err := m.hold(ctx)
+	if err != nil {
+		return advert{}, err
+	}
+	defer release()
+	a, err := m.fetch(ctx, r, p)
+	if cove.ErrorCode(err) != cove.Unavailable || ctx.Err() != nil || !m.there() {
+		return a, err
+	}
+	tell(w.progress, "the remote does not answer; using what was fetched before")
+	refs, e := m.refs(ctx)
+	head, e2 := w.s.line(ctx, w.held, hostgit.Run{Dir: m.dir, Command: []string{"symbolic-ref"}, Args: []string{"HEAD"}})
+	if errors.Join(e, e2) != nil || len(refs) == 0 {
+		return advert{}, err
+	}
+	return advert{head: head, refs: refs}, nil
+}
+
+// importer makes import.git: the host's own repository, which what the sandbox
+// makes is fetched into. It knows the refs whose objects it borrows, so that
+// only what is new is sent.
+func (w *making) importer(ctx context.Context, format string, refs map[string]string, shared bool, at start) error {
+	dir := w.in(importDir)
+	if _, err := w.git(ctx, hostgit.Run{Dir: dir, Command: []string{"init"}, Flags: []string{"--bare", "--quiet", "--template=", "--object-format=" + format}}); err != nil {
+		return err
+	}
+	if w.record.Mirror == "" {
+		return nil
+	}
+	known := map[string]string{}
+	for ref, id := range refs {
+		if ref != at.ref || shared {
+			known["refs/shared/"+strings.TrimPrefix(ref, "refs/")] = id
+		}
+	}
+	if err := writeFile(filepath.Join(dir, "objects/info/alternates"), filepath.Join(w.s.mirror(w.record.Mirror).dir, "objects")+"\n"); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, "packed-refs"), packedRefs(known, nil))
+}
+
+// extra fetches what it begins at into import.git: a branch that is not for
+// everybody, an id, or a history that is cut.
+func (w *making) extra(ctx context.Context, p peer, at start, depth int) error {
+	dir := w.in(importDir)
+	source := cmp.Or(at.ref, at.id)
+	if at.ref == "" && depth == 0 {
+		if _, err := w.git(ctx, hostgit.Run{Dir: dir, Command: []string{"cat-file"}, Flags: []string{"-e"}, Args: []string{at.id + "^{commit}"}}); err == nil {
+			return nil // the mirror has it
+		}
+	}
+	var flags []string
+	if depth > 0 {
+		flags = []string{fmt.Sprintf("--depth=%d", depth)}
+	}
+	_, err := p(ctx, w.held, fetchRun(dir, bytes.NewBufferString("+"+source+":refs/shared/begin\n"), flags...))
+	if cove.ErrorCode(err) == cove.NotFound || err != nil && at.ref == "" && strings.Contains(err.Error(), "unadvertised object") {
+		return cove.Errorf(cove.NotFound, "the repository has no %.200q: %w", source, err)
+	}
+	return err
+}
+
+// remember gives the base a name, so that it stays and can be compared with.
+func (w *making) remember(ctx context.Context) error {
+	_, err := w.git(ctx, hostgit.Run{Dir: w.in(importDir), Command: []string{"update-ref"}, Args: []string{"refs/cove/base", w.record.Base}})
+	return err
+}
+
+// private makes a checkout with a .git of its own.
+func (w *making) private(ctx context.Context, at start, refs map[string]string, sparse []string) error {
+	tree, dir := w.in(checkoutDir), w.in(checkoutDir+"/.git")
+	if err := w.bare(ctx, dir, "../../../"+borrowedDir, false, at, refs); err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(dir, "HEAD"), "ref: refs/heads/"+at.branch+"\n"); err != nil {
+		return err
+	}
+	return w.fill(ctx, dir, tree, sparse)
+}
+
+// bare makes a repository of the sandbox's own: what it borrows, the refs it
+// may read, its branch, and where it pushes to.
+func (w *making) bare(ctx context.Context, dir, borrowed string, bare bool, at start, refs map[string]string) error {
+	format := map[bool]string{true: "sha256", false: "sha1"}[len(w.record.Base) == 64]
+	if _, err := w.git(ctx, hostgit.Run{Dir: dir, Command: []string{"init"}, Flags: []string{"--bare", "--quiet", "--template=", "--object-format=" + format}}); err != nil {
+		return err
+	}
+	if w.record.Mirror != "" {
+		if err := os.Symlink(filepath.Join(w.s.mirror(w.record.Mirror).dir, "objects"), w.in(borrowedDir)); err != nil {
+			return storageFull("make a workspace", err)
+		}
+		if err := writeFile(filepath.Join(dir, "objects/info/alternates"), borrowed+"\n"); err != nil {
+			return err
+		}
+	}
+	if err := copyPacks(w.in(importDir), dir); err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(dir, "packed-refs"), packedRefs(w.inside(at, refs), w.peeled(ctx, refs))); err != nil {
+		return err
+	}
+	if head, ok := strings.CutPrefix(w.head, "refs/heads/"); ok && refs[w.head] != "" {
+		if err := writeFile(filepath.Join(dir, "refs/remotes/origin/HEAD"), "ref: refs/remotes/origin/"+head+"\n"); err != nil {
+			return err
+		}
+	}
+	config, err := os.OpenFile(filepath.Join(dir, "config"), os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, err = io.WriteString(config, w.config(at, bare))
+		err = errors.Join(err, config.Close())
+	}
+	if err != nil {
+		return storageFull("configure a repository", err)
+	}
+	return nil
+}
+
+// inside are the refs of the sandbox's repository.
+func (w *making) inside(at start, refs map[string]string) map[string]string {
+	all := map[string]string{}
+	for ref, id := range refs {
+		if name, ok := strings.CutPrefix(ref, "refs/heads/"); ok {
+			ref = "refs/remotes/origin/" + name
+		}
+		all[ref] = id
+	}
+	if w.record.Base != "" {
+		all["refs/heads/"+at.branch] = w.record.Base
+	}
+	return all
+}
+
+// peeled says what tags point to, so that git inside need not look.
+func (w *making) peeled(ctx context.Context, refs map[string]string) map[string]string {
+	if w.record.Mirror == "" {
+		return nil
+	}
+	out, err := w.git(ctx, hostgit.Run{Dir: w.in(importDir), Command: []string{"for-each-ref"}, Flags: []string{"--format=%(objectname) %(*objectname)"}, Args: []string{"refs/shared/tags/"}})
+	if err != nil {
+		return nil // it is an aid only
+	}
+	to := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		if id, commit, _ := strings.Cut(strings.TrimSpace(line), " "); hostgit.ValidID(commit) {
+			to[id] = commit
+		}
+	}
+	return to
+}
+
+// packedRefs is the file of that name. peeled has what tags point to, by their
+// own id.
+func packedRefs(refs, peeled map[string]string) string {
+	var b strings.Builder
+	if peeled == nil {
+		b.WriteString("# pack-refs with: sorted \n")
+	} else {
+		b.WriteString("# pack-refs with: peeled sorted \n") // a tag without is not annotated
+	}
+	for _, ref := range slices.Sorted(maps.Keys(refs)) {
+		b.WriteString(refs[ref] + " " + ref + "\n")
+		if to := peeled[refs[ref]]; to != "" && strings.HasPrefix(ref, "refs/tags/") {
+			b.WriteString("^" + to + "\n")
+		}
+	}
+	return b.String()
+}
+
+// config is what the sandbox's repository is configured with beside what git
+// itself wrote. A branch that the remote does not have yet is tracked from its
+// first push on.
+func (w *making) config(at start, bare bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[core]\n\tbare = %v\n", bare)
+	b.WriteString("\tlogAllRefUpdates = true\n[push]\n\tdefault = current\n\tautoSetupRemote = true\n")
+	if w.record.Remote == "" {
+		return b.String()
+	}
+	fmt.Fprintf(&b, "[remote \"origin\"]\n\turl = %s\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", quoteConfig(w.record.Remote))
+	if at.tracks {
+		fmt.Fprintf(&b, "[branch %s]\n\tremote = origin\n\tmerge = %s\n", quoteConfig(at.branch), quoteConfig("refs/heads/"+at.branch))
+	}
+	return b.String()
+}
+
+// quoteConfig writes a value, or the name of a section, as git reads it. Neither
+// has control characters.
+func quoteConfig(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}
+
+// fill writes the working files. dir was made a moment ago by Cove, or is a
+// person's own, and nothing of a sandbox runs yet.
+func (w *making) fill(ctx context.Context, dir, tree string, sparse []string) error {
+	if len(sparse) > 0 {
+		in := strings.NewReader(strings.Join(sparse, "\n") + "\n")
+		if _, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Command: []string{"sparse-checkout", "set"}, Flags: []string{"--cone", "--stdin"}, Stdin: in}); err != nil {
+			return err
+		}
+	}
+	if w.record.Base == "" {
+		return nil
+	}
+	_, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Command: []string{"read-tree"}, Flags: []string{"-m", "-u"}, Args: []string{w.record.Base}})
+	return err
+}
+
+// copyPacks copies the objects that a repository has of its own.
+func copyPacks(from, to string) error {
+	packs, err := filepath.Glob(filepath.Join(from, "objects/pack/pack-*"))
+	if err != nil {
+		return err
+	}
+	// An index comes after its pack, so that there is none without.
+	slices.SortFunc(packs, func(a, b string) int {
+		return cmp.Or(cmp.Compare(order(a), order(b)), strings.Compare(a, b))
+	})
+	for _, p := range packs {
+		if err := copyFile(p, filepath.Join(to, "objects/pack", filepath.Base(p)), 0o444); err != nil {
+			return storageFull("copy objects", err)
+		}
+	}
+	err = copyFile(filepath.Join(from, "shallow"), filepath.Join(to, "shallow"), 0o644)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return storageFull("copy objects", err)
+	}
+	return nil
+}
+
+func order(pack string) int {
+	return slices.Index([]string{".pack", ".rev", ".idx"}, filepath.Ext(pack))
+}
+
+func copyFile(from, to string, mode os.FileMode) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src) // shares the blocks where the file system can
+	return errors.Join(err, dst.Close())
+}
+
+// writeFile writes one of a repository that nobody uses yet.
+func writeFile(path, content string) error {
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = os.WriteFile(path, []byte(content), 0o644)
+	}
+	if err != nil {
+		return storageFull("make a repository", err)
+	}
+	return nil
+}

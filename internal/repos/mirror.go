@@ -1,0 +1,449 @@
+package repos
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/hostgit"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// Mirror is a repository in the store.
+type Mirror struct {
+	Address   string           `json:"address"` // or directory
+	Key       string           `json:"key"`
+	Size      int64            `json:"size"` // bytes on disk
+	FetchedAt time.Time        `json:"fetched_at"`
+	Borrowers []cove.SandboxID `json:"borrowers,omitempty"`
+}
+
+// mirrorFile is in a mirror's directory and says what it mirrors.
+const mirrorFile = "cove.json"
+
+// tooManyPacks is when a fetch joins packs: each is looked through for each
+// object.
+const tooManyPacks = 40
+
+// mirror is one that may be there.
+type mirror struct {
+	s    *Store
+	key  string
+	dir  string
+	held []*os.File // its lock, for git to inherit; nil when it is not held
+}
+
+func (s *Store) mirror(key string) *mirror {
+	return &mirror{s: s, key: key, dir: filepath.Join(s.repos, filepath.FromSlash(key)+".git")}
+}
+
+// hold waits until nobody else writes to the mirror.
+func (m *mirror) hold(ctx context.Context) (release func(), err error) {
+	sum := sha256.Sum256([]byte(m.key))
+	l, err := lock(ctx, filepath.Join(m.s.repos, ".locks", hex.EncodeToString(sum[:16])), syscall.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	m.held = []*os.File{l}
+	return func() { m.held = nil; l.Close() }, nil
+}
+
+func (m *mirror) there() bool {
+	_, err := os.Stat(filepath.Join(m.dir, mirrorFile))
+	return err == nil
+}
+
+func (m *mirror) git(ctx context.Context, r hostgit.Run) ([]byte, error) {
+	r.Dir = m.dir
+	return m.s.git(ctx, m.held, r)
+}
+
+// fetch brings the mirror up to date, makes it if it is not there, and says
+// what the remote has. The lock is held.
+func (m *mirror) fetch(ctx context.Context, r remote, p peer) (advert, error) {
+	a, err := listRemote(ctx, m.held, p)
+	if err != nil {
+		return advert{}, err
+	}
+	if err := m.make(ctx, a.objectFormat()); err != nil {
+		return advert{}, err
+	}
+	if err := m.clean(); err != nil {
+		return advert{}, err
+	}
+	have, err := m.refs(ctx)
+	if err != nil {
+		return advert{}, err
+	}
+	want := a.shared(m.s.o.Shared)
+	if err := m.drop(ctx, have, want); err != nil {
+		return advert{}, err
+	}
+	if err := m.get(ctx, p, have, want); err != nil {
+		return advert{}, err
+	}
+	if head := a.guessHead(); head != "" {
+		if _, err := m.git(ctx, hostgit.Run{Command: []string{"symbolic-ref"}, Args: []string{"HEAD", head}}); err != nil {
+			return advert{}, err
+		}
+	}
+	return a, m.describe(r)
+}
+
+// listRemote asks what a remote has.
+func listRemote(ctx context.Context, held []*os.File, p peer) (advert, error) {
+	out, err := p(ctx, held, hostgit.Run{Command: []string{"ls-remote"}, Flags: []string{"--symref"}})
+	if err != nil {
+		return advert{}, err
+	}
+	return parseAdvert(string(out))
+}
+
+// make makes an empty one. What is not described is none: it was left half made.
+func (m *mirror) make(ctx context.Context, format string) error {
+	if m.there() {
+		return nil
+	}
+	err := os.RemoveAll(m.dir)
+	if err == nil {
+		err = os.MkdirAll(m.dir, 0o700)
+	}
+	if err != nil {
+		return storageFull("make a mirror", err)
+	}
+	_, err = m.git(ctx, hostgit.Run{Command: []string{"init"}, Flags: []string{"--bare", "--quiet", "--template=", "--object-format=" + format}})
+	return err
+}
+
+// clean removes what somebody left who was killed while writing: the lock says
+// that nobody writes now.
+func (m *mirror) clean() error {
+	return filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if name := d.Name(); strings.HasSuffix(name, ".lock") || strings.HasPrefix(name, "tmp_") || strings.HasPrefix(name, ".tmp-") {
+			return os.Remove(path)
+		}
+		return nil
+	})
+}
+
+// refs are those of the mirror.
+func (m *mirror) refs(ctx context.Context) (map[string]string, error) {
+	out, err := m.git(ctx, hostgit.Run{Command: []string{"for-each-ref"}, Flags: []string{"--format=%(objectname)%09%(refname)"}})
+	if err != nil {
+		return nil, err
+	}
+	a, err := parseAdvert(string(out))
+	return a.refs, err
+}
+
+// drop removes refs that the remote has no more. Their objects stay.
+func (m *mirror) drop(ctx context.Context, have, want map[string]string) error {
+	var in bytes.Buffer
+	for _, ref := range slices.Sorted(maps.Keys(have)) {
+		if _, ok := want[ref]; !ok {
+			in.WriteString("delete " + ref + "\n")
+		}
+	}
+	if in.Len() == 0 {
+		return nil
+	}
+	_, err := m.git(ctx, hostgit.Run{Command: []string{"update-ref"}, Flags: []string{"--stdin"}, Stdin: &in})
+	return err
+}
+
+// get fetches what is new.
+func (m *mirror) get(ctx context.Context, p peer, have, want map[string]string) error {
+	var in bytes.Buffer
+	for _, ref := range slices.Sorted(maps.Keys(want)) {
+		if have[ref] != want[ref] {
+			in.WriteString("+" + ref + ":" + ref + "\n")
+		}
+	}
+	if in.Len() == 0 {
+		return nil
+	}
+	if _, err := p(ctx, m.held, fetchRun(m.dir, &in)); err != nil {
+		return err
+	}
+	packs, err := filepath.Glob(filepath.Join(m.dir, "objects/pack/*.pack"))
+	if err != nil || len(packs) <= tooManyPacks {
+		return err
+	}
+	_, err = m.git(ctx, hostgit.Run{Command: []string{"repack"}, Flags: []string{"--quiet", "-d", "--geometric=2"}})
+	return err
+}
+
+// fetchRun is a fetch of refspecs, one a line, into a repository.
+func fetchRun(dir string, refspecs *bytes.Buffer, flags ...string) hostgit.Run {
+	return hostgit.Run{
+		Dir: dir, Command: []string{"fetch"}, Stdin: refspecs,
+		Flags: slices.Concat([]string{"--quiet", "--no-tags", "--no-write-fetch-head", "--atomic", "--stdin"}, flags),
+		// A pack stays one, whatever its size: what borrows it reads few files.
+		Settings: []hostgit.Setting{{Key: "fetch.unpackLimit", Value: "1"}},
+	}
+}
+
+// describe says in the mirror what it is, and when it was fetched.
+func (m *mirror) describe(r remote) error {
+	address := r.URL
+	if address == "" {
+		address = r.git
+	}
+	data, err := json.Marshal(Mirror{Address: address, Key: m.key, FetchedAt: time.Now().UTC()})
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(m.dir, mirrorFile), data, 0o600)
+	}
+	if err != nil {
+		return storageFull("describe a mirror", err)
+	}
+	return nil
+}
+
+// Mirrors lists the store.
+func (s *Store) Mirrors(ctx context.Context) ([]Mirror, error) {
+	all, err := s.described()
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.records()
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if err := ctx.Err(); err != nil {
+			return nil, cove.Errorf(cove.Canceled, "listing repositories: %w", err)
+		}
+		if all[i].Size, err = diskUsed(ctx, s.mirror(all[i].Key).dir); err != nil {
+			return nil, err
+		}
+		for _, r := range records {
+			if r.Mirror == all[i].Key {
+				all[i].Borrowers = append(all[i].Borrowers, r.ID)
+			}
+		}
+	}
+	return all, nil
+}
+
+// described reads what the mirrors say of themselves.
+func (s *Store) described() ([]Mirror, error) {
+	var all []Mirror
+	err := filepath.WalkDir(s.repos, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it was removed meanwhile
+		}
+		if err != nil || !d.IsDir() || !strings.HasSuffix(d.Name(), ".git") {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(path, mirrorFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			return fs.SkipDir // half made
+		}
+		var m Mirror
+		if err == nil {
+			err = json.Unmarshal(data, &m)
+		}
+		if err != nil || s.mirror(m.Key).dir != path {
+			s.o.Log.Warn("mirror cannot be read", "dir", path, "error", err)
+			return fs.SkipDir
+		}
+		all = append(all, m)
+		return fs.SkipDir
+	})
+	if err != nil {
+		return nil, storageFull("read the store", err)
+	}
+	slices.SortFunc(all, func(a, b Mirror) int { return strings.Compare(a.Key, b.Key) })
+	return all, nil
+}
+
+// known finds a mirror by what a person calls it: as it was asked for, its
+// address, or its key. Errors: NotFound, those of ParseSource.
+func (s *Store) known(source string, owner bool) (Mirror, error) {
+	all, err := s.described()
+	if err != nil {
+		return Mirror{}, err
+	}
+	key := source
+	src, err := ParseSource(source, owner)
+	switch {
+	case err == nil && src.Dir == "":
+		key = src.Key
+	case err == nil:
+		if git, err := gitDirectory(src.Dir); err == nil {
+			key = keyOfDirectory(git)
+		}
+	}
+	for _, m := range all {
+		if m.Key == key || m.Address == source {
+			return m, nil
+		}
+	}
+	return Mirror{}, cove.Errorf(cove.NotFound, "the store has no repository %.200q", source).WithHint(`"cove repo list" shows them`)
+}
+
+// FetchMirror fetches a repository into the store. owner says that the
+// machine's owner asks. Errors: those of ParseSource, Outlet.Open and git.
+func (s *Store) FetchMirror(ctx context.Context, source string, owner bool, progress func(workspace.Step)) (Mirror, error) {
+	r, err := s.find(ctx, source, owner)
+	if err != nil {
+		return Mirror{}, err
+	}
+	tell(progress, "fetching "+source)
+	m := s.mirror(r.Key)
+	release, err := m.hold(ctx)
+	if err != nil {
+		return Mirror{}, err
+	}
+	defer release()
+	p, hangUp, err := s.dial(ctx, r)
+	if err != nil {
+		return Mirror{}, err
+	}
+	_, err = m.fetch(ctx, r, p)
+	if err := errors.Join(err, hangUp()); err != nil {
+		return Mirror{}, err
+	}
+	found, err := s.known(r.Key, owner)
+	if err == nil {
+		found.Size, err = diskUsed(ctx, m.dir)
+	}
+	return found, err
+}
+
+// RemoveMirror removes one that nobody borrows from. Errors: NotFound,
+// Conflict.
+func (s *Store) RemoveMirror(ctx context.Context, source string, owner bool) error {
+	found, err := s.known(source, owner)
+	if err != nil {
+		return err
+	}
+	m := s.mirror(found.Key)
+	release, err := m.hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	// Whoever is about to borrow has said so before it takes the lock.
+	ids, err := s.borrowers(m.key)
+	if err != nil {
+		return err
+	}
+	if len(ids) > 0 {
+		return cove.Errorf(cove.Conflict, "%d workspaces borrow from %s, such as that of %s", len(ids), found.Address, ids[0]).
+			WithHint("destroy those sandboxes first: their history would be gone")
+	}
+	// Without its description it is half made, whatever happens from here on.
+	err = os.Remove(filepath.Join(m.dir, mirrorFile))
+	if err == nil {
+		err = os.RemoveAll(m.dir)
+	}
+	if err != nil {
+		return storageFull("remove "+found.Address, err)
+	}
+	return nil
+}
+
+// CollectMirror packs a repository of the store anew. While somebody borrows
+// from it every object stays; otherwise what no ref reaches goes.
+func (s *Store) CollectMirror(ctx context.Context, source string, owner bool) error {
+	found, err := s.known(source, owner)
+	if err != nil {
+		return err
+	}
+	m := s.mirror(found.Key)
+	release, err := m.hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := m.clean(); err != nil {
+		return storageFull("clean a mirror", err)
+	}
+	ids, err := s.borrowers(m.key)
+	if err != nil {
+		return err
+	}
+	repack := []string{"--quiet", "-a", "-d"}
+	if len(ids) > 0 {
+		repack = append(repack, "--keep-unreachable")
+	}
+	runs := []hostgit.Run{
+		{Command: []string{"pack-refs"}, Flags: []string{"--all"}},
+		{Command: []string{"repack"}, Flags: repack},
+		{Command: []string{"commit-graph", "write"}, Flags: []string{"--reachable", "--no-progress"}},
+	}
+	if len(ids) == 0 {
+		runs = slices.Insert(runs, 2, hostgit.Run{Command: []string{"prune"}, Flags: []string{"--expire=now"}})
+	}
+	for _, r := range runs {
+		if _, err := m.git(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func tell(progress func(workspace.Step), text string) {
+	if progress != nil {
+		progress(workspace.Step{Text: text})
+	}
+}
+
+// deepest is how far down a tree is measured: whoever fills it can make it deep
+// to make others wait.
+const deepest = 256
+
+// diskUsed is how many bytes a tree takes, each file once.
+func diskUsed(ctx context.Context, dir string) (int64, error) {
+	type inode struct{ dev, ino uint64 }
+	seen := map[inode]bool{}
+	var total int64
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer root.Close()
+	err = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case d == nil:
+			return err
+		}
+		fi, infoErr := d.Info()
+		if infoErr != nil {
+			return nil // it is gone
+		}
+		if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+			id := inode{st.Dev, st.Ino}
+			if st.Nlink == 1 || !seen[id] {
+				total += st.Blocks * 512
+			}
+			if st.Nlink > 1 && !d.IsDir() {
+				seen[id] = true
+			}
+		}
+		if d.IsDir() && (err != nil || strings.Count(path, "/") >= deepest) {
+			return fs.SkipDir // nobody may read it, or it is too deep: it is not counted
+		}
+		return nil
+	})
+	return total, err
+}

@@ -1,0 +1,186 @@
+package repos
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostgit"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// Outlet opens ways out to remotes, for git on the host. It sees to
+// credentials: git has none.
+type Outlet interface {
+	// Open opens a way to the repository at an address, and to nothing else.
+	// Errors: Forbidden, Unavailable.
+	Open(ctx context.Context, address string) (Way, error)
+}
+
+// Way is one way out. The zero value but for Close is a direct one.
+type Way struct {
+	Proxy string // address of an HTTP proxy, which may have a user and a password of its own
+	CA    string // file of the authorities to trust, instead of the machine's
+	Close func() error
+}
+
+// Options of a Store.
+type Options struct {
+	Home   string // Cove's; absolute
+	Outlet Outlet
+	// Shared are names of branches that everybody may read, beside the default
+	// one; "release/*" is all below. nil is DefaultShared.
+	Shared []string
+	// MaxImport is how many bytes a sandbox may send at a time; 0 is 2 GiB.
+	MaxImport int64
+	Log       *slog.Logger
+}
+
+// DefaultShared are well-known branches.
+var DefaultShared = []string{"main", "master", "develop", "release/*"}
+
+const (
+	defaultImport = 2 << 30
+	importTime    = 15 * time.Minute
+)
+
+// Store keeps mirrors and workspaces below Cove's home. It may be used
+// concurrently, by several processes.
+type Store struct {
+	o          Options
+	repos      string // of mirrors
+	workspaces string
+}
+
+var _ workspace.Workspaces = (*Store)(nil)
+
+// Open opens the store, and removes what a process that was killed has left
+// half done. Nothing of it has to exist.
+func Open(o Options) (*Store, error) {
+	if !filepath.IsAbs(o.Home) {
+		return nil, cove.Errorf(cove.Internal, "Cove's home %q is not absolute", o.Home)
+	}
+	if o.Shared == nil {
+		o.Shared = DefaultShared
+	}
+	if o.MaxImport == 0 {
+		o.MaxImport = defaultImport
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{o: o, repos: filepath.Join(o.Home, "repos"), workspaces: filepath.Join(o.Home, "workspaces")}
+	for _, dir := range []string{s.repos, s.workspaces} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, storageFull("make "+dir, err)
+		}
+		if err := os.Chmod(dir, 0o700); err != nil { // files in workspaces can have any mode
+			return nil, storageFull("close "+dir+" to others", err)
+		}
+	}
+	return s, s.sweep()
+}
+
+// Names of directories that are on their way in, and on their way out.
+const (
+	coming = ".new-"
+	going  = ".gone-"
+)
+
+func (s *Store) creating() string { return filepath.Join(s.workspaces, ".creating.lock") }
+
+// sweep removes workspaces that are half made or half removed, unless somebody
+// is making one.
+func (s *Store) sweep() error {
+	l, err := tryLock(s.creating(), syscall.LOCK_EX)
+	if l == nil {
+		return err
+	}
+	defer l.Close()
+	entries, err := os.ReadDir(s.workspaces)
+	if err != nil {
+		return storageFull("read "+s.workspaces, err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), coming) || strings.HasPrefix(e.Name(), going) {
+			dir := filepath.Join(s.workspaces, e.Name())
+			if r, err := readRecord(dir); err == nil && strings.HasPrefix(e.Name(), coming) {
+				errs = append(errs, s.abandonWorktree(context.Background(), r))
+			}
+			s.o.Log.Info("workspace swept", "name", e.Name())
+			errs = append(errs, removeAll(dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// git finds git anew each time, so that one that is installed later is used.
+func (s *Store) git(ctx context.Context, held []*os.File, r hostgit.Run) ([]byte, error) {
+	g, err := hostgit.Find()
+	if err != nil {
+		return nil, err
+	}
+	r.Files = append(r.Files, held...)
+	if r.Stdout != nil {
+		return nil, g.Run(ctx, r)
+	}
+	return g.Output(ctx, r)
+}
+
+// line is git for one line.
+func (s *Store) line(ctx context.Context, held []*os.File, r hostgit.Run) (string, error) {
+	out, err := s.git(ctx, held, r)
+	return strings.TrimSuffix(string(out), "\n"), err
+}
+
+// removeAll removes a tree that whoever had it may have made hard to remove:
+// directories nobody may enter, and deeper than a path or the table of open
+// files is long.
+func removeAll(dir string) error {
+	err := os.RemoveAll(dir)
+	for round := 0; err != nil && round < 1000; round++ {
+		if err := hoist(dir); err != nil {
+			return storageFull("remove a workspace", err)
+		}
+		err = os.RemoveAll(dir)
+	}
+	if err != nil {
+		return storageFull("remove a workspace", err)
+	}
+	return nil
+}
+
+// hoist opens up the directories of a tree to its owner, and moves what lies
+// deep to the top.
+func hoist(top string) error {
+	const deep = 64
+	root, err := os.OpenRoot(top)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
+		if d == nil || !d.IsDir() {
+			return nil
+		}
+		if e := root.Chmod(path, 0o700); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			return e
+		}
+		if strings.Count(path, "/") < deep {
+			return nil
+		}
+		if e := root.Rename(path, ".deep-"+rand.Text()); e != nil {
+			return e
+		}
+		return fs.SkipDir
+	})
+}

@@ -1,0 +1,81 @@
+package repos
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/gittest"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// direct is an Outlet that leads to the server without anything between.
+type direct struct{ ca string }
+
+func (d direct) Open(context.Context, string) (Way, error) {
+	return Way{CA: d.ca, Close: func() error { return nil }}, nil
+}
+
+// newStore is a store whose remotes are on the server.
+func newStore(t testing.TB, server *gittest.Server) *Store {
+	t.Helper()
+	o := Options{Home: t.TempDir()}
+	if server != nil {
+		o.Outlet = direct{server.CA}
+	}
+	return open(t, o)
+}
+
+func open(t testing.TB, o Options) *Store {
+	t.Helper()
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func spec(name string, r workspace.Repository) workspace.Spec {
+	return workspace.Spec{ID: cove.NewSandboxID(), Name: name, User: cove.UserAgent, Client: "local", Repository: &r}
+}
+
+// create makes a workspace that the test expects to be made.
+func create(t testing.TB, s *Store, spec workspace.Spec) workspace.Workspace {
+	t.Helper()
+	w, err := s.Create(context.Background(), spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// names lists a directory.
+func names(t testing.TB, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return strings.Join(all, " ")
+}
+
+func read(t testing.TB, parts ...string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(parts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func exists(parts ...string) bool {
+	_, err := os.Lstat(filepath.Join(parts...))
+	return err == nil
+}

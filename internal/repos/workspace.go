@@ -1,0 +1,231 @@
+package repos
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostgit"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// Names in a workspace's directory.
+const (
+	checkoutDir   = "checkout"
+	homeDir       = "home"
+	importDir     = "import.git"
+	repositoryDir = "repository.git"
+	borrowedDir   = "run/cove/objects" // below /, inside; below the workspace, outside
+)
+
+// directory is where a workspace is, or would be.
+func (s *Store) directory(id cove.SandboxID) string { return filepath.Join(s.workspaces, string(id)) }
+
+// Create implements workspace.Workspaces. Everything belongs to whoever runs
+// Cove: an engine that maps the owners of mounts shows it as the sandbox's
+// user's (engine.Capabilities.MountOwners).
+func (s *Store) Create(ctx context.Context, spec workspace.Spec, progress func(workspace.Step)) (_ workspace.Workspace, err error) {
+	if _, err := cove.ParseSandboxID(string(spec.ID)); err != nil {
+		return workspace.Workspace{}, err
+	}
+	final := s.directory(spec.ID)
+	if _, err := os.Lstat(final); err == nil {
+		return workspace.Workspace{}, cove.Errorf(cove.Conflict, "the workspace of %s is there already", spec.ID)
+	}
+	l, err := lock(ctx, s.creating(), syscall.LOCK_SH)
+	if err != nil {
+		return workspace.Workspace{}, err
+	}
+	defer l.Close()
+	w := &making{s: s, spec: spec, dir: filepath.Join(s.workspaces, coming+string(spec.ID)), final: final, held: []*os.File{l}, progress: progress}
+	if err := os.Mkdir(w.dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return workspace.Workspace{}, cove.Errorf(cove.Conflict, "the workspace of %s is being made", spec.ID)
+		}
+		return workspace.Workspace{}, storageFull("make a workspace", err)
+	}
+	w.record = record{ID: spec.ID, Client: spec.Client, Created: time.Now().UTC()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.abandonWorktree(context.WithoutCancel(ctx), w.record), removeAll(w.dir))
+		}
+	}()
+	if err := w.directories(); err != nil {
+		return workspace.Workspace{}, err
+	}
+	if spec.Repository != nil {
+		if err := w.repository(ctx, *spec.Repository); err != nil {
+			return workspace.Workspace{}, err
+		}
+	}
+	if err := writeRecord(w.dir, w.record); err != nil {
+		return workspace.Workspace{}, err
+	}
+	if err := os.Rename(w.dir, final); err != nil {
+		return workspace.Workspace{}, storageFull("put the workspace in place", err)
+	}
+	return s.shape(w.record), nil
+}
+
+// making is a workspace that is being made.
+type making struct {
+	s        *Store
+	spec     workspace.Spec
+	dir      string // where it is made
+	final    string // where it will be
+	held     []*os.File
+	record   record
+	head     string // full name of the remote's default branch
+	progress func(workspace.Step)
+}
+
+func (w *making) in(name string) string { return filepath.Join(w.dir, name) }
+
+func (w *making) git(ctx context.Context, r hostgit.Run) ([]byte, error) {
+	return w.s.git(ctx, w.held, r)
+}
+
+// directories makes what every workspace has.
+func (w *making) directories() error {
+	for _, d := range []struct {
+		path string
+		mode fs.FileMode
+	}{{w.dir, 0o700}, {w.in(checkoutDir), 0o755}, {w.in(homeDir), 0o700}, {w.in(filepath.Dir(borrowedDir)), 0o755}} {
+		err := os.MkdirAll(d.path, 0o755)
+		if err == nil {
+			err = os.Chmod(d.path, d.mode) // whatever the umask says
+		}
+		if err != nil {
+			return storageFull("make a workspace", err)
+		}
+	}
+	return writeRecord(w.dir, w.record)
+}
+
+// shape is a workspace as its record says.
+func (s *Store) shape(r record) workspace.Workspace {
+	dir := s.directory(r.ID)
+	w := workspace.Workspace{
+		ID: r.ID, Directory: filepath.Join(dir, checkoutDir), Home: filepath.Join(dir, homeDir), Hidden: r.Hidden, Worktree: r.Worktree,
+		Checkout: workspace.Checkout{Source: r.Source, Remote: r.Remote, Branch: r.Branch, From: r.From, Base: r.Base, Shared: r.Shared},
+	}
+	if r.Hidden != "" && !filepath.IsAbs(r.Hidden) {
+		w.Hidden = filepath.Join(dir, r.Hidden)
+	}
+	if r.Mirror != "" {
+		w.Mounts = []cove.Mount{{Source: filepath.Join(s.mirror(r.Mirror).dir, "objects"), Target: "/" + borrowedDir, ReadOnly: true}}
+	}
+	return w
+}
+
+// Open implements workspace.Workspaces.
+func (s *Store) Open(_ context.Context, id cove.SandboxID) (workspace.Workspace, error) {
+	r, err := s.read(id)
+	if err != nil {
+		return workspace.Workspace{}, err
+	}
+	return s.shape(r), nil
+}
+
+// read is the record of a sandbox's workspace. Errors: NotFound, Corrupt.
+func (s *Store) read(id cove.SandboxID) (record, error) {
+	if _, err := cove.ParseSandboxID(string(id)); err != nil {
+		return record{}, err
+	}
+	r, err := readRecord(s.directory(id))
+	switch {
+	case err != nil:
+		return record{}, err
+	case r.ID != id:
+		return record{}, cove.Errorf(cove.Corrupt, "the workspace of %s says that it is another's", id)
+	case r.Kept:
+		return record{}, cove.Errorf(cove.NotFound, "there is no such workspace")
+	}
+	return r, nil
+}
+
+// Remove implements workspace.Workspaces. A checkout that is kept goes on
+// borrowing from its mirror; removing its directory ends that.
+func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) error {
+	if _, err := cove.ParseSandboxID(string(id)); err != nil {
+		return err
+	}
+	dir := s.directory(id)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	r, err := readRecord(dir)
+	if keepWork {
+		if err != nil {
+			return err
+		}
+		r.Kept = true
+		if err := writeRecord(dir, r); err != nil {
+			return err
+		}
+		return errors.Join(removeAll(filepath.Join(dir, homeDir)), removeAll(filepath.Join(dir, importDir)))
+	}
+	if err == nil { // one that cannot be read goes all the same
+		if err := s.releaseWorktree(r); err != nil {
+			return err
+		}
+	}
+	gone := filepath.Join(s.workspaces, going+string(id)+"-"+time.Now().UTC().Format("20060102T150405.000000000"))
+	if err := os.Rename(dir, gone); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return storageFull("remove the workspace of "+string(id), err)
+	}
+	return removeAll(gone)
+}
+
+// List implements workspace.Workspaces.
+func (s *Store) List(context.Context) ([]cove.SandboxID, error) {
+	entries, err := os.ReadDir(s.workspaces)
+	if err != nil {
+		return nil, storageFull("read "+s.workspaces, err)
+	}
+	var ids []cove.SandboxID
+	for _, e := range entries {
+		id, err := cove.ParseSandboxID(e.Name())
+		if err != nil || !e.IsDir() {
+			continue
+		}
+		if r, err := readRecord(s.directory(id)); err == nil && r.Kept {
+			continue
+		}
+		ids = append(ids, id) // also one whose record cannot be read: somebody has to remove it
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// Used implements workspace.Workspaces.
+func (s *Store) Used(ctx context.Context, id cove.SandboxID) (int64, error) {
+	if _, err := s.read(id); err != nil {
+		return 0, err
+	}
+	n, err := diskUsed(ctx, s.directory(id))
+	if err != nil {
+		return 0, storageFull("measure the workspace of "+string(id), err)
+	}
+	return n, nil
+}
+
+// taken says which branches of a repository other workspaces have.
+func (w *making) taken(key string) (func(branch string) bool, error) {
+	all, err := w.s.records()
+	return func(branch string) bool {
+		return slices.ContainsFunc(all, func(r record) bool {
+			return r.ID != w.spec.ID && !r.Kept && r.Repository == key && strings.EqualFold(r.Branch, branch)
+		})
+	}, err
+}

@@ -1,0 +1,443 @@
+package repos
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/gittest"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+func TestEmptyWorkspace(t *testing.T) {
+	s := newStore(t, nil)
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode})
+	if names(t, w.Directory) != "" || names(t, w.Home) != "" || w.Mounts != nil || w.Hidden != "" || w.Remote != "" {
+		t.Errorf("%+v", w)
+	}
+	again, err := s.Open(t.Context(), w.ID)
+	if err != nil || again.Directory != w.Directory {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if ids, err := s.List(t.Context()); err != nil || !slices.Equal(ids, []cove.SandboxID{w.ID}) {
+		t.Errorf("%v, %v", ids, err)
+	}
+	if _, err := s.Create(t.Context(), workspace.Spec{ID: w.ID}, nil); cove.ErrorCode(err) != cove.Conflict {
+		t.Errorf("a second one: %v", err)
+	}
+	for range 2 {
+		if err := s.Remove(t.Context(), w.ID, false); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.Open(t.Context(), w.ID); cove.ErrorCode(err) != cove.NotFound {
+		t.Errorf("after it was removed: %v", err)
+	}
+	for _, id := range []cove.SandboxID{"", "..", "sb_x", "../../etc"} {
+		_, e1 := s.Open(t.Context(), id)
+		_, e2 := s.Create(t.Context(), workspace.Spec{ID: id}, nil)
+		_, e3 := s.Used(t.Context(), id)
+		for _, err := range []error{e1, e2, e3, s.Remove(t.Context(), id, false)} {
+			if cove.ErrorCode(err) != cove.InvalidArgument {
+				t.Errorf("%q: %v", id, err)
+			}
+		}
+	}
+}
+
+// TestCheckout: a private repository, on a branch of its own, with what
+// everybody may read and nothing else.
+func TestCheckout(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("group/project.git")
+	origin := server.Client()
+	origin.Run("clone", "-q", repo.URL, "work")
+	work := origin.In("work")
+	work.Write(".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n*.txt filter=evil\n")
+	work.Write("deep/er/file.txt", "text\n")
+	work.Write("image.bin", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+	if err := os.Symlink("/etc/passwd", filepath.Join(work.Dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	work.Run("add", ".")
+	work.Run("commit", "-q", "-m", "files")
+	work.Run("tag", "light")
+	work.Run("tag", "-a", "-m", "v1", "v1")
+	work.Run("push", "-q", "origin", "HEAD", "light", "v1")
+	main := work.Run("rev-parse", "HEAD")
+	repo.Branch("release/1", "main")
+	work.Run("checkout", "-q", "-b", "secret")
+	secret := work.Commit("secret", "s", "nobody reads this")
+	work.Run("push", "-q", "origin", "secret")
+
+	s := newStore(t, server)
+	var steps []string
+	sp := spec("brave-otter", workspace.Repository{Source: repo.URL})
+	w, err := s.Create(t.Context(), sp, func(p workspace.Step) { steps = append(steps, p.Text) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	git := origin.In(w.Directory)
+	if w.Branch != "cove/brave-otter" || w.From != "main" || w.Base != main || w.Remote != repo.URL || !slices.Equal(w.Shared, []string{"main", "release/1"}) {
+		t.Errorf("%+v", w.Checkout)
+	}
+	if len(w.Mounts) != 1 || w.Mounts[0].Target != "/run/cove/objects" || !w.Mounts[0].ReadOnly || !exists(w.Mounts[0].Source, "pack") {
+		t.Errorf("mounts %+v", w.Mounts)
+	}
+	if len(steps) < 2 || steps[0] != "fetching "+repo.URL {
+		t.Errorf("steps %q", steps)
+	}
+	if got := git.Run("status", "--porcelain"); got != "" {
+		t.Errorf("it is not clean: %s", got)
+	}
+	if got := git.Run("symbolic-ref", "HEAD"); got != "refs/heads/cove/brave-otter" {
+		t.Error(got)
+	}
+	var refs []string
+	for line := range strings.Lines(git.Run("for-each-ref", "--format=%(refname)")) {
+		refs = append(refs, strings.TrimSpace(line))
+	}
+	if want := []string{"refs/heads/cove/brave-otter", "refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/remotes/origin/release/1", "refs/tags/light", "refs/tags/v1"}; !slices.Equal(refs, want) {
+		t.Errorf("refs %q, want %q", refs, want)
+	}
+	if got := git.Try("cat-file", "-e", secret); got.Code == 0 {
+		t.Error("a branch that is not for everybody can be read")
+	}
+	if got := read(t, w.Directory, ".git/objects/info/alternates"); got != "../../../run/cove/objects\n" {
+		t.Errorf("alternates %q", got)
+	}
+	if got := git.Run("describe", "--exact-match", "--match=v*"); got != "v1" {
+		t.Errorf("the tag is %s", got)
+	}
+	if got, err := os.Readlink(filepath.Join(w.Directory, "link")); err != nil || got != "/etc/passwd" {
+		t.Errorf("the link is %q, %v", got, err)
+	}
+	if got := read(t, w.Directory, "image.bin"); !strings.HasPrefix(got, "version https://git-lfs") {
+		t.Errorf("the pointer is %q", got)
+	}
+	git.Run("fsck", "--full")
+	if hooks := names(t, filepath.Join(w.Directory, ".git")); strings.Contains(hooks, "hooks") {
+		t.Errorf("hooks: %s", hooks)
+	}
+
+	// It goes its own way: pushes, and its neighbours do not see it.
+	git.Commit("mine", "mine", "x")
+	git.Run("push", "-q")
+	if got := git.Run("rev-parse", "--abbrev-ref", "@{upstream}"); got != "origin/cove/brave-otter" {
+		t.Errorf("upstream %s", got)
+	}
+	other := create(t, s, spec("brave-otter", workspace.Repository{Source: repo.URL}))
+	if other.Branch != "cove/brave-otter-2" {
+		t.Errorf("the second of the name has %s", other.Branch)
+	}
+	if got := origin.In(other.Directory).Run("log", "--format=%s", "-1"); got != "files" {
+		t.Errorf("it begins at %s", got)
+	}
+
+	// Another begins where the first one ended.
+	if _, err := s.Create(t.Context(), spec("x", workspace.Repository{Source: repo.URL, Branch: "cove/brave-otter"}), nil); cove.ErrorCode(err) != cove.Conflict {
+		t.Errorf("another sandbox's branch: %v", err)
+	}
+	if err := s.Remove(t.Context(), w.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	next := create(t, s, spec("x", workspace.Repository{Source: repo.URL, Branch: "cove/brave-otter"}))
+	if got := origin.In(next.Directory).Run("log", "--format=%s %D", "-1"); !strings.HasPrefix(got, "mine HEAD -> cove/brave-otter, origin/cove/brave-otter") {
+		t.Errorf("it begins at %q", got)
+	}
+	if next.From != "cove/brave-otter" || origin.In(next.Directory).Run("status", "-sb") != "## cove/brave-otter...origin/cove/brave-otter" {
+		t.Errorf("%+v", next.Checkout)
+	}
+	// What it began at is its own, and not in the mirror.
+	mirror := gittest.NewGit(t, s.mirror(keyOf(t, repo.URL)).dir)
+	if got := mirror.Try("cat-file", "-e", next.Base); got.Code == 0 {
+		t.Error("the branch is in the shared mirror")
+	}
+	if got := mirror.Run("for-each-ref", "--format=%(refname)"); strings.Contains(got, "secret") || strings.Contains(got, "otter") {
+		t.Errorf("the mirror has %s", got)
+	}
+	if n, err := s.Used(t.Context(), next.ID); err != nil || n < 4096 || n > 4<<20 {
+		t.Errorf("used %d, %v", n, err)
+	}
+}
+
+func keyOf(t testing.TB, url string) string {
+	t.Helper()
+	src, err := ParseSource(url, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src.Key
+}
+
+func TestWhereToBegin(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	c := server.Client()
+	c.Run("clone", "-q", repo.URL, "work")
+	work := c.In("work")
+	first := work.Run("rev-parse", "HEAD")
+	work.Run("tag", "-a", "-m", "one", "v1")
+	second := work.Commit("second", "f", "2")
+	work.Run("push", "-q", "origin", "main", "v1")
+	work.Run("checkout", "-q", "-b", "topic")
+	topic := work.Commit("topic", "t", "3")
+	work.Run("push", "-q", "origin", "topic")
+	work.Run("checkout", "-q", "--orphan", "lost")
+	lost := work.Commit("lost", "l", "4")
+	work.Run("push", "-q", "origin", "lost:refs/hidden/lost")
+	s := newStore(t, server)
+	for _, tt := range []struct {
+		name, branch, from string
+		base, said         string // or a code
+	}{
+		{"the default branch", "", "", second, "main"},
+		{"a branch", "a1", "main", second, "main"},
+		{"one that is not well known", "a2", "topic", topic, "topic"},
+		{"as a remote's", "a3", "origin/topic", topic, "topic"},
+		{"a tag", "a4", "v1", first, "v1"},
+		{"a tag by its whole name", "a5", "refs/tags/v1", first, "v1"},
+		{"an id", "a6", first, first, first},
+		{"an id that no shared branch has", "a7", topic, topic, topic},
+		{"a branch of its own that is there", "topic", "", topic, "topic"},
+		{"nothing that is there", "b1", "missing", string(cove.NotFound), ""},
+		{"an id that is not there", "b2", "1234567890123456789012345678901234567890", string(cove.NotFound), ""},
+		{"another ref", "b3", "refs/hidden/lost", string(cove.NotFound), ""},
+		{"a flag", "b4", "--upload-pack=x", string(cove.NotFound), ""},
+		{"an expression", "b5", "main~1", string(cove.NotFound), ""},
+		{"a bad branch", "-x", "", string(cove.InvalidArgument), ""},
+		{"a ref as a branch", "refs/heads/x", "", string(cove.InvalidArgument), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, err := s.Create(t.Context(), spec("x", workspace.Repository{Source: repo.URL, Branch: tt.branch, From: tt.from}), nil)
+			if err != nil {
+				if string(cove.ErrorCode(err)) != tt.base {
+					t.Errorf("%v, want %s", err, tt.base)
+				}
+				return
+			}
+			if w.Base != tt.base || w.From != tt.said {
+				t.Errorf("%+v; want %s from %s", w.Checkout, tt.base, tt.said)
+			}
+			git := c.In(w.Directory)
+			if got := git.Run("rev-parse", "HEAD"); got != tt.base || git.Run("status", "--porcelain") != "" {
+				t.Errorf("HEAD is %s", got)
+			}
+			git.Run("fsck")
+		})
+	}
+	if names := names(t, s.workspaces); strings.Contains(names, coming) {
+		t.Errorf("a failure left %s", names)
+	}
+	_ = lost
+}
+
+func TestParts(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	c := server.Client()
+	c.Run("clone", "-q", repo.URL, "work")
+	work := c.In("work")
+	for _, f := range []string{"top", "a/one", "a/deep/two", "b/three"} {
+		work.Commit(f, f, f)
+	}
+	work.Run("push", "-q", "origin", "main")
+	s := newStore(t, server)
+
+	t.Run("sparse", func(t *testing.T) {
+		w := create(t, s, spec("s", workspace.Repository{Source: repo.URL, Sparse: []string{"a"}}))
+		if !exists(w.Directory, "a/deep/two") || !exists(w.Directory, "top") || exists(w.Directory, "b") {
+			t.Errorf("it has %s", names(t, w.Directory))
+		}
+		git := c.In(w.Directory)
+		if git.Run("status", "--porcelain") != "" || git.Run("sparse-checkout", "list") != "a" {
+			t.Error(git.Run("status"))
+		}
+		git.Run("sparse-checkout", "add", "b")
+		if !exists(w.Directory, "b/three") {
+			t.Error("it cannot be widened")
+		}
+	})
+	for _, bad := range []string{"", "..", "../x", "/etc", "-x", "a\nb", "a*", "!a"} {
+		if _, err := s.Create(t.Context(), spec("s", workspace.Repository{Source: repo.URL, Sparse: []string{bad}}), nil); cove.ErrorCode(err) != cove.InvalidArgument {
+			t.Errorf("the directory %q: %v", bad, err)
+		}
+	}
+	t.Run("shallow", func(t *testing.T) {
+		s := newStore(t, server)
+		w := create(t, s, spec("s", workspace.Repository{Source: repo.URL, Depth: 2}))
+		git := c.In(w.Directory)
+		if got := git.Run("rev-list", "--count", "HEAD"); got != "2" || len(w.Mounts) != 0 {
+			t.Errorf("%s commits, mounts %v", got, w.Mounts)
+		}
+		git.Run("fsck")
+		if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 0 {
+			t.Errorf("it is in the store: %v, %v", mirrors, err)
+		}
+		git.Commit("mine", "m", "m")
+		git.Run("push", "-q")
+		git.Run("fetch", "-q", "--unshallow")
+		if got := git.Run("rev-list", "--count", "HEAD"); got == "2" {
+			t.Error("it cannot be deepened")
+		}
+	})
+	t.Run("without commits", func(t *testing.T) {
+		empty := filepath.Join(server.Root, "empty.git")
+		c.Run("init", "-q", "--bare", empty)
+		c.In(empty).Run("config", "http.receivepack", "true")
+		w := create(t, s, spec("s", workspace.Repository{Source: server.URL("empty.git"), Branch: "main"}))
+		git := c.In(w.Directory)
+		git.Commit("first", "f", "f")
+		git.Run("push", "-q")
+		if w.Base != "" || !strings.Contains(c.In(empty).Run("for-each-ref"), "refs/heads/main") {
+			t.Errorf("%+v", w.Checkout)
+		}
+	})
+	t.Run("of another hash", func(t *testing.T) {
+		path := filepath.Join(server.Root, "sha256.git")
+		c.Run("init", "-q", "--bare", "--object-format=sha256", path)
+		c.Run("init", "-q", "-b", "main", "--object-format=sha256", "long")
+		c.In("long").Commit("x", "x", "x")
+		c.In("long").Run("push", "-q", path, "main")
+		w := create(t, s, spec("s", workspace.Repository{Source: server.URL("sha256.git")}))
+		if got := c.In(w.Directory).Run("rev-parse", "HEAD"); len(got) != 64 || got != w.Base {
+			t.Errorf("HEAD is %s", got)
+		}
+		c.In(w.Directory).Run("fsck")
+	})
+	t.Run("with submodules", func(t *testing.T) {
+		sub := server.Create("sub.git")
+		work.Run("submodule", "-q", "add", sub.URL, "sub")
+		work.Run("commit", "-q", "-m", "sub")
+		work.Run("push", "-q", "origin", "main")
+		w := create(t, s, spec("m", workspace.Repository{Source: repo.URL}))
+		if names(t, filepath.Join(w.Directory, "sub")) != "" {
+			t.Error("the host fetched it")
+		}
+		git := c.In(w.Directory)
+		git.Run("submodule", "-q", "update", "--init")
+		if names(t, filepath.Join(w.Directory, "sub")) == "" || git.Run("status", "--porcelain") != "" {
+			t.Error("it cannot be fetched from inside")
+		}
+	})
+}
+
+// TestFailures: a failure at any step leaves nothing.
+func TestFailures(t *testing.T) {
+	secured := gittest.Start(t, gittest.Options{User: "robot", Password: "word"})
+	private := secured.Create("private.git")
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	for _, tt := range []struct {
+		name string
+		o    Options
+		r    workspace.Repository
+		code cove.Code
+	}{
+		{"no source", Options{}, workspace.Repository{}, cove.InvalidArgument},
+		{"a directory of a stranger's", Options{}, workspace.Repository{Source: "/srv"}, cove.Forbidden},
+		{"no repository", Options{}, workspace.Repository{Source: t.TempDir(), Local: true}, cove.NotFound},
+		{"no directory", Options{}, workspace.Repository{Source: "/nowhere/at/all", Local: true}, cove.NotFound},
+		{"no way", Options{}, workspace.Repository{Source: repo.URL}, cove.Unavailable},
+		{"a way that is refused", Options{Outlet: refusing{}}, workspace.Repository{Source: repo.URL}, cove.Forbidden},
+		{"nothing there", Options{Outlet: direct{server.CA}}, workspace.Repository{Source: server.URL("missing.git")}, cove.NotFound},
+		{"no account", Options{Outlet: direct{secured.CA}}, workspace.Repository{Source: private.URL}, cove.Forbidden},
+		{"a certificate nobody trusts", Options{Outlet: direct{secured.CA}}, workspace.Repository{Source: repo.URL}, cove.Unavailable},
+		{"nobody listens", Options{Outlet: direct{}}, workspace.Repository{Source: "https://127.0.0.1:9/x"}, cove.Unavailable},
+		{"a negative depth", Options{Outlet: direct{server.CA}}, workspace.Repository{Source: repo.URL, Depth: -1}, cove.InvalidArgument},
+		{"a shallow worktree", Options{Outlet: direct{server.CA}}, workspace.Repository{Source: repo.URL, Depth: 1, Worktree: true}, cove.InvalidArgument},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.o.Home = t.TempDir()
+			s := open(t, tt.o)
+			_, err := s.Create(t.Context(), spec("x", tt.r), nil)
+			if cove.ErrorCode(err) != tt.code {
+				t.Errorf("%v, want %s", err, tt.code)
+			}
+			if got := names(t, s.workspaces); got != ".creating.lock" {
+				t.Errorf("it left %s", got)
+			}
+		})
+	}
+	t.Run("canceled", func(t *testing.T) {
+		waiting, released := make(chan struct{}), make(chan struct{})
+		held := gittest.Start(t, gittest.Options{Wrap: gittest.Hold("git-upload-pack", waiting, released)})
+		s := newStore(t, held)
+		repo := held.Create("project.git")
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-waiting; cancel() }()
+		_, err := s.Create(ctx, spec("x", workspace.Repository{Source: repo.URL}), nil)
+		if cove.ErrorCode(err) != cove.Canceled || !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if got := names(t, s.workspaces); got != ".creating.lock" {
+			t.Errorf("it left %s", got)
+		}
+		close(released)
+	})
+}
+
+type refusing struct{}
+
+func (refusing) Open(context.Context, string) (Way, error) {
+	return Way{}, cove.Errorf(cove.Forbidden, "the policy does not allow it")
+}
+
+// TestLocalSource: a directory's repository is read, and not obeyed.
+func TestLocalSource(t *testing.T) {
+	git := gittest.NewGit(t, t.TempDir())
+	git.Run("init", "-q", "-b", "main", "mine")
+	mine := git.In("mine")
+	mine.Commit("first", "dir/f", "1")
+	canary := filepath.Join(git.Dir, "canary")
+	script := filepath.Join(git.Dir, "evil")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\ntouch "+canary+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range [][2]string{{"core.fsmonitor", script}, {"uploadpack.packObjectsHook", script}, {"core.alternateRefsCommand", script}, {"core.sshCommand", script}, {"filter.x.smudge", script}, {"filter.x.clean", script}, {"core.hooksPath", git.Dir}} {
+		mine.Run("config", kv[0], kv[1])
+	}
+	os.Remove(canary)
+	for name, want := range map[string]string{"https://git.example/a/b.git": "https://git.example/a/b.git", "git@github.com:a/b": "https://github.com/a/b.git", "/srv/elsewhere": "", "https://u:p@git.example/a": ""} {
+		mine.Run("config", "remote.origin.url", name)
+		s := newStore(t, nil)
+		w := create(t, s, spec("x", workspace.Repository{Source: filepath.Join(mine.Dir, "dir"), Local: true}))
+		if w.Remote != want || read(t, w.Directory, "dir/f") == "" {
+			t.Errorf("%s: %+v", name, w.Checkout)
+		}
+		inside := gittest.NewGit(t, w.Directory)
+		inside.Run("fsck")
+		if got := inside.Try("config", "remote.origin.url").Stdout; strings.TrimSpace(got) != want {
+			t.Errorf("origin is %q", got)
+		}
+		mirrors, err := s.Mirrors(t.Context())
+		if err != nil || len(mirrors) != 1 || mirrors[0].Address != filepath.Join(mine.Dir, ".git") {
+			t.Errorf("%+v, %v", mirrors, err)
+		}
+	}
+	// What changes there is there for the next.
+	s := newStore(t, nil)
+	create(t, s, spec("x", workspace.Repository{Source: mine.Dir, Local: true}))
+	os.Remove(canary)
+	mine.Run("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "commit", "-q", "--allow-empty", "-m", "newer")
+	os.Remove(canary)
+	w := create(t, s, spec("y", workspace.Repository{Source: mine.Dir, Local: true}))
+	if got := gittest.NewGit(t, w.Directory).Run("log", "-1", "--format=%s"); got != "newer" {
+		t.Errorf("it begins at %s", got)
+	}
+	// From a linked worktree it is the same repository.
+	mine.Run("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "worktree", "add", "-q", "../linked")
+	os.Remove(canary)
+	create(t, s, spec("z", workspace.Repository{Source: filepath.Join(git.Dir, "linked"), Local: true}))
+	if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 1 || len(mirrors[0].Borrowers) != 3 {
+		t.Errorf("%+v, %v", mirrors, err)
+	}
+	if exists(canary) {
+		t.Error("a program of the repository ran")
+	}
+}
