@@ -1,7 +1,8 @@
 //go:build linux
 
-// Command cove-guest is PID 1 of every sandbox. Cove starts it; it is of no
-// use by itself.
+// Command cove-guest is PID 1 of every sandbox, and under the name git what
+// stands for git where the repository is not inside. Cove starts it; it is of
+// no use by itself.
 package main
 
 import (
@@ -10,10 +11,12 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cove-sandbox/cove/internal/git/inside"
 	"github.com/cove-sandbox/cove/internal/guest/pid1"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 	"github.com/cove-sandbox/cove/internal/version"
@@ -26,6 +29,9 @@ const socketFD = 3
 func init() { runtime.LockOSThread() }
 
 func main() {
+	if filepath.Base(os.Args[0]) == "git" {
+		os.Exit(inside.Main(os.Args[1:]))
+	}
 	mode := ""
 	if len(os.Args) == 2 {
 		mode = os.Args[1]

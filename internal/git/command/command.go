@@ -134,3 +134,33 @@ func forbidden(format string, args ...any) *cove.Error {
 // printable reports whether an argument is text that can be handed to a
 // program and shown in a log.
 func printable(s string) bool { return strings.IndexByte(s, 0) < 0 }
+
+// Options are those of a command of the table, as they are written.
+func Options(name string) (all []string, ok bool) {
+	v := verbs.find(name)
+	if v == nil {
+		return nil, false
+	}
+	seen := map[*option]bool{}
+	for _, o := range v.known {
+		if seen[o] {
+			continue
+		}
+		seen[o] = true
+		s := strings.Join(o.names, ", ")
+		value := "<" + string(o.takes) + ">"
+		if o.takes == enum {
+			value = strings.Join(o.values, "|")
+		}
+		switch {
+		case o.takes == none:
+		case o.optional:
+			s += "[=" + value + "]"
+		default:
+			s += "=" + value
+		}
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b string) int { return strings.Compare(strings.TrimLeft(a, "-"), strings.TrimLeft(b, "-")) })
+	return all, true
+}
