@@ -274,25 +274,26 @@ func (s *Store) described() ([]Mirror, error) {
 }
 
 // known finds a mirror by what a person calls it: as it was asked for, its
-// address, or its key. Errors: NotFound, those of ParseSource.
+// address, or its key. Errors: NotFound.
 func (s *Store) known(source string, owner bool) (Mirror, error) {
 	all, err := s.described()
 	if err != nil {
 		return Mirror{}, err
 	}
-	key := source
-	src, err := ParseSource(source, owner)
-	switch {
-	case err == nil && src.Dir == "":
-		key = src.Key
-	case err == nil:
+	keys := []string{source}
+	if src, err := ParseSource(source, owner); err == nil && src.Dir == "" {
+		keys = append(keys, src.Key)
+	} else if err == nil {
 		if git, err := gitDirectory(src.Dir); err == nil {
-			key = keyOfDirectory(git)
+			keys = append(keys, keyOfDirectory(git))
 		}
 	}
-	for _, m := range all {
-		if m.Key == key || m.Address == source {
-			return m, nil
+	// As it is in the list, before any other way to read it.
+	for _, key := range keys {
+		for _, m := range all {
+			if m.Key == key || m.Address == key {
+				return m, nil
+			}
 		}
 	}
 	return Mirror{}, cove.Errorf(cove.NotFound, "the store has no repository %.200q", source).WithHint(`"cove repo list" shows them`)

@@ -1,0 +1,353 @@
+package repos
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/gittest"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// TestParallel: many at once, of several processes as far as locks can tell,
+// end in one whole mirror.
+func TestParallel(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	home := t.TempDir()
+	var all sync.WaitGroup
+	made := make(chan workspace.Workspace, 16)
+	for i := range 8 {
+		s := open(t, Options{Home: home, Outlet: direct{server.CA}})
+		all.Go(func() {
+			repo.Branch(fmt.Sprintf("release/%d", i), "main")
+			w, err := s.Create(t.Context(), spec("same", workspace.Repository{Source: repo.URL}), nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			made <- w
+		})
+	}
+	all.Wait()
+	close(made)
+	for w := range made {
+		git := server.Client().In(w.Directory)
+		if git.Run("status", "--porcelain") != "" {
+			t.Errorf("%s is not clean", w.ID)
+		}
+		git.Run("fsck")
+	}
+	s := open(t, Options{Home: home})
+	mirrors, err := s.Mirrors(t.Context())
+	if err != nil || len(mirrors) != 1 || len(mirrors[0].Borrowers) != 8 || mirrors[0].Size < 1<<12 || mirrors[0].Address != repo.URL {
+		t.Fatalf("%+v, %v", mirrors, err)
+	}
+	gittest.NewGit(t, s.mirror(mirrors[0].Key).dir).Run("fsck", "--full")
+}
+
+// TestBorrowed: what somebody borrows stays, whatever the remote and the store
+// do meanwhile.
+func TestBorrowed(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	old := repo.Run("rev-parse", "main")
+	s := newStore(t, server)
+	w := create(t, s, spec("x", workspace.Repository{Source: repo.URL}))
+	git, mirror := server.Client().In(w.Directory), gittest.NewGit(t, s.mirror(keyOf(t, repo.URL)).dir)
+
+	// The remote's history is another from now on.
+	tree := repo.Run("commit-tree", "-m", "rewritten", repo.Run("rev-parse", "main^{tree}"))
+	repo.Run("update-ref", "refs/heads/main", tree)
+	repo.Run("update-ref", "refs/heads/develop", tree)
+	fetched, err := s.FetchMirror(t.Context(), repo.URL, false, nil)
+	if err != nil || fetched.Size == 0 {
+		t.Fatalf("%+v, %v", fetched, err)
+	}
+	repo.Run("update-ref", "-d", "refs/heads/develop")
+	if _, err := s.FetchMirror(t.Context(), repo.URL, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := mirror.Run("for-each-ref", "--format=%(refname) %(objectname)"); got != "refs/heads/main "+tree {
+		t.Errorf("the mirror has %s", got)
+	}
+	for range 2 {
+		if err := s.CollectMirror(t.Context(), repo.URL, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git.Run("fsck", "--full")
+	if got := git.Run("rev-parse", "HEAD"); got != old || git.Run("show", "HEAD:README") != "first" {
+		t.Errorf("HEAD is %s", got)
+	}
+	if err := s.RemoveMirror(t.Context(), repo.URL, false); cove.ErrorCode(err) != cove.Conflict {
+		t.Errorf("a mirror that is borrowed from was removed: %v", err)
+	}
+
+	// Work that is kept goes on borrowing.
+	if err := s.Remove(t.Context(), w.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	if ids, err := s.List(t.Context()); err != nil || len(ids) != 0 {
+		t.Errorf("%v, %v", ids, err)
+	}
+	if err := s.RemoveMirror(t.Context(), repo.URL, false); cove.ErrorCode(err) != cove.Conflict {
+		t.Errorf("a mirror that kept work borrows from was removed: %v", err)
+	}
+	git.Run("log")
+
+	if err := s.Remove(t.Context(), w.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CollectMirror(t.Context(), repo.URL, false); err != nil {
+		t.Fatal(err)
+	}
+	if mirror.Try("cat-file", "-e", old).Code == 0 {
+		t.Error("what nobody needs is still there")
+	}
+	if err := s.RemoveMirror(t.Context(), repo.URL, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RemoveMirror(t.Context(), repo.URL, false); cove.ErrorCode(err) != cove.NotFound {
+		t.Errorf("again: %v", err)
+	}
+	if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 0 {
+		t.Errorf("%v, %v", mirrors, err)
+	}
+}
+
+// TestLeftovers: what a dead git has left is no obstacle.
+func TestLeftovers(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	s := newStore(t, server)
+	m := s.mirror(keyOf(t, repo.URL))
+	// Half made, as far as anybody can tell: without a description.
+	if err := os.MkdirAll(filepath.Join(m.dir, "objects/pack"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(m.dir, "config"), []byte("[nonsense"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	create(t, s, spec("x", workspace.Repository{Source: repo.URL}))
+	left := []string{"packed-refs.lock", "refs/heads/main.lock", "HEAD.lock", "objects/pack/tmp_pack_x", "shallow.lock", "objects/pack/.tmp-1-pack-x"}
+	for _, f := range left {
+		if err := os.WriteFile(filepath.Join(m.dir, f), []byte("x"), 0o444); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := repo.Branch("release/1", "main")
+	create(t, s, spec("y", workspace.Repository{Source: repo.URL}))
+	if got := gittest.NewGit(t, m.dir).Run("rev-parse", "release/1"); got != want {
+		t.Errorf("it was not fetched: %s", got)
+	}
+	for _, f := range left {
+		if exists(m.dir, f) {
+			t.Errorf("%s is still there", f)
+		}
+	}
+}
+
+// unreachable is an Outlet behind which nobody answers.
+type unreachable struct{}
+
+func (unreachable) Open(context.Context, string) (Way, error) {
+	return Way{Proxy: "http://127.0.0.1:9", Close: func() error { return nil }}, nil
+}
+
+func TestWithoutTheRemote(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	topic := repo.Branch("topic", "main")
+	home := t.TempDir()
+	first := create(t, open(t, Options{Home: home, Outlet: direct{server.CA}}), spec("x", workspace.Repository{Source: repo.URL}))
+	s := open(t, Options{Home: home, Outlet: unreachable{}})
+	w := create(t, s, spec("y", workspace.Repository{Source: repo.URL}))
+	if w.Base != first.Base || w.From != "main" {
+		t.Errorf("%+v", w.Checkout)
+	}
+	if _, err := s.Create(t.Context(), spec("z", workspace.Repository{Source: repo.URL, From: topic}), nil); cove.ErrorCode(err) != cove.Unavailable {
+		t.Errorf("what was never fetched: %v", err)
+	}
+	if _, err := s.FetchMirror(t.Context(), repo.URL, false, nil); cove.ErrorCode(err) != cove.Unavailable {
+		t.Errorf("fetching: %v", err)
+	}
+}
+
+// TestKilled: a process that is killed while it makes a workspace leaves its
+// git, which nobody disturbs as long as it lives, and then nothing.
+func TestKilled(t *testing.T) {
+	waiting, released := make(chan struct{}), make(chan struct{})
+	server := gittest.Start(t, gittest.Options{Wrap: gittest.Hold("git-upload-pack", waiting, released)})
+	repo := server.Create("project.git")
+	home := t.TempDir()
+	maker := exec.Command(os.Args[0], "-test.run=^TestMakeWorkspace$")
+	maker.Env = append(os.Environ(), "COVE_TEST_MAKE="+home+" "+server.CA+" "+repo.URL)
+	out, err := maker.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := maker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	id, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	id = strings.TrimSpace(id)
+	<-waiting
+	maker.Process.Kill()
+	maker.Wait()
+	go func() {
+		for { // nobody waits long from now on
+			select {
+			case <-waiting:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+
+	s := open(t, Options{Home: home, Outlet: direct{server.CA}})
+	m := s.mirror(keyOf(t, repo.URL))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := m.hold(ctx); err == nil {
+		t.Error("the mirror's lock is free while git writes")
+	}
+	close(released)
+	// The lock is free when the last git that inherited it has ended.
+	release, err := m.hold(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	l, err := lock(t.Context(), s.creating(), syscall.LOCK_EX)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	s = open(t, Options{Home: home, Outlet: direct{server.CA}})
+	if exists(s.workspaces, coming+id) {
+		t.Error("what was half made is still there")
+	}
+	w := create(t, s, workspace.Spec{ID: cove.SandboxID(id), Name: "again", Repository: &workspace.Repository{Source: repo.URL}})
+	server.Client().In(w.Directory).Run("fsck")
+	if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 1 || len(mirrors[0].Borrowers) != 1 {
+		t.Errorf("%+v, %v", mirrors, err)
+	}
+}
+
+// TestMakeWorkspace is the process that TestKilled kills.
+func TestMakeWorkspace(t *testing.T) {
+	told := strings.Fields(os.Getenv("COVE_TEST_MAKE"))
+	if len(told) != 3 {
+		t.Skip("a part of TestKilled")
+	}
+	s := open(t, Options{Home: told[0], Outlet: direct{told[1]}})
+	sp := spec("killed", workspace.Repository{Source: told[2]})
+	fmt.Println(sp.ID)
+	s.Create(context.Background(), sp, nil)
+	t.Error("it was not killed")
+}
+
+// TestRemoveHostile: a sandbox cannot make its workspace impossible to remove,
+// and what it links to stays.
+func TestRemoveHostile(t *testing.T) {
+	s := newStore(t, nil)
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "x"})
+	precious := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(precious, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Dir(precious), filepath.Join(w.Directory, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(w.Directory, "locked/inner"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(w.Directory, "locked"), 0); err != nil {
+		t.Fatal(err)
+	}
+	// Far deeper than a path may be long, as a program makes it that descends.
+	deep, err := os.OpenRoot(w.Directory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3000 {
+		if err := deep.Mkdir("deeper", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, err := deep.OpenRoot("deeper")
+		if err != nil {
+			t.Fatal(err)
+		}
+		deep.Close()
+		deep = next
+	}
+	deep.Close()
+	if _, err := s.Used(t.Context(), w.ID); err != nil {
+		t.Error(err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	few := limit
+	few.Cur = 256
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+	if err := s.Remove(t.Context(), w.ID, false); err != nil {
+		t.Error(err)
+	}
+	if got := names(t, s.workspaces); got != ".creating.lock" {
+		t.Errorf("it left %s", got)
+	}
+	if !exists(precious) {
+		t.Error("it removed what a link led to")
+	}
+}
+
+// BenchmarkCreate is a workspace of a repository with 5,000 commits and 2,000
+// files that is in the store.
+func BenchmarkCreate(b *testing.B) {
+	server := gittest.Start(b, gittest.Options{})
+	repo := server.Create("large.git")
+	var in strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&in, "commit refs/heads/main\ncommitter c <c@git.test> %d +0000\ndata 1\nx\n", 1700000000+i)
+		for j := range 2 {
+			text := strings.Repeat(fmt.Sprintf("line %d %d\n", i, j), 50)
+			fmt.Fprintf(&in, "M 100644 inline d%d/f%d\ndata %d\n%s\n", i%40, (i*2+j)%2000, len(text), text)
+		}
+		if i%50 == 0 {
+			fmt.Fprintf(&in, "\nreset refs/tags/v%d\nfrom refs/heads/main\n\n", i)
+		}
+	}
+	repo.RunWith(in.String(), "fast-import", "--quiet", "--force")
+	s := newStore(b, server)
+	if _, err := s.FetchMirror(b.Context(), repo.URL, false, nil); err != nil {
+		b.Fatal(err)
+	}
+	var used int64
+	for b.Loop() {
+		w := create(b, s, spec("x", workspace.Repository{Source: repo.URL}))
+		b.StopTimer()
+		used, _ = s.Used(b.Context(), w.ID)
+		if err := s.Remove(b.Context(), w.ID, false); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(used)/(1<<20), "MiB")
+}
