@@ -244,15 +244,7 @@ func (w *making) bare(ctx context.Context, dir, borrowed string, bare bool, at s
 			return err
 		}
 	}
-	config, err := os.OpenFile(filepath.Join(dir, "config"), os.O_WRONLY|os.O_APPEND, 0)
-	if err == nil {
-		_, err = io.WriteString(config, w.config(at, bare))
-		err = errors.Join(err, config.Close())
-	}
-	if err != nil {
-		return storageFull("configure a repository", err)
-	}
-	return nil
+	return writeFile(filepath.Join(dir, "config"), w.config(at, bare))
 }
 
 // inside are the refs of the sandbox's repository.
@@ -306,13 +298,16 @@ func packedRefs(refs, peeled map[string]string) string {
 	return b.String()
 }
 
-// config is what the sandbox's repository is configured with beside what git
-// itself wrote. A branch that the remote does not have yet is tracked from its
-// first push on.
+// config is the configuration of the sandbox's repository. A branch that the
+// remote does not have yet is tracked from its first push on.
 func (w *making) config(at start, bare bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "[core]\n\tbare = %v\n", bare)
-	b.WriteString("\tlogAllRefUpdates = true\n[push]\n\tdefault = current\n\tautoSetupRemote = true\n")
+	version, extensions := 0, ""
+	if len(w.record.Base) == 64 {
+		version, extensions = 1, "[extensions]\n\tobjectFormat = sha256\n"
+	}
+	fmt.Fprintf(&b, "[core]\n\trepositoryFormatVersion = %d\n\tfileMode = true\n\tbare = %v\n\tlogAllRefUpdates = true\n%s", version, bare, extensions)
+	b.WriteString("[push]\n\tdefault = current\n\tautoSetupRemote = true\n")
 	if w.record.Remote == "" {
 		return b.String()
 	}
