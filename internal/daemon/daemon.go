@@ -100,7 +100,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	d.meter = meter.New(meter.Options{State: d.network, Lost: func() int64 { return d.recorder.Lost() }})
 	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.store, Keep: cfg.Audit.Decisions, Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
 	d.manager = sandbox.New(sandbox.Options{
-		OpenWay: d.openWay,
+		NextWay: d.nextWay, OpenWay: d.openWay,
 		Engines: d.engines(), DefaultEngine: cfg.Engine, Images: d.images, Store: d.store,
 		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
 		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
@@ -356,6 +356,9 @@ func (d *Daemon) close(ctx context.Context) error {
 	}
 	if d.api != nil {
 		errs = append(errs, d.answer())
+	}
+	if g := d.opened.Load(); g != nil {
+		g.Close()
 	}
 	d.memory.Close()
 	d.serving.Wait()

@@ -21,8 +21,16 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
+// nextWay names a sandbox that openWay is called for next.
+func (d *Daemon) nextWay() cove.SandboxID {
+	if g := d.opened.Load(); g != nil {
+		return g.Next()
+	}
+	return cove.NewSandboxID() // and the gateway is opened for it
+}
+
 // openWay opens a sandbox's way out. It is closed before the manager has
-// closed, so that the gateway itself holds nothing then.
+// closed.
 func (d *Daemon) openWay(id cove.SandboxID, of cove.ExecutionID, client string, n sandbox.Network) (sandbox.Way, error) {
 	g, err := d.openGateway()
 	if err != nil {
@@ -38,6 +46,9 @@ func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 	}
 	o.Dir, o.Recorder, o.Approvals, o.Log = d.instance.Files(), d.recorder, d.store, d.log
 	o.OwnPort = func(port uint16) bool { return uint32(port) == d.port.Load() }
+	if !d.warm { // else there will be one sandbox
+		o.Ahead = d.cfg.Sandbox.Ready
+	}
 	made := gateway.New(o)
 	d.opened.Store(made)
 	return made, nil

@@ -27,6 +27,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	"github.com/cove-sandbox/cove/internal/stock"
 )
 
 // Options configure a Gateway.
@@ -34,7 +35,11 @@ type Options struct {
 	Dir string // for what sandboxes are shown; made when it is needed
 	// Keep is where authorities are kept of sandboxes that outlive this process,
 	// which then go on trusting what they trust. Nil: none does.
-	Keep    *ca.Store
+	Keep *ca.Store
+	// Ahead is for how many sandboxes what they are to trust is made before they
+	// are there (Next): when a way has closed, since nobody waits then. With Keep
+	// it is for none.
+	Ahead   int
 	Bundle  []byte         // roots the sandboxes trust beside their own authority, PEM
 	Roots   *x509.CertPool // who vouches for origins; the host's own by default
 	Dialer  proxy.Direct   // how origins are reached
@@ -64,10 +69,13 @@ type Gateway struct {
 	resolver proxy.Resolver
 	values   *credential.Values
 
-	java java
+	java  java
+	ahead *stock.Stock[*trust]
+	clean sync.WaitGroup // what removes files
 
 	mu     sync.Mutex
 	ways   map[cove.SandboxID]*Way
+	next   map[cove.SandboxID]*trust // by ids that Next has given out
 	closed bool
 }
 
@@ -79,8 +87,12 @@ func New(o Options) *Gateway {
 	if o.Providers == nil {
 		o.Providers, _ = model.Known() // which a test has read
 	}
-	g := &Gateway{o: o, values: credential.NewValues(o.Clock), ways: map[cove.SandboxID]*Way{}}
+	g := &Gateway{o: o, values: credential.NewValues(o.Clock), ways: map[cove.SandboxID]*Way{}, next: map[cove.SandboxID]*trust{}}
 	g.java.roots = sync.OnceValue(func() ca.JavaRoots { return ca.NewJavaRoots(o.Bundle) })
+	if o.Keep != nil {
+		o.Ahead = 0
+	}
+	g.ahead = stock.New(o.Ahead, g.makeAhead, (*trust).remove)
 	g.resolver = hostService{o.Dialer.Resolver}
 	if o.Dialer.Resolver == nil {
 		g.resolver = hostService{net.DefaultResolver}
@@ -129,6 +141,9 @@ type Spec struct {
 func (g *Gateway) Open(s Spec) (*Way, error) {
 	w, err := g.newWay(s)
 	if err != nil {
+		if t := g.claim(s.Sandbox); t != nil {
+			g.discard(t)
+		}
 		return nil, err
 	}
 	g.mu.Lock()
@@ -151,21 +166,6 @@ func (g *Gateway) forget(w *Way) {
 	if g.ways[w.sandbox] == w {
 		delete(g.ways, w.sandbox)
 	}
-}
-
-// authority makes a sandbox's authority, or finds the one that has been kept.
-func (g *Gateway) authority(w *Way) (*ca.Authority, error) {
-	if g.o.Keep == nil {
-		return ca.New(w.sandbox, g.o.Clock, w.maySign)
-	}
-	a, err := g.o.Keep.Load(w.sandbox, g.o.Clock, w.maySign)
-	if cove.ErrorCode(err) != cove.NotFound {
-		return a, err
-	}
-	if a, err = ca.New(w.sandbox, g.o.Clock, w.maySign); err != nil {
-		return nil, err
-	}
-	return a, g.o.Keep.Save(a)
 }
 
 // Discard removes what has been kept of a sandbox that is gone for good.
@@ -195,13 +195,28 @@ func (g *Gateway) State() (s State) {
 	return s
 }
 
-// Close closes every way out.
+// Close closes every way out, and removes what is not kept.
 func (g *Gateway) Close() {
 	g.mu.Lock()
 	g.closed = true
+	for _, t := range g.next {
+		g.discard(t)
+	}
+	clear(g.next)
 	g.mu.Unlock()
 	for _, w := range g.all() {
 		w.Close()
+	}
+	g.ahead.Close()
+	g.clean.Wait()
+}
+
+// discard removes the files of a sandbox that has no way out any more, without
+// waiting for it.
+func (g *Gateway) discard(t *trust) {
+	if g.o.Keep == nil {
+		g.clean.Go(t.remove)
+		g.ahead.Refill()
 	}
 }
 

@@ -1,12 +1,10 @@
 package gateway
 
 import (
-	"os"
-	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -15,7 +13,8 @@ import (
 // java is what a gateway knows of Java: its own roots, in Java's form, and where
 // root filesystems have theirs.
 type java struct {
-	roots func() ca.JavaRoots // once
+	roots  func() ca.JavaRoots // once
+	wanted atomic.Bool         // there has been a sandbox with Java
 
 	mu   sync.Mutex
 	seen map[string]sighting // by directory
@@ -56,24 +55,19 @@ func (j *java) stores(root engine.Rootfs, c clock.Clock) []string {
 	return s.stores
 }
 
-// bindJava adds what Java is to trust, where there is Java: it is made for
-// those sandboxes alone, as it takes longer than all the rest.
+// bindJava adds what Java is to trust, where there is Java: only then is it
+// made, as it takes longer than all the rest.
 func (w *Way) bindJava(b *engine.Binding, root engine.Rootfs) error {
 	stores := w.gateway.java.stores(root, w.gateway.o.Clock)
 	if len(stores) == 0 {
 		return nil
 	}
-	keystore, err := w.authority.JavaKeystore(w.gateway.java.roots())
-	if err != nil {
+	w.gateway.java.wanted.Store(true)
+	if err := w.trust.writeKeystore(&w.gateway.java); err != nil {
 		return err
 	}
-	file := filepath.Join(w.dir(), "cacerts")
-	if err := os.WriteFile(file, keystore, 0o644); err != nil {
-		return cove.Errorf(cove.StorageFull, "cannot write what sandbox %s is to trust: %w", w.sandbox, err).
-			WithHint("free some space in the run directory")
-	}
 	for _, s := range stores {
-		b.Files = append(b.Files, engine.File{Source: file, Target: s, Existing: true})
+		b.Files = append(b.Files, engine.File{Source: w.trust.file(keystoreName), Target: s, Existing: true})
 	}
 	return nil
 }

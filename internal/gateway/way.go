@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/dns"
@@ -32,18 +30,17 @@ import (
 
 // Way is the way out of one sandbox.
 type Way struct {
-	gateway   *Gateway
-	sandbox   cove.SandboxID
-	name      string
-	client    string
-	started   string // digest of the policy and credentials that it has begun with
-	authority *ca.Authority
-	names     dns.Names
-	filter    *dns.Filter
-	proxy     *proxy.Server
-	files     []engine.File
-	holds     holds
-	denied    denials
+	gateway *Gateway
+	sandbox cove.SandboxID
+	name    string
+	client  string
+	started string // digest of the policy and credentials that it has begun with
+	trust   *trust
+	names   dns.Names
+	filter  *dns.Filter
+	proxy   *proxy.Server
+	holds   holds
+	denied  denials
 
 	credentials    *credential.Set // set on what the sandbox itself asks
 	hasCredentials bool
@@ -69,12 +66,6 @@ type Way struct {
 	serving sync.WaitGroup
 	endOnce sync.Once
 }
-
-// Where a sandbox finds what it is to trust.
-const (
-	bundlePlace      = "/etc/cove/ca-certificates.crt"
-	certificatePlace = "/etc/cove/ca.pem"
-)
 
 func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	w = &Way{gateway: g, sandbox: s.Sandbox, name: s.Name, client: s.Client, holds: holds{clock: g.o.Clock}}
@@ -115,11 +106,7 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	if w.started, err = digest(p, s.Credentials); err != nil {
 		return nil, err
 	}
-	if w.authority, err = g.authority(w); err != nil {
-		return nil, err
-	}
-	if err := w.show(); err != nil {
-		w.unshow()
+	if w.trust, err = g.trust(w); err != nil {
 		return nil, err
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
@@ -167,7 +154,7 @@ func Listens() []guest.Listen {
 // filesystem is root. Errors: StorageFull.
 func (w *Way) Bind(b *engine.Binding, root engine.Rootfs) error {
 	b.Listeners = append(b.Listeners, Listens()...)
-	b.Files = append(b.Files, w.files...)
+	b.Files = append(b.Files, w.trust.files()...)
 	return w.bindJava(b, root)
 }
 
@@ -197,7 +184,7 @@ func (w *Way) EnvAt(proxy, dir string) map[string]string {
 
 // Files is the directory on this machine with what the sandbox is to trust, by
 // the names that it has inside.
-func (w *Way) Files() string { return w.dir() }
+func (w *Way) Files() string { return w.trust.dir }
 
 const noProxy = "localhost,127.0.0.1,::1"
 
@@ -251,7 +238,7 @@ func (w *Way) serve(what string, f func() error) {
 }
 
 // Certificate is that of the sandbox's authority, as PEM.
-func (w *Way) Certificate() []byte { return w.authority.Certificate() }
+func (w *Way) Certificate() []byte { return w.trust.Certificate() }
 
 // Extend adds documents to the policy, at once and for connections that exist:
 // what is no longer allowed is cut. Errors: InvalidArgument, and nothing has
@@ -332,44 +319,9 @@ func (w *Way) end() {
 		w.cancel()
 		w.proxy.Close()
 		w.serving.Wait()
-		w.unshow()
+		w.gateway.discard(w.trust)
 		w.gateway.o.Recorder.Flush()
 	})
-}
-
-// show writes what a sandbox is to trust, and says where it is to be shown: at
-// places of its own, and instead of the bundle that the root filesystem has.
-func (w *Way) show() error {
-	dir := w.dir()
-	bundle, certificate := filepath.Join(dir, path.Base(bundlePlace)), filepath.Join(dir, path.Base(certificatePlace))
-	write := os.WriteFile
-	if w.gateway.o.Keep != nil { // somebody may be reading what an earlier process has written
-		write = atomicfile.Write
-	}
-	err := os.MkdirAll(dir, 0o755)
-	if err == nil {
-		err = write(bundle, w.authority.Bundle(w.gateway.o.Bundle), 0o644)
-	}
-	if err == nil {
-		err = write(certificate, w.authority.Certificate(), 0o644)
-	}
-	if err != nil {
-		return cove.Errorf(cove.StorageFull, "cannot write what sandbox %s is to trust: %w", w.sandbox, err).
-			WithHint("free some space in the run directory")
-	}
-	w.files = []engine.File{{Source: bundle, Target: bundlePlace}, {Source: certificate, Target: certificatePlace}}
-	for _, place := range ca.SystemBundles {
-		w.files = append(w.files, engine.File{Source: bundle, Target: place, Existing: true})
-	}
-	return nil
-}
-
-func (w *Way) dir() string { return filepath.Join(w.gateway.o.Dir, string(w.sandbox)) }
-
-func (w *Way) unshow() {
-	if w.gateway.o.Keep == nil {
-		os.RemoveAll(w.dir())
-	}
 }
 
 // sshPort is where a GitHub server has git and no API.
@@ -458,7 +410,7 @@ const ruleNames = "gateway: names"
 
 func (c *client) Pinned(a netip.Addr) (policy.Host, bool) { return c.names.Name(a) }
 
-func (c *client) Leaf(h policy.Host) (*tls.Certificate, error) { return c.authority.Leaf(h) }
+func (c *client) Leaf(h policy.Host) (*tls.Certificate, error) { return c.trust.Leaf(h) }
 
 // Record implements proxy.Sandbox.
 func (c *client) Record(e proxy.Event) {

@@ -302,6 +302,9 @@ func (e *execution) open(ctx context.Context) (*box, error) {
 	t := e.template()
 	var openWay func() (Way, error)
 	if t.Network != cove.NetworkNone {
+		if e.manager.o.NextWay != nil {
+			t.ID = e.manager.o.NextWay()
+		}
 		openWay = func() (Way, error) { return e.manager.o.OpenWay(t.ID, e.id, e.request.Client, e.request.Network) }
 	}
 	bx, way, _, err := openOut(ctx, e.engine, t, e.binding(), openWay)

@@ -58,6 +58,9 @@ type Options struct {
 	Engines       []EngineSource // in order of preference for "auto"
 	DefaultEngine string         // a source's name, or "auto"
 	Images        Images
+	// NextWay names a sandbox for which OpenWay is called next, and may have
+	// something ready by that name; nil: any name does.
+	NextWay       func() cove.SandboxID
 	OpenWay       func(id cove.SandboxID, of cove.ExecutionID, client string, n Network) (Way, error)
 	Store         store.Store
 	Instance      cove.InstanceID

@@ -1,0 +1,174 @@
+package gateway
+
+import (
+	"context"
+	"os"
+	"path"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine"
+)
+
+// Where a sandbox finds what it is to trust.
+const (
+	bundlePlace      = "/etc/cove/ca-certificates.crt"
+	certificatePlace = "/etc/cove/ca.pem"
+)
+
+// keystoreName is that of what Java trusts, beside those.
+const keystoreName = "cacerts"
+
+// trust is what one sandbox is to trust: an authority, and a directory with
+// files that say so. Only whom it belongs to has to be known, so it can be made
+// ahead.
+type trust struct {
+	*ca.Authority
+	sandbox  cove.SandboxID
+	dir      string
+	keystore bool                // there is one
+	way      atomic.Pointer[Way] // of the sandbox; nil until it has one
+}
+
+// Next is the id for a sandbox that is about to have a way out. What it will
+// trust may be there already, and is nobody else's; so whoever asks opens it.
+func (g *Gateway) Next() cove.SandboxID {
+	t, ok := g.ahead.Take()
+	if !ok {
+		return cove.NewSandboxID()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.next[t.sandbox] = t
+	return t.sandbox
+}
+
+// claim gives out, once, what has been made ahead for a sandbox; nil if nothing
+// has.
+func (g *Gateway) claim(sandbox cove.SandboxID) *trust {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t := g.next[sandbox]
+	delete(g.next, sandbox)
+	return t
+}
+
+// trust is what w trusts: what has been made ahead or kept, or is made now.
+func (g *Gateway) trust(w *Way) (t *trust, err error) {
+	if t = g.claim(w.sandbox); t == nil {
+		if t, err = g.newTrust(w.sandbox); err != nil {
+			return nil, err
+		}
+	}
+	t.way.Store(w)
+	return t, nil
+}
+
+// newTrust makes what a sandbox is to trust, or finds what has been kept of it.
+// On error nothing is left but what is kept.
+func (g *Gateway) newTrust(sandbox cove.SandboxID) (t *trust, err error) {
+	t = &trust{sandbox: sandbox, dir: filepath.Join(g.o.Dir, string(sandbox))}
+	write := os.WriteFile
+	if g.o.Keep == nil {
+		t.Authority, err = ca.New(sandbox, g.o.Clock, t.maySign)
+	} else { // somebody may be reading what an earlier process has written
+		write = atomicfile.Write
+		t.Authority, err = g.kept(sandbox, t.maySign)
+	}
+	if err == nil {
+		err = t.write(g.o.Bundle, write)
+	}
+	if err != nil && g.o.Keep == nil {
+		t.remove()
+	}
+	return t, err
+}
+
+// makeAhead makes what some sandbox is to trust.
+func (g *Gateway) makeAhead(context.Context) (*trust, error) {
+	t, err := g.newTrust(cove.NewSandboxID())
+	if err == nil && g.java.wanted.Load() {
+		if err = t.writeKeystore(&g.java); err != nil {
+			t.remove()
+		}
+	}
+	return t, err
+}
+
+// kept is the authority that has been kept of a sandbox, or one that is kept
+// from now on.
+func (g *Gateway) kept(sandbox cove.SandboxID, allow func(policy.Host) error) (*ca.Authority, error) {
+	a, err := g.o.Keep.Load(sandbox, g.o.Clock, allow)
+	if cove.ErrorCode(err) != cove.NotFound {
+		return a, err
+	}
+	if a, err = ca.New(sandbox, g.o.Clock, allow); err != nil {
+		return nil, err
+	}
+	return a, g.o.Keep.Save(a)
+}
+
+// maySign allows leaves for what the sandbox may connect to, at some port.
+func (t *trust) maySign(h policy.Host) error {
+	w := t.way.Load()
+	if w == nil {
+		return cove.Errorf(cove.Forbidden, "sandbox %s has no way out", t.sandbox)
+	}
+	return w.maySign(h)
+}
+
+// write writes the files that every sandbox is shown.
+func (t *trust) write(roots []byte, write func(string, []byte, os.FileMode) error) error {
+	err := os.MkdirAll(t.dir, 0o755)
+	if err == nil {
+		err = write(t.file(bundlePlace), t.Bundle(roots), 0o644)
+	}
+	if err == nil {
+		err = write(t.file(certificatePlace), t.Certificate(), 0o644)
+	}
+	return t.unwritten(err)
+}
+
+// writeKeystore writes the one that is for Java, if it is not there yet.
+func (t *trust) writeKeystore(j *java) error {
+	if t.keystore {
+		return nil
+	}
+	keystore, err := t.JavaKeystore(j.roots())
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(t.file(keystoreName), keystore, 0o644); err != nil {
+		return t.unwritten(err)
+	}
+	t.keystore = true
+	return nil
+}
+
+func (t *trust) unwritten(err error) error {
+	if err == nil {
+		return nil
+	}
+	return cove.Errorf(cove.StorageFull, "cannot write what sandbox %s is to trust: %w", t.sandbox, err).
+		WithHint("free some space in the run directory")
+}
+
+func (t *trust) remove() { os.RemoveAll(t.dir) }
+
+// file is where the file is that a sandbox finds at a place.
+func (t *trust) file(place string) string { return filepath.Join(t.dir, path.Base(place)) }
+
+// files says where what every sandbox trusts is to be shown: at places of its
+// own, and instead of the bundle that the root filesystem has.
+func (t *trust) files() []engine.File {
+	bundle := t.file(bundlePlace)
+	files := []engine.File{{Source: bundle, Target: bundlePlace}, {Source: t.file(certificatePlace), Target: certificatePlace}}
+	for _, place := range ca.SystemBundles {
+		files = append(files, engine.File{Source: bundle, Target: place, Existing: true})
+	}
+	return files
+}
