@@ -47,7 +47,16 @@ func TestTranscripts(t *testing.T) {
 			})
 			env.Setenv("COVE_SERVER", "unix:"+filepath.Join(dir, "s"))
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("COVE_HOME", filepath.Join(dir, "home"))
+			env.Setenv("COVE_RUN_DIR", filepath.Join(dir, "run"))
 			env.Setenv("NO_COLOR", "1")
+			env.Setenv("TZ", "UTC")
+			if err := os.MkdirAll(filepath.Join(env.WorkDir, "link"), 0o755); err != nil {
+				return err
+			}
+			if err := os.Symlink("nowhere", filepath.Join(env.WorkDir, "link", "l")); err != nil {
+				return err
+			}
 			example, err := filepath.Abs("../../docs/cove.example.yaml")
 			env.Setenv("EXAMPLE", example)
 			return err

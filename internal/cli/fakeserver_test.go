@@ -39,6 +39,7 @@ type fakeServer struct {
 	order   []string
 	holds   []api.Hold
 	answers map[string]chan api.HoldAnswer
+	fakeSandboxes
 }
 
 type record struct {
@@ -50,7 +51,7 @@ type record struct {
 }
 
 func newFakeServer() *fakeServer {
-	return &fakeServer{records: map[string]*record{}, answers: map[string]chan api.HoldAnswer{}}
+	return &fakeServer{records: map[string]*record{}, answers: map[string]chan api.HoldAnswer{}, fakeSandboxes: newFakeSandboxes()}
 }
 
 func (f *fakeServer) serve(l net.Listener) *http.Server {
@@ -85,6 +86,7 @@ func (f *fakeServer) serve(l net.Listener) *http.Server {
 			{Name: "ruby", Missing: "apt-get install ruby", Limits: api.Limits{MemoryMB: 256, PIDs: 50, CPUs: 1, DiskMB: 100}, Timeout: 10},
 		}})
 	})
+	f.sandboxRoutes(mux)
 	s := &http.Server{Handler: mux}
 	go s.Serve(l)
 	return s

@@ -218,13 +218,18 @@ func readFiles(paths []string) ([]api.File, error) {
 		if !filepath.IsLocal(name) {
 			name = filepath.Base(name)
 		}
-		f := api.File{Path: filepath.ToSlash(name), Content: string(data), Mode: uint32(mode.Perm())}
-		if !utf8.Valid(data) {
-			f.Content, f.Encoding = base64.StdEncoding.EncodeToString(data), "base64"
-		}
-		files = append(files, f)
+		files = append(files, fileOf(filepath.ToSlash(name), data, mode))
 	}
 	return files, nil
+}
+
+// fileOf is a file as it is sent: text as it is, and anything else encoded.
+func fileOf(path string, data []byte, mode fs.FileMode) api.File {
+	f := api.File{Path: path, Content: string(data), Mode: uint32(mode.Perm())}
+	if !utf8.Valid(data) {
+		f.Content, f.Encoding = base64.StdEncoding.EncodeToString(data), "base64"
+	}
+	return f
 }
 
 // readFile reads a regular file of at most limit bytes.

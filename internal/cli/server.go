@@ -252,9 +252,13 @@ func (a *app) sandboxesOf(ctx context.Context, socket string) (int, error) {
 	return countSandboxes(ctx, b.client)
 }
 
-// countSandboxes counts those of a server that knows what they are.
+// countSandboxes counts those of a server; an older one has none.
 func countSandboxes(ctx context.Context, c *client.Client) (int, error) {
-	return 0, nil
+	l, err := c.Sandboxes(ctx)
+	if code := cove.ErrorCode(err); code == cove.NotFound || code == cove.Unsupported {
+		return 0, nil
+	}
+	return len(l.Sandboxes), err
 }
 
 func (a *app) serverLogs() *cobra.Command {

@@ -1,0 +1,116 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// fakeSandboxes answers like a server's sandboxes that last. What was sent to
+// make one is its label "request". A branch has a meaning:
+//
+//	fail    an error after the first step
+//	wait    until the caller has gone
+type fakeSandboxes struct {
+	mu      *sync.Mutex
+	all     []api.Sandbox // guarded by mu
+	orphans []string      // guarded by mu
+}
+
+func newFakeSandboxes() fakeSandboxes {
+	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	return fakeSandboxes{mu: new(sync.Mutex), orphans: []string{"sb_zzzzzzzzzzzzzzzzzzzzzzzzzz"}, all: []api.Sandbox{{
+		ID: "sb_0123456789abcdefghjkmnpqrs", Name: "calm-heron", State: "stopped", Engine: "native", Image: "host", Directory: "/nowhere/calm", WorkDir: "/workspace", Network: "limited",
+		Repository: &api.SandboxRepository{Source: "owner/repo", Remote: "https://github.com/owner/repo.git", Branch: "cove/calm-heron", From: "main", Base: "0123456789abcdef0123456789abcdef01234567"},
+		Limits:     api.Limits{MemoryMB: 2048, CPUs: 1.5, PIDs: 300, DiskMB: 1024}, Mounts: []api.Mount{{Source: "/srv/data", Target: "/data", ReadOnly: true}},
+		DiskUsed: 3 << 20, CreatedBy: "local", CreatedAt: at, LastUsedAt: at,
+	}}}
+}
+
+func (f *fakeSandboxes) sandboxRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /sandboxes", func(w http.ResponseWriter, _ *http.Request) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		reply(w, 200, api.SandboxList{Sandboxes: f.all, Orphans: f.orphans})
+	})
+	mux.HandleFunc("POST /sandboxes", f.create)
+	mux.HandleFunc("GET /sandboxes/{sandbox}", f.change(func(*api.Sandbox) {}))
+	for action, state := range map[string]string{"start": "running", "stop": "stopped", "pause": "paused", "resume": "running"} {
+		mux.HandleFunc("POST /sandboxes/{sandbox}/"+action, f.change(func(s *api.Sandbox) { s.State = state }))
+	}
+	mux.HandleFunc("PATCH /sandboxes/{sandbox}", func(w http.ResponseWriter, r *http.Request) {
+		var c api.SandboxChange
+		json.NewDecoder(r.Body).Decode(&c)
+		f.change(func(s *api.Sandbox) { s.Name = c.Name })(w, r)
+	})
+	mux.HandleFunc("DELETE /sandboxes/{sandbox}", func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.all = slices.DeleteFunc(f.all, func(s api.Sandbox) bool { return s.ID == r.PathValue("sandbox") })
+		f.orphans = slices.DeleteFunc(f.orphans, func(id string) bool { return id == r.PathValue("sandbox") })
+		w.WriteHeader(204)
+	})
+}
+
+func (f *fakeSandboxes) change(do func(*api.Sandbox)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for i := range f.all {
+			if s := &f.all[i]; s.ID == r.PathValue("sandbox") {
+				do(s)
+				reply(w, 200, s)
+				return
+			}
+		}
+		reply(w, 404, api.Error{Error: "no sandbox " + r.PathValue("sandbox"), Code: string(cove.NotFound)})
+	}
+}
+
+func (f *fakeSandboxes) create(w http.ResponseWriter, r *http.Request) {
+	var req api.SandboxRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		reply(w, 400, api.Error{Error: err.Error(), Code: string(cove.InvalidArgument)})
+		return
+	}
+	sent, _ := json.Marshal(req)
+	w.Header().Set("Content-Type", "text/event-stream")
+	send := func(name string, v any) {
+		b, _ := json.Marshal(v)
+		fmt.Fprintf(w, "id: 0\nevent: %s\ndata: %s\n\n", name, b)
+		w.(http.Flusher).Flush()
+	}
+	s := api.Sandbox{ID: string(cove.NewSandboxID()), Name: req.Name, State: "running", Engine: "native", Image: "host", Agent: req.Agent, Directory: "/nowhere/new", WorkDir: "/workspace", Network: "none",
+		Mounts: []api.Mount{}, Labels: map[string]string{"request": string(sent)}, CreatedBy: "local", CreatedAt: time.Now(), LastUsedAt: time.Now()}
+	if s.Name == "" {
+		s.Name = "brave-otter"
+	}
+	if req.Repository != nil {
+		branch := req.Repository.Branch
+		send(api.EventProgress, api.Progress{Step: "fetching \x1b]0;owned\a" + req.Repository.Source, Done: 0.5, Elapsed: 0.001})
+		switch branch {
+		case "fail":
+			send(api.EventError, api.Error{Error: "the repository is not there (look again)", Hint: "look again", Code: string(cove.NotFound)})
+			return
+		case "wait":
+			<-r.Context().Done()
+			return
+		case "":
+			branch = "cove/" + s.Name
+		}
+		send(api.EventProgress, api.Progress{Step: "checking out " + branch, Elapsed: 1.251})
+		s.Repository = &api.SandboxRepository{Source: req.Repository.Source, Branch: branch, From: "main", Base: strings.Repeat("ab", 20)}
+	}
+	send(api.EventProgress, api.Progress{Step: "starting", Elapsed: 1.301})
+	f.mu.Lock()
+	f.all = append(f.all, s)
+	f.mu.Unlock()
+	send(api.EventCreated, s)
+}

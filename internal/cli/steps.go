@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/cove-sandbox/cove/api"
+)
+
+// steps shows what takes a while, step by step: the one under way on a line
+// that is drawn over at a terminal, and each that is done with its time.
+type steps struct {
+	a       *app
+	moving  bool
+	drawn   time.Time
+	current string
+	began   float64 // of the current step, seconds since the beginning of all
+	latest  float64
+}
+
+func (a *app) newSteps() *steps {
+	return &steps{a: a, moving: isTerminal(a.Err) && a.getenv("TERM") != "dumb"}
+}
+
+// take is told of progress.
+func (s *steps) take(p api.Progress) {
+	s.latest = p.Elapsed
+	if p.Step != s.current {
+		s.finish()
+		s.current, s.began, s.drawn = p.Step, p.Elapsed, time.Time{}
+	}
+	if !s.moving || time.Since(s.drawn) < redraw {
+		return
+	}
+	s.drawn = time.Now()
+	width, _, err := term.GetSize(int(s.a.Err.Fd()))
+	if err != nil || width <= 0 {
+		width = 80
+	}
+	text := printable(p.Step)
+	if p.Done > 0 {
+		text += fmt.Sprintf(" %3.0f%%", 100*p.Done)
+	}
+	fmt.Fprint(s.a.Err, "\r"+cut(text, width-1)+"\x1b[K")
+}
+
+// finish says how long the current step took.
+func (s *steps) finish() {
+	if s.current == "" {
+		return
+	}
+	s.clear()
+	s.a.say.line("%s (%s)", s.current, timeText(time.Duration(max(s.latest-s.began, 0)*float64(time.Second))))
+	s.current = ""
+}
+
+// fail leaves the step that did not come to its end.
+func (s *steps) fail() {
+	if s.current != "" {
+		s.clear()
+		s.a.say.line("%s", s.current)
+	}
+	s.current = ""
+}
+
+func (s *steps) clear() {
+	if s.moving {
+		fmt.Fprint(s.a.Err, "\r\x1b[K")
+	}
+}
+
+// cut is the first width characters of a text.
+func cut(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if width--; width < 0 {
+			break
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
