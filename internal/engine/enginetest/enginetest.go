@@ -74,6 +74,7 @@ func (s Suite) Run(t *testing.T) {
 		{"wall", wallTests},
 		{"limits", limitTests},
 		{"lasting", lastingTests},
+		{"pausing", pausingTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.tests {

@@ -202,7 +202,10 @@ func (b *blank) Kill() error {
 	if b.pid == 0 {
 		return nil
 	}
-	return unix.Kill(b.pid, unix.SIGKILL)
+	if err := unix.Kill(b.pid, unix.SIGKILL); err != nil || b.group == nil {
+		return err
+	}
+	return b.group.LetDie() // if it was paused
 }
 
 // leave ends the connection, and nothing else.

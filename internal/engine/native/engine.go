@@ -143,9 +143,10 @@ func (e *Engine) look() engine.Capabilities {
 		PIDsLimit:     h.Has(cgroup.PIDs),
 		DiskLimit:     true,
 		Lasting:       true,
+		Pause:         h.Has(cgroup.Freezer),
 		Missing:       map[string]string{},
 	}
-	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory, "cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs} {
+	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory, "cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs, "pause": cgroup.Freezer} {
 		if why := h.Missing(controller); why != "" {
 			c.Missing[name] = why
 		}

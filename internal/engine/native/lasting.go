@@ -275,8 +275,11 @@ func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, 
 	return s, nil
 }
 
-// adopt connects to the guest.
+// adopt connects to the guest, which does not answer while it is paused.
 func (s *sandbox) adopt(ctx context.Context) error {
+	if err := s.engine.hierarchy.Group(s.keep.record.Group).Thaw(); err != nil {
+		return cove.Errorf(cove.Unavailable, "sandbox %s cannot be resumed: %w", s.ID(), err)
+	}
 	conn, err := unixconn.Dial(filepath.Join(s.keep.dir, doorFile))
 	if err != nil {
 		return cove.Errorf(cove.Unavailable, "the guest of sandbox %s does not answer: %w", s.ID(), err)

@@ -93,7 +93,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 func (s *sandbox) Stats(context.Context) (engine.Stats, error) {
 	g, err := s.group.Stats()
 	if err != nil {
-		return engine.Stats{}, cove.Errorf(cove.NotFound, "sandbox %s has been destroyed", s.ID())
+		return engine.Stats{}, s.destroyed()
 	}
 	limit := s.template.Limits.PIDs
 	users := func(n int64) int64 { return min(max(n-s.tasks, 0), limit) }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +33,7 @@ type Group struct {
 // Create makes a group; it is an error if it exists.
 func (h *Hierarchy) Create(name string) (*Group, error) {
 	g := h.Group(name)
-	for _, dir := range g.dirs() {
+	for _, dir := range g.born() {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			g.Remove(0)
 			return nil, err
@@ -49,6 +50,14 @@ func (g *Group) Name() string { return g.name }
 
 func (g *Group) dir(controller string) string {
 	return filepath.Join(g.h.dirs[controller], g.name)
+}
+
+// born are the directories of a group from its beginning.
+func (g *Group) born() []string {
+	if g.h.version == 2 {
+		return g.dirs()
+	}
+	return slices.DeleteFunc(g.dirs(), func(dir string) bool { return dir == g.dir(Freezer) })
 }
 
 func (g *Group) dirs() []string {
@@ -112,7 +121,7 @@ func (g *Group) FD() (*os.File, error) {
 // locked and not the main thread; processes it makes are born there.
 func (g *Group) Enter() error {
 	tid := strconv.Itoa(unix.Gettid())
-	for _, dir := range g.dirs() {
+	for _, dir := range g.born() {
 		if err := write(dir, "tasks", tid); err != nil {
 			return err
 		}
@@ -211,7 +220,7 @@ func (g *Group) Kill() error {
 			}
 		}
 		if !fresh {
-			return nil
+			return g.LetDie()
 		}
 	}
 	return errors.New("the processes of " + g.name + " fork faster than they can be killed")

@@ -37,6 +37,10 @@ const (
 // cpuacct is version 1's accounting of CPU time; version 2 has it in cpu.
 const cpuacct = "cpuacct"
 
+// Freezer pauses groups. On version 2 every group has it; on version 1 it is a
+// hierarchy that a group is in once it has been frozen.
+const Freezer = "freezer"
+
 // Hierarchy is the place on this host under which Cove's groups are made. It
 // is there while anybody uses it, and goes with the last who does.
 type Hierarchy struct {
@@ -105,7 +109,7 @@ func (h *Hierarchy) findSeparate(name string) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range []string{Memory, CPU, PIDs, cpuacct} {
+	for _, c := range []string{Memory, CPU, PIDs, cpuacct, Freezer} {
 		base := filepath.Join(Mount, c)
 		if os.Geteuid() != 0 {
 			base = filepath.Join(base, own[c])
@@ -128,7 +132,7 @@ func (h *Hierarchy) findSeparate(name string) error {
 func (h *Hierarchy) findUnified(name string) error {
 	base, err := unifiedBase()
 	if err != nil {
-		for _, c := range []string{Memory, CPU, PIDs} {
+		for _, c := range []string{Memory, CPU, PIDs, Freezer} {
 			h.missing[c] = err.Error()
 		}
 		return nil
@@ -148,6 +152,10 @@ func (h *Hierarchy) findUnified(name string) error {
 			continue
 		}
 		h.dirs[c] = dir
+	}
+	h.dirs[Freezer] = h.dirs[PIDs] // 5.2, and no controller
+	if h.dirs[Freezer] == "" {
+		h.missing[Freezer] = h.missing[PIDs]
 	}
 	return nil
 }
@@ -394,7 +402,7 @@ func (h *Hierarchy) cheap() bool {
 // places are the distinct directories of dirs, in a fixed order.
 func (h *Hierarchy) places() []string {
 	var places []string
-	for _, c := range []string{Memory, CPU, PIDs, cpuacct} {
+	for _, c := range []string{Memory, CPU, PIDs, cpuacct, Freezer} {
 		if dir := h.dirs[c]; dir != "" && !slices.Contains(places, dir) {
 			places = append(places, dir)
 		}

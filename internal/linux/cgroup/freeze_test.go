@@ -1,0 +1,72 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+)
+
+// TestFreeze: what is frozen does nothing, with all its children, zombies among
+// them; thawed it goes on; and frozen it can be killed.
+func TestFreeze(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	h := find(t)
+	if !h.Has(Freezer) {
+		t.Skip("this machine has no freezer: " + h.Missing(Freezer))
+	}
+	g := create(t, h, Limits{PIDs: 50})
+	// A zombie whose parent never waits, shells that fork, and one that counts.
+	cmd, out := start(t, h, g, `
+		sh -c 'true & exec sleep 1000' &
+		(while :; do /bin/true; done) & (while :; do (:); done) &
+		while :; do echo; done`)
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	if _, err := out.ReadByte(); err != nil {
+		t.Fatal(err)
+	}
+	go io.Copy(io.Discard, out) // it would wait for its reader otherwise
+	for range 3 {
+		if err := g.Freeze(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Freeze(ctx); err != nil {
+			t.Fatalf("again: %v", err)
+		}
+		before := stats(t, g).CPUTime
+		time.Sleep(100 * time.Millisecond) // in which loops would have run
+		if after := stats(t, g).CPUTime; after != before {
+			t.Errorf("frozen, it has used %s", after-before)
+		}
+		if err := g.Thaw(); err != nil {
+			t.Fatal(err)
+		}
+		for stats(t, g).CPUTime == before {
+			if ctx.Err() != nil {
+				t.Fatal("thawed, it does not go on")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if err := g.Freeze(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if err := g.Remove(5 * time.Second); err != nil {
+		t.Errorf("killed while it was frozen: %v", err)
+	}
+}
+
+func TestThawWhatWasNeverFrozen(t *testing.T) {
+	h := find(t)
+	if err := create(t, h, Limits{}).Thaw(); err != nil {
+		t.Error(err)
+	}
+}
