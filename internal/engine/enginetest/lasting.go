@@ -68,7 +68,7 @@ func (x *env) next(t *testing.T, e engine.Engine, id cove.SandboxID) (engine.Eng
 
 func lastsOn(t *testing.T, x *env) {
 	sb := x.lasting(t, engine.Binding{Hostname: "sandbox"})
-	spec := shell("echo $$; while read line; do echo $line; done; exit 7")
+	spec := shell("echo $$; read a; echo $a; read b; echo $b; read c; exit 7")
 	spec.Stdin, spec.Label = true, []byte("a label")
 	p := x.start(t, sb, spec)
 	out := bufio.NewReader(p.Stdout())

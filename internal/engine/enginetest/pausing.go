@@ -125,7 +125,7 @@ func pausedIsKilled(t *testing.T, x *env) {
 func pausedLasts(t *testing.T, x *env) {
 	sb := x.lasting(t, engine.Binding{Hostname: "sandbox"})
 	p := x.pauser(t, sb)
-	spec := shell("while read line; do echo $line; done; exit 7")
+	spec := shell("read a; echo $a; read b; exit 7")
 	spec.Stdin = true
 	process := x.start(t, sb, spec)
 	x.pause(t, p)

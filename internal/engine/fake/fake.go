@@ -34,6 +34,29 @@ type Options struct {
 	Programs map[string]Program
 	// Images are the references that RootfsImage finds.
 	Images []string
+	// Host is where lasting sandboxes are when no engine has them; nil is one of
+	// the engine's own.
+	Host *Host
+}
+
+// Host is the imaginary machine that engines share, one after the other or at
+// the same time, as processes of Cove do.
+type Host struct {
+	mu      sync.Mutex
+	lasting map[cove.SandboxID]*Sandbox // bound; had by their engine while it is open
+}
+
+// NewHost makes a Host with nothing on it.
+func NewHost() *Host { return &Host{lasting: map[cove.SandboxID]*Sandbox{}} }
+
+// Reboot ends whatever is on the host.
+func (h *Host) Reboot() {
+	h.mu.Lock()
+	all := slices.Collect(maps.Values(h.lasting))
+	h.mu.Unlock()
+	for _, sb := range all {
+		sb.remove()
+	}
 }
 
 // Faults are what goes wrong. The zero value is nothing.
@@ -41,6 +64,8 @@ type Faults struct {
 	Prepare      error         // Prepare fails with it
 	PrepareDelay time.Duration // Prepare takes this long, or until its context ends
 	Bind         error         // Bind fails with it
+	Adopt        error         // Adopt fails with it
+	Pause        error         // Pause fails with it
 	Destroy      error         // Destroy fails with it and removes nothing
 	Sweep        error         // Sweep fails with it
 	Stats        error         // Stats fails with it
@@ -55,6 +80,7 @@ type Engine struct {
 	caps     engine.Capabilities
 	programs map[string]Program
 	images   []string
+	host     *Host
 
 	mu        sync.Mutex
 	faults    Faults
@@ -64,16 +90,23 @@ type Engine struct {
 	closed    bool
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var (
+	_ engine.Engine  = (*Engine)(nil)
+	_ engine.Adopter = (*Engine)(nil)
+	_ engine.Pauser  = (*Sandbox)(nil)
+)
 
 // New makes an engine.
 func New(o Options) *Engine {
 	e := &Engine{
-		name: o.Name, caps: everything(), programs: usualPrograms(), images: o.Images,
+		name: o.Name, caps: everything(), programs: usualPrograms(), images: o.Images, host: o.Host,
 		sandboxes: map[cove.SandboxID]*Sandbox{},
 	}
 	if e.name == "" {
 		e.name = "fake"
+	}
+	if e.host == nil {
+		e.host = NewHost()
 	}
 	if o.Capabilities != nil {
 		e.caps = *o.Capabilities
@@ -87,7 +120,7 @@ func everything() engine.Capabilities {
 		Isolations: []cove.Isolation{cove.IsolationContainer}, Networks: []cove.NetworkMode{cove.NetworkNone},
 		OwnImages: true, UserIDs: true, HostIDRange: true, UserNamespace: true,
 		LateMount: true, MountFlags: true, MountOwners: true,
-		MemoryLimit: true, SwapLimit: true, CPULimit: true, PIDsLimit: true, DiskLimit: true,
+		MemoryLimit: true, SwapLimit: true, CPULimit: true, PIDsLimit: true, DiskLimit: true, Lasting: true, Pause: true,
 	}
 }
 
@@ -189,7 +222,7 @@ func (e *Engine) enter(sb *Sandbox) error {
 	if e.closed {
 		return cove.Errorf(cove.Unavailable, "the engine is closed")
 	}
-	if e.sandboxes[sb.tmpl.ID] != nil {
+	if e.sandboxes[sb.tmpl.ID] != nil || e.host.has(sb.tmpl.ID) {
 		return cove.Errorf(cove.Conflict, "sandbox %s exists", sb.tmpl.ID)
 	}
 	e.sandboxes[sb.tmpl.ID] = sb
@@ -227,7 +260,9 @@ func (e *Engine) Close() error {
 	all := slices.Collect(maps.Values(e.sandboxes))
 	e.mu.Unlock()
 	for _, sb := range all {
-		sb.remove()
+		if !sb.leave() {
+			sb.remove()
+		}
 	}
 	return nil
 }
@@ -249,21 +284,22 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // Sandbox is one sandbox in memory.
 type Sandbox struct {
-	engine *Engine
+	host   *Host
 	tmpl   engine.Template
 	files  *tree
 	procs  *processes
 	server *guestd.Server
 
+	done    chan struct{} // closed when PID 1 has gone
+	endOnce sync.Once
+	serving sync.WaitGroup // connections
+
+	mu        sync.Mutex
+	engine    *Engine // that has it; nil when it goes on without
 	guestConn net.Conn
 	hostConn  net.Conn
 	client    *guest.Client
-
-	done    chan struct{} // closed when PID 1 has gone
-	served  chan struct{} // closed when the serving side has ended
-	endOnce sync.Once
-
-	mu        sync.Mutex
+	resumed   chan struct{} // closed when it goes on; nil while it is not paused
 	bound     bool
 	destroyed bool
 	binding   engine.Binding
@@ -272,21 +308,47 @@ type Sandbox struct {
 
 func newSandbox(e *Engine, t engine.Template) *Sandbox {
 	files := newTree(t.User.ID(), t.Limits.Disk, t.Limits.Inodes, slices.Sorted(maps.Keys(e.programs)))
-	sb := &Sandbox{engine: e, tmpl: t, files: files, done: make(chan struct{}), served: make(chan struct{})}
+	sb := &Sandbox{host: e.host, engine: e, tmpl: t, files: files, done: make(chan struct{})}
 	sb.procs = newProcesses(files, e.programs, t.User.ID(), t.Limits.PIDs)
 	sb.server = guestd.New(guestd.World{Wall: wall{}, Spawner: sb.procs, Files: files}, true)
-	sb.hostConn, sb.guestConn = net.Pipe()
-	go func() {
-		defer close(sb.served)
-		sb.server.Serve(&faultyConn{Conn: sb.guestConn, engine: e, gone: sb.done})
-		sb.end() // a guest without its host ends
-	}()
+	sb.serve(e)
 	return sb
 }
 
-func (sb *Sandbox) connect(ctx context.Context) (err error) {
-	sb.client, err = guest.NewClient(ctx, &faultyConn{Conn: sb.hostConn, engine: sb.engine, gone: sb.done, host: true})
-	return err
+// serve lets an engine connect.
+func (sb *Sandbox) serve(e *Engine) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	sb.engine = e
+	sb.hostConn, sb.guestConn = net.Pipe()
+	conn := &faultyConn{Conn: sb.guestConn, engine: e, sandbox: sb}
+	sb.serving.Go(func() {
+		sb.server.Serve(conn)
+		if !sb.goesOn() {
+			sb.end() // a guest without its host ends
+		}
+	})
+}
+
+// goesOn reports whether the sandbox outlives its engine.
+func (sb *Sandbox) goesOn() bool {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.engine == nil
+}
+
+func (sb *Sandbox) connect(ctx context.Context) error {
+	sb.mu.Lock()
+	conn := &faultyConn{Conn: sb.hostConn, engine: sb.engine, sandbox: sb, host: true}
+	sb.mu.Unlock()
+	client, err := guest.NewClient(ctx, conn)
+	if err != nil {
+		return err
+	}
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	sb.client = client
+	return nil
 }
 
 // wall is what there is to build around a sandbox in memory.
@@ -299,16 +361,16 @@ func (wall) Bind(guest.Bind, []*os.File) ([]*os.File, error) { return nil, nil }
 // faultyConn is one end of the connection, with the faults of the moment.
 type faultyConn struct {
 	net.Conn
-	engine *Engine
-	gone   <-chan struct{}
-	host   bool
+	engine  *Engine
+	sandbox *Sandbox
+	host    bool
 }
 
 func (c *faultyConn) Write(p []byte) (int, error) {
 	if f := c.engine.fault(); c.host && f.Slow > 0 {
 		select {
 		case <-time.After(f.Slow):
-		case <-c.gone:
+		case <-c.sandbox.done:
 		}
 	}
 	return c.Conn.Write(p)
@@ -317,8 +379,11 @@ func (c *faultyConn) Write(p []byte) (int, error) {
 func (c *faultyConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if !c.host && err == nil && c.engine.fault().Deaf {
-		<-c.gone
+		<-c.sandbox.done
 		return 0, net.ErrClosed
+	}
+	if !c.host && err == nil {
+		c.sandbox.whilePaused()
 	}
 	return n, err
 }
@@ -338,10 +403,10 @@ func (sb *Sandbox) Binding() engine.Binding {
 
 // Bind implements engine.Sandbox.
 func (sb *Sandbox) Bind(ctx context.Context, b engine.Binding) error {
-	if err := sb.engine.caps.CheckBinding(b); err != nil {
+	if err := sb.caps().CheckBinding(b); err != nil {
 		return err
 	}
-	f := sb.engine.fault()
+	f := sb.fault()
 	if f.Bind != nil {
 		return f.Bind
 	}
@@ -352,8 +417,11 @@ func (sb *Sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	}
 	sb.bound, sb.binding = true, b
 	sb.mu.Unlock()
-	if _, err := sb.client.Bind(ctx, guest.Bind{Hostname: b.Hostname}, nil); err != nil {
+	if _, err := sb.Guest().Bind(ctx, guest.Bind{Hostname: b.Hostname}, nil); err != nil {
 		return cove.Errorf(cove.Unavailable, "binding sandbox %s: %w", sb.tmpl.ID, err)
+	}
+	if sb.tmpl.Lasting {
+		sb.host.add(sb)
 	}
 	if f.DieAfter > 0 {
 		sb.mu.Lock()
@@ -364,14 +432,18 @@ func (sb *Sandbox) Bind(ctx context.Context, b engine.Binding) error {
 }
 
 // Guest implements engine.Sandbox.
-func (sb *Sandbox) Guest() *guest.Client { return sb.client }
+func (sb *Sandbox) Guest() *guest.Client {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.client
+}
 
 // Listeners implements engine.Sandbox.
 func (sb *Sandbox) Listeners() []*os.File { return nil }
 
 // Stats implements engine.Sandbox.
 func (sb *Sandbox) Stats(ctx context.Context) (engine.Stats, error) {
-	if err := sb.engine.fault().Stats; err != nil {
+	if err := sb.fault().Stats; err != nil {
 		return engine.Stats{}, err
 	}
 	return sb.procs.account(), ctx.Err()
@@ -390,14 +462,17 @@ func (sb *Sandbox) Kill() error {
 func (sb *Sandbox) end() {
 	sb.endOnce.Do(func() {
 		close(sb.done)
+		sb.mu.Lock()
 		sb.guestConn.Close()
+		sb.mu.Unlock()
 		sb.procs.end()
+		sb.host.drop(sb)
 	})
 }
 
 // Destroy implements engine.Sandbox.
 func (sb *Sandbox) Destroy(context.Context) error {
-	if err := sb.engine.fault().Destroy; err != nil {
+	if err := sb.fault().Destroy; err != nil {
 		return err
 	}
 	sb.remove()
@@ -412,11 +487,33 @@ func (sb *Sandbox) remove() {
 	}
 	sb.mu.Unlock()
 	sb.end()
-	<-sb.served
+	sb.serving.Wait()
 	sb.procs.wait()
+	sb.mu.Lock()
+	client, e := sb.client, sb.engine
 	sb.hostConn.Close()
-	if sb.client != nil {
-		sb.client.Close()
+	sb.mu.Unlock()
+	if client != nil {
+		client.Close()
 	}
-	sb.engine.leave(sb)
+	if e != nil {
+		e.leave(sb)
+	}
+}
+
+// fault is what goes wrong with the engine that has it.
+func (sb *Sandbox) fault() Faults {
+	sb.mu.Lock()
+	e := sb.engine
+	sb.mu.Unlock()
+	if e == nil {
+		return Faults{}
+	}
+	return e.fault()
+}
+
+func (sb *Sandbox) caps() engine.Capabilities {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.engine.caps
 }

@@ -18,10 +18,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
-	enginetest.Suite{
-		Open:     func(*testing.T) engine.Engine { return fake.New(fake.Options{}) },
-		InMemory: true,
-	}.Run(t)
+	host := fake.NewHost()
+	open := func(*testing.T) engine.Engine { return fake.New(fake.Options{Host: host}) }
+	enginetest.Suite{Open: open, Reopen: open, InMemory: true}.Run(t)
 }
 
 // TestConformanceWithoutCapabilities has the suite test the refusals.
