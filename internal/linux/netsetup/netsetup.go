@@ -26,7 +26,8 @@ func LoopbackUp() error {
 }
 
 // Listen makes a listening socket; network is "tcp4", "tcp6", "udp4" or "udp6",
-// address numeric, with its port.
+// address numeric, with its port. It blocks: who is handed it says how it waits,
+// and here nobody does.
 func Listen(network, address string) (*os.File, error) {
 	addr, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -48,7 +49,7 @@ func Listen(network, address string) (*os.File, error) {
 		family = unix.AF_INET6
 		sa = &unix.SockaddrInet6{Port: int(addr.Port()), Addr: addr.Addr().As16()}
 	}
-	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
