@@ -107,6 +107,7 @@ type ExecRequest struct {
 	Timeout     float64           `json:"timeout,omitempty" doc:"Seconds; none when absent"`
 	Stdin       string            `json:"stdin,omitempty"`
 	StdinStream bool              `json:"stdin_stream,omitempty" doc:"Standard input will follow at POST /executions/{id}/stdin"`
+	Detach      bool              `json:"detach,omitempty" doc:"Go on when the caller leaves; what it then prints is dropped"`
 }
 
 // ExecResult is how a command in a sandbox ended: the data of the SSE event done.
@@ -114,16 +115,54 @@ type ExecResult struct {
 	ID       string  `json:"id"`
 	ExitCode int     `json:"exit_code" doc:"128+N for signal N"`
 	Duration float64 `json:"duration" doc:"Seconds"`
-	LimitHit string  `json:"limit_hit,omitempty"`
+	LimitHit string  `json:"limit_hit,omitempty" enum:"timeout"`
 }
 
 // Terminal is a program in a terminal of a sandbox. It runs on while nobody
 // looks.
 type Terminal struct {
-	ID        string    `json:"id"`
-	Args      []string  `json:"args"`
+	ID        string    `json:"id" example:"t1"`
+	Args      []string  `json:"args" nullable:"false" doc:"Its program; long arguments are cut short once another server has it"`
+	Title     string    `json:"title,omitempty" doc:"What the program calls its window"`
 	Attached  int       `json:"attached" doc:"How many look at it"`
 	Rows      int       `json:"rows"`
 	Columns   int       `json:"columns"`
 	CreatedAt time.Time `json:"created_at"`
+	ExitCode  *int      `json:"exit_code,omitempty" doc:"Of one that has ended; 128+N for signal N, -1 when it is not known"`
+}
+
+// TerminalList is the answer of GET /sandboxes/{sandbox}/terminals: the oldest
+// first, the last few that have ended among them.
+type TerminalList struct {
+	Terminals []Terminal `json:"terminals" nullable:"false"`
+}
+
+// TerminalMessage is a text message of GET /sandboxes/{sandbox}/terminal, either
+// way; binary messages are what the program shows, and what is typed.
+type TerminalMessage struct {
+	// Type is of the client resize (Rows, Columns) and colors (Foreground,
+	// Background); of the server attached (Terminal), and as the last message
+	// exit (ExitCode) or error (Error).
+	Type       string `json:"type" enum:"resize,colors,attached,exit,error"`
+	Terminal   string `json:"terminal,omitempty"`
+	Rows       int    `json:"rows,omitempty"`
+	Columns    int    `json:"columns,omitempty"`
+	Foreground string `json:"foreground,omitempty" doc:"As in rgb:0000/0000/0000, for programs that ask"`
+	Background string `json:"background,omitempty"`
+	ExitCode   *int   `json:"exit_code,omitempty" doc:"128+N for signal N"`
+	Error      *Error `json:"error,omitempty"`
+}
+
+// Types of TerminalMessage.
+const (
+	TerminalResize   = "resize"
+	TerminalColors   = "colors"
+	TerminalAttached = "attached"
+	TerminalExit     = "exit"
+	TerminalError    = "error"
+)
+
+// SignalRequest sends a signal to a command: POST /sandboxes/{sandbox}/exec/{id}/signal.
+type SignalRequest struct {
+	Signal string `json:"signal" enum:"HUP,INT,QUIT,KILL,USR1,USR2,TERM,CONT,STOP,TSTP,WINCH" example:"INT"`
 }

@@ -50,6 +50,7 @@ type Client struct {
 	socket string // path, of an address that is one
 	key    string
 	http   *http.Client
+	socks  *http.Client // for WebSockets, which are upgrades of HTTP/1.1
 }
 
 // New makes a Client. It does not connect.
@@ -82,11 +83,18 @@ func New(o Options) (*Client, error) {
 	}
 	// A redirect would carry the key and the code to whom they were not meant for.
 	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{base: base, socket: path, key: o.Key, http: &http.Client{Transport: transport, CheckRedirect: noRedirect}}, nil
+	plain := transport.Clone()
+	plain.ForceAttemptHTTP2, plain.Protocols = false, new(http.Protocols)
+	plain.Protocols.SetHTTP1(true)
+	return &Client{base: base, socket: path, key: o.Key,
+		http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, socks: &http.Client{Transport: plain, CheckRedirect: noRedirect}}, nil
 }
 
 // Close drops idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.http.CloseIdleConnections()
+	c.socks.CloseIdleConnections()
+}
 
 // Execute runs a snippet and waits for its end.
 func (c *Client) Execute(ctx context.Context, req api.ExecuteRequest) (api.Execution, error) {

@@ -59,7 +59,7 @@ func (c *Client) ExecuteStream(ctx context.Context, req api.ExecuteRequest, s St
 		stop := c.feed(ctx, id, s.Stdin)
 		defer stop()
 	}
-	return follow(ctx, resp.Body, s, "the server has ended the execution; look at its log")
+	return follow[api.Execution](ctx, resp.Body, s, "the server has ended the execution; look at its log")
 }
 
 // Follow hands out the output of an execution that runs on the server, from its
@@ -81,7 +81,7 @@ func (c *Client) Follow(ctx context.Context, id string, s Stream) (api.Execution
 	if s.Started != nil {
 		s.Started(id)
 	}
-	return follow(ctx, resp.Body, s, "look at the server's log; the execution may still run")
+	return follow[api.Execution](ctx, resp.Body, s, "look at the server's log; the execution may still run")
 }
 
 // feed sends stdin to the execution until stop is called, which waits for the
@@ -123,14 +123,14 @@ func checkStream(resp *http.Response) error {
 	return nil
 }
 
-// follow reads events until the one that ends the stream. What to do when none
-// comes is in the hint.
-func follow(ctx context.Context, r io.Reader, s Stream, hint string) (api.Execution, error) {
+// follow reads events until the one that ends the stream, with the result in
+// it. What to do when none comes is in the hint.
+func follow[T any](ctx context.Context, r io.Reader, s Stream, hint string) (result T, err error) {
 	events := newEventReader(r, maxAnswer)
 	for {
 		ev, err := events.next()
 		if err != nil {
-			return api.Execution{}, brokenOff(ctx, err, hint)
+			return result, brokenOff(ctx, err, hint)
 		}
 		switch ev.name {
 		case api.EventStdout:
@@ -140,26 +140,26 @@ func follow(ctx context.Context, r io.Reader, s Stream, hint string) (api.Execut
 		case api.EventHolds:
 			var l api.HoldList
 			if err := json.Unmarshal([]byte(ev.data), &l); err != nil {
-				return api.Execution{}, malformed(ev.name, err)
+				return result, malformed(ev.name, err)
 			}
 			if s.Holds != nil {
 				s.Holds(l.Holds)
 			}
 		case api.EventDone:
-			var e api.Execution
-			if err := json.Unmarshal([]byte(ev.data), &e); err != nil {
-				return e, malformed(ev.name, err)
+			var done T
+			if err := json.Unmarshal([]byte(ev.data), &done); err != nil {
+				return result, malformed(ev.name, err)
 			}
-			return e, nil
+			return done, nil
 		case api.EventError:
 			var e api.Error
 			if err := json.Unmarshal([]byte(ev.data), &e); err != nil {
-				return api.Execution{}, malformed(ev.name, err)
+				return result, malformed(ev.name, err)
 			}
-			return api.Execution{}, remoteError(e, http.StatusInternalServerError)
+			return result, remoteError(e, http.StatusInternalServerError)
 		}
 		if err != nil {
-			return api.Execution{}, err
+			return result, err
 		}
 	}
 }

@@ -192,7 +192,7 @@ func FuzzClient(f *testing.F) {
 			if all, err := c.Listed(ctx); err == nil && len(all) > 0 {
 				c.Attach(ctx, all[0].ID, all[0].Stdout, all[0].Stderr)
 			}
-			p.Noted(ctx)
+			c.Noted(ctx, p.ID())
 			io.Copy(io.Discard, p.Stdout())
 			p.Wait(ctx)
 		}

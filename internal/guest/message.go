@@ -119,6 +119,8 @@ type ProcessInfo struct {
 	// still has: those that OpAttach goes back to at most.
 	Stdout uint64 `json:"stdout"`
 	Stderr uint64 `json:"stderr"`
+	// StdoutEnd is the offset at which Stdout ends by now.
+	StdoutEnd uint64 `json:"stdout_end"`
 }
 
 // Note says whose a note is.

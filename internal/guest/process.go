@@ -131,9 +131,9 @@ func (p *RemoteProcess) Note(ctx context.Context, data []byte) error {
 	return err
 }
 
-// Noted returns what was kept with Note, or nothing.
-func (p *RemoteProcess) Noted(ctx context.Context) ([]byte, error) {
-	data, err := p.client.call(ctx, nil, OpNoted, Note{Process: p.id}, nil, nil, nil)
+// Noted returns what was kept with a process by Note, or nothing.
+func (c *Client) Noted(ctx context.Context, process uint32) ([]byte, error) {
+	data, err := c.call(ctx, nil, OpNoted, Note{Process: process}, nil, nil, nil)
 	if err == nil && len(data) > MaxNote {
 		return nil, violation("a note of %d bytes, at most %d are allowed", len(data), MaxNote)
 	}

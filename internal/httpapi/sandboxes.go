@@ -18,6 +18,7 @@ import (
 
 // Sandboxes are those that last; sandbox.Manager has them.
 type Sandboxes interface {
+	Processes
 	CreateSandbox(ctx context.Context, r sandbox.LastingRequest, progress func(workspace.Step)) (api.Sandbox, error)
 	Sandboxes(ctx context.Context, who sandbox.Caller) (api.SandboxList, error)
 	FindSandbox(ctx context.Context, ref string, who sandbox.Caller) (api.Sandbox, error)
@@ -95,6 +96,8 @@ func (s *Server) addLastingRoutes() {
 	route(s, huma.Operation{OperationID: "get-sandbox-authority", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/ca", Tags: []string{"sandboxes"},
 		Summary: "Get the certificate of the authority that a sandbox trusts", Description: "Made for it alone; the key stays with the server.",
 	}, lastingErrors, s.sandboxAuthority)
+
+	s.addProcessRoutes()
 }
 
 // who is the caller as the sandbox package knows it.

@@ -84,6 +84,7 @@ type resident struct {
 type opened struct {
 	way   Way // nil without a network
 	env   []string
+	ttys  *terminals
 	left  chan struct{} // closed when nobody is to look for its end any more
 	close func()        // the way and services, and lets go of the image
 }
@@ -551,6 +552,9 @@ func (m *Manager) FindSandbox(ctx context.Context, ref string, who Caller) (api.
 		return api.Sandbox{}, err
 	}
 	shown := m.show(record, who)
+	if in, err := m.inside(ctx, string(record.ID), who); err == nil {
+		shown.Terminals = in.terminals.api()
+	}
 	if m.o.Lasting != nil {
 		if shown.DiskUsed, err = m.o.Lasting.Workspaces.Used(ctx, record.ID); cove.ErrorCode(err) == cove.NotFound {
 			err = nil
@@ -634,11 +638,22 @@ type Inside struct {
 	Env     []string        // of every process, before what it asks for itself
 	Dir     string          // where processes begin
 	Stopped <-chan struct{} // closed when it does not run any more
+
+	terminals *terminals
 }
 
 // EnterSandbox finds one that runs, and notes that it is used. Errors: NotFound,
 // Conflict when it does not run.
 func (m *Manager) EnterSandbox(ctx context.Context, ref string, who Caller) (Inside, error) {
+	in, err := m.inside(ctx, ref, who)
+	if err == nil {
+		m.touch(ctx, in.ID)
+	}
+	return in, err
+}
+
+// inside is EnterSandbox for who only looks.
+func (m *Manager) inside(ctx context.Context, ref string, who Caller) (Inside, error) {
 	record, err := m.findRecord(ctx, ref, who)
 	if err != nil {
 		return Inside{}, err
@@ -657,8 +672,7 @@ func (m *Manager) EnterSandbox(ctx context.Context, ref string, who Caller) (Ins
 	if record.State != cove.StateRunning || bx == nil {
 		return Inside{}, wrongState(record, "enter")
 	}
-	m.touch(ctx, record.ID)
-	return Inside{Sandbox: record, Guest: bx.sandbox, Env: open.env, Dir: record.Spec.WorkDir, Stopped: bx.sandbox.Done()}, nil
+	return Inside{Sandbox: record, Guest: bx.sandbox, Env: open.env, Dir: record.Spec.WorkDir, Stopped: bx.sandbox.Done(), terminals: open.ttys}, nil
 }
 
 // touch notes that a sandbox is used. That this fails is no reason not to.

@@ -148,9 +148,10 @@ func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, se
 		}
 		serving.Go(func() { s.serve(ctx, ln) })
 	}
-	o := opened{way: way, env: lastWins(appendVariables(env, record.Spec.Env)), left: make(chan struct{})}
+	o := opened{way: way, env: lastWins(appendVariables(env, record.Spec.Env)), ttys: &terminals{manager: m, sandbox: bx.sandbox}, left: make(chan struct{})}
 	o.close = sync.OnceFunc(func() {
 		close(o.left)
+		o.ttys.leave(m.whyLeft())
 		cancel()
 		serving.Wait()
 		if way != nil {
@@ -456,7 +457,10 @@ func (m *Manager) connect(r *resident, bx *box, record store.Sandbox, release fu
 		services = nil
 	}
 	m.occupy(r, bx, record, way, services, own, release)
-	return err
+	_, open := m.runningOf(r)
+	ctx, cancel := context.WithTimeout(context.Background(), bindTimeout)
+	defer cancel()
+	return errors.Join(err, open.ttys.adopt(ctx))
 }
 
 // openAgain opens a sandbox's way on the sockets that it has. It takes them

@@ -84,12 +84,14 @@ type Manager struct {
 	began   clock.Instant  // and by the monotonic one
 	calls   sync.WaitGroup // of Execute and changes of lasting sandboxes; added to under mu while not closed
 	looking sync.WaitGroup // for the ends of lasting sandboxes
+	serving sync.WaitGroup // the terminals of lasting sandboxes
 
 	ending context.Context // ends when Close does not wait any more
 	end    context.CancelFunc
 
 	mu        sync.Mutex
 	running   map[cove.ExecutionID]*execution
+	commands  map[cove.ExecutionID]*command
 	residents map[cove.SandboxID]*resident
 	owner     bool // of the lasting sandboxes
 	closed    bool
@@ -101,7 +103,7 @@ func New(o Options) *Manager {
 	return &Manager{
 		ending: ending, end: end, residents: map[cove.SandboxID]*resident{},
 		o: o, engines: newEngines(o.Engines, o.DefaultEngine), queue: newQueue(o.MaxConcurrent, o.MaxQueued),
-		running: map[cove.ExecutionID]*execution{}, born: o.Clock.Now(), began: o.Clock.Monotonic(),
+		running: map[cove.ExecutionID]*execution{}, commands: map[cove.ExecutionID]*command{}, born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
 }
 
@@ -216,6 +218,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	defer context.AfterFunc(ctx, m.end)()
 	m.calls.Wait() // their records are written last
 	m.leaveResidents()
+	defer m.serving.Wait() // they end with the connections to their guests
 	return m.engines.close()
 }
 

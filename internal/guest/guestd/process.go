@@ -191,7 +191,10 @@ func (s *Server) list() []guest.ProcessInfo {
 	defer s.mu.Unlock()
 	all := make([]guest.ProcessInfo, 0, len(s.processes))
 	for id, p := range s.processes {
-		all = append(all, guest.ProcessInfo{ID: id, Label: p.spec.Label, TTY: p.spec.TTY, Stdout: p.stdout.earliest(), Stderr: p.stderr.earliest()})
+		info := guest.ProcessInfo{ID: id, Label: p.spec.Label, TTY: p.spec.TTY}
+		info.Stdout, info.StdoutEnd = p.stdout.extent()
+		info.Stderr, _ = p.stderr.extent()
+		all = append(all, info)
 	}
 	slices.SortFunc(all, func(a, b guest.ProcessInfo) int { return cmp.Compare(a.ID, b.ID) })
 	return all
@@ -265,11 +268,11 @@ func (o *output) write(p []byte) {
 	o.send(guest.Chunk{Offset: offset, Data: p})
 }
 
-// earliest is the offset of what is kept.
-func (o *output) earliest() uint64 {
+// extent is where what is kept begins and ends.
+func (o *output) extent() (from, to uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.base
+	return o.base, o.base + uint64(len(o.kept))
 }
 
 func (o *output) acked(offset uint64) {

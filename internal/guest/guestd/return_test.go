@@ -53,7 +53,7 @@ func TestReturnWithoutMemory(t *testing.T) {
 	c, wait = connect(t, s)
 	defer wait()
 	all, err := c.Listed(t.Context())
-	if err != nil || len(all) != 1 || string(all[0].Label) != "mine\x00" || all[0].Stdout != released || all[0].Stderr != 0 {
+	if err != nil || len(all) != 1 || string(all[0].Label) != "mine\x00" || all[0].Stdout != released || all[0].StdoutEnd <= released || all[0].Stderr != 0 {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	if _, err := c.Attach(t.Context(), all[0].ID, 0, 0); err == nil {
@@ -62,7 +62,7 @@ func TestReturnWithoutMemory(t *testing.T) {
 	if p, err = c.Attach(t.Context(), all[0].ID, all[0].Stdout, all[0].Stderr); err != nil {
 		t.Fatal(err)
 	}
-	if note, err := p.Noted(t.Context()); err != nil || string(note) != "second" {
+	if note, err := c.Noted(t.Context(), p.ID()); err != nil || string(note) != "second" {
 		t.Errorf("noted %q, %v", note, err)
 	}
 	if rest, err := io.ReadAll(p.Stdout()); err != nil || !bytes.Equal(rest, text[released:]) {
@@ -120,7 +120,7 @@ func TestLabelAndNoteAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if note, err := p.Noted(t.Context()); err != nil || len(note) != 0 {
+	if note, err := c.Noted(t.Context(), p.ID()); err != nil || len(note) != 0 {
 		t.Errorf("no note: %q, %v", note, err)
 	}
 	if err := p.Note(t.Context(), make([]byte, guest.MaxNote+1)); !refused(err, guest.FailInvalid) {

@@ -1,0 +1,304 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+
+	"github.com/coder/websocket"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// Exec runs a command in a sandbox that runs and hands out its output as it
+// comes. A command that fails is a result. Ending ctx ends the command, unless
+// it is detached. Holds of s is not used.
+func (c *Client) Exec(ctx context.Context, sandbox string, req api.ExecRequest, s Stream) (api.ExecResult, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	path, err := sandboxPath(sandbox)
+	if err != nil {
+		return api.ExecResult{}, err
+	}
+	req.StdinStream = s.Stdin != nil
+	b, err := json.Marshal(req)
+	if err != nil {
+		return api.ExecResult{}, cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
+	}
+	resp, err := c.send(ctx, http.MethodPost, path+"/exec", "application/json", bytes.NewReader(b))
+	if err != nil {
+		return api.ExecResult{}, err
+	}
+	defer resp.Body.Close()
+	if err := checkStream(resp); err != nil {
+		return api.ExecResult{}, err
+	}
+	id := resp.Header.Get(api.ExecutionIDHeader)
+	if s.Started != nil {
+		s.Started(id)
+	}
+	if s.Stdin != nil {
+		stop := c.feed(ctx, id, s.Stdin)
+		defer stop()
+	}
+	return follow[api.ExecResult](ctx, resp.Body, s, "look at the server's log; a detached command goes on")
+}
+
+// SignalExec sends a signal, such as "INT", to a command that Exec has started.
+func (c *Client) SignalExec(ctx context.Context, sandbox, id, signal string) error {
+	path, err := sandboxPath(sandbox)
+	if err != nil {
+		return err
+	}
+	parsed, err := cove.ParseExecutionID(id)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodPost, path+"/exec/"+string(parsed)+"/signal", api.SignalRequest{Signal: signal}, nil)
+}
+
+// Terminals lists the terminals of a sandbox that runs, the oldest first.
+func (c *Client) Terminals(ctx context.Context, sandbox string) ([]api.Terminal, error) {
+	path, err := sandboxPath(sandbox)
+	if err != nil {
+		return nil, err
+	}
+	var l api.TerminalList
+	err = c.call(ctx, http.MethodGet, path+"/terminals", nil, &l)
+	return l.Terminals, err
+}
+
+// KillTerminal ends the program of a terminal.
+func (c *Client) KillTerminal(ctx context.Context, sandbox, terminal string) error {
+	path, err := terminalPath(sandbox, terminal)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodDelete, path, nil, nil)
+}
+
+// TerminalText is what a terminal shows and has shown, as plain text; of no
+// terminal, the oldest that runs, else the newest that has ended.
+func (c *Client) TerminalText(ctx context.Context, sandbox, terminal string) (string, error) {
+	if terminal == "" {
+		terminal = "-"
+	}
+	path, err := terminalPath(sandbox, terminal)
+	if err != nil {
+		return "", err
+	}
+	resp, err := c.send(ctx, http.MethodGet, path+"/text", "", nil)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return "", cove.Errorf(cove.Unavailable, "the answer broke off: %w", err)
+	}
+	return string(b), nil
+}
+
+func terminalPath(sandbox, terminal string) (string, error) {
+	path, err := sandboxPath(sandbox)
+	if err != nil {
+		return "", err
+	}
+	if terminal == "" || terminal == "." || terminal == ".." {
+		return "", cove.Errorf(cove.InvalidArgument, "%q is not the id of a terminal", terminal)
+	}
+	return path + "/terminals/" + url.PathEscape(terminal), nil
+}
+
+// TerminalOptions say which terminal to look at, and with what.
+type TerminalOptions struct {
+	// ID is one that is there; empty is the oldest that runs, or where there is
+	// none a new one.
+	ID string
+	// New asks for a new one, whose program is Args, or the sandbox's shell.
+	New     bool
+	Args    []string
+	Env     map[string]string
+	WorkDir string
+
+	Rows, Columns int    // of the caller's terminal
+	Term          string // what it is: xterm-256color when empty
+	TrueColor     bool   // it has 24-bit colors
+	History       bool   // begin with what has left the screen
+}
+
+func (o TerminalOptions) query() query {
+	q := query{}
+	q.set("id", o.ID)
+	for _, b := range []struct {
+		name string
+		set  bool
+	}{{"new", o.New}, {"truecolor", o.TrueColor}, {"history", o.History}} {
+		if b.set {
+			q.set(b.name, "true")
+		}
+	}
+	q["arg"] = o.Args
+	for k, v := range o.Env {
+		q["env"] = append(q["env"], k+"="+v)
+	}
+	q.set("work_dir", o.WorkDir)
+	q.set("rows", strconv.Itoa(o.Rows))
+	q.set("columns", strconv.Itoa(o.Columns))
+	q.set("term", o.Term)
+	return q
+}
+
+// Terminal is a terminal that is looked at. Its methods may be called
+// concurrently, but Next from one goroutine.
+type Terminal struct {
+	conn   *websocket.Conn
+	ctx    context.Context // of the connection
+	cancel context.CancelFunc
+	id     string
+
+	mu   sync.Mutex
+	exit int
+}
+
+// maxTerminalMessage is the longest message that a server may send, in bytes.
+const maxTerminalMessage = 1 << 20
+
+// AttachTerminal looks at a terminal of a sandbox that runs. Its program goes on
+// when that ends. ctx is for the beginning only. Close must be called.
+func (c *Client) AttachTerminal(ctx context.Context, sandbox string, o TerminalOptions) (*Terminal, error) {
+	path, err := sandboxPath(sandbox)
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{}
+	if c.key != "" {
+		header.Set("Authorization", "Bearer "+c.key)
+	}
+	conn, resp, err := websocket.Dial(ctx, c.base+o.query().of(path+"/terminal"), &websocket.DialOptions{HTTPClient: c.socks, HTTPHeader: header})
+	if err != nil {
+		if resp != nil && resp.StatusCode >= 400 {
+			return nil, failure(resp)
+		}
+		return nil, unreachable(ctx, err)
+	}
+	conn.SetReadLimit(maxTerminalMessage)
+	t := &Terminal{conn: conn}
+	t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { conn.CloseNow() })
+	kind, p, err := conn.Read(t.ctx)
+	var m api.TerminalMessage
+	if err == nil && (kind != websocket.MessageText || json.Unmarshal(p, &m) != nil) {
+		err = cove.Errorf(cove.Unavailable, "the answer is not what a Cove server sends").WithHint("check that the address is a Cove server's")
+	}
+	if !stop() || err != nil {
+		t.Close()
+		return nil, unreachable(ctx, err)
+	}
+	if m.Type != api.TerminalAttached {
+		t.Close()
+		if m.Error != nil {
+			return nil, remoteError(*m.Error, http.StatusInternalServerError)
+		}
+		return nil, cove.Errorf(cove.Unavailable, "the server begins with %.20q", m.Type).WithHint("use a server and a command line of the same version")
+	}
+	t.id = m.Terminal
+	return t, nil
+}
+
+// ID is the terminal's, to look at it again.
+func (t *Terminal) ID() string { return t.id }
+
+// Next waits for what the terminal shows next. It returns io.EOF when the
+// program has ended; an error with the code Unavailable is a connection that is
+// lost, while the program goes on, and every other is the end.
+func (t *Terminal) Next() ([]byte, error) {
+	for {
+		kind, p, err := t.conn.Read(t.ctx)
+		if err != nil {
+			return nil, lost(err)
+		}
+		if kind == websocket.MessageBinary {
+			return p, nil
+		}
+		var m api.TerminalMessage
+		if err := json.Unmarshal(p, &m); err != nil {
+			return nil, malformed("terminal", err)
+		}
+		switch {
+		case m.Type == api.TerminalExit && m.ExitCode != nil:
+			t.mu.Lock()
+			t.exit = *m.ExitCode
+			t.mu.Unlock()
+			return nil, io.EOF
+		case m.Type == api.TerminalError && m.Error != nil:
+			return nil, remoteError(*m.Error, http.StatusInternalServerError)
+		}
+	}
+}
+
+func lost(err error) error {
+	var closed websocket.CloseError
+	if errors.As(err, &closed) && closed.Code == websocket.StatusPolicyViolation {
+		return cove.Errorf(cove.Forbidden, "the server ended the connection: %s", closed.Reason)
+	}
+	return cove.Errorf(cove.Unavailable, "the connection to the server is lost: %w", err).WithHint("the program goes on: attach again")
+}
+
+// ExitCode is how the program has ended, after Next has returned io.EOF: 128+N
+// for signal N.
+func (t *Terminal) ExitCode() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.exit
+}
+
+// maxTyped is the longest message of what is typed, in bytes.
+const maxTyped = 32 << 10
+
+// Write types.
+func (t *Terminal) Write(p []byte) (int, error) {
+	for n := 0; n < len(p); {
+		k := min(len(p)-n, maxTyped)
+		if err := t.conn.Write(t.ctx, websocket.MessageBinary, p[n:n+k]); err != nil {
+			return n, lost(err)
+		}
+		n += k
+	}
+	return len(p), nil
+}
+
+// Resize says that the caller's terminal has another size.
+func (t *Terminal) Resize(rows, columns int) error {
+	return t.say(api.TerminalMessage{Type: api.TerminalResize, Rows: rows, Columns: columns})
+}
+
+// Colors says what colors the caller's terminal has, as in "rgb:0000/0000/0000",
+// for programs that ask.
+func (t *Terminal) Colors(foreground, background string) error {
+	return t.say(api.TerminalMessage{Type: api.TerminalColors, Foreground: foreground, Background: background})
+}
+
+func (t *Terminal) say(m api.TerminalMessage) error {
+	p, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := t.conn.Write(t.ctx, websocket.MessageText, p); err != nil {
+		return lost(err)
+	}
+	return nil
+}
+
+// Close ends looking. The program goes on.
+func (t *Terminal) Close() error {
+	t.cancel()
+	return t.conn.CloseNow()
+}
