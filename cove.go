@@ -157,6 +157,7 @@ type Mount struct {
 	Source   string // absolute host path; passes the allowlist first (invariant H5)
 	Target   string // absolute path inside
 	ReadOnly bool
+	NoExec   bool // nothing in it can be run
 }
 
 // User is who a process is inside a sandbox.

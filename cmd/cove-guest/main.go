@@ -1,7 +1,8 @@
 //go:build linux
 
 // Command cove-guest is PID 1 of every sandbox, and under the name git what
-// stands for git where the repository is not inside. Cove starts it; it is of
+// stands for git where the repository is not inside, and under the name git-edit
+// the editor of the git that runs beside it. Cove starts it; it is of
 // no use by itself.
 package main
 
@@ -29,8 +30,11 @@ const socketFD = 3
 func init() { runtime.LockOSThread() }
 
 func main() {
-	if filepath.Base(os.Args[0]) == "git" {
+	switch filepath.Base(os.Args[0]) {
+	case "git":
 		os.Exit(inside.Main(os.Args[1:]))
+	case "git-edit":
+		os.Exit(inside.Edit(os.Args[1:]))
 	}
 	mode := ""
 	if len(os.Args) == 2 {

@@ -86,6 +86,7 @@ var rooms = []room{
 	{path: "internal/egress/proxy", layer: adapter},
 	{path: "internal/egress/registry", layer: adapter},
 	{path: "internal/engine/native/...", layer: adapter},
+	{path: "internal/git/companion", layer: adapter},
 	{path: "internal/git/gitapi", layer: adapter},
 	{path: "internal/git/inside", layer: adapter},
 	{path: "internal/guest/pid1", layer: adapter},

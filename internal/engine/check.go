@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -34,14 +35,18 @@ func (c Capabilities) Check(t Template) error {
 }
 
 // CheckBinding refuses a binding that needs what c cannot do, or whose mounts
-// would hide what the wall depends on.
+// would hide what the wall depends on. Places of Cove's own are for Cove's own
+// mounts: a caller's have been refused there before.
 func (c Capabilities) CheckBinding(b Binding) error {
+	var missing []string
 	for _, m := range b.Mounts {
-		if err := rootfs.ValidateTarget(m.Target); err != nil {
+		if err := rootfs.ValidateTarget(m.Target); err != nil && !strings.HasPrefix(path.Clean(m.Target), rootfs.Own+"/") {
 			return err
 		}
+		if m.NoExec && !c.MountFlags && !slices.Contains(missing, "mount_flags") {
+			missing = append(missing, "mount_flags")
+		}
 	}
-	var missing []string
 	if len(b.Mounts) > 0 && !c.LateMount {
 		missing = append(missing, "late_mount")
 	}

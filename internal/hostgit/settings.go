@@ -78,6 +78,11 @@ var settings = []Setting{
 var harmless = []string{"badDate", "badDateOverflow", "badEmail", "badName", "badTimezone", "missingEmail", "missingNameBeforeEmail",
 	"missingSpaceBeforeDate", "missingSpaceBeforeEmail", "multipleAuthors", "zeroPaddedDate", "zeroPaddedFilemode"}
 
+// Environment is all that git and its children see, with the directory that
+// programs are in: for a git that runs in a sandbox of its own, so that it has
+// the same configuration.
+func (r Run) Environment(programs string) []string { return r.environment(programs) }
+
 // environment is all that git and its children see.
 func (r Run) environment(programs string) []string {
 	env := []string{

@@ -155,6 +155,9 @@ func Env(u cove.User) []string {
 	}
 }
 
+// Own is where Cove shows a sandbox what it has for it.
+const Own = "/run/cove"
+
 // ValidateTarget refuses the targets of mounts that would hide what the wall
 // depends on.
 func ValidateTarget(target string) error {
@@ -169,7 +172,7 @@ func ValidateTarget(target string) error {
 	case clean == "/":
 		return refuse("it would hide the whole root")
 	}
-	for _, place := range []string{"/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/run/cove"} {
+	for _, place := range []string{"/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", Own} {
 		if clean == place || strings.HasPrefix(clean, place+"/") {
 			return refuse(place + " belongs to the sandbox")
 		}

@@ -147,11 +147,14 @@ func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byt
 		g.Steps = append(g.Steps, step)
 	}
 	for _, m := range b.Mounts {
+		flags := sealed
 		if m.ReadOnly {
-			attach(m.Source, guest.Step{Target: m.Target, Flags: readOnly})
-		} else {
-			attach(m.Source, guest.Step{Target: m.Target, Flags: sealed})
+			flags = readOnly
 		}
+		if m.NoExec {
+			flags |= guest.NoExec
+		}
+		attach(m.Source, guest.Step{Target: m.Target, Flags: flags})
 	}
 	for i, f := range b.Files {
 		step := guest.Step{Target: f.Target, Flags: readOnly | guest.NoExec, Existing: f.Existing}

@@ -50,6 +50,11 @@ var (
 var readable = []string{"core.bare", "core.filemode", "core.autocrlf", "core.eol", "core.ignorecase", "core.symlinks", "core.repositoryformatversion",
 	"core.editor", "core.pager", "commit.template", "remote.origin.url", "remote.origin.pushurl", "remote.origin.fetch", "remote.pushdefault", "extensions.objectformat"}
 
+// sections are those of which every setting may be read: there are none of
+// Cove's own in them.
+var sections = []string{"user", "author", "committer", "init", "pull", "merge", "rebase", "commit", "tag", "push", "fetch", "log", "status", "advice", "column",
+	"format", "blame", "grep", "stash", "i18n", "apply", "rerere", "color"}
+
 // Harmless reports whether a sandbox may choose a setting for its commands.
 func Harmless(key, value string) bool {
 	if !printable(value) || len(value) > 4096 || strings.ContainsRune(key, '\n') {
@@ -69,8 +74,11 @@ func Harmless(key, value string) bool {
 // Readable reports whether a setting may be read.
 func (c *Context) Readable(key string) bool {
 	lower := strings.ToLower(key)
-	if _, ok := harmless[lower]; ok || slices.Contains(readable, lower) || strings.HasPrefix(lower, "color.") || strings.HasPrefix(lower, "advice.") {
+	if _, ok := harmless[lower]; ok || slices.Contains(readable, lower) || strings.HasPrefix(lower, "color.") {
 		return !strings.Contains(key, "\n")
+	}
+	if section, name, ok := strings.Cut(lower, "."); ok && name != "" && !strings.ContainsAny(name, ".\n") && slices.Contains(sections, section) {
+		return true
 	}
 	name, ok := strings.CutPrefix(key, "branch.")
 	if !ok {

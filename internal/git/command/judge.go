@@ -197,7 +197,7 @@ func history(j *judge) error {
 			if pathErr != nil {
 				return pathErr
 			}
-			j.revs = append(j.revs, checked)
+			j.revs = append(j.revs, pathOnly(checked))
 		}
 		break
 	}

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// inside judges a path by its text and makes it one that git cannot take for
-// anything else: relative to where the command runs, or absolute, in the
-// workspace, and not of a git directory.
+// inside judges a path by its text: it has to be in the workspace, and not of a
+// git directory. It is written so that it stays a path after "--".
 func (c *Context) inside(name string) (string, error) {
 	if name == "" {
 		return "", invalid("empty string is not a valid path")
@@ -25,10 +24,24 @@ func (c *Context) inside(name string) (string, error) {
 			return "", forbidden("invalid path '%s': the git directory is not in this sandbox", name)
 		}
 	}
-	if path.IsAbs(name) || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../") || name == "." || name == ".." {
-		return name, nil
+	if name[0] == '-' {
+		name = "./" + name
 	}
-	return "./" + name, nil
+	return name, nil
+}
+
+// pathOnly writes a path or pathspec so that git takes it for nothing else,
+// also without "--".
+func pathOnly(name string) string {
+	for _, prefix := range []string{"/", "./", "../", ":("} {
+		if strings.HasPrefix(name, prefix) {
+			return name
+		}
+	}
+	if name == "." || name == ".." {
+		return name
+	}
+	return "./" + name
 }
 
 // gitDirectory reports whether a file system may take a name for ".git": in

@@ -95,7 +95,9 @@ func tree(j *judge) error {
 	if err := j.addPaths(slices.Concat(j.s.operands[1:], j.s.paths)); err != nil {
 		return err
 	}
-	j.revs = append(j.revs, j.paths...)
+	for _, name := range j.paths {
+		j.revs = append(j.revs, pathOnly(name))
+	}
 	return nil
 }
 
@@ -121,9 +123,13 @@ func question(j *judge) error {
 			j.revs = append(j.revs, it.option.written())
 			continue
 		}
-		if err := j.addRevisions([]string{it.operand}); err != nil {
+		word := it.operand
+		if err := j.see(word); err != nil && j.s.has("--verify") && refName(word) {
+			word = "refs/unseen/" + strings.TrimPrefix(word, "refs/unseen/") // which is not there, and git says so as its caller expects
+		} else if err != nil {
 			return err
 		}
+		j.revs = append(j.revs, word)
 	}
 	return nil
 }
@@ -285,7 +291,14 @@ func checkout(j *judge) error {
 		}
 	}
 	j.revs = operands
-	return j.addPaths(paths)
+	if err := j.addPaths(paths); err != nil || j.s.dashes {
+		return err
+	}
+	for _, name := range j.paths { // git says how many it has checked out
+		j.revs = append(j.revs, pathOnly(name))
+	}
+	j.paths = nil
+	return nil
 }
 
 func merge(j *judge) error {
@@ -372,7 +385,7 @@ func fetch(j *judge) error {
 	}
 	for i := 0; i < len(specs); i++ {
 		if specs[i] == "tag" && i+1 < len(specs) {
-			if i++; !tagName(specs[i]) {
+			if i++; !refName(specs[i]) {
 				return invalid("invalid refspec '%s'", specs[i])
 			}
 			j.revs = append(j.revs, "tag", specs[i])
@@ -393,7 +406,7 @@ func (j *judge) fetched(spec string) error {
 	if source == "refs/tags/*" && (!has || target == source) {
 		return nil
 	}
-	if name, ok := strings.CutPrefix(source, "refs/tags/"); ok && tagName(name) && (!has || target == source) {
+	if name, ok := strings.CutPrefix(source, "refs/tags/"); ok && refName(name) && (!has || target == source) {
 		return nil
 	}
 	name := strings.TrimPrefix(strings.TrimPrefix(source, "refs/"), "heads/")
@@ -406,7 +419,8 @@ func (j *judge) fetched(spec string) error {
 	return nil
 }
 
-func tagName(name string) bool {
+// refName reports whether a name could be that of a branch or tag.
+func refName(name string) bool {
 	return name != "" && name[0] != '-' && !strings.ContainsAny(name, " ~^:?*[\\\x7f") && !strings.Contains(name, "..") && !strings.Contains(name, "@{")
 }
 

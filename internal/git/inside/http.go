@@ -29,7 +29,7 @@ func post(path string, body []byte) (conn *os.File, answer io.Reader, err error)
 	if err != nil {
 		return nil, nil, fmt.Errorf("git is not available in this sandbox: %w", err)
 	}
-	if conn, err = connect(); err != nil {
+	if conn, err = connect(wire.Port); err != nil {
 		return nil, nil, fmt.Errorf("git is not available in this sandbox: %w", err)
 	}
 	nonce := make([]byte, wire.NonceSize)
@@ -56,12 +56,13 @@ func readKey() ([]byte, error) {
 	return hex.DecodeString(strings.TrimSpace(string(text)))
 }
 
-func connect() (*os.File, error) {
+// connect connects to a port of the loopback.
+func connect(port int) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: wire.Port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}

@@ -50,6 +50,14 @@ const (
 	Port     = 3129
 )
 
+// Where the editor of the git that runs beside a sandbox finds who can edit, on
+// its own loopback: a frame with an Edit is answered by one with an Edited. The
+// variable has its id.
+const (
+	EditPort     = 3130
+	EditVariable = "COVE_GIT_EDIT"
+)
+
 // Request asks for a command.
 type Request struct {
 	Args   []string          `json:"args"` // without "git"

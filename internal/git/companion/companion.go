@@ -1,0 +1,529 @@
+//go:build linux
+
+// Package companion owns the sandbox beside a sandbox, in which git runs on a
+// repository that is not inside: it implements [command.Runner].
+//
+// # What is where
+//
+// A companion has the workspace's files, which belong to the sandbox and so to
+// the attacker, and the git directory, which does not. So git there has Cove's
+// own configuration, shown in place of the repository's; its root filesystem
+// has git and no other program (root.go), and nothing in the workspace can be
+// executed. What a repository names as a filter, a hook or a file system
+// monitor is not there, whoever's configuration names it: also that of another
+// repository below the workspace, which git looks into by itself.
+//
+// There are two: one without a network, and for commands that go to the remote
+// one with a way out of its own, under the sandbox's policy.
+//
+// # Whose repository
+//
+// A workspace's own repository has nothing that is not the sandbox's to see. A
+// person's own does. Git in the companion never sees that one's branches: it
+// has a repository of its own there, which borrows the person's objects
+// read-only, and into which the branches that may be seen are copied before a
+// command (person.go). Afterwards the sandbox's own branch is brought back, and
+// no other; git on the host checks every object.
+package companion
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/git/command"
+	"github.com/cove-sandbox/cove/internal/git/wire"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostgit"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// Places inside a companion.
+const (
+	gitDir  = "/git" // directly below /: what the repository borrows is found from there
+	objects = "/objects"
+)
+
+const (
+	idleTime    = 2 * time.Minute // after which a companion ends
+	endPatience = 2 * time.Second // between asking git to end and ending it
+	maxAnswer   = 64 << 20        // bytes of what git answers Cove itself
+)
+
+// Way is the way out of a companion. The gateway's is one.
+type Way interface {
+	Bind(*engine.Binding, engine.Rootfs) error
+	Env() map[string]string
+	Serve(sockets []*os.File) error
+	Close()
+}
+
+// Options are what companions are made of.
+type Options struct {
+	Engine    engine.Engine
+	Root      engine.Rootfs // of MakeRoot
+	Limits    cove.Limits   // zero is enough for most
+	Workspace workspace.Workspace
+	// Dir is for what Cove writes for this sandbox's companions. It is kept as
+	// long as the sandbox, and nothing in it belongs to anybody else.
+	Dir string
+	Git *hostgit.Git
+	// OpenWay opens a way out under the sandbox's policy; nil is no network.
+	OpenWay func(id cove.SandboxID) (Way, error)
+	Force   bool // its branch may be pushed with force
+	Clock   clock.Clock
+	Log     *slog.Logger
+}
+
+// Companion runs git for one sandbox.
+type Companion struct {
+	o      Options
+	person *person // nil when the repository is the workspace's own
+	edits  edits
+
+	mu     sync.Mutex
+	boxes  map[bool]*box // with a network or without
+	tags   []string
+	known  bool // tags are
+	closed bool
+	calls  sync.WaitGroup
+}
+
+// New makes what runs git for a workspace whose git directory is hidden. No
+// companion is started yet. Errors: InvalidArgument, StorageFull, Unsupported.
+func New(ctx context.Context, o Options) (*Companion, error) {
+	w := o.Workspace
+	if w.Hidden == "" || w.Worktree == "" || !filepath.IsLocal(w.Worktree) || strings.ContainsRune(w.Worktree, '/') {
+		return nil, cove.Errorf(cove.InvalidArgument, "git of the workspace %s is inside", w.ID)
+	}
+	if o.Limits == (cove.Limits{}) {
+		o.Limits = cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 64, Disk: 256 << 20, Inodes: 10_000, OpenFiles: 1024}
+	}
+	c := &Companion{o: o, boxes: map[bool]*box{}, edits: edits{waiting: map[string]*editing{}}}
+	for _, d := range []string{o.Dir, c.in("empty")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return nil, cove.Errorf(cove.StorageFull, "make a companion: %w", err)
+		}
+	}
+	if filepath.Dir(w.Hidden) != filepath.Dir(w.Directory) {
+		var err error
+		if c.person, err = newPerson(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	return c, c.writeConfig(ctx)
+}
+
+func (c *Companion) in(name string) string { return filepath.Join(c.o.Dir, name) }
+
+// Close ends what runs, and the companions.
+func (c *Companion) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	boxes := c.boxes
+	c.boxes = nil
+	c.mu.Unlock()
+	var errs []error
+	for _, b := range boxes {
+		errs = append(errs, b.close())
+	}
+	c.calls.Wait()
+	return errors.Join(errs...)
+}
+
+// Context implements command.Runner.
+func (c *Companion) Context(ctx context.Context) (command.Context, error) {
+	w := c.o.Workspace
+	tags, err := c.listTags(ctx)
+	return command.Context{Branch: w.Branch, Shared: w.Shared, Tags: tags, Force: c.o.Force}, err
+}
+
+func (c *Companion) listTags(ctx context.Context) ([]string, error) {
+	if c.person != nil {
+		refs, err := c.person.refs(ctx)
+		var tags []string
+		for name := range refs {
+			if tag, ok := strings.CutPrefix(name, "refs/tags/"); ok {
+				tags = append(tags, tag)
+			}
+		}
+		return tags, err
+	}
+	c.mu.Lock()
+	tags, known := c.tags, c.known
+	c.mu.Unlock()
+	if known {
+		return tags, nil
+	}
+	b, leave, err := c.enter(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	out, err := b.answer(ctx, nil, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/tags")
+	if err != nil {
+		return nil, err
+	}
+	tags = strings.Fields(string(out))
+	c.mu.Lock()
+	c.tags, c.known = tags, true
+	c.mu.Unlock()
+	return tags, nil
+}
+
+// Run implements command.Runner.
+func (c *Companion) Run(ctx context.Context, r command.Run) (exit int, err error) {
+	b, leave, err := c.enter(ctx, r.Effect == command.Remote)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	if r.Effect == command.Remote {
+		defer func() {
+			c.mu.Lock()
+			c.known = false
+			c.mu.Unlock()
+		}()
+	}
+	if c.person == nil {
+		return b.run(ctx, r)
+	}
+	if err := c.person.bring(ctx, b); err != nil {
+		return 0, err
+	}
+	if err := c.person.see(ctx, b, r.Objects); err != nil {
+		return 0, err
+	}
+	exit, err = b.run(ctx, r)
+	if r.Effect != command.Reads {
+		// Also after a command that was broken off: it may have committed.
+		err = errors.Join(err, c.person.take(context.WithoutCancel(ctx), b))
+	}
+	return exit, err
+}
+
+// enter returns the companion with a network, or the one without, and keeps it
+// from ending.
+func (c *Companion) enter(ctx context.Context, online bool) (*box, func(), error) {
+	if online && c.o.OpenWay == nil {
+		return nil, nil, cove.Errorf(cove.Forbidden, "this sandbox has no network for '%s'", "git").WithHint("its repository has no remote, or it was made without a network")
+	}
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, nil, cove.Errorf(cove.Unavailable, "the sandbox has ended")
+	}
+	b := c.boxes[online]
+	if b == nil {
+		b = &box{c: c, online: online}
+		c.boxes[online] = b
+	}
+	c.calls.Add(1)
+	c.mu.Unlock()
+	if err := b.begin(ctx); err != nil {
+		c.calls.Done()
+		return nil, nil, err
+	}
+	return b, func() { b.end(); c.calls.Done() }, nil
+}
+
+// box is one companion, which is started when it is needed.
+type box struct {
+	c      *Companion
+	online bool
+
+	mu      sync.Mutex
+	sandbox engine.Sandbox // nil while there is none
+	way     Way
+	editors net.Listener
+	env     []string
+	users   int
+	timer   *clock.Timer
+}
+
+// begin makes sure that it runs, and counts a user.
+func (b *box) begin(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sandbox != nil {
+		select {
+		case <-b.sandbox.Done():
+			b.stop()
+		default:
+		}
+	}
+	if b.sandbox == nil {
+		if err := b.start(ctx); err != nil {
+			b.stop()
+			return err
+		}
+	}
+	b.users++
+	if b.timer != nil {
+		b.timer.Stop()
+		b.timer = nil
+	}
+	return nil
+}
+
+func (b *box) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.users--; b.users == 0 && b.sandbox != nil {
+		b.timer = b.c.o.Clock.AfterFunc(idleTime, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.users == 0 {
+				b.stop()
+			}
+		})
+	}
+}
+
+func (b *box) close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stop()
+}
+
+// stop ends it. mu must be held.
+func (b *box) stop() error {
+	if b.timer != nil {
+		b.timer.Stop()
+		b.timer = nil
+	}
+	var err error
+	if b.sandbox != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		err = b.sandbox.Destroy(ctx)
+		cancel()
+	}
+	if b.editors != nil {
+		b.editors.Close()
+	}
+	if b.way != nil {
+		b.way.Close()
+	}
+	b.sandbox, b.editors, b.way = nil, nil, nil
+	return err
+}
+
+// start makes it. mu must be held.
+func (b *box) start(ctx context.Context) error {
+	o := b.c.o
+	t := engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: o.Root, Limits: o.Limits, User: cove.UserAgent, Network: cove.NetworkNone}
+	binding := b.c.binding()
+	var env map[string]string
+	if b.online {
+		t.Network = cove.NetworkLimited
+		way, err := o.OpenWay(t.ID)
+		if err != nil {
+			return err
+		}
+		b.way = way
+		if err := way.Bind(&binding, o.Root); err != nil {
+			return err
+		}
+		env = way.Env()
+	}
+	sandbox, err := o.Engine.Prepare(ctx, t)
+	if err != nil {
+		return err
+	}
+	b.sandbox = sandbox
+	if err := sandbox.Bind(ctx, binding); err != nil {
+		return err
+	}
+	sockets := sandbox.Listeners()
+	if b.way != nil {
+		if err := b.way.Serve(sockets[1:]); err != nil {
+			return err
+		}
+	}
+	b.editors, err = net.FileListener(sockets[0])
+	sockets[0].Close()
+	if err != nil {
+		return err
+	}
+	go b.c.edits.serve(b.editors)
+	b.env = b.c.environment(env)
+	return nil
+}
+
+// binding is what every companion is shown.
+func (c *Companion) binding() engine.Binding {
+	w := c.o.Workspace
+	admin := gitDir + "/worktrees/" + w.Worktree
+	b := engine.Binding{Hostname: "git", Mounts: []cove.Mount{{Source: w.Directory, Target: cove.Workspace, NoExec: true}}}
+	if c.person != nil {
+		b.Mounts = append(b.Mounts, c.person.mounts()...)
+	} else {
+		b.Mounts = append(b.Mounts, cove.Mount{Source: w.Hidden, Target: gitDir, NoExec: true})
+		for _, m := range w.Mounts {
+			m.ReadOnly, m.NoExec = true, true
+			b.Mounts = append(b.Mounts, m)
+		}
+	}
+	b.Mounts = append(b.Mounts, cove.Mount{Source: c.in("empty"), Target: gitDir + "/hooks", ReadOnly: true, NoExec: true})
+	// What git outside takes for its configuration, or finds the repository by,
+	// is nobody's to write inside.
+	b.Files = append(b.Files,
+		engine.File{Source: c.in("config"), Target: gitDir + "/config"},
+		engine.File{Source: c.in("commondir"), Target: admin + "/commondir"},
+		engine.File{Source: c.in("gitdir"), Target: admin + "/gitdir"},
+		engine.File{Source: c.in("config.worktree"), Target: admin + "/config.worktree"},
+	)
+	b.Listeners = []guest.Listen{{Network: "tcp4", Address: editAddress}}
+	return b
+}
+
+// environment is that of every git in a companion: Cove's, as on the host, and
+// what is different here.
+func (c *Companion) environment(way map[string]string) []string {
+	settings := []hostgit.Setting{
+		{Key: "core.editor", Value: editorProgram}, {Key: "color.ui", Value: "false"}, {Key: "safe.directory", Value: "*"},
+		{Key: "core.bigFileThreshold", Value: "512m"}, {Key: "submodule.recurse", Value: "false"}, {Key: "protocol.allow", Value: "never"},
+		{Key: "protocol.https.allow", Value: "always"}, {Key: "diff.ignoreSubmodules", Value: "dirty"}, {Key: "core.untrackedCache", Value: "false"},
+		{Key: "advice.detachedHead", Value: "true"},
+	}
+	run := hostgit.Run{}
+	if way != nil {
+		run.Transport = []string{"https"}
+		settings = append(settings, hostgit.Setting{Key: "http.proxy", Value: way["HTTPS_PROXY"]}, hostgit.Setting{Key: "http.sslCAInfo", Value: way["GIT_SSL_CAINFO"]})
+	}
+	run.Settings = settings
+	env := append(rootfs.Env(cove.UserAgent), run.Environment("/usr/bin")...)
+	for _, unset := range []string{"GIT_EDITOR", "GIT_PAGER", "GIT_ADVICE", "GIT_MERGE_AUTOEDIT", "TZ", "GIT_OPTIONAL_LOCKS", "GIT_GRAFT_FILE", "PATH"} {
+		env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, unset+"=") })
+	}
+	for k, v := range way {
+		env = append(env, k+"="+v)
+	}
+	return append(env, "PATH=/usr/bin", "GIT_DIR="+gitDir+"/worktrees/"+c.o.Workspace.Worktree, "GIT_WORK_TREE="+cove.Workspace, "GIT_SEQUENCE_EDITOR=:", "TERM=dumb")
+}
+
+// with adds settings to an environment that has some.
+func with(env []string, more [][2]string) []string {
+	if len(more) == 0 {
+		return env
+	}
+	const count = "GIT_CONFIG_COUNT="
+	i := slices.IndexFunc(env, func(v string) bool { return strings.HasPrefix(v, count) })
+	n := atoi(strings.TrimPrefix(env[i], count))
+	env = slices.Clone(env)
+	env[i] = count + itoa(n+len(more))
+	for k, kv := range more {
+		env = append(env, "GIT_CONFIG_KEY_"+itoa(n+k)+"="+kv[0], "GIT_CONFIG_VALUE_"+itoa(n+k)+"="+kv[1])
+	}
+	return env
+}
+
+// run runs a command that somebody asked for.
+func (b *box) run(ctx context.Context, r command.Run) (int, error) {
+	env := with(b.env, slices.Concat(r.Settings, r.Config))
+	env = append(env, r.Env...)
+	if r.Edit != nil {
+		token, done := b.c.edits.expect(ctx, r.Edit)
+		defer done()
+		env = append(env, wire.EditVariable+"="+token)
+	}
+	return b.start1(ctx, guest.ProcessSpec{Args: append([]string{gitProgram}, r.Args...), Env: env, Dir: r.Dir, Stdin: r.Stdin != nil}, r.Stdin, r.Stdout, r.Stderr)
+}
+
+// answer runs a command of Cove's own and returns what it says.
+func (b *box) answer(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
+	out, said := &limited{left: maxAnswer}, &limited{left: 4 << 10}
+	exit, err := b.start1(ctx, guest.ProcessSpec{Args: append([]string{gitProgram}, args...), Env: b.env, Dir: cove.Workspace, Stdin: stdin != nil}, stdin, out, said)
+	if err == nil && exit != 0 {
+		err = &exitError{exit, strings.TrimSpace(said.String())}
+	}
+	return out.Bytes(), err
+}
+
+// exitError is why git failed that Cove itself ran.
+type exitError struct {
+	code int
+	said string
+}
+
+func (e *exitError) Error() string { return e.said }
+
+// limited keeps the beginning of what is written to it; too much is an error
+// where nothing may be missing.
+type limited struct {
+	bytes.Buffer
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	n := min(len(p), l.left)
+	l.left -= n
+	l.Buffer.Write(p[:n])
+	return len(p), nil
+}
+
+// start1 runs one process and passes its streams on. The end of ctx ends it.
+func (b *box) start1(ctx context.Context, spec guest.ProcessSpec, stdin []byte, stdout, stderr io.Writer) (int, error) {
+	p, err := b.sandbox.Guest().Start(ctx, spec)
+	var failure *guest.Failure
+	if errors.As(err, &failure) && failure.Kind == guest.FailNotFound {
+		return 0, cove.Errorf(cove.NotFound, "cannot change to '%s': No such file or directory", spec.Dir)
+	}
+	if err != nil {
+		return 0, cove.Errorf(cove.Unavailable, "git cannot be started: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { b.finish(p) })
+	defer stop()
+	if stdin != nil {
+		go func() {
+			p.Stdin().Write(stdin)
+			p.Stdin().Close()
+		}()
+	}
+	var streams sync.WaitGroup
+	streams.Go(func() { io.Copy(unfailing{stderr}, p.Stderr()) })
+	io.Copy(unfailing{stdout}, p.Stdout())
+	streams.Wait()
+	exit, err := p.Wait(context.WithoutCancel(ctx))
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	if err != nil {
+		return 0, cove.Errorf(cove.Unavailable, "git was ended: %w", err)
+	}
+	return exit.Code, nil
+}
+
+// unfailing reads on for a reader that has gone.
+type unfailing struct{ io.Writer }
+
+func (u unfailing) Write(p []byte) (int, error) {
+	u.Writer.Write(p)
+	return len(p), nil
+}
+
+// finish asks git to end, so that it takes its locks away, and then ends it.
+func (b *box) finish(p *guest.RemoteProcess) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*endPatience)
+	defer cancel()
+	p.Signal(ctx, int(syscall.SIGTERM))
+	select {
+	case <-p.Exited():
+	case <-b.c.o.Clock.After(endPatience):
+		p.Signal(ctx, int(syscall.SIGKILL))
+	}
+}

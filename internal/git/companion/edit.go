@@ -1,0 +1,77 @@
+//go:build linux
+
+package companion
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/git/wire"
+)
+
+// editAddress is where, in a companion, the editor of its git finds Cove.
+var editAddress = "127.0.0.1:" + itoa(wire.EditPort)
+
+// askPatience is how long an editor may take to say what it is for.
+const askPatience = 10 * time.Second
+
+type editFunc = func(ctx context.Context, name string, text []byte) ([]byte, error)
+
+// editing is a command that may ask for a text.
+type editing struct {
+	ctx  context.Context
+	edit editFunc
+}
+
+// edits are those that run, by their tokens.
+type edits struct {
+	mu      sync.Mutex
+	waiting map[string]*editing
+}
+
+// expect makes a token for a command.
+func (e *edits) expect(ctx context.Context, edit editFunc) (token string, done func()) {
+	token = rand.Text()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.waiting[token] = &editing{ctx, edit}
+	return token, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.waiting, token)
+	}
+}
+
+// serve answers the editors of a companion until its listener is closed.
+func (e *edits) serve(ln net.Listener) {
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		go e.answer(conn)
+	}
+}
+
+// answer has one text edited by whoever asked for the command.
+func (e *edits) answer(conn net.Conn) {
+	defer conn.Close()
+	conn.SetReadDeadline(time.Now().Add(askPatience))
+	kind, payload, err := wire.ReadFrame(conn)
+	var asked wire.Edit
+	if err != nil || kind != wire.FrameEdit || json.Unmarshal(payload, &asked) != nil {
+		return
+	}
+	e.mu.Lock()
+	w := e.waiting[asked.ID]
+	e.mu.Unlock()
+	if w == nil {
+		return
+	}
+	text, err := w.edit(w.ctx, asked.Name, asked.Text)
+	wire.WriteJSON(conn, wire.FrameEdit, wire.Edited{ID: asked.ID, OK: err == nil, Text: text})
+}
