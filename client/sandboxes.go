@@ -1,11 +1,7 @@
 package client
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"net/url"
 
@@ -20,52 +16,8 @@ import (
 // the steps. Ending ctx before it is made leaves nothing behind.
 func (c *Client) CreateSandbox(ctx context.Context, req api.SandboxRequest, progress func(api.Progress)) (api.Sandbox, error) {
 	var made api.Sandbox
-	b, err := json.Marshal(req)
-	if err != nil {
-		return made, cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
-	}
-	resp, err := c.send(ctx, http.MethodPost, "/sandboxes", "application/json", bytes.NewReader(b))
-	if err != nil {
-		return made, err
-	}
-	defer resp.Body.Close()
-	if err := checkStream(resp); err != nil {
-		return made, err
-	}
-	events := newEventReader(resp.Body, maxAnswer)
-	for {
-		ev, err := events.next()
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = errBrokenOff
-			}
-			if ctx.Err() != nil {
-				return made, cove.Errorf(cove.Canceled, "the request was given up: %w", context.Cause(ctx))
-			}
-			return made, cove.Errorf(cove.Unavailable, "how the sandbox is made cannot be followed to the end: %w", err).WithHint("look at the server's log, and at the list of sandboxes")
-		}
-		switch ev.name {
-		case api.EventProgress:
-			var p api.Progress
-			if err := json.Unmarshal([]byte(ev.data), &p); err != nil {
-				return made, malformed(ev.name, err)
-			}
-			if progress != nil {
-				progress(p)
-			}
-		case api.EventCreated:
-			if err := json.Unmarshal([]byte(ev.data), &made); err != nil {
-				return made, malformed(ev.name, err)
-			}
-			return made, nil
-		case api.EventError:
-			var e api.Error
-			if err := json.Unmarshal([]byte(ev.data), &e); err != nil {
-				return made, malformed(ev.name, err)
-			}
-			return made, remoteError(e, http.StatusInternalServerError)
-		}
-	}
+	err := c.stepByStep(ctx, "/sandboxes", req, progress, api.EventCreated, &made)
+	return made, err
 }
 
 // Sandboxes lists the caller's sandboxes, newest first, and what belongs to

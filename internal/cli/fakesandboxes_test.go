@@ -22,6 +22,7 @@ type fakeSandboxes struct {
 	mu      *sync.Mutex
 	all     []api.Sandbox // guarded by mu
 	orphans []string      // guarded by mu
+	freed   int64         // guarded by mu
 }
 
 func newFakeSandboxes() fakeSandboxes {
@@ -35,6 +36,31 @@ func newFakeSandboxes() fakeSandboxes {
 }
 
 func (f *fakeSandboxes) sandboxRoutes(mux *http.ServeMux) {
+	stored := api.StoredRepository{Source: "https://github.com/owner/repo.git", Name: "github.com/owner/repo", Size: 5 << 20, FetchedAt: time.Now(), Sandboxes: []string{"sb_0123456789abcdefghjkmnpqrs"}}
+	mux.HandleFunc("GET /repositories", func(w http.ResponseWriter, _ *http.Request) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		r := stored
+		r.Size -= f.freed
+		reply(w, 200, api.StoredRepositories{Repositories: []api.StoredRepository{r}})
+	})
+	mux.HandleFunc("POST /repositories", func(w http.ResponseWriter, r *http.Request) {
+		var name api.RepositoryName
+		json.NewDecoder(r.Body).Decode(&name)
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "event: progress\ndata: {\"step\":\"fetching %s\",\"elapsed\":0.5}\n\n", name.Source)
+		b, _ := json.Marshal(stored)
+		fmt.Fprintf(w, "event: fetched\ndata: %s\n\n", b)
+	})
+	mux.HandleFunc("DELETE /repositories", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, 409, api.Error{Error: "1 workspaces borrow from " + r.URL.Query().Get("source"), Code: string(cove.Conflict)})
+	})
+	mux.HandleFunc("POST /repositories/collect", func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.freed = 1 << 20
+		w.WriteHeader(204)
+	})
 	mux.HandleFunc("GET /sandboxes", func(w http.ResponseWriter, _ *http.Request) {
 		f.mu.Lock()
 		defer f.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
 )
 
 // askNew asks at the terminal for what the command line did not say.
@@ -68,8 +69,8 @@ func first(all []string) string {
 }
 
 // knownRepositories are those that somebody at this terminal may mean: the one
-// of this directory, then those of sandboxes, the last used first. A server
-// that does not answer knows none.
+// of this directory, those of sandboxes, the last used first, and those in the
+// store. A server that does not answer knows none.
 func (a *app) knownRepositories(ctx context.Context) []string {
 	var known []string
 	if top := repositoryTop(currentDirectory()); top != "" {
@@ -80,30 +81,25 @@ func (a *app) knownRepositories(ctx context.Context) []string {
 			known = append(known, s.Repository.Source)
 		}
 	}
+	a.askIfThere(ctx, func(ctx context.Context, c *client.Client) error {
+		stored, err := c.Repositories(ctx)
+		for _, r := range stored {
+			if !slices.Contains(known, r.Source) {
+				known = append(known, r.Source)
+			}
+		}
+		return err
+	})
 	return known
 }
 
 // answeredSandboxes are those of a server that answers now, the last used first.
 func (a *app) answeredSandboxes(ctx context.Context) []api.Sandbox {
-	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
-	defer cancel()
-	address := a.serverAddress()
-	if address == "" {
-		cfg, err := a.loadConfig()
-		if err != nil || !answers(ctx, cfg.Socket()) {
-			return nil
-		}
-		address = "unix:" + cfg.Socket()
-	}
-	b, err := a.remote(address)
-	if err != nil {
-		return nil
-	}
-	defer b.close()
-	l, err := b.client.Sandboxes(ctx)
-	if err != nil {
-		return nil
-	}
+	var l api.SandboxList
+	a.askIfThere(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		l, err = c.Sandboxes(ctx)
+		return err
+	})
 	slices.SortStableFunc(l.Sandboxes, func(a, b api.Sandbox) int { return b.LastUsedAt.Compare(a.LastUsedAt) })
 	return l.Sandboxes
 }

@@ -169,9 +169,6 @@ func (a *app) completeSandboxes(cmd *cobra.Command, args []string, _ string) ([]
 // sandboxNames are names with what they are, parted by a tab; none when no
 // server answers.
 func (a *app) sandboxNames(ctx context.Context) []string {
-	if ctx == nil {
-		ctx = context.Background()
-	}
 	var all []string
 	for _, s := range a.answeredSandboxes(ctx) {
 		all = append(all, s.Name+"\t"+printable(strings.TrimSpace(s.State+" "+repositoryText(s))))

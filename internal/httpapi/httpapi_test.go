@@ -268,10 +268,13 @@ type harness struct {
 	store   *fakeStore
 	url     string
 	address string
-	client  *http.Client
-	owner   *http.Client
-	log     *lockedBuffer
-	doc     document
+
+	repositories fakeRepositories
+
+	client *http.Client
+	owner  *http.Client
+	log    *lockedBuffer
+	doc    document
 }
 
 type lockedBuffer struct {
@@ -294,7 +297,7 @@ func (b *lockedBuffer) String() string {
 func start(t *testing.T, change func(*Options)) *harness {
 	t.Helper()
 	h := &harness{t: t, fake: &fakeExecutor{}, store: &fakeStore{executions: map[cove.ExecutionID]store.Execution{}}, log: &lockedBuffer{}}
-	o := Options{Executor: h.fake, Store: h.store, CheckPath: hostpath.Check, Version: "test",
+	o := Options{Executor: h.fake, Repositories: &h.repositories, Store: h.store, CheckPath: hostpath.Check, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if change != nil {
 		change(&o)

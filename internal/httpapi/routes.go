@@ -26,6 +26,9 @@ func (s *Server) addRoutes() {
 		if s.Lasting != nil {
 			s.addLastingRoutes()
 		}
+		if s.Repositories != nil {
+			s.addRepositoryRoutes()
+		}
 	}
 	s.addAuditRoutes()
 	s.addAskRoutes()

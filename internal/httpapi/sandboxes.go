@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"path"
+	"reflect"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -117,15 +118,23 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*huma.Stre
 	return &huma.StreamResponse{Body: func(huma.Context) { s.create(ctx, ex, r) }}, nil
 }
 
-// create makes a sandbox and writes how that goes. What fails before the first
-// step is answered with a status.
+// create makes a sandbox and writes how that goes.
 func (s *Server) create(ctx context.Context, ex *exchange, r sandbox.LastingRequest) {
+	s.stepByStep(ctx, ex, api.EventCreated, func(ctx context.Context, progress func(workspace.Step)) (any, error) {
+		return s.Lasting.CreateSandbox(ctx, r, progress)
+	})
+}
+
+// stepByStep does something that takes a while and writes its steps as events,
+// and its result as the last one of a name. What fails before the first step is
+// answered with a status.
+func (s *Server) stepByStep(ctx context.Context, ex *exchange, last string, do func(context.Context, func(workspace.Step)) (any, error)) {
 	events := &eventStream{w: ex.w, clock: s.Clock}
 	defer events.stop()
 	began := s.Clock.Monotonic()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	made, err := s.Lasting.CreateSandbox(ctx, r, func(step workspace.Step) {
+	made, err := do(ctx, func(step workspace.Step) {
 		if !events.begun() {
 			events.open(s.Heartbeat)
 		}
@@ -143,7 +152,7 @@ func (s *Server) create(ctx context.Context, ex *exchange, r sandbox.LastingRequ
 		if !events.begun() {
 			events.open(s.Heartbeat)
 		}
-		events.last(api.EventCreated, made)
+		events.last(last, made)
 	}
 }
 
@@ -290,8 +299,13 @@ func (s *Server) sandboxAuthority(ctx context.Context, in *sandboxInput) (*answe
 
 // creationResponses documents the stream.
 func (s *Server) creationResponses() map[string]*huma.Response {
+	return s.stepResponses(api.EventCreated, typeOf[api.Sandbox]())
+}
+
+// stepResponses documents a stream of steps and the event that ends it.
+func (s *Server) stepResponses(last string, result reflect.Type) map[string]*huma.Response {
 	schemas := s.api.OpenAPI().Components.Schemas
 	data := &huma.Schema{Title: "Data of an event", OneOf: []*huma.Schema{
-		schemas.Schema(typeOf[api.Progress](), true, ""), schemas.Schema(typeOf[api.Sandbox](), true, ""), schemas.Schema(typeOf[api.Error](), true, "")}}
-	return eventResponses(nil, "Always 0: the stream cannot be taken up again", data, api.EventProgress, api.EventCreated, api.EventError)
+		schemas.Schema(typeOf[api.Progress](), true, ""), schemas.Schema(result, true, ""), schemas.Schema(typeOf[api.Error](), true, "")}}
+	return eventResponses(nil, "Always 0: the stream cannot be taken up again", data, api.EventProgress, last, api.EventError)
 }

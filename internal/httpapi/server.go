@@ -63,8 +63,10 @@ type Executor interface {
 type Options struct {
 	Executor Executor
 	Lasting  Sandboxes // nil: there are no routes of sandboxes that last
-	Clients  Clients
-	Store    store.Store
+	// Repositories is the store of repositories; nil: there are no routes of it.
+	Repositories Repositories
+	Clients      Clients
+	Store        store.Store
 	// CheckPath judges host paths as hostpath.Check does: with nil roots it
 	// applies only what is always refused.
 	CheckPath func(path string, roots []string) (resolved string, err error)

@@ -1,0 +1,91 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// Repositories lists the store of repositories.
+func (c *Client) Repositories(ctx context.Context) ([]api.StoredRepository, error) {
+	var l api.StoredRepositories
+	err := c.call(ctx, http.MethodGet, "/repositories", nil, &l)
+	return l.Repositories, err
+}
+
+// FetchRepository puts a repository into the store, or brings it up to date.
+// progress, which may be nil, is told the steps.
+func (c *Client) FetchRepository(ctx context.Context, source string, progress func(api.Progress)) (api.StoredRepository, error) {
+	var r api.StoredRepository
+	err := c.stepByStep(ctx, "/repositories", api.RepositoryName{Source: source}, progress, api.EventFetched, &r)
+	return r, err
+}
+
+// RemoveRepository removes one that no sandbox borrows from.
+func (c *Client) RemoveRepository(ctx context.Context, source string) error {
+	q := query{}
+	q.set("source", source)
+	return c.call(ctx, http.MethodDelete, q.of("/repositories"), nil, nil)
+}
+
+// CollectRepository packs one anew.
+func (c *Client) CollectRepository(ctx context.Context, source string) error {
+	return c.call(ctx, http.MethodPost, "/repositories/collect", api.RepositoryName{Source: source}, nil)
+}
+
+// stepByStep asks for something that takes a while, hands out its steps, and
+// decodes the event that ends it into result.
+func (c *Client) stepByStep(ctx context.Context, path string, req any, progress func(api.Progress), last string, result any) error {
+	b, err := json.Marshal(req)
+	if err != nil {
+		return cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
+	}
+	resp, err := c.send(ctx, http.MethodPost, path, "application/json", bytes.NewReader(b))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := checkStream(resp); err != nil {
+		return err
+	}
+	events := newEventReader(resp.Body, maxAnswer)
+	for {
+		ev, err := events.next()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errBrokenOff
+			}
+			if ctx.Err() != nil {
+				return cove.Errorf(cove.Canceled, "the request was given up: %w", context.Cause(ctx))
+			}
+			return cove.Errorf(cove.Unavailable, "it cannot be followed to the end: %w", err).WithHint("look at the server's log, and at what is there")
+		}
+		switch ev.name {
+		case api.EventProgress:
+			var p api.Progress
+			if err := json.Unmarshal([]byte(ev.data), &p); err != nil {
+				return malformed(ev.name, err)
+			}
+			if progress != nil {
+				progress(p)
+			}
+		case last:
+			if err := json.Unmarshal([]byte(ev.data), result); err != nil {
+				return malformed(ev.name, err)
+			}
+			return nil
+		case api.EventError:
+			var e api.Error
+			if err := json.Unmarshal([]byte(ev.data), &e); err != nil {
+				return malformed(ev.name, err)
+			}
+			return remoteError(e, http.StatusInternalServerError)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// Repositories is the store of repositories; repos.Store is one.
+type Repositories interface {
+	Mirrors(ctx context.Context) ([]repos.Mirror, error)
+	// FetchMirror puts a repository into the store, or brings it up to date.
+	FetchMirror(ctx context.Context, source string, owner bool, progress func(workspace.Step)) (repos.Mirror, error)
+	// RemoveMirror removes one. Errors: NotFound, Conflict while somebody borrows
+	// from it.
+	RemoveMirror(ctx context.Context, source string, owner bool) error
+	// CollectMirror packs one anew. Errors: NotFound.
+	CollectMirror(ctx context.Context, source string, owner bool) error
+}
+
+// repositoryErrors are those of whatever is done with a repository in the store.
+var repositoryErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...)
+
+// addRepositoryRoutes are the routes of the store of repositories, which is the
+// machine owner's: what others have fetched is not for everybody to see.
+func (s *Server) addRepositoryRoutes() {
+	route(s, huma.Operation{OperationID: "list-repositories", Method: http.MethodGet, Path: "/repositories", Tags: []string{"repositories"},
+		Summary: "List the repositories in the store", Description: "For the machine's owner.",
+	}, storeErrors, s.listRepositories)
+
+	route(s, huma.Operation{OperationID: "fetch-repository", Method: http.MethodPost, Path: "/repositories", Tags: []string{"repositories"},
+		Summary:     "Put a repository into the store, or bring it up to date",
+		Description: "For the machine's owner. Server-sent events: progress carries a Progress; fetched a StoredRepository; error an Error; fetched or error is the last. Lines that begin with a colon are heartbeats.",
+		Responses:   s.stepResponses(api.EventFetched, typeOf[api.StoredRepository]()),
+	}, repositoryErrors, s.fetchRepository)
+
+	route(s, huma.Operation{OperationID: "remove-repository", Method: http.MethodDelete, Path: "/repositories", Tags: []string{"repositories"}, DefaultStatus: http.StatusNoContent,
+		Summary: "Remove a repository from the store", Description: "For the machine's owner. One that sandboxes borrow from stays.",
+	}, repositoryErrors, s.removeRepository)
+
+	route(s, huma.Operation{OperationID: "collect-repository", Method: http.MethodPost, Path: "/repositories/collect", Tags: []string{"repositories"}, DefaultStatus: http.StatusNoContent,
+		Summary: "Pack a repository of the store anew", Description: "For the machine's owner. While sandboxes borrow from it, every object stays.",
+	}, repositoryErrors, s.collectRepository)
+}
+
+// owns refuses who is not the machine's owner.
+func (s *Server) owns(ctx context.Context, object string) error {
+	c := exchangeOf(ctx).caller
+	if c.owner {
+		return nil
+	}
+	refusal := cove.Errorf(cove.Forbidden, "the store of repositories is for the machine's owner").WithHint("use the command line on that machine")
+	s.deny(ctx, c.name, "repositories", object, refusal)
+	return refusal
+}
+
+func storedRepository(m repos.Mirror) api.StoredRepository {
+	r := api.StoredRepository{Source: m.Address, Name: m.Key, Size: m.Size, FetchedAt: m.FetchedAt, Sandboxes: []string{}}
+	for _, id := range m.Borrowers {
+		r.Sandboxes = append(r.Sandboxes, string(id))
+	}
+	return r
+}
+
+// listRepositories is GET /repositories.
+func (s *Server) listRepositories(ctx context.Context, _ *struct{}) (*answer[api.StoredRepositories], error) {
+	if err := s.owns(ctx, ""); err != nil {
+		return nil, err
+	}
+	all, err := s.Repositories.Mirrors(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := api.StoredRepositories{Repositories: []api.StoredRepository{}}
+	for _, m := range all {
+		l.Repositories = append(l.Repositories, storedRepository(m))
+	}
+	return &answer[api.StoredRepositories]{l}, nil
+}
+
+type repositoryInput struct{ Body api.RepositoryName }
+
+// fetchRepository is POST /repositories.
+func (s *Server) fetchRepository(ctx context.Context, in *repositoryInput) (*huma.StreamResponse, error) {
+	if err := s.owns(ctx, in.Body.Source); err != nil {
+		return nil, err
+	}
+	ex := exchangeOf(ctx)
+	return &huma.StreamResponse{Body: func(huma.Context) {
+		s.stepByStep(ctx, ex, api.EventFetched, func(ctx context.Context, progress func(workspace.Step)) (any, error) {
+			m, err := s.Repositories.FetchMirror(ctx, in.Body.Source, true, progress)
+			return storedRepository(m), err
+		})
+	}}, nil
+}
+
+type removeInput struct {
+	Source string `query:"source" required:"true" maxLength:"2048" doc:"OWNER/REPO, an HTTPS address, a directory, or its name in the store"`
+}
+
+// removeRepository is DELETE /repositories.
+func (s *Server) removeRepository(ctx context.Context, in *removeInput) (*struct{}, error) {
+	if err := s.owns(ctx, in.Source); err != nil {
+		return nil, err
+	}
+	return nil, s.Repositories.RemoveMirror(ctx, in.Source, true)
+}
+
+// collectRepository is POST /repositories/collect.
+func (s *Server) collectRepository(ctx context.Context, in *repositoryInput) (*struct{}, error) {
+	if err := s.owns(ctx, in.Body.Source); err != nil {
+		return nil, err
+	}
+	return nil, s.Repositories.CollectMirror(ctx, in.Body.Source, true)
+}
