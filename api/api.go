@@ -271,6 +271,7 @@ const (
 	StageApproval    Stage = "approval"    // somebody's word
 	StageEndpoint    Stage = "endpoint"    // the gateway's own
 	StageGitHub      Stage = "github"      // what GitHub is asked to do
+	StageGit         Stage = "git"         // what is asked of repositories over git
 	StageBudget      Stage = "budget"      // of models
 	StageRate        Stage = "rate"        // limits of rates, and of how much at once
 	StageBreaker     Stage = "breaker"     // an upstream that fails is left alone

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -17,7 +18,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/registry"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/git/inspect"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -49,9 +52,22 @@ func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 	if !d.warm { // else there will be one sandbox
 		o.Ahead = d.cfg.Sandbox.Ready
 	}
+	if o.Spool, o.Packs, err = packs(d.cfg.Home, d.openNative); err != nil {
+		return nil, err
+	}
 	made := gateway.New(o)
 	d.opened.Store(made)
 	return made, nil
+}
+
+// packs is where pushes are kept below a directory, and who looks into them: git
+// of this machine, in sandboxes of the native engine, which shows it to them.
+func packs(below string, open func() (engine.Engine, error)) (spool string, i *inspect.Inspector, err error) {
+	spool = filepath.Join(below, "pushes")
+	if err := os.MkdirAll(spool, 0o711); err != nil {
+		return "", nil, cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", spool, err)
+	}
+	return spool, inspect.New(inspect.Options{Engine: open, Dir: spool}), nil
 }
 
 // gatewayOptions are those that the configuration has for every gateway.

@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/gateway/clients"
 	"github.com/cove-sandbox/cove/internal/httpapi"
@@ -51,6 +52,9 @@ type Gateway struct {
 	api      *httpapi.Server
 	control  net.Listener
 	health   net.Listener
+
+	packs  func() (engine.Engine, error) // once, when the first push is looked into
+	opened engine.Engine                 // by it
 }
 
 // OpenGateway builds a gateway whose clients are served from now on; Serve
@@ -88,6 +92,13 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	counted := meter.New(meter.Options{State: func() gateway.State { return served.State() }, Lost: func() int64 { return g.recorder.Lost() }})
 	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: g.store, Keep: o.Config.Audit.Decisions, Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
 	way.Dir, way.Keep, way.Recorder, way.Approvals, way.Log = filepath.Join(o.Config.RunDir, "gateway"), &keep, g.recorder, g.store, o.Log
+	g.packs = sync.OnceValues(func() (e engine.Engine, err error) {
+		g.opened, err = OpenEngine(o.Config, "native", o.Log)
+		return g.opened, err
+	})
+	if way.Spool, way.Packs, err = packs(o.State, g.packs); err != nil {
+		return nil, err
+	}
 	served = gateway.New(way)
 	g.clients, err = clients.New(ctx, clients.Options{Gateway: served, Store: g.store, BeyondLoopback: o.BeyondLoopback,
 		Version: version.Version, Clock: clock.Real(), Log: o.Log})
@@ -222,6 +233,9 @@ func (g *Gateway) Close() error {
 		if l != nil {
 			l.Close() // Serve may have
 		}
+	}
+	if g.opened != nil {
+		errs = append(errs, g.opened.Close())
 	}
 	g.recorder.Flush()
 	if g.store != nil {

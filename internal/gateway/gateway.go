@@ -51,6 +51,10 @@ type Options struct {
 	Providers []model.Provider
 	Budget    model.Budget // where a sandbox has none of its own
 	GitHub    github.Servers
+	// Packs looks into what is pushed where a policy judges git. Nil: no pack is
+	// let through there.
+	Packs     Inspector
+	Spool     string // directory on disk, where pushes are kept until they are judged; that of the system for such if empty
 	Rate      Rate
 	Timeouts  proxy.Timeouts
 	Patience  time.Duration          // how long a request waits to be approved; 2 min

@@ -62,6 +62,7 @@ type hold struct {
 
 type heldRequest struct {
 	request      policy.Request
+	alone        bool // what is asked about is no request, and cannot be judged again here
 	since, until time.Time
 	answer       chan answer // has room for one
 }
@@ -115,7 +116,7 @@ func (h *holds) news() {
 }
 
 // add lets a request wait; h.mu is held. It is nil when too many do.
-func (h *holds) add(q question, v policy.Verdict, request policy.Request, patience time.Duration) *heldRequest {
+func (h *holds) add(q question, v policy.Verdict, request policy.Request, alone bool, patience time.Duration) *heldRequest {
 	one := h.waiting[q]
 	if h.requests >= maxWaiting || one == nil && len(h.waiting) >= maxHolds {
 		return nil
@@ -128,7 +129,7 @@ func (h *holds) add(q question, v policy.Verdict, request policy.Request, patien
 		h.waiting[q] = one
 	}
 	now := h.clock.Now()
-	r := &heldRequest{request: request, since: now, until: now.Add(patience), answer: make(chan answer, 1)}
+	r := &heldRequest{request: request, alone: alone, since: now, until: now.Add(patience), answer: make(chan answer, 1)}
 	one.requests = append(one.requests, r)
 	h.requests++
 	h.news()
@@ -177,7 +178,7 @@ func (h *holds) reconsider(judge func(policy.Request) policy.Verdict) {
 	defer h.mu.Unlock()
 	for q, one := range h.waiting {
 		for _, r := range slices.Clone(one.requests) {
-			if judge(r.request).Action != policy.Ask {
+			if r.alone || judge(r.request).Action != policy.Ask {
 				h.leave(q, r)
 				r.answer <- rejudge
 			}
@@ -220,6 +221,16 @@ func implied(r policy.Request, v policy.Verdict) bool {
 // ask finds out what has been answered about a request, or waits for an answer.
 // Nobody answering is a denial.
 func (w *Way) ask(ctx context.Context, r policy.Request, v policy.Verdict) policy.Verdict {
+	return w.askAbout(ctx, r, v, false)
+}
+
+// askOnce asks about something that is no request, though it looks like one: when
+// the policy changes meanwhile, it is denied.
+func (w *Way) askOnce(ctx context.Context, r policy.Request, v policy.Verdict) policy.Verdict {
+	return w.askAbout(ctx, r, v, true)
+}
+
+func (w *Way) askAbout(ctx context.Context, r policy.Request, v policy.Verdict, alone bool) policy.Verdict {
 	deny := func(why string) policy.Verdict {
 		v.Action, v.Reason = policy.Deny, why
 		return v
@@ -251,7 +262,7 @@ func (w *Way) ask(ctx context.Context, r policy.Request, v policy.Verdict) polic
 			h.mu.Unlock()
 			continue
 		}
-		held = h.add(q, v, r, patience)
+		held = h.add(q, v, r, alone, patience)
 		h.mu.Unlock()
 		break
 	}
@@ -267,14 +278,17 @@ func (w *Way) ask(ctx context.Context, r policy.Request, v policy.Verdict) polic
 	defer timer.Stop()
 	select {
 	case a := <-held.answer:
-		if a == rejudge {
+		switch {
+		case a == rejudge && alone:
+			return deny("the policy has changed while somebody was asked for it; try again")
+		case a == rejudge:
 			return w.Decide(ctx, r)
 		}
 		return settle(a == allowed)
 	case <-timer.C:
 		return deny(fmt.Sprintf("somebody was asked for it, and nobody answered within %s", patience))
 	case <-ctx.Done():
-		if now := w.judge(r); now.Action == policy.Deny {
+		if now := w.judge(r); !alone && now.Action == policy.Deny {
 			return now // that is why it was cut
 		}
 		return deny("whoever wanted it has gone")

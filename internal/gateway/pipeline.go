@@ -33,6 +33,7 @@ type leg struct {
 func (w *Way) stages(credentials *credential.Set, of *model.Provider) []stage {
 	return []stage{
 		{api.StageGitHub, w.judgeGitHub},
+		{api.StageGit, w.judgeGit},
 		{api.StageRate, w.rates.enter},
 		{api.StageBreaker, w.breakers.enter},
 		{api.StageBudget, w.counting(of)},

@@ -82,7 +82,7 @@ func TestOrder(t *testing.T) {
 	for _, s := range w.pipeline {
 		names = append(names, s.name)
 	}
-	want := []api.Stage{api.StageGitHub, api.StageRate, api.StageBreaker, api.StageBudget, api.StageCredentials, api.StageUpstream}
+	want := []api.Stage{api.StageGitHub, api.StageGit, api.StageRate, api.StageBreaker, api.StageBudget, api.StageCredentials, api.StageUpstream}
 	if !slices.Equal(names, want) {
 		t.Errorf("%v", names)
 	}

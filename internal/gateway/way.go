@@ -52,6 +52,9 @@ type Way struct {
 	providers []*provider
 	ledger    *model.Ledger
 
+	repos   gitRepos
+	spooled chan struct{} // a place for each push that is kept
+
 	rates    *rates
 	breakers *breakers
 	pipeline []stage
@@ -68,7 +71,8 @@ type Way struct {
 }
 
 func (g *Gateway) newWay(s Spec) (w *Way, err error) {
-	w = &Way{gateway: g, sandbox: s.Sandbox, name: s.Name, client: s.Client, holds: holds{clock: g.o.Clock}}
+	w = &Way{gateway: g, sandbox: s.Sandbox, name: s.Name, client: s.Client, holds: holds{clock: g.o.Clock},
+		spooled: make(chan struct{}, maxSpooled)}
 	w.rates = newRates(g.o.Rate, g.o.Clock)
 	w.breakers = newBreakers(g.o.Log.With("sandbox", s.Sandbox))
 	chosen, err := credential.Choose(g.o.Credentials, s.Credentials...)
@@ -357,6 +361,8 @@ func (w *Way) lookedInto(r policy.Request) string {
 		return ""
 	case w.credentials.Binds(r.Host, r.Port):
 		return "a credential is set on requests to " + r.Host.Authority(r.Port) + ", which cannot be passed through"
+	case w.gitHost(r.Host):
+		return "what is asked of repositories over git is judged, so connections to " + r.Host.String() + " cannot be passed through"
 	case r.Port != sshPort && w.gateway.o.GitHub.Has(r.Host):
 		return "what is asked of GitHub's API is judged, so connections to " + r.Host.String() + " cannot be passed through"
 	}

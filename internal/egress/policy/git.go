@@ -330,9 +330,10 @@ func union[T comparable](a, b []T) []T {
 	return all
 }
 
-// GitHost reports whether what git is asked for at a host and port is judged.
-func (p *Policy) GitHost(h Host, port uint16) bool {
-	return p != nil && slices.ContainsFunc(p.git, func(g GitRule) bool { return g.Remote.Host == h && g.Remote.Port == port })
+// GitHost reports whether what git is asked for at a host is judged. It is so at
+// every port: what is there is the same server, for all that is known.
+func (p *Policy) GitHost(h Host) bool {
+	return p != nil && slices.ContainsFunc(p.git, func(g GitRule) bool { return g.Remote.Host == h })
 }
 
 // Git is what may be done with a repository, by its path with ".git" or without;

@@ -109,7 +109,8 @@ type Answer struct {
 	Status int
 	Header http.Header // Content-Type and what else there is to say
 	Body   []byte
-	Reason string // for the record, where it refuses something
+	Rule   string // for the record, where it refuses something
+	Reason string
 }
 
 func (a *Answer) Error() string { return a.Reason }
@@ -281,6 +282,9 @@ func refusedBy(stage api.Stage, err error) policy.Verdict {
 	var f *Refusal
 	if errors.As(err, &f) {
 		return policy.Verdict{Rule: f.Rule, Reason: f.Reason, Remedy: f.Remedy}
+	}
+	if a := (*Answer)(nil); errors.As(err, &a) && a.Rule != "" {
+		return policy.Verdict{Rule: a.Rule, Reason: a.Reason}
 	}
 	return policy.Verdict{Rule: "gateway: " + string(stage), Reason: err.Error()}
 }

@@ -215,6 +215,11 @@ func (s *Server) newHTTPServer() *http.Server {
 	}
 }
 
+// RoundTrip sends a request of the gateway's own to an origin, over connections
+// that are judged as those of the sandbox's requests are. Whoever sends it has
+// asked policy.
+func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) { return s.transport.RoundTrip(r) }
+
 // ServeTransparent takes connections that the sandbox's firewall has turned to
 // l, until l fails or Close.
 func (s *Server) ServeTransparent(l net.Listener) error { return s.accept(l, s.transparent) }

@@ -97,15 +97,17 @@ type Ruling struct {
 	Reason string // one line, fit to be shown
 }
 
-// Refused is the first update that is not allowed.
-func (v Verdict) Refused() (Ruling, bool) {
+// Refused is the first update that is not allowed, and not because of another.
+func (v Verdict) Refused() (first Ruling, refused bool) {
 	for _, r := range v.Updates {
-		if r.Action == Deny {
-			return r, true
+		if r.Action == Deny && (!refused || first.Reason == withAnother) {
+			first, refused = r, true
 		}
 	}
-	return Ruling{}, false
+	return first, refused
 }
+
+const withAnother = "another update of this push is refused"
 
 const ruleProtocol = "git: protocol"
 
@@ -135,7 +137,7 @@ func (v Verdict) sum() Verdict {
 	if v.Action == Deny {
 		for i, r := range v.Updates {
 			if r.Action != Deny {
-				v.Updates[i].Action, v.Updates[i].Reason = Deny, "another update of this push is refused"
+				v.Updates[i].Action, v.Updates[i].Reason = Deny, withAnother
 			}
 		}
 	}
@@ -303,6 +305,9 @@ func (p *Policy) contents(facts Facts) (why string, warnings []string) {
 	}
 	return "", warnings
 }
+
+// Watches reports whether the policy is about what a change changes.
+func (p *Policy) Watches(c Change) bool { return in(p.blocked(), c) || in(p.Warn, c) }
 
 // in reports whether a change is about files of sets. A link in place of a
 // directory that they are in leads to them, too.

@@ -1,0 +1,270 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
+	"github.com/cove-sandbox/cove/internal/git/inspect"
+	git "github.com/cove-sandbox/cove/internal/git/policy"
+	"github.com/cove-sandbox/cove/internal/git/smart"
+)
+
+// Inspector looks into packs; inspect.Inspector is one.
+type Inspector interface {
+	Inspect(ctx context.Context, job inspect.Job) (git.Facts, error)
+	// Unreachable are those of wants that are not in the history of tips.
+	Unreachable(ctx context.Context, tips, wants []string, most int64, server inspect.Upstream) ([]string, error)
+}
+
+// maxCommands is what precedes the pack of a push, in bytes, at most.
+const maxCommands = 8 << 20
+
+// maxSpooled is how many pushes of one sandbox are kept at a time, until they
+// are judged; others wait.
+const maxSpooled = 4
+
+// spool keeps a push as it was judged, in a file that has no name.
+type spool struct {
+	file *os.File
+	size int64
+	done func()
+}
+
+func (s *spool) close() {
+	s.file.Close()
+	s.done()
+}
+
+// spool reads the body of a push, decoded, into a file.
+func (g *gitRequest) spool() (*spool, error) {
+	r, err := g.decoded(commandsType)
+	if err != nil {
+		return nil, err
+	}
+	w := g.way
+	select {
+	case w.spooled <- struct{}{}:
+	case <-g.http.Context().Done():
+		return nil, cove.Errorf(cove.Unavailable, "whoever pushes has gone")
+	}
+	s := &spool{done: func() { <-w.spooled }}
+	if s.file, err = os.CreateTemp(w.gateway.o.Spool, "push-"); err != nil {
+		s.done()
+		return nil, cove.Errorf(cove.StorageFull, "there is no room for what is pushed: %w", err)
+	}
+	os.Remove(s.file.Name())
+	most := int64(maxCommands)
+	for _, p := range g.rights {
+		most = max(most, p.PackLimit()+maxCommands)
+	}
+	s.size, err = io.Copy(s.file, io.LimitReader(r, most+1))
+	var full *os.PathError
+	switch {
+	case errors.As(err, &full):
+		err = cove.Errorf(cove.StorageFull, "there is no room for what is pushed: %w", err)
+	case err != nil:
+		err = cove.Errorf(cove.InvalidArgument, "the push broke off: %w", err)
+	case s.size > most:
+		err = &proxy.Refusal{Code: cove.TooLarge, Rule: g.rights[0].ID, Reason: fmt.Sprintf("a push may have %d bytes", most)}
+	default:
+		_, err = s.file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// push judges a push, and lets exactly what was judged go on.
+func (g *gitRequest) push() (_ leg, err error) {
+	g.version()
+	s, err := g.spool()
+	if err != nil {
+		return leg{}, err
+	}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	ctx := g.http.Context()
+	commands, err := smart.ParseCommands(s.file)
+	if err != nil {
+		return leg{}, refuseGit(ruleGit, plainMessage(err))
+	}
+	at, err := s.file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return leg{}, err
+	}
+	commands.Pack = s.size - at
+	var warnings []string
+	if !commands.Probe || commands.Pack > 0 {
+		if warnings, err = g.judgePush(ctx, &commands, io.NewSectionReader(s.file, at, commands.Pack)); err != nil {
+			return leg{}, err
+		}
+	}
+	if _, err = s.file.Seek(0, io.SeekStart); err != nil {
+		return leg{}, err
+	}
+	carry(g.http, io.NopCloser(s.file), s.size)
+	return leg{
+		response: func(res *http.Response) error {
+			if res.StatusCode != http.StatusOK || commands.Probe {
+				return nil
+			}
+			if err := replaceable(res, smart.PushResult); err != nil {
+				return err
+			}
+			report := &overheard{body: res.Body, end: func(said []byte) {
+				if made, err := commands.Report(bytes.NewReader(said)); err == nil {
+					g.repo.made(made)
+				}
+			}}
+			return replaceAnswer(res, commands.Warn(report, warnings...))
+		},
+		end: func(error) { s.close() },
+	}, nil
+}
+
+// overheard keeps the beginning of what is read, for when it has ended.
+type overheard struct {
+	body io.Reader
+	said bytes.Buffer
+	end  func(said []byte)
+}
+
+// maxOverheard is more than a server has to say of a push.
+const maxOverheard = 4 << 20
+
+func (o *overheard) Read(p []byte) (int, error) {
+	n, err := o.body.Read(p)
+	if o.said.Len() < maxOverheard {
+		o.said.Write(p[:n])
+	}
+	if err == io.EOF && o.end != nil {
+		o.end(o.said.Bytes())
+		o.end = nil
+	}
+	return n, err
+}
+
+// judgePush judges a push by what it says, and by what is in it. An error is its
+// refusal.
+func (g *gitRequest) judgePush(ctx context.Context, c *smart.Commands, pack io.Reader) (warnings []string, err error) {
+	v := g.rights.least(func(p *git.Policy) git.Verdict { return p.Admit(c.Push) })
+	switch {
+	case v.Action == git.Deny:
+		return nil, g.refusePush(c, v)
+	case c.HasPack() != (c.Pack > 0):
+		return nil, refuseGit(ruleGit, "the push has no pack where it needs one, or one where it needs none")
+	}
+	facts := git.Facts{}
+	if c.HasPack() {
+		if facts, err = g.inspect(ctx, c, pack); err != nil {
+			return nil, err
+		}
+	}
+	v = g.rights.least(func(p *git.Policy) git.Verdict { return p.Judge(c.Push, facts) })
+	if v.Action == git.Ask {
+		v = g.askPush(ctx, v)
+	}
+	if v.Action != git.Allow {
+		return nil, g.refusePush(c, v)
+	}
+	return v.Warnings, nil
+}
+
+// inspect finds out what is in a push.
+func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.Reader) (git.Facts, error) {
+	packs := g.way.gateway.o.Packs
+	if packs == nil {
+		return git.Facts{}, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit, Reason: "packs cannot be looked into here, and are not passed on unseen"}
+	}
+	visible, settled, err := g.tips(ctx)
+	if err != nil {
+		return git.Facts{}, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit, Reason: "the server does not say what it has: " + plainMessage(err)}
+	}
+	job := inspect.Job{Pack: pack, Visible: visible, Settled: settled, Server: g, Secrets: g.rights[0].Secrets,
+		Watch: func(c git.Change) bool {
+			return slices.ContainsFunc(g.rights, func(p *git.Policy) bool { return p.Watches(c) })
+		}}
+	for _, p := range g.rights {
+		job.Max = max(job.Max, p.PackLimit())
+	}
+	for _, u := range c.Updates {
+		if u.Deletes() {
+			continue
+		}
+		compare := inspect.Compare{Update: u, From: u.Old}
+		if u.Creates() {
+			compare.From = g.repo.was(u.Ref)
+		}
+		job.Compare = append(job.Compare, compare)
+	}
+	facts, err := packs.Inspect(ctx, job)
+	if err != nil {
+		if ctx.Err() == nil {
+			g.way.gateway.o.Log.Error("a push cannot be looked into; it is refused", "sandbox", g.way.sandbox, "error", err)
+		}
+		return git.Facts{}, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit, Reason: "the push cannot be looked into", Remedy: cove.ErrorHint(err)}
+	}
+	return facts, nil
+}
+
+// refusePush answers a push as a server that refuses it, or where the client
+// would not read that, as the gateway.
+func (g *gitRequest) refusePush(c *smart.Commands, v git.Verdict) error {
+	refused, _ := v.Refused()
+	rule := cmp.Or(refused.Rule, ruleGit)
+	if !c.CanReport() {
+		return refuseGit(rule, refused.Reason)
+	}
+	lines := []string{"Cove refuses this push (rule: " + rule + ")"}
+	for _, r := range v.Updates {
+		lines = append(lines, "  "+strings.TrimPrefix(r.Update.Ref, "refs/heads/")+": "+r.Reason)
+		if len(lines) > 10 {
+			lines = append(lines, "  …")
+			break
+		}
+	}
+	return &proxy.Answer{Status: http.StatusOK, Header: http.Header{"Content-Type": {smart.PushResult}}, Body: c.Refuse(v, lines...),
+		Rule: rule, Reason: fmt.Sprintf("%.200q: %s", refused.Update.Ref, refused.Reason)}
+}
+
+// askPush has somebody asked about what needs it, update by update.
+func (g *gitRequest) askPush(ctx context.Context, v git.Verdict) git.Verdict {
+	v.Action = git.Allow
+	v.Updates = slices.Clone(v.Updates)
+	for i, r := range v.Updates {
+		if r.Action != git.Ask {
+			continue
+		}
+		what := "PUSH"
+		if r.Update.Deletes() {
+			what = "DELETE"
+		} else if r.Reason != "" && !r.Update.Creates() {
+			what = "FORCE"
+		}
+		asked := g.request
+		asked.Layer, asked.Method, asked.Path = policy.LayerHTTP, what, g.asked.Repo+"/"+r.Update.Ref
+		verdict := g.way.askOnce(ctx, asked, policy.Verdict{Action: policy.Ask, Rule: r.Rule, Reason: "git: " + what + " " + r.Update.Ref, Asks: policy.Asks{Method: true, Path: true}})
+		if verdict.Action == policy.Allow {
+			v.Updates[i].Action = git.Allow
+			continue
+		}
+		v.Action, v.Updates[i].Action, v.Updates[i].Reason = git.Deny, git.Deny, verdict.Reason
+	}
+	return v
+}

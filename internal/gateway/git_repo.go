@@ -1,0 +1,271 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/git/inspect"
+	"github.com/cove-sandbox/cove/internal/git/pktline"
+	git "github.com/cove-sandbox/cove/internal/git/policy"
+	"github.com/cove-sandbox/cove/internal/git/smart"
+)
+
+// gitRepos are the repositories that a sandbox has asked for.
+type gitRepos struct {
+	mu  sync.Mutex
+	all *simplelru.LRU[string, *gitRepo]
+}
+
+// maxRepos is of how many repositories of a sandbox something is remembered;
+// what was shown of another is asked for again.
+const maxRepos = 64
+
+func (g *gitRepos) of(name string) *gitRepo {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all == nil {
+		g.all, _ = simplelru.NewLRU[string, *gitRepo](maxRepos, nil) // the size is positive
+	}
+	r, ok := g.all.Get(name)
+	if !ok {
+		r = &gitRepo{shown: map[string]bool{}, gone: map[string]string{}}
+		g.all.Add(name, r)
+	}
+	return r
+}
+
+// gitRepo is what a sandbox has seen of a repository, and done to it.
+type gitRepo struct {
+	mu    sync.Mutex
+	head  string
+	shown map[string]bool   // object ids of refs it sees
+	gone  map[string]string // refs that it has deleted: what they were
+}
+
+// maxShown bounds what is remembered; beyond it, only what is shown from then.
+const maxShown = 600_000
+
+func (r *gitRepo) headOf() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.head
+}
+
+func (r *gitRepo) found(head string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.head = head
+}
+
+func (r *gitRepo) show(_, id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.shown) >= maxShown {
+		r.shown = map[string]bool{}
+	}
+	r.shown[id] = true
+}
+
+// missing are those of ids that were not shown.
+func (r *gitRepo) missing(ids []string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.shown[id] })
+}
+
+// was is what a ref was that a sandbox creates: it has deleted it before.
+func (r *gitRepo) was(ref string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.gone[ref]
+}
+
+// maxGone bounds what is remembered of deletions.
+const maxGone = 10_000
+
+// made notes what a server has made of a push.
+func (r *gitRepo) made(updates []git.Update) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, u := range updates {
+		if !u.Deletes() {
+			r.shown[u.New] = true
+			delete(r.gone, u.Ref)
+		} else if len(r.gone) < maxGone {
+			r.gone[u.Ref] = u.Old
+		}
+	}
+}
+
+// ask asks the server something in the sandbox's place, as far as its policy
+// lets it. The caller closes the answer, which has the status 200.
+func (g *gitRequest) ask(ctx context.Context, method, below, query string, header http.Header, body []byte) (*http.Response, error) {
+	r := g.request
+	r.Layer, r.Method, r.Path = policy.LayerHTTP, method, g.asked.Repo+below
+	if v := g.way.judge(r); v.Action != policy.Allow {
+		return nil, cove.Errorf(cove.Forbidden, "%s", v.Reason)
+	}
+	u := *g.http.URL
+	u.Opaque, u.Path, u.RawPath, u.RawQuery, u.ForceQuery = "", "", "", query, false
+	path, err := url.PathUnescape(r.Path)
+	if err != nil {
+		return nil, err
+	}
+	u.Path, u.RawPath = path, r.Path
+	h := (&http.Request{Method: method, URL: &u, Host: g.http.Host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
+	if body != nil {
+		carry(h, io.NopCloser(strings.NewReader(string(body))), int64(len(body)))
+	}
+	if own := g.http.Header["Authorization"]; len(own) > 0 { // the sandbox's own, where there is no credential
+		header["Authorization"] = own
+	}
+	header["User-Agent"] = g.http.Header["User-Agent"]
+	header["Accept-Encoding"] = []string{"identity"}
+	if _, err := g.way.credentials.Apply(r, h); err != nil {
+		return nil, err
+	}
+	res, err := g.way.proxy.RoundTrip(h)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		res.Body.Close()
+		return nil, cove.Errorf(cove.Unavailable, "the git server answers %s", res.Status)
+	}
+	return res, nil
+}
+
+// speaks is what a server answers first: version 2, or a list of refs that has
+// been read then.
+func (g *gitRequest) speaks(ctx context.Context, v smart.View) (two bool, err error) {
+	res, err := g.ask(ctx, http.MethodGet, "/info/refs", "service="+string(smart.Fetch), http.Header{"Git-Protocol": {smart.Version(2).Header()}}, nil)
+	if err != nil {
+		return false, err
+	}
+	defer res.Body.Close()
+	if err := replaceable(res, "application/x-git-upload-pack-advertisement"); err != nil {
+		return false, err
+	}
+	list := smart.Advertisement(res.Body, smart.Fetch, v)
+	r := pktline.NewReader(list, 1<<20, 100)
+	for range 3 { // the service, a flush, the version
+		p, err := r.Next()
+		if err != nil {
+			return false, err
+		}
+		two = two || p.Text() == "version 2"
+	}
+	if !two {
+		_, err = io.Copy(io.Discard, list)
+	}
+	return two, err
+}
+
+// refs has the server list refs, of which v is told.
+func (g *gitRequest) refs(ctx context.Context, v smart.View, prefixes ...string) error {
+	two, err := g.speaks(ctx, v)
+	if err != nil || !two {
+		return err
+	}
+	var b strings.Builder
+	w := pktline.NewWriter(&b)
+	w.Text("command=ls-refs")
+	w.Delim()
+	w.Text("peel")
+	w.Text("symrefs")
+	for _, p := range prefixes {
+		w.Text("ref-prefix %s", p)
+	}
+	w.Flush()
+	res, err := g.ask(ctx, http.MethodPost, "/git-upload-pack", "", http.Header{
+		"Git-Protocol": {smart.Version(2).Header()}, "Content-Type": {askedType}, "Accept": {objectsType}}, []byte(b.String()))
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if err := replaceable(res, objectsType); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, smart.Refs(res.Body, v))
+	return err
+}
+
+// learnHead finds out what HEAD leads to. Where that cannot be had, branches are
+// well known by their names alone.
+func (g *gitRequest) learnHead(ctx context.Context) {
+	g.refs(ctx, smart.View{Sees: g.rights.sees, Found: g.repo.found}, "HEAD")
+}
+
+// list finds out what the sandbox sees now.
+func (g *gitRequest) list(ctx context.Context) error {
+	return g.refs(ctx, smart.View{Sees: g.rights.sees, Head: g.repo.headOf(), Found: g.repo.found, Shown: g.repo.show})
+}
+
+// unreachable are those of wants that are not in the history of what the sandbox
+// sees now.
+func (g *gitRequest) unreachable(ctx context.Context, wants []string) []string {
+	packs := g.way.gateway.o.Packs
+	if packs == nil {
+		return wants
+	}
+	visible, _, err := g.tips(ctx)
+	if err != nil {
+		return wants
+	}
+	missing, err := packs.Unreachable(ctx, visible, wants, g.rights[0].PackLimit(), g)
+	if err != nil {
+		g.way.gateway.o.Log.Warn("cannot tell whether objects may be had; they are refused", "sandbox", g.way.sandbox, "error", err)
+		return wants
+	}
+	for _, id := range wants {
+		if !slices.Contains(missing, id) {
+			g.repo.show("", id)
+		}
+	}
+	return missing
+}
+
+// tips are the object ids that the sandbox sees now: all, and those of well-known
+// branches.
+func (g *gitRequest) tips(ctx context.Context) (visible, settled []string, err error) {
+	if g.repo.headOf() == "" {
+		g.learnHead(ctx)
+	}
+	head := g.repo.headOf()
+	err = g.refs(ctx, smart.View{Sees: g.rights.sees, Head: head, Found: g.repo.found, Shown: func(ref, id string) {
+		g.repo.show(ref, id)
+		visible = append(visible, id)
+		if git.WellKnown(ref, head) {
+			settled = append(settled, id)
+		}
+	}})
+	return visible, settled, err
+}
+
+// Fetch implements inspect.Upstream.
+func (g *gitRequest) Fetch(ctx context.Context, q inspect.Query) (io.ReadCloser, []string, error) {
+	body := smart.FetchRequest(smart.FetchQuery{Wants: q.Wants, Haves: q.Haves, Trees: q.Trees, All: q.All, SHA256: len(q.Wants[0]) == 64})
+	res, err := g.ask(ctx, http.MethodPost, "/git-upload-pack", "", http.Header{
+		"Git-Protocol": {smart.Version(2).Header()}, "Content-Type": {askedType}, "Accept": {objectsType}}, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err = replaceable(res, objectsType); err == nil {
+		var pack io.Reader
+		var shallow []string
+		if pack, shallow, err = smart.ParseFetched(res.Body); err == nil {
+			return filtered{pack, res.Body}, shallow, nil
+		}
+	}
+	res.Body.Close()
+	return nil, nil, err
+}

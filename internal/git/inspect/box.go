@@ -1,0 +1,218 @@
+package inspect
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/git/policy"
+	"github.com/cove-sandbox/cove/internal/guest"
+)
+
+// Options configure an Inspector.
+type Options struct {
+	// Engine opens the engine whose sandboxes packs are looked into in.
+	Engine  func() (engine.Engine, error)
+	Dir     string        // for packs while they are looked into, on a disk with room for them
+	Timeout time.Duration // of one push; 5 min
+	AtOnce  int           // pushes at a time; 2
+}
+
+// Inspector looks into pushes.
+type Inspector struct {
+	o      Options
+	places chan struct{}
+}
+
+// New makes an Inspector.
+func New(o Options) *Inspector {
+	if o.Timeout == 0 {
+		o.Timeout = 5 * time.Minute
+	}
+	if o.AtOnce == 0 {
+		o.AtOnce = 2
+	}
+	return &Inspector{o: o, places: make(chan struct{}, o.AtOnce)}
+}
+
+// limits of a sandbox that a pack is looked into in. Packs themselves are in a
+// directory of the host's, where index-pack keeps no more of one than it reads.
+func limits(c engine.Capabilities) cove.Limits {
+	l := cove.Limits{OpenFiles: 256, Stdout: 1 << 30, Stderr: 64 << 10, Timeout: time.Hour}
+	if c.MemoryLimit {
+		l.Memory = 768 << 20
+	}
+	if c.CPULimit {
+		l.CPUs = 1
+	}
+	if c.PIDsLimit {
+		l.PIDs = 64
+	}
+	if c.DiskLimit {
+		l.Disk, l.Inodes = 64<<20, 10_000
+	}
+	return l
+}
+
+// Inspect looks into a push. Errors: Unavailable where there is no engine or no
+// git in its sandboxes, StorageFull, and those of ctx.
+func (i *Inspector) Inspect(ctx context.Context, job Job) (facts policy.Facts, err error) {
+	sha256 := len(job.Compare) > 0 && len(job.Compare[0].Update.New) == 64
+	err = i.with(ctx, sha256, func(ctx context.Context, g git) error {
+		facts, err = inspect(ctx, g, job)
+		if err != nil && ctx.Err() == context.DeadlineExceeded {
+			facts, err = policy.Facts{Defects: []string{"it takes too long to look into"}}, nil
+		}
+		return err
+	})
+	return facts, err
+}
+
+// Unreachable are those of wants that are not in the history of tips. most is how
+// much the server is asked for, in bytes. Errors: those of Inspect, and of server.
+func (i *Inspector) Unreachable(ctx context.Context, tips, wants []string, most int64, server Upstream) (missing []string, err error) {
+	if len(tips) == 0 {
+		return wants, nil
+	}
+	err = i.with(ctx, len(tips[0]) == 64, func(ctx context.Context, g git) error {
+		missing, err = unreachable(ctx, g, tips, wants, most, server)
+		return err
+	})
+	return missing, err
+}
+
+// with runs f with a git in an empty repository, in a sandbox of its own.
+func (i *Inspector) with(ctx context.Context, sha256 bool, f func(context.Context, git) error) error {
+	select {
+	case i.places <- struct{}{}:
+		defer func() { <-i.places }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, i.o.Timeout)
+	defer cancel()
+	b, err := i.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	g, err := create(ctx, b, place+"/r", sha256)
+	if err != nil {
+		return cove.Errorf(cove.Unavailable, "git does not run where packs are looked into: %w", err).WithHint("see that git is installed on this machine")
+	}
+	return f(ctx, g)
+}
+
+// place is where the repository is, inside.
+const place = "/workspace"
+
+// sandboxBox is a box that is a sandbox.
+type sandboxBox struct {
+	sandbox engine.Sandbox
+	dir     string // on the host
+}
+
+func (i *Inspector) open(ctx context.Context) (*sandboxBox, error) {
+	eng, err := i.o.Engine()
+	if err != nil {
+		return nil, cove.Errorf(cove.Unavailable, "packs cannot be looked into: %w", err)
+	}
+	if err := os.MkdirAll(i.o.Dir, 0o755); err != nil {
+		return nil, cove.Errorf(cove.StorageFull, "there is no room for packs: %w", err)
+	}
+	b := &sandboxBox{}
+	if b.dir, err = os.MkdirTemp(i.o.Dir, "inspect-"); err != nil {
+		return nil, cove.Errorf(cove.StorageFull, "there is no room for packs: %w", err)
+	}
+	if b.dir, err = filepath.EvalSymlinks(b.dir); err == nil {
+		err = os.Chmod(b.dir, 0o777) // where owners are those of the host, it is somebody else's inside
+	}
+	if err == nil {
+		b.sandbox, err = eng.Prepare(ctx, engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost},
+			Limits: limits(eng.Capabilities()), User: cove.UserCode, Network: cove.NetworkNone})
+	}
+	if err == nil {
+		err = b.sandbox.Bind(ctx, engine.Binding{Hostname: "inspect", Mounts: []cove.Mount{{Source: b.dir, Target: place}}})
+	}
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *sandboxBox) close() {
+	if b.sandbox != nil {
+		b.sandbox.Destroy(context.Background())
+	}
+	os.RemoveAll(b.dir)
+}
+
+var environment = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+	"GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_ATTR_NOSYSTEM=1"}
+
+func (b *sandboxBox) run(ctx context.Context, stdin io.Reader, read func(io.Reader) error, args ...string) error {
+	p, err := b.sandbox.Guest().Start(ctx, guest.ProcessSpec{Args: args, Env: environment, Dir: place, Stdin: stdin != nil, StderrLimit: 64 << 10})
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { p.Signal(context.Background(), int(syscall.SIGKILL)) })
+	defer stop()
+	var side sync.WaitGroup
+	var stderr bytes.Buffer
+	side.Go(func() { io.Copy(&stderr, p.Stderr()) })
+	var in error
+	if stdin != nil {
+		side.Go(func() {
+			defer p.Stdin().Close()
+			from := &source{r: stdin}
+			io.Copy(p.Stdin(), from) // a program that ends early reads no further
+			in = from.err
+		})
+	}
+	said := read(p.Stdout())
+	if said != nil {
+		p.Signal(ctx, int(syscall.SIGKILL))
+	}
+	io.Copy(io.Discard, p.Stdout())
+	exit, err := p.Wait(ctx)
+	side.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case said != nil:
+		return said
+	case in != nil:
+		return in
+	case err != nil:
+		return err
+	case exit.Code != 0 || exit.Signal != 0:
+		return &failed{exit.Code, stderr.String()}
+	}
+	return nil
+}
+
+// source notes why what is read from it ended early.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
+}
+
+func (b *sandboxBox) write(ctx context.Context, path string, data []byte) error {
+	return b.sandbox.Guest().WriteFile(ctx, path, 0o644, data)
+}

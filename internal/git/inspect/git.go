@@ -1,0 +1,226 @@
+package inspect
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/git/policy"
+)
+
+// git runs git in one repository, somewhere where nothing it does matters. What
+// it writes is hostile.
+type git struct {
+	box box
+	dir string // of the repository, there
+}
+
+// box is where git runs.
+type box interface {
+	// run runs a program, which reads stdin (nil: nothing), and hands its output
+	// to read while it runs. What read leaves is dropped. Errors: failed, what
+	// read says, and what there is wrong with the box.
+	run(ctx context.Context, stdin io.Reader, read func(io.Reader) error, args ...string) error
+	// write puts a file there.
+	write(ctx context.Context, path string, data []byte) error
+}
+
+// failed is that a program has ended with another code than 0.
+type failed struct {
+	code   int
+	stderr string // the beginning of it
+}
+
+func (f *failed) Error() string { return fmt.Sprintf("git ended with %d: %.300q", f.code, f.stderr) }
+
+// always is configuration that no repository changes: nothing else is run, and
+// what is read is bounded.
+var always = []string{"-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "core.bigFileThreshold=8m", "-c", "pack.threads=1", "-c", "protocol.allow=never",
+	"-c", "core.commitGraph=false", "-c", "core.multiPackIndex=false", "-c", "pack.windowMemory=64m", "-c", "core.deltaBaseCacheLimit=64m"}
+
+func (g git) run(ctx context.Context, stdin io.Reader, read func(io.Reader) error, args ...string) error {
+	return g.box.run(ctx, stdin, read, append(append([]string{"git", "--git-dir=" + g.dir}, always...), args...)...)
+}
+
+func nothing(io.Reader) error { return nil }
+
+// create makes an empty repository.
+func create(ctx context.Context, b box, dir string, sha256 bool) (git, error) {
+	format := "sha1"
+	if sha256 {
+		format = "sha256"
+	}
+	g := git{b, dir}
+	return g, b.run(ctx, nil, nothing, "git", "init", "-q", "--bare", "--template=", "--object-format="+format, dir)
+}
+
+// aside is another empty repository beside g, each time anew.
+func (g git) aside(ctx context.Context) (git, error) {
+	dir := g.dir + "-aside"
+	if err := g.box.run(ctx, nil, nothing, "rm", "-rf", dir); err != nil {
+		return git{}, err
+	}
+	format := ""
+	err := g.lines(ctx, nil, func(line string) error { format = line; return nil }, "rev-parse", "--show-object-format")
+	if err != nil {
+		return git{}, err
+	}
+	return create(ctx, g.box, dir, format == "sha256")
+}
+
+// index reads a pack into the repository. A pack whose deltas need what it lacks
+// is none. strict: its objects are looked at one by one.
+func (g git) index(ctx context.Context, pack io.Reader, limit int64, strict bool) error {
+	args := []string{"index-pack", "--stdin", "--max-input-size=" + strconv.FormatInt(limit, 10)}
+	if strict {
+		args = append(args, "--fsck-objects")
+	}
+	err := g.run(ctx, pack, nothing, args...)
+	if f := (*failed)(nil); errors.As(err, &f) {
+		return defect("its pack is refused: " + complaint(f.stderr))
+	}
+	return err
+}
+
+// complaint is what git says is wrong with a pack, in words that are known: the
+// rest may be anybody's.
+func complaint(stderr string) string {
+	for _, known := range []struct{ says, means string }{
+		{"unresolved delta", "it has deltas of objects that it lacks"},
+		{"fsck error", "an object in it is malformed or dangerous"},
+		{"SHA1 COLLISION", "an object in it is not what its name says"},
+		{"early EOF", "it is cut short"},
+		{"pack is corrupted", "it is corrupt"},
+		{"maximum allowed size", "it is too large"},
+		{"disk", "it is too large"},
+		{"memory", "it needs too much memory"},
+		{"object of unexpected type", "an object in it is malformed or dangerous"},
+	} {
+		if strings.Contains(stderr, known.says) {
+			return known.means
+		}
+	}
+	return "git cannot read it"
+}
+
+// shallow says which commits of the repository have parents that it lacks.
+func (g git) shallow(ctx context.Context, commits []string) error {
+	if len(commits) == 0 {
+		return nil
+	}
+	return g.box.write(ctx, g.dir+"/shallow", []byte(strings.Join(commits, "\n")+"\n"))
+}
+
+// Sizes of what is read at once, in bytes.
+const (
+	maxLine   = 8 << 10
+	maxRecord = 64 << 10
+)
+
+// lines hands each line of git's output to f.
+func (g git) lines(ctx context.Context, stdin io.Reader, f func(string) error, args ...string) error {
+	return g.scan(ctx, stdin, '\n', maxLine, func(next func() (string, error)) error {
+		line, err := next()
+		if err != nil {
+			return err
+		}
+		return f(line)
+	}, args...)
+}
+
+// records has f read git's output, which ends each field with NUL, a record at a
+// time.
+func (g git) records(ctx context.Context, stdin io.Reader, f func(next func() (string, error)) error, args ...string) error {
+	return g.scan(ctx, stdin, 0, maxRecord, f, args...)
+}
+
+func (g git) scan(ctx context.Context, stdin io.Reader, end byte, most int, f func(next func() (string, error)) error, args ...string) error {
+	err := g.run(ctx, stdin, func(out io.Reader) error {
+		r := bufio.NewReaderSize(out, most)
+		next := func() (string, error) {
+			field, err := r.ReadSlice(end)
+			switch {
+			case err == io.EOF && len(field) == 0:
+				return "", io.EOF
+			case err == bufio.ErrBufferFull, err == io.EOF:
+				return "", defect("it has names that are too long, or cannot be read")
+			case err != nil:
+				return "", err
+			}
+			return string(field[:len(field)-1]), nil
+		}
+		for {
+			if err := f(next); err == io.EOF {
+				return nil
+			} else if err != nil {
+				return err
+			}
+		}
+	}, args...)
+	if bad := (*failed)(nil); errors.As(err, &bad) {
+		return defect("it cannot be looked into: git does not find its way through it")
+	}
+	return err
+}
+
+// objects hands the content of each object to f. What f leaves is skipped.
+func (g git) objects(ctx context.Context, ids []string, f func(id, kind string, content io.Reader) error) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	return g.run(ctx, strings.NewReader(strings.Join(ids, "\n")+"\n"), func(out io.Reader) error {
+		r := bufio.NewReaderSize(out, 64<<10)
+		for range ids {
+			head, err := r.ReadSlice('\n')
+			if err != nil {
+				return defect("it cannot be read")
+			}
+			fields := strings.Fields(string(head))
+			if len(fields) == 2 && fields[1] == "missing" {
+				continue
+			}
+			if len(fields) != 3 || !policy.IsObjectID(fields[0]) {
+				return defect("it cannot be read")
+			}
+			size, err := strconv.ParseInt(fields[2], 10, 64)
+			if err != nil || size < 0 {
+				return defect("it cannot be read")
+			}
+			content := &io.LimitedReader{R: r, N: size}
+			if err := f(fields[0], fields[1], content); err != nil {
+				return err
+			}
+			if _, err := io.Copy(io.Discard, content); err != nil || content.N > 0 {
+				return defect("it cannot be read")
+			}
+			if end, err := r.ReadByte(); err != nil || end != '\n' {
+				return defect("it cannot be read")
+			}
+		}
+		return nil
+	}, "cat-file", "--batch", "--buffer")
+}
+
+// headers reads the head of a commit or tag: lines of a name and a value, until
+// an empty one.
+func headers(content io.Reader, f func(name, value string)) error {
+	r := bufio.NewReaderSize(content, maxLine)
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil || len(line) == 1 {
+			if err == bufio.ErrBufferFull { // no parent and no object is as long as that
+				for err == bufio.ErrBufferFull {
+					_, err = r.ReadSlice('\n')
+				}
+				continue
+			}
+			return nil
+		}
+		name, value, _ := strings.Cut(string(line[:len(line)-1]), " ")
+		f(name, value)
+	}
+}

@@ -1,0 +1,514 @@
+// Package inspect finds out what is in the pack of a push, in a sandbox of its
+// own: one without network, with limits of memory, time, tasks and output, that
+// is destroyed when it has answered.
+//
+// A pack is bytes that somebody untrusted has chosen, and git that reads it is
+// no part of what anybody has to trust: it runs in there, and what it writes is
+// read here as hostile, too. It decides nothing; what it finds are Facts.
+//
+// What a push needs of the server's (commits that new ones are built on) comes
+// from the server, through an Upstream. What cannot be had is not guessed: then
+// ancestry is Unknown, or the push has a defect.
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/policy"
+)
+
+// Job is a push whose pack is looked into.
+type Job struct {
+	Pack    io.Reader // the whole of it; nil where the push has none
+	Max     int64     // bytes of it, and of what the server is asked for
+	Compare []Compare // one for each update that does not delete
+	// Visible are commits that the sandbox may see; what is new is built on them,
+	// or on what is in their history.
+	Visible []string
+	// Settled are those of them that branches which others keep are at: what a
+	// commit takes over from one is no change of its own.
+	Settled []string
+	Watch   func(policy.Change) bool // which changes count
+	Secrets []policy.Secret
+	Server  Upstream
+}
+
+// Compare is an update, and what its ref was before: Old, unless the ref has
+// been deleted a moment ago. "" where there was none.
+type Compare struct {
+	Update policy.Update
+	From   string
+}
+
+// Query is what a server is asked for.
+type Query struct {
+	Wants, Haves []string
+	Trees        bool // of Wants themselves, without blobs; otherwise all commits that Haves do not have
+	All          bool // with trees
+}
+
+// Upstream asks the server that a push is for.
+type Upstream interface {
+	// Fetch gives a pack, and which of its commits have parents that it lacks.
+	// The caller reads the pack to its end and closes it. Errors: any, and the
+	// server has not what is wanted, or does not give it.
+	Fetch(ctx context.Context, q Query) (pack io.ReadCloser, shallow []string, err error)
+}
+
+// Limits of what is found, beyond which a push is refused.
+const (
+	maxObjects  = 2_000_000
+	maxCommits  = 20_000 // new ones
+	maxBoundary = 256    // commits that new ones are built on
+	maxChanges  = 1000   // that count
+)
+
+// run is one inspection.
+type run struct {
+	job     Job
+	git     git
+	commits map[string][]string // of the pack: parents
+	tags    map[string]string   // of the pack: what they are of
+	found   map[string]bool     // objects of the pack that are neither
+	facts   policy.Facts
+}
+
+// defect is why a push cannot be told to be in order.
+type defect string
+
+func (d defect) Error() string { return string(d) }
+
+// inspect looks into a push with a git in an empty repository.
+func inspect(ctx context.Context, g git, job Job) (policy.Facts, error) {
+	r := &run{job: job, git: g, commits: map[string][]string{}, tags: map[string]string{}, found: map[string]bool{}}
+	r.facts.Ancestry = map[policy.Update]policy.Ancestry{}
+	if err := r.all(ctx); err != nil {
+		if d := defect(""); asDefect(err, &d) {
+			r.facts.Defects = append(r.facts.Defects, string(d))
+			return r.facts, nil
+		}
+		return policy.Facts{}, err
+	}
+	return r.facts, nil
+}
+
+func asDefect(err error, d *defect) bool {
+	got, ok := err.(defect)
+	if ok {
+		*d = got
+	}
+	return ok
+}
+
+func (r *run) all(ctx context.Context) error {
+	if r.job.Pack != nil {
+		if err := r.git.index(ctx, r.job.Pack, r.job.Max, true); err != nil {
+			return err
+		}
+		if err := r.read(ctx); err != nil {
+			return err
+		}
+	}
+	tips, err := r.tips()
+	if err != nil {
+		return err
+	}
+	fresh, boundary := r.walk(tips)
+	r.facts.Commits = len(fresh)
+	if len(fresh) > maxCommits || len(boundary) > maxBoundary {
+		return defect(fmt.Sprintf("it has more than %d new commits, or is built on more than %d", maxCommits, maxBoundary))
+	}
+	if err := r.visible(ctx, boundary); err != nil {
+		return err
+	}
+	if len(fresh) > 0 {
+		if err := r.contents(ctx, fresh, boundary); err != nil {
+			return err
+		}
+	}
+	for _, c := range r.job.Compare {
+		if c.From != "" {
+			r.facts.Ancestry[c.Update] = r.ancestry(ctx, c)
+		}
+	}
+	return nil
+}
+
+// read lists what is in the pack.
+func (r *run) read(ctx context.Context) error {
+	n := 0
+	err := r.git.lines(ctx, nil, func(line string) error {
+		kind, id, _ := strings.Cut(line, " ")
+		if n++; n > maxObjects {
+			return defect(fmt.Sprintf("it has more than %d objects", maxObjects))
+		}
+		if !policy.IsObjectID(id) {
+			return defect("it cannot be read")
+		}
+		switch kind {
+		case "commit":
+			r.commits[id] = nil
+		case "tag":
+			r.tags[id] = ""
+		default:
+			r.found[id] = true
+		}
+		if len(r.commits) > maxCommits*2 {
+			return defect(fmt.Sprintf("it has more than %d commits", maxCommits*2))
+		}
+		return nil
+	}, "cat-file", "--batch-all-objects", "--unordered", "--buffer", "--batch-check=%(objecttype) %(objectname)")
+	if err != nil {
+		return err
+	}
+	heads := func(ids []string, field string, add func(id, value string)) error {
+		return r.git.objects(ctx, ids, func(id, _ string, content io.Reader) error {
+			return headers(content, func(name, value string) {
+				if name == field && policy.IsObjectID(value) {
+					add(id, value)
+				}
+			})
+		})
+	}
+	if err := heads(keys(r.commits), "parent", func(id, parent string) { r.commits[id] = append(r.commits[id], parent) }); err != nil {
+		return err
+	}
+	return heads(keys(r.tags), "object", func(id, object string) { r.tags[id] = object })
+}
+
+func keys[V any](m map[string]V) (all []string) {
+	for k := range m {
+		all = append(all, k)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// tips are the commits that refs are to be at.
+func (r *run) tips() (all []string, err error) {
+	for _, c := range r.job.Compare {
+		id := c.Update.New
+		for range 8 { // tags of tags
+			of, ok := r.tags[id]
+			if !ok {
+				break
+			}
+			id = of
+		}
+		if _, isTag := r.tags[id]; isTag || r.found[id] || !policy.IsObjectID(id) {
+			return nil, defect("a ref would be at something that is no commit")
+		}
+		all = append(all, id)
+	}
+	return all, nil
+}
+
+// walk finds the commits of the pack that tips lead to, and those beyond it that
+// they are built on.
+func (r *run) walk(tips []string) (fresh, boundary []string) {
+	seen := map[string]bool{}
+	for next := slices.Clone(tips); len(next) > 0; {
+		id := next[len(next)-1]
+		next = next[:len(next)-1]
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		parents, inPack := r.commits[id]
+		if !inPack {
+			boundary = append(boundary, id)
+			continue
+		}
+		fresh = append(fresh, id)
+		next = append(next, parents...)
+	}
+	slices.Sort(fresh)
+	slices.Sort(boundary)
+	return fresh, boundary
+}
+
+// visible refuses a push that is built on what the sandbox does not see: it
+// would see it then.
+func (r *run) visible(ctx context.Context, boundary []string) error {
+	unknown := slices.DeleteFunc(slices.Clone(boundary), func(id string) bool { return slices.Contains(r.job.Visible, id) })
+	for _, id := range unknown {
+		if !r.descends(ctx, id, r.job.Visible) {
+			return defect("it is built on commits that are not in the history of what this sandbox sees; fetch, and merge or rebase")
+		}
+	}
+	return nil
+}
+
+// descends reports whether a commit is in the history of one of tips, which the
+// server is asked for: of all commits in it that are not in the commit's own
+// history, one has it for a parent.
+func (r *run) descends(ctx context.Context, from string, tips []string) bool {
+	if slices.Contains(tips, from) {
+		return true
+	}
+	if len(tips) == 0 {
+		return false
+	}
+	const most = 512 // wants of one request
+	for part := range slices.Chunk(tips, most) {
+		if ok, err := r.descendsFrom(ctx, from, part); err == nil && ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *run) descendsFrom(ctx context.Context, from string, tips []string) (found bool, err error) {
+	pack, shallow, err := r.job.Server.Fetch(ctx, Query{Wants: tips, Haves: []string{from}})
+	if err != nil {
+		return false, err
+	}
+	defer pack.Close()
+	if len(shallow) > 0 { // the server itself has not all of it
+		return false, defect("the history is not whole")
+	}
+	aside, err := r.git.aside(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err := aside.index(ctx, pack, r.job.Max, false); err != nil {
+		return false, err
+	}
+	var commits []string
+	err = aside.lines(ctx, nil, func(line string) error {
+		if kind, id, _ := strings.Cut(line, " "); kind == "commit" && policy.IsObjectID(id) {
+			commits = append(commits, id)
+		}
+		if len(commits) > maxObjects {
+			return defect("the history is too long")
+		}
+		return nil
+	}, "cat-file", "--batch-all-objects", "--unordered", "--buffer", "--batch-check=%(objecttype) %(objectname)")
+	if err != nil {
+		return false, err
+	}
+	err = aside.objects(ctx, commits, func(_, _ string, content io.Reader) error {
+		return headers(content, func(name, value string) { found = found || name == "parent" && value == from })
+	})
+	return found, err
+}
+
+// ancestry compares what a ref was with what it is to be.
+func (r *run) ancestry(ctx context.Context, c Compare) policy.Ancestry {
+	tip := c.Update.New
+	if of, ok := r.tags[tip]; ok {
+		tip = of
+	}
+	_, boundary := r.walk([]string{tip})
+	if tip == c.From || slices.Contains(boundary, c.From) {
+		return policy.Descends
+	}
+	if _, inPack := r.commits[c.From]; inPack { // it was sent again
+		if fresh, _ := r.walk([]string{tip}); slices.Contains(fresh, c.From) {
+			return policy.Descends
+		}
+	}
+	if len(boundary) == 0 {
+		return policy.Diverges
+	}
+	ok, err := r.descendsFrom(ctx, c.From, boundary)
+	switch {
+	case err != nil:
+		return policy.Unknown
+	case ok:
+		return policy.Descends
+	}
+	return policy.Diverges
+}
+
+// contents finds what the new commits change.
+func (r *run) contents(ctx context.Context, fresh, boundary []string) error {
+	if len(boundary) > 0 {
+		if err := r.base(ctx, boundary); err != nil {
+			return err
+		}
+	}
+	if err := r.complete(ctx, fresh, boundary); err != nil {
+		return err
+	}
+	return r.changes(ctx, fresh, boundary)
+}
+
+// base has the server give the trees of the commits that new ones are built on.
+func (r *run) base(ctx context.Context, boundary []string) error {
+	pack, shallow, err := r.job.Server.Fetch(ctx, Query{Wants: boundary, Trees: true})
+	if err != nil {
+		return defect("what it is built on cannot be had from the server: " + plain(err))
+	}
+	defer pack.Close()
+	if err := r.git.index(ctx, pack, r.job.Max, false); err != nil {
+		return err
+	}
+	for _, id := range shallow {
+		if !slices.Contains(boundary, id) {
+			return defect("the server gives what nobody asked for")
+		}
+	}
+	return r.git.shallow(ctx, shallow)
+}
+
+// plain is an error without a hint, in one line.
+func plain(err error) string {
+	s := strings.TrimSuffix(err.Error(), " ("+cove.ErrorHint(err)+")")
+	s, _, _ = strings.Cut(s, "\n")
+	return s
+}
+
+// complete refuses a push that names objects which it does not bring, and which
+// are not in what it is built on: those the sandbox may never have seen, and it
+// would see them then.
+func (r *run) complete(ctx context.Context, fresh, boundary []string) error {
+	var in strings.Builder
+	for _, id := range fresh {
+		in.WriteString(id + "\n")
+	}
+	for _, id := range boundary {
+		in.WriteString("^" + id + "\n")
+	}
+	return r.git.lines(ctx, strings.NewReader(in.String()), func(line string) error {
+		if strings.HasPrefix(line, "?") {
+			return defect("its pack lacks objects that are not in what it is built on")
+		}
+		return nil
+	}, "rev-list", "--objects", "--missing=print", "--stdin")
+}
+
+// changes lists what each new commit changes, compared to each of its parents.
+func (r *run) changes(ctx context.Context, fresh, boundary []string) error {
+	settled := slices.DeleteFunc(slices.Clone(boundary), func(id string) bool { return !slices.Contains(r.job.Settled, id) })
+	var blobs []blob
+	commit := ""
+	err := r.git.records(ctx, strings.NewReader(strings.Join(fresh, "\n")+"\n"), func(next func() (string, error)) error {
+		field, err := next()
+		if err != nil {
+			return err
+		}
+		if !strings.HasPrefix(field, ":") {
+			if commit, _, _ = strings.Cut(field, " "); !policy.IsObjectID(commit) {
+				return defect("it cannot be read")
+			}
+			return nil
+		}
+		path, err := next()
+		if err != nil {
+			return err
+		}
+		e, err := parseEntry(field)
+		if err != nil {
+			return err
+		}
+		change := policy.Change{Commit: commit, Path: path, Mode: e.mode, Delete: e.new == ""}
+		if r.job.Watch(change) {
+			taken, err := r.taken(ctx, path, e, settled)
+			if err != nil {
+				return err
+			}
+			if !taken {
+				r.facts.Changes = append(r.facts.Changes, change)
+			}
+			if len(r.facts.Changes) > maxChanges {
+				return defect(fmt.Sprintf("it changes more than %d files that the policy is about", maxChanges))
+			}
+		}
+		if len(r.job.Secrets) > 0 && e.new != "" && e.mode != policy.Gitlink {
+			blobs = append(blobs, blob{commit: commit, path: path, id: e.new, old: e.old})
+			if len(blobs) > maxBlobs {
+				return defect("it changes too many files to look for secrets")
+			}
+		}
+		return nil
+	}, "diff-tree", "--stdin", "-z", "-r", "-m", "--root", "--no-renames", "--no-abbrev")
+	if err != nil || len(blobs) == 0 {
+		return err
+	}
+	return r.secrets(ctx, blobs)
+}
+
+// entry is a change of one entry of a tree; ids are "" where there is none.
+type entry struct {
+	mode     policy.Mode
+	old, new string
+}
+
+// parseEntry reads ":MODE MODE ID ID STATUS".
+func parseEntry(s string) (e entry, err error) {
+	f := strings.Fields(s)
+	if len(f) != 5 || !policy.IsObjectID(f[2]) || !policy.IsObjectID(f[3]) {
+		return e, defect("it cannot be read")
+	}
+	mode := f[1]
+	if strings.Trim(f[3], "0") != "" {
+		e.new = f[3]
+	} else {
+		mode = strings.TrimPrefix(f[0], ":")
+	}
+	if strings.Trim(f[2], "0") != "" {
+		e.old = f[2]
+	}
+	if _, err := fmt.Sscanf(mode, "%o", &e.mode); err != nil {
+		return e, defect("it cannot be read")
+	}
+	return e, nil
+}
+
+// taken reports whether an entry is as it is at one of settled.
+func (r *run) taken(ctx context.Context, path string, e entry, settled []string) (bool, error) {
+	for _, id := range settled {
+		there := ""
+		err := r.git.records(ctx, nil, func(next func() (string, error)) error {
+			line, err := next()
+			if err != nil {
+				return err
+			}
+			head, _, _ := strings.Cut(line, "\t")
+			there = head
+			return nil
+		}, "--literal-pathspecs", "ls-tree", "-z", "--full-tree", id, "--", path)
+		if err != nil {
+			return false, err
+		}
+		if e.new == "" && there == "" {
+			return true, nil
+		}
+		if f := strings.Fields(there); e.new != "" && len(f) == 3 && f[0] == fmt.Sprintf("%06o", e.mode) && f[2] == e.new {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// unreachable are those of wants that are not in the history of tips, trees and
+// blobs included. It is found out by having all of that but blobs themselves.
+func unreachable(ctx context.Context, g git, tips, wants []string, most int64, server Upstream) ([]string, error) {
+	missing := map[string]bool{}
+	for _, id := range wants {
+		missing[id] = true
+	}
+	pack, shallow, err := server.Fetch(ctx, Query{Wants: tips, All: true})
+	if err != nil {
+		return nil, err
+	}
+	defer pack.Close()
+	if err := g.index(ctx, pack, most, false); err != nil {
+		return nil, err
+	}
+	if err := g.shallow(ctx, shallow); err != nil {
+		return nil, err
+	}
+	err = g.lines(ctx, strings.NewReader(strings.Join(tips, "\n")+"\n"), func(line string) error {
+		id, _, _ := strings.Cut(strings.TrimPrefix(line, "?"), " ")
+		delete(missing, id)
+		return nil
+	}, "rev-list", "--objects", "--no-object-names", "--missing=print", "--stdin")
+	return keys(missing), err
+}

@@ -1,0 +1,330 @@
+package inspect
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/git/gittest"
+	"github.com/cove-sandbox/cove/internal/git/policy"
+)
+
+// here is a box that is this machine. What is in the packs of these tests is
+// their own.
+type here struct{}
+
+func (here) run(ctx context.Context, stdin io.Reader, read func(io.Reader) error, args ...string) error {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(environment, "PATH="+os.Getenv("PATH"))
+	cmd.Stdin = stdin
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return err
+	}
+	said := read(out)
+	io.Copy(io.Discard, out)
+	err = cmd.Wait()
+	if said != nil {
+		return said
+	}
+	if err != nil {
+		return &failed{cmd.ProcessState.ExitCode(), stderr.String()}
+	}
+	return nil
+}
+
+func (here) write(_ context.Context, path string, data []byte) error {
+	return os.WriteFile(path, data, 0o644)
+}
+
+// beside is a server that is a repository on this machine.
+type beside struct {
+	gittest.Git
+	asked []Query
+	none  bool // it gives nothing
+}
+
+func (b *beside) Fetch(ctx context.Context, q Query) (io.ReadCloser, []string, error) {
+	b.asked = append(b.asked, q)
+	if b.none {
+		return nil, nil, defect("it gives nothing")
+	}
+	in := strings.Join(q.Wants, "\n") + "\n"
+	filter, shallow := "tree:0", []string(nil)
+	if q.Trees {
+		filter, shallow = "blob:none", q.Wants
+	}
+	for _, id := range q.Haves {
+		in += "^" + id + "\n"
+	}
+	args := []string{"pack-objects", "-q", "--stdout", "--revs", "--filter=" + filter}
+	if q.Trees {
+		args = append(args, "--shallow")
+		for _, id := range q.Wants {
+			in = "--shallow " + id + "\n" + in
+		}
+	}
+	r := b.TryWith(in, args...)
+	if r.Code != 0 {
+		return nil, nil, defect(r.Stderr)
+	}
+	return io.NopCloser(strings.NewReader(r.Stdout)), shallow, nil
+}
+
+// scene is a repository on a server, and one of a client.
+type scene struct {
+	t      *testing.T
+	server *beside
+	client gittest.Git
+	main   string
+}
+
+func newScene(t *testing.T) *scene {
+	dir := t.TempDir()
+	s := &scene{t: t, server: &beside{Git: gittest.NewGit(t, filepath.Join(dir, "server"))}, client: gittest.NewGit(t, filepath.Join(dir, "client"))}
+	top := gittest.NewGit(t, dir)
+	top.Run("init", "-q", "-b", "main", "client")
+	s.client.Commit("first", "README", "first\n", ".github/workflows/ci.yml", "on: push\n", "src/a.go", "package a\n")
+	s.main = s.client.Commit("second", "src/b.go", "package b\n")
+	top.Run("clone", "-q", "--bare", "client", "server")
+	return s
+}
+
+// upload is something the server gets to have as a branch.
+func (s *scene) upload(id, branch string) string {
+	s.client.Run("push", "-q", "-f", s.server.Dir, id+":refs/heads/"+branch)
+	return id
+}
+
+// look inspects what a client pushes that knows the branches of the server.
+func (s *scene) look(new, from string, change ...func(*Job)) policy.Facts {
+	s.t.Helper()
+	pack := s.client.RunWith(new+"\n^"+s.main+"\n", "pack-objects", "-q", "--stdout", "--revs")
+	return s.lookInto(pack, new, from, change...)
+}
+
+func (s *scene) lookInto(pack, new, from string, change ...func(*Job)) policy.Facts {
+	s.t.Helper()
+	old := from
+	if old == "" {
+		old = strings.Repeat("0", len(new))
+	}
+	job := Job{Pack: strings.NewReader(pack), Max: 64 << 20, Compare: []Compare{{policy.Update{Ref: "refs/heads/own", Old: old, New: new}, from}},
+		Visible: []string{s.main}, Settled: []string{s.main}, Watch: func(c policy.Change) bool { return strings.HasPrefix(c.Path, ".github") }, Server: s.server}
+	for _, f := range change {
+		f(&job)
+	}
+	g, err := create(s.t.Context(), here{}, filepath.Join(s.t.TempDir(), "r"), len(new) == 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	facts, err := inspect(s.t.Context(), g, job)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return facts
+}
+
+func ancestry(f policy.Facts) policy.Ancestry {
+	for _, a := range f.Ancestry {
+		return a
+	}
+	return -1
+}
+
+func paths(f policy.Facts) (all []string) {
+	for _, c := range f.Changes {
+		all = append(all, c.Path)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// TestChanges: what new commits change is found, compared to each parent; what
+// comes from a settled branch is no change.
+func TestChanges(t *testing.T) {
+	s := newScene(t)
+	c := s.client
+	plain := c.Commit("plain", "src/c.go", "package c\n")
+	if f := s.look(plain, ""); len(f.Defects) > 0 || len(f.Changes) > 0 || f.Commits != 1 {
+		t.Errorf("plain: %+v", f)
+	}
+	c.Commit("workflow", ".github/workflows/ci.yml", "on: pull_request_target\n")
+	undone := c.Commit("undone", ".github/workflows/ci.yml", "on: push\n")
+	if f := s.look(undone, ""); !slices.Equal(paths(f), []string{".github/workflows/ci.yml"}) || f.Commits != 3 {
+		t.Errorf("changed and changed back: %+v", f)
+	}
+	c.Run("checkout", "-q", plain)
+	c.Run("rm", "-q", ".github/workflows/ci.yml")
+	if f := s.look(c.Commit("removed"), ""); len(f.Changes) != 1 || !f.Changes[0].Delete {
+		t.Errorf("removed: %+v", f)
+	}
+	c.Run("checkout", "-q", "--orphan", "root")
+	if f := s.look(c.Commit("a root", ".github/x", "x"), ""); !slices.Contains(paths(f), ".github/x") || len(f.Defects) > 0 {
+		t.Errorf("a root: %+v", f)
+	}
+	c.Run("checkout", "-q", "-f", plain)
+
+	// Somebody else changes the workflow on main, and main is merged.
+	c.Run("checkout", "-q", "-b", "next", s.main)
+	next := s.upload(c.Commit("next", ".github/workflows/ci.yml", "on: [push, workflow_call]\n"), "main")
+	c.Run("checkout", "-q", plain)
+	c.Run("merge", "-q", "-m", "merge", "next")
+	merged := c.Run("rev-parse", "HEAD")
+	pack := c.RunWith(merged+"\n^"+s.main+"\n^"+next+"\n", "pack-objects", "-q", "--stdout", "--revs")
+	known := func(j *Job) { j.Visible, j.Settled = []string{s.main, next}, []string{next} }
+	if f := s.lookInto(pack, merged, "", known); len(f.Defects) > 0 || len(f.Changes) > 0 || f.Commits != 2 {
+		t.Errorf("merged: %+v", f)
+	}
+	// The same from a branch that is not settled is a change.
+	if f := s.lookInto(pack, merged, "", func(j *Job) { j.Visible = []string{s.main, next}; j.Settled = []string{s.main} }); len(f.Changes) == 0 {
+		t.Errorf("merged from elsewhere: %+v", f)
+	}
+	// A merge that says something neither side says.
+	c.Write(".github/workflows/ci.yml", "on: issue_comment\n")
+	c.Run("commit", "-q", "-a", "--amend", "-m", "evil")
+	evil := c.Run("rev-parse", "HEAD")
+	pack = c.RunWith(evil+"\n^"+next+"\n", "pack-objects", "-q", "--stdout", "--revs")
+	if f := s.lookInto(pack, evil, "", known); !slices.Equal(paths(f), []string{".github/workflows/ci.yml"}) {
+		t.Errorf("evil: %+v", f)
+	}
+}
+
+// TestAncestry: a force push is told from one that is none, however the commits
+// come to be where they are.
+func TestAncestry(t *testing.T) {
+	s := newScene(t)
+	c := s.client
+	own := s.upload(c.Commit("own", "own", "1"), "own")
+	further := c.Commit("further", "own", "2")
+	see := func(ids ...string) func(*Job) { return func(j *Job) { j.Visible = append(j.Visible, ids...) } }
+	only := func(new string, without ...string) string {
+		return c.RunWith(new+"\n^"+strings.Join(without, "\n^")+"\n", "pack-objects", "-q", "--stdout", "--revs")
+	}
+	c.Run("checkout", "-q", s.main)
+	aside := c.Commit("aside", "own", "3")
+	c.Run("checkout", "-q", "-B", "merge", own)
+	c.Run("merge", "-q", "-s", "ours", "-m", "merge", aside)
+	merge := c.Run("rev-parse", "HEAD")
+	// main has moved on, over own
+	ahead := s.upload(further, "main")
+	for name, x := range map[string]struct {
+		pack, new, from string
+		want            policy.Ancestry
+	}{
+		"on top":                  {only(further, own), further, own, policy.Descends},
+		"the same":                {only(own, own), own, own, policy.Descends},
+		"a merge of both":         {only(merge, own, s.main), merge, own, policy.Descends},
+		"aside":                   {only(aside, s.main), aside, own, policy.Diverges},
+		"back":                    {only(s.main, s.main), s.main, own, policy.Diverges},
+		"to what main has become": {only(ahead, ahead), ahead, own, policy.Descends},
+		"everything sent again":   {c.RunWith(further+"\n", "pack-objects", "-q", "--stdout", "--revs"), further, own, policy.Descends},
+		"from what nobody has":    {only(further, own), further, strings.Repeat("1", 40), policy.Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := s.lookInto(x.pack, x.new, x.from, see(own, ahead))
+			if len(f.Defects) > 0 || ancestry(f) != x.want {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+	s.server.none = true
+	if f := s.lookInto(only(s.main, s.main), s.main, own, see(own)); ancestry(f) != policy.Unknown {
+		t.Errorf("a server that gives nothing: %+v", f)
+	}
+}
+
+// TestDefects: what cannot be told to be in order is refused, and why is said
+// in words of ours (PROBES G4, G8).
+func TestDefects(t *testing.T) {
+	s := newScene(t)
+	c := s.client
+	hidden := s.upload(c.Commit("hidden", "secret", "the secret\n"), "hidden")
+	onHidden := c.Commit("on top", "own", "1")
+	blob := c.Run("rev-parse", hidden+":secret")
+	c.Run("checkout", "-q", s.main)
+	tree := c.RunWith("100644 blob "+blob+"\tgot\n", "mktree")
+	thief := c.Run("commit-tree", "-p", s.main, "-m", "thief", tree)
+	good := c.Commit("good", "large", strings.Repeat("a line of many\n", 5000))
+	small := c.Commit("small", "large", strings.Repeat("a line of many\n", 5001))
+	pack := c.RunWith(good+"\n^"+s.main+"\n", "pack-objects", "-q", "--stdout", "--revs")
+	empty := c.RunWith("", "hash-object", "-w", "--stdin")
+	tree0 := c.RunWith("", "mktree")
+	// raw is a commit whose tree has an entry that git itself would not write.
+	raw := func(name string) (id, pack string) {
+		binary, err := hex.DecodeString(empty)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mode := "100644 "
+		if strings.HasPrefix(strings.ToLower(name), ".git") && !strings.HasPrefix(name, ".gitm") {
+			mode = "40000 "
+			binary, _ = hex.DecodeString(tree0)
+		}
+		tree := c.RunWith(mode+name+"\x00"+string(binary), "hash-object", "-t", "tree", "-w", "--literally", "--stdin")
+		id = c.Run("commit-tree", "-p", s.main, "-m", "raw", tree)
+		return id, c.RunWith(strings.Join([]string{id, tree, tree0, empty}, "\n")+"\n", "pack-objects", "-q", "--stdout")
+	}
+	dotGit, dotGitPack := raw(".git")
+	capital, capitalPack := raw(".GIT")
+	dots, dotsPack := raw("..")
+	short, shortPack := raw("git~1")
+	slash, slashPack := raw("a/b")
+	for name, x := range map[string]struct{ pack, new, says string }{
+		"good":                     {pack, good, ""},
+		"on top of what is hidden": {c.RunWith(onHidden+"\n^"+hidden+"\n", "pack-objects", "-q", "--stdout", "--revs"), onHidden, "does not see|not in the history"},
+		"what is hidden itself":    {c.RunWith("", "pack-objects", "-q", "--stdout"), hidden, "not in the history"},
+		"an object of another":     {c.RunWith(thief+"\n"+tree+"\n", "pack-objects", "-q", "--stdout"), thief, "lacks objects"},
+		"cut short":                {pack[:len(pack)-30], good, "refused"},
+		"another checksum":         {pack[:len(pack)-1] + "x", good, "corrupt|refused"},
+		"no pack":                  {"PACKnot one", good, "refused"},
+		"nothing":                  {"", good, "refused"},
+		"thin":                     {c.RunWith(small+"\n^"+good+"\n", "pack-objects", "-q", "--stdout", "--revs", "--thin", "--delta-base-offset"), small, "deltas of objects"},
+		"a ref at a blob":          {c.RunWith(empty+"\n", "pack-objects", "-q", "--stdout"), empty, "no commit"},
+		"an entry .git":            {dotGitPack, dotGit, "dangerous"},
+		"an entry .GIT":            {capitalPack, capital, "dangerous"},
+		"an entry ..":              {dotsPack, dots, "dangerous"},
+		"an entry git~1":           {shortPack, short, "dangerous"},
+		"an entry with a slash":    {slashPack, slash, "dangerous"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := s.lookInto(x.pack, x.new, "")
+			if said := strings.Join(f.Defects, "\n"); (said == "") != (x.says == "") || !regexp.MustCompile(x.says).MatchString(said) {
+				t.Errorf("%q", f.Defects)
+			}
+		})
+	}
+}
+
+// TestSecrets: added lines are looked at, and no others.
+func TestSecrets(t *testing.T) {
+	s := newScene(t)
+	c := s.client
+	key := func(j *Job) { j.Secrets = []policy.Secret{{Name: "key", Pattern: regexp.MustCompile("KEY-[0-9]{4}")}} }
+	first := c.Commit("added", "conf", "a\nkey=KEY-1234\nb\n")
+	if f := s.look(first, "", key); len(f.Secrets) != 1 || f.Secrets[0].Path != "conf" || f.Secrets[0].Line != 2 || f.Secrets[0].Secret != "key" {
+		t.Errorf("%+v", f)
+	}
+	second := c.Commit("removed", "conf", "a\nb\n")
+	if f := s.look(second, "", key); len(f.Secrets) != 1 {
+		t.Errorf("added and removed again: %+v", f)
+	}
+	c.Run("checkout", "-q", s.main)
+	c.Commit("binary", "bin", strings.Repeat("\x00", 3<<20)+"KEY-1234")
+	if f := s.look(c.Run("rev-parse", "HEAD"), "", key); len(f.Secrets) != 1 {
+		t.Errorf("far in a line: %+v", f)
+	}
+}

@@ -1,0 +1,326 @@
+package smart
+
+import (
+	"bytes"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/pktline"
+)
+
+// What is read of one list of refs: more than the largest repositories have.
+const (
+	maxListBytes = 64 << 20
+	maxListLines = 500_000
+)
+
+// View is what a sandbox may see of a repository.
+type View struct {
+	// Sees reports whether a ref is there. head is what HEAD leads to, or "".
+	Sees func(ref, head string) bool
+	// Head is what HEAD is known to lead to; lists say it, too, but not all.
+	Head string
+	// Options says whether options of a push may be sent.
+	Options bool
+	// Shown is told of every object id that a list shows, and of which ref: what
+	// it is, or what the tag that it is is of. It may be nil.
+	Shown func(ref, id string)
+	// Found is told what HEAD leads to, where a list says it. It may be nil.
+	Found func(head string)
+}
+
+func (v *View) found(head string) {
+	if v.Head = head; v.Found != nil {
+		v.Found(head)
+	}
+}
+
+func (v *View) show(ref, id string) {
+	if v.Shown != nil {
+		v.Shown(ref, id)
+	}
+}
+
+// filter is a reader of packets that lets through what its step writes.
+type filter struct {
+	in   *pktline.Reader
+	out  bytes.Buffer
+	w    *pktline.Writer
+	step func(pktline.Packet) error
+	end  func() error // before the end of the stream; nil: nothing
+	err  error
+}
+
+func newFilter(src io.Reader) *filter {
+	f := &filter{in: pktline.NewReader(src, maxListBytes, maxListLines)}
+	f.w = pktline.NewWriter(&f.out)
+	return f
+}
+
+// Read implements io.Reader.
+func (f *filter) Read(p []byte) (int, error) {
+	for f.out.Len() == 0 {
+		if f.err != nil {
+			return 0, f.err
+		}
+		packet, err := f.in.Next()
+		if err == nil {
+			err = f.step(packet)
+		} else if err == io.EOF && f.end != nil {
+			if bad := f.end(); bad != nil {
+				err = bad
+			}
+		}
+		f.err = err
+	}
+	return f.out.Read(p)
+}
+
+func malformed(what string) error {
+	return cove.Errorf(cove.Unavailable, "the git server's answer makes no sense: %s", what)
+}
+
+// Advertisement filters the answer to a request of kind Advertise.
+func Advertisement(src io.Reader, s Service, v View) io.Reader {
+	f := newFilter(src)
+	a := &advertisement{f: f, service: s, view: &v}
+	f.step, f.end = a.first, func() error { return io.ErrUnexpectedEOF }
+	return f
+}
+
+// advertisement is a list of refs of version 0 or 1, or of capabilities of
+// version 2.
+type advertisement struct {
+	f       *filter
+	service Service
+	view    *View
+	caps    []string
+	begun   bool // the first ref has been read
+	written bool // a ref has been written
+	idSize  int
+}
+
+// first reads "# service=…", which HTTP puts before everything; some servers not
+// before version 2.
+func (a *advertisement) first(p pktline.Packet) error {
+	if p.Kind == pktline.Data && p.Text() == "version 2" {
+		return a.version(p)
+	}
+	if p.Kind != pktline.Data || p.Text() != "# service="+string(a.service) {
+		return malformed("it does not name the service")
+	}
+	a.f.step = func(p pktline.Packet) error {
+		if p.Kind != pktline.Flush {
+			return malformed("more than the service is named")
+		}
+		a.f.step = a.version
+		return a.f.w.Flush()
+	}
+	return a.f.w.Packet(p)
+}
+
+func (a *advertisement) version(p pktline.Packet) error {
+	a.f.step = a.ref
+	switch text := p.Text(); {
+	case p.Kind != pktline.Data:
+		return a.ref(p)
+	case text == "version 1":
+		return a.f.w.Packet(p)
+	case text == "version 2" && a.service == Fetch:
+		a.f.step = a.capability
+		return a.f.w.Packet(p)
+	case strings.HasPrefix(text, "version "):
+		return malformed("it is of a version that nobody asked for")
+	}
+	return a.ref(p)
+}
+
+// ended is what is left once a list has ended: nothing.
+func (a *advertisement) ended(pktline.Packet) error { return malformed("it goes on beyond its end") }
+
+// ref reads one ref of version 0 or 1.
+func (a *advertisement) ref(p pktline.Packet) error {
+	if p.Kind == pktline.Flush {
+		if !a.begun {
+			return malformed("it has no capabilities")
+		}
+		a.f.step, a.f.end = a.ended, nil
+		if !a.written {
+			if err := a.write(strings.Repeat("0", a.idSize), "capabilities^{}"); err != nil {
+				return err
+			}
+		}
+		return a.f.w.Flush()
+	}
+	if p.Kind != pktline.Data {
+		return malformed("it has sections")
+	}
+	text := p.Text()
+	if id, ok := strings.CutPrefix(text, "shallow "); ok && isID(id) {
+		return a.f.w.Packet(p)
+	}
+	if !a.begun {
+		a.begun = true
+		line, caps, ok := strings.Cut(text, "\x00")
+		if !ok {
+			return malformed("it has no capabilities")
+		}
+		a.read(caps)
+		text = line
+	}
+	id, name, ok := strings.Cut(text, " ")
+	if !ok || !isID(id) || a.idSize != 0 && len(id) != a.idSize {
+		return malformed("a ref of it has no object id")
+	}
+	a.idSize = len(id)
+	ref, _ := strings.CutSuffix(name, "^{}")
+	if name == "capabilities^{}" || !a.view.Sees(ref, a.view.Head) {
+		return nil
+	}
+	a.view.show(ref, id)
+	return a.write(id, name)
+}
+
+func (a *advertisement) write(id, name string) error {
+	if a.written {
+		return a.f.w.Text("%s %s", id, name)
+	}
+	a.written = true
+	caps := a.caps
+	if !a.view.Sees("HEAD", a.view.Head) {
+		caps = slices.DeleteFunc(slices.Clone(caps), func(c string) bool { return strings.HasPrefix(c, "symref=") })
+	}
+	return a.f.w.Text("%s %s\x00%s", id, name, strings.Join(caps, " "))
+}
+
+// kept are capabilities of version 0 and 1 that may stay as they are; with "="
+// at its end, whatever its value.
+var kept = map[Service][]string{
+	Fetch: {"multi_ack", "multi_ack_detailed", "no-done", "thin-pack", "side-band", "side-band-64k", "ofs-delta", "shallow", "deepen-since",
+		"deepen-not", "deepen-relative", "no-progress", "include-tag", "filter", "allow-tip-sha1-in-want", "allow-reachable-sha1-in-want",
+		"object-format=", "agent="},
+	Push: {"report-status", "report-status-v2", "delete-refs", "quiet", "atomic", "ofs-delta", "side-band-64k", "no-thin", "object-format=", "agent="},
+}
+
+// read keeps the capabilities that can be judged. A server of pushes is made one
+// that takes no packs whose deltas need what only it has: those could not be
+// looked into here.
+func (a *advertisement) read(caps string) {
+	for c := range strings.FieldsSeq(caps) {
+		if target, ok := strings.CutPrefix(c, "symref=HEAD:"); ok && a.service == Fetch {
+			a.view.found(target)
+			a.caps = append(a.caps, c)
+			continue
+		}
+		if keeps(kept[a.service], c) || c == "push-options" && a.service == Push && a.view.Options {
+			a.caps = append(a.caps, c)
+		}
+	}
+	if a.service == Push && !slices.Contains(a.caps, "no-thin") {
+		a.caps = append(a.caps, "no-thin")
+	}
+}
+
+func keeps(list []string, c string) bool {
+	name, _, valued := strings.Cut(c, "=")
+	if valued {
+		name += "="
+	}
+	return slices.Contains(list, name)
+}
+
+// features are what may stay of "fetch=" in version 2.
+var features = []string{"shallow", "wait-for-done", "filter", "ref-in-want", "sideband-all"}
+
+// capability reads one capability of version 2.
+func (a *advertisement) capability(p pktline.Packet) error {
+	switch p.Kind {
+	case pktline.Flush:
+		a.f.step, a.f.end = a.ended, nil
+		return a.f.w.Flush()
+	case pktline.Data:
+	default:
+		return malformed("it has sections")
+	}
+	name, value, _ := strings.Cut(p.Text(), "=")
+	switch name {
+	case "agent", "object-format":
+		return a.f.w.Packet(p)
+	case "ls-refs":
+		if slices.Contains(strings.Fields(value), "unborn") {
+			return a.f.w.Text("ls-refs=unborn")
+		}
+		return a.f.w.Text("ls-refs")
+	case "fetch":
+		values := slices.DeleteFunc(strings.Fields(value), func(f string) bool { return !slices.Contains(features, f) })
+		if len(values) == 0 {
+			return a.f.w.Text("fetch")
+		}
+		return a.f.w.Text("fetch=%s", strings.Join(values, " "))
+	}
+	return nil // it could do what is not judged: object-info, bundle-uri, …
+}
+
+// Refs filters the answer to ls-refs of version 2.
+func Refs(src io.Reader, v View) io.Reader {
+	f := newFilter(src)
+	l := &listing{f: f, view: &v}
+	f.step, f.end = l.ref, func() error { return io.ErrUnexpectedEOF }
+	return f
+}
+
+type listing struct {
+	f    *filter
+	view *View
+}
+
+func (l *listing) ref(p pktline.Packet) error {
+	switch p.Kind {
+	case pktline.Flush:
+		l.f.step, l.f.end = func(p pktline.Packet) error {
+			if p.Kind == pktline.ResponseEnd {
+				return nil // connections end answers here
+			}
+			return malformed("it goes on beyond its end")
+		}, nil
+		return l.f.w.Flush()
+	case pktline.Data:
+	default:
+		return malformed("it has sections")
+	}
+	fields := strings.Split(p.Text(), " ")
+	if len(fields) < 2 || fields[0] != "unborn" && !isID(fields[0]) {
+		return malformed("a ref of it has no object id")
+	}
+	ids := []string{fields[0]}
+	for _, attribute := range fields[2:] {
+		if target, ok := strings.CutPrefix(attribute, "symref-target:"); ok {
+			if fields[1] == "HEAD" {
+				l.view.found(target)
+			}
+			if !l.view.Sees(target, l.view.Head) {
+				return nil
+			}
+		} else if id, ok := strings.CutPrefix(attribute, "peeled:"); ok && isID(id) {
+			ids = append(ids, id)
+		} else {
+			return malformed("a ref of it has an attribute that nobody asked for")
+		}
+	}
+	if !l.view.Sees(fields[1], l.view.Head) {
+		return nil
+	}
+	for _, id := range ids {
+		if id != "unborn" {
+			l.view.show(fields[1], id)
+		}
+	}
+	return l.f.w.Packet(p)
+}
+
+// isID reports whether s is an object id as git writes it.
+func isID(s string) bool {
+	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
+}

@@ -1,0 +1,119 @@
+package smart
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/pktline"
+)
+
+// FetchQuery is what the gateway itself asks a server for.
+type FetchQuery struct {
+	Wants, Haves []string
+	Trees        bool // of Wants alone, with no blobs; otherwise commits, back to those that Haves have
+	All          bool // with trees
+	SHA256       bool
+}
+
+// FetchRequest is the body of the request, in version 2.
+func FetchRequest(q FetchQuery) []byte {
+	var b bytes.Buffer
+	w := pktline.NewWriter(&b)
+	w.Text("command=fetch")
+	if q.SHA256 {
+		w.Text("object-format=sha256")
+	}
+	w.Delim()
+	w.Text("no-progress")
+	w.Text("ofs-delta")
+	if q.Trees {
+		w.Text("deepen 1")
+	}
+	if q.Trees || q.All {
+		w.Text("filter blob:none")
+	} else {
+		w.Text("filter tree:0")
+	}
+	for _, id := range q.Wants {
+		w.Text("want %s", id)
+	}
+	for _, id := range q.Haves {
+		w.Text("have %s", id)
+	}
+	w.Text("done")
+	w.Flush()
+	return b.Bytes()
+}
+
+// What is read of one answer with a pack.
+const (
+	maxPack      = 16 << 30
+	maxPackLines = 1 << 24
+)
+
+// ParseFetched reads the answer: a pack, and which of its commits have parents
+// that it lacks. Errors: Unavailable when the server has not what is wanted, or
+// makes no sense.
+func ParseFetched(answer io.Reader) (pack io.Reader, shallow []string, err error) {
+	r := pktline.NewReader(answer, maxPack, maxPackLines)
+	section := ""
+	for {
+		p, err := r.Next()
+		if err != nil {
+			return nil, nil, malformed("it broke off")
+		}
+		text := p.Text()
+		switch {
+		case p.Kind == pktline.Delim:
+			section = ""
+		case p.Kind != pktline.Data:
+			return nil, nil, malformed("it has no pack")
+		case strings.HasPrefix(text, "ERR "):
+			return nil, nil, cove.Errorf(cove.Unavailable, "the git server says %.200q", text[4:])
+		case section == "" && text == "packfile":
+			return pktline.NewDemux(r, nil), shallow, nil
+		case section == "":
+			section = text
+		case section == "shallow-info":
+			id, ok := strings.CutPrefix(text, "shallow ")
+			if !ok || !isID(id) || len(shallow) > maxPushLines {
+				return nil, nil, malformed("it cuts the history where nobody asked for it")
+			}
+			shallow = append(shallow, id)
+		}
+	}
+}
+
+// ParseBatch reads what is to be done with large files (LFS): "download" or
+// "upload". Errors: InvalidArgument.
+func ParseBatch(body []byte) (operation string, err error) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return "", bad("it is no JSON object")
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return "", bad("it is no JSON object")
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return "", bad("it is no JSON object")
+		}
+		if name, _ := key.(string); strings.EqualFold(name, "operation") { // some readers take any case, and the first or the last
+			if operation != "" || json.Unmarshal(value, &operation) != nil || operation == "" || name != "operation" {
+				return "", bad("it says not one thing that is to be done")
+			}
+		}
+	}
+	if t, err := d.Token(); err != nil || t != json.Delim('}') {
+		return "", bad("it is no JSON object")
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return "", bad("something follows the JSON object")
+	}
+	return operation, nil
+}

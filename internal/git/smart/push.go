@@ -1,0 +1,221 @@
+package smart
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/git/pktline"
+	"github.com/cove-sandbox/cove/internal/git/policy"
+)
+
+// What comes before the pack of a push.
+const (
+	maxPushHead  = 4 << 20
+	maxPushLines = 20_000
+)
+
+// Commands is what a push asks for, before its pack.
+type Commands struct {
+	policy.Push
+	Atomic bool
+	Probe  bool // nothing is asked for: a client finds out whether it is let in
+
+	report, reportV2, bands bool
+}
+
+// offered are capabilities that a client may have of those that were offered.
+var offered = append(slices.Clone(kept[Push]), "push-options", "session-id=")
+
+// ParseCommands reads what precedes the pack, and leaves src where that begins.
+// Errors: InvalidArgument for what no client asks, TooLarge.
+func ParseCommands(src io.Reader) (Commands, error) {
+	var c Commands
+	r := pktline.NewReader(src, maxPushHead, maxPushLines)
+	options := false
+	for lines := 0; ; lines++ {
+		p, err := r.Next()
+		switch {
+		case err == io.EOF && lines == 0:
+			return c, bad("the push is empty")
+		case err != nil:
+			return c, broken(err)
+		case p.Kind == pktline.Flush && options:
+			return c, c.options(r)
+		case p.Kind == pktline.Flush:
+			c.Probe = lines == 0
+			return c, nil
+		case p.Kind != pktline.Data:
+			return c, bad("a push has no sections")
+		}
+		line := p.Text()
+		if lines == 0 {
+			var caps string
+			var ok bool
+			if line, caps, ok = strings.Cut(line, "\x00"); ok {
+				if options, err = c.read(caps); err != nil {
+					return c, err
+				}
+			}
+		}
+		if done, err := c.command(line); done || err != nil {
+			return c, err
+		}
+	}
+}
+
+// read reads the capabilities that a client wants to use.
+func (c *Commands) read(caps string) (options bool, err error) {
+	for name := range strings.FieldsSeq(caps) {
+		switch name {
+		case "report-status":
+			c.report = true
+		case "report-status-v2":
+			c.report, c.reportV2 = true, true
+		case "side-band-64k":
+			c.bands = true
+		case "atomic":
+			c.Atomic = true
+		case "push-options":
+			options = true
+		}
+		if !keeps(offered, name) {
+			return false, bad("the capability %.100q is not one that was offered", name)
+		}
+	}
+	return options, nil
+}
+
+// command reads one line. done: nothing of what follows is looked at.
+func (c *Commands) command(line string) (done bool, err error) {
+	switch {
+	case strings.HasPrefix(line, "push-cert"):
+		c.Certificate = true
+		return true, nil
+	case strings.HasPrefix(line, "shallow "):
+		c.Shallow = true
+		return false, nil
+	}
+	fields := strings.SplitN(line, " ", 3)
+	if len(fields) != 3 {
+		return false, bad("%.100q is no command of a push", line)
+	}
+	c.Updates = append(c.Updates, policy.Update{Old: fields[0], New: fields[1], Ref: fields[2]})
+	return false, nil
+}
+
+func (c *Commands) options(r *pktline.Reader) error {
+	for {
+		p, err := r.Next()
+		switch {
+		case err != nil:
+			return broken(err)
+		case p.Kind == pktline.Flush:
+			return nil
+		case p.Kind != pktline.Data:
+			return bad("options of a push have no sections")
+		}
+		c.Options = append(c.Options, p.Text())
+	}
+}
+
+// HasPack reports whether a pack follows: deletions need none.
+func (c *Commands) HasPack() bool {
+	return slices.ContainsFunc(c.Updates, func(u policy.Update) bool { return !u.Deletes() })
+}
+
+// CanReport reports whether the client reads what becomes of each ref, or at
+// least messages; one that does neither needs an error of HTTP.
+func (c *Commands) CanReport() bool { return c.report || c.bands }
+
+// PushResult is the type of an answer to a push.
+const PushResult = "application/x-git-receive-pack-result"
+
+// Refuse is the answer to a push that goes no further: each ref with its
+// reason, and lines that git shows after "remote: ".
+func (c *Commands) Refuse(v policy.Verdict, lines ...string) []byte {
+	var report, answer bytes.Buffer
+	if c.report {
+		w := pktline.NewWriter(&report)
+		w.Text("unpack ok")
+		for _, r := range v.Updates {
+			w.Text("ng %s %s", shown(r.Update.Ref), shown(r.Reason))
+		}
+		w.Flush()
+	}
+	if !c.bands {
+		return report.Bytes()
+	}
+	w := pktline.NewWriter(&answer)
+	for _, line := range lines {
+		fmt.Fprintf(w.Band(pktline.Progress, pktline.MaxBand), "%s\n", shown(line))
+	}
+	w.Band(pktline.Payload, pktline.MaxBand).Write(report.Bytes())
+	w.Flush()
+	return answer.Bytes()
+}
+
+// maxShown is how long one line of an answer is.
+const maxShown = 1000
+
+// shown keeps what others have written to one line of what can be printed.
+func shown(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' || 0x80 <= r && r < 0xa0 || r == '\ufffd' {
+			return '?'
+		}
+		return r
+	}, s)
+	if len(s) > maxShown {
+		s = strings.ToValidUTF8(s[:maxShown], "?")
+	}
+	return s
+}
+
+// Warn puts lines before the answer of a server to a push, where the client has
+// bands to read them from.
+func (c *Commands) Warn(answer io.Reader, lines ...string) io.Reader {
+	if !c.bands || len(lines) == 0 {
+		return answer
+	}
+	var b bytes.Buffer
+	w := pktline.NewWriter(&b).Band(pktline.Progress, pktline.MaxBand)
+	for _, line := range lines {
+		fmt.Fprintf(w, "%s\n", shown(line))
+	}
+	return io.MultiReader(&b, answer)
+}
+
+// maxReport bounds what is read of a server's report.
+const maxReport = 4 << 20
+
+// Report is what became of the updates of a push that was sent on: those that
+// the server has made. answer is what it said. What makes no sense has made
+// nothing.
+func (c *Commands) Report(answer io.Reader) (made []policy.Update, err error) {
+	if !c.report {
+		return nil, nil
+	}
+	r := pktline.NewReader(answer, maxReport, maxPushLines)
+	if c.bands {
+		r = pktline.NewReader(pktline.NewDemux(r, nil), maxReport, maxPushLines)
+	}
+	for {
+		p, err := r.Next()
+		if err != nil || p.Kind == pktline.Flush {
+			if err == io.EOF {
+				err = nil
+			}
+			return made, err
+		}
+		ref, ok := strings.CutPrefix(p.Text(), "ok ")
+		if !ok {
+			continue
+		}
+		if i := slices.IndexFunc(c.Updates, func(u policy.Update) bool { return u.Ref == ref }); i >= 0 {
+			made = append(made, c.Updates[i])
+		}
+	}
+}

@@ -1,0 +1,156 @@
+// Package smart owns what git says over HTTP (gitprotocol-http, -pack and -v2):
+// which requests are git's, what a client wants, which refs a server shows, and
+// how a push is refused so that git says why. It is pure: streams in, streams
+// out, bounded in memory whatever comes in.
+//
+// Whatever it cannot judge it takes out (capabilities, refs) or refuses
+// (requests), so that a server does nothing that was not understood here.
+package smart
+
+import (
+	"net/url"
+	"strings"
+)
+
+// Kind is what a request is for.
+type Kind int
+
+const (
+	Other       Kind = iota // not git's
+	Advertise               // refs, or what a server can: GET info/refs?service=…
+	UploadPack              // refs and objects, to the client
+	ReceivePack             // refs and objects, from the client
+	Batch                   // where large files are, or go to (LFS)
+	LargeFile               // a large file by itself, locks
+	Files                   // files of a repository by name (the dumb protocol), which no ref protects
+	Odd                     // git's, in a form that no client of git has
+)
+
+// Service is what a repository is asked to do.
+type Service string
+
+const (
+	Fetch Service = "git-upload-pack"
+	Push  Service = "git-receive-pack"
+)
+
+// Request is a request as far as its head shows.
+type Request struct {
+	Kind    Kind
+	Service Service // of Advertise, UploadPack and ReceivePack
+	Repo    string  // path of the repository, as it was asked for: with ".git" or without
+}
+
+// files are what is in a repository on disk: names at its top.
+var files = []string{"HEAD", "FETCH_HEAD", "ORIG_HEAD", "config", "config.worktree", "description", "packed-refs", "shallow", "index", "commondir", "gitdir"}
+
+// directories are the same, with all that is below them.
+var directories = []string{"objects", "refs", "info", "hooks", "logs", "branches", "modules", "worktrees", "reftable"}
+
+// Recognise says what a request is for. path is canonical and encoded; query has
+// what follows "?", and asked says whether there is one.
+func Recognise(method, path, query string, asked bool) Request {
+	decoded, err := url.PathUnescape(path)
+	if err != nil {
+		return Request{Kind: Odd}
+	}
+	r := recognise(method, decoded, query, asked)
+	if r.Kind == Other {
+		return r
+	}
+	end := decoded[len(r.Repo):]
+	if !strings.HasSuffix(path, end) || strings.Contains(strings.ToLower(path), "%2f") { // encoded where no client does
+		return Request{Kind: Odd, Repo: r.Repo}
+	}
+	r.Repo = strings.TrimSuffix(path, end)
+	return r
+}
+
+func recognise(method, path, query string, asked bool) Request {
+	if repo, ok := strings.CutSuffix(path, "/info/refs"); ok {
+		for _, s := range []Service{Fetch, Push} {
+			if method == "GET" && query == "service="+string(s) {
+				return Request{Advertise, s, repo}
+			}
+		}
+		if asked || method != "GET" {
+			return Request{Kind: Odd, Repo: repo}
+		}
+		return Request{Kind: Files, Repo: repo}
+	}
+	at := strings.LastIndexByte(path, '/')
+	if at < 0 {
+		return Request{}
+	}
+	repo, name := path[:at], path[at+1:]
+	switch {
+	case name == string(Fetch) && method == "POST" && !asked:
+		return Request{UploadPack, Fetch, repo}
+	case name == string(Push) && method == "POST" && !asked:
+		return Request{ReceivePack, Push, repo}
+	case strings.HasPrefix(strings.ToLower(name), "git-"):
+		return Request{Kind: Odd, Repo: repo}
+	}
+	if repo, rest, ok := strings.Cut(path, "/info/lfs/"); ok {
+		if rest == "objects/batch" && method == "POST" && !asked {
+			return Request{Kind: Batch, Repo: repo}
+		}
+		return Request{Kind: LargeFile, Repo: repo}
+	}
+	return file(path)
+}
+
+// file recognises files of a repository: those of one that is called *.git, and
+// otherwise what could be one.
+func file(path string) Request {
+	if repo, rest, ok := strings.Cut(path, ".git/"); ok && rest != "" {
+		return Request{Kind: Files, Repo: repo + ".git"}
+	}
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		last := i == len(parts)-1
+		if i > 1 && (last && has(files, part) || !last && has(directories, part)) {
+			return Request{Kind: Files, Repo: strings.Join(parts[:i], "/")}
+		}
+	}
+	return Request{}
+}
+
+func has(list []string, s string) bool {
+	for _, x := range list {
+		if strings.EqualFold(x, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// Version is the version of the protocol that a client asks for.
+type Version int
+
+// ParseVersion reads the header Git-Protocol. What it does not know, and what is
+// said twice, is version 0, which every server speaks; whoever sends the request
+// on says so (Version.Header), so that nobody reads it in another way.
+func ParseVersion(header []string) Version {
+	if len(header) != 1 {
+		return 0
+	}
+	switch header[0] {
+	case "version=1":
+		return 1
+	case "version=2":
+		return 2
+	}
+	return 0
+}
+
+// Header is what Git-Protocol says, or nothing for a version that needs no word.
+func (v Version) Header() string {
+	switch v {
+	case 1:
+		return "version=1"
+	case 2:
+		return "version=2"
+	}
+	return ""
+}

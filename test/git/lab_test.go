@@ -1,0 +1,189 @@
+//go:build linux
+
+// Package git tests pushes and fetches of a real git through a real gateway,
+// against a real server, and what git could be made to ask for beyond them.
+package git
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/git/gittest"
+)
+
+// host is the name of this machine's own services, which is the one that a
+// gateway leads to loopback.
+const host = "host.cove.internal"
+
+// password is what upstream asks for; it must be nowhere but on requests to it.
+const password = "canary-2f6c9d81e7b34a50"
+
+// lab is a git server, a gateway in front of it, and where they keep their state.
+type lab struct {
+	t      *testing.T
+	server *gittest.Server
+	dir    string
+	bin    string
+	log    *output
+}
+
+// output can be read while it is written.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// newLab starts a server and a gateway of its own.
+func newLab(t *testing.T, o gittest.Options) *lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: packs are looked into in sandboxes with limits, which without it are those of a delegated cgroup")
+	}
+	o.Names = append(o.Names, host)
+	l := &lab{t: t, server: gittest.Start(t, o), log: &output{}}
+	var err error
+	if l.dir, err = os.MkdirTemp("", "cove-git-"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(l.dir) })
+	if err := os.Chmod(l.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l.build()
+	l.write("credentials.yaml", fmt.Sprintf(`credentials:
+  - name: forge
+    source: env:FORGE_PASSWORD
+    to:
+      - {form: basic, user: robot, hosts: %s, ports: %d}
+`, host, l.server.Addr().Port))
+	l.write("cove.yaml", fmt.Sprintf("gateway:\n  extra_cas: [%s]\n  credentials: %s\n", l.server.CA, l.path("credentials.yaml")))
+	l.start()
+	return l
+}
+
+func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
+
+func (l *lab) write(name, content string) string {
+	l.t.Helper()
+	if err := os.WriteFile(l.path(name), []byte(content), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+	return l.path(name)
+}
+
+// build finds Cove's programs of this run, or builds them.
+func (l *lab) build() {
+	l.t.Helper()
+	if l.bin = os.Getenv("COVE_TEST_BIN"); l.bin != "" {
+		return
+	}
+	l.bin = l.path("bin")
+	cmd := exec.Command("go", "build", "-C", "../..", "-trimpath", "-o", l.bin+"/", "./cmd/cove", "./cmd/cove-guest")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		l.t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func (l *lab) command(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(l.t.Context(), filepath.Join(l.bin, "cove"), args...)
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1", "COVE_CONFIG=" + l.path("cove.yaml"),
+		"COVE_HOME=" + l.path("home"), "COVE_RUN_DIR=" + l.path("run"), "FORGE_PASSWORD=" + password, "COVE_LISTEN=",
+		"COVE_SANDBOX_CGROUP_PARENT=cove-git-test", "COVE_SANDBOX_READY=0"}
+	return cmd
+}
+
+// cove runs a command of Cove's that has to succeed.
+func (l *lab) cove(args ...string) string {
+	l.t.Helper()
+	cmd := l.command(args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		l.t.Fatalf("cove %q: %v\n%s%s", args, err, out, stderr.String())
+	}
+	return string(out)
+}
+
+// start starts the gateway, and waits until it takes clients.
+func (l *lab) start() {
+	l.t.Helper()
+	cmd := l.command("gateway")
+	cmd.Stdout, cmd.Stderr = l.log, l.log
+	if err := cmd.Start(); err != nil {
+		l.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); cmd.Wait() }()
+	l.t.Cleanup(func() { cmd.Process.Signal(os.Interrupt); <-ended })
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(l.log.String(), "clients are registered"); time.Sleep(10 * time.Millisecond) {
+		select {
+		case <-ended:
+			l.t.Fatalf("the gateway has ended: %s", l.log)
+		default:
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatalf("the gateway does not start: %s", l.log)
+		}
+	}
+}
+
+// remote is the address of a repository as clients behind the gateway have it.
+func (l *lab) remote(path string) string { return l.server.URLAt(host, path) }
+
+// policy is one that opens the server, and says this of git; "REPO" stands for
+// the address of repo.git.
+func (l *lab) policy(git string) string {
+	git = strings.ReplaceAll(git, "REPO", l.remote("repo.git"))
+	return fmt.Sprintf("rules:\n- {hosts: %s, ports: %d}\ngit:\n%s", host, l.server.Addr().Port, git)
+}
+
+// client is a git behind the gateway, with a policy of its own, and no credential.
+func (l *lab) client(name, policy string, env ...string) (gittest.Git, api.GatewayClient) {
+	l.t.Helper()
+	file := l.write(name+".yaml", policy)
+	var c api.GatewayClient
+	if err := json.Unmarshal([]byte(l.cove("gateway", "add", name, "--policy", file, "--credential", "forge", "--json")), &c); err != nil {
+		l.t.Fatal(err)
+	}
+	dir := l.path(name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		l.t.Fatal(err)
+	}
+	var all []string
+	for k, v := range c.Env {
+		all = append(all, k+"="+v)
+	}
+	return gittest.NewGit(l.t, dir, append(all, env...)...), c
+}
+
+// account is what the server asks for in most tests.
+var account = gittest.Options{User: "robot", Password: password}
+
+// web is a client of HTTP behind the gateway that is no git.
+func (l *lab) web(c api.GatewayClient) *http.Client {
+	return gatewayClient(l.t, c)
+}

@@ -1,0 +1,54 @@
+//go:build linux
+
+package git
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestPush: a sandbox without any credential clones, pushes its branch, and
+// nothing else; it is told why.
+func TestPush(t *testing.T) {
+	l := newLab(t, account)
+	r := l.server.Create("repo.git")
+	other := r.Branch("other", "main")
+	git, _ := l.client("box", l.policy("- {remote: REPO, push: own}\n"))
+	if got := git.Try("clone", "-q", l.remote("repo.git"), "a"); got.Code != 0 {
+		t.Fatalf("%+v\n%s", got, l.log)
+	}
+	git = git.In("a")
+	if branches := git.Run("branch", "-r", "--format=%(refname:short)"); branches != "origin/HEAD\norigin/main" {
+		t.Errorf("it sees %q", branches)
+	}
+	if got := git.Try("fetch", "-q", "origin", other); got.Code == 0 {
+		t.Errorf("a hidden commit: %+v", got)
+	}
+	first := git.Commit("work", "work", "1\n")
+	if got := git.Try("push", "origin", "HEAD:refs/heads/own"); got.Code != 0 || !strings.Contains(got.Stderr, "new branch") {
+		t.Errorf("push: %+v\n%s", got, l.log)
+	}
+	second := git.Commit("more", "work", "2\n")
+	if got := git.Try("push", "origin", "HEAD:refs/heads/own"); got.Code != 0 || !strings.Contains(got.Stderr, first[:7]) {
+		t.Errorf("update: %+v\n%s", got, l.log)
+	}
+	before := r.Refs()
+	if !strings.Contains(before, "refs/heads/own "+second) {
+		t.Errorf("%s", before)
+	}
+	for name, args := range map[string][]string{
+		"main":     {"HEAD:refs/heads/main"},
+		"another":  {"HEAD:refs/heads/other"},
+		"a tag":    {"HEAD:refs/tags/v1"},
+		"deletion": {":refs/heads/own"},
+		"force":    {"--force", first + ":refs/heads/own"},
+	} {
+		got := git.Try(append([]string{"push", "origin"}, args...)...)
+		if got.Code != 1 || !strings.Contains(got.Stderr, "remote: Cove refuses this push") || !strings.Contains(got.Stderr, "[remote rejected]") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if after := r.Refs(); after != before {
+		t.Errorf("the server has changed:\n%s", after)
+	}
+}
