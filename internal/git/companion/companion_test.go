@@ -492,7 +492,7 @@ func TestAsPlainGit(t *testing.T) {
 		write(t, filepath.Join(p.w.Directory, name), text)
 		write(t, filepath.Join(tree, name), text)
 	}
-	normal := strings.NewReplacer(twin+"/.git/worktrees/twin-checkout/", gitDir+"/worktrees/checkout/", tree, cove.Workspace).Replace
+	normal := strings.NewReplacer(twin+"/.git/worktrees/twin-checkout/", gitDir+"/worktrees/checkout/", tree, cove.Workspace, "+ main", "  main").Replace // which is checked out beside it
 	n := 0
 	same := func(args ...string) {
 		t.Helper()

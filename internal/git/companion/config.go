@@ -33,7 +33,7 @@ var kept = []string{"extensions.objectformat", "core.filemode", "core.symlinks",
 func (c *Companion) writeConfig(ctx context.Context) error {
 	w := c.o.Workspace
 	admin := filepath.Join(w.Hidden, "worktrees", w.Worktree)
-	text := bytes.NewBufferString("[core]\n\trepositoryformatversion = 1\n\tbare = false\n\tlogallrefupdates = true\n[extensions]\n\tworktreeConfig = true\n")
+	text := bytes.NewBufferString("[core]\n\trepositoryformatversion = 1\n\tbare = true\n\tlogallrefupdates = true\n[extensions]\n\tworktreeConfig = true\n")
 	out, err := c.o.Git.Output(ctx, hostgit.Run{Dir: w.Hidden, Command: []string{"config"}, Flags: []string{"--null", "--list"}})
 	if err != nil {
 		return err

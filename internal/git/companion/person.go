@@ -50,7 +50,9 @@ func newPerson(ctx context.Context, c *Companion) (*person, error) {
 			return nil, err
 		}
 		err = errors.Join(os.MkdirAll(making+"/objects/info", 0o755), os.MkdirAll(making+"/worktrees/"+c.o.Workspace.Worktree, 0o755),
-			os.WriteFile(making+"/objects/info/alternates", []byte(objects+"\n"), 0o644), os.Rename(making, own))
+			os.WriteFile(making+"/objects/info/alternates", []byte(objects+"\n"), 0o644),
+			os.WriteFile(making+"/HEAD", []byte("ref: refs/cove/none\n"), 0o644), // no branch is checked out there
+			os.Rename(making, own))
 		if err != nil {
 			return nil, cove.Errorf(cove.StorageFull, "make a companion's repository: %w", err)
 		}
