@@ -182,6 +182,9 @@ func (g *Git) run(ctx context.Context, r Run) error {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = waitDelay
 	if err := cmd.Start(); err != nil {
+		if ctx.Err() != nil {
+			return r.explain(ctx, err, "")
+		}
 		return cove.Errorf(cove.Unavailable, "git cannot be started: %w", err)
 	}
 	limits := r.Limits

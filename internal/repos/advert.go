@@ -7,12 +7,14 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
 // advert is what a repository says that it has.
 type advert struct {
 	head string            // full name of the branch that HEAD is; empty when it says none
+	at   string            // id of HEAD; empty when it leads nowhere
 	refs map[string]string // full names to ids; of tags those that have one, not what they point to
 }
 
@@ -31,7 +33,9 @@ func parseAdvert(out string) (advert, error) {
 		if !ok || !hostgit.ValidID(value) {
 			return advert{}, cove.Errorf(cove.Unavailable, "the remote does not say what it has")
 		}
-		if hostgit.ValidRef(name) {
+		if name == "HEAD" {
+			a.at = value
+		} else if hostgit.ValidRef(name) {
 			a.refs[name] = value
 		}
 	}
@@ -69,22 +73,15 @@ func (a advert) branches() []string {
 }
 
 // shared are the refs that everybody may read: the default branch, well-known
-// ones, and tags.
-func (a advert) shared(patterns []string) map[string]string {
+// ones, tags, and more of them.
+func (a advert) shared(more []policy.Refs) map[string]string {
 	chosen := maps.Clone(a.refs)
 	head := a.guessHead()
 	maps.DeleteFunc(chosen, func(ref, _ string) bool {
-		name, branch := strings.CutPrefix(ref, "refs/heads/")
-		return !(strings.HasPrefix(ref, "refs/tags/") || ref == head || branch && wellKnown(name, patterns))
+		return !strings.HasPrefix(ref, "refs/tags/") && !policy.WellKnown(ref, head) &&
+			!slices.ContainsFunc(more, func(set policy.Refs) bool { return set.Has(ref) })
 	})
 	return chosen
-}
-
-func wellKnown(branch string, patterns []string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		below, tree := strings.CutSuffix(p, "*")
-		return p == branch || tree && strings.HasSuffix(below, "/") && strings.HasPrefix(branch, below)
-	})
 }
 
 // objectFormat is the one of its ids: "sha1" or "sha256".

@@ -42,7 +42,7 @@ func (w *making) repository(ctx context.Context, want workspace.Repository) erro
 	if err := writeRecord(w.dir, w.record); err != nil {
 		return err
 	}
-	p, hangUp, err := w.s.dial(ctx, r)
+	p, hangUp, err := w.s.dial(ctx, r, false)
 	if err != nil {
 		return err
 	}

@@ -81,8 +81,8 @@ func (m *mirror) fetch(ctx context.Context, r remote, p peer) (advert, error) {
 	if err := m.make(ctx, a.objectFormat()); err != nil {
 		return advert{}, err
 	}
-	if err := m.clean(); err != nil {
-		return advert{}, err
+	if err := cleanRepository(m.dir); err != nil {
+		return advert{}, storageFull("clean a mirror", err)
 	}
 	have, err := m.refs(ctx)
 	if err != nil {
@@ -126,20 +126,6 @@ func (m *mirror) make(ctx context.Context, format string) error {
 	}
 	_, err = m.git(ctx, hostgit.Run{Command: []string{"init"}, Flags: []string{"--bare", "--quiet", "--template=", "--object-format=" + format}})
 	return err
-}
-
-// clean removes what somebody left who was killed while writing: the lock says
-// that nobody writes now.
-func (m *mirror) clean() error {
-	return filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		if name := d.Name(); strings.HasSuffix(name, ".lock") || strings.HasPrefix(name, "tmp_") || strings.HasPrefix(name, ".tmp-") {
-			return os.Remove(path)
-		}
-		return nil
-	})
 }
 
 // refs are those of the mirror.
@@ -313,7 +299,7 @@ func (s *Store) FetchMirror(ctx context.Context, source string, owner bool, prog
 		return Mirror{}, err
 	}
 	defer release()
-	p, hangUp, err := s.dial(ctx, r)
+	p, hangUp, err := s.dial(ctx, r, false)
 	if err != nil {
 		return Mirror{}, err
 	}
@@ -374,7 +360,7 @@ func (s *Store) CollectMirror(ctx context.Context, source string, owner bool) er
 		return err
 	}
 	defer release()
-	if err := m.clean(); err != nil {
+	if err := cleanRepository(m.dir); err != nil {
 		return storageFull("clean a mirror", err)
 	}
 	ids, err := s.borrowers(m.key)

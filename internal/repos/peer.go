@@ -116,14 +116,14 @@ func readSmall(path string) (string, error) {
 }
 
 // dial opens the way to a remote. Errors: those of Outlet.Open.
-func (s *Store) dial(ctx context.Context, r remote) (peer, func() error, error) {
+func (s *Store) dial(ctx context.Context, r remote, push bool) (peer, func() error, error) {
 	if r.git != "" {
 		return s.neighbour(r.git), func() error { return nil }, nil
 	}
 	if s.o.Outlet == nil {
 		return nil, nil, cove.Errorf(cove.Unavailable, "there is no way to %s", r.URL)
 	}
-	way, err := s.o.Outlet.Open(ctx, r.URL)
+	way, err := s.o.Outlet.Open(ctx, r.URL, push)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -186,9 +186,15 @@ func socketPair() (a, b *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "git"), os.NewFile(uintptr(fds[1]), "git"), nil
 }
 
+// Stream is a conversation with a program in a sandbox.
+type Stream interface {
+	io.ReadWriteCloser // Close ends the program
+	CloseWrite() error // it has been told everything: its input ends
+}
+
 // Connect starts "git upload-pack" on a sandbox's repository, inside, and gives
-// the stream it speaks on. Closing it ends what was started.
-type Connect func(ctx context.Context) (io.ReadWriteCloser, error)
+// the stream it speaks on.
+type Connect func(ctx context.Context) (Stream, error)
 
 // stranger is a repository in a sandbox: every byte of it is hostile, and there
 // are at most limit of them.
@@ -224,7 +230,7 @@ func (s *Store) stranger(connect Connect, limit int64) peer {
 			})
 			pumps.Go(func() {
 				io.Copy(stream, ours)
-				stream.Close() // git has ended
+				stream.CloseWrite()
 			})
 		}
 		out, err := s.overDescriptor(ctx, held, run, theirs)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -20,9 +21,9 @@ import (
 // Outlet opens ways out to remotes, for git on the host. It sees to
 // credentials: git has none.
 type Outlet interface {
-	// Open opens a way to the repository at an address, and to nothing else.
-	// Errors: Forbidden, Unavailable.
-	Open(ctx context.Context, address string) (Way, error)
+	// Open opens a way to the repository at an address, and to nothing else:
+	// to read it, or to push to it too. Errors: Forbidden, Unavailable.
+	Open(ctx context.Context, address string, push bool) (Way, error)
 }
 
 // Way is one way out. The zero value but for Close is a direct one.
@@ -36,16 +37,13 @@ type Way struct {
 type Options struct {
 	Home   string // Cove's; absolute
 	Outlet Outlet
-	// Shared are names of branches that everybody may read, beside the default
-	// one; "release/*" is all below. nil is DefaultShared.
-	Shared []string
+	// Shared are refs that everybody may read beside tags and the well-known
+	// branches (policy.WellKnown).
+	Shared []policy.Refs
 	// MaxImport is how many bytes a sandbox may send at a time; 0 is 2 GiB.
 	MaxImport int64
 	Log       *slog.Logger
 }
-
-// DefaultShared are well-known branches.
-var DefaultShared = []string{"main", "master", "develop", "release/*"}
 
 const (
 	defaultImport = 2 << 30
@@ -67,9 +65,6 @@ var _ workspace.Workspaces = (*Store)(nil)
 func Open(o Options) (*Store, error) {
 	if !filepath.IsAbs(o.Home) {
 		return nil, cove.Errorf(cove.Internal, "Cove's home %q is not absolute", o.Home)
-	}
-	if o.Shared == nil {
-		o.Shared = DefaultShared
 	}
 	if o.MaxImport == 0 {
 		o.MaxImport = defaultImport

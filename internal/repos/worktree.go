@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -79,8 +80,8 @@ func (w *making) worktreeOf(ctx context.Context, r remote, want workspace.Reposi
 	return w.link(ctx, r.git, r.git, branch, at.branch, want.Sparse)
 }
 
-func sharedBranches(a advert, patterns []string) []string {
-	refs := a.shared(patterns)
+func sharedBranches(a advert, more []policy.Refs) []string {
+	refs := a.shared(more)
 	return slices.DeleteFunc(a.branches(), func(name string) bool { return refs["refs/heads/"+name] == "" })
 }
 

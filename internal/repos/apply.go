@@ -1,0 +1,502 @@
+package repos
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/policy"
+	"github.com/cove-sandbox/cove/internal/hostgit"
+)
+
+const (
+	maxChanges = 20_000
+	maxLink    = 4096      // bytes of a symlink
+	maxApplied = 128 << 20 // bytes of all files that are written
+)
+
+// Changes lists what imported work changes, by path. Errors: NotFound, TooLarge.
+func (s *Store) Changes(ctx context.Context, id cove.SandboxID, w Work) ([]Change, error) {
+	sp, err := s.span(ctx, id, w)
+	if err != nil {
+		return nil, err
+	}
+	return s.changes(ctx, sp)
+}
+
+func (s *Store) changes(ctx context.Context, sp span) ([]Change, error) {
+	out, err := s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff-tree"}, Flags: []string{"-r", "-z", "--raw", "--numstat", "--no-renames", "--no-abbrev"},
+		Args: []string{sp.base, sp.head}, Paths: sp.paths})
+	if err != nil {
+		return nil, err
+	}
+	all, err := parseChanges(string(out))
+	if err != nil {
+		return nil, err
+	}
+	if len(all) > maxChanges {
+		return nil, cove.Errorf(cove.TooLarge, "the work changes %d files; at most %d are listed", len(all), maxChanges).WithHint("ask for some paths of it")
+	}
+	var links []string
+	for _, c := range all {
+		if c.New.Mode == policy.Symlink {
+			links = append(links, c.New.ID)
+		}
+	}
+	targets, err := s.contents(ctx, sp.dir, links, maxLink*int64(len(links)))
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range all {
+		if target, ok := targets[c.New.ID]; ok && c.New.Mode == policy.Symlink {
+			all[i].Link, all[i].LinkKnown = string(target), true
+		}
+	}
+	return all, nil
+}
+
+// contents reads blobs, at most so many bytes of them together. Errors: TooLarge.
+func (s *Store) contents(ctx context.Context, dir string, ids []string, most int64) (map[string][]byte, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	out, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"cat-file"}, Flags: []string{"--batch", "--buffer"}, Stdin: strings.NewReader(strings.Join(ids, "\n") + "\n"),
+		MaxOutput: most + int64(len(ids))*128}) // and a line about each
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]byte{}
+	for len(out) > 0 {
+		line, rest, _ := bytes.Cut(out, []byte("\n"))
+		parts := strings.Fields(string(line)) // id, type, size
+		size := int64(-1)
+		if len(parts) == 3 && parts[1] == "blob" {
+			if size, err = strconv.ParseInt(parts[2], 10, 64); err != nil {
+				size = -1
+			}
+		}
+		if size < 0 || size >= int64(len(rest)) {
+			return nil, cove.Errorf(cove.Corrupt, "git does not give the content of %.100q", line)
+		}
+		all[parts[0]], out = rest[:size], rest[size+1:] // and a line's end
+	}
+	return all, nil
+}
+
+// Apply applies imported work to a checkout of a person's: all of it, or
+// nothing. A file that is not as the sandbox found it is a Conflict. With
+// restricted, files that decide what others run are applied too. dir is a
+// directory that may be shown (package hostpath); no symlink in it is followed.
+// A process that is killed in the midst leaves what was there in a directory
+// .cove-apply-… beside it.
+// Errors: NotFound, Forbidden (see Judge), Conflict, TooLarge, StorageFull.
+func (s *Store) Apply(ctx context.Context, id cove.SandboxID, w Work, dir string, restricted bool) ([]Change, error) {
+	sp, err := s.span(ctx, id, w)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := s.changes(ctx, sp)
+	if err != nil {
+		return nil, err
+	}
+	if err := refuse(Judge(changes), restricted); err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, c := range changes {
+		if c.New.Mode == policy.File || c.New.Mode == policy.Program {
+			ids = append(ids, c.New.ID)
+		}
+	}
+	content, err := s.contents(ctx, sp.dir, ids, maxApplied)
+	if err != nil {
+		return nil, err
+	}
+	return changes, apply(dir, changes, content)
+}
+
+// refuse is the error of objections, but for those that are asked for.
+func refuse(all []Objection, restricted bool) error {
+	all = slices.DeleteFunc(all, func(o Objection) bool { return o.Asked && restricted })
+	if len(all) == 0 {
+		return nil
+	}
+	more := ""
+	if len(all) > 1 {
+		more = fmt.Sprintf(", and %d more", len(all)-1)
+	}
+	err := cove.Errorf(cove.Forbidden, "%q is not applied: %s%s", all[0].Path, all[0].Why, more)
+	if slices.ContainsFunc(all, func(o Objection) bool { return !o.Asked }) {
+		return err.WithHint("leave it out by naming the paths that you want")
+	}
+	return err.WithHint("look at it, and ask for restricted files, or name the paths that you want")
+}
+
+// apply applies changes that have been judged to a directory.
+func apply(dir string, changes []Change, content map[string][]byte) (err error) {
+	t, err := openTree(dir)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	todo, err := t.pending(changes)
+	if err != nil || len(todo) == 0 {
+		return err
+	}
+	if err := t.stage(todo, content); err != nil {
+		return errors.Join(err, t.unstage())
+	}
+	for i, c := range todo {
+		if err := t.exchange(i, c); err != nil {
+			return errors.Join(err, t.undo(), t.unstage())
+		}
+	}
+	return t.unstage()
+}
+
+// tree is a directory in which no symlink is followed.
+type tree struct {
+	top     int    // descriptor
+	staging string // name of a directory in it, for files on their way
+	stageFD int
+	undone  []func() error // takes back what was done, the last first
+	owner   unix.Stat_t
+}
+
+func openTree(dir string) (*tree, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return nil, cove.Errorf(cove.NotFound, "the directory %q cannot be opened: %w", dir, err)
+	}
+	t := &tree{top: fd, stageFD: -1}
+	if err := unix.Fstat(fd, &t.owner); err != nil {
+		t.close()
+		return nil, storageFull("look at the checkout", err)
+	}
+	return t, nil
+}
+
+func (t *tree) close() {
+	unix.Close(t.top)
+	if t.stageFD >= 0 {
+		unix.Close(t.stageFD)
+	}
+}
+
+// parent opens the directory that a path is in, and makes it if it is not
+// there and shall be. The error is the kernel's.
+func (t *tree) parent(p string, make bool) (fd int, err error) {
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
+	dir := path.Dir(p)
+	if !make || dir == "." {
+		return unix.Openat2(t.top, dir, how)
+	}
+	above, err := t.parent(dir, true)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(above)
+	switch err := unix.Mkdirat(above, path.Base(dir), 0o777); {
+	case err == nil:
+		t.own(above, path.Base(dir))
+		t.undone = append(t.undone, func() error { return t.rmdir(dir) })
+	case !errors.Is(err, unix.EEXIST):
+		return -1, err
+	}
+	return unix.Openat2(t.top, dir, how)
+}
+
+func (t *tree) rmdir(dir string) error {
+	fd, err := t.parent(dir, false)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Unlinkat(fd, path.Base(dir), unix.AT_REMOVEDIR)
+}
+
+// own gives what was made to the owner of the checkout, where root made it.
+func (t *tree) own(dir int, name string) {
+	if os.Geteuid() == 0 {
+		unix.Fchownat(dir, name, int(t.owner.Uid), int(t.owner.Gid), unix.AT_SYMLINK_NOFOLLOW)
+	}
+}
+
+// pending are the changes that are not there yet, deletions first. Errors:
+// Conflict where something else is.
+func (t *tree) pending(changes []Change) ([]Change, error) {
+	var todo []Change
+	for _, c := range changes {
+		have, err := t.entry(c)
+		if err != nil {
+			return nil, err
+		}
+		if have == c.New || have.ID == c.New.ID && sameKind(have.Mode, c.New.Mode) && c.Old.Mode == c.New.Mode {
+			continue
+		}
+		if have.ID != c.Old.ID || !sameKind(have.Mode, c.Old.Mode) {
+			if have == (Entry{}) {
+				return nil, conflict(c.Path, "it is not there")
+			}
+			return nil, conflict(c.Path, "it is not as the sandbox found it")
+		}
+		todo = append(todo, c)
+	}
+	slices.SortStableFunc(todo, func(a, b Change) int {
+		return map[bool]int{true: 0, false: 1}[a.New == Entry{}] - map[bool]int{true: 0, false: 1}[b.New == Entry{}]
+	})
+	return todo, nil
+}
+
+func conflict(path, why string) error {
+	return cove.Errorf(cove.Conflict, "%q cannot be changed: %s", path, why).WithHint("nothing was applied; commit or stash what you have, or merge with git: git fetch cove::SANDBOX")
+}
+
+// sameKind leaves the bit of programs alone: not every file system has one.
+func sameKind(a, b policy.Mode) bool {
+	return a == b || a != 0 && b != 0 && a != policy.Symlink && b != policy.Symlink
+}
+
+// entry is what is at a change's path. A directory whose files all go is
+// nothing, and so is what is below a file that goes: exchange finds out.
+func (t *tree) entry(c Change) (Entry, error) {
+	fd, err := t.parent(c.Path, false)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return Entry{}, nil
+	case errors.Is(err, unix.ELOOP):
+		return Entry{}, conflict(c.Path, "it is below a symbolic link")
+	case err != nil:
+		return Entry{}, storageFull("look at the checkout", err)
+	}
+	defer unix.Close(fd)
+	name := path.Base(c.Path)
+	var st unix.Stat_t
+	err = unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return Entry{}, nil
+	}
+	if err != nil {
+		return Entry{}, storageFull("look at the checkout", err)
+	}
+	length := len(c.New.ID + c.Old.ID)
+	if c.New.ID != "" && c.Old.ID != "" {
+		length /= 2
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return Entry{}, nil
+	case unix.S_IFLNK:
+		target := make([]byte, maxLink)
+		n, err := unix.Readlinkat(fd, name, target)
+		if err != nil {
+			return Entry{}, storageFull("look at the checkout", err)
+		}
+		id, err := blobID(length, bytes.NewReader(target[:n]), int64(n))
+		return Entry{policy.Symlink, id}, err
+	case unix.S_IFREG:
+	default:
+		return Entry{}, conflict(c.Path, "something else than a file is there")
+	}
+	f, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return Entry{}, storageFull("look at the checkout", err)
+	}
+	file := os.NewFile(uintptr(f), name)
+	defer file.Close()
+	id, err := blobID(length, file, st.Size)
+	mode := policy.File
+	if st.Mode&0o100 != 0 {
+		mode = policy.Program
+	}
+	return Entry{mode, id}, err
+}
+
+// blobID is git's name for a content: of SHA-1 where names have 40 digits.
+func blobID(length int, content io.Reader, size int64) (string, error) {
+	var sum hash.Hash = sha1.New()
+	if length == 64 {
+		sum = sha256.New()
+	}
+	fmt.Fprintf(sum, "blob %d\x00", size)
+	if n, err := io.Copy(sum, io.LimitReader(content, size+1)); err != nil || n != size {
+		return "", cove.Errorf(cove.Conflict, "a file changes while it is read: %v", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// stage writes all new files beside the old ones: what can fail does so here.
+func (t *tree) stage(todo []Change, content map[string][]byte) error {
+	t.staging = ".cove-apply-" + rand.Text()
+	if err := unix.Mkdirat(t.top, t.staging, 0o700); err != nil {
+		t.staging = ""
+		return storageFull("write to the checkout", err)
+	}
+	var err error
+	t.stageFD, err = unix.Openat(t.top, t.staging, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return storageFull("write to the checkout", err)
+	}
+	for i, c := range todo {
+		var err error
+		switch c.New.Mode {
+		case 0:
+			continue
+		case policy.Symlink:
+			err = unix.Symlinkat(c.Link, t.stageFD, staged(i))
+		default:
+			data, ok := content[c.New.ID]
+			if !ok {
+				return cove.Errorf(cove.Corrupt, "the content of %q is not there", c.Path)
+			}
+			err = t.write(staged(i), data, map[bool]uint32{false: 0o666, true: 0o777}[c.New.Mode == policy.Program])
+		}
+		if err != nil {
+			return storageFull("write to the checkout", err)
+		}
+		t.own(t.stageFD, staged(i))
+	}
+	return nil
+}
+
+func (t *tree) write(name string, data []byte, mode uint32) error {
+	fd, err := unix.Openat(t.stageFD, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+// Names in the staging directory: of what comes, and of what was there.
+func staged(i int) string   { return "new-" + strconv.Itoa(i) }
+func replaced(i int) string { return "old-" + strconv.Itoa(i) }
+
+// exchange puts one change in its place, and keeps what was there.
+func (t *tree) exchange(i int, c Change) error {
+	fd, err := t.parent(c.Path, c.New != Entry{})
+	if err != nil {
+		return conflict(c.Path, "its directory is not one: "+err.Error())
+	}
+	defer unix.Close(fd)
+	name := path.Base(c.Path)
+	if c.Old != (Entry{}) {
+		if err := unix.Renameat(fd, name, t.stageFD, replaced(i)); err != nil {
+			return storageFull("write to the checkout", err)
+		}
+		t.undone = append(t.undone, func() error { return t.move(c.Path, replaced(i), true) })
+	}
+	if c.New == (Entry{}) {
+		t.prune(path.Dir(c.Path))
+		return nil
+	}
+	// Only an empty directory can be in the way, and a file that somebody has
+	// made since it was looked for is not replaced.
+	if unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) == nil {
+		t.undone = append(t.undone, func() error { return t.mkdir(c.Path) })
+	}
+	err = unix.Renameat2(t.stageFD, staged(i), fd, name, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) { // a file system that does not know of it
+		if err = unix.Faccessat(fd, name, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW); errors.Is(err, unix.ENOENT) {
+			err = unix.Renameat(t.stageFD, staged(i), fd, name)
+		} else if err == nil {
+			err = unix.EEXIST
+		}
+	}
+	if errors.Is(err, unix.EEXIST) {
+		return conflict(c.Path, "something else is there")
+	}
+	if err != nil {
+		return storageFull("write to the checkout", err)
+	}
+	t.undone = append(t.undone, func() error { return t.move(c.Path, staged(i), false) })
+	return nil
+}
+
+// move puts a staged file at a path, or what is at the path back.
+func (t *tree) move(p, staged string, place bool) error {
+	fd, err := t.parent(p, false)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if place {
+		return unix.Renameat(t.stageFD, staged, fd, path.Base(p))
+	}
+	return unix.Renameat(fd, path.Base(p), t.stageFD, staged)
+}
+
+// prune removes directories that have become empty, as git does.
+func (t *tree) prune(dir string) {
+	for ; dir != "."; dir = path.Dir(dir) {
+		if t.rmdir(dir) != nil {
+			return
+		}
+		gone := dir
+		t.undone = append(t.undone, func() error { return t.mkdir(gone) })
+	}
+}
+
+// mkdir makes a directory again that was removed.
+func (t *tree) mkdir(dir string) error {
+	fd, err := t.parent(dir, false)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Mkdirat(fd, path.Base(dir), 0o777); err != nil {
+		return err
+	}
+	t.own(fd, path.Base(dir))
+	return nil
+}
+
+// undo takes back what was done. What fails is told: the files are in the
+// staging directory then.
+func (t *tree) undo() error {
+	for _, f := range slices.Backward(t.undone) {
+		if err := f(); err != nil {
+			kept := t.staging
+			t.staging = ""
+			return cove.Errorf(cove.Internal, "what was done could not be taken back: %w", err).WithHint("what was there is in %s", kept)
+		}
+	}
+	t.undone = nil
+	return nil
+}
+
+// unstage removes the staging directory.
+func (t *tree) unstage() error {
+	if t.staging == "" {
+		return nil
+	}
+	dir := os.NewFile(uintptr(t.stageFD), t.staging)
+	t.stageFD = -1
+	defer dir.Close()
+	entries, err := dir.Readdirnames(-1)
+	for _, name := range entries {
+		err = errors.Join(err, unix.Unlinkat(int(dir.Fd()), name, 0))
+	}
+	if err = errors.Join(err, unix.Unlinkat(t.top, t.staging, unix.AT_REMOVEDIR)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return storageFull("clean up the checkout", err)
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package repos
+
+import (
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/policy"
+	"github.com/cove-sandbox/cove/internal/hostgit"
+)
+
+// Entry is a file as git has it; the zero Entry is none.
+type Entry struct {
+	Mode policy.Mode
+	ID   string // of its content: of a blob, or of a submodule's commit
+}
+
+// Change is one path that work changes: added where Old is zero, deleted where
+// New is.
+type Change struct {
+	Path           string // as git has it: any bytes
+	Old, New       Entry
+	Added, Removed int  // lines
+	Binary         bool // then it has no lines
+	Link           string
+	LinkKnown      bool // Link is where the symlink New leads
+}
+
+// parseChanges reads what "git diff-tree -z --raw --numstat" writes. Errors:
+// Internal for what it does not.
+func parseChanges(out string) ([]Change, error) {
+	bad := cove.Errorf(cove.Internal, "git does not say what has changed")
+	fields := strings.Split(strings.TrimSuffix(out, "\x00"), "\x00")
+	if out == "" {
+		return nil, nil
+	}
+	var all []Change
+	at := map[string]int{}
+	for len(fields) > 0 {
+		field := fields[0]
+		if raw, ok := strings.CutPrefix(field, ":"); ok {
+			parts := strings.Fields(raw) // old mode, new mode, old id, new id, status
+			if len(parts) != 5 || len(fields) < 2 || !hostgit.ValidID(parts[2]) || !hostgit.ValidID(parts[3]) {
+				return nil, bad
+			}
+			c := Change{Path: fields[1]}
+			for i, e := range []*Entry{&c.Old, &c.New} {
+				mode, err := strconv.ParseUint(parts[i], 8, 32)
+				if err != nil {
+					return nil, bad
+				}
+				if mode != 0 {
+					*e = Entry{policy.Mode(mode), parts[2+i]}
+				}
+			}
+			at[c.Path] = len(all)
+			all, fields = append(all, c), fields[2:]
+			continue
+		}
+		parts := strings.SplitN(field, "\t", 3) // added, removed, path
+		i, ok := 0, false
+		if len(parts) == 3 {
+			i, ok = at[parts[2]]
+		}
+		if !ok {
+			return nil, bad
+		}
+		var e1, e2 error
+		if all[i].Binary = parts[0] == "-"; !all[i].Binary {
+			all[i].Added, e1 = strconv.Atoi(parts[0])
+			all[i].Removed, e2 = strconv.Atoi(parts[1])
+		}
+		if e1 != nil || e2 != nil {
+			return nil, bad
+		}
+		fields = fields[1:]
+	}
+	return all, nil
+}
+
+// Objection is why a change is not applied to a checkout of a person's.
+type Objection struct {
+	Path string
+	Why  string
+	// Asked says that it is applied when somebody asks for that: the file
+	// decides what others run.
+	Asked bool
+}
+
+// Judge says which of the changes are not applied to a checkout, and why. It is
+// pure.
+func Judge(changes []Change) []Objection {
+	var all []Objection
+	for _, c := range changes {
+		if why := objectionToPath(c.Path); why != "" {
+			all = append(all, Objection{c.Path, why, false})
+			continue
+		}
+		if why := objectionToEntry(c); why != "" {
+			all = append(all, Objection{c.Path, why, false})
+			continue
+		}
+		is := func(f policy.Files) bool { return f.Has(c.Path) }
+		if slices.ContainsFunc(policy.Restricted, is) || slices.ContainsFunc(policy.Noted, is) || path.Base(strings.ToLower(c.Path)) == ".gitattributes" {
+			all = append(all, Objection{c.Path, "it decides what others run", true})
+		}
+	}
+	return all
+}
+
+func objectionToEntry(c Change) string {
+	for _, e := range []Entry{c.Old, c.New} {
+		switch e.Mode {
+		case 0, policy.File, policy.Program, policy.Symlink:
+		case policy.Gitlink:
+			return "it is a submodule, which has a repository of its own"
+		default:
+			return "it is no file"
+		}
+	}
+	if c.New.Mode == policy.Symlink {
+		if !c.LinkKnown {
+			return "nobody knows where the link leads"
+		}
+		return objectionToLink(c.Path, c.Link)
+	}
+	return ""
+}
+
+// objectionToLink says what is wrong with a symlink: it stays in the checkout,
+// whatever else is there, and leads to nothing of git's.
+func objectionToLink(at, target string) string {
+	if target == "" || path.IsAbs(target) || strings.IndexByte(target, 0) >= 0 || len(target) > 4096 {
+		return "the link leads out of the checkout"
+	}
+	above, named := strings.Count(at, "/"), false
+	for part := range strings.SplitSeq(target, "/") {
+		switch {
+		case part == "" || part == ".":
+		case part == ".." && named:
+			// What comes before may itself be a link.
+			return "the link leads through another name and up again"
+		case part == "..":
+			if above--; above < 0 {
+				return "the link leads out of the checkout"
+			}
+		case isGitName(part):
+			return "the link leads to git's own files"
+		default:
+			named = true
+		}
+	}
+	return ""
+}
+
+// objectionToPath says what is wrong with a path in a repository, on any file
+// system that a checkout can be on.
+func objectionToPath(p string) string {
+	switch {
+	case p == "" || len(p) > 4096:
+		return "it has no name"
+	case p[0] == '/' || strings.IndexByte(p, 0) >= 0:
+		return "it leaves the checkout"
+	case !utf8.ValidString(p):
+		return "its name is not UTF-8"
+	case strings.ContainsFunc(p, func(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }):
+		return "its name has control characters"
+	}
+	for part := range strings.SplitSeq(strings.ReplaceAll(p, "\\", "/"), "/") { // some file systems take the backslash for a slash
+		switch {
+		case part == "" || part == "." || part == "..":
+			return "it leaves the checkout"
+		case isGitName(part):
+			return "it is one of git's own files"
+		case len(part) > 255:
+			return "its name is too long"
+		}
+	}
+	return ""
+}
+
+// isGitName reports whether some file system takes a name for ".git".
+func isGitName(name string) bool {
+	// HFS+ ignores these (git's utf8.c, next_hfs_char).
+	name = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, name)
+	name, _, _ = strings.Cut(name, ":") // NTFS: a stream of the file
+	name = strings.TrimRight(name, " .")
+	if name == ".git" {
+		return true
+	}
+	// NTFS: the short name of ".git" is GIT~1; other numbers are others'.
+	rest, ok := strings.CutPrefix(name, "git~")
+	return ok && rest != "" && strings.Trim(rest, "0123456789") == ""
+}

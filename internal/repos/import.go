@@ -1,0 +1,296 @@
+package repos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostgit"
+)
+
+// WorkRef is where, in a sandbox's repository, work that is not committed is put
+// as a commit for Import to take along.
+const WorkRef = "refs/cove/work"
+
+// imported is where the refs of the sandbox are in import.git: HEAD, work, and
+// heads/NAME.
+const imported = "refs/sandbox/"
+
+const (
+	maxImportRefs = 1000
+	importMemory  = 4 << 30 // bytes
+	importCPU     = 10 * time.Minute
+)
+
+// Ref is one that came from a sandbox.
+type Ref struct {
+	Name string // "HEAD", "work" (WorkRef), "heads/NAME"
+	ID   string
+}
+
+// Import fetches a sandbox's work: its branches, what it has checked out, and
+// WorkRef if it is there. Every object is checked, and nothing of it is run.
+// connect is called more than once. What an import before has brought and this
+// one has not is gone. Errors: NotFound, TooLarge, Unavailable, what connect
+// says, and InvalidArgument for objects that git does not take.
+func (s *Store) Import(ctx context.Context, id cove.SandboxID, connect Connect) ([]Ref, error) {
+	if _, err := s.repositoryOf(id); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, importTime)
+	defer cancel()
+	dir := filepath.Join(s.directory(id), importDir)
+	l, err := lock(ctx, filepath.Join(s.directory(id), ".import.lock"), syscall.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	held := []*os.File{l}
+	if err := cleanRepository(dir); err != nil {
+		return nil, storageFull("clean a repository", err)
+	}
+	p := s.stranger(connect, s.o.MaxImport)
+	a, err := listRemote(ctx, held, p)
+	if err != nil {
+		return nil, err
+	}
+	want := a.work()
+	if len(want) > maxImportRefs {
+		return nil, cove.Errorf(cove.TooLarge, "the sandbox has %d branches; at most %d are taken", len(want), maxImportRefs)
+	}
+	if err := s.dropImported(ctx, held, dir, want); err != nil {
+		return nil, err
+	}
+	if len(want) == 0 {
+		return nil, nil
+	}
+	var in bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		fmt.Fprintf(&in, "+%s:%s%s\n", want[name], imported, name)
+	}
+	run := fetchRun(dir, &in)
+	run.Limits = hostgit.Limits{Memory: importMemory, FileSize: 2 * s.o.MaxImport, CPU: importCPU}
+	if _, err := p(ctx, held, run); err != nil {
+		if cove.ErrorCode(err) == cove.Internal {
+			return nil, cove.Errorf(cove.InvalidArgument, "git does not take what the sandbox sends: %w", err).WithHint(`look at it inside: "git fsck"`)
+		}
+		return nil, err
+	}
+	return s.importedRefs(ctx, dir)
+}
+
+// work says which refs of a sandbox are taken: names in import.git to names
+// inside.
+func (a advert) work() map[string]string {
+	want := map[string]string{}
+	for ref := range a.refs {
+		if name, ok := strings.CutPrefix(ref, "refs/heads/"); ok {
+			want["heads/"+name] = ref
+		}
+	}
+	if _, ok := a.refs[WorkRef]; ok {
+		want["work"] = WorkRef
+	}
+	if a.at != "" {
+		want["HEAD"] = "HEAD"
+	}
+	return want
+}
+
+// dropImported removes the refs of an earlier import that are in the way of, or
+// not in, the next one.
+func (s *Store) dropImported(ctx context.Context, held []*os.File, dir string, want map[string]string) error {
+	have, err := s.importedRefs(ctx, dir)
+	if err != nil {
+		return err
+	}
+	var in bytes.Buffer
+	for _, r := range have {
+		if _, ok := want[r.Name]; !ok {
+			fmt.Fprintf(&in, "delete %s%s\n", imported, r.Name)
+		}
+	}
+	if in.Len() == 0 {
+		return nil
+	}
+	_, err = s.git(ctx, held, hostgit.Run{Dir: dir, Command: []string{"update-ref"}, Flags: []string{"--stdin"}, Stdin: &in})
+	return err
+}
+
+func (s *Store) importedRefs(ctx context.Context, dir string) ([]Ref, error) {
+	out, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"for-each-ref"}, Flags: []string{"--format=%(objectname) %(refname)"}, Args: []string{imported}})
+	if err != nil {
+		return nil, err
+	}
+	var refs []Ref
+	for line := range strings.Lines(string(out)) {
+		id, name, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		refs = append(refs, Ref{Name: strings.TrimPrefix(name, imported), ID: id})
+	}
+	return refs, nil
+}
+
+// repositoryOf is the record of a workspace that has a repository.
+func (s *Store) repositoryOf(id cove.SandboxID) (record, error) {
+	r, err := s.read(id)
+	if err == nil && r.Source == "" {
+		err = cove.Errorf(cove.InvalidArgument, "the sandbox works on no repository")
+	}
+	return r, err
+}
+
+// Work says which of the imported work is meant.
+type Work struct {
+	// Ref is one of Import's; empty is what is not committed if there is
+	// something, else what is checked out.
+	Ref   string
+	Paths []string // below the root of the repository; nil is all
+}
+
+// span is work from where the sandbox began.
+type span struct {
+	dir        string // import.git
+	base, head string // ids; base is that of an empty tree where it began without commits
+	paths      []string
+}
+
+// span finds imported work. Errors: NotFound.
+func (s *Store) span(ctx context.Context, id cove.SandboxID, w Work) (span, error) {
+	r, err := s.repositoryOf(id)
+	if err != nil {
+		return span{}, err
+	}
+	dir := filepath.Join(s.directory(id), importDir)
+	refs, err := s.importedRefs(ctx, dir)
+	if err != nil {
+		return span{}, err
+	}
+	names := []string{w.Ref}
+	if w.Ref == "" {
+		names = []string{"work", "HEAD"}
+	}
+	for _, p := range w.Paths {
+		if !filepath.IsLocal(p) {
+			return span{}, cove.Errorf(cove.InvalidArgument, "%.200q is no path in a repository", p)
+		}
+	}
+	for _, name := range names {
+		for _, ref := range refs {
+			if ref.Name != name {
+				continue
+			}
+			base := r.Base
+			if base == "" {
+				base, err = s.emptyTree(ctx, dir)
+			}
+			return span{dir: dir, base: base, head: ref.ID, paths: w.Paths}, err
+		}
+	}
+	return span{}, cove.Errorf(cove.NotFound, "there is no such work of the sandbox: %q", names[0]).WithHint("it has to be imported first")
+}
+
+// emptyTree is the id of one, which git knows without having it.
+func (s *Store) emptyTree(ctx context.Context, dir string) (string, error) {
+	return s.line(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"hash-object"}, Flags: []string{"-t", "tree", "--stdin"}, Stdin: strings.NewReader("")})
+}
+
+// DiffStyle says how differences are shown.
+type DiffStyle struct {
+	Stat  bool // which files, and how many lines
+	Color bool
+}
+
+// Diff writes the differences that imported work makes. They are the sandbox's
+// words: a terminal gets them through something that leaves its controls alone.
+// Errors: NotFound, TooLarge.
+func (s *Store) Diff(ctx context.Context, id cove.SandboxID, w Work, style DiffStyle, out io.Writer) error {
+	sp, err := s.span(ctx, id, w)
+	if err != nil {
+		return err
+	}
+	flags := []string{"-M", "--no-color"}
+	if style.Color {
+		flags[1] = "--color=always"
+	}
+	if style.Stat {
+		flags = append(flags, "--stat=100", "--summary")
+	}
+	_, err = s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff"}, Flags: flags, Args: []string{sp.base, sp.head}, Paths: sp.paths, Stdout: out, MaxOutput: maxShown})
+	return err
+}
+
+// maxShown is how much of differences is written, in bytes.
+const maxShown = 256 << 20
+
+// Log writes the commits of imported work, newest first; see Diff for whose
+// words they are.
+func (s *Store) Log(ctx context.Context, id cove.SandboxID, w Work, short bool, out io.Writer) error {
+	sp, err := s.span(ctx, id, w)
+	if err != nil {
+		return err
+	}
+	flags := []string{"--no-color", "--no-decorate"}
+	if short {
+		flags = append(flags, "--oneline")
+	}
+	args := []string{sp.head}
+	if r, err := s.read(id); err == nil && r.Base != "" {
+		args = []string{r.Base + ".." + sp.head}
+	}
+	_, err = s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"log"}, Flags: flags, Args: args, Paths: sp.paths, Stdout: out, MaxOutput: maxShown})
+	return err
+}
+
+// Push pushes imported work to a branch of the sandbox's remote, as the host
+// does: without force. Errors: NotFound, InvalidArgument, Forbidden, Conflict,
+// those of Outlet.Open.
+func (s *Store) Push(ctx context.Context, id cove.SandboxID, w Work, branch string) error {
+	r, err := s.repositoryOf(id)
+	if err != nil {
+		return err
+	}
+	if r.Remote == "" {
+		return cove.Errorf(cove.InvalidArgument, "the repository of the sandbox has no address to push to").WithHint("apply its work to your checkout instead: cove apply")
+	}
+	if !hostgit.ValidBranch(branch) {
+		return cove.Errorf(cove.InvalidArgument, "%.200q is no name of a branch", branch)
+	}
+	sp, err := s.span(ctx, id, w)
+	if err != nil {
+		return err
+	}
+	p, hangUp, err := s.dial(ctx, remote{Source: Source{URL: r.Remote}}, true)
+	if err != nil {
+		return err
+	}
+	_, err = p(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"push"}, Flags: []string{"--no-verify", "--no-follow-tags"}, Args: []string{sp.head + ":refs/heads/" + branch}})
+	if err != nil && (strings.Contains(err.Error(), "[rejected]") || strings.Contains(err.Error(), "fetch first") || strings.Contains(err.Error(), "non-fast-forward")) {
+		err = cove.Errorf(cove.Conflict, "the remote has commits on %s that the sandbox has not: %w", branch, err).WithHint("fetch and merge them in the sandbox, then push again")
+	}
+	return errors.Join(err, hangUp())
+}
+
+// cleanRepository removes what somebody left who was killed while writing:
+// whoever calls holds the lock that says that nobody writes now.
+func cleanRepository(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if name := d.Name(); strings.HasSuffix(name, ".lock") || strings.HasPrefix(name, "tmp_") || strings.HasPrefix(name, ".tmp-") {
+			return os.Remove(path)
+		}
+		return nil
+	})
+}

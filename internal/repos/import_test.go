@@ -1,0 +1,295 @@
+package repos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/gittest"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// inside runs "git upload-pack" in a workspace, as a sandbox does.
+func inside(t *testing.T, w workspace.Workspace, env ...string) Connect {
+	return func(ctx context.Context) (Stream, error) {
+		git := gittest.NewGit(t, w.Directory, env...)
+		cmd := exec.CommandContext(ctx, "git", "upload-pack", ".")
+		cmd.Dir, cmd.Env = git.Dir, git.Env
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			return nil, err
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return nil, err
+		}
+		return &program{in, in, out, cmd}, cmd.Start()
+	}
+}
+
+type program struct {
+	io.Writer
+	in  io.Closer
+	out io.Reader
+	cmd *exec.Cmd
+}
+
+func (p *program) Read(b []byte) (int, error) { return p.out.Read(b) }
+
+func (p *program) CloseWrite() error { return p.in.Close() }
+
+func (p *program) Close() error {
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+	return nil
+}
+
+func TestImport(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	s := newStore(t, server)
+	for name, r := range map[string]workspace.Repository{"whole": {}, "shallow": {Depth: 1}, "worktree": {Worktree: true}} {
+		for _, version := range []string{"0", "2"} {
+			t.Run(name+" by version "+version, func(t *testing.T) {
+				r.Source = repo.URL
+				w := create(t, s, spec("x", r))
+				connect := inside(t, w, "GIT_PROTOCOL=version="+version)
+				git := server.Client().In(w.Directory)
+				git.Commit("one", "a/b", "text\n", "README", "changed\n")
+				two := git.Commit("two", "bin", "\x00\x01")
+				git.Run("branch", "side")
+				git.Write("loose", "not committed\n")
+				work := git.Run("commit-tree", "-p", "HEAD", "-m", "work", git.Run("write-tree"))
+				git.Run("update-ref", WorkRef, work)
+
+				refs, err := s.Import(t.Context(), w.ID, connect)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := map[string]string{}
+				for _, ref := range refs {
+					got[ref.Name] = ref.ID
+				}
+				if got["HEAD"] != two || got["work"] != work || got["heads/"+w.Branch] != two || got["heads/side"] != two {
+					t.Errorf("%v", refs)
+				}
+				if hooks := names(t, filepath.Join(s.directory(w.ID), importDir)); strings.Contains(hooks, "FETCH_HEAD") {
+					t.Errorf("import.git has %s", hooks)
+				}
+				// What is gone inside is gone, and a name that was a file can be a directory.
+				git.Run("branch", "-D", "side")
+				git.Run("branch", "side/way")
+				git.Run("update-ref", "-d", WorkRef)
+				if refs, err = s.Import(t.Context(), w.ID, connect); err != nil || len(refs) < 3 {
+					t.Fatalf("%v, %v", refs, err)
+				}
+				for _, ref := range refs {
+					if ref.Name == "work" || ref.Name == "heads/side" {
+						t.Errorf("%s is still there", ref.Name)
+					}
+				}
+				var diff, stat, log bytes.Buffer
+				if err := errors.Join(s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, &diff), s.Diff(t.Context(), w.ID, Work{Paths: []string{"a"}}, DiffStyle{Stat: true}, &stat),
+					s.Log(t.Context(), w.ID, Work{}, true, &log)); err != nil {
+					t.Fatal(err)
+				}
+				if !strings.Contains(diff.String(), "+changed\n") || !strings.Contains(diff.String(), "Binary files /dev/null and b/bin differ") {
+					t.Errorf("diff %s", &diff)
+				}
+				if !strings.Contains(stat.String(), "a/b") || strings.Contains(stat.String(), "README") {
+					t.Errorf("stat %s", &stat)
+				}
+				if lines := strings.Split(strings.TrimSpace(log.String()), "\n"); len(lines) != 2 || !strings.HasSuffix(lines[0], " two") {
+					t.Errorf("log %q", lines)
+				}
+				changes, err := s.Changes(t.Context(), w.ID, Work{})
+				if err != nil || len(changes) != 3 || changes[0].Path != "README" || changes[0].Added != 1 || changes[0].Removed != 1 || !changes[2].Binary {
+					t.Errorf("%+v, %v", changes, err)
+				}
+				branch := "cove/pushed-" + name + version
+				if err := s.Push(t.Context(), w.ID, Work{}, branch); err != nil {
+					t.Fatal(err)
+				}
+				if got := repo.Run("rev-parse", branch); got != two {
+					t.Errorf("pushed %s", got)
+				}
+				repo.Run("update-ref", "refs/heads/"+branch, repo.Branch("aside-"+name+version, "main"))
+				if err := s.Push(t.Context(), w.ID, Work{}, branch); cove.ErrorCode(err) != cove.Conflict {
+					t.Errorf("over somebody else's commit: %v", err)
+				}
+				if err := s.Remove(t.Context(), w.ID, false); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// literally makes objects that git itself would not.
+func literally(t *testing.T, git gittest.Git, kind, content string) string {
+	t.Helper()
+	return git.RunWith(content, "hash-object", "-w", "--literally", "-t", kind, "--stdin")
+}
+
+// TestImportHostile: what a sandbox may send is only what git takes, in bounds.
+func TestImportHostile(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	home := t.TempDir()
+	s := open(t, Options{Home: home, Outlet: direct{server.CA}, MaxImport: 1 << 20})
+	raw := func(id string) string { // as it is in a tree
+		var b strings.Builder
+		for i := 0; i < len(id); i += 2 {
+			var c byte
+			for _, d := range id[i : i+2] {
+				c = c<<4 + byte(strings.IndexRune("0123456789abcdef", d))
+			}
+			b.WriteByte(c)
+		}
+		return b.String()
+	}
+	head := func(t *testing.T, git gittest.Git, tree string) {
+		commit := literally(t, git, "commit", "tree "+tree+"\nauthor a <a@b.test> 1 +0000\ncommitter a <a@b.test> 1 +0000\n\nx\n")
+		git.Run("update-ref", "--no-deref", "HEAD", commit)
+	}
+	entry := func(mode, name string) func(*testing.T, gittest.Git) {
+		return func(t *testing.T, git gittest.Git) {
+			blob := literally(t, git, "blob", "x")
+			if mode == "40000" {
+				blob = literally(t, git, "tree", "100644 config\x00"+raw(blob))
+			}
+			head(t, git, literally(t, git, "tree", mode+" "+name+"\x00"+raw(blob)))
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		do   func(*testing.T, gittest.Git)
+		code cove.Code
+	}{
+		{"a tree with .git", entry("40000", ".git"), cove.InvalidArgument},
+		{"a file .git", entry("100644", ".git"), cove.InvalidArgument},
+		{"a tree with .GIT", entry("40000", ".GIT"), cove.InvalidArgument},
+		{"a tree with git~1", entry("40000", "git~1"), cove.InvalidArgument},
+		{"a tree with .git and a space", entry("40000", ".git "), cove.InvalidArgument},
+		{"a tree with .g\u200cit", entry("40000", ".g\u200cit"), cove.InvalidArgument},
+		{"a tree with ..", entry("40000", ".."), cove.InvalidArgument},
+		{"a tree with a slash", entry("100644", "a/b"), cove.InvalidArgument},
+		{"a mode that is none, which git reads as one that is", entry("100777", "a"), ""},
+		{".gitmodules that is a link", entry("120000", ".gitmodules"), cove.InvalidArgument},
+		{".gitmodules with a flag as an address", func(t *testing.T, git gittest.Git) {
+			blob := literally(t, git, "blob", "[submodule \"x\"]\n\tpath = x\n\turl = -u./payload\n")
+			head(t, git, literally(t, git, "tree", "100644 .gitmodules\x00"+raw(blob)))
+		}, cove.InvalidArgument},
+		{".gitmodules with a name that climbs", func(t *testing.T, git gittest.Git) {
+			blob := literally(t, git, "blob", "[submodule \"../../x\"]\n\tpath = x\n\turl = https://git.example/x\n")
+			head(t, git, literally(t, git, "tree", "100644 .gitmodules\x00"+raw(blob)))
+		}, cove.InvalidArgument},
+		{"a commit of nothing", func(t *testing.T, git gittest.Git) {
+			git.Run("update-ref", "--no-deref", "HEAD", literally(t, git, "commit", "tree "+git.Run("rev-parse", "HEAD^{tree}")+"\nauthor\n\nx\n"))
+		}, cove.InvalidArgument},
+		{"too much", func(t *testing.T, git gittest.Git) {
+			var big strings.Builder
+			for i := range 1 << 17 {
+				big.WriteString(strings.Repeat(string(rune('a'+i*7919%26)), 1+i*31%5) + string(rune('A'+i%61)))
+			}
+			for i := range 6 {
+				git.Commit("big", "big", big.String()[i*1000:]+strings.Repeat(string(rune(i)), 7))
+			}
+			git.Run("-c", "core.compression=0", "-c", "pack.compression=0", "commit", "-q", "--allow-empty", "-m", "x")
+			git.Run("config", "core.compression", "0")
+			git.Run("config", "core.bigFileThreshold", "1") // no deltas
+		}, cove.TooLarge},
+		{"too many branches", func(t *testing.T, git gittest.Git) {
+			var in strings.Builder
+			for i := range 1001 {
+				in.WriteString("create refs/heads/b" + strings.Repeat("x", i/100) + string(rune('a'+i%100/10)) + string(rune('a'+i%10)) + " HEAD\n")
+			}
+			git.RunWith(in.String(), "update-ref", "--stdin")
+		}, cove.TooLarge},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := create(t, s, spec("x", workspace.Repository{Source: repo.URL}))
+			git := server.Client().In(w.Directory)
+			tt.do(t, git)
+			refs, err := s.Import(t.Context(), w.ID, inside(t, w))
+			if cove.ErrorCode(err) != tt.code {
+				t.Errorf("%v, %v; want %s", refs, err, tt.code)
+			}
+			if err := s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, io.Discard); (cove.ErrorCode(err) == cove.NotFound) != (tt.code != "") {
+				t.Errorf("something was imported: %v", err)
+			}
+		})
+	}
+
+	w := create(t, s, spec("x", workspace.Repository{Source: repo.URL}))
+	for name, words := range map[string]string{
+		"nothing":            "",
+		"nonsense":           "nonsense\n",
+		"a length that lies": "ffffxx",
+		"an error":           "002fERR \x1b[31mno\x1b]0;x\x07                           ",
+		"no end":             strings.Repeat("0032"+strings.Repeat("a", 40)+" r/x\n", 1<<16),
+		"odd names":          "003d" + strings.Repeat("a", 40) + " refs/heads/../x\x00 ofs\n0000",
+	} {
+		t.Run(name, func(t *testing.T) {
+			refs, err := s.Import(t.Context(), w.ID, func(context.Context) (Stream, error) { return &reciting{in: strings.NewReader(words)}, nil })
+			if err == nil && len(refs) > 0 {
+				t.Errorf("it is taken: %v", refs)
+			}
+			if err != nil && strings.ContainsAny(err.Error(), "\x1b\x07") {
+				t.Errorf("%q", err)
+			}
+		})
+	}
+	t.Run("silence", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := s.Import(ctx, w.ID, func(context.Context) (Stream, error) {
+			return &silent{first: cancel, closed: make(chan struct{})}, nil
+		})
+		if cove.ErrorCode(err) != cove.Canceled {
+			t.Error(err)
+		}
+	})
+	t.Run("nobody there", func(t *testing.T) {
+		gone := cove.Errorf(cove.Unavailable, "the sandbox does not run")
+		if _, err := s.Import(t.Context(), w.ID, func(context.Context) (Stream, error) { return nil, gone }); !errors.Is(err, gone) {
+			t.Error(err)
+		}
+		if _, err := s.Import(t.Context(), cove.NewSandboxID(), inside(t, w)); cove.ErrorCode(err) != cove.NotFound {
+			t.Error(err)
+		}
+	})
+}
+
+// reciting says its words, whatever it is told.
+type reciting struct{ in io.Reader }
+
+func (r *reciting) Read(p []byte) (int, error)  { return r.in.Read(p) }
+func (r *reciting) Write(p []byte) (int, error) { return len(p), nil }
+func (r *reciting) CloseWrite() error           { return nil }
+func (r *reciting) Close() error                { return nil }
+
+// silent says nothing until it is closed.
+type silent struct {
+	reciting
+	first  func() // when somebody listens
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (s *silent) Read([]byte) (int, error) {
+	s.first()
+	<-s.closed
+	return 0, io.EOF
+}
+
+func (s *silent) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return nil
+}
