@@ -1,0 +1,319 @@
+package repos
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/git/gittest"
+	"github.com/cove-sandbox/cove/internal/git/policy"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+func TestJudge(t *testing.T) {
+	blob := Entry{policy.File, strings.Repeat("1", 40)}
+	for _, tt := range []struct {
+		change  Change
+		refused bool
+		asked   bool
+	}{
+		{Change{Path: "a", New: blob}, false, false},
+		{Change{Path: "dir/ü/\U0001F600.txt", New: blob}, false, false},
+		{Change{Path: ".gitignore", New: blob}, false, false},
+		{Change{Path: "..a/b..", New: blob}, false, false},
+		{Change{Path: "git~a", New: blob}, false, false},
+		{Change{Path: ".gitx/y", New: blob}, false, false},
+		{Change{Path: "a", Old: blob}, false, false},
+		{Change{Path: "a", Old: blob, New: Entry{policy.Program, blob.ID}}, false, false},
+
+		{Change{Path: "", New: blob}, true, false},
+		{Change{Path: "/a", New: blob}, true, false},
+		{Change{Path: "../a", New: blob}, true, false},
+		{Change{Path: "a/../../b", New: blob}, true, false},
+		{Change{Path: "a/./b", New: blob}, true, false},
+		{Change{Path: "a//b", New: blob}, true, false},
+		{Change{Path: "a/", New: blob}, true, false},
+		{Change{Path: "..", New: blob}, true, false},
+		{Change{Path: `..\a`, New: blob}, true, false},
+		{Change{Path: `a\..\..\b`, New: blob}, true, false},
+		{Change{Path: "a\x00b", New: blob}, true, false},
+		{Change{Path: "a\rb", New: blob}, true, false},
+		{Change{Path: "a\nb", New: blob}, true, false},
+		{Change{Path: "a\x1b[31m", New: blob}, true, false},
+		{Change{Path: "a\xff", New: blob}, true, false},
+		{Change{Path: strings.Repeat("a", 256), New: blob}, true, false},
+		{Change{Path: strings.Repeat("a/", 3000) + "a", New: blob}, true, false},
+		{Change{Path: ".git", New: blob}, true, false},
+		{Change{Path: ".git/config", New: blob}, true, false},
+		{Change{Path: ".git/config", Old: blob}, true, false},
+		{Change{Path: "a/.git/hooks/x", New: blob}, true, false},
+		{Change{Path: ".GIT/config", New: blob}, true, false},
+		{Change{Path: ".gIt", New: blob}, true, false},
+		{Change{Path: ".git /config", New: blob}, true, false},
+		{Change{Path: ".git./config", New: blob}, true, false},
+		{Change{Path: ".git . ./config", New: blob}, true, false},
+		{Change{Path: ".git::$INDEX_ALLOCATION/config", New: blob}, true, false},
+		{Change{Path: "git~1/config", New: blob}, true, false},
+		{Change{Path: "GIT~1", New: blob}, true, false},
+		{Change{Path: "git~23", New: blob}, true, false},
+		{Change{Path: ".g\u200cit/config", New: blob}, true, false},
+		{Change{Path: "\ufeff.git", New: blob}, true, false},
+		{Change{Path: ".\u202egit\u206f", New: blob}, true, false},
+		{Change{Path: `a\.git\config`, New: blob}, true, false},
+		{Change{Path: `.git\config`, New: blob}, true, false},
+
+		{Change{Path: "sub", New: Entry{policy.Gitlink, blob.ID}}, true, false},
+		{Change{Path: "sub", Old: Entry{policy.Gitlink, blob.ID}}, true, false},
+		{Change{Path: "odd", New: Entry{0o040000, blob.ID}}, true, false},
+		{Change{Path: "odd", New: Entry{0o104755, blob.ID}}, true, false},
+
+		{Change{Path: ".github/workflows/x.yml", New: blob}, true, true},
+		{Change{Path: ".GitHub/Workflows/x.yml", New: blob}, true, true},
+		{Change{Path: ".github/workflows/x.yml", Old: blob}, true, true},
+		{Change{Path: "docs/CODEOWNERS", New: blob}, true, true},
+		{Change{Path: ".gitmodules", New: blob}, true, true},
+		{Change{Path: "a/.gitattributes", New: blob}, true, true},
+		{Change{Path: ".vscode/tasks.json", New: blob}, true, true},
+		{Change{Path: ".husky/pre-commit", New: blob}, true, true},
+	} {
+		got := Judge([]Change{tt.change})
+		if (len(got) > 0) != tt.refused || len(got) > 0 && got[0].Asked != tt.asked {
+			t.Errorf("%.60q: %+v", tt.change.Path, got)
+		}
+	}
+}
+
+func TestJudgeLinks(t *testing.T) {
+	for _, tt := range []struct {
+		at, target string
+		refused    bool
+	}{
+		{"a", "b", false}, {"a", "./b/c", false}, {"d/a", "../b", false}, {"d/e/a", "../../b", false}, {"d/a", "b", false}, {"d/a", "..", false}, {"a", ".", false},
+		{"a", "", true}, {"a", "/etc/passwd", true}, {"a", "..", true}, {"a", "../b", true}, {"d/a", "../../b", true}, {"a", "b/../../c", true}, {"a", "b/../c", true},
+		{"d/a", "./../../x", true}, {"a", ".git/config", true}, {"d/a", "../.GIT/hooks", true}, {"a", "git~1/x", true}, {"a", strings.Repeat("a/", 3000), true},
+	} {
+		c := Change{Path: tt.at, New: Entry{policy.Symlink, strings.Repeat("1", 40)}, Link: tt.target, LinkKnown: true}
+		if got := Judge([]Change{c}); (len(got) > 0) != tt.refused {
+			t.Errorf("%s to %.60q: %+v", tt.at, tt.target, got)
+		}
+		c.LinkKnown = false
+		if len(Judge([]Change{c})) == 0 {
+			t.Errorf("%s: a link of which nobody knows where it leads", tt.at)
+		}
+	}
+}
+
+// stays says whether a path that was let through stays in its directory, and
+// away from git's, as the plainest reading has it.
+func stays(p string) bool {
+	lower := strings.ToLower(strings.ReplaceAll(p, `\`, "/"))
+	clean := path.Clean("/root/" + lower)
+	return strings.HasPrefix(clean, "/root/") && clean == "/root/"+lower && !slices.Contains(strings.Split(lower, "/"), ".git") && filepath.IsLocal(p)
+}
+
+func FuzzJudge(f *testing.F) {
+	for _, s := range []string{"a", ".git/x", "a/../b", "GIT~1", ".g\u200dit", `a\b`, "a/b/"} {
+		f.Add(s, s)
+	}
+	f.Fuzz(func(t *testing.T, p, target string) {
+		if len(Judge([]Change{{Path: p, New: Entry{policy.File, strings.Repeat("1", 40)}}})) == 0 && !stays(p) {
+			t.Errorf("%q is let through", p)
+		}
+		link := Change{Path: p, New: Entry{policy.Symlink, strings.Repeat("1", 40)}, Link: target, LinkKnown: true}
+		if len(Judge([]Change{link})) == 0 {
+			if end := path.Join("/root", path.Dir(p), target); path.IsAbs(target) || end != "/root" && !strings.HasPrefix(end, "/root/") {
+				t.Errorf("%q to %q is let through", p, target)
+			}
+		}
+	})
+}
+
+// TestSpellings: no spelling of .git that some file system reads gets through.
+func TestSpellings(t *testing.T) {
+	ignored := []rune{0x200c, 0x200d, 0x200e, 0x200f, 0x202a, 0x202b, 0x202c, 0x202d, 0x202e, 0x206a, 0x206b, 0x206c, 0x206d, 0x206e, 0x206f, 0xfeff}
+	rapid.Check(t, func(t *rapid.T) {
+		var b strings.Builder
+		for _, c := range ".git" {
+			for range rapid.IntRange(0, 2).Draw(t, "ignored") {
+				b.WriteRune(rapid.SampledFrom(ignored).Draw(t, "rune"))
+			}
+			if rapid.Bool().Draw(t, "upper") {
+				c = rune(strings.ToUpper(string(c))[0])
+			}
+			b.WriteRune(c)
+		}
+		b.WriteString(rapid.StringMatching(`[ .]{0,4}(:[a-z$]{0,8})?`).Draw(t, "end"))
+		below := rapid.SampledFrom([]string{"", "/config", `\config`}).Draw(t, "below")
+		above := rapid.SampledFrom([]string{"", "a/", `a\`, "a/b/"}).Draw(t, "above")
+		if p := above + b.String() + below; objectionToPath(p) == "" {
+			t.Fatalf("%q is let through", p)
+		}
+	})
+}
+
+func FuzzParseChanges(f *testing.F) {
+	id := strings.Repeat("a", 40)
+	f.Add(":100644 100755 " + id + " " + id + " M\x00a\x001\t2\ta\x00")
+	f.Add(":000000 100644 " + id + " " + id + " A\x00a\tb\x00-\t-\ta\tb\x00")
+	f.Fuzz(func(t *testing.T, s string) {
+		changes, err := parseChanges(s)
+		if err == nil {
+			Judge(changes)
+		}
+	})
+}
+
+// worked is a workspace with imported work, and a clone of the same repository
+// for it to be applied to.
+func worked(t *testing.T, do func(git gittest.Git)) (*Store, workspace.Workspace, gittest.Git) {
+	t.Helper()
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	c := server.Client()
+	c.Run("clone", "-q", repo.URL, "mine")
+	mine := c.In("mine")
+	mine.Commit("more", "a/one", "1\n", "a/two", "2\n", "b", "b\n", "c/d/e", "e\n", "run.sh", "true\n")
+	mine.Run("push", "-q", "origin", "main")
+	s := newStore(t, server)
+	w := create(t, s, spec("x", workspace.Repository{Source: repo.URL}))
+	git := c.In(w.Directory)
+	do(git)
+	git.Run("add", "-A")
+	git.Run("commit", "-q", "-m", "work")
+	if _, err := s.Import(t.Context(), w.ID, inside(t, w)); err != nil {
+		t.Fatal(err)
+	}
+	return s, w, mine
+}
+
+func TestApply(t *testing.T) {
+	work := func(git gittest.Git) {
+		git.Write("a/one", "changed\n")
+		git.Write("new/deep/file", "new\n")
+		git.Write("bin", "\x00\x01\x02")
+		git.Run("rm", "-q", "c/d/e", "b")
+		git.Write("b/inside", "a directory now\n") // where a file was
+		git.Write("c", "a file now\n")             // where a directory was
+		if err := os.Chmod(filepath.Join(git.Dir, "run.sh"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("../a/one", filepath.Join(git.Dir, "new/link")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, w, mine := worked(t, work)
+	changes, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, false)
+	if err != nil || len(changes) != 9 {
+		t.Fatalf("%d changes, %v", len(changes), err)
+	}
+	git := gittest.NewGit(t, w.Directory)
+	mine.Run("add", "-A")
+	if got, want := mine.Run("write-tree"), git.Run("rev-parse", "HEAD^{tree}"); got != want {
+		t.Errorf("the checkout is another: %s", mine.Run("diff", "--cached", "--stat"))
+	}
+	if exists(mine.Dir, "c/d") || strings.Contains(names(t, mine.Dir), ".cove") {
+		t.Errorf("it has %s", names(t, mine.Dir))
+	}
+	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, false); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	mine.Run("reset", "-q", "--hard")
+	if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{"a"}}, mine.Dir, false); err != nil || read(t, mine.Dir, "a/one") != "changed\n" || exists(mine.Dir, "new") {
+		t.Errorf("some paths: %v", err)
+	}
+	for _, p := range []string{"../x", "/etc", "-x"} {
+		if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{p}}, mine.Dir, false); cove.ErrorCode(err) != cove.InvalidArgument {
+			t.Errorf("the path %s: %v", p, err)
+		}
+	}
+}
+
+// TestApplyNothing: where one change cannot be made, none is.
+func TestApplyNothing(t *testing.T) {
+	s, w, mine := worked(t, func(git gittest.Git) {
+		git.Write("a/one", "changed\n")
+		git.Write("z/new", "new\n")
+		git.Run("rm", "-q", "b", "c/d/e")
+	})
+	elsewhere := t.TempDir()
+	if err := os.WriteFile(filepath.Join(elsewhere, "one"), []byte("1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		do   func()
+	}{
+		{"a file has changed", func() { mine.Write("a/one", "mine\n") }},
+		{"a file is not there", func() { os.Remove(filepath.Join(mine.Dir, "a/one")) }},
+		{"something is where a file comes", func() { mine.Write("z/new", "mine\n") }},
+		{"a file is where a directory comes", func() { mine.Write("z", "mine\n") }},
+		{"a directory is where a file comes", func() { mine.Write("z/new/mine", "mine\n") }},
+		{"a file is a link", func() {
+			os.Remove(filepath.Join(mine.Dir, "a/one"))
+			os.Symlink(filepath.Join(elsewhere, "one"), filepath.Join(mine.Dir, "a/one"))
+		}},
+		{"a directory is a link out", func() {
+			os.RemoveAll(filepath.Join(mine.Dir, "a"))
+			os.Symlink(elsewhere, filepath.Join(mine.Dir, "a"))
+		}},
+		{"a directory is a link within", func() {
+			os.Rename(filepath.Join(mine.Dir, "a"), filepath.Join(mine.Dir, "x"))
+			os.Symlink("x", filepath.Join(mine.Dir, "a"))
+		}},
+		{"a new directory is a link", func() { os.Symlink(elsewhere, filepath.Join(mine.Dir, "z")) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			mine.Run("reset", "-q", "--hard")
+			mine.Run("clean", "-q", "-d", "-f", "-x")
+			tt.do()
+			before := mine.Run("status", "--porcelain", "-uall")
+			_, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, false)
+			if cove.ErrorCode(err) != cove.Conflict {
+				t.Errorf("%v", err)
+			}
+			if after := mine.Run("status", "--porcelain", "-uall"); after != before {
+				t.Errorf("there is\n%s\nwhere there was\n%s", after, before)
+			}
+			if got := names(t, elsewhere); got != "one" || read(t, elsewhere, "one") != "1\n" {
+				t.Errorf("elsewhere has %s", got)
+			}
+			if strings.Contains(names(t, mine.Dir), ".cove") {
+				t.Errorf("it left %s", names(t, mine.Dir))
+			}
+		})
+	}
+}
+
+func TestApplyRefuses(t *testing.T) {
+	s, w, mine := worked(t, func(git gittest.Git) {
+		git.Write("fine", "fine\n")
+		git.Write(".github/workflows/ci.yml", "on: push\n")
+	})
+	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, false); cove.ErrorCode(err) != cove.Forbidden || exists(mine.Dir, "fine") {
+		t.Errorf("a workflow: %v", err)
+	}
+	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, true); err != nil || !exists(mine.Dir, ".github/workflows/ci.yml") {
+		t.Errorf("a workflow that was asked for: %v", err)
+	}
+	for name, target := range map[string]string{"absolute": "/etc/passwd", "out": "../../x", "git's": ".git/config"} {
+		t.Run("a link that is "+name, func(t *testing.T) {
+			s, w, mine := worked(t, func(git gittest.Git) {
+				git.Write("fine", "fine\n")
+				if err := os.Symlink(target, filepath.Join(git.Dir, "link")); err != nil {
+					t.Fatal(err)
+				}
+			})
+			for _, restricted := range []bool{false, true} {
+				if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, restricted); cove.ErrorCode(err) != cove.Forbidden || exists(mine.Dir, "fine") {
+					t.Errorf("%v", err)
+				}
+			}
+		})
+	}
+}
