@@ -83,6 +83,9 @@ func (s *breakers) newBreaker(to upstream) *breaker {
 	return b
 }
 
+// closed reports whether an upstream is not left alone.
+func (s *breakers) closed(to upstream) bool { return s.of(to).State() == gobreaker.StateClosed }
+
 // enter is the stage that leaves an upstream alone that fails again and again.
 func (s *breakers) enter(r policy.Request, h *http.Request) (leg, error) {
 	to := upstreamOf(r)

@@ -7,7 +7,6 @@ package gateway
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"log/slog"
 	"maps"
 	"net"
@@ -22,7 +21,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
-	"github.com/cove-sandbox/cove/internal/egress/dns"
 	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -117,16 +115,6 @@ func (h hostService) LookupNetIP(ctx context.Context, network, name string) ([]n
 
 // ownPort reports whether Cove's API is at a port of this machine.
 func (g *Gateway) ownPort(port uint16) bool { return g.o.OwnPort != nil && g.o.OwnPort(port) }
-
-// exists looks up whether a name has an address.
-func (g *Gateway) exists(ctx context.Context, name policy.Host) error {
-	found, err := g.resolver.LookupNetIP(ctx, "ip", name.Name()+".") // the dot: no search list
-	var missing *net.DNSError
-	if errors.As(err, &missing) && missing.IsNotFound || err == nil && len(found) == 0 {
-		return dns.ErrNoName
-	}
-	return err
-}
 
 // Spec is what a sandbox's way out is made of.
 type Spec struct {

@@ -33,39 +33,67 @@ type rates struct {
 
 	mu  sync.Mutex
 	all *rate.Limiter
-	one *simplelru.LRU[upstream, *rate.Limiter]
+	one *simplelru.LRU[upstream, *bucket]
+}
+
+// bucket is that of one host and port.
+type bucket struct {
+	*rate.Limiter
+	ahead bool // a token has been taken for a request that has not come yet
 }
 
 func newRates(r Rate, c clock.Clock) *rates {
 	return &rates{
 		rate: r, clock: c, base: c.Monotonic(),
 		all: rate.NewLimiter(rate.Limit(r.PerSecond*together), r.Burst*together),
-		one: newRecent[*rate.Limiter](),
+		one: newRecent[*bucket](),
 	}
 }
 
 // enter is the stage that takes a token for each request.
 func (s *rates) enter(r policy.Request, _ *http.Request) (leg, error) {
+	return leg{}, s.take(upstreamOf(r), func(b *bucket) (paid bool) {
+		paid, b.ahead = b.ahead, false
+		return paid
+	})
+}
+
+// ahead takes a token for a connection that is made before its request, which
+// takes none then. Without the request the next one takes another.
+func (s *rates) ahead(to upstream) error {
+	return s.take(to, func(b *bucket) (paid bool) {
+		b.ahead = true
+		return false
+	})
+}
+
+// take takes a token of both buckets, unless it has been paid.
+func (s *rates) take(to upstream, paid func(*bucket) bool) error {
 	if s.rate.PerSecond <= 0 {
-		return leg{}, nil
+		return nil
 	}
 	// A time made of the monotonic clock, so that no jump fills or empties a bucket.
 	now := time.Unix(1, 0).Add(s.clock.Since(s.base))
-	to := upstreamOf(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one, ok := s.one.Get(to)
 	if !ok {
-		one = rate.NewLimiter(rate.Limit(s.rate.PerSecond), s.rate.Burst)
+		one = &bucket{Limiter: rate.NewLimiter(rate.Limit(s.rate.PerSecond), s.rate.Burst)}
 		s.one.Add(to, one)
 	}
+	before := one.ahead
+	if paid(one) {
+		return nil
+	}
 	if !one.AllowN(now, 1) {
-		return leg{}, tooMany(one, now, "rate of one host", "to "+to.String())
+		one.ahead = before
+		return tooMany(one.Limiter, now, "rate of one host", "to "+to.String())
 	}
 	if !s.all.AllowN(now, 1) {
-		return leg{}, tooMany(s.all, now, "rate of the sandbox", "to all hosts together")
+		one.ahead = before
+		return tooMany(s.all, now, "rate of the sandbox", "to all hosts together")
 	}
-	return leg{}, nil
+	return nil
 }
 
 func tooMany(l *rate.Limiter, now time.Time, rule, where string) error {

@@ -37,6 +37,7 @@ type Way struct {
 	started string // digest of the policy and credentials that it has begun with
 	trust   *trust
 	names   dns.Names
+	lookups *lookups
 	filter  *dns.Filter
 	proxy   *proxy.Server
 	holds   holds
@@ -115,6 +116,7 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.filter = dns.New(w, &w.names)
+	w.lookups = newLookups(g.resolver)
 	w.proxy = proxy.New((*client)(w), proxy.Options{Dialer: &g.o.Dialer, Roots: g.o.Roots, Timeouts: g.o.Timeouts, Log: g.o.Log})
 	return w, nil
 }
@@ -309,6 +311,7 @@ func (w *Way) decide(r policy.Request) policy.Verdict {
 		v, after = after, v
 	}
 	v.PassThrough = v.PassThrough && after.PassThrough
+	v.Whole = v.Whole && after.Whole
 	return v
 }
 
@@ -384,7 +387,10 @@ func (w *Way) Resolve(ctx context.Context, name policy.Host) error {
 	if name.Name() == policy.GatewayService || w.policy.Load().Decide(policy.Request{Layer: policy.LayerDNS, Host: name}).Action == policy.Ask {
 		return nil
 	}
-	return w.gateway.exists(ctx, name)
+	var minting sync.WaitGroup
+	defer minting.Wait()
+	minting.Go(func() { w.trust.Leaf(name) }) // which a connection will need, and which takes no longer
+	return w.lookups.exists(ctx, name)
 }
 
 // Asked implements dns.Client.
@@ -408,6 +414,19 @@ func (c *client) Decide(ctx context.Context, r policy.Request) policy.Verdict {
 		return policy.Verdict{Rule: ruleNames, Reason: dns.TooManyNames}
 	}
 	return v
+}
+
+// Early implements proxy.Sandbox: what stages of the pipeline may refuse, and
+// what has been approved or is the gateway's own, is not begun before it is asked.
+func (c *client) Early(r policy.Request) bool {
+	v := c.way().judge(r)
+	if v.Action != policy.Allow || r.Layer != policy.LayerConnect {
+		return v.Action == policy.Allow
+	}
+	if !v.Whole || c.gateway.o.GitHub.Has(r.Host) || !c.breakers.closed(upstreamOf(r)) {
+		return false
+	}
+	return c.rates.ahead(upstreamOf(r)) == nil
 }
 
 // ruleNames bounds how many names are looked up: they reach resolvers and the

@@ -92,14 +92,14 @@ func (p *Policy) byRules(mode cove.NetworkMode, q *query) Verdict {
 	}
 	passable := q.Layer == LayerConnect && !inside
 	if r, passThrough := p.permitting(p.allow, q, false); r != nil {
-		return Verdict{Action: Allow, Rule: r.ID, Reason: r.reason(), PassThrough: passThrough && !inside, Passable: passable}
+		return Verdict{Action: Allow, Rule: r.ID, Reason: r.reason(), PassThrough: passThrough && !inside, Whole: passable && p.whole(q), Passable: passable}
 	}
 	open := mode == cove.NetworkOpen && p.isOpen(q)
 	if r, passThrough := p.permitting(p.ask, q, open); r != nil {
 		return Verdict{Action: Ask, Rule: r.ID, Reason: r.reason(), Remedy: remedy(p.sandbox, q.Host, q.Port), PassThrough: passThrough && !inside, Asks: p.asks(q)}
 	}
 	if open {
-		return Verdict{Action: Allow, Rule: "default", Reason: "the network is open", Passable: passable}
+		return Verdict{Action: Allow, Rule: "default", Reason: "the network is open", Whole: passable && !p.asksAbout(q), Passable: passable}
 	}
 	return p.unmatched(q)
 }
@@ -197,6 +197,26 @@ func (p *Policy) permitting(rules []Rule, q *query, whole bool) (found *Rule, pa
 		}
 	}
 	return found, false
+}
+
+// whole reports whether a rule allows all that may be asked in a connection.
+func (p *Policy) whole(q *query) bool {
+	for i := range p.allow {
+		if r := &p.allow[i]; !r.inner() && r.about(q.Host) && hasPort(r.reach(), q.Port) {
+			return true
+		}
+	}
+	return false
+}
+
+// asksAbout reports whether a rule asks about something in a connection.
+func (p *Policy) asksAbout(q *query) bool {
+	for i := range p.ask {
+		if r := &p.ask[i]; r.about(q.Host) && hasPort(r.reach(), q.Port) {
+			return true
+		}
+	}
+	return false
 }
 
 // asks is what the rules that ask about a request look at, all of them: the

@@ -569,3 +569,24 @@ func TestPassable(t *testing.T) {
 		t.Errorf("the command is none: %v", err)
 	}
 }
+
+// TestWhole: a connection is whole where a rule allows all that may be asked in
+// it, and none asks about or denies a part.
+func TestWhole(t *testing.T) {
+	limited := "- hosts: all.lab\n- {hosts: part.lab, methods: GET}\n- {hosts: both.lab, paths: /a}\n- hosts: both.lab\n" +
+		"- hosts: less.lab\n- {hosts: less.lab, paths: /a, action: deny}\n- {hosts: asked.lab, action: ask}\n- {hosts: tcp.lab, pass_through: true}\n"
+	for mode, wants := range map[string]map[string]bool{
+		"limited": {"all.lab": true, "part.lab": false, "both.lab": true, "less.lab": false, "asked.lab": false, "tcp.lab": true, "other.lab": false},
+		"open":    {"all.lab": true, "both.lab": true, "less.lab": false, "asked.lab": false, "other.lab": true},
+	} {
+		p := compile(t, Machine{}, "mode: "+mode+"\nrules:\n"+limited+"- {hosts: open.lab, paths: /a, action: ask}\n")
+		if mode == "open" {
+			wants["open.lab"] = false
+		}
+		for host, want := range wants {
+			if got := p.Decide(ask(t, "connect "+host+":443")); got.Whole != want {
+				t.Errorf("%s, %s: %+v", mode, host, got)
+			}
+		}
+	}
+}

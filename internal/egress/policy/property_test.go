@@ -248,3 +248,28 @@ func (p *Policy) String() string {
 	}
 	return b.String()
 }
+
+// TestWholeAllowsEverything: nothing that may be asked in a whole connection is
+// refused or asked about, and a connection that is allowed without being whole
+// has a rule about a part of it.
+func TestWholeAllowsEverything(t *testing.T) {
+	requests := worldRequests(t)
+	rapid.Check(t, func(t *rapid.T) {
+		p := compiled(t, worldDocument(t, "a", "allow", "ask", "deny"), worldDocument(t, "b", "allow", "ask", "deny"))
+		whole := map[Request]bool{}
+		for _, r := range requests {
+			if r.Layer == LayerConnect {
+				v := p.Decide(r)
+				if whole[r] = v.Whole; v.Whole && v.Action != Allow {
+					t.Fatalf("%v:%d: %+v", r.Host, r.Port, v)
+				}
+			}
+		}
+		for _, r := range requests {
+			connection := Request{Layer: LayerConnect, Host: r.Host, Port: r.Port}
+			if v := p.Decide(r); r.Layer == LayerHTTP && whole[connection] && v.Action != Allow {
+				t.Fatalf("%v:%d %s %s: %+v\n%s", r.Host, r.Port, r.Method, r.Path, v, p)
+			}
+		}
+	})
+}

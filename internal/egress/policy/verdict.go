@@ -68,6 +68,7 @@ type Verdict struct {
 	Reason      string // one sentence for a person or an agent
 	Remedy      string // the exact command that would allow it; empty where none can
 	PassThrough bool   // do not intercept TLS: SNI and address are all that is judged
+	Whole       bool   // of an allowed connection: so is whatever may be asked in it
 	Passable    bool   // of an allowed connection: it could be passed through, see Policy.Through
 	Asks        Asks   // of Ask: what beside host and port an answer is about
 }

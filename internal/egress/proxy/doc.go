@@ -34,6 +34,17 @@
 // greases goes on, and no inner name leaves. Where TLS is passed through the
 // inner name would decide and nobody could judge it: refused.
 //
+// # Before a request
+//
+// The first request to an origin would wait for two handshakes, one after the
+// other. So when a connection has been allowed and is not passed through, its
+// certificate is made and its origin connected to while the client makes its
+// ClientHello, and the origin's handshake goes on beside the client's (early).
+// Nothing is connected to where a rule looks at methods or paths, asks, or
+// leaves an address to somebody's word (Sandbox.Early); nothing is said to an
+// origin before a ClientHello has named it; and nothing but a handshake before a
+// request for it has been allowed.
+//
 // # Endpoints
 //
 // Requests to the gateway's own name (policy.GatewayService), and those that the

@@ -133,6 +133,7 @@ type tunnel struct {
 	host    policy.Host    // whom it is for, as far as is known
 	verdict policy.Verdict // on that host
 	speaks  api.Protocol   // empty: it has not spoken yet
+	early   *earlyConn     // to the origin
 }
 
 func (t *tunnel) serve() {
@@ -141,6 +142,8 @@ func (t *tunnel) serve() {
 	if passes {
 		wait = t.server.timeouts.Silence
 	}
+	t.prepare()
+	defer func() { t.early.abandon() }()
 	protocol, hello := peek(t.conn, wait)
 	t.speaks = protocol.name()
 	switch {
@@ -162,6 +165,23 @@ func (t *tunnel) serve() {
 		t.refuse(protocol.problem())
 	}
 }
+
+// prepare begins what a client of TLS will need, while it makes its ClientHello:
+// a certificate, and a connection to the origin.
+func (t *tunnel) prepare() {
+	s, host := t.server, t.host
+	if t.verdict.Action != policy.Allow || t.passes() || t.route.port == portHTTP {
+		return
+	}
+	s.running.Go(func() {
+		defer s.recovered()
+		s.sandbox.Leaf(host) // whoever needs it hears of an error
+	})
+	t.early = s.early.begin(host, t.route.port)
+}
+
+// portHTTP is where nobody speaks TLS.
+const portHTTP = 80
 
 func (t *tunnel) passes() bool {
 	return t.verdict.Action == policy.Allow && t.verdict.PassThrough
@@ -200,7 +220,7 @@ func (t *tunnel) passThrough(unseen bool) {
 		reset(t.conn)
 		return
 	}
-	up, err := s.dial(s.ctx, policy.Request{Layer: policy.LayerDial, Host: t.host, Port: t.route.port})
+	up, err := s.dial(s.ctx, policy.Request{Layer: policy.LayerDial, Host: t.host, Port: t.route.port}, s.decides)
 	passage.End(dialFailure(err))
 	if err != nil {
 		t.verdict = verdictOf(err, t.verdict)

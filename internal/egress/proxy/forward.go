@@ -179,6 +179,7 @@ func (x *exchange) outgoing(ctx context.Context) (out *http.Request, socket *web
 		in.Header["User-Agent"] = nil // none, rather than Go's
 	}
 	if socket != nil {
+		ctx = withVersion1(ctx)
 		in.Header["Connection"] = []string{"Upgrade"}
 		in.Header["Upgrade"] = []string{"websocket"}
 	}

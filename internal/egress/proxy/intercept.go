@@ -26,8 +26,10 @@ func (t *tunnel) serveTLS(h *hello) {
 		return
 	}
 	if host != t.host {
+		t.early.abandon()
 		t.host = host
 		t.verdict = t.server.admit(t.conn, host, t.route.port)
+		t.prepare()
 	}
 	if t.passes() {
 		if h.encrypted {
@@ -42,6 +44,9 @@ func (t *tunnel) serveTLS(h *hello) {
 	if !t.route.admitted { // each request will hear why
 		t.record(api.StagePolicy, "", 0, 0)
 		t.server.forget(t.conn)
+	}
+	if t.route.admitted {
+		t.early.proceed()
 	}
 	t.intercept()
 }

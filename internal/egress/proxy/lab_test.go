@@ -122,6 +122,7 @@ type lab struct {
 	listeners    map[netip.AddrPort]string // public address to where it really is
 	allow        map[string]bool           // "host", "host/connect", …
 	decide       func(policy.Request) policy.Verdict
+	early        func(policy.Request) bool
 	pinned       map[netip.Addr]policy.Host
 	destinations map[string]netip.AddrPort // of transparent listeners
 	prepare      func(policy.Request, *http.Request) error
@@ -235,6 +236,16 @@ func (l *lab) judge(r policy.Request) policy.Verdict {
 		return policy.Verdict{Action: policy.Allow, Rule: "test"}
 	}
 	return policy.Verdict{Rule: "default", Reason: "no rule allows " + r.Host.String(), Remedy: "cove policy allow sb_test " + r.Host.String()}
+}
+
+// Early agrees where permit has allowed everything.
+func (l *lab) Early(r policy.Request) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.early != nil {
+		return l.early(r)
+	}
+	return l.decide == nil && l.judge(r).Action == policy.Allow
 }
 
 func (l *lab) Pinned(a netip.Addr) (policy.Host, bool) {

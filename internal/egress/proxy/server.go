@@ -26,6 +26,11 @@ type Sandbox interface {
 	// Decide judges a request. It may wait for somebody to approve, until ctx
 	// ends, and never answers Ask.
 	Decide(ctx context.Context, r policy.Request) policy.Verdict
+	// Early reports whether what a request will need may be begun before there is
+	// one. With LayerConnect: whatever is asked in the connection would be allowed,
+	// and one more connection to the origin is within all bounds; it is counted.
+	// With LayerDial: Decide would allow it, without anybody's word.
+	Early(r policy.Request) bool
 	// Pinned is the name that the sandbox's DNS gave an address out for.
 	Pinned(a netip.Addr) (policy.Host, bool)
 	// Leaf is a certificate for a host that convinces this sandbox alone.
@@ -156,6 +161,7 @@ type Server struct {
 	feed      *feed           // hands it connections
 	transport *http.Transport // the sandbox's own connections to origins
 	behind    *http.Transport // and those that the gateway makes for its endpoints
+	early     *early          // those that are begun before they are asked for
 	flows     flows
 
 	ctx     context.Context // ends with Close

@@ -194,6 +194,7 @@ func withECH(record []byte) []byte {
 func TestHandshakes(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
+	l.early = func(policy.Request) bool { return false } // what is only a handshake leads nowhere
 	o := l.serve("allowed.lab", "203.0.113.1", nil)
 	l.pinned[netip.MustParseAddr("203.0.113.1")] = host("allowed.lab")
 	at := l.transparent("203.0.113.1:443")

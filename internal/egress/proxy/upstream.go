@@ -20,22 +20,48 @@ import (
 // scheme, host and port, and shares none between hosts, HTTP/2 included. Those
 // for endpoints are judged otherwise, and so they are apart.
 func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transport {
+	config := &tls.Config{
+		RootCAs:            roots,
+		MinVersion:         tls.VersionTLS12,
+		VerifyConnection:   refuseWeakKey,
+		ClientSessionCache: tls.NewLRUClientSessionCache(64),
+	}
+	to := func(address string) (policy.Request, error) {
+		host, port, err := policy.ParseAuthority(address, 0)
+		return policy.Request{Layer: policy.LayerDial, Host: host, Port: port, Endpoint: endpoint}, err
+	}
+	if !endpoint {
+		s.early = newEarly(s, config)
+	}
 	return &http.Transport{
 		Proxy: nil, // not the environment's
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-			host, port, err := policy.ParseAuthority(address, 0)
+			r, err := to(address)
 			if err != nil {
 				return nil, err
 			}
-			return s.dial(ctx, policy.Request{Layer: policy.LayerDial, Host: host, Port: port, Endpoint: endpoint})
+			return s.dial(ctx, r, s.decides)
 		},
-		TLSClientConfig: &tls.Config{
-			RootCAs:            roots,
-			MinVersion:         tls.VersionTLS12,
-			VerifyConnection:   refuseWeakKey,
-			ClientSessionCache: tls.NewLRUClientSessionCache(64),
+		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			r, err := to(address)
+			if err != nil {
+				return nil, err
+			}
+			protocols := bothVersions
+			switch {
+			case ctx.Value(version1Key{}) != nil:
+				protocols = onlyVersion1
+			case !endpoint:
+				if c, err := s.early.take(ctx, destination{r.Host, r.Port}); c != nil || err != nil {
+					return c, err
+				}
+			}
+			c, err := s.dial(ctx, r, s.decides)
+			if err != nil {
+				return nil, err
+			}
+			return secure(ctx, c, r.Host, config, protocols, s.timeouts.Hello)
 		},
-		TLSHandshakeTimeout:    s.timeouts.Hello,
 		DisableCompression:     true, // what the client asked for
 		MaxIdleConns:           64,
 		MaxIdleConnsPerHost:    16,
@@ -47,6 +73,34 @@ func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transpo
 			SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: s.timeouts.Idle,
 		},
 	}
+}
+
+// What is spoken with origins in TLS.
+var (
+	bothVersions = []string{"h2", "http/1.1"}
+	onlyVersion1 = []string{"http/1.1"} // for what HTTP/2 of net/http cannot do: WebSocket
+)
+
+type version1Key struct{}
+
+// withVersion1 has the transport make a connection of HTTP/1.1 for a request.
+func withVersion1(ctx context.Context) context.Context {
+	return context.WithValue(ctx, version1Key{}, true)
+}
+
+// secure speaks TLS on a connection to host, and finds out whether it is that.
+// It closes c if it fails.
+func secure(ctx context.Context, c net.Conn, host policy.Host, config *tls.Config, protocols []string, wait time.Duration) (net.Conn, error) {
+	config = config.Clone()
+	config.ServerName, config.NextProtos = host.String(), protocols
+	inside := tls.Client(c, config)
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if err := inside.HandshakeContext(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return inside, nil
 }
 
 // minRSABits is what every public authority has asked for since 2014; crypto/tls
@@ -61,9 +115,16 @@ func refuseWeakKey(c tls.ConnectionState) error {
 	return nil
 }
 
-// dial connects to an address of r's host that policy allows, for as long as
-// it does.
-func (s *Server) dial(ctx context.Context, r policy.Request) (net.Conn, error) {
+// judge is Sandbox.Decide, or stands in for it.
+type judge func(context.Context, policy.Request) policy.Verdict
+
+func (s *Server) decides(ctx context.Context, r policy.Request) policy.Verdict {
+	return s.sandbox.Decide(ctx, r)
+}
+
+// dial connects to an address of r's host that judge allows, for as long as
+// policy does.
+func (s *Server) dial(ctx context.Context, r policy.Request, judge judge) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
@@ -74,7 +135,7 @@ func (s *Server) dial(ctx context.Context, r policy.Request) (net.Conn, error) {
 	check := func(a netip.Addr) error {
 		r := r
 		r.Address = a
-		if v := s.sandbox.Decide(ctx, r); v.Action != policy.Allow {
+		if v := judge(ctx, r); v.Action != policy.Allow {
 			return &blocked{r, v}
 		}
 		mu.Lock()
@@ -86,7 +147,8 @@ func (s *Server) dial(ctx context.Context, r policy.Request) (net.Conn, error) {
 	if err != nil {
 		return nil, At(api.StageDial, err)
 	}
-	up := &upstreamConn{Conn: c, flows: &s.flows}
+	up := &upstreamConn{Conn: c, server: s, to: destination{r.Host, r.Port}}
+	s.early.opened(up.to)
 	a, ok := addressOf(c)
 	mu.Lock()
 	ok = ok && asked[a]
@@ -116,13 +178,17 @@ func addressOf(c net.Conn) (netip.Addr, bool) {
 // upstreamConn is a connection to an origin.
 type upstreamConn struct {
 	net.Conn
-	flows *flows
-	flow  *flow
-	once  sync.Once
+	server *Server
+	to     destination
+	flow   *flow
+	once   sync.Once
 }
 
 func (u *upstreamConn) Close() error {
-	u.once.Do(func() { u.flows.remove(u.flow) })
+	u.once.Do(func() {
+		u.server.flows.remove(u.flow)
+		u.server.early.closed(u.to)
+	})
 	return u.Conn.Close()
 }
 
