@@ -114,6 +114,13 @@ func interleave(addresses []netip.Addr) []netip.Addr {
 func (d *Direct) race(ctx context.Context, addresses []netip.Addr, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
+	if len(addresses) == 1 {
+		c, err := connectTo(ctx, netip.AddrPortFrom(addresses[0], port))
+		if err != nil {
+			return nil, cove.Errorf(cove.Unavailable, "connect: %w", err)
+		}
+		return c, nil
+	}
 	type attempt struct {
 		conn net.Conn
 		err  error
@@ -125,8 +132,7 @@ func (d *Direct) race(ctx context.Context, addresses []netip.Addr, port uint16) 
 		begun++
 		pending++
 		go func() {
-			var dialer net.Dialer
-			c, err := dialer.DialContext(ctx, "tcp", to.String())
+			c, err := connectTo(ctx, to)
 			attempts <- attempt{c, err}
 		}()
 	}
@@ -165,6 +171,14 @@ func (d *Direct) race(ctx context.Context, addresses []netip.Addr, port uint16) 
 			}
 		}
 	}
+}
+
+func connectTo(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	c, err := new(net.Dialer).DialTCP(ctx, "tcp", netip.AddrPort{}, to)
+	if err != nil {
+		return nil, err // no *net.TCPConn, which would not be nil
+	}
+	return c, nil
 }
 
 func (d *Direct) timeout() time.Duration {
