@@ -34,8 +34,11 @@ type Lasting struct {
 	Network    func(api.NetworkPermission) (Network, error)
 	Documents  func(api.GatewayPolicy) ([]*policy.Document, error)
 	Repository func(of store.SandboxRepository, allowPR bool) (Network, error)
-	Dir        string // for files that sandboxes are shown; made when it is needed
-	Most       int    // sandboxes at a time; 0 is no bound
+	// OpenGit makes git for a sandbox whose repository is not inside; nil where
+	// none of them has such a one.
+	OpenGit func(context.Context, HiddenGit) (GitService, error)
+	Dir     string // for files that sandboxes are shown; made when it is needed
+	Most    int    // sandboxes at a time; 0 is no bound
 }
 
 // Caller is who asks.

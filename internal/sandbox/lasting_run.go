@@ -25,6 +25,7 @@ import (
 type service struct {
 	listen guest.Listen
 	env    map[string]string
+	front  string                                     // a directory inside, to be the first of PATH
 	serve  func(ctx context.Context, ln net.Listener) // until ctx ends; closes ln
 }
 
@@ -55,7 +56,10 @@ func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox,
 	if err != nil {
 		return err
 	}
-	services := servicesOf(record.Spec)
+	services, err := m.services(ctx, *record, ws, &b)
+	if err != nil {
+		return err
+	}
 	for _, s := range services {
 		b.Listeners = append(b.Listeners, s.listen)
 	}
@@ -139,7 +143,7 @@ func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, se
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	for i, s := range services {
-		env = appendVariables(env, s.env)
+		env = inFront(appendVariables(env, s.env), s.front)
 		ln, err := net.FileListener(sockets[i])
 		sockets[i].Close()
 		if err != nil {
@@ -451,11 +455,12 @@ func (m *Manager) adoptOne(ctx context.Context, r *resident, record *store.Sandb
 // connect opens the way and the services of a sandbox that runs already. Where
 // that fails it runs on, and nothing leaves it.
 func (m *Manager) connect(r *resident, bx *box, record store.Sandbox, release func()) error {
-	services := servicesOf(record.Spec)
+	services, unserved := m.servicesAgain(record)
 	way, own, err := m.openAgain(record, bx.sandbox.Listeners(), len(services))
 	if err != nil {
 		services = nil
 	}
+	err = errors.Join(err, unserved)
 	m.occupy(r, bx, record, way, services, own, release)
 	_, open := m.runningOf(r)
 	ctx, cancel := context.WithTimeout(context.Background(), bindTimeout)

@@ -55,7 +55,8 @@ type Event struct {
 	Args     []string // as asked for; nil when the request was not accepted
 	Dir      string
 	Verb     string // of a command that was allowed
-	Exit     int    // of one that ran
+	Effect   command.Effect
+	Exit     int // of one that ran
 	Code     cove.Code
 	Reason   string // why it was refused or failed
 	Duration time.Duration
@@ -213,7 +214,7 @@ func (s *Server) run(ctx context.Context, asked wire.Request, out *frames, event
 	if err != nil {
 		return 0, err
 	}
-	event.Verb = c.Verb
+	event.Verb, event.Effect = c.Verb, c.Effect
 	env, err := environment(asked)
 	if err != nil {
 		return 0, err

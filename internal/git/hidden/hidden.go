@@ -116,12 +116,12 @@ func (s *Service) Bind(b *engine.Binding) {
 }
 
 // Listen is the socket in the sandbox that Serve has to be given.
-func Listen() guest.Listen {
+func (*Service) Listen() guest.Listen {
 	return guest.Listen{Network: "tcp4", Address: "127.0.0.1:" + strconv.Itoa(wire.Port)}
 }
 
 // Programs is the directory inside that has git, to be the first of PATH.
-func Programs() string { return wire.Programs }
+func (*Service) Programs() string { return wire.Programs }
 
 // Serve serves until ctx ends, and then waits for what runs. It closes ln, and
 // the service with it.

@@ -1,0 +1,102 @@
+package sandbox
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// HiddenGit is a sandbox whose repository is not inside.
+type HiddenGit struct {
+	ID        cove.SandboxID
+	Name      string
+	Client    string
+	Workspace workspace.Workspace
+	Dir       string // for what is kept for it, as long as the sandbox is there
+	// Network is what the sandbox may reach now.
+	Network func(context.Context) (Network, error)
+	// Audit records what it had git do; err is why that was refused or failed.
+	Audit func(args []string, err error)
+}
+
+// GitService is git of such a sandbox: package git/hidden's.
+type GitService interface {
+	// Bind adds to a binding what the sandbox is shown, but for the listener.
+	Bind(*engine.Binding)
+	Listen() guest.Listen
+	// Programs is the directory inside that has git, to be the first of PATH.
+	Programs() string
+	// Serve serves until ctx ends, and then waits for what runs. It closes ln.
+	Serve(ctx context.Context, ln net.Listener)
+}
+
+// services are those of a sandbox, always in the same order: another process
+// finds their sockets by it. What they show it is added to b.
+func (m *Manager) services(ctx context.Context, record store.Sandbox, ws workspace.Workspace, b *engine.Binding) ([]service, error) {
+	all := servicesOf(record.Spec)
+	if ws.Hidden == "" {
+		return all, nil
+	}
+	if m.o.Lasting.OpenGit == nil {
+		return nil, cove.Errorf(cove.Unsupported, "a worktree needs git beside the sandbox, which is not to be had here").WithHint("leave out --worktree")
+	}
+	git, err := m.o.Lasting.OpenGit(ctx, HiddenGit{
+		ID: record.ID, Name: record.Name, Client: record.Client, Workspace: ws, Dir: filepath.Join(m.dirOf(record.ID), "git"),
+		Network: func(ctx context.Context) (Network, error) {
+			now, err := m.o.Store.Sandbox(ctx, record.ID)
+			if err != nil {
+				return Network{}, err
+			}
+			return m.networkOf(now)
+		},
+		Audit: func(args []string, err error) {
+			m.auditSandbox(context.Background(), "sandbox:"+record.Name, "git", record, err)
+			m.o.Log.Debug("git of a sandbox", "sandbox", record.ID, "name", record.Name, "args", args, "error", err)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	git.Bind(b)
+	return append(all, service{listen: git.Listen(), front: git.Programs(), serve: git.Serve}), nil
+}
+
+// servicesAgain are those of a sandbox that runs already. One that cannot be had
+// answers nothing.
+func (m *Manager) servicesAgain(record store.Sandbox) ([]service, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), bindTimeout)
+	defer cancel()
+	ws, err := m.o.Lasting.Workspaces.Open(ctx, record.ID)
+	var all []service
+	if err == nil {
+		all, err = m.services(ctx, record, ws, &engine.Binding{})
+	}
+	if err != nil {
+		all = servicesOf(record.Spec)
+		if ws.Hidden != "" {
+			all = append(all, service{serve: func(_ context.Context, ln net.Listener) { ln.Close() }})
+		}
+	}
+	return all, err
+}
+
+// inFront puts a directory before those that programs are looked for in.
+func inFront(env []string, dir string) []string {
+	if dir == "" {
+		return env
+	}
+	path := ""
+	for _, v := range env { // the last one counts
+		if p, ok := strings.CutPrefix(v, "PATH="); ok {
+			path = p
+		}
+	}
+	return append(env, "PATH="+dir+":"+path)
+}
