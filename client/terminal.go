@@ -249,7 +249,8 @@ func lost(err error) error {
 	if errors.As(err, &closed) && closed.Code == websocket.StatusPolicyViolation {
 		return cove.Errorf(cove.Forbidden, "the server ended the connection: %s", closed.Reason)
 	}
-	return cove.Errorf(cove.Unavailable, "the connection to the server is lost: %w", err).WithHint("the program goes on: attach again")
+	// Not wrapped: io.EOF says that the program has ended.
+	return cove.Errorf(cove.Unavailable, "the connection to the server is lost: %v", err).WithHint("the program goes on: attach again")
 }
 
 // ExitCode is how the program has ended, after Next has returned io.EOF: 128+N

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,17 +12,32 @@ import (
 )
 
 func (a *app) logsCommand() *cobra.Command {
+	var p pick
+	var terminal string
 	follow := false
 	c := &cobra.Command{
-		Use:   "logs ID",
-		Short: "Print what an execution printed",
+		Use:   "logs [ID|SANDBOX]",
+		Short: "Print what an execution printed, or a sandbox's terminal shows",
 		Long: `Print the output of an execution that has ended: its standard output on
 standard output, its errors on standard error. With -f also of one that runs,
 whichever process of Cove on this machine runs it: what it has printed so far,
-and the rest as it comes. To stop following does not end it.`,
-		Example: "  cove logs $(cove ps -aq -n 1)\n  cove logs -f $(cove ps -q -n 1)",
-		Args:    exactly("ID"),
+and the rest as it comes. To stop following does not end it.
+
+Of a sandbox that runs, print what its terminal shows and has shown, as plain
+text: that of the oldest program that runs, else of the one that ended last.
+
+` + pickHelp,
+		Example:           "  cove logs $(cove ps -aq -n 1)\n  cove logs -f $(cove ps -q -n 1)\n  cove logs brave-otter\n  cove logs brave-otter --terminal t2",
+		ValidArgsFunction: a.completeSandbox,
+		Args:              p.of,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !strings.HasPrefix(p.name, "ex_") {
+				if follow {
+					return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an execution, which -f follows", p.name).
+						WithHint("\"cove attach\" shows a sandbox's terminal; \"cove ps\" lists executions")
+				}
+				return a.sandboxLogs(cmd, p, terminal)
+			}
 			if _, err := cove.ParseExecutionID(args[0]); err != nil {
 				return idError(args[0])
 			}
@@ -31,7 +47,9 @@ and the rest as it comes. To stop following does not end it.`,
 			return a.logs(cmd.Context(), args[0])
 		},
 	}
+	p.add(c.Flags())
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until it ends")
+	c.Flags().StringVarP(&terminal, "terminal", "t", "", "`ID` of the sandbox's terminal")
 	return c
 }
 

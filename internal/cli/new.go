@@ -18,6 +18,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
 )
 
 // newOptions are the flags of "cove new" as they were written.
@@ -174,6 +175,9 @@ func (a *app) create(cmd *cobra.Command, o *newOptions) error {
 	}
 	if o.ide != "" {
 		return a.openIDE(o.ide, s.Directory)
+	}
+	if attach {
+		return a.attachTerminal(cmd, pick{name: s.ID}, defaultDetachKeys, client.TerminalOptions{})
 	}
 	return nil
 }

@@ -7,11 +7,12 @@ import (
 )
 
 // Restore puts a terminal of size s that has shown one back into the state in
-// which shells expect it, on the main screen, whatever the program has done.
+// which shells expect it, on the main screen, whatever the program has done. The
+// cursor stays.
 func Restore(s Size) []byte {
-	b := []byte("\x1b[?1049l\x1b[?47l" + calm + "\x1b]8;;\x1b\\\x1b[?25h\x1b[0 q\x1b7")
+	b := []byte("\x1b[?1049l\x1b[?47l\x1b7" + calm + "\x1b]8;;\x1b\\\x1b[?25h\x1b[0 q")
 	b = appendTabs(b, defaultTabs(s.Columns))
-	return append(b, "\x1b8\x1b[0m"...)
+	return append(b, "\x1b8\x1b(B\x1b)B\x0f\x1b[0m"...)
 }
 
 // appendTabs sets tab stops. It moves the cursor.
