@@ -61,6 +61,7 @@ type Sandbox struct {
 	AllowedWorkdirRoots []string `yaml:"allowed_workdir_roots" doc:"Host directories below which callers of the API may attach work_dir and mounts; none by default. The local command line is not bound by it."`
 	MaxConcurrent       int      `yaml:"max_concurrent" doc:"Executions that run at once."`
 	Queue               int      `yaml:"queue" doc:"Executions that may wait for a place; beyond it the answer is 429."`
+	MaxLasting          int      `yaml:"max_lasting" doc:"Sandboxes that last, running or not; 0 is no limit."`
 	Ready               int      `yaml:"ready" doc:"Guests that the native engine keeps ready; as many with a network, and their certificate authorities, once a sandbox has had one."`
 	CgroupParent        string   `yaml:"cgroup_parent" doc:"Name of the control group that holds all sandboxes of the native engine."`
 	DefaultLimits       Limits   `yaml:"default_limits" doc:"Where neither the request nor the runtime says anything."`
@@ -129,6 +130,7 @@ func Defaults(getenv func(string) string, uid int) Config {
 		Engine: "native",
 		Sandbox: Sandbox{
 			MaxConcurrent: 64,
+			MaxLasting:    256,
 			Queue:         256,
 			Ready:         1,
 			CgroupParent:  "cove",

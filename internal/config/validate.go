@@ -181,6 +181,7 @@ func (c *Config) checkNumbers() error {
 		least, top float64
 	}{
 		{"sandbox.max_concurrent", float64(c.Sandbox.MaxConcurrent), 1, 10_000},
+		{"sandbox.max_lasting", float64(c.Sandbox.MaxLasting), 0, 100_000},
 		{"sandbox.queue", float64(c.Sandbox.Queue), 0, 100_000},
 		{"sandbox.ready", float64(c.Sandbox.Ready), 0, 1000},
 		{"rate_limit.per_second", c.RateLimit.PerSecond, 0, 1e6},

@@ -32,6 +32,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/localsocket"
 	"github.com/cove-sandbox/cove/internal/meter"
+	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/version"
@@ -54,6 +55,8 @@ type Daemon struct {
 
 	openNative  func() (engine.Engine, error)    // once
 	openGateway func() (*gateway.Gateway, error) // once, when the first sandbox has a network
+	openRepos   func() (*repos.Store, error)     // once
+	lasting     atomic.Pointer[gateway.Gateway]  // of sandboxes that last, once they are had
 	warm        bool                             // it has been called before anybody asked
 
 	serving   sync.WaitGroup // listeners, the reaper, the engine being warmed
@@ -76,7 +79,7 @@ type Options struct {
 func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	cfg, log := o.Config, o.Log
 	d := &Daemon{cfg: cfg, log: log, memory: newMemoryListener(), stopReaps: func() {}}
-	d.openNative, d.openGateway = sync.OnceValues(d.native), sync.OnceValues(d.newGateway)
+	d.openNative, d.openGateway, d.openRepos = sync.OnceValues(d.native), sync.OnceValues(d.newGateway), sync.OnceValues(d.newRepos)
 	defer func() {
 		if err != nil {
 			d.Close(ctx)
@@ -170,7 +173,7 @@ func GuestPath(cfg *config.Config) string {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.manager, Store: d.store, Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		Executor: d.manager, Lasting: d.manager, Store: d.store, Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
 		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}
@@ -246,6 +249,9 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	}
 	defer lock.Close()
 	if err := d.manager.Open(); err != nil {
+		return err
+	}
+	if err := d.adopt(ctx); err != nil {
 		return err
 	}
 	listeners, err := d.listen(ctx)
@@ -357,8 +363,10 @@ func (d *Daemon) close(ctx context.Context) error {
 	if d.api != nil {
 		errs = append(errs, d.answer())
 	}
-	if g := d.opened.Load(); g != nil {
-		g.Close()
+	for _, g := range []*gateway.Gateway{d.opened.Load(), d.lasting.Load()} {
+		if g != nil {
+			g.Close()
+		}
 	}
 	d.memory.Close()
 	d.serving.Wait()

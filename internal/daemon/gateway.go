@@ -39,21 +39,17 @@ func (d *Daemon) openWay(id cove.SandboxID, of cove.ExecutionID, client string, 
 	if err != nil {
 		return nil, err
 	}
-	return g.Open(gateway.Spec{Sandbox: id, Name: string(of), Client: client, Policy: n.Policy, Credentials: n.Credentials, Providers: n.Providers, Budget: n.Budget})
+	return g.Open(spec(id, string(of), client, n))
 }
 
 func (d *Daemon) newGateway() (*gateway.Gateway, error) {
-	o, err := gatewayOptions(d.cfg.Gateway)
+	o, err := d.gatewayOptions()
 	if err != nil {
 		return nil, err
 	}
-	o.Dir, o.Recorder, o.Approvals, o.Log = d.instance.Files(), d.recorder, d.store, d.log
-	o.OwnPort = func(port uint16) bool { return uint32(port) == d.port.Load() }
+	o.Dir = d.instance.Files()
 	if !d.warm { // else there will be one sandbox
 		o.Ahead = d.cfg.Sandbox.Ready
-	}
-	if o.Spool, o.Packs, err = packs(d.cfg.Home, d.openNative); err != nil {
-		return nil, err
 	}
 	made := gateway.New(o)
 	d.opened.Store(made)
@@ -68,6 +64,18 @@ func packs(below string, open func() (engine.Engine, error)) (spool string, i *i
 		return "", nil, cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", spool, err)
 	}
 	return spool, inspect.New(inspect.Options{Engine: open, Dir: spool}), nil
+}
+
+// gatewayOptions are those of both of a daemon's gateways.
+func (d *Daemon) gatewayOptions() (gateway.Options, error) {
+	o, err := gatewayOptions(d.cfg.Gateway)
+	if err != nil {
+		return o, err
+	}
+	o.Recorder, o.Approvals, o.Log = d.recorder, d.store, d.log
+	o.OwnPort = func(port uint16) bool { return uint32(port) == d.port.Load() }
+	o.Spool, o.Packs, err = packs(d.cfg.Home, d.openNative)
+	return o, err
 }
 
 // gatewayOptions are those that the configuration has for every gateway.
@@ -121,12 +129,16 @@ func gatewayOptions(g config.Gateway) (gateway.Options, error) {
 	return o, nil
 }
 
-// network is what passes through the gateway now, if it has been needed.
-func (d *Daemon) network() gateway.State {
-	if g := d.opened.Load(); g != nil {
-		return g.State()
+// network is what passes through the gateways now, if they have been needed.
+func (d *Daemon) network() (all gateway.State) {
+	for _, g := range []*gateway.Gateway{d.opened.Load(), d.lasting.Load()} {
+		if g != nil {
+			s := g.State()
+			all.Connections, all.Holds = all.Connections+s.Connections, all.Holds+s.Holds
+			all.Open, all.HalfOpen = all.Open+s.Open, all.HalfOpen+s.HalfOpen
+		}
 	}
-	return gateway.State{}
+	return all
 }
 
 // GitHub is whose API is judged.

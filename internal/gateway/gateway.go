@@ -123,8 +123,12 @@ type Spec struct {
 	Client      string             // who asked for it, for the record
 	Policy      []*policy.Document // merged first to last
 	Credentials []string           // names
-	Providers   []string           // names of model providers it may use, the first one by default
-	Budget      model.Budget       // for all models together
+	// Remote is a repository that gets what credential the machine has for it;
+	// and with PullRequests the API that opens them.
+	Remote       string
+	PullRequests bool
+	Providers    []string     // names of model providers it may use, the first one by default
+	Budget       model.Budget // for all models together
 }
 
 // Open makes a sandbox's way out, which is closed until Serve. Errors:

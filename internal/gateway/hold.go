@@ -389,7 +389,7 @@ func digest(p *policy.Policy, credentials []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	names := slices.Compact(slices.Sorted(slices.Values(credentials)))
+	names := slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(credentials))), func(s string) bool { return s == "" })
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q", text, names))
 	return hex.EncodeToString(sum[:]), nil
 }

@@ -83,7 +83,14 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	if w.credentials, err = credential.NewSet(g.values, chosen...); err != nil {
 		return nil, err
 	}
-	w.hasCredentials, w.ledger = len(chosen) > 0, model.NewLedger(s.Budget.Or(g.o.Budget))
+	remote, err := w.forRemote(s)
+	if err != nil {
+		return nil, err
+	}
+	if w.credentials, err = credential.NewSet(g.values, append(chosen, remote...)...); err != nil {
+		return nil, err
+	}
+	w.hasCredentials, w.ledger = len(chosen)+len(remote) > 0, model.NewLedger(s.Budget.Or(g.o.Budget))
 	var of []string
 	if w.providers, of, err = g.choose(s.Providers, s.Budget.Or(g.o.Budget)); err != nil {
 		return nil, err
@@ -91,7 +98,7 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	if chosen, err = credential.Choose(g.o.Credentials, unique(append(slices.Clip(s.Credentials), of...))...); err != nil {
 		return nil, err
 	}
-	if w.known, err = credential.NewSet(g.values, chosen...); err != nil {
+	if w.known, err = credential.NewSet(g.values, append(chosen, remote...)...); err != nil {
 		return nil, err
 	}
 	w.pipeline = w.stages(w.credentials, nil)
@@ -108,7 +115,7 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	}
 	w.documents = s.Policy
 	w.policy.Store(p)
-	if w.started, err = digest(p, s.Credentials); err != nil {
+	if w.started, err = digest(p, append(slices.Clip(s.Credentials), s.Remote)); err != nil {
 		return nil, err
 	}
 	if w.trust, err = g.trust(w); err != nil {
@@ -119,6 +126,16 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	w.lookups = newLookups(g.resolver)
 	w.proxy = proxy.New((*client)(w), proxy.Options{Dialer: &g.o.Dialer, Roots: g.o.Roots, Timeouts: g.o.Timeouts, Log: g.o.Log})
 	return w, nil
+}
+
+// forRemote are the machine's own credentials for a way's remote, but for places
+// of which somebody has said by name what is set there.
+func (w *Way) forRemote(s Spec) ([]credential.Credential, error) {
+	if s.Remote == "" {
+		return nil, nil
+	}
+	all, err := credential.ForRemote(s.Remote, s.PullRequests)
+	return slices.DeleteFunc(all, w.credentials.Overlaps), err
 }
 
 // unique is a list without what is there already.

@@ -14,8 +14,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// network turns what was asked for into policy documents.
-func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission) (sandbox.Network, error) {
+// Network is what was asked for as policy documents, whoever asks.
+func Network(q api.NetworkPermission) (sandbox.Network, error) {
 	asked := q.Mode != "" || len(q.Allow)+len(q.Deny)+len(q.Credentials)+len(q.Providers)+len(q.Policies) > 0 || q.AllowPR
 	switch {
 	case !q.Enabled && asked:
@@ -35,13 +35,21 @@ func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission)
 		mode = cmp.Or(d.Mode, mode)
 	}
 	docs = append(docs, &policy.Document{Source: "permissions.network", Mode: mode})
-	n := sandbox.Network{Mode: mode, Policy: docs, Credentials: q.Credentials, Providers: q.Providers, Budget: model.BudgetOf(q.ModelPermission)}
+	return sandbox.Network{Mode: mode, Policy: docs, Credentials: q.Credentials, Providers: q.Providers, Budget: model.BudgetOf(q.ModelPermission)}, nil
+}
+
+// network is Network for a caller, who may not have all of it.
+func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission) (sandbox.Network, error) {
+	n, err := Network(q)
+	if err != nil {
+		return n, err
+	}
 	if len(n.Credentials)+len(n.Providers) > 0 && !c.owner {
 		err := cove.Errorf(cove.Forbidden, "credentials and model providers are the machine's owner's to use").WithHint("leave permissions.network.credentials and providers out")
 		s.deny(ctx, c.name, "network", strings.Join(append(slices.Clip(n.Credentials), n.Providers...), ","), err)
 		return sandbox.Network{}, err
 	}
-	return n, s.mayOpen(ctx, c, docs)
+	return n, s.mayOpen(ctx, c, n.Policy)
 }
 
 // mayOpen: services of the machine and private addresses are the owner's to

@@ -170,7 +170,7 @@ func (e *eventStream) last(name string, v any) {
 func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequest) (r sandbox.LastingRequest, err error) {
 	r = sandbox.LastingRequest{
 		Name: q.Name, Engine: q.Engine, Profile: q.Profile, Agent: q.Agent, Env: q.Env, WorkDir: q.WorkDir,
-		AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Labels: q.Labels, Client: c.name,
+		AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Labels: q.Labels, Client: c.name, Local: c.owner,
 	}
 	if strings.HasPrefix(q.WorkDir, "/") && path.Clean(q.WorkDir) != cove.Workspace && !strings.HasPrefix(path.Clean(q.WorkDir), cove.Workspace+"/") {
 		return r, cove.Errorf(cove.InvalidArgument, "work_dir: %.200q is not in %s", q.WorkDir, cove.Workspace)
@@ -199,36 +199,13 @@ func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequ
 		s.deny(ctx, c.name, "ssh-agent", q.SSHAgent, refusal)
 		return r, refusal
 	}
-	if q.Repository != nil {
-		r.Repository, err = s.repository(ctx, c, *q.Repository)
+	if g := q.Repository; g != nil {
+		if g.Worktree && !c.owner {
+			return r, cove.Errorf(cove.Forbidden, "a worktree is for the machine's owner, who can edit it").WithHint("leave repository.worktree out")
+		}
+		r.Repository = &workspace.Repository{Source: g.Source, Local: c.owner, Branch: g.Branch, From: g.From, Sparse: g.Sparse, Depth: g.Depth, Worktree: g.Worktree}
 	}
-	return r, err
-}
-
-// repository judges which repository a caller may work on: what is a directory
-// of the host is for its owner.
-func (s *Server) repository(ctx context.Context, c caller, q api.RepositoryRequest) (*workspace.Repository, error) {
-	if q.Source == "" {
-		return nil, cove.Errorf(cove.InvalidArgument, "repository.source is empty").WithHint("give an HTTPS address or OWNER/REPO, or leave repository out")
-	}
-	if local := !strings.HasPrefix(q.Source, "https://") && !ownerRepo(q.Source); local && !c.owner {
-		refusal := cove.Errorf(cove.Forbidden, "repository.source: %.200q is not an HTTPS address or OWNER/REPO", q.Source)
-		s.deny(ctx, c.name, "repository", q.Source, refusal)
-		return nil, refusal
-	}
-	if q.Worktree && !c.owner {
-		return nil, cove.Errorf(cove.Forbidden, "a worktree on the host is for the machine's owner").WithHint("leave worktree out")
-	}
-	return &workspace.Repository{Source: q.Source, Branch: q.Branch, From: q.From, Sparse: q.Sparse, Depth: q.Depth, Worktree: q.Worktree}, nil
-}
-
-// ownerRepo reports whether s is OWNER/REPO of GitHub, and no path.
-func ownerRepo(s string) bool {
-	owner, repo, ok := strings.Cut(s, "/")
-	word := func(w string) bool {
-		return w != "" && w[0] != '.' && w[0] != '-' && strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
-	}
-	return ok && word(owner) && word(repo)
+	return r, nil
 }
 
 // listSandboxes is GET /sandboxes.

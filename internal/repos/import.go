@@ -270,7 +270,7 @@ func (s *Store) Push(ctx context.Context, id cove.SandboxID, w Work, branch stri
 	if err != nil {
 		return err
 	}
-	p, hangUp, err := s.dial(ctx, remote{Source: Source{URL: r.Remote}}, true)
+	p, hangUp, err := s.dial(ctx, remote{Source: Source{URL: r.Remote}, owner: true}, true) // the machine pushes for its owner alone
 	if err != nil {
 		return err
 	}

@@ -159,7 +159,7 @@ func TestLeftovers(t *testing.T) {
 // unreachable is an Outlet behind which nobody answers.
 type unreachable struct{}
 
-func (unreachable) Open(context.Context, string, bool) (Way, error) {
+func (unreachable) Open(context.Context, string, bool, bool) (Way, error) {
 	return Way{Proxy: "http://127.0.0.1:9", Close: func() error { return nil }}, nil
 }
 

@@ -26,6 +26,7 @@ type remote struct {
 	Source
 	address string // that pushes go to; empty where there is none
 	git     string // git directory of one on this machine
+	owner   bool   // the machine's owner asks
 }
 
 // find understands a source, and looks at it if it is a directory. Errors:
@@ -36,7 +37,7 @@ func (s *Store) find(ctx context.Context, source string, owner bool) (remote, er
 		return remote{}, err
 	}
 	if src.Dir == "" {
-		return remote{Source: src, address: src.URL}, nil
+		return remote{Source: src, address: src.URL, owner: owner}, nil
 	}
 	r := remote{Source: src}
 	if r.git, err = gitDirectory(src.Dir); err != nil {
@@ -123,7 +124,7 @@ func (s *Store) dial(ctx context.Context, r remote, push bool) (peer, func() err
 	if s.o.Outlet == nil {
 		return nil, nil, cove.Errorf(cove.Unavailable, "there is no way to %s", r.URL)
 	}
-	way, err := s.o.Outlet.Open(ctx, r.URL, push)
+	way, err := s.o.Outlet.Open(ctx, r.URL, r.owner, push)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -21,9 +21,10 @@ import (
 // Outlet opens ways out to remotes, for git on the host. It sees to
 // credentials: git has none.
 type Outlet interface {
-	// Open opens a way to the repository at an address, and to nothing else:
-	// to read it, or to push to it too. Errors: Forbidden, Unavailable.
-	Open(ctx context.Context, address string, push bool) (Way, error)
+	// Open opens a way to the repository at an address, and to nothing else: to
+	// read it, or to push to it too. owner says that the machine's owner asks,
+	// whose credentials are for nobody else. Errors: Forbidden, Unavailable.
+	Open(ctx context.Context, address string, owner, push bool) (Way, error)
 }
 
 // Way is one way out. The zero value but for Close is a direct one.

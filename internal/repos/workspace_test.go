@@ -384,7 +384,7 @@ func TestFailures(t *testing.T) {
 
 type refusing struct{}
 
-func (refusing) Open(context.Context, string, bool) (Way, error) {
+func (refusing) Open(context.Context, string, bool, bool) (Way, error) {
 	return Way{}, cove.Errorf(cove.Forbidden, "the policy does not allow it")
 }
 

@@ -36,6 +36,11 @@ type Network struct {
 	Policy []*policy.Document // merged first to last; they state Mode
 	// Credentials are the names of those that are set on its requests.
 	Credentials []string
+	// Remote is the repository whose requests get the credential that the machine
+	// itself has for it, and PullRequests says that so does the API that opens
+	// them.
+	Remote       string
+	PullRequests bool
 	// Providers are the names of model providers that it may use.
 	Providers []string
 	Budget    model.Budget // for models

@@ -30,10 +30,11 @@ type Lasting struct {
 	OpenWay   func(id cove.SandboxID, name, client string, n Network) (Way, error)
 	ForgetWay func(cove.SandboxID) error
 	// Network is what was asked for, as policy documents. Repository is what a
-	// sandbox needs of the network to work on a repository that has a remote.
+	// sandbox needs of the network to work on a repository that has a remote;
+	// local says that it is the machine's owner's, with the owner's credentials.
 	Network    func(api.NetworkPermission) (Network, error)
 	Documents  func(api.GatewayPolicy) ([]*policy.Document, error)
-	Repository func(of store.SandboxRepository, allowPR bool) (Network, error)
+	Repository func(of store.SandboxRepository, allowPR, local bool) (Network, error)
 	// OpenGit makes git for a sandbox whose repository is not inside; nil where
 	// none of them has such a one.
 	OpenGit func(context.Context, HiddenGit) (GitService, error)
@@ -66,6 +67,7 @@ type LastingRequest struct {
 	Git        *api.GitIdentity
 	Labels     map[string]string
 	Client     string
+	Local      bool // the machine's owner asks
 }
 
 // lastingLimits are those of a place to work in, where nothing else is asked
@@ -217,7 +219,7 @@ func (m *Manager) plan(q LastingRequest) (store.Sandbox, error) {
 		ID: cove.NewSandboxID(), Name: q.Name, Client: q.Client, State: cove.StatePreparing, CreatedAt: now, LastUsedAt: now,
 		Spec: store.SandboxSpec{
 			Engine: eng.Name(), Image: q.Image, Profile: q.Profile, Agent: q.Agent, Limits: limits, Network: q.Network,
-			WorkDir: path.Join(cove.Workspace, q.WorkDir), Env: q.Env, Mounts: q.Mounts, AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Labels: q.Labels,
+			WorkDir: path.Join(cove.Workspace, q.WorkDir), Env: q.Env, Mounts: q.Mounts, AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Labels: q.Labels, Local: q.Local,
 		},
 	}, nil
 }
@@ -274,7 +276,7 @@ func (m *Manager) enroll(ctx context.Context, record *store.Sandbox, unnamed boo
 		if unnamed {
 			record.Name = madeUpName(try)
 		}
-		err := m.o.Store.AddSandbox(ctx, *record, m.o.Lasting.Most)
+		err := m.o.Store.AddSandbox(ctx, *record, m.lasting.Most)
 		if err == nil || !unnamed || cove.ErrorCode(err) != cove.Conflict || try == 20 {
 			return err
 		}
@@ -286,7 +288,7 @@ func (m *Manager) enroll(ctx context.Context, record *store.Sandbox, unnamed boo
 
 // furnish makes the workspace, starts the sandbox and places the files.
 func (m *Manager) furnish(ctx context.Context, r *resident, record *store.Sandbox, q LastingRequest, progress func(workspace.Step)) error {
-	ws, err := m.o.Lasting.Workspaces.Create(ctx, workspace.Spec{
+	ws, err := m.lasting.Workspaces.Create(ctx, workspace.Spec{
 		ID: record.ID, Name: record.Name, User: cove.UserAgent, Repository: q.Repository, Client: q.Client,
 	}, progress)
 	if err != nil {
@@ -345,7 +347,7 @@ func (m *Manager) StartSandbox(ctx context.Context, ref string, who Caller) (api
 		case record.State != cove.StateStopped:
 			return wrongState(*record, "start")
 		}
-		ws, err := m.o.Lasting.Workspaces.Open(ctx, record.ID)
+		ws, err := m.lasting.Workspaces.Open(ctx, record.ID)
 		if err != nil {
 			return err
 		}
@@ -558,8 +560,8 @@ func (m *Manager) FindSandbox(ctx context.Context, ref string, who Caller) (api.
 	if in, err := m.inside(ctx, string(record.ID), who); err == nil {
 		shown.Terminals = in.terminals.api()
 	}
-	if m.o.Lasting != nil {
-		if shown.DiskUsed, err = m.o.Lasting.Workspaces.Used(ctx, record.ID); cove.ErrorCode(err) == cove.NotFound {
+	if m.owns() == nil {
+		if shown.DiskUsed, err = m.lasting.Workspaces.Used(ctx, record.ID); cove.ErrorCode(err) == cove.NotFound {
 			err = nil
 		}
 	}

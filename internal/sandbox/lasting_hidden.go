@@ -44,10 +44,10 @@ func (m *Manager) services(ctx context.Context, record store.Sandbox, ws workspa
 	if ws.Hidden == "" {
 		return all, nil
 	}
-	if m.o.Lasting.OpenGit == nil {
+	if m.lasting.OpenGit == nil {
 		return nil, cove.Errorf(cove.Unsupported, "a worktree needs git beside the sandbox, which is not to be had here").WithHint("leave out --worktree")
 	}
-	git, err := m.o.Lasting.OpenGit(ctx, HiddenGit{
+	git, err := m.lasting.OpenGit(ctx, HiddenGit{
 		ID: record.ID, Name: record.Name, Client: record.Client, Workspace: ws, Dir: filepath.Join(m.dirOf(record.ID), "git"),
 		Network: func(ctx context.Context) (Network, error) {
 			now, err := m.o.Store.Sandbox(ctx, record.ID)
@@ -73,7 +73,7 @@ func (m *Manager) services(ctx context.Context, record store.Sandbox, ws workspa
 func (m *Manager) servicesAgain(record store.Sandbox) ([]service, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), bindTimeout)
 	defer cancel()
-	ws, err := m.o.Lasting.Workspaces.Open(ctx, record.ID)
+	ws, err := m.lasting.Workspaces.Open(ctx, record.ID)
 	var all []service
 	if err == nil {
 		all, err = m.services(ctx, record, ws, &engine.Binding{})

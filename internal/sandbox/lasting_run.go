@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -68,7 +69,7 @@ func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox,
 	}
 	var openWay func() (Way, error)
 	if n.Mode != cove.NetworkNone {
-		openWay = func() (Way, error) { return m.o.Lasting.OpenWay(record.ID, record.Name, record.Client, n) }
+		openWay = func() (Way, error) { return m.lasting.OpenWay(record.ID, record.Name, record.Client, n) }
 	}
 	bx, way, sockets, err := openOut(ctx, eng, t, b, openWay)
 	if err != nil {
@@ -84,21 +85,21 @@ func (m *Manager) networkOf(record store.Sandbox) (Network, error) {
 	spec, n := record.Spec, Network{Mode: cove.NetworkNone}
 	asked := spec.Network
 	if spec.Repository != nil && spec.Repository.Remote != "" && (asked == nil || asked.Enabled) {
-		needs, err := m.o.Lasting.Repository(*spec.Repository, spec.AllowPR)
+		needs, err := m.lasting.Repository(*spec.Repository, spec.AllowPR, spec.Local)
 		if err != nil {
 			return n, err
 		}
 		n = n.with(needs)
 	}
 	if asked != nil && asked.Enabled {
-		more, err := m.o.Lasting.Network(*asked)
+		more, err := m.lasting.Network(*asked)
 		if err != nil {
 			return n, err
 		}
 		n = n.with(more)
 	}
 	for _, c := range spec.Changes {
-		documents, err := m.o.Lasting.Documents(api.GatewayPolicy{Allow: c.Allow, Deny: c.Deny})
+		documents, err := m.lasting.Documents(api.GatewayPolicy{Allow: c.Allow, Deny: c.Deny})
 		if err != nil {
 			return n, err
 		}
@@ -116,6 +117,7 @@ func (n Network) with(more Network) Network {
 			n.Credentials = append(slices.Clip(n.Credentials), c)
 		}
 	}
+	n.Remote, n.PullRequests = cmp.Or(more.Remote, n.Remote), more.PullRequests || n.PullRequests
 	n.Providers = append(slices.Clip(n.Providers), more.Providers...)
 	n.Budget = more.Budget
 	return n
@@ -289,7 +291,7 @@ func (m *Manager) dismantle(ctx context.Context, r *resident, id cove.SandboxID,
 		err = m.destroyLeft(ctx, record.Spec.Engine, id)
 	}
 	if err == nil {
-		err = errors.Join(m.o.Lasting.Workspaces.Remove(ctx, id, record.Spec.KeepWork), m.o.Lasting.ForgetWay(id), os.RemoveAll(m.dirOf(id)))
+		err = errors.Join(m.lasting.Workspaces.Remove(ctx, id, record.Spec.KeepWork), m.lasting.ForgetWay(id), os.RemoveAll(m.dirOf(id)))
 	}
 	if err != nil {
 		return errors.Join(err, m.o.Store.MoveSandbox(ctx, id, cove.StateDestroying, cove.StateFailed, "it cannot be removed: "+err.Error()))
@@ -326,15 +328,16 @@ func (m *Manager) destroyLeft(ctx context.Context, engineName string, id cove.Sa
 	return sb.Destroy(ctx)
 }
 
-func (m *Manager) dirOf(id cove.SandboxID) string { return filepath.Join(m.o.Lasting.Dir, string(id)) }
+func (m *Manager) dirOf(id cove.SandboxID) string { return filepath.Join(m.lasting.Dir, string(id)) }
 
 // AdoptSandboxes makes this process the one that has the sandboxes that last:
-// there may be one at a time, which the caller sees to. It puts the records
-// right, takes over those that run, and ends what others have begun.
-func (m *Manager) AdoptSandboxes(ctx context.Context) error {
-	if m.o.Lasting == nil {
-		return cove.Errorf(cove.Internal, "this process was not made to have sandboxes that last")
-	}
+// there may be one at a time, which the caller sees to, once. It puts the
+// records right, takes over those that run, and ends what others have begun.
+// An error says which could not be put right: the others are had.
+func (m *Manager) AdoptSandboxes(ctx context.Context, with Lasting) error {
+	m.mu.Lock()
+	m.lasting = &with
+	m.mu.Unlock()
 	err := m.reconcile(ctx)
 	m.mu.Lock()
 	m.owner = true
@@ -474,7 +477,7 @@ func (m *Manager) openAgain(record store.Sandbox, sockets []*os.File, first int)
 	if record.Spec.Mode != cove.NetworkNone {
 		var n Network
 		if n, err = m.networkOf(record); err == nil {
-			way, err = m.o.Lasting.OpenWay(record.ID, record.Name, record.Client, n)
+			way, err = m.lasting.OpenWay(record.ID, record.Name, record.Client, n)
 		}
 		if err != nil {
 			for _, f := range sockets {
@@ -530,7 +533,7 @@ func (m *Manager) orphans(ctx context.Context, records []store.Sandbox) ([]strin
 			}
 		}
 	}
-	ids, err := m.o.Lasting.Workspaces.List(ctx)
+	ids, err := m.lasting.Workspaces.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -576,7 +579,7 @@ func (m *Manager) destroyOrphan(ctx context.Context, ref string, keepWork bool, 
 	for _, eng := range m.engines.all() {
 		err = errors.Join(err, m.destroyLeft(ctx, eng.Name(), id))
 	}
-	err = errors.Join(err, m.o.Lasting.Workspaces.Remove(ctx, id, keepWork), m.o.Lasting.ForgetWay(id), os.RemoveAll(m.dirOf(id)))
+	err = errors.Join(err, m.lasting.Workspaces.Remove(ctx, id, keepWork), m.lasting.ForgetWay(id), os.RemoveAll(m.dirOf(id)))
 	m.auditSandbox(ctx, who.Name, "destroy", store.Sandbox{ID: id, Name: "of no sandbox"}, err)
 	return err
 }

@@ -53,7 +53,7 @@ type Way interface {
 	Close()
 }
 
-// Options make a Manager. All but Lasting are required.
+// Options make a Manager. All are required.
 type Options struct {
 	Engines       []EngineSource // in order of preference for "auto"
 	DefaultEngine string         // a source's name, or "auto"
@@ -71,7 +71,6 @@ type Options struct {
 	Retention     time.Duration // how long finished executions are kept; 0 is for ever
 	Clock         clock.Clock
 	Log           *slog.Logger
-	Lasting       *Lasting // nil: this process never has sandboxes that last
 }
 
 // Manager runs executions. Its methods may be called concurrently.
@@ -93,7 +92,8 @@ type Manager struct {
 	running   map[cove.ExecutionID]*execution
 	commands  map[cove.ExecutionID]*command
 	residents map[cove.SandboxID]*resident
-	owner     bool // of the lasting sandboxes
+	lasting   *Lasting // nil until AdoptSandboxes
+	owner     bool     // of the lasting sandboxes
 	closed    bool
 }
 

@@ -77,6 +77,9 @@ func (m *Manager) RunReaper(ctx context.Context) {
 		if err := m.Reap(ctx); err != nil && ctx.Err() == nil {
 			m.o.Log.Error("cannot clean up", "error", err)
 		}
+		if m.owns() == nil {
+			m.reconcile(ctx) // which logs what it cannot do
+		}
 		timer := m.o.Clock.NewTimer(ReapInterval)
 		select {
 		case <-timer.C:

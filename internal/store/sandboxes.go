@@ -64,6 +64,7 @@ type SandboxSpec struct {
 	Env        map[string]string
 	Mounts     []cove.Mount
 	AllowPR    bool
+	Local      bool // the machine's owner's, with the owner's credentials
 	SSHAgent   string
 	Git        *api.GitIdentity
 	Labels     map[string]string

@@ -30,6 +30,8 @@ type Credential struct {
 	Variables []string // where programs inside look for it
 	Shape     string   // what a placeholder looks like, such as "sk-{40}"
 	Bindings  []Binding
+
+	optional bool // requests go without when the source has none
 }
 
 // Binding is a kind of request that a credential is set on.
@@ -177,21 +179,26 @@ func (s *Set) Apply(r policy.Request, h *http.Request) ([]string, error) {
 	if len(uses) == 0 || err != nil || h.URL.Scheme != "https" {
 		return nil, err
 	}
-	for i, u := range uses {
-		uses[i].login, err = s.values.get(h.Context(), u.credential.Source, r.Host, r.Port)
+	had := uses[:0]
+	for _, u := range uses {
+		u.login, err = s.values.get(h.Context(), u.credential.Source, r.Host, r.Port)
 		if err == nil {
-			err = u.binding.Form.accepts(uses[i].login)
+			err = u.binding.Form.accepts(u.login)
 		}
+		if err != nil && u.credential.optional {
+			continue
+		}
+		had = append(had, u)
 		if err != nil {
 			return nil, cove.Errorf(cove.Unavailable, "the credential %s cannot be had from %s: %w", u.credential.Name, u.credential.Source, err).
 				WithHint("see that it is there, on the host")
 		}
 	}
-	for _, u := range uses {
+	for _, u := range had {
 		u.binding.Form.strip(h)
 	}
 	var names []string
-	for _, u := range uses {
+	for _, u := range had {
 		u.binding.Form.set(h, u.login)
 		names = append(names, u.credential.Name)
 	}

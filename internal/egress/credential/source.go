@@ -39,6 +39,7 @@ const (
 	fromCommand kind = "command"
 	fromGit     kind = "git-credential"
 	fromGH      kind = "gh"
+	fromMachine kind = "machine" // wherever git and gh look; of ForRemote only
 )
 
 const sourceHint = "a source is env:NAME, file:/PATH, command:PROGRAM ARGUMENTS, git-credential or gh"
@@ -117,7 +118,7 @@ func (s Source) program() bool { return s.kind != fromEnv && s.kind != fromFile 
 // account is what a source that serves many hosts is asked for: the subdomains
 // of github.com belong to the same accounts.
 func (s Source) account(host policy.Host, port uint16) string {
-	if s.kind != fromGit && s.kind != fromGH {
+	if s.kind != fromGit && s.kind != fromGH && s.kind != fromMachine {
 		return ""
 	}
 	if strings.HasSuffix("."+host.Name(), ".github.com") {
@@ -148,6 +149,8 @@ func (s Source) read(ctx context.Context, account string) (user, value string, e
 	case fromGH:
 		out, err := run(ctx, "", "gh", "auth", "token", "--hostname", account)
 		return "", trim(out), err
+	case fromMachine:
+		return readMachine(ctx, account)
 	case fromGit:
 		out, err := run(ctx, "protocol=https\nhost="+account+"\n\n", "git", "credential", "fill")
 		if err != nil {

@@ -1,0 +1,97 @@
+package daemon
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/httpapi"
+	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// adopt takes over the sandboxes that last: this is the server of its home. One
+// that cannot be put right is logged, and does not keep the others waiting.
+func (d *Daemon) adopt(ctx context.Context) error {
+	workspaces, err := d.openRepos()
+	if err != nil {
+		return err
+	}
+	g, err := d.newLastingGateway()
+	if err != nil {
+		return err
+	}
+	d.lasting.Store(g)
+	err = d.manager.AdoptSandboxes(ctx, sandbox.Lasting{
+		Workspaces: workspaces,
+		OpenWay: func(id cove.SandboxID, name, client string, n sandbox.Network) (sandbox.Way, error) {
+			return g.Open(spec(id, name, client, n))
+		},
+		ForgetWay: g.Discard, Network: httpapi.Network, Documents: gateway.Documents, Repository: repositoryNetwork,
+		Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
+	})
+	if err != nil {
+		d.log.Error("not every sandbox could be put right", "error", err)
+	}
+	return nil
+}
+
+// newLastingGateway makes the gateway whose ways the next server can open again.
+// Guests pass through its directory to what they are to trust.
+func (d *Daemon) newLastingGateway() (*gateway.Gateway, error) {
+	o, err := d.gatewayOptions()
+	if err != nil {
+		return nil, err
+	}
+	keep, err := ca.OpenStore(d.cfg.Home)
+	if err != nil {
+		return nil, err
+	}
+	o.Dir, o.Keep = filepath.Join(d.cfg.RunDir, "ways"), &keep
+	return gateway.New(o), nil
+}
+
+// spec is a way out as the gateway makes it.
+func spec(id cove.SandboxID, name, client string, n sandbox.Network) gateway.Spec {
+	return gateway.Spec{
+		Sandbox: id, Name: name, Client: client, Policy: n.Policy, Credentials: n.Credentials, Providers: n.Providers, Budget: n.Budget,
+		Remote: n.Remote, PullRequests: n.PullRequests,
+	}
+}
+
+func (d *Daemon) newRepos() (*repos.Store, error) {
+	return repos.Open(repos.Options{Home: d.cfg.Home, Outlet: outlet{d}, Log: d.log})
+}
+
+// gitHubAPI is where pull requests of github.com are opened.
+const gitHubAPI = "api.github.com"
+
+// repositoryNetwork is what a sandbox needs of the network for its repository:
+// that repository, and where it may open pull requests, the API that does. A
+// remote that is not reached by HTTPS is one of the machine's, and no sandbox's.
+func repositoryNetwork(of store.SandboxRepository, allowPR, local bool) (sandbox.Network, error) {
+	if !strings.HasPrefix(of.Remote, "https://") {
+		return sandbox.Network{Mode: cove.NetworkNone}, nil
+	}
+	d, err := policy.ForRepository("repository", of.Remote, of.Branch, of.Shared, allowPR)
+	if err != nil {
+		return sandbox.Network{}, err
+	}
+	n := sandbox.Network{Mode: cove.NetworkLimited, Policy: []*policy.Document{d}, PullRequests: allowPR}
+	if local {
+		n.Remote = of.Remote
+	}
+	if remote, err := policy.ParseRemote(of.Remote); allowPR && err == nil && remote.Host.Name() == "github.com" {
+		api, err := policy.Args("repository", policy.Allow, gitHubAPI)
+		if err != nil {
+			return n, err
+		}
+		n.Policy = append(n.Policy, api)
+	}
+	return n, nil
+}

@@ -1,0 +1,95 @@
+package credential
+
+import (
+	"context"
+	"os"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// ForRemote are the credentials that this machine has itself for a repository
+// at an https URL: bound to what git asks of it and, where pull requests are
+// opened, to GitHub's API. Where the machine has none, requests go without.
+// Errors: InvalidArgument.
+func ForRemote(remote string, pullRequests bool) ([]Credential, error) {
+	d, err := policy.ForRepository(remoteName, remote, "", nil, false)
+	if err != nil {
+		return nil, err
+	}
+	d.Git = nil // what git may do is policy's to say
+	r, err := policy.ParseRemote(remote)
+	if err != nil {
+		return nil, err
+	}
+	git, err := machines(remoteName, Form{header: "Authorization", basic: true}, d, probe{r.Host, r.Port})
+	if err != nil || !pullRequests || r.Host.Name() != "github.com" {
+		return []Credential{git}, err
+	}
+	api, err := policy.Args(apiName, policy.Allow, gitHubAPI+":443")
+	if err != nil {
+		return nil, err
+	}
+	host, err := policy.ParseHost(gitHubAPI)
+	if err != nil {
+		return nil, err
+	}
+	form, err := bearer()
+	if err != nil {
+		return nil, err
+	}
+	gh, err := machines(apiName, form, api, probe{host, 443})
+	gh.Variables, gh.Shape = []string{"GH_TOKEN", "GITHUB_TOKEN"}, "ghp_{36}"
+	return []Credential{git, gh}, err
+}
+
+// Names of the credentials of ForRemote.
+const (
+	remoteName = "repository"
+	apiName    = "repository-api"
+	gitHubAPI  = "api.github.com"
+)
+
+// machines is a credential that the machine may have.
+func machines(name string, form Form, where *policy.Document, at probe) (Credential, error) {
+	where.Mode = cove.NetworkLimited
+	p, err := policy.Compile(policy.Machine{}, where)
+	return Credential{
+		Name: name, Source: Source{kind: fromMachine}, Shape: defaultShape, optional: true,
+		Bindings: []Binding{{ID: name, Form: form, where: p, probes: []probe{at}}},
+	}, err
+}
+
+// Overlaps reports whether a set has a credential for the places of another, so
+// that both would be set there.
+func (s *Set) Overlaps(c Credential) bool {
+	for _, b := range c.Bindings {
+		for _, p := range b.probes {
+			if s.Binds(p.host, p.port) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tokens are the variables in which tools of a host look for its token.
+var tokens = map[string][]string{"github.com": {"GH_TOKEN", "GITHUB_TOKEN"}, "gitlab.com": {"GITLAB_TOKEN"}}
+
+// readMachine looks where git and the tools of a host look: in the environment,
+// in what gh knows, and in the store that git is configured with.
+func readMachine(ctx context.Context, account string) (user, value string, err error) {
+	for _, v := range tokens[account] {
+		if value := os.Getenv(v); value != "" {
+			return anyUser, value, nil
+		}
+	}
+	if out, err := run(ctx, "", "gh", "auth", "token", "--hostname", account); err == nil && trim(out) != "" {
+		return anyUser, trim(out), nil
+	}
+	out, err := run(ctx, "protocol=https\nhost="+account+"\n\n", "git", "credential", "fill")
+	if err != nil {
+		return "", "", err
+	}
+	return gitLogin(out)
+}
