@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
 // adopt takes over the sandboxes that last: this is the server of its home. One
@@ -94,4 +95,48 @@ func repositoryNetwork(of store.SandboxRepository, allowPR, local bool) (sandbox
 		n.Policy = append(n.Policy, api)
 	}
 	return n, nil
+}
+
+// repositories is the store of repositories, which is opened when somebody asks
+// for something of it.
+type repositories struct {
+	open func() (*repos.Store, error)
+}
+
+var _ httpapi.Repositories = repositories{}
+
+// Mirrors implements httpapi.Repositories.
+func (r repositories) Mirrors(ctx context.Context) ([]repos.Mirror, error) {
+	s, err := r.open()
+	if err != nil {
+		return nil, err
+	}
+	return s.Mirrors(ctx)
+}
+
+// FetchMirror implements httpapi.Repositories.
+func (r repositories) FetchMirror(ctx context.Context, source string, owner bool, progress func(workspace.Step)) (repos.Mirror, error) {
+	s, err := r.open()
+	if err != nil {
+		return repos.Mirror{}, err
+	}
+	return s.FetchMirror(ctx, source, owner, progress)
+}
+
+// RemoveMirror implements httpapi.Repositories.
+func (r repositories) RemoveMirror(ctx context.Context, source string, owner bool) error {
+	s, err := r.open()
+	if err != nil {
+		return err
+	}
+	return s.RemoveMirror(ctx, source, owner)
+}
+
+// CollectMirror implements httpapi.Repositories.
+func (r repositories) CollectMirror(ctx context.Context, source string, owner bool) error {
+	s, err := r.open()
+	if err != nil {
+		return err
+	}
+	return s.CollectMirror(ctx, source, owner)
 }
