@@ -84,7 +84,7 @@ func (w *making) obtain(ctx context.Context, r remote, p peer, want workspace.Re
 	tell(w.progress, "fetching "+cmp.Or(r.URL, r.Dir))
 	var a advert
 	if want.Depth > 0 {
-		a, err = listRemote(ctx, w.held, p)
+		a, err = listRemote(ctx, w.held, p, "--symref")
 	} else {
 		a, err = w.mirrored(ctx, r, p)
 	}
@@ -135,7 +135,8 @@ func (w *making) obtain(ctx context.Context, r remote, p peer, want workspace.Re
 }
 
 // mirrored brings the mirror up to date. Where the remote does not answer, what
-// was fetched before has to do.
+// was fetched before has to do, for the machine's owner: whether somebody else
+// may read it is for the remote to say.
 func (w *making) mirrored(ctx context.Context, r remote, p peer) (advert, error) {
 	m := w.s.mirror(r.Key)
 	release, err := m.hold(ctx)
@@ -143,17 +144,16 @@ func (w *making) mirrored(ctx context.Context, r remote, p peer) (advert, error)
 		return advert{}, err
 	}
 	defer release()
-	a, err := m.fetch(ctx, r, p)
-	if cove.ErrorCode(err) != cove.Unavailable || ctx.Err() != nil || !m.there() {
+	a, err := m.fetch(ctx, r, p, false)
+	if cove.ErrorCode(err) != cove.Unavailable || ctx.Err() != nil || !r.owner || !m.there() {
 		return a, err
 	}
 	tell(w.progress, "the remote does not answer; using what was fetched before")
 	refs, e := m.refs(ctx)
-	head, e2 := w.s.line(ctx, w.held, hostgit.Run{Dir: m.dir, Command: []string{"symbolic-ref"}, Args: []string{"HEAD"}})
-	if errors.Join(e, e2) != nil || len(refs) == 0 {
+	if e != nil || len(refs) == 0 {
 		return advert{}, err
 	}
-	return advert{head: head, refs: refs}, nil
+	return advert{head: m.head(ctx), refs: refs}, nil
 }
 
 // importer makes import.git: the host's own repository, which what the sandbox

@@ -61,7 +61,7 @@ func (s *Store) Import(ctx context.Context, id cove.SandboxID, connect Connect) 
 		return nil, storageFull("clean a repository", err)
 	}
 	p := s.stranger(connect, s.o.MaxImport)
-	a, err := listRemote(ctx, held, p)
+	a, err := listRemote(ctx, held, p, "--symref")
 	if err != nil {
 		return nil, err
 	}

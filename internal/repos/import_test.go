@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -292,4 +293,80 @@ func (s *silent) Read([]byte) (int, error) {
 func (s *silent) Close() error {
 	s.once.Do(func() { close(s.closed) })
 	return nil
+}
+
+// TestNothingInACheckoutRuns: whatever a sandbox plants in its checkout, nothing
+// that the host does with the workspace starts it.
+func TestNothingInACheckoutRuns(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	s := newStore(t, server)
+	if _, err := s.FetchMirror(t.Context(), repo.URL, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]workspace.Repository{"private": {}, "shallow": {Depth: 1}, "worktree": {Worktree: true}} {
+		t.Run(name, func(t *testing.T) {
+			r.Source = repo.URL
+			w := create(t, s, spec("x", r))
+			top := t.TempDir()
+			canary, script := filepath.Join(top, "canary"), filepath.Join(top, "evil")
+			if err := os.WriteFile(script, []byte("#!/bin/sh\necho $0 $* >>"+canary+"\ncat\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			git := gittest.NewGit(t, w.Directory)
+			git.Write(".gitattributes", "* filter=x diff=x merge=x\n")
+			git.Commit("attributes", "file", "text\n")
+			dir := git.Run("rev-parse", "--git-common-dir")
+			if !filepath.IsAbs(dir) {
+				dir = filepath.Join(w.Directory, dir)
+			}
+			config := "[core]\n\tfsmonitor = S\n\talternateRefsCommand = S\n\tsshCommand = S\n\tpager = S\n\teditor = S\n\tgitProxy = S\n\thooksPath = " + top + "/hooks\n" +
+				"[filter \"x\"]\n\tclean = S\n\tsmudge = S\n\tprocess = S\n\trequired = true\n[diff]\n\texternal = S\n[diff \"x\"]\n\ttextconv = S\n\tcommand = S\n" +
+				"[merge \"x\"]\n\tdriver = S\n[uploadpack]\n\tpackObjectsHook = S\n[credential]\n\thelper = !S\n[gpg]\n\tprogram = S\n[remote \"origin\"]\n\tvcs = evil\n\tuploadpack = S\n"
+			f, err := os.OpenFile(filepath.Join(dir, "config"), os.O_APPEND|os.O_WRONLY, 0)
+			if err == nil {
+				_, err = f.WriteString(strings.ReplaceAll(config, "S", script))
+				err = errors.Join(err, f.Close())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, hooks := range []string{filepath.Join(top, "hooks"), filepath.Join(dir, "hooks")} {
+				if err := os.MkdirAll(hooks, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				for _, path := range hookPaths(hooks) {
+					if err := os.Link(script, path); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			// A repository in a directory of it, and a pointer to one.
+			git.Try("-c", "core.fsmonitor=false", "clone", "-q", "--bare", repo.URL, filepath.Join(w.Directory, "bare"))
+			git.Write("pointed/.git", "gitdir: "+dir+"\n")
+			git.Try("status") // the trap works
+			if !exists(canary) {
+				t.Fatal("an ordinary git runs nothing")
+			}
+			os.Remove(canary)
+
+			if _, err := s.Import(t.Context(), w.ID, inside(t, w)); err != nil {
+				t.Fatal(err)
+			}
+			mine := gittest.NewGit(t, t.TempDir())
+			mine.Write("README", "first\n")
+			_, e1 := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, true)
+			_, e2 := s.Used(t.Context(), w.ID)
+			_, e3 := s.Open(t.Context(), w.ID)
+			_, e4 := s.Mirrors(t.Context())
+			open(t, s.o)
+			if err := errors.Join(e1, e2, e3, e4, s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, io.Discard), s.Log(t.Context(), w.ID, Work{}, false, io.Discard),
+				s.CollectMirror(t.Context(), repo.URL, false), s.Push(t.Context(), w.ID, Work{}, "cove/pushed-"+name), s.Remove(t.Context(), w.ID, true), s.Remove(t.Context(), w.ID, false)); err != nil {
+				t.Error(err)
+			}
+			if said, err := os.ReadFile(canary); err == nil {
+				t.Errorf("it ran: %s", said)
+			}
+		})
+	}
 }

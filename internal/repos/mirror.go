@@ -29,10 +29,16 @@ type Mirror struct {
 	Size      int64            `json:"size"` // bytes on disk
 	FetchedAt time.Time        `json:"fetched_at"`
 	Borrowers []cove.SandboxID `json:"borrowers,omitempty"`
+	// HeadAt is when the remote last said which branch is its default.
+	HeadAt time.Time `json:"head_at"`
 }
 
 // mirrorFile is in a mirror's directory and says what it mirrors.
 const mirrorFile = "cove.json"
+
+// headAge is for how long the remote is not asked again which branch is its
+// default.
+const headAge = time.Hour
 
 // tooManyPacks is when a fetch joins packs: each is looked through for each
 // object.
@@ -66,17 +72,32 @@ func (m *mirror) there() bool {
 	return err == nil
 }
 
+// description is what a mirror says of itself. Errors: those of reading it.
+func (m *mirror) description() (d Mirror, err error) {
+	data, err := os.ReadFile(filepath.Join(m.dir, mirrorFile))
+	if err == nil {
+		err = json.Unmarshal(data, &d)
+	}
+	return d, err
+}
+
 func (m *mirror) git(ctx context.Context, r hostgit.Run) ([]byte, error) {
 	r.Dir = m.dir
 	return m.s.git(ctx, m.held, r)
 }
 
 // fetch brings the mirror up to date, makes it if it is not there, and says
-// what the remote has. The lock is held.
-func (m *mirror) fetch(ctx context.Context, r remote, p peer) (advert, error) {
-	a, err := listRemote(ctx, m.held, p)
+// what the remote has. anew asks which branch is its default, too, which is
+// remembered for a while. The lock is held.
+func (m *mirror) fetch(ctx context.Context, r remote, p peer, anew bool) (advert, error) {
+	was, _ := m.description() // of one that is there
+	anew = anew || time.Since(was.HeadAt) > headAge
+	a, err := m.list(ctx, p, anew)
 	if err != nil {
 		return advert{}, err
+	}
+	if anew || a.head != m.head(ctx) {
+		was.HeadAt = time.Now().UTC()
 	}
 	if err := m.make(ctx, a.objectFormat()); err != nil {
 		return advert{}, err
@@ -100,12 +121,39 @@ func (m *mirror) fetch(ctx context.Context, r remote, p peer) (advert, error) {
 			return advert{}, err
 		}
 	}
-	return a, m.describe(r)
+	return a, m.describe(r, was.HeadAt)
+}
+
+// list asks what a remote has. Branches and tags alone are asked for where that
+// is enough: forges have many more refs, hundreds of thousands of requests to
+// pull.
+func (m *mirror) list(ctx context.Context, p peer, anew bool) (advert, error) {
+	if head := m.head(ctx); head != "" && !anew {
+		a, err := listRemote(ctx, m.held, p, "--heads", "--tags")
+		if _, there := a.refs[head]; err != nil || there {
+			a.head = head
+			return a, err
+		}
+	}
+	return listRemote(ctx, m.held, p, "--symref")
+}
+
+// head is the default branch as it was when the mirror was fetched; empty
+// without.
+func (m *mirror) head(ctx context.Context) string {
+	if !m.there() {
+		return ""
+	}
+	out, err := m.git(ctx, hostgit.Run{Command: []string{"symbolic-ref"}, Args: []string{"HEAD"}})
+	if err != nil {
+		return "" // the remote says
+	}
+	return strings.TrimSuffix(string(out), "\n")
 }
 
 // listRemote asks what a remote has.
-func listRemote(ctx context.Context, held []*os.File, p peer) (advert, error) {
-	out, err := p(ctx, held, hostgit.Run{Command: []string{"ls-remote"}, Flags: []string{"--symref"}})
+func listRemote(ctx context.Context, held []*os.File, p peer, flags ...string) (advert, error) {
+	out, err := p(ctx, held, hostgit.Run{Command: []string{"ls-remote"}, Flags: flags})
 	if err != nil {
 		return advert{}, err
 	}
@@ -186,12 +234,12 @@ func fetchRun(dir string, refspecs *bytes.Buffer, flags ...string) hostgit.Run {
 }
 
 // describe says in the mirror what it is, and when it was fetched.
-func (m *mirror) describe(r remote) error {
+func (m *mirror) describe(r remote, headAt time.Time) error {
 	address := r.URL
 	if address == "" {
 		address = r.git
 	}
-	data, err := json.Marshal(Mirror{Address: address, Key: m.key, FetchedAt: time.Now().UTC()})
+	data, err := json.Marshal(Mirror{Address: address, Key: m.key, FetchedAt: time.Now().UTC(), HeadAt: headAt})
 	if err == nil {
 		err = atomicfile.Write(filepath.Join(m.dir, mirrorFile), data, 0o600)
 	}
@@ -237,13 +285,9 @@ func (s *Store) described() ([]Mirror, error) {
 		if err != nil || !d.IsDir() || !strings.HasSuffix(d.Name(), ".git") {
 			return err
 		}
-		data, err := os.ReadFile(filepath.Join(path, mirrorFile))
+		m, err := (&mirror{s: s, dir: path}).description()
 		if errors.Is(err, fs.ErrNotExist) {
 			return fs.SkipDir // half made
-		}
-		var m Mirror
-		if err == nil {
-			err = json.Unmarshal(data, &m)
 		}
 		if err != nil || s.mirror(m.Key).dir != path {
 			s.o.Log.Warn("mirror cannot be read", "dir", path, "error", err)
@@ -303,7 +347,7 @@ func (s *Store) FetchMirror(ctx context.Context, source string, owner bool, prog
 	if err != nil {
 		return Mirror{}, err
 	}
-	_, err = m.fetch(ctx, r, p)
+	_, err = m.fetch(ctx, r, p, true)
 	if err := errors.Join(err, hangUp()); err != nil {
 		return Mirror{}, err
 	}

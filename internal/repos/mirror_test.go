@@ -163,6 +163,35 @@ func (unreachable) Open(context.Context, string, bool, bool) (Way, error) {
 	return Way{Proxy: "http://127.0.0.1:9", Close: func() error { return nil }}, nil
 }
 
+// TestDefaultBranch: it is known from the last fetch, until it is gone or
+// somebody asks.
+func TestDefaultBranch(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	s := newStore(t, server)
+	from := func() string {
+		return create(t, s, spec("x", workspace.Repository{Source: repo.URL})).From
+	}
+	if got := from(); got != "main" {
+		t.Errorf("it begins at %s", got)
+	}
+	repo.Branch("next", "main")
+	repo.Run("symbolic-ref", "HEAD", "refs/heads/next")
+	if got := from(); got != "main" {
+		t.Errorf("it begins at %s", got)
+	}
+	if _, err := s.FetchMirror(t.Context(), repo.URL, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := from(); got != "next" {
+		t.Errorf("after it was fetched it begins at %s", got)
+	}
+	repo.Run("branch", "-m", "next", "newest")
+	if got := from(); got != "newest" {
+		t.Errorf("after it was renamed it begins at %s", got)
+	}
+}
+
 func TestWithoutTheRemote(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
@@ -170,11 +199,14 @@ func TestWithoutTheRemote(t *testing.T) {
 	home := t.TempDir()
 	first := create(t, open(t, Options{Home: home, Outlet: direct{server.CA}}), spec("x", workspace.Repository{Source: repo.URL}))
 	s := open(t, Options{Home: home, Outlet: unreachable{}})
-	w := create(t, s, spec("y", workspace.Repository{Source: repo.URL}))
+	w := create(t, s, spec("y", workspace.Repository{Source: repo.URL, Local: true}))
 	if w.Base != first.Base || w.From != "main" {
 		t.Errorf("%+v", w.Checkout)
 	}
-	if _, err := s.Create(t.Context(), spec("z", workspace.Repository{Source: repo.URL, From: topic}), nil); cove.ErrorCode(err) != cove.Unavailable {
+	if _, err := s.Create(t.Context(), spec("y", workspace.Repository{Source: repo.URL}), nil); cove.ErrorCode(err) != cove.Unavailable {
+		t.Errorf("a stranger, of whom nobody knows what he may read: %v", err)
+	}
+	if _, err := s.Create(t.Context(), spec("z", workspace.Repository{Source: repo.URL, From: topic, Local: true}), nil); cove.ErrorCode(err) != cove.Unavailable {
 		t.Errorf("what was never fetched: %v", err)
 	}
 	if _, err := s.FetchMirror(t.Context(), repo.URL, false, nil); cove.ErrorCode(err) != cove.Unavailable {

@@ -39,7 +39,7 @@ func (s *Store) find(ctx context.Context, source string, owner bool) (remote, er
 	if src.Dir == "" {
 		return remote{Source: src, address: src.URL, owner: owner}, nil
 	}
-	r := remote{Source: src}
+	r := remote{Source: src, owner: owner}
 	if r.git, err = gitDirectory(src.Dir); err != nil {
 		return remote{}, err
 	}

@@ -35,7 +35,7 @@ func (w *making) worktree(ctx context.Context, at start, refs map[string]string,
 // branches are those it has itself; nothing is fetched.
 func (w *making) worktreeOf(ctx context.Context, r remote, want workspace.Repository) error {
 	tell(w.progress, "adding a worktree to "+r.Dir)
-	a, err := listRemote(ctx, w.held, w.s.neighbour(r.git))
+	a, err := listRemote(ctx, w.held, w.s.neighbour(r.git), "--symref")
 	if err != nil {
 		return err
 	}
