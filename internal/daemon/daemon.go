@@ -56,6 +56,7 @@ type Daemon struct {
 	openNative  func() (engine.Engine, error)    // once
 	openGateway func() (*gateway.Gateway, error) // once, when the first sandbox has a network
 	openRepos   func() (*repos.Store, error)     // once
+	openGitRoot func() (engine.Rootfs, error)    // once
 	lasting     atomic.Pointer[gateway.Gateway]  // of sandboxes that last, once they are had
 	warm        bool                             // it has been called before anybody asked
 
@@ -79,6 +80,7 @@ type Options struct {
 func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	cfg, log := o.Config, o.Log
 	d := &Daemon{cfg: cfg, log: log, memory: newMemoryListener(), stopReaps: func() {}}
+	d.openGitRoot = sync.OnceValues(d.newGitRoot)
 	d.openNative, d.openGateway, d.openRepos = sync.OnceValues(d.native), sync.OnceValues(d.newGateway), sync.OnceValues(d.newRepos)
 	defer func() {
 		if err != nil {

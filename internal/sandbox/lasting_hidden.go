@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"path/filepath"
 	"strings"
@@ -57,8 +58,11 @@ func (m *Manager) services(ctx context.Context, record store.Sandbox, ws workspa
 			return m.networkOf(now)
 		},
 		Audit: func(args []string, err error) {
-			m.auditSandbox(context.Background(), "sandbox:"+record.Name, "git", record, err)
-			m.o.Log.Debug("git of a sandbox", "sandbox", record.ID, "name", record.Name, "args", args, "error", err)
+			r := store.Record{Who: "sandbox:" + record.Name, Action: "sandbox-git", Object: string(record.ID), Verdict: "ok", Detail: fmt.Sprintf("%.500q", args)}
+			if err != nil {
+				r.Verdict, r.Detail = "refused", fmt.Sprintf("%.500q: %v", args, err)
+			}
+			m.audit(context.Background(), r)
 		},
 	})
 	if err != nil {

@@ -220,7 +220,7 @@ func (c *Companion) Run(ctx context.Context, r command.Run) (exit int, err error
 // from ending.
 func (c *Companion) enter(ctx context.Context, online bool) (*box, func(), error) {
 	if online && c.o.OpenWay == nil {
-		return nil, nil, cove.Errorf(cove.Forbidden, "this sandbox has no network for '%s'", "git").WithHint("its repository has no remote, or it was made without a network")
+		return nil, nil, cove.Errorf(cove.Forbidden, "this sandbox has no network to reach the remote by").WithHint("its repository has no remote, or it was made without a network")
 	}
 	c.mu.Lock()
 	if c.closed {

@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/git/command"
+	"github.com/cove-sandbox/cove/internal/git/companion"
+	"github.com/cove-sandbox/cove/internal/git/gitapi"
+	"github.com/cove-sandbox/cove/internal/git/hidden"
+	"github.com/cove-sandbox/cove/internal/hostgit"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// newGitRoot makes the root filesystem that git of hidden repositories has. Its
+// directory goes with the instance's files.
+func (d *Daemon) newGitRoot() (engine.Rootfs, error) {
+	dir := filepath.Join(d.instance.Files(), "git")
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return engine.Rootfs{}, cove.Errorf(cove.StorageFull, "make a root filesystem with git: %w", err)
+	}
+	return companion.MakeRoot(dir, GuestPath(d.cfg))
+}
+
+// openGit makes git for a sandbox whose repository is not inside. What runs it
+// beside the sandbox is the native engine's, whatever the sandbox itself is.
+func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitService, error) {
+	eng, err := d.openNative()
+	if err != nil {
+		return nil, err
+	}
+	root, err := d.openGitRoot()
+	if err != nil {
+		return nil, err
+	}
+	git, err := hostgit.Find()
+	if err != nil {
+		return nil, err
+	}
+	o := hidden.Options{Guest: GuestPath(d.cfg), Audit: func(e gitapi.Event) {
+		var err error
+		if e.Code != "" {
+			err = cove.Errorf(e.Code, "%s", e.Reason)
+		}
+		if err != nil || e.Effect != command.Reads {
+			h.Audit(e.Args, err)
+		}
+	}}
+	o.Engine, o.Root, o.Git, o.Workspace, o.Dir, o.Clock, o.Log = eng, root, git, h.Workspace, h.Dir, clock.Real(), d.log
+	n, err := h.Network(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if h.Workspace.Remote != "" && n.Mode != cove.NetworkNone {
+		o.OpenWay = func(id cove.SandboxID) (companion.Way, error) {
+			n, err := h.Network(context.Background())
+			if err != nil {
+				return nil, err
+			}
+			g, err := d.openGateway()
+			if err != nil {
+				return nil, err
+			}
+			return g.Open(spec(id, h.Name, h.Client, n))
+		}
+	}
+	return hidden.Open(ctx, o)
+}
