@@ -18,6 +18,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -39,6 +40,7 @@ const (
 	// DefaultOutput is how much of standard output a run keeps, in bytes.
 	DefaultOutput = 64 << 20
 	maxSaid       = 16 << 10 // bytes of standard error that are kept: its end
+	maxLine       = 200      // bytes of a line that is told
 	waitDelay     = 5 * time.Second
 )
 
@@ -90,7 +92,11 @@ type Run struct {
 	Stdin   io.Reader
 	Stdout  io.Writer  // nil keeps it for Output
 	Files   []*os.File // inherited, from descriptor 3 on
-	Started func()     // called when the limits hold, for whoever feeds one of the Files
+	Started func()     // called once git has begun, for whoever feeds one of the Files
+
+	// Said is told each line of standard error as it comes, clean; of progress,
+	// which writes lines over one another, each state.
+	Said func(line string)
 
 	Limits    Limits // zero is DefaultLimits
 	MaxOutput int64  // bytes of standard output; 0 is DefaultOutput, without Stdout
@@ -169,8 +175,17 @@ func (g *Git) run(ctx context.Context, r Run) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	said := &tail{limit: maxSaid}
-	cmd := exec.CommandContext(ctx, g.program, args...)
+	said := &tail{limit: maxSaid, tell: r.Said}
+	limits := r.Limits
+	if limits == (Limits{}) {
+		limits = DefaultLimits
+	}
+	script, err := limits.script()
+	if err != nil {
+		return cove.Errorf(cove.Internal, "the limits of this process cannot be read: %w", err)
+	}
+	// The shell reads numbers, and hands on the arguments without reading them.
+	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", script, "git", g.program}, args...)...)
 	cmd.Dir = "/"
 	cmd.Env = r.environment(filepath.Dir(g.program))
 	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = r.Stdin, said, r.Files
@@ -186,13 +201,6 @@ func (g *Git) run(ctx context.Context, r Run) error {
 			return r.explain(ctx, err, "")
 		}
 		return cove.Errorf(cove.Unavailable, "git cannot be started: %w", err)
-	}
-	limits := r.Limits
-	if limits == (Limits{}) {
-		limits = DefaultLimits
-	}
-	if err := limits.apply(cmd.Process.Pid); err != nil {
-		cancel(err)
 	}
 	if r.Started != nil {
 		r.Started()
@@ -227,18 +235,26 @@ func (g *Git) switchOff(ctx context.Context, dir string) ([]Setting, error) {
 
 var errTooMuch = errors.New("too much output")
 
-// apply limits a process that has just begun, and so every child of it.
-func (l Limits) apply(pid int) error {
-	for resource, value := range map[int]int64{unix.RLIMIT_AS: l.Memory, unix.RLIMIT_FSIZE: l.FileSize, unix.RLIMIT_CPU: int64(l.CPU / time.Second), unix.RLIMIT_CORE: 0} {
-		if value == 0 && resource != unix.RLIMIT_CORE {
-			continue
+// script is a shell's that takes the limits on and becomes what it is given:
+// they hold from the first instruction, which prlimit(2) from outside is too
+// late for. What is stricter already stays.
+func (l Limits) script() (string, error) {
+	s := "ulimit -c 0"
+	for _, limit := range []struct {
+		flag     string
+		resource int
+		value    int64
+		unit     int64 // of the shell
+	}{{"-v", unix.RLIMIT_AS, l.Memory, 1 << 10}, {"-f", unix.RLIMIT_FSIZE, l.FileSize, 512}, {"-t", unix.RLIMIT_CPU, int64(l.CPU / time.Second), 1}} {
+		var now unix.Rlimit
+		if err := unix.Getrlimit(limit.resource, &now); err != nil {
+			return "", err
 		}
-		limit := unix.Rlimit{Cur: uint64(value), Max: uint64(value)}
-		if err := unix.Prlimit(pid, resource, &limit, nil); err != nil && !errors.Is(err, unix.ESRCH) {
-			return err
+		if limit.value > 0 && uint64(limit.value) < now.Max {
+			s += fmt.Sprintf(" && ulimit %s %d", limit.flag, max(1, limit.value/limit.unit))
 		}
 	}
-	return nil
+	return s + ` && exec "$@"`, nil
 }
 
 // explain makes an error of how a run ended.
@@ -272,8 +288,11 @@ func (r Run) explain(ctx context.Context, err error, said string) error {
 // tail keeps the end of what is written to it.
 type tail struct {
 	limit int
-	mu    sync.Mutex
-	kept  []byte
+	tell  func(line string) // of each line; may be nil
+
+	mu   sync.Mutex
+	kept []byte
+	line []byte // that has not ended, as far as it counts
 }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -282,6 +301,20 @@ func (t *tail) Write(p []byte) (int, error) {
 	t.kept = append(t.kept, p...)
 	if over := len(t.kept) - t.limit; over > 0 {
 		t.kept = append(t.kept[:0], t.kept[over:]...)
+	}
+	for _, c := range p {
+		if t.tell == nil {
+			break
+		}
+		switch {
+		case c != '\r' && c != '\n':
+			if len(t.line) < maxLine {
+				t.line = append(t.line, c)
+			}
+		case len(t.line) > 0:
+			t.tell(clean(string(t.line)))
+			t.line = t.line[:0]
+		}
 	}
 	return len(p), nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -198,6 +199,23 @@ func TestErrors(t *testing.T) {
 	}
 	if got, want := clean("Receiving objects: 1%\rReceiving objects: 2%\rremote: bad\x1b]0;x\x07 news\nfatal: no\xff\nhint: try\n"), "remote: bad]0;x news; no"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestSaid: lines are told as they come, progress state by state.
+func TestSaid(t *testing.T) {
+	var told []string
+	w := &tail{limit: 8, tell: func(line string) { told = append(told, line) }}
+	for _, p := range []string{"Receiving objects:   1%\rRecei", "ving objects:  50% (1/2)\r", "done\x1b[1m.\n\n", strings.Repeat("x", 1000) + "\nnot ended"} {
+		if n, err := w.Write([]byte(p)); n != len(p) || err != nil {
+			t.Error(n, err)
+		}
+	}
+	if want := []string{"Receiving objects:   1%", "Receiving objects:  50% (1/2)", "done[1m.", strings.Repeat("x", maxLine)}; !slices.Equal(told, want) {
+		t.Errorf("%q, want %q", told, want)
+	}
+	if w.String() != "ot ended" {
+		t.Errorf("kept %q", w)
 	}
 }
 

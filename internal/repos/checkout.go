@@ -50,7 +50,7 @@ func (w *making) repository(ctx context.Context, want workspace.Repository) erro
 	if err := errors.Join(err, hangUp()); err != nil {
 		return err
 	}
-	tell(w.progress, "checking out "+cmp.Or(at.from, "an empty repository"))
+	tell(w.progress, w.checkoutStep())
 	if want.Worktree {
 		return w.worktree(ctx, at, refs, want.Sparse)
 	}
@@ -81,7 +81,7 @@ func checkRepository(want workspace.Repository) error {
 // import.git, and decides where to begin. refs are those that everybody may
 // read, and the one it begins at.
 func (w *making) obtain(ctx context.Context, r remote, p peer, want workspace.Repository) (at start, refs map[string]string, err error) {
-	tell(w.progress, "fetching "+cmp.Or(r.URL, r.Dir))
+	tell(w.progress, fetchStep(r))
 	var a advert
 	if want.Depth > 0 {
 		a, err = listRemote(ctx, w.held, p, "--symref")
@@ -144,7 +144,7 @@ func (w *making) mirrored(ctx context.Context, r remote, p peer) (advert, error)
 		return advert{}, err
 	}
 	defer release()
-	a, err := m.fetch(ctx, r, p, false)
+	a, err := m.fetch(ctx, r, p, false, w.progress)
 	if cove.ErrorCode(err) != cove.Unavailable || ctx.Err() != nil || !r.owner || !m.there() {
 		return a, err
 	}
@@ -193,7 +193,9 @@ func (w *making) extra(ctx context.Context, p peer, at start, depth int) error {
 	if depth > 0 {
 		flags = []string{fmt.Sprintf("--depth=%d", depth)}
 	}
-	_, err := p(ctx, w.held, fetchRun(dir, bytes.NewBufferString("+"+source+":refs/shared/begin\n"), flags...))
+	run := fetchRun(dir, bytes.NewBufferString("+"+source+":refs/shared/begin\n"), flags...)
+	run.Said = following(w.progress, "fetching "+source)
+	_, err := p(ctx, w.held, run)
 	if cove.ErrorCode(err) == cove.NotFound || err != nil && at.ref == "" && strings.Contains(err.Error(), "unadvertised object") {
 		return cove.Errorf(cove.NotFound, "the repository has no %.200q: %w", source, err)
 	}
@@ -336,8 +338,12 @@ func (w *making) fill(ctx context.Context, dir, tree string, sparse []string) er
 	if w.record.Base == "" {
 		return nil
 	}
-	_, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Command: []string{"read-tree"}, Flags: []string{"-m", "-u"}, Args: []string{w.record.Base}})
+	_, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Command: []string{"read-tree"}, Flags: []string{"-m", "-u", "-v"}, Args: []string{w.record.Base}, Said: following(w.progress, w.checkoutStep())})
 	return err
+}
+
+func (w *making) checkoutStep() string {
+	return "checking out " + cmp.Or(w.record.From, "an empty repository")
 }
 
 // copyPacks copies the objects that a repository has of its own.

@@ -2,6 +2,7 @@ package repos
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -89,7 +91,7 @@ func (m *mirror) git(ctx context.Context, r hostgit.Run) ([]byte, error) {
 // fetch brings the mirror up to date, makes it if it is not there, and says
 // what the remote has. anew asks which branch is its default, too, which is
 // remembered for a while. The lock is held.
-func (m *mirror) fetch(ctx context.Context, r remote, p peer, anew bool) (advert, error) {
+func (m *mirror) fetch(ctx context.Context, r remote, p peer, anew bool, progress func(workspace.Step)) (advert, error) {
 	was, _ := m.description() // of one that is there
 	anew = anew || time.Since(was.HeadAt) > headAge
 	a, err := m.list(ctx, p, anew)
@@ -113,7 +115,7 @@ func (m *mirror) fetch(ctx context.Context, r remote, p peer, anew bool) (advert
 	if err := m.drop(ctx, have, want); err != nil {
 		return advert{}, err
 	}
-	if err := m.get(ctx, p, have, want); err != nil {
+	if err := m.get(ctx, p, have, want, fetching(r, progress)); err != nil {
 		return advert{}, err
 	}
 	if head := a.guessHead(); head != "" {
@@ -202,7 +204,7 @@ func (m *mirror) drop(ctx context.Context, have, want map[string]string) error {
 }
 
 // get fetches what is new.
-func (m *mirror) get(ctx context.Context, p peer, have, want map[string]string) error {
+func (m *mirror) get(ctx context.Context, p peer, have, want map[string]string, said func(string)) error {
 	var in bytes.Buffer
 	for _, ref := range slices.Sorted(maps.Keys(want)) {
 		if have[ref] != want[ref] {
@@ -212,7 +214,9 @@ func (m *mirror) get(ctx context.Context, p peer, have, want map[string]string) 
 	if in.Len() == 0 {
 		return nil
 	}
-	if _, err := p(ctx, m.held, fetchRun(m.dir, &in)); err != nil {
+	run := fetchRun(m.dir, &in)
+	run.Said = said
+	if _, err := p(ctx, m.held, run); err != nil {
 		return err
 	}
 	packs, err := filepath.Glob(filepath.Join(m.dir, "objects/pack/*.pack"))
@@ -227,7 +231,7 @@ func (m *mirror) get(ctx context.Context, p peer, have, want map[string]string) 
 func fetchRun(dir string, refspecs *bytes.Buffer, flags ...string) hostgit.Run {
 	return hostgit.Run{
 		Dir: dir, Command: []string{"fetch"}, Stdin: refspecs,
-		Flags: slices.Concat([]string{"--quiet", "--no-tags", "--no-write-fetch-head", "--atomic", "--stdin"}, flags),
+		Flags: slices.Concat([]string{"--progress", "--no-tags", "--no-write-fetch-head", "--atomic", "--stdin"}, flags),
 		// A pack stays one, whatever its size: what borrows it reads few files.
 		Settings: []hostgit.Setting{{Key: "fetch.unpackLimit", Value: "1"}},
 	}
@@ -336,7 +340,7 @@ func (s *Store) FetchMirror(ctx context.Context, source string, owner bool, prog
 	if err != nil {
 		return Mirror{}, err
 	}
-	tell(progress, "fetching "+source)
+	tell(progress, fetchStep(r))
 	m := s.mirror(r.Key)
 	release, err := m.hold(ctx)
 	if err != nil {
@@ -347,7 +351,7 @@ func (s *Store) FetchMirror(ctx context.Context, source string, owner bool, prog
 	if err != nil {
 		return Mirror{}, err
 	}
-	_, err = m.fetch(ctx, r, p, true)
+	_, err = m.fetch(ctx, r, p, true, progress)
 	if err := errors.Join(err, hangUp()); err != nil {
 		return Mirror{}, err
 	}
@@ -431,10 +435,48 @@ func (s *Store) CollectMirror(ctx context.Context, source string, owner bool) er
 	return nil
 }
 
+func fetchStep(r remote) string { return "fetching " + cmp.Or(r.URL, r.Dir) }
+
 func tell(progress func(workspace.Step), text string) {
 	if progress != nil {
 		progress(workspace.Step{Text: text})
 	}
+}
+
+// stages are those of a fetch and of a checkout, as git calls them, and which
+// part of the whole each is.
+var stages = []struct {
+	name        string
+	from, until float64
+}{{"Receiving objects", 0, 0.8}, {"Resolving deltas", 0.8, 1}, {"Updating files", 0, 1}}
+
+// done reads how far git is. It is pure.
+func done(line string) (part float64, ok bool) {
+	for _, s := range stages {
+		rest, is := strings.CutPrefix(line, s.name+":")
+		percent, _, shown := strings.Cut(rest, "%")
+		n, err := strconv.Atoi(strings.TrimSpace(percent))
+		if is && shown && err == nil && n >= 0 && n <= 100 {
+			return s.from + (s.until-s.from)*float64(n)/100, true
+		}
+	}
+	return 0, false
+}
+
+// following makes steps of what git says; nil where nobody wants to know.
+func following(progress func(workspace.Step), text string) func(string) {
+	if progress == nil {
+		return nil
+	}
+	return func(line string) {
+		if part, ok := done(line); ok {
+			progress(workspace.Step{Text: text, Done: part})
+		}
+	}
+}
+
+func fetching(r remote, progress func(workspace.Step)) func(string) {
+	return following(progress, fetchStep(r))
 }
 
 // deepest is how far down a tree is measured: whoever fills it can make it deep

@@ -163,6 +163,25 @@ func (unreachable) Open(context.Context, string, bool, bool) (Way, error) {
 	return Way{Proxy: "http://127.0.0.1:9", Close: func() error { return nil }}, nil
 }
 
+func TestDone(t *testing.T) {
+	for line, want := range map[string]float64{
+		"Receiving objects:   0% (0/3)": 0, "Receiving objects:  50% (1/2), 1.00 MiB | 2 MiB/s": 0.4, "Receiving objects: 100% (3/3), done.": 0.8,
+		"Resolving deltas: 100% (1/1), done.": 1, "Updating files:  25% (1/4)": 0.25,
+		"remote: Counting objects:  50%": -1, "Receiving objects: 500%": -1, "Receiving objects: -1%": -1, "Receiving objects: x%": -1, "Receiving objects": -1, "": -1,
+	} {
+		got, ok := done(line)
+		if ok != (want >= 0) || ok && got != want {
+			t.Errorf("%q: %v, %v", line, got, ok)
+		}
+	}
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	var last workspace.Step
+	if _, err := newStore(t, server).FetchMirror(t.Context(), repo.URL, false, func(s workspace.Step) { last = s }); err != nil || last.Done < 0.8 || last.Text != "fetching "+repo.URL {
+		t.Errorf("the last step is %+v, %v", last, err)
+	}
+}
+
 // TestDefaultBranch: it is known from the last fetch, until it is gone or
 // somebody asks.
 func TestDefaultBranch(t *testing.T) {
