@@ -18,11 +18,51 @@ type Asked interface {
 	Holds([]approval.Hold)
 }
 
-// Holds lists what waits for an answer in all executions of this process, the
-// oldest first.
+// asking is who may hold requests: an execution, or a sandbox that lasts.
+type asking interface {
+	holds() ([]approval.Hold, <-chan struct{})
+	wayOut() Way
+	object() string // for the record
+}
+
+// asking lists them.
+func (m *Manager) asking() []asking {
+	var all []asking
+	for _, e := range m.executions() {
+		all = append(all, e)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.residents {
+		if r.open.way != nil {
+			all = append(all, lastingAsk{r.id, r.open})
+		}
+	}
+	return all
+}
+
+// lastingAsk is a sandbox that lasts.
+type lastingAsk struct {
+	id   cove.SandboxID
+	open opened
+}
+
+func (l lastingAsk) wayOut() Way    { return l.open.way }
+func (l lastingAsk) object() string { return string(l.id) }
+func (l lastingAsk) holds() ([]approval.Hold, <-chan struct{}) {
+	all, changed := l.open.way.Holds()
+	for i := range all {
+		all[i].Execution = cove.ExecutionID(l.open.name)
+	}
+	return all, changed
+}
+
+// Holds lists what waits for an answer in all executions of this process and
+// all sandboxes that last, the oldest first. A sandbox is named in place of an
+// execution.
 func (m *Manager) Holds() []approval.Hold {
 	var all []approval.Hold
-	for _, e := range m.executions() {
+	for _, e := range m.asking() {
 		holds, _ := e.holds()
 		all = append(all, holds...)
 	}
@@ -34,7 +74,7 @@ func (m *Manager) Holds() []approval.Hold {
 // its error is Answer's. Errors: NotFound when it does not wait in this process,
 // InvalidArgument.
 func (m *Manager) Answer(ctx context.Context, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error {
-	for _, e := range m.executions() {
+	for _, e := range m.asking() {
 		holds, _ := e.holds()
 		i := slices.IndexFunc(holds, func(h approval.Hold) bool { return h.ID == id })
 		if i < 0 {
@@ -51,7 +91,7 @@ func (m *Manager) Answer(ctx context.Context, id cove.HoldID, a approval.Answer,
 		if err != nil {
 			return err
 		}
-		m.audit(ctx, store.Record{Who: a.Who, Action: "approve", Object: string(e.id), Verdict: a.Verdict(), Detail: a.Describe(what)})
+		m.audit(ctx, store.Record{Who: a.Who, Action: "approve", Object: e.object(), Verdict: a.Verdict(), Detail: a.Describe(what)})
 		return nil
 	}
 	return cove.Errorf(cove.NotFound, "nothing waits as %s", id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
@@ -75,6 +115,8 @@ func (m *Manager) executions() []*execution {
 	}
 	return all
 }
+
+func (e *execution) object() string { return string(e.id) }
 
 // holds are what waits in e. Nothing waits longer than e may take.
 func (e *execution) holds() ([]approval.Hold, <-chan struct{}) {

@@ -87,7 +87,8 @@ type resident struct {
 
 // opened is what a running sandbox has on the host beside the engine's.
 type opened struct {
-	way   Way // nil without a network
+	name  string // as its way has it
+	way   Way    // nil without a network
 	env   []string
 	ttys  *terminals
 	left  chan struct{} // closed when nobody is to look for its end any more

@@ -154,7 +154,7 @@ func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, se
 		}
 		serving.Go(func() { s.serve(ctx, ln) })
 	}
-	o := opened{way: way, env: lastWins(appendVariables(env, record.Spec.Env)), ttys: &terminals{manager: m, sandbox: bx.sandbox}, left: make(chan struct{})}
+	o := opened{name: record.Name, way: way, env: lastWins(appendVariables(env, record.Spec.Env)), ttys: &terminals{manager: m, sandbox: bx.sandbox}, left: make(chan struct{})}
 	o.close = sync.OnceFunc(func() {
 		close(o.left)
 		o.ttys.leave(m.whyLeft())
