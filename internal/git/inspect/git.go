@@ -2,9 +2,14 @@ package inspect
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"crypto/sha1" // what git names objects and ends packs with
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"strconv"
 	"strings"
@@ -15,8 +20,9 @@ import (
 // git runs git in one repository, somewhere where nothing it does matters. What
 // it writes is hostile.
 type git struct {
-	box box
-	dir string // of the repository, there
+	box    box
+	dir    string // of the repository, there
+	sha256 bool   // its objects' names are
 }
 
 // box is where git runs.
@@ -54,7 +60,7 @@ func create(ctx context.Context, b box, dir string, sha256 bool) (git, error) {
 	if sha256 {
 		format = "sha256"
 	}
-	g := git{b, dir}
+	g := git{b, dir, sha256}
 	return g, b.run(ctx, nil, nothing, "git", "init", "-q", "--bare", "--template=", "--object-format="+format, dir)
 }
 
@@ -64,26 +70,64 @@ func (g git) aside(ctx context.Context) (git, error) {
 	if err := g.box.run(ctx, nil, nothing, "rm", "-rf", dir); err != nil {
 		return git{}, err
 	}
-	format := ""
-	err := g.lines(ctx, nil, func(line string) error { format = line; return nil }, "rev-parse", "--show-object-format")
-	if err != nil {
-		return git{}, err
-	}
-	return create(ctx, g.box, dir, format == "sha256")
+	return create(ctx, g.box, dir, g.sha256)
 }
 
-// index reads a pack into the repository. A pack whose deltas need what it lacks
-// is none. strict: its objects are looked at one by one.
+// index reads a pack into the repository, and nothing may follow it. A pack whose
+// deltas need what it lacks is none. strict: its objects are looked at one by one.
 func (g git) index(ctx context.Context, pack io.Reader, limit int64, strict bool) error {
 	args := []string{"index-pack", "--stdin", "--max-input-size=" + strconv.FormatInt(limit, 10)}
 	if strict {
 		args = append(args, "--fsck-objects")
 	}
-	err := g.run(ctx, pack, nothing, args...)
+	sum := newTrailer(pack, g.sha256)
+	said := ""
+	err := g.run(ctx, sum, func(out io.Reader) error {
+		data, err := io.ReadAll(io.LimitReader(out, 200))
+		said = string(data)
+		return err
+	}, args...)
 	if f := (*failed)(nil); errors.As(err, &f) {
 		return defect("its pack is refused: " + complaint(f.stderr))
 	}
+	if err == nil && said != "pack\t"+sum.whole()+"\n" {
+		return defect("its pack is refused: something follows it")
+	}
 	return err
+}
+
+// trailer reads a pack that ends with the checksum of all before, which git has
+// looked at: but at one that it found the end of itself.
+type trailer struct {
+	r    io.Reader
+	sum  hash.Hash
+	last []byte // not in sum yet: at most the size of one
+}
+
+func newTrailer(r io.Reader, sha256Names bool) *trailer {
+	if sha256Names {
+		return &trailer{r: r, sum: sha256.New()}
+	}
+	return &trailer{r: r, sum: sha1.New()}
+}
+
+func (t *trailer) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	t.last = append(t.last, p[:n]...)
+	if more := len(t.last) - t.sum.Size(); more > 0 {
+		t.sum.Write(t.last[:more])
+		t.last = append(t.last[:0], t.last[more:]...)
+	}
+	return n, err
+}
+
+// whole is the checksum of what has been read, if it is one pack to its end.
+func (t *trailer) whole() string {
+	io.Copy(io.Discard, t)
+	if !bytes.Equal(t.sum.Sum(nil), t.last) {
+		return ""
+	}
+	return hex.EncodeToString(t.last)
 }
 
 // complaint is what git says is wrong with a pack, in words that are known: the

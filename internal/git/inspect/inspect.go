@@ -27,6 +27,9 @@ type Job struct {
 	Pack    io.Reader // the whole of it; nil where the push has none
 	Max     int64     // bytes of it, and of what the server is asked for
 	Compare []Compare // one for each update that does not delete
+	// Shallow are commits whose parents the client says that it has not. A new
+	// commit is none: its history would be cut.
+	Shallow []string
 	// Visible are commits that the sandbox may see; what is new is built on them,
 	// or on what is in their history.
 	Visible []string
@@ -112,6 +115,11 @@ func (r *run) all(ctx context.Context) error {
 		}
 		if err := r.read(ctx); err != nil {
 			return err
+		}
+	}
+	for _, id := range r.job.Shallow {
+		if _, ok := r.commits[id]; ok {
+			return defect("it cuts off the history of new commits (shallow); fetch with --unshallow, and push again")
 		}
 	}
 	tips, err := r.tips()

@@ -189,6 +189,12 @@ func TestChanges(t *testing.T) {
 	if f := s.lookInto(pack, merged, "", known); len(f.Defects) > 0 || len(f.Changes) > 0 || f.Commits != 2 {
 		t.Errorf("merged: %+v", f)
 	}
+	if f := s.lookInto(pack, merged, "", known, func(j *Job) { j.Shallow = []string{merged} }); len(f.Defects) == 0 {
+		t.Errorf("a new commit without a history: %+v", f)
+	}
+	if f := s.lookInto(pack, merged, "", known, func(j *Job) { j.Shallow = []string{s.main} }); len(f.Defects) > 0 {
+		t.Errorf("pushed from a shallow clone: %+v", f)
+	}
 	// The same from a branch that is not settled is a change.
 	if f := s.lookInto(pack, merged, "", func(j *Job) { j.Visible = []string{s.main, next}; j.Settled = []string{s.main} }); len(f.Changes) == 0 {
 		t.Errorf("merged from elsewhere: %+v", f)
@@ -290,6 +296,8 @@ func TestDefects(t *testing.T) {
 		"an object of another":     {c.RunWith(thief+"\n"+tree+"\n", "pack-objects", "-q", "--stdout"), thief, "lacks objects"},
 		"cut short":                {pack[:len(pack)-30], good, "refused"},
 		"another checksum":         {pack[:len(pack)-1] + "x", good, "corrupt|refused"},
+		"something after it":       {pack + "x", good, "follows"},
+		"itself after it":          {pack + pack, good, "follows"},
 		"no pack":                  {"PACKnot one", good, "refused"},
 		"nothing":                  {"", good, "refused"},
 		"thin":                     {c.RunWith(small+"\n^"+good+"\n", "pack-objects", "-q", "--stdout", "--revs", "--thin", "--delta-base-offset"), small, "deltas of objects"},

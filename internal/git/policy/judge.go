@@ -27,7 +27,7 @@ type Push struct {
 	Updates     []Update
 	Options     []string // whatever bytes they have
 	Certificate bool     // it is signed
-	Shallow     bool     // from a repository without all of its history
+	Shallow     []string // commits whose parents the client has not
 	Pack        int64    // bytes of what follows; 0 where nothing does
 }
 
@@ -151,8 +151,6 @@ func (p *Policy) objection(push Push) string {
 		return fmt.Sprintf("a push has %d updates at most", maxUpdates)
 	case push.Certificate:
 		return "signed pushes are not passed on"
-	case push.Shallow:
-		return "the history is cut short (shallow), so what is new cannot be told; fetch with --unshallow first"
 	case len(push.Options) > 0 && p.Options != Allow:
 		return "options of a push are not passed on"
 	case push.Pack > p.PackLimit():

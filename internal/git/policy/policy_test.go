@@ -90,7 +90,6 @@ func TestAdmit(t *testing.T) {
 		"two kinds of ids":       {branch, one("refs/heads/own", a, b+strings.Repeat("b", 24)), "malformed"},
 		"SHA-256":                {branch, one("refs/heads/own", a+strings.Repeat("a", 24), b+strings.Repeat("b", 24)), ""},
 		"a certificate":          {generous, Push{Updates: []Update{{"refs/heads/own", a, b}}, Certificate: true}, "signed"},
-		"a shallow history":      {generous, Push{Updates: []Update{{"refs/heads/own", a, b}}, Shallow: true}, "shallow"},
 		"options":                {branch, Push{Updates: []Update{{"refs/heads/own", a, b}}, Options: []string{"ci.skip"}}, "options"},
 		"options, allowed":       {generous, Push{Updates: []Update{{"refs/heads/own", a, b}}, Options: []string{"x;y\nz"}}, ""},
 		"a large pack":           {branch, Push{Updates: []Update{{"refs/heads/own", a, b}}, Pack: DefaultMaxPack + 1}, "512 MiB"},

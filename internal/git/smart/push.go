@@ -51,7 +51,7 @@ func ParseCommands(src io.Reader) (Commands, error) {
 			return c, bad("a push has no sections")
 		}
 		line := p.Text()
-		if lines == 0 {
+		if len(c.Updates) == 0 {
 			var caps string
 			var ok bool
 			if line, caps, ok = strings.Cut(line, "\x00"); ok {
@@ -95,7 +95,11 @@ func (c *Commands) command(line string) (done bool, err error) {
 		c.Certificate = true
 		return true, nil
 	case strings.HasPrefix(line, "shallow "):
-		c.Shallow = true
+		id := line[len("shallow "):]
+		if !isID(id) {
+			return false, bad("%.100q is no object id", id)
+		}
+		c.Shallow = append(c.Shallow, id)
 		return false, nil
 	}
 	fields := strings.SplitN(line, " ", 3)

@@ -254,10 +254,12 @@ func TestParseCommands(t *testing.T) {
 	}{
 		"a probe":       {"0000", func(c Commands) bool { return c.Probe && len(c.Updates) == 0 }},
 		"a certificate": {lines("push-cert\x00report-status\n", "certificate version 0.1\n", "~"), func(c Commands) bool { return c.Certificate }},
-		"shallow":       {lines("shallow "+a, a+" "+b+" refs/heads/own\x00report-status", "~"), func(c Commands) bool { return c.Shallow }},
-		"deletion":      {lines(a+" "+zero+" refs/heads/own\x00report-status", "~"), func(c Commands) bool { return !c.HasPack() && !c.Probe }},
-		"a NUL later":   {lines(a+" "+b+" refs/heads/own\x00report-status", a+" "+b+" refs/heads/x\x00y", "~"), func(c Commands) bool { return policy.CheckName(c.Updates[1].Ref) != "" }},
-		"no words":      {lines(a+" "+b+" refs/heads/own", "~"), func(c Commands) bool { return !c.CanReport() }},
+		"shallow": {lines("shallow "+a, a+" "+b+" refs/heads/own\x00report-status", "~"), func(c Commands) bool {
+			return slices.Equal(c.Shallow, []string{a}) && len(c.Updates) == 1 && c.CanReport()
+		}},
+		"deletion":    {lines(a+" "+zero+" refs/heads/own\x00report-status", "~"), func(c Commands) bool { return !c.HasPack() && !c.Probe }},
+		"a NUL later": {lines(a+" "+b+" refs/heads/own\x00report-status", a+" "+b+" refs/heads/x\x00y", "~"), func(c Commands) bool { return policy.CheckName(c.Updates[1].Ref) != "" }},
+		"no words":    {lines(a+" "+b+" refs/heads/own", "~"), func(c Commands) bool { return !c.CanReport() }},
 	} {
 		if got, err := ParseCommands(strings.NewReader(x.in)); err != nil || !x.check(got) {
 			t.Errorf("%s: %+v, %v", name, got, err)
