@@ -36,6 +36,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 
 install: build ## copy both binaries to PREFIX/bin (/usr/local)
 	install -D -t $(DESTDIR)$(or $(PREFIX),/usr/local)/bin bin/cove bin/cove-guest
+	ln -sf cove $(DESTDIR)$(or $(PREFIX),/usr/local)/bin/git-remote-cove
 
 clean: ## remove what was built
 	rm -rf bin .cache

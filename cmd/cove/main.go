@@ -13,5 +13,9 @@ import (
 
 func main() {
 	log.SetOutput(io.Discard) // where net/http says what origins of a sandbox do wrong, in their words
-	os.Exit(cli.Main(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	args := os.Args[1:]
+	if helper, ok := cli.HelperArgs(os.Args[0], args); ok { // git runs it: git fetch cove::SANDBOX
+		args = helper
+	}
+	os.Exit(cli.Main(context.Background(), args, cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

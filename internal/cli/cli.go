@@ -98,12 +98,14 @@ beforehand; "cove serve" offers the same over HTTP.`,
 			root.AddCommand(c)
 		}
 	}
-	add("work", a.newCommand(), a.attachCommand(), a.shellCommand(), a.execCommand(), a.listCommand(), a.infoCommand(), a.startCommand(), a.stopCommand(), a.pauseCommand(), a.resumeCommand(), a.renameCommand(), a.destroyCommand(), a.presetCommand(), a.repoCommand())
+	add("work", a.newCommand(), a.listCommand(), a.infoCommand(), a.attachCommand(), a.shellCommand(), a.execCommand(),
+		a.startCommand(), a.stopCommand(), a.pauseCommand(), a.resumeCommand(), a.renameCommand(), a.destroyCommand(),
+		a.diffCommand(), a.logCommand(), a.applyCommand(), a.pushCommand(), a.prCommand(), a.presetCommand(), a.repoCommand())
 	add("run", a.runCommand(), a.serveCommand(), a.serverCommand())
 	add("see", a.psCommand(), a.logsCommand(), a.killCommand(), a.auditCommand())
 	add("net", a.policyCommand(), a.approveCommand(), a.approvalsCommand(), a.networkCommand(), a.caCommand(), a.gatewayCommand())
 	add("host", a.runtimesCommand(), a.imageCommand(), a.doctorCommand(), a.configCommand())
-	root.AddCommand(a.versionCommand(), a.doctorProbeCommand())
+	root.AddCommand(a.versionCommand(), a.setupCommand(), a.gitRemoteCommand(), a.doctorProbeCommand())
 	return root
 }
 

@@ -17,9 +17,14 @@ import (
 var update = flag.Bool("update", false, "rewrite what the transcripts expect")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"cove": func() {
-		os.Exit(cli.Main(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
-	}})
+	cove := func() {
+		args := os.Args[1:]
+		if helper, ok := cli.HelperArgs(os.Args[0], args); ok {
+			args = helper
+		}
+		os.Exit(cli.Main(context.Background(), args, cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	}
+	testscript.Main(m, map[string]func(){"cove": cove, "git-remote-cove": cove})
 }
 
 // TestTranscripts runs testdata/*.txt, each a session at a shell. They talk to

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -61,6 +63,7 @@ func (f *fakeSandboxes) sandboxRoutes(mux *http.ServeMux) {
 		f.freed = 1 << 20
 		w.WriteHeader(204)
 	})
+	f.workRoutes(mux)
 	mux.HandleFunc("GET /sandboxes", func(w http.ResponseWriter, _ *http.Request) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -139,4 +142,63 @@ func (f *fakeSandboxes) create(w http.ResponseWriter, r *http.Request) {
 	f.all = append(f.all, s)
 	f.mu.Unlock()
 	send(api.EventCreated, s)
+}
+
+// hostile is a patch of somebody who means harm to a terminal.
+const hostile = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-old\n+\tnew \x1b]0;owned\a\n"
+
+// workRoutes bring work back. The directory of what was imported is import.git
+// beside the repository that the sandbox was made from.
+func (f *fakeSandboxes) workRoutes(mux *http.ServeMux) {
+	of := func(r *http.Request) (s api.Sandbox) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, s = range f.all {
+			if s.ID == r.PathValue("sandbox") {
+				break
+			}
+		}
+		return s
+	}
+	mux.HandleFunc("POST /sandboxes/{sandbox}/import", func(w http.ResponseWriter, r *http.Request) {
+		s := of(r)
+		done := api.ImportedWork{Branch: s.Repository.Branch, Remote: "https://git.example/owner/repo.git", Base: s.Repository.Base, Directory: filepath.Join(filepath.Dir(s.Repository.Source), "import.git")}
+		out, err := exec.Command("git", "-C", done.Directory, "for-each-ref", "--format=%(objectname) %(refname)", "refs/sandbox").Output()
+		if err != nil {
+			out = []byte("0123456789012345678901234567890123456789 refs/sandbox/HEAD\n")
+		}
+		for line := range strings.Lines(string(out)) {
+			id, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+			done.Refs = append(done.Refs, api.WorkRef{Name: strings.TrimPrefix(name, "refs/sandbox/"), ID: id})
+		}
+		reply(w, 200, done)
+	})
+	mux.HandleFunc("GET /sandboxes/{sandbox}/diff", func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if q.Has("path") || q.Has("stat") || q.Has("names") {
+			fmt.Fprintf(w, "stat=%s names=%s path=%q\n", q.Get("stat"), q.Get("names"), q["path"])
+			return
+		}
+		fmt.Fprint(w, hostile)
+	})
+	mux.HandleFunc("GET /sandboxes/{sandbox}/log", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "0123456 Say hello \x1b[2J%s\n", r.URL.Query().Get("short"))
+	})
+	mux.HandleFunc("POST /sandboxes/{sandbox}/apply", func(w http.ResponseWriter, r *http.Request) {
+		var req api.ApplyRequest
+		json.NewDecoder(r.Body).Decode(&req)
+		if !req.Restricted {
+			reply(w, 403, api.Error{Error: `".github/workflows/ci.yaml" is not applied: it decides what others run`, Code: string(cove.Forbidden)})
+			return
+		}
+		reply(w, 200, api.AppliedWork{Changes: []api.WorkChange{{Path: req.Directory, Change: "changed"}, {Path: fmt.Sprint(req.Paths), Change: "added"}}})
+	})
+	mux.HandleFunc("POST /sandboxes/{sandbox}/push", func(w http.ResponseWriter, r *http.Request) {
+		var req api.PushRequest
+		json.NewDecoder(r.Body).Decode(&req)
+		if req.Branch == "" {
+			req.Branch = of(r).Repository.Branch
+		}
+		reply(w, 200, api.PushedWork{Remote: "https://git.example/owner/repo.git", Branch: req.Branch, Commit: "0123456789012345678901234567890123456789"})
+	})
 }

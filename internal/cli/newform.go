@@ -84,8 +84,8 @@ func (a *app) knownRepositories(ctx context.Context) []string {
 	a.askIfThere(ctx, func(ctx context.Context, c *client.Client) error {
 		stored, err := c.Repositories(ctx)
 		for _, r := range stored {
-			if !slices.Contains(known, r.Source) {
-				known = append(known, r.Source)
+			if source := strings.TrimSuffix(r.Source, "/.git"); !slices.Contains(known, source) {
+				known = append(known, source)
 			}
 		}
 		return err

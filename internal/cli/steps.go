@@ -18,8 +18,8 @@ type steps struct {
 	moving  bool
 	drawn   time.Time
 	current string
-	began   float64 // of the current step, seconds since the beginning of all
-	latest  float64
+	began   float64   // of the current step, seconds since the beginning of all
+	seen    time.Time // when the current step was
 }
 
 func (a *app) newSteps() *steps {
@@ -28,10 +28,9 @@ func (a *app) newSteps() *steps {
 
 // take is told of progress.
 func (s *steps) take(p api.Progress) {
-	s.latest = p.Elapsed
 	if p.Step != s.current {
-		s.finish()
-		s.current, s.began, s.drawn = p.Step, p.Elapsed, time.Time{}
+		s.done(p.Elapsed - s.began)
+		s.current, s.began, s.seen, s.drawn = p.Step, p.Elapsed, time.Now(), time.Time{}
 	}
 	if !s.moving || time.Since(s.drawn) < redraw {
 		return
@@ -48,13 +47,16 @@ func (s *steps) take(p api.Progress) {
 	fmt.Fprint(s.a.Err, "\r"+cut(text, width-1)+"\x1b[K")
 }
 
-// finish says how long the current step took.
-func (s *steps) finish() {
+// finish ends the last step, which has no other after it.
+func (s *steps) finish() { s.done(time.Since(s.seen).Seconds()) }
+
+// done says how many seconds the current step took.
+func (s *steps) done(took float64) {
 	if s.current == "" {
 		return
 	}
 	s.clear()
-	s.a.say.line("%s (%s)", s.current, timeText(time.Duration(max(s.latest-s.began, 0)*float64(time.Second))))
+	s.a.say.line("%s (%s)", s.current, timeText(time.Duration(max(took, 0)*float64(time.Second))))
 	s.current = ""
 }
 

@@ -94,11 +94,11 @@ func TestEveryRouteNeedsAKey(t *testing.T) {
 	}
 }
 
-// ofOwner reports whether a route is closed to keys, too; TestRepositories
-// shows that it is.
+// ofOwner reports whether a route is closed to keys, too; TestRepositories and
+// TestWorkLeavesForTheOwner show that it is.
 func ofOwner(route string) bool {
 	_, path, _ := strings.Cut(route, " ")
-	return strings.HasPrefix(path, "/repositories")
+	return strings.HasPrefix(path, "/repositories") || path == "/sandboxes/{sandbox}/apply" || path == "/sandboxes/{sandbox}/push"
 }
 
 // TestUnknownPathsTellStrangersNothing: what exists and what does not is the

@@ -29,6 +29,9 @@ func (s *Server) addRoutes() {
 		if s.Repositories != nil {
 			s.addRepositoryRoutes()
 		}
+		if s.Work != nil {
+			s.addWorkRoutes()
+		}
 	}
 	s.addAuditRoutes()
 	s.addAskRoutes()

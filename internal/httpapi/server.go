@@ -65,6 +65,7 @@ type Options struct {
 	Lasting  Sandboxes // nil: there are no routes of sandboxes that last
 	// Repositories is the store of repositories; nil: there are no routes of it.
 	Repositories Repositories
+	Work         Work // nil: there are no routes that bring work back
 	Clients      Clients
 	Store        store.Store
 	// CheckPath judges host paths as hostpath.Check does: with nil roots it

@@ -141,6 +141,12 @@ func (s *Store) importedRefs(ctx context.Context, dir string) ([]Ref, error) {
 	return refs, nil
 }
 
+// ImportDirectory is the git directory on the host that Import brings a
+// sandbox's work to, below refs/sandbox/.
+func (s *Store) ImportDirectory(id cove.SandboxID) string {
+	return filepath.Join(s.directory(id), importDir)
+}
+
 // repositoryOf is the record of a workspace that has a repository.
 func (s *Store) repositoryOf(id cove.SandboxID) (record, error) {
 	r, err := s.read(id)
@@ -208,6 +214,7 @@ func (s *Store) emptyTree(ctx context.Context, dir string) (string, error) {
 // DiffStyle says how differences are shown.
 type DiffStyle struct {
 	Stat  bool // which files, and how many lines
+	Names bool // which files
 	Color bool
 }
 
@@ -225,6 +232,9 @@ func (s *Store) Diff(ctx context.Context, id cove.SandboxID, w Work, style DiffS
 	}
 	if style.Stat {
 		flags = append(flags, "--stat=100", "--summary")
+	}
+	if style.Names {
+		flags = append(flags, "--name-only")
 	}
 	_, err = s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff"}, Flags: flags, Args: []string{sp.base, sp.head}, Paths: sp.paths, Stdout: out, MaxOutput: maxShown})
 	return err

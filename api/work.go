@@ -1,0 +1,52 @@
+package api
+
+// ImportedWork is the answer of POST /sandboxes/{sandbox}/import: what the
+// sandbox's repository has now, as it was checked and taken over.
+type ImportedWork struct {
+	Refs      []WorkRef `json:"refs" nullable:"false" doc:"HEAD is what is checked out, heads/NAME a branch, work a commit of what is not committed"`
+	Base      string    `json:"base,omitempty" doc:"Id of the commit the sandbox began at"`
+	Branch    string    `json:"branch" doc:"The sandbox's own"`
+	Remote    string    `json:"remote,omitempty" doc:"Where it can be pushed"`
+	Directory string    `json:"directory,omitempty" doc:"Git directory on the machine, with the refs below refs/sandbox/; for its owner"`
+}
+
+// WorkRef is one ref of a sandbox's work.
+type WorkRef struct {
+	Name string `json:"name" example:"heads/cove/brave-otter"`
+	ID   string `json:"id" doc:"Of a commit"`
+}
+
+// ApplyRequest asks for a sandbox's work in a directory of the machine: POST
+// /sandboxes/{sandbox}/apply.
+type ApplyRequest struct {
+	Directory  string   `json:"directory" doc:"Top of a checkout, absolute"`
+	Paths      []string `json:"paths,omitempty" doc:"Of the repository; all when absent"`
+	Restricted bool     `json:"restricted,omitempty" doc:"Files that decide what others run, too, such as those of CI"`
+}
+
+// AppliedWork is what was changed.
+type AppliedWork struct {
+	Changes []WorkChange `json:"changes" nullable:"false"`
+}
+
+// WorkChange is one file that work changes.
+type WorkChange struct {
+	Path    string `json:"path"`
+	Change  string `json:"change" enum:"added,changed,deleted"`
+	Added   int    `json:"added" doc:"Lines"`
+	Removed int    `json:"removed" doc:"Lines"`
+}
+
+// PushRequest pushes what a sandbox has committed: POST
+// /sandboxes/{sandbox}/push.
+type PushRequest struct {
+	Branch string `json:"branch,omitempty" doc:"Of the remote; the sandbox's own when absent"`
+	Commit string `json:"commit,omitempty" doc:"Push only if this is what the sandbox has checked out: what was approved"`
+}
+
+// PushedWork is what was pushed.
+type PushedWork struct {
+	Remote string `json:"remote"`
+	Branch string `json:"branch"`
+	Commit string `json:"commit"`
+}

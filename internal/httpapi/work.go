@@ -1,0 +1,192 @@
+package httpapi
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Work is what was done in sandboxes that last, as it is on the host: each call
+// takes it over anew, first.
+type Work interface {
+	Import(ctx context.Context, ref string, who sandbox.Caller) (api.ImportedWork, error)
+	Diff(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, style repos.DiffStyle, out io.Writer) error
+	Log(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, short bool, out io.Writer) error
+	// Apply changes a directory of the host that may be written to.
+	Apply(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, dir string, restricted bool) ([]repos.Change, error)
+	// Push pushes what is committed; see api.PushRequest.
+	Push(ctx context.Context, ref string, who sandbox.Caller, q api.PushRequest) (api.PushedWork, error)
+}
+
+// workErrors are those of whatever looks at a sandbox's work.
+var workErrors = append([]cove.Code{cove.TooLarge, cove.Unsupported, cove.RuntimeMissing}, lastingErrors...)
+
+// addWorkRoutes are the routes that bring work back from sandboxes.
+func (s *Server) addWorkRoutes() {
+	route(s, huma.Operation{OperationID: "import-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/import", Tags: []string{"work"},
+		Summary: "Take over what a sandbox has done in its repository", Description: "Git runs inside and sends; every object is checked, and nothing of it is run.",
+	}, workErrors, s.importWork)
+
+	route(s, huma.Operation{OperationID: "diff-work", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/diff", Tags: []string{"work"},
+		Summary: "Show what a sandbox has changed", Description: "From the commit that it began at, what is not committed included. The text is the sandbox's: a terminal may obey what is in it.",
+		Responses: textResponses(),
+	}, workErrors, s.diffWork)
+
+	route(s, huma.Operation{OperationID: "log-work", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/log", Tags: []string{"work"},
+		Summary: "Show what a sandbox has committed", Description: "Since the commit that it began at, newest first. The text is the sandbox's: a terminal may obey what is in it.",
+		Responses: textResponses(),
+	}, workErrors, s.logWork)
+
+	route(s, huma.Operation{OperationID: "apply-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/apply", Tags: []string{"work"},
+		Summary: "Change a checkout on the machine as a sandbox has changed its own", Description: "For the machine's owner. All of it or nothing: what is not as the sandbox found it, leaves the checkout, or is git's own is refused.",
+	}, workErrors, s.applyWork)
+
+	route(s, huma.Operation{OperationID: "push-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/push", Tags: []string{"work"},
+		Summary: "Push what a sandbox has committed", Description: "For the machine's owner, with the machine's credentials, and without force.",
+	}, workErrors, s.pushWork)
+}
+
+// textResponses documents text of somebody else's.
+func textResponses() map[string]*huma.Response {
+	return map[string]*huma.Response{"200": {Description: "Text, as git writes it", Content: map[string]*huma.MediaType{
+		"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}}}}
+}
+
+// importWork is POST /sandboxes/{sandbox}/import.
+func (s *Server) importWork(ctx context.Context, in *sandboxInput) (*answer[api.ImportedWork], error) {
+	who := exchangeOf(ctx).who()
+	w, err := s.Work.Import(ctx, in.Sandbox, who)
+	if !who.Owner {
+		w.Directory = ""
+	}
+	return &answer[api.ImportedWork]{w}, err
+}
+
+type diffInput struct {
+	Sandbox string   `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
+	Stat    bool     `query:"stat" doc:"Which files, and how many lines"`
+	Names   bool     `query:"names" doc:"Which files"`
+	Path    []string `query:"path,explode" maxItems:"1000" doc:"Of the repository; all when absent"`
+}
+
+// diffWork is GET /sandboxes/{sandbox}/diff.
+func (s *Server) diffWork(ctx context.Context, in *diffInput) (*huma.StreamResponse, error) {
+	return s.text(ctx, func(who sandbox.Caller, out io.Writer) error {
+		return s.Work.Diff(ctx, in.Sandbox, who, repos.Work{Paths: in.Path}, repos.DiffStyle{Stat: in.Stat, Names: in.Names}, out)
+	})
+}
+
+type logInput struct {
+	Sandbox string   `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
+	Short   bool     `query:"short" doc:"One line for each commit"`
+	Path    []string `query:"path,explode" maxItems:"1000" doc:"Of the repository; all when absent"`
+}
+
+// logWork is GET /sandboxes/{sandbox}/log.
+func (s *Server) logWork(ctx context.Context, in *logInput) (*huma.StreamResponse, error) {
+	return s.text(ctx, func(who sandbox.Caller, out io.Writer) error {
+		return s.Work.Log(ctx, in.Sandbox, who, repos.Work{Ref: "HEAD", Paths: in.Path}, in.Short, out)
+	})
+}
+
+// text answers with what write writes. What fails before that is answered with
+// a status; what fails later breaks the answer off.
+func (s *Server) text(ctx context.Context, write func(sandbox.Caller, io.Writer) error) (*huma.StreamResponse, error) {
+	ex := exchangeOf(ctx)
+	return &huma.StreamResponse{Body: func(huma.Context) {
+		out := &textWriter{w: ex.w}
+		err := write(ex.who(), out)
+		switch {
+		case err != nil && !out.begun:
+			s.writeError(ex, err)
+		case err != nil:
+			ex.failure = err
+			panic(http.ErrAbortHandler)
+		default:
+			out.begin()
+		}
+	}}, nil
+}
+
+// textWriter begins an answer when there is something to write.
+type textWriter struct {
+	w     *response
+	begun bool
+}
+
+func (t *textWriter) begin() {
+	if !t.begun {
+		t.begun = true
+		t.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		t.w.WriteHeader(http.StatusOK)
+	}
+}
+
+func (t *textWriter) Write(p []byte) (int, error) {
+	t.begin()
+	return t.w.Write(p)
+}
+
+// mayBringBack refuses who is not the machine's owner.
+func (s *Server) mayBringBack(ctx context.Context, action, ref string) error {
+	c := exchangeOf(ctx).caller
+	if c.owner {
+		return nil
+	}
+	refusal := cove.Errorf(cove.Forbidden, "what leaves a sandbox through the machine is for its owner").WithHint("use the command line on that machine")
+	s.deny(ctx, c.name, action, ref, refusal)
+	return refusal
+}
+
+type applyInput struct {
+	Sandbox string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
+	Body    api.ApplyRequest
+}
+
+// applyWork is POST /sandboxes/{sandbox}/apply.
+func (s *Server) applyWork(ctx context.Context, in *applyInput) (*answer[api.AppliedWork], error) {
+	if err := s.mayBringBack(ctx, "apply", in.Sandbox); err != nil {
+		return nil, err
+	}
+	dir, err := s.CheckPath(in.Body.Directory, nil)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := s.Work.Apply(ctx, in.Sandbox, exchangeOf(ctx).who(), repos.Work{Paths: in.Body.Paths}, dir, in.Body.Restricted)
+	if err != nil {
+		return nil, err
+	}
+	done := api.AppliedWork{Changes: []api.WorkChange{}}
+	for _, c := range changes {
+		kind := "changed"
+		switch {
+		case c.Old == (repos.Entry{}):
+			kind = "added"
+		case c.New == (repos.Entry{}):
+			kind = "deleted"
+		}
+		done.Changes = append(done.Changes, api.WorkChange{Path: c.Path, Change: kind, Added: c.Added, Removed: c.Removed})
+	}
+	return &answer[api.AppliedWork]{done}, nil
+}
+
+type pushInput struct {
+	Sandbox string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
+	Body    api.PushRequest
+}
+
+// pushWork is POST /sandboxes/{sandbox}/push.
+func (s *Server) pushWork(ctx context.Context, in *pushInput) (*answer[api.PushedWork], error) {
+	if err := s.mayBringBack(ctx, "push", in.Sandbox); err != nil {
+		return nil, err
+	}
+	done, err := s.Work.Push(ctx, in.Sandbox, exchangeOf(ctx).who(), in.Body)
+	return &answer[api.PushedWork]{done}, err
+}

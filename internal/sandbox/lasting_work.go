@@ -1,0 +1,257 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// Work is a sandbox whose work is being brought to the host: git runs inside,
+// and what it says is the sandbox's word. Close must be called.
+type Work struct {
+	ID     cove.SandboxID
+	Record store.Sandbox
+
+	m     *Manager
+	guest *guest.Client
+	env   []string
+	close func()
+}
+
+// OpenWork finds a sandbox whose work is asked for. One that does not run is
+// shown its workspace in another sandbox for as long as that takes, without a
+// network, and nobody starts it meanwhile. Errors: NotFound, InvalidArgument
+// when it works on no repository, Conflict when it is paused or its git is not
+// inside.
+func (m *Manager) OpenWork(ctx context.Context, ref string, who Caller) (*Work, error) {
+	record, err := m.findRecord(ctx, ref, who)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case record.Spec.Repository == nil:
+		return nil, cove.Errorf(cove.InvalidArgument, "the sandbox %s works on no repository", record.Name).WithHint("copy what you need from %s", record.Spec.Directory)
+	case record.Spec.Repository.Worktree:
+		return nil, cove.Errorf(cove.Conflict, "the sandbox %s is a worktree, whose repository is outside already", record.Name).WithHint("its branch %s is there: use git in %s", record.Spec.Repository.Branch, record.Spec.Directory)
+	case record.State == cove.StateRunning:
+		in, err := m.inside(ctx, ref, who)
+		if err != nil {
+			return nil, err
+		}
+		return &Work{ID: in.ID, Record: record, m: m, guest: in.Guest.Guest(), env: in.Env, close: func() {}}, nil
+	case record.State != cove.StateStopped:
+		return nil, wrongState(record, "look into")
+	}
+	return m.showWork(ctx, record)
+}
+
+// showWork shows the workspace of a sandbox that is stopped to another one.
+func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, err error) {
+	_, leave, err := m.enterLife(ctx, record.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			leave()
+		}
+	}()
+	if record, err = m.o.Store.Sandbox(ctx, record.ID); err != nil {
+		return nil, err
+	}
+	if record.State != cove.StateStopped {
+		return nil, wrongState(record, "look into")
+	}
+	ws, err := m.lasting.Workspaces.Open(ctx, record.ID)
+	if err != nil {
+		return nil, err
+	}
+	eng, err := m.engines.get(record.Spec.Engine)
+	if err != nil {
+		return nil, err
+	}
+	root, release, err := m.rootfs(ctx, eng, record.Spec.Image)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	b, err := m.lastingBinding(record, ws)
+	if err != nil {
+		return nil, err
+	}
+	t := engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: root, Limits: record.Spec.Limits, User: cove.UserAgent, Network: cove.NetworkNone}
+	bx, _, _, err := openOut(ctx, eng, t, b, nil)
+	if err != nil {
+		return nil, err
+	}
+	env := append(append(rootfs.Env(cove.UserAgent), root.Env...), gitEnv...)
+	return &Work{ID: record.ID, Record: record, m: m, guest: bx.sandbox.Guest(), env: lastWins(env), close: func() {
+		if err := bx.close(); err != nil {
+			m.o.Log.Warn("cannot end what showed a sandbox's work", "sandbox", record.ID, "error", err)
+		}
+		release()
+		leave()
+	}}, nil
+}
+
+// Close lets the sandbox go.
+func (w *Work) Close() { w.close() }
+
+// snapshot makes a commit of what is not committed, without touching anything
+// that somebody works with: its index is another. Where everything is committed
+// the ref of it goes.
+const snapshot = `ref=$1
+real=$(git rev-parse --git-path index) && dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+if [ -f "$real" ]; then cp "$real" "$dir/index" || exit 1; fi
+export GIT_INDEX_FILE="$dir/index"
+git add --all || exit 1
+tree=$(git write-tree) || exit 1
+head=$(git rev-parse --quiet --verify 'HEAD^{commit}') || head=
+if [ -n "$head" ] && [ "$tree" = "$(git rev-parse 'HEAD^{tree}')" ] || [ -z "$head" ] && [ -z "$(git ls-files)" ]; then
+	git update-ref -d "$ref"
+	exit
+fi
+commit=$(git commit-tree ${head:+-p "$head"} -m 'Work that is not committed' "$tree") && git update-ref "$ref" "$commit"
+`
+
+// patience is how long git inside may take for its part, and said how much of
+// what it says is kept, in bytes.
+const (
+	patience = 10 * time.Minute
+	maxSaid  = 4 << 10
+)
+
+// Snapshot puts work that is not committed where Import finds it: as a commit
+// that ref leads to. Errors: RuntimeMissing without git, InvalidArgument with
+// what git says.
+func (w *Work) Snapshot(ctx context.Context, ref string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	who := []string{"GIT_AUTHOR_NAME=Cove", "GIT_AUTHOR_EMAIL=cove@localhost", "GIT_COMMITTER_NAME=Cove", "GIT_COMMITTER_EMAIL=cove@localhost"}
+	p, err := w.start(ctx, who, "sh", "-c", snapshot, "sh", ref)
+	if err != nil {
+		return err
+	}
+	var said tail
+	var reading sync.WaitGroup
+	reading.Go(func() { io.Copy(&said, p.Stdout()) })
+	reading.Go(func() { io.Copy(&said, p.Stderr()) })
+	select {
+	case <-p.Exited():
+	case <-ctx.Done():
+		w.kill(p)
+		return cove.Errorf(cove.Canceled, "the work of the sandbox %s was being looked at: %w", w.Record.Name, ctx.Err())
+	}
+	reading.Wait()
+	exit, err := p.Wait(ctx)
+	switch {
+	case err != nil:
+		return cove.Errorf(cove.Conflict, "the sandbox %s does not run any more: %w", w.Record.Name, err)
+	case exit.Code == 127:
+		return noGit(w.Record)
+	case exit.Code != 0:
+		return cove.Errorf(cove.InvalidArgument, "git in the sandbox %s cannot say what has changed: %s", w.Record.Name, said.text()).WithHint("look at it inside: \"git status\"")
+	}
+	return nil
+}
+
+func noGit(record store.Sandbox) error {
+	return cove.Errorf(cove.RuntimeMissing, "there is no git in the image of the sandbox %s", record.Name).WithHint("use an image with git; the files are in %s", record.Spec.Directory)
+}
+
+// Connect starts "git upload-pack" on the sandbox's repository.
+func (w *Work) Connect(ctx context.Context) (*WorkStream, error) {
+	p, err := w.start(ctx, nil, "git", "upload-pack", "--strict", cove.Workspace+"/.git")
+	if err != nil {
+		return nil, err
+	}
+	s := &WorkStream{w: w, p: p}
+	s.reading.Go(func() { io.Copy(io.Discard, p.Stderr()) })
+	return s, nil
+}
+
+func (w *Work) start(ctx context.Context, env []string, args ...string) (*guest.RemoteProcess, error) {
+	spec := guest.ProcessSpec{Args: args, Env: lastWins(append(append([]string(nil), w.env...), env...)), Dir: cove.Workspace, Stdin: true}
+	p, err := w.guest.Start(ctx, spec)
+	if err == nil {
+		return p, nil
+	}
+	if err = startFailure(spec, err); cove.ErrorCode(err) == cove.RuntimeMissing {
+		return nil, noGit(w.Record)
+	}
+	return nil, err
+}
+
+// kill ends a process and its group, for as long as that may take.
+func (w *Work) kill(p *guest.RemoteProcess) {
+	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
+	defer cancel()
+	p.Signal(ctx, int(syscall.SIGKILL)) // it has ended, or its sandbox has
+}
+
+// WorkStream is a conversation with git in a sandbox.
+type WorkStream struct {
+	w       *Work
+	p       *guest.RemoteProcess
+	reading sync.WaitGroup
+	once    sync.Once
+}
+
+func (s *WorkStream) Read(b []byte) (int, error)  { return s.p.Stdout().Read(b) }
+func (s *WorkStream) Write(b []byte) (int, error) { return s.p.Stdin().Write(b) }
+
+// CloseWrite ends git's input.
+func (s *WorkStream) CloseWrite() error { return s.p.Stdin().Close() }
+
+// Close ends git, if it has not ended.
+func (s *WorkStream) Close() error {
+	s.once.Do(func() {
+		select {
+		case <-s.p.Exited():
+		default:
+			s.w.kill(s.p)
+			go io.Copy(io.Discard, s.p.Stdout()) // what comes until it has ended
+		}
+		s.reading.Wait()
+	})
+	return nil
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	if len(t.b) > maxSaid {
+		t.b = bytes.Clone(t.b[len(t.b)-maxSaid:])
+	}
+	return len(p), nil
+}
+
+// text is its last line.
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := strings.TrimSpace(string(bytes.ToValidUTF8(t.b, []byte("\uFFFD"))))
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
