@@ -470,7 +470,8 @@ func (t *tty) keyboard() {
 // while killed.
 func (t *tty) kill(ctx context.Context) error {
 	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGCONT} {
-		if err := t.process.Signal(ctx, int(s)); err != nil {
+		var gone *guest.Failure
+		if err := t.process.Signal(ctx, int(s)); err != nil && !(errors.As(err, &gone) && gone.Kind == guest.FailNotFound) {
 			return err
 		}
 	}
