@@ -60,7 +60,10 @@ func (m *Manager) services(ctx context.Context, record store.Sandbox, ws workspa
 		Audit: func(args []string, err error) {
 			r := store.Record{Who: "sandbox:" + record.Name, Action: "sandbox-git", Object: string(record.ID), Verdict: "ok", Detail: fmt.Sprintf("%.500q", args)}
 			if err != nil {
-				r.Verdict, r.Detail = "refused", fmt.Sprintf("%.500q: %v", args, err)
+				r.Verdict, r.Detail = "error", fmt.Sprintf("%.500q: %v", args, err)
+				if cove.ErrorCode(err) == cove.Forbidden {
+					r.Verdict = "deny"
+				}
 			}
 			m.audit(context.Background(), r)
 		},

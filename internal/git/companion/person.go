@@ -3,7 +3,6 @@
 package companion
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -288,46 +287,97 @@ func (p *person) take(ctx context.Context, b *box) error {
 // a pack; fetch has the same.
 const loose = 100
 
+// maxPack is how many bytes may be brought back at a time.
+const maxPack = 4 << 30
+
 // receive has the companion send what the person's repository does not have.
+// Nothing is put there before all of it has been checked.
 func (p *person) receive(ctx context.Context, b *box) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	r, w := io.Pipe()
-	var sending sync.WaitGroup
-	var sent error
-	sending.Go(func() {
-		want := []byte("HEAD\n" + p.own() + "\n")
-		for name, id := range p.shown {
-			if strings.HasPrefix(name, "refs/heads/") || strings.HasPrefix(name, "refs/remotes/") {
-				want = append(want, "^"+id+"\n"...)
-			}
-		}
-		args := []string{gitProgram, "pack-objects", "--stdout", "--revs", "--indexed-objects", "--local", "--quiet"}
-		exit, err := b.start1(ctx, guest.ProcessSpec{Args: args, Env: b.env, Dir: cove.Workspace, Stdin: true}, want, w, io.Discard)
-		if err == nil && exit != 0 {
-			err = cove.Errorf(cove.Unavailable, "git in the companion could not send what is new")
-		}
-		sent = err
-		w.CloseWithError(err)
-	})
-	defer sending.Wait()
-	defer r.Close()
-	in := bufio.NewReader(r)
-	head, err := in.Peek(12) // "PACK", version, number of objects (gitformat-pack)
-	if err != nil {
-		return errors.Join(sent, err)
+	dir := p.c.in("incoming")
+	file := filepath.Join(dir, "new.pack")
+	defer os.RemoveAll(dir)
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(filepath.Join(dir, "objects"), 0o700)); err != nil {
+		return cove.Errorf(cove.StorageFull, "bring the sandbox's work back: %w", err)
 	}
-	n := binary.BigEndian.Uint32(head[8:])
-	if n == 0 {
-		_, err := io.Copy(io.Discard, in)
+	n, err := p.send(ctx, b, file)
+	if err != nil || n == 0 {
 		return err
 	}
-	run := hostgit.Run{Dir: p.dir, Command: []string{"unpack-objects"}, Flags: []string{"-q", "--strict"}, Stdin: in}
-	if n >= loose {
-		run.Command, run.Flags = []string{"index-pack"}, []string{"--stdin", "--strict", "--fix-thin"}
-	}
-	if _, err := p.c.o.Git.Output(ctx, run); err != nil {
+	// First to a place of its own, as receive-pack does, and then once more.
+	aside := hostgit.Run{Dir: p.dir, Command: []string{"index-pack"}, Flags: []string{"--stdin", "--strict"}, Env: []string{
+		"GIT_OBJECT_DIRECTORY=" + filepath.Join(dir, "objects"), "GIT_ALTERNATE_OBJECT_DIRECTORIES=" + filepath.Join(p.dir, "objects"),
+	}}
+	if err := p.feed(ctx, aside, file); err != nil {
 		return cove.Errorf(cove.Forbidden, "what the sandbox has added is not accepted: %w", err)
 	}
-	return nil
+	run := hostgit.Run{Dir: p.dir, Command: []string{"unpack-objects"}, Flags: []string{"-q"}}
+	if n >= loose {
+		run.Command, run.Flags = []string{"index-pack"}, []string{"--stdin"}
+	}
+	return p.feed(ctx, run, file)
+}
+
+// feed runs git with a file as its input.
+func (p *person) feed(ctx context.Context, run hostgit.Run, file string) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	run.Stdin = in
+	_, err = p.c.o.Git.Output(ctx, run)
+	return err
+}
+
+// send has the companion write the objects that are new, as a pack, to a file
+// of the host's, and says how many they are.
+func (p *person) send(ctx context.Context, b *box, file string) (n uint32, err error) {
+	pack, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return 0, cove.Errorf(cove.StorageFull, "bring the sandbox's work back: %w", err)
+	}
+	defer pack.Close()
+	want := []byte("HEAD\n" + p.own() + "\n")
+	for name, id := range p.shown {
+		if strings.HasPrefix(name, "refs/heads/") || strings.HasPrefix(name, "refs/remotes/") {
+			want = append(want, "^"+id+"\n"...)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	args := []string{gitProgram, "pack-objects", "--stdout", "--revs", "--indexed-objects", "--local", "--quiet"}
+	to := &bounded{w: pack, left: maxPack, over: cancel}
+	exit, err := b.start1(ctx, guest.ProcessSpec{Args: args, Env: b.env, Dir: cove.Workspace, Stdin: true}, want, to, io.Discard)
+	switch {
+	case context.Cause(ctx) != nil:
+		return 0, context.Cause(ctx)
+	case err != nil:
+		return 0, err
+	case exit != 0:
+		return 0, cove.Errorf(cove.Unavailable, "git in the companion could not send what is new")
+	}
+	var head [12]byte // "PACK", version, number of objects (gitformat-pack)
+	if _, err := pack.ReadAt(head[:], 0); err != nil {
+		return 0, cove.Errorf(cove.Internal, "git in the companion has sent no pack: %w", err)
+	}
+	return binary.BigEndian.Uint32(head[8:]), nil
+}
+
+// bounded writes so much, and then ends who writes.
+type bounded struct {
+	w    io.Writer
+	left int
+	over func(error)
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.left -= len(p); b.left < 0 {
+		b.over(cove.Errorf(cove.TooLarge, "the sandbox has added more than %d GiB at a time", maxPack>>30))
+		return 0, io.ErrShortWrite
+	}
+	n, err := b.w.Write(p)
+	if err != nil {
+		b.over(cove.Errorf(cove.StorageFull, "bring the sandbox's work back: %w", err))
+	}
+	return n, err
 }

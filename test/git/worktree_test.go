@@ -1,0 +1,174 @@
+//go:build linux
+
+package git
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/git/gittest"
+)
+
+// in runs a script in a lasting sandbox, and returns what it says and its exit
+// code.
+func (l *lab) in(name, script string) (string, int) {
+	l.t.Helper()
+	cmd := l.command("exec", name, "--", "sh", "-c", script)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if _, exited := err.(*exec.ExitError); err != nil && !exited {
+		l.t.Fatal(err)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+// lasting has a background server of Cove's end with the test.
+func (l *lab) lasting() {
+	l.t.Cleanup(func() {
+		l.command("destroy", "--all", "--yes").Run()
+		l.command("server", "stop").Run()
+	})
+}
+
+// TestWorktree: git in a sandbox whose repository is outside fetches and pushes
+// through a way out with the policy of the sandbox's repository.
+func TestWorktree(t *testing.T) {
+	l := newLab(t, gittest.Options{})
+	l.lasting()
+	r := l.server.Create("repo.git")
+	r.Branch("other", "main")
+	l.cove("new", l.remote("repo.git"), "own", "--worktree", "--name", "box", "--no-attach")
+	for _, c := range []struct {
+		script string
+		code   int
+		want   string
+	}{
+		{"git config --global user.name A && git config --global user.email a@x.example", 0, ""},
+		{"git status -sb", 0, "## own"},
+		{"git remote -v", 0, l.remote("repo.git")},
+		{"git commit -q --allow-empty -m work && git push", 0, "own -> own"},
+		{"git push origin HEAD:main", 128, "is not this sandbox's branch"},
+		{"git fetch -v", 0, "main"},
+		{"git branch -a", 0, "remotes/origin/main"},
+		{"git ls-remote", 0, "refs/heads/main"},
+		{"git pull --no-rebase origin main", 0, "Already up to date"},
+		{"git reset -q --hard HEAD~1 && git commit -q --allow-empty -m other && git push", 1, "rejected"},
+	} {
+		if out, code := l.in("box", c.script); code != c.code || !strings.Contains(out, c.want) || strings.Contains(out, "other") && !strings.Contains(c.script, "other") {
+			t.Errorf("%s: %d\n%s", c.script, code, out)
+		}
+	}
+	if refs := r.Refs(); !strings.Contains(refs, "refs/heads/own ") {
+		t.Errorf("%s", refs)
+	}
+	if log, _ := os.ReadFile(l.path("home/logs/server.log")); t.Failed() {
+		t.Logf("%s", log)
+	}
+}
+
+// TestWorktreeAttempts: what somebody in a sandbox on a person's repository
+// tries with git, each with the exit code it has to end with, and none with any
+// effect: another branch is neither shown nor changed, what is the person's
+// stays as it is, and no program runs that a file or a setting names.
+func TestWorktreeAttempts(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: a root filesystem of another owner")
+	}
+	l := &lab{t: t, log: &output{}}
+	var err error
+	if l.dir, err = os.MkdirTemp("", "cove-git-"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(l.dir) })
+	if err := os.Chmod(l.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l.build()
+	l.write("cove.yaml", "")
+	l.lasting()
+	git := gittest.NewGit(t, l.dir)
+	git.Run("init", "-q", "-b", "main", "person")
+	git = git.In("person")
+	git.Commit("first", "a.txt", "one\ntwo\n")
+	git.Run("tag", "v1.0")
+	git.Run("checkout", "-q", "-b", "secret")
+	git.Commit("hush hush", "secret.txt", "hush\n")
+	git.Run("checkout", "-q", "main")
+	secret, blob := git.Run("rev-parse", "secret"), git.Run("rev-parse", "secret:secret.txt")
+	repo := l.path("person")
+	l.cove("new", repo, "own", "--worktree", "--name", "box", "--no-attach")
+	checkouts, err := filepath.Glob(l.path("home/workspaces/sb_*/checkout"))
+	if err != nil || len(checkouts) != 1 {
+		t.Fatalf("%v, %v", checkouts, err)
+	}
+	tree := checkouts[0]
+	// Canaries: programs, and whatever names them.
+	if out, code := l.in("box", `printf '#!/bin/sh\ntouch /workspace/ran\ncat\n' > evil && chmod 755 evil && mkdir hooks && for h in pre-commit post-commit post-checkout post-merge pre-push reference-transaction post-index-change; do cp evil hooks/$h; done
+printf '* filter=evil diff=evil merge=evil\n' > .gitattributes; printf '[submodule "sub"]\npath=sub\nurl=ext::/workspace/evil\nignore=none\n' > .gitmodules
+git config --global user.name A; git config --global user.email a@x.example; git config --global core.fsmonitor /workspace/evil; git config --global diff.external /workspace/evil; git config --global filter.evil.clean /workspace/evil
+mkdir sub; cd sub; git init -q; echo x > f; git -c filter.evil.clean=cat -c core.fsmonitor=false add f; git -c core.fsmonitor=false commit -qm x; git config filter.evil.clean /workspace/evil; git config core.fsmonitor /workspace/evil; echo '* filter=evil' > .gitattributes; echo y > f; rm -f /workspace/ran`); code != 0 {
+		t.Fatalf("%d %s", code, out)
+	}
+	for _, kv := range [][2]string{{"filter.evil.clean", "/workspace/evil"}, {"filter.evil.smudge", "/workspace/evil"}, {"diff.evil.textconv", "/workspace/evil"}, {"core.fsmonitor", "/workspace/evil"}, {"core.hooksPath", "/workspace/hooks"},
+		{"merge.evil.driver", "/workspace/evil"}, {"core.editor", "/workspace/evil"}, {"core.pager", "/workspace/evil"}, {"gpg.program", "/workspace/evil"}} {
+		git.Run("config", kv[0], kv[1])
+	}
+	state := func() string {
+		config, err := os.ReadFile(repo + "/.git/config")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kept []string
+		for line := range strings.Lines(git.Run("for-each-ref", "--format=%(refname) %(objectname)")) {
+			if !strings.HasPrefix(line, "refs/heads/own ") {
+				kept = append(kept, line)
+			}
+		}
+		hooks, _ := os.ReadDir(repo + "/.git/hooks")
+		return string(config) + strings.Join(kept, "") + fmt.Sprint(len(hooks))
+	}
+	before := state()
+	table, err := os.ReadFile("testdata/worktree.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for line := range strings.Lines(string(table)) {
+		want, script, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " | ")
+		if !ok {
+			continue // a comment
+		}
+		tried++
+		script = strings.NewReplacer("{SECRET}", secret, "{SEC}", secret[:7], "{BLOB}", blob, "{BLO}", blob[:5], "{REPO}", repo).Replace(script)
+		out, code := l.in("box", script)
+		if got := strconv.Itoa(code); got != strings.TrimSpace(want) {
+			t.Errorf("%s: exit code %s, want %s\n%s", script, got, want, out)
+		}
+		for _, word := range strings.Fields(script) {
+			out = strings.ReplaceAll(out, strings.Trim(word, "'"), "")
+		}
+		if strings.Contains(out, "hush") || strings.Contains(out, "secret") || strings.Contains(out, "root:x:0") || strings.Contains(out, secret[:7]) {
+			t.Errorf("%s shows\n%s", script, out)
+		}
+		for _, name := range []string{"ran", "secret.txt", "out"} {
+			if _, err := os.Lstat(tree + "/" + name); err == nil {
+				t.Errorf("%s: there is %s\n%s", script, name, out)
+				os.Remove(tree + "/" + name)
+			}
+		}
+	}
+	if tried < 60 {
+		t.Errorf("%d attempts, want at least 60", tried)
+	}
+	if now := state(); now != before {
+		t.Errorf("the person's repository was\n%s\nand is\n%s", before, now)
+	}
+	git.Run("-c", "core.fsmonitor=false", "fsck", "--strict", "--no-dangling", "--no-reflogs")
+}
