@@ -46,7 +46,7 @@ const (
 
 // DefaultLimits bound a run that does not say: enough for any repository that
 // a person works on, and not for the machine to go down.
-var DefaultLimits = Limits{Memory: 8 << 30, FileSize: 32 << 30}
+var DefaultLimits = Limits{Memory: 6 << 30, FileSize: 32 << 30}
 
 // Limits bound each process of a run.
 type Limits struct {

@@ -1,12 +1,17 @@
 package hostgit
 
 import (
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
 )
+
+// maxThreads is how many git uses, however many the machine has: what it may
+// have of memory does not grow with them.
+const maxThreads = 4
 
 // settings are Cove's own configuration. As command-line settings they
 // outweigh what a repository says.
@@ -53,8 +58,11 @@ var settings = []Setting{
 	{"core.protectNTFS", "true"},
 	{"core.untrackedCache", "false"},
 
-	// Memory: packs are shown in windows, and what is larger than the
-	// threshold is neither held nor compared.
+	// Memory: packs are shown in windows, what is larger than the threshold is
+	// neither held nor compared, and every thread has a share of its own.
+	{"pack.threads", strconv.Itoa(min(maxThreads, runtime.NumCPU()))},
+	{"index.threads", "2"},
+	{"core.preloadIndex", "false"},
 	{"core.packedGitWindowSize", "64m"},
 	{"core.packedGitLimit", "1g"},
 	{"core.bigFileThreshold", "64m"},
@@ -94,7 +102,7 @@ func (r Run) environment(programs string) []string {
 		"GIT_SSH_COMMAND=false", "GIT_PROXY_COMMAND=false", "GIT_ADVICE=0", "GIT_MERGE_AUTOEDIT=no",
 		// Outweighs every protocol.allow there is.
 		"GIT_ALLOW_PROTOCOL=" + strings.Join(r.Transport, ":"),
-		"GIT_GRAFT_FILE=/dev/null",
+		"GIT_GRAFT_FILE=/dev/null", "MALLOC_ARENA_MAX=2",
 	}
 	if r.Index != "" {
 		env = append(env, "GIT_INDEX_FILE="+r.Index)

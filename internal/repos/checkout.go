@@ -12,7 +12,9 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/cove-sandbox/cove"
@@ -20,7 +22,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-const maxSparse = 256 // directories
+const (
+	maxSparse      = 256       // directories
+	maxFiles       = 1_000_000 // of a checkout
+	checkoutMemory = 3 << 30   // bytes, of the git that writes it
+	checkoutCPU    = 10 * time.Minute
+)
 
 // repository makes the checkout of one.
 func (w *making) repository(ctx context.Context, want workspace.Repository) error {
@@ -338,8 +345,56 @@ func (w *making) fill(ctx context.Context, dir, tree string, sparse []string) er
 	if w.record.Base == "" {
 		return nil
 	}
-	_, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Command: []string{"read-tree"}, Flags: []string{"-m", "-u", "-v"}, Args: []string{w.record.Base}, Said: following(w.progress, w.checkoutStep())})
+	if err := w.weigh(ctx, dir, sparse); err != nil {
+		return err
+	}
+	_, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Limits: hostgit.Limits{Memory: checkoutMemory, FileSize: w.s.o.MaxCheckout, CPU: checkoutCPU}, Command: []string{"read-tree"}, Flags: []string{"-m", "-u", "-v"}, Args: []string{w.record.Base}, Said: following(w.progress, w.checkoutStep())})
 	return err
+}
+
+// weigh refuses a checkout that the machine would suffer from: a pack of a few
+// kilobytes can hold more files than a disk has room for.
+func (w *making) weigh(ctx context.Context, dir string, sparse []string) error {
+	s := &scale{bytes: w.s.o.MaxCheckout, files: maxFiles}
+	_, err := w.git(ctx, hostgit.Run{Dir: dir, Command: []string{"ls-tree"}, Flags: []string{"-r", "-l", "-z"}, Args: []string{w.record.Base}, Paths: sparse, Stdout: s})
+	if s.over {
+		return cove.Errorf(cove.TooLarge, "a checkout has at most %d GiB and %d files", w.s.o.MaxCheckout>>30, maxFiles).WithHint("check out a part of it: --sparse DIRECTORY")
+	}
+	return err
+}
+
+// scale adds up what "git ls-tree -l -z" lists.
+type scale struct {
+	bytes int64 // that may still come
+	files int
+	over  bool
+	entry []byte // the beginning of one
+}
+
+func (s *scale) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		part, more, whole := bytes.Cut(rest, []byte{0})
+		rest = more
+		if len(s.entry) < 256 { // mode, type, id and size come first
+			s.entry = append(s.entry, part...)
+		}
+		if !whole {
+			break
+		}
+		if fields := bytes.Fields(s.entry[:min(len(s.entry), 256)]); len(fields) > 3 {
+			size, err := strconv.ParseInt(string(fields[3]), 10, 64)
+			if err == nil { // a submodule has none
+				s.bytes -= size
+			}
+		}
+		s.files--
+		s.entry = s.entry[:0]
+		if s.bytes < 0 || s.files < 0 {
+			s.over = true
+			return 0, errTooLarge
+		}
+	}
+	return len(p), nil
 }
 
 func (w *making) checkoutStep() string {

@@ -41,14 +41,17 @@ type Options struct {
 	// Shared are refs that everybody may read beside tags and the well-known
 	// branches (policy.WellKnown).
 	Shared []policy.Refs
+	// MaxCheckout is how many bytes the files of a checkout may have; 0 is 32 GiB.
+	MaxCheckout int64
 	// MaxImport is how many bytes a sandbox may send at a time; 0 is 2 GiB.
 	MaxImport int64
 	Log       *slog.Logger
 }
 
 const (
-	defaultImport = 2 << 30
-	importTime    = 15 * time.Minute
+	defaultCheckout = 32 << 30
+	defaultImport   = 2 << 30
+	importTime      = 15 * time.Minute
 )
 
 // Store keeps mirrors and workspaces below Cove's home. It may be used
@@ -69,6 +72,9 @@ func Open(o Options) (*Store, error) {
 	}
 	if o.MaxImport == 0 {
 		o.MaxImport = defaultImport
+	}
+	if o.MaxCheckout == 0 {
+		o.MaxCheckout = defaultCheckout
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -3,6 +3,7 @@ package repos
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -325,6 +326,54 @@ func TestParts(t *testing.T) {
 			t.Error("it cannot be fetched from inside")
 		}
 	})
+}
+
+// TestBombs: what unpacks to more than a machine has room for is not unpacked.
+func TestBombs(t *testing.T) {
+	server := gittest.Start(t, gittest.Options{})
+	repo := server.Create("project.git")
+	blob := repo.RunWith("x", "hash-object", "-w", "--stdin")
+	tree := repo.RunWith("100644 blob "+blob+"\tf\n", "mktree")
+	for range 10 { // 10 to the power of 10 files
+		var in strings.Builder
+		for i := range 10 {
+			fmt.Fprintf(&in, "040000 tree %s\td%d\n", tree, i)
+		}
+		tree = repo.RunWith(in.String(), "mktree")
+	}
+	repo.Run("update-ref", "refs/heads/files", repo.Run("commit-tree", "-m", "files", tree))
+	large := repo.RunWith(strings.Repeat("0", 1<<20), "hash-object", "-w", "--stdin")
+	var in strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&in, "100644 blob %s\tf%d\n", large, i)
+	}
+	repo.Run("update-ref", "refs/heads/bytes", repo.Run("commit-tree", "-m", "bytes", repo.RunWith(in.String(), "mktree")))
+
+	s := open(t, Options{Home: t.TempDir(), Outlet: direct{server.CA}, MaxCheckout: 64 << 20})
+	for _, from := range []string{"files", "bytes"} {
+		_, err := s.Create(t.Context(), spec("x", workspace.Repository{Source: repo.URL, From: from}), nil)
+		if cove.ErrorCode(err) != cove.TooLarge || cove.ErrorHint(err) == "" {
+			t.Errorf("%s: %v", from, err)
+		}
+	}
+}
+
+// TestScale: entries are added up however they come.
+func TestScale(t *testing.T) {
+	text := "100644 blob aaaa      12\tname with  spaces\x00160000 commit bbbb       -\tsub\x00100755 blob cccc 30\t" + strings.Repeat("long", 500) + "\x00"
+	for size := 1; size < len(text); size += 7 {
+		s := &scale{bytes: 100, files: 10}
+		for rest := text; rest != ""; {
+			n := min(size, len(rest))
+			if _, err := s.Write([]byte(rest[:n])); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		if s.bytes != 58 || s.files != 7 || s.over {
+			t.Fatalf("in parts of %d: %+v", size, s)
+		}
+	}
 }
 
 // TestFailures: a failure at any step leaves nothing.
