@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -99,6 +100,61 @@ func TestReadmeTour(t *testing.T) {
 			t.Errorf("$ %s\nprints (%v)\n%swhere README.md has\n%s", c.line, err, out, c.output)
 		}
 	}
+}
+
+// TestSandboxesTour runs the commands of docs/sandboxes.md's console blocks and
+// compares what they print with what is written there, but for times and ids.
+func TestSandboxesTour(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: control groups are not this user's to make (the test VM runs sandboxes as other users)")
+	}
+	text, err := os.ReadFile("../../docs/sandboxes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "cove-cli-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	env := append(os.Environ(), "COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "run"), "HOME="+dir,
+		"GIT_AUTHOR_NAME=Ada", "GIT_AUTHOR_EMAIL=ada@site.example", "GIT_COMMITTER_NAME=Ada", "GIT_COMMITTER_EMAIL=ada@site.example",
+		"COVE_GUEST="+buildGuest(t), "COVE_SANDBOX_CGROUP_PARENT="+cgroupParent, "NO_COLOR=1", "COVE_SERVER=", "LC_ALL=C")
+	run := func(line string) (string, error) {
+		cmd := exec.Command("sh", "-c", line)
+		cmd.Dir, cmd.Env = dir, env
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	t.Cleanup(func() { // whatever has failed
+		run("cove list -q | xargs -r cove destroy --yes; cove server stop")
+	})
+	commands := tour(string(text))
+	if len(commands) < 12 {
+		t.Fatalf("only %d commands were found", len(commands))
+	}
+	for _, c := range commands {
+		out, err := run(c.line)
+		if got, want := steady(strings.ReplaceAll(out, dir+"/", "/tmp/")), steady(c.output); err != nil || got != want {
+			t.Errorf("$ %s\nprints (%v)\n%swhere docs/sandboxes.md has\n%s", c.line, err, got, want)
+		}
+	}
+}
+
+var (
+	aTime = regexp.MustCompile(`\([0-9.]+ (µs|ms|s)\)`)
+	anAgo = regexp.MustCompile(`(?m)(  )(now|[0-9]+ s ago)$`)
+	aGap  = regexp.MustCompile(` {2,}`) // of a table, as wide as what is in it
+	anID  = regexp.MustCompile(`\b[0-9a-f]{7,40}\b`)
+)
+
+// steady is a text without what differs each time.
+func steady(text string) string {
+	text = anAgo.ReplaceAllString(aTime.ReplaceAllString(text, "(TIME)"), "${1}AGO")
+	return aGap.ReplaceAllString(anID.ReplaceAllString(text, "ID"), "  ")
 }
 
 type command struct{ line, output string }
