@@ -121,11 +121,15 @@ type Bind struct {
 	Seal Seal  `json:"seal"`
 }
 
-// Listen is a listening socket to create in the sandbox's network namespace.
+// Listen is a listening socket to create in the sandbox's network namespace, or
+// among its files.
 type Listen struct {
-	Network string `json:"network"` // "tcp4", "tcp6", "udp4", "udp6"
-	Address string `json:"address"` // numeric address and port
+	Network string `json:"network"` // "tcp4", "tcp6", "udp4", "udp6", UnixNetwork
+	Address string `json:"address"` // numeric address and port; of UnixNetwork an absolute path
 }
+
+// UnixNetwork is the network of sockets among the sandbox's files.
+const UnixNetwork = "unix"
 
 // Seal is what the guest gives up, and as whom the user's processes run.
 type Seal struct {

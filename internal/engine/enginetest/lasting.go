@@ -12,12 +12,14 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 var lastingTests = []test{
 	{name: "goes on without its process of Cove", run: lastsOn},
 	{name: "one process has it at a time", run: hadByOne},
 	{name: "its sockets come with it", kernel: true, run: lastingListener},
+	{name: "a socket among its files comes with it", kernel: true, run: lastingUnixListener},
 	{name: "one that was never bound does not last", run: unboundDoesNotLast},
 	{name: "one that has ended does not last", run: endedDoesNotLast},
 }
@@ -163,6 +165,35 @@ func lastingListener(t *testing.T, x *env) {
 		}
 	}()
 	x.want(t, sb, command("bash", "-c", fmt.Sprintf("cat < /dev/tcp/127.0.0.1/%d", port)), "still here\n")
+}
+
+func lastingUnixListener(t *testing.T, x *env) {
+	const place = rootfs.Own + "/own.sock"
+	sb := x.lasting(t, engine.Binding{Listeners: []guest.Listen{{Network: guest.UnixNetwork, Address: place}}})
+	for range 2 {
+		if n := len(sb.Listeners()); n != 1 {
+			t.Fatalf("%d listeners, want 1", n)
+		}
+		f := sb.Listeners()[0]
+		ln, err := net.FileListener(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				io.WriteString(c, "here\n")
+				c.Close()
+			}
+		}()
+		x.want(t, sb, command("perl", "-MSocket", "-e", `socket(S, PF_UNIX, SOCK_STREAM, 0) and connect(S, sockaddr_un($ARGV[0])) or die $!; print <S>`, place), "here\n")
+		ln.Close()
+		x.eng, sb = x.next(t, x.eng, sb.ID())
+	}
 }
 
 func unboundDoesNotLast(t *testing.T, x *env) {

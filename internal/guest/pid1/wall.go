@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"sync"
@@ -147,11 +148,11 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err er
 				return err
 			}
 		}
-		if listeners, err = listen(p.Listeners); err != nil {
-			return err
-		}
 		b := &builder{staging: w.staging, fds: fds}
 		if err := b.run(p.Steps); err != nil {
+			return err
+		}
+		if listeners, err = b.listen(p.Listeners, p.Seal); err != nil {
 			return err
 		}
 		if p.Hostname != "" {
@@ -206,10 +207,17 @@ func pivot(staging int) error {
 }
 
 // listen makes the listening sockets.
-func listen(ls []guest.Listen) ([]*os.File, error) {
-	var files []*os.File
+func (b *builder) listen(ls []guest.Listen, seal guest.Seal) (files []*os.File, err error) {
 	for _, l := range ls {
-		f, err := netsetup.Listen(l.Network, l.Address)
+		var f *os.File
+		switch {
+		case l.Network != guest.UnixNetwork:
+			f, err = netsetup.Listen(l.Network, l.Address)
+		case !seal.Pivot:
+			err = errors.New("there is no place for it")
+		default:
+			f, err = b.listenUnix(guest.Root+l.Address, seal)
+		}
 		if err != nil {
 			for _, f := range files {
 				f.Close()
@@ -219,4 +227,32 @@ func listen(ls []guest.Listen) ([]*os.File, error) {
 		files = append(files, f)
 	}
 	return files, nil
+}
+
+// listenUnix makes a listening socket at a place that the user's processes alone
+// may connect to.
+func (b *builder) listenUnix(target string, seal guest.Seal) (*os.File, error) {
+	dir, err := b.parent(target)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	// bind(2) has no descriptor to start from.
+	place := "/proc/self/fd/" + strconv.Itoa(dir) + "/" + path.Base(target)
+	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: place}); err == nil {
+		if err = unix.Fchmodat(dir, path.Base(target), 0o600, 0); err == nil {
+			if err = unix.Fchownat(dir, path.Base(target), seal.UserUID, seal.UserGID, unix.AT_SYMLINK_NOFOLLOW); err == nil {
+				err = unix.Listen(fd, unix.SOMAXCONN)
+			}
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), target), nil
 }
