@@ -8,10 +8,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -35,6 +35,8 @@ type lab struct {
 	dir    string
 	bin    string
 	log    *output
+
+	gateway *exec.Cmd
 }
 
 // output can be read while it is written.
@@ -136,6 +138,7 @@ func (l *lab) start() {
 	if err := cmd.Start(); err != nil {
 		l.t.Fatal(err)
 	}
+	l.gateway = cmd
 	ended := make(chan struct{})
 	go func() { defer close(ended); cmd.Wait() }()
 	l.t.Cleanup(func() { cmd.Process.Signal(os.Interrupt); <-ended })
@@ -164,9 +167,18 @@ func (l *lab) policy(git string) string {
 // client is a git behind the gateway, with a policy of its own, and no credential.
 func (l *lab) client(name, policy string, env ...string) (gittest.Git, api.GatewayClient) {
 	l.t.Helper()
-	file := l.write(name+".yaml", policy)
+	return l.clientWith(name, policy, []string{"forge"}, env...)
+}
+
+// clientWith is the same with credentials by their names.
+func (l *lab) clientWith(name, policy string, credentials []string, env ...string) (gittest.Git, api.GatewayClient) {
+	l.t.Helper()
+	args := []string{"gateway", "add", name, "--policy", l.write(name+".yaml", policy), "--json"}
+	for _, c := range credentials {
+		args = append(args, "--credential", c)
+	}
 	var c api.GatewayClient
-	if err := json.Unmarshal([]byte(l.cove("gateway", "add", name, "--policy", file, "--credential", "forge", "--json")), &c); err != nil {
+	if err := json.Unmarshal([]byte(l.cove(args...)), &c); err != nil {
 		l.t.Fatal(err)
 	}
 	dir := l.path(name)
@@ -183,7 +195,14 @@ func (l *lab) client(name, policy string, env ...string) (gittest.Git, api.Gatew
 // account is what the server asks for in most tests.
 var account = gittest.Options{User: "robot", Password: password}
 
-// web is a client of HTTP behind the gateway that is no git.
-func (l *lab) web(c api.GatewayClient) *http.Client {
-	return gatewayClient(l.t, c)
+// waits is the id of the one thing that waits to be approved, once it does.
+func (l *lab) waits() string {
+	l.t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if found := regexp.MustCompile(`ho_\w+`).FindString(l.cove("approve")); found != "" {
+			return found
+		}
+	}
+	l.t.Fatalf("nothing waits: %s", l.log)
+	return ""
 }

@@ -3,6 +3,7 @@
 package git
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
@@ -45,10 +46,11 @@ func (s *session) run(args ...string) {
 	fmt.Fprintf(&s.said, "$ %q\n%s%s\n= %d\n", args, r.Stdout, strings.Join(errors, ""), r.Code)
 }
 
-// large is content that does not compress.
-func large(size int) string {
+// large is content that does not compress, and has nothing in common with that of
+// another seed.
+func large(size int, seed ...byte) string {
 	data := make([]byte, size)
-	random := rand.NewChaCha8([32]byte{})
+	random := rand.NewChaCha8(sha256.Sum256(seed))
 	random.Read(data)
 	return string(data)
 }

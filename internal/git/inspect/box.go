@@ -42,9 +42,10 @@ func New(o Options) *Inspector {
 	return &Inspector{o: o, places: make(chan struct{}, o.AtOnce)}
 }
 
-// limits of a sandbox that a pack is looked into in. Packs themselves are in a
-// directory of the host's, where index-pack keeps no more of one than it reads.
-func limits(c engine.Capabilities) cove.Limits {
+// limits of a sandbox that a pack of so many bytes is looked into in. Packs
+// themselves are in a directory of the host's, where index-pack keeps no more of
+// one than it reads, and nothing has a file larger than what may be written.
+func limits(c engine.Capabilities, most int64) cove.Limits {
 	l := cove.Limits{OpenFiles: 256, Stdout: 1 << 30, Stderr: 64 << 10, Timeout: time.Hour}
 	if c.MemoryLimit {
 		l.Memory = 768 << 20
@@ -56,7 +57,7 @@ func limits(c engine.Capabilities) cove.Limits {
 		l.PIDs = 64
 	}
 	if c.DiskLimit {
-		l.Disk, l.Inodes = 64<<20, 10_000
+		l.Disk, l.Inodes = most+(64<<20), 10_000
 	}
 	return l
 }
@@ -65,7 +66,7 @@ func limits(c engine.Capabilities) cove.Limits {
 // git in its sandboxes, StorageFull, and those of ctx.
 func (i *Inspector) Inspect(ctx context.Context, job Job) (facts policy.Facts, err error) {
 	sha256 := len(job.Compare) > 0 && len(job.Compare[0].Update.New) == 64
-	err = i.with(ctx, sha256, func(ctx context.Context, g git) error {
+	err = i.with(ctx, sha256, job.Max, func(ctx context.Context, g git) error {
 		facts, err = inspect(ctx, g, job)
 		if err != nil && ctx.Err() == context.DeadlineExceeded {
 			facts, err = policy.Facts{Defects: []string{"it takes too long to look into"}}, nil
@@ -81,7 +82,7 @@ func (i *Inspector) Unreachable(ctx context.Context, tips, wants []string, most 
 	if len(tips) == 0 {
 		return wants, nil
 	}
-	err = i.with(ctx, len(tips[0]) == 64, func(ctx context.Context, g git) error {
+	err = i.with(ctx, len(tips[0]) == 64, most, func(ctx context.Context, g git) error {
 		missing, err = unreachable(ctx, g, tips, wants, most, server)
 		return err
 	})
@@ -89,7 +90,7 @@ func (i *Inspector) Unreachable(ctx context.Context, tips, wants []string, most 
 }
 
 // with runs f with a git in an empty repository, in a sandbox of its own.
-func (i *Inspector) with(ctx context.Context, sha256 bool, f func(context.Context, git) error) error {
+func (i *Inspector) with(ctx context.Context, sha256 bool, most int64, f func(context.Context, git) error) error {
 	select {
 	case i.places <- struct{}{}:
 		defer func() { <-i.places }()
@@ -98,7 +99,7 @@ func (i *Inspector) with(ctx context.Context, sha256 bool, f func(context.Contex
 	}
 	ctx, cancel := context.WithTimeout(ctx, i.o.Timeout)
 	defer cancel()
-	b, err := i.open(ctx)
+	b, err := i.open(ctx, most)
 	if err != nil {
 		return err
 	}
@@ -119,7 +120,7 @@ type sandboxBox struct {
 	dir     string // on the host
 }
 
-func (i *Inspector) open(ctx context.Context) (*sandboxBox, error) {
+func (i *Inspector) open(ctx context.Context, most int64) (*sandboxBox, error) {
 	eng, err := i.o.Engine()
 	if err != nil {
 		return nil, cove.Errorf(cove.Unavailable, "packs cannot be looked into: %w", err)
@@ -136,7 +137,7 @@ func (i *Inspector) open(ctx context.Context) (*sandboxBox, error) {
 	}
 	if err == nil {
 		b.sandbox, err = eng.Prepare(ctx, engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost},
-			Limits: limits(eng.Capabilities()), User: cove.UserCode, Network: cove.NetworkNone})
+			Limits: limits(eng.Capabilities(), most), User: cove.UserCode, Network: cove.NetworkNone})
 	}
 	if err == nil {
 		err = b.sandbox.Bind(ctx, engine.Binding{Hostname: "inspect", Mounts: []cove.Mount{{Source: b.dir, Target: place}}})

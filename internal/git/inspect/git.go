@@ -141,6 +141,7 @@ func complaint(stderr string) string {
 		{"pack is corrupted", "it is corrupt"},
 		{"maximum allowed size", "it is too large"},
 		{"disk", "it is too large"},
+		{"File too large", "it is too large"},
 		{"memory", "it needs too much memory"},
 		{"object of unexpected type", "an object in it is malformed or dangerous"},
 	} {
