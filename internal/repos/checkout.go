@@ -98,15 +98,10 @@ func (w *making) obtain(ctx context.Context, r remote, p peer, want workspace.Re
 	if err != nil {
 		return start{}, nil, err
 	}
-	taken, err := w.taken(r.Key)
-	if err != nil {
-		return start{}, nil, err
-	}
-	if at, err = plan(a, w.spec.Name, want.Branch, want.From, taken); err != nil {
+	if at, err = w.plan(ctx, a, want); err != nil {
 		return start{}, nil, err
 	}
 	refs = a.shared(w.s.o.Shared)
-	w.record.Branch, w.record.From = at.branch, at.from
 	for _, ref := range slices.Sorted(maps.Keys(refs)) {
 		if name, ok := strings.CutPrefix(ref, "refs/heads/"); ok {
 			w.record.Shared = append(w.record.Shared, name)

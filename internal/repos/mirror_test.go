@@ -39,12 +39,17 @@ func TestParallel(t *testing.T) {
 	}
 	all.Wait()
 	close(made)
+	branches := map[string]bool{}
 	for w := range made {
+		branches[w.Branch] = true
 		git := server.Client().In(w.Directory)
 		if git.Run("status", "--porcelain") != "" {
 			t.Errorf("%s is not clean", w.ID)
 		}
 		git.Run("fsck")
+	}
+	if len(branches) != 8 {
+		t.Errorf("8 workspaces share branches: %v", branches)
 	}
 	s := open(t, Options{Home: home})
 	mirrors, err := s.Mirrors(t.Context())
@@ -361,7 +366,7 @@ func TestRemoveHostile(t *testing.T) {
 	if err := s.Remove(t.Context(), w.ID, false); err != nil {
 		t.Error(err)
 	}
-	if got := names(t, s.workspaces); got != ".creating.lock" {
+	if got := names(t, s.workspaces); got != ".creating.lock" && got != ".branches.lock .creating.lock" {
 		t.Errorf("it left %s", got)
 	}
 	if !exists(precious) {

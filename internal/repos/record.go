@@ -71,13 +71,14 @@ func readRecord(dir string) (record, error) {
 }
 
 // records reads those of all workspaces, also of those that are being made. One
-// that cannot be read is an error: it may borrow anything.
+// that cannot be read is an error, with those that can: it may borrow anything.
 func (s *Store) records() ([]record, error) {
 	entries, err := os.ReadDir(s.workspaces)
 	if err != nil {
 		return nil, storageFull("read "+s.workspaces, err)
 	}
 	var all []record
+	var errs []error
 	for _, e := range entries {
 		if !e.IsDir() || strings.HasPrefix(e.Name(), going) {
 			continue
@@ -87,11 +88,12 @@ func (s *Store) records() ([]record, error) {
 			continue // no longer, or not yet: then it borrows nothing yet
 		}
 		if err != nil {
-			return nil, err
+			errs = append(errs, err)
+			continue
 		}
 		all = append(all, r)
 	}
-	return all, nil
+	return all, errors.Join(errs...)
 }
 
 // borrowers are the workspaces that borrow objects of a mirror.

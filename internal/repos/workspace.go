@@ -220,12 +220,26 @@ func (s *Store) Used(ctx context.Context, id cove.SandboxID) (int64, error) {
 	return n, nil
 }
 
-// taken says which branches of a repository other workspaces have.
-func (w *making) taken(key string) (func(branch string) bool, error) {
+// plan decides where the branch begins, and says in the record that it is this
+// workspace's, before anybody else can.
+func (w *making) plan(ctx context.Context, a advert, want workspace.Repository) (start, error) {
+	l, err := lock(ctx, filepath.Join(w.s.workspaces, ".branches.lock"), syscall.LOCK_EX)
+	if err != nil {
+		return start{}, err
+	}
+	defer l.Close()
 	all, err := w.s.records()
-	return func(branch string) bool {
+	if err != nil {
+		w.s.o.Log.Warn("whose branches are whose is not known entirely", "error", err)
+	}
+	at, err := plan(a, w.spec.Name, want.Branch, want.From, func(branch string) bool {
 		return slices.ContainsFunc(all, func(r record) bool {
-			return r.ID != w.spec.ID && !r.Kept && r.Repository == key && strings.EqualFold(r.Branch, branch)
+			return r.ID != w.spec.ID && !r.Kept && r.Repository == w.record.Repository && strings.EqualFold(r.Branch, branch)
 		})
-	}, err
+	})
+	if err != nil {
+		return start{}, err
+	}
+	w.record.Branch, w.record.From = at.branch, at.from
+	return at, writeRecord(w.dir, w.record)
 }

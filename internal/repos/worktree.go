@@ -39,18 +39,14 @@ func (w *making) worktreeOf(ctx context.Context, r remote, want workspace.Reposi
 	if err != nil {
 		return err
 	}
-	taken, err := w.taken(r.Key)
-	if err != nil {
-		return err
-	}
-	at, err := plan(a, w.spec.Name, want.Branch, want.From, taken)
+	at, err := w.plan(ctx, a, want)
 	if err != nil {
 		return err
 	}
 	if at.id == "" {
 		return cove.Errorf(cove.InvalidArgument, "an empty repository has no worktrees").WithHint("make a first commit, or leave out --worktree")
 	}
-	w.record.Branch, w.record.From, w.record.Shared = at.branch, at.from, sharedBranches(a, w.s.o.Shared)
+	w.record.Shared = sharedBranches(a, w.s.o.Shared)
 	base, err := w.s.line(ctx, w.held, hostgit.Run{Dir: r.git, Command: []string{"rev-parse"}, Flags: []string{"--verify", "--quiet"}, Args: []string{at.id + "^{commit}"}})
 	if err != nil {
 		return cove.Errorf(cove.NotFound, "%s has no commit %s", r.Dir, at.id)
