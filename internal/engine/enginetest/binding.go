@@ -16,6 +16,7 @@ import (
 var bindingTests = []test{
 	{name: "the host name is what was asked for", kernel: true, run: hostName},
 	{name: "a directory read-only", kernel: true, run: mountReadOnly},
+	{name: "a directory whose programs do not run", kernel: true, run: mountNoExec},
 	{name: "a directory to write to", kernel: true, run: mountWritable},
 	{name: "a single file", kernel: true, run: mountFile},
 	{name: "a mount keeps what was prepared out of the way", kernel: true, run: mountTwice},
@@ -71,6 +72,26 @@ func mountReadOnly(t *testing.T, x *env) {
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "given")); err != nil || string(b) != "by the host" {
 		t.Errorf("the host's file is %q, %v", b, err)
+	}
+}
+
+func mountNoExec(t *testing.T, x *env) {
+	dir := x.shared(t)
+	if err := os.WriteFile(filepath.Join(dir, "program"), []byte("#!/bin/sh\necho runs\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mount := cove.Mount{Source: dir, Target: "/shared", NoExec: true}
+	if !x.caps.MountFlags {
+		sb := x.prepare(t)
+		if err := sb.Bind(x.ctx, engine.Binding{Mounts: []cove.Mount{mount}}); cove.ErrorCode(err) != cove.Unsupported {
+			t.Errorf("Bind: %v", err)
+		}
+		return
+	}
+	sb := x.mounted(t, mount)
+	r := x.output(t, sb, shell("/shared/program; echo $?; sh /shared/program; echo more > /shared/more && cat /shared/more"))
+	if r.stdout != "126\nruns\nmore\n" {
+		t.Errorf("%q %q", r.stdout, r.stderr)
 	}
 }
 

@@ -250,6 +250,7 @@ type box struct {
 	sandbox engine.Sandbox // nil while there is none
 	way     Way
 	editors net.Listener
+	editing sync.WaitGroup // who serves editors
 	env     []string
 	users   int
 	timer   *clock.Timer
@@ -314,6 +315,7 @@ func (b *box) stop() error {
 	}
 	if b.editors != nil {
 		b.editors.Close()
+		b.editing.Wait()
 	}
 	if b.way != nil {
 		b.way.Close()
@@ -359,7 +361,8 @@ func (b *box) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	go b.c.edits.serve(b.editors)
+	ln := b.editors
+	b.editing.Go(func() { b.c.edits.serve(ln) })
 	b.env = b.c.environment(env)
 	return nil
 }
@@ -441,13 +444,13 @@ func (b *box) run(ctx context.Context, r command.Run) (int, error) {
 		defer done()
 		env = append(env, wire.EditVariable+"="+token)
 	}
-	return b.start1(ctx, guest.ProcessSpec{Args: append([]string{gitProgram}, r.Args...), Env: env, Dir: r.Dir, Stdin: r.Stdin != nil}, r.Stdin, r.Stdout, r.Stderr)
+	return b.process(ctx, guest.ProcessSpec{Args: append([]string{gitProgram}, r.Args...), Env: env, Dir: r.Dir, Stdin: r.Stdin != nil}, r.Stdin, r.Stdout, r.Stderr)
 }
 
 // answer runs a command of Cove's own and returns what it says.
 func (b *box) answer(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	out, said := &limited{left: maxAnswer}, &limited{left: 4 << 10}
-	exit, err := b.start1(ctx, guest.ProcessSpec{Args: append([]string{gitProgram}, args...), Env: b.env, Dir: cove.Workspace, Stdin: stdin != nil}, stdin, out, said)
+	exit, err := b.process(ctx, guest.ProcessSpec{Args: append([]string{gitProgram}, args...), Env: b.env, Dir: cove.Workspace, Stdin: stdin != nil}, stdin, out, said)
 	if err == nil && exit != 0 {
 		err = &exitError{exit, strings.TrimSpace(said.String())}
 	}
@@ -476,9 +479,15 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// start1 runs one process and passes its streams on. The end of ctx ends it.
-func (b *box) start1(ctx context.Context, spec guest.ProcessSpec, stdin []byte, stdout, stderr io.Writer) (int, error) {
-	p, err := b.sandbox.Guest().Start(ctx, spec)
+// process runs one process and passes its streams on. The end of ctx ends it.
+func (b *box) process(ctx context.Context, spec guest.ProcessSpec, stdin []byte, stdout, stderr io.Writer) (int, error) {
+	b.mu.Lock()
+	sandbox := b.sandbox
+	b.mu.Unlock()
+	if sandbox == nil {
+		return 0, cove.Errorf(cove.Unavailable, "git was ended")
+	}
+	p, err := sandbox.Guest().Start(ctx, spec)
 	var failure *guest.Failure
 	if errors.As(err, &failure) && failure.Kind == guest.FailNotFound {
 		return 0, cove.Errorf(cove.NotFound, "cannot change to '%s': No such file or directory", spec.Dir)

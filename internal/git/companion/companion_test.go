@@ -563,3 +563,60 @@ func TestAsPlainGit(t *testing.T) {
 		t.Errorf("%d commands were compared", n)
 	}
 }
+
+// TestEnds: a companion that has ended, by itself or because nobody needed it,
+// is made again for the next command; and none is left in the end.
+func TestEnds(t *testing.T) {
+	h := newHouse(t)
+	dir := filepath.Join(h.dir, "place")
+	repo, tree := filepath.Join(dir, "person"), filepath.Join(dir, "ws", "checkout")
+	if err := os.MkdirAll(filepath.Dir(tree), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	history(t, repo)
+	plain(t, repo, "worktree", "add", "-q", tree, "own")
+	time := clock.NewManual(clock.Real().Now())
+	w := workspace.Workspace{ID: cove.NewSandboxID(), Directory: tree, Hidden: repo + "/.git", Worktree: "checkout", Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main"}}}
+	c, err := New(context.Background(), Options{Engine: h.engine, Root: h.root, Workspace: w, Dir: filepath.Join(dir, "companion"), Git: h.git, Clock: time, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{t: t, c: c, w: w, repo: repo}
+	running := func() engine.Sandbox {
+		b := c.boxes[false]
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.sandbox
+	}
+	p.must("status")
+	first := running()
+	p.must("status")
+	if running() != first {
+		t.Error("each command has a companion of its own")
+	}
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-first.Done()
+	p.must("status")
+	second := running()
+	if second == first {
+		t.Error("a dead companion is asked")
+	}
+	time.BlockUntil(1)
+	time.Advance(idleTime)
+	<-second.Done()
+	if running() != nil {
+		t.Error("an idle companion is kept")
+	}
+	p.must("status")
+	last := running()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-last.Done()
+	_, err = c.Run(context.Background(), command.Run{Command: command.Command{Verb: "status", Args: []string{"status"}, Dir: cove.Workspace}, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
+	if cove.ErrorCode(err) != cove.Unavailable {
+		t.Errorf("after the end: %v", err)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/cove-sandbox/cove/internal/git/wire"
 )
 
@@ -36,24 +38,33 @@ type edits struct {
 // expect makes a token for a command.
 func (e *edits) expect(ctx context.Context, edit editFunc) (token string, done func()) {
 	token = rand.Text()
+	ctx, cancel := context.WithCancel(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.waiting[token] = &editing{ctx, edit}
 	return token, func() {
+		cancel()
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		delete(e.waiting, token)
 	}
 }
 
-// serve answers the editors of a companion until its listener is closed.
+// maxEditors is how many editors of a companion are listened to at a time.
+const maxEditors = 32
+
+// serve answers the editors of a companion until its listener is closed, and
+// waits for those that it answers.
 func (e *edits) serve(ln net.Listener) {
+	var answering sync.WaitGroup
+	defer answering.Wait()
+	ln = netutil.LimitListener(ln, maxEditors)
 	for {
 		conn, err := ln.Accept()
 		if err != nil {
 			return
 		}
-		go e.answer(conn)
+		answering.Go(func() { e.answer(conn) })
 	}
 }
 

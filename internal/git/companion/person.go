@@ -216,7 +216,7 @@ func (p *person) reached(ctx context.Context, b *box, id string) (bool, error) {
 	defer cancel()
 	look := &lookout{id: id, found: cancel}
 	args := append([]string{gitProgram, "rev-list", "--objects", "--no-object-names", "--indexed-objects"}, seen...)
-	exit, err := b.start1(ctx, guest.ProcessSpec{Args: args, Env: b.env, Dir: cove.Workspace}, nil, look, io.Discard)
+	exit, err := b.process(ctx, guest.ProcessSpec{Args: args, Env: b.env, Dir: cove.Workspace}, nil, look, io.Discard)
 	if look.seen {
 		return true, nil
 	}
@@ -347,7 +347,7 @@ func (p *person) send(ctx context.Context, b *box, file string) (n uint32, err e
 	defer cancel(nil)
 	args := []string{gitProgram, "pack-objects", "--stdout", "--revs", "--indexed-objects", "--local", "--quiet"}
 	to := &bounded{w: pack, left: maxPack, over: cancel}
-	exit, err := b.start1(ctx, guest.ProcessSpec{Args: args, Env: b.env, Dir: cove.Workspace, Stdin: true}, want, to, io.Discard)
+	exit, err := b.process(ctx, guest.ProcessSpec{Args: args, Env: b.env, Dir: cove.Workspace, Stdin: true}, want, to, io.Discard)
 	switch {
 	case context.Cause(ctx) != nil:
 		return 0, context.Cause(ctx)

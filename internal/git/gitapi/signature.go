@@ -41,6 +41,10 @@ func newGuard(key []byte, c clock.Clock) *guard {
 // accept returns the body of a request that is signed and new. What is wrong
 // with one that is not is not told apart further than its sender can see.
 func (g *guard) accept(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	// A time made of the monotonic clock, so that no jump fills or empties it.
+	if !g.rate.AllowN(time.Unix(1, 0).Add(g.clock.Since(g.base)), 1) {
+		return nil, cove.Errorf(cove.Overloaded, "too many git commands: more than %d a second", perSecond)
+	}
 	header := func(name string) string {
 		if v := r.Header.Values(name); len(v) == 1 {
 			return v[0]
@@ -54,10 +58,6 @@ func (g *guard) accept(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	if r.ContentLength < 0 || len(r.TransferEncoding) > 0 || r.Header.Get("Content-Encoding") != "" || r.URL.RawQuery != "" {
 		return nil, cove.Errorf(cove.InvalidArgument, "the request must say its length, and be as it is")
-	}
-	// A time made of the monotonic clock, so that no jump fills or empties it.
-	if !g.rate.AllowN(time.Unix(1, 0).Add(g.clock.Since(g.base)), 1) {
-		return nil, cove.Errorf(cove.Overloaded, "too many git commands: more than %d a second", perSecond)
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxBody))
 	var large *http.MaxBytesError
