@@ -210,8 +210,8 @@ func TestAttach(t *testing.T) {
 	if !strings.Contains(one.picture(), "\x1b[0;31mred\x1b[0m") {
 		t.Errorf("no red in %q", one.picture())
 	}
-	one.types("sleep 1000\r")
-	one.sees("sleep 1000")
+	one.types("sh -c 'echo na''p; exec sleep 1000'\r")
+	one.sees("(?m)^nap$") // what is typed now is for it, and not for the shell
 	one.types("\x03")
 	one.sees("<130>")
 	one.types("seq 1 500 | less\r")
