@@ -62,7 +62,7 @@ func cause(err error) error {
 
 func (a *app) policyExplain() *cobra.Command {
 	var f policyFlags
-	var method, address string
+	var method, address, push string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "explain URL",
@@ -71,13 +71,18 @@ func (a *app) policyExplain() *cobra.Command {
 line, why, and the command that would allow it. URL may also be HOST or
 HOST:PORT, for connections that are not HTTP. With --address the address that
 the name leads to is judged as well. What is asked of GitHub's API has to pass
-the gateway's filter, too.`,
+the gateway's filter, too, and what git is asked for the policy's git section.
+With --push it is a push to a ref of the repository at URL.`,
 		Example: `  cove policy explain https://api.example.com/v1/items --method POST --policy policy.yaml
   cove policy explain git.example.com:22 --policy base.yaml --policy mine.yaml
-  cove policy explain https://db.example.com --allow db.example.com --address 10.0.0.7`,
+  cove policy explain https://db.example.com --allow db.example.com --address 10.0.0.7
+  cove policy explain https://git.example.com/group/repo --push fix-1 --policy policy.yaml`,
 		Args: exactly("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := toExplain(args[0], method, address)
+			if push != "" {
+				r, err = toPush(args[0])
+			}
 			if err != nil {
 				return err
 			}
@@ -94,6 +99,7 @@ the gateway's filter, too.`,
 			if err := a.explainGitHub(&e, p, r, args[0]); err != nil {
 				return err
 			}
+			explainGit(&e, p, r, args[0], push)
 			if asJSON {
 				return a.printJSON(e)
 			}
@@ -103,6 +109,7 @@ the gateway's filter, too.`,
 	f.add(c.Flags())
 	c.Flags().StringVar(&method, "method", "GET", "`METHOD` of the request")
 	c.Flags().StringVar(&address, "address", "", "`ADDRESS` that the host's name leads to")
+	c.Flags().StringVar(&push, "push", "", "`REF` of the repository at URL that is pushed to")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
 }

@@ -49,6 +49,20 @@ type gitRepo struct {
 	head  string
 	shown map[string]bool   // object ids of refs it sees
 	gone  map[string]string // refs that it has deleted: what they were
+	whole bool              // the server cannot leave objects out
+}
+
+// learn notes what a server can do for those who fetch, in version 2.
+func (r *gitRepo) learn(features []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.whole = !slices.Contains(features, "filter")
+}
+
+func (r *gitRepo) isWhole() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.whole
 }
 
 // maxShown bounds what is remembered; beyond it, only what is shown from then.
@@ -156,17 +170,11 @@ func (g *gitRequest) speaks(ctx context.Context, v smart.View) (two bool, err er
 		return false, err
 	}
 	list := smart.Advertisement(res.Body, smart.Fetch, v)
-	r := pktline.NewReader(list, 1<<20, 100)
-	for range 3 { // the service, a flush, the version
-		p, err := r.Next()
-		if err != nil {
-			return false, err
-		}
-		two = two || p.Text() == "version 2"
-	}
-	if !two {
+	features, two, err := smart.ParseFeatures(list)
+	if err == nil && !two {
 		_, err = io.Copy(io.Discard, list)
 	}
+	g.repo.learn(features)
 	return two, err
 }
 
@@ -253,7 +261,7 @@ func (g *gitRequest) tips(ctx context.Context) (visible, settled []string, err e
 
 // Fetch implements inspect.Upstream.
 func (g *gitRequest) Fetch(ctx context.Context, q inspect.Query) (io.ReadCloser, []string, error) {
-	body := smart.FetchRequest(smart.FetchQuery{Wants: q.Wants, Haves: q.Haves, Trees: q.Trees, All: q.All, SHA256: len(q.Wants[0]) == 64})
+	body := smart.FetchRequest(smart.FetchQuery{Wants: q.Wants, Haves: q.Haves, Trees: q.Trees, All: q.All, Whole: g.repo.isWhole(), SHA256: len(q.Wants[0]) == 64})
 	res, err := g.ask(ctx, http.MethodPost, "/git-upload-pack", "", http.Header{
 		"Git-Protocol": {smart.Version(2).Header()}, "Content-Type": {askedType}, "Accept": {objectsType}}, body)
 	if err != nil {

@@ -402,6 +402,7 @@ func TestAttacks(t *testing.T) {
 	if attempts < 120 {
 		t.Errorf("there are %d attempts", attempts)
 	}
+	t.Logf("%d attempts", attempts)
 	for _, path := range []string{"/repo.git/info/refs?service=git-upload-pack", "/repo.git/info/refs?service=git-receive-pack"} {
 		for _, version := range []string{"", "version=1", "version=2"} {
 			if got := a.get(path, "Git-Protocol", version); got.refused || strings.Contains(got.body, a.hidden) || strings.Contains(got.body, "hidden") || strings.Contains(got.body, "push-cert") {

@@ -5,13 +5,24 @@ package git
 import (
 	"strings"
 	"testing"
+
+	"github.com/cove-sandbox/cove/internal/git/gittest"
 )
 
 // TestPush: a sandbox without any credential clones, pushes its branch, and
 // nothing else; it is told why.
 func TestPush(t *testing.T) {
-	l := newLab(t, account)
-	r := l.server.Create("repo.git")
+	for name, filter := range map[string]string{"a server with filters": "true", "a plain server": "false"} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, account)
+			r := l.server.Create("repo.git")
+			r.Run("config", "uploadpack.allowFilter", filter)
+			testPush(t, l, r)
+		})
+	}
+}
+
+func testPush(t *testing.T, l *lab, r *gittest.Repository) {
 	other := r.Branch("other", "main")
 	git, _ := l.client("box", l.policy("- {remote: REPO, push: own}\n"))
 	if got := git.Try("clone", "-q", l.remote("repo.git"), "a"); got.Code != 0 {
@@ -32,6 +43,17 @@ func TestPush(t *testing.T) {
 	if got := git.Try("push", "origin", "HEAD:refs/heads/own"); got.Code != 0 || !strings.Contains(got.Stderr, first[:7]) {
 		t.Errorf("update: %+v\n%s", got, l.log)
 	}
+	// somebody else takes it into main and goes on; the sandbox follows
+	r.Run("update-ref", "refs/heads/main", r.Branch("taken", second))
+	git.Run("fetch", "-q", "origin")
+	for _, args := range [][]string{{"push", "-q", "origin", "origin/main:refs/heads/own"}, {"push", "-q", "origin", "HEAD:refs/heads/own"}} {
+		if got := git.Try(args...); (got.Code == 0) != (args[3] == "origin/main:refs/heads/own") {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	git.Run("merge", "-q", "origin/main")
+	second = git.Commit("on top", "work", "3\n")
+	git.Run("push", "-q", "origin", "HEAD:refs/heads/own")
 	before := r.Refs()
 	if !strings.Contains(before, "refs/heads/own "+second) {
 		t.Errorf("%s", before)

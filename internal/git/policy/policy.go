@@ -227,3 +227,26 @@ var Restricted = []Files{
 // Noted are files that decide what others fetch or run when they open a
 // checkout; a push that changes them says so.
 var Noted = []Files{".gitmodules", ".lfsconfig", ".devcontainer/**", ".devcontainer.json", ".vscode/tasks.json", ".envrc"}
+
+// Summary says what p allows, in one line.
+func (p *Policy) Summary() string {
+	names := func(sets []Refs) string {
+		var all []string
+		for _, r := range sets {
+			all = append(all, r.String())
+		}
+		return strings.Join(all, ", ")
+	}
+	see := p.Fetch
+	if see == nil {
+		see = Usual
+	}
+	said := "it sees " + names(slices.Concat(p.Push, see))
+	if len(p.Push)+len(see) == 0 {
+		said = "it sees nothing"
+	}
+	if len(p.Push) == 0 {
+		return said + ", and pushes nothing"
+	}
+	return said + ", and pushes to " + names(p.Push)
+}

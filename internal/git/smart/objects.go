@@ -15,6 +15,7 @@ type FetchQuery struct {
 	Wants, Haves []string
 	Trees        bool // of Wants alone, with no blobs; otherwise commits, back to those that Haves have
 	All          bool // with trees
+	Whole        bool // with whatever the server has of them, as it can leave out nothing
 	SHA256       bool
 }
 
@@ -32,9 +33,11 @@ func FetchRequest(q FetchQuery) []byte {
 	if q.Trees {
 		w.Text("deepen 1")
 	}
-	if q.Trees || q.All {
+	switch {
+	case q.Whole:
+	case q.Trees || q.All:
 		w.Text("filter blob:none")
-	} else {
+	default:
 		w.Text("filter tree:0")
 	}
 	for _, id := range q.Wants {
@@ -46,6 +49,27 @@ func FetchRequest(q FetchQuery) []byte {
 	w.Text("done")
 	w.Flush()
 	return b.Bytes()
+}
+
+// ParseFeatures reads what a server can do for those who fetch, from what it says
+// first. two: it speaks version 2; otherwise it lists refs, which are left.
+func ParseFeatures(list io.Reader) (features []string, two bool, err error) {
+	r := pktline.NewReader(list, 1<<20, 100)
+	for n := 0; ; n++ {
+		p, err := r.Next()
+		switch text := p.Text(); {
+		case err != nil:
+			return nil, false, err
+		case text == "version 2":
+			two = true
+		case two && p.Kind == pktline.Flush:
+			return features, true, nil
+		case two && strings.HasPrefix(text, "fetch="):
+			features = strings.Fields(text[len("fetch="):])
+		case !two && n == 2: // the service, a flush, and no version
+			return nil, false, nil
+		}
+	}
 }
 
 // What is read of one answer with a pack.

@@ -336,6 +336,22 @@ func TestParseFetched(t *testing.T) {
 	}
 }
 
+func TestParseFeatures(t *testing.T) {
+	for in, want := range map[string]string{
+		lines("version 2\n", "agent=x\n", "fetch=shallow filter\n", "~"):                                   "[shallow filter] true",
+		lines("# service=git-upload-pack\n", "~", "version 2\n", "fetch\n", "~"):                           "[] true",
+		lines("# service=git-upload-pack\n", "~", a+" refs/heads/main\x00x\n", b+" refs/heads/own\n", "~"): "[] false",
+		lines("# service=git-upload-pack\n", "~", "version 1\n", a+" refs/heads/main\x00x\n", "~"):         "[] false",
+	} {
+		if features, two, err := ParseFeatures(strings.NewReader(in)); err != nil || fmt.Sprint(features, two) != want {
+			t.Errorf("%q: %q %t, %v", in, features, two, err)
+		}
+	}
+	if _, _, err := ParseFeatures(strings.NewReader(lines("version 2\n"))); err == nil {
+		t.Error("broken off")
+	}
+}
+
 func TestParseBatch(t *testing.T) {
 	for in, want := range map[string]string{`{"operation":"download","objects":[]}`: "download", `{"objects":[{"operation":"x"}],"operation":"upload"}`: "upload", `{}`: "",
 		`{"operation":"download","operation":"upload"}`: "!", `{"Operation":"upload","operation":"download"}`: "!", `{"OPERATION":"upload"}`: "!", `[]`: "!", `{"operation":"download"}{}`: "!", `{"operation":1}`: "!", ``: "!", `{"operation":"download"`: "!"} {
