@@ -299,10 +299,12 @@ func (c *Client) Runtimes(ctx context.Context) ([]api.Runtime, error) {
 	return l.Runtimes, err
 }
 
+const healthPath = "/health"
+
 // Health asks how the server is. A degraded server answers without an error.
 func (c *Client) Health(ctx context.Context) (api.Health, error) {
 	var h api.Health
-	err := c.call(ctx, http.MethodGet, "/health", nil, &h)
+	err := c.call(ctx, http.MethodGet, healthPath, nil, &h)
 	return h, err
 }
 
@@ -362,7 +364,8 @@ func (c *Client) sendAfter(ctx context.Context, method, path, contentType string
 	if err != nil {
 		return nil, unreachable(ctx, err)
 	}
-	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+	degraded := path == healthPath && resp.StatusCode == http.StatusServiceUnavailable
+	if resp.StatusCode >= 200 && resp.StatusCode < 300 || degraded {
 		return resp, nil
 	}
 	defer resp.Body.Close()

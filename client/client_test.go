@@ -172,6 +172,17 @@ func TestAnswersThatAreNoneOfCoves(t *testing.T) {
 	}
 }
 
+// TestHealthOfADegradedServer: it answers, and says so with a status, too.
+func TestHealthOfADegradedServer(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) { answer(w, 503, api.Health{Status: "degraded", PID: 7}) })
+	if h, err := c.Health(t.Context()); err != nil || h.Status != "degraded" || h.PID != 7 {
+		t.Errorf("%+v, %v", h, err)
+	}
+	if _, err := c.Runtimes(t.Context()); cove.ErrorCode(err) != cove.Unavailable {
+		t.Errorf("another path: %v", err)
+	}
+}
+
 func TestNobodyAnswers(t *testing.T) {
 	c := connect(t, client.Options{Address: "unix:" + filepath.Join(t.TempDir(), "cove.sock")})
 	if _, err := c.Health(t.Context()); cove.ErrorCode(err) != cove.Unavailable || cove.ErrorHint(err) == "" {

@@ -31,20 +31,21 @@ func serverLogPath(cfg *config.Config) string { return filepath.Join(cfg.Home, "
 // lasting finds the server that keeps sandboxes: the one that was named, else
 // the one of this machine, which is started if it does not answer.
 func (a *app) lasting(ctx context.Context) (*backend, error) {
-	if address := a.serverAddress(); address != "" {
-		return a.remote(address)
-	}
-	cfg, err := a.loadConfig()
-	if err != nil {
-		return nil, err
-	}
-	if !answers(ctx, cfg.Socket()) {
-		if err := a.startServer(ctx, cfg); err != nil {
+	address := a.serverAddress()
+	if address == "" {
+		cfg, err := a.loadConfig()
+		if err != nil {
 			return nil, err
 		}
-		return a.remote("unix:" + cfg.Socket())
+		address = "unix:" + cfg.Socket()
+		if !answers(ctx, cfg.Socket()) {
+			if err := a.startServer(ctx, cfg); err != nil {
+				return nil, err
+			}
+			return a.remote(address)
+		}
 	}
-	b, err := a.remote("unix:" + cfg.Socket())
+	b, err := a.remote(address)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ The sandbox has a repository of its own, which borrows objects from Cove's store
 ("cove repo list"): nothing in it reaches the repository it was made from, other
 sandboxes, or this machine. There is no credential in it. What it may reach, and
 what it may push, is in its policy; without --network, --allow, --policy or
---model-provider it reaches nothing.
+--model-provider it reaches the remote of its repository, and nothing else.
 
 At a terminal it attaches to the sandbox when it is ready (--no-attach does not).
 Else it prints the sandbox's name. "cove diff", "cove apply" and "git fetch

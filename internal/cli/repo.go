@@ -93,6 +93,7 @@ func storedSource(s string) string {
 }
 
 func (a *app) repoRemove() *cobra.Command {
+	asJSON := false
 	c := &cobra.Command{
 		Use:               "remove REPO...",
 		Aliases:           []string{"rm"},
@@ -108,22 +109,38 @@ func (a *app) repoRemove() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withServer(cmd, func(ctx context.Context, c *client.Client) error {
-				for _, name := range args {
-					if err := c.RemoveRepository(ctx, storedSource(name)); err != nil {
-						return err
-					}
-					if err := a.print(name + "\n"); err != nil {
-						return err
-					}
+				done, err := a.eachStored(args, asJSON, func(source string) error { return c.RemoveRepository(ctx, source) })
+				if asJSON && err == nil {
+					err = a.printJSON(map[string][]string{"removed": done})
 				}
-				return nil
+				return err
 			})
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
 }
 
+// eachStored does something with each repository and prints its name, unless
+// that is told later. It ends with the first error.
+func (a *app) eachStored(names []string, quiet bool, do func(source string) error) (done []string, err error) {
+	done = []string{}
+	for _, name := range names {
+		if err := do(storedSource(name)); err != nil {
+			return done, err
+		}
+		done = append(done, name)
+		if !quiet {
+			if err := a.print(name + "\n"); err != nil {
+				return done, err
+			}
+		}
+	}
+	return done, nil
+}
+
 func (a *app) repoCollect() *cobra.Command {
+	asJSON := false
 	c := &cobra.Command{
 		Use:   "gc [REPO]...",
 		Short: "Pack repositories of the store anew",
@@ -142,26 +159,26 @@ much that has freed. While sandboxes borrow from one, every object of it stays.`
 						args = append(args, r.Name)
 					}
 				}
-				for _, name := range args {
-					err := c.CollectRepository(ctx, storedSource(name))
-					if err != nil {
-						return err
-					}
-					if err := a.print(name + "\n"); err != nil {
-						return err
-					}
+				done, err := a.eachStored(args, asJSON, func(source string) error { return c.CollectRepository(ctx, source) })
+				if err != nil {
+					return err
 				}
 				after, err := c.Repositories(ctx)
 				if err != nil {
 					return err
 				}
-				if freed := storedSize(before) - storedSize(after); freed > 0 {
+				freed := max(storedSize(before)-storedSize(after), 0)
+				if asJSON {
+					return a.printJSON(map[string]any{"collected": done, "freed": freed})
+				}
+				if freed > 0 {
 					a.say.line("freed %s", sizeText(freed))
 				}
 				return nil
 			})
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
 }
 

@@ -132,7 +132,11 @@ func (a *app) showServer(s serverState, asJSON bool) error {
 
 // checkVersion says when a server is of another version than this command.
 func (a *app) checkVersion(h api.Health) {
-	if h.Version != "" && h.Version != version.Version {
+	switch {
+	case h.Version == "" || h.Version == version.Version:
+	case a.serverAddress() != "":
+		a.say.line("the server is of version %s, this command of %s", h.Version, version.Version)
+	default:
 		a.say.line("the server is of version %s, this command of %s: \"cove server stop\" ends it, and the next command starts one of its own; sandboxes stay", h.Version, version.Version)
 	}
 }
