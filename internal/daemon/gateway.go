@@ -63,6 +63,7 @@ func packs(below string, open func() (engine.Engine, error)) (spool string, i *i
 	if err := os.MkdirAll(spool, 0o711); err != nil {
 		return "", nil, cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", spool, err)
 	}
+	inspect.Tidy(spool)
 	return spool, inspect.New(inspect.Options{Engine: open, Dir: spool}), nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -41,6 +42,25 @@ func New(o Options) *Inspector {
 	}
 	return &Inspector{o: o, places: make(chan struct{}, o.AtOnce)}
 }
+
+// abandoned is how old a directory is that nobody uses: no push is looked into for
+// as long.
+const abandoned = 24 * time.Hour
+
+// Tidy removes what processes that are gone have left in a directory (Options.Dir).
+func Tidy(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if i, err := e.Info(); err == nil && strings.HasPrefix(e.Name(), prefix) && time.Since(i.ModTime()) > abandoned {
+			os.RemoveAll(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+const prefix = "inspect-"
 
 // limits of a sandbox that a pack of so many bytes is looked into in. Packs
 // themselves are in a directory of the host's, where index-pack keeps no more of
@@ -129,7 +149,7 @@ func (i *Inspector) open(ctx context.Context, most int64) (*sandboxBox, error) {
 		return nil, cove.Errorf(cove.StorageFull, "there is no room for packs: %w", err)
 	}
 	b := &sandboxBox{}
-	if b.dir, err = os.MkdirTemp(i.o.Dir, "inspect-"); err != nil {
+	if b.dir, err = os.MkdirTemp(i.o.Dir, prefix); err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "there is no room for packs: %w", err)
 	}
 	if b.dir, err = filepath.EvalSymlinks(b.dir); err == nil {

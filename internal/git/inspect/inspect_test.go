@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove/internal/git/gittest"
 	"github.com/cove-sandbox/cove/internal/git/policy"
@@ -314,6 +315,24 @@ func TestDefects(t *testing.T) {
 				t.Errorf("%q", f.Defects)
 			}
 		})
+	}
+}
+
+// TestTidy: what is old goes, and nothing else does.
+func TestTidy(t *testing.T) {
+	dir := t.TempDir()
+	for name, age := range map[string]time.Duration{"inspect-old": 2 * abandoned, "inspect-new": 0, "other-old": 2 * abandoned} {
+		if err := os.MkdirAll(filepath.Join(dir, name, "r"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		then := time.Now().Add(-age)
+		if err := os.Chtimes(filepath.Join(dir, name), then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	Tidy(dir)
+	if left, err := filepath.Glob(dir + "/*"); err != nil || strings.Join(left, " ") != dir+"/inspect-new "+dir+"/other-old" {
+		t.Errorf("left: %q, %v", left, err)
 	}
 }
 
