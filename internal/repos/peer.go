@@ -1,9 +1,11 @@
 package repos
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -43,6 +45,9 @@ func (s *Store) find(ctx context.Context, source string, owner bool) (remote, er
 	if r.git, err = gitDirectory(src.Dir); err != nil {
 		return remote{}, err
 	}
+	if err := s.checkOwnObjects(r.git); err != nil {
+		return remote{}, err
+	}
 	r.Key = keyOfDirectory(r.git)
 	origin, err := s.line(ctx, nil, hostgit.Run{Dir: r.git, Command: []string{"config"}, Flags: []string{"--get"}, Args: []string{"remote.origin.url"}})
 	if err != nil && hostgit.ExitCode(err) != 1 { // 1: there is none
@@ -56,7 +61,7 @@ func (s *Store) find(ctx context.Context, source string, owner bool) (remote, er
 }
 
 // gitDirectory finds the git directory of a repository that dir is, or lies in:
-// the one that its worktrees share, without symlinks. Errors: NotFound.
+// the one that its worktrees share, without symlinks. Errors: NotFound, Forbidden.
 func gitDirectory(dir string) (string, error) {
 	none := cove.Errorf(cove.NotFound, "%s is not in a git repository", dir).WithHint(`make one with "git init", or attach the directory with --mount`)
 	top, err := filepath.EvalSymlinks(dir)
@@ -69,34 +74,112 @@ func gitDirectory(dir string) (string, error) {
 		}
 		git := filepath.Join(top, ".git")
 		if text, err := readSmall(git); err == nil {
-			target, ok := strings.CutPrefix(text, "gitdir: ")
-			if !ok {
-				return "", none
-			}
-			if git = target; !filepath.IsAbs(git) {
-				git = filepath.Join(top, git)
-			}
+			return pointedAt(top, text)
 		}
-		if common, err := readSmall(filepath.Join(git, "commondir")); err == nil {
-			if !filepath.IsAbs(common) {
-				common = filepath.Join(git, common)
-			}
-			git = common
-		}
-		if git, err := filepath.EvalSymlinks(git); err == nil && isGitDirectory(git) {
+		if isGitDirectory(git) {
 			return git, nil
 		}
-		if top == "/" {
+		if _, err := os.Lstat(git); err == nil || top == "/" { // what it is, git may know
 			return "", none
 		}
 	}
 }
 
-// isGitDirectory is git's own test, but for what HEAD says.
+// pointedAt is the git directory that the .git file of a worktree or of a
+// submodule names. It has to name those files in turn: otherwise whoever wrote
+// the file would have another repository read than the person means. Errors:
+// Forbidden.
+func pointedAt(top, text string) (string, error) {
+	refused := cove.Errorf(cove.Forbidden, "the file %s names a git directory that does not know of it", filepath.Join(top, ".git")).
+		WithHint("name that git directory itself, if it is yours")
+	below := func(dir, path string) string { // without symlinks; empty if it is not there
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		path, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return ""
+		}
+		return path
+	}
+	target, ok := strings.CutPrefix(text, "gitdir: ")
+	git := below(top, target)
+	if !ok || git == "" {
+		return "", refused
+	}
+	if common, err := readSmall(filepath.Join(git, "commondir")); err == nil { // a worktree
+		back, err := readSmall(filepath.Join(git, "gitdir"))
+		common = below(git, common)
+		if err != nil || below(git, back) != filepath.Join(top, ".git") || !isGitDirectory(common) || filepath.Dir(git) != filepath.Join(common, "worktrees") {
+			return "", refused
+		}
+		return common, nil
+	}
+	config, err := os.Open(filepath.Join(git, "config"))
+	if err != nil {
+		return "", refused
+	}
+	defer config.Close()
+	for lines := bufio.NewScanner(io.LimitReader(config, 1<<20)); lines.Scan(); { // a submodule
+		name, value, _ := strings.Cut(lines.Text(), "=")
+		if strings.EqualFold(strings.TrimSpace(name), "worktree") && below(git, strings.Trim(strings.TrimSpace(value), `"`)) == top && isGitDirectory(git) {
+			return git, nil
+		}
+	}
+	return "", refused
+}
+
+// checkOwnObjects refuses a repository that has its objects from elsewhere but
+// from the store: whoever made it chose from where, and another repository of
+// this machine would be read. Errors: Forbidden.
+func (s *Store) checkOwnObjects(git string) error {
+	refused := func(what string) error {
+		return cove.Errorf(cove.Forbidden, "the repository %s has %s", git, what).WithHint(`make it whole, if you trust it: "git repack -a -d", then remove objects/info/alternates`)
+	}
+	objects := filepath.Join(git, "objects")
+	text, err := os.ReadFile(filepath.Join(objects, "info/alternates"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return refused("objects that cannot be read")
+	}
+	store, err := filepath.EvalSymlinks(s.repos)
+	if err != nil {
+		return storageFull("find the store", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		other := strings.TrimSpace(line)
+		if other == "" || other[0] == '#' {
+			continue
+		}
+		if !filepath.IsAbs(other) {
+			other = filepath.Join(objects, other)
+		}
+		if other, err := filepath.EvalSymlinks(other); err != nil || !strings.HasPrefix(other, store+"/") {
+			return refused("objects of another one (objects/info/alternates)")
+		}
+	}
+	return filepath.WalkDir(objects, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return refused("objects that cannot be read")
+		case d.Type()&fs.ModeSymlink != 0:
+			return refused("objects that are symbolic links")
+		}
+		return nil
+	})
+}
+
+// isGitDirectory is git's own test, but for what HEAD says, and for what leads
+// elsewhere.
 func isGitDirectory(dir string) bool {
+	if fi, err := os.Lstat(dir); err != nil || !fi.IsDir() {
+		return false
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "commondir")); err == nil {
+		return false
+	}
 	_, err := os.Lstat(filepath.Join(dir, "HEAD"))
 	for _, name := range []string{"objects", "refs"} {
-		if fi, e := os.Stat(filepath.Join(dir, name)); err == nil && (e != nil || !fi.IsDir()) {
+		if fi, e := os.Lstat(filepath.Join(dir, name)); err == nil && (e != nil || !fi.IsDir()) {
 			return false
 		}
 	}

@@ -515,3 +515,78 @@ func TestCorruptRecord(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLocalPointers: a directory that somebody else has made does not have
+// another repository of the person's read.
+func TestLocalPointers(t *testing.T) {
+	top := gittest.NewGit(t, t.TempDir())
+	top.Run("init", "-q", "-b", "main", "secret")
+	secret := top.In("secret")
+	id := secret.Commit("secret", "key", "key")
+	secretGit := filepath.Join(secret.Dir, ".git")
+	evil := func(name string) gittest.Git {
+		top.Run("init", "-q", "-b", "main", name)
+		g := top.In(name)
+		g.Commit("first", "f", "f")
+		return g
+	}
+	s := newStore(t, nil)
+	for name, plant := range map[string]func(git gittest.Git){
+		"alternates": func(g gittest.Git) {
+			g.Write(".git/objects/info/alternates", filepath.Join(secretGit, "objects")+"\n")
+			g.Write(".git/refs/heads/main", id+"\n")
+		},
+		"relative alternates": func(g gittest.Git) {
+			g.Write(".git/objects/info/alternates", "# x\n\n../../../secret/.git/objects\n")
+			g.Write(".git/refs/heads/main", id+"\n")
+		},
+		"a link for objects": func(g gittest.Git) {
+			os.RemoveAll(filepath.Join(g.Dir, ".git/objects"))
+			os.Symlink(filepath.Join(secretGit, "objects"), filepath.Join(g.Dir, ".git/objects"))
+			g.Write(".git/refs/heads/main", id+"\n")
+		},
+		"links among objects": func(g gittest.Git) {
+			os.RemoveAll(filepath.Join(g.Dir, ".git/objects/pack"))
+			os.Symlink(filepath.Join(secretGit, "objects/pack"), filepath.Join(g.Dir, ".git/objects/pack"))
+		},
+		"a link for .git": func(g gittest.Git) {
+			os.RemoveAll(filepath.Join(g.Dir, ".git"))
+			os.Symlink(secretGit, filepath.Join(g.Dir, ".git"))
+		},
+		"a .git file": func(g gittest.Git) {
+			os.RemoveAll(filepath.Join(g.Dir, ".git"))
+			g.Write(".git", "gitdir: "+secretGit+"\n")
+		},
+		"a common directory": func(g gittest.Git) { g.Write(".git/commondir", secretGit+"\n") },
+		"a worktree that nobody added": func(g gittest.Git) {
+			os.RemoveAll(filepath.Join(g.Dir, ".git"))
+			g.Write(".git", "gitdir: admin\n")
+			g.Write("admin/commondir", secretGit+"\n")
+			g.Write("admin/gitdir", filepath.Join(g.Dir, ".git")+"\n")
+			g.Write("admin/HEAD", "ref: refs/heads/main\n")
+		},
+	} {
+		g := evil(strings.ReplaceAll(name, " ", "-"))
+		plant(g)
+		_, err := s.Create(t.Context(), spec("x", workspace.Repository{Source: g.Dir, Local: true}), nil)
+		if code := cove.ErrorCode(err); code != cove.Forbidden && code != cove.NotFound {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// What git itself has made so is as it should be.
+	sup := evil("super")
+	sup.Run("-c", "protocol.file.allow=always", "submodule", "-q", "add", secret.Dir, "sub")
+	sup.Run("worktree", "add", "-q", "../beside")
+	for _, dir := range []string{"super/sub", "beside", "secret"} {
+		create(t, s, spec("x", workspace.Repository{Source: filepath.Join(top.Dir, dir), Local: true}))
+	}
+	// So is a checkout of Cove's own, which borrows from the store.
+	kept := create(t, s, spec("kept", workspace.Repository{Source: secret.Dir, Local: true}))
+	if err := s.Remove(t.Context(), kept.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	again := create(t, s, spec("again", workspace.Repository{Source: kept.Directory, Local: true}))
+	if read(t, again.Directory, "key") != "key" {
+		t.Error("it is another")
+	}
+}
