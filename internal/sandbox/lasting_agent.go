@@ -2,11 +2,10 @@ package sandbox
 
 import (
 	"context"
+	"encoding/binary"
+	"io"
 	"net"
 	"sync"
-
-	"golang.org/x/crypto/ssh"
-	"golang.org/x/crypto/ssh/agent"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
@@ -57,53 +56,65 @@ func lendAgent(ctx context.Context, ln net.Listener, socket string) {
 			defer c.Close()
 			stop := context.AfterFunc(ctx, func() { c.Close() })
 			defer stop()
-			theirs, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+			host, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 			if err != nil {
 				return // as if no agent were there
 			}
-			defer theirs.Close()
-			defer context.AfterFunc(ctx, func() { theirs.Close() })()
-			agent.ServeAgent(lent{agent.NewClient(theirs)}, c)
+			defer host.Close()
+			defer context.AfterFunc(ctx, func() { host.Close() })()
+			relay(c, host)
 		})
 	}
 }
 
-// lent is what a sandbox may do with an agent: neither add nor remove keys, nor
-// lock it, nor use what extends the protocol.
-type lent struct{ to agent.ExtendedAgent }
+// Messages of the agent protocol (draft-ietf-sshm-ssh-agent): four bytes of
+// length, big-endian, and as much, of which the first byte is the type.
+const (
+	agentFailure = 5  // SSH_AGENT_FAILURE
+	agentList    = 11 // SSH_AGENTC_REQUEST_IDENTITIES
+	agentSign    = 13 // SSH_AGENTC_SIGN_REQUEST
 
-var errLent = cove.Errorf(cove.Forbidden, "this agent is lent: it lists keys and signs")
+	maxAgentMessage = 256 << 10 // bytes, as OpenSSH has it
+)
 
-// List implements agent.Agent.
-func (l lent) List() ([]*agent.Key, error) { return l.to.List() }
-
-// Sign implements agent.Agent.
-func (l lent) Sign(key ssh.PublicKey, data []byte) (*ssh.Signature, error) {
-	return l.to.Sign(key, data)
+// relay passes on what may be asked of an agent that is lent, with its answers:
+// nobody adds or removes keys, locks it, or uses what extends the protocol.
+func relay(theirs, agent io.ReadWriter) error {
+	for {
+		request, err := readAgentMessage(theirs)
+		if err != nil {
+			return err
+		}
+		answer := []byte{agentFailure}
+		if kind := request[0]; kind == agentSign || kind == agentList && len(request) == 1 {
+			if err := writeAgentMessage(agent, request); err != nil {
+				return err
+			}
+			if answer, err = readAgentMessage(agent); err != nil {
+				return err
+			}
+		}
+		if err := writeAgentMessage(theirs, answer); err != nil {
+			return err
+		}
+	}
 }
 
-// SignWithFlags implements agent.ExtendedAgent.
-func (l lent) SignWithFlags(key ssh.PublicKey, data []byte, flags agent.SignatureFlags) (*ssh.Signature, error) {
-	return l.to.SignWithFlags(key, data, flags)
+func readAgentMessage(r io.Reader) ([]byte, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(length[:])
+	if n == 0 || n > maxAgentMessage {
+		return nil, cove.Errorf(cove.InvalidArgument, "a message of %d bytes is none of an SSH agent", n)
+	}
+	message := make([]byte, n)
+	_, err := io.ReadFull(r, message)
+	return message, err
 }
 
-// Extension implements agent.ExtendedAgent.
-func (lent) Extension(string, []byte) ([]byte, error) { return nil, agent.ErrExtensionUnsupported }
-
-// Add implements agent.Agent.
-func (lent) Add(agent.AddedKey) error { return errLent }
-
-// Remove implements agent.Agent.
-func (lent) Remove(ssh.PublicKey) error { return errLent }
-
-// RemoveAll implements agent.Agent.
-func (lent) RemoveAll() error { return errLent }
-
-// Lock implements agent.Agent.
-func (lent) Lock([]byte) error { return errLent }
-
-// Unlock implements agent.Agent.
-func (lent) Unlock([]byte) error { return errLent }
-
-// Signers implements agent.Agent.
-func (lent) Signers() ([]ssh.Signer, error) { return nil, errLent }
+func writeAgentMessage(w io.Writer, message []byte) error {
+	_, err := w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...))
+	return err
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"io"
 	"net"
 	"path/filepath"
 	"sync"
@@ -91,6 +92,17 @@ func TestLentAgent(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s is possible", doing)
 		}
+	}
+	for what, raw := range map[string]string{"a message without a type": "\x00\x00\x00\x00", "one that is too large": "\x00\x10\x00\x00\x0b"} {
+		c, err := net.Dial("unix", insidePath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, raw)
+		if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil {
+			t.Errorf("%s is answered with %d bytes, %v", what, n, err)
+		}
+		c.Close()
 	}
 	after, err := keys.List()
 	if err != nil || len(after) != 1 || !bytes.Equal(after[0].Blob, listed[0].Blob) {

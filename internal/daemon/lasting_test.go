@@ -1,0 +1,367 @@
+//go:build linux
+
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh/agent"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/daemon"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+)
+
+// serverEnv has the configuration of the process that the tests below kill.
+const serverEnv = "COVE_TEST_LASTING_SERVER"
+
+// TestServeLasting is that process.
+func TestServeLasting(t *testing.T) {
+	text := os.Getenv(serverEnv)
+	if text == "" {
+		t.Skip("a part of TestLasting")
+	}
+	var cfg config.Config
+	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+		t.Fatal(err)
+	}
+	d, err := daemon.New(t.Context(), daemon.Options{Config: &cfg, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Serve(t.Context()); err != nil { // until it is killed
+		t.Fatal(err)
+	}
+}
+
+// process is a server in a process of its own.
+type process struct {
+	*client.Client
+	cmd *exec.Cmd
+}
+
+func serve(t *testing.T, cfg *config.Config) *process {
+	t.Helper()
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestServeLasting$", "-test.timeout=0")
+	cmd.Env = append(os.Environ(), serverEnv+"="+string(text))
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	cmd.WaitDelay = time.Second
+	os.Remove(cfg.Socket()) // of one that was killed
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(client.Options{Address: "unix:" + cfg.Socket()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{c, cmd}
+	t.Cleanup(p.kill)
+	for {
+		if _, err := c.Health(t.Context()); err == nil {
+			return p
+		}
+		if t.Context().Err() != nil {
+			t.Fatal("the server does not answer")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// kill ends the server at once, as kill -9 does.
+func (p *process) kill() {
+	p.Close()
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+}
+
+// sh runs a shell script in a sandbox, and returns what it prints.
+func (p *process) sh(t *testing.T, sandbox, script string) string {
+	t.Helper()
+	var out bytes.Buffer
+	r, err := p.Exec(t.Context(), sandbox, api.ExecRequest{Args: []string{"sh", "-c", script}}, client.Stream{Stdout: &out, Stderr: &out})
+	if err != nil {
+		t.Fatalf("%s: %v", script, err)
+	}
+	if r.ExitCode != 0 {
+		t.Errorf("%s: exit code %d", script, r.ExitCode)
+	}
+	return strings.TrimSpace(out.String())
+}
+
+func (p *process) want(t *testing.T, sandbox, script, want string) {
+	t.Helper()
+	if got := p.sh(t, sandbox, script); got != want {
+		t.Errorf("%s: it prints %q, want %q", script, got, want)
+	}
+}
+
+func (p *process) wantState(t *testing.T, sandbox string, want cove.State) api.Sandbox {
+	t.Helper()
+	s, err := p.Sandbox(t.Context(), sandbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.State != string(want) {
+		t.Errorf("%s is %s (%s), want %s", sandbox, s.State, s.Error, want)
+	}
+	return s
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// changes waits until a file has other content than before.
+func changes(t *testing.T, path, before string) string {
+	t.Helper()
+	for {
+		now, err := os.ReadFile(path)
+		if err == nil && len(now) > 0 && string(now) != before {
+			return string(now)
+		}
+		if t.Context().Err() != nil {
+			t.Fatalf("%s stays %q, %v", path, before, err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// repository is a directory with a repository of one commit.
+func repository(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command("sh", "-c", `git init -q . && echo first > file && git add . && git -c user.name=a -c user.email=a@example.com commit -q -m first`)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+// sshAgent serves an agent with one key.
+func sshAgent(t *testing.T) (path, comment string) {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	must(t, err)
+	keys := agent.NewKeyring()
+	must(t, keys.Add(agent.AddedKey{PrivateKey: key, Comment: "lent-key"}))
+	path = filepath.Join(t.TempDir(), "agent")
+	ln, err := net.Listen("unix", path)
+	must(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { agent.ServeAgent(keys, c); c.Close() })
+		}
+	})
+	t.Cleanup(func() { ln.Close(); serving.Wait() })
+	return path, "lent-key"
+}
+
+// TestLasting is the life of sandboxes that last, with a server that is killed
+// and a machine that is restarted.
+func TestLasting(t *testing.T) {
+	cfg := settings(t)
+	cfg.Sandbox.CgroupParent = "cove-lasting-" + strconv.Itoa(os.Getpid())
+	p := serve(t, cfg)
+	socket, comment := sshAgent(t)
+	source := repository(t)
+
+	var both sync.WaitGroup
+	both.Go(func() {
+		var steps []string
+		_, err := p.CreateSandbox(t.Context(), api.SandboxRequest{
+			Name: "worker", Repository: &api.RepositoryRequest{Source: source}, SSHAgent: socket,
+			Git: &api.GitIdentity{Name: `Ada "the first" Byron`, Email: "ada@example.com"}, Env: map[string]string{"MINE": "yes"},
+			Files: []api.File{{Path: "notes/a", Content: "a file\n"}},
+		}, func(p api.Progress) { steps = append(steps, p.Step) })
+		if err != nil || len(steps) == 0 {
+			t.Errorf("%q, %v", steps, err)
+		}
+	})
+	both.Go(func() {
+		if _, err := p.CreateSandbox(t.Context(), api.SandboxRequest{Name: "other"}, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	both.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+
+	p.want(t, "worker", "pwd; id -u; echo $HOME $MINE; cat file notes/a", "/workspace\n1000\n/home/cove yes\nfirst\na file")
+	p.want(t, "worker", "git config user.name; git log --format=%s; git branch --show-current; git remote", "Ada \"the first\" Byron\nfirst\ncove/worker")
+	p.want(t, "other", "ls -A /workspace; cat /workspace/file 2>/dev/null || echo none", "none")
+	_, noSSH := exec.LookPath("ssh-add")
+	lent := func() {
+		t.Helper()
+		if noSSH == nil {
+			if got := p.sh(t, "worker", "ssh-add -l; ssh-add -D 2>&1 || true; ssh-add -l"); strings.Count(got, comment) != 2 {
+				t.Errorf("the agent says %q", got)
+			}
+		}
+	}
+	lent()
+	p.sh(t, "worker", "echo work > /workspace/work && git add -A && git commit -qm work && echo home > ~/home && echo tmp > /tmp/tmp")
+
+	t.Log("stop and start")
+	_, err := p.StopSandbox(t.Context(), "worker")
+	must(t, err)
+	p.wantState(t, "worker", cove.StateStopped)
+	if _, err := p.Exec(t.Context(), "worker", api.ExecRequest{Args: []string{"true"}}, client.Stream{}); cove.ErrorCode(err) != cove.Conflict {
+		t.Errorf("a command in one that is stopped: %v", err)
+	}
+	_, err = p.StartSandbox(t.Context(), "worker")
+	must(t, err)
+	p.want(t, "worker", "git log --format=%s; cat ~/home; cat /tmp/tmp 2>/dev/null || echo gone", "work\nfirst\nhome\ngone")
+
+	t.Log("pause and resume")
+	count := filepath.Join(p.wantState(t, "worker", cove.StateRunning).Directory, "count")
+	if _, err := p.Exec(t.Context(), "worker", api.ExecRequest{Args: []string{"sh", "-c", "(i=0; while :; do i=$((i+1)); echo $i > /workspace/count; done) > /dev/null 2>&1 &"}, Detach: true}, client.Stream{}); err != nil {
+		t.Fatal(err)
+	}
+	changes(t, count, changes(t, count, ""))
+	_, err = p.PauseSandbox(t.Context(), "worker")
+	must(t, err)
+	p.wantState(t, "worker", cove.StatePaused)
+	before, err := os.ReadFile(count)
+	must(t, err)
+	time.Sleep(100 * time.Millisecond) // in which it would have counted on
+	if after, err := os.ReadFile(count); err != nil || string(after) != string(before) {
+		t.Errorf("paused, it counts from %s to %s, %v", before, after, err)
+	}
+	_, err = p.ResumeSandbox(t.Context(), "worker")
+	must(t, err)
+	counted := changes(t, count, string(before))
+
+	t.Log("a server that is killed, one sandbox running and one paused")
+	_, err = p.PauseSandbox(t.Context(), "other")
+	must(t, err)
+	p.kill()
+	changes(t, count, counted) // it goes on by itself
+	if d, err := daemon.New(t.Context(), daemon.Options{Config: cfg, Log: slog.New(slog.DiscardHandler), Warm: true}); err != nil {
+		t.Error(err)
+	} else if err := d.Close(t.Context()); err != nil { // of a single command, which leaves them alone
+		t.Error(err)
+	}
+	p = serve(t, cfg)
+	p.wantState(t, "worker", cove.StateRunning)
+	p.wantState(t, "other", cove.StatePaused)
+	p.want(t, "worker", "echo $MINE $HOME; git log --format=%s", "yes /home/cove\nwork\nfirst")
+	lent()
+	_, err = p.ResumeSandbox(t.Context(), "other")
+	must(t, err)
+	p.want(t, "other", "echo on", "on")
+
+	t.Log("a machine that is restarted")
+	p.kill()
+	reboot(t, cfg)
+	p = serve(t, cfg)
+	for _, name := range []string{"worker", "other"} {
+		if s := p.wantState(t, name, cove.StateStopped); !strings.Contains(s.Error, "restart of the machine") {
+			t.Errorf("why it is stopped: %q", s.Error)
+		}
+		_, err := p.StartSandbox(t.Context(), name)
+		must(t, err)
+	}
+	p.want(t, "worker", "git status --short | grep -v count; git log --format=%s; cat ~/home", "work\nfirst\nhome")
+	lent()
+
+	t.Log("nothing is left")
+	must(t, p.DestroySandbox(t.Context(), "worker", false))
+	kept := p.wantState(t, "other", cove.StateRunning).Directory
+	p.sh(t, "other", "echo mine > /workspace/mine")
+	must(t, p.DestroySandbox(t.Context(), "other", true))
+	if text, err := os.ReadFile(filepath.Join(kept, "mine")); err != nil || string(text) != "mine\n" {
+		t.Errorf("the work that was kept says %q, %v", text, err)
+	}
+	if list, err := p.Sandboxes(t.Context()); err != nil || len(list.Sandboxes)+len(list.Orphans) > 0 {
+		t.Errorf("listed are %+v, %v", list, err)
+	}
+	p.kill()
+	for _, dir := range []string{"sandboxes", "ca"} {
+		if left, _ := os.ReadDir(filepath.Join(cfg.Home, dir)); len(left) > 0 {
+			t.Errorf("left in %s: %v", dir, left)
+		}
+	}
+	for _, dir := range []string{"lasting", "ways"} {
+		if left, _ := os.ReadDir(filepath.Join(cfg.RunDir, dir)); len(left) > 0 {
+			t.Errorf("left in %s: %v", dir, left)
+		}
+	}
+	if mounts, err := os.ReadFile("/proc/self/mounts"); err != nil || strings.Contains(string(mounts), cfg.Home) || strings.Contains(string(mounts), cfg.RunDir) {
+		t.Errorf("mounts are left: %v", err)
+	}
+	reap(t, cfg)
+}
+
+// reboot ends everything of the sandboxes, and empties the run directory.
+func reboot(t *testing.T, cfg *config.Config) {
+	t.Helper()
+	h, err := cgroup.Find(cfg.Sandbox.CgroupParent)
+	must(t, err)
+	defer h.Close()
+	names, err := h.List()
+	must(t, err)
+	if len(names) == 0 {
+		t.Error("nothing runs that a restart could end")
+	}
+	for _, name := range names {
+		must(t, h.Group(name).Kill())
+		must(t, h.Group(name).Remove(10*time.Second))
+	}
+	must(t, os.RemoveAll(cfg.RunDir))
+}
+
+// reap has a process of Cove remove what the killed one had for itself, and
+// looks whether groups are left then.
+func reap(t *testing.T, cfg *config.Config) {
+	t.Helper()
+	d, err := daemon.New(t.Context(), daemon.Options{Config: cfg, Log: slog.New(slog.DiscardHandler), Warm: true})
+	must(t, err)
+	c, err := d.Client()
+	must(t, err)
+	if _, err := c.Execute(t.Context(), api.ExecuteRequest{Language: "sh", Code: "true"}); err != nil {
+		t.Error(err)
+	}
+	c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := d.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	h, err := cgroup.Find(cfg.Sandbox.CgroupParent)
+	must(t, err)
+	defer h.Close()
+	if names, err := h.List(); err != nil || len(names) > 0 {
+		t.Errorf("groups are left: %v, %v", names, err)
+	}
+}
