@@ -26,6 +26,8 @@ import (
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/daemon"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/git/gittest"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
@@ -57,14 +59,14 @@ type process struct {
 	cmd *exec.Cmd
 }
 
-func serve(t *testing.T, cfg *config.Config) *process {
+func serve(t *testing.T, cfg *config.Config, env ...string) *process {
 	t.Helper()
 	text, err := json.Marshal(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestServeLasting$", "-test.timeout=0")
-	cmd.Env = append(os.Environ(), serverEnv+"="+string(text))
+	cmd.Env = append(append(os.Environ(), serverEnv+"="+string(text)), env...)
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	cmd.WaitDelay = time.Second
 	os.Remove(cfg.Socket()) // of one that was killed
@@ -320,6 +322,63 @@ func TestLasting(t *testing.T) {
 	if mounts, err := os.ReadFile("/proc/self/mounts"); err != nil || strings.Contains(string(mounts), cfg.Home) || strings.Contains(string(mounts), cfg.RunDir) {
 		t.Errorf("mounts are left: %v", err)
 	}
+	reap(t, cfg)
+}
+
+// TestLastingRepository: a sandbox works on a repository of a server that asks
+// who it is, with a credential that this machine has and nobody else sees.
+func TestLastingRepository(t *testing.T) {
+	const user, password = "somebody", "a-password-of-this-machine"
+	server := gittest.Start(t, gittest.Options{User: user, Password: password, Names: []string{policy.HostService}})
+	repo := server.Create("team/app.git")
+	address := server.URLAt(policy.HostService, "team/app.git")
+	cfg := settings(t)
+	cfg.Sandbox.CgroupParent = "cove-lasting-" + strconv.Itoa(os.Getpid())
+	cfg.Gateway.ExtraCAs = []string{server.CA}
+
+	// Nobody's: the machine has no credential.
+	home := t.TempDir()
+	p := serve(t, cfg, "HOME="+home)
+	if made, err := p.CreateSandbox(t.Context(), api.SandboxRequest{Repository: &api.RepositoryRequest{Source: address}}, nil); err == nil {
+		t.Errorf("without a credential there is %+v", made)
+	}
+	if list, err := p.Sandboxes(t.Context()); err != nil || len(list.Sandboxes)+len(list.Orphans) > 0 {
+		t.Errorf("listed are %+v, %v", list, err)
+	}
+	p.kill()
+
+	must(t, os.WriteFile(filepath.Join(home, ".gitconfig"), []byte("[credential]\n\thelper = store\n"), 0o600))
+	host := strings.TrimPrefix(strings.TrimSuffix(address, "/team/app.git"), "https://")
+	must(t, os.WriteFile(filepath.Join(home, ".git-credentials"), []byte("https://"+user+":"+password+"@"+host+"\n"), 0o600))
+	p = serve(t, cfg, "HOME="+home)
+	made, err := p.CreateSandbox(t.Context(), api.SandboxRequest{Name: "worker", Repository: &api.RepositoryRequest{Source: address}, Git: &api.GitIdentity{Name: "Ada", Email: "ada@example.com"}}, nil)
+	must(t, err)
+	if made.Network != string(cove.NetworkLimited) || made.Repository.Remote != address || made.Repository.Branch != "cove/worker" {
+		t.Errorf("made is %+v, %+v", made, made.Repository)
+	}
+	p.want(t, "worker", "cat README; git fetch -q && git branch -r --format='%(refname:short)' --list origin/main", "first\norigin/main")
+	p.want(t, "worker", "echo work > work && git add . && git commit -qm work && git push -q origin cove/worker 2>&1", "")
+	if got := repo.Run("log", "-1", "--format=%s %an", "cove/worker"); got != "work Ada" {
+		t.Errorf("the server has %q", got)
+	}
+	if got := p.sh(t, "worker", "git push origin cove/worker:main 2>&1 || true"); !strings.Contains(got, "remote:") || repo.Run("log", "-1", "--format=%s", "main") != "first" {
+		t.Errorf("pushing to another branch: %s", got)
+	}
+	if got := p.sh(t, "worker", "cat ~/.git-credentials 2>/dev/null; git config -l; env; grep -rs "+password+" /workspace /home /etc/cove /run/cove || true"); strings.Contains(got, password) {
+		t.Errorf("the credential is inside: %s", got)
+	}
+	p.kill()
+	p = serve(t, cfg, "HOME="+home)
+	p.want(t, "worker", "echo more >> work && git commit -qam more && git push -q 2>&1 origin HEAD", "")
+	if got := repo.Run("log", "-1", "--format=%s", "cove/worker"); got != "more" {
+		t.Errorf("after a restart the server has %q", got)
+	}
+	decisions, err := p.Decisions(t.Context(), client.DecisionOptions{Execution: "worker"})
+	if err != nil || len(decisions.Decisions) == 0 {
+		t.Errorf("recorded of the sandbox are %+v, %v", decisions, err)
+	}
+	must(t, p.DestroySandbox(t.Context(), "worker", false))
+	p.kill()
 	reap(t, cfg)
 }
 

@@ -304,7 +304,7 @@ func (s *sandbox) adopt(ctx context.Context) error {
 // is nobody's child whom this process could wait for.
 func (b *blank) waitEmpty() {
 	for deadline := time.Now().Add(removalPatience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if stats, err := b.group.Stats(); err != nil || stats.PIDs == 0 {
+		if b.group.Empty() {
 			return
 		}
 	}

@@ -226,6 +226,13 @@ func (g *Group) Kill() error {
 	return errors.New("the processes of " + g.name + " fork faster than they can be killed")
 }
 
+// Empty reports whether nothing in the group lives any more. A zombie does not,
+// and may stay for as long as its parent likes.
+func (g *Group) Empty() bool {
+	pids, err := processes(g.dir(PIDs))
+	return err != nil || len(pids) == 0
+}
+
 func processes(dir string) ([]int, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
