@@ -271,6 +271,9 @@ func (t *Terminal) plainControl(q *sequence) {
 				t.on.scroll(at.y, t.end, -n, bg, nil)
 			}
 			at.x, at.wrap = 0, false
+			t.pass(q)
+			t.show = append(t.show, '\r') // which some terminals do by themselves
+			return
 		}
 	case 'P': // DCH
 		t.line().remove(at.x, t.count(q, columns), columns, bg)

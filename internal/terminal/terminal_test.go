@@ -169,7 +169,7 @@ func TestWhatPasses(t *testing.T) {
 		{"a link to a program", "\x1b]8;;vscode://x\x07x\x1b]8;;javascript:1\x07\x1b]8;;https://a b\x07", "x"},
 		{"a reset is drawn", "\x1bc", string(New(small).Redraw(small, true))},
 		{"repeating is written out", "a\x1b[2b", "aaa"},
-		{"numbers are bounded", "\x1b[60000A\x1b[60000L\x1b[70000;70000H", "\x1b[5A\x1b[5L\x1b[65535;65535H"},
+		{"numbers are bounded", "\x1b[60000A\x1b[60000L\x1b[70000;70000H", "\x1b[5A\x1b[5L\r\x1b[65535;65535H"},
 		{"eight-bit controls", "\u009b5n\u009d52;c;x\u009c", "5n52;c;x"},
 		{"nothing within a parameter", "\x1b[1?5n\x1b[?1<h\x1b[ !p", ""},
 		{"other character sets", "\x1b%G\x1b(K\x1b*0\x1b%@\x1b#3\x1b#6", ""},
