@@ -180,6 +180,11 @@ func (g *gitRequest) fetch() (leg, error) {
 		if err := g.admit(g.http.Context(), asked); err != nil {
 			return leg{}, err
 		}
+		if !g.rights.all(func(p *git.Policy) bool { return p.SeesTags() }) {
+			if body, err = smart.WithoutTags(body, v); err != nil {
+				return leg{}, err
+			}
+		}
 	}
 	carry(g.http, io.NopCloser(bytes.NewReader(body)), int64(len(body)))
 	return leg{response: func(res *http.Response) error {

@@ -196,12 +196,13 @@ func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.Rea
 	if err != nil {
 		return git.Facts{}, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit, Reason: "the server does not say what it has: " + plainMessage(err)}
 	}
-	job := inspect.Job{Pack: pack, Shallow: c.Shallow, Visible: visible, Settled: settled, Server: g, Secrets: g.rights[0].Secrets,
+	job := inspect.Job{Pack: pack, Shallow: c.Shallow, Visible: visible, Settled: settled, Server: g,
 		Watch: func(c git.Change) bool {
 			return slices.ContainsFunc(g.rights, func(p *git.Policy) bool { return p.Watches(c) })
 		}}
 	for _, p := range g.rights {
 		job.Max = max(job.Max, p.PackLimit())
+		job.Secrets = append(job.Secrets, p.Secrets...)
 	}
 	for _, u := range c.Updates {
 		if u.Deletes() {

@@ -3,6 +3,7 @@
 package git
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -72,5 +73,34 @@ func testPush(t *testing.T, l *lab, r *gittest.Repository) {
 	}
 	if after := r.Refs(); after != before {
 		t.Errorf("the server has changed:\n%s", after)
+	}
+}
+
+// TestAnew: a branch that a sandbox deletes and makes anew is no way around the
+// refusal of force pushes, and tags that it does not see do not come along.
+func TestAnew(t *testing.T) {
+	l := newLab(t, account)
+	r := l.server.Create("repo.git")
+	r.Run("tag", "-a", "-m", "hidden", "hidden", "main")
+	git, _ := l.client("box", l.policy("- {remote: REPO, push: own, fetch: well-known, delete: allow}\n"))
+	for i, version := range []string{"0", "2"} {
+		clone := fmt.Sprint("a", i)
+		git.Run("-c", "protocol.version="+version, "clone", "-q", l.remote("repo.git"), clone)
+		if has := git.In(clone).Run("cat-file", "--batch-all-objects", "--batch-check"); !strings.Contains(has, " commit ") || strings.Contains(has, " tag ") {
+			t.Errorf("in version %s a tag came along: %s", version, has)
+		}
+	}
+	git = git.In("a0")
+	git.Commit("first", "work", "1")
+	git.Run("push", "-q", "origin", "HEAD:refs/heads/own")
+	git.Run("push", "-q", "origin", ":refs/heads/own")
+	git.Run("commit", "-q", "--amend", "-m", "another")
+	if got := git.Try("push", "-q", "origin", "HEAD:refs/heads/own"); got.Code != 1 || !strings.Contains(got.Stderr, "force push") {
+		t.Errorf("anew: %+v", got)
+	}
+	git.Run("reset", "-q", "--hard", "HEAD@{1}")
+	id := git.Commit("on top", "work", "2")
+	if got := git.Try("push", "-q", "origin", "HEAD:refs/heads/own"); got.Code != 0 || !strings.Contains(r.Refs(), "refs/heads/own "+id) {
+		t.Errorf("on top of what was there: %+v", got)
 	}
 }

@@ -95,6 +95,11 @@ func (p *Policy) Sees(ref, head string) bool {
 	return sees(p.Fetch, ref, head)
 }
 
+// SeesTags reports whether all tags are there.
+func (p *Policy) SeesTags() bool {
+	return p.Fetch == nil || slices.Contains(p.Fetch, Refs(tags+"**")) || slices.Contains(p.Push, Refs(tags+"**"))
+}
+
 func sees(sets []Refs, ref, head string) bool {
 	return has(sets, ref) || slices.Contains(sets, WellKnownRefs) && WellKnown(ref, head)
 }

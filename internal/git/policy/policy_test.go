@@ -170,6 +170,9 @@ func TestJudge(t *testing.T) {
 func TestSees(t *testing.T) {
 	p := own("refs/heads/own", "refs/heads/team/**")
 	narrow := &Policy{Fetch: []Refs{"refs/heads/main"}, Push: []Refs{"refs/heads/own"}}
+	if !p.SeesTags() || narrow.SeesTags() || !own("refs/tags/**").SeesTags() {
+		t.Error("tags")
+	}
 	for ref, want := range map[string][2]bool{
 		"refs/heads/own": {true, true}, "refs/heads/team/x": {true, false}, "refs/heads/main": {true, true}, "refs/heads/start": {true, false},
 		"refs/heads/release/1": {true, false}, "refs/tags/v1": {true, false}, "HEAD": {true, false},

@@ -1,6 +1,7 @@
 package smart
 
 import (
+	"bytes"
 	"io"
 	"slices"
 	"strconv"
@@ -205,4 +206,31 @@ func listArgument(text string) error {
 		return nil
 	}
 	return bad("%.100q is nothing that was offered", text)
+}
+
+// WithoutTags is the body of a request that ParseAsked has read, without the word
+// that has a server send tags nobody wanted, because it sends what they are of.
+func WithoutTags(body []byte, v Version) ([]byte, error) {
+	const word = "include-tag"
+	var b bytes.Buffer
+	r, w := pktline.NewReader(bytes.NewReader(body), MaxAsked, maxAskedLines), pktline.NewWriter(&b)
+	for first := true; ; first = false {
+		p, err := r.Next()
+		switch {
+		case err == io.EOF:
+			return b.Bytes(), nil
+		case err != nil:
+			return nil, broken(err)
+		case p.Kind == pktline.Data && v == 2 && p.Text() == word:
+			continue
+		case p.Kind == pktline.Data && v != 2 && first:
+			fields := slices.DeleteFunc(strings.Split(p.Text(), " "), func(f string) bool { return f == word })
+			err = w.Text("%s", strings.Join(fields, " "))
+		default:
+			err = w.Packet(p)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 }

@@ -336,6 +336,21 @@ func TestParseFetched(t *testing.T) {
 	}
 }
 
+func TestWithoutTags(t *testing.T) {
+	for _, x := range []struct {
+		version  Version
+		in, want string
+	}{
+		{2, lines("command=fetch", "|", "include-tag\n", "want "+a, "include-tag", "done", "~"), lines("command=fetch", "|", "want "+a, "done", "~")},
+		{0, lines("want "+a+" thin-pack include-tag agent=x\n", "want "+b+"\n", "~", "done\n"), lines("want "+a+" thin-pack agent=x\n", "want "+b+"\n", "~", "done\n")},
+		{0, "", ""},
+	} {
+		if got, err := WithoutTags([]byte(x.in), x.version); err != nil || string(got) != x.want {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
 func TestParseFeatures(t *testing.T) {
 	for in, want := range map[string]string{
 		lines("version 2\n", "agent=x\n", "fetch=shallow filter\n", "~"):                                   "[shallow filter] true",
