@@ -135,7 +135,7 @@ func (f *fakeSandboxes) create(w http.ResponseWriter, r *http.Request) {
 			branch = "cove/" + s.Name
 		}
 		send(api.EventProgress, api.Progress{Step: "checking out " + branch, Elapsed: 1.251})
-		s.Repository = &api.SandboxRepository{Source: req.Repository.Source, Branch: branch, From: "main", Base: strings.Repeat("ab", 20)}
+		s.Repository = &api.SandboxRepository{Source: req.Repository.Source, Branch: branch, From: "main", Base: strings.Repeat("ab", 20), Worktree: req.Repository.Worktree}
 	}
 	send(api.EventProgress, api.Progress{Step: "starting", Elapsed: 1.301})
 	f.mu.Lock()

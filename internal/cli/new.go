@@ -215,7 +215,11 @@ func (a *app) sayReady(s api.Sandbox) {
 		rows = append(rows, [2]string{"branch", r.Branch + ", from " + cmp.Or(r.From, shortID(r.Base))})
 	}
 	rows = append(rows, [2]string{"network", s.Network}, [2]string{"attach", a.command("attach", s.Name)})
-	if s.Repository != nil {
+	switch r := s.Repository; {
+	case r == nil:
+	case r.Worktree:
+		rows = append(rows, [2]string{"edit", s.Directory}, [2]string{"bring back", "its commits are on " + r.Branch + " of " + r.Source})
+	default:
 		rows = append(rows, [2]string{"review", a.command("diff", s.Name) + ", or: git fetch cove::" + s.Name}, [2]string{"bring back", a.command("apply", s.Name)})
 	}
 	rows = append(rows, [2]string{"end", a.command("stop", s.Name) + ", " + a.command("destroy", s.Name)})
