@@ -210,14 +210,14 @@ func (ts *terminals) list() []*tty {
 	return slices.Clone(ts.all)
 }
 
-// leave lets go of all terminals, which go on: whoever looks is told why.
+// leave lets go of all terminals, which go on: whoever looks is told why. The
+// guest has their notes, and all output since.
 func (ts *terminals) leave(why error) {
 	ts.mu.Lock()
 	ts.left = why
 	all := slices.Clone(ts.all)
 	ts.mu.Unlock()
 	for _, t := range all {
-		t.note(true)
 		t.mu.Lock()
 		for _, v := range t.viewers {
 			v.leave(why)
