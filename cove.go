@@ -158,6 +158,7 @@ type Mount struct {
 	Target   string // absolute path inside
 	ReadOnly bool
 	NoExec   bool // nothing in it can be run
+	NoFollow bool // symbolic links in it lead nowhere
 }
 
 // User is who a process is inside a sandbox.

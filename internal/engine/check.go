@@ -43,7 +43,7 @@ func (c Capabilities) CheckBinding(b Binding) error {
 		if err := rootfs.ValidateTarget(m.Target); err != nil && !strings.HasPrefix(path.Clean(m.Target), rootfs.Own+"/") {
 			return err
 		}
-		if m.NoExec && !c.MountFlags && !slices.Contains(missing, "mount_flags") {
+		if (m.NoExec || m.NoFollow) && !c.MountFlags && !slices.Contains(missing, "mount_flags") {
 			missing = append(missing, "mount_flags")
 		}
 	}

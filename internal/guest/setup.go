@@ -99,6 +99,7 @@ const (
 	NoSuid
 	NoDev
 	NoExec
+	NoFollow // 5.14: of symbolic links
 )
 
 // Bind gives the sandbox to somebody and then seals the guest: after the

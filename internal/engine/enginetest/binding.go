@@ -17,6 +17,7 @@ var bindingTests = []test{
 	{name: "the host name is what was asked for", kernel: true, run: hostName},
 	{name: "a directory read-only", kernel: true, run: mountReadOnly},
 	{name: "a directory whose programs do not run", kernel: true, run: mountNoExec},
+	{name: "a directory whose symbolic links lead nowhere", kernel: true, run: mountNoFollow},
 	{name: "a directory to write to", kernel: true, run: mountWritable},
 	{name: "a single file", kernel: true, run: mountFile},
 	{name: "a mount keeps what was prepared out of the way", kernel: true, run: mountTwice},
@@ -91,6 +92,23 @@ func mountNoExec(t *testing.T, x *env) {
 	sb := x.mounted(t, mount)
 	r := x.output(t, sb, shell("/shared/program; echo $?; sh /shared/program; echo more > /shared/more && cat /shared/more"))
 	if r.stdout != "126\nruns\nmore\n" {
+		t.Errorf("%q %q", r.stdout, r.stderr)
+	}
+}
+
+func mountNoFollow(t *testing.T, x *env) {
+	if !x.caps.MountFlags {
+		t.Skip("the engine has no flags for mounts")
+	}
+	dir := x.shared(t)
+	for name, target := range map[string]string{"up": "/", "file": "given"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sb := x.mounted(t, cove.Mount{Source: dir, Target: "/shared", NoFollow: true})
+	r := x.output(t, sb, shell("readlink /shared/up; cd /shared/up 2>/dev/null; echo $?; cat /shared/file 2>/dev/null; echo $?; cat /shared/given"))
+	if r.stdout != "/\n2\n1\nby the host" {
 		t.Errorf("%q %q", r.stdout, r.stderr)
 	}
 }

@@ -154,6 +154,9 @@ func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byt
 		if m.NoExec {
 			flags |= guest.NoExec
 		}
+		if m.NoFollow {
+			flags |= guest.NoFollow
+		}
 		attach(m.Source, guest.Step{Target: m.Target, Flags: flags})
 	}
 	for i, f := range b.Files {

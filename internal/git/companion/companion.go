@@ -11,7 +11,8 @@
 // has git and no other program (root.go), and nothing in the workspace can be
 // executed. What a repository names as a filter, a hook or a file system
 // monitor is not there, whoever's configuration names it: also that of another
-// repository below the workspace, which git looks into by itself.
+// repository below the workspace, which git looks into by itself. Symbolic
+// links of the workspace lead nowhere: git reads them, and follows none.
 //
 // There are two: one without a network, and for commands that go to the remote
 // one with a way out of its own, under the sandbox's policy.
@@ -371,7 +372,7 @@ func (b *box) start(ctx context.Context) error {
 func (c *Companion) binding() engine.Binding {
 	w := c.o.Workspace
 	admin := gitDir + "/worktrees/" + w.Worktree
-	b := engine.Binding{Hostname: "git", Mounts: []cove.Mount{{Source: w.Directory, Target: cove.Workspace, NoExec: true}}}
+	b := engine.Binding{Hostname: "git", Mounts: []cove.Mount{{Source: w.Directory, Target: cove.Workspace, NoExec: true, NoFollow: true}}}
 	if c.person != nil {
 		b.Mounts = append(b.Mounts, c.person.mounts()...)
 	} else {
@@ -489,8 +490,8 @@ func (b *box) process(ctx context.Context, spec guest.ProcessSpec, stdin []byte,
 	}
 	p, err := sandbox.Guest().Start(ctx, spec)
 	var failure *guest.Failure
-	if errors.As(err, &failure) && failure.Kind == guest.FailNotFound {
-		return 0, cove.Errorf(cove.NotFound, "cannot change to '%s': No such file or directory", spec.Dir)
+	if errors.As(err, &failure) && failure.Kind != guest.FailNoProcess && failure.Kind != guest.FailState { // git is there: it is about the directory
+		return 0, cove.Errorf(cove.NotFound, "cannot change to '%s': %s", spec.Dir, failure.Message)
 	}
 	if err != nil {
 		return 0, cove.Errorf(cove.Unavailable, "git cannot be started: %w", err)

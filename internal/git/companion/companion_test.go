@@ -620,3 +620,24 @@ func TestEnds(t *testing.T) {
 		t.Errorf("after the end: %v", err)
 	}
 }
+
+// TestLinksLeadNowhere: a directory that git is to run in is not elsewhere,
+// where it would compare whatever files are there.
+func TestLinksLeadNowhere(t *testing.T) {
+	p := newHouse(t).ofPerson(t)
+	for name, target := range map[string]string{"objects": objects, "git": gitDir, "root": "/"} {
+		if err := os.Symlink(target, filepath.Join(p.w.Directory, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"-C", "objects", "diff", ".", "pack"}, {"-C", "objects", "diff", "info", "pack"}, {"-C", "git", "diff", "HEAD", "config"}, {"-C", "git", "diff", "config", "commondir"}, {"-C", "root/etc", "diff", "passwd", "group"},
+		{"-C", "root", "status"}, {"-C", "git/worktrees/checkout", "diff", "HEAD", "gitdir"}} {
+		if out, said, code := p.git(args...); code != 128 || out != "" || !strings.Contains(said, "cannot change to") {
+			t.Errorf("git %q: %d %s%s", args, code, out, said)
+		}
+	}
+	p.must("add", "objects")
+	if out := p.must("diff", "--cached", "--stat", "--", "objects"); !strings.Contains(out, "objects | 1 +") {
+		t.Errorf("%s", out)
+	}
+}

@@ -316,7 +316,8 @@ func TestAttempts(t *testing.T) {
 		"git fetch ext::/workspace/evil", "git ls-remote ext::/workspace/evil", "git --exec-path=/workspace status", "git diff --ext-diff", "git log --textconv -p", "git submodule add ext::/workspace/evil x", "GIT_EXTERNAL_DIFF=/workspace/evil git diff", "GIT_SSH_COMMAND=/workspace/evil git fetch", "GIT_PROXY_COMMAND=/workspace/evil git fetch", "GIT_ASKPASS=/workspace/evil git push",
 		// Places.
 		"git add /etc/passwd", "git add ../../etc/passwd", "git -C / status", "git --work-tree=/ status", "git --git-dir=" + s.repo + "/.git log secret", "GIT_DIR=" + s.repo + "/.git git log secret", "GIT_DIR=/git git log secret", "git log --output=/workspace/out", "git diff --no-index /etc/passwd /dev/null", "git blame --contents /etc/shadow a.txt",
-		"git apply --unsafe-paths -", "mkdir -p x/.git; echo 'gitdir: /git' > x/.git/y; git add x", "ln -s /git link; git add link; git show :link", "ln -s / root; git add root/etc/passwd", "git clean -fdx ../..", "git mv a.txt ../../x", "git ls-files ../..",
+		"git apply --unsafe-paths -", "mkdir -p x/.git; echo 'gitdir: /git' > x/.git/y; git add x", "ln -s /git link; git add link; git show :link", "ln -s / root; git add root/etc/passwd", "ln -s /objects o; git -C o diff . pack; git -C o diff --text --binary --stat -- . ; git -C o status", "ln -s /git g; git -C g diff packed-refs config; git -C g grep --untracked .; git -C g ls-files -o", "ln -s / r; git -C r/etc diff passwd group",
+		"git clean -fdx ../..", "git mv a.txt ../../x", "git ls-files ../..",
 	}
 	if len(attempts) < 60 {
 		t.Errorf("%d attempts, want at least 60", len(attempts))

@@ -238,7 +238,7 @@ func attributes(f guest.MountFlag) int {
 	attr := 0
 	for flag, bit := range map[guest.MountFlag]int{
 		guest.ReadOnly: unix.MOUNT_ATTR_RDONLY, guest.NoSuid: unix.MOUNT_ATTR_NOSUID,
-		guest.NoDev: unix.MOUNT_ATTR_NODEV, guest.NoExec: unix.MOUNT_ATTR_NOEXEC,
+		guest.NoDev: unix.MOUNT_ATTR_NODEV, guest.NoExec: unix.MOUNT_ATTR_NOEXEC, guest.NoFollow: unix.MOUNT_ATTR_NOSYMFOLLOW,
 	} {
 		if f&flag != 0 {
 			attr |= bit
