@@ -36,7 +36,7 @@ func newPlace(t *testing.T) place {
 	p := place{append(os.Environ(), "COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "run"), "COVE_LISTEN=",
 		"COVE_GUEST="+buildGuest(t), "COVE_SANDBOX_CGROUP_PARENT="+cgroupParent, "NO_COLOR=1", "COVE_SERVER=", "LC_ALL=C.UTF-8", "TERM=xterm-256color")}
 	t.Cleanup(func() {
-		p.cove("destroy", "--all", "--yes").Run()
+		p.cove("destroy", "box", "--yes").Run()
 		p.cove("server", "stop").Run()
 		os.RemoveAll(dir)
 	})
