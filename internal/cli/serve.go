@@ -2,9 +2,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"log"
 	"log/slog"
+	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -60,6 +64,9 @@ func (a *app) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if a.logFile != "" {
+		go whileThere(ctx, cfg.Home, cancel)
+	}
 	err = d.Serve(ctx)
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer done()
@@ -67,6 +74,25 @@ func (a *app) serve(ctx context.Context) error {
 		err = cerr
 	}
 	return err
+}
+
+// homePoll is how often a server in the background looks for its home.
+const homePoll = 2 * time.Second
+
+// whileThere calls end when a directory has gone: nobody can find a server in
+// the background whose home was removed.
+func whileThere(ctx context.Context, home string, end func()) {
+	for {
+		if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) {
+			end()
+			return
+		}
+		select {
+		case <-time.After(homePoll):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // logger is the server's log, on standard error.
