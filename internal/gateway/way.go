@@ -80,9 +80,6 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.credentials, err = credential.NewSet(g.values, chosen...); err != nil {
-		return nil, err
-	}
 	remote, err := w.forRemote(s)
 	if err != nil {
 		return nil, err
