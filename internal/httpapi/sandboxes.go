@@ -172,6 +172,9 @@ func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequ
 		Name: q.Name, Engine: q.Engine, Profile: q.Profile, Agent: q.Agent, Env: q.Env, WorkDir: q.WorkDir,
 		AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Labels: q.Labels, Client: c.name, Local: c.owner,
 	}
+	if q.Profile != "" {
+		return r, cove.Errorf(cove.NotFound, "there is no profile %.64q", q.Profile).WithHint("profiles cannot be configured yet: say what it is to have itself")
+	}
 	if strings.HasPrefix(q.WorkDir, "/") && path.Clean(q.WorkDir) != cove.Workspace && !strings.HasPrefix(path.Clean(q.WorkDir), cove.Workspace+"/") {
 		return r, cove.Errorf(cove.InvalidArgument, "work_dir: %.200q is not in %s", q.WorkDir, cove.Workspace)
 	}

@@ -110,7 +110,7 @@ func (l *lab) build() {
 }
 
 func (l *lab) command(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(l.t.Context(), filepath.Join(l.bin, "cove"), args...)
+	cmd := exec.Command(filepath.Join(l.bin, "cove"), args...) // also once the test has ended, to clean up
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1", "COVE_CONFIG=" + l.path("cove.yaml"),
 		"COVE_HOME=" + l.path("home"), "COVE_RUN_DIR=" + l.path("run"), "FORGE_PASSWORD=" + password, "COVE_LISTEN=",
 		"COVE_SANDBOX_CGROUP_PARENT=cove-git-test", "COVE_SANDBOX_READY=0"}

@@ -32,7 +32,12 @@ func (l *lab) in(name, script string) (string, int) {
 // lasting has a background server of Cove's end with the test.
 func (l *lab) lasting() {
 	l.t.Cleanup(func() {
-		l.command("destroy", "--all", "--yes").Run()
+		names, _ := l.command("list", "-q").Output()
+		for _, name := range strings.Fields(string(names)) {
+			if out, err := l.command("destroy", "--yes", name).CombinedOutput(); err != nil {
+				l.t.Errorf("destroying %s: %s", name, out)
+			}
+		}
 		l.command("server", "stop").Run()
 	})
 }
