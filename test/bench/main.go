@@ -38,7 +38,11 @@ type match struct {
 	base       string // the contender that ratios are relative to
 	contenders []contender
 	rounds     int
+	rest       time.Duration // between runs: for the one before to be cleaned up, and for what is kept ready to be there again
 }
+
+// shortRest is enough for one sandbox of those that are kept ready.
+const shortRest = 15 * time.Millisecond
 
 // Result is the samples of one contender, in milliseconds.
 type Result struct {
@@ -229,7 +233,7 @@ func (m match) play(ctx context.Context, only string) ([]Result, error) {
 			if round > 0 {
 				results[i].MS = append(results[i].MS, milliseconds(took))
 			}
-			time.Sleep(15 * time.Millisecond) // let the one before be cleaned up
+			time.Sleep(max(m.rest, shortRest))
 		}
 	}
 	base := 0.0

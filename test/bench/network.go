@@ -406,7 +406,7 @@ func (n *network) idle(b between, row string, do action) error {
 
 // setUp measures what a network adds to an execution.
 func (n *network) setUp(ctx context.Context, c *coveUnderTest, rounds int) error {
-	results, err := (match{rounds: rounds, contenders: []contender{
+	results, err := (match{rounds: rounds, rest: 100 * time.Millisecond, contenders: []contender{
 		{name: direct, run: c.execute("sh", "echo 1")}, {name: coveInside, run: c.execute("sh", "echo 1", n.origin.allowed())},
 	}}).play(ctx, "")
 	for _, r := range results {
