@@ -282,7 +282,11 @@ func (r Run) explain(ctx context.Context, err error, said string) error {
 			said = strings.ReplaceAll(said, secret, filepath.Base(secret))
 		}
 	}
-	return cove.Errorf(codeOf(said), "%s: %w", what, &ExitError{Code: exit.ExitCode(), Said: said})
+	failed := cove.Errorf(codeOf(said), "%s: %w", what, &ExitError{Code: exit.ExitCode(), Said: said})
+	if failed.Code == cove.StorageFull {
+		return failed.WithHint("free some space, or choose another home with COVE_HOME")
+	}
+	return failed
 }
 
 // tail keeps the end of what is written to it.

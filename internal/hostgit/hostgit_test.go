@@ -197,7 +197,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%q is %s, want %s", said, got, code)
 		}
 	}
-	if got, want := clean("Receiving objects: 1%\rReceiving objects: 2%\rremote: bad\x1b]0;x\x07 news\nfatal: no\xff\nhint: try\n"), "remote: bad]0;x news; no"; got != want {
+	if got, want := clean("Receiving objects: 1%\rReceiving objects: 2%\rremote: bad\x1b]0;x\x07 news\nremote: hint: turn this off\nremote: Counting objects: 100% (3/3), done.\nfatal: no\xff\nhint: try\n"), "remote: bad]0;x news; no"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

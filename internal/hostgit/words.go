@@ -60,7 +60,8 @@ func codeOf(said string) cove.Code {
 }
 
 // clean makes git's words one that a terminal may show: no control characters,
-// whole runes, and of progress, which writes lines over one another, nothing.
+// whole runes, and nothing of hints and of progress, which writes lines over one
+// another and ends with one that says so; a remote's are the same.
 func clean(said string) string {
 	var lines []string
 	for line := range strings.Lines(said) {
@@ -74,7 +75,8 @@ func clean(said string) string {
 			return r
 		}, line)
 		line = strings.TrimPrefix(strings.TrimSpace(line), "fatal: ")
-		if line != "" && !strings.HasPrefix(line, "hint:") {
+		heard, remote := strings.CutPrefix(line, "remote: ")
+		if line != "" && !strings.HasPrefix(heard, "hint:") && !(remote && strings.HasSuffix(heard, ", done.")) {
 			lines = append(lines, line)
 		}
 	}
