@@ -151,17 +151,18 @@ func TestFoundIsJudged(t *testing.T) {
 // TestEarly: what may be connected to before anything is asked of it.
 func TestEarly(t *testing.T) {
 	d := document(t, `rules:
-- hosts: [all.test, silent.test, less.test, api.github.com, down.test]
+- hosts: [all.test, silent.test, less.test, api.github.com, git.test, down.test]
 - {hosts: part.test, methods: GET}
 - {hosts: less.test, paths: /x, action: deny}
 - {hosts: asked.test, action: ask}
 - {cidrs: 10.0.0.7, action: ask}
 - {cidrs: 203.0.113.0/24, action: deny}
+git: [{remote: https://git.test/group/repo}]
 `)
 	w := wayWith(t, Options{GitHub: github.NewServers(), Clock: clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), Rate: Rate{PerSecond: 1, Burst: 2}}, d)
 	c := (*client)(w)
 	for name, want := range map[string]bool{
-		"all.test": true, "part.test": false, "less.test": false, "asked.test": false, "other.test": false, "api.github.com": false,
+		"all.test": true, "part.test": false, "less.test": false, "asked.test": false, "other.test": false, "api.github.com": false, "git.test": false,
 		policy.GatewayService: false,
 	} {
 		if got := c.Early(connectTo(t, name, 443)); got != want {

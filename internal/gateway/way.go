@@ -437,7 +437,7 @@ func (c *client) Early(r policy.Request) bool {
 	if v.Action != policy.Allow || r.Layer != policy.LayerConnect {
 		return v.Action == policy.Allow
 	}
-	if !v.Whole || c.gateway.o.GitHub.Has(r.Host) || !c.breakers.closed(upstreamOf(r)) {
+	if !v.Whole || c.gateway.o.GitHub.Has(r.Host) || c.way().gitHost(r.Host) || !c.breakers.closed(upstreamOf(r)) {
 		return false
 	}
 	return c.rates.ahead(upstreamOf(r)) == nil
