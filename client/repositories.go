@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 
 	"github.com/cove-sandbox/cove"
@@ -54,38 +52,20 @@ func (c *Client) stepByStep(ctx context.Context, path string, req any, progress 
 	if err := checkStream(resp); err != nil {
 		return err
 	}
-	events := newEventReader(resp.Body, maxAnswer)
-	for {
-		ev, err := events.next()
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = errBrokenOff
-			}
-			if ctx.Err() != nil {
-				return cove.Errorf(cove.Canceled, "the request was given up: %w", context.Cause(ctx))
-			}
-			return cove.Errorf(cove.Unavailable, "it cannot be followed to the end: %w", err).WithHint("look at the server's log, and at what is there")
-		}
+	lost := loss{of: "the request", words: "it cannot be followed to the end", hint: "look at the server's log, and at what is there"}
+	return each(ctx, resp.Body, lost, func(ev event) (bool, error) {
 		switch ev.name {
 		case api.EventProgress:
 			var p api.Progress
-			if err := json.Unmarshal([]byte(ev.data), &p); err != nil {
-				return malformed(ev.name, err)
+			if err := ev.decode(&p); err != nil {
+				return false, err
 			}
 			if progress != nil {
 				progress(p)
 			}
 		case last:
-			if err := json.Unmarshal([]byte(ev.data), result); err != nil {
-				return malformed(ev.name, err)
-			}
-			return nil
-		case api.EventError:
-			var e api.Error
-			if err := json.Unmarshal([]byte(ev.data), &e); err != nil {
-				return malformed(ev.name, err)
-			}
-			return remoteError(e, http.StatusInternalServerError)
+			return true, ev.decode(result)
 		}
-	}
+		return false, nil
+	})
 }

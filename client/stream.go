@@ -36,20 +36,25 @@ type Stream struct {
 // already. A stream that breaks off is an error: the server then ends the
 // execution. Ending ctx does the same.
 func (c *Client) ExecuteStream(ctx context.Context, req api.ExecuteRequest, s Stream) (api.Execution, error) {
+	req.StdinStream = s.Stdin != nil
+	return run[api.Execution](ctx, c, "/execute/stream", req, s, "the server has ended the execution; look at its log")
+}
+
+// run asks for what has a Stream, and takes part in it until it is done.
+func run[T any](ctx context.Context, c *Client, path string, req any, s Stream, hint string) (result T, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req.StdinStream = s.Stdin != nil
-	body, err := json.Marshal(req)
+	b, err := json.Marshal(req)
 	if err != nil {
-		return api.Execution{}, cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
+		return result, cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
 	}
-	resp, err := c.send(ctx, http.MethodPost, "/execute/stream", "application/json", bytes.NewReader(body))
+	resp, err := c.send(ctx, http.MethodPost, path, "application/json", bytes.NewReader(b))
 	if err != nil {
-		return api.Execution{}, err
+		return result, err
 	}
 	defer resp.Body.Close()
 	if err := checkStream(resp); err != nil {
-		return api.Execution{}, err
+		return result, err
 	}
 	id := resp.Header.Get(api.ExecutionIDHeader)
 	if s.Started != nil {
@@ -59,7 +64,7 @@ func (c *Client) ExecuteStream(ctx context.Context, req api.ExecuteRequest, s St
 		stop := c.feed(ctx, id, s.Stdin)
 		defer stop()
 	}
-	return follow[api.Execution](ctx, resp.Body, s, "the server has ended the execution; look at its log")
+	return follow[T](ctx, resp.Body, s, hint)
 }
 
 // Follow hands out the output of an execution that runs on the server, from its
@@ -126,53 +131,69 @@ func checkStream(resp *http.Response) error {
 // follow reads events until the one that ends the stream, with the result in
 // it. What to do when none comes is in the hint.
 func follow[T any](ctx context.Context, r io.Reader, s Stream, hint string) (result T, err error) {
-	events := newEventReader(r, maxAnswer)
-	for {
-		ev, err := events.next()
-		if err != nil {
-			return result, brokenOff(ctx, err, hint)
-		}
+	lost := loss{of: "the execution", words: "the connection ended before the execution did", hint: hint}
+	err = each(ctx, r, lost, func(ev event) (last bool, err error) {
 		switch ev.name {
 		case api.EventStdout:
-			err = write(s.Stdout, ev.data)
+			return false, write(s.Stdout, ev.data)
 		case api.EventStderr:
-			err = write(s.Stderr, ev.data)
+			return false, write(s.Stderr, ev.data)
 		case api.EventHolds:
 			var l api.HoldList
-			if err := json.Unmarshal([]byte(ev.data), &l); err != nil {
-				return result, malformed(ev.name, err)
+			if err := ev.decode(&l); err != nil {
+				return false, err
 			}
 			if s.Holds != nil {
 				s.Holds(l.Holds)
 			}
 		case api.EventDone:
-			var done T
-			if err := json.Unmarshal([]byte(ev.data), &done); err != nil {
-				return result, malformed(ev.name, err)
-			}
-			return done, nil
-		case api.EventError:
-			var e api.Error
-			if err := json.Unmarshal([]byte(ev.data), &e); err != nil {
-				return result, malformed(ev.name, err)
-			}
-			return result, remoteError(e, http.StatusInternalServerError)
+			return true, ev.decode(&result)
 		}
-		if err != nil {
-			return result, err
-		}
-	}
+		return false, nil
+	})
+	return result, err
 }
 
-func brokenOff(ctx context.Context, err error, hint string) error {
+// loss is what is said of a stream that ends before its last event.
+type loss struct{ of, words, hint string }
+
+func (l loss) error(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return cove.Errorf(cove.Canceled, "the execution was given up: %w", context.Cause(ctx))
+		return cove.Errorf(cove.Canceled, "%s was given up: %w", l.of, context.Cause(ctx))
 	}
 	if errors.Is(err, io.EOF) {
 		err = errBrokenOff
 	}
-	return cove.Errorf(cove.Unavailable, "the connection ended before the execution did: %w", err).
-		WithHint("%s", hint)
+	return cove.Errorf(cove.Unavailable, "%s: %w", l.words, err).WithHint("%s", l.hint)
+}
+
+// each hands out events until one is the last, or cannot be taken. An error that
+// the server sends is returned.
+func each(ctx context.Context, r io.Reader, lost loss, take func(event) (last bool, err error)) error {
+	events := newEventReader(r, maxAnswer)
+	for {
+		ev, err := events.next()
+		if err != nil {
+			return lost.error(ctx, err)
+		}
+		if ev.name == api.EventError {
+			var e api.Error
+			if err := ev.decode(&e); err != nil {
+				return err
+			}
+			return remoteError(e, http.StatusInternalServerError)
+		}
+		if last, err := take(ev); last || err != nil {
+			return err
+		}
+	}
+}
+
+func (e event) decode(v any) error {
+	if err := json.Unmarshal([]byte(e.data), v); err != nil {
+		return malformed(e.name, err)
+	}
+	return nil
 }
 
 func malformed(name string, err error) error {

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,34 +20,12 @@ import (
 // comes. A command that fails is a result. Ending ctx ends the command, unless
 // it is detached. Holds of s is not used.
 func (c *Client) Exec(ctx context.Context, sandbox string, req api.ExecRequest, s Stream) (api.ExecResult, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	path, err := sandboxPath(sandbox)
 	if err != nil {
 		return api.ExecResult{}, err
 	}
 	req.StdinStream = s.Stdin != nil
-	b, err := json.Marshal(req)
-	if err != nil {
-		return api.ExecResult{}, cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
-	}
-	resp, err := c.send(ctx, http.MethodPost, path+"/exec", "application/json", bytes.NewReader(b))
-	if err != nil {
-		return api.ExecResult{}, err
-	}
-	defer resp.Body.Close()
-	if err := checkStream(resp); err != nil {
-		return api.ExecResult{}, err
-	}
-	id := resp.Header.Get(api.ExecutionIDHeader)
-	if s.Started != nil {
-		s.Started(id)
-	}
-	if s.Stdin != nil {
-		stop := c.feed(ctx, id, s.Stdin)
-		defer stop()
-	}
-	return follow[api.ExecResult](ctx, resp.Body, s, "look at the server's log; a detached command goes on")
+	return run[api.ExecResult](ctx, c, path+"/exec", req, s, "look at the server's log; a detached command goes on")
 }
 
 // SignalExec sends a signal, such as "INT", to a command that Exec has started.

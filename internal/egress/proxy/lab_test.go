@@ -21,7 +21,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -620,11 +619,4 @@ func file(t testing.TB, name string, content []byte) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-func hasPrefix(t testing.TB, what, got, want string) {
-	t.Helper()
-	if !strings.HasPrefix(got, want) {
-		t.Errorf("%s: %q, want %q…", what, got, want)
-	}
 }
