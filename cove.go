@@ -28,6 +28,9 @@ type InstanceID string
 // 26 lower-case base32 characters.
 type HoldID string
 
+// RunID names one task of an agent: "ru_" and 26 lower-case base32 characters.
+type RunID string
+
 // ApprovalID names an approval that is remembered: "ap_" and 26 lower-case
 // base32 characters.
 type ApprovalID string
@@ -43,6 +46,9 @@ func NewInstanceID() InstanceID { return InstanceID(newID("in_")) }
 
 // NewHoldID returns a fresh random id.
 func NewHoldID() HoldID { return HoldID(newID("ho_")) }
+
+// NewRunID returns a fresh random id.
+func NewRunID() RunID { return RunID(newID("ru_")) }
 
 // NewApprovalID returns a fresh random id.
 func NewApprovalID() ApprovalID { return ApprovalID(newID("ap_")) }
@@ -65,6 +71,11 @@ func ParseInstanceID(s string) (InstanceID, error) {
 // ParseHoldID accepts exactly what NewHoldID makes.
 func ParseHoldID(s string) (HoldID, error) {
 	return HoldID(s), checkID("hold", "ho_", s)
+}
+
+// ParseRunID accepts exactly what NewRunID makes.
+func ParseRunID(s string) (RunID, error) {
+	return RunID(s), checkID("run", "ru_", s)
 }
 
 // ParseApprovalID accepts exactly what NewApprovalID makes.

@@ -25,11 +25,18 @@ const (
 	Corrupt         Code = "corrupt"          // stored state cannot be read
 	Canceled        Code = "canceled"         // the caller went away or ended it
 	Internal        Code = "internal"         // a defect or an unforeseen fault
+
+	AgentFailed      Code = "agent_failed"      // the agent's program ended with an exit code that says so
+	AgentProtocol    Code = "agent_protocol"    // the agent's program wrote what its output cannot be
+	SchemaMismatch   Code = "schema_mismatch"   // an answer is not valid by the schema that was asked for
+	ModelUnreachable Code = "model_unreachable" // the model's endpoint does not answer, or refuses
+	LimitReached     Code = "limit_reached"     // a limit of the task ended it: time, memory, turns, budget
 )
 
 // Codes lists every code, in the order above.
 var Codes = []Code{InvalidArgument, Unauthenticated, Forbidden, NotFound, Conflict, TooLarge, Unsupported,
-	RuntimeMissing, ImageMissing, Overloaded, Unavailable, StorageFull, Corrupt, Canceled, Internal}
+	RuntimeMissing, ImageMissing, Overloaded, Unavailable, StorageFull, Corrupt, Canceled, Internal,
+	AgentFailed, AgentProtocol, SchemaMismatch, ModelUnreachable, LimitReached}
 
 // Error is an error a user may see: what failed, and what to do about it.
 type Error struct {

@@ -55,6 +55,7 @@ var rooms = []room{
 	{path: "internal/version", layer: leaf},
 
 	{path: "api", layer: contract},
+	{path: "internal/agent", layer: contract, above: []string{"api"}},
 	{path: "internal/detect", layer: contract},
 	{path: "internal/egress/approval", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/github", layer: contract, above: []string{"internal/egress/policy"}},

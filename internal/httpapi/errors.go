@@ -34,6 +34,12 @@ var statuses = map[cove.Code]int{
 	cove.Corrupt:         http.StatusInternalServerError,
 	cove.Canceled:        statusClientGone,
 	cove.Internal:        http.StatusInternalServerError,
+
+	cove.AgentFailed:      http.StatusBadGateway,
+	cove.AgentProtocol:    http.StatusBadGateway,
+	cove.SchemaMismatch:   http.StatusUnprocessableEntity,
+	cove.ModelUnreachable: http.StatusBadGateway,
+	cove.LimitReached:     http.StatusUnprocessableEntity,
 }
 
 // statusError is an error whose status its code does not give.

@@ -1,0 +1,102 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// RunRequest gives an agent a task: POST /runs. It works in a sandbox that is
+// made for it, or in one that is there.
+type RunRequest struct {
+	Agent        string          `json:"agent,omitempty" doc:"As GET /agents lists them; the profile's when absent" example:"claude"`
+	Prompt       string          `json:"prompt" doc:"The task, in words"`
+	Model        string          `json:"model,omitempty" doc:"Of the provider; the profile's, or the agent's own choice, when absent"`
+	Instructions string          `json:"instructions,omitempty" doc:"What the agent is told beside its own instructions"`
+	MaxTurns     int             `json:"max_turns,omitempty" minimum:"1" doc:"Answers of the model; the agent's own bound when absent"`
+	Schema       json.RawMessage `json:"schema,omitempty" doc:"A JSON Schema: the result's data is valid by it"`
+	Timeout      float64         `json:"timeout,omitempty" doc:"Seconds; 1800 when absent"`
+	Resume       string          `json:"resume,omitempty" doc:"An earlier run, whose conversation goes on in its sandbox"`
+	Sandbox      string          `json:"sandbox,omitempty" doc:"Name or id of a sandbox to work in, instead of a new one"`
+	Directory    string          `json:"directory,omitempty" doc:"A directory of the machine, for its owner: the agent works on a private copy of it, with what is not committed"`
+	Bind         bool            `json:"bind,omitempty" doc:"The directory itself, which the agent then changes, instead of a copy"`
+	New          *SandboxRequest `json:"new,omitempty" doc:"What the new sandbox must be; its repository instead of directory"`
+}
+
+// Statuses of a Run. One that failed could not be done by the agent, which is
+// not an error of Cove's; one with an error did not come to an end.
+const (
+	RunRunning     = "running"
+	RunSucceeded   = "succeeded"
+	RunFailed      = "failed"      // the agent says so, or ended with an exit code
+	RunInterrupted = "interrupted" // somebody ended it
+	RunLimit       = "limit"       // a limit did: LimitHit says which
+	RunError       = "error"       // Error says why
+)
+
+// Run is a task of an agent, and what became of it.
+type Run struct {
+	ID          string       `json:"id" example:"ru_0123456789abcdefghjkmnpqrs"`
+	Agent       string       `json:"agent"`
+	Version     string       `json:"version,omitempty" doc:"Of the agent's program"`
+	Model       string       `json:"model,omitempty"`
+	Profile     string       `json:"profile,omitempty"`
+	Prompt      string       `json:"prompt" doc:"Cut short in lists"`
+	Status      string       `json:"status" enum:"running,succeeded,failed,interrupted,limit,error"`
+	Error       *Error       `json:"error,omitempty"`
+	ExitCode    *int         `json:"exit_code,omitempty" doc:"Of the agent's program, once it has ended"`
+	LimitHit    string       `json:"limit_hit,omitempty" enum:"oom,timeout,pids,disk,output,turns,budget"`
+	Result      string       `json:"result,omitempty" doc:"What the agent answered"`
+	Session     string       `json:"session_id,omitempty" doc:"The agent's own name for the conversation"`
+	Usage       AgentUsage   `json:"usage"`
+	Sandbox     string       `json:"sandbox,omitempty" doc:"Id of the sandbox"`
+	SandboxName string       `json:"sandbox_name,omitempty"`
+	Directory   string       `json:"directory,omitempty" doc:"What it works on, on the machine"`
+	Bind        bool         `json:"bind,omitempty"`
+	Changes     []WorkChange `json:"changes,omitempty" doc:"What it changed, once it has ended; absent in lists and where it worked on the directory itself"`
+	CreatedBy   string       `json:"created_by"`
+	StartedAt   time.Time    `json:"started_at"`
+	EndedAt     *time.Time   `json:"ended_at,omitempty"`
+}
+
+// RunList is the answer of GET /runs, newest first.
+type RunList struct {
+	Runs []Run  `json:"runs" nullable:"false"`
+	Next string `json:"next,omitempty" doc:"Give it as before, for older ones"`
+}
+
+// Names of the SSE events of POST /runs and GET /runs/{run}/events, beside
+// progress, holds, decision, done (Run) and error.
+const (
+	EventRun     = "run"     // Run, once it has begun
+	EventMessage = "message" // Message
+	EventLog     = "log"     // OutputEvent: what the agent writes to its standard error
+)
+
+// RunInterrupt ends what an agent does: POST /runs/{run}/interrupt.
+type RunInterrupt struct {
+	Kill bool `json:"kill,omitempty" doc:"End it at once, instead of asking it to stop and to say what it has"`
+}
+
+// Agent is one that this server knows.
+type Agent struct {
+	Name      string   `json:"name" example:"claude"`
+	Title     string   `json:"title" example:"Claude Code"`
+	Installed string   `json:"installed,omitempty" doc:"Version that runs use"`
+	Pinned    string   `json:"pinned,omitempty" doc:"Version that is installed when nothing else is said"`
+	Package   string   `json:"package,omitempty" doc:"Where it comes from; absent of one that comes with Cove, or with an image"`
+	Size      int64    `json:"size,omitempty" doc:"Bytes on disk"`
+	Provider  string   `json:"provider,omitempty" doc:"Whose models it uses when nothing else is said"`
+	Hosts     []string `json:"hosts,omitempty" doc:"What it may reach"`
+	Builtin   bool     `json:"builtin" doc:"Known to Cove; the others are declared in the configuration"`
+}
+
+// AgentList is the answer of GET /agents.
+type AgentList struct {
+	Agents []Agent `json:"agents" nullable:"false"`
+}
+
+// AgentInstall installs an agent: POST /agents/{agent}/install, for the machine's
+// owner. The answer is a stream of progress, then done (Agent) or error.
+type AgentInstall struct {
+	Version string `json:"version,omitempty" doc:"The pinned one when absent"`
+}
