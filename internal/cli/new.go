@@ -215,12 +215,14 @@ func (a *app) sayReady(s api.Sandbox) {
 		rows = append(rows, [2]string{"branch", r.Branch + ", from " + cmp.Or(r.From, shortID(r.Base))})
 	}
 	rows = append(rows, [2]string{"network", s.Network}, [2]string{"attach", a.command("attach", s.Name)})
-	switch r := s.Repository; {
-	case r == nil:
-	case r.Worktree:
-		rows = append(rows, [2]string{"edit", s.Directory}, [2]string{"bring back", "its commits are on " + r.Branch + " of " + r.Source})
-	default:
+	if r := s.Repository; r != nil {
+		if r.Worktree {
+			rows = append(rows, [2]string{"edit", s.Directory})
+		}
 		rows = append(rows, [2]string{"review", a.command("diff", s.Name) + ", or: git fetch cove::" + s.Name}, [2]string{"bring back", a.command("apply", s.Name)})
+		if branchOutside(r) {
+			rows[len(rows)-1][1] += ", or in " + r.Source + ": git merge " + r.Branch
+		}
 	}
 	rows = append(rows, [2]string{"end", a.command("stop", s.Name) + ", " + a.command("destroy", s.Name)})
 	for line := range strings.Lines(facts(rows)) {

@@ -194,7 +194,13 @@ git fetch cove::SANDBOX.
 				if asJSON {
 					return a.printJSON(done)
 				}
-				return a.sayApplied(done, req.Directory)
+				if err := a.sayApplied(done, req.Directory); err != nil {
+					return err
+				}
+				if r := s.Repository; branchOutside(r) {
+					a.say.line("what it has committed is on the branch %s of %s, too", r.Branch, r.Source)
+				}
+				return nil
 			})
 		},
 	}
@@ -203,6 +209,12 @@ git fetch cove::SANDBOX.
 	c.Flags().BoolVar(&req.Restricted, "allow-restricted", false, "files that decide what others run, too")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
+}
+
+// branchOutside reports whether a sandbox's branch is in a repository of this
+// machine's.
+func branchOutside(r *api.SandboxRepository) bool {
+	return r != nil && r.Worktree && filepath.IsAbs(r.Source)
 }
 
 // checkoutOf is the top of the checkout to change: one that is named, else the

@@ -87,8 +87,9 @@ type resident struct {
 
 // opened is what a running sandbox has on the host beside the engine's.
 type opened struct {
-	name  string // as its way has it
-	way   Way    // nil without a network
+	name  string  // as its way has it
+	way   Way     // nil without a network
+	git   workGit // of a repository that is not inside
 	env   []string
 	ttys  *terminals
 	left  chan struct{} // closed when nobody is to look for its end any more
@@ -646,6 +647,7 @@ type Inside struct {
 	Stopped <-chan struct{} // closed when it does not run any more
 
 	terminals *terminals
+	git       workGit
 }
 
 // EnterSandbox finds one that runs, and notes that it is used. Errors: NotFound,
@@ -678,7 +680,7 @@ func (m *Manager) inside(ctx context.Context, ref string, who Caller) (Inside, e
 	if record.State != cove.StateRunning || bx == nil {
 		return Inside{}, wrongState(record, "enter")
 	}
-	return Inside{Sandbox: record, Guest: bx.sandbox, Env: open.env, Dir: record.Spec.WorkDir, Stopped: bx.sandbox.Done(), terminals: open.ttys}, nil
+	return Inside{Sandbox: record, Guest: bx.sandbox, Env: open.env, Dir: record.Spec.WorkDir, Stopped: bx.sandbox.Done(), terminals: open.ttys, git: open.git}, nil
 }
 
 // touch notes that a sandbox is used. That this fails is no reason not to.

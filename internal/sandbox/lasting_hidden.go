@@ -34,8 +34,12 @@ type GitService interface {
 	Listen() guest.Listen
 	// Programs is the directory inside that has git, to be the first of PATH.
 	Programs() string
-	// Serve serves until ctx ends, and then waits for what runs. It closes ln.
+	// Serve serves until ctx ends, and then waits for what runs. It closes ln,
+	// and the service.
 	Serve(ctx context.Context, ln net.Listener)
+	workGit
+	// Close ends what runs, where nobody serves.
+	Close()
 }
 
 // services are those of a sandbox, always in the same order: another process
@@ -45,10 +49,20 @@ func (m *Manager) services(ctx context.Context, record store.Sandbox, ws workspa
 	if ws.Hidden == "" {
 		return all, nil
 	}
+	git, err := m.openGit(ctx, record, ws)
+	if err != nil {
+		return nil, err
+	}
+	git.Bind(b)
+	return append(all, service{listen: git.Listen(), front: git.Programs(), serve: git.Serve, git: git}), nil
+}
+
+// openGit makes git for a sandbox whose repository is not inside.
+func (m *Manager) openGit(ctx context.Context, record store.Sandbox, ws workspace.Workspace) (GitService, error) {
 	if m.lasting.OpenGit == nil {
 		return nil, cove.Errorf(cove.Unsupported, "a worktree needs git beside the sandbox, which is not to be had here").WithHint("leave out --worktree")
 	}
-	git, err := m.lasting.OpenGit(ctx, HiddenGit{
+	return m.lasting.OpenGit(ctx, HiddenGit{
 		ID: record.ID, Name: record.Name, Client: record.Client, Workspace: ws, Dir: filepath.Join(m.dirOf(record.ID), "git"),
 		Network: func(ctx context.Context) (Network, error) {
 			now, err := m.o.Store.Sandbox(ctx, record.ID)
@@ -68,11 +82,6 @@ func (m *Manager) services(ctx context.Context, record store.Sandbox, ws workspa
 			m.audit(context.Background(), r)
 		},
 	})
-	if err != nil {
-		return nil, err
-	}
-	git.Bind(b)
-	return append(all, service{listen: git.Listen(), front: git.Programs(), serve: git.Serve}), nil
 }
 
 // servicesAgain are those of a sandbox that runs already. One that cannot be had

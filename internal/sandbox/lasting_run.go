@@ -28,6 +28,7 @@ type service struct {
 	env    map[string]string
 	front  string                                     // a directory inside, to be the first of PATH
 	serve  func(ctx context.Context, ln net.Listener) // until ctx ends; closes ln
+	git    workGit                                    // nil but for git of a repository that is not inside
 }
 
 // bring makes the engine's sandbox for a record, with its way out and services.
@@ -144,6 +145,7 @@ func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, se
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
+	var git workGit
 	for i, s := range services {
 		env = inFront(appendVariables(env, s.env), s.front)
 		ln, err := net.FileListener(sockets[i])
@@ -153,8 +155,11 @@ func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, se
 			continue
 		}
 		serving.Go(func() { s.serve(ctx, ln) })
+		if s.git != nil {
+			git = s.git
+		}
 	}
-	o := opened{name: record.Name, way: way, env: lastWins(appendVariables(env, record.Spec.Env)), ttys: &terminals{manager: m, sandbox: bx.sandbox}, left: make(chan struct{})}
+	o := opened{name: record.Name, way: way, git: git, env: lastWins(appendVariables(env, record.Spec.Env)), ttys: &terminals{manager: m, sandbox: bx.sandbox}, left: make(chan struct{})}
 	o.close = sync.OnceFunc(func() {
 		close(o.left)
 		o.ttys.leave(m.whyLeft())

@@ -17,22 +17,30 @@ import (
 )
 
 // Work is a sandbox whose work is being brought to the host: git runs inside,
-// and what it says is the sandbox's word. Close must be called.
+// or beside it where its repository is not inside, and what it says is the
+// sandbox's word. Close must be called.
 type Work struct {
 	ID     cove.SandboxID
 	Record store.Sandbox
 
-	m     *Manager
-	guest *guest.Client
-	env   []string
+	git   workGit
 	close func()
+}
+
+// workGit is git on a sandbox's repository.
+type workGit interface {
+	// Snapshot puts work that is not committed where ref leads, as a commit;
+	// where everything is committed the ref goes.
+	Snapshot(ctx context.Context, ref string) error
+	// Send starts "git upload-pack" on the repository. done is called once the
+	// process has ended, or has been ended.
+	Send(ctx context.Context) (p *guest.RemoteProcess, done func(), err error)
 }
 
 // OpenWork finds a sandbox whose work is asked for. One that does not run is
 // shown its workspace in another sandbox for as long as that takes, without a
 // network, and nobody starts it meanwhile. Errors: NotFound, InvalidArgument
-// when it works on no repository, Conflict when it is paused or its git is not
-// inside.
+// when it works on no repository, Conflict when it is paused.
 func (m *Manager) OpenWork(ctx context.Context, ref string, who Caller) (*Work, error) {
 	record, err := m.findRecord(ctx, ref, who)
 	if err != nil {
@@ -41,14 +49,19 @@ func (m *Manager) OpenWork(ctx context.Context, ref string, who Caller) (*Work, 
 	switch {
 	case record.Spec.Repository == nil:
 		return nil, cove.Errorf(cove.InvalidArgument, "the sandbox %s works on no repository", record.Name).WithHint("copy what you need from %s", record.Spec.Directory)
-	case record.Spec.Repository.Worktree:
-		return nil, cove.Errorf(cove.Conflict, "the sandbox %s is a worktree, whose repository is outside already", record.Name).WithHint("its branch %s is there: use git in %s", record.Spec.Repository.Branch, record.Spec.Directory)
 	case record.State == cove.StateRunning:
 		in, err := m.inside(ctx, ref, who)
 		if err != nil {
 			return nil, err
 		}
-		return &Work{ID: in.ID, Record: record, m: m, guest: in.Guest.Guest(), env: in.Env, close: func() {}}, nil
+		git := in.git
+		if !record.Spec.Repository.Worktree {
+			git = insideGit{record: record, guest: in.Guest.Guest(), env: in.Env}
+		}
+		if git == nil {
+			return nil, cove.Errorf(cove.Unavailable, "git of the sandbox %s is not there", record.Name).WithHint("see \"cove server logs\", then stop the sandbox and start it")
+		}
+		return &Work{ID: in.ID, Record: record, git: git, close: func() {}}, nil
 	case record.State != cove.StateStopped:
 		return nil, wrongState(record, "look into")
 	}
@@ -76,6 +89,13 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 	if err != nil {
 		return nil, err
 	}
+	if ws.Hidden != "" {
+		git, err := m.openGit(ctx, record, ws)
+		if err != nil {
+			return nil, err
+		}
+		return &Work{ID: record.ID, Record: record, git: git, close: func() { git.Close(); leave() }}, nil
+	}
 	eng, err := m.engines.get(record.Spec.Engine)
 	if err != nil {
 		return nil, err
@@ -99,7 +119,7 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 		return nil, err
 	}
 	env := append(append(rootfs.Env(cove.UserAgent), root.Env...), gitEnv...)
-	return &Work{ID: record.ID, Record: record, m: m, guest: bx.sandbox.Guest(), env: lastWins(env), close: func() {
+	return &Work{ID: record.ID, Record: record, git: insideGit{record: record, guest: bx.sandbox.Guest(), env: lastWins(env)}, close: func() {
 		if err := bx.close(); err != nil {
 			m.o.Log.Warn("cannot end what showed a sandbox's work", "sandbox", record.ID, "error", err)
 		}
@@ -142,8 +162,35 @@ const (
 func (w *Work) Snapshot(ctx context.Context, ref string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	err := w.git.Snapshot(ctx, ref)
+	if err != nil && ctx.Err() != nil {
+		return cove.Errorf(cove.Canceled, "the work of the sandbox %s was being looked at: %w", w.Record.Name, ctx.Err())
+	}
+	return err
+}
+
+// Connect starts "git upload-pack" on the sandbox's repository.
+func (w *Work) Connect(ctx context.Context) (*WorkStream, error) {
+	p, done, err := w.git.Send(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &WorkStream{p: p, done: done}
+	s.reading.Go(func() { io.Copy(io.Discard, p.Stderr()) })
+	return s, nil
+}
+
+// insideGit is the git of a sandbox's own image.
+type insideGit struct {
+	record store.Sandbox
+	guest  *guest.Client
+	env    []string
+}
+
+// Snapshot implements workGit.
+func (g insideGit) Snapshot(ctx context.Context, ref string) error {
 	who := []string{"GIT_AUTHOR_NAME=Cove", "GIT_AUTHOR_EMAIL=cove@localhost", "GIT_COMMITTER_NAME=Cove", "GIT_COMMITTER_EMAIL=cove@localhost"}
-	p, err := w.start(ctx, who, "sh", "-c", snapshot, "sh", ref)
+	p, err := g.start(ctx, who, "sh", "-c", snapshot, "sh", ref)
 	if err != nil {
 		return err
 	}
@@ -154,18 +201,18 @@ func (w *Work) Snapshot(ctx context.Context, ref string) error {
 	select {
 	case <-p.Exited():
 	case <-ctx.Done():
-		w.kill(p)
-		return cove.Errorf(cove.Canceled, "the work of the sandbox %s was being looked at: %w", w.Record.Name, ctx.Err())
+		kill(p)
+		return ctx.Err()
 	}
 	reading.Wait()
 	exit, err := p.Wait(ctx)
 	switch {
 	case err != nil:
-		return cove.Errorf(cove.Conflict, "the sandbox %s does not run any more: %w", w.Record.Name, err)
+		return cove.Errorf(cove.Conflict, "the sandbox %s does not run any more: %w", g.record.Name, err)
 	case exit.Code == 127:
-		return noGit(w.Record)
+		return noGit(g.record)
 	case exit.Code != 0:
-		return cove.Errorf(cove.InvalidArgument, "git in the sandbox %s cannot say what has changed: %s", w.Record.Name, said.text()).WithHint("look at it inside: \"git status\"")
+		return cove.Errorf(cove.InvalidArgument, "git in the sandbox %s cannot say what has changed: %s", g.record.Name, said.text()).WithHint("look at it inside: \"git status\"")
 	}
 	return nil
 }
@@ -174,31 +221,26 @@ func noGit(record store.Sandbox) error {
 	return cove.Errorf(cove.RuntimeMissing, "there is no git in the image of the sandbox %s", record.Name).WithHint("use an image with git; the files are in %s", record.Spec.Directory)
 }
 
-// Connect starts "git upload-pack" on the sandbox's repository.
-func (w *Work) Connect(ctx context.Context) (*WorkStream, error) {
-	p, err := w.start(ctx, nil, "git", "upload-pack", "--strict", cove.Workspace+"/.git")
-	if err != nil {
-		return nil, err
-	}
-	s := &WorkStream{w: w, p: p}
-	s.reading.Go(func() { io.Copy(io.Discard, p.Stderr()) })
-	return s, nil
+// Send implements workGit.
+func (g insideGit) Send(ctx context.Context) (*guest.RemoteProcess, func(), error) {
+	p, err := g.start(ctx, nil, "git", "upload-pack", "--strict", cove.Workspace+"/.git")
+	return p, func() {}, err
 }
 
-func (w *Work) start(ctx context.Context, env []string, args ...string) (*guest.RemoteProcess, error) {
-	spec := guest.ProcessSpec{Args: args, Env: lastWins(append(append([]string(nil), w.env...), env...)), Dir: cove.Workspace, Stdin: true}
-	p, err := w.guest.Start(ctx, spec)
+func (g insideGit) start(ctx context.Context, env []string, args ...string) (*guest.RemoteProcess, error) {
+	spec := guest.ProcessSpec{Args: args, Env: lastWins(append(append([]string(nil), g.env...), env...)), Dir: cove.Workspace, Stdin: true}
+	p, err := g.guest.Start(ctx, spec)
 	if err == nil {
 		return p, nil
 	}
 	if err = startFailure(spec, err); cove.ErrorCode(err) == cove.RuntimeMissing {
-		return nil, noGit(w.Record)
+		return nil, noGit(g.record)
 	}
 	return nil, err
 }
 
 // kill ends a process and its group, for as long as that may take.
-func (w *Work) kill(p *guest.RemoteProcess) {
+func kill(p *guest.RemoteProcess) {
 	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
 	defer cancel()
 	p.Signal(ctx, int(syscall.SIGKILL)) // it has ended, or its sandbox has
@@ -206,8 +248,8 @@ func (w *Work) kill(p *guest.RemoteProcess) {
 
 // WorkStream is a conversation with git in a sandbox.
 type WorkStream struct {
-	w       *Work
 	p       *guest.RemoteProcess
+	done    func()
 	reading sync.WaitGroup
 	once    sync.Once
 }
@@ -224,10 +266,11 @@ func (s *WorkStream) Close() error {
 		select {
 		case <-s.p.Exited():
 		default:
-			s.w.kill(s.p)
+			kill(s.p)
 			go io.Copy(io.Discard, s.p.Stdout()) // what comes until it has ended
 		}
 		s.reading.Wait()
+		s.done()
 	})
 	return nil
 }

@@ -73,6 +73,23 @@ func TestWorktree(t *testing.T) {
 	if refs := r.Refs(); !strings.Contains(refs, "refs/heads/own ") {
 		t.Errorf("%s", refs)
 	}
+	// The host brings the same work back, running or not.
+	l.in("box", "git fetch -q && git reset -q --hard origin/own && git commit -q --allow-empty -m more && echo later > later.txt")
+	for _, state := range []string{"running", "stopped"} {
+		if out := l.cove("diff", "box", "--name-only"); out != "later.txt\n" {
+			t.Errorf("diff: %s", out)
+		}
+		if out := l.cove("log", "box", "--oneline"); !strings.Contains(out, " more\n") || strings.Count(out, "\n") != 2 {
+			t.Errorf("log: %s", out)
+		}
+		if state == "running" {
+			l.cove("stop", "box")
+		}
+	}
+	l.cove("push", "box", "--yes")
+	if log := r.Run("log", "--format=%s", "-1", "own"); strings.TrimSpace(log) != "more" {
+		t.Errorf("pushed: %s", log)
+	}
 	if log, _ := os.ReadFile(l.path("home/logs/server.log")); t.Failed() {
 		t.Logf("%s", log)
 	}

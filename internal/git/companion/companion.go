@@ -96,6 +96,8 @@ type Companion struct {
 	person *person // nil when the repository is the workspace's own
 	edits  edits
 
+	snapshot sync.Mutex // one is made at a time
+
 	mu     sync.Mutex
 	boxes  map[bool]*box // with a network or without
 	tags   []string
@@ -450,8 +452,14 @@ func (b *box) run(ctx context.Context, r command.Run) (int, error) {
 
 // answer runs a command of Cove's own and returns what it says.
 func (b *box) answer(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
+	return b.answerWith(ctx, nil, stdin, args...)
+}
+
+// answerWith does so with more in the environment.
+func (b *box) answerWith(ctx context.Context, env []string, stdin []byte, args ...string) ([]byte, error) {
 	out, said := &limited{left: maxAnswer}, &limited{left: 4 << 10}
-	exit, err := b.process(ctx, guest.ProcessSpec{Args: append([]string{gitProgram}, args...), Env: b.env, Dir: cove.Workspace, Stdin: stdin != nil}, stdin, out, said)
+	spec := guest.ProcessSpec{Args: append([]string{gitProgram}, args...), Env: slices.Concat(b.env, env), Dir: cove.Workspace, Stdin: stdin != nil}
+	exit, err := b.process(ctx, spec, stdin, out, said)
 	if err == nil && exit != 0 {
 		err = &exitError{exit, strings.TrimSpace(said.String())}
 	}
@@ -480,21 +488,30 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// process runs one process and passes its streams on. The end of ctx ends it.
-func (b *box) process(ctx context.Context, spec guest.ProcessSpec, stdin []byte, stdout, stderr io.Writer) (int, error) {
+// begun starts a process.
+func (b *box) begun(ctx context.Context, spec guest.ProcessSpec) (*guest.RemoteProcess, error) {
 	b.mu.Lock()
 	sandbox := b.sandbox
 	b.mu.Unlock()
 	if sandbox == nil {
-		return 0, cove.Errorf(cove.Unavailable, "git was ended")
+		return nil, cove.Errorf(cove.Unavailable, "git was ended")
 	}
 	p, err := sandbox.Guest().Start(ctx, spec)
 	var failure *guest.Failure
 	if errors.As(err, &failure) && failure.Kind != guest.FailNoProcess && failure.Kind != guest.FailState { // git is there: it is about the directory
-		return 0, cove.Errorf(cove.NotFound, "cannot change to '%s': %s", spec.Dir, failure.Message)
+		return nil, cove.Errorf(cove.NotFound, "cannot change to '%s': %s", spec.Dir, failure.Message)
 	}
 	if err != nil {
-		return 0, cove.Errorf(cove.Unavailable, "git cannot be started: %w", err)
+		return nil, cove.Errorf(cove.Unavailable, "git cannot be started: %w", err)
+	}
+	return p, nil
+}
+
+// process runs one process and passes its streams on. The end of ctx ends it.
+func (b *box) process(ctx context.Context, spec guest.ProcessSpec, stdin []byte, stdout, stderr io.Writer) (int, error) {
+	p, err := b.begun(ctx, spec)
+	if err != nil {
+		return 0, err
 	}
 	stop := context.AfterFunc(ctx, func() { b.finish(p) })
 	defer stop()

@@ -5,6 +5,7 @@ package companion
 import (
 	"bytes"
 	"context"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -640,4 +641,74 @@ func TestLinksLeadNowhere(t *testing.T) {
 	if out := p.must("diff", "--cached", "--stat", "--", "objects"); !strings.Contains(out, "objects | 1 +") {
 		t.Errorf("%s", out)
 	}
+}
+
+// TestSend: what is not committed becomes a commit beside what somebody works
+// with, and git sends it, with the branches that may be seen and no other.
+func TestSend(t *testing.T) {
+	const work = "refs/cove/work"
+	h := newHouse(t)
+	for name, open := range map[string]func(*testing.T) *place{"person": h.ofPerson, "workspace": h.ofWorkspace} {
+		t.Run(name, func(t *testing.T) {
+			p := open(t)
+			write(t, p.w.Directory+"/a.txt", "changed\n")
+			write(t, p.w.Directory+"/staged.txt", "staged\n")
+			write(t, p.w.Directory+"/new/untracked.txt", "untracked\n")
+			p.must("add", "staged.txt")
+			plain(t, p.w.Directory, "commit", "-q", "--allow-empty", "-m", "by a person")
+			const status = " M a.txt\n?? new/\n"
+			if err := p.c.Snapshot(t.Context(), work); err != nil {
+				t.Fatal(err)
+			}
+			if out := plain(t, p.w.Directory, "status", "--porcelain"); out != status {
+				t.Errorf("the status is now %q", out)
+			}
+			refs := p.sent()
+			if !strings.Contains(refs, " "+work+"\n") || !strings.Contains(refs, " refs/heads/own\n") || strings.Contains(refs, "secret") {
+				t.Errorf("it sends\n%s", refs)
+			}
+			head, _, _ := strings.Cut(refs, " ")
+			if want := strings.TrimSpace(plain(t, p.repo, "rev-parse", "own")); head != want {
+				t.Errorf("HEAD is %s, and the branch at %s", head, want)
+			}
+			id, _, _ := strings.Cut(refs[strings.LastIndexByte(refs[:strings.Index(refs, " "+work)], '\n')+1:], " ")
+			if out := p.must("diff", "--name-status", "HEAD", id); out != "M\ta.txt\nA\tnew/untracked.txt\n" {
+				t.Errorf("it has %q", out)
+			}
+			plain(t, p.w.Directory, "checkout", "-q", ".")
+			plain(t, p.w.Directory, "clean", "-fdq")
+			if err := p.c.Snapshot(t.Context(), work); err != nil {
+				t.Fatal(err)
+			}
+			if refs := p.sent(); strings.Contains(refs, work) {
+				t.Errorf("with everything committed it sends\n%s", refs)
+			}
+			if left, _ := filepath.Glob(p.c.repository() + "/cove-work*"); len(left) > 0 {
+				t.Errorf("there is left %v", left)
+			}
+		})
+	}
+}
+
+// sent is what git begins with that sends: ids and refs, the first HEAD's.
+func (p *place) sent() string {
+	p.t.Helper()
+	process, done, err := p.c.Send(context.Background())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer done()
+	process.Stdin().Write([]byte("0000")) // nothing is wanted
+	process.Stdin().Close()
+	out, err := io.ReadAll(process.Stdout())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var refs strings.Builder
+	for line := range strings.Lines(string(out)) {
+		if len(line) > 4 {
+			refs.WriteString(strings.ReplaceAll(line[4:], "\x00", "\n"))
+		}
+	}
+	return refs.String()
 }

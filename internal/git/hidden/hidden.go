@@ -129,6 +129,22 @@ func (s *Service) Serve(ctx context.Context, ln net.Listener) {
 	if err := s.api.Serve(ctx, ln); err != nil {
 		s.log.Error("git of a sandbox has ended", "error", err)
 	}
+	s.Close()
+}
+
+// Snapshot puts what is not committed where ref leads, as a commit.
+func (s *Service) Snapshot(ctx context.Context, ref string) error {
+	return s.companion.Snapshot(ctx, ref)
+}
+
+// Send starts "git upload-pack" on the repository. done lets go of what it runs
+// in, once it has ended.
+func (s *Service) Send(ctx context.Context) (p *guest.RemoteProcess, done func(), err error) {
+	return s.companion.Send(ctx)
+}
+
+// Close ends what runs, where nobody serves.
+func (s *Service) Close() {
 	if err := s.companion.Close(); err != nil {
 		s.log.Error("the companion of a sandbox cannot be removed", "error", err)
 	}
