@@ -13,7 +13,7 @@ import (
 type answer[T any] struct{ Body T }
 
 var (
-	executeErrors = []cove.Code{cove.NotFound, cove.TooLarge, cove.Unsupported, cove.StorageFull, cove.Canceled}
+	executeErrors = []cove.Code{cove.NotFound, cove.TooLarge, cove.Unsupported, cove.StorageFull, cove.Canceled, cove.ModelUnreachable}
 	storeErrors   = []cove.Code{cove.StorageFull, cove.Canceled}
 )
 
