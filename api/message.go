@@ -1,6 +1,9 @@
 package api
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // MessageVersion is the version of the form of a Message. It changes when
 // something that is there changes its meaning or goes; what is new does not
@@ -32,6 +35,7 @@ type Message struct {
 	IsError   bool            `json:"is_error,omitempty" doc:"Of a tool_result: the tool failed; of a result: the agent could not do it"`
 	Data      json.RawMessage `json:"data,omitempty" doc:"Of a result: the answer as JSON, valid by the schema that was asked for"`
 	Usage     *AgentUsage     `json:"usage,omitempty"`
+	Time      time.Time       `json:"time,omitzero" doc:"When it came, where it is recorded"`
 }
 
 // AgentUsage is what an agent has used of models. Input counts neither what was

@@ -20,6 +20,8 @@ type RunRequest struct {
 	Directory    string          `json:"directory,omitempty" doc:"A directory of the machine, for its owner: the agent works on a private copy of it, with what is not committed"`
 	Bind         bool            `json:"bind,omitempty" doc:"The directory itself, which the agent then changes, instead of a copy"`
 	New          *SandboxRequest `json:"new,omitempty" doc:"What the new sandbox must be; its repository instead of directory"`
+	Keep         bool            `json:"keep,omitempty" doc:"Keep a sandbox that was made for this, also when nothing has changed in it"`
+	Detach       bool            `json:"detach,omitempty" doc:"Go on when the caller leaves, who otherwise interrupts it so"`
 }
 
 // Statuses of a Run. One that failed could not be done by the agent, which is
@@ -37,6 +39,7 @@ const (
 type Run struct {
 	ID          string       `json:"id" example:"ru_0123456789abcdefghjkmnpqrs"`
 	Agent       string       `json:"agent"`
+	Interactive bool         `json:"interactive,omitempty" doc:"In a terminal, with somebody: it has a recording, and no messages"`
 	Version     string       `json:"version,omitempty" doc:"Of the agent's program"`
 	Model       string       `json:"model,omitempty"`
 	Profile     string       `json:"profile,omitempty"`
@@ -52,6 +55,7 @@ type Run struct {
 	SandboxName string       `json:"sandbox_name,omitempty"`
 	Directory   string       `json:"directory,omitempty" doc:"What it works on, on the machine"`
 	Bind        bool         `json:"bind,omitempty"`
+	Recordings  []string     `json:"recordings,omitempty" doc:"Terminals whose recordings are kept, for GET /runs/{run}/recordings/{terminal}; absent in lists"`
 	Changes     []WorkChange `json:"changes,omitempty" doc:"What it changed, once it has ended; absent in lists and where it worked on the directory itself"`
 	CreatedBy   string       `json:"created_by"`
 	StartedAt   time.Time    `json:"started_at"`
@@ -65,7 +69,8 @@ type RunList struct {
 }
 
 // Names of the SSE events of POST /runs and GET /runs/{run}/events, beside
-// progress, holds, decision, done (Run) and error.
+// progress, holds, decision, done (Run) and error. The id of an event counts the
+// messages and logs so far: sent as Last-Event-ID, what follows it comes.
 const (
 	EventRun     = "run"     // Run, once it has begun
 	EventMessage = "message" // Message

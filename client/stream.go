@@ -209,20 +209,28 @@ func write(w io.Writer, data string) error {
 	if w == nil {
 		return nil
 	}
-	b := []byte(o.Data)
-	switch o.Encoding {
-	case "":
-	case "base64":
-		var err error
-		if b, err = base64.StdEncoding.DecodeString(o.Data); err != nil {
-			return malformed("output", err)
-		}
-	default:
-		return cove.Errorf(cove.Unavailable, "output in the unknown encoding %.20q came from the server", o.Encoding).
-			WithHint("update this cove: the server is newer")
+	b, err := outputOf(o)
+	if err != nil {
+		return err
 	}
 	if _, err := w.Write(b); err != nil {
 		return cove.Errorf(cove.Canceled, "cannot write the program's output: %w", err)
 	}
 	return nil
+}
+
+// outputOf is the data of an output event.
+func outputOf(o api.OutputEvent) ([]byte, error) {
+	switch o.Encoding {
+	case "":
+		return []byte(o.Data), nil
+	case "base64":
+		b, err := base64.StdEncoding.DecodeString(o.Data)
+		if err != nil {
+			return nil, malformed("output", err)
+		}
+		return b, nil
+	}
+	return nil, cove.Errorf(cove.Unavailable, "output in the unknown encoding %.20q came from the server", o.Encoding).
+		WithHint("update this cove: the server is newer")
 }

@@ -65,7 +65,12 @@ func (c *Client) text(ctx context.Context, sandbox, action string, q query, out 
 	if err != nil {
 		return err
 	}
-	resp, err := c.send(ctx, http.MethodGet, q.of(path+action), "", nil)
+	return c.copy(ctx, q.of(path+action), out)
+}
+
+// copy copies an answer to out as it comes.
+func (c *Client) copy(ctx context.Context, path string, out io.Writer) error {
+	resp, err := c.send(ctx, http.MethodGet, path, "", nil)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,187 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// RunStream is how somebody takes part in the run of an agent: each function is
+// called in turn, as things happen, and may be nil. An error of one ends the
+// taking part, and is returned.
+type RunStream struct {
+	Progress func(api.Progress) error // before the agent begins
+	Started  func(api.Run) error      // once, when the run has its id
+	Message  func(api.Message) error
+	Log      func([]byte) error       // what the agent writes to its standard error
+	Decision func(api.Decision) error // what became of the sandbox's attempts to leave it
+	Holds    func([]api.Hold) error   // all that waits for an answer, whenever that changes
+}
+
+// StartRun gives an agent a task and follows it to its end. Unless the request
+// says detach, ending ctx interrupts the run. A run that failed, or that
+// somebody or a limit ended, is a Run and no error.
+func (c *Client) StartRun(ctx context.Context, req api.RunRequest, s RunStream) (api.Run, error) {
+	b, err := json.Marshal(req)
+	if err != nil {
+		return api.Run{}, cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
+	}
+	return c.takePart(ctx, http.MethodPost, "/runs", bytes.NewReader(b), s)
+}
+
+// FollowRun follows a run from its beginning to its end, also one that has
+// ended. Who follows neither slows nor ends it.
+func (c *Client) FollowRun(ctx context.Context, id string, s RunStream) (api.Run, error) {
+	path, err := runPath(id)
+	if err != nil {
+		return api.Run{}, err
+	}
+	return c.takePart(ctx, http.MethodGet, path+"/events", nil, s)
+}
+
+// RunQuery selects runs; zero fields select all.
+type RunQuery struct {
+	Agent   string
+	Status  string
+	Sandbox string // its id
+	Before  string // RunList.Next of the list before
+	Limit   int
+}
+
+// Runs lists runs, newest first.
+func (c *Client) Runs(ctx context.Context, o RunQuery) (api.RunList, error) {
+	q := query{}
+	q.set("agent", o.Agent)
+	q.set("status", o.Status)
+	q.set("sandbox", o.Sandbox)
+	q.set("before", o.Before)
+	if o.Limit > 0 {
+		q.set("limit", strconv.Itoa(o.Limit))
+	}
+	var l api.RunList
+	err := c.call(ctx, http.MethodGet, q.of("/runs"), nil, &l)
+	return l, err
+}
+
+// Run returns a run, by its id or the beginning of it that no other has.
+func (c *Client) Run(ctx context.Context, id string) (api.Run, error) {
+	var r api.Run
+	path, err := runPath(id)
+	if err != nil {
+		return r, err
+	}
+	err = c.call(ctx, http.MethodGet, path, nil, &r)
+	return r, err
+}
+
+// InterruptRun asks the agent of a run to stop; with kill it is ended at once.
+func (c *Client) InterruptRun(ctx context.Context, id string, kill bool) error {
+	path, err := runPath(id)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodPost, path+"/interrupt", api.RunInterrupt{Kill: kill}, nil)
+}
+
+// RemoveRun removes the record of a run that has ended.
+func (c *Client) RemoveRun(ctx context.Context, id string) error {
+	path, err := runPath(id)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodDelete, path, nil, nil)
+}
+
+// ExportRun writes the record of a run as a tar archive.
+func (c *Client) ExportRun(ctx context.Context, id string, out io.Writer) error {
+	path, err := runPath(id)
+	if err != nil {
+		return err
+	}
+	return c.copy(ctx, path+"/export", out)
+}
+
+// RunRecording writes the recording of a terminal of a run, as asciicast. What
+// is in it is the sandbox's: a terminal obeys it.
+func (c *Client) RunRecording(ctx context.Context, id, terminal string, out io.Writer) error {
+	path, err := runPath(id)
+	if err != nil {
+		return err
+	}
+	return c.copy(ctx, path+"/recordings/"+url.PathEscape(terminal), out)
+}
+
+// takePart asks for the events of a run, and hands them out to the last.
+func (c *Client) takePart(ctx context.Context, method, path string, body io.Reader, s RunStream) (run api.Run, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resp, err := c.send(ctx, method, path, "application/json", body)
+	if err != nil {
+		return run, err
+	}
+	defer resp.Body.Close()
+	if err := checkStream(resp); err != nil {
+		return run, err
+	}
+	lost := loss{of: "the run", words: "the connection ended before the run did", hint: "\"cove runs list\" shows what became of it"}
+	err = each(ctx, resp.Body, lost, func(ev event) (last bool, err error) {
+		switch ev.name {
+		case api.EventProgress:
+			return false, hand(ev, s.Progress)
+		case api.EventRun:
+			return false, hand(ev, s.Started)
+		case api.EventMessage:
+			return false, hand(ev, s.Message)
+		case api.EventDecision:
+			return false, hand(ev, s.Decision)
+		case api.EventHolds:
+			return false, hand(ev, func(l api.HoldList) error {
+				if s.Holds == nil {
+					return nil
+				}
+				return s.Holds(l.Holds)
+			})
+		case api.EventLog:
+			return false, hand(ev, s.log)
+		case api.EventDone:
+			return true, ev.decode(&run)
+		}
+		return false, nil
+	})
+	return run, err
+}
+
+func (s RunStream) log(o api.OutputEvent) error {
+	b, err := outputOf(o)
+	if err != nil || s.Log == nil {
+		return err
+	}
+	return s.Log(b)
+}
+
+// hand gives the data of an event to who wants it.
+func hand[T any](ev event, to func(T) error) error {
+	if to == nil {
+		return nil
+	}
+	var v T
+	if err := ev.decode(&v); err != nil {
+		return err
+	}
+	return to(v)
+}
+
+// runPath refuses what would be another path.
+func runPath(id string) (string, error) {
+	if id == "" || id == "." || id == ".." {
+		return "", cove.Errorf(cove.InvalidArgument, "%q is not the id of a run", id)
+	}
+	return "/runs/" + url.PathEscape(id), nil
+}
