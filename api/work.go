@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // ImportedWork is the answer of POST /sandboxes/{sandbox}/import: what the
 // sandbox's repository has now, as it was checked and taken over.
 type ImportedWork struct {
@@ -29,12 +31,43 @@ type AppliedWork struct {
 	Changes []WorkChange `json:"changes" nullable:"false"`
 }
 
+// WorkChanges is the answer of GET /sandboxes/{sandbox}/changes.
+type WorkChanges struct {
+	Changes []WorkChange `json:"changes" nullable:"false" doc:"By path"`
+}
+
 // WorkChange is one file that work changes.
 type WorkChange struct {
-	Path    string `json:"path"`
-	Change  string `json:"change" enum:"added,changed,deleted"`
+	Path    string `json:"path" doc:"Within the repository; what is not UTF-8 in it is U+FFFD"`
+	OldPath string `json:"old_path,omitempty" doc:"Of a file that is renamed"`
+	Change  string `json:"change" enum:"added,changed,deleted,renamed"`
+	OldMode string `json:"old_mode,omitempty" doc:"As git writes it; absent when added" example:"100644"`
+	NewMode string `json:"new_mode,omitempty" doc:"As git writes it; absent when deleted" example:"100755"`
 	Added   int    `json:"added" doc:"Lines"`
 	Removed int    `json:"removed" doc:"Lines"`
+	Binary  bool   `json:"binary,omitempty" doc:"It has no lines"`
+	Patch   string `json:"patch,omitempty" doc:"Where it was asked for; what is not UTF-8 in it is U+FFFD"`
+}
+
+// WorkCommits is the answer of GET /sandboxes/{sandbox}/commits.
+type WorkCommits struct {
+	Commits []WorkCommit `json:"commits" nullable:"false" doc:"Newest first"`
+}
+
+// WorkCommit is one commit of a sandbox's.
+type WorkCommit struct {
+	ID        string     `json:"id"`
+	Parents   []string   `json:"parents" nullable:"false"`
+	Author    WorkPerson `json:"author"`
+	Committer WorkPerson `json:"committer"`
+	Message   string     `json:"message" doc:"Its first line is the subject"`
+}
+
+// WorkPerson is who wrote or made a commit: what the sandbox says.
+type WorkPerson struct {
+	Name  string    `json:"name"`
+	Email string    `json:"email"`
+	Time  time.Time `json:"time,omitzero" doc:"Absent where no calendar has it"`
 }
 
 // PushRequest pushes what a sandbox has committed: POST

@@ -51,6 +51,33 @@ func (c *Client) LogWork(ctx context.Context, sandbox string, o WorkOptions, out
 	return c.text(ctx, sandbox, "/log", q, out)
 }
 
+// WorkChanges lists what a sandbox has changed; patches says whether with the
+// patch of each file.
+func (c *Client) WorkChanges(ctx context.Context, sandbox string, paths []string, patches bool) (api.WorkChanges, error) {
+	q := WorkOptions{Paths: paths}.query()
+	if patches {
+		q.set("patch", "true")
+	}
+	var done api.WorkChanges
+	path, err := sandboxPath(sandbox)
+	if err != nil {
+		return done, err
+	}
+	err = c.call(ctx, http.MethodGet, q.of(path+"/changes"), nil, &done)
+	return done, err
+}
+
+// WorkCommits lists what a sandbox has committed, newest first.
+func (c *Client) WorkCommits(ctx context.Context, sandbox string, paths []string) (api.WorkCommits, error) {
+	var done api.WorkCommits
+	path, err := sandboxPath(sandbox)
+	if err != nil {
+		return done, err
+	}
+	err = c.call(ctx, http.MethodGet, WorkOptions{Paths: paths}.query().of(path+"/commits"), nil, &done)
+	return done, err
+}
+
 func (o WorkOptions) query() query {
 	q := query{}
 	for _, p := range o.Paths {

@@ -181,6 +181,12 @@ func (f *fakeSandboxes) workRoutes(mux *http.ServeMux) {
 		}
 		fmt.Fprint(w, hostile)
 	})
+	mux.HandleFunc("GET /sandboxes/{sandbox}/changes", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, 200, api.WorkChanges{Changes: []api.WorkChange{{Path: r.URL.RawQuery, Change: "changed", Patch: hostile}}})
+	})
+	mux.HandleFunc("GET /sandboxes/{sandbox}/commits", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, 200, api.WorkCommits{Commits: []api.WorkCommit{{ID: "01", Message: hostile}}})
+	})
 	mux.HandleFunc("GET /sandboxes/{sandbox}/log", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "0123456 Say hello \x1b[2J%s\n", r.URL.Query().Get("short"))
 	})

@@ -33,20 +33,32 @@ func (a *app) withWork(cmd *cobra.Command, p pick, do func(context.Context, *cli
 func (a *app) diffCommand() *cobra.Command {
 	var p pick
 	var o client.WorkOptions
+	var asJSON, patches bool
 	c := &cobra.Command{
 		Use:   "diff [SANDBOX] [-- PATH...]",
 		Short: "Show what a sandbox has changed",
 		Long: `Show what a sandbox has changed since it began, what is not committed included.
 Git runs inside and sends; what comes is checked, and git on this machine shows
 it without running anything of it. Into a file it is a patch as it is; at a
-terminal, characters that a terminal would obey are spelled out.
+terminal, characters that a terminal would obey are spelled out. With --json it
+is the list of files, and with --patch the patch of each.
 
 ` + pickHelp,
-		Example:           "  cove diff\n  cove diff brave-otter --stat\n  cove diff brave-otter -- docs README.md\n  cove diff brave-otter >work.patch",
+		Example:           "  cove diff\n  cove diff brave-otter --stat\n  cove diff brave-otter --json --patch\n  cove diff brave-otter -- docs README.md\n  cove diff brave-otter >work.patch",
 		ValidArgsFunction: a.completeSandbox,
 		Args:              func(cmd *cobra.Command, args []string) error { return pathsAfter(cmd, args, &p, &o.Paths) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if patches && !asJSON {
+				return usageError(cmd, "--patch is for --json; without, a patch is what there is")
+			}
 			return a.withWork(cmd, p, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
+				if asJSON {
+					done, err := c.WorkChanges(ctx, s.ID, o.Paths, patches)
+					if err != nil {
+						return err
+					}
+					return a.printJSON(done)
+				}
 				return a.showWork(func(out io.Writer) error { return c.DiffWork(ctx, s.ID, o, out) })
 			})
 		},
@@ -54,7 +66,9 @@ terminal, characters that a terminal would obey are spelled out.
 	p.add(c.Flags())
 	c.Flags().BoolVar(&o.Stat, "stat", false, "which files, and how many lines")
 	c.Flags().BoolVar(&o.Names, "name-only", false, "which files")
-	c.MarkFlagsMutuallyExclusive("stat", "name-only")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	c.Flags().BoolVar(&patches, "patch", false, "with --json: the patch of each file, too")
+	c.MarkFlagsMutuallyExclusive("stat", "name-only", "json")
 	return c
 }
 
@@ -69,6 +83,7 @@ func pathsAfter(cmd *cobra.Command, args []string, p *pick, paths *[]string) err
 func (a *app) logCommand() *cobra.Command {
 	var p pick
 	var o client.WorkOptions
+	var asJSON bool
 	c := &cobra.Command{
 		Use:               "log [SANDBOX] [-- PATH...]",
 		Short:             "Show what a sandbox has committed",
@@ -78,12 +93,21 @@ func (a *app) logCommand() *cobra.Command {
 		Args:              func(cmd *cobra.Command, args []string) error { return pathsAfter(cmd, args, &p, &o.Paths) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withWork(cmd, p, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
+				if asJSON {
+					done, err := c.WorkCommits(ctx, s.ID, o.Paths)
+					if err != nil {
+						return err
+					}
+					return a.printJSON(done)
+				}
 				return a.showWork(func(out io.Writer) error { return c.LogWork(ctx, s.ID, o, out) })
 			})
 		},
 	}
 	p.add(c.Flags())
 	c.Flags().BoolVar(&o.Short, "oneline", false, "one line for each commit")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	c.MarkFlagsMutuallyExclusive("oneline", "json")
 	return c
 }
 

@@ -70,6 +70,24 @@ func (w work) Log(ctx context.Context, ref string, who sandbox.Caller, of repos.
 	return store.Log(ctx, in.ID, of, short, out)
 }
 
+// Changes implements httpapi.Work.
+func (w work) Changes(ctx context.Context, ref string, who sandbox.Caller, of repos.Work, style repos.ChangeStyle) ([]repos.Change, error) {
+	store, in, refs, err := w.take(ctx, ref, who)
+	if err != nil || len(refs) == 0 {
+		return nil, err
+	}
+	return store.Changes(ctx, in.ID, of, style)
+}
+
+// Commits implements httpapi.Work.
+func (w work) Commits(ctx context.Context, ref string, who sandbox.Caller, of repos.Work) ([]repos.Commit, error) {
+	store, in, refs, err := w.take(ctx, ref, who)
+	if err != nil || checkedOut(refs) == "" {
+		return nil, err
+	}
+	return store.Commits(ctx, in.ID, of)
+}
+
 // Apply implements httpapi.Work.
 func (w work) Apply(ctx context.Context, ref string, who sandbox.Caller, of repos.Work, dir string, restricted bool) ([]repos.Change, error) {
 	store, in, refs, err := w.take(ctx, ref, who)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -19,6 +20,8 @@ type Work interface {
 	Import(ctx context.Context, ref string, who sandbox.Caller) (api.ImportedWork, error)
 	Diff(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, style repos.DiffStyle, out io.Writer) error
 	Log(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, short bool, out io.Writer) error
+	Changes(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, style repos.ChangeStyle) ([]repos.Change, error)
+	Commits(ctx context.Context, ref string, who sandbox.Caller, w repos.Work) ([]repos.Commit, error)
 	// Apply changes a directory of the host that may be written to.
 	Apply(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, dir string, restricted bool) ([]repos.Change, error)
 	// Push pushes what is committed; see api.PushRequest.
@@ -43,6 +46,14 @@ func (s *Server) addWorkRoutes() {
 		Summary: "Show what a sandbox has committed", Description: "Since the commit that it began at, newest first. The text is the sandbox's: a terminal may obey what is in it.",
 		Responses: textResponses(),
 	}, workErrors, s.logWork)
+
+	route(s, huma.Operation{OperationID: "list-work-changes", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/changes", Tags: []string{"work"},
+		Summary: "List what a sandbox has changed", Description: "The same as its diff, for programs.",
+	}, workErrors, s.listChanges)
+
+	route(s, huma.Operation{OperationID: "list-work-commits", Method: http.MethodGet, Path: "/sandboxes/{sandbox}/commits", Tags: []string{"work"},
+		Summary: "List what a sandbox has committed", Description: "The same as its log, for programs.",
+	}, workErrors, s.listCommits)
 
 	route(s, huma.Operation{OperationID: "apply-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/apply", Tags: []string{"work"},
 		Summary: "Change a checkout on the machine as a sandbox has changed its own", Description: "For the machine's owner. All of it or nothing: what is not as the sandbox found it, leaves the checkout, or is git's own is refused.",
@@ -94,6 +105,33 @@ func (s *Server) logWork(ctx context.Context, in *logInput) (*huma.StreamRespons
 	return s.text(ctx, func(who sandbox.Caller, out io.Writer) error {
 		return s.Work.Log(ctx, in.Sandbox, who, repos.Work{Ref: "HEAD", Paths: in.Path}, in.Short, out)
 	})
+}
+
+type changesInput struct {
+	Sandbox string   `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
+	Patch   bool     `query:"patch" doc:"With the patch of each file"`
+	Path    []string `query:"path,explode" maxItems:"1000" doc:"Of the repository; all when absent"`
+}
+
+// listChanges is GET /sandboxes/{sandbox}/changes.
+func (s *Server) listChanges(ctx context.Context, in *changesInput) (*answer[api.WorkChanges], error) {
+	changes, err := s.Work.Changes(ctx, in.Sandbox, exchangeOf(ctx).who(), repos.Work{Paths: in.Path}, repos.ChangeStyle{Renames: true, Patches: in.Patch})
+	return &answer[api.WorkChanges]{api.WorkChanges{Changes: workChanges(changes)}}, err
+}
+
+type commitsInput struct {
+	Sandbox string   `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
+	Path    []string `query:"path,explode" maxItems:"1000" doc:"Of the repository; all when absent"`
+}
+
+// listCommits is GET /sandboxes/{sandbox}/commits.
+func (s *Server) listCommits(ctx context.Context, in *commitsInput) (*answer[api.WorkCommits], error) {
+	commits, err := s.Work.Commits(ctx, in.Sandbox, exchangeOf(ctx).who(), repos.Work{Ref: "HEAD", Paths: in.Path})
+	done := api.WorkCommits{Commits: []api.WorkCommit{}}
+	for _, c := range commits {
+		done.Commits = append(done.Commits, api.WorkCommit{ID: c.ID, Parents: append([]string{}, c.Parents...), Author: api.WorkPerson(c.Author), Committer: api.WorkPerson(c.Committer), Message: c.Message})
+	}
+	return &answer[api.WorkCommits]{done}, err
 }
 
 // text answers with what write writes. What fails before that is answered with
@@ -163,7 +201,11 @@ func (s *Server) applyWork(ctx context.Context, in *applyInput) (*answer[api.App
 	if err != nil {
 		return nil, err
 	}
-	done := api.AppliedWork{Changes: []api.WorkChange{}}
+	return &answer[api.AppliedWork]{api.AppliedWork{Changes: workChanges(changes)}}, nil
+}
+
+func workChanges(changes []repos.Change) []api.WorkChange {
+	all := []api.WorkChange{}
 	for _, c := range changes {
 		kind := "changed"
 		switch {
@@ -171,10 +213,21 @@ func (s *Server) applyWork(ctx context.Context, in *applyInput) (*answer[api.App
 			kind = "added"
 		case c.New == (repos.Entry{}):
 			kind = "deleted"
+		case c.OldPath != "":
+			kind = "renamed"
 		}
-		done.Changes = append(done.Changes, api.WorkChange{Path: c.Path, Change: kind, Added: c.Added, Removed: c.Removed})
+		all = append(all, api.WorkChange{Path: c.Path, OldPath: c.OldPath, Change: kind, OldMode: modeText(c.Old), NewMode: modeText(c.New),
+			Added: c.Added, Removed: c.Removed, Binary: c.Binary, Patch: c.Patch})
 	}
-	return &answer[api.AppliedWork]{done}, nil
+	return all
+}
+
+// modeText is an entry's mode as git writes it.
+func modeText(e repos.Entry) string {
+	if e.Mode == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%06o", e.Mode)
 }
 
 type pushInput struct {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -51,6 +52,16 @@ func (f *fakeWork) Log(_ context.Context, ref string, _ sandbox.Caller, w repos.
 	return f.note(ref, "log %s %v", w.Ref, short)
 }
 
+func (f *fakeWork) Changes(_ context.Context, ref string, _ sandbox.Caller, w repos.Work, style repos.ChangeStyle) ([]repos.Change, error) {
+	program := repos.Entry{Mode: policy.Program, ID: "01"}
+	return []repos.Change{{Path: "new", OldPath: "old", Old: repos.Entry{Mode: policy.File, ID: "01"}, New: program, Patch: "diff"}, {Path: "bin\xff", New: program, Binary: true}}, f.note(ref, "changes %q %+v", w.Paths, style)
+}
+
+func (f *fakeWork) Commits(_ context.Context, ref string, _ sandbox.Caller, w repos.Work) ([]repos.Commit, error) {
+	who := repos.Person{Name: "A", Email: "a@x.example", Time: time.Unix(1_700_000_000, 0).UTC()}
+	return []repos.Commit{{ID: "02", Parents: []string{"01"}, Author: who, Committer: repos.Person{Name: "B"}, Message: "say\n\nmore"}, {ID: "01"}}, f.note(ref, "commits %q", w.Paths)
+}
+
 func (f *fakeWork) Apply(_ context.Context, ref string, _ sandbox.Caller, w repos.Work, dir string, restricted bool) ([]repos.Change, error) {
 	there := repos.Entry{Mode: policy.File, ID: "01"}
 	return []repos.Change{{Path: "a", New: there, Added: 3}, {Path: "b", Old: there, New: there}, {Path: "c", Old: there}}, f.note(ref, "apply %s %q %v", dir, w.Paths, restricted)
@@ -81,8 +92,10 @@ func TestWorkLeavesForTheOwner(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 	done := decode[api.AppliedWork](t, h.do(h.owner, "POST", "/sandboxes/x/apply", `{"directory":"`+dir+`","paths":["a"],"restricted":true}`), 200)
-	if fmt.Sprint(done.Changes) != "[{a added 3 0} {b changed 0 0} {c deleted 0 0}]" {
-		t.Errorf("%+v", done)
+	for i, want := range []api.WorkChange{{Path: "a", Change: "added", NewMode: "100644", Added: 3}, {Path: "b", Change: "changed", OldMode: "100644", NewMode: "100644"}, {Path: "c", Change: "deleted", OldMode: "100644"}} {
+		if done.Changes[i] != want {
+			t.Errorf("%+v, want %+v", done.Changes[i], want)
+		}
 	}
 	if r := h.do(h.owner, "POST", "/sandboxes/x/apply", `{"directory":"/etc"}`); r.StatusCode != 403 {
 		t.Errorf("applied to /etc: %d %s", r.StatusCode, r.body)
@@ -93,6 +106,30 @@ func TestWorkLeavesForTheOwner(t *testing.T) {
 	want := []string{"import", "import", "apply " + dir + ` ["a"] true`, "push b"}
 	if fmt.Sprint(h.work.called) != fmt.Sprint(want) {
 		t.Errorf("%q, want %q", h.work.called, want)
+	}
+}
+
+// TestWorkIsListed: for programs, everything that is known is there.
+func TestWorkIsListed(t *testing.T) {
+	h := start(t, nil)
+	for path, want := range map[string]string{
+		"changes?patch=true&path=a": `{"changes":[{"path":"new","old_path":"old","change":"renamed","old_mode":"100644","new_mode":"100755","added":0,"removed":0,"patch":"diff"},` +
+			`{"path":"bin\ufffd","change":"added","new_mode":"100755","added":0,"removed":0,"binary":true}]}`,
+		"commits?path=a": `{"commits":[{"id":"02","parents":["01"],"author":{"name":"A","email":"a@x.example","time":"2023-11-14T22:13:20Z"},"committer":{"name":"B","email":""},"message":"say\n\nmore"},` +
+			`{"id":"01","parents":[],"author":{"name":"","email":""},"committer":{"name":"","email":""},"message":""}]}`,
+	} {
+		if r := h.do(h.client, "GET", "/sandboxes/x/"+path, ""); r.StatusCode != 200 || strings.TrimSpace(r.body) != want {
+			t.Errorf("%s: %d\n%s, want\n%s", path, r.StatusCode, r.body, want)
+		}
+		if r := h.do(h.client, "GET", "/sandboxes/nobody/"+path, ""); r.StatusCode != 404 {
+			t.Errorf("%s of nobody: %d", path, r.StatusCode)
+		}
+	}
+	called := strings.Join(h.work.called, "; ")
+	for _, want := range []string{`changes ["a"] {Renames:true Patches:true}`, `commits ["a"]`} {
+		if !strings.Contains(called, want) {
+			t.Errorf("called %s", called)
+		}
 	}
 }
 

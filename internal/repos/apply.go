@@ -26,50 +26,9 @@ import (
 )
 
 const (
-	maxChanges = 20_000
 	maxLink    = 4096      // bytes of a symlink
 	maxApplied = 128 << 20 // bytes of all files that are written
 )
-
-// Changes lists what imported work changes, by path. Errors: NotFound, TooLarge.
-func (s *Store) Changes(ctx context.Context, id cove.SandboxID, w Work) ([]Change, error) {
-	sp, err := s.span(ctx, id, w)
-	if err != nil {
-		return nil, err
-	}
-	return s.changes(ctx, sp)
-}
-
-func (s *Store) changes(ctx context.Context, sp span) ([]Change, error) {
-	out, err := s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff-tree"}, Flags: []string{"-r", "-z", "--raw", "--numstat", "--no-renames", "--no-abbrev"},
-		Args: []string{sp.base, sp.head}, Paths: sp.paths})
-	if err != nil {
-		return nil, err
-	}
-	all, err := parseChanges(string(out))
-	if err != nil {
-		return nil, err
-	}
-	if len(all) > maxChanges {
-		return nil, cove.Errorf(cove.TooLarge, "the work changes %d files; at most %d are listed", len(all), maxChanges).WithHint("ask for some paths of it")
-	}
-	var links []string
-	for _, c := range all {
-		if c.New.Mode == policy.Symlink {
-			links = append(links, c.New.ID)
-		}
-	}
-	targets, err := s.contents(ctx, sp.dir, links, maxLink*int64(len(links)))
-	if err != nil {
-		return nil, err
-	}
-	for i, c := range all {
-		if target, ok := targets[c.New.ID]; ok && c.New.Mode == policy.Symlink {
-			all[i].Link, all[i].LinkKnown = string(target), true
-		}
-	}
-	return all, nil
-}
 
 // contents reads blobs, at most so many bytes of them together. Errors: TooLarge.
 func (s *Store) contents(ctx context.Context, dir string, ids []string, most int64) (map[string][]byte, error) {
@@ -112,7 +71,7 @@ func (s *Store) Apply(ctx context.Context, id cove.SandboxID, w Work, dir string
 	if err != nil {
 		return nil, err
 	}
-	changes, err := s.changes(ctx, sp)
+	changes, err := s.changes(ctx, sp, ChangeStyle{})
 	if err != nil {
 		return nil, err
 	}

@@ -161,10 +161,12 @@ func FuzzParseChanges(f *testing.F) {
 	id := strings.Repeat("a", 40)
 	f.Add(":100644 100755 " + id + " " + id + " M\x00a\x001\t2\ta\x00")
 	f.Add(":000000 100644 " + id + " " + id + " A\x00a\tb\x00-\t-\ta\tb\x00")
+	f.Add(":100644 100644 " + id + " " + id + " R090\x00a\x00b\x001\t2\t\x00a\x00b\x00")
 	f.Fuzz(func(t *testing.T, s string) {
 		changes, err := parseChanges(s)
 		if err == nil {
 			Judge(changes)
+			addPatches(changes, s)
 		}
 	})
 }

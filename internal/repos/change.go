@@ -23,31 +23,42 @@ type Entry struct {
 // New is.
 type Change struct {
 	Path           string // as git has it: any bytes
+	OldPath        string // of a file that had another name; else empty
 	Old, New       Entry
 	Added, Removed int  // lines
 	Binary         bool // then it has no lines
 	Link           string
-	LinkKnown      bool // Link is where the symlink New leads
+	LinkKnown      bool   // Link is where the symlink New leads
+	Patch          string // where it was asked for
 }
 
 // parseChanges reads what "git diff-tree -z --raw --numstat" writes. Errors:
 // Internal for what it does not.
 func parseChanges(out string) ([]Change, error) {
 	bad := cove.Errorf(cove.Internal, "git does not say what has changed")
-	fields := strings.Split(strings.TrimSuffix(out, "\x00"), "\x00")
 	if out == "" {
 		return nil, nil
 	}
 	var all []Change
 	at := map[string]int{}
+	fields := strings.Split(strings.TrimSuffix(out, "\x00"), "\x00")
+	next := func() (field string) {
+		if len(fields) > 0 {
+			field, fields = fields[0], fields[1:]
+		}
+		return field
+	}
 	for len(fields) > 0 {
-		field := fields[0]
+		field := next()
 		if raw, ok := strings.CutPrefix(field, ":"); ok {
 			parts := strings.Fields(raw) // old mode, new mode, old id, new id, status
-			if len(parts) != 5 || len(fields) < 2 || !hostgit.ValidID(parts[2]) || !hostgit.ValidID(parts[3]) {
+			if len(parts) != 5 || !hostgit.ValidID(parts[2]) || !hostgit.ValidID(parts[3]) {
 				return nil, bad
 			}
-			c := Change{Path: fields[1]}
+			c := Change{Path: next()}
+			if parts[4][0] == 'R' {
+				c.OldPath, c.Path = c.Path, next()
+			}
 			for i, e := range []*Entry{&c.Old, &c.New} {
 				mode, err := strconv.ParseUint(parts[i], 8, 32)
 				if err != nil {
@@ -57,15 +68,22 @@ func parseChanges(out string) ([]Change, error) {
 					*e = Entry{policy.Mode(mode), parts[2+i]}
 				}
 			}
+			if c.Path == "" {
+				return nil, bad
+			}
 			at[c.Path] = len(all)
-			all, fields = append(all, c), fields[2:]
+			all = append(all, c)
 			continue
 		}
-		parts := strings.SplitN(field, "\t", 3) // added, removed, path
-		i, ok := 0, false
-		if len(parts) == 3 {
-			i, ok = at[parts[2]]
+		parts := strings.SplitN(field, "\t", 3) // added, removed, path; of a rename the paths follow
+		if len(parts) != 3 {
+			return nil, bad
 		}
+		if parts[2] == "" {
+			next()
+			parts[2] = next()
+		}
+		i, ok := at[parts[2]]
 		if !ok {
 			return nil, bad
 		}
@@ -77,9 +95,38 @@ func parseChanges(out string) ([]Change, error) {
 		if e1 != nil || e2 != nil {
 			return nil, bad
 		}
-		fields = fields[1:]
 	}
 	return all, nil
+}
+
+// kindOfFile is the part of a mode that says what an entry is.
+const kindOfFile = 0o170000
+
+// addPatches gives each change its part of a patch of all of them. A file whose
+// kind changes has two: it goes, and comes. Errors: Internal when it is another's.
+func addPatches(all []Change, patch string) error {
+	const begin = "diff --git " // at the beginning of a line: those of files begin with a sign
+	for i, c := range all {
+		parts := 1
+		if c.Old.Mode != 0 && c.New.Mode != 0 && c.Old.Mode&kindOfFile != c.New.Mode&kindOfFile {
+			parts = 2
+		}
+		for range parts {
+			if !strings.HasPrefix(patch, begin) {
+				return cove.Errorf(cove.Internal, "git does not say how %q has changed", c.Path)
+			}
+			end := strings.Index(patch, "\n"+begin) + 1
+			if end == 0 {
+				end = len(patch)
+			}
+			all[i].Patch += patch[:end]
+			patch = patch[end:]
+		}
+	}
+	if patch != "" {
+		return cove.Errorf(cove.Internal, "git says more than what has changed")
+	}
+	return nil
 }
 
 // Objection is why a change is not applied to a checkout of a person's.

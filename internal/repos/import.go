@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -209,57 +208,6 @@ func (s *Store) span(ctx context.Context, id cove.SandboxID, w Work) (span, erro
 // emptyTree is the id of one, which git knows without having it.
 func (s *Store) emptyTree(ctx context.Context, dir string) (string, error) {
 	return s.line(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"hash-object"}, Flags: []string{"-t", "tree", "--stdin"}, Stdin: strings.NewReader("")})
-}
-
-// DiffStyle says how differences are shown.
-type DiffStyle struct {
-	Stat  bool // which files, and how many lines
-	Names bool // which files
-	Color bool
-}
-
-// Diff writes the differences that imported work makes. They are the sandbox's
-// words: a terminal gets them through something that leaves its controls alone.
-// Errors: NotFound, TooLarge.
-func (s *Store) Diff(ctx context.Context, id cove.SandboxID, w Work, style DiffStyle, out io.Writer) error {
-	sp, err := s.span(ctx, id, w)
-	if err != nil {
-		return err
-	}
-	flags := []string{"-M", "--no-color"}
-	if style.Color {
-		flags[1] = "--color=always"
-	}
-	if style.Stat {
-		flags = append(flags, "--stat=100", "--summary")
-	}
-	if style.Names {
-		flags = append(flags, "--name-only")
-	}
-	_, err = s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff"}, Flags: flags, Args: []string{sp.base, sp.head}, Paths: sp.paths, Stdout: out, MaxOutput: maxShown})
-	return err
-}
-
-// maxShown is how much of differences is written, in bytes.
-const maxShown = 256 << 20
-
-// Log writes the commits of imported work, newest first; see Diff for whose
-// words they are.
-func (s *Store) Log(ctx context.Context, id cove.SandboxID, w Work, short bool, out io.Writer) error {
-	sp, err := s.span(ctx, id, w)
-	if err != nil {
-		return err
-	}
-	flags := []string{"--no-color", "--no-decorate"}
-	if short {
-		flags = append(flags, "--oneline")
-	}
-	args := []string{sp.head}
-	if r, err := s.read(id); err == nil && r.Base != "" {
-		args = []string{r.Base + ".." + sp.head}
-	}
-	_, err = s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"log"}, Flags: flags, Args: args, Paths: sp.paths, Stdout: out, MaxOutput: maxShown})
-	return err
 }
 
 // Push pushes imported work to a branch of the sandbox's remote, as the host

@@ -3,7 +3,9 @@ package repos
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -110,7 +112,7 @@ func TestImport(t *testing.T) {
 				if lines := strings.Split(strings.TrimSpace(log.String()), "\n"); len(lines) != 2 || !strings.HasSuffix(lines[0], " two") {
 					t.Errorf("log %q", lines)
 				}
-				changes, err := s.Changes(t.Context(), w.ID, Work{})
+				changes, err := s.Changes(t.Context(), w.ID, Work{}, ChangeStyle{})
 				if err != nil || len(changes) != 3 || changes[0].Path != "README" || changes[0].Added != 1 || changes[0].Removed != 1 || !changes[2].Binary {
 					t.Errorf("%+v, %v", changes, err)
 				}
@@ -369,4 +371,61 @@ func TestNothingInACheckoutRuns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestChangesAndCommits: everything that changes has its own patch, whatever
+// kind of change it is, and together they are the whole.
+func TestChangesAndCommits(t *testing.T) {
+	s, w, _ := worked(t, func(git gittest.Git) {
+		git.Run("mv", "a/two", "a/moved")
+		git.Write("a/one", "1\n2\ndiff --git a/x b/x\n")
+		git.Run("rm", "-q", "b", "c/d/e")
+		if err := errors.Join(os.Symlink("a/one", filepath.Join(git.Dir, "b")), os.Chmod(filepath.Join(git.Dir, "run.sh"), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		git.Write("new \"one\"", "\x00")
+		git.Run("add", "-A")
+		git.Run("commit", "-q", "--author=Näme <n@x.example>", "--date=@99999999999 +0000", "-m", "first\n\nbody\n\nend")
+		git.Write("README", "said\n")
+	})
+	changes, err := s.Changes(t.Context(), w.ID, Work{}, ChangeStyle{Renames: true, Patches: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole, list strings.Builder
+	for _, c := range changes {
+		whole.WriteString(c.Patch)
+		fmt.Fprintf(&list, "%s<%s %o %o +%d-%d %v %d; ", c.Path, c.OldPath, c.Old.Mode, c.New.Mode, c.Added, c.Removed, c.Binary, strings.Count(c.Patch, "diff --git ")-strings.Count(c.Patch, "+diff"))
+	}
+	if want := `README< 100644 100644 +1-1 false 1; a/moved<a/two 100644 100644 +0-0 false 1; a/one< 100644 100644 +2-0 false 1; b< 100644 120000 +1-1 false 2; ` +
+		`c/d/e< 100644 0 +0-1 false 1; new "one"< 0 100644 +0-0 true 1; run.sh< 100644 100755 +0-0 false 1; `; list.String() != want {
+		t.Errorf("%s, want\n%s", &list, want)
+	}
+	var diff bytes.Buffer
+	if err := s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, &diff); err != nil || diff.String() != whole.String() {
+		t.Errorf("the patches are\n%s, and the diff (%v)\n%s", &whole, err, &diff)
+	}
+	commits, err := s.Commits(t.Context(), w.ID, Work{Ref: "HEAD"})
+	if err != nil || len(commits) != 2 {
+		t.Fatalf("%+v, %v", commits, err)
+	}
+	if c := commits[1]; c.Message != "first\n\nbody\n\nend" || c.Author.Name != "Näme" || c.Author.Time.Unix() != 99999999999 || len(c.Parents) != 1 || commits[0].Parents[0] != c.ID {
+		t.Errorf("%+v", commits)
+	}
+	if some, err := s.Commits(t.Context(), w.ID, Work{Ref: "HEAD", Paths: []string{"README"}}); err != nil || len(some) != 1 || some[0].Message != "work" {
+		t.Errorf("%+v, %v", some, err)
+	}
+}
+
+func FuzzParseCommits(f *testing.F) {
+	id := strings.Repeat("0a", 20)
+	f.Add(id + "\n" + id + " " + id + "\nA\na@x\n1700000000\nB\nb@x\n-5\nsubject\n\nbody\n\x00")
+	f.Fuzz(func(t *testing.T, s string) {
+		all, err := parseCommits(s)
+		for _, c := range all {
+			if _, e := json.Marshal(c); e != nil || err != nil {
+				t.Fatal(e, err)
+			}
+		}
+	})
 }
