@@ -4,23 +4,40 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
+	"time"
 
+	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/dns"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
 // lookups are the names that are being looked up for one sandbox: a program asks
-// for both kinds of addresses of a name at once, which is one look-up. Nothing is
-// remembered: a name is looked up again when it is dialled, and it is those
-// addresses that are judged, whatever it led to before.
+// for both kinds of addresses of a name at once, which is one look-up. Its answer
+// is for one connection, the one that the question was for, and for no longer
+// than that takes. For any other a name is looked up when it is dialled. It is
+// the addresses that are dialled that are judged, whatever a name led to before.
 type lookups struct {
 	resolver proxy.Resolver
+	clock    clock.Clock
 
-	mu  sync.Mutex
-	now map[policy.Host]*lookup // guarded by mu
+	mu    sync.Mutex
+	now   map[policy.Host]*lookup // guarded by mu
+	found map[policy.Host]found   // guarded by mu
 }
+
+// found are the addresses of a name, and when they were.
+type found struct {
+	addresses []netip.Addr
+	at        clock.Instant
+}
+
+const (
+	foundLife = time.Second // from an answer to its connection
+	maxFound  = 64          // names at a time
+)
 
 // lookup is one that is under way; err is set when done is closed.
 type lookup struct {
@@ -28,8 +45,8 @@ type lookup struct {
 	err  error
 }
 
-func newLookups(r proxy.Resolver) *lookups {
-	return &lookups{resolver: r, now: map[policy.Host]*lookup{}}
+func newLookups(r proxy.Resolver, c clock.Clock) *lookups {
+	return &lookups{resolver: r, clock: c, now: map[policy.Host]*lookup{}, found: map[policy.Host]found{}}
 }
 
 // exists looks up whether a name has an address. Errors: dns.ErrNoName.
@@ -37,8 +54,9 @@ func (s *lookups) exists(ctx context.Context, name policy.Host) error {
 	for {
 		l, mine := s.place(name)
 		if mine {
-			l.err = s.ask(ctx, name)
-			s.settle(name, l)
+			var addresses []netip.Addr
+			addresses, l.err = s.ask(ctx, name)
+			s.settle(name, l, addresses)
 			return l.err
 		}
 		select {
@@ -65,20 +83,40 @@ func (s *lookups) place(name policy.Host) (l *lookup, mine bool) {
 	return l, true
 }
 
-func (s *lookups) settle(name policy.Host, l *lookup) {
+func (s *lookups) settle(name policy.Host, l *lookup, addresses []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.now, name)
+	delete(s.found, name)
+	if len(s.found) >= maxFound {
+		clear(s.found)
+	}
+	if l.err == nil {
+		s.found[name] = found{addresses, s.clock.Monotonic()}
+	}
 	close(l.done)
 }
 
-func (s *lookups) ask(ctx context.Context, name policy.Host) error {
-	found, err := s.resolver.LookupNetIP(ctx, "ip", name.Name()+".") // the dot: no search list
-	var missing *net.DNSError
-	if errors.As(err, &missing) && missing.IsNotFound || err == nil && len(found) == 0 {
-		return dns.ErrNoName
+// take gives out the addresses that have just been found, once; none if there
+// are none.
+func (s *lookups) take(name policy.Host) []netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.found[name]
+	delete(s.found, name)
+	if !ok || s.clock.Since(f.at) > foundLife {
+		return nil
 	}
-	return err
+	return f.addresses
+}
+
+func (s *lookups) ask(ctx context.Context, name policy.Host) ([]netip.Addr, error) {
+	addresses, err := s.resolver.LookupNetIP(ctx, "ip", name.Name()+".") // the dot: no search list
+	var missing *net.DNSError
+	if errors.As(err, &missing) && missing.IsNotFound || err == nil && len(addresses) == 0 {
+		return nil, dns.ErrNoName
+	}
+	return addresses, err
 }
 
 // isCancelled reports whether a look-up failed because nobody waited for it.

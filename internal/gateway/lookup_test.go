@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,11 +49,10 @@ func at(address string) func(context.Context, string) ([]netip.Addr, error) {
 	}
 }
 
-// TestLookups: nothing is remembered, neither that a name exists nor that it
-// does not.
+// TestLookups: each question is a look-up, whether the name has been there or not.
 func TestLookups(t *testing.T) {
 	r := &resolver{answer: at("203.0.113.1")}
-	l := newLookups(r)
+	l := newLookups(r, clock.Real())
 	for range 2 {
 		if err := l.exists(t.Context(), hostOf(t, "one.test")); err != nil {
 			t.Error(err)
@@ -68,6 +69,47 @@ func TestLookups(t *testing.T) {
 	}
 }
 
+// TestFound: what the last look-up has found is given out once, and soon.
+func TestFound(t *testing.T) {
+	now := clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+	r := &resolver{answer: at("203.0.113.1")}
+	l := newLookups(r, now)
+	one := hostOf(t, "one.test")
+	ask := func() { l.exists(t.Context(), one) }
+	expect := func(what string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, a := range l.take(one) {
+			got = append(got, a.String())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	expect("before")
+	ask()
+	expect("at once", "203.0.113.1")
+	expect("again")
+	ask()
+	r.answer = at("203.0.113.2")
+	ask()
+	expect("the last", "203.0.113.2")
+	ask()
+	now.Advance(2 * foundLife)
+	expect("late")
+	ask()
+	r.answer = func(context.Context, string) ([]netip.Addr, error) { return nil, errDown }
+	ask()
+	expect("no more")
+	r.answer = at("203.0.113.1")
+	for i := range 3 * maxFound {
+		l.exists(t.Context(), hostOf(t, fmt.Sprintf("n%d.test", i)))
+	}
+	if n := len(l.found); n > maxFound {
+		t.Errorf("%d are kept", n)
+	}
+}
+
 // TestLookupsTogether: who asks while somebody else does waits for that answer,
 // and looks himself when the other one has left without it.
 func TestLookupsTogether(t *testing.T) {
@@ -81,7 +123,7 @@ func TestLookupsTogether(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	}}
-	l := newLookups(r)
+	l := newLookups(r, clock.Real())
 	first, leave := context.WithCancel(t.Context())
 	var both sync.WaitGroup
 	defer both.Wait()

@@ -120,7 +120,7 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.filter = dns.New(w, &w.names)
-	w.lookups = newLookups(g.resolver)
+	w.lookups = newLookups(g.resolver, g.o.Clock)
 	w.proxy = proxy.New((*client)(w), proxy.Options{Dialer: &g.o.Dialer, Roots: g.o.Roots, Timeouts: g.o.Timeouts, Log: g.o.Log})
 	return w, nil
 }
@@ -448,6 +448,9 @@ func (c *client) Early(r policy.Request) bool {
 const ruleNames = "gateway: names"
 
 func (c *client) Pinned(a netip.Addr) (policy.Host, bool) { return c.names.Name(a) }
+
+// Found implements proxy.Sandbox.
+func (c *client) Found(name policy.Host) []netip.Addr { return c.lookups.take(name) }
 
 func (c *client) Leaf(h policy.Host) (*tls.Certificate, error) { return c.trust.Leaf(h) }
 

@@ -45,11 +45,18 @@ const (
 // Dial resolves host once, checks every address it has, and connects to one.
 // One refused address refuses them all: a name that leads inside as well as
 // outside is a trick or a mistake.
-func (d *Direct) Dial(ctx context.Context, host policy.Host, port uint16, check func(netip.Addr) error) (net.Conn, error) {
+func (d *Direct) Dial(ctx context.Context, host policy.Host, port uint16, known []netip.Addr, check func(netip.Addr) error) (net.Conn, error) {
 	if d.Upstream != nil {
 		return d.dialUpstream(ctx, host, port, check)
 	}
-	addresses, err := d.resolve(ctx, host)
+	found := known
+	if len(found) == 0 {
+		var err error
+		if found, err = d.resolve(ctx, host); err != nil {
+			return nil, err
+		}
+	}
+	addresses, err := inOrder(host, found)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +82,11 @@ func (d *Direct) resolve(ctx context.Context, host policy.Host) ([]netip.Addr, e
 	if err != nil {
 		return nil, cove.Errorf(cove.Unavailable, "look up %s: %w", host, err)
 	}
+	return found, nil
+}
+
+// inOrder are the addresses in which they are tried, each once.
+func inOrder(host policy.Host, found []netip.Addr) ([]netip.Addr, error) {
 	var addresses []netip.Addr
 	for _, a := range found {
 		if a = a.Unmap(); a.IsValid() && a.Zone() == "" && !slices.Contains(addresses, a) {

@@ -66,7 +66,7 @@ func TestDirect(t *testing.T) {
 			resolver := &answers{sets: c.sets}
 			d := &Direct{Resolver: resolver, Timeout: patience, Stagger: time.Millisecond}
 			checked := map[netip.Addr]bool{}
-			conn, err := d.Dial(t.Context(), host("name.lab"), port, func(a netip.Addr) error {
+			conn, err := d.Dial(t.Context(), host("name.lab"), port, nil, func(a netip.Addr) error {
 				checked[a] = true
 				if a.String() == c.refuse {
 					return errRefused
@@ -139,7 +139,7 @@ func TestUpstreamProxy(t *testing.T) {
 	d := &Direct{Upstream: &url.URL{Scheme: "http", Host: at.Addr().String(), User: url.UserPassword("me", "pw")}, Timeout: patience}
 	never := func(a netip.Addr) error { t.Errorf("%s was checked", a); return nil }
 
-	c, err := d.Dial(t.Context(), host("name.lab"), 25, never)
+	c, err := d.Dial(t.Context(), host("name.lab"), 25, nil, never)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,11 +155,11 @@ func TestUpstreamProxy(t *testing.T) {
 	mu.Lock()
 	status = "407 Proxy Authentication Required"
 	mu.Unlock()
-	if _, err := d.Dial(t.Context(), host("name.lab"), 25, never); err == nil || !strings.Contains(err.Error(), "407") {
+	if _, err := d.Dial(t.Context(), host("name.lab"), 25, nil, never); err == nil || !strings.Contains(err.Error(), "407") {
 		t.Errorf("%v", err)
 	}
 	refused := errors.New("refused")
-	if _, err := d.Dial(t.Context(), host("10.0.0.1"), 25, func(netip.Addr) error { return refused }); !errors.Is(err, refused) {
+	if _, err := d.Dial(t.Context(), host("10.0.0.1"), 25, nil, func(netip.Addr) error { return refused }); !errors.Is(err, refused) {
 		t.Errorf("an address that policy refuses: %v", err)
 	}
 }

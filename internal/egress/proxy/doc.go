@@ -39,7 +39,10 @@
 // The first request to an origin would wait for two handshakes, one after the
 // other. So when a connection has been allowed and is not passed through, its
 // certificate is made and its origin connected to while the client makes its
-// ClientHello, and the origin's handshake goes on beside the client's (early).
+// ClientHello, and the origin's handshake goes on beside the client's (early). It
+// is not looked up once more for a connection to where the sandbox's question for
+// its name has just led (Sandbox.Found): the addresses that were found are judged
+// and dialled.
 // Nothing is connected to where a rule looks at methods or paths, asks, or
 // leaves an address to somebody's word (Sandbox.Early); nothing is said to an
 // origin before a ClientHello has named it; and nothing but a handshake before a

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -62,8 +63,9 @@ type earlyResult struct {
 }
 
 // begin connects to an origin if that is the sandbox's to have without asking
-// for anything yet. Whoever has begun calls proceed or abandon.
-func (e *early) begin(host policy.Host, port uint16) *earlyConn {
+// for anything yet. Where the sandbox has asked for the name, what it was told is
+// where the name is. Whoever has begun calls proceed or abandon.
+func (e *early) begin(host policy.Host, port uint16, asked bool) *earlyConn {
 	s := e.server
 	c, ctx := e.add(destination{host, port})
 	if c == nil {
@@ -76,7 +78,7 @@ func (e *early) begin(host policy.Host, port uint16) *earlyConn {
 	s.running.Go(func() {
 		defer s.recovered()
 		defer e.end(c)
-		conn, err := e.make(ctx, c)
+		conn, err := e.make(ctx, c, asked)
 		if refused := (*blocked)(nil); errors.As(err, &refused) || err != nil && ctx.Err() != nil {
 			return // whoever asks will hear why, or wait for somebody's word
 		}
@@ -115,9 +117,13 @@ func (c *earlyConn) abandon() {
 	}
 }
 
-func (e *early) make(ctx context.Context, c *earlyConn) (net.Conn, error) {
+func (e *early) make(ctx context.Context, c *earlyConn, asked bool) (net.Conn, error) {
+	var known []netip.Addr
+	if asked {
+		known = e.server.sandbox.Found(c.to.host)
+	}
 	r := policy.Request{Layer: policy.LayerDial, Host: c.to.host, Port: c.to.port}
-	conn, err := e.server.dial(ctx, r, e.judge)
+	conn, err := e.server.dial(ctx, r, known, e.judge)
 	if err != nil {
 		return nil, err
 	}

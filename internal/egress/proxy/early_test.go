@@ -212,6 +212,48 @@ func TestEarlyUnderAnEarlierPolicy(t *testing.T) {
 	}
 }
 
+// TestEarlyWhereItWasFound: what a question for the name has found is for the
+// connection that follows it there, once, and is judged.
+func TestEarlyWhereItWasFound(t *testing.T) {
+	const told, before, now = "198.18.0.1", "203.0.113.1", "203.0.113.2"
+	for name, c := range map[string]struct {
+		found, to string
+		want      []string // addresses that are connected to
+		left      bool     // for somebody else
+	}{
+		"found":         {before, told, []string{before, now}, false},
+		"found inside":  {"10.0.0.7", told, []string{now, now}, false},
+		"not found":     {"", told, []string{now, now}, false},
+		"not told":      {before, now, []string{now, now}, true},
+		"another's own": {before, "198.18.0.2", []string{now, now}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.permit("allowed.lab", "other.lab")
+			l.pinned[netip.MustParseAddr(told)], l.pinned[netip.MustParseAddr("198.18.0.2")] = host("allowed.lab"), host("other.lab")
+			if c.found != "" {
+				l.found[host("allowed.lab")] = []netip.Addr{netip.MustParseAddr(c.found)}
+			}
+			l.serve("allowed.lab", now, nil)
+			l.serve("elsewhere.lab", before, nil) // who cannot be allowed.lab
+			var reached []string
+			for range 2 {
+				w := mustSecure(t, dialWire(t, l.transparent(c.to+":443")), l.trusting("allowed.lab"))
+				w.send("GET / HTTP/1.1\r\nHost: allowed.lab\r\nConnection: close\r\n\r\n").rest()
+				l.server.transport.CloseIdleConnections()
+			}
+			for i, to := range l.dials() {
+				if l.hosts()[i] == "allowed.lab" {
+					reached = append(reached, to.Addr().String())
+				}
+			}
+			if left := len(l.Found(host("allowed.lab"))) > 0; !slices.Equal(reached, c.want) || left != c.left {
+				t.Errorf("connected to %v, want %v; left: %v", reached, c.want, left)
+			}
+		})
+	}
+}
+
 // TestEarlyFails: a request hears why there is no connection, and there is no
 // second attempt; a certificate that does not convince is one such reason.
 func TestEarlyFails(t *testing.T) {
@@ -244,7 +286,7 @@ func TestEarlyIsBounded(t *testing.T) {
 	l.early = func(policy.Request) bool { return true }
 	begun := 0
 	for port := range uint16(3 * maxEarly) {
-		if c := l.server.early.begin(host("allowed.lab"), port+1); c != nil {
+		if c := l.server.early.begin(host("allowed.lab"), port+1, false); c != nil {
 			begun++
 		}
 	}
@@ -257,6 +299,6 @@ func TestEarlyIsBounded(t *testing.T) {
 // dialerFunc is a Dialer that looks at nothing.
 type dialerFunc func(context.Context) (net.Conn, error)
 
-func (f dialerFunc) Dial(ctx context.Context, _ policy.Host, _ uint16, _ func(netip.Addr) error) (net.Conn, error) {
+func (f dialerFunc) Dial(ctx context.Context, _ policy.Host, _ uint16, _ []netip.Addr, _ func(netip.Addr) error) (net.Conn, error) {
 	return f(ctx)
 }

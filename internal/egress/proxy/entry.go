@@ -177,7 +177,8 @@ func (t *tunnel) prepare() {
 		defer s.recovered()
 		s.sandbox.Leaf(host) // whoever needs it hears of an error
 	})
-	t.early = s.early.begin(host, t.route.port)
+	pinned, asked := s.sandbox.Pinned(t.route.addr)
+	t.early = s.early.begin(host, t.route.port, asked && pinned == host)
 }
 
 // portHTTP is where nobody speaks TLS.
@@ -220,7 +221,7 @@ func (t *tunnel) passThrough(unseen bool) {
 		reset(t.conn)
 		return
 	}
-	up, err := s.dial(s.ctx, policy.Request{Layer: policy.LayerDial, Host: t.host, Port: t.route.port}, s.decides)
+	up, err := s.dial(s.ctx, policy.Request{Layer: policy.LayerDial, Host: t.host, Port: t.route.port}, nil, s.decides)
 	passage.End(dialFailure(err))
 	if err != nil {
 		t.verdict = verdictOf(err, t.verdict)

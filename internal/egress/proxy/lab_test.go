@@ -123,6 +123,7 @@ type lab struct {
 	decide       func(policy.Request) policy.Verdict
 	early        func(policy.Request) bool
 	pinned       map[netip.Addr]policy.Host
+	found        map[policy.Host][]netip.Addr
 	destinations map[string]netip.AddrPort // of transparent listeners
 	prepare      func(policy.Request, *http.Request) error
 	pass         func(policy.Request) error // of connections
@@ -143,7 +144,7 @@ func newLab(t testing.TB, alter ...func(*Options)) *lab {
 	t.Helper()
 	l := &lab{
 		t: t, world: newAuthority(t, "world"), inside: newAuthority(t, "sandbox"),
-		names: map[string][]netip.Addr{}, listeners: map[netip.AddrPort]string{}, pinned: map[netip.Addr]policy.Host{},
+		names: map[string][]netip.Addr{}, listeners: map[netip.AddrPort]string{}, pinned: map[netip.Addr]policy.Host{}, found: map[policy.Host][]netip.Addr{},
 		destinations: map[string]netip.AddrPort{}, leaves: map[policy.Host]*tls.Certificate{}, allow: map[string]bool{},
 	}
 	l.more = sync.NewCond(&l.mu)
@@ -254,6 +255,14 @@ func (l *lab) Pinned(a netip.Addr) (policy.Host, bool) {
 	return h, ok
 }
 
+func (l *lab) Found(name policy.Host) []netip.Addr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found := l.found[name]
+	delete(l.found, name)
+	return found
+}
+
 func (l *lab) Leaf(h policy.Host) (*tls.Certificate, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -351,9 +360,12 @@ func (l *lab) until(what string, ok func() bool) {
 }
 
 // Dial is the lab's own internet.
-func (l *lab) Dial(ctx context.Context, host policy.Host, port uint16, check func(netip.Addr) error) (net.Conn, error) {
+func (l *lab) Dial(ctx context.Context, host policy.Host, port uint16, known []netip.Addr, check func(netip.Addr) error) (net.Conn, error) {
 	l.mu.Lock()
 	addresses := l.names[host.String()]
+	if len(known) > 0 {
+		addresses = known
+	}
 	if a, ok := host.Addr(); ok {
 		addresses = []netip.Addr{a}
 	}

@@ -33,6 +33,10 @@ type Sandbox interface {
 	Early(r policy.Request) bool
 	// Pinned is the name that the sandbox's DNS gave an address out for.
 	Pinned(a netip.Addr) (policy.Host, bool)
+	// Found are the addresses that have just been looked up for a question of the
+	// sandbox's, given out once: for the connection that it asked for. None if
+	// there are none. They are judged when they are dialled, like any.
+	Found(name policy.Host) []netip.Addr
 	// Leaf is a certificate for a host that convinces this sandbox alone.
 	Leaf(host policy.Host) (*tls.Certificate, error)
 	// Endpoint says what becomes of a request to the gateway's own name
@@ -74,11 +78,11 @@ type Passage interface {
 // change of policy ended what was asked of it.
 var ErrUnfinished = errors.New("it was ended before the origin answered")
 
-// Dialer resolves a host and connects to it. It calls check with every address
-// before it connects to one, resolves once, and connects to nothing that check
-// has refused. See Direct.
+// Dialer resolves a host, unless its addresses are known, and connects to it. It
+// calls check with every address before it connects to one, resolves once, and
+// connects to nothing that check has refused. See Direct.
 type Dialer interface {
-	Dial(ctx context.Context, host policy.Host, port uint16, check func(netip.Addr) error) (net.Conn, error)
+	Dial(ctx context.Context, host policy.Host, port uint16, known []netip.Addr, check func(netip.Addr) error) (net.Conn, error)
 }
 
 // Entry is the way a connection came in.

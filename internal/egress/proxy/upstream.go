@@ -40,7 +40,7 @@ func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transpo
 			if err != nil {
 				return nil, err
 			}
-			return s.dial(ctx, r, s.decides)
+			return s.dial(ctx, r, nil, s.decides)
 		},
 		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			r, err := to(address)
@@ -56,7 +56,7 @@ func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transpo
 					return c, err
 				}
 			}
-			c, err := s.dial(ctx, r, s.decides)
+			c, err := s.dial(ctx, r, nil, s.decides)
 			if err != nil {
 				return nil, err
 			}
@@ -123,8 +123,8 @@ func (s *Server) decides(ctx context.Context, r policy.Request) policy.Verdict {
 }
 
 // dial connects to an address of r's host that judge allows, for as long as
-// policy does.
-func (s *Server) dial(ctx context.Context, r policy.Request, judge judge) (net.Conn, error) {
+// policy does. The host is looked up unless its addresses are known.
+func (s *Server) dial(ctx context.Context, r policy.Request, known []netip.Addr, judge judge) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
@@ -143,7 +143,7 @@ func (s *Server) dial(ctx context.Context, r policy.Request, judge judge) (net.C
 		asked[a] = true
 		return nil
 	}
-	c, err := s.dialer.Dial(ctx, r.Host, r.Port, check)
+	c, err := s.dialer.Dial(ctx, r.Host, r.Port, known, check)
 	if err != nil {
 		return nil, At(api.StageDial, err)
 	}
