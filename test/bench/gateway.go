@@ -94,11 +94,16 @@ func (s gatewaySetup) open() (*gateway.Gateway, error) {
 	o.Roots = x509.NewCertPool()
 	o.Roots.AppendCertsFromPEM(certificate)
 	o.Machine.Private = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-	var dialer net.Dialer
-	o.Dialer.Resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return dialer.DialContext(ctx, network, s.Origin.Names)
-	}}
+	o.Dialer.Resolver = resolver(s.Origin.Names)
 	return gateway.New(o), nil
+}
+
+// resolver asks one DNS server.
+func resolver(names string) *net.Resolver {
+	var dialer net.Dialer
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return dialer.DialContext(ctx, network, names)
+	}}
 }
 
 // allowed is what a sandbox may reach here.

@@ -33,6 +33,7 @@ type job struct {
 	Proxy string // that is asked to CONNECT, if not empty
 	To    string // host:port to connect to; the origin's name where empty
 	Roots string // PEM file; the system's where empty
+	Names string // host:port of a DNS server; the system's where empty
 
 	Seconds float64 // of rate
 	Count   int     // of what is not rate
@@ -70,6 +71,37 @@ func loadRole(setup []byte, out *json.Encoder) error {
 	if err := json.Unmarshal(setup, &jobs); err != nil {
 		return err
 	}
+	return runAll(jobs, out)
+}
+
+// aloneRole does the same with an origin of its own, which it starts beside it
+// and where no others come.
+func aloneRole(setup []byte, out *json.Encoder) (err error) {
+	var jobs []job
+	if err := json.Unmarshal(setup, &jobs); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		return err
+	}
+	var files pair
+	if files.Certificate, files.Key, err = writeAuthority(dir); err != nil {
+		return err
+	}
+	var own origin
+	p, err := startRole(measuredCore, "origin", files, &own)
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	for i := range jobs {
+		jobs[i].Port, jobs[i].Roots, jobs[i].Names = own.port(), files.Certificate, own.Names
+	}
+	return runAll(jobs, out)
+}
+
+func runAll(jobs []job, out *json.Encoder) error {
 	var all []took
 	for _, j := range jobs {
 		t, err := j.run()
@@ -116,7 +148,7 @@ func (j job) dial(host string) (*tls.Conn, error) {
 	case j.To != "":
 		to = j.To
 	}
-	c, err := net.DialTimeout("tcp", to, patience)
+	c, err := j.dialer().Dial("tcp", to)
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +175,14 @@ func (j job) dial(host string) (*tls.Conn, error) {
 	return inside, nil
 }
 
+func (j job) dialer() *net.Dialer {
+	d := &net.Dialer{Timeout: patience}
+	if j.Names != "" {
+		d.Resolver = resolver(j.Names)
+	}
+	return d
+}
+
 func connect(c net.Conn, authority string) error {
 	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", authority, authority); err != nil {
 		return err
@@ -158,7 +198,6 @@ func connect(c net.Conn, authority string) error {
 var pools = map[string]*x509.CertPool{}
 
 func (j job) roots() (*x509.CertPool, error) {
-
 	if pool, ok := pools[j.Roots]; ok {
 		return pool, nil
 	}

@@ -6,7 +6,7 @@
 // of Go's standard library and mitmproxy. It prints tables of medians with
 // ratios, and writes every sample as JSON.
 //
-//	go run ./test/bench [-rounds 30] [-json bench.json] [-part PART] [-only NAME]
+//	go run ./test/bench [-rounds 30] [-json bench.json] [-part PART] [-only NAME] [-row ROW]
 package main
 
 import (
@@ -80,6 +80,7 @@ func main() {
 	flag.StringVar(&a.out, "json", "bench.json", "where to write every sample")
 	flag.StringVar(&a.part, "part", "", "sandboxes or network; both if empty")
 	flag.StringVar(&a.only, "only", "", "only contenders whose name contains this, and Cove")
+	flag.StringVar(&a.row, "row", "", "of the network, only rows whose name contains this")
 	flag.Parse()
 	if !slices.Contains([]string{"", "sandboxes", "network"}, a.part) {
 		fmt.Fprintf(os.Stderr, "bench: -part %s: it is sandboxes or network\n", a.part)
@@ -95,8 +96,8 @@ func main() {
 
 // asked is what the command line says.
 type asked struct {
-	rounds          int
-	out, part, only string
+	rounds               int
+	out, part, only, row string
 }
 
 func bench(ctx context.Context, a asked) (err error) {
@@ -155,7 +156,7 @@ func (r *Report) sandboxes(ctx context.Context, dir string, cove *coveUnderTest,
 
 // network measures what it takes to go through a gateway.
 func (r *Report) network(ctx context.Context, dir string, cove *coveUnderTest, a asked) (err error) {
-	n, err := newNetwork(ctx, dir, a.only)
+	n, err := newNetwork(ctx, dir, a)
 	if err != nil {
 		return err
 	}
@@ -164,7 +165,7 @@ func (r *Report) network(ctx context.Context, dir string, cove *coveUnderTest, a
 		return err
 	}
 	r.Network = n.table()
-	printNetwork(r.Network)
+	n.print(r.Network)
 	return nil
 }
 

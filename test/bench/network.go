@@ -75,7 +75,10 @@ type started struct {
 	ways func(n int) ([]func(job) job, error) // as many sandboxes, where it knows of such
 }
 
-const direct = "direct"
+const (
+	direct       = "direct"
+	directInside = "direct, in a sandbox"
+)
 
 // network measures ways to an origin on this machine's loopback.
 type network struct {
@@ -85,11 +88,12 @@ type network struct {
 	setup   gatewaySetup
 	all     []between
 	stops   []func() error
+	only    string                  // rows whose name contains it
 	samples map[[2]string][]float64 // by row and name
 }
 
-func newNetwork(ctx context.Context, dir, only string) (n *network, err error) {
-	n = &network{dir: filepath.Join(dir, "network"), samples: map[[2]string][]float64{}}
+func newNetwork(ctx context.Context, dir string, a asked) (n *network, err error) {
+	n = &network{dir: filepath.Join(dir, "network"), only: a.row, samples: map[[2]string][]float64{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
@@ -120,9 +124,9 @@ func newNetwork(ctx context.Context, dir, only string) (n *network, err error) {
 	if err != nil {
 		return n, fmt.Errorf("%s: %w", coveInside, err)
 	}
-	n.all = append(n.all, inside)
+	n.all = append(n.all, inside...)
 	for _, b := range []between{{name: coveLoopback, start: n.gateway}, {name: "Go reverse proxy", start: n.reverse}, {name: "mitmproxy", start: n.mitmproxy}} {
-		if only != "" && b.name != coveLoopback && !strings.Contains(strings.ToLower(b.name), only) {
+		if a.only != "" && b.name != coveLoopback && !strings.Contains(strings.ToLower(b.name), a.only) {
 			b.why = "not asked for"
 			n.all = append(n.all, b)
 		} else if err := n.add(b); err != nil {
@@ -186,42 +190,43 @@ const (
 	coveLoopback = "cove, on loopback"
 )
 
-// inside is how Cove is used: a process in a sandbox that knows of no proxy,
-// and the server that has its gateway.
-func (n *network) inside(ctx context.Context) (b between, err error) {
-	b = between{name: coveInside, way: func(j job) (job, error) { return j, nil }}
+// inside are processes in sandboxes: one that has its origin beside it, in the
+// same sandbox, so that nobody is between; and how Cove is used, one that knows
+// of no proxy, and the server that has its gateway.
+func (n *network) inside(ctx context.Context) ([]between, error) {
 	program := filepath.Join(n.dir, "load")
 	if err := copyProgram(program); err != nil {
-		return b, err
+		return nil, err
 	}
 	s, err := startServer(ctx, n.dir, measuredCore, "COVE_GATEWAY_RESOLVER="+n.origin.Names, "COVE_GATEWAY_EXTRA_CAS="+n.files.Certificate,
 		"COVE_GATEWAY_PRIVATE_CIDRS=127.0.0.1/32", fmt.Sprint("COVE_GATEWAY_RATE_LIMIT_PER_SECOND=", endless), fmt.Sprint("COVE_GATEWAY_RATE_LIMIT_BURST=", endless),
 		"COVE_SANDBOX_ALLOWED_WORKDIR_ROOTS="+n.dir, "COVE_SANDBOX_CGROUP_PARENT=cove-bench-network")
 	if err != nil {
-		return b, err
+		return nil, err
 	}
 	n.stops = append(n.stops, s.close)
-	b.pid = s.pid()
-	b.load = func(ctx context.Context, jobs []job) ([]took, error) {
-		setup, err := json.Marshal(jobs)
-		if err != nil {
-			return nil, err
-		}
-		e, err := s.client.Execute(ctx, api.ExecuteRequest{
-			Language: "sh", Code: "exec " + strings.Join(onCore(otherCore, "/bench/load", "role", "load", `"$1"`), " "), Args: []string{string(setup)},
-			Timeout: 60, Limits: &api.Limits{CPUs: 2, PIDs: 100, MemoryMB: 512, StdoutKB: 1024}, Mounts: []api.Mount{{Source: program, Target: "/bench/load", ReadOnly: true}},
-			Permissions: &api.Permissions{Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Allow: []string{n.origin.allowed()}}}},
-		})
-		if err != nil {
-			return nil, err
-		}
-		var all []took
-		if err := json.Unmarshal([]byte(e.Output), &all); err != nil {
-			return nil, fmt.Errorf("it said %q and %q: %w", e.Output, e.Stderr, err)
-		}
-		return all, failures(all)
+	in := func(name string, pid int, role string) between {
+		return between{name: name, pid: pid, way: func(j job) (job, error) { return j, nil }, load: func(ctx context.Context, jobs []job) ([]took, error) {
+			setup, err := json.Marshal(jobs)
+			if err != nil {
+				return nil, err
+			}
+			e, err := s.client.Execute(ctx, api.ExecuteRequest{
+				Language: "sh", Code: "exec " + strings.Join(onCore(otherCore, "/bench/load", "role", role, `"$1"`), " "), Args: []string{string(setup)},
+				Timeout: 60, Limits: &api.Limits{CPUs: 2, PIDs: 100, MemoryMB: 512, StdoutKB: 1024}, Mounts: []api.Mount{{Source: program, Target: "/bench/load", ReadOnly: true}},
+				Permissions: &api.Permissions{Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Allow: []string{n.origin.allowed()}}}},
+			})
+			if err != nil {
+				return nil, err
+			}
+			var all []took
+			if err := json.Unmarshal([]byte(e.Output), &all); err != nil {
+				return nil, fmt.Errorf("it said %q and %q: %w", e.Output, e.Stderr, err)
+			}
+			return all, failures(all)
+		}}
 	}
-	return b, nil
+	return []between{in(directInside, 0, "alone"), in(coveInside, s.pid(), "load")}, nil
 }
 
 // copyProgram puts this program where a sandbox can be shown it.
@@ -319,7 +324,7 @@ func (n *network) play(ctx context.Context, c *coveUnderTest, rounds int) error 
 	for range rounds {
 		for _, m := range measures {
 			for _, b := range n.all {
-				if b.why != "" {
+				if b.why != "" || !n.asked(m.name) && !(m.ask.Do == doRate && n.asked(m.cpu())) {
 					continue
 				}
 				if ctx.Err() != nil {
@@ -336,13 +341,21 @@ func (n *network) play(ctx context.Context, c *coveUnderTest, rounds int) error 
 			continue
 		}
 		for row, do := range map[string]action{rowIdle: doIdle, rowSpread: doSpread} {
+			if !n.asked(row) {
+				continue
+			}
 			if err := n.idle(b, row, do); err != nil {
 				return fmt.Errorf("%s: %s: %w", b.name, row, err)
 			}
 		}
 	}
+	if !n.asked(rowSetUp) {
+		return nil
+	}
 	return n.setUp(ctx, c, 6*rounds)
 }
+
+func (n *network) asked(row string) bool { return strings.Contains(row, n.only) }
 
 // once takes one measure of one of them.
 func (n *network) once(ctx context.Context, m measure, b between) error {

@@ -21,7 +21,7 @@ import (
 // setup as JSON from its arguments, answers with a line of JSON on standard
 // output, and ends with its standard input.
 var roles = map[string]func(setup []byte, out *json.Encoder) error{
-	"origin": originRole, "reverse": reverseRole, "gateway": gatewayRole, "load": loadRole,
+	"origin": originRole, "reverse": reverseRole, "gateway": gatewayRole, "load": loadRole, "alone": aloneRole,
 }
 
 // On two processors, whoever is measured has one for itself.
