@@ -237,6 +237,7 @@ func (c *Client) VerifyAudit(ctx context.Context) (api.AuditVerification, error)
 // DecisionOptions select decisions of the gateway; zero fields select everything.
 type DecisionOptions struct {
 	Execution string
+	Sandbox   string // its id
 	Host      string
 	Verdict   api.Verdict
 	Since     time.Time // inclusive
@@ -248,6 +249,7 @@ type DecisionOptions struct {
 func (o DecisionOptions) query() query {
 	q := query{}
 	q.set("execution", o.Execution)
+	q.set("sandbox", o.Sandbox)
 	q.set("host", o.Host)
 	q.set("verdict", string(o.Verdict))
 	return q

@@ -16,6 +16,7 @@ import (
 // the reader of requests, which sees no other fields.
 type DecisionFilter struct {
 	Execution string `query:"execution" maxLength:"64" doc:"Only of this execution"`
+	Sandbox   string `query:"sandbox" maxLength:"64" doc:"Only of this sandbox, by its id"`
 	Host      string `query:"host" maxLength:"253" doc:"Only of this host: a name or an address, as it is recorded"`
 	Verdict   string `query:"verdict" enum:"allow,deny,lost" doc:"Only with this verdict"`
 }
@@ -29,7 +30,7 @@ type decisionsInput struct {
 }
 
 func (f DecisionFilter) query() store.DecisionQuery {
-	return store.DecisionQuery{Execution: f.Execution, Host: f.Host, Verdict: api.Verdict(f.Verdict)}
+	return store.DecisionQuery{Execution: f.Execution, Sandbox: f.Sandbox, Host: f.Host, Verdict: api.Verdict(f.Verdict)}
 }
 
 // decisions is GET /network/decisions.

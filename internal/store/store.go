@@ -1,6 +1,7 @@
 // Package store is the contract for what Cove remembers: executions, the audit
 // log, what became of attempts to leave sandboxes, what has been approved, who
-// goes out through a gateway of its own, and the sandboxes that last. store/sqlite implements it;
+// goes out through a gateway of its own, the sandboxes that last, and the runs of
+// agents. store/sqlite implements it;
 // storetest.Run is the suite that every implementation passes.
 package store
 
@@ -47,10 +48,11 @@ type Store interface {
 	Approvals
 	GatewayClients
 	Sandboxes
+	Runs
 
 	// Prune removes executions that finished before the given time, and returns
-	// how many; audit records up to the first that is not older, and decisions
-	// that are older. The chain of what is left still verifies.
+	// how many; audit records up to the first that is not older, decisions that
+	// are older, and runs that ended before. The chain of what is left still verifies.
 	Prune(ctx context.Context, before time.Time) (int, error)
 	Close() error
 }
@@ -110,6 +112,7 @@ const MaxField = 1 << 10
 // DecisionQuery selects decisions.
 type DecisionQuery struct {
 	Execution string
+	Sandbox   string // its id
 	Host      string // a name or an address, as it is recorded
 	Verdict   api.Verdict
 	Since     time.Time // inclusive; zero is no bound
@@ -128,7 +131,7 @@ type DecisionPage struct {
 // matter.
 func (q DecisionQuery) Selects(d api.Decision) bool {
 	same := func(asked, is string) bool { return asked == "" || asked == is }
-	return same(q.Execution, d.Execution) && same(q.Host, d.Host) && same(string(q.Verdict), string(d.Verdict)) &&
+	return same(q.Execution, d.Execution) && same(q.Sandbox, d.Sandbox) && same(q.Host, d.Host) && same(string(q.Verdict), string(d.Verdict)) &&
 		!d.Time.Before(q.Since) && (q.Until.IsZero() || d.Time.Before(q.Until))
 }
 

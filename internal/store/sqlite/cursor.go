@@ -20,6 +20,7 @@ const (
 	ofExecutions list = 1
 	ofAudit      list = 2
 	ofDecisions  list = 3
+	ofRuns       list = 4
 )
 
 func encodeCursor(of list, seq int64) string {

@@ -102,6 +102,7 @@ func decisionConditions(q store.DecisionQuery) (string, []any, error) {
 		c.add("seq < ?", seq)
 	}
 	c.addText("execution = ?", q.Execution)
+	c.addText("sandbox = ?", q.Sandbox)
 	c.addText("host = ?", q.Host)
 	c.addText("verdict = ?", string(q.Verdict))
 	c.addTime("time >= ?", q.Since)

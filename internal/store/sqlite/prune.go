@@ -36,6 +36,9 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (int, error) {
 	if err := s.pruneDecisions(ctx, before); err != nil {
 		return total, err
 	}
+	if err := s.pruneRuns(ctx, before); err != nil {
+		return total, err
+	}
 	// Gives free pages back to the file system.
 	_, err := s.write.ExecContext(ctx, `PRAGMA incremental_vacuum(10000)`)
 	return total, s.fault("write", err)
@@ -46,8 +49,9 @@ func (s *Store) due(ctx context.Context, before time.Time) (due bool, err error)
 	err = s.read.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM executions WHERE finished_at < ?)
 		OR EXISTS (SELECT 1 FROM executions WHERE created_at < ? AND finished_at IS NULL AND status <> ?)
 		OR coalesce((SELECT time FROM audit ORDER BY seq LIMIT 1), ?) < ?
-		OR EXISTS (SELECT 1 FROM decisions WHERE time < ?)`,
-		before.UnixMicro(), before.UnixMicro(), string(api.StatusRunning), before.UnixMicro(), before.UnixMicro(), before.UnixMicro()).Scan(&due)
+		OR EXISTS (SELECT 1 FROM decisions WHERE time < ?)
+		OR EXISTS (SELECT 1 FROM runs WHERE ended_at < ?)`,
+		before.UnixMicro(), before.UnixMicro(), string(api.StatusRunning), before.UnixMicro(), before.UnixMicro(), before.UnixMicro(), before.UnixMicro()).Scan(&due)
 	return due, err
 }
 

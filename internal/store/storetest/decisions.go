@@ -66,7 +66,7 @@ func decisionQuery(t *testing.T, open Open) {
 	for i := range 4 {
 		all = append(all, decision(func(d *api.Decision) {
 			d.Time = epoch.Add(time.Duration(i) * time.Minute)
-			d.Execution, d.Host = fmt.Sprint("ex_", i%2), fmt.Sprint("h", i/2)
+			d.Execution, d.Host, d.Sandbox = fmt.Sprint("ex_", i%2), fmt.Sprint("h", i/2), fmt.Sprint("sb_", i/3)
 			d.Verdict = []api.Verdict{api.VerdictAllow, api.VerdictDeny, api.VerdictDeny, api.VerdictLost}[i]
 		}))
 	}
@@ -79,6 +79,7 @@ func decisionQuery(t *testing.T, open Open) {
 		{"all", store.DecisionQuery{Limit: 10}, []int64{4, 3, 2, 1}},
 		{"limit", store.DecisionQuery{Limit: 2}, []int64{4, 3}},
 		{"execution", store.DecisionQuery{Limit: 10, Execution: "ex_0"}, []int64{3, 1}},
+		{"sandbox", store.DecisionQuery{Limit: 10, Sandbox: "sb_0"}, []int64{3, 2, 1}},
 		{"host", store.DecisionQuery{Limit: 10, Host: "h1"}, []int64{4, 3}},
 		{"verdict", store.DecisionQuery{Limit: 10, Verdict: api.VerdictDeny}, []int64{3, 2}},
 		{"since is inclusive", store.DecisionQuery{Limit: 10, Since: epoch.Add(2 * time.Minute)}, []int64{4, 3}},

@@ -1,0 +1,159 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// AddRun implements store.Store.
+func (s *Store) AddRun(ctx context.Context, r store.Run) error {
+	r = normalRun(r)
+	record, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return s.change(ctx, "write", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO runs (id, agent, status, sandbox, client, started_at, ended_at, record) VALUES (?,?,?,?,?,?,?,?)`,
+			r.ID, r.Agent, r.Status, r.Sandbox, r.CreatedBy, r.StartedAt.UnixMicro(), endOf(r), string(record))
+		if isUnique(err) {
+			return cove.Errorf(cove.Conflict, "the run %s is known already", r.ID)
+		}
+		return err
+	})
+}
+
+// normalRun is r with times as they are kept.
+func normalRun(r store.Run) store.Run {
+	r.StartedAt = r.StartedAt.UTC().Truncate(time.Microsecond)
+	if r.EndedAt != nil {
+		r.EndedAt = new(r.EndedAt.UTC().Truncate(time.Microsecond))
+	}
+	return r
+}
+
+func endOf(r store.Run) sql.NullInt64 {
+	if r.EndedAt == nil {
+		return sql.NullInt64{}
+	}
+	return sql.NullInt64{Int64: r.EndedAt.UnixMicro(), Valid: true}
+}
+
+// Run implements store.Store.
+func (s *Store) Run(ctx context.Context, id cove.RunID) (store.Run, error) {
+	r, err := s.scanRun(s.read.QueryRowContext(ctx, `SELECT record FROM runs WHERE id = ?`, string(id)), id)
+	return r, s.fault("read", err)
+}
+
+func (s *Store) scanRun(row interface{ Scan(...any) error }, id cove.RunID, more ...any) (r store.Run, err error) {
+	var record string
+	err = row.Scan(append([]any{&record}, more...)...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return r, cove.Errorf(cove.NotFound, "there is no run %.64q", id).WithHint("\"cove runs list\" shows those that there are")
+	}
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal([]byte(record), &r); err != nil {
+		return r, cove.Errorf(cove.Corrupt, "a run cannot be read from %s: %w", s.path, err)
+	}
+	return r, nil
+}
+
+// ChangeRun implements store.Store.
+func (s *Store) ChangeRun(ctx context.Context, id cove.RunID, change func(*store.Run) error) error {
+	return s.change(ctx, "write", func(tx *sql.Tx) error {
+		was, err := s.scanRun(tx.QueryRowContext(ctx, `SELECT record FROM runs WHERE id = ?`, string(id)), id)
+		if err != nil {
+			return err
+		}
+		r := was
+		if err := change(&r); err != nil {
+			return err
+		}
+		r.ID, r.Agent, r.CreatedBy, r.StartedAt = was.ID, was.Agent, was.CreatedBy, was.StartedAt
+		r = normalRun(r)
+		record, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE runs SET status = ?, sandbox = ?, ended_at = ?, record = ? WHERE id = ?`, r.Status, r.Sandbox, endOf(r), string(record), r.ID)
+		return err
+	})
+}
+
+// Runs implements store.Store.
+func (s *Store) Runs(ctx context.Context, q store.RunQuery) (page store.RunPage, err error) {
+	if err := checkLimit(q.Limit); err != nil {
+		return page, err
+	}
+	var c clause
+	if q.Cursor != "" {
+		seq, err := decodeCursor(ofRuns, q.Cursor)
+		if err != nil {
+			return page, err
+		}
+		c.add("seq < ?", seq)
+	}
+	c.addText("instr(id, ?) = 1", q.ID)
+	c.addText("agent = ?", q.Agent)
+	c.addText("status = ?", q.Status)
+	c.addText("sandbox = ?", q.Sandbox)
+	c.addText("client = ?", q.Client)
+	rows, err := s.read.QueryContext(ctx, `SELECT record, seq FROM runs `+c.where()+` ORDER BY seq DESC LIMIT ?`, append(c.args, q.Limit+1)...)
+	if err != nil {
+		return page, s.fault("read", err)
+	}
+	defer rows.Close()
+	var last int64
+	for rows.Next() {
+		if len(page.Runs) == q.Limit { // the one too many only says that there is more
+			page.Next = encodeCursor(ofRuns, last)
+			break
+		}
+		r, err := s.scanRun(rows, "", &last)
+		if err != nil {
+			return store.RunPage{}, s.fault("read", err)
+		}
+		page.Runs = append(page.Runs, r)
+	}
+	return page, s.fault("read", rows.Err())
+}
+
+// RemoveRun implements store.Store.
+func (s *Store) RemoveRun(ctx context.Context, id cove.RunID) error {
+	return s.change(ctx, "write", func(tx *sql.Tx) error {
+		r, err := s.scanRun(tx.QueryRowContext(ctx, `SELECT record FROM runs WHERE id = ?`, string(id)), id)
+		if err != nil {
+			return err
+		}
+		if r.Status == api.RunRunning {
+			return cove.Errorf(cove.Conflict, "the run %s has not ended", id).WithHint("end it first: cove runs interrupt %s", id)
+		}
+		_, err = tx.ExecContext(ctx, `DELETE FROM runs WHERE id = ?`, string(id))
+		return err
+	})
+}
+
+// pruneRuns removes in batches, as pruneExecutions does.
+func (s *Store) pruneRuns(ctx context.Context, before time.Time) error {
+	for n := int64(pruneBatch); n == pruneBatch; {
+		err := s.change(ctx, "write", func(tx *sql.Tx) error {
+			r, err := tx.ExecContext(ctx, `DELETE FROM runs WHERE seq IN (SELECT seq FROM runs WHERE ended_at < ? LIMIT ?)`, before.UnixMicro(), pruneBatch)
+			if err == nil {
+				n, err = r.RowsAffected()
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
