@@ -23,18 +23,19 @@ type ExecuteRequest struct {
 	Mounts      []Mount           `json:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
 	Image       string            `json:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
 	Engine      string            `json:"engine,omitempty" doc:"native, docker or auto"`
+	Profile     string            `json:"profile,omitempty" doc:"Name of a profile of the server; what the request says itself wins"`
 }
 
 // Limits narrow or widen a runtime's defaults; absent fields keep them.
 type Limits struct {
-	MemoryMB  int64   `json:"memory_mb,omitempty" doc:"MiB of memory, files in writable places included"`
-	PIDs      int64   `json:"pids_limit,omitempty" doc:"Processes and threads"`
-	DiskMB    int64   `json:"disk_mb,omitempty" doc:"MiB of everything writable"`
-	CPUs      float64 `json:"cpus,omitempty" doc:"Cores"`
-	Inodes    int64   `json:"inodes,omitempty" doc:"Files and directories"`
-	OpenFiles int64   `json:"open_files,omitempty" doc:"Descriptors per process"`
-	StdoutKB  int64   `json:"stdout_kb,omitempty" doc:"KiB of output that are kept"`
-	StderrKB  int64   `json:"stderr_kb,omitempty" doc:"KiB of error output that are kept"`
+	MemoryMB  int64   `json:"memory_mb,omitempty" yaml:"memory_mb,omitempty" doc:"MiB of memory, files in writable places included"`
+	PIDs      int64   `json:"pids_limit,omitempty" yaml:"pids_limit,omitempty" doc:"Processes and threads"`
+	DiskMB    int64   `json:"disk_mb,omitempty" yaml:"disk_mb,omitempty" doc:"MiB of everything writable"`
+	CPUs      float64 `json:"cpus,omitempty" yaml:"cpus,omitempty" doc:"Cores"`
+	Inodes    int64   `json:"inodes,omitempty" yaml:"inodes,omitempty" doc:"Files and directories"`
+	OpenFiles int64   `json:"open_files,omitempty" yaml:"open_files,omitempty" doc:"Descriptors per process"`
+	StdoutKB  int64   `json:"stdout_kb,omitempty" yaml:"stdout_kb,omitempty" doc:"KiB of output that are kept"`
+	StderrKB  int64   `json:"stderr_kb,omitempty" yaml:"stderr_kb,omitempty" doc:"KiB of error output that are kept"`
 }
 
 // Permissions ask for what a sandbox does not have by default.
@@ -62,9 +63,9 @@ type ModelPermission struct {
 // ModelBudget is the most that may be used of models; what is absent is as
 // configured (gateway.budget).
 type ModelBudget struct {
-	Requests int64   `json:"requests,omitempty" minimum:"1" doc:"Requests"`
-	Tokens   int64   `json:"tokens,omitempty" minimum:"1" doc:"Tokens, in and out, those of caches included"`
-	Cost     float64 `json:"cost,omitempty" minimum:"0" doc:"Dollars, by the prices that are configured"`
+	Requests int64   `json:"requests,omitempty" yaml:"requests,omitempty" minimum:"1" doc:"Requests"`
+	Tokens   int64   `json:"tokens,omitempty" yaml:"tokens,omitempty" minimum:"1" doc:"Tokens, in and out, those of caches included"`
+	Cost     float64 `json:"cost,omitempty" yaml:"cost,omitempty" minimum:"0" doc:"Dollars, by the prices that are configured"`
 }
 
 // NetworkChange adds to what a running execution may reach.
@@ -93,9 +94,9 @@ type File struct {
 
 // Mount attaches a host path.
 type Mount struct {
-	Source   string `json:"source" doc:"Absolute host path"`
-	Target   string `json:"target" doc:"Absolute path inside" example:"/data"`
-	ReadOnly bool   `json:"read_only,omitempty"`
+	Source   string `json:"source" yaml:"source,omitempty" doc:"Absolute host path"`
+	Target   string `json:"target" yaml:"target,omitempty" doc:"Absolute path inside" example:"/data"`
+	ReadOnly bool   `json:"read_only,omitempty" yaml:"read_only,omitempty"`
 }
 
 // Execution is the record of a run: the answer of POST /execute, and what

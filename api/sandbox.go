@@ -25,8 +25,8 @@ type SandboxRequest struct {
 
 // GitIdentity is whose commits a sandbox makes.
 type GitIdentity struct {
-	Name  string `json:"name,omitempty" example:"Ada Byron"`
-	Email string `json:"email,omitempty" example:"ada@example.com"`
+	Name  string `json:"name,omitempty" yaml:"name,omitempty" example:"Ada Byron"`
+	Email string `json:"email,omitempty" yaml:"email,omitempty" example:"ada@example.com"`
 }
 
 // RepositoryRequest says which repository a sandbox works on.

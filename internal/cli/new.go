@@ -25,7 +25,7 @@ import (
 type newOptions struct {
 	options // those that "cove run" has, too
 
-	name, profile, agent string
+	name, agent string
 	copies               []string
 	sparse               []string
 	depth                int
@@ -91,6 +91,7 @@ cove::NAME" bring the work back.`,
 		},
 	}
 	o.add(c.Flags())
+	a.addProfile(c, &o.profile)
 	c.RegisterFlagCompletionFunc("preset", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		names, _ := a.presetNames() // whoever completes cannot be told
 		return names, cobra.ShellCompDirectiveNoFileComp
@@ -103,7 +104,6 @@ func (o *newOptions) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.empty, "empty", false, "no repository: an empty workspace")
 	f.StringVar(&o.image, "image", "", "root filesystem `IMAGE`: host, dir:PATH, tar:PATH, or a reference")
 	f.StringVar(&o.engine, "engine", "", "`ENGINE` that has lasting sandboxes, or auto")
-	f.StringVar(&o.profile, "profile", "", "`NAME` of a profile of the configuration")
 	f.StringVar(&o.agent, "agent", "", "`PROGRAM` of its terminal, instead of a shell")
 	o.policy.add(f)
 	f.StringArrayVar(&o.credentials, "credential", nil, "set the credential `NAME` on its requests, outside the sandbox (repeatable)")
@@ -142,6 +142,10 @@ func (a *app) create(cmd *cobra.Command, o *newOptions) error {
 		}
 	}
 	req, err := a.sandboxRequest(o)
+	if err != nil {
+		return err
+	}
+	req.Profile, err = a.resolveProfile(o.profile)
 	if err != nil {
 		return err
 	}
@@ -232,7 +236,7 @@ func (a *app) sayReady(s api.Sandbox) {
 
 // sandboxRequest builds what is sent.
 func (a *app) sandboxRequest(o *newOptions) (api.SandboxRequest, error) {
-	req := api.SandboxRequest{Name: o.name, Engine: o.engine, Profile: o.profile, Agent: o.agent, WorkDir: o.workDir, AllowPR: o.policy.allowPR}
+	req := api.SandboxRequest{Name: o.name, Engine: o.engine, Agent: o.agent, WorkDir: o.workDir, AllowPR: o.policy.allowPR}
 	var err error
 	if req.Repository, err = o.repository(); err != nil {
 		return req, err

@@ -35,6 +35,7 @@ type options struct {
 	workDir string
 	image   string
 	engine  string
+	profile string
 
 	policy      policyFlags
 	credentials []string
@@ -77,6 +78,9 @@ func (o *options) request(language string, args []string, getenv func(string) st
 	}
 	if req.Permissions, err = o.permissions(); err != nil {
 		return req, err
+	}
+	if req.Permissions == nil && o.policy.network != "" { // none, which wins over a profile's
+		req.Permissions = &api.Permissions{Network: &api.NetworkPermission{}}
 	}
 	if o.workDir != "" {
 		if req.WorkDir, err = filepath.Abs(o.workDir); err != nil {

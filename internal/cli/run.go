@@ -79,6 +79,7 @@ is missing, 128+N ended by signal N.`,
 	f.StringVar(&o.stderr, "stderr-limit", "", "`SIZE` of error output that is kept, like 256K")
 	f.BoolVar(&o.json, "json", false, "print one JSON object with the result, output included")
 	f.SortFlags = false
+	a.addProfile(c, &o.profile)
 	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return cove.Errorf(cove.InvalidArgument, "%w", err).WithHint("see \"cove run --help\"; arguments of the program follow --")
 	})
@@ -93,6 +94,10 @@ func (a *app) run(ctx context.Context, o *options, args []string, dash int) erro
 		return err
 	}
 	req, err := o.request(language, rest, a.getenv)
+	if err != nil {
+		return err
+	}
+	req.Profile, err = a.resolveProfile(o.profile)
 	if err != nil {
 		return err
 	}

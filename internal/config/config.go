@@ -9,6 +9,7 @@
 package config
 
 import (
+	"cmp"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -30,6 +31,8 @@ type Config struct {
 
 	Guest  string `yaml:"guest" doc:"Path of the cove-guest program; empty: beside cove itself."`
 	Engine string `yaml:"engine" doc:"Engine for requests that name none: native, docker or auto."`
+
+	Profiles string `yaml:"profiles" doc:"File that describes profiles, which is read at each use; empty: profiles.yaml in home."`
 
 	Sandbox   Sandbox   `yaml:"sandbox"`
 	Gateway   Gateway   `yaml:"gateway"`
@@ -186,6 +189,11 @@ func shift(v int64, bits uint) int64 {
 // Bounds are the limits that requests are held to.
 func (c *Config) Bounds() runtime.Bounds {
 	return runtime.Bounds{Defaults: c.Sandbox.DefaultLimits.limits(), Max: c.Sandbox.MaxLimits.limits()}
+}
+
+// ProfilesFile is the path of the file of profiles.
+func (c *Config) ProfilesFile() string {
+	return cmp.Or(c.Profiles, filepath.Join(c.Home, "profiles.yaml"))
 }
 
 // Database is the path of the database.

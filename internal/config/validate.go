@@ -147,6 +147,9 @@ func (c *Config) checkPaths() error {
 	if c.Guest != "" && !filepath.IsAbs(c.Guest) {
 		return c.wrong("guest", "%q is not an absolute path", c.Guest).WithHint("begin it with /, or leave it out")
 	}
+	if c.Profiles != "" && !filepath.IsAbs(c.Profiles) {
+		return c.wrong("profiles", "%q is not an absolute path", c.Profiles).WithHint("begin it with /, or leave it out")
+	}
 	if !groupName.MatchString(c.Sandbox.CgroupParent) {
 		return c.wrong("sandbox.cgroup_parent", "%.80q is not a name for a control group", c.Sandbox.CgroupParent).WithHint("use letters, digits, _ and -, such as cove")
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/profile"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
@@ -20,6 +21,10 @@ func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 // language, limits, environment and code. What is judged here is form, and
 // what depends on who asks: host paths.
 func (s *Server) request(ctx context.Context, c caller, q api.ExecuteRequest) (sandbox.Request, error) {
+	q, err := withProfile(s, q.Profile, q, profile.Execution)
+	if err != nil {
+		return sandbox.Request{}, err
+	}
 	r := sandbox.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args, Env: q.Env, Image: q.Image, Engine: q.Engine, Client: c.name}
 	if err := checkInput(q); err != nil {
 		return r, err
@@ -27,7 +32,6 @@ func (s *Server) request(ctx context.Context, c caller, q api.ExecuteRequest) (s
 	if q.Stdin != "" {
 		r.Stdin = strings.NewReader(q.Stdin)
 	}
-	var err error
 	if q.Permissions != nil && q.Permissions.Network != nil {
 		if r.Network, err = s.network(ctx, c, *q.Permissions.Network); err != nil {
 			return r, err

@@ -23,6 +23,7 @@ func (s *Server) addRoutes() {
 		s.addGatewayRoutes()
 	} else {
 		s.addSandboxRoutes()
+		s.addProfileRoutes()
 		if s.Lasting != nil {
 			s.addLastingRoutes()
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/profile"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -168,12 +169,12 @@ func (e *eventStream) last(name string, v any) {
 // sandboxRequest turns a wire request into one for the sandbox package. What is
 // judged here is form, and what depends on who asks.
 func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequest) (r sandbox.LastingRequest, err error) {
+	if q, err = withProfile(s, q.Profile, q, profile.Sandbox); err != nil {
+		return r, err
+	}
 	r = sandbox.LastingRequest{
 		Name: q.Name, Engine: q.Engine, Profile: q.Profile, Agent: q.Agent, Env: q.Env, WorkDir: q.WorkDir,
 		AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Labels: q.Labels, Client: c.name, Local: c.owner,
-	}
-	if q.Profile != "" {
-		return r, cove.Errorf(cove.NotFound, "there is no profile %.64q", q.Profile).WithHint("profiles cannot be configured yet: say what it is to have itself")
 	}
 	if strings.HasPrefix(q.WorkDir, "/") && path.Clean(q.WorkDir) != cove.Workspace && !strings.HasPrefix(path.Clean(q.WorkDir), cove.Workspace+"/") {
 		return r, cove.Errorf(cove.InvalidArgument, "work_dir: %.200q is not in %s", q.WorkDir, cove.Workspace)

@@ -66,8 +66,10 @@ type Options struct {
 	// Repositories is the store of repositories; nil: there are no routes of it.
 	Repositories Repositories
 	Work         Work // nil: there are no routes that bring work back
-	Clients      Clients
-	Store        store.Store
+	// Profiles reads the named configurations that there are.
+	Profiles func() ([]api.Profile, error)
+	Clients  Clients
+	Store    store.Store
 	// CheckPath judges host paths as hostpath.Check does: with nil roots it
 	// applies only what is always refused.
 	CheckPath func(path string, roots []string) (resolved string, err error)

@@ -1,0 +1,45 @@
+package api
+
+// Profile is a named configuration for sandboxes and agents, as the server's
+// file of profiles has it. What a request says itself goes before it.
+type Profile struct {
+	Name         string            `json:"name" yaml:"name,omitempty" example:"careful"`
+	Description  string            `json:"description,omitempty" yaml:"description,omitempty" doc:"For people"`
+	Mode         string            `json:"mode,omitempty" yaml:"mode,omitempty" enum:"container,none" doc:"How strong the wall is: container (default), or none, which runs agents on the machine itself and makes no sandboxes"`
+	Engine       string            `json:"engine,omitempty" yaml:"engine,omitempty"`
+	Image        string            `json:"image,omitempty" yaml:"image,omitempty"`
+	Agent        string            `json:"agent,omitempty" yaml:"agent,omitempty" doc:"For runs that name none"`
+	Provider     string            `json:"provider,omitempty" yaml:"provider,omitempty" doc:"Whose models its agents use; the agent's own when absent"`
+	Model        string            `json:"model,omitempty" yaml:"model,omitempty" doc:"Which of them; the agent's own choice when absent"`
+	Access       string            `json:"access,omitempty" yaml:"access,omitempty" enum:"intercept,proxy,token-file" doc:"How agents get at models: intercept (default), where requests to the provider get their key on the way out; proxy, at an address of the gateway's; token-file, where the real key is a file inside"`
+	Instructions string            `json:"instructions,omitempty" yaml:"instructions,omitempty" doc:"What agents are told beside their own"`
+	MaxTurns     int               `json:"max_turns,omitempty" yaml:"max_turns,omitempty" minimum:"1" doc:"Answers of the model in a run"`
+	Limits       *Limits           `json:"limits,omitempty" yaml:"limits,omitempty"`
+	Timeout      float64           `json:"timeout,omitempty" yaml:"timeout,omitempty" doc:"Seconds of an execution or a run"`
+	Network      *ProfileNetwork   `json:"network,omitempty" yaml:"network,omitempty"`
+	Mounts       []Mount           `json:"mounts,omitempty" yaml:"mounts,omitempty"`
+	Env          map[string]string `json:"env,omitempty" yaml:"env,omitempty"`
+	Git          *ProfileGit       `json:"git,omitempty" yaml:"git,omitempty"`
+}
+
+// ProfileNetwork is what sandboxes of a profile may reach.
+type ProfileNetwork struct {
+	Mode        string       `json:"mode,omitempty" yaml:"mode,omitempty" enum:"none,limited,host-only,open"`
+	Allow       []string     `json:"allow,omitempty" yaml:"allow,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443)"`
+	Deny        []string     `json:"deny,omitempty" yaml:"deny,omitempty" doc:"The same; what is denied wins"`
+	Policy      string       `json:"policy,omitempty" yaml:"policy,omitempty" doc:"A policy document, YAML"`
+	Credentials []string     `json:"credentials,omitempty" yaml:"credentials,omitempty" doc:"Names of credentials of the machine"`
+	Providers   []string     `json:"providers,omitempty" yaml:"providers,omitempty" doc:"Names of model providers that are reached at the gateway's own address"`
+	Budget      *ModelBudget `json:"budget,omitempty" yaml:"budget,omitempty"`
+}
+
+// ProfileGit is how sandboxes of a profile work with git.
+type ProfileGit struct {
+	GitIdentity `yaml:",inline"`
+	AllowPR     bool `json:"allow_pr,omitempty" yaml:"allow_pr,omitempty" doc:"Pull requests may be opened and commented on"`
+}
+
+// ProfileList is the answer of GET /profiles.
+type ProfileList struct {
+	Profiles []Profile `json:"profiles" nullable:"false"`
+}

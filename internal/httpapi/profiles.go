@@ -1,0 +1,84 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/profile"
+)
+
+// profileErrors are those of reading what the machine's owner has written.
+var profileErrors = []cove.Code{cove.NotFound}
+
+// addProfileRoutes are the routes of named configurations.
+func (s *Server) addProfileRoutes() {
+	route(s, huma.Operation{OperationID: "list-profiles", Method: http.MethodGet, Path: "/profiles", Tags: []string{"profiles"},
+		Summary: "List the profiles", Description: "Whole for the machine's owner; without variables, mounts and policies for others.",
+	}, nil, s.listProfiles)
+
+	route(s, huma.Operation{OperationID: "get-profile", Method: http.MethodGet, Path: "/profiles/{profile}", Tags: []string{"profiles"},
+		Summary: "Get a profile",
+	}, profileErrors, s.getProfile)
+}
+
+// listProfiles is GET /profiles.
+func (s *Server) listProfiles(ctx context.Context, _ *struct{}) (*answer[api.ProfileList], error) {
+	all, err := s.profiles()
+	if err != nil {
+		return nil, err
+	}
+	list := api.ProfileList{Profiles: []api.Profile{}}
+	for _, p := range all {
+		list.Profiles = append(list.Profiles, shownProfile(p, exchangeOf(ctx).caller))
+	}
+	return &answer[api.ProfileList]{list}, nil
+}
+
+type profileInput struct {
+	Profile string `path:"profile" maxLength:"64"`
+}
+
+// getProfile is GET /profiles/{profile}.
+func (s *Server) getProfile(ctx context.Context, in *profileInput) (*answer[api.Profile], error) {
+	all, err := s.profiles()
+	if err != nil {
+		return nil, err
+	}
+	p, err := profile.Find(all, in.Profile)
+	return &answer[api.Profile]{shownProfile(p, exchangeOf(ctx).caller)}, err
+}
+
+// shownProfile is what a caller may see of a profile.
+func shownProfile(p api.Profile, c caller) api.Profile {
+	if !c.owner {
+		p.Env, p.Mounts, p.Network, p.Instructions = nil, nil, nil, ""
+	}
+	return p
+}
+
+func (s *Server) profiles() ([]api.Profile, error) {
+	if s.Profiles == nil {
+		return nil, nil
+	}
+	return s.Profiles()
+}
+
+// withProfile is a request with the profile that it names, if it names one.
+func withProfile[Q any](s *Server, name string, q Q, with func(api.Profile, Q) (Q, error)) (Q, error) {
+	if name == "" {
+		return q, nil
+	}
+	all, err := s.profiles()
+	if err != nil {
+		return q, err
+	}
+	p, err := profile.Find(all, name)
+	if err != nil {
+		return q, err
+	}
+	return with(p, q)
+}

@@ -1,0 +1,326 @@
+// Package profile reads named configurations for sandboxes and agents, and says
+// what a request is with one: pure functions over wire types.
+package profile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// Values of api.Profile.Mode and Access; empty is the first.
+const (
+	ModeContainer = "container"
+	ModeNone      = "none" // no wall: an agent runs on the machine itself
+
+	AccessIntercept = "intercept"  // the provider itself, its requests get their key on the way out
+	AccessProxy     = "proxy"      // an address of the gateway's
+	AccessTokenFile = "token-file" // the real key is inside, in a file
+)
+
+// Default is the profile of whoever names none and has chosen none: it says
+// nothing.
+const Default = "default"
+
+var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
+
+// maxDocument is the largest file, in bytes.
+const maxDocument = 1 << 20
+
+// Parse reads a file of profiles; source names it in errors, which have the
+// line. Errors: InvalidArgument.
+func Parse(source string, data []byte) ([]api.Profile, error) {
+	if len(data) > maxDocument {
+		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source, maxDocument>>20).WithHint("is it the right file?")
+	}
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	var doc struct {
+		Profiles []api.Profile `yaml:"profiles"`
+	}
+	if err := d.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+		return nil, cove.Errorf(cove.InvalidArgument, "%s: %s", source, strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")).
+			WithHint("docs/profiles.md lists what a profile has")
+	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document", source).WithHint("remove what follows ---")
+	}
+	seen := map[string]bool{}
+	for _, p := range doc.Profiles {
+		err := check(p)
+		if err == nil && seen[p.Name] {
+			err = cove.Errorf(cove.InvalidArgument, "it is there twice").WithHint("give each profile a name of its own")
+		}
+		if err != nil {
+			return nil, in(source, p.Name, err)
+		}
+		seen[p.Name] = true
+	}
+	return doc.Profiles, nil
+}
+
+// in names the profile that is wrong.
+func in(source, name string, err error) error {
+	text := err.Error()
+	if e, ok := errors.AsType[*cove.Error](err); ok {
+		text = e.Message
+	}
+	e := cove.Errorf(cove.InvalidArgument, "%s: the profile %.80q: %s", source, name, text)
+	e.Hint = cove.ErrorHint(err)
+	return e
+}
+
+func check(p api.Profile) error {
+	if !nameForm.MatchString(p.Name) {
+		return cove.Errorf(cove.InvalidArgument, "%.80q is no name for a profile", p.Name).WithHint("use small letters, digits, _ and -, at most 63")
+	}
+	if p.Name == Default {
+		return cove.Errorf(cove.InvalidArgument, "%s is what there is without a profile", Default).WithHint("give it another name, and choose it with \"cove profile use\"")
+	}
+	for _, c := range []struct {
+		key, value string
+		choices    []string
+	}{
+		{"mode", p.Mode, []string{"", ModeContainer, ModeNone}},
+		{"access", p.Access, []string{"", AccessIntercept, AccessProxy, AccessTokenFile}},
+	} {
+		if !slices.Contains(c.choices, c.value) {
+			return cove.Errorf(cove.InvalidArgument, "%s: %.80q is none of %s", c.key, c.value, strings.Join(c.choices[1:], ", ")).WithHint("choose one of them")
+		}
+	}
+	if p.Mode == ModeNone {
+		if what := sandboxed(p); what != "" {
+			return cove.Errorf(cove.InvalidArgument, "with the mode none there is no sandbox, and %s is about one", what).WithHint("leave it out, or use the mode container")
+		}
+	}
+	if p.Timeout < 0 || p.MaxTurns < 0 {
+		return cove.Errorf(cove.InvalidArgument, "timeout and max_turns are more than nothing").WithHint("leave them out for the default")
+	}
+	if n := p.Network; n != nil {
+		if n.Mode == string(cove.NetworkNone) && !slices.Contains([]int{0}, len(n.Allow)+len(n.Credentials)+len(n.Providers)+len(n.Policy)) {
+			return cove.Errorf(cove.InvalidArgument, "the network mode none leaves nothing to allow").WithHint("leave one of them out")
+		}
+		if n.Policy != "" {
+			if _, err := policy.Parse("policy", []byte(n.Policy)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sandboxed names what of p needs a sandbox.
+func sandboxed(p api.Profile) string {
+	for _, f := range []struct {
+		key   string
+		given bool
+	}{
+		{"engine", p.Engine != ""}, {"image", p.Image != ""}, {"limits", p.Limits != nil}, {"network", p.Network != nil}, {"mounts", len(p.Mounts) > 0}, {"access", p.Access != ""},
+	} {
+		if f.given {
+			return f.key
+		}
+	}
+	return ""
+}
+
+// Find is the profile of a name. Errors: NotFound.
+func Find(all []api.Profile, name string) (api.Profile, error) {
+	i := slices.IndexFunc(all, func(p api.Profile) bool { return p.Name == name })
+	if i >= 0 {
+		return all[i], nil
+	}
+	err := cove.Errorf(cove.NotFound, "there is no profile %.64q", name)
+	if len(all) == 0 {
+		return api.Profile{}, err.WithHint("there is none at all: docs/profiles.md says how to write one")
+	}
+	var names []string
+	for _, p := range all {
+		names = append(names, p.Name)
+	}
+	return api.Profile{}, err.WithHint("choose one of %s", strings.Join(names, ", "))
+}
+
+// Sandbox is q with what p says and q does not. What adds up is both: mounts,
+// variables, and what may be reached, where a denial of either wins. Errors:
+// Unsupported where p has no sandboxes.
+func Sandbox(p api.Profile, q api.SandboxRequest) (api.SandboxRequest, error) {
+	if err := walled(p); err != nil {
+		return q, err
+	}
+	q.Profile = p.Name
+	or(&q.Engine, p.Engine)
+	or(&q.Image, p.Image)
+	or(&q.Agent, p.Agent)
+	q.Limits = limits(p.Limits, q.Limits)
+	q.Env = variables(p.Env, q.Env)
+	q.Mounts = mounts(p.Mounts, q.Mounts)
+	q.Network = network(p.Network, q.Network)
+	if g := p.Git; g != nil {
+		q.AllowPR = q.AllowPR || g.AllowPR
+		q.Git = identity(g.GitIdentity, q.Git)
+	}
+	return q, nil
+}
+
+// Execution is the same for the execution of a snippet.
+func Execution(p api.Profile, q api.ExecuteRequest) (api.ExecuteRequest, error) {
+	if err := walled(p); err != nil {
+		return q, err
+	}
+	q.Profile = p.Name
+	or(&q.Engine, p.Engine)
+	or(&q.Image, p.Image)
+	or(&q.Timeout, p.Timeout)
+	q.Limits = limits(p.Limits, q.Limits)
+	q.Env = variables(p.Env, q.Env)
+	q.Mounts = mounts(p.Mounts, q.Mounts)
+	var asked *api.NetworkPermission
+	if q.Permissions != nil {
+		asked = q.Permissions.Network
+	}
+	if n := network(p.Network, asked); n != nil {
+		q.Permissions = &api.Permissions{Network: n}
+	}
+	return q, nil
+}
+
+func walled(p api.Profile) error {
+	if p.Mode == ModeNone {
+		return cove.Errorf(cove.Unsupported, "the profile %s has no sandboxes: its mode is none", p.Name).WithHint("use another profile; agents run with it on the machine itself, when they are asked to on the command line")
+	}
+	return nil
+}
+
+// or sets what is not set.
+func or[T comparable](to *T, otherwise T) {
+	if *to == *new(T) {
+		*to = otherwise
+	}
+}
+
+func limits(p, q *api.Limits) *api.Limits {
+	if p == nil || q == nil {
+		return first(q, p)
+	}
+	l := *q
+	for _, f := range []struct{ to, otherwise *int64 }{
+		{&l.MemoryMB, &p.MemoryMB}, {&l.PIDs, &p.PIDs}, {&l.DiskMB, &p.DiskMB}, {&l.Inodes, &p.Inodes}, {&l.OpenFiles, &p.OpenFiles}, {&l.StdoutKB, &p.StdoutKB}, {&l.StderrKB, &p.StderrKB},
+	} {
+		or(f.to, *f.otherwise)
+	}
+	or(&l.CPUs, p.CPUs)
+	return &l
+}
+
+// first is the first that is there.
+func first[T any](all ...*T) *T {
+	for _, v := range all {
+		if v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+func variables(p, q map[string]string) map[string]string {
+	if len(p) == 0 {
+		return q
+	}
+	both := maps.Clone(p)
+	maps.Copy(both, q)
+	return both
+}
+
+// mounts are those of both; where they have one target it is the request's.
+func mounts(p, q []api.Mount) []api.Mount {
+	var all []api.Mount
+	for _, m := range p {
+		if !slices.ContainsFunc(q, func(o api.Mount) bool { return o.Target == m.Target }) {
+			all = append(all, m)
+		}
+	}
+	return append(all, q...)
+}
+
+// network is what may be reached by both together; a request that wants no
+// network gets none.
+func network(p *api.ProfileNetwork, q *api.NetworkPermission) *api.NetworkPermission {
+	if p == nil || q != nil && !q.Enabled {
+		return q
+	}
+	if q == nil {
+		q = &api.NetworkPermission{}
+	}
+	n := *q
+	or(&n.Mode, p.Mode)
+	n.Enabled = n.Mode != string(cove.NetworkNone) || len(q.Policies)+len(q.Allow) > 0
+	if !n.Enabled {
+		return &api.NetworkPermission{}
+	}
+	if p.Policy != "" {
+		n.Policies = append([]api.PolicyText{{Source: "profile", Text: p.Policy}}, q.Policies...)
+	}
+	n.Allow = union(p.Allow, q.Allow)
+	n.Deny = union(p.Deny, q.Deny)
+	n.Credentials = union(p.Credentials, q.Credentials)
+	if len(q.Providers) == 0 {
+		n.Providers = p.Providers
+	}
+	n.Budget = budget(p.Budget, q.Budget)
+	return &n
+}
+
+func union(p, q []string) []string {
+	all := slices.Clone(p)
+	for _, s := range q {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func budget(p, q *api.ModelBudget) *api.ModelBudget {
+	if p == nil || q == nil {
+		return first(q, p)
+	}
+	b := *q
+	or(&b.Requests, p.Requests)
+	or(&b.Tokens, p.Tokens)
+	or(&b.Cost, p.Cost)
+	return &b
+}
+
+func identity(p api.GitIdentity, q *api.GitIdentity) *api.GitIdentity {
+	if p == (api.GitIdentity{}) {
+		return q
+	}
+	if q == nil {
+		return &p
+	}
+	i := *q
+	or(&i.Name, p.Name)
+	or(&i.Email, p.Email)
+	return &i
+}
+
+// Text is p as a file of profiles has it.
+func Text(p api.Profile) (string, error) {
+	data, err := yaml.Marshal(map[string][]api.Profile{"profiles": {p}})
+	if err != nil {
+		return "", fmt.Errorf("write the profile %s: %w", p.Name, err)
+	}
+	return string(data), nil
+}
