@@ -8,6 +8,7 @@ type StoredRepository struct {
 	Source    string    `json:"source" doc:"Address, or directory" example:"https://github.com/owner/repo.git"`
 	Name      string    `json:"name" doc:"What the store keeps it under" example:"github.com/owner/repo"`
 	Size      int64     `json:"size" doc:"Bytes on disk"`
+	Partial   bool      `json:"partial" doc:"Contents of files are left out until somebody checks them out"`
 	FetchedAt time.Time `json:"fetched_at"`
 	Sandboxes []string  `json:"sandboxes" nullable:"false" doc:"Ids of those that borrow from it"`
 }
@@ -17,7 +18,13 @@ type StoredRepositories struct {
 	Repositories []StoredRepository `json:"repositories" nullable:"false"`
 }
 
-// RepositoryName names a repository: POST /repositories, POST /repositories/collect.
+// FetchRepositoryRequest is the body of POST /repositories.
+type FetchRepositoryRequest struct {
+	Source  string `json:"source" doc:"OWNER/REPO, an HTTPS address, a directory, or its name in the store"`
+	Partial bool   `json:"partial,omitempty" doc:"Leave out the contents of files until somebody checks them out, where the remote can; a repository that the store has stays as it is"`
+}
+
+// RepositoryName names a repository: POST /repositories/collect.
 type RepositoryName struct {
 	Source string `json:"source" doc:"OWNER/REPO, an HTTPS address, a directory, or its name in the store"`
 }

@@ -19,9 +19,9 @@ func (c *Client) Repositories(ctx context.Context) ([]api.StoredRepository, erro
 
 // FetchRepository puts a repository into the store, or brings it up to date.
 // progress, which may be nil, is told the steps.
-func (c *Client) FetchRepository(ctx context.Context, source string, progress func(api.Progress)) (api.StoredRepository, error) {
+func (c *Client) FetchRepository(ctx context.Context, req api.FetchRepositoryRequest, progress func(api.Progress)) (api.StoredRepository, error) {
 	var r api.StoredRepository
-	err := c.stepByStep(ctx, "/repositories", api.RepositoryName{Source: source}, progress, api.EventFetched, &r)
+	err := c.stepByStep(ctx, "/repositories", req, progress, api.EventFetched, &r)
 	return r, err
 }
 

@@ -47,11 +47,13 @@ func (f *fakeSandboxes) sandboxRoutes(mux *http.ServeMux) {
 		reply(w, 200, api.StoredRepositories{Repositories: []api.StoredRepository{r}})
 	})
 	mux.HandleFunc("POST /repositories", func(w http.ResponseWriter, r *http.Request) {
-		var name api.RepositoryName
-		json.NewDecoder(r.Body).Decode(&name)
+		var req api.FetchRepositoryRequest
+		json.NewDecoder(r.Body).Decode(&req)
 		w.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprintf(w, "event: progress\ndata: {\"step\":\"fetching %s\",\"elapsed\":0.5}\n\n", name.Source)
-		b, _ := json.Marshal(stored)
+		fmt.Fprintf(w, "event: progress\ndata: {\"step\":\"fetching %s\",\"elapsed\":0.5}\n\n", req.Source)
+		fetched := stored
+		fetched.Partial = req.Partial
+		b, _ := json.Marshal(fetched)
 		fmt.Fprintf(w, "event: fetched\ndata: %s\n\n", b)
 	})
 	mux.HandleFunc("DELETE /repositories", func(w http.ResponseWriter, r *http.Request) {

@@ -42,7 +42,11 @@ func (a *app) repoList() *cobra.Command {
 				}
 				var rows [][]string
 				for _, r := range all {
-					rows = append(rows, []string{r.Name, sizeText(r.Size), strconv.Itoa(len(r.Sandboxes)), ago(time.Since(r.FetchedAt)), r.Source})
+					size := sizeText(r.Size)
+					if r.Partial {
+						size += ", in part"
+					}
+					rows = append(rows, []string{r.Name, size, strconv.Itoa(len(r.Sandboxes)), ago(time.Since(r.FetchedAt)), r.Source})
 				}
 				return a.print(table([]string{"NAME", "SIZE", "SANDBOXES", "FETCHED", "SOURCE"}, rows))
 			})
@@ -53,11 +57,15 @@ func (a *app) repoList() *cobra.Command {
 }
 
 func (a *app) repoFetch() *cobra.Command {
-	asJSON := false
+	asJSON, partial := false, false
 	c := &cobra.Command{
-		Use:     "fetch REPO",
-		Short:   "Put a repository into the store, or bring it up to date",
-		Example: "  cove repo fetch owner/repo\n  cove repo fetch https://git.example/owner/repo.git",
+		Use:   "fetch REPO",
+		Short: "Put a repository into the store, or bring it up to date",
+		Long: `Put a repository into the store, or bring it up to date. With --partial, for one
+that is very large, the contents of files are left out: what a sandbox checks out
+is fetched when it is made, and an older file when git inside looks at it, through
+the sandbox's network.`,
+		Example: "  cove repo fetch owner/repo\n  cove repo fetch --partial https://git.example/owner/repo.git",
 		Args:    exactly("REPO"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			source, err := repositorySource(args[0])
@@ -66,7 +74,7 @@ func (a *app) repoFetch() *cobra.Command {
 			}
 			return a.withServer(cmd, func(ctx context.Context, c *client.Client) error {
 				shown := a.newSteps()
-				r, err := c.FetchRepository(ctx, source, shown.take)
+				r, err := c.FetchRepository(ctx, api.FetchRepositoryRequest{Source: source, Partial: partial}, shown.take)
 				if err != nil {
 					shown.fail()
 					return err
@@ -79,6 +87,7 @@ func (a *app) repoFetch() *cobra.Command {
 			})
 		},
 	}
+	c.Flags().BoolVar(&partial, "partial", false, "leave out the contents of files until somebody checks them out")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
 }

@@ -115,12 +115,12 @@ func (r repositories) Mirrors(ctx context.Context) ([]repos.Mirror, error) {
 }
 
 // FetchMirror implements httpapi.Repositories.
-func (r repositories) FetchMirror(ctx context.Context, source string, owner bool, progress func(workspace.Step)) (repos.Mirror, error) {
+func (r repositories) FetchMirror(ctx context.Context, source string, owner, partial bool, progress func(workspace.Step)) (repos.Mirror, error) {
 	s, err := r.open()
 	if err != nil {
 		return repos.Mirror{}, err
 	}
-	return s.FetchMirror(ctx, source, owner, progress)
+	return s.FetchMirror(ctx, source, owner, partial, progress)
 }
 
 // RemoveMirror implements httpapi.Repositories.

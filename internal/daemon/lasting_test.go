@@ -378,6 +378,30 @@ func TestLastingRepository(t *testing.T) {
 		t.Errorf("recorded of the sandbox are %+v, %v", decisions, err)
 	}
 	must(t, p.DestroySandbox(t.Context(), "worker", false))
+
+	// Of a repository that the store has in part, what is not there comes through
+	// the sandbox's own network, as far as it may read it.
+	large := server.Create("team/large.git")
+	second := large.RunWith("100644 blob "+large.RunWith("second\n", "hash-object", "-w", "--stdin")+"\tREADME\n", "mktree")
+	large.Run("update-ref", "refs/heads/main", large.Run("commit-tree", "-p", "main", "-m", "second", second))
+	hidden := large.RunWith("hidden\n", "hash-object", "-w", "--stdin")
+	address = server.URLAt(policy.HostService, "team/large.git")
+	if stored, err := p.FetchRepository(t.Context(), api.FetchRepositoryRequest{Source: address, Partial: true}, nil); err != nil || !stored.Partial {
+		t.Fatalf("stored is %+v, %v", stored, err)
+	}
+	_, err = p.CreateSandbox(t.Context(), api.SandboxRequest{Name: "part", Repository: &api.RepositoryRequest{Source: address}, Git: &api.GitIdentity{Name: "Ada", Email: "ada@example.com"}}, nil)
+	must(t, err)
+	p.want(t, "part", "GIT_NO_LAZY_FETCH=1 git show HEAD~1:README >/dev/null 2>&1 && echo there; git status --porcelain; cat README; git show HEAD~1:README", "second\nfirst")
+	if got := p.sh(t, "part", "git cat-file -p "+hidden+" 2>&1 || true"); strings.Contains(got, "hidden") || !strings.Contains(got, "not our ref") {
+		t.Errorf("of what nobody refers to the sandbox sees %s", got)
+	}
+	p.want(t, "part", "echo work >> README && git commit -qam work && git push -q origin cove/part 2>&1", "")
+	var diff bytes.Buffer
+	must(t, p.DiffWork(t.Context(), "part", client.WorkOptions{}, &diff))
+	if !strings.Contains(diff.String(), "+work") {
+		t.Errorf("the difference is %s", &diff)
+	}
+	must(t, p.DestroySandbox(t.Context(), "part", false))
 	p.kill()
 	reap(t, cfg)
 }

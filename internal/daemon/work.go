@@ -34,7 +34,7 @@ func (w work) take(ctx context.Context, ref string, who sandbox.Caller) (*repos.
 	if err := in.Snapshot(ctx, repos.WorkRef); err != nil {
 		return nil, nil, nil, err
 	}
-	refs, err := store.Import(ctx, in.ID, func(ctx context.Context) (repos.Stream, error) { return in.Connect(ctx) })
+	refs, err := store.Import(ctx, in.ID, func(ctx context.Context, asIs bool) (repos.Stream, error) { return in.Connect(ctx, asIs) })
 	return store, in, refs, err
 }
 

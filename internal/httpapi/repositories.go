@@ -15,8 +15,9 @@ import (
 // Repositories is the store of repositories; repos.Store is one.
 type Repositories interface {
 	Mirrors(ctx context.Context) ([]repos.Mirror, error)
-	// FetchMirror puts a repository into the store, or brings it up to date.
-	FetchMirror(ctx context.Context, source string, owner bool, progress func(workspace.Step)) (repos.Mirror, error)
+	// FetchMirror puts a repository into the store, or brings it up to date; partial
+	// leaves out the contents of files. Errors: Conflict where it is there whole.
+	FetchMirror(ctx context.Context, source string, owner, partial bool, progress func(workspace.Step)) (repos.Mirror, error)
 	// RemoveMirror removes one. Errors: NotFound, Conflict while somebody borrows
 	// from it.
 	RemoveMirror(ctx context.Context, source string, owner bool) error
@@ -61,7 +62,7 @@ func (s *Server) owns(ctx context.Context, object string) error {
 }
 
 func storedRepository(m repos.Mirror) api.StoredRepository {
-	r := api.StoredRepository{Source: m.Address, Name: m.Key, Size: m.Size, FetchedAt: m.FetchedAt, Sandboxes: []string{}}
+	r := api.StoredRepository{Source: m.Address, Name: m.Key, Size: m.Size, Partial: m.Partial, FetchedAt: m.FetchedAt, Sandboxes: []string{}}
 	for _, id := range m.Borrowers {
 		r.Sandboxes = append(r.Sandboxes, string(id))
 	}
@@ -86,15 +87,17 @@ func (s *Server) listRepositories(ctx context.Context, _ *struct{}) (*answer[api
 
 type repositoryInput struct{ Body api.RepositoryName }
 
+type fetchInput struct{ Body api.FetchRepositoryRequest }
+
 // fetchRepository is POST /repositories.
-func (s *Server) fetchRepository(ctx context.Context, in *repositoryInput) (*huma.StreamResponse, error) {
+func (s *Server) fetchRepository(ctx context.Context, in *fetchInput) (*huma.StreamResponse, error) {
 	if err := s.owns(ctx, in.Body.Source); err != nil {
 		return nil, err
 	}
 	ex := exchangeOf(ctx)
 	return &huma.StreamResponse{Body: func(huma.Context) {
 		s.stepByStep(ctx, ex, api.EventFetched, func(ctx context.Context, progress func(workspace.Step)) (any, error) {
-			m, err := s.Repositories.FetchMirror(ctx, in.Body.Source, true, progress)
+			m, err := s.Repositories.FetchMirror(ctx, in.Body.Source, true, in.Body.Partial, progress)
 			return storedRepository(m), err
 		})
 	}}, nil

@@ -35,7 +35,7 @@ func (f *fakeRepositories) Mirrors(context.Context) ([]repos.Mirror, error) {
 	return []repos.Mirror{f.mirror()}, nil
 }
 
-func (f *fakeRepositories) FetchMirror(_ context.Context, source string, owner bool, progress func(workspace.Step)) (repos.Mirror, error) {
+func (f *fakeRepositories) FetchMirror(_ context.Context, source string, owner, partial bool, progress func(workspace.Step)) (repos.Mirror, error) {
 	f.note("fetch " + source)
 	if source == "nowhere" {
 		return repos.Mirror{}, cove.Errorf(cove.InvalidArgument, "this is no repository")

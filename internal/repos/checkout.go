@@ -43,7 +43,7 @@ func (w *making) repository(ctx context.Context, want workspace.Repository) erro
 		return w.worktreeOf(ctx, r, want)
 	}
 	if want.Depth == 0 {
-		w.record.Mirror = r.Key
+		w.record.Mirror, w.record.Local = r.Key, want.Local
 	}
 	// From here on the mirror cannot be removed.
 	if err := writeRecord(w.dir, w.record); err != nil {
@@ -115,6 +115,9 @@ func (w *making) obtain(ctx context.Context, r remote, p peer, want workspace.Re
 		refs[at.ref] = at.id
 	}
 	w.head = a.guessHead()
+	if w.partial && want.Worktree {
+		return start{}, nil, cove.Errorf(cove.InvalidArgument, "the store has the repository in part, and git beside a worktree fetches nothing by itself").WithHint("leave out --worktree, or have it whole: cove repo remove, then cove repo fetch")
+	}
 	if err := w.importer(ctx, a.objectFormat(), refs, shared && want.Depth == 0, at); err != nil {
 		return start{}, nil, err
 	}
@@ -122,7 +125,7 @@ func (w *making) obtain(ctx context.Context, r remote, p peer, want workspace.Re
 		return at, refs, nil
 	}
 	if !shared || want.Depth > 0 {
-		if err := w.extra(ctx, p, at, want.Depth); err != nil {
+		if err := w.extra(ctx, r, p, at, want.Depth); err != nil {
 			return start{}, nil, err
 		}
 	}
@@ -133,7 +136,10 @@ func (w *making) obtain(ctx context.Context, r remote, p peer, want workspace.Re
 	if err := w.remember(ctx); err != nil {
 		return start{}, nil, err
 	}
-	return at, refs, nil
+	if w.partial {
+		err = w.complete(ctx, r, p, shared, want.Sparse)
+	}
+	return at, refs, err
 }
 
 // mirrored brings the mirror up to date. Where the remote does not answer, what
@@ -146,7 +152,9 @@ func (w *making) mirrored(ctx context.Context, r remote, p peer) (advert, error)
 		return advert{}, err
 	}
 	defer release()
-	a, err := m.fetch(ctx, r, p, false, w.progress)
+	a, err := m.fetch(ctx, r, p, asking{}, w.progress)
+	was, _ := m.description()
+	w.partial = was.Partial
 	if cove.ErrorCode(err) != cove.Unavailable || ctx.Err() != nil || !r.owner || !m.there() {
 		return a, err
 	}
@@ -183,7 +191,7 @@ func (w *making) importer(ctx context.Context, format string, refs map[string]st
 
 // extra fetches what it begins at into import.git: a branch that is not for
 // everybody, an id, or a history that is cut.
-func (w *making) extra(ctx context.Context, p peer, at start, depth int) error {
+func (w *making) extra(ctx context.Context, r remote, p peer, at start, depth int) error {
 	dir := w.in(importDir)
 	source := cmp.Or(at.ref, at.id)
 	if at.ref == "" && depth == 0 {
@@ -191,11 +199,13 @@ func (w *making) extra(ctx context.Context, p peer, at start, depth int) error {
 			return nil // the mirror has it
 		}
 	}
-	var flags []string
+	run := fetchRun(dir, bytes.NewBufferString("+"+source+":refs/shared/begin\n"))
 	if depth > 0 {
-		flags = []string{fmt.Sprintf("--depth=%d", depth)}
+		run.Flags = append(run.Flags, fmt.Sprintf("--depth=%d", depth))
 	}
-	run := fetchRun(dir, bytes.NewBufferString("+"+source+":refs/shared/begin\n"), flags...)
+	if w.partial { // what it would be sent may build on contents that are not there
+		run = leavingOut(run, r.URL, contents)
+	}
 	run.Said = following(w.progress, "fetching "+source)
 	_, err := p(ctx, w.held, run)
 	if cove.ErrorCode(err) == cove.NotFound || err != nil && at.ref == "" && strings.Contains(err.Error(), "unadvertised object") {
@@ -308,7 +318,13 @@ func (w *making) config(at start, bare bool) string {
 	var b strings.Builder
 	version, extensions := 0, ""
 	if len(w.record.Base) == 64 {
-		version, extensions = 1, "[extensions]\n\tobjectFormat = sha256\n"
+		extensions += "\tobjectFormat = sha256\n"
+	}
+	if w.partial {
+		extensions += "\tpartialClone = origin\n"
+	}
+	if extensions != "" {
+		version, extensions = 1, "[extensions]\n"+extensions
 	}
 	fmt.Fprintf(&b, "[core]\n\trepositoryFormatVersion = %d\n\tfileMode = true\n\tbare = %v\n\tlogAllRefUpdates = true\n%s", version, bare, extensions)
 	b.WriteString("[push]\n\tdefault = current\n\tautoSetupRemote = true\n")
@@ -316,6 +332,9 @@ func (w *making) config(at start, bare bool) string {
 		return b.String()
 	}
 	fmt.Fprintf(&b, "[remote \"origin\"]\n\turl = %s\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", quoteConfig(w.record.Remote))
+	if w.partial {
+		b.WriteString("\tpromisor = true\n\tpartialCloneFilter = " + contents + "\n")
+	}
 	if at.tracks {
 		fmt.Fprintf(&b, "[branch %s]\n\tremote = origin\n\tmerge = %s\n", quoteConfig(at.branch), quoteConfig("refs/heads/"+at.branch))
 	}
@@ -350,46 +369,28 @@ func (w *making) fill(ctx context.Context, dir, tree string, sparse []string) er
 // weigh refuses a checkout that the machine would suffer from: a pack of a few
 // kilobytes can hold more files than a disk has room for.
 func (w *making) weigh(ctx context.Context, dir string, sparse []string) error {
-	s := &scale{bytes: w.s.o.MaxCheckout, files: maxFiles}
-	_, err := w.git(ctx, hostgit.Run{Dir: dir, Command: []string{"ls-tree"}, Flags: []string{"-r", "-l", "-z"}, Args: []string{w.record.Base}, Paths: sparse, Stdout: s})
-	if s.over {
-		return cove.Errorf(cove.TooLarge, "a checkout has at most %d GiB and %d files", w.s.o.MaxCheckout>>30, maxFiles).WithHint("check out a part of it: --sparse DIRECTORY")
+	left, files := w.s.o.MaxCheckout, maxFiles
+	list := &fields{each: func(entry string) error {
+		if f := strings.Fields(entry); len(f) > 3 { // mode, type, id, size
+			if size, err := strconv.ParseInt(f[3], 10, 64); err == nil { // a submodule has none
+				left -= size
+			}
+		}
+		if files--; left < 0 || files < 0 {
+			return errTooLarge
+		}
+		return nil
+	}}
+	_, err := w.git(ctx, hostgit.Run{Dir: dir, Command: []string{"ls-tree"}, Flags: []string{"-r", "-l", "-z"}, Args: []string{w.record.Base}, Paths: sparse, Stdout: list})
+	if left < 0 || files < 0 {
+		return w.s.tooMuch()
 	}
 	return err
 }
 
-// scale adds up what "git ls-tree -l -z" lists.
-type scale struct {
-	bytes int64 // that may still come
-	files int
-	over  bool
-	entry []byte // the beginning of one
-}
-
-func (s *scale) Write(p []byte) (int, error) {
-	for rest := p; len(rest) > 0; {
-		part, more, whole := bytes.Cut(rest, []byte{0})
-		rest = more
-		if len(s.entry) < 256 { // mode, type, id and size come first
-			s.entry = append(s.entry, part...)
-		}
-		if !whole {
-			break
-		}
-		if fields := bytes.Fields(s.entry[:min(len(s.entry), 256)]); len(fields) > 3 {
-			size, err := strconv.ParseInt(string(fields[3]), 10, 64)
-			if err == nil { // a submodule has none
-				s.bytes -= size
-			}
-		}
-		s.files--
-		s.entry = s.entry[:0]
-		if s.bytes < 0 || s.files < 0 {
-			s.over = true
-			return 0, errTooLarge
-		}
-	}
-	return len(p), nil
+// tooMuch is of a checkout.
+func (s *Store) tooMuch() error {
+	return cove.Errorf(cove.TooLarge, "a checkout has at most %d GiB and %d files", s.o.MaxCheckout>>30, maxFiles).WithHint("check out a part of it: --sparse DIRECTORY")
 }
 
 func (w *making) checkoutStep() string {

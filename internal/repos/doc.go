@@ -13,9 +13,10 @@
 // the next. Objects that somebody borrows are never removed: a collection keeps
 // what no ref reaches any more.
 //
-// Mirrors are whole. A partial one would have to be completed through the
-// network whenever somebody looks at an old file, and a sandbox may have none.
-// Who wants less says how deep (Depth), which borrows nothing.
+// Mirrors are whole, or partial: without the contents of files, which are
+// fetched into the mirror when they are first checked out. Git inside fetches
+// others by itself, through the gateway; on the host it never does. Who wants
+// less history says how deep (Depth), which borrows nothing.
 //
 // # A workspace
 //

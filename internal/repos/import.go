@@ -44,7 +44,8 @@ type Ref struct {
 // one has not is gone. Errors: NotFound, TooLarge, Unavailable, what connect
 // says, and InvalidArgument for objects that git does not take.
 func (s *Store) Import(ctx context.Context, id cove.SandboxID, connect Connect) ([]Ref, error) {
-	if _, err := s.repositoryOf(id); err != nil {
+	r, err := s.repositoryOf(id)
+	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, importTime)
@@ -59,7 +60,7 @@ func (s *Store) Import(ctx context.Context, id cove.SandboxID, connect Connect) 
 	if err := cleanRepository(dir); err != nil {
 		return nil, storageFull("clean a repository", err)
 	}
-	p := s.stranger(connect, s.o.MaxImport)
+	p := s.stranger(connect, s.o.MaxImport, false)
 	a, err := listRemote(ctx, held, p, "--symref")
 	if err != nil {
 		return nil, err
@@ -74,13 +75,17 @@ func (s *Store) Import(ctx context.Context, id cove.SandboxID, connect Connect) 
 	if len(want) == 0 {
 		return nil, nil
 	}
-	var in bytes.Buffer
+	var in strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		fmt.Fprintf(&in, "+%s:%s%s\n", want[name], imported, name)
 	}
-	run := fetchRun(dir, &in)
+	run := fetchRun(dir, bytes.NewBufferString(in.String()))
 	run.Limits = hostgit.Limits{Memory: importMemory, FileSize: 2 * s.o.MaxImport, CPU: importCPU}
-	if _, err := p(ctx, held, run); err != nil {
+	_, err = p(ctx, held, run)
+	if hostgit.ExitCode(err) > 0 && s.isPartial(r.Mirror) {
+		_, err = s.importPartial(ctx, held, connect, run, in.String())
+	}
+	if err != nil {
 		if cove.ErrorCode(err) == cove.Internal {
 			return nil, cove.Errorf(cove.InvalidArgument, "git does not take what the sandbox sends: %w", err).WithHint(`look at it inside: "git fsck"`)
 		}
@@ -170,7 +175,8 @@ type span struct {
 	paths      []string
 }
 
-// span finds imported work. Errors: NotFound.
+// span finds imported work, and sees to it that all of it can be shown. Errors:
+// NotFound, those of supply.
 func (s *Store) span(ctx context.Context, id cove.SandboxID, w Work) (span, error) {
 	r, err := s.repositoryOf(id)
 	if err != nil {
@@ -199,7 +205,11 @@ func (s *Store) span(ctx context.Context, id cove.SandboxID, w Work) (span, erro
 			if base == "" {
 				base, err = s.emptyTree(ctx, dir)
 			}
-			return span{dir: dir, base: base, head: ref.ID, paths: w.Paths}, err
+			sp := span{dir: dir, base: base, head: ref.ID, paths: w.Paths}
+			if err == nil {
+				err = s.supply(ctx, r, sp)
+			}
+			return sp, err
 		}
 	}
 	return span{}, cove.Errorf(cove.NotFound, "there is no such work of the sandbox: %q", names[0]).WithHint("it has to be imported first")

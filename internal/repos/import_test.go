@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,9 +22,13 @@ import (
 
 // inside runs "git upload-pack" in a workspace, as a sandbox does.
 func inside(t *testing.T, w workspace.Workspace, env ...string) Connect {
-	return func(ctx context.Context) (Stream, error) {
+	return func(ctx context.Context, asIs bool) (Stream, error) {
 		git := gittest.NewGit(t, w.Directory, env...)
-		cmd := exec.CommandContext(ctx, "git", "upload-pack", ".")
+		args := []string{"upload-pack", "."}
+		if asIs {
+			args = slices.Insert(args, 0, "-c", "pack.depth=0")
+		}
+		cmd := exec.CommandContext(ctx, "git", args...)
 		cmd.Dir, cmd.Env = git.Dir, git.Env
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -241,7 +246,7 @@ func TestImportHostile(t *testing.T) {
 		"odd names":          "003d" + strings.Repeat("a", 40) + " refs/heads/../x\x00 ofs\n0000",
 	} {
 		t.Run(name, func(t *testing.T) {
-			refs, err := s.Import(t.Context(), w.ID, func(context.Context) (Stream, error) { return &reciting{in: strings.NewReader(words)}, nil })
+			refs, err := s.Import(t.Context(), w.ID, func(context.Context, bool) (Stream, error) { return &reciting{in: strings.NewReader(words)}, nil })
 			if err == nil && len(refs) > 0 {
 				t.Errorf("it is taken: %v", refs)
 			}
@@ -252,7 +257,7 @@ func TestImportHostile(t *testing.T) {
 	}
 	t.Run("silence", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		_, err := s.Import(ctx, w.ID, func(context.Context) (Stream, error) {
+		_, err := s.Import(ctx, w.ID, func(context.Context, bool) (Stream, error) {
 			return &silent{first: cancel, closed: make(chan struct{})}, nil
 		})
 		if cove.ErrorCode(err) != cove.Canceled {
@@ -261,7 +266,7 @@ func TestImportHostile(t *testing.T) {
 	})
 	t.Run("nobody there", func(t *testing.T) {
 		gone := cove.Errorf(cove.Unavailable, "the sandbox does not run")
-		if _, err := s.Import(t.Context(), w.ID, func(context.Context) (Stream, error) { return nil, gone }); !errors.Is(err, gone) {
+		if _, err := s.Import(t.Context(), w.ID, func(context.Context, bool) (Stream, error) { return nil, gone }); !errors.Is(err, gone) {
 			t.Error(err)
 		}
 		if _, err := s.Import(t.Context(), cove.NewSandboxID(), inside(t, w)); cove.ErrorCode(err) != cove.NotFound {
@@ -303,7 +308,7 @@ func TestNothingInACheckoutRuns(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	s := newStore(t, server)
-	if _, err := s.FetchMirror(t.Context(), repo.URL, false, nil); err != nil {
+	if _, err := s.FetchMirror(t.Context(), repo.URL, false, false, nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, r := range map[string]workspace.Repository{"private": {}, "shallow": {Depth: 1}, "worktree": {Worktree: true}} {

@@ -33,6 +33,9 @@ type Mirror struct {
 	Borrowers []cove.SandboxID `json:"borrowers,omitempty"`
 	// HeadAt is when the remote last said which branch is its default.
 	HeadAt time.Time `json:"head_at"`
+	// Partial says that contents of files are left out until somebody checks them
+	// out.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // mirrorFile is in a mirror's directory and says what it mirrors.
@@ -52,6 +55,12 @@ type mirror struct {
 	key  string
 	dir  string
 	held []*os.File // its lock, for git to inherit; nil when it is not held
+}
+
+// asking says how a mirror is fetched.
+type asking struct {
+	head    bool // ask which branch is the default, too, which is remembered for a while
+	partial bool // leave out contents, if it is not there yet
 }
 
 func (s *Store) mirror(key string) *mirror {
@@ -89,11 +98,14 @@ func (m *mirror) git(ctx context.Context, r hostgit.Run) ([]byte, error) {
 }
 
 // fetch brings the mirror up to date, makes it if it is not there, and says
-// what the remote has. anew asks which branch is its default, too, which is
-// remembered for a while. The lock is held.
-func (m *mirror) fetch(ctx context.Context, r remote, p peer, anew bool, progress func(workspace.Step)) (advert, error) {
+// what the remote has. The lock is held.
+func (m *mirror) fetch(ctx context.Context, r remote, p peer, how asking, progress func(workspace.Step)) (advert, error) {
 	was, _ := m.description() // of one that is there
-	anew = anew || time.Since(was.HeadAt) > headAge
+	if how.partial && m.there() && !was.Partial {
+		return advert{}, cove.Errorf(cove.Conflict, "the store has %s whole", m.key).WithHint("remove it first: cove repo remove %s", m.key)
+	}
+	was.Partial = was.Partial || how.partial
+	anew := how.head || time.Since(was.HeadAt) > headAge
 	a, err := m.list(ctx, p, anew)
 	if err != nil {
 		return advert{}, err
@@ -115,15 +127,20 @@ func (m *mirror) fetch(ctx context.Context, r remote, p peer, anew bool, progres
 	if err := m.drop(ctx, have, want); err != nil {
 		return advert{}, err
 	}
-	if err := m.get(ctx, p, have, want, fetching(r, progress)); err != nil {
+	partial, err := m.get(ctx, r, p, have, want, was.Partial, fetching(r, progress))
+	if err != nil {
 		return advert{}, err
+	}
+	if was.Partial && !partial {
+		tell(progress, "the remote gives its repository whole or not at all")
+		was.Partial = false
 	}
 	if head := a.guessHead(); head != "" {
 		if _, err := m.git(ctx, hostgit.Run{Command: []string{"symbolic-ref"}, Args: []string{"HEAD", head}}); err != nil {
 			return advert{}, err
 		}
 	}
-	return a, m.describe(r, was.HeadAt)
+	return a, m.describe(r, was)
 }
 
 // list asks what a remote has. Branches and tags alone are asked for where that
@@ -203,8 +220,9 @@ func (m *mirror) drop(ctx context.Context, have, want map[string]string) error {
 	return err
 }
 
-// get fetches what is new.
-func (m *mirror) get(ctx context.Context, p peer, have, want map[string]string, said func(string)) error {
+// get fetches what is new, and says whether something was left out if that was
+// asked for.
+func (m *mirror) get(ctx context.Context, r remote, p peer, have, want map[string]string, partial bool, said func(string)) (bool, error) {
 	var in bytes.Buffer
 	for _, ref := range slices.Sorted(maps.Keys(want)) {
 		if have[ref] != want[ref] {
@@ -212,38 +230,58 @@ func (m *mirror) get(ctx context.Context, p peer, have, want map[string]string, 
 		}
 	}
 	if in.Len() == 0 {
-		return nil
+		return partial, nil
 	}
 	run := fetchRun(m.dir, &in)
 	run.Said = said
-	if _, err := p(ctx, m.held, run); err != nil {
-		return err
+	if partial {
+		run = leavingOut(run, r.URL, contents)
+		run.Said = func(line string) {
+			partial = partial && !strings.Contains(line, notFiltered)
+			if said != nil {
+				said(line)
+			}
+		}
+	}
+	_, err := p(ctx, m.held, run)
+	if partial && err != nil && strings.Contains(err.Error(), "fsck error") { // before 2.44 it cannot be told which are harmless
+		err = cove.Errorf(cove.ErrorCode(err), "%w", err).WithHint("git before 2.44 takes no part of a repository with such commits: leave out --partial, or install a newer one")
+	}
+	if err != nil {
+		return partial, err
 	}
 	packs, err := filepath.Glob(filepath.Join(m.dir, "objects/pack/*.pack"))
 	if err != nil || len(packs) <= tooManyPacks {
-		return err
+		return partial, err
 	}
-	_, err = m.git(ctx, hostgit.Run{Command: []string{"repack"}, Flags: []string{"--quiet", "-d", "--geometric=2"}})
-	return err
+	_, err = m.git(ctx, m.joining(partial, r.URL))
+	return partial, err
+}
+
+// joining puts packs together. Those that leave something out say so, which
+// their sum has to say, too: that is what joins all of them, and drops nothing.
+func (m *mirror) joining(partial bool, address string) hostgit.Run {
+	run := hostgit.Run{Command: []string{"repack"}, Flags: []string{"--quiet", "-d", "--geometric=2"}}
+	if partial {
+		run.Flags, run.Settings = []string{"--quiet", "-d", "-a"}, promised(address, contents)
+	}
+	return run
 }
 
 // fetchRun is a fetch of refspecs, one a line, into a repository.
-func fetchRun(dir string, refspecs *bytes.Buffer, flags ...string) hostgit.Run {
+func fetchRun(dir string, refspecs *bytes.Buffer) hostgit.Run {
 	return hostgit.Run{
 		Dir: dir, Command: []string{"fetch"}, Stdin: refspecs,
-		Flags: slices.Concat([]string{"--progress", "--no-tags", "--no-write-fetch-head", "--atomic", "--stdin"}, flags),
+		Flags: []string{"--progress", "--no-tags", "--no-write-fetch-head", "--atomic", "--stdin"},
 		// A pack stays one, whatever its size: what borrows it reads few files.
 		Settings: []hostgit.Setting{{Key: "fetch.unpackLimit", Value: "1"}},
 	}
 }
 
 // describe says in the mirror what it is, and when it was fetched.
-func (m *mirror) describe(r remote, headAt time.Time) error {
-	address := r.URL
-	if address == "" {
-		address = r.git
-	}
-	data, err := json.Marshal(Mirror{Address: address, Key: m.key, FetchedAt: time.Now().UTC(), HeadAt: headAt})
+func (m *mirror) describe(r remote, d Mirror) error {
+	d.Address, d.Key, d.FetchedAt = cmp.Or(r.URL, r.git), m.key, time.Now().UTC()
+	data, err := json.Marshal(d)
 	if err == nil {
 		err = atomicfile.Write(filepath.Join(m.dir, mirrorFile), data, 0o600)
 	}
@@ -334,11 +372,16 @@ func (s *Store) known(source string, owner bool) (Mirror, error) {
 }
 
 // FetchMirror fetches a repository into the store. owner says that the
-// machine's owner asks. Errors: those of ParseSource, Outlet.Open and git.
-func (s *Store) FetchMirror(ctx context.Context, source string, owner bool, progress func(workspace.Step)) (Mirror, error) {
+// machine's owner asks; partial, that contents of files are left out until
+// somebody checks them out. Errors: those of ParseSource, Outlet.Open and git;
+// Conflict where it is there whole.
+func (s *Store) FetchMirror(ctx context.Context, source string, owner, partial bool, progress func(workspace.Step)) (Mirror, error) {
 	r, err := s.find(ctx, source, owner)
 	if err != nil {
 		return Mirror{}, err
+	}
+	if partial && r.git != "" {
+		return Mirror{}, cove.Errorf(cove.InvalidArgument, "%s is on this machine, and taken whole", r.Dir).WithHint("leave out --partial")
 	}
 	tell(progress, fetchStep(r))
 	m := s.mirror(r.Key)
@@ -351,7 +394,7 @@ func (s *Store) FetchMirror(ctx context.Context, source string, owner bool, prog
 	if err != nil {
 		return Mirror{}, err
 	}
-	_, err = m.fetch(ctx, r, p, true, progress)
+	_, err = m.fetch(ctx, r, p, asking{head: true, partial: partial}, progress)
 	if err := errors.Join(err, hangUp()); err != nil {
 		return Mirror{}, err
 	}
@@ -396,7 +439,8 @@ func (s *Store) RemoveMirror(ctx context.Context, source string, owner bool) err
 }
 
 // CollectMirror packs a repository of the store anew. While somebody borrows
-// from it every object stays; otherwise what no ref reaches goes.
+// from it every object stays, and so does it of a partial one; otherwise what no
+// ref reaches goes.
 func (s *Store) CollectMirror(ctx context.Context, source string, owner bool) error {
 	found, err := s.known(source, owner)
 	if err != nil {
@@ -415,16 +459,19 @@ func (s *Store) CollectMirror(ctx context.Context, source string, owner bool) er
 	if err != nil {
 		return err
 	}
-	repack := []string{"--quiet", "-a", "-d"}
-	if len(ids) > 0 {
-		repack = append(repack, "--keep-unreachable")
+	repack := m.joining(found.Partial, found.Address)
+	if !found.Partial {
+		repack.Flags = []string{"--quiet", "-a", "-d"}
+		if len(ids) > 0 {
+			repack.Flags = append(repack.Flags, "--keep-unreachable")
+		}
 	}
 	runs := []hostgit.Run{
 		{Command: []string{"pack-refs"}, Flags: []string{"--all"}},
-		{Command: []string{"repack"}, Flags: repack},
+		repack,
 		{Command: []string{"commit-graph", "write"}, Flags: []string{"--reachable", "--no-progress"}},
 	}
-	if len(ids) == 0 {
+	if len(ids) == 0 && !found.Partial {
 		runs = slices.Insert(runs, 2, hostgit.Run{Command: []string{"prune"}, Flags: []string{"--expire=now"}})
 	}
 	for _, r := range runs {

@@ -73,12 +73,12 @@ func TestBorrowed(t *testing.T) {
 	tree := repo.Run("commit-tree", "-m", "rewritten", repo.Run("rev-parse", "main^{tree}"))
 	repo.Run("update-ref", "refs/heads/main", tree)
 	repo.Run("update-ref", "refs/heads/develop", tree)
-	fetched, err := s.FetchMirror(t.Context(), repo.URL, false, nil)
+	fetched, err := s.FetchMirror(t.Context(), repo.URL, false, false, nil)
 	if err != nil || fetched.Size == 0 {
 		t.Fatalf("%+v, %v", fetched, err)
 	}
 	repo.Run("update-ref", "-d", "refs/heads/develop")
-	if _, err := s.FetchMirror(t.Context(), repo.URL, false, nil); err != nil {
+	if _, err := s.FetchMirror(t.Context(), repo.URL, false, false, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := mirror.Run("for-each-ref", "--format=%(refname) %(objectname)"); got != "refs/heads/main "+tree {
@@ -182,7 +182,7 @@ func TestDone(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	var last workspace.Step
-	if _, err := newStore(t, server).FetchMirror(t.Context(), repo.URL, false, func(s workspace.Step) { last = s }); err != nil || last.Done < 0.8 || last.Text != "fetching "+repo.URL {
+	if _, err := newStore(t, server).FetchMirror(t.Context(), repo.URL, false, false, func(s workspace.Step) { last = s }); err != nil || last.Done < 0.8 || last.Text != "fetching "+repo.URL {
 		t.Errorf("the last step is %+v, %v", last, err)
 	}
 }
@@ -204,7 +204,7 @@ func TestDefaultBranch(t *testing.T) {
 	if got := from(); got != "main" {
 		t.Errorf("it begins at %s", got)
 	}
-	if _, err := s.FetchMirror(t.Context(), repo.URL, false, nil); err != nil {
+	if _, err := s.FetchMirror(t.Context(), repo.URL, false, false, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := from(); got != "next" {
@@ -233,7 +233,7 @@ func TestWithoutTheRemote(t *testing.T) {
 	if _, err := s.Create(t.Context(), spec("z", workspace.Repository{Source: repo.URL, From: topic, Local: true}), nil); cove.ErrorCode(err) != cove.Unavailable {
 		t.Errorf("what was never fetched: %v", err)
 	}
-	if _, err := s.FetchMirror(t.Context(), repo.URL, false, nil); cove.ErrorCode(err) != cove.Unavailable {
+	if _, err := s.FetchMirror(t.Context(), repo.URL, false, false, nil); cove.ErrorCode(err) != cove.Unavailable {
 		t.Errorf("fetching: %v", err)
 	}
 }
@@ -392,7 +392,7 @@ func BenchmarkCreate(b *testing.B) {
 	}
 	repo.RunWith(in.String(), "fast-import", "--quiet", "--force")
 	s := newStore(b, server)
-	if _, err := s.FetchMirror(b.Context(), repo.URL, false, nil); err != nil {
+	if _, err := s.FetchMirror(b.Context(), repo.URL, false, false, nil); err != nil {
 		b.Fatal(err)
 	}
 	var used int64

@@ -254,9 +254,13 @@ func (s *Store) neighbour(dir string) peer {
 	}
 }
 
+// stream is the address of what is at the other end of the first descriptor that
+// git inherits (git-remote-fd(1)).
+const stream = "fd::3"
+
 // overDescriptor runs a git that talks to what is at the other end of a socket.
 func (s *Store) overDescriptor(ctx context.Context, held []*os.File, run hostgit.Run, socket *os.File) ([]byte, error) {
-	run.Args = slices.Concat([]string{"fd::3"}, run.Args) // git-remote-fd(1): the first that it inherits
+	run.Args = slices.Concat([]string{stream}, run.Args)
 	run.Transport = []string{"fd"}
 	run.Files = []*os.File{socket}
 	return s.git(ctx, held, run)
@@ -277,18 +281,19 @@ type Stream interface {
 }
 
 // Connect starts "git upload-pack" on a sandbox's repository, inside, and gives
-// the stream it speaks on.
-type Connect func(ctx context.Context) (Stream, error)
+// the stream it speaks on. asIs has it send objects as they are, and not as
+// differences to others that are not sent.
+type Connect func(ctx context.Context, asIs bool) (Stream, error)
 
 // stranger is a repository in a sandbox: every byte of it is hostile, and there
 // are at most limit of them.
-func (s *Store) stranger(connect Connect, limit int64) peer {
+func (s *Store) stranger(connect Connect, limit int64, asIs bool) peer {
 	return func(ctx context.Context, held []*os.File, run hostgit.Run) ([]byte, error) {
-		stream, err := connect(ctx)
+		inside, err := connect(ctx, asIs)
 		if err != nil {
 			return nil, err
 		}
-		defer stream.Close()
+		defer inside.Close()
 		file, theirs, err := socketPair()
 		if err != nil {
 			return nil, err
@@ -306,19 +311,19 @@ func (s *Store) stranger(connect Connect, limit int64) peer {
 		var pumps sync.WaitGroup
 		run.Started = func() {
 			pumps.Go(func() {
-				n, _ := io.Copy(ours, io.LimitReader(stream, limit+1))
+				n, _ := io.Copy(ours, io.LimitReader(inside, limit+1))
 				if n > limit {
 					cancel(errTooLarge)
 				}
 				ours.CloseWrite()
 			})
 			pumps.Go(func() {
-				io.Copy(stream, ours)
-				stream.CloseWrite()
+				io.Copy(inside, ours)
+				inside.CloseWrite()
 			})
 		}
 		out, err := s.overDescriptor(ctx, held, run, theirs)
-		stream.Close()
+		inside.Close()
 		theirs.Close()
 		ours.Close()
 		pumps.Wait()

@@ -83,6 +83,7 @@ type making struct {
 	held     []*os.File
 	record   record
 	head     string // full name of the remote's default branch
+	partial  bool   // the mirror is
 	progress func(workspace.Step)
 }
 

@@ -358,21 +358,27 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestScale: entries are added up however they come.
-func TestScale(t *testing.T) {
-	text := "100644 blob aaaa      12\tname with  spaces\x00160000 commit bbbb       -\tsub\x00100755 blob cccc 30\t" + strings.Repeat("long", 500) + "\x00"
-	for size := 1; size < len(text); size += 7 {
-		s := &scale{bytes: 100, files: 10}
+// TestFields: fields are told apart however they come, and are not kept whole.
+func TestFields(t *testing.T) {
+	long := strings.Repeat("long", maxField)
+	text := "one\x00two words\x00\x00" + long + "\x00not ended"
+	for _, size := range []int{1, 2, 3, 7, 100, len(text)} {
+		var got []string
+		f := &fields{each: func(s string) error { got = append(got, s); return nil }}
 		for rest := text; rest != ""; {
 			n := min(size, len(rest))
-			if _, err := s.Write([]byte(rest[:n])); err != nil {
-				t.Fatal(err)
+			if written, err := f.Write([]byte(rest[:n])); err != nil || written != n {
+				t.Fatal(written, err)
 			}
 			rest = rest[n:]
 		}
-		if s.bytes != 58 || s.files != 7 || s.over {
-			t.Fatalf("in parts of %d: %+v", size, s)
+		if len(got) != 4 || got[0] != "one" || got[1] != "two words" || got[2] != "" || !strings.HasPrefix(long, got[3]) || len(got[3]) < maxField {
+			t.Fatalf("in parts of %d: %d fields, %.100q", size, len(got), got)
 		}
+	}
+	stop := &fields{each: func(string) error { return errTooLarge }}
+	if _, err := stop.Write([]byte("a\x00b")); err != errTooLarge {
+		t.Error(err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,9 +33,10 @@ type workGit interface {
 	// Snapshot puts work that is not committed where ref leads, as a commit;
 	// where everything is committed the ref goes.
 	Snapshot(ctx context.Context, ref string) error
-	// Send starts "git upload-pack" on the repository. done is called once the
-	// process has ended, or has been ended.
-	Send(ctx context.Context) (p *guest.RemoteProcess, done func(), err error)
+	// Send starts "git upload-pack" on the repository. asIs has it send objects as
+	// they are, and not as differences to others. done is called once the process
+	// has ended, or has been ended.
+	Send(ctx context.Context, asIs bool) (p *guest.RemoteProcess, done func(), err error)
 }
 
 // OpenWork finds a sandbox whose work is asked for. One that does not run is
@@ -169,9 +171,10 @@ func (w *Work) Snapshot(ctx context.Context, ref string) error {
 	return err
 }
 
-// Connect starts "git upload-pack" on the sandbox's repository.
-func (w *Work) Connect(ctx context.Context) (*WorkStream, error) {
-	p, done, err := w.git.Send(ctx)
+// Connect starts "git upload-pack" on the sandbox's repository. asIs has it send
+// objects as they are, and not as differences to others.
+func (w *Work) Connect(ctx context.Context, asIs bool) (*WorkStream, error) {
+	p, done, err := w.git.Send(ctx, asIs)
 	if err != nil {
 		return nil, err
 	}
@@ -222,8 +225,12 @@ func noGit(record store.Sandbox) error {
 }
 
 // Send implements workGit.
-func (g insideGit) Send(ctx context.Context) (*guest.RemoteProcess, func(), error) {
-	p, err := g.start(ctx, nil, "git", "upload-pack", "--strict", cove.Workspace+"/.git")
+func (g insideGit) Send(ctx context.Context, asIs bool) (*guest.RemoteProcess, func(), error) {
+	args := []string{"git", "upload-pack", "--strict", cove.Workspace + "/.git"}
+	if asIs {
+		args = slices.Insert(args, 1, "-c", "pack.depth=0")
+	}
+	p, err := g.start(ctx, nil, args...)
 	return p, func() {}, err
 }
 

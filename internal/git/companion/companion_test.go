@@ -693,7 +693,7 @@ func TestSend(t *testing.T) {
 // sent is what git begins with that sends: ids and refs, the first HEAD's.
 func (p *place) sent() string {
 	p.t.Helper()
-	process, done, err := p.c.Send(context.Background())
+	process, done, err := p.c.Send(context.Background(), false)
 	if err != nil {
 		p.t.Fatal(err)
 	}

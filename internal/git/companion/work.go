@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -125,14 +126,18 @@ func (c *Companion) copyIndex() (remove func(), err error) {
 	return remove, nil
 }
 
-// Send starts "git upload-pack" on the worktree's repository. done lets the
-// companion go, once the process has ended.
-func (c *Companion) Send(ctx context.Context) (p *guest.RemoteProcess, done func(), err error) {
+// Send starts "git upload-pack" on the worktree's repository. asIs has it send
+// objects as they are, and not as differences to others. done lets the companion
+// go, once the process has ended.
+func (c *Companion) Send(ctx context.Context, asIs bool) (p *guest.RemoteProcess, done func(), err error) {
 	b, leave, err := c.enter(ctx, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	args := []string{gitProgram, "upload-pack", "--strict", gitDir + "/worktrees/" + c.o.Workspace.Worktree}
+	if asIs {
+		args = slices.Insert(args, 1, "-c", "pack.depth=0")
+	}
 	if p, err = b.begun(ctx, guest.ProcessSpec{Args: args, Env: b.env, Dir: cove.Workspace, Stdin: true}); err != nil {
 		leave()
 		return nil, nil, err

@@ -137,10 +137,11 @@ func (s *Service) Snapshot(ctx context.Context, ref string) error {
 	return s.companion.Snapshot(ctx, ref)
 }
 
-// Send starts "git upload-pack" on the repository. done lets go of what it runs
-// in, once it has ended.
-func (s *Service) Send(ctx context.Context) (p *guest.RemoteProcess, done func(), err error) {
-	return s.companion.Send(ctx)
+// Send starts "git upload-pack" on the repository. asIs has it send objects as
+// they are, and not as differences to others. done lets go of what it runs in,
+// once it has ended.
+func (s *Service) Send(ctx context.Context, asIs bool) (p *guest.RemoteProcess, done func(), err error) {
+	return s.companion.Send(ctx, asIs)
 }
 
 // Close ends what runs, where nobody serves.

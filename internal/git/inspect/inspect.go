@@ -495,28 +495,48 @@ func (r *run) taken(ctx context.Context, path string, e entry, settled []string)
 	return false, nil
 }
 
+// maxNear is of how many tips alone the trees are looked at first.
+const maxNear = 16
+
 // unreachable are those of wants that are not in the history of tips, trees and
-// blobs included. It is found out by having all of that but blobs themselves.
+// blobs included. It is found out by having the trees of the first tips alone,
+// which is where most of what is wanted is, and then all of it but blobs
+// themselves.
 func unreachable(ctx context.Context, g git, tips, wants []string, most int64, server Upstream) ([]string, error) {
 	missing := map[string]bool{}
 	for _, id := range wants {
 		missing[id] = true
 	}
-	pack, shallow, err := server.Fetch(ctx, Query{Wants: tips, All: true})
+	near, err := g.aside(ctx)
+	if err == nil {
+		err = near.strike(ctx, missing, Query{Wants: tips[:min(len(tips), maxNear)], Trees: true}, most, server)
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil || len(missing) > 0 { // a server that does not give the one may give the other
+		err = g.strike(ctx, missing, Query{Wants: tips, All: true}, most, server)
+	}
+	return keys(missing), err
+}
+
+// strike takes from missing what is in what a server answers to a query: in an
+// empty repository.
+func (g git) strike(ctx context.Context, missing map[string]bool, q Query, most int64, server Upstream) error {
+	pack, shallow, err := server.Fetch(ctx, q)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer pack.Close()
 	if err := g.index(ctx, pack, most, false); err != nil {
-		return nil, err
+		return err
 	}
 	if err := g.shallow(ctx, shallow); err != nil {
-		return nil, err
+		return err
 	}
-	err = g.lines(ctx, strings.NewReader(strings.Join(tips, "\n")+"\n"), func(line string) error {
+	return g.lines(ctx, strings.NewReader(strings.Join(q.Wants, "\n")+"\n"), func(line string) error {
 		id, _, _ := strings.Cut(strings.TrimPrefix(line, "?"), " ")
 		delete(missing, id)
 		return nil
 	}, "rev-list", "--objects", "--no-object-names", "--missing=print", "--stdin")
-	return keys(missing), err
 }

@@ -68,6 +68,9 @@ func (b *beside) Fetch(ctx context.Context, q Query) (io.ReadCloser, []string, e
 	if q.Trees {
 		filter, shallow = "blob:none", q.Wants
 	}
+	if q.All {
+		filter = "blob:none"
+	}
 	for _, id := range q.Haves {
 		in += "^" + id + "\n"
 	}
@@ -353,5 +356,42 @@ func TestSecrets(t *testing.T) {
 	c.Commit("binary", "bin", strings.Repeat("\x00", 3<<20)+"KEY-1234")
 	if f := s.look(c.Run("rev-parse", "HEAD"), "", key); len(f.Secrets) != 1 {
 		t.Errorf("far in a line: %+v", f)
+	}
+}
+
+// TestUnreachable: what a tip has is found in its trees alone, what is older in
+// all of the history, and what is in neither is not.
+func TestUnreachable(t *testing.T) {
+	s := newScene(t)
+	near, first := s.client.Run("rev-parse", "HEAD:src/b.go"), s.client.Run("rev-parse", "HEAD:README")
+	s.client.Run("rm", "-q", "README")
+	s.main = s.upload(s.client.Commit("third"), "main")
+	s.client.Run("checkout", "-q", "--orphan", "other")
+	other := s.upload(s.client.Commit("other", "secret", "secret\n"), "other")
+	secret := s.client.Run("rev-parse", "HEAD:secret")
+	for _, c := range []struct {
+		wants   []string
+		missing []string
+		asked   int
+	}{
+		{[]string{near}, nil, 1}, {[]string{s.main}, nil, 1}, {[]string{near, first}, nil, 2}, {[]string{secret}, []string{secret}, 2}, {[]string{near, other, first}, []string{other}, 2},
+	} {
+		s.server.asked = nil
+		g, err := create(t.Context(), here{}, filepath.Join(t.TempDir(), "r"), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		missing, err := unreachable(t.Context(), g, []string{s.main}, c.wants, 64<<20, s.server)
+		if err != nil || !slices.Equal(missing, c.missing) || len(s.server.asked) != c.asked {
+			t.Errorf("of %q missing are %q, %v, in %d questions", c.wants, missing, err, len(s.server.asked))
+		}
+	}
+	s.server.none = true
+	g, err := create(t.Context(), here{}, filepath.Join(t.TempDir(), "r"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if missing, err := unreachable(t.Context(), g, []string{s.main}, []string{near}, 64<<20, s.server); err == nil && len(missing) == 0 {
+		t.Error("a server that says nothing says that it is there")
 	}
 }

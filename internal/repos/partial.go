@@ -1,0 +1,233 @@
+package repos
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove/internal/hostgit"
+)
+
+// contents is the filter of a partial mirror: what is in files is left out. All
+// commits and trees are there, so that it can be told what is in the history of
+// what.
+const contents = "blob:none"
+
+// notFiltered is git's word for a remote that gives all or nothing.
+const notFiltered = "filtering not recognized by server"
+
+// promised are the settings by which git takes objects that a repository lacks
+// for ones that the remote at an address has. It asks nobody for them.
+func promised(address, filter string) []hostgit.Setting {
+	return []hostgit.Setting{{Key: "remote." + address + ".promisor", Value: "true"}, {Key: "remote." + address + ".partialCloneFilter", Value: filter}}
+}
+
+// leavingOut is a fetch from an address that leaves something out.
+func leavingOut(run hostgit.Run, address, filter string) hostgit.Run {
+	run.Flags = append(run.Flags, "--filter="+filter)
+	run.Settings = slices.Concat(run.Settings, promised(address, filter))
+	return run
+}
+
+// isPartial reports whether a mirror is.
+func (s *Store) isPartial(key string) bool {
+	if key == "" {
+		return false
+	}
+	m, err := s.mirror(key).description()
+	return err == nil && m.Partial
+}
+
+// importPartial imports work again that names, or is sent as differences to,
+// what only the sandbox has fetched: it is sent as it is, and what it names
+// besides may lack, as it may of everything else in the mirror.
+func (s *Store) importPartial(ctx context.Context, held []*os.File, connect Connect, run hostgit.Run, refspecs string) ([]byte, error) {
+	run.Stdin = strings.NewReader(refspecs)
+	// Git takes only from one that leaves something out what lacks something.
+	run = leavingOut(run, stream, fmt.Sprintf("blob:limit=%d", s.o.MaxImport))
+	return s.stranger(connect, s.o.MaxImport, true)(ctx, held, run)
+}
+
+// inCone reports whether a file is checked out where some directories are: what
+// is below them, and the files beside the way there. No directories are all.
+func inCone(file string, sparse []string) bool {
+	parent := path.Dir(file)
+	return len(sparse) == 0 || parent == "." || slices.ContainsFunc(sparse, func(dir string) bool {
+		dir = path.Clean(dir)
+		return parent == dir || strings.HasPrefix(parent, dir+"/") || strings.HasPrefix(dir, parent+"/")
+	})
+}
+
+// blobs are the ids of the files of a tree that are checked out.
+func (s *Store) blobs(ctx context.Context, held []*os.File, dir, tree string, sparse []string) ([]string, error) {
+	ids, files := map[string]bool{}, maxFiles
+	list := &fields{each: func(entry string) error {
+		head, name, _ := strings.Cut(entry, "\t") // mode, type, id
+		if f := strings.Fields(head); len(f) == 3 && f[1] == "blob" && hostgit.ValidID(f[2]) && inCone(name, sparse) {
+			ids[f[2]] = true
+			files--
+		}
+		if files < 0 {
+			return errTooLarge
+		}
+		return nil
+	}}
+	_, err := s.git(ctx, held, hostgit.Run{Dir: dir, Command: []string{"ls-tree"}, Flags: []string{"-r", "-z"}, Args: []string{tree}, Stdout: list})
+	if files < 0 {
+		return nil, s.tooMuch()
+	}
+	return slices.Sorted(maps.Keys(ids)), err
+}
+
+// fields hands out what is written to it, each that ends with a certain byte;
+// an error ends the writing.
+type fields struct {
+	end  byte
+	each func(string) error
+	part []byte // the beginning of one
+}
+
+func (f *fields) Write(p []byte) (int, error) {
+	for rest := p; ; {
+		part, more, whole := bytes.Cut(rest, []byte{f.end})
+		rest = more
+		if len(f.part) < maxField {
+			f.part = append(f.part, part...)
+		}
+		if !whole {
+			return len(p), nil
+		}
+		if err := f.each(string(f.part)); err != nil {
+			return 0, err
+		}
+		f.part = f.part[:0]
+	}
+}
+
+// maxField is beyond what counts of a field, in bytes.
+const maxField = 8 << 10
+
+// lacking are those of ids that a repository has not, nor those it borrows from.
+func (s *Store) lacking(ctx context.Context, held []*os.File, dir string, ids []string) ([]string, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	out, err := s.git(ctx, held, hostgit.Run{Dir: dir, Command: []string{"cat-file"}, Flags: []string{"--batch-check=there", "--buffer"}, Stdin: strings.NewReader(strings.Join(ids, "\n") + "\n")})
+	var missing []string
+	for line := range strings.Lines(string(out)) {
+		if id, ok := strings.CutSuffix(strings.TrimSpace(line), " missing"); ok {
+			missing = append(missing, id)
+		}
+	}
+	return missing, err
+}
+
+// bring fetches objects into a repository, all at once: what a partial mirror
+// leaves out.
+func (s *Store) bring(ctx context.Context, held []*os.File, p peer, address, dir string, ids []string, said func(string)) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	run := leavingOut(fetchRun(dir, bytes.NewBufferString(strings.Join(ids, "\n")+"\n")), address, contents)
+	run.Settings = append(run.Settings, hostgit.Setting{Key: "fetch.negotiationAlgorithm", Value: "noop"})
+	run.Said = said
+	_, err := p(ctx, held, run)
+	return err
+}
+
+// complete fetches the files that are to be checked out, as far as nobody before
+// did: into the mirror, where the next one has them, if everybody may read them.
+func (w *making) complete(ctx context.Context, r remote, p peer, shared bool, sparse []string) error {
+	lacking := func() ([]string, error) {
+		ids, err := w.s.blobs(ctx, w.held, w.in(importDir), w.record.Base, sparse)
+		if err != nil {
+			return nil, err
+		}
+		return w.s.lacking(ctx, w.held, w.in(importDir), ids)
+	}
+	ids, err := lacking()
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	step := fmt.Sprintf("fetching %d files of %s", len(ids), w.record.From)
+	tell(w.progress, step)
+	if !shared {
+		return w.s.bring(ctx, w.held, p, r.URL, w.in(importDir), ids, following(w.progress, step))
+	}
+	m := w.s.mirror(r.Key)
+	release, err := m.hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if ids, err = lacking(); err != nil { // somebody was faster
+		return err
+	}
+	return w.s.bring(ctx, m.held, p, r.URL, m.dir, ids, following(w.progress, step))
+}
+
+// supply fetches what is needed to show a span of work of a partial mirror's and
+// was never fetched: contents of files that were not checked out and have been
+// changed, or moved, all the same. Only what is in the history of what the
+// sandbox may read is asked for, whatever its work names.
+func (s *Store) supply(ctx context.Context, r record, sp span) error {
+	if !s.isPartial(r.Mirror) {
+		return nil
+	}
+	out, err := s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff-tree"}, Flags: []string{"-r", "-z", "--raw", "--no-renames", "--no-abbrev"}, Args: []string{sp.base, sp.head}, Paths: sp.paths})
+	if err != nil {
+		return err
+	}
+	changes, err := parseChanges(string(out))
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for _, c := range changes {
+		for _, e := range []Entry{c.Old, c.New} {
+			if e.ID != "" && strings.Trim(e.ID, "0") != "" {
+				ids = append(ids, e.ID)
+			}
+		}
+	}
+	if ids, err = s.lacking(ctx, nil, sp.dir, ids); err != nil || len(ids) == 0 {
+		return err
+	}
+	if ids, err = s.readable(ctx, sp.dir, r.Base, ids); err != nil || len(ids) == 0 {
+		return err
+	}
+	from, err := s.find(ctx, r.Source, r.Local)
+	if err != nil {
+		return err
+	}
+	p, hangUp, err := s.dial(ctx, from, false)
+	if err != nil {
+		return err
+	}
+	err = s.bring(ctx, nil, p, from.URL, sp.dir, ids, nil)
+	if e := hangUp(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// readable are those of ids that are in the history of what a sandbox may read.
+func (s *Store) readable(ctx context.Context, dir, base string, ids []string) ([]string, error) {
+	asked, found := map[string]bool{}, map[string]bool{}
+	for _, id := range ids {
+		asked[id] = true
+	}
+	history := &fields{end: '\n', each: func(line string) error {
+		if id := strings.TrimPrefix(line, "?"); asked[id] {
+			found[id] = true
+		}
+		return nil
+	}}
+	_, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"rev-list"}, Flags: []string{"--objects", "--no-object-names", "--missing=print", "--glob=refs/shared"}, Args: []string{base}, Stdout: history})
+	return slices.Sorted(maps.Keys(found)), err
+}
