@@ -12,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/eventstream"
 )
 
 // Stream is how the caller of ExecuteStream takes part.
@@ -162,7 +163,7 @@ func (l loss) error(ctx context.Context, err error) error {
 		return cove.Errorf(cove.Canceled, "%s was given up: %w", l.of, context.Cause(ctx))
 	}
 	if errors.Is(err, io.EOF) {
-		err = errBrokenOff
+		err = eventstream.ErrBrokenOff
 	}
 	return cove.Errorf(cove.Unavailable, "%s: %w", l.words, err).WithHint("%s", l.hint)
 }
@@ -170,12 +171,13 @@ func (l loss) error(ctx context.Context, err error) error {
 // each hands out events until one is the last, or cannot be taken. An error that
 // the server sends is returned.
 func each(ctx context.Context, r io.Reader, lost loss, take func(event) (last bool, err error)) error {
-	events := newEventReader(r, maxAnswer)
+	events := eventstream.NewReader(r, maxAnswer)
 	for {
-		ev, err := events.next()
+		read, err := events.Next()
 		if err != nil {
 			return lost.error(ctx, err)
 		}
+		ev := event{name: read.Name, data: read.Data}
 		if ev.name == api.EventError {
 			var e api.Error
 			if err := ev.decode(&e); err != nil {
@@ -188,6 +190,9 @@ func each(ctx context.Context, r io.Reader, lost loss, take func(event) (last bo
 		}
 	}
 }
+
+// event is one of those, with data that is JSON.
+type event struct{ name, data string }
 
 func (e event) decode(v any) error {
 	if err := json.Unmarshal([]byte(e.data), v); err != nil {

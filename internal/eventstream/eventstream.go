@@ -1,4 +1,6 @@
-package client
+// Package eventstream reads server-sent events, whoever sends them: what they
+// may hold is bounded, and a stream that breaks off is not one that ends.
+package eventstream
 
 import (
 	"bufio"
@@ -7,21 +9,21 @@ import (
 	"strings"
 )
 
-// event is one server-sent event.
-type event struct {
-	id   string
-	name string // "message" when the stream names none
-	data string
+// Event is one server-sent event.
+type Event struct {
+	ID   string
+	Name string // "message" when the stream names none
+	Data string
 }
 
 var (
-	errEventTooLarge = errors.New("an event of the stream is too large")
-	errBrokenOff     = errors.New("the stream broke off")
+	ErrTooLarge  = errors.New("an event of the stream is too large")
+	ErrBrokenOff = errors.New("the stream broke off")
 )
 
-// eventReader takes a text/event-stream apart, as the HTML standard's section
+// Reader takes a text/event-stream apart, as the HTML standard's section
 // on server-sent events defines it, with a bound on what one event may hold.
-type eventReader struct {
+type Reader struct {
 	r      *bufio.Reader
 	limit  int
 	began  bool
@@ -29,30 +31,31 @@ type eventReader struct {
 	lastID string
 }
 
-func newEventReader(r io.Reader, limit int) *eventReader {
-	return &eventReader{r: bufio.NewReaderSize(r, 32<<10), limit: limit}
+// NewReader reads events of at most limit bytes each.
+func NewReader(r io.Reader, limit int) *Reader {
+	return &Reader{r: bufio.NewReaderSize(r, 32<<10), limit: limit}
 }
 
-// next returns the next event that has data. It returns io.EOF at the end of
-// the stream, and errBrokenOff when an event was under way.
-func (e *eventReader) next() (event, error) {
-	ev := event{name: "message"}
+// Next returns the next event that has data. It returns io.EOF at the end of
+// the stream, and ErrBrokenOff when an event was under way.
+func (e *Reader) Next() (Event, error) {
+	ev := Event{Name: "message"}
 	var data []string
 	size := 0
 	for {
 		line, err := e.line(e.limit - size)
 		if err != nil {
 			if err == io.EOF && (size > 0 || line != "") {
-				err = errBrokenOff
+				err = ErrBrokenOff
 			}
-			return event{}, err
+			return Event{}, err
 		}
 		if line == "" {
 			if data == nil {
-				ev, size = event{name: "message"}, 0 // nothing to dispatch
+				ev, size = Event{Name: "message"}, 0 // nothing to dispatch
 				continue
 			}
-			ev.id, ev.data = e.lastID, strings.Join(data, "\n")
+			ev.ID, ev.Data = e.lastID, strings.Join(data, "\n")
 			return ev, nil
 		}
 		name, value, _ := strings.Cut(line, ":")
@@ -61,7 +64,7 @@ func (e *eventReader) next() (event, error) {
 		case "": // a comment: the heartbeat
 			continue
 		case "event":
-			ev.name = value
+			ev.Name = value
 		case "data":
 			data = append(data, value)
 		case "id":
@@ -74,7 +77,7 @@ func (e *eventReader) next() (event, error) {
 }
 
 // line reads up to a CR, LF or CRLF. It does not wait for what follows a CR.
-func (e *eventReader) line(limit int) (string, error) {
+func (e *Reader) line(limit int) (string, error) {
 	var b []byte
 	for {
 		c, err := e.r.ReadByte()
@@ -98,14 +101,14 @@ func (e *eventReader) line(limit int) (string, error) {
 			return string(b), nil
 		}
 		if len(b) >= limit {
-			return "", errEventTooLarge
+			return "", ErrTooLarge
 		}
 		b = append(b, c)
 	}
 }
 
 // dropMark removes a byte order mark from the start of the stream.
-func (e *eventReader) dropMark(c *byte) error {
+func (e *Reader) dropMark(c *byte) error {
 	const mark = "\xef\xbb\xbf"
 	if *c != mark[0] {
 		return nil
