@@ -10,36 +10,42 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// Agent is the declaration of one. Its yaml form is how the configuration
-// declares more of them.
+// Agent is the declaration of one. Its yaml form is how Cove's own are written,
+// and how the configuration declares more of them.
 //
-// Commands are programs and arguments; {prompt}, {prompt_file}, {model},
-// {session}, {turns}, {instructions} and {schema_file} stand for what the task
-// says. An argument list of an option is left out where the task says nothing.
+// Commands are programs and arguments, in which {prompt}, {prompt_file},
+// {model}, {session}, {turns}, {instructions}, {schema} and {schema_file} stand
+// for what a task says. An option's arguments are left out where it says
+// nothing; those of all options stand where a command has {options}, else at
+// its end.
 type Agent struct {
 	Name    string   `yaml:"name"`
 	Title   string   `yaml:"title"`
-	Package Package  `yaml:"package"` // zero: it is in the image, or comes with Cove
-	Program string   `yaml:"program"` // its file name; in bin of the package, or on the image's PATH
+	Package Package  `yaml:"package"` // zero: it is in the image
+	Program string   `yaml:"program"` // its file name; in bin of the layer, or on the image's PATH
 	Version []string `yaml:"version"` // prints its version
 	Needs   []string `yaml:"needs"`   // programs of the image without which it does not run, such as node
 
 	Headless    []string `yaml:"headless"`    // a task, to its end; what it prints is as Output says
-	Interactive []string `yaml:"interactive"` // its own screen, in a terminal
+	Interactive []string `yaml:"interactive"` // its own screen, in a terminal; none: it has no screen
 	Prompt      Passing  `yaml:"prompt"`
 	Options     Options  `yaml:"options"`
 	Output      Format   `yaml:"output"`
 
 	Env      map[string]string `yaml:"env"`
 	Files    []File            `yaml:"files"`    // placed in the home before it first begins there
-	Provider string            `yaml:"provider"` // of models, where a profile names no other
+	Provider string            `yaml:"provider"` // of models, where nothing names another
 	Hosts    []string          `yaml:"hosts"`    // what it may reach beside the provider
+
+	Builtin bool `yaml:"-"` // Cove knows it by itself
 }
 
 // Package is where an agent's program comes from.
 type Package struct {
 	Npm     string `yaml:"npm"`     // name in the registry that npm is configured for
 	Version string `yaml:"version"` // the pinned one
+	Program string `yaml:"program"` // a pattern of files in the package's directory; empty: what npm makes of it
+	Beside  string `yaml:"-"`       // a program beside cove itself, in place of a package
 }
 
 // Passing is how a task's prompt gets to the program.
@@ -51,13 +57,13 @@ const (
 	ByFile     Passing = "file"     // {prompt_file}
 )
 
-// Options are arguments that a task's wishes become.
+// Options are arguments that a task's wishes become, in this order.
 type Options struct {
 	Model        []string `yaml:"model"`
-	Resume       []string `yaml:"resume"`
 	Turns        []string `yaml:"turns"`
 	Instructions []string `yaml:"instructions"`
 	Schema       []string `yaml:"schema"` // none: the answer is asked for in words, and validated outside
+	Resume       []string `yaml:"resume"`
 }
 
 // Format is what a program's standard output is.
@@ -102,6 +108,12 @@ type Command struct {
 	Env   map[string]string
 	Stdin string
 	Files map[string]string // absolute path inside to content; removed afterwards
+}
+
+// Layer is an agent's program as this machine has it.
+type Layer struct {
+	Version string
+	Source  string // a directory or, of one program alone, a file of the host; empty: it is in the image
 }
 
 // Parser turns what a program prints into messages, line by line. A parser is

@@ -57,7 +57,7 @@ var rooms = []room{
 	{path: "internal/version", layer: leaf},
 
 	{path: "api", layer: contract},
-	{path: "internal/agent", layer: contract, above: []string{"api"}},
+	{path: "internal/agent", layer: contract, above: []string{"api", "internal/egress/model", "internal/egress/policy"}},
 	{path: "internal/detect", layer: contract},
 	{path: "internal/egress/approval", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/github", layer: contract, above: []string{"internal/egress/policy"}},
@@ -84,6 +84,7 @@ var rooms = []room{
 	{path: "internal/store", layer: contract, above: []string{"api", "internal/egress/approval"}},
 	{path: "internal/store/storetest", layer: contract, above: []string{"api", "internal/egress/approval", "internal/store"}},
 
+	{path: "internal/agent/layers", layer: adapter},
 	{path: "internal/engine/docker/...", layer: adapter},
 	{path: "internal/egress/ca", layer: adapter},
 	{path: "internal/egress/credential", layer: adapter},

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/textproto"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -57,12 +58,18 @@ func Parse(source string, data []byte) ([]Provider, error) {
 		if slices.ContainsFunc(all, func(p Provider) bool { return p.Name == e.Name }) {
 			continue // said already, by whoever may
 		}
-		if i := slices.IndexFunc(builtIn, func(b entry) bool { return b.Name == e.Name }); i >= 0 {
+		i := slices.IndexFunc(builtIn, func(b entry) bool { return b.Name == e.Name })
+		if i >= 0 {
 			e = e.over(builtIn[i])
 		}
 		p, err := e.provider()
 		if err != nil {
 			return nil, in(source, e.Name, err)
+		}
+		if i >= 0 {
+			usual := builtIn[i]
+			usual.Prices = e.Prices
+			p.Known = reflect.DeepEqual(e, usual)
 		}
 		all = append(all, p)
 	}

@@ -73,6 +73,7 @@ type Provider struct {
 	Headers    map[string]string // set on requests that have none, such as Anthropic-Version
 	Models     []string          // patterns, * is anything; empty: every model
 	Prices     []Price           // the first that matches counts
+	Known      bool              // as Cove knows it, but for prices: it is what it is by its own address, too
 
 	host policy.Host // of Base
 	port uint16

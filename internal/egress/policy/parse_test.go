@@ -164,7 +164,7 @@ func TestPresetsAreRight(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"github", "github-read", "anthropic", "openai", "openrouter", "npm", "pypi", "go", "debian", "cargo"} {
+	for _, want := range []string{"github", "github-read", "anthropic", "gemini", "openai", "openrouter", "npm", "pypi", "go", "debian", "cargo"} {
 		if !names[want] {
 			t.Errorf("there is no preset %s", want)
 		}

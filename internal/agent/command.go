@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"encoding/json"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// optionsPlace is where an option's arguments go in a command.
+const optionsPlace = "{options}"
+
+// HeadlessCommand is what runs to do a task, to its end. Errors: InvalidArgument for a
+// task without a prompt, Unsupported for a wish that the agent has no way to
+// fulfil.
+func (a Agent) HeadlessCommand(t Task) (Command, error) {
+	if strings.TrimSpace(t.Prompt) == "" {
+		return Command{}, cove.Errorf(cove.InvalidArgument, "there is no prompt").WithHint("say what %s is to do", a.Name)
+	}
+	if len(a.Headless) == 0 {
+		return Command{}, cove.Errorf(cove.Unsupported, "%s takes no tasks: it has a screen only", a.Title).WithHint("start it in a terminal, without a prompt")
+	}
+	if t.Schema != nil && a.Options.Schema == nil {
+		t.Prompt += "\n\nAnswer with one JSON document and nothing else, valid by this JSON Schema:\n" + string(t.Schema)
+	}
+	return a.command(a.Headless, t)
+}
+
+// InteractiveCommand is the agent's own screen; of a task it takes model,
+// session and instructions. Errors: Unsupported when it has none.
+func (a Agent) InteractiveCommand(t Task) (Command, error) {
+	if len(a.Interactive) == 0 {
+		return Command{}, cove.Errorf(cove.Unsupported, "%s has no screen of its own", a.Title).WithHint("give it a task: cove %s PROMPT", a.Name)
+	}
+	return a.command(a.Interactive, Task{Model: t.Model, Session: t.Session, Instructions: t.Instructions, Dir: t.Dir})
+}
+
+// command puts a task into a command.
+func (a Agent) command(args []string, t Task) (Command, error) {
+	c := Command{Env: a.Env, Files: map[string]string{}}
+	words := map[string]string{
+		"prompt": t.Prompt, "model": t.Model, "session": t.Session, "instructions": t.Instructions, "schema": string(t.Schema),
+		"prompt_file": path.Join(t.Dir, "prompt"), "schema_file": path.Join(t.Dir, "schema.json"),
+	}
+	if t.Turns > 0 {
+		words["turns"] = strconv.Itoa(t.Turns)
+	}
+	options, err := a.options(t, words)
+	if err != nil {
+		return c, err
+	}
+	at := slices.Index(args, optionsPlace)
+	if at < 0 {
+		args = append(slices.Clone(args), optionsPlace)
+		at = len(args) - 1
+	}
+	c.Args = slices.Concat(fill(args[:at], words), options, fill(args[at+1:], words))
+	if a.Prompt == ByStdin {
+		c.Stdin = t.Prompt
+	}
+	for name, content := range map[string]string{"prompt_file": t.Prompt, "schema_file": string(t.Schema)} {
+		if uses(slices.Concat(args, a.Options.Schema), name) && content != "" {
+			c.Files[words[name]] = content
+		}
+	}
+	return c, nil
+}
+
+// options are the arguments for what a task wishes.
+func (a Agent) options(t Task, words map[string]string) ([]string, error) {
+	var all []string
+	for _, o := range []struct {
+		wish string
+		said bool
+		args []string
+	}{
+		{"a choice of the model", t.Model != "", a.Options.Model},
+		{"a bound of turns", t.Turns > 0, a.Options.Turns},
+		{"instructions of its own", t.Instructions != "", a.Options.Instructions},
+		{"", t.Schema != nil, a.Options.Schema}, // asked for in words otherwise
+		{"a conversation that goes on", t.Session != "", a.Options.Resume},
+	} {
+		switch {
+		case !o.said:
+		case len(o.args) == 0 && o.wish != "":
+			return nil, cove.Errorf(cove.Unsupported, "%s has no way for %s", a.Title, o.wish).WithHint("leave it out, or use another agent")
+		default:
+			all = append(all, fill(o.args, words)...)
+		}
+	}
+	return all, nil
+}
+
+// fill puts words in the place of their names. {NAME:json} is the word as a
+// JSON text.
+func fill(args []string, words map[string]string) []string {
+	var pairs []string
+	for name, word := range words {
+		quoted, _ := json.Marshal(word) // a string always can be
+		pairs = append(pairs, "{"+name+"}", word, "{"+name+":json}", string(quoted))
+	}
+	r := strings.NewReplacer(pairs...)
+	filled := make([]string, len(args))
+	for i, a := range args {
+		filled[i] = r.Replace(a)
+	}
+	return filled
+}
+
+func uses(args []string, name string) bool {
+	return slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "{"+name) })
+}
+
+// Home is what the home must have before the agent first begins in it: paths
+// below the home. Errors: InvalidArgument.
+func (a Agent) Home(p Place) ([]File, error) {
+	var files []File
+	for _, f := range a.Files {
+		t, err := template.New(f.Path).Funcs(functions).Parse(f.Content)
+		var content strings.Builder
+		if err == nil {
+			err = t.Execute(&content, p)
+		}
+		if err != nil {
+			return nil, cove.Errorf(cove.InvalidArgument, "the file %s of the agent %s cannot be made: %w", f.Path, a.Name, err)
+		}
+		files = append(files, File{Path: f.Path, Content: content.String()})
+	}
+	return files, nil
+}
+
+// functions are those of the templates of files: quote writes a text as JSON
+// and TOML have it.
+var functions = template.FuncMap{"quote": func(s string) string {
+	quoted, _ := json.Marshal(s) // a string always can be
+	return string(quoted)
+}}

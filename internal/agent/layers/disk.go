@@ -1,0 +1,73 @@
+package layers
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/agent"
+)
+
+// currentName is the file that has the version which runs use.
+const currentName = "current"
+
+func (s *Store) dirOf(a agent.Agent) string { return filepath.Join(s.o.Dir, a.Name) }
+
+// Layer is what runs of an agent use. Errors: RuntimeMissing when it is not
+// installed.
+func (s *Store) Layer(a agent.Agent) (agent.Layer, error) {
+	missing := cove.Errorf(cove.RuntimeMissing, "%s is not installed", a.Title).WithHint("install it: cove agents install %s", a.Name)
+	switch {
+	case a.Package.Beside != "":
+		program := filepath.Join(s.o.Beside, a.Package.Beside)
+		if _, err := os.Stat(program); err != nil {
+			return agent.Layer{}, cove.Errorf(cove.RuntimeMissing, "%s is not there: %w", a.Title, err).WithHint("install %s beside cove", a.Package.Beside)
+		}
+		return agent.Layer{Source: program}, nil
+	case a.Package.Npm == "":
+		return agent.Layer{}, nil
+	}
+	data, err := os.ReadFile(filepath.Join(s.dirOf(a), currentName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return agent.Layer{}, missing
+	}
+	if err != nil {
+		return agent.Layer{}, cove.Errorf(cove.Corrupt, "which version of %s is in use cannot be read: %w", a.Title, err)
+	}
+	version := strings.TrimSpace(string(data))
+	l := s.layer(a, version)
+	if agent.CheckVersion(version) != nil || !exists(l.Source) {
+		return agent.Layer{}, missing
+	}
+	return l, nil
+}
+
+func (s *Store) layer(a agent.Agent, version string) agent.Layer {
+	return agent.Layer{Version: version, Source: filepath.Join(s.dirOf(a), version)}
+}
+
+// Versions are those of an agent that are installed, in no order that means
+// anything.
+func (s *Store) Versions(a agent.Agent) ([]string, error) {
+	entries, err := os.ReadDir(s.dirOf(a))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, cove.Errorf(cove.Corrupt, "the installed versions of %s cannot be read: %w", a.Title, err)
+	}
+	var all []string
+	for _, e := range entries {
+		if e.IsDir() && agent.CheckVersion(e.Name()) == nil {
+			all = append(all, e.Name())
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

@@ -1,0 +1,105 @@
+// Package layers owns the installed programs of agents: each version is a
+// read-only directory of the host, which sandboxes are shown, below one
+// directory of Cove's.
+//
+//	claude/2.1.329/          what npm has made, with its lockfile
+//	claude/2.1.329/bin/      the program, as a link
+//	claude/current           the version that runs use
+//
+// Nothing of a package runs on the host: npm does its work in a sandbox, and
+// what it has made is only ever looked into by what does not follow links.
+package layers
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/egress/model"
+)
+
+// Options make a Store. All are required but Providers.
+type Options struct {
+	Dir       string // of the layers; made when it is needed
+	Beside    string // directory of Cove's own programs
+	Agents    []agent.Agent
+	Providers []model.Provider // of models; those that Cove knows if nil
+	// Run runs something in a sandbox of its own, to its end.
+	Run func(context.Context, Job) (Result, error)
+	// Registry is where npm gets packages from, as its settings say it: by the
+	// names of npm's own configuration.
+	Registry func(context.Context) (map[string]string, error)
+	Log      *slog.Logger
+}
+
+// Job is what is run in a sandbox.
+type Job struct {
+	Script  string // of a shell
+	Mounts  []cove.Mount
+	Env     map[string]string
+	Network *api.NetworkPermission // nil: none
+	Limits  cove.Limits
+	Output  func(line string) // told each line of standard error as it comes; may be nil
+}
+
+// Result is how it ended.
+type Result struct {
+	ExitCode int
+	Stdout   string
+	Stderr   string
+	Limit    cove.LimitKind // that ended it
+	Took     time.Duration
+}
+
+// Store has the agents of a machine and their layers.
+type Store struct{ o Options }
+
+// Open makes a Store.
+func Open(o Options) *Store {
+	if o.Providers == nil {
+		o.Providers, _ = model.Known() // which a test has read
+	}
+	return &Store{o: o}
+}
+
+// Agents are those that this machine knows, in the order in which they are shown.
+func (s *Store) Agents() []agent.Agent { return s.o.Agents }
+
+// Agent is the one of a name. Errors: NotFound.
+func (s *Store) Agent(name string) (agent.Agent, error) { return agent.Find(s.o.Agents, name) }
+
+// Want is what is decided of a sandbox for an agent, by name.
+type Want struct {
+	agent.Choice
+	ProviderName string // instead of the agent's own; empty: that
+}
+
+// Outfit is what a sandbox needs for an agent of this machine, with its layer.
+// Errors: NotFound for an agent or provider that is not there, RuntimeMissing for
+// an agent that is not installed, InvalidArgument, Unsupported.
+func (s *Store) Outfit(name string, w Want) (agent.Agent, agent.Layer, agent.Outfit, error) {
+	a, err := s.Agent(name)
+	if err != nil {
+		return a, agent.Layer{}, agent.Outfit{}, err
+	}
+	l, err := s.Layer(a)
+	if err != nil {
+		return a, l, agent.Outfit{}, err
+	}
+	provider := w.ProviderName
+	if provider == "" {
+		provider = a.Provider
+	}
+	chosen, err := model.Choose(s.o.Providers, provider)
+	switch {
+	case err == nil:
+		w.Provider = chosen[0]
+	case w.ProviderName != "" && w.ProviderName != a.Provider:
+		return a, l, agent.Outfit{}, err
+	}
+	o, err := a.Outfit(l, w.Choice)
+	return a, l, o, err
+}

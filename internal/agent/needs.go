@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"maps"
+	"path"
+	"slices"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// Place of layers inside a sandbox.
+const layersPlace = "/opt/cove/agents"
+
+// Choice is what is decided of a sandbox in which an agent is to work, by a
+// profile or whoever asks. Its zero value is what the declaration says.
+type Choice struct {
+	Provider    *model.Provider // nil: the agent's own, as Cove knows it
+	Gateway     bool            // models are asked at the gateway's own address, also where they need not be
+	Model       string
+	Hosts       []string // may be reached beside what the agent needs
+	Credentials []string // are set on requests, beside the provider's
+	WorkDir     string   // inside; cove.Workspace if empty
+}
+
+// Outfit is what a sandbox needs for an agent to work in it.
+type Outfit struct {
+	Network api.NetworkPermission
+	Env     map[string]string
+	Mounts  []cove.Mount // the layer
+	Path    string       // a directory inside, to be the first of PATH; empty: none
+	Files   []File       // of the home, with their contents
+	Screen  []string     // what its terminal shows; nil: the agent has no screen
+}
+
+// Outfit says what a sandbox needs for the agent. Errors: InvalidArgument,
+// Unsupported.
+func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
+	o := Outfit{Env: maps.Clone(a.Env), Network: api.NetworkPermission{Enabled: true}}
+	p := Place{WorkDir: c.WorkDir, Model: c.Model, Provider: a.Provider}
+	if p.WorkDir == "" {
+		p.WorkDir = cove.Workspace
+	}
+	n := &o.Network
+	n.Mode = string(cove.NetworkLimited)
+	n.Credentials = slices.Clone(c.Credentials)
+	switch own := c.Provider == nil || c.Provider.Known && c.Provider.Name == a.Provider; {
+	case own && !c.Gateway && a.Provider != "":
+		n.Policies = []api.PolicyText{{Source: "agent " + a.Name, Text: "presets: [" + a.Provider + "]\n"}}
+		n.Credentials = appendMissing(n.Credentials, a.Provider)
+	case c.Provider != nil:
+		p.Provider, p.Kind, p.BaseURL = c.Provider.Name, string(c.Provider.Kind), "http://"+policy.GatewayService+"/proxy/v1"
+		n.Providers = []string{c.Provider.Name}
+	case a.Provider != "":
+		return o, cove.Errorf(cove.Unsupported, "the models of %s are not to be had at the gateway's address", a.Provider).WithHint("describe the provider in gateway.providers, or leave the choice out")
+	}
+	n.Allow = slices.Concat(a.Hosts, c.Hosts)
+	if n.Policies == nil && n.Providers == nil && len(n.Allow) == 0 {
+		*n = api.NetworkPermission{} // it needs none
+	}
+	var err error
+	if o.Files, err = a.Home(p); err != nil {
+		return o, err
+	}
+	if len(a.Interactive) > 0 {
+		screen, err := a.InteractiveCommand(Task{Model: c.Model})
+		if err != nil {
+			return o, err
+		}
+		o.Screen = screen.Args
+	}
+	if l.Source != "" {
+		target := path.Join(layersPlace, a.Name)
+		o.Path = path.Join(target, "bin")
+		if a.Package.Beside != "" {
+			target = path.Join(o.Path, a.Program)
+		}
+		o.Mounts = []cove.Mount{{Source: l.Source, Target: target, ReadOnly: true}}
+	}
+	return o, nil
+}
+
+func appendMissing(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}

@@ -1,0 +1,223 @@
+package agent
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"text/template"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+//go:embed agents.yaml
+var builtin []byte
+
+// Builtin are the agents that Cove knows by itself.
+func Builtin() []Agent { return slices.Clone(parseBuiltin()) }
+
+var parseBuiltin = sync.OnceValue(func() []Agent {
+	var doc struct{ Agents yaml.Node }
+	d := yaml.NewDecoder(bytes.NewReader(builtin))
+	if err := d.Decode(&doc); err != nil {
+		panic(err) // as a test has seen
+	}
+	all, err := Decode(&doc.Agents)
+	if err != nil {
+		panic(err)
+	}
+	for i := range all {
+		all[i].Builtin = true
+		if all[i].Name == Worker {
+			all[i].Package.Beside = all[i].Program
+		}
+	}
+	return all
+})
+
+// Worker is the name of Cove's own agent.
+const Worker = "worker"
+
+// Merge is what Cove knows with what is declared over it: an agent of a known
+// name takes its place.
+func Merge(declared []Agent) []Agent {
+	all := Builtin()
+	for _, a := range declared {
+		if i := slices.IndexFunc(all, func(b Agent) bool { return b.Name == a.Name }); i >= 0 {
+			all[i] = a
+		} else {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// Find is the agent of a name. Errors: NotFound.
+func Find(all []Agent, name string) (Agent, error) {
+	var names []string
+	for _, a := range all {
+		if a.Name == name {
+			return a, nil
+		}
+		names = append(names, a.Name)
+	}
+	return Agent{}, cove.Errorf(cove.NotFound, "there is no agent %.80q", name).WithHint("there are %s; more can be declared in the configuration (agents)", strings.Join(names, ", "))
+}
+
+// Decode reads declarations, strictly: a sequence of agents. What is left out is
+// as in the zero Agent, but that the title is the name, the program too, a
+// prompt comes by standard input, and the output is text. Errors are about the
+// line that they begin with.
+func Decode(n *yaml.Node) ([]Agent, error) {
+	if n.Kind != yaml.SequenceNode {
+		return nil, errors.New("must be a list of agents")
+	}
+	var all []Agent
+	for _, item := range n.Content {
+		if err := strict(item, reflect.TypeFor[Agent]()); err != nil {
+			return nil, err
+		}
+		var a Agent
+		if err := item.Decode(&a); err != nil {
+			return nil, errors.New(strings.TrimSpace(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", ""), "yaml: unmarshal errors:")))
+		}
+		a.complete()
+		if err := a.check(); err != nil {
+			return nil, fmt.Errorf("line %d: the agent %.80q: %w", item.Line, a.Name, err)
+		}
+		if slices.ContainsFunc(all, func(b Agent) bool { return b.Name == a.Name }) {
+			return nil, fmt.Errorf("line %d: there are two agents %q", item.Line, a.Name)
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// strict refuses keys that a type does not have, anchors and aliases.
+func strict(n *yaml.Node, t reflect.Type) error {
+	if n.Anchor != "" || n.Kind == yaml.AliasNode {
+		return fmt.Errorf("line %d: write it out, without anchors and aliases", n.Line)
+	}
+	switch {
+	case n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice:
+		for _, item := range n.Content {
+			if err := strict(item, t.Elem()); err != nil {
+				return err
+			}
+		}
+	case n.Kind == yaml.MappingNode && t.Kind() == reflect.Struct:
+		fields, names := map[string]reflect.Type{}, []string{}
+		for f := range t.Fields() {
+			if name := f.Tag.Get("yaml"); name != "-" {
+				fields[name], names = f.Type, append(names, name)
+			}
+		}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, value := n.Content[i], n.Content[i+1]
+			field, ok := fields[key.Value]
+			if !ok {
+				return fmt.Errorf("line %d: there is no key %.60q here; there are %s", key.Line, key.Value, strings.Join(names, ", "))
+			}
+			if err := strict(value, field); err != nil {
+				return err
+			}
+		}
+	case n.Kind == yaml.MappingNode && t.Kind() != reflect.Map, n.Kind == yaml.SequenceNode, t.Kind() == reflect.Slice, t.Kind() == reflect.Struct:
+		kind := map[reflect.Kind]string{reflect.Slice: "a list", reflect.Struct: "a mapping", reflect.Map: "a mapping"}[t.Kind()]
+		if kind == "" {
+			kind = "one value"
+		}
+		return fmt.Errorf("line %d: here belongs %s", n.Line, kind)
+	}
+	return nil
+}
+
+// complete fills in what need not be said.
+func (a *Agent) complete() {
+	if a.Title == "" {
+		a.Title = a.Name
+	}
+	if a.Program == "" {
+		a.Program = a.Name
+	}
+	if a.Prompt == "" {
+		a.Prompt = ByStdin
+	}
+	if a.Output == "" {
+		a.Output = FormatText
+	}
+}
+
+var (
+	agentName   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+	npmName     = regexp.MustCompile(`^(@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*$`)
+	npmVersion  = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]{1,40})?$`)
+	providerRef = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
+	variable    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,200}$`)
+)
+
+// CheckVersion refuses what is no version of a package: ranges and tags would
+// not say what is installed.
+func CheckVersion(v string) error {
+	if !npmVersion.MatchString(v) || len(v) > 64 {
+		return cove.Errorf(cove.InvalidArgument, "%.80q is no version", v).WithHint("write it out, like 1.2.3")
+	}
+	return nil
+}
+
+// check refuses a declaration that cannot work.
+func (a *Agent) check() error {
+	switch {
+	case !agentName.MatchString(a.Name):
+		return errors.New("a name has small letters, digits and hyphens, at most 32")
+	case path.Base(a.Program) != a.Program || a.Program == "." || a.Program == "..":
+		return errors.New("program is a file name")
+	case len(a.Headless) == 0 && len(a.Interactive) == 0:
+		return errors.New("it needs headless, interactive or both: the commands that it is run by")
+	case (a.Package.Npm == "") != (a.Package.Version == ""):
+		return errors.New("a package has npm, its name, and version")
+	case a.Package.Npm != "" && (!npmName.MatchString(a.Package.Npm) || len(a.Package.Npm) > 214):
+		return fmt.Errorf("%.80q is no name of a package", a.Package.Npm)
+	case a.Package.Npm != "" && CheckVersion(a.Package.Version) != nil:
+		return fmt.Errorf("%.80q is no version; write it out, like 1.2.3", a.Package.Version)
+	case a.Package.Program != "" && !filepath.IsLocal(a.Package.Program):
+		return errors.New("package.program is below the package's directory")
+	case !slices.Contains([]Passing{ByStdin, ByArgument, ByFile}, a.Prompt):
+		return fmt.Errorf("prompt is %s, %s or %s", ByStdin, ByArgument, ByFile)
+	case !slices.Contains([]Format{FormatClaude, FormatCodex, FormatMessages, FormatText}, a.Output):
+		return fmt.Errorf("output is %s, %s, %s or %s", FormatClaude, FormatCodex, FormatMessages, FormatText)
+	case len(a.Headless) > 0 && a.Prompt == ByArgument && !uses(a.Headless, "prompt}"):
+		return errors.New("headless has no {prompt}, where the prompt is to stand")
+	case len(a.Headless) > 0 && a.Prompt == ByFile && !uses(a.Headless, "prompt_file}"):
+		return errors.New("headless has no {prompt_file}, where the prompt's file is to stand")
+	case a.Provider != "" && !providerRef.MatchString(a.Provider):
+		return errors.New("provider is the name of a provider of models")
+	}
+	for name := range a.Env {
+		if !variable.MatchString(name) {
+			return fmt.Errorf("%.80q is no name of a variable", name)
+		}
+	}
+	for _, f := range a.Files {
+		if !filepath.IsLocal(f.Path) || path.Clean(f.Path) != f.Path || f.Path == "." {
+			return fmt.Errorf("the file %.80q is not below the home", f.Path)
+		}
+		if _, err := template.New("").Funcs(functions).Parse(f.Content); err != nil {
+			return fmt.Errorf("the content of the file %s: %w", f.Path, err)
+		}
+	}
+	if _, err := policy.Args("hosts", policy.Allow, a.Hosts...); err != nil {
+		return err
+	}
+	return nil
+}
