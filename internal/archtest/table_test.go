@@ -78,6 +78,7 @@ var rooms = []room{
 	{path: "internal/git/policy", layer: contract},
 	{path: "internal/git/smart", layer: contract, above: []string{"internal/git/pktline", "internal/git/policy"}},
 	{path: "internal/profile", layer: contract, above: []string{"api", "internal/egress/policy"}},
+	{path: "internal/modeltest", layer: contract},
 	{path: "internal/runtime", layer: contract},
 	{path: "internal/terminal", layer: contract},
 	{path: "internal/workspace", layer: contract},

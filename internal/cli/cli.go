@@ -104,7 +104,7 @@ beforehand; "cove serve" offers the same over HTTP.`,
 	add("run", a.runCommand(), a.serveCommand(), a.serverCommand())
 	add("see", a.psCommand(), a.logsCommand(), a.killCommand(), a.auditCommand())
 	add("net", a.policyCommand(), a.approveCommand(), a.approvalsCommand(), a.networkCommand(), a.caCommand(), a.gatewayCommand())
-	add("host", a.runtimesCommand(), a.imageCommand(), a.doctorCommand(), a.configCommand())
+	add("host", a.runtimesCommand(), a.imageCommand(), a.doctorCommand(), a.configCommand(), a.devCommand())
 	root.AddCommand(a.versionCommand(), a.setupCommand(), a.gitRemoteCommand(), a.doctorProbeCommand())
 	return root
 }

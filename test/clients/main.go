@@ -15,6 +15,8 @@ import (
 var programs = map[string]func(ctx context.Context, args []string) error{
 	"anthropic":   anthropicProgram,
 	"openai":      openaiProgram,
+	"agent":       agentProgram,
+	"list":        listProgram,
 	"http":        httpProgram,
 	"grpc":        grpcProgram,
 	"grpc-origin": grpcOrigin,
