@@ -24,11 +24,20 @@ type ApplyRequest struct {
 	Directory  string   `json:"directory" doc:"Top of a checkout, absolute"`
 	Paths      []string `json:"paths,omitempty" doc:"Of the repository; all when absent"`
 	Restricted bool     `json:"restricted,omitempty" doc:"Files that decide what others run, too, such as those of CI"`
+	Merge      bool     `json:"merge,omitempty" doc:"Merge files that have been changed in the directory, too; otherwise they are refused, and nothing is changed"`
 }
 
 // AppliedWork is what was changed.
 type AppliedWork struct {
-	Changes []WorkChange `json:"changes" nullable:"false"`
+	Changes   []WorkChange   `json:"changes" nullable:"false"`
+	Conflicts []WorkConflict `json:"conflicts,omitempty" doc:"Where files were merged: what is left to do by hand"`
+}
+
+// WorkConflict is a file that both sides have changed.
+type WorkConflict struct {
+	Path    string `json:"path"`
+	Why     string `json:"why"`
+	Markers bool   `json:"markers,omitempty" doc:"Both sides are in the file, between markers; otherwise it is as it was"`
 }
 
 // WorkChanges is the answer of GET /sandboxes/{sandbox}/changes.
@@ -40,7 +49,7 @@ type WorkChanges struct {
 type WorkChange struct {
 	Path    string `json:"path" doc:"Within the repository; what is not UTF-8 in it is U+FFFD"`
 	OldPath string `json:"old_path,omitempty" doc:"Of a file that is renamed"`
-	Change  string `json:"change" enum:"added,changed,deleted,renamed"`
+	Change  string `json:"change" enum:"added,changed,deleted,renamed,merged" doc:"merged: applied to a file that had been changed"`
 	OldMode string `json:"old_mode,omitempty" doc:"As git writes it; absent when added" example:"100644"`
 	NewMode string `json:"new_mode,omitempty" doc:"As git writes it; absent when deleted" example:"100755"`
 	Added   int    `json:"added" doc:"Lines"`

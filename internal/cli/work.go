@@ -198,11 +198,14 @@ directory is in, or --to; nothing is committed or staged.
 It is refused where a file is not as the sandbox found it, and where an entry
 leaves the checkout, goes through a symbolic link, or is git's own. Files that
 decide what others run, such as those of CI and hooks, are refused unless
---allow-restricted is there: look at them first. To merge, fetch with git instead:
-git fetch cove::SANDBOX.
+--allow-restricted is there: look at them first.
+
+With --3way files that you have changed as well are merged, from what the sandbox
+found. Lines that both have changed are left with both sides between markers, and
+what cannot be merged is left as it is; each is told, and the command fails.
 
 ` + pickHelp,
-		Example:           "  cove apply brave-otter\n  cove apply brave-otter --to ../repo -- docs\n  cove apply --last --allow-restricted",
+		Example:           "  cove apply brave-otter\n  cove apply brave-otter --to ../repo -- docs\n  cove apply brave-otter --3way\n  cove apply --last --allow-restricted",
 		ValidArgsFunction: a.completeSandbox,
 		Args:              func(cmd *cobra.Command, args []string) error { return pathsAfter(cmd, args, &p, &req.Paths) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -216,10 +219,18 @@ git fetch cove::SANDBOX.
 					return err
 				}
 				if asJSON {
-					return a.printJSON(done)
+					err = a.printJSON(done)
+				} else {
+					err = a.sayApplied(done, req.Directory)
 				}
-				if err := a.sayApplied(done, req.Directory); err != nil {
+				if err != nil {
 					return err
+				}
+				if n := len(done.Conflicts); n > 0 {
+					return cove.Errorf(cove.Conflict, "%d of the files are changed on both sides, and were not merged", n).WithHint("look for <<<<<<< in files with markers; what the sandbox has of the others is in %q", a.command("diff", s.Name))
+				}
+				if asJSON {
+					return nil
 				}
 				if r := s.Repository; branchOutside(r) {
 					a.say.line("what it has committed is on the branch %s of %s, too", r.Branch, r.Source)
@@ -230,6 +241,7 @@ git fetch cove::SANDBOX.
 	}
 	p.add(c.Flags())
 	c.Flags().StringVar(&req.Directory, "to", "", "`DIR`: the checkout to change, instead of this directory's")
+	c.Flags().BoolVar(&req.Merge, "3way", false, "merge files that are not as the sandbox found them")
 	c.Flags().BoolVar(&req.Restricted, "allow-restricted", false, "files that decide what others run, too")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
@@ -270,9 +282,20 @@ func (a *app) sayApplied(done api.AppliedWork, dir string) error {
 			return err
 		}
 	}
+	for _, c := range done.Conflicts {
+		why := c.Why
+		if !c.Markers {
+			why += "; it is as it was"
+		}
+		if err := a.print(fmt.Sprintf("%-8s %s: %s\n", "conflict", printable(c.Path), why)); err != nil {
+			return err
+		}
+	}
 	switch len(done.Changes) {
 	case 0:
-		a.say.line("the sandbox has changed nothing")
+		if len(done.Conflicts) == 0 {
+			a.say.line("the sandbox has changed nothing")
+		}
 	case 1:
 		a.say.line("1 file of %s is changed; \"git diff\" there shows it", dir)
 	default:

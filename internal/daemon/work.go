@@ -89,12 +89,12 @@ func (w work) Commits(ctx context.Context, ref string, who sandbox.Caller, of re
 }
 
 // Apply implements httpapi.Work.
-func (w work) Apply(ctx context.Context, ref string, who sandbox.Caller, of repos.Work, dir string, restricted bool) ([]repos.Change, error) {
+func (w work) Apply(ctx context.Context, ref string, who sandbox.Caller, of repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error) {
 	store, in, refs, err := w.take(ctx, ref, who)
 	if err != nil || len(refs) == 0 {
-		return nil, err
+		return repos.Applied{}, err
 	}
-	return store.Apply(ctx, in.ID, of, dir, restricted)
+	return store.Apply(ctx, in.ID, of, dir, style)
 }
 
 // Push implements httpapi.Work.

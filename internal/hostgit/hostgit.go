@@ -147,7 +147,7 @@ func (g *Git) Line(ctx context.Context, r Run) (string, error) {
 
 // commands are those that Cove has a use for. An alias is never one of them.
 var commands = []string{"bundle", "cat-file", "commit-graph", "config", "count-objects", "diff", "diff-tree", "fetch", "for-each-ref", "fsck",
-	"hash-object", "index-pack", "init", "log", "ls-remote", "ls-tree", "merge-base", "merge-tree", "pack-refs", "prune", "push", "read-tree", "repack",
+	"hash-object", "index-pack", "init", "log", "ls-remote", "ls-tree", "merge-base", "merge-file", "merge-tree", "pack-refs", "prune", "push", "read-tree", "repack",
 	"rev-list", "rev-parse", "show", "sparse-checkout", "symbolic-ref", "unpack-objects", "update-ref", "upload-pack", "version", "worktree"}
 
 // Run runs git until it ends. Errors: InvalidArgument for what could be taken

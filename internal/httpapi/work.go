@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -23,7 +24,7 @@ type Work interface {
 	Changes(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, style repos.ChangeStyle) ([]repos.Change, error)
 	Commits(ctx context.Context, ref string, who sandbox.Caller, w repos.Work) ([]repos.Commit, error)
 	// Apply changes a directory of the host that may be written to.
-	Apply(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, dir string, restricted bool) ([]repos.Change, error)
+	Apply(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error)
 	// Push pushes what is committed; see api.PushRequest.
 	Push(ctx context.Context, ref string, who sandbox.Caller, q api.PushRequest) (api.PushedWork, error)
 }
@@ -56,7 +57,7 @@ func (s *Server) addWorkRoutes() {
 	}, workErrors, s.listCommits)
 
 	route(s, huma.Operation{OperationID: "apply-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/apply", Tags: []string{"work"},
-		Summary: "Change a checkout on the machine as a sandbox has changed its own", Description: "For the machine's owner. All of it or nothing: what is not as the sandbox found it, leaves the checkout, or is git's own is refused.",
+		Summary: "Change a checkout on the machine as a sandbox has changed its own", Description: "For the machine's owner. All of it or nothing: what is not as the sandbox found it (unless it is to be merged), leaves the checkout, or is git's own is refused.",
 	}, workErrors, s.applyWork)
 
 	route(s, huma.Operation{OperationID: "push-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/push", Tags: []string{"work"},
@@ -197,11 +198,25 @@ func (s *Server) applyWork(ctx context.Context, in *applyInput) (*answer[api.App
 	if err != nil {
 		return nil, err
 	}
-	changes, err := s.Work.Apply(ctx, in.Sandbox, exchangeOf(ctx).who(), repos.Work{Paths: in.Body.Paths}, dir, in.Body.Restricted)
+	done, err := s.Work.Apply(ctx, in.Sandbox, exchangeOf(ctx).who(), repos.Work{Paths: in.Body.Paths}, dir, repos.ApplyStyle{Restricted: in.Body.Restricted, Merge: in.Body.Merge})
 	if err != nil {
 		return nil, err
 	}
-	return &answer[api.AppliedWork]{api.AppliedWork{Changes: workChanges(changes)}}, nil
+	return &answer[api.AppliedWork]{appliedWork(done)}, nil
+}
+
+func appliedWork(done repos.Applied) api.AppliedWork {
+	all := api.AppliedWork{Changes: workChanges(done.Changes)}
+	for i, c := range all.Changes {
+		if slices.Contains(done.Merged, c.Path) {
+			all.Changes[i].Change = "merged"
+		}
+	}
+	for _, c := range done.Conflicts {
+		all.Conflicts = append(all.Conflicts, api.WorkConflict(c))
+		all.Changes = slices.DeleteFunc(all.Changes, func(w api.WorkChange) bool { return w.Path == c.Path })
+	}
+	return all
 }
 
 func workChanges(changes []repos.Change) []api.WorkChange {

@@ -62,9 +62,13 @@ func (f *fakeWork) Commits(_ context.Context, ref string, _ sandbox.Caller, w re
 	return []repos.Commit{{ID: "02", Parents: []string{"01"}, Author: who, Committer: repos.Person{Name: "B"}, Message: "say\n\nmore"}, {ID: "01"}}, f.note(ref, "commits %q", w.Paths)
 }
 
-func (f *fakeWork) Apply(_ context.Context, ref string, _ sandbox.Caller, w repos.Work, dir string, restricted bool) ([]repos.Change, error) {
+func (f *fakeWork) Apply(_ context.Context, ref string, _ sandbox.Caller, w repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error) {
 	there := repos.Entry{Mode: policy.File, ID: "01"}
-	return []repos.Change{{Path: "a", New: there, Added: 3}, {Path: "b", Old: there, New: there}, {Path: "c", Old: there}}, f.note(ref, "apply %s %q %v", dir, w.Paths, restricted)
+	done := repos.Applied{Changes: []repos.Change{{Path: "a", New: there, Added: 3}, {Path: "b", Old: there, New: there}, {Path: "c", Old: there}}}
+	if style.Merge {
+		done.Merged, done.Conflicts = []string{"b"}, []repos.Clash{{Path: "c", Why: "it differs", Markers: true}}
+	}
+	return done, f.note(ref, "apply %s %q %v", dir, w.Paths, style.Restricted)
 }
 
 func (f *fakeWork) Push(_ context.Context, ref string, _ sandbox.Caller, q api.PushRequest) (api.PushedWork, error) {
@@ -97,13 +101,17 @@ func TestWorkLeavesForTheOwner(t *testing.T) {
 			t.Errorf("%+v, want %+v", done.Changes[i], want)
 		}
 	}
+	merged := decode[api.AppliedWork](t, h.do(h.owner, "POST", "/sandboxes/x/apply", `{"directory":"`+dir+`","merge":true}`), 200)
+	if len(merged.Changes) != 2 || merged.Changes[1].Change != "merged" || len(merged.Conflicts) != 1 || merged.Conflicts[0] != (api.WorkConflict{Path: "c", Why: "it differs", Markers: true}) {
+		t.Errorf("merged %+v", merged)
+	}
 	if r := h.do(h.owner, "POST", "/sandboxes/x/apply", `{"directory":"/etc"}`); r.StatusCode != 403 {
 		t.Errorf("applied to /etc: %d %s", r.StatusCode, r.body)
 	}
 	if p := decode[api.PushedWork](t, h.do(h.owner, "POST", "/sandboxes/x/push", `{"branch":"b"}`), 200); p.Branch != "b" {
 		t.Errorf("%+v", p)
 	}
-	want := []string{"import", "import", "apply " + dir + ` ["a"] true`, "push b"}
+	want := []string{"import", "import", "apply " + dir + ` ["a"] true`, "apply " + dir + ` [] false`, "push b"}
 	if fmt.Sprint(h.work.called) != fmt.Sprint(want) {
 		t.Errorf("%q, want %q", h.work.called, want)
 	}

@@ -3,7 +3,6 @@ package repos
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,7 +10,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -59,37 +57,69 @@ func (s *Store) contents(ctx context.Context, dir string, ids []string, most int
 	return all, nil
 }
 
+// ApplyStyle says how work is applied.
+type ApplyStyle struct {
+	Restricted bool // files that decide what others run, too
+	Merge      bool // files that both sides have changed are merged
+}
+
+// Applied is what was done.
+type Applied struct {
+	Changes   []Change
+	Merged    []string // paths of changes that were merged with what was there
+	Conflicts []Clash  // of changes that were not made, or not entirely
+}
+
 // Apply applies imported work to a checkout of a person's: all of it, or
-// nothing. A file that is not as the sandbox found it is a Conflict. With
-// restricted, files that decide what others run are applied too. dir is a
-// directory that may be shown (package hostpath); no symlink in it is followed.
-// A process that is killed in the midst leaves what was there in a directory
-// .cove-apply-… beside it.
+// nothing. A file that is not as the sandbox found it is a Conflict, or merged.
+// dir is a directory that may be shown (package hostpath); no symlink in it is
+// followed. What a process does that is killed in the midst, the next takes back.
 // Errors: NotFound, Forbidden (see Judge), Conflict, TooLarge, StorageFull.
-func (s *Store) Apply(ctx context.Context, id cove.SandboxID, w Work, dir string, restricted bool) ([]Change, error) {
+func (s *Store) Apply(ctx context.Context, id cove.SandboxID, w Work, dir string, style ApplyStyle) (Applied, error) {
 	sp, err := s.span(ctx, id, w)
 	if err != nil {
-		return nil, err
+		return Applied{}, err
 	}
 	changes, err := s.changes(ctx, sp, ChangeStyle{})
 	if err != nil {
-		return nil, err
+		return Applied{}, err
 	}
-	if err := refuse(Judge(changes), restricted); err != nil {
-		return nil, err
+	if err := refuse(Judge(changes), style.Restricted); err != nil {
+		return Applied{}, err
 	}
 	var ids []string
 	for _, c := range changes {
-		if c.New.Mode == policy.File || c.New.Mode == policy.Program {
+		if isFile(c.New) {
 			ids = append(ids, c.New.ID)
 		}
 	}
 	content, err := s.contents(ctx, sp.dir, ids, maxApplied)
 	if err != nil {
-		return nil, err
+		return Applied{}, err
 	}
-	return changes, apply(dir, changes, content)
+	if err := s.takeBack(dir); err != nil {
+		return Applied{}, err
+	}
+	t, err := openTree(dir)
+	if err != nil {
+		return Applied{}, err
+	}
+	defer t.close()
+	done := Applied{Changes: changes}
+	meet := func(c Change, _ Entry, why error) (Change, error) { return c, why }
+	if style.Merge {
+		meet = func(c Change, have Entry, _ error) (Change, error) {
+			return s.merge(ctx, sp.dir, t, c, have, content, &done)
+		}
+	}
+	todo, err := t.pending(changes, meet)
+	if err != nil || len(todo) == 0 {
+		return done, err
+	}
+	return done, s.make(t, dir, todo, content)
 }
+
+func isFile(e Entry) bool { return e.Mode == policy.File || e.Mode == policy.Program }
 
 // refuse is the error of objections, but for those that are asked for.
 func refuse(all []Objection, restricted bool) error {
@@ -108,34 +138,27 @@ func refuse(all []Objection, restricted bool) error {
 	return err.WithHint("look at it, and ask for restricted files, or name the paths that you want")
 }
 
-// apply applies changes that have been judged to a directory.
-func apply(dir string, changes []Change, content map[string][]byte) (err error) {
-	t, err := openTree(dir)
+// make makes changes to a directory that have been judged, or none.
+func (s *Store) make(t *tree, dir string, todo []Change, content map[string][]byte) error {
+	j, err := s.begin(t, dir, todo)
 	if err != nil {
 		return err
 	}
-	defer t.close()
-	todo, err := t.pending(changes)
-	if err != nil || len(todo) == 0 {
-		return err
+	defer j.close()
+	err = t.stage(j.Staging, todo, content)
+	for i := 0; i < len(todo) && err == nil; i++ {
+		err = t.exchange(i, todo[i])
 	}
-	if err := t.stage(todo, content); err != nil {
-		return errors.Join(err, t.unstage())
+	if err != nil {
+		return errors.Join(err, t.rollback(j))
 	}
-	for i, c := range todo {
-		if err := t.exchange(i, c); err != nil {
-			return errors.Join(err, t.undo(), t.unstage())
-		}
-	}
-	return t.unstage()
+	return t.commit(j)
 }
 
 // tree is a directory in which no symlink is followed.
 type tree struct {
-	top     int    // descriptor
-	staging string // name of a directory in it, for files on their way
-	stageFD int
-	undone  []func() error // takes back what was done, the last first
+	top     int // descriptor
+	stageFD int // of a directory in it, for files on their way; -1 while there is none
 	owner   unix.Stat_t
 }
 
@@ -175,7 +198,6 @@ func (t *tree) parent(p string, make bool) (fd int, err error) {
 	switch err := unix.Mkdirat(above, path.Base(dir), 0o777); {
 	case err == nil:
 		t.own(above, path.Base(dir))
-		t.undone = append(t.undone, func() error { return t.rmdir(dir) })
 	case !errors.Is(err, unix.EEXIST):
 		return -1, err
 	}
@@ -198,9 +220,10 @@ func (t *tree) own(dir int, name string) {
 	}
 }
 
-// pending are the changes that are not there yet, deletions first. Errors:
-// Conflict where something else is.
-func (t *tree) pending(changes []Change) ([]Change, error) {
+// pending are the changes that are not there yet, deletions first. For those
+// of files that are not as the sandbox found them, meet says what is to be done
+// instead: nothing where Old and New are the same. Errors: Conflict.
+func (t *tree) pending(changes []Change, meet func(c Change, have Entry, why error) (Change, error)) ([]Change, error) {
 	var todo []Change
 	for _, c := range changes {
 		have, err := t.entry(c)
@@ -211,10 +234,16 @@ func (t *tree) pending(changes []Change) ([]Change, error) {
 			continue
 		}
 		if have.ID != c.Old.ID || !sameKind(have.Mode, c.Old.Mode) {
+			why := conflict(c.Path, "it is not as the sandbox found it")
 			if have == (Entry{}) {
-				return nil, conflict(c.Path, "it is not there")
+				why = conflict(c.Path, "it is not there")
 			}
-			return nil, conflict(c.Path, "it is not as the sandbox found it")
+			if c, err = meet(c, have, why); err != nil {
+				return nil, err
+			}
+			if c.Old == c.New {
+				continue
+			}
 		}
 		todo = append(todo, c)
 	}
@@ -225,7 +254,7 @@ func (t *tree) pending(changes []Change) ([]Change, error) {
 }
 
 func conflict(path, why string) error {
-	return cove.Errorf(cove.Conflict, "%q cannot be changed: %s", path, why).WithHint("nothing was applied; commit or stash what you have, or merge with git: git fetch cove::SANDBOX")
+	return cove.Errorf(cove.Conflict, "%q cannot be changed: %s", path, why).WithHint("nothing was applied; commit or stash what you have, or merge: --3way")
 }
 
 // sameKind leaves the bit of programs alone: not every file system has one.
@@ -302,14 +331,11 @@ func blobID(length int, content io.Reader, size int64) (string, error) {
 }
 
 // stage writes all new files beside the old ones: what can fail does so here.
-func (t *tree) stage(todo []Change, content map[string][]byte) error {
-	t.staging = ".cove-apply-" + rand.Text()
-	if err := unix.Mkdirat(t.top, t.staging, 0o700); err != nil {
-		t.staging = ""
-		return storageFull("write to the checkout", err)
+func (t *tree) stage(name string, todo []Change, content map[string][]byte) error {
+	err := unix.Mkdirat(t.top, name, 0o700)
+	if err == nil {
+		err = t.openStage(name)
 	}
-	var err error
-	t.stageFD, err = unix.Openat(t.top, t.staging, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return storageFull("write to the checkout", err)
 	}
@@ -333,6 +359,15 @@ func (t *tree) stage(todo []Change, content map[string][]byte) error {
 		t.own(t.stageFD, staged(i))
 	}
 	return nil
+}
+
+// openStage opens the directory of files on their way. The error is the kernel's.
+func (t *tree) openStage(name string) error {
+	fd, err := unix.Openat(t.top, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err == nil {
+		t.stageFD = fd
+	}
+	return err
 }
 
 func (t *tree) write(name string, data []byte, mode uint32) error {
@@ -361,7 +396,6 @@ func (t *tree) exchange(i int, c Change) error {
 		if err := unix.Renameat(fd, name, t.stageFD, replaced(i)); err != nil {
 			return storageFull("write to the checkout", err)
 		}
-		t.undone = append(t.undone, func() error { return t.move(c.Path, replaced(i), true) })
 	}
 	if c.New == (Entry{}) {
 		t.prune(path.Dir(c.Path))
@@ -369,38 +403,15 @@ func (t *tree) exchange(i int, c Change) error {
 	}
 	// Only an empty directory can be in the way, and a file that somebody has
 	// made since it was looked for is not replaced.
-	if unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) == nil {
-		t.undone = append(t.undone, func() error { return t.mkdir(c.Path) })
-	}
-	err = unix.Renameat2(t.stageFD, staged(i), fd, name, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EINVAL) { // a file system that does not know of it
-		if err = unix.Faccessat(fd, name, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW); errors.Is(err, unix.ENOENT) {
-			err = unix.Renameat(t.stageFD, staged(i), fd, name)
-		} else if err == nil {
-			err = unix.EEXIST
-		}
-	}
+	unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+	err = t.place(staged(i), fd, name)
 	if errors.Is(err, unix.EEXIST) {
 		return conflict(c.Path, "something else is there")
 	}
 	if err != nil {
 		return storageFull("write to the checkout", err)
 	}
-	t.undone = append(t.undone, func() error { return t.move(c.Path, staged(i), false) })
 	return nil
-}
-
-// move puts a staged file at a path, or what is at the path back.
-func (t *tree) move(p, staged string, place bool) error {
-	fd, err := t.parent(p, false)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if place {
-		return unix.Renameat(t.stageFD, staged, fd, path.Base(p))
-	}
-	return unix.Renameat(fd, path.Base(p), t.stageFD, staged)
 }
 
 // prune removes directories that have become empty, as git does.
@@ -409,53 +420,5 @@ func (t *tree) prune(dir string) {
 		if t.rmdir(dir) != nil {
 			return
 		}
-		gone := dir
-		t.undone = append(t.undone, func() error { return t.mkdir(gone) })
 	}
-}
-
-// mkdir makes a directory again that was removed.
-func (t *tree) mkdir(dir string) error {
-	fd, err := t.parent(dir, false)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if err := unix.Mkdirat(fd, path.Base(dir), 0o777); err != nil {
-		return err
-	}
-	t.own(fd, path.Base(dir))
-	return nil
-}
-
-// undo takes back what was done. What fails is told: the files are in the
-// staging directory then.
-func (t *tree) undo() error {
-	for _, f := range slices.Backward(t.undone) {
-		if err := f(); err != nil {
-			kept := t.staging
-			t.staging = ""
-			return cove.Errorf(cove.Internal, "what was done could not be taken back: %w", err).WithHint("what was there is in %s", kept)
-		}
-	}
-	t.undone = nil
-	return nil
-}
-
-// unstage removes the staging directory.
-func (t *tree) unstage() error {
-	if t.staging == "" {
-		return nil
-	}
-	dir := os.NewFile(uintptr(t.stageFD), t.staging)
-	t.stageFD = -1
-	defer dir.Close()
-	entries, err := dir.Readdirnames(-1)
-	for _, name := range entries {
-		err = errors.Join(err, unix.Unlinkat(int(dir.Fd()), name, 0))
-	}
-	if err = errors.Join(err, unix.Unlinkat(t.top, t.staging, unix.AT_REMOVEDIR)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return storageFull("clean up the checkout", err)
-	}
-	return nil
 }

@@ -1,7 +1,11 @@
 package repos
 
 import (
+	"context"
+	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -210,9 +214,9 @@ func TestApply(t *testing.T) {
 		}
 	}
 	s, w, mine := worked(t, work)
-	changes, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, false)
-	if err != nil || len(changes) != 9 {
-		t.Fatalf("%d changes, %v", len(changes), err)
+	done, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{})
+	if err != nil || len(done.Changes) != 9 {
+		t.Fatalf("%+v, %v", done, err)
 	}
 	git := gittest.NewGit(t, w.Directory)
 	mine.Run("add", "-A")
@@ -222,15 +226,15 @@ func TestApply(t *testing.T) {
 	if exists(mine.Dir, "c/d") || strings.Contains(names(t, mine.Dir), ".cove") {
 		t.Errorf("it has %s", names(t, mine.Dir))
 	}
-	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, false); err != nil {
+	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); err != nil {
 		t.Errorf("again: %v", err)
 	}
 	mine.Run("reset", "-q", "--hard")
-	if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{"a"}}, mine.Dir, false); err != nil || read(t, mine.Dir, "a/one") != "changed\n" || exists(mine.Dir, "new") {
+	if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{"a"}}, mine.Dir, ApplyStyle{}); err != nil || read(t, mine.Dir, "a/one") != "changed\n" || exists(mine.Dir, "new") {
 		t.Errorf("some paths: %v", err)
 	}
 	for _, p := range []string{"../x", "/etc", "-x"} {
-		if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{p}}, mine.Dir, false); cove.ErrorCode(err) != cove.InvalidArgument {
+		if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{p}}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.InvalidArgument {
 			t.Errorf("the path %s: %v", p, err)
 		}
 	}
@@ -275,7 +279,7 @@ func TestApplyNothing(t *testing.T) {
 			mine.Run("clean", "-q", "-d", "-f", "-x")
 			tt.do()
 			before := mine.Run("status", "--porcelain", "-uall")
-			_, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, false)
+			_, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{})
 			if cove.ErrorCode(err) != cove.Conflict {
 				t.Errorf("%v", err)
 			}
@@ -297,10 +301,10 @@ func TestApplyRefuses(t *testing.T) {
 		git.Write("fine", "fine\n")
 		git.Write(".github/workflows/ci.yml", "on: push\n")
 	})
-	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, false); cove.ErrorCode(err) != cove.Forbidden || exists(mine.Dir, "fine") {
+	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.Forbidden || exists(mine.Dir, "fine") {
 		t.Errorf("a workflow: %v", err)
 	}
-	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, true); err != nil || !exists(mine.Dir, ".github/workflows/ci.yml") {
+	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{Restricted: true}); err != nil || !exists(mine.Dir, ".github/workflows/ci.yml") {
 		t.Errorf("a workflow that was asked for: %v", err)
 	}
 	for name, target := range map[string]string{"absolute": "/etc/passwd", "out": "../../x", "git's": ".git/config"} {
@@ -312,10 +316,216 @@ func TestApplyRefuses(t *testing.T) {
 				}
 			})
 			for _, restricted := range []bool{false, true} {
-				if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, restricted); cove.ErrorCode(err) != cove.Forbidden || exists(mine.Dir, "fine") {
+				if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{Restricted: restricted}); cove.ErrorCode(err) != cove.Forbidden || exists(mine.Dir, "fine") {
 					t.Errorf("%v", err)
 				}
 			}
 		})
+	}
+}
+
+// TestApplyMerges: where both sides have changed a file it is merged if that is
+// wanted, and conflicts are told; what cannot be merged stays as it is.
+func TestApplyMerges(t *testing.T) {
+	const lines = "1\n2\n3\n4\n5\n6\n7\n"
+	server := func(git gittest.Git) {
+		git.Write("a/one", "1\nsandbox\n")
+		git.Write("run.sh", "true\n# more\n")
+		git.Write("c/d/e", "sandbox\n")
+		git.Write("new", "sandbox\n")
+		git.Run("rm", "-q", "b")
+		git.Write("a/two", "2\nsandbox\n")
+		git.Write("untouched", lines)
+	}
+	s, w, mine := worked(t, server)
+	mine.Write("a/one", "here\n1\n") // another line
+	mine.Write("run.sh", "false\n")  // the same line
+	mine.Write("c/d/e", "\x00")      // no text
+	mine.Write("new", "here\n")      // new on both sides
+	mine.Write("b", "here\n")        // deleted there
+	os.Remove(filepath.Join(mine.Dir, "a/two"))
+	if err := os.Chmod(filepath.Join(mine.Dir, "run.sh"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	before := mine.Run("stash", "create")
+	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.Conflict || exists(mine.Dir, "untouched") {
+		t.Errorf("without merging: %v", err)
+	}
+	if mine.Run("diff", before) != "" {
+		t.Error("without merging something is changed")
+	}
+	done, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{Merge: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "[a/one]"; fmt.Sprint(done.Merged) != want {
+		t.Errorf("merged %v", done.Merged)
+	}
+	clashes := map[string]bool{}
+	for _, c := range done.Conflicts {
+		clashes[c.Path] = c.Markers
+	}
+	if want := map[string]bool{"a/two": false, "b": false, "c/d/e": false, "new": true, "run.sh": true}; !maps.Equal(clashes, want) {
+		t.Errorf("conflicts %+v", done.Conflicts)
+	}
+	for name, want := range map[string]string{
+		"a/one": "here\n1\nsandbox\n", "b": "here\n", "c/d/e": "\x00", "untouched": lines,
+		"new":    "<<<<<<< here\nhere\n=======\nsandbox\n>>>>>>> sandbox\n",
+		"run.sh": "<<<<<<< here\nfalse\n=======\ntrue\n# more\n>>>>>>> sandbox\n",
+	} {
+		if got := read(t, mine.Dir, name); got != want {
+			t.Errorf("%s is %q", name, got)
+		}
+	}
+	if fi, err := os.Stat(filepath.Join(mine.Dir, "run.sh")); err != nil || fi.Mode()&0o100 == 0 || exists(mine.Dir, "a/two") {
+		t.Errorf("run.sh is %v, %v", fi.Mode(), err)
+	}
+	if got := names(t, mine.Dir); strings.Contains(got, ".cove") {
+		t.Errorf("it left %s", got)
+	}
+}
+
+// TestApplyTakenBack: whoever comes after a process that was killed takes back
+// what it did, at each point where that may have been.
+func TestApplyTakenBack(t *testing.T) {
+	s, w, mine := worked(t, func(git gittest.Git) {
+		git.Write("a/one", "changed\n")
+		git.Write("new/deep/file", "new\n")
+		git.Run("rm", "-q", "c/d/e", "b")
+		git.Write("b/inside", "a directory now\n")
+		git.Write("c", "a file now\n")
+	})
+	clean := names(t, mine.Dir)
+	sp, err := s.span(t.Context(), w.ID, Work{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes, err := s.changes(t.Context(), sp, ChangeStyle{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, c := range changes {
+		if isFile(c.New) {
+			ids = append(ids, c.New.ID)
+		}
+	}
+	content, err := s.contents(t.Context(), sp.dir, ids, maxApplied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// until does so much of it, and leaves it there.
+	until := func(n int) *journal {
+		tr, err := openTree(mine.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.close()
+		todo, err := tr.pending(changes, nil)
+		if err != nil || len(todo) != 6 {
+			t.Fatalf("%d to do, %v", len(todo), err)
+		}
+		j, err := s.begin(tr, mine.Dir, todo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.close()
+		if n >= 0 {
+			err = tr.stage(j.Staging, todo, content)
+		}
+		for i := 0; i < n && err == nil; i++ {
+			err = tr.exchange(i, todo[i])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	for n := -1; n <= 6; n++ {
+		until(n)
+		if err := s.takeBack(mine.Dir); err != nil {
+			t.Errorf("after %d: %v", n, err)
+		}
+		if got := names(t, mine.Dir); got != clean || mine.Run("status", "--porcelain", "-uall") != "" {
+			t.Errorf("after %d: there is %s\n%s", n, got, mine.Run("status", "--porcelain", "-uall"))
+		}
+	}
+	if left := names(t, s.journals()); left != "" {
+		t.Errorf("journals are left: %s", left)
+	}
+	// What somebody has written since is not taken away.
+	j := until(6)
+	mine.Write("a/one", "since\n")
+	for range 2 {
+		if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.Conflict || !strings.Contains(err.Error(), "a/one") {
+			t.Errorf("%v", err)
+		}
+	}
+	if got := mine.Run("status", "--porcelain", "-uno"); strings.TrimSpace(got) != "M a/one" || read(t, mine.Dir, "a/one") != "since\n" {
+		t.Errorf("there is %s", got)
+	}
+	os.RemoveAll(filepath.Join(mine.Dir, j.Staging))
+	mine.Run("checkout", "-q", ".")
+	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); err != nil || read(t, mine.Dir, "a/one") != "changed\n" || names(t, s.journals()) != "" {
+		t.Errorf("when that is done: %v", err)
+	}
+}
+
+// applierEnv has TestApplyKilled's process apply: home, sandbox and directory.
+const applierEnv = "COVE_TEST_APPLIER"
+
+// TestApplyKilled: a process is killed that applies. The next one finds the
+// checkout as it was, or as it was to be.
+func TestApplyKilled(t *testing.T) {
+	if what := strings.Split(os.Getenv(applierEnv), "\n"); len(what) == 3 {
+		s, err := Open(Options{Home: what[0]})
+		if err == nil {
+			_, err = s.Apply(context.Background(), cove.SandboxID(what[1]), Work{}, what[2], ApplyStyle{})
+		}
+		t.Fatal(err)
+	}
+	const files = 2000
+	s, w, mine := worked(t, func(git gittest.Git) {
+		git.Write("a/one", "changed\n")
+		for i := range files {
+			git.Write(fmt.Sprintf("z/%d/%d", i%10, i), "new\n")
+		}
+	})
+	midst := false
+	for range 20 {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestApplyKilled$")
+		cmd.Env = append(os.Environ(), applierEnv+"="+strings.Join([]string{s.o.Home, string(w.ID), mine.Dir}, "\n"))
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() { cmd.Wait(); close(ended) }()
+		for !exists(mine.Dir, "z/5") {
+			select {
+			case <-ended:
+				t.Fatal("it has not applied")
+			default:
+			}
+		}
+		cmd.Process.Kill()
+		<-ended
+		midst = midst || strings.Contains(names(t, mine.Dir), stagePrefix)
+		if _, err := Open(s.o); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(mine.Run("status", "--porcelain", "-uall")+"\n", "\n"); got != 1 && got != files+1 || strings.Contains(names(t, mine.Dir), ".cove") || names(t, s.journals()) != "" {
+			t.Fatalf("%d files are changed; there is %s", got, names(t, mine.Dir))
+		}
+		mine.Run("reset", "-q", "--hard")
+		mine.Run("clean", "-qdff")
+		if midst {
+			break
+		}
+	}
+	if !midst {
+		t.Error("it was never killed in the midst")
+	}
+	if done, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); err != nil || len(done.Changes) != files+1 {
+		t.Errorf("%v", err)
 	}
 }

@@ -88,7 +88,7 @@ func Open(o Options) (*Store, error) {
 			return nil, storageFull("close "+dir+" to others", err)
 		}
 	}
-	return s, s.sweep()
+	return s, errors.Join(s.sweep(), s.takeBack(""))
 }
 
 // Names of directories that are on their way in, and on their way out.
