@@ -7,6 +7,7 @@ import "time"
 type SandboxRequest struct {
 	Name       string             `json:"name,omitempty" doc:"Small letters, digits and hyphens, at most 63; made up when absent" example:"brave-otter"`
 	Repository *RepositoryRequest `json:"repository,omitempty"`
+	Bind       string             `json:"bind,omitempty" doc:"A directory of the machine to be the workspace itself, instead of one that is made; it must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
 	Image      string             `json:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
 	Engine     string             `json:"engine,omitempty" doc:"One that has lasting sandboxes, or auto"`
 	Profile    string             `json:"profile,omitempty" doc:"Name of a profile of the configuration; what the request says itself wins"`
@@ -31,12 +32,13 @@ type GitIdentity struct {
 
 // RepositoryRequest says which repository a sandbox works on.
 type RepositoryRequest struct {
-	Source   string   `json:"source" doc:"An HTTPS address, OWNER/REPO of GitHub, or for the machine's owner a directory" example:"https://git.example/owner/repo.git"`
-	Branch   string   `json:"branch,omitempty" doc:"The sandbox's own; made up when absent" example:"cove/brave-otter"`
-	From     string   `json:"from,omitempty" doc:"A branch, tag or commit to begin at; the default branch when absent, or Branch where the repository has it"`
-	Sparse   []string `json:"sparse,omitempty" doc:"Directories to check out, instead of all"`
-	Depth    int      `json:"depth,omitempty" minimum:"1" doc:"History to fetch, in commits; all when absent"`
-	Worktree bool     `json:"worktree,omitempty" doc:"A worktree of a repository outside, to edit from the host: git inside is a service"`
+	Source      string   `json:"source" doc:"An HTTPS address, OWNER/REPO of GitHub, or for the machine's owner a directory" example:"https://git.example/owner/repo.git"`
+	Branch      string   `json:"branch,omitempty" doc:"The sandbox's own; made up when absent" example:"cove/brave-otter"`
+	From        string   `json:"from,omitempty" doc:"A branch, tag or commit to begin at; the default branch when absent, or Branch where the repository has it"`
+	Sparse      []string `json:"sparse,omitempty" doc:"Directories to check out, instead of all"`
+	Depth       int      `json:"depth,omitempty" minimum:"1" doc:"History to fetch, in commits; all when absent"`
+	Uncommitted bool     `json:"uncommitted,omitempty" doc:"Of a directory: begin at what is in its files now, and not at what is committed; it need not be a repository"`
+	Worktree    bool     `json:"worktree,omitempty" doc:"A worktree of a repository outside, to edit from the host: git inside is a service"`
 }
 
 // Sandbox is a sandbox that lasts, as GET /sandboxes/{sandbox} shows it.

@@ -25,11 +25,13 @@ import (
 type newOptions struct {
 	options // those that "cove run" has, too
 
-	name, agent string
+	name, agent          string
 	copies               []string
+	bind                 string
 	sparse               []string
 	depth                int
 	worktree, empty, ssh bool
+	uncommitted          bool
 	ide                  string
 	noAttach             bool
 	saveAs, preset       string
@@ -75,8 +77,8 @@ cove::NAME" bring the work back.`,
 				}
 			}
 			switch {
-			case o.empty && len(args) > 0:
-				return usageError(cmd, "--empty is a sandbox without a repository, and %q names one", args[0])
+			case (o.empty || o.bind != "") && len(args) > 0:
+				return usageError(cmd, "--empty and --bind are without a repository, and %q names one", args[0])
 			case o.preset != "" && o.last:
 				return usageError(cmd, "--preset and --last exclude each other")
 			case o.json && o.ide != "":
@@ -102,6 +104,7 @@ cove::NAME" bring the work back.`,
 func (o *newOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.name, "name", "", "`NAME` of the sandbox (default: made up)")
 	f.BoolVar(&o.empty, "empty", false, "no repository: an empty workspace")
+	f.StringVar(&o.bind, "bind", "", "no repository: `DIR` itself is the workspace, and what is done in it is done")
 	f.StringVar(&o.image, "image", "", "root filesystem `IMAGE`: host, dir:PATH, tar:PATH, or a reference")
 	f.StringVar(&o.engine, "engine", "", "`ENGINE` that has lasting sandboxes, or auto")
 	f.StringVar(&o.agent, "agent", "", "`PROGRAM` of its terminal, instead of a shell")
@@ -114,6 +117,7 @@ func (o *newOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.workDir, "wd", "", "`DIR` in which its programs begin, relative to the workspace or absolute")
 	f.StringArrayVar(&o.sparse, "sparse", nil, "check out `DIR` only (repeatable)")
 	f.IntVar(&o.depth, "depth", 0, "fetch `COUNT` commits of history only")
+	f.BoolVar(&o.uncommitted, "uncommitted", false, "begin at what is in the directory now, committed or not; it need not be a repository")
 	f.BoolVar(&o.worktree, "worktree", false, "a worktree to edit from this machine: .git is not inside, where git is a service")
 	f.BoolVar(&o.ssh, "with-ssh", false, "let this shell's SSH agent sign for the sandbox, which sees no key")
 	f.StringVar(&o.memory, "memory", "", "memory `SIZE`, writable files included, like 4G")
@@ -133,7 +137,7 @@ func (a *app) create(cmd *cobra.Command, o *newOptions) error {
 	if err := a.applyPreset(cmd, o); err != nil {
 		return err
 	}
-	if o.source == "" && !o.empty {
+	if o.source == "" && !o.empty && o.bind == "" {
 		if o.json || !isTerminal(a.In) || !isTerminal(a.Err) {
 			return usageError(cmd, "REPO is missing: OWNER/REPO, an address, or a directory; --empty is without one")
 		}
@@ -241,6 +245,11 @@ func (a *app) sandboxRequest(o *newOptions) (api.SandboxRequest, error) {
 	if req.Repository, err = o.repository(); err != nil {
 		return req, err
 	}
+	if o.bind != "" {
+		if req.Bind, err = filepath.Abs(o.bind); err != nil {
+			return req, cove.Errorf(cove.InvalidArgument, "--bind %s: %w", o.bind, err)
+		}
+	}
 	if req.Image, err = absoluteImage(o.image); err != nil {
 		return req, err
 	}
@@ -290,17 +299,17 @@ func (o *newOptions) repository() (*api.RepositoryRequest, error) {
 	if o.given("depth") && o.depth < 1 {
 		return nil, cove.Errorf(cove.InvalidArgument, "--depth %d: it must be at least 1", o.depth).WithHint("leave the flag out for all of the history")
 	}
-	if o.empty {
-		if o.worktree || len(o.sparse) > 0 || o.given("depth") {
-			return nil, cove.Errorf(cove.InvalidArgument, "--worktree, --sparse and --depth are about a repository, and --empty is without one").WithHint("leave one of them out")
+	if o.empty || o.bind != "" {
+		if o.worktree || o.uncommitted || len(o.sparse) > 0 || o.given("depth") {
+			return nil, cove.Errorf(cove.InvalidArgument, "--worktree, --uncommitted, --sparse and --depth are about a repository, and --empty and --bind are without one").WithHint("leave one of them out")
 		}
 		return nil, nil
 	}
-	source, err := repositorySource(o.source)
+	source, err := repositorySource(o.source, o.uncommitted)
 	if err != nil {
 		return nil, err
 	}
-	return &api.RepositoryRequest{Source: source, Branch: o.branch, From: o.from, Sparse: o.sparse, Depth: o.depth, Worktree: o.worktree}, nil
+	return &api.RepositoryRequest{Uncommitted: o.uncommitted, Source: source, Branch: o.branch, From: o.from, Sparse: o.sparse, Depth: o.depth, Worktree: o.worktree}, nil
 }
 
 // ownerRepo is a repository of GitHub; a directory is written with a dot or a
@@ -309,8 +318,8 @@ var ownerRepo = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9_][A-Za-
 
 // repositorySource is REPO for a server, which knows no current directory:
 // OWNER/REPO and addresses as they are, of a directory the top of the
-// repository that it is in.
-func repositorySource(s string) (string, error) {
+// repository that it is in. With plain, a directory that is in none is one, too.
+func repositorySource(s string, plain bool) (string, error) {
 	switch {
 	case strings.Contains(s, "://") || ownerRepo.MatchString(s):
 		return s, nil
@@ -332,7 +341,10 @@ func repositorySource(s string) (string, error) {
 	if top := repositoryTop(dir); top != "" {
 		return top, nil
 	}
-	return "", cove.Errorf(cove.InvalidArgument, "%s is not in a git repository", s).WithHint("make one with \"git init\" and a commit, or attach the directory: cove new --empty --mount %s:/data", s)
+	if plain {
+		return dir, nil
+	}
+	return "", cove.Errorf(cove.InvalidArgument, "%s is not in a git repository", s).WithHint("copy it as it is: cove new %s --uncommitted; or attach it: cove new --empty --mount %s:/data", s, s)
 }
 
 // scpAddress is USER@HOST:PATH, as ssh writes it.

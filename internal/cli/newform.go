@@ -25,7 +25,10 @@ func (a *app) askNew(ctx context.Context, o *newOptions) error {
 	}
 	fields := []huh.Field{
 		huh.NewInput().Title("Repository").Description("OWNER/REPO, an HTTPS address, or a directory").Suggestions(known).Value(&o.source).
-			Validate(func(s string) error { _, err := repositorySource(strings.TrimSpace(s)); return plainError(err) }),
+			Validate(func(s string) error {
+				_, err := repositorySource(strings.TrimSpace(s), o.uncommitted)
+				return plainError(err)
+			}),
 		huh.NewInput().Title("Branch").Description("of the sandbox's own; empty: made up").Value(&o.branch),
 		huh.NewInput().Title("From").Description("branch, tag or commit where it begins; empty: the default branch").Value(&o.from),
 	}

@@ -23,8 +23,8 @@ import (
 // presetFlags are the flags of "cove new" that a preset may have, in the order
 // in which they are written. Those that name one sandbox, or say what this
 // command prints, are not among them.
-var presetFlags = []string{"empty", "image", "engine", "profile", "agent", "network", "policy", "allow", "deny", "allow-pr", "credential", "model-provider", "budget",
-	"mount", "copy", "env", "wd", "sparse", "depth", "worktree", "with-ssh", "memory", "cpus", "pids", "disk", "ide", "no-attach"}
+var presetFlags = []string{"empty", "bind", "image", "engine", "profile", "agent", "network", "policy", "allow", "deny", "allow-pr", "credential", "model-provider", "budget",
+	"mount", "copy", "env", "wd", "sparse", "depth", "uncommitted", "worktree", "with-ssh", "memory", "cpus", "pids", "disk", "ide", "no-attach"}
 
 // repositoryKey is REPO in a preset.
 const repositoryKey = "repository"
@@ -168,7 +168,7 @@ func (a *app) applyPreset(cmd *cobra.Command, o *newOptions) error {
 	if err != nil {
 		return err
 	}
-	if source := p.values[repositoryKey]; len(source) == 1 && o.source == "" && !o.empty {
+	if source := p.values[repositoryKey]; len(source) == 1 && o.source == "" && !o.empty && o.bind == "" {
 		o.source = source[0]
 	}
 	for _, name := range presetFlags {
@@ -190,7 +190,7 @@ func (a *app) applyPreset(cmd *cobra.Command, o *newOptions) error {
 func (a *app) presetOf(cmd *cobra.Command, o *newOptions) (preset, error) {
 	p := preset{values: map[string][]string{}}
 	if o.source != "" {
-		source, err := repositorySource(o.source)
+		source, err := repositorySource(o.source, o.uncommitted)
 		if err != nil {
 			return p, err
 		}
@@ -224,7 +224,7 @@ func keptValue(name, value string) (string, error) {
 	case "env":
 		name, _, _ := strings.Cut(value, "=")
 		return name, nil
-	case "policy":
+	case "policy", "bind":
 		return filepath.Abs(value)
 	case "image":
 		return absoluteImage(value)

@@ -243,4 +243,3 @@ func (a *app) completeProfile(cmd *cobra.Command, args []string, _ string) ([]st
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
-

@@ -68,7 +68,7 @@ the sandbox's network.`,
 		Example: "  cove repo fetch owner/repo\n  cove repo fetch --partial https://git.example/owner/repo.git",
 		Args:    exactly("REPO"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			source, err := repositorySource(args[0])
+			source, err := repositorySource(args[0], false)
 			if err != nil {
 				return err
 			}
@@ -95,7 +95,7 @@ the sandbox's network.`,
 // storedSource is REPO as the store may know it: by the name that it lists,
 // too.
 func storedSource(s string) string {
-	if source, err := repositorySource(s); err == nil {
+	if source, err := repositorySource(s, false); err == nil {
 		return source
 	}
 	return s

@@ -146,9 +146,9 @@ func (g *Git) Line(ctx context.Context, r Run) (string, error) {
 }
 
 // commands are those that Cove has a use for. An alias is never one of them.
-var commands = []string{"bundle", "cat-file", "commit-graph", "config", "count-objects", "diff", "diff-tree", "fetch", "for-each-ref", "fsck",
-	"hash-object", "index-pack", "init", "log", "ls-remote", "ls-tree", "merge-base", "merge-file", "merge-tree", "pack-refs", "prune", "push", "read-tree", "repack",
-	"rev-list", "rev-parse", "show", "sparse-checkout", "symbolic-ref", "unpack-objects", "update-ref", "upload-pack", "version", "worktree"}
+var commands = []string{"bundle", "cat-file", "commit-graph", "commit-tree", "config", "count-objects", "diff", "diff-tree", "fetch", "for-each-ref", "fsck",
+	"hash-object", "index-pack", "init", "log", "ls-files", "ls-remote", "ls-tree", "merge-base", "merge-file", "merge-tree", "pack-objects", "pack-refs", "prune", "prune-packed", "push", "read-tree", "repack",
+	"rev-list", "rev-parse", "show", "sparse-checkout", "symbolic-ref", "unpack-objects", "update-index", "update-ref", "upload-pack", "version", "worktree", "write-tree"}
 
 // Run runs git until it ends. Errors: InvalidArgument for what could be taken
 // for a flag; Canceled when ctx ended it; TooLarge when it wrote too much;

@@ -192,6 +192,14 @@ func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequ
 	if r.Mounts, err = s.mounts(ctx, c, q.Mounts); err != nil {
 		return r, err
 	}
+	if q.Bind != "" {
+		if q.Repository != nil {
+			return r, cove.Errorf(cove.InvalidArgument, "bind and repository exclude each other").WithHint("leave one of them out")
+		}
+		if r.Bind, err = s.hostPath(ctx, c, "bind", q.Bind); err != nil {
+			return r, err
+		}
+	}
 	if q.Network != nil {
 		if _, err = s.network(ctx, c, *q.Network); err != nil {
 			return r, err
@@ -207,7 +215,7 @@ func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequ
 		if g.Worktree && !c.owner {
 			return r, cove.Errorf(cove.Forbidden, "a worktree is for the machine's owner, who can edit it").WithHint("leave repository.worktree out")
 		}
-		r.Repository = &workspace.Repository{Source: g.Source, Local: c.owner, Branch: g.Branch, From: g.From, Sparse: g.Sparse, Depth: g.Depth, Worktree: g.Worktree}
+		r.Repository = &workspace.Repository{Source: g.Source, Local: c.owner, Branch: g.Branch, From: g.From, Sparse: g.Sparse, Depth: g.Depth, Worktree: g.Worktree, Uncommitted: g.Uncommitted}
 	}
 	return r, nil
 }

@@ -34,6 +34,15 @@ func (w *making) repository(ctx context.Context, want workspace.Repository) erro
 	if err := checkRepository(want); err != nil {
 		return err
 	}
+	if want.Uncommitted {
+		dir, err := w.s.plainDirectory(want)
+		if err != nil {
+			return err
+		}
+		if dir != "" {
+			return w.plain(ctx, dir, want)
+		}
+	}
 	r, err := w.s.find(ctx, want.Source, want.Local)
 	if err != nil {
 		return err
@@ -57,6 +66,15 @@ func (w *making) repository(ctx context.Context, want workspace.Repository) erro
 	if err := errors.Join(err, hangUp()); err != nil {
 		return err
 	}
+	if want.Uncommitted {
+		top, err := worktreeTop(r.Dir)
+		if err != nil {
+			return err
+		}
+		if err := w.snapshot(ctx, top, r.git, maxFiles); err != nil {
+			return err
+		}
+	}
 	tell(w.progress, w.checkoutStep())
 	if want.Worktree {
 		return w.worktree(ctx, at, refs, want.Sparse)
@@ -72,6 +90,8 @@ func checkRepository(want workspace.Repository) error {
 		return bad("a depth is the number of commits")
 	case want.Depth > 0 && want.Worktree:
 		return bad("a worktree has the history of its repository: it has no depth of its own")
+	case want.Uncommitted && (want.Worktree || want.Depth > 0 || want.From != ""):
+		return bad("what is not committed comes after what is checked out: it goes with no worktree, depth or other beginning")
 	case len(want.Sparse) > maxSparse:
 		return bad("at most %d directories can be checked out", maxSparse)
 	}

@@ -19,6 +19,9 @@ type record struct {
 	Client  string         `json:"client,omitempty"`
 	Created time.Time      `json:"created"`
 
+	Bound   string `json:"bound,omitempty"`   // a directory of somebody's own that it is instead
+	Guarded bool   `json:"guarded,omitempty"` // it has a .git, which is read-only inside
+
 	Source     string   `json:"source,omitempty"`     // as it was asked for
 	Repository string   `json:"repository,omitempty"` // key of it in the store, whether it borrows or not
 	Mirror     string   `json:"mirror,omitempty"`     // key of the mirror it borrows from

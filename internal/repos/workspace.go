@@ -60,6 +60,11 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec, progress func(w
 	if err := w.directories(); err != nil {
 		return workspace.Workspace{}, err
 	}
+	if spec.Bind != "" {
+		if err := w.bind(); err != nil {
+			return workspace.Workspace{}, err
+		}
+	}
 	if spec.Repository != nil {
 		if err := w.repository(ctx, *spec.Repository); err != nil {
 			return workspace.Workspace{}, err
@@ -110,12 +115,37 @@ func (w *making) directories() error {
 	return writeRecord(w.dir, w.record)
 }
 
+// bind takes a directory of somebody's own as the workspace. A .git that is in
+// it is shown read-only for good: whoever writes to it decides what the git of
+// its owner runs.
+func (w *making) bind() error {
+	if w.spec.Repository != nil || !filepath.IsAbs(w.spec.Bind) {
+		return cove.Errorf(cove.InvalidArgument, "a directory that is bound is absolute, and takes the place of a repository")
+	}
+	w.record.Bound = filepath.Clean(w.spec.Bind)
+	if info, err := os.Stat(w.record.Bound); err != nil || !info.IsDir() {
+		return cove.Errorf(cove.InvalidArgument, "%s is not a directory", w.record.Bound)
+	}
+	info, err := os.Lstat(filepath.Join(w.record.Bound, ".git"))
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return cove.Errorf(cove.Forbidden, "%s/.git leads elsewhere, where it could not be kept from being changed", w.record.Bound).WithHint("work on a copy, or on the directory that it is in")
+	}
+	w.record.Guarded = err == nil
+	return nil
+}
+
 // shape is a workspace as its record says.
 func (s *Store) shape(r record) workspace.Workspace {
 	dir := s.directory(r.ID)
 	w := workspace.Workspace{
 		ID: r.ID, Directory: filepath.Join(dir, checkoutDir), Home: filepath.Join(dir, homeDir), Hidden: r.Hidden, Worktree: r.Worktree,
 		Checkout: workspace.Checkout{Source: r.Source, Remote: r.Remote, Branch: r.Branch, From: r.From, Base: r.Base, Shared: r.Shared},
+	}
+	if r.Bound != "" {
+		w.Directory = r.Bound
+	}
+	if r.Guarded {
+		w.Mounts = append(w.Mounts, cove.Mount{Source: filepath.Join(r.Bound, ".git"), Target: cove.Workspace + "/.git", ReadOnly: true})
 	}
 	if r.Hidden != "" && !filepath.IsAbs(r.Hidden) {
 		w.Hidden = filepath.Join(dir, r.Hidden)
@@ -163,7 +193,7 @@ func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) er
 		return nil
 	}
 	r, err := readRecord(dir)
-	if keepWork {
+	if keepWork && r.Bound == "" {
 		if err != nil {
 			return err
 		}

@@ -52,6 +52,7 @@ type Caller struct {
 type LastingRequest struct {
 	Name       string // made up when empty
 	Repository *workspace.Repository
+	Bind       string // a host directory that is the workspace; it has been checked
 	Image      string // empty is the engine's default, "host"
 	Engine     string // empty is the configured default
 	Profile    string
@@ -291,7 +292,7 @@ func (m *Manager) enroll(ctx context.Context, record *store.Sandbox, unnamed boo
 // furnish makes the workspace, starts the sandbox and places the files.
 func (m *Manager) furnish(ctx context.Context, r *resident, record *store.Sandbox, q LastingRequest, progress func(workspace.Step)) error {
 	ws, err := m.lasting.Workspaces.Create(ctx, workspace.Spec{
-		ID: record.ID, Name: record.Name, User: cove.UserAgent, Repository: q.Repository, Client: q.Client,
+		ID: record.ID, Name: record.Name, User: cove.UserAgent, Repository: q.Repository, Bind: q.Bind, Client: q.Client,
 	}, progress)
 	if err != nil {
 		return err

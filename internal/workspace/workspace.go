@@ -38,6 +38,7 @@ type Spec struct {
 	Name       string      // of the sandbox, for a branch's name
 	User       cove.User   // whose the files are, inside
 	Repository *Repository // nil is an empty directory
+	Bind       string      // a directory of the caller's own instead of one that is made, absolute; it is never removed
 	Client     string      // who asked, for the record
 }
 
@@ -50,6 +51,9 @@ type Repository struct {
 	Sparse   []string
 	Depth    int // 0 is all
 	Worktree bool
+	// Uncommitted begins at what is in the working files of a directory, which
+	// need not be a repository, and not at what is committed.
+	Uncommitted bool
 }
 
 // Step is progress.
