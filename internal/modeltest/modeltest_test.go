@@ -326,6 +326,24 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestAnswer: an answer by a schema goes to the tool that is for it, once, and is
+// said where there is none.
+func TestAnswer(t *testing.T) {
+	_, url := start(t, "prompts: [{turns: [{answer: {sum: 3}}]}]")
+	const tool = `{"name":"StructuredOutput","input_schema":{"properties":{"sum":{"type":"integer"}}}}`
+	for _, c := range []struct{ name, messages, tools, want string }{
+		{"a tool", `{"role":"user","content":"p"}`, tool, `"input":{"sum":3}`},
+		{"a tool that was called", `{"role":"user","content":"p"},{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"StructuredOutput","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"}]}`, tool, `"text":"I have answered."`},
+		{"none", `{"role":"user","content":"p"}`, "", `"text":"{\"sum\":3}"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, got, err := post(t, url+"/v1/messages", `{"messages":[`+c.messages+`],"tools":[`+c.tools+`]}`); err != nil || !strings.Contains(got, c.want) {
+				t.Errorf("%q %v", got, err)
+			}
+		})
+	}
+}
+
 // FuzzServe: whatever is asked is answered, with a document or a stream of them.
 func FuzzServe(f *testing.F) {
 	for _, api := range apis {

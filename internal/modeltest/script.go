@@ -38,6 +38,9 @@ type Turn struct {
 	Fail  []Fault       `yaml:"fail"` // what becomes of the first tries, one each
 	Pace  time.Duration `yaml:"pace"` // between the events of a stream
 	Usage *Usage        `yaml:"usage"`
+	// Answer is what an answer is that was asked for by a schema: said as JSON, or
+	// given to the tool that the agent has for it.
+	Answer map[string]any `yaml:"answer"`
 }
 
 // Action is one thing to do, in words that are no agent's own. It becomes a call
@@ -110,7 +113,7 @@ func Parse(source string, data []byte) (*Script, error) {
 	var s Script
 	if err := d.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
 		return nil, cove.Errorf(cove.InvalidArgument, "%s: %s", source, strings.TrimPrefix(err.Error(), "yaml: ")).
-			WithHint("a script has prompts, each with when and turns; a turn has think, say, do, fail, pace and usage")
+			WithHint("a script has prompts, each with when and turns; a turn has think, say, do, answer, fail, pace and usage")
 	}
 	if err := s.check(); err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "%s: %w", source, err)
@@ -161,6 +164,9 @@ func (t Turn) check() error {
 			}
 		}
 	}
+	if _, err := json.Marshal(t.Answer); err != nil {
+		return fmt.Errorf("the answer is no JSON: %w", err)
+	}
 	for _, f := range t.Fail {
 		if count(f.Status != 0, f.Cut, f.Stall != 0, f.Garbage != "", f.Endless) != 1 {
 			return errors.New("a fault is one of status, cut, stall, garbage and endless")
@@ -172,7 +178,7 @@ func (t Turn) check() error {
 			return errors.New("a fault has numbers below zero")
 		}
 	}
-	if t.Think == "" && t.Say == "" && len(t.Do) == 0 && len(t.Fail) == 0 {
+	if t.Think == "" && t.Say == "" && len(t.Do) == 0 && t.Answer == nil && len(t.Fail) == 0 {
 		return errors.New("it says nothing and does nothing")
 	}
 	return nil

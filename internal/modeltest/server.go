@@ -221,6 +221,9 @@ func (s *Server) answer(w *writer, r *http.Request, p protocol, body []byte, see
 		}
 		said.calls = append(said.calls, c)
 	}
+	if turn.Answer != nil {
+		said.structured(turn.Answer, a.tools, at.answered > n)
+	}
 	said.usage = turn.Usage.or(a.size, said)
 	f, bad := s.fault(turn, a)
 	seen.Fault = bad
@@ -229,6 +232,19 @@ func (s *Server) answer(w *writer, r *http.Request, p protocol, body []byte, see
 		return
 	}
 	s.document(w, r, p, a, said, f)
+}
+
+// structured gives the answer to the tool that is for it, once, or says it.
+func (said *answer) structured(data map[string]any, tools []tool, given bool) {
+	t, ok := find(tools, []string{"structuredoutput"})
+	switch {
+	case !ok:
+		said.text += string(encode(data))
+	case !given:
+		said.calls = append(said.calls, call{tool: t, input: encode(data)})
+	default:
+		said.text += "I have answered."
+	}
 }
 
 // fault is what becomes of this try.
