@@ -86,6 +86,22 @@ type PushRequest struct {
 	Commit string `json:"commit,omitempty" doc:"Push only if this is what the sandbox has checked out: what was approved"`
 }
 
+// PullRequest opens a pull request for what was pushed: POST
+// /sandboxes/{sandbox}/pull.
+type PullRequest struct {
+	Branch string `json:"branch" minLength:"1" maxLength:"250" doc:"Of the remote, with the commits"`
+	Base   string `json:"base" minLength:"1" maxLength:"250" doc:"Of the remote, to merge into"`
+	Title  string `json:"title" minLength:"1" maxLength:"1000"`
+	Body   string `json:"body,omitempty" maxLength:"65536"`
+	Draft  bool   `json:"draft,omitempty"`
+}
+
+// OpenedPull is a pull request that is open.
+type OpenedPull struct {
+	URL    string `json:"url"`
+	Number int    `json:"number"`
+}
+
 // PushedWork is what was pushed.
 type PushedWork struct {
 	Remote string `json:"remote"`

@@ -141,6 +141,17 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, req api.ApplyReq
 	return done, err
 }
 
+// OpenPull opens a pull request for what was pushed.
+func (c *Client) OpenPull(ctx context.Context, sandbox string, req api.PullRequest) (api.OpenedPull, error) {
+	var done api.OpenedPull
+	path, err := sandboxPath(sandbox)
+	if err != nil {
+		return done, err
+	}
+	err = c.call(ctx, http.MethodPost, path+"/pull", req, &done)
+	return done, err
+}
+
 // PushWork pushes what a sandbox has committed.
 func (c *Client) PushWork(ctx context.Context, sandbox string, req api.PushRequest) (api.PushedWork, error) {
 	var done api.PushedWork

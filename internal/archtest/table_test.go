@@ -94,6 +94,7 @@ var rooms = []room{
 	{path: "internal/egress/registry", layer: adapter},
 	{path: "internal/engine/native/...", layer: adapter},
 	{path: "internal/git/companion", layer: adapter},
+	{path: "internal/git/forge", layer: adapter},
 	{path: "internal/git/gitapi", layer: adapter},
 	{path: "internal/git/inside", layer: adapter},
 	{path: "internal/git/inspect", layer: adapter},

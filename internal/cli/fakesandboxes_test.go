@@ -183,6 +183,15 @@ func (f *fakeSandboxes) workRoutes(mux *http.ServeMux) {
 		}
 		fmt.Fprint(w, hostile)
 	})
+	mux.HandleFunc("POST /sandboxes/{sandbox}/pull", func(w http.ResponseWriter, r *http.Request) {
+		var req api.PullRequest
+		json.NewDecoder(r.Body).Decode(&req)
+		if !req.Draft {
+			reply(w, 501, api.Error{Error: "this is no GitHub", Code: string(cove.Unsupported)})
+			return
+		}
+		reply(w, 200, api.OpenedPull{URL: "https://git.example/" + req.Branch + "/" + req.Base + "/" + req.Title, Number: 7})
+	})
 	mux.HandleFunc("GET /sandboxes/{sandbox}/changes", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, 200, api.WorkChanges{Changes: []api.WorkChange{{Path: r.URL.RawQuery, Change: "changed", Patch: hostile}}})
 	})

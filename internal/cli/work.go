@@ -398,7 +398,9 @@ func (a *app) prCommand() *cobra.Command {
 		Use:   "pr [SANDBOX]",
 		Short: "Push what a sandbox has committed, and open a pull request",
 		Long: `Push what a sandbox has committed, as "cove push" does, and open a pull request
-with "gh", GitHub's own command, as whoever is logged in there. Without gh, the
+with "gh", GitHub's own command, as whoever is logged in there. Without gh it is
+opened by GitHub's API, or that of a GitHub Enterprise server that the
+configuration names, with the credential that pushes have. For other servers the
 address is printed where one can be opened in a browser.
 
 ` + pickHelp,
@@ -451,8 +453,7 @@ func (a *app) pullRequest(ctx context.Context, p pick, q pullRequest, yes bool) 
 	}
 	gh, err := exec.LookPath("gh")
 	if err != nil {
-		a.say.line("there is no gh on this machine; open the pull request here:")
-		return a.print(fmt.Sprintf("https://%s/%s/compare/%s...%s?expand=1\n", host, repository, pathOf(q.base), pathOf(done.Branch)))
+		return a.openPull(ctx, b.client, s, done, q, fmt.Sprintf("https://%s/%s/compare/%s...%s?expand=1", host, repository, pathOf(q.base), pathOf(done.Branch)))
 	}
 	args := []string{"pr", "create", "--repo", host + "/" + repository, "--head", done.Branch, "--title", q.title, "--body", q.body}
 	if q.base != "" {
@@ -468,6 +469,25 @@ func (a *app) pullRequest(ctx context.Context, p pick, q pullRequest, yes bool) 
 		return cove.Errorf(cove.Unavailable, "gh has not opened the pull request: %w", err).WithHint("the branch %s is pushed; see \"gh auth status\"", done.Branch)
 	}
 	return nil
+}
+
+// openPull has the server open a pull request, and prints its address; or that
+// of a page where a person can, where the server cannot.
+func (a *app) openPull(ctx context.Context, c *client.Client, s api.Sandbox, done api.PushedWork, q pullRequest, page string) error {
+	if q.base == "" {
+		a.say.line("which branch it is for is not known, so it is not opened; say it with --base, or open it here:")
+		return a.print(page + "\n")
+	}
+	opened, err := c.OpenPull(ctx, s.ID, api.PullRequest{Branch: done.Branch, Base: q.base, Title: q.title, Body: q.body, Draft: q.draft})
+	switch cove.ErrorCode(err) {
+	case "":
+		a.say.line("opened pull request %d", opened.Number)
+		return a.print(printable(opened.URL) + "\n")
+	case cove.Unsupported:
+		a.say.line("%s; open it here:", err)
+		return a.print(page + "\n")
+	}
+	return err
 }
 
 // fill says what nobody has said. The words of commits are the sandbox's.

@@ -16,6 +16,7 @@ import (
 type work struct {
 	manager *sandbox.Manager
 	repos   func() (*repos.Store, error)
+	outlet  outlet
 }
 
 var _ httpapi.Work = work{}

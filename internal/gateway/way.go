@@ -131,7 +131,17 @@ func (w *Way) forRemote(s Spec) ([]credential.Credential, error) {
 	if s.Remote == "" {
 		return nil, nil
 	}
-	all, err := credential.ForRemote(s.Remote, s.PullRequests)
+	var pulls *credential.API
+	if s.PullRequests {
+		r, err := policy.ParseRemote(s.Remote)
+		if err != nil {
+			return nil, err
+		}
+		if api, ok := w.gateway.o.GitHub.API(r.Host); ok {
+			pulls = &credential.API{Host: api.Host, Port: api.Port(r.Port), Prefix: api.Prefix}
+		}
+	}
+	all, err := credential.ForRemote(s.Remote, pulls)
 	return slices.DeleteFunc(all, w.credentials.Overlaps), err
 }
 

@@ -27,6 +27,8 @@ type Work interface {
 	Apply(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error)
 	// Push pushes what is committed; see api.PushRequest.
 	Push(ctx context.Context, ref string, who sandbox.Caller, q api.PushRequest) (api.PushedWork, error)
+	// Pull opens a pull request for what was pushed.
+	Pull(ctx context.Context, ref string, who sandbox.Caller, q api.PullRequest) (api.OpenedPull, error)
 }
 
 // workErrors are those of whatever looks at a sandbox's work.
@@ -63,6 +65,10 @@ func (s *Server) addWorkRoutes() {
 	route(s, huma.Operation{OperationID: "push-work", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/push", Tags: []string{"work"},
 		Summary: "Push what a sandbox has committed", Description: "For the machine's owner, with the machine's credentials, and without force.",
 	}, workErrors, s.pushWork)
+
+	route(s, huma.Operation{OperationID: "open-pull-request", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/pull", Tags: []string{"work"},
+		Summary: "Open a pull request for what was pushed", Description: "For the machine's owner, with the machine's credentials, by the API of GitHub and of servers that speak the same.",
+	}, workErrors, s.openPull)
 }
 
 // textResponses documents text of somebody else's.
@@ -248,6 +254,20 @@ func modeText(e repos.Entry) string {
 type pushInput struct {
 	Sandbox string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
 	Body    api.PushRequest
+}
+
+type pullInput struct {
+	Sandbox string `path:"sandbox" maxLength:"128" doc:"Its name, its id, or the beginning of either that no other has" example:"brave-otter"`
+	Body    api.PullRequest
+}
+
+// openPull is POST /sandboxes/{sandbox}/pull.
+func (s *Server) openPull(ctx context.Context, in *pullInput) (*answer[api.OpenedPull], error) {
+	if err := s.mayBringBack(ctx, "pull-request", in.Sandbox); err != nil {
+		return nil, err
+	}
+	done, err := s.Work.Pull(ctx, in.Sandbox, exchangeOf(ctx).who(), in.Body)
+	return &answer[api.OpenedPull]{done}, err
 }
 
 // pushWork is POST /sandboxes/{sandbox}/push.

@@ -75,13 +75,17 @@ func (f *fakeWork) Push(_ context.Context, ref string, _ sandbox.Caller, q api.P
 	return api.PushedWork{Remote: "https://git.example/r.git", Branch: q.Branch, Commit: "01"}, f.note(ref, "push %s", q.Branch)
 }
 
+func (f *fakeWork) Pull(_ context.Context, ref string, _ sandbox.Caller, q api.PullRequest) (api.OpenedPull, error) {
+	return api.OpenedPull{URL: "https://git.example/pull/1", Number: 1}, f.note(ref, "pull %+v", q)
+}
+
 // TestWorkLeavesForTheOwner: a caller with a key sees what its sandbox has done;
 // only the machine's owner has it applied to a directory, or pushed with the
 // machine's credentials.
 func TestWorkLeavesForTheOwner(t *testing.T) {
 	h := start(t, withKeys)
 	dir := t.TempDir()
-	for _, c := range []struct{ path, body string }{{"/sandboxes/x/apply", `{"directory":"` + dir + `"}`}, {"/sandboxes/x/push", `{"branch":"b"}`}} {
+	for _, c := range []struct{ path, body string }{{"/sandboxes/x/apply", `{"directory":"` + dir + `"}`}, {"/sandboxes/x/push", `{"branch":"b"}`}, {"/sandboxes/x/pull", `{"branch":"b","base":"main","title":"t"}`}} {
 		if r := h.do(h.client, "POST", c.path, c.body, "X-API-Key", "cove_right"); r.StatusCode != 403 {
 			t.Errorf("%s with a key: %d", c.path, r.StatusCode)
 		}

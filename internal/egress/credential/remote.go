@@ -8,11 +8,19 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
+// API is where pull requests for a repository are opened: by paths of a host
+// that are below a prefix.
+type API struct {
+	Host   policy.Host
+	Port   uint16
+	Prefix string
+}
+
 // ForRemote are the credentials that this machine has itself for a repository
 // at an https URL: bound to what git asks of it and, where pull requests are
 // opened, to GitHub's API. Where the machine has none, requests go without.
 // Errors: InvalidArgument.
-func ForRemote(remote string, pullRequests bool) ([]Credential, error) {
+func ForRemote(remote string, pulls *API) ([]Credential, error) {
 	d, err := policy.ForRepository(remoteName, remote, "", nil, false)
 	if err != nil {
 		return nil, err
@@ -23,22 +31,22 @@ func ForRemote(remote string, pullRequests bool) ([]Credential, error) {
 		return nil, err
 	}
 	git, err := machines(remoteName, Form{header: "Authorization", basic: true}, d, probe{r.Host, r.Port})
-	if err != nil || !pullRequests || r.Host.Name() != "github.com" {
+	if err != nil || pulls == nil {
 		return []Credential{git}, err
 	}
-	api, err := policy.Args(apiName, policy.Allow, gitHubAPI+":443")
-	if err != nil {
-		return nil, err
-	}
-	host, err := policy.ParseHost(gitHubAPI)
-	if err != nil {
-		return nil, err
+	api := &policy.Document{Source: apiName}
+	for _, method := range []string{"GET", "HEAD", "POST"} {
+		rule, err := policy.Exactly(apiName, pulls.Host, pulls.Port, method, pulls.Prefix+"/**")
+		if err != nil {
+			return nil, err
+		}
+		api.Rules = append(api.Rules, rule)
 	}
 	form, err := bearer()
 	if err != nil {
 		return nil, err
 	}
-	gh, err := machines(apiName, form, api, probe{host, 443})
+	gh, err := machines(apiName, form, api, probe{pulls.Host, pulls.Port})
 	gh.Variables, gh.Shape = []string{"GH_TOKEN", "GITHUB_TOKEN"}, "ghp_{36}"
 	return []Credential{git, gh}, err
 }
@@ -47,7 +55,6 @@ func ForRemote(remote string, pullRequests bool) ([]Credential, error) {
 const (
 	remoteName = "repository"
 	apiName    = "repository-api"
-	gitHubAPI  = "api.github.com"
 )
 
 // machines is a credential that the machine may have.

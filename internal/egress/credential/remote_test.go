@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
 // TestForRemote: the machine's own credential goes to what git asks of one
@@ -12,7 +13,11 @@ import (
 func TestForRemote(t *testing.T) {
 	t.Setenv("GH_TOKEN", "ghp_a-token-of-this-machine")
 	t.Setenv("HOME", t.TempDir())
-	all, err := ForRemote("https://github.com/o/r", true)
+	host, err := policy.ParseHost("api.github.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := ForRemote("https://github.com/o/r", &API{Host: host, Port: 443})
 	if err != nil || len(all) != 2 {
 		t.Fatalf("%v, %v", all, err)
 	}
@@ -38,7 +43,7 @@ func TestForRemote(t *testing.T) {
 		}
 	}
 
-	none, err := ForRemote("https://git.example.test/o/r", true)
+	none, err := ForRemote("https://git.example.test/o/r", nil)
 	if err != nil || len(none) != 1 {
 		t.Fatalf("%v, %v", none, err)
 	}
@@ -53,7 +58,7 @@ func TestForRemote(t *testing.T) {
 	if !s.Overlaps(none[0]) || s.Overlaps(all[0]) {
 		t.Error("which overlap is wrong")
 	}
-	if _, err := ForRemote("ssh://git@github.com/o/r", false); err == nil {
+	if _, err := ForRemote("ssh://git@github.com/o/r", nil); err == nil {
 		t.Error("a remote that is not https has a credential")
 	}
 }

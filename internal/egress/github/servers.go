@@ -47,6 +47,34 @@ func (s Servers) At(h policy.Host, path string) (apiPath string, ok bool) {
 	return rest, true
 }
 
+// API is where the API of a server is. Its paths are below Prefix.
+type API struct {
+	Host   policy.Host
+	Prefix string
+	Own    bool // it is a host of its own, at port 443
+}
+
+// API finds the API for the repositories that a host has.
+func (s Servers) API(h policy.Host) (API, bool) {
+	name := h.Name()
+	switch {
+	case slices.Contains(s.enterprise, h.String()):
+		return API{Host: h, Prefix: "/api/v3"}, true
+	case name == "github.com", strings.HasSuffix(name, ".ghe.com") && !s.dedicated(h):
+		api, err := policy.ParseHost("api." + name)
+		return API{Host: api, Own: true}, err == nil
+	}
+	return API{}, false
+}
+
+// Port is the API's, where git's is at another.
+func (a API) Port(git uint16) uint16 {
+	if a.Own {
+		return 443
+	}
+	return git
+}
+
 // Has reports whether a host speaks the API, on some path.
 func (s Servers) Has(h policy.Host) bool {
 	return s.dedicated(h) || slices.Contains(s.enterprise, h.String())

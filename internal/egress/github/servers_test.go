@@ -1,19 +1,23 @@
 package github
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-func TestServers(t *testing.T) {
-	host := func(s string) policy.Host {
-		h, err := policy.ParseHost(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return h
+func hostOf(t *testing.T, s string) policy.Host {
+	t.Helper()
+	h, err := policy.ParseHost(s)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return h
+}
+
+func TestServers(t *testing.T) {
+	host := func(s string) policy.Host { return hostOf(t, s) }
 	s := NewServers(host("github.example.com"), host("192.0.2.7"))
 	for _, c := range []struct{ host, path, want string }{
 		{"api.github.com", "/repos/o/r", "/repos/o/r"},
@@ -57,5 +61,22 @@ func TestServers(t *testing.T) {
 	}
 	if _, ok := NewServers().At(host("github.example.com"), "/api/v3/user"); ok {
 		t.Error("a server that is not configured")
+	}
+}
+
+// TestAPI: where the API is for the repositories of a host.
+func TestAPI(t *testing.T) {
+	s := NewServers(hostOf(t, "git.example.com"))
+	for host, want := range map[string]string{
+		"github.com": "api.github.com 443 ", "acme.ghe.com": "api.acme.ghe.com 443 ", "git.example.com": "git.example.com 8443 /api/v3",
+		"api.github.com": "none", "api.acme.ghe.com": "none", "gitlab.com": "none", "github.com.example": "none", "other.example.com": "none",
+	} {
+		got := "none"
+		if api, ok := s.API(hostOf(t, host)); ok {
+			got = fmt.Sprintf("%s %d %s", api.Host, api.Port(8443), api.Prefix)
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", host, got, want)
+		}
 	}
 }
