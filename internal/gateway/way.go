@@ -64,7 +64,7 @@ type Way struct {
 	changing  sync.Mutex
 	documents []*policy.Document // of policy; guarded by changing
 
-	ctx     context.Context // ends with Close
+	ctx     context.Context // ends with Shut
 	cancel  context.CancelFunc
 	serving sync.WaitGroup
 	endOnce sync.Once
@@ -322,7 +322,15 @@ func (w *Way) decide(r policy.Request) policy.Verdict {
 	return v
 }
 
-// Close closes the way and waits for everything that used it.
+// Shut ends everything that uses the way, lets nothing through from now on, and
+// waits until all of that is recorded. Close comes later, when nobody waits.
+func (w *Way) Shut() {
+	w.cancel()
+	w.proxy.Shut()
+	w.gateway.o.Recorder.Flush()
+}
+
+// Close shuts the way and removes what it is made of.
 func (w *Way) Close() {
 	w.gateway.forget(w)
 	w.end()
@@ -330,11 +338,10 @@ func (w *Way) Close() {
 
 func (w *Way) end() {
 	w.endOnce.Do(func() {
-		w.cancel()
+		w.Shut()
 		w.proxy.Close()
 		w.serving.Wait()
 		w.gateway.discard(w.trust)
-		w.gateway.o.Recorder.Flush()
 	})
 }
 
