@@ -120,14 +120,10 @@ type Layer struct {
 // for one run.
 type Parser interface {
 	// Line takes one line without its end. Errors: AgentProtocol, with the
-	// beginning of the line; ModelUnreachable when the program would try for ever.
-	// Nothing that follows an error means anything: the program is to be ended,
-	// and End called for what it used.
+	// beginning of the line.
 	Line(line []byte) ([]api.Message, error)
 	// End says that nothing follows, and how the program ended; what is missing of
-	// result and usage it makes up of what it has. Errors, beside which there are
-	// messages: AgentProtocol, AgentFailed, ModelUnreachable, LimitReached with
-	// ErrTurns or ErrBudget; stderr is the end of what it wrote there. What the
-	// agent could not do is a result with IsError, and no error.
+	// result and usage it makes up of what it has. Errors: AgentProtocol,
+	// AgentFailed, ModelUnreachable; stderr is the end of what it wrote there.
 	End(exitCode int, stderr string) ([]api.Message, error)
 }

@@ -22,6 +22,13 @@ type session struct {
 
 func atTerminal(t *testing.T, program string, flags ...string) *session {
 	t.Helper()
+	return commandAtTerminal(t, 80, append([]string{"run", "python", "-c", program, "--allow", "x.test"}, flags...)...)
+}
+
+// commandAtTerminal starts a command of Cove's at a terminal that is so wide, in
+// a directory of its own.
+func commandAtTerminal(t *testing.T, columns int, args ...string) *session {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "cove-cli-")
 	if err != nil {
 		t.Fatal(err)
@@ -34,20 +41,35 @@ func atTerminal(t *testing.T, program string, flags ...string) *session {
 	s := newFakeServer().serve(l)
 	t.Cleanup(func() { s.Close() })
 	master, terminal := openTerminal(t)
+	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(columns), Row: 50}); err != nil {
+		t.Fatal(err)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &session{t: t, master: master, server: "COVE_SERVER=unix:" + filepath.Join(dir, "s"), Cmd: &exec.Cmd{
-		Path: self, Args: append([]string{"cove", "run", "python", "-c", program, "--allow", "x.test"}, flags...),
+		Path: self, Args: append([]string{"cove"}, args...), Dir: dir,
 		Stdin: terminal, Stdout: terminal, Stderr: terminal, SysProcAttr: &syscall.SysProcAttr{Setsid: true, Setctty: true},
 	}}
-	c.Env = append(os.Environ(), c.server, "NO_COLOR=1", "TERM=xterm")
+	c.Env = append(os.Environ(), c.server, "NO_COLOR=1", "TERM=xterm", "HOME="+dir, "COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "run"))
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Process.Kill() })
 	return c
+}
+
+// commandOn runs another command with the same server, and returns what it
+// prints.
+func commandOn(s *session, args ...string) string {
+	s.t.Helper()
+	other := &exec.Cmd{Path: s.Path, Args: append([]string{"cove"}, args...), Env: s.Env}
+	out, err := other.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
 }
 
 // expect waits until the terminal shows a word, and returns all up to it.
@@ -118,11 +140,7 @@ func TestNothingAnswersInAPersonsPlace(t *testing.T) {
 func TestAnsweredElsewhere(t *testing.T) {
 	s := atTerminal(t, `ask api.example.com; out after\n`)
 	s.expect(lastWord)
-	self, _ := os.Executable()
-	other := &exec.Cmd{Path: self, Args: []string{"cove", "approve", "--all"}, Env: append(os.Environ(), s.server)}
-	if out, err := other.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	commandOn(s, "approve", "--all")
 	if got := s.expect("after"); !strings.Contains(got, "it does not wait any more") || !strings.Contains(got, `{"allow":true}`) {
 		t.Errorf("%q", got)
 	}

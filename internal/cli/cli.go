@@ -90,7 +90,7 @@ beforehand; "cove serve" offers the same over HTTP.`,
 	f.StringVar(&a.settings.home, "home", "", "`DIR` of state: database, images (or COVE_HOME)")
 	f.StringVar(&a.settings.runDir, "run-dir", "", "`DIR` of sockets and locks (or COVE_RUN_DIR)")
 	f.StringVar(&a.server, "server", "", "talk to this server: `ADDRESS` http://host:port or unix:/path (or COVE_SERVER; its key in COVE_API_KEY)")
-	root.AddGroup(&cobra.Group{ID: "work", Title: "Sandboxes to work in:"}, &cobra.Group{ID: "run", Title: "Run code:"}, &cobra.Group{ID: "see", Title: "Executions:"},
+	root.AddGroup(&cobra.Group{ID: "work", Title: "Sandboxes to work in:"}, &cobra.Group{ID: "agent", Title: "Agents:"}, &cobra.Group{ID: "run", Title: "Run code:"}, &cobra.Group{ID: "see", Title: "Executions:"},
 		&cobra.Group{ID: "net", Title: "Network:"}, &cobra.Group{ID: "host", Title: "This machine:"})
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
@@ -101,6 +101,7 @@ beforehand; "cove serve" offers the same over HTTP.`,
 	add("work", a.newCommand(), a.listCommand(), a.infoCommand(), a.attachCommand(), a.shellCommand(), a.execCommand(),
 		a.startCommand(), a.stopCommand(), a.pauseCommand(), a.resumeCommand(), a.renameCommand(), a.destroyCommand(),
 		a.diffCommand(), a.logCommand(), a.applyCommand(), a.pushCommand(), a.prCommand(), a.presetCommand(), a.profileCommand(), a.repoCommand())
+	add("agent", a.agentCommands()...)
 	add("run", a.runCommand(), a.serveCommand(), a.serverCommand())
 	add("see", a.psCommand(), a.logsCommand(), a.killCommand(), a.auditCommand())
 	add("net", a.policyCommand(), a.approveCommand(), a.approvalsCommand(), a.networkCommand(), a.caCommand(), a.gatewayCommand())

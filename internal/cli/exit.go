@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"syscall"
 
@@ -19,6 +20,7 @@ const (
 	exitUnhealthy = 1   // "cove doctor" found that an invariant cannot be held
 	exitNoServer  = 3   // "cove server status" found none, as service managers say it
 	exitFindings  = 1   // "cove policy check" or "cove policy test" found something
+	exitAgent     = 1   // the agent has not done its task, or failed
 )
 
 // exitCodes is the table from an error's code to the exit code; codes that are
@@ -28,6 +30,8 @@ var exitCodes = map[cove.Code]int{
 	cove.Unsupported:    exitRefused,
 	cove.RuntimeMissing: exitMissing,
 	cove.ImageMissing:   exitMissing,
+	cove.AgentFailed:    exitAgent,
+	cove.SchemaMismatch: exitAgent,
 }
 
 func exitCode(err error) int {
@@ -62,4 +66,23 @@ func exitOf(e api.Execution, stopped syscall.Signal) int {
 		return exitSignal(syscall.SIGKILL)
 	}
 	return e.ExitCode & 0xff
+}
+
+// exitOfRun is the exit code for a run of an agent that has ended. stopped is
+// the signal with which the user interrupted it, or 0.
+func exitOfRun(r api.Run, stopped syscall.Signal) int {
+	switch r.Status {
+	case api.RunSucceeded:
+		return 0
+	case api.RunFailed:
+		return exitAgent
+	case api.RunInterrupted:
+		return exitSignal(cmp.Or(stopped, syscall.SIGINT))
+	case api.RunLimit:
+		if r.LimitHit == string(cove.LimitTimeout) {
+			return exitTimeout
+		}
+		return exitSignal(syscall.SIGKILL)
+	}
+	return exitCode(runError(r))
 }

@@ -177,6 +177,12 @@ func (f *fakeSandboxes) workRoutes(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("GET /sandboxes/{sandbox}/diff", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
+		if changed := of(r).Labels["changes"]; changed != "" && !q.Has("path") && (q.Has("stat") || q.Has("names")) {
+			for file := range strings.FieldsSeq(changed) {
+				fmt.Fprintf(w, map[bool]string{true: " %s | 1 +\n", false: "%s\n"}[q.Has("stat")], file)
+			}
+			return
+		}
 		if q.Has("path") || q.Has("stat") || q.Has("names") {
 			fmt.Fprintf(w, "stat=%s names=%s path=%q\n", q.Get("stat"), q.Get("names"), q["path"])
 			return
@@ -204,6 +210,12 @@ func (f *fakeSandboxes) workRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /sandboxes/{sandbox}/apply", func(w http.ResponseWriter, r *http.Request) {
 		var req api.ApplyRequest
 		json.NewDecoder(r.Body).Decode(&req)
+		if changed := of(r).Labels["changes"]; changed != "" { // an agent has run in it
+			if !strings.Contains(changed, ".github/") {
+				reply(w, 200, api.AppliedWork{Changes: []api.WorkChange{{Path: changed, Change: "changed"}}})
+				return
+			}
+		}
 		if !req.Restricted {
 			reply(w, 403, api.Error{Error: `".github/workflows/ci.yaml" is not applied: it decides what others run`, Code: string(cove.Forbidden)})
 			return

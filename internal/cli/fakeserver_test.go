@@ -40,6 +40,7 @@ type fakeServer struct {
 	holds   []api.Hold
 	answers map[string]chan api.HoldAnswer
 	fakeSandboxes
+	fakeRuns
 }
 
 type record struct {
@@ -51,7 +52,7 @@ type record struct {
 }
 
 func newFakeServer() *fakeServer {
-	return &fakeServer{records: map[string]*record{}, answers: map[string]chan api.HoldAnswer{}, fakeSandboxes: newFakeSandboxes()}
+	return &fakeServer{records: map[string]*record{}, answers: map[string]chan api.HoldAnswer{}, fakeSandboxes: newFakeSandboxes(), fakeRuns: newFakeRuns()}
 }
 
 func (f *fakeServer) serve(l net.Listener) *http.Server {
@@ -87,6 +88,7 @@ func (f *fakeServer) serve(l net.Listener) *http.Server {
 		}})
 	})
 	f.sandboxRoutes(mux)
+	f.runRoutes(mux)
 	s := &http.Server{Handler: mux}
 	go s.Serve(l)
 	return s

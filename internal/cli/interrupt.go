@@ -14,7 +14,8 @@ import (
 )
 
 // interrupts turns SIGINT, SIGTERM and SIGHUP into a clean end: the first
-// gives up what is under way, the second leaves at once. What is then left on
+// gives up what is under way, and unless onSignal says more the second leaves
+// at once. What is then left on
 // the host belongs to a process that is gone, and the next one removes it.
 type interrupts struct {
 	signals chan os.Signal
@@ -26,7 +27,7 @@ type interrupts struct {
 
 	mu     sync.Mutex
 	got    syscall.Signal
-	action func() // what the first signal does
+	turns  []func() // what the next signals do, one after the other
 	cancel context.CancelFunc
 }
 
@@ -70,18 +71,20 @@ func unread(f *os.File) bool {
 
 func (in *interrupts) handle(s syscall.Signal) {
 	in.mu.Lock()
-	again, action, cancel := in.got != 0, in.action, in.cancel
+	again, acts, cancel := in.got != 0, len(in.turns) > 0, in.cancel
 	if !again {
 		in.got = s
-		if action != nil {
-			in.actions.Go(action) // a second signal has to be heard meanwhile
-		}
+	}
+	if acts {
+		in.actions.Go(in.turns[0]) // another signal has to be heard meanwhile
+		in.turns = in.turns[1:]
 	}
 	in.mu.Unlock()
 	switch {
+	case acts:
 	case again:
 		in.leave(exitSignal(s))
-	case action == nil:
+	default:
 		cancel()
 	}
 }
@@ -106,16 +109,17 @@ func (in *interrupts) giveUp() {
 	in.cancel()
 }
 
-// onSignal sets what the first signal does from now on.
-func (in *interrupts) onSignal(action func()) {
+// onSignal sets what the first signal does from now on, what the second does,
+// and so on. The one after them leaves at once.
+func (in *interrupts) onSignal(turns ...func()) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.action = action
+	in.turns = turns
 }
 
 // settle returns to giving up, and waits for an action that is under way.
 func (in *interrupts) settle() {
-	in.onSignal(nil)
+	in.onSignal()
 	in.actions.Wait()
 }
 

@@ -105,25 +105,15 @@ func (o *newOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.name, "name", "", "`NAME` of the sandbox (default: made up)")
 	f.BoolVar(&o.empty, "empty", false, "no repository: an empty workspace")
 	f.StringVar(&o.bind, "bind", "", "no repository: `DIR` itself is the workspace, and what is done in it is done")
-	f.StringVar(&o.image, "image", "", "root filesystem `IMAGE`: host, dir:PATH, tar:PATH, or a reference")
-	f.StringVar(&o.engine, "engine", "", "`ENGINE` that has lasting sandboxes, or auto")
 	f.StringVar(&o.agent, "agent", "", "`PROGRAM` of its terminal, instead of a shell")
-	o.policy.add(f)
-	f.StringArrayVar(&o.credentials, "credential", nil, "set the credential `NAME` on its requests, outside the sandbox (repeatable)")
-	o.models.add(f)
-	f.StringArrayVar(&o.mounts, "mount", nil, "attach `SOURCE:TARGET[:ro]` (repeatable)")
+	o.addSandbox(f)
 	f.StringArrayVar(&o.copies, "copy", nil, "copy the file or directory `SOURCE[:TARGET]` into the workspace (repeatable)")
-	f.StringArrayVar(&o.env, "env", nil, "set `NAME=VALUE` inside, or NAME to this shell's value (repeatable)")
 	f.StringVar(&o.workDir, "wd", "", "`DIR` in which its programs begin, relative to the workspace or absolute")
 	f.StringArrayVar(&o.sparse, "sparse", nil, "check out `DIR` only (repeatable)")
 	f.IntVar(&o.depth, "depth", 0, "fetch `COUNT` commits of history only")
 	f.BoolVar(&o.uncommitted, "uncommitted", false, "begin at what is in the directory now, committed or not; it need not be a repository")
 	f.BoolVar(&o.worktree, "worktree", false, "a worktree to edit from this machine: .git is not inside, where git is a service")
 	f.BoolVar(&o.ssh, "with-ssh", false, "let this shell's SSH agent sign for the sandbox, which sees no key")
-	f.StringVar(&o.memory, "memory", "", "memory `SIZE`, writable files included, like 4G")
-	f.Float64Var(&o.cpus, "cpus", 0, "`CORES`, like 0.5")
-	f.Int64Var(&o.pids, "pids", 0, "`COUNT` of processes and threads")
-	f.StringVar(&o.disk, "disk", "", "`SIZE` of everything writable beside the workspace, like 1G")
 	f.StringVar(&o.ide, "ide", "", "open the checkout with `PROGRAM` of this machine, such as code, zed, idea or vim")
 	f.BoolVar(&o.noAttach, "no-attach", false, "do not attach to it")
 	f.StringVar(&o.preset, "preset", "", "flags of the preset `NAME`; those that are written here win")
@@ -131,6 +121,22 @@ func (o *newOptions) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.last, "last", false, "flags, and without REPO the repository, of the last \"cove new\"")
 	f.BoolVar(&o.json, "json", false, "print one JSON object; do not attach")
 	f.SortFlags = false
+}
+
+// addSandbox adds the flags that say what a sandbox is made of, whatever it is
+// for.
+func (o *newOptions) addSandbox(f *pflag.FlagSet) {
+	f.StringVar(&o.image, "image", "", "root filesystem `IMAGE`: host, dir:PATH, tar:PATH, or a reference")
+	f.StringVar(&o.engine, "engine", "", "`ENGINE` that has lasting sandboxes, or auto")
+	o.policy.add(f)
+	f.StringArrayVar(&o.credentials, "credential", nil, "set the credential `NAME` on its requests, outside the sandbox (repeatable)")
+	o.models.add(f)
+	f.StringArrayVar(&o.mounts, "mount", nil, "attach `SOURCE:TARGET[:ro]` (repeatable)")
+	f.StringArrayVar(&o.env, "env", nil, "set `NAME=VALUE` inside, or NAME to this shell's value (repeatable)")
+	f.StringVar(&o.memory, "memory", "", "memory `SIZE`, writable files included, like 4G")
+	f.Float64Var(&o.cpus, "cpus", 0, "`CORES`, like 0.5")
+	f.Int64Var(&o.pids, "pids", 0, "`COUNT` of processes and threads")
+	f.StringVar(&o.disk, "disk", "", "`SIZE` of everything writable beside the workspace, like 1G")
 }
 
 func (a *app) create(cmd *cobra.Command, o *newOptions) error {
@@ -233,6 +239,11 @@ func (a *app) sayReady(s api.Sandbox) {
 		}
 	}
 	rows = append(rows, [2]string{"end", a.command("stop", s.Name) + ", " + a.command("destroy", s.Name)})
+	a.sayFacts(rows)
+}
+
+// sayFacts says names and values below a line that was said.
+func (a *app) sayFacts(rows [][2]string) {
 	for line := range strings.Lines(facts(rows)) {
 		fmt.Fprint(a.Err, "      "+line)
 	}
@@ -331,18 +342,9 @@ func repositorySource(s string, plain bool) (string, error) {
 		return "", cove.Errorf(cove.InvalidArgument, "%.200q is neither OWNER/REPO, an address, nor a directory", s).
 			WithHint("for example owner/repo, https://git.example/owner/repo.git, or .")
 	}
-	dir, err := filepath.Abs(s)
-	if err != nil {
-		return "", cove.Errorf(cove.InvalidArgument, "%s: %w", s, err)
-	}
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return "", cove.Errorf(cove.InvalidArgument, "%s: %w", s, cause(err))
-	}
-	if top := repositoryTop(dir); top != "" {
-		return top, nil
-	}
-	if plain {
-		return dir, nil
+	dir, err := workDirectory(s)
+	if err != nil || plain || repositoryTop(dir) == dir {
+		return dir, err
 	}
 	return "", cove.Errorf(cove.InvalidArgument, "%s is not in a git repository", s).WithHint("copy it as it is: cove new %s --uncommitted; or attach it: cove new --empty --mount %s:/data", s, s)
 }

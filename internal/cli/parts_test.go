@@ -264,7 +264,8 @@ func TestParseMount(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	for _, code := range cove.Codes {
-		if got := exitCode(cove.Errorf(code, "x")); got < exitCove || got > exitMissing {
+		ofAgent := code == cove.AgentFailed || code == cove.SchemaMismatch
+		if got := exitCode(cove.Errorf(code, "x")); ofAgent != (got == exitAgent) || !ofAgent && (got < exitCove || got > exitMissing) {
 			t.Errorf("%s becomes %d, which is not one of Cove's own", code, got)
 		}
 	}
@@ -287,6 +288,35 @@ func TestExitCodes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := exitOf(c.e, c.stopped); got != c.want {
+				t.Errorf("%d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func TestExitCodesOfRuns(t *testing.T) {
+	failed := func(code cove.Code) *api.Error { return &api.Error{Error: "x", Code: string(code)} }
+	for _, c := range []struct {
+		name    string
+		r       api.Run
+		stopped syscall.Signal
+		want    int
+	}{
+		{"done", api.Run{Status: api.RunSucceeded}, 0, 0},
+		{"done before the signal arrived", api.Run{Status: api.RunSucceeded}, syscall.SIGINT, 0},
+		{"not done", api.Run{Status: api.RunFailed}, 0, 1},
+		{"interrupted here", api.Run{Status: api.RunInterrupted}, syscall.SIGTERM, 143},
+		{"interrupted elsewhere", api.Run{Status: api.RunInterrupted}, 0, 130},
+		{"out of time", api.Run{Status: api.RunLimit, LimitHit: "timeout"}, 0, 124},
+		{"out of turns", api.Run{Status: api.RunLimit, LimitHit: "turns"}, 0, 137},
+		{"the program failed", api.Run{Status: api.RunError, Error: failed(cove.AgentFailed)}, 0, 1},
+		{"nonsense", api.Run{Status: api.RunError, Error: failed(cove.AgentProtocol)}, 0, 125},
+		{"no models", api.Run{Status: api.RunError, Error: failed(cove.ModelUnreachable)}, 0, 125},
+		{"not installed", api.Run{Status: api.RunError, Error: failed(cove.RuntimeMissing)}, 0, 127},
+		{"nobody knows", api.Run{Status: api.RunError}, 0, 125},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := exitOfRun(c.r, c.stopped); got != c.want {
 				t.Errorf("%d, want %d", got, c.want)
 			}
 		})
@@ -351,6 +381,27 @@ func TestSecondSignalLeavesAtOnce(t *testing.T) {
 		t.Errorf("left with %d", code)
 	}
 	close(busy)
+	in.settle()
+	close(in.done)
+}
+
+// TestSignalsInTurn: each signal has its own turn, and the one after them
+// leaves.
+func TestSignalsInTurn(t *testing.T) {
+	left, said := make(chan int, 1), make(chan string)
+	in := &interrupts{signals: make(chan os.Signal, 2), done: make(chan struct{}), leave: func(code int) { left <- code }, cancel: func() { t.Error("it gave up") }}
+	go in.watch()
+	in.onSignal(func() { said <- "ask" }, func() { said <- "kill" })
+	for _, want := range []string{"ask", "kill"} {
+		in.signals <- syscall.SIGINT
+		if got := <-said; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	in.signals <- syscall.SIGINT
+	if code := <-left; code != 130 {
+		t.Errorf("left with %d", code)
+	}
 	in.settle()
 	close(in.done)
 }

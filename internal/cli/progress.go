@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/cove-sandbox/cove/internal/image"
 )
 
@@ -61,11 +59,7 @@ func (p *progress) draw() {
 		return
 	}
 	p.drawn = now
-	width, _, err := term.GetSize(int(p.a.Err.Fd()))
-	if err != nil || width <= 0 {
-		width = 80
-	}
-	fmt.Fprint(p.a.Err, "\r"+p.line(width-1)+"\x1b[K") // a full line would wrap
+	fmt.Fprint(p.a.Err, "\r"+p.line(columns(p.a.Err)-1)+"\x1b[K") // a full line would wrap
 }
 
 // line is the stage that is under way, all of its layers together.

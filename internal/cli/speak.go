@@ -64,6 +64,15 @@ func colorful(f *os.File, getenv func(string) string) bool {
 	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb" && isTerminal(f)
 }
 
+// columns is how wide a terminal is now.
+func columns(f *os.File) int {
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || width <= 0 {
+		return 80
+	}
+	return width
+}
+
 func isTerminal(f *os.File) bool { return f != nil && term.IsTerminal(int(f.Fd())) }
 
 // isNull reports whether f can give nothing: it is closed, or /dev/null.

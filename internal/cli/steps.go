@@ -2,11 +2,9 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 
-	"golang.org/x/term"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/cove-sandbox/cove/api"
 )
@@ -36,15 +34,11 @@ func (s *steps) take(p api.Progress) {
 		return
 	}
 	s.drawn = time.Now()
-	width, _, err := term.GetSize(int(s.a.Err.Fd()))
-	if err != nil || width <= 0 {
-		width = 80
-	}
 	text := printable(p.Step)
 	if p.Done > 0 {
 		text += fmt.Sprintf(" %3.0f%%", 100*p.Done)
 	}
-	fmt.Fprint(s.a.Err, "\r"+cut(text, width-1)+"\x1b[K")
+	fmt.Fprint(s.a.Err, "\r"+ansi.Truncate(text, columns(s.a.Err)-1, "")+"\x1b[K")
 }
 
 // finish ends the last step, which has no other after it.
@@ -73,19 +67,4 @@ func (s *steps) clear() {
 	if s.moving {
 		fmt.Fprint(s.a.Err, "\r\x1b[K")
 	}
-}
-
-// cut is the first width characters of a text.
-func cut(text string, width int) string {
-	if utf8.RuneCountInString(text) <= width {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text {
-		if width--; width < 0 {
-			break
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }

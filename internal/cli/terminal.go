@@ -157,27 +157,33 @@ func (a *app) listTerminals(cmd *cobra.Command, p pick, asJSON bool) error {
 // attachTerminal shows a terminal on this one until its program ends or
 // somebody detaches.
 func (a *app) attachTerminal(cmd *cobra.Command, p pick, keys string, o client.TerminalOptions) error {
+	_, err := a.showTerminal(cmd, p, keys, o)
+	return err
+}
+
+// showTerminal does so, and reports whether the program has ended.
+func (a *app) showTerminal(cmd *cobra.Command, p pick, keys string, o client.TerminalOptions) (ended bool, err error) {
 	detach, err := parseKeys(keys)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !isTerminal(a.In) || !isTerminal(a.Out) {
-		return cove.Errorf(cove.InvalidArgument, "standard input and output are not a terminal").WithHint("run one command with %q", "cove exec SANDBOX -- COMMAND")
+		return false, cove.Errorf(cove.InvalidArgument, "standard input and output are not a terminal").WithHint("run one command with %q", "cove exec SANDBOX -- COMMAND")
 	}
 	b, err := a.lasting(cmd.Context())
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { b.close() }()
 	s, err := p.find(cmd.Context(), b.client)
 	if err != nil {
-		return err
+		return false, err
 	}
 	t := &console{app: a, backend: b, sandbox: s, options: o, detach: keyWatch{keys: detach}, from: b.client}
 	code, err := t.run(cmd.Context())
 	b = t.backend
 	a.exit = code
-	return err
+	return err == nil && !t.left, err
 }
 
 // console is this terminal while it shows another.
@@ -189,6 +195,7 @@ type console struct {
 	options client.TerminalOptions
 	detach  keyWatch
 	state   *term.State // of this terminal, before
+	left    bool        // somebody has detached
 
 	mu       sync.Mutex
 	attached *client.Terminal // nil while the connection is lost
@@ -254,6 +261,7 @@ func (t *console) conclude(ctx context.Context, code int, err error) (int, error
 	case err == nil:
 		return code, nil
 	case errors.Is(cause, errDetached):
+		t.left = true
 		t.say.line("detached from terminal %s of %s, which goes on; %q is back", t.options.ID, t.sandbox.Name, t.command("attach", t.sandbox.Name))
 		return 0, nil
 	case errors.As(cause, &ended):

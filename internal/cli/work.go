@@ -282,26 +282,20 @@ func (a *app) sayApplied(done api.AppliedWork, dir string) error {
 			return err
 		}
 	}
-	for _, c := range done.Conflicts {
-		why := c.Why
-		if !c.Markers {
-			why += "; it is as it was"
-		}
-		if err := a.print(fmt.Sprintf("%-8s %s: %s\n", "conflict", printable(c.Path), why)); err != nil {
-			return err
-		}
-	}
-	switch len(done.Changes) {
-	case 0:
-		if len(done.Conflicts) == 0 {
-			a.say.line("the sandbox has changed nothing")
-		}
-	case 1:
-		a.say.line("1 file of %s is changed; \"git diff\" there shows it", dir)
-	default:
-		a.say.line("%d files of %s are changed; \"git diff\" there shows them", len(done.Changes), dir)
+	if len(done.Changes)+len(done.Conflicts) == 0 {
+		a.say.line("the sandbox has changed nothing")
+	} else if len(done.Changes) > 0 {
+		a.say.line("%s", appliedText(len(done.Changes), dir))
 	}
 	return nil
+}
+
+// appliedText says how many files were changed.
+func appliedText(n int, dir string) string {
+	if n == 1 {
+		return fmt.Sprintf("1 file of %s is changed; \"git diff\" there shows it", dir)
+	}
+	return fmt.Sprintf("%d files of %s are changed; \"git diff\" there shows them", n, dir)
 }
 
 func (a *app) pushCommand() *cobra.Command {

@@ -1,0 +1,128 @@
+package cli_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/terminal"
+)
+
+const lastChoice = "[k]eep it in the sandbox: "
+
+// onScreen is what a terminal shows of what was written to it.
+func onScreen(columns int, written ...string) string {
+	model := terminal.New(terminal.Size{Rows: 60, Columns: columns})
+	model.Write([]byte(strings.Join(written, "")))
+	text := regexp.MustCompile(`ru_[0-9a-z]{26}`).ReplaceAllString(model.Text(), "RUN")
+	text = regexp.MustCompile(`\([0-9]+ [µm]s\)`).ReplaceAllString(text, "(TIME)")
+	return regexp.MustCompile(`/[^ ]*/cove-cli-[0-9]+`).ReplaceAllString(text, "/DIR")
+}
+
+// TestAgentAtATerminal: what is shown is what an agent says and does, and the
+// line below leaves nothing behind; then somebody decides about the work.
+func TestAgentAtATerminal(t *testing.T) {
+	s := commandAtTerminal(t, 150, "claude", `say I look.; call 1 Bash {"command":"go test"}; result 1 ok; deny api.example.com; usage 1200 30 0.5; say All is \x1b[2Jwell.; change a.go; answer All is \x1b[2Jwell.`)
+	got := s.expect(lastChoice)
+	s.typed("what\n")
+	got += s.expect(lastChoice)
+	s.typed("d\n")
+	got += s.expect(lastChoice)
+	s.typed("y\n")
+	got += s.expect("shows it")
+	s.ends(0)
+	shown := onScreen(150, got)
+	const want = `cove: copying /DIR (TIME)
+cove: starting claude (TIME)
+cove: claude 1.2.3 works in the sandbox run-otter, on a copy of /DIR
+I look.
+
+● Bash  go test
+  │ ok
+cove: not let out: GET https://api.example.com/x\x1b[2J: no rule allows it (default)
+      to allow it: cove policy allow run-otter api.example.com
+
+All is well.
+
+cove: claude has done it (72 s, 1 turn, 1.2k tokens in, 30 out, $0.5000)
+      transcript  cove runs show RUN
+cove: it has changed 1 file:
+ a.go | 1 +
+cove: take it over into /DIR? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: what
+cove: take it over into /DIR? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: d
+diff --git a/a b/a
+--- a/a
++++ b/a
+@@ -1 +1 @@
+-old
++       new \x1b]0;owned\x07
+cove: take it over into /DIR? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: y
+cove: 1 file of /DIR is changed; "git diff" there shows it
+`
+	if strings.TrimRight(shown, "\n")+"\n" != want {
+		t.Errorf("%s\nwant\n%s", shown, want)
+	}
+	if !strings.Contains(got, "0:00 · claude works") {
+		t.Error("there was no line below")
+	}
+}
+
+// TestWorkOfAnAgent: declined work goes with its sandbox; kept, or left without
+// an answer, it stays and is named.
+func TestWorkOfAnAgent(t *testing.T) {
+	for name, c := range map[string]struct {
+		typed string
+		stays bool
+		code  int
+	}{
+		"no": {"n\n", false, 0}, "yes": {"YES\n", false, 0}, "keep": {"k\n", true, 0}, "the end of input": {"\x04", true, 0}, "ctrl-c": {"\x03", true, 130},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := commandAtTerminal(t, 200, "claude", `change a.go`)
+			s.expect(lastChoice)
+			s.typed(c.typed)
+			if c.stays {
+				s.expect("throw away   cove destroy run-otter")
+			}
+			s.ends(c.code)
+			other := commandOn(s, "list", "-q")
+			if got := strings.Contains(other, "run-otter"); got != c.stays {
+				t.Errorf("the sandbox is there: %v, want %v", got, c.stays)
+			}
+		})
+	}
+}
+
+// TestInterruptedAgent: once asks, twice ends.
+func TestInterruptedAgent(t *testing.T) {
+	s := commandAtTerminal(t, 80, "claude", `say up; wait; say I stop here.; answer half of it`)
+	s.expect("claude works")
+	s.typed("\x03")
+	got := s.expect("it has changed nothing")
+	for _, want := range []string{"claude is asked to stop; ctrl-c again ends it at once", "I stop here.", "half of it", "claude was interrupted"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in %q", want, got)
+		}
+	}
+	s.ends(130)
+
+	s = commandAtTerminal(t, 80, "claude", `say up; stubborn`)
+	s.expect("claude works")
+	s.typed("\x03")
+	s.expect("ctrl-c again ends it at once")
+	s.typed("\x03")
+	s.expect("claude is ended")
+	s.expect("claude was interrupted")
+	s.ends(130)
+}
+
+// TestAgentAsks: what waits for an answer is asked about in place.
+func TestAgentAsks(t *testing.T) {
+	s := commandAtTerminal(t, 80, "claude", `ask api.example.com`)
+	s.expect(lastWord)
+	s.typed("s\n")
+	if got := s.expect("changed nothing"); !strings.Contains(got, "answered truesandbox") {
+		t.Errorf("%q", got)
+	}
+	s.ends(0)
+}

@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+)
+
+// agentWork is what an agent has done in a sandbox, before anybody has decided
+// what becomes of it.
+type agentWork struct {
+	sandbox, name string
+	directory     string // of this machine, to take it over into
+	changed       int    // files
+	succeeded     bool
+	ours          bool // the sandbox was made for the agent, and goes once the work is settled
+}
+
+// settle shows what an agent has changed, and takes it over, throws it away, or
+// says where it is. What nobody has decided about stays.
+func (t *task) settle(ctx context.Context, w agentWork) error {
+	if w.changed == 0 {
+		t.tell("it has changed nothing")
+		if t.o.keep {
+			t.sayKept(w)
+		}
+		return nil
+	}
+	t.in.onSignal(func() {
+		fmt.Fprintln(t.Err)
+		t.sayKept(w)
+		t.in.leave(exitSignal(t.in.first()))
+	})
+	if !t.o.json && !t.o.quiet {
+		t.tell("it has changed %s:", counted(w.changed, "file", "files"))
+		if err := t.showDiff(ctx, w, client.WorkOptions{Stat: true}); err != nil {
+			t.say.fail(err) // what is shown does not change what becomes of it
+		}
+	}
+	switch {
+	case t.o.apply && w.succeeded:
+		return t.takeOver(ctx, w)
+	case t.o.apply, t.o.json, w.directory == "", !w.ours, t.askTerminal() == nil:
+		t.sayKept(w)
+		return nil
+	}
+	return t.askWhether(ctx, w)
+}
+
+// tell says something that --quiet and --json leave out.
+func (t *task) tell(format string, args ...any) {
+	if !t.o.quiet && !t.o.json {
+		t.say.line(format, args...)
+	}
+}
+
+func (t *task) showDiff(ctx context.Context, w agentWork, o client.WorkOptions) error {
+	out := &patchWriter{to: t.Err, color: t.say.color}
+	if err := t.client.DiffWork(ctx, w.sandbox, o, out); err != nil {
+		return err
+	}
+	return out.end()
+}
+
+// askWhether asks what becomes of the work. Who leaves has decided nothing.
+func (t *task) askWhether(ctx context.Context, w agentWork) error {
+	question := fmt.Sprintf("take it over into %s? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: ", printable(w.directory))
+	for {
+		fmt.Fprint(t.Err, t.say.paint(dim, "cove:")+" "+question)
+		answer, err := typedLine(t.In)
+		if err != nil {
+			fmt.Fprintln(t.Err)
+			answer = "keep"
+		}
+		switch strings.ToLower(strings.TrimSpace(answer)) {
+		case "y", "yes":
+			return t.takeOver(ctx, w)
+		case "d", "diff":
+			if err := t.showDiff(ctx, w, client.WorkOptions{}); err != nil {
+				t.say.fail(err)
+			}
+		case "n", "no":
+			return t.remove(ctx, w)
+		case "k", "keep":
+			t.sayKept(w)
+			return nil
+		}
+	}
+}
+
+// takeOver changes the directory as the agent has changed its copy. Where that
+// fails the work stays in the sandbox.
+func (t *task) takeOver(ctx context.Context, w agentWork) error {
+	done, err := t.client.ApplyWork(ctx, w.sandbox, api.ApplyRequest{Directory: w.directory})
+	if err != nil {
+		t.sayKept(w)
+		return err
+	}
+	t.say.line("%s", appliedText(len(done.Changes), w.directory))
+	return t.remove(ctx, w)
+}
+
+// remove removes the sandbox, whose work is settled.
+func (t *task) remove(ctx context.Context, w agentWork) error {
+	if t.o.keep || !w.ours {
+		t.sayKept(w)
+		return nil
+	}
+	if err := t.client.DestroySandbox(ctx, w.sandbox, false); err != nil && cove.ErrorCode(err) != cove.NotFound {
+		return err
+	}
+	return nil
+}
+
+// sayKept says where the work is, and what to do with it.
+func (t *task) sayKept(w agentWork) {
+	t.say.line("the sandbox %s stays, with the work in it", w.name)
+	rows := [][2]string{{"review", t.command("diff", w.name)}}
+	if w.directory != "" {
+		rows = append(rows, [2]string{"take over", t.command("apply", w.name, "--to", shellWord(w.directory))})
+	}
+	t.sayFacts(append(rows, [2]string{"look inside", t.command("attach", w.name)}, [2]string{"throw away", t.command("destroy", w.name)}))
+}
+
+// agentTerminal shows the agent's own screen in a sandbox that is made for it,
+// and settles what becomes of the work when it has ended.
+func (a *app) agentTerminal(cmd *cobra.Command, o *agentOptions) error {
+	if !isTerminal(a.In) || !isTerminal(a.Out) {
+		return cove.Errorf(cove.InvalidArgument, "PROMPT is missing").WithHint("write it in quotes, in a file for --prompt-file, or on standard input for \"-\"")
+	}
+	for _, flag := range []string{"json", "quiet", "verbose", "detach", "schema", "max-turns", "timeout", "resume", "sandbox", "model", "instructions"} {
+		if o.given(flag) {
+			return usageError(cmd, "PROMPT is missing: --%s is about a task", flag)
+		}
+	}
+	req, err := a.agentSandbox(o)
+	if err != nil {
+		return err
+	}
+	dir, err := workDirectory(o.dir)
+	if err != nil {
+		return err
+	}
+	if req.Agent = o.agent; o.bind {
+		req.Bind = dir
+	} else {
+		req.Repository = &api.RepositoryRequest{Source: dir, Uncommitted: true}
+	}
+	s, err := a.createSandbox(cmd.Context(), req)
+	if err != nil {
+		return err
+	}
+	ended, err := a.showTerminal(cmd, pick{name: s.ID}, defaultDetachKeys, client.TerminalOptions{})
+	t := &task{app: a, o: o, in: watchSignals(a.Out, a.Err), screen: a.newScreen(), ended: func() {}}
+	defer t.in.stop()
+	w := agentWork{sandbox: s.ID, name: s.Name, directory: dir, succeeded: ended && a.exit == 0, ours: true}
+	if !ended {
+		if err != nil {
+			t.sayKept(w)
+		}
+		return err
+	}
+	b, err := a.lasting(cmd.Context())
+	if err != nil {
+		t.sayKept(w)
+		return err
+	}
+	defer b.close()
+	t.client = b.client
+	if o.bind {
+		return t.remove(cmd.Context(), w)
+	}
+	done, err := t.client.WorkChanges(cmd.Context(), s.ID, nil, false)
+	if err != nil {
+		t.sayKept(w)
+		return err
+	}
+	if w.changed = len(done.Changes); w.changed == 0 {
+		t.tell("it has changed nothing")
+		return t.remove(cmd.Context(), w)
+	}
+	return t.settle(cmd.Context(), w)
+}
