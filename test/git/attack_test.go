@@ -39,7 +39,14 @@ const policyOfAttacks = `- remote: REPO
   secrets: [{name: deploy key, pattern: "DEPLOY-[0-9a-f]{8}"}]
 `
 
-func newAttack(t *testing.T) *attack {
+// policyOfBombs has room for what is meant to be too much in another way.
+const policyOfBombs = `- remote: REPO
+  push: [own]
+  max_pack_mb: 64
+  secrets: [{name: deploy key, pattern: "DEPLOY-[0-9a-f]{8}"}]
+`
+
+func newAttack(t *testing.T, policy string) *attack {
 	l := newLab(t, account)
 	a := &attack{t: t, l: l, server: l.server.Create("repo.git")}
 	l.server.Create("other.git").Branch("other", "main")
@@ -54,7 +61,7 @@ func newAttack(t *testing.T) *attack {
 	a.server.Run("config", "receive.certNonceSeed", "seed")
 	a.server.Run("config", "uploadpack.advertiseBundleURIs", "true")
 	a.blob, a.tree = a.server.Run("rev-parse", a.hidden+":hidden"), a.server.Run("rev-parse", a.hidden+"^{tree}")
-	git, c := l.client("attacker", l.policy(policyOfAttacks))
+	git, c := l.client("attacker", l.policy(policy))
 	a.web = gatewayClient(t, c)
 	git.Run("clone", "-q", "-b", "own", l.remote("repo.git"), "a")
 	a.git = git.In("a")
@@ -72,7 +79,7 @@ func (a *attack) commit(name, content string) (id, pack string) {
 
 func (a *attack) packOf(id string, without ...string) string {
 	a.t.Helper()
-	return a.git.RunWith(id+"\n^"+strings.Join(without, "\n^")+"\n", "pack-objects", "-q", "--stdout", "--revs")
+	return a.git.Pack(id+"\n^"+strings.Join(without, "\n^")+"\n", "--revs")
 }
 
 // answer is what came back, and whether something was refused.
@@ -172,14 +179,14 @@ func (a *attack) entry(mode, name, id string) (commit, pack string) {
 	a.t.Helper()
 	tree := a.git.RunWith(a.git.Run("ls-tree", a.own)+fmt.Sprintf("\n%s %s\t%s\n", mode, id, name), "mktree", "--missing")
 	commit = a.git.Run("commit-tree", "-p", a.own, "-m", "entry", tree)
-	return commit, a.git.RunWith(commit+"\n"+tree+"\n", "pack-objects", "-q", "--stdout")
+	return commit, a.git.Pack(commit + "\n" + tree + "\n")
 }
 
 // TestAttacks: what a sandbox could ask a server for that it must not have
 // (PROBES G1, G2, G3, G4, G8): it is refused, nothing changes, and nothing hidden
 // comes back. What must be allowed is among it.
 func TestAttacks(t *testing.T) {
-	a := newAttack(t)
+	a := newAttack(t, policyOfAttacks)
 	type try struct {
 		allowed bool
 		do      func() answer
@@ -226,7 +233,7 @@ func TestAttacks(t *testing.T) {
 		id := a.git.Commit("aside", "aside", "1")
 		return a.update(id, a.packOf(id, a.main))
 	})
-	refuse("back", func() answer { return a.update(a.main, a.git.RunWith("", "pack-objects", "-q", "--stdout")) })
+	refuse("back", func() answer { return a.update(a.main, a.git.Pack("")) })
 	refuse("a certificate", func() answer {
 		return a.push(lines("push-cert\x00report-status push-cert=x", "certificate version 0.1\n", "pusher x\n", "\n", a.own+" "+a.fresh+" refs/heads/main\n", "push-cert-end\n", "~") + a.pack)
 	})
@@ -288,20 +295,20 @@ func TestAttacks(t *testing.T) {
 	refuse("a hidden parent", func() answer {
 		id := a.git.RunWith("tree "+a.git.Run("rev-parse", a.own+"^{tree}")+"\nparent "+a.own+"\nparent "+a.hidden+"\nauthor A <a@x> 1 +0000\ncommitter A <a@x> 1 +0000\n\nx\n",
 			"hash-object", "-t", "commit", "-w", "--literally", "--stdin")
-		return a.update(id, a.git.RunWith(id+"\n", "pack-objects", "-q", "--stdout"))
+		return a.update(id, a.git.Pack(id+"\n"))
 	})
 	refuse("a hidden commit itself", func() answer {
-		return a.push(lines(zero+" "+a.hidden+" refs/heads/team/stolen"+words, "~") + a.git.RunWith("", "pack-objects", "-q", "--stdout"))
+		return a.push(lines(zero+" "+a.hidden+" refs/heads/team/stolen"+words, "~") + a.git.Pack(""))
 	})
 	refuse("a ref at a blob", func() answer {
 		id := a.git.RunWith("x", "hash-object", "-w", "--stdin")
-		return a.push(lines(zero+" "+id+" refs/heads/team/blob"+words, "~") + a.git.RunWith(id+"\n", "pack-objects", "-q", "--stdout"))
+		return a.push(lines(zero+" "+id+" refs/heads/team/blob"+words, "~") + a.git.Pack(id+"\n"))
 	})
 	refuse("a thin pack", func() answer {
 		a.commit("many", strings.Repeat("a line of many\n", 5000))
 		first := a.git.Run("rev-parse", "HEAD")
 		id := a.git.Commit("many", "many", strings.Repeat("a line of many\n", 5001))
-		return a.update(id, a.git.RunWith(id+"\n^"+first+"\n", "pack-objects", "-q", "--stdout", "--revs", "--thin"))
+		return a.update(id, a.git.Pack(id+"\n^"+first+"\n", "--revs", "--thin"))
 	})
 	refuse("half a pack", func() answer { return a.update(a.fresh, a.pack[:len(a.pack)/2]) })
 	refuse("a pack with another checksum", func() answer { return a.update(a.fresh, a.pack[:len(a.pack)-1]+"x") })
@@ -436,7 +443,7 @@ func (a *attack) linked() (id, pack string) {
 	blob := a.git.RunWith("elsewhere", "hash-object", "-w", "--stdin")
 	tree := a.git.RunWith(a.git.Run("ls-tree", a.own)+"\n120000 blob "+blob+"\t.github\n", "mktree")
 	id = a.git.Run("commit-tree", "-p", a.own, "-m", "link", tree)
-	return id, a.git.RunWith(id+"\n"+tree+"\n"+blob+"\n", "pack-objects", "-q", "--stdout")
+	return id, a.git.Pack(id + "\n" + tree + "\n" + blob + "\n")
 }
 
 // raw is a commit with a tree that git itself would not write.
@@ -446,5 +453,5 @@ func (a *attack) raw(name string) (id, pack string) {
 	fmt.Sscanf(empty, "%x", &binary)
 	tree := a.git.RunWith("40000 "+name+"\x00"+string(binary), "hash-object", "-t", "tree", "-w", "--literally", "--stdin")
 	id = a.git.Run("commit-tree", "-p", a.own, "-m", "raw", tree)
-	return id, a.git.RunWith(strings.Join([]string{id, tree, empty}, "\n")+"\n", "pack-objects", "-q", "--stdout")
+	return id, a.git.Pack(strings.Join([]string{id, tree, empty}, "\n") + "\n")
 }

@@ -89,6 +89,17 @@ func (g Git) RunWith(stdin string, args ...string) string {
 	return strings.TrimSuffix(r.Stdout, "\n")
 }
 
+// Pack is the pack that git pack-objects makes of what it is told to, to the last
+// byte.
+func (g Git) Pack(objects string, flags ...string) string {
+	g.t.Helper()
+	r := g.TryWith(objects, append([]string{"pack-objects", "-q", "--stdout"}, flags...)...)
+	if r.Code != 0 {
+		g.t.Fatalf("git pack-objects: %s", r.Stderr)
+	}
+	return r.Stdout
+}
+
 // Write writes a file, and what is above it, in the directory of g.
 func (g Git) Write(name, content string) {
 	g.t.Helper()

@@ -177,6 +177,26 @@ func (g git) lines(ctx context.Context, stdin io.Reader, f func(string) error, a
 	}, args...)
 }
 
+// maxListing is how long the processor may be busy listing objects, in seconds: a
+// chain of differences that no git makes is walked through for each of them.
+const maxListing = "30"
+
+// list hands kind and id of each object of the repository to f.
+func (g git) list(ctx context.Context, f func(kind, id string) error) error {
+	limited := git{capped{g.box}, g.dir, g.sha256}
+	return limited.lines(ctx, nil, func(line string) error {
+		kind, id, _ := strings.Cut(line, " ")
+		return f(kind, id)
+	}, "cat-file", "--batch-all-objects", "--unordered", "--buffer", "--batch-check=%(objecttype) %(objectname)")
+}
+
+// capped is a box whose programs have so much time of the processor.
+type capped struct{ box }
+
+func (c capped) run(ctx context.Context, stdin io.Reader, read func(io.Reader) error, args ...string) error {
+	return c.box.run(ctx, stdin, read, append([]string{"sh", "-c", `ulimit -t ` + maxListing + ` && exec "$@"`, "sh"}, args...)...)
+}
+
 // records has f read git's output, which ends each field with NUL, a record at a
 // time.
 func (g git) records(ctx context.Context, stdin io.Reader, f func(next func() (string, error)) error, args ...string) error {

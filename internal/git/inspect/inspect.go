@@ -77,7 +77,6 @@ type run struct {
 	git     git
 	commits map[string][]string // of the pack: parents
 	tags    map[string]string   // of the pack: what they are of
-	found   map[string]bool     // objects of the pack that are neither
 	facts   policy.Facts
 }
 
@@ -88,7 +87,7 @@ func (d defect) Error() string { return string(d) }
 
 // inspect looks into a push with a git in an empty repository.
 func inspect(ctx context.Context, g git, job Job) (policy.Facts, error) {
-	r := &run{job: job, git: g, commits: map[string][]string{}, tags: map[string]string{}, found: map[string]bool{}}
+	r := &run{job: job, git: g, commits: map[string][]string{}, tags: map[string]string{}}
 	r.facts.Ancestry = map[policy.Update]policy.Ancestry{}
 	if err := r.all(ctx); err != nil {
 		if d := defect(""); asDefect(err, &d) {
@@ -122,7 +121,7 @@ func (r *run) all(ctx context.Context) error {
 			return defect("it cuts off the history of new commits (shallow); fetch with --unshallow, and push again")
 		}
 	}
-	tips, err := r.tips()
+	tips, err := r.tips(ctx)
 	if err != nil {
 		return err
 	}
@@ -150,8 +149,7 @@ func (r *run) all(ctx context.Context) error {
 // read lists what is in the pack.
 func (r *run) read(ctx context.Context) error {
 	n := 0
-	err := r.git.lines(ctx, nil, func(line string) error {
-		kind, id, _ := strings.Cut(line, " ")
+	err := r.git.list(ctx, func(kind, id string) error {
 		if n++; n > maxObjects {
 			return defect(fmt.Sprintf("it has more than %d objects", maxObjects))
 		}
@@ -163,14 +161,12 @@ func (r *run) read(ctx context.Context) error {
 			r.commits[id] = nil
 		case "tag":
 			r.tags[id] = ""
-		default:
-			r.found[id] = true
 		}
 		if len(r.commits) > maxCommits*2 {
 			return defect(fmt.Sprintf("it has more than %d commits", maxCommits*2))
 		}
 		return nil
-	}, "cat-file", "--batch-all-objects", "--unordered", "--buffer", "--batch-check=%(objecttype) %(objectname)")
+	})
 	if err != nil {
 		return err
 	}
@@ -198,7 +194,8 @@ func keys[V any](m map[string]V) (all []string) {
 }
 
 // tips are the commits that refs are to be at.
-func (r *run) tips() (all []string, err error) {
+func (r *run) tips(ctx context.Context) (all []string, err error) {
+	noCommit := defect("a ref would be at something that is no commit")
 	for _, c := range r.job.Compare {
 		id := c.Update.New
 		for range 8 { // tags of tags
@@ -208,12 +205,17 @@ func (r *run) tips() (all []string, err error) {
 			}
 			id = of
 		}
-		if _, isTag := r.tags[id]; isTag || r.found[id] || !policy.IsObjectID(id) {
-			return nil, defect("a ref would be at something that is no commit")
+		if _, isTag := r.tags[id]; isTag || !policy.IsObjectID(id) {
+			return nil, noCommit
 		}
 		all = append(all, id)
 	}
-	return all, nil
+	return all, r.git.lines(ctx, strings.NewReader(strings.Join(all, "\n")+"\n"), func(line string) error {
+		if kind, _, _ := strings.Cut(line, " "); kind == "tree" || kind == "blob" { // of the pack: nothing else is there yet
+			return noCommit
+		}
+		return nil
+	}, "cat-file", "--batch-check=%(objecttype) %(objectname)")
 }
 
 // walk finds the commits of the pack that tips lead to, and those beyond it that
@@ -288,15 +290,15 @@ func (r *run) descendsFrom(ctx context.Context, from string, tips []string) (fou
 		return false, err
 	}
 	var commits []string
-	err = aside.lines(ctx, nil, func(line string) error {
-		if kind, id, _ := strings.Cut(line, " "); kind == "commit" && policy.IsObjectID(id) {
+	err = aside.list(ctx, func(kind, id string) error {
+		if kind == "commit" && policy.IsObjectID(id) {
 			commits = append(commits, id)
 		}
 		if len(commits) > maxObjects {
 			return defect("the history is too long")
 		}
 		return nil
-	}, "cat-file", "--batch-all-objects", "--unordered", "--buffer", "--batch-check=%(objecttype) %(objectname)")
+	})
 	if err != nil {
 		return false, err
 	}

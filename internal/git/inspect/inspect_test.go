@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -116,7 +117,7 @@ func (s *scene) upload(id, branch string) string {
 // look inspects what a client pushes that knows the branches of the server.
 func (s *scene) look(new, from string, change ...func(*Job)) policy.Facts {
 	s.t.Helper()
-	pack := s.client.RunWith(new+"\n^"+s.main+"\n", "pack-objects", "-q", "--stdout", "--revs")
+	pack := s.client.Pack(new+"\n^"+s.main+"\n", "--revs")
 	return s.lookInto(pack, new, from, change...)
 }
 
@@ -188,7 +189,7 @@ func TestChanges(t *testing.T) {
 	c.Run("checkout", "-q", plain)
 	c.Run("merge", "-q", "-m", "merge", "next")
 	merged := c.Run("rev-parse", "HEAD")
-	pack := c.RunWith(merged+"\n^"+s.main+"\n^"+next+"\n", "pack-objects", "-q", "--stdout", "--revs")
+	pack := c.Pack(merged+"\n^"+s.main+"\n^"+next+"\n", "--revs")
 	known := func(j *Job) { j.Visible, j.Settled = []string{s.main, next}, []string{next} }
 	if f := s.lookInto(pack, merged, "", known); len(f.Defects) > 0 || len(f.Changes) > 0 || f.Commits != 2 {
 		t.Errorf("merged: %+v", f)
@@ -207,7 +208,7 @@ func TestChanges(t *testing.T) {
 	c.Write(".github/workflows/ci.yml", "on: issue_comment\n")
 	c.Run("commit", "-q", "-a", "--amend", "-m", "evil")
 	evil := c.Run("rev-parse", "HEAD")
-	pack = c.RunWith(evil+"\n^"+next+"\n", "pack-objects", "-q", "--stdout", "--revs")
+	pack = c.Pack(evil+"\n^"+next+"\n", "--revs")
 	if f := s.lookInto(pack, evil, "", known); !slices.Equal(paths(f), []string{".github/workflows/ci.yml"}) {
 		t.Errorf("evil: %+v", f)
 	}
@@ -222,7 +223,7 @@ func TestAncestry(t *testing.T) {
 	further := c.Commit("further", "own", "2")
 	see := func(ids ...string) func(*Job) { return func(j *Job) { j.Visible = append(j.Visible, ids...) } }
 	only := func(new string, without ...string) string {
-		return c.RunWith(new+"\n^"+strings.Join(without, "\n^")+"\n", "pack-objects", "-q", "--stdout", "--revs")
+		return c.Pack(new+"\n^"+strings.Join(without, "\n^")+"\n", "--revs")
 	}
 	c.Run("checkout", "-q", s.main)
 	aside := c.Commit("aside", "own", "3")
@@ -241,7 +242,7 @@ func TestAncestry(t *testing.T) {
 		"aside":                   {only(aside, s.main), aside, own, policy.Diverges},
 		"back":                    {only(s.main, s.main), s.main, own, policy.Diverges},
 		"to what main has become": {only(ahead, ahead), ahead, own, policy.Descends},
-		"everything sent again":   {c.RunWith(further+"\n", "pack-objects", "-q", "--stdout", "--revs"), further, own, policy.Descends},
+		"everything sent again":   {c.Pack(further+"\n", "--revs"), further, own, policy.Descends},
 		"from what nobody has":    {only(further, own), further, strings.Repeat("1", 40), policy.Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +271,7 @@ func TestDefects(t *testing.T) {
 	thief := c.Run("commit-tree", "-p", s.main, "-m", "thief", tree)
 	good := c.Commit("good", "large", strings.Repeat("a line of many\n", 5000))
 	small := c.Commit("small", "large", strings.Repeat("a line of many\n", 5001))
-	pack := c.RunWith(good+"\n^"+s.main+"\n", "pack-objects", "-q", "--stdout", "--revs")
+	pack := c.Pack(good+"\n^"+s.main+"\n", "--revs")
 	empty := c.RunWith("", "hash-object", "-w", "--stdin")
 	tree0 := c.RunWith("", "mktree")
 	// raw is a commit whose tree has an entry that git itself would not write.
@@ -286,7 +287,7 @@ func TestDefects(t *testing.T) {
 		}
 		tree := c.RunWith(mode+name+"\x00"+string(binary), "hash-object", "-t", "tree", "-w", "--literally", "--stdin")
 		id = c.Run("commit-tree", "-p", s.main, "-m", "raw", tree)
-		return id, c.RunWith(strings.Join([]string{id, tree, tree0, empty}, "\n")+"\n", "pack-objects", "-q", "--stdout")
+		return id, c.Pack(strings.Join([]string{id, tree, tree0, empty}, "\n") + "\n")
 	}
 	dotGit, dotGitPack := raw(".git")
 	capital, capitalPack := raw(".GIT")
@@ -295,17 +296,17 @@ func TestDefects(t *testing.T) {
 	slash, slashPack := raw("a/b")
 	for name, x := range map[string]struct{ pack, new, says string }{
 		"good":                     {pack, good, ""},
-		"on top of what is hidden": {c.RunWith(onHidden+"\n^"+hidden+"\n", "pack-objects", "-q", "--stdout", "--revs"), onHidden, "does not see|not in the history"},
-		"what is hidden itself":    {c.RunWith("", "pack-objects", "-q", "--stdout"), hidden, "not in the history"},
-		"an object of another":     {c.RunWith(thief+"\n"+tree+"\n", "pack-objects", "-q", "--stdout"), thief, "lacks objects"},
+		"on top of what is hidden": {c.Pack(onHidden+"\n^"+hidden+"\n", "--revs"), onHidden, "does not see|not in the history"},
+		"what is hidden itself":    {c.Pack(""), hidden, "not in the history"},
+		"an object of another":     {c.Pack(thief + "\n" + tree + "\n"), thief, "lacks objects"},
 		"cut short":                {pack[:len(pack)-30], good, "refused"},
 		"another checksum":         {pack[:len(pack)-1] + "x", good, "corrupt|refused"},
 		"something after it":       {pack + "x", good, "follows"},
 		"itself after it":          {pack + pack, good, "follows"},
 		"no pack":                  {"PACKnot one", good, "refused"},
 		"nothing":                  {"", good, "refused"},
-		"thin":                     {c.RunWith(small+"\n^"+good+"\n", "pack-objects", "-q", "--stdout", "--revs", "--thin", "--delta-base-offset"), small, "deltas of objects"},
-		"a ref at a blob":          {c.RunWith(empty+"\n", "pack-objects", "-q", "--stdout"), empty, "no commit"},
+		"thin":                     {c.Pack(small+"\n^"+good+"\n", "--revs", "--thin", "--delta-base-offset"), small, "deltas of objects"},
+		"a ref at a blob":          {c.Pack(empty + "\n"), empty, "no commit"},
 		"an entry .git":            {dotGitPack, dotGit, "dangerous"},
 		"an entry .GIT":            {capitalPack, capital, "dangerous"},
 		"an entry ..":              {dotsPack, dots, "dangerous"},
@@ -393,5 +394,24 @@ func TestUnreachable(t *testing.T) {
 	}
 	if missing, err := unreachable(t.Context(), g, []string{s.main}, []string{near}, 64<<20, s.server); err == nil && len(missing) == 0 {
 		t.Error("a server that says nothing says that it is there")
+	}
+}
+
+// TestManyLines: how many lines of a file are remembered, to look for secrets in
+// those that are new, is bounded.
+func TestManyLines(t *testing.T) {
+	s := newScene(t)
+	var b bytes.Buffer
+	for i := range maxLines + 10 {
+		fmt.Fprintln(&b, i)
+	}
+	many := s.client.Commit("many", "file", b.String())
+	more := s.client.Commit("more", "file", b.String()+"x\n")
+	secret := func(j *Job) { j.Secrets = []policy.Secret{{Name: "x", Pattern: regexp.MustCompile("^secret$")}} }
+	if f := s.look(many, "", secret); len(f.Defects) > 0 {
+		t.Errorf("new lines: %q", f.Defects)
+	}
+	if f := s.look(more, "", secret); len(f.Defects) != 1 || !strings.Contains(f.Defects[0], "too many lines") {
+		t.Errorf("changed: %q", f.Defects)
 	}
 }

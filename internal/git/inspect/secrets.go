@@ -13,6 +13,7 @@ const (
 	maxBlobs   = 50_000
 	maxScanned = 1 << 20 // bytes of a line, or of the part of one, that are looked at together
 	maxFound   = 16
+	maxLines   = 1_000_000 // of an earlier version that are remembered
 )
 
 // blob is a file that a commit changes.
@@ -31,7 +32,13 @@ func (r *run) secrets(ctx context.Context, blobs []blob) error {
 		before := map[uint64]bool{}
 		if b.old != "" {
 			err := r.git.objects(ctx, []string{b.old}, func(_, _ string, content io.Reader) error {
-				return eachLine(content, func(_ int, line []byte) error { before[maphash.Bytes(seed, line)] = true; return nil })
+				return eachLine(content, func(_ int, line []byte) error {
+					before[maphash.Bytes(seed, line)] = true
+					if len(before) > maxLines {
+						return defect("it changes a file of too many lines to look for secrets")
+					}
+					return nil
+				})
 			})
 			if err != nil {
 				return err
