@@ -11,7 +11,7 @@ export CGO_ENABLED = 0
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-build: ## bin/cove and bin/cove-guest, static
+build: ## bin/cove, bin/cove-guest and bin/cove-worker, static
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 test: ## every test; installs what it needs when root
@@ -34,8 +34,8 @@ lint: ## formatting, vet, and the shape of the house
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@scripts/fuzz.sh $(FUZZTIME)
 
-install: build ## copy both binaries to PREFIX/bin (/usr/local)
-	install -D -t $(DESTDIR)$(or $(PREFIX),/usr/local)/bin bin/cove bin/cove-guest
+install: build ## copy the binaries to PREFIX/bin (/usr/local)
+	install -D -t $(DESTDIR)$(or $(PREFIX),/usr/local)/bin bin/cove bin/cove-guest bin/cove-worker
 	ln -sf cove $(DESTDIR)$(or $(PREFIX),/usr/local)/bin/git-remote-cove
 
 clean: ## remove what was built

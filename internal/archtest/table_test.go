@@ -102,6 +102,7 @@ var rooms = []room{
 	{path: "internal/image/...", layer: adapter},
 	{path: "internal/repos", layer: adapter},
 	{path: "internal/store/sqlite/...", layer: adapter},
+	{path: "internal/worker/...", layer: adapter},
 
 	{path: "internal/gateway", layer: heart},
 	{path: "internal/gateway/clients", layer: heart, above: []string{"internal/gateway"}},
@@ -147,14 +148,16 @@ var fences = []fence{
 		reason: "one package per technology"},
 	{imported: "github.com/santhosh-tekuri/jsonschema/...", by: []string{"internal/jsonschema"},
 		reason: "one package per technology"},
+	{imported: "github.com/bmatcuk/doublestar/...", by: []string{"internal/worker/..."},
+		reason: "one package per technology"},
 	{imported: "github.com/vektah/gqlparser/...", by: []string{"internal/egress/github"},
 		reason: "one package per technology"},
 	{imported: "github.com/prometheus/...", by: []string{"internal/httpapi/...", "internal/meter", "internal/daemon"},
 		reason: "what happens is counted where it is shown; nothing below knows how"},
 	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli", "cmd/..."},
 		reason: "only the command line knows its library"},
-	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/adversary/...", "internal/hostgit", "cmd/..."},
-		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but git in its own way, and others to ask them how they are configured or for a credential"},
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/adversary/...", "internal/hostgit", "internal/worker/...", "cmd/..."},
+		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but git in its own way, and others to ask them how they are configured or for a credential; the worker is not on the host"},
 }
 
 // guestRoots are linked into cove-guest, which lives in every sandbox.
@@ -183,6 +186,10 @@ var guestModules = []string{"golang.org/x/sys/", "golang.org/x/net/bpf"}
 
 // guestMaxSize is what cove-guest may weigh on disk.
 const guestMaxSize = 5 << 20
+
+// workerMaxSize is what cove-worker may weigh on disk: it is mounted into
+// sandboxes, and speaks TLS.
+const workerMaxSize = 10 << 20
 
 // matches reports whether an import path falls under a pattern.
 func matches(pattern, path string) bool {

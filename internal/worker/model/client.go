@@ -1,0 +1,255 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/eventstream"
+)
+
+// Bounds of one request. Models think for minutes before they say anything.
+const (
+	maxTries   = 8
+	firstDelay = 500 * time.Millisecond // doubled with each try
+	maxDelay   = 30 * time.Second
+	maxAfter   = 5 * time.Minute // that an endpoint may ask for; nobody waits longer
+	idle       = 10 * time.Minute
+	maxEvent   = 16 << 20 // bytes
+	maxAnswer  = 64 << 20
+	maxError   = 64 << 10
+)
+
+// Client asks one endpoint.
+type Client struct {
+	HTTP    *http.Client
+	Dialect Dialect
+	Base    *url.URL    // what the paths of the API are below
+	Header  http.Header // of every request: who asks
+	Log     *slog.Logger
+	// Wait pauses between tries, shorter when the context ends.
+	Wait func(context.Context, time.Duration) error
+}
+
+// NewHTTP is an HTTP client that goes the way the environment says, follows no
+// redirect, which would hand the key to somebody else, and keeps what a proxy
+// says when it refuses.
+func NewHTTP() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.ResponseHeaderTimeout = idle
+	t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, asked *http.Request, resp *http.Response) error {
+		if resp.StatusCode == http.StatusOK {
+			return nil
+		}
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError))
+		return judge(resp.StatusCode, resp.Header, body, asked.URL.Host)
+	}
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// Pause waits for a while.
+func Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}
+
+// Ask asks once, in the sense of who asks: what may pass is tried again, and an
+// answer that broke off is asked for anew as a whole. Errors: ModelUnreachable,
+// LimitReached for what is used up, TooLarge for a conversation that does not fit
+// the model, Canceled.
+func (c *Client) Ask(ctx context.Context, r Request) (Answer, error) {
+	codec := codecs[c.Dialect]
+	body, err := json.Marshal(codec.encode(r))
+	if err != nil {
+		return Answer{}, err
+	}
+	var answer Answer
+	err = c.try(ctx, func(ctx context.Context) error {
+		d := codec.decoder()
+		if err := c.stream(ctx, codec.path(), body, d); err != nil {
+			return err
+		}
+		a, ended := d.answer()
+		if !ended {
+			return &broken{eventstream.ErrBrokenOff}
+		}
+		answer = a
+		return nil
+	})
+	return answer, err
+}
+
+// Models are the models that the endpoint lists. Errors: as of Ask.
+func (c *Client) Models(ctx context.Context) ([]string, error) {
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	path := "/models"
+	if c.Dialect == Anthropic {
+		path = "/v1/models"
+	}
+	err := c.try(ctx, func(ctx context.Context) error {
+		resp, err := c.send(ctx, http.MethodGet, path, nil)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		return json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&list)
+	})
+	var names []string
+	for _, m := range list.Data {
+		names = append(names, m.ID)
+	}
+	return names, err
+}
+
+// try does something until it succeeds, cannot, or was tried often enough.
+func (c *Client) try(ctx context.Context, do func(context.Context) error) error {
+	for n := 1; ; n++ {
+		err := do(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return cove.Errorf(cove.Canceled, "the model's answer was given up: %w", context.Cause(ctx))
+		}
+		f := c.failed(err)
+		delay := f.delay(n)
+		if !f.again || n == maxTries || f.after > maxAfter {
+			return f.final(n)
+		}
+		c.Log.Warn("the model is asked again", "after", delay.Round(time.Millisecond), "try", n, "error", f.err.Message)
+		if err := c.Wait(ctx, delay); err != nil {
+			return cove.Errorf(cove.Canceled, "the model's answer was given up: %w", err)
+		}
+	}
+}
+
+// send sends a request and returns an answer of status 200.
+func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.url(path), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range c.Header {
+		req.Header[name] = values
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.HTTP.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		said, _ := io.ReadAll(io.LimitReader(resp.Body, maxError))
+		return nil, judge(resp.StatusCode, resp.Header, said, c.Base.Host)
+	}
+	return resp, nil
+}
+
+// url is where a path of the API is. A base may or may not have the version that
+// Anthropic's paths begin with.
+func (c *Client) url(path string) string {
+	base := strings.TrimSuffix(c.Base.String(), "/")
+	if rest, versioned := strings.CutPrefix(path, "/v1/"); versioned && strings.HasSuffix(base, "/v1") {
+		path = "/" + rest
+	}
+	return base + path
+}
+
+var errSilent = fmt.Errorf("nothing came for %s", idle)
+
+// stream sends a question and reads the events of the answer.
+func (c *Client) stream(ctx context.Context, path string, body []byte, d decoder) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	resp, err := c.send(ctx, http.MethodPost, path, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
+		return &Failure{err: cove.Errorf(cove.ModelUnreachable, "%s answers with %q instead of a stream of events", c.Base.Host, kind).
+			WithHint("is %s the address of a model's API?", c.Base)}
+	}
+	timer := time.AfterFunc(idle, func() { cancel(errSilent) })
+	defer timer.Stop()
+	limited := &io.LimitedReader{R: resp.Body, N: maxAnswer}
+	events := eventstream.NewReader(limited, maxEvent)
+	for {
+		e, err := events.Next()
+		timer.Reset(idle)
+		if err == io.EOF || err == eventstream.ErrBrokenOff {
+			if limited.N <= 0 {
+				return &Failure{err: cove.Errorf(cove.ModelUnreachable, "the answer of %s is longer than %d MiB", c.Base.Host, maxAnswer>>20)}
+			}
+			return nil // whether it was whole is seen by what it says
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return &broken{err}
+		}
+		if err := d.event([]byte(e.Data)); err != nil {
+			var f *Failure
+			if errors.As(err, &f) {
+				return f
+			}
+			return &broken{fmt.Errorf("an event makes no sense (%.200q): %w", e.Data, err)}
+		}
+	}
+}
+
+// broken is an answer that had begun.
+type broken struct{ error }
+
+// failed makes a Failure of every error.
+func (c *Client) failed(err error) *Failure {
+	var f *Failure
+	if errors.As(err, &f) {
+		return f
+	}
+	var b *broken
+	if errors.As(err, &b) {
+		return &Failure{again: true, err: cove.Errorf(cove.ModelUnreachable, "the answer of %s did not come to its end: %w", c.Base.Host, b.error)}
+	}
+	var where *url.Error
+	if errors.As(err, &where) {
+		err = where.Err // its text has the whole address
+	}
+	f = &Failure{again: true, err: cove.Errorf(cove.ModelUnreachable, "the model's endpoint %s cannot be reached: %w", c.Base.Host, err)}
+	if strings.Contains(err.Error(), "x509:") || strings.Contains(err.Error(), "certificate") {
+		f.again = false
+		f.err = f.err.WithHint("SSL_CERT_FILE names the authorities that are trusted")
+	}
+	return f
+}
+
+// delay is how long to wait before the try after the n-th: what the endpoint
+// asks for, or twice as long each time, with some chance in it so that many do
+// not come back at once.
+func (f *Failure) delay(n int) time.Duration {
+	d := min(firstDelay<<(n-1), maxDelay)
+	d = d/2 + rand.N(d/2+1)
+	return max(d, f.after)
+}

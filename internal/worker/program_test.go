@@ -1,0 +1,154 @@
+package worker
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/worker/model"
+)
+
+var build = sync.OnceValues(func() (string, error) {
+	if bin := os.Getenv("COVE_TEST_BIN"); bin != "" {
+		return filepath.Join(bin, "cove-worker"), nil
+	}
+	dir, err := os.MkdirTemp("", "cove-worker")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "cove-worker")
+	cmd := exec.Command("go", "build", "-o", path, "../../cmd/cove-worker")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", &exec.Error{Name: string(out), Err: err}
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := build(); os.Getenv("COVE_TEST_BIN") == "" && err == nil {
+		os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// start starts the program itself.
+func (l *lab) start(env []string, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	l.t.Helper()
+	path, err := build()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	cmd := exec.Command(path, args...)
+	var out bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = env, &out, l.t.Output()
+	if err := cmd.Start(); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { cmd.Process.Kill() })
+	return cmd, &out
+}
+
+func (l *lab) program(env []string, args ...string) (stdout []byte, code int) {
+	l.t.Helper()
+	cmd, out := l.start(env, args...)
+	cmd.Wait()
+	return out.Bytes(), cmd.ProcessState.ExitCode()
+}
+
+// marked are the processes that have a variable in their environment.
+func marked(t *testing.T, variable string) (pids []string) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range all {
+		if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte(variable)) {
+			pids = append(pids, path)
+		}
+	}
+	return pids
+}
+
+// until waits for something to become true.
+func until(t *testing.T, what string, true func() bool) {
+	t.Helper()
+	for range 3000 {
+		if true() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("not within 30 s: %s", what)
+}
+
+// TestInterrupt: a signal ends what is going on, whatever that is, with a result
+// and nothing left behind; the session goes on later.
+func TestInterrupt(t *testing.T) {
+	for _, c := range []struct{ name, turn string }{
+		{"a command", `{do: [{shell: "setsid sleep 1000 & (sleep 1000 &) ; touch begun; sleep 1000"}, {shell: touch never}]}`},
+		{"a command in the background", `{do: [{tool: {name: bash, input: {command: "setsid -f sleep 1000; touch begun; sleep 1000", background: true}}}, {tool: {name: bash_output, input: {id: b1, wait: 600}}}]}`},
+		{"an answer", `{say: "a slow answer of many words that take their time", do: [{shell: touch never}], pace: 10s}`},
+		{"a pause", `{say: x, fail: [{status: 529, retry_after: 200}]}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t, model.Anthropic, `prompts: [{when: again, turns: [{say: I went on.}]}, {turns: [`+c.turn+`, {say: x}]}]`)
+			mark := "COVE_TEST_MARK=" + filepath.Base(l.dir) + filepath.Base(l.home)
+			cmd, out := l.start(append(l.env(), mark), l.args("agentic", "go")...)
+			until(t, "it has begun", func() bool {
+				if strings.Contains(c.turn, "begun") {
+					_, err := os.Stat(filepath.Join(l.dir, "begun"))
+					return err == nil
+				}
+				sessions, _ := filepath.Glob(filepath.Join(l.home, ".local/state/cove-worker/*.json"))
+				return len(sessions) == 1
+			})
+			time.Sleep(100 * time.Millisecond)
+			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait()
+			e := ended{code: cmd.ProcessState.ExitCode(), messages: parse(t, out.Bytes())}
+			if r := e.result(t); e.code != 130 || !r.IsError || !strings.HasPrefix(r.Content, "interrupted") {
+				t.Errorf("exit code %d:\n%s", e.code, e.story())
+			}
+			if left := marked(t, mark); len(left) > 0 {
+				t.Errorf("processes are left: %v", left)
+			}
+			if _, err := os.Stat(filepath.Join(l.dir, "never")); err == nil {
+				t.Error("it went on")
+			}
+			if again := l.run("agentic", "again", "--resume"); again.code != 0 || again.result(t).Content != "I went on." {
+				t.Errorf("exit code %d:\n%s", again.code, again.story())
+			}
+		})
+	}
+}
+
+// TestNothingIsLeft: what commands leave running ends with the task.
+func TestNothingIsLeft(t *testing.T) {
+	l := newLab(t, model.Anthropic, `
+prompts:
+  - turns:
+      - do:
+          - shell: "setsid -f sleep 1000; (setsid sh -c 'sleep 1000 & sleep 1000' &) ; echo started"
+          - tool: {name: bash, input: {command: "sleep 1000 & setsid -f sleep 1000; wait", background: true}}
+      - say: Done.
+`)
+	mark := "COVE_TEST_MARK=" + filepath.Base(l.dir) + filepath.Base(l.home)
+	out, code := l.program(append(l.env(), mark), l.args("agentic", "go")...)
+	if e := (ended{messages: parse(t, out)}); code != 0 || e.result(t).Content != "Done." {
+		t.Errorf("exit code %d:\n%s", code, e.story())
+	}
+	if left := marked(t, mark); len(left) > 0 {
+		t.Errorf("processes are left: %v", left)
+	}
+}

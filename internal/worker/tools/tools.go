@@ -1,0 +1,194 @@
+// Package tools is what a model can do with the machine that the worker is on:
+// files, searches, commands, and a list of what is to be done.
+//
+// The sandbox is the wall: tools reach whatever the user may reach. They are
+// exact, and bounded in what they answer; what is left out is named.
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/jsonschema"
+	"github.com/cove-sandbox/cove/internal/worker/model"
+)
+
+const (
+	maxOutput = 30_000 // bytes of one answer
+	maxLine   = 2_000  // bytes of one line in it
+	maxLines  = 2_000
+	maxNames  = 500
+	maxFile   = 16 << 20 // bytes that are searched or edited
+)
+
+// Set is the tools of one task.
+type Set struct {
+	dir       string
+	tools     []tool
+	todo      []Item
+	processes processes
+}
+
+// tool is one of them.
+type tool struct {
+	model.Tool
+	group  string // by which it is chosen
+	schema *jsonschema.Schema
+	do     func(context.Context, json.RawMessage) (string, error)
+}
+
+// Names lists what can be chosen.
+var Names = []string{"read", "write", "edit", "list", "grep", "glob", "bash", "todo"}
+
+// New makes tools for a directory, which is absolute: those of the names, all
+// where there are none. Commands get the environment. Errors: InvalidArgument.
+func New(dir string, env, names []string) (*Set, error) {
+	for _, name := range names {
+		if !slices.Contains(Names, name) {
+			return nil, cove.Errorf(cove.InvalidArgument, "there is no tool %.80q", name).WithHint("there are %s", strings.Join(Names, ", "))
+		}
+	}
+	s := &Set{dir: dir, processes: processes{env: quiet(env), mine: map[int]bool{}}}
+	for _, t := range slices.Concat(s.fileTools(), s.searchTools(), s.commandTools(), s.todoTools()) {
+		if len(names) > 0 && !slices.Contains(names, t.group) {
+			continue
+		}
+		var err error
+		if t.schema, err = jsonschema.Compile(t.Input); err != nil {
+			return nil, fmt.Errorf("the tool %s: %w", t.Name, err)
+		}
+		s.tools = append(s.tools, t)
+	}
+	s.processes.adopt()
+	return s, nil
+}
+
+// Declared are the tools as a model is told of them.
+func (s *Set) Declared() []model.Tool {
+	var all []model.Tool
+	for _, t := range s.tools {
+		all = append(all, t.Tool)
+	}
+	return all
+}
+
+// Do does what a call asks for. What goes wrong is an answer as well: the model
+// is to make something of it.
+func (s *Set) Do(ctx context.Context, call model.Part) (output string, failed bool) {
+	i := slices.IndexFunc(s.tools, func(t tool) bool { return t.Name == call.Tool })
+	if i < 0 {
+		var names []string
+		for _, t := range s.tools {
+			names = append(names, t.Name)
+		}
+		return fmt.Sprintf("there is no tool %.80q; there are %s", call.Tool, strings.Join(names, ", ")), true
+	}
+	if call.Cut {
+		return "the input of this call is no JSON object: it was cut off at the longest answer that you can give, or is malformed; do it in smaller steps", true
+	}
+	if err := s.tools[i].schema.Validate(call.Input); err != nil {
+		return "the input of this call is wrong: " + strings.TrimPrefix(err.Error(), "the document does not match its schema: "), true
+	}
+	output, err := s.tools[i].do(ctx, call.Input)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("interrupted: %w", err)
+		}
+		if output != "" {
+			output += "\n"
+		}
+		return output + err.Error(), true
+	}
+	return output, false
+}
+
+// Close ends every process that the tools have started, and theirs.
+func (s *Set) Close() { s.processes.end() }
+
+// define makes a tool whose input is T.
+func define[T any](group, name, description, properties string, required []string, do func(context.Context, T) (string, error)) tool {
+	needs, _ := json.Marshal(required) // strings
+	return tool{
+		group: group,
+		Tool: model.Tool{Name: name, Description: description, Input: json.RawMessage(
+			`{"type":"object","properties":{` + properties + `},"required":` + string(needs) + `,"additionalProperties":false}`)},
+		do: func(ctx context.Context, input json.RawMessage) (string, error) {
+			var in T
+			if err := json.Unmarshal(input, &in); err != nil {
+				return "", err
+			}
+			return do(ctx, in)
+		},
+	}
+}
+
+// at is where a path is: relative ones begin at the directory of the task.
+func (s *Set) at(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(s.dir, path)
+}
+
+var errBinary = errors.New("it is a binary file: look at it with a program, such as file, xxd or strings")
+
+// binary: as git and grep tell it, by a zero byte near the beginning.
+func binary(data []byte) bool {
+	return slices.Contains(data[:min(len(data), 8000)], 0)
+}
+
+// line is a line as it is shown.
+func line(text string) string {
+	text = strings.ToValidUTF8(strings.TrimRight(text, "\r\n"), "\uFFFD")
+	if len(text) <= maxLine {
+		return text
+	}
+	kept := strings.ToValidUTF8(text[:maxLine], "")
+	return fmt.Sprintf("%s [%d more bytes of this line]", kept, len(text)-len(kept))
+}
+
+// Item is one thing to be done.
+type Item struct {
+	Text   string `json:"text"`
+	Status string `json:"status"`
+}
+
+// Todo is the list as it is.
+func (s *Set) Todo() []Item { return s.todo }
+
+// SetTodo puts the list of an earlier session there.
+func (s *Set) SetTodo(items []Item) { s.todo = items }
+
+func (s *Set) todoTools() []tool {
+	type input struct {
+		Items []Item `json:"items"`
+	}
+	return []tool{define("todo", "todo",
+		"Keeps the list of what is to be done, for work of several steps. Give the whole list each time; one item at most is doing.",
+		`"items":{"type":"array","maxItems":100,"items":{"type":"object","properties":{
+			"text":{"type":"string","maxLength":500},"status":{"enum":["pending","doing","done"]}},
+			"required":["text","status"],"additionalProperties":false}}`,
+		[]string{"items"}, func(_ context.Context, in input) (string, error) {
+			s.todo = in.Items
+			return Show(in.Items), nil
+		})}
+}
+
+// Show is the list as text.
+func Show(items []Item) string {
+	var b strings.Builder
+	for _, item := range items {
+		mark := map[string]string{"pending": " ", "doing": ">", "done": "x"}[item.Status]
+		fmt.Fprintf(&b, "[%s] %s\n", mark, item.Text)
+	}
+	if len(items) == 0 {
+		return "nothing is to be done"
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}

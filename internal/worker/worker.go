@@ -1,0 +1,268 @@
+// Package worker is Cove's own agent: it asks a model, does what the model calls
+// for with the tools of package tools, and goes on until there is an answer. It
+// runs inside a sandbox, which is its wall. What it says are messages
+// (api.Message), line by line.
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/jsonschema"
+	"github.com/cove-sandbox/cove/internal/worker/model"
+	"github.com/cove-sandbox/cove/internal/worker/tools"
+)
+
+// maxContinued is how often an answer that was cut off goes on.
+const maxContinued = 4
+
+// asker is a model.Client.
+type asker interface {
+	Ask(context.Context, model.Request) (model.Answer, error)
+}
+
+// worker does one task.
+type worker struct {
+	model    asker
+	request  model.Request // without messages
+	tools    *tools.Set    // nil: none
+	schema   *jsonschema.Schema
+	maxTurns int
+	window   int // tokens that the model takes at once
+	session  *session
+	out      *messages
+	log      *slog.Logger
+	usage    api.AgentUsage
+	density  float64 // tokens a byte
+}
+
+// messages writes what the worker says.
+type messages struct {
+	w       io.Writer
+	session string
+	model   string
+}
+
+func (m *messages) send(msg api.Message) error {
+	msg.Version, msg.Session = api.MessageVersion, m.session
+	if msg.Type != api.MessageUsage && msg.Type != api.MessageToolResult {
+		msg.Model = m.model
+	}
+	var line strings.Builder
+	e := json.NewEncoder(&line)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(msg); err != nil {
+		return err
+	}
+	_, err := io.WriteString(m.w, line.String())
+	return err
+}
+
+// outcome is how a task ended.
+type outcome struct {
+	text string
+	data json.RawMessage
+	err  error // with the code that says how it failed; nil: it is done
+}
+
+// run works on the conversation until it has an answer, and says the result and
+// what was used, whatever happens.
+func (w *worker) run(ctx context.Context) error {
+	began := time.Now()
+	end := w.work(ctx)
+	if ctx.Err() != nil {
+		end = outcome{err: cove.Errorf(cove.Canceled, "interrupted: %w", context.Cause(ctx))}
+	}
+	w.usage.Duration = time.Since(began).Round(time.Millisecond).Seconds()
+	result := api.Message{Type: api.MessageResult, Content: end.text, Data: end.data}
+	if end.err != nil {
+		result.IsError = true
+		result.Content = strings.TrimSpace(end.text + "\n\n" + end.err.Error())
+	}
+	return errors.Join(end.err, w.out.send(result), w.out.send(api.Message{Type: api.MessageUsage, Usage: &w.usage}))
+}
+
+func (w *worker) work(ctx context.Context) outcome {
+	answered := "" // by the parts of an answer that was cut off
+	continued, corrected := 0, false
+	for {
+		answer, err := w.ask(ctx)
+		if err != nil {
+			return outcome{text: answered, err: err}
+		}
+		calls, text := answer.Message.Calls(), answer.Message.Texts(model.Text)
+		if len(calls) > 0 {
+			if err := w.follow(ctx, answer.Message); err != nil {
+				return outcome{err: err}
+			}
+			continue
+		}
+		if err := w.think(answer.Message, model.Reasoning); err != nil {
+			return outcome{err: err}
+		}
+		answered += text
+		switch {
+		case answer.Stop == model.Refused:
+			return outcome{text: answered, err: cove.Errorf(cove.AgentFailed, "the model refuses to answer")}
+		case answer.Stop == model.Cut:
+			if continued++; continued > maxContinued {
+				return outcome{text: answered, err: cove.Errorf(cove.LimitReached, "the answer was cut off %d times", continued).
+					WithHint("allow longer ones: --max-output")}
+			}
+			w.note("Your answer was cut off at its longest. Go on exactly where it ended, and repeat nothing.")
+			continue
+		case strings.TrimSpace(answered) == "":
+			return outcome{err: cove.Errorf(cove.AgentFailed, "the model answered with nothing")}
+		case w.schema == nil:
+			return outcome{text: answered}
+		}
+		data, err := conform(w.schema, answered)
+		if err == nil {
+			return outcome{text: answered, data: data}
+		}
+		if corrected || cove.ErrorCode(err) != cove.SchemaMismatch {
+			return outcome{text: answered, err: err}
+		}
+		corrected, answered = true, ""
+		w.log.Warn("the answer does not match the schema; the model is asked again", "error", err)
+		w.note(fmt.Sprintf("Your answer cannot be used: %s. Answer again, with the corrected JSON document alone.", err))
+	}
+}
+
+// ask gets the next answer, and keeps it.
+func (w *worker) ask(ctx context.Context) (model.Answer, error) {
+	if w.usage.Turns >= w.maxTurns {
+		return model.Answer{}, cove.Errorf(cove.LimitReached, "the task is not done after %d answers of the model", w.usage.Turns).
+			WithHint("--max-turns allows more, and --resume goes on")
+	}
+	if err := w.fit(ctx); err != nil {
+		return model.Answer{}, err
+	}
+	answer, err := w.model.Ask(ctx, w.with(w.session.Messages))
+	for range 2 { // the window is smaller than it was thought to be
+		if cove.ErrorCode(err) != cove.TooLarge {
+			break
+		}
+		w.log.Warn("the conversation does not fit the model and is shortened", "error", err)
+		w.window = w.tokens() * 3 / 4
+		if err := w.fit(ctx); err != nil {
+			return model.Answer{}, err
+		}
+		answer, err = w.model.Ask(ctx, w.with(w.session.Messages))
+	}
+	if err != nil {
+		return model.Answer{}, err
+	}
+	w.usage = w.usage.Plus(answer.Usage)
+	w.usage.Turns++
+	if answer.Model != "" {
+		w.out.model = answer.Model
+	}
+	if len(answer.Message.Parts) == 0 { // which no API takes back
+		answer.Message.Parts = []model.Part{{Kind: model.Text}}
+	}
+	w.session.Messages = append(w.session.Messages, answer.Message)
+	w.learn(answer.Usage)
+	return answer, w.session.save()
+}
+
+func (w *worker) with(messages []model.Message) model.Request {
+	r := w.request
+	r.Messages = messages
+	return r
+}
+
+// note says something to the model that the task did not say.
+func (w *worker) note(text string) {
+	w.session.Messages = append(w.session.Messages, model.Message{Role: model.User, Parts: []model.Part{{Kind: model.Text, Text: text, Note: true}}})
+}
+
+// think tells what the model said on its way.
+func (w *worker) think(m model.Message, kinds ...model.PartKind) error {
+	for _, p := range m.Parts {
+		for _, kind := range kinds {
+			if p.Kind != kind || strings.TrimSpace(p.Text) == "" {
+				continue
+			}
+			if err := w.out.send(api.Message{Type: api.MessageThinking, Content: p.Text, Reasoning: kind == model.Reasoning}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// follow does what an answer calls for. Every call gets its result, also when the
+// task is interrupted, so that the conversation can go on.
+func (w *worker) follow(ctx context.Context, m model.Message) error {
+	if err := w.think(m, model.Reasoning, model.Text); err != nil {
+		return err
+	}
+	results := model.Message{Role: model.User}
+	for _, call := range m.Calls() {
+		if err := w.out.send(api.Message{Type: api.MessageToolCall, Call: call.ID, Tool: call.Tool, Input: call.Input}); err != nil {
+			return err
+		}
+		output, failed := "interrupted before it began", true
+		switch {
+		case ctx.Err() != nil:
+		case w.tools == nil:
+			output = "there are no tools"
+		default:
+			output, failed = w.tools.Do(ctx, call)
+		}
+		results.Parts = append(results.Parts, model.Part{Kind: model.Result, ID: call.ID, Text: output, Failed: failed})
+		if err := w.out.send(api.Message{Type: api.MessageToolResult, Call: call.ID, Tool: call.Tool, Output: output, IsError: failed}); err != nil {
+			return err
+		}
+	}
+	w.session.Messages = append(w.session.Messages, results)
+	if w.tools != nil {
+		w.session.Todo = w.tools.Todo()
+	}
+	if err := w.session.save(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// conform finds the JSON document in an answer and judges it. Errors:
+// SchemaMismatch.
+func conform(schema *jsonschema.Schema, text string) (json.RawMessage, error) {
+	document := document(text)
+	if err := schema.Validate(document); err != nil {
+		return nil, err
+	}
+	return json.RawMessage(document), nil
+}
+
+// document is the JSON document that an answer consists of, or the one that is
+// in its only block of code.
+func document(text string) []byte {
+	text = strings.TrimSpace(text)
+	if json.Valid([]byte(text)) {
+		return []byte(text)
+	}
+	const fence = "```"
+	if parts := strings.Split(text, fence); len(parts) == 3 {
+		block := parts[1]
+		if _, rest, ok := strings.Cut(block, "\n"); ok {
+			block = rest // without the name of the language
+		}
+		if json.Valid([]byte(block)) {
+			return []byte(strings.TrimSpace(block))
+		}
+	}
+	return []byte(text)
+}
