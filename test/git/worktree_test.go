@@ -73,6 +73,26 @@ func TestWorktree(t *testing.T) {
 	if refs := r.Refs(); !strings.Contains(refs, "refs/heads/own ") {
 		t.Errorf("%s", refs)
 	}
+	// Force is what the policy says of it, here as through the gateway.
+	l.write("force.yaml", "mode: limited\ngit:\n  - remote: "+l.remote("repo.git")+"\n    push: [forced]\n    force: allow\n")
+	l.cove("new", l.remote("repo.git"), "forced", "--worktree", "--name", "strong", "--no-attach", "--policy", l.path("force.yaml"))
+	const commit = "git -c user.name=A -c user.email=a@x.example commit -q --allow-empty -m "
+	for _, c := range []struct {
+		name, script string
+		code         int
+		want         string
+	}{
+		{"box", "git push --force", 128, "not allowed in this sandbox"},
+		{"box", "git push origin +own", 128, "not allowed in this sandbox"},
+		{"strong", commit + "one && git push", 0, "forced -> forced"},
+		{"strong", "git reset -q --hard HEAD~1 && " + commit + "two && git push", 1, "rejected"},
+		{"strong", "git push --force", 0, "(forced update)"},
+		{"strong", "git push --force origin HEAD:main", 128, "is not this sandbox's branch"},
+	} {
+		if out, code := l.in(c.name, c.script); code != c.code || !strings.Contains(out, c.want) {
+			t.Errorf("%s in %s: %d\n%s", c.script, c.name, code, out)
+		}
+	}
 	// The host brings the same work back, running or not.
 	l.in("box", "git fetch -q && git reset -q --hard origin/own && git commit -q --allow-empty -m more && echo later > later.txt")
 	for _, state := range []string{"running", "stopped"} {

@@ -1,0 +1,43 @@
+package daemon
+
+import (
+	"testing"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+// TestMayForce: git of a hidden repository takes a forced push where the gateway
+// would allow it or ask, and nowhere else.
+func TestMayForce(t *testing.T) {
+	const remote = "https://git.example/o/r.git"
+	repository, err := policy.ForRepository("repository", remote, "own", nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		text, remote string
+		want         bool
+	}{
+		"nothing said":         {"", remote, false},
+		"allowed":              {"{remote: 'https://git.example/o/r', push: [own], force: allow}", remote, true},
+		"asked":                {"{remote: 'https://git.example/o/r', push: [own], force: ask}", remote, true},
+		"denied":               {"{remote: 'https://git.example/o/r', push: [own], force: deny}", remote, false},
+		"of another":           {"{remote: 'https://git.example/o/other', push: [own], force: allow}", remote, false},
+		"of all, less exactly": {"{remote: 'https://git.example/o/**', push: [own], force: allow}", remote, false},
+		"at another port":      {"{remote: 'https://git.example:8443/o/r', push: [own], force: allow}", remote, false},
+		"without a remote":     {"{remote: 'https://git.example/o/r', push: [own], force: allow}", "", false},
+		"on this machine":      {"", "http://127.0.0.1/o/r", false},
+	} {
+		layers := []*policy.Document{repository}
+		if c.text != "" {
+			d, err := policy.Parse("p.yaml", []byte("mode: limited\ngit: ["+c.text+"]\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			layers = append(layers, d)
+		}
+		if got, err := mayForce(layers, c.remote); err != nil || got != c.want {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
