@@ -84,6 +84,7 @@ type WorkPerson struct {
 type PushRequest struct {
 	Branch string `json:"branch,omitempty" doc:"Of the remote; the sandbox's own when absent"`
 	Commit string `json:"commit,omitempty" doc:"Push only if this is what the sandbox has checked out: what was approved"`
+	Ask    bool   `json:"ask,omitempty" doc:"Wait until somebody allows it, as for what a policy asks about (GET /network/holds); nobody answering is a denial"`
 }
 
 // PullRequest opens a pull request for what was pushed: POST

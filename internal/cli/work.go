@@ -307,10 +307,12 @@ func (a *app) pushCommand() *cobra.Command {
 		Short: "Push what a sandbox has committed, from this machine",
 		Long: `Push what a sandbox has committed to its repository's remote, with the credentials
 of this machine, without force. At a terminal it shows the commits and asks;
-elsewhere --yes has to be there. What is not committed stays.
+elsewhere --yes has to be there, or --ask: then it waits until somebody allows it
+with "cove approve" or by the API, for as long as what a policy asks about does.
+Nobody answering is a denial. What is not committed stays.
 
 ` + pickHelp,
-		Example:           "  cove push brave-otter\n  cove push brave-otter --branch fix-login --yes",
+		Example:           "  cove push brave-otter\n  cove push brave-otter --ask\n  cove push brave-otter --branch fix-login --yes",
 		ValidArgsFunction: a.completeSandbox,
 		Args:              p.of,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -327,6 +329,8 @@ elsewhere --yes has to be there. What is not committed stays.
 	p.add(c.Flags())
 	c.Flags().StringVar(&req.Branch, "branch", "", "`BRANCH` of the remote, instead of the sandbox's own")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.Flags().BoolVar(&req.Ask, "ask", false, "wait until somebody allows it: cove approve")
+	c.MarkFlagsMutuallyExclusive("yes", "ask")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
 }
@@ -342,9 +346,11 @@ func (a *app) push(ctx context.Context, p pick, req api.PushRequest, yes bool) (
 	if err != nil {
 		return api.PushedWork{}, err
 	}
-	if !yes {
+	if req.Ask {
+		a.say.line("waiting until somebody allows the push: %s", a.command("approve"))
+	} else if !yes {
 		if !isTerminal(a.In) || !isTerminal(a.Err) {
-			return api.PushedWork{}, cove.Errorf(cove.InvalidArgument, "nobody can be asked whether to push the work of %s", s.Name).WithHint("look at it with %q, and add --yes", a.command("log", s.Name))
+			return api.PushedWork{}, cove.Errorf(cove.InvalidArgument, "nobody can be asked whether to push the work of %s", s.Name).WithHint("look at it with %q, and add --yes; --ask waits for somebody else", a.command("log", s.Name))
 		}
 		w, err := b.client.ImportWork(ctx, s.ID)
 		if err != nil {
@@ -387,7 +393,7 @@ func headOf(w api.ImportedWork) string {
 func (a *app) prCommand() *cobra.Command {
 	var p pick
 	var title, body, base string
-	var yes, draft bool
+	var yes, ask, draft bool
 	c := &cobra.Command{
 		Use:   "pr [SANDBOX]",
 		Short: "Push what a sandbox has committed, and open a pull request",
@@ -402,7 +408,7 @@ address is printed where one can be opened in a browser.
 		ValidArgsFunction: a.completeSandbox,
 		Args:              p.of,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.pullRequest(cmd.Context(), p, pullRequest{title: title, body: body, base: base, draft: draft}, yes)
+			return a.pullRequest(cmd.Context(), p, pullRequest{title: title, body: body, base: base, draft: draft}, yes, ask)
 		},
 	}
 	p.add(c.Flags())
@@ -411,6 +417,8 @@ address is printed where one can be opened in a browser.
 	c.Flags().StringVar(&base, "base", "", "`BRANCH` to merge into (default: the one the sandbox began at)")
 	c.Flags().BoolVar(&draft, "draft", false, "as a draft")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.Flags().BoolVar(&ask, "ask", false, "wait until somebody allows it: cove approve")
+	c.MarkFlagsMutuallyExclusive("yes", "ask")
 	return c
 }
 
@@ -419,7 +427,7 @@ type pullRequest struct {
 	draft             bool
 }
 
-func (a *app) pullRequest(ctx context.Context, p pick, q pullRequest, yes bool) error {
+func (a *app) pullRequest(ctx context.Context, p pick, q pullRequest, yes, ask bool) error {
 	b, err := a.lasting(ctx)
 	if err != nil {
 		return err
@@ -436,7 +444,7 @@ func (a *app) pullRequest(ctx context.Context, p pick, q pullRequest, yes bool) 
 	if err := b.client.LogWork(ctx, s.ID, client.WorkOptions{Short: true}, &log); err != nil {
 		return err
 	}
-	done, err := a.push(ctx, pick{name: s.ID}, api.PushRequest{}, yes)
+	done, err := a.push(ctx, pick{name: s.ID}, api.PushRequest{Ask: ask}, yes)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // outlet lets git on this machine out through the gateway, as a client like
@@ -39,36 +40,68 @@ func (o outlet) Open(_ context.Context, address string, owner, push bool) (repos
 			return repos.Way{}, err
 		}
 	}
-	return o.way(spec)
+	_, way, err := o.way(spec)
+	return way, err
+}
+
+// askingOutlet is an outlet for a push that somebody has to allow first, as what
+// a sandbox asks that its policy asks about.
+type askingOutlet struct {
+	outlet
+	manager *sandbox.Manager
+	id      cove.SandboxID
+	name    string // of the sandbox
+	what    string // it is that is asked for
+}
+
+// Open implements repos.Outlet.
+func (o askingOutlet) Open(_ context.Context, address string, _, push bool) (repos.Way, error) {
+	if !strings.HasPrefix(address, "https://") {
+		return repos.Way{}, cove.Errorf(cove.Unsupported, "a push to %s does not go through the gateway, which asks", address).WithHint("say yes to it yourself")
+	}
+	document, err := openTo(address, push)
+	if err != nil {
+		return repos.Way{}, err
+	}
+	first := &document.Rules[0] // git begins by reading, once: that is where it waits
+	first.Action, first.Note = policy.Ask, o.what
+	opened, way, err := o.way(gateway.Spec{Name: o.name, Client: "local", Policy: []*policy.Document{document}, Remote: address})
+	if err != nil {
+		return repos.Way{}, err
+	}
+	done, end := o.manager.Errand(o.id, o.name, opened), way.Close
+	way.Close = func() error { done(); return end() }
+	return way, nil
 }
 
 // way opens a way out for a program of this machine's: a proxy that takes only
 // who knows its address.
-func (o outlet) way(spec gateway.Spec) (repos.Way, error) {
+func (o outlet) way(spec gateway.Spec) (*gateway.Way, repos.Way, error) {
 	g, err := o.d.openGateway()
 	if err != nil {
-		return repos.Way{}, err
+		return nil, repos.Way{}, err
 	}
 	spec.Sandbox = g.Next()
 	way, err := g.Open(spec)
 	if err != nil {
-		return repos.Way{}, err
+		return nil, repos.Way{}, err
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		way.Close()
-		return repos.Way{}, cove.Errorf(cove.Unavailable, "cannot listen for git: %w", err)
+		return nil, repos.Way{}, cove.Errorf(cove.Unavailable, "cannot listen for git: %w", err)
 	}
 	password := rand.Text()
 	way.ServeProxy(newAdmission(ln, "git:"+password))
-	return repos.Way{
+	return way, repos.Way{
 		Proxy: "http://git:" + password + "@" + ln.Addr().String(),
 		CA:    way.EnvAt("", way.Files())["GIT_SSL_CAINFO"],
 		Close: func() error { way.Close(); return nil },
 	}, nil
 }
 
-// openTo opens what git asks for to read a repository, and to push to it. Which
+// openTo opens what git asks for to read a repository, and to push to it, the
+// reading that it begins with first. Which
 // branches those are is not judged here: it is the machine's own git.
 func openTo(address string, push bool) (*policy.Document, error) {
 	r, err := policy.ParseRemote(address)

@@ -37,7 +37,7 @@ func (o outlet) openPull(ctx context.Context, remote string, p forge.Pull) (api.
 	if err != nil {
 		return api.OpenedPull{}, err
 	}
-	way, err := o.way(spec)
+	_, way, err := o.way(spec)
 	if err != nil {
 		return api.OpenedPull{}, err
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"io"
 
 	"github.com/cove-sandbox/cove"
@@ -115,7 +116,14 @@ func (w work) Push(ctx context.Context, ref string, who sandbox.Caller, q api.Pu
 	case q.Commit != "" && q.Commit != done.Commit:
 		return done, cove.Errorf(cove.Conflict, "the sandbox %s has committed more since it was looked at", in.Record.Name).WithHint("look at it again: cove log %s", in.Record.Name)
 	}
-	return done, store.Push(ctx, in.ID, repos.Work{Ref: "HEAD"}, done.Branch)
+	what := fmt.Sprintf("push %s to %s of %s", done.Commit, done.Branch, done.Remote)
+	var way repos.Outlet = w.outlet
+	if q.Ask {
+		way = askingOutlet{outlet: w.outlet, manager: w.manager, id: in.ID, name: in.Record.Name, what: what + ", from the sandbox " + in.Record.Name}
+	}
+	err = store.Push(ctx, in.ID, repos.Work{Ref: "HEAD"}, done.Branch, way)
+	in.Audit(ctx, who, "push", what, err)
+	return done, err
 }
 
 // checkedOut is the commit that a sandbox has checked out, or nothing.

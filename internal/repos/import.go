@@ -221,9 +221,9 @@ func (s *Store) emptyTree(ctx context.Context, dir string) (string, error) {
 }
 
 // Push pushes imported work to a branch of the sandbox's remote, as the host
-// does: without force. Errors: NotFound, InvalidArgument, Forbidden, Conflict,
+// does: without force, by an outlet that may be another than the store's. Errors: NotFound, InvalidArgument, Forbidden, Conflict,
 // those of Outlet.Open.
-func (s *Store) Push(ctx context.Context, id cove.SandboxID, w Work, branch string) error {
+func (s *Store) Push(ctx context.Context, id cove.SandboxID, w Work, branch string, outlet Outlet) error {
 	r, err := s.repositoryOf(id)
 	if err != nil {
 		return err
@@ -238,7 +238,7 @@ func (s *Store) Push(ctx context.Context, id cove.SandboxID, w Work, branch stri
 	if err != nil {
 		return err
 	}
-	p, hangUp, err := s.dial(ctx, remote{Source: Source{URL: r.Remote}, owner: true}, true) // the machine pushes for its owner alone
+	p, hangUp, err := s.dialBy(ctx, outlet, remote{Source: Source{URL: r.Remote}, owner: true}, true) // the machine pushes for its owner alone
 	if err != nil {
 		return err
 	}

@@ -122,14 +122,14 @@ func TestImport(t *testing.T) {
 					t.Errorf("%+v, %v", changes, err)
 				}
 				branch := "cove/pushed-" + name + version
-				if err := s.Push(t.Context(), w.ID, Work{}, branch); err != nil {
+				if err := s.Push(t.Context(), w.ID, Work{}, branch, s.o.Outlet); err != nil {
 					t.Fatal(err)
 				}
 				if got := repo.Run("rev-parse", branch); got != two {
 					t.Errorf("pushed %s", got)
 				}
 				repo.Run("update-ref", "refs/heads/"+branch, repo.Branch("aside-"+name+version, "main"))
-				if err := s.Push(t.Context(), w.ID, Work{}, branch); cove.ErrorCode(err) != cove.Conflict {
+				if err := s.Push(t.Context(), w.ID, Work{}, branch, s.o.Outlet); cove.ErrorCode(err) != cove.Conflict {
 					t.Errorf("over somebody else's commit: %v", err)
 				}
 				if err := s.Remove(t.Context(), w.ID, false); err != nil {
@@ -368,7 +368,7 @@ func TestNothingInACheckoutRuns(t *testing.T) {
 			_, e4 := s.Mirrors(t.Context())
 			open(t, s.o)
 			if err := errors.Join(e1, e2, e3, e4, s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, io.Discard), s.Log(t.Context(), w.ID, Work{}, false, io.Discard),
-				s.CollectMirror(t.Context(), repo.URL, false), s.Push(t.Context(), w.ID, Work{}, "cove/pushed-"+name), s.Remove(t.Context(), w.ID, true), s.Remove(t.Context(), w.ID, false)); err != nil {
+				s.CollectMirror(t.Context(), repo.URL, false), s.Push(t.Context(), w.ID, Work{}, "cove/pushed-"+name, s.o.Outlet), s.Remove(t.Context(), w.ID, true), s.Remove(t.Context(), w.ID, false)); err != nil {
 				t.Error(err)
 			}
 			if said, err := os.ReadFile(canary); err == nil {

@@ -120,7 +120,7 @@ func TestPartial(t *testing.T) {
 	if !strings.Contains(log.String(), fixed) {
 		t.Errorf("the log is %s", &log)
 	}
-	if err := s.Push(t.Context(), sparse.ID, Work{Ref: "HEAD"}, "fix"); err != nil {
+	if err := s.Push(t.Context(), sparse.ID, Work{Ref: "HEAD"}, "fix", s.o.Outlet); err != nil {
 		t.Fatal(err)
 	}
 	if got := repo.Run("show", "fix:b/side"); got != "side, old" {

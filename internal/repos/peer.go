@@ -204,10 +204,14 @@ func (s *Store) dial(ctx context.Context, r remote, push bool) (peer, func() err
 	if r.git != "" {
 		return s.neighbour(r.git), func() error { return nil }, nil
 	}
-	if s.o.Outlet == nil {
+	return s.dialBy(ctx, s.o.Outlet, r, push)
+}
+
+func (s *Store) dialBy(ctx context.Context, outlet Outlet, r remote, push bool) (peer, func() error, error) {
+	if outlet == nil {
 		return nil, nil, cove.Errorf(cove.Unavailable, "there is no way to %s", r.URL)
 	}
-	way, err := s.o.Outlet.Open(ctx, r.URL, r.owner, push)
+	way, err := outlet.Open(ctx, r.URL, r.owner, push)
 	if err != nil {
 		return nil, nil, err
 	}

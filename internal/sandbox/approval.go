@@ -38,7 +38,27 @@ func (m *Manager) asking() []asking {
 			all = append(all, lastingAsk{r.id, r.open})
 		}
 	}
+	for e := range m.errands {
+		all = append(all, e)
+	}
 	return all
+}
+
+// errand is what the host does for a sandbox that lasts, on a way out of its own.
+type errand struct{ lastingAsk }
+
+// Errand has what the host asks on a way out, for a sandbox that lasts, wait for
+// an answer as what the sandbox asks does, until done is called.
+func (m *Manager) Errand(id cove.SandboxID, name string, way Way) (done func()) {
+	e := &errand{lastingAsk{id, opened{name: name, way: way}}}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.errands[e] = true
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.errands, e)
+	}
 }
 
 // lastingAsk is a sandbox that lasts.

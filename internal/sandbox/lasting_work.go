@@ -24,6 +24,7 @@ type Work struct {
 	ID     cove.SandboxID
 	Record store.Sandbox
 
+	m     *Manager
 	git   workGit
 	close func()
 }
@@ -63,7 +64,7 @@ func (m *Manager) OpenWork(ctx context.Context, ref string, who Caller) (*Work, 
 		if git == nil {
 			return nil, cove.Errorf(cove.Unavailable, "git of the sandbox %s is not there", record.Name).WithHint("see \"cove server logs\", then stop the sandbox and start it")
 		}
-		return &Work{ID: in.ID, Record: record, git: git, close: func() {}}, nil
+		return &Work{ID: in.ID, Record: record, m: m, git: git, close: func() {}}, nil
 	case record.State != cove.StateStopped:
 		return nil, wrongState(record, "look into")
 	}
@@ -96,7 +97,7 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 		if err != nil {
 			return nil, err
 		}
-		return &Work{ID: record.ID, Record: record, git: git, close: func() { git.Close(); leave() }}, nil
+		return &Work{ID: record.ID, Record: record, m: m, git: git, close: func() { git.Close(); leave() }}, nil
 	}
 	eng, err := m.engines.get(record.Spec.Engine)
 	if err != nil {
@@ -121,13 +122,25 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 		return nil, err
 	}
 	env := append(append(rootfs.Env(cove.UserAgent), root.Env...), gitEnv...)
-	return &Work{ID: record.ID, Record: record, git: insideGit{record: record, guest: bx.sandbox.Guest(), env: lastWins(env)}, close: func() {
+	return &Work{ID: record.ID, Record: record, m: m, git: insideGit{record: record, guest: bx.sandbox.Guest(), env: lastWins(env)}, close: func() {
 		if err := bx.close(); err != nil {
 			m.o.Log.Warn("cannot end what showed a sandbox's work", "sandbox", record.ID, "error", err)
 		}
 		release()
 		leave()
 	}}, nil
+}
+
+// Audit records what was done with the work.
+func (w *Work) Audit(ctx context.Context, who Caller, action, detail string, err error) {
+	r := store.Record{Who: who.Name, Action: "sandbox-" + action, Object: string(w.ID), Verdict: "ok", Detail: w.Record.Name + ": " + detail}
+	if err != nil {
+		r.Verdict, r.Detail = "error", r.Detail+": "+err.Error()
+		if cove.ErrorCode(err) == cove.Forbidden {
+			r.Verdict = "deny"
+		}
+	}
+	w.m.audit(context.WithoutCancel(ctx), r)
 }
 
 // Close lets the sandbox go.

@@ -92,6 +92,7 @@ type Manager struct {
 	running   map[cove.ExecutionID]*execution
 	commands  map[cove.ExecutionID]*command
 	residents map[cove.SandboxID]*resident
+	errands   map[*errand]bool
 	lasting   *Lasting // nil until AdoptSandboxes
 	owner     bool     // of the lasting sandboxes
 	closed    bool
@@ -101,7 +102,7 @@ type Manager struct {
 func New(o Options) *Manager {
 	ending, end := context.WithCancel(context.Background())
 	return &Manager{
-		ending: ending, end: end, residents: map[cove.SandboxID]*resident{},
+		ending: ending, end: end, residents: map[cove.SandboxID]*resident{}, errands: map[*errand]bool{},
 		o: o, engines: newEngines(o.Engines, o.DefaultEngine), queue: newQueue(o.MaxConcurrent, o.MaxQueued),
 		running: map[cove.ExecutionID]*execution{}, commands: map[cove.ExecutionID]*command{}, born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
