@@ -29,6 +29,7 @@ type Message struct {
 	Content   string          `json:"content,omitempty" doc:"Text: of thinking, and the answer of a result"`
 	Reasoning bool            `json:"reasoning,omitempty" doc:"Of thinking that the model keeps to itself, in contrast to what it tells"`
 	Call      string          `json:"call_id,omitempty" doc:"Joins a tool_result to its tool_call"`
+	Parent    string          `json:"parent_call_id,omitempty" doc:"Of what a helper of the agent's says and does: the tool_call that began it"`
 	Tool      string          `json:"tool,omitempty" doc:"Name of the tool, as the agent calls it"`
 	Input     json.RawMessage `json:"input,omitempty" doc:"What the tool was given: a JSON object"`
 	Output    string          `json:"output,omitempty" doc:"What the tool answered"`

@@ -120,10 +120,14 @@ type Layer struct {
 // for one run.
 type Parser interface {
 	// Line takes one line without its end. Errors: AgentProtocol, with the
-	// beginning of the line.
+	// beginning of the line; ModelUnreachable when the program would try for ever.
+	// Nothing that follows an error means anything: the program is to be ended,
+	// and End called for what it used.
 	Line(line []byte) ([]api.Message, error)
 	// End says that nothing follows, and how the program ended; what is missing of
-	// result and usage it makes up of what it has. Errors: AgentProtocol,
-	// AgentFailed, ModelUnreachable; stderr is the end of what it wrote there.
+	// result and usage it makes up of what it has. Errors, beside which there are
+	// messages: AgentProtocol, AgentFailed, ModelUnreachable, LimitReached with
+	// ErrTurns or ErrBudget; stderr is the end of what it wrote there. What the
+	// agent could not do is a result with IsError, and no error.
 	End(exitCode int, stderr string) ([]api.Message, error)
 }

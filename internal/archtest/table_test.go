@@ -110,6 +110,7 @@ var rooms = []room{
 	{path: "internal/sandbox", layer: heart},
 
 	{path: "client", layer: edge},
+	{path: "driver", layer: edge, above: []string{"client"}},
 	{path: "internal/httpapi/...", layer: edge},
 	{path: "internal/meter", layer: edge},
 
@@ -156,7 +157,7 @@ var fences = []fence{
 		reason: "what happens is counted where it is shown; nothing below knows how"},
 	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli", "cmd/..."},
 		reason: "only the command line knows its library"},
-	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/adversary/...", "internal/hostgit", "internal/worker/...", "cmd/..."},
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/adversary/...", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
 		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but git in its own way, and others to ask them how they are configured or for a credential; the worker is not on the host"},
 }
 

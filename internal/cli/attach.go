@@ -19,7 +19,6 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/linux/netjoin"
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
@@ -153,7 +152,7 @@ func (a *app) attach(cmd *cobra.Command, pid int, g api.GatewayRegistration, giv
 
 // sockets are those that a way out needs.
 func sockets() (all []netjoin.Socket) {
-	for _, l := range gateway.Listens() {
+	for _, l := range engine.WayOut() {
 		all = append(all, netjoin.Socket{Network: l.Network, Address: l.Address})
 	}
 	return all

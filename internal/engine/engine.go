@@ -39,6 +39,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"time"
 
@@ -191,6 +192,22 @@ const (
 	DNSPort         = 53   // TCP and UDP
 	ProxyPort       = 3128 // TCP, of programs that are told of a proxy
 )
+
+// WayOut are these sockets, in the order in which a way out takes them. An engine
+// may make them before it is asked.
+func WayOut() []guest.Listen {
+	at := func(network string, port int) guest.Listen {
+		host := "127.0.0.1"
+		if network[len(network)-1] == '6' {
+			host = "[::1]"
+		}
+		return guest.Listen{Network: network, Address: fmt.Sprintf("%s:%d", host, port)}
+	}
+	return []guest.Listen{
+		at("tcp4", TransparentPort), at("tcp6", TransparentPort), at("tcp4", ProxyPort),
+		at("tcp4", DNSPort), at("tcp6", DNSPort), at("udp4", DNSPort), at("udp6", DNSPort),
+	}
+}
 
 // Capabilities is what an engine can enforce on this host.
 type Capabilities struct {

@@ -25,7 +25,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/egress/redact"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/guest"
 )
 
 // Way is the way out of one sandbox.
@@ -65,7 +64,7 @@ type Way struct {
 	changing  sync.Mutex
 	documents []*policy.Document // of policy; guarded by changing
 
-	ctx     context.Context // ends with Close
+	ctx     context.Context // ends with Shut
 	cancel  context.CancelFunc
 	serving sync.WaitGroup
 	endOnce sync.Once
@@ -164,26 +163,10 @@ func (w *Way) maySign(h policy.Host) error {
 	return cove.Errorf(cove.Forbidden, "%s", v.Reason)
 }
 
-// Listens are the sockets that a way out needs in a sandbox's network namespace,
-// in this order.
-func Listens() []guest.Listen {
-	at := func(network string, port int) guest.Listen {
-		host := "127.0.0.1"
-		if network[len(network)-1] == '6' {
-			host = "[::1]"
-		}
-		return guest.Listen{Network: network, Address: fmt.Sprintf("%s:%d", host, port)}
-	}
-	return []guest.Listen{
-		at("tcp4", engine.TransparentPort), at("tcp6", engine.TransparentPort), at("tcp4", engine.ProxyPort),
-		at("tcp4", engine.DNSPort), at("tcp6", engine.DNSPort), at("udp4", engine.DNSPort), at("udp6", engine.DNSPort),
-	}
-}
-
 // Bind adds to a binding what the way out needs inside, where the root
 // filesystem is root. Errors: StorageFull.
 func (w *Way) Bind(b *engine.Binding, root engine.Rootfs) error {
-	b.Listeners = append(b.Listeners, Listens()...)
+	b.Listeners = append(b.Listeners, engine.WayOut()...)
 	b.Files = append(b.Files, w.trust.files()...)
 	return w.bindJava(b, root)
 }
@@ -226,12 +209,12 @@ func (w *Way) Serve(sockets []*os.File) error {
 			f.Close() // the listeners have their own
 		}
 	}()
-	if len(sockets) != len(Listens()) {
-		return cove.Errorf(cove.Internal, "%d sockets for a sandbox's way out, want %d", len(sockets), len(Listens()))
+	if len(sockets) != len(engine.WayOut()) {
+		return cove.Errorf(cove.Internal, "%d sockets for a sandbox's way out, want %d", len(sockets), len(engine.WayOut()))
 	}
 	var streams []net.Listener
 	var packets []net.PacketConn
-	for i, l := range Listens() {
+	for i, l := range engine.WayOut() {
 		var err error
 		if l.Network[:3] == "udp" {
 			var p net.PacketConn
@@ -339,7 +322,15 @@ func (w *Way) decide(r policy.Request) policy.Verdict {
 	return v
 }
 
-// Close closes the way and waits for everything that used it.
+// Shut ends everything that uses the way, lets nothing through from now on, and
+// waits until all of that is recorded. Close comes later, when nobody waits.
+func (w *Way) Shut() {
+	w.cancel()
+	w.proxy.Shut()
+	w.gateway.o.Recorder.Flush()
+}
+
+// Close shuts the way and removes what it is made of.
 func (w *Way) Close() {
 	w.gateway.forget(w)
 	w.end()
@@ -347,11 +338,10 @@ func (w *Way) Close() {
 
 func (w *Way) end() {
 	w.endOnce.Do(func() {
-		w.cancel()
+		w.Shut()
 		w.proxy.Close()
 		w.serving.Wait()
 		w.gateway.discard(w.trust)
-		w.gateway.o.Recorder.Flush()
 	})
 }
 

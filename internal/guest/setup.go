@@ -16,6 +16,9 @@ type Begin struct {
 	// tmpfs is mounted there first. Targets of all Steps are paths in it.
 	Staging string `json:"staging"`
 	Steps   []Step `json:"steps"`
+	// Listeners are made after Steps, for a Bind that asks for them. Those that it
+	// does not ask for it closes.
+	Listeners []Listen `json:"listeners,omitempty"`
 }
 
 // Setup is how the guest builds the sandbox's root filesystem, which will be

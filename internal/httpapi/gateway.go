@@ -13,7 +13,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway/clients"
 	"github.com/cove-sandbox/cove/internal/linux/fdpass"
 )
@@ -168,7 +168,7 @@ func receive(c net.Conn) ([]*os.File, error) {
 	if !ok {
 		return nil, cove.Errorf(cove.InvalidArgument, "sockets are handed over a unix socket only")
 	}
-	sockets, err := fdpass.Receive(unix, len(gateway.Listens()))
+	sockets, err := fdpass.Receive(unix, len(engine.WayOut()))
 	if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "the sockets cannot be taken: %w", err)
 	}

@@ -286,7 +286,7 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	}
 	exit, lost := e.watch(ctx, bx.sandbox, p)
 	if way := e.wayOut(); way != nil {
-		way.Close() // all that became of its connections is recorded before the result
+		way.Shut() // all that became of its connections is recorded before the result
 	}
 	took := e.manager.o.Clock.Since(start)
 	stats, err := bx.sandbox.Stats(context.WithoutCancel(ctx))

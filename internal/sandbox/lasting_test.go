@@ -279,6 +279,7 @@ func (w *way) Models() []model.ProviderUsage             { return nil }
 func (w *way) Answer(_ context.Context, id cove.HoldID, a approval.Answer) (approval.Hold, error) {
 	return approval.Hold{ID: id}, nil
 }
+func (w *way) Shut() {}
 func (w *way) Close() {
 	w.ways.mu.Lock()
 	defer w.ways.mu.Unlock()

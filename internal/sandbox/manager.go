@@ -50,6 +50,9 @@ type Way interface {
 	Denied() []string
 	// Models is what has been used of models, by provider.
 	Models() []model.ProviderUsage
+	// Shut ends what uses it and lets nothing through from now on; all is recorded
+	// when it returns. Close also removes it, which takes longer.
+	Shut()
 	Close()
 }
 

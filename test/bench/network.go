@@ -41,9 +41,16 @@ var measures = []measure{
 	{name: "event stream, first event: ms", ask: job{Do: doEvents, Protocol: "h2", Count: 40}, added: true},
 }
 
-// cpu is the row of the processor time that a rate took.
+// cpu is the row of the processor time that it took; empty if that is not
+// measured.
 func (m measure) cpu() string {
-	return strings.Replace(m.name, "requests/s", "processor, µs a request", 1)
+	switch m.ask.Do {
+	case doRate:
+		return strings.Replace(m.name, "requests/s", "processor, µs a request", 1)
+	case doNew:
+		return strings.Replace(m.name, ", new host: ms", ": processor, µs a new host", 1)
+	}
+	return ""
 }
 
 // Rows that are not measured like the others.
@@ -324,7 +331,7 @@ func (n *network) play(ctx context.Context, c *coveUnderTest, rounds int) error 
 	for range rounds {
 		for _, m := range measures {
 			for _, b := range n.all {
-				if b.why != "" || !n.asked(m.name) && !(m.ask.Do == doRate && n.asked(m.cpu())) {
+				if b.why != "" || !n.asked(m.name) && !n.asked(m.cpu()) {
 					continue
 				}
 				if ctx.Err() != nil {
@@ -377,12 +384,12 @@ func (n *network) once(ctx context.Context, m measure, b between) error {
 	if err != nil {
 		return err
 	}
-	if m.ask.Do != doRate {
+	if m.ask.Do == doRate {
+		n.sample(m.name, b.name, all[0].Rate)
+	} else {
 		n.sample(m.name, b.name, all[0].MS...)
-		return nil
 	}
-	n.sample(m.name, b.name, all[0].Rate)
-	if b.pid != 0 {
+	if b.pid != 0 && m.cpu() != "" {
 		n.sample(m.cpu(), b.name, float64((after-before).Nanoseconds())/1e3/float64(all[0].Requests))
 	}
 	return nil

@@ -35,9 +35,9 @@ func rows() (all []row) {
 		if m.ask.Do == doNew {
 			all = append(all, row{name: strings.Replace(m.name, ": ms", " from a sandbox: ms", 1), target: m.target, added: true, inside: m.name})
 		}
-		if m.ask.Do == doRate {
+		if m.cpu() != "" {
 			cpu := row{name: m.cpu()}
-			if m.target > 0 { // as many as one processor can do in a second
+			if m.target > 0 && m.least { // as many as one processor can do in a second
 				cpu.target = 1e6 / m.target
 			}
 			all = append(all, cpu)

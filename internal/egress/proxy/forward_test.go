@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -706,8 +707,9 @@ func TestNoSharing(t *testing.T) {
 	}
 }
 
-// TestClose: Close ends everything, whatever is going on.
-func TestClose(t *testing.T) {
+// TestShut: Shut ends everything, whatever is going on, and lets nobody in; Close
+// lets go of the listeners as well.
+func TestShut(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
 	begun := make(chan struct{})
@@ -720,12 +722,28 @@ func TestClose(t *testing.T) {
 	done := make(chan error)
 	go func() { _, err := c.Get("https://allowed.lab/"); done <- err }()
 	<-begun
-	l.server.Close()
-	if err := <-done; err == nil {
-		t.Error("the request was answered")
+	l.server.Shut()
+	l.mu.Lock()
+	recorded := slices.ContainsFunc(l.events, func(e Event) bool { return e.Request.Layer == policy.LayerHTTP })
+	l.mu.Unlock()
+	if err := <-done; err == nil || !recorded {
+		t.Errorf("the request: %v, recorded: %v", err, recorded)
 	}
 	if got := idle.rest() + half.rest(); got != "" {
 		t.Errorf("%q", got)
+	}
+	dials := len(l.dials())
+	if late, err := net.Dial("tcp", l.explicit); err == nil { // it may be reset as soon as that
+		io.WriteString(late, "CONNECT allowed.lab:443 HTTP/1.1\r\nHost: allowed.lab:443\r\n\r\n")
+		if got, _ := io.ReadAll(late); len(got) > 0 || len(l.dials()) != dials {
+			t.Errorf("later: %q, %d connections to origins", got, len(l.dials())-dials)
+		}
+		late.Close()
+	}
+	l.server.Close()
+	if c, err := net.Dial("tcp", l.explicit); err == nil {
+		c.Close()
+		t.Error("it listens after Close")
 	}
 	if err := l.server.ServeExplicit(listen(t)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("serving after Close: %v", err)

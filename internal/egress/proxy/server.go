@@ -168,9 +168,10 @@ type Server struct {
 	early     *early          // those that are begun before they are asked for
 	flows     flows
 
-	ctx     context.Context // ends with Close
+	ctx     context.Context // ends with Shut
 	cancel  context.CancelFunc
-	running sync.WaitGroup // everything that Close waits for
+	running sync.WaitGroup // everything that connections have begun
+	waiting sync.WaitGroup // for connections
 
 	mu        sync.Mutex
 	closed    bool
@@ -200,7 +201,7 @@ func New(sandbox Sandbox, o Options) *Server {
 	s.transport = s.newTransport(o.Roots, false)
 	s.behind = s.newTransport(o.Roots, true)
 	s.http = s.newHTTPServer()
-	s.running.Go(func() { s.http.Serve(s.feed) })
+	s.waiting.Go(func() { s.http.Serve(s.feed) })
 	return s
 }
 
@@ -244,7 +245,7 @@ func (s *Server) accept(l net.Listener, serve func(*conn)) error {
 		l.Close()
 		return net.ErrClosed
 	}
-	defer s.running.Done()
+	defer s.waiting.Done()
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -265,10 +266,11 @@ func (s *Server) accept(l net.Listener, serve func(*conn)) error {
 			reset(c)
 			continue
 		}
-		s.running.Go(func() {
+		go func() {
+			defer s.running.Done()
 			defer s.recovered()
 			serve(client)
-		})
+		}()
 	}
 }
 
@@ -292,10 +294,11 @@ func (s *Server) addListener(l net.Listener) bool {
 		return false
 	}
 	s.listeners[l] = struct{}{}
-	s.running.Add(1)
+	s.waiting.Add(1)
 	return true
 }
 
+// addConn counts a connection in, for Shut to wait for; not after Shut.
 func (s *Server) addConn(c net.Conn) (*conn, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,6 +307,7 @@ func (s *Server) addConn(c net.Conn) (*conn, bool) {
 	}
 	client := &conn{Conn: c, server: s}
 	s.conns[client] = struct{}{}
+	s.running.Add(1)
 	return client, true
 }
 
@@ -313,7 +317,7 @@ func (s *Server) removeConn(c *conn) {
 	delete(s.conns, c)
 }
 
-// enter counts a request in, for Close to wait for; not after Close.
+// enter counts a request in, for Shut to wait for; not after Shut.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -337,15 +341,13 @@ func (s *Server) Rejudge(judge func(policy.Request) policy.Verdict) (cut int) {
 	return s.flows.rejudge(judge)
 }
 
-// Close ends every connection and waits for everything that was begun.
-func (s *Server) Close() error {
+// Shut ends every connection, waits for everything that was begun, and turns
+// away whoever connects from now on. It may be called again.
+func (s *Server) Shut() {
 	s.mu.Lock()
 	s.closed = true
 	conns := s.conns
 	s.conns = map[*conn]struct{}{}
-	for l := range s.listeners {
-		l.Close()
-	}
 	s.mu.Unlock()
 
 	s.cancel()
@@ -355,6 +357,17 @@ func (s *Server) Close() error {
 	}
 	s.flows.cutAll()
 	s.running.Wait()
+}
+
+// Close shuts the proxy and closes its listeners, which takes longer.
+func (s *Server) Close() error {
+	s.Shut()
+	s.mu.Lock()
+	for l := range s.listeners {
+		l.Close()
+	}
+	s.mu.Unlock()
+	s.waiting.Wait()
 	s.transport.CloseIdleConnections()
 	s.behind.CloseIdleConnections()
 	return nil

@@ -60,6 +60,10 @@ func TestNurseryKeepsNetworksApart(t *testing.T) {
 			if err := s.Bind(t.Context(), engine.Binding{Listeners: []guest.Listen{{Network: "tcp4", Address: fmt.Sprint("127.0.0.1:", engine.TransparentPort)}}}); err != nil {
 				t.Fatal(err)
 			}
+			// Of the sockets that were made ahead those are left that were asked for.
+			if out, _ := output(t, s, "exec cat /proc/net/tcp /proc/net/tcp6 /proc/net/udp /proc/net/udp6"); strings.Count(out, "\n") != 4+1 || !strings.Contains(out, ": 0100007F:0001 00000000:0000 0A ") {
+				t.Errorf("sockets inside:\n%s", out)
+			}
 			network := connected(t, s)
 			if first, ok := networks[c.network]; ok && network != first {
 				t.Errorf("the network is %q, that of the first %q", network, first)

@@ -27,10 +27,14 @@ const (
 )
 
 // planBegin says what every sandbox has, whatever its root will be: /proc with
-// its masks, a minimal /dev and an empty /sys; and the network, if it is for
-// sandboxes that have one. It is pure.
+// its masks, a minimal /dev and an empty /sys; and the network with the sockets of
+// a way out, if it is for sandboxes that have one. It is pure.
 func planBegin(uid int, staging string, network []guest.Step) guest.Begin {
-	return guest.Begin{UID: uid, GID: uid, Staging: staging, Steps: append(kernelPlaces(), network...)}
+	b := guest.Begin{UID: uid, GID: uid, Staging: staging, Steps: append(kernelPlaces(), network...)}
+	if len(network) > 0 {
+		b.Listeners = engine.WayOut()
+	}
+	return b
 }
 
 // planSetup says how the guest builds a sandbox's root. It is pure: what has

@@ -29,6 +29,7 @@ func TestPlan(t *testing.T) {
 	mounts := engine.Binding{Mounts: []cove.Mount{{Source: "/srv/a", Target: "/data"}, {Source: "/srv/b", Target: "/b", ReadOnly: true}}, Files: []engine.File{{Source: "/run/cove/bundle", Target: "/etc/bundle"}, {Source: "/run/cove/bundle", Target: "/etc/other", Existing: true}}}
 	for name, plan := range map[string]any{
 		"begin":         planBegin(0, "/run/cove/staging", nil),
+		"begin-network": planBegin(0, "/run/cove/staging", []guest.Step{{Kind: guest.StepNetlink, Target: guest.NetlinkRoute, Data: []byte("routes")}}),
 		"host":          planSetup(template(engine.RootfsHost, cove.UserCode), host, nil),
 		"image":         planSetup(template(engine.RootfsDir, cove.UserAgent), host, nil),
 		"bind":          planBind(template(engine.RootfsHost, cove.UserCode), hostname(engine.Binding{}), true, nil),

@@ -27,6 +27,7 @@ type world struct {
 	io      *os.File // the guest's own /proc/self/io
 	oom     *os.File // the guest's own /proc/self/oom_score_adj
 	oomOwn  string   // what it was at first
+	ahead   listeners
 
 	mu       sync.Mutex // guards children, and orders fork against reaping
 	children map[int]*child
@@ -55,7 +56,10 @@ func (w *world) Begin(b guest.Begin) error {
 		if err := w.stage(b.Staging); err != nil {
 			return err
 		}
-		return (&builder{staging: w.staging}).run(b.Steps)
+		if err := (&builder{staging: w.staging}).run(b.Steps); err != nil {
+			return err
+		}
+		return w.ahead.make(b.Listeners)
 	})
 	if err == nil {
 		makeThreads()
@@ -152,9 +156,10 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err er
 		if err := b.run(p.Steps); err != nil {
 			return err
 		}
-		if listeners, err = b.listen(p.Listeners, p.Seal); err != nil {
+		if listeners, err = b.listen(p.Listeners, w.ahead, p.Seal); err != nil {
 			return err
 		}
+		w.ahead.close()
 		if p.Hostname != "" {
 			if err := unix.Sethostname([]byte(p.Hostname)); err != nil {
 				return fmt.Errorf("set the host name: %w", err)
@@ -206,11 +211,40 @@ func pivot(staging int) error {
 	return unix.Chdir("/")
 }
 
-// listen makes the listening sockets.
-func (b *builder) listen(ls []guest.Listen, seal guest.Seal) (files []*os.File, err error) {
+// listeners are listening sockets of the network that nobody has asked for yet.
+type listeners map[guest.Listen]*os.File
+
+func (ahead *listeners) make(ls []guest.Listen) error {
+	*ahead = listeners{}
 	for _, l := range ls {
-		var f *os.File
+		f, err := netsetup.Listen(l.Network, l.Address)
+		if err != nil {
+			return fmt.Errorf("listen on %s %s: %w", l.Network, l.Address, err)
+		}
+		(*ahead)[l] = f
+	}
+	return nil
+}
+
+// take gives one out, or nil.
+func (ahead listeners) take(l guest.Listen) *os.File {
+	f := ahead[l]
+	delete(ahead, l)
+	return f
+}
+
+func (ahead listeners) close() {
+	for _, f := range ahead {
+		f.Close()
+	}
+}
+
+// listen makes the listening sockets that have not been made ahead.
+func (b *builder) listen(ls []guest.Listen, ahead listeners, seal guest.Seal) (files []*os.File, err error) {
+	for _, l := range ls {
+		f := ahead.take(l)
 		switch {
+		case f != nil:
 		case l.Network != guest.UnixNetwork:
 			f, err = netsetup.Listen(l.Network, l.Address)
 		case !seal.Pivot:

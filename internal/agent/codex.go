@@ -1,0 +1,270 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/cove-sandbox/cove/api"
+)
+
+// codexParser reads what "codex exec --json" prints: items begin and are
+// completed, a turn is what it does for one prompt.
+type codexParser struct {
+	outcome
+	before  api.AgentUsage
+	called  map[string]bool // items that were announced
+	lately  string          // the last trouble that it said
+	waiting int             // how often, one after the other, it said that there is no network
+	problem error
+}
+
+// codexLine is what is read of a line.
+type codexLine struct {
+	Type    string          `json:"type"`
+	Thread  string          `json:"thread_id"`
+	Item    json.RawMessage `json:"item"`
+	Message string          `json:"message"` // of an error
+	Error   struct {
+		Message string `json:"message"`
+	} `json:"error"`
+	Usage struct {
+		Input      int64 `json:"input_tokens"` // with those of the cache
+		CacheRead  int64 `json:"cached_input_tokens"`
+		CacheWrite int64 `json:"cache_write_input_tokens"`
+		Output     int64 `json:"output_tokens"`
+	} `json:"usage"`
+}
+
+// codexItem is one thing that is said or done.
+type codexItem struct {
+	ID       string          `json:"id"`
+	Type     string          `json:"type"`
+	Text     string          `json:"text"`    // of a message, or reasoning
+	Message  string          `json:"message"` // of an error
+	Status   string          `json:"status"`
+	Output   string          `json:"aggregated_output"` // of a command
+	ExitCode *int            `json:"exit_code"`
+	Server   string          `json:"server"` // of a tool that is not its own, with what follows
+	Tool     string          `json:"tool"`
+	Input    json.RawMessage `json:"arguments"`
+	Result   json.RawMessage `json:"result"`
+	Error    json.RawMessage `json:"error"`
+	Changes  []struct {
+		Path string `json:"path"`
+		Kind string `json:"kind"`
+	} `json:"changes"`
+}
+
+// patience is how often codex may say that it waits for a network, without end,
+// before it is taken at its word.
+const patience = 4
+
+func (p *codexParser) Line(line []byte) ([]api.Message, error) {
+	if len(bytes.TrimSpace(line)) == 0 {
+		return nil, nil
+	}
+	var l codexLine
+	if err := p.object(line, &l); err != nil {
+		return nil, err
+	}
+	if l.Type != "error" {
+		p.waiting = 0
+	}
+	switch kind, phase, _ := strings.Cut(l.Type, "."); kind {
+	case "":
+		return nil, p.malformed(line, "has no type")
+	case "thread":
+		if l.Thread != "" {
+			p.session = l.Thread
+		}
+	case "turn":
+		return nil, p.turn(phase, l)
+	case "item":
+		var item codexItem
+		if err := p.object(l.Item, &item); err != nil || item.Type == "" {
+			return nil, p.malformed(line, "has no item")
+		}
+		return p.item(phase, item, l.Item), nil
+	case "error":
+		return nil, p.trouble(l.Message)
+	}
+	return nil, nil
+}
+
+// turn takes in how a turn has ended. What was used is of the conversation.
+func (p *codexParser) turn(phase string, l codexLine) error {
+	switch phase {
+	case "completed":
+		u, b := l.Usage, p.before
+		p.usage = api.AgentUsage{
+			InputTokens: max(0, u.Input-u.CacheRead-u.CacheWrite-b.InputTokens), OutputTokens: max(0, u.Output-b.OutputTokens),
+			CacheReadTokens: max(0, u.CacheRead-b.CacheReadTokens), CacheWriteTokens: max(0, u.CacheWrite-b.CacheWriteTokens),
+		}
+		p.answer, p.problem = &api.Message{Content: p.held}, nil
+	case "failed":
+		why := plain(l.Error.Message)
+		p.answer, p.problem = &api.Message{Content: why, IsError: true}, nil
+		if outOfReach(l.Error.Message) {
+			p.problem = p.unreachable(why)
+		}
+	}
+	return nil
+}
+
+// trouble takes in an error that it may get over.
+func (p *codexParser) trouble(message string) error {
+	p.lately = plain(message)
+	if !strings.Contains(message, "waiting for network") {
+		p.waiting = 0
+		return nil
+	}
+	if p.waiting++; p.waiting < patience {
+		return nil
+	}
+	return p.unreachable(p.lately)
+}
+
+func (p *codexParser) item(phase string, item codexItem, raw json.RawMessage) []api.Message {
+	switch item.Type {
+	case "agent_message":
+		if phase == "completed" && item.Text != "" {
+			return p.hold(item.Text)
+		}
+		return nil
+	case "reasoning", "error":
+		text := item.Text + item.Message
+		if phase != "completed" || text == "" {
+			return nil
+		}
+		return append(p.release(), p.message(api.Message{Type: api.MessageThinking, Content: text, Reasoning: item.Type == "reasoning"}))
+	}
+	all := p.release()
+	if !p.called[item.ID] {
+		p.called[item.ID] = true
+		all = append(all, p.message(api.Message{Type: api.MessageToolCall, Call: item.ID, Tool: item.tool(), Input: item.input(raw)}))
+	}
+	if phase == "completed" {
+		delete(p.called, item.ID)
+		failed := item.Status == "failed" || item.Status == "declined" || item.ExitCode != nil && *item.ExitCode != 0
+		all = append(all, p.message(api.Message{Type: api.MessageToolResult, Call: item.ID, Tool: item.tool(), Output: item.output(), IsError: failed}))
+	}
+	return all
+}
+
+// tool is the name of what an item uses.
+func (i codexItem) tool() string {
+	if i.Type == "mcp_tool_call" && i.Tool != "" {
+		return strings.TrimPrefix(i.Server+"/"+i.Tool, "/")
+	}
+	return i.Type
+}
+
+// input is what a tool is given: of its own, the item without what is known only
+// later.
+func (i codexItem) input(raw json.RawMessage) json.RawMessage {
+	if isObject(i.Input) {
+		return i.Input
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &fields) != nil {
+		return nil
+	}
+	for _, late := range []string{"id", "type", "status", "aggregated_output", "exit_code", "result", "error", "server", "tool", "arguments"} {
+		delete(fields, late)
+	}
+	input, err := json.Marshal(fields)
+	if err != nil {
+		return nil
+	}
+	return input
+}
+
+func (i codexItem) output() string {
+	var said []string
+	add := func(s string) {
+		if s != "" {
+			said = append(said, s)
+		}
+	}
+	add(strings.TrimSuffix(i.Output, "\n"))
+	for _, c := range i.Changes {
+		add(c.Kind + " " + c.Path)
+	}
+	if i.ExitCode != nil && *i.ExitCode != 0 {
+		add(fmt.Sprintf("exit code %d", *i.ExitCode))
+	}
+	for _, r := range []json.RawMessage{i.Result, i.Error} {
+		if len(r) > 0 && string(r) != "null" {
+			add(words(r))
+		}
+	}
+	return strings.Join(said, "\n")
+}
+
+// words are the texts of a tool's result, or the result as it is.
+func words(result json.RawMessage) string {
+	var of struct {
+		Message string        `json:"message"`
+		Content []claudeBlock `json:"content"`
+	}
+	if json.Unmarshal(result, &of) == nil {
+		var texts []string
+		for _, b := range of.Content {
+			if b.Text != "" {
+				texts = append(texts, b.Text)
+			}
+		}
+		if text := of.Message + strings.Join(texts, "\n"); text != "" {
+			return text
+		}
+	}
+	return string(result)
+}
+
+// plain is the message of an error that the API itself has written.
+func plain(message string) string {
+	var e struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal([]byte(message), &e) == nil && e.Error.Message != "" {
+		return e.Error.Message
+	}
+	return message
+}
+
+var unexpectedStatus = regexp.MustCompile(`(?:unexpected|last) status:? ([0-9]{3})\b`)
+
+// outOfReach reports whether a turn has failed because the model was not to be
+// had.
+func outOfReach(message string) bool {
+	if m := unexpectedStatus.FindStringSubmatch(message); m != nil {
+		status, _ := strconv.Atoi(m[1])
+		return refuses(status)
+	}
+	for _, sign := range []string{"stream disconnected", "error sending request", "Connection failed", "waiting for network", "exceeded retry limit", "timeout waiting", "Missing environment variable"} {
+		if strings.Contains(message, sign) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *codexParser) End(exitCode int, stderr string) ([]api.Message, error) {
+	if p.answer != nil {
+		if !p.answer.IsError {
+			p.held = "" // it is the answer
+		}
+		return p.end(), p.problem
+	}
+	err := p.silent(exitCode, stderr)
+	if p.lately != "" && outOfReach(p.lately) {
+		err = p.unreachable(p.lately)
+	}
+	return p.end(), err
+}

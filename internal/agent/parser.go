@@ -1,0 +1,238 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// What a LimitReached of a Parser wraps: which limit it was.
+var (
+	ErrTurns  = errors.New("the bound of turns")
+	ErrBudget = errors.New("the budget")
+)
+
+// NewParser is for one run. before is what earlier runs of the conversation
+// have used, which some programs count again.
+func (a Agent) NewParser(before api.AgentUsage) Parser {
+	o := outcome{agent: a.Title}
+	switch a.Output {
+	case FormatClaude:
+		return &claudeParser{outcome: o, answers: map[string]claudeUsage{}, tools: map[string]string{}}
+	case FormatCodex:
+		return &codexParser{outcome: o, before: before, called: map[string]bool{}}
+	case FormatMessages:
+		return &messagesParser{outcome: o}
+	}
+	return &textParser{outcome: o}
+}
+
+// outcome is what parsers gather until the end.
+type outcome struct {
+	agent   string // its title, for errors
+	session string
+	model   string
+	held    string // text that may turn out to be the answer
+	answer  *api.Message
+	usage   api.AgentUsage
+}
+
+// message is one of the run.
+func (o *outcome) message(m api.Message) api.Message {
+	m.Version, m.Session = api.MessageVersion, o.session
+	if m.Model == "" && m.Type != api.MessageUsage {
+		m.Model = o.model
+	}
+	return m
+}
+
+// hold keeps a text back, since the last one is the answer, and gives the one
+// before.
+func (o *outcome) hold(text string) []api.Message {
+	before := o.release()
+	o.held = text
+	return before
+}
+
+// release gives what was held: it was not the answer.
+func (o *outcome) release() []api.Message {
+	if o.held == "" {
+		return nil
+	}
+	m := o.message(api.Message{Type: api.MessageThinking, Content: o.held})
+	o.held = ""
+	return []api.Message{m}
+}
+
+// end gives result and usage, if there was an answer.
+func (o *outcome) end() []api.Message {
+	var all []api.Message
+	if o.answer == nil || strings.TrimSpace(o.held) != strings.TrimSpace(o.answer.Content) {
+		all = o.release()
+	}
+	if o.answer != nil {
+		o.answer.Type = api.MessageResult
+		all = append(all, o.message(*o.answer))
+	}
+	usage := o.usage
+	return append(all, o.message(api.Message{Type: api.MessageUsage, Usage: &usage}))
+}
+
+// silent is the error of a program that ended without an answer.
+func (o *outcome) silent(exitCode int, stderr string) error {
+	said := tail(stderr, 2000)
+	if exitCode == 0 {
+		e := cove.Errorf(cove.AgentProtocol, "%s ended without a result", o.agent)
+		if said != "" {
+			e.Message += ": " + said
+		}
+		return e
+	}
+	if said == "" {
+		said = "it wrote nothing to its standard error"
+	}
+	return cove.Errorf(cove.AgentFailed, "%s ended with exit code %d: %s", o.agent, exitCode, said)
+}
+
+// tail is the end of a text, from the beginning of a line where that can be.
+func tail(text string, most int) string {
+	text = strings.TrimSpace(strings.ToValidUTF8(text, "?"))
+	if len(text) <= most {
+		return text
+	}
+	text = strings.ToValidUTF8(text[len(text)-most:], "")
+	if _, rest, ok := strings.Cut(text, "\n"); ok {
+		text = rest
+	}
+	return "… " + text
+}
+
+const shownOfLine = 200 // bytes
+
+// malformed is the error of a line that cannot be.
+func (o *outcome) malformed(line []byte, why string) error {
+	shown, more := line, ""
+	if len(shown) > shownOfLine {
+		shown, more = shown[:shownOfLine], "…"
+	}
+	return cove.Errorf(cove.AgentProtocol, "%s wrote a line that %s: %q%s", o.agent, why, shown, more).
+		WithHint("is its version one that Cove knows? cove agents list")
+}
+
+// object reads a line that is one JSON object. Fields that are not of the type
+// that they should be are as if they were not there.
+func (o *outcome) object(line []byte, to any) error {
+	line = bytes.TrimSpace(line)
+	err := json.Unmarshal(line, to)
+	if _, other := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !other || len(line) == 0 || line[0] != '{' {
+		return o.malformed(line, "is no JSON object")
+	}
+	return nil
+}
+
+// unreachable is the error of a model that was not to be had.
+func (o *outcome) unreachable(why string) error {
+	return cove.Errorf(cove.ModelUnreachable, "the model did not answer %s: %s", o.agent, tail(why, 1000)).
+		WithHint("see that its credential is there and its host may be reached: cove agents doctor")
+}
+
+// Document is the JSON document that an answer in words consists of, with or
+// without the fence that models like to put around it.
+func Document(answer string) (json.RawMessage, bool) {
+	text := strings.TrimSpace(answer)
+	if rest, ok := strings.CutPrefix(text, "```"); ok {
+		_, rest, _ = strings.Cut(rest, "\n") // the language
+		text = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "```"))
+	}
+	if !json.Valid([]byte(text)) {
+		return nil, false
+	}
+	return json.RawMessage(text), true
+}
+
+// textParser is for programs that print their answer.
+type textParser struct {
+	outcome
+	text strings.Builder
+}
+
+const maxText = 4 << 20 // bytes of an answer that are kept
+
+func (p *textParser) Line(line []byte) ([]api.Message, error) {
+	if p.text.Len()+len(line) < maxText {
+		p.text.Write(line)
+		p.text.WriteByte('\n')
+	}
+	return nil, nil
+}
+
+func (p *textParser) End(exitCode int, stderr string) ([]api.Message, error) {
+	text := strings.TrimSpace(strings.ToValidUTF8(p.text.String(), "\uFFFD"))
+	if exitCode != 0 {
+		p.held = text
+		return p.end(), p.silent(exitCode, stderr)
+	}
+	p.answer = &api.Message{Content: text}
+	return p.end(), nil
+}
+
+// messagesParser is for programs that speak as Cove does.
+type messagesParser struct {
+	outcome
+	used bool // the last message was there
+}
+
+func (p *messagesParser) Line(line []byte) ([]api.Message, error) {
+	if len(bytes.TrimSpace(line)) == 0 {
+		return nil, nil
+	}
+	var m api.Message
+	if err := p.object(line, &m); err != nil {
+		return nil, err
+	}
+	if m.Version != api.MessageVersion || m.Type == "" || len(m.Input) > 0 && !isObject(m.Input) {
+		return nil, p.malformed(line, "is no message")
+	}
+	if p.used {
+		return nil, p.malformed(line, "follows the last message")
+	}
+	if m.Session != "" {
+		p.session = m.Session
+	}
+	if m.Model != "" {
+		p.model = m.Model
+	}
+	switch m.Type {
+	case api.MessageResult:
+		if p.answer != nil {
+			return nil, p.malformed(line, "is a second result")
+		}
+		p.answer = &m
+	case api.MessageUsage:
+		if m.Usage == nil {
+			return nil, p.malformed(line, "says nothing of what was used")
+		}
+		p.used, p.usage = true, *m.Usage
+	}
+	return []api.Message{m}, nil
+}
+
+func (p *messagesParser) End(exitCode int, stderr string) ([]api.Message, error) {
+	var err error
+	if p.answer == nil {
+		err = p.silent(exitCode, stderr)
+	}
+	if p.used {
+		return nil, err
+	}
+	return []api.Message{p.message(api.Message{Type: api.MessageUsage, Usage: &p.usage})}, err
+}
+
+func isObject(j json.RawMessage) bool {
+	j = bytes.TrimSpace(j)
+	return len(j) > 0 && j[0] == '{'
+}

@@ -1,0 +1,315 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// recording is what a real program has printed, for its parser.
+func recording(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name+".ndjson"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// read lets a parser read all of an output.
+func read(p Parser, output []byte, exitCode int, stderr string) ([]api.Message, error) {
+	var all []api.Message
+	for line := range bytes.Lines(output) {
+		more, err := p.Line(bytes.TrimSuffix(line, []byte("\n")))
+		all = append(all, more...)
+		if err != nil {
+			return all, err
+		}
+	}
+	more, err := p.End(exitCode, stderr)
+	return append(all, more...), err
+}
+
+func parserOf(t testing.TB, name string, before api.AgentUsage) Parser {
+	agentName, _, _ := strings.Cut(name, "-")
+	return builtinAgent(t, agentName).NewParser(before)
+}
+
+// TestRecordings: what the real programs print becomes the messages of the
+// golden files. Those are written anew with -update.
+func TestRecordings(t *testing.T) {
+	task := api.AgentUsage{InputTokens: 177, OutputTokens: 55, CacheReadTokens: 3300}
+	work := used(t, "codex-work")
+	for _, c := range []struct {
+		name   string
+		exit   int
+		before api.AgentUsage
+		code   cove.Code
+	}{
+		{name: "claude-task"}, {name: "claude-resumed"}, {name: "claude-helper"}, {name: "claude-schema"}, {name: "claude-work"}, {name: "claude-resume"},
+		{name: "claude-ratelimit"}, {name: "claude-broken"}, {name: "claude-notool"}, {name: "claude-subagent"},
+		{name: "claude-turns", exit: 1, code: cove.LimitReached},
+		{name: "claude-unauthorized", exit: 1, code: cove.ModelUnreachable},
+		{name: "claude-overloaded", exit: 1, code: cove.ModelUnreachable},
+		{name: "claude-unreachable", exit: 1, code: cove.ModelUnreachable},
+		{name: "claude-toolong", exit: 1}, {name: "claude-refused", exit: 1}, // the model's word, and no error
+		{name: "claude-killed", exit: 143, code: cove.AgentFailed},
+		{name: "codex-task"}, {name: "codex-resumed", before: task}, {name: "codex-work"}, {name: "codex-work-shell"}, {name: "codex-ratelimit"},
+		{name: "codex-broken"}, {name: "codex-schema"}, {name: "codex-resume", before: work},
+		{name: "codex-unauthorized", exit: 1, code: cove.ModelUnreachable},
+		{name: "codex-waiting", exit: 137, code: cove.ModelUnreachable},
+		{name: "codex-toolong", exit: 1}, {name: "codex-refused", exit: 1},
+		{name: "codex-killed", exit: 143, code: cove.AgentFailed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			all, err := read(parserOf(t, c.name, c.before), recording(t, c.name), c.exit, "Terminated")
+			if cove.ErrorCode(err) != c.code {
+				t.Errorf("%v, want %s", err, c.code)
+			}
+			wellFormed(t, all, err)
+			var got bytes.Buffer
+			for _, m := range all {
+				line, err := json.Marshal(m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got.Write(append(line, '\n'))
+			}
+			golden := filepath.Join("testdata", c.name+".messages")
+			if *update {
+				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if want, err := os.ReadFile(golden); err != nil || !bytes.Equal(got.Bytes(), want) {
+				t.Errorf("%v, the messages are\n%s", err, got.Bytes())
+			}
+		})
+	}
+}
+
+// used is what a recording used.
+func used(t *testing.T, name string) api.AgentUsage {
+	all, err := read(parserOf(t, name, api.AgentUsage{}), recording(t, name), 0, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *all[len(all)-1].Usage
+}
+
+// wellFormed: whatever comes, what is made of it is of the form that api says.
+func wellFormed(t *testing.T, all []api.Message, err error) {
+	t.Helper()
+	results, calls := 0, map[string]bool{}
+	for i, m := range all {
+		if m.Version != api.MessageVersion || m.Type == "" {
+			t.Errorf("message %d: %+v", i, m)
+		}
+		switch m.Type {
+		case api.MessageResult:
+			results++
+		case api.MessageToolCall:
+			calls[m.Call] = true
+		case api.MessageUsage:
+			if m.Usage == nil || i != len(all)-1 {
+				t.Errorf("message %d of %d says what was used", i, len(all))
+			}
+		}
+	}
+	if results > 1 || results == 0 && err == nil {
+		t.Errorf("%d results, %v", results, err)
+	}
+}
+
+// TestUsage: what the scripts of the recordings said they used, summed up.
+func TestUsage(t *testing.T) {
+	for name, want := range map[string]api.AgentUsage{
+		"claude-task": {InputTokens: 122, OutputTokens: 55, CacheReadTokens: 3300, CacheWriteTokens: 55, Turns: 3},
+		// Resumed, it tells the whole conversation's, too; the helper's is in it.
+		"claude-resumed": {InputTokens: 122, OutputTokens: 55, CacheReadTokens: 3300, CacheWriteTokens: 55, Turns: 3},
+		"claude-helper":  {InputTokens: 12355 + 12696 + 13068 + 5 + 6, OutputTokens: 42, Turns: 5},
+		"codex-task":     {InputTokens: 177, OutputTokens: 55, CacheReadTokens: 3300},
+		"codex-resumed":  {InputTokens: 177, OutputTokens: 55, CacheReadTokens: 3300},
+	} {
+		before := api.AgentUsage{}
+		if name == "codex-resumed" {
+			before = api.AgentUsage{InputTokens: 177, OutputTokens: 55, CacheReadTokens: 3300}
+		}
+		all, err := read(parserOf(t, name, before), recording(t, name), 0, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := *all[len(all)-1].Usage
+		if strings.HasPrefix(name, "claude") && (got.Cost <= 0 || got.Duration <= 0) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if got.Cost, got.Duration = 0, 0; got != want {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+// TestOlderClaude: without what newer versions say, the whole is what counts.
+func TestOlderClaude(t *testing.T) {
+	for _, form := range []string{
+		`"modelUsage":{"a":{"inputTokens":1,"outputTokens":2,"cacheReadInputTokens":3,"cacheCreationInputTokens":4,"costUSD":0.5},"b":{"inputTokens":10,"costUSD":0.25}}`,
+		`"total_cost_usd":0.75,"usage":{"input_tokens":11,"output_tokens":2,"cache_read_input_tokens":3,"cache_creation_input_tokens":4}`,
+	} {
+		line := `{"is_error":false,"result":"ok",` + form + `,"type":"result","duration_ms":1500}`
+		all, err := read(builtinAgent(t, "claude").NewParser(api.AgentUsage{}), []byte(line), 0, "")
+		if want := (api.AgentUsage{InputTokens: 11, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, Cost: 0.75, Duration: 1.5}); err != nil || *all[len(all)-1].Usage != want {
+			t.Errorf("%+v, %v", all, err)
+		}
+	}
+}
+
+// TestCutOff: what was there until a program was killed is kept, and what it used
+// as far as it is known.
+func TestCutOff(t *testing.T) {
+	for _, name := range []string{"claude-task", "codex-task"} {
+		whole := recording(t, name)
+		lines := bytes.Count(whole, []byte("\n"))
+		for n := range lines - 1 {
+			part := bytes.Join(bytes.SplitAfter(whole, []byte("\n"))[:n], nil)
+			all, err := read(parserOf(t, name, api.AgentUsage{}), part, 137, "Killed\n")
+			if cove.ErrorCode(err) != cove.AgentFailed || !strings.Contains(err.Error(), "137: Killed") {
+				t.Fatalf("%s, %d lines: %v", name, n, err)
+			}
+			wellFormed(t, all, err)
+			if len(all) == 0 || all[len(all)-1].Type != api.MessageUsage {
+				t.Errorf("%s, %d lines: %+v", name, n, all)
+			}
+			if all, err := read(parserOf(t, name, api.AgentUsage{}), part, 0, ""); cove.ErrorCode(err) != cove.AgentProtocol {
+				t.Errorf("%s, %d lines, exit code 0: %+v %v", name, n, all, err)
+			}
+		}
+	}
+	all, err := read(parserOf(t, "claude-task", api.AgentUsage{}), bytes.Join(bytes.SplitAfter(recording(t, "claude-task"), []byte("\n"))[:13], nil), 137, "")
+	if u := all[len(all)-1].Usage; err == nil || u.InputTokens != 122 || u.CacheReadTokens != 3300 {
+		t.Errorf("%+v %v", u, err)
+	}
+}
+
+func TestMalformed(t *testing.T) {
+	long := "{\"type\": \"assistant\", " + strings.Repeat("x", 500)
+	for _, name := range []string{"claude", "codex", "worker"} {
+		for _, line := range []string{long, "Segmentation fault", "[1]", "null", `{"type":7}`, `{}`, "{\"type\":\"result\"} trailing", "\x00\xff"} {
+			_, err := builtinAgent(t, name).NewParser(api.AgentUsage{}).Line([]byte(line))
+			if cove.ErrorCode(err) != cove.AgentProtocol {
+				t.Errorf("%s: %.40q: %v", name, line, err)
+				continue
+			}
+			if line == long && (!strings.Contains(err.Error(), strings.Repeat("x", 178)) || strings.Contains(err.Error(), strings.Repeat("x", 179))) {
+				t.Errorf("%s: not the first 200 bytes: %v", name, err)
+			}
+			if !utf8.ValidString(err.Error()) || strings.ContainsAny(err.Error(), "\x00\x1b") {
+				t.Errorf("%s: cannot be shown: %q", name, err)
+			}
+		}
+		if all, err := builtinAgent(t, name).NewParser(api.AgentUsage{}).Line([]byte(" \r")); all != nil || err != nil {
+			t.Errorf("%s: an empty line: %v %v", name, all, err)
+		}
+	}
+	for _, line := range []string{`{"type":"assistant"}`, `{"type":"user","message":{"content":5}}`} {
+		if _, err := builtinAgent(t, "claude").NewParser(api.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) != cove.AgentProtocol {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if _, err := builtinAgent(t, "codex").NewParser(api.AgentUsage{}).Line([]byte(`{"type":"item.completed","item":{}}`)); cove.ErrorCode(err) != cove.AgentProtocol {
+		t.Error(err)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for subtype, want := range map[string]error{"error_max_turns": ErrTurns, "error_max_budget_usd": ErrBudget} {
+		all, err := read(builtinAgent(t, "claude").NewParser(api.AgentUsage{}), []byte(`{"type":"result","subtype":"`+subtype+`","is_error":true,"errors":["enough"]}`), 1, "")
+		if cove.ErrorCode(err) != cove.LimitReached || !errors.Is(err, want) || len(all) != 2 || all[0].Content != "enough" || !all[0].IsError {
+			t.Errorf("%s: %+v %v", subtype, all, err)
+		}
+	}
+}
+
+// TestMessages: what Cove's own worker says passes as it is, and has to be right.
+func TestMessages(t *testing.T) {
+	worker := builtinAgent(t, "worker")
+	const begin = `{"version":1,"type":"tool_call","session_id":"s","model":"m","call_id":"c","tool":"bash","input":{"command":"ls"}}` + "\n"
+	const result, usage = `{"version":1,"type":"result","content":"done"}` + "\n", `{"version":1,"type":"usage","usage":{"input_tokens":1,"output_tokens":2,"turns":1}}` + "\n"
+	all, err := read(worker.NewParser(api.AgentUsage{}), []byte(begin+`{"version":1,"type":"news","more":[1]}`+"\n"+result+usage), 0, "")
+	if err != nil || len(all) != 4 || all[0].Tool != "bash" || all[3].Usage.OutputTokens != 2 {
+		t.Errorf("%+v %v", all, err)
+	}
+	for _, wrong := range []string{result + result, usage + result, `{"version":0,"type":"result"}`, `{"version":1,"type":"usage"}`, `{"version":1,"type":"tool_call","input":[1]}`} {
+		if _, err := read(worker.NewParser(api.AgentUsage{}), []byte(wrong), 0, ""); cove.ErrorCode(err) != cove.AgentProtocol {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+	if all, err := read(worker.NewParser(api.AgentUsage{}), []byte(begin), 1, "no model"); cove.ErrorCode(err) != cove.AgentFailed || all[len(all)-1].Type != api.MessageUsage || all[len(all)-1].Session != "s" {
+		t.Errorf("%+v %v", all, err)
+	}
+}
+
+func TestText(t *testing.T) {
+	plain := Agent{Title: "Plain", Output: FormatText}
+	all, err := read(plain.NewParser(api.AgentUsage{}), []byte("\nline one\nline \xfftwo\n\n"), 0, "noise")
+	if err != nil || len(all) != 2 || all[0].Content != "line one\nline \uFFFDtwo" || all[0].Type != api.MessageResult {
+		t.Errorf("%+v %v", all, err)
+	}
+	stderr := strings.Repeat("noise\n", 1000) + "the reason\n"
+	all, err = read(plain.NewParser(api.AgentUsage{}), []byte("so far"), 2, stderr)
+	if cove.ErrorCode(err) != cove.AgentFailed || !strings.HasSuffix(err.Error(), "the reason") || len(err.Error()) > 2200 || all[0].Content != "so far" || all[0].Type != api.MessageThinking {
+		t.Errorf("%+v %v", all, err)
+	}
+}
+
+func TestDocument(t *testing.T) {
+	for answer, want := range map[string]string{
+		`{"a":1}`: `{"a":1}`, " \n[1]\n": "[1]", "```json\n{\"a\":\"```\"}\n```\n": "{\"a\":\"```\"}", "```\n7\n```": "7",
+		"Here it is: {}": "", "": "", "```json": "",
+	} {
+		if got, ok := Document(answer); string(got) != want || ok != (want != "") {
+			t.Errorf("%q: %s", answer, got)
+		}
+	}
+}
+
+// fuzzParser: nothing that a program prints breaks its parser, and what is made of
+// it is of the right form.
+func fuzzParser(f *testing.F, name string) {
+	files, _ := filepath.Glob("testdata/" + name + "-*.ndjson")
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, 1)
+	}
+	f.Add([]byte(`{"version":10,"type":"news"}`), 0)
+	f.Add([]byte(`{"version":1,"type":"result","content":"done"}`+"\n"+`{"version":1,"type":"usage","usage":{}}`), 0)
+	f.Fuzz(func(t *testing.T, output []byte, exitCode int) {
+		all, err := read(builtinAgent(t, name).NewParser(api.AgentUsage{}), output, exitCode, string(output))
+		wellFormed(t, all, err)
+		for _, m := range all {
+			if _, err := json.Marshal(m); err != nil {
+				t.Errorf("%+v: %v", m, err)
+			}
+			if m.Usage != nil && m.Type != api.MessageUsage && name != "worker" {
+				t.Errorf("%+v", m)
+			}
+		}
+	})
+}
+
+func FuzzClaude(f *testing.F)   { fuzzParser(f, "claude") }
+func FuzzCodex(f *testing.F)    { fuzzParser(f, "codex") }
+func FuzzMessages(f *testing.F) { fuzzParser(f, "worker") }
