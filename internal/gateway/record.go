@@ -75,7 +75,7 @@ func placeOf(d api.Decision) string {
 // record says whose a decision is, takes what nobody must see out of it and
 // hands it on.
 func (w *Way) record(d api.Decision) {
-	d.Execution, d.Sandbox, d.Client = w.name, string(w.sandbox), w.client
+	d.Execution, d.Sandbox, d.Client = *w.name.Load(), string(w.sandbox), w.client
 	w.conceal(&d)
 	if d.Verdict == api.VerdictDeny && d.Remedy != "" && isOfPolicy(d.Stage) {
 		w.denied.add(placeOf(d))

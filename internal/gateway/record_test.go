@@ -1,9 +1,12 @@
 package gateway
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/redact"
 	"github.com/cove-sandbox/cove/internal/secret"
 )
@@ -25,6 +28,27 @@ func TestPathsWithoutSecrets(t *testing.T) {
 		if got := withoutSegments(path, set.Text(path)); got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
+	}
+}
+
+// TestRename: what is recorded, and what is said of a refusal, has the present
+// name of the sandbox.
+func TestRename(t *testing.T) {
+	g, _, _ := newTestGateway(t)
+	var names []string
+	r, _, _, _ := newRecorder(t)
+	r.o.Observe = func(d api.Decision) { names = append(names, d.Execution) }
+	g.o.Recorder = r
+	w := openWay(t, g, "local", asks)
+	for _, name := range []string{"first", "second"} {
+		w.Rename(name)
+		if v := w.judge(requestOf(t, "denied.test", "GET", "/")); v.Action != policy.Deny || !strings.Contains(v.Remedy, name) {
+			t.Errorf("as %s it is told %+v", name, v)
+		}
+		w.record(api.Decision{Host: name})
+	}
+	if !slices.Equal(names, []string{"first", "second"}) {
+		t.Errorf("recorded is of %q", names)
 	}
 }
 

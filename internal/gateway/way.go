@@ -31,7 +31,7 @@ import (
 type Way struct {
 	gateway *Gateway
 	sandbox cove.SandboxID
-	name    string
+	name    atomic.Pointer[string] // see Rename
 	client  string
 	started string // digest of the policy and credentials that it has begun with
 	trust   *trust
@@ -71,8 +71,9 @@ type Way struct {
 }
 
 func (g *Gateway) newWay(s Spec) (w *Way, err error) {
-	w = &Way{gateway: g, sandbox: s.Sandbox, name: s.Name, client: s.Client, holds: holds{clock: g.o.Clock},
+	w = &Way{gateway: g, sandbox: s.Sandbox, client: s.Client, holds: holds{clock: g.o.Clock},
 		spooled: make(chan struct{}, maxSpooled)}
+	w.name.Store(&s.Name)
 	w.rates = newRates(g.o.Rate, g.o.Clock)
 	w.breakers = newBreakers(g.o.Log.With("sandbox", s.Sandbox))
 	chosen, err := credential.Choose(g.o.Credentials, s.Credentials...)
@@ -303,7 +304,16 @@ func (w *Way) compile(documents []*policy.Document) (*policy.Policy, error) {
 	if err := w.credentials.Check(p.Decide); err != nil {
 		return nil, err
 	}
-	return p.For(w.name), nil
+	return p.For(*w.name.Load()), nil
+}
+
+// Rename says what the sandbox is called from now on, to whoever decides, is
+// told, or reads what was decided.
+func (w *Way) Rename(name string) {
+	w.changing.Lock()
+	defer w.changing.Unlock()
+	w.name.Store(&name)
+	w.policy.Store(w.policy.Load().For(name))
 }
 
 // decide asks the policy, and during a change the next one too.

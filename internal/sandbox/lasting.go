@@ -459,8 +459,18 @@ func (m *Manager) RenameSandbox(ctx context.Context, ref, name string, who Calle
 	if err := CheckSandboxName(name); err != nil {
 		return api.Sandbox{}, err
 	}
-	return m.live(ctx, ref, who, "rename", func(_ *resident, record *store.Sandbox) error {
-		return m.o.Store.ChangeSandbox(ctx, record.ID, func(b *store.Sandbox) error { b.Name = name; return nil })
+	return m.live(ctx, ref, who, "rename", func(r *resident, record *store.Sandbox) error {
+		if err := m.o.Store.ChangeSandbox(ctx, record.ID, func(b *store.Sandbox) error { b.Name = name; return nil }); err != nil {
+			return err
+		}
+		m.mu.Lock()
+		r.open.name = name
+		way := r.open.way
+		m.mu.Unlock()
+		if way != nil {
+			way.Rename(name)
+		}
+		return nil
 	})
 }
 

@@ -256,6 +256,16 @@ func (w *ways) policyOf(id string) string {
 	return strings.Join(all, " ")
 }
 
+// nameOf is what a way calls its sandbox.
+func (w *ways) nameOf(id string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if way := w.open[cove.SandboxID(id)]; way != nil {
+		return way.name
+	}
+	return ""
+}
+
 type way struct {
 	ways      *ways
 	id        cove.SandboxID
@@ -264,7 +274,7 @@ type way struct {
 }
 
 func (w *way) Bind(*engine.Binding, engine.Rootfs) error { return nil }
-func (w *way) Env() map[string]string                    { return map[string]string{"WAY": w.name} }
+func (w *way) Env() map[string]string                    { return map[string]string{"WAY": w.ways.nameOf(string(w.id))} }
 func (w *way) Serve(sockets []*os.File) error            { return w.ways.serve }
 func (w *way) Extend(more ...*policy.Document) (int, error) {
 	w.ways.mu.Lock()
@@ -275,7 +285,12 @@ func (w *way) Extend(more ...*policy.Document) (int, error) {
 func (w *way) Certificate() []byte                       { return []byte("certificate of " + w.id) }
 func (w *way) Holds() ([]approval.Hold, <-chan struct{}) { return []approval.Hold{{ID: "ho_1"}}, nil }
 func (w *way) Denied() []string                          { return nil }
-func (w *way) Models() []model.ProviderUsage             { return nil }
+func (w *way) Rename(name string) {
+	w.ways.mu.Lock()
+	defer w.ways.mu.Unlock()
+	w.name = name
+}
+func (w *way) Models() []model.ProviderUsage { return nil }
 func (w *way) Answer(_ context.Context, id cove.HoldID, a approval.Answer) (approval.Hold, error) {
 	return approval.Hold{ID: id}, nil
 }
@@ -402,8 +417,11 @@ func TestLastingLife(t *testing.T) {
 	if renamed, err := s.RenameSandbox(t.Context(), "one", "two", owner); err != nil || renamed.Name != "two" {
 		t.Errorf("renamed is %+v, %v", renamed, err)
 	}
-	if got := s.run(t, "two", "echo $WAY"); got != "one\n" {
+	if got := s.run(t, "two", "echo $WAY"); got != "one\n" { // as it was when it began
 		t.Errorf("its way is of %q", got)
+	}
+	if got := h.ways.nameOf(made.ID); got != "two" {
+		t.Errorf("its way is called %q now", got)
 	}
 	if err := s.DestroySandbox(t.Context(), "two", false, owner); err != nil {
 		t.Fatal(err)

@@ -38,6 +38,8 @@ type Way interface {
 	// Extend adds to the policy, at once, and says how many connections that
 	// has cut.
 	Extend(...*policy.Document) (cut int, err error)
+	// Rename says what the sandbox is called from now on.
+	Rename(name string)
 	// Certificate is that of the sandbox's own authority, as PEM.
 	Certificate() []byte
 	// Holds lists what waits for an answer, the oldest first, and a channel that
