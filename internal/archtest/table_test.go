@@ -107,6 +107,7 @@ var rooms = []room{
 	{path: "internal/gateway", layer: heart},
 	{path: "internal/gateway/clients", layer: heart, above: []string{"internal/gateway"}},
 	{path: "internal/git/hidden", layer: heart},
+	{path: "internal/run", layer: heart, above: []string{"internal/sandbox"}},
 	{path: "internal/sandbox", layer: heart},
 
 	{path: "client", layer: edge},

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/cove-sandbox/cove/internal/egress/credential"
@@ -48,6 +49,20 @@ func (w *Way) redact(_ policy.Request, h *http.Request) (leg, error) {
 		}
 		return set.Response(h)
 	}}, nil
+}
+
+// Conceal is a text without values that are set, in which their places are
+// filled; its length stays.
+func (w *Way) Conceal(text string) string {
+	known, version := w.known.Known()
+	if len(known) == 0 {
+		return text
+	}
+	set, err := w.redactor.of(known, version)
+	if err != nil { // as when a value cannot be looked for: nothing is shown rather than it
+		return strings.Repeat("x", len(text))
+	}
+	return set.Text(text)
 }
 
 // redactor compiles the values of a sandbox's credentials when they change.

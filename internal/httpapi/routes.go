@@ -33,6 +33,9 @@ func (s *Server) addRoutes() {
 		if s.Work != nil {
 			s.addWorkRoutes()
 		}
+		if s.Runs != nil {
+			s.addRunRoutes()
+		}
 	}
 	s.addAuditRoutes()
 	s.addAskRoutes()

@@ -66,6 +66,7 @@ type Options struct {
 	// Repositories is the store of repositories; nil: there are no routes of it.
 	Repositories Repositories
 	Work         Work // nil: there are no routes that bring work back
+	Runs         Runs // nil: there are no routes of runs of agents
 	// Profiles reads the named configurations that there are.
 	Profiles func() ([]api.Profile, error)
 	Clients  Clients

@@ -141,12 +141,17 @@ func (s *Server) listCommits(ctx context.Context, in *commitsInput) (*answer[api
 	return &answer[api.WorkCommits]{done}, err
 }
 
-// text answers with what write writes. What fails before that is answered with
-// a status; what fails later breaks the answer off.
+// text answers with text that write writes.
 func (s *Server) text(ctx context.Context, write func(sandbox.Caller, io.Writer) error) (*huma.StreamResponse, error) {
+	return s.download(ctx, "text/plain; charset=utf-8", write)
+}
+
+// download answers with what write writes. What fails before that is answered
+// with a status; what fails later breaks the answer off.
+func (s *Server) download(ctx context.Context, kind string, write func(sandbox.Caller, io.Writer) error) (*huma.StreamResponse, error) {
 	ex := exchangeOf(ctx)
 	return &huma.StreamResponse{Body: func(huma.Context) {
-		out := &textWriter{w: ex.w}
+		out := &documentWriter{w: ex.w, kind: kind}
 		err := write(ex.who(), out)
 		switch {
 		case err != nil && !out.begun:
@@ -160,23 +165,24 @@ func (s *Server) text(ctx context.Context, write func(sandbox.Caller, io.Writer)
 	}}, nil
 }
 
-// textWriter begins an answer when there is something to write.
-type textWriter struct {
+// documentWriter begins an answer when there is something to write.
+type documentWriter struct {
 	w     *response
+	kind  string
 	begun bool
 }
 
-func (t *textWriter) begin() {
-	if !t.begun {
-		t.begun = true
-		t.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		t.w.WriteHeader(http.StatusOK)
+func (d *documentWriter) begin() {
+	if !d.begun {
+		d.begun = true
+		d.w.Header().Set("Content-Type", d.kind)
+		d.w.WriteHeader(http.StatusOK)
 	}
 }
 
-func (t *textWriter) Write(p []byte) (int, error) {
-	t.begin()
-	return t.w.Write(p)
+func (d *documentWriter) Write(p []byte) (int, error) {
+	d.begin()
+	return d.w.Write(p)
 }
 
 // mayBringBack refuses who is not the machine's owner.

@@ -38,8 +38,11 @@ type Lasting struct {
 	// OpenGit makes git for a sandbox whose repository is not inside; nil where
 	// none of them has such a one.
 	OpenGit func(context.Context, HiddenGit) (GitService, error)
-	Dir     string // for files that sandboxes are shown; made when it is needed
-	Most    int    // sandboxes at a time; 0 is no bound
+	// TakeUp is told of each Process that an earlier server has left, when its
+	// sandbox is had again, and must not wait; nil ends them.
+	TakeUp func(LeftProcess)
+	Dir    string // for files that sandboxes are shown; made when it is needed
+	Most   int    // sandboxes at a time; 0 is no bound
 }
 
 // Caller is who asks.
@@ -659,6 +662,7 @@ type Inside struct {
 
 	terminals *terminals
 	git       workGit
+	way       Way // nil without a network
 }
 
 // EnterSandbox finds one that runs, and notes that it is used. Errors: NotFound,
@@ -691,7 +695,7 @@ func (m *Manager) inside(ctx context.Context, ref string, who Caller) (Inside, e
 	if record.State != cove.StateRunning || bx == nil {
 		return Inside{}, wrongState(record, "enter")
 	}
-	return Inside{Sandbox: record, Guest: bx.sandbox, Env: open.env, Dir: record.Spec.WorkDir, Stopped: bx.sandbox.Done(), terminals: open.ttys, git: open.git}, nil
+	return Inside{Sandbox: record, Guest: bx.sandbox, Env: open.env, Dir: record.Spec.WorkDir, Stopped: bx.sandbox.Done(), terminals: open.ttys, git: open.git, way: open.way}, nil
 }
 
 // touch notes that a sandbox is used. That this fails is no reason not to.

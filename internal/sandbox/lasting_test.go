@@ -291,6 +291,7 @@ func (w *way) Rename(name string) {
 	w.name = name
 }
 func (w *way) Models() []model.ProviderUsage { return nil }
+func (w *way) Conceal(text string) string    { return strings.ReplaceAll(text, "the key", "xxxxxxx") }
 func (w *way) Answer(_ context.Context, id cove.HoldID, a approval.Answer) (approval.Hold, error) {
 	return approval.Hold{ID: id}, nil
 }

@@ -52,6 +52,9 @@ type Way interface {
 	Denied() []string
 	// Models is what has been used of models, by provider.
 	Models() []model.ProviderUsage
+	// Conceal is a text without the values of credentials that are set, in which
+	// their places are filled; its length stays.
+	Conceal(text string) string
 	// Shut ends what uses it and lets nothing through from now on; all is recorded
 	// when it returns. Close also removes it, which takes longer.
 	Shut()

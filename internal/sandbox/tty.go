@@ -236,10 +236,14 @@ func (ts *terminals) adopt(ctx context.Context) error {
 	}
 	for _, info := range processes {
 		var l ttyLabel
-		if err := json.Unmarshal(info.Label, &l); err != nil || l.Terminal == "" || !info.TTY {
-			err = ts.endLeft(ctx, info)
-		} else {
+		err := json.Unmarshal(info.Label, &l)
+		switch name := processName(info.Label); {
+		case err == nil && l.Terminal != "" && info.TTY:
 			err = ts.takeUp(ctx, info, l)
+		case name != "" && !info.TTY:
+			err = ts.leaveProcess(ctx, info, name)
+		default:
+			err = ts.endLeft(ctx, info)
 		}
 		if err != nil {
 			ts.manager.o.Log.Warn("a process of a sandbox cannot be taken up", "sandbox", ts.sandbox.ID(), "process", info.ID, "error", err)

@@ -39,6 +39,8 @@ type RunSpec struct {
 	Schema   []byte    // of the result; nil is none
 	Deadline time.Time // by when it has ended
 	Terminal string    // of an interactive one
+	// Before is what earlier runs of the conversation have used.
+	Before api.AgentUsage
 }
 
 // RunQuery selects runs.

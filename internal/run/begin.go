@@ -1,0 +1,294 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// maxPrompt bounds each text of a task, in bytes.
+const maxPrompt = 1 << 20
+
+// Begin gives an agent a task, and returns when its program runs. When ctx ends
+// before that, and on an error, nothing runs, and a sandbox that was made for it
+// is gone. Errors: InvalidArgument, NotFound, Forbidden, Conflict, Unsupported,
+// RuntimeMissing, and those of CreateSandbox.
+func (r *Runner) Begin(ctx context.Context, q Request) (api.Run, error) {
+	if q.Progress == nil {
+		q.Progress = func(workspace.Step) {}
+	}
+	if err := check(q); err != nil {
+		return api.Run{}, err
+	}
+	if err := r.goOn(ctx, &q); err != nil {
+		return api.Run{}, err
+	}
+	want := Want{Agent: q.Agent, Model: q.Task.Model, WorkDir: path.Join(cove.Workspace, q.New.WorkDir), Provider: q.Provider, Access: q.Access}
+	eq, err := r.o.Agents.Equip(ctx, want, q.Who.Owner, q.Progress)
+	if err != nil {
+		return api.Run{}, err
+	}
+	record := r.plan(q, eq)
+	// Said first: what the agent cannot be asked leaves no sandbox behind.
+	q.Task.Dir = record.Spec.Dir
+	command, err := eq.Command(q.Task)
+	if err != nil {
+		return api.Run{}, err
+	}
+	in, err := r.enterSandbox(ctx, q, eq, &record)
+	if err != nil {
+		return api.Run{}, err
+	}
+	run, err := r.start(ctx, in, record, eq, command)
+	if err != nil && record.Spec.Own {
+		err = errors.Join(err, r.o.Sandboxes.DestroySandbox(context.WithoutCancel(ctx), record.Sandbox, false, q.Who))
+	}
+	return run, err
+}
+
+// check refuses a malformed request.
+func check(q Request) error {
+	switch {
+	case strings.TrimSpace(q.Task.Prompt) == "":
+		return cove.Errorf(cove.InvalidArgument, "there is no prompt").WithHint("say what is to be done")
+	case len(q.Task.Prompt) > maxPrompt || len(q.Task.Instructions) > maxPrompt || len(q.Task.Schema) > maxPrompt:
+		return cove.Errorf(cove.TooLarge, "prompt, instructions and schema may have %d KiB each", maxPrompt>>10).WithHint("put it into a file of the workspace, and name that")
+	case !utf8.ValidString(q.Task.Prompt) || !utf8.ValidString(q.Task.Instructions) || strings.ContainsRune(q.Task.Prompt+q.Task.Instructions, 0):
+		return cove.Errorf(cove.InvalidArgument, "prompt and instructions are text, without NUL bytes")
+	case q.Task.Schema != nil && !json.Valid(q.Task.Schema):
+		return cove.Errorf(cove.InvalidArgument, "the schema is no JSON document")
+	case q.Timeout < 0 || q.Timeout > MaxTimeout:
+		return cove.Errorf(cove.InvalidArgument, "a run may not take %s", q.Timeout).WithHint("give at most %g seconds", MaxTimeout.Seconds())
+	case q.Resume != "" && q.Sandbox != "":
+		return cove.Errorf(cove.InvalidArgument, "a run that goes on does so in its own sandbox").WithHint("leave sandbox out")
+	}
+	return nil
+}
+
+// goOn fills in what an earlier run, or the sandbox, says.
+func (r *Runner) goOn(ctx context.Context, q *Request) error {
+	if q.Resume != "" {
+		earlier, err := r.find(ctx, q.Resume, q.Who)
+		switch {
+		case err != nil:
+			return err
+		case earlier.Status == api.RunRunning:
+			return cove.Errorf(cove.Conflict, "the run %s has not ended", earlier.ID).WithHint("end it first: cove runs interrupt %s", earlier.ID)
+		case earlier.Session == "":
+			return cove.Errorf(cove.Conflict, "the run %s has said no name for its conversation, and cannot go on", earlier.ID).WithHint("begin anew, in its sandbox: --sandbox %s", earlier.SandboxName)
+		case q.Agent != "" && q.Agent != earlier.Agent:
+			return cove.Errorf(cove.InvalidArgument, "the run %s was %s's", earlier.ID, earlier.Agent).WithHint("leave the agent out")
+		}
+		q.Agent, q.Sandbox, q.Task.Session = earlier.Agent, earlier.Sandbox, earlier.Session
+		q.before = earlier.Spec.Before.Plus(earlier.Usage)
+	}
+	if q.Agent == "" && q.Sandbox != "" {
+		there, err := r.o.Sandboxes.FindSandbox(ctx, q.Sandbox, q.Who)
+		if err != nil {
+			return err
+		}
+		q.Agent = there.Agent
+	}
+	if q.Agent == "" {
+		return cove.Errorf(cove.InvalidArgument, "no agent is named").WithHint("\"cove agents list\" shows those that there are")
+	}
+	return nil
+}
+
+// plan is the record of a run that begins. It is pure but for the id and the
+// time.
+func (r *Runner) plan(q Request, eq Equipment) store.Run {
+	id := cove.NewRunID()
+	now := r.o.Clock.Now().UTC().Truncate(time.Microsecond)
+	record := store.Run{
+		Run: api.Run{
+			ID: string(id), Agent: eq.Agent, Version: eq.Version, Model: q.Task.Model, Profile: q.New.Profile, Prompt: q.Task.Prompt,
+			Status: api.RunRunning, Session: q.Task.Session, CreatedBy: q.Who.Name, StartedAt: now,
+		},
+		Spec: store.RunSpec{
+			Own: q.Sandbox == "", Keep: q.Keep, Local: q.Who.Owner, Dir: "/tmp/cove-" + string(id), Schema: q.Task.Schema,
+			Deadline: now.Add(cmp.Or(q.Timeout, DefaultTimeout)), Before: q.before,
+		},
+	}
+	if g := q.New.Repository; g != nil && path.IsAbs(g.Source) {
+		record.Directory = g.Source
+	}
+	if q.New.Bind != "" {
+		record.Directory, record.Bind = q.New.Bind, true
+	}
+	return record
+}
+
+// enterSandbox makes the sandbox of a run, or finds the one that it is to work
+// in, and starts that.
+func (r *Runner) enterSandbox(ctx context.Context, q Request, eq Equipment, record *store.Run) (in sandbox.Inside, err error) {
+	var there api.Sandbox
+	if record.Spec.Own {
+		there, err = r.o.Sandboxes.CreateSandbox(ctx, forAgent(q.New, eq, record.Run), q.Progress)
+	} else if there, err = r.o.Sandboxes.FindSandbox(ctx, q.Sandbox, q.Who); err == nil && there.State == string(cove.StateStopped) {
+		q.Progress(workspace.Step{Text: "starting the sandbox"})
+		there, err = r.o.Sandboxes.StartSandbox(ctx, there.ID, q.Who)
+	}
+	if err != nil {
+		return in, err
+	}
+	record.Sandbox, record.SandboxName = there.ID, there.Name
+	if in, err = r.o.Sandboxes.EnterSandbox(ctx, there.ID, q.Who); err != nil {
+		return in, err
+	}
+	for _, m := range eq.Mounts {
+		if !slices.ContainsFunc(in.Spec.Mounts, func(n cove.Mount) bool { return n.Target == m.Target }) {
+			return in, cove.Errorf(cove.Conflict, "the sandbox %s was not made for %s, whose program is not in it", in.Name, eq.Agent).WithHint("make one that is: cove new --agent %s", eq.Agent)
+		}
+	}
+	return in, nil
+}
+
+// forAgent is a request for a sandbox in which an agent can work: what it says
+// itself wins. It is pure.
+func forAgent(q sandbox.LastingRequest, eq Equipment, of api.Run) sandbox.LastingRequest {
+	q.Agent = eq.Agent
+	q.Labels = maps.Clone(q.Labels)
+	if q.Labels == nil {
+		q.Labels = map[string]string{}
+	}
+	q.Labels[RunLabel] = of.ID
+	env := maps.Clone(eq.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, q.Env)
+	q.Env = env
+	q.Mounts = append(slices.Clone(q.Mounts), eq.Mounts...)
+	q.Limits.Memory, q.Limits.CPUs, q.Limits.PIDs = cmp.Or(q.Limits.Memory, newLimits.Memory), cmp.Or(q.Limits.CPUs, newLimits.CPUs), cmp.Or(q.Limits.PIDs, newLimits.PIDs)
+	q.Network = withNeeds(q.Network, eq.Network)
+	return q
+}
+
+// withNeeds is what was asked of the network, and what an agent needs. Who asks
+// for none gets none.
+func withNeeds(asked *api.NetworkPermission, needs api.NetworkPermission) *api.NetworkPermission {
+	if !needs.Enabled || asked != nil && !asked.Enabled {
+		return asked
+	}
+	if asked == nil {
+		return &needs
+	}
+	n := *asked
+	n.Mode = cmp.Or(n.Mode, needs.Mode)
+	n.Policies = append(slices.Clone(needs.Policies), n.Policies...)
+	n.Allow = append(slices.Clone(needs.Allow), n.Allow...)
+	n.Credentials = union(n.Credentials, needs.Credentials)
+	if len(n.Providers) == 0 {
+		n.Providers = needs.Providers
+	}
+	return &n
+}
+
+func union(a, b []string) []string {
+	all := slices.Clone(a)
+	for _, s := range b {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// start places files, starts the program, and has the run attended.
+func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run, eq Equipment, command agent.Command) (api.Run, error) {
+	if err := place(ctx, in, record.Spec.Dir, eq.Files, command.Files); err != nil {
+		return api.Run{}, err
+	}
+	t, err := newTranscript(r.dirOf(cove.RunID(record.ID)), r.o.MaxOutput)
+	if err != nil {
+		return api.Run{}, err
+	}
+	l := r.newLive(record, t, eq.Parser(record.Spec.Before))
+	if err := r.enter(l); err != nil {
+		t.end(false)
+		return api.Run{}, err
+	}
+	// Recorded first: whoever finds the program has to know whose it is.
+	err = r.o.Store.AddRun(ctx, record)
+	if err == nil {
+		env := maps.Clone(eq.Env)
+		if env == nil {
+			env = map[string]string{}
+		}
+		maps.Copy(env, command.Env)
+		args := slices.Clone(command.Args)
+		if eq.Path != "" && len(args) > 0 && !strings.Contains(args[0], "/") {
+			args[0] = path.Join(eq.Path, args[0])
+		}
+		var p *sandbox.Process
+		p, err = r.o.Sandboxes.StartProcess(ctx, record.Sandbox, callerOf(record), sandbox.ProcessRequest{Name: record.ID, Args: args, Env: env, Stdin: command.Stdin})
+		if err == nil {
+			l.begin(p)
+		} else {
+			err = errors.Join(err, r.record(l.id, ending{err: err}, record.Run, nil))
+		}
+	}
+	if err != nil {
+		t.end(false)
+		close(l.done)
+		r.leave(l)
+		return api.Run{}, err
+	}
+	go r.attend(l, record)
+	return record.Run, nil
+}
+
+// place writes the files that an agent finds: those of its home where there are
+// none, and those of its task into a directory of that alone.
+func place(ctx context.Context, in sandbox.Inside, dir string, home []agent.File, task map[string]string) error {
+	g := in.Guest.Guest()
+	write := func(at, content string) error {
+		err := g.WriteFile(ctx, at, 0o600, []byte(content))
+		var failure *guest.Failure
+		if errors.As(err, &failure) && failure.Kind == guest.FailNoSpace {
+			return cove.Errorf(cove.StorageFull, "there is no space left in the sandbox %s for an agent's files", in.Name).WithHint("make one with more: --disk")
+		}
+		return err
+	}
+	for _, f := range home {
+		at := path.Join(cove.Home, f.Path)
+		_, err := g.Stat(ctx, at)
+		if failure := new(guest.Failure); errors.As(err, &failure) && failure.Kind == guest.FailNotFound {
+			err = write(at, f.Content)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(task) == 0 {
+		return nil
+	}
+	if err := g.Mkdir(ctx, dir, 0o700); err != nil {
+		return err
+	}
+	for at, content := range task {
+		if err := write(at, content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Runner) dirOf(id cove.RunID) string { return filepath.Join(r.o.Dir, string(id)) }

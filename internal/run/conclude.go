@@ -1,0 +1,168 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// maxPatch bounds the text of a change-set that is kept, in bytes.
+const maxPatch = 16 << 20
+
+// concludeTimeout is how long what follows a run may take: git in a sandbox.
+const concludeTimeout = 15 * time.Minute
+
+// attend sees a run through to its end, unless this server lets go of it.
+func (r *Runner) attend(l *live, record store.Run) {
+	defer r.leave(l)
+	e, err := l.attend(record.Spec.Deadline)
+	if err == nil && r.leaves() {
+		err = errClosing
+	}
+	if err == nil {
+		l.mu.Lock()
+		said := l.record
+		l.mu.Unlock()
+		err = r.conclude(record, said, e)
+	}
+	l.mu.Lock()
+	l.err = err
+	l.mu.Unlock()
+	l.transcript.end(err != nil)
+	close(l.done)
+}
+
+// conclude does what follows when a run has ended, and records how it has. It
+// may have been begun by an earlier server. The error is that this server leaves
+// that to the next one.
+func (r *Runner) conclude(record store.Run, said api.Run, e ending) error {
+	ctx, cancel := context.WithTimeout(context.Background(), concludeTimeout)
+	defer cancel()
+	who := callerOf(record)
+	r.tidy(ctx, record, e)
+	changes, cerr := r.changes(ctx, record, who)
+	if cerr != nil && r.leaves() {
+		return errClosing
+	}
+	if cerr != nil {
+		r.o.Log.Warn("what a run has changed is not known", "run", record.ID, "error", cerr)
+	}
+	// Before it is recorded: who dies in between leaves a run to conclude, and no
+	// sandbox that nobody looks for.
+	if record.Spec.Own && !record.Spec.Keep && cerr == nil && len(changes) == 0 {
+		if err := r.o.Sandboxes.DestroySandbox(ctx, record.Sandbox, false, who); err != nil && cove.ErrorCode(err) != cove.NotFound {
+			r.o.Log.Warn("the sandbox of a run cannot be destroyed", "run", record.ID, "sandbox", record.Sandbox, "error", err)
+		}
+	}
+	e.overdraw = r.overdrawn(ctx, record)
+	if err := r.record(cove.RunID(record.ID), e, said, changes); err != nil {
+		r.o.Log.Error("how a run has ended cannot be recorded", "run", record.ID, "error", err)
+	}
+	return nil
+}
+
+// tidy removes what was placed for a run, and ends what it leaves behind when it
+// was ended itself, in a sandbox of its own.
+func (r *Runner) tidy(ctx context.Context, record store.Run, e ending) {
+	in, err := r.o.Sandboxes.EnterSandbox(ctx, record.Sandbox, callerOf(record))
+	if err != nil {
+		return // it does not run: what was placed is gone
+	}
+	if record.Spec.Own && (e.asked == askedKill || e.limit != "") {
+		in.Guest.Guest().SignalAll(ctx, 9)
+	}
+	if err := in.Guest.Guest().Remove(ctx, record.Spec.Dir); err != nil {
+		r.o.Log.Debug("the files of a run cannot be removed", "run", record.ID, "error", err)
+	}
+}
+
+// changes is what a run's sandbox has changed, and keeps the text of it. A
+// workspace without a repository has changed when there is something in it.
+func (r *Runner) changes(ctx context.Context, record store.Run, who sandbox.Caller) ([]api.WorkChange, error) {
+	if record.Bind {
+		return nil, nil
+	}
+	changes, err := r.o.Work.Changes(ctx, record.Sandbox, who)
+	if cove.ErrorCode(err) == cove.InvalidArgument {
+		return r.made(ctx, record, who)
+	}
+	if err != nil || len(changes) == 0 {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(r.dirOf(cove.RunID(record.ID)), patchFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return changes, unwritable(err)
+	}
+	defer f.Close()
+	err = r.o.Work.Patch(ctx, record.Sandbox, who, &bounded{to: f, left: maxPatch})
+	if errors.Is(err, errTooMuch) {
+		_, err = io.WriteString(f, "\n[cut: there is more]\n")
+	}
+	return changes, err
+}
+
+// made lists what is in a workspace that was empty.
+func (r *Runner) made(ctx context.Context, record store.Run, who sandbox.Caller) ([]api.WorkChange, error) {
+	in, err := r.o.Sandboxes.EnterSandbox(ctx, record.Sandbox, who)
+	if err != nil {
+		return nil, err
+	}
+	files, err := in.Guest.Guest().List(ctx, cove.Workspace)
+	var all []api.WorkChange
+	for _, f := range files {
+		all = append(all, api.WorkChange{Path: f.Name, Change: "added"})
+	}
+	return all, err
+}
+
+var errTooMuch = errors.New("there is more than is kept")
+
+// bounded writes what is kept of a text.
+type bounded struct {
+	to   io.Writer
+	left int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	n, err := b.to.Write(p[:min(len(p), b.left)])
+	if b.left -= n; err == nil && n < len(p) {
+		err = errTooMuch
+	}
+	return n, err
+}
+
+// overdrawn reports whether a budget of models was used up during a run.
+func (r *Runner) overdrawn(ctx context.Context, record store.Run) bool {
+	r.o.Flush()
+	q := store.DecisionQuery{Sandbox: record.Sandbox, Verdict: api.VerdictDeny, Since: record.StartedAt, Limit: store.MaxPage}
+	page, err := r.o.Store.ListDecisions(ctx, q)
+	if err != nil {
+		return false
+	}
+	for _, d := range page.Decisions {
+		if d.Stage == api.StageBudget {
+			return true
+		}
+	}
+	return false
+}
+
+// record records how a run has ended.
+func (r *Runner) record(id cove.RunID, e ending, said api.Run, changes []api.WorkChange) error {
+	status, limit, why := outcome(e)
+	now := r.o.Clock.Now()
+	return r.o.Store.ChangeRun(context.Background(), id, func(s *store.Run) error {
+		s.Status, s.LimitHit, s.Error, s.ExitCode, s.EndedAt = status, string(limit), errorOf(why), e.exit, &now
+		s.Result, s.Usage, s.Changes = said.Result, said.Usage, changes
+		s.Session, s.Model = said.Session, said.Model
+		return nil
+	})
+}

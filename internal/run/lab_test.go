@@ -1,0 +1,387 @@
+package run_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/fake"
+	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/run"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/store/sqlite"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+var (
+	owner = sandbox.Caller{Name: "local", Owner: true}
+	ci    = sandbox.Caller{Name: "key:ci"}
+)
+
+// robot is the agent of the tests: it does what its prompt says, line by line.
+// What it waits for are files of its sandbox, which the test writes.
+func robot(p *fake.Process) int {
+	say := func(m api.Message) {
+		m.Version = api.MessageVersion
+		line, _ := json.Marshal(m)
+		fmt.Fprintf(p.Stdout, "%s\n", line)
+	}
+	steps := bufio.NewScanner(p.Stdin)
+	steps.Buffer(nil, 64<<20)
+	for steps.Scan() {
+		if p.Context.Err() != nil {
+			return 1
+		}
+		word, rest, _ := strings.Cut(steps.Text(), " ")
+		switch word {
+		case "think":
+			say(api.Message{Type: api.MessageThinking, Content: rest, Session: "s1"})
+		case "much":
+			n, _ := strconv.Atoi(rest)
+			say(api.Message{Type: api.MessageToolResult, Call: "c", Tool: "cat", Output: strings.Repeat("x", n)})
+		case "flood":
+			for p.Context.Err() == nil {
+				fmt.Fprintln(p.Stdout, `{"version":1,"type":"thinking","content":"`+strings.Repeat("x", 1<<16)+`"}`)
+			}
+		case "answer":
+			say(api.Message{Type: api.MessageResult, Content: rest})
+			say(api.Message{Type: api.MessageUsage, Usage: &api.AgentUsage{InputTokens: 10, OutputTokens: 2, Turns: 1}})
+		case "fail":
+			say(api.Message{Type: api.MessageResult, Content: rest, IsError: true})
+		case "log":
+			fmt.Fprintln(p.Stderr, rest)
+		case "print":
+			fmt.Fprintln(p.Stdout, rest)
+		case "write":
+			p.WriteFile(rest, []byte("written"))
+		case "read":
+			b, err := p.ReadFile(rest)
+			say(api.Message{Type: api.MessageToolResult, Call: "c", Tool: "read", Output: string(b), IsError: err != nil})
+		case "env":
+			say(api.Message{Type: api.MessageThinking, Content: p.Getenv(rest)})
+		case "wait":
+			for p.Context.Err() == nil {
+				if _, err := p.ReadFile(rest); err == nil {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+		case "exit":
+			n, _ := strconv.Atoi(rest)
+			return n
+		}
+	}
+	return 0
+}
+
+// agents knows the robot.
+type agents struct{ files []agent.File }
+
+func (a *agents) Equip(_ context.Context, q run.Want, install bool, _ func(workspace.Step)) (run.Equipment, error) {
+	switch q.Agent {
+	case "robot", "packed":
+	default:
+		return run.Equipment{}, cove.Errorf(cove.NotFound, "there is no agent %q", q.Agent)
+	}
+	eq := run.Equipment{
+		Agent: q.Agent, Version: "1.2.3", Env: map[string]string{"ROBOT": "yes"}, Files: a.files,
+		Command: func(t agent.Task) (agent.Command, error) {
+			if t.Turns > 0 {
+				return agent.Command{}, cove.Errorf(cove.Unsupported, "robots count no turns")
+			}
+			c := agent.Command{Args: []string{"robot"}, Stdin: t.Prompt, Env: map[string]string{"SESSION": t.Session}}
+			if t.Instructions != "" {
+				c.Files = map[string]string{t.Dir + "/instructions": t.Instructions}
+				c.Stdin = "read " + t.Dir + "/instructions\n" + c.Stdin
+			}
+			return c, nil
+		},
+		Parser: func(api.AgentUsage) agent.Parser {
+			return agent.Agent{Title: "Robot", Output: agent.FormatMessages}.NewParser(api.AgentUsage{})
+		},
+	}
+	if q.Agent == "packed" {
+		eq.Mounts = []cove.Mount{{Source: "/layer", Target: "/opt/packed", ReadOnly: true}}
+	}
+	return eq, nil
+}
+
+// work is what sandboxes have changed, as the test says.
+type work struct {
+	mu      sync.Mutex
+	changes []api.WorkChange
+}
+
+func (w *work) Changes(context.Context, string, sandbox.Caller) ([]api.WorkChange, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.changes, nil
+}
+
+func (w *work) Patch(_ context.Context, _ string, _ sandbox.Caller, out io.Writer) error {
+	_, err := io.WriteString(out, "--- a\n+++ b\n")
+	return err
+}
+
+func (w *work) set(changes ...api.WorkChange) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.changes = changes
+}
+
+// lab is what outlives servers.
+type lab struct {
+	dir    string
+	store  store.Store
+	host   *fake.Host
+	agents *agents
+	work   *work
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	dir := t.TempDir()
+	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "cove.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	return &lab{dir: dir, store: st, host: fake.NewHost(), agents: &agents{}, work: &work{}}
+}
+
+// server is a process of Cove that has the lab's sandboxes and runs.
+type server struct {
+	*run.Runner
+	lab     *lab
+	manager *sandbox.Manager
+	engine  *fake.Engine
+	in      *instance.Instance
+	once    sync.Once
+}
+
+func (l *lab) serve(t *testing.T) *server {
+	t.Helper()
+	in, err := instance.Hold(l.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caps := fake.New(fake.Options{}).Capabilities()
+	caps.Files, caps.Listeners, caps.Networks = true, true, []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited}
+	s := &server{lab: l, engine: fake.New(fake.Options{Host: l.host, Capabilities: &caps, Programs: map[string]fake.Program{"robot": robot}}), in: in}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	s.manager = sandbox.New(sandbox.Options{
+		Engines:       []sandbox.EngineSource{{Name: "fake", Open: func() (engine.Engine, error) { return s.engine, nil }}},
+		DefaultEngine: "fake", Images: noImages{}, Store: l.store, Instance: in.ID, RunDir: l.dir,
+		MaxConcurrent: 4, MaxQueued: 4, Clock: clock.Real(), Log: log,
+	})
+	s.Runner = run.New(run.Options{Sandboxes: s.manager, Agents: l.agents, Work: l.work, Store: l.store, Flush: func() {}, MaxOutput: 16 << 20, Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
+	t.Cleanup(func() { s.end(t) })
+	err = s.manager.AdoptSandboxes(t.Context(), sandbox.Lasting{
+		Workspaces: workspaces{}, TakeUp: s.TakeUp, Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
+		OpenWay:   func(cove.SandboxID, string, string, sandbox.Network) (sandbox.Way, error) { return way{}, nil },
+		ForgetWay: func(cove.SandboxID) error { return nil },
+		Network: func(api.NetworkPermission) (sandbox.Network, error) {
+			return sandbox.Network{Mode: cove.NetworkLimited}, nil
+		},
+	})
+	if err == nil {
+		err = s.Recover(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// end ends a server; what lasts goes on.
+func (s *server) end(t *testing.T) {
+	s.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		s.Leave()
+		if err := s.manager.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		s.Close()
+		s.in.Release()
+	})
+}
+
+// ask is a request for the robot: steps are lines of the prompt.
+func ask(steps ...string) run.Request {
+	return run.Request{Task: agent.Task{Prompt: strings.Join(steps, "\n") + "\n"}, Agent: "robot", Who: owner,
+		New: sandbox.LastingRequest{Client: owner.Name, Local: true, WorkDir: "../tmp"}} // which sandboxes in memory have
+}
+
+func (s *server) begin(t *testing.T, q run.Request) api.Run {
+	t.Helper()
+	r, err := s.Begin(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// heard is what somebody has who follows a run: each event in a line.
+type heard struct {
+	mu    sync.Mutex
+	lines []string
+	more  chan struct{}
+}
+
+func (h *heard) take(e run.Event) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	line := fmt.Sprint(e.Seq, " ")
+	switch {
+	case e.Message != nil:
+		line += e.Message.Type + " " + e.Message.Content + e.Message.Output
+	case e.Decision != nil:
+		line += "decision " + e.Decision.Host
+	case e.Asked:
+		line += fmt.Sprint("holds ", len(e.Holds))
+	default:
+		line += "log " + strings.TrimSpace(e.Log)
+	}
+	h.lines = append(h.lines, line)
+	if h.more != nil {
+		select {
+		case h.more <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+func (h *heard) text() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(h.lines, "\n")
+}
+
+// until waits for a line.
+func (h *heard) until(t *testing.T, line string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(h.text(), line); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("nobody hears %q, but\n%s", line, h.text())
+		}
+	}
+}
+
+// follow follows a run from its beginning to its end.
+func (s *server) follow(t *testing.T, id string) (api.Run, string) {
+	t.Helper()
+	var h heard
+	r, err := s.Follow(t.Context(), id, 0, owner, func(api.Run) error { return nil }, h.take)
+	if err != nil {
+		t.Fatalf("%v after\n%s", err, h.text())
+	}
+	return r, h.text()
+}
+
+// listen follows a run meanwhile; the channel has the error in the end.
+func (s *server) listen(t *testing.T, id string) (*heard, <-chan error) {
+	h, done := &heard{}, make(chan error, 1)
+	go func() {
+		_, err := s.Follow(t.Context(), id, 0, owner, func(api.Run) error { return nil }, h.take)
+		done <- err
+	}()
+	return h, done
+}
+
+// touch makes a file in a run's sandbox, which the robot waits for.
+func (s *server) touch(t *testing.T, r api.Run, path string) {
+	t.Helper()
+	in, err := s.manager.EnterSandbox(t.Context(), r.Sandbox, owner)
+	if err == nil {
+		err = in.Guest.Guest().WriteFile(t.Context(), path, 0o644, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *server) wantSandboxes(t *testing.T, want int) []api.Sandbox {
+	t.Helper()
+	list, err := s.manager.Sandboxes(t.Context(), owner)
+	if err != nil || len(list.Sandboxes) != want {
+		t.Errorf("there are %d sandboxes, %v; want %d", len(list.Sandboxes), err, want)
+	}
+	return list.Sandboxes
+}
+
+func wantCode(t *testing.T, doing string, err error, want cove.Code) {
+	t.Helper()
+	if cove.ErrorCode(err) != want {
+		t.Errorf("%s: %v, want %s", doing, err, want)
+	}
+}
+
+func wantText(t *testing.T, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// workspaces are in memory, where nothing is.
+type workspaces struct{}
+
+func (workspaces) Create(_ context.Context, s workspace.Spec, _ func(workspace.Step)) (workspace.Workspace, error) {
+	return workspace.Workspace{ID: s.ID, Directory: "/checkout", Home: "/home"}, nil
+}
+func (workspaces) Open(_ context.Context, id cove.SandboxID) (workspace.Workspace, error) {
+	return workspace.Workspace{ID: id, Directory: "/checkout", Home: "/home"}, nil
+}
+func (workspaces) Remove(context.Context, cove.SandboxID, bool) error  { return nil }
+func (workspaces) List(context.Context) ([]cove.SandboxID, error)      { return nil, nil }
+func (workspaces) Used(context.Context, cove.SandboxID) (int64, error) { return 0, nil }
+
+type noImages struct{}
+
+func (noImages) Resolve(context.Context, string) (engine.Rootfs, error) {
+	return engine.Rootfs{Kind: engine.RootfsHost}, nil
+}
+func (noImages) Hold(context.Context, string) (func(), error) {
+	return nil, errors.New("there are no images")
+}
+
+// way leads nowhere, and knows a key.
+type way struct{}
+
+func (way) Bind(*engine.Binding, engine.Rootfs) error { return nil }
+func (way) Env() map[string]string                    { return nil }
+func (way) Serve(sockets []*os.File) error            { return nil }
+func (way) Extend(...*policy.Document) (int, error)   { return 0, nil }
+func (way) Certificate() []byte                       { return nil }
+func (way) Holds() ([]approval.Hold, <-chan struct{}) { return []approval.Hold{{ID: "ho_1"}}, nil }
+func (way) Denied() []string                          { return nil }
+func (way) Models() []model.ProviderUsage             { return nil }
+func (way) Conceal(text string) string                { return strings.ReplaceAll(text, "sk-real-key", "xxxxxxxxxxx") }
+func (way) Close()                                    {}
+func (way) Shut()                                     {}
+func (way) Rename(string)                             {}
+func (way) Answer(context.Context, cove.HoldID, approval.Answer) (approval.Hold, error) {
+	return approval.Hold{}, nil
+}

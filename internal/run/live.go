@@ -1,0 +1,259 @@
+package run
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// live is a run whose program this server has.
+type live struct {
+	id         cove.RunID
+	r          *Runner
+	transcript *transcript
+	parser     agent.Parser
+	process    *sandbox.Process
+	lines      lines
+	skip       int // messages that are in the transcript already
+	tail       tail
+	broken     error         // of what it has printed for an earlier server
+	stops      chan asked    // holds one value
+	done       chan struct{} // closed when nothing follows
+
+	mu     sync.Mutex
+	record api.Run      // what the messages have said so far
+	result *api.Message // the agent's
+	err    error        // why nothing follows, where the run has not ended
+}
+
+// newLive makes a run live; end must be called if it cannot be attended.
+func (r *Runner) newLive(record store.Run, t *transcript, p agent.Parser) *live {
+	return &live{id: cove.RunID(record.ID), r: r, transcript: t, parser: p, record: record.Run, stops: make(chan asked, 2), done: make(chan struct{})}
+}
+
+// stop asks for the end of a run; a kill is heard after an interrupt.
+func (l *live) stop(how asked) {
+	select {
+	case l.stops <- how:
+	default:
+	}
+}
+
+// replay makes messages of what the program has printed for an earlier server.
+func (l *live) replay() error {
+	l.skip = l.transcript.messages
+	buf := make([]byte, 64<<10)
+	for from := l.transcript.printed(); ; {
+		n, err := from.Read(buf)
+		if perr := l.lines.push(buf[:n], l.line); perr != nil {
+			return perr
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return cove.Errorf(cove.Corrupt, "what an agent has printed cannot be read: %w", err)
+		}
+	}
+}
+
+// line makes messages of a line.
+func (l *live) line(line []byte) error {
+	all, err := l.parser.Line([]byte(l.conceal(string(line))))
+	for _, m := range all {
+		if werr := l.say(m); werr != nil {
+			return werr
+		}
+	}
+	return err
+}
+
+// say writes a message down.
+func (l *live) say(m api.Message) error {
+	m = shorten(m)
+	m.Version, m.Time = api.MessageVersion, l.r.o.Clock.Now().UTC().Truncate(time.Microsecond)
+	l.mu.Lock()
+	account(&l.record, m)
+	if m.Type == api.MessageResult {
+		l.result = &m
+	}
+	l.mu.Unlock()
+	if l.skip > 0 {
+		l.skip--
+		return nil
+	}
+	return l.transcript.message(m)
+}
+
+func (l *live) conceal(text string) string {
+	if l.process == nil {
+		return text
+	}
+	return l.process.Conceal(text)
+}
+
+// attend reads what the program prints until it has ended, and says how that
+// was. The error is why this server lets go of it.
+func (l *live) attend(deadline time.Time) (ending, error) {
+	broken := make(chan error, 2)
+	if l.broken != nil {
+		broken <- l.broken
+	}
+	var streams sync.WaitGroup
+	streams.Go(func() { l.readOutput(broken) })
+	streams.Go(l.readErrors)
+	clock := l.r.o.Clock
+	timer := clock.NewTimer(deadline.Sub(clock.Now()))
+	defer timer.Stop()
+	var e ending
+	var patience <-chan time.Time
+	for over := false; !over; {
+		select {
+		case <-l.process.Exited():
+			over = true
+		case <-timer.C:
+			e.limit = cove.LimitTimeout
+			l.kill()
+		case err := <-broken:
+			if cove.ErrorCode(err) == cove.LimitReached {
+				e.limit = cove.LimitOutput
+			} else {
+				e.err, e.broken = err, true
+			}
+			l.kill()
+		case how := <-l.stops:
+			if e.asked == askedNothing {
+				e.asked = how
+			}
+			if how == askedKill {
+				l.kill()
+				break
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), interruptGrace)
+			if err := l.process.Signal(ctx, syscall.SIGINT); err != nil {
+				l.r.o.Log.Debug("an agent cannot be interrupted", "run", l.id, "error", err)
+			}
+			cancel()
+			patience = clock.After(interruptGrace)
+		case <-patience:
+			l.kill()
+		}
+	}
+	streams.Wait()
+	select {
+	case err := <-broken: // of the last of its output
+		if e.err == nil && e.limit == "" {
+			e.err, e.broken = err, true
+		}
+	default:
+	}
+	ended, err := l.process.Wait()
+	if cove.ErrorCode(err) == cove.Unavailable {
+		return e, errClosing
+	}
+	e.measured = ended.Limit
+	if err != nil && e.err == nil {
+		e.err, e.broken = err, true
+	}
+	if err == nil {
+		e.exit = &ended.ExitCode
+	}
+	if !e.broken {
+		e.err = l.finish(*e.exit)
+	}
+	e.result = l.result
+	return e, nil
+}
+
+func (l *live) kill() {
+	if err := l.process.Kill(); err != nil {
+		l.r.o.Log.Warn("an agent cannot be killed", "run", l.id, "error", err)
+	}
+}
+
+// finish has the parser say what is missing.
+func (l *live) finish(exit int) error {
+	if err := l.lines.end(l.line); err != nil {
+		return err
+	}
+	all, err := l.parser.End(exit, l.tail.text())
+	for _, m := range all {
+		if werr := l.say(m); werr != nil {
+			return werr
+		}
+	}
+	return err
+}
+
+// readOutput writes down what the program prints, makes messages of it, and
+// says what is wrong with it. It reads to the end in any case.
+func (l *live) readOutput(broken chan<- error) {
+	buf := make([]byte, 64<<10)
+	failed := false
+	for {
+		n, err := l.process.Stdout().Read(buf)
+		if n > 0 && !failed {
+			size, perr := l.transcript.print(buf[:n])
+			if perr == nil {
+				l.process.Safe(size) // a connection that has ended shows at the next Read
+				perr = l.lines.push(buf[:n], l.line)
+			}
+			if failed = perr != nil; failed {
+				broken <- perr
+				l.process.Safe(1 << 60) // nobody needs what follows
+			}
+		} else if n > 0 {
+			l.process.Safe(1 << 60)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// readErrors writes down what the program writes to its standard error, line by
+// line.
+func (l *live) readErrors() {
+	from := bufio.NewReaderSize(l.process.Stderr(), 32<<10)
+	for {
+		line, err := from.ReadSlice('\n') // a longer one comes in parts
+		if len(line) > 0 {
+			text := l.conceal(strings.ToValidUTF8(string(line), "\uFFFD"))
+			l.tail.add(text)
+			if werr := l.transcript.log(text, l.r.o.Clock.Now().UTC().Truncate(time.Microsecond)); werr != nil {
+				l.r.o.Log.Warn("what an agent logs cannot be kept", "run", l.id, "error", werr)
+			}
+		}
+		if err != nil && err != bufio.ErrBufferFull {
+			return
+		}
+	}
+}
+
+// begin notes that the program is there.
+func (l *live) begin(p *sandbox.Process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.process = p
+}
+
+// holds lists what waits for an answer in the run's sandbox.
+func (l *live) holds() ([]approval.Hold, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.process == nil {
+		return nil, nil
+	}
+	return l.process.Holds()
+}

@@ -1,0 +1,79 @@
+package run
+
+import (
+	"cmp"
+	"errors"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent"
+)
+
+// asked is why a run was ended from outside.
+type asked string
+
+const (
+	askedNothing   asked = ""
+	askedInterrupt asked = "interrupt"
+	askedKill      asked = "kill"
+)
+
+// ending is how a run has ended, as far as it is known.
+type ending struct {
+	asked    asked
+	limit    cove.LimitKind // that Cove has ended it for
+	measured cove.LimitKind // that the sandbox's accounting says may have
+	exit     *int
+	result   *api.Message // that the agent gave; nil: none
+	broken   bool         // err is about its output or its sandbox, not about how it ended
+	err      error
+	overdraw bool // requests to models were refused, since a budget was used up
+}
+
+const (
+	limitTurns  cove.LimitKind = "turns"
+	limitBudget cove.LimitKind = "budget"
+)
+
+// outcome is what becomes of a run: its status, the limit that ended it, and what
+// went wrong. It is pure. What somebody or Cove has done comes before what
+// followed from it, and a run that succeeds has not been ended by a limit.
+func outcome(e ending) (status string, limit cove.LimitKind, err error) {
+	failed := e.result == nil || e.result.IsError || e.exit != nil && *e.exit != 0
+	switch {
+	case e.asked != askedNothing:
+		return api.RunInterrupted, "", nil
+	case e.limit != "":
+		return api.RunLimit, e.limit, nil
+	case failed && e.measured != "":
+		return api.RunLimit, e.measured, nil
+	case e.broken:
+		return api.RunError, "", e.err
+	case errors.Is(e.err, agent.ErrTurns):
+		return api.RunLimit, limitTurns, nil
+	case errors.Is(e.err, agent.ErrBudget), failed && e.overdraw:
+		return api.RunLimit, limitBudget, nil
+	case cove.ErrorCode(e.err) == cove.AgentFailed:
+		return api.RunFailed, "", e.err
+	case e.err != nil:
+		return api.RunError, "", e.err
+	case e.result == nil:
+		return api.RunError, "", cove.Errorf(cove.AgentProtocol, "the agent has ended without a result")
+	case failed:
+		return api.RunFailed, "", nil
+	}
+	return api.RunSucceeded, "", nil
+}
+
+// account puts what a message says into a record.
+func account(r *api.Run, m api.Message) {
+	r.Session, r.Model = cmp.Or(m.Session, r.Session), cmp.Or(m.Model, r.Model)
+	switch m.Type {
+	case api.MessageResult:
+		r.Result = m.Content
+	case api.MessageUsage:
+		if m.Usage != nil {
+			r.Usage = *m.Usage
+		}
+	}
+}

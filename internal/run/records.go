@@ -1,0 +1,327 @@
+package run
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// maxListed is how much of a prompt or a result a list shows, in bytes.
+const maxListed = 400
+
+// Runs lists runs that a caller has, newest first.
+func (r *Runner) Runs(ctx context.Context, who sandbox.Caller, q store.RunQuery) (api.RunList, error) {
+	if !who.Owner {
+		q.Client = who.Name
+	}
+	list := api.RunList{Runs: []api.Run{}}
+	page, err := r.o.Store.Runs(ctx, q)
+	if err != nil {
+		return list, err
+	}
+	for _, record := range page.Runs {
+		run := record.Run
+		run.Prompt, run.Result, run.Changes = brief(run.Prompt), brief(run.Result), nil
+		list.Runs = append(list.Runs, show(run, who))
+	}
+	list.Next = page.Next
+	return list, nil
+}
+
+func brief(s string) string {
+	short, cut := store.Cut(s, maxListed)
+	if cut {
+		short += "…"
+	}
+	return short
+}
+
+// show is a run as a caller sees it: where the owner keeps things is the
+// owner's.
+func show(run api.Run, who sandbox.Caller) api.Run {
+	if !who.Owner {
+		run.Directory = ""
+	}
+	return run
+}
+
+// Run returns one, by its id or the beginning of it that no other has. Errors:
+// NotFound, Conflict.
+func (r *Runner) Run(ctx context.Context, ref string, who sandbox.Caller) (api.Run, error) {
+	record, err := r.find(ctx, ref, who)
+	if err != nil {
+		return api.Run{}, err
+	}
+	run := r.current(record)
+	run.Recordings, err = r.recordings(cove.RunID(run.ID))
+	return show(run, who), err
+}
+
+// current is a run as it is now: of one that runs, with what it has said.
+func (r *Runner) current(record store.Run) api.Run {
+	run := record.Run
+	if l := r.liveOf(cove.RunID(record.ID)); l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		run.Session, run.Model, run.Usage = l.record.Session, l.record.Model, l.record.Usage
+	}
+	return run
+}
+
+// Interrupt has an agent stop. With kill it is ended at once. Errors: NotFound,
+// Conflict when it has ended.
+func (r *Runner) Interrupt(ctx context.Context, ref string, kill bool, who sandbox.Caller) error {
+	record, err := r.find(ctx, ref, who)
+	if err != nil {
+		return err
+	}
+	l := r.liveOf(cove.RunID(record.ID))
+	if l == nil {
+		return cove.Errorf(cove.Conflict, "the run %s does not run (%s)", record.ID, record.Status)
+	}
+	how, action := askedInterrupt, "interrupt"
+	if kill {
+		how, action = askedKill, "kill"
+	}
+	l.stop(how)
+	return r.o.Store.Append(ctx, store.Record{Time: r.o.Clock.Now().UTC(), Who: who.Name, Action: action, Object: record.ID, Verdict: "ok", Detail: record.Agent})
+}
+
+// Remove removes the record of a run that has ended. Errors: NotFound, Conflict.
+func (r *Runner) Remove(ctx context.Context, ref string, who sandbox.Caller) error {
+	record, err := r.find(ctx, ref, who)
+	if err != nil {
+		return err
+	}
+	id := cove.RunID(record.ID)
+	if err := r.o.Store.RemoveRun(ctx, id); err != nil {
+		return err
+	}
+	return os.RemoveAll(r.dirOf(id))
+}
+
+// Export writes the record of a run as a tar archive: run.json, messages.ndjson,
+// stderr.log, decisions.ndjson, actions.ndjson, changes.patch, and recordings.
+// What the agent and its sandbox have written is theirs: nobody has judged it.
+// Errors, before anything is written: NotFound, Conflict.
+func (r *Runner) Export(ctx context.Context, ref string, who sandbox.Caller, out io.Writer) error {
+	record, err := r.find(ctx, ref, who)
+	if err != nil {
+		return err
+	}
+	a := archive{w: tar.NewWriter(out), dir: r.o.Dir, at: record.StartedAt}
+	dir := r.dirOf(cove.RunID(record.ID))
+	a.add("run.json", func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(show(r.current(record), who))
+	})
+	a.add("messages.ndjson", func(w io.Writer) error {
+		return each(dir, func(e entry) error {
+			if e.Message == nil {
+				return nil
+			}
+			return json.NewEncoder(w).Encode(e.Message)
+		})
+	})
+	a.add("stderr.log", func(w io.Writer) error {
+		return each(dir, func(e entry) error {
+			_, err := io.WriteString(w, e.Log)
+			return err
+		})
+	})
+	a.add("decisions.ndjson", func(w io.Writer) error {
+		all, err := r.decisions(ctx, record)
+		for _, d := range all {
+			err = errors.Join(err, json.NewEncoder(w).Encode(d))
+		}
+		return err
+	})
+	a.add("actions.ndjson", func(w io.Writer) error { return r.actions(ctx, record, w) })
+	for _, name := range files(dir, patchFile, castSuffix) {
+		a.add(name, func(w io.Writer) error {
+			f, err := os.Open(filepath.Join(dir, name))
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			_, err = io.Copy(w, f)
+			return err
+		})
+	}
+	if a.err != nil {
+		return a.err
+	}
+	return a.w.Close()
+}
+
+// archive writes files, each of which is made first: a tar's header says how
+// long a file is.
+type archive struct {
+	w   *tar.Writer
+	dir string // for files in the making
+	at  time.Time
+	err error
+}
+
+func (a *archive) add(name string, write func(io.Writer) error) {
+	if a.err != nil {
+		return
+	}
+	f, err := os.CreateTemp(a.dir, "export-")
+	if err != nil {
+		a.err = unwritable(err)
+		return
+	}
+	defer f.Close()
+	defer os.Remove(f.Name())
+	if err = write(f); err == nil {
+		err = a.copy(name, f)
+	}
+	if err != nil {
+		a.err = err
+	}
+}
+
+func (a *archive) copy(name string, f *os.File) error {
+	size, err := f.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err == nil {
+		err = a.w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: size, ModTime: a.at, Format: tar.FormatPAX})
+	}
+	if err == nil {
+		_, err = io.Copy(a.w, f)
+	}
+	return err
+}
+
+// each hands out the entries of a run.
+func each(dir string, take func(entry) error) error {
+	r, err := openReader(dir, 0)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	for {
+		e, err := r.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = take(e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// decisions are what became of attempts to leave the sandbox of a run while it
+// ran, oldest first.
+func (r *Runner) decisions(ctx context.Context, record store.Run) ([]api.Decision, error) {
+	if record.Sandbox == "" {
+		return nil, nil
+	}
+	r.o.Flush()
+	q := store.DecisionQuery{Sandbox: record.Sandbox, Since: record.StartedAt, Limit: store.MaxPage}
+	if record.EndedAt != nil {
+		q.Until = *record.EndedAt
+	}
+	var all []api.Decision
+	for {
+		page, err := r.o.Store.ListDecisions(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Decisions...)
+		if q.Cursor = page.Next; q.Cursor == "" {
+			slices.Reverse(all)
+			slices.SortStableFunc(all, byTime)
+			return all, nil
+		}
+	}
+}
+
+// actions writes what the audit log has of the sandbox of a run while it ran,
+// pushes among it, newest first.
+func (r *Runner) actions(ctx context.Context, record store.Run, w io.Writer) error {
+	if record.Sandbox == "" {
+		return nil
+	}
+	q := store.AuditQuery{Object: record.Sandbox, Since: record.StartedAt, Limit: store.MaxPage}
+	if record.EndedAt != nil {
+		q.Until = record.EndedAt.Add(time.Microsecond)
+	}
+	for {
+		page, err := r.o.Store.Audit(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, a := range page.Records {
+			if err := json.NewEncoder(w).Encode(api.AuditRecord{Seq: a.Seq, Time: a.Time, Who: a.Who, Action: a.Action, Object: a.Object, Verdict: a.Verdict, Detail: a.Detail, Hash: a.Hash}); err != nil {
+				return err
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+// files are the names in a directory that are, or end as, one of some.
+func files(dir string, ends ...string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var all []string
+	for _, e := range entries {
+		if slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(e.Name(), end) }) {
+			all = append(all, e.Name())
+		}
+	}
+	return all
+}
+
+// recordings are the terminals of a run that have one.
+func (r *Runner) recordings(id cove.RunID) ([]string, error) {
+	all := files(r.dirOf(id), castSuffix)
+	for i := range all {
+		all[i] = strings.TrimSuffix(all[i], castSuffix)
+	}
+	return all, nil
+}
+
+// Recording writes the recording of a terminal of a run. Errors: NotFound.
+func (r *Runner) Recording(ctx context.Context, ref, terminal string, who sandbox.Caller, out io.Writer) error {
+	record, err := r.find(ctx, ref, who)
+	if err != nil {
+		return err
+	}
+	dir := r.dirOf(cove.RunID(record.ID))
+	if !slices.Contains(files(dir, castSuffix), terminal+castSuffix) {
+		return cove.Errorf(cove.NotFound, "the run %s has no recording of a terminal %.20q", record.ID, terminal)
+	}
+	f, err := os.Open(filepath.Join(dir, terminal+castSuffix))
+	if err != nil {
+		return cove.Errorf(cove.Corrupt, "the recording cannot be read: %w", err)
+	}
+	defer f.Close()
+	_, err = io.Copy(out, f)
+	return err
+}

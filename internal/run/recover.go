@@ -1,0 +1,181 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// TakeUp is told of programs that an earlier server has left; it is
+// sandbox.Lasting's.
+func (r *Runner) TakeUp(l sandbox.LeftProcess) {
+	r.mu.Lock()
+	r.left[cove.RunID(l.Name)] = l
+	now := r.ready && !r.closed // of a sandbox that was paused
+	if now {
+		r.running.Add(1)
+	}
+	r.mu.Unlock()
+	if now {
+		go func() {
+			defer r.running.Done()
+			r.takeUp(context.Background(), l)
+		}()
+	}
+}
+
+// Recover goes on with runs that earlier servers have begun, and concludes those
+// whose programs are not there any more. Sandboxes must have been adopted. An
+// error says which could not be put right.
+func (r *Runner) Recover(ctx context.Context) error {
+	r.mu.Lock()
+	left := maps.Clone(r.left)
+	r.ready = true
+	r.mu.Unlock()
+	for _, l := range left {
+		r.takeUp(ctx, l)
+	}
+	return r.Reconcile(ctx)
+}
+
+// takeUp goes on with a run, or ends its program.
+func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.left, cove.RunID(l.Name))
+	}()
+	record, err := r.o.Store.Run(ctx, cove.RunID(l.Name))
+	switch {
+	case err == nil && (record.Status != api.RunRunning || record.Sandbox != string(l.Sandbox)): // a guest says anything
+		err = cove.Errorf(cove.NotFound, "no run %.64q runs in the sandbox %s", l.Name, l.Sandbox)
+	case err == nil:
+		err = r.again(ctx, record, l)
+	}
+	if err == nil {
+		return
+	}
+	r.o.Log.Warn("a program of a run is ended, which cannot be gone on with", "run", l.Name, "sandbox", l.Sandbox, "error", err)
+	if err := l.End(ctx); err != nil {
+		r.o.Log.Warn("a program of a run cannot be ended", "run", l.Name, "sandbox", l.Sandbox, "error", err)
+	}
+}
+
+// again goes on with a run whose program is there.
+func (r *Runner) again(ctx context.Context, record store.Run, left sandbox.LeftProcess) error {
+	l, err := r.reopen(ctx, record)
+	if err != nil {
+		return err
+	}
+	p, err := left.TakeUp(ctx, l.transcript.size)
+	if err == nil {
+		l.begin(p)
+		if err = r.enter(l); err == nil {
+			go r.attendAgain(l, record)
+			return nil
+		}
+	}
+	l.transcript.end(true)
+	return err
+}
+
+// attendAgain attends a run after what it has printed for an earlier server.
+func (r *Runner) attendAgain(l *live, record store.Run) {
+	if err := l.replay(); err != nil {
+		l.broken = err
+	}
+	r.attend(l, record)
+}
+
+// reopen opens what an earlier server has written down.
+func (r *Runner) reopen(ctx context.Context, record store.Run) (*live, error) {
+	eq, err := r.o.Agents.Equip(ctx, Want{Agent: record.Agent}, false, nil)
+	if err != nil {
+		return nil, err
+	}
+	t, err := openTranscript(r.dirOf(cove.RunID(record.ID)), r.o.MaxOutput)
+	if err != nil {
+		return nil, err
+	}
+	return r.newLive(record, t, eq.Parser(record.Spec.Before)), nil
+}
+
+// Reconcile concludes runs that nobody has: whose server has died, and their
+// programs with it or since. It removes records of which the store knows
+// nothing, as those beyond their retention.
+func (r *Runner) Reconcile(ctx context.Context) error {
+	var errs []error
+	q := store.RunQuery{Status: api.RunRunning, Limit: store.MaxPage}
+	for more := true; more; more = q.Cursor != "" {
+		page, err := r.o.Store.Runs(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, record := range page.Runs {
+			if err := r.reconcile(ctx, record); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		q.Cursor = page.Next
+	}
+	return errors.Join(append(errs, r.sweep(ctx))...)
+}
+
+func (r *Runner) reconcile(ctx context.Context, record store.Run) error {
+	if r.has(cove.RunID(record.ID)) {
+		return nil
+	}
+	there, err := r.o.Sandboxes.FindSandbox(ctx, record.Sandbox, sandbox.Caller{Owner: true})
+	if err == nil && there.State == string(cove.StatePaused) {
+		return nil // its program goes on when it is resumed
+	}
+	if now, err := r.o.Store.Run(ctx, cove.RunID(record.ID)); err != nil || now.Status != api.RunRunning {
+		return err // it has ended meanwhile
+	}
+	lost := cove.Errorf(cove.Unavailable, "the server went away while the agent worked, and so has the agent")
+	if err == nil {
+		lost = lost.WithHint("the work is in the sandbox %s: cove diff %[1]s", there.Name)
+	}
+	e := ending{err: lost, broken: true}
+	said := record.Run
+	l, err := r.reopen(ctx, record)
+	if err == nil {
+		defer func() { l.transcript.end(cove.ErrorCode(err) == cove.Unavailable) }()
+		err = l.replay()
+	}
+	if err == nil {
+		if e.result = l.result; e.result != nil {
+			e.err, e.broken = nil, false // it had said what it had to say
+		}
+		said = l.record
+	} else {
+		r.o.Log.Warn("what an agent has printed cannot be read", "run", record.ID, "error", err)
+	}
+	err = r.conclude(record, said, e)
+	return err
+}
+
+// sweep removes directories of runs that the store does not know.
+func (r *Runner) sweep(ctx context.Context) error {
+	entries, err := os.ReadDir(r.o.Dir)
+	if err != nil {
+		return nil // there are none yet
+	}
+	var errs []error
+	for _, entry := range entries {
+		id, err := cove.ParseRunID(entry.Name())
+		if err != nil || r.liveOf(id) != nil {
+			continue
+		}
+		if _, err := r.o.Store.Run(ctx, id); cove.ErrorCode(err) == cove.NotFound && r.liveOf(id) == nil {
+			errs = append(errs, os.RemoveAll(r.dirOf(id)))
+		}
+	}
+	return errors.Join(errs...)
+}

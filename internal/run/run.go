@@ -1,0 +1,241 @@
+// Package run gives agents tasks: it makes or finds the sandbox that one works
+// in, starts its program, turns what that prints into messages, keeps the record
+// of it all, and says how it ended.
+//
+// What an agent prints is written down before anything else is done with it.
+// The messages follow from that alone, and whoever follows a run reads what is
+// written: so nobody who reads slowly holds an agent up, and the next server
+// goes on where one has died.
+package run
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// Agents knows agents.
+type Agents interface {
+	// Equip finds an agent, and what a sandbox needs for it; with install one
+	// that is not there is installed, and the steps are told to progress. Errors:
+	// NotFound, RuntimeMissing, InvalidArgument, Unsupported.
+	Equip(ctx context.Context, q Want, install bool, progress func(workspace.Step)) (Equipment, error)
+}
+
+// Want is what is decided of an agent, by whoever asks.
+type Want struct {
+	Agent   string
+	Model   string // empty is the agent's own choice
+	WorkDir string // inside; empty is cove.Workspace
+	// Provider is whose models it uses, instead of the agent's own choice; Access
+	// how, as a profile says it.
+	Provider string
+	Access   string
+}
+
+// Equipment is an agent and what it needs where it works.
+type Equipment struct {
+	Agent   string
+	Version string // of its program; empty when that is not known
+	Network api.NetworkPermission
+	Env     map[string]string
+	Mounts  []cove.Mount // its program, where that is not in the image
+	Path    string       // where its program is then, inside
+	Files   []agent.File // of its home, with their contents, before it first begins there
+	Command func(agent.Task) (agent.Command, error)
+	// Parser is for a run of a conversation that has used so much before.
+	Parser func(before api.AgentUsage) agent.Parser
+}
+
+// Work is what was done in sandboxes, as it is on the host.
+type Work interface {
+	// Changes lists what a sandbox has changed. Errors: InvalidArgument when it
+	// works on no repository.
+	Changes(ctx context.Context, ref string, who sandbox.Caller) ([]api.WorkChange, error)
+	Patch(ctx context.Context, ref string, who sandbox.Caller, out io.Writer) error
+}
+
+// Options make a Runner. All but MaxOutput are required.
+type Options struct {
+	Sandboxes *sandbox.Manager
+	Agents    Agents
+	Work      Work
+	Store     store.Store
+	Flush     func() // writes decisions to Store that are not written yet
+	Dir       string // of the records; made when it is needed
+	MaxOutput uint64 // bytes that an agent may print; 256 MiB if 0
+	Clock     clock.Clock
+	Log       *slog.Logger
+}
+
+// Request is a task for an agent.
+type Request struct {
+	Task     agent.Task // but for Dir and Session
+	Agent    string
+	Timeout  time.Duration // 0 is DefaultTimeout
+	Resume   string        // an earlier run, whose conversation goes on in its sandbox
+	Sandbox  string        // to work in; empty is a new one
+	New      sandbox.LastingRequest
+	Provider string // of models, and how they are got at; see Want
+	Access   string
+	Keep     bool // a new one stays, also when nothing has changed in it
+	Detach   bool // it goes on when the caller leaves
+	Who      sandbox.Caller
+	Progress func(workspace.Step)
+
+	before api.AgentUsage // of the conversation
+}
+
+const (
+	// DefaultTimeout is how long a run may take where nothing else is said, and
+	// MaxTimeout how long at most.
+	DefaultTimeout = 30 * time.Minute
+	MaxTimeout     = 7 * 24 * time.Hour
+
+	// interruptGrace is how long an agent that was asked to stop may take to say
+	// what it has.
+	interruptGrace = 15 * time.Second
+)
+
+// newLimits are those of a sandbox that is made for a run.
+var newLimits = cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 512}
+
+// RunLabel is the label of a sandbox that was made for a run: its id.
+const RunLabel = "cove.run"
+
+// Runner has the runs of a server.
+type Runner struct {
+	o Options
+
+	mu      sync.Mutex
+	live    map[cove.RunID]*live
+	left    map[cove.RunID]sandbox.LeftProcess // until they are taken up
+	ready   bool                               // Recover has been called
+	closed  bool
+	running sync.WaitGroup // of live; added to under mu while not closed
+}
+
+// New makes a Runner, which is to be told of what is left of runs (TakeUp) and
+// then to Recover.
+func New(o Options) *Runner {
+	if o.MaxOutput == 0 {
+		o.MaxOutput = 256 << 20
+	}
+	return &Runner{o: o, live: map[cove.RunID]*live{}, left: map[cove.RunID]sandbox.LeftProcess{}}
+}
+
+// Leave begins no run any more, and concludes none: the next server does. It is
+// called before the manager of sandboxes lets go of them.
+func (r *Runner) Leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+}
+
+// Close waits until nothing is done any more with runs, after the manager has let
+// go of the sandboxes: what runs in them goes on without a server.
+func (r *Runner) Close() {
+	r.Leave()
+	r.running.Wait()
+}
+
+func (r *Runner) leaves() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed
+}
+
+// enter makes a run live.
+func (r *Runner) enter(l *live) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return errClosing
+	}
+	r.live[l.id] = l
+	r.running.Add(1)
+	return nil
+}
+
+func (r *Runner) leave(l *live) {
+	r.mu.Lock()
+	delete(r.live, l.id)
+	r.mu.Unlock()
+	r.running.Done()
+}
+
+func (r *Runner) liveOf(id cove.RunID) *live {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.live[id]
+}
+
+// has reports whether a run is live, or is about to be.
+func (r *Runner) has(id cove.RunID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, left := r.left[id]
+	return left || r.live[id] != nil
+}
+
+var errClosing = cove.Errorf(cove.Unavailable, "the server shuts down; the run goes on").WithHint("the next one goes on with it: cove runs list")
+
+// find returns a run of a caller's, by its id or the beginning of it that no
+// other has.
+func (r *Runner) find(ctx context.Context, ref string, who sandbox.Caller) (store.Run, error) {
+	q := store.RunQuery{ID: ref, Limit: 2}
+	if !who.Owner {
+		q.Client = who.Name
+	}
+	if ref == "" {
+		return store.Run{}, noRun(ref)
+	}
+	page, err := r.o.Store.Runs(ctx, q)
+	if err == nil && len(page.Runs) == 0 && !strings.HasPrefix(ref, "ru_") {
+		q.ID = "ru_" + ref
+		page, err = r.o.Store.Runs(ctx, q)
+	}
+	switch {
+	case err != nil:
+		return store.Run{}, err
+	case len(page.Runs) == 0:
+		return store.Run{}, noRun(ref)
+	case len(page.Runs) > 1:
+		return store.Run{}, cove.Errorf(cove.Conflict, "%.80q may be several runs", ref).WithHint("say more of the id")
+	}
+	return page.Runs[0], nil
+}
+
+func noRun(ref string) error {
+	return cove.Errorf(cove.NotFound, "there is no run %.80q", ref).WithHint("\"cove runs list\" shows those that there are")
+}
+
+// callerOf is whoever asked for a run.
+func callerOf(record store.Run) sandbox.Caller {
+	return sandbox.Caller{Name: record.CreatedBy, Owner: record.Spec.Local}
+}
+
+// errorOf is an error as a record has it.
+func errorOf(err error) *api.Error {
+	if err == nil {
+		return nil
+	}
+	e := &api.Error{Code: string(cove.ErrorCode(err)), Error: err.Error(), Hint: cove.ErrorHint(err)}
+	var known *cove.Error
+	if errors.As(err, &known) {
+		e.Error = known.Message
+	}
+	return e
+}

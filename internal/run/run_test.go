@@ -1,0 +1,559 @@
+package run_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/run"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestRun(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	q := ask("think about it", "log loading", "env ROBOT", "answer 42")
+	q.Task.Model, q.Task.Instructions = "big", "be brief"
+	r := s.begin(t, q)
+	if r.Status != api.RunRunning || r.Agent != "robot" || r.Version != "1.2.3" || r.Model != "big" || r.SandboxName == "" || r.CreatedBy != "local" {
+		t.Errorf("begun is %+v", r)
+	}
+	ended, text := s.follow(t, r.ID)
+	for _, want := range []string{" tool_result be brief", " thinking about it", " log loading", " thinking yes", " result 42", " usage "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("nobody hears %q, but\n%s", want, text)
+		}
+	}
+	if ended.Status != api.RunSucceeded || ended.Result != "42" || *ended.ExitCode != 0 || ended.Usage.InputTokens != 10 || ended.Session != "s1" || ended.EndedAt == nil || ended.Error != nil {
+		t.Errorf("ended %+v", ended)
+	}
+	s.wantSandboxes(t, 0) // nothing has changed in it
+	if files, _ := filepath.Glob(filepath.Join(l.dir, "runs", r.ID, "*")); len(files) != 1 {
+		t.Errorf("files of the run: %v", files)
+	}
+	// Whoever comes later hears the same.
+	if again, same := s.follow(t, r.ID); same != text || again.Result != "42" {
+		t.Errorf("later, one hears\n%s", same)
+	}
+	var h heard
+	if _, err := s.Follow(t.Context(), r.ID, 4, owner, func(api.Run) error { return nil }, h.take); err != nil || len(h.lines) != len(strings.Split(text, "\n"))-4 || !strings.HasPrefix(h.lines[0], "5 ") {
+		t.Errorf("after the fourth, one hears\n%s, %v", h.text(), err)
+	}
+}
+
+// TestRunLeavesItsWork: a sandbox stays when there is something in it, or when it
+// is to be kept.
+func TestRunLeavesItsWork(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	l.work.set(api.WorkChange{Path: "a", Change: "added", Added: 1})
+	r, _ := s.follow(t, s.begin(t, ask("answer done")).ID)
+	if len(r.Changes) != 1 || r.Changes[0].Path != "a" {
+		t.Errorf("changed is %+v", r.Changes)
+	}
+	there := s.wantSandboxes(t, 1)
+	if there[0].ID != r.Sandbox || there[0].Labels[run.RunLabel] != r.ID || there[0].Agent != "robot" || there[0].Limits.MemoryMB != 2048 || there[0].Limits.CPUs != 2 || there[0].Limits.PIDs != 512 {
+		t.Errorf("its sandbox is %+v", there[0])
+	}
+	l.work.set()
+	q := ask("answer done")
+	q.Keep = true
+	s.follow(t, s.begin(t, q).ID)
+	s.wantSandboxes(t, 2)
+}
+
+func TestRunEndings(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	for _, c := range []struct {
+		name    string
+		steps   []string
+		timeout time.Duration
+		status  string
+		limit   string
+		code    cove.Code
+		says    string
+	}{
+		{name: "the agent could not do it", steps: []string{"fail too hard"}, status: api.RunFailed},
+		{name: "its program failed", steps: []string{"think", "log no such key", "exit 3"}, status: api.RunFailed, code: cove.AgentFailed, says: "no such key"},
+		{name: "it breaks its word", steps: []string{"think", "print <html>", "wait /never"}, status: api.RunError, code: cove.AgentProtocol, says: "<html>"},
+		{name: "it says nothing", steps: []string{"exit 0"}, status: api.RunError, code: cove.AgentProtocol},
+		{name: "its time is up", steps: []string{"think", "wait /never"}, timeout: 300 * time.Millisecond, status: api.RunLimit, limit: "timeout"},
+		{name: "it prints without end", steps: []string{"flood"}, status: api.RunLimit, limit: "output"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			q := ask(c.steps...)
+			q.Timeout = c.timeout
+			r, _ := s.follow(t, s.begin(t, q).ID)
+			if r.Status != c.status || r.LimitHit != c.limit {
+				t.Errorf("%s, limit %q, error %+v", r.Status, r.LimitHit, r.Error)
+			}
+			if c.code != "" && (r.Error == nil || r.Error.Code != string(c.code) || !strings.Contains(r.Error.Error, c.says)) || c.code == "" && r.Error != nil {
+				t.Errorf("the error is %+v", r.Error)
+			}
+		})
+	}
+	s.wantSandboxes(t, 0)
+}
+
+func TestRunRefusals(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	for name, c := range map[string]struct {
+		change func(*run.Request)
+		want   cove.Code
+	}{
+		"no prompt":                {func(q *run.Request) { q.Task.Prompt = " \n" }, cove.InvalidArgument},
+		"a prompt with NUL":        {func(q *run.Request) { q.Task.Prompt = "a\x00b" }, cove.InvalidArgument},
+		"a prompt without end":     {func(q *run.Request) { q.Task.Prompt = strings.Repeat("x", 2<<20) }, cove.TooLarge},
+		"a schema that is none":    {func(q *run.Request) { q.Task.Schema = []byte("{") }, cove.InvalidArgument},
+		"a time before":            {func(q *run.Request) { q.Timeout = -1 }, cove.InvalidArgument},
+		"no agent":                 {func(q *run.Request) { q.Agent = "" }, cove.InvalidArgument},
+		"an unknown agent":         {func(q *run.Request) { q.Agent = "nobody" }, cove.NotFound},
+		"what it cannot be asked":  {func(q *run.Request) { q.Task.Turns = 3 }, cove.Unsupported},
+		"an unknown sandbox":       {func(q *run.Request) { q.Sandbox = "nowhere" }, cove.NotFound},
+		"an unknown run":           {func(q *run.Request) { q.Resume = "ru_x" }, cove.NotFound},
+		"a sandbox it cannot have": {func(q *run.Request) { q.New.Name = "Capital" }, cove.InvalidArgument},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := ask("answer")
+			c.change(&q)
+			_, err := s.Begin(t.Context(), q)
+			wantCode(t, "it", err, c.want)
+		})
+	}
+	s.wantSandboxes(t, 0)
+	if list, err := s.Runs(t.Context(), owner, store.RunQuery{Limit: 10}); err != nil || len(list.Runs) > 0 {
+		t.Errorf("recorded are %+v, %v", list, err)
+	}
+}
+
+// TestRunThatCannotBegin: what was made for it is gone, and the record says why.
+func TestRunThatCannotBegin(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	q := ask("answer")
+	q.New.WorkDir = "not/there"
+	_, err := s.Begin(t.Context(), q)
+	wantCode(t, "a directory that is not there", err, cove.RuntimeMissing)
+	s.wantSandboxes(t, 0)
+	list, err := s.Runs(t.Context(), owner, store.RunQuery{Limit: 10})
+	if err != nil || len(list.Runs) != 1 || list.Runs[0].Status != api.RunError || list.Runs[0].Error.Code != string(cove.RuntimeMissing) {
+		t.Errorf("recorded are %+v, %v", list, err)
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	for _, kill := range []bool{false, true} {
+		r := s.begin(t, ask("think", "wait /never"))
+		h, done := s.listen(t, r.ID)
+		h.until(t, "thinking")
+		wantCode(t, "somebody else", s.Interrupt(t.Context(), r.ID, kill, ci), cove.NotFound)
+		if err := s.Interrupt(t.Context(), r.ID[:14], kill, owner); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		ended, err := s.Run(t.Context(), r.ID, owner)
+		if err != nil || ended.Status != api.RunInterrupted || ended.Error != nil {
+			t.Errorf("ended %+v, %v", ended, err)
+		}
+		wantCode(t, "one that has ended", s.Interrupt(t.Context(), r.ID, kill, owner), cove.Conflict)
+	}
+	audit, err := l.store.Audit(t.Context(), store.AuditQuery{Limit: 50})
+	var actions []string
+	for _, a := range audit.Records {
+		actions = append(actions, a.Action)
+	}
+	if err != nil || !slices.Contains(actions, "interrupt") || !slices.Contains(actions, "kill") {
+		t.Errorf("recorded are %v, %v", actions, err)
+	}
+}
+
+// TestServerDies: the next one goes on where it was, and nobody misses or hears
+// twice what the agent says.
+func TestServerDies(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	r := s.begin(t, ask("think one", "think two", "wait /tmp/go", "think three", "answer done"))
+	h, done := s.listen(t, r.ID)
+	h.until(t, "thinking two")
+	s.end(t)
+	wantCode(t, "who follows", <-done, cove.Unavailable)
+	_, err := s.Begin(t.Context(), ask("answer"))
+	wantCode(t, "a server that ends", err, cove.Unavailable)
+
+	s = l.serve(t)
+	h, done = s.listen(t, r.ID)
+	h.until(t, "thinking two")
+	s.touch(t, r, "/tmp/go")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, h.text(), "1 thinking one\n2 thinking two\n3 thinking three\n4 result done\n5 usage ")
+	ended, err := s.Run(t.Context(), r.ID, owner)
+	if err != nil || ended.Status != api.RunSucceeded || ended.Result != "done" || ended.Usage.Turns != 1 {
+		t.Errorf("ended %+v, %v", ended, err)
+	}
+	s.wantSandboxes(t, 0)
+}
+
+// TestServerDiesInTheMiddle: a line that was half written, and a message that was
+// not, are made up for.
+func TestServerDiesInTheMiddle(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	r := s.begin(t, ask("think one", "think two", "wait /tmp/go", "answer done"))
+	h, done := s.listen(t, r.ID)
+	h.until(t, "thinking two")
+	s.end(t)
+	<-done
+	events := filepath.Join(l.dir, "runs", r.ID, "events.ndjson")
+	data, err := os.ReadFile(events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := bytes.IndexByte(data, '\n') + 1
+	if err := os.WriteFile(events, data[:first+20], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = l.serve(t)
+	s.touch(t, r, "/tmp/go")
+	ended, text := s.follow(t, r.ID)
+	wantText(t, text, "1 thinking one\n2 thinking two\n3 result done\n4 usage ")
+	if ended.Status != api.RunSucceeded {
+		t.Errorf("ended %+v", ended)
+	}
+}
+
+// TestMachineDies: what is not there any more is recorded so, and its work stays.
+func TestMachineDies(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	l.work.set(api.WorkChange{Path: "a", Change: "added"})
+	lost := s.begin(t, ask("think one", "wait /never"))
+	said := s.begin(t, ask("answer done", "wait /never"))
+	for r, line := range map[string]string{lost.ID: "thinking one", said.ID: "usage"} {
+		h, _ := s.listen(t, r)
+		h.until(t, line)
+	}
+	s.end(t)
+	l.host.Reboot()
+	s = l.serve(t)
+	ended, text := s.follow(t, lost.ID)
+	if ended.Status != api.RunError || ended.Error.Code != string(cove.Unavailable) || !strings.Contains(ended.Error.Hint, "cove diff "+lost.SandboxName) || len(ended.Changes) != 1 {
+		t.Errorf("ended %+v, %+v", ended, ended.Error)
+	}
+	wantText(t, text, "1 thinking one")
+	if ended, _ = s.follow(t, said.ID); ended.Status != api.RunSucceeded || ended.Result != "done" || ended.ExitCode != nil {
+		t.Errorf("one that had said what it had to say: %+v", ended)
+	}
+	s.wantSandboxes(t, 2)
+}
+
+// TestPausedWhileServersChange: it goes on when it is resumed.
+func TestPausedWhileServersChange(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	r := s.begin(t, ask("think one", "wait /tmp/go", "answer done"))
+	h, done := s.listen(t, r.ID)
+	h.until(t, "thinking one")
+	if _, err := s.manager.PauseSandbox(t.Context(), r.Sandbox, owner); err != nil {
+		t.Fatal(err)
+	}
+	s.end(t)
+	<-done
+	s = l.serve(t)
+	if err := s.Reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Follow(t.Context(), r.ID, 0, owner, func(api.Run) error { return nil }, new(heard).take)
+	wantCode(t, "following it", err, cove.Conflict)
+	if _, err := s.manager.ResumeSandbox(t.Context(), r.Sandbox, owner); err != nil {
+		t.Fatal(err)
+	}
+	s.touch(t, r, "/tmp/go")
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		now, err := s.Run(t.Context(), r.ID, owner)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%+v, %v", now, err)
+		}
+		if now.Status == api.RunSucceeded {
+			return
+		}
+	}
+}
+
+// TestSandboxOfARunEnds: whoever stops or destroys it ends the run.
+func TestSandboxOfARunEnds(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	r := s.begin(t, ask("think", "wait /never"))
+	h, done := s.listen(t, r.ID)
+	h.until(t, "thinking")
+	if err := s.manager.DestroySandbox(t.Context(), r.Sandbox, false, owner); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if ended, err := s.Run(t.Context(), r.ID, owner); err != nil || ended.Status != api.RunError || ended.Error.Code != string(cove.Conflict) {
+		t.Errorf("ended %+v, %v", ended, err)
+	}
+}
+
+// TestResume: the conversation goes on where it was, in its sandbox.
+func TestResume(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	q := ask("think", "answer first")
+	q.Keep = true
+	first, _ := s.follow(t, s.begin(t, q).ID)
+	if _, err := s.manager.StopSandbox(t.Context(), first.Sandbox, owner); err != nil {
+		t.Fatal(err)
+	}
+	q = ask("env SESSION", "answer second")
+	q.Agent, q.Resume = "", first.ID
+	second, text := s.follow(t, s.begin(t, q).ID)
+	if second.Sandbox != first.Sandbox || second.Agent != "robot" || second.Result != "second" || !strings.Contains(text, "thinking s1") {
+		t.Errorf("it went on as %+v\n%s", second, text)
+	}
+	s.wantSandboxes(t, 1) // it is not the second's to destroy
+
+	q.Resume, q.Agent = first.ID, "packed"
+	_, err := s.Begin(t.Context(), q)
+	wantCode(t, "another agent", err, cove.InvalidArgument)
+	silent, _ := s.follow(t, s.begin(t, ask("answer")).ID)
+	q.Resume, q.Agent = silent.ID, ""
+	_, err = s.Begin(t.Context(), q)
+	wantCode(t, "one without a name for its conversation", err, cove.Conflict)
+}
+
+// TestInASandbox: in one that is there, if the agent is.
+func TestInASandbox(t *testing.T) {
+	l := newLab(t)
+	l.agents.files = []agent.File{{Path: ".robot/config", Content: "fresh"}}
+	s := l.serve(t)
+	there, err := s.manager.CreateSandbox(t.Context(), sandbox.LastingRequest{Name: "mine", Client: owner.Name, Local: true, WorkDir: "../tmp"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := ask("read /home/cove/.robot/config", "write /home/cove/.robot/config", "answer")
+	q.Sandbox = "mine"
+	r, text := s.follow(t, s.begin(t, q).ID)
+	if r.Sandbox != there.ID || !strings.Contains(text, "tool_result fresh") {
+		t.Errorf("it was in %s\n%s", r.SandboxName, text)
+	}
+	if _, text = s.follow(t, s.begin(t, q).ID); !strings.Contains(text, "tool_result written") {
+		t.Errorf("its home is as it was not\n%s", text)
+	}
+	q.Agent = "packed"
+	_, err = s.Begin(t.Context(), q)
+	wantCode(t, "one that is not in it", err, cove.Conflict)
+	s.wantSandboxes(t, 1)
+}
+
+// TestFilesOfATaskAreRemoved, also when it fails.
+func TestFilesOfATaskAreRemoved(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	q := ask("exit 1")
+	q.Task.Instructions, q.Keep = "secret plans", true
+	r, _ := s.follow(t, s.begin(t, q).ID)
+	in, err := s.manager.EnterSandbox(t.Context(), r.Sandbox, owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := in.Guest.Guest().List(t.Context(), "/tmp")
+	for _, f := range files {
+		if strings.HasPrefix(f.Name, "cove-") {
+			t.Errorf("%s is left", f.Name)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoSecretInTranscripts: values that the gateway sets are not in messages,
+// logs and files.
+func TestNoSecretInTranscripts(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	q := ask("think of sk-real-key", "log with sk-real-key", "wait /tmp/go", "answer sk-real-key")
+	q.New.Network, q.Keep = &api.NetworkPermission{Enabled: true}, true
+	r := s.begin(t, q)
+	s.touch(t, r, "/tmp/go")
+	r, text := s.follow(t, r.ID)
+	if strings.Contains(text, "sk-real-key") || r.Result != "xxxxxxxxxxx" || !strings.Contains(text, "holds 1") {
+		t.Errorf("one hears\n%s", text)
+	}
+	found := 0
+	filepath.WalkDir(l.dir, func(path string, d os.DirEntry, err error) error {
+		if data, rerr := os.ReadFile(path); rerr == nil && bytes.Contains(data, []byte("think of sk-real-key")) {
+			found++ // the prompt, in the store, is the caller's own words
+		} else if rerr == nil && bytes.Contains(data, []byte("sk-real-key")) {
+			t.Errorf("%s has it", path)
+		}
+		return err
+	})
+	if found == 0 {
+		t.Error("the prompt is nowhere: nothing was looked through")
+	}
+}
+
+// TestSlowFollower: nobody who reads slowly or leaves holds an agent up.
+func TestSlowFollower(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	steps := []string{}
+	for range 200 {
+		steps = append(steps, "much 20000")
+	}
+	r := s.begin(t, ask(append(steps, "answer done")...))
+	stuck := make(chan struct{})
+	var gone sync.WaitGroup
+	gone.Go(func() {
+		s.Follow(t.Context(), r.ID, 0, owner, func(api.Run) error { return nil }, func(run.Event) error { <-stuck; return errors.New("left") })
+	})
+	ended, text := s.follow(t, r.ID)
+	if ended.Status != api.RunSucceeded || strings.Count(text, "\n") != 201 {
+		t.Errorf("ended %s with %d lines", ended.Status, strings.Count(text, "\n"))
+	}
+	close(stuck)
+	gone.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r = s.begin(t, ask("wait /tmp/go", "answer"))
+	_, err := s.Follow(ctx, r.ID, 0, owner, func(api.Run) error { return nil }, new(heard).take)
+	wantCode(t, "who has left", err, cove.Canceled)
+	s.touch(t, r, "/tmp/go")
+	if ended, _ := s.follow(t, r.ID); ended.Status != api.RunSucceeded {
+		t.Errorf("ended %+v", ended)
+	}
+}
+
+// TestLargeMessages are cut, and say so.
+func TestLargeMessages(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	_, text := s.follow(t, s.begin(t, ask("much 10485760", "answer")).ID)
+	if len(text) > 1<<20 || !strings.Contains(text, "[cut: 262144 of 10485760 bytes]") {
+		t.Errorf("one hears %d bytes", len(text))
+	}
+}
+
+func TestSeveralAtOnce(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() {
+			r, err := s.Begin(t.Context(), ask("think", fmt.Sprint("answer ", i)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if r, err = s.Follow(t.Context(), r.ID, 0, owner, func(api.Run) error { return nil }, new(heard).take); err != nil || r.Result != fmt.Sprint(i) {
+				t.Errorf("%d: %+v, %v", i, r, err)
+			}
+		})
+	}
+	all.Wait()
+	s.wantSandboxes(t, 0)
+}
+
+func TestRecords(t *testing.T) {
+	l := newLab(t)
+	s := l.serve(t)
+	l.work.set(api.WorkChange{Path: "a", Change: "added"})
+	r, _ := s.follow(t, s.begin(t, ask("log to be seen", "answer "+strings.Repeat("x", 1000))).ID)
+	err := l.store.AppendDecisions(t.Context(), 100, api.Decision{Sandbox: r.Sandbox, Time: r.StartedAt.Add(time.Microsecond), Host: "denied.example", Verdict: api.VerdictDeny},
+		api.Decision{Sandbox: r.Sandbox, Time: r.StartedAt.Add(-time.Second), Host: "before.example"}, api.Decision{Sandbox: "sb_other", Time: r.StartedAt.Add(time.Microsecond), Host: "other.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, text := s.follow(t, r.ID); !strings.Contains(text, "0 decision denied.example") || strings.Contains(text, "before") || strings.Contains(text, "other") {
+		t.Errorf("one hears\n%s", text)
+	}
+	list, err := s.Runs(t.Context(), owner, store.RunQuery{Limit: 10})
+	if err != nil || len(list.Runs) != 1 || len(list.Runs[0].Result) > 500 || list.Runs[0].Changes != nil {
+		t.Errorf("listed are %+v, %v", list, err)
+	}
+	if list, err = s.Runs(t.Context(), ci, store.RunQuery{Limit: 10}); err != nil || len(list.Runs) > 0 {
+		t.Errorf("others see %+v, %v", list, err)
+	}
+	_, err = s.Run(t.Context(), r.ID, ci)
+	wantCode(t, "another's", err, cove.NotFound)
+
+	var out bytes.Buffer
+	if err := s.Export(t.Context(), r.ID, owner, &out); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for a := tar.NewReader(&out); ; {
+		h, err := a.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _ := io.ReadAll(a)
+		files[h.Name] = string(data)
+	}
+	var exported api.Run
+	if err := json.Unmarshal([]byte(files["run.json"]), &exported); err != nil || exported.ID != r.ID || len(exported.Changes) != 1 {
+		t.Errorf("run.json is %s, %v", files["run.json"], err)
+	}
+	for name, want := range map[string]string{"messages.ndjson": `"type":"usage"`, "stderr.log": "to be seen\n", "decisions.ndjson": "denied.example", "actions.ndjson": `"sandbox-create"`, "changes.patch": "+++ b"} {
+		if !strings.Contains(files[name], want) {
+			t.Errorf("%s is %q", name, files[name])
+		}
+	}
+	wantCode(t, "exporting another's", s.Export(t.Context(), r.ID, ci, io.Discard), cove.NotFound)
+
+	running := s.begin(t, ask("wait /tmp/go", "answer"))
+	wantCode(t, "removing one that runs", s.Remove(t.Context(), running.ID, owner), cove.Conflict)
+	s.touch(t, running, "/tmp/go")
+	s.follow(t, running.ID)
+	wantCode(t, "removing another's", s.Remove(t.Context(), r.ID, ci), cove.NotFound)
+	if err := s.Remove(t.Context(), r.ID, owner); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(l.dir, "runs", r.ID)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its directory: %v", err)
+	}
+	// What is pruned from the store goes too.
+	if _, err := l.store.Prune(t.Context(), time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(filepath.Join(l.dir, "runs")); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}

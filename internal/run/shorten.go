@@ -1,0 +1,71 @@
+package run
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove/api"
+)
+
+const (
+	maxText  = 256 << 10 // bytes of one text of a message that are kept
+	maxInput = 256 << 10 // bytes of a tool's input
+)
+
+// shorten is a message that is bounded: long texts are cut, and say so. The
+// answer by a schema stays whole, since nothing else would be valid. It is pure.
+func shorten(m api.Message) api.Message {
+	m.Content, m.Output = cutText(m.Content, maxText), cutText(m.Output, maxText)
+	if len(m.Input) > maxInput {
+		m.Input = cutInput(m.Input)
+	}
+	return m
+}
+
+// cutText is at most so many bytes of a text, and a note.
+func cutText(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	at := limit
+	for at > 0 && !utf8.RuneStart(s[at]) {
+		at--
+	}
+	return s[:at] + fmt.Sprintf("\n[cut: %d of %d bytes]", at, len(s))
+}
+
+// cutInput cuts the long texts in a JSON document, shorter and shorter until it
+// is small enough.
+func cutInput(input json.RawMessage) json.RawMessage {
+	for limit := maxInput / 4; limit >= 256; limit /= 4 {
+		d := json.NewDecoder(bytes.NewReader(input))
+		d.UseNumber()
+		var v any
+		if d.Decode(&v) != nil {
+			break
+		}
+		if b, err := json.Marshal(cutTexts(v, limit)); err == nil && len(b) <= maxInput {
+			return b
+		}
+	}
+	b, _ := json.Marshal(map[string]int{"cut: bytes": len(input)}) // which always can be written
+	return b
+}
+
+func cutTexts(v any, limit int) any {
+	switch v := v.(type) {
+	case string:
+		return cutText(v, limit)
+	case []any:
+		for i := range v {
+			v[i] = cutTexts(v[i], limit)
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = cutTexts(v[k], limit)
+		}
+	}
+	return v
+}

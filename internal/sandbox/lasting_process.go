@@ -1,0 +1,234 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+)
+
+// ProcessRequest is a program that goes on when this server goes.
+type ProcessRequest struct {
+	Name  string // by which the next server knows it; at most 64 bytes
+	Args  []string
+	Env   map[string]string
+	Dir   string // relative to where processes begin, or absolute
+	Stdin string // all of its input
+}
+
+// Process is a program in a sandbox that lasts. Whoever has it reads both
+// streams to their end, tells what of its output is safe, and waits for it. When
+// this server goes, the program goes on, and the next one is told of it
+// (Lasting.TakeUp) with the output that was not safe.
+type Process struct {
+	Sandbox cove.SandboxID
+
+	m        *Manager
+	in       Inside
+	remote   *guest.RemoteProcess
+	oomKills int64 // in the sandbox before it began
+}
+
+// LeftProcess is one that an earlier server has started. It is taken up, or
+// ended; until then it stalls when nobody reads what it writes.
+type LeftProcess struct {
+	Sandbox  cove.SandboxID
+	Name     string
+	From, To uint64 // what is there of its standard output: offsets from its beginning
+
+	m      *Manager
+	engine engine.Sandbox
+	info   guest.ProcessInfo
+}
+
+// processLabel is what the guest keeps of a Process.
+type processLabel struct {
+	Process string `json:"process"`
+}
+
+// processName is the name in a label; empty when it is none of a Process.
+func processName(label []byte) string {
+	var l processLabel
+	if json.Unmarshal(label, &l) != nil {
+		return ""
+	}
+	return l.Process
+}
+
+// StartProcess starts a program in a sandbox that runs. Errors: NotFound,
+// Conflict when the sandbox does not run, InvalidArgument, RuntimeMissing,
+// Overloaded.
+func (m *Manager) StartProcess(ctx context.Context, ref string, who Caller, q ProcessRequest) (*Process, error) {
+	if err := checkCommand(q.Args, q.Env); err != nil {
+		return nil, err
+	}
+	in, err := m.EnterSandbox(ctx, ref, who)
+	if err != nil {
+		return nil, err
+	}
+	label, err := json.Marshal(processLabel{q.Name})
+	if err != nil {
+		return nil, err
+	}
+	spec := guest.ProcessSpec{Args: q.Args, Env: in.environment(q.Env), Dir: in.place(q.Dir), Stdin: true, Label: label}
+	stats, err := in.Guest.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := in.Guest.Guest().Start(ctx, spec)
+	if err != nil {
+		err = startFailure(spec, err)
+	}
+	m.auditProcess(ctx, who, "exec", in.Sandbox, q.Args, err)
+	if err != nil {
+		return nil, err
+	}
+	p.Retain()
+	go func() { // ends with the process, at the latest
+		io.WriteString(p.Stdin(), q.Stdin)
+		p.Stdin().Close()
+	}()
+	return &Process{Sandbox: in.ID, m: m, in: in, remote: p, oomKills: stats.OOMKills}, nil
+}
+
+// leaveProcess tells who takes up processes of one that was left, or ends it.
+func (ts *terminals) leaveProcess(ctx context.Context, info guest.ProcessInfo, name string) error {
+	ts.manager.mu.Lock()
+	with := ts.manager.lasting
+	ts.manager.mu.Unlock()
+	if with == nil || with.TakeUp == nil {
+		return ts.endLeft(ctx, info)
+	}
+	with.TakeUp(LeftProcess{Sandbox: ts.sandbox.ID(), Name: name, From: info.Stdout, To: info.StdoutEnd, m: ts.manager, engine: ts.sandbox, info: info})
+	return nil
+}
+
+// TakeUp goes on with a process, from an offset of its standard output that is
+// there. What it wrote to its standard error and nobody has read comes first.
+func (l LeftProcess) TakeUp(ctx context.Context, from uint64) (*Process, error) {
+	if from < l.From || from > l.To {
+		return nil, cove.Errorf(cove.Corrupt, "what a program has written up to %d is not there any more", l.From)
+	}
+	in, err := l.m.inside(ctx, string(l.Sandbox), Caller{Owner: true})
+	if err != nil {
+		return nil, err
+	}
+	stats, err := in.Guest.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := l.engine.Guest().Attach(ctx, l.info.ID, from, l.info.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	p.Retain()
+	return &Process{Sandbox: l.Sandbox, m: l.m, in: in, remote: p, oomKills: stats.OOMKills}, nil
+}
+
+// End kills a process that nobody takes up.
+func (l LeftProcess) End(ctx context.Context) error {
+	return (&terminals{manager: l.m, sandbox: l.engine}).endLeft(ctx, l.info)
+}
+
+// Stdout is the program's output. What is read is kept until Safe.
+func (p *Process) Stdout() io.Reader { return p.remote.Stdout() }
+
+// Stderr is the program's error output.
+func (p *Process) Stderr() io.Reader { return p.remote.Stderr() }
+
+// Safe says that standard output before an offset is not needed any more.
+func (p *Process) Safe(offset uint64) error { return p.remote.Release(offset) }
+
+// Exited is closed when the program has ended, or this server has let go of it.
+func (p *Process) Exited() <-chan struct{} { return p.remote.Exited() }
+
+// Signal sends a signal to the program's process group.
+func (p *Process) Signal(ctx context.Context, s syscall.Signal) error {
+	return p.remote.Signal(ctx, int(s))
+}
+
+// Kill kills the program's process group, and everything else in the sandbox
+// when the guest does not answer.
+func (p *Process) Kill() error {
+	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
+	defer cancel()
+	err := p.Signal(ctx, syscall.SIGKILL)
+	if gone := new(guest.Failure); errors.As(err, &gone) && gone.Kind == guest.FailNotFound {
+		return nil // by itself, meanwhile
+	}
+	if err != nil && ctx.Err() != nil {
+		return p.in.Guest.Kill()
+	}
+	return err
+}
+
+// Ended is how a Process ended.
+type Ended struct {
+	ExitCode int            // 128+N for signal N
+	Limit    cove.LimitKind // that may have ended it
+}
+
+// Wait waits for the program's end; both streams must be read. Errors:
+// Unavailable when this server lets go of it and it goes on, Conflict when the
+// sandbox does not run any more; Limit may then say why.
+func (p *Process) Wait() (e Ended, err error) {
+	exit, lost := p.remote.Wait(context.Background())
+	if lost != nil {
+		// What ends a connection is seen here before what that means is known.
+		err = p.m.whyLost(p.in.Guest)
+	}
+	if cove.ErrorCode(err) == cove.Unavailable {
+		return Ended{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
+	defer cancel()
+	stats, serr := p.in.Guest.Stats(ctx)
+	if serr != nil {
+		stats = engine.Stats{}
+	}
+	stats.OOMKills = max(0, stats.OOMKills-p.oomKills)
+	return Ended{ExitCode: exit.Code, Limit: limitThatEnded(endNone, exit, lost, stats)}, err
+}
+
+// lostGrace is how long the end of a sandbox may take to show after the
+// connection to its guest has ended.
+const lostGrace = time.Second
+
+// whyLost says why the connection to a guest has ended.
+func (m *Manager) whyLost(sb engine.Sandbox) error {
+	select {
+	case <-sb.Done():
+	case <-m.ending.Done():
+	case <-m.o.Clock.After(lostGrace):
+	}
+	return m.whyLeft()
+}
+
+// Holds lists what waits for an answer in the program's sandbox, the oldest
+// first, and a channel that is closed when that changes; nil without a network.
+func (p *Process) Holds() ([]approval.Hold, <-chan struct{}) {
+	if p.in.way == nil {
+		return nil, nil
+	}
+	all, changed := p.in.way.Holds()
+	for i := range all {
+		all[i].Execution = cove.ExecutionID(p.in.Name)
+	}
+	return all, changed
+}
+
+// Conceal is a text without the values of credentials that the gateway sets for
+// the sandbox, were they in it. Its length stays.
+func (p *Process) Conceal(text string) string {
+	if p.in.way == nil {
+		return text
+	}
+	return p.in.way.Conceal(text)
+}
