@@ -11,6 +11,7 @@ type StoredRepository struct {
 	Partial   bool      `json:"partial" doc:"Contents of files are left out until somebody checks them out"`
 	FetchedAt time.Time `json:"fetched_at"`
 	Sandboxes []string  `json:"sandboxes" nullable:"false" doc:"Ids of those that borrow from it"`
+	Kept      []string  `json:"kept,omitempty" doc:"Directories of work that was kept when its sandbox went, and borrows on until it is removed and the repository collected"`
 }
 
 // StoredRepositories is the answer of GET /repositories.

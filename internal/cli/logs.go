@@ -24,17 +24,18 @@ whichever process of Cove on this machine runs it: what it has printed so far,
 and the rest as it comes. To stop following does not end it.
 
 Of a sandbox that runs, print what its terminal shows and has shown, as plain
-text: that of the oldest program that runs, else of the one that ended last.
+text: that of the oldest program that runs, else of the one that ended last. With
+-f, go on with each line that is whole, until the program ends; what is written
+over comes again.
 
 ` + pickHelp,
-		Example:           "  cove logs $(cove ps -aq -n 1)\n  cove logs -f $(cove ps -q -n 1)\n  cove logs brave-otter\n  cove logs brave-otter --terminal t2",
+		Example:           "  cove logs $(cove ps -aq -n 1)\n  cove logs -f $(cove ps -q -n 1)\n  cove logs brave-otter\n  cove logs -f brave-otter\n  cove logs brave-otter --terminal t2",
 		ValidArgsFunction: a.completeSandbox,
 		Args:              p.of,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !strings.HasPrefix(p.name, "ex_") {
 				if follow {
-					return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an execution, which -f follows", p.name).
-						WithHint("\"cove attach\" shows a sandbox's terminal; \"cove ps\" lists executions")
+					return a.followTerminal(cmd, p, terminal)
 				}
 				return a.sandboxLogs(cmd, p, terminal)
 			}

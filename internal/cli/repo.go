@@ -48,7 +48,15 @@ func (a *app) repoList() *cobra.Command {
 					}
 					rows = append(rows, []string{r.Name, size, strconv.Itoa(len(r.Sandboxes)), ago(time.Since(r.FetchedAt)), r.Source})
 				}
-				return a.print(table([]string{"NAME", "SIZE", "SANDBOXES", "FETCHED", "SOURCE"}, rows))
+				if err := a.print(table([]string{"NAME", "SIZE", "SANDBOXES", "FETCHED", "SOURCE"}, rows)); err != nil {
+					return err
+				}
+				for _, r := range all {
+					for _, dir := range r.Kept {
+						a.say.line("work that was kept borrows from %s: %s; once you have removed that directory, \"cove repo gc\" forgets it", r.Name, dir)
+					}
+				}
+				return nil
 			})
 		},
 	}
@@ -154,7 +162,9 @@ func (a *app) repoCollect() *cobra.Command {
 		Use:   "gc [REPO]...",
 		Short: "Pack repositories of the store anew",
 		Long: `Pack repositories of the store anew, all of them when none is named, and say how
-much that has freed. While sandboxes borrow from one, every object of it stays.`,
+much that has freed. While sandboxes borrow from one, every object of it stays, and
+so it does for work that "cove destroy --keep-work" has kept ("cove repo list" says
+where) until you remove that.`,
 		Example:           "  cove repo gc",
 		ValidArgsFunction: a.completeStored,
 		RunE: func(cmd *cobra.Command, args []string) error {

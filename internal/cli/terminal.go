@@ -515,6 +515,74 @@ func (a *app) sandboxLogs(cmd *cobra.Command, p pick, id string) error {
 	})
 }
 
+// followInterval is how often it is looked what a terminal shows now.
+const followInterval = 300 * time.Millisecond
+
+// followTerminal prints what a terminal shows as it comes, line by line, until
+// its program has ended.
+func (a *app) followTerminal(cmd *cobra.Command, p pick, id string) error {
+	return a.withServer(cmd, func(ctx context.Context, c *client.Client) error {
+		s, err := p.find(ctx, c)
+		if err != nil {
+			return err
+		}
+		var shown []string
+		for {
+			all, err := c.Terminals(ctx, s.ID)
+			if err != nil {
+				return err
+			}
+			runs := func(t api.Terminal) bool { return t.ExitCode == nil && (id == "" || t.ID == id) }
+			i := slices.IndexFunc(all, runs)
+			if i >= 0 {
+				id = all[i].ID // and no other from now on
+			}
+			text, err := c.TerminalText(ctx, s.ID, id)
+			if err != nil {
+				return err
+			}
+			lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+			if i >= 0 || lines[0] == "" && len(lines) == 1 {
+				lines = lines[:len(lines)-1] // the last one is still being written
+			}
+			for _, line := range unseen(shown, lines) {
+				if err := a.print(line + "\n"); err != nil {
+					return err
+				}
+			}
+			if i < 0 {
+				return nil
+			}
+			shown = lines
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(followInterval):
+			}
+		}
+	})
+}
+
+// unseen are the lines of a terminal that have come since it was looked at: those
+// after what is still there, of which the oldest may have been forgotten; or from
+// the first one that was written over.
+func unseen(shown, now []string) []string {
+	for gone := range shown {
+		rest := shown[gone:]
+		if len(rest) <= len(now) && slices.Equal(rest, now[:len(rest)]) {
+			return now[len(rest):]
+		}
+		if gone == 0 && len(now) > 0 && shown[0] == now[0] {
+			break // nothing is forgotten
+		}
+	}
+	same := 0
+	for same < min(len(shown), len(now)) && shown[same] == now[same] {
+		same++
+	}
+	return now[same:]
+}
+
 // execOptions are the flags of "cove exec".
 type execOptions struct {
 	pick

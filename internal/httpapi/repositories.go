@@ -62,7 +62,7 @@ func (s *Server) owns(ctx context.Context, object string) error {
 }
 
 func storedRepository(m repos.Mirror) api.StoredRepository {
-	r := api.StoredRepository{Source: m.Address, Name: m.Key, Size: m.Size, Partial: m.Partial, FetchedAt: m.FetchedAt, Sandboxes: []string{}}
+	r := api.StoredRepository{Source: m.Address, Name: m.Key, Size: m.Size, Partial: m.Partial, FetchedAt: m.FetchedAt, Sandboxes: []string{}, Kept: m.Kept}
 	for _, id := range m.Borrowers {
 		r.Sandboxes = append(r.Sandboxes, string(id))
 	}

@@ -31,6 +31,7 @@ type Mirror struct {
 	Size      int64            `json:"size"` // bytes on disk
 	FetchedAt time.Time        `json:"fetched_at"`
 	Borrowers []cove.SandboxID `json:"borrowers,omitempty"`
+	Kept      []string         `json:"kept,omitempty"` // checkouts of borrowers whose sandbox has gone
 	// HeadAt is when the remote last said which branch is its default.
 	HeadAt time.Time `json:"head_at"`
 	// Partial says that contents of files are left out until somebody checks them
@@ -311,6 +312,9 @@ func (s *Store) Mirrors(ctx context.Context) ([]Mirror, error) {
 		for _, r := range records {
 			if r.Mirror == all[i].Key {
 				all[i].Borrowers = append(all[i].Borrowers, r.ID)
+				if r.Kept {
+					all[i].Kept = append(all[i].Kept, filepath.Join(s.directory(r.ID), checkoutDir))
+				}
 			}
 		}
 	}
@@ -418,6 +422,9 @@ func (s *Store) RemoveMirror(ctx context.Context, source string, owner bool) err
 		return err
 	}
 	defer release()
+	if err := s.forget(ctx); err != nil {
+		return err
+	}
 	// Whoever is about to borrow has said so before it takes the lock.
 	ids, err := s.borrowers(m.key)
 	if err != nil {
@@ -454,6 +461,9 @@ func (s *Store) CollectMirror(ctx context.Context, source string, owner bool) er
 	defer release()
 	if err := cleanRepository(m.dir); err != nil {
 		return storageFull("clean a mirror", err)
+	}
+	if err := s.forget(ctx); err != nil {
+		return err
 	}
 	ids, err := s.borrowers(m.key)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -108,12 +109,19 @@ func TestBorrowed(t *testing.T) {
 		t.Errorf("a mirror that kept work borrows from was removed: %v", err)
 	}
 	git.Run("log")
+	if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 1 || !slices.Equal(mirrors[0].Kept, []string{w.Directory}) {
+		t.Errorf("%+v, %v", mirrors, err)
+	}
 
-	if err := s.Remove(t.Context(), w.ID, false); err != nil {
+	// Whoever kept it removes it.
+	if err := os.RemoveAll(w.Directory); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.CollectMirror(t.Context(), repo.URL, false); err != nil {
 		t.Fatal(err)
+	}
+	if left := names(t, s.workspaces); strings.Contains(left, string(w.ID)) {
+		t.Errorf("there is still %s", left)
 	}
 	if mirror.Try("cat-file", "-e", old).Code == 0 {
 		t.Error("what nobody needs is still there")

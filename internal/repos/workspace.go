@@ -183,7 +183,8 @@ func (s *Store) read(id cove.SandboxID) (record, error) {
 }
 
 // Remove implements workspace.Workspaces. A checkout that is kept goes on
-// borrowing from its mirror; removing its directory ends that.
+// borrowing from its mirror, until it has been removed and the store is looked
+// after (forget).
 func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) error {
 	if _, err := cove.ParseSandboxID(string(id)); err != nil {
 		return err
@@ -216,6 +217,24 @@ func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) er
 		return storageFull("remove the workspace of "+string(id), err)
 	}
 	return removeAll(gone)
+}
+
+// forget removes what is left of workspaces that were kept and whose checkout
+// somebody has removed: they borrow no more.
+func (s *Store) forget(ctx context.Context) error {
+	records, err := s.records()
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if _, err := os.Lstat(filepath.Join(s.directory(r.ID), checkoutDir)); !r.Kept || !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := s.Remove(ctx, r.ID, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // List implements workspace.Workspaces.
