@@ -80,6 +80,8 @@ func TestCommands(t *testing.T) {
 		{agent: "codex", task: Task{Prompt: "fix", Turns: 3}, code: cove.Unsupported},
 		{agent: "opencode", task: Task{Prompt: "fix {options}"}, args: "opencode|run|fix {options}"},
 		{agent: "opencode", task: Task{Prompt: "fix", Schema: schema}, args: "opencode|run|fix\n\nAnswer with one JSON document and nothing else, valid by this JSON Schema:\n" + string(schema)},
+		{agent: "worker", task: Task{Prompt: "fix", Model: "m", Session: "s1", Turns: 7, Schema: schema, Dir: "/run/t"}, files: map[string]string{"/run/t/prompt": "fix", "/run/t/schema.json": string(schema)},
+			args: "cove-worker|agentic|--prompt-file|/run/t/prompt|--model|m|--max-turns|7|--schema|/run/t/schema.json|--resume=s1"},
 		{agent: "worker", task: Task{Prompt: "fix", Dir: "/run/t"}, args: "cove-worker|agentic|--prompt-file|/run/t/prompt", files: map[string]string{"/run/t/prompt": "fix"}},
 		{agent: "claude", task: Task{Prompt: " \n"}, code: cove.InvalidArgument},
 	} {

@@ -225,11 +225,30 @@ func (p *messagesParser) End(exitCode int, stderr string) ([]api.Message, error)
 	var err error
 	if p.answer == nil {
 		err = p.silent(exitCode, stderr)
+	} else if p.answer.IsError {
+		err = p.failure(exitCode)
 	}
 	if p.used {
 		return nil, err
 	}
 	return []api.Message{p.message(api.Message{Type: api.MessageUsage, Usage: &p.usage})}, err
+}
+
+// failure is what the exit code says of a result that is an error, beyond that
+// the agent could not do it (docs/worker.md).
+func (p *messagesParser) failure(exitCode int) error {
+	why := tail(p.answer.Content, 1000)
+	switch exitCode {
+	case 3:
+		return cove.Errorf(cove.LimitReached, "%s has reached %w", p.agent, ErrTurns).WithHint("allow more, or let it go on with --resume")
+	case 4:
+		return p.unreachable(why)
+	case 5:
+		return cove.Errorf(cove.SchemaMismatch, "the answer of %s does not match the schema: %s", p.agent, why)
+	case 7:
+		return cove.Errorf(cove.LimitReached, "%s has used up %w: %s", p.agent, ErrBudget, why)
+	}
+	return nil
 }
 
 func isObject(j json.RawMessage) bool {

@@ -25,15 +25,19 @@ const (
 	exitDone        = 0
 	exitFailed      = 1 // the agent could not do it
 	exitUsage       = 2
-	exitLimit       = 3
+	exitTurns       = 3
 	exitModel       = 4
 	exitSchema      = 5
 	exitDefect      = 6
+	exitBudget      = 7
 	exitInterrupted = 130
 )
 
 // exitCode is what an error becomes.
 func exitCode(err error) int {
+	if errors.Is(err, model.ErrUsedUp) {
+		return exitBudget
+	}
 	switch cove.ErrorCode(err) {
 	case "":
 		return exitDone
@@ -42,7 +46,7 @@ func exitCode(err error) int {
 	case cove.InvalidArgument, cove.NotFound:
 		return exitUsage
 	case cove.LimitReached:
-		return exitLimit
+		return exitTurns
 	case cove.ModelUnreachable, cove.TooLarge:
 		return exitModel
 	case cove.SchemaMismatch:
@@ -80,9 +84,9 @@ const usage = `Cove's own agent. It runs inside a sandbox; "cove worker" starts 
 "agentic" works on a task in a directory, with tools. "generate" answers once,
 without. Standard output is messages, one JSON object a line, of which the last
 is of type "usage"; everything else is on standard error. The exit code is 0 when
-it is done, 1 when the agent could not do it, 2 for wrong flags, 3 at a limit, 4
-when the model cannot be had, 5 when the answer does not match the schema, 6 for
-a fault of the worker, 130 when it was interrupted.
+it is done, 1 when the agent could not do it, 2 for wrong flags, 3 at --max-turns,
+4 when the model cannot be had, 5 when the answer does not match the schema, 6 for
+a fault of the worker, 7 when a budget is used up, 130 when it was interrupted.
 
 Flags:
 `

@@ -114,7 +114,7 @@ func (w *worker) work(ctx context.Context) outcome {
 			return outcome{text: answered, err: cove.Errorf(cove.AgentFailed, "the model refuses to answer")}
 		case answer.Stop == model.Cut:
 			if continued++; continued > maxContinued {
-				return outcome{text: answered, err: cove.Errorf(cove.LimitReached, "the answer was cut off %d times", continued).
+				return outcome{text: answered, err: cove.Errorf(cove.AgentFailed, "the answer was cut off %d times", continued).
 					WithHint("allow longer ones: --max-output")}
 			}
 			w.note("Your answer was cut off at its longest. Go on exactly where it ended, and repeat nothing.")

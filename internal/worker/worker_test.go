@@ -5,16 +5,20 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/modeltest"
 	"github.com/cove-sandbox/cove/internal/worker/model"
 )
@@ -59,6 +63,7 @@ func (l *lab) file(name, content string) string {
 type ended struct {
 	code     int
 	messages []api.Message
+	stdout   []byte
 	stderr   string
 }
 
@@ -85,7 +90,7 @@ func run(t *testing.T, env []string, args ...string) ended {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	e := ended{code: Main(t.Context(), Process{Args: args, Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: env})}
-	e.messages, e.stderr = parse(t, stdout.Bytes()), stderr.String()
+	e.messages, e.stdout, e.stderr = parse(t, stdout.Bytes()), stdout.Bytes(), stderr.String()
 	return e
 }
 
@@ -213,6 +218,9 @@ done: It is done. ` + `
 			for _, r := range l.server.Requests() {
 				if r.Status != 200 || r.Problem != "" || r.Model != "m-1" || r.Prompt != "go to the moon" || !strings.HasPrefix(r.Header.Get("User-Agent"), "cove-worker/") {
 					t.Errorf("%d %q %q %q %q", r.Status, r.Problem, r.Model, r.Prompt, r.Header.Get("User-Agent"))
+				}
+				if kind == model.Anthropic && strings.Count(r.Body, `"cache_control"`) != 2 {
+					t.Errorf("what is asked again is not to be cached: %s", r.Body)
 				}
 				if anthropic := r.Header.Get("X-Api-Key") != ""; anthropic != (kind == model.Anthropic) {
 					t.Errorf("headers %v", r.Header)
@@ -463,9 +471,9 @@ func TestRefusals(t *testing.T) {
 		says   string
 	}{
 		{"blocked", 403, "", blocked, 4, "does not let api.example.com port 443 be reached: no rule allows api.example.com (to allow it: cove policy allow sb_1 api.example.com)"},
-		{"budget", 429, "X-Should-Retry: false", `{"type": "error", "error": {"type": "rate_limit_error", "message": "the budget of this sandbox is used up: 100 of 100 requests"}, "cove": {"error": "budget_exhausted", "budget": "requests", "limit": "100", "used": "100"}}`, 3, "the budget of this sandbox is used up: 100 of 100 requests"},
-		{"quota", 429, "", `{"error": {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota"}}`, 3, "You exceeded your current quota"},
-		{"a long wait", 429, "Retry-After: 3600", `{"error": {"message": "slow down"}}`, 3, "asked again after 1h0m0s"},
+		{"budget", 429, "X-Should-Retry: false", `{"type": "error", "error": {"type": "rate_limit_error", "message": "the budget of this sandbox is used up: 100 of 100 requests"}, "cove": {"error": "budget_exhausted", "budget": "requests", "limit": "100", "used": "100"}}`, 7, "the budget of this sandbox is used up: 100 of 100 requests"},
+		{"quota", 429, "", `{"error": {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota"}}`, 7, "You exceeded your current quota"},
+		{"a long wait", 429, "Retry-After: 3600", `{"error": {"message": "slow down"}}`, 4, "asked again after 1h0m0s"},
 		{"no key", 401, "", `{"error": {"message": "invalid x-api-key"}}`, 4, "does not accept the key: invalid x-api-key"},
 		{"bad request", 400, "", `{"error": {"message": "max_tokens: too large"}}`, 4, "answers 400: max_tokens: too large"},
 		{"a page", 404, "", `<html><body>Not here</body></html>`, 4, "answers 404: <html>"},
@@ -507,6 +515,64 @@ func TestProxy(t *testing.T) {
 	e := ended{messages: parse(t, out)}
 	if r := e.result(t); code != 4 || !strings.Contains(r.Content, "no rule allows api.example.com:443 (to allow it: cove policy allow sb_1 api.example.com)") {
 		t.Errorf("exit code %d: %s", code, r.Content)
+	}
+}
+
+// TestTheHostUnderstands: what the worker prints, and how it ends, is read by the
+// agents' own parser.
+func TestTheHostUnderstands(t *testing.T) {
+	declared, err := agent.Find(agent.Builtin(), agent.Worker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const refused = "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"No.\"}}\n\n" +
+		"data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"refusal\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n"
+	for _, c := range []struct {
+		name, script string
+		status       int // with instead: what is answered, whatever the script says
+		instead      string
+		args         []string
+		code         cove.Code
+		is           error
+	}{
+		{name: "done", script: `[{say: x, do: [{shell: echo hi}]}, {say: y}]`},
+		{name: "refused", script: `[{say: x}]`, status: 200, instead: refused},
+		{name: "turns", script: `[{do: [{shell: "true"}]}, {do: [{shell: "true"}]}, {say: x}]`, args: []string{"--max-turns", "2"}, code: cove.LimitReached, is: agent.ErrTurns},
+		{name: "model", script: `[{say: x, fail: [{status: 400, message: no such model}]}]`, code: cove.ModelUnreachable},
+		{name: "schema", script: `[{say: x}]`, args: []string{"--schema", "schema.json"}, code: cove.SchemaMismatch},
+		{name: "budget", script: `[{say: x}]`, status: 429, instead: `{"cove": {"error": "budget_exhausted"}, "error": {"message": "used up"}}`, code: cove.LimitReached, is: agent.ErrBudget},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t, model.Anthropic, "prompts: [{turns: "+c.script+"}]")
+			l.file("schema.json", `{"type": "object"}`)
+			t.Chdir(l.dir)
+			if c.instead != "" {
+				s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Content-Type", "text/event-stream")
+					w.WriteHeader(c.status)
+					fmt.Fprint(w, c.instead)
+				}))
+				defer s.Close()
+				l.url = s.URL
+			}
+			e := l.run("agentic", "go", c.args...)
+			p := declared.NewParser(api.AgentUsage{})
+			var messages []api.Message
+			for line := range bytes.Lines(e.stdout) {
+				more, err := p.Line(bytes.TrimSuffix(line, []byte("\n")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				messages = append(messages, more...)
+			}
+			more, err := p.End(e.code, e.stderr)
+			if messages = append(messages, more...); !reflect.DeepEqual(messages, e.messages) {
+				t.Errorf("%+v, want %+v", messages, e.messages)
+			}
+			if cove.ErrorCode(err) != c.code || c.is != nil && !errors.Is(err, c.is) || (e.code != 0) != e.result(t).IsError {
+				t.Errorf("exit code %d: %v\n%s", e.code, err, e.story())
+			}
+		})
 	}
 }
 

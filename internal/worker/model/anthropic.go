@@ -110,9 +110,10 @@ type anthropicDecoder struct {
 	ended bool
 }
 
+// anthropicBlock is a part as it comes, piece by piece.
 type anthropicBlock struct {
 	anthropicPart
-	input string // as it comes
+	text, input, thinking, signature []byte
 }
 
 type anthropicUsage struct {
@@ -162,17 +163,21 @@ func (d *anthropicDecoder) event(data []byte) error {
 		if d.parts[e.Index] != nil {
 			return fmt.Errorf("the block %d begins twice", e.Index)
 		}
-		d.parts[e.Index] = &anthropicBlock{anthropicPart: e.Block}
+		if len(d.order) == maxParts {
+			return errParts
+		}
+		b := &anthropicBlock{anthropicPart: e.Block, text: []byte(e.Block.Text), thinking: []byte(e.Block.Thinking), signature: []byte(e.Block.Signature)}
+		d.parts[e.Index] = b
 		d.order = append(d.order, e.Index)
 	case "content_block_delta":
 		b := d.parts[e.Index]
 		if b == nil {
 			return fmt.Errorf("the block %d goes on and has not begun", e.Index)
 		}
-		b.Text += e.Delta.Text
-		b.input += e.Delta.Partial
-		b.Thinking += e.Delta.Thinking
-		b.Signature += e.Delta.Signature
+		b.text = append(b.text, e.Delta.Text...)
+		b.input = append(b.input, e.Delta.Partial...)
+		b.thinking = append(b.thinking, e.Delta.Thinking...)
+		b.signature = append(b.signature, e.Delta.Signature...)
 	case "message_delta":
 		d.stop = e.Delta.Stop
 		d.usage.over(e.Usage)
@@ -192,9 +197,9 @@ func (d *anthropicDecoder) answer() (Answer, bool) {
 		b := d.parts[i]
 		switch b.Type {
 		case "text":
-			a.Message.Parts = append(a.Message.Parts, Part{Kind: Text, Text: b.Text})
+			a.Message.Parts = append(a.Message.Parts, Part{Kind: Text, Text: string(b.text)})
 		case "tool_use":
-			raw := b.input
+			raw := string(b.input)
 			if raw == "" && len(b.Input) > 0 {
 				raw = string(b.Input)
 			}
@@ -203,10 +208,10 @@ func (d *anthropicDecoder) answer() (Answer, bool) {
 		case "thinking", "redacted_thinking":
 			back := map[string]string{"type": b.Type, "data": b.Data}
 			if b.Type == "thinking" {
-				back = map[string]string{"type": b.Type, "thinking": b.Thinking, "signature": b.Signature}
+				back = map[string]string{"type": b.Type, "thinking": string(b.thinking), "signature": string(b.signature)}
 			}
 			opaque, _ := json.Marshal(back) // strings only
-			a.Message.Parts = append(a.Message.Parts, Part{Kind: Reasoning, Text: b.Thinking, Opaque: opaque, Dialect: Anthropic})
+			a.Message.Parts = append(a.Message.Parts, Part{Kind: Reasoning, Text: string(b.thinking), Opaque: opaque, Dialect: Anthropic})
 		}
 	}
 	switch d.stop {

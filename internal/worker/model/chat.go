@@ -96,8 +96,9 @@ func (chat) encode(r Request) any {
 func (chat) decoder() decoder { return &chatDecoder{} }
 
 type chatDecoder struct {
-	text, reasoning, refusal string
+	text, reasoning, refusal []byte
 	calls                    []chatCall
+	arguments                [][]byte // of each call
 	model, stop              string
 	usage                    *chatUsage
 	ended                    bool
@@ -147,13 +148,15 @@ func (d *chatDecoder) event(data []byte) error {
 		return nil
 	}
 	c := e.Choices[0] // one is asked for
-	d.text += c.Delta.Content
-	d.refusal += c.Delta.Refusal
-	if d.reasoning += c.Delta.Reasoning; c.Delta.Reasoning == "" {
-		d.reasoning += c.Delta.Thinking
+	d.text = append(d.text, c.Delta.Content...)
+	d.refusal = append(d.refusal, c.Delta.Refusal...)
+	if d.reasoning = append(d.reasoning, c.Delta.Reasoning...); c.Delta.Reasoning == "" {
+		d.reasoning = append(d.reasoning, c.Delta.Thinking...)
 	}
 	for _, part := range c.Delta.Calls {
-		d.call(part)
+		if err := d.call(part); err != nil {
+			return err
+		}
 	}
 	if c.Stop != "" {
 		d.stop = c.Stop
@@ -163,15 +166,20 @@ func (d *chatDecoder) event(data []byte) error {
 
 // call adds to the call of an index, or begins one: some endpoints number all of
 // them alike, and tell them apart by their ids alone.
-func (d *chatDecoder) call(part chatCall) {
+func (d *chatDecoder) call(part chatCall) error {
 	for i, known := range slices.Backward(d.calls) {
 		if known.Index == part.Index && (part.ID == "" || part.ID == known.ID) {
 			d.calls[i].Function.Name += part.Function.Name
-			d.calls[i].Function.Arguments += part.Function.Arguments
-			return
+			d.arguments[i] = append(d.arguments[i], part.Function.Arguments...)
+			return nil
 		}
 	}
+	if len(d.calls) == maxParts {
+		return errParts
+	}
 	d.calls = append(d.calls, part)
+	d.arguments = append(d.arguments, []byte(part.Function.Arguments))
+	return nil
 }
 
 func (d *chatDecoder) answer() (Answer, bool) {
@@ -179,23 +187,23 @@ func (d *chatDecoder) answer() (Answer, bool) {
 	if d.usage != nil {
 		a.Usage = api.AgentUsage{InputTokens: max(0, d.usage.Input-d.usage.Details.Cached), OutputTokens: d.usage.Output, CacheReadTokens: d.usage.Details.Cached}
 	}
-	if d.reasoning != "" {
-		a.Message.Parts = append(a.Message.Parts, Part{Kind: Reasoning, Text: d.reasoning, Dialect: Chat})
+	if len(d.reasoning) > 0 {
+		a.Message.Parts = append(a.Message.Parts, Part{Kind: Reasoning, Text: string(d.reasoning), Dialect: Chat})
 	}
-	if text := d.text + d.refusal; text != "" {
+	if text := string(d.text) + string(d.refusal); text != "" {
 		a.Message.Parts = append(a.Message.Parts, Part{Kind: Text, Text: text})
 	}
 	for i, c := range d.calls {
 		if c.ID == "" {
 			c.ID = fmt.Sprintf("call_%d", i+1)
 		}
-		input, cut := object(c.Function.Arguments)
+		input, cut := object(string(d.arguments[i]))
 		a.Message.Parts = append(a.Message.Parts, Part{Kind: Call, ID: c.ID, Tool: c.Function.Name, Input: input, Cut: cut})
 	}
 	switch {
 	case d.stop == "length":
 		a.Stop = Cut
-	case d.stop == "content_filter", d.refusal != "":
+	case d.stop == "content_filter", len(d.refusal) > 0:
 		a.Stop = Refused
 	case len(d.calls) > 0:
 		a.Stop = Called

@@ -72,7 +72,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 
 // Ask asks once, in the sense of who asks: what may pass is tried again, and an
 // answer that broke off is asked for anew as a whole. Errors: ModelUnreachable,
-// LimitReached for what is used up, TooLarge for a conversation that does not fit
+// LimitReached (ErrUsedUp), TooLarge for a conversation that does not fit
 // the model, Canceled.
 func (c *Client) Ask(ctx context.Context, r Request) (Answer, error) {
 	codec := codecs[c.Dialect]

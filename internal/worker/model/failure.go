@@ -2,6 +2,7 @@ package model
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/cove-sandbox/cove"
 )
+
+// ErrUsedUp is what a LimitReached wraps: a budget, or a quota.
+var ErrUsedUp = errors.New("nothing is left to be used")
 
 // Failure is why an endpoint gave no answer, and whether to ask again.
 type Failure struct {
@@ -25,7 +29,6 @@ func (f *Failure) Unwrap() error { return f.err }
 func (f *Failure) final(tries int) error {
 	e := *f.err
 	if f.again && f.after > maxAfter {
-		e.Code = cove.LimitReached
 		e.Hint = "the endpoint wants to be asked again after " + f.after.Round(time.Second).String()
 	} else if tries > 1 {
 		e.Message += fmt.Sprintf(" (tried %d times)", tries)
@@ -108,11 +111,11 @@ func judge(status int, header http.Header, body []byte, host string) *Failure {
 		}
 		return &Failure{err: e}
 	case r.Cove != nil && r.Cove.Error == "budget_exhausted":
-		return &Failure{err: cove.Errorf(cove.LimitReached, "%s", said).WithHint("a larger one is given outside: --budget, or gateway.budget in the configuration")}
+		return &Failure{err: cove.Errorf(cove.LimitReached, "%w: %s", ErrUsedUp, said).WithHint("a larger one is given outside: --budget, or gateway.budget in the configuration")}
 	case tooLong(&f) || status == http.StatusRequestEntityTooLarge:
 		return &Failure{err: cove.Errorf(cove.TooLarge, "the conversation does not fit the model: %s", said)}
 	case f.word() == "insufficient_quota":
-		return &Failure{err: cove.Errorf(cove.LimitReached, "%s: %s", host, said)}
+		return &Failure{err: cove.Errorf(cove.LimitReached, "%w: %s: %s", ErrUsedUp, host, said)}
 	case status == http.StatusUnauthorized:
 		return &Failure{err: cove.Errorf(cove.ModelUnreachable, "%s does not accept the key: %s", host, said).
 			WithHint("the real one belongs into a credential on the host: docs/credentials.md")}
@@ -122,9 +125,6 @@ func judge(status int, header http.Header, body []byte, host string) *Failure {
 	case header.Get("X-Should-Retry") == "false":
 	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500: // 529 is Anthropic's: overloaded
 		out.again = true
-	}
-	if status == http.StatusTooManyRequests && !out.again {
-		out.err.Code = cove.LimitReached
 	}
 	return out
 }

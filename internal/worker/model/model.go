@@ -4,6 +4,7 @@ package model
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/cove-sandbox/cove/api"
@@ -129,6 +130,11 @@ type decoder interface {
 }
 
 var codecs = map[Dialect]codec{Anthropic: anthropic{}, Chat: chat{}, Responses: responses{}}
+
+// maxParts bounds an answer; the bytes of it are bounded by whoever reads them.
+const maxParts = 10_000
+
+var errParts = fmt.Errorf("the answer has more than %d parts", maxParts)
 
 // object is the input of a call, as far as it came: an empty one is {}, and one
 // that is no JSON object was cut off.

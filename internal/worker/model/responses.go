@@ -126,6 +126,9 @@ func (d *responsesDecoder) event(data []byte) error {
 		if err := json.Unmarshal(e.Item, &item); err != nil {
 			return err
 		}
+		if len(d.items) == maxParts {
+			return errParts
+		}
 		d.items = append(d.items, e.Item)
 	case "response.completed", "response.incomplete":
 		for _, raw := range e.Response.Output {
