@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -284,21 +285,28 @@ func workDirectory(dir string) (string, error) {
 	return cmp.Or(repositoryTop(abs), abs), nil
 }
 
-// lastRunOf is the run of an agent that was begun last in a directory.
-func lastRunOf(ctx context.Context, c *client.Client, agent, dir string) (string, error) {
-	q := client.RunQuery{Agent: agent}
-	for {
-		l, err := c.Runs(ctx, q)
-		if err != nil {
-			return "", err
-		}
-		for _, r := range l.Runs {
-			if r.Directory == dir && !r.Interactive {
-				return r.ID, nil
+// lastRunOf is the run of an agent that was the last to begin in a directory, or
+// to go on with what was begun there.
+func lastRunOf(ctx context.Context, c *client.Client, agent, dir string) (api.Run, error) {
+	of := func(q client.RunQuery, wanted func(api.Run) bool) (api.Run, error) {
+		for {
+			l, err := c.Runs(ctx, q)
+			if err != nil {
+				return api.Run{}, err
+			}
+			if i := slices.IndexFunc(l.Runs, func(r api.Run) bool { return !r.Interactive && wanted(r) }); i >= 0 {
+				return l.Runs[i], nil
+			}
+			if q.Before = l.Next; q.Before == "" {
+				return api.Run{}, cove.Errorf(cove.NotFound, "%s has done nothing in %s yet", agent, dir).WithHint("\"cove runs list\" shows the runs; name one with --resume=RUN")
 			}
 		}
-		if q.Before = l.Next; q.Before == "" {
-			return "", cove.Errorf(cove.NotFound, "%s has done nothing in %s yet", agent, dir).WithHint("\"cove runs list\" shows the runs; name one with --resume=RUN")
-		}
 	}
+	begun, err := of(client.RunQuery{Agent: agent}, func(r api.Run) bool { return r.Directory == dir })
+	if err != nil {
+		return begun, err
+	}
+	last, err := of(client.RunQuery{Agent: agent, Sandbox: begun.Sandbox}, func(api.Run) bool { return true })
+	last.Directory = begun.Directory
+	return last, err
 }

@@ -25,6 +25,8 @@ type task struct {
 	screen *screen
 	view   *agentView // nil when nothing is shown
 
+	directory string // of this machine, to take the work over into; empty is none
+
 	run    api.Run     // as it began
 	answer api.Message // of type result
 	ticks  sync.WaitGroup
@@ -43,14 +45,8 @@ func (a *app) giveTask(ctx context.Context, o *agentOptions, req api.RunRequest)
 	}
 	defer b.close()
 	t.client = b.client
-	if req.Resume = o.resume; o.resume == lastRun {
-		dir, err := workDirectory("")
-		if err != nil {
-			return err
-		}
-		if req.Resume, err = lastRunOf(covered, t.client, o.agent, dir); err != nil {
-			return t.failed(err)
-		}
+	if req.Resume, err = t.resumes(covered); err != nil {
+		return t.failed(err)
 	}
 	run, err := t.follow(covered, cancel, req)
 	if err != nil {
@@ -60,6 +56,27 @@ func (a *app) giveTask(ctx context.Context, o *agentOptions, req api.RunRequest)
 		return a.print(run.ID + "\n")
 	}
 	return t.conclude(ctx, run, req)
+}
+
+// resumes is the id of the run that goes on, if one does.
+func (t *task) resumes(ctx context.Context) (string, error) {
+	var earlier api.Run
+	var err error
+	switch t.o.resume {
+	case "":
+		t.directory, err = workDirectory(t.o.dir)
+		return "", err
+	case lastRun:
+		dir, derr := workDirectory(t.o.dir)
+		if derr != nil {
+			return "", derr
+		}
+		earlier, err = lastRunOf(ctx, t.client, t.o.agent, dir)
+	default:
+		earlier, err = t.client.Run(ctx, t.o.resume)
+	}
+	t.directory = earlier.Directory
+	return earlier.ID, err
 }
 
 // failed is for what did not become a run, or whose end nobody knows.
@@ -265,12 +282,8 @@ func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest) er
 		}
 		return nil
 	}
-	w := agentWork{sandbox: run.Sandbox, name: orElse(run.SandboxName, run.Sandbox), directory: run.Directory, changed: len(run.Changes),
-		succeeded: run.Status == api.RunSucceeded, ours: t.o.sandbox == ""}
-	if t.o.sandbox != "" {
-		w.directory, _ = workDirectory(t.o.dir) // of the checkout to change; one that is none is said later
-	}
-	return t.settle(ctx, w)
+	return t.settle(ctx, agentWork{sandbox: run.Sandbox, name: orElse(run.SandboxName, run.Sandbox), directory: t.directory, changed: len(run.Changes),
+		succeeded: run.Status == api.RunSucceeded, ours: t.o.sandbox == ""})
 }
 
 // printAnswer prints what the agent has answered, unless it is on the screen.

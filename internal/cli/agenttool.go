@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -160,7 +161,7 @@ func (t *tool) todos(in map[string]any) bool {
 func said(v any) string {
 	switch v := v.(type) {
 	case string:
-		return v
+		return unwrapped(v)
 	case []any:
 		var list []string
 		for _, w := range v {
@@ -177,6 +178,16 @@ func said(v any) string {
 		return strings.Join(list, " ")
 	}
 	return ""
+}
+
+// wrapped is a command that a shell is given as its script.
+var wrapped = regexp.MustCompile(`(?s)^(?:/\S+/)?(?:ba|z|da)?sh -l?c (?:'([^']*)'|"([^"\\$]*)")$`)
+
+func unwrapped(command string) string {
+	if m := wrapped.FindStringSubmatch(command); m != nil {
+		return m[1] + m[2]
+	}
+	return command
 }
 
 // textOf is the first of keys that is a text.

@@ -25,12 +25,12 @@ type agentView struct {
 
 	// What was shown last decides where a blank line goes, and whether a result
 	// stands below its call.
-	texted bool              // the agent has said something
-	begun  bool              // anything was shown
-	titles map[string]string // of calls that wait for their results, by id
-	latest string            // id of the call whose title was shown last
-	spoken string            // what the agent has said last
-	denied map[string]bool   // what was said of denials
+	texted bool            // the agent has said something
+	begun  bool            // anything was shown
+	calls  map[string]tool // that wait for their results, by id
+	latest string          // id of the call whose title was shown last
+	spoken string          // what the agent has said last
+	denied map[string]bool // what was said of denials
 
 	mu    sync.Mutex
 	does  string // what the line below says of it
@@ -43,7 +43,7 @@ const foldedLines = 6
 
 func newAgentView(out io.Writer, columns func() int) *agentView {
 	return &agentView{out: out, columns: columns, say: func(do func()) { do() },
-		titles: map[string]string{}, denied: map[string]bool{}, files: map[string]bool{}}
+		calls: map[string]tool{}, denied: map[string]bool{}, files: map[string]bool{}}
 }
 
 // message shows one.
@@ -119,17 +119,13 @@ func (v *agentView) call(m api.Message) {
 	}
 	v.texted, v.begun = false, true
 	t := readTool(m)
-	title := t.name
-	if t.about != "" {
-		title += "  " + t.about
-	}
-	v.titles[m.Call] = title
-	v.title("● ", t.name, t.about)
+	v.calls[m.Call] = t
+	v.title("● ", t)
 	v.latest = m.Call
 }
 
-func (v *agentView) title(mark, name, about string) {
-	name, about = oneLine(name), oneLine(about)
+func (v *agentView) title(mark string, t tool) {
+	name, about := oneLine(t.name), oneLine(t.about)
 	width := v.width(maxTitle)
 	name = ansi.Truncate(name, max(1, width-ansi.StringWidth(mark)), "…")
 	line := mark + paint(v.color, bold, name)
@@ -150,25 +146,28 @@ func (v *agentView) width(without int) int {
 	return without
 }
 
-// result shows the beginning of what a tool has answered, below its call.
+// result shows the beginning of what a tool has answered, below its call. Of a
+// file that was changed the call says it all.
 func (v *agentView) result(m api.Message) {
-	if title, known := v.titles[m.Call]; v.latest != m.Call || !known {
+	call, known := v.calls[m.Call]
+	delete(v.calls, m.Call)
+	text := strings.Trim(plainLines(m.Output), "\n")
+	if !m.IsError && !v.verbose && (text == "" || len(call.files) > 0) {
+		return
+	}
+	if v.latest != m.Call || !known {
 		if v.texted || !v.begun {
 			v.apart()
 		}
 		if !known {
-			title = m.Tool
+			call.name = orElse(m.Tool, "a tool")
 		}
-		name, about, _ := strings.Cut(title, "  ")
-		v.title("○ ", orElse(name, "a tool"), about)
+		v.title("○ ", call)
 	}
-	delete(v.titles, m.Call)
 	v.texted, v.begun, v.latest = false, true, ""
-	text := strings.Trim(plainLines(m.Output), "\n")
-	switch {
-	case m.IsError:
+	if m.IsError {
 		v.folded(orElse(text, "it failed"), "  ✗ ", red)
-	case text != "":
+	} else if text != "" {
 		v.folded(text, "  │ ", dim)
 	}
 }

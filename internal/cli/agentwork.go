@@ -26,11 +26,7 @@ type agentWork struct {
 // says where it is. What nobody has decided about stays.
 func (t *task) settle(ctx context.Context, w agentWork) error {
 	if w.changed == 0 {
-		t.tell("it has changed nothing")
-		if t.o.keep {
-			t.sayKept(w)
-		}
-		return nil
+		return t.unchanged(ctx, w)
 	}
 	t.in.onSignal(func() {
 		fmt.Fprintln(t.Err)
@@ -51,6 +47,22 @@ func (t *task) settle(ctx context.Context, w agentWork) error {
 		return nil
 	}
 	return t.askWhether(ctx, w)
+}
+
+// unchanged is for work that has changed nothing, as far as is known: then a
+// sandbox that was made for it has gone, unless it was to stay.
+func (t *task) unchanged(ctx context.Context, w agentWork) error {
+	_, err := t.client.Sandbox(ctx, w.sandbox)
+	if gone := cove.ErrorCode(err) == cove.NotFound; !gone && w.ours && !t.o.keep {
+		t.say.line("what it has changed is not known")
+		t.sayKept(w)
+		return nil
+	}
+	t.tell("it has changed nothing")
+	if t.o.keep && w.ours {
+		t.sayKept(w)
+	}
+	return nil
 }
 
 // tell says something that --quiet and --json leave out.

@@ -34,6 +34,7 @@ import (
 //	wrong CODE TEXT          it does not come to its end
 //	refuse CODE TEXT         it does not begin
 //	broken                   the connection ends
+//	unknown                  nobody knows what has changed
 type fakeRuns struct {
 	mu   *sync.Mutex
 	runs []*fakeRun // guarded by mu
@@ -54,11 +55,15 @@ func (f *fakeServer) runRoutes(mux *http.ServeMux) {
 		defer f.fakeRuns.mu.Unlock()
 		l := api.RunList{Runs: []api.Run{}}
 		for _, run := range slices.Backward(f.runs) {
-			if agent := r.URL.Query().Get("agent"); agent == "" || agent == run.Agent {
+			q := r.URL.Query()
+			if (!q.Has("agent") || q.Get("agent") == run.Agent) && (!q.Has("sandbox") || q.Get("sandbox") == run.Sandbox) {
 				l.Runs = append(l.Runs, run.Run)
 			}
 		}
 		reply(w, 200, l)
+	})
+	mux.HandleFunc("GET /runs/{run}", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, 200, api.Run{ID: r.PathValue("run"), Directory: "/earlier"})
 	})
 	mux.HandleFunc("POST /runs/{run}/interrupt", func(w http.ResponseWriter, r *http.Request) {
 		var how api.RunInterrupt
@@ -108,6 +113,7 @@ func (f *fakeServer) startRun(w http.ResponseWriter, r *http.Request) {
 	send(api.EventRun, run.Run)
 	done := run.Run
 	done.Status = api.RunSucceeded
+	lost := strings.Contains(req.Prompt, "unknown")
 	for step := range strings.SplitSeq(req.Prompt, ";") {
 		if !f.runStep(r, run, req, strings.TrimSpace(step), &done, send) {
 			return
@@ -119,7 +125,7 @@ func (f *fakeServer) startRun(w http.ResponseWriter, r *http.Request) {
 	for _, c := range done.Changes {
 		s.Labels["changes"] += c.Path + " "
 	}
-	if len(done.Changes) > 0 || req.Keep {
+	if len(done.Changes) > 0 || req.Keep || lost {
 		f.fakeSandboxes.mu.Lock()
 		f.all = append(f.all, s)
 		f.fakeSandboxes.mu.Unlock()
