@@ -87,6 +87,10 @@ type resident struct {
 	// processes, or that this process has not.
 	box  *box
 	open opened
+
+	doomed   bool // it is to be removed, for which its record lacks room
+	keepWork bool // when it is doomed: its work stays
+	retried  bool // it is looked soon whether there is room
 }
 
 // opened is what a running sandbox has on the host beside the engine's.
@@ -517,7 +521,7 @@ func (m *Manager) live(ctx context.Context, ref string, who Caller, action strin
 		return api.Sandbox{}, err
 	}
 	defer leave()
-	if record, err = m.o.Store.Sandbox(ctx, record.ID); err != nil { // as it is now
+	if record, err = m.recordOf(ctx, record.ID); err != nil { // as it is now
 		m.dropResident(r)
 		return api.Sandbox{}, err
 	}
@@ -550,7 +554,7 @@ func wrongState(record store.Sandbox, doing string) error {
 // owner what belongs to none.
 func (m *Manager) Sandboxes(ctx context.Context, who Caller) (api.SandboxList, error) {
 	list := api.SandboxList{Sandboxes: []api.Sandbox{}}
-	all, err := m.o.Store.Sandboxes(ctx)
+	all, err := m.records(ctx)
 	if err != nil {
 		return list, err
 	}
@@ -589,7 +593,7 @@ func (who Caller) has(record store.Sandbox) bool { return who.Owner || who.Name 
 // findRecord finds a sandbox by its id, its name (the caller's own first), or the
 // beginning of either that no other has.
 func (m *Manager) findRecord(ctx context.Context, ref string, who Caller) (store.Sandbox, error) {
-	all, err := m.o.Store.Sandboxes(ctx)
+	all, err := m.records(ctx)
 	if err != nil {
 		return store.Sandbox{}, err
 	}

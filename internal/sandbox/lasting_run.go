@@ -275,37 +275,116 @@ func (m *Manager) leaveResidents() {
 	m.looking.Wait()
 }
 
+// roomPoll is how often it is looked whether there is room again for a record
+// that could not be written.
+const roomPoll = 2 * time.Second
+
 // dismantle removes a sandbox with everything that belongs to it. What cannot be
-// removed stays recorded, as failed. Its turn must be held.
+// removed stays recorded, as failed; where there is no room to record what has
+// become of it, that is tried again until there is. Its turn must be held.
 func (m *Manager) dismantle(ctx context.Context, r *resident, id cove.SandboxID, keepWork bool) error {
 	record, err := m.o.Store.Sandbox(ctx, id)
 	if err != nil {
 		return err
 	}
 	if record.State != cove.StateDestroying {
-		// Noted first: it may be somebody else who ends what is begun here.
-		if err := m.change(ctx, &record, func(s *store.SandboxSpec) { s.KeepWork = keepWork }); err != nil {
-			return err
-		}
-		if err := m.o.Store.MoveSandbox(ctx, id, record.State, cove.StateDestroying, record.Reason); err != nil {
-			return err
-		}
+		record.Spec.KeepWork = keepWork
 	}
-	err = m.vacate(r)
-	if err == nil {
-		err = m.destroyLeft(ctx, record.Spec.Engine, id)
+	// Noted first: it may be somebody else who ends what is begun here. On a full
+	// disk it is begun all the same, since what goes makes room.
+	noted := m.condemn(ctx, &record)
+	if noted != nil && cove.ErrorCode(noted) != cove.StorageFull {
+		return noted
 	}
-	if err == nil {
-		err = errors.Join(m.lasting.Workspaces.Remove(ctx, id, record.Spec.KeepWork), m.lasting.ForgetWay(id), os.RemoveAll(m.dirOf(id)))
+	cleared := m.clear(ctx, r, record)
+	if noted != nil {
+		noted = m.condemn(ctx, &record)
 	}
-	if err != nil {
-		return errors.Join(err, m.o.Store.MoveSandbox(ctx, id, cove.StateDestroying, cove.StateFailed, "it cannot be removed: "+err.Error()))
+	switch {
+	case noted != nil:
+	case cleared != nil:
+		noted = m.o.Store.MoveSandbox(ctx, id, cove.StateDestroying, cove.StateFailed, "it cannot be removed: "+cleared.Error())
+	default:
+		noted = m.o.Store.RemoveSandbox(ctx, id)
 	}
-	if err := m.o.Store.RemoveSandbox(ctx, id); err != nil {
+	m.doom(r, cove.ErrorCode(noted) == cove.StorageFull, record.Spec.KeepWork)
+	if err := errors.Join(cleared, noted); err != nil {
 		return err
 	}
 	m.dropResident(r)
 	return nil
+}
+
+// condemn notes that a sandbox is being removed, and whether its work stays.
+func (m *Manager) condemn(ctx context.Context, record *store.Sandbox) error {
+	if record.State == cove.StateDestroying {
+		return nil
+	}
+	keepWork := record.Spec.KeepWork
+	if err := m.change(ctx, record, func(s *store.SandboxSpec) { s.KeepWork = keepWork }); err != nil {
+		return err
+	}
+	err := m.o.Store.MoveSandbox(ctx, record.ID, record.State, cove.StateDestroying, record.Reason)
+	if err == nil {
+		record.State = cove.StateDestroying
+	}
+	return err
+}
+
+// clear removes all of a sandbox but its record.
+func (m *Manager) clear(ctx context.Context, r *resident, record store.Sandbox) error {
+	if err := m.vacate(r); err != nil {
+		return err
+	}
+	if err := m.destroyLeft(ctx, record.Spec.Engine, record.ID); err != nil {
+		return err
+	}
+	return errors.Join(m.lasting.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork), m.lasting.ForgetWay(record.ID), os.RemoveAll(m.dirOf(record.ID)))
+}
+
+// doom remembers whether a sandbox is to be removed though its record does not
+// say so, or stays for want of room, and then has that tried again.
+func (m *Manager) doom(r *resident, doomed, keepWork bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r.doomed, r.keepWork = doomed, keepWork
+	if !doomed || r.retried {
+		return
+	}
+	r.retried = true
+	m.o.Clock.AfterFunc(roomPoll, func() {
+		m.mu.Lock()
+		r.retried = false
+		m.mu.Unlock()
+		m.reconcileOne(context.Background(), r.id) // whoever began it has been told why it is not done
+	})
+}
+
+// recordOf is a sandbox as it is recorded, but for what there was no room to
+// record.
+func (m *Manager) recordOf(ctx context.Context, id cove.SandboxID) (store.Sandbox, error) {
+	record, err := m.o.Store.Sandbox(ctx, id)
+	if err == nil {
+		m.correct(&record)
+	}
+	return record, err
+}
+
+// records are all of them, newest first.
+func (m *Manager) records(ctx context.Context) ([]store.Sandbox, error) {
+	all, err := m.o.Store.Sandboxes(ctx)
+	for i := range all {
+		m.correct(&all[i])
+	}
+	return all, err
+}
+
+func (m *Manager) correct(record *store.Sandbox) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.residents[record.ID]; r != nil && r.doomed {
+		record.State, record.Spec.KeepWork = cove.StateDestroying, r.keepWork
+	}
 }
 
 // destroyLeft destroys what an engine has of a sandbox that nobody has.
@@ -386,7 +465,7 @@ func (m *Manager) reconcileOne(ctx context.Context, id cove.SandboxID) error {
 		return nil
 	}
 	defer func() { <-r.turn }()
-	record, err := m.o.Store.Sandbox(ctx, id)
+	record, err := m.recordOf(ctx, id)
 	if err != nil {
 		m.dropResident(r)
 		if cove.ErrorCode(err) == cove.NotFound {
@@ -397,8 +476,11 @@ func (m *Manager) reconcileOne(ctx context.Context, id cove.SandboxID) error {
 	bx, _ := m.runningOf(r)
 	switch record.State {
 	case cove.StatePreparing, cove.StateReady, cove.StateDestroying:
-		m.o.Log.Info("removing a sandbox that is half made, or half removed", "sandbox", id, "name", record.Name)
-		return m.dismantle(ctx, r, id, record.Spec.KeepWork)
+		err := m.dismantle(ctx, r, id, record.Spec.KeepWork)
+		if err == nil {
+			m.o.Log.Info("removed a sandbox that was half made, or half removed", "sandbox", id, "name", record.Name)
+		}
+		return err
 	case cove.StateRunning:
 		if bx == nil {
 			if err := m.adoptOne(ctx, r, &record); cove.ErrorCode(err) != cove.NotFound {

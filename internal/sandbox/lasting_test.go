@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -47,7 +49,11 @@ type home struct {
 
 func newHome(t *testing.T) *home {
 	t.Helper()
-	dir := t.TempDir()
+	return newHomeIn(t, t.TempDir())
+}
+
+func newHomeIn(t *testing.T, dir string) *home {
+	t.Helper()
 	st, err := sqlite.Open(t.Context(), filepath.Join(dir, "cove.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -130,6 +136,12 @@ func (h *home) empty(t *testing.T, s *server) {
 	if all, err := h.store.Sandboxes(t.Context()); err != nil || len(all) > 0 {
 		t.Errorf("records are left: %+v, %v", all, err)
 	}
+	h.clear(t, s)
+}
+
+// clear reports what is left beside records.
+func (h *home) clear(t *testing.T, s *server) {
+	t.Helper()
 	if left, _ := h.workspaces.List(t.Context()); len(left) > 0 {
 		t.Errorf("workspaces are left: %v", left)
 	}
@@ -195,7 +207,7 @@ func (w *workspaces) Remove(_ context.Context, id cove.SandboxID, keepWork bool)
 		w.kept = append(w.kept, id)
 	}
 	delete(w.there, id)
-	return nil
+	return os.RemoveAll(filepath.Join(w.dir, string(id)))
 }
 
 func (w *workspaces) List(context.Context) ([]cove.SandboxID, error) {
@@ -547,6 +559,88 @@ func TestLastingCannotBeRemoved(t *testing.T) {
 		t.Errorf("the work of %v was kept", h.workspaces.kept)
 	}
 	h.empty(t, s)
+}
+
+// TestLastingFullDisk: what there is no room to record is done all the same, and
+// recorded as soon as there is.
+func TestLastingFullDisk(t *testing.T) {
+	full := cove.Errorf(cove.StorageFull, "no space left on device")
+	for name, c := range map[string]struct {
+		own  bool // what fills the disk is the sandbox's own
+		made bool // before the disk is full
+		kept int  // workspaces
+	}{
+		"while it is made":               {},
+		"while it is made, by its files": {own: true},
+		"before it is destroyed":         {made: true, kept: 1},
+		"by what is destroyed":           {own: true, made: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if os.Geteuid() != 0 {
+				t.Skip("mounts a small file system, which needs root")
+			}
+			dir := t.TempDir()
+			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+				t.Skipf("cannot mount a tmpfs here: %v", err)
+			}
+			t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+			h := newHomeIn(t, dir)
+			s := h.adopt(t)
+			var filler string
+			fill := func(id string) {
+				if filler = filepath.Join(dir, "filler"); c.own {
+					filler = filepath.Join(dir, id, "filler")
+				}
+				if err := os.MkdirAll(filepath.Dir(filler), 0o700); err != nil {
+					t.Error(err)
+				}
+				if err := os.WriteFile(filler, make([]byte, 8<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+					t.Errorf("the disk is not full: %v", err)
+				}
+			}
+
+			var err error
+			if c.made {
+				fill(s.make(t, sandbox.LastingRequest{Name: "one"}).ID)
+				err = s.DestroySandbox(t.Context(), "one", c.kept > 0, owner)
+			} else {
+				h.workspaces.await = func(context.Context) error {
+					all, err := h.store.Sandboxes(t.Context())
+					if err != nil || len(all) != 1 {
+						t.Errorf("recorded are %+v, %v", all, err)
+					}
+					fill(string(all[0].ID))
+					return full
+				}
+				_, err = s.CreateSandbox(t.Context(), sandbox.LastingRequest{Name: "one", Client: owner.Name}, nil)
+				h.workspaces.await = nil
+			}
+			if done := c.made && c.own; done != (err == nil) || !done && cove.ErrorCode(err) != cove.StorageFull {
+				t.Fatalf("error is %v", err)
+			}
+			if !c.own {
+				h.clear(t, s)
+				if state, _ := s.state(t, "one"); state != cove.StateDestroying {
+					t.Errorf("it is shown as %s", state)
+				}
+				_, err := s.StartSandbox(t.Context(), "one", owner)
+				wantCode(t, "starting what is to be removed", err, cove.Conflict)
+				if err := os.Remove(filler); err != nil {
+					t.Fatal(err)
+				}
+				for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+					if all, err := h.store.Sandboxes(t.Context()); err != nil || len(all) == 0 {
+						break
+					}
+				}
+			}
+			h.empty(t, s)
+			if len(h.workspaces.kept) != c.kept {
+				t.Errorf("the work of %v was kept", h.workspaces.kept)
+			}
+			s.make(t, sandbox.LastingRequest{Name: "one"})
+		})
+	}
 }
 
 // TestLastingAdoption: the next server has what the last one had, whether it

@@ -82,7 +82,7 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 			leave()
 		}
 	}()
-	if record, err = m.o.Store.Sandbox(ctx, record.ID); err != nil {
+	if record, err = m.recordOf(ctx, record.ID); err != nil {
 		return nil, err
 	}
 	if record.State != cove.StateStopped {
