@@ -87,6 +87,8 @@ type Agent struct {
 	Name      string   `json:"name" example:"claude"`
 	Title     string   `json:"title" example:"Claude Code"`
 	Installed string   `json:"installed,omitempty" doc:"Version that runs use"`
+	Versions  []string `json:"versions,omitempty" doc:"All that are installed"`
+	Ready     bool     `json:"ready" doc:"Whether its program is there; doctor tells whether it runs"`
 	Pinned    string   `json:"pinned,omitempty" doc:"Version that is installed when nothing else is said"`
 	Package   string   `json:"package,omitempty" doc:"Where it comes from; absent of one that comes with Cove, or with an image"`
 	Size      int64    `json:"size,omitempty" doc:"Bytes on disk"`
@@ -101,7 +103,32 @@ type AgentList struct {
 }
 
 // AgentInstall installs an agent: POST /agents/{agent}/install, for the machine's
-// owner. The answer is a stream of progress, then done (Agent) or error.
+// owner.
 type AgentInstall struct {
-	Version string `json:"version,omitempty" doc:"The pinned one when absent"`
+	Version string `json:"version,omitempty" maxLength:"64" doc:"The pinned one when absent" example:"1.2.3"`
+}
+
+// EventInstalled is the last event of POST /agents/{agent}/install that
+// succeeded: an Agent.
+const EventInstalled = "installed"
+
+// AgentRemoval is the answer of DELETE /agents/{agent}/versions.
+type AgentRemoval struct {
+	Removed []string `json:"removed" nullable:"false" doc:"Versions"`
+}
+
+// AgentReport is the answer of GET /agents/{agent}/doctor.
+type AgentReport struct {
+	Agent   string       `json:"agent"`
+	Title   string       `json:"title"`
+	Healthy bool         `json:"healthy" doc:"Whether nothing failed"`
+	Checks  []AgentCheck `json:"checks" nullable:"false"`
+}
+
+// AgentCheck is one thing that an agent needs.
+type AgentCheck struct {
+	Name  string `json:"name" enum:"installed,runs,credential,network"`
+	OK    bool   `json:"ok"`
+	Found string `json:"found" doc:"What was found; never a value of a credential"`
+	Fix   string `json:"fix,omitempty" doc:"What to do about it"`
 }

@@ -98,6 +98,7 @@ const (
 type Progress struct {
 	Step    string  `json:"step" doc:"In words" example:"fetching https://git.example/owner/repo.git"`
 	Done    float64 `json:"done,omitempty" doc:"0 to 1, where it is known"`
+	Note    string  `json:"note,omitempty" doc:"How far it is, where that is no part of a whole"`
 	Elapsed float64 `json:"elapsed" doc:"Seconds since the beginning"`
 }
 

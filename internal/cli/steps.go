@@ -38,6 +38,9 @@ func (s *steps) take(p api.Progress) {
 	if p.Done > 0 {
 		text += fmt.Sprintf(" %3.0f%%", 100*p.Done)
 	}
+	if p.Note != "" {
+		text += ", " + printable(p.Note)
+	}
 	fmt.Fprint(s.a.Err, "\r"+ansi.Truncate(text, columns(s.a.Err)-1, "")+"\x1b[K")
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/runtime"
 )
 
@@ -33,6 +34,8 @@ type Config struct {
 	Engine string `yaml:"engine" doc:"Engine for requests that name none: native, docker or auto."`
 
 	Profiles string `yaml:"profiles" doc:"File that describes profiles, which is read at each use; empty: profiles.yaml in home."`
+
+	Agents []agent.Agent `yaml:"agents" doc:"Coding agents beside those that Cove knows, or in their place; see docs/agents.md."`
 
 	Sandbox   Sandbox   `yaml:"sandbox"`
 	Gateway   Gateway   `yaml:"gateway"`

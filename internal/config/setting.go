@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/cove-sandbox/cove/internal/agent"
 )
 
 // setting is one leaf of Config.
@@ -109,6 +111,10 @@ func (s setting) decode(n *yaml.Node) error {
 		return decodeStrings(p, n)
 	case *[]APIKey:
 		return decodeKeys(p, n)
+	case *[]agent.Agent:
+		declared, err := agent.Decode(n)
+		*p = declared
+		return err
 	}
 	if n.Kind != yaml.ScalarNode {
 		return fmt.Errorf("must be one value, %s", s.kind())
@@ -206,6 +212,8 @@ func (s setting) parse(text string) error {
 			keys = append(keys, APIKey{name, hash})
 		}
 		*p = keys
+	case *[]agent.Agent:
+		return errors.New("can be set in the file only")
 	default:
 		panic("config: no parser for " + s.value.Type().String())
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/cove-sandbox/cove/internal/agent"
 )
 
 // Show writes the settings in effect as YAML, each with where it came from.
@@ -42,6 +44,12 @@ func (s setting) show() string {
 		items := make([]string, len(v))
 		for i, item := range v {
 			items[i] = quoted(item)
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	case []agent.Agent:
+		items := make([]string, len(v))
+		for i, a := range v {
+			items[i] = fmt.Sprintf("{name: %s, …}", quoted(a.Name))
 		}
 		return "[" + strings.Join(items, ", ") + "]"
 	case []APIKey:

@@ -13,7 +13,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
-	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -86,27 +85,15 @@ func gatewayOptions(g config.Gateway) (gateway.Options, error) {
 	if o.Roots, o.Bundle, err = trust(g.ExtraCAs); err != nil {
 		return o, err
 	}
-	if g.Credentials != "" {
-		data, err := os.ReadFile(g.Credentials)
-		if err != nil {
-			return o, cove.Errorf(cove.InvalidArgument, "gateway.credentials: %w", err)
-		}
-		if o.Credentials, err = credential.Parse(g.Credentials, data); err != nil {
-			return o, err
-		}
+	if o.Credentials, err = credentials(g); err != nil {
+		return o, err
+	}
+	if o.Providers, err = providers(g); err != nil {
+		return o, err
 	}
 	if g.Budget != "" {
 		if o.Budget, err = model.ParseBudget(g.Budget); err != nil {
 			return o, err // Validate has accepted it
-		}
-	}
-	if g.Providers != "" {
-		data, err := os.ReadFile(g.Providers)
-		if err != nil {
-			return o, cove.Errorf(cove.InvalidArgument, "gateway.providers: %w", err)
-		}
-		if o.Providers, err = model.Parse(g.Providers, data); err != nil {
-			return o, err
 		}
 	}
 	if g.Resolver != "" {

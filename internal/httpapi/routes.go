@@ -36,6 +36,9 @@ func (s *Server) addRoutes() {
 		if s.Runs != nil {
 			s.addRunRoutes()
 		}
+		if s.Agents != nil {
+			s.addAgentRoutes()
+		}
 	}
 	s.addAuditRoutes()
 	s.addAskRoutes()

@@ -139,7 +139,7 @@ func (s *Server) stepByStep(ctx context.Context, ex *exchange, last string, do f
 		if !events.begun() {
 			events.open(s.Heartbeat)
 		}
-		if !events.put("0", api.EventProgress, api.Progress{Step: step.Text, Done: step.Done, Elapsed: s.Clock.Since(began).Seconds()}) {
+		if !events.put("0", api.EventProgress, api.Progress{Step: step.Text, Done: step.Done, Note: step.Note, Elapsed: s.Clock.Since(began).Seconds()}) {
 			cancel() // the caller has gone
 		}
 	})
@@ -216,6 +216,11 @@ func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequ
 			return r, cove.Errorf(cove.Forbidden, "a worktree is for the machine's owner, who can edit it").WithHint("leave repository.worktree out")
 		}
 		r.Repository = &workspace.Repository{Source: g.Source, Local: c.owner, Branch: g.Branch, From: g.From, Sparse: g.Sparse, Depth: g.Depth, Worktree: g.Worktree, Uncommitted: g.Uncommitted}
+	}
+	if s.Agents != nil && q.Agent != "" {
+		if err := s.Agents.EquipSandbox(&r); err != nil {
+			return r, err
+		}
 	}
 	return r, nil
 }

@@ -67,6 +67,9 @@ type Options struct {
 	Repositories Repositories
 	Work         Work // nil: there are no routes that bring work back
 	Runs         Runs // nil: there are no routes of runs of agents
+	// Agents are the coding agents of this machine; nil: there are no routes of
+	// them.
+	Agents Agents
 	// Profiles reads the named configurations that there are.
 	Profiles func() ([]api.Profile, error)
 	Clients  Clients

@@ -140,6 +140,7 @@ func (m *Manager) admit(ctx context.Context, r Request, out Output) (*execution,
 	if e.limits, err = m.o.Bounds.Resolve(e.runtime, r.Limits); err != nil {
 		return e, err
 	}
+	e.limits = runtime.Over(e.limits, r.Own)
 	if err := check(r); err != nil {
 		return e, err
 	}

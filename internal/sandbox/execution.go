@@ -28,6 +28,9 @@ type Request struct {
 	Limits   cove.Limits // zero fields take the runtime's default
 	Network  Network
 	Client   string // who asks, for the record; never a secret
+	// Own are the limits of work of Cove's own, which may go beyond what callers
+	// may ask for; zero fields are as Limits say.
+	Own cove.Limits
 }
 
 // Network is what an execution may reach. The zero Network is nothing.

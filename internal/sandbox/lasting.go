@@ -64,6 +64,9 @@ type LastingRequest struct {
 	Network    *api.NetworkPermission // nil: what the repository needs
 	Mounts     []cove.Mount           // sources have been checked
 	Files      []File                 // below the workspace
+	Home       []File                 // below the home
+	Path       string                 // a directory inside that comes first where programs are looked for; empty is none
+	Screen     []string               // what its terminal shows, in place of a shell
 	Env        map[string]string
 	WorkDir    string // relative to the workspace, or absolute
 	AllowPR    bool
@@ -229,7 +232,7 @@ func (m *Manager) plan(q LastingRequest) (store.Sandbox, error) {
 		ID: cove.NewSandboxID(), Name: q.Name, Client: q.Client, State: cove.StatePreparing, CreatedAt: now, LastUsedAt: now,
 		Spec: store.SandboxSpec{
 			Engine: eng.Name(), Image: q.Image, Profile: q.Profile, Agent: q.Agent, Limits: limits, Network: q.Network,
-			WorkDir: path.Join(cove.Workspace, q.WorkDir), Env: q.Env, Mounts: q.Mounts, AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Labels: q.Labels, Local: q.Local,
+			WorkDir: path.Join(cove.Workspace, q.WorkDir), Env: q.Env, Mounts: q.Mounts, AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Path: q.Path, Screen: q.Screen, Labels: q.Labels, Local: q.Local,
 		},
 	}, nil
 }
@@ -255,8 +258,10 @@ func (q *LastingRequest) check() error {
 	if strings.IndexByte(q.WorkDir, 0) >= 0 || len(q.WorkDir) > 1024 {
 		return cove.Errorf(cove.InvalidArgument, "%.100q is not a directory", q.WorkDir)
 	}
-	if err := checkFiles(q.Files); err != nil {
-		return err
+	for _, files := range [][]File{q.Files, q.Home} {
+		if err := checkFiles(files); err != nil {
+			return err
+		}
 	}
 	for _, mount := range q.Mounts {
 		if err := rootfs.ValidateTarget(mount.Target); err != nil {
@@ -312,6 +317,9 @@ func (m *Manager) furnish(ctx context.Context, r *resident, record *store.Sandbo
 		return err
 	}
 	bx, _ := m.runningOf(r)
+	if err := deliver(ctx, bx.sandbox.Guest(), cove.Home, q.Home); err != nil {
+		return err
+	}
 	return deliver(ctx, bx.sandbox.Guest(), cove.Workspace, q.Files)
 }
 

@@ -143,6 +143,7 @@ func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, se
 	if way != nil {
 		env = appendVariables(env, way.Env())
 	}
+	env = inFront(env, record.Spec.Path)
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	var git workGit

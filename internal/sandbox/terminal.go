@@ -138,6 +138,8 @@ func programsOf(q TerminalRequest, spec store.SandboxSpec) [][]string {
 	switch {
 	case len(q.Args) > 0:
 		return [][]string{q.Args}
+	case !q.New && len(spec.Screen) > 0:
+		return [][]string{spec.Screen}
 	case !q.New && spec.Agent != "":
 		return [][]string{{spec.Agent}}
 	}

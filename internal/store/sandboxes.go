@@ -54,6 +54,8 @@ type SandboxSpec struct {
 	ImageEnv   []string // what that image asks to have in the environment
 	Profile    string
 	Agent      string
+	Path       string           // a directory inside that comes first where programs are looked for; empty is none
+	Screen     []string         // what its terminal shows, in place of a shell; nil is the agent of that name, or a shell
 	Limits     cove.Limits      // every field set
 	Mode       cove.NetworkMode // in force since it was started
 	Network    *api.NetworkPermission

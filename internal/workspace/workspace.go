@@ -60,6 +60,7 @@ type Repository struct {
 type Step struct {
 	Text string  // "fetching https://git.example/owner/repo.git"
 	Done float64 // 0 to 1; 0 where it is not known
+	Note string  // how far it is, where that is no part of a whole: "120 MB so far"
 }
 
 // Workspace is one that is there.

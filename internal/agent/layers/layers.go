@@ -4,6 +4,7 @@
 //
 //	claude/2.1.329/          what npm has made, with its lockfile
 //	claude/2.1.329/bin/      the program, as a link
+//	claude/2.1.329.lock.json that lockfile, which a later installation is held to
 //	claude/current           the version that runs use
 //
 // Nothing of a package runs on the host: npm does its work in a sandbox, and
@@ -11,9 +12,9 @@
 package layers
 
 import (
+	"cmp"
 	"context"
-	"log/slog"
-	"time"
+	"slices"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -21,28 +22,26 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/model"
 )
 
-// Options make a Store. All are required but Providers.
+// Options make a Store. All are required.
 type Options struct {
 	Dir       string // of the layers; made when it is needed
 	Beside    string // directory of Cove's own programs
 	Agents    []agent.Agent
-	Providers []model.Provider // of models; those that Cove knows if nil
+	Providers func() ([]model.Provider, error) // of models
 	// Run runs something in a sandbox of its own, to its end.
 	Run func(context.Context, Job) (Result, error)
 	// Registry is where npm gets packages from, as its settings say it: by the
 	// names of npm's own configuration.
 	Registry func(context.Context) (map[string]string, error)
-	Log      *slog.Logger
 }
 
 // Job is what is run in a sandbox.
 type Job struct {
 	Script  string // of a shell
+	Args    []string
 	Mounts  []cove.Mount
-	Env     map[string]string
 	Network *api.NetworkPermission // nil: none
-	Limits  cove.Limits
-	Output  func(line string) // told each line of standard error as it comes; may be nil
+	Limits  cove.Limits            // zero fields take the default; beyond what callers may ask for
 }
 
 // Result is how it ended.
@@ -51,19 +50,14 @@ type Result struct {
 	Stdout   string
 	Stderr   string
 	Limit    cove.LimitKind // that ended it
-	Took     time.Duration
+	Killed   bool           // somebody ended it
 }
 
 // Store has the agents of a machine and their layers.
 type Store struct{ o Options }
 
 // Open makes a Store.
-func Open(o Options) *Store {
-	if o.Providers == nil {
-		o.Providers, _ = model.Known() // which a test has read
-	}
-	return &Store{o: o}
-}
+func Open(o Options) *Store { return &Store{o: o} }
 
 // Agents are those that this machine knows, in the order in which they are shown.
 func (s *Store) Agents() []agent.Agent { return s.o.Agents }
@@ -89,17 +83,22 @@ func (s *Store) Outfit(name string, w Want) (agent.Agent, agent.Layer, agent.Out
 	if err != nil {
 		return a, l, agent.Outfit{}, err
 	}
-	provider := w.ProviderName
-	if provider == "" {
-		provider = a.Provider
-	}
-	chosen, err := model.Choose(s.o.Providers, provider)
-	switch {
-	case err == nil:
-		w.Provider = chosen[0]
-	case w.ProviderName != "" && w.ProviderName != a.Provider:
-		return a, l, agent.Outfit{}, err
-	}
-	o, err := a.Outfit(l, w.Choice)
+	o, err := s.OutfitOf(a, l, w)
 	return a, l, o, err
+}
+
+// OutfitOf is Outfit for an agent and a layer that are known.
+func (s *Store) OutfitOf(a agent.Agent, l agent.Layer, w Want) (agent.Outfit, error) {
+	all, err := s.o.Providers()
+	if err != nil {
+		return agent.Outfit{}, err
+	}
+	name := cmp.Or(w.ProviderName, a.Provider)
+	if i := slices.IndexFunc(all, func(p model.Provider) bool { return p.Name == name }); i >= 0 {
+		w.Provider = &all[i]
+	} else if name != a.Provider { // of its own, a preset of policies and a credential are enough
+		_, err := model.Choose(all, name)
+		return agent.Outfit{}, err
+	}
+	return a.Outfit(l, w.Choice)
 }

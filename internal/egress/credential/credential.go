@@ -14,11 +14,13 @@ package credential
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/secret"
 )
@@ -30,8 +32,70 @@ type Credential struct {
 	Variables []string // where programs inside look for it
 	Shape     string   // what a placeholder looks like, such as "sk-{40}"
 	Bindings  []Binding
+	// Or are what is used in its place, each with all of the above, where the
+	// source has nothing: the first one that has.
+	Or []Credential
 
 	optional bool // requests go without when the source has none
+}
+
+// ways are a credential and what may be used in its place.
+func (c *Credential) ways() []*Credential {
+	all := []*Credential{c}
+	for i := range c.Or {
+		all = append(all, &c.Or[i])
+	}
+	return all
+}
+
+// way is the one that is used now, as far as can be told without running a
+// program; the first one if none is.
+func (c *Credential) way() *Credential {
+	for _, w := range c.ways() {
+		if w.Source.there() {
+			return w
+		}
+	}
+	return c
+}
+
+// Ready says from where the value would be had now. Errors: Unavailable, with
+// what to do.
+func (c *Credential) Ready(ctx context.Context) (from string, err error) {
+	values := NewValues(clock.Real())
+	for _, w := range c.ways() {
+		for _, b := range w.Bindings {
+			if len(b.probes) == 0 {
+				continue
+			}
+			l, err := values.get(ctx, w.Source, b.probes[0].host, b.probes[0].port)
+			if err == nil {
+				err = b.Form.accepts(l)
+			}
+			if err == nil {
+				return w.Source.String(), nil
+			}
+			break
+		}
+	}
+	return "", c.missing(nil)
+}
+
+// missing is the error of a credential that is nowhere; why is of its only
+// source.
+func (c *Credential) missing(why error) error {
+	var sources []string
+	for _, w := range c.ways() {
+		sources = append(sources, w.Source.String())
+	}
+	e := cove.Errorf(cove.Unavailable, "the credential %s cannot be had from %s", c.Name, strings.Join(sources, ", "))
+	if why != nil && len(sources) == 1 {
+		e = cove.Errorf(cove.Unavailable, "the credential %s cannot be had from %s: %w", c.Name, sources[0], why)
+	}
+	if len(sources) > 1 {
+		return e.WithHint("see that one of them is there, on the host, where Cove's server finds it")
+	}
+	return e.WithHint("see that it is there, on the host")
 }
 
 // Binding is a kind of request that a credential is set on.
@@ -63,13 +127,17 @@ type Set struct {
 // NewSet puts credentials together. Errors: InvalidArgument when two have one
 // name or one variable.
 func NewSet(values *Values, credentials ...Credential) (*Set, error) {
-	holder := map[string]string{}
-	for _, c := range credentials {
-		for _, what := range append([]string{"the name " + c.Name}, c.Variables...) {
-			if other := holder[what]; other != "" {
-				return nil, cove.Errorf(cove.InvalidArgument, "the credentials %s and %s both have %s", other, c.Name, what).WithHint("use one of them")
+	holder := map[string]int{}
+	for i, c := range credentials {
+		takes := []string{"the name " + c.Name}
+		for _, w := range c.ways() {
+			takes = append(takes, w.Variables...)
+		}
+		for _, what := range takes {
+			if other, held := holder[what]; held && other != i {
+				return nil, cove.Errorf(cove.InvalidArgument, "the credentials %s and %s both have %s", credentials[other].Name, c.Name, what).WithHint("use one of them")
 			}
-			holder[what] = c.Name
+			holder[what] = i
 		}
 	}
 	return &Set{credentials: slices.Clone(credentials), values: values}, nil
@@ -82,9 +150,10 @@ func (s *Set) Placeholders() map[string]string {
 	if s == nil {
 		return all
 	}
-	for _, c := range s.credentials {
-		placeholder := fill(c.Shape)
-		for _, v := range c.Variables {
+	for i := range s.credentials {
+		w := s.credentials[i].way()
+		placeholder := fill(w.Shape)
+		for _, v := range w.Variables {
 			all[v] = placeholder
 		}
 	}
@@ -99,14 +168,22 @@ func (s *Set) Binds(host policy.Host, port uint16) bool {
 		return false
 	}
 	r := policy.Request{Layer: policy.LayerConnect, Host: host, Port: port}
-	for _, c := range s.credentials {
-		for i := range c.Bindings {
-			if c.Bindings[i].matches(r) {
+	for _, w := range s.ways() {
+		for i := range w.Bindings {
+			if w.Bindings[i].matches(r) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// ways are those of all credentials.
+func (s *Set) ways() (all []*Credential) {
+	for i := range s.credentials {
+		all = append(all, s.credentials[i].ways()...)
+	}
+	return all
 }
 
 // Covers reports whether a request, at LayerHTTP, gets a credential of the set.
@@ -123,7 +200,7 @@ func (s *Set) Login(host policy.Host, port uint16, placeholders map[string]strin
 		return "", "", false
 	}
 	r := policy.Request{Layer: policy.LayerConnect, Host: host, Port: port}
-	for _, c := range s.credentials {
+	for _, c := range s.ways() {
 		for i := range c.Bindings {
 			b := &c.Bindings[i]
 			if !b.Form.basic || !b.matches(r) {
@@ -147,7 +224,7 @@ func (s *Set) Check(decide func(policy.Request) policy.Verdict) error {
 	if s == nil {
 		return nil
 	}
-	for _, c := range s.credentials {
+	for _, c := range s.ways() {
 		for _, b := range c.Bindings {
 			for _, p := range b.probes {
 				r := policy.Request{Layer: policy.LayerConnect, Host: p.host, Port: p.port}
@@ -161,11 +238,28 @@ func (s *Set) Check(decide func(policy.Request) policy.Verdict) error {
 	return nil
 }
 
-// use is a binding that applies to a request.
+// use is a credential that a request gets, in one of its ways.
 type use struct {
 	credential *Credential
-	binding    *Binding
+	options    []option // the first that has a value is it
+	chosen     *option
 	login      login
+}
+
+// option is a way of a credential, and its bindings that apply to a request.
+type option struct {
+	way      *Credential
+	bindings []*Binding
+}
+
+// accepts reports whether the login can be written as the bindings say.
+func (o option) accepts(l login) error {
+	for _, b := range o.bindings {
+		if err := b.Form.accepts(l); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Apply sets the credentials that are meant for a request, and returns their
@@ -181,28 +275,44 @@ func (s *Set) Apply(r policy.Request, h *http.Request) ([]string, error) {
 	}
 	had := uses[:0]
 	for _, u := range uses {
-		u.login, err = s.values.get(h.Context(), u.credential.Source, r.Host, r.Port)
-		if err == nil {
-			err = u.binding.Form.accepts(u.login)
-		}
-		if err != nil && u.credential.optional {
+		why := s.choose(h.Context(), r, &u)
+		if u.chosen == nil && u.credential.optional {
 			continue
 		}
-		had = append(had, u)
-		if err != nil {
-			return nil, cove.Errorf(cove.Unavailable, "the credential %s cannot be had from %s: %w", u.credential.Name, u.credential.Source, err).
-				WithHint("see that it is there, on the host")
+		if u.chosen == nil {
+			return nil, u.credential.missing(why)
 		}
+		had = append(had, u)
 	}
 	for _, u := range had {
-		u.binding.Form.strip(h)
+		for _, b := range u.chosen.bindings {
+			b.Form.strip(h)
+		}
 	}
 	var names []string
 	for _, u := range had {
-		u.binding.Form.set(h, u.login)
+		for _, b := range u.chosen.bindings {
+			b.Form.set(h, u.login)
+		}
 		names = append(names, u.credential.Name)
 	}
 	return names, nil
+}
+
+// choose reads the first way of a credential that has a value, or says why the
+// last has none.
+func (s *Set) choose(ctx context.Context, r policy.Request, u *use) (why error) {
+	for i := range u.options {
+		o := &u.options[i]
+		if u.login, why = s.values.get(ctx, o.way.Source, r.Host, r.Port); why == nil {
+			why = o.accepts(u.login)
+		}
+		if why == nil {
+			u.chosen = o
+			return nil
+		}
+	}
+	return why
 }
 
 // uses finds what applies to a request.
@@ -214,17 +324,29 @@ func (s *Set) uses(r policy.Request) ([]use, error) {
 	takes := map[string]*Credential{}
 	for i := range s.credentials {
 		c := &s.credentials[i]
-		for j := range c.Bindings {
-			b := &c.Bindings[j]
-			if !b.matches(r) {
-				continue
+		var options []option
+		for _, w := range c.ways() {
+			o := option{way: w}
+			own := map[string]bool{} // places
+			for j := range w.Bindings {
+				b := &w.Bindings[j]
+				if !b.matches(r) {
+					continue
+				}
+				where := b.Form.place()
+				if other := takes[where]; other != nil && other != c || own[where] {
+					return nil, cove.Errorf(cove.Conflict, "the credentials %s and %s are both bound to %s %s%s", cmp.Or(other, c).Name, c.Name, r.Method, r.Host, r.Path).
+						WithHint("bind them to different paths, or use one of them")
+				}
+				takes[where], own[where] = c, true
+				o.bindings = append(o.bindings, b)
 			}
-			if other := takes[b.Form.place()]; other != nil {
-				return nil, cove.Errorf(cove.Conflict, "the credentials %s and %s are both bound to %s %s%s", other.Name, c.Name, r.Method, r.Host, r.Path).
-					WithHint("bind them to different paths, or use one of them")
+			if o.bindings != nil {
+				options = append(options, o)
 			}
-			takes[b.Form.place()] = c
-			all = append(all, use{credential: c, binding: b})
+		}
+		if len(options) > 0 {
+			all = append(all, use{credential: c, options: options})
 		}
 	}
 	return all, nil
@@ -238,7 +360,9 @@ func (s *Set) Refused(r policy.Request) {
 		return
 	}
 	for _, u := range uses {
-		s.values.expire(u.credential.Source, r.Host, r.Port)
+		for _, o := range u.options {
+			s.values.expire(o.way.Source, r.Host, r.Port)
+		}
 	}
 }
 
@@ -249,7 +373,7 @@ func (s *Set) Known() (known []secret.Value, version uint64) {
 		return nil, 0
 	}
 	return s.values.known(func(src string) bool {
-		return slices.ContainsFunc(s.credentials, func(c Credential) bool { return c.Source.key() == src })
+		return slices.ContainsFunc(s.ways(), func(c *Credential) bool { return c.Source.key() == src })
 	})
 }
 

@@ -421,6 +421,7 @@ credentials:
 }
 
 func TestPlaceholders(t *testing.T) {
+	noAnthropic(t)
 	all, err := Presets()
 	if err != nil {
 		t.Fatal(err)
@@ -431,7 +432,7 @@ func TestPlaceholders(t *testing.T) {
 	}
 	a, b := s.Placeholders(), s.Placeholders()
 	for variable, shape := range map[string]string{
-		"ANTHROPIC_API_KEY": `^sk-ant-api03-[A-Za-z0-9]{93}AA$`, "OPENAI_API_KEY": `^sk-proj-[A-Za-z0-9]{156}$`, "GEMINI_API_KEY": `^AIza[A-Za-z0-9]{35}$`,
+		"ANTHROPIC_API_KEY": `^sk-ant-api03-[A-Za-z0-9]{75}-cove-placeholder-AA$`, "OPENAI_API_KEY": `^sk-proj-[A-Za-z0-9]{156}$`, "GEMINI_API_KEY": `^AIza[A-Za-z0-9]{35}$`,
 		"GOOGLE_API_KEY": `^AIza[A-Za-z0-9]{35}$`, "OPENROUTER_API_KEY": `^sk-or-v1-[A-Za-z0-9]{64}$`, "GH_TOKEN": `^ghp_[A-Za-z0-9]{36}$`, "GITHUB_TOKEN": `^ghp_[A-Za-z0-9]{36}$`,
 	} {
 		if !regexp.MustCompile(shape).MatchString(a[variable]) {

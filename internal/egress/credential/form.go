@@ -22,6 +22,7 @@ type Form struct {
 	user          string // of basic; empty: as the source says
 	parameter     string // of the query
 	others        []string
+	also, token   string // a header, and what has to be in its list beside
 }
 
 // login is a value with whose it is, if the source tells.
@@ -55,6 +56,18 @@ func headerForm(name, template string) (Form, error) {
 		return Form{}, cove.Errorf(cove.InvalidArgument, "a template has {} once, where the value stands").WithHint(`for example "Token {}"`)
 	}
 	return Form{header: name, before: before, after: after}, nil
+}
+
+// alsoForm adds to a form a header that has a list, and what has to be in it:
+// "NAME: TOKEN".
+func alsoForm(f Form, text string) (Form, error) {
+	name, token, found := strings.Cut(text, ":")
+	name, token = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)), strings.TrimSpace(token)
+	if !found || !httpguts.ValidHeaderFieldName(name) || slices.Contains(refusedHeaders, name) || slices.Contains(carriers, name) || token == "" || !visible(token) || strings.Contains(token, ",") {
+		return f, cove.Errorf(cove.InvalidArgument, "also is a header with a list, and what has to be in it").WithHint(`for example "X-Features: tokens"`)
+	}
+	f.also, f.token = name, token
+	return f, nil
 }
 
 // basicForm is the header Authorization: Basic, for user and value.
@@ -158,6 +171,12 @@ func parameterName(pair string) string {
 // set writes the login.
 func (f Form) set(h *http.Request, l login) {
 	value := l.value.Reveal()
+	if f.also != "" {
+		list := strings.Join(h.Header.Values(f.also), ",")
+		if !slices.ContainsFunc(strings.Split(list, ","), func(t string) bool { return strings.TrimSpace(t) == f.token }) {
+			h.Header.Set(f.also, strings.TrimPrefix(list+","+f.token, ","))
+		}
+	}
 	switch {
 	case f.basic:
 		h.Header.Set(f.header, "Basic "+base64.StdEncoding.EncodeToString([]byte(f.userOf(l)+":"+value)))

@@ -67,6 +67,7 @@ type entry struct {
 	Variables words       `yaml:"variables"`
 	Shape     text        `yaml:"shape"`
 	To        []yaml.Node `yaml:"to"`
+	Or        []entry     `yaml:"or"`
 }
 
 // text is one value and the line that it is on.
@@ -135,6 +136,10 @@ func at(line int, format string, args ...any) error {
 //	        header: X-Tracker-Key
 //	        template: "Key {}"           # {} is the value; by itself if not stated
 //	        strip: session               # what else would tell who asks
+//	        also: "X-Features: tokens"   # what the list of a header has to have beside
+//	    or:                              # where source has nothing: the first that has
+//	      - source: file:/PATH           # with variables, shape and to of its own
+//	        to: [...]
 //
 // No message repeats a value of the
 // document, which may be a secret by mistake. Errors: InvalidArgument with
@@ -194,7 +199,7 @@ func inPlace(source string, err error) error {
 		what = "this is set already in line " + d[1]
 	}
 	return cove.Errorf(cove.InvalidArgument, "%s:%s: %s", source, m[1], what).
-		WithHint("a credential has name, source, variables, shape and to")
+		WithHint("a credential has name, source, variables, shape, to and or")
 }
 
 var credentialName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
@@ -229,6 +234,17 @@ func (e entry) credential(source string) (Credential, error) {
 		}
 		c.Bindings = append(c.Bindings, b)
 	}
+	for _, other := range e.Or {
+		if other.Name.s != "" || len(other.Or) > 0 {
+			return c, at(cmp.Or(other.Name.line, e.Name.line), "what is in or has neither a name nor an or of its own")
+		}
+		other.Name = e.Name
+		w, err := other.credential(source)
+		if err != nil {
+			return c, err
+		}
+		c.Or = append(c.Or, w)
+	}
 	return c, nil
 }
 
@@ -253,7 +269,7 @@ func (w words) wrap(err error) error {
 }
 
 // formKeys are the keys of a binding that are not those of a policy's rule.
-var formKeys = []string{"form", "header", "template", "user", "parameter", "strip"}
+var formKeys = []string{"form", "header", "template", "user", "parameter", "strip", "also"}
 
 // bind reads one entry of to: a rule, and how the value is set.
 func bind(source string, n *yaml.Node, from Source) (Binding, error) {
@@ -350,7 +366,7 @@ func readForm(line int, keys map[string]words) (Form, error) {
 		return Form{}, at(cmp.Or(keys["form"].line, line), "form is bearer, header, basic or query")
 	}
 	for key, w := range keys {
-		if key != "form" && key != "strip" && (!slices.Contains(takes, key) || one(key) == "") {
+		if key != "form" && key != "strip" && key != "also" && (!slices.Contains(takes, key) || one(key) == "") {
 			return Form{}, at(w.line, "%s does not belong to the form %s, or is not one value", key, one("form"))
 		}
 	}
@@ -367,5 +383,8 @@ func readForm(line int, keys map[string]words) (Form, error) {
 		f, err = queryForm(one("parameter"))
 	}
 	f.others = keys["strip"].all
+	if _, said := keys["also"]; said && err == nil {
+		f, err = alsoForm(f, one("also"))
+	}
 	return f, words{line: line}.wrap(err)
 }

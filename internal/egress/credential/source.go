@@ -3,6 +3,7 @@ package credential
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -39,10 +40,11 @@ const (
 	fromCommand kind = "command"
 	fromGit     kind = "git-credential"
 	fromGH      kind = "gh"
+	fromClaude  kind = "claude"
 	fromMachine kind = "machine" // wherever git and gh look; of ForRemote only
 )
 
-const sourceHint = "a source is env:NAME, file:/PATH, command:PROGRAM ARGUMENTS, git-credential or gh"
+const sourceHint = "a source is env:NAME, file:/PATH, command:PROGRAM ARGUMENTS, git-credential, gh or claude"
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,200}$`)
 
@@ -76,7 +78,7 @@ func ParseSource(s string) (Source, error) {
 			return Source{}, cove.Errorf(cove.InvalidArgument, "no shell reads the command of a credential").WithHint("write it as a list: source: [command, PROGRAM, ARGUMENT]")
 		}
 		return command(strings.Fields(rest))
-	case fromGit, fromGH:
+	case fromGit, fromGH, fromClaude:
 		if s != k {
 			return bad(k + " takes nothing")
 		}
@@ -113,7 +115,25 @@ func (s Source) String() string {
 func (s Source) key() string { return fmt.Sprintf("%s %q %q", s.kind, s.name, s.argv) }
 
 // program reports whether reading the source runs a program.
-func (s Source) program() bool { return s.kind != fromEnv && s.kind != fromFile }
+func (s Source) program() bool {
+	return s.kind != fromEnv && s.kind != fromFile && s.kind != fromClaude
+}
+
+// there reports whether the source seems to have something, without a program
+// being run for it.
+func (s Source) there() bool {
+	switch s.kind {
+	case fromEnv:
+		return os.Getenv(s.name) != ""
+	case fromFile:
+		_, err := os.Stat(s.name)
+		return err == nil
+	case fromClaude:
+		_, err := claudeLogin()
+		return err == nil
+	}
+	return true
+}
 
 // account is what a source that serves many hosts is asked for: the subdomains
 // of github.com belong to the same accounts.
@@ -149,6 +169,9 @@ func (s Source) read(ctx context.Context, account string) (user, value string, e
 	case fromGH:
 		out, err := run(ctx, "", "gh", "auth", "token", "--hostname", account)
 		return "", trim(out), err
+	case fromClaude:
+		value, err = claudeLogin()
+		return "", value, err
 	case fromMachine:
 		return readMachine(ctx, account)
 	case fromGit:
@@ -159,6 +182,36 @@ func (s Source) read(ctx context.Context, account string) (user, value string, e
 		return gitLogin(out)
 	}
 	return "", "", cove.Errorf(cove.Internal, "a source of no kind")
+}
+
+// claudeLogin is what Claude Code keeps of a login on this machine. It does not
+// last: the program itself renews it, when somebody uses it.
+func claudeLogin() (string, error) {
+	dir := os.Getenv("CLAUDE_CONFIG_DIR")
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", errors.New("there is no home directory")
+		}
+		dir = filepath.Join(home, ".claude")
+	}
+	text, err := readFile(filepath.Join(dir, ".credentials.json"))
+	if err != nil {
+		return "", err
+	}
+	var kept struct {
+		OAuth struct {
+			Token   string `json:"accessToken"`
+			Expires int64  `json:"expiresAt"` // milliseconds since 1970
+		} `json:"claudeAiOauth"`
+	}
+	if json.Unmarshal([]byte(text), &kept) != nil || kept.OAuth.Token == "" {
+		return "", errors.New("there is no login of Claude Code")
+	}
+	if kept.OAuth.Expires > 0 && time.UnixMilli(kept.OAuth.Expires).Before(time.Now()) {
+		return "", errors.New("the login of Claude Code has expired; use it once on this machine, or make a token that lasts with claude setup-token")
+	}
+	return kept.OAuth.Token, nil
 }
 
 // trim takes away the line break that editors and programs end with.

@@ -13,6 +13,8 @@ import (
 	"strings"
 )
 
+const npmSetting = "npm config "
+
 // npm asks npm, which knows its files, its environment and its own default:
 // "registry" and "@scope:registry".
 func (r *Reader) npm(ctx context.Context) ([]origin, error) {
@@ -28,7 +30,7 @@ func (r *Reader) npm(ctx context.Context) ([]origin, error) {
 	for _, key := range slices.Sorted(maps.Keys(config)) {
 		value, ok := config[key].(string)
 		if ok && (key == "registry" || strings.HasPrefix(key, "@") && strings.HasSuffix(key, ":registry")) {
-			all = append(all, origin{value, "npm config " + key})
+			all = append(all, origin{value, npmSetting + key})
 		}
 	}
 	return all, nil

@@ -77,6 +77,29 @@ func (r *Reader) Endpoints(ctx context.Context, tool string) ([]policy.Endpoint,
 	return slices.Clone(all), nil
 }
 
+// NPM is where npm gets packages from, by the names of its own settings:
+// "registry" and "@scope:registry". Users and passwords in URLs are left out.
+// Errors: NotFound when npm is not there.
+func (r *Reader) NPM(ctx context.Context) (map[string]string, error) {
+	origins, err := r.npm(ctx)
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, cove.Errorf(cove.NotFound, "npm is not installed on this machine")
+	}
+	if err != nil {
+		return nil, cove.Errorf(cove.Unavailable, "cannot read the configuration of npm: %w", err)
+	}
+	all := map[string]string{}
+	for _, o := range origins {
+		u, err := url.Parse(o.url)
+		if err != nil || strings.ContainsAny(o.url, "\r\n") {
+			continue
+		}
+		u.User = nil
+		all[strings.TrimPrefix(o.from, npmSetting)] = u.String()
+	}
+	return all, nil
+}
+
 // origin is a URL or a host, and what said so.
 type origin struct{ url, from string }
 

@@ -1,0 +1,45 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/cove-sandbox/cove/api"
+)
+
+// Agents lists the coding agents.
+func (c *Client) Agents(ctx context.Context) ([]api.Agent, error) {
+	var l api.AgentList
+	err := c.call(ctx, http.MethodGet, "/agents", nil, &l)
+	return l.Agents, err
+}
+
+// InstallAgent installs a version of an agent, the pinned one if empty. progress,
+// which may be nil, is told the steps.
+func (c *Client) InstallAgent(ctx context.Context, agent, version string, progress func(api.Progress)) (api.Agent, error) {
+	var a api.Agent
+	err := c.stepByStep(ctx, agentPath(agent, "install"), api.AgentInstall{Version: version}, progress, api.EventInstalled, &a)
+	return a, err
+}
+
+// RemoveAgent removes a version of an agent that nothing uses, or all of them if
+// empty.
+func (c *Client) RemoveAgent(ctx context.Context, agent, version string) (removed []string, err error) {
+	q := query{}
+	q.set("version", version)
+	var r api.AgentRemoval
+	err = c.call(ctx, http.MethodDelete, q.of(agentPath(agent, "versions")), nil, &r)
+	return r.Removed, err
+}
+
+// CheckAgent tries what an agent needs.
+func (c *Client) CheckAgent(ctx context.Context, agent string) (api.AgentReport, error) {
+	var r api.AgentReport
+	err := c.call(ctx, http.MethodGet, agentPath(agent, "doctor"), nil, &r)
+	return r, err
+}
+
+func agentPath(agent, action string) string {
+	return "/agents/" + url.PathEscape(agent) + "/" + action
+}

@@ -1,0 +1,257 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/agent/layers"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/registry"
+	"github.com/cove-sandbox/cove/internal/httpapi"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// agents are the coding agents of this machine: what is declared, and what is
+// installed.
+type agents struct {
+	layers  *layers.Store
+	manager *sandbox.Manager
+	store   store.Store
+	cfg     *config.Config
+}
+
+var _ httpapi.Agents = &agents{}
+
+// installer is who runs what installs agents, in the records.
+const installer = "cove:agents"
+
+// newAgents makes the agents. Files of the configuration are read when they are
+// needed.
+func (d *Daemon) newAgents() *agents {
+	a := &agents{manager: d.manager, store: d.store, cfg: d.cfg}
+	a.layers = layers.Open(layers.Options{
+		Dir: filepath.Join(d.cfg.Home, "agents"), Beside: filepath.Dir(GuestPath(d.cfg)), Agents: agent.Merge(d.cfg.Agents),
+		Providers: func() ([]model.Provider, error) { return providers(d.cfg.Gateway) },
+		Run:       a.run, Registry: registry.New().NPM,
+	})
+	return a
+}
+
+// run does a job in an execution of its own.
+func (a *agents) run(ctx context.Context, j layers.Job) (layers.Result, error) {
+	q := sandbox.Request{Language: "sh", Code: []byte(j.Script), Args: j.Args, Mounts: j.Mounts, Own: j.Limits, Client: installer}
+	if j.Network != nil {
+		n, err := httpapi.Network(*j.Network)
+		if err != nil {
+			return layers.Result{}, err
+		}
+		q.Network = n
+	}
+	r, err := a.manager.Execute(ctx, q, nil, nil)
+	return layers.Result{ExitCode: r.ExitCode, Stdout: string(r.Stdout), Stderr: string(r.Stderr), Limit: r.Limit, Killed: r.Killed}, err
+}
+
+// Agents implements httpapi.Agents.
+func (a *agents) Agents(context.Context) ([]api.Agent, error) {
+	var all []api.Agent
+	for _, one := range a.layers.Agents() {
+		shown, err := a.show(one)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, shown)
+	}
+	return all, nil
+}
+
+// show is an agent as the API has it.
+func (a *agents) show(of agent.Agent) (api.Agent, error) {
+	versions, err := a.layers.Versions(of)
+	if err != nil {
+		return api.Agent{}, err
+	}
+	shown := api.Agent{
+		Name: of.Name, Title: of.Title, Pinned: of.Package.Version, Versions: versions, Package: of.Package.Npm,
+		Provider: of.Provider, Hosts: of.Hosts, Builtin: of.Builtin,
+	}
+	if l, err := a.layers.Layer(of); err == nil {
+		shown.Ready, shown.Installed, shown.Size = true, l.Version, layers.Size(l)
+	}
+	return shown, nil
+}
+
+// InstallAgent implements httpapi.Agents.
+func (a *agents) InstallAgent(ctx context.Context, name, version string, progress func(workspace.Step)) (api.Agent, error) {
+	if _, err := a.layers.Install(ctx, name, version, progress); err != nil {
+		return api.Agent{}, err
+	}
+	of, err := a.layers.Agent(name)
+	if err != nil {
+		return api.Agent{}, err
+	}
+	return a.show(of)
+}
+
+// RemoveAgent implements httpapi.Agents.
+func (a *agents) RemoveAgent(ctx context.Context, name, version string) ([]string, error) {
+	all, err := a.store.Sandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return a.layers.Remove(ctx, name, version, func(dir string) (holders []string) {
+		for _, b := range all {
+			if slices.ContainsFunc(b.Spec.Mounts, func(m cove.Mount) bool { return m.Source == dir }) {
+				holders = append(holders, b.Name)
+			}
+		}
+		return holders
+	})
+}
+
+// EquipSandbox implements httpapi.Agents.
+func (a *agents) EquipSandbox(q *sandbox.LastingRequest) error {
+	if _, err := a.layers.Agent(q.Agent); cove.ErrorCode(err) == cove.NotFound {
+		return nil // a program of the image
+	}
+	of, _, o, err := a.layers.Outfit(q.Agent, layers.Want{Choice: agent.Choice{WorkDir: filepath.Join(cove.Workspace, q.WorkDir)}})
+	if err != nil {
+		return err
+	}
+	if q.Network == nil && q.Local { // others have no credentials of the machine's
+		q.Network = &o.Network
+	}
+	q.Mounts = append(q.Mounts, o.Mounts...)
+	q.Path, q.Screen = o.Path, o.Screen
+	env := map[string]string{}
+	maps.Copy(env, o.Env)
+	maps.Copy(env, q.Env)
+	q.Env = env
+	for _, f := range o.Files {
+		q.Home = append(q.Home, sandbox.File{Path: f.Path, Mode: 0o600, Data: []byte(f.Content)})
+	}
+	if q.Screen == nil {
+		return cove.Errorf(cove.Unsupported, "%s has no screen of its own", of.Title).WithHint("give it a task: cove %s PROMPT", of.Name)
+	}
+	return nil
+}
+
+// CheckAgent implements httpapi.Agents.
+func (a *agents) CheckAgent(ctx context.Context, name string) (api.AgentReport, error) {
+	of, err := a.layers.Agent(name)
+	if err != nil {
+		return api.AgentReport{}, err
+	}
+	r := api.AgentReport{Agent: of.Name, Title: of.Title, Healthy: true, Checks: []api.AgentCheck{}}
+	note := func(what, found string, err error) bool {
+		c := api.AgentCheck{Name: what, OK: err == nil, Found: found}
+		if err != nil {
+			c.Fix = cove.ErrorHint(err)
+			c.Found = strings.TrimSuffix(err.Error(), " ("+c.Fix+")")
+			r.Healthy = false
+		}
+		r.Checks = append(r.Checks, c)
+		return err == nil
+	}
+	l, err := a.layers.Layer(of)
+	if note("installed", cmp.Or(l.Version, "it comes with Cove, or with the image"), err) {
+		said, err := a.layers.Try(ctx, of, l)
+		note("runs", said, err)
+	}
+	if of.Provider == "" {
+		return r, nil
+	}
+	provider, found, err := a.reach(ctx, of, l)
+	note("network", found, err)
+	if provider != "" {
+		found, err = a.credential(ctx, provider)
+		note("credential", found, err)
+	}
+	return r, nil
+}
+
+// reach says how an agent gets at its models, and the name of the credential that
+// this takes.
+func (a *agents) reach(ctx context.Context, of agent.Agent, l agent.Layer) (credential, found string, err error) {
+	o, err := a.layers.OutfitOf(of, l, layers.Want{})
+	if err != nil {
+		return "", "", err
+	}
+	all, err := providers(a.cfg.Gateway)
+	if err != nil {
+		return "", "", err
+	}
+	if len(o.Network.Providers) > 0 {
+		chosen, err := model.Choose(all, o.Network.Providers[0])
+		if err != nil {
+			return "", "", err
+		}
+		return chosen[0].Credential, "the models of " + chosen[0].Name + ", at the gateway's address", nil
+	}
+	n, err := httpapi.Network(o.Network)
+	if err != nil {
+		return of.Provider, "", err
+	}
+	m, err := Machine(ctx, a.cfg.Gateway)
+	if err == nil {
+		_, err = policy.Compile(m, n.Policy...)
+	}
+	if err != nil {
+		return of.Provider, "", err
+	}
+	return of.Provider, "the preset " + of.Provider + " of policies, and nothing else", nil
+}
+
+// credential says from where a credential is had, and never what it is.
+func (a *agents) credential(ctx context.Context, name string) (found string, err error) {
+	own, err := credentials(a.cfg.Gateway)
+	if err != nil {
+		return "", err
+	}
+	chosen, err := credential.Choose(own, name)
+	if err != nil {
+		return "", err
+	}
+	from, err := chosen[0].Ready(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s, from %s", name, from), nil
+}
+
+// credentials are those that the configuration describes.
+func credentials(g config.Gateway) ([]credential.Credential, error) {
+	if g.Credentials == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(g.Credentials)
+	if err != nil {
+		return nil, cove.Errorf(cove.InvalidArgument, "gateway.credentials: %w", err)
+	}
+	return credential.Parse(g.Credentials, data)
+}
+
+// providers are those of models that there are.
+func providers(g config.Gateway) ([]model.Provider, error) {
+	if g.Providers == "" {
+		return model.Known()
+	}
+	data, err := os.ReadFile(g.Providers)
+	if err != nil {
+		return nil, cove.Errorf(cove.InvalidArgument, "gateway.providers: %w", err)
+	}
+	return model.Parse(g.Providers, data)
+}

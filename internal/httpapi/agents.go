@@ -1,0 +1,123 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// Agents are the coding agents of a machine.
+type Agents interface {
+	Agents(context.Context) ([]api.Agent, error)
+	// InstallAgent installs a version of one, the pinned one if empty, and has runs
+	// use it. Errors: NotFound, InvalidArgument, RuntimeMissing, Unavailable,
+	// StorageFull, Corrupt, Unsupported, Canceled.
+	InstallAgent(ctx context.Context, name, version string, progress func(workspace.Step)) (api.Agent, error)
+	// RemoveAgent removes a version, or all that are not in use if empty. Errors:
+	// NotFound, Conflict, StorageFull.
+	RemoveAgent(ctx context.Context, name, version string) (removed []string, err error)
+	// CheckAgent tries what one needs. Errors: NotFound.
+	CheckAgent(ctx context.Context, name string) (api.AgentReport, error)
+	// EquipSandbox adds what its agent needs to a sandbox that is to be made. An
+	// agent that nobody has declared is the program of that name. Errors:
+	// RuntimeMissing, InvalidArgument, Unsupported.
+	EquipSandbox(*sandbox.LastingRequest) error
+}
+
+// agentErrors are those of whatever is done with what is installed.
+var agentErrors = append([]cove.Code{cove.NotFound, cove.Conflict, cove.RuntimeMissing, cove.Unsupported}, storeErrors...)
+
+// addAgentRoutes are the routes of coding agents.
+func (s *Server) addAgentRoutes() {
+	route(s, huma.Operation{OperationID: "list-agents", Method: http.MethodGet, Path: "/agents", Tags: []string{"agents"},
+		Summary: "List the coding agents",
+	}, storeErrors, s.listAgents)
+
+	route(s, huma.Operation{OperationID: "install-agent", Method: http.MethodPost, Path: "/agents/{agent}/install", Tags: []string{"agents"},
+		Summary:     "Install an agent, or another version of it",
+		Description: "For the machine's owner. Server-sent events: progress carries a Progress; installed an Agent; error an Error; installed or error is the last. Lines that begin with a colon are heartbeats.",
+		Responses:   s.stepResponses(api.EventInstalled, typeOf[api.Agent]()),
+	}, agentErrors, s.installAgent)
+
+	route(s, huma.Operation{OperationID: "remove-agent", Method: http.MethodDelete, Path: "/agents/{agent}/versions", Tags: []string{"agents"},
+		Summary: "Remove installed versions of an agent", Description: "For the machine's owner. Versions that sandboxes have stay; without a version, so does the one that runs use.",
+	}, agentErrors, s.removeAgent)
+
+	route(s, huma.Operation{OperationID: "check-agent", Method: http.MethodGet, Path: "/agents/{agent}/doctor", Tags: []string{"agents"},
+		Summary: "Try what an agent needs", Description: "For the machine's owner: its program runs in a sandbox, and its credential is read.",
+	}, agentErrors, s.checkAgent)
+}
+
+// ownsAgents refuses who is not the machine's owner.
+func (s *Server) ownsAgents(ctx context.Context, object string) error {
+	c := exchangeOf(ctx).caller
+	if c.owner {
+		return nil
+	}
+	refusal := cove.Errorf(cove.Forbidden, "what is installed is for the machine's owner to change").WithHint("use the command line on that machine")
+	s.deny(ctx, c.name, "agents", object, refusal)
+	return refusal
+}
+
+// listAgents is GET /agents.
+func (s *Server) listAgents(ctx context.Context, _ *struct{}) (*answer[api.AgentList], error) {
+	all, err := s.Agents.Agents(ctx)
+	if all == nil {
+		all = []api.Agent{}
+	}
+	return &answer[api.AgentList]{api.AgentList{Agents: all}}, err
+}
+
+type agentInput struct {
+	Agent string `path:"agent" maxLength:"64" doc:"As GET /agents lists it" example:"claude"`
+}
+
+type installInput struct {
+	Agent string `path:"agent" maxLength:"64" doc:"As GET /agents lists it" example:"claude"`
+	Body  api.AgentInstall
+}
+
+// installAgent is POST /agents/{agent}/install.
+func (s *Server) installAgent(ctx context.Context, in *installInput) (*huma.StreamResponse, error) {
+	if err := s.ownsAgents(ctx, in.Agent); err != nil {
+		return nil, err
+	}
+	ex := exchangeOf(ctx)
+	return &huma.StreamResponse{Body: func(huma.Context) {
+		s.stepByStep(ctx, ex, api.EventInstalled, func(ctx context.Context, progress func(workspace.Step)) (any, error) {
+			return s.Agents.InstallAgent(ctx, in.Agent, in.Body.Version, progress)
+		})
+	}}, nil
+}
+
+type removeAgentInput struct {
+	Agent   string `path:"agent" maxLength:"64" doc:"As GET /agents lists it" example:"claude"`
+	Version string `query:"version" maxLength:"64" doc:"All that are not in use when absent"`
+}
+
+// removeAgent is DELETE /agents/{agent}/versions.
+func (s *Server) removeAgent(ctx context.Context, in *removeAgentInput) (*answer[api.AgentRemoval], error) {
+	if err := s.ownsAgents(ctx, in.Agent); err != nil {
+		return nil, err
+	}
+	removed, err := s.Agents.RemoveAgent(ctx, in.Agent, in.Version)
+	if removed == nil {
+		removed = []string{}
+	}
+	return &answer[api.AgentRemoval]{api.AgentRemoval{Removed: removed}}, err
+}
+
+// checkAgent is GET /agents/{agent}/doctor.
+func (s *Server) checkAgent(ctx context.Context, in *agentInput) (*answer[api.AgentReport], error) {
+	if err := s.ownsAgents(ctx, in.Agent); err != nil {
+		return nil, err
+	}
+	report, err := s.Agents.CheckAgent(ctx, in.Agent)
+	return &answer[api.AgentReport]{report}, err
+}
