@@ -24,7 +24,7 @@ import (
 type Inspector interface {
 	Inspect(ctx context.Context, job inspect.Job) (git.Facts, error)
 	// Unreachable are those of wants that are not in the history of tips.
-	Unreachable(ctx context.Context, tips, wants []string, most int64, server inspect.Upstream) ([]string, error)
+	Unreachable(ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64, server inspect.Upstream) ([]string, error)
 }
 
 // maxCommands is what precedes the pack of a push, in bytes, at most.
@@ -196,7 +196,7 @@ func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.Rea
 	if err != nil {
 		return git.Facts{}, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit, Reason: "the server does not say what it has: " + plainMessage(err)}
 	}
-	job := inspect.Job{Pack: pack, Shallow: c.Shallow, Visible: visible, Settled: settled, Server: g,
+	job := inspect.Job{Sandbox: g.way.sandbox, Pack: pack, Shallow: c.Shallow, Visible: visible, Settled: settled, Server: g,
 		Watch: func(c git.Change) bool {
 			return slices.ContainsFunc(g.rights, func(p *git.Policy) bool { return p.Watches(c) })
 		}}

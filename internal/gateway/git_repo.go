@@ -229,7 +229,7 @@ func (g *gitRequest) unreachable(ctx context.Context, wants []string) []string {
 	if err != nil {
 		return wants
 	}
-	missing, err := packs.Unreachable(ctx, visible, wants, g.rights[0].PackLimit(), g)
+	missing, err := packs.Unreachable(ctx, g.way.sandbox, visible, wants, g.rights[0].PackLimit(), g)
 	if err != nil {
 		g.way.gateway.o.Log.Warn("cannot tell whether objects may be had; they are refused", "sandbox", g.way.sandbox, "error", err)
 		return wants

@@ -23,13 +23,13 @@ type Options struct {
 	Engine  func() (engine.Engine, error)
 	Dir     string        // for packs while they are looked into, on a disk with room for them
 	Timeout time.Duration // of one push; 5 min
-	AtOnce  int           // pushes at a time; 2
+	AtOnce  int           // pushes at a time, of which one sandbox has at most half; 2
 }
 
 // Inspector looks into pushes.
 type Inspector struct {
 	o      Options
-	places chan struct{}
+	places *places
 }
 
 // New makes an Inspector.
@@ -40,7 +40,7 @@ func New(o Options) *Inspector {
 	if o.AtOnce == 0 {
 		o.AtOnce = 2
 	}
-	return &Inspector{o: o, places: make(chan struct{}, o.AtOnce)}
+	return &Inspector{o: o, places: newPlaces(o.AtOnce)}
 }
 
 // abandoned is how old a directory is that nobody uses: no push is looked into for
@@ -86,7 +86,7 @@ func limits(c engine.Capabilities, most int64) cove.Limits {
 // git in its sandboxes, StorageFull, and those of ctx.
 func (i *Inspector) Inspect(ctx context.Context, job Job) (facts policy.Facts, err error) {
 	sha256 := len(job.Compare) > 0 && len(job.Compare[0].Update.New) == 64
-	err = i.with(ctx, sha256, job.Max, func(ctx context.Context, g git) error {
+	err = i.with(ctx, job.Sandbox, sha256, job.Max, func(ctx context.Context, g git) error {
 		facts, err = inspect(ctx, g, job)
 		if err != nil && ctx.Err() == context.DeadlineExceeded {
 			facts, err = policy.Facts{Defects: []string{"it takes too long to look into"}}, nil
@@ -96,27 +96,27 @@ func (i *Inspector) Inspect(ctx context.Context, job Job) (facts policy.Facts, e
 	return facts, err
 }
 
-// Unreachable are those of wants that are not in the history of tips. most is how
-// much the server is asked for, in bytes. Errors: those of Inspect, and of server.
-func (i *Inspector) Unreachable(ctx context.Context, tips, wants []string, most int64, server Upstream) (missing []string, err error) {
+// Unreachable are those of wants that are not in the history of tips, for a
+// sandbox. most is how much the server is asked for, in bytes. Errors: those of
+// Inspect, and of server.
+func (i *Inspector) Unreachable(ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64, server Upstream) (missing []string, err error) {
 	if len(tips) == 0 {
 		return wants, nil
 	}
-	err = i.with(ctx, len(tips[0]) == 64, most, func(ctx context.Context, g git) error {
+	err = i.with(ctx, sandbox, len(tips[0]) == 64, most, func(ctx context.Context, g git) error {
 		missing, err = unreachable(ctx, g, tips, wants, most, server)
 		return err
 	})
 	return missing, err
 }
 
-// with runs f with a git in an empty repository, in a sandbox of its own.
-func (i *Inspector) with(ctx context.Context, sha256 bool, most int64, f func(context.Context, git) error) error {
-	select {
-	case i.places <- struct{}{}:
-		defer func() { <-i.places }()
-	case <-ctx.Done():
-		return ctx.Err()
+// with runs f for a sandbox, with a git in an empty repository, in another one of
+// its own.
+func (i *Inspector) with(ctx context.Context, sandbox cove.SandboxID, sha256 bool, most int64, f func(context.Context, git) error) error {
+	if err := i.places.enter(ctx, sandbox); err != nil {
+		return err
 	}
+	defer i.places.leave(sandbox)
 	ctx, cancel := context.WithTimeout(ctx, i.o.Timeout)
 	defer cancel()
 	b, err := i.open(ctx, most)

@@ -24,9 +24,10 @@ import (
 
 // Job is a push whose pack is looked into.
 type Job struct {
-	Pack    io.Reader // the whole of it; nil where the push has none
-	Max     int64     // bytes of it, and of what the server is asked for
-	Compare []Compare // one for each update that does not delete
+	Sandbox cove.SandboxID // whose it is: packs of several are looked into in turn
+	Pack    io.Reader      // the whole of it; nil where the push has none
+	Max     int64          // bytes of it, and of what the server is asked for
+	Compare []Compare      // one for each update that does not delete
 	// Shallow are commits whose parents the client says that it has not. A new
 	// commit is none: its history would be cut.
 	Shallow []string
