@@ -20,6 +20,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/registry"
 	"github.com/cove-sandbox/cove/internal/httpapi"
+	"github.com/cove-sandbox/cove/internal/profile"
+	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -34,7 +36,10 @@ type agents struct {
 	cfg     *config.Config
 }
 
-var _ httpapi.Agents = &agents{}
+var (
+	_ httpapi.Agents = &agents{}
+	_ run.Agents     = &agents{}
+)
 
 // installer is who runs what installs agents, in the records.
 const installer = "cove:agents"
@@ -120,6 +125,27 @@ func (a *agents) RemoveAgent(ctx context.Context, name, version string) ([]strin
 		}
 		return holders
 	})
+}
+
+// Equip implements run.Agents.
+func (a *agents) Equip(ctx context.Context, q run.Want, install bool, progress func(workspace.Step)) (run.Equipment, error) {
+	if q.Access == profile.AccessTokenFile {
+		return run.Equipment{}, cove.Errorf(cove.Unsupported, "Cove puts no key into a sandbox, as access: %s asks", q.Access).WithHint("use access: %s or %s", profile.AccessIntercept, profile.AccessProxy)
+	}
+	want := layers.Want{Choice: agent.Choice{Model: q.Model, WorkDir: q.WorkDir, Gateway: q.Access == profile.AccessProxy}, ProviderName: q.Provider}
+	of, l, o, err := a.layers.Outfit(q.Agent, want)
+	if cove.ErrorCode(err) == cove.RuntimeMissing && install && of.Package.Npm != "" {
+		if _, err = a.layers.Install(ctx, q.Agent, "", progress); err == nil {
+			of, l, o, err = a.layers.Outfit(q.Agent, want)
+		}
+	}
+	if err != nil {
+		return run.Equipment{}, err
+	}
+	return run.Equipment{
+		Agent: of.Name, Version: l.Version, Network: o.Network, Env: o.Env, Mounts: o.Mounts, Path: o.Path, Files: o.Files,
+		Command: of.HeadlessCommand, Parser: of.NewParser,
+	}, nil
 }
 
 // EquipSandbox implements httpapi.Agents.

@@ -47,6 +47,7 @@ type Daemon struct {
 	store    *sqlite.Store
 	images   *image.Store
 	manager  *sandbox.Manager
+	agents   *agents
 	meter    *meter.Meter
 	recorder *gateway.Recorder
 	opened   atomic.Pointer[gateway.Gateway] // once it is
@@ -112,6 +113,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
 		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,
 	})
+	d.agents = d.newAgents()
 	if d.api, err = d.newAPI(); err != nil {
 		return nil, err
 	}
@@ -176,7 +178,7 @@ func GuestPath(cfg *config.Config) string {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.manager, Lasting: d.manager, Repositories: repositories{d.openRepos}, Agents: d.newAgents(), Work: work{d.manager, d.openRepos, outlet{d}}, Profiles: func() ([]api.Profile, error) { return profiles(cfg) }, Store: d.store, Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		Executor: d.manager, Lasting: d.manager, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: work{d.manager, d.openRepos, outlet{d}}, Profiles: func() ([]api.Profile, error) { return profiles(cfg) }, Store: d.store, Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
 		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}
