@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"crypto/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -94,14 +95,14 @@ func until(t *testing.T, what string, true func() bool) {
 // and nothing left behind; the session goes on later.
 func TestInterrupt(t *testing.T) {
 	for _, c := range []struct{ name, turn string }{
-		{"a command", `{do: [{shell: "setsid sleep 1000 & (sleep 1000 &) ; touch begun; sleep 1000"}, {shell: touch never}]}`},
+		{"a command", `{do: [{shell: "setsid sleep 1000 & (sleep 1000 &) ; touch begun; sleep 1000"}, {write: {path: never, content: x}}]}`},
 		{"a command in the background", `{do: [{tool: {name: bash, input: {command: "setsid -f sleep 1000; touch begun; sleep 1000", background: true}}}, {tool: {name: bash_output, input: {id: b1, wait: 600}}}]}`},
 		{"an answer", `{say: "a slow answer of many words that take their time", do: [{shell: touch never}], pace: 10s}`},
 		{"a pause", `{say: x, fail: [{status: 529, retry_after: 200}]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t, model.Anthropic, `prompts: [{when: again, turns: [{say: I went on.}]}, {turns: [`+c.turn+`, {say: x}]}]`)
-			mark := "COVE_TEST_MARK=" + filepath.Base(l.dir) + filepath.Base(l.home)
+			mark := "COVE_TEST_MARK=" + rand.Text()
 			cmd, out := l.start(append(l.env(), mark), l.args("agentic", "go")...)
 			until(t, "it has begun", func() bool {
 				if strings.Contains(c.turn, "begun") {
@@ -143,7 +144,7 @@ prompts:
           - tool: {name: bash, input: {command: "sleep 1000 & setsid -f sleep 1000; wait", background: true}}
       - say: Done.
 `)
-	mark := "COVE_TEST_MARK=" + filepath.Base(l.dir) + filepath.Base(l.home)
+	mark := "COVE_TEST_MARK=" + rand.Text()
 	out, code := l.program(append(l.env(), mark), l.args("agentic", "go")...)
 	if e := (ended{messages: parse(t, out)}); code != 0 || e.result(t).Content != "Done." {
 		t.Errorf("exit code %d:\n%s", code, e.story())

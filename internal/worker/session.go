@@ -156,10 +156,6 @@ func mend(all []model.Message) []model.Message {
 		if n := len(out); n > 0 {
 			open = out[n-1].Calls()
 		}
-		if len(open) > 0 && m.Role == model.Assistant {
-			out = append(out, model.Message{Role: model.User, Parts: answered(nil, open)})
-			open = nil
-		}
 		if m.Role == model.User {
 			m.Parts = answered(m.Parts, open)
 		} else {

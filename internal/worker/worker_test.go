@@ -19,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/jsonschema"
 	"github.com/cove-sandbox/cove/internal/modeltest"
 	"github.com/cove-sandbox/cove/internal/worker/model"
 )
@@ -170,6 +171,14 @@ prompts:
 `
 
 func TestTask(t *testing.T) {
+	data, err := os.ReadFile("../../docs/message.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema, err := jsonschema.Compile(data)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, kind := range model.Dialects {
 		t.Run(string(kind), func(t *testing.T) {
 			l := newLab(t, kind, work)
@@ -196,6 +205,11 @@ done: It is done. ` + `
 			}
 			if got != want || e.code != 0 {
 				t.Errorf("exit code %d, messages:\n%s\nwant:\n%s\n%s", e.code, got, want, e.stderr)
+			}
+			for line := range bytes.Lines(e.stdout) {
+				if err := schema.Validate(line); err != nil {
+					t.Errorf("%v: %s", err, line)
+				}
 			}
 			if u := e.messages[len(e.messages)-1].Usage; u.InputTokens != 160 || u.OutputTokens != 35 || u.CacheReadTokens != 1000 || u.Duration <= 0 {
 				t.Errorf("usage %+v", u)

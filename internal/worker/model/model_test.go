@@ -80,6 +80,27 @@ func TestTries(t *testing.T) {
 	}
 }
 
+// TestEndsEarly: a stream that ends well, but before the answer does.
+func TestEndsEarly(t *testing.T) {
+	for _, dialect := range Dialects {
+		whole := streams[dialect][0]
+		asked := 0
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			if asked++; asked == 1 {
+				io.WriteString(w, whole[:strings.Index(whole, "\n\n")+2])
+				return
+			}
+			io.WriteString(w, whole)
+		}))
+		defer s.Close()
+		c, waited := client(t, dialect, s.URL)
+		if a, err := c.Ask(t.Context(), question("x")); err != nil || a.Message.Texts(Text) != "I look" || len(*waited) != 1 {
+			t.Errorf("%s: %+v, %v after %v", dialect, a, err, *waited)
+		}
+	}
+}
+
 // TestUnreachable: nobody is there, or nobody who can be trusted.
 func TestUnreachable(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
