@@ -194,7 +194,7 @@ func (a *app) agent(cmd *cobra.Command, o *agentOptions) error {
 	if err != nil {
 		return err
 	}
-	return a.giveTask(cmd.Context(), o, req)
+	return a.giveTask(cmd.Context(), o, req, (*task).settle)
 }
 
 // maxPrompt is the most a prompt may have, in bytes.

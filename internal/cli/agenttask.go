@@ -33,8 +33,9 @@ type task struct {
 	ended  context.CancelFunc // of the line below
 }
 
-// giveTask has a task done, shows how, and settles what becomes of the work.
-func (a *app) giveTask(ctx context.Context, o *agentOptions, req api.RunRequest) error {
+// giveTask has a task done, shows how, and has it settled what becomes of the
+// work.
+func (a *app) giveTask(ctx context.Context, o *agentOptions, req api.RunRequest, settle func(*task, context.Context, agentWork) error) error {
 	t := &task{app: a, o: o, in: watchSignals(a.Out, a.Err), screen: a.newScreen(), ended: func() {}}
 	defer t.in.stop()
 	covered, cancel := t.in.cover(ctx)
@@ -55,7 +56,7 @@ func (a *app) giveTask(ctx context.Context, o *agentOptions, req api.RunRequest)
 	if o.detach {
 		return a.print(run.ID + "\n")
 	}
-	return t.conclude(ctx, run, req)
+	return t.conclude(ctx, run, req, settle)
 }
 
 // resumes is the id of the run that goes on, if one does.
@@ -256,8 +257,8 @@ func (t *task) sayLost() {
 	t.sayFacts(rows)
 }
 
-// conclude says how the task has ended, and settles what becomes of the work.
-func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest) error {
+// conclude says how the task has ended, and has the work settled.
+func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest, settle func(*task, context.Context, agentWork) error) error {
 	t.exit = exitOfRun(run, t.in.first())
 	if err := t.printAnswer(run); err != nil {
 		return err
@@ -282,7 +283,7 @@ func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest) er
 		}
 		return nil
 	}
-	return t.settle(ctx, agentWork{sandbox: run.Sandbox, name: orElse(run.SandboxName, run.Sandbox), directory: t.directory, changed: len(run.Changes),
+	return settle(t, ctx, agentWork{sandbox: run.Sandbox, name: orElse(run.SandboxName, run.Sandbox), directory: t.directory, changed: len(run.Changes),
 		succeeded: run.Status == api.RunSucceeded, ours: t.o.sandbox == ""})
 }
 

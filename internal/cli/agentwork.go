@@ -28,11 +28,7 @@ func (t *task) settle(ctx context.Context, w agentWork) error {
 	if w.changed == 0 {
 		return t.unchanged(ctx, w)
 	}
-	t.in.onSignal(func() {
-		fmt.Fprintln(t.Err)
-		t.sayKept(w)
-		t.in.leave(exitSignal(t.in.first()))
-	})
+	t.keepOnSignal(w)
 	if !t.o.json && !t.o.quiet {
 		t.tell("it has changed %s:", counted(w.changed, "file", "files"))
 		if err := t.showDiff(ctx, w, client.WorkOptions{Stat: true}); err != nil {
@@ -47,6 +43,15 @@ func (t *task) settle(ctx context.Context, w agentWork) error {
 		return nil
 	}
 	return t.askWhether(ctx, w)
+}
+
+// keepOnSignal has a signal leave the work where it is.
+func (t *task) keepOnSignal(w agentWork) {
+	t.in.onSignal(func() {
+		fmt.Fprintln(t.Err)
+		t.sayKept(w)
+		t.in.leave(exitSignal(t.in.first()))
+	})
 }
 
 // unchanged is for work that has changed nothing, as far as is known: then a
@@ -136,6 +141,8 @@ func (t *task) sayKept(w agentWork) {
 	rows := [][2]string{{"review", t.command("diff", w.name)}}
 	if w.directory != "" {
 		rows = append(rows, [2]string{"take over", t.command("apply", w.name, "--to", shellWord(w.directory))})
+	} else {
+		rows = append(rows, [2]string{"push", t.command("push", w.name)})
 	}
 	t.sayFacts(append(rows, [2]string{"look inside", t.command("attach", w.name)}, [2]string{"throw away", t.command("destroy", w.name)}))
 }

@@ -122,6 +122,9 @@ func (f *fakeServer) startRun(w http.ResponseWriter, r *http.Request) {
 	ended := now.Add(72 * time.Second)
 	done.EndedAt = &ended
 	s := api.Sandbox{ID: done.Sandbox, Name: done.SandboxName, State: "running", Engine: "native", Network: "limited", Mounts: []api.Mount{}, CreatedAt: now, LastUsedAt: now, Labels: map[string]string{}}
+	if req.New != nil && req.New.Repository != nil {
+		s.Repository = &api.SandboxRepository{Source: req.New.Repository.Source, Branch: req.New.Repository.Branch, Remote: "https://git.example/owner/repo.git"}
+	}
 	for _, c := range done.Changes {
 		s.Labels["changes"] += c.Path + " "
 	}

@@ -162,6 +162,20 @@ func (f *fakeSandboxes) workRoutes(mux *http.ServeMux) {
 		}
 		return s
 	}
+	// git inside says what it was told to do; a branch with "refused" is not taken.
+	mux.HandleFunc("POST /sandboxes/{sandbox}/exec", func(w http.ResponseWriter, r *http.Request) {
+		var req api.ExecRequest
+		json.NewDecoder(r.Body).Decode(&req)
+		w.Header().Set("Content-Type", "text/event-stream")
+		result := api.ExecResult{}
+		if strings.Contains(req.Args[2], "git push") && strings.Contains(req.Args[4], "refused") {
+			result.ExitCode = 1
+			b, _ := json.Marshal(api.OutputEvent{Data: "remote: Cove refuses this push \x1b[2J\n"})
+			fmt.Fprintf(w, "event: stderr\ndata: %s\n\n", b)
+		}
+		b, _ := json.Marshal(result)
+		fmt.Fprintf(w, "event: done\ndata: %s\n\n", b)
+	})
 	mux.HandleFunc("POST /sandboxes/{sandbox}/import", func(w http.ResponseWriter, r *http.Request) {
 		s := of(r)
 		done := api.ImportedWork{Branch: s.Repository.Branch, Remote: "https://git.example/owner/repo.git", Base: s.Repository.Base, Directory: filepath.Join(filepath.Dir(s.Repository.Source), "import.git")}

@@ -274,15 +274,15 @@ func (a *app) changeCommand(c *cobra.Command, change func(context.Context, *clie
 }
 
 func (a *app) startCommand() *cobra.Command {
-	return a.changeCommand(&cobra.Command{
+	return a.startsWorkflow(a.changeCommand(&cobra.Command{
 		Use:   "start",
-		Short: "Start a sandbox that does not run",
+		Short: "Start a sandbox that does not run, or work on an issue",
 		Long: `Start a sandbox that was stopped, or that has failed. What it is made of is put
 right first: its network, its mounts, what a crash has left.`,
 		Example: "  cove start brave-otter",
 	}, func(ctx context.Context, c *client.Client, id string) (api.Sandbox, error) {
 		return c.StartSandbox(ctx, id)
-	})
+	}))
 }
 
 func (a *app) stopCommand() *cobra.Command {
