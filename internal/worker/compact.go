@@ -74,7 +74,8 @@ func (w *worker) fit(ctx context.Context) error {
 		w.session.Messages = elide(w.session.Messages, 0)
 	}
 	w.log.Info("the conversation was shortened", "tokens", before, "now", w.tokens(), "window", w.window)
-	return w.session.save()
+	w.save()
+	return nil
 }
 
 // elide leaves out what tools answered at length before the last messages.

@@ -171,7 +171,16 @@ func (w *worker) ask(ctx context.Context) (model.Answer, error) {
 	}
 	w.session.Messages = append(w.session.Messages, answer.Message)
 	w.learn(answer.Usage)
-	return answer, w.session.save()
+	w.save()
+	return answer, nil
+}
+
+// save keeps the session. A task is worth more than that it can be resumed: a
+// full disk, say, may be what it is about.
+func (w *worker) save() {
+	if err := w.session.save(); err != nil {
+		w.log.Warn("the session is not kept", "error", err)
+	}
 }
 
 func (w *worker) with(messages []model.Message) model.Request {
@@ -228,9 +237,7 @@ func (w *worker) follow(ctx context.Context, m model.Message) error {
 	if w.tools != nil {
 		w.session.Todo = w.tools.Todo()
 	}
-	if err := w.session.save(); err != nil {
-		return err
-	}
+	w.save()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

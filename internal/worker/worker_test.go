@@ -392,6 +392,14 @@ func TestWithoutAHome(t *testing.T) {
 	}
 }
 
+// TestFullDisk: a session that can no longer be kept does not end the task.
+func TestFullDisk(t *testing.T) {
+	l := newLab(t, model.Anthropic, `prompts: [{turns: [{do: [{shell: "rm -r ~/.local; touch ~/.local"}]}, {say: Done.}]}]`)
+	if e := l.run("agentic", "go"); e.code != 0 || e.result(t).Content != "Done." || !strings.Contains(e.stderr, "the session is not kept") {
+		t.Errorf("exit code %d:\n%s%s", e.code, e.story(), e.stderr)
+	}
+}
+
 // TestLongConversations go on in a small window: the requests stay small, what was
 // asked is not forgotten, and nothing is malformed.
 func TestLongConversations(t *testing.T) {

@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/cove-sandbox/cove/api"
 )
@@ -75,7 +76,7 @@ func (anthropic) encode(r Request) any {
 			var part anthropicPart
 			switch p.Kind {
 			case Text:
-				if p.Text == "" {
+				if strings.TrimSpace(p.Text) == "" {
 					continue // the API refuses it
 				}
 				part = anthropicPart{Type: "text", Text: p.Text}
@@ -93,6 +94,9 @@ func (anthropic) encode(r Request) any {
 				part.Cache = cache
 			}
 			to.Content = append(to.Content, part)
+		}
+		if len(to.Content) == 0 { // which it refuses as well
+			to.Content = []any{anthropicPart{Type: "text", Text: "(nothing)"}}
 		}
 		out.Messages = append(out.Messages, to)
 	}

@@ -382,6 +382,21 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// TestEncodeNothing: an answer of nothing, or of what only another API knows, is
+// handed back as something that the API takes.
+func TestEncodeNothing(t *testing.T) {
+	said, err := json.Marshal(anthropic{}.encode(Request{Messages: []Message{
+		{Role: User, Parts: []Part{{Kind: Text, Text: "x"}, {Kind: Text, Text: " \n"}}},
+		{Role: Assistant, Parts: []Part{{Kind: Text}, {Kind: Reasoning, Text: "hm", Opaque: json.RawMessage(`{"type":"reasoning"}`), Dialect: Responses}}},
+		{Role: User, Parts: []Part{{Kind: Text, Text: "y"}}},
+	}}))
+	want := `"messages":[{"role":"user","content":[{"type":"text","text":"x"}]},{"role":"assistant","content":[{"type":"text","text":"(nothing)"}]},` +
+		`{"role":"user","content":[{"type":"text","text":"y","cache_control":{"type":"ephemeral"}}]}]`
+	if err != nil || !strings.Contains(string(said), want) {
+		t.Errorf("%s, %v", said, err)
+	}
+}
+
 // fuzz feeds a decoder: whatever comes, an answer can be handed back.
 func fuzz(f *testing.F, dialect Dialect) {
 	for _, s := range streams[dialect] {

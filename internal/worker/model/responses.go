@@ -58,6 +58,9 @@ func (responses) encode(r Request) any {
 		for _, p := range m.Parts {
 			switch p.Kind {
 			case Text:
+				if p.Text == "" {
+					continue
+				}
 				kind := "input_text"
 				if m.Role == Assistant {
 					kind = "output_text"
