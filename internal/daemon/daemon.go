@@ -34,6 +34,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/localsocket"
 	"github.com/cove-sandbox/cove/internal/meter"
 	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/version"
@@ -48,6 +49,7 @@ type Daemon struct {
 	images   *image.Store
 	manager  *sandbox.Manager
 	agents   *agents
+	runs     *run.Runner
 	meter    *meter.Meter
 	recorder *gateway.Recorder
 	opened   atomic.Pointer[gateway.Gateway] // once it is
@@ -114,6 +116,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,
 	})
 	d.agents = d.newAgents()
+	d.runs = d.newRuns()
 	if d.api, err = d.newAPI(); err != nil {
 		return nil, err
 	}
@@ -178,7 +181,7 @@ func GuestPath(cfg *config.Config) string {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.manager, Lasting: d.manager, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: work{d.manager, d.openRepos, outlet{d}}, Profiles: func() ([]api.Profile, error) { return profiles(cfg) }, Store: d.store, Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		Executor: d.manager, Lasting: d.manager, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: work{d.manager, d.openRepos, outlet{d}}, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return profiles(cfg) }, Store: d.store, Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
 		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}
@@ -271,6 +274,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	reaps, stop := context.WithCancel(ctx)
 	defer stop()
 	d.serving.Go(func() { d.manager.RunReaper(reaps) })
+	d.serving.Go(func() { d.tendRuns(reaps) })
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
@@ -362,8 +366,14 @@ func (d *Daemon) Close(ctx context.Context) error {
 func (d *Daemon) close(ctx context.Context) error {
 	var errs []error
 	d.stopReaps()
+	if d.runs != nil {
+		d.runs.Leave()
+	}
 	if d.manager != nil {
 		errs = append(errs, d.manager.Close(ctx))
+	}
+	if d.runs != nil {
+		d.runs.Close()
 	}
 	if d.api != nil {
 		errs = append(errs, d.answer())

@@ -34,10 +34,13 @@ func (d *Daemon) adopt(ctx context.Context) error {
 			return g.Open(spec(id, name, client, n))
 		},
 		ForgetWay: g.Discard, Network: httpapi.Network, Documents: gateway.Documents, Repository: repositoryNetwork, OpenGit: d.openGit,
-		Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
+		TakeUp: d.runs.TakeUp, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
 	if err != nil {
 		d.log.Error("not every sandbox could be put right", "error", err)
+	}
+	if err := d.runs.Recover(ctx); err != nil {
+		d.log.Error("not every run could be put right", "error", err)
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ type changesInput struct {
 // listChanges is GET /sandboxes/{sandbox}/changes.
 func (s *Server) listChanges(ctx context.Context, in *changesInput) (*answer[api.WorkChanges], error) {
 	changes, err := s.Work.Changes(ctx, in.Sandbox, exchangeOf(ctx).who(), repos.Work{Paths: in.Path}, repos.ChangeStyle{Renames: true, Patches: in.Patch})
-	return &answer[api.WorkChanges]{api.WorkChanges{Changes: workChanges(changes)}}, err
+	return &answer[api.WorkChanges]{api.WorkChanges{Changes: WorkChanges(changes)}}, err
 }
 
 type commitsInput struct {
@@ -218,7 +218,7 @@ func (s *Server) applyWork(ctx context.Context, in *applyInput) (*answer[api.App
 }
 
 func appliedWork(done repos.Applied) api.AppliedWork {
-	all := api.AppliedWork{Changes: workChanges(done.Changes)}
+	all := api.AppliedWork{Changes: WorkChanges(done.Changes)}
 	for i, c := range all.Changes {
 		if slices.Contains(done.Merged, c.Path) {
 			all.Changes[i].Change = "merged"
@@ -231,7 +231,8 @@ func appliedWork(done repos.Applied) api.AppliedWork {
 	return all
 }
 
-func workChanges(changes []repos.Change) []api.WorkChange {
+// WorkChanges are changes as the API has them.
+func WorkChanges(changes []repos.Change) []api.WorkChange {
 	all := []api.WorkChange{}
 	for _, c := range changes {
 		kind := "changed"

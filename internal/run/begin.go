@@ -163,7 +163,7 @@ func (r *Runner) enterSandbox(ctx context.Context, q Request, eq Equipment, reco
 // forAgent is a request for a sandbox in which an agent can work: what it says
 // itself wins. It is pure.
 func forAgent(q sandbox.LastingRequest, eq Equipment, of api.Run) sandbox.LastingRequest {
-	q.Agent = eq.Agent
+	q.Agent, q.Path, q.Screen = eq.Agent, eq.Path, eq.Screen
 	q.Labels = maps.Clone(q.Labels)
 	if q.Labels == nil {
 		q.Labels = map[string]string{}

@@ -54,6 +54,7 @@ type Equipment struct {
 	Mounts  []cove.Mount // its program, where that is not in the image
 	Path    string       // where its program is then, inside
 	Files   []agent.File // of its home, with their contents, before it first begins there
+	Screen  []string     // what its terminal shows; nil: it has no screen
 	Command func(agent.Task) (agent.Command, error)
 	// Parser is for a run of a conversation that has used so much before.
 	Parser func(before api.AgentUsage) agent.Parser
