@@ -143,7 +143,7 @@ func (a *agents) Equip(ctx context.Context, q run.Want, install bool, progress f
 		return run.Equipment{}, err
 	}
 	return run.Equipment{
-		Agent: of.Name, Version: l.Version, Network: o.Network, Env: o.Env, Mounts: o.Mounts, Path: o.Path, Files: o.Files,
+		Agent: of.Name, Version: l.Version, Network: o.Network, Env: o.Env, Mounts: o.Mounts, Path: o.Path, Files: o.Files, Screen: o.Screen,
 		Command: of.HeadlessCommand, Parser: of.NewParser,
 	}, nil
 }
