@@ -89,6 +89,10 @@ func TestNPM(t *testing.T) {
 		}
 	}
 	expect(t, authorities(t, New(), "npm"), "team.lab.test:443", "registry.lab.test:4873")
+	// As settings for npm itself, without what opens doors.
+	if got, err := New().NPM(t.Context()); err != nil || len(got) != 2 || got["registry"] != "https://registry.lab.test:4873/npm/" || got["@team:registry"] != "https://team.lab.test/" {
+		t.Errorf("%v, %v", got, err)
+	}
 }
 
 func TestPip(t *testing.T) {
