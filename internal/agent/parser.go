@@ -140,20 +140,6 @@ func (o *outcome) unreachable(why string) error {
 		WithHint("see that its credential is there and its host may be reached: cove agents doctor")
 }
 
-// Document is the JSON document that an answer in words consists of, with or
-// without the fence that models like to put around it.
-func Document(answer string) (json.RawMessage, bool) {
-	text := strings.TrimSpace(answer)
-	if rest, ok := strings.CutPrefix(text, "```"); ok {
-		_, rest, _ = strings.Cut(rest, "\n") // the language
-		text = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "```"))
-	}
-	if !json.Valid([]byte(text)) {
-		return nil, false
-	}
-	return json.RawMessage(text), true
-}
-
 // textParser is for programs that print their answer.
 type textParser struct {
 	outcome

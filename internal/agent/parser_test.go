@@ -272,17 +272,6 @@ func TestText(t *testing.T) {
 	}
 }
 
-func TestDocument(t *testing.T) {
-	for answer, want := range map[string]string{
-		`{"a":1}`: `{"a":1}`, " \n[1]\n": "[1]", "```json\n{\"a\":\"```\"}\n```\n": "{\"a\":\"```\"}", "```\n7\n```": "7",
-		"Here it is: {}": "", "": "", "```json": "",
-	} {
-		if got, ok := Document(answer); string(got) != want || ok != (want != "") {
-			t.Errorf("%q: %s", answer, got)
-		}
-	}
-}
-
 // fuzzParser: nothing that a program prints breaks its parser, and what is made of
 // it is of the right form.
 func fuzzParser(f *testing.F, name string) {

@@ -237,17 +237,6 @@ type asks func(model.Request) (model.Answer, error)
 
 func (a asks) Ask(_ context.Context, r model.Request) (model.Answer, error) { return a(r) }
 
-func TestDocument(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"a": 1}`: `{"a": 1}`, " [1]\n": `[1]`, "```json\n{}\n```": `{}`, "Here:\n```\n[2]\n```\nThere.": `[2]`,
-		"```json\n{}\n```\n```json\n[]\n```": "```json\n{}\n```\n```json\n[]\n```", "no": "no", "": "",
-	} {
-		if got := string(document(text)); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-	}
-}
-
 func TestSessionFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sessions")
 	s := newSession(dir, "/work")

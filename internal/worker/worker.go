@@ -247,29 +247,9 @@ func (w *worker) follow(ctx context.Context, m model.Message) error {
 // conform finds the JSON document in an answer and judges it. Errors:
 // SchemaMismatch.
 func conform(schema *jsonschema.Schema, text string) (json.RawMessage, error) {
-	document := document(text)
-	if err := schema.Validate(document); err != nil {
-		return nil, err
+	document, ok := jsonschema.Document(text)
+	if !ok {
+		return nil, cove.Errorf(cove.SchemaMismatch, "the answer is not one JSON document")
 	}
-	return json.RawMessage(document), nil
-}
-
-// document is the JSON document that an answer consists of, or the one that is
-// in its only block of code.
-func document(text string) []byte {
-	text = strings.TrimSpace(text)
-	if json.Valid([]byte(text)) {
-		return []byte(text)
-	}
-	const fence = "```"
-	if parts := strings.Split(text, fence); len(parts) == 3 {
-		block := parts[1]
-		if _, rest, ok := strings.Cut(block, "\n"); ok {
-			block = rest // without the name of the language
-		}
-		if json.Valid([]byte(block)) {
-			return []byte(strings.TrimSpace(block))
-		}
-	}
-	return []byte(text)
+	return document, schema.Validate(document)
 }
