@@ -37,6 +37,7 @@ type lab struct {
 	log    *output
 
 	gateway *exec.Cmd
+	ended   chan struct{} // closed when it has
 }
 
 // output can be read while it is written.
@@ -64,7 +65,7 @@ func newLab(t *testing.T, o gittest.Options) *lab {
 		t.Skip("needs root: packs are looked into in sandboxes with limits, which without it are those of a delegated cgroup")
 	}
 	o.Names = append(o.Names, host)
-	l := &lab{t: t, server: gittest.Start(t, o), log: &output{}}
+	l := &lab{t: t, server: gittest.Start(t, o)}
 	var err error
 	if l.dir, err = os.MkdirTemp("", "cove-git-"); err != nil {
 		t.Fatal(err)
@@ -133,13 +134,14 @@ func (l *lab) cove(args ...string) string {
 // start starts the gateway, and waits until it takes clients.
 func (l *lab) start() {
 	l.t.Helper()
+	l.log = &output{}
 	cmd := l.command("gateway")
 	cmd.Stdout, cmd.Stderr = l.log, l.log
 	if err := cmd.Start(); err != nil {
 		l.t.Fatal(err)
 	}
-	l.gateway = cmd
 	ended := make(chan struct{})
+	l.gateway, l.ended = cmd, ended
 	go func() { defer close(ended); cmd.Wait() }()
 	l.t.Cleanup(func() { cmd.Process.Signal(os.Interrupt); <-ended })
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(l.log.String(), "clients are registered"); time.Sleep(10 * time.Millisecond) {
@@ -152,6 +154,12 @@ func (l *lab) start() {
 			l.t.Fatalf("the gateway does not start: %s", l.log)
 		}
 	}
+}
+
+// kill ends the gateway as nothing can prevent; start starts another.
+func (l *lab) kill() {
+	l.gateway.Process.Kill()
+	<-l.ended
 }
 
 // remote is the address of a repository as clients behind the gateway have it.

@@ -48,6 +48,8 @@ type Server struct {
 
 	mu       sync.Mutex
 	received []Received
+	active   int  // requests
+	dead     bool // see Kill
 }
 
 // Received is a request as it came in, and what was answered.
@@ -130,6 +132,10 @@ func (s *Server) Forget() {
 // guard logs everything and asks for accounts.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.begin() {
+			panic(http.ErrAbortHandler)
+		}
+		defer s.finish()
 		entry := Received{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header.Clone(), Chunks: len(r.TransferEncoding) > 0 || r.ContentLength < 0}
 		body := &counted{ReadCloser: r.Body}
 		r.Body = body
