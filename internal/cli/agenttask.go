@@ -291,7 +291,7 @@ func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest, se
 func (t *task) printAnswer(run api.Run) error {
 	text := run.Result
 	switch {
-	case t.o.json:
+	case t.o.json, run.Status == api.RunError: // the error says what there is to say
 		return nil
 	case len(t.answer.Data) > 0:
 		text = string(t.answer.Data)

@@ -63,8 +63,8 @@ func (t *tool) edit(in map[string]any) bool {
 	}
 	added, removed, edits := 0, 0, 0
 	one := func(in map[string]any) {
-		from, replaced := textOf(in, "old_string", "old_text", "oldString")
-		to, written := textOf(in, "new_string", "new_text", "newString", "new_source", "content", "contents")
+		from, replaced := textOf(in, "old_string", "old_text", "oldString", "old")
+		to, written := textOf(in, "new_string", "new_text", "newString", "new_source", "content", "contents", "new")
 		if !replaced && !written {
 			return
 		}

@@ -142,6 +142,7 @@ func TestReadTool(t *testing.T) {
 		{"a search", `{"pattern":"func .*","path":"/workspace/src"}`, "func .* in src", nil},
 		{"a file", `{"file_path":"/workspace/a.go","content":"1\n2\n"}`, "a.go (+2)", []string{"a.go"}},
 		{"an edit", `{"filePath":"a.go","oldString":"1\n2\n3\n","newString":"1\nx\ny\n3\n"}`, "a.go (+2 −1)", []string{"a.go"}},
+		{"the worker's edit", `{"path":"a.go","old":"a - b","new":"a + b"}`, "a.go (+1 −1)", []string{"a.go"}},
 		{"edits", `{"file_path":"a.go","edits":[{"old_string":"1","new_string":"2"},{"old_string":"3","new_string":""}]}`, "a.go (+1 −2)", []string{"a.go"}},
 		{"a patch", `{"input":"*** Begin Patch\n*** Update File: a.go\n@@\n-1\n+2\n+3\n*** Add File: b.go\n+x\n*** End Patch"}`, "a.go, b.go (+3 −1)", []string{"a.go", "b.go"}},
 		{"changes", `{"changes":[{"path":"/workspace/a.go","kind":"update"},{"path":"b.go"}]}`, "a.go, b.go", []string{"a.go", "b.go"}},
