@@ -52,7 +52,7 @@ standard error. docs/model-server.md says how scripts are written.`,
 	}
 	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8089", "`ADDRESS` HOST:PORT to listen on; port 0 is a free one")
 	c.Flags().StringVar(&f.script, "script", "", "`FILE` of what the model says (default: the built-in script)")
-	c.Flags().StringArrayVar(&f.keys, "key", nil, "accept this `KEY` (repeatable; default: any)")
+	c.Flags().StringArrayVar(&f.keys, "key", nil, "accept this `KEY` (repeatable; default: any, or none)")
 	c.Flags().StringVar(&f.record, "record", "", "append each request to `FILE`, as NDJSON with headers, keys among them, and bodies")
 	c.Flags().StringVar(&f.cert, "tls-cert", "", "`FILE` of a certificate, to speak TLS")
 	c.Flags().StringVar(&f.certKey, "tls-key", "", "`FILE` of its key")

@@ -29,7 +29,7 @@ const (
 // key.
 type Options struct {
 	Script *Script
-	Keys   []string      // that are accepted; none: whatever key, but a key
+	Keys   []string      // that are accepted; none: whatever key, or none
 	Seen   func(Request) // is told of each request when it has been answered
 }
 
@@ -185,7 +185,7 @@ func (s *Server) admits(h http.Header) bool {
 	if bearer, ok := strings.CutPrefix(h.Get("Authorization"), "Bearer "); key == "" && ok {
 		key = bearer
 	}
-	return key != "" && (len(s.keys) == 0 || slices.Contains(s.keys, key))
+	return len(s.keys) == 0 || slices.Contains(s.keys, key)
 }
 
 func (s *Server) answer(w *writer, r *http.Request, p protocol, body []byte, seen *Request) {
