@@ -221,9 +221,10 @@ func (p *messagesParser) End(exitCode int, stderr string) ([]api.Message, error)
 }
 
 // failure is what the exit code says of a result that is an error, beyond that
-// the agent could not do it (docs/worker.md).
+// the agent could not do it (docs/worker.md). Its last paragraph says why.
 func (p *messagesParser) failure(exitCode int) error {
-	why := tail(p.answer.Content, 1000)
+	why := strings.TrimSpace(p.answer.Content)
+	why = tail(why[strings.LastIndex(why, "\n\n")+1:], 1000)
 	switch exitCode {
 	case 3:
 		return cove.Errorf(cove.LimitReached, "%s has reached %w", p.agent, ErrTurns).WithHint("allow more, or let it go on with --resume")
