@@ -11,7 +11,7 @@ type SandboxRequest struct {
 	Image      string             `json:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
 	Engine     string             `json:"engine,omitempty" doc:"One that has lasting sandboxes, or auto"`
 	Profile    string             `json:"profile,omitempty" doc:"Name of a profile of the configuration; what the request says itself wins"`
-	Agent      string             `json:"agent,omitempty" doc:"The program of its terminal, instead of a shell"`
+	Agent      string             `json:"agent,omitempty" doc:"An agent, as GET /agents lists it, whose screen its terminal shows instead of a shell, with what it needs; another name is a program of the image"`
 	Limits     *Limits            `json:"limits,omitempty"`
 	Network    *NetworkPermission `json:"network,omitempty"`
 	Mounts     []Mount            `json:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`

@@ -105,7 +105,7 @@ func (o *newOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.name, "name", "", "`NAME` of the sandbox (default: made up)")
 	f.BoolVar(&o.empty, "empty", false, "no repository: an empty workspace")
 	f.StringVar(&o.bind, "bind", "", "no repository: `DIR` itself is the workspace, and what is done in it is done")
-	f.StringVar(&o.agent, "agent", "", "`PROGRAM` of its terminal, instead of a shell")
+	f.StringVar(&o.agent, "agent", "", "`AGENT` of its terminal, or a program of the image, instead of a shell")
 	o.addSandbox(f)
 	f.StringArrayVar(&o.copies, "copy", nil, "copy the file or directory `SOURCE[:TARGET]` into the workspace (repeatable)")
 	f.StringVar(&o.workDir, "wd", "", "`DIR` in which its programs begin, relative to the workspace or absolute")

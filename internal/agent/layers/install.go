@@ -216,10 +216,11 @@ func (s *Store) npm(ctx context.Context, a agent.Agent, version, made string, pr
 	return r.problem(a, version)
 }
 
-// Exit codes of the script that are its own.
+// Exit codes of the scripts that are their own.
 const (
 	exitNoNpm     = 90
 	exitNoProgram = 91
+	exitNeeds     = 92
 )
 
 // problem is why an installation has failed; nil if it has not.
@@ -274,6 +275,16 @@ func tail(stderr string) string {
 	return strings.ToValidUTF8(strings.Join(lines, "; "), "?")
 }
 
+// tryScript runs a program: arguments are what comes first in PATH, the names of
+// programs that it needs, and the command.
+const tryScript = `PATH=$1:$PATH
+for program in $2; do
+    command -v "$program" >/dev/null || { echo "$program"; exit 92; }
+done
+shift 2
+exec "$@"
+`
+
 // Try has the program of a layer say its version, in a sandbox. Errors:
 // RuntimeMissing, Corrupt when it is of another one, or why the sandbox could not
 // be had.
@@ -285,7 +296,7 @@ func (s *Store) Try(ctx context.Context, a agent.Agent, l agent.Layer) (said str
 	if len(a.Version) == 0 {
 		return "it has no way to say so", nil
 	}
-	r, err := s.o.Run(ctx, Job{Script: "PATH=$1:$PATH; shift; exec \"$@\"", Args: append([]string{o.Path}, a.Version...), Mounts: o.Mounts, Limits: checkLimits})
+	r, err := s.o.Run(ctx, Job{Script: tryScript, Args: append([]string{o.Path, strings.Join(a.Needs, " ")}, a.Version...), Mounts: o.Mounts, Limits: checkLimits})
 	if err != nil {
 		return "", err
 	}
@@ -293,6 +304,8 @@ func (s *Store) Try(ctx context.Context, a agent.Agent, l agent.Layer) (said str
 	switch {
 	case r.Killed:
 		return "", cove.Errorf(cove.Canceled, "somebody ended it")
+	case r.ExitCode == exitNeeds:
+		return "", cove.Errorf(cove.RuntimeMissing, "%s needs %.80s, which is not below /usr of this machine", a.Title, said).WithHint("install it there")
 	case r.ExitCode != 0 || r.Limit != "":
 		return "", cove.Errorf(cove.RuntimeMissing, "%s does not run here: %s ended with exit code %d: %s", a.Title, strings.Join(a.Version, " "), r.ExitCode, tail(r.Stderr)).
 			WithHint("see whether it needs something that this machine's /usr has not, or choose another version")

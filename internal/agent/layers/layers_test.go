@@ -28,6 +28,7 @@ type lab struct {
 	dir      string
 	npm      func(dir string, args []string) Result
 	says     string // of a program that is asked for its version
+	exit     int    // of that
 	runs     atomic.Int32
 	registry func() (map[string]string, error)
 }
@@ -50,7 +51,7 @@ func (l *lab) run(ctx context.Context, j Job) (Result, error) {
 			return Result{}, errors.New("a program that is tried has a network, or can write")
 		}
 		if l.says != "" {
-			return Result{Stdout: l.says}, nil
+			return Result{ExitCode: l.exit, Stdout: l.says}, nil
 		}
 		version, err := os.ReadFile(filepath.Join(j.Mounts[0].Source, "version"))
 		return Result{Stdout: string(version) + " (of the lab)\n"}, err
@@ -204,6 +205,15 @@ func TestFailures(t *testing.T) {
 	l.says = "1.0.0"
 	if _, err := l.install(t, "claude", ""); cove.ErrorCode(err) != cove.Corrupt || l.left(t, "claude") != ".lock" {
 		t.Errorf("another program: %v, %s", err, l.left(t, "claude"))
+	}
+	l = newLab(t)
+	l.exit, l.says = exitNeeds, "node\n"
+	if _, err := l.install(t, "gemini", ""); cove.ErrorCode(err) != cove.RuntimeMissing || !strings.Contains(err.Error(), "Gemini CLI needs node") {
+		t.Errorf("needs node: %v", err)
+	}
+	l.exit, l.says = 1, "boom"
+	if _, err := l.install(t, "gemini", ""); cove.ErrorCode(err) != cove.RuntimeMissing || !strings.Contains(err.Error(), "gemini --version ended with exit code 1") {
+		t.Errorf("does not run: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
