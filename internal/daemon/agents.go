@@ -157,8 +157,8 @@ func (a *agents) EquipSandbox(q *sandbox.LastingRequest) error {
 	if err != nil {
 		return err
 	}
-	if q.Network == nil && q.Local { // others have no credentials of the machine's
-		q.Network = &o.Network
+	if q.Local { // others have no credentials of the machine's
+		q.Network = run.WithNeeds(q.Network, o.Network)
 	}
 	q.Mounts = append(q.Mounts, o.Mounts...)
 	q.Path, q.Screen = o.Path, o.Screen

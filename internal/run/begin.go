@@ -177,13 +177,13 @@ func forAgent(q sandbox.LastingRequest, eq Equipment, of api.Run) sandbox.Lastin
 	q.Env = env
 	q.Mounts = append(slices.Clone(q.Mounts), eq.Mounts...)
 	q.Limits.Memory, q.Limits.CPUs, q.Limits.PIDs = cmp.Or(q.Limits.Memory, newLimits.Memory), cmp.Or(q.Limits.CPUs, newLimits.CPUs), cmp.Or(q.Limits.PIDs, newLimits.PIDs)
-	q.Network = withNeeds(q.Network, eq.Network)
+	q.Network = WithNeeds(q.Network, eq.Network)
 	return q
 }
 
-// withNeeds is what was asked of the network, and what an agent needs. Who asks
+// WithNeeds is what was asked of the network, and what an agent needs. Who asks
 // for none gets none.
-func withNeeds(asked *api.NetworkPermission, needs api.NetworkPermission) *api.NetworkPermission {
+func WithNeeds(asked *api.NetworkPermission, needs api.NetworkPermission) *api.NetworkPermission {
 	if !needs.Enabled || asked != nil && !asked.Enabled {
 		return asked
 	}
