@@ -68,6 +68,14 @@ step go build -trimpath -o "$work/bin/" ./cmd/...
 step go build -C test/clients -trimpath -ldflags '-s -w' -o "$work/bin/" .
 export COVE_TEST_BIN=$work/bin
 
+if ((EUID == 0)); then
+	if step scripts/agents.sh "$work/bin"; then
+		export COVE_TEST_AGENTS=$PWD/.cache/agents/agents
+	else
+		echo "test: the agents could not be installed; what runs them is skipped" >&2
+	fi
+fi
+
 if ((EUID == 0)) && [[ -x scripts/start-docker.sh ]] && PATH=$PATH:/usr/sbin command -v dockerd >/dev/null; then
 	docker_started=yes # even when it fails half way
 	if PATH=$PATH:/usr/sbin step scripts/start-docker.sh "$docker_dir" >"$work/docker-host"; then

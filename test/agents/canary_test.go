@@ -1,0 +1,126 @@
+//go:build linux
+
+package agents
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// cgroups are where sandboxes of these tests are.
+const cgroups = "cove-agents-test"
+
+// searchProcesses looks for the real key in every process of a sandbox: in its
+// environment, its arguments, and all of its memory that it could have written.
+// It returns those that it has looked into.
+func searchProcesses(t *testing.T) (processes []string) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range all {
+		groups, err := os.ReadFile(file)
+		if err != nil || !bytes.Contains(groups, []byte(cgroups)) {
+			continue // it has ended, or is none of ours
+		}
+		dir := filepath.Dir(file)
+		comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+		name := strings.TrimSpace(string(comm))
+		for _, what := range []string{"environ", "cmdline"} {
+			if data, err := os.ReadFile(filepath.Join(dir, what)); err == nil && bytes.Contains(data, []byte(key)) {
+				t.Errorf("%s of %s has the key", what, name)
+			}
+		}
+		found, err := inMemory(dir, []byte(key))
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		_, place, _ := strings.Cut(string(groups), cgroups)
+		place, _, _ = strings.Cut(place, "\n")
+		processes = append(processes, name+" in "+place)
+		if found != "" {
+			t.Errorf("the memory of %s has the key, at %s", name, found)
+		}
+	}
+	return processes
+}
+
+// inMemory looks for what in the writable memory of the process of a directory
+// of /proc.
+func inMemory(dir string, what []byte) (string, error) {
+	maps, err := os.Open(filepath.Join(dir, "maps"))
+	if err != nil {
+		return "", err
+	}
+	defer maps.Close()
+	mem, err := os.Open(filepath.Join(dir, "mem"))
+	if err != nil {
+		return "", err
+	}
+	defer mem.Close()
+	lines := bufio.NewScanner(maps)
+	buffer := make([]byte, 1<<20)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 2 || !strings.HasPrefix(fields[1], "rw") {
+			continue
+		}
+		from, to, _ := strings.Cut(fields[0], "-")
+		begin, err := strconv.ParseUint(from, 16, 64)
+		end, err2 := strconv.ParseUint(to, 16, 64)
+		if err = errors.Join(err, err2); err != nil {
+			return "", err
+		}
+		kept := 0 // of what was read before, so that what lies across is found
+		for at := begin; at < end; {
+			n, err := mem.ReadAt(buffer[kept:min(uint64(len(buffer)), uint64(kept)+end-at)], int64(at))
+			if bytes.Contains(buffer[:kept+n], what) {
+				return fields[0], nil
+			}
+			if n == 0 || err != nil {
+				break // never touched, or gone
+			}
+			at += uint64(n)
+			kept = copy(buffer, buffer[max(0, kept+n-len(what)):kept+n])
+		}
+	}
+	return "", lines.Err()
+}
+
+// searchFiles looks for the real key in whatever Cove keeps, and in the
+// directories beside it. It returns how many files it has looked into.
+func searchFiles(t *testing.T, dirs ...string) (files int) {
+	t.Helper()
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) || err == nil && !d.Type().IsRegular() {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			files++
+			if bytes.Contains(data, []byte(key)) {
+				t.Errorf("%s has the key", path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(fmt.Errorf("searching %s: %w", dir, err))
+		}
+	}
+	return files
+}
