@@ -24,7 +24,7 @@ type act struct {
 }
 
 // program is the whole demonstration.
-func program(t *target, s *service) []part {
+func program(t *target, s *service, p project) []part {
 	return []part{
 		{"Ordinary programs run", []act{
 			{"Python", run("python", "import os, sys\nprint('Python', sys.version.split()[0], 'as uid', os.getuid())"), "", prints("Python 3")},
@@ -51,6 +51,7 @@ func program(t *target, s *service) []part {
 			{"A service, by a key of which it has a placeholder", s.call(), "", all(prints("welcome, you sent ****"), prints("my key is placeholder-"), lacks(s.key))},
 			{"A place that nobody allowed", append(run("python", elsewhere), "--allow", "somewhere.example"), "", prints("403 blocked: no rule allows elsewhere.example")},
 		}},
+		{"Coding agents work without a key, and you take over what they did", p.tasks()},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -58,18 +59,29 @@ func play(ctx context.Context, cove string, s *stage) (bool, error) {
 		return false, err
 	}
 	defer service.close()
+	project, err := newProject(here.dir)
+	if err == nil {
+		project.installed, err = showAgents(filepath.Join(here.dir, "home"))
+	}
+	if err != nil {
+		return false, err
+	}
+	environ := append(here.environ(), service.environ(here.dir)...)
 	left, seen := []string(nil), false
-	leave := sync.OnceFunc(func() { left, seen = here.leave() })
+	leave := sync.OnceFunc(func() {
+		perform(context.WithoutCancel(ctx), cove, environ, act{args: []string{"server", "stop"}}) // that agents have started
+		left, seen = here.leave()
+	})
 	defer leave()
 	s.title(strings.TrimSpace(string(version)))
 	good := true
-	for _, part := range program(target, service) {
+	for _, part := range program(target, service, project) {
 		s.part(part.title)
 		for _, a := range part.acts {
 			if ctx.Err() != nil {
 				return false, ctx.Err()
 			}
-			r := perform(ctx, cove, append(here.environ(), service.environ(here.dir)...), a)
+			r := perform(ctx, cove, environ, a)
 			why := judge(a, r)
 			s.act(a, r, why)
 			good = good && (why == "" || r.missing())

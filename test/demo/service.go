@@ -24,7 +24,7 @@ import (
 const hostName = "host.cove.internal"
 
 // service is a server on this machine that knows its callers by a key, which
-// only the gateway has.
+// only the gateway has. Below /v1/ it is a model for agents.
 type service struct {
 	http *http.Server
 	port int
@@ -43,11 +43,18 @@ func newService(dir string) (*service, error) {
 		return nil, err
 	}
 	s.port = l.Addr().(*net.TCPAddr).Port
+	models, err := agentModels(s.key)
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
 	for name, text := range map[string]string{
 		"service.pem": authority,
 		"credentials.yaml": fmt.Sprintf("credentials:\n  - name: demo\n    source: env:DEMO_KEY\n    variables: DEMO_KEY\n    shape: placeholder-{16}\n"+
-			"    to:\n      - {form: bearer, hosts: %s, ports: %d, methods: GET, paths: /**}\n", hostName, s.port),
-		"cove.yaml": fmt.Sprintf("gateway:\n  extra_cas: [%s]\n  credentials: %s\n", filepath.Join(dir, "service.pem"), filepath.Join(dir, "credentials.yaml")),
+			"    to:\n      - {form: bearer, hosts: %[1]s, ports: %[2]d, methods: GET, paths: /**}\n      - {form: bearer, hosts: %[1]s, ports: %[2]d, methods: POST, paths: /v1/**}\n", hostName, s.port),
+		"providers.yaml": fmt.Sprintf("providers:\n  - {name: anthropic, base_url: \"https://localhost:%d/v1\", credential: demo}\n", s.port),
+		"cove.yaml": fmt.Sprintf("gateway:\n  extra_cas: [%s]\n  credentials: %s\n  providers: %s\n",
+			filepath.Join(dir, "service.pem"), filepath.Join(dir, "credentials.yaml"), filepath.Join(dir, "providers.yaml")),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			l.Close()
@@ -56,6 +63,10 @@ func newService(dir string) (*service, error) {
 	}
 	s.http = &http.Server{ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, "/v1/") {
+				models.ServeHTTP(w, r)
+				return
+			}
 			sent := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 			if sent != s.key {
 				http.Error(w, "who are you?", http.StatusUnauthorized)
