@@ -2,8 +2,9 @@
 
 // Command bench measures Cove beside whatever peers are installed, in one run
 // and in turn, so that a machine whose speed drifts is fair to all: a plain
-// process, bubblewrap, runc and docker; and its gateway beside a reverse proxy
-// of Go's standard library and mitmproxy. It prints tables of medians with
+// process, bubblewrap, runc and docker; its gateway beside a reverse proxy of
+// Go's standard library and mitmproxy; and agents in it beside the same ones by
+// themselves. It prints tables of medians with
 // ratios, and writes every sample as JSON.
 //
 //	go run ./test/bench [-rounds 30] [-json bench.json] [-part PART] [-only NAME] [-row ROW]
@@ -26,9 +27,10 @@ import (
 
 // contender does one thing once.
 type contender struct {
-	name string
-	run  func(ctx context.Context) error
-	why  string // when run is nil: why it is not measured
+	name   string
+	run    func(ctx context.Context) error
+	settle func() error // what comes after what is measured; may be nil
+	why    string       // when run is nil: why it is not measured
 }
 
 // match is contenders doing the same thing.
@@ -78,12 +80,12 @@ func main() {
 	var a asked
 	flag.IntVar(&a.rounds, "rounds", 30, "samples of each contender; the network is measured in a sixth as many rounds")
 	flag.StringVar(&a.out, "json", "bench.json", "where to write every sample")
-	flag.StringVar(&a.part, "part", "", "sandboxes or network; both if empty")
+	flag.StringVar(&a.part, "part", "", "sandboxes, network or agents; all if empty, agents only if they are installed")
 	flag.StringVar(&a.only, "only", "", "only contenders whose name contains this, and Cove")
 	flag.StringVar(&a.row, "row", "", "of the network, only rows whose name contains this")
 	flag.Parse()
-	if !slices.Contains([]string{"", "sandboxes", "network"}, a.part) {
-		fmt.Fprintf(os.Stderr, "bench: -part %s: it is sandboxes or network\n", a.part)
+	if !slices.Contains([]string{"", "sandboxes", "network", "agents"}, a.part) {
+		fmt.Fprintf(os.Stderr, "bench: -part %s: it is sandboxes, network or agents\n", a.part)
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -116,13 +118,18 @@ func bench(ctx context.Context, a asked) (err error) {
 	}
 	defer func() { err = errors.Join(err, cove.close()) }()
 	report := Report{Machine: runtime.GOARCH, Kernel: kernel(), CPUs: runtime.NumCPU(), Time: time.Now().UTC(), Figures: map[string]float64{}}
-	if a.part != "network" {
+	if a.part == "" || a.part == "sandboxes" {
 		if err := report.sandboxes(ctx, dir, cove, a); err != nil {
 			return err
 		}
 	}
-	if a.part != "sandboxes" {
+	if a.part == "" || a.part == "network" {
 		if err := report.network(ctx, dir, cove, a); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(agentsDir); a.part == "agents" || a.part == "" && err == nil {
+		if err := report.agents(ctx, dir, a); err != nil {
 			return err
 		}
 	}
@@ -228,6 +235,9 @@ func (m match) play(ctx context.Context, only string) ([]Result, error) {
 			begin := time.Now()
 			err := c.run(ctx)
 			took := time.Since(begin)
+			if err == nil && c.settle != nil {
+				err = c.settle()
+			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", c.name, err)
 			}
