@@ -9,7 +9,7 @@ import "time"
 
 // ExecuteRequest runs a snippet: POST /execute and POST /execute/stream.
 type ExecuteRequest struct {
-	Language    string            `json:"language" doc:"A runtime, by name or alias: python, node, bash, sh, ruby, perl, go" example:"python"`
+	Language    string            `json:"language" doc:"A runtime, by name or alias: python, node, bash, sh, ruby, perl, go; or an agent, as GET /agents lists them: then the code is its prompt, work_dir what it works on, and its output its messages, one in each line" example:"python"`
 	Code        string            `json:"code" doc:"The source text, UTF-8, not empty, at most 1 MiB" example:"print(6 * 7)"`
 	Args        []string          `json:"args,omitempty" doc:"Arguments of the program, at most 1024 and 128 KiB"`
 	Timeout     float64           `json:"timeout,omitempty" doc:"Wall time in seconds, more than 0 and at most the server's maximum (60); the runtime's default when absent"`

@@ -118,6 +118,29 @@ func TestRuns(t *testing.T) {
 		t.Errorf("%+v has %q, %v", r, got, err)
 	}
 
+	t.Log("in the place of a language")
+	req := api.ExecuteRequest{Language: "robot", Code: "say hello; cat mine >&2; answer done", WorkDir: bound}
+	e, err := p.Execute(t.Context(), req)
+	if err != nil || e.Status != api.StatusCompleted || e.ExitCode != 0 || e.Stderr != "here\n" || strings.Count(e.Output, "\n") != 3 || !strings.Contains(e.Output, `"content":"hello"`) {
+		t.Errorf("%+v, %v", e, err)
+	}
+	var stdout, stderr bytes.Buffer
+	e, err = p.ExecuteStream(t.Context(), req, client.Stream{Stdout: &stdout, Stderr: &stderr})
+	if err != nil || stderr.String() != "here\n" || strings.Count(stdout.String(), "\n") != 3 {
+		t.Errorf("%+v, %v: %s", e, err, &stdout)
+	}
+	if r, err := p.Run(t.Context(), e.ID); err != nil || r.Result != "done" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for code, want := range map[string]int{"exit 3": 3, "echo '{\"version\":1,\"type\":\"result\",\"is_error\":true}'": 1} {
+		if e, err := p.Execute(t.Context(), api.ExecuteRequest{Language: "robot", Code: code}); err != nil || e.ExitCode != want {
+			t.Errorf("%s: %+v, %v", code, e, err)
+		}
+	}
+	if _, err := p.Execute(t.Context(), api.ExecuteRequest{Language: "nothing", Code: "x"}); cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), "no runtime") {
+		t.Errorf("no language and no agent: %v", err)
+	}
+
 	t.Log("without changes nothing stays")
 	if list, err := p.Sandboxes(t.Context()); err != nil || len(list.Sandboxes)+len(list.Orphans) > 0 {
 		t.Errorf("left are %+v, %v", list, err)
@@ -191,7 +214,7 @@ func TestRuns(t *testing.T) {
 	}
 
 	t.Log("in a sandbox that is there, and on where it was")
-	_, err := p.CreateSandbox(t.Context(), api.SandboxRequest{Name: "mine"}, nil)
+	_, err = p.CreateSandbox(t.Context(), api.SandboxRequest{Name: "mine"}, nil)
 	must(t, err)
 	first, _ := p.do(t, api.RunRequest{Sandbox: "mine"}, "say one; answer first")
 	_, err = p.StopSandbox(t.Context(), "mine")

@@ -13,6 +13,12 @@ type executeInput struct{ Body api.ExecuteRequest }
 // execute is POST /execute.
 func (s *Server) execute(ctx context.Context, in *executeInput) (*answer[api.Execution], error) {
 	ex := exchangeOf(ctx)
+	if q, is, err := s.asRun(ctx, ex, in.Body); is {
+		if err != nil {
+			return nil, err
+		}
+		return s.executeAgentWhole(ctx, ex, q)
+	}
 	if in.Body.StdinStream {
 		return nil, cove.Errorf(cove.InvalidArgument, "stdin_stream works with POST /execute/stream only").WithHint("put the input into stdin")
 	}

@@ -18,6 +18,12 @@ import (
 // stream is POST /execute/stream.
 func (s *Server) stream(ctx context.Context, in *executeInput) (*huma.StreamResponse, error) {
 	ex := exchangeOf(ctx)
+	if q, is, err := s.asRun(ctx, ex, in.Body); is {
+		if err != nil {
+			return nil, err
+		}
+		return &huma.StreamResponse{Body: func(huma.Context) { s.streamAgent(ctx, ex, q) }}, nil
+	}
 	req, err := s.request(ctx, ex.caller, in.Body)
 	if err != nil {
 		return nil, err
