@@ -92,9 +92,16 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	counted := meter.New(meter.Options{State: func() gateway.State { return served.State() }, Lost: func() int64 { return g.recorder.Lost() }})
 	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: g.store, Keep: o.Config.Audit.Decisions, Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
 	way.Dir, way.Keep, way.Recorder, way.Approvals, way.Log = filepath.Join(o.Config.RunDir, "gateway"), &keep, g.recorder, g.store, o.Log
-	g.packs = sync.OnceValues(func() (e engine.Engine, err error) {
-		g.opened, err = OpenEngine(o.Config, "native", o.Log)
-		return g.opened, err
+	g.packs = sync.OnceValues(func() (engine.Engine, error) {
+		e, err := OpenEngine(o.Config, "native", o.Log)
+		if err != nil {
+			return nil, err
+		}
+		g.opened = e
+		if _, err := e.Sweep(context.WithoutCancel(ctx)); err != nil {
+			o.Log.Warn("cannot remove what a gateway that was killed has left", "error", err)
+		}
+		return e, nil
 	})
 	if way.Spool, way.Packs, err = packs(o.State, g.packs); err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/git/gittest"
+	"github.com/cove-sandbox/cove/internal/instance"
 )
 
 // TestKilled: many push to one branch while the server, or the gateway, is killed
@@ -70,6 +71,7 @@ func TestKilled(t *testing.T) {
 			close(end)
 			all.Wait()
 			u.check()
+			u.swept()
 		})
 	}
 }
@@ -221,4 +223,23 @@ func (u *rush) check() {
 		t.Error(wrong)
 	}
 	t.Logf("%d commits, %d pushes acknowledged, %d refused, %d of which nothing was heard; %d locks were left", len(place)-1, acknowledged, len(u.refused), lost, u.locks)
+}
+
+// swept sees that gateways which were killed have left no control groups.
+func (u *rush) swept() {
+	ids, err := instance.List(u.path("run"))
+	if err != nil {
+		u.t.Error(err)
+	}
+	for _, id := range ids {
+		if instance.Alive(u.path("run"), id) {
+			continue
+		}
+		filepath.WalkDir("/sys/fs/cgroup", func(path string, _ fs.DirEntry, _ error) error { // others come and go
+			if strings.Contains(filepath.Base(path), "."+string(id)+".") {
+				u.t.Errorf("there is %s", path)
+			}
+			return nil
+		})
+	}
 }
