@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
@@ -237,4 +238,24 @@ func FuzzDecode(f *testing.F) {
 			a.Outfit(Layer{Source: "/x"}, Choice{})
 		}
 	})
+}
+
+// TestPermission: what an agent needs is added to what is asked of a network,
+// and to none where none is wanted.
+func TestPermission(t *testing.T) {
+	o := Outfit{Network: api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Mode: "limited", Allow: []string{"needed.example"}}, Credentials: []string{"anthropic"}, ModelPermission: api.ModelPermission{Providers: []string{"own"}}}}
+	if got := o.Permission(nil); got == nil || got.Allow[0] != "needed.example" {
+		t.Errorf("nothing asked: %+v", got)
+	}
+	if got := o.Permission(&api.NetworkPermission{}); got.Enabled {
+		t.Errorf("a network for who wants none: %+v", got)
+	}
+	asked := &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Mode: "open", Allow: []string{"asked.example"}}, Credentials: []string{"github"}, ModelPermission: api.ModelPermission{Providers: []string{"team"}}}
+	got := o.Permission(asked)
+	if got.Mode != "open" || len(got.Allow) != 2 || len(got.Credentials) != 2 || got.Providers[0] != "team" || len(asked.Allow) != 1 {
+		t.Errorf("both: %+v", got)
+	}
+	if got := (Outfit{}).Permission(asked); got != asked {
+		t.Errorf("an agent that needs nothing: %+v", got)
+	}
 }

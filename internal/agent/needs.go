@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"slices"
@@ -80,6 +81,29 @@ func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
 		o.Mounts = []cove.Mount{{Source: l.Source, Target: target, ReadOnly: true}}
 	}
 	return o, nil
+}
+
+// Permission is what was asked of a sandbox's network, and what the agent needs
+// beside it. Who asks for none gets none.
+func (o Outfit) Permission(asked *api.NetworkPermission) *api.NetworkPermission {
+	needs := o.Network
+	if !needs.Enabled || asked != nil && !asked.Enabled {
+		return asked
+	}
+	if asked == nil {
+		return &needs
+	}
+	n := *asked
+	n.Mode = cmp.Or(n.Mode, needs.Mode)
+	n.Policies = slices.Concat(needs.Policies, n.Policies)
+	n.Allow = slices.Concat(needs.Allow, n.Allow)
+	for _, c := range needs.Credentials {
+		n.Credentials = appendMissing(slices.Clip(n.Credentials), c)
+	}
+	if len(n.Providers) == 0 {
+		n.Providers = needs.Providers
+	}
+	return &n
 }
 
 func appendMissing(list []string, s string) []string {

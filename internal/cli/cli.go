@@ -100,8 +100,8 @@ beforehand; "cove serve" offers the same over HTTP.`,
 	}
 	add("work", a.newCommand(), a.listCommand(), a.infoCommand(), a.attachCommand(), a.shellCommand(), a.execCommand(),
 		a.startCommand(), a.stopCommand(), a.pauseCommand(), a.resumeCommand(), a.renameCommand(), a.destroyCommand(),
-		a.diffCommand(), a.logCommand(), a.applyCommand(), a.pushCommand(), a.prCommand(), a.presetCommand(), a.profileCommand(), a.repoCommand(), a.agentsCommand())
-	add("agent", append(a.agentCommands(), a.runsCommand())...)
+		a.diffCommand(), a.logCommand(), a.applyCommand(), a.pushCommand(), a.prCommand(), a.presetCommand(), a.profileCommand(), a.repoCommand())
+	add("agent", append(a.agentCommands(), a.runsCommand(), a.agentsCommand())...)
 	add("run", a.runCommand(), a.serveCommand(), a.serverCommand())
 	add("see", a.psCommand(), a.logsCommand(), a.killCommand(), a.auditCommand())
 	add("net", a.policyCommand(), a.approveCommand(), a.approvalsCommand(), a.networkCommand(), a.caCommand(), a.gatewayCommand())

@@ -129,10 +129,10 @@ func (a *agents) RemoveAgent(ctx context.Context, name, version string) ([]strin
 
 // Equip implements run.Agents.
 func (a *agents) Equip(ctx context.Context, q run.Want, install bool, progress func(workspace.Step)) (run.Equipment, error) {
-	if q.Access == profile.AccessTokenFile {
-		return run.Equipment{}, cove.Errorf(cove.Unsupported, "Cove puts no key into a sandbox, as access: %s asks", q.Access).WithHint("use access: %s or %s", profile.AccessIntercept, profile.AccessProxy)
+	want, err := choice(q)
+	if err != nil {
+		return run.Equipment{}, err
 	}
-	want := layers.Want{Choice: agent.Choice{Model: q.Model, WorkDir: q.WorkDir, Gateway: q.Access == profile.AccessProxy}, ProviderName: q.Provider}
 	of, l, o, err := a.layers.Outfit(q.Agent, want)
 	if cove.ErrorCode(err) == cove.RuntimeMissing && install && of.Package.Npm != "" {
 		if _, err = a.layers.Install(ctx, q.Agent, "", progress); err == nil {
@@ -143,9 +143,17 @@ func (a *agents) Equip(ctx context.Context, q run.Want, install bool, progress f
 		return run.Equipment{}, err
 	}
 	return run.Equipment{
-		Agent: of.Name, Version: l.Version, Network: o.Network, Env: o.Env, Mounts: o.Mounts, Path: o.Path, Files: o.Files, Screen: o.Screen,
-		Command: of.HeadlessCommand, Parser: of.NewParser,
+		Agent: of.Name, Version: l.Version, Outfit: o, Command: of.HeadlessCommand, Parser: of.NewParser,
 	}, nil
+}
+
+// choice is what is decided of an agent, as its declaration takes it. Errors:
+// Unsupported.
+func choice(q run.Want) (layers.Want, error) {
+	if q.Access == profile.AccessTokenFile {
+		return layers.Want{}, cove.Errorf(cove.Unsupported, "Cove puts no key into a sandbox, as access: %s asks", q.Access).WithHint("use access: %s or %s", profile.AccessIntercept, profile.AccessProxy)
+	}
+	return layers.Want{Choice: agent.Choice{Model: q.Model, WorkDir: q.WorkDir, Gateway: q.Access == profile.AccessProxy}, ProviderName: q.Provider}, nil
 }
 
 // EquipSandbox implements httpapi.Agents.
@@ -153,12 +161,26 @@ func (a *agents) EquipSandbox(q *sandbox.LastingRequest) error {
 	if _, err := a.layers.Agent(q.Agent); cove.ErrorCode(err) == cove.NotFound {
 		return nil // a program of the image
 	}
-	of, _, o, err := a.layers.Outfit(q.Agent, layers.Want{Choice: agent.Choice{WorkDir: filepath.Join(cove.Workspace, q.WorkDir)}})
+	var p api.Profile
+	if q.Profile != "" {
+		all, err := profiles(a.cfg)
+		if err == nil {
+			p, err = profile.Find(all, q.Profile)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	want, err := choice(run.Want{Model: p.Model, WorkDir: filepath.Join(cove.Workspace, q.WorkDir), Provider: p.Provider, Access: p.Access})
+	if err != nil {
+		return err
+	}
+	of, _, o, err := a.layers.Outfit(q.Agent, want)
 	if err != nil {
 		return err
 	}
 	if q.Local { // others have no credentials of the machine's
-		q.Network = run.WithNeeds(q.Network, o.Network)
+		q.Network = o.Permission(q.Network)
 	}
 	q.Mounts = append(q.Mounts, o.Mounts...)
 	q.Path, q.Screen = o.Path, o.Screen

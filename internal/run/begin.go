@@ -177,38 +177,8 @@ func forAgent(q sandbox.LastingRequest, eq Equipment, of api.Run) sandbox.Lastin
 	q.Env = env
 	q.Mounts = append(slices.Clone(q.Mounts), eq.Mounts...)
 	q.Limits.Memory, q.Limits.CPUs, q.Limits.PIDs = cmp.Or(q.Limits.Memory, newLimits.Memory), cmp.Or(q.Limits.CPUs, newLimits.CPUs), cmp.Or(q.Limits.PIDs, newLimits.PIDs)
-	q.Network = WithNeeds(q.Network, eq.Network)
+	q.Network = eq.Permission(q.Network)
 	return q
-}
-
-// WithNeeds is what was asked of the network, and what an agent needs. Who asks
-// for none gets none.
-func WithNeeds(asked *api.NetworkPermission, needs api.NetworkPermission) *api.NetworkPermission {
-	if !needs.Enabled || asked != nil && !asked.Enabled {
-		return asked
-	}
-	if asked == nil {
-		return &needs
-	}
-	n := *asked
-	n.Mode = cmp.Or(n.Mode, needs.Mode)
-	n.Policies = append(slices.Clone(needs.Policies), n.Policies...)
-	n.Allow = append(slices.Clone(needs.Allow), n.Allow...)
-	n.Credentials = union(n.Credentials, needs.Credentials)
-	if len(n.Providers) == 0 {
-		n.Providers = needs.Providers
-	}
-	return &n
-}
-
-func union(a, b []string) []string {
-	all := slices.Clone(a)
-	for _, s := range b {
-		if !slices.Contains(all, s) {
-			all = append(all, s)
-		}
-	}
-	return all
 }
 
 // start places files, starts the program, and has the run attended.

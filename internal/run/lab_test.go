@@ -104,7 +104,7 @@ func (a *agents) Equip(_ context.Context, q run.Want, install bool, _ func(works
 		return run.Equipment{}, cove.Errorf(cove.NotFound, "there is no agent %q", q.Agent)
 	}
 	eq := run.Equipment{
-		Agent: q.Agent, Version: "1.2.3", Env: map[string]string{"ROBOT": "yes"}, Files: a.files,
+		Agent: q.Agent, Version: "1.2.3", Outfit: agent.Outfit{Env: map[string]string{"ROBOT": "yes"}, Files: a.files},
 		Command: func(t agent.Task) (agent.Command, error) {
 			if t.Turns > 0 {
 				return agent.Command{}, cove.Errorf(cove.Unsupported, "robots count no turns")

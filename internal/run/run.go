@@ -49,12 +49,7 @@ type Want struct {
 type Equipment struct {
 	Agent   string
 	Version string // of its program; empty when that is not known
-	Network api.NetworkPermission
-	Env     map[string]string
-	Mounts  []cove.Mount // its program, where that is not in the image
-	Path    string       // where its program is then, inside
-	Files   []agent.File // of its home, with their contents, before it first begins there
-	Screen  []string     // what its terminal shows; nil: it has no screen
+	agent.Outfit
 	Command func(agent.Task) (agent.Command, error)
 	// Parser is for a run of a conversation that has used so much before.
 	Parser func(before api.AgentUsage) agent.Parser
