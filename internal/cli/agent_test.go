@@ -29,7 +29,7 @@ func TestAgentAtATerminal(t *testing.T) {
 	s.typed("d\n")
 	got += s.expect(lastChoice)
 	s.typed("y\n")
-	got += s.expect("shows it")
+	got += s.expect("is changed\r\n")
 	s.ends(0)
 	shown := onScreen(150, got)
 	const want = `cove: copying /DIR (TIME)
@@ -57,7 +57,7 @@ diff --git a/a b/a
 -old
 +       new \x1b]0;owned\x07
 cove: take it over into /DIR? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: y
-cove: 1 file of /DIR is changed; "git diff" there shows it
+cove: 1 file of /DIR is changed
 `
 	if strings.TrimRight(shown, "\n")+"\n" != want {
 		t.Errorf("%s\nwant\n%s", shown, want)

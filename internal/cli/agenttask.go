@@ -323,6 +323,9 @@ func limitsOf(req api.RunRequest) *api.Limits {
 // runText says in one line how a task has ended, and what it took.
 func runText(r api.Run, used cove.Limits) string {
 	parts := []string{}
+	if r.Status == api.RunFailed && r.ExitCode != nil && *r.ExitCode != 0 {
+		parts = append(parts, fmt.Sprintf("exit code %d", *r.ExitCode))
+	}
 	if r.EndedAt != nil {
 		parts = append(parts, timeText(r.EndedAt.Sub(r.StartedAt)))
 	}

@@ -128,6 +128,10 @@ func seen(t *testing.T, master *os.File, word string) string {
 	var got strings.Builder
 	b := make([]byte, 4096)
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && !strings.Contains(got.String(), word); {
+		ready := []unix.PollFd{{Fd: int32(master.Fd()), Events: unix.POLLIN}}
+		if unix.Poll(ready, 1000); ready[0].Revents == 0 {
+			continue // what is waited for may never come
+		}
 		n, err := master.Read(b)
 		if err != nil {
 			t.Fatalf("%v after %q", err, got.String())

@@ -292,10 +292,14 @@ func (a *app) sayApplied(done api.AppliedWork, dir string) error {
 
 // appliedText says how many files were changed.
 func appliedText(n int, dir string) string {
+	text, them := fmt.Sprintf("%d files of %s are changed", n, dir), "them"
 	if n == 1 {
-		return fmt.Sprintf("1 file of %s is changed; \"git diff\" there shows it", dir)
+		text, them = fmt.Sprintf("1 file of %s is changed", dir), "it"
 	}
-	return fmt.Sprintf("%d files of %s are changed; \"git diff\" there shows them", n, dir)
+	if repositoryTop(dir) == "" {
+		return text
+	}
+	return text + "; \"git diff\" there shows " + them
 }
 
 func (a *app) pushCommand() *cobra.Command {

@@ -113,7 +113,7 @@ func (a *app) workOn(ctx context.Context, w *workflow) error {
 	if err != nil {
 		return err
 	}
-	req, err := a.runRequest(&w.agentOptions, said.text)
+	req, err := a.runRequest(&w.agentOptions, strings.TrimRight(said.text, "\n")+"\n\n---\n\n"+workflowRules+"\n")
 	if err != nil {
 		return err
 	}
@@ -122,15 +122,15 @@ func (a *app) workOn(ctx context.Context, w *workflow) error {
 		return err
 	}
 	req.Directory, req.New.Repository = "", &api.RepositoryRequest{Source: source, Branch: orElse(w.branch, branchOf(w.issue, said.title)), From: w.from}
-	req.Instructions = strings.TrimSpace(workflowInstructions + "\n\n" + w.instructions)
 	return a.giveTask(ctx, &w.agentOptions, req, func(t *task, ctx context.Context, done agentWork) error {
 		done.directory = "" // no checkout of this machine's is concerned
 		return t.deliver(ctx, done, commitMessage(w.issue, said.title))
 	})
 }
 
-// workflowInstructions tell the agent how it works.
-const workflowInstructions = `You work on an issue of the repository in the current directory, on a branch of its own, and nobody is there to be asked. Commit what belongs together as you go. When you have ended, what is not committed is committed for you, and the branch is pushed: do not push yourself.`
+// workflowRules tell the agent how it works, below what the issue says: not every
+// agent can be told anything beside its task.
+const workflowRules = `This is an issue of the repository in the current directory. You work on it on a branch of its own, and nobody is there to be asked. Commit what belongs together as you go. When you have ended, what is not committed is committed for you, and the branch is pushed: do not push yourself.`
 
 // issueText is what an issue says.
 type issueText struct{ title, text string }

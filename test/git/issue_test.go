@@ -1,0 +1,104 @@
+//go:build linux
+
+package git
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestIssue: an agent works on issues from beginning to end, several at once.
+// What it does is on a branch of the server's then, what is not committed too,
+// and nothing is left here. What fails, and what may not be pushed, stays in its
+// sandbox.
+func TestIssue(t *testing.T) {
+	l := newLab(t, account)
+	l.lasting()
+	r := l.server.Create("repo.git")
+	l.write(".gitconfig", "[credential]\n\thelper = store\n") // whose login it is, on this machine
+	l.write(".git-credentials", fmt.Sprintf("https://robot:%s@%s:%d\n", password, host, l.server.Addr().Port))
+	l.write("cove.yaml", fmt.Sprintf(`gateway: {extra_cas: [%s]}
+agents:
+  - name: scripted
+    program: sh
+    prompt: argument
+    output: text
+    headless:
+      - sh
+      - -c
+      - |
+        case "$1" in
+        *idle*) ;;
+        *good*) echo fixed >fix.txt; git add . && git -c user.name=A -c user.email=a@git.test commit -q -m 'Fix it'; echo left >left.txt ;;
+        *workflow*) mkdir -p .github/workflows; echo x >.github/workflows/x.yml ;;
+        *bad*) echo half >half.txt; exit 3 ;;
+        esac
+        echo "I have seen to it"
+      - sh
+      - "{prompt}"
+`, l.server.CA))
+	start := func(issue, text string) (string, int) {
+		cmd := l.command("start", issue, "--repo", l.remote("repo.git"), "--agent", "scripted", "--prompt-file", "-")
+		cmd.Stdin = strings.NewReader(text)
+		var said bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &said, &said
+		err := cmd.Run()
+		if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+			t.Error(err)
+		}
+		return said.String(), cmd.ProcessState.ExitCode()
+	}
+
+	var all sync.WaitGroup
+	for _, issue := range []string{"7", "8", "TEAM-9"} {
+		all.Go(func() {
+			if out, code := start(issue, "# A good thing\n\nDo it.\n"); code != 0 || !strings.Contains(out, "I have seen to it") || !strings.Contains(out, "cove: pushed ") {
+				t.Errorf("issue %s: exit code %d\n%s\n%s", issue, code, out, l.log)
+			}
+		})
+	}
+	all.Wait()
+	for _, branch := range []string{"issue-7-a-good-thing", "issue-8-a-good-thing", "team-9-a-good-thing"} {
+		if got := r.Run("log", "--format=%s", branch, "--not", "main"); got != "A good thing\nFix it" {
+			t.Errorf("%s has %q", branch, got)
+		}
+		if got := r.Run("show", branch+":left.txt") + r.Run("show", branch+":fix.txt"); got != "leftfixed" {
+			t.Errorf("%s has %q", branch, got)
+		}
+	}
+	if left := l.cove("list", "-q"); left != "" {
+		t.Errorf("there is still %s", left)
+	}
+
+	before := r.Refs()
+	for _, c := range []struct {
+		text  string
+		code  int
+		says  string
+		stays bool
+	}{
+		{"nothing to do: idle", 0, "it has changed nothing", false},
+		{"a workflow", 126, ".github/workflows/x.yml", true},
+		{"a bad one", 1, "exit code 3", true},
+	} {
+		out, code := start("10", c.text)
+		if code != c.code || !strings.Contains(out, c.says) || strings.Contains(out, "stays, with the work in it") != c.stays {
+			t.Errorf("%s: exit code %d\n%s", c.text, code, out)
+		}
+		left := strings.Fields(l.cove("list", "-q"))
+		if len(left) == 1 != c.stays {
+			t.Errorf("%s: there is %q", c.text, left)
+		}
+		for _, name := range left {
+			l.cove("destroy", "--yes", name)
+		}
+	}
+	if after := r.Refs(); after != before {
+		t.Errorf("the server has changed:\n%s", after)
+	}
+}
