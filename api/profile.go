@@ -11,7 +11,7 @@ type Profile struct {
 	Agent        string            `json:"agent,omitempty" yaml:"agent,omitempty" doc:"For runs that name none"`
 	Provider     string            `json:"provider,omitempty" yaml:"provider,omitempty" doc:"Whose models its agents use; the agent's own when absent"`
 	Model        string            `json:"model,omitempty" yaml:"model,omitempty" doc:"Which of them; the agent's own choice when absent"`
-	Access       string            `json:"access,omitempty" yaml:"access,omitempty" enum:"intercept,proxy,token-file" doc:"How agents get at models: intercept (default), where requests to the provider get their key on the way out; proxy, at an address of the gateway's; token-file, where the real key is a file inside"`
+	Access       string            `json:"access,omitempty" yaml:"access,omitempty" enum:"intercept,proxy" doc:"How agents get at models: intercept (default), where requests to the provider get their key on the way out; or proxy, at an address of the gateway's"`
 	Instructions string            `json:"instructions,omitempty" yaml:"instructions,omitempty" doc:"What agents are told beside their own"`
 	MaxTurns     int               `json:"max_turns,omitempty" yaml:"max_turns,omitempty" minimum:"1" doc:"Answers of the model in a run"`
 	Limits       *Limits           `json:"limits,omitempty" yaml:"limits,omitempty"`

@@ -129,10 +129,7 @@ func (a *agents) RemoveAgent(ctx context.Context, name, version string) ([]strin
 
 // Equip implements run.Agents.
 func (a *agents) Equip(ctx context.Context, q run.Want, install bool, progress func(workspace.Step)) (run.Equipment, error) {
-	want, err := choice(q)
-	if err != nil {
-		return run.Equipment{}, err
-	}
+	want := choice(q)
 	of, l, o, err := a.layers.Outfit(q.Agent, want)
 	if cove.ErrorCode(err) == cove.RuntimeMissing && install && of.Package.Npm != "" {
 		if _, err = a.layers.Install(ctx, q.Agent, "", progress); err == nil {
@@ -147,13 +144,9 @@ func (a *agents) Equip(ctx context.Context, q run.Want, install bool, progress f
 	}, nil
 }
 
-// choice is what is decided of an agent, as its declaration takes it. Errors:
-// Unsupported.
-func choice(q run.Want) (layers.Want, error) {
-	if q.Access == profile.AccessTokenFile {
-		return layers.Want{}, cove.Errorf(cove.Unsupported, "Cove puts no key into a sandbox, as access: %s asks", q.Access).WithHint("use access: %s or %s", profile.AccessIntercept, profile.AccessProxy)
-	}
-	return layers.Want{Choice: agent.Choice{Model: q.Model, WorkDir: q.WorkDir, Gateway: q.Access == profile.AccessProxy}, ProviderName: q.Provider}, nil
+// choice is what is decided of an agent, as its declaration takes it.
+func choice(q run.Want) layers.Want {
+	return layers.Want{Choice: agent.Choice{Model: q.Model, WorkDir: q.WorkDir, Gateway: q.Access == profile.AccessProxy}, ProviderName: q.Provider}
 }
 
 // EquipSandbox implements httpapi.Agents.
@@ -171,10 +164,7 @@ func (a *agents) EquipSandbox(q *sandbox.LastingRequest) error {
 			return err
 		}
 	}
-	want, err := choice(run.Want{Model: p.Model, WorkDir: filepath.Join(cove.Workspace, q.WorkDir), Provider: p.Provider, Access: p.Access})
-	if err != nil {
-		return err
-	}
+	want := choice(run.Want{Model: p.Model, WorkDir: filepath.Join(cove.Workspace, q.WorkDir), Provider: p.Provider, Access: p.Access})
 	of, _, o, err := a.layers.Outfit(q.Agent, want)
 	if err != nil {
 		return err

@@ -24,9 +24,8 @@ const (
 	ModeContainer = "container"
 	ModeNone      = "none" // no wall: an agent runs on the machine itself
 
-	AccessIntercept = "intercept"  // the provider itself, its requests get their key on the way out
-	AccessProxy     = "proxy"      // an address of the gateway's
-	AccessTokenFile = "token-file" // the real key is inside, in a file
+	AccessIntercept = "intercept" // the provider itself, its requests get their key on the way out
+	AccessProxy     = "proxy"     // an address of the gateway's
 )
 
 // Default is the profile of whoever names none and has chosen none: it says
@@ -93,7 +92,7 @@ func check(p api.Profile) error {
 		choices    []string
 	}{
 		{"mode", p.Mode, []string{"", ModeContainer, ModeNone}},
-		{"access", p.Access, []string{"", AccessIntercept, AccessProxy, AccessTokenFile}},
+		{"access", p.Access, []string{"", AccessIntercept, AccessProxy}},
 	} {
 		if !slices.Contains(c.choices, c.value) {
 			return cove.Errorf(cove.InvalidArgument, "%s: %.80q is none of %s", c.key, c.value, strings.Join(c.choices[1:], ", ")).WithHint("choose one of them")

@@ -52,7 +52,7 @@ func TestParseRefuses(t *testing.T) {
 		{"twice", "profiles:\n  - name: a\n  - name: a\n", `"a": it is there twice`},
 		{"the word for none", "profiles:\n  - name: default\n", "without a profile"},
 		{"mode", "profiles:\n  - {name: a, mode: jail}\n", "none of container, none"},
-		{"access", "profiles:\n  - {name: a, access: key}\n", "none of intercept, proxy, token-file"},
+		{"access", "profiles:\n  - {name: a, access: key}\n", "none of intercept, proxy"},
 		{"a wall for none", "profiles:\n  - {name: a, mode: none, limits: {cpus: 1}}\n", "limits is about one"},
 		{"nothing to allow", "profiles:\n  - {name: a, network: {mode: none, allow: [a.example]}}\n", "nothing to allow"},
 		{"policy", "profiles:\n  - name: a\n    network: {policy: 'rules: 7'}\n", `the profile "a"`},
