@@ -27,8 +27,8 @@ func (a *app) runsCommand() *cobra.Command {
 		Short: "See what agents were given to do, and what became of it",
 		Long: `See what agents were given to do: each task is a run, whose record has what the
 agent said and did, what left its sandbox and what did not, what was done with
-its repository, what it changed, and recordings of its terminals. Records are
-kept as long as the audit log (audit.retention).
+its repository, and what it changed. Records are kept as long as the audit log
+(audit.retention).
 
 A run is named by its id, or the beginning of it that no other has.`,
 	}, a.runsList(), a.runsShow(), a.runsReplay(), a.runsExport(), a.runsInterrupt(), a.runsRemove())
@@ -408,8 +408,8 @@ func (a *app) runsExport() *cobra.Command {
 		Short: "Write the whole record of a run as a tar archive",
 		Long: `Write the whole record of a run as a tar archive: run.json, messages.ndjson,
 stderr.log, decisions.ndjson (what left its sandbox, and what did not),
-actions.ndjson (what was done with it, pushes among that), changes.patch where
-there are changes, and a recording of each terminal (asciicast).`,
+actions.ndjson (what was done with it, pushes among that), and changes.patch
+where there are changes.`,
 		Example: "  cove runs export -o run.tar RUN\n  cove runs export RUN | tar -xO run.json",
 		Args:    exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {

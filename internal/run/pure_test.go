@@ -1,0 +1,101 @@
+package run
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent"
+)
+
+func TestOutcome(t *testing.T) {
+	done, failed := &api.Message{Type: api.MessageResult}, &api.Message{Type: api.MessageResult, IsError: true}
+	turns := cove.Errorf(cove.LimitReached, "no more: %w", agent.ErrTurns)
+	for name, c := range map[string]struct {
+		e      ending
+		status string
+		limit  cove.LimitKind
+		code   cove.Code
+	}{
+		"it has done it":                       {ending{exit: new(0), result: done}, api.RunSucceeded, "", ""},
+		"although something was out of memory": {ending{exit: new(0), result: done, measured: cove.LimitOOM}, api.RunSucceeded, "", ""},
+		"although a budget was used up":        {ending{exit: new(0), result: done, overdraw: true}, api.RunSucceeded, "", ""},
+		"its program has gone, its answer not": {ending{result: done}, api.RunSucceeded, "", ""},
+		"it could not":                         {ending{exit: new(0), result: failed}, api.RunFailed, "", ""},
+		"its program failed after its answer":  {ending{exit: new(1), result: done}, api.RunFailed, "", ""},
+		"its program failed":                   {ending{exit: new(1), err: cove.Errorf(cove.AgentFailed, "x")}, api.RunFailed, "", cove.AgentFailed},
+		"it was out of memory":                 {ending{exit: new(137), err: cove.Errorf(cove.AgentFailed, "x"), measured: cove.LimitOOM}, api.RunLimit, cove.LimitOOM, ""},
+		"its sandbox was, and has gone":        {ending{broken: true, err: errors.New("gone"), measured: cove.LimitOOM}, api.RunLimit, cove.LimitOOM, ""},
+		"its sandbox has gone":                 {ending{broken: true, err: cove.Errorf(cove.Conflict, "gone")}, api.RunError, "", cove.Conflict},
+		"its time is up":                       {ending{exit: new(137), limit: cove.LimitTimeout, err: cove.Errorf(cove.AgentFailed, "x")}, api.RunLimit, cove.LimitTimeout, ""},
+		"it was interrupted when it was up":    {ending{asked: askedInterrupt, limit: cove.LimitTimeout}, api.RunInterrupted, "", ""},
+		"it has no more turns":                 {ending{exit: new(0), result: failed, err: turns}, api.RunLimit, limitTurns, ""},
+		"its budget is used up":                {ending{exit: new(1), overdraw: true, err: cove.Errorf(cove.AgentFailed, "x")}, api.RunLimit, limitBudget, ""},
+		"no model answers":                     {ending{exit: new(1), err: cove.Errorf(cove.ModelUnreachable, "x")}, api.RunError, "", cove.ModelUnreachable},
+		"it says nothing":                      {ending{exit: new(0)}, api.RunError, "", cove.AgentProtocol},
+		"it breaks its word after its answer":  {ending{exit: new(0), result: done, broken: true, err: cove.Errorf(cove.AgentProtocol, "x")}, api.RunError, "", cove.AgentProtocol},
+	} {
+		status, limit, err := outcome(c.e)
+		if status != c.status || limit != c.limit || cove.ErrorCode(err) != c.code {
+			t.Errorf("%s: %s, %q, %v", name, status, limit, err)
+		}
+	}
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add([]byte("a\nb\r\n\nc"), 2)
+	f.Fuzz(func(t *testing.T, p []byte, step int) {
+		step = max(1, step%64)
+		var l lines
+		var got []string
+		take := func(line []byte) error { got = append(got, string(line)); return nil }
+		for rest := p; len(rest) > 0; {
+			n := min(step, len(rest))
+			if err := l.push(rest[:n], take); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		if err := l.end(take); err != nil {
+			t.Fatal(err)
+		}
+		want := strings.Split(string(p), "\n")
+		if want[len(want)-1] == "" {
+			want = want[:len(want)-1]
+		}
+		for i := range want {
+			if i < len(want)-1 || bytes.HasSuffix(p, []byte("\n")) {
+				want[i] = strings.TrimSuffix(want[i], "\r")
+			}
+		}
+		if strings.Join(got, "\n") != strings.Join(want, "\n") || len(got) != len(want) {
+			t.Errorf("%q is %q, want %q", p, got, want)
+		}
+	})
+}
+
+func FuzzShorten(f *testing.F) {
+	f.Add("text", []byte(`{"a": "b", "c": [1, {"d": "e"}]}`), 1)
+	f.Fuzz(func(t *testing.T, text string, input []byte, times int) {
+		times = 1 + max(0, times)%20_000
+		long := api.Message{Content: strings.Repeat(text, times)}
+		if json.Valid(input) {
+			long.Input = json.RawMessage("[" + strings.Repeat(string(input)+",", times%2000) + string(input) + "]")
+		}
+		short := shorten(long)
+		if len(short.Content) > maxText+100 || len(short.Input) > maxInput || utf8.ValidString(long.Content) && !utf8.ValidString(short.Content) {
+			t.Errorf("%d bytes of text and %d of input are left", len(short.Content), len(short.Input))
+		}
+		if long.Input != nil && !json.Valid(short.Input) {
+			t.Errorf("the input is %.200s", short.Input)
+		}
+		if again := shorten(long); again.Content != short.Content || !bytes.Equal(again.Input, short.Input) {
+			t.Error("it is not the same each time")
+		}
+	})
+}
