@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
 // robots are the agents of the tests: a shell that does what its prompt says.
@@ -70,6 +71,18 @@ func TestRuns(t *testing.T) {
 	cfg := settings(t)
 	cfg.Agents = robots
 	cfg.Sandbox.CgroupParent = "cove-runs-" + strconv.Itoa(os.Getpid())
+	t.Cleanup(func() { // where the test fails on its way, sandboxes are left
+		if t.Failed() {
+			if h, err := cgroup.Find(cfg.Sandbox.CgroupParent); err == nil {
+				defer h.Close()
+				names, _ := h.List()
+				for _, name := range names {
+					h.Group(name).Kill()
+					h.Group(name).Remove(10 * time.Second)
+				}
+			}
+		}
+	})
 	p := serve(t, cfg)
 	source := repository(t)
 	must(t, os.WriteFile(filepath.Join(source, "notes"), []byte("not committed\n"), 0o644))
@@ -153,7 +166,7 @@ func TestRuns(t *testing.T) {
 	}{
 		"oom":     {api.RunRequest{New: &api.SandboxRequest{Limits: &api.Limits{MemoryMB: 64}}}, "say eating; tail /dev/zero; exit 1"},
 		"disk":    {api.RunRequest{New: &api.SandboxRequest{Limits: &api.Limits{DiskMB: 32}}}, "say filling; head -c 100000000 /dev/zero > /tmp/big || exit 1"},
-		"timeout": {api.RunRequest{Timeout: 0.5}, "say waiting; sleep 100"},
+		"timeout": {api.RunRequest{Timeout: 3}, "say waiting; sleep 1000"},
 	} {
 		if r, s := p.do(t, c.req, c.steps); r.Status != api.RunLimit || r.LimitHit != limit || r.Error != nil || len(s.lines) < 2 {
 			t.Errorf("%s: %+v\n%q", limit, r, s.lines)
@@ -203,7 +216,11 @@ func TestRuns(t *testing.T) {
 	t.Log("who leaves interrupts, unless it goes on without")
 	for _, detach := range []bool{false, true} {
 		ctx, leave := context.WithCancel(t.Context())
-		start(ctx, api.RunRequest{Detach: detach}, "say working; i=0; while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; answer done")
+		steps := "say working; while :; do sleep 0.05; done"
+		if detach {
+			steps = "say working; sleep 1; answer done"
+		}
+		start(ctx, api.RunRequest{Detach: detach}, steps)
 		wait("thinking working")
 		leave()
 		<-done
