@@ -408,8 +408,8 @@ func (a *app) runsExport() *cobra.Command {
 		Short: "Write the whole record of a run as a tar archive",
 		Long: `Write the whole record of a run as a tar archive: run.json, messages.ndjson,
 stderr.log, decisions.ndjson (what left its sandbox, and what did not),
-actions.ndjson (what was done with it, pushes among that), and changes.patch
-where there are changes.`,
+actions.ndjson (what was done with it, pushes among that), changes.patch where
+there are changes, and TERMINAL.cast for the recording of a terminal.`,
 		Example: "  cove runs export -o run.tar RUN\n  cove runs export RUN | tar -xO run.json",
 		Args:    exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {

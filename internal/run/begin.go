@@ -3,7 +3,6 @@ package run
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"path"
@@ -17,6 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/jsonschema"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -71,14 +71,16 @@ func check(q Request) error {
 		return cove.Errorf(cove.TooLarge, "prompt, instructions and schema may have %d KiB each", maxPrompt>>10).WithHint("put it into a file of the workspace, and name that")
 	case !utf8.ValidString(q.Task.Prompt) || !utf8.ValidString(q.Task.Instructions) || strings.ContainsRune(q.Task.Prompt+q.Task.Instructions, 0):
 		return cove.Errorf(cove.InvalidArgument, "prompt and instructions are text, without NUL bytes")
-	case q.Task.Schema != nil && !json.Valid(q.Task.Schema):
-		return cove.Errorf(cove.InvalidArgument, "the schema is no JSON document")
 	case q.Timeout < 0 || q.Timeout > MaxTimeout:
 		return cove.Errorf(cove.InvalidArgument, "a run may not take %s", q.Timeout).WithHint("give at most %g seconds", MaxTimeout.Seconds())
 	case q.Resume != "" && q.Sandbox != "":
 		return cove.Errorf(cove.InvalidArgument, "a run that goes on does so in its own sandbox").WithHint("leave sandbox out")
 	}
-	return nil
+	if q.Task.Schema == nil {
+		return nil
+	}
+	_, err := jsonschema.Compile(q.Task.Schema)
+	return err
 }
 
 // goOn fills in what an earlier run, or the sandbox, says.

@@ -39,6 +39,9 @@ func (r *Runner) Follow(ctx context.Context, ref string, after int, who sandbox.
 		return api.Run{}, err
 	}
 	l := r.liveOf(cove.RunID(record.ID))
+	if record.Interactive && record.Status == api.RunRunning {
+		return api.Run{}, cove.Errorf(cove.Conflict, "the run %s is in a terminal, and has no messages", record.ID).WithHint("look at it: cove attach %s", record.SandboxName)
+	}
 	if err := begun(show(r.current(record), who)); err != nil {
 		return api.Run{}, err
 	}

@@ -23,6 +23,7 @@ type live struct {
 	r          *Runner
 	transcript *transcript
 	parser     agent.Parser
+	schema     []byte // of the answer; nil is none
 	process    *sandbox.Process
 	lines      lines
 	skip       int // messages that are in the transcript already
@@ -34,12 +35,13 @@ type live struct {
 	mu     sync.Mutex
 	record api.Run      // what the messages have said so far
 	result *api.Message // the agent's
+	misfit error        // why that is not valid by the schema
 	err    error        // why nothing follows, where the run has not ended
 }
 
 // newLive makes a run live; end must be called if it cannot be attended.
 func (r *Runner) newLive(record store.Run, t *transcript, p agent.Parser) *live {
-	return &live{id: cove.RunID(record.ID), r: r, transcript: t, parser: p, record: record.Run, stops: make(chan asked, 2), done: make(chan struct{})}
+	return &live{id: cove.RunID(record.ID), r: r, transcript: t, parser: p, schema: record.Spec.Schema, record: record.Run, stops: make(chan asked, 2), done: make(chan struct{})}
 }
 
 // stop asks for the end of a run; a kill is heard after an interrupt.
@@ -81,12 +83,13 @@ func (l *live) line(line []byte) error {
 
 // say writes a message down.
 func (l *live) say(m api.Message) error {
+	m, misfit := fitted(m, l.schema)
 	m = shorten(m)
 	m.Version, m.Time = api.MessageVersion, l.r.o.Clock.Now().UTC().Truncate(time.Microsecond)
 	l.mu.Lock()
 	account(&l.record, m)
 	if m.Type == api.MessageResult {
-		l.result = &m
+		l.result, l.misfit = &m, misfit
 	}
 	l.mu.Unlock()
 	if l.skip > 0 {
@@ -173,6 +176,9 @@ func (l *live) attend(deadline time.Time) (ending, error) {
 		e.err = l.finish(*e.exit)
 	}
 	e.result = l.result
+	if e.err == nil {
+		e.err = l.misfit
+	}
 	return e, nil
 }
 

@@ -99,3 +99,29 @@ func FuzzShorten(f *testing.F) {
 		}
 	})
 }
+
+// TestFitted: an answer is the document that a schema asks for, or says why not.
+func TestFitted(t *testing.T) {
+	schema := []byte(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
+	for name, c := range map[string]struct {
+		m    api.Message
+		data string
+		want string // of the error
+	}{
+		"the agent's own":             {api.Message{Type: api.MessageResult, Data: []byte(`{"n":1}`)}, `{"n":1}`, ""},
+		"in words":                    {api.Message{Type: api.MessageResult, Content: `{"n": 2}`}, `{"n": 2}`, ""},
+		"in a fence":                  {api.Message{Type: api.MessageResult, Content: "Here:\n```json\n{\"n\":3}\n```"}, `{"n":3}`, ""},
+		"another type":                {api.Message{Type: api.MessageResult, Content: `{"n":"x"}`}, `{"n":"x"}`, "$.n"},
+		"no document":                 {api.Message{Type: api.MessageResult, Content: "three"}, "", "no JSON"},
+		"one who could not do it":     {api.Message{Type: api.MessageResult, Content: "no", IsError: true}, "", ""},
+		"something that is no answer": {api.Message{Type: api.MessageThinking, Content: "hm"}, "", ""},
+	} {
+		m, err := fitted(c.m, schema)
+		if string(m.Data) != c.data || (err == nil) != (c.want == "") || err != nil && (cove.ErrorCode(err) != cove.SchemaMismatch || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %s, %v", name, m.Data, err)
+		}
+	}
+	if m, err := fitted(api.Message{Type: api.MessageResult, Content: "three"}, nil); err != nil || m.Data != nil {
+		t.Errorf("without a schema: %s, %v", m.Data, err)
+	}
+}

@@ -89,6 +89,9 @@ func (r *Runner) Interrupt(ctx context.Context, ref string, kill bool, who sandb
 		return err
 	}
 	l := r.liveOf(cove.RunID(record.ID))
+	if record.Interactive && record.Status == api.RunRunning {
+		return cove.Errorf(cove.Conflict, "the run %s is in a terminal, with whoever looks at it", record.ID).WithHint("end it there: cove attach %s", record.SandboxName)
+	}
 	if l == nil {
 		return cove.Errorf(cove.Conflict, "the run %s does not run (%s)", record.ID, record.Status)
 	}

@@ -138,6 +138,10 @@ func (r *Runner) reconcile(ctx context.Context, record store.Run) error {
 	if now, err := r.o.Store.Run(ctx, cove.RunID(record.ID)); err != nil || now.Status != api.RunRunning {
 		return err // it has ended meanwhile
 	}
+	if record.Interactive {
+		r.concludeScreen(record, -1)
+		return nil
+	}
 	lost := cove.Errorf(cove.Unavailable, "the server went away while the agent worked, and so has the agent")
 	if err == nil {
 		lost = lost.WithHint("the work is in the sandbox %s: cove diff %[1]s", there.Name)

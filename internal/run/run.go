@@ -118,6 +118,7 @@ type Runner struct {
 	mu      sync.Mutex
 	live    map[cove.RunID]*live
 	left    map[cove.RunID]sandbox.LeftProcess // until they are taken up
+	screens map[cove.RunID]bool                // runs in terminals that are recorded here
 	ready   bool                               // Recover has been called
 	closed  bool
 	running sync.WaitGroup // of live; added to under mu while not closed
@@ -129,7 +130,7 @@ func New(o Options) *Runner {
 	if o.MaxOutput == 0 {
 		o.MaxOutput = 256 << 20
 	}
-	return &Runner{o: o, live: map[cove.RunID]*live{}, left: map[cove.RunID]sandbox.LeftProcess{}}
+	return &Runner{o: o, live: map[cove.RunID]*live{}, left: map[cove.RunID]sandbox.LeftProcess{}, screens: map[cove.RunID]bool{}}
 }
 
 // Leave begins no run any more, and concludes none: the next server does. It is
@@ -183,7 +184,7 @@ func (r *Runner) has(id cove.RunID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, left := r.left[id]
-	return left || r.live[id] != nil
+	return left || r.live[id] != nil || r.screens[id]
 }
 
 var errClosing = cove.Errorf(cove.Unavailable, "the server shuts down; the run goes on").WithHint("the next one goes on with it: cove runs list")

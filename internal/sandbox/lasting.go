@@ -41,6 +41,9 @@ type Lasting struct {
 	// TakeUp is told of each Process that an earlier server has left, when its
 	// sandbox is had again, and must not wait; nil ends them.
 	TakeUp func(LeftProcess)
+	// Record is told of each terminal that begins, or that an earlier server has
+	// left, and says who keeps what it shows; nil is nobody. It must not wait.
+	Record func(TerminalBegun) Recorder
 	Dir    string // for files that sandboxes are shown; made when it is needed
 	Most   int    // sandboxes at a time; 0 is no bound
 }

@@ -84,8 +84,28 @@ type tty struct {
 	noted   uint64 // how much of it the guest's note has
 	quiet   uint64 // what comes before it was answered by an earlier server
 	viewers []*Viewer
+	record  Recorder // nil where nobody keeps what it shows
 	exit    int
 	err     error // why the exit is not known; set before ended is closed
+}
+
+// TerminalBegun is a terminal that begins, or goes on here.
+type TerminalBegun struct {
+	Sandbox  cove.SandboxID
+	ID       string
+	Args     []string // may be cut short in one that goes on
+	Size     terminal.Size
+	TakenUp  bool        // an earlier server has begun it
+	TakenOff func() bool // reports that this server lets go of it, and it goes on
+}
+
+// Recorder keeps what a terminal shows, as it may reach a real one. It is called
+// by one at a time.
+type Recorder interface {
+	Shown(p []byte)
+	Resized(size terminal.Size)
+	// Ended is the last call. The exit code is -1 where it is not known.
+	Ended(exit int)
 }
 
 // ttyLabel is what the guest keeps of a terminal from its start.
@@ -150,6 +170,7 @@ func (ts *terminals) start(ctx context.Context, spec guest.ProcessSpec, size ter
 		return nil, err
 	}
 	t := ts.newTTY(id, spec.Args, now, p, terminal.New(size))
+	t.recorded(false)
 	if err := ts.add(t); err != nil {
 		p.Signal(context.WithoutCancel(ctx), int(syscall.SIGKILL))
 		return nil, err
@@ -160,6 +181,22 @@ func (ts *terminals) start(ctx context.Context, spec guest.ProcessSpec, size ter
 func (ts *terminals) newTTY(id string, args []string, created time.Time, p *guest.RemoteProcess, model *terminal.Terminal) *tty {
 	p.Retain()
 	return &tty{of: ts, id: id, args: args, created: created, process: p, model: model, input: make(chan []byte, 16), ended: make(chan struct{})}
+}
+
+// recorded asks who keeps what a terminal shows that nobody has yet.
+func (t *tty) recorded(takenUp bool) {
+	with := t.of.manager.lasting
+	if with == nil || with.Record == nil {
+		return
+	}
+	t.record = with.Record(TerminalBegun{
+		Sandbox: t.of.sandbox.ID(), ID: t.id, Args: t.args, Size: t.model.Size(), TakenUp: takenUp,
+		TakenOff: func() bool {
+			t.of.mu.Lock()
+			defer t.of.mu.Unlock()
+			return t.of.left != nil
+		},
+	})
 }
 
 // add begins to serve a terminal.
@@ -277,6 +314,7 @@ func (ts *terminals) takeUp(ctx context.Context, info guest.ProcessInfo, l ttyLa
 	model.Write(note.Screen)
 	t := ts.newTTY(fmt.Sprintf("t%d", number), l.Args, time.Unix(l.Created, 0), p, model)
 	t.read, t.noted, t.quiet = note.Offset, note.Offset, info.StdoutEnd
+	t.recorded(true)
 	if err := ts.add(t); err != nil {
 		return err
 	}
@@ -358,6 +396,9 @@ func (t *tty) serve() {
 		t.exit, t.err = -1, t.of.reason(err)
 	}
 	close(t.ended)
+	if t.record != nil {
+		t.record.Ended(t.exit)
+	}
 	for _, v := range t.viewers {
 		v.wake()
 	}
@@ -385,6 +426,9 @@ func (t *tty) took(p []byte) bool {
 			part = p[:min(uint64(len(p)), t.quiet-t.read)]
 		}
 		show, asked := t.write(part)
+		if t.record != nil && len(show) > 0 {
+			t.record.Shown(show)
+		}
 		for _, v := range t.viewers {
 			v.put(show)
 		}
@@ -694,6 +738,9 @@ func (v *Viewer) lead() {
 	t.mu.Lock()
 	size := v.size
 	t.model.Resize(size)
+	if t.record != nil {
+		t.record.Resized(size)
+	}
 	for _, o := range t.viewers { // who looks draws anew: terminals differ in what they do with what they show
 		o.again = true
 		o.wake()

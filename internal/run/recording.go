@@ -1,0 +1,206 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/terminal"
+)
+
+// maxRecording bounds the recording of a terminal, in bytes.
+const maxRecording = 64 << 20
+
+// recordTimeout is how long the store may take over the record of a run in a
+// terminal.
+const recordTimeout = 10 * time.Second
+
+// RecordTerminal keeps what an agent's own screen shows, as a run of its own; it
+// is sandbox.Lasting's. Other terminals are not recorded.
+func (r *Runner) RecordTerminal(t sandbox.TerminalBegun) sandbox.Recorder {
+	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
+	defer cancel()
+	rec, err := r.recording(ctx, t)
+	if err != nil {
+		r.o.Log.Warn("a terminal of an agent is not recorded", "sandbox", t.Sandbox, "terminal", t.ID, "error", err)
+	}
+	if rec == nil {
+		return nil
+	}
+	return rec
+}
+
+// recording begins the recording of a terminal, or goes on with one. It is nil of
+// a terminal that is not to be recorded.
+func (r *Runner) recording(ctx context.Context, t sandbox.TerminalBegun) (*recording, error) {
+	of, err := r.o.Store.Sandbox(ctx, t.Sandbox)
+	if err != nil || of.Spec.Agent == "" || of.Spec.Screen == nil {
+		return nil, err
+	}
+	if t.TakenUp {
+		record, err := r.interactive(ctx, t)
+		if err != nil || record == nil {
+			return nil, err
+		}
+		return r.castOf(*record, t, of)
+	}
+	if !slices.Equal(t.Args, of.Spec.Screen) {
+		return nil, nil
+	}
+	now := r.o.Clock.Now().UTC().Truncate(time.Microsecond)
+	record := store.Run{
+		Run: api.Run{
+			ID: string(cove.NewRunID()), Agent: of.Spec.Agent, Profile: of.Spec.Profile, Status: api.RunRunning, Interactive: true,
+			Sandbox: string(of.ID), SandboxName: of.Name, CreatedBy: of.Client, StartedAt: now,
+		},
+		Spec: store.RunSpec{Keep: true, Local: of.Spec.Local, Terminal: t.ID},
+	}
+	if repository := of.Spec.Repository; repository != nil && filepath.IsAbs(repository.Source) {
+		record.Directory = repository.Source
+	}
+	if err := r.o.Store.AddRun(ctx, record); err != nil {
+		return nil, err
+	}
+	return r.castOf(record, t, of)
+}
+
+// interactive is the run of a terminal that an earlier server has begun; nil if
+// there is none.
+func (r *Runner) interactive(ctx context.Context, t sandbox.TerminalBegun) (*store.Run, error) {
+	page, err := r.o.Store.Runs(ctx, store.RunQuery{Sandbox: string(t.Sandbox), Status: api.RunRunning, Limit: store.MaxPage})
+	for _, record := range page.Runs {
+		if record.Interactive && record.Spec.Terminal == t.ID {
+			return &record, err
+		}
+	}
+	return nil, err
+}
+
+// recording is what a terminal shows, as asciicast, version 2. Its methods are
+// called by one at a time.
+type recording struct {
+	r      *Runner
+	record store.Run
+	off    func() bool
+	file   *os.File
+	left   int // bytes that may be written
+}
+
+// castOf opens the recording of a run.
+func (r *Runner) castOf(record store.Run, t sandbox.TerminalBegun, of store.Sandbox) (*recording, error) {
+	dir := r.dirOf(cove.RunID(record.ID))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, unwritable(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, t.ID+castSuffix), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, unwritable(err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, unwritable(err)
+	}
+	rec := &recording{r: r, record: record, off: t.TakenOff, file: f, left: maxRecording - int(info.Size())}
+	if info.Size() == 0 {
+		rec.line(map[string]any{
+			"version": 2, "width": t.Size.Columns, "height": t.Size.Rows, "timestamp": record.StartedAt.Unix(),
+			"title": fmt.Sprintf("%s in %s", record.Agent, of.Name), "env": map[string]string{"TERM": "xterm-256color"},
+		})
+	}
+	r.mu.Lock()
+	r.screens[cove.RunID(record.ID)] = true
+	r.mu.Unlock()
+	return rec, nil
+}
+
+// Shown implements sandbox.Recorder.
+func (c *recording) Shown(p []byte) { c.event("o", strings.ToValidUTF8(string(p), "\uFFFD")) }
+
+// Resized implements sandbox.Recorder.
+func (c *recording) Resized(s terminal.Size) { c.event("r", fmt.Sprintf("%dx%d", s.Columns, s.Rows)) }
+
+func (c *recording) event(kind, data string) {
+	at := c.r.o.Clock.Now().Sub(c.record.StartedAt).Seconds()
+	c.line([]any{math.Round(max(at, 0)*1e6) / 1e6, kind, data})
+}
+
+// line writes one. What does not fit, or cannot be written, ends the recording,
+// and not the program.
+func (c *recording) line(v any) {
+	if c.left <= 0 {
+		return
+	}
+	data, err := json.Marshal(v)
+	if err == nil && len(data) >= c.left {
+		err = errTooMuch
+	}
+	if err == nil {
+		_, err = c.file.Write(append(data, '\n'))
+	}
+	if c.left -= len(data) + 1; err != nil {
+		c.left = 0
+		c.r.o.Log.Warn("the recording of a terminal ends before the terminal", "run", c.record.ID, "error", err)
+	}
+}
+
+// Ended implements sandbox.Recorder.
+func (c *recording) Ended(exit int) {
+	c.file.Close()
+	id := cove.RunID(c.record.ID)
+	leave := func() {
+		c.r.mu.Lock()
+		delete(c.r.screens, id)
+		c.r.mu.Unlock()
+	}
+	c.r.mu.Lock()
+	if c.r.closed || c.off() && exit < 0 {
+		c.r.mu.Unlock()
+		leave() // the next server goes on with it
+		return
+	}
+	c.r.running.Add(1)
+	c.r.mu.Unlock()
+	go func() {
+		defer c.r.running.Done()
+		defer leave()
+		c.r.concludeScreen(c.record, exit)
+	}()
+}
+
+// concludeScreen records how a run in a terminal has ended: -1 where that is not
+// known.
+func (r *Runner) concludeScreen(record store.Run, exit int) {
+	ctx, cancel := context.WithTimeout(context.Background(), concludeTimeout)
+	defer cancel()
+	changes, err := r.changes(ctx, record, callerOf(record))
+	if err != nil {
+		r.o.Log.Debug("what a run has changed is not known", "run", record.ID, "error", err) // its sandbox may be gone
+	}
+	now := r.o.Clock.Now()
+	err = r.o.Store.ChangeRun(ctx, cove.RunID(record.ID), func(s *store.Run) error {
+		s.EndedAt, s.Changes = &now, changes
+		switch {
+		case exit < 0:
+			s.Status = api.RunInterrupted
+		case exit == 0:
+			s.Status, s.ExitCode = api.RunSucceeded, &exit
+		default:
+			s.Status, s.ExitCode = api.RunFailed, &exit
+		}
+		return nil
+	})
+	if err != nil {
+		r.o.Log.Error("how a run has ended cannot be recorded", "run", record.ID, "error", err)
+	}
+}
