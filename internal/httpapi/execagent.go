@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -20,10 +21,17 @@ import (
 // the directory that it works on, and its output its messages, one in each line.
 // Such an execution is a run, and recorded as that.
 
-// asRun turns a request to execute into one for a run, when its language may be
-// an agent.
+// asRun turns a request to execute into one for a run, when its language is an
+// agent.
 func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) (r run.Request, is bool, err error) {
-	if _, unknown := runtime.Lookup(q.Language); unknown == nil || s.Runs == nil || q.Language == "" {
+	if _, unknown := runtime.Lookup(q.Language); unknown == nil || s.Runs == nil || s.Agents == nil {
+		return r, false, nil
+	}
+	known, err := s.Agents.Agents(ctx)
+	if err != nil {
+		return r, true, err
+	}
+	if !slices.ContainsFunc(known, func(a api.Agent) bool { return a.Name == q.Language }) {
 		return r, false, nil
 	}
 	if q, err = withProfile(s, q.Profile, q, profile.Execution); err != nil {
@@ -50,10 +58,6 @@ func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) 
 // when the caller leaves.
 func (s *Server) executeAgent(ctx context.Context, q run.Request, begun func(api.Run) error, take func(run.Event) error) (api.Run, error) {
 	r, err := s.Runs.Begin(ctx, q)
-	if cove.ErrorCode(err) == cove.NotFound { // there is no such agent either
-		_, unknown := runtime.Lookup(q.Agent)
-		return r, unknown
-	}
 	if err != nil {
 		return r, err
 	}

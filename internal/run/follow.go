@@ -39,6 +39,11 @@ func (r *Runner) Follow(ctx context.Context, ref string, after int, who sandbox.
 		return api.Run{}, err
 	}
 	l := r.liveOf(cove.RunID(record.ID))
+	if l == nil { // it may have ended since the record was read
+		if record, err = r.o.Store.Run(ctx, cove.RunID(record.ID)); err != nil {
+			return api.Run{}, err
+		}
+	}
 	if record.Interactive && record.Status == api.RunRunning {
 		return api.Run{}, cove.Errorf(cove.Conflict, "the run %s is in a terminal, and has no messages", record.ID).WithHint("look at it: cove attach %s", record.SandboxName)
 	}
