@@ -74,6 +74,11 @@ if ((EUID == 0)); then
 	else
 		echo "test: the agents could not be installed; what runs them is skipped" >&2
 	fi
+	if step scripts/newer-git.sh .cache/git; then
+		export COVE_TEST_GIT=$PWD/.cache/git
+	else
+		echo "test: there is no newer git to be had; what runs it is skipped" >&2
+	fi
 fi
 
 if ((EUID == 0)) && [[ -x scripts/start-docker.sh ]] && PATH=$PATH:/usr/sbin command -v dockerd >/dev/null; then

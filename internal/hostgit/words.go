@@ -19,6 +19,7 @@ var words = []struct {
 	{"Authentication failed", cove.Forbidden},
 	{"could not read Username", cove.Forbidden},
 	{"could not read Password", cove.Forbidden},
+	{"unable to get password from user", cove.Forbidden}, // since 2.48
 	{"The requested URL returned error: 401", cove.Forbidden},
 	{"The requested URL returned error: 403", cove.Forbidden},
 	{"The requested URL returned error: 407", cove.Forbidden},

@@ -57,7 +57,20 @@ func large(size int, seed ...byte) string {
 
 // TestSame: where the policy allows it, git behaves through the gateway as
 // without it: what it says, how it ends, what it leaves on both sides.
-func TestSame(t *testing.T) {
+func TestSame(t *testing.T) { same(t) }
+
+// TestSameNewer is the same with a newer git, on both sides.
+func TestSameNewer(t *testing.T) {
+	newer := os.Getenv("COVE_TEST_GIT")
+	if newer == "" {
+		t.Skip("needs a newer git: COVE_TEST_GIT is a directory with one, as scripts/newer-git.sh makes it")
+	}
+	t.Setenv("PATH", filepath.Join(newer, "bin")+":"+os.Getenv("PATH"))
+	t.Log(gittest.NewGit(t, t.TempDir()).Run("version"))
+	same(t)
+}
+
+func same(t *testing.T) {
 	l := newLab(t, account)
 	steps := map[string]func(s *session){
 		"clone": func(s *session) {
