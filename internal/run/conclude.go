@@ -22,7 +22,6 @@ const concludeTimeout = 15 * time.Minute
 
 // attend sees a run through to its end, unless this server lets go of it.
 func (r *Runner) attend(l *live, record store.Run) {
-	defer r.leave(l)
 	e, err := l.attend(record.Spec.Deadline)
 	if err == nil && r.leaves() {
 		err = errClosing
@@ -37,6 +36,7 @@ func (r *Runner) attend(l *live, record store.Run) {
 	l.err = err
 	l.mu.Unlock()
 	l.transcript.end(err != nil)
+	r.leave(l) // before anybody hears of it, who may look for what is left
 	close(l.done)
 }
 
