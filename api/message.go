@@ -16,7 +16,7 @@ const (
 	MessageToolCall   = "tool_call"   // Call, Tool, Input
 	MessageToolResult = "tool_result" // Call, Tool, Output, IsError
 	MessageResult     = "result"      // Content, Data, IsError: how the task ended; once
-	MessageUsage      = "usage"       // Usage: of the whole run; the last message
+	MessageUsage      = "usage"       // Usage: of the run so far; the last message, of the whole
 )
 
 // Message is one thing that an agent says or does, whichever agent it is: one

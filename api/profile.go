@@ -5,7 +5,7 @@ package api
 type Profile struct {
 	Name         string            `json:"name" yaml:"name,omitempty" example:"careful"`
 	Description  string            `json:"description,omitempty" yaml:"description,omitempty" doc:"For people"`
-	Mode         string            `json:"mode,omitempty" yaml:"mode,omitempty" enum:"container,none" doc:"How strong the wall is: container (default), or none, which runs agents on the machine itself and makes no sandboxes"`
+	Mode         string            `json:"mode,omitempty" yaml:"mode,omitempty" enum:"container,none" doc:"How strong the wall is: container (default), or none, which has agents work on the machine itself"`
 	Engine       string            `json:"engine,omitempty" yaml:"engine,omitempty"`
 	Image        string            `json:"image,omitempty" yaml:"image,omitempty"`
 	Agent        string            `json:"agent,omitempty" yaml:"agent,omitempty" doc:"For runs that name none"`
@@ -19,6 +19,7 @@ type Profile struct {
 	Network      *ProfileNetwork   `json:"network,omitempty" yaml:"network,omitempty"`
 	Mounts       []Mount           `json:"mounts,omitempty" yaml:"mounts,omitempty"`
 	Env          map[string]string `json:"env,omitempty" yaml:"env,omitempty"`
+	Shared       bool              `json:"shared,omitempty" yaml:"shared,omitempty" doc:"Runs on a repository work in one sandbox, which stays, each in a checkout of its own"`
 	Git          *ProfileGit       `json:"git,omitempty" yaml:"git,omitempty"`
 }
 

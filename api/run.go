@@ -17,7 +17,7 @@ type RunRequest struct {
 	Timeout      float64         `json:"timeout,omitempty" doc:"Seconds; 1800 when absent"`
 	Resume       string          `json:"resume,omitempty" doc:"An earlier run, whose conversation goes on in its sandbox"`
 	Sandbox      string          `json:"sandbox,omitempty" doc:"Name or id of a sandbox to work in, instead of a new one"`
-	Directory    string          `json:"directory,omitempty" doc:"A directory of the machine, for its owner: the agent works on a private copy of it, with what is not committed"`
+	Directory    string          `json:"directory,omitempty" doc:"A directory of the machine, for its owner: the agent works on a private copy of it, with what is not committed. Of one that is within a repository all of that is copied, and the agent begins there"`
 	Bind         bool            `json:"bind,omitempty" doc:"The directory itself, which the agent then changes, instead of a copy"`
 	New          *SandboxRequest `json:"new,omitempty" doc:"What the new sandbox must be; its repository instead of directory"`
 	Keep         bool            `json:"keep,omitempty" doc:"Keep a sandbox that was made for this, also when nothing has changed in it"`

@@ -54,6 +54,7 @@ type Sandbox struct {
 	Repository *SandboxRepository `json:"repository,omitempty"`
 	Directory  string             `json:"directory" doc:"The workspace on the host"`
 	WorkDir    string             `json:"work_dir" doc:"Where its processes begin, inside"`
+	Within     string             `json:"within,omitempty" doc:"Id of the sandbox that others share with this one, which is no more than a checkout in it"`
 	Network    string             `json:"network" enum:"none,limited,host-only,open"`
 	AllowPR    bool               `json:"allow_pr,omitempty"`
 	SSHAgent   bool               `json:"ssh_agent,omitempty"`

@@ -29,6 +29,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"iter"
@@ -38,6 +39,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/jsonschema"
 	"github.com/cove-sandbox/cove/internal/profile"
 )
@@ -45,8 +47,9 @@ import (
 // Driver gives an agent tasks. Methods may be called concurrently.
 type Driver interface {
 	// Run gives the agent a task and yields its messages as they come; the last
-	// is its usage. An error is yielded once, as the last. Breaking off ends the
-	// task, and so does ctx.
+	// is its usage. An error is yielded once, as the last: so is that an answer is
+	// not valid by a schema, after the answer. Breaking off ends the task, and so
+	// does ctx.
 	Run(ctx context.Context, prompt string, o Options) iter.Seq2[api.Message, error]
 	// Generate gives the agent a task and returns its result. With a schema,
 	// Result.Data is valid by it.
@@ -66,6 +69,12 @@ type Config struct {
 	// New is what sandboxes are to be; a local driver has none, and takes the
 	// environment alone.
 	New api.SandboxRequest
+
+	// Declared are agents beside those that Cove knows, for Cove's own commands:
+	// a local driver may be of one of them.
+	Declared []agent.Agent
+
+	profile api.Profile // of a local driver: what its tasks are where they say nothing
 }
 
 // Options are one task's.
@@ -81,7 +90,17 @@ type Options struct {
 	MaxTurns     int             // 0 is the agent's own bound
 	Timeout      time.Duration   // 0 is 30 minutes
 	Schema       json.RawMessage // nil is none
-	Resume       string          // an earlier Result.Resume
+	// Resume is an earlier Result.Resume: its conversation goes on, on what it was
+	// about. A sandboxed driver does so in the same sandbox, whatever Directory
+	// says; a local one wants the same Directory again.
+	Resume string
+	// Interrupt is closed to have the agent stop and say what it has; ctx ends it
+	// at once then. The task ends as one that somebody has ended, or as what it was
+	// if it was about to end. nil is never.
+	Interrupt <-chan struct{}
+	// Log is given what the agent's program writes to its standard error, not while
+	// a message is being handed out. It may be nil.
+	Log func([]byte)
 	// Started is told of the run on the server, before its messages: its sandbox
 	// has the changes. A local driver has none. It may be nil.
 	Started func(api.Run)
@@ -111,19 +130,8 @@ func Open(ctx context.Context, c *client.Client, config Config) (Driver, error) 
 	if p.Mode != profile.ModeNone {
 		return Sandboxed(c, config), nil
 	}
-	if config.Agent == "" {
-		config.Agent = p.Agent
-	}
-	if config.Model == "" {
-		config.Model = p.Model
-	}
-	env := map[string]string{}
-	for _, more := range []map[string]string{p.Env, config.New.Env} {
-		for name, value := range more {
-			env[name] = value
-		}
-	}
-	config.New.Env = env
+	config.profile = p
+	config.Agent = cmp.Or(config.Agent, p.Agent)
 	return Local(config)
 }
 
@@ -174,11 +182,5 @@ func generate(ctx context.Context, d Driver, prompt string, o Options) (Result, 
 	if !answered {
 		return r, cove.Errorf(cove.AgentProtocol, "the agent ended without a result")
 	}
-	if o.Schema == nil || r.IsError {
-		return r, nil
-	}
-	if r.Data == nil {
-		r.Data = json.RawMessage(strings.TrimSpace(r.Text))
-	}
-	return r, jsonschema.Validate(o.Schema, r.Data)
+	return r, nil
 }

@@ -11,8 +11,10 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -32,14 +34,15 @@ const (
 type local struct {
 	agent  agent.Agent
 	config Config
+	spent  sync.Map // by the session of a conversation: api.AgentUsage of it so far
 	tasks
 }
 
 // Local runs an agent on this machine as it is: with the files, keys and network
 // of whoever calls, and without asking for permission. It has to be installed
-// here. Errors: NotFound for one that Cove does not know, RuntimeMissing.
+// here. Errors: NotFound for one that nobody knows, RuntimeMissing.
 func Local(config Config) (Driver, error) {
-	a, err := agent.Find(agent.Builtin(), config.Agent)
+	a, err := agent.Find(agent.Merge(config.Declared), config.Agent)
 	if err != nil {
 		return nil, err
 	}
@@ -58,21 +61,19 @@ func (l *local) Generate(ctx context.Context, prompt string, o Options) (Result,
 // Run implements Driver.
 func (l *local) Run(ctx context.Context, prompt string, o Options) iter.Seq2[api.Message, error] {
 	return func(yield func(api.Message, error) bool) {
-		ctx, end, err := l.begin(ctx)
+		ctx, task, err := l.begin(ctx)
 		if err != nil {
 			yield(api.Message{}, err)
 			return
 		}
-		defer end()
+		defer task.end()
 		if err := l.check(prompt, o); err != nil {
 			yield(api.Message{}, err)
 			return
 		}
 		wanted := true
 		err = l.run(ctx, prompt, o, func(m api.Message) bool {
-			if m.Type == api.MessageUsage && m.Usage != nil {
-				l.count(*m.Usage)
-			}
+			task.hear(m)
 			wanted = wanted && yield(m, nil)
 			return wanted
 		})
@@ -99,8 +100,10 @@ func (l *local) run(ctx context.Context, prompt string, o Options, hand func(api
 		return cove.Errorf(cove.StorageFull, "cannot make a place for the task: %w", err)
 	}
 	defer os.RemoveAll(dir)
+	p := l.config.profile
 	command, err := l.agent.HeadlessCommand(agent.Task{
-		Prompt: prompt, Model: cmp.Or(o.Model, l.config.Model), Session: o.Resume, Turns: o.MaxTurns, Instructions: o.Instructions, Schema: o.Schema, Dir: dir,
+		Prompt: prompt, Model: cmp.Or(o.Model, l.config.Model, p.Model), Session: o.Resume, Turns: cmp.Or(o.MaxTurns, p.MaxTurns),
+		Instructions: cmp.Or(o.Instructions, p.Instructions), Schema: o.Schema, Dir: dir,
 	})
 	if err != nil {
 		return err
@@ -110,60 +113,164 @@ func (l *local) run(ctx context.Context, prompt string, o Options, hand func(api
 			return cove.Errorf(cove.StorageFull, "cannot write the task: %w", err)
 		}
 	}
-	timeout := cmp.Or(o.Timeout, defaultTimeout)
+	timeout := cmp.Or(o.Timeout, time.Duration(p.Timeout*float64(time.Second)), defaultTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeUp)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, command.Args[0], command.Args[1:]...)
+	cmd := exec.Command(command.Args[0], command.Args[1:]...)
 	cmd.Dir = o.Directory
 	cmd.Env = os.Environ()
-	for _, env := range []map[string]string{command.Env, l.config.New.Env} {
+	for _, env := range []map[string]string{command.Env, p.Env, l.config.New.Env} {
 		for _, name := range slices.Sorted(maps.Keys(env)) {
 			cmd.Env = append(cmd.Env, name+"="+env[name])
 		}
 	}
 	cmd.Stdin = strings.NewReader(command.Stdin)
-	said := &tail{}
-	cmd.Stderr = said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	var turn sync.Mutex // of handing something out
+	said := &tail{log: func(p []byte) {
+		if o.Log != nil {
+			turn.Lock()
+			defer turn.Unlock()
+			o.Log(p)
+		}
+	}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.WaitDelay = grace
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
+	process, err := start(cmd)
 	if err != nil {
 		return cove.Errorf(cove.Unavailable, "%s cannot be started: %w", l.agent.Title, err)
 	}
-	parser := l.agent.NewParser(api.AgentUsage{})
-	bad := follow(out, parser, hand)
+	defer process.out.Close()
+	defer process.log.Close()
+	var interrupted bool // written beside
+	var beside sync.WaitGroup
+	beside.Go(func() { interrupted = process.stop(ctx, o.Interrupt) })
+	beside.Go(func() { _, _ = io.Copy(said, process.log) })
+
+	before, _ := l.spent.Load(o.Resume)
+	earlier, _ := before.(api.AgentUsage)
+	parser := l.agent.NewParser(earlier)
+	var misfit error
+	say := func(m api.Message) bool {
+		m, err := agent.Settle(m, o.Schema, time.Now())
+		if m.Type == api.MessageResult {
+			misfit = err
+		}
+		if m.Usage != nil && m.Session != "" {
+			l.spent.Store(m.Session, earlier.Plus(*m.Usage))
+		}
+		turn.Lock()
+		defer turn.Unlock()
+		return hand(m)
+	}
+	bad := follow(process.out, parser, say)
 	if bad != nil {
 		cancel()
-		_, _ = io.Copy(io.Discard, out) // until it is gone
+		_, _ = io.Copy(io.Discard, process.out) // until it is gone
 	}
-	err = cmd.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind; mostly nothing
-	switch cause := context.Cause(ctx); {
+	<-process.over
+	beside.Wait()
+	switch {
 	case errors.Is(bad, errBrokenOff):
 		return nil
 	case bad != nil:
 		return bad
-	case errors.Is(cause, errTimeUp):
-		return cove.Errorf(cove.LimitReached, "%s had not ended after %s", l.agent.Title, timeout).WithHint("allow more time, or ask for less")
-	case cause != nil:
-		return cove.Errorf(cove.Canceled, "%s was ended: %w", l.agent.Title, cause)
 	}
-	code, err := exitCode(err)
+	code, err := exitCode(process.err)
 	if err != nil {
 		return err
 	}
 	last, err := parser.End(code, said.String())
 	for _, m := range last {
-		if !hand(m) {
+		if !say(m) {
 			return nil
 		}
 	}
-	return err
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errTimeUp):
+		return cove.Errorf(cove.LimitReached, "%s had not ended after %s", l.agent.Title, timeout).WithHint("allow more time, or ask for less")
+	case interrupted:
+		return cove.Errorf(cove.Canceled, "%s was interrupted", l.agent.Title)
+	case cause != nil:
+		return cove.Errorf(cove.Canceled, "%s was ended: %w", l.agent.Title, cause)
+	case err != nil:
+		return err
+	}
+	return misfit
 }
+
+// process is a program that runs, with all that it starts in its group.
+type process struct {
+	cmd      *exec.Cmd
+	out, log *os.File // what it prints, and its standard error
+	over     chan struct{}
+	err      error // of waiting for it, once it is over
+}
+
+// start starts one, whose group ends when it does, and which is asked to end when
+// this process dies.
+func start(cmd *exec.Cmd) (*process, error) {
+	out, stdout, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer stdout.Close()
+	log, stderr, err := os.Pipe()
+	if err != nil {
+		out.Close()
+		return nil, err
+	}
+	defer stderr.Close()
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	p := &process{cmd: cmd, out: out, log: log, over: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // whose end is taken for that of this process (Pdeathsig)
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		if started <- err; err != nil {
+			return
+		}
+		p.err = cmd.Wait()
+		p.signal(syscall.SIGKILL) // what it left behind; mostly nothing
+		for _, f := range []*os.File{out, log} {
+			_ = f.SetReadDeadline(time.Now().Add(grace)) // what has left the group may hold it for ever
+		}
+		close(p.over)
+	}()
+	if err := <-started; err != nil {
+		out.Close()
+		log.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// stop asks the program to end when it is to, and kills it when it has not after
+// a while, or ctx ends. It reports whether it was asked without ctx, and returns
+// when the program is over.
+func (p *process) stop(ctx context.Context, when <-chan struct{}) (interrupted bool) {
+	var ended <-chan struct{} // of ctx, for who was asked without
+	select {
+	case <-p.over:
+		return false
+	case <-ctx.Done():
+	case <-when:
+		interrupted, ended = true, ctx.Done()
+	}
+	p.signal(syscall.SIGINT)
+	select {
+	case <-p.over:
+		return interrupted
+	case <-ended:
+	case <-time.After(grace):
+	}
+	p.signal(syscall.SIGKILL)
+	<-p.over
+	return interrupted
+}
+
+// signal signals all of it. What has ended is signalled in vain.
+func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
 
 var errTimeUp = errors.New("its time is up")
 
@@ -193,7 +300,7 @@ func follow(out io.Reader, parser agent.Parser, hand func(api.Message) bool) err
 func exitCode(err error) (int, error) {
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	switch {
-	case err == nil:
+	case err == nil || errors.Is(err, exec.ErrWaitDelay):
 		return 0, nil
 	case !ok:
 		return 0, cove.Errorf(cove.Unavailable, "the agent cannot be waited for: %w", err)
@@ -204,10 +311,14 @@ func exitCode(err error) (int, error) {
 	return exit.ExitCode(), nil
 }
 
-// tail keeps the end of what is written to it.
-type tail struct{ kept bytes.Buffer }
+// tail keeps the end of what is written to it, and hands it to log.
+type tail struct {
+	kept bytes.Buffer
+	log  func([]byte)
+}
 
 func (t *tail) Write(p []byte) (int, error) {
+	t.log(p)
 	t.kept.Write(p)
 	if over := t.kept.Len() - maxStderr; over > 0 {
 		t.kept.Next(over)
@@ -216,4 +327,3 @@ func (t *tail) Write(p []byte) (int, error) {
 }
 
 func (t *tail) String() string { return strings.TrimSpace(t.kept.String()) }
-

@@ -39,6 +39,7 @@ func say(lines ...string) string {
 }
 
 const (
+	soFar    = `{"version":1,"type":"usage","usage":{"input_tokens":3,"output_tokens":1,"turns":1}}`
 	thinking = `{"version":1,"type":"thinking","content":"hm"}`
 	answer   = `{"version":1,"type":"result","content":"{\"n\": 3}"}`
 	usage    = `{"version":1,"type":"usage","usage":{"input_tokens":5,"output_tokens":2,"turns":1}}`
@@ -79,7 +80,7 @@ func TestLocalRun(t *testing.T) {
 }
 
 func TestLocalGenerate(t *testing.T) {
-	d := worker(t, say(thinking, answer, usage))
+	d := worker(t, say(soFar, thinking, answer, usage)) // of which only the last counts
 	for range 2 {
 		r, err := d.Generate(t.Context(), "count", Options{Schema: []byte(`{"type":"object","properties":{"n":{"type":"integer"}}}`)})
 		if err != nil || string(r.Data) != `{"n": 3}` || r.IsError || r.Usage.OutputTokens != 2 {
@@ -109,6 +110,7 @@ func TestLocalErrors(t *testing.T) {
 		{"a line that is no message", say(thinking) + "echo 'Segmentation fault: " + strings.Repeat("x", 300) + "'\nsleep 60", "x", Options{}, cove.AgentProtocol, "Segmentation fault: xxx"},
 		{"an exit code", "echo 'out of cheese' >&2\nexit 3", "x", Options{}, cove.AgentFailed, "out of cheese"},
 		{"a signal", "kill -9 $$", "x", Options{}, cove.AgentFailed, "137"},
+		{"an answer that does not fit", say(answer, usage), "x", Options{Schema: []byte(`{"properties":{"n":{"type":"string"}}}`)}, cove.SchemaMismatch, "$.n"},
 		{"too long", say(thinking) + "sleep 60", "x", Options{Timeout: 300 * time.Millisecond}, cove.LimitReached, "300ms"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -195,5 +197,97 @@ func TestLocalUnknown(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if _, err := Local(Config{Agent: "claude"}); cove.ErrorCode(err) != cove.RuntimeMissing {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestLocalProfile: a task is as its profile says where it says nothing itself.
+func TestLocalProfile(t *testing.T) {
+	d := worker(t, `printf '{"version":1,"type":"thinking","content":"%s %s"}\n' "$MARK" "$*"`+"\n"+say(answer, usage))
+	d.(*local).config.profile = api.Profile{Model: "m1", MaxTurns: 3, Instructions: "be brief", Env: map[string]string{"MARK": "of both"}}
+	for _, c := range []struct {
+		o    Options
+		want []string
+	}{
+		{Options{}, []string{"of the profile", "--model m1", "--max-turns 3", "--instructions be brief"}},
+		{Options{Model: "m2", MaxTurns: 5, Instructions: "be long"}, []string{"--model m2", "--max-turns 5", "--instructions be long"}},
+	} {
+		said := ""
+		for m, err := range d.Run(t.Context(), "x", c.o) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Type == api.MessageThinking {
+				said = m.Content
+			}
+		}
+		for _, want := range c.want {
+			if !strings.Contains(said, want) {
+				t.Errorf("%+v: %q does not have %q", c.o, said, want)
+			}
+		}
+	}
+}
+
+// TestLocalInterrupt: who asks an agent to stop hears what it has, and with the
+// end of the context a stubborn one ends at once.
+func TestLocalInterrupt(t *testing.T) {
+	const loop = "while :; do sleep 0.05; done"
+	for name, c := range map[string]struct {
+		script string
+		kill   bool
+		want   string
+	}{
+		"it says what it has": {say(thinking) + "trap 'printf '\\''%s\\n%s\\n'\\'' '\\''" + answer + "'\\'' '\\''" + usage + "'\\''; exit 0' INT\n" + say(thinking) + loop, false, "thinking thinking result usage"},
+		"it is stubborn":      {"trap '' INT\n" + say(thinking, thinking) + loop, true, "thinking thinking usage"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := worker(t, c.script)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			interrupt := make(chan struct{})
+			var types []string
+			var last error
+			for m, err := range d.Run(ctx, "x", Options{Interrupt: interrupt}) {
+				if last = err; err != nil {
+					break
+				}
+				if types = append(types, m.Type); len(types) == 2 {
+					close(interrupt)
+					if c.kill {
+						time.AfterFunc(100*time.Millisecond, cancel)
+					}
+				}
+			}
+			if got := strings.Join(types, " "); got != c.want || cove.ErrorCode(last) != cove.Canceled {
+				t.Errorf("%s; %v", got, last)
+			}
+		})
+	}
+}
+
+// TestLocalLog: what the program writes to its standard error is heard as it is.
+func TestLocalLog(t *testing.T) {
+	d := worker(t, "echo noise >&2\n"+say(answer, usage))
+	var log strings.Builder
+	if _, err := d.Generate(t.Context(), "x", Options{Log: func(b []byte) { log.Write(b) }}); err != nil || log.String() != "noise\n" {
+		t.Errorf("%q, %v", log.String(), err)
+	}
+}
+
+// TestLocalLeavesNothing: an agent has ended when its program has, whatever it
+// started and left behind.
+func TestLocalLeavesNothing(t *testing.T) {
+	left := filepath.Join(t.TempDir(), "pid")
+	d := worker(t, "sleep 600 & echo $! > "+left+"\n"+say(answer, usage))
+	if _, err := d.Generate(t.Context(), "x", Options{}); err != nil {
+		t.Fatal(err)
+	}
+	pid, err := os.ReadFile(left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+	if err == nil && !strings.Contains(string(state), ") Z ") {
+		t.Errorf("it is left: %s", state)
 	}
 }

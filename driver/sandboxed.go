@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -29,12 +30,12 @@ var errBrokenOff = errors.New("nobody listens any more")
 // Run implements Driver.
 func (s *sandboxed) Run(ctx context.Context, prompt string, o Options) iter.Seq2[api.Message, error] {
 	return func(yield func(api.Message, error) bool) {
-		ctx, end, err := s.begin(ctx)
+		ctx, task, err := s.begin(ctx)
 		if err != nil {
 			yield(api.Message{}, err)
 			return
 		}
-		defer end()
+		defer task.end()
 		if err := check(prompt, o); err != nil {
 			yield(api.Message{}, err)
 			return
@@ -42,15 +43,21 @@ func (s *sandboxed) Run(ctx context.Context, prompt string, o Options) iter.Seq2
 		var id string
 		run, err := s.c.StartRun(ctx, s.request(prompt, o), client.RunStream{
 			Started: func(r api.Run) error {
-				if id = r.ID; o.Started != nil {
+				id = r.ID
+				if o.Started != nil {
 					o.Started(r)
+				}
+				go s.interrupt(ctx, id, o.Interrupt)
+				return nil
+			},
+			Log: func(b []byte) error {
+				if o.Log != nil {
+					o.Log(b)
 				}
 				return nil
 			},
 			Message: func(m api.Message) error {
-				if m.Usage != nil && m.Type == api.MessageUsage {
-					s.count(*m.Usage)
-				}
+				task.hear(m)
 				if !yield(m, nil) {
 					return errBrokenOff
 				}
@@ -72,59 +79,76 @@ func (s *sandboxed) Run(ctx context.Context, prompt string, o Options) iter.Seq2
 	}
 }
 
+// interrupt has the agent of a run stop when it is to, while the run lasts.
+func (s *sandboxed) interrupt(ctx context.Context, id string, when <-chan struct{}) {
+	select {
+	case <-when:
+		_ = s.c.InterruptRun(ctx, id, false) // of one that has ended there is nothing to stop
+	case <-ctx.Done():
+	}
+}
+
 // Generate implements Driver.
 func (s *sandboxed) Generate(ctx context.Context, prompt string, o Options) (Result, error) {
 	return generate(ctx, s, prompt, o)
 }
 
-// request is a task as the server takes it.
+// request is a task as the server takes it. One that goes on with a conversation
+// does so in the sandbox that there is.
 func (s *sandboxed) request(prompt string, o Options) api.RunRequest {
-	fresh := s.config.New
-	fresh.Profile = s.config.Profile
 	q := api.RunRequest{
-		Agent: s.config.Agent, Prompt: prompt, Model: o.Model, Instructions: o.Instructions, MaxTurns: o.MaxTurns, Schema: o.Schema,
-		Timeout: o.Timeout.Seconds(), Resume: o.Resume, Directory: o.Directory, Bind: o.Bind, New: &fresh,
+		Agent: s.config.Agent, Prompt: prompt, Model: cmp.Or(o.Model, s.config.Model), Instructions: o.Instructions, MaxTurns: o.MaxTurns, Schema: o.Schema,
+		Timeout: o.Timeout.Seconds(), Resume: o.Resume,
 	}
-	if q.Model == "" {
-		q.Model = s.config.Model
+	if o.Resume == "" {
+		fresh := s.config.New
+		fresh.Profile = s.config.Profile
+		q.Directory, q.Bind, q.New = o.Directory, o.Bind, &fresh
 	}
 	return q
 }
 
 // failure is why a run did not come to an end of its own.
 func failure(r api.Run) error {
-	switch r.Status {
-	case api.RunError:
-		if r.Error == nil {
-			return cove.Errorf(cove.Internal, "the run %s went wrong", r.ID)
-		}
-		return &cove.Error{Code: cove.Code(r.Error.Code), Message: r.Error.Error, Hint: r.Error.Hint}
-	case api.RunLimit:
+	switch {
+	case r.Status == api.RunLimit:
 		return cove.Errorf(cove.LimitReached, "a limit ended the run %s: %s", r.ID, r.LimitHit).WithHint("allow more, or ask for less")
-	case api.RunInterrupted:
+	case r.Status == api.RunInterrupted:
 		return cove.Errorf(cove.Canceled, "somebody ended the run %s", r.ID)
+	case r.Error != nil: // also of one that has failed: its program did, without a result
+		return &cove.Error{Code: cove.Code(r.Error.Code), Message: r.Error.Error, Hint: r.Error.Hint}
+	case r.Status == api.RunError:
+		return cove.Errorf(cove.Internal, "the run %s went wrong", r.ID)
 	}
 	return nil
 }
 
-// tasks are those of a driver that are under way.
+// tasks are those of a driver that are under way, and what all have used.
 type tasks struct {
 	ending context.Context
 	end    context.CancelFunc
 
 	mu      sync.Mutex
 	closed  bool           // guarded by mu
-	used    api.AgentUsage // guarded by mu
+	past    api.AgentUsage // of those that have ended; guarded by mu
+	now     map[*task]bool // guarded by mu
 	running sync.WaitGroup // added to under mu while not closed
+}
+
+// task is one of them.
+type task struct {
+	of   *tasks
+	stop func()
+	used api.AgentUsage // so far; guarded by of.mu
 }
 
 func newTasks() tasks {
 	ctx, cancel := context.WithCancel(context.Background())
-	return tasks{ending: ctx, end: cancel}
+	return tasks{ending: ctx, end: cancel, now: map[*task]bool{}}
 }
 
-// begin begins one; done must be called.
-func (t *tasks) begin(ctx context.Context) (_ context.Context, done func(), err error) {
+// begin begins one; its end must be called.
+func (t *tasks) begin(ctx context.Context) (context.Context, *task, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -133,20 +157,39 @@ func (t *tasks) begin(ctx context.Context) (_ context.Context, done func(), err 
 	t.running.Add(1)
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(t.ending, cancel)
-	return ctx, func() { stop(); cancel(); t.running.Done() }, nil
+	k := &task{of: t, stop: func() { stop(); cancel() }}
+	t.now[k] = true
+	return ctx, k, nil
 }
 
-func (t *tasks) count(u api.AgentUsage) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.used = t.used.Plus(u)
+// hear takes in what a message says was used, which is all that the task has.
+func (k *task) hear(m api.Message) {
+	if m.Type != api.MessageUsage || m.Usage == nil {
+		return
+	}
+	k.of.mu.Lock()
+	defer k.of.mu.Unlock()
+	k.used = *m.Usage
+}
+
+func (k *task) end() {
+	k.stop()
+	k.of.mu.Lock()
+	k.of.past = k.of.past.Plus(k.used)
+	delete(k.of.now, k)
+	k.of.mu.Unlock()
+	k.of.running.Done()
 }
 
 // Usage implements Driver.
 func (t *tasks) Usage() api.AgentUsage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.used
+	used := t.past
+	for k := range t.now {
+		used = used.Plus(k.used)
+	}
+	return used
 }
 
 // Close implements Driver.

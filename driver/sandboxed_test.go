@@ -31,6 +31,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/runs":
 		s.mu.Lock()
+		s.asked = api.RunRequest{}
 		json.NewDecoder(r.Body).Decode(&s.asked)
 		s.mu.Unlock()
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -69,6 +70,12 @@ func TestSandboxedRun(t *testing.T) {
 	if q := s.asked; q.Agent != "worker" || q.Model != "m" || q.Prompt != "do it" || q.Directory != "/srv/p" || q.MaxTurns != 3 || q.New.Profile != "careful" || q.New.Image != "host" {
 		t.Errorf("%+v", q)
 	}
+	if _, err := collect(t.Context(), d, "go on", Options{Directory: "/srv/p", Resume: "ru_0123456789abcdefghjkmnpqrs"}); err != nil {
+		t.Error(err)
+	}
+	if q := s.asked; q.Resume != "ru_0123456789abcdefghjkmnpqrs" || q.Directory != "" || q.New != nil { // a server refuses these together
+		t.Errorf("%+v", q)
+	}
 }
 
 // TestSandboxedErrors: a server's errors are those that callers of a local driver
@@ -80,7 +87,7 @@ func TestSandboxedErrors(t *testing.T) {
 		want       string
 	}{
 		{"protocol", event("done", "{"+run+`,"status":"error","error":{"error":"it wrote \"x\"","code":"agent_protocol"}}`), cove.AgentProtocol, `it wrote "x"`},
-		{"exit code", event("done", "{"+run+`,"status":"error","error":{"error":"ended with 3","code":"agent_failed"}}`), cove.AgentFailed, "ended with 3"},
+		{"exit code", event("done", "{"+run+`,"status":"failed","exit_code":3,"error":{"error":"ended with 3","code":"agent_failed"}}`), cove.AgentFailed, "ended with 3"},
 		{"model", event("done", "{"+run+`,"status":"error","error":{"error":"no answer","code":"model_unreachable"}}`), cove.ModelUnreachable, "no answer"},
 		{"limit", event("done", "{"+run+`,"status":"limit","limit_hit":"oom"}`), cove.LimitReached, "oom"},
 		{"interrupted", event("done", "{"+run+`,"status":"interrupted"}`), cove.Canceled, "ended"},
@@ -113,6 +120,47 @@ func TestSandboxedBreaksOff(t *testing.T) {
 	defer s.mu.Unlock()
 	if !slices.Contains(s.calls, "POST /runs/ru_0123456789abcdefghjkmnpqrs/interrupt") {
 		t.Errorf("%v", s.calls)
+	}
+}
+
+// TestSandboxedInterrupt: who asks an agent to stop hears what it has, and what it
+// logs is heard on the way.
+func TestSandboxedInterrupt(t *testing.T) {
+	asked := make(chan string, 1)
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/runs" {
+			var how api.RunInterrupt
+			json.NewDecoder(r.Body).Decode(&how)
+			w.WriteHeader(http.StatusNoContent)
+			asked <- fmt.Sprint(r.URL.Path, how.Kill)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, event("run", "{"+run+`,"status":"running"}`)+event("log", `{"data":"noise"}`)+event("message", thinking))
+		w.(http.Flusher).Flush()
+		if got := <-asked; got != "/runs/ru_0123456789abcdefghjkmnpqrs/interruptfalse" {
+			t.Errorf("asked is %s", got)
+		}
+		fmt.Fprint(w, event("message", answer)+event("message", usage)+event("done", "{"+run+`,"status":"interrupted"}`))
+	}))
+	t.Cleanup(h.Close)
+	c, err := client.New(client.Options{Address: h.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	interrupt, log := make(chan struct{}), ""
+	var types []string
+	var last error
+	for m, err := range Sandboxed(c, Config{Agent: "worker"}).Run(t.Context(), "x", Options{Interrupt: interrupt, Log: func(b []byte) { log += string(b) }}) {
+		if last = err; err != nil {
+			break
+		}
+		if types = append(types, m.Type); len(types) == 1 {
+			close(interrupt)
+		}
+	}
+	if !slices.Equal(types, []string{"thinking", "result", "usage"}) || cove.ErrorCode(last) != cove.Canceled || log != "noise" {
+		t.Errorf("%v, %v, %q", types, last, log)
 	}
 }
 

@@ -14,7 +14,7 @@ run=$(mktemp -d "${TMPDIR:-/tmp}/cove-agents.XXXXXX")
 chmod 755 "$run" # guests pass through it
 export COVE_HOME=$PWD/.cache/agents COVE_RUN_DIR=$run COVE_CONFIG= COVE_LISTEN=
 trap '"$cove" server stop >/dev/null 2>&1 || true; rm -rf "$run"' EXIT
-for agent in claude codex; do
+for agent in claude codex gemini opencode; do
 	"$cove" agents list --json </dev/null | tr -d ' \n' | grep -q "\"name\":\"$agent\"[^}]*\"installed\":" ||
 		"$cove" agents install "$agent" </dev/null
 done

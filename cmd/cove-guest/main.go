@@ -36,9 +36,12 @@ func main() {
 	case "git-edit":
 		os.Exit(inside.Edit(os.Args[1:]))
 	}
-	mode := ""
-	if len(os.Args) == 2 {
+	mode, place := "", ""
+	switch len(os.Args) {
+	case 2:
 		mode = os.Args[1]
+	case 3:
+		mode, place = os.Args[1], os.Args[2]
 	}
 	switch mode {
 	case "--version":
@@ -53,6 +56,14 @@ func main() {
 			os.Exit(125)
 		}
 		pid1.Run(conn, false)
+	case "--call": // whoever waits at a socket of the sandbox's files
+		ignoreSignals()
+		conn, err := unixconn.Dial(place)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "cove-guest: nobody answers:", err)
+			os.Exit(125)
+		}
+		pid1.Run(conn, true)
 	case "--stdio":
 		ignoreSignals()
 		pid1.Run(stdio{}, true)

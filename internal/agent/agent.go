@@ -36,6 +36,9 @@ type Agent struct {
 	Files    []File            `yaml:"files"`    // placed in the home before it first begins there
 	Provider string            `yaml:"provider"` // of models, where nothing names another
 	Hosts    []string          `yaml:"hosts"`    // what it may reach beside the provider
+	// DoesWithout are requests that it makes in vain, HOST/PATH as policies write
+	// both: nobody needs to hear that they are refused.
+	DoesWithout []string `yaml:"does_without"`
 
 	Builtin bool `yaml:"-"` // Cove knows it by itself
 }
@@ -72,6 +75,8 @@ type Format string
 const (
 	FormatClaude   Format = "claude"   // Claude Code's stream-json
 	FormatCodex    Format = "codex"    // "codex exec --json"
+	FormatGemini   Format = "gemini"   // Gemini CLI's stream-json
+	FormatOpencode Format = "opencode" // "opencode run --format json"
 	FormatMessages Format = "messages" // api.Message, as Cove's own worker prints them
 	FormatText     Format = "text"     // the answer, as it is
 )

@@ -79,8 +79,11 @@ func TestCommands(t *testing.T) {
 		{agent: "codex", task: Task{Prompt: "fix", Model: "m", Session: "s-1", Instructions: "say \"hi\"\n", Schema: schema, Dir: "/run/t"}, stdin: "fix", files: map[string]string{"/run/t/schema.json": string(schema)},
 			args: `codex|exec|--json|--skip-git-repo-check|--dangerously-bypass-approvals-and-sandbox|-m|m|-c|developer_instructions="say \"hi\"\n"|--output-schema|/run/t/schema.json|resume|s-1|-`},
 		{agent: "codex", task: Task{Prompt: "fix", Turns: 3}, code: cove.Unsupported},
-		{agent: "opencode", task: Task{Prompt: "fix {options}"}, args: "opencode|run|fix {options}"},
-		{agent: "opencode", task: Task{Prompt: "fix", Schema: schema}, args: "opencode|run|fix\n\nAnswer with one JSON document and nothing else, valid by this JSON Schema:\n" + string(schema)},
+		{agent: "gemini", task: Task{Prompt: "fix", Model: "m", Session: "s-1"}, args: "gemini|--yolo|--output-format|stream-json|--model|m|--resume|s-1", stdin: "fix"},
+		{agent: "gemini", task: Task{Prompt: "fix", Instructions: "be brief"}, code: cove.Unsupported},
+		{agent: "opencode", task: Task{Prompt: "fix {options}", Model: "m", Session: "s-1"}, args: "opencode|run|--format|json|--thinking|--model|anthropic/m|--session|s-1", stdin: "fix {options}"},
+		{agent: "opencode", task: Task{Prompt: "fix", Schema: schema}, args: "opencode|run|--format|json|--thinking",
+			stdin: "fix\n\nAnswer with one JSON document and nothing else, valid by this JSON Schema:\n" + string(schema)},
 		{agent: "worker", task: Task{Prompt: "fix", Model: "m", Session: "s1", Turns: 7, Schema: schema, Dir: "/run/t"}, files: map[string]string{"/run/t/prompt": "fix", "/run/t/schema.json": string(schema)},
 			args: "cove-worker|agentic|--prompt-file|/run/t/prompt|--model|m|--max-turns|7|--schema|/run/t/schema.json|--resume=s1"},
 		{agent: "worker", task: Task{Prompt: "fix", Dir: "/run/t"}, args: "cove-worker|agentic|--prompt-file|/run/t/prompt", files: map[string]string{"/run/t/prompt": "fix"}},
@@ -127,12 +130,15 @@ func TestOutfit(t *testing.T) {
 		network     string // as JSON
 		in          string // of a file
 	}{
-		{"own", "claude", Choice{}, `{"enabled":true,"policies":[{"source":"agent claude","text":"presets: [anthropic]\n"}],"mode":"limited","credentials":["anthropic"]}`, `"/workspace"`},
+		{"own", "claude", Choice{}, `{"enabled":true,"policies":[{"source":"agent claude","text":"presets: [anthropic]\nrules:\n  - {hosts: \"api.anthropic.com\", paths: \"/api/claude_code/**\", action: deny, note: \"Claude Code does without\"}\n"}],"mode":"limited","credentials":["anthropic"]}`, `"/workspace"`},
 		{"own, named", "claude", Choice{Provider: provider(known, "anthropic"), Hosts: []string{"docs.example.com"}, Credentials: []string{"github"}, WorkDir: "/src"},
-			`{"enabled":true,"policies":[{"source":"agent claude","text":"presets: [anthropic]\n"}],"mode":"limited","allow":["docs.example.com"],"credentials":["github","anthropic"]}`, `"/src"`},
+			`{"enabled":true,"policies":[{"source":"agent claude","text":"presets: [anthropic]\nrules:\n  - {hosts: \"api.anthropic.com\", paths: \"/api/claude_code/**\", action: deny, note: \"Claude Code does without\"}\n"}],"mode":"limited","allow":["docs.example.com"],"credentials":["github","anthropic"]}`, `"/src"`},
 		{"own, at the gateway", "codex", Choice{Provider: provider(known, "openai"), Gateway: true}, `{"enabled":true,"mode":"limited","providers":["openai"]}`, `base_url = "http://gateway.cove.internal/proxy/v1"`},
 		{"own name, another's address", "claude", Choice{Provider: provider(providers, "anthropic")}, `{"enabled":true,"mode":"limited","providers":["anthropic"]}`, ""},
 		{"another", "codex", Choice{Provider: provider(providers, "local"), Model: "small"}, `{"enabled":true,"mode":"limited","providers":["local"]}`, "model = \"small\"\n"},
+		{"another of OpenAI's kind", "opencode", Choice{Provider: provider(providers, "local"), Model: "small"}, `{"enabled":true,"mode":"limited","providers":["local"]}`,
+			`"small": {}}, "name": "local", "npm": "@ai-sdk/openai-compatible",
+  "options": {"baseURL": "http://gateway.cove.internal/proxy/v1", "apiKey": "{env:OPENAI_API_KEY}"}}}}`},
 		{"codex", "codex", Choice{}, `{"enabled":true,"policies":[{"source":"agent codex","text":"presets: [openai]\n"}],"mode":"limited","credentials":["openai"]}`, `base_url = "https://api.openai.com/v1"`},
 	} {
 		o, err := builtinAgent(t, c.agent).Outfit(Layer{}, c.choice)
@@ -149,6 +155,11 @@ func TestOutfit(t *testing.T) {
 		if o.Path != "" || o.Mounts != nil {
 			t.Errorf("%s: a layer that is not there is shown: %+v", c.name, o)
 		}
+		for _, f := range o.Files {
+			if strings.HasSuffix(f.Path, ".json") && !json.Valid([]byte(f.Content)) {
+				t.Errorf("%s: %s is no JSON:\n%s", c.name, f.Path, f.Content)
+			}
+		}
 	}
 	if _, err := builtinAgent(t, "gemini").Outfit(Layer{}, Choice{Gateway: true}); cove.ErrorCode(err) != cove.Unsupported {
 		t.Error(err)
@@ -159,6 +170,9 @@ func TestOutfit(t *testing.T) {
 	}
 	if o, err := plain[0].Outfit(Layer{}, Choice{}); err != nil || o.Network.Enabled {
 		t.Errorf("%+v %v", o, err)
+	}
+	if c, err := plain[0].HeadlessCommand(Task{Prompt: "fix {options}"}); err != nil || !slices.Equal(c.Args, []string{"plain", "fix {options}"}) || c.Stdin != "" {
+		t.Errorf("%+v %v", c, err)
 	}
 }
 
@@ -197,6 +211,7 @@ func TestDecode(t *testing.T) {
 		"[{name: a, headless: [a], files: [{path: x, content: '{{'}]}]":                "content of the file x",
 		"[{name: a, headless: [a], env: {A-B: c}}]":                                    "no name of a variable",
 		"[{name: a, headless: [a], hosts: ['a b']}]":                                   "hosts",
+		"[{name: a, headless: [a], does_without: ['a b/c']}]":                          "does_without",
 		"[{name: a, headless: [a], provider: 'A B'}]":                                  "provider",
 		"[{name: a, headless: [a]}, {name: a, headless: [b]}]":                         "two agents",
 		"[&x {name: a, headless: [a]}, *x]":                                            "anchors",

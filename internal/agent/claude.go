@@ -153,7 +153,17 @@ func (p *claudeParser) said(l claudeLine, parts []claudeBlock) (all []api.Messag
 		}
 		all = append(append(all, p.release()...), p.message(m))
 	}
-	return all
+	return append(all, p.spent(p.soFar())...)
+}
+
+// soFar is what was used as far as the answers tell: their costs are known with
+// the results alone.
+func (p *claudeParser) soFar() api.AgentUsage {
+	sum := api.AgentUsage{Cost: p.usage.Cost, Duration: p.usage.Duration, Turns: len(p.answers)}
+	for _, u := range p.answers {
+		sum = u.plus(sum)
+	}
+	return sum
 }
 
 // answered is what tools have answered.
@@ -234,9 +244,7 @@ func (p *claudeParser) count(models map[string]claudeModel) {
 
 func (p *claudeParser) End(exitCode int, stderr string) ([]api.Message, error) {
 	if !p.counted {
-		for _, u := range p.answers {
-			p.usage = u.plus(p.usage)
-		}
+		p.usage = p.soFar()
 	}
 	p.usage.Turns = len(p.answers)
 	err := p.problem

@@ -140,7 +140,11 @@ func (p *codexParser) item(phase string, item codexItem, raw json.RawMessage) []
 		if phase != "completed" || text == "" {
 			return nil
 		}
-		return append(p.release(), p.message(api.Message{Type: api.MessageThinking, Content: text, Reasoning: item.Type == "reasoning"}))
+		said := p.message(api.Message{Type: api.MessageThinking, Content: text, Reasoning: item.Type == "reasoning"})
+		if item.Type == "error" { // what was said before may be the answer all the same
+			return []api.Message{said}
+		}
+		return append(p.release(), said)
 	}
 	all := p.release()
 	if !p.called[item.ID] {

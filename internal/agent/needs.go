@@ -2,9 +2,11 @@ package agent
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -49,7 +51,7 @@ func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
 	n.Credentials = slices.Clone(c.Credentials)
 	switch own := c.Provider == nil || c.Provider.Known && c.Provider.Name == a.Provider; {
 	case own && !c.Gateway && a.Provider != "":
-		n.Policies = []api.PolicyText{{Source: "agent " + a.Name, Text: "presets: [" + a.Provider + "]\n"}}
+		n.Policies = []api.PolicyText{{Source: PolicySource + a.Name, Text: a.policy(a.Provider)}}
 		n.Credentials = appendMissing(n.Credentials, a.Provider)
 	case c.Provider != nil:
 		p.Provider, p.Kind, p.BaseURL = c.Provider.Name, string(c.Provider.Kind), "http://"+policy.GatewayService+"/proxy/v1"
@@ -81,6 +83,26 @@ func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
 		o.Mounts = []cove.Mount{{Source: l.Source, Target: target, ReadOnly: true}}
 	}
 	return o, nil
+}
+
+// PolicySource is what the names of rules begin with that come from an agent's
+// declaration.
+const PolicySource = "agent "
+
+// policy is what the declaration says of the network, as a document.
+func (a Agent) policy(preset string) string {
+	var b strings.Builder
+	if preset != "" {
+		fmt.Fprintf(&b, "presets: [%s]\n", preset)
+	}
+	if len(a.DoesWithout) > 0 {
+		b.WriteString("rules:\n")
+	}
+	for _, one := range a.DoesWithout {
+		host, path, _ := strings.Cut(one, "/")
+		fmt.Fprintf(&b, "  - {hosts: %q, paths: %q, action: deny, note: %q}\n", host, "/"+path, a.Title+" does without")
+	}
+	return b.String()
 }
 
 // Permission is what was asked of a sandbox's network, and what the agent needs

@@ -142,6 +142,8 @@ func strict(n *yaml.Node, t reflect.Type) error {
 	return nil
 }
 
+var formats = []Format{FormatClaude, FormatCodex, FormatGemini, FormatOpencode, FormatMessages, FormatText}
+
 // complete fills in what need not be said.
 func (a *Agent) complete() {
 	if a.Title == "" {
@@ -194,8 +196,8 @@ func (a *Agent) check() error {
 		return errors.New("package.program is below the package's directory")
 	case !slices.Contains([]Passing{ByStdin, ByArgument, ByFile}, a.Prompt):
 		return fmt.Errorf("prompt is %s, %s or %s", ByStdin, ByArgument, ByFile)
-	case !slices.Contains([]Format{FormatClaude, FormatCodex, FormatMessages, FormatText}, a.Output):
-		return fmt.Errorf("output is %s, %s, %s or %s", FormatClaude, FormatCodex, FormatMessages, FormatText)
+	case !slices.Contains(formats, a.Output):
+		return fmt.Errorf("output is one of %q", formats)
 	case len(a.Headless) > 0 && a.Prompt == ByArgument && !uses(a.Headless, "prompt}"):
 		return errors.New("headless has no {prompt}, where the prompt is to stand")
 	case len(a.Headless) > 0 && a.Prompt == ByFile && !uses(a.Headless, "prompt_file}"):
@@ -219,5 +221,6 @@ func (a *Agent) check() error {
 	if _, err := policy.Args("hosts", policy.Allow, a.Hosts...); err != nil {
 		return err
 	}
-	return nil
+	_, err := policy.Parse("does_without", []byte(a.policy("")))
+	return err
 }

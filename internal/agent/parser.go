@@ -8,6 +8,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/jsonschema"
 )
 
 // What a LimitReached of a Parser wraps: which limit it was.
@@ -25,6 +26,10 @@ func (a Agent) NewParser(before api.AgentUsage) Parser {
 		return &claudeParser{outcome: o, answers: map[string]claudeUsage{}, tools: map[string]string{}}
 	case FormatCodex:
 		return &codexParser{outcome: o, before: before, called: map[string]bool{}}
+	case FormatGemini:
+		return &geminiParser{outcome: o, tools: map[string]string{}}
+	case FormatOpencode:
+		return &opencodeParser{outcome: o}
 	case FormatMessages:
 		return &messagesParser{outcome: o}
 	}
@@ -39,6 +44,7 @@ type outcome struct {
 	held    string // text that may turn out to be the answer
 	answer  *api.Message
 	usage   api.AgentUsage
+	told    api.AgentUsage // what was said of it last
 }
 
 // message is one of the run.
@@ -66,6 +72,15 @@ func (o *outcome) release() []api.Message {
 	m := o.message(api.Message{Type: api.MessageThinking, Content: o.held})
 	o.held = ""
 	return []api.Message{m}
+}
+
+// spent says what was used so far, if that is news.
+func (o *outcome) spent(usage api.AgentUsage) []api.Message {
+	if usage == o.told {
+		return nil
+	}
+	o.told = usage
+	return []api.Message{o.message(api.Message{Type: api.MessageUsage, Usage: &usage})}
 }
 
 // end gives result and usage, if there was an answer.
@@ -169,7 +184,7 @@ func (p *textParser) End(exitCode int, stderr string) ([]api.Message, error) {
 // messagesParser is for programs that speak as Cove does.
 type messagesParser struct {
 	outcome
-	used bool // the last message was there
+	ended bool // the last message was there
 }
 
 func (p *messagesParser) Line(line []byte) ([]api.Message, error) {
@@ -183,7 +198,7 @@ func (p *messagesParser) Line(line []byte) ([]api.Message, error) {
 	if m.Version != api.MessageVersion || m.Type == "" || len(m.Input) > 0 && !isObject(m.Input) {
 		return nil, p.malformed(line, "is no message")
 	}
-	if p.used {
+	if p.ended {
 		return nil, p.malformed(line, "follows the last message")
 	}
 	if m.Session != "" {
@@ -202,7 +217,7 @@ func (p *messagesParser) Line(line []byte) ([]api.Message, error) {
 		if m.Usage == nil {
 			return nil, p.malformed(line, "says nothing of what was used")
 		}
-		p.used, p.usage = true, *m.Usage
+		p.ended, p.usage = p.answer != nil, *m.Usage
 	}
 	return []api.Message{m}, nil
 }
@@ -214,7 +229,7 @@ func (p *messagesParser) End(exitCode int, stderr string) ([]api.Message, error)
 	} else if p.answer.IsError {
 		err = p.failure(exitCode)
 	}
-	if p.used {
+	if p.ended {
 		return nil, err
 	}
 	return []api.Message{p.message(api.Message{Type: api.MessageUsage, Usage: &p.usage})}, err
@@ -241,4 +256,21 @@ func (p *messagesParser) failure(exitCode int) error {
 func isObject(j json.RawMessage) bool {
 	j = bytes.TrimSpace(j)
 	return len(j) > 0 && j[0] == '{'
+}
+
+// fit is a result with the document that a schema asks for, also where that is
+// in words only; every other message is as it was. The error says why it is not
+// valid: SchemaMismatch.
+func fit(m api.Message, schema []byte) (api.Message, error) {
+	if schema == nil || m.Type != api.MessageResult || m.IsError {
+		return m, nil
+	}
+	if m.Data == nil {
+		document, ok := jsonschema.Document(m.Content)
+		if !ok {
+			return m, cove.Errorf(cove.SchemaMismatch, "the answer is no JSON document: %.200q", m.Content)
+		}
+		m.Data = document
+	}
+	return m, jsonschema.Validate(schema, m.Data)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,6 +72,15 @@ func TestRecordings(t *testing.T) {
 		{name: "codex-waiting", exit: 137, code: cove.ModelUnreachable},
 		{name: "codex-toolong", exit: 1}, {name: "codex-refused", exit: 1},
 		{name: "codex-killed", exit: 143, code: cove.AgentFailed},
+		{name: "gemini-work"}, {name: "gemini-resumed"}, {name: "gemini-ratelimit"}, {name: "gemini-notool"},
+		{name: "gemini-refused", exit: 144},
+		{name: "gemini-broken", exit: 1, code: cove.ModelUnreachable}, {name: "gemini-unauthorized", exit: 145, code: cove.ModelUnreachable},
+		{name: "gemini-turns", exit: 53, code: cove.LimitReached},
+		{name: "gemini-killed", code: cove.AgentProtocol}, // which it says nothing of
+		{name: "opencode-work"}, {name: "opencode-resumed"}, {name: "opencode-ratelimit"}, {name: "opencode-broken"}, {name: "opencode-notool"},
+		{name: "opencode-toolong", exit: 1},
+		{name: "opencode-unauthorized", exit: 1, code: cove.ModelUnreachable},
+		{name: "opencode-killed", exit: 143, code: cove.AgentFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			all, err := read(parserOf(t, c.name, c.before), recording(t, c.name), c.exit, "Terminated")
@@ -111,7 +121,7 @@ func used(t *testing.T, name string) api.AgentUsage {
 // wellFormed: whatever comes, what is made of it is of the form that api says.
 func wellFormed(t *testing.T, all []api.Message, err error) {
 	t.Helper()
-	results, calls := 0, map[string]bool{}
+	results, calls, used := 0, map[string]bool{}, api.AgentUsage{}
 	for i, m := range all {
 		if m.Version != api.MessageVersion || m.Type == "" {
 			t.Errorf("message %d: %+v", i, m)
@@ -122,10 +132,15 @@ func wellFormed(t *testing.T, all []api.Message, err error) {
 		case api.MessageToolCall:
 			calls[m.Call] = true
 		case api.MessageUsage:
-			if m.Usage == nil || i != len(all)-1 {
-				t.Errorf("message %d of %d says what was used", i, len(all))
+			if m.Usage == nil || m.Usage.Turns < used.Turns {
+				t.Errorf("message %d of %d says that %+v were used, after %+v", i, len(all), m.Usage, used)
+				return
 			}
+			used = *m.Usage
 		}
+	}
+	if err == nil && all[len(all)-1].Type != api.MessageUsage {
+		t.Errorf("the last message is %+v", all[len(all)-1])
 	}
 	if results > 1 || results == 0 && err == nil {
 		t.Errorf("%d results, %v", results, err)
@@ -141,6 +156,11 @@ func TestUsage(t *testing.T) {
 		"claude-helper":  {InputTokens: 12355 + 12696 + 13068 + 5 + 6, OutputTokens: 42, Turns: 5},
 		"codex-task":     {InputTokens: 177, OutputTokens: 55, CacheReadTokens: 3300},
 		"codex-resumed":  {InputTokens: 177, OutputTokens: 55, CacheReadTokens: 3300},
+		// Its model's protocol has no word for what was written to a cache.
+		"gemini-work":      {InputTokens: 11550, OutputTokens: 375, CacheReadTokens: 47500, Turns: 6},
+		"gemini-resumed":   {InputTokens: 110, OutputTokens: 11, CacheReadTokens: 1850, Turns: 2},
+		"opencode-work":    {InputTokens: 2550, OutputTokens: 375, CacheReadTokens: 47500, CacheWriteTokens: 9000, Turns: 6},
+		"opencode-resumed": {InputTokens: 110, OutputTokens: 11, CacheReadTokens: 1850, Turns: 2},
 	} {
 		before := api.AgentUsage{}
 		if name == "codex-resumed" {
@@ -151,11 +171,37 @@ func TestUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := *all[len(all)-1].Usage
-		if strings.HasPrefix(name, "claude") && (got.Cost <= 0 || got.Duration <= 0) {
+		agent, _, _ := strings.Cut(name, "-")
+		if (agent == "claude" || agent == "opencode") && got.Cost <= 0 || (agent == "claude" || agent == "gemini") && got.Duration <= 0 {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if got.Cost, got.Duration = 0, 0; got != want {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+// TestUsageOnTheWay: what was used is said after each answer, where the program
+// says it.
+func TestUsageOnTheWay(t *testing.T) {
+	for name, want := range map[string]string{
+		"claude-task":   "[1:1000 2:2100 3:3300 3:3300]",
+		"opencode-work": "[1:0 2:9000 3:18500 4:28100 5:37700 6:47500 6:47500]",
+		"codex-task":    "[0:3300]",
+		"gemini-work":   "[6:47500]",
+	} {
+		all, err := read(parserOf(t, name, api.AgentUsage{}), recording(t, name), 0, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range all {
+			if m.Type == api.MessageUsage {
+				got = append(got, fmt.Sprintf("%d:%d", m.Usage.Turns, m.Usage.CacheReadTokens))
+			}
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s: turns and tokens from a cache: %s, want %s", name, got, want)
 		}
 	}
 }
@@ -177,7 +223,7 @@ func TestOlderClaude(t *testing.T) {
 // TestCutOff: what was there until a program was killed is kept, and what it used
 // as far as it is known.
 func TestCutOff(t *testing.T) {
-	for _, name := range []string{"claude-task", "codex-task"} {
+	for _, name := range []string{"claude-task", "codex-task", "gemini-work", "opencode-work"} {
 		whole := recording(t, name)
 		lines := bytes.Count(whole, []byte("\n"))
 		for n := range lines - 1 {
@@ -203,7 +249,7 @@ func TestCutOff(t *testing.T) {
 
 func TestMalformed(t *testing.T) {
 	long := "{\"type\": \"assistant\", " + strings.Repeat("x", 500)
-	for _, name := range []string{"claude", "codex", "worker"} {
+	for _, name := range []string{"claude", "codex", "gemini", "opencode", "worker"} {
 		for _, line := range []string{long, "Segmentation fault", "[1]", "null", `{"type":7}`, `{}`, "{\"type\":\"result\"} trailing", "\x00\xff"} {
 			_, err := builtinAgent(t, name).NewParser(api.AgentUsage{}).Line([]byte(line))
 			if cove.ErrorCode(err) != cove.AgentProtocol {
@@ -226,6 +272,11 @@ func TestMalformed(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
+	for _, line := range []string{`{"type":"text"}`, `{"type":"error","part":{}}`} {
+		if _, err := builtinAgent(t, "opencode").NewParser(api.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) != cove.AgentProtocol {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
 	if _, err := builtinAgent(t, "codex").NewParser(api.AgentUsage{}).Line([]byte(`{"type":"item.completed","item":{}}`)); cove.ErrorCode(err) != cove.AgentProtocol {
 		t.Error(err)
 	}
@@ -240,6 +291,19 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestTroubleAfterTheAnswer: what codex complains of after its answer does not take
+// the answer away.
+func TestTroubleAfterTheAnswer(t *testing.T) {
+	all, err := read(builtinAgent(t, "codex").NewParser(api.AgentUsage{}), []byte(`{"type":"thread.started","thread_id":"t"}
+{"type":"item.completed","item":{"id":"item_0","type":"agent_message","text":"It is full."}}
+{"type":"item.completed","item":{"id":"item_1","type":"error","message":"Failed to save the conversation transcript"}}
+{"type":"turn.completed","usage":{"input_tokens":5,"output_tokens":2}}
+`), 0, "")
+	if err != nil || len(all) != 3 || !strings.HasPrefix(all[0].Content, "Failed to save") || all[1].Type != api.MessageResult || all[1].Content != "It is full." {
+		t.Errorf("%+v %v", all, err)
+	}
+}
+
 // TestMessages: what Cove's own worker says passes as it is, and has to be right.
 func TestMessages(t *testing.T) {
 	worker := builtinAgent(t, "worker")
@@ -249,7 +313,10 @@ func TestMessages(t *testing.T) {
 	if err != nil || len(all) != 4 || all[0].Tool != "bash" || all[3].Usage.OutputTokens != 2 {
 		t.Errorf("%+v %v", all, err)
 	}
-	for _, wrong := range []string{result + result, usage + result, `{"version":0,"type":"result"}`, `{"version":1,"type":"usage"}`, `{"version":1,"type":"tool_call","input":[1]}`} {
+	if all, err := read(worker.NewParser(api.AgentUsage{}), []byte(usage+begin+usage+result), 0, ""); err != nil || len(all) != 5 || *all[4].Usage != *all[2].Usage {
+		t.Errorf("usage on the way: %+v %v", all, err)
+	}
+	for _, wrong := range []string{result + result, result + usage + usage, result + usage + begin, `{"version":0,"type":"result"}`, `{"version":1,"type":"usage"}`, `{"version":1,"type":"tool_call","input":[1]}`} {
 		if _, err := read(worker.NewParser(api.AgentUsage{}), []byte(wrong), 0, ""); cove.ErrorCode(err) != cove.AgentProtocol {
 			t.Errorf("%s: %v", wrong, err)
 		}
@@ -292,7 +359,7 @@ func fuzzParser(f *testing.F, name string) {
 			if _, err := json.Marshal(m); err != nil {
 				t.Errorf("%+v: %v", m, err)
 			}
-			if m.Usage != nil && m.Type != api.MessageUsage && name != "worker" {
+			if m.Usage != nil && m.Type != api.MessageUsage && name != "worker" { // whose messages pass as they are
 				t.Errorf("%+v", m)
 			}
 		}
@@ -301,4 +368,32 @@ func fuzzParser(f *testing.F, name string) {
 
 func FuzzClaude(f *testing.F)   { fuzzParser(f, "claude") }
 func FuzzCodex(f *testing.F)    { fuzzParser(f, "codex") }
+func FuzzGemini(f *testing.F)   { fuzzParser(f, "gemini") }
+func FuzzOpencode(f *testing.F) { fuzzParser(f, "opencode") }
 func FuzzMessages(f *testing.F) { fuzzParser(f, "worker") }
+
+// TestFit: an answer is the document that a schema asks for, or says why not.
+func TestFit(t *testing.T) {
+	schema := []byte(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
+	for name, c := range map[string]struct {
+		m    api.Message
+		data string
+		want string // of the error
+	}{
+		"the agent's own":             {api.Message{Type: api.MessageResult, Data: []byte(`{"n":1}`)}, `{"n":1}`, ""},
+		"in words":                    {api.Message{Type: api.MessageResult, Content: `{"n": 2}`}, `{"n": 2}`, ""},
+		"in a fence":                  {api.Message{Type: api.MessageResult, Content: "Here:\n```json\n{\"n\":3}\n```"}, `{"n":3}`, ""},
+		"another type":                {api.Message{Type: api.MessageResult, Content: `{"n":"x"}`}, `{"n":"x"}`, "$.n"},
+		"no document":                 {api.Message{Type: api.MessageResult, Content: "three"}, "", "no JSON"},
+		"one who could not do it":     {api.Message{Type: api.MessageResult, Content: "no", IsError: true}, "", ""},
+		"something that is no answer": {api.Message{Type: api.MessageThinking, Content: "hm"}, "", ""},
+	} {
+		m, err := fit(c.m, schema)
+		if string(m.Data) != c.data || (err == nil) != (c.want == "") || err != nil && (cove.ErrorCode(err) != cove.SchemaMismatch || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %s, %v", name, m.Data, err)
+		}
+	}
+	if m, err := fit(api.Message{Type: api.MessageResult, Content: "three"}, nil); err != nil || m.Data != nil {
+		t.Errorf("without a schema: %s, %v", m.Data, err)
+	}
+}

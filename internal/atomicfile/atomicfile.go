@@ -12,7 +12,20 @@ import (
 // Write puts data at path: into a temporary file of the same directory, synced,
 // renamed, and the directory synced. On error the old file is untouched and no
 // temporary file is left; only a crash can leave one, named "."+base+".*".
-func Write(path string, data []byte, perm fs.FileMode) (err error) {
+func Write(path string, data []byte, perm fs.FileMode) error {
+	if err := replace(path, data, perm, (*os.File).Sync); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// Replace is Write that does not wait for the disk: when the machine goes down,
+// the file may be lost, or empty.
+func Replace(path string, data []byte, perm fs.FileMode) error {
+	return replace(path, data, perm, func(*os.File) error { return nil })
+}
+
+func replace(path string, data []byte, perm fs.FileMode, sync func(*os.File) error) (err error) {
 	dir := filepath.Dir(path)
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -29,16 +42,13 @@ func Write(path string, data []byte, perm fs.FileMode) (err error) {
 	if err := tmp.Chmod(perm); err != nil {
 		return err
 	}
-	if err := tmp.Sync(); err != nil {
+	if err := sync(tmp); err != nil {
 		return err
 	}
 	if err := tmp.Close(); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return err
-	}
-	return SyncDir(dir)
+	return os.Rename(tmp.Name(), path)
 }
 
 // SyncDir makes the names in a directory durable.

@@ -2,16 +2,27 @@ package atomicfile
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 )
 
-func TestWriteReplaces(t *testing.T) {
+type writer func(path string, data []byte, perm fs.FileMode) error
+
+// each tests both ways to write.
+func each(t *testing.T, f func(t *testing.T, write writer)) {
+	t.Run("Write", func(t *testing.T) { f(t, Write) })
+	t.Run("Replace", func(t *testing.T) { f(t, Replace) })
+}
+
+func TestWriteReplaces(t *testing.T) { each(t, writeReplaces) }
+
+func writeReplaces(t *testing.T, write writer) {
 	path := filepath.Join(t.TempDir(), "state.json")
 	for _, content := range []string{"one", "two, longer", ""} {
-		if err := Write(path, []byte(content), 0o600); err != nil {
+		if err := write(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(path)
@@ -26,35 +37,39 @@ func TestWriteReplaces(t *testing.T) {
 	noLitter(t, filepath.Dir(path), 1)
 }
 
-func TestFailureLeavesTheOldFile(t *testing.T) {
+func TestFailureLeavesTheOldFile(t *testing.T) { each(t, failureLeavesTheOldFile) }
+
+func failureLeavesTheOldFile(t *testing.T, write writer) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "taken")
 	if err := os.MkdirAll(filepath.Join(path, "child"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(path, []byte("x"), 0o600); err == nil {
+	if err := write(path, []byte("x"), 0o600); err == nil {
 		t.Error("a directory was replaced by a file")
 	}
 	if _, err := os.Stat(filepath.Join(path, "child")); err != nil {
 		t.Error(err)
 	}
 	noLitter(t, dir, 1)
-	if err := Write(filepath.Join(dir, "missing", "file"), nil, 0o600); err == nil {
+	if err := write(filepath.Join(dir, "missing", "file"), nil, 0o600); err == nil {
 		t.Error("a file was written into a missing directory")
 	}
 }
 
 // A reader never sees a part: every content is one byte repeated.
-func TestReadersSeeWholeFiles(t *testing.T) {
+func TestReadersSeeWholeFiles(t *testing.T) { each(t, readersSeeWholeFiles) }
+
+func readersSeeWholeFiles(t *testing.T, write writer) {
 	path := filepath.Join(t.TempDir(), "f")
-	if err := Write(path, whole(0), 0o600); err != nil {
+	if err := write(path, whole(0), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var writers sync.WaitGroup
 	for w := range 2 {
 		writers.Go(func() {
 			for i := range 20 {
-				if err := Write(path, whole(w*20+i), 0o600); err != nil {
+				if err := write(path, whole(w*20+i), 0o600); err != nil {
 					t.Error(err)
 				}
 			}

@@ -68,7 +68,8 @@ func (a *app) agentCommand(o *agentOptions, name, title string) *cobra.Command {
 ` + more + `
 
 It works in a sandbox that is made for it, on a private copy of this directory
-(--dir), with what is not committed there. It reaches the provider of its models,
+(--dir), with what is not committed there; of a directory within a repository all
+of that is copied. It reaches the provider of its models,
 what --allow and the like say, and nothing else. It never sees a key: the gateway
 sets those of this machine on its requests. It has 2 GiB of memory, 2 CPUs, 512
 processes and 30 minutes, unless flags or a profile say otherwise.
@@ -78,7 +79,8 @@ standard output, or with --json each message as one line. At the end you see wha
 it has changed, and at a terminal are asked whether to take that over. --apply
 does so without asking if the agent has succeeded. Work that was neither taken
 over nor declined stays in the sandbox, which is named then. With --bind it works
-in the directory itself instead, and there is nothing to ask.
+in the directory itself instead, and there is nothing to ask. Only a --profile of
+the mode none has it work on this machine without a sandbox, and this says so.
 
 ctrl-c asks the agent to stop, a second one ends it at once, and a third leaves.
 When this command dies the agent is interrupted, and its work stays; with --detach
@@ -163,31 +165,45 @@ func (o *agentOptions) check(cmd *cobra.Command) error {
 	if given("max-turns") && o.turns < 1 {
 		return usageError(cmd, "--max-turns %d: it must be at least 1", o.turns)
 	}
-	if o.sandbox == "" && o.resume == "" {
-		return nil
-	}
-	var ofNew *pflag.Flag
+	return nil
+}
+
+// ofSandbox is a flag that was given and says what a new sandbox is made of; empty
+// is none.
+func (o *agentOptions) ofSandbox() (name string) {
 	made := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(newOptions).addSandbox(made)
-	made.String("profile", "", "")
 	made.VisitAll(func(f *pflag.Flag) {
-		if given(f.Name) {
-			ofNew = f
+		if o.given(f.Name) {
+			name = f.Name
 		}
 	})
-	if ofNew != nil {
-		return usageError(cmd, "--%s says what a new sandbox is made of, and this one is there", ofNew.Name)
-	}
-	return nil
+	return name
 }
 
 // agent gives the agent its task, or shows its screen.
 func (a *app) agent(cmd *cobra.Command, o *agentOptions) error {
+	bare, err := a.bareProfile(cmd.Context(), o)
+	if err != nil {
+		return err
+	}
+	if bare == nil && (o.sandbox != "" || o.resume != "") {
+		name := o.ofSandbox()
+		if o.given("profile") {
+			name = "profile"
+		}
+		if name != "" {
+			return usageError(cmd, "--%s says what a new sandbox is made of, and this one is there", name)
+		}
+	}
 	prompt, err := a.prompt(o)
 	if err != nil {
 		return err
 	}
-	if prompt == "" {
+	switch {
+	case bare != nil:
+		return a.agentHere(cmd, o, *bare, prompt)
+	case prompt == "":
 		return a.agentTerminal(cmd, o)
 	}
 	req, err := a.runRequest(o, prompt)
@@ -232,15 +248,8 @@ func (a *app) runRequest(o *agentOptions, prompt string) (api.RunRequest, error)
 	req := api.RunRequest{Agent: o.agent, Prompt: prompt, Model: o.model, Instructions: o.instructions, MaxTurns: o.turns,
 		Sandbox: o.sandbox, Bind: o.bind, Keep: o.keep, Detach: o.detach}
 	var err error
-	if o.schema != "" {
-		schema, _, err := readFile(o.schema, maxPrompt)
-		if err != nil {
-			return req, err
-		}
-		if !json.Valid(schema) {
-			return req, cove.Errorf(cove.InvalidArgument, "%s is not JSON", o.schema).WithHint("write a JSON Schema, such as {\"type\": \"object\"}")
-		}
-		req.Schema = schema
+	if req.Schema, err = o.readSchema(); err != nil {
+		return req, err
 	}
 	if _, req.Timeout, err = o.limits(); err != nil {
 		return req, err
@@ -248,12 +257,26 @@ func (a *app) runRequest(o *agentOptions, prompt string) (api.RunRequest, error)
 	if o.sandbox != "" || o.resume != "" {
 		return req, nil
 	}
-	if req.Directory, err = workDirectory(o.dir); err != nil {
+	below := ""
+	if req.Directory, below, err = o.workDirectory(); err != nil {
 		return req, err
 	}
 	made, err := a.agentSandbox(o)
+	made.WorkDir = below
 	req.New = &made
 	return req, err
+}
+
+// readSchema is the schema of the answer; nil is none.
+func (o *agentOptions) readSchema() (json.RawMessage, error) {
+	if o.schema == "" {
+		return nil, nil
+	}
+	schema, _, err := readFile(o.schema, maxPrompt)
+	if err == nil && !json.Valid(schema) {
+		err = cove.Errorf(cove.InvalidArgument, "%s is not JSON", o.schema).WithHint("write a JSON Schema, such as {\"type\": \"object\"}")
+	}
+	return schema, err
 }
 
 // agentSandbox is what a new sandbox must be, without what it works on.
@@ -268,9 +291,24 @@ func (a *app) agentSandbox(o *agentOptions) (api.SandboxRequest, error) {
 	return req, err
 }
 
-// workDirectory is a directory for a server, which knows no current one: without
-// symbolic links, and of a repository its top.
-func workDirectory(dir string) (string, error) {
+// workDirectory is what an agent works on, and where below that it begins: of a
+// copy all of the repository that the directory is in; of one that is bound what
+// was named, and nothing above it.
+func (o *agentOptions) workDirectory() (dir, below string, err error) {
+	named, err := realDirectory(o.dir)
+	if err != nil || o.bind {
+		return named, "", err
+	}
+	dir = cmp.Or(repositoryTop(named), named)
+	if named != dir {
+		below, err = filepath.Rel(dir, named)
+	}
+	return dir, below, err
+}
+
+// realDirectory is a directory for a server, which knows no current one: without
+// symbolic links.
+func realDirectory(dir string) (string, error) {
 	dir = cmp.Or(dir, ".")
 	abs, err := filepath.Abs(dir)
 	if err == nil {
@@ -282,7 +320,7 @@ func workDirectory(dir string) (string, error) {
 	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
 		return "", cove.Errorf(cove.InvalidArgument, "%s is not a directory", dir).WithHint("say which one to work on with --dir DIR")
 	}
-	return cmp.Or(repositoryTop(abs), abs), nil
+	return abs, nil
 }
 
 // lastRunOf is the run of an agent that was the last to begin in a directory, or

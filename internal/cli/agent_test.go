@@ -1,6 +1,9 @@
 package cli_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -126,4 +129,87 @@ func TestAgentAsks(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	s.ends(0)
+}
+
+// bare is a directory with a profile of the mode none, and with a program in the
+// place of an agent's. It returns what the environment has to say of it.
+func bare(t *testing.T, program, script string) func(dir string) []string {
+	return func(dir string) []string {
+		t.Helper()
+		for path, content := range map[string]string{
+			"home/profiles.yaml": "profiles:\n  - {name: bare, mode: none, env: {A: of the profile}}\n", "bin/" + program: "#!/bin/sh\n" + script,
+		} {
+			file := filepath.Join(dir, path)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return []string{"COVE_SERVER=", "PATH=" + filepath.Join(dir, "bin") + ":" + os.Getenv("PATH")}
+	}
+}
+
+// TestScreenHere: without a sandbox, an agent's own screen is that of its program
+// on this terminal, and its end is the program's.
+func TestScreenHere(t *testing.T) {
+	s := preparedAtTerminal(t, 150, bare(t, "claude", `test -t 0 && test -t 1 && read line && echo "$A, $line: $*"; exit 7`), "claude", "--profile", "bare", "--model", "m1")
+	s.expect("without a sandbox and without asking, because the profile bare says so")
+	s.typed("typed\n")
+	s.expect("of the profile, typed: --dangerously-skip-permissions --model m1")
+	s.ends(7)
+}
+
+// TestInterruptedHere: without a sandbox, too, once asks and twice ends, and
+// nothing is left.
+func TestInterruptedHere(t *testing.T) {
+	const up = `shift; sleep 600 & echo $! > "$HOME/pid"; echo '{"version":1,"type":"thinking","content":"up"}'` + "\n"
+	gone := func(s *session) {
+		t.Helper()
+		pid, err := os.ReadFile(filepath.Join(s.Dir, "pid"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat"); err == nil && !strings.Contains(string(state), ") Z ") {
+			t.Errorf("it is left: %s", state)
+		}
+	}
+	s := preparedAtTerminal(t, 80, bare(t, "cove-worker", `trap 'echo "{\"version\":1,\"type\":\"result\",\"content\":\"half of it\"}"; exit' INT`+"\n"+up+`while :; do sleep 0.05; done`), "worker", "--profile", "bare", "x")
+	got := s.expect("up\r\n")
+	s.typed("\x03")
+	got += s.expect("it has worked in")
+	for _, want := range []string{"worker works on this machine itself", "worker is asked to stop; ctrl-c again ends it at once", "half of it", "worker was interrupted"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in %q", want, got)
+		}
+	}
+	s.ends(130)
+	gone(s)
+
+	s = preparedAtTerminal(t, 80, bare(t, "cove-worker", "trap '' INT\n"+up+`while :; do sleep 0.05; done`), "worker", "--profile", "bare", "x")
+	s.expect("up\r\n")
+	s.typed("\x03")
+	s.expect("ctrl-c again ends it at once")
+	s.typed("\x03")
+	if got := s.expect("worker was interrupted"); !strings.Contains(got, "worker is ended") {
+		t.Errorf("%q", got)
+	}
+	s.ends(130)
+	gone(s)
+}
+
+// TestScreenWithinRepository: the screen of an agent that is to work in a directory
+// of a repository begins there, in a copy of all of it.
+func TestScreenWithinRepository(t *testing.T) {
+	s := preparedAtTerminal(t, 120, func(dir string) []string {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, ".git"), 0o755), os.MkdirAll(filepath.Join(dir, "a", "b"), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		return nil
+	}, "claude", "--dir", "a/b")
+	s.expect("stays, with the work in it") // the server here has no terminals
+	request := commandOn(s, "info", "brave-otter", "--json")
+	for _, want := range []string{`\"work_dir\":\"a/b\"`, `\"source\":\"` + s.Dir + `\"`, `\"uncommitted\":true`} {
+		if !strings.Contains(request, want) {
+			t.Errorf("no %s in %s", want, request)
+		}
+	}
 }

@@ -80,6 +80,14 @@ func dash(s string) string {
 	return s
 }
 
+// someAgents wants one at least.
+func someAgents(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usageError(cmd, "AGENT is missing")
+	}
+	return nil
+}
+
 func (a *app) agentsInstall() *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
@@ -89,13 +97,8 @@ func (a *app) agentsInstall() *cobra.Command {
 written. What is installed once is not fetched again, and works without a network;
 runs use the version that was installed last. A version that was installed before
 and removed has to be what it was: its lockfile is kept.`,
-		Example: "  cove agents install claude codex\n  cove agents install claude@2.1.197",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usageError(cmd, "AGENT is missing")
-			}
-			return nil
-		},
+		Example:           "  cove agents install claude codex\n  cove agents install claude@2.1.197",
+		Args:              someAgents,
 		ValidArgsFunction: a.completeAgents,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withAgents(cmd, func(ctx context.Context, c *client.Client) error {
@@ -135,13 +138,8 @@ func (a *app) agentsRemove() *cobra.Command {
 		Short:   "Remove installed versions of agents",
 		Long: `Remove the version of an agent that is written or, without one, those that runs do
 not use any more; --all removes that one, too. What a sandbox has stays.`,
-		Example: "  cove agents remove claude\n  cove agents remove claude@2.1.197",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usageError(cmd, "AGENT is missing")
-			}
-			return nil
-		},
+		Example:           "  cove agents remove claude\n  cove agents remove claude@2.1.197",
+		Args:              someAgents,
 		ValidArgsFunction: a.completeAgents,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withAgents(cmd, func(ctx context.Context, c *client.Client) error {

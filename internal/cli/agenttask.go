@@ -31,6 +31,7 @@ type task struct {
 	answer api.Message // of type result
 	ticks  sync.WaitGroup
 	ended  context.CancelFunc // of the line below
+	stop   func(ctx context.Context, kill bool) error
 }
 
 // giveTask has a task done, shows how, and has it settled what becomes of the
@@ -46,6 +47,7 @@ func (a *app) giveTask(ctx context.Context, o *agentOptions, req api.RunRequest,
 	}
 	defer b.close()
 	t.client = b.client
+	t.stop = func(ctx context.Context, kill bool) error { return t.client.InterruptRun(ctx, t.run.ID, kill) }
 	if req.Resume, err = t.resumes(covered); err != nil {
 		return t.failed(err)
 	}
@@ -65,10 +67,10 @@ func (t *task) resumes(ctx context.Context) (string, error) {
 	var err error
 	switch t.o.resume {
 	case "":
-		t.directory, err = workDirectory(t.o.dir)
+		t.directory, _, err = t.o.workDirectory()
 		return "", err
 	case lastRun:
-		dir, derr := workDirectory(t.o.dir)
+		dir, _, derr := t.o.workDirectory()
 		if derr != nil {
 			return "", derr
 		}
@@ -105,10 +107,7 @@ func (t *task) follow(ctx context.Context, leave context.CancelFunc, req api.Run
 	defer asker.stop()
 	defer t.in.settle()
 	defer t.endBelow()
-	if !t.o.quiet && !t.o.json {
-		t.view = newAgentView(t.screen.stderr, t.columns)
-		t.view.say, t.view.color, t.view.verbose = t.screen.apart, t.say.color, t.o.verbose
-	}
+	t.show()
 	s := client.RunStream{
 		Progress: func(p api.Progress) error {
 			if t.view != nil {
@@ -146,6 +145,15 @@ func (t *task) follow(ctx context.Context, leave context.CancelFunc, req api.Run
 	return run, err
 }
 
+// show has what the agent does shown, unless that is not wanted.
+func (t *task) show() {
+	if t.o.quiet || t.o.json {
+		return
+	}
+	t.view = newAgentView(t.screen.stderr, t.columns)
+	t.view.say, t.view.color, t.view.verbose = t.screen.apart, t.say.color, t.o.verbose
+}
+
 // askTerminal is the terminal at which somebody can be asked, or nil.
 func (t *task) askTerminal() *os.File {
 	if t.o.detach || t.o.prompt == "-" || t.o.promptFile == "-" || !isTerminal(t.In) || !isTerminal(t.Err) || !foreground(t.In) {
@@ -164,10 +172,14 @@ func (t *task) columns() int {
 
 // begun says where the agent works, and from now on how it gets along.
 func (t *task) begun() {
-	t.in.onSignal(func() { t.interrupt(false) }, func() { t.interrupt(true) })
-	if t.view == nil {
-		return
+	if t.view != nil {
+		t.sayWhere()
 	}
+	t.follows()
+}
+
+// sayWhere says where the agent works.
+func (t *task) sayWhere() {
 	where := ""
 	switch r := t.run; {
 	case r.Bind:
@@ -176,6 +188,14 @@ func (t *task) begun() {
 		where = ", on a copy of " + r.Directory
 	}
 	t.say.line("%s works in the sandbox %s%s", strings.TrimSpace(t.run.Agent+" "+t.run.Version), orElse(t.run.SandboxName, t.run.Sandbox), where)
+}
+
+// follows shows from now on how the agent gets along, and has signals stop it.
+func (t *task) follows() {
+	t.in.onSignal(func() { t.interrupt(false) }, func() { t.interrupt(true) })
+	if t.view == nil {
+		return
+	}
 	t.view.doing(t.run.Agent + " works")
 	if t.screen.terminal == nil || t.getenv("TERM") == "dumb" {
 		return
@@ -216,7 +236,7 @@ func (t *task) interrupt(kill bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
-	if err := t.client.InterruptRun(ctx, t.run.ID, kill); err != nil && cove.ErrorCode(err) != cove.Conflict && cove.ErrorCode(err) != cove.NotFound {
+	if err := t.stop(ctx, kill); err != nil && cove.ErrorCode(err) != cove.Conflict && cove.ErrorCode(err) != cove.NotFound {
 		t.in.giveUp() // leaving interrupts it, too
 	}
 }
@@ -275,7 +295,9 @@ func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest, se
 	}
 	if t.view != nil {
 		t.say.line("%s", runText(run, inForce(agentLimits, limitsOf(req), req.Timeout)))
-		t.sayFacts([][2]string{{"transcript", t.command("runs", "show", run.ID)}})
+		if run.ID != "" {
+			t.sayFacts([][2]string{{"transcript", t.command("runs", "show", run.ID)}})
+		}
 	}
 	if run.Bind {
 		if t.view != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent"
 )
 
 // agentView shows what an agent does, as it comes: what it says, which tools it
@@ -59,17 +60,13 @@ func (v *agentView) message(m api.Message) {
 	}
 }
 
-// count adds up what the messages say was used. The usage of the whole run comes
-// last and replaces the sum.
+// count takes in what the messages say was used so far, and which files are
+// changed.
 func (v *agentView) count(m api.Message) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch {
-	case m.Usage == nil:
-	case m.Type == api.MessageUsage:
+	if m.Type == api.MessageUsage && m.Usage != nil {
 		v.usage = *m.Usage
-	default:
-		v.usage = v.usage.Plus(*m.Usage)
 	}
 	if m.Type == api.MessageToolCall {
 		for _, file := range readTool(m).files {
@@ -227,8 +224,8 @@ func (v *agentView) painted(margin, line, color string) {
 
 // decision says what was not let out, once, and what would let it out.
 func (v *agentView) decision(d api.Decision, s *speaker) {
-	if d.Verdict != api.VerdictDeny {
-		return
+	if d.Verdict != api.VerdictDeny || strings.HasPrefix(d.Rule, agent.PolicySource) {
+		return // or it is denied because the agent does without
 	}
 	key := d.Remedy
 	if key == "" {

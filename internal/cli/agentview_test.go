@@ -106,7 +106,8 @@ Done:
 func TestStatusFits(t *testing.T) {
 	v := newAgentView(nil, nil)
 	v.doing("claude works")
-	v.count(api.Message{Type: api.MessageThinking, Usage: &api.AgentUsage{InputTokens: 1000, CacheReadTokens: 11345, OutputTokens: 40, Cost: 0.03}})
+	v.count(api.Message{Type: api.MessageUsage, Usage: &api.AgentUsage{InputTokens: 900, OutputTokens: 7}})
+	v.count(api.Message{Type: api.MessageUsage, Usage: &api.AgentUsage{InputTokens: 1000, CacheReadTokens: 11345, OutputTokens: 40, Cost: 0.03}})
 	v.count(api.Message{Type: api.MessageToolCall, Input: json.RawMessage(`{"path":"a","content":"x"}`)})
 	v.count(api.Message{Type: api.MessageToolCall, Input: json.RawMessage(`{"path":"a","content":"y"}`)})
 	v.count(api.Message{Type: api.MessageToolCall, Input: json.RawMessage(`{"path":"b","content":"y"}`)})

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,9 @@ func (t *task) unchanged(ctx context.Context, w agentWork) error {
 	_, err := t.client.Sandbox(ctx, w.sandbox)
 	if gone := cove.ErrorCode(err) == cove.NotFound; !gone && w.ours && !t.o.keep {
 		t.say.line("what it has changed is not known")
+		if _, err := t.client.WorkChanges(ctx, w.sandbox, nil, false); err != nil {
+			t.say.fail(err)
+		}
 		t.sayKept(w)
 		return nil
 	}
@@ -147,29 +151,36 @@ func (t *task) sayKept(w agentWork) {
 	t.sayFacts(append(rows, [2]string{"look inside", t.command("attach", w.name)}, [2]string{"throw away", t.command("destroy", w.name)}))
 }
 
-// agentTerminal shows the agent's own screen in a sandbox that is made for it,
-// and settles what becomes of the work when it has ended.
-func (a *app) agentTerminal(cmd *cobra.Command, o *agentOptions) error {
+// checkScreen refuses to show an agent's screen where there is no terminal, or
+// with flags that are about a task.
+func (a *app) checkScreen(cmd *cobra.Command, o *agentOptions, ofTask ...string) error {
 	if !isTerminal(a.In) || !isTerminal(a.Out) {
 		return cove.Errorf(cove.InvalidArgument, "PROMPT is missing").WithHint("write it in quotes, in a file for --prompt-file, or on standard input for \"-\"")
 	}
-	for _, flag := range []string{"json", "quiet", "verbose", "detach", "schema", "max-turns", "timeout", "resume", "sandbox", "model", "instructions"} {
-		if o.given(flag) {
-			return usageError(cmd, "PROMPT is missing: --%s is about a task", flag)
-		}
+	if i := slices.IndexFunc(ofTask, o.given); i >= 0 {
+		return usageError(cmd, "PROMPT is missing: --%s is about a task", ofTask[i])
+	}
+	return nil
+}
+
+// agentTerminal shows the agent's own screen in a sandbox that is made for it,
+// and settles what becomes of the work when it has ended.
+func (a *app) agentTerminal(cmd *cobra.Command, o *agentOptions) error {
+	if err := a.checkScreen(cmd, o, "json", "quiet", "verbose", "detach", "schema", "max-turns", "timeout", "resume", "sandbox", "model", "instructions"); err != nil {
+		return err
 	}
 	req, err := a.agentSandbox(o)
 	if err != nil {
 		return err
 	}
-	dir, err := workDirectory(o.dir)
+	dir, below, err := o.workDirectory()
 	if err != nil {
 		return err
 	}
 	if req.Agent = o.agent; o.bind {
 		req.Bind = dir
 	} else {
-		req.Repository = &api.RepositoryRequest{Source: dir, Uncommitted: true}
+		req.Repository, req.WorkDir = &api.RepositoryRequest{Source: dir, Uncommitted: true}, below
 	}
 	s, err := a.createSandbox(cmd.Context(), req)
 	if err != nil {

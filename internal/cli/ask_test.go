@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/terminal/terminaltest"
 )
 
 // session is a command of Cove's at a terminal of its own.
@@ -29,6 +31,13 @@ func atTerminal(t *testing.T, program string, flags ...string) *session {
 // a directory of its own.
 func commandAtTerminal(t *testing.T, columns int, args ...string) *session {
 	t.Helper()
+	return preparedAtTerminal(t, columns, nil, args...)
+}
+
+// preparedAtTerminal is the same in a directory that was prepared; what prepare
+// returns is added to the environment.
+func preparedAtTerminal(t *testing.T, columns int, prepare func(dir string) []string, args ...string) *session {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "cove-cli-")
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +49,7 @@ func commandAtTerminal(t *testing.T, columns int, args ...string) *session {
 	}
 	s := newFakeServer().serve(l)
 	t.Cleanup(func() { s.Close() })
-	master, terminal := openTerminal(t)
+	master, terminal := terminaltest.Open(t)
 	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: uint16(columns), Row: 50}); err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +62,9 @@ func commandAtTerminal(t *testing.T, columns int, args ...string) *session {
 		Stdin: terminal, Stdout: terminal, Stderr: terminal, SysProcAttr: &syscall.SysProcAttr{Setsid: true, Setctty: true},
 	}}
 	c.Env = append(os.Environ(), c.server, "NO_COLOR=1", "TERM=xterm", "HOME="+dir, "COVE_HOME="+filepath.Join(dir, "home"), "COVE_RUN_DIR="+filepath.Join(dir, "run"))
+	if prepare != nil {
+		c.Env = append(c.Env, prepare(dir)...)
+	}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,14 +8,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove/internal/terminal"
+	"github.com/cove-sandbox/cove/internal/terminal/terminaltest"
 )
 
 // place is a state of Cove's own, with a server that starts by itself.
@@ -58,130 +56,14 @@ func (p place) run(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// person sits at a terminal, in which a command runs.
-type person struct {
-	t      *testing.T
-	master *os.File
-	slave  *os.File
-	before *unix.Termios // of the terminal
-	cmd    *exec.Cmd
-	ended  chan struct{}
-
-	mu     sync.Mutex
-	screen *terminal.Terminal
-	came   chan struct{} // closed when something has come
-}
-
 // sit starts a command at a terminal of a size.
-func (p place) sit(t *testing.T, rows, columns int, args ...string) *person {
+func (p place) sit(t *testing.T, rows, columns int, args ...string) *terminaltest.Person {
 	t.Helper()
-	h := &person{t: t, screen: terminal.New(terminal.Size{Rows: rows, Columns: columns}), came: make(chan struct{}), ended: make(chan struct{})}
-	h.master, h.slave = openTerminal(t)
-	h.resize(rows, columns)
-	var err error
-	if h.before, err = unix.IoctlGetTermios(int(h.slave.Fd()), unix.TCGETS); err != nil {
-		t.Fatal(err)
-	}
-	go h.read()
-	h.cmd = p.cove(args...)
-	h.cmd.Stdin, h.cmd.Stdout, h.cmd.Stderr = h.slave, h.slave, h.slave
-	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := h.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { h.cmd.Wait(); close(h.ended) }()
-	t.Cleanup(func() { h.cmd.Process.Kill(); <-h.ended })
-	return h
-}
-
-func (h *person) read() {
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := h.master.Read(buf)
-		h.mu.Lock()
-		h.screen.Write(buf[:n])
-		close(h.came)
-		h.came = make(chan struct{})
-		h.mu.Unlock()
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (h *person) resize(rows, columns int) {
-	h.t.Helper()
-	h.mu.Lock()
-	h.screen.Resize(terminal.Size{Rows: rows, Columns: columns})
-	h.mu.Unlock()
-	if err := unix.IoctlSetWinsize(int(h.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(columns)}); err != nil {
-		h.t.Fatal(err)
-	}
-}
-
-func (h *person) types(text string) {
-	h.t.Helper()
-	if _, err := h.master.WriteString(text); err != nil {
-		h.t.Fatal(err)
-	}
+	return terminaltest.Sit(t, terminal.Size{Rows: rows, Columns: columns}, p.cove(args...))
 }
 
 // patience is how long something that has to come may take.
 const patience = time.Minute
-
-// sees waits until the text of the terminal matches.
-func (h *person) sees(pattern string) {
-	h.t.Helper()
-	re := regexp.MustCompile(pattern)
-	deadline := time.After(patience)
-	for {
-		h.mu.Lock()
-		text, came := h.screen.Text(), h.came
-		h.mu.Unlock()
-		if re.MatchString(text) {
-			return
-		}
-		select {
-		case <-came:
-		case <-deadline:
-			h.t.Fatalf("%q is not seen in\n%s", pattern, text)
-		}
-	}
-}
-
-// picture is what is on the screen, with its colors.
-func (h *person) picture() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return string(h.screen.Redraw(h.screen.Size(), true))
-}
-
-// leaves waits for the command's end. The terminal is as it was.
-func (h *person) leaves(code int) {
-	h.t.Helper()
-	select {
-	case <-h.ended:
-	case <-time.After(patience):
-		h.t.Fatal("it does not end")
-	}
-	if got := h.cmd.ProcessState.ExitCode(); got != code {
-		h.t.Errorf("exit code %d, want %d", got, code)
-	}
-	after, err := unix.IoctlGetTermios(int(h.slave.Fd()), unix.TCGETS)
-	if err != nil || *after != *h.before {
-		h.t.Errorf("the terminal was %+v and is %+v, %v", h.before, after, err)
-	}
-	h.slave.WriteString("the shell\r\n")
-	h.sees("(?m)^the shell")
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if calm := terminal.New(h.screen.Size()); h.screen.Alternate() || !bytes.HasSuffix(h.screen.Redraw(h.screen.Size(), false), tail(calm.Redraw(calm.Size(), false))) {
-		h.t.Errorf("modes are left: %q", tail(h.screen.Redraw(h.screen.Size(), false)))
-	}
-}
-
-// tail is the part of what draws a terminal that is about its modes.
-func tail(b []byte) []byte { return b[bytes.LastIndex(b, []byte("\x1b[0m")):] }
 
 // TestAttach is a day at terminals of a sandbox.
 func TestAttach(t *testing.T) {
@@ -189,40 +71,37 @@ func TestAttach(t *testing.T) {
 	p.run(t, "new", "--empty", "--name", "box", "--no-attach")
 
 	one := p.sit(t, 24, 80, "attach", "box")
-	one.types("PS1='<$?> '; stty size\r")
-	one.sees("(?m)^24 80$")
-	one.resize(30, 100)
+	one.Types("PS1='<$?> '; stty size\r")
+	one.Sees("(?m)^24 80$")
+	one.Resize(terminal.Size{Rows: 30, Columns: 100})
 	for deadline := time.Now().Add(patience); ; { // the resize is on its way while this is typed
-		one.types("clear; stty size; echo done\r")
-		one.sees("(?m)^done$")
-		one.mu.Lock()
-		right := strings.Contains(one.screen.Text(), "\n30 100\n") || strings.HasPrefix(one.screen.Text(), "30 100\n")
-		one.mu.Unlock()
-		if right {
+		one.Types("clear; stty size; echo done\r")
+		one.Sees("(?m)^done$")
+		if strings.Contains("\n"+one.Text(), "\n30 100\n") {
 			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("the program does not learn the size")
 		}
 	}
-	one.types("printf '\\033[31mre%s\\033[m 日本 e\\xcc\\x81 \\033]52;c;eA==\\007%s\\n' d end\r")
-	one.sees("(?m)^red 日本 e\u0301 end$")
-	if !strings.Contains(one.picture(), "\x1b[0;31mred\x1b[0m") {
-		t.Errorf("no red in %q", one.picture())
+	one.Types("printf '\\033[31mre%s\\033[m 日本 e\\xcc\\x81 \\033]52;c;eA==\\007%s\\n' d end\r")
+	one.Sees("(?m)^red 日本 e\u0301 end$")
+	if !strings.Contains(one.Picture(), "\x1b[0;31mred\x1b[0m") {
+		t.Errorf("no red in %q", one.Picture())
 	}
-	one.types("sh -c 'echo na''p; exec sleep 1000'\r")
-	one.sees("(?m)^nap$") // what is typed now is for it, and not for the shell
-	one.types("\x03")
-	one.sees("<130>")
-	one.types("seq 1 500 | less\r")
-	one.sees(`(?m)^29\n:$`)
-	one.types("G")
-	one.sees(`(?m)^500\n\(END\)$`)
+	one.Types("sh -c 'echo na''p; exec sleep 1000'\r")
+	one.Sees("(?m)^nap$") // what is typed now is for it, and not for the shell
+	one.Types("\x03")
+	one.Sees("<130>")
+	one.Types("seq 1 500 | less\r")
+	one.Sees(`(?m)^29\n:$`)
+	one.Types("G")
+	one.Sees(`(?m)^500\n\(END\)$`)
 
 	// A second person sees the same, and the size follows who did something.
 	two := p.sit(t, 30, 100, "attach", "box")
-	two.sees(`(?m)^500\n\(END\)$`)
-	if a, b := one.picture(), two.picture(); a != b {
+	two.Sees(`(?m)^500\n\(END\)$`)
+	if a, b := one.Picture(), two.Picture(); a != b {
 		t.Errorf("they see different things:\n%q\n%q", a, b)
 	}
 	if out := p.run(t, "attach", "box", "--list"); !regexp.MustCompile(`t1 +runs +100x30 +2 `).MatchString(out) {
@@ -230,17 +109,17 @@ func TestAttach(t *testing.T) {
 	}
 
 	// One is killed, and another leaves; the program goes on.
-	picture := two.picture()
-	one.cmd.Process.Signal(syscall.SIGTERM)
-	one.leaves(128 + int(syscall.SIGTERM))
-	two.types("\x10\x11")
-	two.sees(`detached from terminal t1 of box, which goes on; "cove attach box" is back`)
-	two.leaves(0)
+	picture := two.Picture()
+	one.Signals(syscall.SIGTERM)
+	one.Leaves(128 + int(syscall.SIGTERM))
+	two.Types("\x10\x11")
+	two.Sees(`detached from terminal t1 of box, which goes on; "cove attach box" is back`)
+	two.Leaves(0)
 
 	// The server dies, with somebody looking.
 	three := p.sit(t, 30, 100, "attach", "box", "--detach-keys", "ctrl-],q")
-	three.sees(`(?m)^500\n\(END\)$`)
-	if got := three.picture(); got != picture {
+	three.Sees(`(?m)^500\n\(END\)$`)
+	if got := three.Picture(); got != picture {
 		t.Errorf("who comes back sees\n%q\nnot\n%q", got, picture)
 	}
 	pid := regexp.MustCompile(`process (\d+)`).FindStringSubmatch(p.run(t, "server", "status"))
@@ -248,23 +127,23 @@ func TestAttach(t *testing.T) {
 		t.Fatal("no server")
 	}
 	exec.Command("kill", "-9", pid[1]).Run()
-	three.sees("the connection is lost, and the program goes on")
-	three.sees(`(?m)^500\n\(END\)$`)
-	if got := three.picture(); got != picture {
+	three.Sees("the connection is lost, and the program goes on")
+	three.Sees(`(?m)^500\n\(END\)$`)
+	if got := three.Picture(); got != picture {
 		t.Errorf("the next server shows\n%q\nnot\n%q", got, picture)
 	}
-	three.types("g")
-	three.sees(`(?m)^1\n2\n3\n`)
-	three.types("q\x10\x11\x1d\x1d")
-	three.types("stty -echo; echo a wor''d\r")
-	three.sees("(?m)^a word$")
+	three.Types("g")
+	three.Sees(`(?m)^1\n2\n3\n`)
+	three.Types("q\x10\x11\x1d\x1d")
+	three.Types("stty -echo; echo a wor''d\r")
+	three.Sees("(?m)^a word$")
 
 	// What was on the screen is there as text.
 	if out := p.run(t, "logs", "box"); !strings.Contains(out, "red 日本 e\u0301 end\n") || strings.ContainsAny(out, "\x1b\a") {
 		t.Errorf("the log is %q", out)
 	}
-	three.types("exit 7\r")
-	three.leaves(7)
+	three.Types("exit 7\r")
+	three.Leaves(7)
 }
 
 // TestShellAndExec: other terminals, and commands without one.
@@ -272,13 +151,13 @@ func TestShellAndExec(t *testing.T) {
 	p := newPlace(t)
 	p.run(t, "new", "--empty", "--name", "box", "--no-attach")
 	shell := p.sit(t, 24, 80, "shell", "box", "--wd", "/tmp", "--env", "X=y z", "--", "-c", `echo "$0: $X $PWD $TERM"`)
-	shell.sees(`(?m)^(ba)?sh: y z /tmp xterm-256color$`)
-	shell.leaves(0)
+	shell.Sees(`(?m)^(ba)?sh: y z /tmp xterm-256color$`)
+	shell.Leaves(0)
 
 	tty := p.sit(t, 24, 80, "exec", "-t", "box", "--", "sh", "-c", "tty && read x; exit $x")
-	tty.sees("/dev/pts/")
-	tty.types("9\r")
-	tty.leaves(9)
+	tty.Sees("/dev/pts/")
+	tty.Types("9\r")
+	tty.Leaves(9)
 
 	missing := p.cove("exec", "box", "--", "no-such-program")
 	if out, err := missing.CombinedOutput(); missing.ProcessState.ExitCode() != 127 {

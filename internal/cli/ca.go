@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 )
 
@@ -29,10 +31,11 @@ gateway and is never shown. A client of "cove gateway" has one, too.`,
 
 func (a *app) caShow() *cobra.Command {
 	return &cobra.Command{
-		Use:     "show EXECUTION|CLIENT",
-		Short:   "Show an authority's subject, fingerprint and validity",
-		Example: "  cove ca show $(cove ps -q)",
-		Args:    exactly("EXECUTION or CLIENT"),
+		Use:               "show SANDBOX|EXECUTION|CLIENT",
+		Short:             "Show an authority's subject, fingerprint and validity",
+		Example:           "  cove ca show brave-otter\n  cove ca show $(cove ps -q)",
+		Args:              exactly("SANDBOX, EXECUTION or CLIENT"),
+		ValidArgsFunction: a.completeSandbox,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			certificate, err := a.authorityOf(cmd, args[0])
 			if err != nil {
@@ -50,11 +53,12 @@ func (a *app) caShow() *cobra.Command {
 func (a *app) caExport() *cobra.Command {
 	var out string
 	c := &cobra.Command{
-		Use:     "export EXECUTION|CLIENT",
-		Short:   "Write an authority's certificate as PEM",
-		Long:    "Write an authority's certificate as PEM. The key stays where it is.",
-		Example: "  cove ca export $(cove ps -q) --out sandbox.pem",
-		Args:    exactly("EXECUTION or CLIENT"),
+		Use:               "export SANDBOX|EXECUTION|CLIENT",
+		Short:             "Write an authority's certificate as PEM",
+		Long:              "Write an authority's certificate as PEM. The key stays where it is.",
+		Example:           "  cove ca export brave-otter --out sandbox.pem",
+		Args:              exactly("SANDBOX, EXECUTION or CLIENT"),
+		ValidArgsFunction: a.completeSandbox,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			certificate, err := a.authorityOf(cmd, args[0])
 			if err != nil {
@@ -73,35 +77,18 @@ func (a *app) caExport() *cobra.Command {
 	return c
 }
 
-// authorityOf is the authority of an execution or of a gateway's client, as PEM.
-func (a *app) authorityOf(cmd *cobra.Command, name string) (string, error) {
-	if _, err := cove.ParseExecutionID(name); err == nil {
-		return a.authorityOfExecution(cmd.Context(), name)
-	}
-	gateway, err := a.gatewayClient(cmd)
-	if err != nil {
-		return "", err
-	}
-	defer gateway.Close()
-	found, err := gateway.GatewayAuthority(cmd.Context(), name)
-	return found.Certificate, err
-}
-
-// authorityOfExecution asks one process of Cove after the other.
-func (a *app) authorityOfExecution(ctx context.Context, id string) (certificate string, err error) {
-	peers, err := a.peers(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer func() {
-		for _, p := range peers {
-			p.close()
+// authorityOf is the authority of an execution, a sandbox, or a gateway's client,
+// as PEM.
+func (a *app) authorityOf(cmd *cobra.Command, name string) (certificate string, err error) {
+	of := func(find func(*client.Client, context.Context, string) (api.Authority, error)) func(*client.Client) error {
+		return func(c *client.Client) error {
+			found, err := find(c, cmd.Context(), name)
+			certificate = found.Certificate
+			return err
 		}
-	}()
-	err = whoeverRuns(peers, id, func(p *backend) error {
-		found, err := p.client.Authority(ctx, id)
-		certificate = found.Certificate
-		return err
+	}
+	err = a.aboutNetwork(cmd, name, theirNetwork{
+		execution: of((*client.Client).Authority), sandbox: of((*client.Client).SandboxAuthority), gateway: of((*client.Client).GatewayAuthority),
 	})
 	return certificate, err
 }

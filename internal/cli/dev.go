@@ -37,10 +37,10 @@ func (a *app) modelServerCommand() *cobra.Command {
 		Use:   "model-server",
 		Short: "Serve a model that follows a script",
 		Long: `Serve a model that follows a script, so that agents can be tried without an
-account: it speaks Anthropic's Messages and OpenAI's chat completions and
-Responses, calls the tools that an agent offers, and goes wrong on demand. Without
---script it looks at the project, runs its tests, leaves a note and tries a host
-that nobody has allowed, whatever it is asked.
+account: it speaks Anthropic's Messages, OpenAI's chat completions and Responses,
+and Gemini's generateContent, calls the tools that an agent offers, and goes wrong
+on demand. Without --script it looks at the project, runs its tests, leaves a note
+and tries a host that nobody has allowed, whatever it is asked.
 
 Its address is printed on standard output, and a line for each request on
 standard error. docs/model-server.md says how scripts are written.`,

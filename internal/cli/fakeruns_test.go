@@ -22,7 +22,7 @@ import (
 //	result ID TEXT           and answers
 //	error ID TEXT            or fails
 //	usage IN OUT COST        what a message says was used
-//	deny HOST                something was not let out
+//	deny HOST [RULE]         something was not let out
 //	ask HOST                 wait for an answer, and say it
 //	log TEXT                 on standard error
 //	change PATH              a file of the work
@@ -165,10 +165,12 @@ func (f *fakeServer) runStep(r *http.Request, run *fakeRun, req api.RunRequest, 
 		fmt.Sscan(rest, &u.InputTokens, &u.OutputTokens, &u.Cost)
 		u.Turns = 1
 		done.Usage = done.Usage.Plus(u)
-		message(api.Message{Type: api.MessageThinking, Usage: &u})
+		used := done.Usage
+		message(api.Message{Type: api.MessageUsage, Usage: &used})
 	case "deny":
-		send(api.EventDecision, api.Decision{Verdict: api.VerdictDeny, Host: rest, Port: 443, Protocol: api.ProtocolHTTPS, Method: "GET", Path: "/x\x1b[2J",
-			Rule: "default", Reason: "no rule allows it", Remedy: "cove policy allow " + run.SandboxName + " " + rest})
+		host, rule, _ := strings.Cut(rest, " ")
+		send(api.EventDecision, api.Decision{Verdict: api.VerdictDeny, Host: host, Port: 443, Protocol: api.ProtocolHTTPS, Method: "GET", Path: "/x\x1b[2J",
+			Rule: orElse(rule, "default"), Reason: "no rule allows it", Remedy: "cove policy allow " + run.SandboxName + " " + host})
 	case "ask":
 		h := api.Hold{ID: string(cove.NewHoldID()), Host: rest, Port: 443, Method: "POST", Path: "/x", About: rest + ":443", Count: 1, Rule: "policy.yaml:3", Reason: "needs a person",
 			Since: time.Now(), Until: time.Now().Add(2 * time.Minute)}

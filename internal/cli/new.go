@@ -342,9 +342,12 @@ func repositorySource(s string, plain bool) (string, error) {
 		return "", cove.Errorf(cove.InvalidArgument, "%.200q is neither OWNER/REPO, an address, nor a directory", s).
 			WithHint("for example owner/repo, https://git.example/owner/repo.git, or .")
 	}
-	dir, err := workDirectory(s)
-	if err != nil || plain || repositoryTop(dir) == dir {
-		return dir, err
+	dir, err := realDirectory(s)
+	if err != nil {
+		return "", err
+	}
+	if top := repositoryTop(dir); top != "" || plain {
+		return cmp.Or(top, dir), nil
 	}
 	return "", cove.Errorf(cove.InvalidArgument, "%s is not in a git repository", s).WithHint("copy it as it is: cove new %s --uncommitted; or attach it: cove new --empty --mount %s:/data", s, s)
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/cli"
+	"github.com/cove-sandbox/cove/internal/terminal/terminaltest"
 )
 
 // atFakeServer makes this process's commands talk to a fake server, with a
@@ -34,7 +35,7 @@ func atFakeServer(t *testing.T) (master, terminal *os.File) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "1")
 	t.Chdir(dir)
-	master, terminal = openTerminal(t)
+	master, terminal = terminaltest.Open(t)
 	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: 100, Row: 40}); err != nil {
 		t.Fatal(err)
 	}

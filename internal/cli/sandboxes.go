@@ -161,6 +161,7 @@ func sandboxFacts(s api.Sandbox, now time.Time) [][2]string {
 	add("name", s.Name)
 	add("id", s.ID)
 	add("state", s.State)
+	add("within", s.Within)
 	add("error", s.Error)
 	if r := s.Repository; r != nil {
 		add("repository", r.Source)
@@ -428,6 +429,7 @@ func (a *app) destroy(cmd *cobra.Command, o destroyOptions, args []string) error
 	if err != nil {
 		return err
 	}
+	doomed = withWithin(l.Sandboxes, doomed)
 	if len(doomed) > 0 {
 		if err := a.confirmDestroy(o, doomed); err != nil {
 			return err
@@ -502,6 +504,26 @@ func (o destroyOptions) chosen(l api.SandboxList, args []string) ([]api.Sandbox,
 		}
 	}
 	return chosen, nil
+}
+
+// withWithin are sandboxes with those that are within them and go with them, which
+// come first. It is pure.
+func withWithin(all, chosen []api.Sandbox) []api.Sandbox {
+	has := func(list []api.Sandbox, id string) bool {
+		return slices.ContainsFunc(list, func(s api.Sandbox) bool { return s.ID == id })
+	}
+	var inside, rest []api.Sandbox
+	for _, s := range all {
+		if s.Within != "" && (has(chosen, s.ID) || has(chosen, s.Within)) {
+			inside = append(inside, s)
+		}
+	}
+	for _, s := range chosen {
+		if !has(inside, s.ID) {
+			rest = append(rest, s)
+		}
+	}
+	return append(inside, rest...)
 }
 
 // confirmDestroy asks. Errors: InvalidArgument when nobody can be asked,

@@ -14,30 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/cli"
+	"github.com/cove-sandbox/cove/internal/terminal/terminaltest"
 )
-
-// openTerminal makes a terminal and what is behind it.
-func openTerminal(t *testing.T) (master, terminal *os.File) {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("this machine has no pseudo-terminals: %v", err)
-	}
-	t.Cleanup(func() { master.Close() })
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { terminal.Close() })
-	return master, terminal
-}
 
 // TestAtATerminal: colours are there, a message begins a line of its own, and
 // the program's own control characters are its own affair.
@@ -62,7 +40,7 @@ func TestAtATerminal(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("NO_COLOR", c.noColor)
-			master, terminal := openTerminal(t)
+			master, terminal := terminaltest.Open(t)
 			cli.Main(t.Context(), []string{"run", "python", "-c", program}, cli.Streams{Out: terminal, Err: terminal})
 			if got := seen(t, master, "memory"); !strings.Contains(got, c.want) {
 				t.Errorf("%q, want %q in it", got, c.want)
@@ -95,7 +73,7 @@ func TestBarAtATerminal(t *testing.T) {
 	t.Setenv("COVE_RUN_DIR", t.TempDir())
 	t.Setenv("TERM", "xterm")
 	const columns = 24
-	master, terminal := openTerminal(t)
+	master, terminal := terminaltest.Open(t)
 	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: 24}); err != nil {
 		t.Fatal(err)
 	}

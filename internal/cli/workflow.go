@@ -121,7 +121,7 @@ func (a *app) workOn(ctx context.Context, w *workflow) error {
 	if err != nil {
 		return err
 	}
-	req.Directory, req.New.Repository = "", &api.RepositoryRequest{Source: source, Branch: orElse(w.branch, branchOf(w.issue, said.title)), From: w.from}
+	req.Directory, req.New.WorkDir, req.New.Repository = "", "", &api.RepositoryRequest{Source: source, Branch: orElse(w.branch, branchOf(w.issue, said.title)), From: w.from}
 	return a.giveTask(ctx, &w.agentOptions, req, func(t *task, ctx context.Context, done agentWork) error {
 		done.directory = "" // no checkout of this machine's is concerned
 		return t.deliver(ctx, done, commitMessage(w.issue, said.title))

@@ -156,7 +156,7 @@ func (a *agents) EquipSandbox(q *sandbox.LastingRequest) error {
 	}
 	var p api.Profile
 	if q.Profile != "" {
-		all, err := profiles(a.cfg)
+		all, err := Profiles(a.cfg)
 		if err == nil {
 			p, err = profile.Find(all, q.Profile)
 		}

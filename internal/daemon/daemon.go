@@ -181,7 +181,7 @@ func GuestPath(cfg *config.Config) string {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.manager, Lasting: d.manager, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: work{d.manager, d.openRepos, outlet{d}}, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return profiles(cfg) }, Store: d.store, Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		Executor: d.manager, Lasting: d.manager, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: work{d.manager, d.openRepos, outlet{d}}, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: d.store, Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
 		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}

@@ -8,8 +8,10 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -190,8 +192,19 @@ func sshAgent(t *testing.T) (path, comment string) {
 
 // TestLasting is the life of sandboxes that last, with a server that is killed
 // and a machine that is restarted.
-func TestLasting(t *testing.T) {
+func TestLasting(t *testing.T) { lasting(t, "native") }
+
+// TestLastingContainers is the same with containers.
+func TestLastingContainers(t *testing.T) {
+	if os.Getenv("DOCKER_HOST") == "" {
+		t.Skip("needs a Docker daemon of its own: DOCKER_HOST=$(scripts/start-docker.sh)")
+	}
+	lasting(t, "docker")
+}
+
+func lasting(t *testing.T, engine string) {
 	cfg := settings(t)
+	cfg.Engine = engine
 	cfg.Sandbox.CgroupParent = "cove-lasting-" + strconv.Itoa(os.Getpid())
 	p := serve(t, cfg)
 	socket, comment := sshAgent(t)
@@ -284,8 +297,10 @@ func TestLasting(t *testing.T) {
 	p.want(t, "other", "echo on", "on")
 
 	t.Log("a machine that is restarted")
+	list, err := p.Sandboxes(t.Context())
+	must(t, err)
 	p.kill()
-	reboot(t, cfg)
+	reboot(t, cfg, list.Sandboxes...)
 	p = serve(t, cfg)
 	for _, name := range []string{"worker", "other"} {
 		if s := p.wantState(t, name, cove.StateStopped); !strings.Contains(s.Error, "restart of the machine") {
@@ -314,7 +329,7 @@ func TestLasting(t *testing.T) {
 			t.Errorf("left in %s: %v", dir, left)
 		}
 	}
-	for _, dir := range []string{"lasting", "ways"} {
+	for _, dir := range []string{"lasting/" + engine, "ways"} {
 		if left, _ := os.ReadDir(filepath.Join(cfg.RunDir, dir)); len(left) > 0 {
 			t.Errorf("left in %s: %v", dir, left)
 		}
@@ -407,7 +422,36 @@ func TestLastingRepository(t *testing.T) {
 }
 
 // reboot ends everything of the sandboxes, and empties the run directory.
-func reboot(t *testing.T, cfg *config.Config) {
+func reboot(t *testing.T, cfg *config.Config, sandboxes ...api.Sandbox) {
+	t.Helper()
+	if cfg.Engine == "docker" {
+		for _, s := range sandboxes {
+			endContainer(t, s.ID)
+		}
+	} else {
+		endGroups(t, cfg)
+	}
+	must(t, os.RemoveAll(cfg.RunDir))
+}
+
+// endContainer ends a sandbox's container, which its daemon still has then.
+func endContainer(t *testing.T, sandbox string) {
+	t.Helper()
+	daemon := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://"))
+	}}}
+	for _, path := range []string{"/kill", "/wait"} {
+		r, err := daemon.Post("http://docker/containers/cove-"+sandbox+path, "", nil)
+		must(t, err)
+		text, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil || r.StatusCode >= 300 {
+			t.Fatalf("%s of a container: %s: %s, %v", path, r.Status, text, err)
+		}
+	}
+}
+
+func endGroups(t *testing.T, cfg *config.Config) {
 	t.Helper()
 	h, err := cgroup.Find(cfg.Sandbox.CgroupParent)
 	must(t, err)
@@ -421,7 +465,6 @@ func reboot(t *testing.T, cfg *config.Config) {
 		must(t, h.Group(name).Kill())
 		must(t, h.Group(name).Remove(10*time.Second))
 	}
-	must(t, os.RemoveAll(cfg.RunDir))
 }
 
 // reap has a process of Cove remove what the killed one had for itself, and

@@ -11,9 +11,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/profile"
 )
 
-// profiles reads the named configurations. It is asked at each use, so that a
+// Profiles reads the named configurations. It is asked at each use, so that a
 // change counts at once.
-func profiles(cfg *config.Config) ([]api.Profile, error) {
+func Profiles(cfg *config.Config) ([]api.Profile, error) {
 	file := cfg.ProfilesFile()
 	data, err := os.ReadFile(file)
 	switch {

@@ -123,6 +123,18 @@ func TestRuns(t *testing.T) {
 		t.Errorf("its patch, once its sandbox has gone, is %q", patch)
 	}
 
+	t.Log("in a directory of a repository, which the copy would not have")
+	empty := filepath.Join(source, "deep", "empty")
+	must(t, os.MkdirAll(empty, 0o755))
+	r, s = p.do(t, api.RunRequest{Directory: empty}, "pwd >&2", "cat ../../notes >&2", "echo new > made", "answer done")
+	if got := strings.Join(s.lines, "\n"); !strings.Contains(got, "log /workspace/deep/empty\n") || !strings.Contains(got, "log not committed") || len(r.Changes) != 1 || r.Changes[0].Path != "deep/empty/made" {
+		t.Errorf("%+v\n%s", r, got)
+	}
+	if got := p.sh(t, r.Sandbox, "pwd"); got != "/workspace/deep/empty" {
+		t.Errorf("others begin in %s", got)
+	}
+	must(t, p.DestroySandbox(t.Context(), r.Sandbox, false))
+
 	t.Log("on a directory itself")
 	bound := t.TempDir()
 	must(t, os.Chmod(bound, 0o777))
@@ -257,6 +269,45 @@ func TestRuns(t *testing.T) {
 	}
 	if again, err := p.Run(t.Context(), stopped.ID[:12]); err != nil || again.Result != "done" {
 		t.Errorf("an earlier one: %+v, %v", again, err)
+	}
+
+	t.Log("several in one sandbox, one of which is killed, and then the server")
+	must(t, os.WriteFile(cfg.ProfilesFile(), []byte("profiles:\n  - {name: crew, shared: true}\n"), 0o600))
+	crew := api.RunRequest{Detach: true, New: &api.SandboxRequest{Profile: "crew", Repository: &api.RepositoryRequest{Source: source}}}
+	together := func(steps string) string {
+		s = &story{news: make(chan string, 100)}
+		start(context.WithoutCancel(t.Context()), crew, "pwd > mine; say here; while [ ! -e ~/go ]; do sleep 0.02; done; "+steps)
+		wait("thinking here")
+		return s.run.ID
+	}
+	one, two, three := together("answer one"), together("say two; answer two"), together("answer three")
+	must(t, p.InterruptRun(t.Context(), three, true))
+	if r, err := p.FollowRun(t.Context(), three, client.RunStream{}); err != nil || r.Status != api.RunInterrupted || len(r.Changes) != 1 {
+		t.Errorf("killed is %+v, %v", r, err)
+	}
+	p.kill()
+	for range 3 {
+		<-done
+	}
+	p = serve(t, cfg)
+	inOne, err := p.Run(t.Context(), one)
+	must(t, err)
+	p.sh(t, inOne.Sandbox, "touch ~/go")
+	places, boxes := map[string]bool{}, map[string]bool{}
+	for id, want := range map[string]string{one: "one", two: "two"} {
+		r, err := p.FollowRun(t.Context(), id, client.RunStream{})
+		if err != nil || r.Status != api.RunSucceeded || r.Result != want || len(r.Changes) != 1 || r.Changes[0].Path != "mine" {
+			t.Errorf("%+v, %v", r, err)
+		}
+		in, err := p.Sandbox(t.Context(), r.Sandbox)
+		must(t, err)
+		places[p.sh(t, r.Sandbox, "cat mine")], boxes[in.Within] = true, true
+	}
+	if len(places) != 2 || len(boxes) != 1 {
+		t.Errorf("they worked in %v of %v", places, boxes)
+	}
+	for box := range boxes {
+		must(t, p.DestroySandbox(t.Context(), box, false))
 	}
 
 	t.Log("a machine that is restarted")

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -86,7 +85,10 @@ func (s *breakers) newBreaker(to upstream) *breaker {
 // closed reports whether an upstream is not left alone.
 func (s *breakers) closed(to upstream) bool { return s.of(to).State() == gobreaker.StateClosed }
 
-// enter is the stage that leaves an upstream alone that fails again and again.
+// enter is the stage that leaves an upstream alone that fails again and again. It
+// counts whether an answer begins: what breaks one that has begun, such as the
+// stream of a model, is no sign that nobody is there, and whoever tries again is
+// to be let.
 func (s *breakers) enter(r policy.Request, h *http.Request) (leg, error) {
 	to := upstreamOf(r)
 	b := s.of(to)
@@ -94,23 +96,20 @@ func (s *breakers) enter(r policy.Request, h *http.Request) (leg, error) {
 	if err != nil {
 		return leg{}, b.refuse(to)
 	}
-	probe := b.State() == gobreaker.StateHalfOpen
-	answered := error(nil)
 	return leg{
 		response: func(h *http.Response) error {
+			answered := error(nil)
 			switch h.StatusCode {
 			case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 				answered = errGateway
 			}
-			if probe { // others wait for what it finds out, which is known now
-				done(b.failed(answered))
-				done = nil
-			}
+			done(b.failed(answered))
+			done = nil
 			return nil
 		},
 		end: func(failure error) {
 			if done != nil {
-				done(b.failed(cmp.Or(failure, answered)))
+				done(b.failed(failure))
 			}
 		},
 	}, nil

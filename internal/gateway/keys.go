@@ -1,8 +1,8 @@
 package gateway
 
 import (
+	"io"
 	"net/http"
-	"strings"
 	"sync"
 
 	"github.com/cove-sandbox/cove/internal/egress/credential"
@@ -51,18 +51,17 @@ func (w *Way) redact(_ policy.Request, h *http.Request) (leg, error) {
 	}}, nil
 }
 
-// Conceal is a text without values that are set, in which their places are
-// filled; its length stays.
-func (w *Way) Conceal(text string) string {
-	known, version := w.known.Known()
-	if len(known) == 0 {
-		return text
-	}
-	set, err := w.redactor.of(known, version)
-	if err != nil { // as when a value cannot be looked for: nothing is shown rather than it
-		return strings.Repeat("x", len(text))
-	}
-	return set.Text(text)
+// Concealed reads from without values that are set, in which their places are
+// filled: offsets stay. It holds back no more than what may be the beginning of
+// one.
+func (w *Way) Concealed(from io.Reader) io.Reader {
+	return redact.Follow(from, func() (*redact.Set, error) {
+		known, version := w.known.Known()
+		if len(known) == 0 {
+			return nil, nil
+		}
+		return w.redactor.of(known, version)
+	})
 }
 
 // redactor compiles the values of a sandbox's credentials when they change.

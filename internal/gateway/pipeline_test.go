@@ -256,6 +256,41 @@ func TestBreakerAnswers(t *testing.T) {
 	}
 }
 
+// TestBreakerAndStreams: an answer that breaks off once it has begun is no sign
+// that nobody is there, and one that never begins is.
+func TestBreakerAndStreams(t *testing.T) {
+	r := policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, "models.test"), Port: 443}
+	b := newBreakers(slog.New(slog.DiscardHandler))
+	enter := func() leg {
+		t.Helper()
+		l, err := b.enter(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	for range 2 * maxFailures {
+		stream := enter()
+		stream.response(&http.Response{StatusCode: 200})
+		stream.end(errDown)
+	}
+	for range maxFailures - 1 {
+		enter().end(errDown)
+	}
+	if open, _ := b.states(); open != 0 {
+		t.Error("it is left alone for streams that broke off")
+	}
+	stream := enter()
+	stream.response(&http.Response{StatusCode: 200}) // which makes up for them
+	for range maxFailures {
+		enter().end(errDown)
+	}
+	stream.end(nil)
+	if open, _ := b.states(); open != 1 {
+		t.Error("it is not left alone, though it does not answer")
+	}
+}
+
 // TestBreakerIsOnesOwn: what one sandbox finds out changes nothing for another.
 func TestBreakerIsOnesOwn(t *testing.T) {
 	one, other := wayWith(t, Options{}), wayWith(t, Options{})

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -72,15 +74,13 @@ func (g *Gateway) trust(w *Way) (t *trust, err error) {
 // On error nothing is left but what is kept.
 func (g *Gateway) newTrust(sandbox cove.SandboxID) (t *trust, err error) {
 	t = &trust{sandbox: sandbox, dir: filepath.Join(g.o.Dir, string(sandbox))}
-	write := os.WriteFile
 	if g.o.Keep == nil {
 		t.Authority, err = ca.New(sandbox, g.o.Clock, t.maySign)
-	} else { // somebody may be reading what an earlier process has written
-		write = atomicfile.Write
+	} else {
 		t.Authority, err = g.kept(sandbox, t.maySign)
 	}
 	if err == nil {
-		err = t.write(g.o.Bundle, write)
+		err = t.write(g.o.Bundle)
 	}
 	if err != nil && g.o.Keep == nil {
 		t.remove()
@@ -122,8 +122,15 @@ func (t *trust) maySign(h policy.Host) error {
 }
 
 // write writes the files that every sandbox is shown.
-func (t *trust) write(roots []byte, write func(string, []byte, os.FileMode) error) error {
-	err := os.MkdirAll(t.dir, 0o755)
+func (t *trust) write(roots []byte) error {
+	err := os.MkdirAll(filepath.Dir(t.dir), 0o755)
+	if err == nil {
+		err = os.Mkdir(t.dir, 0o755)
+	}
+	write := os.WriteFile
+	if errors.Is(err, fs.ErrExist) { // somebody may be reading what an earlier process has written
+		write, err = atomicfile.Write, nil
+	}
 	if err == nil {
 		err = write(t.file(bundlePlace), t.Bundle(roots), 0o644)
 	}

@@ -130,6 +130,9 @@ type Bind struct {
 type Listen struct {
 	Network string `json:"network"` // "tcp4", "tcp6", "udp4", "udp6", UnixNetwork
 	Address string `json:"address"` // numeric address and port; of UnixNetwork an absolute path
+	// FD is the index, among the request's descriptors, of the socket where the
+	// host has made it.
+	FD *int `json:"fd,omitempty"`
 }
 
 // UnixNetwork is the network of sockets among the sandbox's files.

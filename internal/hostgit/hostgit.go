@@ -9,7 +9,8 @@
 // memory, output and the size of files it writes; its children end with it.
 //
 // Filters and merge drivers have names that the repository chooses. Where a run
-// has working files they are looked up first, and each is switched off. That is
+// has working files, and its configuration is not Cove's own, they are looked up
+// first, and each is switched off. That is
 // true of a configuration that nobody changes meanwhile: no run is ever given a
 // git directory or working files that a living sandbox can write to.
 package hostgit
@@ -78,6 +79,7 @@ func Find() (*Git, error) {
 type Run struct {
 	Dir      string // the git directory, absolute; empty for commands without a repository
 	WorkTree string // absolute; empty for none
+	Own      bool   // whoever calls has written the configuration of Dir: it needs no look
 	Index    string // absolute path of the index, where it is not the repository's
 
 	Command []string // "fetch", or "worktree", "add"
@@ -146,7 +148,7 @@ func (g *Git) Line(ctx context.Context, r Run) (string, error) {
 }
 
 // commands are those that Cove has a use for. An alias is never one of them.
-var commands = []string{"bundle", "cat-file", "commit-graph", "commit-tree", "config", "count-objects", "diff", "diff-tree", "fetch", "for-each-ref", "fsck",
+var commands = []string{"bundle", "cat-file", "commit-graph", "commit-tree", "config", "count-objects", "diff", "diff-index", "diff-tree", "fetch", "for-each-ref", "fsck",
 	"hash-object", "index-pack", "init", "log", "ls-files", "ls-remote", "ls-tree", "merge-base", "merge-file", "merge-tree", "pack-objects", "pack-refs", "prune", "prune-packed", "push", "read-tree", "repack",
 	"rev-list", "rev-parse", "show", "sparse-checkout", "symbolic-ref", "unpack-objects", "update-index", "update-ref", "upload-pack", "version", "worktree", "write-tree"}
 
@@ -166,7 +168,7 @@ func (g *Git) run(ctx context.Context, r Run) error {
 	if err != nil {
 		return err
 	}
-	if r.WorkTree != "" && r.Dir != "" {
+	if r.WorkTree != "" && r.Dir != "" && !r.Own {
 		off, err := g.switchOff(ctx, r.Dir)
 		if err != nil {
 			return err
@@ -282,7 +284,7 @@ func (r Run) explain(ctx context.Context, err error, said string) error {
 			said = strings.ReplaceAll(said, secret, filepath.Base(secret))
 		}
 	}
-	failed := cove.Errorf(codeOf(said), "%s: %w", what, &ExitError{Code: exit.ExitCode(), Said: said})
+	failed := cove.Errorf(CodeOf(said), "%s: %w", what, &ExitError{Code: exit.ExitCode(), Said: said})
 	if failed.Code == cove.StorageFull {
 		return failed.WithHint("free some space, or choose another home with COVE_HOME")
 	}

@@ -193,7 +193,7 @@ func TestErrors(t *testing.T) {
 		"fatal: unable to access 'https://x/': server certificate verification failed. CAfile: none\n": cove.Unavailable,
 		"something that nobody has heard of":                                                           cove.Internal,
 	} {
-		if got := codeOf(said); got != code {
+		if got := CodeOf(said); got != code {
 			t.Errorf("%q is %s, want %s", said, got, code)
 		}
 	}

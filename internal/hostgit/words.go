@@ -16,6 +16,8 @@ var words = []struct {
 	{"Disk quota exceeded", cove.StorageFull},
 	{"File too large", cove.TooLarge},
 	{"Read-only file system", cove.StorageFull},
+	{"unable to write file", cove.StorageFull}, // of working files git does not say why
+	{"unable to write new index file", cove.StorageFull},
 	{"Authentication failed", cove.Forbidden},
 	{"could not read Username", cove.Forbidden},
 	{"could not read Password", cove.Forbidden},
@@ -51,7 +53,9 @@ var words = []struct {
 	{"mmap failed", cove.TooLarge},
 }
 
-func codeOf(said string) cove.Code {
+// CodeOf is what git means by what it says in the C locale; Internal where that is
+// not known.
+func CodeOf(said string) cove.Code {
 	for _, w := range words {
 		if strings.Contains(said, w.has) {
 			return w.code

@@ -54,17 +54,6 @@ func (s *Server) addAgentRoutes() {
 	}, agentErrors, s.checkAgent)
 }
 
-// ownsAgents refuses who is not the machine's owner.
-func (s *Server) ownsAgents(ctx context.Context, object string) error {
-	c := exchangeOf(ctx).caller
-	if c.owner {
-		return nil
-	}
-	refusal := cove.Errorf(cove.Forbidden, "what is installed is for the machine's owner to change").WithHint("use the command line on that machine")
-	s.deny(ctx, c.name, "agents", object, refusal)
-	return refusal
-}
-
 // listAgents is GET /agents.
 func (s *Server) listAgents(ctx context.Context, _ *struct{}) (*answer[api.AgentList], error) {
 	all, err := s.Agents.Agents(ctx)
@@ -85,7 +74,7 @@ type installInput struct {
 
 // installAgent is POST /agents/{agent}/install.
 func (s *Server) installAgent(ctx context.Context, in *installInput) (*huma.StreamResponse, error) {
-	if err := s.ownsAgents(ctx, in.Agent); err != nil {
+	if err := s.ownerOnly(ctx, "agents", in.Agent, "what is installed is for the machine's owner to change"); err != nil {
 		return nil, err
 	}
 	ex := exchangeOf(ctx)
@@ -103,7 +92,7 @@ type removeAgentInput struct {
 
 // removeAgent is DELETE /agents/{agent}/versions.
 func (s *Server) removeAgent(ctx context.Context, in *removeAgentInput) (*answer[api.AgentRemoval], error) {
-	if err := s.ownsAgents(ctx, in.Agent); err != nil {
+	if err := s.ownerOnly(ctx, "agents", in.Agent, "what is installed is for the machine's owner to change"); err != nil {
 		return nil, err
 	}
 	removed, err := s.Agents.RemoveAgent(ctx, in.Agent, in.Version)
@@ -115,7 +104,7 @@ func (s *Server) removeAgent(ctx context.Context, in *removeAgentInput) (*answer
 
 // checkAgent is GET /agents/{agent}/doctor.
 func (s *Server) checkAgent(ctx context.Context, in *agentInput) (*answer[api.AgentReport], error) {
-	if err := s.ownsAgents(ctx, in.Agent); err != nil {
+	if err := s.ownerOnly(ctx, "agents", in.Agent, "what is installed is for the machine's owner to change"); err != nil {
 		return nil, err
 	}
 	report, err := s.Agents.CheckAgent(ctx, in.Agent)

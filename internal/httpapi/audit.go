@@ -80,6 +80,17 @@ func (s *Server) auditRefusal(ex *exchange, err error) {
 	}
 }
 
+// ownerOnly refuses who is not the machine's owner, and records that.
+func (s *Server) ownerOnly(ctx context.Context, action, object, why string) error {
+	c := exchangeOf(ctx).caller
+	if c.owner {
+		return nil
+	}
+	refusal := cove.Errorf(cove.Forbidden, "%s", why).WithHint("use the command line on that machine")
+	s.deny(ctx, c.name, action, object, refusal)
+	return refusal
+}
+
 // deny appends a refusal to the audit log. It is what the caller was told:
 // callers read the log, and its hashes would give away anything kept from them.
 func (s *Server) deny(ctx context.Context, who, action, object string, err error) {

@@ -21,7 +21,8 @@ const (
 // execution, which its handler reads at the pace of the program.
 var jsonRoutes = map[string]bool{"POST /execute": true, "POST /execute/stream": true, "POST /executions/{id}/network": true, "POST /network/holds/{id}": true,
 	"POST /sandboxes": true, "PATCH /sandboxes/{sandbox}": true, "POST /sandboxes/{sandbox}/network": true, "POST /sandboxes/{sandbox}/exec": true, "POST /sandboxes/{sandbox}/exec/{id}/signal": true,
-	"POST /sandboxes/{sandbox}/apply": true, "POST /sandboxes/{sandbox}/push": true, "POST /repositories": true, "POST /repositories/collect": true, "POST /runs": true, "POST /runs/{run}/interrupt": true,
+	"POST /sandboxes/{sandbox}/apply": true, "POST /sandboxes/{sandbox}/push": true, "POST /sandboxes/{sandbox}/pull": true, "POST /repositories": true, "POST /repositories/collect": true,
+	"POST /runs": true, "POST /runs/{run}/interrupt": true, "POST /agents/{agent}/install": true,
 	"POST /clients": true, "POST /clients/{name}/network": true}
 
 // limitBody bounds the size, the kind and the time of the request's body, and

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -338,4 +340,24 @@ func FuzzCheckJSON(f *testing.F) {
 			t.Errorf("%q passes and is then not read: %v", data, err)
 		}
 	})
+}
+
+// TestEveryBodyIsBounded is made from the document of the API, so that a new
+// route that takes JSON is bounded unless it is named here.
+func TestEveryBodyIsBounded(t *testing.T) {
+	h := start(t, nil)
+	bodies := 0
+	for path, item := range h.s.api.OpenAPI().Paths {
+		for method, op := range map[string]*huma.Operation{"POST": item.Post, "PUT": item.Put, "PATCH": item.Patch, "DELETE": item.Delete, "GET": item.Get} {
+			if op == nil || op.RequestBody == nil || op.RequestBody.Content["application/json"] == nil {
+				continue
+			}
+			if bodies++; !jsonRoutes[method+" "+path] {
+				t.Errorf("%s %s takes a body without bounds: it is none of jsonRoutes", method, path)
+			}
+		}
+	}
+	if bodies < 10 {
+		t.Errorf("only %d routes take a body", bodies)
+	}
 }

@@ -50,15 +50,9 @@ func (s *Server) addRepositoryRoutes() {
 	}, repositoryErrors, s.collectRepository)
 }
 
-// owns refuses who is not the machine's owner.
-func (s *Server) owns(ctx context.Context, object string) error {
-	c := exchangeOf(ctx).caller
-	if c.owner {
-		return nil
-	}
-	refusal := cove.Errorf(cove.Forbidden, "the store of repositories is for the machine's owner").WithHint("use the command line on that machine")
-	s.deny(ctx, c.name, "repositories", object, refusal)
-	return refusal
+// ownStore refuses who is not the machine's owner.
+func (s *Server) ownStore(ctx context.Context, object string) error {
+	return s.ownerOnly(ctx, "repositories", object, "the store of repositories is for the machine's owner")
 }
 
 func storedRepository(m repos.Mirror) api.StoredRepository {
@@ -71,7 +65,7 @@ func storedRepository(m repos.Mirror) api.StoredRepository {
 
 // listRepositories is GET /repositories.
 func (s *Server) listRepositories(ctx context.Context, _ *struct{}) (*answer[api.StoredRepositories], error) {
-	if err := s.owns(ctx, ""); err != nil {
+	if err := s.ownStore(ctx, ""); err != nil {
 		return nil, err
 	}
 	all, err := s.Repositories.Mirrors(ctx)
@@ -91,7 +85,7 @@ type fetchInput struct{ Body api.FetchRepositoryRequest }
 
 // fetchRepository is POST /repositories.
 func (s *Server) fetchRepository(ctx context.Context, in *fetchInput) (*huma.StreamResponse, error) {
-	if err := s.owns(ctx, in.Body.Source); err != nil {
+	if err := s.ownStore(ctx, in.Body.Source); err != nil {
 		return nil, err
 	}
 	ex := exchangeOf(ctx)
@@ -109,7 +103,7 @@ type removeInput struct {
 
 // removeRepository is DELETE /repositories.
 func (s *Server) removeRepository(ctx context.Context, in *removeInput) (*struct{}, error) {
-	if err := s.owns(ctx, in.Source); err != nil {
+	if err := s.ownStore(ctx, in.Source); err != nil {
 		return nil, err
 	}
 	return nil, s.Repositories.RemoveMirror(ctx, in.Source, true)
@@ -117,7 +111,7 @@ func (s *Server) removeRepository(ctx context.Context, in *removeInput) (*struct
 
 // collectRepository is POST /repositories/collect.
 func (s *Server) collectRepository(ctx context.Context, in *repositoryInput) (*struct{}, error) {
-	if err := s.owns(ctx, in.Body.Source); err != nil {
+	if err := s.ownStore(ctx, in.Body.Source); err != nil {
 		return nil, err
 	}
 	return nil, s.Repositories.CollectMirror(ctx, in.Body.Source, true)

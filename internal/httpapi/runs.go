@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -131,9 +132,14 @@ func (s *Server) runRequest(ctx context.Context, ex *exchange, b api.RunRequest)
 			return q, err
 		}
 		wanted.Repository = &api.RepositoryRequest{Source: dir, Uncommitted: true}
+		wanted.WorkDir = cmp.Or(wanted.WorkDir, repos.Below(dir))
 	}
+	shared := q.New.Shared
 	q.New, err = s.sandboxRequest(ctx, ex.caller, wanted)
 	q.New.Agent = "" // of the profile
+	if g := wanted.Repository; g != nil && !g.Uncommitted && !g.Worktree {
+		q.New.Shared = shared
+	}
 	return q, err
 }
 
@@ -143,6 +149,7 @@ func ofProfile(p api.Profile, q run.Request) (run.Request, error) {
 	q.Task.Model, q.Task.Instructions, q.Task.Turns = cmp.Or(q.Task.Model, p.Model), cmp.Or(q.Task.Instructions, p.Instructions), cmp.Or(q.Task.Turns, p.MaxTurns)
 	q.Timeout = cmp.Or(q.Timeout, time.Duration(p.Timeout*float64(time.Second)))
 	q.Provider, q.Access = p.Provider, p.Access
+	q.New.Shared = p.Shared
 	return q, nil
 }
 

@@ -113,6 +113,9 @@ type createInput struct{ Body api.SandboxRequest }
 func (s *Server) createSandbox(ctx context.Context, in *createInput) (*huma.StreamResponse, error) {
 	ex := exchangeOf(ctx)
 	r, err := s.sandboxRequest(ctx, ex.caller, in.Body)
+	if err == nil && s.Agents != nil && r.Agent != "" {
+		err = s.Agents.EquipSandbox(&r)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -216,11 +219,6 @@ func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequ
 			return r, cove.Errorf(cove.Forbidden, "a worktree is for the machine's owner, who can edit it").WithHint("leave repository.worktree out")
 		}
 		r.Repository = &workspace.Repository{Source: g.Source, Local: c.owner, Branch: g.Branch, From: g.From, Sparse: g.Sparse, Depth: g.Depth, Worktree: g.Worktree, Uncommitted: g.Uncommitted}
-	}
-	if s.Agents != nil && q.Agent != "" {
-		if err := s.Agents.EquipSandbox(&r); err != nil {
-			return r, err
-		}
 	}
 	return r, nil
 }

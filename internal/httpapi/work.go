@@ -187,13 +187,7 @@ func (d *documentWriter) Write(p []byte) (int, error) {
 
 // mayBringBack refuses who is not the machine's owner.
 func (s *Server) mayBringBack(ctx context.Context, action, ref string) error {
-	c := exchangeOf(ctx).caller
-	if c.owner {
-		return nil
-	}
-	refusal := cove.Errorf(cove.Forbidden, "what leaves a sandbox through the machine is for its owner").WithHint("use the command line on that machine")
-	s.deny(ctx, c.name, action, ref, refusal)
-	return refusal
+	return s.ownerOnly(ctx, action, ref, "what leaves a sandbox through the machine is for its owner")
 }
 
 type applyInput struct {

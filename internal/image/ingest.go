@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
@@ -173,25 +172,13 @@ func (s *Store) publish(t *temp, img *Image) error {
 	if err := os.WriteFile(filepath.Join(t.dir, recordName), append(data, '\n'), 0o600); err != nil {
 		return storage(err, "write the image's record")
 	}
-	if err := syncAll(t.dir); err != nil {
+	if err := atomicfile.SyncAll(t.dir); err != nil {
 		return storage(err, "write the image to disk")
 	}
 	if err := os.Rename(t.dir, s.imageDir(img.Digest)); err != nil {
 		return storage(err, "publish the image")
 	}
 	return nil
-}
-
-// syncAll writes out the file system that a directory is on: one call, where
-// syncing each file of a tree would take minutes. Without it, a power cut could
-// leave a published tree of empty files.
-func syncAll(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return unix.Syncfs(int(d.Fd()))
 }
 
 // looksLikeRoot refuses a directory that no program could run in.

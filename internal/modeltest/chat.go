@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"encoding/json"
+	"net/http"
 )
 
 // chat is OpenAI's chat completions.
@@ -32,7 +33,7 @@ func textOf(content json.RawMessage) string {
 	return text
 }
 
-func (chat) read(body []byte) (*asked, error) {
+func (chat) read(_ *http.Request, body []byte) (*asked, error) {
 	var doc struct {
 		Model   string `json:"model"`
 		Stream  bool   `json:"stream"`

@@ -16,8 +16,9 @@ type asked struct {
 	session string
 	items   []item
 	tools   []tool
-	path    string // of the request
-	size    int    // of its body
+	form    *property // what the answer is to be, as JSON; nil: words
+	path    string    // of the request
+	size    int       // of its body
 }
 
 // item is one thing in a conversation.

@@ -3,6 +3,7 @@ package modeltest
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 )
 
 // messages is Anthropic's Messages.
@@ -29,7 +30,7 @@ func blocksOf(content json.RawMessage) ([]anthropicBlock, error) {
 	return all, nil
 }
 
-func (messages) read(body []byte) (*asked, error) {
+func (messages) read(_ *http.Request, body []byte) (*asked, error) {
 	var doc struct {
 		Model    string `json:"model"`
 		Stream   bool   `json:"stream"`

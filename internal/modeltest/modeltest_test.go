@@ -55,11 +55,17 @@ func ask(api, prompt string, stream bool) (path, body string) {
 		return "/v1/messages", fmt.Sprintf(`{"model":"m","stream":%t,"messages":[{"role":"user","content":%q}],"tools":[{"name":"Bash","input_schema":%s}]}`, stream, prompt, schema)
 	case "chat":
 		return "/v1/chat/completions", fmt.Sprintf(`{"model":"m","stream":%t,"messages":[{"role":"user","content":%q}],"tools":[{"type":"function","function":{"name":"bash","parameters":%s}}]}`, stream, prompt, schema)
+	case "gemini":
+		path, schema := "/v1beta/models/m:generateContent", `{"type":"OBJECT","properties":{"command":{"type":"STRING"}},"required":["command"]}`
+		if stream {
+			path = "/v1beta/models/m:streamGenerateContent?alt=sse"
+		}
+		return path, fmt.Sprintf(`{"contents":[{"role":"user","parts":[{"text":%q}]}],"tools":[{"functionDeclarations":[{"name":"shell","parameters":%s}]}]}`, prompt, schema)
 	}
 	return "/v1/responses", fmt.Sprintf(`{"model":"m","stream":%t,"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":%q}]}],"tools":[{"type":"function","name":"shell","parameters":%s}]}`, stream, prompt, schema)
 }
 
-var apis = []string{"messages", "chat", "responses"}
+var apis = []string{"messages", "chat", "responses", "gemini"}
 
 func TestParse(t *testing.T) {
 	for _, c := range []struct{ name, script, want string }{
@@ -132,6 +138,7 @@ func TestChoose(t *testing.T) {
 		"scripted": {{name: "exec", freeform: true}},
 		"opencode": {of("bash", `"command","description","n"`, `"command":{}`, `"description":{"type":"string"}`, `"n":{"type":["integer","null"]}`), of("write", "", `"filePath":{}`, `"content":{}`)},
 		"old":      {of("shell", "", `"command":{"type":"array"}`)},
+		"gemini":   {of("run_shell_command", `"command","is_background"`, `"command":{"type":"STRING"}`, `"is_background":{"type":"BOOLEAN"}`), of("replace", `"instruction"`, `"file_path":{}`, `"old_string":{}`, `"new_string":{}`, `"instruction":{"type":"STRING"}`)},
 	}
 	for _, c := range []struct{ agent, action, want string }{
 		{"claude", "shell: ls", `Bash {"command":"ls"}`},
@@ -148,6 +155,8 @@ func TestChoose(t *testing.T) {
 		{"scripted", "write: {path: a, content: x}", `exec text(await tools.apply_patch("*** Begin Patch\n*** Add File: a\n+x\n*** End Patch\n"));`},
 		{"opencode", "shell: ls", `bash {"command":"ls","description":"Run a command","n":0}`},
 		{"opencode", "edit: {path: a, old: x, new: y}", `bash {"command":"OLD='x' NEW='y' perl -0pi -e 's/\\Q$ENV{OLD}\\E/$ENV{NEW}/' 'a'","description":"Run a command","n":0}`},
+		{"gemini", "shell: ls", `run_shell_command {"command":"ls","is_background":false}`},
+		{"gemini", "edit: {path: a, old: x, new: y}", `replace {"file_path":"a","instruction":"","new_string":"y","old_string":"x"}`},
 		{"old", "shell: ls", `shell {"command":["bash","-lc","ls"]}`},
 		{"old", "write: {path: d/a, content: it's}", `shell {"command":["bash","-lc","mkdir -p 'd' && printf %s 'it'\\''s' > 'd/a'"]}`},
 	} {
@@ -312,6 +321,12 @@ func TestRefused(t *testing.T) {
 		{"unknown path", "/v1/files", "{}", right, 404, `"message"`},
 		{"no tool", "/v1/messages", `{"messages":[{"role":"user","content":"known"}],"tools":[{"name":"think"}]}`, right, 200, "there is no tool for"},
 		{"tokens", "/v1/messages/count_tokens", "{}", right, 200, `{"input_tokens":1}`},
+		{"tokens of Gemini's", "/v1beta/models/m:countTokens", "{}", right, 200, `{"totalTokens":1}`},
+		{"a key of Gemini's", "/v1beta/models/m:generateContent", `{"contents":[{"parts":[{"text":"known"}]}]}`, []string{"Authorization", "", "X-Goog-Api-Key", "right"}, 200, `"A title"`},
+		{"an aside by a schema", "/v1beta/models/m:generateContent", `{"contents":[{"parts":[{"text":"known"}]}],"generationConfig":{"responseJsonSchema":{"type":"OBJECT","properties":{"why":{"type":"STRING"},"which":{"enum":["fast","slow"]},"n":{"type":"INTEGER"},"more":{}},"required":["why","which","n"]}}}`,
+			right, 200, `{\"n\":0,\"which\":\"fast\",\"why\":\"\"}`},
+		{"a stream of Gemini's that is none of events", "/v1beta/models/m:streamGenerateContent", `{"contents":[]}`, right, 400, `alt=sse`},
+		{"unknown path of Gemini's", "/v1beta/files", "{}", []string{"Authorization", "", "X-Goog-Api-Key", "right"}, 404, `"NOT_FOUND"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s.Forget()
@@ -349,6 +364,7 @@ func FuzzServe(f *testing.F) {
 	for _, api := range apis {
 		for _, stream := range []bool{false, true} {
 			path, body := ask(api, "hello", stream)
+			path, _, _ = strings.Cut(path, "?")
 			f.Add(path, []byte(body))
 		}
 	}
@@ -358,7 +374,7 @@ func FuzzServe(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, path string, body []byte) {
-		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
+		r := httptest.NewRequest(http.MethodPost, "/?alt=sse", bytes.NewReader(body))
 		r.URL.Path = path
 		r.Header.Set("X-Api-Key", "k")
 		w := httptest.NewRecorder()

@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"encoding/json"
+	"net/http"
 )
 
 // responses is OpenAI's Responses.
@@ -20,7 +21,7 @@ type openAIItem struct {
 	Tools     []openAITool    `json:"tools"` // of additional_tools
 }
 
-func (responses) read(body []byte) (*asked, error) {
+func (responses) read(_ *http.Request, body []byte) (*asked, error) {
 	var doc struct {
 		Model  string          `json:"model"`
 		Stream bool            `json:"stream"`

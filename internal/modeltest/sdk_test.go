@@ -25,7 +25,8 @@ func programs(t *testing.T) string {
 }
 
 // TestSDKs: the providers' own clients understand every answer: several turns
-// with tools, as streams and not, and errors that they try again after.
+// with tools, as streams and not, and errors that they try again after. Gemini's
+// is understood by Gemini CLI (test/agents).
 func TestSDKs(t *testing.T) {
 	clients := programs(t)
 	s, url := start(t, `
@@ -65,7 +66,7 @@ prompts:
 		return string(out), err
 	}
 	finish := map[string][]string{"messages": {"tool_use", "tool_use", "end_turn"}, "chat": {"tool_calls", "tool_calls", "stop"}, "responses": {"completed", "completed", "completed"}}
-	for _, api := range apis {
+	for api, f := range finish {
 		for _, how := range []string{"whole", "stream"} {
 			t.Run(api+"/"+how, func(t *testing.T) {
 				t.Parallel()
@@ -73,7 +74,6 @@ prompts:
 				if err != nil {
 					t.Fatalf("%v\n%s", err, got)
 				}
-				f := finish[api]
 				want := "thinks Hm, let me see.\nsays I look at what is here, with words like \"größer\".\ncalls bash {\"command\":\"echo \\\"hello\\\" && ls\"}\ncalls bash {\"command\":\"pwd\"}\ntokens true 20 " + f[0] +
 					"\ncalls bash {\"command\":\"date\"}\ntokens true 2 " + f[1] + "\nsays It is done.\ntokens true 3 " + f[2] + "\n"
 				if api == "chat" { // whose SDK has no word for it

@@ -1,6 +1,6 @@
 // Package modeltest is a model endpoint that follows a script: it speaks
-// Anthropic's Messages, OpenAI's chat completions and OpenAI's Responses, with
-// streams, tools, and faults on demand. Agents work with it as with a provider's
+// Anthropic's Messages, OpenAI's chat completions, OpenAI's Responses and
+// Gemini's generateContent, with streams, tools, and faults on demand. Agents work with it as with a provider's
 // own, so that they can be tested, and tried, without an account.
 //
 // It remembers no conversation: each request says how far its own is, so that
@@ -9,6 +9,7 @@
 package modeltest
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func (s *Server) keep(r Request) {
 
 // protocol is one API, as far as an answer of a model goes.
 type protocol interface {
-	read(body []byte) (*asked, error)
+	read(r *http.Request, body []byte) (*asked, error)
 	// events are an answer as a stream; whole is it as one document.
 	events(*asked, *answer) []event
 	whole(*asked, *answer) any
@@ -127,6 +128,8 @@ var protocols = map[string]protocol{
 	"/messages":         messages{},
 	"/chat/completions": chat{},
 	"/responses":        responses{},
+	":generateContent":  gemini{},
+	geminiStream:        gemini{},
 }
 
 // ServeHTTP answers one request.
@@ -158,6 +161,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.answer(out, r, p, body, &seen)
 	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages/count_tokens"):
 		reply(out, http.StatusOK, map[string]any{"input_tokens": tokens(len(body))})
+	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, ":countTokens"):
+		reply(out, http.StatusOK, map[string]any{"totalTokens": tokens(len(body))})
 	case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/models"):
 		reply(out, http.StatusOK, list())
 	default:
@@ -176,12 +181,15 @@ func speaks(r *http.Request) (protocol, protocol) {
 	if r.Header.Get("X-Api-Key") != "" || r.Header.Get("Anthropic-Version") != "" {
 		return messages{}, nil
 	}
+	if r.Header.Get("X-Goog-Api-Key") != "" {
+		return gemini{}, nil
+	}
 	return chat{}, nil
 }
 
 // admits: a key is there, and one of those that are accepted.
 func (s *Server) admits(h http.Header) bool {
-	key := h.Get("X-Api-Key")
+	key := cmp.Or(h.Get("X-Api-Key"), h.Get("X-Goog-Api-Key"))
 	if bearer, ok := strings.CutPrefix(h.Get("Authorization"), "Bearer "); key == "" && ok {
 		key = bearer
 	}
@@ -189,7 +197,7 @@ func (s *Server) admits(h http.Header) bool {
 }
 
 func (s *Server) answer(w *writer, r *http.Request, p protocol, body []byte, seen *Request) {
-	a, err := p.read(body)
+	a, err := p.read(r, body)
 	if err != nil {
 		reply(w, http.StatusBadRequest, p.failure(http.StatusBadRequest, err.Error()))
 		return
@@ -208,7 +216,7 @@ func (s *Server) answer(w *writer, r *http.Request, p protocol, body []byte, see
 	seen.Model, seen.Prompt = a.model, at.prompt
 	said := &answer{place: at, thinking: turn.Think, text: turn.Say}
 	if len(turn.Do) > 0 && len(a.tools) == 0 {
-		said, turn = &answer{place: at, text: s.script.Aside}, Turn{}
+		said, turn = &answer{place: at, text: a.aside(s.script)}, Turn{}
 	} else {
 		seen.Turn = n + 1
 	}
@@ -232,6 +240,15 @@ func (s *Server) answer(w *writer, r *http.Request, p protocol, body []byte, see
 		return
 	}
 	s.document(w, r, p, a, said, f)
+}
+
+// aside is the answer to what has nothing to do with a script: such as a title,
+// or a choice among models.
+func (a *asked) aside(s *Script) string {
+	if a.form != nil {
+		return string(encode(a.form.empty()))
+	}
+	return s.Aside
 }
 
 // structured gives the answer to the tool that is for it, once, or says it.
@@ -277,14 +294,12 @@ func (u *Usage) or(asked int, said *answer) Usage {
 
 func tokens(bytes int) int64 { return int64(max(1, bytes/4)) }
 
-// list is all models, in the forms of both providers at once.
+// list is all models, in the forms of all providers at once.
 func list() any {
-	var all []any
-	for _, id := range []string{"scripted"} {
-		all = append(all, map[string]any{"id": id, "type": "model", "object": "model", "display_name": id,
-			"created_at": "2026-01-01T00:00:00Z", "created": 1767225600, "owned_by": "cove"})
-	}
-	return map[string]any{"object": "list", "data": all, "has_more": false, "first_id": "scripted", "last_id": "scripted"}
+	const id = "scripted"
+	data := []any{map[string]any{"id": id, "type": "model", "object": "model", "display_name": id, "created_at": "2026-01-01T00:00:00Z", "created": 1767225600, "owned_by": "cove"}}
+	models := []any{map[string]any{"name": "models/" + id, "displayName": id, "supportedGenerationMethods": []string{"generateContent", "countTokens"}}}
+	return map[string]any{"object": "list", "data": data, "has_more": false, "first_id": id, "last_id": id, "models": models}
 }
 
 // writer remembers what was answered.

@@ -22,13 +22,15 @@ type schema struct {
 }
 
 type property struct {
-	Type any `json:"type"` // a string, or a list of them
+	Type any   `json:"type"` // a string, or a list of them
+	Enum []any `json:"enum"`
+	schema
 }
 
 func (p property) is(kind string) bool {
 	switch t := p.Type.(type) {
 	case string:
-		return t == kind
+		return strings.EqualFold(t, kind) // Gemini has them in capitals
 	case []any:
 		return slices.Contains(t, any(kind))
 	}
@@ -211,22 +213,32 @@ func (t tool) fill(says map[string]string, description string) call {
 		if _, ok := input[name]; ok {
 			continue
 		}
-		switch p := t.schema.Properties[name]; {
-		case plain(name) == "description":
+		if input[name] = t.schema.Properties[name].empty(); plain(name) == "description" {
 			input[name] = description
-		case p.is("boolean"):
-			input[name] = false
-		case p.is("integer"), p.is("number"):
-			input[name] = 0
-		case p.is("array"):
-			input[name] = []any{}
-		case p.is("object"):
-			input[name] = map[string]any{}
-		default:
-			input[name] = ""
 		}
 	}
 	return call{tool: t, input: encode(input)}
+}
+
+// empty is the least that a property may be.
+func (p property) empty() any {
+	switch {
+	case len(p.Enum) > 0:
+		return p.Enum[0]
+	case p.is("boolean"):
+		return false
+	case p.is("integer"), p.is("number"):
+		return 0
+	case p.is("array"):
+		return []any{}
+	case p.is("object"):
+		whole := map[string]any{}
+		for _, name := range p.Required {
+			whole[name] = p.Properties[name].empty()
+		}
+		return whole
+	}
+	return ""
 }
 
 // encode makes JSON of what can be nothing else.

@@ -125,7 +125,7 @@ func sandboxed(p api.Profile) string {
 		key   string
 		given bool
 	}{
-		{"engine", p.Engine != ""}, {"image", p.Image != ""}, {"limits", p.Limits != nil}, {"network", p.Network != nil}, {"mounts", len(p.Mounts) > 0}, {"access", p.Access != ""},
+		{"engine", p.Engine != ""}, {"image", p.Image != ""}, {"limits", p.Limits != nil}, {"network", p.Network != nil}, {"mounts", len(p.Mounts) > 0}, {"access", p.Access != ""}, {"shared", p.Shared},
 	} {
 		if f.given {
 			return f.key
@@ -197,7 +197,7 @@ func Execution(p api.Profile, q api.ExecuteRequest) (api.ExecuteRequest, error) 
 
 func walled(p api.Profile) error {
 	if p.Mode == ModeNone {
-		return cove.Errorf(cove.Unsupported, "the profile %s has no sandboxes: its mode is none", p.Name).WithHint("use another profile; agents run with it on the machine itself, when they are asked to on the command line")
+		return cove.Errorf(cove.Unsupported, "the profile %s has no sandboxes: its mode is none", p.Name).WithHint("use another one: agents alone work with this one, on the machine itself (cove claude --profile NAME), as docs/profiles.md says")
 	}
 	return nil
 }

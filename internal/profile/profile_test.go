@@ -54,6 +54,7 @@ func TestParseRefuses(t *testing.T) {
 		{"mode", "profiles:\n  - {name: a, mode: jail}\n", "none of container, none"},
 		{"access", "profiles:\n  - {name: a, access: key}\n", "none of intercept, proxy"},
 		{"a wall for none", "profiles:\n  - {name: a, mode: none, limits: {cpus: 1}}\n", "limits is about one"},
+		{"sharing nothing", "profiles:\n  - {name: a, mode: none, shared: true}\n", "shared is about one"},
 		{"nothing to allow", "profiles:\n  - {name: a, network: {mode: none, allow: [a.example]}}\n", "nothing to allow"},
 		{"policy", "profiles:\n  - name: a\n    network: {policy: 'rules: 7'}\n", `the profile "a"`},
 		{"negative", "profiles:\n  - {name: a, timeout: -1}\n", "more than nothing"},

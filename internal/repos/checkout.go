@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -47,25 +48,30 @@ func (w *making) repository(ctx context.Context, want workspace.Repository) erro
 	if err != nil {
 		return err
 	}
-	w.record.Source, w.record.Remote, w.record.Repository = want.Source, r.address, r.Key
+	w.record.Source, w.record.Repository = want.Source, r.Key
 	if want.Worktree && r.git != "" {
+		if w.record.Remote, err = w.s.origin(ctx, r); err != nil {
+			return err
+		}
 		return w.worktreeOf(ctx, r, want)
 	}
 	if want.Depth == 0 {
 		w.record.Mirror, w.record.Local = r.Key, want.Local
 	}
 	// From here on the mirror cannot be removed.
-	if err := writeRecord(w.dir, w.record); err != nil {
+	if err := w.claim(); err != nil {
 		return err
 	}
-	p, hangUp, err := w.s.dial(ctx, r, false)
-	if err != nil {
+	var origin string
+	var why error
+	var asking sync.WaitGroup
+	asking.Go(func() { origin, why = w.s.origin(ctx, r) })
+	at, refs, err := w.obtain(ctx, r, want)
+	asking.Wait()
+	if err := cmp.Or(err, why); err != nil {
 		return err
 	}
-	at, refs, err := w.obtain(ctx, r, p, want)
-	if err := errors.Join(err, hangUp()); err != nil {
-		return err
-	}
+	w.record.Remote = origin
 	if want.Uncommitted {
 		top, err := worktreeTop(r.Dir)
 		if err != nil {
@@ -107,7 +113,12 @@ func checkRepository(want workspace.Repository) error {
 // obtain gets the objects there have to be, into the mirror and the workspace's
 // import.git, and decides where to begin. refs are those that everybody may
 // read, and the one it begins at.
-func (w *making) obtain(ctx context.Context, r remote, p peer, want workspace.Repository) (at start, refs map[string]string, err error) {
+func (w *making) obtain(ctx context.Context, r remote, want workspace.Repository) (at start, refs map[string]string, err error) {
+	p, hangUp, err := w.s.dial(ctx, r, false)
+	if err != nil {
+		return start{}, nil, err
+	}
+	defer func() { err = errors.Join(err, hangUp()) }()
 	tell(w.progress, fetchStep(r))
 	var a advert
 	if want.Depth > 0 {
@@ -138,7 +149,7 @@ func (w *making) obtain(ctx context.Context, r remote, p peer, want workspace.Re
 	if w.partial && want.Worktree {
 		return start{}, nil, cove.Errorf(cove.InvalidArgument, "the store has the repository in part, and git beside a worktree fetches nothing by itself").WithHint("leave out --worktree, or have it whole: cove repo remove, then cove repo fetch")
 	}
-	if err := w.importer(ctx, a.objectFormat(), refs, shared && want.Depth == 0, at); err != nil {
+	if err := w.importer(a.objectFormat(), refs, shared && want.Depth == 0, at); err != nil {
 		return start{}, nil, err
 	}
 	if at.id == "" {
@@ -149,11 +160,14 @@ func (w *making) obtain(ctx context.Context, r remote, p peer, want workspace.Re
 			return start{}, nil, err
 		}
 	}
-	w.record.Base, err = w.s.line(ctx, w.held, hostgit.Run{Dir: w.in(importDir), Command: []string{"rev-parse"}, Flags: []string{"--verify", "--quiet"}, Args: []string{at.id + "^{commit}"}})
-	if err != nil {
-		return start{}, nil, cove.Errorf(cove.NotFound, "the repository has no commit %s", at.id)
+	w.record.Base = at.id
+	if !strings.HasPrefix(at.ref, "refs/heads/") { // what a branch is at is always a commit
+		w.record.Base, err = w.s.line(ctx, w.held, hostgit.Run{Dir: w.in(importDir), Command: []string{"rev-parse"}, Flags: []string{"--verify", "--quiet"}, Args: []string{at.id + "^{commit}"}})
+		if err != nil {
+			return start{}, nil, cove.Errorf(cove.NotFound, "the repository has no commit %s", at.id)
+		}
 	}
-	if err := w.remember(ctx); err != nil {
+	if err := w.remember(); err != nil {
 		return start{}, nil, err
 	}
 	if w.partial {
@@ -183,15 +197,15 @@ func (w *making) mirrored(ctx context.Context, r remote, p peer) (advert, error)
 	if e != nil || len(refs) == 0 {
 		return advert{}, err
 	}
-	return advert{head: m.head(ctx), refs: refs}, nil
+	return advert{head: m.head(), refs: refs}, nil
 }
 
 // importer makes import.git: the host's own repository, which what the sandbox
 // makes is fetched into. It knows the refs whose objects it borrows, so that
 // only what is new is sent.
-func (w *making) importer(ctx context.Context, format string, refs map[string]string, shared bool, at start) error {
+func (w *making) importer(format string, refs map[string]string, shared bool, at start) error {
 	dir := w.in(importDir)
-	if _, err := w.git(ctx, hostgit.Run{Dir: dir, Command: []string{"init"}, Flags: []string{"--bare", "--quiet", "--template=", "--object-format=" + format}}); err != nil {
+	if err := emptyRepository(dir, coreConfig(format, true)); err != nil {
 		return err
 	}
 	if w.record.Mirror == "" {
@@ -235,28 +249,32 @@ func (w *making) extra(ctx context.Context, r remote, p peer, at start, depth in
 }
 
 // remember gives the base a name, so that it stays and can be compared with.
-func (w *making) remember(ctx context.Context) error {
-	_, err := w.git(ctx, hostgit.Run{Dir: w.in(importDir), Command: []string{"update-ref"}, Args: []string{"refs/cove/base", w.record.Base}})
-	return err
+func (w *making) remember() error {
+	return writeFile(filepath.Join(w.in(importDir), "refs/cove/base"), w.record.Base+"\n")
 }
 
 // private makes a checkout with a .git of its own.
 func (w *making) private(ctx context.Context, at start, refs map[string]string, sparse []string) error {
 	tree, dir := w.in(checkoutDir), w.in(checkoutDir+"/.git")
-	if err := w.bare(ctx, dir, "../../../"+borrowedDir, false, at, refs); err != nil {
+	weighed := make(chan error, 1)
+	go func() { weighed <- w.weigh(ctx, sparse) }()
+	err := w.bare(ctx, dir, "../../../"+borrowedDir, false, at, refs)
+	if err := cmp.Or(<-weighed, err); err != nil {
 		return err
 	}
 	if err := writeFile(filepath.Join(dir, "HEAD"), "ref: refs/heads/"+at.branch+"\n"); err != nil {
 		return err
 	}
-	return w.fill(ctx, dir, tree, sparse)
+	if err := w.fill(ctx, dir, tree, sparse); err != nil {
+		return err
+	}
+	return w.borrowWithin(dir)
 }
 
 // bare makes a repository of the sandbox's own: what it borrows, the refs it
 // may read, its branch, and where it pushes to.
 func (w *making) bare(ctx context.Context, dir, borrowed string, bare bool, at start, refs map[string]string) error {
-	format := map[bool]string{true: "sha256", false: "sha1"}[len(w.record.Base) == 64]
-	if _, err := w.git(ctx, hostgit.Run{Dir: dir, Command: []string{"init"}, Flags: []string{"--bare", "--quiet", "--template=", "--object-format=" + format}}); err != nil {
+	if err := emptyRepository(dir, w.config(at, bare)); err != nil {
 		return err
 	}
 	if w.record.Mirror != "" {
@@ -274,11 +292,35 @@ func (w *making) bare(ctx context.Context, dir, borrowed string, bare bool, at s
 		return err
 	}
 	if head, ok := strings.CutPrefix(w.head, "refs/heads/"); ok && refs[w.head] != "" {
-		if err := writeFile(filepath.Join(dir, "refs/remotes/origin/HEAD"), "ref: refs/remotes/origin/"+head+"\n"); err != nil {
-			return err
+		return writeFile(filepath.Join(dir, "refs/remotes/origin/HEAD"), "ref: refs/remotes/origin/"+head+"\n")
+	}
+	return nil
+}
+
+// emptyRepository makes a git directory without commits.
+func emptyRepository(dir, config string) error {
+	for _, name := range []string{"objects/info", "objects/pack", "refs/heads", "refs/tags"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			return storageFull("make a repository", err)
 		}
 	}
-	return writeFile(filepath.Join(dir, "config"), w.config(at, bare))
+	if err := writeFile(filepath.Join(dir, "config"), config); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, "HEAD"), "ref: refs/heads/main\n")
+}
+
+// coreConfig is what the configuration of a repository of Cove's making begins
+// with. The format is that of ids: "sha1" or "sha256".
+func coreConfig(format string, bare bool, extensions ...string) string {
+	if format != "sha1" {
+		extensions = append(extensions, "objectFormat = "+format)
+	}
+	version, section := 0, ""
+	if len(extensions) > 0 {
+		version, section = 1, "[extensions]\n\t"+strings.Join(extensions, "\n\t")+"\n"
+	}
+	return fmt.Sprintf("[core]\n\trepositoryFormatVersion = %d\n\tfileMode = true\n\tbare = %v\n%s", version, bare, section)
 }
 
 // inside are the refs of the sandbox's repository.
@@ -298,7 +340,8 @@ func (w *making) inside(at start, refs map[string]string) map[string]string {
 
 // peeled says what tags point to, so that git inside need not look.
 func (w *making) peeled(ctx context.Context, refs map[string]string) map[string]string {
-	if w.record.Mirror == "" {
+	tagged := slices.ContainsFunc(slices.Collect(maps.Keys(refs)), func(ref string) bool { return strings.HasPrefix(ref, "refs/tags/") })
+	if w.record.Mirror == "" || !tagged {
 		return nil
 	}
 	out, err := w.git(ctx, hostgit.Run{Dir: w.in(importDir), Command: []string{"for-each-ref"}, Flags: []string{"--format=%(objectname) %(*objectname)"}, Args: []string{"refs/shared/tags/"}})
@@ -335,19 +378,14 @@ func packedRefs(refs, peeled map[string]string) string {
 // config is the configuration of the sandbox's repository. A branch that the
 // remote does not have yet is tracked from its first push on.
 func (w *making) config(at start, bare bool) string {
-	var b strings.Builder
-	version, extensions := 0, ""
-	if len(w.record.Base) == 64 {
-		extensions += "\tobjectFormat = sha256\n"
-	}
+	var extensions []string
 	if w.partial {
-		extensions += "\tpartialClone = origin\n"
+		extensions = append(extensions, "partialClone = origin")
 	}
-	if extensions != "" {
-		version, extensions = 1, "[extensions]\n"+extensions
-	}
-	fmt.Fprintf(&b, "[core]\n\trepositoryFormatVersion = %d\n\tfileMode = true\n\tbare = %v\n\tlogAllRefUpdates = true\n%s", version, bare, extensions)
-	b.WriteString("[push]\n\tdefault = current\n\tautoSetupRemote = true\n")
+	format := map[bool]string{true: "sha256", false: "sha1"}[len(w.record.Base) == 64]
+	var b strings.Builder
+	b.WriteString(coreConfig(format, bare, extensions...))
+	b.WriteString("[core]\n\tlogAllRefUpdates = true\n[push]\n\tdefault = current\n\tautoSetupRemote = true\n")
 	if w.record.Remote == "" {
 		return b.String()
 	}
@@ -367,28 +405,29 @@ func quoteConfig(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// fill writes the working files. dir was made a moment ago by Cove, or is a
+// fill writes the working files, which have been weighed. dir was made a moment ago by Cove, or is a
 // person's own, and nothing of a sandbox runs yet.
 func (w *making) fill(ctx context.Context, dir, tree string, sparse []string) error {
+	own := !filepath.IsAbs(w.record.Hidden)
 	if len(sparse) > 0 {
 		in := strings.NewReader(strings.Join(sparse, "\n") + "\n")
-		if _, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Command: []string{"sparse-checkout", "set"}, Flags: []string{"--cone", "--stdin"}, Stdin: in}); err != nil {
+		if _, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Own: own, Command: []string{"sparse-checkout", "set"}, Flags: []string{"--cone", "--stdin"}, Stdin: in}); err != nil {
 			return err
 		}
 	}
 	if w.record.Base == "" {
 		return nil
 	}
-	if err := w.weigh(ctx, dir, sparse); err != nil {
-		return err
-	}
-	_, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Limits: hostgit.Limits{Memory: checkoutMemory, FileSize: w.s.o.MaxCheckout, CPU: checkoutCPU}, Command: []string{"read-tree"}, Flags: []string{"-m", "-u", "-v"}, Args: []string{w.record.Base}, Said: following(w.progress, w.checkoutStep())})
+	_, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Own: own, Limits: hostgit.Limits{Memory: checkoutMemory, FileSize: w.s.o.MaxCheckout, CPU: checkoutCPU}, Command: []string{"read-tree"}, Flags: []string{"-m", "-u", "-v"}, Args: []string{w.record.Base}, Said: following(w.progress, w.checkoutStep())})
 	return err
 }
 
 // weigh refuses a checkout that the machine would suffer from: a pack of a few
 // kilobytes can hold more files than a disk has room for.
-func (w *making) weigh(ctx context.Context, dir string, sparse []string) error {
+func (w *making) weigh(ctx context.Context, sparse []string) error {
+	if w.record.Base == "" {
+		return nil
+	}
 	left, files := w.s.o.MaxCheckout, maxFiles
 	list := &fields{each: func(entry string) error {
 		if f := strings.Fields(entry); len(f) > 3 { // mode, type, id, size
@@ -401,7 +440,7 @@ func (w *making) weigh(ctx context.Context, dir string, sparse []string) error {
 		}
 		return nil
 	}}
-	_, err := w.git(ctx, hostgit.Run{Dir: dir, Command: []string{"ls-tree"}, Flags: []string{"-r", "-l", "-z"}, Args: []string{w.record.Base}, Paths: sparse, Stdout: list})
+	_, err := w.git(ctx, hostgit.Run{Dir: w.in(importDir), Command: []string{"ls-tree"}, Flags: []string{"-r", "-l", "-z"}, Args: []string{w.record.Base}, Paths: sparse, Stdout: list})
 	if left < 0 || files < 0 {
 		return w.s.tooMuch()
 	}

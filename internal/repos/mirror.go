@@ -107,21 +107,27 @@ func (m *mirror) fetch(ctx context.Context, r remote, p peer, how asking, progre
 	}
 	was.Partial = was.Partial || how.partial
 	anew := how.head || time.Since(was.HeadAt) > headAge
-	a, err := m.list(ctx, p, anew)
-	if err != nil {
+	var have map[string]string
+	looked := make(chan error, 1)
+	go func() { // while the remote thinks
+		var err error
+		if m.there() {
+			if err = cleanRepository(m.dir); err != nil {
+				err = storageFull("clean a mirror", err)
+			} else {
+				have, err = m.refs(ctx)
+			}
+		}
+		looked <- err
+	}()
+	a, err := m.list(ctx, r, p, anew)
+	if err := cmp.Or(err, <-looked); err != nil {
 		return advert{}, err
 	}
-	if anew || a.head != m.head(ctx) {
+	if anew || a.head != m.head() {
 		was.HeadAt = time.Now().UTC()
 	}
-	if err := m.make(ctx, a.objectFormat()); err != nil {
-		return advert{}, err
-	}
-	if err := cleanRepository(m.dir); err != nil {
-		return advert{}, storageFull("clean a mirror", err)
-	}
-	have, err := m.refs(ctx)
-	if err != nil {
+	if err := m.make(a.objectFormat()); err != nil {
 		return advert{}, err
 	}
 	want := a.shared(m.s.o.Shared)
@@ -136,7 +142,7 @@ func (m *mirror) fetch(ctx context.Context, r remote, p peer, how asking, progre
 		tell(progress, "the remote gives its repository whole or not at all")
 		was.Partial = false
 	}
-	if head := a.guessHead(); head != "" {
+	if head := a.guessHead(); head != "" && head != m.head() {
 		if _, err := m.git(ctx, hostgit.Run{Command: []string{"symbolic-ref"}, Args: []string{"HEAD", head}}); err != nil {
 			return advert{}, err
 		}
@@ -147,8 +153,11 @@ func (m *mirror) fetch(ctx context.Context, r remote, p peer, how asking, progre
 // list asks what a remote has. Branches and tags alone are asked for where that
 // is enough: forges have many more refs, hundreds of thousands of requests to
 // pull.
-func (m *mirror) list(ctx context.Context, p peer, anew bool) (advert, error) {
-	if head := m.head(ctx); head != "" && !anew {
+func (m *mirror) list(ctx context.Context, r remote, p peer, anew bool) (advert, error) {
+	if r.git != "" {
+		return m.s.listNeighbour(ctx, m.held, r.git)
+	}
+	if head := m.head(); head != "" && !anew {
 		a, err := listRemote(ctx, m.held, p, "--heads", "--tags")
 		if _, there := a.refs[head]; err != nil || there {
 			a.head = head
@@ -160,15 +169,13 @@ func (m *mirror) list(ctx context.Context, p peer, anew bool) (advert, error) {
 
 // head is the default branch as it was when the mirror was fetched; empty
 // without.
-func (m *mirror) head(ctx context.Context) string {
+func (m *mirror) head() string {
 	if !m.there() {
 		return ""
 	}
-	out, err := m.git(ctx, hostgit.Run{Command: []string{"symbolic-ref"}, Args: []string{"HEAD"}})
-	if err != nil {
-		return "" // the remote says
-	}
-	return strings.TrimSuffix(string(out), "\n")
+	text, _ := readSmall(filepath.Join(m.dir, "HEAD")) // without, the remote says
+	head, _ := strings.CutPrefix(text, "ref: ")
+	return head
 }
 
 // listRemote asks what a remote has.
@@ -181,7 +188,7 @@ func listRemote(ctx context.Context, held []*os.File, p peer, flags ...string) (
 }
 
 // make makes an empty one. What is not described is none: it was left half made.
-func (m *mirror) make(ctx context.Context, format string) error {
+func (m *mirror) make(format string) error {
 	if m.there() {
 		return nil
 	}
@@ -192,8 +199,7 @@ func (m *mirror) make(ctx context.Context, format string) error {
 	if err != nil {
 		return storageFull("make a mirror", err)
 	}
-	_, err = m.git(ctx, hostgit.Run{Command: []string{"init"}, Flags: []string{"--bare", "--quiet", "--template=", "--object-format=" + format}})
-	return err
+	return emptyRepository(m.dir, coreConfig(format, true))
 }
 
 // refs are those of the mirror.
@@ -283,8 +289,11 @@ func fetchRun(dir string, refspecs *bytes.Buffer) hostgit.Run {
 func (m *mirror) describe(r remote, d Mirror) error {
 	d.Address, d.Key, d.FetchedAt = cmp.Or(r.URL, r.git), m.key, time.Now().UTC()
 	data, err := json.Marshal(d)
-	if err == nil {
-		err = atomicfile.Write(filepath.Join(m.dir, mirrorFile), data, 0o600)
+	if write := atomicfile.Write; err == nil {
+		if m.there() && !d.Partial {
+			write = atomicfile.Replace // what it says without can be fetched again
+		}
+		err = write(filepath.Join(m.dir, mirrorFile), data, 0o600)
 	}
 	if err != nil {
 		return storageFull("describe a mirror", err)

@@ -26,9 +26,8 @@ type peer func(ctx context.Context, held []*os.File, r hostgit.Run) ([]byte, err
 // remote is a repository elsewhere that there can be a mirror of.
 type remote struct {
 	Source
-	address string // that pushes go to; empty where there is none
-	git     string // git directory of one on this machine
-	owner   bool   // the machine's owner asks
+	git   string // git directory of one on this machine
+	owner bool   // the machine's owner asks
 }
 
 // find understands a source, and looks at it if it is a directory. Errors:
@@ -39,7 +38,7 @@ func (s *Store) find(ctx context.Context, source string, owner bool) (remote, er
 		return remote{}, err
 	}
 	if src.Dir == "" {
-		return remote{Source: src, address: src.URL, owner: owner}, nil
+		return remote{Source: src, owner: owner}, nil
 	}
 	r := remote{Source: src, owner: owner}
 	if r.git, err = gitDirectory(src.Dir); err != nil {
@@ -49,15 +48,24 @@ func (s *Store) find(ctx context.Context, source string, owner bool) (remote, er
 		return remote{}, err
 	}
 	r.Key = keyOfDirectory(r.git)
+	return r, nil
+}
+
+// origin is the address that pushes of a sandbox of a repository go to; empty
+// where there is none.
+func (s *Store) origin(ctx context.Context, r remote) (string, error) {
+	if r.git == "" {
+		return r.URL, nil
+	}
 	origin, err := s.line(ctx, nil, hostgit.Run{Dir: r.git, Command: []string{"config"}, Flags: []string{"--get"}, Args: []string{"remote.origin.url"}})
 	if err != nil && hostgit.ExitCode(err) != 1 { // 1: there is none
-		return remote{}, err
+		return "", err
 	}
-	// An origin that is a directory, or holds a password, is none for a sandbox.
-	if o, err := ParseSource(origin, false); err == nil {
-		r.address = o.URL
+	o, err := ParseSource(origin, false)
+	if err != nil { // a directory, or with a password: none for a sandbox
+		return "", nil
 	}
-	return r, nil
+	return o.URL, nil
 }
 
 // gitDirectory finds the git directory of a repository that dir is, or lies in:
@@ -256,6 +264,17 @@ func (s *Store) neighbour(dir string) peer {
 		}
 		return out, err
 	}
+}
+
+// listNeighbour says what a repository of this machine's has, as listRemote does.
+func (s *Store) listNeighbour(ctx context.Context, held []*os.File, dir string) (advert, error) {
+	out, err := s.git(ctx, held, hostgit.Run{Dir: dir, Command: []string{"for-each-ref"}, Flags: []string{
+		"--format=%(if)%(HEAD)%(then)ref: %(refname)%09HEAD%0a%(end)%(objectname)%09%(refname)",
+	}})
+	if err != nil {
+		return advert{}, err
+	}
+	return parseAdvert(string(out))
 }
 
 // stream is the address of what is at the other end of the first descriptor that

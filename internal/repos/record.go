@@ -36,6 +36,9 @@ type record struct {
 	Worktree string `json:"worktree,omitempty"` // its name below Hidden/worktrees
 	NewRef   string `json:"new_ref,omitempty"`  // the branch that was made for it in somebody's own repository
 
+	Within cove.SandboxID `json:"within,omitempty"` // the sandbox in whose home the checkout is
+	Place  string         `json:"place,omitempty"`  // its name there
+
 	Kept bool `json:"kept,omitempty"` // the sandbox is gone, its work is not
 }
 
@@ -44,10 +47,16 @@ const (
 	maxRecord  = 1 << 20 // bytes
 )
 
-func writeRecord(dir string, r record) error {
+func writeRecord(dir string, r record) error { return putRecord(dir, r, atomicfile.Write) }
+
+// claim says in the record of a workspace that is being made what is its own, for
+// others to see. It need not outlive the machine: what is half made goes then.
+func (w *making) claim() error { return putRecord(w.dir, w.record, atomicfile.Replace) }
+
+func putRecord(dir string, r record, write func(string, []byte, fs.FileMode) error) error {
 	data, err := json.MarshalIndent(r, "", "\t")
 	if err == nil {
-		err = atomicfile.Write(filepath.Join(dir, recordFile), data, 0o600)
+		err = write(filepath.Join(dir, recordFile), data, 0o600)
 	}
 	if err != nil {
 		return storageFull("write the record of a workspace", err)

@@ -2,12 +2,15 @@ package repos
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/hostgit"
@@ -28,17 +31,8 @@ func (w *making) snapshot(ctx context.Context, top, git string, most int) error 
 	p := person{w: w, top: top, git: git, index: w.in("snapshot.index"), most: most}
 	defer os.Remove(p.index)
 	tree, err := p.tree(ctx)
-	if err != nil {
+	if err != nil || tree == "" {
 		return err
-	}
-	if w.record.Base != "" {
-		is, err := w.s.line(ctx, w.held, hostgit.Run{Dir: w.in(importDir), Command: []string{"rev-parse"}, Flags: []string{"--verify", "--quiet"}, Args: []string{w.record.Base + "^{tree}"}})
-		if err != nil {
-			return err
-		}
-		if is == tree {
-			return nil // everything is committed
-		}
 	}
 	commit, err := p.commit(ctx, tree)
 	if err != nil {
@@ -48,7 +42,7 @@ func (w *making) snapshot(ctx context.Context, top, git string, most int) error 
 		return err
 	}
 	w.record.Base = commit
-	return w.remember(ctx)
+	return w.remember()
 }
 
 // plain makes the checkout of a directory that is in no repository: a copy of
@@ -62,7 +56,7 @@ func (w *making) plain(ctx context.Context, dir string, want workspace.Repositor
 	if err != nil {
 		return err
 	}
-	if err := w.importer(ctx, "sha1", nil, false, at); err != nil {
+	if err := w.importer("sha1", nil, false, at); err != nil {
 		return err
 	}
 	if err := w.snapshot(ctx, dir, "", maxPlain); err != nil {
@@ -84,7 +78,7 @@ type person struct {
 // run is a git in import.git that looks at the person's files. It finds what the
 // person has staged, too.
 func (p person) run(command ...string) hostgit.Run {
-	r := hostgit.Run{Dir: p.w.in(importDir), WorkTree: p.top, Index: p.index, Command: command[:1], Flags: command[1:]}
+	r := hostgit.Run{Dir: p.w.in(importDir), Own: true, WorkTree: p.top, Index: p.index, Command: command[:1], Flags: command[1:]}
 	if p.git != "" {
 		r.Env = []string{"GIT_ALTERNATE_OBJECT_DIRECTORIES=" + filepath.Join(p.git, "objects")}
 		r.Settings = []hostgit.Setting{{Key: "core.excludesFile", Value: filepath.Join(p.git, "info/exclude")}}
@@ -92,8 +86,8 @@ func (p person) run(command ...string) hostgit.Run {
 	return r
 }
 
-// tree is the id of the tree that the working files make. The person's index
-// says which of them need not be read; where it cannot be used, all are.
+// tree is the id of the tree that the working files make; empty if that is what
+// is committed. The person's index says which of them need not be read; where it cannot be used, all are.
 func (p person) tree(ctx context.Context) (string, error) {
 	if copyIndex(p.top, p.index) == nil {
 		tree, err := p.grow(ctx)
@@ -125,50 +119,70 @@ func copyIndex(top, to string) error {
 	return copyFile(filepath.Join(git, "index"), to, 0o600)
 }
 
-// grow brings the index up to what the files are, and writes its tree.
+// grow brings the index up to what the files are, and writes its tree unless that
+// is what is committed.
 func (p person) grow(ctx context.Context) (string, error) {
+	var staged bool
+	var why error
+	var look sync.WaitGroup
+	look.Go(func() { staged, why = p.staged(ctx) })
 	changed, err := p.changed(ctx)
-	if err != nil {
-		return "", err
-	}
-	if len(changed) > 0 {
+	look.Wait()
+	if err == nil && len(changed) > 0 {
 		r := p.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
 		r.Stdin = strings.NewReader(strings.Join(changed, "\x00") + "\x00")
-		if _, err := p.w.git(ctx, r); err != nil {
-			return "", err
+		if _, err = p.w.git(ctx, r); err == nil {
+			staged, why = p.staged(ctx)
 		}
+	}
+	if err = cmp.Or(err, why); err != nil || !staged {
+		return "", err
 	}
 	r := p.run("write-tree")
 	r.WorkTree = ""
 	return p.w.s.line(ctx, p.w.held, r)
 }
 
+// staged reports whether the index differs from what is committed.
+func (p person) staged(ctx context.Context) (bool, error) {
+	if p.w.record.Base == "" {
+		return true, nil
+	}
+	r := p.run("diff-index", "--cached", "--quiet")
+	r.WorkTree, r.Args = "", []string{p.w.record.Base}
+	_, err := p.w.git(ctx, r)
+	if hostgit.ExitCode(err) == 1 {
+		return true, nil
+	}
+	return false, err
+}
+
 // changed are the files that are not as the index has them. What is a
 // repository of its own is left out: git would run in it.
 func (p person) changed(ctx context.Context) ([]string, error) {
 	var all []string
-	bytes := p.w.s.o.MaxCheckout
-	for _, flags := range [][]string{{"--modified", "--deleted"}, {"--others", "--exclude-standard"}} {
-		out, err := p.w.git(ctx, p.run(append([]string{"ls-files", "-z"}, flags...)...))
-		if err != nil {
-			return nil, err
+	room := p.w.s.o.MaxCheckout // bytes
+	out, err := p.w.git(ctx, p.run("ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard"))
+	if err != nil {
+		return nil, err
+	}
+	names := strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })
+	slices.Sort(names) // what is deleted is also modified
+	for _, name := range slices.Compact(names) {
+		info, err := os.Lstat(filepath.Join(p.top, name))
+		switch {
+		case strings.HasSuffix(name, "/") || err == nil && info.IsDir():
+			tell(p.w.progress, "leaving out "+strings.TrimSuffix(name, "/")+", a repository of its own")
+			continue
+		case err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0:
+			continue // a socket, a device: no git keeps them
+		case err == nil:
+			room -= info.Size()
 		}
-		for _, name := range strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 }) {
-			info, err := os.Lstat(filepath.Join(p.top, name))
-			switch {
-			case strings.HasSuffix(name, "/") || err == nil && info.IsDir():
-				tell(p.w.progress, "leaving out "+strings.TrimSuffix(name, "/")+", a repository of its own")
-				continue
-			case err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0:
-				continue // a socket, a device: no git keeps them
-			case err == nil:
-				bytes -= info.Size()
-			}
-			all = append(all, name)
-			if len(all) > p.most || bytes < 0 {
-				return nil, cove.Errorf(cove.TooLarge, "what is not committed in %s is more than %d GiB or %d files", p.top, p.w.s.o.MaxCheckout>>30, p.most).
-					WithHint("name generated files in .gitignore, or work on the directory itself")
-			}
+		all = append(all, name)
+		if len(all) > p.most || room < 0 {
+			return nil, cove.Errorf(cove.TooLarge, "what is not committed in %s is more than %d GiB or %d files", p.top, p.w.s.o.MaxCheckout>>30, p.most).
+				WithHint("name generated files in .gitignore, or work on the directory itself")
 		}
 	}
 	return all, nil
@@ -225,6 +239,24 @@ func (s *Store) plainDirectory(want workspace.Repository) (string, error) {
 		return "", cove.Errorf(cove.InvalidArgument, "%s is not a directory", src.Dir)
 	}
 	return dir, nil
+}
+
+// Below is where a directory is below the top of the working files that it is in;
+// empty if it is the top, or in none.
+func Below(dir string) string {
+	top, err := worktreeTop(dir)
+	if err != nil {
+		return ""
+	}
+	dir, err = filepath.EvalSymlinks(dir)
+	if err != nil {
+		return ""
+	}
+	below, err := filepath.Rel(top, dir)
+	if err != nil || below == "." {
+		return ""
+	}
+	return below
 }
 
 // worktreeTop is the top of the working files that dir is in. Errors:

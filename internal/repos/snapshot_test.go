@@ -1,11 +1,14 @@
 package repos
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -320,6 +323,49 @@ func TestBind(t *testing.T) {
 		spec.ID = cove.NewSandboxID()
 		if _, err := s.Create(t.Context(), spec, nil); err == nil {
 			t.Errorf("%s: it is taken", name)
+		}
+	}
+}
+
+// TestBelow: where a directory is in its repository.
+func TestBelow(t *testing.T) {
+	dir := project(t)
+	sub := filepath.Join(dir, "a", "b")
+	if err := os.MkdirAll(sub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Dir(sub), link); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{dir: "", sub: "a/b", link: "a", filepath.Join(dir, "nowhere"): "", "/proc": ""} {
+		if got := Below(path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
+// TestNoSpaceForACheckout: it says that it is the disk, and nothing is left.
+func TestNoSpaceForACheckout(t *testing.T) {
+	home := t.TempDir()
+	if err := unix.Mount("tmpfs", home, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skip("needs root, for a file system of its own: ", err)
+	}
+	t.Cleanup(func() { unix.Unmount(home, unix.MNT_DETACH) })
+	s := open(t, Options{Home: home})
+	dir := project(t)
+	if err := os.WriteFile(filepath.Join(dir, "large"), bytes.Repeat([]byte("x"), 16<<20), 0o644); err != nil { // of which git keeps little
+		t.Fatal(err)
+	}
+	plain(t, dir, "add", "large")
+	plain(t, dir, "-c", "user.name=A", "-c", "user.email=a@b", "commit", "-q", "-m", "large")
+	for name, r := range map[string]workspace.Repository{"what is not committed": *uncommitted(dir), "what is committed": {Source: dir, Local: true}} {
+		_, err := s.Create(t.Context(), spec("quiet-heron", r), nil)
+		if cove.ErrorCode(err) != cove.StorageFull || !strings.Contains(cove.ErrorHint(err), "free some space") {
+			t.Errorf("%s: %s, %v", name, cove.ErrorCode(err), err)
+		}
+		if ids, err := s.List(t.Context()); err != nil || len(ids) != 0 {
+			t.Errorf("%s: left are %v, %v", name, ids, err)
 		}
 	}
 }

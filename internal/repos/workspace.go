@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,6 +53,9 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec, progress func(w
 		return workspace.Workspace{}, storageFull("make a workspace", err)
 	}
 	w.record = record{ID: spec.ID, Client: spec.Client, Created: time.Now().UTC()}
+	if err := w.within(); err != nil {
+		return workspace.Workspace{}, errors.Join(err, os.Remove(w.dir))
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.abandonWorktree(context.WithoutCancel(ctx), w.record), removeAll(w.dir))
@@ -76,6 +80,11 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec, progress func(w
 	if err := os.Rename(w.dir, final); err != nil {
 		return workspace.Workspace{}, storageFull("put the workspace in place", err)
 	}
+	if w.record.Within != "" {
+		if err := s.lend(w.record); err != nil {
+			return workspace.Workspace{}, errors.Join(err, s.Remove(context.WithoutCancel(ctx), spec.ID, false))
+		}
+	}
 	return s.shape(w.record), nil
 }
 
@@ -85,6 +94,7 @@ type making struct {
 	spec     workspace.Spec
 	dir      string // where it is made
 	final    string // where it will be
+	host     record // of the sandbox that it is within
 	held     []*os.File
 	record   record
 	head     string // full name of the remote's default branch
@@ -112,7 +122,7 @@ func (w *making) directories() error {
 			return storageFull("make a workspace", err)
 		}
 	}
-	return writeRecord(w.dir, w.record)
+	return nil
 }
 
 // bind takes a directory of somebody's own as the workspace. A .git that is in
@@ -140,6 +150,10 @@ func (s *Store) shape(r record) workspace.Workspace {
 	w := workspace.Workspace{
 		ID: r.ID, Directory: filepath.Join(dir, checkoutDir), Home: filepath.Join(dir, homeDir), Hidden: r.Hidden, Worktree: r.Worktree,
 		Checkout: workspace.Checkout{Source: r.Source, Remote: r.Remote, Branch: r.Branch, From: r.From, Base: r.Base, Shared: r.Shared},
+	}
+	if r.Within != "" {
+		w.Directory, w.Home, w.Place = "", "", path.Join(cove.Home, r.Place)
+		return w
 	}
 	if r.Bound != "" {
 		w.Directory = r.Bound
@@ -194,6 +208,9 @@ func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) er
 		return nil
 	}
 	r, err := readRecord(dir)
+	if keepWork && r.Within != "" {
+		return cove.Errorf(cove.Unsupported, "the work of %s is within another sandbox, and goes with its checkout", id).WithHint("push or apply it first, then remove it without keeping it")
+	}
 	if keepWork && r.Bound == "" {
 		if err != nil {
 			return err
@@ -206,6 +223,9 @@ func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) er
 	}
 	if err == nil { // one that cannot be read goes all the same
 		if err := s.releaseWorktree(r); err != nil {
+			return err
+		}
+		if err := s.takeHome(r); err != nil {
 			return err
 		}
 	}
@@ -291,5 +311,5 @@ func (w *making) plan(ctx context.Context, a advert, want workspace.Repository) 
 		return start{}, err
 	}
 	w.record.Branch, w.record.From = at.branch, at.from
-	return at, writeRecord(w.dir, w.record)
+	return at, w.claim()
 }

@@ -35,7 +35,7 @@ func (w *making) worktree(ctx context.Context, at start, refs map[string]string,
 // branches are those it has itself; nothing is fetched.
 func (w *making) worktreeOf(ctx context.Context, r remote, want workspace.Repository) error {
 	tell(w.progress, "adding a worktree to "+r.Dir)
-	a, err := listRemote(ctx, w.held, w.s.neighbour(r.git), "--symref")
+	a, err := w.s.listNeighbour(ctx, w.held, r.git)
 	if err != nil {
 		return err
 	}
@@ -52,13 +52,13 @@ func (w *making) worktreeOf(ctx context.Context, r remote, want workspace.Reposi
 		return cove.Errorf(cove.NotFound, "%s has no commit %s", r.Dir, at.id)
 	}
 	w.record.Base, w.record.Hidden = base, r.git
-	if err := w.importer(ctx, a.objectFormat(), nil, false, at); err != nil {
+	if err := w.importer(a.objectFormat(), nil, false, at); err != nil {
 		return err
 	}
 	if err := writeFile(filepath.Join(w.in(importDir), "objects/info/alternates"), filepath.Join(r.git, "objects")+"\n"); err != nil {
 		return err
 	}
-	if err := w.remember(ctx); err != nil {
+	if err := w.remember(); err != nil {
 		return err
 	}
 	var branch []string
@@ -84,6 +84,9 @@ func sharedBranches(a advert, more []policy.Refs) []string {
 // link adds the checkout to the worktrees of a repository, which will be at
 // final: the branch is made, or it is there, and the files are written.
 func (w *making) link(ctx context.Context, dir, final string, branch []string, name string, sparse []string) error {
+	if err := w.weigh(ctx, sparse); err != nil {
+		return err
+	}
 	tree := w.in(checkoutDir)
 	run := hostgit.Run{Dir: dir, Command: []string{"worktree", "add"}, Flags: []string{"--no-checkout", "--quiet"}, Args: []string{tree, name}}
 	if branch != nil {

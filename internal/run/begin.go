@@ -51,12 +51,12 @@ func (r *Runner) Begin(ctx context.Context, q Request) (api.Run, error) {
 	if err != nil {
 		return api.Run{}, err
 	}
+	var run api.Run
 	in, err := r.enterSandbox(ctx, q, eq, &record)
-	if err != nil {
-		return api.Run{}, err
+	if err == nil {
+		run, err = r.start(ctx, in, record, eq, command)
 	}
-	run, err := r.start(ctx, in, record, eq, command)
-	if err != nil && record.Spec.Own {
+	if err != nil && record.Spec.Own && record.Sandbox != "" {
 		err = errors.Join(err, r.o.Sandboxes.DestroySandbox(context.WithoutCancel(ctx), record.Sandbox, false, q.Who))
 	}
 	return run, err
@@ -150,7 +150,7 @@ func (r *Runner) enterSandbox(ctx context.Context, q Request, eq Equipment, reco
 	if err != nil {
 		return in, err
 	}
-	record.Sandbox, record.SandboxName = there.ID, there.Name
+	record.Sandbox, record.SandboxName, record.Spec.Box = there.ID, there.Name, there.Within
 	if in, err = r.o.Sandboxes.EnterSandbox(ctx, there.ID, q.Who); err != nil {
 		return in, err
 	}

@@ -76,7 +76,7 @@ func (r *Runner) tidy(ctx context.Context, record store.Run, e ending) {
 	if err != nil {
 		return // it does not run: what was placed is gone
 	}
-	if record.Spec.Own && (e.asked == askedKill || e.limit != "") {
+	if record.Spec.Own && record.Spec.Box == "" && (e.asked == askedKill || e.limit != "") {
 		in.Guest.Guest().SignalAll(ctx, 9)
 	}
 	if err := in.Guest.Guest().Remove(ctx, record.Spec.Dir); err != nil {
@@ -142,7 +142,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 // overdrawn reports whether a budget of models was used up during a run.
 func (r *Runner) overdrawn(ctx context.Context, record store.Run) bool {
 	r.o.Flush()
-	q := store.DecisionQuery{Sandbox: record.Sandbox, Verdict: api.VerdictDeny, Since: record.StartedAt, Limit: store.MaxPage}
+	q := store.DecisionQuery{Sandbox: boxOf(record), Verdict: api.VerdictDeny, Since: record.StartedAt, Limit: store.MaxPage}
 	page, err := r.o.Store.ListDecisions(ctx, q)
 	if err != nil {
 		return false

@@ -171,7 +171,7 @@ func (f *follower) decided(ctx context.Context) (all []api.Decision, err error) 
 		all, err = f.r.decisions(ctx, f.record)
 		return slices.DeleteFunc(all, func(d api.Decision) bool { return f.l != nil && d.Seq > f.seen }), err
 	}
-	q := store.DecisionQuery{Sandbox: f.record.Sandbox, Since: f.since}
+	q := store.DecisionQuery{Sandbox: boxOf(f.record), Since: f.since}
 	if f.l == nil {
 		return nil, nil
 	}

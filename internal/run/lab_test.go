@@ -23,11 +23,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/redact"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/fake"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/secret"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -374,14 +376,21 @@ func (way) Bind(*engine.Binding, engine.Rootfs) error { return nil }
 func (way) Env() map[string]string                    { return nil }
 func (way) Serve(sockets []*os.File) error            { return nil }
 func (way) Extend(...*policy.Document) (int, error)   { return 0, nil }
+func (way) Replace(...*policy.Document) (int, error)  { return 0, nil }
 func (way) Certificate() []byte                       { return nil }
 func (way) Holds() ([]approval.Hold, <-chan struct{}) { return []approval.Hold{{ID: "ho_1"}}, nil }
 func (way) Denied() []string                          { return nil }
 func (way) Models() []model.ProviderUsage             { return nil }
-func (way) Conceal(text string) string                { return strings.ReplaceAll(text, "sk-real-key", "xxxxxxxxxxx") }
-func (way) Close()                                    {}
-func (way) Shut()                                     {}
-func (way) Rename(string)                             {}
+
+// known is a key that ways know.
+var known, _ = redact.New(secret.New("sk-real-key"))
+
+func (way) Concealed(from io.Reader) io.Reader {
+	return redact.Follow(from, func() (*redact.Set, error) { return known, nil })
+}
+func (way) Close()        {}
+func (way) Shut()         {}
+func (way) Rename(string) {}
 func (way) Answer(context.Context, cove.HoldID, approval.Answer) (approval.Hold, error) {
 	return approval.Hold{}, nil
 }

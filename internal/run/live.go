@@ -72,7 +72,7 @@ func (l *live) replay() error {
 
 // line makes messages of a line.
 func (l *live) line(line []byte) error {
-	all, err := l.parser.Line([]byte(l.conceal(string(line))))
+	all, err := l.parser.Line(line)
 	for _, m := range all {
 		if werr := l.say(m); werr != nil {
 			return werr
@@ -83,9 +83,7 @@ func (l *live) line(line []byte) error {
 
 // say writes a message down.
 func (l *live) say(m api.Message) error {
-	m, misfit := fitted(m, l.schema)
-	m = shorten(m)
-	m.Version, m.Time = api.MessageVersion, l.r.o.Clock.Now().UTC().Truncate(time.Microsecond)
+	m, misfit := agent.Settle(m, l.schema, l.r.o.Clock.Now())
 	l.mu.Lock()
 	account(&l.record, m)
 	if m.Type == api.MessageResult {
@@ -97,13 +95,6 @@ func (l *live) say(m api.Message) error {
 		return nil
 	}
 	return l.transcript.message(m)
-}
-
-func (l *live) conceal(text string) string {
-	if l.process == nil {
-		return text
-	}
-	return l.process.Conceal(text)
 }
 
 // attend reads what the program prints until it has ended, and says how that
@@ -235,7 +226,7 @@ func (l *live) readErrors() {
 	for {
 		line, err := from.ReadSlice('\n') // a longer one comes in parts
 		if len(line) > 0 {
-			text := l.conceal(strings.ToValidUTF8(string(line), "\uFFFD"))
+			text := strings.ToValidUTF8(string(line), "\uFFFD")
 			l.tail.add(text)
 			if werr := l.transcript.log(text, l.r.o.Clock.Now().UTC().Truncate(time.Microsecond)); werr != nil {
 				l.r.o.Log.Warn("what an agent logs cannot be kept", "run", l.id, "error", werr)

@@ -7,7 +7,6 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
-	"github.com/cove-sandbox/cove/internal/jsonschema"
 )
 
 // asked is why a run was ended from outside.
@@ -64,22 +63,6 @@ func outcome(e ending) (status string, limit cove.LimitKind, err error) {
 		return api.RunFailed, "", nil
 	}
 	return api.RunSucceeded, "", nil
-}
-
-// fitted is a result with the document that a schema asks for, also where that is
-// in words only. The error says why it is not valid. It is pure.
-func fitted(m api.Message, schema []byte) (api.Message, error) {
-	if schema == nil || m.Type != api.MessageResult || m.IsError {
-		return m, nil
-	}
-	if m.Data == nil {
-		document, ok := jsonschema.Document(m.Content)
-		if !ok {
-			return m, cove.Errorf(cove.SchemaMismatch, "the answer is no JSON document: %.200q", m.Content)
-		}
-		m.Data = document
-	}
-	return m, jsonschema.Validate(schema, m.Data)
 }
 
 // account puts what a message says into a record.

@@ -78,12 +78,15 @@ func (r *Runner) recording(ctx context.Context, t sandbox.TerminalBegun) (*recor
 // there is none.
 func (r *Runner) interactive(ctx context.Context, t sandbox.TerminalBegun) (*store.Run, error) {
 	page, err := r.o.Store.Runs(ctx, store.RunQuery{Sandbox: string(t.Sandbox), Status: api.RunRunning, Limit: store.MaxPage})
+	if err != nil {
+		return nil, err
+	}
 	for _, record := range page.Runs {
 		if record.Interactive && record.Spec.Terminal == t.ID {
-			return &record, err
+			return &record, nil
 		}
 	}
-	return nil, err
+	return nil, nil
 }
 
 // recording is what a terminal shows, as asciicast, version 2. Its methods are
@@ -91,7 +94,6 @@ func (r *Runner) interactive(ctx context.Context, t sandbox.TerminalBegun) (*sto
 type recording struct {
 	r      *Runner
 	record store.Run
-	off    func() bool
 	file   *os.File
 	left   int // bytes that may be written
 }
@@ -111,7 +113,7 @@ func (r *Runner) castOf(record store.Run, t sandbox.TerminalBegun, of store.Sand
 		f.Close()
 		return nil, unwritable(err)
 	}
-	rec := &recording{r: r, record: record, off: t.TakenOff, file: f, left: maxRecording - int(info.Size())}
+	rec := &recording{r: r, record: record, file: f, left: maxRecording - int(info.Size())}
 	if info.Size() == 0 {
 		rec.line(map[string]any{
 			"version": 2, "width": t.Size.Columns, "height": t.Size.Rows, "timestamp": record.StartedAt.Unix(),
@@ -154,27 +156,30 @@ func (c *recording) line(v any) {
 	}
 }
 
+// Left implements sandbox.Recorder: the next server goes on with it.
+func (c *recording) Left() {
+	c.file.Close()
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	delete(c.r.screens, cove.RunID(c.record.ID))
+}
+
 // Ended implements sandbox.Recorder.
 func (c *recording) Ended(exit int) {
-	c.file.Close()
-	id := cove.RunID(c.record.ID)
-	leave := func() {
-		c.r.mu.Lock()
-		delete(c.r.screens, id)
-		c.r.mu.Unlock()
-	}
 	c.r.mu.Lock()
-	if c.r.closed || c.off() && exit < 0 {
-		c.r.mu.Unlock()
-		leave() // the next server goes on with it
+	closed := c.r.closed
+	if !closed {
+		c.r.running.Add(1)
+	}
+	c.r.mu.Unlock()
+	if closed {
+		c.Left() // the next server finds that it has ended
 		return
 	}
-	c.r.running.Add(1)
-	c.r.mu.Unlock()
 	go func() {
 		defer c.r.running.Done()
-		defer leave()
 		c.r.concludeScreen(c.record, exit)
+		c.Left()
 	}()
 }
 

@@ -241,7 +241,7 @@ func (r *Runner) decisions(ctx context.Context, record store.Run) ([]api.Decisio
 		return nil, nil
 	}
 	r.o.Flush()
-	q := store.DecisionQuery{Sandbox: record.Sandbox, Since: record.StartedAt, Limit: store.MaxPage}
+	q := store.DecisionQuery{Sandbox: boxOf(record), Since: record.StartedAt, Limit: store.MaxPage}
 	if record.EndedAt != nil {
 		q.Until = *record.EndedAt
 	}

@@ -53,7 +53,7 @@ func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
 	}()
 	record, err := r.o.Store.Run(ctx, cove.RunID(l.Name))
 	switch {
-	case err == nil && (record.Status != api.RunRunning || record.Sandbox != string(l.Sandbox)): // a guest says anything
+	case err == nil && (record.Status != api.RunRunning || boxOf(record) != string(l.Sandbox)): // a guest says anything
 		err = cove.Errorf(cove.NotFound, "no run %.64q runs in the sandbox %s", l.Name, l.Sandbox)
 	case err == nil:
 		err = r.again(ctx, record, l)

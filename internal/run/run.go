@@ -9,6 +9,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -236,3 +237,7 @@ func errorOf(err error) *api.Error {
 	}
 	return e
 }
+
+// boxOf is the sandbox that has the wall of a run: the one that its own is within,
+// or its own.
+func boxOf(record store.Run) string { return cmp.Or(record.Spec.Box, record.Sandbox) }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -78,6 +77,9 @@ type LastingRequest struct {
 	Labels     map[string]string
 	Client     string
 	Local      bool // the machine's owner asks
+	// Shared asks for a checkout of its own in a sandbox that others of the same
+	// request work in, too, which is made where there is none; see share.
+	Shared bool
 }
 
 // lastingLimits are those of a place to work in, where nothing else is asked
@@ -191,6 +193,16 @@ func (m *Manager) CreateSandbox(ctx context.Context, q LastingRequest, progress 
 	if err != nil {
 		return made, err
 	}
+	if q.Shared {
+		if record.Spec.Within, err = m.share(ctx, q, progress); err != nil {
+			return made, err
+		}
+	}
+	return m.create(ctx, record, q, progress)
+}
+
+// create makes a sandbox that is planned.
+func (m *Manager) create(ctx context.Context, record store.Sandbox, q LastingRequest, progress func(workspace.Step)) (made api.Sandbox, err error) {
 	r, leave, err := m.enterLife(ctx, record.ID)
 	if err != nil {
 		return made, err
@@ -200,8 +212,16 @@ func (m *Manager) CreateSandbox(ctx context.Context, q LastingRequest, progress 
 		m.dropResident(r)
 		return made, err
 	}
-	if err = m.furnish(ctx, r, &record, q, progress); err == nil {
+	if record.Spec.Within != "" {
+		err = m.furnishWithin(ctx, &record, q, progress)
+	} else {
+		err = m.furnish(ctx, r, &record, q, progress)
+	}
+	if err == nil {
 		err = m.settle(ctx, record.ID)
+	}
+	if err == nil && record.Spec.Within != "" {
+		err = m.regrant(ctx, record.Spec.Within)
 	}
 	if err != nil {
 		err = errors.Join(err, m.dismantle(context.WithoutCancel(ctx), r, record.ID, false))
@@ -223,8 +243,9 @@ func (m *Manager) plan(q LastingRequest) (store.Sandbox, error) {
 	if err != nil {
 		return store.Sandbox{}, err
 	}
-	if !eng.Capabilities().Lasting {
-		return store.Sandbox{}, cove.Errorf(cove.Unsupported, "the engine %s has no sandboxes that last", eng.Name()).WithHint("use the engine native")
+	if c := eng.Capabilities(); !c.Lasting || !c.MountOwners { // without owners, nothing could be written in a workspace
+		return store.Sandbox{}, cove.Errorf(cove.Unsupported, "the engine %s has no sandboxes that last here", eng.Name()).
+			WithHint("%s", cmp.Or(c.Missing["lasting"], c.Missing["mount_owners"], "use the engine native"))
 	}
 	limits, err := m.o.Bounds.Resolve(runtime.Runtime{Limits: lastingLimits}, q.Limits)
 	if err != nil {
@@ -323,6 +344,11 @@ func (m *Manager) furnish(ctx context.Context, r *resident, record *store.Sandbo
 	if err := deliver(ctx, bx.sandbox.Guest(), cove.Home, q.Home); err != nil {
 		return err
 	}
+	// A directory that a repository does not have, since there is nothing in it, or
+	// nothing that is to be had. Where it cannot be made, who begins there is told.
+	if dir := record.Spec.WorkDir; q.Bind == "" && strings.HasPrefix(dir, cove.Workspace+"/") {
+		_ = bx.sandbox.Guest().Mkdir(ctx, dir, 0o755)
+	}
 	return deliver(ctx, bx.sandbox.Guest(), cove.Workspace, q.Files)
 }
 
@@ -359,6 +385,12 @@ func (m *Manager) change(ctx context.Context, record *store.Sandbox, f func(*sto
 // StartSandbox starts one that is stopped. One that runs stays as it is. Errors:
 // NotFound, Conflict, and those of CreateSandbox.
 func (m *Manager) StartSandbox(ctx context.Context, ref string, who Caller) (api.Sandbox, error) {
+	if record, err := m.findRecord(ctx, ref, who); err == nil && record.Spec.Within != "" {
+		if _, err := m.StartSandbox(ctx, string(record.Spec.Within), who); err != nil {
+			return api.Sandbox{}, err
+		}
+		return m.FindSandbox(ctx, string(record.ID), who)
+	}
 	return m.live(ctx, ref, who, "start", func(r *resident, record *store.Sandbox) error {
 		switch bx, _ := m.runningOf(r); {
 		case record.State == cove.StateRunning && bx != nil:
@@ -503,12 +535,23 @@ func (m *Manager) DestroySandbox(ctx context.Context, ref string, keepWork bool,
 	if err != nil {
 		return err
 	}
-	r, leave, err := m.enterLife(ctx, record.ID)
+	if keepWork && (record.Spec.Within != "" || record.Spec.Shared != "") {
+		return cove.Errorf(cove.Unsupported, "the work of %s is in a sandbox that is shared, and goes with it", record.Name).WithHint("push or apply it first, then destroy it without keeping it")
+	}
+	if err := m.destroy(ctx, record.ID, keepWork, who); err != nil || record.Spec.Shared == "" {
+		return err
+	}
+	return m.destroyWithin(ctx, record.ID, who)
+}
+
+func (m *Manager) destroy(ctx context.Context, id cove.SandboxID, keepWork bool, who Caller) error {
+	r, leave, err := m.enterLife(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	if record, err = m.o.Store.Sandbox(ctx, record.ID); err != nil {
+	record, err := m.o.Store.Sandbox(ctx, id)
+	if err != nil {
 		m.dropResident(r)
 		return err
 	}
@@ -536,6 +579,10 @@ func (m *Manager) live(ctx context.Context, ref string, who Caller, action strin
 		m.dropResident(r)
 		return api.Sandbox{}, err
 	}
+	if record.Spec.Within != "" && action != "rename" {
+		return api.Sandbox{}, cove.Errorf(cove.Conflict, "%s is a checkout in a sandbox that others work in, too: it is not possible to %s it alone", record.Name, action).
+			WithHint("that sandbox is %s", record.Spec.Within)
+	}
 	if err = f(r, &record); !errors.Is(err, errAlready) {
 		m.auditSandbox(ctx, who.Name, action, record, err)
 		if err != nil {
@@ -559,198 +606,6 @@ func wrongState(record store.Sandbox, doing string) error {
 		return e.WithHint("%s; remove it with \"cove destroy %s\"", cmp.Or(record.Reason, "it has failed"), record.Name)
 	}
 	return e.WithHint("try again in a moment")
-}
-
-// Sandboxes lists those that a caller has, newest first, and for the machine's
-// owner what belongs to none.
-func (m *Manager) Sandboxes(ctx context.Context, who Caller) (api.SandboxList, error) {
-	list := api.SandboxList{Sandboxes: []api.Sandbox{}}
-	all, err := m.records(ctx)
-	if err != nil {
-		return list, err
-	}
-	for _, record := range all {
-		if who.has(record) {
-			list.Sandboxes = append(list.Sandboxes, m.show(record, who))
-		}
-	}
-	if who.Owner && m.owns() == nil {
-		list.Orphans, err = m.orphans(ctx, all)
-	}
-	return list, err
-}
-
-// FindSandbox returns one, with how much it has on disk. Errors: NotFound,
-// Conflict when ref could be several.
-func (m *Manager) FindSandbox(ctx context.Context, ref string, who Caller) (api.Sandbox, error) {
-	record, err := m.findRecord(ctx, ref, who)
-	if err != nil {
-		return api.Sandbox{}, err
-	}
-	shown := m.show(record, who)
-	if in, err := m.inside(ctx, string(record.ID), who); err == nil {
-		shown.Terminals = in.terminals.api()
-	}
-	if m.owns() == nil {
-		if shown.DiskUsed, err = m.lasting.Workspaces.Used(ctx, record.ID); cove.ErrorCode(err) == cove.NotFound {
-			err = nil
-		}
-	}
-	return shown, err
-}
-
-func (who Caller) has(record store.Sandbox) bool { return who.Owner || who.Name == record.Client }
-
-// findRecord finds a sandbox by its id, its name (the caller's own first), or the
-// beginning of either that no other has.
-func (m *Manager) findRecord(ctx context.Context, ref string, who Caller) (store.Sandbox, error) {
-	all, err := m.records(ctx)
-	if err != nil {
-		return store.Sandbox{}, err
-	}
-	return pick(all, ref, who)
-}
-
-// pick is findRecord's choice. It is pure.
-func pick(all []store.Sandbox, ref string, who Caller) (store.Sandbox, error) {
-	all = slices.DeleteFunc(slices.Clone(all), func(b store.Sandbox) bool { return !who.has(b) })
-	for _, fits := range []func(store.Sandbox) bool{
-		func(b store.Sandbox) bool { return string(b.ID) == ref },
-		func(b store.Sandbox) bool { return b.Name == ref && b.Client == who.Name },
-		func(b store.Sandbox) bool { return b.Name == ref },
-		func(b store.Sandbox) bool {
-			return ref != "" && (strings.HasPrefix(b.Name, ref) || strings.HasPrefix(string(b.ID), ref) || strings.HasPrefix(string(b.ID), "sb_"+ref))
-		},
-	} {
-		var found []store.Sandbox
-		for _, b := range all {
-			if fits(b) {
-				found = append(found, b)
-			}
-		}
-		switch {
-		case len(found) == 1:
-			return found[0], nil
-		case len(found) > 1:
-			var names []string
-			for _, b := range found {
-				names = append(names, fmt.Sprintf("%s (%s)", b.Name, b.ID))
-			}
-			return store.Sandbox{}, cove.Errorf(cove.Conflict, "%.80q may be %s", ref, strings.Join(names, ", ")).WithHint("say more of the name, or give the id")
-		}
-	}
-	return store.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox %.80q", ref).WithHint("\"cove list\" shows those that there are")
-}
-
-// show is a record as the API shows it to a caller.
-func (m *Manager) show(b store.Sandbox, who Caller) api.Sandbox {
-	spec := b.Spec
-	s := api.Sandbox{
-		ID: string(b.ID), Name: b.Name, State: string(b.State), Error: b.Reason, Engine: spec.Engine, Image: cmp.Or(spec.Image, "host"),
-		Profile: spec.Profile, Agent: spec.Agent, Directory: spec.Directory, WorkDir: spec.WorkDir, Network: string(cmp.Or(spec.Mode, cove.NetworkNone)),
-		AllowPR: spec.AllowPR, SSHAgent: spec.SSHAgent != "", Mounts: []api.Mount{}, Labels: spec.Labels,
-		CreatedBy: b.Client, CreatedAt: b.CreatedAt, LastUsedAt: b.LastUsedAt,
-		Limits: api.Limits{
-			MemoryMB: spec.Limits.Memory >> 20, PIDs: spec.Limits.PIDs, DiskMB: spec.Limits.Disk >> 20, CPUs: spec.Limits.CPUs,
-			Inodes: spec.Limits.Inodes, OpenFiles: spec.Limits.OpenFiles, StdoutKB: spec.Limits.Stdout >> 10, StderrKB: spec.Limits.Stderr >> 10,
-		},
-	}
-	if !who.Owner {
-		s.Directory = "" // where the owner keeps things is the owner's
-	}
-	for _, mount := range spec.Mounts {
-		s.Mounts = append(s.Mounts, api.Mount{Source: mount.Source, Target: mount.Target, ReadOnly: mount.ReadOnly})
-	}
-	if spec.Repository != nil {
-		s.Repository = new(spec.Repository.SandboxRepository)
-	}
-	return s
-}
-
-// Inside is a lasting sandbox that runs, for whoever starts processes in it.
-type Inside struct {
-	store.Sandbox
-	Guest   engine.Sandbox
-	Env     []string        // of every process, before what it asks for itself
-	Dir     string          // where processes begin
-	Stopped <-chan struct{} // closed when it does not run any more
-
-	terminals *terminals
-	git       workGit
-	way       Way // nil without a network
-}
-
-// EnterSandbox finds one that runs, and notes that it is used. Errors: NotFound,
-// Conflict when it does not run.
-func (m *Manager) EnterSandbox(ctx context.Context, ref string, who Caller) (Inside, error) {
-	in, err := m.inside(ctx, ref, who)
-	if err == nil {
-		m.touch(ctx, in.ID)
-	}
-	return in, err
-}
-
-// inside is EnterSandbox for who only looks.
-func (m *Manager) inside(ctx context.Context, ref string, who Caller) (Inside, error) {
-	record, err := m.findRecord(ctx, ref, who)
-	if err != nil {
-		return Inside{}, err
-	}
-	if err := m.owns(); err != nil {
-		return Inside{}, err
-	}
-	m.mu.Lock()
-	r := m.residents[record.ID]
-	var bx *box
-	var open opened
-	if r != nil {
-		bx, open = r.box, r.open
-	}
-	m.mu.Unlock()
-	if record.State != cove.StateRunning || bx == nil {
-		return Inside{}, wrongState(record, "enter")
-	}
-	return Inside{Sandbox: record, Guest: bx.sandbox, Env: open.env, Dir: record.Spec.WorkDir, Stopped: bx.sandbox.Done(), terminals: open.ttys, git: open.git, way: open.way}, nil
-}
-
-// touch notes that a sandbox is used. That this fails is no reason not to.
-func (m *Manager) touch(ctx context.Context, id cove.SandboxID) {
-	if err := m.o.Store.TouchSandbox(context.WithoutCancel(ctx), id, m.o.Clock.Now()); err != nil {
-		m.o.Log.Warn("cannot note that a sandbox is used", "sandbox", id, "error", err)
-	}
-}
-
-// ExtendSandbox adds to what one may reach: at once, and each time that it is
-// started. documents are those of change. Errors: NotFound, InvalidArgument,
-// Conflict when it has no network.
-func (m *Manager) ExtendSandbox(ctx context.Context, ref string, who Caller, change api.NetworkChange, documents []*policy.Document) (cut int, err error) {
-	_, err = m.live(ctx, ref, who, "network", func(r *resident, record *store.Sandbox) error {
-		if cmp.Or(record.Spec.Mode, cove.NetworkNone) == cove.NetworkNone {
-			return cove.Errorf(cove.Conflict, "the sandbox %s has no network", record.Name).WithHint("make one with --network or --allow")
-		}
-		if _, open := m.runningOf(r); open.way != nil {
-			if cut, err = open.way.Extend(documents...); err != nil {
-				return err
-			}
-		}
-		return m.change(ctx, record, func(s *store.SandboxSpec) { s.Changes = append(s.Changes, change) })
-	})
-	return cut, err
-}
-
-// SandboxCertificate is that of the authority which one trusts, as PEM. Errors:
-// NotFound, Conflict when it does not run or has no network.
-func (m *Manager) SandboxCertificate(ctx context.Context, ref string, who Caller) ([]byte, error) {
-	record, err := m.findRecord(ctx, ref, who)
-	if err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r := m.residents[record.ID]; r != nil && r.open.way != nil {
-		return r.open.way.Certificate(), nil
-	}
-	return nil, cove.Errorf(cove.Conflict, "the sandbox %s has no network, or does not run", record.Name)
 }
 
 // auditSandbox records what was done with the life of a sandbox.

@@ -34,6 +34,18 @@ type Process struct {
 	in       Inside
 	remote   *guest.RemoteProcess
 	oomKills int64 // in the sandbox before it began
+
+	stdout, stderr io.Reader
+}
+
+// newProcess is one with its streams, of which the values of credentials that
+// the gateway sets for the sandbox are taken out, were they in them.
+func (m *Manager) newProcess(in Inside, remote *guest.RemoteProcess, before engine.Stats) *Process {
+	p := &Process{Sandbox: in.ID, m: m, in: in, remote: remote, oomKills: before.OOMKills, stdout: remote.Stdout(), stderr: remote.Stderr()}
+	if in.way != nil {
+		p.stdout, p.stderr = in.way.Concealed(p.stdout), in.way.Concealed(p.stderr)
+	}
+	return p
 }
 
 // LeftProcess is one that an earlier server has started. It is taken up, or
@@ -95,7 +107,7 @@ func (m *Manager) StartProcess(ctx context.Context, ref string, who Caller, q Pr
 		io.WriteString(p.Stdin(), q.Stdin)
 		p.Stdin().Close()
 	}()
-	return &Process{Sandbox: in.ID, m: m, in: in, remote: p, oomKills: stats.OOMKills}, nil
+	return m.newProcess(in, p, stats), nil
 }
 
 // leaveProcess tells who takes up processes of one that was left, or ends it.
@@ -129,7 +141,7 @@ func (l LeftProcess) TakeUp(ctx context.Context, from uint64) (*Process, error) 
 		return nil, err
 	}
 	p.Retain()
-	return &Process{Sandbox: l.Sandbox, m: l.m, in: in, remote: p, oomKills: stats.OOMKills}, nil
+	return l.m.newProcess(in, p, stats), nil
 }
 
 // End kills a process that nobody takes up.
@@ -137,11 +149,12 @@ func (l LeftProcess) End(ctx context.Context) error {
 	return (&terminals{manager: l.m, sandbox: l.engine}).endLeft(ctx, l.info)
 }
 
-// Stdout is the program's output. What is read is kept until Safe.
-func (p *Process) Stdout() io.Reader { return p.remote.Stdout() }
+// Stdout is the program's output, without credentials. What is read is kept
+// until Safe.
+func (p *Process) Stdout() io.Reader { return p.stdout }
 
-// Stderr is the program's error output.
-func (p *Process) Stderr() io.Reader { return p.remote.Stderr() }
+// Stderr is the program's error output, without credentials.
+func (p *Process) Stderr() io.Reader { return p.stderr }
 
 // Safe says that standard output before an offset is not needed any more.
 func (p *Process) Safe(offset uint64) error { return p.remote.Release(offset) }
@@ -222,13 +235,4 @@ func (p *Process) Holds() ([]approval.Hold, <-chan struct{}) {
 		all[i].Execution = cove.ExecutionID(p.in.Name)
 	}
 	return all, changed
-}
-
-// Conceal is a text without the values of credentials that the gateway sets for
-// the sandbox, were they in it. Its length stays.
-func (p *Process) Conceal(text string) string {
-	if p.in.way == nil {
-		return text
-	}
-	return p.in.way.Conceal(text)
 }

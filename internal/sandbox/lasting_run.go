@@ -99,6 +99,11 @@ func (m *Manager) networkOf(record store.Sandbox) (Network, error) {
 		}
 		n = n.with(more)
 	}
+	within, err := m.networkWithin(record)
+	if err != nil {
+		return n, err
+	}
+	n.Policy = append(n.Policy, within...)
 	for _, c := range spec.Changes {
 		documents, err := m.lasting.Documents(api.GatewayPolicy{Allow: c.Allow, Deny: c.Deny})
 		if err != nil {
@@ -337,6 +342,9 @@ func (m *Manager) clear(ctx context.Context, r *resident, record store.Sandbox) 
 	if err := m.vacate(r); err != nil {
 		return err
 	}
+	if record.Spec.Within != "" {
+		return m.clearWithin(ctx, record)
+	}
 	if err := m.destroyLeft(ctx, record.Spec.Engine, record.ID); err != nil {
 		return err
 	}
@@ -365,17 +373,33 @@ func (m *Manager) doom(r *resident, doomed, keepWork bool) {
 // record.
 func (m *Manager) recordOf(ctx context.Context, id cove.SandboxID) (store.Sandbox, error) {
 	record, err := m.o.Store.Sandbox(ctx, id)
-	if err == nil {
-		m.correct(&record)
+	if err != nil {
+		return record, err
 	}
-	return record, err
+	m.correct(&record)
+	if record.Spec.Within != "" {
+		if host, err := m.o.Store.Sandbox(ctx, record.Spec.Within); err == nil {
+			m.correct(&host)
+			record.State = stateWithin(record, host)
+		}
+	}
+	return record, nil
 }
 
 // records are all of them, newest first.
 func (m *Manager) records(ctx context.Context) ([]store.Sandbox, error) {
 	all, err := m.o.Store.Sandboxes(ctx)
+	hosts := map[cove.SandboxID]store.Sandbox{}
 	for i := range all {
 		m.correct(&all[i])
+		if all[i].Spec.Shared != "" {
+			hosts[all[i].ID] = all[i]
+		}
+	}
+	for i := range all {
+		if host, ok := hosts[all[i].Spec.Within]; ok {
+			all[i].State = stateWithin(all[i], host)
+		}
 	}
 	return all, err
 }
@@ -475,6 +499,13 @@ func (m *Manager) reconcileOne(ctx context.Context, id cove.SandboxID) error {
 		return err
 	}
 	bx, _ := m.runningOf(r)
+	if record.Spec.Within != "" {
+		gone, err := m.goneWithin(ctx, record)
+		if err != nil || !gone {
+			return err
+		}
+		record.State = cove.StateDestroying
+	}
 	switch record.State {
 	case cove.StatePreparing, cove.StateReady, cove.StateDestroying:
 		err := m.dismantle(ctx, r, id, record.Spec.KeepWork)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -22,11 +23,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/redact"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/fake"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/secret"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -183,6 +186,9 @@ func (w *workspaces) Create(ctx context.Context, s workspace.Spec, progress func
 	if s.Repository != nil {
 		ws.Checkout = workspace.Checkout{Source: s.Repository.Source, Remote: "https://git.example/o/r", Branch: "cove/" + s.Name, From: "main", Base: "1234"}
 	}
+	if s.Within != "" {
+		ws.Directory, ws.Home, ws.Place = "", "", cove.Home+"/"+string(s.ID)
+	}
 	w.there[s.ID] = ws
 	return ws, nil
 }
@@ -294,6 +300,12 @@ func (w *way) Extend(more ...*policy.Document) (int, error) {
 	w.documents = append(slices.Clip(w.documents), more...)
 	return 3, nil
 }
+func (w *way) Replace(all ...*policy.Document) (int, error) {
+	w.ways.mu.Lock()
+	defer w.ways.mu.Unlock()
+	w.documents = all
+	return 0, nil
+}
 func (w *way) Certificate() []byte                       { return []byte("certificate of " + w.id) }
 func (w *way) Holds() ([]approval.Hold, <-chan struct{}) { return []approval.Hold{{ID: "ho_1"}}, nil }
 func (w *way) Denied() []string                          { return nil }
@@ -303,7 +315,13 @@ func (w *way) Rename(name string) {
 	w.name = name
 }
 func (w *way) Models() []model.ProviderUsage { return nil }
-func (w *way) Conceal(text string) string    { return strings.ReplaceAll(text, "the key", "xxxxxxx") }
+
+// known is a key that ways know.
+var known, _ = redact.New(secret.New("the key of it"))
+
+func (w *way) Concealed(from io.Reader) io.Reader {
+	return redact.Follow(from, func() (*redact.Set, error) { return known, nil })
+}
 func (w *way) Answer(_ context.Context, id cove.HoldID, a approval.Answer) (approval.Hold, error) {
 	return approval.Hold{ID: id}, nil
 }

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -59,7 +61,7 @@ func (m *Manager) OpenWork(ctx context.Context, ref string, who Caller) (*Work, 
 		}
 		git := in.git
 		if !record.Spec.Repository.Worktree {
-			git = insideGit{record: record, guest: in.Guest.Guest(), env: in.Env}
+			git = insideGit{record: record, place: placeOf(record.Spec), guest: in.Guest.Guest(), env: in.Env}
 		}
 		if git == nil {
 			return nil, cove.Errorf(cove.Unavailable, "git of the sandbox %s is not there", record.Name).WithHint("see \"cove server logs\", then stop the sandbox and start it")
@@ -73,7 +75,7 @@ func (m *Manager) OpenWork(ctx context.Context, ref string, who Caller) (*Work, 
 
 // showWork shows the workspace of a sandbox that is stopped to another one.
 func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, err error) {
-	_, leave, err := m.enterLife(ctx, record.ID)
+	_, leave, err := m.enterLife(ctx, cmp.Or(record.Spec.Within, record.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +90,13 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 	if record.State != cove.StateStopped {
 		return nil, wrongState(record, "look into")
 	}
-	ws, err := m.lasting.Workspaces.Open(ctx, record.ID)
+	shown := record // whose files are shown
+	if record.Spec.Within != "" {
+		if shown, err = m.recordOf(ctx, record.Spec.Within); err != nil {
+			return nil, err
+		}
+	}
+	ws, err := m.lasting.Workspaces.Open(ctx, shown.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +111,7 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 	if err != nil {
 		return nil, err
 	}
-	root, release, err := m.rootfs(ctx, eng, record.Spec.Image)
+	root, release, err := m.rootfs(ctx, eng, shown.Spec.Image)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +120,7 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 			release()
 		}
 	}()
-	b, err := m.lastingBinding(record, ws)
+	b, err := m.lastingBinding(shown, ws)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +130,7 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 		return nil, err
 	}
 	env := append(append(rootfs.Env(cove.UserAgent), root.Env...), gitEnv...)
-	return &Work{ID: record.ID, Record: record, m: m, git: insideGit{record: record, guest: bx.sandbox.Guest(), env: lastWins(env)}, close: func() {
+	return &Work{ID: record.ID, Record: record, m: m, git: insideGit{record: record, place: placeOf(record.Spec), guest: bx.sandbox.Guest(), env: lastWins(env)}, close: func() {
 		if err := bx.close(); err != nil {
 			m.o.Log.Warn("cannot end what showed a sandbox's work", "sandbox", record.ID, "error", err)
 		}
@@ -172,8 +180,8 @@ const (
 )
 
 // Snapshot puts work that is not committed where Import finds it: as a commit
-// that ref leads to. Errors: RuntimeMissing without git, InvalidArgument with
-// what git says.
+// that ref leads to. Errors: RuntimeMissing without git, StorageFull, Conflict
+// with what git says of a repository that it cannot read.
 func (w *Work) Snapshot(ctx context.Context, ref string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -199,6 +207,7 @@ func (w *Work) Connect(ctx context.Context, asIs bool) (*WorkStream, error) {
 // insideGit is the git of a sandbox's own image.
 type insideGit struct {
 	record store.Sandbox
+	place  string // of the checkout, inside
 	guest  *guest.Client
 	env    []string
 }
@@ -228,7 +237,12 @@ func (g insideGit) Snapshot(ctx context.Context, ref string) error {
 	case exit.Code == 127:
 		return noGit(g.record)
 	case exit.Code != 0:
-		return cove.Errorf(cove.InvalidArgument, "git in the sandbox %s cannot say what has changed: %s", g.record.Name, said.text()).WithHint("look at it inside: \"git status\"")
+		e := cove.Errorf(cove.Conflict, "git in the sandbox %s cannot say what has changed: %s", g.record.Name, said.text()).WithHint("look at it inside: \"git status\"")
+		if hostgit.CodeOf(said.text()) == cove.StorageFull {
+			e = e.WithHint("free some space on the disk of this machine, or remove something in the sandbox: cove attach %s", g.record.Name)
+			e.Code = cove.StorageFull
+		}
+		return e
 	}
 	return nil
 }
@@ -239,7 +253,7 @@ func noGit(record store.Sandbox) error {
 
 // Send implements workGit.
 func (g insideGit) Send(ctx context.Context, asIs bool) (*guest.RemoteProcess, func(), error) {
-	args := []string{"git", "upload-pack", "--strict", cove.Workspace + "/.git"}
+	args := []string{"git", "upload-pack", "--strict", g.place + "/.git"}
 	if asIs {
 		args = slices.Insert(args, 1, "-c", "pack.depth=0")
 	}
@@ -248,7 +262,7 @@ func (g insideGit) Send(ctx context.Context, asIs bool) (*guest.RemoteProcess, f
 }
 
 func (g insideGit) start(ctx context.Context, env []string, args ...string) (*guest.RemoteProcess, error) {
-	spec := guest.ProcessSpec{Args: args, Env: lastWins(append(append([]string(nil), g.env...), env...)), Dir: cove.Workspace, Stdin: true}
+	spec := guest.ProcessSpec{Args: args, Env: lastWins(append(append([]string(nil), g.env...), env...)), Dir: g.place, Stdin: true}
 	p, err := g.guest.Start(ctx, spec)
 	if err == nil {
 		return p, nil

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -38,6 +39,8 @@ type Way interface {
 	// Extend adds to the policy, at once, and says how many connections that
 	// has cut.
 	Extend(...*policy.Document) (cut int, err error)
+	// Replace puts documents in the place of the policy, in the same way.
+	Replace(...*policy.Document) (cut int, err error)
 	// Rename says what the sandbox is called from now on.
 	Rename(name string)
 	// Certificate is that of the sandbox's own authority, as PEM.
@@ -52,9 +55,9 @@ type Way interface {
 	Denied() []string
 	// Models is what has been used of models, by provider.
 	Models() []model.ProviderUsage
-	// Conceal is a text without the values of credentials that are set, in which
-	// their places are filled; its length stays.
-	Conceal(text string) string
+	// Concealed reads from without the values of credentials that are set, in which
+	// their places are filled; offsets stay.
+	Concealed(from io.Reader) io.Reader
 	// Shut ends what uses it and lets nothing through from now on; all is recorded
 	// when it returns. Close also removes it, which takes longer.
 	Shut()
@@ -100,6 +103,7 @@ type Manager struct {
 	running   map[cove.ExecutionID]*execution
 	commands  map[cove.ExecutionID]*command
 	residents map[cove.SandboxID]*resident
+	sharing   chan struct{} // holds one value: who puts it in may look for shared sandboxes, and make them
 	errands   map[*errand]bool
 	lasting   *Lasting // nil until AdoptSandboxes
 	owner     bool     // of the lasting sandboxes
@@ -110,7 +114,7 @@ type Manager struct {
 func New(o Options) *Manager {
 	ending, end := context.WithCancel(context.Background())
 	return &Manager{
-		ending: ending, end: end, residents: map[cove.SandboxID]*resident{}, errands: map[*errand]bool{},
+		ending: ending, end: end, residents: map[cove.SandboxID]*resident{}, errands: map[*errand]bool{}, sharing: make(chan struct{}, 1),
 		o: o, engines: newEngines(o.Engines, o.DefaultEngine), queue: newQueue(o.MaxConcurrent, o.MaxQueued),
 		running: map[cove.ExecutionID]*execution{}, commands: map[cove.ExecutionID]*command{}, born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}

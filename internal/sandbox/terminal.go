@@ -45,7 +45,8 @@ func (m *Manager) OpenTerminal(ctx context.Context, ref string, who Caller, q Te
 		return nil, err
 	}
 	t, err := in.terminals.find(q.ID)
-	if q.New || q.ID == "" && cove.ErrorCode(err) == cove.NotFound {
+	others := in.Spec.Within != "" && q.ID == "" // those that there are may be anybody's
+	if q.New || others || q.ID == "" && cove.ErrorCode(err) == cove.NotFound {
 		t, err = m.startTerminal(ctx, in, who, q)
 	}
 	if err != nil {

@@ -91,12 +91,11 @@ type tty struct {
 
 // TerminalBegun is a terminal that begins, or goes on here.
 type TerminalBegun struct {
-	Sandbox  cove.SandboxID
-	ID       string
-	Args     []string // may be cut short in one that goes on
-	Size     terminal.Size
-	TakenUp  bool        // an earlier server has begun it
-	TakenOff func() bool // reports that this server lets go of it, and it goes on
+	Sandbox cove.SandboxID
+	ID      string
+	Args    []string // may be cut short in one that goes on
+	Size    terminal.Size
+	TakenUp bool // an earlier server has begun it
 }
 
 // Recorder keeps what a terminal shows, as it may reach a real one. It is called
@@ -104,8 +103,10 @@ type TerminalBegun struct {
 type Recorder interface {
 	Shown(p []byte)
 	Resized(size terminal.Size)
-	// Ended is the last call. The exit code is -1 where it is not known.
+	// Ended or Left is the last call: the program has ended, with an exit code or -1
+	// where that is not known, or this server lets go of it and it goes on.
 	Ended(exit int)
+	Left()
 }
 
 // ttyLabel is what the guest keeps of a terminal from its start.
@@ -189,14 +190,7 @@ func (t *tty) recorded(takenUp bool) {
 	if with == nil || with.Record == nil {
 		return
 	}
-	t.record = with.Record(TerminalBegun{
-		Sandbox: t.of.sandbox.ID(), ID: t.id, Args: t.args, Size: t.model.Size(), TakenUp: takenUp,
-		TakenOff: func() bool {
-			t.of.mu.Lock()
-			defer t.of.mu.Unlock()
-			return t.of.left != nil
-		},
-	})
+	t.record = with.Record(TerminalBegun{Sandbox: t.of.sandbox.ID(), ID: t.id, Args: t.args, Size: t.model.Size(), TakenUp: takenUp})
 }
 
 // add begins to serve a terminal.
@@ -396,7 +390,11 @@ func (t *tty) serve() {
 		t.exit, t.err = -1, t.of.reason(err)
 	}
 	close(t.ended)
-	if t.record != nil {
+	switch {
+	case t.record == nil:
+	case cove.ErrorCode(t.err) == cove.Unavailable:
+		t.record.Left()
+	default:
 		t.record.Ended(t.exit)
 	}
 	for _, v := range t.viewers {

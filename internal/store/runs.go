@@ -33,6 +33,7 @@ type Run struct {
 // RunSpec is what a server needs to go on with a run that another has begun.
 type RunSpec struct {
 	Own      bool      // its sandbox was made for it
+	Box      string    // the sandbox that its sandbox is within; empty where it is none but itself
 	Keep     bool      // that sandbox stays
 	Local    bool      // the machine's owner's
 	Dir      string    // inside, for files of this run alone

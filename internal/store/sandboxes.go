@@ -71,6 +71,13 @@ type SandboxSpec struct {
 	Git        *api.GitIdentity
 	Labels     map[string]string
 	KeepWork   bool // of one that is being destroyed: its checkout stays
+	// Shared says of a sandbox that several tasks share what it was made of, so
+	// that others of the same kind find it. Empty is one that nobody shares.
+	Shared string
+	// Within is such a sandbox, in which this one is no more than a checkout, at
+	// Place inside.
+	Within cove.SandboxID
+	Place  string
 }
 
 // SandboxRepository is the repository that a sandbox works on.

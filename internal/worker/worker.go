@@ -172,7 +172,7 @@ func (w *worker) ask(ctx context.Context) (model.Answer, error) {
 	w.session.Messages = append(w.session.Messages, answer.Message)
 	w.learn(answer.Usage)
 	w.save()
-	return answer, nil
+	return answer, w.out.send(api.Message{Type: api.MessageUsage, Usage: &w.usage})
 }
 
 // save keeps the session. A task is worth more than that it can be resumed: a

@@ -112,10 +112,10 @@ func parse(t *testing.T, out []byte) (all []api.Message) {
 	return all
 }
 
-// story is a sequence of messages, short.
+// story is a sequence of messages, short, without what was used on the way.
 func (e ended) story() string {
 	var b strings.Builder
-	for _, m := range e.messages {
+	for i, m := range e.messages {
 		switch m.Type {
 		case api.MessageThinking:
 			word := "says"
@@ -138,7 +138,9 @@ func (e ended) story() string {
 			}
 			fmt.Fprintf(&b, "%s: %s %s\n", word, m.Content, m.Data)
 		case api.MessageUsage:
-			fmt.Fprintf(&b, "%d turns\n", m.Usage.Turns)
+			if i == len(e.messages)-1 {
+				fmt.Fprintf(&b, "%d turns\n", m.Usage.Turns)
+			}
 		}
 	}
 	return b.String()
@@ -213,6 +215,17 @@ done: It is done. ` + `
 			}
 			if u := e.messages[len(e.messages)-1].Usage; u.InputTokens != 160 || u.OutputTokens != 35 || u.CacheReadTokens != 1000 || u.Duration <= 0 {
 				t.Errorf("usage %+v", u)
+			}
+			turns := 0
+			for _, m := range e.messages[:len(e.messages)-1] {
+				if m.Type == api.MessageUsage {
+					if turns++; m.Usage.Turns != turns || m.Usage.InputTokens <= 0 {
+						t.Errorf("after answer %d: %+v", turns, m.Usage)
+					}
+				}
+			}
+			if all := e.messages[len(e.messages)-1].Usage.Turns; turns != all {
+				t.Errorf("what was used was said after %d of %d answers", turns, all)
 			}
 			session := e.messages[0].Session
 			calls := map[string]bool{}

@@ -40,6 +40,10 @@ type Spec struct {
 	Repository *Repository // nil is an empty directory
 	Bind       string      // a directory of the caller's own instead of one that is made, absolute; it is never removed
 	Client     string      // who asked, for the record
+	// Within is another sandbox of the same client's, in whose home the checkout
+	// is to be, as a directory of its own: it has no home, and no mounts. It borrows
+	// objects where that sandbox does.
+	Within cove.SandboxID
 }
 
 // Repository says what to check out.
@@ -68,6 +72,10 @@ type Workspace struct {
 	ID        cove.SandboxID
 	Directory string // of the checkout, on the host; mounted at cove.Workspace
 	Home      string // on the host; mounted at cove.Home
+	// Place is where the checkout is inside, where it is within another sandbox.
+	// On the host it has no directory then that leads where one thinks: what is on
+	// the way to it is that sandbox's.
+	Place string
 	// Mounts and Files are what it needs beside these: objects that are borrowed.
 	Mounts []cove.Mount
 	// Hidden is the git directory of a worktree, which is not inside. Empty

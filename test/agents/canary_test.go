@@ -15,24 +15,35 @@ import (
 	"testing"
 )
 
-// cgroups are where sandboxes of these tests are.
-const cgroups = "cove-agents-test"
+// cgroups are where sandboxes of these tests are, and of no others that run beside.
+var cgroups = fmt.Sprintf("cove-agents-test-%d", os.Getpid())
+
+// inSandboxes are the directories in /proc of all processes in sandboxes.
+func inSandboxes(t *testing.T) (dirs []string) {
+	t.Helper()
+	for _, file := range globbed(t, "/proc/[0-9]*/cgroup") {
+		if groups, err := os.ReadFile(file); err == nil && bytes.Contains(groups, []byte("/"+cgroups+"/")) {
+			dirs = append(dirs, filepath.Dir(file))
+		}
+	}
+	return dirs
+}
+
+func globbed(t *testing.T, pattern string) []string {
+	t.Helper()
+	all, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
 
 // searchProcesses looks for the real key in every process of a sandbox: in its
 // environment, its arguments, and all of its memory that it could have written.
 // It returns those that it has looked into.
 func searchProcesses(t *testing.T) (processes []string) {
 	t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range all {
-		groups, err := os.ReadFile(file)
-		if err != nil || !bytes.Contains(groups, []byte(cgroups)) {
-			continue // it has ended, or is none of ours
-		}
-		dir := filepath.Dir(file)
+	for _, dir := range inSandboxes(t) {
 		comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
 		name := strings.TrimSpace(string(comm))
 		for _, what := range []string{"environ", "cmdline"} {
@@ -44,9 +55,7 @@ func searchProcesses(t *testing.T) (processes []string) {
 		if err != nil {
 			continue // it has ended meanwhile
 		}
-		_, place, _ := strings.Cut(string(groups), cgroups)
-		place, _, _ = strings.Cut(place, "\n")
-		processes = append(processes, name+" in "+place)
+		processes = append(processes, name)
 		if found != "" {
 			t.Errorf("the memory of %s has the key, at %s", name, found)
 		}

@@ -4,18 +4,22 @@ package agents
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/driver"
+	"github.com/cove-sandbox/cove/internal/modeltest"
 )
 
 const faults = `
@@ -44,15 +48,32 @@ prompts:
     turns:
       - do: [{shell: "echo kept >kept; python3 -c 'x = bytearray(3 << 30)' && echo had it"}]
       - say: It was too much.
+  - when: be too large
+    turns:
+      - do: [{shell: "echo kept >kept; head -c 120M /dev/zero | tail -c 119M | wc -c"}]
+      - say: I am large.
   - when: fill the disk
     turns:
       - do: [{shell: "echo kept >kept; dd if=/dev/zero of=big bs=1M count=400 2>&1; rm big"}]
       - say: It is full.
-  - when: wait a little
+  - when: leave no space
     turns:
-      - say: I wait a little.
-        do: [{shell: "echo kept >kept; sleep 8"}]
+      - say: I fill it.
+        do: [{shell: "echo kept >kept; cat /dev/zero >big; cat /dev/zero >$HOME/big; sync; df -k ."}]
+      - do: [{write: {path: more.txt, content: "there is none\n"}}]
+      - say: It is full.
+  - when: wait for me
+    turns:
+      - say: I wait for you.
+        do: [{shell: "echo kept >kept; until [ -e go ]; do sleep 0.1; done"}]
       - say: I waited, and am still here.
+  - when: go on now
+    turns: [{say: I am back.}]
+  - when: talk at length
+    turns:
+      - do: [{shell: echo kept >kept}]
+      - say: I talk at length, so that there is time to interrupt me in the middle of what I have to say.
+        pace: 200ms
   - when: wait for long
     turns:
       - say: I wait.
@@ -79,17 +100,18 @@ func TestFaults(t *testing.T) {
 		status string
 		says   string // on standard error, or as the result
 		keeps  bool
-		slow   string // the agent that tries again for too long to wait for it
+		except string // agents that try again for too long to wait for them, or need less memory
 	}{
 		{prompt: "get through", status: api.RunSucceeded, says: "I got through."},
-		{prompt: "lose the model", code: map[string]int{"": 125}, status: api.RunError, says: "model", keeps: true, flags: []string{"--env", "CLAUDE_CODE_MAX_RETRIES=1"}, slow: "worker"},
+		{prompt: "lose the model", code: map[string]int{"": 125}, status: api.RunError, says: "model", keeps: true, flags: []string{"--env", "CLAUDE_CODE_MAX_RETRIES=1"}, except: "codex worker"},
 		{prompt: "be killed", code: map[string]int{"": 1}, status: api.RunFailed, says: "killed", keeps: true},
 		{prompt: "take all memory", status: api.RunSucceeded, says: "It was too much.", keeps: true},
+		{prompt: "be too large", code: map[string]int{"": 137}, status: api.RunLimit, says: "out of memory", flags: []string{"--memory", "128M"}, except: "worker"},
 		{prompt: "fill the disk", status: api.RunSucceeded, says: "It is full.", keeps: true, flags: []string{"--disk", "200M"}},
 		{prompt: "wait for long", code: map[string]int{"": 124}, status: api.RunLimit, says: "time", keeps: true, flags: []string{"--timeout", "6s"}},
 	} {
 		for _, a := range agents {
-			if a.name == c.slow {
+			if strings.Contains(c.except, a.name) {
 				continue
 			}
 			t.Run(strings.ReplaceAll(c.prompt, " ", "_")+"/"+a.name, func(t *testing.T) {
@@ -107,7 +129,7 @@ func TestFaults(t *testing.T) {
 				if c.keeps {
 					l.kept(t, run)
 				}
-				if got := l.cove(t, dir, "destroy", "--yes", run.SandboxName); got.code != 0 {
+				if got := l.cove(t, dir, "destroy", "--yes", run.SandboxName); got.code != 0 && len(run.Changes) > 0 {
 					t.Errorf("%+v", got)
 				}
 			})
@@ -118,35 +140,48 @@ func TestFaults(t *testing.T) {
 // waits begins a run that waits, and returns once it does.
 func (l *lab) waits(t *testing.T, dir, agent, prompt string) (*bytes.Buffer, func() int, func(os.Signal)) {
 	t.Helper()
-	var asked atomic.Bool
-	l.before = func(r *http.Request) {
-		if r.Method == http.MethodPost {
-			asked.Store(true)
-		}
-	}
+	l.listens()
 	cmd := l.command(t.Context(), dir, agent, "--json", prompt)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); !asked.Load(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			cmd.Process.Kill()
-			cmd.Wait()
-			t.Fatalf("it never asked a model: %s", out.String())
-		}
-	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		run := l.last(t)
-		if got := l.cove(t, l.dir, "diff", run.SandboxName); strings.Contains(got.stdout, "+kept") {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it does nothing: %s", out.String())
-		}
-	}
+	until(t, "the model is asked", l.asked.Load)
+	until(t, "the agent does something", func() bool {
+		return strings.Contains(l.cove(t, l.dir, "diff", l.last(t).SandboxName).stdout, "+kept")
+	})
 	return &out, func() int { cmd.Wait(); return cmd.ProcessState.ExitCode() }, func(s os.Signal) { cmd.Process.Signal(s) }
+}
+
+// until waits for something that has to happen.
+func until(t *testing.T, what string, happened func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !happened(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not happen: %s", what)
+		}
+	}
+}
+
+// whatTools is in a request that tells a model what tools have answered.
+var whatTools = regexp.MustCompile(`"(tool_result|\w+_call_output)"`)
+
+// listens notes from now on when a model is asked, and when it is about to speak
+// of what a tool has answered.
+func (l *lab) listens() {
+	l.asked.Store(false)
+	l.speaks.Store(false)
+	l.before = func(r *http.Request) {
+		if r.Method != http.MethodPost {
+			return
+		}
+		l.asked.Store(true)
+		body, err := io.ReadAll(r.Body)
+		if r.Body = io.NopCloser(bytes.NewReader(body)); err == nil && whatTools.Match(body) {
+			l.speaks.Store(true)
+		}
+	}
 }
 
 // TestInterrupted: ctrl-c ends what the agent does, and keeps what it did.
@@ -175,42 +210,241 @@ func TestServerKilled(t *testing.T) {
 	for _, a := range agents {
 		t.Run(a.name, func(t *testing.T) {
 			dir := l.project(t, t.Name())
-			out, wait, _ := l.waits(t, dir, a.name, "wait a little")
-			pid, err := strconv.Atoi(l.pid(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			out, wait, _ := l.waits(t, dir, a.name, "wait for me")
+			begun := l.last(t)
+			l.killServer(t)
 			if code := wait(); code == 0 {
 				t.Errorf("the command ended well: %s", out)
 			}
-			if got := l.cove(t, dir, "list"); got.code != 0 { // which starts the next server
+			if got := l.cove(t, dir, "exec", begun.SandboxName, "--", "touch", "go"); got.code != 0 { // which starts the next server
 				t.Fatalf("%+v", got)
 			}
-			run := l.last(t)
-			for deadline := time.Now().Add(time.Minute); run.Status == api.RunRunning && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-				run = l.last(t)
-			}
+			run := l.ended(t)
 			if run.Status != api.RunSucceeded || run.Result != "I waited, and am still here." {
 				t.Errorf("%+v", run)
 			}
-			var said []string
-			c := l.client(t)
-			defer c.Close()
-			if _, err := c.FollowRun(t.Context(), run.ID, client.RunStream{Message: func(m api.Message) error {
-				said = append(said, m.Type)
-				return nil
-			}}); err != nil {
-				t.Error(err)
-			}
+			said := l.said(t, run)
 			if want := []string{api.MessageThinking, api.MessageToolCall, api.MessageToolResult, api.MessageResult, api.MessageUsage}; !slices.Equal(said, want) {
 				t.Errorf("it said %q, want %q", said, want)
 			}
 			l.kept(t, run)
 		})
 	}
+}
+
+// TestGatewayKilled: the gateway, which is the server's, is killed while the model
+// speaks. The agent asks again, and the next gateway lets it.
+func TestGatewayKilled(t *testing.T) {
+	l := newLab(t, faults)
+	for _, a := range agents {
+		t.Run(a.name, func(t *testing.T) {
+			l.models.Forget()
+			dir := l.project(t, t.Name())
+			_, wait, _ := l.waits(t, dir, a.name, "talk at length")
+			until(t, "the model speaks", l.speaks.Load)
+			l.killServer(t)
+			wait()
+			if got := l.cove(t, dir, "list"); got.code != 0 { // which starts the next server
+				t.Fatalf("%+v", got)
+			}
+			run := l.ended(t)
+			if run.Status != api.RunSucceeded || !strings.HasPrefix(run.Result, "I talk at length") {
+				t.Errorf("%+v", run)
+			}
+			if said, want := l.said(t, run), []string{api.MessageToolCall, api.MessageToolResult, api.MessageResult, api.MessageUsage}; !slices.Equal(said, want) {
+				t.Errorf("it said %q, want %q", said, want)
+			}
+			l.cut(t)
+			l.kept(t, run)
+		})
+	}
+}
+
+// cut: the model was interrupted when it spoke.
+func (l *lab) cut(t *testing.T) {
+	t.Helper()
+	if !slices.ContainsFunc(l.models.Requests(), func(r modeltest.Request) bool { return r.Turn == 2 && !r.Finished }) {
+		t.Error("the model was not interrupted")
+	}
+}
+
+// TestLoneGatewayKilled: agents that Cove has not started go out by a gateway that
+// is alone, and is killed while the model speaks.
+func TestLoneGatewayKilled(t *testing.T) {
+	l := newLab(t, faults)
+	all := t.Context()
+	begin := func(t *testing.T) func() {
+		t.Helper()
+		cmd := l.command(all, l.dir, "gateway")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the gateway answers", func() bool { return l.cove(t, l.dir, "gateway", "list").code == 0 })
+		return func() { cmd.Process.Kill(); cmd.Wait() }
+	}
+	kill := begin(t)
+	for _, a := range agents {
+		t.Run(a.name, func(t *testing.T) {
+			l.models.Forget()
+			l.listens()
+			got := l.cove(t, l.dir, "gateway", "add", a.name, "--allow", a.host, "--credential", a.provider, "--env")
+			if got.code != 0 {
+				t.Fatalf("%+v", got)
+			}
+			env := map[string]string{}
+			for line := range strings.Lines(got.stdout) {
+				name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+				env[name] = value
+			}
+			d := l.local(t, a.name, "https://"+a.host, env)
+			told := make(chan driver.Result)
+			go func() {
+				r, err := d.Generate(t.Context(), "talk at length", driver.Options{Directory: l.project(t, a.name), Bind: true})
+				if err != nil {
+					t.Error(err)
+				}
+				told <- r
+			}()
+			until(t, "the model speaks", l.speaks.Load)
+			kill()
+			kill = begin(t)
+			if r := <-told; r.IsError || !strings.HasPrefix(r.Text, "I talk at length") {
+				t.Errorf("%+v", r)
+			}
+			l.cut(t)
+		})
+	}
+	kill()
+}
+
+// TestDiskFull: agents that fill the disk of the machine end as what they were.
+// What they have changed cannot be said, and is there once there is room.
+func TestDiskFull(t *testing.T) {
+	l := newLab(t, faults)
+	at := filepath.Join(l.dir, "home/workspaces")
+	if err := os.Mkdir(at, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("small", at, "tmpfs", 0, "size=64m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Unmount(at, syscall.MNT_DETACH) })
+	for _, a := range agents {
+		t.Run(a.name, func(t *testing.T) {
+			dir := l.project(t, a.name)
+			got := l.cove(t, dir, a.name, "leave no space")
+			run := l.last(t)
+			if got.code != 0 || got.stdout != "It is full.\n" || !strings.Contains(got.stderr, "what it has changed is not known") || !strings.Contains(got.stderr, "free some space") || run.Status != api.RunSucceeded || len(run.Changes) > 0 {
+				t.Errorf("%+v\n%+v", got, run)
+			}
+			if got := l.cove(t, dir, "diff", run.SandboxName); got.code == 0 || !strings.Contains(got.stderr, "free some space") {
+				t.Errorf("%+v", got)
+			}
+			if got := l.cove(t, dir, "exec", run.SandboxName, "--", "sh", "-c", "rm big $HOME/big"); got.code != 0 {
+				t.Errorf("%+v", got)
+			}
+			l.kept(t, run)
+			if got := l.cove(t, dir, "destroy", "--yes", run.SandboxName); got.code != 0 {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// TestReboot: a machine that dies while agents work, and comes back with its disks
+// alone, says so of each, and has what they did.
+func TestReboot(t *testing.T) {
+	l := newLab(t, faults)
+	var runs []api.Run
+	for _, a := range agents {
+		_, wait, _ := l.waits(t, l.project(t, a.name), a.name, "wait for long")
+		runs = append(runs, l.last(t))
+		defer wait()
+	}
+	l.killServer(t)
+	l.killSandboxes(t)
+	if err := os.RemoveAll(filepath.Join(l.dir, "run")); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.cove(t, l.dir, "list"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	c := l.client(t)
+	defer c.Close()
+	for _, begun := range runs {
+		run, err := c.Run(t.Context(), begun.ID)
+		if err != nil || run.Status != api.RunError || run.Error == nil || run.EndedAt == nil || !strings.Contains(run.Error.Hint, run.SandboxName) {
+			t.Errorf("%+v, %v", run, err)
+		}
+		l.kept(t, run)
+		l.models.Forget()
+		if got := l.cove(t, l.dir, run.Agent, "--quiet", "--resume", run.ID, "go on now"); got.code != 0 || got.stdout != "I am back.\n" {
+			t.Errorf("it cannot go on: %+v", got)
+		}
+		l.remembered(t, "wait for long")
+	}
+}
+
+// killServer kills the server in the background, with the gateway.
+func (l *lab) killServer(t *testing.T) {
+	t.Helper()
+	pid, err := strconv.Atoi(l.pid(t))
+	if err == nil {
+		err = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killSandboxes kills whatever is in sandboxes, at once, and removes their control
+// groups.
+func (l *lab) killSandboxes(t *testing.T) {
+	t.Helper()
+	until(t, "all processes have ended", func() bool {
+		left := inSandboxes(t)
+		for _, dir := range left {
+			if pid, err := strconv.Atoi(filepath.Base(dir)); err == nil {
+				syscall.Kill(pid, syscall.SIGKILL) // what has ended is killed in vain
+			}
+		}
+		return len(left) == 0
+	})
+	parents := append(globbed(t, "/sys/fs/cgroup/*/"+cgroups+"/"), globbed(t, "/sys/fs/cgroup/"+cgroups+"/")...)
+	for _, parent := range parents {
+		for _, group := range append(globbed(t, parent+"*/"), parent) {
+			if err := os.Remove(group); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// ended is the last run, once it has ended.
+func (l *lab) ended(t *testing.T) api.Run {
+	t.Helper()
+	var run api.Run
+	until(t, "the run ends", func() bool { run = l.last(t); return run.Status != api.RunRunning })
+	return run
+}
+
+// said are the types of a run's messages, without what was used on the way.
+func (l *lab) said(t *testing.T, run api.Run) (types []string) {
+	t.Helper()
+	c := l.client(t)
+	defer c.Close()
+	if _, err := c.FollowRun(t.Context(), run.ID, client.RunStream{Message: func(m api.Message) error {
+		types = append(types, m.Type)
+		return nil
+	}}); err != nil {
+		t.Error(err)
+	}
+	for i := len(types) - 2; i >= 0; i-- {
+		if types[i] == api.MessageUsage {
+			types = slices.Delete(types, i, i+1)
+		}
+	}
+	return types
 }
 
 // pid is the server's in the background.

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,10 +32,10 @@ const key = "canary-7d1f4e5a90b2c3d4e5f60718293a4b5c"
 
 // agents are those whose real programs run here, and what is needed of their
 // host.
-var agents = []struct{ name, host string }{
-	{"claude", "api.anthropic.com"},
-	{"codex", "api.openai.com"},
-	{"worker", "api.anthropic.com"},
+var agents = []struct{ name, host, provider string }{
+	{"claude", "api.anthropic.com", "anthropic"},
+	{"codex", "api.openai.com", "openai"},
+	{"worker", "api.anthropic.com", "anthropic"},
 }
 
 // lab is the internet, with providers of models, and where Cove keeps its state.
@@ -44,6 +45,8 @@ type lab struct {
 	dir    string
 	bin    string
 	before func(*http.Request) // is called before a model answers; may be nil
+	asked  atomic.Bool         // a model has been asked something
+	speaks atomic.Bool         // and was told what a tool has answered
 }
 
 func newLab(t *testing.T, script string) *lab {
@@ -95,7 +98,7 @@ func (l *lab) install(t *testing.T) {
 	}
 }
 
-// end stops the server with all that it has.
+// end stops the server with all that it has, of which nothing is left.
 func (l *lab) end(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -111,8 +114,12 @@ func (l *lab) end(t *testing.T) {
 			t.Errorf("cove %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
-	if left := searchProcesses(t); len(left) > 0 {
-		t.Errorf("processes of sandboxes are left: %q", left)
+	left := searchProcesses(t)
+	for _, place := range []string{"home/sandboxes", "home/workspaces", "home/ca", "run/instances", "run/lasting/*", "run/ways", "run/staging"} {
+		left = append(left, globbed(t, filepath.Join(l.dir, place, "[^.]*"))...)
+	}
+	if len(left) > 0 {
+		t.Errorf("this is left of sandboxes: %q", left)
 	}
 }
 
@@ -172,7 +179,7 @@ func (l *lab) command(ctx context.Context, dir string, args ...string) *exec.Cmd
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1",
 		"COVE_CONFIG=" + filepath.Join(l.dir, "cove.yaml"), "COVE_HOME=" + filepath.Join(l.dir, "home"), "COVE_RUN_DIR=" + filepath.Join(l.dir, "run"),
-		"ANTHROPIC_API_KEY=" + key, "OPENAI_API_KEY=" + key, "COVE_LISTEN=", "COVE_SANDBOX_CGROUP_PARENT=" + cgroups, "COVE_SANDBOX_READY=0"}
+		"ANTHROPIC_API_KEY=" + key, "OPENAI_API_KEY=" + key, "GEMINI_API_KEY=" + key, "COVE_LISTEN=", "DOCKER_HOST=" + os.Getenv("DOCKER_HOST"), "COVE_SANDBOX_CGROUP_PARENT=" + cgroups, "COVE_SANDBOX_READY=0"}
 	return cmd
 }
 

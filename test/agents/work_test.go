@@ -75,7 +75,7 @@ func TestWork(t *testing.T) {
 				t.Fatalf("%+v", got)
 			}
 			said := messages(t, got.stdout)
-			checkMessages(t, said)
+			checkMessages(t, inOrder(t, said))
 			run := l.last(t)
 			l.checkRun(t, a.name, dir, run)
 			if processes.Load() < 2 {
@@ -83,7 +83,7 @@ func TestWork(t *testing.T) {
 			}
 
 			placeholder := l.taken(t, dir, run)
-			l.checkProvider(t, a.host, placeholder)
+			l.checkProvider(t, a.host, placeholder, 8)
 			if n := searchFiles(t, filepath.Join(l.dir, "home"), filepath.Join(l.dir, "run"), dir); n < 10 {
 				t.Errorf("the key was looked for in %d files", n)
 			}
@@ -209,9 +209,14 @@ func (l *lab) taken(t *testing.T, dir string, run api.Run) string {
 	return string(placeholder)
 }
 
-// checkProvider: every request had the key and nothing of the placeholder, and
-// nobody else was asked anything.
-func (l *lab) checkProvider(t *testing.T, host, placeholder string) {
+// keyed are the header in which each provider has the key, and what it is there.
+var keyed = map[string][2]string{
+	"api.anthropic.com": {"X-Api-Key", key}, "api.openai.com": {"Authorization", "Bearer " + key}, "generativelanguage.googleapis.com": {"X-Goog-Api-Key", key},
+}
+
+// checkProvider: every request had the key where it belongs, and nothing of the
+// placeholder, and nobody else was asked anything.
+func (l *lab) checkProvider(t *testing.T, host, placeholder string, want int) {
 	t.Helper()
 	turns := 0
 	for _, r := range l.models.Requests() {
@@ -221,18 +226,15 @@ func (l *lab) checkProvider(t *testing.T, host, placeholder string) {
 		if r.Problem != "" {
 			t.Error(r.Problem)
 		}
-		if r.Header.Get("X-Api-Key") != key && r.Header.Get("Authorization") != "Bearer "+key {
+		if at := keyed[host]; at[0] == "" || r.Header.Get(at[0]) != at[1] {
 			t.Errorf("%s %s without the key", r.Method, r.Path)
 		}
-		if placeholder != "" && (strings.Contains(r.Body, placeholder) || strings.Contains(fmt.Sprint(r.Header), placeholder)) {
-			t.Errorf("%s %s has the placeholder", r.Method, r.Path)
-		}
-		if strings.Contains(r.Body, key) {
-			t.Errorf("%s %s has the key in its body", r.Method, r.Path)
+		if placeholder != "" && strings.Contains(fmt.Sprint(r.Body, r.Path, r.Header), placeholder) || strings.Contains(r.Body+r.Path, key) {
+			t.Errorf("%s %s has the placeholder, or the key where it does not belong", r.Method, r.Path)
 		}
 	}
-	if turns != 8 {
-		t.Errorf("the model was asked for %d turns", turns)
+	if turns != want {
+		t.Errorf("the model was asked for %d turns, want %d", turns, want)
 	}
 	for _, r := range l.Requests() {
 		if r.Host != host {

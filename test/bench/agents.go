@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -26,9 +27,11 @@ const agentsDir = ".cache/agents"
 // agentPrompt is the task, which is over with its first answer.
 const agentPrompt = "say hello"
 
-// agentLab is a model on loopback, and a project.
+// agentLab is a model on loopback, with TLS as everywhere, and a project.
 type agentLab struct {
 	models  *httptest.Server
+	address string // of the models
+	trust   string // file of the authority that vouches for them
 	server  *server
 	dir     string
 	project string
@@ -47,11 +50,13 @@ func (r *Report) agents(ctx context.Context, dir string, a asked) (err error) {
 	defer func() { err = errors.Join(err, l.close()) }()
 	for _, m := range []match{
 		l.match("Claude Code", "claude", a.rounds/2, []string{"-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"},
-			"ANTHROPIC_API_KEY=placeholder", "ANTHROPIC_BASE_URL="+l.models.URL, "IS_SANDBOX=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1"),
+			"ANTHROPIC_API_KEY=placeholder", "ANTHROPIC_BASE_URL="+l.address, "NODE_EXTRA_CA_CERTS="+l.trust, "IS_SANDBOX=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1"),
 		l.match("Codex", "codex", a.rounds/2, []string{"exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
-			"-c", `model_provider="own"`, "-c", fmt.Sprintf(`model_providers.own={name="own", base_url=%q, wire_api="responses", env_key="OPENAI_API_KEY"}`, l.models.URL+"/v1"),
+			"-c", `model_provider="own"`, "-c", fmt.Sprintf(`model_providers.own={name="own", base_url=%q, wire_api="responses", env_key="OPENAI_API_KEY"}`, l.address+"/v1"),
 			"-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false", "-c", "feedback.enabled=false", "-c", "features.plugins=false", "-c", "features.apps=false", "-"},
-			"OPENAI_API_KEY=placeholder"),
+			"OPENAI_API_KEY=placeholder", "SSL_CERT_FILE="+l.trust),
+		l.match("the worker", "worker", a.rounds/2, []string{"agentic", "--prompt-file", "-"},
+			"ANTHROPIC_API_KEY=placeholder", "ANTHROPIC_BASE_URL="+l.address, "SSL_CERT_FILE="+l.trust),
 	} {
 		results, err := m.play(ctx, a.only)
 		if err != nil {
@@ -59,7 +64,7 @@ func (r *Report) agents(ctx context.Context, dir string, a asked) (err error) {
 		}
 		r.Results = append(r.Results, results...)
 		m.print(results)
-		if len(results) == 2 && results[1].P50 > 0 {
+		if len(results) > 1 && results[1].P50 > 0 {
 			r.Figures[results[0].Name+"_adds_ms"] = results[0].P50 - results[1].P50
 		}
 	}
@@ -79,13 +84,16 @@ func newAgentLab(ctx context.Context, dir string) (l *agentLab, err error) {
 		return l, err
 	}
 	answers := modeltest.New(modeltest.Options{Script: script})
-	l.models = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	if err := os.MkdirAll(filepath.Join(dir, "home"), 0o755); err != nil {
+		return l, err
+	}
+	err = l.serveModels(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			l.arrived()
 		}
 		answers.ServeHTTP(w, r)
 	}))
-	if err := os.MkdirAll(filepath.Join(dir, "home"), 0o755); err != nil {
+	if err != nil {
 		return l, err
 	}
 	installed, err := filepath.Abs(agentsDir)
@@ -104,13 +112,31 @@ func newAgentLab(ctx context.Context, dir string) (l *agentLab, err error) {
 		return l, err
 	}
 	providers := filepath.Join(dir, "providers.yaml")
-	address := strings.Replace(l.models.URL, "127.0.0.1", "localhost", 1) + "/v1"
-	text := fmt.Sprintf("providers:\n  - {name: anthropic, base_url: %q}\n  - {name: openai, base_url: %q}\n", address, address)
+	text := fmt.Sprintf("providers:\n  - {name: anthropic, base_url: %[1]q}\n  - {name: openai, base_url: %[1]q}\n", l.address+"/v1")
 	if err := os.WriteFile(providers, []byte(text), 0o644); err != nil {
 		return l, err
 	}
-	l.server, err = startServer(ctx, dir, -1, "COVE_GATEWAY_PROVIDERS="+providers, "COVE_LISTEN=")
+	l.server, err = startServer(ctx, dir, -1, "COVE_GATEWAY_PROVIDERS="+providers, "COVE_GATEWAY_EXTRA_CAS="+l.trust, "COVE_LISTEN=")
 	return l, err
+}
+
+// serveModels serves them at localhost.
+func (l *agentLab) serveModels(h http.Handler) error {
+	files, err := newPair(l.dir)
+	if err != nil {
+		return err
+	}
+	certificate, err := tls.LoadX509KeyPair(files.Certificate, files.Key)
+	if err != nil {
+		return err
+	}
+	l.trust = files.Authority
+	l.models = httptest.NewUnstartedServer(h)
+	l.models.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	l.models.Config.ErrorLog = quiet
+	l.models.StartTLS()
+	l.address = strings.Replace(l.models.URL, "127.0.0.1", "localhost", 1)
+	return nil
 }
 
 // makeProject makes a repository with a commit.
@@ -149,9 +175,13 @@ func (l *agentLab) arrived() {
 // match is an agent with Cove and without.
 func (l *agentLab) match(title, name string, rounds int, args []string, env ...string) match {
 	programs, err := filepath.Glob(filepath.Join(l.dir, "home", "agents", name, "*", "bin", name))
+	if name == "worker" {
+		programs = make([]string, 1)
+		programs[0], err = binary("cove-worker")
+	}
 	m := match{
 		title: "until " + title + " first asks its model", base: name + ", by itself", rounds: max(rounds, 5), rest: 100 * time.Millisecond,
-		note: "cove: a new sandbox, with a private copy of the project, through the gateway, by a server that is there",
+		note: "cove: a new sandbox with a new home and a private copy of the project, through the gateway, by a server that is there",
 	}
 	if err != nil || len(programs) != 1 {
 		m.contenders = []contender{{name: "cove " + name, why: "it is not installed"}}
@@ -163,7 +193,14 @@ func (l *agentLab) match(title, name string, rounds int, args []string, env ...s
 	if err != nil {
 		with = contender{name: "cove " + name, why: err.Error()}
 	}
-	m.contenders = []contender{with, l.contender(name+", by itself", slices.Concat(programs, args), agentPrompt, append(env, "HOME="+filepath.Join(l.dir, "own-home"))...)}
+	alone := func(name, home string) contender {
+		return l.contender(name, slices.Concat(programs, args), agentPrompt, append(slices.Clip(env), "HOME="+home)...)
+	}
+	fresh := filepath.Join(l.dir, "new-home")
+	anew := alone(name+", in a new home", fresh)
+	end := anew.settle
+	anew.settle = func() error { return errors.Join(end(), os.RemoveAll(fresh)) }
+	m.contenders = []contender{with, alone(m.base, filepath.Join(l.dir, "own-home")), anew}
 	return m
 }
 

@@ -86,7 +86,7 @@ func aloneRole(setup []byte, out *json.Encoder) (err error) {
 		return err
 	}
 	var files pair
-	if files.Certificate, files.Key, err = writeAuthority(dir); err != nil {
+	if files, err = newPair(dir); err != nil {
 		return err
 	}
 	var own origin
@@ -96,7 +96,7 @@ func aloneRole(setup []byte, out *json.Encoder) (err error) {
 	}
 	defer p.stop()
 	for i := range jobs {
-		jobs[i].Port, jobs[i].Roots, jobs[i].Names = own.port(), files.Certificate, own.Names
+		jobs[i].Port, jobs[i].Roots, jobs[i].Names = own.port(), files.Authority, own.Names
 	}
 	return runAll(jobs, out)
 }

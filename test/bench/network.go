@@ -109,7 +109,7 @@ func newNetwork(ctx context.Context, dir string, a asked) (n *network, err error
 	if err := os.Mkdir(n.dir, 0o755); err != nil {
 		return n, err
 	}
-	if n.files.Certificate, n.files.Key, err = writeAuthority(n.dir); err != nil {
+	if n.files, err = newPair(n.dir); err != nil {
 		return n, err
 	}
 	p, err := startRole(otherCore, "origin", n.files, &n.origin)
@@ -117,14 +117,14 @@ func newNetwork(ctx context.Context, dir string, a asked) (n *network, err error
 		return n, err
 	}
 	n.stops = append(n.stops, p.stop)
-	n.setup = gatewaySetup{Dir: filepath.Join(n.dir, "ways"), Roots: n.files.Certificate, Origin: n.origin}
+	n.setup = gatewaySetup{Dir: filepath.Join(n.dir, "ways"), Roots: n.files.Authority, Origin: n.origin}
 	var alone origin
 	if p, err = startRole(measuredCore, "origin", n.files, &alone); err != nil {
 		return n, err
 	}
 	n.stops = append(n.stops, p.stop)
 	n.all = []between{{name: direct, load: runLoad, way: func(j job) (job, error) {
-		j.To, j.Port, j.Roots = alone.Address, alone.port(), n.files.Certificate
+		j.To, j.Port, j.Roots = alone.Address, alone.port(), n.files.Authority
 		return j, nil
 	}}}
 	inside, err := n.inside(ctx)
@@ -205,7 +205,7 @@ func (n *network) inside(ctx context.Context) ([]between, error) {
 	if err := copyProgram(program); err != nil {
 		return nil, err
 	}
-	s, err := startServer(ctx, n.dir, measuredCore, "COVE_GATEWAY_RESOLVER="+n.origin.Names, "COVE_GATEWAY_EXTRA_CAS="+n.files.Certificate,
+	s, err := startServer(ctx, n.dir, measuredCore, "COVE_GATEWAY_RESOLVER="+n.origin.Names, "COVE_GATEWAY_EXTRA_CAS="+n.files.Authority,
 		"COVE_GATEWAY_PRIVATE_CIDRS=127.0.0.1/32", fmt.Sprint("COVE_GATEWAY_RATE_LIMIT_PER_SECOND=", endless), fmt.Sprint("COVE_GATEWAY_RATE_LIMIT_BURST=", endless),
 		"COVE_SANDBOX_ALLOWED_WORKDIR_ROOTS="+n.dir, "COVE_SANDBOX_CGROUP_PARENT=cove-bench-network")
 	if err != nil {
@@ -279,11 +279,11 @@ func same(way func(job) job) func(int) ([]func(job) job, error) {
 // reverse starts a reverse proxy, which clients take for the origin.
 func (n *network) reverse() (*started, error) {
 	var address string
-	p, err := startRole(measuredCore, "reverse", reverseSetup{n.files, n.origin.Address}, &address, "SSL_CERT_FILE="+n.files.Certificate)
+	p, err := startRole(measuredCore, "reverse", reverseSetup{n.files, n.origin.Address}, &address, "SSL_CERT_FILE="+n.files.Authority)
 	if err != nil {
 		return nil, err
 	}
-	return &started{p, same(func(j job) job { j.To, j.Roots = address, n.files.Certificate; return j })}, nil
+	return &started{p, same(func(j job) job { j.To, j.Roots = address, n.files.Authority; return j })}, nil
 }
 
 // mitmproxy starts mitmdump. It is told the address of the origin, and looks no
@@ -301,7 +301,7 @@ func (n *network) mitmproxy() (*started, error) {
 	ln.Close()
 	home := filepath.Join(n.dir, "mitmproxy")
 	p, err := start(onCore(measuredCore, program, "--quiet", "--listen-host", address.IP.String(), "--listen-port", strconv.Itoa(address.Port),
-		"--set", "flow_detail=0", "--set", "confdir="+home, "--set", "ssl_verify_upstream_trusted_ca="+n.files.Certificate))
+		"--set", "flow_detail=0", "--set", "confdir="+home, "--set", "ssl_verify_upstream_trusted_ca="+n.files.Authority))
 	if err != nil {
 		return nil, err
 	}

@@ -9,9 +9,9 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"io"
 	"log"
 	"math/big"
@@ -26,6 +26,8 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/miekg/dns"
+
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
 const (
@@ -41,31 +43,49 @@ type origin struct {
 
 func (o origin) port() uint16 { return netip.MustParseAddrPort(o.Address).Port() }
 
-// writeAuthority makes a certificate for the domain, which vouches for itself.
-func writeAuthority(dir string) (certificate, key string, err error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", "", err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, DNSNames: []string{"*." + domain},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		return "", "", err
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return "", "", err
-	}
-	certificate, key = filepath.Join(dir, "origin.pem"), filepath.Join(dir, "origin.key")
-	err = os.WriteFile(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
-	return certificate, key, errors.Join(err, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), 0o600))
-}
+// pair names the files of a certificate, and of the authority that vouches for it.
+type pair struct{ Authority, Certificate, Key string }
 
-// pair names the files of a certificate.
-type pair struct{ Certificate, Key string }
+// newPair makes them, for the domain and for this machine, as programs on it and
+// in sandboxes call it.
+func newPair(dir string) (p pair, err error) {
+	p = pair{filepath.Join(dir, "authority.pem"), filepath.Join(dir, "origin.pem"), filepath.Join(dir, "origin.key")}
+	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return p, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return p, err
+	}
+	from, until := time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+	root := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority of the benchmark"}, NotBefore: from, NotAfter: until,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), DNSNames: []string{"*." + domain, "localhost", policy.HostService}, NotBefore: from, NotAfter: until,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, made := range []struct {
+		template *x509.Certificate
+		file     string
+		key      *ecdsa.PrivateKey
+	}{{root, p.Authority, signer}, {leaf, p.Certificate, key}} {
+		der, err := x509.CreateCertificate(rand.Reader, made.template, root, made.key.Public(), signer)
+		if err == nil {
+			err = os.WriteFile(made.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
+		}
+		if err != nil {
+			return p, err
+		}
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return p, err
+	}
+	return p, os.WriteFile(p.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), 0o600)
+}
 
 // listenTLS offers both versions of HTTP.
 func (p pair) listenTLS() (net.Listener, error) {

@@ -378,3 +378,42 @@ func TestPush(t *testing.T) {
 		t.Errorf("the remote has %q", got)
 	}
 }
+
+// TestRemedy: the command that a refusal names is one that does it, at once and
+// each time that the sandbox is started; and what is denied is denied.
+func TestRemedy(t *testing.T) {
+	l := newLab(t)
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }))
+	defer service.Close()
+	host := "host.cove.internal:" + service.URL[strings.LastIndexByte(service.URL, ':')+1:]
+	l.must("cove", "new", "--empty", "--name", "first", "--no-attach", "--allow", "api.example.com")
+	ask := func() string {
+		t.Helper()
+		return l.must("cove", "exec", "first", "--", "curl", "-sS", "http://"+host+"/")
+	}
+	said := ask()
+	_, remedy, _ := strings.Cut(said, `"cove policy allow `)
+	remedy, _, ok := strings.Cut(remedy, `"`)
+	if !ok {
+		t.Fatalf("it names no command: %s", said)
+	}
+	l.must(append([]string{"cove", "policy", "allow"}, strings.Fields(remedy)...)...)
+	if said := ask(); said != "served" {
+		t.Errorf("after %q it says %s", remedy, said)
+	}
+	if out := l.must("cove", "ca", "show", "first"); !strings.HasPrefix(out, "subject      CN=sb_") {
+		t.Errorf("%s", out)
+	}
+	l.must("cove", "stop", "first")
+	l.must("cove", "start", "first")
+	if said := ask(); said != "served" {
+		t.Errorf("when it is started again it says %s", said)
+	}
+	l.must("cove", "policy", "deny", "first", host)
+	if said := ask(); !strings.Contains(said, `"type": "blocked"`) {
+		t.Errorf("when it is denied it says %s", said)
+	}
+	if out, err := l.run("cove", "policy", "allow", "second", host); err == nil || !strings.Contains(err.Error(), `there is no sandbox "second"`) {
+		t.Errorf("%q, %v", out, err)
+	}
+}

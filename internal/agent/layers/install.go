@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
@@ -326,7 +324,7 @@ func (s *Store) settle(made, target, lockfile string) error {
 	}
 	for _, step := range []func() error{
 		func() error { return os.Chmod(made, 0o755) },
-		func() error { return syncAll(made) },
+		func() error { return atomicfile.SyncAll(made) },
 		func() error { return atomicfile.Write(lockfile, lock, 0o644) },
 		func() error { return os.Rename(made, target) },
 		func() error { return atomicfile.SyncDir(filepath.Dir(target)) },
@@ -355,16 +353,6 @@ func readRegular(dir, name string) ([]byte, error) {
 		return nil, errors.New("it is not a regular file, or too large")
 	}
 	return root.ReadFile(name)
-}
-
-// syncAll writes everything of the file system that dir is on to its disk.
-func syncAll(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return unix.Syncfs(int(d.Fd()))
 }
 
 // Size is what a layer takes on disk.

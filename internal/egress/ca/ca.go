@@ -12,12 +12,13 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"math/big"
 	"net"
-	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -204,28 +205,29 @@ func (a *Authority) sign(host policy.Host) (*minted, error) {
 	if err != nil {
 		return nil, cove.Errorf(cove.Internal, "cannot make a key: %w", err)
 	}
+	serial, err := rand.Int(rand.Reader, maxSerial)
+	if err != nil {
+		return nil, cove.Errorf(cove.Internal, "cannot make a serial number: %w", err)
+	}
 	now := a.clock.Now()
-	template := &x509.Certificate{
-		// No common name: it has no place for names longer than 64 bytes, and
-		// who looks at it does not look at the names that count.
-		Subject:               pkix.Name{Organization: []string{"Cove"}},
-		NotBefore:             now.Add(-leafBackdate),
-		NotAfter:              now.Add(leafLife),
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	from, until := now.Add(-leafBackdate), now.Add(leafLife)
+	signed, err := a.toSign(serial.Add(serial, one), host, &key.PublicKey, from, until)
+	var signature, certificate []byte
+	if err == nil {
+		digest := sha256.Sum256(signed)
+		signature, err = ecdsa.SignASN1(rand.Reader, a.key, digest[:])
 	}
-	if addr, ok := host.Addr(); ok {
-		template.IPAddresses = []net.IP{asIP(addr)}
-	} else {
-		template.DNSNames = []string{host.Name()}
+	if err == nil {
+		certificate, err = assembleCertificate(signed, signature)
 	}
-	// Without a serial number in the template it is a random one.
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	if err != nil {
 		return nil, cove.Errorf(cove.Internal, "cannot sign a certificate for %s: %w", host, err)
 	}
-	return &minted{tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, template.NotBefore, template.NotAfter}, nil
+	return &minted{tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key}, from, until}, nil
 }
 
-func asIP(a netip.Addr) net.IP { return net.IP(a.AsSlice()) }
+// Serial numbers are random, positive and of at most 20 bytes.
+var (
+	one       = big.NewInt(1)
+	maxSerial = new(big.Int).Lsh(one, 158)
+)

@@ -200,12 +200,21 @@ func (s *Set) Reader(from io.Reader) io.Reader {
 	return s.reader(from, buffered)
 }
 
+// Follow reads from without the values that are known by then: now is asked for
+// them after each read. Where it has an error nothing is shown but where lines
+// end, rather than a value. Of a stream that breaks off, what may be the beginning
+// of a value is not given out.
+func Follow(from io.Reader, now func() (*Set, error)) io.Reader {
+	return &reader{from: from, now: now, size: buffered}
+}
+
 func (s *Set) reader(from io.Reader, size int) *reader {
 	return &reader{from: from, scanner: scanner{set: s}, size: size}
 }
 
 type reader struct {
 	from    io.Reader
+	now     func() (*Set, error) // nil: the scanner's, always
 	scanner scanner
 	size    int    // of a read, in bytes
 	buffer  []byte // in three parts:
@@ -240,8 +249,32 @@ func (r *reader) fill() {
 	r.scanner.shift(r.ready)
 	n, err := r.from.Read(into[held : held+r.size])
 	r.buffer, r.given, r.err = into[:held+n], 0, err
-	r.ready = r.scanner.scan(r.buffer, held)
-	if err != nil {
+	r.ready = r.scan(held)
+	if err == io.EOF || err != nil && r.now == nil {
 		r.ready = len(r.buffer) // what has not ended by now is no value
 	}
+}
+
+// scan masks the values in the buffer, of which a part was scanned before, and
+// returns how much of it may be given out.
+func (r *reader) scan(before int) int {
+	if r.now == nil {
+		return r.scanner.scan(r.buffer, before)
+	}
+	set, err := r.now()
+	if err != nil {
+		for i, c := range r.buffer {
+			if c != '\n' {
+				r.buffer[i] = 'x'
+			}
+		}
+		return len(r.buffer)
+	}
+	if set != r.scanner.set {
+		r.scanner, before = scanner{set: set}, 0
+	}
+	if set == nil {
+		return len(r.buffer)
+	}
+	return r.scanner.scan(r.buffer, before)
 }

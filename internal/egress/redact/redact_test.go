@@ -269,6 +269,49 @@ func TestReaders(t *testing.T) {
 
 // TestMemory: what a stream holds does not grow with it, not even when all of
 // it looks like a beginning.
+// TestFollow: values count from when they are known, also one whose beginning was
+// there before; offsets stay.
+func TestFollow(t *testing.T) {
+	first, both := compile(t, "first-value-1"), compile(t, "first-value-1", "second-value-2")
+	var known *Set
+	var unknown error
+	next, broken := "", error(nil)
+	r := Follow(readerFunc(func(p []byte) (int, error) { return copy(p, next), broken }), func() (*Set, error) { return known, unknown })
+	for i, c := range []struct {
+		known   *Set
+		unknown error
+		comes   string
+		broken  error
+		want    string
+	}{
+		{comes: "first-value-1 passes\n", want: "first-value-1 passes\n"},
+		{known: first, comes: "no first-value-1, but second-value-2\n", want: "no *************, but second-value-2\n"},
+		{known: first, comes: "and second-value-2 first-va", want: "and second-value-2 "},
+		{known: both, comes: "lue-1 nor second-value-2\nsecond-", want: "************* nor **************\n"},
+		{known: both, comes: "hand\n", want: "second-hand\n"},
+		{known: both, unknown: io.ErrNoProgress, comes: "first\nsecond", want: "xxxxx\nxxxxxx"},
+		{known: both, comes: "the end first-v", broken: io.ErrUnexpectedEOF, want: "the end "},
+	} {
+		known, unknown, next, broken = c.known, c.unknown, c.comes, c.broken
+		p := make([]byte, 100)
+		n, err := r.Read(p)
+		if string(p[:n]) != c.want || err != nil {
+			t.Errorf("%d: %q %v, want %q", i, p[:n], err, c.want)
+		}
+	}
+	if n, err := r.Read(make([]byte, 10)); n != 0 || err != io.ErrUnexpectedEOF {
+		t.Errorf("after it broke off: %d %v", n, err)
+	}
+	known = both
+	if all, err := io.ReadAll(Follow(strings.NewReader("the end first-v"), func() (*Set, error) { return known, nil })); err != nil || string(all) != "the end first-v" {
+		t.Errorf("%q %v", all, err)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 func TestMemory(t *testing.T) {
 	value := strings.Repeat("a", 400) + "b"
 	r := compile(t, value).reader(io.LimitReader(repeat{'a'}, 1<<16), buffered)

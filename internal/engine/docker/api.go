@@ -157,11 +157,11 @@ func (a *api) start(ctx context.Context, id string) error {
 	})
 }
 
-// attach connects to a container's streams. It is tried once: an attachment
-// that is lost takes the container's input with it.
-func (a *api) attach(ctx context.Context, id string) (s *stream, err error) {
+// attach connects to a container's streams, its input among them or not. It is
+// tried once: an attachment that is lost takes the container's input with it.
+func (a *api) attach(ctx context.Context, id string, input bool) (s *stream, err error) {
 	err = a.once(ctx, func(ctx context.Context) error {
-		attached, err := a.c.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+		attached, err := a.c.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: input, Stdout: true, Stderr: true})
 		s = &stream{conn: attached.Conn, r: attached.Reader}
 		return err
 	})

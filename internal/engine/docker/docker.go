@@ -16,9 +16,11 @@
 // with a host name of its own makes the container anew, and costs a cold
 // start. Everything writable is several tmpfs mounts instead of one, so the
 // disk limit is divided among them (places.go). Descriptors do not travel over
-// a daemon's streams, so there are no listeners. Root inside is the daemon's
-// root without its capabilities, unless the daemon remaps users. Files in
-// mounts keep the owners they have on the host.
+// a daemon's streams: listeners are made by entering the container's network, and
+// a guest that is to last speaks over a socket of this machine (lasting.go). Root
+// inside is the daemon's root without its capabilities, unless the daemon remaps
+// users. Files in mounts keep the owners they have on the host, unless Cove is
+// root on the daemon's machine (mounts.go).
 package docker
 
 import (
@@ -39,6 +41,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/keep"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -61,6 +64,8 @@ type Engine struct {
 	id           string // of this value: it begins the nonces of its containers
 	host         rootfs.Host
 	hostErr      error
+	keeper       keep.Keeper
+	cpus         int    // that the daemon has
 	mountinfo    string // of this process, for what is mounted below the host's toolchain
 
 	importing sync.Mutex    // one image at a time
@@ -101,7 +106,8 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		o: o, api: &api{c: c, log: o.Log, timeout: callTimeout}, realm: instance.Realm(o.RunDir),
-		id: rand.Text(), slots: make(chan struct{}, slotsPerCPU*runtime.NumCPU()), sandboxes: map[cove.SandboxID]*sandbox{}, nonces: map[string]bool{},
+		keeper: keep.Keeper{RunDir: o.RunDir, Engine: engineName},
+		id:     rand.Text(), slots: make(chan struct{}, slotsPerCPU*runtime.NumCPU()), sandboxes: map[cove.SandboxID]*sandbox{}, nonces: map[string]bool{},
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
@@ -112,7 +118,8 @@ func New(o Options) (*Engine, error) {
 	if e.capabilities, err = capabilities(info); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	addNetworks(&e.capabilities, os.Geteuid() == 0, c.DaemonHost())
+	e.cpus = info.NCPU
+	addLocal(&e.capabilities, info, os.Geteuid() == 0, isHere(c.DaemonHost()))
 	e.host, e.hostErr = rootfs.ReadHost()
 	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -149,10 +156,11 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 		CPULimit:      info.CPUCfsPeriod && info.CPUCfsQuota,
 		PIDsLimit:     info.PidsLimit,
 		DiskLimit:     true,
+		Pause:         true,
 		Missing: map[string]string{
 			"host_id_range": `the daemon gives all containers one range; "userns-remap" in its daemon.json gives them one apart from the host's`,
-			"mount_flags":   "a container engine gives a mount no flags but read-only; use --engine native",
-			"mount_owners":  "a container engine maps no owners in mounts; use --engine native, or give the directory to the sandbox's user",
+			"mount_flags":   "a container engine gives a mount no flags but read-only; run cove as root on the daemon's machine, or use --engine native",
+			"mount_owners":  "a container engine maps no owners in mounts; run cove as root on the daemon's machine, use --engine native, or give the directory to the sandbox's user",
 		},
 	}
 	if !c.UserNamespace {
@@ -191,7 +199,9 @@ func noSwap() bool {
 }
 
 // Name implements engine.Engine.
-func (e *Engine) Name() string { return "docker" }
+func (e *Engine) Name() string { return engineName }
+
+const engineName = "docker"
 
 // Capabilities implements engine.Engine.
 func (e *Engine) Capabilities() engine.Capabilities { return e.capabilities }
@@ -205,8 +215,14 @@ func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox
 	if err := e.enter(sb); err != nil {
 		return nil, err
 	}
-	err := sb.prepare(ctx)
-	if err == nil {
+	var err error
+	if t.Lasting {
+		if sb.keep, err = e.keep(ctx, t); err != nil {
+			e.leave(sb)
+			return nil, err
+		}
+	}
+	if err = sb.prepare(ctx); err == nil {
 		return sb, nil
 	}
 	// Destroying it also takes it out.
@@ -261,7 +277,7 @@ func (e *Engine) Close() error {
 	errs := make([]error, len(all))
 	var wait sync.WaitGroup
 	for i, sb := range all {
-		wait.Go(func() { errs[i] = sb.Destroy(ctx) })
+		wait.Go(func() { errs[i] = sb.close(ctx) })
 	}
 	wait.Wait()
 	return errors.Join(append(errs, e.api.c.Close())...)

@@ -160,8 +160,13 @@ func onHost(t *testing.T) []string {
 }
 
 func TestConformance(t *testing.T) {
+	var o Options
 	enginetest.Suite{
-		Open:      func(t *testing.T) engine.Engine { return open(t, options(t)) },
+		Open: func(t *testing.T) engine.Engine {
+			o = options(t)
+			return open(t, o)
+		},
+		Reopen:    func(t *testing.T) engine.Engine { return open(t, o) },
 		Leftovers: leftovers,
 		Sandboxes: 20,
 	}.Run(t)

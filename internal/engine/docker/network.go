@@ -4,57 +4,114 @@ package docker
 
 import (
 	"context"
+	"net"
 	"os"
 	"strings"
+
+	"github.com/moby/moby/api/types/system"
+	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/mounts"
 	"github.com/cove-sandbox/cove/internal/linux/netjoin"
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
 
-// addNetworks says what c can do beyond no network at all. The daemon gives a
-// container a network namespace with nothing but loopback; to make the gateway
-// its only way out, Cove enters it, which takes root on the daemon's own
-// machine.
-func addNetworks(c *engine.Capabilities, root bool, address string) {
+// addLocal says what c can do where Cove is root on the daemon's own machine.
+// The daemon gives a container a network namespace with nothing but loopback;
+// to make the gateway its only way out, Cove enters it. And what a sandbox that
+// lasts is given goes over sockets of this machine.
+func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 	networks := []cove.NetworkMode{cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen}
 	why := ""
 	switch {
 	case !root:
-		why = "only root can lead a container's network to the gateway; run cove as root, or use --engine native"
-	case !strings.HasPrefix(address, "unix://"):
-		why = "a container's network can be led to the gateway only on the daemon's own machine; use --engine native"
-	default:
-		c.Networks, c.Listeners = append(c.Networks, networks...), true
+		why = "only root can lead a container's network to the gateway, or keep one that lasts; run cove as root, or use --engine native"
+	case !here:
+		why = "a container's network can be led to the gateway, and one that lasts be kept, only on the daemon's own machine; use --engine native"
+	}
+	if why != "" {
+		c.Missing["listeners"], c.Missing["lasting"] = why, why
+		for _, n := range networks {
+			c.Missing["network "+string(n)] = why
+		}
 		return
 	}
-	c.Missing["listeners"] = why
-	for _, n := range networks {
-		c.Missing["network "+string(n)] = why
+	c.Networks, c.Listeners = append(c.Networks, networks...), true
+	switch {
+	case c.UserNamespace || has(info, "rootless"):
+		why = `the daemon maps ids, so that nothing of this machine's can be a sandbox's own; turn off "userns-remap" in its daemon.json, or use --engine native`
+		c.Missing["lasting"], c.Missing["mount_owners"] = why, why
+	case !mounts.CanMap():
+		c.Lasting, c.Missing["mount_owners"] = true, "the kernel has no mounts with other owners; it needs Linux 5.12"
+	default:
+		c.Lasting, c.MountOwners, c.MountFlags = true, true, true
+		delete(c.Missing, "mount_owners")
+		delete(c.Missing, "mount_flags")
 	}
 }
 
-// listen makes the sockets of a binding in the container's network, and leads
-// everything that wants to leave it there. Nothing but the guest runs yet.
-func (s *sandbox) listen(ctx context.Context, c *running, listeners []guest.Listen) ([]*os.File, error) {
-	if len(listeners) == 0 {
-		return nil, nil
+// isHere reports whether whoever serves an address is a process that this one can
+// see: not on another machine, and not outside of a container that Cove is in.
+func isHere(address string) bool {
+	path, ok := strings.CutPrefix(address, "unix://")
+	if !ok {
+		return false
 	}
-	made, err := s.engine.api.inspect(ctx, c.id)
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return false
+	}
+	var peer *unix.Ucred
+	if cerr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil || err != nil {
+		return false
+	}
+	return peer.Pid > 0
+}
+
+// listen makes the sockets of a binding in the container's network, and leads
+// everything that wants to leave it there. Nothing but the guest runs yet. Those
+// among the sandbox's files are there already, and taken out of local.
+func (s *sandbox) listen(ctx context.Context, c *running, listeners []guest.Listen, local map[int]*os.File) ([]*os.File, error) {
+	var sockets []netjoin.Socket
+	for _, l := range listeners {
+		if l.Network != guest.UnixNetwork {
+			sockets = append(sockets, netjoin.Socket{Network: l.Network, Address: l.Address})
+		}
+	}
+	var joined []*os.File
+	if len(sockets) > 0 {
+		var err error
+		if joined, err = s.join(ctx, c, sockets); err != nil {
+			return nil, err
+		}
+	}
+	var all []*os.File
+	for i := range listeners {
+		if f := local[i]; f != nil {
+			all = append(all, f)
+			delete(local, i)
+			continue
+		}
+		all, joined = append(all, joined[0]), joined[1:]
+	}
+	return all, nil
+}
+
+// join makes sockets in the container's network.
+func (s *sandbox) join(ctx context.Context, c *running, sockets []netjoin.Socket) ([]*os.File, error) {
+	pid, err := s.process(ctx, c, "network")
 	if err != nil {
 		return nil, err
 	}
-	if made.State == nil || groupOf(made.State.Pid, c.id) == nil {
-		return nil, cove.Errorf(cove.Unsupported, "the container's network cannot be entered: its process is not on this machine").
-			WithHint("use a daemon that runs here, beside this process, or --engine native")
-	}
-	var sockets []netjoin.Socket
-	for _, l := range listeners {
-		sockets = append(sockets, netjoin.Socket{Network: l.Network, Address: l.Address})
-	}
-	return netjoin.Take(made.State.Pid, transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}, sockets)
+	return netjoin.Take(pid, transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}, sockets)
 }
 
 // shown are the binds of Cove's own files. What is shown only in place of

@@ -3,37 +3,63 @@
 package docker
 
 import (
-	"slices"
+	"net"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/moby/moby/api/types/system"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
-// TestNetworks: without root, or with a daemon somewhere else, a network is
-// refused with the reason.
-func TestNetworks(t *testing.T) {
+// TestLocal: without root, with a daemon somewhere else, or with one that maps
+// ids, what is not possible is refused with the reason.
+func TestLocal(t *testing.T) {
 	for _, c := range []struct {
 		root    bool
-		address string
-		why     string
+		here    bool
+		option  string
+		network string // why there is none
+		lasting string // why none lasts
 	}{
-		{true, "unix:///run/docker.sock", ""},
-		{false, "unix:///run/docker.sock", "root"},
-		{true, "tcp://192.0.2.1:2376", "machine"},
-		{true, "ssh://host", "machine"},
+		{root: true, here: true},
+		{here: true, network: "root", lasting: "root"},
+		{root: true, network: "machine", lasting: "machine"},
+		{root: true, here: true, option: "name=userns", lasting: "userns-remap"},
+		{root: true, here: true, option: "name=rootless", lasting: "maps ids"},
 	} {
-		caps := engine.Capabilities{
-			Isolations: []cove.Isolation{cove.IsolationContainer}, Networks: []cove.NetworkMode{cove.NetworkNone}, Missing: map[string]string{},
+		caps, err := capabilities(system.Info{OSType: "linux", Architecture: machine(), SecurityOptions: []string{"name=seccomp,profile=builtin", c.option}})
+		if err != nil {
+			t.Fatal(err)
 		}
-		addNetworks(&caps, c.root, c.address)
-		if has := slices.Contains(caps.Networks, cove.NetworkLimited); has != (c.why == "") || caps.Listeners != has {
+		addLocal(&caps, system.Info{SecurityOptions: []string{c.option}}, c.root, c.here)
+		if has := c.lasting == ""; caps.Listeners != (c.network == "") || caps.Lasting != has || caps.MountOwners != has || caps.MountFlags != has {
 			t.Errorf("%+v: %+v", c, caps)
 		}
-		err := caps.Check(engine.Template{Isolation: cove.IsolationContainer, Network: cove.NetworkLimited})
-		if (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
-			t.Errorf("%+v: %v", c, err)
+		refused := func(why string, err error) {
+			t.Helper()
+			if (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) {
+				t.Errorf("%+v: %v", c, err)
+			}
+		}
+		refused(c.network, caps.Check(engine.Template{Isolation: cove.IsolationContainer, Network: cove.NetworkLimited}))
+		refused(c.lasting, caps.Check(engine.Template{Isolation: cove.IsolationContainer, Network: cove.NetworkNone, Lasting: true}))
+	}
+}
+
+// TestIsHere: a socket of this machine whose server can be seen.
+func TestIsHere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	for address, want := range map[string]bool{"unix://" + path: true, "unix://" + path + "none": false, "tcp://127.0.0.1:2376": false, "ssh://host": false} {
+		if isHere(address) != want {
+			t.Errorf("%s: %t", address, !want)
 		}
 	}
 }

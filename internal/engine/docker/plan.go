@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/linux/mounts"
 	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -48,6 +49,8 @@ type wish struct {
 	template engine.Template
 	hostname string
 	guest    string // host path
+	cpus     int    // that the daemon has
+	call     string // host path of the socket that its guest is to call, if it is
 	image    image
 	binds    []bind
 }
@@ -103,11 +106,15 @@ func plan(w wish) (*container.Config, *container.HostConfig, error) {
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGKILL",
 		// When Cove ends, however it does, the guest's input ends, and then the
-		// guest does.
+		// guest does; one that calls sees that its connection ends.
 		OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
 		// No network, and none of the daemon's work for networks either, which
 		// is most of the time that a container takes.
 		NetworkDisabled: true,
+	}
+	if w.call != "" {
+		config.Entrypoint = []string{guestPath, "--call", callPath}
+		config.OpenStdin, config.StdinOnce, config.AttachStdin = false, false, false
 	}
 	l := w.template.Limits
 	pids, no := int64(0), false
@@ -129,21 +136,28 @@ func plan(w wish) (*container.Config, *container.HostConfig, error) {
 		ReadonlyPaths:  rootfs.ReadOnly,
 		Init:           &no,
 		Tmpfs:          tmpfs,
-		Mounts:         mounts(w),
+		Mounts:         bindMounts(w),
 		Resources: container.Resources{
 			Memory: l.Memory, MemorySwap: l.Memory, // both together: no swap
-			NanoCPUs:  int64(math.Round(l.CPUs * 1e9)),
+			NanoCPUs:  int64(math.Round(min(l.CPUs, float64(w.cpus)) * 1e9)), // more is refused
 			PidsLimit: &pids,
-			Ulimits: []*container.Ulimit{
-				// The one value with which the kernel hands a crash to nobody:
-				// see the policy's rule on setrlimit.
-				{Name: "core", Soft: 1, Hard: 1},
-				// The guest needs more than its user may have, and lowers it.
-				{Name: "nofile", Soft: max(l.OpenFiles, guestFiles), Hard: max(l.OpenFiles, guestFiles)},
-			},
+			Ulimits:   ulimits(l),
 		},
 	}
 	return config, host, nil
+}
+
+// ulimits are those that the guest begins with. It lowers them with its seal.
+func ulimits(l cove.Limits) []*container.Ulimit {
+	// The one value with which the kernel hands a crash to nobody: see the
+	// policy's rule on setrlimit.
+	all := []*container.Ulimit{{Name: "core", Soft: 1, Hard: 1}}
+	// The guest needs more than its user may have. Where the user may have more,
+	// what the daemon itself has is the most that it can surely give.
+	if l.OpenFiles <= guestFiles {
+		all = append(all, &container.Ulimit{Name: "nofile", Soft: guestFiles, Hard: guestFiles})
+	}
+	return all
 }
 
 // guestFiles is how many descriptors the guest may need for many processes.
@@ -206,8 +220,11 @@ const (
 	defaultInodes = 20_000
 )
 
-func mounts(w wish) []mount.Mount {
+func bindMounts(w wish) []mount.Mount {
 	all := []mount.Mount{bindMount(bind{w.guest, guestPath, true})}
+	if w.call != "" {
+		all = append(all, bindMount(bind{w.call, callPath, true}))
+	}
 	for _, b := range w.binds {
 		all = append(all, bindMount(b))
 	}
@@ -228,7 +245,7 @@ func hostBinds(h rootfs.Host, mountinfo string) []bind {
 	var binds []bind
 	for _, dir := range h.Dirs {
 		binds = append(binds, bind{dir, dir, true})
-		for _, below := range mountsBelow(mountinfo, dir) {
+		for _, below := range mounts.Below(mountinfo, dir) {
 			binds = append(binds, bind{below, below, true})
 		}
 	}
@@ -236,23 +253,6 @@ func hostBinds(h rootfs.Host, mountinfo string) []bind {
 		binds = append(binds, bind{name, name, true})
 	}
 	return binds
-}
-
-// mountsBelow lists mount points below dir, parents first (proc(5), mountinfo).
-func mountsBelow(mountinfo, dir string) []string {
-	var found []string
-	for line := range strings.Lines(mountinfo) {
-		fields := strings.Fields(line)
-		if len(fields) < 5 || !strings.HasPrefix(fields[4], dir+"/") {
-			continue
-		}
-		point := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4])
-		if !slices.Contains(found, point) {
-			found = append(found, point)
-		}
-	}
-	slices.Sort(found)
-	return found
 }
 
 // seal is what the guest still has to do: the container engine has built the

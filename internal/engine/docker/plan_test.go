@@ -21,10 +21,25 @@ import (
 
 func aWish() wish {
 	return wish{
+		cpus: 2,
 		name: "cove-x", nonce: "n", realm: "r", instance: "in_x", hostname: "cove", guest: "/opt/cove-guest",
 		template: engine.Template{ID: "sb_x", Isolation: cove.IsolationContainer, User: cove.UserCode, Network: cove.NetworkNone,
 			Limits: cove.Limits{Memory: 256 << 20, CPUs: 0.5, PIDs: 50, Disk: 100 << 20, Inodes: 20_000, OpenFiles: 1024}},
 		image: image{ID: "sha256:abc", Env: []string{"PATH=/bin", "GODEBUG=x=1", "BARE"}, Volumes: []string{"/data", "/tmp"}},
+	}
+}
+
+// TestPlanOfMuch: what a daemon refuses to give is not asked of it, and the guest
+// keeps to what was asked for.
+func TestPlanOfMuch(t *testing.T) {
+	w := aWish()
+	w.template.Limits.CPUs, w.template.Limits.OpenFiles = 4, 1<<16
+	_, h, err := plan(w)
+	if err != nil || h.NanoCPUs != 2_000_000_000 || len(h.Ulimits) != 1 || h.Ulimits[0].Name != "core" {
+		t.Errorf("%+v, %v", h.Resources, err)
+	}
+	if sealed, err := seal(w.template, nil); err != nil || sealed.Seal.OpenFiles != 1<<16 {
+		t.Errorf("%+v, %v", sealed, err)
 	}
 }
 
@@ -261,26 +276,6 @@ const someMounts = `22 27 0:21 / /proc rw,relatime - proc proc rw
 44 27 8:4 / /usrlocal rw - ext4 /dev/sda4 rw
 45 41 8:3 / /usr/local/big\040disk rw - ext4 /dev/sda3 rw
 `
-
-func TestMountsBelow(t *testing.T) {
-	if got, want := mountsBelow(someMounts, "/usr"), []string{"/usr/local", "/usr/local/big disk"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if got := mountsBelow(someMounts, "/bin"); len(got) != 0 {
-		t.Errorf("below /bin: %q", got)
-	}
-}
-
-func FuzzMountsBelow(f *testing.F) {
-	f.Add(someMounts, "/usr")
-	f.Fuzz(func(t *testing.T, mountinfo, dir string) {
-		for _, p := range mountsBelow(mountinfo, dir) {
-			if p == "" || strings.HasPrefix(dir, "/") && !strings.ContainsAny(dir, `\ `) && !strings.HasPrefix(p, dir+"/") {
-				t.Errorf("%q is not below %q", p, dir)
-			}
-		}
-	})
-}
 
 func TestHostTreeHasAPlaceForEverything(t *testing.T) {
 	h := rootfs.Host{Dirs: []string{"/usr", "/lib"}, Etc: []string{"/etc/ssl/certs"}}

@@ -15,9 +15,12 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/keep"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/linux/mounts"
+	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
@@ -26,6 +29,7 @@ type sandbox struct {
 	engine   *Engine
 	template engine.Template
 	done     chan struct{} // closed when PID 1 has gone for good
+	keep     *keep.Keep    // of a lasting one
 
 	life context.Context // ends when somebody destroys the sandbox
 	stop context.CancelFunc
@@ -41,6 +45,8 @@ type sandbox struct {
 	latest    *guest.Client // current's, and its predecessor's meanwhile
 	listeners []*os.File
 	bound     bool
+	lasts     bool // without this process
+	left      bool // to another process
 	destroyed bool
 	ended     bool // done is closed
 	last      engine.Stats
@@ -55,7 +61,8 @@ type trace struct {
 // running is a container whose guest answers.
 type running struct {
 	id     string
-	stream *stream
+	stream *stream       // nil in one that was adopted
+	silent chan struct{} // closed at the stream's end; nil where the guest speaks over it
 	client *guest.Client
 	group  *cgroup.Group // nil when the daemon is not on this host
 	own    int64         // the guest's own tasks
@@ -128,9 +135,18 @@ func (s *sandbox) launch(ctx context.Context, hostname string, mounts []bind) er
 	}
 	w := wish{
 		name: containerName(s.ID()), nonce: s.engine.newNonce(), realm: s.engine.realm, instance: s.engine.o.Instance,
-		template: s.template, hostname: hostname, guest: s.engine.o.Guest, image: img, binds: slices.Concat(binds, files, mounts),
+		template: s.template, hostname: hostname, guest: s.engine.o.Guest, cpus: s.engine.cpus, image: img, binds: slices.Concat(binds, files, mounts),
 	}
-	c, err := s.run(ctx, w)
+	var door *os.File
+	if s.keep != nil {
+		w.instance, w.call = s.keep.Record.Instance, s.keep.Path(callFile)
+		if door, err = unixconn.Listen(w.call); err != nil {
+			return cove.Errorf(cove.StorageFull, "cannot make a socket for a sandbox: %w", err).WithHint("free some space in the run directory")
+		}
+		defer os.Remove(w.call)
+		defer door.Close()
+	}
+	c, err := s.run(ctx, w, door)
 	if err != nil {
 		return err
 	}
@@ -186,7 +202,7 @@ func closeAll(files []*os.File) {
 
 // run takes a container from its creation to its guest's first word. What it
 // leaves on failure, Destroy removes.
-func (s *sandbox) run(ctx context.Context, w wish) (*running, error) {
+func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, error) {
 	e := s.engine
 	config, host, err := plan(w)
 	if err != nil {
@@ -207,7 +223,12 @@ func (s *sandbox) run(ctx context.Context, w wish) (*running, error) {
 			WithHint("use Docker Engine 20.10 or newer without plugins that change containers, or --engine native")
 	}
 	c := &running{id: id}
-	if err := c.connect(ctx, e.api); err != nil {
+	if door != nil {
+		err = c.wait(ctx, e.api, door)
+	} else {
+		err = c.connect(ctx, e.api)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := e.settle(ctx, c, w.template.Limits.PIDs); err != nil {
@@ -221,7 +242,7 @@ func (s *sandbox) run(ctx context.Context, w wish) (*running, error) {
 // the guest's hello.
 func (c *running) connect(ctx context.Context, a *api) error {
 	var err error
-	if c.stream, err = a.attach(ctx, c.id); err != nil {
+	if c.stream, err = a.attach(ctx, c.id, true); err != nil {
 		return err
 	}
 	if err := a.start(ctx, c.id); err != nil {
@@ -245,7 +266,7 @@ func (c *running) failed(doing string, err error) error {
 	if errors.As(err, &failure) {
 		return cove.Errorf(cove.Unavailable, "the sandbox's guest cannot %s: %w", doing, failure).WithHint("run \"cove doctor\" for what this host lacks")
 	}
-	if text := c.stream.text(); text != "" {
+	if text := c.complaint(); text != "" {
 		err = fmt.Errorf("%w: %q", err, text)
 	}
 	return cove.Errorf(cove.Unavailable, "the sandbox's guest did not %s: %w", doing, err).
@@ -266,6 +287,14 @@ func (e *Engine) settle(ctx context.Context, c *running, limit int64) error {
 	if shared := sharedNamespaces(made.State.Pid); c.group != nil && len(shared) > 0 {
 		return cove.Errorf(cove.Unsupported, "the Docker daemon made a container that shares namespaces with the host: %s", strings.Join(shared, ", ")).
 			WithHint("use Docker Engine 20.10 or newer, or --engine native")
+	}
+	if e.capabilities.MountFlags {
+		if c.group == nil {
+			return notHere("mounts")
+		}
+		if err := mounts.Harden(made.State.Pid, harden); err != nil {
+			return err
+		}
 	}
 	s, err := e.measure(ctx, c)
 	if err != nil {
@@ -293,13 +322,13 @@ func sharedNamespaces(pid int) []string {
 }
 
 // watch owns the end of a container: when its connection ends, so does the
-// sandbox, unless the container is being made anew.
+// sandbox, unless the container is being made anew or goes on without us.
 func (s *sandbox) watch(c *running) {
 	<-c.client.Done()
 	s.mu.Lock()
-	replaced := s.current != c
+	others := s.current != c || s.left
 	s.mu.Unlock()
-	if replaced {
+	if others {
 		return
 	}
 	// The guest ends with its streams; nobody waits for that to go wrong.
@@ -344,7 +373,16 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	if err != nil {
 		return err
 	}
-	mounts = append(mounts, shown...)
+	local, among, err := s.local(b.Listeners)
+	defer func() {
+		for _, f := range local {
+			f.Close()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	mounts = slices.Concat(mounts, shown, among)
 	if len(mounts) > 0 || b.Hostname != rootfs.Hostname {
 		if err := s.make(ctx, func(ctx context.Context) error { return s.remake(ctx, b.Hostname, mounts) }); err != nil {
 			return err
@@ -353,11 +391,14 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	s.mu.Lock()
 	c := s.current
 	s.mu.Unlock()
+	if err := s.cover(ctx, c, b.Mounts, places); err != nil {
+		return errors.Join(err, s.Kill())
+	}
 	sealed, err := seal(s.template, b.Mounts)
 	if err != nil {
 		return err
 	}
-	sockets, err := s.listen(ctx, c, b.Listeners)
+	sockets, err := s.listen(ctx, c, b.Listeners, local)
 	if err != nil {
 		return err
 	}
@@ -366,7 +407,12 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 			closeAll(sockets)
 		}
 	}()
-	if _, err := c.client.Bind(ctx, sealed, nil); err != nil {
+	if s.keep != nil {
+		sockets, err = s.keepRunning(ctx, c, sealed, b.Listeners, sockets)
+	} else {
+		_, err = c.client.Bind(ctx, sealed, nil)
+	}
+	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -376,7 +422,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 		return errors.Join(err, s.Kill())
 	}
 	s.mu.Lock()
-	s.listeners = sockets
+	s.listeners, s.lasts = sockets, s.keep != nil
 	s.mu.Unlock()
 	return nil
 }
@@ -419,9 +465,13 @@ func (s *sandbox) Kill() error {
 // Destroy implements engine.Sandbox.
 func (s *sandbox) Destroy(ctx context.Context) error {
 	s.mu.Lock()
-	s.destroyed = true
+	left := s.left
+	s.destroyed = !left
 	c := s.current
 	s.mu.Unlock()
+	if left {
+		return nil // it is not this process's any more
+	}
 	s.stop()
 	if c != nil {
 		c.client.Close() // a call under way comes back
@@ -439,6 +489,9 @@ func (s *sandbox) Destroy(ctx context.Context) error {
 	s.watched.Wait()
 	s.end()
 	s.engine.leave(s)
+	if s.keep != nil {
+		return s.keep.Remove()
+	}
 	return nil
 }
 

@@ -41,6 +41,11 @@ func (e *Engine) disown(ts []trace) {
 // they should have been. The list comes whole or not at all.
 func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 	var swept engine.Swept
+	removed, err := e.keeper.Sweep()
+	if err != nil {
+		return swept, err
+	}
+	swept.Items = removed
 	found, err := e.api.list(ctx, e.realm)
 	if err != nil {
 		return swept, err
@@ -67,5 +72,6 @@ func (e *Engine) stray(c container.Summary) bool {
 		defer e.mu.Unlock()
 		return !e.nonces[nonce]
 	}
-	return !instance.Alive(e.o.RunDir, cove.InstanceID(c.Labels[labelInstance]))
+	// One that lasts is kept until whoever has it removes it.
+	return !instance.Alive(e.o.RunDir, cove.InstanceID(c.Labels[labelInstance])) && !e.keeper.Has(cove.SandboxID(c.Labels[labelSandbox]))
 }

@@ -67,7 +67,12 @@ func pauseStops(t *testing.T, x *env) {
 	go io.Copy(io.Discard, out)
 	for range 3 {
 		x.pause(t, p)
-		before := x.cpuTime(t, sb)
+		var before time.Duration
+		eventually(t, "what it has used is accounted for", func() bool {
+			last := before
+			before = x.cpuTime(t, sb)
+			return before == last
+		})
 		time.Sleep(50 * time.Millisecond) // in which it would have counted on
 		if after := x.cpuTime(t, sb); after != before {
 			t.Errorf("paused, it has used %s", after-before)

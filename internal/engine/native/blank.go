@@ -37,6 +37,9 @@ type blank struct {
 	tasks      int64     // threads of the guest itself
 	adopted    bool      // PID 1 is not a child of this process
 
+	owning     sync.Mutex
+	ownerships map[[3]int]*os.File // see Engine.ownership; guarded by owning
+
 	done chan struct{} // closed when the process has been collected
 
 	mu     sync.Mutex
@@ -68,7 +71,7 @@ var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG
 // of that name and, as root, one of the id ranges of slots. On error nothing is
 // left.
 func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name string, slots *slots) (b *blank, err error) {
-	b = &blank{online: online, releaseIDs: func() {}, done: make(chan struct{})}
+	b = &blank{online: online, releaseIDs: func() {}, ownerships: map[[3]int]*os.File{}, done: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			b.remove()
@@ -269,6 +272,7 @@ func (b *blank) removeAll() error {
 		close(b.done)
 	}
 	b.complaint.close()
+	b.dropOwnerships()
 	if b.group != nil {
 		if b.group.Remove(removalPatience/100) != nil {
 			err = errors.Join(err, b.group.Kill(), b.group.Remove(removalPatience))
@@ -278,6 +282,16 @@ func (b *blank) removeAll() error {
 		b.releaseIDs() // ids of which something may be left are not given out again
 	}
 	return err
+}
+
+// dropOwnerships closes what nothing more is mounted with.
+func (b *blank) dropOwnerships() {
+	b.owning.Lock()
+	defer b.owning.Unlock()
+	for _, ns := range b.ownerships {
+		ns.Close()
+	}
+	clear(b.ownerships)
 }
 
 // explain turns a failure of the guest into an error that says what it

@@ -27,6 +27,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/keep"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -53,6 +54,7 @@ type Engine struct {
 	capabilities engine.Capabilities
 	hierarchy    *cgroup.Hierarchy
 	nursery      nursery
+	keeper       keep.Keeper
 	slots        slots // guarded by itself
 	staging      string
 	realm        string // the run directory, in the names of groups
@@ -98,6 +100,7 @@ func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
 	e := &Engine{
 		o: o, hierarchy: hierarchy, root: os.Geteuid() == 0,
 		self:      owner{os.Geteuid(), os.Getegid()},
+		keeper:    keep.Keeper{RunDir: o.RunDir, Engine: engineName},
 		slots:     slots{path: idLockFile},
 		realm:     instance.Realm(o.RunDir)[:12],
 		staging:   filepath.Join(o.RunDir, "staging"),
@@ -164,7 +167,9 @@ func (e *Engine) look() engine.Capabilities {
 }
 
 // Name implements engine.Engine.
-func (e *Engine) Name() string { return "native" }
+func (e *Engine) Name() string { return engineName }
+
+const engineName = "native"
 
 // Capabilities implements engine.Engine.
 func (e *Engine) Capabilities() engine.Capabilities { return e.capabilities }
@@ -257,7 +262,7 @@ func (e *Engine) Close() error {
 // them.
 func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 	var swept engine.Swept
-	removed, err := e.sweepLasting()
+	removed, err := e.keeper.Sweep()
 	if err != nil {
 		return swept, err
 	}

@@ -190,6 +190,16 @@ func (s *slots) release(slot int) {
 	s.free = append(s.free, slot)
 }
 
+// held is the file that has the locks, where there are any.
+func (s *slots) held() []*os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil {
+		return nil
+	}
+	return []*os.File{s.file}
+}
+
 // close gives back everything.
 func (s *slots) close() {
 	s.mu.Lock()

@@ -5,11 +5,8 @@ package native
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
+	"github.com/cove-sandbox/cove/internal/linux/mounts"
 )
 
 // launch takes a blank and has it build the sandbox. On error the caller
@@ -38,14 +36,16 @@ func (s *sandbox) beginning(ctx context.Context) (b *blank, err error) {
 	if !s.template.Lasting {
 		return e.takeBlank(ctx, s.template)
 	}
-	if s.keep, err = e.newKeep(s.template); err != nil {
+	h, err := e.takeHeir(ctx, s.template)
+	if err != nil {
 		return nil, err
 	}
-	s.keep.record.Group = e.lastingGroup(s.keep)
-	if b, err = e.newBlank(ctx, s.template.User, s.template.Network != cove.NetworkNone, s.keep.record.Group, s.keep.slots); err == nil {
-		s.keep.record.Tasks = b.tasks
+	if s.keep, err = e.keep(s.template, h); err != nil {
+		h.remove()
+		return nil, err
 	}
-	return b, err
+	s.slots = h.slots
+	return h.blank, nil
 }
 
 // limit sets every limit of the group. The user has all of the limit of tasks:
@@ -107,7 +107,7 @@ func (s *sandbox) lacks() ([]guest.Step, error) {
 // imageTree is a detached copy of the image's mount on which the image's owner
 // ids are the sandbox's.
 func (s *sandbox) imageTree() (*os.File, error) {
-	tree, err := openTree(unix.AT_FDCWD, s.template.Rootfs.Dir)
+	tree, err := mounts.Clone(unix.AT_FDCWD, s.template.Rootfs.Dir)
 	if err != nil {
 		return nil, imageMissing(err)
 	}
@@ -117,7 +117,7 @@ func (s *sandbox) imageTree() (*os.File, error) {
 		return nil, err
 	}
 	defer userns.Close()
-	if err := idmap(tree, userns); err != nil {
+	if err := mounts.Map(tree, userns); err != nil {
 		tree.Close()
 		return nil, cove.Errorf(cove.Unsupported, "the file system of %s has no idmapped mounts: %w", s.template.Rootfs.Dir, err).
 			WithHint("keep images on ext4, xfs, btrfs or tmpfs: set COVE_HOME")
@@ -133,7 +133,7 @@ func imageMissing(err error) error {
 // the owner of each source is the sandbox's user, files as they are. Without
 // root the guest opens the sources itself: there the user's processes have the
 // caller's own id.
-func (s *sandbox) openBinding(ctx context.Context, b engine.Binding) (trees []*os.File, err error) {
+func (s *sandbox) openBinding(b engine.Binding) (trees []*os.File, err error) {
 	for _, m := range b.Mounts {
 		place, err := hostpath.Open(m.Source)
 		if err != nil {
@@ -143,7 +143,7 @@ func (s *sandbox) openBinding(ctx context.Context, b engine.Binding) (trees []*o
 			place.Close()
 			continue
 		}
-		tree, err := s.openMount(ctx, place)
+		tree, err := s.openMount(place)
 		place.Close()
 		if err != nil {
 			return trees, err
@@ -154,7 +154,7 @@ func (s *sandbox) openBinding(ctx context.Context, b engine.Binding) (trees []*o
 		if _, shown := shownAlready(b.Files, i); shown || !s.engine.root {
 			continue
 		}
-		tree, err := openTree(unix.AT_FDCWD, f.Source)
+		tree, err := mounts.Clone(unix.AT_FDCWD, f.Source)
 		if err != nil {
 			return trees, err
 		}
@@ -163,20 +163,18 @@ func (s *sandbox) openBinding(ctx context.Context, b engine.Binding) (trees []*o
 	return trees, nil
 }
 
-func (s *sandbox) openMount(ctx context.Context, place *os.File) (*os.File, error) {
+func (s *sandbox) openMount(place *os.File) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(place.Fd()), &st); err != nil {
 		return nil, err
 	}
-	tree, err := openTree(int(place.Fd()), "")
+	tree, err := mounts.Clone(int(place.Fd()), "")
 	if err != nil {
 		return nil, err
 	}
-	inside := s.ids.users.host(s.template.User.ID())
-	userns, err := s.engine.userNamespace(ctx, idLine{int(st.Uid), inside, 1}, idLine{int(st.Gid), inside, 1})
+	userns, err := s.engine.ownership(s.blank, owner{int(st.Uid), int(st.Gid)}, s.template.User)
 	if err == nil {
-		err = idmap(tree, userns)
-		userns.Close()
+		err = mounts.Map(tree, userns)
 	}
 	if err != nil {
 		tree.Close()
@@ -186,38 +184,20 @@ func (s *sandbox) openMount(ctx context.Context, place *os.File) (*os.File, erro
 	return tree, nil
 }
 
-func openTree(dir int, path string) (*os.File, error) {
-	fd, err := unix.OpenTree(dir, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
-	if err != nil {
-		return nil, fmt.Errorf("open_tree %s: %w", path, err)
+// ownership is a user namespace for idmapped mounts, in which what belongs to an
+// owner of the host belongs to a user of the sandbox. It stays open until the
+// sandbox has all of its mounts.
+func (e *Engine) ownership(b *blank, of owner, u cove.User) (*os.File, error) {
+	inside := b.ids.users.host(u.ID())
+	key := [3]int{of.uid, of.gid, inside}
+	b.owning.Lock()
+	defer b.owning.Unlock()
+	if ns := b.ownerships[key]; ns != nil {
+		return ns, nil
 	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
-func idmap(tree, userns *os.File) error {
-	return unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH,
-		&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())})
-}
-
-// userNamespace makes a user namespace with the given maps, for an idmapped
-// mount: of a process that waits until it has been opened.
-func (e *Engine) userNamespace(ctx context.Context, uid, gid idLine) (*os.File, error) {
-	cmd := exec.CommandContext(ctx, e.o.Guest, "--wait")
-	cmd.Env = guestEnv
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  unix.CLONE_NEWUSER,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: uid.inside, HostID: uid.host, Size: uid.size}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: gid.inside, HostID: gid.host, Size: gid.size}},
+	ns, err := mounts.Ownership(e.o.Guest, []string{"cove-guest", "--wait"}, guestEnv, mounts.Owner{UID: of.uid, GID: of.gid}, mounts.Owner{UID: inside, GID: inside})
+	if err == nil {
+		b.ownerships[key] = ns
 	}
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	userns, err := os.Open("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/ns/user")
-	stdin.Close()
-	cmd.Wait()
-	return userns, err
+	return ns, err
 }

@@ -13,11 +13,16 @@ import (
 
 // nursery is where blanks wait, so that a request does not wait for a process
 // to be born: half of a cold start. Those that are online become no sandbox
-// without a network; those that are not do for every sandbox.
-type nursery struct{ offline, online *stock.Stock[*blank] }
+// without a network; those that are not do for every sandbox. Lasting sandboxes
+// begin as heirs.
+type nursery struct {
+	offline, online *stock.Stock[*blank]
+	lasting         *stock.Stock[*heir] // online
+}
 
 // newNursery keeps up to n blanks that are not online and, from the first
-// sandbox on that has a network, as many that are.
+// sandbox on that has a network, as many that are; and from the first one on that
+// lasts, one heir.
 func (e *Engine) newNursery(n int) nursery {
 	of := func(online bool) *stock.Stock[*blank] {
 		launch := func(ctx context.Context) (*blank, error) {
@@ -29,12 +34,20 @@ func (e *Engine) newNursery(n int) nursery {
 		}
 		return stock.New(n, launch, func(b *blank) { b.remove() })
 	}
-	return nursery{offline: of(false), online: of(true)}
+	bear := func(ctx context.Context) (*heir, error) {
+		h, err := e.newHeir(ctx, cove.UserAgent, true)
+		if err != nil && ctx.Err() == nil {
+			e.o.Log.Debug("cannot prepare a guest", "error", err)
+		}
+		return h, err
+	}
+	return nursery{offline: of(false), online: of(true), lasting: stock.New(min(n, 1), bear, func(h *heir) { h.remove() })}
 }
 
 func (u nursery) close() {
 	u.offline.Close()
 	u.online.Close()
+	u.lasting.Close()
 }
 
 // take returns a ready blank that does for a sandbox with a network or one
@@ -48,7 +61,11 @@ func (u nursery) take(network bool) *blank {
 	return takeAlive(u.offline)
 }
 
-func takeAlive(s *stock.Stock[*blank]) *blank {
+// takeAlive returns one whose guest still waits, or nil.
+func takeAlive[B interface {
+	alive() bool
+	remove() error
+}](s *stock.Stock[B]) B {
 	for {
 		b, ok := s.Take()
 		if !ok || b.alive() {
@@ -71,14 +88,33 @@ func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (*blank, erro
 	return e.newBlank(ctx, t.User, network, e.groupName(), &e.slots)
 }
 
+// takeHeir returns an heir that does for a template: the ready one, if there is
+// one.
+func (e *Engine) takeHeir(ctx context.Context, t engine.Template) (*heir, error) {
+	network := t.Network != cove.NetworkNone
+	if network && (e.root || t.User == cove.UserAgent) {
+		if h := takeAlive(e.nursery.lasting); h != nil {
+			return h, nil
+		}
+	}
+	return e.newHeir(ctx, t.User, network)
+}
+
 // refill makes up for what a sandbox has taken. It is called when that is
 // ready, so that the next one's birth does not slow this one's.
 func (e *Engine) refill(t engine.Template) {
 	if e.o.Single {
 		return
 	}
+	online := t.Network != cove.NetworkNone
+	if t.Lasting {
+		if online {
+			e.nursery.lasting.Refill()
+		}
+		return
+	}
 	e.nursery.offline.Refill()
-	if t.Network != cove.NetworkNone {
+	if online {
 		e.nursery.online.Refill()
 	}
 }

@@ -46,7 +46,7 @@ func TestNurseryKeepsNetworksApart(t *testing.T) {
 				}
 				ready[online] = b
 			}
-			e.nursery = nursery{offline: holding(ready[false]), online: holding(ready[true])}
+			e.nursery = nursery{offline: holding(ready[false]), online: holding(ready[true]), lasting: e.nursery.lasting}
 			s, err := e.Prepare(t.Context(), engine.Template{
 				ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Limits: limits, User: cove.UserCode, Network: c.network,
 			})
@@ -79,21 +79,78 @@ func TestNurseryKeepsNetworksApart(t *testing.T) {
 	}
 }
 
+// TestHeirLasts: a lasting sandbox with a network begins as the heir that is
+// ready, and goes on without the process that had it ready.
+func TestHeirLasts(t *testing.T) {
+	needRoot(t)
+	e := open(t)
+	h, err := e.newHeir(t.Context(), cove.UserAgent, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.nursery.lasting.Close()
+	e.nursery.lasting = holding(h)
+	tmpl := lastingTemplate()
+	without, err := e.Prepare(t.Context(), tmpl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer without.Destroy(context.Background())
+	if without.(*sandbox).blank == h.blank {
+		t.Error("one without a network has a blank that is online")
+	}
+	tmpl.ID, tmpl.Network = cove.NewSandboxID(), cove.NetworkLimited
+	s, err := e.Prepare(t.Context(), tmpl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Destroy(context.Background())
+	if s.(*sandbox).blank != h.blank {
+		t.Error("it did not take what was ready")
+	}
+	dir := t.TempDir()
+	mounts := []cove.Mount{{Source: dir, Target: "/workspace"}, {Source: dir, Target: "/data"}}
+	if err := s.Bind(t.Context(), engine.Binding{Mounts: mounts}); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.ownerships) > 0 {
+		t.Errorf("namespaces are kept that nothing more is mounted with: %v", h.ownerships)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next := openIn(t, e.o.RunDir)
+	adopted, err := next.Adopt(t.Context(), tmpl.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := output(t, adopted, "echo here > /data/file; exec cat /workspace/file"); out != "here\n" {
+		t.Errorf("it says %q", out)
+	}
+	if err := adopted.Destroy(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // holding is a stock of one blank, or none, that is not refilled.
-func holding(b *blank) *stock.Stock[*blank] {
-	if b == nil {
-		return stock.New(0, func(context.Context) (*blank, error) { return nil, nil }, nil)
+func holding[B interface {
+	comparable
+	remove() error
+}](b B) *stock.Stock[B] {
+	var none B
+	if b == none {
+		return stock.New(0, func(context.Context) (B, error) { return none, nil }, nil)
 	}
 	begun, placed := false, make(chan struct{})
-	s := stock.New(2, func(ctx context.Context) (*blank, error) {
+	s := stock.New(2, func(ctx context.Context) (B, error) {
 		if !begun {
 			begun = true
 			return b, nil
 		}
 		close(placed) // the first is
 		<-ctx.Done()
-		return nil, ctx.Err()
-	}, func(b *blank) { b.remove() })
+		return none, ctx.Err()
+	}, func(b B) { b.remove() })
 	s.Refill()
 	<-placed
 	return s

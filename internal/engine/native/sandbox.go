@@ -12,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/keep"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 )
@@ -21,7 +22,8 @@ type sandbox struct {
 	*blank
 	engine   *Engine
 	template engine.Template
-	keep     *keep // of a lasting one
+	keep     *keep.Keep // of a lasting one
+	slots    *slots     // likewise: the lock on its id range, until the guest holds it
 
 	keepOnce sync.Once
 	keepErr  error
@@ -66,20 +68,24 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if err != nil {
 		return err
 	}
-	trees, err := s.openBinding(ctx, b)
+	trees, err := s.openBinding(b)
 	defer closeAll(trees)
+	s.dropOwnerships()
 	if err != nil {
 		return err
 	}
 	plan := planBind(s.template, hostname(b), s.engine.root, program)
 	fds, sent := trees, func(bool) {}
 	if s.keep != nil {
-		if fds, sent, err = s.keep.bind(&plan, trees); err != nil {
+		if fds, sent, err = s.keep.Bind(&plan, trees, s.slots.held()...); err != nil {
 			return err
 		}
 	}
 	listeners, err := s.client.Bind(ctx, plan, descriptors(fds))
 	sent(err == nil)
+	if err == nil && s.keep != nil {
+		s.slots.close()
+	}
 	if err != nil {
 		return s.explain("seal the sandbox", err)
 	}
@@ -116,7 +122,8 @@ func (s *sandbox) Destroy(context.Context) error {
 		err = s.remove()
 	}
 	if s.keep != nil && err == nil {
-		s.keepOnce.Do(func() { s.keepErr = s.keep.remove() })
+		s.keepOnce.Do(func() { s.keepErr = s.keep.Remove() })
+		s.slots.close()
 		err = s.keepErr
 	}
 	s.engine.forget(s)
@@ -135,7 +142,7 @@ func (s *sandbox) close() error {
 	}
 	s.engine.forget(s)
 	s.leave() // if its guest ends at this moment, Sweep removes the rest
-	return s.keep.disown()
+	return s.keep.Disown()
 }
 
 // complaint collects the beginning of what the guest writes to its standard

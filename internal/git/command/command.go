@@ -116,7 +116,7 @@ func Describe(argv []string) (Needs, error) {
 // Verbs are the names of all commands of the table, sorted.
 func Verbs() []string {
 	var names []string
-	for _, v := range verbs {
+	for _, v := range verbs() {
 		names = append(names, v.name)
 	}
 	slices.Sort(names)
@@ -137,7 +137,7 @@ func printable(s string) bool { return strings.IndexByte(s, 0) < 0 }
 
 // Options are those of a command of the table, as they are written.
 func Options(name string) (all []string, ok bool) {
-	v := verbs.find(name)
+	v := verbs().find(name)
 	if v == nil {
 		return nil, false
 	}

@@ -97,7 +97,7 @@ func TestRefused(t *testing.T) {
 // TestEveryOption: each option of the table is taken in each of its spellings,
 // and is written so that git takes it for the same.
 func TestEveryOption(t *testing.T) {
-	for _, v := range verbs {
+	for _, v := range verbs() {
 		for name, o := range v.known {
 			forms := [][]string{}
 			value := "1"
@@ -170,7 +170,7 @@ var dangerous = []string{"--exec", "--upload-pack", "--receive-pack", "--output"
 	"--exec-path", "--namespace", "--batch", "--stdin", "--pathspec-from-file", "--contents", "--ignore-revs-file", "--push-option", "--mirror", "--delete", "--super-prefix"}
 
 func TestNothingDangerousIsInTheTable(t *testing.T) {
-	for _, v := range verbs {
+	for _, v := range verbs() {
 		for name := range v.known {
 			if slices.Contains(dangerous, name) && !v.query { // which answers questions about them
 				t.Errorf("git %s %s is in the table", v.name, name)
@@ -206,14 +206,14 @@ func TestARefusedOptionStaysRefused(t *testing.T) {
 // checkArgs fails when arguments that were allowed hold what git could take for
 // an option that is not in the table.
 func checkArgs(t interface{ Errorf(string, ...any) }, c Command) {
-	v := verbs.find(c.Verb)
+	v := verbs().find(c.Verb)
 	if v == nil {
 		t.Errorf("%q: unknown verb %q", c.Args, c.Verb)
 		return
 	}
 	args := c.Args
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
-		if o := globalOptions[args[0]]; o == nil || o.takes != none {
+		if o := globalOptions()[args[0]]; o == nil || o.takes != none {
 			t.Errorf("%q: %s before the command", c.Args, args[0])
 		}
 		args = args[1:]
@@ -259,7 +259,7 @@ func checkArgs(t interface{ Errorf(string, ...any) }, c Command) {
 func TestOnlyWhatIsSeen(t *testing.T) {
 	suffixes := []string{"", "^", "~2", "^{commit}", "^{/x}", "^!", "^@", ":a.go", "@{1}", "@{u}", "..HEAD", "...main", "^2~3"}
 	prefixes := []string{"", "refs/heads/", "heads/", "origin/", "refs/remotes/origin/", "remotes/origin/", "refs/", "HEAD..", "main...", "^", "refs/tags/", "tags/", "refs/notes/", "+"}
-	for _, v := range verbs {
+	for _, v := range verbs() {
 		for _, p := range prefixes {
 			for _, s := range suffixes {
 				word := p + "secret" + s

@@ -4,6 +4,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // judge is the judging of one command line.
@@ -25,8 +26,10 @@ type judge struct {
 
 // globalOptions are the options before the verb. Those of the pager concern the
 // sandbox's side only.
-var globalOptions = compile(`-C=<text>; -c=<text>; --no-pager; -P --no-pager; -p --paginate; --no-optional-locks; --no-replace-objects
+var globalOptions = sync.OnceValue(func() map[string]*option {
+	return compile(`-C=<text>; -c=<text>; --no-pager; -P --no-pager; -p --paginate; --no-optional-locks; --no-replace-objects
 	--literal-pathspecs; --glob-pathspecs; --noglob-pathspecs; --icase-pathspecs; --no-advice`)
+})
 
 // globals judges the options before the verb.
 func (j *judge) globals() error {

@@ -138,11 +138,11 @@ func split(argv []string) (*sentence, error) {
 		return nil, invalid("no command is given")
 	}
 	if len(rest) > 1 {
-		if s.verb = verbs.find(rest[0] + " " + rest[1]); s.verb != nil {
+		if s.verb = verbs().find(rest[0] + " " + rest[1]); s.verb != nil {
 			return s, s.arguments(rest[2:])
 		}
 	}
-	if s.verb = verbs.find(rest[0]); s.verb == nil {
+	if s.verb = verbs().find(rest[0]); s.verb == nil {
 		return nil, unknownVerb(rest[0])
 	}
 	return s, s.arguments(rest[1:])
@@ -157,7 +157,7 @@ func (s *sentence) globalOptions(argv []string) (rest []string, err error) {
 			return append([]string{"version"}, argv...), nil
 		}
 		name, value, with := strings.Cut(arg, "=")
-		o := globalOptions[name]
+		o := globalOptions()[name]
 		if o == nil || with {
 			return nil, forbidden("the option '%s' of git is not allowed in this sandbox", arg)
 		}

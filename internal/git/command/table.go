@@ -2,6 +2,7 @@ package command
 
 import (
 	"slices"
+	"sync"
 )
 
 // Options that many commands share.
@@ -74,8 +75,9 @@ func (t table) find(name string) *verb {
 }
 
 // verbs are what a sandbox may have done. What a command does with names of
-// branches is judged by its judge.
-var verbs = func() table {
+// branches is judged by its judge. They are read when they are first needed, which most
+// commands of Cove never do.
+var verbs = sync.OnceValue(func() table {
 	t := table{
 		// Looking.
 		{name: "status", effect: Reads, judge: files, options: `
@@ -194,7 +196,7 @@ var verbs = func() table {
 		v.known = compile(v.options)
 	}
 	return t
-}()
+})
 
 const (
 	blameOptions = `

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
 // workIndex is, in the repository, the index that a snapshot is made with.
@@ -22,8 +23,8 @@ const workIndex = "cove-work.index"
 
 // Snapshot makes a commit of what is not committed, for ref to lead to, and
 // touches nothing that somebody works with: its index is another. Where
-// everything is committed the ref of it goes. Errors: InvalidArgument with what
-// git says, Unavailable.
+// everything is committed the ref of it goes. Errors: Conflict with what git
+// says, StorageFull, Unavailable.
 func (c *Companion) Snapshot(ctx context.Context, ref string) error {
 	b, leave, err := c.enter(ctx, false)
 	if err != nil {
@@ -44,7 +45,11 @@ func (c *Companion) Snapshot(ctx context.Context, ref string) error {
 	defer remove()
 	if err := b.snapshot(ctx, ref); err != nil {
 		if exitCode(err) >= 0 {
-			return cove.Errorf(cove.InvalidArgument, "git cannot say what has changed: %w", err).WithHint("look at it inside: \"git status\"")
+			e := cove.Errorf(cove.Conflict, "git cannot say what has changed: %w", err).WithHint("look at it inside: \"git status\"")
+			if hostgit.CodeOf(err.Error()) == cove.StorageFull {
+				e.Code, e.Hint = cove.StorageFull, "free some space on the disk of this machine"
+			}
+			return e
 		}
 		return err
 	}

@@ -245,6 +245,8 @@ func (b *builder) listen(ls []guest.Listen, ahead listeners, seal guest.Seal) (f
 		f := ahead.take(l)
 		switch {
 		case f != nil:
+		case l.FD != nil:
+			f, err = b.given(*l.FD)
 		case l.Network != guest.UnixNetwork:
 			f, err = netsetup.Listen(l.Network, l.Address)
 		case !seal.Pivot:
@@ -261,6 +263,16 @@ func (b *builder) listen(ls []guest.Listen, ahead listeners, seal guest.Seal) (f
 		files = append(files, f)
 	}
 	return files, nil
+}
+
+// given is a descriptor of the request, which is kept from then on.
+func (b *builder) given(i int) (*os.File, error) {
+	if i < 0 || i >= len(b.fds) || b.fds[i] == nil {
+		return nil, errors.New("no such descriptor")
+	}
+	f := b.fds[i]
+	b.fds[i] = nil
+	return f, nil
 }
 
 // listenUnix makes a listening socket at a place that the user's processes alone

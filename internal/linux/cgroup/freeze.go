@@ -56,7 +56,8 @@ func (g *Group) Freeze(ctx context.Context) error {
 }
 
 // gather moves the group's processes into its freezer, and reports whether all
-// of them had been there.
+// of them had been there. This process, of which a thread may be in the group, it
+// leaves alone.
 func (g *Group) gather() (whole bool, err error) {
 	members, err := processes(g.dir(PIDs))
 	if err != nil {
@@ -76,6 +77,9 @@ func (g *Group) gather() (whole bool, err error) {
 			continue
 		}
 		whole = false
+		if pid == os.Getpid() {
+			continue // a thread of ours that has begun a process here, and ends now: nobody would thaw us
+		}
 		if err := write(g.dir(Freezer), "cgroup.procs", strconv.Itoa(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
 			return false, err
 		}

@@ -4,7 +4,11 @@ package cgroup
 
 import (
 	"context"
+	"errors"
 	"io"
+	"os"
+	"runtime"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -70,6 +74,44 @@ func TestFreeze(t *testing.T) {
 	cmd.Wait()
 	if err := g.Remove(5 * time.Second); err != nil {
 		t.Errorf("killed while it was frozen: %v", err)
+	}
+}
+
+// TestFreezeNotItself: a thread that has begun a process in the group, and is still
+// there, is waited for; it does not take this process with it.
+func TestFreezeNotItself(t *testing.T) {
+	h := find(t)
+	if h.Version() == 2 || !h.Has(Freezer) {
+		t.Skip("threads are in groups of version 1 alone, and there is no freezer or none of these")
+	}
+	g := create(t, h, Limits{})
+	entered, leave, left := make(chan error), make(chan struct{}), make(chan struct{})
+	var hold func()
+	hold = func() {
+		runtime.LockOSThread()
+		if syscall.Gettid() == os.Getpid() { // the main thread cannot end
+			defer runtime.UnlockOSThread()
+			done := make(chan struct{})
+			go func() { defer close(done); hold() }()
+			<-done
+			return
+		}
+		entered <- g.Enter()
+		<-leave
+	}
+	go func() { defer close(left); hold() }()
+	if err := <-entered; err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := g.Freeze(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a thread of this process in it: %v", err)
+	}
+	close(leave)
+	<-left
+	if err := g.Freeze(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

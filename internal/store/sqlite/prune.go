@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/cove-sandbox/cove/api"
@@ -33,10 +34,10 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (int, error) {
 	if err := s.pruneAudit(ctx, before); err != nil {
 		return total, err
 	}
-	if err := s.pruneDecisions(ctx, before); err != nil {
+	if err := s.pruneRows(ctx, "decisions", "time", before); err != nil {
 		return total, err
 	}
-	if err := s.pruneRuns(ctx, before); err != nil {
+	if err := s.pruneRows(ctx, "runs", "ended_at", before); err != nil {
 		return total, err
 	}
 	// Gives free pages back to the file system.
@@ -92,11 +93,13 @@ func (s *Store) pruneAudit(ctx context.Context, before time.Time) error {
 	})
 }
 
-// pruneDecisions removes in batches, as pruneExecutions does.
-func (s *Store) pruneDecisions(ctx context.Context, before time.Time) error {
+// pruneRows removes the rows of a table whose time lies before another, in
+// batches, as pruneExecutions does.
+func (s *Store) pruneRows(ctx context.Context, table, column string, before time.Time) error {
+	statement := fmt.Sprintf(`DELETE FROM %[1]s WHERE seq IN (SELECT seq FROM %[1]s WHERE %[2]s < ? LIMIT ?)`, table, column)
 	for n := int64(pruneBatch); n == pruneBatch; {
 		err := s.change(ctx, "write", func(tx *sql.Tx) error {
-			r, err := tx.ExecContext(ctx, `DELETE FROM decisions WHERE seq IN (SELECT seq FROM decisions WHERE time < ? LIMIT ?)`, before.UnixMicro(), pruneBatch)
+			r, err := tx.ExecContext(ctx, statement, before.UnixMicro(), pruneBatch)
 			if err == nil {
 				n, err = r.RowsAffected()
 			}

@@ -140,20 +140,3 @@ func (s *Store) RemoveRun(ctx context.Context, id cove.RunID) error {
 		return err
 	})
 }
-
-// pruneRuns removes in batches, as pruneExecutions does.
-func (s *Store) pruneRuns(ctx context.Context, before time.Time) error {
-	for n := int64(pruneBatch); n == pruneBatch; {
-		err := s.change(ctx, "write", func(tx *sql.Tx) error {
-			r, err := tx.ExecContext(ctx, `DELETE FROM runs WHERE seq IN (SELECT seq FROM runs WHERE ended_at < ? LIMIT ?)`, before.UnixMicro(), pruneBatch)
-			if err == nil {
-				n, err = r.RowsAffected()
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -1,23 +1,35 @@
-package run
+package agent
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"github.com/cove-sandbox/cove/api"
 )
 
 const (
-	maxText  = 256 << 10 // bytes of one text of a message that are kept
+	maxShown = 256 << 10 // bytes of one text of a message
 	maxInput = 256 << 10 // bytes of a tool's input
 )
 
+// Settle makes of a parser's message what everybody is given, wherever the agent
+// works: with its time, an answer with the document that schema asks for (nil asks
+// for none), texts of any length cut. The error, beside which there is the
+// message, says why the answer is not valid. It is pure. Errors: SchemaMismatch.
+func Settle(m api.Message, schema []byte, at time.Time) (api.Message, error) {
+	m, err := fit(m, schema)
+	m = shorten(m)
+	m.Version, m.Time = api.MessageVersion, at.UTC().Truncate(time.Microsecond)
+	return m, err
+}
+
 // shorten is a message that is bounded: long texts are cut, and say so. The
-// answer by a schema stays whole, since nothing else would be valid. It is pure.
+// answer by a schema stays whole, since nothing else would be valid.
 func shorten(m api.Message) api.Message {
-	m.Content, m.Output = cutText(m.Content, maxText), cutText(m.Output, maxText)
+	m.Content, m.Output = cutText(m.Content, maxShown), cutText(m.Output, maxShown)
 	if len(m.Input) > maxInput {
 		m.Input = cutInput(m.Input)
 	}

@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// geminiParser reads Gemini CLI's stream-json: what the model says comes in
+// pieces, and what was used with the result alone. What the model keeps to
+// itself is not there.
+type geminiParser struct {
+	outcome
+	said    strings.Builder   // pieces of a text that may go on
+	tools   map[string]string // by the ids of calls that have no result yet
+	open    bool              // an answer of the model has begun
+	turns   int
+	problem error
+}
+
+// geminiLine is what is read of a line.
+type geminiLine struct {
+	Type    string          `json:"type"`
+	Session string          `json:"session_id"`
+	Model   string          `json:"model"`
+	Role    string          `json:"role"`
+	Content string          `json:"content"`
+	Call    string          `json:"tool_id"`
+	Tool    string          `json:"tool_name"`
+	Input   json.RawMessage `json:"parameters"`
+	Status  string          `json:"status"`
+	Output  string          `json:"output"`
+	Message string          `json:"message"` // of a warning
+	Error   struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	} `json:"error"`
+	Stats struct {
+		Input     int64   `json:"input"` // without those of the cache
+		CacheRead int64   `json:"cached"`
+		Output    int64   `json:"output_tokens"`
+		Millis    float64 `json:"duration_ms"`
+	} `json:"stats"`
+}
+
+func (p *geminiParser) Line(line []byte) ([]api.Message, error) {
+	if len(bytes.TrimSpace(line)) == 0 {
+		return nil, nil
+	}
+	var l geminiLine
+	if err := p.object(line, &l); err != nil {
+		return nil, err
+	}
+	switch l.Type {
+	case "":
+		return nil, p.malformed(line, "has no type")
+	case "init":
+		p.session, p.model = l.Session, l.Model
+		if p.model == "auto" { // which of them speaks is not said
+			p.model = ""
+		}
+	case "message":
+		if l.Role == "assistant" {
+			p.answering()
+			p.said.WriteString(l.Content)
+		}
+	case "tool_use":
+		p.answering()
+		p.tools[l.Call] = l.Tool
+		return append(p.flush(), p.message(api.Message{Type: api.MessageToolCall, Call: l.Call, Tool: l.Tool, Input: l.Input})), nil
+	case "tool_result":
+		p.open = false
+		m := api.Message{Type: api.MessageToolResult, Call: l.Call, Tool: p.tools[l.Call], Output: l.Output, IsError: l.Status == "error"}
+		if m.IsError && l.Error.Message != "" {
+			m.Output = l.Error.Message
+		}
+		delete(p.tools, l.Call)
+		return append(p.flush(), p.message(m)), nil
+	case "error":
+		return append(p.flush(), p.message(api.Message{Type: api.MessageThinking, Content: l.Message})), nil
+	case "result":
+		return p.result(l), nil
+	}
+	return nil, nil
+}
+
+// answering counts an answer of the model, once.
+func (p *geminiParser) answering() {
+	if !p.open {
+		p.open = true
+		p.turns++
+	}
+}
+
+// flush gives what was said before something else is done.
+func (p *geminiParser) flush() []api.Message {
+	p.keep()
+	return p.release()
+}
+
+// keep takes the pieces together.
+func (p *geminiParser) keep() {
+	if p.said.Len() > 0 {
+		p.held += p.said.String()
+		p.said.Reset()
+	}
+}
+
+// result takes in how it has ended.
+func (p *geminiParser) result(l geminiLine) []api.Message {
+	s := l.Stats
+	p.usage = api.AgentUsage{InputTokens: max(0, s.Input), OutputTokens: max(0, s.Output), CacheReadTokens: max(0, s.CacheRead), Duration: max(0, s.Millis/1000)}
+	if l.Status != "error" {
+		p.keep()
+		p.answer = &api.Message{Content: p.held}
+		return nil
+	}
+	said := p.flush()
+	why, problem := geminiProblem(l.Error.Message)
+	p.answer = &api.Message{Content: why, IsError: true}
+	switch {
+	case l.Error.Type == "FatalTurnLimitedError":
+		p.problem = cove.Errorf(cove.LimitReached, "%s has reached %w", p.agent, ErrTurns).WithHint("allow more in its settings.json, or let it go on with --resume")
+	case problem:
+		p.problem = p.unreachable(why)
+	}
+	return said
+}
+
+// geminiProblem is the message of an error without what is put around it, and
+// whether the model was not to be had.
+func geminiProblem(message string) (why string, unreachable bool) {
+	of, ok := strings.CutPrefix(message, "[API Error: ")
+	if !ok {
+		return message, false
+	}
+	of = strings.TrimSuffix(of, "]")
+	var e struct {
+		Error struct {
+			Code    int    `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal([]byte(of), &e) != nil || e.Error.Code == 0 {
+		return of, true // there was no answer
+	}
+	// A key that is none is answered as any other request that is wrong.
+	return e.Error.Message, refuses(e.Error.Code) || strings.Contains(e.Error.Message, "API key not valid")
+}
+
+func (p *geminiParser) End(exitCode int, stderr string) ([]api.Message, error) {
+	p.usage.Turns = p.turns
+	if p.answer == nil {
+		p.keep()
+		return p.end(), p.silent(exitCode, stderr)
+	}
+	if !p.answer.IsError {
+		p.held = "" // it is the answer
+	}
+	return p.end(), p.problem
+}

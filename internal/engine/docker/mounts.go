@@ -1,0 +1,108 @@
+//go:build linux
+
+package docker
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/mounts"
+)
+
+// A container engine maps no owners, and gives mounts no flags. Where Cove is
+// root on the daemon's machine, it gives every mount its flags, and covers what
+// the daemon has mounted for the user with a mount of the same on which the
+// source's owner is the sandbox's user.
+
+// process is the container's PID 1 on this machine.
+func (s *sandbox) process(ctx context.Context, c *running, what string) (int, error) {
+	made, err := s.engine.api.inspect(ctx, c.id)
+	if err != nil {
+		return 0, err
+	}
+	if made.State == nil || groupOf(made.State.Pid, c.id) == nil {
+		return 0, notHere(what)
+	}
+	return made.State.Pid, nil
+}
+
+func notHere(what string) error {
+	return cove.Errorf(cove.Unsupported, "the container's %s cannot be entered: its process is not on this machine", what).
+		WithHint("use a daemon that runs here, beside this process, or --engine native")
+}
+
+// cover gives what is mounted to the sandbox's user. Nothing but the guest runs
+// yet.
+func (s *sandbox) cover(ctx context.Context, c *running, ms []cove.Mount, places []*os.File) error {
+	if len(ms) == 0 || !s.engine.capabilities.MountOwners {
+		return nil
+	}
+	pid, err := s.process(ctx, c, "mounts")
+	if err != nil {
+		return err
+	}
+	var trees []*os.File
+	defer func() { closeAll(trees) }()
+	var all []mounts.Attachment
+	for i, m := range ms {
+		tree, err := mounts.Clone(int(places[i].Fd()), "")
+		if err != nil {
+			return err
+		}
+		trees = append(trees, tree)
+		if err := s.give(tree); err != nil {
+			return cove.Errorf(cove.Unsupported, "%s cannot be attached with its owner: %w", m.Source, err).
+				WithHint("its file system needs idmapped mounts: ext4, xfs, btrfs, tmpfs and others since Linux 5.12")
+		}
+		if err := mounts.Restrict(tree, attributes(m)); err != nil {
+			return err
+		}
+		all = append(all, mounts.Attachment{Tree: tree, Target: m.Target})
+	}
+	return mounts.Attach(pid, all)
+}
+
+// attributes are those of a mount of the user's.
+func attributes(m cove.Mount) uint64 {
+	all := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
+	for attribute, is := range map[uint64]bool{unix.MOUNT_ATTR_RDONLY: m.ReadOnly, unix.MOUNT_ATTR_NOEXEC: m.NoExec, unix.MOUNT_ATTR_NOSYMFOLLOW: m.NoFollow} {
+		if is {
+			all |= attribute
+		}
+	}
+	return all
+}
+
+// harden are the attributes of what a container engine mounts, which it gives no
+// flags. Programs inside need the devices in /dev, and nothing else of the
+// kernel's file systems can be run.
+func harden(point string) uint64 {
+	all := uint64(unix.MOUNT_ATTR_NOSUID)
+	if !strings.HasPrefix(point+"/", "/dev/") {
+		all |= unix.MOUNT_ATTR_NODEV
+	}
+	if point == "/dev" || strings.HasPrefix(point+"/", "/proc/") || strings.HasPrefix(point+"/", "/sys/") {
+		all |= unix.MOUNT_ATTR_NOEXEC
+	}
+	return all
+}
+
+// give makes the owner of a detached mount the sandbox's user.
+func (s *sandbox) give(tree *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(tree.Fd()), &st); err != nil {
+		return err
+	}
+	user := s.template.User.ID()
+	of, as := mounts.Owner{UID: int(st.Uid), GID: int(st.Gid)}, mounts.Owner{UID: user, GID: user}
+	userns, err := mounts.Ownership(s.engine.o.Guest, []string{"cove-guest", "--wait"}, nil, of, as)
+	if err != nil {
+		return err
+	}
+	defer userns.Close()
+	return mounts.Map(tree, userns)
+}

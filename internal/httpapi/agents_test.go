@@ -1,0 +1,82 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// fakeAgents are claude alone.
+type fakeAgents struct{}
+
+func (fakeAgents) claude(name, version string) (api.Agent, error) {
+	a := api.Agent{Name: "claude", Title: "Claude Code", Installed: version, Ready: true, Builtin: true}
+	if name != a.Name {
+		return api.Agent{}, cove.Errorf(cove.NotFound, "there is no agent %q", name)
+	}
+	return a, nil
+}
+
+func (f fakeAgents) Agents(context.Context) ([]api.Agent, error) {
+	a, err := f.claude("claude", "1.2.3")
+	return []api.Agent{a}, err
+}
+
+func (f fakeAgents) InstallAgent(_ context.Context, name, version string, progress func(workspace.Step)) (api.Agent, error) {
+	a, err := f.claude(name, version)
+	if err == nil {
+		progress(workspace.Step{Text: "fetching", Note: "3 MB so far"})
+	}
+	return a, err
+}
+
+func (f fakeAgents) RemoveAgent(_ context.Context, name, version string) ([]string, error) {
+	if _, err := f.claude(name, version); err != nil || version == "" {
+		return nil, err
+	}
+	return []string{version}, nil
+}
+
+func (f fakeAgents) CheckAgent(_ context.Context, name string) (api.AgentReport, error) {
+	a, err := f.claude(name, "")
+	return api.AgentReport{Agent: a.Name, Title: a.Title, Checks: []api.AgentCheck{{Name: "runs", Found: "it does not", Fix: "install it"}}}, err
+}
+
+func (fakeAgents) EquipSandbox(*sandbox.LastingRequest) error { return nil }
+
+// TestAgents: anybody may see which agents there are, and the owner alone changes
+// what is installed.
+func TestAgents(t *testing.T) {
+	h := start(t, nil)
+	if all := decode[api.AgentList](t, h.get("/agents"), http.StatusOK).Agents; len(all) != 1 || all[0].Installed != "1.2.3" {
+		t.Errorf("%+v", all)
+	}
+	r := h.do(h.owner, "POST", "/agents/claude/install", `{"version":"1.2.4"}`)
+	if got := told(t, r); !slices.Equal(got, []string{"0 progress", "0 installed"}) || !strings.Contains(r.body, `"installed":"1.2.4"`) || !strings.Contains(r.body, "3 MB so far") {
+		t.Errorf("%q %s", got, r.body)
+	}
+	if removed := decode[api.AgentRemoval](t, h.do(h.owner, "DELETE", "/agents/claude/versions?version=1.2.3", ""), http.StatusOK).Removed; !slices.Equal(removed, []string{"1.2.3"}) {
+		t.Errorf("%q", removed)
+	}
+	if removed := decode[api.AgentRemoval](t, h.do(h.owner, "DELETE", "/agents/claude/versions", ""), http.StatusOK).Removed; removed == nil || len(removed) != 0 {
+		t.Errorf("%q", removed)
+	}
+	if report := decode[api.AgentReport](t, h.do(h.owner, "GET", "/agents/claude/doctor", ""), http.StatusOK); report.Healthy || report.Checks[0].Fix != "install it" {
+		t.Errorf("%+v", report)
+	}
+	for _, c := range []struct{ method, path, body string }{{"POST", "install", "{}"}, {"DELETE", "versions", ""}, {"GET", "doctor", ""}} {
+		if r := h.do(h.owner, c.method, "/agents/nobody/"+c.path, c.body); r.StatusCode != http.StatusNotFound {
+			t.Errorf("%s of nobody: %d %s", c.path, r.StatusCode, r.body)
+		}
+		if r := h.do(h.client, c.method, "/agents/claude/"+c.path, c.body); r.StatusCode != http.StatusForbidden {
+			t.Errorf("%s for who is not the owner: %d %s", c.path, r.StatusCode, r.body)
+		}
+	}
+}

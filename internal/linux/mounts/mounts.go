@@ -1,0 +1,74 @@
+//go:build linux
+
+// Package mounts makes detached mounts on which an owner of the host is another,
+// and attaches them in the mount namespace of another process.
+package mounts
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Clone makes a detached copy of the mount at a path, from there on; from a
+// directory's descriptor or unix.AT_FDCWD. An empty path is the descriptor's own.
+func Clone(dir int, path string) (*os.File, error) {
+	fd, err := unix.OpenTree(dir, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil, fmt.Errorf("open_tree %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// Map has a detached mount's owners be what a user namespace says: those inside
+// it are the file system's, and those outside are who they become.
+func Map(tree, userns *os.File) error {
+	return unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH,
+		&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())})
+}
+
+// Restrict sets attributes of a detached mount: unix.MOUNT_ATTR_RDONLY and others.
+func Restrict(tree *os.File, attributes uint64) error {
+	return unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: attributes})
+}
+
+// CanMap reports whether the kernel knows of Map (5.12). A file system may not.
+func CanMap() bool {
+	return unix.MountSetattr(-1, "", 0, &unix.MountAttr{}) != unix.ENOSYS
+}
+
+// Owner is whom files belong to.
+type Owner struct{ UID, GID int }
+
+// Ownership makes a user namespace in which one owner is another, outside: of a
+// process of program, which waits until its standard input ends.
+func Ownership(program string, args, env []string, of, as Owner) (*os.File, error) {
+	var input [2]int
+	if err := unix.Pipe2(input[:], unix.O_CLOEXEC); err != nil {
+		return nil, os.NewSyscallError("pipe2", err)
+	}
+	pid, err := syscall.ForkExec(program, args, &syscall.ProcAttr{
+		Env: env, Files: []uintptr{uintptr(input[0])},
+		Sys: &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: of.UID, HostID: as.UID, Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: of.GID, HostID: as.GID, Size: 1}},
+		},
+	})
+	unix.Close(input[0])
+	if err != nil {
+		unix.Close(input[1])
+		return nil, fmt.Errorf("make a user namespace: %w", err)
+	}
+	userns, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/user")
+	unix.Close(input[1])
+	for {
+		if _, err := unix.Wait4(pid, nil, 0, nil); err != unix.EINTR {
+			break
+		}
+	}
+	return userns, err
+}

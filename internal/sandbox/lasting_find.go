@@ -1,0 +1,210 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// Sandboxes lists those that a caller has, newest first, and for the machine's
+// owner what belongs to none.
+func (m *Manager) Sandboxes(ctx context.Context, who Caller) (api.SandboxList, error) {
+	list := api.SandboxList{Sandboxes: []api.Sandbox{}}
+	all, err := m.records(ctx)
+	if err != nil {
+		return list, err
+	}
+	for _, record := range all {
+		if who.has(record) {
+			list.Sandboxes = append(list.Sandboxes, m.show(record, who))
+		}
+	}
+	if who.Owner && m.owns() == nil {
+		list.Orphans, err = m.orphans(ctx, all)
+	}
+	return list, err
+}
+
+// FindSandbox returns one, with how much it has on disk. Errors: NotFound,
+// Conflict when ref could be several.
+func (m *Manager) FindSandbox(ctx context.Context, ref string, who Caller) (api.Sandbox, error) {
+	record, err := m.findRecord(ctx, ref, who)
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	shown := m.show(record, who)
+	if in, err := m.inside(ctx, string(record.ID), who); err == nil {
+		shown.Terminals = in.terminals.api()
+	}
+	if m.owns() == nil {
+		if shown.DiskUsed, err = m.lasting.Workspaces.Used(ctx, record.ID); cove.ErrorCode(err) == cove.NotFound {
+			err = nil
+		}
+	}
+	return shown, err
+}
+
+func (who Caller) has(record store.Sandbox) bool { return who.Owner || who.Name == record.Client }
+
+// findRecord finds a sandbox by its id, its name (the caller's own first), or the
+// beginning of either that no other has.
+func (m *Manager) findRecord(ctx context.Context, ref string, who Caller) (store.Sandbox, error) {
+	all, err := m.records(ctx)
+	if err != nil {
+		return store.Sandbox{}, err
+	}
+	return pick(all, ref, who)
+}
+
+// pick is findRecord's choice. It is pure.
+func pick(all []store.Sandbox, ref string, who Caller) (store.Sandbox, error) {
+	all = slices.DeleteFunc(slices.Clone(all), func(b store.Sandbox) bool { return !who.has(b) })
+	for _, fits := range []func(store.Sandbox) bool{
+		func(b store.Sandbox) bool { return string(b.ID) == ref },
+		func(b store.Sandbox) bool { return b.Name == ref && b.Client == who.Name },
+		func(b store.Sandbox) bool { return b.Name == ref },
+		func(b store.Sandbox) bool {
+			return ref != "" && (strings.HasPrefix(b.Name, ref) || strings.HasPrefix(string(b.ID), ref) || strings.HasPrefix(string(b.ID), "sb_"+ref))
+		},
+	} {
+		var found []store.Sandbox
+		for _, b := range all {
+			if fits(b) {
+				found = append(found, b)
+			}
+		}
+		switch {
+		case len(found) == 1:
+			return found[0], nil
+		case len(found) > 1:
+			var names []string
+			for _, b := range found {
+				names = append(names, fmt.Sprintf("%s (%s)", b.Name, b.ID))
+			}
+			return store.Sandbox{}, cove.Errorf(cove.Conflict, "%.80q may be %s", ref, strings.Join(names, ", ")).WithHint("say more of the name, or give the id")
+		}
+	}
+	return store.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox %.80q", ref).WithHint("\"cove list\" shows those that there are")
+}
+
+// show is a record as the API shows it to a caller.
+func (m *Manager) show(b store.Sandbox, who Caller) api.Sandbox {
+	spec := b.Spec
+	s := api.Sandbox{
+		ID: string(b.ID), Name: b.Name, State: string(b.State), Error: b.Reason, Engine: spec.Engine, Image: cmp.Or(spec.Image, "host"),
+		Profile: spec.Profile, Agent: spec.Agent, Directory: spec.Directory, WorkDir: spec.WorkDir, Network: string(cmp.Or(spec.Mode, cove.NetworkNone)),
+		AllowPR: spec.AllowPR, SSHAgent: spec.SSHAgent != "", Mounts: []api.Mount{}, Labels: spec.Labels,
+		Within: string(spec.Within), CreatedBy: b.Client, CreatedAt: b.CreatedAt, LastUsedAt: b.LastUsedAt,
+		Limits: api.Limits{
+			MemoryMB: spec.Limits.Memory >> 20, PIDs: spec.Limits.PIDs, DiskMB: spec.Limits.Disk >> 20, CPUs: spec.Limits.CPUs,
+			Inodes: spec.Limits.Inodes, OpenFiles: spec.Limits.OpenFiles, StdoutKB: spec.Limits.Stdout >> 10, StderrKB: spec.Limits.Stderr >> 10,
+		},
+	}
+	if !who.Owner {
+		s.Directory = "" // where the owner keeps things is the owner's
+	}
+	for _, mount := range spec.Mounts {
+		s.Mounts = append(s.Mounts, api.Mount{Source: mount.Source, Target: mount.Target, ReadOnly: mount.ReadOnly})
+	}
+	if spec.Repository != nil {
+		s.Repository = new(spec.Repository.SandboxRepository)
+	}
+	return s
+}
+
+// Inside is a lasting sandbox that runs, for whoever starts processes in it.
+type Inside struct {
+	store.Sandbox
+	Guest   engine.Sandbox
+	Env     []string        // of every process, before what it asks for itself
+	Dir     string          // where processes begin
+	Stopped <-chan struct{} // closed when it does not run any more
+
+	terminals *terminals
+	git       workGit
+	way       Way // nil without a network
+}
+
+// EnterSandbox finds one that runs, and notes that it is used. Errors: NotFound,
+// Conflict when it does not run.
+func (m *Manager) EnterSandbox(ctx context.Context, ref string, who Caller) (Inside, error) {
+	in, err := m.inside(ctx, ref, who)
+	if err == nil {
+		m.touch(ctx, in.ID)
+		if in.Spec.Within != "" {
+			m.touch(ctx, in.Spec.Within)
+		}
+	}
+	return in, err
+}
+
+// inside is EnterSandbox for who only looks.
+func (m *Manager) inside(ctx context.Context, ref string, who Caller) (Inside, error) {
+	record, err := m.findRecord(ctx, ref, who)
+	if err != nil {
+		return Inside{}, err
+	}
+	if err := m.owns(); err != nil {
+		return Inside{}, err
+	}
+	m.mu.Lock()
+	r := m.residents[cmp.Or(record.Spec.Within, record.ID)]
+	var bx *box
+	var open opened
+	if r != nil {
+		bx, open = r.box, r.open
+	}
+	m.mu.Unlock()
+	if record.State != cove.StateRunning || bx == nil {
+		return Inside{}, wrongState(record, "enter")
+	}
+	return Inside{Sandbox: record, Guest: bx.sandbox, Env: open.env, Dir: record.Spec.WorkDir, Stopped: bx.sandbox.Done(), terminals: open.ttys, git: open.git, way: open.way}, nil
+}
+
+// touch notes that a sandbox is used. That this fails is no reason not to.
+func (m *Manager) touch(ctx context.Context, id cove.SandboxID) {
+	if err := m.o.Store.TouchSandbox(context.WithoutCancel(ctx), id, m.o.Clock.Now()); err != nil {
+		m.o.Log.Warn("cannot note that a sandbox is used", "sandbox", id, "error", err)
+	}
+}
+
+// ExtendSandbox adds to what one may reach: at once, and each time that it is
+// started. documents are those of change. Errors: NotFound, InvalidArgument,
+// Conflict when it has no network.
+func (m *Manager) ExtendSandbox(ctx context.Context, ref string, who Caller, change api.NetworkChange, documents []*policy.Document) (cut int, err error) {
+	_, err = m.live(ctx, ref, who, "network", func(r *resident, record *store.Sandbox) error {
+		if cmp.Or(record.Spec.Mode, cove.NetworkNone) == cove.NetworkNone {
+			return cove.Errorf(cove.Conflict, "the sandbox %s has no network", record.Name).WithHint("make one with --network or --allow")
+		}
+		if _, open := m.runningOf(r); open.way != nil {
+			if cut, err = open.way.Extend(documents...); err != nil {
+				return err
+			}
+		}
+		return m.change(ctx, record, func(s *store.SandboxSpec) { s.Changes = append(s.Changes, change) })
+	})
+	return cut, err
+}
+
+// SandboxCertificate is that of the authority which one trusts, as PEM. Errors:
+// NotFound, Conflict when it does not run or has no network.
+func (m *Manager) SandboxCertificate(ctx context.Context, ref string, who Caller) ([]byte, error) {
+	record, err := m.findRecord(ctx, ref, who)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.residents[record.ID]; r != nil && r.open.way != nil {
+		return r.open.way.Certificate(), nil
+	}
+	return nil, cove.Errorf(cove.Conflict, "the sandbox %s has no network, or does not run", record.Name)
+}
