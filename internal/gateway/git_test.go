@@ -48,6 +48,11 @@ func TestGitStage(t *testing.T) {
 	if v.Action != policy.Allow || v.PassThrough {
 		t.Errorf("%+v", v)
 	}
+	for name, offered := range map[string]bool{"git.test": false, "other.test": true} {
+		if (*client)(w).HTTP2(hostOf(t, name)) != offered {
+			t.Errorf("HTTP/2 for %s: %v", name, !offered)
+		}
+	}
 	through := wayWith(t, Options{}, document(t, "rules: [{hosts: git.test, ports: [22, 443], pass_through: true}]\ngit: [{remote: https://git.test/group/repo}]"))
 	for _, port := range []uint16{22, 443} {
 		if v := through.judge(policy.Request{Layer: policy.LayerConnect, Host: hostOf(t, "git.test"), Port: port}); v.Action != policy.Deny || !strings.Contains(v.Reason, "over git is judged") {

@@ -464,6 +464,11 @@ func (c *client) Found(name policy.Host) []netip.Addr { return c.lookups.take(na
 
 func (c *client) Leaf(h policy.Host) (*tls.Certificate, error) { return c.trust.Leaf(h) }
 
+// HTTP2 implements proxy.Sandbox. A git before 2.44 hangs for good when curl asks
+// again for what has ended, as some do in HTTP/2: one upload of more than a mebibyte in
+// twenty on a busy machine, with git 2.39 and libcurl 7.88.
+func (c *client) HTTP2(h policy.Host) bool { return !c.way().gitHost(h) }
+
 // Record implements proxy.Sandbox.
 func (c *client) Record(e proxy.Event) {
 	d := decisionOf(e)

@@ -38,6 +38,25 @@ func (l *lab) versions(address string) map[string]*http.Client {
 	}
 }
 
+// TestOffer: what clients speak is up to the sandbox, and origins are spoken to as
+// they like.
+func TestOffer(t *testing.T) {
+	l := newLab(t)
+	l.permit("one.lab", "both.lab")
+	l.version1 = map[string]bool{"one.lab": true}
+	for name, wants := range map[string]int{"one.lab": 1, "both.lab": 2} {
+		l.serve(name, "203.0.113.1", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) })
+		res, err := l.client().Get("https://" + name + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if said, _ := io.ReadAll(res.Body); res.ProtoMajor != wants || string(said) != "HTTP/2.0" {
+			t.Errorf("%s: the client got %s, the origin %s", name, res.Proto, said)
+		}
+	}
+}
+
 // TestBodies: bodies of any size and kind arrive as they were sent, without
 // being held, and trailers with them.
 func TestBodies(t *testing.T) {

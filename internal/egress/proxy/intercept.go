@@ -78,9 +78,13 @@ func (t *tunnel) intercept() {
 		t.alert(alertInternalError, err)
 		return
 	}
+	protocols := bothVersions
+	if !s.sandbox.HTTP2(t.route.host) {
+		protocols = onlyVersion1
+	}
 	inside := tls.Server(t.conn, &tls.Config{
 		Certificates:           []tls.Certificate{*leaf},
-		NextProtos:             []string{"h2", "http/1.1"},
+		NextProtos:             protocols,
 		MinVersion:             tls.VersionTLS12,
 		SessionTicketsDisabled: true, // each connection is judged from its beginning
 		// Nobody beyond this machine hears it, now or to read it one day.

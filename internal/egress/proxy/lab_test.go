@@ -122,6 +122,7 @@ type lab struct {
 	allow        map[string]bool           // "host", "host/connect", …
 	decide       func(policy.Request) policy.Verdict
 	early        func(policy.Request) bool
+	version1     map[string]bool // names for which clients are offered HTTP/1.1 alone
 	pinned       map[netip.Addr]policy.Host
 	found        map[policy.Host][]netip.Addr
 	destinations map[string]netip.AddrPort // of transparent listeners
@@ -247,6 +248,8 @@ func (l *lab) Early(r policy.Request) bool {
 	}
 	return l.decide == nil && l.judge(r).Action == policy.Allow
 }
+
+func (l *lab) HTTP2(h policy.Host) bool { return !l.version1[h.String()] }
 
 func (l *lab) Pinned(a netip.Addr) (policy.Host, bool) {
 	l.mu.Lock()

@@ -39,6 +39,8 @@ type Sandbox interface {
 	Found(name policy.Host) []netip.Addr
 	// Leaf is a certificate for a host that convinces this sandbox alone.
 	Leaf(host policy.Host) (*tls.Certificate, error)
+	// HTTP2 reports whether clients are offered HTTP/2 for a host.
+	HTTP2(host policy.Host) bool
 	// Endpoint says what becomes of a request to the gateway's own name
 	// (policy.GatewayService), which Decide has allowed: either it is sent on to
 	// another place, in which case h may have been changed, or it is answered.

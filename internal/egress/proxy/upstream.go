@@ -75,10 +75,10 @@ func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transpo
 	}
 }
 
-// What is spoken with origins in TLS.
+// What is spoken in TLS.
 var (
 	bothVersions = []string{"h2", "http/1.1"}
-	onlyVersion1 = []string{"http/1.1"} // for what HTTP/2 of net/http cannot do: WebSocket
+	onlyVersion1 = []string{"http/1.1"} // for WebSocket, which HTTP/2 of net/http cannot do, and see Sandbox.HTTP2
 )
 
 type version1Key struct{}

@@ -97,6 +97,9 @@ func Start(t testing.TB, o Options) *Server {
 	s.http = httptest.NewUnstartedServer(s.guard(inner))
 	s.http.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.http.EnableHTTP2 = !o.HTTP1
+	// A git before 2.44 hangs for good when curl asks again for what has ended, as some
+	// do whose upload had to wait for the other side to make room.
+	s.http.Config.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerConnection: 4<<20 - 1, MaxReceiveBufferPerStream: 4<<20 - 1}
 	s.certify()
 	s.http.StartTLS()
 	t.Cleanup(s.http.Close)
