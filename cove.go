@@ -194,5 +194,10 @@ const Home = "/home/cove"
 // WorkDir is where code and its files are, and where it runs.
 const WorkDir = "/work"
 
+// Tokens is the directory of real tokens inside, of sandboxes whose profile asks for
+// it and of no others: files with the names of the variables in which programs look
+// for them.
+const Tokens = "/opt/cove/tokens"
+
 // Workspace is where a caller's own directory is attached.
 const Workspace = "/workspace"

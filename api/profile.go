@@ -11,7 +11,8 @@ type Profile struct {
 	Agent        string            `json:"agent,omitempty" yaml:"agent,omitempty" doc:"For runs that name none"`
 	Provider     string            `json:"provider,omitempty" yaml:"provider,omitempty" doc:"Whose models its agents use; the agent's own when absent"`
 	Model        string            `json:"model,omitempty" yaml:"model,omitempty" doc:"Which of them; the agent's own choice when absent"`
-	Access       string            `json:"access,omitempty" yaml:"access,omitempty" enum:"intercept,proxy" doc:"How agents get at models: intercept (default), where requests to the provider get their key on the way out; or proxy, at an address of the gateway's"`
+	Access       string            `json:"access,omitempty" yaml:"access,omitempty" enum:"intercept,proxy,token-file" doc:"How agents get at models: intercept (default), where requests to the provider get their key on the way out; proxy, at an address of the gateway's; or token-file, where the sandbox holds a real token, which whatever runs in it can read"`
+	TokenFile    *TokenFile        `json:"token_file,omitempty" yaml:"token_file,omitempty" doc:"The token of access token-file"`
 	Instructions string            `json:"instructions,omitempty" yaml:"instructions,omitempty" doc:"What agents are told beside their own"`
 	MaxTurns     int               `json:"max_turns,omitempty" yaml:"max_turns,omitempty" minimum:"1" doc:"Answers of the model in a run"`
 	Limits       *Limits           `json:"limits,omitempty" yaml:"limits,omitempty"`
@@ -21,6 +22,12 @@ type Profile struct {
 	Env          map[string]string `json:"env,omitempty" yaml:"env,omitempty"`
 	Shared       bool              `json:"shared,omitempty" yaml:"shared,omitempty" doc:"Runs on a repository work in one sandbox, which stays, each in a checkout of its own"`
 	Git          *ProfileGit       `json:"git,omitempty" yaml:"git,omitempty"`
+}
+
+// TokenFile is a real token that sandboxes of a profile hold.
+type TokenFile struct {
+	Path     string `json:"path" yaml:"path" doc:"Of the file on the machine, whose content it is"`
+	Variable string `json:"variable" yaml:"variable" doc:"In which agents look for it" example:"ANTHROPIC_API_KEY"`
 }
 
 // ProfileNetwork is what sandboxes of a profile may reach.

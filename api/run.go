@@ -55,6 +55,7 @@ type Run struct {
 	SandboxName string       `json:"sandbox_name,omitempty"`
 	Directory   string       `json:"directory,omitempty" doc:"What it works on, on the machine"`
 	Bind        bool         `json:"bind,omitempty"`
+	Exposes     []string     `json:"exposes,omitempty" doc:"As of its sandbox: variables whose real tokens it can read"`
 	Recordings  []string     `json:"recordings,omitempty" doc:"Terminals whose recordings are kept, for GET /runs/{run}/recordings/{terminal}; absent in lists"`
 	Changes     []WorkChange `json:"changes,omitempty" doc:"What it changed, once it has ended; absent in lists and where it worked on the directory itself"`
 	CreatedBy   string       `json:"created_by"`

@@ -60,6 +60,7 @@ type Sandbox struct {
 	SSHAgent   bool               `json:"ssh_agent,omitempty"`
 	Limits     Limits             `json:"limits"`
 	Mounts     []Mount            `json:"mounts" nullable:"false"`
+	Exposes    []string           `json:"exposes,omitempty" doc:"Variables whose real tokens whatever runs in it can read, because its profile has a token_file"`
 	Labels     map[string]string  `json:"labels,omitempty"`
 	Terminals  []Terminal         `json:"terminals,omitempty" doc:"What runs in terminals, while the sandbox runs; absent in lists"`
 	DiskUsed   int64              `json:"disk_used" doc:"Bytes of its workspace and home; absent in lists"`

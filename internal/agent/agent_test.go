@@ -3,6 +3,9 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -134,6 +137,7 @@ func TestOutfit(t *testing.T) {
 		{"own, named", "claude", Choice{Provider: provider(known, "anthropic"), Hosts: []string{"docs.example.com"}, Credentials: []string{"github"}, WorkDir: "/src"},
 			`{"enabled":true,"policies":[{"source":"agent claude","text":"presets: [anthropic]\nrules:\n  - {hosts: \"api.anthropic.com\", paths: \"/api/claude_code/**\", action: deny, note: \"Claude Code does without\"}\n"}],"mode":"limited","allow":["docs.example.com"],"credentials":["github","anthropic"]}`, `"/src"`},
 		{"own, at the gateway", "codex", Choice{Provider: provider(known, "openai"), Gateway: true}, `{"enabled":true,"mode":"limited","providers":["openai"]}`, `base_url = "http://gateway.cove.internal/proxy/v1"`},
+		{"own, with a token inside", "codex", Choice{Provider: provider(known, "openai"), Tokens: true}, `{"enabled":true,"policies":[{"source":"agent codex","text":"presets: [openai]\n"}],"mode":"limited"}`, `base_url = "https://api.openai.com/v1"`},
 		{"own name, another's address", "claude", Choice{Provider: provider(providers, "anthropic")}, `{"enabled":true,"mode":"limited","providers":["anthropic"]}`, ""},
 		{"another", "codex", Choice{Provider: provider(providers, "local"), Model: "small"}, `{"enabled":true,"mode":"limited","providers":["local"]}`, "model = \"small\"\n"},
 		{"another of OpenAI's kind", "opencode", Choice{Provider: provider(providers, "local"), Model: "small"}, `{"enabled":true,"mode":"limited","providers":["local"]}`,
@@ -164,6 +168,9 @@ func TestOutfit(t *testing.T) {
 	if _, err := builtinAgent(t, "gemini").Outfit(Layer{}, Choice{Gateway: true}); cove.ErrorCode(err) != cove.Unsupported {
 		t.Error(err)
 	}
+	if _, err := builtinAgent(t, "claude").Outfit(Layer{}, Choice{Provider: provider(providers, "local"), Tokens: true}); cove.ErrorCode(err) != cove.Unsupported {
+		t.Error(err)
+	}
 	plain, err := decode("[{name: plain, headless: [plain, '{prompt}'], prompt: argument}]")
 	if err != nil {
 		t.Fatal(err)
@@ -173,6 +180,45 @@ func TestOutfit(t *testing.T) {
 	}
 	if c, err := plain[0].HeadlessCommand(Task{Prompt: "fix {options}"}); err != nil || !slices.Equal(c.Args, []string{"plain", "fix {options}"}) || c.Stdin != "" {
 		t.Errorf("%+v %v", c, err)
+	}
+}
+
+// TestWithTokens: the program finds them in its variables, and its arguments as they
+// were; where one cannot be read it does not begin.
+func TestWithTokens(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"A_TOKEN": "one's two\n", "B": "$(id)"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func() (string, error) {
+		all, err := decode(`[{name: plain, headless: [sh, -c, 'printf "%s|" "$A_TOKEN" "$B" "$@"', x, "{options}", "{prompt}"], prompt: argument, interactive: [plain], options: {model: [-m, "{model}"]}}]`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := all[0].WithTokens()
+		c, err := a.HeadlessCommand(Task{Prompt: "fix 'it'", Model: "m"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if screen, err := a.InteractiveCommand(Task{}); err != nil || len(screen.Args) != 5 || screen.Args[4] != "plain" {
+			t.Errorf("%+v, %v", screen, err)
+		}
+		for i := range c.Args {
+			c.Args[i] = strings.ReplaceAll(c.Args[i], cove.Tokens, dir)
+		}
+		out, err := exec.CommandContext(t.Context(), c.Args[0], c.Args[1:]...).Output()
+		return string(out), err
+	}
+	if out, err := run(); err != nil || out != "one's two|$(id)|-m|m|fix 'it'|" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "C"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := run(); err == nil || out != "" {
+		t.Errorf("%q, %v", out, err)
 	}
 }
 

@@ -39,6 +39,17 @@ func (a Agent) InteractiveCommand(t Task) (Command, error) {
 	return a.command(a.Interactive, Task{Model: t.Model, Session: t.Session, Instructions: t.Instructions, Dir: t.Dir})
 }
 
+// WithTokens is the declaration of an agent that finds what is in cove.Tokens in its
+// variables.
+func (a Agent) WithTokens() Agent {
+	enter := []string{"/bin/sh", "-c", `for f in ` + cove.Tokens + `/*; do v=$(cat "$f") || exit; export "${f##*/}=$v"; done; exec "$@"`, "tokens"}
+	a.Headless = append(slices.Clip(enter), a.Headless...)
+	if len(a.Interactive) > 0 {
+		a.Interactive = append(slices.Clip(enter), a.Interactive...)
+	}
+	return a
+}
+
 // command puts a task into a command.
 func (a Agent) command(args []string, t Task) (Command, error) {
 	c := Command{Env: a.Env, Files: map[string]string{}}

@@ -22,6 +22,7 @@ const layersPlace = "/opt/cove/agents"
 type Choice struct {
 	Provider    *model.Provider // nil: the agent's own, as Cove knows it
 	Gateway     bool            // models are asked at the gateway's own address, also where they need not be
+	Tokens      bool            // the agent has a real token, see WithTokens, and no key is set on the way out
 	Model       string
 	Hosts       []string // may be reached beside what the agent needs
 	Credentials []string // are set on requests, beside the provider's
@@ -52,7 +53,11 @@ func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
 	switch own := c.Provider == nil || c.Provider.Known && c.Provider.Name == a.Provider; {
 	case own && !c.Gateway && a.Provider != "":
 		n.Policies = []api.PolicyText{{Source: PolicySource + a.Name, Text: a.policy(a.Provider)}}
-		n.Credentials = appendMissing(n.Credentials, a.Provider)
+		if !c.Tokens {
+			n.Credentials = appendMissing(n.Credentials, a.Provider)
+		}
+	case c.Tokens:
+		return o, cove.Errorf(cove.Unsupported, "a token in the sandbox is for a provider of the agent's own, and %s has none", a.Title).WithHint("leave token_file out of the profile")
 	case c.Provider != nil:
 		p.Provider, p.Kind, p.BaseURL = c.Provider.Name, string(c.Provider.Kind), "http://"+policy.GatewayService+"/proxy/v1"
 		n.Providers = []string{c.Provider.Name}

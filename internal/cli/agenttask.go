@@ -175,6 +175,7 @@ func (t *task) begun() {
 	if t.view != nil {
 		t.sayWhere()
 	}
+	t.sayExposed(t.run.Exposes)
 	t.follows()
 }
 

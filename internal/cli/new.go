@@ -240,6 +240,14 @@ func (a *app) sayReady(s api.Sandbox) {
 	}
 	rows = append(rows, [2]string{"end", a.command("stop", s.Name) + ", " + a.command("destroy", s.Name)})
 	a.sayFacts(rows)
+	a.sayExposed(s.Exposes)
+}
+
+// sayExposed says that there are real tokens in a sandbox. It is always said.
+func (a *app) sayExposed(variables []string) {
+	if len(variables) > 0 {
+		a.say.line("the real token of %s is in the sandbox, because its profile says so: whatever runs there can read it, and send it wherever its network leads", strings.Join(variables, " and "))
+	}
 }
 
 // sayFacts says names and values below a line that was said.

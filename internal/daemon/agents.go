@@ -146,7 +146,7 @@ func (a *agents) Equip(ctx context.Context, q run.Want, install bool, progress f
 
 // choice is what is decided of an agent, as its declaration takes it.
 func choice(q run.Want) layers.Want {
-	return layers.Want{Choice: agent.Choice{Model: q.Model, WorkDir: q.WorkDir, Gateway: q.Access == profile.AccessProxy}, ProviderName: q.Provider}
+	return layers.Want{Choice: agent.Choice{Model: q.Model, WorkDir: q.WorkDir, Gateway: q.Access == profile.AccessProxy, Tokens: q.Tokens}, ProviderName: q.Provider}
 }
 
 // EquipSandbox implements httpapi.Agents.
@@ -164,7 +164,7 @@ func (a *agents) EquipSandbox(q *sandbox.LastingRequest) error {
 			return err
 		}
 	}
-	want := choice(run.Want{Model: p.Model, WorkDir: filepath.Join(cove.Workspace, q.WorkDir), Provider: p.Provider, Access: p.Access})
+	want := choice(run.Want{Model: p.Model, WorkDir: filepath.Join(cove.Workspace, q.WorkDir), Provider: p.Provider, Access: p.Access, Tokens: len(sandbox.Exposed(q.Mounts)) > 0})
 	of, _, o, err := a.layers.Outfit(q.Agent, want)
 	if err != nil {
 		return err

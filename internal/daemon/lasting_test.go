@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,6 +31,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/daemon"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/git/gittest"
+	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
 
@@ -471,6 +473,17 @@ func endGroups(t *testing.T, cfg *config.Config) {
 // looks whether groups are left then.
 func reap(t *testing.T, cfg *config.Config) {
 	t.Helper()
+	// What a killed server had made ready ends by itself, which takes a moment.
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		known, err := instance.List(cfg.RunDir)
+		must(t, err)
+		if !slices.ContainsFunc(known, func(id cove.InstanceID) bool { return instance.Alive(cfg.RunDir, id) }) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("of %v some live on", known)
+		}
+	}
 	d, err := daemon.New(t.Context(), daemon.Options{Config: cfg, Log: slog.New(slog.DiscardHandler), Warm: true})
 	must(t, err)
 	c, err := d.Client()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,15 +25,19 @@ const (
 	ModeContainer = "container"
 	ModeNone      = "none" // no wall: an agent runs on the machine itself
 
-	AccessIntercept = "intercept" // the provider itself, its requests get their key on the way out
-	AccessProxy     = "proxy"     // an address of the gateway's
+	AccessIntercept = "intercept"  // the provider itself, its requests get their key on the way out
+	AccessProxy     = "proxy"      // an address of the gateway's
+	AccessTokenFile = "token-file" // the provider itself, with a real token that is in the sandbox
 )
 
 // Default is the profile of whoever names none and has chosen none: it says
 // nothing.
 const Default = "default"
 
-var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
+var (
+	nameForm     = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
+	variableForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
+)
 
 // maxDocument is the largest file, in bytes.
 const maxDocument = 1 << 20
@@ -92,7 +97,7 @@ func check(p api.Profile) error {
 		choices    []string
 	}{
 		{"mode", p.Mode, []string{"", ModeContainer, ModeNone}},
-		{"access", p.Access, []string{"", AccessIntercept, AccessProxy}},
+		{"access", p.Access, []string{"", AccessIntercept, AccessProxy, AccessTokenFile}},
 	} {
 		if !slices.Contains(c.choices, c.value) {
 			return cove.Errorf(cove.InvalidArgument, "%s: %.80q is none of %s", c.key, c.value, strings.Join(c.choices[1:], ", ")).WithHint("choose one of them")
@@ -102,6 +107,9 @@ func check(p api.Profile) error {
 		if what := sandboxed(p); what != "" {
 			return cove.Errorf(cove.InvalidArgument, "with the mode none there is no sandbox, and %s is about one", what).WithHint("leave it out, or use the mode container")
 		}
+	}
+	if err := checkToken(p); err != nil {
+		return err
 	}
 	if p.Timeout < 0 || p.MaxTurns < 0 {
 		return cove.Errorf(cove.InvalidArgument, "timeout and max_turns are more than nothing").WithHint("leave them out for the default")
@@ -115,6 +123,27 @@ func check(p api.Profile) error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// checkToken holds that there is a token in sandboxes only where a profile says so
+// twice.
+func checkToken(p api.Profile) error {
+	f := p.TokenFile
+	switch {
+	case f == nil && p.Access != AccessTokenFile:
+		return nil
+	case f == nil:
+		return cove.Errorf(cove.InvalidArgument, "the access %s needs a token_file", AccessTokenFile).WithHint("say which: token_file: {path: FILE, variable: NAME}")
+	case p.Access != AccessTokenFile:
+		return cove.Errorf(cove.InvalidArgument, "a token_file is for the access %s, which shows the token to whatever runs in the sandbox", AccessTokenFile).WithHint("leave it out: without, keys are set on the way out, and nothing inside has them")
+	case p.Provider != "":
+		return cove.Errorf(cove.InvalidArgument, "with the access %s an agent talks to its own provider", AccessTokenFile).WithHint("leave provider out, or use the access %s", AccessProxy)
+	case !strings.HasPrefix(f.Path, "/"):
+		return cove.Errorf(cove.InvalidArgument, "token_file: %.200q is no absolute path", f.Path).WithHint("give the whole path")
+	case !variableForm.MatchString(f.Variable):
+		return cove.Errorf(cove.InvalidArgument, "token_file: %.80q is no name of a variable", f.Variable).WithHint("name the one in which the agent looks for it, such as ANTHROPIC_API_KEY")
 	}
 	return nil
 }
@@ -165,6 +194,9 @@ func Sandbox(p api.Profile, q api.SandboxRequest) (api.SandboxRequest, error) {
 	q.Limits = limits(p.Limits, q.Limits)
 	q.Env = variables(p.Env, q.Env)
 	q.Mounts = mounts(p.Mounts, q.Mounts)
+	if f := p.TokenFile; f != nil {
+		q.Mounts = mounts([]api.Mount{{Source: f.Path, Target: path.Join(cove.Tokens, f.Variable), ReadOnly: true}}, q.Mounts)
+	}
 	q.Network = network(p.Network, q.Network)
 	if g := p.Git; g != nil {
 		q.AllowPR = q.AllowPR || g.AllowPR

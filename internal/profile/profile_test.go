@@ -52,7 +52,13 @@ func TestParseRefuses(t *testing.T) {
 		{"twice", "profiles:\n  - name: a\n  - name: a\n", `"a": it is there twice`},
 		{"the word for none", "profiles:\n  - name: default\n", "without a profile"},
 		{"mode", "profiles:\n  - {name: a, mode: jail}\n", "none of container, none"},
-		{"access", "profiles:\n  - {name: a, access: key}\n", "none of intercept, proxy"},
+		{"access", "profiles:\n  - {name: a, access: key}\n", "none of intercept, proxy, token-file"},
+		{"no token", "profiles:\n  - {name: a, access: token-file}\n", "needs a token_file"},
+		{"a token by the way", "profiles:\n  - {name: a, token_file: {path: /srv/key, variable: KEY}}\n", "is for the access token-file"},
+		{"a token for others", "profiles:\n  - {name: a, access: token-file, provider: team, token_file: {path: /srv/key, variable: KEY}}\n", "its own provider"},
+		{"a token somewhere", "profiles:\n  - {name: a, access: token-file, token_file: {path: key, variable: KEY}}\n", "no absolute path"},
+		{"a token for nothing", "profiles:\n  - {name: a, access: token-file, token_file: {path: /srv/key, variable: ../key}}\n", "no name of a variable"},
+		{"a token without a wall", "profiles:\n  - {name: a, mode: none, access: token-file, token_file: {path: /srv/key, variable: KEY}}\n", "access is about one"},
 		{"a wall for none", "profiles:\n  - {name: a, mode: none, limits: {cpus: 1}}\n", "limits is about one"},
 		{"sharing nothing", "profiles:\n  - {name: a, mode: none, shared: true}\n", "shared is about one"},
 		{"nothing to allow", "profiles:\n  - {name: a, network: {mode: none, allow: [a.example]}}\n", "nothing to allow"},
@@ -101,6 +107,14 @@ func TestSandbox(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v %+v\nwant %+v %+v", got, got.Network, want, want.Network)
+	}
+}
+
+// TestSandboxWithToken: a token is one more mount, which nobody inside can change.
+func TestSandboxWithToken(t *testing.T) {
+	got, err := Sandbox(api.Profile{Name: "own", Access: AccessTokenFile, TokenFile: &api.TokenFile{Path: "/srv/key", Variable: "KEY"}}, api.SandboxRequest{})
+	if err != nil || !reflect.DeepEqual(got.Mounts, []api.Mount{{Source: "/srv/key", Target: "/opt/cove/tokens/KEY", ReadOnly: true}}) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

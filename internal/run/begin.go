@@ -39,7 +39,7 @@ func (r *Runner) Begin(ctx context.Context, q Request) (api.Run, error) {
 	if err := r.goOn(ctx, &q); err != nil {
 		return api.Run{}, err
 	}
-	want := Want{Agent: q.Agent, Model: q.Task.Model, WorkDir: path.Join(cove.Workspace, q.New.WorkDir), Provider: q.Provider, Access: q.Access}
+	want := Want{Agent: q.Agent, Model: q.Task.Model, WorkDir: path.Join(cove.Workspace, q.New.WorkDir), Provider: q.Provider, Access: q.Access, Tokens: q.tokens}
 	eq, err := r.o.Agents.Equip(ctx, want, q.Who.Owner, q.Progress)
 	if err != nil {
 		return api.Run{}, err
@@ -100,12 +100,13 @@ func (r *Runner) goOn(ctx context.Context, q *Request) error {
 		q.Agent, q.Sandbox, q.Task.Session = earlier.Agent, earlier.Sandbox, earlier.Session
 		q.before = earlier.Spec.Before.Plus(earlier.Usage)
 	}
-	if q.Agent == "" && q.Sandbox != "" {
+	q.tokens = len(sandbox.Exposed(q.New.Mounts)) > 0
+	if q.Sandbox != "" {
 		there, err := r.o.Sandboxes.FindSandbox(ctx, q.Sandbox, q.Who)
 		if err != nil {
 			return err
 		}
-		q.Agent = there.Agent
+		q.Agent, q.tokens = cmp.Or(q.Agent, there.Agent), len(there.Exposes) > 0
 	}
 	if q.Agent == "" {
 		return cove.Errorf(cove.InvalidArgument, "no agent is named").WithHint("\"cove agents list\" shows those that there are")
@@ -154,6 +155,7 @@ func (r *Runner) enterSandbox(ctx context.Context, q Request, eq Equipment, reco
 	if in, err = r.o.Sandboxes.EnterSandbox(ctx, there.ID, q.Who); err != nil {
 		return in, err
 	}
+	record.Exposes = sandbox.Exposed(in.Spec.Mounts)
 	for _, m := range eq.Mounts {
 		if !slices.ContainsFunc(in.Spec.Mounts, func(n cove.Mount) bool { return n.Target == m.Target }) {
 			return in, cove.Errorf(cove.Conflict, "the sandbox %s was not made for %s, whose program is not in it", in.Name, eq.Agent).WithHint("make one that is: cove new --agent %s", eq.Agent)

@@ -61,7 +61,7 @@ func (r *Runner) recording(ctx context.Context, t sandbox.TerminalBegun) (*recor
 	record := store.Run{
 		Run: api.Run{
 			ID: string(cove.NewRunID()), Agent: of.Spec.Agent, Profile: of.Spec.Profile, Status: api.RunRunning, Interactive: true,
-			Sandbox: string(of.ID), SandboxName: of.Name, CreatedBy: of.Client, StartedAt: now,
+			Sandbox: string(of.ID), SandboxName: of.Name, Exposes: sandbox.Exposed(of.Spec.Mounts), CreatedBy: of.Client, StartedAt: now,
 		},
 		Spec: store.RunSpec{Keep: true, Local: of.Spec.Local, Terminal: t.ID},
 	}

@@ -44,6 +44,7 @@ type Want struct {
 	// how, as a profile says it.
 	Provider string
 	Access   string
+	Tokens   bool // it has a real token in its sandbox
 }
 
 // Equipment is an agent and what it needs where it works.
@@ -93,6 +94,7 @@ type Request struct {
 	Progress func(workspace.Step)
 
 	before api.AgentUsage // of the conversation
+	tokens bool           // are in the sandbox, which is there
 }
 
 const (

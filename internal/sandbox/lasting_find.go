@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -101,7 +102,7 @@ func (m *Manager) show(b store.Sandbox, who Caller) api.Sandbox {
 	s := api.Sandbox{
 		ID: string(b.ID), Name: b.Name, State: string(b.State), Error: b.Reason, Engine: spec.Engine, Image: cmp.Or(spec.Image, "host"),
 		Profile: spec.Profile, Agent: spec.Agent, Directory: spec.Directory, WorkDir: spec.WorkDir, Network: string(cmp.Or(spec.Mode, cove.NetworkNone)),
-		AllowPR: spec.AllowPR, SSHAgent: spec.SSHAgent != "", Mounts: []api.Mount{}, Labels: spec.Labels,
+		AllowPR: spec.AllowPR, SSHAgent: spec.SSHAgent != "", Mounts: []api.Mount{}, Exposes: Exposed(spec.Mounts), Labels: spec.Labels,
 		Within: string(spec.Within), CreatedBy: b.Client, CreatedAt: b.CreatedAt, LastUsedAt: b.LastUsedAt,
 		Limits: api.Limits{
 			MemoryMB: spec.Limits.Memory >> 20, PIDs: spec.Limits.PIDs, DiskMB: spec.Limits.Disk >> 20, CPUs: spec.Limits.CPUs,
@@ -118,6 +119,16 @@ func (m *Manager) show(b store.Sandbox, who Caller) api.Sandbox {
 		s.Repository = new(spec.Repository.SandboxRepository)
 	}
 	return s
+}
+
+// Exposed are the variables whose real tokens are in a sandbox with these mounts.
+func Exposed(mounts []cove.Mount) (variables []string) {
+	for _, m := range mounts {
+		if path.Dir(m.Target) == cove.Tokens {
+			variables = append(variables, path.Base(m.Target))
+		}
+	}
+	return variables
 }
 
 // Inside is a lasting sandbox that runs, for whoever starts processes in it.

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) { os.Exit(labs.Main(m)) }
 // key is the canary: it must be nowhere but on requests to the providers.
 const key = "canary-7d1f4e5a90b2c3d4e5f60718293a4b5c"
 
+// token is what a profile may put into a sandbox.
+const token = "token-3b9c41d2e8f7a6b5"
+
 // agents are those whose real programs run here, and what is needed of their
 // host.
 var agents = []struct{ name, host, provider string }{
@@ -56,7 +59,7 @@ func newLab(t *testing.T, script string) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.models = modeltest.New(modeltest.Options{Script: parsed, Keys: []string{key}})
+	l.models = modeltest.New(modeltest.Options{Script: parsed, Keys: []string{key, token}})
 	for _, a := range agents {
 		l.Site(a.host, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if l.before != nil {

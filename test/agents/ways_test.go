@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 )
@@ -56,6 +57,57 @@ func TestExecute(t *testing.T) {
 			}
 			if run := l.last(t); run.ID != streamed.ID || run.Agent != a.name || run.Directory != dir || !run.Bind || run.Result != "I went on." {
 				t.Errorf("%+v", run)
+			}
+		})
+	}
+}
+
+// TestTokenFile: where a profile asks for it, an agent has a real token of its own, in
+// a file that can be read; that is said each time, and nothing is set on the way out.
+// Elsewhere there is no such file.
+func TestTokenFile(t *testing.T) {
+	l := newLab(t, both)
+	file := l.write(t, "keys/token", token+"\n")
+	if err := os.Chmod(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := "profiles:\n"
+	for _, a := range agents {
+		variable := map[string]string{"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}[a.provider]
+		text += fmt.Sprintf("  - {name: own-%s, agent: %s, access: token-file, token_file: {path: %s, variable: %s}}\n", a.name, a.name, file, variable)
+	}
+	l.write(t, "home/profiles.yaml", text)
+	for _, a := range agents {
+		t.Run(a.name, func(t *testing.T) {
+			dir := l.project(t, a.name)
+			l.models.Forget()
+			got := l.cove(t, dir, a.name, "--profile", "own-"+a.name, "--quiet", "mend it")
+			if got.code != 0 || got.stdout != "The test passes now.\n" || !strings.Contains(got.stderr, "the real token of ") {
+				t.Fatalf("%+v", got)
+			}
+			run := l.last(t)
+			if len(run.Exposes) != 1 {
+				t.Errorf("%+v", run)
+			}
+			got = l.cove(t, dir, a.name, "--resume", "go on") // in the same sandbox: with the same token
+			if got.code != 0 || got.stdout != "I went on.\n" || !strings.Contains(got.stderr, "the real token of "+run.Exposes[0]) {
+				t.Errorf("%+v", got)
+			}
+			for _, r := range l.models.Requests() {
+				if head := fmt.Sprint(r.Header); !strings.Contains(head, token) || strings.Contains(head, key) {
+					t.Errorf("%s %s: %s", r.Method, r.Path, head)
+				}
+			}
+			for sandbox, want := range map[string]string{run.SandboxName: token + "\n", "": ""} {
+				if sandbox == "" {
+					sandbox = "without-" + a.name
+					if got := l.cove(t, dir, "new", ".", "--name", sandbox, "--no-attach"); got.code != 0 {
+						t.Fatalf("%+v", got)
+					}
+				}
+				if got := l.cove(t, dir, "exec", sandbox, "--", "sh", "-c", "cat "+cove.Tokens+"/* 2>/dev/null || true"); got.stdout != want {
+					t.Errorf("%s: %+v", sandbox, got)
+				}
 			}
 		})
 	}

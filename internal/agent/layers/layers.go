@@ -83,6 +83,9 @@ func (s *Store) Outfit(name string, w Want) (agent.Agent, agent.Layer, agent.Out
 	if err != nil {
 		return a, l, agent.Outfit{}, err
 	}
+	if w.Tokens {
+		a = a.WithTokens()
+	}
 	o, err := s.OutfitOf(a, l, w)
 	return a, l, o, err
 }

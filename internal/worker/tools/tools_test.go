@@ -261,7 +261,7 @@ func TestBash(t *testing.T) {
 	b.want("bash", `{"command":"x","timeout":100000}`, "the input of this call is wrong*", true)
 	// Whoever holds the output open holds nobody up.
 	began := time.Now()
-	b.want("bash", `{"command":"setsid -f sleep 1000; echo done"}`, "done", false)
+	b.want("bash", `{"command":"setsid -f sh -c ': >apart; exec sleep 1000'; until [ -e apart ]; do sleep 0.01; done; echo done"}`, "done", false)
 	if took := time.Since(began); took > 100*time.Second {
 		t.Errorf("it took %s", took)
 	}
