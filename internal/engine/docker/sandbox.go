@@ -124,7 +124,7 @@ func (s *sandbox) prepare(ctx context.Context) error {
 }
 
 // launch makes a container and waits for its guest; called with changing held.
-func (s *sandbox) launch(ctx context.Context, hostname string, mounts []bind) error {
+func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) error {
 	img, binds, err := s.engine.image(ctx, s.template.Rootfs)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *sandbox) launch(ctx context.Context, hostname string, mounts []bind) er
 	}
 	w := wish{
 		name: containerName(s.ID()), nonce: s.engine.newNonce(), realm: s.engine.realm, instance: s.engine.o.Instance,
-		template: s.template, hostname: hostname, guest: s.engine.o.Guest, cpus: s.engine.cpus, image: img, binds: slices.Concat(binds, files, mounts),
+		template: s.template, hostname: hostname, guest: s.engine.o.Guest, cpus: s.engine.cpus, image: img, binds: slices.Concat(binds, files, attached),
 	}
 	var door *os.File
 	if s.keep != nil {
@@ -159,8 +159,8 @@ func (s *sandbox) launch(ctx context.Context, hostname string, mounts []bind) er
 
 // sources opens what is to be mounted. The daemon walks the paths by itself,
 // so what it has mounted is compared with these before anybody can use it.
-func sources(mounts []cove.Mount) (places []*os.File, binds []bind, err error) {
-	for _, m := range mounts {
+func sources(list []cove.Mount) (places []*os.File, binds []bind, err error) {
+	for _, m := range list {
 		place, err := hostpath.Open(m.Source)
 		if err != nil {
 			return places, nil, err
@@ -175,8 +175,8 @@ func sources(mounts []cove.Mount) (places []*os.File, binds []bind, err error) {
 // opened: a path that somebody changed while the daemon walked it, or that
 // means something else where the daemon is. The guest is sealed by now, and no
 // process of the user's has begun.
-func compare(ctx context.Context, g *guest.Client, mounts []cove.Mount, places []*os.File) error {
-	for i, m := range mounts {
+func compare(ctx context.Context, g *guest.Client, list []cove.Mount, places []*os.File) error {
+	for i, m := range list {
 		var want unix.Stat_t
 		if err := unix.Fstat(int(places[i].Fd()), &want); err != nil {
 			return fmt.Errorf("stat %s: %w", m.Source, err)
@@ -361,7 +361,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	if again {
 		return cove.Errorf(cove.Conflict, "sandbox %s is bound already, or destroyed", s.ID())
 	}
-	places, mounts, err := sources(b.Mounts)
+	places, attached, err := sources(b.Mounts)
 	defer closeAll(places)
 	if err != nil {
 		return err
@@ -382,9 +382,9 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	if err != nil {
 		return err
 	}
-	mounts = slices.Concat(mounts, shown, among)
-	if len(mounts) > 0 || b.Hostname != rootfs.Hostname {
-		if err := s.make(ctx, func(ctx context.Context) error { return s.remake(ctx, b.Hostname, mounts) }); err != nil {
+	attached = slices.Concat(attached, shown, among)
+	if len(attached) > 0 || b.Hostname != rootfs.Hostname {
+		if err := s.make(ctx, func(ctx context.Context) error { return s.remake(ctx, b.Hostname, attached) }); err != nil {
 			return err
 		}
 	}
@@ -429,7 +429,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 
 // remake replaces the container by one with what the binding needs; called
 // with changing held. Nothing has run in it but the guest.
-func (s *sandbox) remake(ctx context.Context, hostname string, mounts []bind) error {
+func (s *sandbox) remake(ctx context.Context, hostname string, attached []bind) error {
 	s.mu.Lock()
 	old := s.current
 	s.current = nil // its end is not the sandbox's
@@ -437,7 +437,7 @@ func (s *sandbox) remake(ctx context.Context, hostname string, mounts []bind) er
 	old.client.Close()
 	err := s.erase(ctx)
 	if err == nil {
-		err = s.launch(ctx, hostname, mounts)
+		err = s.launch(ctx, hostname, attached)
 	}
 	if err != nil {
 		s.mu.Lock()
