@@ -484,7 +484,7 @@ func reap(t *testing.T, cfg *config.Config) {
 			t.Fatalf("of %v some live on", known)
 		}
 	}
-	d, err := daemon.New(t.Context(), daemon.Options{Config: cfg, Log: slog.New(slog.DiscardHandler), Warm: true})
+	d, err := daemon.New(t.Context(), daemon.Options{Config: cfg, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Warm: true})
 	must(t, err)
 	c, err := d.Client()
 	must(t, err)

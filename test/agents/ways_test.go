@@ -66,7 +66,15 @@ func TestExecute(t *testing.T) {
 // a file that can be read; that is said each time, and nothing is set on the way out.
 // Elsewhere there is no such file.
 func TestTokenFile(t *testing.T) {
-	l := newLab(t, both)
+	t.Run("native", func(t *testing.T) { tokenFile(t, newLab(t, both)) })
+	t.Run("docker", func(t *testing.T) {
+		l := newLab(t, both)
+		l.inContainers(t)
+		tokenFile(t, l)
+	})
+}
+
+func tokenFile(t *testing.T, l *lab) {
 	file := l.write(t, "keys/token", token+"\n")
 	if err := os.Chmod(file, 0o600); err != nil {
 		t.Fatal(err)
