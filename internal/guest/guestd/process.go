@@ -95,6 +95,7 @@ func (p *process) run() {
 	}
 	pumps.Wait()
 	p.input.close()
+	p.input.silence()
 	p.closeOutput()
 	p.sendExit(code, signal)
 }
@@ -125,8 +126,9 @@ func (p *process) sendExit(code int, signal syscall.Signal) {
 	j, _ := json.Marshal(e)
 	p.server.mu.Lock()
 	p.exit = j
+	l := p.link // who attaches from now on is told by attach, once
 	p.server.mu.Unlock()
-	p.send(guest.Frame{Type: guest.FrameExit, ID: p.id, Payload: j})
+	l.send(guest.Frame{Type: guest.FrameExit, ID: p.id, Payload: j}, nil)
 }
 
 // pump moves one stream from the process into its window; what goes beyond
@@ -312,6 +314,9 @@ type input struct {
 	to  io.WriteCloser // nil: input is dropped
 	ack func(offset uint64)
 
+	ackMu  sync.Mutex // held while something is acknowledged
+	silent bool       // guarded by ackMu: nothing is, any more
+
 	mu       sync.Mutex
 	cond     sync.Cond
 	buf      []byte
@@ -363,6 +368,23 @@ func (i *input) close() {
 	}
 }
 
+// acknowledge says how much has been taken.
+func (i *input) acknowledge(offset uint64) {
+	i.ackMu.Lock()
+	defer i.ackMu.Unlock()
+	if !i.silent {
+		i.ack(offset)
+	}
+}
+
+// silence has nothing acknowledged from now on: to the host there is no such
+// process once it has heard of its exit.
+func (i *input) silence() {
+	i.ackMu.Lock()
+	defer i.ackMu.Unlock()
+	i.silent = true
+}
+
 // run writes to the process until the end of input or the process's. What the
 // process does not want any more is taken and dropped.
 func (i *input) run() {
@@ -387,6 +409,6 @@ func (i *input) run() {
 		i.taken += uint64(len(data))
 		offset := i.taken
 		i.mu.Unlock()
-		i.ack(offset)
+		i.acknowledge(offset)
 	}
 }

@@ -272,6 +272,47 @@ func TestAnswerBeyondAFrame(t *testing.T) {
 	}
 }
 
+// stuck is an input whose reader takes its time, also when it is closed.
+type stuck struct{ writes, goOn chan struct{} }
+
+func (s stuck) Write(p []byte) (int, error) {
+	close(s.writes)
+	<-s.goOn
+	return len(p), nil
+}
+func (stuck) Close() error { return nil }
+
+// TestNothingFollowsTheExit: to the host there is no process any more once it has
+// heard of the exit, so that input which is taken after it is not acknowledged.
+func TestNothingFollowsTheExit(t *testing.T) {
+	in := stuck{make(chan struct{}), make(chan struct{})}
+	proc := printer(nil)
+	proc.in, proc.exited = in, make(chan struct{})
+	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { return proc }}, Files: nothing{}}, true)
+	c, wait := connect(t, s)
+	defer wait()
+	bind(t, c)
+	p, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"read"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Stdin().Write([]byte("input")); err != nil {
+		t.Fatal(err)
+	}
+	<-in.writes
+	close(proc.exited)
+	if exit, err := p.Wait(t.Context()); err != nil || exit.Code != 7 {
+		t.Errorf("%+v, %v", exit, err)
+	}
+	close(in.goOn)
+	for range 20 {
+		if _, err := c.Health(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // TestExitWaitsForTheHost: a process that ends while nobody is connected is
 // still there for the next connection, and forgotten once it has been told.
 func TestExitWaitsForTheHost(t *testing.T) {
