@@ -51,7 +51,7 @@ func TestScreen(t *testing.T) {
 				t.Errorf("%q, %v", text, err)
 			}
 
-			run := l.last(t)
+			run := l.ended(t)
 			if run.Agent != a.name || !run.Interactive || run.Status != api.RunSucceeded {
 				t.Errorf("%+v", run)
 			}
