@@ -218,6 +218,7 @@ func (a *app) createSandbox(ctx context.Context, req api.SandboxRequest) (api.Sa
 		return s, interrupts.explain(err)
 	}
 	shown.finish()
+	a.sayExposed(s.Exposes)
 	return s, nil
 }
 
@@ -240,7 +241,6 @@ func (a *app) sayReady(s api.Sandbox) {
 	}
 	rows = append(rows, [2]string{"end", a.command("stop", s.Name) + ", " + a.command("destroy", s.Name)})
 	a.sayFacts(rows)
-	a.sayExposed(s.Exposes)
 }
 
 // sayExposed says that there are real tokens in a sandbox. It is always said.

@@ -172,6 +172,11 @@ func (e *eventStream) last(name string, v any) {
 // sandboxRequest turns a wire request into one for the sandbox package. What is
 // judged here is form, and what depends on who asks.
 func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequest) (r sandbox.LastingRequest, err error) {
+	for _, m := range q.Mounts {
+		if path.Dir(path.Clean(m.Target)) == cove.Tokens {
+			return r, cove.Errorf(cove.InvalidArgument, "mounts: %s is for tokens, which a profile alone puts into sandboxes", cove.Tokens).WithHint("name a profile with a token_file, or attach it elsewhere")
+		}
+	}
 	if q, err = withProfile(s, q.Profile, q, profile.Sandbox); err != nil {
 		return r, err
 	}

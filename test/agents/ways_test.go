@@ -106,6 +106,14 @@ func tokenFile(t *testing.T, l *lab) {
 					t.Errorf("%s %s: %s", r.Method, r.Path, head)
 				}
 			}
+			if a.name != "worker" { // which has no screen
+				if got := l.cove(t, dir, "new", ".", "--name", "own-"+a.name, "--profile", "own-"+a.name, "--json"); got.code != 0 || !strings.Contains(got.stderr, "the real token of "+run.Exposes[0]) {
+					t.Errorf("%+v", got)
+				}
+			}
+			if got := l.cove(t, dir, "new", ".", "--no-attach", "--mount", file+":"+cove.Tokens+"/OWN:ro"); got.code == 0 || !strings.Contains(got.stderr, "which a profile alone puts") {
+				t.Errorf("%+v", got)
+			}
 			for sandbox, want := range map[string]string{run.SandboxName: token + "\n", "": ""} {
 				if sandbox == "" {
 					sandbox = "without-" + a.name
