@@ -265,9 +265,8 @@ func (a *app) screenHere(cmd *cobra.Command, o *agentOptions, t bareTask) error 
 	return cove.Errorf(cove.Unavailable, "%s cannot be started: %w", who.Title, syscall.Exec(program, command.Args, env))
 }
 
-// A conversation that was the last of an agent's in a directory has its name in
-// a file of its own: no server knows it.
-
+// lastFile is the file that names the last conversation of the agent in a directory:
+// no server knows it.
 func (t bareTask) lastFile() string {
 	sum := sha256.Sum256([]byte(t.options.Directory))
 	return filepath.Join(t.cfg.Home, "conversations", fmt.Sprintf("%s-%x", t.config.Agent, sum[:12]))

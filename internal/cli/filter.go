@@ -11,14 +11,12 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// Filters of the commands that list records.
+// statuses are what --status of "cove ps" may be.
+var statuses = []string{string(api.StatusRunning), string(api.StatusCompleted), string(api.StatusTimeout), string(api.StatusLimited),
+	string(api.StatusKilled), string(api.StatusRefused), string(api.StatusFailed)}
 
-// statuses and verdicts are what --status and --verdict may be.
-var (
-	statuses = []string{string(api.StatusRunning), string(api.StatusCompleted), string(api.StatusTimeout), string(api.StatusLimited),
-		string(api.StatusKilled), string(api.StatusRefused), string(api.StatusFailed)}
-	verdicts = []string{"ok", "deny", "error"}
-)
+// verdicts are what --verdict of "cove audit" may be.
+var verdicts = []string{"ok", "deny", "error"}
 
 // checkOneOf refuses a value of a flag that is neither empty nor allowed.
 func checkOneOf(flag, value string, allowed []string) error {

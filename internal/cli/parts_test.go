@@ -269,6 +269,9 @@ func TestExitCodes(t *testing.T) {
 			t.Errorf("%s becomes %d, which is not one of Cove's own", code, got)
 		}
 	}
+}
+
+func TestExitCodesOfExecutions(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		e       api.Execution
