@@ -1,0 +1,295 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/daemon"
+)
+
+// gatewaySocket is where a gateway of its own is spoken to, below the run
+// directory.
+const gatewaySocket = "gateway.sock"
+
+// gatewayFlags are those of "cove gateway".
+type gatewayFlags struct {
+	flags.Policy
+	credentials []string
+	models      flags.Models
+	listen      string
+	state       string
+	health      string
+	beyond      bool
+}
+
+func gatewayCommand(sess *session.Session) *cobra.Command {
+	var f gatewayFlags
+	c := &cobra.Command{
+		Use:   "gateway",
+		Short: "Run the gateway for containers that Cove does not start",
+		Long: `Run the gateway for programs and containers that Cove does not start. What goes
+out through it is judged by a policy, gets credentials, and is recorded, as it
+is for Cove's own sandboxes.
+
+With --listen there is a proxy (HTTP, CONNECT, SOCKS5) for one client, with the
+policy of this command line; SIGHUP reads its files anew. More clients, each
+with a policy and an authority of its own, are registered over a unix socket:
+"cove gateway add" for those that use a proxy, and "cove gateway attach" for
+containers that know of none and have no other network.
+
+The gateway remembers its clients: after it was killed and started again, they
+have the same addresses, policies and authorities. While it is away nothing goes
+out.`,
+		Example: `  cove gateway --listen 127.0.0.1:3128 --policy policy.yaml
+  cove gateway add builder --allow api.example.com --env
+  cove gateway attach --pid 4242 --name box --allow api.example.com`,
+		Args: ui.UnknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runGateway(sess, cmd, f) },
+	}
+	f.Add(c.Flags())
+	c.Flags().StringArrayVar(&f.credentials, "credential", nil, "`NAME` of a credential that the default client may use (repeatable)")
+	f.models.Add(c.Flags())
+	c.Flags().StringVar(&f.listen, "listen", "", "`ADDRESS` of the default client's proxy: HOST:PORT of loopback, or unix:/PATH")
+	c.Flags().StringVar(&f.state, "state", "", "`DIR` of the gateway's state: database, authorities (default: gateway in --home)")
+	c.Flags().StringVar(&f.health, "health", "", "tell at `HOST:PORT` how the gateway is: GET /health")
+	c.Flags().BoolVar(&f.beyond, "beyond-loopback", false, "listen where other machines reach it, too: whoever does goes out with the client's policy and credentials")
+	c.PersistentFlags().String(socketFlag, "", "`PATH` of the unix socket that clients are registered over (default: gateway.sock in --run-dir)")
+	c.AddCommand(gatewayAdd(sess), gatewayList(sess), gatewayRemove(sess), gatewayAttach(sess))
+	return c
+}
+
+const socketFlag = "socket"
+
+// socketOf is the path of the gateway's socket.
+func socketOf(flags *pflag.FlagSet, cfg *config.Config) (string, error) {
+	path, err := flags.GetString(socketFlag)
+	if err != nil || path == "" {
+		return filepath.Join(cfg.RunDir, gatewaySocket), err
+	}
+	return filepath.Abs(path)
+}
+
+func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error {
+	if f.listen == "" && (f.Given() || len(f.credentials) > 0 || f.models.Given()) {
+		return ui.UsageError(cmd, "there is a policy, but nobody whom it is for: name an address with --listen")
+	}
+	cfg, err := sess.Config()
+	if err != nil {
+		return err
+	}
+	log := sess.Logger(cfg)
+	o := daemon.GatewayOptions{Config: cfg, State: f.state, Health: f.health, BeyondLoopback: f.beyond, Log: log}
+	if o.State == "" {
+		o.State = filepath.Join(cfg.Home, "gateway")
+	}
+	if o.Socket, err = socketOf(cmd.Flags(), cfg); err != nil {
+		return err
+	}
+	if f.listen != "" {
+		o.Default = func() (api.GatewayRegistration, error) {
+			p, err := f.Texts()
+			if err != nil {
+				return api.GatewayRegistration{}, err
+			}
+			models, err := f.models.Permission()
+			return api.GatewayRegistration{GatewayPolicy: p, Credentials: f.credentials, ModelPermission: models, Listen: f.listen}, err
+		}
+	}
+	if f.beyond {
+		log.Warn("listening beyond loopback is allowed: whoever reaches a client's address goes out as that client")
+	}
+	// Not as other commands: SIGHUP reads policies anew.
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second one ends at once
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+
+	g, err := daemon.OpenGateway(ctx, o)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			select {
+			case <-reload:
+				if err := g.Reload(ctx); err != nil {
+					log.Error("the policy stays as it is", "error", err)
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	err = g.Serve(ctx)
+	if cerr := g.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// gatewayClient speaks to the gateway.
+func gatewayClient(sess *session.Session, cmd *cobra.Command) (*client.Client, error) {
+	cfg, err := sess.Config()
+	if err != nil {
+		return nil, err
+	}
+	path, err := socketOf(cmd.Flags(), cfg)
+	if err != nil {
+		return nil, err
+	}
+	if !session.Answers(cmd.Context(), path) {
+		return nil, cove.Errorf(cove.Unavailable, "no gateway answers on %s", path).WithHint("start one with \"cove gateway\", or name its socket with --socket")
+	}
+	return client.New(client.Options{Address: "unix:" + path})
+}
+
+func gatewayAdd(sess *session.Session) *cobra.Command {
+	var f flags.Policy
+	var models flags.Models
+	var g api.GatewayRegistration
+	var env, asJSON bool
+	c := &cobra.Command{
+		Use:   "add NAME",
+		Short: "Give a client a way out, or another policy",
+		Long: `Give a client a way out of the gateway: a proxy (HTTP, CONNECT, SOCKS5) that is
+its alone, with a policy and an authority of its own. The address is printed, or
+with --env the whole environment that leads programs there.
+
+A client that is there gets the policy in the place of its own, at once: what is
+no longer allowed is refused and cut before anything more is allowed.`,
+		Example: `  cove gateway add builder --policy policy.yaml --credential github
+  env $(cove gateway add me --allow api.example.com --env) curl https://api.example.com/`,
+		Args: ui.Exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			g.Name = args[0]
+			if g.GatewayPolicy, err = f.Texts(); err != nil {
+				return err
+			}
+			if g.ModelPermission, err = models.Permission(); err != nil {
+				return err
+			}
+			gateway, err := gatewayClient(sess, cmd)
+			if err != nil {
+				return err
+			}
+			defer gateway.Close()
+			made, err := gateway.RegisterGatewayClient(cmd.Context(), g)
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return sess.PrintJSON(made)
+			case env:
+				return printEnv(sess, made.Env)
+			case g.Transparent:
+				return sess.Print(made.Files + "\n")
+			}
+			return sess.Print(made.Listen + "\n")
+		},
+	}
+	f.Add(c.Flags())
+	c.Flags().StringArrayVar(&g.Credentials, "credential", nil, "`NAME` of a credential that the client may use (repeatable)")
+	models.Add(c.Flags())
+	c.Flags().StringVar(&g.Listen, "listen", "", "`ADDRESS` of the client's proxy: HOST:PORT of loopback, or unix:/PATH; without it a free port, which stays")
+	c.Flags().BoolVar(&g.Transparent, "transparent", false, "without a proxy: the client is attached later (cove gateway attach)")
+	c.Flags().StringVar(&g.Dir, "dir", "", "`DIR` where the client sees its files, if not where the gateway has them: /etc/cove with --volume FILES:/etc/cove:ro")
+	c.Flags().BoolVar(&env, "env", false, "print NAME=VALUE lines: the environment that leads programs to the proxy and has them trust it")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return c
+}
+
+// printEnv prints an environment as env(1), and docker run --env-file, take it.
+func printEnv(sess *session.Session, env map[string]string) error {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		fmt.Fprintf(&b, "%s=%s\n", name, env[name])
+	}
+	return sess.Print(b.String())
+}
+
+func gatewayList(sess *session.Session) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the gateway's clients",
+		Args:  ui.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			gateway, err := gatewayClient(sess, cmd)
+			if err != nil {
+				return err
+			}
+			defer gateway.Close()
+			all, err := gateway.GatewayClients(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return sess.PrintJSON(api.GatewayClientList{Clients: all})
+			}
+			var rows [][]string
+			for _, c := range all {
+				address, state := c.Listen, "open"
+				if c.Transparent {
+					address = "transparent"
+				}
+				if !c.Open {
+					state = "closed"
+				}
+				if c.Problem != "" {
+					state = c.Problem
+				}
+				rows = append(rows, []string{c.Name, address, state, c.Files})
+			}
+			return sess.Print(ui.Table([]string{"NAME", "ADDRESS", "STATE", "FILES"}, rows))
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return c
+}
+
+func gatewayRemove(sess *session.Session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove NAME...",
+		Short: "Close clients' ways out for good",
+		Long:  "Close clients' ways out for good: their connections are cut, and their authorities\nforgotten.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return ui.UsageError(cmd, "NAME is missing")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			gateway, err := gatewayClient(sess, cmd)
+			if err != nil {
+				return err
+			}
+			defer gateway.Close()
+			for _, name := range args {
+				if err := gateway.RemoveGatewayClient(cmd.Context(), name); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}

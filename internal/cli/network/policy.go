@@ -1,0 +1,233 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/daemon"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+)
+
+func policyCommand(sess *session.Session) *cobra.Command {
+	return ui.Group(&cobra.Command{
+		Use:   "policy",
+		Short: "Explain, test and check what may leave a sandbox",
+		Long: `A policy says what a sandbox may reach: hosts, ports, methods, paths, ranges of
+addresses. It is a YAML file; the order of rules does not matter, a rule that
+denies wins, and what no rule allows is denied. Several files are layers of one
+policy, each extending the ones before it.`,
+	}, policyExplain(sess), policyTest(sess), policyCheck(sess), policyLearn(sess), policyPresets(sess), policyAllow(sess), policyDeny(sess))
+}
+
+// compile makes a policy of the flags; there must be some.
+func compile(sess *session.Session, cmd *cobra.Command, f flags.Policy) (*policy.Policy, error) {
+	layers, err := f.Documents()
+	if err != nil {
+		return nil, err
+	}
+	if len(layers) == 0 {
+		return nil, ui.UsageError(cmd, "there is no policy: name one with --policy FILE, or say --network, --allow or --deny")
+	}
+	m, err := machine(cmd.Context(), sess)
+	if err != nil {
+		return nil, err
+	}
+	return policy.Compile(m, layers...)
+}
+
+// machine is what policies have to know of this one, as it is configured.
+func machine(ctx context.Context, sess *session.Session) (policy.Machine, error) {
+	cfg, err := sess.Config()
+	if err != nil {
+		return policy.Machine{}, err
+	}
+	return daemon.Machine(ctx, cfg.Gateway)
+}
+
+func policyTest(sess *session.Session) *cobra.Command {
+	var f flags.Policy
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "test FILE",
+		Short: "Hold a policy to a table of what is expected of it",
+		Long: `Run a table of expectations: requests, each with the verdict it must get. The
+table names the files of the policy, relative to itself; --policy and the like
+take their place. The exit code is 1 when an expectation is not met.`,
+		Example: "  cove policy test expect.yaml\n  cove policy test expect.yaml --policy other.yaml --json",
+		Args:    ui.Exactly("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			data, err := flags.ReadPolicyFile(args[0])
+			if err != nil {
+				return err
+			}
+			t, err := policy.ParseTable(args[0], data)
+			if err != nil {
+				return err
+			}
+			if !f.Given() {
+				f.Files, f.Dir = t.Policies, filepath.Dir(args[0]) // its rules are called as the table calls its files
+			}
+			p, err := compile(sess, cmd, f)
+			if err != nil {
+				return err
+			}
+			return runTable(sess, p, t, asJSON)
+		},
+	}
+	f.Add(c.Flags())
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return c
+}
+
+// tried is one expectation and what came of it.
+type tried struct {
+	ID       string         `json:"id"`
+	Request  string         `json:"request"`
+	Passed   bool           `json:"passed"`
+	Differs  string         `json:"differs,omitempty"`
+	Decision policy.Verdict `json:"decision"`
+}
+
+func runTable(sess *session.Session, p *policy.Policy, t *policy.Table, asJSON bool) error {
+	var all []tried
+	failed := 0
+	for _, e := range t.Expectations {
+		v, differs := e.Judge(p)
+		if differs != "" {
+			failed++
+		}
+		all = append(all, tried{e.ID, e.Request, differs == "", differs, v})
+	}
+	if failed > 0 {
+		sess.Exit = ui.ExitFindings
+	}
+	if asJSON {
+		return sess.PrintJSON(struct {
+			Passed int     `json:"passed"`
+			Failed int     `json:"failed"`
+			Tests  []tried `json:"tests"`
+		}{len(all) - failed, failed, all})
+	}
+	var b strings.Builder
+	color := ui.Colorful(sess.Out, sess.Getenv)
+	for _, r := range all {
+		if r.Passed {
+			fmt.Fprintf(&b, "%s    %s  %s\n", ui.Paint(color, ui.Green, "ok"), ui.Printable(r.ID), ui.Printable(r.Request))
+			continue
+		}
+		fmt.Fprintf(&b, "%s  %s  %s\n      %s: %s\n", ui.Paint(color, ui.Red, "FAIL"), ui.Printable(r.ID), ui.Printable(r.Request), ui.Printable(r.Differs), ui.Printable(r.Decision.Reason))
+	}
+	fmt.Fprintf(&b, "%d of %d as expected\n", len(all)-failed, len(all))
+	return sess.Print(b.String())
+}
+
+func policyCheck(sess *session.Session) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "check FILE…",
+		Short: "Say what is wrong or odd about a policy",
+		Long: `Check the files of a policy, layers first to last: what is not right, what is
+wider than it looks, what has no effect, and where data can leave. The exit
+code is 1 when there is a warning; notes are for knowing.`,
+		Example: "  cove policy check policy.yaml\n  cove policy check base.yaml mine.yaml --json",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return ui.UsageError(cmd, "FILE is missing")
+			}
+			f := flags.Policy{Files: args}
+			layers, err := f.Documents()
+			if err != nil {
+				return err
+			}
+			m, err := machine(cmd.Context(), sess)
+			if err != nil {
+				return err
+			}
+			findings, err := policy.Check(m, layers...)
+			if err != nil {
+				return err
+			}
+			return printFindings(sess, findings, asJSON)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return c
+}
+
+func printFindings(sess *session.Session, findings []policy.Finding, asJSON bool) error {
+	warnings := 0
+	for _, f := range findings {
+		if f.Severity == policy.Warning {
+			warnings++
+		}
+	}
+	if warnings > 0 {
+		sess.Exit = ui.ExitFindings
+	}
+	if asJSON {
+		return sess.PrintJSON(struct {
+			Warnings int              `json:"warnings"`
+			Findings []policy.Finding `json:"findings"`
+		}{warnings, append([]policy.Finding{}, findings...)})
+	}
+	var b strings.Builder
+	color := ui.Colorful(sess.Out, sess.Getenv)
+	for _, f := range findings {
+		shade := ui.Dim
+		if f.Severity == policy.Warning {
+			shade = ui.Yellow
+		}
+		fmt.Fprintf(&b, "%s: %s: %s (%s)\n", ui.Printable(f.Rule), ui.Paint(color, shade, string(f.Severity)), ui.Printable(f.Message), f.Kind)
+		if f.Hint != "" {
+			fmt.Fprintf(&b, "      %s\n", ui.Printable(f.Hint))
+		}
+	}
+	if warnings == 0 {
+		b.WriteString("the policy is right\n")
+	}
+	return sess.Print(b.String())
+}
+
+func policyPresets(sess *session.Session) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "presets",
+		Short: "List the presets that a policy may name",
+		Long: `List the sets of rules that come with Cove, for a policy's "presets". Those of
+package registries take their hosts from the configuration of the tool on this
+machine.`,
+		Example: "  cove policy presets",
+		Args:    ui.Exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			all, err := policy.Presets()
+			if err != nil {
+				return err
+			}
+			type preset struct {
+				Name     string `json:"name"`
+				About    string `json:"about"`
+				Registry string `json:"registry,omitempty"`
+			}
+			var list []preset
+			var rows [][]string
+			for _, p := range all {
+				list = append(list, preset{p.Name, p.About, p.Registry})
+				rows = append(rows, []string{p.Name, p.About})
+			}
+			if asJSON {
+				return sess.PrintJSON(map[string]any{"presets": list})
+			}
+			return sess.Print(ui.Table([]string{"NAME", "WHAT"}, rows))
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return c
+}

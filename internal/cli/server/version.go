@@ -1,0 +1,35 @@
+package server
+
+import (
+	"fmt"
+	goruntime "runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/version"
+)
+
+// VersionLine is the version of this program and what it was built for.
+func VersionLine() string {
+	return fmt.Sprintf("cove %s (%s, %s/%s)", version.Version, goruntime.Version(), goruntime.GOOS, goruntime.GOARCH)
+}
+
+func versionCommand(sess *session.Session) *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  ui.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !asJSON {
+				return sess.Print(VersionLine() + "\n")
+			}
+			return sess.PrintJSON(map[string]string{"version": version.Version, "go": goruntime.Version(),
+				"os": goruntime.GOOS, "arch": goruntime.GOARCH})
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return c
+}

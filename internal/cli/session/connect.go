@@ -1,0 +1,184 @@
+package session
+
+import (
+	"context"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/daemon"
+	"github.com/cove-sandbox/cove/internal/instance"
+)
+
+// serverSocket is where "cove serve" listens below the run directory, and
+// instanceSockets where every process of Cove does while it lives.
+const (
+	serverSocket    = "cove.sock"
+	instanceSockets = instance.Dir + "/*.sock"
+)
+
+// CloseTimeout is how long a daemon in this process may take to clean up.
+const CloseTimeout = 15 * time.Second
+
+// Backend is where executions of this command happen.
+type Backend struct {
+	Client *client.Client
+	Close  func() error
+}
+
+// Connect finds the backend: the server that was named, else the one of this
+// machine when it answers, else a daemon in this process, which is warm when
+// something is about to run.
+func (sess *Session) Connect(ctx context.Context, warm bool) (*Backend, error) {
+	if address := sess.ServerAddress(); address != "" {
+		return sess.Dial(address)
+	}
+	cfg, err := sess.Config()
+	if err != nil {
+		return nil, err
+	}
+	if path := cfg.Socket(); Answers(ctx, path) {
+		return sess.Dial("unix:" + path)
+	}
+	return sess.inProcess(ctx, cfg, warm)
+}
+
+// inProcess builds a daemon in this process.
+func (sess *Session) inProcess(ctx context.Context, cfg *config.Config, warm bool) (*Backend, error) {
+	sess.Warn(cfg)
+	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: sess.QuietLogger(cfg), Warm: warm})
+	if err != nil {
+		return nil, err
+	}
+	closing := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
+		defer cancel()
+		return d.Close(ctx)
+	}
+	c, err := d.Client()
+	if err != nil {
+		closing()
+		return nil, err
+	}
+	return &Backend{Client: c, Close: func() error { c.Close(); return closing() }}, nil
+}
+
+func (sess *Session) ServerAddress() string {
+	if sess.Address != "" {
+		return sess.Address
+	}
+	return sess.Getenv("COVE_SERVER")
+}
+
+func (sess *Session) Dial(address string) (*Backend, error) {
+	c, err := client.New(client.Options{Address: address, Key: sess.Getenv("COVE_API_KEY")})
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{Client: c, Close: func() error { c.Close(); return nil }}, nil
+}
+
+// Answers reports whether somebody listens on a unix socket. A file that is
+// there and refuses belongs to a process that was killed.
+func Answers(ctx context.Context, path string) bool {
+	if _, err := os.Stat(path); err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// Server finds the server that keeps sandboxes: the one that was named, else
+// the one of this machine, which is started if it does not answer.
+func (sess *Session) Server(ctx context.Context) (*Backend, error) {
+	address := sess.ServerAddress()
+	if address == "" {
+		cfg, err := sess.Config()
+		if err != nil {
+			return nil, err
+		}
+		address = "unix:" + cfg.Socket()
+		if !Answers(ctx, cfg.Socket()) {
+			if err := sess.StartServer(ctx, cfg); err != nil {
+				return nil, err
+			}
+			return sess.Dial(address)
+		}
+	}
+	b, err := sess.Dial(address)
+	if err != nil {
+		return nil, err
+	}
+	if h, err := b.Client.Health(ctx); err == nil { // else the command itself says what is wrong
+		sess.checkVersion(h)
+	}
+	return b, nil
+}
+
+// WithServer lets do talk to the server that keeps sandboxes, until a signal
+// comes.
+func (sess *Session) WithServer(cmd *cobra.Command, do func(context.Context, *client.Client) error) error {
+	interrupts := ui.WatchSignals(sess.Out)
+	defer interrupts.Stop()
+	ctx, cancel := interrupts.Cover(cmd.Context())
+	defer cancel()
+	b, err := sess.Server(ctx)
+	if err != nil {
+		return interrupts.Explain(err)
+	}
+	defer b.Close()
+	return interrupts.Explain(do(ctx, b.Client))
+}
+
+// AskRunning asks a server that answers now, for as long as somebody waits who
+// types; else it is Unavailable.
+func (sess *Session) AskRunning(ctx context.Context, ask func(context.Context, *client.Client) error) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	address := sess.ServerAddress()
+	if address == "" {
+		cfg, err := sess.Config()
+		if err != nil {
+			return err
+		}
+		if !Answers(ctx, cfg.Socket()) {
+			return cove.Errorf(cove.Unavailable, "no server answers")
+		}
+		address = "unix:" + cfg.Socket()
+	}
+	b, err := sess.Dial(address)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	return ask(ctx, b.Client)
+}
+
+// completionTimeout is how long whoever presses Tab waits for a server.
+const completionTimeout = 2 * time.Second
+
+// KillTimeout is how long ending an execution may take before the connection
+// is dropped instead, which ends it too.
+const KillTimeout = 10 * time.Second
+
+// How long it takes to look for a gateway that has gone again, at first and at
+// most.
+const (
+	SoonestRetry = 50 * time.Millisecond
+	LatestRetry  = 2 * time.Second
+)

@@ -1,0 +1,130 @@
+package session
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/client"
+)
+
+// Peers are all backends that have executions now: the server that was named,
+// or every process of Cove on this machine that shares the run directory.
+func (sess *Session) Peers(ctx context.Context) ([]*Backend, error) {
+	if address := sess.ServerAddress(); address != "" {
+		b, err := sess.Dial(address)
+		if err != nil {
+			return nil, err
+		}
+		return []*Backend{b}, nil
+	}
+	cfg, err := sess.Config()
+	if err != nil {
+		return nil, err
+	}
+	var all []*Backend
+	for _, path := range liveSockets(ctx, cfg.RunDir) {
+		b, err := sess.Dial("unix:" + path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+// ReadRecords asks a backend that can read the records: the server that was
+// named, else a process that lives, else a daemon in this process. They share
+// one store, so when one ends meanwhile the next is asked.
+func (sess *Session) ReadRecords(ctx context.Context, ask func(*client.Client) error) error {
+	peers, err := sess.Peers(ctx)
+	if err != nil {
+		return err
+	}
+	asked := false
+	for _, p := range peers {
+		if !asked {
+			err = ask(p.Client)
+			asked = cove.ErrorCode(err) != cove.Unavailable
+		}
+		p.Close()
+	}
+	if asked || sess.ServerAddress() != "" {
+		return err
+	}
+	cfg, err := sess.Config()
+	if err != nil {
+		return err
+	}
+	b, err := sess.inProcess(ctx, cfg, false)
+	if err != nil {
+		return err
+	}
+	err = ask(b.Client)
+	if cerr := b.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// liveSockets lists the sockets below the run directory that answer, the
+// server's first.
+func liveSockets(ctx context.Context, runDir string) []string {
+	var live []string
+	if path := filepath.Join(runDir, serverSocket); Answers(ctx, path) {
+		live = append(live, path)
+	}
+	found, err := filepath.Glob(filepath.Join(escapeGlob(runDir), instanceSockets))
+	if err != nil {
+		return live
+	}
+	slices.Sort(found)
+	for _, path := range found {
+		if Answers(ctx, path) {
+			live = append(live, path)
+		}
+	}
+	return live
+}
+
+// escapeGlob keeps a directory's name from being read as a pattern.
+func escapeGlob(dir string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
+}
+
+// NotHere reports an answer that another process may give differently.
+func NotHere(err error) bool {
+	code := cove.ErrorCode(err)
+	return code == cove.NotFound || code == cove.Conflict || code == cove.Unavailable
+}
+
+// AskRunner asks one peer after the other; only the one that runs the
+// execution can do it.
+func AskRunner(peers []*Backend, id string, do func(*Backend) error) error {
+	var last error = cove.Errorf(cove.NotFound, "no running execution has the id %s", id).WithHint("see \"cove ps\"")
+	for _, p := range peers {
+		err := do(p)
+		if err == nil {
+			return nil
+		}
+		if cove.ErrorCode(last) == cove.NotFound {
+			last = err
+		}
+		if !NotHere(err) {
+			return err
+		}
+	}
+	return last
+}
+
+func ExecutionIDError(id string) error {
+	return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an execution", id).WithHint("\"cove ps -a\" lists them")
+}
+
+func CloseAll(peers []*Backend) {
+	for _, p := range peers {
+		p.Close()
+	}
+}
