@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -336,4 +337,40 @@ func (t *task) printAnswer(run api.Run) error {
 		}
 	}
 	return t.Print(text + "\n")
+}
+
+// work is what an agent has done in a sandbox, before anybody has decided
+// what becomes of it.
+type work struct {
+	sandbox, name string
+	directory     string // of this machine, to take it over into
+	changed       int    // files
+	succeeded     bool
+	ours          bool // the sandbox was made for the agent, and goes once the work is settled
+}
+
+// lastRunOf is the run of an agent that was the last to begin in a directory, or
+// to go on with what was begun there.
+func lastRunOf(ctx context.Context, c *client.Client, agent, dir string) (api.Run, error) {
+	of := func(q client.RunQuery, wanted func(api.Run) bool) (api.Run, error) {
+		for {
+			l, err := c.Runs(ctx, q)
+			if err != nil {
+				return api.Run{}, err
+			}
+			if i := slices.IndexFunc(l.Runs, func(r api.Run) bool { return !r.Interactive && wanted(r) }); i >= 0 {
+				return l.Runs[i], nil
+			}
+			if q.Before = l.Next; q.Before == "" {
+				return api.Run{}, cove.Errorf(cove.NotFound, "%s has done nothing in %s yet", agent, dir).WithHint("\"cove runs list\" shows the runs; name one with --resume=RUN")
+			}
+		}
+	}
+	begun, err := of(client.RunQuery{Agent: agent}, func(r api.Run) bool { return r.Directory == dir })
+	if err != nil {
+		return begun, err
+	}
+	last, err := of(client.RunQuery{Agent: agent, Sandbox: begun.Sandbox}, func(api.Run) bool { return true })
+	last.Directory = begun.Directory
+	return last, err
 }

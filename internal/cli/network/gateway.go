@@ -2,31 +2,19 @@ package network
 
 import (
 	"context"
-	"fmt"
-	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/daemon"
 )
-
-// gatewaySocket is where a gateway of its own is spoken to, below the run
-// directory.
-const gatewaySocket = "gateway.sock"
 
 // gatewayFlags are those of "cove gateway".
 type gatewayFlags struct {
@@ -73,17 +61,6 @@ out.`,
 	c.PersistentFlags().String(socketFlag, "", "`PATH` of the unix socket that clients are registered over (default: gateway.sock in --run-dir)")
 	c.AddCommand(gatewayAdd(sess), gatewayList(sess), gatewayRemove(sess), gatewayAttach(sess))
 	return c
-}
-
-const socketFlag = "socket"
-
-// socketOf is the path of the gateway's socket.
-func socketOf(flags *pflag.FlagSet, cfg *config.Config) (string, error) {
-	path, err := flags.GetString(socketFlag)
-	if err != nil || path == "" {
-		return filepath.Join(cfg.RunDir, gatewaySocket), err
-	}
-	return filepath.Abs(path)
 }
 
 func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error {
@@ -146,22 +123,6 @@ func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error
 	return err
 }
 
-// gatewayClient speaks to the gateway.
-func gatewayClient(sess *session.Session, cmd *cobra.Command) (*client.Client, error) {
-	cfg, err := sess.Config()
-	if err != nil {
-		return nil, err
-	}
-	path, err := socketOf(cmd.Flags(), cfg)
-	if err != nil {
-		return nil, err
-	}
-	if !session.Answers(cmd.Context(), path) {
-		return nil, cove.Errorf(cove.Unavailable, "no gateway answers on %s", path).WithHint("start one with \"cove gateway\", or name its socket with --socket")
-	}
-	return client.New(client.Options{Address: "unix:" + path})
-}
-
 func gatewayAdd(sess *session.Session) *cobra.Command {
 	var f flags.Policy
 	var models flags.Models
@@ -216,15 +177,6 @@ no longer allowed is refused and cut before anything more is allowed.`,
 	c.Flags().BoolVar(&env, "env", false, "print NAME=VALUE lines: the environment that leads programs to the proxy and has them trust it")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
-}
-
-// printEnv prints an environment as env(1), and docker run --env-file, take it.
-func printEnv(sess *session.Session, env map[string]string) error {
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		fmt.Fprintf(&b, "%s=%s\n", name, env[name])
-	}
-	return sess.Print(b.String())
 }
 
 func gatewayList(sess *session.Session) *cobra.Command {

@@ -77,16 +77,6 @@ func stopServer(ctx context.Context, sess *session.Session, asJSON bool) error {
 	return sess.Print("the server has stopped; " + strconv.Itoa(result.Sandboxes) + " sandboxes stay, and the next server takes them over\n")
 }
 
-// sandboxesOf counts those of a server; one that cannot say has none.
-func sandboxesOf(ctx context.Context, sess *session.Session, socket string) (int, error) {
-	b, err := sess.Dial("unix:" + socket)
-	if err != nil {
-		return 0, err
-	}
-	defer b.Close()
-	return countSandboxes(ctx, b.Client)
-}
-
 // listener is the process that listens on a unix socket of this machine, and
 // its number; 0 when nobody does.
 func listener(path string) (session.Process, int, error) {

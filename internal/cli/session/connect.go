@@ -2,25 +2,17 @@ package session
 
 import (
 	"context"
-	"net"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/daemon"
-	"github.com/cove-sandbox/cove/internal/instance"
-)
-
-// serverSocket is where "cove serve" listens below the run directory, and
-// instanceSockets where every process of Cove does while it lives.
-const (
-	serverSocket    = "cove.sock"
-	instanceSockets = instance.Dir + "/*.sock"
+	"github.com/cove-sandbox/cove/internal/version"
 )
 
 // CloseTimeout is how long a daemon in this process may take to clean up.
@@ -69,35 +61,12 @@ func (sess *Session) inProcess(ctx context.Context, cfg *config.Config, warm boo
 	return &Backend{Client: c, Close: func() error { c.Close(); return closing() }}, nil
 }
 
-func (sess *Session) ServerAddress() string {
-	if sess.Address != "" {
-		return sess.Address
-	}
-	return sess.Getenv("COVE_SERVER")
-}
-
 func (sess *Session) Dial(address string) (*Backend, error) {
 	c, err := client.New(client.Options{Address: address, Key: sess.Getenv("COVE_API_KEY")})
 	if err != nil {
 		return nil, err
 	}
 	return &Backend{Client: c, Close: func() error { c.Close(); return nil }}, nil
-}
-
-// Answers reports whether somebody listens on a unix socket. A file that is
-// there and refuses belongs to a process that was killed.
-func Answers(ctx context.Context, path string) bool {
-	if _, err := os.Stat(path); err != nil {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	if err != nil {
-		return false
-	}
-	conn.Close()
-	return true
 }
 
 // Server finds the server that keeps sandboxes: the one that was named, else
@@ -182,3 +151,14 @@ const (
 	SoonestRetry = 50 * time.Millisecond
 	LatestRetry  = 2 * time.Second
 )
+
+// checkVersion says when a server is of another version than this command.
+func (sess *Session) checkVersion(h api.Health) {
+	switch {
+	case h.Version == "" || h.Version == version.Version:
+	case sess.ServerAddress() != "":
+		sess.Say.Line("the server is of version %s, this command of %s", h.Version, version.Version)
+	default:
+		sess.Say.Line("the server is of version %s, this command of %s: \"cove server stop\" ends it, and the next command starts one of its own; sandboxes stay", h.Version, version.Version)
+	}
+}

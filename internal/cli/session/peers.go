@@ -2,9 +2,6 @@ package session
 
 import (
 	"context"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/client"
@@ -67,31 +64,6 @@ func (sess *Session) ReadRecords(ctx context.Context, ask func(*client.Client) e
 		err = cerr
 	}
 	return err
-}
-
-// liveSockets lists the sockets below the run directory that answer, the
-// server's first.
-func liveSockets(ctx context.Context, runDir string) []string {
-	var live []string
-	if path := filepath.Join(runDir, serverSocket); Answers(ctx, path) {
-		live = append(live, path)
-	}
-	found, err := filepath.Glob(filepath.Join(escapeGlob(runDir), instanceSockets))
-	if err != nil {
-		return live
-	}
-	slices.Sort(found)
-	for _, path := range found {
-		if Answers(ctx, path) {
-			live = append(live, path)
-		}
-	}
-	return live
-}
-
-// escapeGlob keeps a directory's name from being read as a pattern.
-func escapeGlob(dir string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }
 
 // NotHere reports an answer that another process may give differently.

@@ -8,9 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
-	"github.com/cove-sandbox/cove/internal/version"
 )
 
 // Session is one run of the command line: its terminal, the flags that every
@@ -49,13 +47,9 @@ func (sess *Session) Command(words ...string) string {
 	return "cove " + strings.Join(words, " ")
 }
 
-// checkVersion says when a server is of another version than this command.
-func (sess *Session) checkVersion(h api.Health) {
-	switch {
-	case h.Version == "" || h.Version == version.Version:
-	case sess.ServerAddress() != "":
-		sess.Say.Line("the server is of version %s, this command of %s", h.Version, version.Version)
-	default:
-		sess.Say.Line("the server is of version %s, this command of %s: \"cove server stop\" ends it, and the next command starts one of its own; sandboxes stay", h.Version, version.Version)
+func (sess *Session) ServerAddress() string {
+	if sess.Address != "" {
+		return sess.Address
 	}
+	return sess.Getenv("COVE_SERVER")
 }

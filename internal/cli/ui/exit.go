@@ -47,3 +47,8 @@ func ExitCode(err error) int {
 }
 
 func ExitSignal(s syscall.Signal) int { return exitSignalled + int(s) }
+
+// Interrupted ends a command that a signal stopped before it had a result.
+type Interrupted struct{ Signal syscall.Signal }
+
+func (i *Interrupted) Error() string { return "stopped: " + i.Signal.String() }

@@ -142,8 +142,3 @@ func (in *Interrupts) Stop() {
 	signal.Stop(in.signals)
 	close(in.done)
 }
-
-// Interrupted ends a command that a signal stopped before it had a result.
-type Interrupted struct{ Signal syscall.Signal }
-
-func (i *Interrupted) Error() string { return "stopped: " + i.Signal.String() }
