@@ -89,7 +89,7 @@ func StartsWorkflow(sess *session.Session, c *cobra.Command) *cobra.Command {
 	}
 	c.RunE = func(cmd *cobra.Command, given []string) error {
 		if w.repo != "" {
-			w.JSON = cmd.Flag("json").Changed
+			w.json = cmd.Flag("json").Changed
 			return workOn(cmd.Context(), sess, w)
 		}
 		return run(cmd, given)
@@ -197,7 +197,7 @@ func issueArgs(issue, repo string) ([]string, error) {
 			return nil, err
 		}
 		repo = host + "/" + path
-	} else if !flags.OwnerRepo.MatchString(repo) {
+	} else if !flags.IsOwnerRepo(repo) {
 		return nil, cove.Errorf(cove.InvalidArgument, "whose issue %s is, the repository %.200q does not tell", number, repo).WithHint("name it as OWNER/REPO#%s, or say what is to be done with --prompt-file FILE", number)
 	}
 	return []string{"issue", "view", number, "--repo", repo, "--json", fields}, nil

@@ -31,7 +31,7 @@ type options struct {
 	schema             string // file
 	turns              int
 
-	quiet, verbose, detach bool
+	json, quiet, verbose, detach bool
 }
 
 // lastRun is --resume without the id of a run.
@@ -52,7 +52,7 @@ func (o *options) addAgent(f *pflag.FlagSet) {
 	f.StringVar(&o.schema, "schema", "", "the answer is JSON, valid by the JSON Schema in `FILE`")
 	f.StringVar(&o.Timeout, "timeout", "", "wall `TIME`, like 10m")
 	o.AddSandbox(f)
-	f.BoolVar(&o.JSON, "json", false, "print each message as one JSON object on a line")
+	f.BoolVar(&o.json, "json", false, "print each message as one JSON object on a line")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print the answer only")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show all that tools answer, and what the agent writes to its standard error")
 	f.BoolVarP(&o.detach, "detach", "d", false, "print the id of the run, and let it go on")
@@ -172,11 +172,11 @@ func (o *options) workDirectory() (dir, below string, err error) {
 // agentSandbox is what a new sandbox must be, without what it works on.
 func agentSandbox(sess *session.Session, o *options) (api.SandboxRequest, error) {
 	o.Empty = true
-	req, err := flags.SandboxRequest(sess, &o.NewSandbox)
+	req, err := o.NewSandbox.Request(sess.Getenv)
 	if err != nil {
 		return req, err
 	}
-	req.Agent, req.Git = "", flags.GitIdentity(sess)
+	req.Agent, req.Git = "", flags.GitIdentity(sess.Getenv)
 	req.Profile, err = sess.ResolveProfile(o.Profile)
 	return req, err
 }

@@ -90,7 +90,7 @@ func (t *task) resumes(ctx context.Context) (string, error) {
 
 // failed is for what did not become a run, or whose end nobody knows.
 func (t *task) failed(err error) error {
-	if t.o.JSON && !errors.Is(err, syscall.EPIPE) && cove.ErrorCode(err) != cove.Canceled {
+	if t.o.json && !errors.Is(err, syscall.EPIPE) && cove.ErrorCode(err) != cove.Canceled {
 		t.printLine(api.Error{Error: err.Error(), Code: string(cove.ErrorCode(err)), Hint: cove.ErrorHint(err)})
 	}
 	return t.in.Explain(err)
@@ -153,7 +153,7 @@ func (t *task) follow(ctx context.Context, leave context.CancelFunc, req api.Run
 
 // show has what the agent does shown, unless that is not wanted.
 func (t *task) show() {
-	if t.o.quiet || t.o.JSON {
+	if t.o.quiet || t.o.json {
 		return
 	}
 	t.view = newView(t.screen.Stderr, t.columns)
@@ -255,7 +255,7 @@ func (t *task) message(m api.Message) error {
 	if t.view != nil {
 		t.view.message(m)
 	}
-	if t.o.JSON {
+	if t.o.json {
 		return t.printLine(m)
 	}
 	return nil
@@ -296,7 +296,7 @@ func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest, se
 	if run.Status == api.RunError {
 		err := runError(run)
 		t.Say.Fail(err)
-		if t.o.JSON {
+		if t.o.json {
 			t.printLine(run.Error)
 		}
 	}
@@ -320,7 +320,7 @@ func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest, se
 func (t *task) printAnswer(run api.Run) error {
 	text := run.Result
 	switch {
-	case t.o.JSON, run.Status == api.RunError: // the error says what there is to say
+	case t.o.json, run.Status == api.RunError: // the error says what there is to say
 		return nil
 	case len(t.answer.Data) > 0:
 		text = string(t.answer.Data)

@@ -19,7 +19,7 @@ func (t *task) settle(ctx context.Context, w work) error {
 		return t.unchanged(ctx, w)
 	}
 	t.keepOnSignal(w)
-	if !t.o.JSON && !t.o.quiet {
+	if !t.o.json && !t.o.quiet {
 		t.tell("it has changed %s:", ui.Counted(w.changed, "file", "files"))
 		if err := t.showDiff(ctx, w, client.WorkOptions{Stat: true}); err != nil {
 			t.Say.Fail(err) // what is shown does not change what becomes of it
@@ -28,7 +28,7 @@ func (t *task) settle(ctx context.Context, w work) error {
 	switch {
 	case t.o.apply && w.succeeded:
 		return t.takeOver(ctx, w)
-	case t.o.apply, t.o.JSON, w.directory == "", !w.ours, t.askTerminal() == nil:
+	case t.o.apply, t.o.json, w.directory == "", !w.ours, t.askTerminal() == nil:
 		t.sayKept(w)
 		return nil
 	}
@@ -65,7 +65,7 @@ func (t *task) unchanged(ctx context.Context, w work) error {
 
 // tell says something that --quiet and --json leave out.
 func (t *task) tell(format string, args ...any) {
-	if !t.o.quiet && !t.o.JSON {
+	if !t.o.quiet && !t.o.json {
 		t.Say.Line(format, args...)
 	}
 }

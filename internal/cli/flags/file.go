@@ -2,11 +2,9 @@ package flags
 
 import (
 	"encoding/base64"
-	"errors"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"unicode/utf8"
 
 	"github.com/cove-sandbox/cove"
@@ -15,35 +13,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/image"
 )
 
-// maxCode is what the API takes as code, and maxFiles as files together; more
-// is not even read.
-const (
-	maxCode  = 1 << 20
-	maxFiles = 16 << 20
-)
+// MaxFiles is what the API takes as files together, in bytes; more is not even
+// read.
+const MaxFiles = 16 << 20
 
-// readFiles reads what is placed beside the code. A relative path keeps its
-// directories; any other file goes by its last name.
-func readFiles(paths []string) ([]api.File, error) {
-	var files []api.File
-	total := 0
-	for _, p := range paths {
-		data, mode, err := ReadFile(p, maxFiles-total)
-		if err != nil {
-			return nil, err
-		}
-		total += len(data)
-		name := filepath.Clean(p)
-		if !filepath.IsLocal(name) {
-			name = filepath.Base(name)
-		}
-		files = append(files, fileOf(filepath.ToSlash(name), data, mode))
-	}
-	return files, nil
-}
-
-// fileOf is a file as it is sent: text as it is, and anything else encoded.
-func fileOf(path string, data []byte, mode fs.FileMode) api.File {
+// File is a file as it is sent: text as it is, and anything else encoded.
+func File(path string, data []byte, mode fs.FileMode) api.File {
 	f := api.File{Path: path, Content: string(data), Mode: uint32(mode.Perm())}
 	if !utf8.Valid(data) {
 		f.Content, f.Encoding = base64.StdEncoding.EncodeToString(data), "base64"
@@ -69,6 +44,7 @@ func ReadFile(path string, limit int) ([]byte, fs.FileMode, error) {
 	return data, info.Mode(), err
 }
 
+// ReadLimited reads at most limit bytes of what is called name.
 func ReadLimited(r io.Reader, name string, limit int) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
 	if err != nil {
@@ -82,11 +58,7 @@ func ReadLimited(r io.Reader, name string, limit int) ([]byte, error) {
 }
 
 func fileError(path string, err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		err = p.Err
-	}
-	return cove.Errorf(cove.InvalidArgument, "cannot read %s: %w", path, err)
+	return cove.Errorf(cove.InvalidArgument, "cannot read %s: %w", path, ui.Cause(err))
 }
 
 // AbsoluteImage makes the path in an image string absolute: a server has

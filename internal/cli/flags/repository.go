@@ -11,20 +11,21 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// OwnerRepo is a repository of GitHub; a directory is written with a dot or a
-// slash at its beginning.
-var OwnerRepo = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9_][A-Za-z0-9._-]*$`)
+// IsOwnerRepo reports whether text names a repository of GitHub. A directory is
+// written with a dot or a slash at its beginning.
+func IsOwnerRepo(text string) bool { return ownerRepo.MatchString(text) }
+
+var ownerRepo = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 
 // RepositorySource is REPO for a server, which knows no current directory:
 // OWNER/REPO and addresses as they are, of a directory the top of the
 // repository that it is in. With plain, a directory that is in none is one, too.
 func RepositorySource(s string, plain bool) (string, error) {
 	switch {
-	case strings.Contains(s, "://") || OwnerRepo.MatchString(s):
+	case strings.Contains(s, "://") || IsOwnerRepo(s):
 		return s, nil
 	case !strings.HasPrefix(s, "/") && !strings.HasPrefix(s, ".") && scpAddress.MatchString(s):
 		return s, nil
@@ -62,6 +63,7 @@ func RepositoryTop(dir string) string {
 	}
 }
 
+// Exists reports whether there is a file, whatever it is.
 func Exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
@@ -85,10 +87,10 @@ func RealDirectory(dir string) (string, error) {
 }
 
 // GitIdentity is whose commits are made, as git on this machine would say it.
-func GitIdentity(sess *session.Session) *api.GitIdentity {
+func GitIdentity(getenv func(string) string) *api.GitIdentity {
 	id := api.GitIdentity{
-		Name:  cmp.Or(sess.Getenv("GIT_AUTHOR_NAME"), globalGitConfig("user.name")),
-		Email: cmp.Or(sess.Getenv("GIT_AUTHOR_EMAIL"), globalGitConfig("user.email"), sess.Getenv("EMAIL")),
+		Name:  cmp.Or(getenv("GIT_AUTHOR_NAME"), globalGitConfig("user.name")),
+		Email: cmp.Or(getenv("GIT_AUTHOR_EMAIL"), globalGitConfig("user.email"), getenv("EMAIL")),
 	}
 	if id == (api.GitIdentity{}) || CheckText("", id.Name+id.Email) != nil {
 		return nil

@@ -11,48 +11,21 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/cli/session"
 )
 
-// NewSandbox are the flags of "cove new" as they were written.
+// NewSandbox are the flags that say what a sandbox must be that is made for a
+// person or an agent.
 type NewSandbox struct {
-	Spec // those that "cove run" has, too
+	Spec
 
-	name, Agent          string
-	copies               []string
+	Name, Agent          string
+	Copies               []string
 	Bind                 string
-	sparse               []string
-	depth                int
-	worktree, Empty, SSH bool
+	Sparse               []string
+	Depth                int
+	Worktree, Empty, SSH bool
 	Uncommitted          bool
-	IDE                  string
-	NoAttach             bool
-	SaveAs, Preset       string
-	Last                 bool
-
-	Source, Branch, From string // REPO [BRANCH] [FROM]
-}
-
-func (o *NewSandbox) Add(f *pflag.FlagSet) {
-	f.StringVar(&o.name, "name", "", "`NAME` of the sandbox (default: made up)")
-	f.BoolVar(&o.Empty, "empty", false, "no repository: an empty workspace")
-	f.StringVar(&o.Bind, "bind", "", "no repository: `DIR` itself is the workspace, and what is done in it is done")
-	f.StringVar(&o.Agent, "agent", "", "`AGENT` of its terminal, or a program of the image, instead of a shell")
-	o.AddSandbox(f)
-	f.StringArrayVar(&o.copies, "copy", nil, "copy the file or directory `SOURCE[:TARGET]` into the workspace (repeatable)")
-	f.StringVar(&o.WorkDir, "wd", "", "`DIR` in which its programs begin, relative to the workspace or absolute")
-	f.StringArrayVar(&o.sparse, "sparse", nil, "check out `DIR` only (repeatable)")
-	f.IntVar(&o.depth, "depth", 0, "fetch `COUNT` commits of history only")
-	f.BoolVar(&o.Uncommitted, "uncommitted", false, "begin at what is in the directory now, committed or not; it need not be a repository")
-	f.BoolVar(&o.worktree, "worktree", false, "a worktree to edit from this machine: .git is not inside, where git is a service")
-	f.BoolVar(&o.SSH, "with-ssh", false, "let this shell's SSH agent sign for the sandbox, which sees no key")
-	f.StringVar(&o.IDE, "ide", "", "open the checkout with `PROGRAM` of this machine, such as code, zed, idea or vim")
-	f.BoolVar(&o.NoAttach, "no-attach", false, "do not attach to it")
-	f.StringVar(&o.Preset, "preset", "", "flags of the preset `NAME`; those that are written here win")
-	f.StringVar(&o.SaveAs, "save-as", "", "keep these flags as the preset `NAME`")
-	f.BoolVar(&o.Last, "last", false, "flags, and without REPO the repository, of the last \"cove new\"")
-	f.BoolVar(&o.JSON, "json", false, "print one JSON object; do not attach")
-	f.SortFlags = false
+	Source, Branch, From string // REPO [BRANCH [FROM]]
 }
 
 // AddSandbox adds the flags that say what a sandbox is made of, whatever it is
@@ -71,9 +44,9 @@ func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
 	f.StringVar(&o.Disk, "disk", "", "`SIZE` of everything writable beside the workspace, like 1G")
 }
 
-// SandboxRequest builds what is sent.
-func SandboxRequest(sess *session.Session, o *NewSandbox) (api.SandboxRequest, error) {
-	req := api.SandboxRequest{Name: o.name, Engine: o.Engine, Agent: o.Agent, WorkDir: o.WorkDir, AllowPR: o.Policy.allowPR}
+// Request builds what is sent.
+func (o *NewSandbox) Request(getenv func(string) string) (api.SandboxRequest, error) {
+	req := api.SandboxRequest{Name: o.Name, Engine: o.Engine, Agent: o.Agent, WorkDir: o.WorkDir, AllowPR: o.Policy.allowPR}
 	var err error
 	if req.Repository, err = o.repository(); err != nil {
 		return req, err
@@ -83,57 +56,32 @@ func SandboxRequest(sess *session.Session, o *NewSandbox) (api.SandboxRequest, e
 			return req, cove.Errorf(cove.InvalidArgument, "--bind %s: %w", o.Bind, err)
 		}
 	}
-	if req.Image, err = AbsoluteImage(o.Image); err != nil {
+	made, err := o.Resolve(getenv)
+	if err != nil {
 		return req, err
 	}
-	if req.Limits, _, err = o.Limits(); err != nil {
+	req.Image, req.Limits, req.Env, req.Mounts, req.Network = made.Image, made.Limits, made.Env, made.Mounts, made.Network
+	if req.Files, err = readCopies(o.Copies); err != nil {
 		return req, err
-	}
-	if req.Env, err = Environment(o.Env, sess.Getenv); err != nil {
-		return req, err
-	}
-	for name, value := range req.Env {
-		if err := CheckText("the variable "+name, name+value); err != nil {
-			return req, err
-		}
-	}
-	for _, m := range o.Mounts {
-		mount, err := parseMount(m)
-		if err != nil {
-			return req, err
-		}
-		req.Mounts = append(req.Mounts, mount)
-	}
-	if req.Files, err = readCopies(o.copies); err != nil {
-		return req, err
-	}
-	permissions, err := o.permissions()
-	switch {
-	case err != nil:
-		return req, err
-	case permissions != nil:
-		req.Network = permissions.Network
-	case o.Policy.Network != "": // none, which wins over a profile's
-		req.Network = &api.NetworkPermission{}
 	}
 	if o.SSH {
-		if req.SSHAgent = sess.Getenv("SSH_AUTH_SOCK"); req.SSHAgent == "" {
+		if req.SSHAgent = getenv("SSH_AUTH_SOCK"); req.SSHAgent == "" {
 			return req, cove.Errorf(cove.InvalidArgument, "--with-ssh: this shell has no SSH agent").WithHint("start one: eval $(ssh-agent) && ssh-add")
 		}
 	}
 	if req.Repository != nil {
-		req.Git = GitIdentity(sess)
+		req.Git = GitIdentity(getenv)
 	}
 	return req, nil
 }
 
 // repository is nil for a sandbox without one.
 func (o *NewSandbox) repository() (*api.RepositoryRequest, error) {
-	if o.Given("depth") && o.depth < 1 {
-		return nil, cove.Errorf(cove.InvalidArgument, "--depth %d: it must be at least 1", o.depth).WithHint("leave the flag out for all of the history")
+	if o.Given("depth") && o.Depth < 1 {
+		return nil, cove.Errorf(cove.InvalidArgument, "--depth %d: it must be at least 1", o.Depth).WithHint("leave the flag out for all of the history")
 	}
 	if o.Empty || o.Bind != "" {
-		if o.worktree || o.Uncommitted || len(o.sparse) > 0 || o.Given("depth") {
+		if o.Worktree || o.Uncommitted || len(o.Sparse) > 0 || o.Given("depth") {
 			return nil, cove.Errorf(cove.InvalidArgument, "--worktree, --uncommitted, --sparse and --depth are about a repository, and --empty and --bind are without one").WithHint("leave one of them out")
 		}
 		return nil, nil
@@ -142,7 +90,7 @@ func (o *NewSandbox) repository() (*api.RepositoryRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &api.RepositoryRequest{Uncommitted: o.Uncommitted, Source: source, Branch: o.Branch, From: o.From, Sparse: o.sparse, Depth: o.depth, Worktree: o.worktree}, nil
+	return &api.RepositoryRequest{Uncommitted: o.Uncommitted, Source: source, Branch: o.Branch, From: o.From, Sparse: o.Sparse, Depth: o.Depth, Worktree: o.Worktree}, nil
 }
 
 // maxCopies is how many files the API takes.
@@ -154,7 +102,7 @@ func readCopies(copies []string) ([]api.File, error) {
 	var files []api.File
 	total := 0
 	add := func(source, target string) error {
-		data, mode, err := ReadFile(source, maxFiles-total)
+		data, mode, err := ReadFile(source, MaxFiles-total)
 		if err != nil {
 			return err
 		}
@@ -162,7 +110,7 @@ func readCopies(copies []string) ([]api.File, error) {
 			return cove.Errorf(cove.TooLarge, "--copy: more than %d files", maxCopies).WithHint("attach the directory with --mount")
 		}
 		total += len(data)
-		files = append(files, fileOf(target, data, mode))
+		files = append(files, File(target, data, mode))
 		return nil
 	}
 	for _, c := range copies {

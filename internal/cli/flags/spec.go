@@ -3,9 +3,7 @@
 package flags
 
 import (
-	"io"
 	"math"
-	"path/filepath"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -13,12 +11,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// Spec are the flags of "cove run" as they were written.
+// Spec are the flags that say what an execution or a sandbox must be, as they were
+// written.
 type Spec struct {
 	Given func(flag string) bool // on the command line
 
-	Code    string
-	Files   []string
 	Env     []string
 	Mounts  []string
 	WorkDir string
@@ -34,82 +31,49 @@ type Spec struct {
 	Timeout                      string
 	CPUs                         float64
 	PIDs, Inodes, OpenFiles      int64
-
-	Stdin bool // hand on a terminal's input too
-	JSON  bool
 }
 
-// Source finds the program's text: -c, a FILE, or standard input for "-".
-func (o *Spec) Source(file string, stdin io.Reader) (string, error) {
-	switch {
-	case o.Given("code") && file != "":
-		return "", cove.Errorf(cove.InvalidArgument, "both -c and the file %s were given", file).
-			WithHint("put -- before arguments of the program")
-	case o.Given("code"):
-		return o.Code, CheckText("the code of -c", o.Code)
-	case file == "":
-		return "", cove.Errorf(cove.InvalidArgument, "there is no code to run").
-			WithHint("name a file, write the code with -c, or use - to read it from standard input")
-	}
-	var data []byte
-	var err error
-	if file == "-" {
-		data, err = ReadLimited(stdin, "the code on standard input", maxCode)
-	} else {
-		data, _, err = ReadFile(file, maxCode)
-	}
-	if err != nil {
-		return "", err
-	}
-	name := file
-	if file == "-" {
-		name = "the code on standard input"
-	}
-	return string(data), CheckText(name, string(data))
+// Resolved is what a Spec becomes for a server, which knows neither this process's
+// directory nor its environment.
+type Resolved struct {
+	Image   string
+	Limits  *api.Limits // nil when no flag was given
+	Timeout float64     // seconds
+	Env     map[string]string
+	Mounts  []api.Mount
+	Network *api.NetworkPermission // nil when no flag says anything of it
 }
 
-// Request builds what is sent, apart from the code.
-func (o *Spec) Request(language string, args []string, getenv func(string) string) (api.ExecuteRequest, error) {
-	req := api.ExecuteRequest{Language: language, Args: args, Image: o.Image, Engine: o.Engine}
-	var err error
-	if req.Image, err = AbsoluteImage(o.Image); err != nil {
-		return req, err
+// Resolve reads what the flags say.
+func (o *Spec) Resolve(getenv func(string) string) (r Resolved, err error) {
+	if r.Image, err = AbsoluteImage(o.Image); err != nil {
+		return r, err
 	}
-	if req.Limits, req.Timeout, err = o.Limits(); err != nil {
-		return req, err
+	if r.Limits, r.Timeout, err = o.Limits(); err != nil {
+		return r, err
 	}
-	if req.Env, err = Environment(o.Env, getenv); err != nil {
-		return req, err
+	if r.Env, err = Environment(o.Env, getenv); err != nil {
+		return r, err
 	}
-	if err := checkTexts(req); err != nil {
-		return req, err
-	}
-	if req.Files, err = readFiles(o.Files); err != nil {
-		return req, err
+	for name, value := range r.Env {
+		if err := CheckText("the variable "+name, name+value); err != nil {
+			return r, err
+		}
 	}
 	for _, m := range o.Mounts {
 		mount, err := parseMount(m)
 		if err != nil {
-			return req, err
+			return r, err
 		}
-		req.Mounts = append(req.Mounts, mount)
+		r.Mounts = append(r.Mounts, mount)
 	}
-	if req.Permissions, err = o.permissions(); err != nil {
-		return req, err
-	}
-	if req.Permissions == nil && o.Policy.Network != "" { // none, which wins over a profile's
-		req.Permissions = &api.Permissions{Network: &api.NetworkPermission{}}
-	}
-	if o.WorkDir != "" {
-		if req.WorkDir, err = filepath.Abs(o.WorkDir); err != nil {
-			return req, cove.Errorf(cove.InvalidArgument, "--work-dir %s: %w", o.WorkDir, err)
-		}
-	}
-	return req, nil
+	r.Network, err = o.network()
+	return r, err
 }
 
-// permissions are nil when no flag asks for a network.
-func (o *Spec) permissions() (*api.Permissions, error) {
+// network is nil when no flag says anything of it, and empty for none, which wins
+// over a profile's.
+func (o *Spec) network() (*api.NetworkPermission, error) {
 	switch {
 	case !o.Policy.Given() && len(o.Credentials) == 0 && len(o.Models.providers) == 0:
 		if o.Models.Given() {
@@ -120,7 +84,7 @@ func (o *Spec) permissions() (*api.Permissions, error) {
 		if len(o.Policy.allow)+len(o.Policy.Files)+len(o.Credentials) > 0 || o.Models.Given() || o.Policy.allowPR {
 			return nil, cove.Errorf(cove.InvalidArgument, "--network none leaves nothing to allow").WithHint("leave one of them out")
 		}
-		return nil, nil
+		return &api.NetworkPermission{}, nil
 	}
 	p, err := o.Policy.Texts()
 	if err != nil {
@@ -130,7 +94,7 @@ func (o *Spec) permissions() (*api.Permissions, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &api.Permissions{Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: p, Credentials: o.Credentials, ModelPermission: models}}, nil
+	return &api.NetworkPermission{Enabled: true, GatewayPolicy: p, Credentials: o.Credentials, ModelPermission: models}, nil
 }
 
 // Limits are nil when no flag was given.

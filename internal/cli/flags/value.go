@@ -2,7 +2,6 @@ package flags
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
@@ -52,21 +51,6 @@ func parseMount(s string) (api.Mount, error) {
 		return api.Mount{}, cove.Errorf(cove.InvalidArgument, "--mount %s: %w", s, err)
 	}
 	return api.Mount{Source: abs, Target: target, ReadOnly: readOnly}, nil
-}
-
-// checkTexts checks what goes out as text and is nobody's file.
-func checkTexts(req api.ExecuteRequest) error {
-	for i, arg := range req.Args {
-		if err := CheckText(fmt.Sprintf("argument %d of the program", i+1), arg); err != nil {
-			return err
-		}
-	}
-	for name, value := range req.Env {
-		if err := CheckText("the variable "+name, name+value); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // CheckText refuses what JSON would replace silently.

@@ -24,8 +24,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
+// options are the flags of "cove run" as they were written.
+type options struct {
+	flags.Spec
+
+	code  string
+	files []string
+	stdin bool // pass a terminal's input on, too
+	json  bool
+}
+
 func runCommand(sess *session.Session) *cobra.Command {
-	var o flags.Spec
+	var o options
 	c := &cobra.Command{
 		Use:   "run RUNTIME [FILE] [-c CODE] [--file PATH]... [-- ARG...]",
 		Short: "Run code in a fresh sandbox",
@@ -60,9 +70,9 @@ is missing, 128+N ended by signal N.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVarP(&o.Code, "code", "c", "", "the `CODE` itself")
-	f.StringArrayVar(&o.Files, "file", nil, "place the file `PATH` beside the code (repeatable)")
-	f.BoolVarP(&o.Stdin, "interactive", "i", false, "hand on standard input although it is a terminal")
+	f.StringVarP(&o.code, "code", "c", "", "the `CODE` itself")
+	f.StringArrayVar(&o.files, "file", nil, "place the file `PATH` beside the code (repeatable)")
+	f.BoolVarP(&o.stdin, "interactive", "i", false, "hand on standard input although it is a terminal")
 	f.StringArrayVar(&o.Env, "env", nil, "set `NAME=VALUE` inside, or NAME to this shell's value (repeatable)")
 	f.StringArrayVar(&o.Mounts, "mount", nil, "attach `SOURCE:TARGET[:ro]` (repeatable)")
 	f.StringVar(&o.WorkDir, "work-dir", "", "attach `DIR` at /workspace and run there")
@@ -80,7 +90,7 @@ is missing, 128+N ended by signal N.`,
 	f.Int64Var(&o.OpenFiles, "open-files", 0, "`COUNT` of open files of each process")
 	f.StringVar(&o.Stdout, "stdout-limit", "", "`SIZE` of output that is kept, like 1M")
 	f.StringVar(&o.Stderr, "stderr-limit", "", "`SIZE` of error output that is kept, like 256K")
-	f.BoolVar(&o.JSON, "json", false, "print one JSON object with the result, output included")
+	f.BoolVar(&o.json, "json", false, "print one JSON object with the result, output included")
 	f.SortFlags = false
 	sess.AddProfile(c, &o.Profile)
 	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -89,14 +99,14 @@ is missing, 128+N ended by signal N.`,
 	return c
 }
 
-func runCode(ctx context.Context, sess *session.Session, o *flags.Spec, args []string, dash int) error {
+func runCode(ctx context.Context, sess *session.Session, o *options, args []string, dash int) error {
 	interrupts := ui.WatchSignals(sess.Out, sess.Err)
 	defer interrupts.Stop()
 	language, file, rest, err := splitArgs(args, dash)
 	if err != nil {
 		return err
 	}
-	req, err := o.Request(language, rest, sess.Getenv)
+	req, err := o.request(language, rest, sess.Getenv)
 	if err != nil {
 		return err
 	}
@@ -104,7 +114,7 @@ func runCode(ctx context.Context, sess *session.Session, o *flags.Spec, args []s
 	if err != nil {
 		return err
 	}
-	if req.Code, err = o.Source(file, sess.In); err != nil {
+	if req.Code, err = o.source(file, sess.In); err != nil {
 		return err
 	}
 	ctx, cancel := interrupts.Cover(ctx)
@@ -114,18 +124,18 @@ func runCode(ctx context.Context, sess *session.Session, o *flags.Spec, args []s
 		return interrupts.Explain(err)
 	}
 	stdin := programInput(sess, o, file)
-	e, err := execute(ctx, sess, b.Client, req, o.JSON, stdin, askable(sess, req, file, stdin), interrupts)
+	e, err := execute(ctx, sess, b.Client, req, o.json, stdin, askable(sess, req, file, stdin), interrupts)
 	if cerr := b.Close(); err == nil && cerr != nil {
 		sess.Say.Fail(cerr) // the program's own result stands
 	}
 	if err != nil {
-		if o.JSON && !errors.Is(err, syscall.EPIPE) {
+		if o.json && !errors.Is(err, syscall.EPIPE) {
 			sess.PrintJSON(api.Error{Error: err.Error(), Code: string(cove.ErrorCode(err)), Hint: cove.ErrorHint(err)})
 		}
 		return interrupts.Explain(err)
 	}
 	sess.Exit = exitOf(e, interrupts.First())
-	if o.JSON {
+	if o.json {
 		return sess.PrintJSON(e)
 	}
 	conclude(sess, e, req)
@@ -133,8 +143,8 @@ func runCode(ctx context.Context, sess *session.Session, o *flags.Spec, args []s
 }
 
 // programInput is what the program gets on its standard input, or nil.
-func programInput(sess *session.Session, o *flags.Spec, file string) io.Reader {
-	if file == "-" || ui.IsNull(sess.In) || ui.IsTerminal(sess.In) && !o.Stdin {
+func programInput(sess *session.Session, o *options, file string) io.Reader {
+	if file == "-" || ui.IsNull(sess.In) || ui.IsTerminal(sess.In) && !o.stdin {
 		return nil
 	}
 	return sess.In

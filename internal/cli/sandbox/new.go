@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -14,8 +15,19 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
+// newOptions are the flags of "cove new" as they were written.
+type newOptions struct {
+	flags.NewSandbox
+
+	ide            string
+	noAttach       bool
+	saveAs, preset string
+	last           bool
+	json           bool
+}
+
 func newCommand(sess *session.Session) *cobra.Command {
-	var o flags.NewSandbox
+	var o newOptions
 	c := &cobra.Command{
 		Use:   "new [REPO [BRANCH [FROM]]]",
 		Short: "Make a sandbox to work in, with a checkout of a repository",
@@ -53,9 +65,9 @@ cove::NAME" bring the work back.`,
 			switch {
 			case (o.Empty || o.Bind != "") && len(args) > 0:
 				return ui.UsageError(cmd, "--empty and --bind are without a repository, and %q names one", args[0])
-			case o.Preset != "" && o.Last:
+			case o.preset != "" && o.last:
 				return ui.UsageError(cmd, "--preset and --last exclude each other")
-			case o.JSON && o.IDE != "":
+			case o.json && o.ide != "":
 				return ui.UsageError(cmd, "--json and --ide exclude each other")
 			}
 			return nil
@@ -66,7 +78,7 @@ cove::NAME" bring the work back.`,
 			return create(sess, cmd, &o)
 		},
 	}
-	o.Add(c.Flags())
+	o.add(c.Flags())
 	sess.AddProfile(c, &o.Profile)
 	c.RegisterFlagCompletionFunc("preset", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		names, _ := presetNames(sess) // whoever completes cannot be told
@@ -75,19 +87,41 @@ cove::NAME" bring the work back.`,
 	return c
 }
 
-func create(sess *session.Session, cmd *cobra.Command, o *flags.NewSandbox) error {
+func (o *newOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.Name, "name", "", "`NAME` of the sandbox (default: made up)")
+	f.BoolVar(&o.Empty, "empty", false, "no repository: an empty workspace")
+	f.StringVar(&o.Bind, "bind", "", "no repository: `DIR` itself is the workspace, and what is done in it is done")
+	f.StringVar(&o.Agent, "agent", "", "`AGENT` of its terminal, or a program of the image, instead of a shell")
+	o.AddSandbox(f)
+	f.StringArrayVar(&o.Copies, "copy", nil, "copy the file or directory `SOURCE[:TARGET]` into the workspace (repeatable)")
+	f.StringVar(&o.WorkDir, "wd", "", "`DIR` in which its programs begin, relative to the workspace or absolute")
+	f.StringArrayVar(&o.Sparse, "sparse", nil, "check out `DIR` only (repeatable)")
+	f.IntVar(&o.Depth, "depth", 0, "fetch `COUNT` commits of history only")
+	f.BoolVar(&o.Uncommitted, "uncommitted", false, "begin at what is in the directory now, committed or not; it need not be a repository")
+	f.BoolVar(&o.Worktree, "worktree", false, "a worktree to edit from this machine: .git is not inside, where git is a service")
+	f.BoolVar(&o.SSH, "with-ssh", false, "let this shell's SSH agent sign for the sandbox, which sees no key")
+	f.StringVar(&o.ide, "ide", "", "open the checkout with `PROGRAM` of this machine, such as code, zed, idea or vim")
+	f.BoolVar(&o.noAttach, "no-attach", false, "do not attach to it")
+	f.StringVar(&o.preset, "preset", "", "flags of the preset `NAME`; those that are written here win")
+	f.StringVar(&o.saveAs, "save-as", "", "keep these flags as the preset `NAME`")
+	f.BoolVar(&o.last, "last", false, "flags, and without REPO the repository, of the last \"cove new\"")
+	f.BoolVar(&o.json, "json", false, "print one JSON object; do not attach")
+	f.SortFlags = false
+}
+
+func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	if err := applyPreset(sess, cmd, o); err != nil {
 		return err
 	}
 	if o.Source == "" && !o.Empty && o.Bind == "" {
-		if o.JSON || !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) {
+		if o.json || !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) {
 			return ui.UsageError(cmd, "REPO is missing: OWNER/REPO, an address, or a directory; --empty is without one")
 		}
-		if err := askNew(cmd.Context(), sess, o); err != nil {
+		if err := askNew(cmd.Context(), sess, &o.NewSandbox); err != nil {
 			return err
 		}
 	}
-	req, err := flags.SandboxRequest(sess, o)
+	req, err := o.Request(sess.Getenv)
 	if err != nil {
 		return err
 	}
@@ -95,17 +129,17 @@ func create(sess *session.Session, cmd *cobra.Command, o *flags.NewSandbox) erro
 	if err != nil {
 		return err
 	}
-	if o.SaveAs != "" {
-		if err := savePreset(sess, cmd, o, o.SaveAs); err != nil {
+	if o.saveAs != "" {
+		if err := savePreset(sess, cmd, o, o.saveAs); err != nil {
 			return err
 		}
 	}
-	if err := trustIDE(sess, o.IDE); err != nil {
+	if err := trustIDE(sess, o.ide); err != nil {
 		return err
 	}
 	s, err := interact.CreateSandbox(cmd.Context(), sess, req)
 	if err != nil {
-		if o.JSON && cove.ErrorCode(err) != cove.Canceled {
+		if o.json && cove.ErrorCode(err) != cove.Canceled {
 			sess.PrintJSON(api.Error{Error: err.Error(), Code: string(cove.ErrorCode(err)), Hint: cove.ErrorHint(err)})
 		}
 		return err
@@ -113,18 +147,18 @@ func create(sess *session.Session, cmd *cobra.Command, o *flags.NewSandbox) erro
 	if err := saveLast(sess, cmd, o); err != nil {
 		sess.Say.Fail(err) // the sandbox is there
 	}
-	if o.JSON {
+	if o.json {
 		return sess.PrintJSON(s)
 	}
 	sayReady(sess, s)
-	attach := !o.NoAttach && o.IDE == "" && ui.IsTerminal(sess.In) && ui.IsTerminal(sess.Out)
+	attach := !o.noAttach && o.ide == "" && ui.IsTerminal(sess.In) && ui.IsTerminal(sess.Out)
 	if !attach {
 		if err := sess.Print(s.Name + "\n"); err != nil {
 			return err
 		}
 	}
-	if o.IDE != "" {
-		return openIDE(sess, o.IDE, s.Directory)
+	if o.ide != "" {
+		return openIDE(sess, o.ide, s.Directory)
 	}
 	if attach {
 		return interact.AttachTerminal(sess, cmd, flags.Target{Name: s.ID}, interact.DefaultDetachKeys, client.TerminalOptions{})

@@ -151,14 +151,14 @@ func (p preset) text() ([]byte, error) {
 }
 
 // applyPreset sets the flags that a preset has and the command line has not.
-func applyPreset(sess *session.Session, cmd *cobra.Command, o *flags.NewSandbox) error {
+func applyPreset(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	var file, what string
 	var err error
 	switch {
-	case o.Preset != "":
-		what = "preset " + o.Preset
-		file, err = presetFile(sess, o.Preset)
-	case o.Last:
+	case o.preset != "":
+		what = "preset " + o.preset
+		file, err = presetFile(sess, o.preset)
+	case o.last:
 		what = "\"cove new\" before this one"
 		file, err = lastFile(sess)
 	default:
@@ -190,7 +190,7 @@ func applyPreset(sess *session.Session, cmd *cobra.Command, o *flags.NewSandbox)
 
 // presetOf is what a command line says, as it can be said from another
 // directory and without its secrets.
-func presetOf(sess *session.Session, cmd *cobra.Command, o *flags.NewSandbox) (preset, error) {
+func presetOf(sess *session.Session, cmd *cobra.Command, o *newOptions) (preset, error) {
 	p := preset{values: map[string][]string{}}
 	if o.Source != "" {
 		source, err := flags.RepositorySource(o.Source, o.Uncommitted)
@@ -243,7 +243,7 @@ func keptValue(name, value string) (string, error) {
 }
 
 // savePreset keeps the flags of this command line.
-func savePreset(sess *session.Session, cmd *cobra.Command, o *flags.NewSandbox, name string) error {
+func savePreset(sess *session.Session, cmd *cobra.Command, o *newOptions, name string) error {
 	file, err := presetFile(sess, name)
 	if err != nil {
 		return err
@@ -272,7 +272,7 @@ func checkPublic(source string) error {
 }
 
 // saveLast keeps them for --last.
-func saveLast(sess *session.Session, cmd *cobra.Command, o *flags.NewSandbox) error {
+func saveLast(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	if checkPublic(o.Source) != nil {
 		return nil
 	}
@@ -283,7 +283,7 @@ func saveLast(sess *session.Session, cmd *cobra.Command, o *flags.NewSandbox) er
 	return writePreset(sess, cmd, o, file)
 }
 
-func writePreset(sess *session.Session, cmd *cobra.Command, o *flags.NewSandbox, file string) error {
+func writePreset(sess *session.Session, cmd *cobra.Command, o *newOptions, file string) error {
 	p, err := presetOf(sess, cmd, o)
 	if err != nil {
 		return err
