@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -29,8 +28,13 @@ const TargetHelp = `SANDBOX is a name, an id, or as much of one as no other has.
 the sandbox whose checkout the current directory is in, or the only one that was
 made from the repository it is in; with --last, the one that was used last.`
 
-func (p *Target) Add(f *pflag.FlagSet) {
-	f.BoolVar(&p.Last, "last", false, "the sandbox that was used last")
+// AddTo gives a command SANDBOX and --last, with their help and completion.
+func (p *Target) AddTo(sess *session.Session, c *cobra.Command) {
+	c.Use += " [SANDBOX]"
+	c.Long += "\n\n" + TargetHelp
+	c.ValidArgsFunction = CompleteSandbox(sess)
+	c.Args = p.Take
+	c.Flags().BoolVar(&p.Last, "last", false, "the sandbox that was used last")
 }
 
 // Take takes SANDBOX from the arguments, if it is there.
@@ -54,6 +58,18 @@ func (p Target) Find(ctx context.Context, c *client.Client) (api.Sandbox, error)
 		return api.Sandbox{}, err
 	}
 	return p.Among(l.Sandboxes, CurrentDirectory())
+}
+
+// With lets do work with the sandbox, and the server that has it, until a signal
+// comes.
+func (p *Target) With(cmd *cobra.Command, sess *session.Session, do func(context.Context, *client.Client, api.Sandbox) error) error {
+	return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
+		s, err := p.Find(ctx, c)
+		if err != nil {
+			return err
+		}
+		return do(ctx, c, s)
+	})
 }
 
 // CurrentDirectory is without symbolic links; empty when it cannot be told.

@@ -20,10 +20,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// asker tells whoever runs a program what waits for an answer. At a terminal
+// Asker tells whoever runs a program what waits for an answer. At a terminal
 // that the program does not read it asks for one, and answers; elsewhere it
 // names the command that does.
-type asker struct {
+type Asker struct {
 	sess     *session.Session
 	client   *client.Client
 	terminal *os.File
@@ -41,7 +41,7 @@ type asker struct {
 }
 
 // Take is client.Stream's Holds.
-func (k *asker) Take(all []api.Hold) {
+func (k *Asker) Take(all []api.Hold) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.waiting = all
@@ -53,7 +53,7 @@ func (k *asker) Take(all []api.Hold) {
 }
 
 // sayAll says what has not been dealt with; k.mu is held.
-func (k *asker) sayAll() {
+func (k *Asker) sayAll() {
 	for _, h := range k.waiting {
 		if !k.dealt[h.ID] {
 			k.dealt[h.ID] = true
@@ -63,14 +63,14 @@ func (k *asker) sayAll() {
 }
 
 // say names the command that answers.
-func (k *asker) say(h api.Hold) {
+func (k *Asker) say(h api.Hold) {
 	k.screen.Apart(func() {
 		k.sess.Say.Line("%s waits for an answer, %s left: %s (or --deny)", report.HoldText(h), report.LeftText(h, time.Now()), k.sess.Command("approve", h.ID))
 	})
 }
 
 // Stop ends a question that is open. What the program wrote meanwhile appears.
-func (k *asker) Stop() {
+func (k *Asker) Stop() {
 	k.mu.Lock()
 	k.over = true
 	k.mu.Unlock()
@@ -83,7 +83,7 @@ func (k *asker) Stop() {
 
 // ask asks one question after the other until it is stopped, or nobody can be
 // asked any more.
-func (k *asker) ask() {
+func (k *Asker) ask() {
 	for {
 		h, ok := k.next()
 		if !ok {
@@ -110,7 +110,7 @@ func (k *asker) ask() {
 }
 
 // next waits for something that nobody has been asked about.
-func (k *asker) next() (api.Hold, bool) {
+func (k *Asker) next() (api.Hold, bool) {
 	for {
 		k.mu.Lock()
 		over := k.over
@@ -130,7 +130,7 @@ func (k *asker) next() (api.Hold, bool) {
 }
 
 // waits reports whether h still does.
-func (k *asker) waits(h api.Hold) bool {
+func (k *Asker) waits(h api.Hold) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, w := range k.waiting {
@@ -145,7 +145,7 @@ func (k *asker) waits(h api.Hold) bool {
 // can neither cover the question nor answer in the terminal's name: what a
 // terminal reports when a program asks it to is no answer by itself, and what
 // was typed before is none.
-func (k *asker) question(h api.Hold) (api.HoldAnswer, error) {
+func (k *Asker) question(h api.Hold) (api.HoldAnswer, error) {
 	k.screen.Hold()
 	defer k.screen.Release()
 	if k.sess.Getenv("TERM") != "dumb" {
@@ -170,7 +170,7 @@ func (k *asker) question(h api.Hold) (api.HoldAnswer, error) {
 }
 
 // line reads what is typed, for as long as h waits.
-func (k *asker) line(h api.Hold) (string, error) {
+func (k *Asker) line(h api.Hold) (string, error) {
 	var typed strings.Builder
 	for k.waits(h) {
 		fds := []unix.PollFd{{Fd: int32(k.terminal.Fd()), Events: unix.POLLIN}, {Fd: int32(k.woken.Fd()), Events: unix.POLLIN}}
@@ -204,8 +204,8 @@ func (k *asker) line(h api.Hold) (string, error) {
 }
 
 // NewAsker begins; stop ends it.
-func NewAsker(sess *session.Session, c *client.Client, terminal *os.File, s *ui.Screen) *asker {
-	k := &asker{sess: sess, client: c, terminal: terminal, screen: s, dealt: map[string]bool{}, mute: terminal == nil}
+func NewAsker(sess *session.Session, c *client.Client, terminal *os.File, s *ui.Screen) *Asker {
+	k := &Asker{sess: sess, client: c, terminal: terminal, screen: s, dealt: map[string]bool{}, mute: terminal == nil}
 	if !k.mute {
 		var err error
 		if k.woken, k.wake, err = os.Pipe(); err != nil {

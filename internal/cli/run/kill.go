@@ -16,13 +16,8 @@ func killCommand(sess *session.Session) *cobra.Command {
 		Short:   "End running executions",
 		Long:    "End running executions at once, whichever process of Cove on this machine runs them.",
 		Example: "  cove kill $(cove ps -q)",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return ui.UsageError(cmd, "ID is missing")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return kill(cmd.Context(), sess, args) },
+		Args:    ui.AtLeastOne("ID"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return kill(cmd.Context(), sess, args) },
 	}
 }
 
@@ -36,25 +31,15 @@ func kill(ctx context.Context, sess *session.Session, ids []string) error {
 	if err != nil {
 		return err
 	}
-	var failed error
-	for _, id := range ids {
+	defer session.CloseAll(peers)
+	return sess.Each(ids, func(id string) error {
 		err := session.AskRunner(peers, id, func(p *session.Backend) error {
 			_, err := p.Client.Kill(ctx, id)
 			return err
 		})
 		if err != nil {
-			if failed != nil {
-				sess.Say.Fail(failed)
-			}
-			failed = err
-			continue
-		}
-		if err := sess.Print(id + "\n"); err != nil {
 			return err
 		}
-	}
-	for _, p := range peers {
-		p.Close()
-	}
-	return failed
+		return sess.Print(id + "\n")
+	})
 }

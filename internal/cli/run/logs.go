@@ -19,7 +19,7 @@ func logsCommand(sess *session.Session) *cobra.Command {
 	var terminal string
 	follow := false
 	c := &cobra.Command{
-		Use:   "logs [ID|SANDBOX]",
+		Use:   "logs",
 		Short: "Print what an execution printed, or a sandbox's terminal shows",
 		Long: `Print the output of an execution that has ended: its standard output on
 standard output, its errors on standard error. With -f also of one that runs,
@@ -29,12 +29,8 @@ and the rest as it comes. To stop following does not end it.
 Of a sandbox that runs, print what its terminal shows and has shown, as plain
 text: that of the oldest program that runs, else of the one that ended last. With
 -f, go on with each line that is whole, until the program ends; what is written
-over comes again.
-
-` + flags.TargetHelp,
-		Example:           "  cove logs $(cove ps -aq -n 1)\n  cove logs -f $(cove ps -q -n 1)\n  cove logs brave-otter\n  cove logs -f brave-otter\n  cove logs brave-otter --terminal t2",
-		ValidArgsFunction: flags.CompleteSandbox(sess),
-		Args:              p.Take,
+over comes again.`,
+		Example: "  cove logs $(cove ps -aq -n 1)\n  cove logs -f $(cove ps -q -n 1)\n  cove logs brave-otter\n  cove logs -f brave-otter\n  cove logs brave-otter --terminal t2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !strings.HasPrefix(p.Name, "ex_") {
 				if follow {
@@ -51,7 +47,8 @@ over comes again.
 			return logs(cmd.Context(), sess, args[0])
 		},
 	}
-	p.Add(c.Flags())
+	p.AddTo(sess, c)
+	c.Use = "logs [ID|SANDBOX]"
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until it ends")
 	c.Flags().StringVarP(&terminal, "terminal", "t", "", "`ID` of the sandbox's terminal")
 	return c
@@ -64,11 +61,7 @@ func followExecution(ctx context.Context, sess *session.Session, id string) erro
 	if err != nil {
 		return err
 	}
-	defer func() {
-		for _, p := range peers {
-			p.Close()
-		}
-	}()
+	defer session.CloseAll(peers)
 	out := sess.NewScreen()
 	for _, p := range peers {
 		begun := false
@@ -88,11 +81,7 @@ func followExecution(ctx context.Context, sess *session.Session, id string) erro
 }
 
 func logs(ctx context.Context, sess *session.Session, id string) error {
-	var e api.Execution
-	err := sess.ReadRecords(ctx, func(c *client.Client) (err error) {
-		e, err = c.Get(ctx, id)
-		return err
-	})
+	e, err := session.OfRecords(ctx, sess, func(c *client.Client, ctx context.Context) (api.Execution, error) { return c.Get(ctx, id) })
 	if err != nil {
 		return err
 	}

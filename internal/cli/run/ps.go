@@ -70,18 +70,11 @@ func ps(ctx context.Context, sess *session.Session, o psOptions) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case o.JSON:
-		return sess.PrintJSON(api.ExecutionList{Executions: all})
-	case o.quiet:
-		for _, e := range all {
-			if err := sess.Print(e.ID + "\n"); err != nil {
-				return err
-			}
-		}
-		return nil
+	l := executionListing(time.Now())
+	if o.quiet {
+		return sess.Show(l.Names(all, func(e api.Execution) string { return e.ID }), o.JSON)
 	}
-	return sess.Print(executionTable(all, time.Now()))
+	return sess.Show(l.Result(all), o.JSON)
 }
 
 func (o psOptions) query(now time.Time) (client.ListOptions, error) {
@@ -130,16 +123,14 @@ func listUpTo(ctx context.Context, c *client.Client, q client.ListOptions, limit
 	})
 }
 
-func executionTable(all []api.Execution, now time.Time) string {
-	var rows [][]string
-	for _, e := range all {
+func executionListing(now time.Time) ui.Listing[api.Execution] {
+	return ui.Listing[api.Execution]{Key: "executions", Headings: []string{"ID", "LANGUAGE", "ENGINE", "STATUS", "EXIT", "BEGAN", "TOOK"}, Row: func(e api.Execution) []string {
 		exit, duration := "", now.Sub(e.CreatedAt)
 		if e.Status != api.StatusRunning {
 			exit, duration = strconv.Itoa(e.ExitCode), time.Duration(e.Duration*float64(time.Second))
 		}
-		rows = append(rows, []string{e.ID, e.Language, e.Engine, summary(e), exit, ui.Ago(now.Sub(e.CreatedAt)), ui.TimeText(max(duration, 0))})
-	}
-	return ui.Table([]string{"ID", "LANGUAGE", "ENGINE", "STATUS", "EXIT", "BEGAN", "TOOK"}, rows)
+		return []string{e.ID, e.Language, e.Engine, summary(e), exit, ui.Ago(now.Sub(e.CreatedAt)), ui.TimeText(max(duration, 0))}
+	}}
 }
 
 // statuses are what --status of "cove ps" may be.

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -9,53 +8,31 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
 func runtimesCommand(sess *session.Session) *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:     "runtimes",
 		Short:   "List the languages, their versions and default limits",
 		Example: "  cove runtimes",
 		Args:    ui.Exactly(),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runtimes(cmd.Context(), sess, asJSON) },
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		all, err := session.OfBackend(cmd, sess, (*client.Client).Runtimes)
+		return runtimeListing().Result(all), err
+	})
 }
 
-func runtimes(ctx context.Context, sess *session.Session, asJSON bool) (err error) {
-	b, err := sess.Connect(ctx, false)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := b.Close(); err == nil {
-			err = cerr
-		}
-	}()
-	all, err := b.Client.Runtimes(ctx)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		return sess.PrintJSON(api.RuntimeList{Runtimes: all})
-	}
-	return sess.Print(runtimeTable(all))
-}
-
-func runtimeTable(all []api.Runtime) string {
-	var rows [][]string
-	for _, r := range all {
+func runtimeListing() ui.Listing[api.Runtime] {
+	return ui.Listing[api.Runtime]{Key: "runtimes", Headings: []string{"RUNTIME", "VERSION", "LIMITS"}, Row: func(r api.Runtime) []string {
 		version := r.Version
 		if !r.Available {
 			version = "missing: " + r.Missing
 		}
-		rows = append(rows, []string{r.Name, firstLine(version), defaultsText(r)})
-	}
-	return ui.Table([]string{"RUNTIME", "VERSION", "LIMITS"}, rows)
+		return []string{r.Name, firstLine(version), defaultsText(r)}
+	}}
 }
 
 func defaultsText(r api.Runtime) string {

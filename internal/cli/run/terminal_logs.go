@@ -16,11 +16,7 @@ import (
 
 // sandboxLogs prints what a terminal of a sandbox shows and has shown.
 func sandboxLogs(sess *session.Session, cmd *cobra.Command, p flags.Target, id string) error {
-	return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
-		s, err := p.Find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
 		text, err := c.TerminalText(ctx, s.ID, id)
 		if err != nil {
 			return err
@@ -35,11 +31,7 @@ const followInterval = 300 * time.Millisecond
 // followTerminal prints what a terminal shows as it comes, line by line, until
 // its program has ended.
 func followTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, id string) error {
-	return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
-		s, err := p.Find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
 		var shown []string
 		for {
 			all, err := c.Terminals(ctx, s.ID)

@@ -21,7 +21,7 @@ func applyCommand(sess *session.Session) *cobra.Command {
 	var req api.ApplyRequest
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "apply [SANDBOX] [-- PATH...]",
+		Use:   "apply",
 		Short: "Change a checkout of yours as a sandbox has changed its own",
 		Long: `Change the files of a checkout of yours as a sandbox has changed its own, what is
 not committed included: all of it, or nothing. The checkout is the one that this
@@ -34,14 +34,10 @@ decide what others run, such as those of CI and hooks, are refused unless
 
 With --3way files that you have changed as well are merged, from what the sandbox
 found. Lines that both have changed are left with both sides between markers, and
-what cannot be merged is left as it is; each is told, and the command fails.
-
-` + flags.TargetHelp,
-		Example:           "  cove apply brave-otter\n  cove apply brave-otter --to ../repo -- docs\n  cove apply brave-otter --3way\n  cove apply --last --allow-restricted",
-		ValidArgsFunction: flags.CompleteSandbox(sess),
-		Args:              func(cmd *cobra.Command, args []string) error { return pathsAfter(cmd, args, &p, &req.Paths) },
+what cannot be merged is left as it is; each is told, and the command fails.`,
+		Example: "  cove apply brave-otter\n  cove apply brave-otter --to ../repo -- docs\n  cove apply brave-otter --3way\n  cove apply --last --allow-restricted",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withWork(sess, cmd, p, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
+			return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
 				var err error
 				if req.Directory, err = checkoutOf(req.Directory, s); err != nil {
 					return err
@@ -71,7 +67,7 @@ what cannot be merged is left as it is; each is told, and the command fails.
 			})
 		},
 	}
-	p.Add(c.Flags())
+	addPaths(sess, c, &p, &req.Paths)
 	c.Flags().StringVar(&req.Directory, "to", "", "`DIR`: the checkout to change, instead of this directory's")
 	c.Flags().BoolVar(&req.Merge, "3way", false, "merge files that are not as the sandbox found them")
 	c.Flags().BoolVar(&req.Restricted, "allow-restricted", false, "files that decide what others run, too")

@@ -14,39 +14,24 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// withWork lets do look at the work of the sandbox that p picks.
-func withWork(sess *session.Session, cmd *cobra.Command, p flags.Target, do func(context.Context, *client.Client, api.Sandbox) error) error {
-	return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
-		s, err := p.Find(ctx, c)
-		if err != nil {
-			return err
-		}
-		return do(ctx, c, s)
-	})
-}
-
 func diffCommand(sess *session.Session) *cobra.Command {
 	var p flags.Target
 	var o client.WorkOptions
 	var asJSON, patches bool
 	c := &cobra.Command{
-		Use:   "diff [SANDBOX] [-- PATH...]",
+		Use:   "diff",
 		Short: "Show what a sandbox has changed",
 		Long: `Show what a sandbox has changed since it began, what is not committed included.
 Git runs inside and sends; what comes is checked, and git on this machine shows
 it without running anything of it. Into a file it is a patch as it is; at a
 terminal, characters that a terminal would obey are spelled out. With --json it
-is the list of files, and with --patch the patch of each.
-
-` + flags.TargetHelp,
-		Example:           "  cove diff\n  cove diff brave-otter --stat\n  cove diff brave-otter --json --patch\n  cove diff brave-otter -- docs README.md\n  cove diff brave-otter >work.patch",
-		ValidArgsFunction: flags.CompleteSandbox(sess),
-		Args:              func(cmd *cobra.Command, args []string) error { return pathsAfter(cmd, args, &p, &o.Paths) },
+is the list of files, and with --patch the patch of each.`,
+		Example: "  cove diff\n  cove diff brave-otter --stat\n  cove diff brave-otter --json --patch\n  cove diff brave-otter -- docs README.md\n  cove diff brave-otter >work.patch",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if patches && !asJSON {
 				return ui.UsageError(cmd, "--patch is for --json; without, a patch is what there is")
 			}
-			return withWork(sess, cmd, p, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
+			return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
 				if asJSON {
 					done, err := c.WorkChanges(ctx, s.ID, o.Paths, patches)
 					if err != nil {
@@ -58,7 +43,7 @@ is the list of files, and with --patch the patch of each.
 			})
 		},
 	}
-	p.Add(c.Flags())
+	addPaths(sess, c, &p, &o.Paths)
 	c.Flags().BoolVar(&o.Stat, "stat", false, "which files, and how many lines")
 	c.Flags().BoolVar(&o.Names, "name-only", false, "which files")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
@@ -67,12 +52,16 @@ is the list of files, and with --patch the patch of each.
 	return c
 }
 
-// pathsAfter takes SANDBOX, and the paths after "--".
-func pathsAfter(cmd *cobra.Command, args []string, p *flags.Target, paths *[]string) error {
-	if n := cmd.ArgsLenAtDash(); n >= 0 {
-		args, *paths = args[:n], args[n:]
+// addPaths gives a command SANDBOX, and paths after "--".
+func addPaths(sess *session.Session, c *cobra.Command, p *flags.Target, paths *[]string) {
+	p.AddTo(sess, c)
+	c.Use += " [-- PATH...]"
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if n := cmd.ArgsLenAtDash(); n >= 0 {
+			args, *paths = args[:n], args[n:]
+		}
+		return p.Take(cmd, args)
 	}
-	return p.Take(cmd, args)
 }
 
 func logCommand(sess *session.Session) *cobra.Command {
@@ -80,14 +69,12 @@ func logCommand(sess *session.Session) *cobra.Command {
 	var o client.WorkOptions
 	var asJSON bool
 	c := &cobra.Command{
-		Use:               "log [SANDBOX] [-- PATH...]",
-		Short:             "Show what a sandbox has committed",
-		Long:              "Show what a sandbox has committed since it began, newest first; see \"cove diff\" for what is not committed.\n\n" + flags.TargetHelp,
-		Example:           "  cove log\n  cove log brave-otter --oneline",
-		ValidArgsFunction: flags.CompleteSandbox(sess),
-		Args:              func(cmd *cobra.Command, args []string) error { return pathsAfter(cmd, args, &p, &o.Paths) },
+		Use:     "log",
+		Short:   "Show what a sandbox has committed",
+		Long:    "Show what a sandbox has committed since it began, newest first; see \"cove diff\" for what is not committed.",
+		Example: "  cove log\n  cove log brave-otter --oneline",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withWork(sess, cmd, p, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
+			return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
 				if asJSON {
 					done, err := c.WorkCommits(ctx, s.ID, o.Paths)
 					if err != nil {
@@ -99,7 +86,7 @@ func logCommand(sess *session.Session) *cobra.Command {
 			})
 		},
 	}
-	p.Add(c.Flags())
+	addPaths(sess, c, &p, &o.Paths)
 	c.Flags().BoolVar(&o.Short, "oneline", false, "one line for each commit")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	c.MarkFlagsMutuallyExclusive("oneline", "json")

@@ -32,7 +32,7 @@ type execOptions struct {
 func execCommand(sess *session.Session) *cobra.Command {
 	var o execOptions
 	c := &cobra.Command{
-		Use:   "exec [SANDBOX] [flags] -- COMMAND [ARG...]",
+		Use:   "exec",
 		Short: "Run a command in a sandbox",
 		Long: `Run a command in a sandbox that runs, print what it prints as it comes, and exit
 with its exit code. Standard input that is piped is the command's; with -i one
@@ -41,27 +41,12 @@ the command. With --detach it goes on, and nobody sees what it prints.
 
 With -t the command has a terminal, as "cove shell" has. There is no shell
 between, unless it is the command. Exit codes beside the command's: 124 out of
-time, 125 Cove itself failed, 127 the program is missing, 128+N ended by signal N.
-
-` + flags.TargetHelp,
+time, 125 Cove itself failed, 127 the program is missing, 128+N ended by signal N.`,
 		Example: `  cove exec brave-otter -- make test
   cove exec -- git status
   tar c data | cove exec brave-otter -- tar x
   cove exec -t brave-otter -- vim README.md
   cove exec brave-otter --json -- sh -c 'echo out; echo err >&2; exit 3'`,
-		ValidArgsFunction: flags.CompleteSandbox(sess),
-		Args: func(cmd *cobra.Command, args []string) error {
-			name := args
-			if n := cmd.ArgsLenAtDash(); n >= 0 {
-				name, o.command = args[:n], args[n:]
-			} else if len(args) > 0 {
-				name, o.command = args[:1], args[1:]
-			}
-			if len(o.command) == 0 {
-				return cove.Errorf(cove.InvalidArgument, "COMMAND is missing").WithHint("write %q", "cove exec SANDBOX -- COMMAND")
-			}
-			return o.Take(cmd, name)
-		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			env, err := flags.Environment(o.env, sess.Getenv)
 			if err != nil {
@@ -78,7 +63,20 @@ time, 125 Cove itself failed, 127 the program is missing, 128+N ended by signal 
 	}
 	f := c.Flags()
 	f.SetInterspersed(true)
-	o.Add(f)
+	o.AddTo(sess, c)
+	c.Use += " [flags] -- COMMAND [ARG...]"
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		name := args
+		if n := cmd.ArgsLenAtDash(); n >= 0 {
+			name, o.command = args[:n], args[n:]
+		} else if len(args) > 0 {
+			name, o.command = args[:1], args[1:]
+		}
+		if len(o.command) == 0 {
+			return cove.Errorf(cove.InvalidArgument, "COMMAND is missing").WithHint("write %q", "cove exec SANDBOX -- COMMAND")
+		}
+		return o.Take(cmd, name)
+	}
 	f.BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
 	f.BoolVarP(&o.input, "interactive", "i", false, "pass standard input on, though it is a terminal")
 	f.BoolVarP(&o.detach, "detach", "d", false, "let the command go on, and do not wait for it")

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,40 +11,17 @@ import (
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
 func infoCommand(sess *session.Session) *cobra.Command {
-	var p flags.Target
-	asJSON := false
-	c := &cobra.Command{
-		Use:               "info [SANDBOX]",
-		Short:             "Show everything about a sandbox",
-		Long:              "Show everything about a sandbox.\n\n" + flags.TargetHelp,
-		Example:           "  cove info\n  cove info brave-otter --json",
-		ValidArgsFunction: flags.CompleteSandbox(sess),
-		Args:              p.Take,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
-				s, err := p.Find(ctx, c)
-				if err != nil {
-					return err
-				}
-				if s, err = c.Sandbox(ctx, s.ID); err != nil {
-					return err
-				}
-				if asJSON {
-					return sess.PrintJSON(s)
-				}
-				return sess.Print(ui.Facts(sandboxFacts(s, time.Now())))
-			})
-		},
-	}
-	p.Add(c.Flags())
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	return sandboxCommand(sess, &cobra.Command{
+		Use:     "info",
+		Short:   "Show everything about a sandbox",
+		Long:    "Show everything about a sandbox.",
+		Example: "  cove info\n  cove info brave-otter --json",
+	}, (*client.Client).Sandbox, func(s api.Sandbox) string { return ui.Facts(sandboxFacts(s, time.Now())) })
 }
 
 // sandboxFacts are the lines of "cove info".

@@ -12,32 +12,24 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// changeCommand makes a command that changes one sandbox and prints its name.
-func changeCommand(sess *session.Session, c *cobra.Command, change func(context.Context, *client.Client, string) (api.Sandbox, error)) *cobra.Command {
+// sandboxCommand makes a command about one sandbox, which do asks the server for,
+// or to change.
+func sandboxCommand(sess *session.Session, c *cobra.Command, do func(*client.Client, context.Context, string) (api.Sandbox, error), text func(api.Sandbox) string) *cobra.Command {
 	var p flags.Target
-	asJSON := false
-	c.Use += " [SANDBOX]"
-	c.Long += "\n\n" + flags.TargetHelp
-	c.ValidArgsFunction = flags.CompleteSandbox(sess)
-	c.Args = p.Take
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
-			s, err := p.Find(ctx, c)
-			if err != nil {
-				return err
-			}
-			if s, err = change(ctx, c, s.ID); err != nil {
-				return err
-			}
-			if asJSON {
-				return sess.PrintJSON(s)
-			}
-			return sess.Print(s.Name + "\n")
+	p.AddTo(sess, c)
+	return sess.Showing(c, func(cmd *cobra.Command, _ []string) (r ui.Result, err error) {
+		err = p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
+			s, err := do(c, ctx, s.ID)
+			r = ui.Result{Value: s, Text: text(s)}
+			return err
 		})
-	}
-	p.Add(c.Flags())
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+		return r, err
+	})
+}
+
+// changeCommand makes a command that changes one sandbox and prints its name.
+func changeCommand(sess *session.Session, c *cobra.Command, change func(*client.Client, context.Context, string) (api.Sandbox, error)) *cobra.Command {
+	return sandboxCommand(sess, c, change, func(s api.Sandbox) string { return s.Name + "\n" })
 }
 
 // StartCommand returns "cove start", which the agents' room extends.
@@ -48,9 +40,7 @@ func StartCommand(sess *session.Session) *cobra.Command {
 		Long: `Start a sandbox that was stopped, or that has failed. What it is made of is put
 right first: its network, its mounts, what a crash has left.`,
 		Example: "  cove start brave-otter",
-	}, func(ctx context.Context, c *client.Client, id string) (api.Sandbox, error) {
-		return c.StartSandbox(ctx, id)
-	})
+	}, (*client.Client).StartSandbox)
 }
 
 func stopCommand(sess *session.Session) *cobra.Command {
@@ -60,9 +50,7 @@ func stopCommand(sess *session.Session) *cobra.Command {
 		Long: `End everything that runs in a sandbox. Its checkout and its home stay, and
 "cove start" begins with them.`,
 		Example: "  cove stop brave-otter",
-	}, func(ctx context.Context, c *client.Client, id string) (api.Sandbox, error) {
-		return c.StopSandbox(ctx, id)
-	})
+	}, (*client.Client).StopSandbox)
 }
 
 func pauseCommand(sess *session.Session) *cobra.Command {
@@ -71,9 +59,7 @@ func pauseCommand(sess *session.Session) *cobra.Command {
 		Short:   "Hold everything that runs in a sandbox",
 		Long:    "Hold everything that runs in a sandbox where it is, in memory, until \"cove resume\".",
 		Example: "  cove pause brave-otter",
-	}, func(ctx context.Context, c *client.Client, id string) (api.Sandbox, error) {
-		return c.PauseSandbox(ctx, id)
-	})
+	}, (*client.Client).PauseSandbox)
 }
 
 func resumeCommand(sess *session.Session) *cobra.Command {
@@ -82,45 +68,27 @@ func resumeCommand(sess *session.Session) *cobra.Command {
 		Short:   "Let a sandbox that was paused go on",
 		Long:    "Let everything go on in a sandbox that was paused.",
 		Example: "  cove resume brave-otter",
-	}, func(ctx context.Context, c *client.Client, id string) (api.Sandbox, error) {
-		return c.ResumeSandbox(ctx, id)
-	})
+	}, (*client.Client).ResumeSandbox)
 }
 
 func renameCommand(sess *session.Session) *cobra.Command {
-	var p flags.Target
-	asJSON := false
 	name := ""
-	c := &cobra.Command{
-		Use:               "rename [SANDBOX] NAME",
-		Short:             "Give a sandbox another name",
-		Long:              "Give a sandbox another name; its branch keeps its own.\n\n" + flags.TargetHelp,
-		Example:           "  cove rename brave-otter login-page",
-		ValidArgsFunction: flags.CompleteSandbox(sess),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return ui.UsageError(cmd, "NAME is missing")
-			}
-			name = args[len(args)-1]
-			return p.Take(cmd, args[:len(args)-1])
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
-				s, err := p.Find(ctx, c)
-				if err != nil {
-					return err
-				}
-				if s, err = c.RenameSandbox(ctx, s.ID, name); err != nil {
-					return err
-				}
-				if asJSON {
-					return sess.PrintJSON(s)
-				}
-				return sess.Print(s.Name + "\n")
-			})
-		},
+	c := changeCommand(sess, &cobra.Command{
+		Use:     "rename",
+		Short:   "Give a sandbox another name",
+		Long:    "Give a sandbox another name; its branch keeps its own.",
+		Example: "  cove rename brave-otter login-page",
+	}, func(c *client.Client, ctx context.Context, id string) (api.Sandbox, error) {
+		return c.RenameSandbox(ctx, id, name)
+	})
+	c.Use += " NAME"
+	target := c.Args
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return ui.UsageError(cmd, "NAME is missing")
+		}
+		name = args[len(args)-1]
+		return target(cmd, args[:len(args)-1])
 	}
-	p.Add(c.Flags())
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
 }

@@ -1,7 +1,7 @@
 package sandbox
 
 import (
-	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +24,7 @@ const (
 )
 
 func listCommand(sess *session.Session) *cobra.Command {
-	var all, quiet, asJSON bool
+	var all, quiet bool
 	c := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -33,61 +33,45 @@ func listCommand(sess *session.Session) *cobra.Command {
 last first. With --all also those that are being made or removed.`,
 		Example: "  cove list\n  cove list --json\n  cove destroy $(cove list -q)",
 		Args:    ui.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
-				l, err := c.Sandboxes(ctx)
-				if err != nil {
-					return err
-				}
-				if !all {
-					l.Sandboxes = slices.DeleteFunc(l.Sandboxes, func(s api.Sandbox) bool { return s.State == statePreparing || s.State == stateDestroying })
-				}
-				slices.SortStableFunc(l.Sandboxes, func(a, b api.Sandbox) int { return b.LastUsedAt.Compare(a.LastUsedAt) })
-				return showSandboxes(sess, l, quiet, asJSON)
-			})
-		},
 	}
-	f := c.Flags()
-	f.BoolVarP(&all, "all", "a", false, "those that are being made or removed, too")
-	f.BoolVarP(&quiet, "quiet", "q", false, "print names only")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	c.Flags().BoolVarP(&all, "all", "a", false, "those that are being made or removed, too")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print names only")
+	return sess.Showing(c, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		l, err := session.OfServer(cmd, sess, (*client.Client).Sandboxes)
+		if !all {
+			l.Sandboxes = slices.DeleteFunc(l.Sandboxes, func(s api.Sandbox) bool { return s.State == statePreparing || s.State == stateDestroying })
+		}
+		slices.SortStableFunc(l.Sandboxes, func(a, b api.Sandbox) int { return b.LastUsedAt.Compare(a.LastUsedAt) })
+		return listed(l, quiet), err
+	})
 }
 
-func showSandboxes(sess *session.Session, l api.SandboxList, quiet, asJSON bool) error {
-	if asJSON {
-		return sess.PrintJSON(l)
-	}
-	if quiet {
-		for _, s := range l.Sandboxes {
-			if err := sess.Print(s.Name + "\n"); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	var rows [][]string
-	for _, s := range l.Sandboxes {
+func listed(l api.SandboxList, quiet bool) ui.Result {
+	listing := ui.Listing[api.Sandbox]{Headings: []string{"NAME", "STATE", "REPOSITORY", "BRANCH", "NETWORK", "USED"}, Row: func(s api.Sandbox) []string {
 		branch := ""
 		if s.Repository != nil {
 			branch = s.Repository.Branch
 		}
-		rows = append(rows, []string{s.Name, s.State, flags.RepositoryText(s), branch, s.Network, ui.Ago(time.Since(s.LastUsedAt))})
+		return []string{s.Name, s.State, flags.RepositoryText(s), branch, s.Network, ui.Ago(time.Since(s.LastUsedAt))}
+	}}
+	if quiet {
+		r := listing.Names(l.Sandboxes, func(s api.Sandbox) string { return s.Name })
+		r.Value = l
+		return r
 	}
-	if err := sess.Print(ui.Table([]string{"NAME", "STATE", "REPOSITORY", "BRANCH", "NETWORK", "USED"}, rows)); err != nil {
-		return err
-	}
+	r := listing.Result(l.Sandboxes)
+	r.Value = l
 	for _, s := range l.Sandboxes {
 		if s.Error != "" {
-			sess.Say.Line("%s: %s", s.Name, s.Error)
+			r.Notes = append(r.Notes, s.Name+": "+s.Error)
 		}
 	}
 	switch len(l.Orphans) {
 	case 0:
 	case 1:
-		sess.Say.Line("the workspace %s belongs to no sandbox; \"cove destroy %s\" removes it", l.Orphans[0], l.Orphans[0])
+		r.Notes = append(r.Notes, fmt.Sprintf("the workspace %s belongs to no sandbox; \"cove destroy %[1]s\" removes it", l.Orphans[0]))
 	default:
-		sess.Say.Line("%d workspaces belong to no sandbox: %s; \"cove destroy --orphans\" removes them", len(l.Orphans), strings.Join(l.Orphans, ", "))
+		r.Notes = append(r.Notes, fmt.Sprintf("%d workspaces belong to no sandbox: %s; \"cove destroy --orphans\" removes them", len(l.Orphans), strings.Join(l.Orphans, ", ")))
 	}
-	return nil
+	return r
 }

@@ -33,69 +33,53 @@ type shownPreset struct {
 }
 
 func presetList(sess *session.Session) *cobra.Command {
-	asJSON := false
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the presets",
 		Args:    ui.Exactly(),
-		RunE: func(*cobra.Command, []string) error {
-			names, err := presetNames(sess)
+	}, func(*cobra.Command, []string) (ui.Result, error) {
+		names, err := presetNames(sess)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		var all []shownPreset
+		for _, name := range names {
+			p, err := namedPreset(sess, name)
 			if err != nil {
-				return err
+				return ui.Result{}, err
 			}
-			all := []shownPreset{}
-			var rows [][]string
-			for _, name := range names {
-				file, err := presetFile(sess, name)
-				if err != nil {
-					return err
-				}
-				p, err := readPreset(file, "preset "+name)
-				if err != nil {
-					return err
-				}
-				all = append(all, shownPreset{name, p.values})
-				rows = append(rows, []string{name, p.flags()})
-			}
-			if asJSON {
-				return sess.PrintJSON(map[string][]shownPreset{"presets": all})
-			}
-			return sess.Print(ui.Table([]string{"NAME", "FLAGS"}, rows))
-		},
+			all = append(all, shownPreset{name, p.values})
+		}
+		return ui.Listing[shownPreset]{Key: "presets", Headings: []string{"NAME", "FLAGS"}, Row: func(p shownPreset) []string {
+			return []string{p.Name, preset{p.Flags}.flags()}
+		}}.Result(all), nil
+	})
+}
+
+// namedPreset reads the preset of a name.
+func namedPreset(sess *session.Session, name string) (preset, error) {
+	file, err := presetFile(sess, name)
+	if err != nil {
+		return preset{}, err
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	return readPreset(file, "preset "+name)
 }
 
 func presetShow(sess *session.Session) *cobra.Command {
-	asJSON := false
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:               "show NAME",
 		Short:             "Print a preset",
 		Args:              ui.Exactly("NAME"),
 		ValidArgsFunction: completePreset(sess),
-		RunE: func(_ *cobra.Command, args []string) error {
-			file, err := presetFile(sess, args[0])
-			if err != nil {
-				return err
-			}
-			p, err := readPreset(file, "preset "+args[0])
-			if err != nil {
-				return noPreset(err)
-			}
-			if asJSON {
-				return sess.PrintJSON(shownPreset{args[0], p.values})
-			}
-			data, err := p.text()
-			if err != nil {
-				return err
-			}
-			return sess.Print(string(data))
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	}, func(_ *cobra.Command, args []string) (ui.Result, error) {
+		p, err := namedPreset(sess, args[0])
+		if err != nil {
+			return ui.Result{}, noPreset(err)
+		}
+		text, err := p.text()
+		return ui.Result{Value: shownPreset{args[0], p.values}, Text: string(text)}, err
+	})
 }
 
 func noPreset(err error) error {

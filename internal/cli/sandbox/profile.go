@@ -30,45 +30,33 @@ goes before its profile.`,
 }
 
 func profileList(sess *session.Session) *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the profiles; the chosen one has a star",
 		Args:    ui.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := sess.Profiles(cmd.Context())
-			if err != nil {
-				return err
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		all, err := sess.Profiles(cmd.Context())
+		if err != nil {
+			return ui.Result{}, err
+		}
+		chosen, err := sess.ChosenProfile()
+		r := ui.Listing[api.Profile]{Key: "profiles", Headings: []string{"PROFILE", "AGENT", "MODELS", "NETWORK", ""}, Row: func(p api.Profile) []string {
+			name := p.Name
+			if name == chosen {
+				name += " *"
 			}
-			if asJSON {
-				return sess.PrintJSON(api.ProfileList{Profiles: all})
+			return []string{name, ui.OrDash(p.Agent), ui.OrDash(strings.Trim(p.Provider+" "+p.Model, " ")), profileNetworkText(p), p.Description}
+		}}.Result(all)
+		if len(all) == 0 {
+			file := "profiles.yaml of the server's home"
+			if cfg, err := sess.Config(); err == nil && sess.ServerAddress() == "" {
+				file = cfg.ProfilesFile()
 			}
-			chosen, err := sess.ChosenProfile()
-			if err != nil {
-				return err
-			}
-			if len(all) == 0 {
-				file := "profiles.yaml of the server's home"
-				if cfg, err := sess.Config(); err == nil && sess.ServerAddress() == "" {
-					file = cfg.ProfilesFile()
-				}
-				sess.Say.Line("there are no profiles: write them to %s (docs/profiles.md)", file)
-				return nil
-			}
-			var rows [][]string
-			for _, p := range all {
-				name := p.Name
-				if name == chosen {
-					name += " *"
-				}
-				rows = append(rows, []string{name, ui.OrDash(p.Agent), ui.OrDash(strings.Trim(p.Provider+" "+p.Model, " ")), profileNetworkText(p), p.Description})
-			}
-			return sess.Print(ui.Table([]string{"PROFILE", "AGENT", "MODELS", "NETWORK", ""}, rows))
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+			r.Text, r.Notes = "", []string{"there are no profiles: write them to " + file + " (docs/profiles.md)"}
+		}
+		return r, err
+	})
 }
 
 func profileNetworkText(p api.Profile) string {
@@ -84,42 +72,32 @@ func profileNetworkText(p api.Profile) string {
 }
 
 func profileShow(sess *session.Session) *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:               "show [NAME]",
 		Short:             "Print a profile; without NAME the chosen one",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: sess.CompleteProfile(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := sess.Profiles(cmd.Context())
-			if err != nil {
-				return err
+	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+		all, err := sess.Profiles(cmd.Context())
+		if err != nil {
+			return ui.Result{}, err
+		}
+		name := strings.Join(args, "")
+		if name == "" {
+			if name, err = sess.ChosenProfile(); err != nil {
+				return ui.Result{}, err
 			}
-			name := strings.Join(args, "")
-			if name == "" {
-				if name, err = sess.ChosenProfile(); err != nil {
-					return err
-				}
-			}
-			if name == "" {
-				return ui.UsageError(cmd, "NAME is missing, and no profile is chosen")
-			}
-			p, err := profile.Find(all, name)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return sess.PrintJSON(p)
-			}
-			text, err := profile.Text(p)
-			if err != nil {
-				return err
-			}
-			return sess.Print(text)
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+		}
+		if name == "" {
+			return ui.Result{}, ui.UsageError(cmd, "NAME is missing, and no profile is chosen")
+		}
+		p, err := profile.Find(all, name)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		text, err := profile.Text(p)
+		return ui.Result{Value: p, Text: text}, err
+	})
 }
 
 func profileUse(sess *session.Session) *cobra.Command {

@@ -23,23 +23,19 @@ func prCommand(sess *session.Session) *cobra.Command {
 	var title, body, base string
 	var yes, ask, draft bool
 	c := &cobra.Command{
-		Use:   "pr [SANDBOX]",
+		Use:   "pr",
 		Short: "Push what a sandbox has committed, and open a pull request",
 		Long: `Push what a sandbox has committed, as "cove push" does, and open a pull request
 with "gh", GitHub's own command, as whoever is logged in there. Without gh it is
 opened by GitHub's API, or that of a GitHub Enterprise server that the
 configuration names, with the credential that pushes have. For other servers the
-address is printed where one can be opened in a browser.
-
-` + flags.TargetHelp,
-		Example:           "  cove pr brave-otter --title 'Say who is logged in'\n  cove pr --last --draft",
-		ValidArgsFunction: flags.CompleteSandbox(sess),
-		Args:              p.Take,
+address is printed where one can be opened in a browser.`,
+		Example: "  cove pr brave-otter --title 'Say who is logged in'\n  cove pr --last --draft",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return createPullRequest(cmd.Context(), sess, p, pullRequest{title: title, body: body, base: base, draft: draft}, yes, ask)
 		},
 	}
-	p.Add(c.Flags())
+	p.AddTo(sess, c)
 	c.Flags().StringVarP(&title, "title", "t", "", "`TITLE` (default: the first line of the only commit, or the branch)")
 	c.Flags().StringVarP(&body, "body", "b", "", "`TEXT` of its description (default: the commits)")
 	c.Flags().StringVar(&base, "base", "", "`BRANCH` to merge into (default: the one the sandbox began at)")

@@ -19,38 +19,26 @@ import (
 func pushCommand(sess *session.Session) *cobra.Command {
 	var p flags.Target
 	var req api.PushRequest
-	var yes, asJSON bool
+	yes := false
 	c := &cobra.Command{
-		Use:   "push [SANDBOX]",
+		Use:   "push",
 		Short: "Push what a sandbox has committed, from this machine",
 		Long: `Push what a sandbox has committed to its repository's remote, with the credentials
 of this machine, without force. At a terminal it shows the commits and asks;
 elsewhere --yes has to be there, or --ask: then it waits until somebody allows it
 with "cove approve" or by the API, for as long as what a policy asks about does.
-Nobody answering is a denial. What is not committed stays.
-
-` + flags.TargetHelp,
-		Example:           "  cove push brave-otter\n  cove push brave-otter --ask\n  cove push brave-otter --branch fix-login --yes",
-		ValidArgsFunction: flags.CompleteSandbox(sess),
-		Args:              p.Take,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			done, err := push(cmd.Context(), sess, p, req, yes)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return sess.PrintJSON(done)
-			}
-			return sess.Print(done.Branch + "\n")
-		},
+Nobody answering is a denial. What is not committed stays.`,
+		Example: "  cove push brave-otter\n  cove push brave-otter --ask\n  cove push brave-otter --branch fix-login --yes",
 	}
-	p.Add(c.Flags())
+	p.AddTo(sess, c)
 	c.Flags().StringVar(&req.Branch, "branch", "", "`BRANCH` of the remote, instead of the sandbox's own")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&req.Ask, "ask", false, "wait until somebody allows it: cove approve")
 	c.MarkFlagsMutuallyExclusive("yes", "ask")
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	return sess.Showing(c, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		done, err := push(cmd.Context(), sess, p, req, yes)
+		return ui.Result{Value: done, Text: done.Branch + "\n"}, err
+	})
 }
 
 // push shows what would be pushed, asks, and pushes exactly that.

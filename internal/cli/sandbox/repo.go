@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -27,47 +28,31 @@ next to no time and no space. An object that a sandbox borrows is never removed.
 }
 
 func repoList(sess *session.Session) *cobra.Command {
-	asJSON := false
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the repositories in the store",
 		Args:    ui.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
-				all, err := c.Repositories(ctx)
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return sess.PrintJSON(api.StoredRepositories{Repositories: all})
-				}
-				var rows [][]string
-				for _, r := range all {
-					size := ui.SizeText(r.Size)
-					if r.Partial {
-						size += ", in part"
-					}
-					rows = append(rows, []string{r.Name, size, strconv.Itoa(len(r.Sandboxes)), ui.Ago(time.Since(r.FetchedAt)), r.Source})
-				}
-				if err := sess.Print(ui.Table([]string{"NAME", "SIZE", "SANDBOXES", "FETCHED", "SOURCE"}, rows)); err != nil {
-					return err
-				}
-				for _, r := range all {
-					for _, dir := range r.Kept {
-						sess.Say.Line("work that was kept borrows from %s: %s; once you have removed that directory, \"cove repo gc\" forgets it", r.Name, dir)
-					}
-				}
-				return nil
-			})
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		all, err := session.OfServer(cmd, sess, (*client.Client).Repositories)
+		r := ui.Listing[api.StoredRepository]{Key: "repositories", Headings: []string{"NAME", "SIZE", "SANDBOXES", "FETCHED", "SOURCE"}, Row: func(r api.StoredRepository) []string {
+			size := ui.SizeText(r.Size)
+			if r.Partial {
+				size += ", in part"
+			}
+			return []string{r.Name, size, strconv.Itoa(len(r.Sandboxes)), ui.Ago(time.Since(r.FetchedAt)), r.Source}
+		}}.Result(all)
+		for _, stored := range all {
+			for _, dir := range stored.Kept {
+				r.Notes = append(r.Notes, fmt.Sprintf("work that was kept borrows from %s: %s; once you have removed that directory, \"cove repo gc\" forgets it", stored.Name, dir))
+			}
+		}
+		return r, err
+	})
 }
 
 func repoFetch(sess *session.Session) *cobra.Command {
-	asJSON, partial := false, false
+	partial := false
 	c := &cobra.Command{
 		Use:   "fetch REPO",
 		Short: "Put a repository into the store, or bring it up to date",
@@ -77,29 +62,21 @@ is fetched when it is made, and an older file when git inside looks at it, throu
 the sandbox's network.`,
 		Example: "  cove repo fetch owner/repo\n  cove repo fetch --partial https://git.example/owner/repo.git",
 		Args:    ui.Exactly("REPO"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			source, err := flags.RepositorySource(args[0], false)
-			if err != nil {
-				return err
-			}
-			return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
-				shown := sess.NewSteps()
-				r, err := c.FetchRepository(ctx, api.FetchRepositoryRequest{Source: source, Partial: partial}, shown.Take)
-				if err != nil {
-					shown.Fail()
-					return err
-				}
-				shown.Finish()
-				if asJSON {
-					return sess.PrintJSON(r)
-				}
-				return sess.Print(r.Name + "\n")
-			})
-		},
 	}
 	c.Flags().BoolVar(&partial, "partial", false, "leave out the contents of files until somebody checks them out")
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+		source, err := flags.RepositorySource(args[0], false)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		r, err := session.OfServer(cmd, sess, func(c *client.Client, ctx context.Context) (api.StoredRepository, error) {
+			shown := sess.NewSteps()
+			r, err := c.FetchRepository(ctx, api.FetchRepositoryRequest{Source: source, Partial: partial}, shown.Take)
+			shown.End(err)
+			return r, err
+		})
+		return ui.Result{Value: r, Text: r.Name + "\n"}, err
+	})
 }
 
 // storedSource is REPO as the store may know it: by the name that it lists,
@@ -120,12 +97,7 @@ func repoRemove(sess *session.Session) *cobra.Command {
 		Long:              "Remove repositories from the store, by what \"cove repo list\" calls them or as they were asked for. One that sandboxes borrow from stays.",
 		Example:           "  cove repo remove github.com/owner/repo",
 		ValidArgsFunction: completeStored(sess),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return ui.UsageError(cmd, "REPO is missing")
-			}
-			return nil
-		},
+		Args:              ui.AtLeastOne("REPO"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
 				done, err := eachStored(sess, args, asJSON, func(source string) error { return c.RemoveRepository(ctx, source) })

@@ -61,6 +61,7 @@ func (sess *Session) inProcess(ctx context.Context, cfg *config.Config, warm boo
 	return &Backend{Client: c, Close: func() error { c.Close(); return closing() }}, nil
 }
 
+// Dial speaks to the server at an address, with the key of the environment.
 func (sess *Session) Dial(address string) (*Backend, error) {
 	c, err := client.New(client.Options{Address: address, Key: sess.Getenv("COVE_API_KEY")})
 	if err != nil {
@@ -99,16 +100,47 @@ func (sess *Session) Server(ctx context.Context) (*Backend, error) {
 // WithServer lets do talk to the server that keeps sandboxes, until a signal
 // comes.
 func (sess *Session) WithServer(cmd *cobra.Command, do func(context.Context, *client.Client) error) error {
+	return sess.with(cmd.Context(), sess.Server, do)
+}
+
+// WithBackend lets do talk to the server of Connect, or to a daemon in this
+// process, until a signal comes.
+func (sess *Session) WithBackend(cmd *cobra.Command, do func(context.Context, *client.Client) error) error {
+	return sess.with(cmd.Context(), func(ctx context.Context) (*Backend, error) { return sess.Connect(ctx, false) }, do)
+}
+
+func (sess *Session) with(ctx context.Context, connect func(context.Context) (*Backend, error), do func(context.Context, *client.Client) error) error {
 	interrupts := ui.WatchSignals(sess.Out)
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(cmd.Context())
+	ctx, cancel := interrupts.Cover(ctx)
 	defer cancel()
-	b, err := sess.Server(ctx)
+	b, err := connect(ctx)
 	if err != nil {
 		return interrupts.Explain(err)
 	}
-	defer b.Close()
-	return interrupts.Explain(do(ctx, b.Client))
+	err = interrupts.Explain(do(ctx, b.Client))
+	if cerr := b.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// OfServer is what the server that keeps sandboxes answers.
+func OfServer[T any](cmd *cobra.Command, sess *Session, ask func(*client.Client, context.Context) (T, error)) (answer T, err error) {
+	err = sess.WithServer(cmd, func(ctx context.Context, c *client.Client) (err error) {
+		answer, err = ask(c, ctx)
+		return err
+	})
+	return answer, err
+}
+
+// OfBackend is what the server of Connect, or a daemon in this process, answers.
+func OfBackend[T any](cmd *cobra.Command, sess *Session, ask func(*client.Client, context.Context) (T, error)) (answer T, err error) {
+	err = sess.WithBackend(cmd, func(ctx context.Context, c *client.Client) (err error) {
+		answer, err = ask(c, ctx)
+		return err
+	})
+	return answer, err
 }
 
 // AskRunning asks a server that answers now, for as long as somebody waits who

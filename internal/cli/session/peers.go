@@ -91,10 +91,12 @@ func AskRunner(peers []*Backend, id string, do func(*Backend) error) error {
 	return last
 }
 
+// ExecutionIDError refuses what is no id of an execution.
 func ExecutionIDError(id string) error {
 	return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an execution", id).WithHint("\"cove ps -a\" lists them")
 }
 
+// CloseAll closes backends.
 func CloseAll(peers []*Backend) {
 	for _, p := range peers {
 		p.Close()

@@ -36,3 +36,12 @@ func DecisionsUpTo(ctx context.Context, c *client.Client, q client.DecisionOptio
 	slices.Reverse(all)
 	return all, err
 }
+
+// OfRecords is what ReadRecords answers.
+func OfRecords[T any](ctx context.Context, sess *Session, ask func(*client.Client, context.Context) (T, error)) (answer T, err error) {
+	err = sess.ReadRecords(ctx, func(c *client.Client) (err error) {
+		answer, err = ask(c, ctx)
+		return err
+	})
+	return answer, err
+}

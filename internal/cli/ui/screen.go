@@ -41,12 +41,12 @@ func (t *Terminal) NewScreen() *Screen {
 
 // pane is one stream of a program on a terminal.
 type pane struct {
-	screen *Screen
+	Screen *Screen
 	to     *os.File
 }
 
 func (w pane) Write(p []byte) (int, error) {
-	s := w.screen
+	s := w.Screen
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held {

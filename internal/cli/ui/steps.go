@@ -12,9 +12,9 @@ import (
 // Redraw is how often a bar is drawn at most.
 const Redraw = 100 * time.Millisecond
 
-// steps shows what takes a while, step by step: the one under way on a line
+// Steps shows what takes a while, step by step: the one under way on a line
 // that is drawn over at a terminal, and each that is done with its time.
-type steps struct {
+type Steps struct {
 	terminal *Terminal
 	moving   bool
 	drawn    time.Time
@@ -23,12 +23,12 @@ type steps struct {
 	seen     time.Time // when the current step was
 }
 
-func (t *Terminal) NewSteps() *steps {
-	return &steps{terminal: t, moving: IsTerminal(t.Err) && t.Getenv("TERM") != "dumb"}
+func (t *Terminal) NewSteps() *Steps {
+	return &Steps{terminal: t, moving: IsTerminal(t.Err) && t.Getenv("TERM") != "dumb"}
 }
 
 // Take is told of progress.
-func (s *steps) Take(p api.Progress) {
+func (s *Steps) Take(p api.Progress) {
 	if p.Step != s.current {
 		s.done(p.Elapsed - s.began)
 		s.current, s.began, s.seen, s.drawn = p.Step, p.Elapsed, time.Now(), time.Time{}
@@ -47,11 +47,20 @@ func (s *steps) Take(p api.Progress) {
 	fmt.Fprint(s.terminal.Err, "\r"+ansi.Truncate(text, Columns(s.terminal.Err)-1, "")+"\x1b[K")
 }
 
+// End ends the last step, which has come to its end unless there is an error.
+func (s *Steps) End(err error) {
+	if err != nil {
+		s.Fail()
+	} else {
+		s.Finish()
+	}
+}
+
 // Finish ends the last step, which has no other after it.
-func (s *steps) Finish() { s.done(time.Since(s.seen).Seconds()) }
+func (s *Steps) Finish() { s.done(time.Since(s.seen).Seconds()) }
 
 // done says how many seconds the current step took.
-func (s *steps) done(took float64) {
+func (s *Steps) done(took float64) {
 	if s.current == "" {
 		return
 	}
@@ -61,7 +70,7 @@ func (s *steps) done(took float64) {
 }
 
 // Fail leaves the step that did not come to its end.
-func (s *steps) Fail() {
+func (s *Steps) Fail() {
 	if s.current != "" {
 		s.clear()
 		s.terminal.Say.Line("%s", s.current)
@@ -69,7 +78,7 @@ func (s *steps) Fail() {
 	s.current = ""
 }
 
-func (s *steps) clear() {
+func (s *Steps) clear() {
 	if s.moving {
 		fmt.Fprint(s.terminal.Err, "\r\x1b[K")
 	}
