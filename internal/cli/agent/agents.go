@@ -28,31 +28,17 @@ where an agent runs: see docs/agents.md.`,
 }
 
 func agentsList(sess *session.Session) *cobra.Command {
-	asJSON := false
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the agents, and which version of each is installed",
 		Args:    ui.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withAgents(sess, cmd, func(ctx context.Context, c *client.Client) error {
-				all, err := c.Agents(ctx)
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return sess.PrintJSON(api.AgentList{Agents: all})
-				}
-				var rows [][]string
-				for _, one := range all {
-					rows = append(rows, []string{one.Name, installedText(one), sizeOr(one.Size), ui.OrDash(one.Provider), one.Title})
-				}
-				return sess.Print(ui.Table([]string{"NAME", "INSTALLED", "SIZE", "MODELS OF", "WHAT"}, rows))
-			})
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		all, err := session.OfBackend(cmd, sess, (*client.Client).Agents)
+		return ui.Listing[api.Agent]{Key: "agents", Headings: []string{"NAME", "INSTALLED", "SIZE", "MODELS OF", "WHAT"}, Row: func(one api.Agent) []string {
+			return []string{one.Name, installedText(one), sizeOr(one.Size), ui.OrDash(one.Provider), one.Title}
+		}}.Result(all), err
+	})
 }
 
 // installedText is which version of an agent there is.
@@ -68,14 +54,6 @@ func installedText(one api.Agent) string {
 	return "no"
 }
 
-// someAgents wants one at least.
-func someAgents(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return ui.UsageError(cmd, "AGENT is missing")
-	}
-	return nil
-}
-
 func agentsInstall(sess *session.Session) *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
@@ -86,20 +64,19 @@ written. What is installed once is not fetched again, and works without a networ
 runs use the version that was installed last. A version that was installed before
 and removed has to be what it was: its lockfile is kept.`,
 		Example:           "  cove agents install claude codex\n  cove agents install claude@2.1.197",
-		Args:              someAgents,
+		Args:              ui.AtLeastOne("AGENT"),
 		ValidArgsFunction: completeAgents(sess),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withAgents(sess, cmd, func(ctx context.Context, c *client.Client) error {
+			return sess.WithBackend(cmd, func(ctx context.Context, c *client.Client) error {
 				done := api.AgentList{Agents: []api.Agent{}}
 				for _, arg := range args {
 					name, version, _ := strings.Cut(arg, "@")
 					shown := sess.NewSteps()
 					one, err := c.InstallAgent(ctx, name, version, shown.Take)
+					shown.End(err)
 					if err != nil {
-						shown.Fail()
 						return err
 					}
-					shown.Finish()
 					done.Agents = append(done.Agents, one)
 					if !asJSON {
 						if err := sess.Print(strings.TrimSuffix(name+"@"+one.Installed, "@") + "\n"); err != nil {
@@ -119,7 +96,7 @@ and removed has to be what it was: its lockfile is kept.`,
 }
 
 func agentsRemove(sess *session.Session) *cobra.Command {
-	asJSON, whole := false, false
+	whole := false
 	c := &cobra.Command{
 		Use:     "remove AGENT[@VERSION]...",
 		Aliases: []string{"rm"},
@@ -127,41 +104,31 @@ func agentsRemove(sess *session.Session) *cobra.Command {
 		Long: `Remove the version of an agent that is written or, without one, those that runs do
 not use any more; --all removes that one, too. What a sandbox has stays.`,
 		Example:           "  cove agents remove claude\n  cove agents remove claude@2.1.197",
-		Args:              someAgents,
+		Args:              ui.AtLeastOne("AGENT"),
 		ValidArgsFunction: completeAgents(sess),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withAgents(sess, cmd, func(ctx context.Context, c *client.Client) error {
-				removed := []string{}
-				for _, arg := range args {
-					name, version, _ := strings.Cut(arg, "@")
-					versions, err := removeAgent(ctx, sess, c, name, version, whole)
-					for _, v := range versions {
-						removed = append(removed, name+"@"+v)
-					}
-					if err != nil {
-						return err
-					}
-				}
-				if asJSON {
-					return sess.PrintJSON(map[string][]string{"removed": removed})
-				}
-				for _, r := range removed {
-					if err := sess.Print(r + "\n"); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		},
 	}
 	c.Flags().BoolVar(&whole, "all", false, "without VERSION: the version that runs use, too")
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+		removed, err := session.OfBackend(cmd, sess, func(c *client.Client, ctx context.Context) (removed []string, err error) {
+			for _, arg := range args {
+				name, version, _ := strings.Cut(arg, "@")
+				versions, err := removeAgent(ctx, c, name, version, whole)
+				for _, v := range versions {
+					removed = append(removed, name+"@"+v)
+				}
+				if err != nil {
+					return removed, err
+				}
+			}
+			return removed, nil
+		})
+		return ui.Lines("removed", removed), err
+	})
 }
 
 // removeAgent removes a version, or those that are not in use; with whole the one
 // that runs use, too.
-func removeAgent(ctx context.Context, sess *session.Session, c *client.Client, name, version string, whole bool) ([]string, error) {
+func removeAgent(ctx context.Context, c *client.Client, name, version string, whole bool) ([]string, error) {
 	removed, err := c.RemoveAgent(ctx, name, version)
 	if err != nil || version != "" || !whole {
 		return removed, err
@@ -190,7 +157,7 @@ something is missing.`,
 		Example:           "  cove agents doctor\n  cove agents doctor claude --json",
 		ValidArgsFunction: completeAgents(sess),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withAgents(sess, cmd, func(ctx context.Context, c *client.Client) error {
+			return sess.WithBackend(cmd, func(ctx context.Context, c *client.Client) error {
 				names := args
 				if len(names) == 0 {
 					all, err := c.Agents(ctx)
@@ -247,24 +214,6 @@ func reportText(r api.AgentReport) string {
 		}
 	}
 	return b.String()
-}
-
-// withAgents does something with the agents of the server that there is, or of
-// this machine. A signal ends it.
-func withAgents(sess *session.Session, cmd *cobra.Command, do func(context.Context, *client.Client) error) error {
-	interrupts := ui.WatchSignals(sess.Out)
-	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(cmd.Context())
-	defer cancel()
-	b, err := sess.Connect(ctx, false)
-	if err != nil {
-		return interrupts.Explain(err)
-	}
-	err = interrupts.Explain(do(ctx, b.Client))
-	if cerr := b.Close(); err == nil {
-		err = cerr
-	}
-	return err
 }
 
 // completeAgents completes with the names of agents.

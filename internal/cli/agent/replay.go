@@ -80,11 +80,7 @@ func replay(ctx context.Context, sess *session.Session, c *client.Client, id str
 	s := client.RunStream{
 		Message: func(m api.Message) error {
 			if o.json {
-				b, err := json.Marshal(m)
-				if err != nil {
-					return err
-				}
-				return sess.Print(ui.PlainJSON(string(b)) + "\n")
+				return sess.PrintJSONLine(m)
 			}
 			if err := pace.until(ctx, m.Time); err != nil {
 				return err

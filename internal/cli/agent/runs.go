@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,80 +38,58 @@ A run is named by its id, or the beginning of it that no other has.`,
 
 func runsList(sess *session.Session) *cobra.Command {
 	var q client.RunQuery
-	var quiet, asJSON bool
+	quiet, limit := false, 0
 	c := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List runs, newest first",
 		Example: "  cove runs list --agent claude --status failed\n  cove runs show $(cove runs list -q -n 1)",
 		Args:    ui.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.CheckLimit(q.Limit); err != nil {
-				return err
-			}
-			if err := oneOf(cmd, "status", q.Status, runStatuses); err != nil {
-				return err
-			}
-			limit := q.Limit
-			var all []api.Run
-			err := sess.ReadRecords(cmd.Context(), func(c *client.Client) (err error) {
-				all, err = session.UpTo(limit, func(cursor string, n int) ([]api.Run, string, error) {
-					q.Before, q.Limit = cursor, n
-					l, err := c.Runs(cmd.Context(), q)
-					return l.Runs, l.Next, err
-				})
-				return err
-			})
-			switch {
-			case err != nil:
-				return err
-			case asJSON:
-				return sess.PrintJSON(api.RunList{Runs: all})
-			case quiet:
-				for _, r := range all {
-					if err := sess.Print(r.ID + "\n"); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			return sess.Print(runTable(all, time.Now()))
-		},
 	}
 	f := c.Flags()
 	f.StringVar(&q.Agent, "agent", "", "of this `AGENT` only")
 	f.StringVar(&q.Status, "status", "", "with this `STATUS` only: "+strings.Join(runStatuses, ", "))
 	f.StringVar(&q.Sandbox, "sandbox", "", "in the sandbox of this `ID` only")
-	f.IntVarP(&q.Limit, "limit", "n", 50, "at most `COUNT`")
+	f.IntVarP(&limit, "limit", "n", 50, "at most `COUNT`")
 	f.BoolVarP(&quiet, "quiet", "q", false, "print ids only")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
-}
-
-// oneOf refuses the value of a flag that is none of some.
-func oneOf(cmd *cobra.Command, flag, value string, all []string) error {
-	for _, v := range append(all, "") {
-		if v == value {
-			return nil
+	return sess.Showing(c, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		if err := flags.CheckLimit(limit); err != nil {
+			return ui.Result{}, err
 		}
-	}
-	return ui.UsageError(cmd, "--%s %q: it must be one of %s", flag, value, strings.Join(all, ", "))
+		if q.Status != "" && !slices.Contains(runStatuses, q.Status) {
+			return ui.Result{}, ui.UsageError(cmd, "--status %q: it must be one of %s", q.Status, strings.Join(runStatuses, ", "))
+		}
+		all, err := session.OfRecords(cmd.Context(), sess, func(c *client.Client, ctx context.Context) ([]api.Run, error) {
+			return session.UpTo(limit, func(cursor string, n int) ([]api.Run, string, error) {
+				q.Before, q.Limit = cursor, n
+				l, err := c.Runs(ctx, q)
+				return l.Runs, l.Next, err
+			})
+		})
+		l := runListing(time.Now())
+		if quiet {
+			return l.Names(all, func(r api.Run) string { return r.ID }), err
+		}
+		return l.Result(all), err
+	})
 }
 
-func runTable(all []api.Run, now time.Time) string {
-	var rows [][]string
-	for _, r := range all {
+func runListing(now time.Time) ui.Listing[api.Run] {
+	return ui.Listing[api.Run]{Key: "runs", Headings: []string{"ID", "AGENT", "STATUS", "BEGUN", "TOOK", "SANDBOX", "TASK"}, Row: func(r api.Run) []string {
 		took := "—"
 		if r.EndedAt != nil {
 			took = ui.TimeText(r.EndedAt.Sub(r.StartedAt))
 		}
-		status := r.Status
-		if r.LimitHit != "" {
-			status += ": " + r.LimitHit
-		}
-		rows = append(rows, []string{r.ID, r.Agent, status, ui.Ago(now.Sub(r.StartedAt)), took, r.SandboxName, beginning(taskOf(r), 60)})
+		return []string{r.ID, r.Agent, statusOf(r), ui.Ago(now.Sub(r.StartedAt)), took, r.SandboxName, beginning(taskOf(r), 60)}
+	}}
+}
+
+// statusOf is how a run stands, and which limit has ended it.
+func statusOf(r api.Run) string {
+	if r.LimitHit != "" {
+		return r.Status + ": " + r.LimitHit
 	}
-	return ui.Table([]string{"ID", "AGENT", "STATUS", "BEGUN", "TOOK", "SANDBOX", "TASK"}, rows)
+	return r.Status
 }
 
 // taskOf is what a run is about, in words.
@@ -133,28 +112,14 @@ func beginning(text string, most int) string {
 }
 
 func runsShow(sess *session.Session) *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:   "show RUN",
 		Short: "Show a run: how it ended, what it changed, what left its sandbox",
 		Args:  ui.Exactly("RUN"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var shown runRecord
-			err := sess.ReadRecords(cmd.Context(), func(c *client.Client) (err error) {
-				shown, err = readRun(cmd.Context(), c, args[0])
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return sess.PrintJSON(shown)
-			}
-			return sess.Print(shown.text())
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+		shown, err := session.OfRecords(cmd.Context(), sess, func(c *client.Client, ctx context.Context) (runRecord, error) { return readRun(ctx, c, args[0]) })
+		return ui.Result{Value: shown, Text: shown.text()}, err
+	})
 }
 
 // runRecord is a run with what happened around it.
@@ -187,11 +152,7 @@ func readRun(ctx context.Context, c *client.Client, id string) (r runRecord, err
 }
 
 func (r runRecord) text() string {
-	status := r.Status
-	if r.LimitHit != "" {
-		status += ": " + r.LimitHit
-	}
-	rows := [][2]string{{"Run", r.ID}, {"Agent", strings.TrimSpace(r.Agent + " " + r.Version)}, {"Status", status}}
+	rows := [][2]string{{"Run", r.ID}, {"Agent", strings.TrimSpace(r.Agent + " " + r.Version)}, {"Status", statusOf(r.Run)}}
 	add := func(name, value string) {
 		if value != "" {
 			rows = append(rows, [2]string{name, value})
@@ -295,12 +256,7 @@ func runsInterrupt(sess *session.Session) *cobra.Command {
 		Long:  `Ask the agent of a run to stop, and end it 15 seconds later if it has not. What it has done stays.`,
 		Args:  ui.Exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := sess.Server(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer b.Close()
-			return b.Client.InterruptRun(cmd.Context(), args[0], kill)
+			return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error { return c.InterruptRun(ctx, args[0], kill) })
 		},
 	}
 	c.Flags().BoolVar(&kill, "kill", false, "end it at once")

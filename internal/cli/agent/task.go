@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -91,18 +90,9 @@ func (t *task) resumes(ctx context.Context) (string, error) {
 // failed is for what did not become a run, or whose end nobody knows.
 func (t *task) failed(err error) error {
 	if t.o.json && !errors.Is(err, syscall.EPIPE) && cove.ErrorCode(err) != cove.Canceled {
-		t.printLine(api.Error{Error: err.Error(), Code: string(cove.ErrorCode(err)), Hint: cove.ErrorHint(err)})
+		t.PrintJSONLine(api.Error{Error: err.Error(), Code: string(cove.ErrorCode(err)), Hint: cove.ErrorHint(err)})
 	}
 	return t.in.Explain(err)
-}
-
-// printLine writes one JSON object on a line to standard output.
-func (t *task) printLine(v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return t.Print(ui.PlainJSON(string(b)) + "\n")
 }
 
 // follow follows the task to its end, or to its beginning when it goes on by
@@ -256,7 +246,7 @@ func (t *task) message(m api.Message) error {
 		t.view.message(m)
 	}
 	if t.o.json {
-		return t.printLine(m)
+		return t.PrintJSONLine(m)
 	}
 	return nil
 }
@@ -297,7 +287,7 @@ func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest, se
 		err := runError(run)
 		t.Say.Fail(err)
 		if t.o.json {
-			t.printLine(run.Error)
+			t.PrintJSONLine(run.Error)
 		}
 	}
 	if t.view != nil {

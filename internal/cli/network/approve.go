@@ -123,24 +123,16 @@ func answer(ctx context.Context, sess *session.Session, ids []string, o approveO
 			ids = append(ids, h.ID)
 		}
 	}
-	var failed error
-	for _, id := range ids {
+	return sess.Each(ids, func(id string) error {
 		err := whoeverHolds(peers, id, func(p *session.Backend) error { return p.Client.AnswerHold(ctx, id, answer) })
-		if o.all && cove.ErrorCode(err) == cove.NotFound {
-			continue // it has gone meanwhile, or went with another
-		}
-		if err != nil {
-			if failed != nil {
-				sess.Say.Fail(failed)
-			}
-			failed = err
-			continue
-		}
-		if err := sess.Print(id + "\n"); err != nil {
+		switch {
+		case o.all && cove.ErrorCode(err) == cove.NotFound:
+			return nil // it has gone meanwhile, or went with another
+		case err != nil:
 			return err
 		}
-	}
-	return failed
+		return sess.Print(id + "\n")
+	})
 }
 
 // askers are all backends where something may wait: the peers, and a gateway of
@@ -219,10 +211,7 @@ func listHolds(ctx context.Context, sess *session.Session, o approveOptions) err
 	if err != nil {
 		return err
 	}
-	if o.json {
-		return sess.PrintJSON(api.HoldList{Holds: all})
-	}
-	return sess.Print(holdTable(all, time.Now()))
+	return sess.Show(holdListing(time.Now()).Result(all), o.json)
 }
 
 // lookAgain is how often processes are looked for that hold something.
@@ -259,10 +248,8 @@ func followHolds(ctx context.Context, sess *session.Session, o approveOptions) e
 	}
 }
 
-func holdTable(all []api.Hold, now time.Time) string {
-	var rows [][]string
-	for _, h := range all {
-		rows = append(rows, []string{h.ID, report.RequestOf(h), strconv.Itoa(h.Count), h.Rule, h.Reason, ui.Ago(now.Sub(h.Since)), report.LeftText(h, now), cmp.Or(h.Execution, h.Client)})
-	}
-	return ui.Table([]string{"ID", "REQUEST", "COUNT", "RULE", "REASON", "SINCE", "LEFT", "OF"}, rows)
+func holdListing(now time.Time) ui.Listing[api.Hold] {
+	return ui.Listing[api.Hold]{Key: "holds", Headings: []string{"ID", "REQUEST", "COUNT", "RULE", "REASON", "SINCE", "LEFT", "OF"}, Row: func(h api.Hold) []string {
+		return []string{h.ID, report.RequestOf(h), strconv.Itoa(h.Count), h.Rule, h.Reason, ui.Ago(now.Sub(h.Since)), report.LeftText(h, now), cmp.Or(h.Execution, h.Client)}
+	}}
 }

@@ -69,11 +69,7 @@ func aboutNetwork(sess *session.Session, cmd *cobra.Command, name string, do the
 		if err != nil {
 			return err
 		}
-		defer func() {
-			for _, p := range peers {
-				p.Close()
-			}
-		}()
+		defer session.CloseAll(peers)
 		if isExecution {
 			return session.AskRunner(peers, name, func(p *session.Backend) error { return do.execution(p.Client) })
 		}

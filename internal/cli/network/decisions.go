@@ -2,7 +2,6 @@ package network
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -67,7 +66,7 @@ path has "…" where it would show one.`,
 				return err
 			}
 			if o.follow {
-				return followDecisions(cmd.Context(), sess, q, o)
+				return sess.WithBackend(cmd, func(ctx context.Context, c *client.Client) error { return followDecisions(ctx, sess, c, q, o) })
 			}
 			return decisions(cmd.Context(), sess, q, o)
 		},
@@ -82,44 +81,20 @@ path has "…" where it would show one.`,
 }
 
 func decisions(ctx context.Context, sess *session.Session, q client.DecisionOptions, o decisionOptions) error {
-	var all []api.Decision
-	err := sess.ReadRecords(ctx, func(c *client.Client) (err error) {
-		all, err = session.DecisionsUpTo(ctx, c, q, o.Limit)
-		return err
+	all, err := session.OfRecords(ctx, sess, func(c *client.Client, ctx context.Context) ([]api.Decision, error) {
+		return session.DecisionsUpTo(ctx, c, q, o.Limit)
 	})
 	if err != nil {
 		return err
 	}
-	if o.JSON {
-		return sess.PrintJSON(api.DecisionList{Decisions: all})
-	}
-	var rows [][]string
-	for _, d := range all {
-		rows = append(rows, report.DecisionCells(d))
-	}
-	return sess.Print(ui.Table([]string{"TIME", "EXECUTION", "VERDICT", "WHAT", "STATUS", "SENT", "RECEIVED", "TOOK", "WHY"}, rows))
+	return sess.Show(ui.Listing[api.Decision]{Key: "decisions", Headings: []string{"TIME", "EXECUTION", "VERDICT", "WHAT", "STATUS", "SENT", "RECEIVED", "TOOK", "WHY"},
+		Row: report.DecisionCells}.Result(all), o.JSON)
 }
 
 // followDecisions follows the database, which all processes share: in the
 // server if there is one, else in a daemon of its own, which goes on when those
 // that run something end.
-func followDecisions(ctx context.Context, sess *session.Session, q client.DecisionOptions, o decisionOptions) error {
-	interrupts := ui.WatchSignals(sess.Out)
-	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(ctx)
-	defer cancel()
-	b, err := sess.Connect(ctx, false)
-	if err != nil {
-		return interrupts.Explain(err)
-	}
-	err = printDecisions(ctx, sess, b.Client, q, o)
-	if cerr := b.Close(); err == nil {
-		err = cerr
-	}
-	return interrupts.Explain(err)
-}
-
-func printDecisions(ctx context.Context, sess *session.Session, c *client.Client, q client.DecisionOptions, o decisionOptions) error {
+func followDecisions(ctx context.Context, sess *session.Session, c *client.Client, q client.DecisionOptions, o decisionOptions) error {
 	all, err := session.DecisionsUpTo(ctx, c, q, o.Limit)
 	if err != nil {
 		return err
@@ -127,14 +102,10 @@ func printDecisions(ctx context.Context, sess *session.Session, c *client.Client
 	last := int64(0)
 	show := func(d api.Decision) error {
 		last = d.Seq
-		if !o.JSON {
-			return sess.Print(report.DecisionLine(d))
+		if o.JSON {
+			return sess.PrintJSONLine(d)
 		}
-		b, err := json.Marshal(d)
-		if err != nil {
-			return err
-		}
-		return sess.Print(ui.PlainJSON(string(b)) + "\n")
+		return sess.Print(report.DecisionLine(d))
 	}
 	for _, d := range all {
 		if err := show(d); err != nil {

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/signal"
@@ -10,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/daemon"
@@ -18,13 +19,11 @@ import (
 
 // gatewayFlags are those of "cove gateway".
 type gatewayFlags struct {
-	flags.Policy
-	credentials []string
-	models      flags.Models
-	listen      string
-	state       string
-	health      string
-	beyond      bool
+	clientFlags
+	listen string
+	state  string
+	health string
+	beyond bool
 }
 
 func gatewayCommand(sess *session.Session) *cobra.Command {
@@ -51,9 +50,7 @@ out.`,
 		Args: ui.UnknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runGateway(sess, cmd, f) },
 	}
-	f.Add(c.Flags())
-	c.Flags().StringArrayVar(&f.credentials, "credential", nil, "`NAME` of a credential that the default client may use (repeatable)")
-	f.models.Add(c.Flags())
+	f.add(c.Flags(), "the default client")
 	c.Flags().StringVar(&f.listen, "listen", "", "`ADDRESS` of the default client's proxy: HOST:PORT of loopback, or unix:/PATH")
 	c.Flags().StringVar(&f.state, "state", "", "`DIR` of the gateway's state: database, authorities (default: gateway in --home)")
 	c.Flags().StringVar(&f.health, "health", "", "tell at `HOST:PORT` how the gateway is: GET /health")
@@ -64,7 +61,7 @@ out.`,
 }
 
 func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error {
-	if f.listen == "" && (f.Given() || len(f.credentials) > 0 || f.models.Given()) {
+	if f.listen == "" && f.given() {
 		return ui.UsageError(cmd, "there is a policy, but nobody whom it is for: name an address with --listen")
 	}
 	cfg, err := sess.Config()
@@ -81,12 +78,7 @@ func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error
 	}
 	if f.listen != "" {
 		o.Default = func() (api.GatewayRegistration, error) {
-			p, err := f.Texts()
-			if err != nil {
-				return api.GatewayRegistration{}, err
-			}
-			models, err := f.models.Permission()
-			return api.GatewayRegistration{GatewayPolicy: p, Credentials: f.credentials, ModelPermission: models, Listen: f.listen}, err
+			return f.registration(api.GatewayRegistration{Listen: f.listen})
 		}
 	}
 	if f.beyond {
@@ -124,10 +116,9 @@ func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error
 }
 
 func gatewayAdd(sess *session.Session) *cobra.Command {
-	var f flags.Policy
-	var models flags.Models
+	var f clientFlags
 	var g api.GatewayRegistration
-	var env, asJSON bool
+	env := false
 	c := &cobra.Command{
 		Use:   "add NAME",
 		Short: "Give a client a way out, or another policy",
@@ -140,83 +131,49 @@ no longer allowed is refused and cut before anything more is allowed.`,
 		Example: `  cove gateway add builder --policy policy.yaml --credential github
   env $(cove gateway add me --allow api.example.com --env) curl https://api.example.com/`,
 		Args: ui.Exactly("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var err error
-			g.Name = args[0]
-			if g.GatewayPolicy, err = f.Texts(); err != nil {
-				return err
-			}
-			if g.ModelPermission, err = models.Permission(); err != nil {
-				return err
-			}
-			gateway, err := gatewayClient(sess, cmd)
-			if err != nil {
-				return err
-			}
-			defer gateway.Close()
-			made, err := gateway.RegisterGatewayClient(cmd.Context(), g)
-			switch {
-			case err != nil:
-				return err
-			case asJSON:
-				return sess.PrintJSON(made)
-			case env:
-				return printEnv(sess, made.Env)
-			case g.Transparent:
-				return sess.Print(made.Files + "\n")
-			}
-			return sess.Print(made.Listen + "\n")
-		},
 	}
-	f.Add(c.Flags())
-	c.Flags().StringArrayVar(&g.Credentials, "credential", nil, "`NAME` of a credential that the client may use (repeatable)")
-	models.Add(c.Flags())
+	f.add(c.Flags(), "the client")
 	c.Flags().StringVar(&g.Listen, "listen", "", "`ADDRESS` of the client's proxy: HOST:PORT of loopback, or unix:/PATH; without it a free port, which stays")
 	c.Flags().BoolVar(&g.Transparent, "transparent", false, "without a proxy: the client is attached later (cove gateway attach)")
 	c.Flags().StringVar(&g.Dir, "dir", "", "`DIR` where the client sees its files, if not where the gateway has them: /etc/cove with --volume FILES:/etc/cove:ro")
 	c.Flags().BoolVar(&env, "env", false, "print NAME=VALUE lines: the environment that leads programs to the proxy and has them trust it")
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+		g.Name = args[0]
+		wanted, err := f.registration(g)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		made, err := ofGateway(sess, cmd, func(c *client.Client, ctx context.Context) (api.GatewayClient, error) {
+			return c.RegisterGatewayClient(ctx, wanted)
+		})
+		r := ui.Result{Value: made, Text: made.Listen + "\n"}
+		if env {
+			r.Text = envText(made.Env)
+		} else if g.Transparent {
+			r.Text = made.Files + "\n"
+		}
+		return r, err
+	})
 }
 
 func gatewayList(sess *session.Session) *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:   "list",
 		Short: "List the gateway's clients",
 		Args:  ui.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			gateway, err := gatewayClient(sess, cmd)
-			if err != nil {
-				return err
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		all, err := ofGateway(sess, cmd, (*client.Client).GatewayClients)
+		return ui.Listing[api.GatewayClient]{Key: "clients", Headings: []string{"NAME", "ADDRESS", "STATE", "FILES"}, Row: func(c api.GatewayClient) []string {
+			address, state := c.Listen, "open"
+			if c.Transparent {
+				address = "transparent"
 			}
-			defer gateway.Close()
-			all, err := gateway.GatewayClients(cmd.Context())
-			if err != nil {
-				return err
+			if !c.Open {
+				state = "closed"
 			}
-			if asJSON {
-				return sess.PrintJSON(api.GatewayClientList{Clients: all})
-			}
-			var rows [][]string
-			for _, c := range all {
-				address, state := c.Listen, "open"
-				if c.Transparent {
-					address = "transparent"
-				}
-				if !c.Open {
-					state = "closed"
-				}
-				if c.Problem != "" {
-					state = c.Problem
-				}
-				rows = append(rows, []string{c.Name, address, state, c.Files})
-			}
-			return sess.Print(ui.Table([]string{"NAME", "ADDRESS", "STATE", "FILES"}, rows))
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+			return []string{c.Name, address, cmp.Or(c.Problem, state), c.Files}
+		}}.Result(all), err
+	})
 }
 
 func gatewayRemove(sess *session.Session) *cobra.Command {
@@ -224,12 +181,7 @@ func gatewayRemove(sess *session.Session) *cobra.Command {
 		Use:   "remove NAME...",
 		Short: "Close clients' ways out for good",
 		Long:  "Close clients' ways out for good: their connections are cut, and their authorities\nforgotten.",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return ui.UsageError(cmd, "NAME is missing")
-			}
-			return nil
-		},
+		Args:  ui.AtLeastOne("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			gateway, err := gatewayClient(sess, cmd)
 			if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
-	"github.com/cove-sandbox/cove/internal/cli/flags"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -23,8 +22,7 @@ import (
 const insideDir = "/etc/cove"
 
 func gatewayAttach(sess *session.Session) *cobra.Command {
-	var f flags.Policy
-	var models flags.Models
+	var f clientFlags
 	var g api.GatewayRegistration
 	var pid int
 	var env bool
@@ -53,25 +51,20 @@ that --env prints makes programs look there.`,
 			if pid <= 0 {
 				return ui.UsageError(cmd, "--pid PID is missing: the process in the container, as this machine numbers it")
 			}
-			var err error
-			if g.GatewayPolicy, err = f.Texts(); err != nil {
-				return err
-			}
-			if g.ModelPermission, err = models.Permission(); err != nil {
+			g, err := f.registration(g)
+			if err != nil {
 				return err
 			}
 			g.Transparent = true
 			if g.Name == "" {
 				g.Name = "pid-" + strconv.Itoa(pid)
 			}
-			return attachProcess(sess, cmd, pid, g, f.Given() || len(g.Credentials) > 0 || models.Given(), env)
+			return attachProcess(sess, cmd, pid, g, f.given(), env)
 		},
 	}
-	f.Add(c.Flags())
+	f.add(c.Flags(), "the client")
 	c.Flags().IntVar(&pid, "pid", 0, "`PID` of a process in the container")
 	c.Flags().StringVar(&g.Name, "name", "", "`NAME` of the client (default: pid-PID); one that is known keeps its authority, and its policy unless flags say another")
-	c.Flags().StringArrayVar(&g.Credentials, "credential", nil, "`NAME` of a credential that the client may use (repeatable)")
-	models.Add(c.Flags())
 	c.Flags().StringVar(&g.Dir, "dir", "", "`DIR` where the process sees its files (default: /etc/cove in a container, else where the gateway has them)")
 	c.Flags().BoolVar(&env, "env", false, "print NAME=VALUE lines, once the way out is open")
 	return c
@@ -130,7 +123,7 @@ func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.Gat
 	}
 	sess.Say.Line("attached process %d as %s", pid, ui.Printable(t.name))
 	if env {
-		if err := printEnv(sess, made.Env); err != nil {
+		if err := sess.Print(envText(made.Env)); err != nil {
 			return err
 		}
 	}

@@ -63,22 +63,20 @@ lookup was denied, nothing is known but the name.`,
 
 // learnPolicy proposes a policy from executions, or from the last one.
 func learnPolicy(ctx context.Context, sess *session.Session, ids []string, out string, force bool) error {
-	var all []api.Decision
-	err := sess.ReadRecords(ctx, func(c *client.Client) (err error) {
+	all, err := session.OfRecords(ctx, sess, func(c *client.Client, ctx context.Context) (all []api.Decision, err error) {
 		if len(ids) == 0 {
 			if ids, err = lastExecution(ctx, c); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		all = nil
 		for _, id := range ids {
 			found, err := session.DecisionsUpTo(ctx, c, client.DecisionOptions{Execution: id}, learnLimit)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			all = append(all, found...)
 		}
-		return nil
+		return all, nil
 	})
 	if err != nil {
 		return err

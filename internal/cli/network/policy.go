@@ -26,7 +26,6 @@ policy, each extending the ones before it.`,
 
 func policyTest(sess *session.Session) *cobra.Command {
 	var f flags.Policy
-	var asJSON bool
 	c := &cobra.Command{
 		Use:   "test FILE",
 		Short: "Hold a policy to a table of what is expected of it",
@@ -35,28 +34,26 @@ table names the files of the policy, relative to itself; --policy and the like
 take their place. The exit code is 1 when an expectation is not met.`,
 		Example: "  cove policy test expect.yaml\n  cove policy test expect.yaml --policy other.yaml --json",
 		Args:    ui.Exactly("FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := flags.ReadPolicyFile(args[0])
-			if err != nil {
-				return err
-			}
-			t, err := policy.ParseTable(args[0], data)
-			if err != nil {
-				return err
-			}
-			if !f.Given() {
-				f.Files, f.Dir = t.Policies, filepath.Dir(args[0]) // its rules are called as the table calls its files
-			}
-			p, err := compile(sess, cmd, f)
-			if err != nil {
-				return err
-			}
-			return runTable(sess, p, t, asJSON)
-		},
 	}
 	f.Add(c.Flags())
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+		data, err := flags.ReadPolicyFile(args[0])
+		if err != nil {
+			return ui.Result{}, err
+		}
+		t, err := policy.ParseTable(args[0], data)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		if !f.Given() {
+			f.Files, f.Dir = t.Policies, filepath.Dir(args[0]) // its rules are called as the table calls its files
+		}
+		p, err := compile(sess, cmd, f)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		return runTable(sess, p, t), nil
+	})
 }
 
 // tried is one expectation and what came of it.
@@ -68,7 +65,8 @@ type tried struct {
 	Decision policy.Verdict `json:"decision"`
 }
 
-func runTable(sess *session.Session, p *policy.Policy, t *policy.Table, asJSON bool) error {
+// runTable holds the policy to the table.
+func runTable(sess *session.Session, p *policy.Policy, t *policy.Table) ui.Result {
 	var all []tried
 	failed := 0
 	for _, e := range t.Expectations {
@@ -81,13 +79,6 @@ func runTable(sess *session.Session, p *policy.Policy, t *policy.Table, asJSON b
 	if failed > 0 {
 		sess.Exit = ui.ExitFindings
 	}
-	if asJSON {
-		return sess.PrintJSON(struct {
-			Passed int     `json:"passed"`
-			Failed int     `json:"failed"`
-			Tests  []tried `json:"tests"`
-		}{len(all) - failed, failed, all})
-	}
 	var b strings.Builder
 	color := ui.Colorful(sess.Out, sess.Getenv)
 	for _, r := range all {
@@ -98,44 +89,39 @@ func runTable(sess *session.Session, p *policy.Policy, t *policy.Table, asJSON b
 		fmt.Fprintf(&b, "%s  %s  %s\n      %s: %s\n", ui.Paint(color, ui.Red, "FAIL"), ui.Printable(r.ID), ui.Printable(r.Request), ui.Printable(r.Differs), ui.Printable(r.Decision.Reason))
 	}
 	fmt.Fprintf(&b, "%d of %d as expected\n", len(all)-failed, len(all))
-	return sess.Print(b.String())
+	return ui.Result{Text: b.String(), Value: struct {
+		Passed int     `json:"passed"`
+		Failed int     `json:"failed"`
+		Tests  []tried `json:"tests"`
+	}{len(all) - failed, failed, all}}
 }
 
 func policyCheck(sess *session.Session) *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:   "check FILE…",
 		Short: "Say what is wrong or odd about a policy",
 		Long: `Check the files of a policy, layers first to last: what is not right, what is
 wider than it looks, what has no effect, and where data can leave. The exit
 code is 1 when there is a warning; notes are for knowing.`,
 		Example: "  cove policy check policy.yaml\n  cove policy check base.yaml mine.yaml --json",
-		Args:    cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return ui.UsageError(cmd, "FILE is missing")
-			}
-			f := flags.Policy{Files: args}
-			layers, err := f.Documents()
-			if err != nil {
-				return err
-			}
-			m, err := machine(cmd.Context(), sess)
-			if err != nil {
-				return err
-			}
-			findings, err := policy.Check(m, layers...)
-			if err != nil {
-				return err
-			}
-			return printFindings(sess, findings, asJSON)
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+		Args:    ui.AtLeastOne("FILE"),
+	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+		f := flags.Policy{Files: args}
+		layers, err := f.Documents()
+		if err != nil {
+			return ui.Result{}, err
+		}
+		m, err := machine(cmd.Context(), sess)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		findings, err := policy.Check(m, layers...)
+		return found(sess, findings), err
+	})
 }
 
-func printFindings(sess *session.Session, findings []policy.Finding, asJSON bool) error {
+// found shows findings. Warnings set the exit code.
+func found(sess *session.Session, findings []policy.Finding) ui.Result {
 	warnings := 0
 	for _, f := range findings {
 		if f.Severity == policy.Warning {
@@ -144,12 +130,6 @@ func printFindings(sess *session.Session, findings []policy.Finding, asJSON bool
 	}
 	if warnings > 0 {
 		sess.Exit = ui.ExitFindings
-	}
-	if asJSON {
-		return sess.PrintJSON(struct {
-			Warnings int              `json:"warnings"`
-			Findings []policy.Finding `json:"findings"`
-		}{warnings, append([]policy.Finding{}, findings...)})
 	}
 	var b strings.Builder
 	color := ui.Colorful(sess.Out, sess.Getenv)
@@ -166,12 +146,21 @@ func printFindings(sess *session.Session, findings []policy.Finding, asJSON bool
 	if warnings == 0 {
 		b.WriteString("the policy is right\n")
 	}
-	return sess.Print(b.String())
+	return ui.Result{Text: b.String(), Value: struct {
+		Warnings int              `json:"warnings"`
+		Findings []policy.Finding `json:"findings"`
+	}{warnings, append([]policy.Finding{}, findings...)}}
+}
+
+// shownPreset is a preset of policies as JSON.
+type shownPreset struct {
+	Name     string `json:"name"`
+	About    string `json:"about"`
+	Registry string `json:"registry,omitempty"`
 }
 
 func policyPresets(sess *session.Session) *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:   "presets",
 		Short: "List the presets that a policy may name",
 		Long: `List the sets of rules that come with Cove, for a policy's "presets". Those of
@@ -179,28 +168,12 @@ package registries take their hosts from the configuration of the tool on this
 machine.`,
 		Example: "  cove policy presets",
 		Args:    ui.Exactly(),
-		RunE: func(*cobra.Command, []string) error {
-			all, err := policy.Presets()
-			if err != nil {
-				return err
-			}
-			type preset struct {
-				Name     string `json:"name"`
-				About    string `json:"about"`
-				Registry string `json:"registry,omitempty"`
-			}
-			var list []preset
-			var rows [][]string
-			for _, p := range all {
-				list = append(list, preset{p.Name, p.About, p.Registry})
-				rows = append(rows, []string{p.Name, p.About})
-			}
-			if asJSON {
-				return sess.PrintJSON(map[string]any{"presets": list})
-			}
-			return sess.Print(ui.Table([]string{"NAME", "WHAT"}, rows))
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	}, func(*cobra.Command, []string) (ui.Result, error) {
+		all, err := policy.Presets()
+		var list []shownPreset
+		for _, p := range all {
+			list = append(list, shownPreset{p.Name, p.About, p.Registry})
+		}
+		return ui.Listing[shownPreset]{Key: "presets", Headings: []string{"NAME", "WHAT"}, Row: func(p shownPreset) []string { return []string{p.Name, p.About} }}.Result(list), err
+	})
 }

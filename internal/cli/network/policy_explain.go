@@ -18,7 +18,6 @@ import (
 func policyExplain(sess *session.Session) *cobra.Command {
 	var f flags.Policy
 	var method, address, push string
-	var asJSON bool
 	c := &cobra.Command{
 		Use:   "explain URL",
 		Short: "Show what becomes of a request, and by which rule",
@@ -33,40 +32,35 @@ With --push it is a push to a ref of the repository at URL.`,
   cove policy explain https://db.example.com --allow db.example.com --address 10.0.0.7
   cove policy explain https://git.example.com/group/repo --push fix-1 --policy policy.yaml`,
 		Args: ui.Exactly("URL"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := toExplain(args[0], method, address)
-			if push != "" {
-				r, err = toPush(args[0])
-			}
-			if err != nil {
-				return err
-			}
-			p, err := compile(sess, cmd, f)
-			if err != nil {
-				return err
-			}
-			e := explanation{Request: requestText(r, args[0])}
-			var steps []policy.Step
-			e.Decision, steps = p.Explain(r)
-			for _, s := range steps {
-				e.Layers = append(e.Layers, explained{s.Layer.String(), s.Verdict})
-			}
-			if err := explainGitHub(sess, &e, p, r, args[0]); err != nil {
-				return err
-			}
-			explainGit(&e, p, r, args[0], push)
-			if asJSON {
-				return sess.PrintJSON(e)
-			}
-			return printExplanation(sess, e)
-		},
 	}
 	f.Add(c.Flags())
 	c.Flags().StringVar(&method, "method", "GET", "`METHOD` of the request")
 	c.Flags().StringVar(&address, "address", "", "`ADDRESS` that the host's name leads to")
 	c.Flags().StringVar(&push, "push", "", "`REF` of the repository at URL that is pushed to")
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+		r, err := toExplain(args[0], method, address)
+		if push != "" {
+			r, err = toPush(args[0])
+		}
+		if err != nil {
+			return ui.Result{}, err
+		}
+		p, err := compile(sess, cmd, f)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		e := explanation{Request: requestText(r, args[0])}
+		var steps []policy.Step
+		e.Decision, steps = p.Explain(r)
+		for _, s := range steps {
+			e.Layers = append(e.Layers, explained{s.Layer.String(), s.Verdict})
+		}
+		if err := explainGitHub(sess, &e, p, r, args[0]); err != nil {
+			return ui.Result{}, err
+		}
+		explainGit(&e, p, r, args[0], push)
+		return ui.Result{Value: e, Text: e.text(ui.Colorful(sess.Out, sess.Getenv))}, nil
+	})
 }
 
 var errBody = errors.New("it depends on the body")
@@ -103,10 +97,10 @@ func explainGitHub(sess *session.Session, e *explanation, p *policy.Policy, r po
 	return nil
 }
 
-func printExplanation(sess *session.Session, e explanation) error {
+// text is the explanation for people.
+func (e explanation) text(color bool) string {
 	request, v := e.Request, e.Decision
 	var b strings.Builder
-	color := ui.Colorful(sess.Out, sess.Getenv)
 	shade := map[policy.Action]string{policy.Allow: ui.Green, policy.Ask: ui.Yellow, policy.Deny: ui.Red}[v.Action]
 	fmt.Fprintf(&b, "%s  %s\n", ui.Paint(color, shade, v.Action.String()), ui.Printable(request))
 	fmt.Fprintf(&b, "  rule    %s\n  reason  %s\n", ui.Printable(v.Rule), ui.Printable(v.Reason))
@@ -127,5 +121,5 @@ func printExplanation(sess *session.Session, e explanation) error {
 		rows = append(rows, []string{l.Layer, l.Decision.Action.String(), l.Decision.Rule})
 	}
 	b.WriteString("\n" + ui.Table([]string{"LAYER", "VERDICT", "RULE"}, rows))
-	return sess.Print(b.String())
+	return b.String()
 }

@@ -58,57 +58,35 @@ the exit code is 1.`,
 	return c
 }
 
-func audit(ctx context.Context, sess *session.Session, o auditOptions) error {
-	query, err := o.query(time.Now())
-	if err != nil {
-		return err
-	}
-	var all []api.AuditRecord
-	err = sess.ReadRecords(ctx, func(c *client.Client) (err error) {
-		all, err = auditUpTo(ctx, c, query, o.Limit)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if o.JSON {
-		return sess.PrintJSON(api.AuditList{Records: all})
-	}
-	return sess.Print(auditTable(all))
-}
-
 func (o auditOptions) query(now time.Time) (client.AuditOptions, error) {
 	since, err := o.From(now)
 	return client.AuditOptions{Action: o.action, Object: o.object, Verdict: o.verdict, Since: since},
 		cmp.Or(err, flags.CheckOneOf("--verdict", o.verdict, verdicts))
 }
 
-func auditUpTo(ctx context.Context, c *client.Client, q client.AuditOptions, limit int) ([]api.AuditRecord, error) {
-	return session.UpTo(limit, func(cursor string, n int) ([]api.AuditRecord, string, error) {
-		q.Cursor, q.Limit = cursor, n
-		page, err := c.Audit(ctx, q)
-		return page.Records, page.NextCursor, err
-	})
-}
-
-func auditTable(all []api.AuditRecord) string {
-	var rows [][]string
-	for _, r := range all {
-		who := r.Who
-		if who == "" {
-			who = "cove" // itself
-		}
-		rows = append(rows, []string{strconv.FormatInt(r.Seq, 10), r.Time.UTC().Format(time.RFC3339), who, r.Action, r.Object, r.Verdict, r.Detail})
+func audit(ctx context.Context, sess *session.Session, o auditOptions) error {
+	query, err := o.query(time.Now())
+	if err != nil {
+		return err
 	}
-	return ui.Table([]string{"NO", "TIME", "WHO", "ACTION", "OBJECT", "VERDICT", "DETAIL"}, rows)
+	all, err := session.OfRecords(ctx, sess, func(c *client.Client, ctx context.Context) ([]api.AuditRecord, error) {
+		return session.UpTo(o.Limit, func(cursor string, n int) ([]api.AuditRecord, string, error) {
+			query.Cursor, query.Limit = cursor, n
+			page, err := c.Audit(ctx, query)
+			return page.Records, page.NextCursor, err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return sess.Show(ui.Listing[api.AuditRecord]{Key: "records", Headings: []string{"NO", "TIME", "WHO", "ACTION", "OBJECT", "VERDICT", "DETAIL"}, Row: func(r api.AuditRecord) []string {
+		who := cmp.Or(r.Who, "cove") // itself
+		return []string{strconv.FormatInt(r.Seq, 10), r.Time.UTC().Format(time.RFC3339), who, r.Action, r.Object, r.Verdict, r.Detail}
+	}}.Result(all), o.JSON)
 }
 
 func verifyAudit(ctx context.Context, sess *session.Session, asJSON bool) error {
-	var v api.AuditVerification
-	err := sess.ReadRecords(ctx, func(c *client.Client) (err error) {
-		v, err = c.VerifyAudit(ctx)
-		return err
-	})
+	v, err := session.OfRecords(ctx, sess, (*client.Client).VerifyAudit)
 	if err != nil {
 		return err
 	}

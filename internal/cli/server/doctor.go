@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,8 +18,7 @@ import (
 )
 
 func doctorCommand(sess *session.Session) *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:   "doctor",
 		Short: "Try every control on this machine, and say how to get what is missing",
 		Long: `Try every kernel feature and limit that Cove uses, by using it, and print what
@@ -26,23 +26,19 @@ works, what does not, and how to put it right. The exit code is 1 when the
 default engine cannot hold its invariants here.`,
 		Example: "  cove doctor\n  sudo cove doctor --json",
 		Args:    ui.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			o, err := doctorOptions(sess)
-			if err != nil {
-				return err
-			}
-			report := doctor.Run(cmd.Context(), o)
-			if !report.Healthy {
-				sess.Exit = ui.ExitUnhealthy
-			}
-			if asJSON {
-				return sess.PrintJSON(report)
-			}
-			return report.Text(sess.Out, ui.Colorful(sess.Out, sess.Getenv))
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		o, err := doctorOptions(sess)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		report := doctor.Run(cmd.Context(), o)
+		if !report.Healthy {
+			sess.Exit = ui.ExitUnhealthy
+		}
+		var text strings.Builder
+		err = report.Text(&text, ui.Colorful(sess.Out, sess.Getenv))
+		return ui.Result{Value: report, Text: text.String()}, err
+	})
 }
 
 // doctorProbeCommand is the child that a check of the doctor's runs in.

@@ -98,28 +98,18 @@ func absoluteSource(s string) (string, error) {
 }
 
 func imageList(sess *session.Session) *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:   "ls",
 		Short: "List the images in the store",
 		Args:  ui.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := openImages(sess)
-			if err != nil {
-				return err
-			}
-			all, err := s.List(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return sess.PrintJSON(map[string]any{"images": append([]image.Image{}, all...)})
-			}
-			return sess.Print(imageTable(all, time.Now()))
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		s, err := openImages(sess)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		all, err := s.List(cmd.Context())
+		return ui.Result{Value: map[string]any{"images": append([]image.Image{}, all...)}, Text: imageTable(all, time.Now())}, err
+	})
 }
 
 func imageTable(all []image.Image, now time.Time) string {
@@ -150,13 +140,8 @@ func imageRemove(sess *session.Session) *cobra.Command {
 		Use:   "rm IMAGE...",
 		Short: "Remove images",
 		Long:  "Take names away, and with its last name an image; a digest takes all of its names.",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return ui.UsageError(cmd, "IMAGE is missing")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return removeImages(cmd.Context(), sess, args) },
+		Args:  ui.AtLeastOne("IMAGE"),
+		RunE:  func(cmd *cobra.Command, args []string) error { return removeImages(cmd.Context(), sess, args) },
 	}
 }
 

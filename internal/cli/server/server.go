@@ -23,59 +23,45 @@ over.`,
 }
 
 func serverStatus(sess *session.Session) *cobra.Command {
-	asJSON := false
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:     "status",
 		Short:   "Say whether a server answers, and what it does",
 		Long:    "Say whether a server answers, and what it does. The exit code is 0 when one does, and 3 when none does.",
 		Example: "  cove server status\n  cove server status --json",
 		Args:    ui.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := findServer(cmd.Context(), sess)
-			if err != nil {
-				return err
-			}
-			if !s.Running {
-				sess.Exit = ui.ExitNoServer
-			}
-			return showServer(sess, s, asJSON)
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		s, err := findServer(cmd.Context(), sess)
+		if err == nil && !s.Running {
+			sess.Exit = ui.ExitNoServer
+		}
+		return ui.Result{Value: s, Text: s.text()}, err
+	})
 }
 
 func serverStart(sess *session.Session) *cobra.Command {
-	asJSON := false
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:     "start",
 		Short:   "Start a server in the background, if none answers",
 		Example: "  cove server start",
 		Args:    ui.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			interrupts := ui.WatchSignals()
-			defer interrupts.Stop()
-			ctx, cancel := interrupts.Cover(cmd.Context())
-			defer cancel()
-			if sess.ServerAddress() != "" {
-				return elsewhere("started")
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		interrupts := ui.WatchSignals()
+		defer interrupts.Stop()
+		ctx, cancel := interrupts.Cover(cmd.Context())
+		defer cancel()
+		if sess.ServerAddress() != "" {
+			return ui.Result{}, elsewhere("started")
+		}
+		cfg, err := sess.Config()
+		if err != nil {
+			return ui.Result{}, err
+		}
+		if !session.Answers(ctx, cfg.Socket()) {
+			if err := sess.StartServer(ctx, cfg); err != nil {
+				return ui.Result{}, interrupts.Explain(err)
 			}
-			cfg, err := sess.Config()
-			if err != nil {
-				return err
-			}
-			if !session.Answers(ctx, cfg.Socket()) {
-				if err := sess.StartServer(ctx, cfg); err != nil {
-					return interrupts.Explain(err)
-				}
-			}
-			s, err := findServer(ctx, sess)
-			if err != nil {
-				return err
-			}
-			return showServer(sess, s, asJSON)
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+		}
+		s, err := findServer(ctx, sess)
+		return ui.Result{Value: s, Text: s.text()}, err
+	})
 }

@@ -62,12 +62,10 @@ func findServer(ctx context.Context, sess *session.Session) (serverState, error)
 	return s, err
 }
 
-func showServer(sess *session.Session, s serverState, asJSON bool) error {
-	if asJSON {
-		return sess.PrintJSON(s)
-	}
+// text is the state for people.
+func (s serverState) text() string {
 	if !s.Running {
-		return sess.Print("no server answers; commands that need one start it\n")
+		return "no server answers; commands that need one start it\n"
 	}
 	rows := [][2]string{{"running", "process " + strconv.Itoa(s.PID)}, {"version", s.Version}}
 	if s.Version != s.Command {
@@ -84,7 +82,7 @@ func showServer(sess *session.Session, s serverState, asJSON bool) error {
 	if s.Log != "" {
 		rows = append(rows, [2]string{"log", s.Log})
 	}
-	return sess.Print(ui.Facts(rows))
+	return ui.Facts(rows)
 }
 
 // elsewhere refuses what needs a server that this command line looks after.

@@ -14,8 +14,7 @@ import (
 )
 
 func serverStop(sess *session.Session) *cobra.Command {
-	asJSON := false
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:   "stop",
 		Short: "Stop the server of this machine",
 		Long: `Stop the server of this machine. Executions end within shutdown_grace.
@@ -23,58 +22,62 @@ Sandboxes stay as they are: what runs in them goes on, and the next server takes
 them over. While there is none, nothing leaves them.`,
 		Example: "  cove server stop",
 		Args:    ui.Exactly(),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return stopServer(cmd.Context(), sess, asJSON) },
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		done, err := stopServer(cmd.Context(), sess)
+		return ui.Result{Value: done, Text: done.text()}, err
+	})
 }
 
-func stopServer(ctx context.Context, sess *session.Session, asJSON bool) error {
+// stopped is what "cove server stop --json" prints.
+type stopped struct {
+	Stopped   bool `json:"stopped"`
+	PID       int  `json:"pid,omitempty"`
+	Sandboxes int  `json:"sandboxes"`
+}
+
+func (s stopped) text() string {
+	switch {
+	case !s.Stopped:
+		return "no server answers\n"
+	case s.Sandboxes == 0:
+		return "the server has stopped\n"
+	case s.Sandboxes == 1:
+		return "the server has stopped; 1 sandbox stays, and the next server takes it over\n"
+	}
+	return "the server has stopped; " + strconv.Itoa(s.Sandboxes) + " sandboxes stay, and the next server takes them over\n"
+}
+
+func stopServer(ctx context.Context, sess *session.Session) (result stopped, err error) {
 	interrupts := ui.WatchSignals()
 	defer interrupts.Stop()
 	ctx, cancel := interrupts.Cover(ctx)
 	defer cancel()
 	if sess.ServerAddress() != "" {
-		return elsewhere("stopped")
+		return result, elsewhere("stopped")
 	}
 	cfg, err := sess.Config()
 	if err != nil {
-		return err
-	}
-	var result struct {
-		Stopped   bool `json:"stopped"`
-		PID       int  `json:"pid,omitempty"`
-		Sandboxes int  `json:"sandboxes"`
+		return result, err
 	}
 	p, pid, err := listener(cfg.Socket())
 	if err != nil {
-		return err
+		return result, err
 	}
 	if pid != 0 {
 		defer p.Close()
 		if result.Sandboxes, err = sandboxesOf(ctx, sess, cfg.Socket()); err != nil {
-			return err
+			return result, err
 		}
 		if err := p.Terminate(); err != nil {
-			return err
+			return result, err
 		}
 		p.Wait(ctx)
 		if ctx.Err() != nil {
-			return interrupts.Explain(cove.Errorf(cove.Canceled, "the server is told to stop, and has not ended yet"))
+			return result, interrupts.Explain(cove.Errorf(cove.Canceled, "the server is told to stop, and has not ended yet"))
 		}
 		result.Stopped, result.PID = true, pid
 	}
-	switch {
-	case asJSON:
-		return sess.PrintJSON(result)
-	case !result.Stopped:
-		return sess.Print("no server answers\n")
-	case result.Sandboxes == 0:
-		return sess.Print("the server has stopped\n")
-	case result.Sandboxes == 1:
-		return sess.Print("the server has stopped; 1 sandbox stays, and the next server takes it over\n")
-	}
-	return sess.Print("the server has stopped; " + strconv.Itoa(result.Sandboxes) + " sandboxes stay, and the next server takes them over\n")
+	return result, nil
 }
 
 // listener is the process that listens on a unix socket of this machine, and

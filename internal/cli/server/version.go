@@ -17,19 +17,12 @@ func VersionLine() string {
 }
 
 func versionCommand(sess *session.Session) *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
+	return sess.Showing(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  ui.Exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !asJSON {
-				return sess.Print(VersionLine() + "\n")
-			}
-			return sess.PrintJSON(map[string]string{"version": version.Version, "go": goruntime.Version(),
-				"os": goruntime.GOOS, "arch": goruntime.GOARCH})
-		},
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	return c
+	}, func(*cobra.Command, []string) (ui.Result, error) {
+		return ui.Result{Text: VersionLine() + "\n", Value: map[string]string{"version": version.Version, "go": goruntime.Version(),
+			"os": goruntime.GOOS, "arch": goruntime.GOARCH}}, nil
+	})
 }

@@ -16,6 +16,15 @@ func (t *Terminal) PrintJSON(v any) error {
 	return t.Print(PlainJSON(string(b)) + "\n")
 }
 
+// PrintJSONLine writes one object on a line of standard output.
+func (t *Terminal) PrintJSONLine(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return t.Print(PlainJSON(string(b)) + "\n")
+}
+
 // PlainJSON escapes what encoding/json leaves and a terminal may obey: C1
 // control characters and those that reorder text. They are within strings,
 // where the escaped form means the same.

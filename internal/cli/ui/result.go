@@ -60,10 +60,18 @@ func (l Listing[T]) Result(all []T) Result {
 
 // Names is the result of --quiet: one name on a line.
 func (l Listing[T]) Names(all []T, name func(T) string) Result {
-	r := l.Result(all)
-	r.Text = ""
+	names := make([]string, 0, len(all))
 	for _, one := range all {
-		r.Text += name(one) + "\n"
+		names = append(names, name(one))
+	}
+	return Result{Value: l.Result(all).Value, Text: Lines("", names).Text}
+}
+
+// Lines is a list of names: one on a line, and below key as JSON.
+func Lines(key string, names []string) Result {
+	r := Result{Value: map[string][]string{key: append([]string{}, names...)}}
+	for _, name := range names {
+		r.Text += name + "\n"
 	}
 	return r
 }
