@@ -35,9 +35,13 @@ func agentsList(sess *session.Session) *cobra.Command {
 		Args:    ui.Exactly(),
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		all, err := session.OfBackend(cmd, sess, (*client.Client).Agents)
-		return ui.Listing[api.Agent]{Key: "agents", Headings: []string{"NAME", "INSTALLED", "SIZE", "MODELS OF", "WHAT"}, Row: func(one api.Agent) []string {
-			return []string{one.Name, installedText(one), sizeOr(one.Size), ui.OrDash(one.Provider), one.Title}
-		}}.Result(all), err
+		return ui.Listing[api.Agent]{
+			Key:      "agents",
+			Headings: []string{"NAME", "INSTALLED", "SIZE", "MODELS OF", "WHAT"},
+			Row: func(one api.Agent) []string {
+				return []string{one.Name, installedText(one), sizeOr(one.Size), ui.OrDash(one.Provider), one.Title}
+			},
+		}.Result(all), err
 	})
 }
 

@@ -75,13 +75,17 @@ func runsList(sess *session.Session) *cobra.Command {
 }
 
 func runListing(now time.Time) ui.Listing[api.Run] {
-	return ui.Listing[api.Run]{Key: "runs", Headings: []string{"ID", "AGENT", "STATUS", "BEGUN", "TOOK", "SANDBOX", "TASK"}, Row: func(r api.Run) []string {
-		took := "—"
-		if r.EndedAt != nil {
-			took = ui.TimeText(r.EndedAt.Sub(r.StartedAt))
-		}
-		return []string{r.ID, r.Agent, statusOf(r), ui.Ago(now.Sub(r.StartedAt)), took, r.SandboxName, beginning(taskOf(r), 60)}
-	}}
+	return ui.Listing[api.Run]{
+		Key:      "runs",
+		Headings: []string{"ID", "AGENT", "STATUS", "BEGUN", "TOOK", "SANDBOX", "TASK"},
+		Row: func(r api.Run) []string {
+			took := "—"
+			if r.EndedAt != nil {
+				took = ui.TimeText(r.EndedAt.Sub(r.StartedAt))
+			}
+			return []string{r.ID, r.Agent, statusOf(r), ui.Ago(now.Sub(r.StartedAt)), took, r.SandboxName, beginning(taskOf(r), 60)}
+		},
+	}
 }
 
 // statusOf is how a run stands, and which limit has ended it.

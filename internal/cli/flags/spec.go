@@ -33,8 +33,8 @@ type Spec struct {
 	PIDs, Inodes, OpenFiles      int64
 }
 
-// Resolved is what a Spec becomes for a server, which knows neither this process's
-// directory nor its environment.
+// Resolved holds the values of a Spec for a server, which knows neither this
+// process's directory nor its environment.
 type Resolved struct {
 	Image   string
 	Limits  *api.Limits // nil when no flag was given

@@ -87,8 +87,11 @@ func decisions(ctx context.Context, sess *session.Session, q client.DecisionOpti
 	if err != nil {
 		return err
 	}
-	return sess.Show(ui.Listing[api.Decision]{Key: "decisions", Headings: []string{"TIME", "EXECUTION", "VERDICT", "WHAT", "STATUS", "SENT", "RECEIVED", "TOOK", "WHY"},
-		Row: report.DecisionCells}.Result(all), o.JSON)
+	return sess.Show(ui.Listing[api.Decision]{
+		Key:      "decisions",
+		Headings: []string{"TIME", "EXECUTION", "VERDICT", "WHAT", "STATUS", "SENT", "RECEIVED", "TOOK", "WHY"},
+		Row:      report.DecisionCells,
+	}.Result(all), o.JSON)
 }
 
 // followDecisions follows the database, which all processes share: in the

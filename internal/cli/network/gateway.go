@@ -163,16 +163,20 @@ func gatewayList(sess *session.Session) *cobra.Command {
 		Args:  ui.Exactly(),
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		all, err := ofGateway(sess, cmd, (*client.Client).GatewayClients)
-		return ui.Listing[api.GatewayClient]{Key: "clients", Headings: []string{"NAME", "ADDRESS", "STATE", "FILES"}, Row: func(c api.GatewayClient) []string {
-			address, state := c.Listen, "open"
-			if c.Transparent {
-				address = "transparent"
-			}
-			if !c.Open {
-				state = "closed"
-			}
-			return []string{c.Name, address, cmp.Or(c.Problem, state), c.Files}
-		}}.Result(all), err
+		return ui.Listing[api.GatewayClient]{
+			Key:      "clients",
+			Headings: []string{"NAME", "ADDRESS", "STATE", "FILES"},
+			Row: func(c api.GatewayClient) []string {
+				address, state := c.Listen, "open"
+				if c.Transparent {
+					address = "transparent"
+				}
+				if !c.Open {
+					state = "closed"
+				}
+				return []string{c.Name, address, cmp.Or(c.Problem, state), c.Files}
+			},
+		}.Result(all), err
 	})
 }
 

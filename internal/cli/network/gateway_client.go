@@ -1,7 +1,6 @@
 package network
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -51,8 +50,8 @@ func gatewayClient(sess *session.Session, cmd *cobra.Command) (*client.Client, e
 	return client.New(client.Options{Address: "unix:" + path})
 }
 
-// ofGateway is what the gateway answers.
-func ofGateway[T any](sess *session.Session, cmd *cobra.Command, ask func(*client.Client, context.Context) (T, error)) (answer T, err error) {
+// ofGateway returns the answer of the gateway.
+func ofGateway[T any](sess *session.Session, cmd *cobra.Command, ask session.Ask[T]) (answer T, err error) {
 	gateway, err := gatewayClient(sess, cmd)
 	if err != nil {
 		return answer, err

@@ -174,6 +174,10 @@ machine.`,
 		for _, p := range all {
 			list = append(list, shownPreset{p.Name, p.About, p.Registry})
 		}
-		return ui.Listing[shownPreset]{Key: "presets", Headings: []string{"NAME", "WHAT"}, Row: func(p shownPreset) []string { return []string{p.Name, p.About} }}.Result(list), err
+		return ui.Listing[shownPreset]{
+			Key:      "presets",
+			Headings: []string{"NAME", "WHAT"},
+			Row:      func(p shownPreset) []string { return []string{p.Name, p.About} },
+		}.Result(list), err
 	})
 }

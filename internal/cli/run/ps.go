@@ -124,13 +124,17 @@ func listUpTo(ctx context.Context, c *client.Client, q client.ListOptions, limit
 }
 
 func executionListing(now time.Time) ui.Listing[api.Execution] {
-	return ui.Listing[api.Execution]{Key: "executions", Headings: []string{"ID", "LANGUAGE", "ENGINE", "STATUS", "EXIT", "BEGAN", "TOOK"}, Row: func(e api.Execution) []string {
-		exit, duration := "", now.Sub(e.CreatedAt)
-		if e.Status != api.StatusRunning {
-			exit, duration = strconv.Itoa(e.ExitCode), time.Duration(e.Duration*float64(time.Second))
-		}
-		return []string{e.ID, e.Language, e.Engine, summary(e), exit, ui.Ago(now.Sub(e.CreatedAt)), ui.TimeText(max(duration, 0))}
-	}}
+	return ui.Listing[api.Execution]{
+		Key:      "executions",
+		Headings: []string{"ID", "LANGUAGE", "ENGINE", "STATUS", "EXIT", "BEGAN", "TOOK"},
+		Row: func(e api.Execution) []string {
+			exit, duration := "", now.Sub(e.CreatedAt)
+			if e.Status != api.StatusRunning {
+				exit, duration = strconv.Itoa(e.ExitCode), time.Duration(e.Duration*float64(time.Second))
+			}
+			return []string{e.ID, e.Language, e.Engine, summary(e), exit, ui.Ago(now.Sub(e.CreatedAt)), ui.TimeText(max(duration, 0))}
+		},
+	}
 }
 
 // statuses are what --status of "cove ps" may be.

@@ -26,13 +26,17 @@ func runtimesCommand(sess *session.Session) *cobra.Command {
 }
 
 func runtimeListing() ui.Listing[api.Runtime] {
-	return ui.Listing[api.Runtime]{Key: "runtimes", Headings: []string{"RUNTIME", "VERSION", "LIMITS"}, Row: func(r api.Runtime) []string {
-		version := r.Version
-		if !r.Available {
-			version = "missing: " + r.Missing
-		}
-		return []string{r.Name, firstLine(version), defaultsText(r)}
-	}}
+	return ui.Listing[api.Runtime]{
+		Key:      "runtimes",
+		Headings: []string{"RUNTIME", "VERSION", "LIMITS"},
+		Row: func(r api.Runtime) []string {
+			version := r.Version
+			if !r.Available {
+				version = "missing: " + r.Missing
+			}
+			return []string{r.Name, firstLine(version), defaultsText(r)}
+		},
+	}
 }
 
 func defaultsText(r api.Runtime) string {

@@ -102,12 +102,16 @@ func listTerminals(sess *session.Session, cmd *cobra.Command, p flags.Target, as
 		if err != nil {
 			return err
 		}
-		return sess.Show(ui.Listing[api.Terminal]{Key: "terminals", Headings: []string{"TERMINAL", "STATE", "SIZE", "ATTACHED", "STARTED", "PROGRAM"}, Row: func(t api.Terminal) []string {
-			state := "runs"
-			if t.ExitCode != nil {
-				state = fmt.Sprintf("ended (%d)", *t.ExitCode)
-			}
-			return []string{t.ID, state, fmt.Sprintf("%dx%d", t.Columns, t.Rows), fmt.Sprint(t.Attached), ui.Ago(time.Since(t.CreatedAt)), strings.Join(t.Args, " ")}
-		}}.Result(all), asJSON)
+		return sess.Show(ui.Listing[api.Terminal]{
+			Key:      "terminals",
+			Headings: []string{"TERMINAL", "STATE", "SIZE", "ATTACHED", "STARTED", "PROGRAM"},
+			Row: func(t api.Terminal) []string {
+				state := "runs"
+				if t.ExitCode != nil {
+					state = fmt.Sprintf("ended (%d)", *t.ExitCode)
+				}
+				return []string{t.ID, state, fmt.Sprintf("%dx%d", t.Columns, t.Rows), fmt.Sprint(t.Attached), ui.Ago(time.Since(t.CreatedAt)), strings.Join(t.Args, " ")}
+			},
+		}.Result(all), asJSON)
 	})
 }

@@ -12,9 +12,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// sandboxCommand makes a command about one sandbox, which do asks the server for,
-// or to change.
-func sandboxCommand(sess *session.Session, c *cobra.Command, do func(*client.Client, context.Context, string) (api.Sandbox, error), text func(api.Sandbox) string) *cobra.Command {
+// request asks the server for the sandbox of an id, or to change it.
+type request = func(c *client.Client, ctx context.Context, id string) (api.Sandbox, error)
+
+// sandboxCommand makes a command that prints one sandbox, as do returns it.
+func sandboxCommand(sess *session.Session, c *cobra.Command, do request, text func(api.Sandbox) string) *cobra.Command {
 	var p flags.Target
 	p.AddTo(sess, c)
 	return sess.Showing(c, func(cmd *cobra.Command, _ []string) (r ui.Result, err error) {
@@ -28,7 +30,7 @@ func sandboxCommand(sess *session.Session, c *cobra.Command, do func(*client.Cli
 }
 
 // changeCommand makes a command that changes one sandbox and prints its name.
-func changeCommand(sess *session.Session, c *cobra.Command, change func(*client.Client, context.Context, string) (api.Sandbox, error)) *cobra.Command {
+func changeCommand(sess *session.Session, c *cobra.Command, change request) *cobra.Command {
 	return sandboxCommand(sess, c, change, func(s api.Sandbox) string { return s.Name + "\n" })
 }
 

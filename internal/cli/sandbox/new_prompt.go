@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-
 	"slices"
 	"strings"
 

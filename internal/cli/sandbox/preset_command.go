@@ -51,9 +51,13 @@ func presetList(sess *session.Session) *cobra.Command {
 			}
 			all = append(all, shownPreset{name, p.values})
 		}
-		return ui.Listing[shownPreset]{Key: "presets", Headings: []string{"NAME", "FLAGS"}, Row: func(p shownPreset) []string {
-			return []string{p.Name, preset{p.Flags}.flags()}
-		}}.Result(all), nil
+		return ui.Listing[shownPreset]{
+			Key:      "presets",
+			Headings: []string{"NAME", "FLAGS"},
+			Row: func(p shownPreset) []string {
+				return []string{p.Name, preset{p.Flags}.flags()}
+			},
+		}.Result(all), nil
 	})
 }
 

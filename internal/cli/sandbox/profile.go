@@ -41,13 +41,17 @@ func profileList(sess *session.Session) *cobra.Command {
 			return ui.Result{}, err
 		}
 		chosen, err := sess.ChosenProfile()
-		r := ui.Listing[api.Profile]{Key: "profiles", Headings: []string{"PROFILE", "AGENT", "MODELS", "NETWORK", ""}, Row: func(p api.Profile) []string {
-			name := p.Name
-			if name == chosen {
-				name += " *"
-			}
-			return []string{name, ui.OrDash(p.Agent), ui.OrDash(strings.Trim(p.Provider+" "+p.Model, " ")), profileNetworkText(p), p.Description}
-		}}.Result(all)
+		r := ui.Listing[api.Profile]{
+			Key:      "profiles",
+			Headings: []string{"PROFILE", "AGENT", "MODELS", "NETWORK", ""},
+			Row: func(p api.Profile) []string {
+				name := p.Name
+				if name == chosen {
+					name += " *"
+				}
+				return []string{name, ui.OrDash(p.Agent), ui.OrDash(strings.Trim(p.Provider+" "+p.Model, " ")), profileNetworkText(p), p.Description}
+			},
+		}.Result(all)
 		if len(all) == 0 {
 			file := "profiles.yaml of the server's home"
 			if cfg, err := sess.Config(); err == nil && sess.ServerAddress() == "" {

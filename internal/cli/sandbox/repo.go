@@ -35,13 +35,17 @@ func repoList(sess *session.Session) *cobra.Command {
 		Args:    ui.Exactly(),
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		all, err := session.OfServer(cmd, sess, (*client.Client).Repositories)
-		r := ui.Listing[api.StoredRepository]{Key: "repositories", Headings: []string{"NAME", "SIZE", "SANDBOXES", "FETCHED", "SOURCE"}, Row: func(r api.StoredRepository) []string {
-			size := ui.SizeText(r.Size)
-			if r.Partial {
-				size += ", in part"
-			}
-			return []string{r.Name, size, strconv.Itoa(len(r.Sandboxes)), ui.Ago(time.Since(r.FetchedAt)), r.Source}
-		}}.Result(all)
+		r := ui.Listing[api.StoredRepository]{
+			Key:      "repositories",
+			Headings: []string{"NAME", "SIZE", "SANDBOXES", "FETCHED", "SOURCE"},
+			Row: func(r api.StoredRepository) []string {
+				size := ui.SizeText(r.Size)
+				if r.Partial {
+					size += ", in part"
+				}
+				return []string{r.Name, size, strconv.Itoa(len(r.Sandboxes)), ui.Ago(time.Since(r.FetchedAt)), r.Source}
+			},
+		}.Result(all)
 		for _, stored := range all {
 			for _, dir := range stored.Kept {
 				r.Notes = append(r.Notes, fmt.Sprintf("work that was kept borrows from %s: %s; once you have removed that directory, \"cove repo gc\" forgets it", stored.Name, dir))

@@ -79,10 +79,14 @@ func audit(ctx context.Context, sess *session.Session, o auditOptions) error {
 	if err != nil {
 		return err
 	}
-	return sess.Show(ui.Listing[api.AuditRecord]{Key: "records", Headings: []string{"NO", "TIME", "WHO", "ACTION", "OBJECT", "VERDICT", "DETAIL"}, Row: func(r api.AuditRecord) []string {
-		who := cmp.Or(r.Who, "cove") // itself
-		return []string{strconv.FormatInt(r.Seq, 10), r.Time.UTC().Format(time.RFC3339), who, r.Action, r.Object, r.Verdict, r.Detail}
-	}}.Result(all), o.JSON)
+	return sess.Show(ui.Listing[api.AuditRecord]{
+		Key:      "records",
+		Headings: []string{"NO", "TIME", "WHO", "ACTION", "OBJECT", "VERDICT", "DETAIL"},
+		Row: func(r api.AuditRecord) []string {
+			who := cmp.Or(r.Who, "cove") // itself
+			return []string{strconv.FormatInt(r.Seq, 10), r.Time.UTC().Format(time.RFC3339), who, r.Action, r.Object, r.Verdict, r.Detail}
+		},
+	}.Result(all), o.JSON)
 }
 
 func verifyAudit(ctx context.Context, sess *session.Session, asJSON bool) error {

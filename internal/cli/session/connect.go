@@ -24,6 +24,12 @@ type Backend struct {
 	Close  func() error
 }
 
+// Do uses a connection until its context ends.
+type Do = func(context.Context, *client.Client) error
+
+// Ask asks a server one thing, as (*client.Client).Agents does.
+type Ask[T any] = func(*client.Client, context.Context) (T, error)
+
 // Connect finds the backend: the server that was named, else the one of this
 // machine when it answers, else a daemon in this process, which is warm when
 // something is about to run.
@@ -99,17 +105,18 @@ func (sess *Session) Server(ctx context.Context) (*Backend, error) {
 
 // WithServer lets do talk to the server that keeps sandboxes, until a signal
 // comes.
-func (sess *Session) WithServer(cmd *cobra.Command, do func(context.Context, *client.Client) error) error {
+func (sess *Session) WithServer(cmd *cobra.Command, do Do) error {
 	return sess.with(cmd.Context(), sess.Server, do)
 }
 
 // WithBackend lets do talk to the server of Connect, or to a daemon in this
 // process, until a signal comes.
-func (sess *Session) WithBackend(cmd *cobra.Command, do func(context.Context, *client.Client) error) error {
+func (sess *Session) WithBackend(cmd *cobra.Command, do Do) error {
 	return sess.with(cmd.Context(), func(ctx context.Context) (*Backend, error) { return sess.Connect(ctx, false) }, do)
 }
 
-func (sess *Session) with(ctx context.Context, connect func(context.Context) (*Backend, error), do func(context.Context, *client.Client) error) error {
+// with connects, and ends do at a signal.
+func (sess *Session) with(ctx context.Context, connect func(context.Context) (*Backend, error), do Do) error {
 	interrupts := ui.WatchSignals(sess.Out)
 	defer interrupts.Stop()
 	ctx, cancel := interrupts.Cover(ctx)
@@ -125,8 +132,8 @@ func (sess *Session) with(ctx context.Context, connect func(context.Context) (*B
 	return err
 }
 
-// OfServer is what the server that keeps sandboxes answers.
-func OfServer[T any](cmd *cobra.Command, sess *Session, ask func(*client.Client, context.Context) (T, error)) (answer T, err error) {
+// OfServer returns the answer of the server that keeps sandboxes.
+func OfServer[T any](cmd *cobra.Command, sess *Session, ask Ask[T]) (answer T, err error) {
 	err = sess.WithServer(cmd, func(ctx context.Context, c *client.Client) (err error) {
 		answer, err = ask(c, ctx)
 		return err
@@ -134,8 +141,8 @@ func OfServer[T any](cmd *cobra.Command, sess *Session, ask func(*client.Client,
 	return answer, err
 }
 
-// OfBackend is what the server of Connect, or a daemon in this process, answers.
-func OfBackend[T any](cmd *cobra.Command, sess *Session, ask func(*client.Client, context.Context) (T, error)) (answer T, err error) {
+// OfBackend returns the answer of the server of Connect, or of a daemon in this process.
+func OfBackend[T any](cmd *cobra.Command, sess *Session, ask Ask[T]) (answer T, err error) {
 	err = sess.WithBackend(cmd, func(ctx context.Context, c *client.Client) (err error) {
 		answer, err = ask(c, ctx)
 		return err
@@ -145,7 +152,7 @@ func OfBackend[T any](cmd *cobra.Command, sess *Session, ask func(*client.Client
 
 // AskRunning asks a server that answers now, for as long as somebody waits who
 // types; else it is Unavailable.
-func (sess *Session) AskRunning(ctx context.Context, ask func(context.Context, *client.Client) error) error {
+func (sess *Session) AskRunning(ctx context.Context, ask Do) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}

@@ -7,15 +7,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Result is what a command has found or made.
+// Result holds the output of a command.
 type Result struct {
 	Value any      // as --json prints it
 	Text  string   // for people
-	Notes []string // said beside the text, and not with --json
+	Notes []string // messages below the text, left out with --json
 }
 
-// Showing gives a command --json, and prints what do returns.
-func (t *Terminal) Showing(c *cobra.Command, do func(cmd *cobra.Command, args []string) (Result, error)) *cobra.Command {
+// Showing adds --json to a command, and prints the result that do returns.
+func (t *Terminal) Showing(c *cobra.Command, do func(*cobra.Command, []string) (Result, error)) *cobra.Command {
 	asJSON := false
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -42,14 +42,14 @@ func (t *Terminal) Show(r Result, asJSON bool) error {
 	return nil
 }
 
-// Listing is how things of one kind are listed.
+// Listing lays out records of one kind.
 type Listing[T any] struct {
 	Key      string // of the list, in the object that --json prints
 	Headings []string
 	Row      func(T) []string
 }
 
-// Result is a table, and the list as JSON.
+// Result returns the table, and the list as JSON.
 func (l Listing[T]) Result(all []T) Result {
 	rows := make([][]string, 0, len(all))
 	for _, one := range all {
@@ -58,7 +58,7 @@ func (l Listing[T]) Result(all []T) Result {
 	return Result{Value: map[string][]T{l.Key: append([]T{}, all...)}, Text: Table(l.Headings, rows)}
 }
 
-// Names is the result of --quiet: one name on a line.
+// Names returns the result of --quiet: one name on a line.
 func (l Listing[T]) Names(all []T, name func(T) string) Result {
 	names := make([]string, 0, len(all))
 	for _, one := range all {
@@ -67,7 +67,7 @@ func (l Listing[T]) Names(all []T, name func(T) string) Result {
 	return Result{Value: l.Result(all).Value, Text: Lines("", names).Text}
 }
 
-// Lines is a list of names: one on a line, and below key as JSON.
+// Lines returns a list of names: one on a line, and below key as JSON.
 func Lines(key string, names []string) Result {
 	r := Result{Value: map[string][]string{key: append([]string{}, names...)}}
 	for _, name := range names {
@@ -76,8 +76,8 @@ func Lines(key string, names []string) Result {
 	return r
 }
 
-// Each does something with each name. Of several errors all but the last, which is
-// returned, are said. Nothing follows when nobody reads what is printed.
+// Each calls do with each name, and prints all errors but the last, which it
+// returns. A closed pipe ends it.
 func (t *Terminal) Each(names []string, do func(name string) error) error {
 	var failed error
 	for _, name := range names {
@@ -96,7 +96,7 @@ func (t *Terminal) Each(names []string, do func(name string) error) error {
 	return failed
 }
 
-// AtLeastOne takes one argument or more: "ID".
+// AtLeastOne accepts one argument or more, which name calls: "ID".
 func AtLeastOne(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
