@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
 // Where a sandbox finds what it is to trust.
@@ -169,13 +170,20 @@ func (t *trust) remove() { os.RemoveAll(t.dir) }
 // file is where the file is that a sandbox finds at a place.
 func (t *trust) file(place string) string { return filepath.Join(t.dir, path.Base(place)) }
 
-// files says where what every sandbox trusts is to be shown: at places of its
-// own, and instead of the bundle that the root filesystem has.
-func (t *trust) files() []engine.File {
-	bundle := t.file(bundlePlace)
-	files := []engine.File{{Source: bundle, Target: bundlePlace}, {Source: t.file(certificatePlace), Target: certificatePlace}}
+// own names that file for a sandbox's binding.
+func (t *trust) own(place string) hostpath.Own {
+	return hostpath.Own{Dir: t.dir, Name: path.Base(place)}
+}
+
+// bind shows what every sandbox trusts: at places of its own, and instead of the
+// bundle that the root filesystem has.
+func (t *trust) bind(b *engine.Binding) error {
+	bundles := []engine.File{{Target: bundlePlace}}
 	for _, place := range ca.SystemBundles {
-		files = append(files, engine.File{Source: bundle, Target: place, Existing: true})
+		bundles = append(bundles, engine.File{Target: place, Existing: true})
 	}
-	return files
+	if err := b.Show(t.own(bundlePlace), bundles...); err != nil {
+		return err
+	}
+	return b.Show(t.own(certificatePlace), engine.File{Target: certificatePlace})
 }

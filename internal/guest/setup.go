@@ -42,7 +42,8 @@ const (
 	StepTmpfs StepKind = "tmpfs"
 	// StepBind attaches the host's Source, or descriptor FD of the request
 	// (a detached mount), at Target with Flags. A Target that is not there is
-	// made. An Optional step is left out when Source does not exist.
+	// made. An Optional step is left out when Source does not exist. A Source
+	// that is not what Is says is an error.
 	StepBind StepKind = "bind"
 	// StepBindInside attaches Source, below the staging directory too.
 	StepBindInside StepKind = "bind-inside"
@@ -80,6 +81,7 @@ type Step struct {
 	Kind      StepKind  `json:"kind"`
 	Target    string    `json:"target"`
 	Source    string    `json:"source,omitempty"`
+	Is        *Inode    `json:"is,omitempty"`
 	FD        *int      `json:"fd,omitempty"` // index among the request's descriptors
 	Flags     MountFlag `json:"flags,omitempty"`
 	Optional  bool      `json:"optional,omitempty"`
@@ -92,6 +94,12 @@ type Step struct {
 	Data      []byte    `json:"data,omitempty"`
 	Upper     string    `json:"upper,omitempty"`
 	Work      string    `json:"work,omitempty"`
+}
+
+// Inode tells one file or directory of the host from every other.
+type Inode struct {
+	Dev uint64 `json:"dev"`
+	Ino uint64 `json:"ino"`
 }
 
 // MountFlag are the attributes of a mount.

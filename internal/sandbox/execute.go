@@ -351,7 +351,7 @@ func (e *execution) template() engine.Template {
 }
 
 func (e *execution) binding() engine.Binding {
-	b := engine.Binding{Hostname: rootfs.Hostname, Mounts: append([]cove.Mount(nil), e.request.Mounts...)}
+	b := engine.Binding{Hostname: rootfs.Hostname, Attachments: e.request.Attachments, Mounts: slices.Clone(e.request.Mounts)}
 	if e.request.WorkDir != "" {
 		b.Mounts = append(b.Mounts, cove.Mount{Source: e.request.WorkDir, Target: cove.Workspace})
 	}

@@ -295,8 +295,8 @@ func (b *builder) bind(s guest.Step) error {
 }
 
 // cloneHost clones a mount of the host. A recursive one is a directory of the
-// toolchain, which may be a link; anything else is a place a user named, which
-// has been resolved and judged, so that a link now is somebody's trick.
+// toolchain, which may be a link; anything else is a place that the host has
+// resolved and opened, so that a link or another inode now is somebody's trick.
 func (b *builder) cloneHost(s guest.Step) (int, error) {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
 	if !s.Recursive {
@@ -307,6 +307,15 @@ func (b *builder) cloneHost(s guest.Step) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(place)
+	if s.Is != nil {
+		var st unix.Stat_t
+		if err := unix.Fstat(place, &st); err != nil {
+			return -1, err
+		}
+		if (guest.Inode{Dev: st.Dev, Ino: st.Ino}) != *s.Is {
+			return -1, fmt.Errorf("%s was changed meanwhile", s.Source)
+		}
+	}
 	return clone(place, s.Recursive)
 }
 
