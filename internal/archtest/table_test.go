@@ -69,7 +69,7 @@ var rooms = []room{
 	{path: "internal/adversary/...", layer: contract, above: []string{"api", "internal/egress/policy", "internal/egress/policy/policytest", "internal/engine", "internal/guest"}},
 	{path: "internal/engine/enginetest", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/engine/fake", layer: contract, above: []string{"internal/engine", "internal/guest", "internal/guest/guestd"}},
-	{path: "internal/engine/keep", layer: contract, above: []string{"internal/engine", "internal/guest"}},
+	{path: "internal/engine/local", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/git/command", layer: contract},
 	{path: "internal/guest", layer: contract},
 	{path: "internal/guest/guestd", layer: contract, above: []string{"internal/guest"}},
@@ -160,7 +160,7 @@ var fences = []fence{
 		reason: "what happens is counted where it is shown; nothing below knows how"},
 	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli", "cmd/..."},
 		reason: "only the command line knows its library"},
-	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/terminal/terminaltest", "internal/adversary/...", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/local", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/terminal/terminaltest", "internal/adversary/...", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
 		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but git in its own way, and others to ask them how they are configured or for a credential; the worker is not on the host"},
 }
 
