@@ -117,10 +117,11 @@ var rooms = []room{
 	{path: "internal/httpapi/...", layer: edge},
 	{path: "internal/meter", layer: edge},
 
-	{path: "internal/config", layer: wiring},
-	{path: "internal/daemon", layer: wiring, above: []string{"internal/config"}},
+	{path: "internal/engines", layer: wiring},
+	{path: "internal/config", layer: wiring, above: []string{"internal/engines"}},
+	{path: "internal/daemon", layer: wiring, above: []string{"internal/config", "internal/engines"}},
 	{path: "internal/doctor/...", layer: wiring, above: []string{"internal/config"}},
-	{path: "internal/cli", layer: wiring, above: []string{"internal/config", "internal/daemon", "internal/doctor/..."}},
+	{path: "internal/cli", layer: wiring, above: []string{"internal/config", "internal/daemon", "internal/doctor/...", "internal/engines"}},
 
 	{path: "cmd/...", layer: process},
 
@@ -136,9 +137,9 @@ type fence struct {
 }
 
 var fences = []fence{
-	{imported: module + "/internal/engine/native/...", by: []string{"internal/daemon", "cmd/..."},
+	{imported: module + "/internal/engine/native/...", by: []string{"internal/engines", "cmd/..."},
 		reason: "concrete engines are named in the wiring only; everybody else speaks to internal/engine"},
-	{imported: module + "/internal/engine/docker/...", by: []string{"internal/daemon", "cmd/..."},
+	{imported: module + "/internal/engine/docker/...", by: []string{"internal/engines", "cmd/..."},
 		reason: "concrete engines are named in the wiring only; everybody else speaks to internal/engine"},
 	{imported: module + "/internal/store/sqlite/...", by: []string{"internal/daemon", "cmd/..."},
 		reason: "concrete stores are named in the wiring only; everybody else speaks to internal/store"},

@@ -130,6 +130,7 @@ func (e *Engine) look() engine.Capabilities {
 		MountOwners:   true,
 		Files:         true,
 		Listeners:     true,
+		FileSockets:   true,
 		MemoryLimit:   h.Has(cgroup.Memory),
 		SwapLimit:     h.Swap(),
 		CPULimit:      h.Has(cgroup.CPU),
