@@ -67,7 +67,9 @@ func newEstate(t *testing.T) *estate {
 	e.manager = sandbox.New(sandbox.Options{
 		Engines:       []sandbox.EngineSource{{Name: "fake", Open: func() (engine.Engine, error) { return eng, nil }}},
 		DefaultEngine: "fake", Images: hostAlone{}, Store: e.store, Instance: in.ID, RunDir: dir,
-		OpenWay:       func(cove.SandboxID, cove.ExecutionID, string, sandbox.Network) (sandbox.Way, error) { return e.way(), nil },
+		OpenWay: func(cove.SandboxID, cove.ExecutionID, string, sandbox.Network) (sandbox.Way, error) {
+			return e.way(), nil
+		},
 		MaxConcurrent: 8, MaxQueued: 8, Clock: clock.Real(), Log: log,
 	})
 	e.Server, err = New(Options{Executor: e.manager, Store: e.store, CheckPath: hostpath.Check, Version: "test", Log: log,

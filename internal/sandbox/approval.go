@@ -76,8 +76,8 @@ type lastingAsk struct {
 	open opened
 }
 
-func (l lastingAsk) wayOut() Way    { return l.open.way }
-func (l lastingAsk) object() string { return string(l.id) }
+func (l lastingAsk) wayOut() Way           { return l.open.way }
+func (l lastingAsk) object() string        { return string(l.id) }
 func (l lastingAsk) owner() cove.Principal { return l.open.of }
 func (l lastingAsk) holds() ([]approval.Hold, <-chan struct{}) {
 	all, changed := l.open.way.Holds()
