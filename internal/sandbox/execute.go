@@ -85,6 +85,9 @@ func (e *execution) end(why ending) {
 	}
 }
 
+// owner is the principal that asked for e.
+func (e *execution) owner() cove.Principal { return cove.ParsePrincipal(e.request.Client) }
+
 func (e *execution) wayOut() Way {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -113,9 +113,10 @@ type resident struct {
 
 // opened is what a running sandbox has on the host beside the engine's.
 type opened struct {
-	name  string  // as its way has it
-	way   Way     // nil without a network
-	git   workGit // of a repository that is not inside
+	of    cove.Principal // whose it is
+	name  string         // as its way has it
+	way   Way            // nil without a network
+	git   workGit        // of a repository that is not inside
 	env   []string
 	ttys  *terminals
 	left  chan struct{} // closed when nobody is to look for its end any more

@@ -189,7 +189,7 @@ func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, se
 			git = s.git
 		}
 	}
-	o := opened{name: record.Name, way: way, git: git, env: lastWins(appendVariables(env, record.Spec.Env)), ttys: &terminals{manager: m, sandbox: bx.sandbox}, left: make(chan struct{})}
+	o := opened{of: cove.ParsePrincipal(record.Client), name: record.Name, way: way, git: git, env: lastWins(appendVariables(env, record.Spec.Env)), ttys: &terminals{manager: m, sandbox: bx.sandbox}, left: make(chan struct{})}
 	o.close = sync.OnceFunc(func() {
 		close(o.left)
 		o.ttys.leave(m.whyLeft())

@@ -702,7 +702,7 @@ func TestLastingAdoption(t *testing.T) {
 	if got := h.ways.policyOf(running.ID); got != policyThen {
 		t.Errorf("the policy is %q", got)
 	}
-	if holds := s.Holds(); len(holds) != 1 || holds[0].Execution != "running" {
+	if holds := s.Holds(cove.MachineOwner()); len(holds) != 1 || holds[0].Execution != "running" {
 		t.Errorf("what waits is %+v", holds)
 	}
 	if _, err := s.ResumeSandbox(t.Context(), "paused", owner); err != nil {
