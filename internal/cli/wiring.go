@@ -51,8 +51,8 @@ func (a *app) doctorOptions() (doctor.Options, error) {
 		o.Engines = append(o.Engines, doctor.Engine{
 			Name: name,
 			Open: func(context.Context) (engine.Engine, error) { return daemon.OpenEngine(cfg, name, a.quietLogger(cfg)) },
-			Template: engine.Template{Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost},
-				Limits: limits, User: cove.UserCode, Network: cove.NetworkNone},
+			Template: engine.Template{Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
+				Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone},
 			Args: []string{"/bin/true"},
 		})
 	}

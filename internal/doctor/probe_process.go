@@ -22,7 +22,7 @@ import (
 // probeSeccomp loads the policy for snippets and makes calls it refuses, and
 // one it does not.
 func probeSeccomp([]string) (string, error) {
-	filter, err := seccomp.Filter(cove.UserCode)
+	filter, err := seccomp.Filter(cove.CodeUser)
 	if err != nil {
 		return "", step("compile the filter", err)
 	}

@@ -345,8 +345,8 @@ func (m *Manager) discard(b *box, release func()) {
 
 func (e *execution) template() engine.Template {
 	return engine.Template{
-		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: e.rootfs,
-		Limits: e.limits, User: cove.UserCode, Network: cmp.Or(e.request.Network.Mode, cove.NetworkNone),
+		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: e.limits, User: cove.CodeUser},
+		Rootfs: e.rootfs, Network: cmp.Or(e.request.Network.Mode, cove.NetworkNone),
 	}
 }
 
@@ -403,7 +403,7 @@ func (e *execution) process() guest.ProcessSpec {
 
 // environment: what comes later wins.
 func (e *execution) environment() []string {
-	env := append(rootfs.Env(cove.UserCode), e.rootfs.Env...)
+	env := append(rootfs.Env(cove.CodeUser), e.rootfs.Env...)
 	env = append(env, e.runtime.Env...)
 	if way := e.wayOut(); way != nil {
 		for k, v := range way.Env() {

@@ -328,7 +328,7 @@ func (m *Manager) enroll(ctx context.Context, record *store.Sandbox, unnamed boo
 // furnish makes the workspace, starts the sandbox and places the files.
 func (m *Manager) furnish(ctx context.Context, r *resident, record *store.Sandbox, q LastingRequest, progress func(workspace.Step)) error {
 	ws, err := m.lasting.Workspaces.Create(ctx, workspace.Spec{
-		ID: record.ID, Name: record.Name, User: cove.UserAgent, Repository: q.Repository, Bind: q.Bind, Client: q.Client,
+		ID: record.ID, Name: record.Name, User: cove.AgentUser, Repository: q.Repository, Bind: q.Bind, Client: q.Client,
 	}, progress)
 	if err != nil {
 		return err

@@ -66,7 +66,8 @@ func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox,
 		b.Listeners = append(b.Listeners, s.listen)
 	}
 	t := engine.Template{
-		ID: record.ID, Isolation: cove.IsolationContainer, Rootfs: root, Limits: record.Spec.Limits, User: cove.UserAgent, Network: n.Mode, Lasting: true,
+		ID: record.ID, Shape: cove.Shape{Limits: record.Spec.Limits, User: cove.AgentUser, Lifetime: cove.LifetimeDetached},
+		Rootfs: root, Network: n.Mode,
 	}
 	var openWay func() (Way, error)
 	if n.Mode != cove.NetworkNone {
@@ -143,7 +144,7 @@ func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (
 
 // occupy notes that a sandbox runs, and looks for its end.
 func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, services []service, sockets []*os.File, release func()) {
-	env := append(rootfs.Env(cove.UserAgent), record.Spec.ImageEnv...)
+	env := append(rootfs.Env(cove.AgentUser), record.Spec.ImageEnv...)
 	env = append(env, gitEnv...)
 	if way != nil {
 		env = appendVariables(env, way.Env())

@@ -124,12 +124,13 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 	if err != nil {
 		return nil, err
 	}
-	t := engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: root, Limits: record.Spec.Limits, User: cove.UserAgent, Network: cove.NetworkNone}
+	t := engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: record.Spec.Limits, User: cove.AgentUser},
+		Rootfs: root, Network: cove.NetworkNone}
 	bx, _, _, err := openOut(ctx, eng, t, b, nil)
 	if err != nil {
 		return nil, err
 	}
-	env := append(append(rootfs.Env(cove.UserAgent), root.Env...), gitEnv...)
+	env := append(append(rootfs.Env(cove.AgentUser), root.Env...), gitEnv...)
 	return &Work{ID: record.ID, Record: record, m: m, git: insideGit{record: record, place: placeOf(record.Spec), guest: bx.sandbox.Guest(), env: lastWins(env)}, close: func() {
 		if err := bx.close(); err != nil {
 			m.o.Log.Warn("cannot end what showed a sandbox's work", "sandbox", record.ID, "error", err)

@@ -61,7 +61,8 @@ func (m *Manager) openProbe(ctx context.Context, image, engineName string) (bx *
 		return nil, root, nil, err
 	}
 	bx, err = open(ctx, eng, engine.Template{
-		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: root, Limits: limits, User: cove.UserCode, Network: cove.NetworkNone,
+		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
+		Rootfs: root, Network: cove.NetworkNone,
 	}, func() (engine.Binding, error) { return engine.Binding{Hostname: rootfs.Hostname}, nil })
 	if err != nil {
 		release()
@@ -80,7 +81,7 @@ func (m *Manager) ask(ctx context.Context, g *guest.Client, r runtime.Runtime, r
 		}
 	}
 	version, ok := output(ctx, g, guest.ProcessSpec{
-		Args: r.Probe, Env: append(append(rootfs.Env(cove.UserCode), root.Env...), r.Env...), Dir: cove.WorkDir, StdoutLimit: 4096, StderrLimit: 4096,
+		Args: r.Probe, Env: append(append(rootfs.Env(cove.CodeUser), root.Env...), r.Env...), Dir: cove.WorkDir, StdoutLimit: 4096, StderrLimit: 4096,
 	})
 	if !ok {
 		row.Missing = cove.ErrorHint(r.Missing(image))

@@ -97,7 +97,7 @@ func (s *sandbox) give(tree *os.File) error {
 	if err := unix.Fstat(int(tree.Fd()), &st); err != nil {
 		return err
 	}
-	user := s.template.User.ID()
+	user := s.template.User.UID
 	of, as := mounts.Owner{UID: int(st.Uid), GID: int(st.Gid)}, mounts.Owner{UID: user, GID: user}
 	userns, err := mounts.Ownership(s.engine.o.Guest, []string{"cove-guest", "--wait"}, nil, of, as)
 	if err != nil {

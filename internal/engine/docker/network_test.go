@@ -44,8 +44,10 @@ func TestLocal(t *testing.T) {
 				t.Errorf("%+v: %v", c, err)
 			}
 		}
-		refused(c.network, caps.Check(engine.Template{Isolation: cove.IsolationContainer, Network: cove.NetworkLimited}))
-		refused(c.lasting, caps.Check(engine.Template{Isolation: cove.IsolationContainer, Network: cove.NetworkNone, Lasting: true}))
+		refused(c.network, caps.Check(engine.Template{Shape: cove.Shape{Isolation: cove.IsolationContainer},
+			Network: cove.NetworkLimited}))
+		refused(c.lasting, caps.Check(engine.Template{Shape: cove.Shape{Lifetime: cove.LifetimeDetached},
+			Network: cove.NetworkNone}))
 	}
 }
 

@@ -260,6 +260,7 @@ func (r Keeper) take(dir string) (*Keep, error) {
 	data, err := os.ReadFile(k.Path(recordFile))
 	if err == nil {
 		err = json.Unmarshal(data, &k.Record)
+		k.Record.Template.Lifetime = cove.LifetimeDetached // which records of earlier versions say otherwise
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.Disown()

@@ -72,13 +72,13 @@ func rangeMap(slot int) idMap {
 // ownMap is the map without any privilege: the one id a process may map is its
 // own, so the guest and the user's processes share it.
 func ownMap(u cove.User, self owner) idMap {
-	return idMap{users: idLines{{u.ID(), self.uid, 1}}, groups: idLines{{u.ID(), self.gid, 1}}, guest: u.ID()}
+	return idMap{users: idLines{{u.UID, self.uid, 1}}, groups: idLines{{u.UID, self.gid, 1}}, guest: u.UID}
 }
 
 // subordinateMap gives the user's processes the caller's own ids, so that files
 // in mounts are the caller's, and everything else subordinate ids.
 func subordinateMap(u cove.User, self, first owner) idMap {
-	return idMap{tool: true, users: around(u.ID(), self.uid, first.uid), groups: around(u.ID(), self.gid, first.gid)}
+	return idMap{tool: true, users: around(u.UID, self.uid, first.uid), groups: around(u.UID, self.gid, first.gid)}
 }
 
 // around maps id to self, and the others of a range to those from first on.

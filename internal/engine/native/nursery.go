@@ -26,7 +26,7 @@ type nursery struct {
 func (e *Engine) newNursery(n int) nursery {
 	of := func(online bool) *stock.Stock[*blank] {
 		launch := func(ctx context.Context) (*blank, error) {
-			b, err := e.newBlank(ctx, cove.UserCode, online, e.groupName(), &e.slots)
+			b, err := e.newBlank(ctx, cove.CodeUser, online, e.groupName(), &e.slots)
 			if err != nil && ctx.Err() == nil {
 				e.o.Log.Debug("cannot prepare a guest", "error", err)
 			}
@@ -35,7 +35,7 @@ func (e *Engine) newNursery(n int) nursery {
 		return stock.New(n, launch, func(b *blank) { b.remove() })
 	}
 	bear := func(ctx context.Context) (*heir, error) {
-		h, err := e.newHeir(ctx, cove.UserAgent, true)
+		h, err := e.newHeir(ctx, cove.AgentUser, true)
 		if err != nil && ctx.Err() == nil {
 			e.o.Log.Debug("cannot prepare a guest", "error", err)
 		}
@@ -80,7 +80,7 @@ func takeAlive[B interface {
 func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (*blank, error) {
 	network := t.Network != cove.NetworkNone
 	// As root a blank's ids do for everybody; else the map depends on the user.
-	if e.root || t.User == cove.UserCode {
+	if e.root || t.User.UID == cove.CodeUser.UID {
 		if b := e.nursery.take(network); b != nil {
 			return b, nil
 		}
@@ -92,7 +92,7 @@ func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (*blank, erro
 // one.
 func (e *Engine) takeHeir(ctx context.Context, t engine.Template) (*heir, error) {
 	network := t.Network != cove.NetworkNone
-	if network && (e.root || t.User == cove.UserAgent) {
+	if network && (e.root || t.User.UID == cove.AgentUser.UID) {
 		if h := takeAlive(e.nursery.lasting); h != nil {
 			return h, nil
 		}
@@ -107,7 +107,7 @@ func (e *Engine) refill(t engine.Template) {
 		return
 	}
 	online := t.Network != cove.NetworkNone
-	if t.Lasting {
+	if t.Lifetime == cove.LifetimeDetached {
 		if online {
 			e.nursery.lasting.Refill()
 		}

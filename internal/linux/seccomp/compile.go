@@ -28,7 +28,7 @@ func (p Program) Bytes() []byte {
 // Filter is the policy for the processes of a user, compiled for this machine
 // once.
 func Filter(u cove.User) ([]byte, error) {
-	if u == cove.UserAgent {
+	if u.UID == cove.AgentUser.UID {
 		return agentFilter()
 	}
 	return snippetFilter()
