@@ -154,10 +154,16 @@ func (n *Network) Over(defaults *Network) *Network {
 	if len(n.Providers) == 0 {
 		sum.Providers = defaults.Providers
 	}
-	sum.Budget.Requests = cmp.Or(n.Budget.Requests, defaults.Budget.Requests)
-	sum.Budget.Tokens = cmp.Or(n.Budget.Tokens, defaults.Budget.Tokens)
-	sum.Budget.Cost = cmp.Or(n.Budget.Cost, defaults.Budget.Cost)
+	sum.Budget = n.Budget.Over(defaults.Budget)
 	return &sum
+}
+
+// Over is b with the numbers of defaults where it has none of its own.
+func (b Budget) Over(defaults Budget) Budget {
+	b.Requests = cmp.Or(b.Requests, defaults.Requests)
+	b.Tokens = cmp.Or(b.Tokens, defaults.Tokens)
+	b.Cost = cmp.Or(b.Cost, defaults.Cost)
+	return b
 }
 
 func (i *GitIdentity) over(defaults *GitIdentity) *GitIdentity {

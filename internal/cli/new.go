@@ -259,7 +259,7 @@ func (a *app) sayFacts(rows [][2]string) {
 
 // sandboxRequest builds what is sent.
 func (a *app) sandboxRequest(o *newOptions) (api.SandboxRequest, error) {
-	req := api.SandboxRequest{Name: o.name, Engine: o.engine, Agent: o.agent, WorkDir: o.workDir, AllowPR: o.policy.allowPR}
+	req := api.SandboxRequest{Name: o.name, Spec: api.Spec{Engine: o.engine}, Agent: o.agent, WorkDir: o.workDir, AllowPR: o.policy.allowPR}
 	var err error
 	if req.Repository, err = o.repository(); err != nil {
 		return req, err

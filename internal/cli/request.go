@@ -52,7 +52,7 @@ type options struct {
 
 // request builds what is sent, apart from the code.
 func (o *options) request(language string, args []string, getenv func(string) string) (api.ExecuteRequest, error) {
-	req := api.ExecuteRequest{Language: language, Args: args, Image: o.image, Engine: o.engine}
+	req := api.ExecuteRequest{Language: language, Args: args, Spec: api.Spec{Image: o.image, Engine: o.engine}}
 	var err error
 	if req.Image, err = absoluteImage(o.image); err != nil {
 		return req, err

@@ -167,6 +167,7 @@ func (c *Config) checkChoices() error {
 		choices     []string
 	}{
 		{"engine", c.Engine, []string{"native", "docker", "auto"}},
+		{"isolation", c.Isolation, []string{"container", "gvisor", "microvm"}},
 		{"log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}},
 		{"log.format", c.Log.Format, []string{"text", "json"}},
 	} {

@@ -47,7 +47,7 @@ type Options struct {
 	// Providers are those of models, as model.Parse gives them; those that Cove
 	// knows if nil.
 	Providers []model.Provider
-	Budget    model.Budget // where a sandbox has none of its own
+	Budget    cove.Budget // where a sandbox has none of its own
 	GitHub    github.Servers
 	// Packs looks into what is pushed where a policy judges git. Nil: no pack is
 	// let through there.
@@ -127,8 +127,8 @@ type Spec struct {
 	// and with PullRequests the API that opens them.
 	Remote       string
 	PullRequests bool
-	Providers    []string     // names of model providers it may use, the first one by default
-	Budget       model.Budget // for all models together
+	Providers    []string    // names of model providers it may use, the first one by default
+	Budget       cove.Budget // for all models together
 }
 
 // Open makes a sandbox's way out, which is closed until Serve. Errors:

@@ -26,7 +26,7 @@ type provider struct {
 
 // choose finds the providers that a sandbox may use, each with the credential
 // that is set on requests to it and on nothing else.
-func (g *Gateway) choose(names []string, b model.Budget) (all []*provider, credentials []string, err error) {
+func (g *Gateway) choose(names []string, b cove.Budget) (all []*provider, credentials []string, err error) {
 	chosen, err := model.Choose(g.o.Providers, names...)
 	if err != nil {
 		return nil, nil, err

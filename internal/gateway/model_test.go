@@ -157,7 +157,7 @@ func TestProvidersThatCannotBe(t *testing.T) {
 	for name, s := range map[string]Spec{
 		"nobody":     {Providers: []string{"nobody"}},
 		"bound to":   {Providers: []string{"unbound"}},
-		"prices":     {Providers: []string{"one"}, Budget: model.Budget{Cost: 1}},
+		"prices":     {Providers: []string{"one"}, Budget: cove.Budget{Cost: 1}},
 		"credential": {Providers: []string{"one"}, Credentials: []string{"nobody"}},
 	} {
 		s.Sandbox = cove.NewSandboxID()
@@ -169,7 +169,7 @@ func TestProvidersThatCannotBe(t *testing.T) {
 
 // TestUseOfModels: what answers say is counted, whoever leaves or fails.
 func TestUseOfModels(t *testing.T) {
-	w := openModels(t, Spec{Providers: []string{"one", "three"}, Budget: model.Budget{Requests: 6, Tokens: 1_000_000}})
+	w := openModels(t, Spec{Providers: []string{"one", "three"}, Budget: cove.Budget{Requests: 6, Tokens: 1_000_000}})
 	const hello = `{"model":"small","messages":[]}` // 31 bytes
 	for _, c := range []struct {
 		status     int // 0: there is no answer

@@ -193,7 +193,7 @@ func (l *lab) serve(t *testing.T) *server {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	s.manager = sandbox.New(sandbox.Options{
 		Engines:       []sandbox.EngineSource{{Name: "fake", Open: func() (engine.Engine, error) { return s.engine, nil }}},
-		DefaultEngine: "fake", Images: noImages{}, Store: l.store, Instance: in.ID, RunDir: l.dir,
+		Defaults: cove.Spec{Engine: "fake"}, Images: noImages{}, Store: l.store, Instance: in.ID, RunDir: l.dir,
 		MaxConcurrent: 4, MaxQueued: 4, Clock: clock.Real(), Log: log,
 	})
 	s.Runner = run.New(run.Options{Sandboxes: s.manager, Agents: l.agents, Work: l.work, Store: l.store, Flush: func() {}, MaxOutput: 16 << 20, Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
@@ -202,9 +202,6 @@ func (l *lab) serve(t *testing.T) *server {
 		Workspaces: workspaces{}, TakeUp: s.TakeUp, Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
 		OpenWay:   func(cove.SandboxID, string, string, sandbox.Network) (sandbox.Way, error) { return way{}, nil },
 		ForgetWay: func(cove.SandboxID) error { return nil },
-		Network: func(api.NetworkPermission) (sandbox.Network, error) {
-			return sandbox.Network{Mode: cove.NetworkLimited}, nil
-		},
 	})
 	if err == nil {
 		err = s.Recover(t.Context())
@@ -232,7 +229,7 @@ func (s *server) end(t *testing.T) {
 // ask is a request for the robot: steps are lines of the prompt.
 func ask(steps ...string) run.Request {
 	return run.Request{Task: agent.Task{Prompt: strings.Join(steps, "\n") + "\n"}, Agent: "robot", Who: owner,
-		New: sandbox.LastingRequest{Client: owner.Name, Local: true, WorkDir: "../tmp"}} // which sandboxes in memory have
+		New: sandbox.LastingRequest{Client: owner.Name, Local: true, Spec: cove.Spec{WorkDir: "../tmp"}}} // which sandboxes in memory have
 }
 
 func (s *server) begin(t *testing.T, q run.Request) api.Run {

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -13,7 +12,8 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -66,8 +66,7 @@ func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox,
 		b.Listeners = append(b.Listeners, s.listen)
 	}
 	t := engine.Template{
-		ID: record.ID, Shape: cove.Shape{Limits: record.Spec.Limits, User: cove.AgentUser, Lifetime: cove.LifetimeDetached},
-		Rootfs: root, Network: n.Mode,
+		ID: record.ID, Rootfs: root, Shape: record.Spec.Shape, Network: n.Mode,
 	}
 	var openWay func() (Way, error)
 	if n.Mode != cove.NetworkNone {
@@ -94,7 +93,7 @@ func (m *Manager) networkOf(record store.Sandbox) (Network, error) {
 		n = n.with(needs)
 	}
 	if asked != nil && asked.Enabled {
-		more, err := m.lasting.Network(*asked)
+		more, err := NetworkOf(asked)
 		if err != nil {
 			return n, err
 		}
@@ -106,7 +105,7 @@ func (m *Manager) networkOf(record store.Sandbox) (Network, error) {
 	}
 	n.Policy = append(n.Policy, within...)
 	for _, c := range spec.Changes {
-		documents, err := m.lasting.Documents(api.GatewayPolicy{Allow: c.Allow, Deny: c.Deny})
+		documents, err := policy.Documents(apispec.Change(c))
 		if err != nil {
 			return n, err
 		}
@@ -115,26 +114,11 @@ func (m *Manager) networkOf(record store.Sandbox) (Network, error) {
 	return n, nil
 }
 
-// with is n and more, whose mode wins.
-func (n Network) with(more Network) Network {
-	n.Mode = more.Mode
-	n.Policy = append(slices.Clip(n.Policy), more.Policy...)
-	for _, c := range more.Credentials {
-		if !slices.Contains(n.Credentials, c) {
-			n.Credentials = append(slices.Clip(n.Credentials), c)
-		}
-	}
-	n.Remote, n.PullRequests = cmp.Or(more.Remote, n.Remote), more.PullRequests || n.PullRequests
-	n.Providers = append(slices.Clip(n.Providers), more.Providers...)
-	n.Budget = more.Budget
-	return n
-}
-
 // lastingBinding is what a sandbox is shown of the host: its workspace and home,
 // what the workspace needs beside them, and what was asked for.
 func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (engine.Binding, error) {
 	b := engine.Binding{Hostname: record.Name, Mounts: []cove.Mount{
-		{Source: ws.Directory, Target: cove.Workspace}, {Source: ws.Home, Target: cove.Home},
+		{Source: ws.Directory, Target: cove.Workspace}, {Source: ws.Home, Target: record.Spec.User.Home},
 	}}
 	b.Mounts = append(append(b.Mounts, ws.Mounts...), record.Spec.Mounts...)
 	config, err := m.writeGitConfig(record)
@@ -144,7 +128,7 @@ func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (
 
 // occupy notes that a sandbox runs, and looks for its end.
 func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, services []service, sockets []*os.File, release func()) {
-	env := append(rootfs.Env(cove.AgentUser), record.Spec.ImageEnv...)
+	env := append(rootfs.Env(record.Spec.User), record.Spec.ImageEnv...)
 	env = append(env, gitEnv...)
 	if way != nil {
 		env = appendVariables(env, way.Env())

@@ -124,13 +124,15 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 	if err != nil {
 		return nil, err
 	}
-	t := engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: record.Spec.Limits, User: cove.AgentUser},
+	shape := record.Spec.Shape
+	shape.Lifetime = cove.LifetimeAttached
+	t := engine.Template{ID: cove.NewSandboxID(), Shape: shape,
 		Rootfs: root, Network: cove.NetworkNone}
 	bx, _, _, err := openOut(ctx, eng, t, b, nil)
 	if err != nil {
 		return nil, err
 	}
-	env := append(append(rootfs.Env(cove.AgentUser), root.Env...), gitEnv...)
+	env := append(append(rootfs.Env(record.Spec.User), root.Env...), gitEnv...)
 	return &Work{ID: record.ID, Record: record, m: m, git: insideGit{record: record, place: placeOf(record.Spec), guest: bx.sandbox.Guest(), env: lastWins(env)}, close: func() {
 		if err := bx.close(); err != nil {
 			m.o.Log.Warn("cannot end what showed a sandbox's work", "sandbox", record.ID, "error", err)

@@ -66,9 +66,9 @@ type Way interface {
 
 // Options make a Manager. All are required.
 type Options struct {
-	Engines       []EngineSource // in order of preference for "auto"
-	DefaultEngine string         // a source's name, or "auto"
-	Images        Images
+	Engines  []EngineSource // in order of preference for "auto"
+	Defaults cove.Spec      // as configured, beneath what is asked for; its engine is a source's name, or "auto"
+	Images   Images
 	// NextWay names a sandbox for which OpenWay is called next, and may have
 	// something ready by that name; nil: any name does.
 	NextWay       func() cove.SandboxID
@@ -115,7 +115,7 @@ func New(o Options) *Manager {
 	ending, end := context.WithCancel(context.Background())
 	return &Manager{
 		ending: ending, end: end, residents: map[cove.SandboxID]*resident{}, errands: map[*errand]bool{}, sharing: make(chan struct{}, 1),
-		o: o, engines: newEngines(o.Engines, o.DefaultEngine), queue: newQueue(o.MaxConcurrent, o.MaxQueued),
+		o: o, engines: newEngines(o.Engines, o.Defaults.Engine), queue: newQueue(o.MaxConcurrent, o.MaxQueued),
 		running: map[cove.ExecutionID]*execution{}, commands: map[cove.ExecutionID]*command{}, born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
 }

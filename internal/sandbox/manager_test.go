@@ -58,8 +58,8 @@ func newHouse(t *testing.T, script fake.Program, with ...option) *house {
 		store:  st, clock: clock.Real(), runDir: runDir, id: in.ID,
 	}
 	o := sandbox.Options{
-		Engines:       []sandbox.EngineSource{{Name: "fake", Open: func() (engine.Engine, error) { return h.engine, nil }}},
-		DefaultEngine: "fake", Images: noImages{}, Store: st, Instance: in.ID, RunDir: runDir,
+		Engines:  []sandbox.EngineSource{{Name: "fake", Open: func() (engine.Engine, error) { return h.engine, nil }}},
+		Defaults: cove.Spec{Engine: "fake"}, Images: noImages{}, Store: st, Instance: in.ID, RunDir: runDir,
 		MaxConcurrent: 4, MaxQueued: 4, Clock: h.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	for _, f := range with {
@@ -171,6 +171,8 @@ func TestRefusals(t *testing.T) {
 		}, cove.InvalidArgument, "over what is on the host"},
 		"file over the code": {func(r *sandbox.Request) { r.Files = []sandbox.File{{Path: "main.py", Data: []byte("other")}} }, cove.InvalidArgument, "another name"},
 		"missing image":      {func(r *sandbox.Request) { r.Image = "oci:nowhere" }, cove.ImageMissing, "nowhere"},
+		"isolation it lacks": {func(r *sandbox.Request) { r.Isolation = cove.IsolationMicroVM }, cove.Unsupported, "isolation microvm (it has container)"},
+		"malformed network":  {func(r *sandbox.Request) { r.Network = &cove.Network{Enabled: true, Allow: []string{"a b"}} }, cove.InvalidArgument, "a b"},
 		"unknown engine":     {func(r *sandbox.Request) { r.Engine = "vax" }, cove.InvalidArgument, "vax"},
 	}
 	for name, tt := range tests {

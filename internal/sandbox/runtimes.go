@@ -9,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -75,10 +76,7 @@ func (m *Manager) ask(ctx context.Context, g *guest.Client, r runtime.Runtime, r
 	row := api.Runtime{Name: r.Name}
 	if limits, err := m.o.Bounds.Resolve(r, cove.Limits{}); err == nil {
 		row.Timeout = limits.Timeout.Seconds()
-		row.Limits = api.Limits{
-			MemoryMB: limits.Memory >> 20, PIDs: limits.PIDs, DiskMB: limits.Disk >> 20, CPUs: limits.CPUs,
-			Inodes: limits.Inodes, OpenFiles: limits.OpenFiles, StdoutKB: limits.Stdout >> 10, StderrKB: limits.Stderr >> 10,
-		}
+		row.Limits = apispec.LimitsOf(limits)
 	}
 	version, ok := output(ctx, g, guest.ProcessSpec{
 		Args: r.Probe, Env: append(append(rootfs.Env(cove.CodeUser), root.Env...), r.Env...), Dir: cove.WorkDir, StdoutLimit: 4096, StderrLimit: 4096,

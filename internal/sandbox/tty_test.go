@@ -38,7 +38,7 @@ func newMachine(t *testing.T, programs map[string]fake.Program) (*machine, *shop
 	m := &machine{host: fake.NewHost(), id: cove.NewSandboxID()}
 	e := fake.New(fake.Options{Host: m.host, Programs: programs})
 	sb, err := e.Prepare(t.Context(), engine.Template{
-		ID: m.id, Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached, Limits: lastingLimits},
+		ID: m.id, Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached, Limits: lastingDefaults.Limits},
 		Network: cove.NetworkNone,
 		Rootfs:  engine.Rootfs{Kind: engine.RootfsHost},
 	})

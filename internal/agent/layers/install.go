@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -204,7 +203,7 @@ func (s *Store) npm(ctx context.Context, a agent.Agent, version, made string, pr
 	r, err := s.o.Run(ctx, Job{
 		Script: installScript, Args: []string{a.Package.Npm, version, a.Program, a.Package.Program}, Limits: installLimits,
 		Mounts:  []cove.Mount{{Source: made, Target: place}},
-		Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Policies: []api.PolicyText{{Source: "installation of " + a.Name, Text: "presets: [npm]\n"}}}},
+		Network: &cove.Network{Enabled: true, Policies: []cove.PolicyText{{Source: "installation of " + a.Name, Text: "presets: [npm]\n"}}},
 	})
 	cancel()
 	<-told

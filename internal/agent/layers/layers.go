@@ -17,7 +17,6 @@ import (
 	"slices"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 )
@@ -40,8 +39,8 @@ type Job struct {
 	Script  string // of a shell
 	Args    []string
 	Mounts  []cove.Mount
-	Network *api.NetworkPermission // nil: none
-	Limits  cove.Limits            // zero fields take the default; beyond what callers may ask for
+	Network *cove.Network // nil: none
+	Limits  cove.Limits   // zero fields take the default; beyond what callers may ask for
 }
 
 // Result is how it ended.

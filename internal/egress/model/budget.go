@@ -13,24 +13,17 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// Budget is how much a sandbox may use. What is 0 is not limited.
-type Budget struct {
-	Requests int64
-	Tokens   int64
-	Cost     float64 // dollars
-}
-
 const budgetHint = "write it like requests=100,tokens=200000,cost=1.50"
 
 // ParseBudget reads requests=N,tokens=N,cost=DOLLARS, each of which may be left
 // out. Errors: InvalidArgument.
-func ParseBudget(s string) (Budget, error) {
-	var b Budget
+func ParseBudget(s string) (cove.Budget, error) {
+	var b cove.Budget
 	seen := map[string]bool{}
 	for part := range strings.SplitSeq(s, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		bad := func() (Budget, error) {
-			return Budget{}, cove.Errorf(cove.InvalidArgument, "%.80q is no budget", part).WithHint(budgetHint)
+		bad := func() (cove.Budget, error) {
+			return cove.Budget{}, cove.Errorf(cove.InvalidArgument, "%.80q is no budget", part).WithHint(budgetHint)
 		}
 		if seen[name] {
 			return bad()
@@ -60,20 +53,6 @@ func ParseBudget(s string) (Budget, error) {
 	return b, nil
 }
 
-// Or is b, with what it does not limit from another.
-func (b Budget) Or(other Budget) Budget {
-	if b.Requests == 0 {
-		b.Requests = other.Requests
-	}
-	if b.Tokens == 0 {
-		b.Tokens = other.Tokens
-	}
-	if b.Cost == 0 {
-		b.Cost = other.Cost
-	}
-	return b
-}
-
 // Exhausted is a budget that is used up. It is an error.
 type Exhausted struct {
 	What  string // requests, tokens, cost
@@ -91,7 +70,7 @@ func (e *Exhausted) Error() string {
 // end a budget is used by one request after the other, and so it is overrun by
 // no more than the last of them, once it is known how large requests are.
 type Ledger struct {
-	budget Budget
+	budget cove.Budget
 
 	mu       sync.Mutex
 	used     map[string]Usage // guarded by mu; by provider
@@ -102,7 +81,7 @@ type Ledger struct {
 }
 
 // NewLedger makes a ledger for a budget.
-func NewLedger(b Budget) *Ledger {
+func NewLedger(b cove.Budget) *Ledger {
 	return &Ledger{budget: b, used: map[string]Usage{}, changed: make(chan struct{})}
 }
 
@@ -235,12 +214,4 @@ func API(all []ProviderUsage) (shown []api.ModelUsage) {
 		})
 	}
 	return shown
-}
-
-// BudgetOf is the budget of a permission; none without one.
-func BudgetOf(p api.ModelPermission) Budget {
-	if p.Budget == nil {
-		return Budget{}
-	}
-	return Budget(*p.Budget)
 }
