@@ -70,7 +70,7 @@ var rooms = []room{
 	{path: "internal/adversary/...", layer: contract, above: []string{"api", "internal/egress/policy", "internal/egress/policy/policytest", "internal/engine", "internal/guest"}},
 	{path: "internal/engine/enginetest", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/engine/fake", layer: contract, above: []string{"internal/engine", "internal/guest", "internal/guest/guestd"}},
-	{path: "internal/engine/keep", layer: contract, above: []string{"internal/engine", "internal/guest"}},
+	{path: "internal/engine/local", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/git/command", layer: contract},
 	{path: "internal/guest", layer: contract},
 	{path: "internal/guest/guestd", layer: contract, above: []string{"internal/guest"}},
@@ -118,10 +118,11 @@ var rooms = []room{
 	{path: "internal/httpapi/...", layer: edge},
 	{path: "internal/meter", layer: edge},
 
-	{path: "internal/config", layer: wiring},
-	{path: "internal/daemon", layer: wiring, above: []string{"internal/config"}},
+	{path: "internal/engines", layer: wiring},
+	{path: "internal/config", layer: wiring, above: []string{"internal/engines"}},
+	{path: "internal/daemon", layer: wiring, above: []string{"internal/config", "internal/engines"}},
 	{path: "internal/doctor/...", layer: wiring, above: []string{"internal/config"}},
-	{path: "internal/cli", layer: wiring, above: []string{"internal/config", "internal/daemon", "internal/doctor/..."}},
+	{path: "internal/cli", layer: wiring, above: []string{"internal/config", "internal/daemon", "internal/doctor/...", "internal/engines"}},
 
 	{path: "cmd/...", layer: process},
 
@@ -137,9 +138,9 @@ type fence struct {
 }
 
 var fences = []fence{
-	{imported: module + "/internal/engine/native/...", by: []string{"internal/daemon", "cmd/..."},
+	{imported: module + "/internal/engine/native/...", by: []string{"internal/engines", "cmd/..."},
 		reason: "concrete engines are named in the wiring only; everybody else speaks to internal/engine"},
-	{imported: module + "/internal/engine/docker/...", by: []string{"internal/daemon", "cmd/..."},
+	{imported: module + "/internal/engine/docker/...", by: []string{"internal/engines", "cmd/..."},
 		reason: "concrete engines are named in the wiring only; everybody else speaks to internal/engine"},
 	{imported: module + "/internal/store/sqlite/...", by: []string{"internal/daemon", "cmd/..."},
 		reason: "concrete stores are named in the wiring only; everybody else speaks to internal/store"},
@@ -161,7 +162,7 @@ var fences = []fence{
 		reason: "what happens is counted where it is shown; nothing below knows how"},
 	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli", "cmd/..."},
 		reason: "only the command line knows its library"},
-	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/terminal/terminaltest", "internal/adversary/...", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/local", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/terminal/terminaltest", "internal/adversary/...", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
 		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but git in its own way, and others to ask them how they are configured or for a credential; the worker is not on the host"},
 }
 

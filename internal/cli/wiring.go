@@ -10,6 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/daemon"
 	"github.com/cove-sandbox/cove/internal/doctor"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/image"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/version"
@@ -47,7 +48,7 @@ func (a *app) doctorOptions() (doctor.Options, error) {
 	}
 	o := doctor.Options{Version: version.Version, Probe: []string{self, doctorProbe}, Engine: cfg.Engine, Home: cfg.Home, Guest: daemon.GuestPath(cfg),
 		Docker: a.getenv("DOCKER_HOST")}
-	for _, name := range daemon.EngineNames() {
+	for _, name := range engines.Names() {
 		o.Engines = append(o.Engines, doctor.Engine{
 			Name: name,
 			Open: func(context.Context) (engine.Engine, error) { return daemon.OpenEngine(cfg, name, a.quietLogger(cfg)) },

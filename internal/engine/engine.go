@@ -226,6 +226,9 @@ type Capabilities struct {
 	MountOwners bool `json:"mount_owners"`
 	Files       bool `json:"files"`     // Binding.Files
 	Listeners   bool `json:"listeners"` // Binding.Listeners
+	// FileSockets says that Binding.Listeners may name sockets among the files
+	// of every sandbox. Without, only those of long-lived sandboxes may.
+	FileSockets bool `json:"file_sockets"`
 	MemoryLimit bool `json:"memory_limit"`
 	SwapLimit   bool `json:"swap_limit"` // memory without swap
 	CPULimit    bool `json:"cpu_limit"`

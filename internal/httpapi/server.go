@@ -54,7 +54,7 @@ type Executor interface {
 	Active() int
 	Queued() int
 	Runtimes(ctx context.Context, image, engine string) ([]api.Runtime, error)
-	// Health says "ok", sandbox.Unused or what is wrong for each engine.
+	// Health says "ok", engine.Unused or what is wrong for each engine.
 	Health(ctx context.Context) map[string]string
 }
 

@@ -192,8 +192,8 @@ func (l *lab) serve(t *testing.T) *server {
 	s := &server{lab: l, engine: fake.New(fake.Options{Host: l.host, Capabilities: &caps, Programs: map[string]fake.Program{"robot": robot}}), in: in}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	s.manager = sandbox.New(sandbox.Options{
-		Engines:       []sandbox.EngineSource{{Name: "fake", Open: func() (engine.Engine, error) { return s.engine, nil }}},
-		Defaults: cove.Spec{Engine: "fake"}, Images: noImages{}, Store: l.store, Instance: in.ID, RunDir: l.dir,
+		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return s.engine, nil }}),
+		Images:  noImages{}, Store: l.store, Instance: in.ID, RunDir: l.dir,
 		MaxConcurrent: 4, MaxQueued: 4, Clock: clock.Real(), Log: log,
 	})
 	s.Runner = run.New(run.Options{Sandboxes: s.manager, Agents: l.agents, Work: l.work, Store: l.store, Flush: func() {}, MaxOutput: 16 << 20, Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})

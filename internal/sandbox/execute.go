@@ -174,7 +174,7 @@ func (m *Manager) admit(ctx context.Context, r Request, out Output) (*execution,
 
 // equip finds the engine and the root filesystem.
 func (m *Manager) equip(ctx context.Context, e *execution) (err error) {
-	if e.engine, err = m.engines.get(e.request.Engine); err != nil {
+	if e.engine, err = m.o.Engines.Get(e.request.Engine); err != nil {
 		return err
 	}
 	e.rootfs, e.release, err = m.rootfs(ctx, e.engine, e.request.Image)

@@ -226,7 +226,7 @@ func (m *Manager) plan(q LastingRequest) (store.Sandbox, error) {
 	if err := q.check(); err != nil {
 		return store.Sandbox{}, err
 	}
-	eng, err := m.engines.get(q.Engine)
+	eng, err := m.o.Engines.Get(q.Engine)
 	if err != nil {
 		return store.Sandbox{}, err
 	}

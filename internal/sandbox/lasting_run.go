@@ -33,7 +33,7 @@ type service struct {
 
 // bring makes the engine's sandbox for a record, with its way out and services.
 func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox, ws workspace.Workspace) (err error) {
-	eng, err := m.engines.get(record.Spec.Engine)
+	eng, err := m.o.Engines.Get(record.Spec.Engine)
 	if err != nil {
 		return err
 	}
@@ -399,7 +399,7 @@ func (m *Manager) correct(record *store.Sandbox) {
 
 // destroyLeft destroys what an engine has of a sandbox that nobody has.
 func (m *Manager) destroyLeft(ctx context.Context, engineName string, id cove.SandboxID) error {
-	eng, err := m.engines.get(engineName)
+	eng, err := m.o.Engines.Get(engineName)
 	if err != nil {
 		return err
 	}
@@ -525,7 +525,7 @@ func (m *Manager) adoptOne(ctx context.Context, r *resident, record *store.Sandb
 	if bx, _ := m.runningOf(r); bx != nil {
 		return cove.Errorf(cove.Unavailable, "the sandbox %s has no way out", record.Name).WithHint("stop it and start it again")
 	}
-	eng, err := m.engines.get(record.Spec.Engine)
+	eng, err := m.o.Engines.Get(record.Spec.Engine)
 	if err != nil {
 		return err
 	}
@@ -609,7 +609,7 @@ func (m *Manager) markStopped(ctx context.Context, record *store.Sandbox) error 
 // checkPaused records one that is paused and not there any more as stopped. One
 // that is there stays paused until somebody resumes it, who adopts it then.
 func (m *Manager) checkPaused(ctx context.Context, record store.Sandbox) error {
-	eng, err := m.engines.get(record.Spec.Engine)
+	eng, err := m.o.Engines.Get(record.Spec.Engine)
 	if err != nil {
 		return err
 	}
@@ -642,7 +642,7 @@ func (m *Manager) orphans(ctx context.Context, records []store.Sandbox) ([]strin
 		return nil, err
 	}
 	add(ids)
-	for _, eng := range m.engines.all() {
+	for _, eng := range m.o.Engines.Opened() {
 		if adopter, ok := eng.(engine.Adopter); ok {
 			left, err := adopter.Left(ctx)
 			if err != nil {
@@ -680,7 +680,7 @@ func (m *Manager) destroyOrphan(ctx context.Context, ref string, keepWork bool, 
 		return otherwise
 	}
 	ctx = context.WithoutCancel(ctx)
-	for _, eng := range m.engines.all() {
+	for _, eng := range m.o.Engines.Opened() {
 		err = errors.Join(err, m.destroyLeft(ctx, eng.Name(), id))
 	}
 	err = errors.Join(err, m.lasting.Workspaces.Remove(ctx, id, keepWork), m.lasting.ForgetWay(id), os.RemoveAll(m.dirOf(id)))

@@ -87,8 +87,8 @@ func (h *home) serve(t *testing.T) *server {
 	caps.Files, caps.Listeners, caps.Networks = true, true, []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited}
 	s := &server{engine: fake.New(fake.Options{Host: h.host, Capabilities: &caps}), in: in}
 	s.Manager = sandbox.New(sandbox.Options{
-		Engines:  []sandbox.EngineSource{{Name: "fake", Open: func() (engine.Engine, error) { return s.engine, nil }}},
-		Defaults: cove.Spec{Engine: "fake"}, Images: noImages{}, Store: h.store, Instance: in.ID, RunDir: h.dir,
+		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return s.engine, nil }}),
+		Images:  noImages{}, Store: h.store, Instance: in.ID, RunDir: h.dir,
 		MaxConcurrent: 4, MaxQueued: 4, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	t.Cleanup(func() { s.end(t) })

@@ -107,7 +107,7 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 		}
 		return &Work{ID: record.ID, Record: record, m: m, git: git, close: func() { git.Close(); leave() }}, nil
 	}
-	eng, err := m.engines.get(record.Spec.Engine)
+	eng, err := m.o.Engines.Get(record.Spec.Engine)
 	if err != nil {
 		return nil, err
 	}

@@ -66,8 +66,8 @@ type Way interface {
 
 // Options make a Manager. All are required.
 type Options struct {
-	Engines  []EngineSource // in order of preference for "auto"
-	Defaults cove.Spec      // as configured, beneath what is asked for; its engine is a source's name, or "auto"
+	Engines  *engine.Set // Close closes them
+	Defaults cove.Spec   // as configured, beneath what is asked for
 	Images   Images
 	// NextWay names a sandbox for which OpenWay is called next, and may have
 	// something ready by that name; nil: any name does.
@@ -87,7 +87,6 @@ type Options struct {
 // Manager runs executions. Its methods may be called concurrently.
 type Manager struct {
 	o       Options
-	engines *engines
 	queue   *queue
 	clean   sync.WaitGroup // destructions under way
 	born    time.Time      // when the manager was made, by the wall clock
@@ -115,7 +114,7 @@ func New(o Options) *Manager {
 	ending, end := context.WithCancel(context.Background())
 	return &Manager{
 		ending: ending, end: end, residents: map[cove.SandboxID]*resident{}, errands: map[*errand]bool{}, sharing: make(chan struct{}, 1),
-		o: o, engines: newEngines(o.Engines, o.Defaults.Engine), queue: newQueue(o.MaxConcurrent, o.MaxQueued),
+		o: o, queue: newQueue(o.MaxConcurrent, o.MaxQueued),
 		running: map[cove.ExecutionID]*execution{}, commands: map[cove.ExecutionID]*command{}, born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
 }
@@ -123,7 +122,7 @@ func New(o Options) *Manager {
 // Open opens the default engine, which otherwise happens when it is first
 // needed.
 func (m *Manager) Open() error {
-	_, err := m.engines.get("")
+	_, err := m.o.Engines.Get("")
 	return err
 }
 
@@ -133,8 +132,8 @@ func (m *Manager) Active() int { return m.queue.active() }
 // Queued counts executions that wait.
 func (m *Manager) Queued() int { return m.queue.waiting() }
 
-// Health says of each engine "ok", Unused, or why it cannot be used.
-func (m *Manager) Health(context.Context) map[string]string { return m.engines.health() }
+// Health maps each engine to "ok", engine.Unused, or the reason why it cannot be used.
+func (m *Manager) Health(context.Context) map[string]string { return m.o.Engines.Health() }
 
 // Kill ends a running execution for who, a name for the record. Errors: NotFound, Conflict when it has ended
 // or runs in another process of Cove.
@@ -232,7 +231,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.calls.Wait() // their records are written last
 	m.leaveResidents()
 	defer m.serving.Wait() // they end with the connections to their guests
-	return m.engines.close()
+	return m.o.Engines.Close()
 }
 
 func (m *Manager) killAll() {

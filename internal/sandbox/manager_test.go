@@ -58,8 +58,8 @@ func newHouse(t *testing.T, script fake.Program, with ...option) *house {
 		store:  st, clock: clock.Real(), runDir: runDir, id: in.ID,
 	}
 	o := sandbox.Options{
-		Engines:  []sandbox.EngineSource{{Name: "fake", Open: func() (engine.Engine, error) { return h.engine, nil }}},
-		Defaults: cove.Spec{Engine: "fake"}, Images: noImages{}, Store: st, Instance: in.ID, RunDir: runDir,
+		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return h.engine, nil }}),
+		Images:  noImages{}, Store: st, Instance: in.ID, RunDir: runDir,
 		MaxConcurrent: 4, MaxQueued: 4, Clock: h.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	for _, f := range with {

@@ -3,9 +3,18 @@
 package git
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove/internal/git/gittest"
 )
@@ -21,6 +30,44 @@ func TestPush(t *testing.T) {
 			testPush(t, l, r)
 		})
 	}
+}
+
+// TestPushWithDocker: pushes are judged in containers where the engine is Docker.
+func TestPushWithDocker(t *testing.T) {
+	if os.Getenv("DOCKER_HOST") == "" {
+		t.Skip("needs a Docker daemon of its own: DOCKER_HOST=$(scripts/start-docker.sh)")
+	}
+	l := newLabOn(t, "docker", account)
+	began := time.Now()
+	testPush(t, l, l.server.Create("repo.git"))
+	if n := containersSince(t, began); n < 2 {
+		t.Errorf("the Docker daemon made %d containers, want one for each push that was looked into", n)
+	}
+}
+
+// containersSince counts the containers that the Docker daemon has made since a time.
+func containersSince(t *testing.T, since time.Time) int {
+	t.Helper()
+	socket := strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://")
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	defer client.CloseIdleConnections()
+	query := url.Values{
+		"since":   {strconv.FormatInt(since.Unix(), 10)},
+		"until":   {strconv.FormatInt(time.Now().Unix(), 10)},
+		"filters": {`{"type":["container"],"event":["create"]}`},
+	}
+	resp, err := client.Get("http://docker/events?" + query.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	events, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %v: %s", resp.Status, err, events)
+	}
+	return bytes.Count(events, []byte(`"Action":"create"`))
 }
 
 func testPush(t *testing.T, l *lab, r *gittest.Repository) {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
 )
 
@@ -55,8 +56,7 @@ func (s *sandbox) cover(ctx context.Context, c *running, ms []cove.Mount, places
 		}
 		trees = append(trees, tree)
 		if err := s.give(tree); err != nil {
-			return cove.Errorf(cove.Unsupported, "%s cannot be attached with its owner: %w", m.Source, err).
-				WithHint("its file system needs idmapped mounts: ext4, xfs, btrfs, tmpfs and others since Linux 5.12")
+			return local.Unmappable(m.Source, err)
 		}
 		if err := mounts.Restrict(tree, attributes(m)); err != nil {
 			return err
@@ -93,13 +93,11 @@ func harden(point string) uint64 {
 
 // give makes the owner of a detached mount the sandbox's user.
 func (s *sandbox) give(tree *os.File) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(tree.Fd()), &st); err != nil {
+	of, err := local.OwnerOf(tree)
+	if err != nil {
 		return err
 	}
-	user := s.template.User.UID
-	of, as := mounts.Owner{UID: int(st.Uid), GID: int(st.Gid)}, mounts.Owner{UID: user, GID: user}
-	userns, err := mounts.Ownership(s.engine.o.Guest, []string{"cove-guest", "--wait"}, nil, of, as)
+	userns, err := local.Ownership(s.engine.o.Guest, nil, of, s.template.User.UID)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/keep"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
@@ -28,8 +28,8 @@ import (
 type sandbox struct {
 	engine   *Engine
 	template engine.Template
-	done     chan struct{} // closed when PID 1 has gone for good
-	keep     *keep.Keep    // of a lasting one
+	done     chan struct{}   // closed when PID 1 has gone for good
+	keep     *local.Detached // of a lasting one
 
 	life context.Context // ends when somebody destroys the sandbox
 	stop context.CancelFunc
@@ -373,9 +373,9 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	if err != nil {
 		return err
 	}
-	local, among, err := s.local(b.Listeners)
+	ours, among, err := s.unixSockets(b.Listeners)
 	defer func() {
-		for _, f := range local {
+		for _, f := range ours {
 			f.Close()
 		}
 	}()
@@ -398,7 +398,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	if err != nil {
 		return err
 	}
-	sockets, err := s.listen(ctx, c, b.Listeners, local)
+	sockets, err := s.listen(ctx, c, b.Listeners, ours)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
@@ -44,7 +45,7 @@ func (s *sandbox) beginning(ctx context.Context) (b *blank, err error) {
 		h.remove()
 		return nil, err
 	}
-	s.slots = h.slots
+	s.ranges = h.ranges
 	return h.blank, nil
 }
 
@@ -164,22 +165,21 @@ func (s *sandbox) openBinding(b engine.Binding) (trees []*os.File, err error) {
 }
 
 func (s *sandbox) openMount(place *os.File) (*os.File, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(place.Fd()), &st); err != nil {
+	of, err := local.OwnerOf(place)
+	if err != nil {
 		return nil, err
 	}
 	tree, err := mounts.Clone(int(place.Fd()), "")
 	if err != nil {
 		return nil, err
 	}
-	userns, err := s.engine.ownership(s.blank, owner{int(st.Uid), int(st.Gid)}, s.template.User)
+	userns, err := s.engine.ownership(s.blank, of, s.template.User)
 	if err == nil {
 		err = mounts.Map(tree, userns)
 	}
 	if err != nil {
 		tree.Close()
-		return nil, cove.Errorf(cove.Unsupported, "%s cannot be attached with its owner: %w", place.Name(), err).
-			WithHint("its file system needs idmapped mounts: ext4, xfs, btrfs, tmpfs and others since Linux 5.12")
+		return nil, local.Unmappable(place.Name(), err)
 	}
 	return tree, nil
 }
@@ -187,15 +187,15 @@ func (s *sandbox) openMount(place *os.File) (*os.File, error) {
 // ownership is a user namespace for idmapped mounts, in which what belongs to an
 // owner of the host belongs to a user of the sandbox. It stays open until the
 // sandbox has all of its mounts.
-func (e *Engine) ownership(b *blank, of owner, u cove.User) (*os.File, error) {
-	inside := b.ids.users.host(u.UID)
-	key := [3]int{of.uid, of.gid, inside}
+func (e *Engine) ownership(b *blank, of local.Owner, u cove.User) (*os.File, error) {
+	inside := b.ids.Users.OnHost(u.UID)
+	key := [3]int{of.UID, of.GID, inside}
 	b.owning.Lock()
 	defer b.owning.Unlock()
 	if ns := b.ownerships[key]; ns != nil {
 		return ns, nil
 	}
-	ns, err := mounts.Ownership(e.o.Guest, []string{"cove-guest", "--wait"}, guestEnv, mounts.Owner{UID: of.uid, GID: of.gid}, mounts.Owner{UID: inside, GID: inside})
+	ns, err := local.Ownership(e.o.Guest, guestEnv, of, inside)
 	if err == nil {
 		b.ownerships[key] = ns
 	}

@@ -73,9 +73,24 @@ type Way interface {
 	Close()
 }
 
+// Able reports whether sandboxes of an engine can be companions: they have mounts
+// of the host with their owners, and a socket that the sandbox calls.
+func Able(c engine.Capabilities) error {
+	for _, need := range []struct {
+		has  bool
+		name string
+	}{{c.LateMount, "late_mount"}, {c.MountOwners, "mount_owners"}, {c.FileSockets, "file_sockets"}} {
+		if !need.has {
+			return cove.Errorf(cove.Unsupported, "git cannot run beside the sandbox on this engine (%s): %s", need.name, c.Missing[need.name]).
+				WithHint("run \"cove doctor\", or leave --worktree out")
+		}
+	}
+	return nil
+}
+
 // Options are what companions are made of.
 type Options struct {
-	Engine    engine.Engine
+	Engine    engine.Engine // one that Able accepts
 	Root      engine.Rootfs // of MakeRoot
 	Limits    cove.Limits   // zero is enough for most
 	Workspace workspace.Workspace

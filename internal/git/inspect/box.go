@@ -19,8 +19,7 @@ import (
 
 // Options configure an Inspector.
 type Options struct {
-	// Engine opens the engine whose sandboxes packs are looked into in.
-	Engine  func() (engine.Engine, error)
+	Engines *engine.Set   // any that Able accepts makes the sandboxes of packs
 	Dir     string        // for packs while they are looked into, on a disk with room for them
 	Timeout time.Duration // of one push; 5 min
 	AtOnce  int           // pushes at a time, of which one sandbox has at most half; 2
@@ -30,6 +29,15 @@ type Options struct {
 type Inspector struct {
 	o      Options
 	places *places
+}
+
+// Able reports whether sandboxes of an engine can hold a pack: the engine has to
+// show them a directory of the host.
+func Able(c engine.Capabilities) error {
+	if !c.LateMount {
+		return cove.Errorf(cove.Unsupported, "the engine shows sandboxes no directory of this machine").WithHint("set engine to native")
+	}
+	return nil
 }
 
 // New makes an Inspector.
@@ -141,7 +149,7 @@ type sandboxBox struct {
 }
 
 func (i *Inspector) open(ctx context.Context, most int64) (*sandboxBox, error) {
-	eng, err := i.o.Engine()
+	eng, err := i.o.Engines.Able(Able)
 	if err != nil {
 		return nil, cove.Errorf(cove.Unavailable, "packs cannot be looked into: %w", err)
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package keep
+package local
 
 import (
 	"os"
@@ -23,7 +23,7 @@ func wantCode(t *testing.T, doing string, err error, want cove.Code) {
 	}
 }
 
-func hold(t *testing.T, r Keeper) *instance.Instance {
+func hold(t *testing.T, r Registry) *instance.Instance {
 	t.Helper()
 	self, err := instance.Hold(r.RunDir)
 	if err != nil {
@@ -36,7 +36,7 @@ func hold(t *testing.T, r Keeper) *instance.Instance {
 // TestLife takes one from its maker to the next process and to its end. What
 // Bind hands out stands for the guest: it lives for as long as the lock is open.
 func TestLife(t *testing.T) {
-	r := Keeper{RunDir: t.TempDir(), Engine: "some"}
+	r := Registry{RunDir: t.TempDir(), Engine: "some"}
 	id := cove.NewSandboxID()
 	k, err := r.New(hold(t, r), Record{Under: "parent", Name: "made", Tasks: 7, Template: engine.Template{ID: id, Shape: cove.Shape{User: cove.AgentUser}}})
 	if err != nil {
@@ -70,7 +70,7 @@ func TestLife(t *testing.T) {
 	if removed, err := r.Sweep(); err != nil || len(removed) > 0 {
 		t.Errorf("swept one that runs: %v, %v", removed, err)
 	}
-	if left, err := (Keeper{RunDir: r.RunDir, Engine: "another"}).Left(); err != nil || len(left) > 0 {
+	if left, err := (Registry{RunDir: r.RunDir, Engine: "another"}).Left(); err != nil || len(left) > 0 {
 		t.Errorf("another engine's: %v, %v", left, err)
 	}
 	_, err = r.Take(id, "elsewhere", "the setting")
@@ -101,7 +101,7 @@ func TestLife(t *testing.T) {
 // TestRecordOfEarlierVersion: a sandbox that an earlier version of Cove made is
 // taken as it was, for as long as it runs.
 func TestRecordOfEarlierVersion(t *testing.T) {
-	r := Keeper{RunDir: t.TempDir(), Engine: "some"}
+	r := Registry{RunDir: t.TempDir(), Engine: "some"}
 	id := cove.NewSandboxID()
 	self := hold(t, r)
 	k, err := r.New(self, Record{Template: engine.Template{ID: id}})
@@ -132,7 +132,7 @@ func TestRecordOfEarlierVersion(t *testing.T) {
 
 // TestRecordThatCannotBeRead: it is said.
 func TestRecordThatCannotBeRead(t *testing.T) {
-	r := Keeper{RunDir: t.TempDir(), Engine: "some"}
+	r := Registry{RunDir: t.TempDir(), Engine: "some"}
 	k, err := r.New(hold(t, r), Record{Template: engine.Template{ID: cove.NewSandboxID()}})
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package native
+package local
 
 import (
 	"path/filepath"
@@ -11,10 +11,10 @@ import (
 )
 
 func TestIDMaps(t *testing.T) {
-	self, first := owner{1000, 100}, owner{100000, 200000}
+	self, first := Owner{1000, 100}, Owner{100000, 200000}
 	for _, tt := range []struct {
 		name     string
-		m        idMap
+		m        IDMap
 		users    string
 		groups   string
 		user     int // the host's id of the user's processes
@@ -26,22 +26,22 @@ func TestIDMaps(t *testing.T) {
 			"0 100000 65534\n65534 1000 1\n65535 165534 1\n", "0 200000 65534\n65534 100 1\n65535 265534 1\n", 1000, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.m.users.String(); got != tt.users {
+			if got := tt.m.Users.String(); got != tt.users {
 				t.Errorf("users %q, want %q", got, tt.users)
 			}
-			if got := tt.m.groups.String(); got != tt.groups {
+			if got := tt.m.Groups.String(); got != tt.groups {
 				t.Errorf("groups %q, want %q", got, tt.groups)
 			}
-			if got := tt.m.users.host(cove.CodeUser.UID); got != tt.user {
+			if got := tt.m.Users.OnHost(cove.CodeUser.UID); got != tt.user {
 				t.Errorf("the user is %d on the host, want %d", got, tt.user)
 			}
-			if (tt.m.users.host(tt.m.guest) != tt.user) != tt.separate {
+			if (tt.m.Users.OnHost(tt.m.Guest) != tt.user) != tt.separate {
 				t.Errorf("guest and user share an id: %v", !tt.separate)
 			}
 		})
 	}
-	agent := subordinateMap(cove.AgentUser, self, first).users
-	if agent.host(1000) != 1000 || agent.host(0) != 100000 || agent.host(65535) != 100000+65534 || agent.host(65536) != -1 {
+	agent := subordinateMap(cove.AgentUser, self, first).Users
+	if agent.OnHost(1000) != 1000 || agent.OnHost(0) != 100000 || agent.OnHost(65535) != 100000+65534 || agent.OnHost(65536) != -1 {
 		t.Errorf("agent: %s", agent)
 	}
 }
@@ -71,11 +71,11 @@ func TestParseSubordinate(t *testing.T) {
 // files stand for them, which is what the locks belong to.
 func TestSlotsAreExclusive(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ids.lock")
-	a, b := &slots{path: path}, &slots{path: path}
+	a, b := &Ranges{path: path}, &Ranges{path: path}
 	var mu sync.Mutex
-	taken := map[int]*slots{}
+	taken := map[int]*Ranges{}
 	var all sync.WaitGroup
-	for _, s := range []*slots{a, b} {
+	for _, s := range []*Ranges{a, b} {
 		all.Go(func() {
 			for range 300 {
 				slot, err := s.take()
@@ -96,7 +96,7 @@ func TestSlotsAreExclusive(t *testing.T) {
 	if err != nil || taken[again] != a {
 		t.Errorf("slot %d was not kept, %v", again, err)
 	}
-	a.close()
+	a.Close()
 	for range rangeCount - 300 {
 		if _, err := b.take(); err != nil {
 			t.Fatal(err)
