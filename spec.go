@@ -8,24 +8,24 @@ import (
 
 // Spec is what a sandbox must be, as far as somebody has said it. A zero field says
 // nothing, and takes the default: see Over. It is plain data, which services,
-// records and engines carry whole.
+// records and engines carry whole. Records have its fields by their names.
 type Spec struct {
-	Profile string // the one that was applied; empty is none
-	Engine  string // a name, or "auto"
-	Image   string // host, dir:PATH, tar:PATH or a reference
+	Profile string `json:",omitzero"` // the one that was applied; empty is none
+	Engine  string `json:",omitzero"` // a name, or "auto"
+	Image   string `json:",omitzero"` // host, dir:PATH, tar:PATH or a reference
 	Shape
-	Network  *Network          // nil says nothing; one that is not enabled is no network
-	Env      map[string]string // of every process
-	Mounts   []Mount
-	Bind     string `json:",omitzero"` // host directory that is attached at Workspace
-	WorkDir  string // inside, where processes begin
-	Labels   map[string]string
-	Agent    string   // whose screen its terminal shows, or a program of the image
-	Path     string   // directory inside that comes first where programs are looked for
-	Screen   []string // what its terminal shows; nil is the program named Agent, or a shell
-	AllowPR  bool     // pull requests may be opened and commented on
-	SSHAgent string   // socket on the host, whose agent signs for the sandbox
-	Git      *GitIdentity
+	Network  *Network          `json:",omitzero"` // nil says nothing; one that is not enabled is no network
+	Env      map[string]string `json:",omitzero"` // of every process
+	Mounts   []Mount           `json:",omitzero"`
+	Bind     string            `json:",omitzero"` // host directory that is attached at Workspace
+	WorkDir  string            `json:",omitzero"` // inside, where processes begin
+	Labels   map[string]string `json:",omitzero"`
+	Agent    string            `json:",omitzero"` // whose screen its terminal shows, or a program of the image
+	Path     string            `json:",omitzero"` // directory inside that comes first where programs are looked for
+	Screen   []string          `json:",omitzero"` // what its terminal shows; nil is the program named Agent, or a shell
+	AllowPR  bool              `json:",omitzero"` // pull requests may be opened and commented on
+	SSHAgent string            `json:",omitzero"` // socket on the host, whose agent signs for the sandbox
+	Git      *GitIdentity      `json:",omitzero"`
 }
 
 // Shape is the part of a Spec from which an engine makes a sandbox, whoever it is
@@ -33,8 +33,8 @@ type Spec struct {
 type Shape struct {
 	Isolation Isolation `json:",omitzero"` // of the engine's choice when empty
 	User      User      `json:",omitzero"`
-	Limits    Limits
-	Lifetime  Lifetime `json:",omitzero"`
+	Limits    Limits    `json:",omitzero"`
+	Lifetime  Lifetime  `json:",omitzero"`
 }
 
 // Lifetime says what ends a sandbox.
