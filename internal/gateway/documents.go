@@ -6,8 +6,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Documents are the layers of a policy as the API asks for it. Errors:
-// InvalidArgument, with the place.
+// Documents returns the layers of a requested policy: each file, then the rest. Errors: InvalidArgument, with the
+// place.
 func Documents(p api.GatewayPolicy) ([]*policy.Document, error) {
 	return policy.Documents(apispec.Policy(p))
 }
