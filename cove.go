@@ -186,6 +186,13 @@ type Mount struct {
 	NoFollow bool // symbolic links in it lead nowhere
 }
 
+// Layer is the installed program of an agent, shown read-only at Target. Its
+// directory is Cove's own, so it has a name in the store of layers and no path.
+type Layer struct {
+	Name   string // "claude/2.1.329", or "worker" for a program beside cove
+	Target string // absolute path inside
+}
+
 // Home is the home directory of both users that sandboxes have unless a Spec names
 // another.
 const Home = "/home/cove"

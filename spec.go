@@ -20,6 +20,7 @@ type Spec struct {
 	Bind     string            `json:",omitzero"` // host directory that is attached at Workspace
 	WorkDir  string            `json:",omitzero"` // inside, where processes begin
 	Labels   map[string]string `json:",omitzero"`
+	Layers   []Layer           `json:",omitzero"` // of its agent
 	Agent    string            `json:",omitzero"` // whose screen its terminal shows, or a program of the image
 	Path     string            `json:",omitzero"` // directory inside that comes first where programs are looked for
 	Screen   []string          `json:",omitzero"` // what its terminal shows; nil is the program named Agent, or a shell
@@ -103,6 +104,9 @@ func (s Spec) Over(defaults Spec) Spec {
 	s.Bind = cmp.Or(s.Bind, defaults.Bind)
 	s.WorkDir = cmp.Or(s.WorkDir, defaults.WorkDir)
 	s.Labels = both(s.Labels, defaults.Labels)
+	if s.Layers == nil {
+		s.Layers = defaults.Layers
+	}
 	s.Agent = cmp.Or(s.Agent, defaults.Agent)
 	s.Path = cmp.Or(s.Path, defaults.Path)
 	if s.Screen == nil {

@@ -155,7 +155,7 @@ func TestOutfit(t *testing.T) {
 		if !slices.ContainsFunc(o.Files, func(f File) bool { return strings.Contains(f.Content, c.in) }) {
 			t.Errorf("%s: %v", c.name, o.Files)
 		}
-		if o.Path != "" || o.Mounts != nil {
+		if o.Path != "" || o.Layers != nil {
 			t.Errorf("%s: a layer that is not there is shown: %+v", c.name, o)
 		}
 		for _, f := range o.Files {
@@ -307,7 +307,7 @@ func TestEquip(t *testing.T) {
 		Network: cove.Network{
 			Enabled: true, Mode: cove.NetworkLimited, Allow: []string{"needed.example"}, Credentials: []string{"anthropic"}, Providers: []string{"own"},
 		},
-		Env: map[string]string{"A": "agent", "B": "agent"}, Mounts: []cove.Mount{{Source: "/layer", Target: "/opt/x"}}, Path: "/opt/x/bin", Screen: []string{"x"},
+		Env: map[string]string{"A": "agent", "B": "agent"}, Layers: []cove.Layer{{Name: "x/1", Target: "/opt/x"}}, Path: "/opt/x/bin", Screen: []string{"x"},
 	}
 	if got := o.Equip(cove.Spec{}).Network; got == nil || got.Allow[0] != "needed.example" {
 		t.Errorf("nothing asked: %+v", got)
@@ -319,7 +319,7 @@ func TestEquip(t *testing.T) {
 		Network: &cove.Network{
 			Enabled: true, Mode: cove.NetworkOpen, Allow: []string{"asked.example"}, Credentials: []string{"github"}, Providers: []string{"team"},
 		},
-		Env: map[string]string{"A": "asked"}, Mounts: []cove.Mount{{Source: "/mine", Target: "/opt/x"}},
+		Env: map[string]string{"A": "asked"}, Layers: []cove.Layer{{Name: "other/1", Target: "/opt/other"}},
 	}
 	got := o.Equip(asked)
 	if n := got.Network; n.Mode != "open" || len(n.Allow) != 2 || len(n.Credentials) != 2 || n.Providers[0] != "team" || len(asked.Network.Allow) != 1 {
@@ -328,8 +328,8 @@ func TestEquip(t *testing.T) {
 	if got.Env["A"] != "asked" || got.Env["B"] != "agent" || got.Path != o.Path || !slices.Equal(got.Screen, o.Screen) {
 		t.Errorf("both: %+v", got)
 	}
-	if last := got.Mounts[len(got.Mounts)-1]; len(got.Mounts) != 2 || last.Source != "/layer" { // shown over what else is there
-		t.Errorf("the agent's program is hidden: %+v", got.Mounts)
+	if !slices.Equal(got.Layers, o.Layers) {
+		t.Errorf("the agent's program is not shown: %+v", got.Layers)
 	}
 	if got := (Outfit{}).Equip(asked).Network; got != asked.Network {
 		t.Errorf("an agent that needs nothing: %+v", got)

@@ -31,10 +31,10 @@ type Choice struct {
 type Outfit struct {
 	Network cove.Network
 	Env     map[string]string
-	Mounts  []cove.Mount // the layer
-	Path    string       // a directory inside, to be the first of PATH; empty: none
-	Files   []File       // of the home, with their contents
-	Screen  []string     // what its terminal shows; nil: the agent has no screen
+	Layers  []cove.Layer
+	Path    string   // a directory inside, to be the first of PATH; empty: none
+	Files   []File   // of the home, with their contents
+	Screen  []string // what its terminal shows; nil: the agent has no screen
 }
 
 // Outfit says what a sandbox needs for the agent. Errors: InvalidArgument,
@@ -83,7 +83,7 @@ func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
 		if a.Package.Beside != "" {
 			target = path.Join(o.Path, a.Program)
 		}
-		o.Mounts = []cove.Mount{{Source: l.Source, Target: target, ReadOnly: true}}
+		o.Layers = []cove.Layer{{Name: l.Name, Target: target}}
 	}
 	return o, nil
 }
@@ -108,7 +108,7 @@ func (a Agent) policy(preset string) string {
 	return b.String()
 }
 
-// Equip is what was asked of a sandbox, over what the agent needs in it; program,
+// Equip is what was asked of a sandbox, over what the agent needs in it; layers,
 // path and screen are the agent's. Who asks for no network gets none.
 func (o Outfit) Equip(asked cove.Spec) cove.Spec {
 	needs := cove.Spec{Env: o.Env}
@@ -116,8 +116,7 @@ func (o Outfit) Equip(asked cove.Spec) cove.Spec {
 		needs.Network = &o.Network
 	}
 	spec := asked.Over(needs)
-	spec.Path, spec.Screen = o.Path, o.Screen
-	spec.Mounts = slices.Concat(asked.Mounts, o.Mounts)
+	spec.Layers, spec.Path, spec.Screen = o.Layers, o.Path, o.Screen
 	return spec
 }
 

@@ -58,8 +58,8 @@ func (d *Daemon) newAgents() *agents {
 // run does a job in an execution of its own.
 func (a *agents) run(ctx context.Context, j layers.Job) (layers.Result, error) {
 	q := sandbox.Request{
-		Language: "sh", Code: []byte(j.Script), Args: j.Args, Own: j.Limits, Client: installer,
-		Spec: cove.Spec{Mounts: j.Mounts, Network: j.Network},
+		Language: "sh", Code: []byte(j.Script), Args: j.Args, Attachments: j.Attachments, Own: j.Limits, Client: installer,
+		Spec: cove.Spec{Network: j.Network},
 	}
 	r, err := a.manager.Execute(ctx, q, nil, nil)
 	return layers.Result{ExitCode: r.ExitCode, Stdout: string(r.Stdout), Stderr: string(r.Stderr), Limit: r.Limit, Killed: r.Killed}, err
@@ -112,9 +112,9 @@ func (a *agents) RemoveAgent(ctx context.Context, name, version string) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	return a.layers.Remove(ctx, name, version, func(dir string) (holders []string) {
+	return a.layers.Remove(ctx, name, version, func(layer string) (holders []string) {
 		for _, b := range all {
-			if slices.ContainsFunc(b.Spec.Mounts, func(m cove.Mount) bool { return m.Source == dir }) {
+			if slices.ContainsFunc(b.Spec.Layers, func(l cove.Layer) bool { return l.Name == layer }) {
 				holders = append(holders, b.Name)
 			}
 		}

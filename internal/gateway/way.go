@@ -169,10 +169,13 @@ func (w *Way) maySign(h policy.Host) error {
 }
 
 // Bind adds to a binding what the way out needs inside, where the root
-// filesystem is root. Errors: StorageFull.
+// filesystem is root. The caller closes the binding, also on error. Errors:
+// StorageFull, and those of hostpath.Own.
 func (w *Way) Bind(b *engine.Binding, root engine.Rootfs) error {
 	b.Listeners = append(b.Listeners, engine.WayOut()...)
-	b.Files = append(b.Files, w.trust.files()...)
+	if err := w.trust.bind(b); err != nil {
+		return err
+	}
 	return w.bindJava(b, root)
 }
 

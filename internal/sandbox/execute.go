@@ -89,6 +89,9 @@ func (e *execution) end(why ending) {
 	}
 }
 
+// owner is the principal that asked for e.
+func (e *execution) owner() cove.Principal { return cove.ParsePrincipal(e.request.Client) }
+
 func (e *execution) wayOut() Way {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -360,7 +363,7 @@ func (e *execution) template() engine.Template {
 }
 
 func (e *execution) binding() engine.Binding {
-	b := engine.Binding{Hostname: rootfs.Hostname, Mounts: append([]cove.Mount(nil), e.request.Mounts...)}
+	b := engine.Binding{Hostname: rootfs.Hostname, Attachments: e.request.Attachments, Mounts: slices.Clone(e.request.Mounts)}
 	if e.request.Bind != "" {
 		b.Mounts = append(b.Mounts, cove.Mount{Source: e.request.Bind, Target: cove.Workspace})
 	}

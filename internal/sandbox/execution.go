@@ -10,6 +10,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/detect"
 	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/engine"
 )
 
 // Request is one execution to do: a snippet in a runtime, in a fresh sandbox.
@@ -22,7 +23,10 @@ type Request struct {
 	Args     []string
 	Files    []File
 	Stdin    io.Reader // nil is empty input
-	Client   string    // who asks, for the record; never a secret
+	// Attachments are what work of Cove's own is shown. They are the caller's to
+	// close, once Execute has returned.
+	Attachments []engine.Attachment
+	Client      string // who asks, for the record; never a secret
 	// Own are the limits of work of Cove's own, which may go beyond what callers
 	// may ask for; zero fields are as Limits say.
 	Own cove.Limits

@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -23,6 +24,7 @@ import (
 // All are required.
 type Lasting struct {
 	Workspaces workspace.Workspaces
+	Layers     Layers
 	// OpenWay opens a way out that the next process can open again: with the
 	// authority that the sandbox trusts. ForgetWay removes what is kept for that.
 	OpenWay   func(id cove.SandboxID, name, client string, n Network) (Way, error)
@@ -42,6 +44,13 @@ type Lasting struct {
 	Record func(TerminalBegun) Recorder
 	Dir    string // for files that sandboxes are shown; made when it is needed
 	Most   int    // sandboxes at a time; 0 is no bound
+}
+
+// Layers has the installed programs of agents.
+type Layers interface {
+	// Place is where the layer of a name is (cove.Layer). Errors: NotFound,
+	// RuntimeMissing.
+	Place(layer string) (hostpath.Own, error)
 }
 
 // Caller is who asks.
@@ -90,9 +99,10 @@ type resident struct {
 
 // opened is what a running sandbox has on the host beside the engine's.
 type opened struct {
-	name  string  // as its way has it
-	way   Way     // nil without a network
-	git   workGit // of a repository that is not inside
+	of    cove.Principal // whose it is
+	name  string         // as its way has it
+	way   Way            // nil without a network
+	git   workGit        // of a repository that is not inside
 	env   []string
 	ttys  *terminals
 	left  chan struct{} // closed when nobody is to look for its end any more

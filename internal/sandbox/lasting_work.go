@@ -122,6 +122,7 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 	}()
 	b, err := m.lastingBinding(shown, ws)
 	if err != nil {
+		b.Close()
 		return nil, err
 	}
 	shape := record.Spec.Shape

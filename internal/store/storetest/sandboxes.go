@@ -47,6 +47,7 @@ func sandboxes(t *testing.T, open Open) {
 	whole.Spec = store.SandboxSpec{
 		Spec: cove.Spec{
 			Engine: "native", Image: "debian:stable", Profile: "p", Agent: "a", Path: "/opt/a/bin", Screen: []string{"a", "--screen"}, Bind: "/bound",
+			Layers: []cove.Layer{{Name: "robot/1.0.0", Target: "/opt/robot"}},
 			Shape: cove.Shape{
 				Isolation: cove.IsolationMicroVM, User: cove.User{UID: 1001, Name: "u", Home: "/home/u", Shell: "/bin/bash"}, Lifetime: cove.LifetimeDetached,
 				Limits: cove.Limits{Memory: 1, CPUs: 0.5, PIDs: 3, Disk: 4, Inodes: 5, OpenFiles: 6, Stdout: 7, Stderr: 8, Timeout: 9},
