@@ -133,7 +133,7 @@ func workIn(ctx context.Context, eng engine.Engine, t engine.Template, dir strin
 			return err
 		}
 	}
-	t.User, t.Lasting = cove.UserAgent, true
+	t.User, t.Lifetime = cove.AgentUser, cove.LifetimeDetached
 	if err := runIn(ctx, eng, t, b, cove.Workspace, "/bin/sh", "-c", "echo tried > file && cp file "+cove.Home); err != nil {
 		return err
 	}

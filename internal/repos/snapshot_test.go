@@ -93,12 +93,9 @@ func TestUncommitted(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
 	stir(t, dir)
-	before := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") +
-		got(t, dir, ".git/index")
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode,
-		Repository: uncommitted(dir)})
-	if after := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") +
-		got(t, dir, ".git/index"); after != before {
+	before := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") + got(t, dir, ".git/index")
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Repository: uncommitted(dir)})
+	if after := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") + got(t, dir, ".git/index"); after != before {
 		t.Errorf("the person's repository was changed:\n%s\n%s", before, after)
 	}
 	for name, want := range map[string]string{
@@ -137,8 +134,7 @@ func TestUncommitted(t *testing.T) {
 func TestUncommittedWhereEverythingIs(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode,
-		Repository: uncommitted(dir)})
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Repository: uncommitted(dir)})
 	if head := plain(t, dir, "rev-parse", "HEAD"); w.Base != head {
 		t.Errorf("it begins at %s and not at %s", w.Base, head)
 	}
@@ -212,8 +208,7 @@ func TestUncommittedOdd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStore(t, nil)
 			source := c.make(t, project(t))
-			w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode,
-				Repository: uncommitted(source)})
+			w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Repository: uncommitted(source)})
 			for name, want := range c.want {
 				if g := got(t, w.Directory, name); g != want {
 					t.Errorf("%s: %q, want %q", name, g, want)
@@ -262,8 +257,7 @@ func TestUncommittedRunsNothing(t *testing.T) {
 	if err := os.Remove(trap); err != nil {
 		t.Fatal(err)
 	}
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode,
-		Repository: uncommitted(dir)})
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Repository: uncommitted(dir)})
 	if g := got(t, filepath.Dir(trap), "sprung"); g != "no such file or directory" {
 		t.Errorf("a program ran: %s", g)
 	}
@@ -297,8 +291,7 @@ func TestUncommittedRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id := cove.NewSandboxID()
-			_, err := s.Create(t.Context(), workspace.Spec{ID: id, Name: "quiet-heron", User: cove.UserCode, Repository: &c.r},
-				nil)
+			_, err := s.Create(t.Context(), workspace.Spec{ID: id, Name: "quiet-heron", User: cove.CodeUser, Repository: &c.r}, nil)
 			if cove.ErrorCode(err) != c.code {
 				t.Errorf("%v", err)
 			}
@@ -313,7 +306,7 @@ func TestUncommittedRefuses(t *testing.T) {
 func TestBind(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserAgent, Bind: dir})
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.AgentUser, Bind: dir})
 	if w.Directory != dir || !w.Bound || len(w.Mounts) != 1 || !w.Mounts[0].ReadOnly || w.Mounts[0].Target != cove.Workspace+"/.git" {
 		t.Errorf("%+v", w)
 	}

@@ -17,7 +17,7 @@ import (
 
 func TestEmptyWorkspace(t *testing.T) {
 	s := newStore(t, nil)
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode})
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser})
 	if names(t, w.Directory) != "" || names(t, w.Home) != "" || w.Mounts != nil || w.Borrowed != "" || w.Root != s.o.Home || w.Hidden != "" || w.Remote != "" {
 		t.Errorf("%+v", w)
 	}
