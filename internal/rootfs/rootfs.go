@@ -82,7 +82,8 @@ func ReadHost() (Host, error) {
 // EtcFiles returns the generated files of /etc. An image with its own users gets only those of Resolver.
 func EtcFiles(hostname string) []File {
 	users := fmt.Sprintf(
-		"root:x:0:0:root:/root:/usr/sbin/nologin\ncove:x:1000:1000:cove:%s:/bin/sh\nnobody:x:65534:65534:nobody:%[1]s:/usr/sbin/nologin\n", cove.Home)
+		"root:x:0:0:root:/root:/usr/sbin/nologin\n"+
+			"cove:x:1000:1000:cove:%s:/bin/sh\nnobody:x:65534:65534:nobody:%[1]s:/usr/sbin/nologin\n", cove.Home)
 	return append([]File{
 		{Name: "/etc/passwd", Mode: 0o644, Data: users},
 		{Name: "/etc/group", Mode: 0o644, Data: "root:x:0:\ntty:x:5:\ncove:x:1000:\nnogroup:x:65534:\n"},

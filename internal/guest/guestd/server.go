@@ -376,7 +376,9 @@ func (s *Server) advance(from, to phase, step func() error) error {
 	s.mu.Lock()
 	if s.phase != from {
 		s.mu.Unlock()
-		return &guest.Failure{Kind: guest.FailState, Message: "out of order: begin, set up and bind each run once, in this order"}
+		return &guest.Failure{
+			Kind: guest.FailState, Message: "out of order: begin, set up and bind each run once, in this order",
+		}
 	}
 	s.phase = phaseBroken
 	s.mu.Unlock()
