@@ -57,7 +57,7 @@ func (s *sandboxed) Run(ctx context.Context, prompt string, o Options) iter.Seq2
 				return nil
 			},
 			Message: func(m api.Message) error {
-				task.hear(m)
+				task.recordUsage(m)
 				if !yield(m, nil) {
 					return errBrokenOff
 				}
@@ -163,8 +163,8 @@ func (t *tasks) begin(ctx context.Context) (context.Context, *task, error) {
 	return ctx, k, nil
 }
 
-// hear records the usage in a message, which is the task's total.
-func (k *task) hear(m api.Message) {
+// recordUsage records the usage in a message, which is the task's total.
+func (k *task) recordUsage(m api.Message) {
 	if m.Type != api.MessageUsage || m.Usage == nil {
 		return
 	}

@@ -105,8 +105,8 @@ func (h *holds) count() int {
 	return h.requests
 }
 
-// news notifies watchers of a change of waiting; h.mu must be held.
-func (h *holds) news() {
+// notify notifies watchers of a change of waiting; h.mu must be held.
+func (h *holds) notify() {
 	if h.changed != nil {
 		close(h.changed)
 		h.changed = nil
@@ -131,7 +131,7 @@ func (h *holds) add(q question, v policy.Verdict, request policy.Request, alone 
 	r := &heldRequest{request: request, alone: alone, since: now, until: now.Add(patience), answer: make(chan answer, 1)}
 	one.requests = append(one.requests, r)
 	h.requests++
-	h.news()
+	h.notify()
 	return r
 }
 
@@ -150,7 +150,7 @@ func (h *holds) leave(q question, r *heldRequest) {
 	if len(one.requests) == 0 {
 		delete(h.waiting, q)
 	}
-	h.news()
+	h.notify()
 }
 
 // release answers all requests of a question; h.mu must be held.
