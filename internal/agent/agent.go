@@ -114,6 +114,7 @@ type Command struct {
 
 // Layer is an agent's program on this machine.
 type Layer struct {
+	Name    string // in the store of layers, as cove.Layer has it
 	Version string
 	Source  string // a directory or, for a single program, a file of the host; empty: included in the image
 }

@@ -69,7 +69,7 @@ var rooms = []room{
 	{path: "internal/adversary/...", layer: contract, above: []string{"api", "internal/egress/policy", "internal/egress/policy/policytest", "internal/engine", "internal/guest"}},
 	{path: "internal/engine/enginetest", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/engine/fake", layer: contract, above: []string{"internal/engine", "internal/guest", "internal/guest/guestd"}},
-	{path: "internal/engine/keep", layer: contract, above: []string{"internal/engine", "internal/guest"}},
+	{path: "internal/engine/local", layer: contract, above: []string{"internal/engine", "internal/guest"}},
 	{path: "internal/git/command", layer: contract},
 	{path: "internal/guest", layer: contract},
 	{path: "internal/guest/guestd", layer: contract, above: []string{"internal/guest"}},
@@ -117,10 +117,25 @@ var rooms = []room{
 	{path: "internal/httpapi/...", layer: edge},
 	{path: "internal/meter", layer: edge},
 
-	{path: "internal/config", layer: wiring},
-	{path: "internal/daemon", layer: wiring, above: []string{"internal/config"}},
+	{path: "internal/engines", layer: wiring},
+	{path: "internal/config", layer: wiring, above: []string{"internal/engines"}},
+	{path: "internal/daemon", layer: wiring, above: []string{"internal/config", "internal/engines"}},
 	{path: "internal/doctor/...", layer: wiring, above: []string{"internal/config"}},
-	{path: "internal/cli", layer: wiring, above: []string{"internal/config", "internal/daemon", "internal/doctor/..."}},
+
+	// The command line: what all rooms build on, then the rooms, which do not know
+	// each other, then the root command.
+	{path: "internal/cli/ui", layer: wiring},
+	{path: "internal/cli/session", layer: wiring, above: []string{"internal/config", "internal/daemon", "internal/cli/ui"}},
+	{path: "internal/cli/flags", layer: wiring, above: []string{"internal/cli/session", "internal/cli/ui"}},
+	{path: "internal/cli/report", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/ui"}},
+	{path: "internal/cli/interact", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/report", "internal/cli/session", "internal/cli/ui"}},
+	{path: "internal/cli/run", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/interact", "internal/cli/report", "internal/cli/session", "internal/cli/ui"}},
+	{path: "internal/cli/sandbox", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/interact", "internal/cli/report", "internal/cli/session", "internal/cli/ui"}},
+	{path: "internal/cli/agent", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/interact", "internal/cli/report", "internal/cli/session", "internal/cli/ui",
+		"internal/config", "internal/daemon"}},
+	{path: "internal/cli/network", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/report", "internal/cli/session", "internal/cli/ui", "internal/config", "internal/daemon"}},
+	{path: "internal/cli/server", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/session", "internal/cli/ui", "internal/config", "internal/daemon", "internal/doctor/...", "internal/engines"}},
+	{path: "internal/cli", layer: wiring, above: []string{"internal/cli/agent", "internal/cli/network", "internal/cli/run", "internal/cli/sandbox", "internal/cli/server", "internal/cli/session", "internal/cli/ui"}},
 
 	{path: "cmd/...", layer: process},
 
@@ -136,9 +151,9 @@ type fence struct {
 }
 
 var fences = []fence{
-	{imported: module + "/internal/engine/native/...", by: []string{"internal/daemon", "cmd/..."},
+	{imported: module + "/internal/engine/native/...", by: []string{"internal/engines", "cmd/..."},
 		reason: "concrete engines are named in the wiring only; everybody else speaks to internal/engine"},
-	{imported: module + "/internal/engine/docker/...", by: []string{"internal/daemon", "cmd/..."},
+	{imported: module + "/internal/engine/docker/...", by: []string{"internal/engines", "cmd/..."},
 		reason: "concrete engines are named in the wiring only; everybody else speaks to internal/engine"},
 	{imported: module + "/internal/store/sqlite/...", by: []string{"internal/daemon", "cmd/..."},
 		reason: "concrete stores are named in the wiring only; everybody else speaks to internal/store"},
@@ -158,9 +173,9 @@ var fences = []fence{
 		reason: "one package per technology"},
 	{imported: "github.com/prometheus/...", by: []string{"internal/httpapi/...", "internal/meter", "internal/daemon"},
 		reason: "what happens is counted where it is shown; nothing below knows how"},
-	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli", "cmd/..."},
+	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli/...", "cmd/..."},
 		reason: "only the command line knows its library"},
-	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/terminal/terminaltest", "internal/adversary/...", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli/session", "internal/cli/flags", "internal/cli/sandbox", "internal/cli/agent", "internal/egress/credential", "internal/egress/registry", "internal/engine/local", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/terminal/terminaltest", "internal/adversary/...", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
 		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but git in its own way, and others to ask them how they are configured or for a credential; the worker is not on the host"},
 }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engines"
 )
 
 // Validate refuses settings that cannot work, or that would be dangerous, with
@@ -166,7 +168,7 @@ func (c *Config) checkChoices() error {
 		name, value string
 		choices     []string
 	}{
-		{"engine", c.Engine, []string{"native", "docker", "auto"}},
+		{"engine", c.Engine, append(engines.Names(), engine.Auto)},
 		{"log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}},
 		{"log.format", c.Log.Format, []string{"text", "json"}},
 	} {

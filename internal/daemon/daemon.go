@@ -24,8 +24,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/docker"
-	"github.com/cove-sandbox/cove/internal/engine/native"
+	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/httpapi"
@@ -47,6 +46,7 @@ type Daemon struct {
 	instance *instance.Instance
 	store    *sqlite.Store
 	images   *image.Store
+	engines  *engine.Set
 	manager  *sandbox.Manager
 	agents   *agents
 	runs     *run.Runner
@@ -57,7 +57,6 @@ type Daemon struct {
 	memory   *memoryListener
 	port     atomic.Uint32 // of the API on the network; 0 if it is not there
 
-	openNative  func() (engine.Engine, error)    // once
 	openGateway func() (*gateway.Gateway, error) // once, when the first sandbox has a network
 	openRepos   func() (*repos.Store, error)     // once
 	openGitRoot func() (engine.Rootfs, error)    // once
@@ -74,8 +73,8 @@ type Daemon struct {
 type Options struct {
 	Config *config.Config
 	Log    *slog.Logger
-	// Warm begins with the native engine at once, while the rest is being
-	// built: for those who are about to run something.
+	// Warm opens the default engine at once, while the rest is being built: one
+	// sandbox is about to be asked for.
 	Warm bool
 }
 
@@ -85,7 +84,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	cfg, log := o.Config, o.Log
 	d := &Daemon{cfg: cfg, log: log, memory: newMemoryListener(), stopReaps: func() {}}
 	d.openGitRoot = sync.OnceValues(d.newGitRoot)
-	d.openNative, d.openGateway, d.openRepos = sync.OnceValues(d.native), sync.OnceValues(d.newGateway), sync.OnceValues(d.newRepos)
+	d.openGateway, d.openRepos = sync.OnceValues(d.newGateway), sync.OnceValues(d.newRepos)
 	defer func() {
 		if err != nil {
 			d.Close(ctx)
@@ -97,8 +96,12 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.instance, err = instance.Hold(cfg.RunDir); err != nil {
 		return nil, err
 	}
-	if d.warm = o.Warm && cfg.Engine != "docker"; d.warm {
-		d.serving.Go(func() { d.openNative() }) // an error shows when it is used
+	d.warm = o.Warm
+	of := engineOptions(cfg, d.instance, log)
+	of.Single = d.warm
+	d.engines = engines.New(of, cfg.Engine)
+	if d.warm {
+		d.serving.Go(func() { d.engines.Get("") }) // an error shows when it is used
 	}
 	if d.store, err = sqlite.Open(ctx, cfg.Database()); err != nil {
 		return nil, err
@@ -110,7 +113,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.store, Keep: cfg.Audit.Decisions, Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
 	d.manager = sandbox.New(sandbox.Options{
 		NextWay: d.nextWay, OpenWay: d.openWay,
-		Engines: d.engines(), DefaultEngine: cfg.Engine, Images: d.images, Store: d.store,
+		Engines: d.engines, Images: d.images, Store: d.store,
 		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
 		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
 		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,
@@ -147,22 +150,10 @@ func directories(cfg *config.Config) error {
 	return nil
 }
 
-// engines lists the engines in the order in which "auto" prefers them.
-func (d *Daemon) engines() []sandbox.EngineSource {
-	return []sandbox.EngineSource{{Name: "native", Open: d.openNative}, {Name: "docker", Open: d.docker}}
-}
-
-func (d *Daemon) native() (engine.Engine, error) {
-	return native.New(native.Options{
-		Guest: GuestPath(d.cfg), RunDir: d.cfg.RunDir, Instance: d.instance.ID,
-		CgroupParent: d.cfg.Sandbox.CgroupParent, Ready: d.cfg.Sandbox.Ready, Single: d.warm, Log: d.log,
-	})
-}
-
-func (d *Daemon) docker() (engine.Engine, error) {
-	return docker.New(docker.Options{
-		Guest: GuestPath(d.cfg), RunDir: d.cfg.RunDir, Instance: d.instance.ID, Log: d.log,
-	})
+// engineOptions are what the configuration says of engines, for an instance.
+func engineOptions(cfg *config.Config, of *instance.Instance, log *slog.Logger) engines.Options {
+	return engines.Options{Guest: GuestPath(cfg), RunDir: cfg.RunDir, Instance: of.ID,
+		CgroupParent: cfg.Sandbox.CgroupParent, Ready: cfg.Sandbox.Ready, Log: log}
 }
 
 // GuestPath is where the cove-guest program is: as configured, else beside
@@ -385,10 +376,8 @@ func (d *Daemon) close(ctx context.Context) error {
 	}
 	d.memory.Close()
 	d.serving.Wait()
-	if d.warm {
-		if e, err := d.openNative(); err == nil { // warmed, and perhaps never used
-			errs = append(errs, e.Close())
-		}
+	if d.engines != nil { // one may have been opened after the manager closed them
+		errs = append(errs, d.engines.Close())
 	}
 	d.recorder.Flush()
 	if d.store != nil {

@@ -55,15 +55,15 @@ func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 	return made, nil
 }
 
-// packs is where pushes are kept below a directory, and who looks into them: git
-// of this machine, in sandboxes of the native engine, which shows it to them.
-func packs(below string, open func() (engine.Engine, error)) (spool string, i *inspect.Inspector, err error) {
+// packs returns the directory below another in which pushes are kept, and the
+// inspector that has git look into them, in sandboxes of any engine that can.
+func packs(below string, all *engine.Set) (spool string, i *inspect.Inspector, err error) {
 	spool = filepath.Join(below, "pushes")
 	if err := os.MkdirAll(spool, 0o711); err != nil {
 		return "", nil, cove.Errorf(cove.StorageFull, "the directory %s cannot be made: %w", spool, err)
 	}
 	inspect.Tidy(spool)
-	return spool, inspect.New(inspect.Options{Engine: open, Dir: spool}), nil
+	return spool, inspect.New(inspect.Options{Engines: all, Dir: spool}), nil
 }
 
 // gatewayOptions are those of both of a daemon's gateways.
@@ -74,7 +74,7 @@ func (d *Daemon) gatewayOptions() (gateway.Options, error) {
 	}
 	o.Recorder, o.Approvals, o.Log = d.recorder, d.store, d.log
 	o.OwnPort = func(port uint16) bool { return uint32(port) == d.port.Load() }
-	o.Spool, o.Packs, err = packs(d.cfg.Home, d.openNative)
+	o.Spool, o.Packs, err = packs(d.cfg.Home, d.engines)
 	return o, err
 }
 

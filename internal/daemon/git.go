@@ -29,10 +29,10 @@ func (d *Daemon) newGitRoot() (engine.Rootfs, error) {
 	return companion.MakeRoot(dir, GuestPath(d.cfg))
 }
 
-// openGit makes git for a sandbox whose repository is not inside. What runs it
-// beside the sandbox is the native engine's, whatever the sandbox itself is.
+// openGit makes git for a sandbox whose repository is not inside. Any engine that
+// can have companions runs it, whichever engine the sandbox itself is of.
 func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitService, error) {
-	eng, err := d.openNative()
+	eng, err := d.engines.Able(companion.Able)
 	if err != nil {
 		return nil, err
 	}

@@ -21,9 +21,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/gateway/clients"
 	"github.com/cove-sandbox/cove/internal/httpapi"
+	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/meter"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/version"
@@ -53,8 +55,8 @@ type Gateway struct {
 	control  net.Listener
 	health   net.Listener
 
-	packs  func() (engine.Engine, error) // once, when the first push is looked into
-	opened engine.Engine                 // by it
+	instance *instance.Instance
+	engines  *engine.Set // of the sandboxes in which pushes are looked into
 }
 
 // OpenGateway builds a gateway whose clients are served from now on; Serve
@@ -92,18 +94,13 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	counted := meter.New(meter.Options{State: func() gateway.State { return served.State() }, Lost: func() int64 { return g.recorder.Lost() }})
 	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: g.store, Keep: o.Config.Audit.Decisions, Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
 	way.Dir, way.Keep, way.Recorder, way.Approvals, way.Log = filepath.Join(o.Config.RunDir, "gateway"), &keep, g.recorder, g.store, o.Log
-	g.packs = sync.OnceValues(func() (engine.Engine, error) {
-		e, err := OpenEngine(o.Config, "native", o.Log)
-		if err != nil {
-			return nil, err
-		}
-		g.opened = e
-		if _, err := e.Sweep(context.WithoutCancel(ctx)); err != nil {
-			o.Log.Warn("cannot remove what a gateway that was killed has left", "error", err)
-		}
-		return e, nil
-	})
-	if way.Spool, way.Packs, err = packs(o.State, g.packs); err != nil {
+	if g.instance, err = instance.Hold(o.Config.RunDir); err != nil {
+		return nil, err
+	}
+	of := engineOptions(o.Config, g.instance, o.Log)
+	of.Sweep = true // a server sweeps at its start, and a gateway when the first push needs an engine
+	g.engines = engines.New(of, o.Config.Engine)
+	if way.Spool, way.Packs, err = packs(o.State, g.engines); err != nil {
 		return nil, err
 	}
 	served = gateway.New(way)
@@ -241,8 +238,8 @@ func (g *Gateway) Close() error {
 			l.Close() // Serve may have
 		}
 	}
-	if g.opened != nil {
-		errs = append(errs, g.opened.Close())
+	if g.engines != nil {
+		errs = append(errs, g.engines.Close(), g.instance.Release())
 	}
 	g.recorder.Flush()
 	if g.store != nil {

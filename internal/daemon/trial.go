@@ -3,20 +3,11 @@ package daemon
 import (
 	"log/slog"
 
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/instance"
 )
-
-// EngineNames lists the engines in the order in which "auto" prefers them.
-func EngineNames() []string {
-	var names []string
-	for _, s := range (&Daemon{}).engines() {
-		names = append(names, s.Name)
-	}
-	return names
-}
 
 // OpenEngine opens one engine without a daemon around it, to try it out. Its
 // Close removes everything.
@@ -28,21 +19,12 @@ func OpenEngine(cfg *config.Config, name string, log *slog.Logger) (engine.Engin
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{cfg: cfg, log: log, instance: held}
-	d.openNative = d.native
-	for _, s := range d.engines() {
-		if s.Name != name {
-			continue
-		}
-		e, err := s.Open()
-		if err != nil {
-			held.Release()
-			return nil, err
-		}
-		return trial{e, held}, nil
+	e, err := engines.New(engineOptions(cfg, held, log), name).Get(name)
+	if err != nil {
+		held.Release()
+		return nil, err
 	}
-	held.Release()
-	return nil, cove.Errorf(cove.InvalidArgument, "there is no engine %.64q", name)
+	return trial{e, held}, nil
 }
 
 // trial is an engine with an instance of its own.

@@ -65,8 +65,9 @@ func (w *Way) bindJava(b *engine.Binding, root engine.Rootfs) error {
 	if err := w.trust.writeKeystore(&w.gateway.java); err != nil {
 		return err
 	}
+	var at []engine.File
 	for _, s := range stores {
-		b.Files = append(b.Files, engine.File{Source: w.trust.file(keystoreName), Target: s, Existing: true})
+		at = append(at, engine.File{Target: s, Existing: true})
 	}
-	return nil
+	return b.Show(w.trust.own(keystoreName), at...)
 }

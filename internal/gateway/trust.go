@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
 // Paths of the trusted certificates inside a sandbox.
@@ -166,13 +167,19 @@ func (t *trust) remove() { os.RemoveAll(t.dir) }
 // file returns the host's path of the file at a place inside.
 func (t *trust) file(place string) string { return filepath.Join(t.dir, path.Base(place)) }
 
-// files returns the files to mount into the sandbox: at their own places, and over the bundle of the root filesystem.
-func (t *trust) files() []engine.File {
-	bundle := t.file(bundlePlace)
-	files := []engine.File{{Source: bundle, Target: bundlePlace},
-		{Source: t.file(certificatePlace), Target: certificatePlace}}
+// own names the file for place, for a sandbox's binding.
+func (t *trust) own(place string) hostpath.Own {
+	return hostpath.Own{Dir: t.dir, Name: path.Base(place)}
+}
+
+// bind mounts the files into the sandbox: at their own places, and over the bundle of the root filesystem.
+func (t *trust) bind(b *engine.Binding) error {
+	bundles := []engine.File{{Target: bundlePlace}}
 	for _, place := range ca.SystemBundles {
-		files = append(files, engine.File{Source: bundle, Target: place, Existing: true})
+		bundles = append(bundles, engine.File{Target: place, Existing: true})
 	}
-	return files
+	if err := b.Show(t.own(bundlePlace), bundles...); err != nil {
+		return err
+	}
+	return b.Show(t.own(certificatePlace), engine.File{Target: certificatePlace})
 }

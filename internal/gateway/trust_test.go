@@ -139,10 +139,11 @@ func TestKeystoreMadeAhead(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if shown, err := os.ReadFile(last.Source); err != nil || !bytes.Equal(shown, wanted) {
+				if shown, err := os.ReadFile(last.Place.Name()); err != nil || !bytes.Equal(shown, wanted) {
 					t.Errorf("sandbox %d is shown another keystore than its own, %v", i, err)
 				}
 			}
+			b.Close()
 			w.Close()
 			synctest.Wait()
 		}

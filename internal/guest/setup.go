@@ -37,7 +37,8 @@ const (
 	// StepTmpfs mounts a tmpfs of Size bytes and Inodes at Target.
 	StepTmpfs StepKind = "tmpfs"
 	// StepBind attaches the host's Source, or descriptor FD of the request (a detached mount), at Target with Flags. A
-	// missing Target is made. An Optional step is skipped when Source does not exist.
+	// missing Target is made. An Optional step is skipped when Source does not exist. A Source that is not the inode Is
+	// fails the step.
 	StepBind StepKind = "bind"
 	// StepBindInside attaches Source, which lies below the staging directory too.
 	StepBindInside StepKind = "bind-inside"
@@ -73,6 +74,7 @@ type Step struct {
 	Kind      StepKind  `json:"kind"`
 	Target    string    `json:"target"`
 	Source    string    `json:"source,omitempty"`
+	Is        *Inode    `json:"is,omitempty"`
 	FD        *int      `json:"fd,omitempty"` // index among the request's descriptors
 	Flags     MountFlag `json:"flags,omitempty"`
 	Optional  bool      `json:"optional,omitempty"`
@@ -85,6 +87,12 @@ type Step struct {
 	Data      []byte    `json:"data,omitempty"`
 	Upper     string    `json:"upper,omitempty"`
 	Work      string    `json:"work,omitempty"`
+}
+
+// Inode tells one file or directory of the host from every other.
+type Inode struct {
+	Dev uint64 `json:"dev"`
+	Ino uint64 `json:"ino"`
 }
 
 // MountFlag are the attributes of a mount.

@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -130,7 +131,7 @@ func (e engineState) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	for name, state := range e.Health(ctx) {
-		if state == sandbox.Unused {
+		if state == engine.Unused {
 			continue // nobody knows
 		}
 		up := 0.0

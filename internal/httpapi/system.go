@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/engine"
 )
 
 type runtimesInput struct {
@@ -43,7 +43,7 @@ func (s *Server) health(ctx context.Context, _ *struct{}) (*healthOutput, error)
 	engines := s.Executor.Health(ctx)
 	out := &healthOutput{Status: http.StatusServiceUnavailable, Body: api.Health{Status: "degraded"}}
 	for _, state := range engines {
-		if state == "ok" || state == sandbox.Unused {
+		if state == "ok" || state == engine.Unused {
 			out.Status, out.Body.Status = http.StatusOK, "ok"
 		}
 	}

@@ -85,6 +85,9 @@ func (e *execution) end(why ending) {
 	}
 }
 
+// owner is the principal that asked for e.
+func (e *execution) owner() cove.Principal { return cove.ParsePrincipal(e.request.Client) }
+
 func (e *execution) wayOut() Way {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -166,7 +169,7 @@ func (m *Manager) admit(ctx context.Context, r Request, out Output) (*execution,
 
 // equip finds the engine and the root filesystem.
 func (m *Manager) equip(ctx context.Context, e *execution) (err error) {
-	if e.engine, err = m.engines.get(e.request.Engine); err != nil {
+	if e.engine, err = m.o.Engines.Get(e.request.Engine); err != nil {
 		return err
 	}
 	e.rootfs, e.release, err = m.rootfs(ctx, e.engine, e.request.Image)
@@ -351,7 +354,7 @@ func (e *execution) template() engine.Template {
 }
 
 func (e *execution) binding() engine.Binding {
-	b := engine.Binding{Hostname: rootfs.Hostname, Mounts: append([]cove.Mount(nil), e.request.Mounts...)}
+	b := engine.Binding{Hostname: rootfs.Hostname, Attachments: e.request.Attachments, Mounts: slices.Clone(e.request.Mounts)}
 	if e.request.WorkDir != "" {
 		b.Mounts = append(b.Mounts, cove.Mount{Source: e.request.WorkDir, Target: cove.Workspace})
 	}

@@ -33,7 +33,7 @@ type service struct {
 
 // bring makes the engine's sandbox for a record, with its way out and services.
 func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox, ws workspace.Workspace) (err error) {
-	eng, err := m.engines.get(record.Spec.Engine)
+	eng, err := m.o.Engines.Get(record.Spec.Engine)
 	if err != nil {
 		return err
 	}
@@ -55,6 +55,7 @@ func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox,
 		return err
 	}
 	b, err := m.lastingBinding(*record, ws)
+	defer func() { b.Close() }()
 	if err != nil {
 		return err
 	}
@@ -130,15 +131,38 @@ func (n Network) with(more Network) Network {
 }
 
 // lastingBinding is what a sandbox is shown of the host: its workspace and home,
-// what the workspace needs beside them, and what was asked for.
-func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (engine.Binding, error) {
-	b := engine.Binding{Hostname: record.Name, Mounts: []cove.Mount{
-		{Source: ws.Directory, Target: cove.Workspace}, {Source: ws.Home, Target: cove.Home},
-	}}
-	b.Mounts = append(append(b.Mounts, ws.Mounts...), record.Spec.Mounts...)
+// what the workspace needs beside them, its agent's layers, and what was asked
+// for. The caller closes it, also on error.
+func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (b engine.Binding, err error) {
+	b.Hostname = record.Name
+	if ws.Bound {
+		b.Mounts = append(b.Mounts, cove.Mount{Source: ws.Directory, Target: cove.Workspace})
+	} else if err := b.Attach(ws.Own(ws.Directory), engine.Attachment{Target: cove.Workspace}); err != nil {
+		return b, err
+	}
+	if err := b.Attach(ws.Own(ws.Home), engine.Attachment{Target: cove.Home}); err != nil {
+		return b, err
+	}
+	if ws.Borrowed != "" {
+		if err := b.Attach(ws.Own(ws.Borrowed), engine.Attachment{Target: workspace.BorrowedPlace, ReadOnly: true}); err != nil {
+			return b, err
+		}
+	}
+	for _, l := range record.Spec.Layers {
+		place, err := m.lasting.Layers.Place(l.Name)
+		if err != nil {
+			return b, err
+		}
+		if err := b.Attach(place, engine.Attachment{Target: l.Target, ReadOnly: true}); err != nil {
+			return b, err
+		}
+	}
+	b.Mounts = slices.Concat(b.Mounts, ws.Mounts, record.Spec.Mounts)
 	config, err := m.writeGitConfig(record)
-	b.Files = []engine.File{{Source: config, Target: gitConfigPlace}}
-	return b, err
+	if err != nil {
+		return b, err
+	}
+	return b, b.Show(config, engine.File{Target: gitConfigPlace})
 }
 
 // occupy notes that a sandbox runs, and looks for its end.
@@ -165,7 +189,7 @@ func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, se
 			git = s.git
 		}
 	}
-	o := opened{name: record.Name, way: way, git: git, env: lastWins(appendVariables(env, record.Spec.Env)), ttys: &terminals{manager: m, sandbox: bx.sandbox}, left: make(chan struct{})}
+	o := opened{of: cove.ParsePrincipal(record.Client), name: record.Name, way: way, git: git, env: lastWins(appendVariables(env, record.Spec.Env)), ttys: &terminals{manager: m, sandbox: bx.sandbox}, left: make(chan struct{})}
 	o.close = sync.OnceFunc(func() {
 		close(o.left)
 		o.ttys.leave(m.whyLeft())
@@ -414,7 +438,7 @@ func (m *Manager) correct(record *store.Sandbox) {
 
 // destroyLeft destroys what an engine has of a sandbox that nobody has.
 func (m *Manager) destroyLeft(ctx context.Context, engineName string, id cove.SandboxID) error {
-	eng, err := m.engines.get(engineName)
+	eng, err := m.o.Engines.Get(engineName)
 	if err != nil {
 		return err
 	}
@@ -540,7 +564,7 @@ func (m *Manager) adoptOne(ctx context.Context, r *resident, record *store.Sandb
 	if bx, _ := m.runningOf(r); bx != nil {
 		return cove.Errorf(cove.Unavailable, "the sandbox %s has no way out", record.Name).WithHint("stop it and start it again")
 	}
-	eng, err := m.engines.get(record.Spec.Engine)
+	eng, err := m.o.Engines.Get(record.Spec.Engine)
 	if err != nil {
 		return err
 	}
@@ -624,7 +648,7 @@ func (m *Manager) markStopped(ctx context.Context, record *store.Sandbox) error 
 // checkPaused records one that is paused and not there any more as stopped. One
 // that is there stays paused until somebody resumes it, who adopts it then.
 func (m *Manager) checkPaused(ctx context.Context, record store.Sandbox) error {
-	eng, err := m.engines.get(record.Spec.Engine)
+	eng, err := m.o.Engines.Get(record.Spec.Engine)
 	if err != nil {
 		return err
 	}
@@ -657,7 +681,7 @@ func (m *Manager) orphans(ctx context.Context, records []store.Sandbox) ([]strin
 		return nil, err
 	}
 	add(ids)
-	for _, eng := range m.engines.all() {
+	for _, eng := range m.o.Engines.Opened() {
 		if adopter, ok := eng.(engine.Adopter); ok {
 			left, err := adopter.Left(ctx)
 			if err != nil {
@@ -695,7 +719,7 @@ func (m *Manager) destroyOrphan(ctx context.Context, ref string, keepWork bool, 
 		return otherwise
 	}
 	ctx = context.WithoutCancel(ctx)
-	for _, eng := range m.engines.all() {
+	for _, eng := range m.o.Engines.Opened() {
 		err = errors.Join(err, m.destroyLeft(ctx, eng.Name(), id))
 	}
 	err = errors.Join(err, m.lasting.Workspaces.Remove(ctx, id, keepWork), m.lasting.ForgetWay(id), os.RemoveAll(m.dirOf(id)))

@@ -107,7 +107,7 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 		}
 		return &Work{ID: record.ID, Record: record, m: m, git: git, close: func() { git.Close(); leave() }}, nil
 	}
-	eng, err := m.engines.get(record.Spec.Engine)
+	eng, err := m.o.Engines.Get(record.Spec.Engine)
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +122,7 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 	}()
 	b, err := m.lastingBinding(shown, ws)
 	if err != nil {
+		b.Close()
 		return nil, err
 	}
 	t := engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: root, Limits: record.Spec.Limits, User: cove.UserAgent, Network: cove.NetworkNone}

@@ -66,9 +66,8 @@ type Way interface {
 
 // Options make a Manager. All are required.
 type Options struct {
-	Engines       []EngineSource // in order of preference for "auto"
-	DefaultEngine string         // a source's name, or "auto"
-	Images        Images
+	Engines *engine.Set // Close closes them
+	Images  Images
 	// NextWay names a sandbox for which OpenWay is called next, and may have
 	// something ready by that name; nil: any name does.
 	NextWay       func() cove.SandboxID
@@ -87,7 +86,6 @@ type Options struct {
 // Manager runs executions. Its methods may be called concurrently.
 type Manager struct {
 	o       Options
-	engines *engines
 	queue   *queue
 	clean   sync.WaitGroup // destructions under way
 	born    time.Time      // when the manager was made, by the wall clock
@@ -115,7 +113,7 @@ func New(o Options) *Manager {
 	ending, end := context.WithCancel(context.Background())
 	return &Manager{
 		ending: ending, end: end, residents: map[cove.SandboxID]*resident{}, errands: map[*errand]bool{}, sharing: make(chan struct{}, 1),
-		o: o, engines: newEngines(o.Engines, o.DefaultEngine), queue: newQueue(o.MaxConcurrent, o.MaxQueued),
+		o: o, queue: newQueue(o.MaxConcurrent, o.MaxQueued),
 		running: map[cove.ExecutionID]*execution{}, commands: map[cove.ExecutionID]*command{}, born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}
 }
@@ -123,7 +121,7 @@ func New(o Options) *Manager {
 // Open opens the default engine, which otherwise happens when it is first
 // needed.
 func (m *Manager) Open() error {
-	_, err := m.engines.get("")
+	_, err := m.o.Engines.Get("")
 	return err
 }
 
@@ -133,28 +131,28 @@ func (m *Manager) Active() int { return m.queue.active() }
 // Queued counts executions that wait.
 func (m *Manager) Queued() int { return m.queue.waiting() }
 
-// Health says of each engine "ok", Unused, or why it cannot be used.
-func (m *Manager) Health(context.Context) map[string]string { return m.engines.health() }
+// Health maps each engine to "ok", engine.Unused, or the reason why it cannot be used.
+func (m *Manager) Health(context.Context) map[string]string { return m.o.Engines.Health() }
 
-// Kill ends a running execution for who, a name for the record. Errors: NotFound, Conflict when it has ended
-// or runs in another process of Cove.
-func (m *Manager) Kill(ctx context.Context, id cove.ExecutionID, who string) error {
-	e, err := m.find(ctx, id)
+// Kill ends a running execution of p's. Errors: NotFound, Conflict when it has
+// ended or runs in another process of Cove.
+func (m *Manager) Kill(ctx context.Context, p cove.Principal, id cove.ExecutionID) error {
+	e, err := m.find(ctx, p, id)
 	if err != nil {
 		return err
 	}
 	e.end(endKilled)
-	m.audit(ctx, store.Record{Who: who, Action: "kill", Object: string(id), Verdict: "ok"})
+	m.audit(ctx, store.Record{Who: p.String(), Action: "kill", Object: string(id), Verdict: "ok"})
 	return nil
 }
 
-// Models is what a running execution has used of models so far; nothing if it
-// does not run here.
-func (m *Manager) Models(id cove.ExecutionID) []api.ModelUsage {
+// Models returns what a running execution of p's has used of models so far;
+// nothing if it does not run here.
+func (m *Manager) Models(p cove.Principal, id cove.ExecutionID) []api.ModelUsage {
 	m.mu.Lock()
 	e := m.running[id]
 	m.mu.Unlock()
-	if e == nil {
+	if e == nil || !p.Sees(e.owner()) {
 		return nil
 	}
 	if way := e.wayOut(); way != nil {
@@ -163,34 +161,34 @@ func (m *Manager) Models(id cove.ExecutionID) []api.ModelUsage {
 	return nil
 }
 
-// ExtendNetwork adds to the policy of a running execution for who, a name for
-// the record, and says how many of its connections that has cut. Errors:
+// ExtendNetwork adds to the policy of a running execution of p's, and returns how
+// many of its connections that has cut. Errors:
 // InvalidArgument, NotFound, Conflict when it has ended, runs in another process
 // of Cove, or has no network.
-func (m *Manager) ExtendNetwork(ctx context.Context, id cove.ExecutionID, who string, documents []*policy.Document) (cut int, err error) {
-	way, err := m.wayOf(ctx, id)
+func (m *Manager) ExtendNetwork(ctx context.Context, p cove.Principal, id cove.ExecutionID, documents []*policy.Document) (cut int, err error) {
+	way, err := m.wayOf(ctx, p, id)
 	if err != nil {
 		return 0, err
 	}
 	if cut, err = way.Extend(documents...); err == nil {
-		m.audit(ctx, store.Record{Who: who, Action: "network", Object: string(id), Verdict: "ok", Detail: describe(documents)})
+		m.audit(ctx, store.Record{Who: p.String(), Action: "network", Object: string(id), Verdict: "ok", Detail: describe(documents)})
 	}
 	return cut, err
 }
 
-// Certificate is that of the authority which a running execution trusts, as
-// PEM. Errors: NotFound, Conflict, as ExtendNetwork's.
-func (m *Manager) Certificate(ctx context.Context, id cove.ExecutionID) ([]byte, error) {
-	way, err := m.wayOf(ctx, id)
+// Certificate returns that of the authority which a running execution of p's
+// trusts, as PEM. Errors: NotFound, Conflict, as ExtendNetwork's.
+func (m *Manager) Certificate(ctx context.Context, p cove.Principal, id cove.ExecutionID) ([]byte, error) {
+	way, err := m.wayOf(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
 	return way.Certificate(), nil
 }
 
-// wayOf finds the way out of a running execution.
-func (m *Manager) wayOf(ctx context.Context, id cove.ExecutionID) (Way, error) {
-	e, err := m.find(ctx, id)
+// wayOf finds the way out of a running execution of p's.
+func (m *Manager) wayOf(ctx context.Context, p cove.Principal, id cove.ExecutionID) (Way, error) {
+	e, err := m.find(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +230,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.calls.Wait() // their records are written last
 	m.leaveResidents()
 	defer m.serving.Wait() // they end with the connections to their guests
-	return m.engines.close()
+	return m.o.Engines.Close()
 }
 
 func (m *Manager) killAll() {

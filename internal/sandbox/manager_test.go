@@ -58,8 +58,8 @@ func newHouse(t *testing.T, script fake.Program, with ...option) *house {
 		store:  st, clock: clock.Real(), runDir: runDir, id: in.ID,
 	}
 	o := sandbox.Options{
-		Engines:       []sandbox.EngineSource{{Name: "fake", Open: func() (engine.Engine, error) { return h.engine, nil }}},
-		DefaultEngine: "fake", Images: noImages{}, Store: st, Instance: in.ID, RunDir: runDir,
+		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return h.engine, nil }}),
+		Images:  noImages{}, Store: st, Instance: in.ID, RunDir: runDir,
 		MaxConcurrent: 4, MaxQueued: 4, Clock: h.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	for _, f := range with {
@@ -237,16 +237,16 @@ func TestKill(t *testing.T) {
 		done <- r
 	}()
 	id := <-started
-	if err := h.Kill(t.Context(), id, "test"); err != nil {
+	if err := h.Kill(t.Context(), cove.MachineOwner(), id); err != nil {
 		t.Fatal(err)
 	}
 	if r := <-done; !r.Killed || r.ExitCode != -1 {
 		t.Errorf("%+v", r)
 	}
-	if err := h.Kill(t.Context(), id, "test"); cove.ErrorCode(err) != cove.Conflict {
+	if err := h.Kill(t.Context(), cove.MachineOwner(), id); cove.ErrorCode(err) != cove.Conflict {
 		t.Errorf("killing twice: %v", err)
 	}
-	if err := h.Kill(t.Context(), cove.NewExecutionID(), "test"); cove.ErrorCode(err) != cove.NotFound {
+	if err := h.Kill(t.Context(), cove.MachineOwner(), cove.NewExecutionID()); cove.ErrorCode(err) != cove.NotFound {
 		t.Errorf("killing nothing: %v", err)
 	}
 }

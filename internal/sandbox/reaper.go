@@ -29,7 +29,7 @@ func (m *Manager) Reap(ctx context.Context) error {
 		}
 	}
 	var errs []error
-	for _, eng := range m.engines.all() {
+	for _, eng := range m.o.Engines.Opened() {
 		swept, err := eng.Sweep(ctx)
 		errs = append(errs, err)
 		if len(swept.Items) > 0 {

@@ -48,7 +48,7 @@ func (m *Manager) openProbe(ctx context.Context, image, engineName string) (bx *
 			m.queue.leave()
 		}
 	}()
-	eng, err := m.engines.get(engineName)
+	eng, err := m.o.Engines.Get(engineName)
 	if err != nil {
 		return nil, root, nil, err
 	}

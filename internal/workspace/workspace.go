@@ -9,6 +9,8 @@ import (
 	"context"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // Workspaces manages workspaces. Methods may be called concurrently.
@@ -63,20 +65,32 @@ type Step struct {
 
 // Workspace is an existing workspace.
 type Workspace struct {
-	ID        cove.SandboxID
-	Directory string // of the checkout, on the host; mounted at cove.Workspace
-	Home      string // on the host; mounted at cove.Home
+	ID cove.SandboxID
+	// Root is Cove's own directory above all of the following, except those of a person.
+	Root      string
+	Directory string // of the checkout, on the host; shown at cove.Workspace
+	Home      string // on the host; shown at cove.Home
+	// Bound reports that Directory is a person's: it is shown as that person's mount.
+	Bound bool
 	// Place is the checkout's path inside, if it lies within another sandbox. Such a checkout has no trustworthy path
 	// on the host: the path to it belongs to that sandbox.
 	Place string
-	// Mounts and Files are needed in addition: borrowed objects.
+	// Mounts are parts of a person's directory that are shown differently from the rest.
 	Mounts []cove.Mount
+	// Borrowed is a directory of borrowed objects, shown read-only at BorrowedPlace; empty: none.
+	Borrowed string
 	// Hidden is the git directory of a worktree, which is not inside. It is empty when git works inside by itself. If
 	// it is shown to another sandbox, it must be directly below /, for the objects that it borrows.
 	Hidden   string
 	Worktree string // its name below Hidden/worktrees
 	Checkout
 }
+
+// BorrowedPlace is the path of borrowed objects inside, where the checkout looks for them.
+const BorrowedPlace = rootfs.Own + "/objects"
+
+// Own names one of the directories below Root.
+func (w Workspace) Own(dir string) hostpath.Own { return hostpath.Below(w.Root, dir) }
 
 // Checkout describes the repository of a workspace; zero without one.
 type Checkout struct {

@@ -32,6 +32,7 @@ const password = "canary-2f6c9d81e7b34a50"
 type lab struct {
 	t      *testing.T
 	server *gittest.Server
+	engine string // of the sandboxes in which pushes are looked into
 	dir    string
 	bin    string
 	log    *output
@@ -58,14 +59,16 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// newLab starts a server and a gateway of its own.
-func newLab(t *testing.T, o gittest.Options) *lab {
+// newLab starts a server and a gateway of its own, with the native engine.
+func newLab(t *testing.T, o gittest.Options) *lab { return newLabOn(t, "native", o) }
+
+func newLabOn(t *testing.T, engine string, o gittest.Options) *lab {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: packs are looked into in sandboxes with limits, which without it are those of a delegated cgroup")
 	}
 	o.Names = append(o.Names, host)
-	l := &lab{t: t, server: gittest.Start(t, o)}
+	l := &lab{t: t, engine: engine, server: gittest.Start(t, o)}
 	var err error
 	if l.dir, err = os.MkdirTemp("", "cove-git-"); err != nil {
 		t.Fatal(err)
@@ -81,10 +84,14 @@ func newLab(t *testing.T, o gittest.Options) *lab {
     to:
       - {form: basic, user: robot, hosts: %s, ports: %d}
 `, host, l.server.Addr().Port))
-	l.write("cove.yaml", fmt.Sprintf("gateway:\n  extra_cas: [%s]\n  credentials: %s\n", l.server.CA, l.path("credentials.yaml")))
+	l.write("cove.yaml", fmt.Sprintf("engine: %s\ngateway:\n  extra_cas: [%s]\n  credentials: %s\n", l.engine, l.server.CA, l.path("credentials.yaml")))
 	l.start()
 	return l
 }
+
+// home is where Cove's state is in a lab: where it is by default for whoever is
+// not root, which no user may show to a sandbox.
+const home = ".local/share/cove"
 
 func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
 
@@ -113,8 +120,8 @@ func (l *lab) build() {
 func (l *lab) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(l.bin, "cove"), args...) // also once the test has ended, to clean up
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1", "COVE_CONFIG=" + l.path("cove.yaml"),
-		"COVE_HOME=" + l.path("home"), "COVE_RUN_DIR=" + l.path("run"), "FORGE_PASSWORD=" + password, "COVE_LISTEN=",
-		"COVE_SANDBOX_CGROUP_PARENT=cove-git-test", "COVE_SANDBOX_READY=0"}
+		"COVE_HOME=" + l.path(home), "COVE_RUN_DIR=" + l.path("run"), "FORGE_PASSWORD=" + password, "COVE_LISTEN=",
+		"COVE_SANDBOX_CGROUP_PARENT=cove-git-test", "COVE_SANDBOX_READY=0", "DOCKER_HOST=" + os.Getenv("DOCKER_HOST")}
 	return cmd
 }
 

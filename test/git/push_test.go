@@ -3,9 +3,18 @@
 package git
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove/internal/git/gittest"
 )
@@ -21,6 +30,44 @@ func TestPush(t *testing.T) {
 			testPush(t, l, r)
 		})
 	}
+}
+
+// TestPushWithDocker: pushes are judged in containers where the engine is Docker.
+func TestPushWithDocker(t *testing.T) {
+	if os.Getenv("DOCKER_HOST") == "" {
+		t.Skip("needs a Docker daemon of its own: DOCKER_HOST=$(scripts/start-docker.sh)")
+	}
+	l := newLabOn(t, "docker", account)
+	began := time.Now()
+	testPush(t, l, l.server.Create("repo.git"))
+	if n := containersSince(t, began); n < 2 {
+		t.Errorf("the Docker daemon made %d containers, want one for each push that was looked into", n)
+	}
+}
+
+// containersSince counts the containers that the Docker daemon has made since a time.
+func containersSince(t *testing.T, since time.Time) int {
+	t.Helper()
+	socket := strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://")
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	defer client.CloseIdleConnections()
+	query := url.Values{
+		"since":   {strconv.FormatInt(since.Unix(), 10)},
+		"until":   {strconv.FormatInt(time.Now().Unix(), 10)},
+		"filters": {`{"type":["container"],"event":["create"]}`},
+	}
+	resp, err := client.Get("http://docker/events?" + query.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	events, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %v: %s", resp.Status, err, events)
+	}
+	return bytes.Count(events, []byte(`"Action":"create"`))
 }
 
 func testPush(t *testing.T, l *lab, r *gittest.Repository) {
@@ -102,5 +149,44 @@ func TestAnew(t *testing.T) {
 	id := git.Commit("on top", "work", "2")
 	if got := git.Try("push", "-q", "origin", "HEAD:refs/heads/own"); got.Code != 0 || !strings.Contains(r.Refs(), "refs/heads/own "+id) {
 		t.Errorf("on top of what was there: %+v", got)
+	}
+}
+
+// TestPushSpecialFiles: git reads .gitattributes and .gitmodules wherever they are,
+// and a push does not bring those that it leaves as they are.
+func TestPushSpecialFiles(t *testing.T) {
+	for name, filter := range map[string]string{"a server with filters": "true", "a plain server": "false"} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, account)
+			r := l.server.Create("repo.git")
+			r.Run("config", "uploadpack.allowFilter", filter)
+			git, _ := l.client("box", l.policy("- {remote: REPO, push: own, files: {defaults: false}}\n"))
+			git.Run("clone", "-q", l.remote("repo.git"), "a")
+			git = git.In("a")
+			git.Run("checkout", "-q", "-b", "own")
+			push := func(what string, files ...string) {
+				t.Helper()
+				git.Commit(what, files...)
+				if got := git.Try("push", "origin", "HEAD:refs/heads/own"); got.Code != 0 {
+					t.Errorf("%s: %+v\n%s", what, got, l.log)
+				}
+			}
+			const modules = "[submodule \"lib\"]\n\tpath = lib\n\turl = https://git.example/lib.git\n"
+			push("new ones", ".gitattributes", "*.txt text\n*.bin filter=lfs diff=lfs merge=lfs -text\n", ".gitmodules", modules, "docs/.gitattributes", "*.md text\n")
+			push("beside them", "README", "more\n")
+			push("beside one below", "docs/a.md", "a\n")
+			push("another of each", ".gitattributes", "*.txt text eol=lf\n", ".gitmodules", modules+"\tbranch = main\n")
+			push("once more", "README", "most\n")
+			git.Run("mv", "docs", "manual")
+			push("a directory of another name")
+			before := r.Refs()
+			git.Commit("dangerous", ".gitmodules", "[submodule \"x\"]\n\tpath = x\n\turl = --upload-pack=touch\n")
+			if got := git.Try("push", "origin", "HEAD:refs/heads/own"); got.Code != 1 || !strings.Contains(got.Stderr, "malformed or dangerous") {
+				t.Errorf("a dangerous one: %+v", got)
+			}
+			if after := r.Refs(); after != before {
+				t.Errorf("the server has changed:\n%s", after)
+			}
+		})
 	}
 }

@@ -41,7 +41,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/keep"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -64,7 +64,7 @@ type Engine struct {
 	id           string // of this value: it begins the nonces of its containers
 	host         rootfs.Host
 	hostErr      error
-	keeper       keep.Keeper
+	keeper       local.Registry
 	cpus         int    // that the daemon has
 	mountinfo    string // of this process, for what is mounted below the host's toolchain
 
@@ -106,7 +106,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		o: o, api: &api{c: c, log: o.Log, timeout: callTimeout}, realm: instance.Realm(o.RunDir),
-		keeper: keep.Keeper{RunDir: o.RunDir, Engine: engineName},
+		keeper: local.Registry{RunDir: o.RunDir, Engine: engineName},
 		id:     rand.Text(), slots: make(chan struct{}, slotsPerCPU*runtime.NumCPU()), sandboxes: map[cove.SandboxID]*sandbox{}, nonces: map[string]bool{},
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)

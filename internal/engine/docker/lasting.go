@@ -14,7 +14,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/keep"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
@@ -38,12 +38,12 @@ var _ engine.Adopter = (*Engine)(nil)
 
 // keep has a sandbox kept, of which there is nothing yet but what a restart of
 // the machine has left. Errors: Conflict, StorageFull, Unavailable.
-func (e *Engine) keep(ctx context.Context, t engine.Template) (*keep.Keep, error) {
+func (e *Engine) keep(ctx context.Context, t engine.Template) (*local.Detached, error) {
 	self, err := instance.Hold(e.o.RunDir)
 	if err != nil {
 		return nil, err
 	}
-	k, err := e.keeper.New(self, keep.Record{Under: e.api.c.DaemonHost(), Template: t})
+	k, err := e.keeper.New(self, local.Record{Under: e.api.c.DaemonHost(), Template: t})
 	if err != nil {
 		self.Release()
 		return nil, err
@@ -205,10 +205,10 @@ func (s *sandbox) keepRunning(ctx context.Context, c *running, plan guest.Bind, 
 	return listeners, err
 }
 
-// local makes the sockets of a binding that are among the sandbox's files, by
-// their place in it, and says where they are to be shown. Only the user's
-// processes may connect to them.
-func (s *sandbox) local(listeners []guest.Listen) (sockets map[int]*os.File, shown []bind, err error) {
+// unixSockets makes the sockets of a binding that are among the sandbox's files,
+// by their place in it, and the binds that show them. Only the user's processes
+// may connect to them.
+func (s *sandbox) unixSockets(listeners []guest.Listen) (sockets map[int]*os.File, shown []bind, err error) {
 	sockets = map[int]*os.File{}
 	for i, l := range listeners {
 		if l.Network != guest.UnixNetwork {

@@ -20,7 +20,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
-	"github.com/cove-sandbox/cove/internal/engine/keep"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/instance"
 )
@@ -150,7 +150,7 @@ func TestLastingSwept(t *testing.T) {
 	if err := had.Destroy(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if left, err := os.ReadDir(filepath.Join(o.RunDir, keep.Dir, engineName)); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(filepath.Join(o.RunDir, local.Dir, engineName)); err != nil || len(left) > 0 {
 		t.Errorf("left %v, %v", left, err)
 	}
 }
@@ -179,7 +179,7 @@ func TestLastingGuestThatFails(t *testing.T) {
 	if _, err := open(t, o).Prepare(t.Context(), tmpl); cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(err.Error(), "no such thing") {
 		t.Errorf("Prepare: %v", err)
 	}
-	if left, err := os.ReadDir(filepath.Join(o.RunDir, keep.Dir, engineName)); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(filepath.Join(o.RunDir, local.Dir, engineName)); err != nil || len(left) > 0 {
 		t.Errorf("left %v, %v", left, err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
 )
 
@@ -37,8 +39,8 @@ func notHere(what string) error {
 
 // cover gives what is mounted to the sandbox's user. Nothing but the guest runs
 // yet.
-func (s *sandbox) cover(ctx context.Context, c *running, ms []cove.Mount, places []*os.File) error {
-	if len(ms) == 0 || !s.engine.capabilities.MountOwners {
+func (s *sandbox) cover(ctx context.Context, c *running, attached []engine.Attachment) error {
+	if len(attached) == 0 || !s.engine.capabilities.MountOwners {
 		return nil
 	}
 	pid, err := s.process(ctx, c, "mounts")
@@ -48,28 +50,27 @@ func (s *sandbox) cover(ctx context.Context, c *running, ms []cove.Mount, places
 	var trees []*os.File
 	defer func() { closeAll(trees) }()
 	var all []mounts.Attachment
-	for i, m := range ms {
-		tree, err := mounts.Clone(int(places[i].Fd()), "")
+	for _, a := range attached {
+		tree, err := mounts.Clone(int(a.Place.Fd()), "")
 		if err != nil {
 			return err
 		}
 		trees = append(trees, tree)
 		if err := s.give(tree); err != nil {
-			return cove.Errorf(cove.Unsupported, "%s cannot be attached with its owner: %w", m.Source, err).
-				WithHint("its file system needs idmapped mounts: ext4, xfs, btrfs, tmpfs and others since Linux 5.12")
+			return local.Unmappable(a.Place.Name(), err)
 		}
-		if err := mounts.Restrict(tree, attributes(m)); err != nil {
+		if err := mounts.Restrict(tree, attributes(a)); err != nil {
 			return err
 		}
-		all = append(all, mounts.Attachment{Tree: tree, Target: m.Target})
+		all = append(all, mounts.Attachment{Tree: tree, Target: a.Target})
 	}
 	return mounts.Attach(pid, all)
 }
 
-// attributes are those of a mount of the user's.
-func attributes(m cove.Mount) uint64 {
+// attributes are those of an attachment's mount.
+func attributes(a engine.Attachment) uint64 {
 	all := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
-	for attribute, is := range map[uint64]bool{unix.MOUNT_ATTR_RDONLY: m.ReadOnly, unix.MOUNT_ATTR_NOEXEC: m.NoExec, unix.MOUNT_ATTR_NOSYMFOLLOW: m.NoFollow} {
+	for attribute, is := range map[uint64]bool{unix.MOUNT_ATTR_RDONLY: a.ReadOnly, unix.MOUNT_ATTR_NOEXEC: a.NoExec, unix.MOUNT_ATTR_NOSYMFOLLOW: a.NoFollow} {
 		if is {
 			all |= attribute
 		}
@@ -93,13 +94,11 @@ func harden(point string) uint64 {
 
 // give makes the owner of a detached mount the sandbox's user.
 func (s *sandbox) give(tree *os.File) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(tree.Fd()), &st); err != nil {
+	of, err := local.OwnerOf(tree)
+	if err != nil {
 		return err
 	}
-	user := s.template.User.ID()
-	of, as := mounts.Owner{UID: int(st.Uid), GID: int(st.Gid)}, mounts.Owner{UID: user, GID: user}
-	userns, err := mounts.Ownership(s.engine.o.Guest, []string{"cove-guest", "--wait"}, nil, of, as)
+	userns, err := local.Ownership(s.engine.o.Guest, nil, of, s.template.User.ID())
 	if err != nil {
 		return err
 	}

@@ -33,13 +33,14 @@ func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 		why = "a container's network can be led to the gateway, and one that lasts be kept, only on the daemon's own machine; use --engine native"
 	}
 	if why != "" {
-		c.Missing["listeners"], c.Missing["lasting"] = why, why
+		c.Missing["listeners"], c.Missing["file_sockets"], c.Missing["lasting"] = why, why, why
 		for _, n := range networks {
 			c.Missing["network "+string(n)] = why
 		}
 		return
 	}
 	c.Networks, c.Listeners = append(c.Networks, networks...), true
+	c.Missing["file_sockets"] = noFileSockets
 	switch {
 	case c.UserNamespace || has(info, "rootless"):
 		why = `the daemon maps ids, so that nothing of this machine's can be a sandbox's own; turn off "userns-remap" in its daemon.json, or use --engine native`
@@ -52,6 +53,10 @@ func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 		delete(c.Missing, "mount_flags")
 	}
 }
+
+// noFileSockets says why a sandbox that is not long-lived has no sockets among
+// its files: they lie in the directory that only a detached one has.
+const noFileSockets = "only long-lived sandboxes have sockets among their files; use --engine native"
 
 // isHere reports whether whoever serves an address is a process that this one can
 // see: not on another machine, and not outside of a container that Cove is in.
@@ -130,7 +135,11 @@ func (s *sandbox) shown(ctx context.Context, files []engine.File) (binds []bind,
 				continue
 			}
 		}
-		binds = append(binds, bind{source: f.Source, target: f.Target, readOnly: true})
+		is, err := engine.Identify(f.Place)
+		if err != nil {
+			return nil, err
+		}
+		binds = append(binds, bind{source: is.Path, target: f.Target, readOnly: true})
 	}
 	return binds, nil
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
@@ -28,7 +29,7 @@ import (
 // filesystem, no limits, no owner. It is what every sandbox begins as, and what
 // the nursery keeps ready.
 type blank struct {
-	ids        idMap
+	ids        local.IDMap
 	releaseIDs func()
 	group      *cgroup.Group
 	client     *guest.Client
@@ -68,9 +69,9 @@ var ambient = []uintptr{
 var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
 // newBlank makes one for a class of users, on the network or not, with a group
-// of that name and, as root, one of the id ranges of slots. On error nothing is
+// of that name and, as root, one of the id ranges. On error nothing is
 // left.
-func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name string, slots *slots) (b *blank, err error) {
+func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name string, ranges *local.Ranges) (b *blank, err error) {
 	b = &blank{online: online, releaseIDs: func() {}, ownerships: map[[3]int]*os.File{}, done: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -84,7 +85,7 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name st
 			return b, err
 		}
 	}
-	if b.ids, b.releaseIDs, err = e.idMap(u, slots); err != nil {
+	if b.ids, b.releaseIDs, err = e.ids.Map(u, ranges); err != nil {
 		return b, err
 	}
 	seed, err := newSeed(e.hierarchy, name)
@@ -110,7 +111,7 @@ func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name st
 		return b, b.explain("start the guest", err)
 	}
 	go b.collect()
-	if err = b.client.Begin(ctx, planBegin(b.ids.guest, e.staging, network)); err != nil {
+	if err = b.client.Begin(ctx, planBegin(b.ids.Guest, e.staging, network)); err != nil {
 		return b, b.explain("begin the sandbox", err)
 	}
 	stats, err := b.group.Stats()
@@ -162,8 +163,8 @@ func launchError(err error) error {
 // plan meanwhile.
 func (e *Engine) writeIDs(ctx context.Context, b *blank) error {
 	pid := strconv.Itoa(b.pid)
-	if b.ids.tool {
-		for tool, lines := range map[string]idLines{"newuidmap": b.ids.users, "newgidmap": b.ids.groups} {
+	if b.ids.Tool {
+		for tool, lines := range map[string]local.IDLines{"newuidmap": b.ids.Users, "newgidmap": b.ids.Groups} {
 			args := append([]string{pid}, strings.Fields(lines.String())...)
 			if out, err := exec.CommandContext(ctx, tool, args...).CombinedOutput(); err != nil {
 				return cove.Errorf(cove.Unavailable, "%s: %w: %s", tool, err, strings.TrimSpace(string(out))).
@@ -173,7 +174,7 @@ func (e *Engine) writeIDs(ctx context.Context, b *blank) error {
 		return nil
 	}
 	type file struct{ name, text string }
-	maps := []file{{"uid_map", b.ids.users.String()}, {"gid_map", b.ids.groups.String()}}
+	maps := []file{{"uid_map", b.ids.Users.String()}, {"gid_map", b.ids.Groups.String()}}
 	if !e.root {
 		maps = append([]file{{"setgroups", "deny"}}, maps...)
 	}

@@ -18,7 +18,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,8 +26,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/keep"
-	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
@@ -54,16 +52,15 @@ type Engine struct {
 	capabilities engine.Capabilities
 	hierarchy    *cgroup.Hierarchy
 	nursery      nursery
-	keeper       keep.Keeper
-	slots        slots // guarded by itself
+	keeper       local.Registry
+	ranges       *local.Ranges
 	staging      string
-	realm        string // the run directory, in the names of groups
+	names        local.Names // of control groups
 	host         rootfs.Host
 	hostErr      error
 	root         bool
-	self         owner
-	subordinate  owner // first subordinate ids; zero when there are none
-	serial       atomic.Int64
+	ids          local.IDs
+	serial       atomic.Int64 // of control groups
 
 	mu        sync.Mutex
 	sandboxes map[cove.SandboxID]*sandbox
@@ -99,23 +96,16 @@ func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
 	}
 	e := &Engine{
 		o: o, hierarchy: hierarchy, root: os.Geteuid() == 0,
-		self:      owner{os.Geteuid(), os.Getegid()},
-		keeper:    keep.Keeper{RunDir: o.RunDir, Engine: engineName},
-		slots:     slots{path: idLockFile},
-		realm:     instance.Realm(o.RunDir)[:12],
+		ids:       local.FindIDs(),
+		keeper:    local.Registry{RunDir: o.RunDir, Engine: engineName},
+		ranges:    local.NewRanges(),
+		names:     local.Names{RunDir: o.RunDir},
 		staging:   filepath.Join(o.RunDir, "staging"),
 		sandboxes: map[cove.SandboxID]*sandbox{},
 	}
 	if err := os.MkdirAll(e.staging, 0o755); err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "the run directory cannot be used: %w", err).
 			WithHint("choose another with --run-dir or COVE_RUN_DIR")
-	}
-	if !e.root {
-		uid, ok1 := subordinate("/etc/subuid", "newuidmap")
-		gid, ok2 := subordinate("/etc/subgid", "newgidmap")
-		if ok1 && ok2 {
-			e.subordinate = owner{uid, gid}
-		}
 	}
 	e.host, e.hostErr = rootfs.ReadHost()
 	e.capabilities = e.look()
@@ -132,14 +122,15 @@ func (e *Engine) look() engine.Capabilities {
 	c := engine.Capabilities{
 		Isolations:    []cove.Isolation{cove.IsolationContainer},
 		Networks:      []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen},
-		UserIDs:       e.root || e.subordinate != owner{},
-		HostIDRange:   e.root,
+		UserIDs:       e.ids.Separate(),
+		HostIDRange:   e.ids.Ranged(),
 		UserNamespace: true,
 		LateMount:     true,
 		MountFlags:    true,
 		MountOwners:   true,
 		Files:         true,
 		Listeners:     true,
+		FileSockets:   true,
 		MemoryLimit:   h.Has(cgroup.Memory),
 		SwapLimit:     h.Swap(),
 		CPULimit:      h.Has(cgroup.CPU),
@@ -220,19 +211,6 @@ func (e *Engine) forget(s *sandbox) {
 	delete(e.sandboxes, s.template.ID)
 }
 
-// idMap chooses the map for a new sandbox; release gives back what it took of
-// slots.
-func (e *Engine) idMap(u cove.User, slots *slots) (m idMap, release func(), err error) {
-	switch {
-	case e.root:
-		slot, err := slots.take()
-		return rangeMap(slot), func() { slots.release(slot) }, err
-	case e.subordinate != owner{}:
-		return subordinateMap(u, e.self, e.subordinate), func() {}, nil
-	}
-	return ownMap(u, e.self), func() {}, nil
-}
-
 // Close implements engine.Engine.
 func (e *Engine) Close() error {
 	e.mu.Lock()
@@ -253,7 +231,7 @@ func (e *Engine) Close() error {
 		return errors.Join(errs...)
 	}
 	e.nursery.close()
-	e.slots.close()
+	e.ranges.Close()
 	return errors.Join(append(errs, e.hierarchy.Close())...)
 }
 
@@ -276,7 +254,7 @@ func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 		if ctx.Err() != nil {
 			return swept, ctx.Err()
 		}
-		if !e.orphan(name) {
+		if !e.names.Orphan(name) {
 			continue
 		}
 		g := e.hierarchy.Group(name)
@@ -288,16 +266,4 @@ func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 		swept.Items = append(swept.Items, "control group "+name)
 	}
 	return swept, errors.Join(errs...)
-}
-
-// orphan reports whether a group's name is our run directory's, an instance
-// and a number, and the instance is dead. Anything else is not ours: Cove may
-// run on the same host with another run directory, whose locks are not here.
-func (e *Engine) orphan(group string) bool {
-	parts := strings.Split(group, ".")
-	if len(parts) != 3 || parts[0] != e.realm || parts[2] == "" || strings.Trim(parts[2], "0123456789") != "" {
-		return false
-	}
-	id, err := cove.ParseInstanceID(parts[1])
-	return err == nil && !instance.Alive(e.o.RunDir, id)
 }

@@ -5,12 +5,11 @@ package native
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/keep"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/instance"
 )
@@ -21,21 +20,21 @@ var _ engine.Adopter = (*Engine)(nil)
 // on its id range, so that it can go on without this process.
 type heir struct {
 	*blank
-	self  *instance.Instance
-	slots *slots
-	group string
+	self   *instance.Instance
+	ranges *local.Ranges
+	group  string
 }
 
 // newHeir makes one, with the namespace that mounts of this process's own user
 // will need. On error nothing is left.
 func (e *Engine) newHeir(ctx context.Context, u cove.User, online bool) (h *heir, err error) {
-	h = &heir{slots: &slots{path: e.slots.path}}
+	h = &heir{ranges: local.NewRanges()}
 	if h.self, err = instance.Hold(e.o.RunDir); err != nil {
 		return nil, err
 	}
-	h.group = strings.Join([]string{e.realm, string(h.self.ID), "1"}, ".")
-	if h.blank, err = e.newBlank(ctx, u, online, h.group, h.slots); err == nil && e.root {
-		_, err = e.ownership(h.blank, e.self, u)
+	h.group = e.names.Group(h.self.ID, 1)
+	if h.blank, err = e.newBlank(ctx, u, online, h.group, h.ranges); err == nil && e.root {
+		_, err = e.ownership(h.blank, e.ids.Self(), u)
 	}
 	if err != nil {
 		h.remove()
@@ -50,14 +49,14 @@ func (h *heir) remove() error {
 	if h.blank != nil {
 		err = h.blank.remove()
 	}
-	h.slots.close()
+	h.ranges.Close()
 	return errors.Join(err, h.self.Release())
 }
 
 // keep has a sandbox kept, which has what the heir has from then on. Errors:
 // Conflict, StorageFull.
-func (e *Engine) keep(t engine.Template, h *heir) (*keep.Keep, error) {
-	return e.keeper.New(h.self, keep.Record{Under: e.o.CgroupParent, Name: h.group, Tasks: h.tasks, Template: t})
+func (e *Engine) keep(t engine.Template, h *heir) (*local.Detached, error) {
+	return e.keeper.New(h.self, local.Record{Under: e.o.CgroupParent, Name: h.group, Tasks: h.tasks, Template: t})
 }
 
 // Left implements engine.Adopter.
@@ -69,7 +68,7 @@ func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, 
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox{engine: e, template: k.Record.Template, bound: true, lasts: true, keep: k, slots: &slots{path: e.slots.path}}
+	s := &sandbox{engine: e, template: k.Record.Template, bound: true, lasts: true, keep: k, ranges: local.NewRanges()}
 	if err := e.register(s); err != nil {
 		k.Disown()
 		return nil, err

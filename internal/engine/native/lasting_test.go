@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
-	"github.com/cove-sandbox/cove/internal/engine/keep"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/instance"
 )
@@ -57,7 +57,7 @@ func TestLastingSwept(t *testing.T) {
 	if err != nil || swept.Sandboxes != 1 || len(swept.Items) != 2 {
 		t.Errorf("swept %+v, %v", swept, err)
 	}
-	if left, err := os.ReadDir(filepath.Join(e.o.RunDir, keep.Dir, engineName)); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(filepath.Join(e.o.RunDir, local.Dir, engineName)); err != nil || len(left) > 0 {
 		t.Errorf("left %v, %v", left, err)
 	}
 }

@@ -6,14 +6,15 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
-	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
 )
@@ -44,7 +45,7 @@ func (s *sandbox) beginning(ctx context.Context) (b *blank, err error) {
 		h.remove()
 		return nil, err
 	}
-	s.slots = h.slots
+	s.ranges = h.ranges
 	return h.blank, nil
 }
 
@@ -129,57 +130,66 @@ func imageMissing(err error) error {
 	return cove.Errorf(cove.ImageMissing, "the root filesystem cannot be opened: %w", err)
 }
 
-// openBinding opens what a Binding attaches: mounts as detached mounts on which
-// the owner of each source is the sandbox's user, files as they are. Without
-// root the guest opens the sources itself: there the user's processes have the
-// caller's own id.
-func (s *sandbox) openBinding(b engine.Binding) (trees []*os.File, err error) {
-	for _, m := range b.Mounts {
-		place, err := hostpath.Open(m.Source)
-		if err != nil {
-			return trees, err
+// openBinding opens what a Binding attaches, in the order of planBind: as detached
+// mounts, on which the owner of each source is the sandbox's user, and files as
+// they are. Without root the guest opens the sources itself, by what they are:
+// there the user's processes have the caller's own id.
+func (s *sandbox) openBinding(b engine.Binding) (trees []*os.File, sources []engine.Identity, err error) {
+	mounted, err := b.OpenMounts()
+	defer func() {
+		for _, a := range mounted {
+			a.Place.Close()
 		}
+	}()
+	if err != nil {
+		return nil, nil, err
+	}
+	open := func(place *os.File, clone func(*os.File) (*os.File, error)) error {
 		if !s.engine.root {
-			place.Close()
-			continue
+			source, err := engine.Identify(place)
+			sources = append(sources, source)
+			return err
 		}
-		tree, err := s.openMount(place)
-		place.Close()
-		if err != nil {
-			return trees, err
+		tree, err := clone(place)
+		if err == nil {
+			trees = append(trees, tree)
 		}
-		trees = append(trees, tree)
+		return err
+	}
+	for _, a := range slices.Concat(b.Attachments, mounted) {
+		if err := open(a.Place, s.openMount); err != nil {
+			return trees, sources, err
+		}
 	}
 	for i, f := range b.Files {
-		if _, shown := shownAlready(b.Files, i); shown || !s.engine.root {
+		if _, shown := shownAlready(b.Files, i); shown {
 			continue
 		}
-		tree, err := mounts.Clone(unix.AT_FDCWD, f.Source)
-		if err != nil {
-			return trees, err
+		if err := open(f.Place, cloned); err != nil {
+			return trees, sources, err
 		}
-		trees = append(trees, tree)
 	}
-	return trees, nil
+	return trees, sources, nil
 }
 
+func cloned(place *os.File) (*os.File, error) { return mounts.Clone(int(place.Fd()), "") }
+
 func (s *sandbox) openMount(place *os.File) (*os.File, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(place.Fd()), &st); err != nil {
-		return nil, err
-	}
-	tree, err := mounts.Clone(int(place.Fd()), "")
+	of, err := local.OwnerOf(place)
 	if err != nil {
 		return nil, err
 	}
-	userns, err := s.engine.ownership(s.blank, owner{int(st.Uid), int(st.Gid)}, s.template.User)
+	tree, err := cloned(place)
+	if err != nil {
+		return nil, err
+	}
+	userns, err := s.engine.ownership(s.blank, of, s.template.User)
 	if err == nil {
 		err = mounts.Map(tree, userns)
 	}
 	if err != nil {
 		tree.Close()
-		return nil, cove.Errorf(cove.Unsupported, "%s cannot be attached with its owner: %w", place.Name(), err).
-			WithHint("its file system needs idmapped mounts: ext4, xfs, btrfs, tmpfs and others since Linux 5.12")
+		return nil, local.Unmappable(place.Name(), err)
 	}
 	return tree, nil
 }
@@ -187,15 +197,15 @@ func (s *sandbox) openMount(place *os.File) (*os.File, error) {
 // ownership is a user namespace for idmapped mounts, in which what belongs to an
 // owner of the host belongs to a user of the sandbox. It stays open until the
 // sandbox has all of its mounts.
-func (e *Engine) ownership(b *blank, of owner, u cove.User) (*os.File, error) {
-	inside := b.ids.users.host(u.ID())
-	key := [3]int{of.uid, of.gid, inside}
+func (e *Engine) ownership(b *blank, of local.Owner, u cove.User) (*os.File, error) {
+	inside := b.ids.Users.OnHost(u.ID())
+	key := [3]int{of.UID, of.GID, inside}
 	b.owning.Lock()
 	defer b.owning.Unlock()
 	if ns := b.ownerships[key]; ns != nil {
 		return ns, nil
 	}
-	ns, err := mounts.Ownership(e.o.Guest, []string{"cove-guest", "--wait"}, guestEnv, mounts.Owner{UID: of.uid, GID: of.gid}, mounts.Owner{UID: inside, GID: inside})
+	ns, err := local.Ownership(e.o.Guest, guestEnv, of, inside)
 	if err == nil {
 		b.ownerships[key] = ns
 	}

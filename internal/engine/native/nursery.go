@@ -4,7 +4,6 @@ package native
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -26,7 +25,7 @@ type nursery struct {
 func (e *Engine) newNursery(n int) nursery {
 	of := func(online bool) *prewarm.Buffer[*blank] {
 		launch := func(ctx context.Context) (*blank, error) {
-			b, err := e.newBlank(ctx, cove.UserCode, online, e.groupName(), &e.slots)
+			b, err := e.newBlank(ctx, cove.UserCode, online, e.groupName(), e.ranges)
 			if err != nil && ctx.Err() == nil {
 				e.o.Log.Debug("cannot prepare a guest", "error", err)
 			}
@@ -85,7 +84,7 @@ func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (*blank, erro
 			return b, nil
 		}
 	}
-	return e.newBlank(ctx, t.User, network, e.groupName(), &e.slots)
+	return e.newBlank(ctx, t.User, network, e.groupName(), e.ranges)
 }
 
 // takeHeir returns an heir that does for a template: the ready one, if there is
@@ -119,8 +118,5 @@ func (e *Engine) refill(t engine.Template) {
 	}
 }
 
-// groupName is the name of a new group: the run directory, the owner's instance
-// and a number, by which Sweep knows it.
-func (e *Engine) groupName() string {
-	return fmt.Sprintf("%s.%s.%d", e.realm, e.o.Instance, e.serial.Add(1))
-}
+// groupName names a new group.
+func (e *Engine) groupName() string { return e.names.Group(e.o.Instance, e.serial.Add(1)) }

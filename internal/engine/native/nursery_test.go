@@ -40,7 +40,7 @@ func TestNurseryKeepsNetworksApart(t *testing.T) {
 			e.nursery.close()
 			ready := map[bool]*blank{}
 			for _, online := range c.ready {
-				b, err := e.newBlank(t.Context(), cove.UserCode, online, e.groupName(), &e.slots)
+				b, err := e.newBlank(t.Context(), cove.UserCode, online, e.groupName(), e.ranges)
 				if err != nil {
 					t.Fatal(err)
 				}

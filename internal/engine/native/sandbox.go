@@ -12,7 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/keep"
+	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 )
@@ -22,8 +22,8 @@ type sandbox struct {
 	*blank
 	engine   *Engine
 	template engine.Template
-	keep     *keep.Keep // of a lasting one
-	slots    *slots     // likewise: the lock on its id range, until the guest holds it
+	keep     *local.Detached // of a lasting one
+	ranges   *local.Ranges   // likewise: the lock on its id range, until the guest holds it
 
 	keepOnce sync.Once
 	keepErr  error
@@ -68,23 +68,23 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if err != nil {
 		return err
 	}
-	trees, err := s.openBinding(b)
+	trees, sources, err := s.openBinding(b)
 	defer closeAll(trees)
 	s.dropOwnerships()
 	if err != nil {
 		return err
 	}
-	plan := planBind(s.template, hostname(b), s.engine.root, program)
+	plan := planBind(s.template, hostname(b), sources, program)
 	fds, sent := trees, func(bool) {}
 	if s.keep != nil {
-		if fds, sent, err = s.keep.Bind(&plan, trees, s.slots.held()...); err != nil {
+		if fds, sent, err = s.keep.Bind(&plan, trees, s.ranges.Held()...); err != nil {
 			return err
 		}
 	}
 	listeners, err := s.client.Bind(ctx, plan, descriptors(fds))
 	sent(err == nil)
 	if err == nil && s.keep != nil {
-		s.slots.close()
+		s.ranges.Close()
 	}
 	if err != nil {
 		return s.explain("seal the sandbox", err)
@@ -123,7 +123,7 @@ func (s *sandbox) Destroy(context.Context) error {
 	}
 	if s.keep != nil && err == nil {
 		s.keepOnce.Do(func() { s.keepErr = s.keep.Remove() })
-		s.slots.close()
+		s.ranges.Close()
 		err = s.keepErr
 	}
 	s.engine.forget(s)

@@ -15,12 +15,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
 // Options configure an Inspector.
 type Options struct {
-	// Engine opens the engine whose sandboxes packs are looked into in.
-	Engine  func() (engine.Engine, error)
+	Engines *engine.Set   // any that Able accepts makes the sandboxes of packs
 	Dir     string        // for packs while they are looked into, on a disk with room for them
 	Timeout time.Duration // of one push; 5 min
 	AtOnce  int           // pushes at a time, of which one sandbox has at most half; 2
@@ -30,6 +30,15 @@ type Options struct {
 type Inspector struct {
 	o      Options
 	places *places
+}
+
+// Able reports whether sandboxes of an engine can hold a pack: the engine has to
+// show them a directory of the host.
+func Able(c engine.Capabilities) error {
+	if !c.LateMount {
+		return cove.Errorf(cove.Unsupported, "the engine shows sandboxes no directory of this machine").WithHint("set engine to native")
+	}
+	return nil
 }
 
 // New makes an Inspector.
@@ -141,7 +150,7 @@ type sandboxBox struct {
 }
 
 func (i *Inspector) open(ctx context.Context, most int64) (*sandboxBox, error) {
-	eng, err := i.o.Engine()
+	eng, err := i.o.Engines.Able(Able)
 	if err != nil {
 		return nil, cove.Errorf(cove.Unavailable, "packs cannot be looked into: %w", err)
 	}
@@ -152,15 +161,17 @@ func (i *Inspector) open(ctx context.Context, most int64) (*sandboxBox, error) {
 	if b.dir, err = os.MkdirTemp(i.o.Dir, prefix); err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "there is no room for packs: %w", err)
 	}
-	if b.dir, err = filepath.EvalSymlinks(b.dir); err == nil {
-		err = os.Chmod(b.dir, 0o777) // where owners are those of the host, it is somebody else's inside
-	}
+	err = os.Chmod(b.dir, 0o777) // where owners are those of the host, it is somebody else's inside
 	if err == nil {
 		b.sandbox, err = eng.Prepare(ctx, engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost},
 			Limits: limits(eng.Capabilities(), most), User: cove.UserCode, Network: cove.NetworkNone})
 	}
 	if err == nil {
-		err = b.sandbox.Bind(ctx, engine.Binding{Hostname: "inspect", Mounts: []cove.Mount{{Source: b.dir, Target: place}}})
+		binding := engine.Binding{Hostname: "inspect"}
+		if err = binding.Attach(hostpath.Below(i.o.Dir, b.dir), engine.Attachment{Target: place}); err == nil {
+			err = b.sandbox.Bind(ctx, binding)
+		}
+		binding.Close()
 	}
 	if err != nil {
 		b.close()

@@ -12,12 +12,26 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
+// slowEngine prepares no sandbox before it is told to.
+type slowEngine struct {
+	engine.Engine
+	end chan struct{}
+}
+
+func (slowEngine) Capabilities() engine.Capabilities { return engine.Capabilities{LateMount: true} }
+
+func (e slowEngine) Prepare(context.Context, engine.Template) (engine.Sandbox, error) {
+	<-e.end
+	return nil, errors.New("it was slow")
+}
+
 // TestSlowPacks: packs of one sandbox that take long are looked into one at a
 // time, and those of others go on beside them, sandbox by sandbox.
 func TestSlowPacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{}) // one thing that is looked into ends
-		i := New(Options{Dir: t.TempDir(), Engine: func() (engine.Engine, error) { <-end; return nil, errors.New("it was slow") }})
+		slow := engine.Source{Name: "slow", Open: func() (engine.Engine, error) { return slowEngine{end: end}, nil }}
+		i := New(Options{Dir: t.TempDir(), Engines: engine.NewSet("slow", slow)})
 		var ended atomic.Int32
 		push := func(sandbox cove.SandboxID) {
 			go func() {

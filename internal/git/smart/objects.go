@@ -15,6 +15,7 @@ type FetchQuery struct {
 	Wants, Haves []string
 	Trees        bool // the trees of Wants without blobs; otherwise commits, back to Haves
 	All          bool // with trees
+	Objects      bool // Wants alone, of whatever kind
 	Whole        bool // with all objects, as the server cannot filter
 	SHA256       bool
 }
@@ -34,7 +35,7 @@ func FetchRequest(q FetchQuery) []byte {
 		w.Text("deepen 1")
 	}
 	switch {
-	case q.Whole:
+	case q.Whole, q.Objects:
 	case q.Trees || q.All:
 		w.Text("filter blob:none")
 	default:

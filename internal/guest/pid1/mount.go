@@ -296,7 +296,7 @@ func (b *builder) bind(s guest.Step) error {
 }
 
 // cloneHost clones a mount of the host. A recursive one is a directory of the toolchain, which may be a symlink. Any
-// other is a place that a user named and that has been resolved and judged, so a symlink there now is an attack.
+// other is a place that the host has resolved and opened, so a symlink or another inode there now is an attack.
 func (b *builder) cloneHost(s guest.Step) (int, error) {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
 	if !s.Recursive {
@@ -307,6 +307,15 @@ func (b *builder) cloneHost(s guest.Step) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(place)
+	if s.Is != nil {
+		var st unix.Stat_t
+		if err := unix.Fstat(place, &st); err != nil {
+			return -1, err
+		}
+		if (guest.Inode{Dev: st.Dev, Ino: st.Ino}) != *s.Is {
+			return -1, fmt.Errorf("%s was changed meanwhile", s.Source)
+		}
+	}
 	return clone(place, s.Recursive)
 }
 

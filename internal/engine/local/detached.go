@@ -1,0 +1,298 @@
+//go:build linux
+
+// Package local holds what engines share that make sandboxes on this host: the
+// user ids of sandboxes, the names of control groups, the ownership of mounts,
+// and the directory of a detached sandbox, which outlives the process of Cove
+// that made it.
+//
+// That directory lies below the run directory. It has a file that the process of
+// Cove locks which manages the sandbox, a record for the next process, and the
+// door at which the guest waits for it. A detached sandbox is an instance of its
+// own, alive as long as its guest, which holds the instance's lock. So whatever
+// becomes of the process of Cove that made it, a sweep leaves alone what carries
+// the instance's name while the guest runs, and removes it afterwards.
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/linux/unixconn"
+)
+
+// Dir holds the directories of detached sandboxes, below the run directory: a
+// directory for each engine, and in it one for each sandbox.
+const Dir = "lasting"
+
+// Files of a detached sandbox's directory.
+const (
+	ownerFile  = "owner"  // locked by the process of Cove that manages the sandbox
+	recordFile = "record" // Record, for the next process
+	doorFile   = "door"   // the guest waits there for the next connection
+)
+
+// Registry manages the directories of one engine's detached sandboxes.
+type Registry struct {
+	RunDir string
+	Engine string // its name
+}
+
+// Detached is the directory of one detached sandbox.
+type Detached struct {
+	Record Record
+
+	runDir string
+	dir    string
+	owner  *os.File
+	self   *instance.Instance // until the guest holds the lock
+}
+
+// Record is what the next process of Cove needs to manage a detached sandbox.
+type Record struct {
+	Instance cove.InstanceID
+	// Name is its control group, or its container. Under is the parent group, or
+	// the daemon of the container.
+	Under    string
+	Name     string
+	Tasks    int64 // the guest's own
+	Template engine.Template
+}
+
+// New makes the directory of a new sandbox, which owns self from then on. Errors:
+// Conflict, StorageFull.
+func (r Registry) New(self *instance.Instance, record Record) (*Detached, error) {
+	record.Instance = self.ID
+	d := &Detached{Record: record, runDir: r.RunDir, dir: r.dirOf(record.Template.ID), self: self}
+	err := os.MkdirAll(r.dir(), 0o700)
+	if err == nil {
+		err = d.make(r.dir())
+	}
+	if err == nil {
+		return d, nil
+	}
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) {
+		return nil, cove.Errorf(cove.Conflict, "sandbox %s exists already", record.Template.ID)
+	}
+	return nil, noRoom(err)
+}
+
+func noRoom(err error) error {
+	return cove.Errorf(cove.StorageFull, "cannot make a detached sandbox: %w", err).WithHint("free some space in the run directory")
+}
+
+// make makes the directory under another name first: one of a sandbox's name
+// is locked from the moment it is there.
+func (d *Detached) make(parent string) error {
+	fresh, err := os.MkdirTemp(parent, ".new-*")
+	if err != nil {
+		return err
+	}
+	if d.owner, err = lockOwner(fresh); err == nil {
+		err = os.Rename(fresh, d.dir)
+	}
+	if err != nil {
+		os.RemoveAll(fresh)
+		if d.owner != nil {
+			d.owner.Close()
+		}
+	}
+	return err
+}
+
+func (r Registry) dir() string { return filepath.Join(r.RunDir, Dir, r.Engine) }
+
+func (r Registry) dirOf(id cove.SandboxID) string { return filepath.Join(r.dir(), string(id)) }
+
+// Has reports whether a sandbox has a directory, in whatever state.
+func (r Registry) Has(id cove.SandboxID) bool {
+	_, err := os.Stat(r.dirOf(id))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// errOwned says that another process manages a sandbox.
+var errOwned = errors.New("another process of Cove manages it")
+
+// lockOwner makes this process the one that manages the sandbox of a directory.
+func lockOwner(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, errOwned
+	}
+	return f, nil
+}
+
+// Path is that of a file in the sandbox's directory, which root alone may enter.
+func (d *Detached) Path(name string) string { return filepath.Join(d.dir, name) }
+
+// Bind adds to a plan the descriptors that the guest keeps, after those that the
+// plan has already: the door, the instance's lock, and hold. The caller calls sent
+// once the guest has them, or will not get them.
+func (d *Detached) Bind(plan *guest.Bind, fds []*os.File, hold ...*os.File) (all []*os.File, sent func(bound bool), err error) {
+	door, err := unixconn.Listen(d.Path(doorFile))
+	if err != nil {
+		return nil, nil, noRoom(err)
+	}
+	data, err := json.Marshal(d.Record)
+	if err == nil {
+		// First: a guest without a record would run for ever.
+		err = atomicfile.Write(d.Path(recordFile), data, 0o600)
+	}
+	if err != nil {
+		door.Close()
+		return nil, nil, noRoom(err)
+	}
+	plan.Door = new(len(fds))
+	all = append(append(all, fds...), door)
+	for _, f := range append([]*os.File{d.self.Lock()}, hold...) {
+		plan.Hold = append(plan.Hold, len(all))
+		all = append(all, f)
+	}
+	return all, func(bound bool) {
+		door.Close()
+		if bound {
+			d.self.Entrust()
+			d.self = nil
+		}
+	}, nil
+}
+
+// Dial connects to the guest, which waits at the door after the connection
+// before has ended.
+func (d *Detached) Dial() (*unixconn.Conn, error) {
+	conn, err := unixconn.Dial(d.Path(doorFile))
+	if err != nil {
+		return nil, cove.Errorf(cove.Unavailable, "the guest of sandbox %s does not answer: %w", d.Record.Template.ID, err)
+	}
+	return conn, nil
+}
+
+// Disown lets another process manage the sandbox. It unlocks the file as well as
+// closing it: a process that is being started may share it for a moment more.
+func (d *Detached) Disown() error {
+	return errors.Join(syscall.Flock(int(d.owner.Fd()), syscall.LOCK_UN), d.owner.Close())
+}
+
+// Remove removes the directory of a sandbox that has been destroyed.
+func (d *Detached) Remove() error {
+	err := os.RemoveAll(d.dir)
+	if d.self != nil {
+		err = errors.Join(err, d.self.Release())
+	} else if d.runs() {
+		err = errors.Join(err, fmt.Errorf("the guest of sandbox %s lives on", d.Record.Template.ID))
+	}
+	instance.Forget(d.runDir, d.Record.Instance)
+	return errors.Join(err, d.Disown())
+}
+
+// runs reports whether the guest lives, or the process that is to bind it. A
+// sandbox that was never bound has no record, and does not run.
+func (d *Detached) runs() bool { return instance.Alive(d.runDir, d.Record.Instance) }
+
+// Left lists the sandboxes that run and that no process manages.
+func (r Registry) Left() ([]cove.SandboxID, error) {
+	var left []cove.SandboxID
+	err := r.eachLeft(func(d *Detached) error {
+		if id, err := cove.ParseSandboxID(filepath.Base(d.dir)); err == nil && d.runs() {
+			left = append(left, id)
+		}
+		return d.Disown()
+	})
+	return left, err
+}
+
+// Sweep removes the directories of sandboxes that ended while no process managed them.
+func (r Registry) Sweep() (removed []string, err error) {
+	err = r.eachLeft(func(d *Detached) error {
+		if d.runs() {
+			return d.Disown()
+		}
+		removed = append(removed, "detached sandbox "+filepath.Base(d.dir))
+		return errors.Join(os.RemoveAll(d.dir), d.Disown())
+	})
+	return removed, err
+}
+
+// eachLeft calls f with every sandbox that no process manages. f disowns it.
+func (r Registry) eachLeft(f func(*Detached) error) error {
+	entries, err := os.ReadDir(r.dir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return cove.Errorf(cove.Unavailable, "cannot list the detached sandboxes: %w", err)
+	}
+	var errs []error
+	for _, entry := range entries {
+		dir := filepath.Join(r.dir(), entry.Name())
+		if _, err := os.Stat(filepath.Join(dir, ownerFile)); err != nil {
+			continue // being made, or being removed
+		}
+		d, err := r.take(dir)
+		if errors.Is(err, errOwned) || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = f(d)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// take makes this process the one that manages a sandbox, which may have ended. A
+// sandbox that was never bound has no record.
+func (r Registry) take(dir string) (*Detached, error) {
+	d := &Detached{runDir: r.RunDir, dir: dir}
+	var err error
+	if d.owner, err = lockOwner(dir); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(d.Path(recordFile))
+	if err == nil {
+		err = json.Unmarshal(data, &d.Record)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		d.Disown()
+		return nil, cove.Errorf(cove.Corrupt, "the record of sandbox %s cannot be read: %w", filepath.Base(dir), err)
+	}
+	return d, nil
+}
+
+// Take makes this process the one that manages a running sandbox, if the
+// sandbox's Record.Under is this process's own. Errors: NotFound when it does not
+// run; Conflict when another process manages it, or when its Under differs, with
+// the setting that chooses it in the hint.
+func (r Registry) Take(id cove.SandboxID, under, setting string) (*Detached, error) {
+	gone := cove.Errorf(cove.NotFound, "no sandbox %s runs", id)
+	if !r.Has(id) {
+		return nil, gone
+	}
+	d, err := r.take(r.dirOf(id))
+	switch {
+	case errors.Is(err, errOwned):
+		return nil, cove.Errorf(cove.Conflict, "sandbox %s cannot be adopted: %w", id, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, gone
+	case err != nil:
+		return nil, err
+	case !d.runs():
+		d.Disown()
+		return nil, gone
+	case d.Record.Under != under:
+		d.Disown()
+		return nil, cove.Errorf(cove.Conflict, "sandbox %s cannot be adopted: it is under %q, and this process makes its own under %q", id, d.Record.Under, under).
+			WithHint("set %s to %s", setting, d.Record.Under)
+	}
+	return d, nil
+}

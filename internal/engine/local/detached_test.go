@@ -1,0 +1,117 @@
+//go:build linux
+
+package local
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/instance"
+)
+
+func wantCode(t *testing.T, doing string, err error, want cove.Code) {
+	t.Helper()
+	if cove.ErrorCode(err) != want {
+		t.Errorf("%s: %v, want %s", doing, err, want)
+	}
+}
+
+func hold(t *testing.T, r Registry) *instance.Instance {
+	t.Helper()
+	self, err := instance.Hold(r.RunDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { self.Lock().Close() })
+	return self
+}
+
+// TestLife takes one from its maker to the next process and to its end. What
+// Bind hands out stands for the guest: it lives for as long as the lock is open.
+func TestLife(t *testing.T) {
+	r := Registry{RunDir: t.TempDir(), Engine: "some"}
+	id := cove.NewSandboxID()
+	k, err := r.New(hold(t, r), Record{Under: "parent", Name: "made", Tasks: 7, Template: engine.Template{ID: id, User: cove.UserAgent}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.New(hold(t, r), Record{Template: engine.Template{ID: id}})
+	wantCode(t, "another of that id", err, cove.Conflict)
+	_, err = r.Take(id, "parent", "it")
+	wantCode(t, "taking what its maker has", err, cove.Conflict)
+	var plan guest.Bind
+	held, sent, err := k.Bind(&plan, []*os.File{os.Stdin}, os.Stdout)
+	if err != nil || *plan.Door != 1 || !slices.Equal(plan.Hold, []int{2, 3}) || len(held) != 4 || held[0] != os.Stdin || held[3] != os.Stdout {
+		t.Fatalf("%+v, %v, %v", plan, held, err)
+	}
+	fd, err := syscall.Dup(int(held[2].Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := os.NewFile(uintptr(fd), "lock")
+	sent(true)
+	if left, err := r.Left(); err != nil || len(left) > 0 {
+		t.Errorf("left while its maker has it: %v, %v", left, err)
+	}
+	if err := k.Disown(); err != nil {
+		t.Fatal(err)
+	}
+
+	if left, err := r.Left(); err != nil || !slices.Equal(left, []cove.SandboxID{id}) {
+		t.Errorf("left %v, %v", left, err)
+	}
+	if removed, err := r.Sweep(); err != nil || len(removed) > 0 {
+		t.Errorf("swept one that runs: %v, %v", removed, err)
+	}
+	if left, err := (Registry{RunDir: r.RunDir, Engine: "another"}).Left(); err != nil || len(left) > 0 {
+		t.Errorf("another engine's: %v, %v", left, err)
+	}
+	_, err = r.Take(id, "elsewhere", "the setting")
+	if wantCode(t, "taking it under something else", err, cove.Conflict); !strings.Contains(err.Error(), "the setting") {
+		t.Errorf("it does not say what to do: %v", err)
+	}
+	k, err = r.Take(id, "parent", "it")
+	if err != nil || k.Record.Name != "made" || k.Record.Tasks != 7 || k.Record.Template.User != cove.UserAgent {
+		t.Fatalf("%+v, %v", k, err)
+	}
+	if err := k.Disown(); err != nil {
+		t.Fatal(err)
+	}
+
+	lock.Close()
+	_, err = r.Take(id, "parent", "it")
+	wantCode(t, "taking one that has ended", err, cove.NotFound)
+	if !r.Has(id) {
+		t.Error("it is gone before it is swept")
+	}
+	if removed, err := r.Sweep(); err != nil || len(removed) != 1 || r.Has(id) {
+		t.Errorf("swept %v, %v", removed, err)
+	}
+	_, err = r.Take(id, "parent", "it")
+	wantCode(t, "taking one that was swept", err, cove.NotFound)
+}
+
+// TestRecordThatCannotBeRead: it is said.
+func TestRecordThatCannotBeRead(t *testing.T) {
+	r := Registry{RunDir: t.TempDir(), Engine: "some"}
+	k, err := r.New(hold(t, r), Record{Template: engine.Template{ID: cove.NewSandboxID()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(k.Path(recordFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Disown(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.Left()
+	wantCode(t, "listing", err, cove.Corrupt)
+	_, err = r.Take(k.Record.Template.ID, "", "it")
+	wantCode(t, "taking it", err, cove.Corrupt)
+}

@@ -1,0 +1,33 @@
+//go:build linux
+
+package local
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/linux/mounts"
+)
+
+// OwnerOf returns the owner of an open file or directory.
+func OwnerOf(place *os.File) (Owner, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(int(place.Fd()), &st)
+	return Owner{UID: int(st.Uid), GID: int(st.Gid)}, err
+}
+
+// Ownership returns a user namespace for idmapped mounts: what belongs to one
+// owner of the host belongs to a user of a sandbox, whose id on the host is as.
+// guest is the path of cove-guest, which holds the namespace open.
+func Ownership(guest string, env []string, of Owner, as int) (*os.File, error) {
+	return mounts.Ownership(guest, []string{"cove-guest", "--wait"}, env,
+		mounts.Owner{UID: of.UID, GID: of.GID}, mounts.Owner{UID: as, GID: as})
+}
+
+// Unmappable is the error of a mount whose owner cannot be mapped.
+func Unmappable(place string, err error) error {
+	return cove.Errorf(cove.Unsupported, "%s cannot be attached with its owner: %w", place, err).
+		WithHint("its file system needs idmapped mounts: ext4, xfs, btrfs, tmpfs and others since Linux 5.12")
+}

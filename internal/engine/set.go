@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// Auto chooses the first engine that can be used.
+const Auto = "auto"
+
+// Unused is the health of an engine that no caller has needed yet.
+const Unused = "not used yet"
+
+// Source opens an engine when it is first needed.
+type Source struct {
+	Name string
+	Open func() (Engine, error)
+}
+
+// Set holds the engines of a process. It opens each at most once at a time, and
+// tries one that failed again: its daemon may have come up meanwhile.
+type Set struct {
+	sources  []Source // in order of preference
+	fallback string
+
+	mu     sync.Mutex
+	opened map[string]Engine
+	failed map[string]error
+}
+
+// NewSet makes a Set. sources are in the order in which Auto tries them; fallback
+// is the name of the default engine, or Auto.
+func NewSet(fallback string, sources ...Source) *Set {
+	return &Set{sources: sources, fallback: fallback, opened: map[string]Engine{}, failed: map[string]error{}}
+}
+
+// Get returns the engine of that name; empty is the default, Auto the first that
+// can be used. Errors: InvalidArgument for an unknown name, and those of opening.
+func (s *Set) Get(name string) (Engine, error) {
+	return s.first(name, func(Capabilities) error { return nil })
+}
+
+// Able returns the default engine, or else the first that can do what check asks
+// for. The error is of the engine that came closest: the default's.
+func (s *Set) Able(check func(Capabilities) error) (Engine, error) {
+	e, err := s.first("", check)
+	if err == nil {
+		return e, nil
+	}
+	if e, other := s.first(Auto, check); other == nil {
+		return e, nil
+	}
+	return nil, err
+}
+
+// first returns the first engine of a name that check accepts.
+func (s *Set) first(name string, check func(Capabilities) error) (Engine, error) {
+	if name == "" {
+		name = s.fallback
+	}
+	var errs []error
+	for _, source := range s.sources {
+		if name != Auto && name != source.Name {
+			continue
+		}
+		opened, err := s.open(source)
+		if err == nil {
+			err = check(opened.Capabilities())
+		}
+		if err == nil {
+			return opened, nil
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		return nil, cove.Errorf(cove.InvalidArgument, "there is no engine %.64q", name).
+			WithHint("choose one of %s or %s", strings.Join(s.Names(), ", "), Auto)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// Names lists the engines in order of preference.
+func (s *Set) Names() []string {
+	var names []string
+	for _, source := range s.sources {
+		names = append(names, source.Name)
+	}
+	return names
+}
+
+func (s *Set) open(source Source) (Engine, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if opened := s.opened[source.Name]; opened != nil {
+		return opened, nil
+	}
+	opened, err := source.Open()
+	s.failed[source.Name] = err
+	if err == nil {
+		s.opened[source.Name] = opened
+	}
+	return opened, err
+}
+
+// Opened lists the engines that are open, in order of preference.
+func (s *Set) Opened() []Engine {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []Engine
+	for _, source := range s.sources {
+		if opened := s.opened[source.Name]; opened != nil {
+			all = append(all, opened)
+		}
+	}
+	return all
+}
+
+// Health maps each engine to "ok", Unused, or the reason why it cannot be used.
+func (s *Set) Health() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	health := map[string]string{}
+	for _, source := range s.sources {
+		switch {
+		case s.opened[source.Name] != nil:
+			health[source.Name] = "ok"
+		case s.failed[source.Name] != nil:
+			health[source.Name] = s.failed[source.Name].Error()
+		default:
+			health[source.Name] = Unused
+		}
+	}
+	return health
+}
+
+// Close closes the engines that are open.
+func (s *Set) Close() error {
+	var errs []error
+	for _, opened := range s.Opened() {
+		errs = append(errs, opened.Close())
+	}
+	return errors.Join(errs...)
+}

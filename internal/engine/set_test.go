@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+)
+
+// bare is an engine with capabilities and nothing else.
+type bare struct {
+	Engine
+	name   string
+	able   bool
+	closed *int
+}
+
+func (b bare) Name() string               { return b.name }
+func (b bare) Capabilities() Capabilities { return Capabilities{LateMount: b.able} }
+func (b bare) Close() error               { *b.closed++; return nil }
+
+// TestSet opens engines by name, by default, by what works, and by what they can do.
+func TestSet(t *testing.T) {
+	var closed, opened int
+	broken := errors.New("no daemon answers")
+	s := NewSet("plain",
+		Source{"broken", func() (Engine, error) { opened++; return nil, broken }},
+		Source{"plain", func() (Engine, error) { opened++; return bare{name: "plain", closed: &closed}, nil }},
+		Source{"able", func() (Engine, error) { opened++; return bare{name: "able", able: true, closed: &closed}, nil }})
+	mounts := func(c Capabilities) error {
+		if !c.LateMount {
+			return cove.Errorf(cove.Unsupported, "no mounts")
+		}
+		return nil
+	}
+	if h := s.Health(); h["plain"] != Unused || len(h) != 3 {
+		t.Errorf("health before: %v", h)
+	}
+	for _, tt := range []struct {
+		name string
+		get  func() (Engine, error)
+		want string
+	}{
+		{"the default", func() (Engine, error) { return s.Get("") }, "plain"},
+		{"by name", func() (Engine, error) { return s.Get("able") }, "able"},
+		{"the first that works", func() (Engine, error) { return s.Get(Auto) }, "plain"},
+		{"the first that can", func() (Engine, error) { return s.Able(mounts) }, "able"},
+	} {
+		e, err := tt.get()
+		if err != nil || e.Name() != tt.want {
+			t.Errorf("%s: %v, %v, want %s", tt.name, e, err, tt.want)
+		}
+	}
+	if _, err := s.Get("other"); cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), "other") {
+		t.Errorf("an unknown name: %v", err)
+	}
+	before := opened
+	if _, err := s.Get("broken"); !errors.Is(err, broken) {
+		t.Errorf("a broken one: %v", err)
+	}
+	if opened != before+1 {
+		t.Errorf("%d sources were opened, want a broken one tried again and no other", opened-before)
+	}
+	nothing := func(Capabilities) error { return cove.Errorf(cove.Unsupported, "too much asked") }
+	if _, err := s.Able(nothing); cove.ErrorCode(err) != cove.Unsupported {
+		t.Errorf("none is able: %v", err)
+	}
+	if h := s.Health(); h["plain"] != "ok" || h["broken"] != broken.Error() {
+		t.Errorf("health after: %v", h)
+	}
+	if err := s.Close(); err != nil || closed != 2 {
+		t.Errorf("closed %d, %v", closed, err)
+	}
+}

@@ -1,0 +1,67 @@
+// Package engines lists the engines that Cove knows. A new engine is one row of
+// its table.
+package engines
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/docker"
+	"github.com/cove-sandbox/cove/internal/engine/native"
+)
+
+// Options are what engines need of the process that opens them; each takes what
+// it has a use for.
+type Options struct {
+	Guest        string          // absolute path of the cove-guest binary
+	RunDir       string          // for locks and sockets; exists
+	Instance     cove.InstanceID // owner of the sandboxes; held in RunDir
+	CgroupParent string          // name of the control group that holds all of Cove's
+	Ready        int             // guests to keep ready
+	Single       bool            // one sandbox will be asked for
+	Sweep        bool            // remove what dead instances have left whenever an engine is opened
+	Log          *slog.Logger
+}
+
+// table has a row for each engine, in the order in which engine.Auto tries them.
+var table = []struct {
+	name string
+	open func(Options) (engine.Engine, error)
+}{
+	{"native", func(o Options) (engine.Engine, error) {
+		return native.New(native.Options{Guest: o.Guest, RunDir: o.RunDir, Instance: o.Instance,
+			CgroupParent: o.CgroupParent, Ready: o.Ready, Single: o.Single, Log: o.Log})
+	}},
+	{"docker", func(o Options) (engine.Engine, error) {
+		return docker.New(docker.Options{Guest: o.Guest, RunDir: o.RunDir, Instance: o.Instance, Log: o.Log})
+	}},
+}
+
+// Names lists the engines in the order in which engine.Auto tries them.
+func Names() []string {
+	var names []string
+	for _, row := range table {
+		names = append(names, row.name)
+	}
+	return names
+}
+
+// New makes the set of all engines; nothing is opened yet. fallback is the name
+// of the default engine, or engine.Auto.
+func New(o Options, fallback string) *engine.Set {
+	var sources []engine.Source
+	for _, row := range table {
+		sources = append(sources, engine.Source{Name: row.name, Open: func() (engine.Engine, error) {
+			e, err := row.open(o)
+			if err == nil && o.Sweep {
+				if _, err := e.Sweep(context.Background()); err != nil {
+					o.Log.Warn("cannot remove what dead processes have left", "engine", row.name, "error", err)
+				}
+			}
+			return e, err
+		}})
+	}
+	return engine.NewSet(fallback, sources...)
+}
