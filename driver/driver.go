@@ -127,7 +127,7 @@ func Open(ctx context.Context, c *client.Client, config Config) (Driver, error) 
 // check refuses options that no driver supports.
 func check(prompt string, o Options) error {
 	if strings.TrimSpace(prompt) == "" {
-		return cove.Errorf(cove.InvalidArgument, "there is no prompt").WithHint("say what the agent is to do")
+		return cove.Errorf(cove.InvalidArgument, "there is no prompt").WithHint("give the agent a task")
 	}
 	if o.MaxTurns < 0 || o.Timeout < 0 {
 		return cove.Errorf(cove.InvalidArgument, "a bound of turns or time is more than nothing").WithHint(

@@ -73,7 +73,7 @@ func (l *local) Run(ctx context.Context, prompt string, o Options) iter.Seq2[api
 		}
 		wanted := true
 		err = l.run(ctx, prompt, o, func(m api.Message) bool {
-			task.hear(m)
+			task.recordUsage(m)
 			wanted = wanted && yield(m, nil)
 			return wanted
 		})

@@ -25,7 +25,7 @@ func Sandboxed(c *client.Client, config Config) Driver {
 }
 
 // errBrokenOff ends the following of a run whose caller has stopped listening.
-var errBrokenOff = errors.New("nobody listens any more")
+var errBrokenOff = errors.New("the caller has stopped listening")
 
 // Run implements Driver.
 func (s *sandboxed) Run(ctx context.Context, prompt string, o Options) iter.Seq2[api.Message, error] {
@@ -57,7 +57,7 @@ func (s *sandboxed) Run(ctx context.Context, prompt string, o Options) iter.Seq2
 				return nil
 			},
 			Message: func(m api.Message) error {
-				task.hear(m)
+				task.recordUsage(m)
 				if !yield(m, nil) {
 					return errBrokenOff
 				}
@@ -115,7 +115,7 @@ func failure(r api.Run) error {
 		return cove.Errorf(cove.LimitReached, "a limit ended the run %s: %s", r.ID,
 			r.LimitHit).WithHint("allow more, or ask for less")
 	case r.Status == api.RunInterrupted:
-		return cove.Errorf(cove.Canceled, "somebody ended the run %s", r.ID)
+		return cove.Errorf(cove.Canceled, "the run %s was ended", r.ID)
 	case r.Error != nil: // also a failure of its program without a result
 		return &cove.Error{Code: cove.Code(r.Error.Code), Message: r.Error.Error, Hint: r.Error.Hint}
 	case r.Status == api.RunError:
@@ -163,8 +163,8 @@ func (t *tasks) begin(ctx context.Context) (context.Context, *task, error) {
 	return ctx, k, nil
 }
 
-// hear records the usage in a message, which is the task's total.
-func (k *task) hear(m api.Message) {
+// recordUsage records the usage in a message, which is the task's total.
+func (k *task) recordUsage(m api.Message) {
 	if m.Type != api.MessageUsage || m.Usage == nil {
 		return
 	}

@@ -18,7 +18,7 @@ const optionsPlace = "{options}"
 // Unsupported for an option that the agent lacks.
 func (a Agent) HeadlessCommand(t Task) (Command, error) {
 	if strings.TrimSpace(t.Prompt) == "" {
-		return Command{}, cove.Errorf(cove.InvalidArgument, "there is no prompt").WithHint("say what %s is to do", a.Name)
+		return Command{}, cove.Errorf(cove.InvalidArgument, "there is no prompt").WithHint("give %s a task", a.Name)
 	}
 	if len(a.Headless) == 0 {
 		return Command{}, cove.Errorf(cove.Unsupported, "%s takes no tasks: it has a screen only",

@@ -31,7 +31,7 @@ type Outfit struct {
 	Network cove.Network
 	Env     map[string]string
 	Layers  []cove.Layer
-	Path    string   // a directory inside, to be the first of PATH; empty: none
+	Path    string   // a directory inside, first in PATH; empty: none
 	Files   []File   // of the home, with their contents
 	Screen  []string // what its terminal shows; nil: the agent has no screen
 }
@@ -60,7 +60,7 @@ func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
 		p.Provider, p.Kind, p.BaseURL = c.Provider.Name, string(c.Provider.Kind), "http://"+policy.GatewayService+"/proxy/v1"
 		n.Providers = []string{c.Provider.Name}
 	case a.Provider != "":
-		return o, cove.Errorf(cove.Unsupported, "the models of %s are not to be had at the gateway's address",
+		return o, cove.Errorf(cove.Unsupported, "the gateway's address does not serve the models of %s",
 			a.Provider).WithHint("describe the provider in gateway.providers, or leave the choice out")
 	}
 	n.Allow = slices.Concat(a.Hosts, c.Hosts)

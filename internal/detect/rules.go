@@ -115,7 +115,7 @@ var highRules = []Rule{
 		Pattern: `\b(?:ba)?sh\s+-i\b[^\n]*/dev/(?:tcp|udp)/|/dev/(?:tcp|udp)/[^\s"']+[^\n]*0[<>]&1|\b(?:nc|ncat|` +
 			`netcat)\b[^\n]*\s-(?:[a-z]*[ec]|-exec|-sh-exec)\s+["']?(?:/bin/|/usr/bin/)?(?:ba)?sh\b|` +
 			`\bsocat\b[^\n]*(?i:exec:)["']?(?:/bin/)?(?:ba)?sh|(?s:\bdup2\b.*?(?:/bin/(?:ba)?sh|pty\.spawn))`,
-		Detail: "hands a shell to somebody on the network"},
+		Detail: "hands a shell to a host on the network"},
 	{ID: "fork-bomb", Severity: High, Literals: []string{"()", "fork"},
 		Pattern: `while\s+(?:True|1)\s*:\s*(?:os\.)?fork\(\)|\bfork\s+while\s+(?:fork|1|true)\b|\bloop\s*\{\s*fork|` +
 			`:\s*\(\)\s*\{\s*:\s*\|\s*:\s*&\s*\}\s*;\s*:|\b(\w{1,16})\s*\(\)\s*\{\s*(\w{1,16})\s*\|\s*(\w{1,16})\s*&\s*\}\s*;`,

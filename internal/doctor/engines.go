@@ -92,8 +92,8 @@ func tryEngine(ctx context.Context, e Engine, standard string) outcome {
 	return ok(fmt.Sprintf("made, used and removed in %d ms", time.Since(start).Milliseconds()))
 }
 
-// tryWorkspace makes a sandbox as "cove new" does: one that outlives its server,
-// with a workspace and a home below Cove's own home, in which its user writes.
+// tryWorkspace makes a long-lived sandbox as "cove new" does, with a workspace and a home below Cove's own home, and
+// writes to them as its user.
 func tryWorkspace(ctx context.Context, e Engine, home string) outcome {
 	eng, err := e.Open(ctx)
 	if err != nil {
@@ -102,14 +102,16 @@ func tryWorkspace(ctx context.Context, e Engine, home string) outcome {
 	defer eng.Close()
 	c := eng.Capabilities()
 	if !c.Lasting || !c.MountOwners {
-		return info(cmp.Or(c.Missing["lasting"], c.Missing["mount_owners"], "none: its sandboxes end with the command that makes them"))
+		return info(cmp.Or(c.Missing["lasting"], c.Missing["mount_owners"],
+			"none: its sandboxes end with the command that makes them"))
 	}
 	if _, complete := enforces(c); e.Template.Rootfs.Kind == "" || !complete {
 		return info("not tried: no sandbox can be made")
 	}
 	dir, err := os.MkdirTemp(home, "doctor-")
 	if err != nil {
-		return fail("no directory can be made in "+home+": "+err.Error(), "see to its permissions, or set another with COVE_HOME")
+		return fail("no directory can be made in "+home+": "+err.Error(),
+			"see to its permissions, or set another with COVE_HOME")
 	}
 	defer os.RemoveAll(dir)
 	start := time.Now()
@@ -119,8 +121,8 @@ func tryWorkspace(ctx context.Context, e Engine, home string) outcome {
 	return ok(fmt.Sprintf("made in %s, used and removed in %d ms", home, time.Since(start).Milliseconds()))
 }
 
-// workIn has the user of a long-lived sandbox write to its workspace and its home,
-// which are below dir, and looks for the files on the host.
+// workIn writes to the workspace and home of a long-lived sandbox, which are below dir, as its user, and looks for the
+// files on the host.
 func workIn(ctx context.Context, eng engine.Engine, t engine.Template, dir string) error {
 	var b engine.Binding
 	defer func() { b.Close() }()
@@ -134,7 +136,8 @@ func workIn(ctx context.Context, eng engine.Engine, t engine.Template, dir strin
 		}
 	}
 	t.User, t.Lifetime = cove.AgentUser, cove.LifetimeDetached
-	if err := runIn(ctx, eng, t, b, cove.Workspace, "/bin/sh", "-c", "echo tried > file && cp file "+cove.Home); err != nil {
+	if err := runIn(ctx, eng, t, b, cove.Workspace, "/bin/sh", "-c", "echo tried > file && cp file "+cove.Home); err !=
+		nil {
 		return err
 	}
 	for name := range targets {
@@ -149,8 +152,7 @@ func workIn(ctx context.Context, eng engine.Engine, t engine.Template, dir strin
 	return nil
 }
 
-// tryNetwork makes a sandbox whose ways out lead to the gateway. Without it
-// everything works that needs no network.
+// tryNetwork makes a sandbox whose egress leads to the gateway. Everything without network works if it fails.
 func tryNetwork(ctx context.Context, e Engine) outcome {
 	eng, err := e.Open(ctx)
 	if err != nil {
@@ -185,7 +187,8 @@ func failed(err error) outcome {
 }
 
 // runIn makes a sandbox, runs a program in its directory dir, and removes it.
-func runIn(ctx context.Context, eng engine.Engine, t engine.Template, b engine.Binding, dir string, args ...string) (err error) {
+func runIn(ctx context.Context, eng engine.Engine, t engine.Template, b engine.Binding, dir string,
+	args ...string) (err error) {
 	t.ID = cove.NewSandboxID()
 	sb, err := eng.Prepare(ctx, t)
 	if err != nil {

@@ -164,7 +164,7 @@ func (g *Git) run(ctx context.Context, r Run) error {
 		return err
 	}
 	if r.WorkTree != "" && r.Dir != "" && !r.Own {
-		off, err := g.switchOff(ctx, r.Dir)
+		off, err := g.disablePrograms(ctx, r.Dir)
 		if err != nil {
 			return err
 		}
@@ -206,16 +206,16 @@ func (g *Git) run(ctx context.Context, r Run) error {
 	return r.explain(ctx, err, said.String())
 }
 
-// driven matches the settings by which a repository names programs for the files that its attributes choose.
-var driven = regexp.MustCompile(`(?s)^(filter\..*)\.(clean|smudge|process|required)$|^(merge\..*)\.driver$`)
+// programSettings matches the settings by which a repository names programs for the files that its attributes choose.
+var programSettings = regexp.MustCompile(`(?s)^(filter\..*)\.(clean|smudge|process|required)$|^(merge\..*)\.driver$`)
 
-// switchOff returns the settings that disable the filters and merge drivers of a repository's configuration.
-func (g *Git) switchOff(ctx context.Context, dir string) ([]Setting, error) {
+// disablePrograms returns the settings that disable the filters and merge drivers of a repository's configuration.
+func (g *Git) disablePrograms(ctx context.Context, dir string) ([]Setting, error) {
 	out, err := g.Output(ctx, Run{Dir: dir, Command: []string{"config"},
 		Flags: []string{"--list", "--name-only", "--null"}})
 	var off []Setting
 	for name := range strings.SplitSeq(string(out), "\x00") {
-		m := driven.FindStringSubmatch(name)
+		m := programSettings.FindStringSubmatch(name)
 		switch {
 		case m == nil:
 		case m[3] != "":

@@ -31,7 +31,7 @@ func parseAdvert(out string) (advert, error) {
 			continue
 		}
 		if !ok || !hostgit.ValidID(value) {
-			return advert{}, cove.Errorf(cove.Unavailable, "the remote does not say what it has")
+			return advert{}, cove.Errorf(cove.Unavailable, "the remote does not list its refs")
 		}
 		if name == "HEAD" {
 			a.at = value

@@ -168,7 +168,7 @@ func objectionToEntry(c Change) string {
 	}
 	if c.New.Mode == policy.Symlink {
 		if !c.LinkKnown {
-			return "nobody knows where the link leads"
+			return "the link's target is unknown"
 		}
 		return objectionToLink(c.Path, c.Link)
 	}

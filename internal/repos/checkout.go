@@ -282,7 +282,8 @@ func (w *making) bare(ctx context.Context, dir, borrowed string, bare bool, at s
 		return err
 	}
 	if w.record.Mirror != "" {
-		if err := os.Symlink(filepath.Join(w.s.mirror(w.record.Mirror).dir, "objects"), w.in(workspace.BorrowedPlace)); err != nil {
+		if err := os.Symlink(filepath.Join(w.s.mirror(w.record.Mirror).dir, "objects"),
+			w.in(workspace.BorrowedPlace)); err != nil {
 			return storageFull("make a workspace", err)
 		}
 		if err := writeFile(filepath.Join(dir, "objects/info/alternates"), borrowed+"\n"); err != nil {

@@ -83,7 +83,7 @@ func (s *Store) Import(ctx context.Context, id cove.SandboxID, connect Connect) 
 	}
 	if err != nil {
 		if cove.ErrorCode(err) == cove.Internal {
-			return nil, cove.Errorf(cove.InvalidArgument, "git does not take what the sandbox sends: %w",
+			return nil, cove.Errorf(cove.InvalidArgument, "git refuses the sandbox's objects: %w",
 				err).WithHint(`look at it inside: "git fsck"`)
 		}
 		return nil, err

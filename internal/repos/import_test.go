@@ -424,7 +424,8 @@ func TestChangesAndCommits(t *testing.T) {
 		fmt.Fprintf(&list, "%s<%s %o %o +%d-%d %v %d; ", c.Path, c.OldPath, c.Old.Mode, c.New.Mode, c.Added, c.Removed,
 			c.Binary, strings.Count(c.Patch, "diff --git ")-strings.Count(c.Patch, "+diff"))
 	}
-	if want := `README< 100644 100644 +1-1 false 1; a/moved<a/two 100644 100644 +0-0 false 1; a/one< 100644 100644 +2-0 false 1; b< 100644 120000 +1-1 false 2; ` +
+	if want := `README< 100644 100644 +1-1 false 1; a/moved<a/two 100644 100644 +0-0 false 1; a/one< 100644 100644 +2-0 ` +
+		`false 1; b< 100644 120000 +1-1 false 2; ` +
 		`c/d/e< 100644 0 +0-1 false 1; new "one"< 0 100644 +0-0 true 1; run.sh< 100644 100755 +0-0 false 1; `; list.String() != want {
 		t.Errorf("%s, want\n%s", &list, want)
 	}

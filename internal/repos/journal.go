@@ -128,8 +128,8 @@ func (t *tree) rollback(j *journal) error {
 	if len(kept) > 0 {
 		slices.Sort(kept)
 		return cove.Errorf(cove.Conflict,
-			"what was applied to %s in part cannot be taken back: somebody has changed %.500q since", j.Directory, kept).
-			WithHint("what was there is in %s; remove that directory when the files are right",
+			"changes that were applied to %s in part cannot be taken back: %.500q was changed since", j.Directory, kept).
+			WithHint("the former files are in %s; remove that directory when the checkout is right",
 				filepath.Join(j.Directory, j.Staging))
 	}
 	return errors.Join(t.unstage(j.Staging), j.forget())

@@ -34,7 +34,8 @@ func lock(ctx context.Context, path string, how int) (*os.File, error) {
 		select {
 		case <-ctx.Done():
 			f.Close()
-			return nil, cove.Errorf(cove.Canceled, "waiting for somebody else who uses the repository: %w", context.Cause(ctx))
+			return nil, cove.Errorf(cove.Canceled, "waiting for another process that uses the repository: %w",
+				context.Cause(ctx))
 		case <-time.After(wait):
 		}
 	}

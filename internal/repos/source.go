@@ -48,7 +48,7 @@ func ParseSource(s string, owner bool) (Source, error) {
 	case len(s) > maxSource:
 		return bad("it is too long")
 	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return bad("it has characters that nobody can see")
+		return bad("it has invisible characters")
 	case s[0] == '-':
 		return bad("it begins with a hyphen")
 	}

@@ -113,7 +113,8 @@ func (w *making) directories() error {
 	for _, d := range []struct {
 		path string
 		mode fs.FileMode
-	}{{w.dir, 0o700}, {w.in(checkoutDir), 0o755}, {w.in(homeDir), 0o700}, {w.in(filepath.Dir(workspace.BorrowedPlace)), 0o755}} {
+	}{{w.dir, 0o700}, {w.in(checkoutDir), 0o755}, {w.in(homeDir), 0o700},
+		{w.in(filepath.Dir(workspace.BorrowedPlace)), 0o755}} {
 		err := os.MkdirAll(d.path, 0o755)
 		if err == nil {
 			err = os.Chmod(d.path, d.mode) // independent of the umask
@@ -148,8 +149,10 @@ func (w *making) bind() error {
 func (s *Store) shape(r record) workspace.Workspace {
 	dir := s.directory(r.ID)
 	w := workspace.Workspace{
-		ID: r.ID, Root: s.o.Home, Directory: filepath.Join(dir, checkoutDir), Home: filepath.Join(dir, homeDir), Hidden: r.Hidden, Worktree: r.Worktree,
-		Checkout: workspace.Checkout{Source: r.Source, Remote: r.Remote, Branch: r.Branch, From: r.From, Base: r.Base, Shared: r.Shared},
+		ID: r.ID, Root: s.o.Home, Directory: filepath.Join(dir, checkoutDir), Home: filepath.Join(dir, homeDir),
+		Hidden: r.Hidden, Worktree: r.Worktree,
+		Checkout: workspace.Checkout{Source: r.Source, Remote: r.Remote, Branch: r.Branch, From: r.From, Base: r.Base,
+			Shared: r.Shared},
 	}
 	if r.Within != "" {
 		w.Directory, w.Home, w.Place = "", "", path.Join(cove.Home, r.Place)

@@ -18,7 +18,8 @@ import (
 func TestEmptyWorkspace(t *testing.T) {
 	s := newStore(t, nil)
 	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser})
-	if names(t, w.Directory) != "" || names(t, w.Home) != "" || w.Mounts != nil || w.Borrowed != "" || w.Root != s.o.Home || w.Hidden != "" || w.Remote != "" {
+	if names(t, w.Directory) != "" || names(t, w.Home) != "" || w.Mounts != nil || w.Borrowed != "" ||
+		w.Root != s.o.Home || w.Hidden != "" || w.Remote != "" {
 		t.Errorf("%+v", w)
 	}
 	again, err := s.Open(t.Context(), w.ID)

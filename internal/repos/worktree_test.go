@@ -112,7 +112,8 @@ func TestWorktreeOfDirectory(t *testing.T) {
 	if ran() {
 		t.Error("a program of the repository ran")
 	}
-	if w.Hidden != filepath.Join(mine.Dir, ".git") || w.Worktree != "checkout" || w.Borrowed != "" || w.Branch != "cove/calm-crane" {
+	if w.Hidden != filepath.Join(mine.Dir, ".git") || w.Worktree != "checkout" || w.Borrowed != "" ||
+		w.Branch != "cove/calm-crane" {
 		t.Errorf("%+v", w)
 	}
 	if got := read(t, w.Directory, "f"); got != "1\n" {

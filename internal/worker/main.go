@@ -279,7 +279,7 @@ func (p Process) prompt(file string) (string, error) {
 	var err error
 	switch file {
 	case "":
-		return "", cove.Errorf(cove.InvalidArgument, "what is to be done?").WithHint("--prompt-file FILE")
+		return "", cove.Errorf(cove.InvalidArgument, "there is no prompt").WithHint("--prompt-file FILE")
 	case "-":
 		data, err = io.ReadAll(io.LimitReader(p.Stdin, most+1))
 	default:

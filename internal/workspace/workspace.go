@@ -66,38 +66,33 @@ type Step struct {
 // Workspace is an existing workspace.
 type Workspace struct {
 	ID cove.SandboxID
-	// Root is the directory of Cove's own that all of the following lies below, but
-	// for what is a person's.
+	// Root is Cove's own directory above all of the following, except those of a person.
 	Root      string
 	Directory string // of the checkout, on the host; shown at cove.Workspace
 	Home      string // on the host; shown at cove.Home
-	// Bound says that Directory is a person's: it is shown as that person's wish.
+	// Bound reports that Directory is a person's: it is shown as that person's mount.
 	Bound bool
-	// Place is where the checkout is inside, where it is within another sandbox.
-	// On the host it has no directory then that leads where one thinks: what is on
-	// the way to it is that sandbox's.
+	// Place is the checkout's path inside, if it lies within another sandbox. Such a checkout has no trustworthy path
+	// on the host: the path to it belongs to that sandbox.
 	Place string
-	// Mounts are what of a person's directory is shown in another way than the rest.
+	// Mounts are parts of a person's directory that are shown differently from the rest.
 	Mounts []cove.Mount
-	// Borrowed is a directory of objects that the checkout borrows, shown read-only
-	// at BorrowedPlace. Empty is none.
+	// Borrowed is a directory of borrowed objects, shown read-only at BorrowedPlace; empty: none.
 	Borrowed string
-	// Hidden is the git directory of a worktree, which is not inside. Empty
-	// when git works inside by itself. Where it is shown to another sandbox, it
-	// has to be directly below /, for the objects that it borrows.
+	// Hidden is the git directory of a worktree, which is not inside. It is empty when git works inside by itself. If
+	// it is shown to another sandbox, it must be directly below /, for the objects that it borrows.
 	Hidden   string
 	Worktree string // its name below Hidden/worktrees
 	Checkout
 }
 
-// BorrowedPlace is where borrowed objects are inside, and so where the checkout
-// looks for them.
+// BorrowedPlace is the path of borrowed objects inside, where the checkout looks for them.
 const BorrowedPlace = rootfs.Own + "/objects"
 
-// Own names one of the directories that lie below Root.
+// Own names one of the directories below Root.
 func (w Workspace) Own(dir string) hostpath.Own { return hostpath.Below(w.Root, dir) }
 
-// Checkout is what a workspace knows of its repository; zero without one.
+// Checkout describes the repository of a workspace; zero without one.
 type Checkout struct {
 	Source string // as requested
 	Remote string // HTTPS address for pushes; empty if there is none

@@ -131,7 +131,7 @@ func (l *Ledger) Begin(ctx context.Context, p *Provider, size int64) (*Call, err
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, cove.Errorf(cove.Canceled, "whoever asked has gone: %w", context.Cause(ctx))
+			return nil, cove.Errorf(cove.Canceled, "the program that asked has gone: %w", context.Cause(ctx))
 		}
 	}
 }

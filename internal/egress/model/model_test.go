@@ -26,11 +26,15 @@ var answers = []struct {
 	want             Usage
 }{
 	{"messages", "application/json",
-		`{"id":"msg_1","type":"message","model":"claude-x","content":[{"type":"text","text":"a \"usage\": {\"input_tokens\": 999}"}],"usage":{"input_tokens":12,"cache_creation_input_tokens":100,"cache_read_input_tokens":2000,"output_tokens":7,"server_tool_use":{"web_search_requests":1},"service_tier":"standard"}}`,
+		`{"id":"msg_1","type":"message","model":"claude-x","content":[{"type":"text","text":"a \"usage\": ` +
+			`{\"input_tokens\": ` +
+			`999}"}],"usage":{"input_tokens":12,"cache_creation_input_tokens":100,"cache_read_input_tokens":2000,` +
+			`"output_tokens":7,"server_tool_use":{"web_search_requests":1},"service_tier":"standard"}}`,
 		"claude-x", Usage{Requests: 1, Input: 12, Output: 7, CacheRead: 2000, CacheWrite: 100}},
 	{"messages, streaming", stream,
 		"event: message_start\ndata: " +
-			"{\"type\":\"message_start\",\"message\":{\"model\":\"claude-x\",\"usage\":{\"input_tokens\":25,\"cache_read_input_tokens\":5,\"output_tokens\":1}}}\n\n" +
+			"{\"type\":\"message_start\",\"message\":{\"model\":\"claude-x\",\"usage\":{\"input_tokens\":25," +
+			"\"cache_read_input_tokens\":5,\"output_tokens\":1}}}\n\n" +
 			": ping\n\nevent: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"data: " +
 			"{\\\"usage\\\":{\\\"output_tokens\\\":9999}}\"}}\n\n" +
 			"event: message_delta\ndata: " +
@@ -38,7 +42,9 @@ var answers = []struct {
 			"message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
 		"claude-x", Usage{Requests: 1, Input: 25, Output: 15, CacheRead: 5}},
 	{"chat", "application/json",
-		`{"model":"gpt-x","choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":30,"completion_tokens":10,"total_tokens":40,"prompt_tokens_details":{"cached_tokens":20,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":3}}}`,
+		`{"model":"gpt-x","choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":30,"completion_tokens":10,` +
+			`"total_tokens":40,"prompt_tokens_details":{"cached_tokens":20,"audio_tokens":0},` +
+			`"completion_tokens_details":{"reasoning_tokens":3}}}`,
 		"gpt-x", Usage{Requests: 1, Input: 10, Output: 10, CacheRead: 20}},
 	{"chat, streaming", stream,
 		"data: {\"model\":\"gpt-x\",\"choices\":[{\"delta\":{\"content\":\"hi\"}}],\"usage\":null}\r\n\r\ndata: " +
@@ -49,7 +55,9 @@ var answers = []struct {
 		"data: {\"model\":\"gpt-x\",\"choices\":[{}]}\n\ndata: {\"choices\":[{}]}\n\ndata: [DONE]\n\n",
 		"gpt-x", Usage{Requests: 1, Input: 100, Output: 3, Estimated: 1}},
 	{"responses", "application/json",
-		`{"object":"response","model":"gpt-x","output":[],"usage":{"input_tokens":30,"input_tokens_details":{"cached_tokens":10},"output_tokens":9,"output_tokens_details":{"reasoning_tokens":1},"total_tokens":39}}`,
+		`{"object":"response","model":"gpt-x","output":[],"usage":{"input_tokens":30,` +
+			`"input_tokens_details":{"cached_tokens":10},"output_tokens":9,"output_tokens_details":{"reasoning_tokens":1},` +
+			`"total_tokens":39}}`,
 		"gpt-x", Usage{Requests: 1, Input: 20, Output: 9, CacheRead: 10}},
 	{"responses, streaming", stream,
 		"event: response.created\ndata: " +
@@ -65,7 +73,8 @@ var answers = []struct {
 		`{"model":"a/b","usage":{"prompt_tokens":1,"completion_tokens":2,"cost":0.25}}`,
 		"a/b", Usage{Requests: 1, Input: 1, Output: 2, Cost: 0.25}},
 	{"other types", "application/json",
-		`{"model":7,"usage":{"prompt_tokens":"many","completion_tokens":2.0,"prompt_tokens_details":[],"cost":null,"input_tokens":-5}}`,
+		`{"model":7,"usage":{"prompt_tokens":"many","completion_tokens":2.0,"prompt_tokens_details":[],"cost":null,` +
+			`"input_tokens":-5}}`,
 		"", Usage{Requests: 1, Output: 2}},
 	{"an error in the stream", stream,
 		"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n", "",
@@ -355,7 +364,8 @@ func FuzzParseBudget(f *testing.F) {
 	})
 }
 
-var priced = `providers: [{name: anthropic, prices: [{models: small, input: 1, output: 5, cache_read: 0.1, cache_write: 1.25}, {models: "*", input: 10, output: 50}]}]`
+var priced = `providers: [{name: anthropic, prices: [{models: small, input: 1, output: 5, cache_read: 0.1, ` +
+	`cache_write: 1.25}, {models: "*", input: 10, output: 50}]}]`
 
 func TestLedger(t *testing.T) {
 	p := provider(t, priced)

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrUsedUp is wrapped by a LimitReached: an exhausted budget or quota.
-var ErrUsedUp = errors.New("nothing is left to be used")
+var ErrUsedUp = errors.New("the budget or quota is exhausted")
 
 // Failure is the reason why an endpoint gave no answer, and whether to retry.
 type Failure struct {

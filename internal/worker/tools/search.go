@@ -27,7 +27,8 @@ func (s *Set) searchTools() []tool {
 			"Searches files for a regular expression (RE2), line by line, below a directory or in one file. glob chooses "+
 				"files by their paths below it; a pattern without a slash, by their names. Binary files are left out, and what "+
 				".gitignore names, unless ignored is set.",
-			`"pattern":{"type":"string","minLength":1},"path":{"type":"string"},"glob":{"type":"string"},"ignore_case":{"type":"boolean"},
+			`"pattern":{"type":"string","minLength":1},"path":{"type":"string"},"glob":{"type":"string"},`+
+				`"ignore_case":{"type":"boolean"},
 			"context":{"type":"integer","minimum":0,"maximum":20,"description":"lines before and after each match"},
 			"files_only":{"type":"boolean","description":"only the names of files that match"},"ignored":{"type":"boolean"}`,
 			[]string{"pattern"}, s.grep),
