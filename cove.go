@@ -172,6 +172,13 @@ type Mount struct {
 	NoFollow bool // symbolic links in it lead nowhere
 }
 
+// Layer is the installed program of an agent, shown read-only at Target. Its
+// directory is Cove's own, so it has a name in the store of layers and no path.
+type Layer struct {
+	Name   string // "claude/2.1.329", or "worker" for a program beside cove
+	Target string // absolute path inside
+}
+
 // User is who a process is inside a sandbox.
 type User string
 

@@ -117,6 +117,7 @@ type Command struct {
 
 // Layer is an agent's program as this machine has it.
 type Layer struct {
+	Name    string // in the store of layers, as cove.Layer has it
 	Version string
 	Source  string // a directory or, of one program alone, a file of the host; empty: it is in the image
 }

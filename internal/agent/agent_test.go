@@ -156,7 +156,7 @@ func TestOutfit(t *testing.T) {
 		if !slices.ContainsFunc(o.Files, func(f File) bool { return strings.Contains(f.Content, c.in) }) {
 			t.Errorf("%s: %v", c.name, o.Files)
 		}
-		if o.Path != "" || o.Mounts != nil {
+		if o.Path != "" || o.Layers != nil {
 			t.Errorf("%s: a layer that is not there is shown: %+v", c.name, o)
 		}
 		for _, f := range o.Files {

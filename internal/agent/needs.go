@@ -33,10 +33,10 @@ type Choice struct {
 type Outfit struct {
 	Network api.NetworkPermission
 	Env     map[string]string
-	Mounts  []cove.Mount // the layer
-	Path    string       // a directory inside, to be the first of PATH; empty: none
-	Files   []File       // of the home, with their contents
-	Screen  []string     // what its terminal shows; nil: the agent has no screen
+	Layers  []cove.Layer
+	Path    string   // a directory inside, to be the first of PATH; empty: none
+	Files   []File   // of the home, with their contents
+	Screen  []string // what its terminal shows; nil: the agent has no screen
 }
 
 // Outfit says what a sandbox needs for the agent. Errors: InvalidArgument,
@@ -85,7 +85,7 @@ func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
 		if a.Package.Beside != "" {
 			target = path.Join(o.Path, a.Program)
 		}
-		o.Mounts = []cove.Mount{{Source: l.Source, Target: target, ReadOnly: true}}
+		o.Layers = []cove.Layer{{Name: l.Name, Target: target}}
 	}
 	return o, nil
 }

@@ -58,7 +58,7 @@ func (d *Daemon) newAgents() *agents {
 
 // run does a job in an execution of its own.
 func (a *agents) run(ctx context.Context, j layers.Job) (layers.Result, error) {
-	q := sandbox.Request{Language: "sh", Code: []byte(j.Script), Args: j.Args, Mounts: j.Mounts, Own: j.Limits, Client: installer}
+	q := sandbox.Request{Language: "sh", Code: []byte(j.Script), Args: j.Args, Attachments: j.Attachments, Own: j.Limits, Client: installer}
 	if j.Network != nil {
 		n, err := httpapi.Network(*j.Network)
 		if err != nil {
@@ -117,9 +117,9 @@ func (a *agents) RemoveAgent(ctx context.Context, name, version string) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	return a.layers.Remove(ctx, name, version, func(dir string) (holders []string) {
+	return a.layers.Remove(ctx, name, version, func(layer string) (holders []string) {
 		for _, b := range all {
-			if slices.ContainsFunc(b.Spec.Mounts, func(m cove.Mount) bool { return m.Source == dir }) {
+			if slices.ContainsFunc(b.Spec.Layers, func(l cove.Layer) bool { return l.Name == layer }) {
 				holders = append(holders, b.Name)
 			}
 		}
@@ -172,7 +172,7 @@ func (a *agents) EquipSandbox(q *sandbox.LastingRequest) error {
 	if q.Local { // others have no credentials of the machine's
 		q.Network = o.Permission(q.Network)
 	}
-	q.Mounts = append(q.Mounts, o.Mounts...)
+	q.Layers = o.Layers
 	q.Path, q.Screen = o.Path, o.Screen
 	env := map[string]string{}
 	maps.Copy(env, o.Env)

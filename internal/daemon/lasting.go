@@ -34,7 +34,7 @@ func (d *Daemon) adopt(ctx context.Context) error {
 			return g.Open(spec(id, name, client, n))
 		},
 		ForgetWay: g.Discard, Network: httpapi.Network, Documents: gateway.Documents, Repository: repositoryNetwork, OpenGit: d.openGit,
-		TakeUp: d.runs.TakeUp, Recorders: d.runs, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
+		Layers: d.agents.layers, TakeUp: d.runs.TakeUp, Recorders: d.runs, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
 	if err != nil {
 		d.log.Error("not every sandbox could be put right", "error", err)

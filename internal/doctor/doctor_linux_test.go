@@ -120,7 +120,7 @@ func TestHere(t *testing.T) {
 // native engine needs, for root; inside the test VM by account.
 func expected(t *testing.T) []string {
 	always := []string{"userns.self", "namespaces", "proc", "limit.disk", "limit.inodes", "seccomp", "overlay", "mounts.api", "pidfd", "home", "guest"}
-	limits := []string{"cgroup.controllers", "cgroup.birth", "limit.memory", "limit.pids", "limit.cpu", "engine.native"}
+	limits := []string{"cgroup.controllers", "cgroup.birth", "limit.memory", "limit.pids", "limit.cpu", "engine.native", "workspace.native"}
 	account := os.Getenv("COVE_TEST_IN_VM")
 	switch {
 	case os.Geteuid() == 0:

@@ -14,8 +14,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
@@ -56,6 +59,9 @@ func engineChecks(o Options) []check {
 			id: "engine." + e.Name, area: "engines", title: "a sandbox of " + e.Name, needs: e.Name,
 			run: func(ctx context.Context, h *host) outcome { return tryEngine(ctx, e, h.options.Engine) },
 		}, check{
+			id: "workspace." + e.Name, area: "engines", title: "a long-lived sandbox of " + e.Name, needs: e.Name,
+			run: func(ctx context.Context, h *host) outcome { return tryWorkspace(ctx, e, h.options.Home) },
+		}, check{
 			id: "network." + e.Name, area: "engines", title: "a network in a sandbox of " + e.Name, needs: e.Name,
 			run: func(ctx context.Context, h *host) outcome { return tryNetwork(ctx, e) },
 		})
@@ -81,10 +87,67 @@ func tryEngine(ctx context.Context, e Engine, standard string) outcome {
 		return ok("answers, and can enforce every limit")
 	}
 	start := time.Now()
-	if err := runIn(ctx, eng, e); err != nil {
+	if err := runIn(ctx, eng, e.Template, engine.Binding{}, "/", e.Args...); err != nil {
 		return failed(err)
 	}
 	return ok(fmt.Sprintf("made, used and removed in %d ms", time.Since(start).Milliseconds()))
+}
+
+// tryWorkspace makes a sandbox as "cove new" does: one that outlives its server,
+// with a workspace and a home below Cove's own home, in which its user writes.
+func tryWorkspace(ctx context.Context, e Engine, home string) outcome {
+	eng, err := e.Open(ctx)
+	if err != nil {
+		return info("not tried: the engine cannot be used")
+	}
+	defer eng.Close()
+	c := eng.Capabilities()
+	if !c.Lasting || !c.MountOwners {
+		return info(cmp.Or(c.Missing["lasting"], c.Missing["mount_owners"], "none: its sandboxes end with the command that makes them"))
+	}
+	if _, complete := enforces(c); e.Template.Rootfs.Kind == "" || !complete {
+		return info("not tried: no sandbox can be made")
+	}
+	dir, err := os.MkdirTemp(home, "doctor-")
+	if err != nil {
+		return fail("no directory can be made in "+home+": "+err.Error(), "see to its permissions, or set another with COVE_HOME")
+	}
+	defer os.RemoveAll(dir)
+	start := time.Now()
+	if err := workIn(ctx, eng, e.Template, dir); err != nil {
+		return failed(err)
+	}
+	return ok(fmt.Sprintf("made in %s, used and removed in %d ms", home, time.Since(start).Milliseconds()))
+}
+
+// workIn has the user of a long-lived sandbox write to its workspace and its home,
+// which are below dir, and looks for the files on the host.
+func workIn(ctx context.Context, eng engine.Engine, t engine.Template, dir string) error {
+	var b engine.Binding
+	defer func() { b.Close() }()
+	targets := map[string]string{"checkout": cove.Workspace, "home": cove.Home}
+	for name, target := range targets {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			return err
+		}
+		if err := b.Attach(hostpath.Own{Dir: dir, Name: name}, engine.Attachment{Target: target}); err != nil {
+			return err
+		}
+	}
+	t.User, t.Lasting = cove.UserAgent, true
+	if err := runIn(ctx, eng, t, b, cove.Workspace, "/bin/sh", "-c", "echo tried > file && cp file "+cove.Home); err != nil {
+		return err
+	}
+	for name := range targets {
+		file, err := os.Stat(filepath.Join(dir, name, "file"))
+		if err != nil {
+			return fmt.Errorf("what was written inside is not on the host: %w", err)
+		}
+		if uid := file.Sys().(*syscall.Stat_t).Uid; int(uid) != os.Geteuid() {
+			return fmt.Errorf("what was written inside belongs to user %d on the host, and not to %d", uid, os.Geteuid())
+		}
+	}
+	return nil
 }
 
 // tryNetwork makes a sandbox whose ways out lead to the gateway. Without it
@@ -121,18 +184,18 @@ func failed(err error) outcome {
 	return fail(strings.TrimSuffix(err.Error(), " ("+cove.ErrorHint(err)+")"), hint)
 }
 
-func runIn(ctx context.Context, eng engine.Engine, e Engine) (err error) {
-	t := e.Template
+// runIn makes a sandbox, runs a program in its directory dir, and removes it.
+func runIn(ctx context.Context, eng engine.Engine, t engine.Template, b engine.Binding, dir string, args ...string) (err error) {
 	t.ID = cove.NewSandboxID()
 	sb, err := eng.Prepare(ctx, t)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sb.Destroy(context.WithoutCancel(ctx))) }()
-	if err := sb.Bind(ctx, engine.Binding{}); err != nil {
+	if err := sb.Bind(ctx, b); err != nil {
 		return err
 	}
-	p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: e.Args, Env: rootfs.Env(e.Template.User), Dir: "/"})
+	p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: args, Env: rootfs.Env(t.User), Dir: dir})
 	if err != nil {
 		return err
 	}
@@ -140,7 +203,7 @@ func runIn(ctx context.Context, eng engine.Engine, e Engine) (err error) {
 	go io.Copy(io.Discard, p.Stderr())
 	exit, err := p.Wait(ctx)
 	if err == nil && exit.Code != 0 {
-		err = fmt.Errorf("%s ended with exit code %d inside", strings.Join(e.Args, " "), exit.Code)
+		err = fmt.Errorf("%s ended with exit code %d inside", strings.Join(args, " "), exit.Code)
 	}
 	return err
 }

@@ -35,19 +35,27 @@ func (c Capabilities) Check(t Template) error {
 }
 
 // CheckBinding refuses a binding that needs what c cannot do, or whose mounts
-// would hide what the wall depends on. Places of Cove's own are for Cove's own
-// mounts: a caller's have been refused there before.
+// would hide what the wall depends on. Only attachments may be at places of Cove's
+// own.
 func (c Capabilities) CheckBinding(b Binding) error {
 	var missing []string
-	for _, m := range b.Mounts {
-		if err := rootfs.ValidateTarget(m.Target); err != nil && !strings.HasPrefix(path.Clean(m.Target), rootfs.Own+"/") {
+	flags := false
+	for _, a := range b.Attachments {
+		if err := rootfs.ValidateTarget(a.Target); err != nil && !strings.HasPrefix(path.Clean(a.Target), rootfs.Own+"/") {
 			return err
 		}
-		if (m.NoExec || m.NoFollow) && !c.MountFlags && !slices.Contains(missing, "mount_flags") {
-			missing = append(missing, "mount_flags")
-		}
+		flags = flags || a.NoExec || a.NoFollow
 	}
-	if len(b.Mounts) > 0 && !c.LateMount {
+	for _, m := range b.Mounts {
+		if err := rootfs.ValidateTarget(m.Target); err != nil {
+			return err
+		}
+		flags = flags || m.NoExec || m.NoFollow
+	}
+	if flags && !c.MountFlags {
+		missing = append(missing, "mount_flags")
+	}
+	if len(b.Attachments)+len(b.Mounts) > 0 && !c.LateMount {
 		missing = append(missing, "late_mount")
 	}
 	if len(b.Files) > 0 && !c.Files {

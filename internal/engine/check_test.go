@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // everything is an engine that can do it all.
@@ -52,5 +53,16 @@ func TestCheckBindingRefusesTargets(t *testing.T) {
 		if (err != nil) != refused {
 			t.Errorf("%q: %v", target, err)
 		}
+		err = everything().CheckBinding(Binding{Attachments: []Attachment{{Target: target}}})
+		if (err != nil) != refused {
+			t.Errorf("attached at %q: %v", target, err)
+		}
+	}
+	own := rootfs.Own + "/objects"
+	if err := everything().CheckBinding(Binding{Mounts: []cove.Mount{{Source: "/tmp", Target: own}}}); cove.ErrorCode(err) != cove.InvalidArgument {
+		t.Errorf("a user's mount at %s: %v", own, err)
+	}
+	if err := everything().CheckBinding(Binding{Attachments: []Attachment{{Target: own}}}); err != nil {
+		t.Errorf("an attachment at %s: %v", own, err)
 	}
 }

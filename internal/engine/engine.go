@@ -111,7 +111,8 @@ type Sandbox interface {
 	ID() cove.SandboxID
 
 	// Bind gives the sandbox to somebody, once; a second call is Conflict. On
-	// error the sandbox can only be destroyed.
+	// error the sandbox can only be destroyed. The descriptors of b stay the
+	// caller's.
 	Bind(ctx context.Context, b Binding) error
 
 	// Guest is the way in. Before Bind it answers health only.
@@ -168,18 +169,33 @@ type Rootfs struct {
 	Env    []string
 }
 
-// Binding gives a prepared sandbox to somebody.
+// Binding gives a prepared sandbox to somebody. What of the host it shows comes
+// with one of two trusts: Attachments and Files are Cove's own, by open
+// descriptors; Mounts are a user's wishes, which the engine judges. They are
+// attached in this order, so that a mount may lie on an attachment.
 type Binding struct {
-	Hostname  string
-	Mounts    []cove.Mount   // sources have passed the allowlist (invariant H5)
-	Files     []File         // Capabilities.Files
-	Listeners []guest.Listen // Capabilities.Listeners
+	Hostname    string
+	Attachments []Attachment   // Capabilities.LateMount
+	Mounts      []cove.Mount   // likewise; sources have passed the allowlist (invariant H5)
+	Files       []File         // Capabilities.Files
+	Listeners   []guest.Listen // Capabilities.Listeners
+}
+
+// Attachment is a directory or file of the host, open as a place, shown at
+// Target. Its files are the sandbox's user's where the engine can arrange that
+// (Capabilities.MountOwners).
+type Attachment struct {
+	Place    *os.File // O_PATH
+	Target   string   // absolute path inside
+	ReadOnly bool
+	NoExec   bool // nothing in it can be run
+	NoFollow bool // symbolic links in it lead nowhere
 }
 
 // File is a file of Cove's own on the host, which everybody may read, shown
 // read-only at a place inside, whatever is there.
 type File struct {
-	Source   string // absolute, without symlinks
+	Place    *os.File // O_PATH; one descriptor may be shown at several targets
 	Target   string
 	Existing bool // only in place of a file that is there
 }
@@ -218,7 +234,7 @@ type Capabilities struct {
 	HostIDRange bool               `json:"host_id_range"` // a range of host ids of its own for each sandbox
 	// UserNamespace says that root inside is nobody outside.
 	UserNamespace bool `json:"user_namespace"`
-	LateMount     bool `json:"late_mount"` // Binding.Mounts
+	LateMount     bool `json:"late_mount"` // Binding.Attachments and Binding.Mounts
 	// MountFlags says that every mount has nosuid and nodev. Without, that
 	// setuid programs and device nodes have no effect is left to no_new_privs
 	// and to the list of devices.

@@ -5,8 +5,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Documents are the layers of a policy as it is asked for: each file, then the
-// rest. Errors: InvalidArgument, with the place.
+// Documents returns the layers of a requested policy: each file, then the rest. Errors: InvalidArgument, with the
+// place.
 func Documents(p api.GatewayPolicy) ([]*policy.Document, error) {
 	var layers []*policy.Document
 	for _, text := range p.Policies {

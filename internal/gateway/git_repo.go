@@ -261,7 +261,7 @@ func (g *gitRequest) tips(ctx context.Context) (visible, settled []string, err e
 
 // Fetch implements inspect.Upstream.
 func (g *gitRequest) Fetch(ctx context.Context, q inspect.Query) (io.ReadCloser, []string, error) {
-	body := smart.FetchRequest(smart.FetchQuery{Wants: q.Wants, Haves: q.Haves, Trees: q.Trees, All: q.All, Whole: g.repo.isWhole(), SHA256: len(q.Wants[0]) == 64})
+	body := smart.FetchRequest(smart.FetchQuery{Wants: q.Wants, Haves: q.Haves, Trees: q.Trees, All: q.All, Objects: q.Objects, Whole: g.repo.isWhole(), SHA256: len(q.Wants[0]) == 64})
 	res, err := g.ask(ctx, http.MethodPost, "/git-upload-pack", "", http.Header{
 		"Git-Protocol": {smart.Version(2).Header()}, "Content-Type": {askedType}, "Accept": {objectsType}}, body)
 	if err != nil {

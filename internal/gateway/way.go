@@ -80,7 +80,11 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	if err != nil {
 		return nil, err
 	}
-	remote, err := w.forRemote(s)
+	named, err := credential.NewSet(g.values, chosen...)
+	if err != nil {
+		return nil, err
+	}
+	remote, err := g.forRemote(s, named)
 	if err != nil {
 		return nil, err
 	}
@@ -125,9 +129,9 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	return w, nil
 }
 
-// forRemote are the machine's own credentials for a way's remote, but for places
-// of which somebody has said by name what is set there.
-func (w *Way) forRemote(s Spec) ([]credential.Credential, error) {
+// forRemote returns the machine's own credentials for the remote of a spec, except
+// for places at which a credential that is named is set.
+func (g *Gateway) forRemote(s Spec, named *credential.Set) ([]credential.Credential, error) {
 	if s.Remote == "" {
 		return nil, nil
 	}
@@ -137,12 +141,12 @@ func (w *Way) forRemote(s Spec) ([]credential.Credential, error) {
 		if err != nil {
 			return nil, err
 		}
-		if api, ok := w.gateway.o.GitHub.API(r.Host); ok {
+		if api, ok := g.o.GitHub.API(r.Host); ok {
 			pulls = &credential.API{Host: api.Host, Port: api.Port(r.Port), Prefix: api.Prefix}
 		}
 	}
 	all, err := credential.ForRemote(s.Remote, pulls)
-	return slices.DeleteFunc(all, w.credentials.Overlaps), err
+	return slices.DeleteFunc(all, named.Overlaps), err
 }
 
 // unique is a list without what is there already.
@@ -165,10 +169,13 @@ func (w *Way) maySign(h policy.Host) error {
 }
 
 // Bind adds to a binding what the way out needs inside, where the root
-// filesystem is root. Errors: StorageFull.
+// filesystem is root. The caller closes the binding, also on error. Errors:
+// StorageFull, and those of hostpath.Own.
 func (w *Way) Bind(b *engine.Binding, root engine.Rootfs) error {
 	b.Listeners = append(b.Listeners, engine.WayOut()...)
-	b.Files = append(b.Files, w.trust.files()...)
+	if err := w.trust.bind(b); err != nil {
+		return err
+	}
 	return w.bindJava(b, root)
 }
 

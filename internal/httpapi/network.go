@@ -86,7 +86,7 @@ func (s *Server) changeNetwork(ctx context.Context, in *networkInput) (*answer[a
 	if err := s.mayOpen(ctx, c, docs); err != nil {
 		return nil, err
 	}
-	cut, err := s.Executor.ExtendNetwork(ctx, id, c.name, docs)
+	cut, err := s.Executor.ExtendNetwork(ctx, c.principal(), id, docs)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (s *Server) authority(ctx context.Context, in *authorityInput) (*answer[api
 	if err != nil {
 		return nil, noExecution(in.ID)
 	}
-	certificate, err := s.Executor.Certificate(ctx, id)
+	certificate, err := s.Executor.Certificate(ctx, exchangeOf(ctx).caller.principal(), id)
 	if err != nil {
 		return nil, err
 	}

@@ -258,7 +258,7 @@ func (w *making) private(ctx context.Context, at start, refs map[string]string, 
 	tree, dir := w.in(checkoutDir), w.in(checkoutDir+"/.git")
 	weighed := make(chan error, 1)
 	go func() { weighed <- w.weigh(ctx, sparse) }()
-	err := w.bare(ctx, dir, "../../../"+borrowedDir, false, at, refs)
+	err := w.bare(ctx, dir, "../../.."+workspace.BorrowedPlace, false, at, refs)
 	if err := cmp.Or(<-weighed, err); err != nil {
 		return err
 	}
@@ -278,7 +278,7 @@ func (w *making) bare(ctx context.Context, dir, borrowed string, bare bool, at s
 		return err
 	}
 	if w.record.Mirror != "" {
-		if err := os.Symlink(filepath.Join(w.s.mirror(w.record.Mirror).dir, "objects"), w.in(borrowedDir)); err != nil {
+		if err := os.Symlink(filepath.Join(w.s.mirror(w.record.Mirror).dir, "objects"), w.in(workspace.BorrowedPlace)); err != nil {
 			return storageFull("make a workspace", err)
 		}
 		if err := writeFile(filepath.Join(dir, "objects/info/alternates"), borrowed+"\n"); err != nil {

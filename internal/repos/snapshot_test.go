@@ -298,7 +298,7 @@ func TestBind(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
 	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserAgent, Bind: dir})
-	if w.Directory != dir || len(w.Mounts) != 1 || !w.Mounts[0].ReadOnly || w.Mounts[0].Target != cove.Workspace+"/.git" {
+	if w.Directory != dir || !w.Bound || len(w.Mounts) != 1 || !w.Mounts[0].ReadOnly || w.Mounts[0].Target != cove.Workspace+"/.git" {
 		t.Errorf("%+v", w)
 	}
 	if again, err := s.Open(t.Context(), w.ID); err != nil || again.Directory != dir || len(again.Mounts) != 1 {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
 // A checkout within another sandbox is a workspace of its own, with its record
@@ -48,7 +49,7 @@ func (w *making) borrowWithin(dir string) error {
 	if w.record.Mirror != w.host.Mirror {
 		return cove.Errorf(cove.Conflict, "the sandbox %s has no objects of this repository to borrow", w.host.ID)
 	}
-	return writeFile(filepath.Join(dir, "objects/info/alternates"), "/"+borrowedDir+"\n")
+	return writeFile(filepath.Join(dir, "objects/info/alternates"), workspace.BorrowedPlace+"\n")
 }
 
 // lent is where a checkout within another sandbox is, on the host.

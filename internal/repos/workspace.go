@@ -23,7 +23,6 @@ const (
 	homeDir       = "home"
 	importDir     = "import.git"
 	repositoryDir = "repository.git"
-	borrowedDir   = "run/cove/objects" // below /, inside; below the workspace, outside
 )
 
 // directory is where a workspace is, or would be.
@@ -113,7 +112,7 @@ func (w *making) directories() error {
 	for _, d := range []struct {
 		path string
 		mode fs.FileMode
-	}{{w.dir, 0o700}, {w.in(checkoutDir), 0o755}, {w.in(homeDir), 0o700}, {w.in(filepath.Dir(borrowedDir)), 0o755}} {
+	}{{w.dir, 0o700}, {w.in(checkoutDir), 0o755}, {w.in(homeDir), 0o700}, {w.in(filepath.Dir(workspace.BorrowedPlace)), 0o755}} {
 		err := os.MkdirAll(d.path, 0o755)
 		if err == nil {
 			err = os.Chmod(d.path, d.mode) // whatever the umask says
@@ -148,7 +147,7 @@ func (w *making) bind() error {
 func (s *Store) shape(r record) workspace.Workspace {
 	dir := s.directory(r.ID)
 	w := workspace.Workspace{
-		ID: r.ID, Directory: filepath.Join(dir, checkoutDir), Home: filepath.Join(dir, homeDir), Hidden: r.Hidden, Worktree: r.Worktree,
+		ID: r.ID, Root: s.o.Home, Directory: filepath.Join(dir, checkoutDir), Home: filepath.Join(dir, homeDir), Hidden: r.Hidden, Worktree: r.Worktree,
 		Checkout: workspace.Checkout{Source: r.Source, Remote: r.Remote, Branch: r.Branch, From: r.From, Base: r.Base, Shared: r.Shared},
 	}
 	if r.Within != "" {
@@ -156,7 +155,7 @@ func (s *Store) shape(r record) workspace.Workspace {
 		return w
 	}
 	if r.Bound != "" {
-		w.Directory = r.Bound
+		w.Directory, w.Bound = r.Bound, true
 	}
 	if r.Guarded {
 		w.Mounts = append(w.Mounts, cove.Mount{Source: filepath.Join(r.Bound, ".git"), Target: cove.Workspace + "/.git", ReadOnly: true})
@@ -165,7 +164,7 @@ func (s *Store) shape(r record) workspace.Workspace {
 		w.Hidden = filepath.Join(dir, r.Hidden)
 	}
 	if r.Mirror != "" {
-		w.Mounts = []cove.Mount{{Source: filepath.Join(s.mirror(r.Mirror).dir, "objects"), Target: "/" + borrowedDir, ReadOnly: true}}
+		w.Borrowed = filepath.Join(s.mirror(r.Mirror).dir, "objects")
 	}
 	return w
 }

@@ -18,7 +18,7 @@ import (
 func TestEmptyWorkspace(t *testing.T) {
 	s := newStore(t, nil)
 	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode})
-	if names(t, w.Directory) != "" || names(t, w.Home) != "" || w.Mounts != nil || w.Hidden != "" || w.Remote != "" {
+	if names(t, w.Directory) != "" || names(t, w.Home) != "" || w.Mounts != nil || w.Borrowed != "" || w.Root != s.o.Home || w.Hidden != "" || w.Remote != "" {
 		t.Errorf("%+v", w)
 	}
 	again, err := s.Open(t.Context(), w.ID)
@@ -87,8 +87,16 @@ func TestCheckout(t *testing.T) {
 	if w.Branch != "cove/brave-otter" || w.From != "main" || w.Base != main || w.Remote != repo.URL || !slices.Equal(w.Shared, []string{"main", "release/1"}) {
 		t.Errorf("%+v", w.Checkout)
 	}
-	if len(w.Mounts) != 1 || w.Mounts[0].Target != "/run/cove/objects" || !w.Mounts[0].ReadOnly || !exists(w.Mounts[0].Source, "pack") {
-		t.Errorf("mounts %+v", w.Mounts)
+	if w.Borrowed == "" || !exists(w.Borrowed, "pack") || w.Bound || w.Mounts != nil {
+		t.Errorf("objects %q, bound %t, mounts %+v", w.Borrowed, w.Bound, w.Mounts)
+	}
+	for _, dir := range []string{w.Directory, w.Home, w.Borrowed} {
+		place, err := w.Own(dir).Open()
+		if err != nil {
+			t.Errorf("%s is not to be attached: %v", dir, err)
+			continue
+		}
+		place.Close()
 	}
 	if len(steps) < 2 || steps[0] != "fetching "+repo.URL {
 		t.Errorf("steps %q", steps)
@@ -273,8 +281,8 @@ func TestParts(t *testing.T) {
 		s := newStore(t, server)
 		w := create(t, s, spec("s", workspace.Repository{Source: repo.URL, Depth: 2}))
 		git := c.In(w.Directory)
-		if got := git.Run("rev-list", "--count", "HEAD"); got != "2" || len(w.Mounts) != 0 {
-			t.Errorf("%s commits, mounts %v", got, w.Mounts)
+		if got := git.Run("rev-list", "--count", "HEAD"); got != "2" || w.Borrowed != "" {
+			t.Errorf("%s commits, objects %q", got, w.Borrowed)
 		}
 		git.Run("fsck")
 		if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 0 {

@@ -24,7 +24,7 @@ func (w *making) worktree(ctx context.Context, at start, refs map[string]string,
 		return cove.Errorf(cove.InvalidArgument, "an empty repository has no worktrees").WithHint("leave out --worktree")
 	}
 	dir := w.in(repositoryDir)
-	if err := w.bare(ctx, dir, "../../"+borrowedDir, true, at, refs); err != nil {
+	if err := w.bare(ctx, dir, "../.."+workspace.BorrowedPlace, true, at, refs); err != nil {
 		return err
 	}
 	w.record.Hidden = repositoryDir

@@ -18,7 +18,7 @@ func TestWorktreeOfRemote(t *testing.T) {
 	repo := server.Create("project.git")
 	s := newStore(t, server)
 	w := create(t, s, spec("calm-crane", workspace.Repository{Source: repo.URL, Worktree: true}))
-	if w.Hidden != filepath.Join(s.directory(w.ID), "repository.git") || w.Worktree != "checkout" || len(w.Mounts) != 1 {
+	if w.Hidden != filepath.Join(s.directory(w.ID), "repository.git") || w.Worktree != "checkout" || w.Borrowed == "" {
 		t.Fatalf("%+v", w)
 	}
 	git := server.Client().In(w.Directory)
@@ -37,7 +37,7 @@ func TestWorktreeOfRemote(t *testing.T) {
 	// As it is seen by whoever has it at /repository.git and the objects at
 	// /run/cove/objects.
 	root := t.TempDir()
-	for name, target := range map[string]string{"repository.git": w.Hidden, "run/cove/objects": w.Mounts[0].Source} {
+	for name, target := range map[string]string{"repository.git": w.Hidden, "run/cove/objects": w.Borrowed} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestWorktreeOfDirectory(t *testing.T) {
 	if ran() {
 		t.Error("a program of the repository ran")
 	}
-	if w.Hidden != filepath.Join(mine.Dir, ".git") || w.Worktree != "checkout" || w.Mounts != nil || w.Branch != "cove/calm-crane" {
+	if w.Hidden != filepath.Join(mine.Dir, ".git") || w.Worktree != "checkout" || w.Borrowed != "" || w.Branch != "cove/calm-crane" {
 		t.Errorf("%+v", w)
 	}
 	if got := read(t, w.Directory, "f"); got != "1\n" {

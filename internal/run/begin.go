@@ -156,8 +156,8 @@ func (r *Runner) enterSandbox(ctx context.Context, q Request, eq Equipment, reco
 		return in, err
 	}
 	record.Exposes = sandbox.Exposed(in.Spec.Mounts)
-	for _, m := range eq.Mounts {
-		if !slices.ContainsFunc(in.Spec.Mounts, func(n cove.Mount) bool { return n.Target == m.Target }) {
+	for _, l := range eq.Layers {
+		if !slices.ContainsFunc(in.Spec.Layers, func(has cove.Layer) bool { return has.Target == l.Target }) {
 			return in, cove.Errorf(cove.Conflict, "the sandbox %s was not made for %s, whose program is not in it", in.Name, eq.Agent).WithHint("make one that is: cove new --agent %s", eq.Agent)
 		}
 	}
@@ -179,7 +179,7 @@ func forAgent(q sandbox.LastingRequest, eq Equipment, of api.Run) sandbox.Lastin
 	}
 	maps.Copy(env, q.Env)
 	q.Env = env
-	q.Mounts = append(slices.Clone(q.Mounts), eq.Mounts...)
+	q.Layers = eq.Layers
 	q.Limits.Memory, q.Limits.CPUs, q.Limits.PIDs = cmp.Or(q.Limits.Memory, newLimits.Memory), cmp.Or(q.Limits.CPUs, newLimits.CPUs), cmp.Or(q.Limits.PIDs, newLimits.PIDs)
 	q.Network = eq.Permission(q.Network)
 	return q

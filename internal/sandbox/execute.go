@@ -81,6 +81,9 @@ func (e *execution) end(why ending) {
 	}
 }
 
+// owner is the principal that asked for e.
+func (e *execution) owner() cove.Principal { return cove.ParsePrincipal(e.request.Client) }
+
 func (e *execution) wayOut() Way {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -342,7 +345,7 @@ func (m *Manager) discard(sb *provision.Sandbox, release func()) {
 }
 
 func (e *execution) binding() engine.Binding {
-	b := engine.Binding{Hostname: rootfs.Hostname, Mounts: append([]cove.Mount(nil), e.request.Mounts...)}
+	b := engine.Binding{Hostname: rootfs.Hostname, Attachments: e.request.Attachments, Mounts: slices.Clone(e.request.Mounts)}
 	if e.request.WorkDir != "" {
 		b.Mounts = append(b.Mounts, cove.Mount{Source: e.request.WorkDir, Target: cove.Workspace})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/detect"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine"
 )
 
 // Request is one execution to do: a snippet in a runtime, in a fresh sandbox.
@@ -23,11 +24,14 @@ type Request struct {
 	Stdin    io.Reader // nil is empty input
 	WorkDir  string    // host directory, checked; attached at cove.Workspace
 	Mounts   []cove.Mount
-	Image    string      // empty is the engine's default, "host"
-	Engine   string      // empty is the configured default
-	Limits   cove.Limits // zero fields take the runtime's default
-	Network  Network
-	Client   string // who asks, for the record; never a secret
+	// Attachments are what work of Cove's own is shown. They are the caller's to
+	// close, once Execute has returned.
+	Attachments []engine.Attachment
+	Image       string      // empty is the engine's default, "host"
+	Engine      string      // empty is the configured default
+	Limits      cove.Limits // zero fields take the runtime's default
+	Network     Network
+	Client      string // who asks, for the record; never a secret
 	// Own are the limits of work of Cove's own, which may go beyond what callers
 	// may ask for; zero fields are as Limits say.
 	Own cove.Limits

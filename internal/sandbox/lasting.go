@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
@@ -26,6 +27,7 @@ import (
 // All are required.
 type Lasting struct {
 	Workspaces workspace.Workspaces
+	Layers     Layers
 	// OpenWay opens a way out that the next process can open again: with the
 	// authority that the sandbox trusts. ForgetWay removes what is kept for that.
 	OpenWay   func(id cove.SandboxID, name, client string, n Network) (Way, error)
@@ -47,6 +49,13 @@ type Lasting struct {
 	Most      int                 // sandboxes at a time; 0 is no bound
 }
 
+// Layers has the installed programs of agents.
+type Layers interface {
+	// Place is where the layer of a name is (cove.Layer). Errors: NotFound,
+	// RuntimeMissing.
+	Place(layer string) (hostpath.Own, error)
+}
+
 // Caller is who asks.
 type Caller struct {
 	Name  string // for the record, as in Request.Client
@@ -65,6 +74,7 @@ type LastingRequest struct {
 	Limits     cove.Limits            // zero fields take the default
 	Network    *api.NetworkPermission // nil: what the repository needs
 	Mounts     []cove.Mount           // sources have been checked
+	Layers     []cove.Layer           // of its agent
 	Files      []File                 // below the workspace
 	Home       []File                 // below the home
 	Path       string                 // a directory inside that comes first where programs are looked for; empty is none
@@ -103,9 +113,10 @@ type resident struct {
 
 // opened is what a running sandbox has on the host beside the engine's.
 type opened struct {
-	name  string  // as its way has it
-	way   Way     // nil without a network
-	git   workGit // of a repository that is not inside
+	of    cove.Principal // whose it is
+	name  string         // as its way has it
+	way   Way            // nil without a network
+	git   workGit        // of a repository that is not inside
 	env   []string
 	ttys  *terminals.Set
 	left  chan struct{} // closed when nobody is to look for its end any more
@@ -256,7 +267,7 @@ func (m *Manager) plan(q LastingRequest) (store.Sandbox, error) {
 		ID: cove.NewSandboxID(), Name: q.Name, Client: q.Client, State: cove.StatePreparing, CreatedAt: now, LastUsedAt: now,
 		Spec: store.SandboxSpec{
 			Engine: eng.Name(), Image: q.Image, Profile: q.Profile, Agent: q.Agent, Limits: limits, Network: q.Network,
-			WorkDir: path.Join(cove.Workspace, q.WorkDir), Env: q.Env, Mounts: q.Mounts, AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Path: q.Path, Screen: q.Screen, Labels: q.Labels, Local: q.Local,
+			WorkDir: path.Join(cove.Workspace, q.WorkDir), Env: q.Env, Mounts: q.Mounts, Layers: q.Layers, AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Path: q.Path, Screen: q.Screen, Labels: q.Labels, Local: q.Local,
 		},
 	}, nil
 }

@@ -57,6 +57,7 @@ func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox,
 		return err
 	}
 	b, err := m.lastingBinding(*record, ws)
+	defer func() { b.Close() }()
 	if err != nil {
 		return err
 	}
@@ -135,15 +136,38 @@ func (n Network) with(more Network) Network {
 }
 
 // lastingBinding is what a sandbox is shown of the host: its workspace and home,
-// what the workspace needs beside them, and what was asked for.
-func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (engine.Binding, error) {
-	b := engine.Binding{Hostname: record.Name, Mounts: []cove.Mount{
-		{Source: ws.Directory, Target: cove.Workspace}, {Source: ws.Home, Target: cove.Home},
-	}}
-	b.Mounts = append(append(b.Mounts, ws.Mounts...), record.Spec.Mounts...)
+// what the workspace needs beside them, its agent's layers, and what was asked
+// for. The caller closes it, also on error.
+func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (b engine.Binding, err error) {
+	b.Hostname = record.Name
+	if ws.Bound {
+		b.Mounts = append(b.Mounts, cove.Mount{Source: ws.Directory, Target: cove.Workspace})
+	} else if err := b.Attach(ws.Own(ws.Directory), engine.Attachment{Target: cove.Workspace}); err != nil {
+		return b, err
+	}
+	if err := b.Attach(ws.Own(ws.Home), engine.Attachment{Target: cove.Home}); err != nil {
+		return b, err
+	}
+	if ws.Borrowed != "" {
+		if err := b.Attach(ws.Own(ws.Borrowed), engine.Attachment{Target: workspace.BorrowedPlace, ReadOnly: true}); err != nil {
+			return b, err
+		}
+	}
+	for _, l := range record.Spec.Layers {
+		place, err := m.lasting.Layers.Place(l.Name)
+		if err != nil {
+			return b, err
+		}
+		if err := b.Attach(place, engine.Attachment{Target: l.Target, ReadOnly: true}); err != nil {
+			return b, err
+		}
+	}
+	b.Mounts = slices.Concat(b.Mounts, ws.Mounts, record.Spec.Mounts)
 	config, err := m.writeGitConfig(record)
-	b.Files = []engine.File{{Source: config, Target: gitConfigPlace}}
-	return b, err
+	if err != nil {
+		return b, err
+	}
+	return b, b.Show(config, engine.File{Target: gitConfigPlace})
 }
 
 // occupy notes that a sandbox runs, and looks for its end.
@@ -170,7 +194,11 @@ func (m *Manager) occupy(r *resident, sb *provision.Sandbox, record store.Sandbo
 			git = s.git
 		}
 	}
-	o := opened{name: record.Name, way: way, git: git, env: lastWins(appendVariables(env, record.Spec.Env)), ttys: m.newTerminals(sb), left: make(chan struct{})}
+	o := opened{
+		of: cove.ParsePrincipal(record.Client), name: record.Name, way: way, git: git,
+		env:  lastWins(appendVariables(env, record.Spec.Env)),
+		ttys: m.newTerminals(sb), left: make(chan struct{}),
+	}
 	o.close = sync.OnceFunc(func() {
 		close(o.left)
 		o.ttys.Detach(m.whyLeft())

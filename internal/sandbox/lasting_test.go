@@ -182,7 +182,12 @@ func (w *workspaces) Create(ctx context.Context, s workspace.Spec, progress func
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ws := workspace.Workspace{ID: s.ID, Directory: filepath.Join(w.dir, string(s.ID), "checkout"), Home: filepath.Join(w.dir, string(s.ID), "home")}
+	ws := workspace.Workspace{ID: s.ID, Root: w.dir, Directory: filepath.Join(w.dir, string(s.ID), "checkout"), Home: filepath.Join(w.dir, string(s.ID), "home")}
+	for _, dir := range []string{ws.Directory, ws.Home} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return ws, err
+		}
+	}
 	if s.Repository != nil {
 		ws.Checkout = workspace.Checkout{Source: s.Repository.Source, Remote: "https://git.example/o/r", Branch: "cove/" + s.Name, From: "main", Base: "1234"}
 	}
@@ -405,7 +410,7 @@ func TestLastingLife(t *testing.T) {
 		t.Errorf("its policy is %q", got)
 	}
 	b := s.engine.Sandbox(cove.SandboxID(made.ID)).Binding()
-	if len(b.Mounts) != 2 || b.Mounts[0].Target != cove.Workspace || b.Mounts[1].Target != cove.Home || b.Hostname != "one" || len(b.Files) != 1 {
+	if len(b.Mounts) != 0 || len(b.Attachments) != 2 || b.Attachments[0].Target != cove.Workspace || b.Attachments[1].Target != cove.Home || b.Hostname != "one" || len(b.Files) != 1 {
 		t.Errorf("it is bound to %+v", b)
 	}
 	if found, err := s.FindSandbox(t.Context(), "one", owner); err != nil || found.DiskUsed != 42 {
@@ -697,7 +702,7 @@ func TestLastingAdoption(t *testing.T) {
 	if got := h.ways.policyOf(running.ID); got != policyThen {
 		t.Errorf("the policy is %q", got)
 	}
-	if holds := s.Holds(); len(holds) != 1 || holds[0].Execution != "running" {
+	if holds := s.Holds(cove.MachineOwner()); len(holds) != 1 || holds[0].Execution != "running" {
 		t.Errorf("what waits is %+v", holds)
 	}
 	if _, err := s.ResumeSandbox(t.Context(), "paused", owner); err != nil {

@@ -125,6 +125,7 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 	}()
 	b, err := m.lastingBinding(shown, ws)
 	if err != nil {
+		b.Close()
 		return nil, err
 	}
 	j, err := job.Open(ctx, eng, m.o.Clock, provision.Plan{Rootfs: root, Limits: record.Spec.Limits, User: cove.UserAgent, Binding: b})

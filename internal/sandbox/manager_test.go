@@ -237,16 +237,16 @@ func TestKill(t *testing.T) {
 		done <- r
 	}()
 	id := <-started
-	if err := h.Kill(t.Context(), id, "test"); err != nil {
+	if err := h.Kill(t.Context(), cove.MachineOwner(), id); err != nil {
 		t.Fatal(err)
 	}
 	if r := <-done; !r.Killed || r.ExitCode != -1 {
 		t.Errorf("%+v", r)
 	}
-	if err := h.Kill(t.Context(), id, "test"); cove.ErrorCode(err) != cove.Conflict {
+	if err := h.Kill(t.Context(), cove.MachineOwner(), id); cove.ErrorCode(err) != cove.Conflict {
 		t.Errorf("killing twice: %v", err)
 	}
-	if err := h.Kill(t.Context(), cove.NewExecutionID(), "test"); cove.ErrorCode(err) != cove.NotFound {
+	if err := h.Kill(t.Context(), cove.MachineOwner(), cove.NewExecutionID()); cove.ErrorCode(err) != cove.NotFound {
 		t.Errorf("killing nothing: %v", err)
 	}
 }

@@ -65,6 +65,7 @@ type SandboxSpec struct {
 	WorkDir    string              // where its processes begin, absolute
 	Env        map[string]string
 	Mounts     []cove.Mount
+	Layers     []cove.Layer // of its agent
 	AllowPR    bool
 	Local      bool // the machine's owner's, with the owner's credentials
 	SSHAgent   string

@@ -12,6 +12,8 @@ import (
 	"context"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // Workspaces keeps workspaces. Methods may be called concurrently.
@@ -69,15 +71,23 @@ type Step struct {
 
 // Workspace is one that is there.
 type Workspace struct {
-	ID        cove.SandboxID
-	Directory string // of the checkout, on the host; mounted at cove.Workspace
-	Home      string // on the host; mounted at cove.Home
+	ID cove.SandboxID
+	// Root is the directory of Cove's own that all of the following lies below, but
+	// for what is a person's.
+	Root      string
+	Directory string // of the checkout, on the host; shown at cove.Workspace
+	Home      string // on the host; shown at cove.Home
+	// Bound says that Directory is a person's: it is shown as that person's wish.
+	Bound bool
 	// Place is where the checkout is inside, where it is within another sandbox.
 	// On the host it has no directory then that leads where one thinks: what is on
 	// the way to it is that sandbox's.
 	Place string
-	// Mounts and Files are what it needs beside these: objects that are borrowed.
+	// Mounts are what of a person's directory is shown in another way than the rest.
 	Mounts []cove.Mount
+	// Borrowed is a directory of objects that the checkout borrows, shown read-only
+	// at BorrowedPlace. Empty is none.
+	Borrowed string
 	// Hidden is the git directory of a worktree, which is not inside. Empty
 	// when git works inside by itself. Where it is shown to another sandbox, it
 	// has to be directly below /, for the objects that it borrows.
@@ -85,6 +95,13 @@ type Workspace struct {
 	Worktree string // its name below Hidden/worktrees
 	Checkout
 }
+
+// BorrowedPlace is where borrowed objects are inside, and so where the checkout
+// looks for them.
+const BorrowedPlace = rootfs.Own + "/objects"
+
+// Own names one of the directories that lie below Root.
+func (w Workspace) Own(dir string) hostpath.Own { return hostpath.Below(w.Root, dir) }
 
 // Checkout is what a workspace knows of its repository; zero without one.
 type Checkout struct {

@@ -102,3 +102,22 @@ agents:
 		t.Errorf("the server has changed:\n%s", after)
 	}
 }
+
+// TestNamedCredential: a credential that is named for the host of a sandbox's own
+// repository takes the place of the machine's.
+func TestNamedCredential(t *testing.T) {
+	l := newLab(t, account)
+	l.lasting()
+	r := l.server.Create("repo.git")
+	l.write(".gitconfig", "[credential]\n\thelper = store\n")
+	l.write(".git-credentials", fmt.Sprintf("https://robot:%s@%s:%d\n", password, host, l.server.Addr().Port))
+	l.cove("new", l.remote("repo.git"), "own", "--name", "named", "--no-attach", "--credential", "forge")
+	l.cove("exec", "named", "--", "sh", "-ec", `
+git ls-remote -q origin
+git config user.name A; git config user.email a@git.test
+echo 1 >work; git add work; git commit -q -m Work
+git push -q origin HEAD`)
+	if got := r.Run("log", "-1", "--format=%s", "own"); got != "Work" {
+		t.Errorf("own has %q", got)
+	}
+}

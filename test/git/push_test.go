@@ -151,3 +151,42 @@ func TestAnew(t *testing.T) {
 		t.Errorf("on top of what was there: %+v", got)
 	}
 }
+
+// TestPushSpecialFiles: git reads .gitattributes and .gitmodules wherever they are,
+// and a push does not bring those that it leaves as they are.
+func TestPushSpecialFiles(t *testing.T) {
+	for name, filter := range map[string]string{"a server with filters": "true", "a plain server": "false"} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, account)
+			r := l.server.Create("repo.git")
+			r.Run("config", "uploadpack.allowFilter", filter)
+			git, _ := l.client("box", l.policy("- {remote: REPO, push: own, files: {defaults: false}}\n"))
+			git.Run("clone", "-q", l.remote("repo.git"), "a")
+			git = git.In("a")
+			git.Run("checkout", "-q", "-b", "own")
+			push := func(what string, files ...string) {
+				t.Helper()
+				git.Commit(what, files...)
+				if got := git.Try("push", "origin", "HEAD:refs/heads/own"); got.Code != 0 {
+					t.Errorf("%s: %+v\n%s", what, got, l.log)
+				}
+			}
+			const modules = "[submodule \"lib\"]\n\tpath = lib\n\turl = https://git.example/lib.git\n"
+			push("new ones", ".gitattributes", "*.txt text\n*.bin filter=lfs diff=lfs merge=lfs -text\n", ".gitmodules", modules, "docs/.gitattributes", "*.md text\n")
+			push("beside them", "README", "more\n")
+			push("beside one below", "docs/a.md", "a\n")
+			push("another of each", ".gitattributes", "*.txt text eol=lf\n", ".gitmodules", modules+"\tbranch = main\n")
+			push("once more", "README", "most\n")
+			git.Run("mv", "docs", "manual")
+			push("a directory of another name")
+			before := r.Refs()
+			git.Commit("dangerous", ".gitmodules", "[submodule \"x\"]\n\tpath = x\n\turl = --upload-pack=touch\n")
+			if got := git.Try("push", "origin", "HEAD:refs/heads/own"); got.Code != 1 || !strings.Contains(got.Stderr, "malformed or dangerous") {
+				t.Errorf("a dangerous one: %+v", got)
+			}
+			if after := r.Refs(); after != before {
+				t.Errorf("the server has changed:\n%s", after)
+			}
+		})
+	}
+}

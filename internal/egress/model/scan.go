@@ -5,31 +5,30 @@ import (
 	"strings"
 )
 
-// scan reads JSON as it passes and tells of the values at some places. It needs
-// no more memory than those have, and never the whole document.
+// scan parses JSON as it passes and reports the values at some places. Its memory is bounded by those values, not by
+// the document.
 //
-// A place is the keys that lead there, at most two: "usage", "message.usage".
-// Keys are compared in small letters, since some servers do not tell letters
-// apart; a key that is there twice is told of twice.
+// A place is the path of keys, at most two: "usage", "message.usage". Keys are compared in lower case, since some
+// servers ignore case; a repeated key is reported each time.
 type scan struct {
 	places []string
 	found  func(place string, value []byte) // nil: the value is too long
 
 	depth     int
-	object    [3]bool   // whether the container at depth 1 and 2 is an object
-	keys      [3]string // that are being read, by depth
+	object    [3]bool   // whether the containers at depth 1 and 2 are objects
+	keys      [3]string // current keys, by depth
 	expectKey bool
 
 	inString, escaped, isKey bool
 	key                      []byte
 
-	place    string // whose value is being kept
+	place    string // place of the value being collected
 	at       int    // its depth
 	value    []byte
 	overflow bool
 
-	bad  bool // it is not JSON
-	done bool // the document is whole
+	bad  bool // the document is not JSON
+	done bool // the document is complete
 }
 
 const (
@@ -98,14 +97,14 @@ func (s *scan) next(c byte) {
 	}
 }
 
-// begun: something stands at the top.
+// begun handles the beginning of a value at the top level.
 func (s *scan) begun() {
 	if s.depth == 0 && s.done {
 		s.bad = true // two documents
 	}
 }
 
-// inside takes a byte of a string.
+// inside handles a byte of a string.
 func (s *scan) inside(c byte) {
 	s.keep(c)
 	switch {
@@ -128,7 +127,7 @@ func (s *scan) inside(c byte) {
 	}
 }
 
-// keyOf is a key in small letters; none if it is longer than any place's.
+// keyOf returns a key in lower case; "" if it is longer than any place's.
 func keyOf(raw []byte) string {
 	if len(raw) > maxKey {
 		return ""
@@ -140,7 +139,7 @@ func keyOf(raw []byte) string {
 	return strings.ToLower(k)
 }
 
-// value0: a value follows its key.
+// value0 handles the beginning of a key's value.
 func (s *scan) value0() {
 	if s.place != "" || s.depth < 1 || s.depth >= len(s.keys) || !s.object[s.depth] {
 		return
@@ -159,7 +158,7 @@ func (s *scan) value0() {
 	}
 }
 
-// keep adds to the value that is being kept.
+// keep appends to the value being collected.
 func (s *scan) keep(c byte) {
 	switch {
 	case s.place == "":
@@ -170,7 +169,7 @@ func (s *scan) keep(c byte) {
 	}
 }
 
-// tell ends the value that is being kept.
+// tell reports the collected value.
 func (s *scan) tell() {
 	place := s.place
 	s.place = ""

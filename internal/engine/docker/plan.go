@@ -257,7 +257,7 @@ func hostBinds(h rootfs.Host, mountinfo string) []bind {
 
 // seal is what the guest still has to do: the container engine has built the
 // root.
-func seal(t engine.Template, ms []cove.Mount) (guest.Bind, error) {
+func seal(t engine.Template, attached []engine.Attachment) (guest.Bind, error) {
 	filter, err := seccomp.Filter(t.User)
 	if err != nil {
 		return guest.Bind{}, err
@@ -266,7 +266,7 @@ func seal(t engine.Template, ms []cove.Mount) (guest.Bind, error) {
 		UserUID: t.User.ID(), UserGID: t.User.ID(), Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
 	}}
 	for _, w := range rootfs.Writables {
-		replaced := slices.ContainsFunc(ms, func(m cove.Mount) bool { return path.Clean(m.Target) == w.Name })
+		replaced := slices.ContainsFunc(attached, func(a engine.Attachment) bool { return path.Clean(a.Target) == w.Name })
 		if !replaced {
 			b.Scratch = append(b.Scratch, w.Name)
 		}

@@ -147,8 +147,7 @@ func TestUserMountsTakeThePlaceOfOurs(t *testing.T) {
 	if _, still := h.Tmpfs["/work"]; still {
 		t.Error("two mounts at /work")
 	}
-	ms := []cove.Mount{{Source: "/home/me/project", Target: "/work/"}}
-	sealed, err := seal(w.template, ms)
+	sealed, err := seal(w.template, []engine.Attachment{{Target: "/work/"}})
 	if err != nil {
 		t.Fatal(err)
 	}

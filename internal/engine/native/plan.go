@@ -127,10 +127,11 @@ func kernelPlaces() []guest.Step {
 	return steps
 }
 
-// planBind says what the guest attaches last, and what it gives up. What has a
-// descriptor has been opened by the host, in the order of b.Mounts and b.Files,
-// less those files that are shown already.
-func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byte) guest.Bind {
+// planBind says what the guest attaches last, and what it gives up. It attaches
+// b.Attachments, b.Mounts and b.Files in this order, less those files that are
+// shown already: each by a descriptor of the request, or, where the host hands
+// none over, by its identity in sources.
+func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, filter []byte) guest.Bind {
 	g := guest.Bind{
 		Hostname:  b.Hostname,
 		Listeners: b.Listeners,
@@ -139,29 +140,23 @@ func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byt
 			Pivot: true, Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
 		},
 	}
-	opened := 0
-	attach := func(source string, step guest.Step) {
+	attached := 0
+	attach := func(step guest.Step) {
 		step.Kind, step.Target = guest.StepBind, guest.Root+step.Target
-		if handedOver {
-			step.FD = new(opened)
-			opened++
+		if sources == nil {
+			step.FD = new(attached)
 		} else {
-			step.Source = source
+			source := sources[attached]
+			step.Source, step.Is = source.Path, &guest.Inode{Dev: source.Dev, Ino: source.Ino}
 		}
+		attached++
 		g.Steps = append(g.Steps, step)
 	}
+	for _, a := range b.Attachments {
+		attach(guest.Step{Target: a.Target, Flags: flagsOf(a.ReadOnly, a.NoExec, a.NoFollow)})
+	}
 	for _, m := range b.Mounts {
-		flags := sealed
-		if m.ReadOnly {
-			flags = readOnly
-		}
-		if m.NoExec {
-			flags |= guest.NoExec
-		}
-		if m.NoFollow {
-			flags |= guest.NoFollow
-		}
-		attach(m.Source, guest.Step{Target: m.Target, Flags: flags})
+		attach(guest.Step{Target: m.Target, Flags: flagsOf(m.ReadOnly, m.NoExec, m.NoFollow)})
 	}
 	for i, f := range b.Files {
 		step := guest.Step{Target: f.Target, Flags: readOnly | guest.NoExec, Existing: f.Existing}
@@ -169,7 +164,7 @@ func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byt
 			step.Kind, step.Source, step.Target = guest.StepBindInside, guest.Root+at, guest.Root+f.Target
 			g.Steps = append(g.Steps, step)
 		} else {
-			attach(f.Source, step)
+			attach(step)
 		}
 	}
 	if t.Rootfs.Kind == engine.RootfsHost {
@@ -178,12 +173,26 @@ func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byt
 	return g
 }
 
-// shownAlready is where an earlier file has the same source. The guest can
+func flagsOf(ro, noExec, noFollow bool) guest.MountFlag {
+	flags := sealed
+	if ro {
+		flags = readOnly
+	}
+	if noExec {
+		flags |= guest.NoExec
+	}
+	if noFollow {
+		flags |= guest.NoFollow
+	}
+	return flags
+}
+
+// shownAlready is where an earlier file has the same place. The guest can
 // attach that again by itself, and a mount that the host clones for a place
 // which is not there would cost more to drop than to make.
 func shownAlready(files []engine.File, i int) (target string, ok bool) {
 	for _, f := range files[:i] {
-		if f.Source == files[i].Source && !f.Existing {
+		if f.Place == files[i].Place && !f.Existing {
 			return f.Target, true
 		}
 	}

@@ -26,15 +26,24 @@ func TestPlan(t *testing.T) {
 	template := func(kind engine.RootfsKind, u cove.User) engine.Template {
 		return engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/images/x"}, Limits: limits, User: u}
 	}
-	mounts := engine.Binding{Mounts: []cove.Mount{{Source: "/srv/a", Target: "/data"}, {Source: "/srv/b", Target: "/b", ReadOnly: true}}, Files: []engine.File{{Source: "/run/cove/bundle", Target: "/etc/bundle"}, {Source: "/run/cove/bundle", Target: "/etc/other", Existing: true}}}
+	bundle := new(os.File)
+	mounts := engine.Binding{
+		Attachments: []engine.Attachment{{Target: "/workspace", NoExec: true}},
+		Mounts:      []cove.Mount{{Source: "/srv/a", Target: "/data"}, {Source: "/srv/b", Target: "/b", ReadOnly: true}},
+		Files:       []engine.File{{Place: bundle, Target: "/etc/bundle"}, {Place: bundle, Target: "/etc/other", Existing: true}},
+	}
+	var sources []engine.Identity
+	for i, path := range []string{"/home/me/covehome/workspaces/one", "/srv/a", "/srv/b", "/run/cove/bundle"} {
+		sources = append(sources, engine.Identity{Path: path, Dev: 8, Ino: uint64(100 + i)})
+	}
 	for name, plan := range map[string]any{
 		"begin":         planBegin(0, "/run/cove/staging", nil),
 		"begin-network": planBegin(0, "/run/cove/staging", []guest.Step{{Kind: guest.StepNetlink, Target: guest.NetlinkRoute, Data: []byte("routes")}}),
 		"host":          planSetup(template(engine.RootfsHost, cove.UserCode), host, nil),
 		"image":         planSetup(template(engine.RootfsDir, cove.UserAgent), host, nil),
-		"bind":          planBind(template(engine.RootfsHost, cove.UserCode), hostname(engine.Binding{}), true, nil),
-		"bind-mounts":   planBind(template(engine.RootfsHost, cove.UserCode), mounts, true, nil),
-		"bind-rootless": planBind(template(engine.RootfsDir, cove.UserCode), mounts, false, nil),
+		"bind":          planBind(template(engine.RootfsHost, cove.UserCode), hostname(engine.Binding{}), nil, nil),
+		"bind-mounts":   planBind(template(engine.RootfsHost, cove.UserCode), mounts, nil, nil),
+		"bind-rootless": planBind(template(engine.RootfsDir, cove.UserCode), mounts, sources, nil),
 	} {
 		t.Run(name, func(t *testing.T) { golden(t, name, plan) })
 	}

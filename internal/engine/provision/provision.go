@@ -42,6 +42,7 @@ type Plan struct {
 	Network cove.NetworkMode // none when empty
 	// Lasting lets the sandbox run on when this process of Cove goes.
 	Lasting bool
+	// Binding is closed by New, also on error.
 	Binding engine.Binding
 	// OpenRoute opens the egress route, beside the engine's work and once; nil where
 	// the network is none. The route is closed when the sandbox cannot be made, and
@@ -123,6 +124,7 @@ func (s *Sandbox) bring(ctx context.Context, eng engine.Engine, t engine.Templat
 	}()
 	s.Sandbox, err = eng.Prepare(prepare, t)
 	<-routed
+	defer binding.Close()
 	if refused != nil {
 		return route, refused
 	}

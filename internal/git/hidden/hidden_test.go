@@ -127,7 +127,7 @@ func newScene(t *testing.T) *scene {
 	}
 	plain(t, s.repo, "worktree", "add", "-q", s.tree, "own")
 
-	w := workspace.Workspace{ID: cove.NewSandboxID(), Directory: s.tree, Hidden: s.repo + "/.git", Worktree: "checkout",
+	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: s.dir, Directory: s.tree, Hidden: s.repo + "/.git", Worktree: "checkout",
 		Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main"}}}
 	o := Options{Guest: program, Audit: func(e gitapi.Event) {
 		s.mu.Lock()
@@ -141,7 +141,11 @@ func newScene(t *testing.T) *scene {
 		t.Fatal(err)
 	}
 	binding := engine.Binding{Hostname: "sandbox", Mounts: []cove.Mount{{Source: s.tree, Target: cove.Workspace}}, Listeners: []guest.Listen{(*Service)(nil).Listen()}}
-	service.Bind(&binding)
+	err = service.Bind(&binding)
+	t.Cleanup(binding.Close)
+	if err != nil {
+		t.Fatal(err)
+	}
 	limits := cove.Limits{Memory: 512 << 20, CPUs: 2, PIDs: 100, Disk: 100 << 20, Inodes: 20000, OpenFiles: 1024}
 	s.sandbox, err = e.Prepare(ctx, engine.Template{ID: w.ID, Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Limits: limits, User: cove.UserAgent, Network: cove.NetworkNone})
 	if err != nil {

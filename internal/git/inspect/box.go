@@ -17,6 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
 // Options configure an Inspector.
@@ -166,14 +167,14 @@ func (i *Inspector) open(ctx context.Context, most int64) (*sandboxBox, error) {
 	if b.dir, err = os.MkdirTemp(i.o.Dir, prefix); err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "there is no room for packs: %w", err)
 	}
-	if b.dir, err = filepath.EvalSymlinks(b.dir); err == nil {
-		err = os.Chmod(b.dir, 0o777) // where owners are those of the host, it is somebody else's inside
-	}
+	err = os.Chmod(b.dir, 0o777) // where owners are those of the host, it is somebody else's inside
 	if err == nil {
-		b.job, err = job.Open(ctx, eng, i.o.Clock, provision.Plan{
-			Limits: limits(eng.Capabilities(), most), User: cove.UserCode,
-			Binding: engine.Binding{Hostname: "inspect", Mounts: []cove.Mount{{Source: b.dir, Target: place}}},
-		})
+		binding := engine.Binding{Hostname: "inspect"}
+		if err = binding.Attach(hostpath.Below(i.o.Dir, b.dir), engine.Attachment{Target: place}); err == nil {
+			b.job, err = job.Open(ctx, eng, i.o.Clock, provision.Plan{
+				Limits: limits(eng.Capabilities(), most), User: cove.UserCode, Binding: binding,
+			})
+		}
 	}
 	if err != nil {
 		b.close()

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -74,26 +76,96 @@ func (g git) aside(ctx context.Context) (git, error) {
 }
 
 // index reads a pack into the repository, and nothing may follow it. A pack whose
-// deltas need what it lacks is none. strict: its objects are looked at one by one.
-func (g git) index(ctx context.Context, pack io.Reader, limit int64, strict bool) error {
-	args := []string{"index-pack", "--stdin", "--max-input-size=" + strconv.FormatInt(limit, 10)}
-	if strict {
-		args = append(args, "--fsck-objects")
-	}
-	sum := newTrailer(pack, g.sha256)
-	said := ""
-	err := g.run(ctx, sum, func(out io.Reader) error {
-		data, err := io.ReadAll(io.LimitReader(out, 200))
-		said = string(data)
-		return err
-	}, args...)
+// deltas need what it lacks is refused.
+func (g git) index(ctx context.Context, pack io.Reader, limit int64) error {
+	said, err := g.indexPack(ctx, pack, limit)
 	if f := (*failed)(nil); errors.As(err, &f) {
 		return defect("its pack is refused: " + complaint(f.stderr))
 	}
-	if err == nil && said != "pack\t"+sum.whole()+"\n" {
+	if err == nil && said != "" {
 		return defect("its pack is refused: something follows it")
 	}
 	return err
+}
+
+// check reads a pack into the repository as index does, and has git check its
+// objects one by one. lacks are the blobs that its trees name as .gitattributes or
+// .gitmodules and that the repository lacks: their contents are not checked.
+func (g git) check(ctx context.Context, pack io.Reader, limit int64) (lacks []string, err error) {
+	said, err := g.indexPack(ctx, pack, limit, "--fsck-objects")
+	if f := (*failed)(nil); errors.As(err, &f) {
+		unread, ok := unreadAttributes(f.stderr)
+		if !ok {
+			return nil, defect("its pack is refused: " + complaint(f.stderr))
+		}
+		lacks, err = unread, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for id := range strings.Lines(said) { // index-pack lists the .gitmodules that it lacks
+		lacks = append(lacks, strings.TrimSuffix(id, "\n"))
+	}
+	for _, id := range lacks {
+		if !policy.IsObjectID(id) {
+			return nil, defect("its pack is refused: something follows it")
+		}
+	}
+	if len(lacks) > maxSpecial {
+		return nil, defect(fmt.Sprintf("it names more than %d .gitattributes and .gitmodules that it does not bring", maxSpecial))
+	}
+	slices.Sort(lacks)
+	return slices.Compact(lacks), nil
+}
+
+// indexPack has git read a pack, and returns what it says after the pack's name.
+func (g git) indexPack(ctx context.Context, pack io.Reader, limit int64, options ...string) (said string, err error) {
+	sum := newTrailer(pack, g.sha256)
+	args := append([]string{"index-pack", "--stdin", "--max-input-size=" + strconv.FormatInt(limit, 10)}, options...)
+	failure := g.run(ctx, sum, func(out io.Reader) error {
+		data, err := io.ReadAll(io.LimitReader(out, 64<<10))
+		said = string(data)
+		return err
+	}, args...)
+	rest, named := strings.CutPrefix(said, "pack\t"+sum.whole()+"\n")
+	if failure == nil && !named {
+		failure = defect("its pack is refused: something follows it")
+	}
+	return rest, failure
+}
+
+// unread is git's complaint of a .gitattributes that it lacks (fsck-msgids).
+var unread = regexp.MustCompile(`^error: object ([0-9a-f]{40,64}): gitattributesMissing: `)
+
+// unreadAttributes reads the complaints of an index-pack that failed at the end of
+// its checks. ok reports that it complained of .gitattributes that it lacks, and of
+// nothing else.
+func unreadAttributes(stderr string) (lacks []string, ok bool) {
+	ended := false
+	for line := range strings.Lines(stderr) {
+		line = strings.TrimSuffix(line, "\n")
+		found := unread.FindStringSubmatch(line)
+		switch {
+		case ended || found == nil && line != "fatal: fsck error in pack objects":
+			return nil, false
+		case found == nil:
+			ended = true
+		default:
+			lacks = append(lacks, found[1])
+		}
+	}
+	return lacks, ended && len(lacks) > 0
+}
+
+// lacks returns the ids of objects that the repository does not have.
+func (g git) lacks(ctx context.Context, ids []string) (missing []string, err error) {
+	err = g.lines(ctx, strings.NewReader(strings.Join(ids, "\n")+"\n"), func(line string) error {
+		if id, is, _ := strings.Cut(line, " "); is == "missing" {
+			missing = append(missing, id)
+		}
+		return nil
+	}, "cat-file", "--batch-check=%(objectname) %(objecttype)")
+	return missing, err
 }
 
 // trailer reads a pack that ends with the checksum of all before, which git has

@@ -56,12 +56,13 @@ func (here) write(_ context.Context, path string, data []byte) error {
 type beside struct {
 	gittest.Git
 	asked []Query
-	none  bool // it gives nothing
+	none  bool             // it gives nothing
+	gives func(Query) bool // nil: it gives everything
 }
 
 func (b *beside) Fetch(ctx context.Context, q Query) (io.ReadCloser, []string, error) {
 	b.asked = append(b.asked, q)
-	if b.none {
+	if b.none || b.gives != nil && !b.gives(q) {
 		return nil, nil, defect("it gives nothing")
 	}
 	in := strings.Join(q.Wants, "\n") + "\n"
@@ -76,6 +77,9 @@ func (b *beside) Fetch(ctx context.Context, q Query) (io.ReadCloser, []string, e
 		in += "^" + id + "\n"
 	}
 	args := []string{"pack-objects", "-q", "--stdout", "--revs", "--filter=" + filter}
+	if q.Objects {
+		args = args[:3]
+	}
 	if q.Trees {
 		args = append(args, "--shallow")
 		for _, id := range q.Wants {

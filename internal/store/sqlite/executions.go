@@ -166,6 +166,7 @@ func conditions(q store.Query) (string, []any, error) {
 		}
 		c.add("e.seq < ?", seq)
 	}
+	c.addText("e.client = ?", q.Client)
 	c.addText("e.language = ?", q.Language)
 	c.addText("e.status = ?", string(q.Status))
 	c.addTime("e.created_at >= ?", q.Since)

@@ -49,7 +49,7 @@ func sandboxes(t *testing.T, open Open) {
 			SandboxRepository: api.SandboxRepository{Source: "o/r", Remote: "https://git.example/o/r", Branch: "cove/whole", From: "main", Base: "1234"},
 			Shared:            []string{"main"},
 		},
-		Directory: "/d", WorkDir: cove.Workspace, Env: map[string]string{"A": "b"}, Mounts: []cove.Mount{{Source: "/a", Target: "/b", ReadOnly: true}},
+		Directory: "/d", WorkDir: cove.Workspace, Env: map[string]string{"A": "b"}, Mounts: []cove.Mount{{Source: "/a", Target: "/b", ReadOnly: true}}, Layers: []cove.Layer{{Name: "robot/1.0.0", Target: "/opt/robot"}},
 		AllowPR: true, SSHAgent: "/s", Git: &api.GitIdentity{Name: "Ada", Email: "ada@example.com"}, Labels: map[string]string{"k": "v"},
 	}
 	must(t, s.AddSandbox(t.Context(), plain, 0))
