@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 )
 
 // Status is how a check ended.
@@ -76,10 +77,10 @@ type Engine struct {
 	Name string
 	// Open makes the engine; the doctor closes it.
 	Open func(ctx context.Context) (engine.Engine, error)
-	// Template is a small sandbox without an id in which Args can run; an
-	// empty Rootfs.Kind leaves the trial at opening the engine.
-	Template engine.Template
-	Args     []string
+	// Plan is a small sandbox in which Args can run; no Args leave the trial at
+	// opening the engine.
+	Plan provision.Plan
+	Args []string
 }
 
 const (

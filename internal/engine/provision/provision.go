@@ -50,9 +50,8 @@ type Plan struct {
 	OpenRoute func(cove.SandboxID) (Route, error)
 }
 
-// template is what the engine is told of the plan before it is told whose the
-// sandbox is.
-func (p Plan) template() engine.Template {
+// Template returns the generic part of the sandbox, for engine.Prepare.
+func (p Plan) Template() engine.Template {
 	t := engine.Template{
 		ID: p.ID, Isolation: cove.IsolationContainer, Rootfs: p.Rootfs, Limits: p.Limits, User: p.User,
 		Network: cmp.Or(p.Network, cove.NetworkNone), Lasting: p.Lasting,
@@ -80,7 +79,7 @@ type Sandbox struct {
 // New makes a sandbox. On error nothing is left. Errors: those of the engine and of
 // the route; Unavailable after a deadline.
 func New(ctx context.Context, eng engine.Engine, p Plan) (*Sandbox, error) {
-	t := p.template()
+	t := p.Template()
 	s := &Sandbox{id: t.ID, state: cove.StatePreparing}
 	route, err := s.bring(ctx, eng, t, p)
 	if err == nil {
