@@ -1,4 +1,4 @@
-package sandbox
+package terminals
 
 import (
 	"bufio"
@@ -13,13 +13,18 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/fake"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/terminal"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // machine is where a sandbox in memory runs whose programs are the test's.
 type machine struct {
@@ -27,25 +32,20 @@ type machine struct {
 	id   cove.SandboxID
 }
 
-// shop is one server's hold on the sandbox of a machine.
-type shop struct {
-	*terminals
-	engine *fake.Engine
+// server is one that serves the terminals of the sandbox of a machine.
+type server struct {
+	*Set
+	engine  *fake.Engine
+	sandbox engine.Sandbox
+	serving sync.WaitGroup
 }
 
-func newMachine(t *testing.T, programs map[string]fake.Program) (*machine, *shop) {
+func newMachine(t *testing.T, programs map[string]fake.Program) (*machine, *server) {
 	t.Helper()
 	m := &machine{host: fake.NewHost(), id: cove.NewSandboxID()}
 	e := fake.New(fake.Options{Host: m.host, Programs: programs})
-	sb, err := e.Prepare(t.Context(), engine.Template{
-		ID: m.id, Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached, Limits: lastingDefaults.Limits},
-		Network: cove.NetworkNone,
-		Rootfs:  engine.Rootfs{Kind: engine.RootfsHost},
-	})
+	sb, err := provision.New(t.Context(), e, provision.Plan{ID: m.id, Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached}})
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.Bind(t.Context(), engine.Binding{Hostname: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { sb.Destroy(context.Background()) })
@@ -53,41 +53,47 @@ func newMachine(t *testing.T, programs map[string]fake.Program) (*machine, *shop
 }
 
 // open is a server that has the sandbox.
-func (m *machine) open(t *testing.T, e *fake.Engine, sb engine.Sandbox) *shop {
-	manager := New(Options{Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), MaxConcurrent: 1})
-	s := &shop{terminals: &terminals{manager: manager, sandbox: sb}, engine: e}
+func (m *machine) open(t *testing.T, e *fake.Engine, sb engine.Sandbox) *server {
+	s := &server{engine: e, sandbox: sb}
+	s.Set = New(Options{Sandbox: sb, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Serving: &s.serving})
 	t.Cleanup(func() {
 		e.Close()
 		sb.Destroy(context.Background())
-		manager.serving.Wait()
+		s.serving.Wait()
 	})
 	return s
 }
 
 // next is the server after s has died, or let go.
-func (m *machine) next(t *testing.T, s *shop) *shop {
+func (m *machine) next(t *testing.T, s *server) *server {
 	t.Helper()
 	if err := s.engine.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s.manager.serving.Wait()
+	s.serving.Wait()
 	e := fake.New(fake.Options{Host: m.host})
 	sb, err := e.Adopt(t.Context(), m.id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := m.open(t, e, sb)
-	if err := n.adopt(t.Context()); err != nil {
+	all, err := sb.Guest().Listed(t.Context())
+	if err != nil {
 		t.Fatal(err)
+	}
+	for _, info := range all {
+		if ok, err := n.Adopt(t.Context(), info); err != nil || !ok {
+			t.Fatalf("the terminal of process %d: %v, %v", info.ID, ok, err)
+		}
 	}
 	return n
 }
 
 var usual = terminal.Size{Rows: 6, Columns: 30}
 
-func (s *shop) begin(t *testing.T, args ...string) *tty {
+func (s *server) begin(t *testing.T, args ...string) *Terminal {
 	t.Helper()
-	p, err := s.start(t.Context(), guest.ProcessSpec{Args: args, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/"}, usual)
+	p, err := s.Start(t.Context(), guest.ProcessSpec{Args: args, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/"}, usual)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,9 +106,9 @@ type eye struct {
 	screen *terminal.Terminal
 }
 
-func look(t *testing.T, p *tty, size terminal.Size) *eye {
+func look(t *testing.T, p *Terminal, size terminal.Size) *eye {
 	t.Helper()
-	v, err := p.attach(size, false)
+	v, err := p.Attach(size, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +218,7 @@ func TestLookingAndTyping(t *testing.T) {
 			t.Errorf("the last screen is %q", e.screen.Text())
 		}
 	}
-	if a := p.API(); a.ExitCode == nil || *a.ExitCode != 7 || a.ID != "t1" {
+	if a := p.Info(); a.Exit == nil || *a.Exit != 7 || a.ID != "t1" {
 		t.Errorf("%+v", a)
 	}
 }
@@ -226,9 +232,9 @@ func TestSlowAndAbsent(t *testing.T) {
 	typist.types(t, "flood 100000\r") // more than is kept for anybody
 	typist.sees(t, "dry")
 	p.mu.Lock()
-	behind := len(slow.buf)
+	behind := len(slow.queued)
 	p.mu.Unlock()
-	if behind > maxBehind {
+	if behind > maxQueued {
 		t.Errorf("%d bytes are kept for who does not read", behind)
 	}
 	slow.sees(t, "line 99999")
@@ -238,7 +244,7 @@ func TestSlowAndAbsent(t *testing.T) {
 	}
 	slow.Close()
 	typist.Close()
-	if err := p.kill(t.Context()); err != nil {
+	if err := p.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	<-p.ended
@@ -262,7 +268,7 @@ func TestSizes(t *testing.T) {
 		t.Errorf("after the wide one typed: %+v", got)
 	}
 	small.Resize(terminal.Size{Rows: 3, Columns: 20})
-	if got := p.API(); got.Rows != 3 || got.Columns != 20 || got.Attached != 2 {
+	if got := p.Info(); got.Size.Rows != 3 || got.Size.Columns != 20 || got.Attached != 2 {
 		t.Errorf("after the small one was resized: %+v", got)
 	}
 	wide.types(t, "say \\e[2J\\e[H\\e[?1049hfull screen\r")
@@ -308,7 +314,7 @@ func TestQuestionsAreAnsweredOnce(t *testing.T) {
 		switch i {
 		case 0:
 			s = m.next(t, s)
-			again, err := s.find("")
+			again, err := s.Find("")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -341,13 +347,13 @@ func TestTheNextServer(t *testing.T) {
 		e.sees(t, "<"+name+">")
 		want := p.model.Redraw(usual, true)
 		if name == "a lot" {
-			s.leave(errors.New("shut down"))
+			s.Detach(errors.New("shut down"))
 			if err := e.end(t); err == nil || err.Error() != "shut down" {
 				t.Errorf("who looks was told %v", err)
 			}
 		}
 		s = m.next(t, s)
-		again, err := s.find("")
+		again, err := s.Find("")
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -371,52 +377,14 @@ func TestTheNextServer(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyWaitsFor: a command of a server that is gone is ended, unless it
-// was to go on.
-func TestWhatNobodyWaitsFor(t *testing.T) {
-	var mu sync.Mutex
-	ended := map[string]bool{}
-	wait := func(p *fake.Process) int {
-		<-p.Context.Done()
-		mu.Lock()
-		defer mu.Unlock()
-		ended[p.Args[1]] = true
-		return 0
-	}
-	m, s := newMachine(t, map[string]fake.Program{"wait": wait})
-	for name, label := range map[string]string{"attended": "", "detached": detachedLabel} {
-		if _, err := s.sandbox.Guest().Start(t.Context(), guest.ProcessSpec{Args: []string{"wait", name}, Env: []string{"PATH=/bin"}, Dir: "/", Label: []byte(label)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s = m.next(t, s)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		mu.Lock()
-		attended, detached := ended["attended"], ended["detached"]
-		mu.Unlock()
-		if detached {
-			t.Fatal("what was to go on was ended")
-		}
-		if attended {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("what nobody waits for goes on")
-		}
-	}
-	if len(s.list()) != 0 {
-		t.Error("it is a terminal")
-	}
-}
-
 // TestLabelFits, however long the arguments are.
 func TestLabelFits(t *testing.T) {
 	for _, args := range [][]string{{"sh"}, {strings.Repeat("x", 10_000)}, {"a", strings.Repeat("é\x00", 300), "b"}, strings.Split(strings.Repeat("x", 5_000), "")} {
-		if b := (ttyLabel{Terminal: "t1", Args: args}).label(); len(b) > guest.MaxLabel || !bytes.Contains(b, []byte(`"t1"`)) {
+		if b := (label{Terminal: "t1", Args: args}).bytes(); len(b) > guest.MaxLabel || !bytes.Contains(b, []byte(`"t1"`)) {
 			t.Errorf("%d bytes: %.100s", len(b), b)
 		}
 	}
-	for _, n := range []ttyNote{{History: bytes.Repeat([]byte("line\n"), 100_000)}, {Screen: make([]byte, guest.MaxNote)}} {
+	for _, n := range []checkpoint{{History: bytes.Repeat([]byte("line\n"), 100_000)}, {Screen: make([]byte, guest.MaxNote)}} {
 		if b := n.bytes(); len(b) > guest.MaxNote || len(b) == 0 {
 			t.Errorf("a note of %d bytes", len(b))
 		}
