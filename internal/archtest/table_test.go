@@ -53,9 +53,9 @@ var rooms = []room{
 	{path: "internal/jsonschema", layer: leaf},
 	{path: "internal/linux/...", layer: leaf},
 	{path: "internal/localsocket", layer: leaf},
+	{path: "internal/prewarm", layer: leaf},
 	{path: "internal/rootfs", layer: leaf},
 	{path: "internal/secret", layer: leaf},
-	{path: "internal/stock", layer: leaf},
 	{path: "internal/version", layer: leaf},
 
 	{path: "api", layer: contract},

@@ -29,8 +29,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// checkGuest starts the guest program, which has to be of this version: the
-// protocol between them is not kept compatible.
+// checkGuest starts the guest program, which must have this version: their protocol is not compatible across versions.
 func checkGuest(ctx context.Context, h *host) outcome {
 	const fix = "install cove-guest of the same version beside cove (\"make build\" builds both), or set COVE_GUEST"
 	path := h.options.Guest
@@ -51,7 +50,7 @@ func checkGuest(ctx context.Context, h *host) outcome {
 	return ok(fmt.Sprintf("version %s in %s", version, path))
 }
 
-// engineChecks are the checks of every engine that is given.
+// engineChecks returns the checks of every given engine.
 func engineChecks(o Options) []check {
 	var all []check
 	for _, e := range o.Engines {
@@ -69,8 +68,8 @@ func engineChecks(o Options) []check {
 	return all
 }
 
-// tryEngine makes a sandbox, runs a program in it, and removes it. An engine
-// that is not here is news only where it is the default.
+// tryEngine makes a sandbox, runs a program in it, and removes it. A missing engine is a finding only if it is the
+// default.
 func tryEngine(ctx context.Context, e Engine, standard string) outcome {
 	eng, err := e.Open(ctx)
 	if cove.ErrorCode(err) == cove.Unavailable && e.Name != standard {
@@ -168,7 +167,8 @@ func tryNetwork(ctx context.Context, e Engine) outcome {
 	t.ID, t.Network = cove.NewSandboxID(), cove.NetworkLimited
 	sb, err := eng.Prepare(ctx, t)
 	if err != nil {
-		return warn(failed(err).found, "the kernel needs nf_tables with nat, redirect and reject (modules nft_chain_nat, nft_redir, nft_ct, nft_reject_inet)")
+		return warn(failed(err).found, "the kernel needs nf_tables with nat, redirect and reject (modules nft_chain_nat, "+
+			"nft_redir, nft_ct, nft_reject_inet)")
 	}
 	if err := sb.Destroy(context.WithoutCancel(ctx)); err != nil {
 		return failed(err)
@@ -208,7 +208,7 @@ func runIn(ctx context.Context, eng engine.Engine, t engine.Template, b engine.B
 	return err
 }
 
-// enforces looks for limits that the engine says it cannot enforce.
+// enforces reports limits that the engine cannot enforce.
 func enforces(c engine.Capabilities) (o outcome, complete bool) {
 	limits := []struct {
 		name string
@@ -230,7 +230,7 @@ func enforces(c engine.Capabilities) (o outcome, complete bool) {
 	return fail("cannot enforce "+strings.Join(missing, ", "), strings.Join(fixes, "\n")), missing == nil
 }
 
-// dockerSocket is where the engine is asked for.
+// dockerSocket returns the engine's socket.
 func (h *host) dockerSocket() string {
 	if h.options.Docker != "" {
 		return strings.TrimPrefix(h.options.Docker, "unix://")
@@ -238,7 +238,7 @@ func (h *host) dockerSocket() string {
 	return "/var/run/docker.sock"
 }
 
-// dockerVersion is the part of the engine's version that matters here.
+// dockerVersion holds the relevant part of the engine's version.
 type dockerVersion struct {
 	Version    string
 	APIVersion string `json:"ApiVersion"`
@@ -279,14 +279,16 @@ func checkDocker(ctx context.Context, h *host) outcome {
 	case err == nil:
 		return ok(fmt.Sprintf("version %s, API %s", v.Version, v.APIVersion))
 	case errors.Is(err, fs.ErrPermission):
-		return h.noDocker("you may not use "+h.dockerSocket(), "sudo usermod -aG docker $USER    # then log in again; the group is as good as root")
+		return h.noDocker("you may not use "+h.dockerSocket(),
+			"sudo usermod -aG docker $USER    # then log in again; the group is as good as root")
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return h.noDocker("no engine answers at "+h.dockerSocket(), "sudo systemctl start docker    # or install it: sudo apt-get install docker.io")
+		return h.noDocker("no engine answers at "+h.dockerSocket(),
+			"sudo systemctl start docker    # or install it: sudo apt-get install docker.io")
 	}
 	return h.noDocker(err.Error(), "check DOCKER_HOST and the engine")
 }
 
-// noDocker fails when Docker is asked for, and is no news otherwise.
+// noDocker fails if Docker is requested, and is a note otherwise.
 func (h *host) noDocker(found, fix string) outcome {
 	if h.options.Engine == docker {
 		return fail(found, fix)
@@ -294,8 +296,7 @@ func (h *host) noDocker(found, fix string) outcome {
 	return info(found + "; --engine docker would need it")
 }
 
-// checkRunc compares the version of the program that starts Docker's
-// containers with the list of those with known holes.
+// checkRunc compares the version of Docker's container runtime with known vulnerable ones.
 func checkRunc(ctx context.Context, h *host) outcome {
 	v, err := h.docker(ctx)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
-	"github.com/cove-sandbox/cove/internal/stock"
+	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
 // Options configure a Gateway.
@@ -69,7 +69,7 @@ type Gateway struct {
 	values   *credential.Values
 
 	java  java
-	ahead *stock.Stock[*trust]
+	ahead *prewarm.Buffer[*trust]
 	clean sync.WaitGroup // removals of files
 
 	mu     sync.Mutex
@@ -92,7 +92,7 @@ func New(o Options) *Gateway {
 	if o.Keep != nil {
 		o.Ahead = 0
 	}
-	g.ahead = stock.New(o.Ahead, g.makeAhead, (*trust).remove)
+	g.ahead = prewarm.New(o.Ahead, g.makeAhead, (*trust).remove)
 	g.resolver = hostService{o.Dialer.Resolver}
 	if o.Dialer.Resolver == nil {
 		g.resolver = hostService{net.DefaultResolver}

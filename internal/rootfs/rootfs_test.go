@@ -13,7 +13,8 @@ func TestReadHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range append(h.Dirs, h.Etc...) {
-		for _, private := range []string{"/root", "/home", "/var", "/opt", "/srv", "/etc/shadow", "/etc/passwd", "/etc/ssh", "/etc/ssl/private"} {
+		for _, private := range []string{"/root", "/home", "/var", "/opt", "/srv", "/etc/shadow", "/etc/passwd", "/etc/ssh",
+			"/etc/ssl/private"} {
 			if dir == private || strings.HasPrefix(private, dir+"/") {
 				t.Errorf("%s shows %s", dir, private)
 			}
@@ -23,9 +24,12 @@ func TestReadHost(t *testing.T) {
 
 func TestValidateTarget(t *testing.T) {
 	for target, ok := range map[string]bool{
-		"/data": true, "/workspace": true, "/work/x": true, "/home/cove/x": true, "/opt/tool": true, "/srv": true, "/development": true,
-		"": false, "relative": false, "/": false, "/..": false, "//": false, "/proc": false, "/proc/self": false, "/sys": false, "/dev/shm": false,
-		"/etc": false, "/etc/passwd": false, "/usr/bin": false, "/data/../etc": false, "/bin": false, "/lib64": false, "/a\x00b": false,
+		"/data": true, "/workspace": true, "/work/x": true, "/home/cove/x": true, "/opt/tool": true, "/srv": true,
+		"/development": true,
+		"":             false, "relative": false, "/": false, "/..": false, "//": false, "/proc": false, "/proc/self": false,
+		"/sys": false, "/dev/shm": false,
+		"/etc": false, "/etc/passwd": false, "/usr/bin": false, "/data/../etc": false, "/bin": false, "/lib64": false,
+		"/a\x00b": false,
 	} {
 		if err := ValidateTarget(target); (err == nil) != ok {
 			t.Errorf("%q: %v", target, err)

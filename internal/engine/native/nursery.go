@@ -7,7 +7,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/stock"
+	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
 // nursery is where blanks wait, so that a request does not wait for a process
@@ -15,15 +15,15 @@ import (
 // without a network; those that are not do for every sandbox. Lasting sandboxes
 // begin as heirs.
 type nursery struct {
-	offline, online *stock.Stock[*blank]
-	lasting         *stock.Stock[*heir] // online
+	offline, online *prewarm.Buffer[*blank]
+	lasting         *prewarm.Buffer[*heir] // online
 }
 
 // newNursery keeps up to n blanks that are not online and, from the first
 // sandbox on that has a network, as many that are; and from the first one on that
 // lasts, one heir.
 func (e *Engine) newNursery(n int) nursery {
-	of := func(online bool) *stock.Stock[*blank] {
+	of := func(online bool) *prewarm.Buffer[*blank] {
 		launch := func(ctx context.Context) (*blank, error) {
 			b, err := e.newBlank(ctx, cove.UserCode, online, e.groupName(), e.ranges)
 			if err != nil && ctx.Err() == nil {
@@ -31,7 +31,7 @@ func (e *Engine) newNursery(n int) nursery {
 			}
 			return b, err
 		}
-		return stock.New(n, launch, func(b *blank) { b.remove() })
+		return prewarm.New(n, launch, func(b *blank) { b.remove() })
 	}
 	bear := func(ctx context.Context) (*heir, error) {
 		h, err := e.newHeir(ctx, cove.UserAgent, true)
@@ -40,7 +40,7 @@ func (e *Engine) newNursery(n int) nursery {
 		}
 		return h, err
 	}
-	return nursery{offline: of(false), online: of(true), lasting: stock.New(min(n, 1), bear, func(h *heir) { h.remove() })}
+	return nursery{offline: of(false), online: of(true), lasting: prewarm.New(min(n, 1), bear, func(h *heir) { h.remove() })}
 }
 
 func (u nursery) close() {
@@ -64,7 +64,7 @@ func (u nursery) take(network bool) *blank {
 func takeAlive[B interface {
 	alive() bool
 	remove() error
-}](s *stock.Stock[B]) B {
+}](s *prewarm.Buffer[B]) B {
 	for {
 		b, ok := s.Take()
 		if !ok || b.alive() {

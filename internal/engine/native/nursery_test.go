@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/origdst"
-	"github.com/cove-sandbox/cove/internal/stock"
+	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
 // TestNurseryKeepsNetworksApart: a sandbox with a network has the same one
@@ -132,17 +132,17 @@ func TestHeirLasts(t *testing.T) {
 	}
 }
 
-// holding is a stock of one blank, or none, that is not refilled.
+// holding returns a buffer of one blank, or none, that is not refilled.
 func holding[B interface {
 	comparable
 	remove() error
-}](b B) *stock.Stock[B] {
+}](b B) *prewarm.Buffer[B] {
 	var none B
 	if b == none {
-		return stock.New(0, func(context.Context) (B, error) { return none, nil }, nil)
+		return prewarm.New(0, func(context.Context) (B, error) { return none, nil }, nil)
 	}
 	begun, placed := false, make(chan struct{})
-	s := stock.New(2, func(ctx context.Context) (B, error) {
+	s := prewarm.New(2, func(ctx context.Context) (B, error) {
 		if !begun {
 			begun = true
 			return b, nil

@@ -1,4 +1,4 @@
-package stock_test
+package prewarm_test
 
 import (
 	"context"
@@ -8,19 +8,21 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/cove-sandbox/cove/internal/stock"
+	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
-// TestEachIsTakenOnce: however many take at a time, nobody is given what another
-// has, and what nobody has taken is discarded.
+// TestEachIsTakenOnce: concurrent callers get different values, and remaining values are discarded.
 func TestEachIsTakenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := 0
 		var discarded []int
-		s := stock.New(3, func(context.Context) (int, error) { made++; return made, nil }, func(n int) { discarded = append(discarded, n) })
+		s := prewarm.New(3, func(context.Context) (int, error) {
+			made++
+			return made, nil
+		}, func(n int) { discarded = append(discarded, n) })
 		synctest.Wait()
 		if n, ok := s.Take(); ok {
-			t.Errorf("%d before anybody has asked for any", n)
+			t.Errorf("%d before the first Refill", n)
 		}
 		var mu sync.Mutex
 		var taken []int
@@ -59,12 +61,11 @@ func TestEachIsTakenOnce(t *testing.T) {
 	})
 }
 
-// TestFailureIsNotRepeated: what cannot be made is tried again when somebody
-// asks, and not before.
+// TestFailureIsNotRepeated: after a failure the next Refill tries again, and nothing before it.
 func TestFailureIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries, fails := 0, true
-		s := stock.New(1, func(context.Context) (int, error) {
+		s := prewarm.New(1, func(context.Context) (int, error) {
 			if tries++; fails {
 				return 0, errors.New("not now")
 			}
@@ -87,15 +88,19 @@ func TestFailureIsNotRepeated(t *testing.T) {
 	})
 }
 
-// TestCloseEndsWhatIsBeingMade, and waits for it.
+// TestCloseEndsWhatIsBeingMade: Close ends the making of a value, and waits for its end.
 func TestCloseEndsWhatIsBeingMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := false
-		s := stock.New(1, func(ctx context.Context) (int, error) { <-ctx.Done(); ended = true; return 0, ctx.Err() }, func(int) {})
+		s := prewarm.New(1, func(ctx context.Context) (int, error) {
+			<-ctx.Done()
+			ended = true
+			return 0, ctx.Err()
+		}, func(int) {})
 		s.Refill()
 		synctest.Wait()
 		if s.Close(); !ended {
-			t.Error("it goes on")
+			t.Error("Close returned before the maker ended")
 		}
 	})
 }
