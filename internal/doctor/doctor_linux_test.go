@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
-	"github.com/cove-sandbox/cove/internal/engine/fake"
+	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
 	nativeengine "github.com/cove-sandbox/cove/internal/engine/native"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/instance"

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // TestProber makes attempts together in one process: what one changes is not

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // suite is what all rows share.
@@ -76,7 +76,7 @@ func stateDir(t *testing.T) string {
 	return dir
 }
 
-const probePackage = "github.com/cove-sandbox/cove/internal/adversary/cmd/probe"
+const probePackage = "github.com/cove-sandbox/cove/test/adversary/cmd/probe"
 
 // findProbe takes the probe program that COVE_PROBE names, or the one in the
 // directory that COVE_TEST_BIN names or beside the test, or builds it.

@@ -23,8 +23,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/cove-sandbox/cove/internal/adversary/lab"
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
+	"github.com/cove-sandbox/cove/test/adversary/lab"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // Credentials describes those that the rows use. Their values are in the

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // Where the probe program is in a sandbox: written there, or part of an image

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/adversary/lab"
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
+	"github.com/cove-sandbox/cove/test/adversary/lab"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // lookupRows are attempts with names and what they lead to (N8, N9, N12).

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // namespaceRows are attempts to make or enter a namespace (K4) and to change

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"golang.org/x/sys/unix"
 
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // conversations are attempts to leave by the ways that there are (N, S).

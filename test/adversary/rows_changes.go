@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/adversary/lab"
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
+	"github.com/cove-sandbox/cove/test/adversary/lab"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // changeRows are attempts to use the moment in which something begins, changes

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // kernelRows are system calls that reach parts of the kernel which a sandbox

@@ -14,10 +14,10 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/adversary/lab"
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/test/adversary/lab"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // Online is what rows about sandboxes with a network need beside an engine: a

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/adversary/lab"
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
+	"github.com/cove-sandbox/cove/test/adversary/lab"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // handshakeRows are attempts with the beginning of a connection: TLS, SOCKS,

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/adversary/lab"
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
+	"github.com/cove-sandbox/cove/test/adversary/lab"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // wayRows are attempts to get a packet out by another way than the gateway

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // prober makes attempts one after the other in one process, "probe serve",

@@ -3,7 +3,7 @@ package adversary
 import (
 	"strings"
 
-	"github.com/cove-sandbox/cove/internal/adversary/outcome"
+	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
 
 // terminalRows are attempts through a terminal (H3).
