@@ -6,7 +6,7 @@ FUZZTIME ?= 10s
 
 export CGO_ENABLED = 0
 
-.PHONY: help build test demo bench lint fuzz install clean
+.PHONY: help build test demo recording bench lint fuzz install clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -21,6 +21,11 @@ demo: build ## run code contained, and show what is stopped
 	@scripts/install.sh demo
 	@scripts/agents.sh || echo "demo: agents could not be installed, so Cove's own is shown alone" >&2
 	@$(GO) run ./test/demo
+
+recording: build ## docs/recording.svg, of a real run
+	@scripts/install.sh demo
+	@scripts/agents.sh
+	@$(GO) run ./test/demo -record docs/recording.svg
 
 bench: build ## Cove beside bubblewrap, runc and docker, and beside mitmproxy
 	@scripts/install.sh bench

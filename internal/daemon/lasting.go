@@ -33,8 +33,8 @@ func (d *Daemon) adopt(ctx context.Context) error {
 		OpenWay: func(id cove.SandboxID, name, client string, n sandbox.Network) (sandbox.Way, error) {
 			return g.Open(spec(id, name, client, n))
 		},
-		ForgetWay: g.Discard, Network: httpapi.Network, Documents: gateway.Documents, Repository: repositoryNetwork, OpenGit: d.openGit,
-		TakeUp: d.runs.TakeUp, Record: d.runs.RecordTerminal, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
+		ForgetWay: g.Discard, Repository: repositoryNetwork, OpenGit: d.openGit,
+		Layers: d.agents.layers, TakeUp: d.runs.TakeUp, Record: d.runs.RecordTerminal, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
 	if err != nil {
 		d.log.Error("not every sandbox could be put right", "error", err)

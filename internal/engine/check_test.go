@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
 // everything is an engine that can do it all.
@@ -14,7 +16,7 @@ func everything() Capabilities {
 
 func TestCheckRefusesNegativeLimits(t *testing.T) {
 	template := func(l cove.Limits) Template {
-		return Template{Isolation: cove.IsolationContainer, Network: cove.NetworkNone, Limits: l}
+		return Template{Shape: cove.Shape{User: cove.CodeUser, Limits: l}, Network: cove.NetworkNone}
 	}
 	for name, l := range map[string]cove.Limits{
 		"memory": {Memory: -1}, "cpus": {CPUs: -0.5}, "pids": {PIDs: -1}, "disk": {Disk: -1}, "inodes": {Inodes: -1},
@@ -35,13 +37,39 @@ func TestRefusalNamesEachReasonOnce(t *testing.T) {
 		"cpu_limit": "no group is yours", "memory_limit": "no group is yours", "pids_limit": "too old", "late_mount": "no group is yours",
 	}}
 	for want, err := range map[string]error{
-		"cpu_limit, memory_limit: no group is yours; network none; pids_limit: too old": c.Check(Template{Isolation: cove.IsolationContainer, Network: cove.NetworkNone,
-			Limits: cove.Limits{Memory: 1, CPUs: 1, PIDs: 1, Disk: 1}}),
+		"cpu_limit, memory_limit: no group is yours; network none; pids_limit: too old": c.Check(Template{
+			Shape:   cove.Shape{User: cove.CodeUser, Limits: cove.Limits{Memory: 1, CPUs: 1, PIDs: 1, Disk: 1}},
+			Network: cove.NetworkNone}),
 		"late_mount: no group is yours": c.CheckBinding(Binding{Mounts: []cove.Mount{{Source: "/tmp", Target: "/data"}}}),
 	} {
 		want = "this engine cannot enforce what was asked: " + want + ` (run "cove doctor" for what is missing and how to get it)`
 		if cove.ErrorCode(err) != cove.Unsupported || err.Error() != want {
 			t.Errorf("%v\nwant: %s", err, want)
+		}
+	}
+}
+
+func TestCheckIsolation(t *testing.T) {
+	for isolation, want := range map[cove.Isolation]string{
+		"": "", cove.IsolationContainer: "", cove.IsolationMicroVM: "isolation microvm (it has container)",
+		cove.IsolationGVisor: "isolation gvisor (it has container)",
+	} {
+		err := everything().Check(Template{Shape: cove.Shape{Isolation: isolation, User: cove.CodeUser}, Network: cove.NetworkNone})
+		if want == "" && err != nil {
+			t.Errorf("%q: %v", isolation, err)
+		}
+		if want != "" && (cove.ErrorCode(err) != cove.Unsupported || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v", isolation, err)
+		}
+	}
+}
+
+// TestCheckRefusesRoot, which nobody is inside.
+func TestCheckRefusesRoot(t *testing.T) {
+	for _, u := range []cove.User{{}, {UID: -1, Name: "x"}, {Name: "root", Home: "/root"}} {
+		err := everything().Check(Template{Shape: cove.Shape{User: u}, Network: cove.NetworkNone})
+		if cove.ErrorCode(err) != cove.InvalidArgument {
+			t.Errorf("%+v: %v", u, err)
 		}
 	}
 }
@@ -52,5 +80,16 @@ func TestCheckBindingRefusesTargets(t *testing.T) {
 		if (err != nil) != refused {
 			t.Errorf("%q: %v", target, err)
 		}
+		err = everything().CheckBinding(Binding{Attachments: []Attachment{{Target: target}}})
+		if (err != nil) != refused {
+			t.Errorf("attached at %q: %v", target, err)
+		}
+	}
+	own := rootfs.Own + "/objects"
+	if err := everything().CheckBinding(Binding{Mounts: []cove.Mount{{Source: "/tmp", Target: own}}}); cove.ErrorCode(err) != cove.InvalidArgument {
+		t.Errorf("a user's mount at %s: %v", own, err)
+	}
+	if err := everything().CheckBinding(Binding{Attachments: []Attachment{{Target: own}}}); err != nil {
+		t.Errorf("an attachment at %s: %v", own, err)
 	}
 }

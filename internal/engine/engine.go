@@ -15,7 +15,7 @@
 //
 // # A walk through
 //
-//	sb, err := eng.Prepare(ctx, engine.Template{ID: id, Limits: limits, …})
+//	sb, err := eng.Prepare(ctx, engine.Template{ID: id, Shape: cove.Shape{Limits: limits}, …})
 //	defer sb.Destroy(context.WithoutCancel(ctx))
 //	err = sb.Bind(ctx, engine.Binding{Hostname: "sandbox"})
 //	p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"true"}})
@@ -111,7 +111,8 @@ type Sandbox interface {
 	ID() cove.SandboxID
 
 	// Bind gives the sandbox to somebody, once; a second call is Conflict. On
-	// error the sandbox can only be destroyed.
+	// error the sandbox can only be destroyed. The descriptors of b stay the
+	// caller's.
 	Bind(ctx context.Context, b Binding) error
 
 	// Guest is the way in. Before Bind it answers health only.
@@ -137,15 +138,13 @@ type Sandbox interface {
 
 // Template is the generic part of a sandbox: nothing in it says whose it is.
 type Template struct {
-	ID        cove.SandboxID
-	Isolation cove.Isolation
-	Rootfs    Rootfs
-	Limits    cove.Limits // every field set; see Limits.Validate in package sandbox
-	User      cove.User
-	Network   cove.NetworkMode
-	// Lasting says that the sandbox, once it is bound, goes on without the
-	// process of Cove that made it, until it is destroyed (Adopter).
-	Lasting bool
+	ID     cove.SandboxID
+	Rootfs Rootfs
+	// Shape has every limit and a user. Its isolation may be the engine's own choice
+	// (empty). A detached sandbox, once it is bound, goes on without the process of
+	// Cove that made it, until it is destroyed (Adopter).
+	cove.Shape
+	Network cove.NetworkMode // in force
 }
 
 // RootfsKind says where a root filesystem comes from.
@@ -168,18 +167,33 @@ type Rootfs struct {
 	Env    []string
 }
 
-// Binding gives a prepared sandbox to somebody.
+// Binding gives a prepared sandbox to somebody. What of the host it shows comes
+// with one of two trusts: Attachments and Files are Cove's own, by open
+// descriptors; Mounts are a user's wishes, which the engine judges. They are
+// attached in this order, so that a mount may lie on an attachment.
 type Binding struct {
-	Hostname  string
-	Mounts    []cove.Mount   // sources have passed the allowlist (invariant H5)
-	Files     []File         // Capabilities.Files
-	Listeners []guest.Listen // Capabilities.Listeners
+	Hostname    string
+	Attachments []Attachment   // Capabilities.LateMount
+	Mounts      []cove.Mount   // likewise; sources have passed the allowlist (invariant H5)
+	Files       []File         // Capabilities.Files
+	Listeners   []guest.Listen // Capabilities.Listeners
+}
+
+// Attachment is a directory or file of the host, open as a place, shown at
+// Target. Its files are the sandbox's user's where the engine can arrange that
+// (Capabilities.MountOwners).
+type Attachment struct {
+	Place    *os.File // O_PATH
+	Target   string   // absolute path inside
+	ReadOnly bool
+	NoExec   bool // nothing in it can be run
+	NoFollow bool // symbolic links in it lead nowhere
 }
 
 // File is a file of Cove's own on the host, which everybody may read, shown
 // read-only at a place inside, whatever is there.
 type File struct {
-	Source   string // absolute, without symlinks
+	Place    *os.File // O_PATH; one descriptor may be shown at several targets
 	Target   string
 	Existing bool // only in place of a file that is there
 }
@@ -211,14 +225,14 @@ func WayOut() []guest.Listen {
 
 // Capabilities is what an engine can enforce on this host.
 type Capabilities struct {
-	Isolations  []cove.Isolation   `json:"isolations"`
+	Isolations  []cove.Isolation   `json:"isolations"` // the first is the engine's own choice
 	Networks    []cove.NetworkMode `json:"networks"`
 	OwnImages   bool               `json:"own_images"`    // resolves image references itself
 	UserIDs     bool               `json:"user_ids"`      // the guest and the user's processes have different ids
 	HostIDRange bool               `json:"host_id_range"` // a range of host ids of its own for each sandbox
 	// UserNamespace says that root inside is nobody outside.
 	UserNamespace bool `json:"user_namespace"`
-	LateMount     bool `json:"late_mount"` // Binding.Mounts
+	LateMount     bool `json:"late_mount"` // Binding.Attachments and Binding.Mounts
 	// MountFlags says that every mount has nosuid and nodev. Without, that
 	// setuid programs and device nodes have no effect is left to no_new_privs
 	// and to the list of devices.
@@ -236,7 +250,7 @@ type Capabilities struct {
 	CPULimit    bool `json:"cpu_limit"`
 	PIDsLimit   bool `json:"pids_limit"`
 	DiskLimit   bool `json:"disk_limit"` // bytes and inodes of everything writable
-	Lasting     bool `json:"lasting"`    // Template.Lasting; the engine is an Adopter
+	Lasting     bool `json:"lasting"`    // cove.LifetimeDetached; the engine is an Adopter
 	Pause       bool `json:"pause"`      // sandboxes are Pausers
 	Snapshot    bool `json:"snapshot"`
 	// Missing explains each false above that is not just a thing to come:

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// BenchmarkOpen is the gateway's part of making a sandbox.
+// BenchmarkOpen measures the gateway's part of making a sandbox.
 func BenchmarkOpen(b *testing.B) {
 	roots, err := ca.SystemRoots(os.Getenv)
 	if err != nil {

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	maxFailures = 5                // in a row, after which an upstream is left alone
-	maxPause    = 10 * time.Second // after which one request tries it again
+	maxFailures = 5                // consecutive failures that open a circuit
+	maxPause    = 10 * time.Second // delay before one request probes the upstream
 )
 
-// errGateway is how an origin fails that answers for one behind it: with 502,
-// 503 or 504. Other statuses, 500 among them, are the answers of one that works.
-var errGateway = errors.New("it answers that what is behind it fails")
+// errGateway is the failure of an origin that answers for another behind it: 502, 503 or 504. Other statuses, 500 among
+// them, come from an origin that works.
+var errGateway = errors.New("it reports a failure of the server behind it")
 
-// breakers are the circuit breakers of one sandbox, one for each upstream. They
-// are its own, so that nobody can open one for others.
+// breakers are the circuit breakers of one sandbox, one for each upstream. They are separate, so that no sandbox can
+// open a circuit for others.
 type breakers struct {
 	log *slog.Logger
 
@@ -38,10 +38,10 @@ type breakers struct {
 type breaker struct {
 	*gobreaker.TwoStepCircuitBreaker[struct{}]
 	opened atomic.Pointer[time.Time]
-	last   atomic.Pointer[error] // failure
+	last   atomic.Pointer[error] // last failure
 }
 
-// failed remembers a failure that counts.
+// failed records a failure that counts.
 func (b *breaker) failed(err error) error {
 	if err != nil && !errors.Is(err, proxy.ErrUnfinished) {
 		b.last.Store(&err)
@@ -53,7 +53,7 @@ func newBreakers(log *slog.Logger) *breakers {
 	return &breakers{log: log, one: newRecent[*breaker]()}
 }
 
-// of is the breaker of an upstream.
+// of returns the breaker of an upstream.
 func (s *breakers) of(to upstream) *breaker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,13 +82,11 @@ func (s *breakers) newBreaker(to upstream) *breaker {
 	return b
 }
 
-// closed reports whether an upstream is not left alone.
+// closed reports whether requests to an upstream are admitted.
 func (s *breakers) closed(to upstream) bool { return s.of(to).State() == gobreaker.StateClosed }
 
-// enter is the stage that leaves an upstream alone that fails again and again. It
-// counts whether an answer begins: what breaks one that has begun, such as the
-// stream of a model, is no sign that nobody is there, and whoever tries again is
-// to be let.
+// enter is the stage that refuses requests to an upstream that fails repeatedly. It counts whether an answer begins. An
+// answer that breaks off later, such as a model's stream, does not prove an outage, and a retry must be admitted.
 func (s *breakers) enter(r policy.Request, h *http.Request) (leg, error) {
 	to := upstreamOf(r)
 	b := s.of(to)
@@ -115,7 +113,7 @@ func (s *breakers) enter(r policy.Request, h *http.Request) (leg, error) {
 	}, nil
 }
 
-// refuse answers while an upstream is left alone, or tried by another request.
+// refuse answers while a circuit is open or probed by another request.
 func (b *breaker) refuse(to upstream) error {
 	after := time.Second
 	if at := b.opened.Load(); at != nil {
@@ -133,7 +131,7 @@ func (b *breaker) refuse(to upstream) error {
 	}
 }
 
-// states counts the circuits that are not closed.
+// states returns the number of open and half-open circuits.
 func (s *breakers) states() (open, halfOpen int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

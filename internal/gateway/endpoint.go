@@ -13,35 +13,37 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
-// Endpoints of the gateway are below this path, at policy.GatewayService.
+// endpointPath is the prefix of the gateway's endpoints at policy.GatewayService.
 const endpointPath = "/proxy/v1/"
 
-// gitEndpoint speaks git's credential protocol.
+// gitEndpoint serves git's credential protocol.
 const gitEndpoint = "git/credentials"
 
-// profileHeader says which of its providers a sandbox wants.
+// profileHeader selects one of a sandbox's providers.
 const profileHeader = "X-Cove-Profile"
 
-// served are the endpoints of providers that sandboxes are served.
-var served = []model.Endpoint{model.Messages, model.CountTokens, model.Chat, model.Responses, model.Embeddings, model.Models}
+// served are the endpoints of providers that the gateway serves to sandboxes.
+var served = []model.Endpoint{model.Messages, model.CountTokens, model.Chat, model.Responses,
+	model.Embeddings, model.Models}
 
-// judgeEndpoints judges what is for the gateway's own name: there is something
-// for sandboxes that may use a model or a credential, at one port.
+// judgeEndpoints judges requests to the gateway's own name. It has endpoints for sandboxes with a model or a
+// credential, at one port.
 func (w *Way) judgeEndpoints(r policy.Request) policy.Verdict {
 	if v, denied := w.denies(r); denied {
 		return v
 	}
 	switch {
 	case len(w.providers) == 0 && !w.hasCredentials:
-		return policy.Verdict{Rule: "default", Reason: r.Host.String() + " has nothing for a sandbox without model providers and credentials"}
+		return policy.Verdict{Rule: "default", Reason: r.Host.String() +
+			" has nothing for a sandbox without model providers and credentials"}
 	case r.Layer == policy.LayerDial, r.Layer != policy.LayerDNS && r.Port != 80:
 		return policy.Verdict{Rule: "default", Reason: "the endpoints of " + r.Host.String() + " are at port 80"}
 	}
 	return policy.Verdict{Action: policy.Allow, Rule: "gateway: endpoints"}
 }
 
-// judgeBehind judges what the gateway asks a provider for the sandbox: the
-// provider's own policy allows, and the sandbox's may deny.
+// judgeBehind judges the gateway's requests to a provider for the sandbox: the provider's own policy allows, and the
+// sandbox's may deny.
 func (w *Way) judgeBehind(r policy.Request) policy.Verdict {
 	if v, denied := w.denies(r); denied {
 		return v
@@ -52,12 +54,11 @@ func (w *Way) judgeBehind(r policy.Request) policy.Verdict {
 			return policy.Verdict{Action: policy.Allow, Rule: "provider " + p.Name}
 		}
 	}
-	v.Action, v.Remedy = policy.Deny, "" // nobody can allow it to a sandbox
+	v.Action, v.Remedy = policy.Deny, "" // a sandbox cannot get permission
 	return v
 }
 
-// denies asks the policy, and during a change the next one too, for what denies
-// alone.
+// denies returns the denial of the policy or, during a change, of the next one.
 func (w *Way) denies(r policy.Request) (policy.Verdict, bool) {
 	next := w.next.Load()
 	if v, denied := w.policy.Load().Denied(r); denied || next == nil {
@@ -74,7 +75,8 @@ func (c *client) Endpoint(r policy.Request, h *http.Request) (*proxy.Origin, *pr
 	case below && path == gitEndpoint:
 		return nil, c.gitCredentials(h)
 	case !below || !slices.Contains(served, e):
-		return nil, answerTo(model.OpenAI, &model.Refusal{Status: http.StatusNotFound, Type: "not_found_error", Message: fmt.Sprintf("the gateway has no endpoint %.100q", r.Path)})
+		return nil, answerTo(model.OpenAI, &model.Refusal{Status: http.StatusNotFound, Type: "not_found_error",
+			Message: fmt.Sprintf("the gateway has no endpoint %.100q", r.Path)})
 	case r.Method != e.Method():
 		return nil, wrongMethod(e, h)
 	}
@@ -87,7 +89,7 @@ func (c *client) Endpoint(r policy.Request, h *http.Request) (*proxy.Origin, *pr
 			h.Header.Set(name, value)
 		}
 	}
-	if p.credentials == nil { // what the sandbox has is a placeholder at best
+	if p.credentials == nil { // the sandbox holds a placeholder at best
 		h.Header.Del("Authorization")
 		h.Header.Del("X-Api-Key")
 	}
@@ -96,8 +98,8 @@ func (c *client) Endpoint(r policy.Request, h *http.Request) (*proxy.Origin, *pr
 	}}, nil
 }
 
-// provider is the one that a request is for: the one it names, if the sandbox
-// may use it, or the first that has the endpoint.
+// provider returns the provider of a request: the one it names, if the sandbox may use it, or the first with the
+// endpoint.
 func (w *Way) provider(e model.Endpoint, h http.Header) (*provider, *model.Refusal) {
 	named := h.Values(profileHeader)
 	h.Del(profileHeader)
@@ -105,7 +107,8 @@ func (w *Way) provider(e model.Endpoint, h http.Header) (*provider, *model.Refus
 	for _, p := range w.providers {
 		if len(named) == 0 && p.Has(e) || len(named) == 1 && p.Name == strings.TrimSpace(named[0]) {
 			if !p.Has(e) {
-				return nil, &model.Refusal{Status: http.StatusNotFound, Type: "not_found_error", Message: fmt.Sprintf("the provider %s has no %s; it has %s", p.Name, e, list(p.Endpoints))}
+				return nil, &model.Refusal{Status: http.StatusNotFound, Type: "not_found_error",
+					Message: fmt.Sprintf("the provider %s has no %s; it has %s", p.Name, e, list(p.Endpoints))}
 			}
 			return p, nil
 		}
@@ -113,10 +116,12 @@ func (w *Way) provider(e model.Endpoint, h http.Header) (*provider, *model.Refus
 	}
 	switch {
 	case len(names) == 0:
-		return nil, &model.Refusal{Status: http.StatusForbidden, Type: "permission_error", Message: "this sandbox may use no model provider: start it with --model-provider NAME"}
+		return nil, &model.Refusal{Status: http.StatusForbidden, Type: "permission_error",
+			Message: "this sandbox may use no model provider: start it with --model-provider NAME"}
 	case len(named) > 0:
 		return nil, &model.Refusal{Status: http.StatusForbidden, Type: "permission_error",
-			Message: fmt.Sprintf("this sandbox may not use the provider %.80q; it may use %s", strings.Join(named, ","), strings.Join(names, ", "))}
+			Message: fmt.Sprintf("this sandbox may not use the provider %.80q; it may use %s", strings.Join(named, ","),
+				strings.Join(names, ", "))}
 	}
 	return nil, &model.Refusal{Status: http.StatusNotFound, Type: "not_found_error",
 		Message: fmt.Sprintf("no provider of this sandbox's has %s; it may use %s", e, strings.Join(names, ", "))}
@@ -130,31 +135,31 @@ func list(endpoints []model.Endpoint) string {
 	return strings.Join(names, ", ")
 }
 
-// answerTo is a refusal for clients of one kind.
+// answerTo returns a refusal in the form for clients of one kind.
 func answerTo(k model.Kind, r *model.Refusal) *proxy.Answer {
 	return &proxy.Answer{Status: r.Status, Header: r.Header(), Body: r.Body(k), Reason: r.Message}
 }
 
-// wrongMethod tells those that want a WebSocket to go on without, as Codex does.
+// wrongMethod makes clients that want a WebSocket continue without one, as Codex does.
 func wrongMethod(e model.Endpoint, h *http.Request) *proxy.Answer {
 	status := http.StatusMethodNotAllowed
 	if h.Header.Get("Upgrade") != "" {
 		status = http.StatusUpgradeRequired
 	}
-	a := answerTo(e.Kind(), &model.Refusal{Status: status, Type: "invalid_request_error", Message: fmt.Sprintf("%s takes %s", e, e.Method())})
+	a := answerTo(e.Kind(), &model.Refusal{Status: status, Type: "invalid_request_error",
+		Message: fmt.Sprintf("%s takes %s", e, e.Method())})
 	a.Header.Set("Allow", e.Method())
 	return a
 }
 
-const maxGitInput = 64 << 10 // bytes; git's own lines are 65535 at most
+const maxGitInput = 64 << 10 // bytes; git's own lines are at most 65535
 
-// gitCredentials answers who asks for user and password of a host, by git's
-// credential protocol: with placeholders, which the gateway replaces on
-// requests to that host. About other hosts it says nothing; and what is to be
-// stored or erased it forgets, since there is nothing to be known.
+// gitCredentials answers git's credential protocol with placeholders, which the gateway replaces on requests to the
+// host. It answers nothing about other hosts, and ignores store and erase.
 func (c *client) gitCredentials(h *http.Request) *proxy.Answer {
 	say := func(status int, text, reason string) *proxy.Answer {
-		return &proxy.Answer{Status: status, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, Body: []byte(text), Reason: reason}
+		return &proxy.Answer{Status: status, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}},
+			Body: []byte(text), Reason: reason}
 	}
 	if h.Method != http.MethodPost {
 		return say(http.StatusMethodNotAllowed, "POST what git credential writes\n", "the git endpoint takes POST")
@@ -172,9 +177,10 @@ func (c *client) gitCredentials(h *http.Request) *proxy.Answer {
 	return say(http.StatusOK, "username="+user+"\npassword="+password+"\n", "")
 }
 
-// gitLogin reads attributes as git-credential(1) has them, and answers for the
-// host that they name, over https. Unknown ones say nothing.
-func gitLogin(in []byte, login func(policy.Host, uint16) (user, password string, ok bool)) (user, password string, ok bool) {
+// gitLogin parses attributes as in git-credential(1), and answers for the host that they name, over https. Unknown
+// attributes are ignored.
+func gitLogin(in []byte, login func(policy.Host, uint16) (user, password string, ok bool)) (user, password string,
+	ok bool) {
 	said := map[string]string{}
 	for line := range bytes.Lines(in) {
 		name, value, found := strings.Cut(strings.TrimRight(string(line), "\r\n"), "=")

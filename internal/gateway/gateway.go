@@ -1,7 +1,6 @@
-// Package gateway is the host side of everything that leaves a sandbox. For
-// each sandbox it puts together a policy, a certificate authority, a DNS filter
-// and a proxy, on sockets that were made inside and handed over: so the socket
-// tells whose a connection is, and without a gateway there is no way out.
+// Package gateway is the host side of all egress of sandboxes. For each sandbox it assembles a policy, a certificate
+// authority, a DNS filter and a proxy, on sockets that were made inside and handed over. The socket therefore
+// identifies the sandbox of a connection, and without a gateway there is no egress.
 package gateway
 
 import (
@@ -25,76 +24,75 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
-	"github.com/cove-sandbox/cove/internal/stock"
+	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
 // Options configure a Gateway.
 type Options struct {
-	Dir string // for what sandboxes are shown; made when it is needed
-	// Keep is where authorities are kept of sandboxes that outlive this process,
-	// which then go on trusting what they trust. Nil: none does.
+	Dir string // for files that are mounted into sandboxes; made on demand
+	// Keep stores the authorities of sandboxes that outlive this process, so that their trust continues. Nil: no
+	// sandbox does.
 	Keep *ca.Store
-	// Ahead is for how many sandboxes what they are to trust is made before they
-	// are there (Next): when a way has closed, since nobody waits then. With Keep
-	// it is for none.
+	// Ahead is the number of sandboxes whose authority and files are made in advance (Next), after a route has closed,
+	// when no caller waits. With Keep there are none.
 	Ahead   int
-	Bundle  []byte         // roots the sandboxes trust beside their own authority, PEM
-	Roots   *x509.CertPool // who vouches for origins; the host's own by default
-	Dialer  proxy.Direct   // how origins are reached
+	Bundle  []byte         // roots that sandboxes trust beside their own authority, PEM
+	Roots   *x509.CertPool // trusted for origins; the host's own by default
+	Dialer  proxy.Direct   // connects to origins
 	Machine policy.Machine
-	// Credentials are those of this machine, beside the presets.
+	// Credentials are those of this machine, in addition to the presets.
 	Credentials []credential.Credential
-	// Providers are those of models, as model.Parse gives them; those that Cove
-	// knows if nil.
+	// Providers are the providers of models, as returned by model.Parse; nil means the built-in ones.
 	Providers []model.Provider
-	Budget    model.Budget // where a sandbox has none of its own
+	Budget    cove.Budget // for a sandbox without its own
 	GitHub    github.Servers
-	// Packs looks into what is pushed where a policy judges git. Nil: no pack is
-	// let through there.
+	// Packs inspects pushed packs where a policy judges git. Nil: such pushes are refused.
 	Packs     Inspector
-	Spool     string // directory on disk, where pushes are kept until they are judged; that of the system for such if empty
+	Spool     string // directory on disk for pushes until they are judged; the system's temporary one if empty
 	Rate      Rate
 	Timeouts  proxy.Timeouts
-	Patience  time.Duration          // how long a request waits to be approved; 2 min
-	Approvals Approvals              // nil remembers nothing beyond a sandbox
-	OwnPort   func(port uint16) bool // whether Cove's API is there on this machine, where no sandbox gets; nil: nowhere
-	Recorder  *Recorder              // told of every decision; none if nil
-	Clock     clock.Clock
-	Log       *slog.Logger
+	Patience  time.Duration // how long a request waits for an approval; 2 min
+	Approvals Approvals     // nil stores no approval beyond a sandbox
+	// reports the port of Cove's API on this machine, which sandboxes may not reach; nil: none
+	OwnPort  func(port uint16) bool
+	Recorder *Recorder // receives every decision; may be nil
+	Clock    clock.Clock
+	Log      *slog.Logger
 }
 
 const defaultPatience = 2 * time.Minute
 
-// Gateway holds the ways out of all sandboxes of this process.
+// Gateway holds the routes of all sandboxes of this process.
 type Gateway struct {
 	o        Options
 	resolver proxy.Resolver
 	values   *credential.Values
 
 	java  java
-	ahead *stock.Stock[*trust]
-	clean sync.WaitGroup // what removes files
+	ahead *prewarm.Buffer[*trust]
+	clean sync.WaitGroup // removals of files
 
 	mu     sync.Mutex
 	ways   map[cove.SandboxID]*Way
-	next   map[cove.SandboxID]*trust // by ids that Next has given out
+	next   map[cove.SandboxID]*trust // by ids that Next has returned
 	closed bool
 }
 
-// New makes a Gateway.
+// New returns a Gateway.
 func New(o Options) *Gateway {
 	if o.Patience == 0 {
 		o.Patience = defaultPatience
 	}
 	if o.Providers == nil {
-		o.Providers, _ = model.Known() // which a test has read
+		o.Providers, _ = model.Known() // a test parses them
 	}
-	g := &Gateway{o: o, values: credential.NewValues(o.Clock), ways: map[cove.SandboxID]*Way{}, next: map[cove.SandboxID]*trust{}}
+	g := &Gateway{o: o, values: credential.NewValues(o.Clock), ways: map[cove.SandboxID]*Way{},
+		next: map[cove.SandboxID]*trust{}}
 	g.java.roots = sync.OnceValue(func() ca.JavaRoots { return ca.NewJavaRoots(o.Bundle) })
 	if o.Keep != nil {
 		o.Ahead = 0
 	}
-	g.ahead = stock.New(o.Ahead, g.makeAhead, (*trust).remove)
+	g.ahead = prewarm.New(o.Ahead, g.makeAhead, (*trust).remove)
 	g.resolver = hostService{o.Dialer.Resolver}
 	if o.Dialer.Resolver == nil {
 		g.resolver = hostService{net.DefaultResolver}
@@ -113,27 +111,26 @@ func (h hostService) LookupNetIP(ctx context.Context, network, name string) ([]n
 	return h.Resolver.LookupNetIP(ctx, network, name)
 }
 
-// ownPort reports whether Cove's API is at a port of this machine.
+// ownPort reports whether a port of this machine serves Cove's API.
 func (g *Gateway) ownPort(port uint16) bool { return g.o.OwnPort != nil && g.o.OwnPort(port) }
 
-// Spec is what a sandbox's way out is made of.
+// Spec describes the egress route of a sandbox.
 type Spec struct {
 	Sandbox     cove.SandboxID
-	Name        string             // by which "cove policy allow" knows it: its execution
-	Client      string             // who asked for it, for the record
+	Name        string             // its name for "cove policy allow": its execution
+	Client      string             // the requesting client, for the record
 	Policy      []*policy.Document // merged first to last
 	Credentials []string           // names
-	// Remote is a repository that gets what credential the machine has for it;
-	// and with PullRequests the API that opens them.
+	// Remote is a repository whose requests get the machine's own credential for it; with PullRequests so do requests
+	// to the API that opens them.
 	Remote       string
 	PullRequests bool
-	Providers    []string     // names of model providers it may use, the first one by default
-	Budget       model.Budget // for all models together
+	Providers    []string    // names of permitted model providers, the default first
+	Budget       cove.Budget // for all models together
 }
 
-// Open makes a sandbox's way out, which is closed until Serve. Errors:
-// InvalidArgument for a policy that cannot be, NotFound for a credential or
-// provider, Conflict, StorageFull.
+// Open makes a sandbox's route, which admits nothing until Serve. Errors: InvalidArgument for an invalid policy,
+// NotFound for a credential or provider, Conflict, StorageFull.
 func (g *Gateway) Open(s Spec) (*Way, error) {
 	w, err := g.newWay(s)
 	if err != nil {
@@ -164,21 +161,21 @@ func (g *Gateway) forget(w *Way) {
 	}
 }
 
-// Discard removes what has been kept of a sandbox that is gone for good.
+// Discard removes the stored files of a destroyed sandbox.
 func (g *Gateway) Discard(sandbox cove.SandboxID) error {
 	os.RemoveAll(filepath.Join(g.o.Dir, string(sandbox)))
 	return g.o.Keep.Remove(sandbox)
 }
 
-// State is what passes through now.
+// State counts present activity.
 type State struct {
 	Connections int // from sandboxes
-	Holds       int // requests that wait for somebody's word
-	Open        int // circuits: upstreams that are left alone because they fail
-	HalfOpen    int // and those of them that are being tried again
+	Holds       int // requests that wait for an approval
+	Open        int // circuits of failing upstreams
+	HalfOpen    int // circuits that a request probes
 }
 
-// State adds up what passes through now.
+// State returns the sums of present activity.
 func (g *Gateway) State() (s State) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -191,7 +188,7 @@ func (g *Gateway) State() (s State) {
 	return s
 }
 
-// Close closes every way out, and removes what is not kept.
+// Close closes every route, and removes everything that is not stored.
 func (g *Gateway) Close() {
 	g.mu.Lock()
 	g.closed = true
@@ -207,8 +204,7 @@ func (g *Gateway) Close() {
 	g.clean.Wait()
 }
 
-// discard removes the files of a sandbox that has no way out any more, without
-// waiting for it.
+// discard removes the files of a closed sandbox in the background.
 func (g *Gateway) discard(t *trust) {
 	if g.o.Keep == nil {
 		g.clean.Go(t.remove)

@@ -15,24 +15,23 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Approvals remembers what has been approved for every sandbox of one policy;
-// store.Store is one.
+// Approvals stores approvals for every sandbox of one policy; store.Store implements it.
 type Approvals interface {
 	Approve(ctx context.Context, a approval.Approval) error
 	Approved(ctx context.Context, policy string, s approval.Subject, who []string, at time.Time) (bool, error)
 }
 
-// What may wait at a time in one sandbox: requests, and questions about them.
+// Limits of one sandbox: waiting requests, and questions about them.
 const (
 	maxWaiting = 1024
 	maxHolds   = 64
 )
 
-// owner is who runs this machine. What the owner approves for a policy counts
-// in every sandbox, what others do in their own.
+// owner is the machine's owner. The owner's approvals for a policy count in every sandbox, others' in their own
+// sandboxes.
 const owner = "local"
 
-// holds are what waits in one sandbox, and what has been answered.
+// holds are the open questions of one sandbox, and the answers given.
 type holds struct {
 	clock clock.Clock
 
@@ -40,19 +39,18 @@ type holds struct {
 	waiting  map[question]*hold
 	requests int // in waiting
 	settled  map[approval.Subject]settlement
-	epoch    int           // of approvals for the policy
-	changed  chan struct{} // closed when waiting changes; nil when nobody looks
+	epoch    int           // count of approvals for the policy
+	changed  chan struct{} // closed when waiting changes; nil without a watcher
 }
 
-// question is what is asked about together. Methods are asked about apart, also
-// where rules do not look at them: whoever answers sees what is done.
+// question identifies requests that share one answer. Different methods are different questions, even where rules
+// ignore them, so that the person who answers sees the method.
 type question struct {
 	about  approval.Subject
 	method string
 }
 
-// hold is a question that is open. Its requests are in the order in which they
-// came; it goes with the last of them.
+// hold is an open question, with its requests in order of arrival. It ends with the last of them.
 type hold struct {
 	id       cove.HoldID
 	rule     string
@@ -62,18 +60,18 @@ type hold struct {
 
 type heldRequest struct {
 	request      policy.Request
-	alone        bool // what is asked about is no request, and cannot be judged again here
+	alone        bool // the question is about no request, and cannot be judged again here
 	since, until time.Time
-	answer       chan answer // has room for one
+	answer       chan answer // has a buffer of one
 }
 
-// answer is what a request that waits hears.
+// answer is the outcome for a waiting request.
 type answer int
 
 const (
 	denied  answer = iota
-	allowed        // it has been approved
-	rejudge        // the policy has changed, and has its say
+	allowed        // the request was approved
+	rejudge        // the policy has changed, and decides again
 )
 
 func answerOf(allow bool) answer {
@@ -83,14 +81,14 @@ func answerOf(allow bool) answer {
 	return denied
 }
 
-// settlement is an answer beyond the requests that waited for it.
+// settlement is an answer that covers further requests.
 type settlement struct {
 	allow bool
 	from  clock.Instant
-	life  time.Duration // 0 is for ever
+	life  time.Duration // validity; 0 is for ever
 }
 
-// answered is what has been said about a subject for this sandbox.
+// answered returns the answer that covers a subject in this sandbox.
 func (h *holds) answered(s approval.Subject) (allow, ok bool) {
 	x, ok := h.settled[s]
 	if ok && x.life > 0 && h.clock.Since(x.from) >= x.life {
@@ -100,23 +98,24 @@ func (h *holds) answered(s approval.Subject) (allow, ok bool) {
 	return x.allow, ok
 }
 
-// count is how many requests wait.
+// count returns the number of waiting requests.
 func (h *holds) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.requests
 }
 
-// news tells whoever looks that waiting has changed; h.mu is held.
-func (h *holds) news() {
+// notify notifies watchers of a change of waiting; h.mu must be held.
+func (h *holds) notify() {
 	if h.changed != nil {
 		close(h.changed)
 		h.changed = nil
 	}
 }
 
-// add lets a request wait; h.mu is held. It is nil when too many do.
-func (h *holds) add(q question, v policy.Verdict, request policy.Request, alone bool, patience time.Duration) *heldRequest {
+// add makes a request wait; h.mu must be held. It returns nil when too many do.
+func (h *holds) add(q question, v policy.Verdict, request policy.Request, alone bool,
+	patience time.Duration) *heldRequest {
 	one := h.waiting[q]
 	if h.requests >= maxWaiting || one == nil && len(h.waiting) >= maxHolds {
 		return nil
@@ -132,12 +131,11 @@ func (h *holds) add(q question, v policy.Verdict, request policy.Request, alone 
 	r := &heldRequest{request: request, alone: alone, since: now, until: now.Add(patience), answer: make(chan answer, 1)}
 	one.requests = append(one.requests, r)
 	h.requests++
-	h.news()
+	h.notify()
 	return r
 }
 
-// leave takes a request out that waits no more, if it is still there; h.mu is
-// held.
+// leave removes a request that no longer waits, if it is still there; h.mu must be held.
 func (h *holds) leave(q question, r *heldRequest) {
 	one := h.waiting[q]
 	if one == nil {
@@ -152,10 +150,10 @@ func (h *holds) leave(q question, r *heldRequest) {
 	if len(one.requests) == 0 {
 		delete(h.waiting, q)
 	}
-	h.news()
+	h.notify()
 }
 
-// release lets all requests of a question go; h.mu is held.
+// release answers all requests of a question; h.mu must be held.
 func (h *holds) release(q question, a answer) {
 	for _, r := range slices.Clone(h.waiting[q].requests) {
 		h.leave(q, r)
@@ -163,7 +161,7 @@ func (h *holds) release(q question, a answer) {
 	}
 }
 
-// releaseAll lets everything go that a subject is about; h.mu is held.
+// releaseAll answers all requests of a subject; h.mu must be held.
 func (h *holds) releaseAll(s approval.Subject, a answer) {
 	for q := range h.waiting {
 		if q.about == s {
@@ -172,7 +170,7 @@ func (h *holds) releaseAll(s approval.Subject, a answer) {
 	}
 }
 
-// reconsider lets go what a policy that has changed does not ask about any more.
+// reconsider releases requests about which a changed policy does not ask any more.
 func (h *holds) reconsider(judge func(policy.Request) policy.Verdict) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -186,7 +184,7 @@ func (h *holds) reconsider(judge func(policy.Request) policy.Verdict) {
 	}
 }
 
-// find is the question that waits as id; h.mu is held.
+// find returns the open question with an id; h.mu must be held.
 func (h *holds) find(id cove.HoldID) (question, bool) {
 	for q, one := range h.waiting {
 		if one.id == id {
@@ -198,14 +196,14 @@ func (h *holds) find(id cove.HoldID) (question, bool) {
 
 func (one *hold) describe(q question) approval.Hold {
 	first := one.requests[0]
-	return approval.Hold{ID: one.id, Subject: q.about, Method: q.method, Path: first.request.Path, Rule: one.rule, Reason: one.reason,
-		Since: first.since, Until: first.until, Count: len(one.requests)}
+	return approval.Hold{ID: one.id, Subject: q.about, Method: q.method, Path: first.request.Path, Rule: one.rule,
+		Reason: one.reason,
+		Since:  first.since, Until: first.until, Count: len(one.requests)}
 }
 
-// implied reports whether a request about which a rule asks may go on, because
-// nothing leaves before another one has been judged: a name is looked up here
-// alone, a connection that is looked into waits for what is in it, and what is
-// dialled follows what has been approved.
+// implied reports whether a request may go on although a rule asks about it, because a later request is judged before
+// any byte leaves: a name is only looked up here, an intercepted connection waits for its request, and a dialled
+// address follows an approved request.
 func implied(r policy.Request, v policy.Verdict) bool {
 	switch r.Layer {
 	case policy.LayerDNS:
@@ -218,14 +216,12 @@ func implied(r policy.Request, v policy.Verdict) bool {
 	return false
 }
 
-// ask finds out what has been answered about a request, or waits for an answer.
-// Nobody answering is a denial.
+// ask returns the answer to a request, and waits for one if necessary. No answer in time is a denial.
 func (w *Way) ask(ctx context.Context, r policy.Request, v policy.Verdict) policy.Verdict {
 	return w.askAbout(ctx, r, v, false)
 }
 
-// askOnce asks about something that is no request, though it looks like one: when
-// the policy changes meanwhile, it is denied.
+// askOnce asks about something other than a request, in a request's form. A change of policy denies it.
 func (w *Way) askOnce(ctx context.Context, r policy.Request, v policy.Verdict) policy.Verdict {
 	return w.askAbout(ctx, r, v, true)
 }
@@ -238,7 +234,7 @@ func (w *Way) askAbout(ctx context.Context, r policy.Request, v policy.Verdict, 
 	settle := func(allow bool) policy.Verdict {
 		if !allow {
 			v.Remedy = ""
-			return deny("somebody was asked for it, and has denied it")
+			return deny("approval was asked for, and denied")
 		}
 		v.Action, v.Reason = policy.Allow, v.Reason+", and it was approved"
 		return v
@@ -258,7 +254,7 @@ func (w *Way) askAbout(ctx context.Context, r policy.Request, v policy.Verdict, 
 			return settle(true)
 		}
 		h.mu.Lock()
-		if _, ok = h.answered(q.about); ok || h.epoch != epoch { // meanwhile
+		if _, ok = h.answered(q.about); ok || h.epoch != epoch { // an answer has come meanwhile
 			h.mu.Unlock()
 			continue
 		}
@@ -280,18 +276,18 @@ func (w *Way) askAbout(ctx context.Context, r policy.Request, v policy.Verdict, 
 	case a := <-held.answer:
 		switch {
 		case a == rejudge && alone:
-			return deny("the policy has changed while somebody was asked for it; try again")
+			return deny("the policy has changed while approval was asked for; try again")
 		case a == rejudge:
 			return w.Decide(ctx, r)
 		}
 		return settle(a == allowed)
 	case <-timer.C:
-		return deny(fmt.Sprintf("somebody was asked for it, and nobody answered within %s", patience))
+		return deny(fmt.Sprintf("approval was asked for, and no answer came within %s", patience))
 	case <-ctx.Done():
 		if now := w.judge(r); !alone && now.Action == policy.Deny {
-			return now // that is why it was cut
+			return now // the request was cut for that reason
 		}
-		return deny("whoever wanted it has gone")
+		return deny("the program that asked has gone")
 	case <-w.ctx.Done():
 		return deny("the sandbox ends")
 	}
@@ -304,13 +300,13 @@ func (w *Way) approved(ctx context.Context, s approval.Subject) bool {
 	}
 	ok, err := w.gateway.o.Approvals.Approved(ctx, w.started, s, []string{owner, w.client}, w.holds.clock.Now())
 	if err != nil && ctx.Err() == nil {
-		w.gateway.o.Log.Error("cannot look up what has been approved; it is asked about again", "sandbox", w.sandbox, "error", err)
+		w.gateway.o.Log.Error("cannot look up what has been approved; it is asked about again", "sandbox",
+			w.sandbox, "error", err)
 	}
 	return ok
 }
 
-// Holds lists what waits in the sandbox, the oldest first, and a channel that
-// is closed when that changes.
+// Holds returns the open questions of the sandbox, oldest first, and a channel that is closed when they change.
 func (w *Way) Holds() (all []approval.Hold, changed <-chan struct{}) {
 	h := &w.holds
 	h.mu.Lock()
@@ -325,8 +321,8 @@ func (w *Way) Holds() (all []approval.Hold, changed <-chan struct{}) {
 	return all, h.changed
 }
 
-// Answer answers what waits as id, and returns what that was. Errors: NotFound
-// when it does not wait any more, InvalidArgument, those of Approvals.
+// Answer answers the open question with an id, and returns the question. Errors: NotFound when it is not open any more,
+// InvalidArgument, those of Approvals.
 func (w *Way) Answer(ctx context.Context, id cove.HoldID, a approval.Answer) (approval.Hold, error) {
 	a, err := a.Normal()
 	if err != nil {
@@ -337,7 +333,8 @@ func (w *Way) Answer(ctx context.Context, id cove.HoldID, a approval.Answer) (ap
 	q, ok := h.find(id)
 	if !ok {
 		h.mu.Unlock()
-		return approval.Hold{}, cove.Errorf(cove.NotFound, "nothing waits as %s", id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
+		return approval.Hold{}, cove.Errorf(cove.NotFound, "nothing waits as %s",
+			id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
 	}
 	what := h.waiting[q].describe(q)
 	switch a.Scope {
@@ -357,14 +354,14 @@ func (w *Way) Answer(ctx context.Context, id cove.HoldID, a approval.Answer) (ap
 	return what, err
 }
 
-// approve remembers an approval for the policy, here and in the other sandboxes
-// that have been started with it.
+// approve stores an approval for the policy, and applies it to the other sandboxes started with that policy.
 func (w *Way) approve(ctx context.Context, what approval.Hold, a approval.Answer) error {
 	if w.gateway.o.Approvals == nil {
 		return cove.Errorf(cove.Unsupported, "this gateway remembers nothing").WithHint("choose the scope sandbox")
 	}
 	now := w.holds.clock.Now().UTC()
-	err := w.gateway.o.Approvals.Approve(ctx, approval.Approval{ID: cove.NewApprovalID(), Policy: w.started, Subject: what.Subject, Rule: what.Rule,
+	err := w.gateway.o.Approvals.Approve(ctx, approval.Approval{ID: cove.NewApprovalID(), Policy: w.started,
+		Subject: what.Subject, Rule: what.Rule,
 		Who: a.Who, Time: now, Until: now.Add(a.For)})
 	if err != nil {
 		return err
@@ -382,14 +379,15 @@ func (w *Way) approve(ctx context.Context, what approval.Hold, a approval.Answer
 	return nil
 }
 
-// digest is the same for what is started with the same policy and the same
-// credentials: a request says more with a key on it.
+// digest identifies a policy together with its credentials: a request with a key has more effect.
 func digest(p *policy.Policy, credentials []string) (string, error) {
 	text, err := p.Digest()
 	if err != nil {
 		return "", err
 	}
-	names := slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(credentials))), func(s string) bool { return s == "" })
+	names := slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(credentials))), func(s string) bool {
+		return s == ""
+	})
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q", text, names))
 	return hex.EncodeToString(sum[:]), nil
 }

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// asks is a policy with a rule of each kind that asks.
+// asks is a policy with each kind of asking rule.
 const asks = `
 rules:
   - {hosts: asked.test, action: ask}
@@ -40,7 +40,7 @@ func document(t *testing.T, text string) *policy.Document {
 	return d
 }
 
-// memory is what would be in the store.
+// memory stands for the store's approvals.
 type memory struct {
 	mu  sync.Mutex
 	all []approval.Approval
@@ -54,7 +54,8 @@ func (m *memory) Approve(_ context.Context, a approval.Approval) error {
 	return m.err
 }
 
-func (m *memory) Approved(_ context.Context, digest string, s approval.Subject, who []string, at time.Time) (bool, error) {
+func (m *memory) Approved(_ context.Context, digest string, s approval.Subject, who []string,
+	at time.Time) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.ContainsFunc(m.all, func(a approval.Approval) bool {
@@ -72,7 +73,8 @@ func newTestGateway(t *testing.T) (*Gateway, *clock.Manual, *memory) {
 
 func openWay(t *testing.T, g *Gateway, client, text string) *Way {
 	t.Helper()
-	w, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Client: client, Policy: []*policy.Document{document(t, text)}})
+	w, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Client: client,
+		Policy: []*policy.Document{document(t, text)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,8 +159,8 @@ func want(t *testing.T, verdict <-chan policy.Verdict, action policy.Action, why
 	}
 }
 
-// TestAskedOnce: of one request only one part is asked about, whatever the
-// policy says: what cannot be done without another that is asked about is not.
+// TestAskedOnce: one request causes one question, whatever the policy: layers that depend on another question are
+// implied.
 func TestAskedOnce(t *testing.T) {
 	w, _ := newTestWay(t)
 	now := func(r policy.Request) policy.Action { return w.judge(r).Action }
@@ -173,7 +175,11 @@ func TestAskedOnce(t *testing.T) {
 		{"where it goes", dialTo(t, "asked.test", "93.184.216.34"), policy.Allow},
 		{"where it goes, inside", dialTo(t, "asked.test", "10.0.0.7"), policy.Ask},
 		{"a connection that passes through", connectTo(t, "raw.test", 22), policy.Ask},
-		{"one whose request is judged all the same", func() policy.Request { r := connectTo(t, "raw.test", 22); r.Inside = true; return r }(), policy.Allow},
+		{"one whose request is judged all the same", func() policy.Request {
+			r := connectTo(t, "raw.test", 22)
+			r.Inside = true
+			return r
+		}(), policy.Allow},
 		{"a request that is allowed", requestOf(t, "inner.test", "GET", "/"), policy.Allow},
 		{"where that goes, inside", dialTo(t, "inner.test", "10.0.0.7"), policy.Ask},
 		{"an address", requestOf(t, "10.0.0.7", "GET", "/"), policy.Ask},
@@ -194,7 +200,8 @@ func TestOnce(t *testing.T) {
 	w, c := newTestWay(t)
 	r := requestOf(t, "asked.test", "POST", "/x")
 	h, verdict := begin(t, w, r)
-	if h.Rule != "policy.yaml:3" || h.Method != "POST" || h.Path != "/x" || h.Count != 1 || h.Subject.String() != "asked.test:443" || !h.Since.Equal(c.Now()) || h.Until.Sub(h.Since) != defaultPatience {
+	if h.Rule != "policy.yaml:3" || h.Method != "POST" || h.Path != "/x" || h.Count != 1 ||
+		h.Subject.String() != "asked.test:443" || !h.Since.Equal(c.Now()) || h.Until.Sub(h.Since) != defaultPatience {
 		t.Errorf("held as %+v", h)
 	}
 	reply(t, w, h, approval.Answer{Allow: true})
@@ -202,18 +209,19 @@ func TestOnce(t *testing.T) {
 	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{Allow: true}); cove.ErrorCode(err) != cove.NotFound {
 		t.Errorf("a second answer: %v", err)
 	}
-	h, verdict = begin(t, w, r) // once was once
+	h, verdict = begin(t, w, r) // the answer covered one request
 	reply(t, w, h, approval.Answer{Scope: approval.Once})
-	want(t, verdict, policy.Deny, "denied it")
+	want(t, verdict, policy.Deny, "and denied")
 	h, verdict = begin(t, w, r)
-	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{Allow: true, For: time.Hour}); cove.ErrorCode(err) != cove.InvalidArgument {
+	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{Allow: true, For: time.Hour}); cove.ErrorCode(err) !=
+		cove.InvalidArgument {
 		t.Errorf("once for an hour: %v", err)
 	}
 	reply(t, w, h, approval.Answer{Allow: true, Scope: approval.Once})
 	want(t, verdict, policy.Allow, "")
 }
 
-// TestOneQuestion: what differs in nothing that matters is asked about together.
+// TestOneQuestion: requests without a relevant difference share a question.
 func TestOneQuestion(t *testing.T) {
 	w, _ := newTestWay(t)
 	var verdicts []<-chan policy.Verdict
@@ -240,7 +248,7 @@ func TestOneQuestion(t *testing.T) {
 	reply(t, w, held(w)[0], approval.Answer{Scope: approval.Once})
 	want(t, post, policy.Deny, "")
 
-	// Where rules look at methods and paths, an answer is about these.
+	// Where rules look at methods and paths, an answer covers only these.
 	one, first := begin(t, w, requestOf(t, "forge.test", "POST", "/repos/a"))
 	other, second := begin(t, w, requestOf(t, "forge.test", "POST", "/repos/b"))
 	if one.ID == other.ID || one.Subject.String() != "POST forge.test:443/repos/a" {
@@ -255,7 +263,7 @@ func TestOneQuestion(t *testing.T) {
 	want(t, second, policy.Deny, "")
 }
 
-// TestForTheSandbox: an answer counts for what is the same, until it is over.
+// TestForTheSandbox: an answer covers equal requests until it expires.
 func TestForTheSandbox(t *testing.T) {
 	w, c := newTestWay(t)
 	r := requestOf(t, "asked.test", "GET", "/")
@@ -263,14 +271,14 @@ func TestForTheSandbox(t *testing.T) {
 	_, second := begin(t, w, requestOf(t, "asked.test", "PUT", "/y"))
 	reply(t, w, h, approval.Answer{Allow: true, Scope: approval.Sandbox, For: time.Hour})
 	want(t, first, policy.Allow, "")
-	want(t, second, policy.Allow, "") // it is about every method
+	want(t, second, policy.Allow, "") // it covers every method
 	if v := w.Decide(t.Context(), requestOf(t, "asked.test", "DELETE", "/x")); v.Action != policy.Allow {
 		t.Errorf("within the hour: %+v", v)
 	}
 	other := r
 	other.Port = 80
 	h, verdict := begin(t, w, other)
-	reply(t, w, h, approval.Answer{}) // for the sandbox, as nothing else is said
+	reply(t, w, h, approval.Answer{}) // for the sandbox, the default
 	want(t, verdict, policy.Deny, "denied")
 	if v := w.Decide(t.Context(), other); v.Action != policy.Deny || v.Remedy != "" {
 		t.Errorf("tried again: %+v", v)
@@ -288,20 +296,24 @@ func TestForTheSandbox(t *testing.T) {
 	}
 }
 
-// TestForThePolicy: an approval is remembered for what was started with the
-// same policy, by the owner for all, by others for their own.
+// TestForThePolicy: an approval is stored for sandboxes with the same policy; the owner's for all, others' for their
+// own.
 func TestForThePolicy(t *testing.T) {
 	g, c, m := newTestGateway(t)
 	r := requestOf(t, "asked.test", "GET", "/")
-	w, same, theirs, other := openWay(t, g, "local", asks), openWay(t, g, "local", "# written differently\n"+asks), openWay(t, g, "key:x", asks), openWay(t, g, "local", asks+"  - hosts: more.test\n")
-	credentialled, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Client: "local", Policy: []*policy.Document{document(t, asks)}, Credentials: []string{"github"}})
+	w, same, theirs, other := openWay(t, g, "local", asks), openWay(t, g, "local", "# written differently\n"+asks),
+		openWay(t, g, "key:x", asks), openWay(t, g, "local", asks+"  - hosts: more.test\n")
+	credentialled, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Client: "local",
+		Policy: []*policy.Document{document(t, asks)}, Credentials: []string{"github"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Given by another, it is not everybody's.
+	// Another client's approval does not cover everyone.
 	h, verdict := begin(t, theirs, r)
 	_, mine := begin(t, w, r)
-	if _, err := theirs.Answer(t.Context(), h.ID, approval.Answer{Allow: true, Scope: approval.Policy, Who: "key:x", For: time.Hour}); err != nil {
+	if _, err := theirs.Answer(t.Context(), h.ID, approval.Answer{
+		Allow: true, Scope: approval.Policy, Who: "key:x", For: time.Hour,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	want(t, verdict, policy.Allow, "")
@@ -339,20 +351,23 @@ func TestForThePolicy(t *testing.T) {
 	m.mu.Lock()
 	m.err = cove.Errorf(cove.StorageFull, "the disk is full")
 	m.mu.Unlock()
-	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{Allow: true, Scope: approval.Policy, Who: "local"}); cove.ErrorCode(err) != cove.StorageFull {
+	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{
+		Allow: true, Scope: approval.Policy, Who: "local",
+	}); cove.ErrorCode(err) != cove.StorageFull {
 		t.Errorf("what cannot be remembered: %v", err)
 	}
 	reply(t, w, held(w)[0], approval.Answer{Allow: true}) // it still waits
 	want(t, verdict, policy.Allow, "")
 }
 
-// TestPolicyChangesMeanwhile: what waits is judged by the policy as it is.
+// TestPolicyChangesMeanwhile: waiting requests are judged by the current policy.
 func TestPolicyChangesMeanwhile(t *testing.T) {
 	w, _ := newTestWay(t)
 	_, allowed := begin(t, w, requestOf(t, "asked.test", "GET", "/"))
 	_, denied := begin(t, w, requestOf(t, "forge.test", "POST", "/repos/a"))
 	h, still := begin(t, w, connectTo(t, "raw.test", 22))
-	if _, err := w.Extend(document(t, "rules: [{hosts: asked.test}, {hosts: forge.test, action: deny, note: never}]")); err != nil {
+	if _, err := w.Extend(document(t,
+		"rules: [{hosts: asked.test}, {hosts: forge.test, action: deny, note: never}]")); err != nil {
 		t.Fatal(err)
 	}
 	want(t, allowed, policy.Allow, "a rule allows it")
@@ -370,7 +385,7 @@ func TestNobodyAnswers(t *testing.T) {
 	_, verdict := begin(t, w, r)
 	c.BlockUntil(1)
 	c.Advance(defaultPatience)
-	want(t, verdict, policy.Deny, "nobody answered within 2m0s")
+	want(t, verdict, policy.Deny, "no answer came within 2m0s")
 	if all := held(w); len(all) > 0 {
 		t.Errorf("still held: %+v", all)
 	}
@@ -399,21 +414,28 @@ func TestTooManyHolds(t *testing.T) {
 	for i := range maxHolds {
 		begin(t, w, requestOf(t, "forge.test", "POST", "/repos/"+strings.Repeat("x", i+1)))
 	}
-	if v := w.Decide(t.Context(), requestOf(t, "forge.test", "POST", "/repos/y")); v.Action != policy.Deny || !strings.Contains(v.Reason, "too many") {
+	if v := w.Decide(t.Context(), requestOf(t, "forge.test", "POST", "/repos/y")); v.Action != policy.Deny ||
+		!strings.Contains(v.Reason, "too many") {
 		t.Errorf("one more: %+v", v)
 	}
-	begin(t, w, requestOf(t, "forge.test", "POST", "/repos/x")) // the same is no other question
+	begin(t, w, requestOf(t, "forge.test", "POST", "/repos/x")) // an equal request joins the question
 }
 
 // TestOwnPort: no rule leads a sandbox to the API that answers for it.
 func TestOwnPort(t *testing.T) {
-	g := New(Options{Dir: t.TempDir(), OwnPort: func(port uint16) bool { return port == 8080 }, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	g := New(Options{Dir: t.TempDir(), OwnPort: func(port uint16) bool {
+		return port == 8080
+	}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(g.Close)
-	w, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Policy: []*policy.Document{allow(t, "host.cove.internal:8080", "tcp://host.cove.internal:8080", "host.cove.internal:5432", "other.test:8080")}})
+	w, err := g.Open(Spec{Sandbox: cove.NewSandboxID(),
+		Policy: []*policy.Document{allow(t, "host.cove.internal:8080", "tcp://host.cove.internal:8080",
+			"host.cove.internal:5432", "other.test:8080")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]map[uint16]policy.Action{policy.HostService: {8080: policy.Deny, 5432: policy.Allow}, "other.test": {8080: policy.Allow}} {
+	for name, want := range map[string]map[uint16]policy.Action{
+		policy.HostService: {8080: policy.Deny, 5432: policy.Allow}, "other.test": {8080: policy.Allow},
+	} {
 		for port, action := range want {
 			if v := w.judge(connectTo(t, name, port)); v.Action != action {
 				t.Errorf("%s:%d: %+v", name, port, v)

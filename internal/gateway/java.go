@@ -10,29 +10,28 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
-// java is what a gateway knows of Java: its own roots, in Java's form, and where
-// root filesystems have theirs.
+// java holds the gateway's roots in Java's form, and the paths of Java's trusted certificates in root filesystems.
 type java struct {
-	roots  func() ca.JavaRoots // once
-	wanted atomic.Bool         // there has been a sandbox with Java
+	roots  func() ca.JavaRoots // computed once
+	wanted atomic.Bool         // a sandbox with Java has been opened
 
 	mu   sync.Mutex
-	seen map[string]sighting // by directory
+	seen map[string]cachedStores // by directory
 }
 
-type sighting struct {
+type cachedStores struct {
 	stores []string
 	at     clock.Instant
 }
 
-// A machine or an image is looked at again after so long, and so many are
-// remembered; other directories change.
+// A cached result for a machine or an image expires after this time, and the cache is bounded; results for other
+// directories are not cached, since they change.
 const (
 	sightingLife = time.Minute
 	maxSightings = 64
 )
 
-// stores are the places of what Java trusts in a root filesystem.
+// stores returns the paths of Java's trusted certificates in a root filesystem.
 func (j *java) stores(root engine.Rootfs, c clock.Clock) []string {
 	dir := map[engine.RootfsKind]string{engine.RootfsHost: "/", engine.RootfsDir: root.Dir}[root.Kind]
 	switch {
@@ -48,15 +47,15 @@ func (j *java) stores(root engine.Rootfs, c clock.Clock) []string {
 		return s.stores
 	}
 	if j.seen == nil || len(j.seen) >= maxSightings {
-		j.seen = map[string]sighting{}
+		j.seen = map[string]cachedStores{}
 	}
-	s = sighting{ca.JavaStores(dir), c.Monotonic()}
+	s = cachedStores{ca.JavaStores(dir), c.Monotonic()}
 	j.seen[dir] = s
 	return s.stores
 }
 
-// bindJava adds what Java is to trust, where there is Java: only then is it
-// made, as it takes longer than all the rest.
+// bindJava adds Java's trusted certificates, if the root filesystem contains Java: the keystore is made only then,
+// because it takes longer than all other files.
 func (w *Way) bindJava(b *engine.Binding, root engine.Rootfs) error {
 	stores := w.gateway.java.stores(root, w.gateway.o.Clock)
 	if len(stores) == 0 {
@@ -66,8 +65,9 @@ func (w *Way) bindJava(b *engine.Binding, root engine.Rootfs) error {
 	if err := w.trust.writeKeystore(&w.gateway.java); err != nil {
 		return err
 	}
+	var at []engine.File
 	for _, s := range stores {
-		b.Files = append(b.Files, engine.File{Source: w.trust.file(keystoreName), Target: s, Existing: true})
+		at = append(at, engine.File{Target: s, Existing: true})
 	}
-	return nil
+	return b.Show(w.trust.own(keystoreName), at...)
 }

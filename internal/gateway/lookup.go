@@ -14,11 +14,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
-// lookups are the names that are being looked up for one sandbox: a program asks
-// for both kinds of addresses of a name at once, which is one look-up. Its answer
-// is for one connection, the one that the question was for, and for no longer
-// than that takes. For any other a name is looked up when it is dialled. It is
-// the addresses that are dialled that are judged, whatever a name led to before.
+// lookups holds the look-ups of one sandbox. A program asks for both address families of a name at once, which makes
+// one look-up. Its result serves the connection that follows the query, once and within a second. For any other
+// connection the name is looked up when it is dialled. Policy judges the dialled addresses, whatever an earlier look-up
+// returned.
 type lookups struct {
 	resolver proxy.Resolver
 	clock    clock.Clock
@@ -28,7 +27,7 @@ type lookups struct {
 	found map[policy.Host]found   // guarded by mu
 }
 
-// found are the addresses of a name, and when they were.
+// found are the addresses of a name, with the time of the look-up.
 type found struct {
 	addresses []netip.Addr
 	at        clock.Instant
@@ -39,7 +38,7 @@ const (
 	maxFound  = 64          // names at a time
 )
 
-// lookup is one that is under way; err is set when done is closed.
+// lookup is a look-up in progress; err is set before done is closed.
 type lookup struct {
 	done chan struct{}
 	err  error
@@ -64,14 +63,13 @@ func (s *lookups) exists(ctx context.Context, name policy.Host) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if !isCancelled(l.err) { // otherwise who looked it up has left
+		if !isCancelled(l.err) { // otherwise the caller that made it has left
 			return l.err
 		}
 	}
 }
 
-// place finds the look-up of a name or begins one, which is the caller's to make
-// then.
+// place returns the look-up of a name in progress, or a new one, which the caller then has to make.
 func (s *lookups) place(name policy.Host) (l *lookup, mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +95,7 @@ func (s *lookups) settle(name policy.Host, l *lookup, addresses []netip.Addr) {
 	close(l.done)
 }
 
-// take gives out the addresses that have just been found, once; none if there
-// are none.
+// take returns the addresses of the last look-up, once; none if there are none.
 func (s *lookups) take(name policy.Host) []netip.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +116,9 @@ func (s *lookups) ask(ctx context.Context, name policy.Host) ([]netip.Addr, erro
 	return addresses, err
 }
 
-// isCancelled reports whether a look-up failed because nobody waited for it.
+// isCancelled reports whether a look-up failed because its caller left.
 func isCancelled(err error) bool {
 	var failed *net.DNSError
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &failed) && failed.IsTimeout
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.As(err, &failed) && failed.IsTimeout
 }

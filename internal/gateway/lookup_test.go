@@ -22,7 +22,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
-// resolver answers with answer, and notes the names that reach it.
+// resolver answers with answer, and records the names.
 type resolver struct {
 	answer func(ctx context.Context, name string) ([]netip.Addr, error)
 
@@ -49,7 +49,7 @@ func at(address string) func(context.Context, string) ([]netip.Addr, error) {
 	}
 }
 
-// TestLookups: each question is a look-up, whether the name has been there or not.
+// TestLookups: each query makes a look-up, whether or not the name was looked up before.
 func TestLookups(t *testing.T) {
 	r := &resolver{answer: at("203.0.113.1")}
 	l := newLookups(r, clock.Real())
@@ -69,7 +69,7 @@ func TestLookups(t *testing.T) {
 	}
 }
 
-// TestFound: what the last look-up has found is given out once, and soon.
+// TestFound: the addresses of the last look-up are returned once, and only shortly after it.
 func TestFound(t *testing.T) {
 	now := clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	r := &resolver{answer: at("203.0.113.1")}
@@ -110,8 +110,8 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// TestLookupsTogether: who asks while somebody else does waits for that answer,
-// and looks himself when the other one has left without it.
+// TestLookupsTogether: concurrent callers share a look-up; if its maker leaves without an answer, another caller makes
+// it.
 func TestLookupsTogether(t *testing.T) {
 	begun, answer := make(chan struct{}, 2), make(chan netip.Addr)
 	r := &resolver{answer: func(ctx context.Context, _ string) ([]netip.Addr, error) {
@@ -143,8 +143,7 @@ func TestLookupsTogether(t *testing.T) {
 	answer <- netip.MustParseAddr("203.0.113.1")
 }
 
-// TestFoundIsJudged: a name that has been found is judged when it is
-// dialled: by the policy of then, and by the addresses that it has then.
+// TestFoundIsJudged: a looked-up name is judged when it is dialled, by the policy and the addresses of that time.
 func TestFoundIsJudged(t *testing.T) {
 	for name, c := range map[string]struct {
 		address string // when it is dialled
@@ -190,7 +189,7 @@ func TestFoundIsJudged(t *testing.T) {
 	}
 }
 
-// TestEarly: what may be connected to before anything is asked of it.
+// TestEarly checks the connections that may be made before a request.
 func TestEarly(t *testing.T) {
 	d := document(t, `rules:
 - hosts: [all.test, silent.test, less.test, api.github.com, git.test, down.test]
@@ -201,25 +200,28 @@ func TestEarly(t *testing.T) {
 - {cidrs: 203.0.113.0/24, action: deny}
 git: [{remote: https://git.test/group/repo}]
 `)
-	w := wayWith(t, Options{GitHub: github.NewServers(), Clock: clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), Rate: Rate{PerSecond: 1, Burst: 2}}, d)
+	w := wayWith(t, Options{GitHub: github.NewServers(),
+		Clock: clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), Rate: Rate{PerSecond: 1, Burst: 2}}, d)
 	c := (*client)(w)
 	for name, want := range map[string]bool{
-		"all.test": true, "part.test": false, "less.test": false, "asked.test": false, "other.test": false, "api.github.com": false, "git.test": false,
+		"all.test": true, "part.test": false, "less.test": false, "asked.test": false, "other.test": false,
+		"api.github.com": false, "git.test": false,
 		policy.GatewayService: false,
 	} {
 		if got := c.Early(connectTo(t, name, 443)); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	for address, want := range map[string]bool{"198.51.100.1": true, "203.0.113.1": false, "10.0.0.7": false, "10.0.0.8": false} {
+	for address, want := range map[string]bool{"198.51.100.1": true, "203.0.113.1": false, "10.0.0.7": false,
+		"10.0.0.8": false} {
 		if got := c.Early(dialTo(t, "all.test", address)); got != want {
 			t.Errorf("%s: %v", address, got)
 		}
 	}
 
-	// It counts as its request does, which comes or not, and is never one too many.
+	// An early connection counts as its request does, whether or not the request comes.
 	all := connectTo(t, "all.test", 443)
-	for range 2 { // the first has been asked about above
+	for range 2 { // the first is the one asked about above
 		if _, err := w.rates.enter(all, nil); err != nil {
 			t.Error(err)
 		}
@@ -230,7 +232,7 @@ git: [{remote: https://git.test/group/repo}]
 	if silent := connectTo(t, "silent.test", 443); !c.Early(silent) || !c.Early(silent) || c.Early(silent) {
 		t.Error("connections without requests are not counted")
 	}
-	// An upstream that is left alone is.
+	// An upstream with an open circuit gets no connection.
 	failing := connectTo(t, "down.test", 443)
 	if !c.Early(failing) {
 		t.Error("one that has not been tried")
@@ -245,7 +247,7 @@ git: [{remote: https://git.test/group/repo}]
 	if c.Early(failing) {
 		t.Error("one that fails is tried")
 	}
-	// During a change both policies have to allow it.
+	// During a change both policies must allow it.
 	w, err := w.gateway.Open(Spec{Sandbox: "sb_other", Name: "other", Policy: []*policy.Document{allow(t, "fresh.test")}})
 	if err != nil {
 		t.Fatal(err)

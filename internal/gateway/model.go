@@ -16,17 +16,16 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
-// provider is one that a sandbox may use.
+// provider is a provider that a sandbox may use.
 type provider struct {
 	*model.Provider
 	policy      *policy.Policy
-	credentials *credential.Set // nil: it needs none
+	credentials *credential.Set // nil: none needed
 	pipeline    []stage
 }
 
-// choose finds the providers that a sandbox may use, each with the credential
-// that is set on requests to it and on nothing else.
-func (g *Gateway) choose(names []string, b model.Budget) (all []*provider, credentials []string, err error) {
+// choose returns the providers that a sandbox may use, each with the credential for requests to it alone.
+func (g *Gateway) choose(names []string, b cove.Budget) (all []*provider, credentials []string, err error) {
 	chosen, err := model.Choose(g.o.Providers, names...)
 	if err != nil {
 		return nil, nil, err
@@ -37,7 +36,8 @@ func (g *Gateway) choose(names []string, b model.Budget) (all []*provider, crede
 			return nil, nil, fmt.Errorf("the model provider %s: %w", c.Name, err)
 		}
 		if b.Cost > 0 && len(c.Prices) == 0 {
-			return nil, nil, cove.Errorf(cove.InvalidArgument, "a budget of dollars needs to know what the model provider %s costs", c.Name).
+			return nil, nil, cove.Errorf(cove.InvalidArgument,
+				"a budget of dollars needs to know what the model provider %s costs", c.Name).
 				WithHint("say its prices in the file of gateway.providers, or limit requests or tokens")
 		}
 		if c.Credential != "" {
@@ -62,18 +62,20 @@ func (g *Gateway) credentialsOf(p *model.Provider) (*credential.Set, error) {
 	}
 	for _, e := range p.Endpoints {
 		if r := p.Request(e); !set.Covers(r) {
-			return nil, cove.Errorf(cove.InvalidArgument, "the credential %s is not bound to %s %s, where the model provider %s is asked", p.Credential, r.Method, p.URL(e), p.Name).
-				WithHint("bind it there (to, in its description), or leave the endpoint out")
+			return nil,
+				cove.Errorf(cove.InvalidArgument, "the credential %s is not bound to %s %s, where the model provider %s is asked",
+					p.Credential, r.Method, p.URL(e), p.Name).
+					WithHint("bind it there (to, in its description), or leave the endpoint out")
 		}
 	}
 	return set, nil
 }
 
-// Models is what the sandbox has used of models, by provider.
+// Models returns the sandbox's use of models, by provider.
 func (w *Way) Models() []model.ProviderUsage { return w.ledger.Used() }
 
-// modelEnv is what leads programs to the sandbox's models: base URLs, and keys
-// where there is no placeholder, since programs do not start without.
+// modelEnv returns variables that lead programs to the sandbox's models: base URLs, and keys where there is no
+// placeholder, since programs do not start without one.
 func (w *Way) modelEnv() map[string]string {
 	const base = "http://" + policy.GatewayService
 	env := map[string]string{}
@@ -88,18 +90,17 @@ func (w *Way) modelEnv() map[string]string {
 	return env
 }
 
-// noKey stands where programs want a key and the gateway has none to replace.
+// noKey is the key for programs where the gateway has none to replace.
 const noKey = "set-by-the-gateway"
 
 // call is a request to a model.
 type call struct {
 	provider *model.Provider
 	endpoint model.Endpoint
-	limited  bool // to the provider's models: the gateway asks, not the sandbox itself
+	limited  bool // only the provider's permitted models: the gateway makes the request, not the sandbox
 }
 
-// callOf finds out whether a request is for a model: one of a provider's, or
-// of any that is known.
+// callOf reports whether a request is for a model, of a given provider or of any known one.
 func (w *Way) callOf(r policy.Request, of *model.Provider) (call, bool) {
 	if of != nil {
 		e, ok := of.Find(r)
@@ -114,11 +115,10 @@ func (w *Way) callOf(r policy.Request, of *model.Provider) (call, bool) {
 	return call{}, false
 }
 
-// counting is the stage that counts what is used of models, and ends it with the
-// budget.
+// counting is the stage that counts the use of models, and refuses requests beyond the budget.
 func (w *Way) counting(of *model.Provider) func(policy.Request, *http.Request) (leg, error) {
 	return func(r policy.Request, h *http.Request) (leg, error) {
-		if h == nil { // which cannot be read
+		if h == nil { // passed through, unreadable
 			return leg{}, nil
 		}
 		c, ok := w.callOf(r, of)
@@ -133,18 +133,17 @@ func (w *Way) counting(of *model.Provider) func(policy.Request, *http.Request) (
 	}
 }
 
-// use is one request to a model and what it uses.
+// use is one request to a model and its usage.
 type use struct {
 	call     *model.Call
-	question *model.Question // nil: it has no body
-	meter    *model.Meter    // from when an answer has come that is none of an error
+	question *model.Question // nil: no body
+	meter    *model.Meter    // set when a successful answer has come
 	answered bool
-	refused  atomic.Bool // while its body was read
+	refused  atomic.Bool // refused while its body was read
 }
 
-// maxHeld is how large a body may be to be judged before anything of it is
-// sent, in bytes. Of a larger one that is refused some has been sent, but never
-// all.
+// maxHeld is the largest body, in bytes, that is judged before any of it is sent. Of a larger, refused body a part may
+// be sent, but never all.
 const maxHeld = 64 << 10
 
 // begin counts a request to a model, unless the budget is used up.
@@ -155,10 +154,12 @@ func (w *Way) begin(h *http.Request, c call) (*use, error) {
 	u := &use{}
 	judged := c.limited && len(c.provider.Models) > 0 || w.ledger.Limits()
 	if coding := h.Header.Get("Content-Encoding"); judged && coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, refuse(&model.Refusal{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error", Message: "the gateway reads requests to models, which must not be compressed"})
+		return nil, refuse(&model.Refusal{Status: http.StatusUnsupportedMediaType, Type: "invalid_request_error",
+			Message: "the gateway reads requests to models, which must not be compressed"})
 	}
 	if w.ledger.LimitsCost() && len(c.provider.Prices) == 0 {
-		return nil, refuse(&model.Refusal{Status: http.StatusForbidden, Type: "permission_error", Message: "the budget of this sandbox is in dollars, and what " + c.provider.Name + " costs is not known"})
+		return nil, refuse(&model.Refusal{Status: http.StatusForbidden, Type: "permission_error",
+			Message: "the budget of this sandbox is in dollars, and what " + c.provider.Name + " costs is not known"})
 	}
 	if h.Body != nil {
 		u.question = model.NewQuestion(h.Body, func(a model.Asked) error {
@@ -182,27 +183,30 @@ func (w *Way) begin(h *http.Request, c call) (*use, error) {
 		}
 		return nil, err
 	}
-	h.Header.Set("Accept-Encoding", "identity") // what was used must be read
+	h.Header.Set("Accept-Encoding", "identity") // the usage must be readable
 	return u, nil
 }
 
-// objection says why a request must not go on, as far as it is known.
+// objection returns the refusal of a request, as far as its fields are known.
 func (w *Way) objection(c call, a model.Asked) *model.Refusal {
 	p := c.provider
 	switch {
 	case a.Background && w.ledger.Limits():
-		return &model.Refusal{Status: http.StatusBadRequest, Type: "invalid_request_error", Message: "with a budget, nothing is answered in the background, where it could not be counted"}
+		return &model.Refusal{Status: http.StatusBadRequest, Type: "invalid_request_error",
+			Message: "with a budget, nothing is answered in the background, where it could not be counted"}
 	case !c.limited || len(p.Models) == 0:
 	case a.Malformed:
-		return &model.Refusal{Status: http.StatusBadRequest, Type: "invalid_request_error", Message: "the request is not JSON"}
+		return &model.Refusal{Status: http.StatusBadRequest, Type: "invalid_request_error",
+			Message: "the request is not JSON"}
 	case (a.Model != "" || a.Whole) && !p.Allows(a.Model):
 		return &model.Refusal{Status: http.StatusForbidden, Type: "permission_error",
-			Message: fmt.Sprintf("the model %.80q is none of the provider %s's that may be used: %s", a.Model, p.Name, strings.Join(p.Models, ", "))}
+			Message: fmt.Sprintf("the model %.80q is none of the provider %s's that may be used: %s", a.Model, p.Name,
+				strings.Join(p.Models, ", "))}
 	}
 	return nil
 }
 
-// read has the answer read as it passes.
+// read meters the answer as it passes.
 func (u *use) read(h *http.Response) error {
 	u.answered = true
 	if h.StatusCode/100 == 2 {
@@ -223,8 +227,7 @@ func (m *metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end counts what was used. Whoever leaves before there is an answer has used
-// what was sent.
+// end records the usage. A request without an answer has used its input.
 func (u *use) end() {
 	var asked model.Asked
 	var size int64

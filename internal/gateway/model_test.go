@@ -33,7 +33,7 @@ credentials:
   - {name: second, source: "env:SECOND_KEY", variables: SECOND, to: [{form: header, header: X-Api-Key, hosts: models.test}]}
 `
 
-// modelGateway has providers, of which two are one host with two accounts.
+// modelGateway returns a gateway with several providers, two of which are accounts at one host.
 func modelGateway(t *testing.T) *Gateway {
 	t.Helper()
 	t.Setenv("FIRST_KEY", "the-first-key")
@@ -46,7 +46,8 @@ func modelGateway(t *testing.T) *Gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := New(Options{Dir: t.TempDir(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Providers: providers, Credentials: credentials})
+	g := New(Options{Dir: t.TempDir(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Providers: providers,
+		Credentials: credentials})
 	t.Cleanup(g.Close)
 	return g
 }
@@ -61,14 +62,17 @@ func openModels(t *testing.T, s Spec) *Way {
 	return w
 }
 
-// askEndpoint asks an endpoint, and takes what is sent on through the stages.
-func askEndpoint(t *testing.T, w *Way, path, body string, header http.Header) (*http.Request, proxy.Passage, *proxy.Answer) {
+// askEndpoint requests an endpoint, and takes the forwarded request through the stages.
+func askEndpoint(t *testing.T, w *Way, path, body string,
+	header http.Header) (*http.Request, proxy.Passage, *proxy.Answer) {
 	t.Helper()
-	r := policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, policy.GatewayService), Port: 80, Method: http.MethodPost, Path: endpointPath + path}
+	r := policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, policy.GatewayService), Port: 80, Method: http.MethodPost,
+		Path: endpointPath + path}
 	if header == nil {
 		header = http.Header{}
 	}
-	h := &http.Request{Method: http.MethodPost, Header: header, URL: &url.URL{Path: r.Path}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body))}
+	h := &http.Request{Method: http.MethodPost, Header: header, URL: &url.URL{Path: r.Path},
+		Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body))}
 	if v := w.judge(r); v.Action != policy.Allow {
 		t.Fatalf("%s: %+v", path, v)
 	}
@@ -76,7 +80,8 @@ func askEndpoint(t *testing.T, w *Way, path, body string, header http.Header) (*
 	if answer != nil {
 		return nil, nil, answer
 	}
-	to := policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, origin.URL.Hostname()), Port: 443, Method: http.MethodPost, Path: origin.URL.Path, Endpoint: true}
+	to := policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, origin.URL.Hostname()), Port: 443,
+		Method: http.MethodPost, Path: origin.URL.Path, Endpoint: true}
 	if origin.URL.Port() != "" {
 		to.Port = 11434
 	}
@@ -94,8 +99,7 @@ func askEndpoint(t *testing.T, w *Way, path, body string, header http.Header) (*
 	return h, p, nil
 }
 
-// TestProfiles: each request goes to the account that the sandbox may use and
-// asks for, and only that account's key is set.
+// TestProfiles: each request goes to the selected account of the sandbox's, with only that account's key.
 func TestProfiles(t *testing.T) {
 	w := openModels(t, Spec{Providers: []string{"one", "two", "three"}})
 	for _, c := range []struct {
@@ -128,7 +132,8 @@ func TestProfiles(t *testing.T) {
 			t.Errorf("%+v: %s", c, answer.Body)
 			continue
 		}
-		if h.Header.Get("X-Api-Key") != c.key || h.Header.Get("Authorization") != "" || h.Header.Get(profileHeader) != "" || (h.Header.Get("X-Team") == "red") != (c.key == "the-second-key") {
+		if h.Header.Get("X-Api-Key") != c.key || h.Header.Get("Authorization") != "" || h.Header.Get(profileHeader) != "" ||
+			(h.Header.Get("X-Team") == "red") != (c.key == "the-second-key") {
 			t.Errorf("%+v: sent %v", c, h.Header)
 		}
 		p.End(nil)
@@ -137,27 +142,31 @@ func TestProfiles(t *testing.T) {
 	if answer == nil || answer.Status != 403 {
 		t.Errorf("two profiles: %v %+v", h, answer)
 	}
-	if v := w.judge(policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, "models.test"), Port: 443, Method: "POST", Path: "/v1/messages"}); v.Action != policy.Deny {
+	if v := w.judge(policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, "models.test"), Port: 443, Method: "POST",
+		Path: "/v1/messages"}); v.Action != policy.Deny {
 		t.Errorf("directly: %+v", v)
 	}
 	for _, path := range []string{"/v1/files", "/v1/messages/batches", "/v1/organizations"} {
-		if v := w.judge(policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, "models.test"), Port: 443, Method: "POST", Path: path, Endpoint: true}); v.Action != policy.Deny {
+		if v := w.judge(policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, "models.test"), Port: 443, Method: "POST",
+			Path: path, Endpoint: true}); v.Action != policy.Deny {
 			t.Errorf("%s: %+v", path, v)
 		}
 	}
 	env := w.Env()
-	if env["ANTHROPIC_BASE_URL"] != "http://gateway.cove.internal/proxy" || env["OPENAI_BASE_URL"] != "http://gateway.cove.internal/proxy/v1" || env["OPENAI_API_KEY"] == "" || env["FIRST"] == "" || strings.Contains(env["FIRST"], "key") {
+	if env["ANTHROPIC_BASE_URL"] != "http://gateway.cove.internal/proxy" ||
+		env["OPENAI_BASE_URL"] != "http://gateway.cove.internal/proxy/v1" || env["OPENAI_API_KEY"] == "" ||
+		env["FIRST"] == "" || strings.Contains(env["FIRST"], "key") {
 		t.Errorf("%v", env)
 	}
 }
 
-// TestProvidersThatCannotBe are refused before anything runs.
+// TestProvidersThatCannotBe: invalid providers are refused before a sandbox starts.
 func TestProvidersThatCannotBe(t *testing.T) {
 	g := modelGateway(t)
 	for name, s := range map[string]Spec{
 		"nobody":     {Providers: []string{"nobody"}},
 		"bound to":   {Providers: []string{"unbound"}},
-		"prices":     {Providers: []string{"one"}, Budget: model.Budget{Cost: 1}},
+		"prices":     {Providers: []string{"one"}, Budget: cove.Budget{Cost: 1}},
 		"credential": {Providers: []string{"one"}, Credentials: []string{"nobody"}},
 	} {
 		s.Sandbox = cove.NewSandboxID()
@@ -167,20 +176,21 @@ func TestProvidersThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestUseOfModels: what answers say is counted, whoever leaves or fails.
+// TestUseOfModels: stated usage is counted, even if the client leaves or the origin fails.
 func TestUseOfModels(t *testing.T) {
-	w := openModels(t, Spec{Providers: []string{"one", "three"}, Budget: model.Budget{Requests: 6, Tokens: 1_000_000}})
+	w := openModels(t, Spec{Providers: []string{"one", "three"}, Budget: cove.Budget{Requests: 6, Tokens: 1_000_000}})
 	const hello = `{"model":"small","messages":[]}` // 31 bytes
 	for _, c := range []struct {
-		status     int // 0: there is no answer
+		status     int // 0: no answer
 		kind, body string
 		readAll    bool
 	}{
 		{200, "application/json", `{"usage":{"input_tokens":10,"output_tokens":1}}`, true},
 		{529, "application/json", `{"usage":{"input_tokens":10,"output_tokens":1}}`, true},
-		{200, "text/event-stream", "data: {\"message\":{\"usage\":{\"input_tokens\":10,\"output_tokens\":1}}}\n\ndata: {}\n\n", false},
-		{0, "", "", true},  // whoever asked has left
-		{0, "", "", false}, // nobody was reached
+		{200, "text/event-stream",
+			"data: {\"message\":{\"usage\":{\"input_tokens\":10,\"output_tokens\":1}}}\n\ndata: {}\n\n", false},
+		{0, "", "", true},  // the client has left
+		{0, "", "", false}, // the origin was not reached
 	} {
 		h, p, answer := askEndpoint(t, w, "messages", hello, nil)
 		if answer != nil {
@@ -195,7 +205,8 @@ func TestUseOfModels(t *testing.T) {
 			}
 		}
 		if c.status != 0 {
-			res := &http.Response{StatusCode: c.status, Header: http.Header{"Content-Type": {c.kind}}, Body: io.NopCloser(strings.NewReader(c.body)), ContentLength: -1}
+			res := &http.Response{StatusCode: c.status, Header: http.Header{"Content-Type": {c.kind}},
+				Body: io.NopCloser(strings.NewReader(c.body)), ContentLength: -1}
 			if err := p.Response(res); err != nil {
 				t.Fatal(err)
 			}
@@ -205,16 +216,20 @@ func TestUseOfModels(t *testing.T) {
 		}
 		p.End(proxy.ErrUnfinished)
 	}
-	want := []model.ProviderUsage{{Provider: "one", Usage: model.Usage{Requests: 5, Input: 10 + 10 + 8, Output: 1 + 2, Estimated: 2}}}
+	want := []model.ProviderUsage{{Provider: "one", Usage: model.Usage{
+		Requests: 5, Input: 10 + 10 + 8, Output: 1 + 2, Estimated: 2,
+	}}}
 	if got := w.Models(); !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	for body, status := range map[string]int{`{"model":"large"}`: 403, `{"model":"small","background":true}`: 400, `{"model":`: 400} {
+	for body, status := range map[string]int{`{"model":"large"}`: 403, `{"model":"small","background":true}`: 400,
+		`{"model":`: 400} {
 		if _, _, answer := askEndpoint(t, w, "responses", body, nil); answer == nil || answer.Status != status {
 			t.Errorf("%s: %+v", body, answer)
 		}
 	}
-	if _, _, answer := askEndpoint(t, w, "responses", hello, http.Header{"Content-Encoding": {"gzip"}}); answer == nil || answer.Status != 415 {
+	if _, _, answer := askEndpoint(t, w, "responses", hello, http.Header{"Content-Encoding": {"gzip"}}); answer == nil ||
+		answer.Status != 415 {
 		t.Errorf("%+v", answer)
 	}
 	if got := w.Models(); !slices.Equal(got, want) {
@@ -234,14 +249,14 @@ func TestUseOfModels(t *testing.T) {
 	}
 }
 
-// TestEndpointsAreNotForAll: without providers and credentials the gateway has
-// no name.
+// TestEndpointsAreNotForAll: without providers and credentials the gateway's name does not exist.
 func TestEndpointsAreNotForAll(t *testing.T) {
 	none := openModels(t, Spec{})
 	git := openModels(t, Spec{Credentials: []string{"first"}})
 	denied := openModels(t, Spec{Providers: []string{"one"}, Policy: []*policy.Document{deny(t, policy.GatewayService)}})
 	for _, layer := range []policy.Layer{policy.LayerDNS, policy.LayerConnect, policy.LayerHTTP} {
-		r := policy.Request{Layer: layer, Host: hostOf(t, policy.GatewayService), Port: 80, Method: "POST", Path: "/proxy/v1/messages"}
+		r := policy.Request{Layer: layer, Host: hostOf(t, policy.GatewayService), Port: 80, Method: "POST",
+			Path: "/proxy/v1/messages"}
 		for w, want := range map[*Way]policy.Action{none: policy.Deny, git: policy.Allow, denied: policy.Deny} {
 			if v := w.judge(r); v.Action != want {
 				t.Errorf("%s: %+v", layer, v)
@@ -265,10 +280,10 @@ func deny(t *testing.T, hosts ...string) *policy.Document {
 	return d
 }
 
-// FuzzGitLogin: whatever a sandbox asks, it gets one user and password, of a
-// host that it names.
+// FuzzGitLogin: any request yields at most one user and password, of the host that it names.
 func FuzzGitLogin(f *testing.F) {
-	f.Add([]byte("capability[]=authtype\nprotocol=https\nhost=git.test:8443\npath=a/b.git\nwwwauth[]=Basic realm=\"x\"\n\n"))
+	f.Add([]byte("capability[]=authtype\nprotocol=https\nhost=git.test:8443\npath=a/b.git\nwwwauth[]=Basic " +
+		"realm=\"x\"\n\n"))
 	f.Add([]byte("protocol=https\r\nhost=git.test\r\nusername=robot\r\n"))
 	f.Add([]byte("url=https://git.test/\nquit=1\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -12,24 +12,22 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
-// stage is one step on the way of what policy has allowed. Each has a file.
+// stage is one step of an allowed request on its way out. Each stage has a file.
 type stage struct {
 	name api.Stage
-	// enter admits a request, and may change it, or a connection that is passed
-	// through, where h is nil. An error is the answer: a *proxy.Refusal, or one
-	// with a code of cove.
+	// enter admits a request, and may change it. For a passed-through connection h is nil. An error is the answer: a
+	// *proxy.Refusal, or an error with a code of cove.
 	enter func(r policy.Request, h *http.Request) (leg, error)
 }
 
-// leg is what a stage has to do later for what it has admitted; each may be nil.
+// leg holds a stage's later duties for an admitted request; each may be nil.
 type leg struct {
 	response func(*http.Response) error
 	end      func(failure error) // see proxy.Passage
 }
 
-// stages, in the order that requests go through them. Policy comes before the
-// first; the proxy dials after the last, and records what became of it. They
-// are for what the sandbox asks itself, or for a provider of models.
+// stages returns the stages in the order of requests. Policy is asked before the first; the proxy dials after the last,
+// and records the outcome. They apply to the sandbox's own requests, or to those for a provider of models.
 func (w *Way) stages(credentials *credential.Set, of *model.Provider) []stage {
 	return []stage{
 		{api.StageGitHub, w.judgeGitHub},
@@ -42,7 +40,7 @@ func (w *Way) stages(credentials *credential.Set, of *model.Provider) []stage {
 	}
 }
 
-// Prepare implements proxy.Sandbox: policy has allowed the request.
+// Prepare implements proxy.Sandbox.
 func (c *client) Prepare(r policy.Request, h *http.Request) (proxy.Passage, error) {
 	return enter(c.pipeline, r, h)
 }
@@ -86,7 +84,7 @@ func (p *passage) End(failure error) {
 	}
 }
 
-// upstream is who a request is for.
+// upstream is the target of a request.
 type upstream struct {
 	host policy.Host
 	port uint16
@@ -96,8 +94,7 @@ func upstreamOf(r policy.Request) upstream { return upstream{r.Host, r.Port} }
 
 func (u upstream) String() string { return u.host.Authority(u.port) }
 
-// maxUpstreams is how many upstreams of a sandbox something is remembered of;
-// those that have not been asked for longest are forgotten.
+// maxUpstreams bounds the upstreams of a sandbox with state; the least recently used are dropped.
 const maxUpstreams = 1024
 
 func newRecent[V any]() *simplelru.LRU[upstream, V] {

@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
-// wayWith is a way out with options of its own.
+// wayWith returns a route with given options.
 func wayWith(t *testing.T, o Options, documents ...*policy.Document) *Way {
 	t.Helper()
 	o.Dir = t.TempDir()
@@ -60,12 +60,13 @@ func send(t *testing.T, w *Way, method, target, body string) (*http.Request, pro
 	if body != "" {
 		h.Body, h.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 	}
-	r := policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, u.Hostname()), Port: 443, Method: method, Path: u.EscapedPath()}
+	r := policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, u.Hostname()), Port: 443, Method: method,
+		Path: u.EscapedPath()}
 	p, err := (*client)(w).Prepare(r, h)
 	return h, p, err
 }
 
-// refusal is what a stage answered.
+// refusal returns a stage's refusal.
 func refusal(t *testing.T, err error) *proxy.Refusal {
 	t.Helper()
 	var r *proxy.Refusal
@@ -75,14 +76,15 @@ func refusal(t *testing.T, err error) *proxy.Refusal {
 	return r
 }
 
-// TestOrder: the stages are those that ARCHITECTURE.md has, in its order.
+// TestOrder: the stages and their order are those of ARCHITECTURE.md.
 func TestOrder(t *testing.T) {
 	w, _ := newTestWay(t)
 	var names []api.Stage
 	for _, s := range w.pipeline {
 		names = append(names, s.name)
 	}
-	want := []api.Stage{api.StageGitHub, api.StageGit, api.StageRate, api.StageBreaker, api.StageBudget, api.StageCredentials, api.StageUpstream}
+	want := []api.Stage{api.StageGitHub, api.StageGit, api.StageRate, api.StageBreaker, api.StageBudget,
+		api.StageCredentials, api.StageUpstream}
 	if !slices.Equal(names, want) {
 		t.Errorf("%v", names)
 	}
@@ -104,7 +106,8 @@ func TestRate(t *testing.T) {
 		}
 	}
 	r := refusal(t, ask("one.test"))
-	if r.Code != cove.Overloaded || r.After != 500*time.Millisecond || !strings.Contains(r.Reason, "one.test:443") || r.Rule != "gateway: rate of one host" {
+	if r.Code != cove.Overloaded || r.After != 500*time.Millisecond || !strings.Contains(r.Reason, "one.test:443") ||
+		r.Rule != "gateway: rate of one host" {
 		t.Errorf("%+v", r)
 	}
 	if err := ask("two.test"); err != nil {
@@ -118,7 +121,7 @@ func TestRate(t *testing.T) {
 
 	c.Advance(time.Hour)
 	n := 0
-	for i := range 100 { // hosts by turns, so that none is asked too often
+	for i := range 100 { // alternate hosts, to stay below the rate
 		if err := ask("host" + string(rune('a'+i%25)) + ".test"); err != nil {
 			if r := refusal(t, err); r.Rule != "gateway: rate of the sandbox" {
 				t.Errorf("%+v", r)
@@ -164,8 +167,7 @@ func TestRateForgets(t *testing.T) {
 
 var errDown = errors.New("connection refused")
 
-// TestBreaker: an upstream that fails is left alone, tried again by one request
-// at a time, and trusted when that succeeds.
+// TestBreaker: a failing upstream is refused, then probed by one request at a time, and admitted again after a success.
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -194,15 +196,16 @@ func TestBreaker(t *testing.T) {
 		for range maxFailures - 1 {
 			fail()
 		}
-		enter().end(nil) // which makes up for them
+		enter().end(nil) // a success resets the count
 		for range maxFailures - 1 {
 			fail()
-			enter().end(proxy.ErrUnfinished) // which says nothing
+			enter().end(proxy.ErrUnfinished) // no evidence
 		}
 		is(0, 0)
 		fail()
 		is(1, 0)
-		if f := refused(); f.Code != cove.Unavailable || f.After != maxPause || !strings.Contains(f.Reason, "down.test:443") || !strings.Contains(f.Reason, errDown.Error()) {
+		if f := refused(); f.Code != cove.Unavailable || f.After != maxPause ||
+			!strings.Contains(f.Reason, "down.test:443") || !strings.Contains(f.Reason, errDown.Error()) {
 			t.Errorf("%+v", f)
 		}
 		time.Sleep(maxPause / 2)
@@ -217,7 +220,7 @@ func TestBreaker(t *testing.T) {
 		time.Sleep(maxPause)
 		is(0, 1)
 		probe := enter()
-		refused() // one at a time
+		refused() // one probe at a time
 		probe.end(proxy.ErrUnfinished)
 		enter().end(errDown)
 		is(1, 0)
@@ -225,22 +228,24 @@ func TestBreaker(t *testing.T) {
 
 		time.Sleep(2 * maxPause)
 		probe = enter()
-		probe.response(&http.Response{StatusCode: 200}) // it goes on for long
+		probe.response(&http.Response{StatusCode: 200}) // the answer continues for long
 		is(0, 0)
 		fail()
 		enter().end(nil)
 		probe.end(errDown)
 		is(0, 0)
-		if text := log.String(); strings.Count(text, "to=open") != 2 || strings.Count(text, "to=closed") != 1 || !strings.Contains(text, "down.test:443") {
+		if text := log.String(); strings.Count(text, "to=open") != 2 || strings.Count(text, "to=closed") != 1 ||
+			!strings.Contains(text, "down.test:443") {
 			t.Errorf("the log: %s", text)
 		}
 	})
 }
 
-// TestBreakerAnswers: which answers say that an upstream fails.
+// TestBreakerAnswers lists the answers that count as failures.
 func TestBreakerAnswers(t *testing.T) {
 	r := policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, "some.test"), Port: 443}
-	for status, opens := range map[int]bool{200: false, 301: false, 400: false, 403: false, 404: false, 429: false, 500: false, 501: false, 529: false, 502: true, 503: true, 504: true} {
+	for status, opens := range map[int]bool{200: false, 301: false, 400: false, 403: false, 404: false, 429: false,
+		500: false, 501: false, 529: false, 502: true, 503: true, 504: true} {
 		b := newBreakers(slog.New(slog.DiscardHandler))
 		for range maxFailures {
 			l, err := b.enter(r, nil)
@@ -256,8 +261,8 @@ func TestBreakerAnswers(t *testing.T) {
 	}
 }
 
-// TestBreakerAndStreams: an answer that breaks off once it has begun is no sign
-// that nobody is there, and one that never begins is.
+// TestBreakerAndStreams: an answer that breaks off after its beginning is not a failure; an answer that never begins
+// is.
 func TestBreakerAndStreams(t *testing.T) {
 	r := policy.Request{Layer: policy.LayerHTTP, Host: hostOf(t, "models.test"), Port: 443}
 	b := newBreakers(slog.New(slog.DiscardHandler))
@@ -281,7 +286,7 @@ func TestBreakerAndStreams(t *testing.T) {
 		t.Error("it is left alone for streams that broke off")
 	}
 	stream := enter()
-	stream.response(&http.Response{StatusCode: 200}) // which makes up for them
+	stream.response(&http.Response{StatusCode: 200}) // a success resets the count
 	for range maxFailures {
 		enter().end(errDown)
 	}
@@ -291,7 +296,7 @@ func TestBreakerAndStreams(t *testing.T) {
 	}
 }
 
-// TestBreakerIsOnesOwn: what one sandbox finds out changes nothing for another.
+// TestBreakerIsOnesOwn: one sandbox's failures do not affect another.
 func TestBreakerIsOnesOwn(t *testing.T) {
 	one, other := wayWith(t, Options{}), wayWith(t, Options{})
 	for range maxFailures {
@@ -314,8 +319,7 @@ func TestBreakerIsOnesOwn(t *testing.T) {
 	}
 }
 
-// TestGitHubStage: what the filter says is the answer, and what it has read is
-// what goes out.
+// TestGitHubStage: the filter's refusal is the answer, and its rewritten body is sent.
 func TestGitHubStage(t *testing.T) {
 	pulls := &policy.Document{Source: "--allow-pr", PullRequests: policy.Granted}
 	w := wayWith(t, Options{GitHub: github.NewServers(hostOf(t, "github.example.com"))}, pulls)
@@ -326,17 +330,20 @@ func TestGitHubStage(t *testing.T) {
 	if sent, _ := io.ReadAll(h.Body); string(sent) != `{"title":"x"}` || h.ContentLength != int64(len(sent)) {
 		t.Errorf("%q of %d goes out", sent, h.ContentLength)
 	}
-	for _, target := range []string{"https://api.github.com/repos/o/r/pulls/1/merge", "https://github.example.com/api/v3/repos/o/r/pulls/1/merge"} {
+	for _, target := range []string{"https://api.github.com/repos/o/r/pulls/1/merge",
+		"https://github.example.com/api/v3/repos/o/r/pulls/1/merge"} {
 		_, _, err = send(t, w, "PUT", target, "{}")
 		if r := refusal(t, err); r.Code != cove.Forbidden || r.Rule != "github: merge" || r.Remedy != "" {
 			t.Errorf("%+v", r)
 		}
 	}
-	_, _, err = send(t, w, "POST", "https://api.github.com/graphql", `{"query":"mutation{mergePullRequest(input:{}){clientMutationId}}"}`)
+	_, _, err = send(t, w, "POST", "https://api.github.com/graphql",
+		`{"query":"mutation{mergePullRequest(input:{}){clientMutationId}}"}`)
 	refusal(t, err)
 	_, _, err = send(t, w, "POST", "https://api.github.com/repos/o/r/pulls?", "{}")
 	refusal(t, err)
-	_, _, err = send(t, w, "POST", "https://api.github.com/repos/o/r/pulls", `{"body":"`+strings.Repeat("x", maxGitHubBody)+`"}`)
+	_, _, err = send(t, w, "POST", "https://api.github.com/repos/o/r/pulls",
+		`{"body":"`+strings.Repeat("x", maxGitHubBody)+`"}`)
 	if cove.ErrorCode(err) != cove.TooLarge {
 		t.Errorf("a large body: %v", err)
 	}
@@ -348,17 +355,18 @@ func TestGitHubStage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.next.Store(narrower) // while a change cuts
+	w.next.Store(narrower) // while a change cuts connections
 	_, _, err = send(t, w, "POST", "https://api.github.com/repos/o/r/pulls", "{}")
 	if r := refusal(t, err); !strings.Contains(r.Remedy, "--allow-pr") {
 		t.Errorf("%+v", r)
 	}
 }
 
-// TestGitHubIsLookedInto: connections to the API are not passed through, those
-// of git over SSH are.
+// TestGitHubIsLookedInto: connections to the API are not passed through, those of git over SSH are.
 func TestGitHubIsLookedInto(t *testing.T) {
-	d, err := policy.Parse("p.yaml", []byte("rules: [{hosts: [api.github.com, github.example.com, github.com], ports: [22, 443, 8443], pass_through: true}]"))
+	d, err := policy.Parse("p.yaml",
+		[]byte("rules: [{hosts: [api.github.com, github.example.com, github.com], ports: [22, 443, 8443], "+
+			"pass_through: true}]"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,14 +15,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
-// Rate bounds the requests, and connections that are passed through, of one
-// sandbox to one host and port. A PerSecond of 0 is no bound.
+// Rate bounds the requests and passed-through connections of one sandbox to one host and port. A PerSecond of 0 is no
+// bound.
 type Rate struct {
 	PerSecond float64
-	Burst     int // at once, before the rate counts
+	Burst     int // requests at once, before the rate applies
 }
 
-// together is how many times as much a sandbox may send to all of them.
+// together is the factor by which a sandbox's rate to all hosts exceeds that to one.
 const together = 4
 
 // rates are the token buckets of one sandbox.
@@ -36,7 +36,7 @@ type rates struct {
 	one *simplelru.LRU[upstream, *bucket]
 }
 
-// bucket is that of one host and port.
+// bucket is the token bucket of one host and port.
 type bucket struct {
 	*rate.Limiter
 	ahead bool // a token has been taken for a request that has not come yet
@@ -58,8 +58,8 @@ func (s *rates) enter(r policy.Request, _ *http.Request) (leg, error) {
 	})
 }
 
-// ahead takes a token for a connection that is made before its request, which
-// takes none then. Without the request the next one takes another.
+// ahead takes a token for a connection that is made before its request. The request then takes none. If it does not
+// come, the next connection takes another.
 func (s *rates) ahead(to upstream) error {
 	return s.take(to, func(b *bucket) (paid bool) {
 		b.ahead = true
@@ -67,12 +67,12 @@ func (s *rates) ahead(to upstream) error {
 	})
 }
 
-// take takes a token of both buckets, unless it has been paid.
+// take takes a token of both buckets, unless it has been paid ahead.
 func (s *rates) take(to upstream, paid func(*bucket) bool) error {
 	if s.rate.PerSecond <= 0 {
 		return nil
 	}
-	// A time made of the monotonic clock, so that no jump fills or empties a bucket.
+	// A time derived from the monotonic clock, so that no jump fills or empties a bucket.
 	now := time.Unix(1, 0).Add(s.clock.Since(s.base))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,8 @@ func tooMany(l *rate.Limiter, now time.Time, rule, where string) error {
 	missing := 1 - l.TokensAt(now)
 	return &proxy.Refusal{
 		Code: cove.Overloaded, Rule: "gateway: " + rule,
-		Reason: fmt.Sprintf("this sandbox asks more than %g times a second %s, and more than %d times at once", float64(l.Limit()), where, l.Burst()),
+		Reason: fmt.Sprintf("this sandbox asks more than %g times a second %s, and more than %d times at once",
+			float64(l.Limit()), where, l.Burst()),
 		Remedy: "wait, or set gateway.rate_limit in the configuration",
 		After:  time.Duration(missing / float64(l.Limit()) * float64(time.Second)),
 	}

@@ -21,10 +21,11 @@ func verdictOf(allowed bool) api.Verdict {
 	return api.VerdictDeny
 }
 
-// decisionOf is what the record keeps of an event.
+// decisionOf returns an event in the record's form.
 func decisionOf(e proxy.Event) api.Decision {
 	d := api.Decision{
-		Time: e.Time, Entry: e.Entry, Protocol: e.Protocol, Host: e.Request.Host.String(), Port: e.Request.Port, Method: e.Request.Method, Path: e.Request.Path,
+		Time: e.Time, Entry: e.Entry, Protocol: e.Protocol, Host: e.Request.Host.String(), Port: e.Request.Port,
+		Method: e.Request.Method, Path: e.Request.Path,
 		Verdict: verdictOf(e.Verdict.Action == policy.Allow), Stage: e.Stage, Rule: e.Verdict.Rule, Remedy: e.Verdict.Remedy,
 		Status: e.Status, Sent: e.Sent, Received: e.Received, Duration: e.Duration.Seconds(),
 	}
@@ -34,11 +35,10 @@ func decisionOf(e proxy.Event) api.Decision {
 	return d
 }
 
-// maxDenied is how many places are remembered that a sandbox wanted to reach
-// and may not.
+// maxDenied bounds the denied places that are listed.
 const maxDenied = 32
 
-// denials are those places, in the order of the first attempt.
+// denials are the denied places, in the order of the first attempt.
 type denials struct {
 	mu     sync.Mutex
 	places []string
@@ -52,16 +52,15 @@ func (d *denials) add(place string) {
 	}
 }
 
-// Denied lists what the sandbox wanted to reach and policy did not allow, in
-// the way that "--allow" takes it: HOST, or HOST:PORT where that is needed, or
-// tcp://HOST:PORT where what is spoken is neither HTTP nor TLS.
+// Denied returns the places that the sandbox tried to reach and that policy denied, in the notation of "--allow": HOST,
+// or HOST:PORT where that is needed, or tcp://HOST:PORT where the protocol is neither HTTP nor TLS.
 func (w *Way) Denied() []string {
 	w.denied.mu.Lock()
 	defer w.denied.mu.Unlock()
 	return slices.Clone(w.denied.places)
 }
 
-// placeOf is what would have to be allowed.
+// placeOf returns the place that would have to be allowed.
 func placeOf(d api.Decision) string {
 	if d.Stage == api.StageProtocol {
 		return "tcp://" + net.JoinHostPort(d.Host, strconv.Itoa(int(d.Port)))
@@ -72,8 +71,7 @@ func placeOf(d api.Decision) string {
 	return net.JoinHostPort(d.Host, strconv.Itoa(int(d.Port)))
 }
 
-// record says whose a decision is, takes what nobody must see out of it and
-// hands it on.
+// record adds the sandbox to a decision, removes secrets from it and passes it on.
 func (w *Way) record(d api.Decision) {
 	d.Execution, d.Sandbox, d.Client = *w.name.Load(), string(w.sandbox), w.client
 	w.conceal(&d)
@@ -83,15 +81,15 @@ func (w *Way) record(d api.Decision) {
 	w.gateway.o.Recorder.Record(d)
 }
 
-// isOfPolicy reports whether it is for want of a rule that a stage refuses.
+// isOfPolicy reports whether a stage refuses for lack of a rule.
 func isOfPolicy(s api.Stage) bool {
 	return s == api.StagePolicy || s == api.StageApproval || s == api.StageDial || s == api.StageProtocol
 }
 
-// left is what stands in a path for what the record leaves out.
+// left replaces removed segments of a path in the record.
 const left = "…"
 
-// concealed is a set of the placeholders that are long enough to be found.
+// concealed returns the set of placeholders that are long enough to be found.
 func concealed(placeholders map[string]string) (*redact.Set, error) {
 	var values []secret.Value
 	for _, p := range placeholders {
@@ -102,11 +100,11 @@ func concealed(placeholders map[string]string) (*redact.Set, error) {
 	return redact.New(values...)
 }
 
-// conceal takes placeholders and known values of credentials out of a decision.
+// conceal removes placeholders and known values of credentials from a decision.
 func (w *Way) conceal(d *api.Decision) {
 	known, version := w.known.Known()
 	set, err := w.redactor.of(known, version)
-	if err != nil { // a value that could not be found
+	if err != nil { // a value that cannot be searched for
 		d.Path, d.Reason = left, ""
 		return
 	}
@@ -118,8 +116,7 @@ func (w *Way) conceal(d *api.Decision) {
 	}
 }
 
-// withoutSegments leaves out each segment of a path that differs in masked,
-// which has the same length.
+// withoutSegments removes each segment of a path that differs in masked, which has the same length.
 func withoutSegments(path, masked string) string {
 	if path == masked {
 		return path

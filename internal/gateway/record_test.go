@@ -31,8 +31,7 @@ func TestPathsWithoutSecrets(t *testing.T) {
 	}
 }
 
-// TestRename: what is recorded, and what is said of a refusal, has the present
-// name of the sandbox.
+// TestRename: records and refusals have the sandbox's present name.
 func TestRename(t *testing.T) {
 	g, _, _ := newTestGateway(t)
 	var names []string
@@ -42,7 +41,8 @@ func TestRename(t *testing.T) {
 	w := openWay(t, g, "local", asks)
 	for _, name := range []string{"first", "second"} {
 		w.Rename(name)
-		if v := w.judge(requestOf(t, "denied.test", "GET", "/")); v.Action != policy.Deny || !strings.Contains(v.Remedy, name) {
+		if v := w.judge(requestOf(t, "denied.test", "GET", "/")); v.Action != policy.Deny ||
+			!strings.Contains(v.Remedy, name) {
 			t.Errorf("as %s it is told %+v", name, v)
 		}
 		w.record(api.Decision{Host: name})

@@ -13,47 +13,46 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// RecorderOptions make a Recorder. All are required but Observe.
+// RecorderOptions configure a Recorder. All except Observe are required.
 type RecorderOptions struct {
 	Store   store.Decisions
-	Keep    int                // how many decisions the store keeps
-	Observe func(api.Decision) // told of each at once; must not wait
+	Keep    int                // maximum of decisions in the store
+	Observe func(api.Decision) // receives each at once; must not wait
 	Clock   clock.Clock
 	Log     *slog.Logger
 }
 
-// Recorder writes decisions to the store in batches, so that no request waits.
-// Attempts of one sandbox that are alike and come within a batch become one
-// decision with a count. What cannot be written is counted, and when it can
-// again, that is written. The nil Recorder records nothing.
+// Recorder writes decisions to the store in batches, so that no request waits. Equal attempts of one sandbox within a
+// batch become one decision with a count. Decisions that cannot be written are counted, and the count is written later.
+// The nil Recorder records nothing.
 type Recorder struct {
 	o    RecorderOptions
 	lost atomic.Int64
 
 	mu      sync.Mutex
 	pending []api.Decision
-	alike   map[api.Decision]int // where in pending
+	alike   map[api.Decision]int // index in pending
 	share   map[source]int       // of pending
-	missing map[source]int64     // not recorded, and not said yet
-	due     bool                 // a write has been asked for
-	full    bool                 // and at once
+	missing map[source]int64     // not recorded, and not reported yet
+	due     bool                 // a write has been requested
+	full    bool                 // and it must not wait
 
 	writing sync.Mutex // guards the order of batches, and failing
 	failing bool
 }
 
-// source is whose decisions are.
+// source is the origin of a decision.
 type source struct{ execution, sandbox, client string }
 
 func sourceOf(d api.Decision) source { return source{d.Execution, d.Sandbox, d.Client} }
 
 const (
 	batchTime = 200 * time.Millisecond // how long a decision waits for more
-	batchSize = 512                    // of one transaction, and for which there is no waiting
-	maxShare  = 2048                   // decisions of one sandbox that wait
+	batchSize = 512                    // of one transaction; a full batch does not wait
+	maxShare  = 2048                   // waiting decisions of one sandbox
 )
 
-// NewRecorder makes a Recorder. Flush comes last.
+// NewRecorder returns a Recorder. The caller must Flush it at the end.
 func NewRecorder(o RecorderOptions) *Recorder {
 	r := &Recorder{o: o, missing: map[source]int64{}}
 	r.reset()
@@ -65,7 +64,7 @@ func (r *Recorder) reset() {
 	r.due, r.full = false, false
 }
 
-// Record takes a decision. It never waits for the store.
+// Record accepts a decision. It never waits for the store.
 func (r *Recorder) Record(d api.Decision) {
 	if r == nil {
 		return
@@ -106,7 +105,7 @@ func (r *Recorder) add(d api.Decision) {
 	r.pending = append(r.pending, d)
 }
 
-// kind is what attempts that are alike have in common.
+// kind returns the part that equal attempts share.
 func kind(d api.Decision) api.Decision {
 	d.Time, d.Count, d.Sent, d.Received, d.Duration = time.Time{}, 0, 0, 0, 0
 	return d
@@ -117,7 +116,7 @@ func (r *Recorder) miss(from source, n int64) {
 	r.lost.Add(n)
 }
 
-// Lost counts decisions that could not be recorded.
+// Lost returns the number of decisions that could not be recorded.
 func (r *Recorder) Lost() int64 {
 	if r == nil {
 		return 0
@@ -125,8 +124,7 @@ func (r *Recorder) Lost() int64 {
 	return r.lost.Load()
 }
 
-// Flush writes what has been recorded. When it returns, that is in the store
-// or lost.
+// Flush writes the accepted decisions. On return each is in the store or lost.
 func (r *Recorder) Flush() {
 	if r == nil {
 		return
@@ -141,7 +139,7 @@ func (r *Recorder) Flush() {
 	}
 }
 
-// take is what waits, and what has to be said of what was lost.
+// take returns the pending decisions, and reports of lost ones.
 func (r *Recorder) take() []api.Decision {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,7 +155,7 @@ func (r *Recorder) take() []api.Decision {
 	return batch
 }
 
-// settle says, once, that writing begins to fail, and that it works again.
+// settle logs, once, that writing begins to fail, and that it works again.
 func (r *Recorder) settle(batch []api.Decision, err error) {
 	if err == nil {
 		if r.failing {

@@ -17,7 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// page is a store of decisions that can be full, or slow.
+// page is a store of decisions that can be full or slow.
 type page struct {
 	store.Decisions
 
@@ -25,7 +25,7 @@ type page struct {
 	written []api.Decision
 	batches []int
 	full    bool
-	gate    chan struct{} // what is written waits for it; nil does not
+	gate    chan struct{} // writes wait for it, unless nil
 }
 
 func (p *page) AppendDecisions(_ context.Context, _ int, all ...api.Decision) error {
@@ -42,13 +42,14 @@ func (p *page) AppendDecisions(_ context.Context, _ int, all ...api.Decision) er
 	return nil
 }
 
-// take is what was written since.
+// take returns the decisions written since the last call.
 func (p *page) take() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []string
 	for _, d := range p.written {
-		all = append(all, fmt.Sprintf("%s %s %s x%d %d/%d %gs", d.Execution, d.Verdict, d.Host, d.Count, d.Sent, d.Received, d.Duration))
+		all = append(all, fmt.Sprintf("%s %s %s x%d %d/%d %gs", d.Execution, d.Verdict, d.Host, d.Count, d.Sent,
+			d.Received, d.Duration))
 	}
 	p.written, p.batches = nil, nil
 	return all
@@ -56,11 +57,13 @@ func (p *page) take() []string {
 
 func newRecorder(t *testing.T) (*Recorder, *page, *clock.Manual, *bytes.Buffer) {
 	p, c, log := &page{}, clock.NewManual(time.Unix(1_900_000_000, 0)), &bytes.Buffer{}
-	return NewRecorder(RecorderOptions{Store: p, Keep: 10, Clock: c, Log: slog.New(slog.NewTextHandler(log, nil))}), p, c, log
+	return NewRecorder(RecorderOptions{Store: p, Keep: 10, Clock: c, Log: slog.New(slog.NewTextHandler(log, nil))}), p, c,
+		log
 }
 
 func denial(execution, host string) api.Decision {
-	return api.Decision{Time: time.Unix(1, 0), Execution: execution, Host: host, Verdict: api.VerdictDeny, Sent: 1, Received: 2, Duration: 0.5}
+	return api.Decision{Time: time.Unix(1, 0), Execution: execution, Host: host, Verdict: api.VerdictDeny, Sent: 1,
+		Received: 2, Duration: 0.5}
 }
 
 func TestRecorderCountsWhatIsAlike(t *testing.T) {
@@ -75,7 +78,7 @@ func TestRecorderCountsWhatIsAlike(t *testing.T) {
 	if got := p.take(); !slices.Equal(got, want) {
 		t.Errorf("wrote %q, want %q", got, want)
 	}
-	r.Record(denial("a", "x")) // nothing is counted into what has been written
+	r.Record(denial("a", "x")) // written decisions are not counted again
 	r.Flush()
 	r.Flush()
 	if got := p.take(); !slices.Equal(got, []string{"a deny x x1 1/2 0.5s"}) {
@@ -85,7 +88,7 @@ func TestRecorderCountsWhatIsAlike(t *testing.T) {
 	(*Recorder)(nil).Flush()
 }
 
-// TestRecorderWritesByItself, after a while.
+// TestRecorderWritesByItself: a batch is written after a while.
 func TestRecorderWritesByItself(t *testing.T) {
 	r, p, c, _ := newRecorder(t)
 	for range 2 {
@@ -97,7 +100,7 @@ func TestRecorderWritesByItself(t *testing.T) {
 		waitFor(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.written) == 1 })
 		p.take()
 	}
-	for i := range batchSize { // as many as this are not waited with
+	for i := range batchSize { // a full batch does not wait
 		r.Record(denial("a", fmt.Sprint("h", i)))
 	}
 	waitFor(t, func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.written) == batchSize })
@@ -112,8 +115,7 @@ func waitFor(t *testing.T, done func() bool) {
 	}
 }
 
-// TestRecorderNeverWaits: with a store that hangs, one sandbox loses what it
-// does too much of, and no other.
+// TestRecorderNeverWaits: with a hanging store, one sandbox loses its excess, and no other does.
 func TestRecorderNeverWaits(t *testing.T) {
 	r, p, _, _ := newRecorder(t)
 	p.gate = make(chan struct{})
@@ -137,12 +139,13 @@ func TestRecorderNeverWaits(t *testing.T) {
 	if len(got) != 1+maxShare+1+1 || batches > batchSize {
 		t.Errorf("wrote %d, up to %d at once", len(got), batches)
 	}
-	if !slices.Contains(got, "other deny x x1 1/2 0.5s") || got[len(got)-1] != fmt.Sprintf("loops lost  x%d 0/0 0s", more) {
+	if !slices.Contains(got, "other deny x x1 1/2 0.5s") ||
+		got[len(got)-1] != fmt.Sprintf("loops lost  x%d 0/0 0s", more) {
 		t.Errorf("the last are %q", got[len(got)-3:])
 	}
 }
 
-// TestRecorderSurvivesAFullDisk, says so once, and says what is missing.
+// TestRecorderSurvivesAFullDisk: the failure is logged once, and the missing count is recorded.
 func TestRecorderSurvivesAFullDisk(t *testing.T) {
 	r, p, _, log := newRecorder(t)
 	p.full = true

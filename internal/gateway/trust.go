@@ -14,30 +14,30 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
-// Where a sandbox finds what it is to trust.
+// Paths of the trusted certificates inside a sandbox.
 const (
 	bundlePlace      = "/etc/cove/ca-certificates.crt"
 	certificatePlace = "/etc/cove/ca.pem"
 )
 
-// keystoreName is that of what Java trusts, beside those.
+// keystoreName is the name of Java's keystore beside them.
 const keystoreName = "cacerts"
 
-// trust is what one sandbox is to trust: an authority, and a directory with
-// files that say so. Only whom it belongs to has to be known, so it can be made
-// ahead.
+// trust is an authority, and a directory with the files that make one sandbox trust it. Only the sandbox's id must be
+// known, so it can be made ahead.
 type trust struct {
 	*ca.Authority
 	sandbox  cove.SandboxID
 	dir      string
-	keystore bool                // there is one
-	way      atomic.Pointer[Way] // of the sandbox; nil until it has one
+	keystore bool                // the keystore exists
+	way      atomic.Pointer[Way] // of the sandbox; nil until it is opened
 }
 
-// Next is the id for a sandbox that is about to have a way out. What it will
-// trust may be there already, and is nobody else's; so whoever asks opens it.
+// Next returns the id for a sandbox that is about to get a route. Its authority may have been made ahead, and no other
+// sandbox uses it, so the caller must open the route.
 func (g *Gateway) Next() cove.SandboxID {
 	t, ok := g.ahead.Take()
 	if !ok {
@@ -49,8 +49,7 @@ func (g *Gateway) Next() cove.SandboxID {
 	return t.sandbox
 }
 
-// claim gives out, once, what has been made ahead for a sandbox; nil if nothing
-// has.
+// claim returns, once, the authority made ahead for a sandbox; nil if there is none.
 func (g *Gateway) claim(sandbox cove.SandboxID) *trust {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,7 +58,7 @@ func (g *Gateway) claim(sandbox cove.SandboxID) *trust {
 	return t
 }
 
-// trust is what w trusts: what has been made ahead or kept, or is made now.
+// trust returns the authority of w: made ahead, stored, or made now.
 func (g *Gateway) trust(w *Way) (t *trust, err error) {
 	if t = g.claim(w.sandbox); t == nil {
 		if t, err = g.newTrust(w.sandbox); err != nil {
@@ -70,8 +69,8 @@ func (g *Gateway) trust(w *Way) (t *trust, err error) {
 	return t, nil
 }
 
-// newTrust makes what a sandbox is to trust, or finds what has been kept of it.
-// On error nothing is left but what is kept.
+// newTrust makes a sandbox's authority and files, or loads the stored authority. On error only the stored authority is
+// left.
 func (g *Gateway) newTrust(sandbox cove.SandboxID) (t *trust, err error) {
 	t = &trust{sandbox: sandbox, dir: filepath.Join(g.o.Dir, string(sandbox))}
 	if g.o.Keep == nil {
@@ -88,7 +87,7 @@ func (g *Gateway) newTrust(sandbox cove.SandboxID) (t *trust, err error) {
 	return t, err
 }
 
-// makeAhead makes what some sandbox is to trust.
+// makeAhead makes the authority and files of a future sandbox.
 func (g *Gateway) makeAhead(context.Context) (*trust, error) {
 	t, err := g.newTrust(cove.NewSandboxID())
 	if err == nil && g.java.wanted.Load() {
@@ -99,8 +98,7 @@ func (g *Gateway) makeAhead(context.Context) (*trust, error) {
 	return t, err
 }
 
-// kept is the authority that has been kept of a sandbox, or one that is kept
-// from now on.
+// kept returns a sandbox's stored authority, or a new one that it stores.
 func (g *Gateway) kept(sandbox cove.SandboxID, allow func(policy.Host) error) (*ca.Authority, error) {
 	a, err := g.o.Keep.Load(sandbox, g.o.Clock, allow)
 	if cove.ErrorCode(err) != cove.NotFound {
@@ -112,7 +110,7 @@ func (g *Gateway) kept(sandbox cove.SandboxID, allow func(policy.Host) error) (*
 	return a, g.o.Keep.Save(a)
 }
 
-// maySign allows leaves for what the sandbox may connect to, at some port.
+// maySign permits leaves for hosts that the sandbox may connect to, at some port.
 func (t *trust) maySign(h policy.Host) error {
 	w := t.way.Load()
 	if w == nil {
@@ -128,7 +126,7 @@ func (t *trust) write(roots []byte) error {
 		err = os.Mkdir(t.dir, 0o755)
 	}
 	write := os.WriteFile
-	if errors.Is(err, fs.ErrExist) { // somebody may be reading what an earlier process has written
+	if errors.Is(err, fs.ErrExist) { // a process may be reading the files of an earlier server
 		write, err = atomicfile.Write, nil
 	}
 	if err == nil {
@@ -140,7 +138,7 @@ func (t *trust) write(roots []byte) error {
 	return t.unwritten(err)
 }
 
-// writeKeystore writes the one that is for Java, if it is not there yet.
+// writeKeystore writes Java's keystore, if it does not exist yet.
 func (t *trust) writeKeystore(j *java) error {
 	if t.keystore {
 		return nil
@@ -160,22 +158,28 @@ func (t *trust) unwritten(err error) error {
 	if err == nil {
 		return nil
 	}
-	return cove.Errorf(cove.StorageFull, "cannot write what sandbox %s is to trust: %w", t.sandbox, err).
+	return cove.Errorf(cove.StorageFull, "cannot write the certificates that sandbox %s trusts: %w", t.sandbox, err).
 		WithHint("free some space in the run directory")
 }
 
 func (t *trust) remove() { os.RemoveAll(t.dir) }
 
-// file is where the file is that a sandbox finds at a place.
+// file returns the host's path of the file at a place inside.
 func (t *trust) file(place string) string { return filepath.Join(t.dir, path.Base(place)) }
 
-// files says where what every sandbox trusts is to be shown: at places of its
-// own, and instead of the bundle that the root filesystem has.
-func (t *trust) files() []engine.File {
-	bundle := t.file(bundlePlace)
-	files := []engine.File{{Source: bundle, Target: bundlePlace}, {Source: t.file(certificatePlace), Target: certificatePlace}}
+// own names the file for place, for a sandbox's binding.
+func (t *trust) own(place string) hostpath.Own {
+	return hostpath.Own{Dir: t.dir, Name: path.Base(place)}
+}
+
+// bind mounts the files into the sandbox: at their own places, and over the bundle of the root filesystem.
+func (t *trust) bind(b *engine.Binding) error {
+	bundles := []engine.File{{Target: bundlePlace}}
 	for _, place := range ca.SystemBundles {
-		files = append(files, engine.File{Source: bundle, Target: place, Existing: true})
+		bundles = append(bundles, engine.File{Target: place, Existing: true})
 	}
-	return files
+	if err := b.Show(t.own(bundlePlace), bundles...); err != nil {
+		return err
+	}
+	return b.Show(t.own(certificatePlace), engine.File{Target: certificatePlace})
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
-// TestTrustMadeAhead: what a sandbox trusts is no other's, whenever it was made:
-// its authority convinces this sandbox alone and signs for what this one may
-// reach, and its files end with it.
+// TestTrustMadeAhead: an authority belongs to one sandbox, whenever it was made. Only this sandbox trusts it, it signs
+// for hosts that this sandbox may reach, and its files end with it.
 func TestTrustMadeAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		g := New(Options{Dir: dir, Ahead: 1, Bundle: []byte("roots\n"), Clock: clock.NewManual(time.Now()), Log: slog.New(slog.DiscardHandler)})
+		g := New(Options{Dir: dir, Ahead: 1, Bundle: []byte("roots\n"), Clock: clock.NewManual(time.Now()),
+			Log: slog.New(slog.DiscardHandler)})
 		defer g.Close()
 		there := func() []string {
 			t.Helper()
@@ -77,7 +77,8 @@ func TestTrustMadeAhead(t *testing.T) {
 				}
 				pool := x509.NewCertPool()
 				pool.AppendCertsFromPEM(bundle)
-				if _, err := c.Verify(x509.VerifyOptions{Roots: pool, DNSName: hosts[i], CurrentTime: g.o.Clock.Now()}); (err == nil) != (i == j) {
+				if _, err := c.Verify(x509.VerifyOptions{Roots: pool, DNSName: hosts[i], CurrentTime: g.o.Clock.Now()}); (err ==
+					nil) != (i == j) {
 					t.Errorf("the leaf of %s, to %s: %v", hosts[i], hosts[j], err)
 				}
 			}
@@ -91,7 +92,7 @@ func TestTrustMadeAhead(t *testing.T) {
 		if all := there(); len(all) != 1 || all[0] == ways[0].Files() || all[0] == ways[1].Files() {
 			t.Errorf("after %q and %q: %q", ways[0].Files(), ways[1].Files(), all)
 		}
-		g.Next() // and never opened
+		g.Next() // never opened
 		g.Close()
 		if all := there(); len(all) != 0 {
 			t.Errorf("after the gateway: %q", all)
@@ -99,8 +100,8 @@ func TestTrustMadeAhead(t *testing.T) {
 	})
 }
 
-// TestKeystoreMadeAhead: what Java trusts is made ahead once a sandbox has had
-// Java, and is that of the sandbox's authority all the same.
+// TestKeystoreMadeAhead: Java's keystore is made ahead once a sandbox has had Java, and contains the sandbox's own
+// authority.
 func TestKeystoreMadeAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		image := t.TempDir()
@@ -138,10 +139,11 @@ func TestKeystoreMadeAhead(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if shown, err := os.ReadFile(last.Source); err != nil || !bytes.Equal(shown, wanted) {
+				if shown, err := os.ReadFile(last.Place.Name()); err != nil || !bytes.Equal(shown, wanted) {
 					t.Errorf("sandbox %d is shown another keystore than its own, %v", i, err)
 				}
 			}
+			b.Close()
 			w.Close()
 			synctest.Wait()
 		}

@@ -91,9 +91,9 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	if w.credentials, err = credential.NewSet(g.values, append(chosen, remote...)...); err != nil {
 		return nil, err
 	}
-	w.hasCredentials, w.ledger = len(chosen)+len(remote) > 0, model.NewLedger(s.Budget.Or(g.o.Budget))
+	w.hasCredentials, w.ledger = len(chosen)+len(remote) > 0, model.NewLedger(s.Budget.Over(g.o.Budget))
 	var of []string
-	if w.providers, of, err = g.choose(s.Providers, s.Budget.Or(g.o.Budget)); err != nil {
+	if w.providers, of, err = g.choose(s.Providers, s.Budget.Over(g.o.Budget)); err != nil {
 		return nil, err
 	}
 	if chosen, err = credential.Choose(g.o.Credentials, unique(append(slices.Clip(s.Credentials), of...))...); err != nil {
@@ -169,10 +169,13 @@ func (w *Way) maySign(h policy.Host) error {
 }
 
 // Bind adds to a binding what the way out needs inside, where the root
-// filesystem is root. Errors: StorageFull.
+// filesystem is root. The caller closes the binding, also on error. Errors:
+// StorageFull, and those of hostpath.Own.
 func (w *Way) Bind(b *engine.Binding, root engine.Rootfs) error {
 	b.Listeners = append(b.Listeners, engine.WayOut()...)
-	b.Files = append(b.Files, w.trust.files()...)
+	if err := w.trust.bind(b); err != nil {
+		return err
+	}
 	return w.bindJava(b, root)
 }
 

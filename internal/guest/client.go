@@ -24,20 +24,20 @@ type FDConn interface {
 	TakeFDs(n int) ([]*os.File, error)
 }
 
-// ErrClosed is what calls return after the connection has ended cleanly.
+// ErrClosed is returned by calls after the connection has ended cleanly.
 var ErrClosed = errors.New("the sandbox's guest has gone")
 
-// Client is the host's side of one connection. Its methods may be called
-// concurrently. It never trusts what it reads.
+// Client is the host's side of one connection. Its methods may be called concurrently. It treats everything it reads as
+// hostile.
 type Client struct {
 	conn  Conn
 	hello Hello
 	done  chan struct{} // closed when the reader has ended
 
-	abandoned sync.WaitGroup // processes whose callers left before they began
+	abandoned sync.WaitGroup // starts whose caller returned before the guest's answer
 
 	writeMu sync.Mutex     // serialises frames on conn
-	asides  sync.WaitGroup // what the reader has sent by others, so that it never waits for the guest
+	asides  sync.WaitGroup // frames that the reader sends from other goroutines, so that it never blocks on the guest
 
 	mu        sync.Mutex
 	err       error // why the connection ended; set before done is closed
@@ -54,7 +54,8 @@ type answer struct {
 // NewClient waits for the guest's Hello and serves the connection until it
 // ends or Close is called. The context bounds the wait only.
 func NewClient(ctx context.Context, conn Conn) (*Client, error) {
-	c := &Client{conn: conn, done: make(chan struct{}), pending: map[uint32]chan answer{}, processes: map[uint32]*RemoteProcess{}}
+	c := &Client{conn: conn, done: make(chan struct{}), pending: map[uint32]chan answer{},
+		processes: map[uint32]*RemoteProcess{}}
 	r := bufio.NewReaderSize(conn, 64<<10)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	err := c.readHello(r)
@@ -84,7 +85,8 @@ func (c *Client) readHello(r io.Reader) error {
 		return err
 	}
 	if c.hello.Version != Version {
-		return violation("the guest speaks version %d, this Cove speaks %d; both binaries must come from one build", c.hello.Version, Version)
+		return violation("the guest speaks version %d, this Cove speaks %d; both binaries must come from one build",
+			c.hello.Version, Version)
 	}
 	for _, id := range c.hello.Processes {
 		c.nextID = max(c.nextID, id)
@@ -92,8 +94,7 @@ func (c *Client) readHello(r io.Reader) error {
 	return nil
 }
 
-// Processes lists the processes that the guest knew when this connection
-// began, for Attach.
+// Processes returns the ids of the processes that the guest knew when this connection began, for Attach.
 func (c *Client) Processes() []uint32 { return c.hello.Processes }
 
 // Close ends the connection and waits for the reader.
@@ -104,14 +105,15 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
 // read owns the receiving side until the connection ends.
 func (c *Client) read(r io.Reader) {
 	err := c.receive(r)
 	c.conn.Close()
-	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) ||
+		errors.Is(err, io.ErrUnexpectedEOF) {
 		err = ErrClosed
 	}
 	c.mu.Lock()
@@ -197,7 +199,7 @@ func (c *Client) send(f Frame, fds []int) error {
 	return err
 }
 
-// reserve registers a request, and a process under the same id if one is given.
+// reserve registers a request and, unless p is nil, a process under the same id.
 func (c *Client) reserve(p *RemoteProcess) (uint32, chan answer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,9 +216,10 @@ func (c *Client) reserve(p *RemoteProcess) (uint32, chan answer, error) {
 	return id, ch, nil
 }
 
-// call sends a request and waits for its answer, decoded into result unless
-// that is nil; it returns the raw bytes that followed.
-func (c *Client) call(ctx context.Context, p *RemoteProcess, op Op, params any, raw []byte, fds []int, result any) ([]byte, error) {
+// call sends a request, waits for the answer and decodes it into result unless that is nil. It returns the raw bytes
+// after the answer's JSON.
+func (c *Client) call(ctx context.Context, p *RemoteProcess, op Op, params any, raw []byte, fds []int,
+	result any) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -257,9 +260,8 @@ func (c *Client) call(ctx context.Context, p *RemoteProcess, op Op, params any, 
 	}
 }
 
-// writeGrace is how long after the end of its context a request may still be
-// on its way. A guest that does not read by then has gone wrong, and half a
-// frame cannot be taken back: the connection ends.
+// writeGrace bounds how long a request may still be written after its context has ended. A guest that does not read by
+// then is broken. Half a frame cannot be taken back, so the connection ends.
 const writeGrace = time.Second
 
 func (c *Client) sendRequest(ctx context.Context, id uint32, op Op, params any, raw []byte, fds []int) error {
@@ -284,26 +286,26 @@ func (c *Client) sendRequest(ctx context.Context, id uint32, op Op, params any, 
 	return c.send(Frame{Type: FrameRequest, ID: id, Payload: Body{JSON: rj, Raw: raw}.Payload()}, fds)
 }
 
-// Health asks whether the guest answers.
+// Health checks that the guest answers.
 func (c *Client) Health(ctx context.Context) (Health, error) {
 	var h Health
 	_, err := c.call(ctx, nil, OpHealth, nil, nil, nil, &h)
 	return h, err
 }
 
-// Begin has the guest do what needs no plan.
+// Begin sends the steps that every sandbox needs, before its plan is known.
 func (c *Client) Begin(ctx context.Context, b Begin) error {
 	_, err := c.call(ctx, nil, OpBegin, b, nil, nil, nil)
 	return err
 }
 
-// Setup has the guest build the root filesystem. fds are what Step.FD indexes.
+// Setup makes the guest build the root filesystem. Step.FD indexes fds.
 func (c *Client) Setup(ctx context.Context, s Setup, fds []int) error {
 	_, err := c.call(ctx, nil, OpSetup, s, nil, fds, nil)
 	return err
 }
 
-// Bind gives the sandbox away and seals the guest. It returns the listeners.
+// Bind hands the sandbox to its user, seals the guest and returns the listeners.
 func (c *Client) Bind(ctx context.Context, b Bind, fds []int) ([]*os.File, error) {
 	if _, err := c.call(ctx, nil, OpBind, b, nil, fds, nil); err != nil {
 		return nil, err
@@ -314,7 +316,7 @@ func (c *Client) Bind(ctx context.Context, b Bind, fds []int) ([]*os.File, error
 	return c.takeFDs(len(b.Listeners))
 }
 
-// Listed describes the processes that nobody has collected, for Attach.
+// Listed describes the processes whose exit has not been collected, for Attach.
 func (c *Client) Listed(ctx context.Context) ([]ProcessInfo, error) {
 	var all []ProcessInfo
 	if _, err := c.call(ctx, nil, OpProcesses, nil, nil, nil, &all); err != nil {
@@ -331,8 +333,7 @@ func (c *Client) Listed(ctx context.Context) ([]ProcessInfo, error) {
 	return all, nil
 }
 
-// Listeners returns the listeners of Bind once more, from a guest that has
-// outlived the connection they were first sent on.
+// Listeners returns copies of Bind's listeners, from a guest that has outlived the connection of the Bind.
 func (c *Client) Listeners(ctx context.Context) ([]*os.File, error) {
 	var l Listeners
 	if _, err := c.call(ctx, nil, OpListeners, nil, nil, nil, &l); err != nil || l.Count == 0 {
@@ -349,20 +350,20 @@ func (c *Client) takeFDs(n int) ([]*os.File, error) {
 	return fc.TakeFDs(n)
 }
 
-// Signal sends sig to every process of the sandbox but the guest.
+// SignalAll sends sig to every process of the sandbox except the guest.
 func (c *Client) SignalAll(ctx context.Context, sig int) error {
 	_, err := c.call(ctx, nil, OpSignal, Signal{All: true, Signal: sig}, nil, nil, nil)
 	return err
 }
 
-// Stats asks for what only the inside can count.
+// Stats returns the counters that are visible only inside the sandbox.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	var s Stats
 	_, err := c.call(ctx, nil, OpStats, nil, nil, nil, &s)
 	return s, err
 }
 
-// WriteFile writes a file inside as the sandbox's user, making parents.
+// WriteFile writes a file inside as the sandbox's user and makes missing parents.
 func (c *Client) WriteFile(ctx context.Context, path string, mode uint32, data []byte) error {
 	for offset := 0; ; {
 		n := min(len(data)-offset, MaxPayload/2)
@@ -376,8 +377,7 @@ func (c *Client) WriteFile(ctx context.Context, path string, mode uint32, data [
 	}
 }
 
-// ReadFile reads a regular file inside, at most limit bytes; a longer one is
-// an error.
+// ReadFile reads a regular file inside, at most limit bytes; a longer file is an error.
 func (c *Client) ReadFile(ctx context.Context, path string, limit int64) ([]byte, error) {
 	var data []byte
 	for {
@@ -412,7 +412,7 @@ func (c *Client) List(ctx context.Context, path string) ([]FileInfo, error) {
 	return infos, err
 }
 
-// Mkdir makes a directory inside, and its parents.
+// Mkdir makes a directory inside, with missing parents.
 func (c *Client) Mkdir(ctx context.Context, path string, mode uint32) error {
 	_, err := c.call(ctx, nil, OpMkdir, WriteFile{Path: path, Mode: mode}, nil, nil, nil)
 	return err

@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// liar is a hostile guest: it says hello, reads what the host sends, and
-// answers the first request with frames of its choice.
+// liar starts a hostile guest: it sends hello, reads the host's frames and answers the first request with the frames of
+// say.
 func liar(t *testing.T, hello string, say func(id uint32) []guest.Frame) (*guest.Client, error) {
 	t.Helper()
 	host, inside := net.Pipe()
@@ -83,29 +83,37 @@ func TestSilentGuest(t *testing.T) {
 // TestHostileGuest: each lie ends the connection, and nothing hangs or grows.
 func TestHostileGuest(t *testing.T) {
 	out := func(id uint32, offset uint64, n int) guest.Frame {
-		return guest.Frame{Type: guest.FrameStdout, ID: id, Payload: guest.Chunk{Offset: offset, Data: make([]byte, n)}.Payload()}
+		return guest.Frame{Type: guest.FrameStdout, ID: id,
+			Payload: guest.Chunk{Offset: offset, Data: make([]byte, n)}.Payload()}
 	}
 	tests := map[string]func(id uint32) []guest.Frame{
 		"answer to nobody": func(id uint32) []guest.Frame { return []guest.Frame{reply(id+1000, guest.Started{})} },
 		"output of nobody": func(id uint32) []guest.Frame { return []guest.Frame{out(id+1000, 0, 1)} },
-		"a second hello":   func(uint32) []guest.Frame { return []guest.Frame{{Type: guest.FrameHello, Payload: []byte(hello)}} },
-		"a request":        func(id uint32) []guest.Frame { return []guest.Frame{{Type: guest.FrameRequest, ID: id}} },
+		"a second hello": func(uint32) []guest.Frame {
+			return []guest.Frame{{Type: guest.FrameHello, Payload: []byte(hello)}}
+		},
+		"a request": func(id uint32) []guest.Frame { return []guest.Frame{{Type: guest.FrameRequest, ID: id}} },
 		"broken JSON": func(id uint32) []guest.Frame {
 			return []guest.Frame{{Type: guest.FrameFailure, ID: id, Payload: []byte("{")}}
 		},
 		"a body that is cut": func(id uint32) []guest.Frame {
 			return []guest.Frame{{Type: guest.FrameReply, ID: id, Payload: []byte{0, 0, 1, 0}}}
 		},
-		"a gap in the output":    func(id uint32) []guest.Frame { return []guest.Frame{reply(id, guest.Started{}), out(id, 5, 1)} },
+		"a gap in the output": func(id uint32) []guest.Frame {
+			return []guest.Frame{reply(id, guest.Started{}), out(id, 5, 1)}
+		},
 		"output beyond a window": func(id uint32) []guest.Frame { return flood(id, reply(id, guest.Started{}), out) },
 		"an oversized chunk": func(id uint32) []guest.Frame {
-			return []guest.Frame{reply(id, guest.Started{}), {Type: guest.FrameStdout, ID: id, Payload: make([]byte, 9+guest.MaxChunk)}}
+			return []guest.Frame{reply(id, guest.Started{}),
+				{Type: guest.FrameStdout, ID: id, Payload: make([]byte, 9+guest.MaxChunk)}}
 		},
 		"an ack of what was not sent": func(id uint32) []guest.Frame {
-			return []guest.Frame{reply(id, guest.Started{}), {Type: guest.FrameAck, ID: id, Payload: guest.Ack{Offset: 1}.Payload()}}
+			return []guest.Frame{reply(id, guest.Started{}),
+				{Type: guest.FrameAck, ID: id, Payload: guest.Ack{Offset: 1}.Payload()}}
 		},
 		"an ack of output": func(id uint32) []guest.Frame {
-			return []guest.Frame{reply(id, guest.Started{}), {Type: guest.FrameAck, ID: id, Payload: guest.Ack{Stream: guest.Stdout}.Payload()}}
+			return []guest.Frame{reply(id, guest.Started{}),
+				{Type: guest.FrameAck, ID: id, Payload: guest.Ack{Stream: guest.Stdout}.Payload()}}
 		},
 		"an exit twice": func(id uint32) []guest.Frame {
 			exit := guest.Frame{Type: guest.FrameExit, ID: id, Payload: []byte("{}")}
@@ -140,7 +148,7 @@ func TestHostileGuest(t *testing.T) {
 	}
 }
 
-// flood sends more than a window that nobody reads.
+// flood sends more than a window of output that the host does not read.
 func flood(id uint32, first guest.Frame, out func(uint32, uint64, int) guest.Frame) []guest.Frame {
 	frames := []guest.Frame{first}
 	for offset := uint64(0); offset <= guest.Window; offset += guest.MaxChunk {
@@ -166,7 +174,7 @@ func TestRequestThatIsTooLargeIsRefusedHere(t *testing.T) {
 	}
 }
 
-// FuzzClient: whatever a guest sends, the client neither panics nor hangs.
+// FuzzClient: the client neither panics nor hangs, for any bytes of a guest.
 func FuzzClient(f *testing.F) {
 	h, _ := guest.AppendFrame(nil, guest.Frame{Type: guest.FrameHello, Payload: []byte(hello)})
 	started, _ := guest.AppendFrame(bytes.Clone(h), reply(1, guest.Started{PID: 2}))

@@ -1,35 +1,29 @@
-// Package guest is the protocol between Cove and cove-guest, PID 1 of every
-// sandbox, and its host side, [Client].
+// Package guest is the protocol between Cove and cove-guest, PID 1 of every sandbox, and its host side, [Client].
 //
 // # The wire
 //
-// Both sides exchange frames over one byte stream (a socket pair, a unix
-// socket, a container's stdio). A frame is
+// Both sides exchange frames over one byte stream (a socket pair, a unix socket, a container's stdio). A frame is
 //
 //	length  4 bytes, big endian: of the payload, at most MaxPayload
 //	type    1 byte
 //	id      4 bytes, big endian: the request or process it belongs to
 //	payload
 //
-// The guest speaks first, with a Hello. Afterwards the host sends requests and
-// the guest answers each with a Reply or a Failure of the same id. A request
-// and its answer are JSON, optionally followed by raw bytes (file contents),
+// The guest speaks first, with a Hello. Afterwards the host sends requests and the guest answers each with a Reply or a
+// Failure of the same id. A request and its answer are JSON, optionally followed by raw bytes (file contents),
 // optionally with descriptors where the stream can carry them.
 //
 // # Streams that survive a reconnect
 //
-// Output and input are windows over an endless stream: every chunk carries
-// the offset of its first byte, and the receiver acknowledges the offset up to
-// which it has taken everything. The sender keeps what is not acknowledged,
-// never more than Window, and after a reconnect sends it again from the offset
-// the other side names. A reader that stalls therefore stalls the program, and
-// nobody's memory grows.
+// Output and input are windows over an endless stream. Every chunk carries the offset of its first byte, and the
+// receiver acknowledges the offset up to which it has consumed the stream. The sender retains unacknowledged bytes, at
+// most Window of them, and after a reconnect sends them again from the offset that the receiver names. A slow reader
+// therefore stalls the program, and no buffer grows.
 //
 // # Trust
 //
-// The host treats every byte from the guest as hostile: an unknown type, an
-// unexpected id, a gap in the offsets, an overrun window or an oversized frame
-// ends the connection with a ProtocolError.
+// The host treats every byte from the guest as hostile: an unknown type, an unexpected id, a gap in the offsets, an
+// overrun window or an oversized frame ends the connection with a ProtocolError.
 package guest
 
 import (
@@ -40,22 +34,21 @@ import (
 	"io"
 )
 
-// Version is the protocol's; both sides must have the same.
+// Version is the version of the protocol; both sides must have the same.
 const Version = 1
 
 const (
-	// MaxPayload bounds a frame, and so what one request can carry.
+	// MaxPayload bounds a frame's payload, and so the size of one request.
 	MaxPayload = 1 << 20
 	// MaxChunk bounds the bytes of one stream or file frame.
 	MaxChunk = 32 << 10
-	// Window is how many bytes of a stream may be sent and not yet
-	// acknowledged.
+	// Window bounds the bytes of a stream that are sent and not yet acknowledged.
 	Window = 256 << 10
 
 	headerSize = 9
 )
 
-// FrameType says what a frame's payload is.
+// FrameType is the kind of a frame's payload.
 type FrameType byte
 
 const (
@@ -67,7 +60,7 @@ const (
 	FrameStdout  FrameType = 6 // guest → host: Chunk
 	FrameStderr  FrameType = 7 // guest → host: Chunk
 	FrameAck     FrameType = 8 // both ways: Ack
-	FrameExit    FrameType = 9 // guest → host: JSON Exit, no output follows; host → guest: empty, it has arrived
+	FrameExit    FrameType = 9 // guest → host: JSON Exit, no output follows; host → guest: empty, acknowledges it
 )
 
 // Stream names one of a process's streams in an Ack.
@@ -86,7 +79,7 @@ type Frame struct {
 	Payload []byte
 }
 
-// ProtocolError is a violation by the other side; the connection is over.
+// ProtocolError reports a violation of the protocol by the other side. The connection has ended.
 type ProtocolError struct{ Reason string }
 
 func (e *ProtocolError) Error() string { return "guest protocol: " + e.Reason }
@@ -121,7 +114,7 @@ func ReadFrame(r io.Reader) (Frame, error) {
 	return f, nil
 }
 
-// readPayload grows with what arrives, so that a length alone costs nothing.
+// readPayload allocates as bytes arrive, so that a hostile length alone costs no memory.
 func readPayload(r io.Reader, n int) ([]byte, error) {
 	const step = 64 << 10
 	if n <= step {
@@ -158,7 +151,7 @@ type Chunk struct {
 	Data   []byte
 }
 
-// Payload is c's wire form: 8 bytes of offset, then the data.
+// Payload returns c's wire form: 8 bytes of offset, then the data.
 func (c Chunk) Payload() []byte {
 	return append(binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(c.Data)), c.Offset), c.Data...)
 }
@@ -171,13 +164,13 @@ func ParseChunk(p []byte) (Chunk, error) {
 	return Chunk{Offset: binary.BigEndian.Uint64(p), Data: p[8:]}, nil
 }
 
-// Ack says that everything of Stream before Offset has been taken.
+// Ack acknowledges everything of Stream before Offset.
 type Ack struct {
 	Stream Stream
 	Offset uint64
 }
 
-// Payload is a's wire form: the stream, then 8 bytes of offset.
+// Payload returns a's wire form: the stream, then 8 bytes of offset.
 func (a Ack) Payload() []byte {
 	return binary.BigEndian.AppendUint64([]byte{byte(a.Stream)}, a.Offset)
 }
@@ -196,7 +189,7 @@ type Body struct {
 	Raw  []byte
 }
 
-// Payload is b's wire form: 4 bytes of the JSON's length, the JSON, the rest.
+// Payload returns b's wire form: 4 bytes of the JSON's length, the JSON, the raw bytes.
 func (b Body) Payload() []byte {
 	p := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(b.JSON)+len(b.Raw)), uint32(len(b.JSON)))
 	return append(append(p, b.JSON...), b.Raw...)

@@ -59,7 +59,7 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// TestLengthAloneCostsNothing: memory follows what arrives, not what is said.
+// TestLengthAloneCostsNothing: memory grows with the bytes that arrive, not with the length that is announced.
 func TestLengthAloneCostsNothing(t *testing.T) {
 	header := append(binary.BigEndian.AppendUint32(nil, MaxPayload), byte(FrameStdout), 0, 0, 0, 0)
 	n := testing.AllocsPerRun(10, func() { ReadFrame(io.MultiReader(bytes.NewReader(header), strings.NewReader("x"))) })
@@ -87,7 +87,7 @@ func FuzzReadFrame(f *testing.F) {
 	})
 }
 
-// FuzzPayloads: whatever parses is what was sent.
+// FuzzPayloads: a payload that parses encodes to the same bytes.
 func FuzzPayloads(f *testing.F) {
 	f.Add(Chunk{Offset: 3, Data: []byte("abc")}.Payload())
 	f.Add(Ack{Stream: Stderr, Offset: 1}.Payload())

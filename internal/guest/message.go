@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// Hello opens every connection.
+// Hello is the guest's first message on every connection.
 type Hello struct {
 	Version int `json:"version"`
-	// Processes that still run or whose exit nobody has collected, for a host
-	// that reconnects.
+	// Processes run, or have an exit that is not collected; for a host that reconnects.
 	Processes []uint32 `json:"processes,omitempty"`
 }
 
-// Op names what a request asks for.
+// Op is the operation of a request.
 type Op string
 
 const (
@@ -32,16 +31,13 @@ const (
 	OpMkdir  Op = "mkdir"  // WriteFile without bytes → nothing; parents are made too
 	OpRemove Op = "remove" // Path → nothing; recursive
 	OpStats  Op = "stats"  // → Stats
-	// OpProcesses lists the processes of Hello, for a host that has come back
-	// and has to know what they are.
+	// OpProcesses describes the processes of Hello, for a host that has returned.
 	OpProcesses Op = "processes" // → []ProcessInfo
-	// OpNote keeps raw bytes of the host's with a process, in place of the ones
-	// before, and OpNoted reads them: what a host that comes back needs beside
-	// the output it has acknowledged.
+	// OpNote stores raw bytes of the host with a process and replaces earlier ones; OpNoted reads them. A returning
+	// host needs them beside the output that it has acknowledged.
 	OpNote  Op = "note"  // Note and raw bytes → nothing
 	OpNoted Op = "noted" // Note → raw bytes
-	// OpListeners answers with the listeners of Bind once more, for a host that
-	// has come back.
+	// OpListeners returns Bind's listeners again, for a host that has returned.
 	OpListeners Op = "listeners" // → Listeners
 )
 
@@ -52,7 +48,7 @@ type Request struct {
 	FDs    int             `json:"fds,omitempty"` // descriptors that travel with this frame
 }
 
-// Failure answers a request that could not be done.
+// Failure answers a request that failed.
 type Failure struct {
 	Kind    FailureKind `json:"kind"`
 	Message string      `json:"message"`
@@ -60,7 +56,7 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Message }
 
-// FailureKind is why a request failed, from a closed list.
+// FailureKind is the reason of a failure, from a closed list.
 type FailureKind string
 
 const (
@@ -70,7 +66,7 @@ const (
 	FailExists     FailureKind = "exists"     // already there
 	FailNoSpace    FailureKind = "no_space"   // the sandbox's disk is full
 	FailNoProcess  FailureKind = "no_process" // the pids limit refused the start
-	FailState      FailureKind = "state"      // not now: not bound yet, or already
+	FailState      FailureKind = "state"      // not in this phase: before Bind, or a second time
 	FailOther      FailureKind = "other"
 )
 
@@ -79,51 +75,48 @@ type ProcessSpec struct {
 	Args []string `json:"args"` // Args[0] is looked up in Env's PATH
 	Env  []string `json:"env"`  // the whole environment, KEY=VALUE
 	Dir  string   `json:"dir"`
-	// Stdin says that input will be sent; otherwise it is empty.
+	// Stdin announces input; without it standard input is empty.
 	Stdin bool `json:"stdin,omitempty"`
-	// TTY gives the process a terminal of Rows and Cols; all output is Stdout.
+	// TTY gives the process a terminal of Rows and Cols; all output is then Stdout.
 	TTY  bool   `json:"tty,omitempty"`
 	Rows uint16 `json:"rows,omitempty"`
 	Cols uint16 `json:"cols,omitempty"`
-	// Alone ends every other process of the sandbox when this one exits, so
-	// that its output is complete and nothing stays behind.
+	// Alone ends every other process of the sandbox when this one exits. Its output is then complete, and no process
+	// stays behind.
 	Alone bool `json:"alone,omitempty"`
-	// StdoutLimit and StderrLimit are how many bytes are passed on; the rest
-	// is read and dropped. Zero means no limit.
+	// StdoutLimit and StderrLimit bound the bytes sent to the host; the rest is read and dropped. Zero means no limit.
 	StdoutLimit int64 `json:"stdout_limit,omitempty"`
 	StderrLimit int64 `json:"stderr_limit,omitempty"`
 	// OutputCap ends the process when both streams together exceed it. Zero
 	// means no cap.
 	OutputCap int64 `json:"output_cap,omitempty"`
-	// Label is kept with the process for OpProcesses, at most MaxLabel bytes
-	// that mean nothing to the guest.
+	// Label is stored with the process for OpProcesses: at most MaxLabel bytes that the guest does not interpret.
 	Label []byte `json:"label,omitempty"`
 }
 
 const (
-	// MaxLabel is how long ProcessSpec.Label may be, in bytes: short enough that
-	// those of all processes fit into one answer.
+	// MaxLabel bounds ProcessSpec.Label, in bytes, so that the labels of all processes fit into one answer.
 	MaxLabel = 512
-	// MaxNote is how long what OpNote keeps may be, in bytes.
+	// MaxNote bounds a note, in bytes.
 	MaxNote = 256 << 10
-	// MaxProcesses is how many processes a guest keeps.
+	// MaxProcesses bounds the processes that a guest holds.
 	MaxProcesses = 1024
 )
 
-// ProcessInfo describes a process that nobody has collected.
+// ProcessInfo describes a process whose exit has not been collected.
 type ProcessInfo struct {
 	ID    uint32 `json:"id"`
 	Label []byte `json:"label,omitempty"`
 	TTY   bool   `json:"tty,omitempty"`
-	// Stdout and Stderr are the offsets of the earliest output that the guest
-	// still has: those that OpAttach goes back to at most.
+	// Stdout and Stderr are the offsets of the earliest output that the guest still retains; OpAttach cannot go back
+	// further.
 	Stdout uint64 `json:"stdout"`
 	Stderr uint64 `json:"stderr"`
-	// StdoutEnd is the offset at which Stdout ends by now.
+	// StdoutEnd is the offset of Stdout's end so far.
 	StdoutEnd uint64 `json:"stdout_end"`
 }
 
-// Note says whose a note is.
+// Note names the process of a note.
 type Note struct {
 	Process uint32 `json:"process"`
 }
@@ -133,7 +126,7 @@ type Started struct {
 	PID int `json:"pid"` // inside the sandbox
 }
 
-// Exit is how a process ended. Everything it wrote has been sent before.
+// Exit is how a process ended. All its output has been sent before.
 type Exit struct {
 	Code          int    `json:"code"`             // 128+signal when a signal ended it
 	Signal        int    `json:"signal,omitempty"` // 0 when it exited by itself
@@ -143,25 +136,25 @@ type Exit struct {
 	Stats         Stats  `json:"stats"` // at the exit
 }
 
-// Stats is what only the inside can count.
+// Stats are the counters that are visible only inside the sandbox.
 type Stats struct {
 	BytesWritten int64 `json:"bytes_written"` // passed to write calls by reaped processes
 	DiskUsed     int64 `json:"disk_used"`     // bytes in writable places
 	DiskSize     int64 `json:"disk_size"`
 	InodesUsed   int64 `json:"inodes_used"`
 	InodesSize   int64 `json:"inodes_size"`
-	// Exhausted says that one of several writable places is full, whatever
-	// room there is in the others.
+	// Exhausted reports that one of several writable places is full, whatever room the others have.
 	Exhausted bool `json:"exhausted,omitempty"`
 }
 
 // Full reports whether a writable place has run out of bytes or inodes.
 func (s Stats) Full() bool {
 	const page = 4096
-	return s.Exhausted || s.DiskSize > 0 && s.DiskSize-s.DiskUsed < page || s.InodesSize > 0 && s.InodesUsed >= s.InodesSize
+	return s.Exhausted || s.DiskSize > 0 && s.DiskSize-s.DiskUsed < page ||
+		s.InodesSize > 0 && s.InodesUsed >= s.InodesSize
 }
 
-// Attach asks for a process's output again, from the given offsets.
+// Attach requests a process's output again, from the given offsets.
 type Attach struct {
 	Process uint32 `json:"process"`
 	Stdout  uint64 `json:"stdout"`
@@ -173,7 +166,7 @@ type Attached struct {
 	Stdin uint64 `json:"stdin"`
 }
 
-// Listeners answers OpListeners: as many descriptors travel with it.
+// Listeners answers OpListeners; FDs descriptors travel with it.
 type Listeners struct {
 	Count int `json:"count"`
 }
@@ -197,7 +190,7 @@ type Path struct {
 	Path string `json:"path"`
 }
 
-// WriteFile writes the request's raw bytes, as the sandbox's user.
+// WriteFile writes the request's raw bytes to a file, as the sandbox's user.
 type WriteFile struct {
 	Path   string `json:"path"`
 	Mode   uint32 `json:"mode"`   // permission bits
@@ -210,15 +203,14 @@ type ReadFile struct {
 	Offset int64  `json:"offset"`
 }
 
-// FileInfo describes a file; it is not followed when a symlink.
+// FileInfo describes a file. A symlink is described itself, not its target.
 type FileInfo struct {
 	Name    string    `json:"name"`
 	Size    int64     `json:"size"`
 	Mode    uint32    `json:"mode"` // as io/fs.FileMode
 	ModTime time.Time `json:"mod_time"`
 	Target  string    `json:"target,omitempty"` // of a symlink
-	// Dev and Ino are the file's identity, the same on both sides of a mount;
-	// 0 where there is none.
+	// Dev and Ino identify the file, with the same values on both sides of a mount; 0 if unknown.
 	Dev uint64 `json:"dev,omitempty"`
 	Ino uint64 `json:"ino,omitempty"`
 }

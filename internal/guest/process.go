@@ -32,8 +32,7 @@ func newRemoteProcess(c *Client) *RemoteProcess {
 	return p
 }
 
-// Start starts a process. The caller reads both streams to their end and then
-// calls Wait.
+// Start starts a process. The caller must read both streams to their end and then call Wait.
 func (c *Client) Start(ctx context.Context, spec ProcessSpec) (*RemoteProcess, error) {
 	p := newRemoteProcess(c)
 	var started Started
@@ -44,9 +43,8 @@ func (c *Client) Start(ctx context.Context, spec ProcessSpec) (*RemoteProcess, e
 	return p, nil
 }
 
-// Attach takes up a process that was started over an earlier connection;
-// stdout and stderr say how much of each has been received already, or where
-// ProcessInfo says that what is kept begins.
+// Attach adopts a process that was started over an earlier connection. stdout and stderr are the bytes of each stream
+// received so far, or the offsets of ProcessInfo, where the retained output begins.
 func (c *Client) Attach(ctx context.Context, id uint32, stdout, stderr uint64) (*RemoteProcess, error) {
 	p := newRemoteProcess(c)
 	p.id = id
@@ -60,7 +58,8 @@ func (c *Client) Attach(ctx context.Context, id uint32, stdout, stderr uint64) (
 	c.processes[id] = p
 	c.mu.Unlock()
 	var attached Attached
-	if _, err := c.call(ctx, nil, OpAttach, Attach{Process: id, Stdout: stdout, Stderr: stderr}, nil, nil, &attached); err != nil {
+	if _, err := c.call(ctx, nil, OpAttach, Attach{Process: id, Stdout: stdout, Stderr: stderr}, nil, nil,
+		&attached); err != nil {
 		c.drop(id)
 		return nil, err
 	}
@@ -74,23 +73,22 @@ func (c *Client) drop(id uint32) {
 	delete(c.processes, id)
 }
 
-// ID names the process on this and later connections.
+// ID returns the process's id, valid on this and later connections.
 func (p *RemoteProcess) ID() uint32 { return p.id }
 
-// PID is the process's id inside the sandbox; 0 after Attach.
+// PID returns the process's id inside the sandbox; 0 after Attach.
 func (p *RemoteProcess) PID() int { return p.pid }
 
-// Stdout is the process's output (and its errors too, when it has a terminal).
+// Stdout returns the process's output, which includes its errors when it has a terminal.
 func (p *RemoteProcess) Stdout() io.Reader { return &p.stdout }
 
-// Stderr is the process's error output.
+// Stderr returns the process's error output.
 func (p *RemoteProcess) Stderr() io.Reader { return &p.stderr }
 
-// Stdin writes to the process; Close is end of file. Writes block while the
-// process does not read.
+// Stdin returns a writer to the process; Close is end of file. Writes block while the process does not read.
 func (p *RemoteProcess) Stdin() io.WriteCloser { return &p.stdin }
 
-// Wait waits for the exit. The guest forgets the process with it.
+// Wait waits for the exit. The guest then forgets the process.
 func (p *RemoteProcess) Wait(ctx context.Context) (Exit, error) {
 	select {
 	case <-p.exited:
@@ -100,7 +98,7 @@ func (p *RemoteProcess) Wait(ctx context.Context) (Exit, error) {
 	return p.exit, p.err
 }
 
-// Exited is closed when the process has gone, or the connection has.
+// Exited returns a channel that is closed when the process or the connection has ended.
 func (p *RemoteProcess) Exited() <-chan struct{} { return p.exited }
 
 // Signal sends sig to the process's group.
@@ -115,23 +113,21 @@ func (p *RemoteProcess) Resize(ctx context.Context, rows, cols uint16) error {
 	return err
 }
 
-// Retain has the guest keep the output that has been read, until Release says
-// how much of it is not needed any more. A process stalls with Window bytes of
-// it. It is called before the first Read.
+// Retain makes the guest retain output that has been read until Release. A process stalls at Window bytes of retained
+// output. Retain must be called before the first Read.
 func (p *RemoteProcess) Retain() { p.stdout.retain() }
 
-// Release lets go of the output before offset, counted from the process's
-// beginning.
+// Release frees the output before offset, counted from the process's beginning.
 func (p *RemoteProcess) Release(offset uint64) error { return p.stdout.release(offset) }
 
-// Note keeps data with the process, at most MaxNote bytes, in place of what was
-// kept before: for whoever attaches to it later.
+// Note stores data with the process, at most MaxNote bytes, and replaces an earlier note. A host that attaches later
+// can read it.
 func (p *RemoteProcess) Note(ctx context.Context, data []byte) error {
 	_, err := p.client.call(ctx, nil, OpNote, Note{Process: p.id}, data, nil, nil)
 	return err
 }
 
-// Noted returns what was kept with a process by Note, or nothing.
+// Noted returns the note of a process, or nothing.
 func (c *Client) Noted(ctx context.Context, process uint32) ([]byte, error) {
 	data, err := c.call(ctx, nil, OpNoted, Note{Process: process}, nil, nil, nil)
 	if err == nil && len(data) > MaxNote {
@@ -140,8 +136,8 @@ func (c *Client) Noted(ctx context.Context, process uint32) ([]byte, error) {
 	return data, err
 }
 
-// abandon ends a process whose caller left before the answer to its start
-// came: nobody will ever read its output or wait for it.
+// abandon ends a process whose caller returned before the start was answered: its output will not be read, nor its exit
+// awaited.
 func (p *RemoteProcess) abandon(a answer) {
 	if a.err != nil {
 		p.client.drop(p.id)
@@ -186,8 +182,8 @@ func (p *RemoteProcess) receive(f Frame) error {
 		return err
 	}
 	p.client.drop(p.id)
-	// The caller learns of the exit once the guest has been told to forget the
-	// process, so that whatever it asks next finds it forgotten.
+	// The guest is told to forget the process before the caller learns of the exit, so that the caller's next request
+	// finds it forgotten.
 	p.client.asides.Go(func() {
 		p.client.send(Frame{Type: FrameExit, ID: p.id}, nil)
 		p.finish(exit, nil)
@@ -221,7 +217,7 @@ type inbound struct {
 	buf   []byte
 	taken uint64 // offset of buf[0]
 	acked uint64
-	kept  bool  // what is read is acknowledged by release only
+	kept  bool  // read bytes are acknowledged by release only
 	err   error // after buf
 }
 
@@ -230,8 +226,7 @@ func (s *inbound) init(ack func(uint64) error) {
 	s.cond.L = &s.mu
 }
 
-// maxOffset is more than a stream will ever have, and far from where sums of
-// offsets wrap around.
+// maxOffset exceeds any real stream, and keeps sums of offsets far from overflow.
 const maxOffset = 1 << 62
 
 func (s *inbound) skip(offset uint64) { s.taken, s.acked = offset, offset }
@@ -259,7 +254,7 @@ func (s *inbound) end(err error) {
 	s.cond.Broadcast()
 }
 
-// Read implements io.Reader. What has been read is acknowledged in steps.
+// Read implements io.Reader. Bytes that have been read are acknowledged in steps.
 func (s *inbound) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	for len(s.buf) == 0 && s.err == nil {
@@ -292,7 +287,7 @@ func (s *inbound) retain() {
 	s.kept = true
 }
 
-// release acknowledges what has been read before offset.
+// release acknowledges the bytes before offset that have been read.
 func (s *inbound) release(offset uint64) error {
 	s.mu.Lock()
 	if offset = min(offset, s.taken); s.err != nil || offset <= s.acked {
@@ -304,10 +299,9 @@ func (s *inbound) release(offset uint64) error {
 	return s.ack(offset)
 }
 
-// outbound is the sending end of a windowed stream without resending; a lost
-// connection ends it. sendMu keeps chunks in order and is never held by
-// whoever receives acknowledgements, so that two full connections cannot wait
-// for each other.
+// outbound is the sending end of a windowed stream without resending; a lost connection ends it. sendMu keeps chunks in
+// order. The goroutine that receives acknowledgements never holds it, so that two full connections cannot wait for each
+// other.
 type outbound struct {
 	send func(Chunk) error
 
@@ -326,7 +320,7 @@ func (s *outbound) init(send func(Chunk) error) {
 	s.cond.L = &s.mu
 }
 
-// resume continues a stream that an earlier connection has begun.
+// resume continues a stream of an earlier connection.
 func (s *outbound) resume(offset uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -371,7 +365,7 @@ func (s *outbound) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// reserve waits for room and takes at most want bytes of it.
+// reserve waits for room in the window and takes at most want bytes of it.
 func (s *outbound) reserve(want int) (offset uint64, n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -389,8 +383,7 @@ func (s *outbound) reserve(want int) (offset uint64, n int, err error) {
 	return offset, n, nil
 }
 
-// Close implements io.Closer: end of file for the process. A Write that waits
-// for room is given up.
+// Close implements io.Closer: end of file for the process. A Write that waits for room is abandoned.
 func (s *outbound) Close() error {
 	s.mu.Lock()
 	done := s.closed || s.err != nil

@@ -1,5 +1,7 @@
 // Package hostpath decides which host paths a user may show to a sandbox
-// (invariant H5), and opens them so that what was judged is what is used.
+// (invariant H5), and opens them so that what was judged is what is used. What
+// Cove shows of its own state directory is no user's wish: Own names and opens
+// that, without a judgement.
 package hostpath
 
 import (

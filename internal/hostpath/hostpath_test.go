@@ -149,6 +149,128 @@ func TestOpenRace(t *testing.T) {
 	}
 }
 
+// TestOpenSaysWhy: what is refused is told from what was changed meanwhile.
+func TestOpenSaysWhy(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{"ok", ".ssh"} {
+		if err := os.Mkdir(filepath.Join(base, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("ok", filepath.Join(base, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]struct {
+		code cove.Code
+		text string
+	}{
+		base + "/ok":      {"", ""},
+		"/var":            {cove.Forbidden, "is refused: /var belongs to the host"},
+		base + "/.ssh":    {cove.Forbidden, "is refused: .ssh holds credentials"},
+		base + "/link":    {cove.Forbidden, "was changed while it was being opened"},
+		base + "/ok/.":    {cove.Forbidden, "was changed while it was being opened"},
+		base + "/nothing": {cove.NotFound, "does not exist"},
+	} {
+		f, err := Open(path)
+		if cove.ErrorCode(err) != want.code || err != nil && (!strings.Contains(err.Error(), want.text) || cove.ErrorHint(err) == "" && want.code == cove.Forbidden) {
+			t.Errorf("%s: %v, want %s %q", path, err, want.code, want.text)
+		}
+		if err == nil {
+			f.Close()
+		}
+	}
+}
+
+// TestOwn: a place of Cove's own is below its directory, whatever was put on the
+// way to it, and is not judged.
+func TestOwn(t *testing.T) {
+	base := filepath.Join(t.TempDir(), ".local", "share", "cove")
+	for _, d := range []string{"agents/one/bin", "outside"} {
+		if err := os.MkdirAll(filepath.Join(base, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(base, "agents/file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(base, "agents/fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"agents/out": "../outside", "agents/in": "one", "agents/two": "/etc", "home": "agents"} {
+		if err := os.Symlink(target, filepath.Join(base, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(base, "agents")
+	for _, c := range []struct {
+		own  Own
+		code cove.Code
+	}{
+		{Own{dir, "one"}, ""}, {Own{dir, "one/bin"}, ""}, {Own{dir, "file"}, ""}, {Own{dir, "."}, ""}, {Below(base, dir+"/one"), ""}, {Below(base, base), ""},
+		{Own{filepath.Join(base, "home"), "one"}, ""}, // the machine's owner has moved it
+		{Own{dir, "out"}, cove.Forbidden}, {Own{dir, "in"}, cove.Forbidden}, {Own{dir, "in/bin"}, cove.Forbidden}, {Own{dir, "two/passwd"}, cove.Forbidden},
+		{Own{dir, "../outside"}, cove.Forbidden}, {Own{dir, "/etc"}, cove.Forbidden}, {Own{dir, "one/../../outside"}, cove.Forbidden},
+		{Below(dir, base+"/outside"), cove.Forbidden}, {Below(dir, "/etc"), cove.Forbidden}, {Below(dir, "relative"), cove.NotFound},
+		{Own{dir, "nothing"}, cove.NotFound}, {Own{dir, "file/x"}, cove.NotFound}, {Own{base + "/nothing", "."}, cove.NotFound}, {Own{dir, ""}, cove.NotFound},
+		{Own{dir, "fifo"}, cove.Forbidden},
+	} {
+		f, err := c.own.Open()
+		if cove.ErrorCode(err) != c.code {
+			t.Errorf("%+v: %v, want %q", c.own, err, c.code)
+		}
+		if err == nil {
+			f.Close()
+		}
+	}
+}
+
+// TestOwnRace: while somebody swaps a directory on the way for a link, Open gives
+// the directory or an error, and never the other place.
+func TestOwnRace(t *testing.T) {
+	base := t.TempDir()
+	way, aside := filepath.Join(base, "state", "way"), filepath.Join(base, "aside")
+	for _, d := range []string{filepath.Join(way, "place"), filepath.Join(base, "bait", "place")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bait, err := os.Stat(filepath.Join(base, "bait", "place"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stop atomic.Bool
+	var racer sync.WaitGroup
+	racer.Go(func() {
+		for !stop.Load() {
+			os.Rename(way, aside)
+			os.Symlink(filepath.Join(base, "bait"), way)
+			os.Remove(way)
+			os.Rename(aside, way)
+		}
+	})
+	opened, refused := 0, 0
+	for (opened < 100 || refused < 100) && opened+refused < 500_000 {
+		f, err := Own{filepath.Join(base, "state"), "way/place"}.Open()
+		if err != nil {
+			refused++
+			continue
+		}
+		opened++
+		if fi, err := f.Stat(); err != nil || os.SameFile(fi, bait) {
+			t.Fatalf("the bait was opened, %v", err)
+		}
+		f.Close()
+	}
+	stop.Store(true)
+	racer.Wait()
+	if opened == 0 || refused == 0 {
+		t.Errorf("opened %d times, refused %d: the race tested nothing", opened, refused)
+	}
+}
+
 func FuzzJudge(f *testing.F) {
 	f.Add("/home/x/.ssh")
 	f.Add("/etc/../home")

@@ -19,16 +19,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
-// files is what the formats that consist of named files are read through: a
-// directory, or a tar archive used like one.
+// files is the common reader of formats that consist of named files: a directory, or an indexed tar archive.
 type files interface {
 	open(name string) (io.ReadCloser, int64, error) // the content and its size
 	io.Closer
 }
 
-// openTar makes a content of a root filesystem's archive. Its digest is read
-// first, so that an archive that is known is not unpacked, and checked again
-// while it is.
+// openTar opens the archive of a root filesystem as a content. It reads the digest first, so that a known archive is
+// not unpacked, and checks it again while unpacking.
 func (s *Store) openTar(ctx context.Context, file string, report *reporter) (*content, io.Closer, error) {
 	f, err := openRegular(file)
 	if err != nil {
@@ -50,7 +48,7 @@ func (s *Store) openTar(ctx context.Context, file string, report *reporter) (*co
 	return c, f, nil
 }
 
-// contextReader ends a long read when nobody waits for it any more.
+// contextReader ends a long read with its context.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -63,15 +61,14 @@ func (c contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// archived is a tar archive whose files are read where they lie in it.
+// archived is a tar archive whose files are read in place.
 type archived struct {
 	f      *os.File
 	remove func()
 	at     map[string]extent
 }
 
-// extent is where a file lies; link is set instead for one that is another's
-// name.
+// extent is the position of a file; for a hard link, link is set instead.
 type extent struct {
 	offset, size int64
 	link         string
@@ -82,8 +79,8 @@ const (
 	maxArchiveName  = 4096   // bytes; tar itself allows a mebibyte
 )
 
-// openArchive indexes an archive; a compressed one is first unpacked into the
-// store's temporary directory, as nothing can be found in it otherwise.
+// openArchive indexes an archive. A compressed one is first unpacked into the store's temporary directory, because
+// random access needs plain bytes.
 func (s *Store) openArchive(ctx context.Context, file string) (*archived, error) {
 	f, err := openRegular(file)
 	if err != nil {
@@ -132,8 +129,8 @@ func (a *archived) Close() error {
 	return a.f.Close()
 }
 
-// index notes where each file lies. The archive's reader asks for single
-// blocks, so that the file's offset after a header is where the content is.
+// index records the position of each file. tar.Reader reads single blocks, so the file's offset after a header is the
+// content's position.
 func (a *archived) index(ctx context.Context) error {
 	if _, err := a.f.Seek(0, io.SeekStart); err != nil {
 		return storage(err, "read the archive")
@@ -174,7 +171,7 @@ func (a *archived) note(h *tar.Header) error {
 			return storage(err, "read the archive")
 		}
 		a.at[name] = extent{offset: at, size: h.Size}
-	case tar.TypeSymlink, tar.TypeLink: // "docker save" of old links equal layers
+	case tar.TypeSymlink, tar.TypeLink: // "docker save" of older versions links equal layers
 		to := h.Linkname
 		if h.Typeflag == tar.TypeSymlink {
 			to = path.Join(path.Dir(name), to)
@@ -199,7 +196,7 @@ func (a *archived) open(name string) (io.ReadCloser, int64, error) {
 	return nil, 0, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
-// laidOut is a directory; nothing outside it is opened, whatever its links say.
+// laidOut is a directory; it opens nothing outside, whatever the symlinks.
 type laidOut struct{ root *os.Root }
 
 func openDirectory(dir string) (*laidOut, error) {
@@ -225,7 +222,7 @@ func (l *laidOut) open(name string) (io.ReadCloser, int64, error) {
 	return f, info.Size(), nil
 }
 
-// readSmall reads a file that must not be larger than limit.
+// readSmall reads a file of at most limit bytes.
 func readSmall(from files, name string, limit int64) ([]byte, error) {
 	rc, size, err := from.open(name)
 	if err != nil {
@@ -242,7 +239,7 @@ func readSmall(from files, name string, limit int64) ([]byte, error) {
 	return data, storage(err, "read the source")
 }
 
-// detectArchive looks at the first names of an archive for what its kind has.
+// detectArchive determines an archive's kind by its first names.
 func detectArchive(f *os.File) (kind, error) {
 	pr, pw := io.Pipe()
 	done := make(chan struct{})
@@ -263,7 +260,7 @@ func detectArchive(f *os.File) (kind, error) {
 		}
 		switch name := path.Clean(h.Name); {
 		case name == "manifest.json":
-			return fromDocker, nil // has both when docker wrote it
+			return fromDocker, nil // docker writes both
 		case name == "oci-layout":
 			found = fromLayout
 		case strings.HasPrefix(name, "usr/"), strings.HasPrefix(name, "bin/"):

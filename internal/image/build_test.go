@@ -94,7 +94,7 @@ func gz(t testing.TB, data []byte) []byte {
 	return buf.Bytes()
 }
 
-// layerOf is a gzipped layer with the digests that belong to it.
+// testLayer is a gzipped layer with its digests.
 type testLayer struct {
 	v1.Layer
 	diff v1.Hash
@@ -110,37 +110,43 @@ func layerOf(t testing.TB, items ...item) v1.Layer {
 func layerFrom(t testing.TB, plain []byte) v1.Layer {
 	t.Helper()
 	sum := sha256.Sum256(plain)
-	return testLayer{static.NewLayer(gz(t, plain), types.OCILayer), v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}}
+	return testLayer{static.NewLayer(gz(t, plain), types.OCILayer),
+		v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}}
 }
 
-// base has what makes a tree look like a root filesystem, and two layers more
-// that change it in every way.
+// baseLayers returns a layer that looks like a root filesystem, and two more that change it in every way.
 func baseLayers(t testing.TB) []v1.Layer {
 	return []v1.Layer{
 		layerOf(t, item{name: "./"}, item{name: "bin/"}, item{name: "bin/sh", body: "shell", mode: 0o755},
-			item{name: "etc/"}, item{name: "etc/passwd", body: "root:x:0:0"}, item{name: "etc/shadow", body: "secret", mode: 0o600},
+			item{name: "etc/"}, item{name: "etc/passwd", body: "root:x:0:0"},
+			item{name: "etc/shadow", body: "secret", mode: 0o600},
 			item{name: "old/"}, item{name: "old/a", body: "a"}, item{name: "old/sub/"}, item{name: "old/sub/b", body: "b"},
 			item{name: "opaque/"}, item{name: "opaque/lower", body: "lower"},
 			item{name: "becomes-dir", body: "file"}, item{name: "becomes-file/"}, item{name: "becomes-file/x", body: "x"},
 			item{name: "linked", body: "one inode"}, item{name: "hard", kind: tar.TypeLink, link: "linked"},
-			item{name: "lib", kind: tar.TypeSymlink, link: "/usr/lib"}, item{name: "usr/lib/"}, item{name: "tmp/", mode: 0o1777}),
-		layerOf(t, item{name: "old/.wh.a"}, item{name: ".wh.hard"}, item{name: "opaque/.wh..wh..opq"}, item{name: "opaque/upper", body: "upper"},
-			item{name: "becomes-dir/"}, item{name: "becomes-dir/inner", body: "inner"}, item{name: "becomes-file", body: "now a file"},
+			item{name: "lib", kind: tar.TypeSymlink, link: "/usr/lib"}, item{name: "usr/lib/"},
+			item{name: "tmp/", mode: 0o1777}),
+		layerOf(t, item{name: "old/.wh.a"}, item{name: ".wh.hard"}, item{name: "opaque/.wh..wh..opq"},
+			item{name: "opaque/upper", body: "upper"},
+			item{name: "becomes-dir/"}, item{name: "becomes-dir/inner", body: "inner"},
+			item{name: "becomes-file", body: "now a file"},
 			item{name: "lib/through", body: "through an absolute link"}, item{name: "setuid", body: "s", mode: 0o6755}),
 	}
 }
 
-// wantTree is what baseLayers comes to.
+// wantTree is the result of baseLayers.
 var wantTree = map[string]string{
 	"bin/sh": "shell", "etc/passwd": "root:x:0:0", "etc/shadow": "secret", "old/sub/b": "b", "opaque/upper": "upper",
-	"becomes-dir/inner": "inner", "becomes-file": "now a file", "linked": "one inode", "usr/lib/through": "through an absolute link", "setuid": "s",
+	"becomes-dir/inner": "inner", "becomes-file": "now a file", "linked": "one inode",
+	"usr/lib/through": "through an absolute link", "setuid": "s",
 }
 
 func imageOf(t testing.TB, arch string, layers ...v1.Layer) v1.Image {
 	t.Helper()
-	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: arch, Created: v1.Time{Time: time.Unix(1_600_000_000, 0)},
-		RootFS: v1.RootFS{Type: "layers"},
-		Config: v1.Config{Env: []string{"PATH=/bin", "LANG=C.UTF-8", "broken"}, WorkingDir: "/srv", Cmd: []string{"sh"}}})
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: arch,
+		Created: v1.Time{Time: time.Unix(1_600_000_000, 0)},
+		RootFS:  v1.RootFS{Type: "layers"},
+		Config:  v1.Config{Env: []string{"PATH=/bin", "LANG=C.UTF-8", "broken"}, WorkingDir: "/srv", Cmd: []string{"sh"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,8 +158,7 @@ func imageOf(t testing.TB, arch string, layers ...v1.Layer) v1.Image {
 
 func hostImage(t testing.TB) v1.Image { return imageOf(t, runtime.GOARCH, baseLayers(t)...) }
 
-// startRegistry serves an in-process registry on loopback, behind wrap if it
-// is not nil, and returns its host and port.
+// startRegistry serves an in-process registry on loopback, behind wrap unless it is nil, and returns its host and port.
 func startRegistry(t testing.TB, wrap func(http.Handler) http.Handler) string {
 	t.Helper()
 	h := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
@@ -194,8 +199,8 @@ func storeAt(t testing.TB, dir string) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unpack.RemoveAll(dir) }) // the test's own clean-up cannot pass directories of mode 0555
-	s.keychain = authn.NewMultiKeychain()           // not that of whoever runs the tests
+	t.Cleanup(func() { _ = unpack.RemoveAll(dir) }) // the test's own clean-up fails on directories of mode 0555
+	s.keychain = authn.NewMultiKeychain()           // ignore the credentials of the account that runs the tests
 	s.patience = patience{attempts: 3, pause: 5 * time.Millisecond, stall: 5 * time.Second}
 	return s
 }
@@ -234,7 +239,7 @@ func wantSameTree(t testing.TB, dir string, want map[string]string) {
 	}
 }
 
-// wantNoLitter checks that the store holds images and nothing half done.
+// wantNoLitter checks that the store holds only complete images.
 func wantNoLitter(t testing.TB, s *Store, images int) {
 	t.Helper()
 	for dir, want := range map[string]int{"tmp": 0, "sha256": images} {

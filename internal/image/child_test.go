@@ -20,8 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
-// Some tests need another process: one to kill, one without privileges. It is
-// this program again, told what to do by its environment.
+// childEnv makes this program a child for tests that need another process: one to kill, one without privileges.
 const childEnv = "COVE_IMAGE_TEST_CHILD"
 
 // child runs in the other process; its argument is "DIRECTORY COMMAND ARGUMENT".
@@ -55,17 +54,17 @@ func command(dir, what, arg string) *exec.Cmd {
 	return cmd
 }
 
-// TestKilled kills processes while they download and while they unpack. What
-// they leave counts as nothing, and goes with the next start.
+// TestKilled kills processes while they download and unpack. Their remains count as nothing, and the next start removes
+// them.
 func TestKilled(t *testing.T) {
-	big := layerOf(t, item{name: "bin/"}, item{name: "bin/closed/", mode: 0o555}, item{name: "bin/closed/big", body: strings.Repeat("some content ", 300_000)})
+	big := layerOf(t, item{name: "bin/"}, item{name: "bin/closed/", mode: 0o555},
+		item{name: "bin/closed/big", body: strings.Repeat("some content ", 300_000)})
 	last := layerOf(t, item{name: "bin/last", body: "last"})
 	lastDigest, err := last.Digest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The last layer never comes, so that the first is unpacked and the
-	// process still there.
+	// The last layer never comes, so that the first is unpacked and the process still runs.
 	entered := make(chan struct{}, 10)
 	host := startRegistry(t, tamper(lastDigest.String(), func(w http.ResponseWriter, r *http.Request, h http.Handler) {
 		if r.Header.Get("User-Agent") == "" || strings.HasPrefix(r.Header.Get("User-Agent"), "cove/") {
@@ -81,7 +80,7 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-entered
-		if round > 0 { // as soon as it is asked for, and after unpacking began
+		if round > 0 { // at the first request, and after unpacking began
 			waitFor(t, func() bool {
 				found, _ := filepath.Glob(filepath.Join(dir, "tmp", "*", "rootfs", "bin", "closed", "big"))
 				return len(found) > 0
@@ -147,11 +146,13 @@ func TestFullDisk(t *testing.T) {
 	}
 	push(t, host+"/small:1", imageOf(t, runtime.GOARCH, layerOf(t, item{name: "bin/sh", body: small})))
 	push(t, host+"/download:1", imageOf(t, runtime.GOARCH, layerOf(t, item{name: "bin/sh", body: string(noise)})))
-	push(t, host+"/unpack:1", imageOf(t, runtime.GOARCH, layerOf(t, item{name: "bin/sh", body: strings.Repeat("x", 6<<20)})))
+	push(t, host+"/unpack:1", imageOf(t, runtime.GOARCH,
+		layerOf(t, item{name: "bin/sh", body: strings.Repeat("x", 6<<20)})))
 	push(t, host+"/inodes:1", imageOf(t, runtime.GOARCH, layerOf(t, many...)))
 	src := t.TempDir()
 	tarFile := writeFile(t, filepath.Join(src, "root.tar"), tarOf(t, item{name: "bin/sh", body: string(noise)}))
-	docker := writeFile(t, filepath.Join(src, "docker.tar.gz"), gz(t, tarOf(t, item{name: "manifest.json", body: "[]"}, item{name: "x", body: string(noise)})))
+	docker := writeFile(t, filepath.Join(src, "docker.tar.gz"),
+		gz(t, tarOf(t, item{name: "manifest.json", body: "[]"}, item{name: "x", body: string(noise)})))
 	rootDir := filepath.Join(src, "root")
 	writeFile(t, filepath.Join(rootDir, "bin", "sh"), noise)
 
@@ -161,9 +162,11 @@ func TestFullDisk(t *testing.T) {
 		t.Fatalf("control: %v", err)
 	}
 	for name, err := range map[string]error{
-		"download": second(s.Pull(ctx, host+"/download:1", PullOptions{})), "unpack": second(s.Pull(ctx, host+"/unpack:1", PullOptions{})),
-		"inodes": second(s.Pull(ctx, host+"/inodes:1", PullOptions{})), "tar": second(s.Resolve(ctx, "tar:"+tarFile)),
-		"docker-archive": second(s.Resolve(ctx, "docker-archive:"+docker)), "dir": second(s.Import(ctx, rootDir, "x", ImportOptions{})),
+		"download": second(s.Pull(ctx, host+"/download:1", PullOptions{})),
+		"unpack":   second(s.Pull(ctx, host+"/unpack:1", PullOptions{})),
+		"inodes":   second(s.Pull(ctx, host+"/inodes:1", PullOptions{})), "tar": second(s.Resolve(ctx, "tar:"+tarFile)),
+		"docker-archive": second(s.Resolve(ctx, "docker-archive:"+docker)),
+		"dir":            second(s.Import(ctx, rootDir, "x", ImportOptions{})),
 	} {
 		if cove.ErrorCode(err) != cove.StorageFull || cove.ErrorHint(err) == "" {
 			t.Errorf("%s: code %q: %v", name, cove.ErrorCode(err), err)
@@ -194,15 +197,16 @@ type randomReader struct{}
 
 func (randomReader) Read(p []byte) (int, error) { return unix.Getrandom(p, 0) }
 
-// TestWithoutRoot runs the whole of it as somebody who is not root: directories
-// that may not be written to, owners that cannot be set, and removal of both.
+// TestWithoutRoot runs everything as an ordinary account: with directories that it may not write, and owners that it
+// cannot set.
 func TestWithoutRoot(t *testing.T) {
 	img := imageOf(t, runtime.GOARCH, append(baseLayers(t),
-		layerOf(t, item{name: "ro/", mode: 0o555}, item{name: "ro/file", body: "x", mode: 0o444, uid: 1234}, item{name: "ro/none/", mode: 0o1}),
+		layerOf(t, item{name: "ro/", mode: 0o555}, item{name: "ro/file", body: "x", mode: 0o444, uid: 1234},
+			item{name: "ro/none/", mode: 0o1}),
 		layerOf(t, item{name: "ro/later", body: "y", uid: 12}, item{name: "ro/.wh.file"}))...)
 	host := startRegistry(t, nil)
 	push(t, host+"/app:1", img)
-	home, err := os.MkdirTemp("", "cove-image") // where others can get to, which the test's own directory may not be
+	home, err := os.MkdirTemp("", "cove-image") // other accounts cannot reach the test's own directory
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +217,7 @@ func TestWithoutRoot(t *testing.T) {
 	if as == 0 {
 		as = 65534
 		credential.Credential = &syscall.Credential{Uid: as, Gid: as}
-		data, err := os.ReadFile(os.Args[0]) // the test binary itself may be out of reach
+		data, err := os.ReadFile(os.Args[0]) // the account may be unable to read the test binary
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +232,8 @@ func TestWithoutRoot(t *testing.T) {
 	if err := os.Chmod(home, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	tarFile := writeFile(t, filepath.Join(home, "root.tar"), tarOf(t, item{name: "bin/", mode: 0o500}, item{name: "bin/sh", body: "x", uid: 77}))
+	tarFile := writeFile(t, filepath.Join(home, "root.tar"),
+		tarOf(t, item{name: "bin/", mode: 0o500}, item{name: "bin/sh", body: "x", uid: 77}))
 	run := func(what, arg string, want int) {
 		t.Helper()
 		cmd := command(filepath.Join(home, "images"), what, arg)
@@ -242,7 +247,7 @@ func TestWithoutRoot(t *testing.T) {
 	run("import", tarFile, 0)
 	s := storeAt(t, filepath.Join(home, "images"))
 	wantNoLitter(t, s, 2)
-	if os.Geteuid() == 0 { // otherwise parts cannot be read, by design
+	if os.Geteuid() == 0 { // otherwise parts are unreadable by design
 		r, err := s.Resolve(t.Context(), host+"/app:1")
 		if err != nil || r.Kind != engine.RootfsDir {
 			t.Fatal(err)
@@ -258,7 +263,7 @@ func TestWithoutRoot(t *testing.T) {
 			t.Errorf("whited out, but: %v", err)
 		}
 	}
-	if err := os.Remove(filepath.Join(home, "images", "index.json")); err != nil { // nothing has a name now
+	if err := os.Remove(filepath.Join(home, "images", "index.json")); err != nil { // now no image has a name
 		t.Fatal(err)
 	}
 	run("prune", "", 0)

@@ -19,35 +19,34 @@ import (
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
-// Manifests and configurations are small; these are far above what is in use.
+// Limits of manifests and configurations, far above real sizes.
 const (
 	maxManifest = 4 << 20
 	maxConfig   = 8 << 20
 	maxLayers   = 1000
 )
 
-// content is an image about to come into the store: what every source comes
-// down to. Nothing in it has been unpacked yet.
+// content is an image on its way into the store, the common form of every source. No layer has been unpacked yet.
 type content struct {
 	digest  string // of the image, "sha256:…"; empty for a directory until it was read
 	config  v1.ConfigFile
 	layers  []layer
-	aliases []string // digests of the manifests it was found by
-	plain   bool     // a bare tree: must look like a root filesystem
-	// begin starts getting the layers into a directory; end waits for it.
+	aliases []string // digests of the manifests that led to it
+	plain   bool     // a plain tree: it must look like a root filesystem
+	// begin starts to fetch the layers into a directory; end waits for them.
 	begin func(ctx context.Context, dir string) (end func())
 }
 
 // layer is one archive of an image.
 type layer struct {
-	digest string // of the bytes that open gives; empty when only diffID is known
+	digest string // of the bytes of open; empty when only diffID is known
 	size   int64  // of the same; -1 when unknown
 	diffID string // of the uncompressed bytes; empty when only digest is known
 	kind   unpack.Kind
 	open   func(ctx context.Context) (io.ReadCloser, error)
 }
 
-// blobs is where manifests lead to: a registry or an OCI layout.
+// blobs is a source of manifests and blobs: a registry or an OCI layout.
 type blobs interface {
 	// manifest returns the bytes of a manifest; the caller checks its digest.
 	manifest(ctx context.Context, d v1.Descriptor) ([]byte, error)
@@ -58,7 +57,7 @@ type blobs interface {
 // load follows a manifest, or an index by platform, to a content.
 func load(ctx context.Context, from blobs, top v1.Descriptor, p v1.Platform, limits unpack.Limits) (*content, error) {
 	c := &content{}
-	for range 3 { // an index may list indexes; nobody nests deeper
+	for range 3 { // an index may list indexes; real ones do not nest deeper
 		raw, err := readManifest(ctx, from, top)
 		if err != nil {
 			return nil, err
@@ -100,7 +99,7 @@ func isIndex(mediaType types.MediaType, raw []byte) bool {
 	return !mediaType.IsImage() && json.Unmarshal(raw, &probe) == nil && probe.Manifests != nil && probe.Config == nil
 }
 
-// choose picks a platform's manifest from an index.
+// choose returns a platform's manifest from an index.
 func choose(raw []byte, p v1.Platform) (v1.Descriptor, error) {
 	var idx v1.IndexManifest
 	if err := json.Unmarshal(raw, &idx); err != nil {
@@ -169,7 +168,7 @@ func (c *content) loadImage(ctx context.Context, from blobs, raw []byte, p v1.Pl
 	return c.setLayers(from, m.Layers, limits)
 }
 
-// setConfig takes the configuration, which names the image and its layers.
+// setConfig applies the configuration, which identifies the image and its layers.
 func (c *content) setConfig(raw []byte, p v1.Platform, layers int) error {
 	if err := json.Unmarshal(raw, &c.config); err != nil {
 		return cove.Errorf(cove.InvalidArgument, "the image's configuration is not readable: %w", err)
@@ -180,13 +179,14 @@ func (c *content) setConfig(raw []byte, p v1.Platform, layers int) error {
 		return cove.Errorf(cove.TooLarge, "%d layers: at most %d are allowed", layers, maxLayers)
 	}
 	if n := len(c.config.RootFS.DiffIDs); n != layers {
-		return cove.Errorf(cove.InvalidArgument, "not an image that can run: %d layers, but its configuration names %d", layers, n)
+		return cove.Errorf(cove.InvalidArgument, "not an image that can run: %d layers, but its configuration names %d",
+			layers, n)
 	}
 	have := v1.Platform{OS: c.config.OS, Architecture: c.config.Architecture, Variant: c.config.Variant}
 	if have.OS == "" && have.Architecture == "" {
-		return nil // made by hand, from nothing
+		return nil // made by hand, without a platform
 	}
-	want := v1.Platform{OS: p.OS, Architecture: p.Architecture} // variants are the index's matter
+	want := v1.Platform{OS: p.OS, Architecture: p.Architecture} // the index selects variants
 	if !have.Satisfies(want) {
 		return wrongPlatform(p, have.String())
 	}
@@ -222,20 +222,20 @@ func hostPlatform() v1.Platform {
 	return v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 }
 
-// parsePlatform reads "linux/arm64"; empty is this machine's.
+// parsePlatform parses "linux/arm64"; "" is this machine's platform.
 func parsePlatform(s string) (v1.Platform, error) {
 	if s == "" {
 		return hostPlatform(), nil
 	}
 	p, err := v1.ParsePlatform(s)
 	if err != nil || p.OS != "linux" || p.Architecture == "" {
-		return v1.Platform{}, cove.Errorf(cove.InvalidArgument, "%.80q is not a platform", s).WithHint("write linux/amd64 or linux/arm64")
+		return v1.Platform{}, cove.Errorf(cove.InvalidArgument, "%.80q is not a platform",
+			s).WithHint("write linux/amd64 or linux/arm64")
 	}
 	return *p, nil
 }
 
-// verify passes a reader's bytes on and fails, before the end is reported,
-// when they are not size bytes with that digest.
+// verify returns a reader that fails before reporting the end unless the bytes have this size and digest.
 func verify(r io.Reader, what, digest string, size int64) io.Reader {
 	return &verified{r: r, what: what, want: digest, size: size, hash: sha256.New()}
 }
@@ -259,15 +259,14 @@ func (v *verified) Read(p []byte) (int, error) {
 	v.hash.Write(p[:n])
 	switch {
 	case v.n == v.size:
-		return n, nil // the end is looked at by the next Read
+		return n, nil // the next Read checks the end
 	case err == io.EOF:
 		return n, fmt.Errorf("the %s ends after %d of %d bytes: %w", v.what, v.n, v.size, io.ErrUnexpectedEOF)
 	}
 	return n, err
 }
 
-// end compares before it looks for more: the source may itself check, and its
-// error says less.
+// end compares before it reads further: the source may check too, with a less specific error.
 func (v *verified) end() error {
 	if got := "sha256:" + hex.EncodeToString(v.hash.Sum(nil)); got != v.want {
 		return mismatch(v.what, v.want, got)
@@ -283,6 +282,7 @@ func (v *verified) end() error {
 }
 
 func mismatch(what, want, got string) error {
-	return cove.Errorf(cove.Corrupt, "the %s is not what its digest says (want %s, got %s); it was refused", what, want, got).
+	return cove.Errorf(cove.Corrupt, "the %s does not match its digest (want %s, got %s); it was refused",
+		what, want, got).
 		WithHint("the source is damaged or was tampered with: do not trust it")
 }

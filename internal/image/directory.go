@@ -17,8 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
-// importDir copies a directory into the store, by way of a canonical archive
-// of it: the same tree gives the same digest.
+// importDir copies a directory into the store through a canonical archive: equal trees have equal digests.
 func (s *Store) importDir(ctx context.Context, t target, tag string, o ImportOptions) (string, error) {
 	if tag == "" {
 		return "", cove.Errorf(cove.InvalidArgument, "an imported directory needs a name").
@@ -47,7 +46,7 @@ func (s *Store) importDir(ctx context.Context, t target, tag string, o ImportOpt
 	if err != nil {
 		return "", about(t.String(), err)
 	}
-	// Only now is it known what to call it; somebody may have it already.
+	// Only now is the digest known; the image may exist already.
 	img.Digest = c.layers[0].diffID
 	err = s.withImage(ctx, img.Digest, func() error { return s.publish(tmp, img) }, func() error {
 		return s.update(ctx, func(i *index) error { i.Names[tag] = named{Digest: img.Digest}; return nil })
@@ -55,14 +54,14 @@ func (s *Store) importDir(ctx context.Context, t target, tag string, o ImportOpt
 	return img.Digest, err
 }
 
-// archiveOf writes a directory as a tar archive, in an order and form that
-// depend on the tree alone.
+// archiveOf renders a directory as a tar archive, whose order and form depend on the tree alone.
 func archiveOf(ctx context.Context, root *os.Root) io.ReadCloser {
 	pr, pw := io.Pipe()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w := &archiver{ctx: ctx, root: root, tar: tar.NewWriter(pw), first: map[[2]uint64]string{}, buf: make([]byte, 256<<10)}
+		w := &archiver{ctx: ctx, root: root, tar: tar.NewWriter(pw), first: map[[2]uint64]string{},
+			buf: make([]byte, 256<<10)}
 		err := w.directory(".")
 		if err == nil {
 			err = w.tar.Close()
@@ -72,7 +71,7 @@ func archiveOf(ctx context.Context, root *os.Root) io.ReadCloser {
 	return &pipe{pr, done}
 }
 
-// pipe waits, when closed, for who writes into it.
+// pipe waits, when closed, for its writer.
 type pipe struct {
 	*io.PipeReader
 	done <-chan struct{}
@@ -86,10 +85,10 @@ func (p *pipe) Close() error {
 
 type archiver struct {
 	ctx   context.Context
-	root  *os.Root // nothing outside is read, whatever links say
+	root  *os.Root // nothing outside is read, whatever the symlinks
 	tar   *tar.Writer
 	dev   uint64
-	first map[[2]uint64]string // inodes with several names: the first of them
+	first map[[2]uint64]string // for hard-linked inodes, the first name
 	buf   []byte
 }
 
@@ -119,7 +118,7 @@ func (a *archiver) directory(dir string) error {
 		return err
 	}
 	if st.Dev != a.dev {
-		return nil // something is mounted there: not part of the tree
+		return nil // a mount point, not part of the tree
 	}
 	slices.Sort(names)
 	for _, name := range names {
@@ -150,7 +149,7 @@ func (a *archiver) entry(name string) error {
 	case 0:
 		return a.file(name, info, st)
 	}
-	return nil // devices and sockets are nothing that an image has
+	return nil // images contain no devices and sockets
 }
 
 func (a *archiver) file(name string, info os.FileInfo, st *syscall.Stat_t) error {
@@ -185,8 +184,7 @@ func (a *archiver) header(name string, info os.FileInfo, st *syscall.Stat_t, lin
 	if err != nil {
 		return fmt.Errorf("describe %.200q: %w", name, err)
 	}
-	// Nothing but what the tree itself says; times in whole seconds, as most
-	// archives have them.
+	// Only properties of the tree itself; times in whole seconds, as in most archives.
 	h = &tar.Header{Typeflag: h.Typeflag, Name: name, Linkname: h.Linkname, Size: h.Size, Mode: int64(st.Mode & 0o1777),
 		Uid: int(st.Uid), Gid: int(st.Gid), ModTime: h.ModTime.Truncate(time.Second), Format: tar.FormatPAX}
 	return a.tar.WriteHeader(h)

@@ -13,18 +13,17 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// guard is the way to a registry. It looks at the address that is dialled, not
-// at names: a registry, or who it redirects to, may be anything a resolver
-// says.
+// guard protects connections to a registry. It checks the dialled address, not names: a resolver may map the name of a
+// registry, or of a redirect's target, to any address.
 //
-//   - Link-local addresses, where clouds keep their metadata, are no registry's.
+//   - Link-local addresses, the place of clouds' metadata, are never a registry's.
 //   - A redirect or token service may not lead inside (loopback, private) when
 //     the registry itself is outside.
 //   - Plain HTTP goes to loopback only, unless the user allows it.
 type guard struct {
-	host     string // the registry's, which the user named
+	host     string // the registry named by the user
 	insecure bool
-	inside   atomic.Bool // the registry's own address is a private one
+	inside   atomic.Bool // the registry itself has a private address
 	proxies  map[string]bool
 	tls      *http.Transport // https
 	plain    *http.Transport // http
@@ -47,7 +46,8 @@ func newGuard(registry string, insecure bool) *guard {
 
 func (g *guard) transport(plain bool) *http.Transport {
 	t := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: parallel + 1, IdleConnTimeout: 30 * time.Second,
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: parallel + 1,
+		IdleConnTimeout:     30 * time.Second,
 		TLSHandshakeTimeout: 15 * time.Second, ResponseHeaderTimeout: time.Minute, MaxResponseHeaderBytes: 256 << 10,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			host := hostOf(addr)
@@ -58,7 +58,7 @@ func (g *guard) transport(plain bool) *http.Transport {
 		},
 	}
 	if plain && !g.insecure {
-		t.Proxy = nil // loopback is here
+		t.Proxy = nil // loopback is on this machine
 	}
 	return t
 }
@@ -75,7 +75,7 @@ func (g *guard) closeIdle() {
 	g.plain.CloseIdleConnections()
 }
 
-// check judges one address that is about to be dialled for a host.
+// check judges an address before it is dialled for a host.
 func (g *guard) check(host, address string, plain bool) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -104,7 +104,7 @@ func (g *guard) check(host, address string, plain bool) error {
 	return nil
 }
 
-// reached is the address that packets end up at: IPv4 inside IPv6 is IPv4.
+// reached returns the address that packets reach: for IPv4 inside IPv6 the IPv4 address.
 func reached(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	b := a.As16()
@@ -118,7 +118,8 @@ func reached(a netip.Addr) netip.Addr {
 }
 
 func never(a netip.Addr) bool {
-	return !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) ||
+	return !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast() ||
+		a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) ||
 		a == awsMetadata6 || a == alibabaMetadata
 }
 
@@ -134,7 +135,7 @@ func private(a netip.Addr) bool {
 	return a.IsLoopback() || a.IsPrivate() || sharedSpace.Contains(a)
 }
 
-// hostOf strips the port, if there is one, and brackets.
+// hostOf removes brackets and an optional port.
 func hostOf(hostPort string) string {
 	if host, _, err := net.SplitHostPort(hostPort); err == nil {
 		return host

@@ -17,18 +17,23 @@ func TestGuard(t *testing.T) {
 		name            string
 		registry        string
 		insecure, plain bool
-		inside          bool // the registry was reached at a private address
+		inside          bool // the registry has a private address
 		host, address   string
 		refused         bool
 	}{
 		{name: "public registry", registry: "r.example", host: "r.example", address: "93.184.216.34:443"},
 		{name: "private registry", registry: "r.example", host: "r.example", address: "10.1.2.3:443"},
-		{name: "metadata as registry", registry: "169.254.169.254", host: "169.254.169.254", address: "169.254.169.254:443", refused: true},
+		{name: "metadata as registry", registry: "169.254.169.254", host: "169.254.169.254", address: "169.254.169.254:443",
+			refused: true},
 		{name: "metadata by name", registry: "r.example", host: "r.example", address: "169.254.169.254:443", refused: true},
-		{name: "metadata, insecure", registry: "r.example", insecure: true, plain: true, host: "r.example", address: "169.254.169.254:80", refused: true},
-		{name: "metadata mapped", registry: "r.example", host: "r.example", address: "[::ffff:169.254.169.254]:443", refused: true},
-		{name: "metadata by NAT64", registry: "r.example", host: "r.example", address: "[64:ff9b::a9fe:a9fe]:443", refused: true},
-		{name: "metadata by 6to4", registry: "r.example", host: "r.example", address: "[2002:a9fe:a9fe::1]:443", refused: true},
+		{name: "metadata, insecure", registry: "r.example", insecure: true, plain: true, host: "r.example",
+			address: "169.254.169.254:80", refused: true},
+		{name: "metadata mapped", registry: "r.example", host: "r.example", address: "[::ffff:169.254.169.254]:443",
+			refused: true},
+		{name: "metadata by NAT64", registry: "r.example", host: "r.example", address: "[64:ff9b::a9fe:a9fe]:443",
+			refused: true},
+		{name: "metadata by 6to4", registry: "r.example", host: "r.example", address: "[2002:a9fe:a9fe::1]:443",
+			refused: true},
 		{name: "metadata IPv6", registry: "r.example", host: "r.example", address: "[fd00:ec2::254]:443", refused: true},
 		{name: "link-local IPv6", registry: "r.example", host: "r.example", address: "[fe80::1%eth0]:443", refused: true},
 		{name: "unspecified", registry: "r.example", host: "r.example", address: "0.0.0.0:443", refused: true},
@@ -36,15 +41,22 @@ func TestGuard(t *testing.T) {
 		{name: "redirect outside", registry: "r.example", host: "cdn.example", address: "93.184.216.35:443"},
 		{name: "redirect to loopback", registry: "r.example", host: "cdn.example", address: "127.0.0.1:443", refused: true},
 		{name: "redirect inside", registry: "r.example", host: "cdn.example", address: "10.0.0.1:443", refused: true},
-		{name: "redirect to shared space", registry: "r.example", host: "cdn.example", address: "100.64.0.1:443", refused: true},
+		{name: "redirect to shared space", registry: "r.example", host: "cdn.example", address: "100.64.0.1:443",
+			refused: true},
 		{name: "redirect to ULA", registry: "r.example", host: "cdn.example", address: "[fd12::1]:443", refused: true},
-		{name: "redirect inside from inside", registry: "r.example", inside: true, host: "cdn.example", address: "10.0.0.1:443"},
-		{name: "redirect to metadata from inside", registry: "r.example", inside: true, host: "cdn.example", address: "169.254.169.254:443", refused: true},
-		{name: "plain HTTP on loopback", registry: "localhost:5000", plain: true, host: "localhost", address: "127.0.0.1:5000"},
+		{name: "redirect inside from inside", registry: "r.example", inside: true, host: "cdn.example",
+			address: "10.0.0.1:443"},
+		{name: "redirect to metadata from inside", registry: "r.example", inside: true, host: "cdn.example",
+			address: "169.254.169.254:443", refused: true},
+		{name: "plain HTTP on loopback", registry: "localhost:5000", plain: true, host: "localhost",
+			address: "127.0.0.1:5000"},
 		{name: "plain HTTP on loopback IPv6", registry: "[::1]:5000", plain: true, host: "::1", address: "[::1]:5000"},
-		{name: "plain HTTP to a private address", registry: "10.0.0.1:5000", plain: true, host: "10.0.0.1", address: "10.0.0.1:5000", refused: true},
-		{name: "plain HTTP to a name like loopback", registry: "x.localhost:5000", plain: true, host: "x.localhost", address: "93.184.216.34:5000", refused: true},
-		{name: "plain HTTP, allowed", registry: "10.0.0.1:5000", insecure: true, plain: true, host: "10.0.0.1", address: "10.0.0.1:5000"},
+		{name: "plain HTTP to a private address", registry: "10.0.0.1:5000", plain: true, host: "10.0.0.1",
+			address: "10.0.0.1:5000", refused: true},
+		{name: "plain HTTP to a name like loopback", registry: "x.localhost:5000", plain: true, host: "x.localhost",
+			address: "93.184.216.34:5000", refused: true},
+		{name: "plain HTTP, allowed", registry: "10.0.0.1:5000", insecure: true, plain: true, host: "10.0.0.1",
+			address: "10.0.0.1:5000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := newGuard(c.registry, c.insecure)
@@ -57,8 +69,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestRedirects: a registry on loopback is inside, so that the address alone
-// does not decide; a guard that thinks it is outside refuses.
+// TestRedirects: the registry on loopback counts as inside, so that the address alone does not decide; a guard for an
+// outside registry refuses.
 func TestRedirects(t *testing.T) {
 	img := hostImage(t)
 	var target string
@@ -73,7 +85,7 @@ func TestRedirects(t *testing.T) {
 		code         cove.Code
 	}{
 		{"to another port", "http://" + back, ""},
-		{"to metadata", "http://169.254.169.254", cove.Unavailable}, // the library's own refusal
+		{"to metadata", "http://169.254.169.254", cove.Unavailable}, // refused by the library itself
 		{"to metadata by name", "http://metadata.localhost.invalid", cove.Unavailable},
 		{"to a file", "file:///etc/passwd?", cove.Unavailable},
 	} {
@@ -91,8 +103,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestForeignLayersAreNotFetched: a manifest may say that a layer is found at
-// another address; that is never asked.
+// TestForeignLayersAreNotFetched: addresses of layers in a manifest are ignored.
 func TestForeignLayersAreNotFetched(t *testing.T) {
 	var asked atomic.Int64
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked.Add(1) }))
@@ -109,7 +120,8 @@ func TestForeignLayersAreNotFetched(t *testing.T) {
 			rec := record(h, r)
 			w.Header().Set("Content-Type", rec.Header().Get("Content-Type"))
 			d, _ := layer.Digest()
-			io.WriteString(w, strings.Replace(rec.Body.String(), `"digest":"`+d.String()+`"`, `"digest":"`+d.String()+`","urls":["`+elsewhere.URL+`/layer"]`, 1))
+			io.WriteString(w, strings.Replace(rec.Body.String(), `"digest":"`+d.String()+`"`,
+				`"digest":"`+d.String()+`","urls":["`+elsewhere.URL+`/layer"]`, 1))
 		})(h))
 	})
 	push(t, host+"/app:1", imageOf(t, runtime.GOARCH, layer))

@@ -16,20 +16,17 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// ImportOptions say how to import.
+// ImportOptions configure Import.
 type ImportOptions struct {
 	Progress Progress // may be nil
 	Platform string   // of an OCI layout with several: "linux/arm64"; empty is this machine's
 }
 
-// Import brings an image into the store from a file or directory:
-// oci:PATH[:tag], docker-archive:PATH[:tag], tar:PATH, dir:PATH, or a bare
-// path, whose kind is then found by looking. name, which may be empty, is what
-// it will be called; names that an archive claims for itself are not taken, so
-// that none can pass itself off as another image.
+// Import adds an image to the store from a file or directory: oci:PATH[:tag], docker-archive:PATH[:tag], tar:PATH,
+// dir:PATH, or a path without a scheme, whose kind is detected. as is the image's name, and may be empty. Names stated
+// by an archive are ignored, so that it cannot replace another image.
 //
-// Errors: InvalidArgument, NotFound, Forbidden, TooLarge, Unsupported, Corrupt,
-// StorageFull, Canceled.
+// Errors: InvalidArgument, NotFound, Forbidden, TooLarge, Unsupported, Corrupt, StorageFull, Canceled.
 func (s *Store) Import(ctx context.Context, source, as string, o ImportOptions) (Image, error) {
 	tag := ""
 	if as != "" {
@@ -38,7 +35,8 @@ func (s *Store) Import(ctx context.Context, source, as string, o ImportOptions) 
 			return Image{}, err
 		}
 		if _, ok := t.name.(name.Tag); !ok {
-			return Image{}, cove.Errorf(cove.InvalidArgument, "%.200q cannot be the name of an image", as).WithHint("write NAME or NAME:TAG")
+			return Image{}, cove.Errorf(cove.InvalidArgument, "%.200q cannot be the name of an image",
+				as).WithHint("write NAME or NAME:TAG")
 		}
 		tag = t.ref
 	}
@@ -61,7 +59,7 @@ func (s *Store) Import(ctx context.Context, source, as string, o ImportOptions) 
 	return s.Get(ctx, digest)
 }
 
-// parseSource takes a bare path too.
+// parseSource parses an image string, or a path without a scheme.
 func (s *Store) parseSource(source string) (target, error) {
 	if filepath.IsAbs(source) {
 		real, err := s.userPath(source)
@@ -94,7 +92,7 @@ type located struct {
 	dir  bool
 }
 
-// key is what the index calls it.
+// key returns the file's key in the index.
 func (f located) key() string {
 	if f.tag != "" {
 		return string(f.kind) + ":" + f.path + ":" + f.tag
@@ -102,7 +100,7 @@ func (f located) key() string {
 	return string(f.kind) + ":" + f.path
 }
 
-// stamped is the file that changes whenever the image does.
+// stamped returns the path of the file that changes whenever the image does.
 func (f located) stamped() string {
 	if f.dir {
 		return filepath.Join(f.path, "index.json")
@@ -110,8 +108,8 @@ func (f located) stamped() string {
 	return f.path
 }
 
-// locate finds the file that a target names. Paths may contain colons, so the
-// longest part that exists is the path and what follows it the tag.
+// locate finds the file of a target. Paths may contain colons, so the longest existing part is the path and the rest
+// the tag.
 func (s *Store) locate(t target) (located, error) {
 	f := located{kind: t.kind, path: t.path}
 	if t.kind != fromTar {
@@ -141,8 +139,7 @@ func splitTag(path string) (string, string) {
 	return path, ""
 }
 
-// importFile brings an archive or layout into the store and remembers what it
-// was, so that the next Resolve need not read it.
+// importFile adds an archive or layout to the store and records its stamp, so that the next Resolve need not read it.
 func (s *Store) importFile(ctx context.Context, f located, tag string, o ImportOptions) (string, error) {
 	begun := time.Now()
 	before, err := stampOf(f.stamped())
@@ -169,24 +166,22 @@ func (s *Store) importFile(ctx context.Context, f located, tag string, o ImportO
 	return digest, about(source, err)
 }
 
-// remember notes what a file stood for when it was read, if it was not changed
-// meanwhile.
+// remember records a file's image, unless the file was changed while it was read.
 func (i *index) remember(f located, digest string, before stamp, begun time.Time) {
 	delete(i.Files, f.key())
 	after, err := stampOf(f.stamped())
 	if err != nil || after != before {
 		return
 	}
-	// A file that changed a moment ago may change once more within the same
-	// tick of the clock. The entry then keeps the image, but with a stamp that
-	// never fits, so that the file is read again.
+	// A file that changed a moment ago may change again within the same tick of the clock. The entry then keeps the
+	// image, with a stamp that never matches, so that the file is read again.
 	if begun.Sub(time.Unix(0, max(after.CTime, after.MTime))) < 2*time.Second {
 		after.Size = -1
 	}
 	i.Files[f.key()] = filed{Digest: digest, Path: f.stamped(), Stamp: after}
 }
 
-// about says which source an error is about.
+// about adds the source to an error.
 func about(source string, err error) error {
 	var known *cove.Error
 	if err == nil || !errors.As(err, &known) {
@@ -197,7 +192,7 @@ func about(source string, err error) error {
 	return &e
 }
 
-// openFile reads as much of a source as says what its image is.
+// openFile reads the part of a source that identifies its image.
 func (s *Store) openFile(ctx context.Context, f located, o ImportOptions) (*content, io.Closer, error) {
 	p, err := parsePlatform(o.Platform)
 	if err != nil {
@@ -235,7 +230,7 @@ func closing(c *content, closer io.Closer, err error) (*content, io.Closer, erro
 	return c, closer, nil
 }
 
-// detect finds out what a path holds.
+// detect determines the kind of a path.
 func detect(path string) (kind, error) {
 	info, err := os.Stat(path)
 	if err != nil {

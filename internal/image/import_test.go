@@ -22,11 +22,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
-// rootItems is a small root filesystem as a bare archive.
-var rootItems = []item{{name: "./"}, {name: "bin/"}, {name: "bin/sh", body: "shell", mode: 0o755}, {name: "etc/passwd", body: "root"},
+// rootItems is a small root filesystem as an archive.
+var rootItems = []item{{name: "./"}, {name: "bin/"}, {name: "bin/sh", body: "shell", mode: 0o755},
+	{name: "etc/passwd", body: "root"},
 	{name: ".wh.name", body: "just a name"}, {name: "bin/link", kind: tar.TypeLink, link: "bin/sh"}}
 
-var rootTree = map[string]string{"bin/sh": "shell", "bin/link": "shell", "etc/passwd": "root", ".wh.name": "just a name"}
+var rootTree = map[string]string{"bin/sh": "shell", "bin/link": "shell", "etc/passwd": "root",
+	".wh.name": "just a name"}
 
 func writeLayout(t testing.TB, dir string, images map[string]v1.Image) string {
 	t.Helper()
@@ -58,7 +60,7 @@ func writeDockerArchive(t testing.TB, path string, images map[string]v1.Image) s
 	return path
 }
 
-// tarDir packs a directory the way a user would.
+// tarDir archives a directory as a user would.
 func tarDir(t testing.TB, dir string) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -82,8 +84,7 @@ func zst(t testing.TB, data []byte) []byte {
 	return w.EncodeAll(data, nil)
 }
 
-// TestSources: the same image from every place it can come from is the same
-// image, by an explicit scheme and by looking.
+// TestSources: one image has one digest, from every source, by an explicit scheme and by detection.
 func TestSources(t *testing.T) {
 	dir := t.TempDir()
 	img := hostImage(t)
@@ -101,22 +102,31 @@ func TestSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	dockerGz := writeFile(t, filepath.Join(dir, "docker.tar.gz"), gz(t, data))
-	docker2 := writeDockerArchive(t, filepath.Join(dir, "docker2.tar"), map[string]v1.Image{"app:1": img, "other.example/app:2": other})
+	docker2 := writeDockerArchive(t, filepath.Join(dir, "docker2.tar"),
+		map[string]v1.Image{"app:1": img, "other.example/app:2": other})
 	colon := writeDockerArchive(t, filepath.Join(dir, "a:b.tar"), map[string]v1.Image{"app:1": img})
 	for _, c := range []struct {
 		source string
 		code   cove.Code
 	}{
-		{"oci:" + one, ""}, {"oci:" + one + ":1", ""}, {one, ""}, {"oci:" + two + ":1", ""}, {"oci:" + oneTar, ""}, {oneTar, ""}, {"oci:" + oneTar + ":1", ""},
-		{"docker-archive:" + docker, ""}, {"docker-archive:" + docker + ":app:1", ""}, {docker, ""}, {"docker-archive:" + dockerGz, ""}, {dockerGz, ""},
+		{"oci:" + one, ""}, {"oci:" + one + ":1", ""}, {one, ""}, {"oci:" + two + ":1", ""}, {"oci:" + oneTar, ""},
+		{oneTar, ""}, {"oci:" + oneTar + ":1", ""},
+		{"docker-archive:" + docker, ""}, {"docker-archive:" + docker + ":app:1", ""}, {docker, ""},
+		{"docker-archive:" + dockerGz, ""}, {dockerGz, ""},
 		{"docker-archive:" + docker2 + ":app:1", ""}, {"docker-archive:" + docker2 + ":docker.io/library/app:1", ""},
 		{"docker-archive:" + colon, ""}, {"docker-archive:" + colon + ":app:1", ""},
-		{"oci:" + two, cove.InvalidArgument}, {"oci:" + one + ":nope", cove.NotFound}, {"docker-archive:" + docker2, cove.InvalidArgument},
-		{"docker-archive:" + docker + ":nope", cove.NotFound}, {"docker-archive:" + docker + ":BAD TAG", cove.InvalidArgument},
-		{"oci:" + dir, cove.InvalidArgument}, {"docker-archive:" + dir, cove.InvalidArgument}, {"docker-archive:" + oneTar, cove.InvalidArgument},
-		{"oci:" + docker, cove.InvalidArgument}, {"tar:" + docker, cove.InvalidArgument}, {"tar:" + oneTar, cove.InvalidArgument},
-		{"oci:" + dir + "/missing", cove.NotFound}, {"tar:" + dir, cove.InvalidArgument}, {"oci:relative", cove.InvalidArgument},
-		{dir + "/missing", cove.NotFound}, {"app:1", cove.InvalidArgument}, {"host", cove.InvalidArgument}, {"", cove.InvalidArgument},
+		{"oci:" + two, cove.InvalidArgument}, {"oci:" + one + ":nope", cove.NotFound},
+		{"docker-archive:" + docker2, cove.InvalidArgument},
+		{"docker-archive:" + docker + ":nope", cove.NotFound},
+		{"docker-archive:" + docker + ":BAD TAG", cove.InvalidArgument},
+		{"oci:" + dir, cove.InvalidArgument}, {"docker-archive:" + dir, cove.InvalidArgument},
+		{"docker-archive:" + oneTar, cove.InvalidArgument},
+		{"oci:" + docker, cove.InvalidArgument}, {"tar:" + docker, cove.InvalidArgument},
+		{"tar:" + oneTar, cove.InvalidArgument},
+		{"oci:" + dir + "/missing", cove.NotFound}, {"tar:" + dir, cove.InvalidArgument},
+		{"oci:relative", cove.InvalidArgument},
+		{dir + "/missing", cove.NotFound}, {"app:1", cove.InvalidArgument}, {"host", cove.InvalidArgument},
+		{"", cove.InvalidArgument},
 	} {
 		t.Run(strings.ReplaceAll(c.source, dir, ""), func(t *testing.T) {
 			s := newStore(t)
@@ -140,7 +150,7 @@ func TestSources(t *testing.T) {
 				t.Errorf("a name was taken from the archive: %v", err)
 			}
 			wantNoLitter(t, s, 1)
-			if strings.Contains(c.source, ":/") { // Resolve takes the schemes too
+			if strings.Contains(c.source, ":/") { // Resolve accepts the schemes too
 				s := newStore(t)
 				if r, err := s.Resolve(t.Context(), c.source); err != nil || r.Digest != id.String() {
 					t.Errorf("resolve: %s, %v", r.Digest, err)
@@ -153,7 +163,8 @@ func TestSources(t *testing.T) {
 func TestTar(t *testing.T) {
 	dir := t.TempDir()
 	plain := tarOf(t, rootItems...)
-	for name, data := range map[string][]byte{"root.tar": plain, "root.tar.gz": gz(t, plain), "root.tar.zst": zst(t, plain)} {
+	for name, data := range map[string][]byte{"root.tar": plain, "root.tar.gz": gz(t, plain),
+		"root.tar.zst": zst(t, plain)} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t)
 			path := writeFile(t, filepath.Join(dir, name), data)
@@ -180,7 +191,7 @@ func TestTar(t *testing.T) {
 	})
 }
 
-// TestTarIsReadAgainWhenItChanges, also when size and modification time do not.
+// TestTarIsReadAgainWhenItChanges: a change is noticed even if size and modification time stay the same.
 func TestTarIsReadAgainWhenItChanges(t *testing.T) {
 	s := newStore(t)
 	ctx := t.Context()
@@ -211,7 +222,7 @@ func TestTarIsReadAgainWhenItChanges(t *testing.T) {
 	if idx, err := s.index(); err != nil || idx.Files["tar:"+path].Stamp.Size != -1 {
 		t.Errorf("a file that changed a moment ago is trusted: %+v, %v", idx.Files, err)
 	}
-	// Once its last change is some time ago, the file is not read again …
+	// A file whose last change is some time ago is not read again …
 	setCTimeKnown(t, s, path)
 	idx, err := s.index()
 	if err != nil {
@@ -223,12 +234,12 @@ func TestTarIsReadAgainWhenItChanges(t *testing.T) {
 	if got := resolve(); got != "two" {
 		t.Errorf("remembered as %q", got)
 	}
-	// … until it does change.
+	// … until it changes.
 	write("six")
 	if got := resolve(); got != "six" {
 		t.Errorf("after a later change: %q", got)
 	}
-	// What it was before belongs to nobody now.
+	// Its former image has no name now.
 	removed, err := s.Prune(ctx, nil)
 	if err != nil || len(removed.Images) < 2 {
 		t.Errorf("pruned %+v, %v", removed, err)
@@ -245,8 +256,7 @@ func TestTarIsReadAgainWhenItChanges(t *testing.T) {
 	wantNoLitter(t, s, 0)
 }
 
-// setCTimeKnown does what waiting two seconds would: the file is resolved
-// again after its change has settled.
+// setCTimeKnown resolves the file again after its change has settled, two seconds later.
 func setCTimeKnown(t *testing.T, s *Store, path string) {
 	t.Helper()
 	time.Sleep(2100 * time.Millisecond) // the change time cannot be set
@@ -338,8 +348,7 @@ func TestDirectory(t *testing.T) {
 	})
 }
 
-// TestCheckPath: every path that a user gives passes the check, and what it
-// answers is what is used.
+// TestCheckPath: every path of a user passes the check, and the check's result is used.
 func TestCheckPath(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
@@ -376,7 +385,7 @@ func TestCheckPath(t *testing.T) {
 	}
 }
 
-// TestHostileArchives: what a layout or saved archive may say about itself.
+// TestHostileArchives: hostile statements of a layout or saved archive.
 func TestHostileArchives(t *testing.T) {
 	dir := t.TempDir()
 	secret := writeFile(t, filepath.Join(dir, "secret"), []byte(`{"os":"linux"}`))
@@ -385,28 +394,49 @@ func TestHostileArchives(t *testing.T) {
 	manifest := func(config, layer string) string {
 		return mustJSON(t, []saved{{Config: config, Layers: []string{layer}}})
 	}
-	config := `{"os":"linux","architecture":"` + runtime.GOARCH + `","rootfs":{"type":"layers","diff_ids":["sha256:` + strings.Repeat("0", 64) + `"]}}`
+	config := `{"os":"linux","architecture":"` + runtime.GOARCH + `","rootfs":{"type":"layers","diff_ids":["sha256:` +
+		strings.Repeat("0", 64) + `"]}}`
 	for _, c := range []struct {
 		name  string
 		items []item
 	}{
-		{"config outside", []item{{name: "manifest.json", body: manifest("../secret", "layer.tar")}, {name: "layer.tar", body: layer}}},
-		{"config absolute", []item{{name: "manifest.json", body: manifest(secret, "layer.tar")}, {name: "layer.tar", body: layer}}},
-		{"config a link out", []item{{name: "manifest.json", body: manifest("c", "layer.tar")}, {name: "c", kind: tar.TypeSymlink, link: secret}}},
-		{"config a link loop", []item{{name: "manifest.json", body: manifest("c", "layer.tar")}, {name: "c", kind: tar.TypeSymlink, link: "c"}}},
-		{"layer a link out", []item{{name: "manifest.json", body: manifest("c", "l")}, {name: "c", body: config}, {name: "l", kind: tar.TypeLink, link: "../secret"}}},
-		{"wrong diff id", []item{{name: "manifest.json", body: manifest("c", "l")}, {name: "c", body: config}, {name: "l", body: layer}}},
+		{"config outside", []item{{name: "manifest.json", body: manifest("../secret", "layer.tar")},
+			{name: "layer.tar", body: layer}}},
+		{"config absolute", []item{{name: "manifest.json", body: manifest(secret, "layer.tar")},
+			{name: "layer.tar", body: layer}}},
+		{"config a link out", []item{{name: "manifest.json", body: manifest("c", "layer.tar")},
+			{name: "c", kind: tar.TypeSymlink, link: secret}}},
+		{"config a link loop", []item{{name: "manifest.json", body: manifest("c", "layer.tar")},
+			{name: "c", kind: tar.TypeSymlink, link: "c"}}},
+		{"layer a link out", []item{{name: "manifest.json", body: manifest("c", "l")}, {name: "c", body: config},
+			{name: "l", kind: tar.TypeLink, link: "../secret"}}},
+		{"wrong diff id", []item{{name: "manifest.json", body: manifest("c", "l")}, {name: "c", body: config},
+			{name: "l", body: layer}}},
 		{"manifest a directory", []item{{name: "manifest.json/"}}},
 		{"manifest no JSON", []item{{name: "manifest.json", body: "]["}}},
 		{"manifest null", []item{{name: "manifest.json", body: "null"}}},
-		{"config no JSON", []item{{name: "manifest.json", body: manifest("c", "l")}, {name: "c", body: "{"}, {name: "l", body: layer}}},
-		{"config null", []item{{name: "manifest.json", body: manifest("c", "l")}, {name: "c", body: "null"}, {name: "l", body: layer}}},
-		{"config huge", []item{{name: "manifest.json", body: manifest("c", "l")}, {name: "c", body: strings.Repeat(" ", maxConfig+1)}, {name: "l", body: layer}}},
-		{"odd digest", []item{{name: "oci-layout", body: "{}"}, {name: "index.json", body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":1,"digest":"sha256:../../secret"}]}`}}},
-		{"other algorithm", []item{{name: "index.json", body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":1,"digest":"sha512:` + strings.Repeat("0", 128) + `"}]}`}}},
-		{"negative size", []item{{name: "index.json", body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":-1,"digest":"sha256:` + strings.Repeat("0", 64) + `"}]}`}}},
+		{"config no JSON", []item{{name: "manifest.json", body: manifest("c", "l")}, {name: "c", body: "{"},
+			{name: "l", body: layer}}},
+		{"config null", []item{{name: "manifest.json", body: manifest("c", "l")}, {name: "c", body: "null"},
+			{name: "l", body: layer}}},
+		{"config huge", []item{{name: "manifest.json", body: manifest("c", "l")},
+			{name: "c", body: strings.Repeat(" ", maxConfig+1)}, {name: "l", body: layer}}},
+		{"odd digest", []item{{name: "oci-layout", body: "{}"},
+			{name: "index.json",
+				body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":1,` +
+					`"digest":"sha256:../../secret"}]}`}}},
+		{"other algorithm",
+			[]item{{name: "index.json",
+				body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":1,"digest":"sha512:` +
+					strings.Repeat("0", 128) + `"}]}`}}},
+		{"negative size",
+			[]item{{name: "index.json",
+				body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":-1,"digest":"sha256:` +
+					strings.Repeat("0", 64) + `"}]}`}}},
 		{"no manifests", []item{{name: "index.json", body: `{"manifests":[]}`}}},
-		{"names of escape codes", []item{{name: "index.json", body: `{"manifests":[{"annotations":{"` + refAnnotation + `":"\u001b[31m` + long + `"}},{"annotations":{"` + refAnnotation + `":"b"}}]}`}}},
+		{"names of escape codes",
+			[]item{{name: "index.json", body: `{"manifests":[{"annotations":{"` + refAnnotation + `":"\u001b[31m` + long +
+				`"}},{"annotations":{"` + refAnnotation + `":"b"}}]}`}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, scheme := range []string{"docker-archive:", "oci:"} {
@@ -466,7 +496,7 @@ func TestHostileArchives(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A space more leaves JSON what it is; only the digest tells.
+			// An added space preserves the JSON value; only the digest differs.
 			if err := os.WriteFile(blob, append(data[:len(data)-1], ' ', data[len(data)-1]), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -490,8 +520,7 @@ func TestHostileArchives(t *testing.T) {
 	})
 }
 
-// TestPathsDoNotMove: between the check and the opening, somebody puts a link
-// where a directory was.
+// TestPathsDoNotMove: an attacker replaces a directory by a symlink between the check and the opening.
 func TestPathsDoNotMove(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
@@ -499,7 +528,9 @@ func TestPathsDoNotMove(t *testing.T) {
 	writeFile(t, filepath.Join(secret, "tree", "bin", "sh"), []byte("secret"))
 	writeLayout(t, filepath.Join(secret, "layout"), map[string]v1.Image{"1": hostImage(t)})
 	for _, ref := range []string{"tar:root.tar", "dir:tree", "oci:layout", "docker-archive:root.tar"} {
-		s, err := Open(Options{Dir: filepath.Join(dir, "images"), CheckPath: func(p string) (string, error) { return p, nil }})
+		s, err := Open(Options{Dir: filepath.Join(dir, "images"), CheckPath: func(p string) (string, error) {
+			return p, nil
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,16 +21,15 @@ import (
 // index is the content of index.json.
 type index struct {
 	Version int `json:"version"`
-	// Names maps a canonical reference to what it stands for.
+	// Names maps a canonical reference to its image.
 	Names map[string]named `json:"names,omitempty"`
-	// Files maps "tar:/path" and the like to what the file was when it was read.
+	// Files maps keys such as "tar:/path" to the file's stamp and image at its last reading.
 	Files map[string]filed `json:"files,omitempty"`
 }
 
 type named struct {
 	Digest string `json:"digest"`
-	// Implied marks a digest reference that came with a pull by tag: it finds
-	// the image, but does not keep it.
+	// Implied marks a digest reference from a pull by tag: it finds the image, but does not keep it.
 	Implied bool `json:"implied,omitempty"`
 }
 
@@ -44,8 +43,7 @@ const indexVersion = 1
 
 func (s *Store) indexPath() string { return filepath.Join(s.dir, "index.json") }
 
-// index reads the index; the result is not to be changed. It is parsed again
-// only when its bytes have changed.
+// index returns the index, which callers must not change. It is parsed again only when its bytes have changed.
 func (s *Store) index() (*index, error) {
 	data, err := os.ReadFile(s.indexPath())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,7 +60,8 @@ func (s *Store) index() (*index, error) {
 	idx := &index{}
 	if err := json.Unmarshal(data, idx); err != nil || idx.Version != indexVersion {
 		return nil, cove.Errorf(cove.Corrupt, "the image index %s cannot be read", s.indexPath()).
-			WithHint("move that file away: images stay on disk, and their names come back when they are pulled or imported again")
+			WithHint("move that file away: images stay on disk, and their names come back when they are pulled or " +
+				"imported again")
 	}
 	s.raw, s.parsed = data, idx
 	return idx, nil
@@ -92,7 +91,7 @@ func (s *Store) update(ctx context.Context, change func(*index) error) error {
 	return storage(atomicfile.Write(s.indexPath(), append(data, '\n'), 0o600), "write the image index")
 }
 
-// sweepIndex removes indexes that a crash left half written.
+// sweepIndex removes half-written indexes of a crash.
 func (s *Store) sweepIndex() error {
 	left, err := filepath.Glob(filepath.Join(s.dir, ".index.json.*"))
 	if err != nil || len(left) == 0 {
@@ -100,7 +99,7 @@ func (s *Store) sweepIndex() error {
 	}
 	lock, err := tryLock(filepath.Join(s.dir, "index.lock"), unix.LOCK_EX)
 	if err == errHeld {
-		return nil // somebody writes one
+		return nil // another process is writing one
 	}
 	if err != nil {
 		return err
@@ -133,7 +132,7 @@ func (i *index) drop(digest string) {
 	maps.DeleteFunc(i.Files, func(_ string, f filed) bool { return f.Digest == digest })
 }
 
-// namesOf lists the names that keep an image, as users write them.
+// namesOf returns the names that keep an image, as users write them.
 func (i *index) namesOf(digest string) []string {
 	var names []string
 	for name, n := range i.Names {
@@ -150,13 +149,13 @@ func (i *index) namesOf(digest string) []string {
 	return names
 }
 
-// stamp tells whether a file is still the one that was read.
+// stamp identifies the version of a file.
 type stamp struct {
 	Dev   uint64 `json:"dev"`
 	Inode uint64 `json:"inode"`
 	Size  int64  `json:"size"`
 	MTime int64  `json:"mtime"` // nanoseconds
-	CTime int64  `json:"ctime"` // cannot be set back by whoever owns the file
+	CTime int64  `json:"ctime"` // unlike MTime, the file's owner cannot set it back
 }
 
 func stampOf(path string) (stamp, error) {
@@ -167,7 +166,7 @@ func stampOf(path string) (stamp, error) {
 	return stamp{Dev: st.Dev, Inode: st.Ino, Size: st.Size, MTime: st.Mtim.Nano(), CTime: st.Ctim.Nano()}, nil
 }
 
-// dropStale forgets the files that changed or went away.
+// dropStale removes files that changed or disappeared.
 func (i *index) dropStale() {
 	maps.DeleteFunc(i.Files, func(_ string, f filed) bool {
 		now, err := stampOf(f.Path)
@@ -175,8 +174,7 @@ func (i *index) dropStale() {
 	})
 }
 
-// validDigest accepts "sha256:" and 64 lower-case hex digits: such a string is
-// also a safe file name.
+// validDigest accepts "sha256:" and 64 lower-case hex digits, which are also a safe file name.
 func validDigest(s string) bool {
 	hex, ok := strings.CutPrefix(s, "sha256:")
 	return ok && len(hex) == 64 && strings.Trim(hex, "0123456789abcdef") == ""

@@ -14,9 +14,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
-// add brings a content into the store, unless it is there, and then runs tag
-// while it cannot go away.
-func (s *Store) add(ctx context.Context, c *content, source string, report *reporter, tag func(*index)) (string, error) {
+// add adds a content to the store, unless it exists, and then runs tag while the image cannot be removed.
+func (s *Store) add(ctx context.Context, c *content, source string, report *reporter,
+	tag func(*index)) (string, error) {
 	unpackIt := func() error {
 		t, err := s.newTemp()
 		if err != nil {
@@ -33,8 +33,7 @@ func (s *Store) add(ctx context.Context, c *content, source string, report *repo
 	return c.digest, s.withImage(ctx, c.digest, unpackIt, tagIt)
 }
 
-// discard removes a temporary directory, if it was not published. What cannot
-// be removed is for the sweeper, and not worth failing for.
+// discard removes a temporary directory that was not published. A failure is left to the sweeper.
 func (s *Store) discard(t *temp) {
 	if err := t.discard(); err != nil {
 		s.log.Warn("temporary directory of the image store not removed", "dir", t.dir, "err", err)
@@ -49,7 +48,7 @@ func (s *Store) fill(ctx context.Context, dir string, c *content, source string,
 	}
 	if c.begin != nil {
 		ctx, cancel := context.WithCancel(ctx)
-		t, err := s.newTemp() // downloads; not in dir, which will be published
+		t, err := s.newTemp() // for downloads; not in dir, which will be published
 		if err != nil {
 			cancel()
 			return nil, err
@@ -72,9 +71,11 @@ func (s *Store) fill(ctx context.Context, dir string, c *content, source string,
 		}
 	}
 	img := &Image{
-		Digest: c.digest, Source: source, Platform: c.platform(), Created: c.config.Created.UTC(), Added: time.Now().UTC().Truncate(time.Second),
-		Size: stats.Bytes, Files: stats.Files, Skipped: stats.Skipped,
-		Config: Config{Env: environment(c.config.Config.Env), WorkingDir: c.config.Config.WorkingDir, User: c.config.Config.User,
+		Digest: c.digest, Source: source, Platform: c.platform(), Created: c.config.Created.UTC(),
+		Added: time.Now().UTC().Truncate(time.Second),
+		Size:  stats.Bytes, Files: stats.Files, Skipped: stats.Skipped,
+		Config: Config{Env: environment(c.config.Config.Env), WorkingDir: c.config.Config.WorkingDir,
+			User:       c.config.Config.User,
 			Entrypoint: c.config.Config.Entrypoint, Cmd: c.config.Config.Cmd},
 	}
 	return img, nil
@@ -87,7 +88,7 @@ func (c *content) platform() string {
 	return strings.TrimSuffix(c.config.OS+"/"+c.config.Architecture+"/"+c.config.Variant, "/")
 }
 
-// environment drops what is no variable.
+// environment drops malformed variables.
 func environment(env []string) []string {
 	var kept []string
 	for _, e := range env {
@@ -105,7 +106,7 @@ func (s *Store) unpackLayers(ctx context.Context, rootfs string, c *content, rep
 	}
 	defer tree.Close()
 	for i := range c.layers {
-		report.send(c.unpacking(i)) // so that the whole is known from the beginning
+		report.send(c.unpacking(i)) // announces all layers at the beginning
 	}
 	for i := range c.layers {
 		if err := applyLayer(ctx, tree, c, i, report); err != nil {
@@ -115,14 +116,14 @@ func (s *Store) unpackLayers(ctx context.Context, rootfs string, c *content, rep
 	return tree.Finish()
 }
 
-// unpacking is the beginning of unpacking a layer.
+// unpacking returns the first progress event of a layer.
 func (c *content) unpacking(i int) Event {
 	l := &c.layers[i]
 	return Event{Stage: Unpack, Layer: i, Layers: len(c.layers), Digest: l.name(), Total: l.size}
 }
 
-// applyLayer applies one layer and checks both of its digests. What a wrong
-// one left is in a temporary directory, and is removed with it.
+// applyLayer applies one layer and checks both of its digests. The remains of a failure are in a temporary directory,
+// and are removed with it.
 func applyLayer(ctx context.Context, tree *unpack.Tree, c *content, i int, report *reporter) error {
 	l := &c.layers[i]
 	rc, err := l.open(ctx)
@@ -139,8 +140,8 @@ func applyLayer(ctx context.Context, tree *unpack.Tree, c *content, i int, repor
 	if err != nil && cove.ErrorCode(err) != cove.InvalidArgument {
 		return err
 	}
-	// A decompressor may stop before the end of what it reads. And of a layer
-	// that makes no sense it is worth knowing whether it is the one meant.
+	// A decompressor may stop before the end of its input. The rest is read so that the digest of a malformed layer is
+	// checked too.
 	if _, e := io.Copy(io.Discard, r); e != nil && (err == nil || cove.ErrorCode(e) == cove.Corrupt) {
 		return e
 	}
@@ -162,8 +163,8 @@ func (l *layer) name() string {
 	return l.diffID
 }
 
-// publish writes the record, makes everything durable, and renames the
-// directory to its place. The caller holds the digest's lock alone.
+// publish writes the record, syncs everything, and renames the directory to its place. The caller must hold the
+// digest's exclusive lock.
 func (s *Store) publish(t *temp, img *Image) error {
 	data, err := json.MarshalIndent(img, "", "\t")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
-// loadLayout makes a content of an OCI layout (image-spec, image-layout.md).
+// loadLayout loads a content from an OCI layout (image-spec, image-layout.md).
 func loadLayout(ctx context.Context, from files, tag string, p v1.Platform, limits unpack.Limits) (*content, error) {
 	raw, err := readSmall(from, "index.json", maxManifest)
 	if err != nil {
@@ -47,8 +47,7 @@ const (
 	containerdAnnotation = "io.containerd.image.name"
 )
 
-// tagged picks the image of a layout by its tag, or the only one; nil means the
-// index itself.
+// tagged returns the image of a layout by its tag, or the only one; nil means the index itself.
 func tagged(idx v1.IndexManifest, tag string) (*v1.Descriptor, error) {
 	var tags []string
 	images := 0
@@ -74,16 +73,16 @@ func tagged(idx v1.IndexManifest, tag string) (*v1.Descriptor, error) {
 	case images == 0:
 		return nil, cove.Errorf(cove.InvalidArgument, "there is no image in it")
 	case len(tags) > 1:
-		return nil, cove.Errorf(cove.InvalidArgument, "there are several images in it: %.300q", tags).WithHint("write oci:PATH:TAG")
+		return nil, cove.Errorf(cove.InvalidArgument, "there are several images in it: %.300q",
+			tags).WithHint("write oci:PATH:TAG")
 	}
 	return nil, nil
 }
 
-// layoutBlobs reads blobs by digest. Digests have been checked for their form,
-// so that they are safe names.
+// layoutBlobs reads blobs by digest. Digests have been validated, so they are safe names.
 type layoutBlobs struct {
 	files files
-	index []byte // stands for the index itself
+	index []byte // in place of a manifest, the index itself
 }
 
 func (l layoutBlobs) manifest(_ context.Context, d v1.Descriptor) ([]byte, error) {
@@ -104,14 +103,14 @@ func (l layoutBlobs) blob(_ context.Context, d v1.Descriptor) (io.ReadCloser, er
 	return rc, nil
 }
 
-// saved is one image of manifest.json in what "docker save" writes.
+// saved is one image in the manifest.json of "docker save".
 type saved struct {
 	Config   string
 	RepoTags []string
 	Layers   []string
 }
 
-// loadDockerArchive makes a content of what "docker save" writes.
+// loadDockerArchive loads a content from the output of "docker save".
 func loadDockerArchive(from files, tag string, p v1.Platform) (*content, error) {
 	raw, err := readSmall(from, "manifest.json", maxManifest)
 	if err != nil {

@@ -16,12 +16,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
-// errHeld says that somebody else holds a lock.
-var errHeld = errors.New("locked by somebody else")
+// errHeld reports that another process holds a lock.
+var errHeld = errors.New("locked by another process")
 
-// tryLock takes a lock file, making it; errHeld when it is taken. Lock files
-// may be removed by who holds them alone, so a lock counts only while its file
-// is the one at that path.
+// tryLock takes the lock of a file, which it makes if missing; errHeld when it is taken. The holder of an exclusive
+// lock may remove the file, so a lock counts only while its file is the one at that path.
 func tryLock(path string, how int) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -75,8 +74,8 @@ func (s *Store) digestLock(digest string) string {
 	return filepath.Join(s.dir, "locks", strings.TrimPrefix(digest, "sha256:"))
 }
 
-// Hold keeps an image from being removed until release is called or the
-// process ends: what runs on a root filesystem holds it.
+// Hold keeps an image from being removed until release is called or the process ends. Callers that run an image hold
+// it.
 func (s *Store) Hold(ctx context.Context, digest string) (release func(), err error) {
 	if !validDigest(digest) {
 		return nil, cove.Errorf(cove.InvalidArgument, "%.80q is not a digest", digest)
@@ -86,7 +85,7 @@ func (s *Store) Hold(ctx context.Context, digest string) (release func(), err er
 	}
 	f, err := lockFile(ctx, s.digestLock(digest), unix.LOCK_SH)
 	if errors.Is(err, unix.EROFS) {
-		return func() {}, nil // nobody can remove it either
+		return func() {}, nil // it cannot be removed
 	}
 	if err != nil {
 		return nil, err
@@ -98,13 +97,12 @@ func (s *Store) Hold(ctx context.Context, digest string) (release func(), err er
 	return func() { f.Close() }, nil
 }
 
-// withImage runs then while an image is there and cannot go away, after making
-// it if it is not.
+// withImage runs then while an image exists and cannot be removed, after making it if it is missing.
 func (s *Store) withImage(ctx context.Context, digest string, make, then func() error) error {
 	if err := s.ensure(); err != nil {
 		return err
 	}
-	lock, err := lockFile(ctx, s.digestLock(digest), unix.LOCK_SH) // not alone: it may be in use
+	lock, err := lockFile(ctx, s.digestLock(digest), unix.LOCK_SH) // shared: the image may be in use
 	if err != nil {
 		return err
 	}
@@ -120,7 +118,7 @@ func (s *Store) withImage(ctx context.Context, digest string, make, then func() 
 		return err
 	}
 	defer lock.Close()
-	if _, err = s.image(digest); errors.Is(err, fs.ErrNotExist) { // nobody made it meanwhile
+	if _, err = s.image(digest); errors.Is(err, fs.ErrNotExist) { // no other process has made it meanwhile
 		err = make()
 	}
 	if err != nil {
@@ -151,7 +149,7 @@ func (s *Store) newTemp() (*temp, error) {
 
 const lockSuffix = ".lock"
 
-// discard removes the directory, if it is still there, and the lock after it.
+// discard removes the directory, if it still exists, and then the lock.
 func (t *temp) discard() error {
 	err := unpack.RemoveAll(t.dir)
 	if err == nil {
@@ -160,8 +158,7 @@ func (t *temp) discard() error {
 	return errors.Join(err, t.lock.Close())
 }
 
-// sweep removes temporary directories whose owner is gone, and half-written
-// indexes, and returns how many and how many bytes of files they had.
+// sweep removes temporary directories of dead owners, and half-written indexes. It returns their count and their bytes.
 func (s *Store) sweep() (count int, bytes int64, err error) {
 	entries, err := os.ReadDir(filepath.Join(s.dir, "tmp"))
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Stage is what is being done with a layer.
+// Stage is the current work on a layer.
 type Stage string
 
 const (
@@ -17,17 +17,16 @@ const (
 type Event struct {
 	Stage  Stage
 	Layer  int    // from 0
-	Layers int    // how many there are
+	Layers int    // count
 	Digest string // "sha256:…"; may be empty
-	Done   int64  // bytes as transferred or read; falls when a transfer starts over
+	Done   int64  // bytes transferred or read; falls when a transfer restarts
 	Total  int64  // -1 when unknown
 }
 
-// Progress is told how far things are. It is called by one goroutine at a
-// time, often, and should return quickly.
+// Progress receives events. One goroutine at a time calls it, often, so it should return quickly.
 type Progress func(Event)
 
-// reporter keeps calls of a Progress apart. A nil one is silent.
+// reporter serialises calls of a Progress. A nil reporter is silent.
 type reporter struct {
 	mu   sync.Mutex
 	call Progress
@@ -49,7 +48,7 @@ func (r *reporter) send(e Event) {
 	r.call(e)
 }
 
-// reader reports what is read through it.
+// reader reports the bytes read through it.
 func (r *reporter) reader(from io.Reader, e Event) io.Reader {
 	if r == nil {
 		return from

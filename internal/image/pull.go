@@ -21,7 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/version"
 )
 
-// PullOptions say how to pull.
+// PullOptions configure Pull.
 type PullOptions struct {
 	Progress Progress // may be nil
 	Platform string   // "linux/arm64"; empty is this machine's
@@ -29,34 +29,33 @@ type PullOptions struct {
 	Insecure bool
 }
 
-// patience is how long a registry may take; tests have less.
+// patience bounds the time of a registry; tests use shorter values.
 type patience struct {
 	attempts int           // for each request and each layer
-	pause    time.Duration // after the first failure; three times as long after the next
+	pause    time.Duration // after the first failure; tripled after each further one
 	stall    time.Duration // without a byte of a layer
 }
 
 var defaultPatience = patience{attempts: 3, pause: time.Second, stall: time.Minute}
 
-// parallel is how many layers are downloaded at a time.
+// parallel bounds concurrent downloads of layers.
 const parallel = 3
 
-// Pull gets an image from its registry into the store and gives it the name it
-// was asked for by. Manifests, configuration and layers are checked against
-// their digests before anything is unpacked. A name that is in the store
-// already is asked for again and moves when the registry's has.
+// Pull downloads an image from its registry into the store and gives it the requested name. It checks manifests,
+// configuration and layers against their digests before unpacking. If the name exists already, Pull asks the registry
+// again and moves the name if the registry's has moved.
 //
-// Errors: InvalidArgument, ImageMissing, Unauthenticated, Unsupported (the
-// platform, or a kind of image), Corrupt (a digest does not match), TooLarge,
-// Forbidden (plain HTTP, an address that is no registry's), Overloaded,
-// Unavailable, StorageFull, Canceled.
+// Errors: InvalidArgument, ImageMissing, Unauthenticated, Unsupported (the platform, or a kind of image), Corrupt (a
+// digest does not match), TooLarge, Forbidden (plain HTTP, an address that is not permitted for a registry),
+// Overloaded, Unavailable, StorageFull, Canceled.
 func (s *Store) Pull(ctx context.Context, ref string, o PullOptions) (Image, error) {
 	t, err := parse(ref)
 	if err != nil {
 		return Image{}, err
 	}
 	if ref == "" {
-		return Image{}, cove.Errorf(cove.InvalidArgument, "no image was named").WithHint("write NAME[:TAG] or HOST/NAME[:TAG], such as debian:stable-slim")
+		return Image{}, cove.Errorf(cove.InvalidArgument,
+			"no image was named").WithHint("write NAME[:TAG] or HOST/NAME[:TAG], such as debian:stable-slim")
 	}
 	if t.kind != fromRef {
 		return Image{}, cove.Errorf(cove.InvalidArgument, "%s is not in a registry", t).WithHint("use \"cove image import\"")
@@ -83,8 +82,7 @@ func (s *Store) Pull(ctx context.Context, ref string, o PullOptions) (Image, err
 	return s.Get(ctx, digest)
 }
 
-// name notes what a pulled image is called. Digests that the registry gave it
-// find it too, as long as it has another name.
+// name records the name of a pulled image. The digests of its manifests find it too, as long as it has another name.
 func (i *index) name(t target, c *content) {
 	for _, alias := range c.aliases {
 		ref := canonical(t.name.Context().Digest(alias))
@@ -95,7 +93,7 @@ func (i *index) name(t target, c *content) {
 	i.Names[t.ref] = named{Digest: c.digest}
 }
 
-// upstream is where one image is pulled from.
+// upstream is the source of one pulled image.
 type upstream struct {
 	repo     name.Repository
 	ref      name.Reference
@@ -117,14 +115,16 @@ func (s *Store) connect(ctx context.Context, t target, o PullOptions) (*upstream
 	puller, err := remote.NewPuller(
 		remote.WithContext(ctx), remote.WithTransport(g), remote.WithAuthFromKeychain(s.keychain),
 		remote.WithUserAgent("cove/"+version.Version), remote.WithJobs(parallel),
-		remote.WithRetryBackoff(remote.Backoff{Duration: s.patience.pause, Factor: 3, Jitter: 0.1, Steps: s.patience.attempts}))
+		remote.WithRetryBackoff(remote.Backoff{Duration: s.patience.pause, Factor: 3, Jitter: 0.1,
+			Steps: s.patience.attempts}))
 	if err != nil {
 		return nil, cove.Errorf(cove.Internal, "reach the registry: %w", err)
 	}
-	return &upstream{repo: ref.Context(), ref: ref, puller: puller, patience: s.patience, limits: s.limits, close: g.closeIdle}, nil
+	return &upstream{repo: ref.Context(), ref: ref, puller: puller, patience: s.patience, limits: s.limits,
+		close: g.closeIdle}, nil
 }
 
-// find asks for the manifest and follows it to the image.
+// find requests the manifest and follows it to the image.
 func (r *upstream) find(ctx context.Context, p v1.Platform) (*content, error) {
 	top, err := r.puller.Get(ctx, r.ref)
 	if err != nil {
@@ -150,8 +150,7 @@ func (b registryBlobs) manifest(ctx context.Context, d v1.Descriptor) ([]byte, e
 	return got.Manifest, nil
 }
 
-// blob never follows the addresses that a manifest may give for layers that
-// are elsewhere: the user named one registry.
+// blob ignores addresses of layers in a manifest: the user named one registry.
 func (b registryBlobs) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
 	l, err := b.puller.Layer(ctx, b.repo.Digest(d.Digest.String()))
 	if err != nil {
@@ -160,9 +159,8 @@ func (b registryBlobs) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser
 	return l.Compressed()
 }
 
-// download gets a content's layers into a directory, a few at a time, and
-// turns each layer's open into one that waits for its file. What it returns
-// waits for all of it, after the context has ended or everything is there.
+// download fetches a content's layers into a directory, a few at a time, and makes each layer's open wait for its file.
+// The returned function waits for all downloads to end.
 func (r *upstream) download(ctx context.Context, dir string, c *content, report *reporter) func() {
 	var all sync.WaitGroup
 	slots := make(chan struct{}, parallel)
@@ -171,17 +169,18 @@ func (r *upstream) download(ctx context.Context, dir string, c *content, report 
 	for _, l := range c.layers {
 		uses[l.digest]++
 	}
-	// One goroutine starts them in the order in which they are needed.
+	// One goroutine starts them in the order of use.
 	var starts []func()
 	for i := range c.layers {
 		l := &c.layers[i]
 		if open, ok := fromDigest[l.digest]; ok {
-			l.open = open // the same layer twice: empty ones often are
+			l.open = open // the same layer twice, as empty ones often are
 			continue
 		}
-		d := &download{layer: *l, file: filepath.Join(dir, strings.TrimPrefix(l.digest, "sha256:")), ready: make(chan struct{}),
+		d := &download{layer: *l, file: filepath.Join(dir, strings.TrimPrefix(l.digest, "sha256:")),
+			ready: make(chan struct{}),
 			event: Event{Stage: Download, Layer: i, Layers: len(c.layers), Digest: l.digest, Total: l.size}}
-		report.send(d.event) // so that the whole is known from the beginning
+		report.send(d.event) // announces all layers at the beginning
 		keep := uses[l.digest] > 1
 		l.open = func(ctx context.Context) (io.ReadCloser, error) { return d.open(ctx, keep) }
 		fromDigest[l.digest] = l.open
@@ -200,7 +199,7 @@ func (r *upstream) download(ctx context.Context, dir string, c *content, report 
 	return all.Wait
 }
 
-// download is one layer on its way into a file.
+// download is the download of one layer into a file.
 type download struct {
 	layer layer
 	file  string
@@ -232,7 +231,7 @@ func (d *download) retry(ctx context.Context, p patience, report *reporter) erro
 	}
 }
 
-// worthRetrying tells a broken connection from an answer.
+// worthRetrying distinguishes a broken connection from an answer.
 func worthRetrying(err error) bool {
 	var answer *transport.Error
 	if errors.As(err, &answer) {
@@ -242,7 +241,7 @@ func worthRetrying(err error) bool {
 	return !errors.As(err, &known)
 }
 
-// once tries to get the whole layer. It is checked before anybody reads it.
+// once tries to download the whole layer, and checks it before it is read.
 func (d *download) once(ctx context.Context, p patience, report *reporter) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -261,7 +260,8 @@ func (d *download) once(ctx context.Context, p patience, report *reporter) error
 	}
 	defer f.Close()
 	body := report.reader(&alive{rc, stalled, p.stall}, d.event)
-	_, err = io.CopyBuffer(struct{ io.Writer }{f}, verify(body, "layer", d.layer.digest, d.layer.size), make([]byte, 256<<10))
+	_, err = io.CopyBuffer(struct{ io.Writer }{f}, verify(body, "layer", d.layer.digest, d.layer.size),
+		make([]byte, 256<<10))
 	var onDisk *os.PathError
 	if errors.As(err, &onDisk) {
 		return storage(err, "store a layer")
@@ -269,7 +269,7 @@ func (d *download) once(ctx context.Context, p patience, report *reporter) error
 	return cause(ctx, err)
 }
 
-// cause prefers why a context was ended to what that did to a connection.
+// cause returns the cause of a context's end in preference to its effect on a connection.
 func cause(ctx context.Context, err error) error {
 	var known *cove.Error
 	if err != nil && errors.As(context.Cause(ctx), &known) {
@@ -278,7 +278,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// alive puts the end off with every byte.
+// alive extends the deadline with every byte.
 type alive struct {
 	r     io.Reader
 	timer *time.Timer
@@ -293,8 +293,8 @@ func (a *alive) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// open waits for the file, and takes its name away when nobody else needs it:
-// the space comes back as soon as the layer is unpacked.
+// open waits for the file, and unlinks it unless keep is set, so that its space is freed as soon as the layer is
+// unpacked.
 func (d *download) open(ctx context.Context, keep bool) (io.ReadCloser, error) {
 	select {
 	case <-d.ready:
@@ -314,7 +314,7 @@ func (d *download) open(ctx context.Context, keep bool) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// explain gives an error of the network its code and says what to do.
+// explain gives a network error a code and a hint.
 func explain(ctx context.Context, ref name.Reference, err error) error {
 	var known *cove.Error
 	if errors.As(err, &known) {
@@ -323,7 +323,7 @@ func explain(ctx context.Context, ref name.Reference, err error) error {
 	if ctx.Err() != nil {
 		return cove.Errorf(cove.Canceled, "the pull was canceled: %w", ctx.Err())
 	}
-	// The library reports these without a type.
+	// The library reports these errors without a type.
 	if strings.Contains(err.Error(), "does not match requested digest") {
 		return mismatch("manifest", ref.Identifier(), "another")
 	}
@@ -338,9 +338,11 @@ func explain(ctx context.Context, ref name.Reference, err error) error {
 		return cove.Errorf(cove.Unauthenticated, "the registry %s refuses: %w", host, err).
 			WithHint("the name may be wrong, or the image private: log in with \"docker login %s\"", host)
 	case http.StatusNotFound:
-		return cove.Errorf(cove.ImageMissing, "the registry %s has no such image: %w", host, err).WithHint("check its name and tag")
+		return cove.Errorf(cove.ImageMissing, "the registry %s has no such image: %w", host,
+			err).WithHint("check its name and tag")
 	case http.StatusTooManyRequests:
-		return cove.Errorf(cove.Overloaded, "the registry %s wants fewer requests: %w", host, err).WithHint("try again later, or log in")
+		return cove.Errorf(cove.Overloaded, "the registry %s wants fewer requests: %w", host,
+			err).WithHint("try again later, or log in")
 	}
 	return cove.Errorf(cove.Unavailable, "the registry %s answers: %w", host, err)
 }

@@ -48,11 +48,13 @@ func TestPull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if img.Platform != "linux/"+runtime.GOARCH || img.Config.WorkingDir != "/srv" || len(img.Names) != 1 || img.Names[0] != ref || img.Size == 0 ||
+	if img.Platform != "linux/"+runtime.GOARCH || img.Config.WorkingDir != "/srv" || len(img.Names) != 1 ||
+		img.Names[0] != ref || img.Size == 0 ||
 		img.Created.Unix() != 1_600_000_000 {
 		t.Errorf("the record is %+v", img)
 	}
-	for _, ref := range []string{ref, host + "/team/app@" + manifest, host + "/team/app:other@" + manifest, img.Digest, img.Digest[:20]} {
+	for _, ref := range []string{ref, host + "/team/app@" + manifest, host + "/team/app:other@" + manifest, img.Digest,
+		img.Digest[:20]} {
 		r, err := s.Resolve(ctx, ref)
 		if err != nil {
 			t.Errorf("%s: %v", ref, err)
@@ -77,7 +79,7 @@ func TestPull(t *testing.T) {
 	if _, err := s.Pull(ctx, ref, PullOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if n := blobs.Load() - before; n != 1 { // the configuration, which is how it is known
+	if n := blobs.Load() - before; n != 1 { // the configuration, which identifies the image
 		t.Errorf("pulling again fetched %d blobs", n)
 	}
 }
@@ -118,9 +120,12 @@ func TestPullChoosesThePlatform(t *testing.T) {
 	host := startRegistry(t, nil)
 	other := "riscv64"
 	idx := mutate.AppendManifests(empty.Index,
-		mutate.IndexAddendum{Add: imageOf(t, other, layerOf(t, item{name: "arch", body: other})), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: other}}},
-		mutate.IndexAddendum{Add: imageOf(t, runtime.GOARCH, layerOf(t, item{name: "arch", body: "host"})), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: runtime.GOARCH, Variant: "v8"}}},
-		mutate.IndexAddendum{Add: imageOf(t, "unknown"), Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}}})
+		mutate.IndexAddendum{Add: imageOf(t, other, layerOf(t, item{name: "arch", body: other})),
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: other}}},
+		mutate.IndexAddendum{Add: imageOf(t, runtime.GOARCH, layerOf(t, item{name: "arch", body: "host"})),
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: runtime.GOARCH, Variant: "v8"}}},
+		mutate.IndexAddendum{Add: imageOf(t, "unknown"),
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}}})
 	r, err := name.ParseReference(host + "/multi:1")
 	if err != nil {
 		t.Fatal(err)
@@ -162,8 +167,9 @@ func TestPullChoosesThePlatform(t *testing.T) {
 	}
 }
 
-// tamper changes the answers whose path contains a string.
-func tamper(part string, change func(w http.ResponseWriter, r *http.Request, h http.Handler)) func(http.Handler) http.Handler {
+// tamper changes the answers to requests whose path contains a string.
+func tamper(part string, change func(w http.ResponseWriter, r *http.Request,
+	h http.Handler)) func(http.Handler) http.Handler {
 	return func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodGet && strings.Contains(r.URL.Path, part) {
@@ -244,8 +250,8 @@ func TestPullRefusesWhatIsNotItsDigest(t *testing.T) {
 	}
 }
 
-// TestPullRefusesLyingImages: everything has the digest it is named by, but
-// the configuration, the layers and the manifest do not fit together.
+// TestPullRefusesLyingImages: every digest is right, but the configuration, the layers and the manifest contradict each
+// other.
 func TestPullRefusesLyingImages(t *testing.T) {
 	host := startRegistry(t, nil)
 	good := layerOf(t, item{name: "bin/sh", body: "x"})
@@ -255,8 +261,11 @@ func TestPullRefusesLyingImages(t *testing.T) {
 		code cove.Code
 	}{
 		{"honest", imageOf(t, runtime.GOARCH, good), ""},
-		{"other diff id", imageOf(t, runtime.GOARCH, testLayer{good, v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}}), cove.Corrupt},
-		{"fewer diff ids", withConfig(t, imageOf(t, runtime.GOARCH, good), func(c *v1.ConfigFile) { c.RootFS.DiffIDs = nil }), cove.InvalidArgument},
+		{"other diff id", imageOf(t, runtime.GOARCH,
+			testLayer{good, v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}}), cove.Corrupt},
+		{"fewer diff ids", withConfig(t, imageOf(t, runtime.GOARCH, good), func(c *v1.ConfigFile) {
+			c.RootFS.DiffIDs = nil
+		}), cove.InvalidArgument},
 		{"escapes", imageOf(t, runtime.GOARCH, layerOf(t, item{name: "../x", body: "x"})), cove.InvalidArgument},
 		{"no layers", imageOf(t, runtime.GOARCH), ""},
 		{"the same layer twice", imageOf(t, runtime.GOARCH, good, layerOf(t, item{name: "b", body: "y"}), good), ""},
@@ -315,7 +324,7 @@ func TestPullSurvivesABrokenConnection(t *testing.T) {
 				body := record(h, r).Body.Bytes()
 				w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 				w.Write(body[:len(body)/2])
-				w.(http.Flusher).Flush() // otherwise nothing was sent, which is another failure
+				w.(http.Flusher).Flush() // otherwise no byte was sent, which is a different failure
 				panic(http.ErrAbortHandler)
 			}))
 			push(t, host+"/app:1", img)
@@ -373,10 +382,13 @@ func TestPullEnds(t *testing.T) {
 }
 
 func TestPullExplainsAnswers(t *testing.T) {
-	for status, code := range map[int]cove.Code{401: cove.Unauthenticated, 403: cove.Unauthenticated, 404: cove.ImageMissing, 429: cove.Overloaded,
+	for status, code := range map[int]cove.Code{401: cove.Unauthenticated, 403: cove.Unauthenticated,
+		404: cove.ImageMissing, 429: cove.Overloaded,
 		500: cove.Unavailable, 418: cove.Unavailable} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			host := startRegistry(t, tamper("/manifests/", func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { w.WriteHeader(status) }))
+			host := startRegistry(t, tamper("/manifests/", func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+				w.WriteHeader(status)
+			}))
 			_, err := newStore(t).Pull(t.Context(), host+"/app:1", PullOptions{})
 			if cove.ErrorCode(err) != code {
 				t.Errorf("code %q, want %q: %v", cove.ErrorCode(err), code, err)

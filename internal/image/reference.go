@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// kind says what a user's image string names.
+// kind is the kind of an image string.
 type kind string
 
 const (
@@ -35,7 +35,7 @@ type target struct {
 
 const maxReference = 4096 // a path may be that long
 
-// parse understands what users say an image is.
+// parse parses a user's image string.
 func parse(s string) (target, error) {
 	if len(s) > maxReference || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return target{}, cove.Errorf(cove.InvalidArgument, "%.80q is not an image: too long, or with control characters", s)
@@ -66,19 +66,22 @@ func parsePath(k kind, path string) (target, error) {
 func parseDigest(s string) (target, error) {
 	hex := strings.TrimPrefix(s, "sha256:")
 	if len(hex) < 12 || len(hex) > 64 || strings.Trim(hex, "0123456789abcdef") != "" {
-		return target{}, cove.Errorf(cove.InvalidArgument, "%.80q is not a digest: sha256: and 12 to 64 hexadecimal digits", s)
+		return target{}, cove.Errorf(cove.InvalidArgument, "%.80q is not a digest: sha256: and 12 to 64 hexadecimal digits",
+			s)
 	}
 	return target{kind: fromDigest, ref: s}, nil
 }
 
 var (
-	repositoryForm = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
-	tagForm        = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
-	hostForm       = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
+	repositoryForm = regexp.MustCompile(
+		`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
+	tagForm  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+	hostForm = regexp.MustCompile(
+		`^[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*$`)
 )
 
-// parseReference accepts the grammar of the distribution spec, which is
-// narrower than that of the library: no option, no path, no odd host.
+// parseReference accepts the grammar of the distribution spec, which is narrower than the library's: no option, no
+// path, no odd host.
 func parseReference(s string) (target, error) {
 	bad := func(why string) error {
 		return cove.Errorf(cove.InvalidArgument, "%.200q is not an image reference: %s", s, why).
@@ -92,7 +95,8 @@ func parseReference(s string) (target, error) {
 		return target{}, bad("it does not have the form of one")
 	}
 	if isScheme(ref.Context().RepositoryStr()) && !strings.Contains(s, "/") {
-		return target{}, cove.Errorf(cove.InvalidArgument, "%.200q could be mistaken: %s has a meaning of its own", s, ref.Context().RepositoryStr()[len("library/"):]).
+		return target{}, cove.Errorf(cove.InvalidArgument, "%.200q could be mistaken: %s has a meaning of its own", s,
+			ref.Context().RepositoryStr()[len("library/"):]).
 			WithHint("write %s, if that image is meant", canonical(ref))
 	}
 	if !repositoryForm.MatchString(ref.Context().RepositoryStr()) {
@@ -129,7 +133,7 @@ func validHost(hostPort string) bool {
 	return len(host) <= 253 && hostForm.MatchString(host)
 }
 
-// isScheme reports a repository whose short form would read as something else.
+// isScheme reports a repository whose short form would parse as something else.
 func isScheme(repository string) bool {
 	switch base, ok := strings.CutPrefix(repository, "library/"); kind(base) {
 	case fromHost, fromDir, fromTar, fromLayout, fromDocker, "sha256":
@@ -138,12 +142,12 @@ func isScheme(repository string) bool {
 	return false
 }
 
-// canonical is the one form under which a reference is stored.
+// canonical returns the one form under which a reference is stored.
 func canonical(ref name.Reference) string {
 	return strings.Replace(ref.Name(), name.DefaultRegistry+"/", "docker.io/", 1)
 }
 
-// familiar is how users write a canonical reference.
+// familiar returns a canonical reference as users write it.
 func familiar(ref string) string {
 	rest, hub := strings.CutPrefix(ref, "docker.io/")
 	if !hub {
@@ -175,7 +179,7 @@ func notStored(t target) *cove.Error {
 	return cove.Errorf(cove.ImageMissing, "image %s is not in the store", t)
 }
 
-// missing is the error for an image that is not in the store and is needed.
+// missing returns the error for a required image that is not in the store.
 func missing(t target) error {
 	err := notStored(t)
 	switch t.kind {
@@ -187,8 +191,7 @@ func missing(t target) error {
 	return err.WithHint("get it with \"cove image import %s\"", t)
 }
 
-// Absolute makes the path in an image string absolute, for a client whose
-// working directory the server does not share.
+// Absolute makes the path in an image string absolute, for a client with another working directory than the server's.
 func Absolute(s, workDir string) string {
 	scheme, rest, found := strings.Cut(s, ":")
 	if !found || rest == "" || filepath.IsAbs(rest) {

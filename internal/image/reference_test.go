@@ -22,14 +22,18 @@ func TestParse(t *testing.T) {
 		want string // ref or path
 	}{
 		{"", fromHost, ""}, {"host", fromHost, ""},
-		{"python", fromRef, "docker.io/library/python:latest"}, {"python:3.13-slim", fromRef, "docker.io/library/python:3.13-slim"},
-		{"docker.io/python", fromRef, "docker.io/library/python:latest"}, {"index.docker.io/library/python", fromRef, "docker.io/library/python:latest"},
+		{"python", fromRef, "docker.io/library/python:latest"},
+		{"python:3.13-slim", fromRef, "docker.io/library/python:3.13-slim"},
+		{"docker.io/python", fromRef, "docker.io/library/python:latest"},
+		{"index.docker.io/library/python", fromRef, "docker.io/library/python:latest"},
 		{"team/app", fromRef, "docker.io/team/app:latest"}, {"ghcr.io/a/b_c/d-e:v1.2_3", fromRef, "ghcr.io/a/b_c/d-e:v1.2_3"},
 		{"localhost:5000/x", fromRef, "localhost:5000/x:latest"}, {"localhost/x", fromRef, "localhost/x:latest"},
 		{"[::1]:5000/x:1", fromRef, "[::1]:5000/x:1"}, {"10.0.0.1:80/x", fromRef, "10.0.0.1:80/x:latest"},
-		{"x@sha256:" + zeros, fromRef, "docker.io/library/x@sha256:" + zeros}, {"x:tag@sha256:" + zeros, fromRef, "docker.io/library/x@sha256:" + zeros},
+		{"x@sha256:" + zeros, fromRef, "docker.io/library/x@sha256:" + zeros},
+		{"x:tag@sha256:" + zeros, fromRef, "docker.io/library/x@sha256:" + zeros},
 		{"sha256:" + zeros, fromDigest, "sha256:" + zeros}, {"sha256:" + zeros[:12], fromDigest, "sha256:" + zeros[:12]},
-		{"dir:/srv/root", fromDir, "/srv/root"}, {"dir:/srv/../srv//root/", fromDir, "/srv/root"}, {"tar:/a b.tar", fromTar, "/a b.tar"},
+		{"dir:/srv/root", fromDir, "/srv/root"}, {"dir:/srv/../srv//root/", fromDir, "/srv/root"},
+		{"tar:/a b.tar", fromTar, "/a b.tar"},
 		{"oci:/x:y:z", fromLayout, "/x:y:z"}, {"docker-archive:/x.tar:app:1", fromDocker, "/x.tar:app:1"},
 		{"dirty:1", fromRef, "docker.io/library/dirty:1"}, {"docker.io/library/host:1", fromRef, "docker.io/library/host:1"},
 		{"docker.io/dir", fromRef, "docker.io/library/dir:latest"}, {"localhost/dir", fromRef, "localhost/dir:latest"},
@@ -40,12 +44,17 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for _, in := range []string{
-		"--privileged", "-v", "a b", " python", "python ", "python\n", "python:la test", "python\x00", "\x1b[31mpython", "Python", "a//b", "/a", "a/", ".", "..", "../x",
-		"a/../b", "a__b__/c", "_a", "a_", "a..b", "a:", ":a", "a:-x", "a:.x", "a@b", "a@sha256:12", "a@sha512:" + zeros + zeros, "a@sha256:" + strings.ToUpper("abcdef") + zeros[6:],
-		"http://x/y", "https://x/y", "docker://x", "user@host/x", "user:pass@host/x", "host:99999/x", "host:0/x", "-host.com/x", "ho$t.com/x", "[::1%eth0]/x", "[zz]/x",
+		"--privileged", "-v", "a b", " python", "python ", "python\n", "python:la test", "python\x00", "\x1b[31mpython",
+		"Python", "a//b", "/a", "a/", ".", "..", "../x",
+		"a/../b", "a__b__/c", "_a", "a_", "a..b", "a:", ":a", "a:-x", "a:.x", "a@b", "a@sha256:12",
+		"a@sha512:" + zeros + zeros, "a@sha256:" + strings.ToUpper("abcdef") + zeros[6:],
+		"http://x/y", "https://x/y", "docker://x", "user@host/x", "user:pass@host/x", "host:99999/x", "host:0/x",
+		"-host.com/x", "ho$t.com/x", "[::1%eth0]/x", "[zz]/x",
 		"x.com/" + strings.Repeat("a/", 200) + "b", "a:" + strings.Repeat("t", 129), strings.Repeat("a", 600),
-		"dir:", "dir:relative", "dir:./x", "tar:x.tar", "oci:", "docker-archive:", "dir:/x\n", "sha256:", "sha256:0123", "sha256:zzzzzzzzzzzz", "sha256:" + zeros + "0",
-		"host:1", "dir", "tar", "sha256", "dir@sha256:" + zeros, "%2e%2e/x", "a%00", "$(id)", "`id`", ";id", "a;b", "a|b", "é", strings.Repeat("x", 5000),
+		"dir:", "dir:relative", "dir:./x", "tar:x.tar", "oci:", "docker-archive:", "dir:/x\n", "sha256:", "sha256:0123",
+		"sha256:zzzzzzzzzzzz", "sha256:" + zeros + "0",
+		"host:1", "dir", "tar", "sha256", "dir@sha256:" + zeros, "%2e%2e/x", "a%00", "$(id)", "`id`", ";id", "a;b", "a|b",
+		"é", strings.Repeat("x", 5000),
 	} {
 		got, err := parse(in)
 		if cove.ErrorCode(err) != cove.InvalidArgument {
@@ -58,7 +67,8 @@ func TestParse(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"", "host", "python:3.13", "a.b:1/c@sha256:" + zeros, "dir:/x", "oci:/x:y", "sha256:" + zeros, "[::1]:5/x", "../x", "a\x00"} {
+	for _, s := range []string{"", "host", "python:3.13", "a.b:1/c@sha256:" + zeros, "dir:/x", "oci:/x:y",
+		"sha256:" + zeros, "[::1]:5/x", "../x", "a\x00"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -73,8 +83,9 @@ func FuzzParse(f *testing.F) {
 		case fromHost:
 			return
 		case fromRef:
-			// What is stored finds itself again, and says one thing only.
-			if strings.ContainsAny(got.ref, " \t\n\x00$`;|&<>\\\"'") || strings.HasPrefix(got.ref, "-") || strings.Contains("/"+got.ref+"/", "/../") {
+			// A stored form parses to itself, and is unambiguous.
+			if strings.ContainsAny(got.ref, " \t\n\x00$`;|&<>\\\"'") || strings.HasPrefix(got.ref, "-") ||
+				strings.Contains("/"+got.ref+"/", "/../") {
 				t.Errorf("parse(%q) let %q pass", s, got.ref)
 			}
 			if _, err := name.ParseReference(got.name.Name()); err != nil {
@@ -96,11 +107,18 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzImport gives arbitrary bytes as every kind of archive.
+// FuzzImport imports arbitrary bytes as every kind of archive.
 func FuzzImport(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(tarOf(f, item{name: "manifest.json", body: `[{"Config":"c","Layers":["l"]}]`}, item{name: "c", body: `{"rootfs":{"diff_ids":[]}}`}))
-	f.Add(tarOf(f, item{name: "index.json", body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":2,"digest":"sha256:` + zeros + `"}]}`}))
+	f.Add(tarOf(f, item{name: "manifest.json", body: `[{"Config":"c","Layers":["l"]}]`},
+		item{name: "c", body: `{"rootfs":{"diff_ids":[]}}`}))
+	f.Add(
+		tarOf(f,
+			item{
+				name: "index.json",
+				body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":2,"digest":"sha256:` +
+					zeros + `"}]}`,
+			}))
 	f.Add(gz(f, tarOf(f, rootItems...)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dir := t.TempDir()
@@ -126,7 +144,8 @@ func FuzzImport(f *testing.F) {
 }
 
 func TestAbsolute(t *testing.T) {
-	for in, want := range map[string]string{"": "", "host": "host", "python:3": "python:3", "dir:root": "dir:/w/root", "tar:../r.tar": "tar:/r.tar", "oci:/x": "oci:/x",
+	for in, want := range map[string]string{"": "", "host": "host", "python:3": "python:3", "dir:root": "dir:/w/root",
+		"tar:../r.tar": "tar:/r.tar", "oci:/x": "oci:/x",
 		"docker-archive:x.tar:app:1": "docker-archive:/w/x.tar:app:1", "sha256:" + zeros: "sha256:" + zeros, "dir:": "dir:"} {
 		if got := Absolute(in, "/w"); got != want {
 			t.Errorf("Absolute(%q) = %q, want %q", in, got, want)
@@ -144,10 +163,11 @@ func TestResolveHost(t *testing.T) {
 	}
 }
 
-// TestMessages: what is missing is said with what to do about it.
+// TestMessages: errors about missing images have a hint.
 func TestMessages(t *testing.T) {
 	s := newStore(t)
-	for ref, want := range map[string]string{"python:3.13": "cove image pull python:3.13", "ghcr.io/a/b": "cove image pull ghcr.io/a/b:latest",
+	for ref, want := range map[string]string{"python:3.13": "cove image pull python:3.13",
+		"ghcr.io/a/b":       "cove image pull ghcr.io/a/b:latest",
 		"a@sha256:" + zeros: "cove image pull a@sha256:" + zeros, "sha256:" + zeros: "cove image ls"} {
 		_, err := s.Resolve(t.Context(), ref)
 		if cove.ErrorCode(err) != cove.ImageMissing || !strings.Contains(cove.ErrorHint(err), want) {
@@ -164,8 +184,10 @@ func TestVerify(t *testing.T) {
 		size       int64
 		code       cove.Code
 	}{
-		{"right", string(data), 16, ""}, {"changed", "What is verified", 16, cove.Corrupt}, {"longer", string(data) + "!", 16, cove.Corrupt},
-		{"shorter", string(data[:15]), 16, cove.Internal}, {"size too small", string(data), 15, cove.Corrupt}, {"empty", "", 16, cove.Internal},
+		{"right", string(data), 16, ""}, {"changed", "What is verified", 16, cove.Corrupt},
+		{"longer", string(data) + "!", 16, cove.Corrupt},
+		{"shorter", string(data[:15]), 16, cove.Internal}, {"size too small", string(data), 15, cove.Corrupt},
+		{"empty", "", 16, cove.Internal},
 	} {
 		var out bytes.Buffer
 		_, err := out.ReadFrom(verify(strings.NewReader(c.data), "thing", digest, c.size))

@@ -14,11 +14,11 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Removed says what a removal did.
+// Removed reports the effects of a removal.
 type Removed struct {
-	Names  []string // that stand for nothing any more
-	Images []Image  // whose files are gone
-	Temps  int      // directories that a crash had left
+	Names  []string // removed names
+	Images []Image  // images whose files were removed
+	Temps  int      // temporary directories of crashes
 	Freed  int64    // bytes of files
 }
 
@@ -65,8 +65,8 @@ func (s *Store) digests() ([]string, error) {
 	return all, nil
 }
 
-// Remove takes a name away, and with the last one the image; a digest takes
-// all names. Errors: ImageMissing, Conflict (held, see [Store.Hold]).
+// Remove removes a name, and with the last name the image; a digest removes all names. Errors: ImageMissing, Conflict
+// (held, see [Store.Hold]).
 func (s *Store) Remove(ctx context.Context, ref string) (Removed, error) {
 	t, err := parse(ref)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *Store) Remove(ctx context.Context, ref string) (Removed, error) {
 	return s.remove(ctx, digest, key, t)
 }
 
-// fileKey is what the index calls a file, which may be gone.
+// fileKey returns the index's key of a file, which may be missing.
 func (s *Store) fileKey(t target) string {
 	if f, err := s.locate(t); err == nil {
 		return f.key()
@@ -134,12 +134,13 @@ func (s *Store) remove(ctx context.Context, digest, key string, t target) (Remov
 	return out, s.delete(digest, &out)
 }
 
-// untag takes one of several names away from an image that is in use.
+// untag removes one of several names of an image in use.
 func (s *Store) untag(ctx context.Context, digest, key string) (Removed, error) {
 	err := s.update(ctx, func(i *index) error {
 		i.untag(digest, key)
 		if !i.keeps(digest) {
-			return cove.Errorf(cove.Conflict, "%s is in use", familiar(key)).WithHint("stop what runs on it (\"cove ps\") and try again")
+			return cove.Errorf(cove.Conflict, "%s is in use",
+				familiar(key)).WithHint("stop what runs on it (\"cove ps\") and try again")
 		}
 		return nil
 	})
@@ -173,12 +174,12 @@ func (s *Store) lockAlone(digest string) (*os.File, error) {
 	return lock, err
 }
 
-// delete removes an image's files. The caller holds its lock alone. One rename
-// takes it out of the store; what follows may be interrupted.
+// delete removes an image's files. The caller must hold its exclusive lock. One rename takes it out of the store; the
+// rest may be interrupted.
 func (s *Store) delete(digest string, out *Removed) error {
 	img, err := s.image(digest)
 	if err != nil {
-		img = &Image{Digest: digest} // damaged: nothing is known of it
+		img = &Image{Digest: digest} // damaged: its record is unreadable
 	}
 	t, err := s.newTemp()
 	if err != nil {
@@ -196,14 +197,13 @@ func (s *Store) delete(digest string, out *Removed) error {
 	case errors.Is(err, fs.ErrNotExist):
 		err = nil
 	}
-	// Nobody waits for this lock but who will look again whether it is his file.
+	// A process that waits for this lock checks afterwards whether its file still exists.
 	_ = os.Remove(s.digestLock(digest))
 	return storage(err, "remove the image")
 }
 
-// Prune removes images that neither a name nor an unchanged file keeps, and
-// what crashes left. An image that is held stays, and so does one for which
-// keepInUse, if not nil, says so.
+// Prune removes images that neither a name nor an unchanged file keeps, and the remains of crashes. It keeps held
+// images, and those for which keepInUse, if not nil, returns true.
 func (s *Store) Prune(ctx context.Context, keepInUse func(digest string) bool) (Removed, error) {
 	var out Removed
 	var err error
@@ -231,7 +231,7 @@ func (s *Store) Prune(ctx context.Context, keepInUse func(digest string) bool) (
 	return out, nil
 }
 
-// pruneIndex forgets names of images that are gone and files that changed.
+// pruneIndex removes names of missing images, and changed files.
 func (s *Store) pruneIndex(ctx context.Context, digests []string, out *Removed) error {
 	return s.update(ctx, func(i *index) error {
 		before := maps.Clone(i.Files)
@@ -246,7 +246,7 @@ func (s *Store) pruneIndex(ctx context.Context, digests []string, out *Removed) 
 				return false
 			}
 			if _, err := os.Lstat(s.imageDir(n.Digest)); err == nil {
-				return false // came meanwhile
+				return false // added meanwhile
 			}
 			out.Names = append(out.Names, familiar(name))
 			return true
@@ -255,8 +255,8 @@ func (s *Store) pruneIndex(ctx context.Context, digests []string, out *Removed) 
 	})
 }
 
-// pruneImage removes one image if nothing keeps it. What is being made or used
-// is locked; a name is given under that lock, so that the look is final.
+// pruneImage removes one image if nothing keeps it. Images being made or used are locked. A name is added under that
+// lock, so that the check is final.
 func (s *Store) pruneImage(digest string, out *Removed) error {
 	lock, err := s.lockAlone(digest)
 	if err == errHeld {

@@ -12,22 +12,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
-// Resolve turns what a user says an image is into a root filesystem:
+// Resolve returns the root filesystem for a user's image string:
 //
 //	"" or "host"                the host's own toolchain
 //	dir:/path                   a directory, used where it is
 //	tar:/path                   a root filesystem's archive, plain, gzip or zstd
 //	oci:/path[:tag]             an OCI layout, a directory or an archive of one
-//	docker-archive:/path[:tag]  what "docker save" writes
+//	docker-archive:/path[:tag]  an archive of "docker save"
 //	name[:tag], name@sha256:…   an image in the store
 //	sha256:…                    the same by its own digest, or 12 digits of it
 //
-// Archives and layouts are unpacked into the store the first time and after
-// they change. Nothing is ever pulled. An image that is there is found without
-// looking into its tree. Who runs it holds it with [Store.Hold].
+// Archives and layouts are unpacked into the store the first time and after a change. Resolve never pulls. It finds an
+// existing image without reading its tree. Callers that run the image must hold it with [Store.Hold].
 //
-// Errors: InvalidArgument, Forbidden (a path), NotFound (a path), ImageMissing,
-// and what Import gives.
+// Errors: InvalidArgument, Forbidden (a path), NotFound (a path), ImageMissing, and those of Import.
 func (s *Store) Resolve(ctx context.Context, ref string) (engine.Rootfs, error) {
 	t, err := parse(ref)
 	if err != nil {
@@ -60,7 +58,8 @@ func (s *Store) rootfs(t target, digest string) (engine.Rootfs, error) {
 	if err != nil {
 		return engine.Rootfs{}, storage(err, "look for the image")
 	}
-	return engine.Rootfs{Kind: engine.RootfsDir, Dir: filepath.Join(s.imageDir(digest), rootfsName), Digest: digest, Env: img.Config.Env}, nil
+	return engine.Rootfs{Kind: engine.RootfsDir, Dir: filepath.Join(s.imageDir(digest), rootfsName), Digest: digest,
+		Env: img.Config.Env}, nil
 }
 
 func (s *Store) resolveDir(t target) (engine.Rootfs, error) {
@@ -82,8 +81,7 @@ func (s *Store) resolveDir(t target) (engine.Rootfs, error) {
 	return engine.Rootfs{Kind: engine.RootfsDir, Dir: path}, nil
 }
 
-// resolveFile finds what a file stood for when it was last read, and reads it
-// again when it changed.
+// resolveFile returns the image of a file's last reading, and reads the file again if it changed.
 func (s *Store) resolveFile(ctx context.Context, t target) (engine.Rootfs, error) {
 	f, err := s.locate(t)
 	if err != nil {
@@ -107,7 +105,7 @@ func (s *Store) resolveFile(ctx context.Context, t target) (engine.Rootfs, error
 	return s.rootfs(t, digest)
 }
 
-// find returns the digest that a name, digest or known file stands for.
+// find returns the digest of a name, digest or known file.
 func (s *Store) find(t target, idx *index) (string, error) {
 	switch t.kind {
 	case fromRef:
@@ -123,7 +121,7 @@ func (s *Store) find(t target, idx *index) (string, error) {
 				return known.Digest, nil
 			}
 		}
-		if known, ok := idx.Files[t.String()]; ok { // the file is gone
+		if known, ok := idx.Files[t.String()]; ok { // the file is missing
 			return known.Digest, nil
 		}
 		return "", missing(t)
@@ -131,7 +129,7 @@ func (s *Store) find(t target, idx *index) (string, error) {
 	return "", cove.Errorf(cove.InvalidArgument, "%s is not in the store: it is used where it is", t)
 }
 
-// expand completes a digest that was cut short.
+// expand completes an abbreviated digest.
 func (s *Store) expand(t target) (string, error) {
 	if validDigest(t.ref) {
 		return t.ref, nil
@@ -147,7 +145,8 @@ func (s *Store) expand(t target) (string, error) {
 			continue
 		}
 		if found != "" {
-			return "", cove.Errorf(cove.InvalidArgument, "%s is the beginning of several digests", t.ref).WithHint("write more of it")
+			return "", cove.Errorf(cove.InvalidArgument, "%s is the beginning of several digests",
+				t.ref).WithHint("write more of it")
 		}
 		found = digest
 	}

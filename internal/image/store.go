@@ -1,28 +1,24 @@
-// Package image owns root filesystems: a content-addressed store of OCI images
-// and archives, unpacked once, without a container engine.
+// Package image owns root filesystems: a content-addressed store of OCI images and archives, unpacked once, without a
+// container engine.
 //
 // # Layout
 //
-//	index.json                    names and files, and the digest each stands for
-//	sha256/<hex>/image.json       what is known of one image
+//	index.json                    names and files, and their digests
+//	sha256/<hex>/image.json       the record of one image
 //	sha256/<hex>/rootfs/          its tree: flattened, never written to again
-//	tmp/<name>/, tmp/<name>.lock  being unpacked or removed; locked while somebody works on it
+//	tmp/<name>/, tmp/<name>.lock  being unpacked or removed; locked by its owner
 //	locks/<hex>                   one lock per digest
 //
-// An image is there when its directory is: unpacking happens in tmp, and one
-// rename publishes it. The digest of an image is that of its configuration
-// (what other tools call the image id), which names every layer by the digest
-// of its uncompressed bytes; of a plain archive it is that of the file, of an
-// imported directory that of its canonical archive. The store is reachable for
-// its owner only.
+// An image exists when its directory does: unpacking happens in tmp, and one rename publishes it. The digest of an
+// image is that of its configuration (other tools' image id), which contains the digest of every layer's uncompressed
+// bytes. The digest of a plain archive is that of the file, and of an imported directory that of its canonical archive.
+// Only the store's owner can reach it.
 //
 // # Processes
 //
-// Any number of processes may use one store. Who makes or removes an image
-// holds its lock alone, who runs it holds it shared ([Store.Hold]), and locks
-// end with their process, so that a crash leaves nothing but a directory in
-// tmp, which the next Open or Prune removes. The lock of an image is taken
-// before that of the index.
+// Any number of processes may use one store. A process that makes or removes an image holds its lock exclusively, a
+// process that runs it holds it shared ([Store.Hold]). Locks end with their process, so a crash leaves only a directory
+// in tmp, which the next Open or Prune removes. The lock of an image is taken before that of the index.
 package image
 
 import (
@@ -44,32 +40,31 @@ import (
 	"github.com/cove-sandbox/cove/internal/image/unpack"
 )
 
-// Options say where a store is and what it may take.
+// Options configure a store and its limits.
 type Options struct {
-	Dir string // the store's directory; made when first needed
-	// CheckPath resolves a path that a user gave and refuses what invariant H5
-	// refuses; its answer has no symbolic link in it. nil checks nothing.
+	Dir string // the store's directory; made on demand
+	// CheckPath resolves a user's path and refuses paths by invariant H5; its result contains no symbolic link. nil
+	// checks nothing.
 	CheckPath func(path string) (string, error)
 	Limits    unpack.Limits // zero is unpack.DefaultLimits
-	Log       *slog.Logger  // nil drops everything
+	Log       *slog.Logger  // nil discards messages
 }
 
-// Image is what the store knows of one image.
+// Image is the store's record of one image.
 type Image struct {
 	Digest   string    `json:"digest"`            // "sha256:…"
 	Names    []string  `json:"names,omitempty"`   // as users write them: "python:3.13", "tar:/srv/root.tar"
-	Source   string    `json:"source"`            // where it came from first
+	Source   string    `json:"source"`            // its first source
 	Platform string    `json:"platform"`          // "linux/amd64"
-	Created  time.Time `json:"created,omitempty"` // when it was built, as it says itself
-	Added    time.Time `json:"added"`             // when it came into the store
+	Created  time.Time `json:"created,omitempty"` // build time, as the image states
+	Added    time.Time `json:"added"`             // time of its addition to the store
 	Size     int64     `json:"size"`              // bytes of its files
-	Files    int64     `json:"files"`             // everything but directories
-	Skipped  int64     `json:"skipped,omitempty"` // devices that were left out
+	Files    int64     `json:"files"`             // all entries except directories
+	Skipped  int64     `json:"skipped,omitempty"` // devices that were skipped
 	Config   Config    `json:"config"`
 }
 
-// Config is the part of an image's configuration that says how to run it. It
-// was written by whoever built the image.
+// Config is the runtime part of an image's configuration, written by the image's author.
 type Config struct {
 	Env        []string `json:"env,omitempty"`
 	WorkingDir string   `json:"working_dir,omitempty"`
@@ -94,8 +89,7 @@ type Store struct {
 	known  map[string]*Image // by digest; never changed
 }
 
-// Open returns the store of a directory, which need not exist, and removes what
-// a crash left in it.
+// Open returns the store of a directory, which need not exist, and removes the remains of crashes.
 func Open(o Options) (*Store, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil || o.Dir == "" {
@@ -118,7 +112,7 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Get returns what is known of an image by its name, digest or file.
+// Get returns the record of an image by its name, digest or file.
 func (s *Store) Get(ctx context.Context, ref string) (Image, error) {
 	t, err := parse(ref)
 	if err != nil {
@@ -141,8 +135,8 @@ func (s *Store) Get(ctx context.Context, ref string) (Image, error) {
 	return out, nil
 }
 
-// image reads an image's record; fs.ErrNotExist when it is not there. The look
-// at its directory is the only one at every call.
+// image returns an image's record; fs.ErrNotExist when it is missing. Every call checks the directory's existence, and
+// nothing more.
 func (s *Store) image(digest string) (*Image, error) {
 	dir := s.imageDir(digest)
 	if _, err := os.Lstat(filepath.Join(dir, rootfsName)); err != nil {
@@ -203,7 +197,7 @@ func storage(err error, doing string) error {
 		return unpack.Full(err)
 	case errors.Is(err, fs.ErrPermission):
 		return cove.Errorf(cove.Forbidden, "%s: %w", doing, err).
-			WithHint("the image store belongs to somebody else: check its owner, or set another state directory")
+			WithHint("the image store belongs to another user: check its owner, or set another state directory")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return cove.Errorf(cove.Canceled, "%s: %w", doing, err)
 	case errors.Is(err, io.ErrUnexpectedEOF):

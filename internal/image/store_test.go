@@ -34,7 +34,7 @@ func TestListAndRemove(t *testing.T) {
 		t.Fatalf("an empty store lists %v, %v", all, err)
 	}
 	one := importRoot(t, s, "one", "1")
-	importRoot(t, s, "team/again:2", "1") // the same file: two names
+	importRoot(t, s, "team/again:2", "1") // one file with two names
 	two := importRoot(t, s, "two", "22")
 	all, err := s.List(ctx)
 	if err != nil || len(all) != 2 {
@@ -45,7 +45,8 @@ func TestListAndRemove(t *testing.T) {
 		if img.Digest == two.Digest {
 			want = "[two:latest]"
 		}
-		if fmt.Sprint(img.Names) != want || img.Files != 1 || img.Size != int64(len(want))/13 && img.Size > 2 || !strings.HasPrefix(img.Source, "tar:/") {
+		if fmt.Sprint(img.Names) != want || img.Files != 1 || img.Size != int64(len(want))/13 && img.Size > 2 ||
+			!strings.HasPrefix(img.Source, "tar:/") {
 			t.Errorf("listed %+v, want the names %s", img, want)
 		}
 	}
@@ -84,7 +85,7 @@ func TestHeldImagesStay(t *testing.T) {
 	ctx := t.Context()
 	img := importRoot(t, s, "base", "x")
 	path := filepath.Join(s.imageDir(img.Digest), "rootfs", "bin", "sh")
-	other := storeAt(t, s.dir) // another process, as far as locks are concerned
+	other := storeAt(t, s.dir) // a separate holder of locks, like another process
 	release, err := other.Hold(ctx, img.Digest)
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +103,7 @@ func TestHeldImagesStay(t *testing.T) {
 	if _, err := s.Resolve(ctx, "base"); err != nil {
 		t.Errorf("the name was lost: %v", err)
 	}
-	importRoot(t, s, "second", "x") // to come and go while it is held
+	importRoot(t, s, "second", "x") // added and removed while the other is held
 	if _, err := s.Remove(ctx, "second"); err != nil {
 		t.Errorf("one of two names: %v", err)
 	}
@@ -116,7 +117,9 @@ func TestHeldImagesStay(t *testing.T) {
 		t.Error(err)
 	}
 	release()
-	if removed, err := s.Prune(ctx, func(d string) bool { return d == img.Digest }); err != nil || len(removed.Images) != 0 {
+	if removed, err := s.Prune(ctx, func(d string) bool {
+		return d == img.Digest
+	}); err != nil || len(removed.Images) != 0 {
 		t.Errorf("pruned what is said to be in use: %+v, %v", removed, err)
 	}
 	if removed, err := s.Prune(ctx, func(string) bool { return false }); err != nil || len(removed.Images) != 1 {
@@ -132,14 +135,14 @@ func TestHeldImagesStay(t *testing.T) {
 	}
 }
 
-// TestConcurrently pulls, resolves, holds, removes and prunes the same few
-// images from several stores of one directory, and looks at every root
-// filesystem that is held.
+// TestConcurrently pulls, resolves, holds, removes and prunes a few images from several stores of one directory, and
+// checks every held root filesystem.
 func TestConcurrently(t *testing.T) {
 	host := startRegistry(t, nil)
 	refs := []string{host + "/a:1", host + "/b:1", host + "/a:2"} // the last is the first under another name
 	for i, ref := range refs {
-		push(t, ref, imageOf(t, runtime.GOARCH, append(baseLayers(t), layerOf(t, item{name: "which", body: fmt.Sprint(i % 2)}))...))
+		push(t, ref,
+			imageOf(t, runtime.GOARCH, append(baseLayers(t), layerOf(t, item{name: "which", body: fmt.Sprint(i % 2)}))...))
 	}
 	dir := filepath.Join(t.TempDir(), "images")
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -182,7 +185,7 @@ func TestConcurrently(t *testing.T) {
 	wantNoLitter(t, s, 0)
 }
 
-// gone reports the answers that a race between users has.
+// gone reports the errors that races between users may cause.
 func gone(err error) bool {
 	return cove.ErrorCode(err) == cove.ImageMissing || cove.ErrorCode(err) == cove.Conflict
 }
@@ -220,8 +223,10 @@ func TestDamagedState(t *testing.T) {
 			importRoot(t, s, "base", "x")
 			writeFile(t, s.indexPath(), []byte(data))
 			for what, err := range map[string]error{
-				"resolve": second(s.Resolve(ctx, "base")), "list": second(s.List(ctx)), "prune": second(s.Prune(ctx, nil)), "remove": second(s.Remove(ctx, "base")),
-				"import": second(s.Import(ctx, "tar:"+writeFile(t, filepath.Join(t.TempDir(), "r.tar"), tarOf(t, rootItems...)), "x", ImportOptions{})),
+				"resolve": second(s.Resolve(ctx, "base")), "list": second(s.List(ctx)), "prune": second(s.Prune(ctx, nil)),
+				"remove": second(s.Remove(ctx, "base")),
+				"import": second(s.Import(ctx, "tar:"+writeFile(t, filepath.Join(t.TempDir(), "r.tar"), tarOf(t, rootItems...)),
+					"x", ImportOptions{})),
 			} {
 				if cove.ErrorCode(err) != cove.Corrupt || cove.ErrorHint(err) == "" {
 					t.Errorf("%s, %s: %v", name, what, err)
@@ -277,7 +282,7 @@ func TestDamagedState(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestSweep: what a dead process left goes, what a living one works on stays.
+// TestSweep removes the remains of a dead process, and keeps the work of a living one.
 func TestSweep(t *testing.T) {
 	s := newStore(t)
 	if err := s.ensure(); err != nil {
@@ -332,7 +337,7 @@ func TestLockWaits(t *testing.T) {
 	if _, err := lockFile(ctx, path, unix.LOCK_EX); cove.ErrorCode(err) != cove.Canceled {
 		t.Errorf("waiting in vain: %v", err)
 	}
-	go func() { // who removes it while holding it, as delete does
+	go func() { // removes it while holding it, as delete does
 		time.Sleep(20 * time.Millisecond)
 		os.Remove(path)
 		first.Close()
@@ -353,7 +358,7 @@ func TestOpenNeedsADirectory(t *testing.T) {
 	}
 }
 
-// BenchmarkResolve is the second and every later one: microseconds.
+// BenchmarkResolve measures later resolutions: microseconds.
 func BenchmarkResolve(b *testing.B) {
 	s := newStore(b)
 	img := importRoot(b, s, "base", "x")

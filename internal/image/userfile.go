@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// userPath resolves a path that a user gave and applies the store's check.
+// userPath resolves a user's path and applies the store's check.
 func (s *Store) userPath(path string) (string, error) {
 	real, err := s.checkPath(path)
 	switch {
@@ -23,12 +23,12 @@ func (s *Store) userPath(path string) (string, error) {
 	return real, nil
 }
 
-// openChecked opens what userPath has resolved, by a path without links: what
-// was checked is what is read, also when somebody changes the path meanwhile.
-// It does not wait for a FIFO.
+// openChecked opens a path of userPath without following symlinks: the checked file is the one that is read, even if
+// the path is changed meanwhile. It does not wait for a FIFO.
 func openChecked(path string, flags uint64) (*os.File, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC | flags,
-		Resolve: unix.RESOLVE_NO_SYMLINKS})
+	fd, err := unix.Openat2(unix.AT_FDCWD, path,
+		&unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC | flags,
+			Resolve: unix.RESOLVE_NO_SYMLINKS})
 	switch err {
 	case nil:
 		return os.NewFile(uintptr(fd), path), nil
@@ -42,7 +42,7 @@ func openChecked(path string, flags uint64) (*os.File, error) {
 	return nil, storage(&fs.PathError{Op: "open", Path: path, Err: err}, "read the source")
 }
 
-// openRegular opens a file of the user's and makes sure that it is one.
+// openRegular opens a user's file and verifies that it is regular.
 func openRegular(path string) (*os.File, error) {
 	f, err := openChecked(path, 0)
 	if err != nil {
@@ -56,7 +56,7 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// openRoot opens a directory of the user's.
+// openRoot opens a user's directory.
 func openRoot(path string) (*os.Root, error) {
 	f, err := openChecked(path, unix.O_DIRECTORY)
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/redact"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/fake"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -123,7 +124,7 @@ func (a *agents) Equip(_ context.Context, q run.Want, install bool, _ func(works
 		},
 	}
 	if q.Agent == "packed" {
-		eq.Mounts = []cove.Mount{{Source: "/layer", Target: "/opt/packed", ReadOnly: true}}
+		eq.Layers = []cove.Layer{{Name: "packed/1.2.3", Target: "/opt/packed"}}
 	}
 	return eq, nil
 }
@@ -199,12 +200,9 @@ func (l *lab) serve(t *testing.T) *server {
 	s.Runner = run.New(run.Options{Sandboxes: s.manager, Agents: l.agents, Work: l.work, Store: l.store, Flush: func() {}, MaxOutput: 16 << 20, Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
 	t.Cleanup(func() { s.end(t) })
 	err = s.manager.AdoptSandboxes(t.Context(), sandbox.Lasting{
-		Workspaces: workspaces{}, TakeUp: s.TakeUp, Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
+		Workspaces: workspaces{l.dir}, Layers: workspaces{l.dir}, TakeUp: s.TakeUp, Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
 		OpenWay:   func(cove.SandboxID, string, string, sandbox.Network) (sandbox.Way, error) { return way{}, nil },
 		ForgetWay: func(cove.SandboxID) error { return nil },
-		Network: func(api.NetworkPermission) (sandbox.Network, error) {
-			return sandbox.Network{Mode: cove.NetworkLimited}, nil
-		},
 	})
 	if err == nil {
 		err = s.Recover(t.Context())
@@ -232,7 +230,7 @@ func (s *server) end(t *testing.T) {
 // ask is a request for the robot: steps are lines of the prompt.
 func ask(steps ...string) run.Request {
 	return run.Request{Task: agent.Task{Prompt: strings.Join(steps, "\n") + "\n"}, Agent: "robot", Who: owner,
-		New: sandbox.LastingRequest{Client: owner.Name, Local: true, WorkDir: "../tmp"}} // which sandboxes in memory have
+		New: sandbox.LastingRequest{Client: owner.Name, Local: true, Spec: cove.Spec{WorkDir: "../tmp"}}} // which sandboxes in memory have
 }
 
 func (s *server) begin(t *testing.T, q run.Request) api.Run {
@@ -347,15 +345,28 @@ func wantText(t *testing.T, got, want string) {
 	}
 }
 
-// workspaces are in memory, where nothing is.
-type workspaces struct{}
+// workspaces all have the same two directories, of which nothing is shown: the
+// engine's sandboxes are in memory.
+type workspaces struct{ dir string }
 
-func (workspaces) Create(_ context.Context, s workspace.Spec, _ func(workspace.Step)) (workspace.Workspace, error) {
-	return workspace.Workspace{ID: s.ID, Directory: "/checkout", Home: "/home"}, nil
+func (w workspaces) Create(ctx context.Context, s workspace.Spec, _ func(workspace.Step)) (workspace.Workspace, error) {
+	for _, name := range []string{"checkout", "home"} {
+		if err := os.MkdirAll(filepath.Join(w.dir, name), 0o755); err != nil {
+			return workspace.Workspace{}, err
+		}
+	}
+	return w.Open(ctx, s.ID)
 }
-func (workspaces) Open(_ context.Context, id cove.SandboxID) (workspace.Workspace, error) {
-	return workspace.Workspace{ID: id, Directory: "/checkout", Home: "/home"}, nil
+
+func (w workspaces) Open(_ context.Context, id cove.SandboxID) (workspace.Workspace, error) {
+	return workspace.Workspace{ID: id, Root: w.dir, Directory: filepath.Join(w.dir, "checkout"), Home: filepath.Join(w.dir, "home")}, nil
 }
+
+// Place implements sandbox.Layers, with a layer for every name.
+func (w workspaces) Place(string) (hostpath.Own, error) {
+	return hostpath.Own{Dir: w.dir, Name: "."}, nil
+}
+
 func (workspaces) Remove(context.Context, cove.SandboxID, bool) error  { return nil }
 func (workspaces) List(context.Context) ([]cove.SandboxID, error)      { return nil, nil }
 func (workspaces) Used(context.Context, cove.SandboxID) (int64, error) { return 0, nil }

@@ -40,7 +40,8 @@ func (b *box) become(next cove.State) error {
 }
 
 // open makes a sandbox and binds it. binding is called once, while the sandbox
-// is being prepared. On error nothing is left.
+// is being prepared; what it returns is closed, also with an error. On error
+// nothing is left.
 func open(ctx context.Context, eng engine.Engine, t engine.Template, binding func() (engine.Binding, error)) (*box, error) {
 	bx := &box{template: t, state: cove.StatePreparing}
 	if err := bx.bring(ctx, eng, binding); err != nil {
@@ -65,6 +66,7 @@ func (b *box) bring(ctx context.Context, eng engine.Engine, binding func() (engi
 	}()
 	b.sandbox, err = eng.Prepare(prepare, b.template)
 	<-bound
+	defer what.Close()
 	if refused != nil {
 		return refused
 	}
@@ -83,8 +85,8 @@ func (b *box) bring(ctx context.Context, eng engine.Engine, binding func() (engi
 }
 
 // openOut makes a sandbox and, with openWay, its way out, which is open before
-// anything runs. own are the sockets that b itself has asked for. On error
-// nothing is left.
+// anything runs, and closes b. own are the sockets that b itself has asked for. On
+// error nothing is left.
 func openOut(ctx context.Context, eng engine.Engine, t engine.Template, b engine.Binding, openWay func() (Way, error)) (bx *box, way Way, own []*os.File, err error) {
 	defer func() {
 		if err != nil && way != nil {

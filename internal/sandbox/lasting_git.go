@@ -9,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -25,15 +26,14 @@ var forges = []string{"github.com", "gitlab.com", "bitbucket.org", "codeberg.org
 
 // writeGitConfig writes what git inside is to be configured with, and says
 // where.
-func (m *Manager) writeGitConfig(record store.Sandbox) (string, error) {
-	dir := m.dirOf(record.ID)
-	place := filepath.Join(dir, "gitconfig")
-	err := os.MkdirAll(dir, 0o755)
+func (m *Manager) writeGitConfig(record store.Sandbox) (hostpath.Own, error) {
+	place := hostpath.Own{Dir: m.dirOf(record.ID), Name: "gitconfig"}
+	err := os.MkdirAll(place.Dir, 0o755)
 	if err == nil {
-		err = atomicfile.Write(place, []byte(gitConfig(record.Spec)), 0o644)
+		err = atomicfile.Write(filepath.Join(place.Dir, place.Name), []byte(gitConfig(record.Spec)), 0o644)
 	}
 	if err != nil {
-		return "", cove.Errorf(cove.StorageFull, "cannot write what a sandbox is shown: %w", err).WithHint("free some space, or choose another home with COVE_HOME")
+		return place, cove.Errorf(cove.StorageFull, "cannot write what a sandbox is shown: %w", err).WithHint("free some space, or choose another home with COVE_HOME")
 	}
 	return place, nil
 }

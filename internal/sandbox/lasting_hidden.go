@@ -29,8 +29,9 @@ type HiddenGit struct {
 
 // GitService is git of such a sandbox: package git/hidden's.
 type GitService interface {
-	// Bind adds to a binding what the sandbox is shown, but for the listener.
-	Bind(*engine.Binding)
+	// Bind adds to a binding what the sandbox is shown, but for the listener. The
+	// caller closes the binding, also on error.
+	Bind(*engine.Binding) error
 	Listen() guest.Listen
 	// Programs is the directory inside that has git, to be the first of PATH.
 	Programs() string
@@ -43,7 +44,8 @@ type GitService interface {
 }
 
 // services are those of a sandbox, always in the same order: another process
-// finds their sockets by it. What they show it is added to b.
+// finds their sockets by it. What they show it is added to b, which is nil where
+// it runs already.
 func (m *Manager) services(ctx context.Context, record store.Sandbox, ws workspace.Workspace, b *engine.Binding) ([]service, error) {
 	all := servicesOf(record.Spec)
 	if ws.Hidden == "" {
@@ -53,7 +55,12 @@ func (m *Manager) services(ctx context.Context, record store.Sandbox, ws workspa
 	if err != nil {
 		return nil, err
 	}
-	git.Bind(b)
+	if b != nil {
+		if err := git.Bind(b); err != nil {
+			git.Close()
+			return nil, err
+		}
+	}
 	return append(all, service{listen: git.Listen(), front: git.Programs(), serve: git.Serve, git: git}), nil
 }
 
@@ -92,7 +99,7 @@ func (m *Manager) servicesAgain(record store.Sandbox) ([]service, error) {
 	ws, err := m.lasting.Workspaces.Open(ctx, record.ID)
 	var all []service
 	if err == nil {
-		all, err = m.services(ctx, record, ws, &engine.Binding{})
+		all, err = m.services(ctx, record, ws, nil)
 	}
 	if err != nil {
 		all = servicesOf(record.Spec)

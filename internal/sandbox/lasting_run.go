@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -13,7 +12,8 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -55,6 +55,7 @@ func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox,
 		return err
 	}
 	b, err := m.lastingBinding(*record, ws)
+	defer func() { b.Close() }()
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox,
 		b.Listeners = append(b.Listeners, s.listen)
 	}
 	t := engine.Template{
-		ID: record.ID, Isolation: cove.IsolationContainer, Rootfs: root, Limits: record.Spec.Limits, User: cove.UserAgent, Network: n.Mode, Lasting: true,
+		ID: record.ID, Rootfs: root, Shape: record.Spec.Shape, Network: n.Mode,
 	}
 	var openWay func() (Way, error)
 	if n.Mode != cove.NetworkNone {
@@ -93,7 +94,7 @@ func (m *Manager) networkOf(record store.Sandbox) (Network, error) {
 		n = n.with(needs)
 	}
 	if asked != nil && asked.Enabled {
-		more, err := m.lasting.Network(*asked)
+		more, err := NetworkOf(asked)
 		if err != nil {
 			return n, err
 		}
@@ -105,7 +106,7 @@ func (m *Manager) networkOf(record store.Sandbox) (Network, error) {
 	}
 	n.Policy = append(n.Policy, within...)
 	for _, c := range spec.Changes {
-		documents, err := m.lasting.Documents(api.GatewayPolicy{Allow: c.Allow, Deny: c.Deny})
+		documents, err := policy.Documents(apispec.Change(c))
 		if err != nil {
 			return n, err
 		}
@@ -114,36 +115,44 @@ func (m *Manager) networkOf(record store.Sandbox) (Network, error) {
 	return n, nil
 }
 
-// with is n and more, whose mode wins.
-func (n Network) with(more Network) Network {
-	n.Mode = more.Mode
-	n.Policy = append(slices.Clip(n.Policy), more.Policy...)
-	for _, c := range more.Credentials {
-		if !slices.Contains(n.Credentials, c) {
-			n.Credentials = append(slices.Clip(n.Credentials), c)
+// lastingBinding is what a sandbox is shown of the host: its workspace and home,
+// what the workspace needs beside them, its agent's layers, and what was asked
+// for. The caller closes it, also on error.
+func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (b engine.Binding, err error) {
+	b.Hostname = record.Name
+	if ws.Bound {
+		b.Mounts = append(b.Mounts, cove.Mount{Source: ws.Directory, Target: cove.Workspace})
+	} else if err := b.Attach(ws.Own(ws.Directory), engine.Attachment{Target: cove.Workspace}); err != nil {
+		return b, err
+	}
+	if err := b.Attach(ws.Own(ws.Home), engine.Attachment{Target: record.Spec.User.Home}); err != nil {
+		return b, err
+	}
+	if ws.Borrowed != "" {
+		if err := b.Attach(ws.Own(ws.Borrowed), engine.Attachment{Target: workspace.BorrowedPlace, ReadOnly: true}); err != nil {
+			return b, err
 		}
 	}
-	n.Remote, n.PullRequests = cmp.Or(more.Remote, n.Remote), more.PullRequests || n.PullRequests
-	n.Providers = append(slices.Clip(n.Providers), more.Providers...)
-	n.Budget = more.Budget
-	return n
-}
-
-// lastingBinding is what a sandbox is shown of the host: its workspace and home,
-// what the workspace needs beside them, and what was asked for.
-func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (engine.Binding, error) {
-	b := engine.Binding{Hostname: record.Name, Mounts: []cove.Mount{
-		{Source: ws.Directory, Target: cove.Workspace}, {Source: ws.Home, Target: cove.Home},
-	}}
-	b.Mounts = append(append(b.Mounts, ws.Mounts...), record.Spec.Mounts...)
+	for _, l := range record.Spec.Layers {
+		place, err := m.lasting.Layers.Place(l.Name)
+		if err != nil {
+			return b, err
+		}
+		if err := b.Attach(place, engine.Attachment{Target: l.Target, ReadOnly: true}); err != nil {
+			return b, err
+		}
+	}
+	b.Mounts = slices.Concat(b.Mounts, ws.Mounts, record.Spec.Mounts)
 	config, err := m.writeGitConfig(record)
-	b.Files = []engine.File{{Source: config, Target: gitConfigPlace}}
-	return b, err
+	if err != nil {
+		return b, err
+	}
+	return b, b.Show(config, engine.File{Target: gitConfigPlace})
 }
 
 // occupy notes that a sandbox runs, and looks for its end.
 func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, services []service, sockets []*os.File, release func()) {
-	env := append(rootfs.Env(cove.UserAgent), record.Spec.ImageEnv...)
+	env := append(rootfs.Env(record.Spec.User), record.Spec.ImageEnv...)
 	env = append(env, gitEnv...)
 	if way != nil {
 		env = appendVariables(env, way.Env())
@@ -165,7 +174,7 @@ func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, se
 			git = s.git
 		}
 	}
-	o := opened{name: record.Name, way: way, git: git, env: lastWins(appendVariables(env, record.Spec.Env)), ttys: &terminals{manager: m, sandbox: bx.sandbox}, left: make(chan struct{})}
+	o := opened{of: cove.ParsePrincipal(record.Client), name: record.Name, way: way, git: git, env: lastWins(appendVariables(env, record.Spec.Env)), ttys: &terminals{manager: m, sandbox: bx.sandbox}, left: make(chan struct{})}
 	o.close = sync.OnceFunc(func() {
 		close(o.left)
 		o.ttys.leave(m.whyLeft())

@@ -122,6 +122,7 @@ func (s gatewaySetup) way(g *gateway.Gateway) (o opened, err error) {
 		return o, err
 	}
 	var b engine.Binding
+	defer func() { b.Close() }()
 	if err := w.Bind(&b, engine.Rootfs{}); err != nil {
 		return o, err
 	}
@@ -140,7 +141,7 @@ func (s gatewaySetup) way(g *gateway.Gateway) (o opened, err error) {
 	begin = time.Now()
 	err = w.Serve(sockets)
 	spent += time.Since(begin)
-	o.Roots, o.MS = b.Files[0].Source, milliseconds(spent)
+	o.Roots, o.MS = b.Files[0].Place.Name(), milliseconds(spent)
 	return o, err
 }
 

@@ -27,9 +27,17 @@ const patience = 90 * time.Second
 
 func main() {
 	cove := flag.String("cove", "bin/cove", "the command to show")
+	recording := flag.String("record", "", "write README's recording, an SVG, to this file instead")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *recording != "" {
+		if err := makeRecording(ctx, *cove, *recording); err != nil {
+			fmt.Fprintln(os.Stderr, "demo:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ok, err := play(ctx, *cove, newStage(os.Stdout))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)

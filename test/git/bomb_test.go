@@ -127,7 +127,7 @@ func TestBombs(t *testing.T) {
 			if grown := a.l.peak() - peak; grown > 96<<20 {
 				t.Errorf("the gateway's memory has grown by %d MiB", grown>>20)
 			}
-			for _, pattern := range []string{a.l.path("home") + "/gateway/pushes/*", a.server.Dir + "/objects/tmp_objdir-*", a.server.Dir + "/objects/incoming-*"} {
+			for _, pattern := range []string{a.l.path(home) + "/gateway/pushes/*", a.server.Dir + "/objects/tmp_objdir-*", a.server.Dir + "/objects/incoming-*"} {
 				if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
 					t.Errorf("left behind: %q, %v", left, err)
 				}

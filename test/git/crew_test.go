@@ -51,10 +51,10 @@ agents:
       - "{prompt}"
 `, l.server.CA))
 	profiles := "profiles:\n  - {name: crew, agent: scripted, shared: true%s}\n  - {name: other, agent: scripted, shared: true}\n"
-	if err := os.MkdirAll(l.path("home"), 0o700); err != nil {
+	if err := os.MkdirAll(l.path(home), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	l.write("home/profiles.yaml", fmt.Sprintf(profiles, ""))
+	l.write(home+"/profiles.yaml", fmt.Sprintf(profiles, ""))
 	start := func(issue, text, profile string) (string, int) {
 		cmd := l.command("start", issue, "--repo", l.remote("repo.git"), "--profile", profile, "--prompt-file", "-")
 		cmd.Stdin = strings.NewReader(text)
@@ -153,7 +153,7 @@ agents:
 	if out, code := start("6", "# Alone\n", "other"); code != 0 {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
-	l.write("home/profiles.yaml", fmt.Sprintf(profiles, ", env: {A: b}"))
+	l.write(home+"/profiles.yaml", fmt.Sprintf(profiles, ", env: {A: b}"))
 	if out, code := start("7", "# Alone\n", "crew"); code != 0 {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
@@ -174,7 +174,7 @@ agents:
 	if len(rest) != 2 || len(within) != 0 {
 		t.Errorf("there are %+v, and within %+v", rest, within)
 	}
-	if left, _ := filepath.Glob(l.path("home/workspaces/sb_*")); len(left) != 2 {
+	if left, _ := filepath.Glob(l.path(home + "/workspaces/sb_*")); len(left) != 2 {
 		t.Errorf("on the disk are %v", left)
 	}
 	for _, s := range rest {

@@ -89,6 +89,10 @@ func newLabOn(t *testing.T, engine string, o gittest.Options) *lab {
 	return l
 }
 
+// home is where Cove's state is in a lab: where it is by default for whoever is
+// not root, which no user may show to a sandbox.
+const home = ".local/share/cove"
+
 func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
 
 func (l *lab) write(name, content string) string {
@@ -116,7 +120,7 @@ func (l *lab) build() {
 func (l *lab) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(l.bin, "cove"), args...) // also once the test has ended, to clean up
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + l.dir, "NO_COLOR=1", "COVE_CONFIG=" + l.path("cove.yaml"),
-		"COVE_HOME=" + l.path("home"), "COVE_RUN_DIR=" + l.path("run"), "FORGE_PASSWORD=" + password, "COVE_LISTEN=",
+		"COVE_HOME=" + l.path(home), "COVE_RUN_DIR=" + l.path("run"), "FORGE_PASSWORD=" + password, "COVE_LISTEN=",
 		"COVE_SANDBOX_CGROUP_PARENT=cove-git-test", "COVE_SANDBOX_READY=0", "DOCKER_HOST=" + os.Getenv("DOCKER_HOST")}
 	return cmd
 }

@@ -69,7 +69,7 @@ func TestLarge(t *testing.T) {
 	} else {
 		t.Logf("%d MiB were pushed; the gateway's memory has grown by %d MiB", pushed>>20, grown>>20)
 	}
-	left, err := filepath.Glob(l.path("home") + "/gateway/pushes/*")
+	left, err := filepath.Glob(l.path(home) + "/gateway/pushes/*")
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %q, %v", left, err)
 	}
@@ -192,7 +192,7 @@ func TestInterrupted(t *testing.T) {
 				t.Errorf("push afterwards: %+v\n%s", got, l.log)
 			}
 			r.Run("fsck", "--full", "--strict")
-			if left, err := filepath.Glob(l.path("home") + "/gateway/pushes/*"); err != nil || len(left) > 0 {
+			if left, err := filepath.Glob(l.path(home) + "/gateway/pushes/*"); err != nil || len(left) > 0 {
 				t.Errorf("left behind: %q, %v", left, err)
 			}
 		})

@@ -110,7 +110,7 @@ func TestWorktree(t *testing.T) {
 	if log := r.Run("log", "--format=%s", "-1", "own"); strings.TrimSpace(log) != "more" {
 		t.Errorf("pushed: %s", log)
 	}
-	if log, _ := os.ReadFile(l.path("home/logs/server.log")); t.Failed() {
+	if log, _ := os.ReadFile(l.path(home + "/logs/server.log")); t.Failed() {
 		t.Logf("%s", log)
 	}
 }
@@ -146,7 +146,7 @@ func TestWorktreeAttempts(t *testing.T) {
 	secret, blob := git.Run("rev-parse", "secret"), git.Run("rev-parse", "secret:secret.txt")
 	repo := l.path("person")
 	l.cove("new", repo, "own", "--worktree", "--name", "box", "--no-attach")
-	checkouts, err := filepath.Glob(l.path("home/workspaces/sb_*/checkout"))
+	checkouts, err := filepath.Glob(l.path(home + "/workspaces/sb_*/checkout"))
 	if err != nil || len(checkouts) != 1 {
 		t.Fatalf("%v, %v", checkouts, err)
 	}

@@ -73,6 +73,16 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+// TestReal has Cove's state where it is by default, as those may who can have
+// limits: a group that systemd has handed over is used as it is.
+func TestReal(t *testing.T) {
+	const pkg = "test/real"
+	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove", "cmd/cove-guest", "cmd/cove-worker"}})
+	for _, as := range []protocol.Account{protocol.Root, protocol.Delegated, protocol.NoRange} {
+		t.Run(string(as), func(t *testing.T) { vm.Test(t, Test{Package: pkg, As: as, Timeout: 10 * time.Minute}) })
+	}
+}
+
 // TestRun runs code by the command line, as everybody who may.
 func TestRun(t *testing.T) {
 	vm := Boot(t, Config{Programs: []string{"cmd/cove", "cmd/cove-guest"}})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
 // currentName is the file that has the version which runs use.
@@ -27,7 +28,7 @@ func (s *Store) Layer(a agent.Agent) (agent.Layer, error) {
 		if _, err := os.Stat(program); err != nil {
 			return agent.Layer{}, cove.Errorf(cove.RuntimeMissing, "%s is not there: %w", a.Title, err).WithHint("install %s beside cove", a.Package.Beside)
 		}
-		return agent.Layer{Source: program}, nil
+		return agent.Layer{Name: a.Name, Source: program}, nil
 	case a.Package.Npm == "":
 		return agent.Layer{}, nil
 	}
@@ -47,7 +48,28 @@ func (s *Store) Layer(a agent.Agent) (agent.Layer, error) {
 }
 
 func (s *Store) layer(a agent.Agent, version string) agent.Layer {
-	return agent.Layer{Version: version, Source: filepath.Join(s.dirOf(a), version)}
+	return agent.Layer{Name: a.Name + "/" + version, Version: version, Source: filepath.Join(s.dirOf(a), version)}
+}
+
+// Place is where the layer of a name is, for who shows it to a sandbox. Errors:
+// NotFound, RuntimeMissing.
+func (s *Store) Place(layer string) (hostpath.Own, error) {
+	if strings.Contains(layer, "/") {
+		return hostpath.Own{Dir: s.o.Dir, Name: layer}, nil
+	}
+	a, err := s.Agent(layer)
+	if err != nil {
+		return hostpath.Own{}, err
+	}
+	l, err := s.Layer(a)
+	if err != nil {
+		return hostpath.Own{}, err
+	}
+	program, err := filepath.EvalSymlinks(l.Source) // as whoever has installed Cove put it there
+	if err != nil {
+		return hostpath.Own{}, cove.Errorf(cove.RuntimeMissing, "%s is not there: %w", a.Title, err).WithHint("install %s beside cove", a.Package.Beside)
+	}
+	return hostpath.Own{Dir: filepath.Dir(program), Name: filepath.Base(program)}, nil
 }
 
 // Versions are those of an agent that are installed, in no order that means

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
@@ -150,11 +150,12 @@ func (s *Store) make(ctx context.Context, a agent.Agent, l agent.Layer, progress
 	if err := prepare(made, registry, lockfile); err != nil {
 		return onDisk(err, "the directory of "+a.Title+" cannot be prepared")
 	}
-	if err := s.npm(ctx, a, l.Version, made, progress); err != nil {
+	trial := agent.Layer{Name: a.Name + "/" + filepath.Base(made), Version: l.Version, Source: made}
+	if err := s.npm(ctx, a, l.Version, trial.Name, made, progress); err != nil {
 		return err
 	}
 	progress(workspace.Step{Text: "trying " + a.Title + " " + l.Version})
-	if _, err := s.Try(ctx, a, agent.Layer{Version: l.Version, Source: made}); err != nil {
+	if _, err := s.Try(ctx, a, trial); err != nil {
 		return err
 	}
 	return s.settle(made, l.Source, lockfile)
@@ -180,9 +181,9 @@ func prepare(made string, registry map[string]string, lockfile string) error {
 	return os.Chmod(made, 0o777)
 }
 
-// npm lets npm install a package into a directory, in a sandbox that reaches
-// npm's registry and nothing else.
-func (s *Store) npm(ctx context.Context, a agent.Agent, version, made string, progress func(workspace.Step)) error {
+// npm lets npm install a package into the directory of a layer, in a sandbox that
+// reaches npm's registry and nothing else.
+func (s *Store) npm(ctx context.Context, a agent.Agent, version, layer, made string, progress func(workspace.Step)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	text := "fetching " + a.Package.Npm + " " + version
@@ -201,10 +202,9 @@ func (s *Store) npm(ctx context.Context, a agent.Agent, version, made string, pr
 			}
 		}
 	}()
-	r, err := s.o.Run(ctx, Job{
+	r, err := s.run(ctx, layer, engine.Attachment{Target: place}, Job{
 		Script: installScript, Args: []string{a.Package.Npm, version, a.Program, a.Package.Program}, Limits: installLimits,
-		Mounts:  []cove.Mount{{Source: made, Target: place}},
-		Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Policies: []api.PolicyText{{Source: "installation of " + a.Name, Text: "presets: [npm]\n"}}}},
+		Network: &cove.Network{Enabled: true, Policies: []cove.PolicyText{{Source: "installation of " + a.Name, Text: "presets: [npm]\n"}}},
 	})
 	cancel()
 	<-told
@@ -212,6 +212,20 @@ func (s *Store) npm(ctx context.Context, a agent.Agent, version, made string, pr
 		return err
 	}
 	return r.problem(a, version)
+}
+
+// run runs a job in a sandbox that is shown a layer.
+func (s *Store) run(ctx context.Context, layer string, as engine.Attachment, j Job) (Result, error) {
+	place, err := s.Place(layer)
+	if err != nil {
+		return Result{}, err
+	}
+	if as.Place, err = place.Open(); err != nil {
+		return Result{}, err
+	}
+	defer as.Place.Close()
+	j.Attachments = []engine.Attachment{as}
+	return s.o.Run(ctx, j)
 }
 
 // Exit codes of the scripts that are their own.
@@ -294,7 +308,13 @@ func (s *Store) Try(ctx context.Context, a agent.Agent, l agent.Layer) (said str
 	if len(a.Version) == 0 {
 		return "it has no way to say so", nil
 	}
-	r, err := s.o.Run(ctx, Job{Script: tryScript, Args: append([]string{o.Path, strings.Join(a.Needs, " ")}, a.Version...), Mounts: o.Mounts, Limits: checkLimits})
+	job := Job{Script: tryScript, Args: append([]string{o.Path, strings.Join(a.Needs, " ")}, a.Version...), Limits: checkLimits}
+	var r Result
+	if len(o.Layers) == 0 { // it is in the image
+		r, err = s.o.Run(ctx, job)
+	} else {
+		r, err = s.run(ctx, l.Name, engine.Attachment{Target: o.Layers[0].Target, ReadOnly: true}, job)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -387,9 +407,9 @@ func sizeOf(dir string) (size int64) {
 }
 
 // Remove removes versions of an agent that no sandbox has: the one that is named,
-// or all but the one that runs use. inUse says who has a directory; the names of
+// or all but the one that runs use. inUse says who has a layer; the names of
 // the removed are returned. Errors: NotFound, Conflict, StorageFull.
-func (s *Store) Remove(ctx context.Context, name, version string, inUse func(dir string) []string) (removed []string, err error) {
+func (s *Store) Remove(ctx context.Context, name, version string, inUse func(layer string) []string) (removed []string, err error) {
 	a, err := s.Agent(name)
 	if err != nil {
 		return nil, err
@@ -412,7 +432,7 @@ func (s *Store) Remove(ctx context.Context, name, version string, inUse func(dir
 	}
 	for _, v := range wanted {
 		l := s.layer(a, v)
-		if holders := inUse(l.Source); len(holders) > 0 {
+		if holders := inUse(l.Name); len(holders) > 0 {
 			if version == "" {
 				continue
 			}

@@ -17,9 +17,9 @@ import (
 	"slices"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/engine"
 )
 
 // Options make a Store. All are required.
@@ -37,11 +37,12 @@ type Options struct {
 
 // Job is what is run in a sandbox.
 type Job struct {
-	Script  string // of a shell
-	Args    []string
-	Mounts  []cove.Mount
-	Network *api.NetworkPermission // nil: none
-	Limits  cove.Limits            // zero fields take the default; beyond what callers may ask for
+	Script string // of a shell
+	Args   []string
+	// Attachments are open for as long as Run runs.
+	Attachments []engine.Attachment
+	Network     *cove.Network // nil: none
+	Limits      cove.Limits   // zero fields take the default; beyond what callers may ask for
 }
 
 // Result is how it ended.

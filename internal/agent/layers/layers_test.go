@@ -47,13 +47,13 @@ func newLab(t *testing.T) *lab {
 func (l *lab) run(ctx context.Context, j Job) (Result, error) {
 	l.runs.Add(1)
 	if j.Script != installScript {
-		if j.Network != nil || !j.Mounts[0].ReadOnly {
+		if j.Network != nil || !j.Attachments[0].ReadOnly {
 			return Result{}, errors.New("a program that is tried has a network, or can write")
 		}
 		if l.says != "" {
 			return Result{ExitCode: l.exit, Stdout: l.says}, nil
 		}
-		version, err := os.ReadFile(filepath.Join(j.Mounts[0].Source, "version"))
+		version, err := os.ReadFile(filepath.Join(j.Attachments[0].Place.Name(), "version"))
 		return Result{Stdout: string(version) + " (of the lab)\n"}, err
 	}
 	if n, _ := json.Marshal(j.Network); !strings.Contains(string(n), `presets: [npm]`) || strings.Contains(string(n), "allow") {
@@ -62,7 +62,7 @@ func (l *lab) run(ctx context.Context, j Job) (Result, error) {
 	if err := ctx.Err(); err != nil {
 		return Result{Killed: true}, nil
 	}
-	return l.npm(j.Mounts[0].Source, j.Args), nil
+	return l.npm(j.Attachments[0].Place.Name(), j.Args), nil
 }
 
 // works is npm that has everything.
@@ -138,7 +138,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("%v, %v", all, err)
 	}
 	_, _, o, err := l.Outfit("claude", Want{})
-	if err != nil || o.Mounts[0].Source != got.Source || o.Path != "/opt/cove/agents/claude/bin" {
+	if err != nil || !slices.Equal(o.Layers, []cove.Layer{{Name: "claude/2.1.197", Target: "/opt/cove/agents/claude"}}) || o.Path != "/opt/cove/agents/claude/bin" {
 		t.Errorf("%+v, %v", o, err)
 	}
 	for _, c := range []struct {
@@ -153,7 +153,7 @@ func TestInstall(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(l.dir, "cove-worker"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, o, err := l.Outfit("worker", Want{}); err != nil || o.Mounts[0].Target != "/opt/cove/agents/worker/bin/cove-worker" {
+	if _, _, o, err := l.Outfit("worker", Want{}); err != nil || o.Layers[0].Target != "/opt/cove/agents/worker/bin/cove-worker" {
 		t.Errorf("%+v, %v", o, err)
 	}
 	if _, _, _, err := l.Outfit("claude", Want{ProviderName: "nobody"}); cove.ErrorCode(err) != cove.NotFound {

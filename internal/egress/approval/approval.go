@@ -1,5 +1,5 @@
-// Package approval owns what is asked before a request may leave a sandbox, and
-// what may be answered: plain values, and how they relate.
+// Package approval owns the questions about requests that wait for an approval, and their answers: plain values, and
+// how they relate.
 package approval
 
 import (
@@ -13,18 +13,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Subject is what an answer is about: requests to a host and port and, where
-// the rules that ask look at more, of one method, to one path, at one address.
-// Subjects are compared with ==.
+// Subject is the scope of an answer in requests: those to a host and port and, where the asking rules look at more, of
+// one method, to one path, at one address. Subjects are comparable with ==.
 type Subject struct {
 	Host    string // as policy.Host prints it
 	Port    uint16
 	Method  string // "": every one
 	Path    string // canonical; "": every one
-	Address string // that Host leads to and that a rule asks about; "": that is not the question
+	Address string // the address of Host that a rule asks about; "": addresses are not asked about
 }
 
-// Of is what an answer about a request is about, when v asks.
+// Of returns the subject of an answer about a request for which v asks.
 func Of(r policy.Request, v policy.Verdict) Subject {
 	s := Subject{Host: r.Host.String(), Port: r.Port}
 	if v.Asks.Method {
@@ -39,7 +38,7 @@ func Of(r policy.Request, v policy.Verdict) Subject {
 	return s
 }
 
-// String is s for people: "POST api.example.com:443/v1/items".
+// String returns s for people: "POST api.example.com:443/v1/items".
 func (s Subject) String() string {
 	var b strings.Builder
 	if s.Method != "" {
@@ -52,8 +51,7 @@ func (s Subject) String() string {
 	return b.String()
 }
 
-// Rules are what would have to be allowed, for those who judge whether somebody
-// may say so (policy.Document.Foreign).
+// Rules returns the rules that an approval amounts to. policy.Document.Foreign judges whether a caller may give it.
 func (s Subject) Rules() (*policy.Document, error) {
 	port := strconv.Itoa(int(s.Port))
 	targets := []string{net.JoinHostPort(s.Host, port)}
@@ -63,20 +61,19 @@ func (s Subject) Rules() (*policy.Document, error) {
 	return policy.Args("approve", policy.Allow, targets...)
 }
 
-// Hold is what waits for an answer: one request, or several that are asked
-// about together.
+// Hold is a question that waits for an answer: one request, or several with the same subject.
 type Hold struct {
 	ID        cove.HoldID
 	Execution cove.ExecutionID
-	Client    string  // of a gateway of its own, which has no executions
-	Subject   Subject // what an answer beyond once is about
-	Method    string  // of all of them; "": connections
-	Path      string  // of the one that waits longest
-	Rule      string  // that asks
-	Reason    string  // why, in its author's words if there are any
+	Client    string  // of a gateway without executions
+	Subject   Subject // the subject of an answer beyond once
+	Method    string  // common to all requests; "": connections
+	Path      string  // of the request that waits longest
+	Rule      string  // the asking rule
+	Reason    string  // the rule's note, or a generated reason
 	Since     time.Time
-	Until     time.Time // when the one that waits longest is denied
-	Count     int       // of requests
+	Until     time.Time // when the request that waits longest is denied
+	Count     int       // number of requests
 }
 
 // ByAge orders holds, the oldest first.
@@ -84,33 +81,33 @@ func ByAge(a, b Hold) int {
 	return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
 }
 
-// Scope is how far an answer goes.
+// Scope is the reach of an answer.
 type Scope string
 
 const (
-	Once    Scope = "once"    // what waits now
-	Sandbox Scope = "sandbox" // what this sandbox asks about the same, too
-	Policy  Scope = "policy"  // what every sandbox that was started with the same policy does
+	Once    Scope = "once"    // the waiting requests
+	Sandbox Scope = "sandbox" // further requests of this sandbox with the same subject, too
+	Policy  Scope = "policy"  // further requests of every sandbox started with the same policy
 )
 
 // Scopes lists every scope.
 var Scopes = []Scope{Once, Sandbox, Policy}
 
-// Answer is somebody's word about a Hold.
+// Answer is a person's decision on a Hold.
 type Answer struct {
 	Allow bool
-	Scope Scope         // "": Once of what is allowed, Sandbox of what is denied
-	For   time.Duration // how long it counts; 0: as long as the sandbox lives, or DefaultLife
+	Scope Scope         // "": Once for an approval, Sandbox for a denial
+	For   time.Duration // validity; 0: the sandbox's life, or DefaultLife
 	Who   string        // for the record, never a secret
 }
 
-// How long an approval is remembered beyond its sandbox.
+// Validity of approvals that outlive their sandbox.
 const (
 	DefaultLife = 30 * 24 * time.Hour
 	MaxLife     = 366 * 24 * time.Hour
 )
 
-// Normal fills in what is left out of a. Errors: InvalidArgument.
+// Normal returns a with defaults filled in. Errors: InvalidArgument.
 func (a Answer) Normal() (Answer, error) {
 	if a.Scope == "" {
 		a.Scope = Once
@@ -125,9 +122,11 @@ func (a Answer) Normal() (Answer, error) {
 	case a.For < 0 || a.For > MaxLife:
 		return a, bad("an answer cannot count for %s", a.For).WithHint("say something up to %s", MaxLife)
 	case a.Scope == Once && a.For > 0:
-		return a, bad("an answer with the scope once counts for what waits now").WithHint("leave the time out, or choose the scope sandbox or policy")
+		return a, bad("an answer with the scope once counts for what waits now").WithHint(
+			"leave the time out, or choose the scope sandbox or policy")
 	case a.Scope == Policy && !a.Allow:
-		return a, bad("denials are not remembered for a policy").WithHint("choose the scope sandbox, or write a rule with \"action: deny\"")
+		return a, bad("denials are not remembered for a policy").WithHint(
+			"choose the scope sandbox, or write a rule with \"action: deny\"")
 	case a.Scope == Policy && a.For == 0:
 		a.For = DefaultLife
 	case a.Scope != Once && a.Scope != Sandbox && a.Scope != Policy:
@@ -136,7 +135,7 @@ func (a Answer) Normal() (Answer, error) {
 	return a, nil
 }
 
-// Verdict is the answer as the audit log has it.
+// Verdict returns the answer in the audit log's words.
 func (a Answer) Verdict() string {
 	if a.Allow {
 		return "ok"
@@ -144,7 +143,7 @@ func (a Answer) Verdict() string {
 	return "deny"
 }
 
-// Describe is a and what it is about, for the record.
+// Describe returns the answer and its subject, for the record.
 func (a Answer) Describe(h Hold) string {
 	about := h.Subject.String()
 	if a.Scope == Once {
@@ -160,20 +159,19 @@ func (a Answer) Describe(h Hold) string {
 	return verb + " " + about + " (" + h.Rule + "), scope " + string(a.Scope) + life
 }
 
-// String is what waits, for people: as Subject's, with method and path as they
-// were seen.
+// String returns the question for people: like Subject's, with method and path as seen.
 func (h Hold) String() string {
 	seen := h.Subject
 	seen.Method, seen.Path = h.Method, h.Path
 	return seen.String()
 }
 
-// Approval is an answer that is remembered for a policy.
+// Approval is an answer stored for a policy.
 type Approval struct {
 	ID      cove.ApprovalID
-	Policy  string // digest of it
+	Policy  string // digest of the policy
 	Subject Subject
-	Rule    string // that asked
+	Rule    string // the asking rule
 	Who     string
 	Time    time.Time
 	Until   time.Time // exclusive

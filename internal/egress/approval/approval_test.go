@@ -18,7 +18,7 @@ func request(t *testing.T, host string, port uint16, method, path string) policy
 	return policy.Request{Layer: policy.LayerHTTP, Host: h, Port: port, Method: method, Path: path}
 }
 
-// TestOf: an answer is about no more than the rules look at, and no less.
+// TestOf: a subject has exactly the fields that the rules look at.
 func TestOf(t *testing.T) {
 	post := request(t, "API.example.com.", 443, "POST", "/v1/items")
 	six := request(t, "2001:db8::1", 8443, "GET", "/")
@@ -42,7 +42,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestRules: whoever may not open a place may not approve it.
+// TestRules: a caller that may not open a place may not approve it either.
 func TestRules(t *testing.T) {
 	for _, c := range []struct {
 		s       Subject

@@ -1,10 +1,8 @@
-// Package ca owns the certificate authority of one sandbox: its key, the leaf
-// certificates it signs, and how programs inside are led to trust it
-// (invariant C5).
+// Package ca owns the certificate authority of one sandbox: its key, the leaf certificates it signs, and the
+// configuration that makes programs inside trust it (invariant C5).
 //
-// Each sandbox has an authority of its own, so a leaf made for one convinces
-// no other, and trust ends with the sandbox. The key is on the host only: in
-// memory, and for sandboxes that outlive the server in a file (see [Store]).
+// Each sandbox has its own authority, so no other sandbox trusts its leaves, and trust ends with the sandbox. The key
+// is on the host only: in memory, and for sandboxes that outlive the server in a file (see [Store]).
 package ca
 
 import (
@@ -29,16 +27,14 @@ import (
 )
 
 const (
-	// How far before its making a certificate begins to be valid: a clock that
-	// is set back must not make it one of the future. A leaf is made anew then,
-	// the authority cannot be.
+	// leafBackdate and authorityBackdate are how far before its creation a certificate becomes valid, so that it stays
+	// valid after the clock is set back. An invalid leaf is replaced; the authority cannot be.
 	leafBackdate      = 24 * time.Hour
 	authorityBackdate = 365 * 24 * time.Hour
-	// authorityLife only has to be longer than any sandbox: the authority ends
-	// when its key is removed, not by its date.
+	// authorityLife must exceed any sandbox's life: the authority ends when its key is removed, not by its date.
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 24 * time.Hour
-	// leafRenewal is what a leaf must have left to be given out.
+	// leafRenewal is the remaining validity below which a leaf is replaced.
 	leafRenewal = 12 * time.Hour
 	// maxLeaves bounds the cache, at about 1 KiB each.
 	maxLeaves = 256
@@ -57,22 +53,21 @@ type Authority struct {
 	used   *list.List                    // most recently used first
 }
 
-// leaf is one place of the cache. Whoever comes first mints, and the others
-// wait for it.
+// leaf is a cache entry. Its first user mints the certificate while others wait for it.
 type leaf struct {
 	host policy.Host
 	mint func() (*minted, error)
 }
 
-// minted is a certificate and when it is valid. It is not kept parsed, which
-// would take another 3 KiB and is for clients to do.
+// minted is a certificate and its validity. It is kept unparsed: parsed it takes another 3 KiB, which clients can spend
+// themselves.
 type minted struct {
 	cert        tls.Certificate
 	from, until time.Time
 }
 
-// New makes an authority in memory. It signs for hosts for which allow returns
-// nil, asked each time; a nil allow refuses all.
+// New returns an authority in memory. It signs for hosts for which allow returns nil, and asks each time; a nil allow
+// refuses all.
 func New(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -85,14 +80,14 @@ func New(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error) (
 		NotAfter:              now.Add(authorityLife),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
-		MaxPathLenZero:        true, // signs leaves, no other authorities
+		MaxPathLenZero:        true, // it signs leaves and no other authorities
 		KeyUsage:              x509.KeyUsageCertSign,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		// What policy allows changes while the sandbox runs, so the constraint
-		// is what it can never allow: the sandbox's own loopback.
+		// Policy changes while the sandbox runs, so the constraint only excludes what no policy can allow: the
+		// sandbox's own loopback.
 		ExcludedDNSDomains:          []string{localhost},
 		ExcludedIPRanges:            loopback,
-		PermittedDNSDomainsCritical: true, // of all constraints (RFC 5280, 4.2.1.10)
+		PermittedDNSDomainsCritical: true, // applies to all constraints (RFC 5280, 4.2.1.10)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -101,7 +96,8 @@ func New(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error) (
 	return assemble(sandbox, c, allow, der, key)
 }
 
-func assemble(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error, der []byte, key *ecdsa.PrivateKey) (*Authority, error) {
+func assemble(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error, der []byte,
+	key *ecdsa.PrivateKey) (*Authority, error) {
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
 		return nil, cove.Errorf(cove.Corrupt, "the authority's certificate cannot be read: %w", err)
@@ -124,7 +120,7 @@ var loopback = []*net.IPNet{
 	{IP: net.IPv6loopback, Mask: net.CIDRMask(128, 128)},
 }
 
-// Certificate is the authority's certificate as PEM: what the sandbox trusts.
+// Certificate returns the authority's certificate as PEM, for the sandbox to trust.
 func (a *Authority) Certificate() []byte {
 	return encode(a.cert.Raw)
 }
@@ -133,8 +129,8 @@ func encode(certificate []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
 }
 
-// Leaf is a certificate for one host with a key of its own, made now or
-// before. Errors: what allow says; Forbidden for loopback.
+// Leaf returns a certificate with its own key for one host, new or cached. Errors: those of allow; Forbidden for
+// loopback.
 func (a *Authority) Leaf(host policy.Host) (*tls.Certificate, error) {
 	if host.IsZero() || constrained(host) {
 		return nil, cove.Errorf(cove.Forbidden, "no certificate is made for %q: it is no host beyond the sandbox", host)
@@ -164,8 +160,7 @@ func constrained(host policy.Host) bool {
 	return host.Name() == localhost || strings.HasSuffix(host.Name(), "."+localhost)
 }
 
-// place finds or makes the host's place in the cache, and drops the one that
-// nobody has asked for the longest.
+// place returns the host's cache entry, possibly new, and evicts the least recently used entry.
 func (a *Authority) place(host policy.Host) *list.Element {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -193,8 +188,7 @@ func (a *Authority) forget(e *list.Element) {
 	}
 }
 
-// fresh reports whether a leaf can be given out: the wall clock may have been
-// set in either direction since it was made.
+// fresh reports whether a leaf is still usable: the wall clock may have been set in either direction since it was made.
 func (a *Authority) fresh(m *minted) bool {
 	now := a.clock.Now()
 	return !now.Before(m.from) && now.Add(leafRenewal).Before(m.until)
@@ -226,7 +220,7 @@ func (a *Authority) sign(host policy.Host) (*minted, error) {
 	return &minted{tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key}, from, until}, nil
 }
 
-// Serial numbers are random, positive and of at most 20 bytes.
+// Serial numbers are random, positive and at most 20 bytes long.
 var (
 	one       = big.NewInt(1)
 	maxSerial = new(big.Int).Lsh(one, 158)

@@ -97,7 +97,8 @@ func TestLeaves(t *testing.T) {
 	a := authority(t, clock.NewManual(now))
 	seen := map[string]bool{}
 	long := strings.Repeat(strings.Repeat("a", 60)+".", 4) + "example"
-	for _, name := range []string{"api.example.com", "example.com", "api.example.com.", "xn--mnchen-3ya.example", long, "192.0.2.1", "2001:db8::1", "::ffff:192.0.2.2"} {
+	for _, name := range []string{"api.example.com", "example.com", "api.example.com.", "xn--mnchen-3ya.example", long,
+		"192.0.2.1", "2001:db8::1", "::ffff:192.0.2.2"} {
 		h := host(t, name)
 		leaf := mint(t, a, name)
 		c := parsed(t, leaf)
@@ -117,11 +118,12 @@ func TestLeaves(t *testing.T) {
 			t.Errorf("%s: the leaf's key is not its own", name)
 		}
 		fingerprint := c.SerialNumber.String() + fmt.Sprintf("%x", c.RawSubjectPublicKeyInfo)
-		if seen[fingerprint] != (name == "api.example.com.") { // the one name that is given twice
+		if seen[fingerprint] != (name == "api.example.com.") { // the one repeated name
 			t.Errorf("%s: shares a leaf: %v", name, seen[fingerprint])
 		}
 		seen[fingerprint] = true
-		if _, err := c.Verify(x509.VerifyOptions{Roots: trust(a), DNSName: "other.example.com", CurrentTime: now}); err == nil {
+		if _, err := c.Verify(x509.VerifyOptions{Roots: trust(a), DNSName: "other.example.com", CurrentTime: now}); err ==
+			nil {
 			t.Errorf("%s: the leaf is good for another name", name)
 		}
 	}
@@ -179,7 +181,8 @@ func TestOnlyAllowedHostsGetOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for a, hosts := range map[*Authority][]string{closed: {"example.com"}, authority(t, clock.Real()): {"localhost", "db.localhost", "127.0.0.1", "127.9.9.9", "::1"}} {
+	for a, hosts := range map[*Authority][]string{closed: {"example.com"},
+		authority(t, clock.Real()): {"localhost", "db.localhost", "127.0.0.1", "127.9.9.9", "::1"}} {
 		for _, name := range hosts {
 			if _, err := a.Leaf(host(t, name)); cove.ErrorCode(err) != cove.Forbidden {
 				t.Errorf("%s: %v", name, err)
@@ -191,8 +194,8 @@ func TestOnlyAllowedHostsGetOne(t *testing.T) {
 	}
 }
 
-// TestConstraints: even with its key, nobody can make the sandbox believe a
-// leaf for the loopback, a client's certificate or another authority.
+// TestConstraints: even with its key, the authority cannot certify the loopback, a client or another authority for the
+// sandbox.
 func TestConstraints(t *testing.T) {
 	a := authority(t, clock.Real())
 	for _, name := range []string{"localhost", "db.localhost", "127.0.0.1", "::1"} {
@@ -263,7 +266,9 @@ func TestClockJumps(t *testing.T) {
 		if second == first {
 			t.Errorf("after a jump of %v the old leaf is given out", jump)
 		}
-		if _, err := parsed(t, second).Verify(x509.VerifyOptions{Roots: trust(a), DNSName: "example.com", CurrentTime: c.Now()}); err != nil {
+		if _, err := parsed(t, second).Verify(x509.VerifyOptions{
+			Roots: trust(a), DNSName: "example.com", CurrentTime: c.Now(),
+		}); err != nil {
 			t.Errorf("after a jump of %v: %v", jump, err)
 		}
 		if mint(t, a, "example.com") != second {
@@ -279,7 +284,7 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// TestHandshake: a real client and a real server.
+// TestHandshake uses a real client and a real server.
 func TestHandshake(t *testing.T) {
 	a := authority(t, clock.Real())
 	for _, name := range []string{"example.com", "192.0.2.1"} {
@@ -287,7 +292,9 @@ func TestHandshake(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			defer server.Close()
-			s := tls.Server(server, &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.Leaf(host(t, name)) }})
+			s := tls.Server(server, &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+				return a.Leaf(host(t, name))
+			}})
 			done <- s.HandshakeContext(t.Context())
 		}()
 		c := tls.Client(client, &tls.Config{ServerName: name, RootCAs: trust(a)})
@@ -301,15 +308,17 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// openssl asks the real thing whether a leaf is to be believed.
+// openssl verifies a leaf with the real program.
 func openssl(t *testing.T, a *Authority, leaf *tls.Certificate, args ...string) (string, error) {
 	t.Helper()
 	needOpenSSL(t)
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "ca.pem"), a.Certificate())
 	write(t, filepath.Join(dir, "leaf.pem"), encode(leaf.Certificate[0]))
-	args = append([]string{"verify", "-x509_strict", "-check_ss_sig", "-no-CApath", "-no-CAstore", "-CAfile", filepath.Join(dir, "ca.pem")}, args...)
-	out, err := exec.CommandContext(t.Context(), "openssl", append(args, filepath.Join(dir, "leaf.pem"))...).CombinedOutput()
+	args = append([]string{"verify", "-x509_strict", "-check_ss_sig", "-no-CApath", "-no-CAstore", "-CAfile",
+		filepath.Join(dir, "ca.pem")}, args...)
+	out, err := exec.CommandContext(t.Context(), "openssl",
+		append(args, filepath.Join(dir, "leaf.pem"))...).CombinedOutput()
 	return string(out), err
 }
 
@@ -360,14 +369,16 @@ func TestOpenSSLReadsIt(t *testing.T) {
 		}
 		return string(out)
 	}
-	for _, want := range []string{"CN = " + string(a.sandbox), "CA:TRUE, pathlen:0", "Name Constraints: critical", "DNS:localhost", "IP:127.0.0.0/255.0.0.0",
+	for _, want := range []string{"CN = " + string(a.sandbox), "CA:TRUE, pathlen:0", "Name Constraints: critical",
+		"DNS:localhost", "IP:127.0.0.0/255.0.0.0",
 		"Certificate Sign\n", "TLS Web Server Authentication\n", "prime256v1", "ecdsa-with-SHA256"} {
 		if out := text(a.Certificate()); !strings.Contains(out, want) {
 			t.Errorf("the authority has no %q:\n%s", want, out)
 		}
 	}
 	for name, wants := range map[string][]string{
-		"example.com": {"DNS:example.com", "CA:FALSE", "Digital Signature\n", "TLS Web Server Authentication\n", "prime256v1"},
+		"example.com": {"DNS:example.com", "CA:FALSE", "Digital Signature\n",
+			"TLS Web Server Authentication\n", "prime256v1"},
 		"192.0.2.1":   {"IP Address:192.0.2.1"},
 		"2001:db8::1": {"IP Address:2001:DB8:0:0:0:0:0:1"},
 	} {

@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Names of what stands in a leaf (RFC 5280, RFC 5480, RFC 5758).
+// Object identifiers in a leaf (RFC 5280, RFC 5480, RFC 5758).
 var (
 	oidECDSAWithSHA256  = asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}
 	oidECPublicKey      = asn1.ObjectIdentifier{1, 2, 840, 10045, 2, 1}
@@ -26,16 +26,15 @@ var (
 	oidServerAuth       = asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 3, 1}
 )
 
-// organization is the subject of every leaf. It has no common name: that has no
-// place for names longer than 64 bytes, and who looks at it does not look at the
-// names that count.
+// organization is the subject of every leaf. The subject has no common name: it cannot hold names longer than 64 bytes,
+// and a client that reads it ignores the alternative names, which count.
 const organization = "Cove"
 
-// toSign is what the authority signs of a leaf: byte for byte what
-// x509.CreateCertificate has signed, which a test holds it to. That takes twice as
-// long, because it verifies each signature of its own, and a new host waits for
-// it.
-func (a *Authority) toSign(serial *big.Int, host policy.Host, key *ecdsa.PublicKey, from, until time.Time) ([]byte, error) {
+// toSign returns the signed part of a leaf, byte for byte as x509.CreateCertificate would encode it; a test compares
+// them. CreateCertificate takes twice as long, because it verifies its own signature, and the first connection to a
+// host waits for it.
+func (a *Authority) toSign(serial *big.Int, host policy.Host, key *ecdsa.PublicKey,
+	from, until time.Time) ([]byte, error) {
 	point, err := key.Bytes()
 	if err != nil {
 		return nil, err
@@ -74,13 +73,14 @@ func (a *Authority) toSign(serial *big.Int, host policy.Host, key *ecdsa.PublicK
 
 func (a *Authority) addExtensions(b *cryptobyte.Builder, host policy.Host) {
 	addExtension(b, oidKeyUsage, true, func(b *cryptobyte.Builder) {
-		b.AddASN1(der.BIT_STRING, func(b *cryptobyte.Builder) { b.AddBytes([]byte{7, 0x80}) }) // digitalSignature, the first of one bit
+		// digitalSignature, the first of one bit
+		b.AddASN1(der.BIT_STRING, func(b *cryptobyte.Builder) { b.AddBytes([]byte{7, 0x80}) })
 	})
 	addExtension(b, oidExtKeyUsage, false, func(b *cryptobyte.Builder) {
 		b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) { b.AddASN1ObjectIdentifier(oidServerAuth) })
 	})
 	addExtension(b, oidBasicConstraints, true, func(b *cryptobyte.Builder) {
-		b.AddASN1(der.SEQUENCE, func(*cryptobyte.Builder) {}) // it is no authority
+		b.AddASN1(der.SEQUENCE, func(*cryptobyte.Builder) {}) // basic constraints: no authority
 	})
 	addExtension(b, oidAuthorityKeyID, false, func(b *cryptobyte.Builder) {
 		b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) {
@@ -98,7 +98,7 @@ func (a *Authority) addExtensions(b *cryptobyte.Builder, host policy.Host) {
 	})
 }
 
-// assembleCertificate is a certificate of what has been signed.
+// assembleCertificate returns the certificate of a signed part and its signature.
 func assembleCertificate(signed, signature []byte) ([]byte, error) {
 	var b cryptobyte.Builder
 	b.AddASN1(der.SEQUENCE, func(b *cryptobyte.Builder) {

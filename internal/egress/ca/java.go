@@ -18,17 +18,16 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// javaPassword is what every cacerts file is shipped with. It protects nothing:
-// Java reads trusted certificates without it, and keytool asks for it.
+// javaPassword is the password of every cacerts file as shipped. It protects nothing: Java reads trusted certificates
+// without it, and keytool asks for it.
 const javaPassword = "changeit"
 
-// JavaRoots is what JavaKeystore makes of roots as SystemRoots gives them, to be
-// made once for all.
+// JavaRoots holds the roots of SystemRoots in JavaKeystore's form, for use in several keystores.
 type JavaRoots struct {
 	entries []keystore.TrustedCertificateEntry
 }
 
-// NewJavaRoots reads PEM.
+// NewJavaRoots parses PEM.
 func NewJavaRoots(roots []byte) JavaRoots {
 	var r JavaRoots
 	for {
@@ -47,8 +46,8 @@ func javaEntry(certificate []byte) keystore.TrustedCertificateEntry {
 	}
 }
 
-// JavaKeystore is what Java programs in a sandbox trust, as Bundle is for
-// others: a JKS file, which every version of Java reads in place of its cacerts.
+// JavaKeystore returns the trusted certificates for Java programs: a JKS file, which every version of Java reads in
+// place of its cacerts. It corresponds to Bundle.
 func (a *Authority) JavaKeystore(roots JavaRoots) ([]byte, error) {
 	ks := keystore.New(keystore.WithOrderedAliases())
 	err := ks.SetTrustedCertificateEntry("cove", javaEntry(a.cert.Raw))
@@ -65,26 +64,25 @@ func (a *Authority) JavaKeystore(roots JavaRoots) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// javaStores are where Java keeps what it trusts, relative to the root.
+// javaStores are the paths of Java's trusted certificates, relative to the root.
 var javaStores = []string{
 	"etc/ssl/certs/java/cacerts",              // Debian, Ubuntu: of all versions
 	"etc/pki/java/cacerts",                    // Fedora, older
 	"etc/pki/ca-trust/extracted/java/cacerts", // Fedora, RHEL
 	"usr/lib/jvm/*/lib/security/cacerts",      // distributions
 	"usr/lib/jvm/*/jre/lib/security/cacerts",  // Java 8
-	"opt/*/lib/security/cacerts",              // by hand, and in images
+	"opt/*/lib/security/cacerts",              // manual installations, and images
 	"opt/*/*/lib/security/cacerts",            // /opt/java/openjdk
 	"usr/local/*/lib/security/cacerts",        // /usr/local/openjdk-21
 	"usr/java/*/lib/security/cacerts",         // Oracle
 }
 
-// JavaStores finds the files in a root filesystem that Java takes for what it
-// trusts, as absolute paths inside. Nothing outside dir is looked at, whatever
-// links there are.
+// JavaStores returns Java's files of trusted certificates in a root filesystem, as absolute paths inside. It reads
+// nothing outside dir, whatever symlinks it contains.
 func JavaStores(dir string) []string {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil // whoever needs the directory says so
+		return nil // a missing directory is reported by its user
 	}
 	defer root.Close()
 	var found []string
@@ -98,10 +96,10 @@ func JavaStores(dir string) []string {
 	return found
 }
 
-// maxNames is how many names of a directory are looked at.
+// maxNames bounds the names read from one directory.
 const maxNames = 256
 
-// expand lists what is there by a pattern, in which "*" is any one name.
+// expand returns the files that match a pattern, in which "*" is any one name.
 func expand(root *os.Root, at string, pattern []string) (found []string) {
 	for i, p := range pattern {
 		if p != "*" {
@@ -112,7 +110,7 @@ func expand(root *os.Root, at string, pattern []string) (found []string) {
 		if err != nil {
 			return nil
 		}
-		names, _ := dir.Readdirnames(maxNames) // what cannot be read is not there
+		names, _ := dir.Readdirnames(maxNames) // unreadable names count as absent
 		dir.Close()
 		slices.Sort(names)
 		for _, name := range names {
@@ -126,7 +124,7 @@ func expand(root *os.Root, at string, pattern []string) (found []string) {
 	return []string{at}
 }
 
-// resolved follows a file that is a link, and gives up on more than a few.
+// resolved follows a symlink a bounded number of times.
 func resolved(root *os.Root, name string) string {
 	for range 4 {
 		to, err := root.Readlink(name)

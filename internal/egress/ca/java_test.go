@@ -72,9 +72,10 @@ func TestJavaStores(t *testing.T) {
 	link("../../../../../../etc/pki/elsewhere", "usr/lib/jvm/b/lib/security/cacerts")
 	write("opt/java/openjdk/lib/security/cacerts")
 	link("cacerts", "usr/local/loop/lib/security/cacerts")
-	link("/etc", "usr/lib/jvm/outside")              // which is not followed
-	link("../../../../../../../etc", "usr/java/out") // nor this
-	want := []string{"/etc/ssl/certs/java/cacerts", "/etc/pki/elsewhere", "/opt/java/openjdk/lib/security/cacerts", "/usr/local/loop/lib/security/cacerts"}
+	link("/etc", "usr/lib/jvm/outside")              // not followed
+	link("../../../../../../../etc", "usr/java/out") // not followed
+	want := []string{"/etc/ssl/certs/java/cacerts", "/etc/pki/elsewhere", "/opt/java/openjdk/lib/security/cacerts",
+		"/usr/local/loop/lib/security/cacerts"}
 	if got := JavaStores(dir); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -21,8 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Store keeps authorities below Cove's home, one file each, readable by nobody
-// else: sandboxes that outlive the server go on trusting what they trust.
+// Store keeps authorities below Cove's home, in one private file each, for sandboxes that outlive the server.
 type Store struct{ dir string }
 
 const (
@@ -44,14 +43,14 @@ func OpenStore(home string) (Store, error) {
 	return Store{dir}, nil
 }
 
-// path refuses whatever is not an id: it becomes part of a path.
+// path returns an authority's file, and refuses a name that is not a valid id.
 func (s Store) path(sandbox cove.SandboxID) (string, error) {
 	id, err := cove.ParseSandboxID(string(sandbox))
 	return filepath.Join(s.dir, string(id)+extension), err
 }
 
-// Save writes the authority so that Load finds it after a restart. It waits
-// for the disk; an authority whose sandbox ends with the server needs none.
+// Save writes the authority durably, for Load after a restart. An authority whose sandbox ends with the server need not
+// be saved.
 func (s Store) Save(a *Authority) error {
 	path, err := s.path(a.sandbox)
 	if err != nil {
@@ -69,8 +68,8 @@ func (s Store) Save(a *Authority) error {
 	return nil
 }
 
-// Load reads an authority that was saved. Errors: NotFound; Corrupt when the
-// file is not what Save wrote for this sandbox or others could have read it.
+// Load reads a saved authority. Errors: NotFound; Corrupt when the file is not Save's for this sandbox, or was readable
+// by other users.
 func (s Store) Load(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Host) error) (*Authority, error) {
 	path, err := s.path(sandbox)
 	if err != nil {
@@ -83,7 +82,7 @@ func (s Store) Load(sandbox cove.SandboxID, c clock.Clock, allow func(policy.Hos
 	if err != nil {
 		return nil, unusable(sandbox, err)
 	}
-	pair, err := tls.X509KeyPair(file, file) // which checks that they belong together
+	pair, err := tls.X509KeyPair(file, file) // it checks that they belong together
 	if err != nil {
 		return nil, unusable(sandbox, err)
 	}
@@ -120,8 +119,7 @@ func readPrivate(path string) ([]byte, error) {
 	return data, err
 }
 
-// Remove deletes the authority of a sandbox that is gone, if there is one, and
-// what a crash in the middle of Save has left of it.
+// Remove deletes the authority of a destroyed sandbox, if it exists, and temporary files of an interrupted Save.
 func (s Store) Remove(sandbox cove.SandboxID) error {
 	if _, err := s.path(sandbox); err != nil {
 		return err
@@ -138,8 +136,7 @@ func (s Store) Remove(sandbox cove.SandboxID) error {
 	return nil
 }
 
-// Sandboxes lists, in order, of whom there are files, so that those of
-// sandboxes that are gone can be removed.
+// Sandboxes returns, in order, the sandboxes with files, so that the caller can remove those of destroyed ones.
 func (s Store) Sandboxes() ([]cove.SandboxID, error) {
 	files, err := s.files()
 	if err != nil {
@@ -148,8 +145,7 @@ func (s Store) Sandboxes() ([]cove.SandboxID, error) {
 	return slices.Sorted(maps.Keys(files)), nil
 }
 
-// files are the names in the directory by sandbox: the file of Save, and the
-// temporary ones of atomicfile.
+// files returns the names in the directory by sandbox: the file of Save, and temporary ones of atomicfile.
 func (s Store) files() (map[cove.SandboxID][]string, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

@@ -32,7 +32,7 @@ func save(t *testing.T, s Store, a *Authority) string {
 	return filepath.Join(s.dir, string(a.sandbox)+".pem")
 }
 
-// TestRestart: what a sandbox trusts, it trusts after a restart.
+// TestRestart: a sandbox's authority survives a restart.
 func TestRestart(t *testing.T) {
 	home := t.TempDir()
 	a := authority(t, clock.Real())
@@ -45,7 +45,9 @@ func TestRestart(t *testing.T) {
 	if !bytes.Equal(a.Certificate(), b.Certificate()) {
 		t.Error("another certificate came back")
 	}
-	if _, err := parsed(t, mint(t, b, "example.com")).Verify(x509.VerifyOptions{Roots: trust(a), DNSName: "example.com"}); err != nil {
+	if _, err := parsed(t, mint(t, b, "example.com")).Verify(x509.VerifyOptions{
+		Roots: trust(a), DNSName: "example.com",
+	}); err != nil {
 		t.Errorf("a leaf made after the restart: %v", err)
 	}
 	closed, err := open(t, home).Load(a.sandbox, clock.Real(), nil)
@@ -81,7 +83,7 @@ func TestRemove(t *testing.T) {
 	s, a, b := open(t, t.TempDir()), authority(t, clock.Real()), authority(t, clock.Real())
 	save(t, s, a)
 	kept := save(t, s, b)
-	left := filepath.Join(s.dir, "."+string(a.sandbox)+".pem.123") // as a crash leaves it
+	left := filepath.Join(s.dir, "."+string(a.sandbox)+".pem.123") // the remains of a crash
 	write(t, left, []byte("half a key"))
 	write(t, filepath.Join(s.dir, "README"), nil)
 
@@ -90,7 +92,7 @@ func TestRemove(t *testing.T) {
 	if got, err := s.Sandboxes(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("Sandboxes() = %v, %v; want %v", got, err, want)
 	}
-	for range 2 { // removing what is gone is no error
+	for range 2 { // removing a second time succeeds
 		if err := s.Remove(a.sandbox); err != nil {
 			t.Fatal(err)
 		}
@@ -118,14 +120,16 @@ func TestUnusableFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string][]byte{
-		"empty":               nil,
-		"garbage":             []byte("garbage"),
-		"cut":                 good[:len(good)-20],
-		"certificate only":    pem.EncodeToMemory(cert),
-		"key only":            rest,
-		"another's":           foreign,
-		"key of another":      append(pem.EncodeToMemory(cert), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...),
-		"a leaf":              append(encode(leaf.Certificate[0]), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...),
+		"empty":            nil,
+		"garbage":          []byte("garbage"),
+		"cut":              good[:len(good)-20],
+		"certificate only": pem.EncodeToMemory(cert),
+		"key only":         rest,
+		"another's":        foreign,
+		"key of another": append(pem.EncodeToMemory(cert),
+			pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...),
+		"a leaf": append(encode(leaf.Certificate[0]),
+			pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...),
 		"larger than allowed": append(bytes.Repeat([]byte("\n"), maxFile), good...),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +154,8 @@ func TestUnusableFiles(t *testing.T) {
 	}
 	for _, id := range []cove.SandboxID{"", "..", "../ca/x", cove.SandboxID("sb_" + strings.Repeat("0", 25) + "/"), "*"} {
 		_, load := s.Load(id, clock.Real(), anyHost)
-		for what, err := range map[string]error{"Load": load, "Remove": s.Remove(id), "Save": s.Save(&Authority{sandbox: id})} {
+		for what, err := range map[string]error{"Load": load, "Remove": s.Remove(id),
+			"Save": s.Save(&Authority{sandbox: id})} {
 			if cove.ErrorCode(err) != cove.InvalidArgument {
 				t.Errorf("%s of %q: %v", what, id, err)
 			}

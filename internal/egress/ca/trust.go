@@ -11,8 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// SystemBundles are where distributions keep the roots they trust, in the order
-// in which Go looks (crypto/x509, root_linux.go).
+// SystemBundles are the paths of distributions' trusted roots, in Go's order (crypto/x509, root_linux.go).
 var SystemBundles = []string{
 	"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Gentoo, Arch
 	"/etc/pki/tls/certs/ca-bundle.crt",                  // Fedora, RHEL 6
@@ -22,9 +21,8 @@ var SystemBundles = []string{
 	"/etc/ssl/cert.pem",                                 // Alpine
 }
 
-// SystemRoots reads the host's trusted roots as PEM, certificates only; a
-// SSL_CERT_FILE of the host goes first. Sandboxes trust them beside their
-// authority, for hosts whose TLS is passed through. Errors: NotFound.
+// SystemRoots returns the host's trusted roots as PEM, certificates only; the host's SSL_CERT_FILE comes first.
+// Sandboxes trust them in addition to their authority, for hosts whose TLS is passed through. Errors: NotFound.
 func SystemRoots(getenv func(string) string) ([]byte, error) {
 	files := SystemBundles
 	if named := getenv("SSL_CERT_FILE"); named != "" {
@@ -43,7 +41,7 @@ func SystemRoots(getenv func(string) string) ([]byte, error) {
 		WithHint("install the package ca-certificates, or name a bundle in SSL_CERT_FILE")
 }
 
-// certificates keeps the certificates of a PEM file and nothing else of it.
+// certificates returns only the certificates of a PEM file.
 func certificates(file []byte) []byte {
 	var out bytes.Buffer
 	for {
@@ -60,15 +58,13 @@ func certificates(file []byte) []byte {
 	}
 }
 
-// Bundle is what a sandbox trusts: its authority and, beside it, roots as
-// SystemRoots gives them.
+// Bundle returns the certificates that a sandbox trusts: its authority and the roots of SystemRoots.
 func (a *Authority) Bundle(roots []byte) []byte {
 	return slices.Concat(a.Certificate(), roots)
 }
 
-// Environment points tools at files inside the sandbox: bundle holds all that
-// is trusted, certificate the authority alone, for those that add it to their
-// own.
+// Environment returns variables that point tools at files inside the sandbox: bundle holds all trusted certificates,
+// certificate the authority alone, for tools that add it to their own.
 func Environment(bundle, certificate string) map[string]string {
 	return map[string]string{
 		"SSL_CERT_FILE":       bundle, // OpenSSL, Go, Python, Ruby, rustls, curl of some systems

@@ -21,7 +21,7 @@ func TestSystemRoots(t *testing.T) {
 	key := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("canary")})
 	broken := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("broken")})
 	file := filepath.Join(t.TempDir(), "roots.pem")
-	// A file by hand: comments, a key, a certificate that is none, no last newline.
+	// A hand-written file: comments, a key, an invalid certificate, no final newline.
 	write(t, file, slices.Concat([]byte("# Company\n"), key, broken, bytes.TrimSpace(mine)))
 	got, err := SystemRoots(func(name string) string { return map[string]string{"SSL_CERT_FILE": file}[name] })
 	if err != nil || !bytes.Equal(got, mine) {
@@ -62,7 +62,8 @@ func TestBundle(t *testing.T) {
 	for name, signer := range map[string]*Authority{"the authority": a, "a root": b} {
 		leaf := filepath.Join(t.TempDir(), "leaf.pem")
 		write(t, leaf, encode(mint(t, signer, "example.com").Certificate[0]))
-		out, err := exec.CommandContext(t.Context(), "openssl", "verify", "-no-CApath", "-no-CAstore", "-CAfile", file, leaf).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "openssl", "verify", "-no-CApath", "-no-CAstore", "-CAfile", file,
+			leaf).CombinedOutput()
 		if err != nil {
 			t.Errorf("signed by %s: %s", name, out)
 		}
@@ -75,8 +76,10 @@ func TestBundle(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	env := Environment("/etc/cove/ca/bundle.pem", "/etc/cove/ca/cove.pem")
 	for name, want := range map[string]string{
-		"SSL_CERT_FILE": "bundle.pem", "SSL_CERT_DIR": "/etc/cove/ca", "REQUESTS_CA_BUNDLE": "bundle.pem", "CURL_CA_BUNDLE": "bundle.pem",
-		"GIT_SSL_CAINFO": "bundle.pem", "PIP_CERT": "bundle.pem", "CARGO_HTTP_CAINFO": "bundle.pem", "AWS_CA_BUNDLE": "bundle.pem",
+		"SSL_CERT_FILE": "bundle.pem", "SSL_CERT_DIR": "/etc/cove/ca", "REQUESTS_CA_BUNDLE": "bundle.pem",
+		"CURL_CA_BUNDLE": "bundle.pem",
+		"GIT_SSL_CAINFO": "bundle.pem", "PIP_CERT": "bundle.pem", "CARGO_HTTP_CAINFO": "bundle.pem",
+		"AWS_CA_BUNDLE":       "bundle.pem",
 		"NODE_EXTRA_CA_CERTS": "cove.pem", "DENO_CERT": "cove.pem", "NODE_USE_ENV_PROXY": "1",
 	} {
 		if !strings.HasSuffix(env[name], want) {

@@ -1,15 +1,12 @@
-// Package credential owns where credentials come from, what they are bound to,
-// and how they are set on a request (invariants C1 to C3).
+// Package credential owns the sources of credentials, their bindings to requests, and the forms in which they are set
+// (invariants C1 to C3).
 //
-// A [Credential] says where its value is (a [Source]), and for which requests
-// it is meant and in which form (its [Binding]s). A sandbox has a [Set] of
-// them. Its environment holds placeholders, so that programs start; whatever it
-// sends where a credential belongs is removed and the value set, after policy,
-// on the host. Nothing is searched and replaced: a placeholder that is sent
-// anywhere else stays a placeholder.
+// A [Credential] names the source of its value (a [Source]), and the requests that get it with the form (its
+// [Binding]s). A sandbox has a [Set] of credentials. Its environment holds placeholders, so that programs start. On the
+// host, after policy, the gateway removes the sandbox's own value from the credential's place in a request and sets the
+// real one. Nothing is searched and replaced: a placeholder sent anywhere else stays a placeholder.
 //
-// Values are read when they are used and live in memory only, as
-// [secret.Value]. No error, log line or String shows one.
+// Values are read on use and live in memory only, as [secret.Value]. No error, log line or String shows one.
 package credential
 
 import (
@@ -29,17 +26,17 @@ import (
 type Credential struct {
 	Name      string
 	Source    Source
-	Variables []string // where programs inside look for it
-	Shape     string   // what a placeholder looks like, such as "sk-{40}"
+	Variables []string // variables inside that hold the placeholder
+	Shape     string   // format of a placeholder, such as "sk-{40}"
 	Bindings  []Binding
-	// Or are what is used in its place, each with all of the above, where the
-	// source has nothing: the first one that has.
+	// Or are alternatives, each complete in itself, for a source without a value: the first alternative with a value is
+	// used.
 	Or []Credential
 
-	optional bool // requests go without when the source has none
+	optional bool // requests go without if the source has no value
 }
 
-// ways are a credential and what may be used in its place.
+// ways returns a credential and its alternatives.
 func (c *Credential) ways() []*Credential {
 	all := []*Credential{c}
 	for i := range c.Or {
@@ -48,8 +45,8 @@ func (c *Credential) ways() []*Credential {
 	return all
 }
 
-// way is the one that is used now, as far as can be told without running a
-// program; the first one if none is.
+// way returns the alternative in use, as far as that is known without running a program; the first one if none has a
+// value.
 func (c *Credential) way() *Credential {
 	for _, w := range c.ways() {
 		if w.Source.there() {
@@ -59,8 +56,7 @@ func (c *Credential) way() *Credential {
 	return c
 }
 
-// Ready says from where the value would be had now. Errors: Unavailable, with
-// what to do.
+// Ready returns the source from which the value would be read now. Errors: Unavailable, with a remedy.
 func (c *Credential) Ready(ctx context.Context) (from string, err error) {
 	values := NewValues(clock.Real())
 	for _, w := range c.ways() {
@@ -81,16 +77,15 @@ func (c *Credential) Ready(ctx context.Context) (from string, err error) {
 	return "", c.missing(nil)
 }
 
-// missing is the error of a credential that is nowhere; why is of its only
-// source.
+// missing returns the error of a credential without a value; why is the error of its only source.
 func (c *Credential) missing(why error) error {
 	var sources []string
 	for _, w := range c.ways() {
 		sources = append(sources, w.Source.String())
 	}
-	e := cove.Errorf(cove.Unavailable, "the credential %s cannot be had from %s", c.Name, strings.Join(sources, ", "))
+	e := cove.Errorf(cove.Unavailable, "the credential %s is not available from %s", c.Name, strings.Join(sources, ", "))
 	if why != nil && len(sources) == 1 {
-		e = cove.Errorf(cove.Unavailable, "the credential %s cannot be had from %s: %w", c.Name, sources[0], why)
+		e = cove.Errorf(cove.Unavailable, "the credential %s is not available from %s: %w", c.Name, sources[0], why)
 	}
 	if len(sources) > 1 {
 		return e.WithHint("see that one of them is there, on the host, where Cove's server finds it")
@@ -98,34 +93,33 @@ func (c *Credential) missing(why error) error {
 	return e.WithHint("see that it is there, on the host")
 }
 
-// Binding is a kind of request that a credential is set on.
+// Binding selects the requests that get a credential, and its form in them.
 type Binding struct {
-	ID   string // where it is written: "credentials.yaml:12"
+	ID   string // place of its definition: "credentials.yaml:12"
 	Form Form
 
-	where  *policy.Policy // allows what the binding is about
+	where  *policy.Policy // allows exactly the bound requests
 	probes []probe
 }
 
-// probe is one host and port that a binding is about.
+// probe is one host and port of a binding.
 type probe struct {
 	host policy.Host
 	port uint16
 }
 
-// matches reports whether b is about r, as far as r's layer shows.
+// matches reports whether b covers r, as far as r's layer shows.
 func (b *Binding) matches(r policy.Request) bool {
 	return b.where.Decide(r).Action == policy.Allow
 }
 
-// Set is the credentials of one sandbox. The nil Set has none.
+// Set holds the credentials of one sandbox. The nil Set is empty.
 type Set struct {
 	credentials []Credential
 	values      *Values
 }
 
-// NewSet puts credentials together. Errors: InvalidArgument when two have one
-// name or one variable.
+// NewSet returns a Set. Errors: InvalidArgument when two credentials share a name or a variable.
 func NewSet(values *Values, credentials ...Credential) (*Set, error) {
 	holder := map[string]int{}
 	for i, c := range credentials {
@@ -135,7 +129,8 @@ func NewSet(values *Values, credentials ...Credential) (*Set, error) {
 		}
 		for _, what := range takes {
 			if other, held := holder[what]; held && other != i {
-				return nil, cove.Errorf(cove.InvalidArgument, "the credentials %s and %s both have %s", credentials[other].Name, c.Name, what).WithHint("use one of them")
+				return nil, cove.Errorf(cove.InvalidArgument, "the credentials %s and %s both have %s", credentials[other].Name,
+					c.Name, what).WithHint("use one of them")
 			}
 			holder[what] = i
 		}
@@ -143,8 +138,8 @@ func NewSet(values *Values, credentials ...Credential) (*Set, error) {
 	return &Set{credentials: slices.Clone(credentials), values: values}, nil
 }
 
-// Placeholders is what a sandbox's environment holds in place of values: for
-// each variable, something random of the expected shape, anew at each call.
+// Placeholders returns the placeholders for a sandbox's environment: for each variable a random text of the expected
+// shape, new at each call.
 func (s *Set) Placeholders() map[string]string {
 	all := map[string]string{}
 	if s == nil {
@@ -160,9 +155,8 @@ func (s *Set) Placeholders() map[string]string {
 	return all
 }
 
-// Binds reports whether some request to a host and port may get a credential.
-// Its TLS has to be intercepted then: what passes through cannot be judged,
-// and nothing can be set in it (invariant C3).
+// Binds reports whether some request to a host and port may get a credential. TLS to it must be intercepted then:
+// passed-through requests cannot be judged or changed (invariant C3).
 func (s *Set) Binds(host policy.Host, port uint16) bool {
 	if s == nil {
 		return false
@@ -178,7 +172,7 @@ func (s *Set) Binds(host policy.Host, port uint16) bool {
 	return false
 }
 
-// ways are those of all credentials.
+// ways returns the alternatives of all credentials.
 func (s *Set) ways() (all []*Credential) {
 	for i := range s.credentials {
 		all = append(all, s.credentials[i].ways()...)
@@ -192,9 +186,8 @@ func (s *Set) Covers(r policy.Request) bool {
 	return err == nil && len(uses) > 0
 }
 
-// Login is what a program is told that asks for user and password of a host, as
-// git does: placeholders, in whose place the credential is set. They are those
-// that Placeholders gave, if the credential has a variable.
+// Login returns the user and password for a program that asks for those of a host, as git does: placeholders, which the
+// credential replaces. They are those of Placeholders if the credential has a variable.
 func (s *Set) Login(host policy.Host, port uint16, placeholders map[string]string) (user, password string, ok bool) {
 	if s == nil {
 		return "", "", false
@@ -215,11 +208,11 @@ func (s *Set) Login(host policy.Host, port uint16, placeholders map[string]strin
 	return "", "", false
 }
 
-// anyUser stands for a user that only the source knows.
+// anyUser is the placeholder for a user that only the source knows.
 const anyUser = "x-access-token"
 
-// Check is called whenever policy or credentials change: it refuses a policy
-// that passes through what a credential is bound to. Errors: Conflict.
+// Check refuses a policy that passes bound connections through. It must be called whenever policy or credentials
+// change. Errors: Conflict.
 func (s *Set) Check(decide func(policy.Request) policy.Verdict) error {
 	if s == nil {
 		return nil
@@ -229,7 +222,8 @@ func (s *Set) Check(decide func(policy.Request) policy.Verdict) error {
 			for _, p := range b.probes {
 				r := policy.Request{Layer: policy.LayerConnect, Host: p.host, Port: p.port}
 				if v := decide(r); b.matches(r) && v.Action != policy.Deny && v.PassThrough {
-					return cove.Errorf(cove.Conflict, "the credential %s cannot be set on requests to %s: %s passes its TLS through", c.Name, p.host.Authority(p.port), v.Rule).
+					return cove.Errorf(cove.Conflict, "the credential %s cannot be set on requests to %s: %s passes its TLS through",
+						c.Name, p.host.Authority(p.port), v.Rule).
 						WithHint("remove pass_through from the rule, or the credential")
 				}
 			}
@@ -238,21 +232,21 @@ func (s *Set) Check(decide func(policy.Request) policy.Verdict) error {
 	return nil
 }
 
-// use is a credential that a request gets, in one of its ways.
+// use is a credential of a request, with its alternatives.
 type use struct {
 	credential *Credential
-	options    []option // the first that has a value is it
+	options    []option // the first with a value is used
 	chosen     *option
 	login      login
 }
 
-// option is a way of a credential, and its bindings that apply to a request.
+// option is an alternative of a credential, and its bindings that cover a request.
 type option struct {
 	way      *Credential
 	bindings []*Binding
 }
 
-// accepts reports whether the login can be written as the bindings say.
+// accepts reports whether the login fits the bindings' forms.
 func (o option) accepts(l login) error {
 	for _, b := range o.bindings {
 		if err := b.Form.accepts(l); err != nil {
@@ -262,12 +256,10 @@ func (o option) accepts(l login) error {
 	return nil
 }
 
-// Apply sets the credentials that are meant for a request, and returns their
-// names. r is the request as policy has judged it, at LayerHTTP. Before
-// anything is set, every copy of it that the sandbox sent is removed, and so
-// is whatever else would tell who asks. Nothing is set without TLS.
-// Errors, upon which the request must not be sent: Unavailable when a value
-// cannot be had; Conflict when two credentials would take one place.
+// Apply sets the credentials of a request, and returns their names. r is the request as judged by policy, at LayerHTTP.
+// Apply first removes every copy that the sandbox sent, and every other header and parameter that authenticates.
+// Nothing is set without TLS. After an error the request must not be sent. Errors: Unavailable when a value cannot be
+// read; Conflict when two credentials share a place.
 func (s *Set) Apply(r policy.Request, h *http.Request) ([]string, error) {
 	uses, err := s.uses(r)
 	if len(uses) == 0 || err != nil || h.URL.Scheme != "https" {
@@ -299,8 +291,7 @@ func (s *Set) Apply(r policy.Request, h *http.Request) ([]string, error) {
 	return names, nil
 }
 
-// choose reads the first way of a credential that has a value, or says why the
-// last has none.
+// choose reads the first alternative with a value, or returns the last one's error.
 func (s *Set) choose(ctx context.Context, r policy.Request, u *use) (why error) {
 	for i := range u.options {
 		o := &u.options[i]
@@ -315,7 +306,7 @@ func (s *Set) choose(ctx context.Context, r policy.Request, u *use) (why error) 
 	return why
 }
 
-// uses finds what applies to a request.
+// uses returns the credentials for a request.
 func (s *Set) uses(r policy.Request) ([]use, error) {
 	if s == nil {
 		return nil, nil
@@ -335,7 +326,8 @@ func (s *Set) uses(r policy.Request) ([]use, error) {
 				}
 				where := b.Form.place()
 				if other := takes[where]; other != nil && other != c || own[where] {
-					return nil, cove.Errorf(cove.Conflict, "the credentials %s and %s are both bound to %s %s%s", cmp.Or(other, c).Name, c.Name, r.Method, r.Host, r.Path).
+					return nil, cove.Errorf(cove.Conflict, "the credentials %s and %s are both bound to %s %s%s",
+						cmp.Or(other, c).Name, c.Name, r.Method, r.Host, r.Path).
 						WithHint("bind them to different paths, or use one of them")
 				}
 				takes[where], own[where] = c, true
@@ -352,8 +344,8 @@ func (s *Set) uses(r policy.Request) ([]use, error) {
 	return all, nil
 }
 
-// Refused tells that the server did not accept what was set on a request. A
-// value that a program gave is asked for anew at the next use.
+// Refused reports that the server did not accept the credentials of a request. A value from a program is read again at
+// the next use.
 func (s *Set) Refused(r policy.Request) {
 	uses, err := s.uses(r)
 	if err != nil {
@@ -366,8 +358,8 @@ func (s *Set) Refused(r policy.Request) {
 	}
 }
 
-// Known is every value of the set's that has been read, and those before them,
-// to be kept out of answers. The version changes when they do.
+// Known returns every value of the set that has been read, including replaced ones, for redaction. The version changes
+// with the values.
 func (s *Set) Known() (known []secret.Value, version uint64) {
 	if s == nil {
 		return nil, 0
@@ -377,7 +369,7 @@ func (s *Set) Known() (known []secret.Value, version uint64) {
 	})
 }
 
-// String names the credentials.
+// String returns the names of the credentials.
 func (s *Set) String() string {
 	if s == nil {
 		return "no credentials"

@@ -30,14 +30,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// canary is the value that must never be seen where it does not belong.
+// canary is the value that must never appear elsewhere.
 const canary = "sk-canary-Zm9vYmFy-0123456789"
 
-// leaks says in which form the canary, or most of it, is in text.
+// leaks returns the form in which text contains the canary, or most of it.
 func leaks(text string) string {
-	for how, form := range map[string]string{"raw": canary[3:20], "hex": hex.EncodeToString([]byte(canary[3:20])), "bytes": fmt.Sprint([]byte(canary[3:12]))[1:30],
-		"base64": base64.StdEncoding.EncodeToString([]byte(canary))[4:20], "base64, second": base64.StdEncoding.EncodeToString([]byte(" " + canary))[4:20],
-		"base64, third": base64.StdEncoding.EncodeToString([]byte("  " + canary))[4:20]} {
+	for how, form := range map[string]string{"raw": canary[3:20], "hex": hex.EncodeToString([]byte(canary[3:20])),
+		"bytes":          fmt.Sprint([]byte(canary[3:12]))[1:30],
+		"base64":         base64.StdEncoding.EncodeToString([]byte(canary))[4:20],
+		"base64, second": base64.StdEncoding.EncodeToString([]byte(" " + canary))[4:20],
+		"base64, third":  base64.StdEncoding.EncodeToString([]byte("  " + canary))[4:20]} {
 		if strings.Contains(text, form) {
 			return how
 		}
@@ -79,7 +81,7 @@ func hostOf(t testing.TB, s string) policy.Host {
 	return h
 }
 
-// request makes what the gateway has after policy.
+// request returns a request as the gateway has it after policy.
 func request(t testing.TB, method, rawURL string) (policy.Request, *http.Request) {
 	t.Helper()
 	h, err := http.NewRequestWithContext(t.Context(), method, rawURL, nil)
@@ -118,11 +120,13 @@ func TestForms(t *testing.T) {
 	for form, want := range map[string][2]string{
 		"form: bearer":                    {"Authorization", "Bearer " + canary},
 		"form: header, header: x-api-key": {"X-Api-Key", canary},
-		`form: header, header: Authorization, template: "Token token={}, v=1"`: {"Authorization", "Token token=" + canary + ", v=1"},
+		`form: header, header: Authorization, template: "Token token={}, v=1"`: {"Authorization",
+			"Token token=" + canary + ", v=1"},
 		"form: basic, user: robot":    {"Authorization", basic},
 		"form: query, parameter: key": {"?", "a=1&b=%2F&key=" + canary},
 	} {
-		s := set(t, "credentials:\n  - {name: service, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, "+form+"}]}")
+		s := set(t, "credentials:\n  - {name: service, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, "+form+
+			"}]}")
 		r, h := request(t, "GET", "https://api.example.com/v1?a=1&b=%2F")
 		names, err := s.Apply(r, h)
 		if err != nil || fmt.Sprint(names) != "[service]" {
@@ -132,17 +136,20 @@ func TestForms(t *testing.T) {
 			if h.URL.RawQuery != want[1] || len(h.Header) != 0 {
 				t.Errorf("%s: %s %v", form, h.URL.RawQuery, h.Header)
 			}
-		} else if got := h.Header[want[0]]; len(got) != 1 || got[0] != want[1] || len(h.Header) != 1 || h.URL.RawQuery != "a=1&b=%2F" {
+		} else if got := h.Header[want[0]]; len(got) != 1 || got[0] != want[1] || len(h.Header) != 1 ||
+			h.URL.RawQuery != "a=1&b=%2F" {
 			t.Errorf("%s: %v, query %s", form, h.Header, h.URL.RawQuery)
 		}
 	}
 }
 
-// TestFormsThatDoNotFit: a value that cannot be written in a form is not set.
+// TestFormsThatDoNotFit: a value that does not fit a form is not set.
 func TestFormsThatDoNotFit(t *testing.T) {
 	t.Setenv("COVE_TEST_SERVICE", "a phrase of words")
-	for form, want := range map[string]cove.Code{"form: basic, user: me": "", "form: bearer": cove.Unavailable, "form: header, header: X-Key": cove.Unavailable, "form: query, parameter: key": cove.Unavailable} {
-		s := set(t, "credentials:\n  - {name: service, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, "+form+"}]}")
+	for form, want := range map[string]cove.Code{"form: basic, user: me": "", "form: bearer": cove.Unavailable,
+		"form: header, header: X-Key": cove.Unavailable, "form: query, parameter: key": cove.Unavailable} {
+		s := set(t, "credentials:\n  - {name: service, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, "+form+
+			"}]}")
 		r, h := request(t, "GET", "https://api.example.com/v1")
 		h.Header.Set("Authorization", "placeholder")
 		_, err := s.Apply(r, h)
@@ -155,7 +162,7 @@ func TestFormsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestBoundTo: only what a credential is bound to gets it (C2).
+// TestBoundTo: only bound requests get a credential (C2).
 func TestBoundTo(t *testing.T) {
 	t.Setenv("COVE_TEST_SERVICE", canary)
 	s := set(t, bearerTo)
@@ -181,7 +188,7 @@ func TestBoundTo(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := policy.CanonicalPath(h.URL.EscapedPath()); err != nil {
-			continue // never gets here
+			continue // not a valid request
 		}
 		h.Header.Set("Authorization", "Bearer placeholder")
 		before := fmt.Sprint(h.Header, h.URL)
@@ -198,20 +205,20 @@ func TestBoundTo(t *testing.T) {
 	}
 	var none *Set
 	r, h := request(t, "GET", "https://api.example.com/v1/x")
-	if names, err := none.Apply(r, h); len(names) != 0 || err != nil || none.Binds(r.Host, 443) || none.Check(nil) != nil || len(none.Placeholders()) != 0 {
+	if names, err := none.Apply(r, h); len(names) != 0 || err != nil || none.Binds(r.Host, 443) ||
+		none.Check(nil) != nil || len(none.Placeholders()) != 0 {
 		t.Error("the nil Set has a credential")
 	}
 }
 
-// TestStripThenSet: of every copy that a sandbox sends, none is left (C2). A
-// real origin tells what arrived.
+// TestStripThenSet: no copy that a sandbox sends is left (C2). A real origin reports the received request.
 func TestStripThenSet(t *testing.T) {
 	t.Setenv("COVE_TEST_SERVICE", canary)
 	const mine = "mine-0123456789"
 	for name, c := range map[string]struct {
 		form string
 		send func(*http.Request)
-		keep string // what must still be there
+		keep string // must still be there
 	}{
 		"one": {"form: bearer", func(h *http.Request) { h.Header.Set("Authorization", mine) }, ""},
 		"several": {"form: bearer", func(h *http.Request) {
@@ -220,17 +227,28 @@ func TestStripThenSet(t *testing.T) {
 		"case variants": {"form: bearer", func(h *http.Request) {
 			h.Header["AUTHORIZATION"], h.Header["authorization"] = []string{mine}, []string{mine}
 		}, ""},
-		"underscores":    {"form: header, header: X-Api-Key", func(h *http.Request) { h.Header["X_api_KEY"] = []string{mine} }, ""},
-		"another header": {"form: header, header: X-Api-Key", func(h *http.Request) { h.Header.Set("Authorization", mine); h.Header.Set("Api-Key", mine) }, ""},
-		"own header":     {"form: header, header: X-Company-Key", func(h *http.Request) { h.Header.Set("x-company-key", mine) }, ""},
+		"underscores": {"form: header, header: X-Api-Key", func(h *http.Request) {
+			h.Header["X_api_KEY"] = []string{mine}
+		}, ""},
+		"another header": {"form: header, header: X-Api-Key", func(h *http.Request) {
+			h.Header.Set("Authorization", mine)
+			h.Header.Set("Api-Key", mine)
+		}, ""},
+		"own header": {"form: header, header: X-Company-Key", func(h *http.Request) {
+			h.Header.Set("x-company-key", mine)
+		}, ""},
 		"query copies": {"form: header, header: X-Api-Key", func(h *http.Request) {
 			h.URL.RawQuery = "a=1&x-api-key=" + mine + "&X_API_KEY=" + mine + "&api%5Fkey=" + mine + "&z"
 		}, "a=1&z"},
 		"query, twice": {"form: query, parameter: key", func(h *http.Request) {
 			h.URL.RawQuery = "key=" + mine + "&%6bey=" + mine + "&key[]=" + mine + "&KEY=" + mine + "&a;key=" + mine + "&b=2"
 		}, "b=2&key=" + canary},
-		"also stripped": {"form: header, header: X-Goog-Api-Key, strip: key", func(h *http.Request) { h.URL.RawQuery = "key=" + mine + "&alt=sse" }, "alt=sse"},
-		"user in URL":   {"form: header, header: X-Api-Key", func(h *http.Request) { h.URL.User = url.UserPassword("me", mine) }, ""},
+		"also stripped": {"form: header, header: X-Goog-Api-Key, strip: key", func(h *http.Request) {
+			h.URL.RawQuery = "key=" + mine + "&alt=sse"
+		}, "alt=sse"},
+		"user in URL": {"form: header, header: X-Api-Key", func(h *http.Request) {
+			h.URL.User = url.UserPassword("me", mine)
+		}, ""},
 		"trailer": {"form: bearer", func(h *http.Request) {
 			h.Method, h.Body, h.ContentLength = "POST", io.NopCloser(strings.NewReader("body")), -1
 			h.Trailer = http.Header{"Authorization": {mine}, "X-Checksum": {"1"}}
@@ -241,7 +259,8 @@ func TestStripThenSet(t *testing.T) {
 			io.Copy(io.Discard, r.Body)
 			seen = fmt.Sprint(r.Header, r.URL, r.Trailer)
 		}))
-		s := set(t, "credentials:\n  - {name: service, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, "+c.form+"}]}")
+		s := set(t, "credentials:\n  - {name: service, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, "+
+			c.form+"}]}")
 		_, h := request(t, "GET", "https://api.example.com/v1")
 		c.send(h)
 		if _, err := s.Apply(judged(t, h), h); err != nil {
@@ -252,7 +271,8 @@ func TestStripThenSet(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		res.Body.Close()
-		if h.URL.User != nil || strings.Contains(seen, mine) || strings.Contains(seen, base64.StdEncoding.EncodeToString([]byte("me:"+mine))) {
+		if h.URL.User != nil || strings.Contains(seen, mine) ||
+			strings.Contains(seen, base64.StdEncoding.EncodeToString([]byte("me:"+mine))) {
 			t.Errorf("%s: the sandbox's own arrived: %s", name, seen)
 		}
 		if strings.Count(seen, canary) != 1 || !strings.Contains(seen, c.keep) {
@@ -267,14 +287,14 @@ func lab(t *testing.T, origin *httptest.Server) *http.Transport {
 	t.Helper()
 	transport := &http.Transport{
 
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the origin's name is not what is tested
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the origin's name is not under test
 		DialContext:     (&dialer{origin.Listener.Addr().String()}).dial,
 	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return transport
 }
 
-// TestElsewhere: a placeholder that is sent anywhere else stays a placeholder.
+// TestElsewhere: a placeholder sent anywhere else stays a placeholder.
 func TestElsewhere(t *testing.T) {
 	t.Setenv("COVE_TEST_SERVICE", canary)
 	s := set(t, bearerTo)
@@ -288,7 +308,8 @@ func TestElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	body, _ := io.ReadAll(h.Body)
-	for what, got := range map[string]string{"path": h.URL.Path, "query": h.URL.RawQuery, "header": h.Header.Get("X-Other"), "cookie": h.Header.Get("Cookie"), "body": string(body)} {
+	for what, got := range map[string]string{"path": h.URL.Path, "query": h.URL.RawQuery,
+		"header": h.Header.Get("X-Other"), "cookie": h.Header.Get("Cookie"), "body": string(body)} {
 		if !strings.Contains(got, placeholder) || strings.Contains(got, canary) {
 			t.Errorf("the %s became %s", what, got)
 		}
@@ -298,7 +319,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// gateway applies a set to whatever passes, as the real one does.
+// gateway applies a set to every request, as the real one does.
 type gateway struct {
 	t    *testing.T
 	set  *Set
@@ -313,13 +334,13 @@ func (g gateway) RoundTrip(h *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(h)
 }
 
-// TestRedirects: a real client that follows them carries nothing to another
-// host, port, path or scheme.
+// TestRedirects: a real client that follows redirects carries nothing to another host, port, path or scheme.
 func TestRedirects(t *testing.T) {
 	t.Setenv("COVE_TEST_SERVICE", canary)
 	s := set(t, bearerTo)
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		for _, to := range []string{"https://evil.test/v1/x", "https://www.api.example.com/v1/x", "https://api.example.com:8443/v1/x", "https://api.example.com/v2/x", "https://192.0.2.1/v1/x", "//evil.test/v1/x"} {
+		for _, to := range []string{"https://evil.test/v1/x", "https://www.api.example.com/v1/x",
+			"https://api.example.com:8443/v1/x", "https://api.example.com/v2/x", "https://192.0.2.1/v1/x", "//evil.test/v1/x"} {
 			var mu sync.Mutex
 			arrived := map[string]string{}
 			origin := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -351,7 +372,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestTwoOfOnePlace: when two credentials would take one place, nothing leaves.
+// TestTwoOfOnePlace: when two credentials share a place, the request is refused.
 func TestTwoOfOnePlace(t *testing.T) {
 	t.Setenv("COVE_TEST_SERVICE", canary)
 	s := set(t, `
@@ -369,7 +390,8 @@ credentials:
 		}
 	}
 	values := NewValues(clock.Real())
-	for _, yaml := range []string{"{name: a, source: 'env:A_A', variables: V, to: [{hosts: x.test, form: bearer}]}, {name: b, source: 'env:A_A', variables: V, to: [{hosts: y.test, form: bearer}]}"} {
+	for _, yaml := range []string{"{name: a, source: 'env:A_A', variables: V, to: [{hosts: x.test, form: bearer}]}, " +
+		"{name: b, source: 'env:A_A', variables: V, to: [{hosts: y.test, form: bearer}]}"} {
 		if _, err := NewSet(values, parse(t, "credentials: ["+yaml+"]")...); cove.ErrorCode(err) != cove.InvalidArgument {
 			t.Errorf("one variable for two: %v", err)
 		}
@@ -380,14 +402,14 @@ credentials:
 	}
 }
 
-// TestInjectionImpliesInterception: C3, at every change and at every
-// connection.
+// TestInjectionImpliesInterception: C3, at every change and at every connection.
 func TestInjectionImpliesInterception(t *testing.T) {
 	s := set(t, `
 credentials:
   - {name: one, source: 'env:COVE_TEST_SERVICE', to: [{hosts: [api.example.com, '*.sub.example.com'], ports: [443, 8443-8450], paths: /v1/**, form: bearer}]}
 `)
-	for target, want := range map[string]bool{"api.example.com:443": true, "api.example.com:8445": true, "a.sub.example.com:443": true, "api.example.com:80": false, "example.com:443": false, "other.test:443": false} {
+	for target, want := range map[string]bool{"api.example.com:443": true, "api.example.com:8445": true,
+		"a.sub.example.com:443": true, "api.example.com:80": false, "example.com:443": false, "other.test:443": false} {
 		host, port, err := policy.ParseAuthority(target, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -432,8 +454,10 @@ func TestPlaceholders(t *testing.T) {
 	}
 	a, b := s.Placeholders(), s.Placeholders()
 	for variable, shape := range map[string]string{
-		"ANTHROPIC_API_KEY": `^sk-ant-api03-[A-Za-z0-9]{75}-cove-placeholder-AA$`, "OPENAI_API_KEY": `^sk-proj-[A-Za-z0-9]{156}$`, "GEMINI_API_KEY": `^AIza[A-Za-z0-9]{35}$`,
-		"GOOGLE_API_KEY": `^AIza[A-Za-z0-9]{35}$`, "OPENROUTER_API_KEY": `^sk-or-v1-[A-Za-z0-9]{64}$`, "GH_TOKEN": `^ghp_[A-Za-z0-9]{36}$`, "GITHUB_TOKEN": `^ghp_[A-Za-z0-9]{36}$`,
+		"ANTHROPIC_API_KEY": `^sk-ant-api03-[A-Za-z0-9]{75}-cove-placeholder-AA$`,
+		"OPENAI_API_KEY":    `^sk-proj-[A-Za-z0-9]{156}$`, "GEMINI_API_KEY": `^AIza[A-Za-z0-9]{35}$`,
+		"GOOGLE_API_KEY": `^AIza[A-Za-z0-9]{35}$`, "OPENROUTER_API_KEY": `^sk-or-v1-[A-Za-z0-9]{64}$`,
+		"GH_TOKEN": `^ghp_[A-Za-z0-9]{36}$`, "GITHUB_TOKEN": `^ghp_[A-Za-z0-9]{36}$`,
 	} {
 		if !regexp.MustCompile(shape).MatchString(a[variable]) {
 			t.Errorf("%s=%s does not look like %s", variable, a[variable], shape)
@@ -455,20 +479,22 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
-// TestPresetsFitPolicies: what a preset of a policy allows, the credential of
-// that name is set on.
+// TestPresetsFitPolicies: a request allowed by a policy preset gets the credential of the same name.
 func TestPresetsFitPolicies(t *testing.T) {
 	all, err := Presets()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, target := range map[string]string{
-		"anthropic": "POST https://api.anthropic.com/v1/messages", "openai": "POST https://api.openai.com/v1/responses", "openrouter": "POST https://openrouter.ai/api/v1/chat/completions",
-		"github": "POST https://github.com/owner/repo.git/git-upload-pack",
+		"anthropic": "POST https://api.anthropic.com/v1/messages", "openai": "POST https://api.openai.com/v1/responses",
+		"openrouter": "POST https://openrouter.ai/api/v1/chat/completions",
+		"github":     "POST https://github.com/owner/repo.git/git-upload-pack",
 	} {
 		method, rawURL, _ := strings.Cut(target, " ")
 		r, h := request(t, method, rawURL)
-		p, err := policy.Compile(policy.Machine{}, &policy.Document{Mode: cove.NetworkLimited, Presets: []policy.PresetUse{{Name: name}}})
+		p, err := policy.Compile(policy.Machine{}, &policy.Document{
+			Mode: cove.NetworkLimited, Presets: []policy.PresetUse{{Name: name}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -492,8 +518,11 @@ func TestPresetsFitPolicies(t *testing.T) {
 			t.Errorf("%s: %v, %v", target, names, err)
 		}
 	}
-	for _, target := range []string{"GET https://api.anthropic.com/v1/organizations/api_keys", "POST https://api.anthropic.com/v1/files", "GET https://api.openai.com/v1/files", "POST https://api.openai.com/v1/organization/admin_api_keys",
-		"POST https://openrouter.ai/api/v1/keys", "POST https://generativelanguage.googleapis.com/v1beta/files", "POST https://github.com/settings/tokens"} {
+	for _, target := range []string{"GET https://api.anthropic.com/v1/organizations/api_keys",
+		"POST https://api.anthropic.com/v1/files", "GET https://api.openai.com/v1/files",
+		"POST https://api.openai.com/v1/organization/admin_api_keys",
+		"POST https://openrouter.ai/api/v1/keys", "POST https://generativelanguage.googleapis.com/v1beta/files",
+		"POST https://github.com/settings/tokens"} {
 		method, rawURL, _ := strings.Cut(target, " ")
 		r, _ := request(t, method, rawURL)
 		for i := range all {
@@ -513,15 +542,15 @@ func TestChoose(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	_, err = Choose(own, canary)
-	if cove.ErrorCode(err) != cove.NotFound || !strings.Contains(cove.ErrorHint(err), "anthropic, gemini, github, openai, openrouter, service") {
+	if cove.ErrorCode(err) != cove.NotFound || !strings.Contains(cove.ErrorHint(err),
+		"anthropic, gemini, github, openai, openrouter, service") {
 		t.Errorf("%v", err)
 	}
 	noLeak(t, "the error", err.Error())
 }
 
-// TestNothingIsSeen: C1. Everything is done that can be done with a
-// credential, right and wrong, and the value is searched for in all that can
-// be seen of it.
+// TestNothingIsSeen: C1. The test uses a credential in every way, right and wrong, and searches all output for the
+// value.
 func TestNothingIsSeen(t *testing.T) {
 	t.Setenv("COVE_TEST_SERVICE", canary)
 	home := t.TempDir()
@@ -540,16 +569,22 @@ func TestNothingIsSeen(t *testing.T) {
 	}
 	broken := strings.Repeat("e", 20)
 	for name, source := range map[string]string{
-		"env": "env:COVE_TEST_SERVICE", "file": "file:" + file, "command": "command:printenv COVE_TEST_SERVICE", "failing": "[command, sh, -c, 'echo " + canary[:0] + "$COVE_TEST_SERVICE >&2; echo $COVE_TEST_SERVICE; exit 3']",
-		"two lines": "[command, sh, -c, 'echo $COVE_TEST_SERVICE; echo $COVE_TEST_SERVICE']", "spaces": "[command, sh, -c, 'echo a $COVE_TEST_SERVICE']", "tab": `[command, sh, -c, 'printf "a\t$COVE_TEST_SERVICE"']`,
-		"missing": "env:COVE_TEST_" + broken, "git": "git-credential", "gh": "gh", "too long": "[command, sh, -c, 'for i in $(seq 9999); do printf $COVE_TEST_SERVICE; done']",
+		"env": "env:COVE_TEST_SERVICE", "file": "file:" + file, "command": "command:printenv COVE_TEST_SERVICE",
+		"failing":   "[command, sh, -c, 'echo " + canary[:0] + "$COVE_TEST_SERVICE >&2; echo $COVE_TEST_SERVICE; exit 3']",
+		"two lines": "[command, sh, -c, 'echo $COVE_TEST_SERVICE; echo $COVE_TEST_SERVICE']",
+		"spaces":    "[command, sh, -c, 'echo a $COVE_TEST_SERVICE']",
+		"tab":       `[command, sh, -c, 'printf "a\t$COVE_TEST_SERVICE"']`,
+		"missing":   "env:COVE_TEST_" + broken, "git": "git-credential", "gh": "gh",
+		"too long": "[command, sh, -c, 'for i in $(seq 9999); do printf $COVE_TEST_SERVICE; done']",
 	} {
-		for _, form := range []string{"form: bearer", "form: basic, user: me", "form: query, parameter: key", "form: header, header: X-Key"} {
+		for _, form := range []string{"form: bearer", "form: basic, user: me", "form: query, parameter: key",
+			"form: header, header: X-Key"} {
 			quoted := source
 			if !strings.HasPrefix(source, "[") {
 				quoted = "'" + source + "'"
 			}
-			s := set(t, "credentials:\n  - {name: service, source: "+quoted+", variables: V, to: [{hosts: api.example.com, "+form+"}]}")
+			s := set(t, "credentials:\n  - {name: service, source: "+quoted+", variables: V, to: [{hosts: api.example.com, "+
+				form+"}]}")
 			r, h := request(t, "GET", "https://api.example.com/v1/x")
 			names, err := s.Apply(r, h)
 			see(name, names, err, s, *s, s.credentials, s.values, *s.values.held[anyPlace(s.values)], s.Placeholders())
@@ -558,13 +593,19 @@ func TestNothingIsSeen(t *testing.T) {
 			s.Refused(r)
 		}
 	}
-	// A value where a reference belongs.
+	// A value in place of a reference.
 	for _, yaml := range []string{
-		"credentials: [{name: a, source: " + canary + "}]", "credentials: [{name: a, source: 'env:" + canary + "'}]", "credentials: [{name: " + canary + "@, source: gh}]",
-		"credentials: [{name: a, source: [" + canary + "]}]", "credentials: [{name: a, source: gh, shape: '" + canary + "', to: [{hosts: x.test, form: bearer}]}]",
-		"credentials: [{name: a, source: gh, variables: " + canary + ", to: [{hosts: x.test, form: bearer}]}]", "credentials: " + canary, canary, "credentials: [" + canary + "]",
-		"credentials: [{name: a, source: gh, to: [{hosts: x.test, form: '" + canary + "'}]}]", "credentials: [{name: a, source: {k: " + canary + "}}]", "credentials: [{name: a, source: !!binary " + canary + "}]",
-		"credentials: [{name: a, source: gh, to: [{hosts: x.test, form: header, header: X-Key, template: " + canary + "}]}]", "credentials: {name: a, value: " + canary + "}", "credentials: [{name: a\n value: " + canary + "}]", "credentials:\n\t- " + canary,
+		"credentials: [{name: a, source: " + canary + "}]", "credentials: [{name: a, source: 'env:" + canary + "'}]",
+		"credentials: [{name: " + canary + "@, source: gh}]",
+		"credentials: [{name: a, source: [" + canary + "]}]", "credentials: [{name: a, source: gh, shape: '" + canary +
+			"', to: [{hosts: x.test, form: bearer}]}]",
+		"credentials: [{name: a, source: gh, variables: " + canary + ", to: [{hosts: x.test, form: bearer}]}]",
+		"credentials: " + canary, canary, "credentials: [" + canary + "]",
+		"credentials: [{name: a, source: gh, to: [{hosts: x.test, form: '" + canary + "'}]}]",
+		"credentials: [{name: a, source: {k: " + canary + "}}]", "credentials: [{name: a, source: !!binary " + canary + "}]",
+		"credentials: [{name: a, source: gh, to: [{hosts: x.test, form: header, header: X-Key, template: " + canary + "}]}]",
+		"credentials: {name: a, value: " + canary + "}", "credentials: [{name: a\n value: " + canary + "}]",
+		"credentials:\n\t- " + canary,
 	} {
 		_, err := Parse("test.yaml", []byte(yaml))
 		if err == nil {
@@ -576,7 +617,7 @@ func TestNothingIsSeen(t *testing.T) {
 	if !strings.Contains(out.String(), "[secret]") || strings.Count(out.String(), "test.yaml") < 10 {
 		t.Error("the search saw nothing of values or errors")
 	}
-	// Nothing is written.
+	// No file contains it.
 	filepath.WalkDir(home, func(path string, d os.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			data, _ := os.ReadFile(path)
@@ -584,7 +625,7 @@ func TestNothingIsSeen(t *testing.T) {
 		}
 		return nil
 	})
-	// The search does find.
+	// The search itself works.
 	if leaks("x"+base64.StdEncoding.EncodeToString([]byte("me:"+canary))) == "" || leaks(canary) == "" {
 		t.Error("the search finds nothing")
 	}
@@ -599,12 +640,13 @@ func anyPlace(v *Values) place {
 	return p
 }
 
-// TestKnownValuesAreRedacted: what was set can be taken out of the answer, in
-// each form.
+// TestKnownValuesAreRedacted: a value that was set is removed from the answer, in each form.
 func TestKnownValuesAreRedacted(t *testing.T) {
 	t.Setenv("COVE_TEST_SERVICE", canary)
-	for _, form := range []string{"form: bearer", "form: basic, user: me", "form: query, parameter: key", "form: header, header: X-Key, template: 'k {}'"} {
-		s := set(t, "credentials:\n  - {name: service, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, "+form+"}]}")
+	for _, form := range []string{"form: bearer", "form: basic, user: me", "form: query, parameter: key",
+		"form: header, header: X-Key, template: 'k {}'"} {
+		s := set(t, "credentials:\n  - {name: service, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, "+form+
+			"}]}")
 		r, h := request(t, "GET", "https://api.example.com/v1/x")
 		if _, err := s.Apply(r, h); err != nil {
 			t.Fatal(err)
@@ -622,8 +664,8 @@ func TestKnownValuesAreRedacted(t *testing.T) {
 	}
 }
 
-// TestRotation: S9. A value that is replaced while requests are under way is
-// whole in each, and unused after it was replaced; the old one stays known.
+// TestRotation: S9. A value that is replaced under load is whole in each request, and unused afterwards; the old one
+// stays known.
 func TestRotation(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	put := func(v string) {

@@ -14,35 +14,36 @@ import (
 	"github.com/cove-sandbox/cove/internal/secret"
 )
 
-// Form is how a value stands in a request.
+// Form is the place and notation of a value in a request.
 type Form struct {
 	header        string // canonical; empty for a query parameter
-	before, after string // the value, in the header
+	before, after string // around the value, in the header
 	basic         bool   // the header is "Basic" with user and value
-	user          string // of basic; empty: as the source says
+	user          string // of basic; empty: the source's
 	parameter     string // of the query
 	others        []string
-	also, token   string // a header, and what has to be in its list beside
+	also, token   string // a list header, and its required element
 }
 
-// login is a value with whose it is, if the source tells.
+// login is a value and, if the source returns it, its user.
 type login struct {
 	user  string
 	value secret.Value
 }
 
-// carriers are headers and parameters that tell a server who asks. On a
-// request that gets a credential none of the sandbox's own is left: with a key
-// of its own it could use somebody else's account through an allowed host.
-var carriers = []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "Apikey", "X-Goog-Api-Key", "Access-Token", "X-Auth-Token", "Private-Token"}
+// carriers are headers and parameters that authenticate. A request that gets a credential keeps none of the sandbox's
+// own: with its own key a sandbox could use another account through an allowed host.
+var carriers = []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "Apikey", "X-Goog-Api-Key",
+	"Access-Token", "X-Auth-Token", "Private-Token"}
 
-// refusedHeaders are those whose meaning is not a credential's.
-var refusedHeaders = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Te", "Trailer", "Upgrade", "Content-Type", "Content-Encoding", "Expect", "Keep-Alive", "Accept-Encoding"}
+// refusedHeaders are headers with another meaning, which cannot carry a credential.
+var refusedHeaders = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Te", "Trailer", "Upgrade",
+	"Content-Type", "Content-Encoding", "Expect", "Keep-Alive", "Accept-Encoding"}
 
-// bearer is the header Authorization: Bearer VALUE.
+// bearer returns the form of the header Authorization: Bearer VALUE.
 func bearer() (Form, error) { return headerForm("Authorization", "Bearer {}") }
 
-// headerForm is a header whose value is a template with {} for the value.
+// headerForm returns the form of a header with a template, in which {} is the value.
 func headerForm(name, template string) (Form, error) {
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	if !httpguts.ValidHeaderFieldName(name) || slices.Contains(refusedHeaders, name) {
@@ -53,24 +54,26 @@ func headerForm(name, template string) (Form, error) {
 	}
 	before, after, found := strings.Cut(template, "{}")
 	if !found || strings.Contains(after, "{}") || !visible(strings.ReplaceAll(before+after, " ", "")) {
-		return Form{}, cove.Errorf(cove.InvalidArgument, "a template has {} once, where the value stands").WithHint(`for example "Token {}"`)
+		return Form{}, cove.Errorf(cove.InvalidArgument,
+			"a template has {} once, where the value stands").WithHint(`for example "Token {}"`)
 	}
 	return Form{header: name, before: before, after: after}, nil
 }
 
-// alsoForm adds to a form a header that has a list, and what has to be in it:
-// "NAME: TOKEN".
+// alsoForm adds a required element of a list header to a form: "NAME: TOKEN".
 func alsoForm(f Form, text string) (Form, error) {
 	name, token, found := strings.Cut(text, ":")
 	name, token = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)), strings.TrimSpace(token)
-	if !found || !httpguts.ValidHeaderFieldName(name) || slices.Contains(refusedHeaders, name) || slices.Contains(carriers, name) || token == "" || !visible(token) || strings.Contains(token, ",") {
-		return f, cove.Errorf(cove.InvalidArgument, "also is a header with a list, and what has to be in it").WithHint(`for example "X-Features: tokens"`)
+	if !found || !httpguts.ValidHeaderFieldName(name) || slices.Contains(refusedHeaders, name) ||
+		slices.Contains(carriers, name) || token == "" || !visible(token) || strings.Contains(token, ",") {
+		return f, cove.Errorf(cove.InvalidArgument, "also is a list header, and a required element").WithHint(
+			`for example "X-Features: tokens"`)
 	}
 	f.also, f.token = name, token
 	return f, nil
 }
 
-// basicForm is the header Authorization: Basic, for user and value.
+// basicForm returns the form of the header Authorization: Basic, for user and value.
 func basicForm(user string) (Form, error) {
 	if strings.ContainsAny(user, ":") || !printable(user) {
 		return Form{}, cove.Errorf(cove.InvalidArgument, "a user has no colon and no control characters")
@@ -78,7 +81,7 @@ func basicForm(user string) (Form, error) {
 	return Form{header: "Authorization", basic: true, user: user}, nil
 }
 
-// queryForm is a parameter of the query.
+// queryForm returns the form of a parameter of the query.
 func queryForm(name string) (Form, error) {
 	if name == "" || url.QueryEscape(name) != name {
 		return Form{}, cove.Errorf(cove.InvalidArgument, "a parameter has letters, digits, hyphens, underscores and dots")
@@ -86,7 +89,7 @@ func queryForm(name string) (Form, error) {
 	return Form{parameter: name}, nil
 }
 
-// place is what the form takes of a request.
+// place returns the part of a request that the form occupies.
 func (f Form) place() string {
 	if f.header != "" {
 		return "header " + f.header
@@ -94,13 +97,13 @@ func (f Form) place() string {
 	return "parameter " + strings.ToLower(f.parameter)
 }
 
-// accepts reports whether the login can be written in this form. What could
-// begin another header never can.
+// accepts reports whether the login fits this form. Values that could begin another header never do.
 func (f Form) accepts(l login) error {
 	v := l.value.Reveal()
 	if f.basic {
 		if _, err := basicForm(f.userOf(l)); err != nil || f.userOf(l) == "" || !printable(v) {
-			return cove.Errorf(cove.InvalidArgument, "it has no user, or one with a colon, or control characters").WithHint("set user")
+			return cove.Errorf(cove.InvalidArgument, "it has no user, or one with a colon, or control characters").WithHint(
+				"set user")
 		}
 		return nil
 	}
@@ -117,8 +120,8 @@ func (f Form) userOf(l login) string {
 	return l.user
 }
 
-// strip removes the form's header or parameter and all other carriers from
-// header, trailer and URL, in every spelling that a server may take for them.
+// strip removes the form's header or parameter and all other carriers from header, trailer and URL, in every spelling
+// that a server may accept.
 func (f Form) strip(h *http.Request) {
 	names := append(slices.Clone(carriers), f.others...)
 	names = append(names, f.header, f.parameter)
@@ -137,14 +140,13 @@ func (f Form) strip(h *http.Request) {
 	h.URL.RawQuery = withoutParameters(h.URL.RawQuery, carries)
 }
 
-// plain is a name as servers compare it at their loosest: without case, and
-// with hyphen and underscore the same (CGI).
+// plain returns a name in the loosest comparison of servers: without case, and with hyphen and underscore the same
+// (CGI).
 func plain(name string) string {
 	return strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), "_", "-")
 }
 
-// withoutParameters removes parameters from a raw query. Some servers take ";"
-// for "&", and "key[]" for "key".
+// withoutParameters removes parameters from a raw query. Some servers accept ";" for "&", and "key[]" for "key".
 func withoutParameters(query string, unwanted func(name string) bool) string {
 	if query == "" {
 		return ""
@@ -168,7 +170,7 @@ func parameterName(pair string) string {
 	return name
 }
 
-// set writes the login.
+// set writes the login into a request.
 func (f Form) set(h *http.Request, l login) {
 	value := l.value.Reveal()
 	if f.also != "" {

@@ -24,7 +24,7 @@ const maxDocument = 1 << 20 // bytes
 //go:embed presets.yaml
 var presets []byte
 
-// Presets are the credentials that Cove knows by itself.
+// Presets returns Cove's built-in credentials.
 func Presets() ([]Credential, error) {
 	all, err := parsePresets()
 	return slices.Clone(all), err
@@ -32,8 +32,7 @@ func Presets() ([]Credential, error) {
 
 var parsePresets = sync.OnceValues(func() ([]Credential, error) { return Parse("presets.yaml", presets) })
 
-// Choose finds credentials by name, first among own and then among the
-// presets. Errors: NotFound.
+// Choose returns credentials by name, first from own and then from the presets. Errors: NotFound.
 func Choose(own []Credential, names ...string) ([]Credential, error) {
 	all, err := Presets()
 	if err != nil {
@@ -49,14 +48,15 @@ func Choose(own []Credential, names ...string) ([]Credential, error) {
 				known = append(known, c.Name)
 			}
 			slices.Sort(known)
-			return nil, cove.Errorf(cove.NotFound, "there is no credential of that name").WithHint("there are %s", strings.Join(slices.Compact(known), ", "))
+			return nil, cove.Errorf(cove.NotFound, "there is no credential of that name").WithHint("there are %s",
+				strings.Join(slices.Compact(known), ", "))
 		}
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
 }
 
-// document is the YAML of credentials.
+// document is the YAML form of credentials.
 type document struct {
 	Credentials []entry `yaml:"credentials"`
 }
@@ -70,7 +70,7 @@ type entry struct {
 	Or        []entry     `yaml:"or"`
 }
 
-// text is one value and the line that it is on.
+// text is one value and its line.
 type text struct {
 	s    string
 	line int
@@ -84,7 +84,7 @@ func (t *text) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// words is a list of values, or one in its place.
+// words is a list of values, or a single one.
 type words struct {
 	all  []string
 	list bool
@@ -107,7 +107,7 @@ func (w *words) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// placed is an error that knows its line.
+// placed is an error with its line.
 type placed struct {
 	line int
 	err  *cove.Error
@@ -119,34 +119,34 @@ func at(line int, format string, args ...any) error {
 	return &placed{line, cove.Errorf(cove.InvalidArgument, format, args...)}
 }
 
-// Parse reads credentials in YAML, strictly:
+// Parse parses credentials in YAML, strictly:
 //
 //	credentials:
 //	  - name: tracker                    # for --credential
 //	    source: env:TRACKER_TOKEN        # or file:/PATH, command:PROGRAM ARGUMENTS,
 //	                                     # [command, PROGRAM, ARGUMENT], git-credential, gh
-//	    variables: TRACKER_TOKEN         # that hold a placeholder inside
+//	    variables: TRACKER_TOKEN         # hold a placeholder inside
 //	    shape: trk_{24}                  # of the placeholder
-//	    to:                              # what it is bound to: rules as in a policy, each with a form
+//	    to:                              # bindings: rules as in a policy, each with a form
 //	      - hosts: tracker.example.com
 //	        ports: 443
 //	        methods: [GET, POST]
 //	        paths: /api/**
 //	        form: header                 # or bearer; basic (user); query (parameter)
 //	        header: X-Tracker-Key
-//	        template: "Key {}"           # {} is the value; by itself if not stated
-//	        strip: session               # what else would tell who asks
-//	        also: "X-Features: tokens"   # what the list of a header has to have beside
-//	    or:                              # where source has nothing: the first that has
-//	      - source: file:/PATH           # with variables, shape and to of its own
+//	        template: "Key {}"           # {} is the value; default {}
+//	        strip: session               # further headers and parameters that authenticate
+//	        also: "X-Features: tokens"   # a required element of a list header
+//	    or:                              # alternatives for a source without a value, in order
+//	      - source: file:/PATH           # with its own variables, shape and to
 //	        to: [...]
 //
-// No message repeats a value of the
-// document, which may be a secret by mistake. Errors: InvalidArgument with
-// source and line.
+// Messages never repeat a value of the document, which may be a secret by mistake. Errors: InvalidArgument with source
+// and line.
 func Parse(source string, data []byte) ([]Credential, error) {
 	if len(data) > maxDocument {
-		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source, maxDocument>>20).WithHint("is it the right file?")
+		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source,
+			maxDocument>>20).WithHint("is it the right file?")
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
@@ -155,7 +155,8 @@ func Parse(source string, data []byte) ([]Credential, error) {
 		return nil, inPlace(source, err)
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document", source).WithHint("remove what follows ---")
+		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document",
+			source).WithHint("remove what follows ---")
 	}
 	var all []Credential
 	for _, e := range doc.Credentials {
@@ -177,8 +178,7 @@ var (
 	duplicate = regexp.MustCompile(`already defined at line ([0-9]+)$`)
 )
 
-// inPlace gives an error its source and line, and takes out of yaml's what
-// could be a value.
+// inPlace adds source and line to an error, and removes possible values from yaml's messages.
 func inPlace(source string, err error) error {
 	if p, ok := errors.AsType[*placed](err); ok {
 		e := cove.Errorf(p.err.Code, "%s:%d: %s", source, p.line, p.err.Message)
@@ -207,7 +207,8 @@ var credentialName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 func (e entry) credential(source string) (Credential, error) {
 	c := Credential{Name: e.Name.s, Variables: e.Variables.all, Shape: defaultShape}
 	if !credentialName.MatchString(c.Name) {
-		return c, at(cmp.Or(e.Name.line, e.Source.line, 1), "a credential has a name, of small letters, digits, hyphens, dots and underscores")
+		return c, at(cmp.Or(e.Name.line, e.Source.line, 1),
+			"a credential has a name, of small letters, digits, hyphens, dots and underscores")
 	}
 	var err error
 	if c.Source, err = e.Source.source(); err != nil {
@@ -236,7 +237,7 @@ func (e entry) credential(source string) (Credential, error) {
 	}
 	for _, other := range e.Or {
 		if other.Name.s != "" || len(other.Or) > 0 {
-			return c, at(cmp.Or(other.Name.line, e.Name.line), "what is in or has neither a name nor an or of its own")
+			return c, at(cmp.Or(other.Name.line, e.Name.line), "an entry of or has neither a name nor an or of its own")
 		}
 		other.Name = e.Name
 		w, err := other.credential(source)
@@ -255,12 +256,13 @@ func (w words) source() (Source, error) {
 	case !w.list:
 		return ParseSource(w.all[0])
 	case w.all[0] != string(fromCommand):
-		return Source{}, cove.Errorf(cove.InvalidArgument, "a list is a command").WithHint("source: [command, PROGRAM, ARGUMENT]")
+		return Source{}, cove.Errorf(cove.InvalidArgument,
+			"a list is a command").WithHint("source: [command, PROGRAM, ARGUMENT]")
 	}
 	return command(w.all[1:])
 }
 
-// wrap gives an error the words' line.
+// wrap adds the words' line to an error.
 func (w words) wrap(err error) error {
 	if e, ok := errors.AsType[*cove.Error](err); ok {
 		return &placed{cmp.Or(w.line, 1), e}
@@ -268,10 +270,10 @@ func (w words) wrap(err error) error {
 	return err
 }
 
-// formKeys are the keys of a binding that are not those of a policy's rule.
+// formKeys are the keys of a binding that a policy's rule does not have.
 var formKeys = []string{"form", "header", "template", "user", "parameter", "strip", "also"}
 
-// bind reads one entry of to: a rule, and how the value is set.
+// bind parses one entry of to: a rule and a form.
 func bind(source string, n *yaml.Node, from Source) (Binding, error) {
 	if n.Kind != yaml.MappingNode || n.Anchor != "" {
 		return Binding{}, at(n.Line, "an entry of to is a mapping, without anchors and aliases")
@@ -295,7 +297,7 @@ func bind(source string, n *yaml.Node, from Source) (Binding, error) {
 			continue
 		}
 		rule.Content = append(rule.Content, key, value)
-		switch key.Value { // refused below, if they are not what they should be
+		switch key.Value { // invalid values are refused below
 		case "hosts":
 			_ = hosts.UnmarshalYAML(value)
 		case "ports":
@@ -308,7 +310,8 @@ func bind(source string, n *yaml.Node, from Source) (Binding, error) {
 	if err != nil {
 		return b, err
 	}
-	if b.where, err = policy.Compile(policy.Machine{}, &policy.Document{Mode: cove.NetworkLimited, Rules: []policy.Rule{parsed}}); err != nil {
+	if b.where, err = policy.Compile(policy.Machine{},
+		&policy.Document{Mode: cove.NetworkLimited, Rules: []policy.Rule{parsed}}); err != nil {
 		return b, err
 	}
 	if b.probes, err = probes(hosts, ports, from); err != nil {
@@ -323,7 +326,7 @@ func bind(source string, n *yaml.Node, from Source) (Binding, error) {
 	return b, nil
 }
 
-// probes are requests that a binding is about, for Check.
+// probes returns requests that a binding covers, for Check.
 func probes(hosts, ports words, from Source) (all []probe, err error) {
 	if len(ports.all) == 0 {
 		ports.all = []string{"443"}
@@ -352,7 +355,7 @@ func probes(hosts, ports words, from Source) (all []probe, err error) {
 	return all, nil
 }
 
-// readForm reads how a value is set, from the keys that say it.
+// readForm parses a form from its keys.
 func readForm(line int, keys map[string]words) (Form, error) {
 	one := func(key string) string {
 		if w := keys[key]; len(w.all) == 1 && !w.list {

@@ -8,24 +8,21 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// API is where pull requests for a repository are opened: by paths of a host
-// that are below a prefix.
+// API is the API for a repository's pull requests: the paths of a host below a prefix.
 type API struct {
 	Host   policy.Host
 	Port   uint16
 	Prefix string
 }
 
-// ForRemote are the credentials that this machine has itself for a repository
-// at an https URL: bound to what git asks of it and, where pull requests are
-// opened, to GitHub's API. Where the machine has none, requests go without.
-// Errors: InvalidArgument.
+// ForRemote returns the machine's own credentials for a repository at an https URL, bound to git's requests for it and,
+// with pulls, to GitHub's API. If the machine has none, requests go without. Errors: InvalidArgument.
 func ForRemote(remote string, pulls *API) ([]Credential, error) {
 	d, err := policy.ForRepository(remoteName, remote, "", nil, false)
 	if err != nil {
 		return nil, err
 	}
-	d.Git = nil // what git may do is policy's to say
+	d.Git = nil // policy judges git operations
 	r, err := policy.ParseRemote(remote)
 	if err != nil {
 		return nil, err
@@ -57,7 +54,7 @@ const (
 	apiName    = "repository-api"
 )
 
-// machines is a credential that the machine may have.
+// machines returns a credential that the machine may have.
 func machines(name string, form Form, where *policy.Document, at probe) (Credential, error) {
 	where.Mode = cove.NetworkLimited
 	p, err := policy.Compile(policy.Machine{}, where)
@@ -67,8 +64,7 @@ func machines(name string, form Form, where *policy.Document, at probe) (Credent
 	}, err
 }
 
-// Overlaps reports whether a set has a credential for the places of another, so
-// that both would be set there.
+// Overlaps reports whether a set's credential shares a place with c, so that both would be set there.
 func (s *Set) Overlaps(c Credential) bool {
 	for _, b := range c.Bindings {
 		for _, p := range b.probes {
@@ -80,11 +76,10 @@ func (s *Set) Overlaps(c Credential) bool {
 	return false
 }
 
-// tokens are the variables in which tools of a host look for its token.
+// tokens are the variables from which a host's tools read its token.
 var tokens = map[string][]string{"github.com": {"GH_TOKEN", "GITHUB_TOKEN"}, "gitlab.com": {"GITLAB_TOKEN"}}
 
-// readMachine looks where git and the tools of a host look: in the environment,
-// in what gh knows, and in the store that git is configured with.
+// readMachine reads the sources of git and a host's tools: the environment, gh, and git's configured credential store.
 func readMachine(ctx context.Context, account string) (user, value string, err error) {
 	for _, v := range tokens[account] {
 		if value := os.Getenv(v); value != "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// TestForRemote: the machine's own credential goes to what git asks of one
-// repository, and where there is none, requests go without.
+// TestForRemote: git's requests for one repository get the machine's own credential; if there is none, requests go
+// without.
 func TestForRemote(t *testing.T) {
 	t.Setenv("GH_TOKEN", "ghp_a-token-of-this-machine")
 	t.Setenv("HOME", t.TempDir())

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// deadline is how long a program may take to give a value.
+	// deadline bounds a program that returns a value.
 	deadline = 10 * time.Second
-	maxRead  = 64 << 10 // bytes of a file or of what a program writes
+	maxRead  = 64 << 10 // bytes of a file or of a program's output
 )
 
-// Source is where a value is, on the host. It is a reference and no secret.
+// Source is a reference to a value on the host, and not secret.
 type Source struct {
 	kind kind
 	name string   // of a variable or file
@@ -41,15 +41,15 @@ const (
 	fromGit     kind = "git-credential"
 	fromGH      kind = "gh"
 	fromClaude  kind = "claude"
-	fromMachine kind = "machine" // wherever git and gh look; of ForRemote only
+	fromMachine kind = "machine" // the sources of git and gh; of ForRemote only
 )
 
 const sourceHint = "a source is env:NAME, file:/PATH, command:PROGRAM ARGUMENTS, git-credential, gh or claude"
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,200}$`)
 
-// ParseSource reads a source. Its errors do not repeat what was given, which
-// may be the value itself by mistake. Errors: InvalidArgument.
+// ParseSource parses a source. Its errors do not repeat the text, which may be the value itself by mistake. Errors:
+// InvalidArgument.
 func ParseSource(s string) (Source, error) {
 	bad := func(why string) (Source, error) {
 		return Source{}, cove.Errorf(cove.InvalidArgument, "this is no source of a credential: %s", why).WithHint(sourceHint)
@@ -75,7 +75,8 @@ func ParseSource(s string) (Source, error) {
 		return Source{kind: fromFile, name: filepath.Clean(rest)}, nil
 	case fromCommand:
 		if strings.ContainsAny(rest, "\"'`$\\|&;<>()*?~") {
-			return Source{}, cove.Errorf(cove.InvalidArgument, "no shell reads the command of a credential").WithHint("write it as a list: source: [command, PROGRAM, ARGUMENT]")
+			return Source{}, cove.Errorf(cove.InvalidArgument, "no shell reads the command of a credential").WithHint(
+				"write it as a list: source: [command, PROGRAM, ARGUMENT]")
 		}
 		return command(strings.Fields(rest))
 	case fromGit, fromGH, fromClaude:
@@ -87,7 +88,7 @@ func ParseSource(s string) (Source, error) {
 	return bad("it is of no known kind")
 }
 
-// command is the source that runs a program, as its arguments say.
+// command returns the source that runs a program with arguments.
 func command(argv []string) (Source, error) {
 	for _, a := range argv {
 		if strings.IndexByte(a, 0) >= 0 {
@@ -100,7 +101,7 @@ func command(argv []string) (Source, error) {
 	return Source{kind: fromCommand, argv: argv}, nil
 }
 
-// String is the source without the arguments of a command.
+// String returns the source without the arguments of a command.
 func (s Source) String() string {
 	switch s.kind {
 	case fromEnv, fromFile:
@@ -111,7 +112,7 @@ func (s Source) String() string {
 	return string(s.kind)
 }
 
-// key tells one source from all others.
+// key identifies the source.
 func (s Source) key() string { return fmt.Sprintf("%s %q %q", s.kind, s.name, s.argv) }
 
 // program reports whether reading the source runs a program.
@@ -119,8 +120,7 @@ func (s Source) program() bool {
 	return s.kind != fromEnv && s.kind != fromFile && s.kind != fromClaude
 }
 
-// there reports whether the source seems to have something, without a program
-// being run for it.
+// there reports whether the source seems to have a value, without running a program.
 func (s Source) there() bool {
 	switch s.kind {
 	case fromEnv:
@@ -135,8 +135,8 @@ func (s Source) there() bool {
 	return true
 }
 
-// account is what a source that serves many hosts is asked for: the subdomains
-// of github.com belong to the same accounts.
+// account returns the account that is requested from a source for many hosts: the subdomains of github.com belong to
+// the same accounts.
 func (s Source) account(host policy.Host, port uint16) string {
 	if s.kind != fromGit && s.kind != fromGH && s.kind != fromMachine {
 		return ""
@@ -150,8 +150,7 @@ func (s Source) account(host policy.Host, port uint16) string {
 	return host.Authority(port)
 }
 
-// read gets the value, and whose it is if the source tells. Its errors tell
-// nothing of what was read.
+// read returns the value and, if the source returns it, its user. Its errors contain nothing of the value.
 func (s Source) read(ctx context.Context, account string) (user, value string, err error) {
 	switch s.kind {
 	case fromEnv:
@@ -184,8 +183,7 @@ func (s Source) read(ctx context.Context, account string) (user, value string, e
 	return "", "", cove.Errorf(cove.Internal, "a source of no kind")
 }
 
-// claudeLogin is what Claude Code keeps of a login on this machine. It does not
-// last: the program itself renews it, when somebody uses it.
+// claudeLogin reads Claude Code's login on this machine. The login expires; Claude Code renews it when it is used.
 func claudeLogin() (string, error) {
 	dir := os.Getenv("CLAUDE_CONFIG_DIR")
 	if dir == "" {
@@ -209,12 +207,14 @@ func claudeLogin() (string, error) {
 		return "", errors.New("there is no login of Claude Code")
 	}
 	if kept.OAuth.Expires > 0 && time.UnixMilli(kept.OAuth.Expires).Before(time.Now()) {
-		return "", errors.New("the login of Claude Code has expired; use it once on this machine, or make a token that lasts with claude setup-token")
+		return "",
+			errors.New("the login of Claude Code has expired; use it once on this machine, or make a token that lasts with " +
+				"claude setup-token")
 	}
 	return kept.OAuth.Token, nil
 }
 
-// trim takes away the line break that editors and programs end with.
+// trim removes the final newline of editors and programs.
 func trim(s string) string { return strings.TrimRight(s, "\r\n") }
 
 func readFile(path string) (string, error) {
@@ -237,7 +237,7 @@ func readFile(path string) (string, error) {
 	return string(data), err
 }
 
-// bare is the cause without the path, which the source names.
+// bare returns the cause without the path, which the source contains.
 func bare(err error) error {
 	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return p.Err
@@ -245,7 +245,7 @@ func bare(err error) error {
 	return err
 }
 
-// gitLogin reads the answer of git credential fill.
+// gitLogin parses the answer of git credential fill.
 func gitLogin(out string) (user, value string, err error) {
 	for line := range strings.Lines(out) {
 		name, v, _ := strings.Cut(trim(line), "=")
@@ -262,15 +262,15 @@ func gitLogin(out string) (user, value string, err error) {
 	return user, value, nil
 }
 
-// run runs a program and returns what it writes, in the environment of Cove
-// and without a terminal to ask on. What it says on standard error is nobody's
-// to see: programs that handle secrets show them there.
+// run runs a program and returns its output, in Cove's environment and without a terminal for questions. Standard error
+// is discarded: programs that handle secrets may print them there.
 func run(ctx context.Context, stdin string, argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = "/" // no repository, no project
-	cmd.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GCM_INTERACTIVE=never", "GH_PROMPT_DISABLED=1")
+	cmd.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GCM_INTERACTIVE=never",
+		"GH_PROMPT_DISABLED=1")
 	cmd.Stdin = strings.NewReader(stdin)
 	out := &limited{}
 	cmd.Stdout = out
@@ -289,8 +289,7 @@ func run(ctx context.Context, stdin string, argv ...string) (string, error) {
 	return out.buffer.String(), nil
 }
 
-// limited keeps what fits. It is a Writer and nothing more: a Buffer would be
-// filled by its ReadFrom.
+// limited is a writer with a maximum size. It is not a Buffer, whose ReadFrom would ignore the maximum.
 type limited struct {
 	buffer bytes.Buffer
 	full   bool

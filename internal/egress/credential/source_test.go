@@ -27,7 +27,7 @@ func source(t testing.TB, s string) Source {
 	return src
 }
 
-// script puts a program into a directory that is first in PATH.
+// script installs a program into the first directory of PATH.
 func script(t *testing.T, name, text string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,7 +44,8 @@ func TestSources(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(home, "key"), []byte(canary+"\r\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	script(t, "gh", `[ "$*" = "auth token --hostname github.com" ] && [ "$GH_PROMPT_DISABLED" = 1 ] && echo "$COVE_TEST_SERVICE"`)
+	script(t, "gh",
+		`[ "$*" = "auth token --hostname github.com" ] && [ "$GH_PROMPT_DISABLED" = 1 ] && echo "$COVE_TEST_SERVICE"`)
 	for text, want := range map[string]string{
 		"env:COVE_TEST_SERVICE":              "env:COVE_TEST_SERVICE",
 		"file:~/key":                         "file:" + home + "/key",
@@ -63,7 +64,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestGitCredential: a real git with a helper of its user's.
+// TestGitCredential runs a real git with a credential helper.
 func TestGitCredential(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed")
@@ -78,7 +79,9 @@ func TestGitCredential(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := filepath.Join(home, ".gitconfig")
-	if err := os.WriteFile(config, []byte("[credential \"https://git.example.com:8443\"]\n\thelper = \"!f() { echo username=robot; echo password=$COVE_TEST_SERVICE; }; f\"\n[core]\n\taskPass = "+asks+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(config,
+		[]byte("[credential \"https://git.example.com:8443\"]\n\thelper = \"!f() { echo username=robot; echo "+
+			"password=$COVE_TEST_SERVICE; }; f\"\n[core]\n\taskPass = "+asks+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	v, s := NewValues(clock.Real()), source(t, "git-credential")
@@ -86,7 +89,7 @@ func TestGitCredential(t *testing.T) {
 	if err != nil || l.user != "robot" || l.value.Reveal() != canary {
 		t.Errorf("%q %q, %v", l.user, l.value.Reveal(), err)
 	}
-	for _, host := range []string{"git.example.com", "other.example.com"} { // on 443
+	for _, host := range []string{"git.example.com", "other.example.com"} { // port 443
 		if _, err := v.get(t.Context(), s, hostOf(t, host), 443); err == nil {
 			t.Errorf("%s has a password", host)
 		}
@@ -95,7 +98,8 @@ func TestGitCredential(t *testing.T) {
 		t.Error("a program was run to ask for a password")
 	}
 
-	set := set(t, "credentials: [{name: a, source: git-credential, to: [{hosts: git.example.com, ports: 8443, form: basic}]}]")
+	set := set(t,
+		"credentials: [{name: a, source: git-credential, to: [{hosts: git.example.com, ports: 8443, form: basic}]}]")
 	r, h := request(t, "GET", "https://git.example.com:8443/r.git/info/refs")
 	if _, err := set.Apply(r, h); err != nil {
 		t.Fatal(err)
@@ -106,7 +110,8 @@ func TestGitCredential(t *testing.T) {
 }
 
 func TestAccounts(t *testing.T) {
-	for target, want := range map[string]string{"api.github.com": "github.com", "github.com": "github.com", "uploads.github.com": "github.com", "notgithub.com": "notgithub.com",
+	for target, want := range map[string]string{"api.github.com": "github.com", "github.com": "github.com",
+		"uploads.github.com": "github.com", "notgithub.com": "notgithub.com",
 		"ghe.example.com": "ghe.example.com", "github.com.evil.test": "github.com.evil.test"} {
 		if got := source(t, "gh").account(hostOf(t, target), 443); got != want {
 			t.Errorf("%s is asked for as %s", target, got)
@@ -157,8 +162,7 @@ func TestSourcesThatFail(t *testing.T) {
 	}
 }
 
-// TestTheFirstMayLeave: a value that several wait for comes even if whoever
-// asked first goes away.
+// TestTheFirstMayLeave: a shared read continues when the first caller leaves.
 func TestTheFirstMayLeave(t *testing.T) {
 	t.Setenv("COVE_TEST_SERVICE", canary)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -169,7 +173,7 @@ func TestTheFirstMayLeave(t *testing.T) {
 	}
 }
 
-// TestDeadline: a program that does not end is ended, with what it started.
+// TestDeadline: a hanging program is killed, with its children.
 func TestDeadline(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -191,7 +195,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// gone reports whether a process has ended; it may not have been waited for.
+// gone reports whether a process has ended, possibly as a zombie.
 func gone(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, _ := strings.Cut(string(stat), ") ")
@@ -205,19 +209,20 @@ func waitFor(t *testing.T, condition func() bool) {
 			t.Error("it did not happen within a minute")
 			return
 		}
-		time.Sleep(5 * time.Millisecond) // there is nothing to wait on
+		time.Sleep(5 * time.Millisecond) // there is no event to wait for
 	}
 }
 
-// TestProgramsAreRunSeldom: what a program gave is kept, until it is old or
-// refused; one that fails is left alone for a while.
+// TestProgramsAreRunSeldom: a program's value is kept until it is old or refused; a failed program is not run again for
+// a while.
 func TestProgramsAreRunSeldom(t *testing.T) {
 	runs := filepath.Join(t.TempDir(), "runs")
 	fail := filepath.Join(t.TempDir(), "fail")
 	script(t, "cove-test-key", "echo run >> "+runs+"; [ ! -e "+fail+" ] || exit 1; echo value-number-$(wc -l < "+runs+")")
 	c := clock.NewManual(time.Now())
 	v, s := NewValues(c), source(t, "command:cove-test-key")
-	set, err := NewSet(v, parse(t, "credentials: [{name: a, source: 'command:cove-test-key', to: [{hosts: x.test, form: bearer}]}]")...)
+	set, err := NewSet(v,
+		parse(t, "credentials: [{name: a, source: 'command:cove-test-key', to: [{hosts: x.test, form: bearer}]}]")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +230,7 @@ func TestProgramsAreRunSeldom(t *testing.T) {
 	step := func(what, want string) {
 		t.Helper()
 		var group sync.WaitGroup
-		for range 10 { // at once
+		for range 10 { // concurrently
 			group.Go(func() {
 				l, err := v.get(t.Context(), s, hostOf(t, "x.test"), 443)
 				if got := l.value.Reveal(); got != want || (err == nil) != (want != "") {
@@ -295,7 +300,9 @@ func has(known []secret.Value, want string) bool {
 }
 
 func TestParseSource(t *testing.T) {
-	for _, text := range []string{"", "env:", "env:A B", "env:A-B", "env:1A", "file:", "file:relative", "file:/a\nb", "command:", "command: ", "command:sh -c 'x'", "command:a|b", "command:a $B", "gh:x", "git-credential:", "vault:x", canary, "env:" + canary, "ENV:A"} {
+	for _, text := range []string{"", "env:", "env:A B", "env:A-B", "env:1A", "file:", "file:relative", "file:/a\nb",
+		"command:", "command: ", "command:sh -c 'x'", "command:a|b", "command:a $B", "gh:x", "git-credential:", "vault:x",
+		canary, "env:" + canary, "ENV:A"} {
 		_, err := ParseSource(text)
 		if cove.ErrorCode(err) != cove.InvalidArgument || cove.ErrorHint(err) == "" {
 			t.Errorf("%q: %v", text, err)

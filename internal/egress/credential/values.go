@@ -16,46 +16,45 @@ import (
 )
 
 const (
-	// lifetime is how long what a program gave is used without asking again.
+	// lifetime is how long a program's value is used.
 	lifetime = 5 * time.Minute
-	// settled is how old it has to be for a refusal to count: a sandbox that
-	// gets itself refused must not make programs run on the host at will.
+	// settled is the minimum age of a value for a refusal to count: a sandbox that provokes refusals must not make
+	// programs run on the host at will.
 	settled = 30 * time.Second
-	// pause is how long after a failure no program is run again.
+	// pause is the delay after a failure before a program is run again.
 	pause = 10 * time.Second
-	// maxFormer is how many replaced values of one source are still known.
+	// maxFormer bounds the replaced values of one source that stay known.
 	maxFormer = 4
 )
 
-// Values reads sources and remembers what they gave, in memory. Environment
-// variables and files are read each time; programs are run when what they gave
-// has become old.
+// Values reads sources and caches their values in memory. Environment variables and files are read each time; programs
+// are run when their value has become old.
 type Values struct {
 	clock  clock.Clock
 	flight singleflight.Group
 
 	mu      sync.Mutex
-	held    map[place]*held // by what was asked of whom
+	held    map[place]*held // by source and account
 	version uint64          // counts changes of any value
 }
 
 type place struct{ source, account string }
 
-// held is what a source gave.
+// held is the cached value of a source.
 type held struct {
 	login  login
 	former []secret.Value
 	at     clock.Instant
 	old    bool
-	err    error // of the last attempt, made at
+	err    error // of the last attempt
 }
 
-// NewValues returns Values that know nothing yet.
+// NewValues returns an empty cache.
 func NewValues(c clock.Clock) *Values {
 	return &Values{clock: c, held: map[place]*held{}}
 }
 
-// get gives the value for a host.
+// get returns the value for a host.
 func (v *Values) get(ctx context.Context, s Source, host policy.Host, port uint16) (login, error) {
 	p := place{s.key(), s.account(host, port)}
 	if !s.program() {
@@ -64,7 +63,7 @@ func (v *Values) get(ctx context.Context, s Source, host policy.Host, port uint1
 	if l, ok, err := v.fresh(p); ok {
 		return l, err
 	}
-	// Whoever waits for the same value gets it even if the first one leaves.
+	// Other waiters get the value even if the first one leaves.
 	result, err, _ := v.flight.Do(p.source+"\x00"+p.account, func() (any, error) {
 		if l, ok, err := v.fresh(p); ok {
 			return l, err
@@ -87,7 +86,8 @@ func (v *Values) read(ctx context.Context, s Source, p place) (login, error) {
 		return login{}, err
 	}
 	if n := len(value); n < redact.MinLength || n > redact.MaxLength {
-		return login{}, cove.Errorf(cove.InvalidArgument, "it has %d bytes, and must have %d to %d to be kept out of answers", n, redact.MinLength, redact.MaxLength)
+		return login{}, cove.Errorf(cove.InvalidArgument, "it has %d bytes, and must have %d to %d to be kept out of answers",
+			n, redact.MinLength, redact.MaxLength)
 	}
 	if !printable(value) || strings.TrimSpace(value) != value {
 		return login{}, cove.Errorf(cove.InvalidArgument, "it has control characters, or spaces at an end")
@@ -97,8 +97,7 @@ func (v *Values) read(ctx context.Context, s Source, p place) (login, error) {
 	return l, nil
 }
 
-// fresh is what a program gave, or the error it ended with, if that is new
-// enough.
+// fresh returns a program's value, or its error, if it is recent enough.
 func (v *Values) fresh(p place) (l login, ok bool, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -119,7 +118,7 @@ func (v *Values) fail(p place, err error) {
 	h.err, h.at = err, v.clock.Monotonic()
 }
 
-// at is the place's entry; v.mu is held.
+// at returns the place's entry; v.mu must be held.
 func (v *Values) at(p place) *held {
 	if v.held[p] == nil {
 		v.held[p] = &held{}
@@ -141,7 +140,7 @@ func (v *Values) keep(p place, l login) {
 	h.login, h.at, h.old, h.err = l, v.clock.Monotonic(), false, nil
 }
 
-// expire makes a program be asked again at the next use.
+// expire makes the next use run the program again.
 func (v *Values) expire(s Source, host policy.Host, port uint16) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -150,7 +149,7 @@ func (v *Values) expire(s Source, host policy.Host, port uint16) {
 	}
 }
 
-// known is every value of the sources chosen, now and before.
+// known returns every value of the chosen sources, current and replaced.
 func (v *Values) known(chosen func(source string) bool) ([]secret.Value, uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 )
 
-// noAnthropic is a machine that has no credential for Anthropic, whoever runs
-// the tests. It returns where Claude Code would keep a login.
+// noAnthropic isolates the test from the machine's credentials for Anthropic. It returns the path of Claude Code's
+// login.
 func noAnthropic(t *testing.T) (login string) {
 	for _, name := range []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"} {
 		t.Setenv(name, "")
@@ -37,12 +37,13 @@ func anthropic(t *testing.T) *Set {
 	return s
 }
 
-// TestAnthropicWays: what the machine has decides at each use which header is
-// set, whatever the sandbox sent, and which placeholder a new sandbox has.
+// TestAnthropicWays: the machine's current credential decides at each use which header is set, whatever the sandbox
+// sent, and which placeholder a new sandbox gets.
 func TestAnthropicWays(t *testing.T) {
 	login := noAnthropic(t)
 	write := func(token string, expires time.Time) {
-		text := fmt.Sprintf(`{"claudeAiOauth":{"accessToken":%q,"refreshToken":"never-looked-at","expiresAt":%d}}`, token, expires.UnixMilli())
+		text := fmt.Sprintf(`{"claudeAiOauth":{"accessToken":%q,"refreshToken":"never-looked-at","expiresAt":%d}}`, token,
+			expires.UnixMilli())
 		if err := os.WriteFile(login, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -77,17 +78,19 @@ func TestAnthropicWays(t *testing.T) {
 		{"a token", func() { t.Setenv("ANTHROPIC_AUTH_TOKEN", "token-"+canary) },
 			"Authorization", "Bearer token-" + canary, "one,two", "ANTHROPIC_AUTH_TOKEN", "", "env:ANTHROPIC_AUTH_TOKEN"},
 		{"a token of setup-token", func() { t.Setenv("CLAUDE_CODE_OAUTH_TOKEN", "oat-"+canary) },
-			"Authorization", "Bearer oat-" + canary, oauth, "CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-", "env:CLAUDE_CODE_OAUTH_TOKEN"},
+			"Authorization", "Bearer oat-" + canary, oauth, "CLAUDE_CODE_OAUTH_TOKEN", "sk-ant-oat01-",
+			"env:CLAUDE_CODE_OAUTH_TOKEN"},
 		{"a key", func() { t.Setenv("ANTHROPIC_API_KEY", "key-"+canary) },
 			"X-Api-Key", "key-" + canary, "one,two", "ANTHROPIC_API_KEY", "sk-ant-api03-", "env:ANTHROPIC_API_KEY"},
 	} {
-		c.set() // beside what was there before
+		c.set() // in addition to the earlier ones
 		header, value, beta, err := ask()
 		if err != nil || header != c.header || value != c.value || beta != c.beta {
 			t.Errorf("%s: %s: %s, %s, %v", c.has, header, value, beta, err)
 		}
 		held := s.Placeholders()
-		if p := held[c.variable]; len(held) != 1 || !strings.HasPrefix(p, c.placeholder) || !strings.HasSuffix(p, "-cove-placeholder-AA") || len(p) != 108 {
+		if p := held[c.variable]; len(held) != 1 || !strings.HasPrefix(p, c.placeholder) ||
+			!strings.HasSuffix(p, "-cove-placeholder-AA") || len(p) != 108 {
 			t.Errorf("%s: %v", c.has, held)
 		}
 		if from, err := s.credentials[0].Ready(t.Context()); err != nil || from != c.from {
@@ -108,7 +111,8 @@ func TestAnthropicWays(t *testing.T) {
 	} {
 		prepare()
 		_, _, _, err := ask()
-		if cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(err.Error(), "env:ANTHROPIC_API_KEY, env:CLAUDE_CODE_OAUTH_TOKEN, env:ANTHROPIC_AUTH_TOKEN, claude") {
+		if cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(err.Error(),
+			"env:ANTHROPIC_API_KEY, env:CLAUDE_CODE_OAUTH_TOKEN, env:ANTHROPIC_AUTH_TOKEN, claude") {
 			t.Errorf("%s: %v", why, err)
 		}
 		noLeak(t, why, fmt.Sprint(err))
@@ -121,11 +125,14 @@ func TestAnthropicWays(t *testing.T) {
 	}
 }
 
-// TestAlso: what a list has is not put there twice.
+// TestAlso: an element is not added to a list that contains it.
 func TestAlso(t *testing.T) {
 	t.Setenv("COVE_TEST_SERVICE", canary)
-	s := set(t, `credentials: [{name: a, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, form: bearer, also: "x-features: tokens"}]}]`)
-	for before, want := range map[string]string{"": "tokens", "tokens": "tokens", "a, tokens": "a, tokens", "a": "a,tokens", "tokens2": "tokens2,tokens"} {
+	s := set(t,
+		`credentials: [{name: a, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, form: bearer, also: `+
+			`"x-features: tokens"}]}]`)
+	for before, want := range map[string]string{"": "tokens", "tokens": "tokens", "a, tokens": "a, tokens",
+		"a": "a,tokens", "tokens2": "tokens2,tokens"} {
 		r, h := request(t, "GET", "https://api.example.com/")
 		if before != "" {
 			h.Header.Set("X-Features", before)
@@ -141,12 +148,15 @@ func TestOrIsParsed(t *testing.T) {
 	for text, want := range map[string]string{
 		head + "source: env:B\n    to: [{hosts: api.example.com, form: header, header: X-Key}]": "",
 		head + "source: env:B": "bound to nothing",
-		head + "name: b\n    source: env:B\n    to: [{hosts: api.example.com, form: bearer}]":                                                    "test.yaml:6: what is in or",
-		head + "source: env:B\n    to: [{hosts: api.example.com, form: bearer}]\n    or: [{source: env:C, to: []}]":                              "what is in or",
-		"credentials: [{name: a, source: 'env:A', to: [{hosts: api.example.com, form: bearer, also: 'Host: x'}]}]":                               "also is",
-		"credentials: [{name: a, source: 'env:A', to: [{hosts: api.example.com, form: bearer, also: 'X-A: b,c'}]}]":                              "also is",
-		"credentials: [{name: a, source: 'claude:x', to: [{hosts: api.example.com, form: bearer}]}]":                                             "takes nothing",
-		"credentials: [{name: a, source: claude, to: [{hosts: api.example.com, form: bearer}, {hosts: api.example.com, form: basic, user: x}]}]": "",
+		head +
+			"name: b\n    source: env:B\n    to: [{hosts: api.example.com, form: bearer}]": "test.yaml:6: an entry of or",
+		head +
+			"source: env:B\n    to: [{hosts: api.example.com, form: bearer}]\n    or: [{source: env:C, to: []}]": "an entry of or",
+		"credentials: [{name: a, source: 'env:A', to: [{hosts: api.example.com, form: bearer, also: 'Host: x'}]}]":  "also is",
+		"credentials: [{name: a, source: 'env:A', to: [{hosts: api.example.com, form: bearer, also: 'X-A: b,c'}]}]": "also is",
+		"credentials: [{name: a, source: 'claude:x', to: [{hosts: api.example.com, form: bearer}]}]":                "takes nothing",
+		"credentials: [{name: a, source: claude, to: [{hosts: api.example.com, form: bearer}, {hosts: api.example.com, " +
+			"form: basic, user: x}]}]": "",
 	} {
 		_, err := Parse("test.yaml", []byte(text))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -1,6 +1,5 @@
-// Package dns answers a sandbox's questions for names: one that policy allows
-// gets an address that stands for it, any other does not exist. A denied name
-// never reaches a resolver.
+// Package dns answers a sandbox's DNS queries: an allowed name gets an address that stands for it, any other name does
+// not exist. A denied name never reaches a resolver.
 package dns
 
 import (
@@ -18,22 +17,21 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// ErrNoName is what a Resolver says of a name that does not exist.
+// ErrNoName is a Resolver's error for a name that does not exist.
 var ErrNoName = errors.New("no such name")
 
-// Client is what the filter needs to know of whose questions it answers.
+// Client is the filter's view of the sandbox whose queries it answers.
 type Client interface {
-	// Decide is the policy's; a question is asked with policy.LayerDNS.
+	// Decide is the policy's decision; a query is asked with policy.LayerDNS.
 	Decide(ctx context.Context, r policy.Request) policy.Verdict
-	// Resolve looks an allowed name up, outside, and refuses one whose
-	// addresses policy would not have dialled. Errors: ErrNoName.
+	// Resolve looks an allowed name up outside, and refuses a name whose addresses policy would not allow to be
+	// dialled. Errors: ErrNoName.
 	Resolve(ctx context.Context, name policy.Host) error
-	// Asked is told of every question, how far it came, and why it was refused:
-	// "" when it was answered.
+	// Asked receives every query, the stage it reached, and the reason of a refusal: "" when it was answered.
 	Asked(name string, kind string, v policy.Verdict, stage api.Stage, refused string)
 }
 
-// Filter is one sandbox's.
+// Filter answers the queries of one sandbox.
 type Filter struct {
 	client Client
 	names  *Names
@@ -42,24 +40,23 @@ type Filter struct {
 	busy   chan struct{}
 }
 
-// What one sandbox may ask: questions a second and at once, and how many at a
-// time may wait for a resolver.
+// Limits of one sandbox: queries a second, their burst, and concurrent look-ups.
 const (
 	questionsPerSecond = 100
 	questionsBurst     = 500
 	questionsAtOnce    = 64
 )
 
-// answerTTL is short: an address means nothing once the sandbox has gone, and
-// policy may change.
+// answerTTL is short, in seconds: an address is meaningless once the sandbox has gone, and policy may change.
 const answerTTL = 30
 
 // resolveTimeout bounds one look-up.
 const resolveTimeout = 5 * time.Second
 
-// New makes a filter that takes addresses from names.
+// New returns a filter that takes addresses from names.
 func New(c Client, names *Names) *Filter {
-	return &Filter{client: c, names: names, rate: rate.NewLimiter(questionsPerSecond, questionsBurst), busy: make(chan struct{}, questionsAtOnce)}
+	return &Filter{client: c, names: names, rate: rate.NewLimiter(questionsPerSecond, questionsBurst),
+		busy: make(chan struct{}, questionsAtOnce)}
 }
 
 // Answer answers one message.
@@ -81,7 +78,7 @@ func (f *Filter) Answer(ctx context.Context, q *dns.Msg) *dns.Msg {
 		return fail(a, q, rcode, refused)
 	}
 	if question.Qtype != dns.TypeA && question.Qtype != dns.TypeAAAA {
-		return a // the name exists, and has nothing else
+		return a // the name exists without records of this type
 	}
 	four, six, ok := f.names.Addresses(name)
 	if !ok {
@@ -96,8 +93,9 @@ func (f *Filter) Answer(ctx context.Context, q *dns.Msg) *dns.Msg {
 	return a
 }
 
-// judge says whether a name exists for this sandbox.
-func (f *Filter) judge(ctx context.Context, asked string) (name policy.Host, v policy.Verdict, stage api.Stage, rcode int, refused string) {
+// judge decides whether a name exists for this sandbox.
+func (f *Filter) judge(ctx context.Context, asked string) (name policy.Host, v policy.Verdict, stage api.Stage,
+	rcode int, refused string) {
 	if !f.rate.Allow() {
 		return name, v, api.StageRate, dns.RcodeRefused, "too many questions"
 	}
@@ -132,16 +130,14 @@ func (f *Filter) judge(ctx context.Context, asked string) (name policy.Host, v p
 	}
 }
 
-// TooManyNames is why a name is not looked up that Permit does not permit.
+// TooManyNames is the reason for a look-up that Permit refuses.
 const TooManyNames = "too many names below one domain"
 
-// Permit reports whether one more name may be looked up for the sandbox, and
-// counts it. Whoever looks names up that were not asked for here, because a
-// connection is for them, has to ask it.
+// Permit reports whether one more name may be looked up for the sandbox, and counts it. It must also be asked for
+// look-ups that serve a connection instead of a query.
 func (f *Filter) Permit(name policy.Host) bool { return f.labels.allow(name.Name(), time.Now()) }
 
-// fail makes a an answer that says why, in the way of RFC 8914 where the
-// question allows it.
+// fail sets a's code and its reason, as an extended error (RFC 8914) if the query supports it.
 func fail(a, q *dns.Msg, rcode int, why string) *dns.Msg {
 	a.Rcode = rcode
 	if q.IsEdns0() != nil && why != "" {
@@ -153,17 +149,15 @@ func fail(a, q *dns.Msg, rcode int, why string) *dns.Msg {
 	return a
 }
 
-// labels counts the different names asked for below each domain, so that the
-// names themselves carry little out.
+// labels counts the distinct names looked up below each domain, so that names carry little data out.
 type labels struct {
 	mu      sync.Mutex
 	since   time.Time
 	parents map[string]map[string]struct{}
 }
 
-// A domain that somebody has registered may have so many different names in so
-// long. Below the suffixes where anybody registers (the Public Suffix List:
-// co.uk, github.io) each has a count of its own.
+// Limits of distinct names below a registered domain. Below public suffixes (the Public Suffix List: co.uk, github.io)
+// each registered domain is counted separately.
 const (
 	namesPerDomain = 200
 	labelsPeriod   = 10 * time.Minute
@@ -171,7 +165,7 @@ const (
 
 func (l *labels) allow(name string, now time.Time) bool {
 	domain, err := publicsuffix.EffectiveTLDPlusOne(name)
-	if err != nil { // a suffix itself
+	if err != nil { // a public suffix itself
 		domain = name
 	}
 	l.mu.Lock()
@@ -194,8 +188,7 @@ func (l *labels) allow(name string, now time.Time) bool {
 	return true
 }
 
-// Serve answers on sockets of the sandbox, which it closes at the end, until
-// the context ends.
+// Serve answers queries on the sandbox's sockets until the context ends, and then closes them.
 func (f *Filter) Serve(ctx context.Context, listeners []net.Listener, packets []net.PacketConn) error {
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		a := f.Answer(ctx, q)
@@ -206,11 +199,12 @@ func (f *Filter) Serve(ctx context.Context, listeners []net.Listener, packets []
 		if _, udp := w.LocalAddr().(*net.UDPAddr); udp {
 			a.Truncate(size)
 		}
-		w.WriteMsg(a) // who does not wait for the answer does not get it
+		w.WriteMsg(a) // an error means that the client has left
 	})
 	var servers []*dns.Server
 	for _, l := range listeners {
-		servers = append(servers, &dns.Server{Listener: l, Handler: handler, MaxTCPQueries: 128, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second})
+		servers = append(servers, &dns.Server{Listener: l, Handler: handler, MaxTCPQueries: 128,
+			ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second})
 	}
 	for _, p := range packets {
 		servers = append(servers, &dns.Server{PacketConn: p, Handler: handler})

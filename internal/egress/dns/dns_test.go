@@ -20,16 +20,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// client allows names below allowed.test, of which some do not exist.
+// client allows names below allowed.test, some of which do not exist.
 type client struct {
 	mu       sync.Mutex
 	resolved []string
 	asked    []string
-	wait     chan struct{} // what Resolve waits for, if anything
+	wait     chan struct{} // Resolve waits for it, unless nil
 }
 
 func (c *client) Decide(_ context.Context, r policy.Request) policy.Verdict {
-	if r.Layer == policy.LayerDNS && (r.Host.Name() == "allowed.test" || strings.HasSuffix(r.Host.Name(), ".allowed.test")) {
+	if r.Layer == policy.LayerDNS && (r.Host.Name() == "allowed.test" ||
+		strings.HasSuffix(r.Host.Name(), ".allowed.test")) {
 		return policy.Verdict{Action: policy.Allow}
 	}
 	return policy.Verdict{Reason: "no rule allows it"}
@@ -80,10 +81,13 @@ func TestAnswer(t *testing.T) {
 		{"a denied name", question("denied.test.", dns.TypeA), dns.RcodeNameError, "", ""},
 		{"a neighbour of an allowed name", question("notallowed.test.", dns.TypeA), dns.RcodeNameError, "", ""},
 		{"data in a denied name", question(strings.Repeat("a", 63)+".evil.test.", dns.TypeTXT), dns.RcodeNameError, "", ""},
-		{"an allowed name that does not exist", question("missing.allowed.test.", dns.TypeA), dns.RcodeNameError, "", "missing.allowed.test"},
-		{"an allowed name with a private address", question("private.allowed.test.", dns.TypeA), dns.RcodeNameError, "", "private.allowed.test"},
+		{"an allowed name that does not exist", question("missing.allowed.test.", dns.TypeA), dns.RcodeNameError, "",
+			"missing.allowed.test"},
+		{"an allowed name with a private address", question("private.allowed.test.", dns.TypeA), dns.RcodeNameError, "",
+			"private.allowed.test"},
 		{"another type", question("allowed.test.", dns.TypeTXT), dns.RcodeSuccess, "", "allowed.test"},
-		{"a service record, which would move clients to QUIC", question("allowed.test.", dns.TypeHTTPS), dns.RcodeSuccess, "", "allowed.test"},
+		{"a service record, which would move clients to QUIC", question("allowed.test.", dns.TypeHTTPS), dns.RcodeSuccess, "",
+			"allowed.test"},
 		{"ANY", question("allowed.test.", dns.TypeANY), dns.RcodeSuccess, "", "allowed.test"},
 		{"an underscore name", question("_https._tcp.allowed.test.", dns.TypeSRV), dns.RcodeNameError, "", ""},
 		{"the root", question(".", dns.TypeNS), dns.RcodeNameError, "", ""},
@@ -93,8 +97,11 @@ func TestAnswer(t *testing.T) {
 		{"an escaped dot", question(`evil\.test.allowed.test.`, dns.TypeA), dns.RcodeNameError, "", ""},
 		{"no question", new(dns.Msg), dns.RcodeFormatError, "", ""},
 		{"two questions", &dns.Msg{Question: []dns.Question{
-			{Name: "allowed.test.", Qtype: dns.TypeA, Qclass: dns.ClassINET}, {Name: "denied.test.", Qtype: dns.TypeA, Qclass: dns.ClassINET}}}, dns.RcodeFormatError, "", ""},
-		{"another class", &dns.Msg{Question: []dns.Question{{Name: "version.bind.", Qtype: dns.TypeTXT, Qclass: dns.ClassCHAOS}}}, dns.RcodeFormatError, "", ""},
+			{Name: "allowed.test.", Qtype: dns.TypeA, Qclass: dns.ClassINET},
+			{Name: "denied.test.", Qtype: dns.TypeA, Qclass: dns.ClassINET}}}, dns.RcodeFormatError, "", ""},
+		{"another class",
+			&dns.Msg{Question: []dns.Question{{Name: "version.bind.", Qtype: dns.TypeTXT, Qclass: dns.ClassCHAOS}}},
+			dns.RcodeFormatError, "", ""},
 		{"an update", &dns.Msg{MsgHdr: dns.MsgHdr{Opcode: dns.OpcodeUpdate}}, dns.RcodeNotImplemented, "", ""},
 		{"an answer", &dns.Msg{MsgHdr: dns.MsgHdr{Response: true}}, dns.RcodeNotImplemented, "", ""},
 	} {
@@ -122,7 +129,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestWhy: who can hear the reason is told it.
+// TestWhy: a client that supports extended errors gets the reason.
 func TestWhy(t *testing.T) {
 	q := question("denied.test.", dns.TypeA)
 	q.SetEdns0(1232, false)
@@ -132,8 +139,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestNamesBelowOneDomain: names are not a way to carry data out, not even
-// below a domain that is allowed.
+// TestNamesBelowOneDomain: names cannot carry data out, not even below an allowed domain.
 func TestNamesBelowOneDomain(t *testing.T) {
 	who := &client{}
 	f := New(who, new(Names))
@@ -157,7 +163,7 @@ func TestNamesBelowOneDomain(t *testing.T) {
 	}
 }
 
-// TestRegisteredDomains: where anybody registers, each domain counts for itself.
+// TestRegisteredDomains: below a public suffix each registered domain is counted separately.
 func TestRegisteredDomains(t *testing.T) {
 	var l labels
 	now := time.Now()
@@ -165,7 +171,8 @@ func TestRegisteredDomains(t *testing.T) {
 		format string
 		n      int
 	}{
-		{"x%d.co.uk", 2 * namesPerDomain}, {"x%d.github.io", 2 * namesPerDomain}, {"x%d.one.co.uk", namesPerDomain}, {"x%d.two.test", namesPerDomain},
+		{"x%d.co.uk", 2 * namesPerDomain}, {"x%d.github.io", 2 * namesPerDomain}, {"x%d.one.co.uk", namesPerDomain},
+		{"x%d.two.test", namesPerDomain},
 	} {
 		allowed := 0
 		for i := range 2 * namesPerDomain {
@@ -190,8 +197,7 @@ func TestTooManyQuestions(t *testing.T) {
 	}
 }
 
-// TestSlowResolver: questions that wait for a resolver are bounded, and end
-// with the context.
+// TestSlowResolver: concurrent look-ups are bounded, and end with the context.
 func TestSlowResolver(t *testing.T) {
 	who := &client{wait: make(chan struct{})}
 	f := New(who, new(Names))
@@ -232,7 +238,8 @@ func TestNames(t *testing.T) {
 			}
 			seen[a] = name
 		}
-		if !netip.MustParsePrefix("198.18.0.0/15").Contains(four) || !netip.MustParsePrefix("fd63:6f76:6500::/96").Contains(six) {
+		if !netip.MustParsePrefix("198.18.0.0/15").Contains(four) ||
+			!netip.MustParsePrefix("fd63:6f76:6500::/96").Contains(six) {
 			t.Fatalf("%s, %s", four, six)
 		}
 		if again, _, _ := n.Addresses(name); again != four {
@@ -244,12 +251,14 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", a, got, ok, name)
 		}
 	}
-	for _, s := range []string{"198.18.0.0", "198.18.128.1", "198.17.255.255", "1.1.1.1", "fd63:6f76:6500::", "fd63:6f76:6501::1", "::1", "::ffff:1.1.1.1"} {
+	for _, s := range []string{"198.18.0.0", "198.18.128.1", "198.17.255.255", "1.1.1.1", "fd63:6f76:6500::",
+		"fd63:6f76:6501::1", "::1", "::ffff:1.1.1.1"} {
 		if name, ok := n.Name(netip.MustParseAddr(s)); ok {
 			t.Errorf("%s stands for %v", s, name)
 		}
 	}
-	if name, ok := n.Name(netip.MustParseAddr("::ffff:198.18.0.1")); !ok || name != seen[netip.MustParseAddr("198.18.0.1")] {
+	if name, ok := n.Name(netip.MustParseAddr("::ffff:198.18.0.1")); !ok ||
+		name != seen[netip.MustParseAddr("198.18.0.1")] {
 		t.Errorf("the mapped form: %v, %v", name, ok)
 	}
 }
@@ -261,7 +270,7 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
-// TestServe asks over real sockets.
+// TestServe queries over real sockets.
 func TestServe(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -301,10 +310,10 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: whatever is asked, a name that is not allowed is never looked up
-// and never has an address.
+// FuzzAnswer: a name that is not allowed is never looked up and never has an address, for any query.
 func FuzzAnswer(f *testing.F) {
-	for _, q := range []*dns.Msg{question("allowed.test.", dns.TypeA), question("evil.test.", dns.TypeTXT), question(`a\000.allowed.test.`, dns.TypeAAAA)} {
+	for _, q := range []*dns.Msg{question("allowed.test.", dns.TypeA), question("evil.test.", dns.TypeTXT),
+		question(`a\000.allowed.test.`, dns.TypeAAAA)} {
 		wire, _ := q.Pack()
 		f.Add(wire)
 	}

@@ -8,22 +8,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Names gives the names that one sandbox may ask for addresses that stand for
-// them, and knows them again when somebody connects there. Inside, every
-// address is local anyway; outside, the gateway resolves the name itself. So a
-// name cannot be rebound, two names never share an address, and no real address
-// is learnt or chosen by a sandbox.
+// Names assigns addresses to the names that one sandbox may look up, and maps them back when the sandbox connects.
+// Inside, every address is local anyway; outside, the gateway resolves the name itself. So a name cannot be rebound,
+// two names never share an address, and a sandbox neither learns nor chooses a real address.
 //
-// The addresses are of 198.18.0.0/15, which no network routes (RFC 2544), and
-// of a unique local IPv6 prefix.
+// The addresses are of 198.18.0.0/15, which no network routes (RFC 2544), and of a unique local IPv6 prefix.
 type Names struct {
 	mu    sync.Mutex
 	index map[policy.Host]uint32
 	names []policy.Host // by index
 }
 
-// maxNames is how many names one sandbox may have: the IPv4 range less its
-// ends, and some memory.
+// maxNames bounds the names of one sandbox, by the IPv4 range without its ends, and by memory.
 const maxNames = 1 << 16
 
 var (
@@ -31,7 +27,7 @@ var (
 	base6 = netip.MustParseAddr("fd63:6f76:6500::1").As16()
 )
 
-// Addresses are a name's, the same each time; false when the table is full.
+// Addresses returns the addresses of a name, the same each time; false when the table is full.
 func (n *Names) Addresses(name policy.Host) (four, six netip.Addr, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -51,7 +47,7 @@ func (n *Names) Addresses(name policy.Host) (four, six netip.Addr, ok bool) {
 	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, base4+i))), netip.AddrFrom16(b), true
 }
 
-// Name is the name that an address stands for.
+// Name returns the name that an address stands for.
 func (n *Names) Name(a netip.Addr) (policy.Host, bool) {
 	var i uint32
 	if a = a.Unmap(); a.Is4() {

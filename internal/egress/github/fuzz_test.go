@@ -11,9 +11,10 @@ import (
 	"github.com/vektah/gqlparser/v2/parser"
 )
 
-// opens is what --allow-pr may open, said in another way than in the table.
+// opens matches what --allow-pr may open, independently of the table.
 var opens = regexp.MustCompile(`^/(repos/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+|repositories/[0-9]+)/` +
-	`(pulls|issues/[0-9]+/comments|pulls/[0-9]+/comments|pulls/[0-9]+/comments/[0-9]+/replies|pulls/[0-9]+/reviews|pulls/[0-9]+/reviews/[0-9]+/events)$`)
+	`(pulls|issues/[0-9]+/comments|pulls/[0-9]+/comments|pulls/[0-9]+/comments/[0-9]+/replies|pulls/[0-9]+/reviews|` +
+	`pulls/[0-9]+/reviews/[0-9]+/events)$`)
 
 func FuzzREST(f *testing.F) {
 	data, err := os.ReadFile("testdata/rest.txt")
@@ -78,7 +79,7 @@ func FuzzGraphQL(f *testing.F) {
 	})
 }
 
-// roots are the fields at the root of all mutations of a request.
+// roots returns the root fields of all mutations of a request.
 func roots(t *testing.T, body []byte) map[string]bool {
 	var sent struct{ Query string }
 	if err := json.Unmarshal(body, &sent); err != nil {

@@ -12,7 +12,7 @@ import (
 // maxTokens bounds a GraphQL document; those of gh have a few hundred.
 const maxTokens = 20_000
 
-// mutation is what is known of a field at the root of mutations.
+// mutation describes a known root field of mutations.
 type mutation struct {
 	effect effect
 	event  eventRule // of its input
@@ -22,7 +22,7 @@ func (m mutation) granted() bool {
 	return m.effect == pullRequest || m.effect == comment || m.effect == review
 }
 
-// judgeGraphQL judges the body of a request, and writes it anew.
+// judgeGraphQL judges the body of a request, and encodes it again.
 func judgeGraphQL(data []byte, g Grants) ([]byte, error) {
 	body, err := readObject(data)
 	if err != nil {
@@ -62,10 +62,10 @@ func judgeGraphQL(data []byte, g Grants) ([]byte, error) {
 	return writeJSON(sent)
 }
 
-// query is a GraphQL request in the course of its judgement.
+// query is a GraphQL request during its judgement.
 type query struct {
 	text      string
-	name      string // of the operation that is asked for; empty if none is named
+	name      string // the requested operation; empty if none is named
 	variables map[string]any
 	grants    Grants
 	fragments map[string]*ast.FragmentDefinition
@@ -105,9 +105,8 @@ func (q *query) judge() error {
 	return nil
 }
 
-// read parses the document and writes it anew, so that nothing is left of it
-// that another parser could read differently. What has been written is what is
-// judged.
+// read parses the document and renders it again, so that no part is left that another parser could read differently.
+// The rendered document is the judged one.
 func (q *query) read() (*ast.QueryDocument, error) {
 	doc, err := parse(q.text)
 	if err != nil {
@@ -127,7 +126,7 @@ func parse(text string) (*ast.QueryDocument, error) {
 	return doc, nil
 }
 
-// checkOperations: it is clear which operation is meant.
+// checkOperations requires that the executed operation is unambiguous.
 func (q *query) checkOperations(all ast.OperationList) error {
 	names := map[string]bool{}
 	for _, o := range all {
@@ -147,10 +146,10 @@ func (q *query) checkOperations(all ast.OperationList) error {
 	return nil
 }
 
-// secretFields are those that show what nobody inside is to know.
+// secretFields are fields that show secrets.
 var secretFields = map[string]bool{"recoveryCodes": true}
 
-// checkFields looks at every field of a selection, however deep.
+// checkFields checks every field of a selection, at any depth.
 func checkFields(set ast.SelectionSet) error {
 	for _, s := range set {
 		var below ast.SelectionSet
@@ -182,7 +181,7 @@ func (q *query) judgeMutation(o *ast.OperationDefinition) error {
 	return q.judgeRoot(o.SelectionSet, scope{q.variables, defaults}, map[string]bool{})
 }
 
-// judgeRoot goes through fragments; those that have been seen are judged.
+// judgeRoot judges root fields through fragments; seen holds the fragments judged already.
 func (q *query) judgeRoot(set ast.SelectionSet, in scope, seen map[string]bool) error {
 	for _, s := range set {
 		var err error
@@ -217,7 +216,7 @@ func (q *query) judgeField(f *ast.Field, in scope) error {
 	switch {
 	case !known:
 		e := refuse(unknown)
-		e.Reason = "the gateway does not know what the mutation " + quoted(f.Name) + " does; ask a person to"
+		e.Reason = "the gateway does not know what the mutation " + quoted(f.Name) + " does; ask a person to run it"
 		return e
 	case !m.granted():
 		return refuse(m.effect)
@@ -236,15 +235,14 @@ func (q *query) judgeField(f *ast.Field, in scope) error {
 	return m.event.judge(event, has)
 }
 
-// scope is what variables stand for.
+// scope holds the values of variables.
 type scope struct {
 	given    map[string]any
-	defaults map[string]*ast.Value // of all that are defined; nil where there is none
+	defaults map[string]*ast.Value // of all defined variables; nil where there is none
 }
 
-// member finds a member of an object, the way that servers do: values of
-// variables, defaults where a variable has none, and absent where there is no
-// default either. It is a string for COMMENT, in either form.
+// member returns a member of an object as servers evaluate it: values of variables, defaults where a variable has none,
+// and absent where there is no default either. An enum value is returned as a string, in either notation.
 func (in scope) member(v *ast.Value, name string) (value any, has bool, err error) {
 	if v.Kind == ast.Variable {
 		given, fallback, err := in.variable(v.Raw)
@@ -278,7 +276,7 @@ func (in scope) member(v *ast.Value, name string) (value any, has bool, err erro
 	return in.scalar(found)
 }
 
-// scalar is the value of an enum: in the document, or in a variable.
+// scalar returns the value of an enum, from the document or a variable.
 func (in scope) scalar(v *ast.Value) (value any, has bool, err error) {
 	if v.Kind == ast.Variable {
 		given, fallback, err := in.variable(v.Raw)
@@ -297,7 +295,7 @@ func (in scope) scalar(v *ast.Value) (value any, has bool, err error) {
 	return nil, false, form("the event of a review is a bare word")
 }
 
-// variable is what was given for one, or else its default.
+// variable returns a variable's given value, or else its default.
 func (in scope) variable(name string) (given any, fallback *ast.Value, err error) {
 	otherwise, defined := in.defaults[name]
 	if !defined {
@@ -309,7 +307,7 @@ func (in scope) variable(name string) (given any, fallback *ast.Value, err error
 	return nil, otherwise, nil
 }
 
-// quoted bounds what a message says of a document.
+// quoted returns a bounded part of a document for a message.
 func quoted(s string) string {
 	const most = 80
 	if len(s) > most {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// ask is a GraphQL request.
+// ask returns the body of a GraphQL request.
 func ask(text string, more ...string) string {
 	q, err := json.Marshal(text)
 	if err != nil {
@@ -22,7 +22,8 @@ var graphQLCases = []struct{ want, body string }{
 	{"allow", ask(`{viewer{login}}`)},
 	{"allow", ask(`query{viewer{login}}`)},
 	{"allow", ask(`query A{viewer{login}} query B{viewer{id}}`, `"operationName":"B"`)},
-	{"allow", ask(`query($n:Int=3){viewer{repositories(first:$n){nodes{...f}}}} fragment f on Repository{name}`, `"variables":{"n":5}`)},
+	{"allow", ask(`query($n:Int=3){viewer{repositories(first:$n){nodes{...f}}}} fragment f on Repository{name}`,
+		`"variables":{"n":5}`)},
 	{"allow", ask(`{viewer{login}}`, `"operationName":null`, `"variables":null`, `"extensions":null`)},
 	{"allow", ask(`{viewer{login}}`, `"operationName":""`, `"extensions":{}`)},
 	{"allow", ask("# mutation{mergePullRequest(input:{}){clientMutationId}}\n{viewer{login}}")},
@@ -36,8 +37,9 @@ var graphQLCases = []struct{ want, body string }{
 	{"tokens", ask(`{enterprise(slug:"e"){ownerInfo{samlIdentityProvider{...f}}}} fragment f on X{a:recoveryCodes}`)},
 	{"tokens", ask(`{enterprise(slug:"e"){ownerInfo{... on X{recoveryCodes}}}}`)},
 
-	// What --allow-pr is about.
-	{"pr", ask(`mutation($input:CreatePullRequestInput!){createPullRequest(input:$input){pullRequest{id url}}}`, `"variables":{"input":{"title":"x"}}`)},
+	// Granted by --allow-pr.
+	{"pr", ask(`mutation($input:CreatePullRequestInput!){createPullRequest(input:$input){pullRequest{id url}}}`,
+		`"variables":{"input":{"title":"x"}}`)},
 	{"pr", ask(`mutation{createPullRequest(input:{title:"x"}){pullRequest{url}}}`)},
 	{"pr", ask(`mutation{addComment(input:{subjectId:"x",body:"y"}){clientMutationId}}`)},
 	{"pr", ask(`mutation{addPullRequestReviewComment(input:{body:"y"}){clientMutationId}}`)},
@@ -45,7 +47,8 @@ var graphQLCases = []struct{ want, body string }{
 	{"pr", ask(`mutation{addPullRequestReviewThreadReply(input:{body:"y"}){clientMutationId}}`)},
 	{"pr", ask(`mutation{a:addComment(input:{}){clientMutationId} b:addComment(input:{}){clientMutationId}}`)},
 	{"pr", ask(`mutation{mergePullRequest:addComment(input:{}){clientMutationId}}`)},
-	{"pr", ask(`mutation{...f} fragment f on Mutation{...g} fragment g on Mutation{addComment(input:{}){clientMutationId}}`)},
+	{"pr",
+		ask(`mutation{...f} fragment f on Mutation{...g} fragment g on Mutation{addComment(input:{}){clientMutationId}}`)},
 	{"pr", ask(`mutation{...on Mutation{...{addComment(input:{}){clientMutationId}}}}`)},
 	{"pr", ask(`mutation @x{addComment(input:{})@include(if:true){clientMutationId}}`)},
 	{"pr", ask(`query A{viewer{login}} mutation B{addComment(input:{}){clientMutationId}}`, `"operationName":"A"`)},
@@ -54,12 +57,14 @@ var graphQLCases = []struct{ want, body string }{
 	{"pr", ask(`mutation{addPullRequestReview(input:{pullRequestId:"x"}){clientMutationId}}`)},
 	{"pr", ask(`mutation{addPullRequestReview(input:{event:COMMENT}){clientMutationId}}`)},
 	{"pr", ask(`mutation{addPullRequestReview(input:{event:null}){clientMutationId}}`)},
-	{"pr", ask(`mutation($i:I!){addPullRequestReview(input:$i){clientMutationId}}`, `"variables":{"i":{"event":"COMMENT"}}`)},
+	{"pr", ask(`mutation($i:I!){addPullRequestReview(input:$i){clientMutationId}}`,
+		`"variables":{"i":{"event":"COMMENT"}}`)},
 	{"pr", ask(`mutation($i:I!){addPullRequestReview(input:$i){clientMutationId}}`, `"variables":{"i":{}}`)},
 	{"pr", ask(`mutation($e:E){addPullRequestReview(input:{event:$e}){clientMutationId}}`, `"variables":{"e":"COMMENT"}`)},
 	{"pr", ask(`mutation($e:E){addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
 	{"pr", ask(`mutation($e:E=COMMENT){addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
-	{"pr", ask(`mutation($e:E=APPROVE){addPullRequestReview(input:{event:$e}){clientMutationId}}`, `"variables":{"e":"COMMENT"}`)},
+	{"pr", ask(`mutation($e:E=APPROVE){addPullRequestReview(input:{event:$e}){clientMutationId}}`,
+		`"variables":{"e":"COMMENT"}`)},
 	{"pr", ask(`mutation{addPullRequestReview(input:{body:"event:APPROVE"}){clientMutationId}}`)},
 	{"pr", ask(`mutation{submitPullRequestReview(input:{event:COMMENT}){clientMutationId}}`)},
 	{"approve", ask(`mutation{addPullRequestReview(input:{event:APPROVE}){clientMutationId}}`)},
@@ -69,17 +74,28 @@ var graphQLCases = []struct{ want, body string }{
 	{"approve", ask(`mutation{x:addPullRequestReview(input:{event:APPROVE}){clientMutationId}}`)},
 	{"approve", ask("mutation{addPullRequestReview(input:{event:#COMMENT\nAPPROVE}){clientMutationId}}")},
 	{"approve", ask("mutation{addPullRequestReview(input:{event:#COMMENT\rAPPROVE}){clientMutationId}}")},
-	{"approve", ask(`mutation{...f} fragment f on Mutation{addPullRequestReview(input:{event:APPROVE}){clientMutationId}}`)},
-	{"approve", ask(`mutation{addComment(input:{}){clientMutationId} addPullRequestReview(input:{event:APPROVE}){clientMutationId}}`)},
-	{"approve", ask(`mutation($i:I!){addPullRequestReview(input:$i){clientMutationId}}`, `"variables":{"i":{"event":"APPROVE"}}`)},
+	{"approve",
+		ask(`mutation{...f} fragment f on Mutation{addPullRequestReview(input:{event:APPROVE}){clientMutationId}}`)},
+	{"approve",
+		ask(
+			`mutation{addComment(input:{}){clientMutationId} addPullRequestReview(input:{event:APPROVE}){clientMutationId}}`)},
+	{"approve", ask(`mutation($i:I!){addPullRequestReview(input:$i){clientMutationId}}`,
+		`"variables":{"i":{"event":"APPROVE"}}`)},
 	{"approve", ask(`mutation($i:I={event:APPROVE}){addPullRequestReview(input:$i){clientMutationId}}`)},
 	{"approve", ask(`mutation($i:I={event:APPROVE}){addPullRequestReview(input:$i){clientMutationId}}`, `"variables":{}`)},
-	{"approve", ask(`mutation($e:E){addPullRequestReview(input:{event:$e}){clientMutationId}}`, `"variables":{"e":"APPROVE"}`)},
-	{"approve", ask(`mutation($e:E){addPullRequestReview(input:{event:$e}){clientMutationId}}`, `"variables":{"e":["COMMENT"]}`)},
-	{"approve", ask(`mutation($e:E){addPullRequestReview(input:{event:$e}){clientMutationId}}`, `"variables":{"e":{"a":1}}`)},
+	{"approve", ask(`mutation($e:E){addPullRequestReview(input:{event:$e}){clientMutationId}}`,
+		`"variables":{"e":"APPROVE"}`)},
+	{"approve", ask(`mutation($e:E){addPullRequestReview(input:{event:$e}){clientMutationId}}`,
+		`"variables":{"e":["COMMENT"]}`)},
+	{"approve", ask(`mutation($e:E){addPullRequestReview(input:{event:$e}){clientMutationId}}`,
+		`"variables":{"e":{"a":1}}`)},
 	{"approve", ask(`mutation($e:E=APPROVE){addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
-	{"approve", ask(`mutation A($e:E=APPROVE){addPullRequestReview(input:{event:$e}){clientMutationId}} mutation B($e:E=COMMENT){addPullRequestReview(input:{event:$e}){clientMutationId}}`, `"operationName":"B"`)},
-	{"approve", ask(`query A{viewer{login}} mutation B{addPullRequestReview(input:{event:APPROVE}){clientMutationId}}`, `"operationName":"A"`)},
+	{"approve",
+		ask(
+			`mutation A($e:E=APPROVE){addPullRequestReview(input:{event:$e}){clientMutationId}} mutation `+
+				`B($e:E=COMMENT){addPullRequestReview(input:{event:$e}){clientMutationId}}`, `"operationName":"B"`)},
+	{"approve", ask(`query A{viewer{login}} mutation B{addPullRequestReview(input:{event:APPROVE}){clientMutationId}}`,
+		`"operationName":"A"`)},
 	{"approve", ask(`mutation{submitPullRequestReview(input:{event:APPROVE}){clientMutationId}}`)},
 	{"approve", ask(`mutation{submitPullRequestReview(input:{}){clientMutationId}}`)},
 	{"approve", ask(`mutation{submitPullRequestReview(input:{event:null}){clientMutationId}}`)},
@@ -98,19 +114,30 @@ var graphQLCases = []struct{ want, body string }{
 	{"form", ask(`mutation($i:I){addPullRequestReview(input:$i){clientMutationId}}`)},
 	{"form", ask(`mutation($e:E=COMMENT,$e:E=APPROVE){addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
 	{"form", ask(`mutation($e:E="COMMENT"){addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
-	{"form", ask(`mutation{...f(e:APPROVE)} fragment f($e:E=COMMENT) on Mutation{addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
-	{"form", ask(`mutation{...f} fragment f($e:E=COMMENT) on Mutation{addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
+	{"form",
+		ask(
+			`mutation{...f(e:APPROVE)} fragment f($e:E=COMMENT) on ` +
+				`Mutation{addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
+	{"form",
+		ask(`mutation{...f} fragment f($e:E=COMMENT) on Mutation{addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
 
-	// Refused by name, whatever they are called there.
+	// Refused by name, whatever the alias.
 	{"merge", ask(`mutation{mergePullRequest(input:{pullRequestId:"x"}){clientMutationId}}`)},
 	{"merge", ask(`mutation{addComment:mergePullRequest(input:{}){clientMutationId}}`)},
 	{"merge", ask(`mutation{...f} fragment f on Mutation{mergePullRequest(input:{}){clientMutationId}}`)},
-	{"merge", ask(`mutation{...f} fragment f on Mutation{...g} fragment g on Mutation{...h} fragment h on Mutation{mergePullRequest(input:{}){clientMutationId}}`)},
+	{"merge",
+		ask(
+			`mutation{...f} fragment f on Mutation{...g} fragment g on Mutation{...h} fragment h on ` +
+				`Mutation{mergePullRequest(input:{}){clientMutationId}}`)},
 	{"merge", ask(`mutation{...on Mutation{...on Mutation{mergePullRequest(input:{}){clientMutationId}}}}`)},
-	{"merge", ask(`mutation{...f ...on Mutation{...f mergePullRequest(input:{}){clientMutationId}}} fragment f on Mutation{__typename ...f}`)},
+	{"merge",
+		ask(
+			`mutation{...f ...on Mutation{...f mergePullRequest(input:{}){clientMutationId}}} fragment f on ` +
+				`Mutation{__typename ...f}`)},
 	{"merge", ask(`mutation{mergePullRequest(input:{})@skip(if:true){clientMutationId}}`)},
 	{"merge", ask(`mutation{addComment(input:{}){clientMutationId} mergePullRequest(input:{}){clientMutationId}}`)},
-	{"merge", ask(`query A{viewer{login}} mutation B{mergePullRequest(input:{}){clientMutationId}}`, `"operationName":"A"`)},
+	{"merge", ask(`query A{viewer{login}} mutation B{mergePullRequest(input:{}){clientMutationId}}`,
+		`"operationName":"A"`)},
 	{"merge", ask("mutation\t{\r\nmergePullRequest(input:{}),,,{clientMutationId}}")},
 	{"merge", ask("\ufeffmutation{mergePullRequest(input:{}){clientMutationId}}")},
 	{"merge", ask(`mutation{enablePullRequestAutoMerge(input:{}){clientMutationId}}`)},
@@ -141,7 +168,7 @@ var graphQLCases = []struct{ want, body string }{
 	{"unknown", ask(`mutation{AddComment(input:{}){clientMutationId}}`)},
 	{"unknown", ask(`mutation{__schema{types{name}}}`)},
 
-	// What could be understood in two ways, or not at all.
+	// Ambiguous or unparsable.
 	{"form", ``},
 	{"form", `null`},
 	{"form", `{}`},
@@ -174,7 +201,10 @@ var graphQLCases = []struct{ want, body string }{
 	{"form", ask(`subscription{x}`)},
 	{"form", ask(`fragment f on Query{viewer{login}}`)},
 	{"form", ask(`mutation{...f}`)},
-	{"form", ask(`mutation{...f} fragment f on Mutation{addComment(input:{}){x}} fragment f on Mutation{mergePullRequest(input:{}){x}}`)},
+	{"form",
+		ask(
+			`mutation{...f} fragment f on Mutation{addComment(input:{}){x}} fragment f on ` +
+				`Mutation{mergePullRequest(input:{}){x}}`)},
 	{"form", ask(`{`)},
 	{"form", ask(`{}`)},
 	{"form", ask(`mutation{}`)},
@@ -206,7 +236,7 @@ func TestGraphQL(t *testing.T) {
 			wantWithout, wantWith = "pull-request", "allow"
 		}
 		if without == "pull-request" && wantWith != "allow" {
-			wantWithout = without // that is looked at first
+			wantWithout = without // checked first
 		}
 		if without != wantWithout || with != wantWith {
 			t.Errorf("%d: %.300s: %s, and with --allow-pr %s; want %s", i, c.body, without, with, c.want)
@@ -220,10 +250,10 @@ func TestGraphQL(t *testing.T) {
 	}
 }
 
-// TestGraphQLSent: what is sent means what was asked, without what nobody
-// looked at.
+// TestGraphQLSent: the sent document means the same, without its unjudged parts.
 func TestGraphQLSent(t *testing.T) {
-	const text = "# hello\nquery Q($n:Int=3,$s:String=\"é\\u0041\\n\",$b:[Boolean!]!){v:viewer@include(if:$b){...f ... on User{a(x:-1.5e3,y:{z:[E,null,true]},s:\"\"\"two\nlines\"\"\")}}} fragment f on User{login}"
+	const text = "# hello\nquery Q($n:Int=3,$s:String=\"é\\u0041\\n\",$b:[Boolean!]!){v:viewer@include(if:$b){...f ... " +
+		"on User{a(x:-1.5e3,y:{z:[E,null,true]},s:\"\"\"two\nlines\"\"\")}}} fragment f on User{login}"
 	sent, err := judgeGraphQL([]byte(ask(text, `"operationName":"Q"`, `"variables":{"b":[true],"n":1e400}`)), Grants{})
 	if err != nil {
 		t.Fatal(err)
@@ -236,14 +266,16 @@ func TestGraphQLSent(t *testing.T) {
 	if err := json.Unmarshal(sent, &got); err != nil {
 		t.Fatal(err)
 	}
-	const want = `query Q ($n: Int = 3, $s: String = "éA\n", $b: [Boolean!]!) { v: viewer @include(if: $b) { ... f ... on User { a(x: -1.5e3, y: {z:[E,null,true]}, s: "two\nlines") } } } fragment f on User { login }`
-	if strings.Join(strings.Fields(got.Query), " ") != want || got.OperationName != "Q" || string(got.Variables) != `{"b":[true],"n":1e400}` {
+	const want = `query Q ($n: Int = 3, $s: String = "éA\n", $b: [Boolean!]!) { v: viewer @include(if: $b) { ... f ... ` +
+		`on User { a(x: -1.5e3, y: {z:[E,null,true]}, s: "two\nlines") } } } fragment f on User { login }`
+	if strings.Join(strings.Fields(got.Query), " ") != want || got.OperationName != "Q" ||
+		string(got.Variables) != `{"b":[true],"n":1e400}` {
 		t.Errorf("%s\nwant\n%s\n%s %s", strings.Join(strings.Fields(got.Query), " "), want, got.OperationName, got.Variables)
 	}
 }
 
-// TestMutationsAreRefused: none but the few granted ones passes, whatever is
-// granted, by its own name or by an alias, at the root or in a fragment.
+// TestMutationsAreRefused: only the few granted mutations pass, under any grant, by name or alias, at the root or in a
+// fragment.
 func TestMutationsAreRefused(t *testing.T) {
 	for name, m := range mutations {
 		for _, text := range []string{

@@ -8,11 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxNesting is how deep JSON may nest.
+// maxNesting bounds the nesting of JSON.
 const maxNesting = 64
 
-// readObject reads a JSON object that means one thing only: no key stands
-// there twice, and nothing follows it.
+// readObject parses an unambiguous JSON object: without repeated keys, and without trailing data.
 func readObject(data []byte) (map[string]any, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("the body is not UTF-8")
@@ -51,7 +50,7 @@ func readValue(d *json.Decoder, depth int) (any, error) {
 			if err != nil {
 				return nil, errNotJSON
 			}
-			name := key.(string) // the decoder takes nothing else there
+			name := key.(string) // the decoder accepts only strings here
 			if _, twice := object[name]; twice {
 				return nil, errors.New("a key of the JSON is there twice")
 			}
@@ -74,7 +73,7 @@ func readValue(d *json.Decoder, depth int) (any, error) {
 	return token, nil
 }
 
-// end takes the bracket that closes what was opened.
+// end reads the closing bracket.
 func end(d *json.Decoder) error {
 	if _, err := d.Token(); err != nil {
 		return errNotJSON
@@ -82,7 +81,7 @@ func end(d *json.Decoder) error {
 	return nil
 }
 
-// writeJSON writes what readObject has read.
+// writeJSON encodes the result of readObject.
 func writeJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

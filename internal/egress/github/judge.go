@@ -5,49 +5,49 @@ import (
 	"strings"
 )
 
-// Grants are what a sandbox may do beyond reading.
+// Grants are a sandbox's permissions beyond reading.
 type Grants struct {
-	PullRequests bool // open them, comment, and comment in reviews
+	PullRequests bool // open pull requests, comment, and comment in reviews
 }
 
 // Request is one request to the API.
 type Request struct {
-	Method string // in capitals
+	Method string // upper case
 	Path   string // of the API, from Servers.At; canonical (policy.CanonicalPath)
-	Query  string // of the URL, as it stands there
+	Query  string // of the URL, as received
 	Header http.Header
-	Body   bool // there is one
+	Body   bool // the request has a body
 }
 
-// Refusal is the answer to what is not allowed.
+// Refusal is the answer to a refused request.
 type Refusal struct {
 	Rule   string // "github: merge"
 	Reason string // one sentence
-	Remedy string // what would allow it; empty where only a person can do it
+	Remedy string // how to allow it; empty if only a person can do it
 }
 
 func (r *Refusal) Error() string { return r.Reason }
 
-// allowPR is what allows what Grants.PullRequests is about.
+// allowPR is the remedy that grants PullRequests.
 const allowPR = "start the sandbox with --allow-pr"
 
 func refuse(e effect) *Refusal {
 	return &Refusal{Rule: "github: " + string(e), Reason: words[e] + "; no sandbox does that: ask a person to"}
 }
 
-// ungranted is a refusal that --allow-pr would lift.
+// ungranted returns a refusal that --allow-pr would lift.
 func ungranted(what string) *Refusal {
-	return &Refusal{Rule: "github: " + string(pullRequest), Reason: what + " is not allowed to this sandbox", Remedy: allowPR}
+	return &Refusal{Rule: "github: " + string(pullRequest), Reason: what + " is not allowed to this sandbox",
+		Remedy: allowPR}
 }
 
-// form is a refusal of what could be understood in two ways, or not at all.
+// form returns the refusal of an ambiguous or unparsable request.
 func form(why string) *Refusal {
 	return &Refusal{Rule: "github: form", Reason: "the gateway sends nothing to GitHub's API that it cannot judge: " + why}
 }
 
-// Judge decides about a request. body reads its body, and is called only where
-// that matters; then sent is what is to be sent instead. Errors: a *Refusal, or
-// what body gives.
+// Judge decides on a request. body reads its body, and is called only if the body matters; then sent is the body to
+// send instead. Errors: a *Refusal, or the error of body.
 func Judge(r Request, g Grants, body func() ([]byte, error)) (sent []byte, err error) {
 	if err := r.checkHead(); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func Judge(r Request, g Grants, body func() ([]byte, error)) (sent []byte, err e
 	return judge(data)
 }
 
-// checkHead refuses headers by which a request could mean another one.
+// checkHead refuses headers that could change the request's meaning.
 func (r Request) checkHead() error {
 	for name := range r.Header {
 		switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) {
@@ -121,11 +121,12 @@ func (r Request) checkBody() error {
 	return nil
 }
 
-// isJSON accepts application/json and vendors' forms of it, in UTF-8.
+// isJSON accepts application/json and vendor types of JSON, in UTF-8.
 func isJSON(contentType string) bool {
 	kind, parameters, has := strings.Cut(strings.ToLower(contentType), ";")
 	kind = strings.TrimSpace(kind)
-	if kind != "application/json" && !(strings.HasPrefix(kind, "application/vnd.github") && strings.HasSuffix(kind, "json")) {
+	if kind != "application/json" && !(strings.HasPrefix(kind, "application/vnd.github") &&
+		strings.HasSuffix(kind, "json")) {
 		return false
 	}
 	parameters = strings.ReplaceAll(strings.ReplaceAll(parameters, " ", ""), `"`, "")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// verdict is the rule of a refusal, or "allow".
+// verdict returns the rule of a refusal, or "allow".
 func verdict(t *testing.T, err error) string {
 	t.Helper()
 	var r *Refusal
@@ -24,11 +24,12 @@ func verdict(t *testing.T, err error) string {
 }
 
 func try(method, path, query, body string, g Grants) ([]byte, error) {
-	r := Request{Method: method, Path: path, Query: query, Header: http.Header{"Content-Type": {"application/json"}}, Body: method != "GET" && method != "HEAD"}
+	r := Request{Method: method, Path: path, Query: query, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: method != "GET" && method != "HEAD"}
 	return Judge(r, g, func() ([]byte, error) { return []byte(body), nil })
 }
 
-// TestREST holds the table of routes to testdata/rest.txt.
+// TestREST compares the table of routes with testdata/rest.txt.
 func TestREST(t *testing.T) {
 	data, err := os.ReadFile("testdata/rest.txt")
 	if err != nil {
@@ -43,7 +44,7 @@ func TestREST(t *testing.T) {
 		rows++
 		path, query, has := strings.Cut(f[2], "?")
 		if has && query == "" {
-			query = "?" // something, though it is empty
+			query = "?" // present, though empty
 		}
 		_, err := try(f[1], path, query, "{}", Grants{})
 		without := verdict(t, err)
@@ -57,7 +58,7 @@ func TestREST(t *testing.T) {
 			wantWithout = f[3]
 		}
 		if f[0] == "deny" && f[3] == "form" && without == "pull-request" {
-			without = "form" // the route is looked at first
+			without = "form" // the route is judged first
 		}
 		if without != wantWithout || with != wantWith {
 			t.Errorf("%s: %s, and with --allow-pr %s", strings.TrimSpace(line), without, with)
@@ -68,7 +69,7 @@ func TestREST(t *testing.T) {
 	}
 }
 
-// TestEveryRouteIsTried: each row of the table is one of testdata/rest.txt.
+// TestEveryRouteIsTried: testdata/rest.txt covers each row of the table.
 func TestEveryRouteIsTried(t *testing.T) {
 	data, err := os.ReadFile("testdata/rest.txt")
 	if err != nil {
@@ -98,7 +99,7 @@ func TestEveryRouteIsTried(t *testing.T) {
 	}
 }
 
-// TestReview: a review may comment, and nothing else.
+// TestReview: a review may only comment.
 func TestReview(t *testing.T) {
 	for _, c := range []struct{ path, body, want string }{
 		{"reviews", `{}`, "allow"},
@@ -143,7 +144,7 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// TestHeaders: what could make a request mean something else is refused.
+// TestHeaders: headers that could change a request's meaning are refused.
 func TestHeaders(t *testing.T) {
 	for _, c := range []struct{ method, path, name, value string }{
 		{"GET", "/user", "X-Http-Method-Override", "DELETE"},
@@ -167,12 +168,15 @@ func TestHeaders(t *testing.T) {
 		{"POST", "/graphql", "Content-Encoding", "gzip"},
 	} {
 		r := Request{Method: c.method, Path: c.path, Header: http.Header{c.name: {c.value}}, Body: c.method == "POST"}
-		_, err := Judge(r, Grants{PullRequests: true}, func() ([]byte, error) { return []byte(`{"query":"{viewer{login}}"}`), nil })
+		_, err := Judge(r, Grants{PullRequests: true}, func() ([]byte, error) {
+			return []byte(`{"query":"{viewer{login}}"}`), nil
+		})
 		if got := verdict(t, err); got != "form" {
 			t.Errorf("%s %s with %s: %s is %s", c.method, c.path, c.name, c.value, got)
 		}
 	}
-	for _, value := range []string{"application/json", "application/json; charset=utf-8", "Application/JSON;charset=UTF-8", "application/vnd.github+json", "application/vnd.github.v3+json"} {
+	for _, value := range []string{"application/json", "application/json; charset=utf-8", "Application/JSON;charset=UTF-8",
+		"application/vnd.github+json", "application/vnd.github.v3+json"} {
 		r := Request{Method: "POST", Path: "/repos/o/r/pulls", Header: http.Header{"Content-Type": {value}}, Body: true}
 		if _, err := Judge(r, Grants{PullRequests: true}, func() ([]byte, error) { return []byte("{}"), nil }); err != nil {
 			t.Errorf("%s: %v", value, err)
@@ -181,14 +185,17 @@ func TestHeaders(t *testing.T) {
 	if _, err := Judge(Request{Method: "GET", Path: "/user", Body: true}, Grants{}, nil); verdict(t, err) != "form" {
 		t.Error("a GET with a body")
 	}
-	if _, err := Judge(Request{Method: "POST", Path: "/repos/o/r/pulls", Header: http.Header{"Content-Type": {"application/json", "text/plain"}}}, Grants{PullRequests: true}, nil); verdict(t, err) != "form" {
+	if _, err := Judge(Request{Method: "POST", Path: "/repos/o/r/pulls",
+		Header: http.Header{"Content-Type": {"application/json", "text/plain"}}}, Grants{PullRequests: true}, nil); verdict(t,
+		err) != "form" {
 		t.Error("two types")
 	}
 }
 
-// TestSentIsJudged: the body is written anew, with all that it says.
+// TestSentIsJudged: the body is encoded again, with all its content.
 func TestSentIsJudged(t *testing.T) {
-	const body = ` { "title" : "é <b> \u00e9 \ud83d\ude00", "n": 12345678901234567890.10, "draft":false, "x":[ ] , "y":{} } `
+	const body = ` { "title" : "é <b> \u00e9 \ud83d\ude00", "n": 12345678901234567890.10, "draft":false, "x":[ ] , ` +
+		`"y":{} } `
 	sent, err := try("POST", "/repos/o/r/pulls", "", body, Grants{PullRequests: true})
 	const want = `{"draft":false,"n":12345678901234567890.10,"title":"é <b> é 😀","x":[],"y":{}}`
 	if err != nil || string(sent) != want {
@@ -196,7 +203,7 @@ func TestSentIsJudged(t *testing.T) {
 	}
 }
 
-// TestRemedy: what --allow-pr would allow says so, and nothing else does.
+// TestRemedy: a refusal names --allow-pr exactly if that would allow the request.
 func TestRemedy(t *testing.T) {
 	var r *Refusal
 	_, err := try("POST", "/repos/o/r/pulls", "", "{}", Grants{})
@@ -204,7 +211,8 @@ func TestRemedy(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	_, err = try("PUT", "/repos/o/r/pulls/1/merge", "", "{}", Grants{})
-	if !errors.As(err, &r) || r.Remedy != "" || !strings.Contains(r.Reason, "merges") || !strings.Contains(r.Reason, "person") {
+	if !errors.As(err, &r) || r.Remedy != "" || !strings.Contains(r.Reason, "merges") ||
+		!strings.Contains(r.Reason, "person") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -1,9 +1,9 @@
 package github
 
-// mutations are the fields of GraphQL mutations that are known. One that is not
-// here is refused as well; those that are refused here say why.
+// mutations are the known root fields of GraphQL mutations. Unknown fields are refused too; the entries that refuse
+// give a reason.
 var mutations = map[string]mutation{
-	// What --allow-pr is about.
+	// Granted by --allow-pr.
 	"createPullRequest":               {effect: pullRequest},
 	"addComment":                      {effect: comment},
 	"addPullRequestReviewComment":     {effect: comment},

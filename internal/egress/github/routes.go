@@ -2,7 +2,7 @@ package github
 
 import "strings"
 
-// effect is what a request would do.
+// effect is the effect of a request.
 type effect string
 
 const (
@@ -40,7 +40,7 @@ const (
 	unknown        effect = "unknown"
 )
 
-// words complete a refusal.
+// words are the reasons of refusals.
 var words = map[effect]string{
 	pullRequest:    "opening a pull request",
 	comment:        "commenting",
@@ -76,50 +76,50 @@ var words = map[effect]string{
 	unknown:        "the gateway knows this as no way to read",
 }
 
-// route is one row of the table of REST.
+// route is one row of the REST table.
 type route struct {
-	methods  string // "POST", "PUT DELETE", or "write" for all that do not read
-	pattern  string // {name} is one segment, ** at the end any number of them, none included
+	methods  string // "POST", "PUT DELETE", or "write" for all methods that do not read
+	pattern  string // {name} is one segment, a final ** any number of segments, including none
 	effect   effect
 	event    eventRule // of the body
 	segments []string  // of pattern
 }
 
-// eventRule is about the "event" of a review: what it is to be when it is
-// published.
+// eventRule is the condition on the "event" of a review, which publishes it.
 type eventRule int
 
 const (
-	noEvent       eventRule = iota // there is none to look at
-	eventOptional                  // none, which leaves the review pending, or COMMENT
+	noEvent       eventRule = iota // no condition
+	eventOptional                  // absent, which leaves the review pending, or COMMENT
 	eventRequired                  // COMMENT
 )
 
-// granted reports whether Grants.PullRequests is about it.
+// granted reports whether Grants.PullRequests permits the row.
 func (r *route) granted() bool {
 	return r.effect == pullRequest || r.effect == comment || r.effect == review
 }
 
-// routes is the table. The first row that matches counts, and what none
-// matches is read, or refused as unknown. Rows that refuse only say why, except
-// those about GET.
+// routes is the table. The first matching row counts. A request without a row is allowed if it reads, and refused as
+// unknown otherwise. Rows that refuse only add a reason, except those about GET.
 var routes = compile([]route{
-	// What --allow-pr is about.
+	// Granted by --allow-pr.
 	{methods: "POST", pattern: "/repos/{owner}/{repo}/pulls", effect: pullRequest},
 	{methods: "POST", pattern: "/repos/{owner}/{repo}/issues/{number}/comments", effect: comment},
 	{methods: "POST", pattern: "/repos/{owner}/{repo}/pulls/{number}/comments", effect: comment},
 	{methods: "POST", pattern: "/repos/{owner}/{repo}/pulls/{number}/comments/{id}/replies", effect: comment},
 	{methods: "POST", pattern: "/repos/{owner}/{repo}/pulls/{number}/reviews", effect: review, event: eventOptional},
-	{methods: "POST", pattern: "/repos/{owner}/{repo}/pulls/{number}/reviews/{id}/events", effect: review, event: eventRequired},
-	// As GitHub redirects to them when a repository has moved.
+	{methods: "POST", pattern: "/repos/{owner}/{repo}/pulls/{number}/reviews/{id}/events", effect: review,
+		event: eventRequired},
+	// GitHub redirects to these forms when a repository has moved.
 	{methods: "POST", pattern: "/repositories/{id}/pulls", effect: pullRequest},
 	{methods: "POST", pattern: "/repositories/{id}/issues/{number}/comments", effect: comment},
 	{methods: "POST", pattern: "/repositories/{id}/pulls/{number}/comments", effect: comment},
 	{methods: "POST", pattern: "/repositories/{id}/pulls/{number}/comments/{id}/replies", effect: comment},
 	{methods: "POST", pattern: "/repositories/{id}/pulls/{number}/reviews", effect: review, event: eventOptional},
-	{methods: "POST", pattern: "/repositories/{id}/pulls/{number}/reviews/{id}/events", effect: review, event: eventRequired},
+	{methods: "POST", pattern: "/repositories/{id}/pulls/{number}/reviews/{id}/events", effect: review,
+		event: eventRequired},
 
-	// What is read and should not be.
+	// Reads that show secrets.
 	{methods: "GET HEAD write", pattern: "/copilot_internal/**", effect: tokens},
 	{methods: "GET HEAD", pattern: "/repos/{owner}/{repo}/secret-scanning/**", effect: tokens},
 	{methods: "GET HEAD", pattern: "/repositories/{id}/secret-scanning/**", effect: tokens},
@@ -257,9 +257,8 @@ func compile(rows []route) []route {
 	return rows
 }
 
-// find is the first row for a request. A row that refuses takes a path in any
-// case and with a slash at its end, as some server might; one that allows does
-// not, and takes only names and numbers as GitHub gives them out.
+// find returns the first row for a request. A row that refuses matches a path in any case and with a trailing slash, as
+// some server might; a row that allows does not, and matches only names and numbers in GitHub's own form.
 func find(method, path string) *route {
 	exact := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	loose := strings.Split(strings.Trim(path, "/"), "/")
@@ -310,7 +309,7 @@ func exactly(pattern, segment string) bool {
 	return strings.Trim(segment, letters+digits) == ""
 }
 
-// judgeBody reads the body of a granted write.
+// judgeBody judges the body of a granted write.
 func judgeBody(data []byte, r *route) ([]byte, error) {
 	body, err := readObject(data)
 	if err != nil {
@@ -323,7 +322,7 @@ func judgeBody(data []byte, r *route) ([]byte, error) {
 	return writeJSON(body)
 }
 
-// judge decides about the event of a review.
+// judge checks the event of a review.
 func (e eventRule) judge(event any, has bool) error {
 	switch {
 	case e == noEvent, event == "COMMENT", e == eventOptional && (!has || event == nil):

@@ -7,14 +7,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Servers are the hosts that speak GitHub's API. The zero value knows GitHub's
-// own.
+// Servers are the hosts that serve GitHub's API. The zero value contains GitHub's own.
 type Servers struct {
 	enterprise []string // names or addresses
 }
 
-// NewServers adds GitHub Enterprise servers, each as what people call it
-// ("github.example.com").
+// NewServers adds GitHub Enterprise servers, each by its web host ("github.example.com").
 func NewServers(enterprise ...policy.Host) Servers {
 	var s Servers
 	for _, h := range enterprise {
@@ -23,9 +21,8 @@ func NewServers(enterprise ...policy.Host) Servers {
 	return s
 }
 
-// At finds what a path of a host is to the API: the path that the API's own
-// documentation has for it ("/repos/…"), or false where the host has no API
-// there.
+// At returns the API path of a host's path, as the API's documentation writes it ("/repos/…"), or false where the host
+// serves no API.
 func (s Servers) At(h policy.Host, path string) (apiPath string, ok bool) {
 	if s.dedicated(h) {
 		return path, true
@@ -36,8 +33,8 @@ func (s Servers) At(h policy.Host, path string) (apiPath string, ok bool) {
 	first, rest := nextSegment(path)
 	switch plain, _, encoded := strings.Cut(first, "%"); {
 	case !strings.EqualFold(plain, "api"):
-		return "", false // git, and pages for people
-	case encoded: // a slash, for some servers
+		return "", false // git, and web pages
+	case encoded: // some servers decode it to a slash
 		return path, true
 	}
 	switch second, below := nextSegment(rest); {
@@ -47,14 +44,14 @@ func (s Servers) At(h policy.Host, path string) (apiPath string, ok bool) {
 	return rest, true
 }
 
-// API is where the API of a server is. Its paths are below Prefix.
+// API is the location of a server's API. Its paths are below Prefix.
 type API struct {
 	Host   policy.Host
 	Prefix string
-	Own    bool // it is a host of its own, at port 443
+	Own    bool // the API has its own host, at port 443
 }
 
-// API finds the API for the repositories that a host has.
+// API returns the location of the API for a host's repositories.
 func (s Servers) API(h policy.Host) (API, bool) {
 	name := h.Name()
 	switch {
@@ -67,7 +64,7 @@ func (s Servers) API(h policy.Host) (API, bool) {
 	return API{}, false
 }
 
-// Port is the API's, where git's is at another.
+// Port returns the API's port, given git's.
 func (a API) Port(git uint16) uint16 {
 	if a.Own {
 		return 443
@@ -75,12 +72,12 @@ func (a API) Port(git uint16) uint16 {
 	return git
 }
 
-// Has reports whether a host speaks the API, on some path.
+// Has reports whether a host serves the API, on some path.
 func (s Servers) Has(h policy.Host) bool {
 	return s.dedicated(h) || slices.Contains(s.enterprise, h.String())
 }
 
-// dedicated hosts have the API and nothing else.
+// dedicated reports whether a host serves only the API.
 func (s Servers) dedicated(h policy.Host) bool {
 	label, rest, _ := strings.Cut(h.Name(), ".")
 	if label != "api" && label != "uploads" {
@@ -89,7 +86,7 @@ func (s Servers) dedicated(h policy.Host) bool {
 	return rest == "github.com" || strings.HasSuffix(rest, ".ghe.com") || slices.Contains(s.enterprise, rest)
 }
 
-// nextSegment takes the first segment off a path.
+// nextSegment removes the first segment of a path.
 func nextSegment(path string) (first, rest string) {
 	first, rest, more := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if !more {

@@ -64,12 +64,14 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestAPI: where the API is for the repositories of a host.
+// TestAPI checks the location of the API for a host's repositories.
 func TestAPI(t *testing.T) {
 	s := NewServers(hostOf(t, "git.example.com"))
 	for host, want := range map[string]string{
-		"github.com": "api.github.com 443 ", "acme.ghe.com": "api.acme.ghe.com 443 ", "git.example.com": "git.example.com 8443 /api/v3",
-		"api.github.com": "none", "api.acme.ghe.com": "none", "gitlab.com": "none", "github.com.example": "none", "other.example.com": "none",
+		"github.com": "api.github.com 443 ", "acme.ghe.com": "api.acme.ghe.com 443 ",
+		"git.example.com": "git.example.com 8443 /api/v3",
+		"api.github.com":  "none", "api.acme.ghe.com": "none", "gitlab.com": "none", "github.com.example": "none",
+		"other.example.com": "none",
 	} {
 		got := "none"
 		if api, ok := s.API(hostOf(t, host)); ok {

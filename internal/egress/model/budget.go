@@ -13,24 +13,16 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// Budget is how much a sandbox may use. What is 0 is not limited.
-type Budget struct {
-	Requests int64
-	Tokens   int64
-	Cost     float64 // dollars
-}
-
 const budgetHint = "write it like requests=100,tokens=200000,cost=1.50"
 
-// ParseBudget reads requests=N,tokens=N,cost=DOLLARS, each of which may be left
-// out. Errors: InvalidArgument.
-func ParseBudget(s string) (Budget, error) {
-	var b Budget
+// ParseBudget parses requests=N,tokens=N,cost=DOLLARS, each optional. Errors: InvalidArgument.
+func ParseBudget(s string) (cove.Budget, error) {
+	var b cove.Budget
 	seen := map[string]bool{}
 	for part := range strings.SplitSeq(s, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		bad := func() (Budget, error) {
-			return Budget{}, cove.Errorf(cove.InvalidArgument, "%.80q is no budget", part).WithHint(budgetHint)
+		bad := func() (cove.Budget, error) {
+			return cove.Budget{}, cove.Errorf(cove.InvalidArgument, "%.80q is no budget", part).WithHint(budgetHint)
 		}
 		if seen[name] {
 			return bad()
@@ -60,21 +52,7 @@ func ParseBudget(s string) (Budget, error) {
 	return b, nil
 }
 
-// Or is b, with what it does not limit from another.
-func (b Budget) Or(other Budget) Budget {
-	if b.Requests == 0 {
-		b.Requests = other.Requests
-	}
-	if b.Tokens == 0 {
-		b.Tokens = other.Tokens
-	}
-	if b.Cost == 0 {
-		b.Cost = other.Cost
-	}
-	return b
-}
-
-// Exhausted is a budget that is used up. It is an error.
+// Exhausted is the error of a budget that is used up.
 type Exhausted struct {
 	What  string // requests, tokens, cost
 	Limit string
@@ -82,38 +60,37 @@ type Exhausted struct {
 }
 
 func (e *Exhausted) Error() string {
-	return fmt.Sprintf("the budget of this sandbox is used up: %s of %s %s", e.Used, e.Limit, map[string]string{"requests": "requests", "tokens": "tokens", "cost": "dollars"}[e.What])
+	return fmt.Sprintf("the budget of this sandbox is used up: %s of %s %s", e.Used, e.Limit,
+		map[string]string{"requests": "requests", "tokens": "tokens", "cost": "dollars"}[e.What])
 }
 
-// Ledger is what one sandbox has used, and may. A request that begins is
-// counted, and what it may use is set aside until it has ended and said. One
-// that does not fit beside those that are under way waits for them: near its
-// end a budget is used by one request after the other, and so it is overrun by
-// no more than the last of them, once it is known how large requests are.
+// Ledger tracks one sandbox's use against its budget. A request is counted at its beginning, and its expected use is
+// reserved until its end. A request that does not fit beside the concurrent ones waits for them. Near its end a budget
+// therefore serves one request at a time, and is overrun by no more than the last of them, once the size of requests is
+// known.
 type Ledger struct {
-	budget Budget
+	budget cove.Budget
 
 	mu       sync.Mutex
 	used     map[string]Usage // guarded by mu; by provider
-	aside    Usage            // guarded by mu; of the requests under way
-	largest  Usage            // guarded by mu; what the largest request has used
+	aside    Usage            // guarded by mu; reserved for concurrent requests
+	largest  Usage            // guarded by mu; use of the largest request so far
 	underway int              // guarded by mu
 	changed  chan struct{}    // guarded by mu; closed when a request has ended
 }
 
-// NewLedger makes a ledger for a budget.
-func NewLedger(b Budget) *Ledger {
+// NewLedger returns a ledger for a budget.
+func NewLedger(b cove.Budget) *Ledger {
 	return &Ledger{budget: b, used: map[string]Usage{}, changed: make(chan struct{})}
 }
 
-// Limits reports whether tokens or dollars are limited, which depends on what
-// answers say.
+// Limits reports whether tokens or dollars are limited, for which the answers' usage is needed.
 func (l *Ledger) Limits() bool { return l.budget.Tokens > 0 || l.budget.Cost > 0 }
 
-// LimitsCost reports whether dollars are limited, which depends on prices.
+// LimitsCost reports whether dollars are limited, for which prices are needed.
 func (l *Ledger) LimitsCost() bool { return l.budget.Cost > 0 }
 
-// Call is a request under way.
+// Call is a request in progress.
 type Call struct {
 	ledger   *Ledger
 	provider *Provider
@@ -121,12 +98,11 @@ type Call struct {
 	once     sync.Once
 }
 
-// usualAnswer is how many tokens are set aside for an answer while nothing is
-// known.
+// usualAnswer is the number of tokens reserved for an answer while no size is known.
 const usualAnswer = 4096
 
-// Begin admits a request of so many bytes to a provider; -1 if it is not known
-// how many. It may wait for others. Errors: *Exhausted, or why ctx has ended.
+// Begin admits a request of size bytes to a provider; -1 if the size is unknown. It may wait for others. Errors:
+// *Exhausted, or the cause of ctx's end.
 func (l *Ledger) Begin(ctx context.Context, p *Provider, size int64) (*Call, error) {
 	need := Usage{Input: max(size, 0) / 4, Output: usualAnswer}
 	for {
@@ -136,7 +112,8 @@ func (l *Ledger) Begin(ctx context.Context, p *Provider, size int64) (*Call, err
 			return nil, err
 		}
 		need := need
-		need.Input, need.Output = max(need.Input, l.largest.Input+l.largest.CacheRead+l.largest.CacheWrite), max(need.Output, l.largest.Output)
+		need.Input, need.Output = max(need.Input, l.largest.Input+l.largest.CacheRead+l.largest.CacheWrite),
+			max(need.Output, l.largest.Output)
 		need.Cost, _ = p.Cost("", need)
 		need.Cost = max(need.Cost, l.largest.Cost)
 		if l.underway == 0 || l.fits(need) {
@@ -154,12 +131,12 @@ func (l *Ledger) Begin(ctx context.Context, p *Provider, size int64) (*Call, err
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, cove.Errorf(cove.Canceled, "whoever asked has gone: %w", context.Cause(ctx))
+			return nil, cove.Errorf(cove.Canceled, "the program that asked has gone: %w", context.Cause(ctx))
 		}
 	}
 }
 
-// total is what all providers were used for; l.mu is held.
+// total returns the use of all providers; l.mu must be held.
 func (l *Ledger) total() (t Usage) {
 	for _, u := range l.used {
 		t = t.Plus(u)
@@ -186,7 +163,7 @@ func (l *Ledger) fits(need Usage) bool {
 	return (b.Tokens == 0 || t.Tokens() <= b.Tokens) && (b.Cost == 0 || t.Cost <= b.Cost)
 }
 
-// End counts what the request has used of a model. Only the first call counts.
+// End records the request's use of a model. Later calls are ignored.
 func (c *Call) End(model string, u Usage) {
 	c.once.Do(func() {
 		l := c.ledger
@@ -195,20 +172,21 @@ func (c *Call) End(model string, u Usage) {
 		if cost, known := c.provider.Cost(model, u); known {
 			u.Cost = cost
 		}
-		u.Requests = 0 // counted when it began
+		u.Requests = 0 // counted at the beginning
 		l.used[c.provider.Name] = l.used[c.provider.Name].Plus(u)
 		l.aside = l.aside.Plus(Usage{Input: -c.aside.Input, Output: -c.aside.Output, Cost: -c.aside.Cost})
 		if l.underway--; l.underway == 0 {
-			l.aside = Usage{} // no remainder of sums of dollars
+			l.aside = Usage{} // no rounding remainder of dollars
 		}
-		l.largest = Usage{Input: max(l.largest.Input, u.Input), Output: max(l.largest.Output, u.Output), CacheRead: max(l.largest.CacheRead, u.CacheRead),
+		l.largest = Usage{Input: max(l.largest.Input, u.Input), Output: max(l.largest.Output, u.Output),
+			CacheRead:  max(l.largest.CacheRead, u.CacheRead),
 			CacheWrite: max(l.largest.CacheWrite, u.CacheWrite), Cost: max(l.largest.Cost, u.Cost)}
 		close(l.changed)
 		l.changed = make(chan struct{})
 	})
 }
 
-// Used is what each provider has been used for, by name.
+// Used returns the use of each provider, sorted by name.
 func (l *Ledger) Used() []ProviderUsage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -220,13 +198,13 @@ func (l *Ledger) Used() []ProviderUsage {
 	return all
 }
 
-// ProviderUsage is what one provider has been used for.
+// ProviderUsage is the use of one provider.
 type ProviderUsage struct {
 	Provider string
 	Usage
 }
 
-// API is what was used as the API shows it.
+// API returns usage in the API's form.
 func API(all []ProviderUsage) (shown []api.ModelUsage) {
 	for _, u := range all {
 		shown = append(shown, api.ModelUsage{
@@ -235,12 +213,4 @@ func API(all []ProviderUsage) (shown []api.ModelUsage) {
 		})
 	}
 	return shown
-}
-
-// BudgetOf is the budget of a permission; none without one.
-func BudgetOf(p api.ModelPermission) Budget {
-	if p.Budget == nil {
-		return Budget{}
-	}
-	return Budget(*p.Budget)
 }

@@ -19,50 +19,75 @@ import (
 
 const stream = "text/event-stream; charset=utf-8"
 
-// answers are what providers say, cut down, and what they used.
+// answers are providers' answers, shortened, with their usage.
 var answers = []struct {
 	name, kind, body string
 	model            string
 	want             Usage
 }{
 	{"messages", "application/json",
-		`{"id":"msg_1","type":"message","model":"claude-x","content":[{"type":"text","text":"a \"usage\": {\"input_tokens\": 999}"}],"usage":{"input_tokens":12,"cache_creation_input_tokens":100,"cache_read_input_tokens":2000,"output_tokens":7,"server_tool_use":{"web_search_requests":1},"service_tier":"standard"}}`,
+		`{"id":"msg_1","type":"message","model":"claude-x","content":[{"type":"text","text":"a \"usage\": ` +
+			`{\"input_tokens\": ` +
+			`999}"}],"usage":{"input_tokens":12,"cache_creation_input_tokens":100,"cache_read_input_tokens":2000,` +
+			`"output_tokens":7,"server_tool_use":{"web_search_requests":1},"service_tier":"standard"}}`,
 		"claude-x", Usage{Requests: 1, Input: 12, Output: 7, CacheRead: 2000, CacheWrite: 100}},
 	{"messages, streaming", stream,
-		"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"claude-x\",\"usage\":{\"input_tokens\":25,\"cache_read_input_tokens\":5,\"output_tokens\":1}}}\n\n" +
-			": ping\n\nevent: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"data: {\\\"usage\\\":{\\\"output_tokens\\\":9999}}\"}}\n\n" +
-			"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":15}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+		"event: message_start\ndata: " +
+			"{\"type\":\"message_start\",\"message\":{\"model\":\"claude-x\",\"usage\":{\"input_tokens\":25," +
+			"\"cache_read_input_tokens\":5,\"output_tokens\":1}}}\n\n" +
+			": ping\n\nevent: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"data: " +
+			"{\\\"usage\\\":{\\\"output_tokens\\\":9999}}\"}}\n\n" +
+			"event: message_delta\ndata: " +
+			"{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":15}}\n\nevent: " +
+			"message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
 		"claude-x", Usage{Requests: 1, Input: 25, Output: 15, CacheRead: 5}},
 	{"chat", "application/json",
-		`{"model":"gpt-x","choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":30,"completion_tokens":10,"total_tokens":40,"prompt_tokens_details":{"cached_tokens":20,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":3}}}`,
+		`{"model":"gpt-x","choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":30,"completion_tokens":10,` +
+			`"total_tokens":40,"prompt_tokens_details":{"cached_tokens":20,"audio_tokens":0},` +
+			`"completion_tokens_details":{"reasoning_tokens":3}}}`,
 		"gpt-x", Usage{Requests: 1, Input: 10, Output: 10, CacheRead: 20}},
 	{"chat, streaming", stream,
-		"data: {\"model\":\"gpt-x\",\"choices\":[{\"delta\":{\"content\":\"hi\"}}],\"usage\":null}\r\n\r\ndata: {\"model\":\"gpt-x\",\"choices\":[],\"usage\":{\"prompt_tokens\":8,\"completion_tokens\":2}}\r\n\r\ndata: [DONE]\r\n\r\n",
+		"data: {\"model\":\"gpt-x\",\"choices\":[{\"delta\":{\"content\":\"hi\"}}],\"usage\":null}\r\n\r\ndata: " +
+			"{\"model\":\"gpt-x\",\"choices\":[],\"usage\":{\"prompt_tokens\":8,\"completion_tokens\":2}}\r\n\r\ndata: " +
+			"[DONE]\r\n\r\n",
 		"gpt-x", Usage{Requests: 1, Input: 8, Output: 2}},
 	{"chat, streaming without usage", stream,
 		"data: {\"model\":\"gpt-x\",\"choices\":[{}]}\n\ndata: {\"choices\":[{}]}\n\ndata: [DONE]\n\n",
 		"gpt-x", Usage{Requests: 1, Input: 100, Output: 3, Estimated: 1}},
 	{"responses", "application/json",
-		`{"object":"response","model":"gpt-x","output":[],"usage":{"input_tokens":30,"input_tokens_details":{"cached_tokens":10},"output_tokens":9,"output_tokens_details":{"reasoning_tokens":1},"total_tokens":39}}`,
+		`{"object":"response","model":"gpt-x","output":[],"usage":{"input_tokens":30,` +
+			`"input_tokens_details":{"cached_tokens":10},"output_tokens":9,"output_tokens_details":{"reasoning_tokens":1},` +
+			`"total_tokens":39}}`,
 		"gpt-x", Usage{Requests: 1, Input: 20, Output: 9, CacheRead: 10}},
 	{"responses, streaming", stream,
-		"event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"model\":\"gpt-x\",\"usage\":null}}\n\nevent: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"output\":[" + strings.Repeat(`"long",`, 20000) + "1],\"usage\":{\"input_tokens\":37,\"output_tokens\":11}}}\n\n",
+		"event: response.created\ndata: " +
+			"{\"type\":\"response.created\",\"response\":{\"model\":\"gpt-x\",\"usage\":null}}\n\nevent: " +
+			"response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"output\":[" +
+			strings.Repeat(`"long",`, 20000) + "1],\"usage\":{\"input_tokens\":37,\"output_tokens\":11}}}\n\n",
 		"gpt-x", Usage{Requests: 1, Input: 37, Output: 11}},
 	{"embeddings", "application/json",
-		`{"object":"list","data":[{"embedding":[` + strings.Repeat("0.123,", 30000) + `1e-3]}],"model":"embed-x","usage":{"prompt_tokens":8,"total_tokens":8}}`,
+		`{"object":"list","data":[{"embedding":[` + strings.Repeat("0.123,", 30000) +
+			`1e-3]}],"model":"embed-x","usage":{"prompt_tokens":8,"total_tokens":8}}`,
 		"embed-x", Usage{Requests: 1, Input: 8}},
-	{"a cost of its own", "application/json", `{"model":"a/b","usage":{"prompt_tokens":1,"completion_tokens":2,"cost":0.25}}`,
+	{"a cost of its own", "application/json",
+		`{"model":"a/b","usage":{"prompt_tokens":1,"completion_tokens":2,"cost":0.25}}`,
 		"a/b", Usage{Requests: 1, Input: 1, Output: 2, Cost: 0.25}},
-	{"other types", "application/json", `{"model":7,"usage":{"prompt_tokens":"many","completion_tokens":2.0,"prompt_tokens_details":[],"cost":null,"input_tokens":-5}}`,
+	{"other types", "application/json",
+		`{"model":7,"usage":{"prompt_tokens":"many","completion_tokens":2.0,"prompt_tokens_details":[],"cost":null,` +
+			`"input_tokens":-5}}`,
 		"", Usage{Requests: 1, Output: 2}},
-	{"an error in the stream", stream, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n", "", Usage{Requests: 1, Input: 100, Output: 1, Estimated: 1}},
-	{"a stream that breaks off", stream, "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\ndata: {}\n\ndata: {\"usa", "",
+	{"an error in the stream", stream,
+		"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n", "",
+		Usage{Requests: 1, Input: 100, Output: 1, Estimated: 1}},
+	{"a stream that breaks off", stream,
+		"data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\ndata: " +
+			"{}\n\ndata: {\"usa", "",
 		Usage{Requests: 1, Input: 25, Output: 2, Estimated: 1}},
 	{"nothing", "application/json", "", "", Usage{Requests: 1, Input: 100, Estimated: 1}},
 	{"no JSON", "text/html", "<html>}}}]]:,\"usage\":{\"", "", Usage{Requests: 1, Input: 100, Output: 6, Estimated: 1}},
 }
 
-// TestMeter: whatever the pieces in which an answer comes, what was used is read.
+// TestMeter: usage is read from an answer, whatever its pieces.
 func TestMeter(t *testing.T) {
 	for _, a := range answers {
 		for _, size := range []int{1, 7, 1 << 20} {
@@ -80,7 +105,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// FuzzMeter: nothing that an origin says does harm, and pieces do not matter.
+// FuzzMeter: no answer does harm, and the split into pieces does not matter.
 func FuzzMeter(f *testing.F) {
 	for _, a := range answers {
 		f.Add(a.kind == stream, []byte(a.body), 3)
@@ -95,15 +120,18 @@ func FuzzMeter(f *testing.F) {
 		if whole.Usage(10) != parts.Usage(10) || whole.Model() != parts.Model() {
 			t.Errorf("%+v and %+v", whole.Usage(10), parts.Usage(10))
 		}
-		if u := whole.Usage(10); u.Input < 0 || u.Output < 0 || u.CacheRead < 0 || u.CacheWrite < 0 || u.Cost < 0 || len(whole.Model()) > maxValue {
+		if u := whole.Usage(10); u.Input < 0 || u.Output < 0 || u.CacheRead < 0 || u.CacheWrite < 0 || u.Cost < 0 ||
+			len(whole.Model()) > maxValue {
 			t.Errorf("%+v", u)
 		}
 	})
 }
 
-// FuzzScan: of JSON, the scan finds what encoding/json does.
+// FuzzScan: scan and encoding/json agree on JSON.
 func FuzzScan(f *testing.F) {
-	for _, s := range []string{`{"model":"a","b":{"model":"c"}}`, `{"mod\u0065l":"a"}`, `{"MODEL":[1,2,{"x":"}"}] , "model":null}`, `[{"model":"a"}]`, `{"a":[[{"model":"x"}]],"model":"\"y\\"}`, `{"model":1e5}`, ` {"model" : { } } `} {
+	for _, s := range []string{`{"model":"a","b":{"model":"c"}}`, `{"mod\u0065l":"a"}`,
+		`{"MODEL":[1,2,{"x":"}"}] , "model":null}`, `[{"model":"a"}]`, `{"a":[[{"model":"x"}]],"model":"\"y\\"}`,
+		`{"model":1e5}`, ` {"model" : { } } `} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -121,7 +149,7 @@ func FuzzScan(f *testing.F) {
 		for k, v := range top {
 			if strings.ToLower(k) == "model" {
 				if want != nil {
-					return // which of them is the last is not known any more
+					return // the last one is unknown
 				}
 				want = v
 			}
@@ -132,7 +160,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// TestQuestion: a model that may not be used never leaves, wherever it stands.
+// TestQuestion: a refused model never leaves, at any place in the body.
 func TestQuestion(t *testing.T) {
 	refused := errors.New("refused")
 	check := func(a Asked) error {
@@ -206,33 +234,46 @@ func TestParse(t *testing.T) {
 	if err != nil || len(all) != 3 {
 		t.Fatalf("%v %v", all, err)
 	}
-	if _, err := Choose(all, "anthropic", "nobody"); cove.ErrorCode(err) != cove.NotFound || !strings.Contains(err.Error(), "openrouter") {
+	if _, err := Choose(all, "anthropic", "nobody"); cove.ErrorCode(err) != cove.NotFound ||
+		!strings.Contains(err.Error(), "openrouter") {
 		t.Error(err)
 	}
-	p := provider(t, "providers:\n  - name: anthropic\n    prices: [{input: 3, output: 15}]\n    models: [claude-*-small, 'x']\n")
-	if p.Base.String() != "https://api.anthropic.com/v1" || p.Credential != "anthropic" || p.Headers["Anthropic-Version"] == "" || !p.Has(Messages) || p.Has(Chat) {
+	p := provider(t,
+		"providers:\n  - name: anthropic\n    prices: [{input: 3, output: 15}]\n    models: [claude-*-small, 'x']\n")
+	if p.Base.String() != "https://api.anthropic.com/v1" || p.Credential != "anthropic" ||
+		p.Headers["Anthropic-Version"] == "" || !p.Has(Messages) || p.Has(Chat) {
 		t.Errorf("%+v", p)
 	}
-	for model, want := range map[string]bool{"claude-9-small": true, "claude--small": true, "claude-small": false, "x": true, "xx": false, "": false} {
+	for model, want := range map[string]bool{"claude-9-small": true, "claude--small": true, "claude-small": false,
+		"x": true, "xx": false, "": false} {
 		if p.Allows(model) != want {
 			t.Errorf("%q is allowed: %v", model, !want)
 		}
 	}
-	if p := provider(t, "providers:\n  - {name: anthropic, base_url: 'https://models.example.com/a'}\n"); p.Credential != "" {
+	if p := provider(t, "providers:\n  - {name: anthropic, base_url: 'https://models.example.com/a'}\n"); p.Credential !=
+		"" {
 		t.Errorf("a credential goes to %s", p.Base)
 	}
-	if p := provider(t, local+"}\n"); p.Base.String() != "http://host.cove.internal:11434/v1" || p.URL(Chat).String() != "http://host.cove.internal:11434/v1/chat/completions" {
+	if p := provider(t, local+"}\n"); p.Base.String() != "http://host.cove.internal:11434/v1" ||
+		p.URL(Chat).String() != "http://host.cove.internal:11434/v1/chat/completions" {
 		t.Error(p.Base)
 	}
 	for _, wrong := range []string{
-		"providers: [{kind: openai, base_url: 'https://a.example'}]", "providers: [{name: A, kind: openai, base_url: 'https://a.example'}]",
-		"providers: [{name: a, base_url: 'https://a.example'}]", "providers: [{name: a, kind: openai}]", "providers: [{name: a, kind: openai, base_url: 'ftp://a.example'}]",
-		"providers: [{name: a, kind: openai, base_url: 'https://u:p@a.example'}]", "providers: [{name: a, kind: openai, base_url: 'https://a.example/?key=1'}]",
-		"providers: [{name: a, kind: openai, base_url: 'https://a.example', endpoints: [files]}]", "providers: [{name: a, kind: openai, base_url: 'https://a.example', key: x}]",
-		"providers: [{name: a, kind: openai, base_url: 'https://a.example', prices: [{input: -1}]}]", "providers: [{name: a, kind: openai, base_url: 'https://a.example', headers: {'a b': c}}]",
-		"providers: [{name: a, kind: openai, base_url: 'http://a.example', credential: x}]", local + "}\n  - {name: local, kind: openai, base_url: 'https://b.example'}", "providers: []\n---\nproviders: []",
+		"providers: [{kind: openai, base_url: 'https://a.example'}]",
+		"providers: [{name: A, kind: openai, base_url: 'https://a.example'}]",
+		"providers: [{name: a, base_url: 'https://a.example'}]", "providers: [{name: a, kind: openai}]",
+		"providers: [{name: a, kind: openai, base_url: 'ftp://a.example'}]",
+		"providers: [{name: a, kind: openai, base_url: 'https://u:p@a.example'}]",
+		"providers: [{name: a, kind: openai, base_url: 'https://a.example/?key=1'}]",
+		"providers: [{name: a, kind: openai, base_url: 'https://a.example', endpoints: [files]}]",
+		"providers: [{name: a, kind: openai, base_url: 'https://a.example', key: x}]",
+		"providers: [{name: a, kind: openai, base_url: 'https://a.example', prices: [{input: -1}]}]",
+		"providers: [{name: a, kind: openai, base_url: 'https://a.example', headers: {'a b': c}}]",
+		"providers: [{name: a, kind: openai, base_url: 'http://a.example', credential: x}]", local +
+			"}\n  - {name: local, kind: openai, base_url: 'https://b.example'}", "providers: []\n---\nproviders: []",
 	} {
-		if _, err := Parse("providers.yaml", []byte(wrong)); cove.ErrorCode(err) != cove.InvalidArgument || !strings.Contains(err.Error(), "providers.yaml") {
+		if _, err := Parse("providers.yaml", []byte(wrong)); cove.ErrorCode(err) != cove.InvalidArgument ||
+			!strings.Contains(err.Error(), "providers.yaml") {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
@@ -255,12 +296,16 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestPolicy: of a provider, its endpoints are reached and nothing else.
+// TestPolicy: only a provider's endpoints are reachable.
 func TestPolicy(t *testing.T) {
 	for text, cases := range map[string]map[string]bool{
-		"": {"POST https://api.anthropic.com/v1/messages": true, "GET https://api.anthropic.com/v1/models": true, "GET https://api.anthropic.com/v1/messages": false,
-			"POST https://api.anthropic.com/v1/files": false, "POST https://api.anthropic.com/v1/messages/batches": false, "POST http://api.anthropic.com/v1/messages": false, "POST https://api.openai.com/v1/responses": false},
-		local + "}": {"POST http://host.cove.internal:11434/v1/chat/completions": true, "POST http://host.cove.internal:11435/v1/chat/completions": false, "DELETE http://host.cove.internal:11434/v1/models": false},
+		"": {"POST https://api.anthropic.com/v1/messages": true, "GET https://api.anthropic.com/v1/models": true,
+			"GET https://api.anthropic.com/v1/messages": false,
+			"POST https://api.anthropic.com/v1/files":   false, "POST https://api.anthropic.com/v1/messages/batches": false,
+			"POST http://api.anthropic.com/v1/messages": false, "POST https://api.openai.com/v1/responses": false},
+		local + "}": {"POST http://host.cove.internal:11434/v1/chat/completions": true,
+			"POST http://host.cove.internal:11435/v1/chat/completions": false,
+			"DELETE http://host.cove.internal:11434/v1/models":         false},
 		"providers: [{name: a, kind: openai, base_url: 'http://10.1.2.3:8000/'}]": {"POST http://10.1.2.3:8000/embeddings": true, "POST http://10.1.2.4:8000/embeddings": false},
 	} {
 		p := provider(t, text)
@@ -288,20 +333,22 @@ func TestPolicy(t *testing.T) {
 	if e, ok := p.Find(policy.Request{Host: h, Port: 443, Method: "POST", Path: "/v1/messages"}); !ok || e != Messages {
 		t.Errorf("%v %v", e, ok)
 	}
-	if _, err := provider(t, "providers: [{name: a, kind: openai, base_url: 'http://169.254.169.254/'}]").Policy(policy.Machine{}); err == nil {
+	if _, err := provider(t, "providers: [{name: a, kind: openai, base_url: 'http://169.254.169.254/'}]").Policy(
+		policy.Machine{}); err == nil {
 		t.Error("a provider at the cloud's metadata")
 	}
 }
 
 func TestBudget(t *testing.T) {
 	b, err := ParseBudget("requests=100, tokens=200000,cost=1.50")
-	if err != nil || b != (Budget{100, 200000, 1.5}) {
+	if err != nil || b != (cove.Budget{Requests: 100, Tokens: 200000, Cost: 1.5}) {
 		t.Errorf("%+v %v", b, err)
 	}
-	if b := (Budget{Tokens: 5}).Or(Budget{Requests: 1, Tokens: 9}); b != (Budget{Requests: 1, Tokens: 5}) {
+	if b := (cove.Budget{Tokens: 5}).Over(cove.Budget{Requests: 1, Tokens: 9}); b != (cove.Budget{Requests: 1, Tokens: 5}) {
 		t.Errorf("%+v", b)
 	}
-	for _, wrong := range []string{"", "100", "requests=0", "requests=-1", "requests=1,requests=2", "tokens=1e3", "cost=NaN", "cost=Inf", "cost=0", "money=1", "requests=1,"} {
+	for _, wrong := range []string{"", "100", "requests=0", "requests=-1", "requests=1,requests=2", "tokens=1e3",
+		"cost=NaN", "cost=Inf", "cost=0", "money=1", "requests=1,"} {
 		if _, err := ParseBudget(wrong); cove.ErrorCode(err) != cove.InvalidArgument {
 			t.Errorf("%q: %v", wrong, err)
 		}
@@ -311,17 +358,18 @@ func TestBudget(t *testing.T) {
 func FuzzParseBudget(f *testing.F) {
 	f.Add("requests=100,tokens=200000,cost=1.50")
 	f.Fuzz(func(t *testing.T, s string) {
-		if b, err := ParseBudget(s); err == nil && (b == Budget{} || b.Requests < 0 || b.Tokens < 0 || !(b.Cost >= 0)) {
+		if b, err := ParseBudget(s); err == nil && (b == cove.Budget{} || b.Requests < 0 || b.Tokens < 0 || !(b.Cost >= 0)) {
 			t.Errorf("%q is %+v", s, b)
 		}
 	})
 }
 
-var priced = `providers: [{name: anthropic, prices: [{models: small, input: 1, output: 5, cache_read: 0.1, cache_write: 1.25}, {models: "*", input: 10, output: 50}]}]`
+var priced = `providers: [{name: anthropic, prices: [{models: small, input: 1, output: 5, cache_read: 0.1, ` +
+	`cache_write: 1.25}, {models: "*", input: 10, output: 50}]}]`
 
 func TestLedger(t *testing.T) {
 	p := provider(t, priced)
-	l := NewLedger(Budget{Requests: 3, Cost: 0.01})
+	l := NewLedger(cove.Budget{Requests: 3, Cost: 0.01})
 	for range 2 {
 		c, err := l.Begin(t.Context(), p, 100)
 		if err != nil {
@@ -338,7 +386,7 @@ func TestLedger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.End("another", Usage{Input: 1000}) // as dear as the dearest
+	c.End("another", Usage{Input: 1000}) // costs as much as the most expensive model
 	var e *Exhausted
 	if _, err := l.Begin(t.Context(), p, 100); !errors.As(err, &e) || e.What != "requests" {
 		t.Error(err)
@@ -346,20 +394,19 @@ func TestLedger(t *testing.T) {
 	if got := l.Used()[0].Cost; fmt.Sprintf("%.3f", got) != "0.015" {
 		t.Error(got)
 	}
-	l = NewLedger(Budget{})
-	for range 1000 { // no budget, no end
+	l = NewLedger(cove.Budget{})
+	for range 1000 { // no budget, no limit
 		if _, err := l.Begin(t.Context(), p, 1<<20); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestParallel: many at once do not use more than what one after the other
-// would, but for the last.
+// TestParallel: concurrent requests use no more than sequential ones would, except for the last.
 func TestParallel(t *testing.T) {
 	p := provider(t, "")
 	const each, budget = 10_000, 55_000
-	l := NewLedger(Budget{Tokens: budget})
+	l := NewLedger(cove.Budget{Tokens: budget})
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	admitted, refused := 0, 0
@@ -374,18 +421,18 @@ func TestParallel(t *testing.T) {
 			}
 			admitted++
 			go func() {
-				time.Sleep(time.Millisecond) // an answer takes a while
+				time.Sleep(time.Millisecond) // an answer takes time
 				c.End("m", Usage{Input: 1000, Output: each - 1000})
 			}()
 		})
 	}
 	all.Wait()
-	// Before anything is known, as many begin at once as would fit if each were usual.
+	// Before any size is known, as many start as would fit if each were usual.
 	if most := budget/(1000+usualAnswer) + 1; admitted < budget/each || admitted > most || refused != 50-admitted {
 		t.Errorf("%d admitted, at most %d; %d refused", admitted, most, refused)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	l = NewLedger(Budget{Tokens: 6000})
+	l = NewLedger(cove.Budget{Tokens: 6000})
 	c, err := l.Begin(ctx, p, 4000)
 	if err != nil {
 		t.Fatal(err)
@@ -401,13 +448,16 @@ func TestParallel(t *testing.T) {
 
 func TestRefusal(t *testing.T) {
 	r, ok := RefusalOf(fmt.Errorf("wrapped: %w", &Exhausted{"tokens", "100", "120"}))
-	if !ok || r.Status != http.StatusTooManyRequests || r.Header().Get("X-Should-Retry") != "false" || r.Header().Get("Retry-After") != "" {
+	if !ok || r.Status != http.StatusTooManyRequests || r.Header().Get("X-Should-Retry") != "false" ||
+		r.Header().Get("Retry-After") != "" {
 		t.Fatalf("%+v", r)
 	}
 	const message = `"message":"the budget of this sandbox is used up: 120 of 100 tokens"`
 	for kind, want := range map[Kind]string{
-		Anthropic: `{"type":"error","error":{"type":"rate_limit_error",` + message + `},"cove":{"budget":"tokens","error":"budget_exhausted","limit":"100","used":"120"}}`,
-		OpenAI:    `{"error":{"type":"insufficient_quota",` + message + `,"code":"insufficient_quota"},"cove":{"budget":"tokens","error":"budget_exhausted","limit":"100","used":"120"}}`,
+		Anthropic: `{"type":"error","error":{"type":"rate_limit_error",` + message +
+			`},"cove":{"budget":"tokens","error":"budget_exhausted","limit":"100","used":"120"}}`,
+		OpenAI: `{"error":{"type":"insufficient_quota",` + message +
+			`,"code":"insufficient_quota"},"cove":{"budget":"tokens","error":"budget_exhausted","limit":"100","used":"120"}}`,
 	} {
 		if got := strings.TrimSpace(string(r.Body(kind))); got != want {
 			t.Errorf("%s:\n%s, want\n%s", kind, got, want)

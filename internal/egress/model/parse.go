@@ -26,20 +26,20 @@ const maxDocument = 1 << 20 // bytes
 //go:embed providers.yaml
 var known []byte
 
-// Known are the providers that Cove knows by itself.
+// Known returns Cove's built-in providers.
 func Known() ([]Provider, error) { return Parse("", nil) }
 
-// Parse reads providers in YAML, strictly, and adds those that Cove knows by
-// itself. One that has the name of such takes from it what it does not say.
+// Parse parses providers in YAML, strictly, and adds the built-in ones. A provider with a built-in's name inherits the
+// keys that it does not state.
 //
 //	providers:
 //	  - name: local                          # for --model-provider
-//	    kind: openai                         # whose API it speaks: openai or anthropic
-//	    base_url: http://localhost:11434/v1  # what the endpoints are below
+//	    kind: openai                         # its API: openai or anthropic
+//	    base_url: http://localhost:11434/v1  # prefix of the endpoints
 //	    endpoints: [chat/completions, models]
-//	    credential: local                    # what is set on its requests, see credential.Parse
+//	    credential: local                    # set on its requests, see credential.Parse
 //	    headers: {X-Team: red}               # set where a request has none
-//	    models: ["small-*"]                  # that may be used; all without it
+//	    models: ["small-*"]                  # permitted models; default all
 //	    prices:                              # dollars for a million tokens
 //	      - {models: "small-*", input: 1, output: 5, cache_read: 0.1, cache_write: 1.25}
 //
@@ -56,7 +56,7 @@ func Parse(source string, data []byte) ([]Provider, error) {
 	var all []Provider
 	for _, e := range append(own, builtIn...) {
 		if slices.ContainsFunc(all, func(p Provider) bool { return p.Name == e.Name }) {
-			continue // said already, by whoever may
+			continue // stated already
 		}
 		i := slices.IndexFunc(builtIn, func(b entry) bool { return b.Name == e.Name })
 		if i >= 0 {
@@ -97,7 +97,8 @@ type price struct {
 
 func read(source string, data []byte) ([]entry, error) {
 	if len(data) > maxDocument {
-		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source, maxDocument>>20).WithHint("is it the right file?")
+		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source,
+			maxDocument>>20).WithHint("is it the right file?")
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
@@ -109,7 +110,8 @@ func read(source string, data []byte) ([]entry, error) {
 			WithHint("a provider has name, kind, base_url, endpoints, credential, headers, models and prices")
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document", source).WithHint("remove what follows ---")
+		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document",
+			source).WithHint("remove what follows ---")
 	}
 	seen := map[string]bool{}
 	for _, e := range doc.Providers {
@@ -121,7 +123,7 @@ func read(source string, data []byte) ([]entry, error) {
 	return doc.Providers, nil
 }
 
-// in names the provider that is wrong.
+// in adds the provider's name to an error.
 func in(source, name string, err error) error {
 	e := cove.Errorf(cove.InvalidArgument, "%s: the provider %.80q: %s", source, name, bare(err))
 	e.Hint = cove.ErrorHint(err)
@@ -135,8 +137,8 @@ func bare(err error) string {
 	return err.Error()
 }
 
-// over fills in what e does not say from another. An address of one's own takes
-// no credential along that was meant for another's.
+// over fills in keys that e does not state from other. With its own address e does not inherit the credential, which is
+// for other's address.
 func (e entry) over(other entry) entry {
 	if e.Base == "" {
 		e.Base = other.Base
@@ -159,7 +161,8 @@ func (e entry) over(other entry) entry {
 var providerName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
 func (e entry) provider() (Provider, error) {
-	p := Provider{Name: e.Name, Kind: e.Kind, Endpoints: e.Endpoints, Credential: e.Credential, Models: e.Models, Headers: map[string]string{}}
+	p := Provider{Name: e.Name, Kind: e.Kind, Endpoints: e.Endpoints, Credential: e.Credential, Models: e.Models,
+		Headers: map[string]string{}}
 	bad := func(format string, args ...any) (Provider, error) {
 		return p, cove.Errorf(cove.InvalidArgument, format, args...)
 	}
@@ -181,7 +184,8 @@ func (e entry) provider() (Provider, error) {
 	if p.Base, err = parseBase(e.Base); err != nil {
 		return p, err
 	}
-	if p.host, p.port, err = policy.ParseAuthority(p.Base.Host, map[string]uint16{"http": 80, "https": 443}[p.Base.Scheme]); err != nil {
+	if p.host, p.port, err = policy.ParseAuthority(p.Base.Host,
+		map[string]uint16{"http": 80, "https": 443}[p.Base.Scheme]); err != nil {
 		return p, err
 	}
 	if p.Credential != "" && p.Base.Scheme != "https" {
@@ -207,12 +211,13 @@ func (e entry) provider() (Provider, error) {
 	return p, nil
 }
 
-// parseBase reads a base URL. A service of this machine is called as policies
-// call it.
+// parseBase parses a base URL. A service of this machine gets the name that policies use.
 func parseBase(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.RawPath != "" || strings.Contains(u.Path, "*") {
-		return nil, cove.Errorf(cove.InvalidArgument, "base_url is no https or http URL").WithHint("write it like https://api.example.com/v1, without user, query and special characters")
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" || u.RawPath != "" || strings.Contains(u.Path, "*") {
+		return nil, cove.Errorf(cove.InvalidArgument, "base_url is no https or http URL").WithHint(
+			"write it like https://api.example.com/v1, without user, query and special characters")
 	}
 	switch u.Hostname() {
 	case "localhost", "127.0.0.1", "::1":
@@ -222,7 +227,7 @@ func parseBase(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// Choose finds providers by name. Errors: NotFound.
+// Choose returns providers by name. Errors: NotFound.
 func Choose(all []Provider, names ...string) ([]*Provider, error) {
 	var chosen []*Provider
 	for _, name := range names {
@@ -233,7 +238,8 @@ func Choose(all []Provider, names ...string) ([]*Provider, error) {
 				there = append(there, p.Name)
 			}
 			slices.Sort(there)
-			return nil, cove.Errorf(cove.NotFound, "there is no model provider %.80q", name).WithHint("there are %s", strings.Join(there, ", "))
+			return nil, cove.Errorf(cove.NotFound, "there is no model provider %.80q", name).WithHint("there are %s",
+				strings.Join(there, ", "))
 		}
 		if !slices.Contains(chosen, &all[i]) {
 			chosen = append(chosen, &all[i])

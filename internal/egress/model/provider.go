@@ -1,7 +1,5 @@
-// Package model owns what Cove knows of providers of language models: who they
-// are, which of their endpoints there are, what an answer says was used, and
-// what a sandbox may still use (its budget). It decides and reads; it sends
-// nothing.
+// Package model owns Cove's knowledge of providers of language models: their endpoints, the usage that their answers
+// state, and the remaining use of a sandbox (its budget). It decides and parses; it sends nothing.
 package model
 
 import (
@@ -21,16 +19,16 @@ const (
 	Messages    Endpoint = "messages"              // Anthropic's
 	CountTokens Endpoint = "messages/count_tokens" // costs nothing
 	Chat        Endpoint = "chat/completions"      // OpenAI's, and of many others
-	Completions Endpoint = "completions"           // its forerunner
+	Completions Endpoint = "completions"           // its predecessor
 	Responses   Endpoint = "responses"
 	Embeddings  Endpoint = "embeddings"
-	Models      Endpoint = "models" // the list of them
+	Models      Endpoint = "models" // lists models
 )
 
-// Endpoints are all of them.
+// Endpoints lists all endpoints.
 var Endpoints = []Endpoint{Messages, CountTokens, Chat, Completions, Responses, Embeddings, Models}
 
-// Method is how it is called.
+// Method returns the HTTP method of the endpoint.
 func (e Endpoint) Method() string {
 	if e == Models {
 		return http.MethodGet
@@ -38,11 +36,10 @@ func (e Endpoint) Method() string {
 	return http.MethodPost
 }
 
-// Counted reports whether calls use something.
+// Counted reports whether calls count as use.
 func (e Endpoint) Counted() bool { return e != Models && e != CountTokens }
 
-// Kind is whose API a provider speaks: how its errors look, and which endpoints
-// it has if nothing is said.
+// Kind is the API of a provider: it determines the form of errors, and the default endpoints.
 type Kind string
 
 const (
@@ -50,7 +47,7 @@ const (
 	OpenAI    Kind = "openai"
 )
 
-// Kind is whose call it is.
+// Kind returns the API that the endpoint belongs to.
 func (e Endpoint) Kind() Kind {
 	if e == Messages || e == CountTokens {
 		return Anthropic
@@ -67,13 +64,13 @@ var endpointsOf = map[Kind][]Endpoint{
 type Provider struct {
 	Name       string
 	Kind       Kind
-	Base       *url.URL // "https://api.example.com/v1", what endpoints are below
+	Base       *url.URL // prefix of the endpoints: "https://api.example.com/v1"
 	Endpoints  []Endpoint
-	Credential string            // the name of what is set on its requests; empty: nothing
+	Credential string            // name of the credential for its requests; empty: none
 	Headers    map[string]string // set on requests that have none, such as Anthropic-Version
-	Models     []string          // patterns, * is anything; empty: every model
+	Models     []string          // patterns, * matches anything; empty: every model
 	Prices     []Price           // the first that matches counts
-	Known      bool              // as Cove knows it, but for prices: it is what it is by its own address, too
+	Known      bool              // built-in, apart from prices: also recognised by its own address
 
 	host policy.Host // of Base
 	port uint16
@@ -91,7 +88,7 @@ type Price struct {
 // Has reports whether p has an endpoint.
 func (p *Provider) Has(e Endpoint) bool { return slices.Contains(p.Endpoints, e) }
 
-// URL is an endpoint's.
+// URL returns the URL of an endpoint.
 func (p *Provider) URL(e Endpoint) *url.URL {
 	u := *p.Base
 	u.Path = p.path(e)
@@ -102,13 +99,15 @@ func (p *Provider) path(e Endpoint) string {
 	return strings.TrimSuffix(p.Base.Path, "/") + "/" + string(e)
 }
 
-// Allows reports whether a model may be used.
+// Allows reports whether a model is permitted.
 func (p *Provider) Allows(model string) bool {
-	return len(p.Models) == 0 || slices.ContainsFunc(p.Models, func(pattern string) bool { return matches(pattern, model) })
+	return len(p.Models) == 0 || slices.ContainsFunc(p.Models, func(pattern string) bool {
+		return matches(pattern, model)
+	})
 }
 
-// Cost is what a use costs, in dollars, if there are prices. A model without
-// one costs as much as the dearest.
+// Cost returns the price of a use, in dollars, if there are prices. A model without a price costs as much as the most
+// expensive one.
 func (p *Provider) Cost(model string, u Usage) (dollars float64, known bool) {
 	if len(p.Prices) == 0 {
 		return 0, false
@@ -126,10 +125,11 @@ func (p *Provider) Cost(model string, u Usage) (dollars float64, known bool) {
 
 func (p Price) of(u Usage) float64 {
 	const million = 1e6
-	return (float64(u.Input)*p.Input + float64(u.Output)*p.Output + float64(u.CacheRead)*p.CacheRead + float64(u.CacheWrite)*p.CacheWrite) / million
+	return (float64(u.Input)*p.Input + float64(u.Output)*p.Output + float64(u.CacheRead)*p.CacheRead +
+		float64(u.CacheWrite)*p.CacheWrite) / million
 }
 
-// matches: * stands for any letters, also none.
+// matches reports whether s matches pattern, in which * stands for any characters, including none.
 func matches(pattern, s string) bool {
 	first, rest, wild := strings.Cut(pattern, "*")
 	if !wild {
@@ -152,7 +152,7 @@ func matches(pattern, s string) bool {
 	}
 }
 
-// Find says which endpoint of the provider's a request is for, if for any.
+// Find returns the provider's endpoint that a request is for, if any.
 func (p *Provider) Find(r policy.Request) (Endpoint, bool) {
 	if p.host != r.Host || p.port != r.Port {
 		return "", false
@@ -165,13 +165,13 @@ func (p *Provider) Find(r policy.Request) (Endpoint, bool) {
 	return "", false
 }
 
-// Request is what an endpoint is asked, as policies and credentials judge it.
+// Request returns a request to an endpoint in the form that policies and credentials judge.
 func (p *Provider) Request(e Endpoint) policy.Request {
 	return policy.Request{Layer: policy.LayerHTTP, Host: p.host, Port: p.port, Method: e.Method(), Path: p.path(e)}
 }
 
-// Policy allows the provider's endpoints and nothing else. Errors:
-// InvalidArgument when no policy could, as for the machine's own addresses.
+// Policy returns a policy that allows only the provider's endpoints. Errors: InvalidArgument when no policy could, as
+// for the machine's own addresses.
 func (p *Provider) Policy(m policy.Machine) (*policy.Policy, error) {
 	d := &policy.Document{Source: "provider " + p.Name, Mode: cove.NetworkLimited}
 	for _, method := range []string{http.MethodPost, http.MethodGet} {

@@ -7,9 +7,8 @@ import (
 	"sync"
 )
 
-// Question reads what a request asks for as its body passes: which model, and
-// in what way. Check judges that; what it refuses ends the body before it is
-// complete, so that the provider has nothing to answer.
+// Question parses a request's body as it passes, for the model and the mode of the answer. check judges them. A refusal
+// ends the body before it is complete, so that the provider has no valid request to answer.
 type Question struct {
 	io.ReadCloser
 	check func(Asked) error
@@ -20,27 +19,25 @@ type Question struct {
 	size  int64 // guarded by mu
 
 	held []byte // to be read again
-	err  error  // why the body has ended
+	err  error  // the reason for the body's end
 }
 
-// Asked is what a request asks for.
+// Asked are the relevant fields of a request.
 type Asked struct {
 	Model      string
-	Background bool // to be answered later, where nobody counts
-	Whole      bool // nothing else will come
-	Malformed  bool // it is not JSON
+	Background bool // answered later, outside the accounting
+	Whole      bool // the body is complete
+	Malformed  bool // the body is not JSON
 }
 
-// NewQuestion reads a body. check is called for everything that is found out,
-// and may be nil.
+// NewQuestion returns a reader of body. check is called for every field found, and may be nil.
 func NewQuestion(body io.ReadCloser, check func(Asked) error) *Question {
 	q := &Question{ReadCloser: body, check: check}
 	q.scan.places, q.scan.found = []string{"model", "background"}, q.found
 	return q
 }
 
-// Read implements io.Reader. An error of check's is returned in place of the
-// bytes that it is about.
+// Read implements io.Reader. It returns check's error in place of the bytes in question.
 func (q *Question) Read(p []byte) (int, error) {
 	n, err := 0, error(nil)
 	if len(q.held) > 0 {
@@ -75,12 +72,12 @@ func (q *Question) read(p []byte) (int, error) {
 	return n, err
 }
 
-// Hold reads a body of so many bytes, and judges it, before it is read again.
+// Hold reads and judges a body of size bytes before it is read again.
 func (q *Question) Hold(size int64) error {
 	held := make([]byte, size)
 	n, err := io.ReadFull(readFunc(q.read), held)
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		err = nil // whoever reads on hears of it
+		err = nil // the next read returns it
 	}
 	q.held = held[:n]
 	if err == nil && q.check != nil && !q.scan.done {
@@ -93,7 +90,7 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-// Asked is what has been found out so far, and how many bytes have been read.
+// Asked returns the fields found so far, and the number of bytes read.
 func (q *Question) Asked() (a Asked, size int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -111,7 +108,7 @@ func (q *Question) found(place string, value []byte) {
 	}
 	asked := q.asked
 	q.mu.Unlock()
-	if q.check != nil && q.err == nil && place == "model" { // each of them, if there are two
+	if q.check != nil && q.err == nil && place == "model" { // each of them, if the key is repeated
 		asked.Whole = true
 		q.err = q.check(asked)
 	}

@@ -6,18 +6,17 @@ import (
 	"net/http"
 )
 
-// Refusal is an answer of the gateway's in a provider's own form, so that its
-// clients raise an error that people can read.
+// Refusal is an answer of the gateway in a provider's own form, so that clients raise a readable error.
 type Refusal struct {
 	Status  int
-	Type    string // of the error, in Anthropic's words
+	Type    string // of the error, in Anthropic's terms
 	Message string
 	Detail  map[string]string // for programs, under "cove"
 }
 
 func (r *Refusal) Error() string { return r.Message }
 
-// RefusalOf says an exhausted budget as providers say that a quota is.
+// RefusalOf returns an exhausted budget in the form of providers' quota errors.
 func RefusalOf(err error) (*Refusal, bool) {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		return r, true
@@ -30,7 +29,7 @@ func RefusalOf(err error) (*Refusal, bool) {
 		Detail: map[string]string{"error": "budget_exhausted", "budget": e.What, "limit": e.Limit, "used": e.Used}}, true
 }
 
-// openAITypes are OpenAI's words for Anthropic's.
+// openAITypes maps Anthropic's terms to OpenAI's.
 var openAITypes = map[string][2]string{ // type, code
 	"rate_limit_error":      {"insufficient_quota", "insufficient_quota"},
 	"permission_error":      {"invalid_request_error", "permission_denied"},
@@ -38,13 +37,12 @@ var openAITypes = map[string][2]string{ // type, code
 	"invalid_request_error": {"invalid_request_error", "invalid_request"},
 }
 
-// Header and Body are the answer for clients of one kind. They are told not to
-// try again: nothing will have changed.
+// Header returns the answer's header. It tells clients not to retry: the budget will not have changed.
 func (r *Refusal) Header() http.Header {
 	return http.Header{"Content-Type": {"application/json"}, "X-Should-Retry": {"false"}}
 }
 
-// Body is the answer's, in JSON.
+// Body returns the answer's body, in JSON.
 func (r *Refusal) Body(k Kind) []byte {
 	type fault struct {
 		Type    string `json:"type"`
@@ -60,6 +58,6 @@ func (r *Refusal) Body(k Kind) []byte {
 		words := openAITypes[r.Type]
 		body.Type, body.Error.Type, body.Error.Code = "", words[0], words[1]
 	}
-	b, _ := json.Marshal(body) // texts only
+	b, _ := json.Marshal(body) // strings only, so it cannot fail
 	return append(b, '\n')
 }

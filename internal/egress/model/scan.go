@@ -5,31 +5,30 @@ import (
 	"strings"
 )
 
-// scan reads JSON as it passes and tells of the values at some places. It needs
-// no more memory than those have, and never the whole document.
+// scan parses JSON as it passes and reports the values at some places. Its memory is bounded by those values, not by
+// the document.
 //
-// A place is the keys that lead there, at most two: "usage", "message.usage".
-// Keys are compared in small letters, since some servers do not tell letters
-// apart; a key that is there twice is told of twice.
+// A place is the path of keys, at most two: "usage", "message.usage". Keys are compared in lower case, since some
+// servers ignore case; a repeated key is reported each time.
 type scan struct {
 	places []string
 	found  func(place string, value []byte) // nil: the value is too long
 
 	depth     int
-	object    [3]bool   // whether the container at depth 1 and 2 is an object
-	keys      [3]string // that are being read, by depth
+	object    [3]bool   // whether the containers at depth 1 and 2 are objects
+	keys      [3]string // current keys, by depth
 	expectKey bool
 
 	inString, escaped, isKey bool
 	key                      []byte
 
-	place    string // whose value is being kept
+	place    string // place of the value being collected
 	at       int    // its depth
 	value    []byte
 	overflow bool
 
-	bad  bool // it is not JSON
-	done bool // the document is whole
+	bad  bool // the document is not JSON
+	done bool // the document is complete
 }
 
 const (
@@ -47,20 +46,20 @@ func (s *scan) Write(p []byte) (int, error) {
 
 func (s *scan) next(c byte) {
 	if s.inString {
-		s.inside(c)
+		s.stringByte(c)
 		return
 	}
 	switch c {
 	case ' ', '\t', '\n', '\r':
-		s.keep(c)
+		s.collect(c)
 	case '"':
-		s.keep(c)
+		s.collect(c)
 		s.inString, s.isKey = true, s.expectKey
 		s.key = s.key[:0]
-		s.begun()
+		s.beginTop()
 	case '{', '[':
-		s.keep(c)
-		s.begun()
+		s.collect(c)
+		s.beginTop()
 		s.depth++
 		if s.depth < len(s.object) {
 			s.object[s.depth], s.keys[s.depth] = c == '{', ""
@@ -68,46 +67,46 @@ func (s *scan) next(c byte) {
 		s.expectKey = c == '{'
 	case '}', ']':
 		if s.place != "" && s.depth == s.at { // a number or a word
-			s.tell()
+			s.report()
 		}
 		if s.depth--; s.depth < 0 {
 			s.bad, s.depth = true, 0
 		}
-		s.keep(c)
+		s.collect(c)
 		if s.place != "" && s.depth == s.at {
-			s.tell()
+			s.report()
 		}
 		s.expectKey = false
 		s.done = s.depth == 0
 	case ',':
 		if s.place != "" && s.depth == s.at {
-			s.tell()
+			s.report()
 		}
-		s.keep(c)
+		s.collect(c)
 		s.expectKey = s.depth < len(s.object) && s.object[s.depth]
 	case ':':
-		s.keep(c)
+		s.collect(c)
 		s.expectKey = false
-		s.value0()
+		s.beginValue()
 	default:
 		if !strings.ContainsRune("0123456789+-.aeflnrstuE", rune(c)) {
 			s.bad = true
 		}
-		s.keep(c)
-		s.begun()
+		s.collect(c)
+		s.beginTop()
 	}
 }
 
-// begun: something stands at the top.
-func (s *scan) begun() {
+// beginTop handles the beginning of a value at the top level.
+func (s *scan) beginTop() {
 	if s.depth == 0 && s.done {
 		s.bad = true // two documents
 	}
 }
 
-// inside takes a byte of a string.
-func (s *scan) inside(c byte) {
-	s.keep(c)
+// stringByte handles a byte of a string.
+func (s *scan) stringByte(c byte) {
+	s.collect(c)
 	switch {
 	case s.escaped:
 		s.escaped = false
@@ -128,7 +127,7 @@ func (s *scan) inside(c byte) {
 	}
 }
 
-// keyOf is a key in small letters; none if it is longer than any place's.
+// keyOf returns a key in lower case; "" if it is longer than any place's.
 func keyOf(raw []byte) string {
 	if len(raw) > maxKey {
 		return ""
@@ -140,8 +139,8 @@ func keyOf(raw []byte) string {
 	return strings.ToLower(k)
 }
 
-// value0: a value follows its key.
-func (s *scan) value0() {
+// beginValue handles the beginning of a key's value.
+func (s *scan) beginValue() {
 	if s.place != "" || s.depth < 1 || s.depth >= len(s.keys) || !s.object[s.depth] {
 		return
 	}
@@ -159,8 +158,8 @@ func (s *scan) value0() {
 	}
 }
 
-// keep adds to the value that is being kept.
-func (s *scan) keep(c byte) {
+// collect appends to the value being collected.
+func (s *scan) collect(c byte) {
 	switch {
 	case s.place == "":
 	case len(s.value) >= maxValue:
@@ -170,8 +169,8 @@ func (s *scan) keep(c byte) {
 	}
 }
 
-// tell ends the value that is being kept.
-func (s *scan) tell() {
+// report passes on the collected value.
+func (s *scan) report() {
 	place := s.place
 	s.place = ""
 	if s.overflow {

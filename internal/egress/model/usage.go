@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Usage is what calls have used. Input does not count what came from a
-// provider's cache, or went into it, which cost otherwise.
+// Usage is the use of models by calls. Input excludes tokens read from or written to a provider's cache, which have
+// other prices.
 type Usage struct {
 	Requests   int64
 	Input      int64   // tokens
@@ -14,36 +14,37 @@ type Usage struct {
 	CacheRead  int64   // tokens
 	CacheWrite int64   // tokens
 	Cost       float64 // dollars, as far as prices are known
-	Estimated  int64   // requests whose answer did not say what they used
+	Estimated  int64   // requests whose answer did not state usage
 }
 
-// Tokens are all of them.
+// Tokens returns the sum of all tokens.
 func (u Usage) Tokens() int64 { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
 
-// Plus is u and v together.
+// Plus returns the sum of u and v.
 func (u Usage) Plus(v Usage) Usage {
-	return Usage{u.Requests + v.Requests, u.Input + v.Input, u.Output + v.Output, u.CacheRead + v.CacheRead, u.CacheWrite + v.CacheWrite,
+	return Usage{u.Requests + v.Requests, u.Input + v.Input, u.Output + v.Output, u.CacheRead + v.CacheRead,
+		u.CacheWrite + v.CacheWrite,
 		u.Cost + v.Cost, u.Estimated + v.Estimated}
 }
 
-// answerPlaces are where answers say their model and what was used: answers as
-// one object, and the events of Anthropic's streams and of the Responses API.
+// answerPlaces are the places of model and usage in answers: single objects, and the events of Anthropic's streams and
+// of the Responses API.
 var answerPlaces = []string{"model", "usage", "message.model", "message.usage", "response.model", "response.usage"}
 
-// Meter reads what was used out of an answer as it passes, as JSON or as
-// server-sent events. It never fails, whatever comes, and keeps a few KiB.
+// Meter reads usage from an answer as it passes, as JSON or as server-sent events. It never fails, for any input, and
+// buffers a few KiB.
 type Meter struct {
 	scan  scan
 	event *events // nil: the answer is one document
 
 	model  string
 	usage  Usage
-	begun  bool  // the answer says what went in
-	said   bool  // and all that was used
+	begun  bool  // the answer has stated its input
+	said   bool  // and its final usage
 	pieces int64 // events, or bytes
 }
 
-// NewMeter reads an answer of a content type.
+// NewMeter returns a meter for an answer of a content type.
 func NewMeter(contentType string) *Meter {
 	m := &Meter{}
 	m.scan.places, m.scan.found = answerPlaces, m.found
@@ -66,12 +67,11 @@ func (m *Meter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Model is the one that has answered, if it has been said.
+// Model returns the model that the answer states, or "".
 func (m *Meter) Model() string { return m.model }
 
-// Usage is what has been used so far, of one request of so many bytes. Where
-// the answer does not say, it is estimated: four bytes are a token, and so is
-// an event of a stream. Cost is what the answer says, which few do.
+// Usage returns the use so far of one request of asked bytes. Usage that the answer does not state is estimated: four
+// bytes, or an event of a stream, are a token. Cost is the answer's own figure, which few state.
 func (m *Meter) Usage(asked int64) Usage {
 	u := m.usage
 	u.Requests = 1
@@ -96,21 +96,20 @@ func (m *Meter) found(place string, value []byte) {
 	case strings.HasSuffix(place, "model"):
 		json.Unmarshal(value, &m.model)
 	default:
-		m.add(value, place != "message.usage") // which only begins
+		m.add(value, place != "message.usage") // its first figure is partial
 	}
 }
 
-// counts is what providers call what was used. Fields that are of another type
-// than expected are passed over.
+// counts are providers' usage fields. A field of an unexpected type is ignored.
 type counts struct {
 	Input         count   `json:"input_tokens"` // Anthropic, Responses
 	Output        count   `json:"output_tokens"`
-	CacheCreation count   `json:"cache_creation_input_tokens"` // Anthropic: beside the input
+	CacheCreation count   `json:"cache_creation_input_tokens"` // Anthropic: in addition to the input
 	CacheRead     count   `json:"cache_read_input_tokens"`
-	InputDetails  details `json:"input_tokens_details"` // Responses: within the input
+	InputDetails  details `json:"input_tokens_details"` // Responses: part of the input
 	Prompt        count   `json:"prompt_tokens"`        // chat completions, embeddings
 	Completion    count   `json:"completion_tokens"`
-	PromptDetails details `json:"prompt_tokens_details"` // within the prompt
+	PromptDetails details `json:"prompt_tokens_details"` // part of the prompt
 	Cost          float64 `json:"cost"`                  // OpenRouter: dollars
 }
 
@@ -122,7 +121,7 @@ type details struct {
 // count is a number of tokens.
 type count int64
 
-// UnmarshalJSON takes any number there may be, and nothing else.
+// UnmarshalJSON accepts any number, and ignores everything else.
 func (c *count) UnmarshalJSON(b []byte) error {
 	var f float64
 	if json.Unmarshal(b, &f) == nil && f > 0 {
@@ -131,13 +130,12 @@ func (c *count) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// add takes what an answer says so far. What it says later is the whole, so
-// that the larger number counts.
+// add records usage stated so far. Later figures are totals, so the larger number counts.
 func (m *Meter) add(value []byte, whole bool) {
 	var c *counts
-	json.Unmarshal(value, &c) // what does not fit stays 0
+	json.Unmarshal(value, &c) // mismatches stay 0
 	if c == nil || c.Input+c.Output+c.Prompt+c.Completion+c.CacheRead+c.CacheCreation == 0 {
-		return // null, as most events say
+		return // null, as in most events
 	}
 	m.begun, m.said = true, m.said || whole
 	read := c.InputDetails.Cached + c.PromptDetails.Cached
@@ -153,14 +151,14 @@ func (m *Meter) add(value []byte, whole bool) {
 	}
 }
 
-// events takes a stream of server-sent events apart.
+// events parses a stream of server-sent events.
 type events struct {
-	data func(byte) // a byte of what an event carries
-	end  func()     // of an event that carries something
+	data func(byte) // a byte of an event's data
+	end  func()     // the end of an event with data
 
 	line    int  // bytes of this line so far
-	field   bool // it still may be "data:"
-	carries bool // it is
+	field   bool // the line may still be a "data:" line
+	carries bool // the line is a "data:" line
 	any     bool // the event has data
 	cr      bool // the last byte was a carriage return
 }

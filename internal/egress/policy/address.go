@@ -2,18 +2,17 @@ package policy
 
 import "net/netip"
 
-// special is a range of addresses that no name rule opens.
+// special is a range of addresses that rules by name do not open.
 type special struct {
 	class string
 	net   netip.Prefix
 }
 
-// specials lists them by what they are; the first that contains an address
-// says so. Sources: IANA's IPv4 and IPv6 special-purpose registries, the
-// documentation of cloud providers. Ranges for documentation are left out:
-// nothing is there, and laboratories use them as the public internet.
+// specials lists reserved ranges with their class; the first range that contains an address gives its class. Sources:
+// IANA's IPv4 and IPv6 special-purpose registries, the documentation of cloud providers. Ranges for documentation are
+// left out: no host uses them, and laboratories use them as the public internet.
 var specials = []special{
-	// What a cloud tells its machines about themselves, keys included.
+	// Metadata services of clouds, which return keys among other data.
 	{"cloud metadata", netip.MustParsePrefix("169.254.169.254/32")}, // AWS, GCP, Azure and most others
 	{"cloud metadata", netip.MustParsePrefix("169.254.169.253/32")}, // AWS resolver
 	{"cloud metadata", netip.MustParsePrefix("169.254.170.2/32")},   // AWS ECS credentials
@@ -54,15 +53,14 @@ var specials = []special{
 	{"multicast", netip.MustParsePrefix("ff00::/8")},
 }
 
-// globalV6 is all of IPv6 that is handed out for the internet.
+// globalV6 is the part of IPv6 that is allocated for the internet.
 var globalV6 = netip.MustParsePrefix("2000::/3")
 
 const classMetadata = "cloud metadata"
 
-// Reserved reports whether an address is one that name rules never lead to,
-// and its class in a few words ("private", "loopback", "NAT64 of 10.0.0.1").
-// Mapped IPv4 is judged as the IPv4 address that it is; other forms that have
-// one inside are reserved whatever it is.
+// Reserved reports whether rules by name never lead to an address, and its class in a few words ("private", "loopback",
+// "NAT64 of 10.0.0.1"). Mapped IPv4 is judged as the IPv4 address; every other form that embeds an IPv4 address is
+// reserved.
 func Reserved(a netip.Addr) (class string, reserved bool) {
 	if !a.IsValid() {
 		return "no address", true
@@ -91,8 +89,7 @@ func Reserved(a netip.Addr) (class string, reserved bool) {
 	return "", false
 }
 
-// metadata reports whether a, or the IPv4 address in it, tells a machine of a
-// cloud about itself.
+// metadata reports whether a, or its embedded IPv4 address, is a cloud's metadata service.
 func metadata(a netip.Addr) bool {
 	a = a.Unmap()
 	for _, s := range specials {
@@ -104,7 +101,7 @@ func metadata(a netip.Addr) bool {
 	return ok && metadata(v4)
 }
 
-// embedded is the IPv4 address that an IPv6 address is another way to.
+// embedded returns the IPv4 address that an IPv6 address leads to.
 func embedded(a netip.Addr) (netip.Addr, bool) {
 	if !a.Is6() || a.Is4In6() {
 		return netip.Addr{}, false

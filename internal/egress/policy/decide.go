@@ -6,9 +6,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Decide judges a request. It is pure, and an allowed request costs no
-// allocation. A request that lacks what its layer needs is denied, and so is
-// one whose parts are not canonical.
+// Decide judges a request. It is pure and does not allocate for an allowed request. It denies a request without the
+// fields that its layer needs, and a request with parts that are not canonical.
 func (p *Policy) Decide(r Request) Verdict {
 	mode := p.Mode()
 	if mode == cove.NetworkNone {
@@ -36,7 +35,7 @@ func (p *Policy) Decide(r Request) Verdict {
 	return v
 }
 
-// query is a request in the course of its decision.
+// query is a request during its decision.
 type query struct {
 	Request
 	buf     [512]byte // room for the decoded path
@@ -44,7 +43,7 @@ type query struct {
 	slashes bool // path has encoded slashes, and is judged in both readings
 }
 
-// malformed says what a request lacks for its layer, or nothing.
+// malformed returns the fields that a request lacks for its layer, or "".
 func malformed(r Request) string {
 	if r.Host.IsZero() {
 		return "it names no host"
@@ -81,7 +80,7 @@ func malformed(r Request) string {
 	return ""
 }
 
-// byRules judges what rules say of host, port, method and path.
+// byRules applies the rules to host, port, method and path.
 func (p *Policy) byRules(mode cove.NetworkMode, q *query) Verdict {
 	rule, inside := p.denying(q)
 	if rule != nil {
@@ -92,20 +91,22 @@ func (p *Policy) byRules(mode cove.NetworkMode, q *query) Verdict {
 	}
 	passable := q.Layer == LayerConnect && !inside
 	if r, passThrough := p.permitting(p.allow, q, false); r != nil {
-		return Verdict{Action: Allow, Rule: r.ID, Reason: r.reason(), PassThrough: passThrough && !inside, Whole: passable && p.whole(q), Passable: passable}
+		return Verdict{Action: Allow, Rule: r.ID, Reason: r.reason(), PassThrough: passThrough && !inside,
+			Whole: passable && p.whole(q), Passable: passable}
 	}
 	open := mode == cove.NetworkOpen && p.isOpen(q)
 	if r, passThrough := p.permitting(p.ask, q, open); r != nil {
-		return Verdict{Action: Ask, Rule: r.ID, Reason: r.reason(), Remedy: remedy(p.sandbox, q.Host, q.Port), PassThrough: passThrough && !inside, Asks: p.asks(q)}
+		return Verdict{Action: Ask, Rule: r.ID, Reason: r.reason(), Remedy: remedy(p.sandbox, q.Host, q.Port),
+			PassThrough: passThrough && !inside, Asks: p.asks(q)}
 	}
 	if open {
-		return Verdict{Action: Allow, Rule: "default", Reason: "the network is open", Whole: passable && !p.asksAbout(q), Passable: passable}
+		return Verdict{Action: Allow, Rule: "default", Reason: "the network is open", Whole: passable && !p.asksAbout(q),
+			Passable: passable}
 	}
 	return p.unmatched(q)
 }
 
-// denying finds the rule that denies q. inside: one denies a part of what is
-// in the connection.
+// denying returns the rule that denies q. inside reports that the rule denies only some requests in the connection.
 func (p *Policy) denying(q *query) (rule *Rule, inside bool) {
 	for i := range p.deny {
 		d := &p.deny[i]
@@ -118,7 +119,8 @@ func (p *Policy) denying(q *query) (rule *Rule, inside bool) {
 				return d, false
 			}
 		case LayerHTTP:
-			if hasPort(d.reach(), q.Port) && d.hasMethod(q.Method) && (d.hasPath(q.path, false) || q.slashes && d.hasPath(q.path, true)) {
+			if hasPort(d.reach(), q.Port) && d.hasMethod(q.Method) &&
+				(d.hasPath(q.path, false) || q.slashes && d.hasPath(q.path, true)) {
 				return d, false
 			}
 		default:
@@ -133,8 +135,8 @@ func (p *Policy) denying(q *query) (rule *Rule, inside bool) {
 	return nil, inside
 }
 
-// Denied reports whether a rule denies a request, whatever may allow it: what
-// is not the policy's to allow may still be denied by it.
+// Denied reports whether a rule denies a request. It ignores the rules that allow: the gateway asks it about its own
+// endpoints, which a policy may deny but not allow.
 func (p *Policy) Denied(r Request) (Verdict, bool) {
 	if why := malformed(r); why != "" || p == nil {
 		return Verdict{Rule: "malformed", Reason: why}, true
@@ -156,9 +158,8 @@ func (p *Policy) Denied(r Request) (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// permitting finds the rule that lets q through: one that passes through, if
-// there is one, since it allows all that another could. With whole, rules about
-// a part only of what may come later do not count.
+// permitting returns the rule that allows q, preferably one that passes through, since that allows everything another
+// could. With whole it ignores rules about only some later requests.
 func (p *Policy) permitting(rules []Rule, q *query, whole bool) (found *Rule, passThrough bool) {
 	var apart, together *Rule // by reading of encoded slashes
 	for i := range rules {
@@ -199,7 +200,7 @@ func (p *Policy) permitting(rules []Rule, q *query, whole bool) (found *Rule, pa
 	return found, false
 }
 
-// whole reports whether a rule allows all that may be asked in a connection.
+// whole reports whether a rule allows every request in a connection.
 func (p *Policy) whole(q *query) bool {
 	for i := range p.allow {
 		if r := &p.allow[i]; !r.inner() && r.about(q.Host) && hasPort(r.reach(), q.Port) {
@@ -209,7 +210,7 @@ func (p *Policy) whole(q *query) bool {
 	return false
 }
 
-// asksAbout reports whether a rule asks about something in a connection.
+// asksAbout reports whether a rule asks about some request in a connection.
 func (p *Policy) asksAbout(q *query) bool {
 	for i := range p.ask {
 		if r := &p.ask[i]; r.about(q.Host) && hasPort(r.reach(), q.Port) {
@@ -219,15 +220,15 @@ func (p *Policy) asksAbout(q *query) bool {
 	return false
 }
 
-// asks is what the rules that ask about a request look at, all of them: the
-// order of rules does not matter.
+// asks returns the parts of a request that the asking rules look at, over all rules, since their order does not matter.
 func (p *Policy) asks(q *query) (all Asks) {
 	if q.Layer != LayerHTTP {
 		return Asks{}
 	}
 	for i := range p.ask {
 		r := &p.ask[i]
-		if r.about(q.Host) && hasPort(r.reach(), q.Port) && r.hasMethod(q.Method) && (r.hasPath(q.path, false) || q.slashes && r.hasPath(q.path, true)) {
+		if r.about(q.Host) && hasPort(r.reach(), q.Port) && r.hasMethod(q.Method) &&
+			(r.hasPath(q.path, false) || q.slashes && r.hasPath(q.path, true)) {
 			all.Method = all.Method || r.methods != nil
 			all.Path = all.Path || r.paths != nil
 		}
@@ -249,7 +250,7 @@ func (p *Policy) leaves(r *Rule, h Host) bool {
 	return false
 }
 
-// deniedUntil is port, or a later one up to which rules deny all.
+// deniedUntil returns port, or a port after it if rules deny all ports in between.
 func (p *Policy) deniedUntil(h Host, port uint32) uint32 {
 	for i := range p.deny {
 		d := &p.deny[i]
@@ -265,7 +266,7 @@ func (p *Policy) deniedUntil(h Host, port uint32) uint32 {
 	return port
 }
 
-// isOpen reports whether the open mode is about q: names, and public addresses.
+// isOpen reports whether the open mode covers q: names and public addresses.
 func (p *Policy) isOpen(q *query) bool {
 	if q.Host.name != "" {
 		return q.Host.name != HostService
@@ -274,12 +275,12 @@ func (p *Policy) isOpen(q *query) bool {
 	return !reserved && !p.isOwn(q.Host.addr)
 }
 
-// inPart reports whether r is about a part only of what may come after a layer.
+// inPart reports whether r covers only some of the requests that may follow a layer.
 func (r *Rule) inPart(l Layer) bool {
 	return l != LayerHTTP && r.inner() || l == LayerDNS && !coversPorts(r.reach(), allPorts)
 }
 
-// about reports whether r speaks of a host at all.
+// about reports whether r covers any port of a host.
 func (r *Rule) about(h Host) bool {
 	if h.name == "" {
 		return r.hasAddress(h.addr)
@@ -292,8 +293,7 @@ func (r *Rule) about(h Host) bool {
 	return false
 }
 
-// hasAddress reports whether one of r's ranges has a, or for a rule that
-// denies the IPv4 address that a is another way to.
+// hasAddress reports whether a is in one of r's ranges. For a rule that denies, the embedded IPv4 address counts too.
 func (r *Rule) hasAddress(a netip.Addr) bool {
 	if len(r.cidrs) == 0 {
 		return false
@@ -335,8 +335,7 @@ func (r *Rule) hasPath(path []byte, split bool) bool {
 	return false
 }
 
-// byAddress judges the address that is or would be dialled, after the rules
-// have come to v.
+// byAddress judges the address that is or would be dialled; v is the verdict of the rules.
 func (p *Policy) byAddress(q *query, a netip.Addr, v Verdict) Verdict {
 	if q.Host.name == HostService {
 		if a.IsLoopback() {
@@ -357,7 +356,7 @@ func (p *Policy) byAddress(q *query, a netip.Addr, v Verdict) Verdict {
 		return v
 	}
 	action, id := p.named(q, a)
-	if v4, ok := embedded(a); ok { // the way may be opened, and where it leads must be as well
+	if v4, ok := embedded(a); ok { // both the address and the embedded one must be open
 		if _, inner := Reserved(v4); inner || p.isOwn(v4) {
 			if by, _ := p.named(q, v4); by < action {
 				action = by
@@ -367,12 +366,14 @@ func (p *Policy) byAddress(q *query, a netip.Addr, v Verdict) Verdict {
 	switch {
 	case action == Allow, action == Ask && v.Action == Ask && q.Host.addr == a:
 		return v
-	case action == Ask: // also where the name has been asked about: the address is another question
-		return Verdict{Action: Ask, Rule: id, Reason: "a rule asks before " + a.String() + " is dialled", Remedy: remedy(p.sandbox, HostOf(a), q.Port), PassThrough: v.PassThrough, Asks: Asks{Address: true}}
+	case action == Ask: // also where the name has been asked about: the address is a separate question
+		return Verdict{Action: Ask, Rule: id, Reason: "a rule asks before " + a.String() + " is dialled",
+			Remedy: remedy(p.sandbox, HostOf(a), q.Port), PassThrough: v.PassThrough, Asks: Asks{Address: true}}
 	}
-	refused := Verdict{Rule: "address", Reason: q.Host.String() + " is at " + a.String() + " (" + class + "), which no rule by cidrs names"}
+	refused := Verdict{Rule: "address", Reason: q.Host.String() + " is at " + a.String() + " (" + class +
+		"), which no rule by cidrs names"}
 	if q.Host.addr.IsValid() {
-		refused.Reason = a.String() + " (" + class + ") is not what a rule by cidrs may open"
+		refused.Reason = a.String() + " (" + class + ") cannot be opened by a rule by cidrs"
 	}
 	if p.openable(a) {
 		refused.Remedy = remedy(p.sandbox, HostOf(a), q.Port)
@@ -380,9 +381,8 @@ func (p *Policy) byAddress(q *query, a netip.Addr, v Verdict) Verdict {
 	return refused
 }
 
-// named says what rules by cidrs and the gateway's configuration make of a
-// reserved address. What a rule says of methods and paths is about requests to
-// the address itself, so such a rule opens it to no name.
+// named applies rules by cidrs and the gateway's configuration to a reserved address. Methods and paths of a rule
+// concern requests to the address itself, so a rule with them opens the address to no name.
 func (p *Policy) named(q *query, a netip.Addr) (Action, string) {
 	if p.configured(a) {
 		return Allow, "gateway"
@@ -406,7 +406,7 @@ func (p *Policy) named(q *query, a netip.Addr) (Action, string) {
 	return Deny, ""
 }
 
-// openable reports whether one rule would open a.
+// openable reports whether a rule could open a.
 func (p *Policy) openable(a netip.Addr) bool {
 	if v4, ok := embedded(a); ok {
 		if _, reserved := Reserved(v4); reserved || p.isOwn(v4) {
@@ -416,7 +416,7 @@ func (p *Policy) openable(a netip.Addr) bool {
 	return p.configured(a) || !closedAddress(a)
 }
 
-// closedAddress reports whether no rule opens a.
+// closedAddress reports whether a can never be opened by a rule.
 func closedAddress(a netip.Addr) bool {
 	for _, s := range never {
 		if s.net.Contains(a) {
@@ -456,7 +456,7 @@ func denied(d *Rule, q *query) Verdict {
 	return Verdict{Rule: d.ID, Reason: reason}
 }
 
-// reason is why a rule that allows or asks does.
+// reason returns the reason of a rule that allows or asks.
 func (r *Rule) reason() string {
 	if r.Note != "" {
 		return r.Note
@@ -467,11 +467,11 @@ func (r *Rule) reason() string {
 	return "a rule allows it"
 }
 
-// unmatched denies what no rule is about, and says how near the rules came.
+// unmatched denies a request that no rule covers, and says which rule came close.
 func (p *Policy) unmatched(q *query) Verdict {
 	v := Verdict{Rule: "default", Remedy: remedy(p.sandbox, q.Host, q.Port)}
 	if q.Host.name == HostService && q.Layer == LayerDNS {
-		v.Remedy = "" // it takes a port
+		v.Remedy = "" // it is about a port
 	}
 	what := q.Host.String()
 	if q.Layer != LayerDNS {

@@ -30,8 +30,7 @@ func compile(t testing.TB, m Machine, texts ...string) *Policy {
 	return p
 }
 
-// ask reads a request as a line: "dns NAME", "connect HOST:PORT",
-// "METHOD HOST:PORT/PATH", "dial HOST:PORT ADDRESS".
+// ask parses a request from a line: "dns NAME", "connect HOST:PORT", "METHOD HOST:PORT/PATH", "dial HOST:PORT ADDRESS".
 func ask(t testing.TB, line string) Request {
 	t.Helper()
 	f := strings.Fields(line)
@@ -60,10 +59,11 @@ func ask(t testing.TB, line string) Request {
 	return r
 }
 
-// TestDecide reads as sessions: a policy, then requests and what becomes of
-// them: verdict, rule, "through" for what is not intercepted.
+// TestDecide reads as sessions: a policy, then requests with their outcome: verdict, rule, "through" for connections
+// that are not intercepted.
 func TestDecide(t *testing.T) {
-	machine := Machine{Private: []netip.Prefix{netip.MustParsePrefix("172.30.0.0/16")}, Own: []netip.Addr{netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("172.30.0.1")}}
+	machine := Machine{Private: []netip.Prefix{netip.MustParsePrefix("172.30.0.0/16")},
+		Own: []netip.Addr{netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("172.30.0.1")}}
 	for _, c := range []struct{ name, policy, want string }{
 		{"exact host", "rules:\n- hosts: x.lab\n", `
 			dns x.lab                   allow a.yaml:2
@@ -87,7 +87,8 @@ func TestDecide(t *testing.T) {
 			GET x.lab/repos/a%2Fb   deny  default
 			GET x.lab/v1/a%2Fb      allow a.yaml:2
 			GET x.lab/v1%2Fb        deny  default`},
-		{"deny wins, in any order", "rules:\n- hosts: x.lab\n- hosts: x.lab\n  paths: /admin/**\n  action: deny\n- hosts: \"*.lab\"\n", `
+		{"deny wins, in any order",
+			"rules:\n- hosts: x.lab\n- hosts: x.lab\n  paths: /admin/**\n  action: deny\n- hosts: \"*.lab\"\n", `
 			connect x.lab           allow a.yaml:2
 			GET x.lab/              allow a.yaml:2
 			GET x.lab/admin         deny  a.yaml:3
@@ -100,16 +101,21 @@ func TestDecide(t *testing.T) {
 			GET x.lab/     deny a.yaml:3
 			dns y.lab      allow default
 			connect y.lab:25 allow default`},
-		{"a name all of whose ports are denied is not looked up", "rules:\n- hosts: x.lab\n  ports: [443, 80]\n- hosts: x.lab\n  ports: 1-100\n  action: deny\n- hosts: x.lab\n  ports: 101-500\n  action: deny\n", `
+		{"a name all of whose ports are denied is not looked up",
+			"rules:\n- hosts: x.lab\n  ports: [443, 80]\n- hosts: x.lab\n  ports: 1-100\n  action: deny\n- hosts: x.lab\n  " +
+				"ports: 101-500\n  action: deny\n", `
 			dns x.lab      deny default
 			connect x.lab  deny a.yaml:7`},
-		{"in any order", "rules:\n- hosts: x.lab\n  ports: 400-500\n- hosts: x.lab\n  ports: 411-449\n  action: deny\n- hosts: x.lab\n  ports: 450-500\n  action: deny\n- hosts: x.lab\n  ports: 200-410\n  action: deny\n", `
+		{"in any order", "rules:\n- hosts: x.lab\n  ports: 400-500\n- hosts: x.lab\n  ports: 411-449\n  action: deny\n- " +
+			"hosts: x.lab\n  ports: 450-500\n  action: deny\n- hosts: x.lab\n  ports: 200-410\n  action: deny\n", `
 			dns x.lab      deny default`},
-		{"a part of the ports is denied", "rules:\n- hosts: x.lab\n  ports: [443, 80]\n- hosts: x.lab\n  ports: 80\n  action: deny\n", `
+		{"a part of the ports is denied",
+			"rules:\n- hosts: x.lab\n  ports: [443, 80]\n- hosts: x.lab\n  ports: 80\n  action: deny\n", `
 			dns x.lab       allow a.yaml:2
 			connect x.lab   allow a.yaml:2
 			connect x.lab:80 deny a.yaml:4`},
-		{"ask", "rules:\n- hosts: x.lab\n  methods: GET\n- hosts: x.lab\n  action: ask\n- hosts: x.lab\n  methods: DELETE\n  action: deny\n", `
+		{"ask", "rules:\n- hosts: x.lab\n  methods: GET\n- hosts: x.lab\n  action: ask\n- hosts: x.lab\n  methods: " +
+			"DELETE\n  action: deny\n", `
 			dns x.lab      allow a.yaml:2
 			GET x.lab/     allow a.yaml:2
 			POST x.lab/    ask a.yaml:4
@@ -124,11 +130,13 @@ func TestDecide(t *testing.T) {
 			connect x.lab  allow a.yaml:3 through
 			connect y.lab  allow a.yaml:2
 			POST x.lab/    allow a.yaml:2`},
-		{"what is denied inside is looked into", "rules:\n- hosts: x.lab\n  pass_through: true\n- hosts: x.lab\n  methods: POST\n  action: deny\n", `
+		{"what is denied inside is looked into",
+			"rules:\n- hosts: x.lab\n  pass_through: true\n- hosts: x.lab\n  methods: POST\n  action: deny\n", `
 			connect x.lab  allow a.yaml:2
 			GET x.lab/     allow a.yaml:2
 			POST x.lab/    deny a.yaml:4`},
-		{"addresses need rules of their own", "rules:\n- hosts: x.lab\n- cidrs: [198.51.100.0/24, \"2001:db8::/32\"]\n  ports: 443\n", `
+		{"addresses need rules of their own",
+			"rules:\n- hosts: x.lab\n- cidrs: [198.51.100.0/24, \"2001:db8::/32\"]\n  ports: 443\n", `
 			connect 198.51.100.7          allow a.yaml:3
 			connect [::ffff:198.51.100.7] allow a.yaml:3
 			connect 3325256711            allow a.yaml:3
@@ -138,7 +146,8 @@ func TestDecide(t *testing.T) {
 			dial 198.51.100.7:443 198.51.100.7 allow a.yaml:3
 			dial 198.51.100.7:443 198.51.100.8 deny malformed
 			dial x.lab:443 203.0.113.7    allow a.yaml:2`},
-		{"reserved addresses", "rules:\n- hosts: [x.lab, y.lab]\n  ports: [443, 5432]\n- cidrs: 10.1.0.0/16\n  ports: 5432\n", `
+		{"reserved addresses", "rules:\n- hosts: [x.lab, y.lab]\n  ports: [443, 5432]\n- cidrs: 10.1.0.0/16\n  ports: 5432\n",
+			`
 			dial x.lab:443 10.1.2.3        deny address
 			dial x.lab:5432 10.1.2.3       allow a.yaml:2
 			dial x.lab:5432 ::ffff:10.1.2.3 allow a.yaml:2
@@ -157,7 +166,8 @@ func TestDecide(t *testing.T) {
 			dial x.lab:443 192.0.2.77      deny address
 			connect 10.1.2.3:5432          allow a.yaml:4
 			connect 10.1.2.3:443           deny default`},
-		{"a wide range opens nothing of the machine", "rules:\n- cidrs: [0.0.0.0/0, \"::/0\"]\n  ports: 1-65535\n- hosts: x.lab\n", `
+		{"a wide range opens nothing of the machine",
+			"rules:\n- cidrs: [0.0.0.0/0, \"::/0\"]\n  ports: 1-65535\n- hosts: x.lab\n", `
 			connect 127.0.0.1              deny address
 			connect 0.0.0.0                deny address
 			connect 2130706433             deny address
@@ -176,7 +186,8 @@ func TestDecide(t *testing.T) {
 		{"an address of the machine, named by itself", "rules:\n- cidrs: 192.0.2.77\n", `
 			connect 192.0.2.77   allow a.yaml:2
 			connect 192.0.2.77:22 deny default`},
-		{"the embedded address must be open as well", "rules:\n- cidrs: \"64:ff9b::/96\"\n- cidrs: 10.1.0.0/16\n- cidrs: 198.51.100.7\n  action: deny\n", `
+		{"the embedded address must be open as well",
+			"rules:\n- cidrs: \"64:ff9b::/96\"\n- cidrs: 10.1.0.0/16\n- cidrs: 198.51.100.7\n  action: deny\n", `
 			connect [64:ff9b::808:808]    allow a.yaml:2
 			connect [64:ff9b::a01:1]      allow a.yaml:2
 			connect [64:ff9b::a02:1]      deny address
@@ -195,13 +206,15 @@ func TestDecide(t *testing.T) {
 			dial x.lab:443 10.0.0.1   ask a.yaml:3
 			dial x.lab:443 8.8.8.8    allow a.yaml:2
 			connect 10.0.0.1          ask a.yaml:3`},
-		{"a rule on requests to an address opens it to no name", "rules:\n- hosts: x.lab\n- cidrs: 10.0.0.1\n  methods: GET\n", `
+		{"a rule on requests to an address opens it to no name",
+			"rules:\n- hosts: x.lab\n- cidrs: 10.0.0.1\n  methods: GET\n", `
 			dial x.lab:443 10.0.0.1     deny address
 			connect 10.0.0.1            allow a.yaml:3
 			GET 10.0.0.1/               allow a.yaml:3
 			POST 10.0.0.1/              deny default
 			dial 10.0.0.1:443 10.0.0.1  allow a.yaml:3`},
-		{"services of the machine", "mode: host-only\nrules:\n- hosts: host.cove.internal\n  ports: [5432, 6379]\n- hosts: [x.lab, \"*.internal\", \"*.cove.lab\"]\n", `
+		{"services of the machine", "mode: host-only\nrules:\n- hosts: host.cove.internal\n  ports: [5432, 6379]\n- hosts: " +
+			"[x.lab, \"*.internal\", \"*.cove.lab\"]\n", `
 			dns host.cove.internal           allow a.yaml:3
 			connect host.cove.internal:5432  allow a.yaml:3
 			connect host.cove.internal:22    deny default
@@ -242,7 +255,8 @@ func TestDecide(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := compile(t, machine, c.policy)
 			for line := range strings.Lines(strings.TrimSpace(c.want)) {
-				if before, malformed := strings.CutSuffix(strings.TrimSpace(line), "malformed"); malformed && !strings.Contains(line, "deny") {
+				if before, malformed := strings.CutSuffix(strings.TrimSpace(line), "malformed"); malformed &&
+					!strings.Contains(line, "deny") {
 					_, path, _ := strings.Cut(strings.Fields(before)[1], "/")
 					if _, err := CanonicalPath("/" + path); err == nil {
 						t.Errorf("%s: is canonical", line)
@@ -281,8 +295,11 @@ func TestNoPolicyDenies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, p := range map[string]*Policy{"nil": nil, "zero": {}, "empty": empty, "absent": absent, "of nil": (*Policy)(nil).For("s"), "documents of nothing": compile(t, Machine{}, "", "# nothing\n", "rules: []\n", "mode: limited\n", "presets: []\n")} {
-		for _, line := range []string{"dns x.lab", "connect x.lab:443", "GET x.lab/", "dial x.lab:443 198.51.100.9", "connect 198.51.100.9", "dial 198.51.100.9 198.51.100.9"} {
+	for name, p := range map[string]*Policy{"nil": nil, "zero": {}, "empty": empty, "absent": absent,
+		"of nil": (*Policy)(nil).For("s"), "documents of nothing": compile(t, Machine{}, "", "# nothing\n", "rules: []\n",
+			"mode: limited\n", "presets: []\n")} {
+		for _, line := range []string{"dns x.lab", "connect x.lab:443", "GET x.lab/", "dial x.lab:443 198.51.100.9",
+			"connect 198.51.100.9", "dial 198.51.100.9 198.51.100.9"} {
 			if strings.HasPrefix(line, "dial 198") {
 				line = "dial 198.51.100.9:443 198.51.100.9"
 			}
@@ -300,10 +317,12 @@ func TestNoPolicyDenies(t *testing.T) {
 }
 
 func TestIncompleteRequestsAreDenied(t *testing.T) {
-	p := compile(t, Machine{}, "mode: open\nrules:\n- hosts: x.lab\n  ports: 1-65535\n- cidrs: 0.0.0.0/0\n  ports: 1-65535\n")
+	p := compile(t, Machine{},
+		"mode: open\nrules:\n- hosts: x.lab\n  ports: 1-65535\n- cidrs: 0.0.0.0/0\n  ports: 1-65535\n")
 	x, _ := ParseHost("x.lab")
 	a := HostOf(netip.MustParseAddr("198.51.100.9"))
-	good := Request{Layer: LayerHTTP, Host: x, Port: 443, Method: "GET", Path: "/", Address: netip.MustParseAddr("198.51.100.9")}
+	good := Request{Layer: LayerHTTP, Host: x, Port: 443, Method: "GET", Path: "/",
+		Address: netip.MustParseAddr("198.51.100.9")}
 	if v := p.Decide(good); v.Action != Allow {
 		t.Fatalf("control: %+v", v)
 	}
@@ -323,7 +342,8 @@ func TestIncompleteRequestsAreDenied(t *testing.T) {
 		"no address":          {Layer: LayerDial, Host: x, Port: 443},
 		"another address":     {Layer: LayerDial, Host: a, Port: 443, Address: netip.MustParseAddr("198.51.100.8")},
 		"a zone":              {Layer: LayerDial, Host: x, Port: 443, Address: netip.MustParseAddr("fe80::1%eth0")},
-		"no such layer":       {Layer: 9, Host: x, Port: 443, Method: "GET", Path: "/", Address: netip.MustParseAddr("198.51.100.9")},
+		"no such layer": {Layer: 9, Host: x, Port: 443, Method: "GET", Path: "/",
+			Address: netip.MustParseAddr("198.51.100.9")},
 		"an address asked of": {Layer: LayerDNS, Host: a},
 	} {
 		if v := p.Decide(r); v.Action != Deny || v.Rule != "malformed" || v.Remedy != "" {
@@ -332,10 +352,11 @@ func TestIncompleteRequestsAreDenied(t *testing.T) {
 	}
 }
 
-// TestRemedies: the command that is shown allows what was denied.
+// TestRemedies: the remedy's command allows the denied request.
 func TestRemedies(t *testing.T) {
 	machine := Machine{Own: []netip.Addr{netip.MustParseAddr("192.0.2.77")}}
-	base := "rules:\n- hosts: denied.lab\n  action: deny\n- hosts: get.lab\n  methods: GET\n- hosts: [\"*.w.lab\", db.lab]\n  ports: [443, 5432]\n- hosts: asked.lab\n  action: ask\n"
+	base := "rules:\n- hosts: denied.lab\n  action: deny\n- hosts: get.lab\n  methods: GET\n- hosts: [\"*.w.lab\", " +
+		"db.lab]\n  ports: [443, 5432]\n- hosts: asked.lab\n  action: ask\n"
 	for line, want := range map[string]string{
 		"dns x.lab":                                 "cove policy allow SANDBOX x.lab",
 		"connect x.lab:443":                         "cove policy allow SANDBOX x.lab",
@@ -388,7 +409,8 @@ func TestRemedies(t *testing.T) {
 }
 
 func TestReasonsSayHowNear(t *testing.T) {
-	p := compile(t, Machine{}, "rules:\n- hosts: get.lab\n  methods: GET\n- hosts: \"*.w.lab\"\n- hosts: no.lab\n  action: deny\n  note: ask the owner\n")
+	p := compile(t, Machine{}, "rules:\n- hosts: get.lab\n  methods: GET\n- hosts: \"*.w.lab\"\n- hosts: no.lab\n  "+
+		"action: deny\n  note: ask the owner\n")
 	for line, want := range map[string]string{
 		"connect x.lab:443":         "no rule allows x.lab:443",
 		"dns x.lab":                 "no rule allows x.lab",
@@ -415,11 +437,16 @@ func TestMerge(t *testing.T) {
 	}{
 		{"extend", []string{"rules:\n- hosts: y.lab\n", "rules:\n- hosts: x.lab\n"}, "allow b.yaml:2"},
 		{"what was allowed stays", []string{"rules:\n- hosts: x.lab\n", "rules:\n- hosts: y.lab\n"}, "allow a.yaml:2"},
-		{"replace drops what was allowed", []string{"rules:\n- hosts: x.lab\n", "merge: replace\nmode: limited\nrules:\n- hosts: y.lab\n"}, "deny default"},
-		{"replace drops what was asked", []string{"rules:\n- hosts: x.lab\n  action: ask\n", "merge: replace\nmode: limited\n"}, "deny default"},
-		{"replace drops no denial", []string{"rules:\n- hosts: x.lab\n  action: deny\n", "merge: replace\nmode: open\nrules:\n- hosts: x.lab\n"}, "deny a.yaml:2"},
-		{"an earlier denial wins", []string{"rules:\n- hosts: x.lab\n  action: deny\n", "rules:\n- hosts: x.lab\n"}, "deny a.yaml:2"},
-		{"a later denial wins", []string{"rules:\n- hosts: x.lab\n", "rules:\n- hosts: x.lab\n  action: deny\n"}, "deny b.yaml:2"},
+		{"replace drops what was allowed", []string{"rules:\n- hosts: x.lab\n",
+			"merge: replace\nmode: limited\nrules:\n- hosts: y.lab\n"}, "deny default"},
+		{"replace drops what was asked", []string{"rules:\n- hosts: x.lab\n  action: ask\n",
+			"merge: replace\nmode: limited\n"}, "deny default"},
+		{"replace drops no denial", []string{"rules:\n- hosts: x.lab\n  action: deny\n",
+			"merge: replace\nmode: open\nrules:\n- hosts: x.lab\n"}, "deny a.yaml:2"},
+		{"an earlier denial wins", []string{"rules:\n- hosts: x.lab\n  action: deny\n", "rules:\n- hosts: x.lab\n"},
+			"deny a.yaml:2"},
+		{"a later denial wins", []string{"rules:\n- hosts: x.lab\n", "rules:\n- hosts: x.lab\n  action: deny\n"},
+			"deny b.yaml:2"},
 		{"the last mode counts", []string{"mode: open\n", "mode: limited\n"}, "deny default"},
 		{"and widens if it says so", []string{"mode: limited\n", "mode: open\n"}, "allow default"},
 		{"what says no mode keeps it", []string{"mode: open\n", "rules:\n- hosts: y.lab\n"}, "allow default"},
@@ -448,7 +475,7 @@ func TestCompileRefusals(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// The gateway's own configuration opens what it names.
+	// The gateway's own configuration opens the ranges it names.
 	for _, private := range []string{"169.254.169.254/32", "127.0.0.0/8"} {
 		m := Machine{Private: []netip.Prefix{netip.MustParsePrefix(private)}}
 		a := m.Private[0].Addr().String()
@@ -474,8 +501,10 @@ func TestCompileRefusals(t *testing.T) {
 
 func TestForeign(t *testing.T) {
 	private := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
-	for target, refused := range map[string]bool{"x.lab": false, "198.51.100.0/24": false, "10.1.2.0/24": false, "10.2.0.0/16": true, "10.0.0.0/8": true, "0.0.0.0/0": true,
-		"host.cove.internal:5432": true, "fd00::1": true, "[::ffff:0:0]:80": true, "::/0": true, "2001:db8::/32": false, "4000::/16": true, "172.17.0.1:2375": true, "100.64.0.0/10": true} {
+	for target, refused := range map[string]bool{"x.lab": false, "198.51.100.0/24": false, "10.1.2.0/24": false,
+		"10.2.0.0/16": true, "10.0.0.0/8": true, "0.0.0.0/0": true,
+		"host.cove.internal:5432": true, "fd00::1": true, "[::ffff:0:0]:80": true, "::/0": true, "2001:db8::/32": false,
+		"4000::/16": true, "172.17.0.1:2375": true, "100.64.0.0/10": true} {
 		d, err := Args("--allow", Allow, target)
 		if err != nil {
 			t.Fatal(err)
@@ -495,12 +524,18 @@ func TestForeign(t *testing.T) {
 
 func TestArgs(t *testing.T) {
 	for target, want := range map[string]string{
-		"x.lab": "x.lab", "X.Lab.:8443": "x.lab port 8443", "*.x.lab": "*.x.lab", "x.lab:8000-8100": "x.lab port 8000-8100", "10.0.0.0/8:5432": "10.0.0.0/8 port 5432",
-		"10.0.0.1": "10.0.0.1/32", "10.0.0.1:22": "10.0.0.1/32 port 22", "[fd00::1]:22": "fd00::1/128 port 22", "fd00::1": "fd00::1/128", "[fd00::1]": "fd00::1/128",
-		"tcp://x.lab:22": "x.lab port 22 passing through", "tcp://10.0.0.1:5432": "10.0.0.1/32 port 5432 passing through", "tcp://[fd00::1]:22": "fd00::1/128 port 22 passing through",
-		"tcp://x.lab": "", "tcp://": "", "udp://x.lab:53": "", "TCP://x.lab:1": "", "fd00::/8": "fd00::/8", "[fd00::/8]:22": "fd00::/8 port 22",
-		"": "", "*": "", "x.lab:": "", "x.lab:0": "", "x.lab:080": "", ":443": "", "http://x.lab": "", "x.lab/path": "", "10.0.0.1/8": "", "2130706433": "", "localhost": "",
-		"metadata.google.internal": "", "host.cove.internal": "", "fd00::1%eth0": "", "a@b": "", "10.0.0.0/33": "", "x.lab:80:80": "", "host.cove.internal:1-9": "", "::ffff:10.0.0.0/104": "",
+		"x.lab": "x.lab", "X.Lab.:8443": "x.lab port 8443", "*.x.lab": "*.x.lab", "x.lab:8000-8100": "x.lab port 8000-8100",
+		"10.0.0.0/8:5432": "10.0.0.0/8 port 5432",
+		"10.0.0.1":        "10.0.0.1/32", "10.0.0.1:22": "10.0.0.1/32 port 22", "[fd00::1]:22": "fd00::1/128 port 22",
+		"fd00::1": "fd00::1/128", "[fd00::1]": "fd00::1/128",
+		"tcp://x.lab:22": "x.lab port 22 passing through", "tcp://10.0.0.1:5432": "10.0.0.1/32 port 5432 passing through",
+		"tcp://[fd00::1]:22": "fd00::1/128 port 22 passing through",
+		"tcp://x.lab":        "", "tcp://": "", "udp://x.lab:53": "", "TCP://x.lab:1": "", "fd00::/8": "fd00::/8",
+		"[fd00::/8]:22": "fd00::/8 port 22",
+		"":              "", "*": "", "x.lab:": "", "x.lab:0": "", "x.lab:080": "", ":443": "", "http://x.lab": "",
+		"x.lab/path": "", "10.0.0.1/8": "", "2130706433": "", "localhost": "",
+		"metadata.google.internal": "", "host.cove.internal": "", "fd00::1%eth0": "", "a@b": "", "10.0.0.0/33": "",
+		"x.lab:80:80": "", "host.cove.internal:1-9": "", "::ffff:10.0.0.0/104": "",
 	} {
 		d, err := Args("--allow", Allow, target)
 		if (err != nil) != (want == "") {
@@ -513,7 +548,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// TestDenied: rules deny also what is not the policy's to allow.
+// TestDenied: rules can deny the gateway's own endpoints too.
 func TestDenied(t *testing.T) {
 	d, err := Args("--deny", Deny, GatewayService, "api.example.com", "192.0.2.0/24")
 	if err != nil {
@@ -550,12 +585,14 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestPassable: a connection that is allowed and looked into could be passed
-// through, by a command; not where a part of it is denied.
+// TestPassable: an allowed and intercepted connection could be passed through, by a command, except where a part of it
+// is denied.
 func TestPassable(t *testing.T) {
-	p := compile(t, Machine{}, "rules:\n  - hosts: web.lab\n  - hosts: part.lab\n  - {hosts: part.lab, paths: /x, action: deny}\n  - {hosts: tcp.lab, ports: 22, pass_through: true}\n").For("x")
+	p := compile(t, Machine{}, "rules:\n  - hosts: web.lab\n  - hosts: part.lab\n  - {hosts: part.lab, paths: /x, "+
+		"action: deny}\n  - {hosts: tcp.lab, ports: 22, pass_through: true}\n").For("x")
 	for line, want := range map[string]bool{
-		"connect web.lab:443": true, "connect part.lab:443": false, "connect other.lab:443": false, "GET web.lab:443/": false, "dns web.lab": false,
+		"connect web.lab:443": true, "connect part.lab:443": false, "connect other.lab:443": false, "GET web.lab:443/": false,
+		"dns web.lab": false,
 	} {
 		if got := p.Decide(ask(t, line)); got.Passable != want {
 			t.Errorf("%s: %+v", line, got)
@@ -570,14 +607,15 @@ func TestPassable(t *testing.T) {
 	}
 }
 
-// TestWhole: a connection is whole where a rule allows all that may be asked in
-// it, and none asks about or denies a part.
+// TestWhole: a connection is whole where a rule allows every request in it, and none asks about or denies a part.
 func TestWhole(t *testing.T) {
 	limited := "- hosts: all.lab\n- {hosts: part.lab, methods: GET}\n- {hosts: both.lab, paths: /a}\n- hosts: both.lab\n" +
-		"- hosts: less.lab\n- {hosts: less.lab, paths: /a, action: deny}\n- {hosts: asked.lab, action: ask}\n- {hosts: tcp.lab, pass_through: true}\n"
+		"- hosts: less.lab\n- {hosts: less.lab, paths: /a, action: deny}\n- {hosts: asked.lab, action: ask}\n- {hosts: " +
+		"tcp.lab, pass_through: true}\n"
 	for mode, wants := range map[string]map[string]bool{
-		"limited": {"all.lab": true, "part.lab": false, "both.lab": true, "less.lab": false, "asked.lab": false, "tcp.lab": true, "other.lab": false},
-		"open":    {"all.lab": true, "both.lab": true, "less.lab": false, "asked.lab": false, "other.lab": true},
+		"limited": {"all.lab": true, "part.lab": false, "both.lab": true, "less.lab": false, "asked.lab": false,
+			"tcp.lab": true, "other.lab": false},
+		"open": {"all.lab": true, "both.lab": true, "less.lab": false, "asked.lab": false, "other.lab": true},
 	} {
 		p := compile(t, Machine{}, "mode: "+mode+"\nrules:\n"+limited+"- {hosts: open.lab, paths: /a, action: ask}\n")
 		if mode == "open" {

@@ -2,8 +2,7 @@ package policy
 
 import "testing"
 
-// TestDigest: policies have the same digest when they say the same, and no
-// other.
+// TestDigest: equivalent policies have the same digest, and only those.
 func TestDigest(t *testing.T) {
 	digest := func(texts ...string) string {
 		t.Helper()
@@ -27,8 +26,9 @@ func TestDigest(t *testing.T) {
 	}
 	base := digest("rules:\n- hosts: a.example.com\n- {hosts: b.example.com, action: ask}\n")
 	for name, texts := range map[string][]string{
-		"written differently": {"# why\nmode: limited\nrules: [{hosts: [A.example.com.]}, {hosts: b.example.com, action: ask}]"},
-		"in two layers":       {"rules: [{hosts: a.example.com}]", "rules: [{hosts: b.example.com, action: ask}]"},
+		"written differently": {"# why\nmode: limited\nrules: [{hosts: [A.example.com.]}, {hosts: b.example.com, " +
+			"action: ask}]"},
+		"in two layers": {"rules: [{hosts: a.example.com}]", "rules: [{hosts: b.example.com, action: ask}]"},
 	} {
 		if got := digest(texts...); got != base {
 			t.Errorf("%s: another digest", name)
@@ -41,9 +41,12 @@ func TestDigest(t *testing.T) {
 		"a method":       "rules: [{hosts: a.example.com, methods: GET}, {hosts: b.example.com, action: ask}]",
 		"a depth":        "rules: [{hosts: '*.a.example.com', depth: 2}, {hosts: b.example.com, action: ask}]",
 		"another mode":   "mode: open\nrules: [{hosts: a.example.com}, {hosts: b.example.com, action: ask}]",
-		"git":            "git: [{remote: https://a.example.com/x}]\nrules: [{hosts: a.example.com}, {hosts: b.example.com, action: ask}]",
-		"pull requests":  "github: {pull_requests: allow}\nrules: [{hosts: a.example.com}, {hosts: b.example.com, action: ask}]",
-		"a denial":       "rules: [{hosts: a.example.com}, {hosts: b.example.com, action: ask}, {hosts: c.example.com, action: deny}]",
+		"git": "git: [{remote: https://a.example.com/x}]\nrules: [{hosts: a.example.com}, {hosts: " +
+			"b.example.com, action: ask}]",
+		"pull requests": "github: {pull_requests: allow}\nrules: [{hosts: a.example.com}, {hosts: b.example.com, " +
+			"action: ask}]",
+		"a denial": "rules: [{hosts: a.example.com}, {hosts: b.example.com, action: ask}, {hosts: c.example.com, " +
+			"action: deny}]",
 		"passed through": "rules: [{hosts: a.example.com, pass_through: true}, {hosts: b.example.com, action: ask}]",
 	} {
 		if digest(text) == base {

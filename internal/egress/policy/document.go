@@ -8,22 +8,20 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Document is one policy as somebody wrote it: one of the layers that Compile
-// puts together.
+// Document is one policy as written: one of the layers that Compile merges.
 type Document struct {
-	Source  string           // file name, or what else says where it comes from
-	Mode    cove.NetworkMode // empty: as the layers before it say
+	Source  string           // file name, or another name of its origin
+	Mode    cove.NetworkMode // empty: the mode of earlier layers
 	Replace bool             // drop what earlier layers allow, instead of extending it
 	Presets []PresetUse
 	Rules   []Rule
-	// PullRequests says whether requests to GitHub's API may open pull requests
-	// and comment, beside reading (see egress/github).
+	// PullRequests grants opening pull requests and commenting by GitHub's API, in addition to reading (see
+	// egress/github).
 	PullRequests Grant
 	Git          []GitRule
 }
 
-// Grant is what a document says of something that rules are not about. Where no
-// document says anything, it is not allowed; a denial wins.
+// Grant is a document's decision on something outside its rules. Without a decision it is refused; a denial wins.
 type Grant string
 
 const (
@@ -32,19 +30,19 @@ const (
 	Refused Grant = "deny"
 )
 
-// PresetUse is one preset that a document asks for.
+// PresetUse is one preset that a document uses.
 type PresetUse struct {
 	Name string
-	ID   string // where it is asked for
+	ID   string // place of its use
 }
 
-// Rule is one rule. It applies to what matches each of its parts: one of its
-// hosts or cidrs, one of its ports, one of its methods, one of its paths.
+// Rule is one rule. A request matches if each part matches: one of its hosts or cidrs, one of its ports, one of its
+// methods, one of its paths.
 type Rule struct {
 	ID          string // stable: "policy.yaml:12", "preset github#3", "--allow example.com"
 	Action      Action
 	PassThrough bool
-	Note        string // whoever wrote it says why; shown with the verdict
+	Note        string // the author's reason; shown with the verdict
 
 	hosts   []pattern
 	cidrs   []netip.Prefix
@@ -54,10 +52,10 @@ type Rule struct {
 	comment string      // above it in YAML
 }
 
-// inner reports whether only HTTP shows if r applies.
+// inner reports whether r looks at parts that only HTTP shows.
 func (r *Rule) inner() bool { return r.methods != nil || r.paths != nil }
 
-// reach is the ports that r is about.
+// reach returns the ports that r covers.
 func (r *Rule) reach() []portRange {
 	switch {
 	case r.ports != nil:
@@ -81,14 +79,17 @@ func (r *Rule) check() error {
 	case r.PassThrough && r.Action == Deny:
 		return bad("what is denied does not pass through")
 	case r.Action == Deny && len(r.cidrs) > 0 && r.inner():
-		return bad("addresses are denied whole: what a name leads to is known only after its methods and paths were judged").WithHint("remove methods and paths")
+		return bad(
+			"addresses are denied whole: what a name leads to is known only after its methods and paths were judged").WithHint(
+			"remove methods and paths")
 	case r.PassThrough && r.inner():
 		return bad("methods and paths cannot be seen in what passes through").WithHint("remove them, or pass_through")
 	}
 	for _, h := range r.hosts {
 		name := strings.TrimPrefix(h.name, ".")
 		if why := closedName(name); why != "" && r.Action != Deny {
-			return bad("%s leads to %s, which no rule opens", h, why).WithHint("a service of this machine is %s with its port", HostService)
+			return bad("%s leads to %s, which no rule opens", h, why).WithHint("a service of this machine is %s with its port",
+				HostService)
 		}
 		if name == HostService {
 			if err := r.checkHostService(h); err != nil {
@@ -110,7 +111,7 @@ func (r *Rule) check() error {
 	return nil
 }
 
-// checkHostService: services of this machine are opened one by one.
+// checkHostService refuses a rule that opens all services of this machine: each port is named.
 func (r *Rule) checkHostService(h pattern) error {
 	if h.depth > 0 {
 		return cove.Errorf(cove.InvalidArgument, "there is nothing below %s", HostService)
@@ -119,33 +120,35 @@ func (r *Rule) checkHostService(h pattern) error {
 		return nil
 	}
 	if r.ports == nil || slices.ContainsFunc(r.ports, func(p portRange) bool { return p.low != p.high }) {
-		return cove.Errorf(cove.InvalidArgument, "services of this machine are opened one port at a time").WithHint("ports: [5432]")
+		return cove.Errorf(cove.InvalidArgument, "services of this machine are opened one port at a time").WithHint(
+			"ports: [5432]")
 	}
 	return nil
 }
 
-// Args makes a document of one rule for each target, as on the command line:
-// HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without; tcp:// before one
-// with a port lets through whatever is spoken there. Each rule's ID is source
-// and the target ("--allow example.com"). Errors: InvalidArgument.
+// Args returns a document with one rule for each target of a command line: HOST, *.HOST, ADDRESS or CIDR, each with
+// :PORT or without. tcp:// before a target with a port passes any protocol through. Each rule's ID is source and the
+// target ("--allow example.com"). Errors: InvalidArgument.
 func Args(source string, action Action, targets ...string) (*Document, error) {
 	d := &Document{Source: source}
 	for _, target := range targets {
 		r, err := parseTarget(target)
 		if err == nil {
 			r.Action, r.ID = action, source+" "+target
-			r.PassThrough = r.PassThrough && action != Deny // to deny, it makes no difference
+			r.PassThrough = r.PassThrough && action != Deny // it makes no difference to a denial
 			err = r.check()
 		}
 		if err != nil {
-			return nil, cove.Errorf(cove.InvalidArgument, "%s %s: %s", source, quote(target), bare(err)).WithHint("%s", hintOr(err, "it takes HOST, *.HOST, ADDRESS or CIDR, :PORT if need be, and tcp:// for what is neither HTTP nor TLS"))
+			return nil, cove.Errorf(cove.InvalidArgument, "%s %s: %s", source, quote(target), bare(err)).WithHint("%s",
+				hintOr(err,
+					"it takes HOST, *.HOST, ADDRESS or CIDR, :PORT if need be, and tcp:// for what is neither HTTP nor TLS"))
 		}
 		d.Rules = append(d.Rules, r)
 	}
 	return d, nil
 }
 
-// bare is the message of an error without its hint.
+// bare returns an error's message without its hint.
 func bare(err error) string {
 	return strings.TrimSuffix(err.Error(), " ("+cove.ErrorHint(err)+")")
 }
@@ -161,7 +164,8 @@ func parseTarget(s string) (Rule, error) {
 	var r Rule
 	s, r.PassThrough = strings.CutPrefix(s, "tcp://")
 	host := s
-	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') && strings.Count(s, ":") == 1 || i > 0 && s[i-1] == ']' {
+	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') && strings.Count(s, ":") == 1 ||
+		i > 0 && s[i-1] == ']' {
 		ports, err := parsePorts(s[i+1:])
 		if err != nil {
 			return Rule{}, err
@@ -190,21 +194,22 @@ func parseCIDR(s string) (netip.Prefix, error) {
 	if !strings.Contains(s, "/") {
 		a, err := netip.ParseAddr(s)
 		if err != nil || a.Zone() != "" {
-			return netip.Prefix{}, cove.Errorf(cove.InvalidArgument, "%s is not an address or range such as 192.0.2.0/24", quote(s))
+			return netip.Prefix{}, cove.Errorf(cove.InvalidArgument, "%s is not an address or range such as 192.0.2.0/24",
+				quote(s))
 		}
 		a = a.Unmap()
 		return netip.PrefixFrom(a, a.BitLen()), nil
 	}
 	c, err := netip.ParsePrefix(s)
 	if err != nil {
-		return netip.Prefix{}, cove.Errorf(cove.InvalidArgument, "%s is not an address or range such as 192.0.2.0/24", quote(s))
+		return netip.Prefix{}, cove.Errorf(cove.InvalidArgument, "%s is not an address or range such as 192.0.2.0/24",
+			quote(s))
 	}
 	return c, nil
 }
 
-// Foreign refuses what only whoever runs this machine may open: services of
-// the machine, and private addresses that are not in private. It is for
-// documents that come from callers of the API. Errors: Forbidden.
+// Foreign refuses rules that only the machine's owner may write: for services of the machine, and for private addresses
+// outside private. It is for documents from callers of the API. Errors: Forbidden.
 func (d *Document) Foreign(private []netip.Prefix) error {
 	for _, r := range d.Rules {
 		if r.Action == Deny {
@@ -212,19 +217,22 @@ func (d *Document) Foreign(private []netip.Prefix) error {
 		}
 		for _, h := range r.hosts {
 			if h.name == HostService {
-				return cove.Errorf(cove.Forbidden, "%s: services of this machine are opened by whoever runs it", r.ID)
+				return cove.Errorf(cove.Forbidden, "%s: only the owner of this machine may open its services", r.ID)
 			}
 		}
 		for _, c := range r.cidrs {
-			if special, ok := overlapsSpecial(c); ok && !slices.ContainsFunc(private, func(p netip.Prefix) bool { return within(p, c) }) {
-				return cove.Errorf(cove.Forbidden, "%s: %s has %s addresses, which are opened by whoever runs this machine", r.ID, c, special)
+			if special, ok := overlapsSpecial(c); ok && !slices.ContainsFunc(private, func(p netip.Prefix) bool {
+				return within(p, c)
+			}) {
+				return cove.Errorf(cove.Forbidden, "%s: %s has %s addresses, which only the owner of this machine may open",
+					r.ID, c, special)
 			}
 		}
 	}
 	return nil
 }
 
-// within reports whether outer has all of inner.
+// within reports whether outer contains all of inner.
 func within(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
@@ -241,7 +249,7 @@ func overlapsSpecial(c netip.Prefix) (class string, ok bool) {
 	return "", false
 }
 
-// remedy is the command that would allow a host and port.
+// remedy returns the command that would allow a host and port.
 func remedy(sandbox string, h Host, port uint16) string {
 	if h.name != HostService && hasPort(webPorts, port) || port == 0 {
 		return allowCommand(sandbox, h.String())
@@ -249,8 +257,7 @@ func remedy(sandbox string, h Host, port uint16) string {
 	return allowCommand(sandbox, h.Authority(port))
 }
 
-// Through is the command that would let a connection to a host and port pass,
-// whatever is spoken there.
+// Through returns the command that would pass a connection to a host and port through, whatever its protocol.
 func (p *Policy) Through(h Host, port uint16) string {
 	return allowCommand(p.sandbox, "tcp://"+h.Authority(port))
 }
@@ -262,8 +269,8 @@ func allowCommand(sandbox, target string) string {
 	return "cove policy allow " + sandbox + " " + target
 }
 
-// Exactly makes a rule that allows one method on paths of one host and port.
-// Errors: InvalidArgument when no rule may.
+// Exactly returns a rule that allows one method on paths of one host and port. Errors: InvalidArgument when rules
+// cannot open the host.
 func Exactly(id string, host Host, port uint16, method string, paths ...string) (Rule, error) {
 	r := Rule{ID: id, Action: Allow, ports: []portRange{{port, port}}, methods: []string{method}}
 	if a, ok := host.Addr(); ok {

@@ -10,13 +10,13 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Table is what somebody expects of a policy.
+// Table is a list of expectations of a policy.
 type Table struct {
 	Policies     []string // files of the policy's layers, as written
 	Expectations []Expectation
 }
 
-// Expectation is one request and what must become of it.
+// Expectation is one request and its expected verdict.
 type Expectation struct {
 	ID      string // "table.yaml:7"
 	Request string // as written: "POST https://x.example/a"
@@ -26,8 +26,7 @@ type Expectation struct {
 	judge func(*Policy) Verdict
 }
 
-// Judge gives p's verdict, and in what it is not the one expected; nothing if
-// it is.
+// Judge returns p's verdict, and its difference from the expected one; "" if it is the same.
 func (e Expectation) Judge(p *Policy) (v Verdict, differs string) {
 	v = e.judge(p)
 	switch {

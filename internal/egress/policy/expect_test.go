@@ -29,14 +29,16 @@ tests:
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := compile(t, Machine{}, "rules:\n- hosts: x.lab\n  methods: GET\n  paths: /v1/**\n- cidrs: 198.51.100.7\n  ports: 443\n# on\n- hosts: through.lab\n  pass_through: true\n")
+	p := compile(t, Machine{}, "rules:\n- hosts: x.lab\n  methods: GET\n  paths: /v1/**\n- cidrs: 198.51.100.7\n  "+
+		"ports: 443\n# on\n- hosts: through.lab\n  pass_through: true\n")
 	want := map[int]string{8: "it is allow by a.yaml:2, expected ask", 9: "it is allow by a.yaml:2, expected by a.yaml:9"}
 	for i, e := range table.Expectations {
 		if _, differs := e.Judge(p); differs != want[i] {
 			t.Errorf("%s %s: %q, want %q", e.ID, e.Request, differs, want[i])
 		}
 	}
-	if strings.Join(table.Policies, " ") != "a.yaml b.yaml" || table.Expectations[2].ID != "t.yaml:8" || table.Expectations[3].Request != "connect x.lab:22" {
+	if strings.Join(table.Policies, " ") != "a.yaml b.yaml" || table.Expectations[2].ID != "t.yaml:8" ||
+		table.Expectations[3].Request != "connect x.lab:22" {
 		t.Errorf("got %+v", table)
 	}
 }
@@ -64,7 +66,8 @@ func TestTableRefusals(t *testing.T) {
 }
 
 func FuzzParseTable(f *testing.F) {
-	f.Add([]byte("tests:\n- {request: \"POST https://x.lab/a\", verdict: allow}\n- {dial: \"x.lab:443 10.0.0.1\", verdict: deny}\n"))
+	f.Add([]byte("tests:\n- {request: \"POST https://x.lab/a\", verdict: allow}\n- {dial: \"x.lab:443 10.0.0.1\", " +
+		"verdict: deny}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		table, err := ParseTable("t.yaml", data)
 		if err != nil {

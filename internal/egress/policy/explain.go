@@ -8,9 +8,8 @@ type Step struct {
 	Verdict Verdict
 }
 
-// Explain judges a request at each layer that it says enough for: the name,
-// the connection, the request in it if there is a method and it is looked
-// into, and the address if there is one. The verdict is that of least reach.
+// Explain judges a request at each layer that its fields suffice for: the name, the connection, the request in it if
+// there is a method and the connection is intercepted, and the address if there is one. The verdict is the strictest.
 func (p *Policy) Explain(r Request) (Verdict, []Step) {
 	var steps []Step
 	judge := func(l Layer) Verdict {
@@ -28,7 +27,7 @@ func (p *Policy) Explain(r Request) (Verdict, []Step) {
 	if r.Address.IsValid() {
 		judge(LayerDial)
 	}
-	least := steps[len(steps)-1].Verdict // the one that saw most, unless another is stricter
+	least := steps[len(steps)-1].Verdict // of equally strict ones, the layer that saw most
 	for _, s := range steps {
 		if s.Verdict.Action < least.Action {
 			least = s.Verdict
@@ -37,7 +36,7 @@ func (p *Policy) Explain(r Request) (Verdict, []Step) {
 	return least, steps
 }
 
-// MarshalJSON gives a verdict as the command line and the API show it.
+// MarshalJSON encodes a verdict for the command line and the API.
 func (v Verdict) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Verdict     string `json:"verdict"`
@@ -48,7 +47,7 @@ func (v Verdict) MarshalJSON() ([]byte, error) {
 	}{v.Action.String(), v.Rule, v.Reason, v.Remedy, v.PassThrough})
 }
 
-// MarshalJSON gives a step with its layer's name.
+// MarshalJSON encodes a step with its layer's name.
 func (s Step) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Layer   string  `json:"layer"`

@@ -10,7 +10,8 @@ import (
 )
 
 func FuzzParseHost(f *testing.F) {
-	for _, s := range []string{"x.lab", "X.Lab.", "2130706433", "0x7f.1", "0177.0.0.1", "[::1]", "::ffff:127.0.0.1", "bücher.lab", "１２７.０.０.１", "xn--bcher-kva.lab", "a\x00b", "a..b", "[::1%25eth0]", "①.lab"} {
+	for _, s := range []string{"x.lab", "X.Lab.", "2130706433", "0x7f.1", "0177.0.0.1", "[::1]", "::ffff:127.0.0.1",
+		"bücher.lab", "１２７.０.０.１", "xn--bcher-kva.lab", "a\x00b", "a..b", "[::1%25eth0]", "①.lab"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -31,7 +32,8 @@ func FuzzParseHost(f *testing.F) {
 			return
 		}
 		name := h.Name()
-		if name == "" || len(name) > maxName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" || strings.HasSuffix(name, ".") || strings.Contains(name, "..") {
+		if name == "" || len(name) > maxName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" ||
+			strings.HasSuffix(name, ".") || strings.Contains(name, "..") {
 			t.Errorf("ParseHost(%q) = %q", s, name)
 		}
 		if _, err := netip.ParseAddr(name); err == nil {
@@ -69,10 +71,11 @@ func FuzzParseAuthority(f *testing.F) {
 	})
 }
 
-// FuzzCanonicalPath: what is judged is what a server that decodes once, or
-// cleans, or splits at encoded slashes, makes of it.
+// FuzzCanonicalPath: the judged path is the one that a server reads, whether it decodes once, cleans, or splits at
+// encoded slashes.
 func FuzzCanonicalPath(f *testing.F) {
-	for _, s := range []string{"/", "/a/b", "/a%2fb", "/%2e%2e/", "/a/../b", "/%252e", "/caf%c3%a9", "/a;b", "//", "/a%25", "/..%2f", "/%c0%ae"} {
+	for _, s := range []string{"/", "/a/b", "/a%2fb", "/%2e%2e/", "/a/../b", "/%252e", "/caf%c3%a9", "/a;b", "//", "/a%25",
+		"/..%2f", "/%c0%ae"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -109,7 +112,8 @@ func FuzzCanonicalPath(f *testing.F) {
 
 // FuzzParseURL: the standard library finds the same host, port and path.
 func FuzzParseURL(f *testing.F) {
-	for _, s := range []string{"http://x.lab/", "https://[::1]:8443/a?b", "http://a@b/", "http://x.lab#@y.lab/", "wss://x.lab", "http://x.lab\\@y.lab/", "http://0x7f.1/"} {
+	for _, s := range []string{"http://x.lab/", "https://[::1]:8443/a?b", "http://a@b/", "http://x.lab#@y.lab/",
+		"wss://x.lab", "http://x.lab\\@y.lab/", "http://0x7f.1/"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -122,7 +126,8 @@ func FuzzParseURL(f *testing.F) {
 		}
 		decoded, _ := appendDecoded(nil, u.Path, '/')
 		std, err := url.Parse(u.String())
-		if err != nil || std.User != nil || std.Fragment != "" || std.Hostname() != u.Host.String() || std.Path != string(decoded) {
+		if err != nil || std.User != nil || std.Fragment != "" || std.Hostname() != u.Host.String() ||
+			std.Path != string(decoded) {
 			t.Errorf("ParseURL(%q) = %+v, the standard library says %+v (%v)", s, u, std, err)
 		}
 	})
@@ -130,7 +135,8 @@ func FuzzParseURL(f *testing.F) {
 
 // FuzzParse: a document is refused or compiles, and never panics.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte("mode: limited\nmerge: replace\npresets: [github]\nrules:\n- hosts: [x.lab, \"*.y.lab\"]\n  depth: 2\n  ports: [443, 1-2]\n  methods: GET\n  paths: /a/**\n  note: n\n"))
+	f.Add([]byte("mode: limited\nmerge: replace\npresets: [github]\nrules:\n- hosts: [x.lab, \"*.y.lab\"]\n  depth: 2\n " +
+		" ports: [443, 1-2]\n  methods: GET\n  paths: /a/**\n  note: n\n"))
 	f.Add([]byte("rules:\n- cidrs: [10.0.0.0/8]\n  action: deny\n- hosts: z\n  pass_through: true\n"))
 	f.Add([]byte("? [a]\n: b\n"))
 	x, _ := ParseHost("x.lab")
@@ -146,13 +152,14 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if v := p.Decide(Request{Layer: LayerConnect, Host: x, Port: 443}); v.Action == Allow && d.Mode != "open" && len(d.Rules)+len(d.Presets) == 0 {
+		if v := p.Decide(Request{Layer: LayerConnect, Host: x, Port: 443}); v.Action == Allow && d.Mode != "open" &&
+			len(d.Rules)+len(d.Presets) == 0 {
 			t.Errorf("without a rule: %+v", v)
 		}
 	})
 }
 
-// FuzzArgs: what is taken for a target is a rule that a policy takes, too.
+// FuzzArgs: an accepted target gives a rule that a policy accepts.
 func FuzzArgs(f *testing.F) {
 	for _, s := range []string{"x.lab", "*.x.lab:443", "10.0.0.0/8:1-2", "[::1]:80", "fd00::1", "x:80:80"} {
 		f.Add(s)
@@ -173,7 +180,7 @@ func FuzzArgs(f *testing.F) {
 	})
 }
 
-// FuzzGlob compares patterns with regular expressions that say the same.
+// FuzzGlob compares patterns with equivalent regular expressions.
 func FuzzGlob(f *testing.F) {
 	f.Add("/a/**/b/*", "/a/x%2Fy/b/c")
 	f.Add("/**/a/**", "/b/a")
@@ -188,13 +195,13 @@ func FuzzGlob(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// Each segment with the slash before it; "**" is any number of them.
+		// Each segment includes the slash before it; "**" is any number of segments.
 		expression, whole := "(?s)^", false
 		for i, s := range g.segments {
 			switch {
 			case g.literal[i]:
 				expression += "/" + regexp.QuoteMeta(strings.ReplaceAll(s, "/", "\x00"))
-				whole = whole || strings.Contains(s, "/") // no segment has a slash if they are split there
+				whole = whole || strings.Contains(s, "/") // split segments contain no slash
 			case s == "*":
 				expression += "/[^/]+"
 			default:
@@ -213,14 +220,15 @@ func FuzzGlob(f *testing.F) {
 	})
 }
 
-// FuzzDecide: any request under a policy that has everything; the machine
-// stays closed and the layers agree.
+// FuzzDecide: any request under a policy with every kind of rule; the machine stays closed and the layers agree.
 func FuzzDecide(f *testing.F) {
 	f.Add(2, "x.lab", uint16(443), "GET", "/a", "198.51.100.7")
 	f.Add(3, "x.lab", uint16(443), "", "", "::ffff:127.0.0.1")
 	f.Add(1, "64:ff9b::7f00:1", uint16(80), "", "", "")
 	f.Add(2, "x.lab", uint16(443), "POST", "/a%2Fb", "")
-	p := compile(f, Machine{}, "mode: open\nrules:\n- hosts: [x.lab, \"*.y.lab\"]\n  methods: GET\n  paths: [/a/**, /*/b]\n- cidrs: [0.0.0.0/0, \"::/0\"]\n  ports: 1-65535\n- hosts: z.lab\n  action: ask\n- hosts: x.lab\n  paths: /c/**\n  action: deny\n")
+	p := compile(f, Machine{},
+		"mode: open\nrules:\n- hosts: [x.lab, \"*.y.lab\"]\n  methods: GET\n  paths: [/a/**, /*/b]\n- cidrs: [0.0.0.0/0, "+
+			"\"::/0\"]\n  ports: 1-65535\n- hosts: z.lab\n  action: ask\n- hosts: x.lab\n  paths: /c/**\n  action: deny\n")
 	f.Fuzz(func(t *testing.T, layer int, host string, port uint16, method, path, address string) {
 		h, _ := ParseHost(host)
 		a, _ := netip.ParseAddr(address)
@@ -254,7 +262,7 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// BenchmarkDecide is a request that the last of 100 rules allows.
+// BenchmarkDecide measures a request that the last of 100 rules allows.
 func BenchmarkDecide(b *testing.B) {
 	var text strings.Builder
 	text.WriteString("rules:\n")
@@ -263,7 +271,8 @@ func BenchmarkDecide(b *testing.B) {
 		case 0:
 			text.WriteString("- hosts: \"*.some-longer-name.example.lab\"\n  depth: 2\n")
 		case 1:
-			text.WriteString("- hosts: [a.example.lab, b.example.lab, c.example.lab]\n  methods: [GET, HEAD]\n  paths: [/v1/**]\n")
+			text.WriteString("- hosts: [a.example.lab, b.example.lab, c.example.lab]\n  methods: [GET, HEAD]\n  paths: " +
+				"[/v1/**]\n")
 		case 2:
 			text.WriteString("- cidrs: [198.51.100.0/24, 10.0.0.0/8]\n  ports: [443, 8000-8100]\n")
 		case 3:
@@ -298,7 +307,7 @@ func BenchmarkDecide(b *testing.B) {
 	})
 }
 
-// TestAllowedCostsNoAllocation: the common case leaves nothing to collect.
+// TestAllowedCostsNoAllocation: an allowed request allocates nothing.
 func TestAllowedCostsNoAllocation(t *testing.T) {
 	p := compile(t, Machine{}, "rules:\n- hosts: x.lab\n  methods: GET\n  paths: /a/**\n")
 	for _, line := range []string{"dns x.lab", "connect x.lab:443", "GET x.lab/a/b%20c", "dial x.lab:443 198.51.100.7"} {

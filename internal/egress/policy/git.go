@@ -15,45 +15,46 @@ import (
 	git "github.com/cove-sandbox/cove/internal/git/policy"
 )
 
-// GitRule is what a document says of repositories of one remote. On a host that
-// one names, what git is asked for is judged, beside by rules, by the most exact
-// one about the repository; where there is none, it is refused.
+// GitRule holds a document's grants for the repositories of one remote. On the host of any GitRule, git operations need
+// a grant in addition to a rule. The most specific GitRule for a repository decides; a repository without one is
+// refused.
 type GitRule struct {
 	ID     string // "policy.yaml:12"
 	Remote Remote
 
 	fetch, push, protected []git.Refs
-	grants                 map[string]Grant // by key of gitGrants; what is unsaid is not in it
-	maxPack                int64            // bytes; 0: unsaid
+	grants                 map[string]Grant // by key of gitGrants; an unset key is absent
+	maxPack                int64            // bytes; 0: unset
 	block, warn            []git.Files
-	bare                   bool // without the restricted files that Cove knows
+	bare                   bool // without Cove's list of restricted files
 	secrets                []git.Secret
 }
 
-// Remote is one repository, or all below a path.
+// Remote is one repository, or all repositories below a path.
 type Remote struct {
 	Host  Host
 	Port  uint16
-	Path  string // "/owner/repo", without ".git"; "/owner", or "", of many
+	Path  string // "/owner/repo" without ".git"; for many "/owner", or ""
 	Below bool
 }
 
-// Asked is a grant that somebody has to be asked about each time.
+// Asked is a grant that needs an approval each time.
 const Asked Grant = "ask"
 
-// gitGrants are the keys of what is granted or not, and where nothing is said.
-var gitGrants = map[string]Grant{"update": Granted, "force": Refused, "delete": Refused, "tags": Refused, "options": Refused, "downloads": Granted}
+// gitGrants maps the keys of grants to their defaults.
+var gitGrants = map[string]Grant{"update": Granted, "force": Refused, "delete": Refused, "tags": Refused,
+	"options": Refused, "downloads": Granted}
 
 const (
 	maxGit     = 200
 	maxPackMiB = 1 << 20
 )
 
-// ParseRemote reads the URL of a repository, or of many with "/**" at its end.
-// Errors: InvalidArgument.
+// ParseRemote parses the URL of a repository, or of many with "/**" at its end. Errors: InvalidArgument.
 func ParseRemote(s string) (Remote, error) {
 	bad := func(why string) (Remote, error) {
-		return Remote{}, cove.Errorf(cove.InvalidArgument, "%s is no remote: %s", quote(s), why).WithHint("it is https://HOST/OWNER/REPOSITORY, or https://HOST/OWNER/**")
+		return Remote{}, cove.Errorf(cove.InvalidArgument, "%s is no remote: %s", quote(s),
+			why).WithHint("it is https://HOST/OWNER/REPOSITORY, or https://HOST/OWNER/**")
 	}
 	u, err := url.Parse(s)
 	switch {
@@ -85,7 +86,7 @@ func ParseRemote(s string) (Remote, error) {
 	return r, nil
 }
 
-// String is the URL that ParseRemote reads.
+// String returns the URL that ParseRemote parses.
 func (r Remote) String() string {
 	authority := r.Host.Authority(r.Port)
 	if r.Port == 443 {
@@ -97,7 +98,7 @@ func (r Remote) String() string {
 	return "https://" + authority + r.Path
 }
 
-// has reports whether a repository, without ".git", is one of r's.
+// has reports whether r covers a repository, given without ".git".
 func (r Remote) has(path string) bool {
 	if r.Below {
 		return strings.HasPrefix(path, r.Path+"/")
@@ -105,7 +106,7 @@ func (r Remote) has(path string) bool {
 	return path == r.Path
 }
 
-// gitRules reads what a document says of git.
+// gitRules parses a document's section on git.
 func (p parser) gitRules(n *yaml.Node, d *Document) error {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 || len(n.Content) > maxGit {
 		return p.problem(n, "git is a list of 1 to %d remotes", maxGit)
@@ -131,7 +132,7 @@ func (p parser) gitRule(n *yaml.Node) (GitRule, error) {
 	refs := func(what string, to *[]git.Refs) func(*yaml.Node) error {
 		return func(n *yaml.Node) error {
 			*to = []git.Refs{}
-			if what == "fetch" && n.Kind == yaml.SequenceNode && len(n.Content) == 0 { // its own branches, and no more
+			if what == "fetch" && n.Kind == yaml.SequenceNode && len(n.Content) == 0 { // only its own branches
 				return nil
 			}
 			return p.list(n, what, func(s string) error {
@@ -193,7 +194,8 @@ func (p parser) gitGrant(n *yaml.Node, key string, to map[string]Grant) error {
 		return err
 	}
 	to[key] = Grant(s)
-	asks := key != "options" && key != "downloads" // which are passed on with something that is asked about, or not
+	// options and downloads are passed on or not; there is no question to ask
+	asks := key != "options" && key != "downloads"
 	if to[key] == Granted || to[key] == Refused || to[key] == Asked && asks {
 		return nil
 	}
@@ -240,7 +242,8 @@ func (p parser) gitSecrets(n *yaml.Node, g *GitRule) error {
 					return err
 				}
 				if s.Pattern, err = regexp.Compile(text); err != nil {
-					return p.problem(n, "pattern is no regular expression (RE2): %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+					return p.problem(n, "pattern is no regular expression (RE2): %s",
+						strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 				}
 				if s.Pattern.MatchString("") {
 					return p.problem(n, "pattern is found in everything")
@@ -259,8 +262,7 @@ func (p parser) gitSecrets(n *yaml.Node, g *GitRule) error {
 	return nil
 }
 
-// mergeGit adds what another document says: what it allows extends, what it
-// denies counts whatever else is said.
+// mergeGit adds another document's grants: its allowances extend, its denials always count.
 func (p *Policy) mergeGit(rules []GitRule) {
 	p.git = slices.Clone(p.git) // a Policy never changes
 	for _, r := range rules {
@@ -283,7 +285,7 @@ func (p *Policy) mergeGit(rules []GitRule) {
 	}
 }
 
-// normal says of fetch what is meant where nothing is said.
+// normal returns g with the default of fetch filled in.
 func (g GitRule) normal() GitRule {
 	if g.fetch == nil {
 		g.fetch = git.Usual
@@ -291,8 +293,8 @@ func (g GitRule) normal() GitRule {
 	return g
 }
 
-// dropGit drops what earlier documents allow. Their remotes stay, and nothing of
-// them can be had: a host that is judged does not become one that is not.
+// dropGit drops the grants of earlier documents. Their remotes stay, without any grant: a judged host does not become
+// an unjudged one.
 func (p *Policy) dropGit() {
 	p.git = slices.Clone(p.git)
 	for i, g := range p.git {
@@ -303,7 +305,7 @@ func (p *Policy) dropGit() {
 	}
 }
 
-// stricter is what two documents come to: a denial wins, and then a question.
+// stricter returns the stricter of two grants: a denial wins, then a question.
 func stricter(a, b Grant) Grant {
 	for _, g := range []Grant{Refused, Asked, Granted} {
 		if a == g || b == g {
@@ -330,14 +332,13 @@ func union[T comparable](a, b []T) []T {
 	return all
 }
 
-// GitHost reports whether what git is asked for at a host is judged. It is so at
-// every port: what is there is the same server, for all that is known.
+// GitHost reports whether git operations at a host need a grant. The answer covers every port, because each may lead to
+// the same server.
 func (p *Policy) GitHost(h Host) bool {
 	return p != nil && slices.ContainsFunc(p.git, func(g GitRule) bool { return g.Remote.Host == h })
 }
 
-// Git is what may be done with a repository, by its path with ".git" or without;
-// nil where nothing may.
+// Git returns the git policy of a repository, by its path with ".git" or without; nil if it has none.
 func (p *Policy) Git(h Host, port uint16, path string) *git.Policy {
 	if p == nil {
 		return nil
@@ -370,7 +371,8 @@ func (g *GitRule) policy() *git.Policy {
 		return git.Deny
 	}
 	made := &git.Policy{ID: g.ID, Fetch: g.fetch, Push: g.push, Protected: g.protected,
-		Update: grant("update"), Force: grant("force"), Delete: grant("delete"), Tags: grant("tags"), Options: grant("options"),
+		Update: grant("update"), Force: grant("force"), Delete: grant("delete"), Tags: grant("tags"),
+		Options:   grant("options"),
 		Downloads: grant("downloads") == git.Allow, MaxPack: g.maxPack,
 		Block: append([]git.Files{}, g.block...), Warn: append([]git.Files{}, g.warn...), Secrets: g.secrets}
 	if !g.bare {
@@ -379,7 +381,7 @@ func (g *GitRule) policy() *git.Policy {
 	return made
 }
 
-// node is g as Parse reads it.
+// node returns g in the form that Parse reads.
 func (g *GitRule) node() *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	put(n, "remote", text(g.Remote.String()))
@@ -405,7 +407,8 @@ func (g *GitRule) node() *yaml.Node {
 		for _, s := range g.secrets {
 			one := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 			put(one, "name", text(s.Name))
-			put(one, "pattern", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s.Pattern.String(), Style: yaml.DoubleQuotedStyle})
+			put(one, "pattern", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s.Pattern.String(),
+				Style: yaml.DoubleQuotedStyle})
 			all.Content = append(all.Content, one)
 		}
 		put(n, "secrets", all)
@@ -434,15 +437,14 @@ func texts[T ~string](values []T) (all []string) {
 	return all
 }
 
-// gitPaths are what a client asks for of a repository, below its address.
+// gitPaths are the paths that a git client requests, below the repository's own.
 var gitPaths = []string{"/info/refs", "/git-upload-pack", "/git-receive-pack"}
 
-// ForRepository is the document of a sandbox that works on one repository:
-// remote is its https URL, branch its own ("" for reading only), shared what it
-// sees beside it (git.ParseRefs; nil: what is well known, and tags). It opens
-// what git needs of that repository, by both of its names, and nothing else of
-// its host. pullRequests lets GitHub's API be asked to open one; the host of the
-// API is opened by whoever wants that. Errors: InvalidArgument.
+// ForRepository returns the document of a sandbox that works on one repository: remote is its https URL, branch its own
+// branch ("" for read-only), shared the refs that it sees in addition (git.ParseRefs; nil: the well-known branches, and
+// tags). The document opens the paths that git needs of that repository, by both of its names, and nothing else of its
+// host. pullRequests permits opening pull requests by GitHub's API; the API's host needs a rule in another document.
+// Errors: InvalidArgument.
 func ForRepository(source, remote, branch string, shared []string, pullRequests bool) (*Document, error) {
 	r, err := ParseRemote(remote)
 	if err != nil {

@@ -45,15 +45,17 @@ func gitAt(t *testing.T, p *Policy, path string) *git.Policy {
 	return p.Git(h, 443, path)
 }
 
-// can is what may be done with a repository, in words that are compared.
+// can returns a repository's grants as text for comparison.
 func can(p *git.Policy) string {
 	if p == nil {
 		return "nothing"
 	}
 	var all []string
-	for _, ref := range []string{"refs/heads/main", "refs/heads/own", "refs/heads/team/x", "refs/heads/other", "refs/tags/v1"} {
+	for _, ref := range []string{"refs/heads/main", "refs/heads/own", "refs/heads/team/x", "refs/heads/other",
+		"refs/tags/v1"} {
 		const a, b = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
-		for _, u := range []git.Update{{Ref: ref, Old: strings.Repeat("0", 40), New: b}, {Ref: ref, Old: a, New: b}, {Ref: ref, Old: a, New: strings.Repeat("0", 40)}} {
+		for _, u := range []git.Update{{Ref: ref, Old: strings.Repeat("0", 40), New: b}, {Ref: ref, Old: a, New: b},
+			{Ref: ref, Old: a, New: strings.Repeat("0", 40)}} {
 			if v := p.Judge(git.Push{Updates: []git.Update{u}}, git.Facts{}); v.Action != git.Deny {
 				how := "update"
 				if u.Creates() {
@@ -71,7 +73,7 @@ func can(p *git.Policy) string {
 	return strings.ReplaceAll(strings.Join(all, ", "), "refs/", "")
 }
 
-// TestGit: what documents say of git comes together as rules do.
+// TestGit: grants of several documents merge as rules do.
 func TestGit(t *testing.T) {
 	const usual = "see heads/main, see tags/v1"
 	const replace = "mode: limited\nmerge: replace\n"
@@ -82,24 +84,34 @@ func TestGit(t *testing.T) {
 		layers []string
 		want   string
 	}{
-		"nothing said":         {[]string{repo("")}, usual},
-		"another repository":   {[]string{"git: [{remote: https://git.example.com/other}]"}, "nothing"},
-		"another port":         {[]string{"git: [{remote: 'https://git.example.com:8443/group/repo'}]"}, "nothing"},
-		"all below":            {[]string{"git: [{remote: https://git.example.com/group/**}]"}, usual},
-		"the most exact":       {[]string{"git: [{remote: https://git.example.com/**, fetch: [other]}, {remote: https://git.example.com/group/repo, fetch: []}, {remote: https://git.example.com/group/**}]"}, ""},
-		"own":                  {[]string{repo(", push: own")}, "see heads/main, allow create heads/own, see heads/own, see tags/v1"},
-		"asked":                {[]string{repo(", push: own, update: ask")}, "see heads/main, ask create heads/own, see heads/own, see tags/v1"},
-		"force and delete":     {[]string{repo(", push: own, force: allow, delete: ask")}, "see heads/main, allow create heads/own, allow update heads/own, ask delete heads/own, see heads/own, see tags/v1"},
-		"fetch narrows":        {[]string{repo(", fetch: [other]")}, "see heads/other"},
-		"own alone":            {[]string{repo(", push: own, fetch: []")}, "allow create heads/own, see heads/own"},
-		"tags":                 {[]string{repo(", tags: allow, fetch: []")}, "allow create tags/v1"},
-		"two extend":           {[]string{repo(", push: own, fetch: []"), repo("")}, "see heads/main, allow create heads/own, see heads/own, see tags/v1"},
-		"a denial wins":        {[]string{repo(", push: own, update: deny, fetch: []"), repo(", push: team/**, update: allow, fetch: []")}, "see heads/own, see heads/team/x"},
-		"a denial wins, later": {[]string{repo(", push: own, update: allow, fetch: []"), repo(", update: deny, fetch: []")}, "see heads/own"},
-		"a question wins":      {[]string{repo(", push: own, update: ask, fetch: []"), repo(", update: allow, fetch: []")}, "ask create heads/own, see heads/own"},
-		"protected stays":      {[]string{repo(", protected: own, fetch: []"), replace + repo(", push: [own, team/x], fetch: []")}, "see heads/own, allow create heads/team/x, see heads/team/x"},
-		"replace drops":        {[]string{repo(", push: own, force: allow"), replace}, ""},
-		"replace and anew":     {[]string{repo(", push: own, tags: allow"), replace + repo(", push: team/x, fetch: []")}, "allow create heads/team/x, see heads/team/x"},
+		"nothing said":       {[]string{repo("")}, usual},
+		"another repository": {[]string{"git: [{remote: https://git.example.com/other}]"}, "nothing"},
+		"another port":       {[]string{"git: [{remote: 'https://git.example.com:8443/group/repo'}]"}, "nothing"},
+		"all below":          {[]string{"git: [{remote: https://git.example.com/group/**}]"}, usual},
+		"the most exact": {[]string{"git: [{remote: https://git.example.com/**, fetch: [other]}, {remote: " +
+			"https://git.example.com/group/repo, fetch: []}, {remote: https://git.example.com/group/**}]"}, ""},
+		"own": {[]string{repo(", push: own")},
+			"see heads/main, allow create heads/own, see heads/own, see tags/v1"},
+		"asked": {[]string{repo(", push: own, update: ask")},
+			"see heads/main, ask create heads/own, see heads/own, see tags/v1"},
+		"force and delete": {[]string{repo(", push: own, force: allow, delete: ask")},
+			"see heads/main, allow create heads/own, allow update heads/own, ask delete heads/own, see heads/own, see tags/v1"},
+		"fetch narrows": {[]string{repo(", fetch: [other]")}, "see heads/other"},
+		"own alone":     {[]string{repo(", push: own, fetch: []")}, "allow create heads/own, see heads/own"},
+		"tags":          {[]string{repo(", tags: allow, fetch: []")}, "allow create tags/v1"},
+		"two extend": {[]string{repo(", push: own, fetch: []"), repo("")},
+			"see heads/main, allow create heads/own, see heads/own, see tags/v1"},
+		"a denial wins": {[]string{repo(", push: own, update: deny, fetch: []"),
+			repo(", push: team/**, update: allow, fetch: []")}, "see heads/own, see heads/team/x"},
+		"a denial wins, later": {[]string{repo(", push: own, update: allow, fetch: []"), repo(", update: deny, fetch: []")},
+			"see heads/own"},
+		"a question wins": {[]string{repo(", push: own, update: ask, fetch: []"), repo(", update: allow, fetch: []")},
+			"ask create heads/own, see heads/own"},
+		"protected stays": {[]string{repo(", protected: own, fetch: []"), replace +
+			repo(", push: [own, team/x], fetch: []")}, "see heads/own, allow create heads/team/x, see heads/team/x"},
+		"replace drops": {[]string{repo(", push: own, force: allow"), replace}, ""},
+		"replace and anew": {[]string{repo(", push: own, tags: allow"), replace + repo(", push: team/x, fetch: []")},
+			"allow create heads/team/x, see heads/team/x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := compileTexts(t, c.layers...)
@@ -128,12 +140,16 @@ func TestGitContents(t *testing.T) {
   secrets: [{name: key, pattern: "KEY-[0-9]+\\t"}]
   options: allow
   downloads: deny
-`, "git: [{remote: https://git.example.com/group/repo, max_pack_mb: 9, files: {block: z, defaults: false}}]"), "/group/repo")
-	if p.PackLimit() != 7<<20 || !slices.Contains(p.Block, "x/**") || !slices.Contains(p.Block, "z") || !slices.Contains(p.Block, ".github/workflows/**") ||
-		!slices.Contains(p.Warn, "y") || p.Secrets[0].Pattern.String() != "KEY-[0-9]+\\t" || p.Options != git.Allow || p.Downloads {
+`, "git: [{remote: https://git.example.com/group/repo, max_pack_mb: 9, files: {block: z, defaults: false}}]"),
+		"/group/repo")
+	if p.PackLimit() != 7<<20 || !slices.Contains(p.Block, "x/**") || !slices.Contains(p.Block, "z") ||
+		!slices.Contains(p.Block, ".github/workflows/**") ||
+		!slices.Contains(p.Warn, "y") || p.Secrets[0].Pattern.String() != "KEY-[0-9]+\\t" ||
+		p.Options != git.Allow || p.Downloads {
 		t.Errorf("%+v", p)
 	}
-	bare := gitAt(t, compileTexts(t, "git: [{remote: https://git.example.com/group/repo, files: {defaults: false}}]"), "/group/repo")
+	bare := gitAt(t, compileTexts(t, "git: [{remote: https://git.example.com/group/repo, files: {defaults: false}}]"),
+		"/group/repo")
 	if bare.Block == nil || len(bare.Block) > 0 || len(bare.Warn) > 0 || !bare.Downloads {
 		t.Errorf("%+v", bare)
 	}
@@ -173,8 +189,7 @@ func TestGitMistakes(t *testing.T) {
 	}
 }
 
-// TestForRepository: a sandbox's document opens its repository, and nothing
-// beside it.
+// TestForRepository: a sandbox's document opens its repository and nothing else.
 func TestForRepository(t *testing.T) {
 	d, err := ForRepository("new", "https://git.example.com/group/repo.git", "own", nil, true)
 	if err != nil {
@@ -206,28 +221,33 @@ func TestForRepository(t *testing.T) {
 			t.Errorf("PUT %s: %+v", target, v)
 		}
 	}
-	if got := can(gitAt(t, p, "/group/repo")); got != "see heads/main, allow create heads/own, see heads/own, see tags/v1" || !p.PullRequests() {
+	if got := can(gitAt(t, p, "/group/repo")); got !=
+		"see heads/main, allow create heads/own, see heads/own, see tags/v1" || !p.PullRequests() {
 		t.Error(got)
 	}
-	if found, err := Check(Machine{}, d); err != nil || slices.ContainsFunc(found, func(f Finding) bool { return f.Severity == Warning }) {
+	if found, err := Check(Machine{}, d); err != nil || slices.ContainsFunc(found, func(f Finding) bool {
+		return f.Severity == Warning
+	}) {
 		t.Errorf("%+v, %v", found, err)
 	}
-	for _, bad := range [][2]string{{"https://git.example.com/group/**", "own"}, {"ssh://git.example.com/a", "own"}, {"https://git.example.com/a", "a..b"}} {
+	for _, bad := range [][2]string{{"https://git.example.com/group/**", "own"}, {"ssh://git.example.com/a", "own"},
+		{"https://git.example.com/a", "a..b"}} {
 		if _, err := ForRepository("new", bad[0], bad[1], nil, false); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
 	}
 }
 
-// TestGitLint: what cannot be reached, and what is wide, is told.
+// TestGitLint: Check reports unreachable and wide grants.
 func TestGitLint(t *testing.T) {
 	for text, want := range map[string]string{
-		"git: [{remote: https://x.test/a}]":                                                                                                "unreachable",
-		"rules: [{hosts: x.test, methods: GET}]\ngit: [{remote: https://x.test/a, push: b}]":                                               "unreachable",
-		"rules: [{hosts: x.test, pass_through: true}]\ngit: [{remote: https://x.test/a}]":                                                  "unseen",
-		"rules: [{hosts: x.test}]\ngit: [{remote: https://x.test/a, push: b, force: allow}]":                                               "write-capable",
-		"rules: [{hosts: x.test}]\ngit: [{remote: https://x.test/a, push: b, files: {defaults: false}}]":                                   "write-capable",
-		"rules: [{hosts: x.test, methods: [GET, POST], paths: ['/*/info/refs', '/*/git-upload-pack']}]\ngit: [{remote: https://x.test/a}]": "",
+		"git: [{remote: https://x.test/a}]":                                                              "unreachable",
+		"rules: [{hosts: x.test, methods: GET}]\ngit: [{remote: https://x.test/a, push: b}]":             "unreachable",
+		"rules: [{hosts: x.test, pass_through: true}]\ngit: [{remote: https://x.test/a}]":                "unseen",
+		"rules: [{hosts: x.test}]\ngit: [{remote: https://x.test/a, push: b, force: allow}]":             "write-capable",
+		"rules: [{hosts: x.test}]\ngit: [{remote: https://x.test/a, push: b, files: {defaults: false}}]": "write-capable",
+		"rules: [{hosts: x.test, methods: [GET, POST], paths: ['/*/info/refs', '/*/git-upload-pack']}]\ngit: [{remote: " +
+			"https://x.test/a}]": "",
 	} {
 		d, err := Parse("p.yaml", []byte(text))
 		if err != nil {

@@ -2,8 +2,8 @@ package policy
 
 import "testing"
 
-// TestPullRequests: what layers say of GitHub's API comes together as rules do:
-// nothing said is no, a denial wins, and replace drops what was allowed.
+// TestPullRequests: grants for GitHub's API merge as rules do: the default is no, a denial wins, and replace drops
+// earlier grants.
 func TestPullRequests(t *testing.T) {
 	const allow, deny = "github: {pull_requests: allow}\n", "github: {pull_requests: deny}\n"
 	const replace = "mode: limited\nmerge: replace\n"
@@ -50,7 +50,8 @@ func TestPullRequests(t *testing.T) {
 	if (*Policy)(nil).PullRequests() {
 		t.Error("no policy at all grants it")
 	}
-	for _, text := range []string{"github: true", "github: {pull_requests: yes}", "github: {pull_requests: true}", "github: {pull_requests: }", "github: {issues: allow}", "github: [pull_requests]"} {
+	for _, text := range []string{"github: true", "github: {pull_requests: yes}", "github: {pull_requests: true}",
+		"github: {pull_requests: }", "github: {issues: allow}", "github: [pull_requests]"} {
 		if _, err := Parse("p.yaml", []byte(text)); err == nil {
 			t.Errorf("%q is accepted", text)
 		}

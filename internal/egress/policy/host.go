@@ -14,26 +14,23 @@ import (
 )
 
 const (
-	maxHostInput = 1024 // bytes, before anything looks closer
+	maxHostInput = 1024 // bytes, before any parsing
 	maxName      = 253  // bytes of a name without its trailing dot (RFC 1035, 2.3.4)
 	maxLabel     = 63
 )
 
-// Host is what a connection goes to, in the one form that policy, DNS filter
-// and dialer share: a name in lower case made of LDH labels (letters, digits,
-// hyphens; IDNA applied, no trailing dot), or an address. Hosts are compared
+// Host is the target of a connection, in the one form that policy, DNS filter and dialer share: a name in lower case
+// made of LDH labels (letters, digits, hyphens; IDNA applied, no trailing dot), or an address. Hosts are comparable
 // with ==. The zero Host is none.
 type Host struct {
 	name string
 	addr netip.Addr // never mapped IPv4, never with a zone
 }
 
-// ParseHost reads a host as it stands in a URL, a Host header, an SNI or a
-// configuration. Letters are lowered, IDNA is applied and one trailing dot is
-// dropped; whatever inet_aton(3) takes for an address is one, in any spelling.
-// All else is refused: control characters, spaces, "%", brackets other than
-// [IPv6], zones, empty or overlong labels, names whose last label is a number.
-// Errors: InvalidArgument.
+// ParseHost parses a host from a URL, a Host header, an SNI or a configuration. Letters are lowered, IDNA is applied
+// and one trailing dot is dropped. Every spelling that inet_aton(3) accepts is an address. All else is refused: control
+// characters, spaces, "%", brackets other than [IPv6], zones, empty or overlong labels, names whose last label is a
+// number. Errors: InvalidArgument.
 func ParseHost(s string) (Host, error) {
 	if s == "" {
 		return Host{}, cove.Errorf(cove.InvalidArgument, "the host is empty")
@@ -65,8 +62,7 @@ func ParseHost(s string) (Host, error) {
 	return Host{name: name}, nil
 }
 
-// HostOf is the host for an address; the zero Host for an address that is not
-// valid or has a zone.
+// HostOf returns the host of an address; the zero Host for an invalid address or one with a zone.
 func HostOf(a netip.Addr) Host {
 	if !a.IsValid() || a.Zone() != "" {
 		return Host{}
@@ -74,16 +70,16 @@ func HostOf(a netip.Addr) Host {
 	return Host{addr: a.Unmap()}
 }
 
-// Name is the name, or empty where the host is an address.
+// Name returns the name, or "" where the host is an address.
 func (h Host) Name() string { return h.name }
 
-// Addr is the address, if the host is one.
+// Addr returns the address, if the host is one.
 func (h Host) Addr() (netip.Addr, bool) { return h.addr, h.addr.IsValid() }
 
-// IsZero reports whether h is no host at all.
+// IsZero reports whether h is the zero Host.
 func (h Host) IsZero() bool { return h == Host{} }
 
-// String is the name, or the address without brackets.
+// String returns the name, or the address without brackets.
 func (h Host) String() string {
 	if h.addr.IsValid() {
 		return h.addr.String()
@@ -91,7 +87,7 @@ func (h Host) String() string {
 	return h.name
 }
 
-// Authority is host:port, with brackets where the host needs them.
+// Authority returns host:port, with brackets where the host needs them.
 func (h Host) Authority(port uint16) string {
 	return net.JoinHostPort(h.String(), strconv.Itoa(int(port)))
 }
@@ -100,7 +96,7 @@ func badHost(s, why string) error {
 	return cove.Errorf(cove.InvalidArgument, "%s is not a host: %s", quote(s), why)
 }
 
-// quote shows input in a message, escaped and cut.
+// quote returns input for a message, escaped and truncated.
 func quote(s string) string {
 	const most = 100
 	if len(s) > most {
@@ -120,11 +116,11 @@ func parseV6(s, inner string) (Host, error) {
 	return HostOf(a), nil
 }
 
-// lookup is UTS 46 as browsers use it: names such as r3---sn-x are in use, so
-// hyphens in third and fourth place are not checked.
+// lookup is UTS 46 with the options of browsers: names such as r3---sn-x are in use, so hyphens in third and fourth
+// place are not checked.
 var lookup = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.CheckHyphens(false))
 
-// toASCII gives s in ASCII and lower case, mapped by IDNA where it has to be.
+// toASCII returns s in ASCII and lower case, mapped by IDNA where needed.
 func toASCII(s string) (string, error) {
 	plain, lower := true, true
 	for i := 0; i < len(s); i++ {
@@ -156,14 +152,13 @@ func toASCII(s string) (string, error) {
 	return name, nil
 }
 
-// invisible characters are dropped by IDNA, so that two names that differ
-// would be one. Joiners, which some scripts need, it keeps and checks.
+// invisible reports characters that IDNA drops, which would make two different names one. IDNA keeps and checks
+// joiners, which some scripts need.
 func invisible(r rune) bool {
 	return unicode.In(r, unicode.Cf, unicode.Variation_Selector) && r != '\u200c' && r != '\u200d'
 }
 
-// objectionToName says why a name in ASCII and lower case, without its
-// trailing dot, is not one, or nothing.
+// objectionToName returns why a name in ASCII and lower case, without its trailing dot, is invalid, or "".
 func objectionToName(name string) string {
 	if len(name) > maxName {
 		return "it is longer than " + strconv.Itoa(maxName) + " bytes"
@@ -203,8 +198,8 @@ func objectionToLabel(label string) string {
 
 func isLetterOrDigit(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
 
-// isALabel reports whether an xn-- label is the one way to write a name that
-// needs it. Others are a second spelling of something.
+// isALabel reports whether an xn-- label is the only spelling of a name that needs it. Other labels are a second
+// spelling of some name.
 func isALabel(label string) bool {
 	u, err := lookup.ToUnicode(label)
 	if err != nil || isASCII(u) {
@@ -223,8 +218,7 @@ func isASCII(s string) bool {
 	return true
 }
 
-// isNumber reports whether a resolver may take a last label for a part of an
-// address (WHATWG URL, "ends in a number").
+// isNumber reports whether a resolver may read a last label as a part of an address (WHATWG URL, "ends in a number").
 func isNumber(label string) bool {
 	digits, isHex := strings.CutPrefix(label, "0x")
 	for i := 0; i < len(digits); i++ {
@@ -236,9 +230,8 @@ func isNumber(label string) bool {
 	return true
 }
 
-// inetAton reads an IPv4 address in every form that inet_aton(3) takes: one to
-// four parts, each decimal, octal (0…) or hexadecimal (0x…), the last one
-// filling what remains.
+// inetAton parses an IPv4 address in every form of inet_aton(3): one to four parts, each decimal, octal (0…) or
+// hexadecimal (0x…), the last one filling the remaining bytes.
 func inetAton(s string) (netip.Addr, bool) {
 	if s == "" || s[0] < '0' || s[0] > '9' {
 		return netip.Addr{}, false
@@ -253,7 +246,7 @@ func inetAton(s string) (netip.Addr, bool) {
 		v, ok := atonPart(part)
 		bits := 8
 		if !more {
-			bits = 8 * (5 - n) // the last part fills the bytes that are left
+			bits = 8 * (5 - n) // the last part fills the remaining bytes
 		}
 		if !ok || v>>bits != 0 {
 			return netip.Addr{}, false
@@ -277,11 +270,11 @@ func atonPart(s string) (uint64, bool) {
 	return v, err == nil
 }
 
-// ParsePort reads a port: digits only, 1 to 65535, no sign, no leading zero.
-// Errors: InvalidArgument.
+// ParsePort parses a port: digits only, 1 to 65535, no sign, no leading zero. Errors: InvalidArgument.
 func ParsePort(s string) (uint16, error) {
 	bad := func() (uint16, error) {
-		return 0, cove.Errorf(cove.InvalidArgument, "%s is not a port: a port is a number from 1 to 65535, without sign or leading zero", quote(s))
+		return 0, cove.Errorf(cove.InvalidArgument,
+			"%s is not a port: a port is a number from 1 to 65535, without sign or leading zero", quote(s))
 	}
 	if s == "" || len(s) > 5 || s[0] == '0' {
 		return bad()
@@ -299,9 +292,8 @@ func ParsePort(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// ParseAuthority reads host[:port]; IPv6 addresses stand in brackets. Without
-// a port it is defaultPort, unless that is 0: then the port is required.
-// Errors: InvalidArgument.
+// ParseAuthority parses host[:port], with IPv6 addresses in brackets. The port defaults to defaultPort; if that is 0
+// the port is required. Errors: InvalidArgument.
 func ParseAuthority(s string, defaultPort uint16) (Host, uint16, error) {
 	host, port, hasPort := s, "", false
 	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') {

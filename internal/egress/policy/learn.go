@@ -11,24 +11,21 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// learnedPaths is how many paths of one host a proposal lists before it takes
-// what they have in common.
+// learnedPaths bounds the paths of one host in a proposal; more become a common prefix.
 const learnedPaths = 10
 
-// Attempt is something that was tried, and how often.
+// Attempt is an attempted request, and its count.
 type Attempt struct {
 	Request
 	Times       int64
 	Denied      bool
-	PassThrough bool // of LayerConnect: what was spoken is not to be looked into
+	PassThrough bool // of LayerConnect: the connection is to be passed through
 }
 
-// Propose makes the smallest policy that reads well and allows what was tried:
-// each host by name, with the ports, methods and paths that were seen. Parts
-// of paths that look like ids become "*", many paths become one pattern. A name
-// of which nothing is known but that its lookup was denied may be reached by
-// HTTP and HTTPS; other lookups propose nothing, and neither does what no rule
-// can allow. Above each rule its YAML says how often it was tried, and what.
+// Propose returns the smallest readable policy that allows the attempts: each host by name, with the ports, methods and
+// paths that were seen. Parts of paths that look like ids become "*"; many paths become one pattern. A name whose
+// lookup was denied, without any later attempt, is allowed by HTTP and HTTPS. Other lookups propose nothing, nor do
+// attempts that no rule can allow. A comment above each rule counts its attempts and lists some.
 func Propose(tried []Attempt) *Document {
 	d := &Document{Source: "proposal", Mode: cove.NetworkLimited}
 	seen := collect(tried)
@@ -42,9 +39,9 @@ func Propose(tried []Attempt) *Document {
 	return d
 }
 
-// habits are what was seen of one host.
+// habits are the attempts on one host.
 type habits struct {
-	ports   map[uint16]bool     // connected to, with nothing seen inside; true: to be passed through
+	ports   map[uint16]bool     // connected to, without requests; true: to be passed through
 	methods map[string][]string // "METHOD PORT" to paths
 	inside  map[uint16]bool     // ports with requests
 }
@@ -60,10 +57,12 @@ func collect(tried []Attempt) *observations {
 	for _, t := range tried {
 		r := t.Request
 		r.Address = r.Address.Unmap()
-		if malformed(r) != "" || r.Layer == LayerDNS && (!t.Denied || r.Host.name == HostService) || closedName(r.Host.name) != "" || closedAddress(r.Host.addr) {
+		if malformed(r) != "" || r.Layer == LayerDNS && (!t.Denied || r.Host.name == HostService) ||
+			closedName(r.Host.name) != "" || closedAddress(r.Host.addr) {
 			continue
 		}
-		if _, reserved := Reserved(r.Address); r.Layer == LayerDial && reserved && r.Host.name != "" && r.Host.name != HostService && !closedAddress(r.Address) {
+		if _, reserved := Reserved(r.Address); r.Layer == LayerDial && reserved && r.Host.name != "" &&
+			r.Host.name != HostService && !closedAddress(r.Address) {
 			o.dials = append(o.dials, r)
 		}
 		h := o.hosts[r.Host]
@@ -87,11 +86,11 @@ func collect(tried []Attempt) *observations {
 	return o
 }
 
-// rules are those of one host: one for each set of methods and paths.
+// rules returns the rules of one host: one for each set of methods and paths.
 func (h *habits) rules(host Host) []Rule {
 	var all []Rule
 	if len(h.ports)+len(h.inside) == 0 {
-		all = append(all, Rule{}) // the ports that a rule is about unless it says others
+		all = append(all, Rule{}) // the default ports of a rule
 	}
 	for _, port := range slices.Sorted(maps.Keys(h.ports)) {
 		if !h.inside[port] {
@@ -107,7 +106,7 @@ func (h *habits) rules(host Host) []Rule {
 		method, port, _ := strings.Cut(key, " ")
 		ports, err := parsePorts(port)
 		if err != nil {
-			continue // it was a port before
+			continue // it was listed as a port before
 		}
 		all = appendRule(all, Rule{ports: []portRange{ports}, methods: []string{method}, paths: patterns(h.methods[key])})
 	}
@@ -122,12 +121,12 @@ func (h *habits) rules(host Host) []Rule {
 	return all
 }
 
-// appendRule adds r, to a rule that differs in its ports or methods only if
-// there is one.
+// appendRule adds r, or extends a rule that differs only in its ports or only in its methods.
 func appendRule(all []Rule, r Rule) []Rule {
 	for i := range all {
 		a := &all[i]
-		if !slices.EqualFunc(a.paths, r.paths, sameGlob) || (a.methods == nil) != (r.methods == nil) || a.PassThrough != r.PassThrough {
+		if !slices.EqualFunc(a.paths, r.paths, sameGlob) || (a.methods == nil) != (r.methods == nil) ||
+			a.PassThrough != r.PassThrough {
 			continue
 		}
 		switch {
@@ -144,13 +143,15 @@ func appendRule(all []Rule, r Rule) []Rule {
 
 func sameGlob(a, b glob) bool { return a.text == b.text }
 
-// joinHosts makes one rule of those that say the same of several hosts.
+// joinHosts merges rules that differ only in their host.
 func joinHosts(rules []Rule) []Rule {
 	var all []Rule
 	for _, r := range rules {
 		i := slices.IndexFunc(all, func(a Rule) bool {
-			return len(r.hosts) > 0 && len(a.hosts) > 0 && r.hosts[0].name != HostService && a.hosts[0].name != HostService && len(a.hosts) < maxEntries &&
-				a.PassThrough == r.PassThrough && slices.Equal(a.ports, r.ports) && slices.Equal(a.methods, r.methods) && slices.EqualFunc(a.paths, r.paths, sameGlob)
+			return len(r.hosts) > 0 && len(a.hosts) > 0 && r.hosts[0].name != HostService && a.hosts[0].name != HostService &&
+				len(a.hosts) < maxEntries &&
+				a.PassThrough == r.PassThrough && slices.Equal(a.ports, r.ports) && slices.Equal(a.methods, r.methods) &&
+				slices.EqualFunc(a.paths, r.paths, sameGlob)
 		})
 		if i < 0 {
 			all = append(all, r)
@@ -161,12 +162,13 @@ func joinHosts(rules []Rule) []Rule {
 	return all
 }
 
-// reserved are the rules for private addresses that names led to.
+// reserved returns the rules for private addresses that names led to.
 func (o *observations) reserved() []Rule {
 	var all []Rule
 	for _, r := range o.dials {
 		a := r.Address
-		rule := Rule{Action: Allow, cidrs: []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}, ports: []portRange{{r.Port, r.Port}}, Note: r.Host.String() + " is there"}
+		rule := Rule{Action: Allow, cidrs: []netip.Prefix{netip.PrefixFrom(a, a.BitLen())},
+			ports: []portRange{{r.Port, r.Port}}, Note: r.Host.String() + " is there"}
 		if !slices.ContainsFunc(all, func(have Rule) bool { return have.covers(&rule) }) {
 			all = append(all, rule)
 		}
@@ -174,12 +176,12 @@ func (o *observations) reserved() []Rule {
 	return all
 }
 
-// patterns are those of a list of canonical paths; nil for any path.
+// patterns returns the patterns of a list of canonical paths; nil for any path.
 func patterns(paths []string) []glob {
 	var texts []string
 	for _, path := range paths {
 		texts = append(texts, patternOf(path))
-		if strings.Contains(path, "%2F") { // it is judged in both readings
+		if strings.Contains(path, "%2F") { // judged in both readings
 			texts = append(texts, patternOf(strings.ReplaceAll(path, "%2F", "/")))
 		}
 	}
@@ -199,7 +201,7 @@ func patterns(paths []string) []glob {
 	return all
 }
 
-// patternOf is a path with "*" for what looks like an id.
+// patternOf returns a path with "*" in place of parts that look like ids.
 func patternOf(path string) string {
 	segments := strings.Split(path, "/")
 	for i, s := range segments {
@@ -222,7 +224,7 @@ func looksLikeID(s string) bool {
 	return digits || hexadecimal && len(s) >= 16
 }
 
-// inCommon is the pattern of all that begins as these do.
+// inCommon returns the pattern of the texts' common prefix.
 func inCommon(texts []string) string {
 	common := strings.Split(texts[0], "/")
 	for _, text := range texts[1:] {
@@ -236,10 +238,10 @@ func inCommon(texts []string) string {
 	return strings.Join(append(slices.Clone(common), "**"), "/")
 }
 
-// tallied is how many of what was tried a comment lists.
+// tallied bounds the attempts that a comment lists.
 const tallied = 4
 
-// tally says how much of what was tried r is for.
+// tally describes the attempts that r is for.
 func (r *Rule) tally(tried []Attempt) string {
 	only := &Policy{mode: cove.NetworkLimited, allow: []Rule{*r}}
 	var requests, lookups, denied int64

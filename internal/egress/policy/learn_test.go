@@ -12,9 +12,11 @@ import (
 func TestPropose(t *testing.T) {
 	var tried []Attempt
 	for _, line := range []string{
-		"dns x.lab", "connect x.lab:443", "GET x.lab/v1/items/17", "GET x.lab/v1/items/18", "HEAD x.lab/v1/items/18", "POST x.lab/v1/items",
+		"dns x.lab", "connect x.lab:443", "GET x.lab/v1/items/17", "GET x.lab/v1/items/18", "HEAD x.lab/v1/items/18",
+		"POST x.lab/v1/items",
 		"GET y.lab/v1/items/3", "HEAD y.lab/v1/items/4", "POST y.lab/v1/items", // like x.lab
-		"dns unused.lab", "denied dns unknown.lab", "denied dns unknown.lab", "denied dns git.lab", "denied dns metadata.google.internal",
+		"dns unused.lab", "denied dns unknown.lab", "denied dns unknown.lab", "denied dns git.lab",
+		"denied dns metadata.google.internal",
 		"through raw.lab:22", "through raw.lab:443", "GET raw.lab:80/", "denied POST raw.lab:80/",
 		"connect git.lab:22",
 		"GET npm.lab:8443/@types%2Fnode",
@@ -102,15 +104,17 @@ rules:
 	}
 }
 
-// TestProposalsAllowWhatWasTried, and no other host.
+// TestProposalsAllowWhatWasTried: proposals allow the attempts and no other host.
 func TestProposalsAllowWhatWasTried(t *testing.T) {
 	world := worldRequests(t)
-	open := compile(t, worldMachine, "mode: open\nrules:\n- cidrs: [10.0.0.0/8, 198.51.100.0/24]\n  ports: 1-65535\n- hosts: host.cove.internal\n  ports: [22, 80, 443, 5432]\n")
+	open := compile(t, worldMachine, "mode: open\nrules:\n- cidrs: [10.0.0.0/8, 198.51.100.0/24]\n  ports: 1-65535\n- "+
+		"hosts: host.cove.internal\n  ports: [22, 80, 443, 5432]\n")
 	rapid.Check(t, func(t *rapid.T) {
 		var tried []Attempt
 		hosts := map[Host]bool{}
 		for _, i := range rapid.SliceOfN(rapid.IntRange(0, len(world)-1), 0, 30).Draw(t, "tried") {
-			tried = append(tried, Attempt{Request: world[i], Times: 1, Denied: rapid.Bool().Draw(t, "denied"), PassThrough: world[i].Layer == LayerConnect && rapid.Bool().Draw(t, "through")})
+			tried = append(tried, Attempt{Request: world[i], Times: 1, Denied: rapid.Bool().Draw(t, "denied"),
+				PassThrough: world[i].Layer == LayerConnect && rapid.Bool().Draw(t, "through")})
 			hosts[world[i].Host] = true
 		}
 		d := Propose(tried)
@@ -124,7 +128,7 @@ func TestProposalsAllowWhatWasTried(t *testing.T) {
 		}
 		p := compiled(t, again)
 		findings, err := Check(worldMachine, again)
-		// Private addresses may be opened twice: by themselves, and for a name.
+		// Private addresses may be opened twice: directly, and for a name.
 		dials := slices.ContainsFunc(tried, func(a Attempt) bool { return a.Layer == LayerDial })
 		if err != nil || !dials && slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == Warning }) {
 			t.Fatalf("%+v (%v)\n%s", findings, err, text)
@@ -143,13 +147,14 @@ func TestProposalsAllowWhatWasTried(t *testing.T) {
 	})
 }
 
-// TestYAMLIsReadBack: what is written is what it was.
+// TestYAMLIsReadBack: written YAML parses to the same document.
 func TestYAMLIsReadBack(t *testing.T) {
 	requests := worldRequests(t)
 	rapid.Check(t, func(t *rapid.T) {
 		d := worldDocument(t, "a", "allow", "ask", "deny")
 		for i := range d.Rules {
-			d.Rules[i].Note = rapid.SampledFrom([]string{"", "12", "true", "a: b # c", "é \"q\" 'p' ~", "- x", "2001-01-01"}).Draw(t, "note")
+			d.Rules[i].Note = rapid.SampledFrom([]string{"", "12", "true", "a: b # c", "é \"q\" 'p' ~", "- x",
+				"2001-01-01"}).Draw(t, "note")
 		}
 		text, err := d.YAML()
 		if err != nil {
@@ -159,7 +164,10 @@ func TestYAMLIsReadBack(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
-		if again.Mode != d.Mode || again.Replace != d.Replace || len(again.Rules) != len(d.Rules) || !slices.EqualFunc(again.Rules, d.Rules, func(a, b Rule) bool { return a.Note == b.Note && a.describe() == b.describe() }) {
+		if again.Mode != d.Mode || again.Replace != d.Replace || len(again.Rules) != len(d.Rules) ||
+			!slices.EqualFunc(again.Rules, d.Rules, func(a, b Rule) bool {
+				return a.Note == b.Note && a.describe() == b.describe()
+			}) {
 			t.Fatalf("%+v\n%s\n%+v", d, text, again)
 		}
 		a, b := compiled(t, d), compiled(t, again)

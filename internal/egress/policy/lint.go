@@ -11,33 +11,33 @@ import (
 	git "github.com/cove-sandbox/cove/internal/git/policy"
 )
 
-// Severity says whether a finding is a mistake or a thing to know.
+// Severity distinguishes mistakes from notes.
 type Severity string
 
 const (
 	Warning Severity = "warning" // wider than it looks, or without effect
-	Note    Severity = "note"    // meant, perhaps, and worth knowing
+	Note    Severity = "note"    // probably intended, and worth knowing
 )
 
-// Finding is what Check has to say of one rule, or of the whole.
+// Finding is a remark of Check on one rule, or on the whole policy.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	Kind     string   `json:"kind"` // broad-wildcard, broad-range, broad-ports, protocol, open, unreachable, redundant, write-capable, unseen, address
-	Rule     string   `json:"rule"` // its ID, or "mode"
-	Message  string   `json:"message"`
-	Hint     string   `json:"hint,omitempty"`
+	// broad-wildcard, broad-range, broad-ports, protocol, open, unreachable, redundant, write-capable, unseen, address
+	Kind    string `json:"kind"`
+	Rule    string `json:"rule"` // its ID, or "mode"
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
 }
 
 const (
 	manyPorts   = 1000 // of one rule
-	broadV4     = 16   // bits, below which a range is broad
+	broadV4     = 16   // bits; a shorter prefix is broad
 	broadV6     = 32
 	deepEnough  = 3 // labels of a wildcard
 	writeMethod = "POST PUT PATCH DELETE"
 )
 
-// Check compiles documents as Compile does and says what is odd about them.
-// Errors are Compile's.
+// Check compiles documents as Compile does and reports suspicious parts. Its errors are those of Compile.
 func Check(m Machine, layers ...*Document) ([]Finding, error) {
 	p, err := Compile(m, layers...)
 	if err != nil {
@@ -45,7 +45,8 @@ func Check(m Machine, layers ...*Document) ([]Finding, error) {
 	}
 	var all []Finding
 	if p.mode == cove.NetworkOpen {
-		all = append(all, Finding{Warning, "open", "mode", "every name and every public address can be reached", "mode: limited, with rules for what is needed"})
+		all = append(all, Finding{Warning, "open", "mode", "every name and every public address can be reached",
+			"mode: limited, with rules for what is needed"})
 	}
 	for i := range p.deny {
 		all = append(all, p.uselessDenial(i)...)
@@ -62,7 +63,7 @@ func Check(m Machine, layers ...*Document) ([]Finding, error) {
 	return all, nil
 }
 
-// checkGit says what is odd about what is said of a remote.
+// checkGit reports suspicious grants for a remote.
 func (p *Policy) checkGit(g *GitRule) (all []Finding) {
 	path := g.Remote.Path
 	if g.Remote.Below {
@@ -77,23 +78,27 @@ func (p *Policy) checkGit(g *GitRule) (all []Finding) {
 	}
 	made := g.policy()
 	if denied("GET", "/info/refs") {
-		all = append(all, Finding{Warning, "unreachable", g.ID, "no rule lets git reach " + g.Remote.String(), "a rule for its host, with the methods GET and POST"})
+		all = append(all, Finding{Warning, "unreachable", g.ID, "no rule lets git reach " + g.Remote.String(),
+			"a rule for its host, with the methods GET and POST"})
 	} else if !made.ReadOnly() && denied("POST", "/git-receive-pack") {
-		all = append(all, Finding{Warning, "unreachable", g.ID, "no rule lets git push to " + g.Remote.String(), "a rule for its host, with the method POST"})
+		all = append(all, Finding{Warning, "unreachable", g.ID, "no rule lets git push to " + g.Remote.String(),
+			"a rule for its host, with the method POST"})
 	}
 	if v := p.Decide(Request{Layer: LayerConnect, Host: g.Remote.Host, Port: g.Remote.Port}); v.PassThrough {
-		all = append(all, Finding{Warning, "unseen", g.ID, v.Rule + " passes connections to " + g.Remote.Host.String() + " through, and they are refused where git is judged", "remove pass_through"})
+		all = append(all, Finding{Warning, "unseen", g.ID, v.Rule + " passes connections to " + g.Remote.Host.String() +
+			" through, and they are refused where git is judged", "remove pass_through"})
 	}
 	if made.Force == git.Allow {
 		all = append(all, Finding{Note, "write-capable", g.ID, "pushes may leave commits behind (force)", "force: ask"})
 	}
 	if len(made.Block) == 0 {
-		all = append(all, Finding{Note, "write-capable", g.ID, "pushes may change files that decide what others run, such as CI workflows", "remove defaults: false"})
+		all = append(all, Finding{Note, "write-capable", g.ID,
+			"pushes may change files that decide what others run, such as CI workflows", "remove defaults: false"})
 	}
 	return all
 }
 
-// uselessDenial says so of a rule that denies what another one does.
+// uselessDenial reports a denial that another rule contains.
 func (p *Policy) uselessDenial(i int) []Finding {
 	for j := range p.deny {
 		if r, other := &p.deny[i], &p.deny[j]; i != j && other.covers(r) && !(j > i && r.covers(other)) {
@@ -105,19 +110,21 @@ func (p *Policy) uselessDenial(i int) []Finding {
 
 func (p *Policy) checkRule(r *Rule, peers []Rule, i int) []Finding {
 	if f, found := p.without(r, peers, i); found {
-		return []Finding{f} // the rest does not matter then
+		return []Finding{f} // the other findings do not matter then
 	}
 	all := r.breadth()
 	switch {
 	case r.PassThrough:
-		all = append(all, Finding{Note, "unseen", r.ID, "what passes through is not looked into: any method and path, no credentials, data can leave by it", ""})
+		all = append(all, Finding{Note, "unseen", r.ID,
+			"what passes through is not looked into: any method and path, no credentials, data can leave by it", ""})
 	case r.writes():
-		all = append(all, Finding{Note, "write-capable", r.ID, strings.Join(r.targets(), ", ") + ": data can leave by it", "methods: [GET, HEAD] for reading only"})
+		all = append(all, Finding{Note, "write-capable", r.ID, strings.Join(r.targets(), ", ") + ": data can leave by it",
+			"methods: [GET, HEAD] for reading only"})
 	}
 	return all
 }
 
-// without finds why a rule has no effect.
+// without returns why a rule has no effect.
 func (p *Policy) without(r *Rule, peers []Rule, i int) (Finding, bool) {
 	none := func(kind, why, hint string) (Finding, bool) { return Finding{Warning, kind, r.ID, why, hint}, true }
 	switch {
@@ -139,23 +146,26 @@ func (p *Policy) without(r *Rule, peers []Rule, i int) (Finding, bool) {
 		}
 	}
 	for j := range peers {
-		if other := &peers[j]; j != i && other.covers(r) && other.PassThrough == r.PassThrough && !(j > i && r.covers(other)) {
+		if other := &peers[j]; j != i && other.covers(r) && other.PassThrough == r.PassThrough &&
+			!(j > i && r.covers(other)) {
 			return none("redundant", other.ID+" already says all of it", "remove it")
 		}
 	}
 	return Finding{}, false
 }
 
-// breadth finds parts that are wider than they look.
+// breadth reports parts that are wider than they look.
 func (r *Rule) breadth() []Finding {
 	var all []Finding
 	add := func(s Severity, kind, message, hint string) { all = append(all, Finding{s, kind, r.ID, message, hint}) }
 	for _, h := range r.hosts {
 		suffix := strings.TrimPrefix(h.name, ".")
 		if public, _ := publicsuffix.PublicSuffix(suffix); h.depth > 0 && public == suffix {
-			add(Warning, "broad-wildcard", h.String()+" has names that belong to anybody", "name the hosts, or the domain of one owner")
+			add(Warning, "broad-wildcard", h.String()+" has names that belong to anybody",
+				"name the hosts, or the domain of one owner")
 		} else if h.depth >= deepEnough {
-			add(Note, "broad-wildcard", h.String()+" may have many labels, and labels of a lookup carry data out", "a smaller depth")
+			add(Note, "broad-wildcard", h.String()+" may have many labels, and labels of a lookup carry data out",
+				"a smaller depth")
 		}
 	}
 	for _, c := range r.cidrs {
@@ -165,7 +175,7 @@ func (r *Rule) breadth() []Finding {
 		if _, special := overlapsSpecial(c); special {
 			add(Note, "address", c.String()+" is private or special, and opened to every name that may use these ports", "")
 		} else {
-			add(Note, "address", c.String()+" may come to belong to somebody else", "a rule by hosts, if it has a name")
+			add(Note, "address", c.String()+" may later belong to another host", "a rule by hosts, if it has a name")
 		}
 	}
 	ports := 0
@@ -174,7 +184,8 @@ func (r *Rule) breadth() []Finding {
 	}
 	for _, port := range otherProtocols {
 		if r.ports != nil && hasPort(r.ports, port) && ports <= manyPorts && !r.PassThrough && !r.inner() {
-			add(Note, "protocol", "port "+portRange{port, port}.String()+" seldom speaks HTTP or TLS, and nothing else is let through", "pass_through: true")
+			add(Note, "protocol", "port "+portRange{port, port}.String()+
+				" seldom speaks HTTP or TLS, and nothing else is let through", "pass_through: true")
 		}
 	}
 	if ports > manyPorts {
@@ -193,9 +204,11 @@ func portCount(n int) string {
 	return "more than a thousand ports"
 }
 
-// writes reports whether data can leave by more than a request's head.
+// writes reports whether r allows requests with a body.
 func (r *Rule) writes() bool {
-	return r.methods == nil || slices.ContainsFunc(r.methods, func(m string) bool { return slices.Contains(strings.Fields(writeMethod), m) })
+	return r.methods == nil || slices.ContainsFunc(r.methods, func(m string) bool {
+		return slices.Contains(strings.Fields(writeMethod), m)
+	})
 }
 
 func (r *Rule) onlyHostService() bool {
@@ -213,8 +226,7 @@ func (r *Rule) targets() []string {
 	return all
 }
 
-// covers reports whether r is about everything that s is about. It may miss
-// that several parts of r together are.
+// covers reports whether r covers everything that s does. It may miss that several parts of r together do.
 func (r *Rule) covers(s *Rule) bool {
 	for _, h := range s.hosts {
 		if !slices.ContainsFunc(r.hosts, func(p pattern) bool { return p.covers(h) }) {
@@ -230,7 +242,9 @@ func (r *Rule) covers(s *Rule) bool {
 }
 
 func (r *Rule) coversMethods(s *Rule) bool {
-	return r.methods == nil || s.methods != nil && !slices.ContainsFunc(s.methods, func(m string) bool { return !r.hasMethod(m) })
+	return r.methods == nil || s.methods != nil && !slices.ContainsFunc(s.methods, func(m string) bool {
+		return !r.hasMethod(m)
+	})
 }
 
 func (r *Rule) coversPaths(s *Rule) bool {

@@ -2,21 +2,19 @@ package policy
 
 import "strings"
 
-// HostService is the name by which a sandbox reaches services of the machine
-// it runs on, each by a port that a rule names. The gateway dials loopback
-// for it. No wildcard matches it.
+// HostService is the name of the machine's own services inside a sandbox, each opened by a rule with its port. The
+// gateway dials loopback for it. No wildcard matches it.
 const HostService = "host.cove.internal"
 
-// GatewayService is the name by which a sandbox reaches endpoints of its
-// gateway, by HTTP on port 80. No rule opens it: what is behind it is the
-// gateway's to say. Rules may deny it (see Policy.Denied).
+// GatewayService is the name of the gateway's endpoints inside a sandbox, by HTTP on port 80. No rule opens it: the
+// gateway decides on its endpoints. Rules may deny it (see Policy.Denied).
 const GatewayService = "gateway.cove.internal"
 
-// ownDomain is where Cove's own names are.
+// ownDomain is the domain of Cove's own names.
 const ownDomain = ".cove.internal"
 
-// closedNames lead to the machine itself or to what a cloud tells it. They
-// resolve to addresses that are refused; refusing the name says why.
+// closedNames lead to the machine itself or to a cloud's metadata service. They resolve to addresses that are refused
+// anyway; refusing the name gives a better reason.
 var closedNames = map[string]string{
 	"localhost":                  "this machine",
 	"localhost.localdomain":      "this machine",
@@ -30,7 +28,7 @@ var closedNames = map[string]string{
 	"metadata.tencentyun.com":    "cloud metadata",
 }
 
-// closedName says what a name that no rule can open leads to, or nothing.
+// closedName returns the target of a name that no rule can open, or "".
 func closedName(name string) string {
 	if why := closedNames[name]; why != "" {
 		return why

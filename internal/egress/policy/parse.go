@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Sizes beyond which a document is a mistake or an attack.
+// Limits; a larger document is a mistake or an attack.
 const (
 	maxDocument = 1 << 20 // bytes
 	maxRules    = 5000
@@ -23,8 +23,7 @@ const (
 	maxNote     = 500  // bytes
 )
 
-// Parse reads a policy in YAML. source is its file's name, as it is to stand
-// in messages and rule ids. An empty document is one that allows nothing.
+// Parse parses a policy in YAML. source is its file's name for messages and rule ids. An empty document allows nothing.
 // Errors: InvalidArgument with file and line.
 func Parse(source string, data []byte) (*Document, error) {
 	root, err := readYAML(source, data)
@@ -48,16 +47,18 @@ func Parse(source string, data []byte) (*Document, error) {
 		return nil, err
 	}
 	if d.Replace && d.Mode == "" {
-		return nil, p.problem(root, "merge: replace takes the earlier layers' place, so it says the mode").WithHint("add mode: limited")
+		return nil, p.problem(root, "merge: replace takes the earlier layers' place, so it says the mode").WithHint(
+			"add mode: limited")
 	}
 	return d, nil
 }
 
-// readYAML gives the one value of a document, or nil if there is nothing in it.
+// readYAML returns the single value of a document, or nil if it is empty.
 func readYAML(source string, data []byte) (*yaml.Node, error) {
 	switch {
 	case len(data) > maxDocument:
-		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source, maxDocument>>20).WithHint("is it the right file?")
+		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source,
+			maxDocument>>20).WithHint("is it the right file?")
 	case !utf8.Valid(data):
 		return nil, cove.Errorf(cove.InvalidArgument, "%s:%d: this is not UTF-8", source, invalidLine(data))
 	case bytes.IndexByte(data, 0) >= 0:
@@ -66,12 +67,13 @@ func readYAML(source string, data []byte) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, nil // nothing but comments
+		return nil, nil // only comments
 	} else if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "%s is not YAML: %s", source, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document", source).WithHint("remove what follows ---")
+		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document",
+			source).WithHint("remove what follows ---")
 	}
 	if len(doc.Content) == 0 || isNull(doc.Content[0]) {
 		return nil, nil
@@ -92,18 +94,17 @@ func invalidLine(data []byte) int {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// parser walks through a document by hand, so that every message has a line
-// and nothing is taken for something else.
+// parser walks through the YAML nodes itself, so that every message has a line and no value is converted silently.
 type parser struct {
 	source string
-	preset string // the name of the preset that the document is
+	preset string // the preset's name, if the document is one
 }
 
 func (p parser) problem(n *yaml.Node, format string, args ...any) *cove.Error {
 	return cove.Errorf(cove.InvalidArgument, "%s:%d: %s", p.source, n.Line, fmt.Sprintf(format, args...))
 }
 
-// wrap gives an error of one value its place.
+// wrap adds file and line to an error of one value.
 func (p parser) wrap(n *yaml.Node, err error) error {
 	if err == nil {
 		return nil
@@ -115,7 +116,7 @@ func (p parser) wrap(n *yaml.Node, err error) error {
 	return e
 }
 
-// mapping reads a mapping whose keys are known.
+// mapping reads a mapping with known keys.
 func (p parser) mapping(n *yaml.Node, what string, keys map[string]func(*yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode {
 		return p.problem(n, "%s must be a mapping", what)
@@ -145,7 +146,7 @@ func (p parser) mapping(n *yaml.Node, what string, keys map[string]func(*yaml.No
 	return nil
 }
 
-// scalar reads one value as the text it is written with.
+// scalar returns the text of one value as written.
 func (p parser) scalar(n *yaml.Node, what string) (string, error) {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
 		return "", p.problem(n, "anchors and aliases are not supported").WithHint("write the value out")
@@ -163,8 +164,8 @@ func (p parser) scalar(n *yaml.Node, what string) (string, error) {
 	return "", p.problem(n, "%s has the tag %s, which is not supported", what, quote(n.Tag))
 }
 
-// list reads a list of values, or one value in its place. An empty list is a
-// mistake: it would match nothing, and could be taken for everything.
+// list reads a list of values, or a single value. An empty list is an error: it would match nothing, but could be read
+// as everything.
 func (p parser) list(n *yaml.Node, what string, add func(string) error) error {
 	entries := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
@@ -203,7 +204,8 @@ func ParseMode(s string) (cove.NetworkMode, error) {
 	if slices.Contains(modes, mode) {
 		return mode, nil
 	}
-	return "", cove.Errorf(cove.InvalidArgument, "%s is no network mode", quote(s)).WithHint("it is none, limited, host-only or open")
+	return "", cove.Errorf(cove.InvalidArgument, "%s is no network mode",
+		quote(s)).WithHint("it is none, limited, host-only or open")
 }
 
 var modes = []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen}
@@ -220,7 +222,7 @@ func (p parser) merge(n *yaml.Node, replace *bool) error {
 	}
 }
 
-// github is what may be asked of GitHub's API.
+// github reads the grants for GitHub's API.
 func (p parser) github(n *yaml.Node, d *Document) error {
 	return p.mapping(n, "github", map[string]func(*yaml.Node) error{
 		"pull_requests": func(n *yaml.Node) error {
@@ -277,8 +279,8 @@ func (p parser) rules(n *yaml.Node, d *Document) error {
 	return nil
 }
 
-// ParseRule reads one rule of a document that is about something else, such as
-// what a credential is bound to. Errors: InvalidArgument with source and line.
+// ParseRule parses one rule of a document of another kind, such as a credential's binding. Errors: InvalidArgument with
+// source and line.
 func ParseRule(source string, n *yaml.Node) (Rule, error) {
 	return parser{source: source}.rule(n, source+":"+strconv.Itoa(n.Line))
 }
@@ -289,7 +291,7 @@ func (p parser) rule(n *yaml.Node, id string) (Rule, error) {
 	depth := 0
 	err := p.mapping(n, "a rule", map[string]func(*yaml.Node) error{
 		"hosts": func(n *yaml.Node) error {
-			return p.list(n, "hosts", func(s string) error { // the depth may stand below them; what is wrong is told here
+			return p.list(n, "hosts", func(s string) error { // the depth may follow in a later line; only syntax is checked here
 				_, err := parsePattern(s, 1)
 				hosts = append(hosts, s)
 				return err
@@ -337,7 +339,7 @@ func (p parser) rule(n *yaml.Node, id string) (Rule, error) {
 	return r, p.wrap(n, r.check())
 }
 
-// setHosts gives r its hosts; depth 0 is not stated.
+// setHosts sets r's hosts; depth 0 means unset.
 func (r *Rule) setHosts(hosts []string, depth int) error {
 	wildcards := false
 	for _, s := range hosts {

@@ -40,16 +40,19 @@ rules:
 			t.Errorf("rule %d: %s", i, got)
 		}
 	}
-	if d.Mode != cove.NetworkLimited || !d.Replace || len(d.Presets) != 2 || d.Presets[1] != (PresetUse{"anthropic", "p.yaml:4"}) || d.Rules[0].Note != "why" || d.Rules[0].hosts[1].depth != 3 || !d.Rules[2].PassThrough {
+	if d.Mode != cove.NetworkLimited || !d.Replace || len(d.Presets) != 2 ||
+		d.Presets[1] != (PresetUse{"anthropic", "p.yaml:4"}) || d.Rules[0].Note != "why" || d.Rules[0].hosts[1].depth != 3 ||
+		!d.Rules[2].PassThrough {
 		t.Errorf("got %+v", d)
 	}
 }
 
-// TestParseRefusals: what is wrong is said with its line, and what to do.
+// TestParseRefusals: a refusal names the line and a fix.
 func TestParseRefusals(t *testing.T) {
 	rule := func(lines string) string { return "rules:\n- hosts: x.lab\n" + lines }
 	for _, c := range []struct{ name, text, says string }{
-		{"unknown key", "mode: limited\nallow: [x.lab]\n", `p.yaml:2: the policy has no key "allow" (it has git, github, merge, mode, presets, rules)`},
+		{"unknown key", "mode: limited\nallow: [x.lab]\n",
+			`p.yaml:2: the policy has no key "allow" (it has git, github, merge, mode, presets, rules)`},
 		{"unknown key of a rule", rule("  port: 80\n"), `p.yaml:3: a rule has no key "port"`},
 		{"key twice", "mode: open\nmode: limited\n", "p.yaml"},
 		{"key of a rule twice", rule("  hosts: y.lab\n"), "p.yaml"},
@@ -94,9 +97,11 @@ func TestParseRefusals(t *testing.T) {
 		{"a part of a label", "rules:\n- hosts:\n  - y.lab\n  - ex*mple\n", "p.yaml:4: \"ex*mple\" is no host pattern"},
 		{"a URL", "rules:\n- hosts: https://x.lab/\n", "p.yaml:2: \"https://x.lab/\" is not a host"},
 		{"a port in the host", "rules:\n- hosts: x.lab:443\n", "p.yaml:2:"},
-		{"an address as a host", "rules:\n- hosts: 10.0.0.1\n", "p.yaml:2: \"10.0.0.1\" is an address, which needs a rule by cidrs (cidrs: [10.0.0.1])"},
+		{"an address as a host", "rules:\n- hosts: 10.0.0.1\n",
+			"p.yaml:2: \"10.0.0.1\" is an address, which needs a rule by cidrs (cidrs: [10.0.0.1])"},
 		{"a number as a host", "rules:\n- hosts: 2130706433\n", "cidrs: [127.0.0.1]"},
-		{"localhost", "rules:\n- hosts: localhost\n", "p.yaml:2: localhost leads to this machine, which no rule opens (a service of this machine is host.cove.internal with its port)"},
+		{"localhost", "rules:\n- hosts: localhost\n", "p.yaml:2: localhost leads to this machine, which no rule opens (a " +
+			"service of this machine is host.cove.internal with its port)"},
 		{"metadata", "rules:\n- hosts: metadata.google.internal\n", "cloud metadata"},
 		{"below Cove's names", "rules:\n- hosts: \"*.cove.internal\"\n", "Cove itself"},
 		{"Cove's own name", "rules:\n- hosts: gateway.cove.internal\n", "Cove itself"},
@@ -115,7 +120,8 @@ func TestParseRefusals(t *testing.T) {
 		{"port with a zero", rule("  ports: 0443\n"), "is not a port"},
 		{"port beyond", rule("  ports: 65536\n"), "is not a port"},
 		{"backward ports", rule("  ports: 90-80\n"), "its end is before its beginning"},
-		{"lower case", rule("  methods: get\n"), "p.yaml:3: \"get\" is no method for a rule: methods are written in capitals"},
+		{"lower case", rule("  methods: get\n"),
+			"p.yaml:3: \"get\" is no method for a rule: methods are written in capitals"},
 		{"any method", rule("  methods: \"*\"\n"), "is no method"},
 		{"TRACE", rule("  methods: TRACE\n"), "is no method"},
 		{"relative path", rule("  paths: v1\n"), "p.yaml:3: \"v1\" is no path pattern: it does not begin with a slash"},
@@ -127,7 +133,8 @@ func TestParseRefusals(t *testing.T) {
 		{"denied through", rule("  pass_through: true\n  action: deny\n"), "p.yaml:2: what is denied does not pass through"},
 		{"methods of what passes through", rule("  pass_through: true\n  methods: GET\n"), "cannot be seen"},
 		{"paths of what passes through", rule("  pass_through: true\n  paths: /a\n"), "cannot be seen"},
-		{"a part of an address denied", "rules:\n- cidrs: 10.0.0.0/8\n  paths: /a\n  action: deny\n", "addresses are denied whole"},
+		{"a part of an address denied", "rules:\n- cidrs: 10.0.0.0/8\n  paths: /a\n  action: deny\n",
+			"addresses are denied whole"},
 		{"a long note", rule("  note: " + strings.Repeat("x", maxNote+1) + "\n"), "the note is longer"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -164,7 +171,8 @@ func TestPresetsAreRight(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"github", "github-read", "anthropic", "gemini", "openai", "openrouter", "npm", "pypi", "go", "debian", "cargo"} {
+	for _, want := range []string{"github", "github-read", "anthropic", "gemini", "openai", "openrouter", "npm", "pypi",
+		"go", "debian", "cargo"} {
 		if !names[want] {
 			t.Errorf("there is no preset %s", want)
 		}
@@ -209,12 +217,13 @@ func TestPresets(t *testing.T) {
 	broken := Machine{Registry: func(string) ([]Endpoint, error) {
 		return nil, cove.Errorf(cove.NotFound, "npm is not installed").WithHint("install npm")
 	}}
-	if _, err := Compile(broken, document(t, "a.yaml", "mode: open\npresets:\n- github\n- npm\n")); cove.ErrorCode(err) != cove.NotFound || !strings.Contains(err.Error(), "a.yaml:4: the preset npm: npm is not installed (install npm)") {
+	if _, err := Compile(broken, document(t, "a.yaml", "mode: open\npresets:\n- github\n- npm\n")); cove.ErrorCode(err) !=
+		cove.NotFound || !strings.Contains(err.Error(), "a.yaml:4: the preset npm: npm is not installed (install npm)") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// describe says in a few words what r is about: "GET api.example.com:443 /v1/**".
+// describe returns r in a few words: "GET api.example.com:443 /v1/**".
 func (r *Rule) describe() string {
 	var parts []string
 	add := func(words []string) {

@@ -10,17 +10,14 @@ import (
 // maxPath bounds a path, in bytes.
 const maxPath = 16 << 10
 
-// CanonicalPath reads the path of a request target as it arrived, without its
-// query, and gives the form that policy judges and the gateway forwards: the
-// same bytes, with percent-encodings in upper case. An empty path is "/".
+// CanonicalPath parses the path of a request target as received, without its query, and returns the form that policy
+// judges and the gateway forwards: the same bytes, with percent-encodings in upper case. An empty path is "/".
 //
-// What servers are known to read in different ways is refused and not mended:
-// empty segments, "." and ".." in any encoding, ";" and "\", encoded or not,
-// encodings of letters and digits, encodings that decode to an encoding, and
-// whatever does not decode to UTF-8 without control characters. An encoded
-// slash is kept, because package registries need it (@scope%2Fname); it must
-// pass as a slash and as a letter alike, here and in Decide.
-// Errors: InvalidArgument.
+// Forms that servers are known to read in different ways are refused, not mended: empty segments, "." and ".." in any
+// encoding, ";" and "\", encoded or not, encodings of letters and digits, encodings that decode to an encoding, and
+// text that does not decode to UTF-8 without control characters. An encoded slash is kept, because package registries
+// need it (@scope%2Fname); policy must allow it both as a slash and as a letter, here and in Decide. Errors:
+// InvalidArgument.
 func CanonicalPath(raw string) (string, error) {
 	if raw == "" {
 		return "/", nil
@@ -43,7 +40,7 @@ func objectionToPath(raw string) string {
 			return why
 		}
 	}
-	var buf [512]byte // most paths fit, and need no allocation
+	var buf [512]byte // fits most paths, without an allocation
 	decoded, _ := appendDecoded(buf[:0], raw, '/')
 	if !utf8.Valid(decoded) {
 		return "it does not decode to UTF-8"
@@ -61,7 +58,7 @@ func objectionToPath(raw string) string {
 	return ""
 }
 
-// objectionToByte judges one byte of a path, and what it encodes if it is "%".
+// objectionToByte returns an objection to one byte of a path, or to the byte that it encodes if it is "%".
 func objectionToByte(raw string, i int) string {
 	c := raw[i]
 	switch {
@@ -80,7 +77,7 @@ func objectionToByte(raw string, i int) string {
 	return ""
 }
 
-// objectionToEncoded judges a percent-encoded byte; rest is what follows.
+// objectionToEncoded returns an objection to a percent-encoded byte; rest is the text after it.
 func objectionToEncoded(c byte, rest string) string {
 	switch {
 	case c < ' ' || c == 0x7f:
@@ -95,8 +92,8 @@ func objectionToEncoded(c byte, rest string) string {
 	return ""
 }
 
-// appendDecoded decodes a path whose encodings are well-formed, once, with
-// slash for an encoded slash. It reports whether there was one.
+// appendDecoded decodes a path with well-formed encodings once, with slash in place of an encoded slash. It reports
+// whether there was one.
 func appendDecoded(buf []byte, path string, slash byte) (decoded []byte, slashes bool) {
 	for i := 0; i < len(path); i++ {
 		c := path[i]

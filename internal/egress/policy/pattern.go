@@ -9,14 +9,13 @@ import (
 )
 
 const (
-	maxDepth    = 5   // labels that a wildcard may stand for
+	maxDepth    = 5   // labels that a wildcard may match
 	maxWildcard = 100 // bytes of them, dots included: DNS carries data in labels
 )
 
-// pattern is what a rule says of a host's name: one name, or everything up to
-// depth labels below one.
+// pattern matches host names: one name, or all names up to depth labels below one.
 type pattern struct {
-	name  string // the exact name, or of a wildcard the suffix with its dot
+	name  string // the exact name, or a wildcard's suffix with its dot
 	depth int    // 0 for an exact name
 }
 
@@ -24,7 +23,8 @@ type pattern struct {
 func parsePattern(s string, depth int) (pattern, error) {
 	suffix, wildcard := strings.CutPrefix(s, "*.")
 	if strings.Contains(suffix, "*") {
-		return pattern{}, cove.Errorf(cove.InvalidArgument, "%s is no host pattern: \"*\" stands for whole labels in front of a name", quote(s)).
+		return pattern{}, cove.Errorf(cove.InvalidArgument,
+			"%s is no host pattern: \"*\" stands for whole labels in front of a name", quote(s)).
 			WithHint("for example *.example.com; a name by itself is exact")
 	}
 	h, err := ParseHost(suffix)
@@ -32,7 +32,8 @@ func parsePattern(s string, depth int) (pattern, error) {
 	case err != nil:
 		return pattern{}, err
 	case h.Name() == "":
-		return pattern{}, cove.Errorf(cove.InvalidArgument, "%s is an address, which needs a rule by cidrs", quote(s)).WithHint("cidrs: [%s]", h)
+		return pattern{}, cove.Errorf(cove.InvalidArgument, "%s is an address, which needs a rule by cidrs",
+			quote(s)).WithHint("cidrs: [%s]", h)
 	case wildcard:
 		return pattern{name: "." + h.Name(), depth: depth}, nil
 	}
@@ -46,8 +47,7 @@ func (p pattern) String() string {
 	return p.name
 }
 
-// match reports whether a canonical name falls under p. A wildcard does not
-// match the name below which it stands.
+// match reports whether p matches a canonical name. A wildcard does not match the name below which it stands.
 func (p pattern) match(name string) bool {
 	if p.depth == 0 {
 		return name == p.name
@@ -68,12 +68,12 @@ func (p pattern) covers(q pattern) bool {
 	return ok && strings.Count(between, ".")+q.depth <= p.depth && (between == "" || between[0] == '.')
 }
 
-// portRange is inclusive.
+// portRange is an inclusive range of ports.
 type portRange struct{ low, high uint16 }
 
 var (
-	webPorts = []portRange{{80, 80}, {443, 443}} // of a rule that allows and names none
-	allPorts = []portRange{{1, 65535}}           // of a rule that denies and names none
+	webPorts = []portRange{{80, 80}, {443, 443}} // default of a rule that allows
+	allPorts = []portRange{{1, 65535}}           // default of a rule that denies
 )
 
 // parsePorts reads N or N-M.
@@ -106,7 +106,7 @@ func hasPort(ranges []portRange, port uint16) bool {
 	return false
 }
 
-// coversPorts reports whether a has every port of b.
+// coversPorts reports whether a contains every port of b.
 func coversPorts(a, b []portRange) bool {
 	for _, r := range b {
 		for port := uint32(r.low); port <= uint32(r.high); {
@@ -151,15 +151,15 @@ func objectionToMethod(s string) string {
 	return ""
 }
 
-// glob is a path pattern: segments, of which "*" is any one and "**" any
-// number, none included. Literal segments are decoded.
+// glob is a path pattern of segments: "*" matches one segment, "**" any number, including none. Literal segments are
+// decoded.
 type glob struct {
 	text     string
 	segments []string
 	literal  []bool
 }
 
-// encodedSlash stands in a decoded path for %2F; nothing else decodes to NUL.
+// encodedSlash represents %2F in a decoded path; no other encoding decodes to NUL.
 const encodedSlash = 0
 
 func parseGlob(s string) (glob, error) {
@@ -195,7 +195,7 @@ func parseGlob(s string) (glob, error) {
 	return g, nil
 }
 
-// encodeForeign encodes what people may write as it is in a pattern.
+// encodeForeign encodes characters that a pattern may contain unencoded.
 func encodeForeign(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -211,10 +211,10 @@ func encodeForeign(s string) string {
 	return b.String()
 }
 
-// match reports whether a decoded path falls under g. Encoded slashes separate
-// segments if split, and else are a part of them.
+// match reports whether g matches a decoded path. Encoded slashes separate segments if split; otherwise they are part
+// of a segment.
 func (g glob) match(path []byte, split bool) bool {
-	at, seg := 1, 0 // the next segment of path begins after its leading slash
+	at, seg := 1, 0 // the first segment begins after the leading slash
 	star, starAt := -1, 0
 	for at <= len(path) {
 		if seg < len(g.segments) && !g.literal[seg] && g.segments[seg] == "**" {
@@ -227,7 +227,7 @@ func (g glob) match(path []byte, split bool) bool {
 		case seg < len(g.segments) && (g.literal[seg] && same(path[at:end], g.segments[seg]) || !g.literal[seg] && end > at):
 			seg++
 			at = end + 1
-		case star >= 0: // let it have one segment more
+		case star >= 0: // extend the last "**" by one segment
 			starAt = segmentEnd(path, starAt, split) + 1
 			at, seg = starAt, star+1
 		default:
@@ -262,7 +262,7 @@ func same(segment []byte, literal string) bool {
 	return true
 }
 
-// tooDeep reports whether only the number of labels keeps name from matching.
+// tooDeep reports whether name fails to match only because of its number of labels.
 func (p pattern) tooDeep(name string) bool {
 	return !p.match(name) && pattern{p.name, maxName}.match(name)
 }

@@ -1,34 +1,30 @@
-// Package policy owns the decision what may leave a sandbox: hosts, addresses,
-// rules and verdicts, all of it pure.
+// Package policy owns the decision on what may leave a sandbox: hosts, addresses, rules and verdicts, all of it pure.
 //
 // # A decision
 //
-// Whoever carries something out of a sandbox asks Decide at each layer: when a
-// name is looked up, when a connection is wanted, for each request in it, and
-// for the address about to be dialled. All must allow. The first two see less
-// than a rule may say, so they allow what some rule could allow.
+// The gateway calls Decide at each layer: for a name that is looked up, for a connection, for each request in it, and
+// for the address about to be dialled. All layers must allow. The first two see fewer fields than a rule may name, so
+// they allow what some rule could allow.
 //
-// The order of rules never matters. A rule that denies wins over one that
-// allows, and that over one that asks; what no rule is about, the mode decides:
+// The order of rules never matters. A rule that denies wins over one that allows, and that over one that asks. The mode
+// decides on everything that no rule covers:
 //
 //   - none: nothing leaves, whatever the rules say.
-//   - limited: only what rules allow. This is the mode if none is stated.
+//   - limited: only what rules allow. This is the default mode.
 //   - host-only: only services of the machine itself (HostService), by port.
 //   - open: every name and every public address; rules may deny, and may allow
 //     more.
 //
-// So nil, empty and absent deny, to take away a rule that allows or asks never
-// adds reach, and to add one that denies never does either.
+// So nil, empty and absent mean deny. Removing a rule that allows or asks never adds reach, nor does adding one that
+// denies.
 //
-// Names never lead to reserved addresses (Reserved): one is dialled only if a
-// rule by cidrs names it, or the gateway's own configuration (Machine.Private).
-// Loopback and cloud metadata no rule opens.
+// Names never lead to reserved addresses (Reserved): the gateway dials one only if a rule by cidrs names it, or its own
+// configuration (Machine.Private). No rule opens loopback and cloud metadata.
 //
 // # Layers of documents
 //
-// Compile merges documents in the order template, profile, tenant, sandbox.
-// Each extends the ones before it, or with "merge: replace" drops what they
-// allow and ask, but never what they deny. The last stated mode counts.
+// Compile merges documents in the order template, profile, tenant, sandbox. Each extends the ones before it, or with
+// "merge: replace" drops what they allow and ask, but never what they deny. The last stated mode counts.
 package policy
 
 import (
@@ -38,21 +34,20 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Machine is what a policy has to know of the machine and its gateway.
+// Machine describes the machine and its gateway for a policy.
 type Machine struct {
-	// Registry tells where an installed tool (npm, pip, go, apt, cargo) gets
-	// packages from. Nil: presets of registries are refused.
+	// Registry returns the hosts from which an installed tool (npm, pip, go, apt, cargo) gets packages. If it is nil,
+	// presets of registries are refused.
 	Registry func(tool string) ([]Endpoint, error)
-	// Private are reserved addresses that the gateway's configuration opens
-	// to every name that a rule allows.
+	// Private are reserved addresses that the gateway's configuration opens to every name that a rule allows.
 	Private []netip.Prefix
-	// Own are the machine's own addresses, loopback aside; they are refused
-	// unless a rule, or Private, names one by itself.
+	// Own are the machine's own addresses, except loopback. They are refused unless a rule, or Private, names one
+	// individually.
 	Own []netip.Addr
 }
 
-// Policy is what one sandbox may reach. It never changes; a live change swaps
-// the pointer. The nil Policy and the zero Policy deny everything.
+// Policy is the compiled policy of one sandbox. It never changes; a live change swaps the pointer. The nil Policy and
+// the zero Policy deny everything.
 type Policy struct {
 	sandbox string // for remedies
 	mode    cove.NetworkMode
@@ -66,8 +61,8 @@ type Policy struct {
 	git          []GitRule // one for each remote
 }
 
-// Compile merges documents, first to last, into one policy. Errors:
-// InvalidArgument with the place of the rule, or what Registry gives.
+// Compile merges documents, first to last, into one policy. Errors: InvalidArgument with the rule's place, or the error
+// of Registry.
 func Compile(m Machine, layers ...*Document) (*Policy, error) {
 	p := &Policy{private: slices.Clone(m.Private), own: slices.Clone(m.Own)}
 	for _, d := range layers {
@@ -126,7 +121,7 @@ func (p *Policy) add(rules []Rule) error {
 	return nil
 }
 
-// never are the ranges that no rule opens, whole or in part.
+// never are the ranges that no rule opens, neither entirely nor in part.
 var never = []special{
 	{"this machine", netip.MustParsePrefix("127.0.0.0/8")},
 	{"this machine", netip.MustParsePrefix("0.0.0.0/8")},
@@ -134,8 +129,7 @@ var never = []special{
 	{"this machine", netip.MustParsePrefix("::/128")},
 }
 
-// opens refuses a range within one that no rule opens. A wider range is
-// accepted and does not open it.
+// opens refuses a range inside one that no rule opens. A wider range is accepted and does not open it.
 func (p *Policy) opens(c netip.Prefix) error {
 	for _, s := range append(slices.Clone(never), specials...) {
 		if s.class != "this machine" && s.class != classMetadata || !within(s.net, c) {
@@ -153,7 +147,7 @@ func (p *Policy) opens(c netip.Prefix) error {
 	return nil
 }
 
-// For is p with the name of the sandbox whose policy it is, for remedies.
+// For returns p with the sandbox's name, which remedies contain.
 func (p *Policy) For(sandbox string) *Policy {
 	if p == nil {
 		return nil
@@ -163,11 +157,10 @@ func (p *Policy) For(sandbox string) *Policy {
 	return &named
 }
 
-// PullRequests reports whether GitHub's API may be asked to open pull requests
-// and to comment.
+// PullRequests reports whether opening pull requests and commenting by GitHub's API is granted.
 func (p *Policy) PullRequests() bool { return p != nil && p.pullRequests == Granted }
 
-// Mode is the mode that p has come to.
+// Mode returns the mode after all documents.
 func (p *Policy) Mode() cove.NetworkMode {
 	if p == nil || p.mode == "" {
 		return cove.NetworkNone

@@ -15,23 +15,23 @@ import (
 //go:embed presets/*.yaml
 var presetFiles embed.FS
 
-// Preset is a named set of rules that comes with Cove.
+// Preset is a named set of rules included in Cove.
 type Preset struct {
 	Name     string
 	About    string // one line
-	Registry string // the tool whose configuration names the hosts; empty: Rules are all
+	Registry string // the tool whose configuration names the hosts; empty: Rules are complete
 	Rules    []Rule
-	methods  []string // of what Registry gives
+	methods  []string // of the rules made from Registry
 }
 
-// Endpoint is where an installed tool gets packages from.
+// Endpoint is a place from which an installed tool gets packages.
 type Endpoint struct {
 	Host Host
 	Port uint16
-	From string // what said so: "npm config", "/etc/apt/sources.list"
+	From string // its source: "npm config", "/etc/apt/sources.list"
 }
 
-// Presets lists them by name.
+// Presets returns the presets, sorted by name.
 func Presets() ([]Preset, error) {
 	files, err := fs.Glob(presetFiles, "presets/*.yaml")
 	if err != nil {
@@ -49,7 +49,7 @@ func Presets() ([]Preset, error) {
 }
 
 func presetNames() []string {
-	files, _ := fs.Glob(presetFiles, "presets/*.yaml") // the pattern is right
+	files, _ := fs.Glob(presetFiles, "presets/*.yaml") // the pattern is valid
 	for i, f := range files {
 		files[i] = strings.TrimSuffix(strings.TrimPrefix(f, "presets/"), ".yaml")
 	}
@@ -61,7 +61,8 @@ func knownPreset(name string) error {
 	if slices.Contains(names, name) {
 		return nil
 	}
-	return cove.Errorf(cove.InvalidArgument, "there is no preset %s", quote(name)).WithHint("there are %s", strings.Join(names, ", "))
+	return cove.Errorf(cove.InvalidArgument, "there is no preset %s", quote(name)).WithHint("there are %s",
+		strings.Join(names, ", "))
 }
 
 func readPreset(name string) (Preset, error) {
@@ -91,19 +92,20 @@ func readPreset(name string) (Preset, error) {
 	return preset, err
 }
 
-// expand gives the rules of a preset, with the hosts of a registry's that the
-// installed tool names.
+// expand returns the rules of a preset. The hosts of a registry's preset come from the installed tool.
 func (u PresetUse) expand(registry func(tool string) ([]Endpoint, error)) ([]Rule, error) {
 	preset, err := readPreset(u.Name)
 	if err != nil || preset.Registry == "" {
 		return preset.Rules, err
 	}
 	if registry == nil {
-		return nil, cove.Errorf(cove.Unsupported, "%s: the preset %s needs the configuration of %s, which is not read here", u.ID, u.Name, preset.Registry)
+		return nil, cove.Errorf(cove.Unsupported, "%s: the preset %s needs the configuration of %s, which is not read here",
+			u.ID, u.Name, preset.Registry)
 	}
 	endpoints, err := registry(preset.Registry)
 	if err != nil {
-		return nil, cove.Errorf(cove.ErrorCode(err), "%s: the preset %s: %s", u.ID, u.Name, bare(err)).WithHint("%s", hintOr(err, "name the hosts by rules instead"))
+		return nil, cove.Errorf(cove.ErrorCode(err), "%s: the preset %s: %s", u.ID, u.Name, bare(err)).WithHint("%s",
+			hintOr(err, "name the hosts by rules instead"))
 	}
 	rules := preset.Rules
 	for _, e := range endpoints {

@@ -10,17 +10,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A small world in which rules and requests meet often.
+// A small world in which rules and requests match often.
 var (
-	worldHosts   = []string{"x.lab", "a.x.lab", "b.a.x.lab", "y.lab", "host.cove.internal", "198.51.100.7", "10.0.0.7", "64:ff9b::a00:7", "127.0.0.1", "169.254.169.254", "localhost"}
+	worldHosts = []string{"x.lab", "a.x.lab", "b.a.x.lab", "y.lab", "host.cove.internal", "198.51.100.7", "10.0.0.7",
+		"64:ff9b::a00:7", "127.0.0.1", "169.254.169.254", "localhost"}
 	worldPorts   = []uint16{22, 80, 443, 5432}
 	worldMethods = []string{"GET", "POST"}
 	worldPaths   = []string{"/", "/a", "/a/b", "/a%2Fb", "/c"}
-	worldAddrs   = []string{"198.51.100.7", "10.0.0.7", "10.9.9.9", "127.0.0.1", "169.254.169.254", "fd00::1", "::ffff:10.0.0.7", "64:ff9b::a00:7", "192.0.2.77"}
+	worldAddrs   = []string{"198.51.100.7", "10.0.0.7", "10.9.9.9", "127.0.0.1", "169.254.169.254", "fd00::1",
+		"::ffff:10.0.0.7", "64:ff9b::a00:7", "192.0.2.77"}
 	worldMachine = Machine{Own: []netip.Addr{netip.MustParseAddr("192.0.2.77")}}
 )
 
-// worldRequests is every request of the small world.
+// worldRequests returns every request of the small world.
 func worldRequests(t testing.TB) []Request {
 	var all []Request
 	for _, name := range worldHosts {
@@ -48,15 +50,17 @@ func some(t *rapid.T, of []string, label string) string {
 	return strings.Join(rapid.SliceOfNDistinct(rapid.SampledFrom(of), 1, 2, rapid.ID).Draw(t, label), ", ")
 }
 
-// ruleText draws a rule of the small world, in YAML.
+// ruleText generates a rule of the small world, in YAML.
 func ruleText(t *rapid.T, actions ...string) string {
 	action := rapid.SampledFrom(actions).Draw(t, "action")
 	var b strings.Builder
 	byAddress, service := rapid.Bool().Draw(t, "by address"), false
 	if byAddress {
-		fmt.Fprintf(&b, "- cidrs: [%s]\n", some(t, []string{"198.51.100.0/24", "10.0.0.0/8", "10.0.0.7", "0.0.0.0/0", `"64:ff9b::/96"`, `"::/0"`, "192.0.2.77"}, "cidrs"))
+		fmt.Fprintf(&b, "- cidrs: [%s]\n", some(t, []string{"198.51.100.0/24", "10.0.0.0/8", "10.0.0.7", "0.0.0.0/0",
+			`"64:ff9b::/96"`, `"::/0"`, "192.0.2.77"}, "cidrs"))
 	} else {
-		hosts := some(t, []string{"x.lab", "a.x.lab", "y.lab", `"*.x.lab"`, `"*.lab"`, `"*.internal"`, "host.cove.internal"}, "hosts")
+		hosts := some(t, []string{"x.lab", "a.x.lab", "y.lab", `"*.x.lab"`, `"*.lab"`, `"*.internal"`, "host.cove.internal"},
+			"hosts")
 		service = strings.Contains(hosts, "host.cove")
 		fmt.Fprintf(&b, "- hosts: [%s]\n", hosts)
 		if strings.Contains(hosts, "*") {
@@ -92,7 +96,8 @@ func worldDocument(t *rapid.T, label string, actions ...string) *Document {
 	if n == 0 {
 		text = "rules: []\n"
 	}
-	if mode := rapid.SampledFrom([]string{"", "", "", "limited", "host-only", "open", "none"}).Draw(t, label+" mode"); mode != "" {
+	if mode := rapid.SampledFrom([]string{"", "", "", "limited", "host-only", "open", "none"}).Draw(t,
+		label+" mode"); mode != "" {
 		text += "mode: " + mode + "\n"
 		if rapid.IntRange(0, 3).Draw(t, label+" replace") == 0 {
 			text += "merge: replace\n"
@@ -118,13 +123,13 @@ func narrower(t *rapid.T, requests []Request, before, after *Policy) {
 	for _, r := range requests {
 		b, a := before.Decide(r), after.Decide(r)
 		if a.Action > b.Action {
-			t.Fatalf("%v %v:%d %s %s %v: %s by %s became %s by %s\nbefore:\n%safter:\n%s", r.Layer, r.Host, r.Port, r.Method, r.Path, r.Address, b.Action, b.Rule, a.Action, a.Rule, before, after)
+			t.Fatalf("%v %v:%d %s %s %v: %s by %s became %s by %s\nbefore:\n%safter:\n%s", r.Layer, r.Host, r.Port, r.Method,
+				r.Path, r.Address, b.Action, b.Rule, a.Action, a.Rule, before, after)
 		}
 	}
 }
 
-// TestRemovingARuleNeverAddsReach: of the rules that allow or ask, in every
-// mode but the open one, where asking narrows what is open.
+// TestRemovingARuleNeverAddsReach covers rules that allow or ask, in every mode except open, where asking narrows.
 func TestRemovingARuleNeverAddsReach(t *testing.T) {
 	requests := worldRequests(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -141,7 +146,7 @@ func TestRemovingARuleNeverAddsReach(t *testing.T) {
 	})
 }
 
-// TestMergingADenialNeverAddsReach: a layer that only denies, anywhere.
+// TestMergingADenialNeverAddsReach adds a layer that only denies, at any position.
 func TestMergingADenialNeverAddsReach(t *testing.T) {
 	requests := worldRequests(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -155,8 +160,8 @@ func TestMergingADenialNeverAddsReach(t *testing.T) {
 	})
 }
 
-// TestReplacingNeverAddsReach: a layer that replaces allows no more than it
-// would by itself, and never what an earlier one denies.
+// TestReplacingNeverAddsReach: a replacing layer allows no more than it would alone, and never what an earlier one
+// denies.
 func TestReplacingNeverAddsReach(t *testing.T) {
 	requests := worldRequests(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -166,7 +171,7 @@ func TestReplacingNeverAddsReach(t *testing.T) {
 	})
 }
 
-// TestOrderNeverMatters: of rules within a document.
+// TestOrderNeverMatters permutes the rules of a document.
 func TestOrderNeverMatters(t *testing.T) {
 	requests := worldRequests(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -183,9 +188,8 @@ func TestOrderNeverMatters(t *testing.T) {
 	})
 }
 
-// TestLayersAgree: what is allowed further in is allowed further out, so that
-// no request is allowed that could not have come so far; and nothing passes
-// through that a look inside would deny.
+// TestLayersAgree: an allowed inner layer implies an allowed outer one, so that no request is allowed that could not
+// get so far. No request passes through that an inner layer would deny.
 func TestLayersAgree(t *testing.T) {
 	requests := worldRequests(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -215,8 +219,8 @@ func TestLayersAgree(t *testing.T) {
 	})
 }
 
-// TestNothingOpensTheMachine: whatever the rules, loopback, the machine's own
-// address under a wide range, and cloud metadata stay closed.
+// TestNothingOpensTheMachine: loopback, cloud metadata and the machine's own address under a wide range stay closed,
+// whatever the rules.
 func TestNothingOpensTheMachine(t *testing.T) {
 	requests := worldRequests(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -226,7 +230,8 @@ func TestNothingOpensTheMachine(t *testing.T) {
 			if r.Layer != LayerDial {
 				a = r.Host.addr
 			}
-			closed := a.IsValid() && (a.IsLoopback() && r.Host.Name() != HostService || metadata(a)) || r.Host.Name() == "localhost"
+			closed := a.IsValid() && (a.IsLoopback() && r.Host.Name() != HostService || metadata(a)) ||
+				r.Host.Name() == "localhost"
 			if v := p.Decide(r); closed && v.Action != Deny {
 				t.Fatalf("%+v: %+v\n%s", r, v, p)
 			}
@@ -234,7 +239,7 @@ func TestNothingOpensTheMachine(t *testing.T) {
 	})
 }
 
-// String is p's rules, one a line, for failures.
+// String returns p's rules, one a line, for failure messages.
 func (p *Policy) String() string {
 	var b strings.Builder
 	b.WriteString("mode " + string(p.Mode()) + "\n")
@@ -249,9 +254,8 @@ func (p *Policy) String() string {
 	return b.String()
 }
 
-// TestWholeAllowsEverything: nothing that may be asked in a whole connection is
-// refused or asked about, and a connection that is allowed without being whole
-// has a rule about a part of it.
+// TestWholeAllowsEverything: no request in a whole connection is refused or asked about. An allowed connection that is
+// not whole has a rule about a part of it.
 func TestWholeAllowsEverything(t *testing.T) {
 	requests := worldRequests(t)
 	rapid.Check(t, func(t *rapid.T) {

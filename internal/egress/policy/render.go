@@ -10,18 +10,19 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Digest is the same for policies that say the same, wherever it was written:
-// SHA-256, hex, of mode and rules. What the machine adds is no part of it.
+// Digest returns the SHA-256, in hex, of mode and rules. Equivalent policies have the same digest, whatever their
+// sources. The machine's part is excluded.
 func (p *Policy) Digest() (string, error) {
 	if p == nil {
 		p = &Policy{}
 	}
-	text, err := (&Document{Mode: p.Mode(), PullRequests: p.pullRequests, Git: p.git, Rules: slices.Concat(p.deny, p.allow, p.ask)}).YAML()
+	text, err := (&Document{Mode: p.Mode(), PullRequests: p.pullRequests, Git: p.git,
+		Rules: slices.Concat(p.deny, p.allow, p.ask)}).YAML()
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), err
 }
 
-// YAML writes a document as Parse reads it. Sources and lines are lost.
+// YAML renders a document in the form that Parse reads. Sources and lines are lost.
 func (d *Document) YAML() ([]byte, error) {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	if d.Mode != "" {
@@ -110,8 +111,7 @@ func put(mapping *yaml.Node, key string, value *yaml.Node) {
 	mapping.Content = append(mapping.Content, text(key), value)
 }
 
-// text is a string; numbers among them stay as they are, since Parse reads
-// what is written.
+// text returns a string node; numbers need no quotes, since Parse reads the text as written.
 func text(s string) *yaml.Node {
 	if _, err := strconv.ParseUint(s, 10, 16); err == nil {
 		return plain(s, "!!int")

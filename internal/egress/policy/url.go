@@ -10,7 +10,7 @@ import (
 // maxQuery bounds a query, in bytes.
 const maxQuery = 64 << 10
 
-// URL is an absolute http or https URL, its parts canonical.
+// URL is an absolute http or https URL with canonical parts.
 type URL struct {
 	Scheme string // "http" or "https"
 	Host   Host
@@ -19,10 +19,9 @@ type URL struct {
 	Query  string // with its "?", or empty; not judged
 }
 
-// ParseURL reads an absolute URL as it stands in a request line: scheme
-// http, https, ws or wss (which are the first two to everybody on the way), no
-// user, no fragment, host, port and path as ParseHost, ParsePort and
-// CanonicalPath have them. Errors: InvalidArgument.
+// ParseURL parses an absolute URL of a request line: scheme http, https, ws or wss (the latter are http and https on
+// the wire), no user, no fragment, and host, port and path as ParseHost, ParsePort and CanonicalPath accept them.
+// Errors: InvalidArgument.
 func ParseURL(raw string) (URL, error) {
 	bad := func(why string) (URL, error) {
 		return URL{}, cove.Errorf(cove.InvalidArgument, "%s is not a URL for the gateway: %s", quote(raw), why)
@@ -69,7 +68,7 @@ func ParseURL(raw string) (URL, error) {
 	return u, err
 }
 
-// String is the URL in full, with the port where it is not the scheme's own.
+// String returns the URL in full, without the scheme's default port.
 func (u URL) String() string {
 	authority := u.Host.Authority(u.Port)
 	if u.Scheme == "http" && u.Port == 80 || u.Scheme == "https" && u.Port == 443 {

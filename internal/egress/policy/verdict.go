@@ -2,7 +2,7 @@ package policy
 
 import "net/netip"
 
-// Layer is where a connection or request is judged; each layer sees more of it.
+// Layer is a point at which a connection or request is judged; each layer sees more fields.
 type Layer int
 
 const (
@@ -26,28 +26,28 @@ func (l Layer) String() string {
 	return "unknown"
 }
 
-// Request is what is judged. Which fields count depends on Layer.
+// Request is the subject of a decision. The relevant fields depend on Layer.
 type Request struct {
 	Layer   Layer
 	Host    Host
 	Port    uint16
-	Method  string // in capitals, as in HTTP
+	Method  string // upper case
 	Path    string // from CanonicalPath
 	Address netip.Addr
-	// Endpoint: the gateway itself asks, for a sandbox that has asked one of the
-	// gateway's endpoints. Policies are about what sandboxes ask, and do not look.
+	// Endpoint marks a request of the gateway itself, made for a sandbox that used one of the gateway's endpoints.
+	// Policies ignore it.
 	Endpoint bool
-	// Inside, of LayerConnect: the request in it will be judged too, whatever
-	// may pass through. Policies do not look.
+	// Inside, of LayerConnect, announces that the request in the connection is judged too, even if it may pass through.
+	// Policies ignore it.
 	Inside bool
 }
 
-// Action is what becomes of a request. The order is that of reach.
+// Action is the decision on a request, in the order of reach.
 type Action int
 
 const (
 	Deny Action = iota
-	Ask         // hold it until somebody with a say has answered
+	Ask         // hold the request until it is approved or refused
 	Allow
 )
 
@@ -64,14 +64,14 @@ func (a Action) String() string {
 // Verdict is the answer to a Request. The zero Verdict denies.
 type Verdict struct {
 	Action      Action
-	Rule        string // which rule decided: "policy.yaml:12", "preset github#3", "default"
+	Rule        string // the rule that decided: "policy.yaml:12", "preset github#3", "default"
 	Reason      string // one sentence for a person or an agent
-	Remedy      string // the exact command that would allow it; empty where none can
-	PassThrough bool   // do not intercept TLS: SNI and address are all that is judged
-	Whole       bool   // of an allowed connection: so is whatever may be asked in it
+	Remedy      string // the exact command that would allow it; empty if none can
+	PassThrough bool   // do not intercept TLS: SNI and address are the only fields judged
+	Whole       bool   // of an allowed connection: every request in it is allowed too
 	Passable    bool   // of an allowed connection: it could be passed through, see Policy.Through
-	Asks        Asks   // of Ask: what beside host and port an answer is about
+	Asks        Asks   // of Ask: the fields beside host and port that an answer covers
 }
 
-// Asks are the parts of a request that rules which ask about it look at.
+// Asks are the fields of a request that the asking rules look at.
 type Asks struct{ Method, Path, Address bool }

@@ -21,13 +21,13 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// rawHTTP2 is a connection on which frames are written one by one.
+// rawHTTP2 is a connection on which a test writes single frames.
 type rawHTTP2 struct {
 	*http2.Framer
 	net.Conn
 	block   bytes.Buffer
 	encoder *hpack.Encoder
-	buffer  bytes.Buffer // frames that have not been sent
+	buffer  bytes.Buffer // frames not yet sent
 }
 
 func (l *lab) rawHTTP2(t *testing.T, at, name string) *rawHTTP2 {
@@ -46,13 +46,14 @@ func (l *lab) rawHTTP2(t *testing.T, at, name string) *rawHTTP2 {
 // head encodes the head of a request with further fields.
 func (h *rawHTTP2) head(name string, more ...hpack.HeaderField) []byte {
 	h.block.Reset()
-	for _, f := range append([]hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: name}, {Name: ":path", Value: "/"}}, more...) {
+	for _, f := range append([]hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"},
+		{Name: ":authority", Value: name}, {Name: ":path", Value: "/"}}, more...) {
 		h.encoder.WriteField(f)
 	}
 	return h.block.Bytes()
 }
 
-// flush sends what has been written, once it is worth it.
+// flush sends the written frames once there are at least atLeast bytes.
 func (h *rawHTTP2) flush(atLeast int) error {
 	if h.buffer.Len() < atLeast {
 		return nil
@@ -62,7 +63,7 @@ func (h *rawHTTP2) flush(atLeast int) error {
 	return err
 }
 
-// heap is what is in use once garbage has gone, in bytes.
+// heap returns the bytes in use after garbage collection.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -70,16 +71,15 @@ func heap() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// TestHTTP2Abuse: whatever one sandbox does to the protocol costs the gateway
-// little memory, ends with the connection where it has no use, and leaves the
-// sandbox beside it alone.
+// TestHTTP2Abuse: abuse of the protocol by one sandbox costs the gateway little memory, ends the connection where it
+// serves no purpose, and does not affect another sandbox.
 func TestHTTP2Abuse(t *testing.T) {
 	const plenty = 1_000_000 // frames, unless there is a reason for fewer
 	open := http2.HeadersFrameParam{EndHeaders: true, EndStream: true}
 	for _, c := range []struct {
 		name string
 		deaf bool // does not read what comes back
-		ends bool // the gateway closes the connection; of streams it may, if it does not keep up
+		ends bool // the gateway closes the connection; for streams it may, if it cannot keep up
 		n    int  // frames at most
 		step func(h *rawHTTP2, i int)
 	}{
@@ -105,7 +105,8 @@ func TestHTTP2Abuse(t *testing.T) {
 			if i == 0 {
 				h.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: h.head("allowed.lab")})
 			}
-			h.WriteContinuation(1, false, h.head("allowed.lab", hpack.HeaderField{Name: fmt.Sprint("x-", i), Value: strings.Repeat("y", 1000)}))
+			h.WriteContinuation(1, false, h.head("allowed.lab",
+				hpack.HeaderField{Name: fmt.Sprint("x-", i), Value: strings.Repeat("y", 1000)}))
 		}},
 		{"empty CONTINUATION", false, true, plenty, func(h *rawHTTP2, i int) {
 			if i == 0 {
@@ -162,7 +163,7 @@ func TestHTTP2Abuse(t *testing.T) {
 
 			h := l.rawHTTP2(t, l.transparent("203.0.113.1:443"), "allowed.lab")
 			before := heap()
-			heard := make(chan error, 1) // why there is nothing more to read
+			heard := make(chan error, 1) // the reason for the end of reading
 			listen := func() { _, err := io.Copy(io.Discard, h.Conn); heard <- err }
 			if !c.deaf {
 				go listen()
@@ -181,14 +182,14 @@ func TestHTTP2Abuse(t *testing.T) {
 			if c.deaf {
 				go listen()
 			}
-			if c.ends && !ended { // not all that was sent had arrived
+			if c.ends && !ended { // some of the sent frames had not arrived
 				ended = !errors.Is(<-heard, os.ErrDeadlineExceeded)
 				heard <- nil
 			}
 			if c.ends && !ended {
 				t.Errorf("%d frames, and the connection is still there", frames)
 			}
-			if grown > 256<<20 { // with the origin's share
+			if grown > 256<<20 { // including the origin's share
 				t.Errorf("%d MiB more are in use", grown>>20)
 			}
 			if n := most.Load(); n > 300 {
@@ -201,8 +202,7 @@ func TestHTTP2Abuse(t *testing.T) {
 	}
 }
 
-// TestHTTP2Doors: HTTP/2 is spoken inside TLS only, nothing tunnels through it,
-// and one connection is for one host.
+// TestHTTP2Doors: HTTP/2 is spoken inside TLS only, does not tunnel, and a connection is for one host.
 func TestHTTP2Doors(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab", "other.lab")
@@ -212,8 +212,10 @@ func TestHTTP2Doors(t *testing.T) {
 
 	for way, w := range map[string]*wire{"transparent": dialWire(t, at80), "explicit": dialWire(t, l.explicit)} {
 		target := map[string]string{"transparent": "/", "explicit": "http://allowed.lab/"}[way]
-		w.send("GET " + target + " HTTP/1.1\r\nHost: allowed.lab\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n\r\n")
-		if res, body := w.response("GET"); res.StatusCode != 200 || res.Proto != "HTTP/1.1" || res.Header.Get("Upgrade") != "" {
+		w.send("GET " + target + " HTTP/1.1\r\nHost: allowed.lab\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: " +
+			"h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n\r\n")
+		if res, body := w.response("GET"); res.StatusCode != 200 || res.Proto != "HTTP/1.1" ||
+			res.Header.Get("Upgrade") != "" {
 			t.Errorf("h2c, %s: %s %s %q", way, res.Proto, res.Status, body)
 		}
 	}
@@ -224,7 +226,8 @@ func TestHTTP2Doors(t *testing.T) {
 	}
 	before := len(o.seen())
 	for _, at := range []string{at80, l.explicit} {
-		if got := dialWire(t, at).send(http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00").rest(); got != "" && !strings.HasPrefix(got, "HTTP/1.1 400 ") {
+		if got := dialWire(t, at).send(http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00").rest(); got != "" &&
+			!strings.HasPrefix(got, "HTTP/1.1 400 ") {
 			t.Errorf("prior knowledge: %q", got)
 		}
 	}
@@ -232,17 +235,23 @@ func TestHTTP2Doors(t *testing.T) {
 		head []hpack.HeaderField
 		want string
 	}{
-		"CONNECT":          {[]hpack.HeaderField{{Name: ":method", Value: "CONNECT"}, {Name: ":authority", Value: "allowed.lab:443"}}, "403"},
-		"extended CONNECT": {[]hpack.HeaderField{{Name: ":method", Value: "CONNECT"}, {Name: ":protocol", Value: "websocket"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "allowed.lab"}, {Name: ":path", Value: "/"}}, "PROTOCOL_ERROR"},
-		"coalescing":       {[]hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "other.lab"}, {Name: ":path", Value: "/"}}, "403"},
-		"Host besides":     {[]hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "allowed.lab"}, {Name: ":path", Value: "/"}, {Name: "host", Value: "other.lab"}}, "400"},
+		"CONNECT": {[]hpack.HeaderField{{Name: ":method", Value: "CONNECT"},
+			{Name: ":authority", Value: "allowed.lab:443"}}, "403"},
+		"extended CONNECT": {[]hpack.HeaderField{{Name: ":method", Value: "CONNECT"}, {Name: ":protocol", Value: "websocket"},
+			{Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "allowed.lab"}, {Name: ":path", Value: "/"}},
+			"PROTOCOL_ERROR"},
+		"coalescing": {[]hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"},
+			{Name: ":authority", Value: "other.lab"}, {Name: ":path", Value: "/"}}, "403"},
+		"Host besides": {[]hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"},
+			{Name: ":authority", Value: "allowed.lab"}, {Name: ":path", Value: "/"}, {Name: "host", Value: "other.lab"}}, "400"},
 	} {
 		h := l.rawHTTP2(t, at443, "allowed.lab")
 		h.block.Reset()
 		for _, f := range c.head {
 			h.encoder.WriteField(f)
 		}
-		h.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true, BlockFragment: h.block.Bytes()})
+		h.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, EndStream: true,
+			BlockFragment: h.block.Bytes()})
 		h.flush(0)
 		if got := h.outcome(); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
@@ -253,8 +262,7 @@ func TestHTTP2Doors(t *testing.T) {
 	}
 }
 
-// outcome is the status of the first answer, or the error that ended its stream
-// or the connection.
+// outcome returns the status of the first answer, or the error that ended its stream or the connection.
 func (h *rawHTTP2) outcome() string {
 	in := http2.NewFramer(io.Discard, h.Conn)
 	in.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -269,15 +277,14 @@ func (h *rawHTTP2) outcome() string {
 		case *http2.RSTStreamFrame:
 			return f.ErrCode.String()
 		case *http2.GoAwayFrame:
-			if f.ErrCode != http2.ErrCodeNo { // no more than a farewell
+			if f.ErrCode != http2.ErrCodeNo { // more than a graceful end
 				return f.ErrCode.String()
 			}
 		}
 	}
 }
 
-// TestRequestsAtATime: a sandbox cannot have more requests under way than its
-// share; when some have ended, there are places again.
+// TestRequestsAtATime: a sandbox has a bounded number of concurrent requests; ended ones free their places.
 func TestRequestsAtATime(t *testing.T) {
 	l := newLab(t, func(o *Options) { o.MaxRequests = 3 })
 	l.permit("allowed.lab")
@@ -301,7 +308,8 @@ func TestRequestsAtATime(t *testing.T) {
 		})
 		<-begun
 	}
-	if res, body := get(t, c, "https://allowed.lab/"); res.StatusCode != 429 || !strings.Contains(body, "3 requests are under way") {
+	if res, body := get(t, c, "https://allowed.lab/"); res.StatusCode != 429 ||
+		!strings.Contains(body, "3 requests are under way") {
 		t.Errorf("one too many: %s %s", res.Status, body)
 	}
 	leave()

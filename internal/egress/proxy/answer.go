@@ -18,13 +18,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Rules that nobody can change.
+// Rules that no policy can change.
 const (
 	ruleProtocol = "gateway: protocol"
 	ruleTLS      = "gateway: tls"
 )
 
-// refusal is the body of every answer that the gateway gives itself.
+// refusal is the body of every answer made by the gateway itself.
 type refusal struct {
 	Error  string    `json:"-"` // blocked, malformed, upstream, …
 	Host   string    `json:"host,omitempty"`
@@ -32,11 +32,11 @@ type refusal struct {
 	Stage  api.Stage `json:"stage,omitempty"`
 	Rule   string    `json:"rule,omitempty"`
 	Reason string    `json:"reason"`
-	Allow  string    `json:"allow,omitempty"`       // the exact command, or what else would
+	Allow  string    `json:"allow,omitempty"`       // the exact command, or another way to allow it
 	After  int       `json:"retry_after,omitempty"` // seconds
 }
 
-// text is for clients that show a body to people.
+// text renders the refusal for clients that show a body to people.
 func (f refusal) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s by the gateway of this sandbox: ", f.Error)
@@ -54,16 +54,15 @@ func (f refusal) text() string {
 	return b.String()
 }
 
-// json is for programs. SDKs of model providers and many others look for an
-// object with a message in "error", and show nothing if it is anything else;
-// gh, and others with it, look for "message".
+// json renders the refusal for programs. SDKs of model providers and many others expect an object with a message in
+// "error", and ignore any other form; gh and others expect "message".
 func (f refusal) json() []byte {
 	type fault struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
 	}
 	message := strings.TrimSpace(f.text())
-	body, _ := json.MarshalIndent(struct { // strings and numbers only
+	body, _ := json.MarshalIndent(struct { // strings and numbers only, so it cannot fail
 		Error   fault  `json:"error"`
 		Message string `json:"message"`
 		refusal
@@ -71,10 +70,11 @@ func (f refusal) json() []byte {
 	return append(body, '\n')
 }
 
-// wantsText: browsers, and git, which shows plain text and nothing else.
+// wantsText reports browsers, and git, which shows plain text and nothing else.
 func wantsText(r *http.Request) bool {
 	accept := r.Header.Get("Accept")
-	return strings.HasPrefix(r.UserAgent(), "git/") || strings.Contains(accept, "text/") && !strings.Contains(accept, "json")
+	return strings.HasPrefix(r.UserAgent(), "git/") ||
+		strings.Contains(accept, "text/") && !strings.Contains(accept, "json")
 }
 
 // say answers in the gateway's own name.
@@ -103,30 +103,29 @@ func (x *exchange) say(status int, f refusal) {
 	x.answer.Add(int64(n))
 }
 
-// Answer is what the gateway answers itself, in a form that whoever asked can
-// read. It is an error where it is given as one.
+// Answer is an answer of the gateway itself, in a form that the client can read. It is returned as an error.
 type Answer struct {
 	Status int
-	Header http.Header // Content-Type and what else there is to say
+	Header http.Header // Content-Type and further headers
 	Body   []byte
-	Rule   string // for the record, where it refuses something
+	Rule   string // for the record, if it refuses
 	Reason string
 }
 
 func (a *Answer) Error() string { return a.Reason }
 
-// Refusal is what a stage says to what policy has allowed.
+// Refusal is a stage's objection to a request that policy has allowed.
 type Refusal struct {
 	Code   cove.Code // Forbidden, Overloaded, Unavailable, …
 	Rule   string
 	Reason string        // one sentence
-	Remedy string        // what would allow it
-	After  time.Duration // when to try again; 0 where that is no use
+	Remedy string        // a way to allow it
+	After  time.Duration // when to try again; 0 if that is pointless
 }
 
 func (f *Refusal) Error() string { return f.Reason }
 
-// answerWith writes an answer as it is.
+// answerWith writes an answer unchanged.
 func (x *exchange) answerWith(a *Answer) {
 	x.status = a.Status
 	h := x.w.Header()
@@ -138,13 +137,13 @@ func (x *exchange) answerWith(a *Answer) {
 	x.answer.Add(int64(n))
 }
 
-// block says what policy refused, and how it could be allowed.
+// block answers with the policy's refusal and its remedy.
 func (x *exchange) block() {
-	x.say(http.StatusForbidden, refusal{Error: "blocked", Rule: x.verdict.Rule, Reason: x.verdict.Reason, Allow: x.verdict.Remedy})
+	x.say(http.StatusForbidden, refusal{Error: "blocked", Rule: x.verdict.Rule, Reason: x.verdict.Reason,
+		Allow: x.verdict.Remedy})
 }
 
-// refuseTarget answers a request that could not be read in one way, or that is
-// not for this connection.
+// refuseTarget answers a request that is ambiguous or not for this connection.
 func (x *exchange) refuseTarget(err error) {
 	x.problem, x.stage = err.Error(), api.StageProtocol
 	x.verdict = policy.Verdict{Rule: ruleProtocol, Reason: err.Error()}
@@ -156,7 +155,7 @@ func (x *exchange) refuseTarget(err error) {
 	x.say(http.StatusBadRequest, refusal{Error: "malformed", Rule: ruleProtocol, Reason: err.Error()})
 }
 
-// refuse answers with an error of a stage.
+// refuse answers with a stage's error.
 func (x *exchange) refuse(err error) {
 	x.problem = err.Error()
 	var answer *Answer
@@ -173,7 +172,8 @@ func (x *exchange) refuse(err error) {
 	var refused *Refusal
 	if errors.As(err, &refused) {
 		code = refused.Code
-		said = refusal{Rule: refused.Rule, Reason: refused.Reason, Allow: refused.Remedy, After: int(math.Ceil(refused.After.Seconds()))}
+		said = refusal{Rule: refused.Rule, Reason: refused.Reason, Allow: refused.Remedy,
+			After: int(math.Ceil(refused.After.Seconds()))}
 	}
 	status, word := http.StatusBadGateway, "failed"
 	switch code {
@@ -192,20 +192,20 @@ func (x *exchange) refuse(err error) {
 	x.say(status, said)
 }
 
-// bad answers for an origin that cannot be had, or makes no sense.
+// bad answers for an origin that is unreachable or breaks the protocol.
 func (x *exchange) bad(ctx context.Context, reason string) {
 	x.broken(ctx, errors.New(reason))
 	x.problem = reason
 	x.say(http.StatusBadGateway, refusal{Error: "upstream", Reason: reason})
 }
 
-// failed answers for a round trip that did not come to an answer.
+// failed answers for a failed round trip.
 func (x *exchange) failed(ctx context.Context, err error) {
 	x.stage = stageOf(err, api.StageUpstream)
 	var refused *blocked
 	var answer *Answer
 	switch {
-	case errors.As(err, &answer): // from the body of the request
+	case errors.As(err, &answer): // from reading the request's body
 		x.verdict = refusedBy(x.stage, err)
 		x.refuse(answer)
 	case errors.As(err, &refused):
@@ -233,7 +233,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// blocked is a verdict as an error, from where only errors come back.
+// blocked is a verdict in the form of an error.
 type blocked struct {
 	request policy.Request
 	verdict policy.Verdict
@@ -243,7 +243,7 @@ func (b *blocked) Error() string {
 	return fmt.Sprintf("%s at %s is refused: %s", b.request.Host, b.request.Address, b.verdict.Reason)
 }
 
-// staged is an error of one stage.
+// staged is an error with its stage.
 type staged struct {
 	stage api.Stage
 	error
@@ -251,7 +251,7 @@ type staged struct {
 
 func (s *staged) Unwrap() error { return s.error }
 
-// At says of which stage an error is, for the record.
+// At adds a stage to an error, for the record.
 func At(stage api.Stage, err error) error {
 	if err == nil {
 		return nil
@@ -259,7 +259,7 @@ func At(stage api.Stage, err error) error {
 	return &staged{stage, err}
 }
 
-// stageOf is the stage of an error, or another where it does not say.
+// stageOf returns the stage of an error, or otherwise if it has none.
 func stageOf(err error, otherwise api.Stage) api.Stage {
 	var s *staged
 	if errors.As(err, &s) {
@@ -268,7 +268,7 @@ func stageOf(err error, otherwise api.Stage) api.Stage {
 	return otherwise
 }
 
-// verdictOf is the verdict in an error, or v.
+// verdictOf returns the verdict in an error, or v.
 func verdictOf(err error, v policy.Verdict) policy.Verdict {
 	var b *blocked
 	if errors.As(err, &b) {
@@ -277,7 +277,7 @@ func verdictOf(err error, v policy.Verdict) policy.Verdict {
 	return v
 }
 
-// refusedBy is the verdict of a stage that did not admit something.
+// refusedBy returns the verdict of a stage that refused.
 func refusedBy(stage api.Stage, err error) policy.Verdict {
 	var f *Refusal
 	if errors.As(err, &f) {

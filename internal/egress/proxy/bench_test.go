@@ -18,9 +18,8 @@ import (
 	"time"
 )
 
-// BenchmarkIntercepted is what one intercepted request of 1 KiB on a kept
-// connection costs the gateway: its processor time (cpu-µs/op), of which 1e6 is
-// one core's second. Client and origin are other processes.
+// BenchmarkIntercepted measures the gateway's processor time for one intercepted request of 1 KiB on a kept connection
+// (cpu-µs/op; 1e6 is one second of a core). Client and origin are other processes.
 func BenchmarkIntercepted(b *testing.B) {
 	for _, version := range []string{"http1", "http2"} {
 		b.Run(version, func(b *testing.B) {
@@ -45,8 +44,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// inProgram starts this test binary as another program, which reads setup as
-// JSON and then speaks over its standard streams.
+// inProgram starts this test binary as another program, which reads setup as JSON and then communicates over its
+// standard streams.
 func inProgram(b *testing.B, role string, setup any) (io.Writer, *json.Decoder) {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -72,7 +71,7 @@ func inProgram(b *testing.B, role string, setup any) (io.Writer, *json.Decoder) 
 
 const roleVariable = "COVE_TEST_PROXY_ROLE"
 
-// roles are what inProgram can start.
+// roles are the programs of inProgram.
 var roles = map[string]func(in *json.Decoder, out *json.Encoder){"origin": originRole, "client": clientRole}
 
 type keyPair struct{ Certificate, Key []byte }
@@ -83,7 +82,8 @@ func originRole(in *json.Decoder, out *json.Encoder) {
 	key, _ := x509.ParsePKCS8PrivateKey(pair.Key)
 	body := bytes.Repeat([]byte("x"), 1024)
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		Certificates: []tls.Certificate{{Certificate: [][]byte{pair.Certificate}, PrivateKey: key}}, NextProtos: []string{"h2", "http/1.1"},
+		Certificates: []tls.Certificate{{Certificate: [][]byte{pair.Certificate}, PrivateKey: key}},
+		NextProtos:   []string{"h2", "http/1.1"},
 	})
 	if err != nil {
 		panic(err)

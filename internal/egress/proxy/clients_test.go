@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// runClient runs a real program, with the sandbox's authority in its trust
-// store and a home of its own, and gives everything it said.
+// runClient runs a real program, with the sandbox's authority in its trust store and its own home, and returns its
+// output.
 func (l *lab) runClient(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -35,7 +35,7 @@ func (l *lab) runClient(t *testing.T, env []string, name string, args ...string)
 	return string(out)
 }
 
-// TestRealClients: programs as they are, allowed and blocked.
+// TestRealClients runs unmodified programs, allowed and blocked.
 func TestRealClients(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab", "git.lab")
@@ -72,24 +72,33 @@ http.request({host, port, method: "CONNECT", path: process.argv[2] + ":443"}).on
 		{"curl", "GET https://allowed.lab/x", env, "curl", []string{"-sS", "https://allowed.lab/x"}},
 		{"curl, HTTP/1.1", "GET https://allowed.lab/x", env, "curl", []string{"-sS", "--http1.1", "https://allowed.lab/x"}},
 		{"curl, plain", "GET http://allowed.lab/x", env, "curl", []string{"-sS", "http://allowed.lab/x"}},
-		{"curl, SOCKS", "GET https://allowed.lab/x", nil, "curl", []string{"-sS", "-x", "socks5h://" + l.explicit, "https://allowed.lab/x"}},
+		{"curl, SOCKS", "GET https://allowed.lab/x", nil, "curl",
+			[]string{"-sS", "-x", "socks5h://" + l.explicit, "https://allowed.lab/x"}},
 		{"curl, upload", `"a=b"`, env, "curl", []string{"-sS", "-d", "a=b", "https://allowed.lab/x"}},
 		{"curl, h2c", "GET http://allowed.lab/x", env, "curl", []string{"-sS", "--http2", "http://allowed.lab/x"}},
-		{"curl, blocked", `"allow": "cove policy allow sb_test denied.lab"`, env, "curl", []string{"-sS", "http://denied.lab/x"}},
+		{"curl, blocked", `"allow": "cove policy allow sb_test denied.lab"`, env, "curl",
+			[]string{"-sS", "http://denied.lab/x"}},
 		{"curl, blocked tunnel", "403", env, "curl", []string{"-sS", "https://denied.lab/x"}},
-		{"curl, SOCKS4", "curl: (97)", nil, "curl", []string{"-sS", "-x", "socks4a://" + l.explicit, "https://allowed.lab/x"}},
-		{"curl, transparent", "GET https://allowed.lab/x", nil, "curl", []string{"-sS", "--connect-to", "::127.0.0.1:" + port, "https://allowed.lab/x"}},
-		{"curl, transparent, blocked", `"rule": "default"`, nil, "curl", []string{"-sS", "--connect-to", "::127.0.0.1:" + port, "https://denied.lab/x"}},
+		{"curl, SOCKS4", "curl: (97)", nil, "curl", []string{"-sS", "-x", "socks4a://" + l.explicit,
+			"https://allowed.lab/x"}},
+		{"curl, transparent", "GET https://allowed.lab/x", nil, "curl",
+			[]string{"-sS", "--connect-to", "::127.0.0.1:" + port, "https://allowed.lab/x"}},
+		{"curl, transparent, blocked", `"rule": "default"`, nil, "curl",
+			[]string{"-sS", "--connect-to", "::127.0.0.1:" + port, "https://denied.lab/x"}},
 		{"urllib", "GET https://allowed.lab/x", env, "/usr/bin/python3", []string{"-c", urllib, "https://allowed.lab/x"}},
-		{"urllib, blocked", `"reason": "no rule allows denied.lab"`, env, "/usr/bin/python3", []string{"-c", urllib, "http://denied.lab/x"}},
+		{"urllib, blocked", `"reason": "no rule allows denied.lab"`, env, "/usr/bin/python3",
+			[]string{"-c", urllib, "http://denied.lab/x"}},
 		{"urllib, blocked tunnel", "403", env, "/usr/bin/python3", []string{"-c", urllib, "https://denied.lab/x"}},
 		{"node", "GET https://allowed.lab/", nil, "node", []string{"-e", node, port, "allowed.lab"}},
 		{"node, blocked", `"type": "blocked"`, nil, "node", []string{"-e", node, port, "denied.lab"}},
 		{"node, CONNECT", "GET https://allowed.lab/", nil, "node", []string{"-e", nodeConnect, l.explicit, "allowed.lab"}},
 		{"node, CONNECT, blocked", "403", nil, "node", []string{"-e", nodeConnect, l.explicit, "denied.lab"}},
-		{"openssl", "Verification: OK", nil, "openssl", []string{"s_client", "-brief", "-proxy", l.explicit, "-connect", "allowed.lab:443", "-servername", "allowed.lab", "-CAfile", file(t, "ca.pem", l.inside.pem)}},
-		{"openssl, no name", "unrecognized name", nil, "openssl", []string{"s_client", "-proxy", l.explicit, "-connect", "allowed.lab:443", "-noservername"}},
-		{"openssl, other name", "unrecognized name", nil, "openssl", []string{"s_client", "-proxy", l.explicit, "-connect", "allowed.lab:443", "-servername", "denied.lab"}},
+		{"openssl", "Verification: OK", nil, "openssl", []string{"s_client", "-brief", "-proxy", l.explicit, "-connect",
+			"allowed.lab:443", "-servername", "allowed.lab", "-CAfile", file(t, "ca.pem", l.inside.pem)}},
+		{"openssl, no name", "unrecognized name", nil, "openssl",
+			[]string{"s_client", "-proxy", l.explicit, "-connect", "allowed.lab:443", "-noservername"}},
+		{"openssl, other name", "unrecognized name", nil, "openssl",
+			[]string{"s_client", "-proxy", l.explicit, "-connect", "allowed.lab:443", "-servername", "denied.lab"}},
 		{"git", "refs/heads/main", env, "git", []string{"ls-remote", "https://git.lab/repo.git"}},
 		{"git, blocked", "403", env, "git", []string{"ls-remote", "https://denied.lab/repo.git"}},
 	} {

@@ -16,36 +16,34 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Resolver finds the addresses of a name; *net.Resolver is one.
+// Resolver looks up the addresses of a name; *net.Resolver implements it.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Direct is the Dialer that connects to origins itself, or lets an upstream
-// proxy do it.
+// Direct is the Dialer that connects to origins itself or through an upstream proxy.
 type Direct struct {
-	Resolver Resolver // the host's own if nil
+	Resolver Resolver // nil: the host's own
 
-	// Upstream, if set, is an HTTP proxy (http://[user:password@]host:port) that
-	// is asked to CONNECT to every origin. It resolves the names then, so that
-	// only addresses that stand in requests are checked here.
+	// Upstream, if set, is an HTTP proxy (http://[user:password@]host:port) that Direct asks to CONNECT to every
+	// origin. The upstream then resolves the names, so only addresses in requests are checked here.
 	Upstream *url.URL
 
 	Timeout time.Duration // for one connection; 10 s
-	Stagger time.Duration // before the next address is tried beside the last; 250 ms (RFC 8305)
+	Stagger time.Duration // delay before the next address is tried in parallel; 250 ms (RFC 8305)
 }
 
 const (
 	defaultDialTimeout = 10 * time.Second
 	defaultStagger     = 250 * time.Millisecond
 
-	maxAddresses = 16 // of one name that are looked at
+	maxAddresses = 16 // of one name that are considered
 )
 
-// Dial resolves host once, checks every address it has, and connects to one.
-// One refused address refuses them all: a name that leads inside as well as
-// outside is a trick or a mistake.
-func (d *Direct) Dial(ctx context.Context, host policy.Host, port uint16, known []netip.Addr, check func(netip.Addr) error) (net.Conn, error) {
+// Dial resolves host once, checks every address, and connects to one of them. One refused address refuses them all: a
+// name that leads inside as well as outside is an attack or a mistake.
+func (d *Direct) Dial(ctx context.Context, host policy.Host, port uint16, known []netip.Addr,
+	check func(netip.Addr) error) (net.Conn, error) {
 	if d.Upstream != nil {
 		return d.dialUpstream(ctx, host, port, check)
 	}
@@ -85,7 +83,7 @@ func (d *Direct) resolve(ctx context.Context, host policy.Host) ([]netip.Addr, e
 	return found, nil
 }
 
-// inOrder are the addresses in which they are tried, each once.
+// inOrder returns the distinct addresses in the order in which they are tried.
 func inOrder(host policy.Host, found []netip.Addr) ([]netip.Addr, error) {
 	var addresses []netip.Addr
 	for _, a := range found {
@@ -121,8 +119,7 @@ func interleave(addresses []netip.Addr) []netip.Addr {
 	return mixed
 }
 
-// race tries one address after the other, each without waiting long for those
-// before it. The first connection wins (RFC 8305).
+// race tries one address after another, with a short delay between them. The first connection wins (RFC 8305).
 func (d *Direct) race(ctx context.Context, addresses []netip.Addr, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout())
 	defer cancel()
@@ -148,7 +145,7 @@ func (d *Direct) race(ctx context.Context, addresses []netip.Addr, port uint16) 
 			attempts <- attempt{c, err}
 		}()
 	}
-	defer func() { // the others have been cancelled
+	defer func() { // close the losers, whose attempts are cancelled
 		cancel()
 		for range pending {
 			if a := <-attempts; a.conn != nil {
@@ -188,7 +185,7 @@ func (d *Direct) race(ctx context.Context, addresses []netip.Addr, port uint16) 
 func connectTo(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	c, err := new(net.Dialer).DialTCP(ctx, "tcp", netip.AddrPort{}, to)
 	if err != nil {
-		return nil, err // no *net.TCPConn, which would not be nil
+		return nil, err // not a nil *net.TCPConn in an interface
 	}
 	return c, nil
 }
@@ -207,8 +204,9 @@ func (d *Direct) stagger() time.Duration {
 	return defaultStagger
 }
 
-// dialUpstream asks the upstream proxy for a connection.
-func (d *Direct) dialUpstream(ctx context.Context, host policy.Host, port uint16, check func(netip.Addr) error) (net.Conn, error) {
+// dialUpstream requests a connection from the upstream proxy.
+func (d *Direct) dialUpstream(ctx context.Context, host policy.Host, port uint16,
+	check func(netip.Addr) error) (net.Conn, error) {
 	if a, ok := host.Addr(); ok {
 		if err := check(a); err != nil {
 			return nil, err
@@ -238,7 +236,8 @@ func (d *Direct) connect(c net.Conn, authority string) (net.Conn, error) {
 	request := "CONNECT " + authority + " HTTP/1.1\r\nHost: " + authority + "\r\n"
 	if user := d.Upstream.User; user != nil {
 		password, _ := user.Password()
-		request += "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)) + "\r\n"
+		request += "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)) +
+			"\r\n"
 	}
 	if _, err := c.Write([]byte(request + "\r\n")); err != nil {
 		return nil, err
@@ -258,7 +257,7 @@ func (d *Direct) connect(c net.Conn, authority string) (net.Conn, error) {
 	return &aheadConn{Conn: c, ahead: ahead}, nil
 }
 
-// aheadConn is a connection of which something has been read already.
+// aheadConn is a connection of which some bytes have been read already.
 type aheadConn struct {
 	net.Conn
 	ahead []byte

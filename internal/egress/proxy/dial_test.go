@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// answers is a resolver that answers differently each time.
+// answers is a resolver with a different answer each time.
 type answers struct {
 	mu    sync.Mutex
 	sets  [][]netip.Addr
@@ -39,8 +39,7 @@ func addrs(list ...string) (all []netip.Addr) {
 	return all
 }
 
-// TestDirect: a name is resolved once, every address of it is checked, and what
-// is dialled is one of those that were.
+// TestDirect: a name is resolved once, each of its addresses is checked, and the dialled address is a checked one.
 func TestDirect(t *testing.T) {
 	ln := echoServer(t)
 	port := ln.Addr().(*net.TCPAddr).AddrPort().Port()
@@ -101,8 +100,7 @@ func many() (all []netip.Addr) {
 	return all
 }
 
-// TestUpstreamProxy: another proxy can be made to dial, with its password, and
-// what it sends at once is not lost.
+// TestUpstreamProxy: an upstream proxy can dial, with its password, and bytes that it sends at once are not lost.
 func TestUpstreamProxy(t *testing.T) {
 	ln := echoServer(t)
 	var mu sync.Mutex
@@ -136,7 +134,8 @@ func TestUpstreamProxy(t *testing.T) {
 	at := listen(t)
 	go upstream.Serve(at)
 	t.Cleanup(func() { upstream.Close() })
-	d := &Direct{Upstream: &url.URL{Scheme: "http", Host: at.Addr().String(), User: url.UserPassword("me", "pw")}, Timeout: patience}
+	d := &Direct{Upstream: &url.URL{Scheme: "http", Host: at.Addr().String(), User: url.UserPassword("me", "pw")},
+		Timeout: patience}
 	never := func(a netip.Addr) error { t.Errorf("%s was checked", a); return nil }
 
 	c, err := d.Dial(t.Context(), host("name.lab"), 25, nil, never)
@@ -155,20 +154,24 @@ func TestUpstreamProxy(t *testing.T) {
 	mu.Lock()
 	status = "407 Proxy Authentication Required"
 	mu.Unlock()
-	if _, err := d.Dial(t.Context(), host("name.lab"), 25, nil, never); err == nil || !strings.Contains(err.Error(), "407") {
+	if _, err := d.Dial(t.Context(), host("name.lab"), 25, nil, never); err == nil ||
+		!strings.Contains(err.Error(), "407") {
 		t.Errorf("%v", err)
 	}
 	refused := errors.New("refused")
-	if _, err := d.Dial(t.Context(), host("10.0.0.1"), 25, nil, func(netip.Addr) error { return refused }); !errors.Is(err, refused) {
+	if _, err := d.Dial(t.Context(), host("10.0.0.1"), 25, nil, func(netip.Addr) error {
+		return refused
+	}); !errors.Is(err, refused) {
 		t.Errorf("an address that policy refuses: %v", err)
 	}
 }
 
-// TestRebinding: through the whole proxy, a name whose address is private is
-// not reached, and the answer says so.
+// TestRebinding: through the whole proxy, a name with a private address is not reached, and the answer gives the
+// reason.
 func TestRebinding(t *testing.T) {
 	l := newLab(t)
-	for name, address := range map[string]string{"loop.lab": "127.0.0.1", "meta.lab": "169.254.169.254", "ten.lab": "10.0.0.1", "v6.lab": "::1", "nat64.lab": "64:ff9b::7f00:1", "ula.lab": "fd00:ec2::254"} {
+	for name, address := range map[string]string{"loop.lab": "127.0.0.1", "meta.lab": "169.254.169.254",
+		"ten.lab": "10.0.0.1", "v6.lab": "::1", "nat64.lab": "64:ff9b::7f00:1", "ula.lab": "fd00:ec2::254"} {
 		l.permit(name)
 		l.at(name, "203.0.113.1", address)
 		for _, scheme := range []string{"http", "https"} {

@@ -1,13 +1,11 @@
-// Package proxy is the data path of the gateway: it takes the connections of
-// one sandbox, finds out what each is for, asks policy, and carries what is
-// allowed to the origin as messages it has written anew.
+// Package proxy is the data path of the gateway. It accepts the connections of one sandbox, determines their targets,
+// asks policy, and carries allowed messages to the origin, written anew.
 //
 // # Entry points
 //
-// A listener tells whose connection it is; nothing that a client sends does.
-// On a transparent listener the firewall says where a connection wanted to go
-// (SO_ORIGINAL_DST). On an explicit one the client says it: CONNECT, a request
-// in absolute form, or SOCKS5.
+// The listener alone identifies the sandbox; a client's own claims never do. On a transparent listener the firewall
+// knows the original destination (SO_ORIGINAL_DST). On an explicit one the client states it: CONNECT, a request in
+// absolute form, or SOCKS5.
 //
 // # One connection
 //
@@ -17,61 +15,60 @@
 //	      → for each request: one host, LayerConnect and LayerHTTP → Prepare →
 //	        dial with LayerDial → round trip → Response → answer
 //
-// Every layer has to allow it. A request is judged by itself, however many its
-// connection has carried: its Host or :authority has to be the name in the
-// TLS handshake, and that the name in CONNECT or SOCKS.
+// Every layer must allow. Each request is judged separately, however many its connection has carried: its Host or
+// :authority must equal the name in the TLS handshake, and that the name in CONNECT or SOCKS.
 //
-// Whom a connection reaches follows from the name that was judged, which the
-// Dialer resolves. The address that a sandbox connected to, or gave instead of
-// a name, is a fact about the sandbox's own resolver: where the protocol says
-// a name (SNI, Host), that name alone is judged and dialled, so an /etc/hosts
-// entry leads to the real origin, and two names on one address do not disturb
-// each other. Sandbox.Pinned is asked where the protocol says no name. An
-// address without any name needs a rule for the address.
+// The Dialer resolves the name that was judged, and so determines the origin. The address that a sandbox connected to,
+// or gave instead of a name, only reflects the sandbox's own resolver. Where the protocol states a name (SNI, Host),
+// only that name is judged and dialled: an /etc/hosts entry leads to the real origin, and two names on one address stay
+// apart. Where the protocol states no name, Sandbox.Pinned is consulted. An address without any name needs a rule for
+// the address.
 //
-// Encrypted ClientHello: where TLS is intercepted the gateway ends the outer
-// handshake, so a client that sent a real inner name gives up, one that only
-// greases goes on, and no inner name leaves. Where TLS is passed through the
-// inner name would decide and nobody could judge it: refused.
+// Encrypted ClientHello: where TLS is intercepted the gateway ends the outer handshake. A client that sent a real inner
+// name therefore gives up, a client that only greases continues, and no inner name leaves. Where TLS is passed through,
+// the inner name would decide but could not be judged: it is refused.
+//
+// # When policy is asked
+//
+//	layer         when                                        by
+//	LayerDNS      a name is looked up                         egress/dns
+//	LayerConnect  a connection's host is known (admit); again for a request
+//	              whose connection was not admitted for its host
+//	LayerHTTP     each request                                Server.judge
+//	LayerDial     each address, before it is dialled          Server.dial
+//	Early         LayerConnect and LayerDial, before any request
+//	Rejudge       every flow in progress, after each change of policy
 //
 // # Before a request
 //
-// The first request to an origin would wait for two handshakes, one after the
-// other. So when a connection has been allowed and is not passed through, its
-// certificate is made and its origin connected to while the client makes its
-// ClientHello, and the origin's handshake goes on beside the client's (early). It
-// is not looked up once more for a connection to where the sandbox's question for
-// its name has just led (Sandbox.Found): the addresses that were found are judged
-// and dialled.
-// Nothing is connected to where a rule looks at methods or paths, asks, or
-// leaves an address to somebody's word (Sandbox.Early); nothing is said to an
-// origin before a ClientHello has named it; and nothing but a handshake before a
-// request for it has been allowed.
+// The first request to an origin would wait for two handshakes, one after the other. So when a connection has been
+// allowed and is not passed through, the proxy makes its certificate and connects to its origin while the client makes
+// its ClientHello, and both handshakes run in parallel (early). A connection that follows a DNS query of the sandbox
+// uses the query's addresses (Sandbox.Found) without a second look-up; they are judged like any other.
+//
+// The proxy makes no early connection where a rule looks at methods or paths, asks, or makes an address depend on an
+// approval (Sandbox.Early). An origin receives no byte before a ClientHello has named it, and nothing except a
+// handshake before a request for it has been allowed.
 //
 // # Endpoints
 //
-// Requests to the gateway's own name (policy.GatewayService), and those that the
-// proxy itself is asked in origin form, are for its endpoints: answered, or
-// sent on to an origin that Sandbox.Endpoint names. What is sent on takes the
-// same way as every request, from the judgement of each layer on; it is judged
-// as the gateway's (policy.Request.Endpoint), and shares no connection with what
-// the sandbox asks for itself.
+// Requests to the gateway's own name (policy.GatewayService), and requests in origin form to the proxy itself, are for
+// the gateway's endpoints. They are answered, or forwarded to an origin that Sandbox.Endpoint names. A forwarded
+// request takes the same path as every request, through each layer's decision. It is judged as the gateway's
+// (policy.Request.Endpoint), and shares no connection with the sandbox's own requests.
 //
-// # What is sent on
+// # Forwarding
 //
-// No byte of a message is copied from one side to the other. HTTP/1 requests
-// are read by net/http behind a reader that passes only what can be read in one
-// way (framing); HTTP/2 by net/http. The request that leaves has the judged
-// host, method and path, and no header that was meant for the next hop. The
-// method CONNECT ends at the gateway; inside a tunnel it is refused. Upgrades
-// are for WebSocket only, and only a 101 that answers one is believed.
+// The proxy copies no byte of a message head. HTTP/1 requests are read by net/http behind a reader that passes only
+// unambiguous messages (framing); HTTP/2 requests by net/http. The outgoing request has the judged host, method and
+// path, and no hop-by-hop header. CONNECT ends at the gateway; inside a tunnel it is refused. Upgrades are for
+// WebSocket only, and only a 101 that answers one is accepted.
 //
-// TLS of origins is verified, always. Connections to origins are never shared
-// between sandboxes, nor between hosts of one.
+// The TLS certificates of origins are always verified. Connections to origins are never shared between sandboxes, nor
+// between hosts of one sandbox.
 //
 // # Changes of policy
 //
-// Whoever narrows a policy makes Sandbox.Decide answer by the new one first and
-// calls Server.Rejudge then, which cuts what is no longer allowed: connections,
-// requests in flight, WebSockets, and connections to origins.
+// To narrow a policy, the gateway first makes Sandbox.Decide answer by the new policy and then calls Server.Rejudge,
+// which cuts everything no longer allowed: connections, requests in flight, WebSockets, and connections to origins.
 package proxy

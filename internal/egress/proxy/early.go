@@ -12,26 +12,23 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// early makes connections to origins that will be asked for, so that the origin's
-// handshake goes on beside the client's. It connects when policy has allowed a
-// connection of the sandbox's, and says nothing before the client's ClientHello
-// has said the same name. Sandbox.Early has to agree, so that nothing reaches an
-// origin that may not be asked for everything; and no more than a handshake
-// does, since requests are judged as ever.
+// early makes connections to origins ahead of their requests, so that the origin's handshake runs in parallel with the
+// client's. It connects after policy has allowed the sandbox's connection, and sends nothing before the client's
+// ClientHello has named the same host. Sandbox.Early must agree, so that only an origin that may receive every request
+// gets a connection, and it gets no more than a handshake, since requests are judged as always.
 //
-// One is begun where there is no connection to the host and port, which could be
-// used again. It waits earlyLife for its request, and none uses it once the
-// policy has changed.
+// An early connection is started if there is no reusable connection to the host and port. It waits earlyLife for its
+// request, and is not used after a change of policy.
 type early struct {
 	server *Server
 	config *tls.Config
 
 	mu    sync.Mutex
-	begun map[destination]*earlyConn // guarded by mu; until they are taken or have ended
-	open  map[destination]int        // guarded by mu; all connections there are
+	begun map[destination]*earlyConn // guarded by mu; until taken or ended
+	open  map[destination]int        // guarded by mu; all connections to the origin
 }
 
-// destination is who a connection is for.
+// destination is the target of a connection.
 type destination struct {
 	host policy.Host
 	port uint16
@@ -46,15 +43,15 @@ func newEarly(s *Server, config *tls.Config) *early {
 	return &early{server: s, config: config, begun: map[destination]*earlyConn{}, open: map[destination]int{}}
 }
 
-// earlyConn is a connection that is being made. Nil is none.
+// earlyConn is a connection in the making. Nil means none.
 type earlyConn struct {
 	to      destination
-	changes int                // of policy, when it was begun
-	cancel  context.CancelFunc // ends the making of it
+	changes int                // count of policy changes at the start
+	cancel  context.CancelFunc // ends the attempt
 	spoken  sync.Once          // closes speak
 	speak   chan struct{}      // closed when a client has named the origin in its handshake
-	made    chan earlyResult   // without room: who made it closes what nobody takes
-	ended   chan struct{}      // closed when nothing will be made any more
+	made    chan earlyResult   // unbuffered: the maker closes a connection that is not taken
+	ended   chan struct{}      // closed when no connection will be made any more
 }
 
 type earlyResult struct {
@@ -62,9 +59,8 @@ type earlyResult struct {
 	err  error
 }
 
-// begin connects to an origin if that is the sandbox's to have without asking
-// for anything yet. Where the sandbox has asked for the name, what it was told is
-// where the name is. Whoever has begun calls proceed or abandon.
+// begin connects to an origin if policy allows it without a request. If the sandbox has looked the name up, the
+// addresses of that look-up are used. The caller must call proceed or abandon.
 func (e *early) begin(host policy.Host, port uint16, asked bool) *earlyConn {
 	s := e.server
 	c, ctx := e.add(destination{host, port})
@@ -80,7 +76,7 @@ func (e *early) begin(host policy.Host, port uint16, asked bool) *earlyConn {
 		defer e.end(c)
 		conn, err := e.make(ctx, c, asked)
 		if refused := (*blocked)(nil); errors.As(err, &refused) || err != nil && ctx.Err() != nil {
-			return // whoever asks will hear why, or wait for somebody's word
+			return // the request gets the reason, or waits for an approval
 		}
 		late := time.NewTimer(earlyLife)
 		defer late.Stop()
@@ -97,15 +93,15 @@ func (e *early) begin(host policy.Host, port uint16, asked bool) *earlyConn {
 	return c
 }
 
-// proceed: a client has spoken as expected.
+// proceed releases the handshake: the client has named the expected host.
 func (c *earlyConn) proceed() {
 	if c != nil {
 		c.spoken.Do(func() { close(c.speak) })
 	}
 }
 
-// abandon: the client is not what it was expected to be. It does nothing
-// after proceed, or when somebody else has taken the connection.
+// abandon ends the attempt: the client has turned out different. It does nothing after proceed, or when another request
+// has taken the connection.
 func (c *earlyConn) abandon() {
 	if c == nil {
 		return
@@ -127,11 +123,11 @@ func (e *early) make(ctx context.Context, c *earlyConn, asked bool) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	// Both sides may take their time.
+	// Client and origin may both be slow.
 	return secure(ctx, &patientWriter{conn, ctx, c.speak}, r.Host, e.config, bothVersions, 2*e.server.timeouts.Hello)
 }
 
-// judge allows what nobody has to be asked about.
+// judge allows only what needs no approval.
 func (e *early) judge(_ context.Context, r policy.Request) policy.Verdict {
 	if e.server.sandbox.Early(r) {
 		return policy.Verdict{Action: policy.Allow}
@@ -139,7 +135,7 @@ func (e *early) judge(_ context.Context, r policy.Request) policy.Verdict {
 	return policy.Verdict{Reason: "it is not connected to before it is asked for"}
 }
 
-// patientWriter writes nothing before it may.
+// patientWriter delays writes until it is released.
 type patientWriter struct {
 	net.Conn
 	ctx   context.Context // of the handshake
@@ -160,9 +156,10 @@ func (p *patientWriter) Write(b []byte) (int, error) {
 	}
 }
 
-// add notes that one is being made, unless there is another or there are too many.
+// add registers an attempt, unless there is another or there are too many.
 func (e *early) add(to destination) (*earlyConn, context.Context) {
-	c := &earlyConn{to: to, changes: e.server.flows.changes(), speak: make(chan struct{}), made: make(chan earlyResult), ended: make(chan struct{})}
+	c := &earlyConn{to: to, changes: e.server.flows.changes(), speak: make(chan struct{}), made: make(chan earlyResult),
+		ended: make(chan struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.open[to] > 0 || e.begun[to] != nil || len(e.begun) >= maxEarly {
@@ -174,7 +171,7 @@ func (e *early) add(to destination) (*earlyConn, context.Context) {
 	return c, ctx
 }
 
-// end forgets a connection that has been given away or will not be made.
+// end removes a connection that has been taken or will not be made.
 func (e *early) end(c *earlyConn) {
 	c.cancel()
 	close(c.ended)
@@ -200,9 +197,8 @@ func (e *early) closed(to destination) {
 	}
 }
 
-// take waits for the connection that has been begun to an origin, whoever it was
-// begun for: this one's client has spoken. It is nil if there is none, or none
-// that can be used.
+// take waits for the early connection to an origin, whichever client caused it; this request's client has named the
+// host. It returns nil if there is no usable one.
 func (e *early) take(ctx context.Context, to destination) (net.Conn, error) {
 	e.mu.Lock()
 	c := e.begun[to]

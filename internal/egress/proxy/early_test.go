@@ -14,8 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// shaken is an origin at name that says of each connection when its handshake
-// is done, and serves it.
+// shaken starts an origin at name that reports each finished handshake, and serves the connection.
 func (l *lab) shaken(name, address string) (o *origin, done chan string) {
 	done = make(chan string, 10)
 	return l.serveWith(name, address, &tls.Config{
@@ -24,7 +23,7 @@ func (l *lab) shaken(name, address string) (o *origin, done chan string) {
 	}), done
 }
 
-// raw is an origin at name that only listens, and gives its connections.
+// raw starts an origin at name that only listens, and returns its connections.
 func (l *lab) raw(name, address string) <-chan net.Conn {
 	ln, conns := listen(l.t), make(chan net.Conn, 10)
 	l.at(name, address)
@@ -52,8 +51,8 @@ func (l *lab) trusting(name string) *tls.Config {
 	return &tls.Config{RootCAs: l.inside.pool, ServerName: name}
 }
 
-// TestEarly: an origin that may be asked for everything is connected to before
-// anything is asked, once, and the request takes that connection.
+// TestEarly: the proxy connects once, ahead of any request, to an origin that may receive every request, and the
+// request uses that connection.
 func TestEarly(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
@@ -73,8 +72,7 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// TestEarlyForAnother: a connection that has been begun for a client that says
-// nothing is there for one that does, and outlives the first.
+// TestEarlyForAnother: an early connection for a silent client serves another client, and outlives the first.
 func TestEarlyForAnother(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
@@ -93,8 +91,8 @@ func TestEarlyForAnother(t *testing.T) {
 	}
 }
 
-// TestNothingEarly: where Early does not agree nothing is connected to, neither
-// for a client that says nothing more nor for a request that is refused.
+// TestNothingEarly: without Early's agreement there is no connection, neither for a silent client nor for a refused
+// request.
 func TestNothingEarly(t *testing.T) {
 	l := newLab(t)
 	l.shaken("part.lab", "203.0.113.1")
@@ -124,8 +122,7 @@ func TestNothingEarly(t *testing.T) {
 	}
 }
 
-// TestNothingEarlyToAnAddress: an address that takes somebody's word is left to
-// the request.
+// TestNothingEarlyToAnAddress: an address that needs an approval waits for the request.
 func TestNothingEarlyToAnAddress(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
@@ -142,13 +139,14 @@ func TestNothingEarlyToAnAddress(t *testing.T) {
 	if n := len(l.dials()); n != 0 {
 		t.Errorf("%d connections", n)
 	}
-	if res, _ := w.send("GET / HTTP/1.1\r\nHost: allowed.lab\r\n\r\n").response("GET"); res.StatusCode != 200 || len(l.dials()) != 1 {
+	if res, _ := w.send("GET / HTTP/1.1\r\nHost: allowed.lab\r\n\r\n").response("GET"); res.StatusCode != 200 ||
+		len(l.dials()) != 1 {
 		t.Errorf("%s, %d connections", res.Status, len(l.dials()))
 	}
 }
 
-// TestSilentUntilTheNameAgrees: an origin hears nothing before the client's
-// handshake has named it, and never if it names another, or is none.
+// TestSilentUntilTheNameAgrees: an origin receives nothing before the client's handshake has named it, and never if the
+// handshake names another or is none.
 func TestSilentUntilTheNameAgrees(t *testing.T) {
 	for name, say := range map[string]func(*lab, *wire){
 		"another name": func(l *lab, w *wire) { w.secure(l.trusting("other.lab")) },
@@ -161,7 +159,7 @@ func TestSilentUntilTheNameAgrees(t *testing.T) {
 			l.permit("allowed.lab", "other.lab")
 			conns := l.raw("allowed.lab", "203.0.113.1")
 			w := l.connect(t, "allowed.lab:443")
-			up := <-conns // before the client has said anything
+			up := <-conns // before the client has sent a byte
 			say(l, w)
 			if heard, err := io.ReadAll(up); len(heard) > 0 {
 				t.Errorf("it heard %q, %v", heard, err)
@@ -171,8 +169,7 @@ func TestSilentUntilTheNameAgrees(t *testing.T) {
 	}
 }
 
-// TestEarlyUnderAnEarlierPolicy: a connection that was begun before a change of
-// policy carries nothing, whatever the change was.
+// TestEarlyUnderAnEarlierPolicy: an early connection from before a change of policy is not used, whatever the change.
 func TestEarlyUnderAnEarlierPolicy(t *testing.T) {
 	allowed := policy.Verdict{Action: policy.Allow, Rule: "test"}
 	for name, c := range map[string]struct {
@@ -212,14 +209,13 @@ func TestEarlyUnderAnEarlierPolicy(t *testing.T) {
 	}
 }
 
-// TestEarlyWhereItWasFound: what a question for the name has found is for the
-// connection that follows it there, once, and is judged.
+// TestEarlyWhereItWasFound: the addresses of a DNS query serve the connection that follows it, once, and are judged.
 func TestEarlyWhereItWasFound(t *testing.T) {
 	const told, before, now = "198.18.0.1", "203.0.113.1", "203.0.113.2"
 	for name, c := range map[string]struct {
 		found, to string
-		want      []string // addresses that are connected to
-		left      bool     // for somebody else
+		want      []string // addresses that are dialled
+		left      bool     // left for another connection
 	}{
 		"found":         {before, told, []string{before, now}, false},
 		"found inside":  {"10.0.0.7", told, []string{now, now}, false},
@@ -230,12 +226,13 @@ func TestEarlyWhereItWasFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
 			l.permit("allowed.lab", "other.lab")
-			l.pinned[netip.MustParseAddr(told)], l.pinned[netip.MustParseAddr("198.18.0.2")] = host("allowed.lab"), host("other.lab")
+			l.pinned[netip.MustParseAddr(told)], l.pinned[netip.MustParseAddr("198.18.0.2")] = host("allowed.lab"),
+				host("other.lab")
 			if c.found != "" {
 				l.found[host("allowed.lab")] = []netip.Addr{netip.MustParseAddr(c.found)}
 			}
 			l.serve("allowed.lab", now, nil)
-			l.serve("elsewhere.lab", before, nil) // who cannot be allowed.lab
+			l.serve("elsewhere.lab", before, nil) // without allowed.lab's certificate
 			var reached []string
 			for range 2 {
 				w := mustSecure(t, dialWire(t, l.transparent(c.to+":443")), l.trusting("allowed.lab"))
@@ -254,16 +251,19 @@ func TestEarlyWhereItWasFound(t *testing.T) {
 	}
 }
 
-// TestEarlyFails: a request hears why there is no connection, and there is no
-// second attempt; a certificate that does not convince is one such reason.
+// TestEarlyFails: a request gets the reason of the failure, an invalid certificate among them, and there is no second
+// attempt.
 func TestEarlyFails(t *testing.T) {
 	l := newLab(t)
 	l.permit("nobody.lab", "liar.lab")
 	l.at("nobody.lab", "203.0.113.1")
-	l.serveWith("liar.lab", "203.0.113.2", &tls.Config{Certificates: []tls.Certificate{*l.world.leaf(t, nil, "other.lab")}})
+	l.serveWith("liar.lab", "203.0.113.2", &tls.Config{
+		Certificates: []tls.Certificate{*l.world.leaf(t, nil, "other.lab")},
+	})
 	for _, host := range []string{"nobody.lab", "liar.lab"} {
 		w := mustSecure(t, l.connect(t, host+":443"), l.trusting(host))
-		if res, _ := w.send("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n").response("GET"); res.StatusCode != http.StatusBadGateway {
+		if res, _ := w.send("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n").response("GET"); res.StatusCode !=
+			http.StatusBadGateway {
 			t.Errorf("%s: %s", host, res.Status)
 		}
 	}
@@ -272,8 +272,7 @@ func TestEarlyFails(t *testing.T) {
 	}
 }
 
-// TestEarlyIsBounded: a client that only shakes hands with many hosts has the
-// proxy make no more connections at a time than it may.
+// TestEarlyIsBounded: a client that shakes hands with many hosts causes a bounded number of connections at a time.
 func TestEarlyIsBounded(t *testing.T) {
 	var dialled atomic.Int32
 	l := newLab(t, func(o *Options) {
@@ -296,9 +295,10 @@ func TestEarlyIsBounded(t *testing.T) {
 	}
 }
 
-// dialerFunc is a Dialer that looks at nothing.
+// dialerFunc is a Dialer without checks.
 type dialerFunc func(context.Context) (net.Conn, error)
 
-func (f dialerFunc) Dial(ctx context.Context, _ policy.Host, _ uint16, _ []netip.Addr, _ func(netip.Addr) error) (net.Conn, error) {
+func (f dialerFunc) Dial(ctx context.Context, _ policy.Host, _ uint16, _ []netip.Addr,
+	_ func(netip.Addr) error) (net.Conn, error) {
 	return f(ctx)
 }

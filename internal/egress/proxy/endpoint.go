@@ -12,11 +12,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// ruleEndpoint is what refuses requests to the gateway's own name.
+// ruleEndpoint is the rule that refuses requests to the gateway's own name.
 const ruleEndpoint = "gateway: endpoints"
 
-// serveEndpoint answers a request to the gateway's own name, or sends it on to
-// the origin behind it, which is judged, dialled and recorded like any other.
+// serveEndpoint answers a request to the gateway's own name, or forwards it to the origin behind it, which is judged,
+// dialled and recorded like any other.
 func (x *exchange) serveEndpoint(ctx context.Context) {
 	s := x.server
 	x.stage = api.StageEndpoint
@@ -45,7 +45,7 @@ func (x *exchange) serveEndpoint(ctx context.Context) {
 
 var errNoOrigin = errors.New("it is no http or https URL of a path")
 
-// at is the same request at another place, with its query.
+// at returns the request moved to another URL, with its query.
 func (t target) at(u *url.URL) (target, error) {
 	t.Endpoint, t.scheme = true, u.Scheme
 	port := map[string]uint16{"http": 80, "https": 443}[u.Scheme]

@@ -11,14 +11,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// endpoints is a lab whose gateway sends /proxy/v1/ask on to
-// https://behind.lab/v2/answer, and says hello itself.
+// endpoints returns a lab whose gateway forwards /proxy/v1/ask to https://behind.lab/v2/answer, and answers a greeting
+// itself.
 func endpoints(t *testing.T) (*lab, *origin) {
 	l := newLab(t)
 	gateway := host(policy.GatewayService)
 	l.decide = func(r policy.Request) policy.Verdict {
 		mine := r.Host == gateway && r.Layer != policy.LayerDial && (r.Port == 80 || r.Layer == policy.LayerDNS)
-		behind := r.Endpoint && r.Host == host("behind.lab") && r.Port == 443 && (r.Layer != policy.LayerHTTP || r.Path == "/v2/answer")
+		behind := r.Endpoint && r.Host == host("behind.lab") && r.Port == 443 &&
+			(r.Layer != policy.LayerHTTP || r.Path == "/v2/answer")
 		if mine || behind {
 			return policy.Verdict{Action: policy.Allow, Rule: "test"}
 		}
@@ -34,7 +35,8 @@ func endpoints(t *testing.T) (*lab, *origin) {
 		case "/proxy/v1/hello":
 			return nil, &Answer{Status: 200, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("hello\n")}
 		}
-		return nil, &Answer{Status: 404, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(`{"error":"none"}`), Reason: "there is no such endpoint"}
+		return nil, &Answer{Status: 404, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: []byte(`{"error":"none"}`), Reason: "there is no such endpoint"}
 	}
 	l.prepare = func(r policy.Request, h *http.Request) error {
 		if r.Host != host("behind.lab") || r.Path != "/v2/answer" || !r.Endpoint {
@@ -46,8 +48,7 @@ func endpoints(t *testing.T) (*lab, *origin) {
 	return l, l.serve("behind.lab", "203.0.113.1", nil)
 }
 
-// TestEndpoints: what is behind the gateway's own name is reached by every way
-// in, and nothing else is.
+// TestEndpoints: every entry reaches the endpoints behind the gateway's own name, and nothing else there.
 func TestEndpoints(t *testing.T) {
 	l, o := endpoints(t)
 	l.pinned[netip.MustParseAddr("198.18.0.1")] = host(policy.GatewayService)
@@ -72,7 +73,8 @@ func TestEndpoints(t *testing.T) {
 				body, _ := io.ReadAll(res.Body)
 				return res.StatusCode, string(body)
 			}
-			if status, body := ask("POST", "/proxy/v1/ask?beta=true"); status != 200 || body != `POST https://behind.lab/v2/answer?beta=true "question"` {
+			if status, body := ask("POST", "/proxy/v1/ask?beta=true"); status != 200 ||
+				body != `POST https://behind.lab/v2/answer?beta=true "question"` {
 				t.Errorf("%d %s", status, body)
 			}
 			seen := o.seen()
@@ -105,23 +107,25 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestEndpointsAreApart: what the gateway may reach for an endpoint, the sandbox
-// may not, not even on a connection that is there.
+// TestEndpointsAreApart: the sandbox cannot reach an endpoint's origin itself, not even on an existing connection.
 func TestEndpointsAreApart(t *testing.T) {
 	l, o := endpoints(t)
 	c := l.client()
 	if res, body := get(t, c, "http://gateway.cove.internal/proxy/v1/ask"); res.StatusCode != 200 {
 		t.Fatalf("%s %s", res.Status, body)
 	}
-	if res, body := get(t, l.client(to(l.transparent("203.0.113.1:443"))), "https://behind.lab/v2/answer"); res.StatusCode != 403 {
+	if res, body := get(t, l.client(to(l.transparent("203.0.113.1:443"))),
+		"https://behind.lab/v2/answer"); res.StatusCode != 403 {
 		t.Errorf("%s %s", res.Status, body)
 	}
-	for _, u := range []string{"http://behind.lab/v2/answer", "http://gateway.cove.internal:8080/proxy/v1/ask", "http://other.cove.internal/proxy/v1/ask"} {
+	for _, u := range []string{"http://behind.lab/v2/answer", "http://gateway.cove.internal:8080/proxy/v1/ask",
+		"http://other.cove.internal/proxy/v1/ask"} {
 		if res, body := get(t, c, u); res.StatusCode != 403 {
 			t.Errorf("%s: %s %s", u, res.Status, body)
 		}
 	}
-	for _, first := range []string{"GET /proxy/v1/ask HTTP/1.1\r\nHost: gateway.cove.internal\r\n\r\n", "GET /proxy/v1/ask HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /proxy/v1/ask HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"} {
+	for _, first := range []string{"GET /proxy/v1/ask HTTP/1.1\r\nHost: gateway.cove.internal\r\n\r\n",
+		"GET /proxy/v1/ask HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /proxy/v1/ask HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"} {
 		w := dialWire(t, l.explicit)
 		if res, _ := w.send(first).response("GET"); res.StatusCode != 400 {
 			t.Errorf("%q: %s", first, res.Status)
@@ -132,7 +136,7 @@ func TestEndpointsAreApart(t *testing.T) {
 	}
 }
 
-// TestEndpointIsCut: a change of policy ends what an endpoint has begun.
+// TestEndpointIsCut: a change of policy ends requests of an endpoint.
 func TestEndpointIsCut(t *testing.T) {
 	l, _ := endpoints(t)
 	begun, left := make(chan struct{}), make(chan struct{})

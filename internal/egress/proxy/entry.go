@@ -14,21 +14,21 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/origdst"
 )
 
-// route is what is known of a connection beside its bytes.
+// route holds the facts about a connection beside its bytes.
 type route struct {
 	entry    Entry
-	explicit bool   // requests say their host: absolute form, CONNECT
+	explicit bool   // requests state their host: absolute form, CONNECT
 	self     string // the proxy's own address, if explicit: requests in origin form are for its endpoints
 	tls      bool   // intercepted
 
-	host policy.Host // whom the connection is for; zero where each request says it
-	addr netip.Addr  // where the sandbox connected to, if it gave an address
-	port uint16      // 0 where each request says it
+	host policy.Host // the connection's target; zero if each request states it
+	addr netip.Addr  // the address that the sandbox connected to, if it gave one
+	port uint16      // 0 if each request states it
 
 	admitted bool // LayerConnect has allowed host and port
 }
 
-// protocol is what is spoken in requests on it.
+// protocol returns the protocol of the connection's requests.
 func (rt *route) protocol() api.Protocol {
 	if rt.tls {
 		return api.ProtocolHTTPS
@@ -38,7 +38,7 @@ func (rt *route) protocol() api.Protocol {
 
 type connKey struct{}
 
-// withConn lets requests know which connection of the sandbox they came on.
+// withConn stores the sandbox's connection in its requests' context.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	for {
 		switch inner := c.(type) {
@@ -54,10 +54,10 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 
 func connOf(r *http.Request) *conn { return r.Context().Value(connKey{}).(*conn) }
 
-// transparent serves a connection that the firewall has turned.
+// transparent serves a connection that the firewall has redirected.
 func (s *Server) transparent(c *conn) {
 	to, err := s.destination(c.Conn)
-	if err != nil { // somebody connected to the listener itself
+	if err != nil { // a connection to the listener itself
 		reset(c)
 		return
 	}
@@ -68,7 +68,7 @@ func originalDestination(c net.Conn) (netip.AddrPort, error) {
 	return origdst.Of(c.(*net.TCPConn))
 }
 
-// explicit serves a client that knows of the proxy.
+// explicit serves a client that is configured for the proxy.
 func (s *Server) explicit(c *conn) {
 	c.SetReadDeadline(time.Now().Add(s.timeouts.Hello))
 	if err := c.more(); err != nil {
@@ -78,7 +78,7 @@ func (s *Server) explicit(c *conn) {
 	switch c.ahead[0] {
 	case socksVersion:
 		s.socks(c)
-	case 4: // SOCKS4 has no answer that could say more than no
+	case 4: // SOCKS4 has no answer with a reason
 		c.Write([]byte{0, 0x5b, 0, 0, 0, 0, 0, 0})
 		c.Close()
 	default:
@@ -87,8 +87,7 @@ func (s *Server) explicit(c *conn) {
 	}
 }
 
-// admit asks policy about a connection to host, and keeps asking whenever
-// policy changes.
+// admit asks policy about a connection to host, and registers it to be judged again whenever policy changes.
 func (s *Server) admit(c *conn, host policy.Host, port uint16) policy.Verdict {
 	s.flows.remove(c.flow)
 	request := policy.Request{Layer: policy.LayerConnect, Host: host, Port: port}
@@ -98,14 +97,14 @@ func (s *Server) admit(c *conn, host policy.Host, port uint16) policy.Verdict {
 	return s.sandbox.Decide(ctx, request)
 }
 
-// forget: what the connection was judged as is no longer what it is for.
+// forget removes the connection's flow: the connection is no longer for the host it was judged for.
 func (s *Server) forget(c *conn) {
 	s.flows.remove(c.flow)
 	c.flow = nil
 }
 
-// candidate is the host that a connection is for as far as its entry tells: a
-// name, the name its address was given out for, or the address.
+// candidate returns the best known host of a connection: a name, the name for which DNS returned its address, or the
+// address.
 func (s *Server) candidate(rt *route) policy.Host {
 	if !rt.host.IsZero() {
 		return rt.host
@@ -124,15 +123,15 @@ func (s *Server) tunnel(c *conn, rt *route) {
 	t.serve()
 }
 
-// tunnel is a connection on its way from an entry to what it turns out to be.
+// tunnel is a connection between its entry and the detection of its protocol.
 type tunnel struct {
 	server  *Server
 	conn    *conn
 	route   *route
 	began   time.Time
-	host    policy.Host    // whom it is for, as far as is known
+	host    policy.Host    // its target, as far as known
 	verdict policy.Verdict // on that host
-	speaks  api.Protocol   // empty: it has not spoken yet
+	speaks  api.Protocol   // empty: no byte has come yet
 	early   *earlyConn     // to the origin
 }
 
@@ -153,21 +152,21 @@ func (t *tunnel) serve() {
 		t.passThrough(protocol == protocolSilent)
 	case protocol == protocolHTTP:
 		if t.route.host.IsZero() {
-			t.server.forget(t.conn) // each request says its host
+			t.server.forget(t.conn) // each request states its host
 		} else {
 			t.route.admitted = t.verdict.Action == policy.Allow
 		}
 		t.server.serveHTTP1(t.conn, t.conn, t.route)
 	default:
 		if protocol == protocolBroken {
-			t.verdict.Passable = false // nobody would understand it
+			t.verdict.Passable = false // passing it through would not help
 		}
 		t.refuse(protocol.problem())
 	}
 }
 
-// prepare begins what a client of TLS will need, while it makes its ClientHello:
-// a certificate, and a connection to the origin.
+// prepare starts the work that a TLS client will need, while the client makes its ClientHello: a certificate and a
+// connection to the origin.
 func (t *tunnel) prepare() {
 	s, host := t.server, t.host
 	if t.verdict.Action != policy.Allow || t.passes() || t.route.port == portHTTP {
@@ -175,20 +174,20 @@ func (t *tunnel) prepare() {
 	}
 	s.running.Go(func() {
 		defer s.recovered()
-		s.sandbox.Leaf(host) // whoever needs it hears of an error
+		s.sandbox.Leaf(host) // the handshake reports its error
 	})
 	pinned, asked := s.sandbox.Pinned(t.route.addr)
 	t.early = s.early.begin(host, t.route.port, asked && pinned == host)
 }
 
-// portHTTP is where nobody speaks TLS.
+// portHTTP is the port on which clients do not speak TLS.
 const portHTTP = 80
 
 func (t *tunnel) passes() bool {
 	return t.verdict.Action == policy.Allow && t.verdict.PassThrough
 }
 
-// refuse ends a connection that there is no better way to answer.
+// refuse ends a connection for which no better answer exists.
 func (t *tunnel) refuse(problem string) {
 	stage := api.StagePolicy
 	if t.verdict.Action == policy.Allow {
@@ -207,9 +206,8 @@ func (t *tunnel) record(stage api.Stage, problem string, sent, received int64) {
 	})
 }
 
-// passThrough joins both sides without looking. A client that waits for the
-// server to speak is looked at when it does speak: a TLS handshake must still
-// be for the host that was judged.
+// passThrough joins both sides without looking. If the client waits for the server to speak first, its first bytes are
+// checked when they come: a TLS handshake must still be for the judged host.
 func (t *tunnel) passThrough(unseen bool) {
 	s := t.server
 	s.flows.passes(t.conn.flow)
@@ -241,7 +239,7 @@ func (t *tunnel) passThrough(unseen bool) {
 	t.record(api.StageUpstream, problem, sent, received)
 }
 
-// dialFailure is what the origin did wrong where err came of dialling it.
+// dialFailure returns the origin's fault in a dialling error.
 func dialFailure(err error) error {
 	var refused *blocked
 	if errors.As(err, &refused) || errors.Is(err, context.Canceled) {
@@ -269,7 +267,7 @@ func (t *tunnel) lookLate() error {
 	return err
 }
 
-// socks: RFC 1928, CONNECT only, by name or address.
+// socks serves RFC 1928: CONNECT only, by name or address.
 func (s *Server) socks(c *conn) {
 	rt, reply := readSOCKS(c)
 	if rt == nil {
@@ -311,8 +309,8 @@ func socksReply(code byte) []byte {
 	return []byte{socksVersion, code, 0, socksIPv4, 0, 0, 0, 0, 0, 0}
 }
 
-// readSOCKS reads a client's greeting and request, and answers the greeting.
-// Without a route, reply is the last word.
+// readSOCKS reads a client's greeting and request, and answers the greeting. Without a route, reply is the final
+// answer.
 func readSOCKS(c io.ReadWriter) (rt *route, reply []byte) {
 	var b [4]byte
 	var methods [255]byte
@@ -323,7 +321,7 @@ func readSOCKS(c io.ReadWriter) (rt *route, reply []byte) {
 	if _, err := io.ReadFull(c, offered); err != nil || b[0] != socksVersion {
 		return nil, nil
 	}
-	const noAuthentication, noneAcceptable = 0, 0xff // the listener says who it is
+	const noAuthentication, noneAcceptable = 0, 0xff // the listener identifies the sandbox
 	accepted := byte(noneAcceptable)
 	for _, m := range offered {
 		if m == noAuthentication {
@@ -397,8 +395,7 @@ func isASCII(b []byte) bool {
 	return true
 }
 
-// bind says whom the connection is for. An address may still turn out to be
-// for one of its names.
+// bind sets the connection's target. An address may still turn out to belong to one of its names.
 func (rt *route) bind(host policy.Host) {
 	if a, ok := host.Addr(); ok {
 		rt.addr = a

@@ -31,7 +31,7 @@ import (
 // canary is set on every request of a lab that injects it.
 const canary = "sk-canary-0123456789abcdef"
 
-// injects sets a credential on every request, and takes it out of answers.
+// injects sets a credential on every request, and removes it from answers.
 func (l *lab) injects() {
 	values, err := redact.New(secret.New(canary))
 	if err != nil {
@@ -45,7 +45,7 @@ func (l *lab) injects() {
 	l.response = func(_ policy.Request, h *http.Response) error { return values.Response(h) }
 }
 
-// accepts has serve talk on every connection to name, port 443, as it comes.
+// accepts lets serve handle every raw connection to name, port 443.
 func (l *lab) accepts(name, address string, serve func(c net.Conn)) {
 	ln := listen(l.t)
 	l.at(name, address)
@@ -69,7 +69,7 @@ func (l *lab) accepts(name, address string, serve func(c net.Conn)) {
 	l.t.Cleanup(func() { ln.Close(); cancel(); serving.Wait() })
 }
 
-// inTLS serves what is inside a handshake that agrees on one protocol.
+// inTLS returns a server of connections whose handshake agrees on one protocol.
 func (l *lab) inTLS(name, protocol string, serve func(c *tls.Conn)) func(net.Conn) {
 	config := &tls.Config{Certificates: []tls.Certificate{*l.world.leaf(l.t, nil, name)}, NextProtos: []string{protocol}}
 	return func(c net.Conn) {
@@ -80,8 +80,7 @@ func (l *lab) inTLS(name, protocol string, serve func(c *tls.Conn)) func(net.Con
 	}
 }
 
-// end is how an answer came to its end, as a client sees it: its status, with
-// "broken" where it had begun and did not come whole.
+// end returns the outcome of an answer for a client: its status, with "broken" if the answer began and ended early.
 func end(c *http.Client, url string) string {
 	res, err := c.Get(url)
 	if err != nil {
@@ -100,8 +99,7 @@ func end(c *http.Client, url string) string {
 	return fmt.Sprint(res.StatusCode)
 }
 
-// TestBrokenAnswers: an answer that is not whole never looks whole, whatever
-// version of HTTP brought it, and whether or not it is searched on its way.
+// TestBrokenAnswers: an incomplete answer never looks complete, in any version of HTTP, redacted or not.
 func TestBrokenAnswers(t *testing.T) {
 	say := func(s string) func(c *tls.Conn) {
 		return func(c *tls.Conn) {
@@ -111,8 +109,7 @@ func TestBrokenAnswers(t *testing.T) {
 			io.Copy(io.Discard, c)
 		}
 	}
-	// frames says what a server of HTTP/2 would, or would not, after the head of
-	// the request, and then ends.
+	// frames returns a server that reads a request's head, writes the frames of talk, and ends.
 	frames := func(talk func(f *http2.Framer, head func(more ...hpack.HeaderField))) func(c *tls.Conn) {
 		return func(c *tls.Conn) {
 			io.ReadFull(c, make([]byte, len(http2.ClientPreface)))
@@ -149,15 +146,19 @@ func TestBrokenAnswers(t *testing.T) {
 		serve    func(c *tls.Conn)
 		want     string
 	}{
-		"whole":         {"http/1.1", say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole"), "200 whole"},
-		"until-close":   {"http/1.1", say("HTTP/1.1 200 OK\r\n\r\nwhole"), "200 whole"},
-		"byte-by-byte":  {"http/1.1", slowly("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n"), "200 whole"},
+		"whole":       {"http/1.1", say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole"), "200 whole"},
+		"until-close": {"http/1.1", say("HTTP/1.1 200 OK\r\n\r\nwhole"), "200 whole"},
+		"byte-by-byte": {"http/1.1", slowly("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwhole\r\n0\r\n\r\n"),
+			"200 whole"},
 		"too-long":      {"http/1.1", say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole and more"), "200 whole"},
 		"too-short":     {"http/1.1", say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"), "broken"},
 		"half-a-chunk":  {"http/1.1", say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nha"), "broken"},
 		"no-last-chunk": {"http/1.1", say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"), "broken"},
-		"reset":         {"http/1.1", func(c *tls.Conn) { say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")(c); reset(c.NetConn()) }, "broken"},
-		// No farewell in TLS: many servers end like that what has no length.
+		"reset": {"http/1.1", func(c *tls.Conn) {
+			say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")(c)
+			reset(c.NetConn())
+		}, "broken"},
+		// There is no TLS close alert: many servers end an answer without a length like that.
 		"until-cut": {"http/1.1", func(c *tls.Conn) {
 			c.Read(make([]byte, 4096))
 			io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nwhole")
@@ -167,9 +168,18 @@ func TestBrokenAnswers(t *testing.T) {
 		"half-a-head":    {"http/1.1", say("HTTP/1.1 200 OK\r\nContent-"), "502"},
 		"garbage":        {"http/1.1", say("\x00\x01garbage\r\n\r\n"), "502"},
 		"http2-in-http1": {"http/1.1", say("\x00\x00\x00\x04\x00\x00\x00\x00\x00"), "502"},
-		"h2-whole":       {"h2", frames(func(f *http2.Framer, h head) { h(length(5)); f.WriteData(1, true, []byte("whole")) }), "200 whole"},
-		"h2-too-short":   {"h2", frames(func(f *http2.Framer, h head) { h(length(100)); f.WriteData(1, true, []byte("half")) }), "broken"},
-		"h2-too-long":    {"h2", frames(func(f *http2.Framer, h head) { h(length(5)); f.WriteData(1, true, []byte("whole and more")) }), "502 broken"},
+		"h2-whole": {"h2", frames(func(f *http2.Framer, h head) {
+			h(length(5))
+			f.WriteData(1, true, []byte("whole"))
+		}), "200 whole"},
+		"h2-too-short": {"h2", frames(func(f *http2.Framer, h head) {
+			h(length(100))
+			f.WriteData(1, true, []byte("half"))
+		}), "broken"},
+		"h2-too-long": {"h2", frames(func(f *http2.Framer, h head) {
+			h(length(5))
+			f.WriteData(1, true, []byte("whole and more"))
+		}), "502 broken"},
 		"h2-reset": {"h2", frames(func(f *http2.Framer, h head) {
 			h()
 			f.WriteData(1, false, []byte("half"))
@@ -181,16 +191,24 @@ func TestBrokenAnswers(t *testing.T) {
 			f.WriteData(1, false, []byte("half"))
 			f.WriteGoAway(1, http2.ErrCodeInternal, nil)
 		}), "broken"},
-		"h2-reset-at-once": {"h2", frames(func(f *http2.Framer, h head) { f.WriteRSTStream(1, http2.ErrCodeInternal) }), "502"},
-		"h2-data-first":    {"h2", frames(func(f *http2.Framer, h head) { f.WriteData(1, true, []byte("half")) }), "502"},
+		"h2-reset-at-once": {"h2", frames(func(f *http2.Framer, h head) {
+			f.WriteRSTStream(1, http2.ErrCodeInternal)
+		}), "502"},
+		"h2-data-first": {"h2", frames(func(f *http2.Framer, h head) { f.WriteData(1, true, []byte("half")) }), "502"},
 		"h2-no-compression": {"h2", frames(func(f *http2.Framer, h head) {
-			f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, BlockFragment: []byte("\xff\xff\xff\xff\xff\xff")})
+			f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true,
+				BlockFragment: []byte("\xff\xff\xff\xff\xff\xff")})
 		}), "502"},
 		"h2-push": {"h2", frames(func(f *http2.Framer, h head) {
 			f.WritePushPromise(http2.PushPromiseParam{StreamID: 1, PromiseID: 2, EndHeaders: true})
 		}), "502"},
-		"h2-endless-head":   {"h2", frames(func(f *http2.Framer, h head) { h(hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 400<<10)}) }), "502"},
-		"h2-garbage":        {"h2", func(c *tls.Conn) { io.WriteString(c, strings.Repeat("garbage ", 100)); io.Copy(io.Discard, c) }, "502"},
+		"h2-endless-head": {"h2", frames(func(f *http2.Framer, h head) {
+			h(hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 400<<10)})
+		}), "502"},
+		"h2-garbage": {"h2", func(c *tls.Conn) {
+			io.WriteString(c, strings.Repeat("garbage ", 100))
+			io.Copy(io.Discard, c)
+		}, "502"},
 		"h2-http1":          {"h2", say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole"), "502"},
 		"h2-closes-at-once": {"h2", func(*tls.Conn) {}, "502"},
 		"h2-endless-trailer": {"h2", frames(func(f *http2.Framer, h head) {
@@ -207,7 +225,7 @@ func TestBrokenAnswers(t *testing.T) {
 				}
 				l.accepts("broken.lab", "203.0.113.9", l.inTLS("broken.lab", c.protocol, c.serve))
 				for version, client := range l.versions("203.0.113.9") {
-					l.server.transport.CloseIdleConnections() // of an origin that ends without a word
+					l.server.transport.CloseIdleConnections() // of an origin that closes without notice
 					if got := end(client, "https://broken.lab/"); got != c.want && !slices.Contains(strings.Fields(c.want), got) {
 						t.Errorf("%s: %s, want %s", version, got, c.want)
 					}
@@ -217,7 +235,7 @@ func TestBrokenAnswers(t *testing.T) {
 	}
 }
 
-// slowly says something byte by byte.
+// slowly sends text byte by byte.
 func slowly(s string) func(c *tls.Conn) {
 	return func(c *tls.Conn) {
 		c.Read(make([]byte, 4096))
@@ -228,8 +246,7 @@ func slowly(s string) func(c *tls.Conn) {
 	}
 }
 
-// TestHangingOrigins: an origin that says nothing more is given up, and the
-// client hears of it.
+// TestHangingOrigins: the proxy gives up a silent origin and tells the client.
 func TestHangingOrigins(t *testing.T) {
 	l := newLab(t, func(o *Options) { o.Timeouts.Idle, o.Timeouts.Hello = 6*time.Second, 6*time.Second })
 	l.injects()
@@ -239,15 +256,22 @@ func TestHangingOrigins(t *testing.T) {
 		io.Copy(io.Discard, c)
 	}
 	var mu sync.Mutex
-	var heard bytes.Buffer // before there was a handshake
+	var heard bytes.Buffer // bytes before the handshake
 	l.accepts("hello.lab", "203.0.113.1", func(c net.Conn) {
 		io.Copy(writer(func(p []byte) { mu.Lock(); heard.Write(p); mu.Unlock() }), c)
 	})
-	l.accepts("head.lab", "203.0.113.2", l.inTLS("head.lab", "http/1.1", func(c *tls.Conn) { hang(c, "HTTP/1.1 200 OK\r\nContent-Le") }))
-	l.accepts("body.lab", "203.0.113.3", l.inTLS("body.lab", "http/1.1", func(c *tls.Conn) { hang(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf") }))
-	l.accepts("h2.lab", "203.0.113.4", l.inTLS("h2.lab", "h2", func(c *tls.Conn) { hang(c, "\x00\x00\x00\x04\x00\x00\x00\x00\x00") }))
+	l.accepts("head.lab", "203.0.113.2", l.inTLS("head.lab", "http/1.1", func(c *tls.Conn) {
+		hang(c, "HTTP/1.1 200 OK\r\nContent-Le")
+	}))
+	l.accepts("body.lab", "203.0.113.3", l.inTLS("body.lab", "http/1.1", func(c *tls.Conn) {
+		hang(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+	}))
+	l.accepts("h2.lab", "203.0.113.4", l.inTLS("h2.lab", "h2", func(c *tls.Conn) {
+		hang(c, "\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	}))
 	var asking sync.WaitGroup
-	for name, want := range map[string]string{"hello.lab": "504", "head.lab": "504", "body.lab": "broken", "h2.lab": "504"} {
+	for name, want := range map[string]string{"hello.lab": "504", "head.lab": "504", "body.lab": "broken",
+		"h2.lab": "504"} {
 		for version, c := range map[string]*http.Client{"1": l.client(oneProtocol), "2": l.client()} {
 			asking.Go(func() {
 				if got := end(c, "https://"+name+"/"); got != want {
@@ -268,8 +292,8 @@ type writer func([]byte)
 
 func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
 
-// TestNoHandshake: an origin that does not prove who it is, in whatever way it
-// fails to, gets nothing of a request, least of all its key.
+// TestNoHandshake: an origin that fails to prove its identity, in any way, gets nothing of a request, least of all its
+// key.
 func TestNoHandshake(t *testing.T) {
 	l := newLab(t)
 	l.injects()
@@ -278,7 +302,8 @@ func TestNoHandshake(t *testing.T) {
 		t.Fatal(err)
 	}
 	withKey := func(name string, key any, public any) *tls.Certificate {
-		template := &x509.Certificate{SerialNumber: serial, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{name}}
+		template := &x509.Certificate{SerialNumber: serial, NotBefore: time.Now().Add(-time.Hour),
+			NotAfter: time.Now().Add(time.Hour), DNSNames: []string{name}}
 		der, err := x509.CreateCertificate(rand.Reader, template, l.world.cert, public, l.world.key)
 		if err != nil {
 			t.Fatal(err)
@@ -287,7 +312,8 @@ func TestNoHandshake(t *testing.T) {
 	}
 	selfSigned := func(name string) *tls.Certificate {
 		own := newAuthority(t, name)
-		template := &x509.Certificate{SerialNumber: serial, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{name}}
+		template := &x509.Certificate{SerialNumber: serial, NotBefore: time.Now().Add(-time.Hour),
+			NotAfter: time.Now().Add(time.Hour), DNSNames: []string{name}}
 		der, err := x509.CreateCertificate(rand.Reader, template, template, own.key.Public(), own.key)
 		if err != nil {
 			t.Fatal(err)
@@ -299,7 +325,7 @@ func TestNoHandshake(t *testing.T) {
 	shown := func(certificate *tls.Certificate) func(net.Conn) {
 		return func(c net.Conn) {
 			inside := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{*certificate}})
-			io.Copy(io.Discard, inside) // what comes is heard below
+			io.Copy(io.Discard, inside) // the tap below records the bytes
 		}
 	}
 	for name, serve := range map[string]func(net.Conn){
@@ -324,7 +350,9 @@ func TestNoHandshake(t *testing.T) {
 		},
 		"selfsigned.lab": shown(selfSigned("selfsigned.lab")),
 		"weak.lab":       shown(withKey("weak.lab", weak, weak.Public())),
-		"keyless.lab":    shown(&tls.Certificate{Certificate: l.world.leaf(t, nil, "keyless.lab").Certificate, PrivateKey: newAuthority(t, "x").key}), // another's certificate
+		// another's certificate
+		"keyless.lab": shown(&tls.Certificate{Certificate: l.world.leaf(t, nil, "keyless.lab").Certificate,
+			PrivateKey: newAuthority(t, "x").key}),
 	} {
 		l.accepts(name, "203.0.113.3", func(c net.Conn) {
 			serve(&tapped{Conn: c, tap: func(p []byte) {
@@ -356,7 +384,7 @@ func TestNoHandshake(t *testing.T) {
 	}
 }
 
-// tapped lets somebody hear what is read.
+// tapped records the bytes that are read.
 type tapped struct {
 	net.Conn
 	tap func([]byte)
@@ -368,8 +396,8 @@ func (c *tapped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestBombs: an answer that unfolds to far more than it is, and is searched on
-// its way, ends as a broken one, and the gateway holds little of it.
+// TestBombs: a compressed answer that expands enormously under redaction ends as broken, and the gateway holds little
+// of it.
 func TestBombs(t *testing.T) {
 	const unfolded = 1 << 30
 	zeros := func(w io.WriteCloser) {
@@ -424,13 +452,12 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// mostInUse runs f and returns how much more of the heap was in use at a time,
-// garbage and all.
+// mostInUse runs f and returns the peak growth of the heap, garbage included.
 func mostInUse(t *testing.T, f func()) int64 {
 	t.Helper()
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	read := func() int64 { metrics.Read(sample); return int64(sample[0].Value.Uint64()) }
-	heap() // collects
+	heap() // collects garbage
 	before := read()
 	most := before
 	stop := make(chan struct{})
@@ -451,8 +478,7 @@ func mostInUse(t *testing.T, f func()) int64 {
 	return most - before
 }
 
-// TestLargeBodies: hundreds of megabytes go through, either way, and never are
-// in memory.
+// TestLargeBodies: hundreds of megabytes pass in either direction without being held in memory.
 func TestLargeBodies(t *testing.T) {
 	const size = 200 << 20
 	l := newLab(t)
@@ -497,8 +523,8 @@ type zeroes struct{}
 
 func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestEarlyAnswers: an origin that has heard enough is heard at once, and what
-// waits to be asked for is asked for by the origin alone.
+// TestEarlyAnswers: an origin's early answer reaches the client at once, and "100 Continue" comes from the origin
+// alone.
 func TestEarlyAnswers(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
@@ -521,7 +547,8 @@ func TestEarlyAnswers(t *testing.T) {
 			t.Errorf("HTTP/%s: %s", version, res.Status)
 		}
 	}
-	const head = "POST http://allowed.lab/%s HTTP/1.1\r\nHost: allowed.lab\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+	const head = "POST http://allowed.lab/%s HTTP/1.1\r\nHost: allowed.lab\r\nExpect: 100-continue\r\nContent-Length: " +
+		"4\r\n\r\n"
 	w := dialWire(t, l.explicit).send(fmt.Sprintf(head, "enough"))
 	if line, _ := w.r.ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 413 ") {
 		t.Errorf("without a body: %q", line)
@@ -529,13 +556,14 @@ func TestEarlyAnswers(t *testing.T) {
 	w = dialWire(t, l.explicit).send(fmt.Sprintf(head, "all"))
 	line, _ := w.r.ReadString('\n')
 	w.r.ReadString('\n')
-	if res, body := w.send("body").response("POST"); !strings.HasPrefix(line, "HTTP/1.1 100 ") || res.StatusCode != 200 || body != `"body"` {
+	if res, body := w.send("body").response("POST"); !strings.HasPrefix(line, "HTTP/1.1 100 ") || res.StatusCode != 200 ||
+		body != `"body"` {
 		t.Errorf("%q, then %s %s", line, res.Status, body)
 	}
 }
 
-// TestHalfClose: a client that ends its side once it has asked still gets its
-// answers, and one that has left is not waited for.
+// TestHalfClose: a client that closes its sending side still gets its answers; a client that has left is not waited
+// for.
 func TestHalfClose(t *testing.T) {
 	l := newLab(t, func(o *Options) { o.Timeouts.Leaving = 10 * time.Second })
 	l.permit("allowed.lab")
@@ -547,7 +575,7 @@ func TestHalfClose(t *testing.T) {
 			left <- struct{}{}
 			return
 		}
-		time.Sleep(50 * time.Millisecond) // so that the end of the request comes first
+		time.Sleep(50 * time.Millisecond) // so that the request's end arrives first
 		sayWhat(w, r)
 	})
 	ways := map[string]func() *wire{

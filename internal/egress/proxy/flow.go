@@ -6,24 +6,22 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// flow is something that goes on because policy allowed it, and ends when
-// policy no longer does.
+// flow is an activity that policy allowed and that ends when policy no longer allows it.
 type flow struct {
 	request     policy.Request
-	passThrough bool // TLS is not intercepted, which was allowed too
+	passThrough bool // TLS is not intercepted, which policy allowed too
 	cut         func()
 }
 
-// flows are all of a sandbox's. A flow is added before policy is asked, so that
-// whatever was allowed by a policy that has been replaced since is found.
+// flows holds all flows of a sandbox. A flow is added before policy is asked, so that Rejudge finds everything that a
+// replaced policy has allowed.
 type flows struct {
 	mu       sync.Mutex
 	all      map[*flow]struct{} // guarded by mu
-	rejudged int                // guarded by mu; how often
+	rejudged int                // guarded by mu; count of policy changes
 }
 
-// changes counts how often policy has changed, for those who ask before there
-// is a flow.
+// changes returns the count of policy changes, for callers that ask policy before they have a flow.
 func (fs *flows) changes() int {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -46,7 +44,7 @@ func (fs *flows) remove(f *flow) {
 	delete(fs.all, f)
 }
 
-// passes notes that f is not intercepted.
+// passes marks f as not intercepted.
 func (fs *flows) passes(f *flow) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

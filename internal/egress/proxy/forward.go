@@ -50,23 +50,23 @@ type exchange struct {
 	r      *http.Request
 	began  time.Time
 
-	target  target // as the sandbox has it
-	origin  target // what is asked of the origin: the same, but for endpoints
+	target  target // as the sandbox sees it
+	origin  target // the request to the origin: the same, except for endpoints
 	verdict policy.Verdict
-	passage Passage   // from when the request has been admitted
-	stage   api.Stage // how far it has come
+	passage Passage   // set when the request has been admitted
+	stage   api.Stage // the stage it has reached
 	problem string
-	failure error // what the origin did wrong, or ErrUnfinished
+	failure error // the origin's fault, or ErrUnfinished
 	status  int
 	answer  atomic.Int64 // bytes of the answer's body
-	body    atomic.Int64 // bytes of the request's
+	body    atomic.Int64 // bytes of the request's body
 
 	cancel   context.CancelCauseFunc
 	watchdog *watchdog
 
 	mu    sync.Mutex
-	begun bool // guarded by mu; the answer
-	ended bool // guarded by mu; w and r must not be touched any more
+	begun bool // guarded by mu; the answer has begun
+	ended bool // guarded by mu; w and r must not be used any more
 }
 
 var (
@@ -98,15 +98,16 @@ func (x *exchange) serve() {
 	}
 	x.origin = x.target
 	if !x.route.explicit && x.route.host.IsZero() && x.r.ProtoMajor == 1 {
-		x.route.host = x.target.Host // requests on one connection come one by one, and are for one host
+		x.route.host = x.target.Host // requests on one connection are sequential and for one host
 	}
 	x.forward(ctx, s.sandbox.Prepare)
 }
 
-// judge asks policy at each layer that has not been asked.
+// judge asks policy at each layer that has not been asked yet.
 func (s *Server) judge(ctx context.Context, rt *route, r policy.Request) policy.Verdict {
 	if !rt.admitted {
-		v := s.sandbox.Decide(ctx, policy.Request{Layer: policy.LayerConnect, Host: r.Host, Port: r.Port, Endpoint: r.Endpoint, Inside: true})
+		v := s.sandbox.Decide(ctx, policy.Request{Layer: policy.LayerConnect, Host: r.Host, Port: r.Port,
+			Endpoint: r.Endpoint, Inside: true})
 		if v.Action != policy.Allow {
 			return v
 		}
@@ -114,7 +115,7 @@ func (s *Server) judge(ctx context.Context, rt *route, r policy.Request) policy.
 	return s.sandbox.Decide(ctx, r)
 }
 
-// forward sends the request on and its answer back.
+// forward sends the request to the origin and its answer back.
 func (x *exchange) forward(ctx context.Context, prepare func(policy.Request, *http.Request) (Passage, error)) {
 	x.watchdog = watch(x.server.timeouts.Idle, func() { x.cancel(errStall); x.unblock() })
 	defer x.watchdog.stop()
@@ -156,27 +157,27 @@ func (x *exchange) forward(ctx context.Context, prepare func(policy.Request, *ht
 	x.respond(ctx, res)
 }
 
-// closeBody: the request may still be read from. That waits for what the client
-// has announced, and the client may wait for its answer, which is sent first.
+// closeBody closes the request's body. Closing waits for announced bytes, and the client may wait for its answer, so
+// the answer is sent first.
 func (x *exchange) closeBody(body io.Closer) {
-	if x.status != 0 && x.r.ProtoMajor == 1 { // in HTTP/2 nothing waits, and a head alone can end an answer (gRPC)
+	if x.status != 0 && x.r.ProtoMajor == 1 { // in HTTP/2 closing does not wait, and a head alone can end an answer (gRPC)
 		http.NewResponseController(x.w).Flush()
 	}
 	body.Close()
 }
 
-// outgoing writes the request anew. socket is set when it asks for a WebSocket.
+// outgoing makes the outgoing request. socket is set when it requests a WebSocket.
 func (x *exchange) outgoing(ctx context.Context) (out *http.Request, socket *webSocket) {
 	in := x.r
 	socket = askedWebSocket(in)
 	wantsTrailers := has(in.Header, "Te", "trailers")
 	strip(in.Header)
 	delete(in.Header, "Host")
-	if wantsTrailers { // the one coding of TE that is not for the next hop (gRPC)
+	if wantsTrailers { // the one TE coding that is not hop-by-hop (gRPC)
 		in.Header["Te"] = []string{"trailers"}
 	}
 	if _, ok := in.Header["User-Agent"]; !ok {
-		in.Header["User-Agent"] = nil // none, rather than Go's
+		in.Header["User-Agent"] = nil // none, instead of Go's
 	}
 	if socket != nil {
 		ctx = withVersion1(ctx)
@@ -190,7 +191,7 @@ func (x *exchange) outgoing(ctx context.Context) (out *http.Request, socket *web
 	}).WithContext(ctx)
 	if in.ContentLength != 0 && in.Body != nil {
 		if in.ProtoMajor == 1 {
-			// The origin may answer before it has read everything.
+			// The origin may answer before it has read the whole request.
 			http.NewResponseController(x.w).EnableFullDuplex()
 		}
 		body := &requestBody{ReadCloser: in.Body, exchange: x, in: in}
@@ -200,7 +201,7 @@ func (x *exchange) outgoing(ctx context.Context) (out *http.Request, socket *web
 	return out, socket
 }
 
-// requestBody counts, and fills the trailers in when they have come.
+// requestBody counts bytes, and sets the trailers after the body.
 type requestBody struct {
 	io.ReadCloser
 	exchange *exchange
@@ -233,7 +234,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// respond sends an answer back.
+// respond sends the origin's answer to the client.
 func (x *exchange) respond(ctx context.Context, res *http.Response) {
 	if err := x.passage.Response(res); err != nil {
 		x.refuse(err)
@@ -245,7 +246,7 @@ func (x *exchange) respond(ctx context.Context, res *http.Response) {
 		h[name] = values
 	}
 	if _, ok := h["Content-Type"]; !ok {
-		h["Content-Type"] = nil // none, rather than Go's guess
+		h["Content-Type"] = nil // none, instead of Go's guess
 	}
 	if res.ContentLength < 0 {
 		delete(h, "Content-Length")
@@ -262,7 +263,7 @@ func (x *exchange) respond(ctx context.Context, res *http.Response) {
 	x.begin(res.StatusCode)
 	x.w.WriteHeader(res.StatusCode)
 	if err := x.copyBody(ctx, res); err != nil {
-		// An answer cut short must not look complete.
+		// A truncated answer must not look complete.
 		x.problem = "the answer broke off: " + cause(ctx, err).Error()
 		panic(http.ErrAbortHandler)
 	}
@@ -278,11 +279,11 @@ func (x *exchange) respond(ctx context.Context, res *http.Response) {
 
 var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// copyBody passes an answer's body on as it comes.
+// copyBody copies an answer's body as it arrives.
 func (x *exchange) copyBody(ctx context.Context, res *http.Response) error {
 	flush := http.NewResponseController(x.w).Flush
 	if res.ContentLength < 0 {
-		if err := flush(); err != nil { // the head, before anything else
+		if err := flush(); err != nil { // the head first
 			return err
 		}
 	}
@@ -297,7 +298,7 @@ func (x *exchange) copyBody(ctx context.Context, res *http.Response) error {
 				return err
 			}
 			x.watchdog.moved()
-			if x.answer.Add(int64(n)) != res.ContentLength { // what follows may take its time
+			if x.answer.Add(int64(n)) != res.ContentLength { // more bytes may be slow to come
 				if err := flush(); err != nil {
 					return err
 				}
@@ -313,14 +314,14 @@ func (x *exchange) copyBody(ctx context.Context, res *http.Response) error {
 	}
 }
 
-// broken notes what the origin did wrong, if it was the origin.
+// broken records the origin's fault, if it was the origin's.
 func (x *exchange) broken(ctx context.Context, err error) {
 	if ctx.Err() == nil || context.Cause(ctx) == errStall {
 		x.failure = cause(ctx, err)
 	}
 }
 
-// unblock ends reads and writes of the client's side that are waiting.
+// unblock ends pending reads and writes of the client's side.
 func (x *exchange) unblock() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -330,12 +331,12 @@ func (x *exchange) unblock() {
 	rc := http.NewResponseController(x.w)
 	past := time.Unix(1, 0)
 	rc.SetReadDeadline(past)
-	if x.begun { // before, there is nothing to write but why
+	if x.begun { // before it has begun, only the reason can be written
 		rc.SetWriteDeadline(past)
 	}
 }
 
-// begin says that the answer begins.
+// begin marks the answer as begun.
 func (x *exchange) begin(status int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -343,7 +344,7 @@ func (x *exchange) begin(status int) {
 	x.status = status
 }
 
-// end is the last thing that happens to an exchange.
+// end finishes an exchange; it is called last.
 func (x *exchange) end() {
 	x.mu.Lock()
 	x.ended = true
@@ -354,23 +355,25 @@ func (x *exchange) end() {
 func (x *exchange) record() {
 	s, speaks := x.server, x.route.protocol()
 	if x.target.Layer == policy.LayerConnect {
-		speaks = "" // inside the tunnel that was not opened
+		speaks = "" // the tunnel was not opened
 	}
 	s.sandbox.Record(Event{
-		Time: x.began, Duration: time.Since(x.began), Entry: x.route.entry, Protocol: speaks, Stage: x.stage, Request: x.target.Request, Verdict: x.verdict,
+		Time: x.began, Duration: time.Since(x.began), Entry: x.route.entry, Protocol: speaks, Stage: x.stage,
+		Request: x.target.Request, Verdict: x.verdict,
 		Status: x.status, Sent: x.body.Load(), Received: x.answer.Load(), Problem: x.problem,
 	})
 }
 
-// recordMalformed notes what could not be read as one request.
+// recordMalformed records a request that could not be parsed.
 func (s *Server) recordMalformed(rt *route, err error) {
 	s.sandbox.Record(Event{
-		Time: time.Now(), Entry: rt.entry, Protocol: rt.protocol(), Stage: api.StageProtocol, Request: policy.Request{Layer: policy.LayerHTTP, Host: rt.host, Port: rt.port},
+		Time: time.Now(), Entry: rt.entry, Protocol: rt.protocol(), Stage: api.StageProtocol,
+		Request: policy.Request{Layer: policy.LayerHTTP, Host: rt.host, Port: rt.port},
 		Verdict: policy.Verdict{Rule: ruleProtocol, Reason: err.Error()}, Status: http.StatusBadRequest, Problem: err.Error(),
 	})
 }
 
-// cause says why a context ended, where that is why err happened.
+// cause returns the cause of a context's end, if that is the reason for err.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -378,11 +381,12 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// serveConnect opens a tunnel for a client that knows of the proxy.
+// serveConnect opens a tunnel for a client that is configured for the proxy.
 func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request, rt *route) {
-	x := &exchange{server: s, conn: connOf(r), route: &route{entry: EntryConnect, explicit: true}, w: w, r: r, began: time.Now()}
+	x := &exchange{server: s, conn: connOf(r), route: &route{entry: EntryConnect, explicit: true}, w: w, r: r,
+		began: time.Now()}
 	x.target.Request = policy.Request{Layer: policy.LayerConnect}
-	w.Header()["Connection"] = []string{"close"} // what follows CONNECT is not HTTP, whatever the answer
+	w.Header()["Connection"] = []string{"close"} // after CONNECT the bytes are not HTTP, whatever the answer
 	if !rt.explicit || r.ProtoMajor != 1 {
 		x.stage = api.StageProtocol
 		x.verdict = policy.Verdict{Rule: ruleProtocol, Reason: "CONNECT inside a connection to an origin"}
@@ -416,8 +420,7 @@ func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request, rt *route)
 	t.serve()
 }
 
-// hijack takes the connection from the HTTP server and tells the client that
-// the tunnel is open.
+// hijack takes the connection from the HTTP server and tells the client that the tunnel is open.
 func (t *tunnel) hijack(w http.ResponseWriter) bool {
 	taken, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {

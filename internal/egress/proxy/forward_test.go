@@ -27,7 +27,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// versions are a client for each version of HTTP, explicit and transparent.
+// versions returns a client for each version of HTTP, explicit and transparent.
 func (l *lab) versions(address string) map[string]*http.Client {
 	at := l.transparent(address + ":443")
 	return map[string]*http.Client{
@@ -38,8 +38,7 @@ func (l *lab) versions(address string) map[string]*http.Client {
 	}
 }
 
-// TestOffer: what clients speak is up to the sandbox, and origins are spoken to as
-// they like.
+// TestOffer: the sandbox decides on the version for clients; origins choose their own.
 func TestOffer(t *testing.T) {
 	l := newLab(t)
 	l.permit("one.lab", "both.lab")
@@ -57,8 +56,7 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-// TestBodies: bodies of any size and kind arrive as they were sent, without
-// being held, and trailers with them.
+// TestBodies: bodies of any size and kind arrive as sent, without buffering, and with trailers.
 func TestBodies(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
@@ -69,7 +67,8 @@ func TestBodies(t *testing.T) {
 			panic(err)
 		}
 		w.Header().Set("X-Sum", hex.EncodeToString(sum.Sum(nil)))
-		w.Header().Set("X-Length", fmt.Sprintf("%d %d %q", r.ContentLength, n, r.Trailer.Get("X-Checksum")+r.Trailer.Get("Authorization")))
+		w.Header().Set("X-Length", fmt.Sprintf("%d %d %q", r.ContentLength, n,
+			r.Trailer.Get("X-Checksum")+r.Trailer.Get("Authorization")))
 		w.Header().Set("Trailer", "X-After, Set-Cookie")
 		for range 64 {
 			w.Write(bytes.Repeat([]byte("y"), 64<<10))
@@ -105,7 +104,8 @@ func TestBodies(t *testing.T) {
 			if got := res.Header.Get("X-Length"); got != fmt.Sprintf("%d %d %q", length, len(content), trailer) {
 				t.Errorf("%s: the origin read %s", version, got)
 			}
-			if res.Trailer.Get("X-After") != "the body" || res.Trailer.Get("X-Unannounced") != "too" || res.Trailer.Get("Set-Cookie") != "" {
+			if res.Trailer.Get("X-After") != "the body" || res.Trailer.Get("X-Unannounced") != "too" ||
+				res.Trailer.Get("Set-Cookie") != "" {
 				t.Errorf("%s: trailers %v", version, res.Trailer)
 			}
 			if !strings.HasPrefix(version, res.Proto) {
@@ -115,9 +115,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestBothWays: while the request goes on, the answer does too (gRPC's
-// bidirectional streams), and each piece arrives by itself, with the trailers
-// at the end.
+// TestBothWays: request and answer proceed at the same time (gRPC's bidirectional streams), each piece arrives
+// separately, and the trailers arrive at the end.
 func TestBothWays(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
@@ -168,8 +167,7 @@ func TestBothWays(t *testing.T) {
 	}
 }
 
-// TestEvents: server-sent events come one by one, and a client that leaves ends
-// the origin's work.
+// TestEvents: server-sent events arrive one by one, and a client that leaves ends the origin's work.
 func TestEvents(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
@@ -235,7 +233,9 @@ func TestWebSocket(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, url := range []string{"wss://allowed.lab/socket", "ws://allowed.lab/socket"} {
-		for _, alter := range [][]func(*http.Transport){{oneProtocol}, {oneProtocol, to(l.transparent("203.0.113.1:" + map[bool]string{true: "443", false: "80"}[strings.HasPrefix(url, "wss")]))}} {
+		for _, alter := range [][]func(*http.Transport){{oneProtocol},
+			{oneProtocol,
+				to(l.transparent("203.0.113.1:" + map[bool]string{true: "443", false: "80"}[strings.HasPrefix(url, "wss")]))}} {
 			c := l.client(alter...)
 			c.Timeout = 0
 			s, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: c})
@@ -251,21 +251,26 @@ func TestWebSocket(t *testing.T) {
 			s.Close(websocket.StatusNormalClosure, "")
 		}
 	}
-	if e := l.event(func(e Event) bool { return e.Status == 101 }); e.Sent == 0 || e.Received == 0 || e.Request.Path != "/socket" {
+	if e := l.event(func(e Event) bool {
+		return e.Status == 101
+	}); e.Sent == 0 || e.Received == 0 || e.Request.Path != "/socket" {
 		t.Errorf("%+v", e)
 	}
 	before := len(o.seen())
 	c := l.client(oneProtocol)
-	if _, res, err := websocket.Dial(ctx, "ws://denied.lab/", &websocket.DialOptions{HTTPClient: c}); err == nil || res == nil || res.StatusCode != 403 {
+	if _, res, err := websocket.Dial(ctx, "ws://denied.lab/", &websocket.DialOptions{HTTPClient: c}); err == nil ||
+		res == nil || res.StatusCode != 403 {
 		t.Errorf("denied: %v %v", res, err)
 	}
 	if len(denied.seen()) > 0 || len(o.seen()) != before {
 		t.Error("the denied one was seen")
 	}
 
-	// A client that goes on before the answer is not trusted with a tunnel.
-	w := dialWire(t, l.explicit).send("GET http://allowed.lab/ HTTP/1.1\r\nHost: allowed.lab\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\nGET http://allowed.lab/smuggled HTTP/1.1\r\nHost: allowed.lab\r\n\r\n")
+	// A client that sends more before the answer gets no tunnel.
+	w := dialWire(t, l.explicit).send("GET http://allowed.lab/ HTTP/1.1\r\nHost: allowed.lab\r\nConnection: " +
+		"Upgrade\r\nUpgrade: websocket\r\n" +
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\nGET http://allowed.lab/smuggled " +
+		"HTTP/1.1\r\nHost: allowed.lab\r\n\r\n")
 	if got := w.rest(); strings.Contains(got, "101") {
 		t.Errorf("early: %q", got)
 	}
@@ -276,8 +281,7 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// rawOrigin answers every connection with bytes, whatever is asked, once it has
-// been asked something.
+// rawOrigin answers every connection with fixed bytes, after the first request bytes.
 func (l *lab) rawOrigin(name, address string, answer func(c net.Conn)) {
 	ln := listen(l.t)
 	l.at(name, address)
@@ -301,43 +305,52 @@ func (l *lab) rawOrigin(name, address string, answer func(c net.Conn)) {
 	l.t.Cleanup(func() { ln.Close(); serving.Wait() })
 }
 
-// TestFaultyOrigins: an origin that lies, breaks off or talks nonsense gives an
-// error that looks like one; what is cut short never looks complete.
+// TestFaultyOrigins: an origin that lies, breaks off or talks nonsense gives a proper error; a truncated answer never
+// looks complete.
 func TestFaultyOrigins(t *testing.T) {
 	l := newLab(t)
 	say := func(s string) func(net.Conn) { return func(c net.Conn) { io.WriteString(c, s) } }
-	const asked = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+	const asked = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+		"dGhlIHNhbXBsZSBub25jZQ==\r\n"
 	for name, c := range map[string]struct {
 		origin  func(net.Conn)
 		headers string
 		status  int // 0: the connection breaks off
 	}{
-		"silent-close":   {func(net.Conn) {}, "", 502},
-		"reset":          {func(c net.Conn) { reset(c) }, "", 502},
-		"garbage":        {say("\x00\x01\x02 garbage\r\n\r\n"), "", 502},
-		"half-a-head":    {say("HTTP/1.1 200 OK\r\nContent-"), "", 502},
-		"endless-head":   {say("HTTP/1.1 200 OK\r\nA: " + strings.Repeat("a", 1<<20)), "", 502},
-		"bad-status":     {say("HTTP/1.1 999999 OK\r\n\r\n"), "", 502},
-		"status-0":       {say("HTTP/1.1 000 OK\r\nContent-Length: 0\r\n\r\n"), "", 502},
-		"switch":         {say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nsecret"), "", 502},
-		"switch-h2c":     {say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nsecret"), "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n", 502},
-		"switch-wrong":   {say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nsecret"), asked, 502},
-		"switch-no-key":  {say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\nsecret"), asked, 502},
-		"too-short":      {say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort"), "", 0},
-		"broken-chunk":   {say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\nzz\r\n"), "", 0},
-		"no-last-chunk":  {say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n"), "", 0},
-		"too-long":       {say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nshortHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"), "", 200},
-		"two-lengths":    {say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nshorty"), "", 502},
-		"until-close":    {say("HTTP/1.1 200 OK\r\n\r\nshort"), "", 200},
-		"early-hints":    {say("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nshort"), "", 200},
-		"endless-hints":  {say(strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: "+strings.Repeat("x", 1000)+"\r\n\r\n", 1000)), "", 502},
+		"silent-close": {func(net.Conn) {}, "", 502},
+		"reset":        {func(c net.Conn) { reset(c) }, "", 502},
+		"garbage":      {say("\x00\x01\x02 garbage\r\n\r\n"), "", 502},
+		"half-a-head":  {say("HTTP/1.1 200 OK\r\nContent-"), "", 502},
+		"endless-head": {say("HTTP/1.1 200 OK\r\nA: " + strings.Repeat("a", 1<<20)), "", 502},
+		"bad-status":   {say("HTTP/1.1 999999 OK\r\n\r\n"), "", 502},
+		"status-0":     {say("HTTP/1.1 000 OK\r\nContent-Length: 0\r\n\r\n"), "", 502},
+		"switch": {say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nsecret"), "",
+			502},
+		"switch-h2c": {say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nsecret"),
+			"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n", 502},
+		"switch-wrong": {say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\nsecret"),
+			asked, 502},
+		"switch-no-key": {say("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " +
+			"websocket\r\nSec-WebSocket-Accept: x\r\n\r\nsecret"), asked, 502},
+		"too-short":     {say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort"), "", 0},
+		"broken-chunk":  {say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\nzz\r\n"), "", 0},
+		"no-last-chunk": {say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n"), "", 0},
+		"too-long": {say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nshortHTTP/1.1 200 OK\r\nContent-Length: " +
+			"6\r\n\r\npoison"), "", 200},
+		"two-lengths": {say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nshorty"), "", 502},
+		"until-close": {say("HTTP/1.1 200 OK\r\n\r\nshort"), "", 200},
+		"early-hints": {say(
+			"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nshort"), "", 200},
+		"endless-hints": {say(strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: "+strings.Repeat("x", 1000)+"\r\n\r\n",
+			1000)), "", 502},
 		"split-response": {say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: a\rb\r\n\r\nshort"), "", 502},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l.rawOrigin(name+".lab", "203.0.113.9", c.origin)
-			l.ended()     // those of other origins
-			for range 2 { // the second does not inherit anything from the first
-				w := dialWire(t, l.explicit).send("GET http://" + name + ".lab/ HTTP/1.1\r\nHost: " + name + ".lab\r\n" + c.headers + "\r\n")
+			l.ended()     // of other origins
+			for range 2 { // the second must not inherit state of the first
+				w := dialWire(t, l.explicit).send("GET http://" + name + ".lab/ HTTP/1.1\r\nHost: " + name + ".lab\r\n" +
+					c.headers + "\r\n")
 				res, err := http.ReadResponse(w.r, nil)
 				if err != nil && c.status == 0 {
 					continue
@@ -352,7 +365,8 @@ func TestFaultyOrigins(t *testing.T) {
 					}
 					continue
 				}
-				if res.StatusCode != c.status || err != nil || strings.Contains(string(body), "secret") || c.status == 200 && string(body) != "short" {
+				if res.StatusCode != c.status || err != nil || strings.Contains(string(body), "secret") ||
+					c.status == 200 && string(body) != "short" {
 					t.Errorf("%s %q %v", res.Status, body, err)
 				}
 			}
@@ -366,10 +380,11 @@ func TestFaultyOrigins(t *testing.T) {
 	}
 }
 
-// TestHangs: nothing waits for ever, on either side.
+// TestHangs: every wait is bounded, on either side.
 func TestHangs(t *testing.T) {
 	l := newLab(t, func(o *Options) {
-		o.Timeouts = Timeouts{Hello: 100 * time.Millisecond, Header: 100 * time.Millisecond, KeepAlive: 100 * time.Millisecond, Idle: 300 * time.Millisecond, Silence: 10 * time.Millisecond}
+		o.Timeouts = Timeouts{Hello: 100 * time.Millisecond, Header: 100 * time.Millisecond,
+			KeepAlive: 100 * time.Millisecond, Idle: 300 * time.Millisecond, Silence: 10 * time.Millisecond}
 	})
 	hang := func(c net.Conn) { io.Copy(io.Discard, c) }
 	l.rawOrigin("hangs.lab", "203.0.113.10", hang)
@@ -394,11 +409,14 @@ func TestHangs(t *testing.T) {
 	if got := dialWire(t, l.explicit).send(request("stalls.lab")).rest(); !strings.HasSuffix(got, "half") {
 		t.Errorf("an origin that stalls: %q", got)
 	}
-	if got := dialWire(t, l.explicit).send("POST http://hangs.lab/ HTTP/1.1\r\nHost: hangs.lab\r\nContent-Length: 100\r\n\r\nhalf").rest(); strings.Contains(got, "200 OK") {
+	if got := dialWire(t, l.explicit).send("POST http://hangs.lab/ HTTP/1.1\r\nHost: hangs.lab\r\nContent-Length: " +
+		"100\r\n\r\nhalf").rest(); strings.Contains(got, "200 OK") {
 		t.Errorf("a client that stalls: %q", got)
 	}
-	for name, sent := range map[string]string{"nothing": "", "half a line": "GET http://ha", "half a head": "GET http://hangs.lab/ HTTP/1.1\r\nHost: ", "half SOCKS": "\x05\x01"} {
-		if got := dialWire(t, l.explicit).send(sent).rest(); got != "" && got != "\x05\x00" && !strings.HasPrefix(got, "HTTP/1.1 400 ") {
+	for name, sent := range map[string]string{"nothing": "", "half a line": "GET http://ha",
+		"half a head": "GET http://hangs.lab/ HTTP/1.1\r\nHost: ", "half SOCKS": "\x05\x01"} {
+		if got := dialWire(t, l.explicit).send(sent).rest(); got != "" && got != "\x05\x00" &&
+			!strings.HasPrefix(got, "HTTP/1.1 400 ") {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
@@ -408,11 +426,11 @@ func TestHangs(t *testing.T) {
 			t.Errorf("transparent, %s: %q", name, got)
 		}
 	}
-	// A client that does not read what it asked for.
+	// A client that does not read its answer.
 	w := dialWire(t, l.explicit).send(request("floods.lab"))
 	l.event(func(e Event) bool { return e.Request.Host.String() == "floods.lab" })
 	w.Close()
-	// A tunnel in which nothing moves.
+	// An idle tunnel.
 	l.passThrough("tcp.lab")
 	l.at("tcp.lab", "203.0.113.5")
 	l.route("203.0.113.5:2525", echoServer(t))
@@ -421,12 +439,12 @@ func TestHangs(t *testing.T) {
 	}
 }
 
-// TestNothingIsFollowed: redirects go to the client, whose next request is
-// judged like any other.
+// TestNothingIsFollowed: redirects go to the client, whose next request is judged like any other.
 func TestNothingIsFollowed(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
-	for _, to := range []string{"https://denied.lab/", "http://169.254.169.254/latest/", "file:///etc/passwd", "gopher://x/", "/again"} {
+	for _, to := range []string{"https://denied.lab/", "http://169.254.169.254/latest/", "file:///etc/passwd",
+		"gopher://x/", "/again"} {
 		for _, status := range []int{301, 302, 303, 307, 308} {
 			l.server.transport.CloseIdleConnections()
 			l.mu.Lock()
@@ -444,7 +462,7 @@ func TestNothingIsFollowed(t *testing.T) {
 	}
 }
 
-// TestEnvironment: the gateway's own environment leads no request elsewhere.
+// TestEnvironment: the gateway's own environment redirects no request.
 func TestEnvironment(t *testing.T) {
 	for _, v := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {
 		t.Setenv(v, "http://127.0.0.1:1")
@@ -459,41 +477,48 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestStages: what the stages of the gateway say becomes an answer that a
-// client understands, and they come after the verdict.
+// TestStages: objections of the gateway's stages become answers that a client understands, and the stages run after the
+// verdict.
 func TestStages(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
 	o := l.serve("allowed.lab", "203.0.113.1", nil)
 	var fail error
 	l.prepare = func(r policy.Request, h *http.Request) error {
-		if r.Layer != policy.LayerHTTP || r.Host != host("allowed.lab") || r.Path != "/a" || h.URL.Path != "/a" || h.Header.Get("Connection") != "" {
+		if r.Layer != policy.LayerHTTP || r.Host != host("allowed.lab") || r.Path != "/a" || h.URL.Path != "/a" ||
+			h.Header.Get("Connection") != "" {
 			t.Errorf("prepared: %+v %+v", r, h)
 		}
 		return fail
 	}
 	for status, err := range map[int]error{
-		403: cove.Errorf(cove.Forbidden, "merging is not allowed").WithHint("cove policy allow"), 429: cove.Errorf(cove.Overloaded, "too many"),
-		503: cove.Errorf(cove.Unavailable, "open circuit"), 400: cove.Errorf(cove.InvalidArgument, "no JSON"), 502: errors.New("secret cause"),
+		403: cove.Errorf(cove.Forbidden, "merging is not allowed").WithHint("cove policy allow"),
+		429: cove.Errorf(cove.Overloaded, "too many"),
+		503: cove.Errorf(cove.Unavailable, "open circuit"), 400: cove.Errorf(cove.InvalidArgument, "no JSON"),
+		502: errors.New("secret cause"),
 	} {
 		fail = err
 		res, body := get(t, l.client(), "https://allowed.lab/a")
-		if res.StatusCode != status || strings.Contains(body, "secret") || status == 403 && !strings.Contains(body, `"allow": "cove policy allow"`) {
+		if res.StatusCode != status || strings.Contains(body, "secret") ||
+			status == 403 && !strings.Contains(body, `"allow": "cove policy allow"`) {
 			t.Errorf("%v: %s %s", err, res.Status, body)
 		}
 	}
-	fail = At(api.StageRate, &Refusal{Code: cove.Overloaded, Rule: "rate", Reason: "too often", Remedy: "wait", After: 1500 * time.Millisecond})
+	fail = At(api.StageRate, &Refusal{Code: cove.Overloaded, Rule: "rate", Reason: "too often", Remedy: "wait",
+		After: 1500 * time.Millisecond})
 	res, body := get(t, l.client(), "https://allowed.lab/a")
 	if res.StatusCode != 429 || res.Header.Get("Retry-After") != "2" {
 		t.Errorf("%s %v", res.Status, res.Header)
 	}
-	for _, says := range []string{`"stage": "rate"`, `"rule": "rate"`, `"reason": "too often"`, `"allow": "wait"`, `"retry_after": 2`, `"message": "rate limited by the gateway`} {
+	for _, says := range []string{`"stage": "rate"`, `"rule": "rate"`, `"reason": "too often"`, `"allow": "wait"`,
+		`"retry_after": 2`, `"message": "rate limited by the gateway`} {
 		if !strings.Contains(body, says) {
 			t.Errorf("%s does not say %s", body, says)
 		}
 	}
 	e := l.event(func(e Event) bool { return e.Status == 429 && e.Stage == api.StageRate })
-	if e.Verdict.Action != policy.Deny || e.Verdict.Rule != "rate" || e.Verdict.Reason != "too often" || e.Verdict.Remedy != "wait" {
+	if e.Verdict.Action != policy.Deny || e.Verdict.Rule != "rate" || e.Verdict.Reason != "too often" ||
+		e.Verdict.Remedy != "wait" {
 		t.Errorf("recorded as %+v", e)
 	}
 	if n := len(o.seen()); n > 0 {
@@ -508,7 +533,8 @@ func TestStages(t *testing.T) {
 		r.ContentLength = -1
 		return nil
 	}
-	if res, body := get(t, l.client(), "https://allowed.lab/a"); !strings.HasPrefix(body, "redacted GET") || res.ContentLength != -1 {
+	if res, body := get(t, l.client(), "https://allowed.lab/a"); !strings.HasPrefix(body, "redacted GET") ||
+		res.ContentLength != -1 {
 		t.Errorf("%s %q", res.Status, body)
 	}
 	l.prepare = func(policy.Request, *http.Request) error { t.Error("prepared what is denied"); return nil }
@@ -517,8 +543,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestUnfinished: an origin is not to blame where the client leaves before it
-// has answered.
+// TestUnfinished: an origin is not at fault when the client leaves before its answer.
 func TestUnfinished(t *testing.T) {
 	l := newLab(t)
 	asked := make(chan struct{})
@@ -535,8 +560,7 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestRejudge: what a narrower policy no longer allows is cut at once, and
-// nothing else.
+// TestRejudge: a narrower policy cuts at once what it no longer allows, and nothing else.
 func TestRejudge(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab", "kept.lab", "tcp.lab")
@@ -597,7 +621,9 @@ func TestRejudge(t *testing.T) {
 	go func() { s.Read(ctx); ended <- "websocket" }()
 	tunnel := l.connect(t, "tcp.lab:25")
 	go func() { tunnel.rest(); ended <- "tunnel" }()
-	l.until("the tunnel's dial", func() bool { return len(l.dialledHosts) > 0 && l.dialledHosts[len(l.dialledHosts)-1] == "tcp.lab" })
+	l.until("the tunnel's dial", func() bool {
+		return len(l.dialledHosts) > 0 && l.dialledHosts[len(l.dialledHosts)-1] == "tcp.lab"
+	})
 
 	narrow := allow("kept.lab")
 	l.mu.Lock()
@@ -616,12 +642,12 @@ func TestRejudge(t *testing.T) {
 			t.Fatal("something goes on")
 		}
 	}
-	for l.server.Rejudge(narrow) != 0 { // what has been cut is forgotten when it has ended
+	for l.server.Rejudge(narrow) != 0 { // cut flows are removed when they have ended
 		if ctx.Err() != nil {
 			t.Fatal("there is always more to cut")
 		}
 	}
-	// Interception that becomes necessary cuts what is not intercepted.
+	// A policy that requires interception cuts passed-through connections.
 	l.mu.Lock()
 	l.decide = allow("tcp.lab", "kept.lab")
 	l.mu.Unlock()
@@ -629,13 +655,15 @@ func TestRejudge(t *testing.T) {
 	if line, _ := tunnel.r.ReadString('\n'); line != "220 ready\n" {
 		t.Fatal(line)
 	}
-	if cut := l.server.Rejudge(func(policy.Request) policy.Verdict { return policy.Verdict{Action: policy.Allow} }); cut != 1 {
+	if cut := l.server.Rejudge(func(policy.Request) policy.Verdict {
+		return policy.Verdict{Action: policy.Allow}
+	}); cut != 1 {
 		t.Errorf("%d were cut", cut)
 	}
 	tunnel.rest()
 }
 
-// TestLimits: a client cannot have more than its share.
+// TestLimits: a client has a bounded share.
 func TestLimits(t *testing.T) {
 	l := newLab(t, func(o *Options) { o.MaxConnections = 3 })
 	l.permit("allowed.lab")
@@ -646,7 +674,7 @@ func TestLimits(t *testing.T) {
 		w.response("GET")
 		held = append(held, w)
 	}
-	if c, err := net.Dial("tcp", l.explicit); err == nil { // it may be refused as late as that
+	if c, err := net.Dial("tcp", l.explicit); err == nil { // the refusal may come that late
 		io.WriteString(c, "GET http://allowed.lab/ HTTP/1.1\r\nHost: allowed.lab\r\n\r\n")
 		if got, _ := io.ReadAll(c); len(got) > 0 {
 			t.Errorf("one too many: %q", got)
@@ -656,7 +684,7 @@ func TestLimits(t *testing.T) {
 	for _, w := range held {
 		w.Close()
 	}
-	// Their places are free as soon as the gateway has noticed.
+	// Places are free as soon as the gateway has noticed.
 	deadline := time.Now().Add(patience)
 	for {
 		res, err := l.client().Get("http://allowed.lab/")
@@ -693,15 +721,16 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestNoSharing: requests to two names never share a connection to an origin,
-// even where both have the same address and certificate (coalescing).
+// TestNoSharing: requests to two names never share a connection to an origin, even if both have the same address and
+// certificate (coalescing).
 func TestNoSharing(t *testing.T) {
 	l := newLab(t)
 	l.permit("a.lab", "b.lab")
 	var mu sync.Mutex
 	seen := map[string]string{} // remote address to host
 	ln := listen(t)
-	server := &http.Server{TLSConfig: &tls.Config{Certificates: []tls.Certificate{*l.world.leaf(t, nil, "a.lab", "b.lab")}, NextProtos: []string{"h2"}},
+	server := &http.Server{TLSConfig: &tls.Config{Certificates: []tls.Certificate{*l.world.leaf(t, nil, "a.lab", "b.lab")},
+		NextProtos: []string{"h2"}},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -726,8 +755,7 @@ func TestNoSharing(t *testing.T) {
 	}
 }
 
-// TestShut: Shut ends everything, whatever is going on, and lets nobody in; Close
-// lets go of the listeners as well.
+// TestShut: Shut ends all activity and refuses new connections; Close closes the listeners as well.
 func TestShut(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
@@ -752,7 +780,7 @@ func TestShut(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	dials := len(l.dials())
-	if late, err := net.Dial("tcp", l.explicit); err == nil { // it may be reset as soon as that
+	if late, err := net.Dial("tcp", l.explicit); err == nil { // the reset may come that early
 		io.WriteString(late, "CONNECT allowed.lab:443 HTTP/1.1\r\nHost: allowed.lab:443\r\n\r\n")
 		if got, _ := io.ReadAll(late); len(got) > 0 || len(l.dials()) != dials {
 			t.Errorf("later: %q, %d connections to origins", got, len(l.dials())-dials)

@@ -8,28 +8,26 @@ import (
 	"sync/atomic"
 )
 
-// Limits of one HTTP/1 message head. HTTP/2 has the same.
+// Limits of one HTTP/1 message head; HTTP/2 has the same.
 const (
 	maxHeadBytes  = 64 << 10
 	maxHeadFields = 200
 )
 
-// framing reads along what a client sends in HTTP/1 and refuses whatever two
-// parsers could take for different messages. Go's parser is lenient in places
-// (bare LF, folded lines, an empty line before the request line, both ways to
-// say a length, a Host header beside an absolute target); behind framing its
-// leniency does not matter, because only messages that can be read in one way
-// reach it.
+// framing validates a client's HTTP/1 stream and refuses everything that two parsers could read as different messages.
+// Go's parser is lenient in places (bare LF, folded lines, an empty line before the request line, both ways to state a
+// length, a Host header beside an absolute target). Behind framing its leniency does not matter, because only
+// unambiguous messages reach it.
 //
-// It validates and changes nothing. The zero value stands before a request.
+// It changes no byte. The zero value expects a request.
 type framing struct {
 	state framingState
-	line  []byte // the beginning of a line that is not complete
+	line  []byte // the beginning of an incomplete line
 	left  uint64 // bytes of a body or chunk
 	bytes int    // of this head or these trailers
 	count int    // fields of this head or these trailers
 	head  head
-	heads int // that were complete, CONNECT apart
+	heads int // complete heads, without CONNECT
 }
 
 type framingState int
@@ -45,7 +43,7 @@ const (
 	inTunnel // after CONNECT: bytes of another protocol
 )
 
-// head is what decides about the framing and the destination of a request.
+// head holds the fields that determine the framing and destination of a request.
 type head struct {
 	method, target string
 	old            bool // HTTP/1.0
@@ -73,8 +71,7 @@ var (
 	errUserInTarget = errors.New("a user in the target of the request")
 )
 
-// next reads p along and returns how much of it may be read by others; err is
-// set when the rest may not.
+// next validates p and returns the number of its bytes that may be passed on; err is set if the rest may not.
 func (f *framing) next(p []byte) (n int, err error) {
 	for n < len(p) {
 		switch f.state {
@@ -108,13 +105,12 @@ func (f *framing) next(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// begin waits for a new request.
+// begin expects a new request.
 func (f *framing) begin() {
 	*f = framing{line: f.line[:0], heads: f.heads}
 }
 
-// takeLine takes bytes up to the end of a line, and returns the line where it
-// is complete.
+// takeLine takes bytes up to the end of a line, and returns the line if it is complete.
 func (f *framing) takeLine(p []byte) (took int, line []byte) {
 	end := bytes.IndexByte(p, '\n')
 	if end < 0 {
@@ -128,7 +124,7 @@ func (f *framing) takeLine(p []byte) (took int, line []byte) {
 	return end + 1, f.line
 }
 
-// readLine judges one line with its end.
+// readLine judges one line, including its end.
 func (f *framing) readLine(line []byte) error {
 	text, ok := bytes.CutSuffix(line, []byte("\r\n"))
 	if !ok {
@@ -185,8 +181,8 @@ func (f *framing) requestLine(line string) error {
 	return nil
 }
 
-// methodLetters are what a method is made of. Methods are case sensitive, and
-// not everybody knows.
+// methodLetters are the bytes of a method. Methods are case sensitive, which some servers ignore; lower case is
+// refused.
 const methodLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 
 func (f *framing) field(line []byte) error {
@@ -222,10 +218,11 @@ func (f *framing) field(line []byte) error {
 func value(b []byte) string { return string(bytes.Trim(b, " \t")) }
 
 func isToken(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
-// endOfHead judges a head as a whole and says what follows it.
+// endOfHead judges a complete head and determines the framing of the body.
 func (f *framing) endOfHead() error {
 	h := f.head
 	if err := h.checkHost(); err != nil {
@@ -262,7 +259,7 @@ func (f *framing) endOfHead() error {
 	return nil
 }
 
-// checkHost: one Host, which says the same as a target that has a host.
+// checkHost requires one Host, equal to the host of an absolute target.
 func (h head) checkHost() error {
 	if len(h.host) > 1 || len(h.host) == 0 && !h.old {
 		return errHost
@@ -277,9 +274,8 @@ func (h head) checkHost() error {
 	return errTwoTargets
 }
 
-// authority is the host and port in a target of absolute form, as they stand
-// there. The target of CONNECT is nothing else, and Host beside it means
-// nothing: node puts the proxy's own name there, and it goes nowhere.
+// authority returns the host and port of a target in absolute form, as written. A CONNECT target is itself an
+// authority, and its Host header is ignored: node puts the proxy's own name there, and it is not forwarded.
 func (h head) authority() string {
 	_, rest, absolute := strings.Cut(h.target, "://")
 	if h.target[0] == '/' || !absolute {
@@ -291,8 +287,7 @@ func (h head) authority() string {
 	return rest
 }
 
-// chunkSize: digits and nothing else. Extensions are for hop by hop, have no
-// use, and were read differently too often.
+// chunkSize accepts digits only. Extensions are hop-by-hop, have no use, and parsers have disagreed on them too often.
 func (f *framing) chunkSize(line []byte) error {
 	size, ok := number(string(line), 16)
 	if !ok {
@@ -307,7 +302,7 @@ func (f *framing) chunkSize(line []byte) error {
 	return nil
 }
 
-// number reads digits only, fewer than overflow anything.
+// number parses digits only, too few to overflow.
 func number(s string, base uint64) (n uint64, ok bool) {
 	if s == "" || len(s) > 15 {
 		return 0, false
@@ -322,7 +317,7 @@ func number(s string, base uint64) (n uint64, ok bool) {
 	return n, true
 }
 
-// strictConn lets Go's HTTP/1 server read only what framing has passed.
+// strictConn passes only validated bytes to Go's HTTP/1 server.
 type strictConn struct {
 	net.Conn
 	framing framing
@@ -330,24 +325,23 @@ type strictConn struct {
 	off     bool // the connection is no longer HTTP
 	onError func(error)
 
-	answered atomic.Int64 // requests
+	answered atomic.Int64 // answered requests
 }
 
-// under reports whether requests are under way, and no part of another one has
-// come.
+// under reports whether requests are in progress and no byte of a further one has arrived.
 func (c *strictConn) under() bool {
 	f := &c.framing
 	return !c.off && c.refused == nil && f.state == atRequestLine && len(f.line) == 0 && int64(f.heads) > c.answered.Load()
 }
 
-// NetConn is the connection below.
+// NetConn returns the underlying connection.
 func (c *strictConn) NetConn() net.Conn { return c.Conn }
 
-// raw ends the reading along: what follows is not HTTP. Only after the server
-// has given the connection up.
+// raw ends the validation: the following bytes are not HTTP. It may be called only after the server has given the
+// connection up.
 func (c *strictConn) raw() { c.off = true }
 
-// CloseWrite lets the server end its side first.
+// CloseWrite closes the sending side.
 func (c *strictConn) CloseWrite() error { return closeWrite(c.Conn) }
 
 func (c *strictConn) Read(p []byte) (int, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy/policytest"
 )
 
-// pass sends all through framing in pieces of the given size.
+// pass feeds bytes through framing in pieces of the given size.
 func pass(all string, piece int) (passed string, err error) {
 	var f framing
 	var out strings.Builder
@@ -48,8 +48,8 @@ func TestFraming(t *testing.T) {
 	}
 }
 
-// FuzzFraming: however the bytes come, the same of them pass; and what passes
-// is to Go's parser what it is to framing, request by request.
+// FuzzFraming: the same bytes pass, however they are split; and Go's parser reads the passed bytes as framing does,
+// request by request.
 func FuzzFraming(f *testing.F) {
 	for _, s := range policytest.Unclear {
 		if len(s) < 4<<10 { // long ones make the fuzzer slow
@@ -65,7 +65,7 @@ func FuzzFraming(f *testing.F) {
 		if fmt.Sprint(errWhole) != fmt.Sprint(errParts) {
 			t.Fatalf("whole: %v, in parts: %v", errWhole, errParts)
 		}
-		// Up to the line at which it was refused, which may have been passed in parts.
+		// Up to the refused line, which may have been passed in parts.
 		if !strings.HasPrefix(parts, whole) {
 			t.Fatalf("whole: %q, in parts: %q", whole, parts)
 		}
@@ -73,7 +73,7 @@ func FuzzFraming(f *testing.F) {
 	})
 }
 
-// agree reads what has passed by both parsers.
+// agree compares both parsers on the passed bytes.
 func agree(t *testing.T, passed string) {
 	reader := bufio.NewReader(strings.NewReader(passed))
 	for rest := []byte(passed); len(rest) > 0; {

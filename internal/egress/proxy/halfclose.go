@@ -8,13 +8,12 @@ import (
 	"time"
 )
 
-// patientConn keeps the end of what a client sends (half-close) from net/http
-// while requests are under way: it would give them up. Only for a while, since a
-// client that has left looks the same until something is written to it.
+// patientConn hides a client's half-close from net/http while requests are in progress, because net/http would abandon
+// them. It does so for a limited time, since a client that has left looks the same until a write fails.
 type patientConn struct {
 	net.Conn
 	leaving time.Duration
-	under   func() bool // requests are under way
+	under   func() bool // requests are in progress
 
 	mu       sync.Mutex
 	deadline time.Time     // guarded by mu
@@ -29,7 +28,7 @@ func (c *patientConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wait returns when the client has had its time, or a read should end.
+// wait returns when the client's time is over, or a read should end.
 func (c *patientConn) wait() error {
 	limit := time.NewTimer(c.leaving)
 	defer limit.Stop()
@@ -66,7 +65,7 @@ func (c *patientConn) SetDeadline(t time.Time) error {
 	return c.Conn.SetDeadline(t)
 }
 
-// Close wakes whoever waits.
+// Close wakes a pending wait.
 func (c *patientConn) Close() error {
 	c.note(time.Unix(1, 0))
 	return c.Conn.Close()
@@ -82,8 +81,8 @@ func (c *patientConn) note(t time.Time) {
 	}
 }
 
-// NetConn is the connection below.
+// NetConn returns the underlying connection.
 func (c *patientConn) NetConn() net.Conn { return c.Conn }
 
-// CloseWrite lets the server end its side first.
+// CloseWrite closes the sending side.
 func (c *patientConn) CloseWrite() error { return closeWrite(c.Conn) }

@@ -6,17 +6,18 @@ import (
 	"strings"
 )
 
-// hopByHop is meant for the next hop, or for a proxy.
+// hopByHop are headers for the next hop, or for a proxy.
 var hopByHop = []string{
-	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Authentication-Info",
+	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
+	"Proxy-Authentication-Info",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
 }
 
-// elsewhere would lead a client to another way to the origin than through here.
+// elsewhere are headers that would lead a client to the origin around the gateway.
 var elsewhere = []string{"Alt-Svc", "Alt-Used"}
 
-// strip removes what must not be sent on: hop-by-hop headers, those that
-// Connection names, and ways around the gateway.
+// strip removes headers that must not be forwarded: hop-by-hop headers, those named by Connection, and routes around
+// the gateway.
 func strip(h http.Header) {
 	for _, v := range h["Connection"] {
 		for name := range strings.SplitSeq(v, ",") {
@@ -43,10 +44,11 @@ func has(h http.Header, name, token string) bool {
 	return false
 }
 
-// trailerAllowed: what belongs before the body does not come after it.
+// trailerAllowed reports whether a field may be a trailer: fields that belong before the body may not.
 func trailerAllowed(name string) bool {
 	switch name {
-	case "Host", "Authorization", "Cookie", "Set-Cookie", "Content-Length", "Content-Encoding", "Content-Type", "Content-Range",
+	case "Host", "Authorization", "Cookie", "Set-Cookie", "Content-Length", "Content-Encoding", "Content-Type",
+		"Content-Range",
 		"Expect", "Cache-Control", "Max-Forwards", "Range", "Www-Authenticate", "Location":
 		return false
 	}

@@ -19,10 +19,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy/policytest"
 )
 
-// TestHostileCorpus: the corpus that every reader of hosts, ports, authorities,
-// paths and URLs is held to, through every place where a client can write one.
-// What is refused is not dialled; what is allowed is dialled as it was judged,
-// and the origin reads what was judged.
+// TestHostileCorpus runs the corpus of hosts, ports, authorities, paths and URLs through every place where a client can
+// write one. A refused form is not dialled; an allowed one is dialled as judged, and the origin reads the judged form.
 func TestHostileCorpus(t *testing.T) {
 	l := newLab(t)
 	p := policytest.Policy(t)
@@ -37,7 +35,7 @@ func TestHostileCorpus(t *testing.T) {
 		name string
 		kind policytest.Kind
 		try  func(input string) string
-		// differs says what else becomes of a case in this place.
+		// differs returns a different outcome for a case in this place.
 		differs func(c policytest.Case) policytest.Outcome
 	}{
 		{"CONNECT", policytest.Authority, func(in string) string {
@@ -50,7 +48,8 @@ func TestHostileCorpus(t *testing.T) {
 			return dialWire(t, l.explicit).send("CONNECT " + in + ":443 HTTP/1.1\r\nHost: " + in + ":443\r\n\r\n").firstLine()
 		}, bracketed},
 		{"port of CONNECT", policytest.Port, func(in string) string {
-			return dialWire(t, l.explicit).send("CONNECT allowed.lab:" + in + " HTTP/1.1\r\nHost: allowed.lab:" + in + "\r\n\r\n").firstLine()
+			return dialWire(t, l.explicit).send("CONNECT allowed.lab:" + in + " HTTP/1.1\r\nHost: allowed.lab:" + in +
+				"\r\n\r\n").firstLine()
 		}, nil},
 		{"host of absolute form", policytest.Host, func(in string) string {
 			return dialWire(t, l.explicit).send(get("http://"+in+":443/", in+":443")).firstLine()
@@ -63,9 +62,11 @@ func TestHostileCorpus(t *testing.T) {
 			}
 			return c.Outcome
 		}},
-		{"SOCKS5", policytest.Host, func(in string) string { return l.socksTo(t, in, 443) }, func(c policytest.Case) policytest.Outcome {
+		{"SOCKS5", policytest.Host, func(in string) string {
+			return l.socksTo(t, in, 443)
+		}, func(c policytest.Case) policytest.Outcome {
 			if len(c.Input) > 255 {
-				return policytest.Denied // another name, which is what fits
+				return policytest.Denied // a different name, which is refused
 			}
 			return c.Outcome
 		}},
@@ -84,7 +85,9 @@ func TestHostileCorpus(t *testing.T) {
 			return l.onlyAllowedLab(c)
 		}},
 		{"SNI", policytest.Host, func(in string) string { return rawSNI(dialWire(t, at443), in) }, sni},
-		{"SNI in CONNECT", policytest.Host, func(in string) string { return rawSNI(l.connect(t, "allowed.lab:443"), in) }, func(c policytest.Case) policytest.Outcome {
+		{"SNI in CONNECT", policytest.Host, func(in string) string {
+			return rawSNI(l.connect(t, "allowed.lab:443"), in)
+		}, func(c policytest.Case) policytest.Outcome {
 			if sni(c) == policytest.Allowed && c.Canonical != "allowed.lab" {
 				return policytest.Malformed
 			}
@@ -107,8 +110,9 @@ func TestHostileCorpus(t *testing.T) {
 				if !isASCII([]byte(c.Input)) {
 					want = policytest.Malformed // on the wire it is ASCII
 				}
-				if place.kind == policytest.Path && strings.Contains(c.Input, "?") || strings.HasPrefix(place.name, "Host") && strings.Contains(c.Input, "\r\n") {
-					continue // begins something else there: a query, another header
+				if place.kind == policytest.Path && strings.Contains(c.Input, "?") ||
+					strings.HasPrefix(place.name, "Host") && strings.Contains(c.Input, "\r\n") {
+					continue // it begins another part there: a query, another header
 				}
 				dials, seen := len(l.dials()), len(o.seen())
 				got := place.try(c.Input)
@@ -130,13 +134,15 @@ func TestHostileCorpus(t *testing.T) {
 	}
 }
 
-// judgedIsDialled: what went out is the canonical form of what came in.
+// judgedIsDialled checks that the outgoing form is the canonical one.
 func judgedIsDialled(t *testing.T, c policytest.Case, kind policytest.Kind, dials []string, seen []*http.Request) {
 	t.Helper()
 	for _, r := range seen {
 		asked := "http://" + r.Host + r.RequestURI
 		ok := map[policytest.Kind]bool{
-			policytest.Host: r.URL.Path == "/" && (c.Outcome == policytest.Malformed && r.Host == strings.Trim(c.Input, " \t") || r.Host == c.Canonical || r.Host == c.Canonical+":443" || r.Host == "["+c.Canonical+"]" || r.Host == "["+c.Canonical+"]:443"),
+			policytest.Host: r.URL.Path == "/" && (c.Outcome == policytest.Malformed && r.Host == strings.Trim(c.Input, " \t") ||
+				r.Host == c.Canonical || r.Host == c.Canonical+":443" || r.Host == "["+c.Canonical+"]" ||
+				r.Host == "["+c.Canonical+"]:443"),
 			policytest.Path: r.RequestURI == c.Canonical,
 			policytest.URL:  asked == c.Canonical,
 		}[kind]
@@ -151,13 +157,13 @@ func judgedIsDialled(t *testing.T, c policytest.Case, kind policytest.Kind, dial
 	}
 }
 
-// accepted: the gateway went along with what it was asked.
+// accepted reports whether the gateway accepted the request.
 func accepted(got string) bool {
 	return strings.HasPrefix(got, "HTTP/1.1 200 ") || got == "200" || got == "granted" || got == "hello"
 }
 
-// hostHeader: in a header, spaces around a value are not part of it, a port may
-// follow, IPv6 addresses have brackets, and addresses are the connection's own.
+// hostHeader returns the outcomes for a header: surrounding spaces are not part of a value, a port may follow, IPv6
+// addresses have brackets, and addresses must be the connection's own.
 func (l *lab) hostHeader(port uint16, p *policy.Policy) func(policytest.Case) policytest.Outcome {
 	return func(c policytest.Case) policytest.Outcome {
 		h, at, err := policy.ParseAuthority(strings.Trim(c.Input, " \t"), port)
@@ -171,17 +177,19 @@ func (l *lab) hostHeader(port uint16, p *policy.Policy) func(policytest.Case) po
 	}
 }
 
-// onlyAllowedLab: the connection is for one host already.
+// onlyAllowedLab returns the outcomes where the connection is already for one host.
 func (l *lab) onlyAllowedLab(c policytest.Case) policytest.Outcome {
-	if h, port, err := policy.ParseAuthority(strings.Trim(c.Input, " \t"), 443); err == nil && h.Name() == "allowed.lab" && port == 443 {
+	if h, port, err := policy.ParseAuthority(strings.Trim(c.Input, " \t"), 443); err == nil &&
+		h.Name() == "allowed.lab" && port == 443 {
 		return policytest.Allowed
 	}
 	return policytest.Malformed
 }
 
-// sni: RFC 6066 knows names only, without a last dot.
+// sni returns the outcomes for an SNI: RFC 6066 permits names only, without a trailing dot.
 func sni(c policytest.Case) policytest.Outcome {
-	if c.Outcome != policytest.Malformed && !strings.EqualFold(c.Input, c.Canonical) || strings.ContainsAny(c.Canonical, ":") || c.Input == "" {
+	if c.Outcome != policytest.Malformed && !strings.EqualFold(c.Input, c.Canonical) ||
+		strings.ContainsAny(c.Canonical, ":") || c.Input == "" {
 		return policytest.Malformed
 	}
 	if h, err := policy.ParseHost(c.Input); err == nil && h.Name() == "" {
@@ -190,7 +198,7 @@ func sni(c policytest.Case) policytest.Outcome {
 	return c.Outcome
 }
 
-// bracketed: where a port follows, IPv6 addresses have brackets.
+// bracketed returns the outcomes where a port follows, so IPv6 addresses need brackets.
 func bracketed(c policytest.Case) policytest.Outcome {
 	if strings.Contains(c.Input, ":") && !strings.HasPrefix(c.Input, "[") {
 		return policytest.Malformed
@@ -198,7 +206,7 @@ func bracketed(c policytest.Case) policytest.Outcome {
 	return c.Outcome
 }
 
-// emptyPath: a request target has no empty path.
+// emptyPath returns the outcomes for a request target, which cannot be empty.
 func emptyPath(c policytest.Case) policytest.Outcome {
 	if c.Input == "" {
 		return policytest.Malformed
@@ -206,14 +214,14 @@ func emptyPath(c policytest.Case) policytest.Outcome {
 	return c.Outcome
 }
 
-// firstLine is the first line of what comes back.
+// firstLine returns the first line of the answer.
 func (w *wire) firstLine() string {
 	defer w.Close()
 	line, _ := w.r.ReadString('\n')
 	return line
 }
 
-// socksTo asks for a host by name and says what became of it.
+// socksTo requests a host by name and returns the outcome.
 func (l *lab) socksTo(t *testing.T, host string, port uint16) string {
 	w := dialWire(t, l.explicit)
 	defer w.Close()
@@ -230,7 +238,7 @@ func (l *lab) socksTo(t *testing.T, host string, port uint16) string {
 	return fmt.Sprintf("%x", answer[:n])
 }
 
-// http2Status sends one request by hand, and says its status or how it ended.
+// http2Status sends one hand-made request, and returns its status or its end.
 func http2Status(t *testing.T, w *wire, authority, host, path string) string {
 	t.Helper()
 	defer w.Close()
@@ -239,12 +247,14 @@ func http2Status(t *testing.T, w *wire, authority, host, path string) string {
 	f.WriteSettings()
 	var block strings.Builder
 	e := hpack.NewEncoder(&block)
-	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", path}, {":authority", authority}, {"host", host}} {
+	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", path}, {":authority", authority},
+		{"host", host}} {
 		if field[0] != "host" || host != "" {
 			e.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
 		}
 	}
-	f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(block.String()), EndHeaders: true, EndStream: true})
+	f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(block.String()), EndHeaders: true,
+		EndStream: true})
 	d := hpack.NewDecoder(4096, nil)
 	for {
 		frame, err := f.ReadFrame()
@@ -263,7 +273,7 @@ func http2Status(t *testing.T, w *wire, authority, host, path string) string {
 	}
 }
 
-// rawSNI sends a ClientHello with any bytes for a name.
+// rawSNI sends a ClientHello with arbitrary bytes as the name.
 func rawSNI(w *wire, name string) string {
 	defer w.Close()
 	w.Conn.Write(clientHello(name))
@@ -277,7 +287,7 @@ func rawSNI(w *wire, name string) string {
 	return "alert"
 }
 
-// clientHello is Go's own, with another name of any length inside.
+// clientHello returns Go's own ClientHello with another name of any length.
 func clientHello(name string) []byte {
 	record := realHello("placeholder.lab")
 	body := record[5:]
@@ -291,7 +301,7 @@ func clientHello(name string) []byte {
 	for _, field := range []int{at - 2, at - 5, at - 7} { // name, list, extension
 		binary.BigEndian.PutUint16(out[field:], uint16(int(binary.BigEndian.Uint16(out[field:]))+grow))
 	}
-	// All extensions, whose length stands after the compression methods.
+	// The length of all extensions stands after the compression methods.
 	p := 4 + 2 + 32
 	p += 1 + int(out[p])
 	p += 2 + int(binary.BigEndian.Uint16(out[p:]))
@@ -303,7 +313,7 @@ func clientHello(name string) []byte {
 	return append(head, out...)
 }
 
-// realHello is the first record that Go's client sends.
+// realHello returns the first record of Go's client.
 func realHello(name string) []byte {
 	client, server := net.Pipe()
 	defer client.Close()
@@ -319,7 +329,7 @@ func realHello(name string) []byte {
 	return record
 }
 
-// TestFronting: one host in TLS, another in the request.
+// TestFronting sends one host in TLS and another in the request.
 func TestFronting(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab", "also.lab")
@@ -345,13 +355,14 @@ func TestFronting(t *testing.T) {
 	if n := len(o.seen()); n > 0 {
 		t.Errorf("the origin saw %d requests", n)
 	}
-	if got := http2Status(t, mustSecure(t, dialWire(t, at443), l.trust("allowed.lab", "h2")), "allowed.lab:443", "", "/"); got != "200" {
+	if got := http2Status(t, mustSecure(t, dialWire(t, at443), l.trust("allowed.lab", "h2")), "allowed.lab:443", "",
+		"/"); got != "200" {
 		t.Errorf("the host itself: %s", got)
 	}
 }
 
-// TestHostsFile: a name that the sandbox maps to another address leads to the
-// name's real origin, and a name that shares an address with another to its own.
+// TestHostsFile: a name that the sandbox maps to another address leads to its real origin; so does each of two names
+// with one address.
 func TestHostsFile(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab", "twin.lab")
@@ -360,13 +371,15 @@ func TestHostsFile(t *testing.T) {
 	evil := l.serve("evil.lab", "203.0.113.66", nil)
 	for _, scheme := range []string{"https", "http"} {
 		port := map[string]string{"https": ":443", "http": ":80"}[scheme]
-		if _, body := get(t, l.client(to(l.transparent("203.0.113.66"+port))), scheme+"://allowed.lab/"); !strings.Contains(body, "://allowed.lab/") {
+		if _, body := get(t, l.client(to(l.transparent("203.0.113.66"+port))),
+			scheme+"://allowed.lab/"); !strings.Contains(body, "://allowed.lab/") {
 			t.Errorf("%s: %s", scheme, body)
 		}
 		l.mu.Lock()
 		l.pinned[netip.MustParseAddr("203.0.113.1")] = host("allowed.lab")
 		l.mu.Unlock()
-		if _, body := get(t, l.client(to(l.transparent("203.0.113.1"+port))), scheme+"://twin.lab/"); !strings.Contains(body, "://twin.lab/") {
+		if _, body := get(t, l.client(to(l.transparent("203.0.113.1"+port))), scheme+"://twin.lab/"); !strings.Contains(body,
+			"://twin.lab/") {
 			t.Errorf("%s: %s", scheme, body)
 		}
 	}
@@ -375,8 +388,7 @@ func TestHostsFile(t *testing.T) {
 	}
 }
 
-// TestAddresses: an address is reached by a rule for the address only, with or
-// without TLS, and a name is not reached by it.
+// TestAddresses: an address needs a rule for the address, with or without TLS, and that rule opens no name.
 func TestAddresses(t *testing.T) {
 	l := newLab(t)
 	l.serve("203.0.113.7", "203.0.113.7", nil)

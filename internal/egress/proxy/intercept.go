@@ -10,15 +10,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Alerts that a client hears before there is anything to encrypt (RFC 8446, 6).
+// Alerts that are sent before encryption (RFC 8446, 6).
 const (
 	alertUnrecognizedName = 112
 	alertInternalError    = 80
 	alertAccessDenied     = 49
 )
 
-// serveTLS finds out whom a TLS handshake is for, and intercepts it or passes
-// it through.
+// serveTLS determines the host of a TLS handshake, and intercepts it or passes it through.
 func (t *tunnel) serveTLS(h *hello) {
 	host, err := h.host(t.route)
 	if err != nil {
@@ -41,7 +40,7 @@ func (t *tunnel) serveTLS(h *hello) {
 	}
 	t.route.host, t.route.tls = host, true
 	t.route.admitted = t.verdict.Action == policy.Allow
-	if !t.route.admitted { // each request will hear why
+	if !t.route.admitted { // each request gets the reason
 		t.record(api.StagePolicy, "", 0, 0)
 		t.server.forget(t.conn)
 	}
@@ -51,7 +50,7 @@ func (t *tunnel) serveTLS(h *hello) {
 	t.intercept()
 }
 
-// alert refuses a TLS handshake for a reason that no policy can change.
+// alert refuses a TLS handshake for a reason outside policy.
 func (t *tunnel) alert(code byte, why error) {
 	t.verdict = policy.Verdict{Rule: ruleTLS, Reason: why.Error()}
 	t.record(api.StageProtocol, why.Error(), 0, 0)
@@ -65,13 +64,13 @@ func (t *tunnel) writeAlert(code byte) {
 	t.conn.Close() // not a reset, which could overtake the alert
 }
 
-// intercept ends the client's TLS with the sandbox's own certificate for the
-// host, and serves what is inside.
+// intercept terminates the client's TLS with the sandbox's own certificate for the host, and serves the requests
+// inside.
 func (t *tunnel) intercept() {
 	s := t.server
 	leaf, err := s.sandbox.Leaf(t.route.host)
 	switch {
-	case err != nil && !t.route.admitted: // and it has been recorded
+	case err != nil && !t.route.admitted: // already recorded
 		t.writeAlert(alertAccessDenied)
 		return
 	case err != nil:
@@ -87,7 +86,7 @@ func (t *tunnel) intercept() {
 		NextProtos:             protocols,
 		MinVersion:             tls.VersionTLS12,
 		SessionTicketsDisabled: true, // each connection is judged from its beginning
-		// Nobody beyond this machine hears it, now or to read it one day.
+		// The connection stays on this machine, so post-quantum key exchange adds no protection.
 		CurvePreferences: []tls.CurveID{tls.X25519, tls.CurveP256, tls.CurveP384, tls.CurveP521},
 	})
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.Hello)
@@ -105,8 +104,8 @@ func (t *tunnel) intercept() {
 	s.serveHTTP1(inside, t.conn, t.route)
 }
 
-// serveHTTP1 hands a connection to the HTTP server, behind framing. outer is
-// what carries the route, c or what is below it.
+// serveHTTP1 hands a connection to the HTTP server, behind framing. outer is the connection with the route: c or one
+// below it.
 func (s *Server) serveHTTP1(c net.Conn, outer *conn, rt *route) {
 	outer.route = rt
 	strict := &strictConn{}

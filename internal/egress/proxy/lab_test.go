@@ -41,8 +41,7 @@ func TestMain(m *testing.M) {
 
 func mustAddrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// patience is how long a test waits for what must come. It fails then; nothing
-// is measured.
+// patience bounds a test's wait for an expected event, and is not a measurement.
 const patience = 30 * time.Second
 
 // authority makes certificates.
@@ -78,7 +77,7 @@ func newAuthority(t testing.TB, name string) *authority {
 	return a
 }
 
-// leaf is a certificate for names, changed by alter.
+// leaf returns a certificate for names, changed by alter.
 func (a *authority) leaf(t testing.TB, alter func(*x509.Certificate), names ...string) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -86,7 +85,8 @@ func (a *authority) leaf(t testing.TB, alter func(*x509.Certificate), names ...s
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	for _, n := range names {
@@ -106,11 +106,10 @@ func (a *authority) leaf(t testing.TB, alter func(*x509.Certificate), names ...s
 	return &tls.Certificate{Certificate: [][]byte{der, a.cert.Raw}, PrivateKey: key}
 }
 
-// lab is an internet of origins behind names and public addresses, a sandbox
-// with a policy, and the sandbox's proxy.
+// lab is an internet of origins behind names and public addresses, a sandbox with a policy, and the sandbox's proxy.
 type lab struct {
 	t      testing.TB
-	world  *authority // who vouches for origins
+	world  *authority // certifies origins
 	inside *authority // the sandbox's own
 	server *Server
 
@@ -118,7 +117,7 @@ type lab struct {
 
 	mu           sync.Mutex
 	names        map[string][]netip.Addr
-	listeners    map[netip.AddrPort]string // public address to where it really is
+	listeners    map[netip.AddrPort]string // public address to the real one
 	allow        map[string]bool           // "host", "host/connect", …
 	decide       func(policy.Request) policy.Verdict
 	early        func(policy.Request) bool
@@ -134,9 +133,9 @@ type lab struct {
 	asked        []policy.Request
 	dialled      []netip.AddrPort
 	dialledHosts []string
-	anywhere     string // where every other host and port leads
+	anywhere     string // target of every other host and port
 	events       []Event
-	ends         []error // of passages, by what the origin did wrong
+	ends         []error // faults of origins, by ended passage
 	leaves       map[policy.Host]*tls.Certificate
 	more         *sync.Cond // of mu: events
 }
@@ -145,7 +144,8 @@ func newLab(t testing.TB, alter ...func(*Options)) *lab {
 	t.Helper()
 	l := &lab{
 		t: t, world: newAuthority(t, "world"), inside: newAuthority(t, "sandbox"),
-		names: map[string][]netip.Addr{}, listeners: map[netip.AddrPort]string{}, pinned: map[netip.Addr]policy.Host{}, found: map[policy.Host][]netip.Addr{},
+		names: map[string][]netip.Addr{}, listeners: map[netip.AddrPort]string{}, pinned: map[netip.Addr]policy.Host{},
+		found:        map[policy.Host][]netip.Addr{},
 		destinations: map[string]netip.AddrPort{}, leaves: map[policy.Host]*tls.Certificate{}, allow: map[string]bool{},
 	}
 	l.more = sync.NewCond(&l.mu)
@@ -177,7 +177,7 @@ func listen(t testing.TB) net.Listener {
 	return ln
 }
 
-// transparent is the address of a listener to which connections to `to` are turned.
+// transparent returns the address of a listener to which connections to `to` are redirected.
 func (l *lab) transparent(to string) string {
 	ln := listen(l.t)
 	l.mu.Lock()
@@ -189,7 +189,7 @@ func (l *lab) transparent(to string) string {
 	return ln.Addr().String()
 }
 
-// at says that name has these addresses.
+// at sets the addresses of name.
 func (l *lab) at(name string, addresses ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,7 +198,7 @@ func (l *lab) at(name string, addresses ...string) {
 	}
 }
 
-// route says where the origin at a public address really listens.
+// route sets the real listener of an origin at a public address.
 func (l *lab) route(public string, ln net.Listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,7 +225,7 @@ func (l *lab) Decide(_ context.Context, r policy.Request) policy.Verdict {
 	return l.judge(r)
 }
 
-// judge is what Decide says, with mu held.
+// judge returns Decide's verdict, with mu held.
 func (l *lab) judge(r policy.Request) policy.Verdict {
 	if l.decide != nil {
 		return l.decide(r)
@@ -236,10 +236,11 @@ func (l *lab) judge(r policy.Request) policy.Verdict {
 		}
 		return policy.Verdict{Action: policy.Allow, Rule: "test"}
 	}
-	return policy.Verdict{Rule: "default", Reason: "no rule allows " + r.Host.String(), Remedy: "cove policy allow sb_test " + r.Host.String()}
+	return policy.Verdict{Rule: "default", Reason: "no rule allows " + r.Host.String(),
+		Remedy: "cove policy allow sb_test " + r.Host.String()}
 }
 
-// Early agrees where permit has allowed everything.
+// Early agrees where permit has allowed every request.
 func (l *lab) Early(r policy.Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -293,7 +294,7 @@ func (l *lab) Endpoint(r policy.Request, h *http.Request) (*Origin, *Answer) {
 	return l.endpoint(r, h)
 }
 
-// passage is what becomes of one request of the lab's.
+// passage is the passage of one request of the lab.
 type passage struct {
 	*lab
 	request policy.Request
@@ -306,7 +307,7 @@ func (p *passage) Response(h *http.Response) error {
 	return nil
 }
 
-// End counts what has ended, by what the origin did wrong.
+// End records the origin's fault.
 func (p *passage) End(failure error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -324,7 +325,7 @@ func (l *lab) Record(e Event) {
 	l.more.Broadcast()
 }
 
-// ended takes what passages have ended with.
+// ended returns and clears the faults of ended passages.
 func (l *lab) ended() []error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -346,7 +347,7 @@ func (l *lab) event(which func(Event) bool) (found Event) {
 	return found
 }
 
-// until waits for ok, which is called with mu held whenever something happens.
+// until waits for ok, which is called with mu held after every change.
 func (l *lab) until(what string, ok func() bool) {
 	l.t.Helper()
 	deadline := time.Now().Add(patience)
@@ -362,8 +363,9 @@ func (l *lab) until(what string, ok func() bool) {
 	}
 }
 
-// Dial is the lab's own internet.
-func (l *lab) Dial(ctx context.Context, host policy.Host, port uint16, known []netip.Addr, check func(netip.Addr) error) (net.Conn, error) {
+// Dial connects within the lab's own internet.
+func (l *lab) Dial(ctx context.Context, host policy.Host, port uint16, known []netip.Addr,
+	check func(netip.Addr) error) (net.Conn, error) {
 	l.mu.Lock()
 	addresses := l.names[host.String()]
 	if len(known) > 0 {
@@ -406,15 +408,14 @@ func (l *lab) dials() []netip.AddrPort {
 	return slices.Clone(l.dialled)
 }
 
-// hosts are those that were dialled, in the order of dials.
+// hosts returns the dialled hosts, in the order of dials.
 func (l *lab) hosts() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.dialledHosts)
 }
 
-// everywhere is one origin at every host and port that nobody else has, for
-// http and https alike.
+// everywhere starts one origin for every other host and port, for http and https alike.
 func (l *lab) everywhere() *origin {
 	o := &origin{}
 	ln := &bothListener{Listener: listen(l.t), config: &tls.Config{
@@ -427,7 +428,8 @@ func (l *lab) everywhere() *origin {
 			return l.world.leaf(l.t, nil, name, "2001:db8::7"), nil
 		},
 	}}
-	server := &http.Server{Handler: o.handler(func(http.ResponseWriter, *http.Request) {}), ErrorLog: log.New(io.Discard, "", 0)}
+	server := &http.Server{Handler: o.handler(func(http.ResponseWriter, *http.Request) {}),
+		ErrorLog: log.New(io.Discard, "", 0)}
 	var serving sync.WaitGroup
 	serving.Go(func() { server.Serve(ln) })
 	l.t.Cleanup(func() { server.Close(); serving.Wait() })
@@ -437,7 +439,7 @@ func (l *lab) everywhere() *origin {
 	return o
 }
 
-// bothListener takes TLS and plain connections.
+// bothListener accepts TLS and plain connections.
 type bothListener struct {
 	net.Listener
 	config *tls.Config
@@ -459,13 +461,13 @@ func (b *bothListener) Accept() (net.Conn, error) {
 	return again, nil
 }
 
-// origin is a real web server, with the requests it has seen.
+// origin is a real web server that records its requests.
 type origin struct {
 	mu       sync.Mutex
 	requests []*http.Request
 }
 
-// handler notes every request.
+// handler records every request.
 func (o *origin) handler(next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.mu.Lock()
@@ -481,8 +483,7 @@ func (o *origin) seen() []*http.Request {
 	return slices.Clone(o.requests)
 }
 
-// serve runs handler, or an echo of what was asked, for https (port 443) and
-// http (port 80) at name.
+// serve starts an origin at name for https (port 443) and http (port 80), with handler or an echo of the request.
 func (l *lab) serve(name, address string, handler http.HandlerFunc) *origin {
 	l.t.Helper()
 	if handler == nil {
@@ -493,16 +494,17 @@ func (l *lab) serve(name, address string, handler http.HandlerFunc) *origin {
 	})
 }
 
-// serveWith is serve with a TLS configuration of its own.
+// serveWith is serve with another TLS configuration.
 func (l *lab) serveWith(name, address string, config *tls.Config) *origin {
 	l.t.Helper()
 	return l.serveTLS(name, address, sayWhat, config)
 }
 
-// sayWhat answers with what it has been asked.
+// sayWhat answers with a description of the request.
 func sayWhat(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	fmt.Fprintf(w, "%s %s://%s%s %q", r.Method, map[bool]string{true: "https", false: "http"}[r.TLS != nil], r.Host, r.RequestURI, body)
+	fmt.Fprintf(w, "%s %s://%s%s %q", r.Method, map[bool]string{true: "https", false: "http"}[r.TLS != nil], r.Host,
+		r.RequestURI, body)
 }
 
 func (l *lab) serveTLS(name, address string, handler http.HandlerFunc, config *tls.Config) *origin {
@@ -520,7 +522,7 @@ func (l *lab) serveTLS(name, address string, handler http.HandlerFunc, config *t
 	return o
 }
 
-// client is net/http through the explicit proxy.
+// client returns net/http's client through the explicit proxy.
 func (l *lab) client(alter ...func(*http.Transport)) *http.Client {
 	proxy, _ := url.Parse("http://" + l.explicit)
 	transport := &http.Transport{
@@ -530,10 +532,13 @@ func (l *lab) client(alter ...func(*http.Transport)) *http.Client {
 		a(transport)
 	}
 	l.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: transport, Timeout: patience,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}}
 }
 
-// to makes a transport connect to address whatever it wants.
+// to makes a transport connect to address, whatever its target.
 func to(address string) func(*http.Transport) {
 	return func(t *http.Transport) {
 		t.Proxy = nil
@@ -582,11 +587,11 @@ func dialWire(t testing.TB, address string) *wire {
 
 func (w *wire) send(s string) *wire {
 	w.t.Helper()
-	io.WriteString(w.Conn, s) // whether it arrived shows in the answer
+	io.WriteString(w.Conn, s) // the answer shows whether it arrived
 	return w
 }
 
-// rest is everything until the other side closes.
+// rest reads until the other side closes.
 func (w *wire) rest() string {
 	b, _ := io.ReadAll(w.r)
 	return string(b)
@@ -618,7 +623,7 @@ func (l *lab) connect(t testing.TB, authority string) *wire {
 	return w
 }
 
-// secure speaks TLS inside.
+// secure performs a TLS handshake inside.
 func (w *wire) secure(c *tls.Config) (*wire, error) {
 	inside := tls.Client(w.Conn, c)
 	if err := inside.Handshake(); err != nil {

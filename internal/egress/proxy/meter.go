@@ -6,26 +6,25 @@ import (
 	"time"
 )
 
-// meter ends an HTTP/2 connection on which much is sent and next to nothing
-// carried: PING, SETTINGS, PRIORITY, empty CONTINUATION or DATA and the like
-// cost the gateway work, however little memory.
+// meter ends an HTTP/2 connection with much traffic and next to no payload: PING, SETTINGS, PRIORITY, empty
+// CONTINUATION or DATA and the like cost the gateway work, if little memory.
 type meter struct {
 	useful atomic.Int64 // bytes of heads and bodies, both ways
 
-	since    time.Time // of what follows; the reader's alone
+	since    time.Time // start of the period; owned by the reader
 	received int64     // bytes on the wire
-	before   int64     // useful until then
+	before   int64     // useful at the start of the period
 }
 
 const (
-	meterFree    = 4 << 20 // bytes a minute that need no use
-	meterFactor  = 32      // bytes for each useful one: small messages have large frames
-	meterRequest = 4 << 10 // a request is worth that, whatever its head
+	meterFree    = 4 << 20 // bytes a minute without payload
+	meterFactor  = 32      // bytes per payload byte: small messages have large frames
+	meterRequest = 4 << 10 // payload credit of a request, whatever its head
 )
 
 var errIdleTalk = errors.New("an HTTP/2 connection that carries next to nothing")
 
-// allows counts n bytes that have come.
+// allows counts n received bytes and reports whether the connection may go on.
 func (m *meter) allows(n int, now func() time.Time) bool {
 	m.received += int64(n)
 	useful := m.useful.Load()

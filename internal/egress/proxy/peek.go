@@ -14,19 +14,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// protocol is what the first bytes of a connection look like. It decides who
-// reads them, not what is allowed.
+// protocol is the protocol that a connection's first bytes suggest. It selects their reader, not what is allowed.
 type protocol int
 
 const (
 	protocolOther protocol = iota
 	protocolTLS
 	protocolHTTP
-	protocolSilent // nothing came in time
-	protocolBroken // began as something and did not go on as that
+	protocolSilent // no byte came in time
+	protocolBroken // began like a protocol and did not continue like it
 )
 
-// name is what the record calls it.
+// name returns the protocol's name for the record.
 func (p protocol) name() api.Protocol {
 	switch p {
 	case protocolTLS:
@@ -47,8 +46,8 @@ func (p protocol) problem() string {
 	return "neither TLS nor HTTP, and no rule passes it through"
 }
 
-// maxHello bounds a ClientHello with its records. crypto/tls takes 64 KiB of
-// message, which can come in records of a few bytes each.
+// maxHello bounds a ClientHello with its records. crypto/tls accepts 64 KiB of message, which may arrive in records of
+// a few bytes each.
 const maxHello = 192 << 10
 
 var (
@@ -56,10 +55,11 @@ var (
 	errNoName         = errors.New("the TLS handshake names no host (SNI)")
 	errBadName        = errors.New("the TLS handshake names no valid host (SNI)")
 	errOtherName      = errors.New("the TLS handshake names another host (SNI) than the connection is for")
-	errEncryptedHello = errors.New("the name in the TLS handshake is encrypted (ECH), and the connection would not be intercepted")
+	errEncryptedHello = errors.New("the name in the TLS handshake is encrypted (ECH), and the connection would not be " +
+		"intercepted")
 )
 
-// more reads what comes next, to be read again later.
+// more reads further bytes, to be read again later.
 func (c *conn) more() error {
 	if c.ahead == nil {
 		c.ahead = make([]byte, 0, 2048)
@@ -78,8 +78,7 @@ func (c *conn) more() error {
 	return err
 }
 
-// peek waits for the first bytes of a connection and says what they are,
-// without taking them.
+// peek waits for the first bytes of a connection and returns their protocol, without consuming them.
 func peek(c *conn, wait time.Duration) (protocol, *hello) {
 	c.SetReadDeadline(time.Now().Add(wait))
 	defer c.SetReadDeadline(time.Time{})
@@ -112,10 +111,10 @@ func peek(c *conn, wait time.Duration) (protocol, *hello) {
 	}
 }
 
-// maxMethod is longer than any method in use.
+// maxMethod exceeds every method in use.
 const maxMethod = 32
 
-// hello is what counts of a ClientHello.
+// hello holds the relevant fields of a ClientHello.
 type hello struct {
 	name      string // SNI; empty if there is none
 	encrypted bool   // there may be another name inside
@@ -128,8 +127,7 @@ const (
 
 var errSeen = errors.New("seen")
 
-// readHello has crypto/tls parse the ClientHello, the parser that will also
-// answer it.
+// readHello parses the ClientHello with crypto/tls, the parser that also answers it.
 func readHello(c *conn) (*hello, error) {
 	var found *hello
 	err := tls.Server(&replay{conn: c}, &tls.Config{
@@ -147,7 +145,7 @@ func readHello(c *conn) (*hello, error) {
 	return found, nil
 }
 
-// host is whom a connection is for by its TLS handshake.
+// host returns the target of a connection by its TLS handshake.
 func (h *hello) host(rt *route) (policy.Host, error) {
 	if h.name == "" {
 		if rt.addr.IsValid() {
@@ -165,7 +163,7 @@ func (h *hello) host(rt *route) (policy.Host, error) {
 	return host, nil
 }
 
-// replay reads a connection without taking anything, and writes nothing.
+// replay reads a connection without consuming it, and discards writes.
 type replay struct {
 	conn *conn
 	at   int
@@ -186,6 +184,6 @@ func (r *replay) Write(p []byte) (int, error)      { return len(p), nil }
 func (r *replay) Close() error                     { return nil }
 func (r *replay) LocalAddr() net.Addr              { return r.conn.LocalAddr() }
 func (r *replay) RemoteAddr() net.Addr             { return r.conn.RemoteAddr() }
-func (r *replay) SetDeadline(time.Time) error      { return nil } // the connection's own holds
+func (r *replay) SetDeadline(time.Time) error      { return nil } // the connection's own deadline holds
 func (r *replay) SetReadDeadline(time.Time) error  { return nil }
 func (r *replay) SetWriteDeadline(time.Time) error { return nil }

@@ -24,8 +24,7 @@ func host(s string) policy.Host {
 	return h
 }
 
-// TestWaysIn: every entry leads to the same origin by the same policy, over
-// each version of HTTP.
+// TestWaysIn: every entry leads to the same origin under the same policy, over each version of HTTP.
 func TestWaysIn(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
@@ -65,12 +64,15 @@ func TestBlocked(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &told); err != nil {
 		t.Fatalf("%v: %q", err, body)
 	}
-	if e, _ := told["error"].(map[string]any); e["type"] != "blocked" || e["message"] != told["message"] || !strings.Contains(fmt.Sprint(e["message"]), "no rule allows denied.lab") || !strings.Contains(fmt.Sprint(e["message"]), "cove policy allow") {
+	if e, _ := told["error"].(map[string]any); e["type"] != "blocked" || e["message"] != told["message"] ||
+		!strings.Contains(fmt.Sprint(e["message"]), "no rule allows denied.lab") ||
+		!strings.Contains(fmt.Sprint(e["message"]), "cove policy allow") {
 		t.Errorf("the error is %v", told["error"])
 	}
 	delete(told, "error")
 	delete(told, "message")
-	want := map[string]any{"host": "denied.lab", "port": 443.0, "rule": "default", "reason": "no rule allows denied.lab", "allow": "cove policy allow sb_test denied.lab", "stage": "policy"}
+	want := map[string]any{"host": "denied.lab", "port": 443.0, "rule": "default", "reason": "no rule allows denied.lab",
+		"allow": "cove policy allow sb_test denied.lab", "stage": "policy"}
 	for k, v := range want {
 		if told[k] != v {
 			t.Errorf("%s is %v, want %v", k, told[k], v)

@@ -13,8 +13,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/secret"
 )
 
-// TestRedaction: what Response makes of an answer is what the sandbox gets, of
-// bodies, headers and trailers, and after a switch to WebSocket as well.
+// TestRedaction: the sandbox gets the answer as Response leaves it: bodies, headers and trailers, also after a switch
+// to WebSocket.
 func TestRedaction(t *testing.T) {
 	const key = "sk-canary-0123456789abcdef"
 	values, err := redact.New(secret.New(key))
@@ -40,7 +40,8 @@ func TestRedaction(t *testing.T) {
 		}
 		defer conn.Close()
 		// The answer to the nonce of RFC 6455, section 1.3.
-		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: "+
+			"Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
 		frame := make([]byte, 6+4)
 		if _, err := io.ReadFull(buffered, frame); err != nil {
 			t.Errorf("nothing arrived: %v", err)
@@ -49,12 +50,14 @@ func TestRedaction(t *testing.T) {
 	})
 
 	res, body := get(t, l.client(), "https://allowed.lab/")
-	if all := fmt.Sprint(body, res.Header, res.Trailer); strings.Contains(all, key) || strings.Count(all, strings.Repeat("*", len(key))) != 3 {
+	if all := fmt.Sprint(body, res.Header, res.Trailer); strings.Contains(all, key) ||
+		strings.Count(all, strings.Repeat("*", len(key))) != 3 {
 		t.Errorf("the answer is %s", all)
 	}
 
 	w := dialWire(t, l.transparent("203.0.113.1:80"))
-	w.send("GET / HTTP/1.1\r\nHost: allowed.lab\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+	w.send("GET / HTTP/1.1\r\nHost: allowed.lab\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: " +
+		"13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 	res, err = http.ReadResponse(w.r, &http.Request{Method: "GET"})
 	if err != nil || res.StatusCode != 101 {
 		t.Fatalf("%v, %v", res, err)

@@ -9,11 +9,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// target is what a request asks for, in the form that is judged and sent on.
+// target is the target of a request, in the form that is judged and forwarded.
 type target struct {
 	policy.Request        // Layer is LayerHTTP
 	scheme         string // of the connection to the origin
-	query          string // as it came
+	query          string // as received
 	hasQuery       bool
 }
 
@@ -28,11 +28,10 @@ var (
 	errTarget     = errors.New("the target of the request has characters that must be encoded")
 )
 
-// misdirected is a well-formed request that the connection is not for.
+// misdirected is a well-formed request for another host than the connection's.
 type misdirected struct{ error }
 
-// read finds out what r asks for. It changes nothing; what it cannot read in
-// one way is an error.
+// read determines the target of r. It changes nothing; an ambiguous target is an error.
 func (rt *route) read(r *http.Request) (target, error) {
 	t := target{Request: policy.Request{Layer: policy.LayerHTTP, Method: r.Method}, scheme: "http"}
 	if rt.tls {
@@ -61,7 +60,7 @@ func (rt *route) read(r *http.Request) (target, error) {
 	return t, rt.readAuthority(&t, authority)
 }
 
-// fields counts as framing does; HTTP/2 has no framing of ours.
+// fields counts header fields as framing does; HTTP/2 does not pass framing.
 func fields(h http.Header) (n int) {
 	for _, values := range h {
 		n += len(values)
@@ -69,11 +68,11 @@ func fields(h http.Header) (n int) {
 	return n
 }
 
-// split takes the target of a request apart into who and what.
+// split separates the target of a request into authority and the rest.
 func (rt *route) split(r *http.Request) (authority, rest string, err error) {
 	if rt.explicit {
 		if strings.HasPrefix(r.RequestURI, "/") && r.Host == rt.self {
-			return policy.GatewayService, r.RequestURI, nil // the proxy itself is asked
+			return policy.GatewayService, r.RequestURI, nil // a request to the proxy itself
 		}
 		rest, ok := cutPrefixFold(r.RequestURI, "http://")
 		if !ok {
@@ -101,14 +100,14 @@ func cutPrefixFold(s, prefix string) (string, bool) {
 	return s[len(prefix):], true
 }
 
-// readAuthority: the host of a request is that of its connection.
+// readAuthority checks that a request's host is that of its connection.
 func (rt *route) readAuthority(t *target, authority string) (err error) {
 	port := rt.port
 	if rt.explicit {
 		port = 80
 	}
 	if !isASCII([]byte(authority)) {
-		return errNotASCII // IDNA is the client's to apply
+		return errNotASCII // the client must apply IDNA
 	}
 	if t.Host, t.Port, err = policy.ParseAuthority(authority, port); err != nil {
 		return err
@@ -128,20 +127,20 @@ func (rt *route) readAuthority(t *target, authority string) (err error) {
 	return nil
 }
 
-// url is what is asked of the origin.
+// url returns the URL for the origin.
 func (t target) url() *url.URL {
 	decoded, err := url.PathUnescape(t.Path)
-	if err != nil { // canonical paths decode
+	if err != nil { // cannot fail: canonical paths decode
 		decoded = t.Path
 	}
 	return &url.URL{
 		Scheme: t.scheme, Host: t.Host.Authority(t.Port),
-		Opaque: t.Path, // exactly what was judged goes out
+		Opaque: t.Path, // the judged bytes, unchanged
 		Path:   decoded, RawPath: t.Path, RawQuery: t.query, ForceQuery: t.hasQuery && t.query == "",
 	}
 }
 
-// hostHeader is the one form of Host that origins see.
+// hostHeader returns the Host header for the origin, in its one form.
 func (t target) hostHeader() string {
 	if t.scheme == "https" && t.Port == 443 || t.scheme == "http" && t.Port == 80 {
 		if a, ok := t.Host.Addr(); ok && a.Is6() {

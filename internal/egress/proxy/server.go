@@ -20,74 +20,64 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Sandbox is what the proxy needs to know of whose connections it serves.
+// Sandbox is the proxy's view of the sandbox that it serves.
 type Sandbox interface {
 	ID() cove.SandboxID
-	// Decide judges a request. It may wait for somebody to approve, until ctx
-	// ends, and never answers Ask.
+	// Decide judges a request. It may wait for an approval until ctx ends, and never returns Ask.
 	Decide(ctx context.Context, r policy.Request) policy.Verdict
-	// Early reports whether what a request will need may be begun before there is
-	// one. With LayerConnect: whatever is asked in the connection would be allowed,
-	// and one more connection to the origin is within all bounds; it is counted.
-	// With LayerDial: Decide would allow it, without anybody's word.
+	// Early reports whether preparations for a request may start before it. With LayerConnect: every request in the
+	// connection would be allowed, and one more connection to the origin is within all bounds; it is counted. With
+	// LayerDial: Decide would allow it without an approval.
 	Early(r policy.Request) bool
-	// Pinned is the name that the sandbox's DNS gave an address out for.
+	// Pinned returns the name for which the sandbox's DNS returned an address.
 	Pinned(a netip.Addr) (policy.Host, bool)
-	// Found are the addresses that have just been looked up for a question of the
-	// sandbox's, given out once: for the connection that it asked for. None if
-	// there are none. They are judged when they are dialled, like any.
+	// Found returns the addresses of a recent DNS query of the sandbox, once, for the connection that follows it; or
+	// none. They are judged like any when dialled.
 	Found(name policy.Host) []netip.Addr
-	// Leaf is a certificate for a host that convinces this sandbox alone.
+	// Leaf returns a certificate for a host that only this sandbox trusts.
 	Leaf(host policy.Host) (*tls.Certificate, error)
 	// HTTP2 reports whether clients are offered HTTP/2 for a host.
 	HTTP2(host policy.Host) bool
-	// Endpoint says what becomes of a request to the gateway's own name
-	// (policy.GatewayService), which Decide has allowed: either it is sent on to
-	// another place, in which case h may have been changed, or it is answered.
-	// Where it is sent on to is judged at every layer, as a policy.Request with
-	// Endpoint set.
+	// Endpoint handles a request to the gateway's own name (policy.GatewayService) that Decide has allowed: the request
+	// is forwarded to another origin, with h possibly changed, or it is answered. The forwarded request is judged at
+	// every layer, as a policy.Request with Endpoint set.
 	Endpoint(r policy.Request, h *http.Request) (*Origin, *Answer)
-	// Prepare admits an allowed request and changes it on its way out: it may
-	// limit rates, judge a body (which it then replaces), strip and set
-	// credentials. A *Refusal is the answer, and so is an *Answer, and an error
-	// with a code of cove; At says of which stage it is. A connection that is
-	// passed through is admitted in the same way, without h.
+	// Prepare admits an allowed request and changes it on its way out: it may limit rates, judge a body (which it then
+	// replaces), remove and set credentials. An error is the answer: a *Refusal, an *Answer, or an error with a code of
+	// cove; At adds its stage. A passed-through connection is admitted in the same way, without h.
 	Prepare(r policy.Request, h *http.Request) (Passage, error)
-	// Record is told of every decision that ended something: a refused
-	// connection or request, an answered request, a closed tunnel.
+	// Record receives every final decision: a refused connection or request, an answered request, a closed tunnel.
 	Record(e Event)
 }
 
-// Origin is what is behind an endpoint.
+// Origin is the origin behind an endpoint.
 type Origin struct {
-	URL     *url.URL                                                 // without a query: that of the request is sent
-	Prepare func(r policy.Request, h *http.Request) (Passage, error) // in place of the sandbox's
+	URL     *url.URL                                                 // without a query: the request's query is used
+	Prepare func(r policy.Request, h *http.Request) (Passage, error) // in place of Sandbox.Prepare
 }
 
 // Passage is one request on its way to the origin and back.
 type Passage interface {
-	// Response changes the answer on its way in. Whoever replaces the body with
-	// one of another length sets ContentLength to -1.
+	// Response changes the answer on its way in. An implementation that replaces the body with one of another length
+	// sets ContentLength to -1.
 	Response(h *http.Response) error
-	// End is called once and last; for a connection that is passed through when
-	// there is one to the origin. failure is what the origin did wrong: it could
-	// not be reached, did not answer, or broke off; nil if nothing, and
-	// ErrUnfinished when something else ended it before the origin answered.
+	// End is called once and last; for a passed-through connection, once the origin is connected. failure is the
+	// origin's fault: it was unreachable, did not answer, or broke off. It is nil without a fault, and ErrUnfinished
+	// when another cause ended the request before the origin answered.
 	End(failure error)
 }
 
-// ErrUnfinished says that nothing can be said about an origin: the sandbox or a
-// change of policy ended what was asked of it.
+// ErrUnfinished reports that an origin was not tested: the sandbox or a change of policy ended the request.
 var ErrUnfinished = errors.New("it was ended before the origin answered")
 
-// Dialer resolves a host, unless its addresses are known, and connects to it. It
-// calls check with every address before it connects to one, resolves once, and
-// connects to nothing that check has refused. See Direct.
+// Dialer resolves a host, unless its addresses are known, and connects to it. It resolves once, calls check with every
+// address, and connects to no address that check has refused. See Direct.
 type Dialer interface {
-	Dial(ctx context.Context, host policy.Host, port uint16, known []netip.Addr, check func(netip.Addr) error) (net.Conn, error)
+	Dial(ctx context.Context, host policy.Host, port uint16, known []netip.Addr,
+		check func(netip.Addr) error) (net.Conn, error)
 }
 
-// Entry is the way a connection came in.
+// Entry is the kind of entry point of a connection.
 type Entry = api.Entry
 
 const (
@@ -97,39 +87,39 @@ const (
 	EntrySOCKS       Entry = "socks5"
 )
 
-// Event is one decision and what came of it.
+// Event is one decision and its outcome.
 type Event struct {
-	Time     time.Time // when it began
+	Time     time.Time // start
 	Duration time.Duration
 	Entry    Entry
-	Protocol api.Protocol // empty where it was not seen
-	Stage    api.Stage    // how far it came
+	Protocol api.Protocol // empty if unknown
+	Stage    api.Stage    // the stage it reached
 	Request  policy.Request
 	Verdict  policy.Verdict
-	Status   int    // of the HTTP answer; 0 where there was none
+	Status   int    // of the HTTP answer; 0 if there was none
 	Sent     int64  // bytes from the sandbox, bodies only for HTTP
 	Received int64  // bytes to the sandbox, bodies only for HTTP
 	Problem  string // what went wrong, or was malformed; empty if nothing
 }
 
-// Options of a Server. The zero value of each but Dialer means its default.
+// Options of a Server. The zero value of each field except Dialer means its default.
 type Options struct {
 	Dialer         Dialer
-	Roots          *x509.CertPool // who vouches for origins; the host's own by default
+	Roots          *x509.CertPool // trusted for origins; the host's own by default
 	MaxConnections int            // of the sandbox at a time; 1024
 	MaxRequests    int            // of the sandbox at a time, WebSockets too; 1024
 	Timeouts       Timeouts
-	Log            *slog.Logger // defects only; what sandboxes do goes to Record
+	Log            *slog.Logger // defects only; activity of sandboxes goes to Record
 }
 
 // Timeouts bound every wait.
 type Timeouts struct {
 	Hello     time.Duration // for the first bytes of a connection, and for a TLS handshake; 15 s
-	Silence   time.Duration // after which a client of a passed-through connection waits for the server to speak; 500 ms
+	Silence   time.Duration // silence after which a passed-through client is assumed to wait for the server; 500 ms
 	Header    time.Duration // for the head of a request; 30 s
 	KeepAlive time.Duration // between requests, on both sides; 2 min
 	Idle      time.Duration // without a byte in either direction; 10 min
-	Leaving   time.Duration // for answers to a client that has ended its side of an HTTP/1 connection; 10 s
+	Leaving   time.Duration // for answers to a client that has half-closed an HTTP/1 connection; 10 s
 }
 
 func (t Timeouts) withDefaults() Timeouts {
@@ -159,20 +149,20 @@ type Server struct {
 	timeouts Timeouts
 	log      *slog.Logger
 	max      int           // connections
-	requests chan struct{} // a place for each request
+	requests chan struct{} // one place for each request
 
-	destination func(net.Conn) (netip.AddrPort, error) // where the firewall turned a connection away from
+	destination func(net.Conn) (netip.AddrPort, error) // original destination of a redirected connection
 
 	http      *http.Server    // reads requests, HTTP/1 and HTTP/2
-	feed      *feed           // hands it connections
+	feed      *feed           // its listener
 	transport *http.Transport // the sandbox's own connections to origins
-	behind    *http.Transport // and those that the gateway makes for its endpoints
-	early     *early          // those that are begun before they are asked for
+	behind    *http.Transport // the gateway's connections for endpoints
+	early     *early          // connections started ahead of requests
 	flows     flows
 
 	ctx     context.Context // ends with Shut
 	cancel  context.CancelFunc
-	running sync.WaitGroup // everything that connections have begun
+	running sync.WaitGroup // everything started by connections
 	waiting sync.WaitGroup // for connections
 
 	mu        sync.Mutex
@@ -181,7 +171,7 @@ type Server struct {
 	conns     map[*conn]struct{} // from the sandbox
 }
 
-// New makes the proxy of a sandbox. Close ends it.
+// New returns the proxy of a sandbox. Close ends it.
 func New(sandbox Sandbox, o Options) *Server {
 	s := &Server{
 		sandbox: sandbox, dialer: o.Dialer, timeouts: o.Timeouts.withDefaults(), log: o.Log, max: o.MaxConnections,
@@ -218,30 +208,28 @@ func (s *Server) newHTTPServer() *http.Server {
 		ReadHeaderTimeout: s.timeouts.Header,
 		IdleTimeout:       s.timeouts.KeepAlive,
 		MaxHeaderBytes:    maxHeadBytes,
-		ErrorLog:          log.New(io.Discard, "", 0), // what clients do wrong, in their words
+		ErrorLog:          log.New(io.Discard, "", 0), // protocol errors of clients, in their words
 		Protocols:         &protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 250, SendPingTimeout: s.timeouts.KeepAlive, WriteByteTimeout: s.timeouts.Idle,
 			MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10,
-			MaxReadFrameSize: 16 << 10, // a frame is held whole, and has to fit into the stream's buffer
+			MaxReadFrameSize: 16 << 10, // a frame is held whole, and must fit into the stream's buffer
 		},
 	}
 }
 
-// RoundTrip sends a request of the gateway's own to an origin, over connections
-// that are judged as those of the sandbox's requests are. Whoever sends it has
-// asked policy.
+// RoundTrip sends a request of the gateway's own to an origin, over connections that are judged like the sandbox's. The
+// caller must have asked policy about the request.
 func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) { return s.transport.RoundTrip(r) }
 
-// ServeTransparent takes connections that the sandbox's firewall has turned to
-// l, until l fails or Close.
+// ServeTransparent accepts connections that the sandbox's firewall has redirected to l, until l fails or Close.
 func (s *Server) ServeTransparent(l net.Listener) error { return s.accept(l, s.transparent) }
 
-// ServeExplicit takes connections of clients that know of the proxy: HTTP and
-// SOCKS5, told apart by their first byte.
+// ServeExplicit accepts connections of clients that are configured for the proxy: HTTP and SOCKS5, distinguished by
+// their first byte.
 func (s *Server) ServeExplicit(l net.Listener) error { return s.accept(l, s.explicit) }
 
-// accept gives every connection a goroutine.
+// accept serves every connection in a goroutine.
 func (s *Server) accept(l net.Listener, serve func(*conn)) error {
 	if !s.addListener(l) {
 		l.Close()
@@ -257,7 +245,7 @@ func (s *Server) accept(l net.Listener, serve func(*conn)) error {
 			if !isTemporary(err) {
 				return err
 			}
-			select { // out of descriptors: others will give some back
+			select { // out of descriptors: wait until others are closed
 			case <-time.After(50 * time.Millisecond):
 			case <-s.ctx.Done():
 			}
@@ -281,8 +269,7 @@ func isTemporary(err error) bool {
 	return errors.As(err, &t) && t.Temporary()
 }
 
-// recovered keeps a defect in the handling of one connection from ending the
-// others.
+// recovered confines a panic to one connection.
 func (s *Server) recovered() {
 	if p := recover(); p != nil {
 		s.log.Error("proxy: panic", "sandbox", s.sandbox.ID(), "panic", p)
@@ -300,7 +287,7 @@ func (s *Server) addListener(l net.Listener) bool {
 	return true
 }
 
-// addConn counts a connection in, for Shut to wait for; not after Shut.
+// addConn registers a connection for Shut to wait for; it refuses after Shut.
 func (s *Server) addConn(c net.Conn) (*conn, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,7 +306,7 @@ func (s *Server) removeConn(c *conn) {
 	delete(s.conns, c)
 }
 
-// enter counts a request in, for Shut to wait for; not after Shut.
+// enter registers a request for Shut to wait for; it refuses after Shut.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -330,21 +317,19 @@ func (s *Server) enter() bool {
 	return true
 }
 
-// Connections counts those that the sandbox has open.
+// Connections returns the number of open connections of the sandbox.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
 }
 
-// Rejudge cuts whatever judge no longer allows. judge must not wait; Ask counts
-// as refused.
+// Rejudge cuts everything that judge no longer allows. judge must not wait; Ask counts as refused.
 func (s *Server) Rejudge(judge func(policy.Request) policy.Verdict) (cut int) {
 	return s.flows.rejudge(judge)
 }
 
-// Shut ends every connection, waits for everything that was begun, and turns
-// away whoever connects from now on. It may be called again.
+// Shut ends every connection, waits for all started work, and refuses later connections. It may be called again.
 func (s *Server) Shut() {
 	s.mu.Lock()
 	s.closed = true
@@ -375,8 +360,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// conn is a connection from the sandbox. What has been read of it to find out
-// what it is will be read again.
+// conn is a connection from the sandbox. Bytes read for detection are read again.
 type conn struct {
 	net.Conn
 	server *Server
@@ -384,7 +368,7 @@ type conn struct {
 	meter  *meter      // of HTTP/2
 	strict *strictConn // of HTTP/1
 	route  *route
-	flow   *flow // as which it can be cut
+	flow   *flow // the flow that Rejudge can cut
 	once   sync.Once
 }
 
@@ -403,7 +387,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// carried counts bytes of a message.
+// carried counts payload bytes.
 func (c *conn) carried(n int) {
 	if c.meter != nil {
 		c.meter.useful.Add(int64(n))
@@ -427,7 +411,7 @@ func closeWrite(c net.Conn) error {
 	return c.Close()
 }
 
-// reset ends a connection so that the other side hears of it as an error.
+// reset ends a connection with an error for the other side.
 func reset(c net.Conn) {
 	inner := c
 	if client, ok := c.(*conn); ok {
@@ -439,7 +423,7 @@ func reset(c net.Conn) {
 	c.Close()
 }
 
-// feed is a listener whose connections come from the entry points.
+// feed is a listener of connections from the entry points.
 type feed struct {
 	conns chan net.Conn
 	done  chan struct{}

@@ -9,10 +9,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy/policytest"
 )
 
-// smuggled stands behind what is refused, and must never be seen.
+// smuggled follows a refused message, and must never reach an origin.
 const smuggled = "GET /smuggled HTTP/1.1\r\nHost: allowed.lab\r\n\r\n"
 
-// entrances give a raw connection on which HTTP/1 for allowed.lab is spoken.
+// entrances returns functions that open a raw connection on which HTTP/1 for allowed.lab is spoken.
 func (l *lab) entrances() map[string]func(t *testing.T) *wire {
 	plain, secure := l.transparent("203.0.113.1:80"), l.transparent("203.0.113.1:443")
 	return map[string]func(t *testing.T) *wire{
@@ -41,8 +41,8 @@ func mustSecure(t *testing.T, w *wire, c *tls.Config) *wire {
 	return inside
 }
 
-// TestSmuggling: no byte sequence that is not exactly one request after the
-// other reaches an origin, through any entry, and what follows it is not read.
+// TestSmuggling: only exact sequences of requests reach an origin, through any entry, and bytes after a refusal are not
+// read.
 func TestSmuggling(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
@@ -51,8 +51,9 @@ func TestSmuggling(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			for name, bytes := range policytest.Unclear {
 				w := enter(t).send(bytes + smuggled)
-				if got := w.rest(); got != "" && !strings.HasPrefix(got, "HTTP/1.1 4") && !strings.HasPrefix(got, "HTTP/1.1 502") && !strings.HasPrefix(got, "\x15\x03") {
-					// A tunnel that CONNECT opened ends without a word.
+				if got := w.rest(); got != "" && !strings.HasPrefix(got, "HTTP/1.1 4") && !strings.HasPrefix(got, "HTTP/1.1 502") &&
+					!strings.HasPrefix(got, "\x15\x03") {
+					// A tunnel opened by CONNECT ends without an answer.
 					if !strings.HasPrefix(bytes, "CONNECT") {
 						t.Errorf("%s: %.200q", name, got)
 					}
@@ -62,7 +63,7 @@ func TestSmuggling(t *testing.T) {
 		})
 	}
 	for _, r := range o.seen() {
-		// A request whose body broke off later may have begun.
+		// A request whose body broke off later may have been forwarded.
 		if r.URL.Path != "/" || r.Method != "POST" {
 			t.Errorf("the origin saw %s %s %s", r.Method, r.Host, r.URL)
 		}
@@ -104,7 +105,7 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// TestNestedConnect: inside a tunnel there is no way to another host.
+// TestNestedConnect: a tunnel leads to no other host.
 func TestNestedConnect(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab", "other.lab")
@@ -128,8 +129,7 @@ func TestNestedConnect(t *testing.T) {
 	}
 }
 
-// TestHeaders: what is for the next hop ends here, and so does everything that
-// Connection names; ways around the gateway are not told.
+// TestHeaders: hop-by-hop headers, headers named by Connection, and routes around the gateway are not forwarded.
 func TestHeaders(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
@@ -145,8 +145,10 @@ func TestHeaders(t *testing.T) {
 		if way == "explicit" {
 			form = "http://allowed.lab"
 		}
-		w := enter(t).send("GET " + form + "/ HTTP/1.1\r\nHost: allowed.lab\r\nConnection: x-one, Upgrade, HTTP2-Settings\r\nConnection: x-two\r\n" +
-			"X-One: 1\r\nX-Two: 2\r\nX-Three: 3\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\nProxy-Authorization: Basic eA==\r\n" +
+		w := enter(t).send("GET " + form + "/ HTTP/1.1\r\nHost: allowed.lab\r\nConnection: x-one, Upgrade, " +
+			"HTTP2-Settings\r\nConnection: x-two\r\n" +
+			"X-One: 1\r\nX-Two: 2\r\nX-Three: 3\r\nUpgrade: h2c\r\nHTTP2-Settings: " +
+			"AAMAAABkAAQCAAAAAAIAAAAA\r\nProxy-Authorization: Basic eA==\r\n" +
 			"Proxy-Connection: keep-alive\r\nKeep-Alive: 5\r\nTE: trailers, deflate\r\nAlt-Used: x\r\nTrailer: Y\r\n\r\n")
 		res, _ := w.response("GET")
 		if res.StatusCode != 200 || res.Header.Get("X-Kept") != "yes" {

@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// splice joins two connections until both directions have ended, or nothing has
-// moved for idle, and closes both. Each direction ends by itself (half-close).
-// Between TCP connections the kernel moves the bytes. look is called before
-// anything of a goes to b, and may refuse it.
+// splice joins two connections until both directions have ended or have been idle, and closes both. Each direction ends
+// separately (half-close). Between TCP connections the kernel moves the bytes. look is called before a byte of a goes
+// to b, and may refuse.
 func splice(a *conn, b net.Conn, idle time.Duration, look func() error) (sent, received int64, err error) {
 	defer b.Close()
 	defer a.Close()
@@ -47,7 +46,7 @@ func splice(a *conn, b net.Conn, idle time.Duration, look func() error) (sent, r
 	return sent, received, up
 }
 
-// kernelConn is the connection that the kernel knows, which io.Copy can splice.
+// kernelConn returns the kernel's connection, which io.Copy can splice.
 func kernelConn(c net.Conn) net.Conn {
 	if up, ok := c.(*upstreamConn); ok {
 		return up.Conn
@@ -55,16 +54,16 @@ func kernelConn(c net.Conn) net.Conn {
 	return c
 }
 
-// join is what both directions of a splice know.
+// join is the shared state of a splice's directions.
 type join struct {
 	idle  time.Duration
 	start time.Time
-	last  atomic.Int64 // when something moved, nanoseconds since start
+	last  atomic.Int64 // time of the last byte, nanoseconds since start
 }
 
 var errIdle = errors.New("nothing has moved for too long")
 
-// begin sends what has been read ahead.
+// begin sends the bytes that have been read ahead.
 func (j *join) begin(a *conn, to net.Conn) (int64, error) {
 	ahead := a.ahead
 	a.ahead = nil
@@ -73,10 +72,9 @@ func (j *join) begin(a *conn, to net.Conn) (int64, error) {
 	return int64(n), err
 }
 
-// copy moves bytes until from ends, and then ends to. A read deadline wakes it
-// now and then to see whether anything moves at all, in either direction.
-// Nothing is lost then, because io.Copy waits to read only when it has written
-// everything; a write that takes so long that its own deadline passes is the end.
+// copy moves bytes until from ends, and then ends to. A read deadline wakes it periodically to check for activity in
+// either direction. No byte is lost then, because io.Copy reads only after it has written everything. A write that
+// exceeds its own deadline ends the copy.
 func (j *join) copy(to, from net.Conn) (total int64, err error) {
 	pause := j.idle / 4
 	for {

@@ -21,8 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// echoServer speaks first, then says everything back until the client has ended
-// its side, and then how much that was.
+// echoServer speaks first, echoes until the client half-closes, and then sends the count of bytes.
 func echoServer(t testing.TB) net.Listener {
 	ln := listen(t)
 	var serving sync.WaitGroup
@@ -56,8 +55,8 @@ func (l *lab) passThrough(name string) {
 	}
 }
 
-// TestPassThrough: where a rule says so, bytes go both ways untouched, each way
-// ending by itself, whoever speaks first.
+// TestPassThrough: where a rule says so, bytes pass unchanged in both directions, each direction ends separately, and
+// either side may speak first.
 func TestPassThrough(t *testing.T) {
 	l := newLab(t, func(o *Options) { o.Timeouts.Silence = 50 * time.Millisecond })
 	l.passThrough("tcp.lab")
@@ -99,8 +98,8 @@ func TestPassThrough(t *testing.T) {
 	}
 }
 
-// TestPassThroughIsAdmitted: a connection that is passed through goes through
-// the stages as a request does, and they hear what came of it.
+// TestPassThroughIsAdmitted: a passed-through connection goes through the stages as a request does, and the stages
+// learn its outcome.
 func TestPassThroughIsAdmitted(t *testing.T) {
 	l := newLab(t, func(o *Options) { o.Timeouts.Silence = 50 * time.Millisecond })
 	l.passThrough("tcp.lab")
@@ -119,7 +118,7 @@ func TestPassThroughIsAdmitted(t *testing.T) {
 	if ends := l.ended(); len(ends) != 1 || ends[0] != nil {
 		t.Errorf("it ended with %v", ends)
 	}
-	l.connect(t, "tcp.lab:2526").rest() // where nobody is
+	l.connect(t, "tcp.lab:2526").rest() // no listener there
 	if ends := l.ended(); len(ends) != 1 || ends[0] == nil || errors.Is(ends[0], ErrUnfinished) {
 		t.Errorf("without an origin: %v", ends)
 	}
@@ -137,8 +136,7 @@ func TestPassThroughIsAdmitted(t *testing.T) {
 	}
 }
 
-// TestPassThroughTLS: the handshake is the origin's own, and it must name the
-// host that was judged, even when it comes late.
+// TestPassThroughTLS: the handshake is the origin's own, and it must name the judged host, even when it comes late.
 func TestPassThroughTLS(t *testing.T) {
 	l := newLab(t, func(o *Options) { o.Timeouts.Silence = time.Millisecond })
 	l.passThrough("allowed.lab")
@@ -153,7 +151,9 @@ func TestPassThroughTLS(t *testing.T) {
 	}
 	before := len(o.seen())
 	for name, late := range map[string]bool{"other.lab": false, "other.lab.": false, "": true, "evil.lab": true} {
-		for _, enter := range []func() *wire{func() *wire { return dialWire(t, at) }, func() *wire { return l.connect(t, "allowed.lab:443") }} {
+		for _, enter := range []func() *wire{func() *wire {
+			return dialWire(t, at)
+		}, func() *wire { return l.connect(t, "allowed.lab:443") }} {
 			n := len(l.dials())
 			w := enter()
 			if late {
@@ -173,7 +173,7 @@ func TestPassThroughTLS(t *testing.T) {
 	}
 }
 
-// withECH adds an extension for encrypted names to a ClientHello.
+// withECH adds an ECH extension to a ClientHello.
 func withECH(record []byte) []byte {
 	out := bytes.Clone(record[5:])
 	// outer, HKDF-SHA256, AES-128-GCM, configuration 42, a key and a payload
@@ -189,12 +189,11 @@ func withECH(record []byte) []byte {
 	return append(head, out...)
 }
 
-// TestHandshakes: what is not a TLS handshake for a host that may be reached
-// ends there; there is no blind tunnel to fall back to.
+// TestHandshakes: a TLS handshake that is invalid or for no permitted host ends there; no blind tunnel replaces it.
 func TestHandshakes(t *testing.T) {
 	l := newLab(t)
 	l.permit("allowed.lab")
-	l.early = func(policy.Request) bool { return false } // what is only a handshake leads nowhere
+	l.early = func(policy.Request) bool { return false } // a handshake alone leads to no connection
 	o := l.serve("allowed.lab", "203.0.113.1", nil)
 	l.pinned[netip.MustParseAddr("203.0.113.1")] = host("allowed.lab")
 	at := l.transparent("203.0.113.1:443")
@@ -209,9 +208,10 @@ func TestHandshakes(t *testing.T) {
 		bytes []byte
 		want  string
 	}{
-		"a name":          {hello, "hello"},
-		"greased":         {withECH(hello), "hello"}, // intercepted: nothing inside can leave
-		"TLS 1.0":         {[]byte("\x16\x03\x01\x00\x2d\x01\x00\x00\x29\x03\x01" + strings.Repeat("r", 32) + "\x00\x00\x02\x00\x2f\x01\x00"), ""},
+		"a name":  {hello, "hello"},
+		"greased": {withECH(hello), "hello"}, // intercepted: nothing inside can leave
+		"TLS 1.0": {[]byte("\x16\x03\x01\x00\x2d\x01\x00\x00\x29\x03\x01" + strings.Repeat("r", 32) +
+			"\x00\x00\x02\x00\x2f\x01\x00"), ""},
 		"SSH":             {[]byte("SSH-2.0-OpenSSH_9.2\r\n"), ""},
 		"SMTP":            {[]byte("EHLO x\r\n"), ""},
 		"zeros":           {make([]byte, 100), ""},
@@ -231,7 +231,7 @@ func TestHandshakes(t *testing.T) {
 	if got := rawHello(enters["connect"](), withoutSNI(hello)); got != "150303" {
 		t.Errorf("no name, where one is wanted: %s", got)
 	}
-	// Without a name it is for the address, which no rule allows.
+	// Without a name the connection is for the address, which no rule allows.
 	noName := mustSecure(t, enters["transparent"](), &tls.Config{RootCAs: l.inside.pool, ServerName: "203.0.113.1"})
 	if res, body := noName.send("GET / HTTP/1.1\r\nHost: 203.0.113.1\r\n\r\n").response("GET"); res.StatusCode != 403 {
 		t.Errorf("no name: %s %s", res.Status, body)
@@ -251,7 +251,7 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
-// fragmented puts every byte of a handshake into a record of its own.
+// fragmented puts every byte of a handshake into its own record.
 func fragmented(record []byte) (out []byte) {
 	for _, b := range record[5:] {
 		out = append(out, 22, 3, 1, 0, 1, b)
@@ -266,7 +266,7 @@ func extensionsAt(hello []byte) int {
 	return p + 1 + int(hello[p])
 }
 
-// withoutSNI renames the extension, so that it is one that nobody knows.
+// withoutSNI replaces the extension's type by an unknown one.
 func withoutSNI(record []byte) []byte {
 	out := bytes.Clone(record)
 	at := bytes.Index(out, []byte("allowed.lab"))
@@ -290,24 +290,31 @@ func rawHello(w *wire, bytes []byte) string {
 	return fmt.Sprintf("%x", b)
 }
 
-// TestUnverifiedOrigins: nothing is sent to an origin that is not proven to be
-// the one that was asked for.
+// TestUnverifiedOrigins: an origin without a valid certificate for its name receives nothing.
 func TestUnverifiedOrigins(t *testing.T) {
 	l := newLab(t)
 	stranger := newAuthority(t, "stranger")
 	now := time.Now()
 	for name, leaf := range map[string]*tls.Certificate{
-		"expired.lab":   l.world.leaf(t, func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(-2*time.Hour), now.Add(-time.Hour) }, "expired.lab"),
-		"future.lab":    l.world.leaf(t, func(c *x509.Certificate) { c.NotBefore, c.NotAfter = now.Add(time.Hour), now.Add(2*time.Hour) }, "future.lab"),
+		"expired.lab": l.world.leaf(t, func(c *x509.Certificate) {
+			c.NotBefore, c.NotAfter = now.Add(-2*time.Hour), now.Add(-time.Hour)
+		}, "expired.lab"),
+		"future.lab": l.world.leaf(t, func(c *x509.Certificate) {
+			c.NotBefore, c.NotAfter = now.Add(time.Hour), now.Add(2*time.Hour)
+		}, "future.lab"),
 		"stranger.lab":  stranger.leaf(t, nil, "stranger.lab"),
 		"othername.lab": l.world.leaf(t, nil, "another.lab"),
 		"noname.lab":    l.world.leaf(t, nil),
 		"wild.sub.lab":  l.world.leaf(t, nil, "*.lab"),
-		"client.lab":    l.world.leaf(t, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, "client.lab"),
-		"inside.lab":    l.inside.leaf(t, nil, "inside.lab"), // the sandbox's own authority vouches for nobody outside
-		"cn.lab":        l.world.leaf(t, func(c *x509.Certificate) { c.Subject.CommonName = "cn.lab" }),
+		"client.lab": l.world.leaf(t, func(c *x509.Certificate) {
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+		}, "client.lab"),
+		"inside.lab": l.inside.leaf(t, nil, "inside.lab"), // the sandbox's own authority is not trusted for origins
+		"cn.lab":     l.world.leaf(t, func(c *x509.Certificate) { c.Subject.CommonName = "cn.lab" }),
 	} {
-		o := l.serveWith(name, "203.0.113.3", &tls.Config{Certificates: []tls.Certificate{*leaf}, NextProtos: []string{"h2", "http/1.1"}})
+		o := l.serveWith(name, "203.0.113.3", &tls.Config{
+			Certificates: []tls.Certificate{*leaf}, NextProtos: []string{"h2", "http/1.1"},
+		})
 		l.permit(name)
 		res, body := get(t, l.client(), "https://"+name+"/")
 		if res.StatusCode != 502 || !strings.Contains(body, `"upstream"`) {
@@ -317,7 +324,10 @@ func TestUnverifiedOrigins(t *testing.T) {
 			t.Errorf("%s saw the request", name)
 		}
 	}
-	old := l.serveWith("old.lab", "203.0.113.4", &tls.Config{Certificates: []tls.Certificate{*l.world.leaf(t, nil, "old.lab")}, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10})
+	old := l.serveWith("old.lab", "203.0.113.4", &tls.Config{
+		Certificates: []tls.Certificate{*l.world.leaf(t, nil, "old.lab")}, MaxVersion: tls.VersionTLS11,
+		MinVersion: tls.VersionTLS10,
+	})
 	l.permit("old.lab")
 	if res, _ := get(t, l.client(), "https://old.lab/"); res.StatusCode != 502 || len(old.seen()) > 0 {
 		t.Errorf("TLS 1.1: %s", res.Status)
@@ -355,15 +365,17 @@ func TestSOCKS(t *testing.T) {
 		if strings.Contains(name, ":") {
 			authority = "[" + name + "]"
 		}
-		if res, body := w.send("GET / HTTP/1.1\r\nHost: " + authority + "\r\n\r\n").response("GET"); res.StatusCode != 200 || !strings.Contains(body, authority) {
+		if res, body := w.send("GET / HTTP/1.1\r\nHost: " + authority + "\r\n\r\n").response("GET"); res.StatusCode != 200 ||
+			!strings.Contains(body, authority) {
 			t.Errorf("%s: %s %s", name, res.Status, body)
 		}
 	}
 	before := len(l.dials())
 	for name, c := range map[string]struct{ bytes, want string }{
-		"denied name":            {"\x05\x01\x00\x05\x01\x00\x03\x0aevil00.lab\x01\xbb", "\x05\x00\x05\x02"},
-		"denied address":         {"\x05\x01\x00\x05\x01\x00\x01\x0a\x00\x00\x01\x01\xbb", "\x05\x00\x05\x02"},
-		"mapped address":         {"\x05\x01\x00\x05\x01\x00\x04" + strings.Repeat("\x00", 10) + "\xff\xff\x7f\x00\x00\x01\x01\xbb", "\x05\x00\x05\x02"},
+		"denied name":    {"\x05\x01\x00\x05\x01\x00\x03\x0aevil00.lab\x01\xbb", "\x05\x00\x05\x02"},
+		"denied address": {"\x05\x01\x00\x05\x01\x00\x01\x0a\x00\x00\x01\x01\xbb", "\x05\x00\x05\x02"},
+		"mapped address": {"\x05\x01\x00\x05\x01\x00\x04" + strings.Repeat("\x00", 10) +
+			"\xff\xff\x7f\x00\x00\x01\x01\xbb", "\x05\x00\x05\x02"},
 		"name with NUL":          {"\x05\x01\x00\x05\x01\x00\x03\x14evil.lab\x00allowed.lab\x01\xbb", "\x05\x00\x05\x01"},
 		"empty name":             {"\x05\x01\x00\x05\x01\x00\x03\x00\x01\xbb", "\x05\x00\x05\x01"},
 		"port 0":                 {"\x05\x01\x00\x05\x01\x00\x03\x0ballowed.lab\x00\x00", "\x05\x00\x05\x01"},
@@ -407,7 +419,7 @@ func FuzzSOCKS(f *testing.F) {
 		if reply != nil || rt.port == 0 || rt.host.IsZero() == !rt.addr.IsValid() {
 			t.Fatalf("%+v %x", rt, reply)
 		}
-		// Written anew, it reads the same.
+		// Encoded again, it reads the same.
 		if name := rt.host.Name(); name != "" {
 			if again, err := policy.ParseHost(name); err != nil || again != rt.host {
 				t.Fatalf("%q: %v", name, err)
@@ -416,8 +428,7 @@ func FuzzSOCKS(f *testing.F) {
 	})
 }
 
-// FuzzPeek: however the first bytes arrive, they are seen as the same, and all
-// of them are still there to be read.
+// FuzzPeek: detection does not depend on how the first bytes are split, and all of them can be read afterwards.
 func FuzzPeek(f *testing.F) {
 	f.Add(realHello("allowed.lab"), uint8(1))
 	f.Add(fragmented(realHello("allowed.lab")), uint8(9))
@@ -446,7 +457,7 @@ func peekPieces(b []byte, piece int) (protocol, *hello, []byte) {
 	return p, h, rest
 }
 
-// pieces is a connection that gives its bytes out in small pieces.
+// pieces is a connection that returns its bytes in small pieces.
 type pieces struct {
 	net.Conn
 	b    []byte
@@ -466,8 +477,8 @@ func (p *pieces) SetReadDeadline(time.Time) error { return nil }
 func (p *pieces) LocalAddr() net.Addr             { return &net.TCPAddr{} }
 func (p *pieces) RemoteAddr() net.Addr            { return &net.TCPAddr{} }
 
-// TestOtherProtocols: what is neither HTTP nor TLS is refused where no rule
-// passes it, and could be passed by one, but for a broken handshake.
+// TestOtherProtocols: protocols other than HTTP and TLS are refused unless a rule passes them through. The refusal says
+// so, except for a broken handshake.
 func TestOtherProtocols(t *testing.T) {
 	l := newLab(t, func(o *Options) { o.Timeouts.Hello = 3 * time.Second })
 	l.decide = func(policy.Request) policy.Verdict {

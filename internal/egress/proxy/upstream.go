@@ -16,9 +16,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// newTransport makes a sandbox's own connections to origins. It keeps them by
-// scheme, host and port, and shares none between hosts, HTTP/2 included. Those
-// for endpoints are judged otherwise, and so they are apart.
+// newTransport returns the transport for a sandbox's connections to origins. Connections are kept by scheme, host and
+// port, and never shared between hosts, HTTP/2 included. Those for endpoints are judged differently and kept in a
+// separate transport.
 func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transport {
 	config := &tls.Config{
 		RootCAs:            roots,
@@ -34,7 +34,7 @@ func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transpo
 		s.early = newEarly(s, config)
 	}
 	return &http.Transport{
-		Proxy: nil, // not the environment's
+		Proxy: nil, // ignore the environment
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			r, err := to(address)
 			if err != nil {
@@ -62,7 +62,7 @@ func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transpo
 			}
 			return secure(ctx, c, r.Host, config, protocols, s.timeouts.Hello)
 		},
-		DisableCompression:     true, // what the client asked for
+		DisableCompression:     true, // the client negotiates compression
 		MaxIdleConns:           64,
 		MaxIdleConnsPerHost:    16,
 		IdleConnTimeout:        s.timeouts.KeepAlive,
@@ -75,22 +75,23 @@ func (s *Server) newTransport(roots *x509.CertPool, endpoint bool) *http.Transpo
 	}
 }
 
-// What is spoken in TLS.
+// Protocols for ALPN.
 var (
 	bothVersions = []string{"h2", "http/1.1"}
-	onlyVersion1 = []string{"http/1.1"} // for WebSocket, which HTTP/2 of net/http cannot do, and see Sandbox.HTTP2
+	// for WebSocket, which net/http does not support over HTTP/2; see also Sandbox.HTTP2
+	onlyVersion1 = []string{"http/1.1"}
 )
 
 type version1Key struct{}
 
-// withVersion1 has the transport make a connection of HTTP/1.1 for a request.
+// withVersion1 makes the transport use an HTTP/1.1 connection for a request.
 func withVersion1(ctx context.Context) context.Context {
 	return context.WithValue(ctx, version1Key{}, true)
 }
 
-// secure speaks TLS on a connection to host, and finds out whether it is that.
-// It closes c if it fails.
-func secure(ctx context.Context, c net.Conn, host policy.Host, config *tls.Config, protocols []string, wait time.Duration) (net.Conn, error) {
+// secure performs the TLS handshake on a connection to host, and verifies it. It closes c on failure.
+func secure(ctx context.Context, c net.Conn, host policy.Host, config *tls.Config, protocols []string,
+	wait time.Duration) (net.Conn, error) {
 	config = config.Clone()
 	config.ServerName, config.NextProtos = host.String(), protocols
 	inside := tls.Client(c, config)
@@ -103,11 +104,10 @@ func secure(ctx context.Context, c net.Conn, host policy.Host, config *tls.Confi
 	return inside, nil
 }
 
-// minRSABits is what every public authority has asked for since 2014; crypto/tls
-// takes less.
+// minRSABits is the minimum of public authorities since 2014; crypto/tls accepts less.
 const minRSABits = 2048
 
-// refuseWeakKey: who has broken the key of an origin is as good as the origin.
+// refuseWeakKey refuses keys that can be factored, because the factors impersonate the origin.
 func refuseWeakKey(c tls.ConnectionState) error {
 	if key, ok := c.PeerCertificates[0].PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() < minRSABits {
 		return fmt.Errorf("the origin's certificate has an RSA key of %d bits, less than %d", key.N.BitLen(), minRSABits)
@@ -115,15 +115,15 @@ func refuseWeakKey(c tls.ConnectionState) error {
 	return nil
 }
 
-// judge is Sandbox.Decide, or stands in for it.
+// judge is Sandbox.Decide, or a substitute.
 type judge func(context.Context, policy.Request) policy.Verdict
 
 func (s *Server) decides(ctx context.Context, r policy.Request) policy.Verdict {
 	return s.sandbox.Decide(ctx, r)
 }
 
-// dial connects to an address of r's host that judge allows, for as long as
-// policy does. The host is looked up unless its addresses are known.
+// dial connects to an address of r's host that judge allows, for as long as policy does. The host is looked up unless
+// its addresses are known.
 func (s *Server) dial(ctx context.Context, r policy.Request, known []netip.Addr, judge judge) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -153,12 +153,12 @@ func (s *Server) dial(ctx context.Context, r policy.Request, known []netip.Addr,
 	mu.Lock()
 	ok = ok && asked[a]
 	mu.Unlock()
-	if !ok { // through another proxy, which dials for us
+	if !ok { // an upstream proxy dials
 		return up, nil
 	}
 	r.Address = a
 	up.flow = s.flows.add(&flow{request: r, cut: func() { c.Close() }})
-	if s.flows.changes() != before { // policy changed before the flow was known
+	if s.flows.changes() != before { // policy changed before the flow was registered
 		if err := check(a); err != nil {
 			up.Close()
 			return nil, At(api.StageDial, err)

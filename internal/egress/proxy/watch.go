@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// watchdog barks once when nothing has moved for a while.
+// watchdog calls bark once after a period without activity.
 type watchdog struct {
 	period time.Duration
 	last   atomic.Int64 // nanoseconds since start
@@ -24,7 +24,7 @@ func watch(period time.Duration, bark func()) *watchdog {
 	return w
 }
 
-// moved says that something has.
+// moved records activity.
 func (w *watchdog) moved() { w.last.Store(int64(time.Since(w.start))) }
 
 func (w *watchdog) look() {

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// webSocket is a request for one (RFC 6455).
+// webSocket is a request for a WebSocket (RFC 6455).
 type webSocket struct{ key string }
 
-// askedWebSocket reports whether a request asks for a WebSocket and for nothing
-// else; other upgrades are stripped, and the request goes on without.
+// askedWebSocket returns the WebSocket request in r, or nil. Other upgrades are stripped, and the request goes on
+// without them.
 func askedWebSocket(r *http.Request) *webSocket {
 	upgrade, key, version := r.Header["Upgrade"], r.Header["Sec-Websocket-Key"], r.Header["Sec-Websocket-Version"]
 	if r.ProtoMajor != 1 || r.ProtoMinor != 1 || r.Method != http.MethodGet || r.ContentLength != 0 ||
@@ -41,7 +41,7 @@ func (s *webSocket) accepted(res *http.Response) bool {
 		len(accept) == 1 && accept[0] == base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// upgrade joins both sides after a 101 that was asked for.
+// upgrade joins both sides after a valid 101.
 func (x *exchange) upgrade(ctx context.Context, res *http.Response, socket *webSocket) {
 	origin, ok := res.Body.(io.ReadWriteCloser)
 	if socket == nil || !ok || !socket.accepted(res) {
@@ -87,7 +87,7 @@ func (x *exchange) takeOver() (*strictConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.ended = true // the server's side of it
+	x.ended = true // the server's part of it
 	client, ok := taken.(*strictConn)
 	if !ok || buffered.Reader.Buffered() > 0 || client.refused != nil {
 		taken.Close()
@@ -107,7 +107,7 @@ func writeSwitch(w io.Writer, h http.Header) error {
 	return err
 }
 
-// join copies both ways until one side has ended for good.
+// join copies in both directions until one side has ended for good.
 func (x *exchange) join(client *strictConn, origin io.ReadWriteCloser) {
 	var both sync.WaitGroup
 	both.Go(func() { x.copyHalf(client, origin, &x.answer, client.CloseWrite, origin) })
@@ -120,8 +120,9 @@ func (x *exchange) join(client *strictConn, origin io.ReadWriteCloser) {
 	both.Wait()
 }
 
-// copyHalf copies one way. An error ends the other way too.
-func (x *exchange) copyHalf(to io.WriteCloser, from io.Reader, count *atomic.Int64, end func() error, source io.Closer) {
+// copyHalf copies in one direction. An error ends the other direction too.
+func (x *exchange) copyHalf(to io.WriteCloser, from io.Reader, count *atomic.Int64, end func() error,
+	source io.Closer) {
 	buffer := copyBuffers.Get().(*[32 << 10]byte)
 	defer copyBuffers.Put(buffer)
 	_, err := io.CopyBuffer(counted{to, count, x.watchdog}, onlyReader{from}, buffer[:])
@@ -136,7 +137,7 @@ func (x *exchange) copyHalf(to io.WriteCloser, from io.Reader, count *atomic.Int
 
 type onlyReader struct{ io.Reader }
 
-// counted counts what passes, and says that something does.
+// counted counts bytes and records activity.
 type counted struct {
 	io.Writer
 	count    *atomic.Int64

@@ -9,16 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// A pattern is what one spelling of a value looks like: its characters one
-// after the other, each in one of several forms.
+// A pattern is one spelling of a value: its characters in sequence, each in one of several forms.
 type (
 	pattern []character
-	// character is the ways to write one character; each is one or more pairs
-	// of bytes, of which either stands at that place.
+	// character holds the encodings of one character. Each encoding is a sequence of byte pairs, and either byte of a
+	// pair matches at its position.
 	character [][][2]byte
 )
 
-// patterns are all the spellings of a value.
+// patterns returns all spellings of a value.
 func patterns(value string) []pattern {
 	all := []pattern{escaped(value), hexed(value), wide(value)}
 	for alignment := range 3 {
@@ -27,13 +26,13 @@ func patterns(value string) []pattern {
 	return all
 }
 
-// escaped is the value itself, each character as it is or escaped.
+// escaped returns the pattern of the value with each character plain or escaped.
 func escaped(value string) pattern {
 	var p pattern
 	for value != "" {
 		r, size := utf8.DecodeRuneInString(value)
 		if r == utf8.RuneError && size <= 1 {
-			r = rune(value[0]) // not UTF-8: as a browser would take it, Latin-1
+			r = rune(value[0]) // not UTF-8: Latin-1, as a browser would read it
 		}
 		p = append(p, forms(value[:size], r))
 		value = value[size:]
@@ -41,13 +40,13 @@ func escaped(value string) pattern {
 	return p
 }
 
-// shortEscapes are those of JSON and of HTML, and the space of form encoding.
+// shortEscapes are the short escapes of JSON and HTML, and the space of form encoding.
 var shortEscapes = map[rune][]string{
 	'"': {`\"`, "&quot;"}, '\\': {`\\`}, '/': {`\/`}, '\b': {`\b`}, '\f': {`\f`}, '\n': {`\n`}, '\r': {`\r`}, '\t': {`\t`},
 	'&': {"&amp;"}, '<': {"&lt;"}, '>': {"&gt;"}, '\'': {"&apos;"}, ' ': {"+"},
 }
 
-// forms are the ways to write the character r, whose bytes are raw.
+// forms returns the encodings of the character r, whose bytes are raw.
 func forms(raw string, r rune) character {
 	percent := ""
 	for i := range len(raw) {
@@ -78,7 +77,7 @@ func exactly(s string) (pairs [][2]byte) {
 	return pairs
 }
 
-// anyCase takes letters in either case: %2b and %2B.
+// anyCase returns pairs that match letters in either case: %2b and %2B.
 func anyCase(s string) (pairs [][2]byte) {
 	upper := strings.ToUpper(s)
 	for i := range len(s) {
@@ -95,8 +94,8 @@ func hexed(value string) pattern {
 	return p
 }
 
-// wide is UTF-16 in either order: each byte with a zero between it and the next.
-// Characters beyond Latin-1 are not looked for in it.
+// wide returns the pattern of UTF-16 in either byte order: the bytes with a zero between them. Characters beyond
+// Latin-1 are not covered.
 func wide(value string) pattern {
 	var p pattern
 	for i := range len(value) {
@@ -108,14 +107,14 @@ func wide(value string) pattern {
 	return p
 }
 
-// base64ed is the characters that the value alone decides when so many bytes
-// (modulo 3) stand before it. A character has 6 bits.
+// base64ed returns the base64 characters that depend on the value alone when so many bytes (modulo 3) precede it. A
+// character has 6 bits.
 func base64ed(value string, before int) pattern {
 	text := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("\x00", before) + value))
 	var p pattern
 	for _, r := range text[(8*before+5)/6 : 8*(before+len(value))/6] {
 		switch r {
-		case '+': // - in the alphabet for URLs; in a URL or JSON, both may be escaped
+		case '+': // in the URL alphabet it is -; both may be escaped in a URL or JSON
 			p = append(p, append(forms("+", '+'), exactly("-")))
 		case '/':
 			p = append(p, append(forms("/", '/'), exactly("_")))
@@ -132,10 +131,10 @@ type compiler struct {
 	states [][]edge
 }
 
-// root stands for the beginning, whose edges are in Set.start.
+// root is the initial state, whose edges are in Set.start.
 const root = -2
 
-// add lays out a pattern's states.
+// add adds a pattern's states.
 func (c *compiler) add(p pattern) {
 	from := int32(root)
 	for i, ch := range p {
@@ -175,7 +174,7 @@ func (c *compiler) connect(from, to int32, pair [2]byte) {
 	}
 }
 
-// finish puts the edges side by side.
+// finish lays out the edges contiguously.
 func (c *compiler) finish() *Set {
 	for _, edges := range c.states {
 		c.set.first = append(c.set.first, int32(len(c.set.edges)))
@@ -185,11 +184,10 @@ func (c *compiler) finish() *Set {
 	return c.set
 }
 
-// beginning is how many bytes the filter looks at: no spelling is shorter than
-// the shortest value.
+// beginning is the number of bytes that the filter hashes; no spelling is shorter than the shortest value.
 const beginning = MinLength
 
-// admit lets the filter pass each beginning of p that follows prefix.
+// admit adds the beginnings of p that start with prefix to the filter.
 func (c *compiler) admit(p pattern, prefix []byte) {
 	for _, form := range p[0] {
 		for _, begun := range spell(prefix, form) {
@@ -203,7 +201,7 @@ func (c *compiler) admit(p pattern, prefix []byte) {
 	}
 }
 
-// spell appends a form to prefix in each way, up to a whole beginning.
+// spell appends every encoding of a form to prefix, up to a whole beginning.
 func spell(prefix []byte, form [][2]byte) [][]byte {
 	if len(form) == 0 || len(prefix) == beginning {
 		return [][]byte{prefix}

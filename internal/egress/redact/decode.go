@@ -15,28 +15,29 @@ import (
 )
 
 const (
-	// maxCodings is how many compressions may be around one body.
+	// maxCodings bounds the layers of compression of one body.
 	maxCodings = 2
-	// zstdWindow is what RFC 9659 lets a zstd body ask of memory.
+	// zstdWindow is the memory that RFC 9659 permits a zstd body to require.
 	zstdWindow = 8 << 20
-	// A body may unfold to bombFloor bytes, and beyond that to bombRatio times
-	// of what arrived. Text compresses to a tenth, and to a hundredth at best.
+	// A body may expand to bombFloor bytes, and beyond that to bombRatio times its received size. Text compresses to a
+	// tenth, and to a hundredth at best.
 	bombFloor = 16 << 20
 	bombRatio = 200
 )
 
-// decoders open what a body's Content-Encoding names. None reads more than
-// what it needs for the next bytes, so that a compressed event stream flows.
+// decoders maps content codings to decoders. A decoder reads no more than it needs for the next bytes, so that a
+// compressed event stream flows.
 var decoders = map[string]func(*bufio.Reader) (io.Reader, error){
 	"gzip":    func(r *bufio.Reader) (io.Reader, error) { return gzip.NewReader(r) },
 	"x-gzip":  func(r *bufio.Reader) (io.Reader, error) { return gzip.NewReader(r) },
 	"deflate": inflate,
 	"zstd": func(r *bufio.Reader) (io.Reader, error) {
-		return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
+		return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(zstdWindow))
 	},
 }
 
-// inflate is zlib, as RFC 9110 says, or without its header, as some do.
+// inflate decodes zlib, as RFC 9110 specifies, or raw deflate, which some servers send.
 func inflate(r *bufio.Reader) (io.Reader, error) {
 	if head, err := r.Peek(2); err == nil && head[0]&0xf == 8 && binary.BigEndian.Uint16(head)%31 == 0 {
 		return zlib.NewReader(r)
@@ -44,8 +45,8 @@ func inflate(r *bufio.Reader) (io.Reader, error) {
 	return flate.NewReader(r), nil
 }
 
-// codings are the names in Content-Encoding, in the order in which they were
-// applied. Errors: Unsupported for what cannot be decoded.
+// codings returns the names in Content-Encoding, in the order of their application. Errors: Unsupported for unknown
+// codings.
 func codings(header []string) ([]string, error) {
 	var all []string
 	for _, name := range tokens(header) {
@@ -68,7 +69,7 @@ func unreadable(format string, args ...any) error {
 		WithHint("ask for it without: Accept-Encoding: identity")
 }
 
-// tokens are the elements of a list header, without parameters, in lower case.
+// tokens returns the elements of a list header, without parameters, in lower case.
 func tokens(header []string) []string {
 	var all []string
 	for _, line := range header {
@@ -82,7 +83,7 @@ func tokens(header []string) []string {
 	return all
 }
 
-// decode undoes codings.
+// decode removes codings from a body.
 func decode(body io.Reader, codings []string) io.Reader {
 	if len(codings) == 0 {
 		return body
@@ -95,8 +96,8 @@ func decode(body io.Reader, codings []string) io.Reader {
 	return &fuse{from: out, in: in}
 }
 
-// opener opens a decoder when it is read: to open one is to wait for its
-// header, and the answer's own header need not wait for that.
+// opener opens a decoder at the first read, because opening waits for the decoder's header, and the answer's own header
+// need not wait.
 type opener struct {
 	from io.Reader
 	open func(*bufio.Reader) (io.Reader, error)
@@ -108,7 +109,7 @@ func (o *opener) Read(p []byte) (int, error) {
 	if o.out == nil && o.err == nil {
 		b := bufio.NewReader(o.from)
 		if _, err := b.Peek(1); err == io.EOF {
-			o.err = io.EOF // no body at all, as for some answers without content
+			o.err = io.EOF // an empty body, as of answers without content
 		} else {
 			o.out, o.err = o.open(b)
 		}
@@ -119,7 +120,7 @@ func (o *opener) Read(p []byte) (int, error) {
 	return o.out.Read(p)
 }
 
-// counter counts what arrives.
+// counter counts received bytes.
 type counter struct {
 	from io.Reader
 	n    int64
@@ -131,7 +132,7 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fuse ends a body that unfolds to far more than what arrived.
+// fuse ends a body that expands far beyond its received size.
 type fuse struct {
 	from io.Reader
 	in   *counter

@@ -9,9 +9,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Request changes a request's header so that its answer can be searched: only
-// compressions that Response undoes are accepted, and no parts of a resource
-// are asked for, of which each could hold a piece of a value.
+// Request changes a request's header so that its answer can be redacted: it accepts only codings that Response decodes,
+// and requests no ranges, which could split a value.
 func Request(h http.Header) {
 	h.Set("Accept-Encoding", AcceptEncoding(h.Values("Accept-Encoding")))
 	for _, name := range []string{"Range", "If-Range", "A-Im", "Available-Dictionary",
@@ -20,8 +19,8 @@ func Request(h http.Header) {
 	}
 }
 
-// AcceptEncoding is what of a client's Accept-Encoding is passed on, with its
-// weights; a client that says nothing gets no compression.
+// AcceptEncoding returns the supported part of a client's Accept-Encoding, with its weights; without the header, no
+// compression.
 func AcceptEncoding(header []string) string {
 	var kept []string
 	for _, line := range header {
@@ -38,10 +37,9 @@ func AcceptEncoding(header []string) string {
 	return strings.Join(kept, ", ")
 }
 
-// Response takes the values out of an answer: its header now, its body and
-// trailer as they are read. A compressed body is passed on without its
-// compression. The request must have gone through Request. Errors: Unsupported
-// when the body cannot be searched; then nothing of the answer may be passed on.
+// Response removes the values from an answer: from its header at once, from its body and trailer as they are read. A
+// compressed body is forwarded uncompressed. The request must have been changed by Request. Errors: Unsupported when
+// the body cannot be redacted; no part of the answer may be forwarded then.
 func (s *Set) Response(r *http.Response) error {
 	if s == nil || len(s.edges) == 0 {
 		return nil
@@ -71,20 +69,20 @@ func (s *Set) Response(r *http.Response) error {
 	}
 	size := buffered
 	if r.ContentLength >= 0 {
-		size = int(min(r.ContentLength+1, buffered)) // and one, to see the end in the same read
+		size = int(min(r.ContentLength+1, buffered)) // one more, to see the end in the same read
 	}
 	r.Body = &body{reader: s.reader(decode(r.Body, applied), size), Closer: r.Body, set: s, response: r}
 	return nil
 }
 
-// whole corrects the header of an answer that is passed on without its
-// compression.
+// whole corrects the header of an answer that is forwarded uncompressed.
 func whole(r *http.Response) {
-	for _, name := range []string{"Content-Encoding", "Content-Length", "Content-Md5", "Content-Digest", "Digest", "Accept-Ranges"} {
+	for _, name := range []string{"Content-Encoding", "Content-Length", "Content-Md5", "Content-Digest", "Digest",
+		"Accept-Ranges"} {
 		r.Header.Del(name)
 	}
 	if tag := r.Header.Get("Etag"); strings.HasPrefix(tag, `"`) {
-		r.Header.Set("Etag", "W/"+tag) // no longer the same bytes
+		r.Header.Set("Etag", "W/"+tag) // the bytes differ now
 	}
 	r.ContentLength, r.Uncompressed = -1, true
 }
@@ -97,7 +95,7 @@ func (s *Set) header(h http.Header) {
 	}
 }
 
-// body is an answer's body without the values.
+// body is an answer's redacted body.
 type body struct {
 	*reader
 	io.Closer
@@ -108,13 +106,12 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.reader.Read(p)
 	if err == io.EOF {
-		b.set.header(b.response.Trailer) // which is complete now
+		b.set.header(b.response.Trailer) // complete at the end of the body
 	}
 	return n, err
 }
 
-// upgraded is a connection that has become something else, such as a
-// WebSocket: it is written to as before.
+// upgraded handles a connection that has switched protocols, such as a WebSocket; writes are unchanged.
 func (s *Set) upgraded(r *http.Response) error {
 	conn, ok := r.Body.(io.ReadWriteCloser)
 	if !ok {
@@ -135,7 +132,7 @@ type upgrade struct {
 func (u upgrade) Write(p []byte) (int, error) { return u.conn.Write(p) }
 func (u upgrade) Close() error                { return u.conn.Close() }
 
-// CloseWrite ends one direction, where the connection can.
+// CloseWrite closes the sending direction if the connection supports it.
 func (u upgrade) CloseWrite() error {
 	if half, ok := u.conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

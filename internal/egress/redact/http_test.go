@@ -27,7 +27,7 @@ const key = "sk-ant-api03-Zm9vYmFy_0123456789-abcdefAA"
 
 var stars = strings.Repeat("*", len(key))
 
-// flusher is a compressor that can end a piece of a stream.
+// flusher is a compressor that can flush.
 type flusher interface {
 	io.WriteCloser
 	Flush() error
@@ -53,7 +53,8 @@ func compress(coding, text string) []byte {
 }
 
 func answer(coding string, body io.Reader) *http.Response {
-	r := &http.Response{StatusCode: 200, Status: "200 OK", Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(body), ContentLength: -1}
+	r := &http.Response{StatusCode: 200, Status: "200 OK", Header: http.Header{"Content-Type": {"text/plain"}},
+		Body: io.NopCloser(body), ContentLength: -1}
 	if coding, _, _ = strings.Cut(coding, " "); coding != "" {
 		r.Header.Set("Content-Encoding", coding)
 	}
@@ -68,7 +69,8 @@ func TestCompressedBodies(t *testing.T) {
 		body := compress(coding, text)
 		r := answer(coding, bytes.NewReader(body))
 		r.ContentLength = int64(len(body))
-		for name, value := range map[string]string{"Content-Length": fmt.Sprint(len(body)), "Etag": `"tag"`, "Content-Md5": "x", "Content-Digest": "x", "Digest": "x", "Accept-Ranges": "bytes", "Vary": "Accept-Encoding"} {
+		for name, value := range map[string]string{"Content-Length": fmt.Sprint(len(body)), "Etag": `"tag"`,
+			"Content-Md5": "x", "Content-Digest": "x", "Digest": "x", "Accept-Ranges": "bytes", "Vary": "Accept-Encoding"} {
 			r.Header.Set(name, value)
 		}
 		if err := s.Response(r); err != nil {
@@ -78,7 +80,8 @@ func TestCompressedBodies(t *testing.T) {
 		if err != nil || string(got) != want {
 			t.Errorf("%s: %d bytes, %v", coding, len(got), err)
 		}
-		if want := (http.Header{"Content-Type": {"text/plain"}, "Vary": {"Accept-Encoding"}, "Etag": {`W/"tag"`}}); fmt.Sprint(r.Header) != fmt.Sprint(want) || r.ContentLength != -1 {
+		if want := (http.Header{"Content-Type": {"text/plain"}, "Vary": {"Accept-Encoding"},
+			"Etag": {`W/"tag"`}}); fmt.Sprint(r.Header) != fmt.Sprint(want) || r.ContentLength != -1 {
 			t.Errorf("%s: the header is %v, length %d", coding, r.Header, r.ContentLength)
 		}
 	}
@@ -100,7 +103,8 @@ func TestCodings(t *testing.T) {
 		"no body":         {[]string{"gzip"}, nil, true},
 		"brotli":          {[]string{"br"}, []byte(text), false},
 		"unknown":         {[]string{"gzip, x-secret"}, []byte(text), false},
-		"too many":        {[]string{"gzip, gzip, gzip"}, compress("gzip", string(compress("gzip", string(compress("gzip", text))))), false},
+		"too many": {[]string{"gzip, gzip, gzip"},
+			compress("gzip", string(compress("gzip", string(compress("gzip", text))))), false},
 	} {
 		r := answer("", bytes.NewReader(c.body))
 		r.Header["Content-Encoding"] = c.header
@@ -124,9 +128,12 @@ func TestCodings(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*http.Response){
-		"a part of something compressed": func(r *http.Response) { r.StatusCode = 206; r.Header.Set("Content-Encoding", "gzip") },
-		"compressed gRPC messages":       func(r *http.Response) { r.Header.Set("Grpc-Encoding", "gzip") },
-		"compressed Connect messages":    func(r *http.Response) { r.Header.Set("Connect-Content-Encoding", "zstd") },
+		"a part of something compressed": func(r *http.Response) {
+			r.StatusCode = 206
+			r.Header.Set("Content-Encoding", "gzip")
+		},
+		"compressed gRPC messages":    func(r *http.Response) { r.Header.Set("Grpc-Encoding", "gzip") },
+		"compressed Connect messages": func(r *http.Response) { r.Header.Set("Connect-Content-Encoding", "zstd") },
 	} {
 		r := answer("", strings.NewReader(text))
 		change(r)
@@ -141,7 +148,7 @@ func TestCodings(t *testing.T) {
 	}
 }
 
-// TestCompressorsOfOthers: what other people's programs have compressed.
+// TestCompressorsOfOthers decodes the output of other programs.
 func TestCompressorsOfOthers(t *testing.T) {
 	s := compile(t, key)
 	text := strings.Repeat("text with "+key+"\n", 5000)
@@ -171,7 +178,8 @@ func TestBrokenBodies(t *testing.T) {
 	s := compile(t, key)
 	for coding := range compressors {
 		whole := compress(coding, strings.Repeat("text ", 1000))
-		for name, body := range map[string][]byte{"cut": whole[:len(whole)-5], "garbage": []byte("garbage, not compressed at all"), "one byte": whole[:1]} {
+		for name, body := range map[string][]byte{"cut": whole[:len(whole)-5],
+			"garbage": []byte("garbage, not compressed at all"), "one byte": whole[:1]} {
 			r := answer(coding, bytes.NewReader(body))
 			if err := s.Response(r); err != nil {
 				t.Fatal(err)
@@ -183,7 +191,7 @@ func TestBrokenBodies(t *testing.T) {
 	}
 }
 
-// TestBombs: a body that unfolds without end is ended.
+// TestBombs: a body that expands without bound is ended.
 func TestBombs(t *testing.T) {
 	s := compile(t, key)
 	for _, coding := range []string{"gzip", "deflate", "zstd"} {
@@ -200,7 +208,7 @@ func TestBombs(t *testing.T) {
 			t.Errorf("%s: %d MiB, %v", coding, n>>20, err)
 		}
 	}
-	// A window larger than what is to be kept in memory.
+	// A window larger than the permitted memory.
 	var body bytes.Buffer
 	w, err := zstd.NewWriter(&body, zstd.WithWindowSize(64<<20), zstd.WithSingleSegment(false))
 	if err != nil {
@@ -217,14 +225,13 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestCompressedStreamsFlow: what the origin has flushed arrives, whether or
-// not more follows.
+// TestCompressedStreamsFlow: flushed bytes arrive, whether or not more follow.
 func TestCompressedStreamsFlow(t *testing.T) {
 	s := compile(t, key)
 	for coding, compressor := range compressors {
 		in, out := io.Pipe()
 		r := answer(coding, in)
-		if err := s.Response(r); err != nil { // before a byte has arrived
+		if err := s.Response(r); err != nil { // no byte has arrived yet
 			t.Fatal(err)
 		}
 		step := make(chan bool)
@@ -260,29 +267,35 @@ func TestHeaders(t *testing.T) {
 	s := compile(t, key)
 	r := answer("", strings.NewReader(""))
 	r.Status = "401 " + key
-	r.Header = http.Header{"X-Echo": {"a " + key, key}, "Set-Cookie": {"k=" + key + "; Path=/"}, "Location": {"https://other.example/?k=" + url.QueryEscape(key)}, "Www-Authenticate": {"Basic dXNlcjpzay1hbnQtYXBpMDMtWm05dlltRnlfMDEyMzQ1Njc4OS1hYmNkZWZBQQ=="}, "Date": {"today"}}
+	r.Header = http.Header{"X-Echo": {"a " + key, key}, "Set-Cookie": {"k=" + key + "; Path=/"},
+		"Location":         {"https://other.example/?k=" + url.QueryEscape(key)},
+		"Www-Authenticate": {"Basic dXNlcjpzay1hbnQtYXBpMDMtWm05dlltRnlfMDEyMzQ1Njc4OS1hYmNkZWZBQQ=="}, "Date": {"today"}}
 	if err := s.Response(r); err != nil {
 		t.Fatal(err)
 	}
 	out := fmt.Sprint(r.Header, r.Status)
-	if strings.Contains(out, key) || strings.Contains(out, "YW50LWFwaTAz") || !strings.Contains(out, "Date:[today]") || !strings.Contains(out, "k="+stars+"; Path=/") {
+	if strings.Contains(out, key) || strings.Contains(out, "YW50LWFwaTAz") || !strings.Contains(out, "Date:[today]") ||
+		!strings.Contains(out, "k="+stars+"; Path=/") {
 		t.Errorf("the header is %s", out)
 	}
 }
 
 func TestRequest(t *testing.T) {
 	h := http.Header{}
-	for _, name := range []string{"Range", "If-Range", "Sec-WebSocket-Extensions", "Grpc-Accept-Encoding", "connect-accept-encoding", "Available-Dictionary", "A-IM"} {
+	for _, name := range []string{"Range", "If-Range", "Sec-WebSocket-Extensions", "Grpc-Accept-Encoding",
+		"connect-accept-encoding", "Available-Dictionary", "A-IM"} {
 		h.Set(name, "x")
 	}
 	h.Add("Accept-Encoding", "gzip;q=0.5, br")
 	h.Add("Accept-Encoding", "zstd")
 	h.Set("Accept", "text/html")
 	Request(h)
-	if want := (http.Header{"Accept": {"text/html"}, "Accept-Encoding": {"gzip;q=0.5, zstd"}}); fmt.Sprint(h) != fmt.Sprint(want) {
+	if want := (http.Header{"Accept": {"text/html"}, "Accept-Encoding": {"gzip;q=0.5, zstd"}}); fmt.Sprint(h) !=
+		fmt.Sprint(want) {
 		t.Errorf("the header is %v, want %v", h, want)
 	}
-	for in, want := range map[string]string{"": "identity", "br": "identity", "*": "identity", "br, GZIP , dcz;q=1": "GZIP", "gzip, deflate, br, zstd": "gzip, deflate, zstd", ",,;": "identity"} {
+	for in, want := range map[string]string{"": "identity", "br": "identity", "*": "identity",
+		"br, GZIP , dcz;q=1": "GZIP", "gzip, deflate, br, zstd": "gzip, deflate, zstd", ",,;": "identity"} {
 		if got := AcceptEncoding([]string{in}); got != want {
 			t.Errorf("AcceptEncoding(%q) = %q, want %q", in, got, want)
 		}
@@ -292,8 +305,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// TestThroughAProxy: a real origin, a real proxy and a real client, with
-// HTTP/1.1 and HTTP/2.
+// TestThroughAProxy uses a real origin, proxy and client, with HTTP/1.1 and HTTP/2.
 func TestThroughAProxy(t *testing.T) {
 	s := compile(t, key)
 	origin := func(w http.ResponseWriter, r *http.Request) {
@@ -389,8 +401,7 @@ func TestThroughAProxy(t *testing.T) {
 	}
 }
 
-// TestUpgrade: on a connection that switched protocols, both directions work,
-// and frames keep their length.
+// TestUpgrade: after a switch of protocols, both directions work, and frames keep their length.
 func TestUpgrade(t *testing.T) {
 	s := compile(t, key)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -412,7 +423,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	done := make(chan string)
 	go func() {
-		ping, _ := io.ReadAll(there)                  // until this direction has ended
+		ping, _ := io.ReadAll(there)                  // the other direction stays open
 		fmt.Fprintf(there, "\x81%c%s", len(key), key) // one text frame
 		there.Close()
 		done <- string(ping)
@@ -433,8 +444,9 @@ func TestUpgrade(t *testing.T) {
 	r.Body.Close()
 
 	for name, r := range map[string]*http.Response{
-		"compressed frames": {StatusCode: 101, Header: http.Header{"Sec-Websocket-Extensions": {"permessage-deflate"}}, Body: here},
-		"no connection":     {StatusCode: 101, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(""))},
+		"compressed frames": {StatusCode: 101, Header: http.Header{"Sec-Websocket-Extensions": {"permessage-deflate"}},
+			Body: here},
+		"no connection": {StatusCode: 101, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(""))},
 	} {
 		if err := s.Response(r); err == nil {
 			t.Errorf("%s: no error", name)
@@ -462,17 +474,21 @@ func FuzzResponse(f *testing.F) {
 	})
 }
 
-// BenchmarkResponse is a whole answer of 1 KiB with the header of an API.
+// BenchmarkResponse measures a whole answer of 1 KiB with the header of an API.
 func BenchmarkResponse(b *testing.B) {
 	s := compile(b, key, "ghp_0123456789abcdefABCDEF0123456789abcd")
-	header := http.Header{"Content-Type": {"application/json"}, "Date": {"Sat, 21 Nov 2026 11:08:21 GMT"}, "Cache-Control": {"no-cache, no-store, private"}, "Cf-Ray": {"8f1e2d3c4b5a6978-FRA"},
-		"Request-Id": {"req_011CSHoEeqs5C35K2UUqR7Fy"}, "Server": {"origin"}, "Strict-Transport-Security": {"max-age=31536000; includeSubDomains; preload"}, "Vary": {"Accept-Encoding, Origin"},
-		"X-Ratelimit-Remaining": {"4999"}, "X-Ratelimit-Reset": {"2026-11-21T11:09:00Z"}, "Via": {"1.1 edge"}, "X-Request-Id": {"0f8fad5b-d9cb-469f-a165-70867728950e"}}
+	header := http.Header{"Content-Type": {"application/json"}, "Date": {"Sat, 21 Nov 2026 11:08:21 GMT"},
+		"Cache-Control": {"no-cache, no-store, private"}, "Cf-Ray": {"8f1e2d3c4b5a6978-FRA"},
+		"Request-Id": {"req_011CSHoEeqs5C35K2UUqR7Fy"}, "Server": {"origin"},
+		"Strict-Transport-Security": {"max-age=31536000; includeSubDomains; preload"}, "Vary": {"Accept-Encoding, Origin"},
+		"X-Ratelimit-Remaining": {"4999"}, "X-Ratelimit-Reset": {"2026-11-21T11:09:00Z"}, "Via": {"1.1 edge"},
+		"X-Request-Id": {"0f8fad5b-d9cb-469f-a165-70867728950e"}}
 	body := strings.Repeat(`{"type":"message","text":"what it says"},`, 25)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		r := &http.Response{StatusCode: 200, Status: "200 OK", Header: header, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body))}
+		r := &http.Response{StatusCode: 200, Status: "200 OK", Header: header, Body: io.NopCloser(strings.NewReader(body)),
+			ContentLength: int64(len(body))}
 		if err := s.Response(r); err != nil {
 			b.Fatal(err)
 		}

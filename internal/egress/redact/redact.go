@@ -1,14 +1,13 @@
-// Package redact owns the taking out of known values from what comes back to a
-// sandbox (invariant C4): from headers, trailers and bodies, as a stream.
+// Package redact owns the removal of known values from everything that returns to a sandbox (invariant C4): headers,
+// trailers and bodies, as a stream.
 //
-// A value is found as it is, and as encoders write it: in base64 of both
-// alphabets at each of its three alignments, in hex, in UTF-16, and with any of
-// its characters escaped as in URLs, JSON or HTML. Each byte found is replaced by
-// one other, so that lengths, frames and offsets stay what they were: an event
-// stream flows, a WebSocket's or gRPC's frames stay whole.
+// A value is found plain and as encoders write it: in base64 of both alphabets at each of its three alignments, in hex,
+// in UTF-16, and with any of its characters escaped as in URLs, JSON or HTML. Each byte of a match is replaced by one
+// other byte, so that lengths, frames and offsets are preserved: an event stream flows, and the frames of a WebSocket
+// or gRPC stay whole.
 //
-// Not found are values that something transforms in another way: reversed,
-// encrypted, in base64 broken into lines, inside an archive.
+// Values under other transformations are not found: reversed, encrypted, in base64 broken into lines, inside an
+// archive.
 package redact
 
 import (
@@ -21,36 +20,34 @@ import (
 )
 
 const (
-	// MinLength is how many bytes a value needs: a shorter one is found in
-	// what has nothing to do with it.
+	// MinLength is the minimum length of a value, in bytes; a shorter one would match unrelated text.
 	MinLength = 8
-	// MaxLength bounds memory, which is at most 600 bytes for each of a value.
+	// MaxLength bounds memory, which is at most 600 bytes for each byte of a value.
 	MaxLength = 8 << 10
 )
 
-// Set is the values to take out. It never changes. The nil Set finds nothing.
+// Set is a compiled set of values to remove. It never changes. The nil Set finds nothing.
 //
-// It is a nondeterministic automaton, run only from where a filter of the next
-// eight bytes says that something may begin.
+// It is a nondeterministic automaton. It runs only from positions where a filter on the next eight bytes matches.
 type Set struct {
-	filter [1 << 16 / 64]uint64 // a bit for the hash of each beginning
-	start  [256][]int32         // by first byte, the states that it leads to
-	first  []int32              // edges[first[i]:first[i+1]] are those of state i
+	filter [1 << 16 / 64]uint64 // one bit for the hash of each beginning
+	start  [256][]int32         // by first byte, the next states
+	first  []int32              // state i has the edges edges[first[i]:first[i+1]]
 	edges  []edge
 	mask   byte
 }
 
-// edge leads to another state by one of two bytes, which are often the same.
+// edge leads to another state by either of two bytes, which are often equal.
 type edge struct {
 	a, b byte
 	to   int32
 }
 
-// found is the state in which a value has been seen.
+// found is the accepting state.
 const found = -1
 
-// New compiles values; without any it is the nil Set. Errors: InvalidArgument
-// for one that is too short or too long.
+// New compiles values; without values it returns the nil Set. Errors: InvalidArgument for a value that is too short or
+// too long.
 func New(values ...secret.Value) (*Set, error) {
 	if len(values) == 0 {
 		return nil, nil
@@ -60,7 +57,8 @@ func New(values ...secret.Value) (*Set, error) {
 	for _, v := range values {
 		value := v.Reveal()
 		if n := len(value); n < MinLength || n > MaxLength {
-			return nil, cove.Errorf(cove.InvalidArgument, "a credential of %d bytes cannot be kept out of answers: it must have %d to %d", n, MinLength, MaxLength)
+			return nil, cove.Errorf(cove.InvalidArgument,
+				"a credential of %d bytes cannot be kept out of answers: it must have %d to %d", n, MinLength, MaxLength)
 		}
 		all.WriteString(value)
 		for _, p := range patterns(value) {
@@ -72,8 +70,7 @@ func New(values ...secret.Value) (*Set, error) {
 	return c.finish(), nil
 }
 
-// maskFor is what values are replaced by: a byte that is in none, or what
-// stands beside it could make up a value again.
+// maskFor returns the replacement byte. It occurs in no value, so that the mask and its neighbours cannot form one.
 func maskFor(values string) byte {
 	for _, c := range []byte("*#x_.~^X0") {
 		if strings.IndexByte(values, c) < 0 {
@@ -83,8 +80,8 @@ func maskFor(values string) byte {
 	return '*'
 }
 
-// candidate is the first place at or after i where a value may begin: where
-// the filter passes, or where too little follows for it.
+// candidate returns the first position at or after i where a value may begin: where the filter matches, or where too
+// few bytes follow for it.
 func (s *Set) candidate(b []byte, i int) int {
 	for ; i+beginning <= len(b); i++ {
 		h := hash(b[i:])
@@ -95,7 +92,7 @@ func (s *Set) candidate(b []byte, i int) int {
 	return i
 }
 
-// hash takes the first eight bytes of b.
+// hash hashes the first eight bytes of b.
 func hash(b []byte) uint64 { return binary.LittleEndian.Uint64(b) * 0x9e3779b97f4a7c15 >> 48 }
 
 // scanner runs a Set over a buffer that grows at its end.
@@ -103,17 +100,17 @@ type scanner struct {
 	set    *Set
 	active []thread // in the order of start
 	next   []thread
-	seen   []uint64 // a bit for each state in next
+	seen   []uint64 // one bit for each state in next
 }
 
-// thread is one attempt: the state reached from where it began.
+// thread is one attempt: its state, and the position where it began.
 type thread struct {
 	state int32
 	start int
 }
 
-// scan goes on at from, masks the values that end in b, and returns where the
-// first one begins that may not have ended yet: len(b) if none.
+// scan continues at from, masks the values that end in b, and returns the position of the first value that may be
+// incomplete: len(b) if none.
 func (s *scanner) scan(b []byte, from int) int {
 	for i := from; i < len(b); i++ {
 		if len(s.active) == 0 {
@@ -129,12 +126,12 @@ func (s *scanner) scan(b []byte, from int) int {
 	return len(b)
 }
 
-// step takes b[i]: every thread goes on or ends, and one may begin.
+// step processes b[i]: every thread advances or ends, and one may begin.
 func (s *scanner) step(b []byte, i int) {
 	if s.seen == nil {
 		s.seen = make([]uint64, len(s.set.first)/64+1)
 	}
-	// Before reach masks it:
+	// Evaluate before reach masks the byte.
 	c, begins := b[i], s.set.candidate(b[:min(i+beginning, len(b))], i) == i
 	for _, t := range s.active {
 		for _, e := range s.set.edges[s.set.first[t.state]:s.set.first[t.state+1]] {
@@ -154,8 +151,7 @@ func (s *scanner) step(b []byte, i int) {
 	s.active, s.next = s.next, s.active[:0]
 }
 
-// reach enters a state. Of two threads in one state, the one that began first
-// covers the other.
+// reach enters a state. Of two threads in one state, the earlier one covers the other.
 func (s *scanner) reach(b []byte, i int, state int32, start int) {
 	if state == found {
 		for j := start; j <= i; j++ { // no later step looks back
@@ -169,14 +165,14 @@ func (s *scanner) reach(b []byte, i int, state int32, start int) {
 	}
 }
 
-// shift tells that n bytes are gone from the beginning of the buffer.
+// shift accounts for n bytes removed from the beginning of the buffer.
 func (s *scanner) shift(n int) {
 	for i := range s.active {
 		s.active[i].start -= n
 	}
 }
 
-// Text is a string without the values.
+// Text returns a string without the values.
 func (s *Set) Text(text string) string {
 	if s == nil || len(s.edges) == 0 || len(text) < MinLength {
 		return text
@@ -188,11 +184,11 @@ func (s *Set) Text(text string) string {
 	return string(b)
 }
 
-// buffered is how much a Reader reads at once, in bytes.
+// buffered is the size of a Reader's reads, in bytes.
 const buffered = 16 << 10
 
-// Reader reads from without the values. It holds back no more than what may be
-// the beginning of a value, and never waits for more otherwise.
+// Reader returns a reader of from without the values. It holds back only a possible beginning of a value, and otherwise
+// never waits for more bytes.
 func (s *Set) Reader(from io.Reader) io.Reader {
 	if s == nil || len(s.edges) == 0 {
 		return from
@@ -200,10 +196,9 @@ func (s *Set) Reader(from io.Reader) io.Reader {
 	return s.reader(from, buffered)
 }
 
-// Follow reads from without the values that are known by then: now is asked for
-// them after each read. Where it has an error nothing is shown but where lines
-// end, rather than a value. Of a stream that breaks off, what may be the beginning
-// of a value is not given out.
+// Follow returns a reader of from without the values known at the time of each read, which now returns. While now
+// fails, every byte except line ends is masked, so that no value shows. If the stream breaks off, a possible beginning
+// of a value is not returned.
 func Follow(from io.Reader, now func() (*Set, error)) io.Reader {
 	return &reader{from: from, now: now, size: buffered}
 }
@@ -214,13 +209,13 @@ func (s *Set) reader(from io.Reader, size int) *reader {
 
 type reader struct {
 	from    io.Reader
-	now     func() (*Set, error) // nil: the scanner's, always
+	now     func() (*Set, error) // nil: always the scanner's set
 	scanner scanner
 	size    int    // of a read, in bytes
-	buffer  []byte // in three parts:
-	given   int    // buffer[:given] has been given out,
-	ready   int    // buffer[given:ready] may be, and the rest is held back
-	err     error  // of from, once it has one
+	buffer  []byte // three parts:
+	given   int    // buffer[:given] has been returned,
+	ready   int    // buffer[given:ready] may be returned, and the rest is held back
+	err     error  // of from, at its end
 }
 
 func (r *reader) Read(p []byte) (int, error) {
@@ -238,7 +233,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads once, behind what is held back.
+// fill reads once, behind the bytes held back.
 func (r *reader) fill() {
 	held := len(r.buffer) - r.ready
 	into := r.buffer
@@ -251,12 +246,12 @@ func (r *reader) fill() {
 	r.buffer, r.given, r.err = into[:held+n], 0, err
 	r.ready = r.scan(held)
 	if err == io.EOF || err != nil && r.now == nil {
-		r.ready = len(r.buffer) // what has not ended by now is no value
+		r.ready = len(r.buffer) // an incomplete match at the end is no value
 	}
 }
 
-// scan masks the values in the buffer, of which a part was scanned before, and
-// returns how much of it may be given out.
+// scan masks the values in the buffer, of which a part was scanned before, and returns the number of bytes that may be
+// returned.
 func (r *reader) scan(before int) int {
 	if r.now == nil {
 		return r.scanner.scan(r.buffer, before)

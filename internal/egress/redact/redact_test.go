@@ -39,7 +39,7 @@ func compile(t testing.TB, values ...string) *Set {
 	return s
 }
 
-// encoders are how values get written, by the libraries that write them.
+// encoders are real libraries' encodings of values.
 var encoders = map[string]func(string) string{
 	"raw":          func(s string) string { return s },
 	"query":        url.QueryEscape,
@@ -81,7 +81,7 @@ func plainJSON(s string) string {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.Encode(s)
-	return b.String()[1 : b.Len()-2] // without quotes and line break
+	return b.String()[1 : b.Len()-2] // without quotes and newline
 }
 
 var values = map[string]string{
@@ -110,13 +110,14 @@ func TestEveryEncoding(t *testing.T) {
 	}
 }
 
-// TestUTF16: in both orders.
+// TestUTF16 covers both byte orders.
 func TestUTF16(t *testing.T) {
 	value := values["key"]
 	s := compile(t, value)
 	text := "id: " + value + " :di"
 	stars := strings.Repeat("*", 2*len(value)-1)
-	for zero, want := range map[string]string{"after": "i\x00d\x00:\x00 \x00" + stars + "\x00 \x00:\x00d\x00i\x00", "before": "\x00i\x00d\x00:\x00 \x00" + stars + "\x00 \x00:\x00d\x00i"} {
+	for zero, want := range map[string]string{"after": "i\x00d\x00:\x00 \x00" + stars + "\x00 \x00:\x00d\x00i\x00",
+		"before": "\x00i\x00d\x00:\x00 \x00" + stars + "\x00 \x00:\x00d\x00i"} {
 		in := each(text, func(b byte) string {
 			return map[string]string{"after": string(b) + "\x00", "before": "\x00" + string(b)}[zero]
 		})
@@ -126,15 +127,16 @@ func TestUTF16(t *testing.T) {
 	}
 }
 
-// TestEveryAlignment: in base64, a value begins at any of three alignments,
-// and its neighbours share the characters at its ends.
+// TestEveryAlignment: in base64 a value begins at one of three alignments, and shares the characters at its ends with
+// its neighbours.
 func TestEveryAlignment(t *testing.T) {
-	for name, encoding := range map[string]*base64.Encoding{"std": base64.StdEncoding, "url": base64.URLEncoding, "raw": base64.RawStdEncoding, "raw url": base64.RawURLEncoding} {
+	for name, encoding := range map[string]*base64.Encoding{"std": base64.StdEncoding, "url": base64.URLEncoding,
+		"raw": base64.RawStdEncoding, "raw url": base64.RawURLEncoding} {
 		for what, value := range values {
 			s := compile(t, value)
 			for before := range 7 {
 				for after := range 4 {
-					// Bytes with all bits set show which characters are touched.
+					// Bytes with all bits set show the affected characters.
 					prefix, suffix := strings.Repeat("\xff", before), strings.Repeat("\xff", after)
 					coded := encoding.EncodeToString([]byte(prefix + value + suffix))
 					got := s.Text(coded)
@@ -142,10 +144,11 @@ func TestEveryAlignment(t *testing.T) {
 						t.Fatalf("%s of %s: the length changed", name, what)
 					}
 					for i := range len(coded) {
-						firstBit, lastBit := 6*i, 6*i+5 // that this character holds
+						firstBit, lastBit := 6*i, 6*i+5 // the bits of this character
 						inside := firstBit >= 8*before && lastBit < 8*(before+len(value))
 						if masked := got[i] == s.mask; masked != inside {
-							t.Fatalf("%s of %s after %d and before %d bytes, character %d:\n  %s\n  %s", name, what, before, after, i, coded, got)
+							t.Fatalf("%s of %s after %d and before %d bytes, character %d:\n  %s\n  %s", name, what, before,
+								after, i, coded, got)
 						}
 					}
 				}
@@ -157,7 +160,8 @@ func TestEveryAlignment(t *testing.T) {
 func TestWhatIsNotTheValueStays(t *testing.T) {
 	value := values["key"]
 	s := compile(t, value, values["repeated"])
-	for _, text := range []string{"", value[:len(value)-1], value[1:], value[:20] + " " + value[20:], strings.ToUpper(value), "aaaaaaaaaaa",
+	for _, text := range []string{"", value[:len(value)-1], value[1:], value[:20] + " " + value[20:],
+		strings.ToUpper(value), "aaaaaaaaaaa",
 		hex.EncodeToString([]byte(value))[1:], base64.StdEncoding.EncodeToString([]byte(value[1:]))} {
 		if got := s.Text(text); got != text {
 			t.Errorf("%q became %q", text, got)
@@ -172,7 +176,7 @@ func TestWhatIsNotTheValueStays(t *testing.T) {
 }
 
 func TestSeveralValues(t *testing.T) {
-	s := compile(t, "first-secret", "secret-second", "first-secret") // which overlap
+	s := compile(t, "first-secret", "secret-second", "first-secret") // they overlap
 	for text, want := range map[string]string{
 		"first-secret and secret-second": "************ and *************",
 		"first-secret-second":            "*******************",
@@ -208,8 +212,7 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// TestNothingWaits: each piece of a stream is passed on at once, except for
-// what may be the beginning of a value.
+// TestNothingWaits: each piece of a stream is returned at once, except for a possible beginning of a value.
 func TestNothingWaits(t *testing.T) {
 	in, out := io.Pipe()
 	r := compile(t, values["key"]).Reader(in)
@@ -227,7 +230,7 @@ func TestNothingWaits(t *testing.T) {
 	}
 	go func() {
 		for _, s := range steps {
-			io.WriteString(out, s.in) // which ends when all of it has been read
+			io.WriteString(out, s.in) // it returns when all bytes have been read
 		}
 		out.Close()
 	}()
@@ -249,7 +252,9 @@ func TestReaders(t *testing.T) {
 	text := strings.Repeat("some text, then "+value+", "+url.QueryEscape(value)+"\n", 3000) + value[:10]
 	want := strings.ReplaceAll(text, value, strings.Repeat("*", len(value)))
 	for name, wrap := range map[string]func(io.Reader) io.Reader{
-		"plain": func(r io.Reader) io.Reader { return r }, "one byte": iotest.OneByteReader, "half": iotest.HalfReader, "data with end": iotest.DataErrReader,
+		"plain": func(r io.Reader) io.Reader {
+			return r
+		}, "one byte": iotest.OneByteReader, "half": iotest.HalfReader, "data with end": iotest.DataErrReader,
 	} {
 		got, err := io.ReadAll(s.Reader(wrap(strings.NewReader(text))))
 		if err != nil || string(got) != want {
@@ -267,16 +272,15 @@ func TestReaders(t *testing.T) {
 	}
 }
 
-// TestMemory: what a stream holds does not grow with it, not even when all of
-// it looks like a beginning.
-// TestFollow: values count from when they are known, also one whose beginning was
-// there before; offsets stay.
+// TestFollow: values count from the moment they are known, even if their beginning came before; offsets are preserved.
 func TestFollow(t *testing.T) {
 	first, both := compile(t, "first-value-1"), compile(t, "first-value-1", "second-value-2")
 	var known *Set
 	var unknown error
 	next, broken := "", error(nil)
-	r := Follow(readerFunc(func(p []byte) (int, error) { return copy(p, next), broken }), func() (*Set, error) { return known, unknown })
+	r := Follow(readerFunc(func(p []byte) (int, error) { return copy(p, next), broken }), func() (*Set, error) {
+		return known, unknown
+	})
 	for i, c := range []struct {
 		known   *Set
 		unknown error
@@ -303,7 +307,9 @@ func TestFollow(t *testing.T) {
 		t.Errorf("after it broke off: %d %v", n, err)
 	}
 	known = both
-	if all, err := io.ReadAll(Follow(strings.NewReader("the end first-v"), func() (*Set, error) { return known, nil })); err != nil || string(all) != "the end first-v" {
+	if all, err := io.ReadAll(Follow(strings.NewReader("the end first-v"), func() (*Set, error) {
+		return known, nil
+	})); err != nil || string(all) != "the end first-v" {
 		t.Errorf("%q %v", all, err)
 	}
 }
@@ -312,6 +318,7 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
+// TestMemory: the memory of a stream is constant, even if all of it looks like a beginning.
 func TestMemory(t *testing.T) {
 	value := strings.Repeat("a", 400) + "b"
 	r := compile(t, value).reader(io.LimitReader(repeat{'a'}, 1<<16), buffered)
@@ -327,8 +334,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestAmbiguity: where two backslashes are two characters or one, attempts do
-// not multiply.
+// TestAmbiguity: threads do not multiply where two backslashes are either two characters or one.
 func TestAmbiguity(t *testing.T) {
 	s := compile(t, strings.Repeat(`\`, 60))
 	scan, text := scanner{set: s}, []byte(strings.Repeat(`\`, 200))
@@ -342,7 +348,7 @@ func TestAmbiguity(t *testing.T) {
 	}
 }
 
-// TestTheMaskIsNoPartOfAValue: what stands beside it could complete one.
+// TestTheMaskIsNoPartOfAValue: the mask and its neighbours must not form a value.
 func TestTheMaskIsNoPartOfAValue(t *testing.T) {
 	for _, value := range []string{"*******a", "a*******", "********", "*#x_.~^X"} {
 		text := value + value[len(value)-1:] + " " + value[:1] + value
@@ -361,7 +367,7 @@ func (r repeat) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// oracle masks what regular expressions find, one place after the other.
+// oracle masks the matches of regular expressions one after another.
 func oracle(text string, mask byte, values ...string) string {
 	out := []byte(text)
 	wide := widen(text)
@@ -369,7 +375,7 @@ func oracle(text string, mask byte, values ...string) string {
 		for _, e := range expressions(v) {
 			re := regexp.MustCompile("^(?s:" + e + ")")
 			re.Longest()
-			at := 0 // in wide
+			at := 0 // position in wide
 			for i := range len(text) {
 				if m := re.FindString(wide[at:]); m != "" {
 					for j := range utf8.RuneCountInString(m) {
@@ -384,7 +390,7 @@ func oracle(text string, mask byte, values ...string) string {
 	return string(out)
 }
 
-// widen makes each byte a character, since expressions are about characters.
+// widen makes each byte a character, since regular expressions match characters.
 func widen(s string) string {
 	return each(s, func(b byte) string { return string(rune(b)) })
 }
@@ -398,9 +404,12 @@ func expressions(value string) []string {
 			r = rune(raw[0])
 		}
 		i += size
-		named := map[string]string{`"`: `\\"|&quot;|&QUOT;`, `\`: `\\\\`, "/": `\\/`, "\b": `\\b|\\B`, "\f": `\\f|\\F`, "\n": `\\n|\\N`, "\r": `\\r|\\R`, "\t": `\\t|\\T`,
+		named := map[string]string{`"`: `\\"|&quot;|&QUOT;`, `\`: `\\\\`, "/": `\\/`, "\b": `\\b|\\B`, "\f": `\\f|\\F`,
+			"\n": `\\n|\\N`, "\r": `\\r|\\R`, "\t": `\\t|\\T`,
 			"&": "(?i:&amp;)", "<": "(?i:&lt;)", ">": "(?i:&gt;)", "'": "(?i:&apos;)", " ": `\+`}[raw]
-		fmt.Fprintf(&escaped, "(?:%s|(?i:%s)|(?i:%s)", regexp.QuoteMeta(widen(raw)), each(raw, func(b byte) string { return fmt.Sprintf("%%%02x", b) }), units(string(r), `\\u%04x`))
+		fmt.Fprintf(&escaped, "(?:%s|(?i:%s)|(?i:%s)", regexp.QuoteMeta(widen(raw)), each(raw, func(b byte) string {
+			return fmt.Sprintf("%%%02x", b)
+		}), units(string(r), `\\u%04x`))
 		if named != "" {
 			escaped.WriteString("|" + named)
 		}
@@ -417,24 +426,27 @@ func expressions(value string) []string {
 	for before := range 3 {
 		coded := base64.StdEncoding.EncodeToString(append(make([]byte, before), value...))
 		coded = coded[[]int{0, 2, 3}[before] : (before+len(value))*8/6]
-		coded = strings.NewReplacer("+", `(?:\+|-|(?i:%2b|\\u002b|&#x2b;|&#43;))`, "/", `(?:/|_|\\/|(?i:%2f|\\u002f|&#x2f;|&#47;))`).Replace(coded)
+		coded = strings.NewReplacer("+", `(?:\+|-|(?i:%2b|\\u002b|&#x2b;|&#43;))`, "/",
+			`(?:/|_|\\/|(?i:%2f|\\u002f|&#x2f;|&#47;))`).Replace(coded)
 		all = append(all, coded)
 	}
 	return all
 }
 
-// mixed escapes each character of a value in a way of its own.
+// mixed escapes each character of a value in a random way.
 func mixed(value string, r *rand.Rand) string {
 	var out strings.Builder
 	for _, c := range value {
-		forms := []string{string(c), each(string(c), func(b byte) string { return fmt.Sprintf("%%%02x", b) }), units(string(c), `\u%04X`), plainJSON(string(c)), url.QueryEscape(string(c))}
+		forms := []string{string(c), each(string(c), func(b byte) string {
+			return fmt.Sprintf("%%%02x", b)
+		}), units(string(c), `\u%04X`), plainJSON(string(c)), url.QueryEscape(string(c))}
 		out.WriteString(forms[r.IntN(len(forms))])
 	}
 	return out.String()
 }
 
-// FuzzReader: for any value, in any encoding, between any text and cut into
-// any pieces, exactly what the oracle finds is masked, and the value is gone.
+// FuzzReader: for any value, in any encoding, between any text and in any pieces, exactly the oracle's matches are
+// masked, and the value is gone.
 func FuzzReader(f *testing.F) {
 	for _, v := range values {
 		f.Add(v, "some text before ", "and after", uint64(1))
@@ -500,12 +512,14 @@ func (p *pieces) Read(b []byte) (int, error) {
 }
 
 func BenchmarkReader(b *testing.B) {
-	keys := []string{values["key"], "ghp_0123456789abcdefABCDEF0123456789abcd", "sk-proj-" + strings.Repeat("aB3_", 30), "hunter2!hunter2", "AKIAIOSFODNN7EXAMPLE"}
+	keys := []string{values["key"], "ghp_0123456789abcdefABCDEF0123456789abcd", "sk-proj-" + strings.Repeat("aB3_", 30),
+		"hunter2!hunter2", "AKIAIOSFODNN7EXAMPLE"}
 	r := rand.New(rand.NewPCG(1, 2))
 	text := map[string][]byte{}
 	var prose, doc strings.Builder
 	for prose.Len() < 1<<20 {
-		prose.WriteString([]string{"the ", "sandbox ", "asks ", "a ", "key ", "skips ", "hunter ", "data: {\"type\":\"content_block_delta\"} ", "100% ", "\n"}[r.IntN(10)])
+		prose.WriteString([]string{"the ", "sandbox ", "asks ", "a ", "key ", "skips ", "hunter ",
+			"data: {\"type\":\"content_block_delta\"} ", "100% ", "\n"}[r.IntN(10)])
 		fmt.Fprintf(&doc, `{"id":%d,"url":"https:\/\/example.com\/a%%20b","token":"\u00e9%x"},`, r.IntN(1e9), r.Uint64())
 	}
 	random := make([]byte, 1<<20)
@@ -514,7 +528,7 @@ func BenchmarkReader(b *testing.B) {
 	}
 	text["prose"], text["json"], text["random"] = []byte(prose.String()), []byte(doc.String())[:1<<20], random
 	text["base64"] = []byte(base64.StdEncoding.EncodeToString(random))[:1<<20]
-	text["nearly"] = bytes.Repeat([]byte(keys[0][:20]), 1<<20/20) // what an attacker would send who knows half
+	text["nearly"] = bytes.Repeat([]byte(keys[0][:20]), 1<<20/20) // the text of an attacker who knows half of a value
 	for name, t := range text {
 		for _, n := range []int{1, 5} {
 			s := compile(b, keys[:n]...)

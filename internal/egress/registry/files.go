@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// apt reads the sources of apt, in both formats, and the lists of mirrors that
-// they name (sources.list(5), apt-transport-mirror(1)).
+// apt reads the sources of apt, in both formats, and their lists of mirrors (sources.list(5), apt-transport-mirror(1)).
 func (r *Reader) apt(context.Context) ([]origin, error) {
 	var all []origin
-	for _, pattern := range []string{"etc/apt/sources.list", "etc/apt/sources.list.d/*.list", "etc/apt/sources.list.d/*.sources"} {
+	for _, pattern := range []string{"etc/apt/sources.list", "etc/apt/sources.list.d/*.list",
+		"etc/apt/sources.list.d/*.sources"} {
 		files, err := filepath.Glob(filepath.Join(r.root, pattern))
 		if err != nil {
 			return nil, err
@@ -40,7 +40,7 @@ func (r *Reader) apt(context.Context) ([]origin, error) {
 	return all, nil
 }
 
-// aptURI is where one URI of a source leads: a list of mirrors to each of them.
+// aptURI returns the targets of one URI of a source; a list of mirrors has several.
 func (r *Reader) aptURI(uri, from string) ([]origin, error) {
 	uri = strings.TrimPrefix(uri, "mirror+")
 	list, isFile := strings.CutPrefix(uri, "file:")
@@ -48,7 +48,7 @@ func (r *Reader) aptURI(uri, from string) ([]origin, error) {
 	case isFile:
 		text, err := readFile(filepath.Join(r.root, strings.TrimPrefix(list, "//")))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil // a directory of packages, or a list that is not there
+			return nil, nil // a local directory of packages, or a missing list
 		}
 		var all []origin
 		for line := range strings.Lines(text) {
@@ -63,7 +63,7 @@ func (r *Reader) aptURI(uri, from string) ([]origin, error) {
 	return []origin{{uri, from}}, nil
 }
 
-// oneLineURIs are those of "deb [options] URI suite component…".
+// oneLineURIs returns the URIs of lines "deb [options] URI suite component…".
 func oneLineURIs(text string) []string {
 	var all []string
 	options := regexp.MustCompile(`\[[^\]]*\]`)
@@ -76,7 +76,7 @@ func oneLineURIs(text string) []string {
 	return all
 }
 
-// stanzaURIs are those of the stanzas that are enabled (deb822(5)).
+// stanzaURIs returns the URIs of enabled stanzas (deb822(5)).
 func stanzaURIs(text string) []string {
 	var all, uris []string
 	enabled, field := true, ""
@@ -114,8 +114,8 @@ var (
 	cargoIndex  = regexp.MustCompile(`^(.+)-[0-9a-f]{16}$`)
 )
 
-// cargo reads cargo's configuration, which it does not tell, and the indexes
-// that it has used, which say from where crates are downloaded.
+// cargo reads cargo's configuration, which cargo does not print, and the indexes it has used, which name the hosts of
+// crates.
 func (r *Reader) cargo(context.Context) ([]origin, error) {
 	home := r.getenv("CARGO_HOME")
 	if home == "" {
@@ -150,8 +150,7 @@ func (r *Reader) cargo(context.Context) ([]origin, error) {
 	return all, nil
 }
 
-// cargoURLs are the registries of a config.toml: "registry" of a source,
-// "index" of a registry.
+// cargoURLs returns the registries of a config.toml: "registry" of a source, "index" of a registry.
 func cargoURLs(text string) []string {
 	var all []string
 	section := ""
@@ -166,7 +165,8 @@ func cargoURLs(text string) []string {
 			continue
 		}
 		key := section + "." + m[1]
-		if strings.HasPrefix(key, "source.") && strings.HasSuffix(key, ".registry") || strings.HasPrefix(key, "registries.") && strings.HasSuffix(key, ".index") {
+		if strings.HasPrefix(key, "source.") && strings.HasSuffix(key, ".registry") ||
+			strings.HasPrefix(key, "registries.") && strings.HasSuffix(key, ".index") {
 			all = append(all, m[2])
 		}
 	}

@@ -15,8 +15,8 @@ import (
 
 const npmSetting = "npm config "
 
-// npm asks npm, which knows its files, its environment and its own default:
-// "registry" and "@scope:registry".
+// npm asks npm for its registries, since npm knows its files, environment and default: "registry" and
+// "@scope:registry".
 func (r *Reader) npm(ctx context.Context) ([]origin, error) {
 	out, err := r.run(ctx, "npm", "config", "list", "--json")
 	if err != nil {
@@ -66,8 +66,8 @@ var (
 	pipBuiltin = regexp.MustCompile(`(?s)\bPyPI = PackageIndex\(\s*"(https?://[^"]+)",\s*file_storage_domain="([^"]+)"`)
 )
 
-// pip asks pip for what is configured. Its own default, and the host from
-// which that one hands files out, stand in its source.
+// pip asks pip for its configuration. Its default index, and the host of that index's files, are read from pip's
+// source.
 func (r *Reader) pip(ctx context.Context) ([]origin, error) {
 	program, before, err := r.pipProgram(ctx)
 	if err != nil {
@@ -105,7 +105,7 @@ func (r *Reader) pip(ctx context.Context) ([]origin, error) {
 	return all, nil
 }
 
-// pipProgram is the way pip is called here.
+// pipProgram returns the way to run pip here.
 func (r *Reader) pipProgram(ctx context.Context) (program string, before []string, err error) {
 	for _, way := range [][]string{{"pip"}, {"pip3"}, {"python3", "-m", "pip"}} {
 		if _, err = r.run(ctx, way[0], append(slices.Clone(way[1:]), "--version")...); err == nil {

@@ -1,10 +1,9 @@
-// Package registry owns the question where this machine's tools get packages
-// from: it reads the configuration of npm, pip, go, apt and cargo, so that a
-// policy's presets follow a company's mirrors, and no registry is written down
-// in Cove.
+// Package registry owns the question where this machine's tools get packages from. It reads the configuration of npm,
+// pip, go, apt and cargo, so that a policy's presets follow a company's mirrors, and Cove contains no registry's
+// address.
 //
-// Tools that know their own configuration are asked; files are read of those
-// that do not tell. It is the configuration of whoever runs Cove.
+// A tool that prints its configuration is asked; for the others, files are read. The configuration is that of the
+// account that runs Cove.
 package registry
 
 import (
@@ -29,29 +28,27 @@ const (
 	maxOutput   = 4 << 20          // of a tool, or of a file
 )
 
-// Reader reads the configuration of tools, each once: what it found stays the
-// same as long as it is used.
+// Reader reads the configuration of tools, each once, and keeps the result.
 type Reader struct {
-	root   string // before /etc
+	root   string // prefix of /etc
 	getenv func(string) string
-	// run gives the output of a program, fs.ErrNotExist or exec.ErrNotFound if
-	// it is not there.
+	// run returns the output of a program; fs.ErrNotExist or exec.ErrNotFound if it is not installed.
 	run func(ctx context.Context, name string, args ...string) (string, error)
 
 	mu    sync.Mutex
 	found map[string][]policy.Endpoint
 }
 
-// New returns a Reader of this machine.
+// New returns a Reader for this machine.
 func New() *Reader {
 	return &Reader{root: "/", getenv: os.Getenv, run: run, found: map[string][]policy.Endpoint{}}
 }
 
-// Endpoints tells where a tool (npm, pip, go, apt or cargo) gets packages
-// from. Errors: NotFound when the tool is not there or names nothing,
-// InvalidArgument for another tool.
+// Endpoints returns where a tool (npm, pip, go, apt or cargo) gets packages from. Errors: NotFound when the tool is not
+// installed or names nothing, InvalidArgument for another tool.
 func (r *Reader) Endpoints(ctx context.Context, tool string) ([]policy.Endpoint, error) {
-	read := map[string]func(context.Context) ([]origin, error){"npm": r.npm, "pip": r.pip, "go": r.golang, "apt": r.apt, "cargo": r.cargo}[tool]
+	read := map[string]func(context.Context) ([]origin, error){"npm": r.npm, "pip": r.pip, "go": r.golang, "apt": r.apt,
+		"cargo": r.cargo}[tool]
 	if read == nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "the configuration of %s is not known", tool)
 	}
@@ -62,11 +59,13 @@ func (r *Reader) Endpoints(ctx context.Context, tool string) ([]policy.Endpoint,
 	}
 	origins, err := read(ctx)
 	if errors.Is(err, exec.ErrNotFound) {
-		return nil, cove.Errorf(cove.NotFound, "%s is not installed on this machine, so nothing says where its packages are", tool).
+		return nil, cove.Errorf(cove.NotFound, "%s is not installed on this machine, so nothing says where its packages are",
+			tool).
 			WithHint("name the hosts by rules instead of the preset")
 	}
 	if err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "cannot read the configuration of %s: %w", tool, err).WithHint("name the hosts by rules instead of the preset")
+		return nil, cove.Errorf(cove.Unavailable, "cannot read the configuration of %s: %w", tool,
+			err).WithHint("name the hosts by rules instead of the preset")
 	}
 	all := endpoints(origins)
 	if len(all) == 0 {
@@ -77,9 +76,8 @@ func (r *Reader) Endpoints(ctx context.Context, tool string) ([]policy.Endpoint,
 	return slices.Clone(all), nil
 }
 
-// NPM is where npm gets packages from, by the names of its own settings:
-// "registry" and "@scope:registry". Users and passwords in URLs are left out.
-// Errors: NotFound when npm is not there.
+// NPM returns where npm gets packages from, by the names of npm's settings: "registry" and "@scope:registry". Users and
+// passwords in URLs are removed. Errors: NotFound when npm is not installed.
 func (r *Reader) NPM(ctx context.Context) (map[string]string, error) {
 	origins, err := r.npm(ctx)
 	if errors.Is(err, exec.ErrNotFound) {
@@ -100,11 +98,11 @@ func (r *Reader) NPM(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// origin is a URL or a host, and what said so.
+// origin is a URL or a host, and its source.
 type origin struct{ url, from string }
 
-// endpoints keeps what the gateway can lead to: http and https, each once.
-// Users and passwords in URLs go no further.
+// endpoints returns the distinct origins that the gateway supports: http and https. Users and passwords in URLs are
+// removed.
 func endpoints(origins []origin) []policy.Endpoint {
 	var all []policy.Endpoint
 	for _, o := range origins {
@@ -135,7 +133,7 @@ func endpoints(origins []origin) []policy.Endpoint {
 	return all
 }
 
-// run runs a tool in a directory that has no configuration of a project.
+// run runs a tool in a directory without a project's configuration.
 func run(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, toolTimeout)
 	defer cancel()
@@ -144,12 +142,12 @@ func run(ctx context.Context, name string, args ...string) (string, error) {
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=local", "PIP_DISABLE_PIP_VERSION_CHECK=1", "NO_UPDATE_NOTIFIER=1")
 	cmd.Stdout = &limited{w: &out, left: maxOutput}
-	cmd.WaitDelay = time.Second // of children that keep the pipe
+	cmd.WaitDelay = time.Second // for children that keep the pipe
 	err := cmd.Run()
 	return out.String(), err
 }
 
-// limited takes so many bytes and refuses more.
+// limited is a buffer with a maximum size.
 type limited struct {
 	w    io.Writer
 	left int
@@ -157,12 +155,12 @@ type limited struct {
 
 func (l *limited) Write(p []byte) (int, error) {
 	if l.left -= len(p); l.left < 0 {
-		return 0, errors.New("it says more than anybody wants to know")
+		return 0, errors.New("the output is too large")
 	}
 	return l.w.Write(p)
 }
 
-// readFile reads a configuration file, as far as it is one.
+// readFile reads a configuration file of limited size.
 func readFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

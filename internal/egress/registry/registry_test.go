@@ -25,7 +25,7 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// authorities are what a reader finds, as host:port.
+// authorities returns a reader's results, as host:port.
 func authorities(t *testing.T, r *Reader, tool string) []string {
 	t.Helper()
 	found, err := r.Endpoints(t.Context(), tool)
@@ -49,7 +49,7 @@ func expect(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// installed skips the test of a tool that this machine does not have.
+// installed skips the test of a tool that is not installed.
 func installed(t *testing.T, tool string) {
 	t.Helper()
 	if _, err := exec.LookPath(tool); err != nil {
@@ -63,10 +63,12 @@ func TestGo(t *testing.T) {
 		config string
 		want   []string
 	}{
-		"proxies":                 {"GOPROXY=https://modules.lab.test,http://user:secret@second.lab.test:8081/go|direct\nGOSUMDB=sums.lab.test\n", []string{"modules.lab.test:443", "second.lab.test:8081", "sums.lab.test:443"}},
+		"proxies": {"GOPROXY=https://modules.lab.test,http://user:secret@second.lab.test:8081/go|" +
+			"direct\nGOSUMDB=sums.lab.test\n", []string{"modules.lab.test:443", "second.lab.test:8081", "sums.lab.test:443"}},
 		"a database behind a URL": {"GOPROXY=https://modules.lab.test\nGOSUMDB=sums.lab.test+033de0ae+Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8 https://modules.lab.test/sumdb\n", []string{"modules.lab.test:443"}},
 		"no database":             {"GOPROXY=https://modules.lab.test,off\nGOSUMDB=off\n", []string{"modules.lab.test:443"}},
-		"files":                   {"GOPROXY=file:///srv/modules,https://modules.lab.test\nGOSUMDB=off\n", []string{"modules.lab.test:443"}},
+		"files": {"GOPROXY=file:///srv/modules,https://modules.lab.test\nGOSUMDB=off\n",
+			[]string{"modules.lab.test:443"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("GOENV", write(t, filepath.Join(t.TempDir(), "env"), c.config))
@@ -81,7 +83,8 @@ func TestGo(t *testing.T) {
 func TestNPM(t *testing.T) {
 	installed(t, "npm")
 	dir := t.TempDir()
-	t.Setenv("NPM_CONFIG_USERCONFIG", write(t, filepath.Join(dir, "npmrc"), "registry=https://registry.lab.test:4873/npm/\n@team:registry=https://team.lab.test/\n//registry.lab.test:4873/npm/:_authToken=secret\n"))
+	t.Setenv("NPM_CONFIG_USERCONFIG", write(t, filepath.Join(dir, "npmrc"),
+		"registry=https://registry.lab.test:4873/npm/\n@team:registry=https://team.lab.test/\n//registry.lab.test:4873/npm/:_authToken=secret\n"))
 	t.Setenv("NPM_CONFIG_GLOBALCONFIG", write(t, filepath.Join(dir, "global"), ""))
 	for _, name := range []string{"npm_config_registry", "NPM_CONFIG_REGISTRY"} {
 		if _, set := os.LookupEnv(name); set {
@@ -89,8 +92,9 @@ func TestNPM(t *testing.T) {
 		}
 	}
 	expect(t, authorities(t, New(), "npm"), "team.lab.test:443", "registry.lab.test:4873")
-	// As settings for npm itself, without what opens doors.
-	if got, err := New().NPM(t.Context()); err != nil || len(got) != 2 || got["registry"] != "https://registry.lab.test:4873/npm/" || got["@team:registry"] != "https://team.lab.test/" {
+	// As settings for npm itself, without credentials.
+	if got, err := New().NPM(t.Context()); err != nil || len(got) != 2 ||
+		got["registry"] != "https://registry.lab.test:4873/npm/" || got["@team:registry"] != "https://team.lab.test/" {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -105,17 +109,21 @@ func TestPip(t *testing.T) {
 			t.Setenv(name, "/srv/wheels")
 		}
 	}
-	t.Setenv("PIP_CONFIG_FILE", write(t, filepath.Join(t.TempDir(), "pip.conf"), "[global]\nindex-url = https://user:secret@index.lab.test/simple\nextra-index-url =\n  https://second.lab.test/simple\n  http://third.lab.test:8080/simple\nfind-links = /srv/wheels\n"))
+	t.Setenv("PIP_CONFIG_FILE", write(t, filepath.Join(t.TempDir(), "pip.conf"),
+		"[global]\nindex-url = https://user:secret@index.lab.test/simple\nextra-index-url =\n  "+
+			"https://second.lab.test/simple\n  http://third.lab.test:8080/simple\nfind-links = /srv/wheels\n"))
 	got := authorities(t, r, "pip")
 	slices.Sort(got)
 	expect(t, got, "index.lab.test:443", "second.lab.test:443", "third.lab.test:8080")
 }
 
-// TestPipDefault: where nothing is configured, pip's own source says where it
-// looks, and where files come from.
+// TestPipDefault: without configuration, pip's own source names the index and the host of files.
 func TestPipDefault(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "_internal/models/index.py"), "class PackageIndex:\n    pass\n\n\nPyPI = PackageIndex(\"https://index.lab.test/\", file_storage_domain=\"files.lab.test\")\nTestPyPI = PackageIndex(\n    \"https://other.lab.test/\", file_storage_domain=\"other-files.lab.test\"\n)\n")
+	write(t, filepath.Join(dir, "_internal/models/index.py"),
+		"class PackageIndex:\n    pass\n\n\nPyPI = PackageIndex(\"https://index.lab.test/\", "+
+			"file_storage_domain=\"files.lab.test\")\nTestPyPI = PackageIndex(\n    \"https://other.lab.test/\", "+
+			"file_storage_domain=\"other-files.lab.test\"\n)\n")
 	for configured, want := range map[string][]string{
 		"": {"index.lab.test:443", "files.lab.test:443"},
 		"global.index-url='https://index.lab.test/simple'\n":  {"index.lab.test:443", "files.lab.test:443"},
@@ -139,24 +147,39 @@ func TestPipDefault(t *testing.T) {
 
 func TestApt(t *testing.T) {
 	root := t.TempDir()
-	write(t, filepath.Join(root, "etc/apt/sources.list"), "# deb http://old.lab.test/debian stable main\ndeb http://mirror.lab.test/debian stable main\ndeb-src [arch=amd64 signed-by=/k.gpg] https://user:secret@source.lab.test:8443/debian stable main # x\ncdrom:[x]/ stable\n")
-	write(t, filepath.Join(root, "etc/apt/sources.list.d/a.list"), "deb file:///srv/packages ./\ndeb mirror+file:/etc/apt/mirrors/list stable main\ndeb mirror://lists.lab.test/mirrors stable main\n")
-	write(t, filepath.Join(root, "etc/apt/mirrors/list"), "https://first.lab.test/debian\tpriority:1\n# none\nhttps://second.lab.test/debian\n")
-	write(t, filepath.Join(root, "etc/apt/sources.list.d/b.sources"), "Types: deb\n# http://commented.lab.test/\nURIs: http://stanza.lab.test/debian\n http://more.lab.test/debian\nSuites: stable\n\nEnabled: no\nTypes: deb\nURIs: http://disabled.lab.test/debian\n\nuris: https://last.lab.test\n")
+	write(t, filepath.Join(root, "etc/apt/sources.list"),
+		"# deb http://old.lab.test/debian stable main\ndeb http://mirror.lab.test/debian stable main\ndeb-src [arch=amd64 "+
+			"signed-by=/k.gpg] https://user:secret@source.lab.test:8443/debian stable main # x\ncdrom:[x]/ stable\n")
+	write(t, filepath.Join(root, "etc/apt/sources.list.d/a.list"),
+		"deb file:///srv/packages ./\ndeb mirror+file:/etc/apt/mirrors/list stable main\ndeb "+
+			"mirror://lists.lab.test/mirrors stable main\n")
+	write(t, filepath.Join(root, "etc/apt/mirrors/list"),
+		"https://first.lab.test/debian\tpriority:1\n# none\nhttps://second.lab.test/debian\n")
+	write(t, filepath.Join(root, "etc/apt/sources.list.d/b.sources"),
+		"Types: deb\n# http://commented.lab.test/\nURIs: http://stanza.lab.test/debian\n "+
+			"http://more.lab.test/debian\nSuites: stable\n\nEnabled: no\nTypes: deb\nURIs: "+
+			"http://disabled.lab.test/debian\n\nuris: https://last.lab.test\n")
 	write(t, filepath.Join(root, "etc/apt/sources.list.d/c.list.disabled"), "deb http://unused.lab.test/ x y\n")
 	r := New()
 	r.root = root
-	expect(t, authorities(t, r, "apt"), "mirror.lab.test:80", "source.lab.test:8443", "first.lab.test:443", "second.lab.test:443", "lists.lab.test:80", "stanza.lab.test:80", "more.lab.test:80", "last.lab.test:443")
+	expect(t, authorities(t, r, "apt"), "mirror.lab.test:80", "source.lab.test:8443", "first.lab.test:443",
+		"second.lab.test:443", "lists.lab.test:80", "stanza.lab.test:80", "more.lab.test:80", "last.lab.test:443")
 }
 
 func TestCargo(t *testing.T) {
 	home := t.TempDir()
-	write(t, filepath.Join(home, "config.toml"), "[source.crates-io]\nreplace-with = \"mirror\"\n[ source.mirror ]\nregistry = \"sparse+https://crates.lab.test/index/\" # x\n[registries]\nteam.index = 'https://team.lab.test/index'\n[registries.other]\nindex = \"https://other.lab.test/\"\n[net]\nregistry = \"https://no.lab.test\"\n")
-	write(t, filepath.Join(home, "registry/index/index.lab.test-0123456789abcdef/config.json"), `{"dl":"https://download.lab.test/crates","api":"https://api.lab.test"}`)
+	write(t, filepath.Join(home, "config.toml"),
+		"[source.crates-io]\nreplace-with = \"mirror\"\n[ source.mirror ]\nregistry = "+
+			"\"sparse+https://crates.lab.test/index/\" # x\n[registries]\nteam.index = "+
+			"'https://team.lab.test/index'\n[registries.other]\nindex = \"https://other.lab.test/\"\n[net]\nregistry = "+
+			"\"https://no.lab.test\"\n")
+	write(t, filepath.Join(home, "registry/index/index.lab.test-0123456789abcdef/config.json"),
+		`{"dl":"https://download.lab.test/crates","api":"https://api.lab.test"}`)
 	write(t, filepath.Join(home, "registry/index/broken/config.json"), `{"dl":"https://no.lab.test"}`)
 	r := New()
 	r.getenv = func(name string) string { return map[string]string{"CARGO_HOME": home}[name] }
-	expect(t, authorities(t, r, "cargo"), "crates.lab.test:443", "team.lab.test:443", "other.lab.test:443", "index.lab.test:443", "download.lab.test:443")
+	expect(t, authorities(t, r, "cargo"), "crates.lab.test:443", "team.lab.test:443", "other.lab.test:443",
+		"index.lab.test:443", "download.lab.test:443")
 }
 
 func TestWhatIsNotThere(t *testing.T) {
@@ -179,8 +202,7 @@ func TestWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestReadOnce: a tool is asked once, and who changes what was given to him
-// changes nothing else.
+// TestReadOnce: a tool is asked once, and a caller's changes to the result do not affect the next caller.
 func TestReadOnce(t *testing.T) {
 	r := New()
 	asked := 0
@@ -199,7 +221,7 @@ func TestReadOnce(t *testing.T) {
 	}
 }
 
-// TestEveryPresetIsKnown: the tools that presets name are read here.
+// TestEveryPresetIsKnown: the reader supports every tool that presets name.
 func TestEveryPresetIsKnown(t *testing.T) {
 	presets, err := policy.Presets()
 	if err != nil {
@@ -217,7 +239,8 @@ func TestEveryPresetIsKnown(t *testing.T) {
 }
 
 func FuzzFiles(f *testing.F) {
-	f.Add("deb [a=b] http://x.lab.test/debian s c\n", "URIs: http://x.lab.test\n y\n\nEnabled: no\n", "[source.x]\nregistry=\"https://x.lab.test\"\n")
+	f.Add("deb [a=b] http://x.lab.test/debian s c\n", "URIs: http://x.lab.test\n y\n\nEnabled: no\n",
+		"[source.x]\nregistry=\"https://x.lab.test\"\n")
 	f.Fuzz(func(t *testing.T, list, stanzas, toml string) {
 		var all []origin
 		for _, uri := range slices.Concat(oneLineURIs(list), stanzaURIs(stanzas), cargoURLs(toml)) {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
 )
@@ -38,8 +39,8 @@ func notHere(what string) error {
 
 // cover gives what is mounted to the sandbox's user. Nothing but the guest runs
 // yet.
-func (s *sandbox) cover(ctx context.Context, c *running, ms []cove.Mount, places []*os.File) error {
-	if len(ms) == 0 || !s.engine.capabilities.MountOwners {
+func (s *sandbox) cover(ctx context.Context, c *running, attached []engine.Attachment) error {
+	if len(attached) == 0 || !s.engine.capabilities.MountOwners {
 		return nil
 	}
 	pid, err := s.process(ctx, c, "mounts")
@@ -49,27 +50,27 @@ func (s *sandbox) cover(ctx context.Context, c *running, ms []cove.Mount, places
 	var trees []*os.File
 	defer func() { closeAll(trees) }()
 	var all []mounts.Attachment
-	for i, m := range ms {
-		tree, err := mounts.Clone(int(places[i].Fd()), "")
+	for _, a := range attached {
+		tree, err := mounts.Clone(int(a.Place.Fd()), "")
 		if err != nil {
 			return err
 		}
 		trees = append(trees, tree)
 		if err := s.give(tree); err != nil {
-			return local.Unmappable(m.Source, err)
+			return local.Unmappable(a.Place.Name(), err)
 		}
-		if err := mounts.Restrict(tree, attributes(m)); err != nil {
+		if err := mounts.Restrict(tree, attributes(a)); err != nil {
 			return err
 		}
-		all = append(all, mounts.Attachment{Tree: tree, Target: m.Target})
+		all = append(all, mounts.Attachment{Tree: tree, Target: a.Target})
 	}
 	return mounts.Attach(pid, all)
 }
 
-// attributes are those of a mount of the user's.
-func attributes(m cove.Mount) uint64 {
+// attributes are those of an attachment's mount.
+func attributes(a engine.Attachment) uint64 {
 	all := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
-	for attribute, is := range map[uint64]bool{unix.MOUNT_ATTR_RDONLY: m.ReadOnly, unix.MOUNT_ATTR_NOEXEC: m.NoExec, unix.MOUNT_ATTR_NOSYMFOLLOW: m.NoFollow} {
+	for attribute, is := range map[uint64]bool{unix.MOUNT_ATTR_RDONLY: a.ReadOnly, unix.MOUNT_ATTR_NOEXEC: a.NoExec, unix.MOUNT_ATTR_NOSYMFOLLOW: a.NoFollow} {
 		if is {
 			all |= attribute
 		}
@@ -97,7 +98,7 @@ func (s *sandbox) give(tree *os.File) error {
 	if err != nil {
 		return err
 	}
-	userns, err := local.Ownership(s.engine.o.Guest, nil, of, s.template.User.ID())
+	userns, err := local.Ownership(s.engine.o.Guest, nil, of, s.template.User.UID)
 	if err != nil {
 		return err
 	}

@@ -135,7 +135,11 @@ func (s *sandbox) shown(ctx context.Context, files []engine.File) (binds []bind,
 				continue
 			}
 		}
-		binds = append(binds, bind{source: f.Source, target: f.Target, readOnly: true})
+		is, err := engine.Identify(f.Place)
+		if err != nil {
+			return nil, err
+		}
+		binds = append(binds, bind{source: is.Path, target: f.Target, readOnly: true})
 	}
 	return binds, nil
 }

@@ -11,13 +11,10 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
-	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
@@ -157,37 +154,36 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) 
 	return nil
 }
 
-// sources opens what is to be mounted. The daemon walks the paths by itself,
-// so what it has mounted is compared with these before anybody can use it.
-func sources(list []cove.Mount) (places []*os.File, binds []bind, err error) {
-	for _, m := range list {
-		place, err := hostpath.Open(m.Source)
+// bindsOf are what the daemon is to mount. It walks the paths by itself, so what it
+// has mounted is compared with the places before anybody can use it.
+func bindsOf(all []engine.Attachment) (binds []bind, err error) {
+	for _, a := range all {
+		is, err := engine.Identify(a.Place)
 		if err != nil {
-			return places, nil, err
+			return nil, err
 		}
-		places = append(places, place)
-		binds = append(binds, bind{source: m.Source, target: m.Target, readOnly: m.ReadOnly})
+		binds = append(binds, bind{source: is.Path, target: a.Target, readOnly: a.ReadOnly})
 	}
-	return places, binds, nil
+	return binds, nil
 }
 
 // compare asks the guest what is mounted, and refuses anything but what was
 // opened: a path that somebody changed while the daemon walked it, or that
 // means something else where the daemon is. The guest is sealed by now, and no
 // process of the user's has begun.
-func compare(ctx context.Context, g *guest.Client, list []cove.Mount, places []*os.File) error {
-	for i, m := range list {
-		var want unix.Stat_t
-		if err := unix.Fstat(int(places[i].Fd()), &want); err != nil {
-			return fmt.Errorf("stat %s: %w", m.Source, err)
-		}
-		got, err := g.Stat(ctx, m.Target)
+func compare(ctx context.Context, g *guest.Client, all []engine.Attachment) error {
+	for _, a := range all {
+		want, err := engine.Identify(a.Place)
 		if err != nil {
-			return cove.Errorf(cove.Unavailable, "the mount at %s cannot be checked: %w", m.Target, err).
+			return err
+		}
+		got, err := g.Stat(ctx, a.Target)
+		if err != nil {
+			return cove.Errorf(cove.Unavailable, "the mount at %s cannot be checked: %w", a.Target, err).
 				WithHint("choose a target whose parents the sandbox's user may enter")
 		}
 		if got.Ino != want.Ino || got.Dev != want.Dev {
-			return cove.Errorf(cove.Forbidden, "the Docker daemon mounted something else than %q at %s", m.Source, m.Target).
+			return cove.Errorf(cove.Forbidden, "the Docker daemon mounted something else than %q at %s", a.Place.Name(), a.Target).
 				WithHint("the path was changed meanwhile, the target is a symbolic link in the image, or the daemon is not on this host")
 		}
 	}
@@ -361,8 +357,17 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	if again {
 		return cove.Errorf(cove.Conflict, "sandbox %s is bound already, or destroyed", s.ID())
 	}
-	places, attached, err := sources(b.Mounts)
-	defer closeAll(places)
+	mounted, err := b.OpenMounts()
+	defer func() {
+		for _, a := range mounted {
+			a.Place.Close()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	all := slices.Concat(b.Attachments, mounted)
+	attached, err := bindsOf(all)
 	if err != nil {
 		return err
 	}
@@ -391,10 +396,10 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	s.mu.Lock()
 	c := s.current
 	s.mu.Unlock()
-	if err := s.cover(ctx, c, b.Mounts, places); err != nil {
+	if err := s.cover(ctx, c, all); err != nil {
 		return errors.Join(err, s.Kill())
 	}
-	sealed, err := seal(s.template, b.Mounts)
+	sealed, err := seal(s.template, all)
 	if err != nil {
 		return err
 	}
@@ -418,7 +423,7 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 		}
 		return c.failed("seal the sandbox", err)
 	}
-	if err := compare(ctx, c.client, b.Mounts, places); err != nil {
+	if err := compare(ctx, c.client, all); err != nil {
 		return errors.Join(err, s.Kill())
 	}
 	s.mu.Lock()

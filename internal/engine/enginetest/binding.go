@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
 var bindingTests = []test{
@@ -22,6 +23,13 @@ var bindingTests = []test{
 	{name: "a single file", kernel: true, run: mountFile},
 	{name: "a mount keeps what was prepared out of the way", kernel: true, run: mountTwice},
 	{name: "a source that is not there", kernel: true, run: mountMissing},
+	{name: "an attachment read-only", kernel: true, run: attachReadOnly},
+	{name: "an attachment to write to is the user's", kernel: true, run: attachWritable},
+	{name: "an attachment whose programs and links lead nowhere", kernel: true, run: attachFlags},
+	{name: "an attachment of one file", kernel: true, run: attachFile},
+	{name: "an attachment where no user's mount may be from", kernel: true, run: attachUnjudged},
+	{name: "mounts lie on attachments", kernel: true, run: attachBelow},
+	{name: "an attachment that is swapped is what was opened", kernel: true, run: attachSwapped},
 	{name: "a file of Cove's own", kernel: true, run: ownFile},
 	{name: "a listener in the sandbox's network", kernel: true, run: listener},
 	{name: "every way out leads to the listeners", kernel: true, run: waysOut},
@@ -173,11 +181,14 @@ func ownFile(t *testing.T, x *env) {
 		t.Fatal(err)
 	}
 	sb := x.prepare(t)
-	err := sb.Bind(x.ctx, engine.Binding{Hostname: "sandbox", Files: []engine.File{
-		{Source: file, Target: "/etc/passwd"}, {Source: file, Target: "/etc/some/where/new"},
-		{Source: file, Target: "/etc/group", Existing: true}, {Source: file, Target: "/etc/nowhere", Existing: true},
-	}})
+	b := engine.Binding{Hostname: "sandbox"}
+	err := b.Show(hostpath.Own{Dir: dir, Name: "file"}, engine.File{Target: "/etc/passwd"}, engine.File{Target: "/etc/some/where/new"},
+		engine.File{Target: "/etc/group", Existing: true}, engine.File{Target: "/etc/nowhere", Existing: true})
 	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := sb.Bind(x.ctx, b); err != nil {
 		t.Fatalf("Bind: %v", err)
 	}
 	x.want(t, sb, command("cat", "/etc/passwd", "/etc/some/where/new", "/etc/group"), "by Cove\nby Cove\nby Cove\n")

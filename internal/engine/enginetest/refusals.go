@@ -46,6 +46,10 @@ var refusalTests = []test{
 		b.Listeners = []guest.Listen{{Network: "tcp4", Address: "127.0.0.1:0"}}
 		return !c.Listeners
 	})},
+	{name: "attachments of an engine that attaches none", run: refusesBinding(func(b *engine.Binding, c engine.Capabilities) bool {
+		b.Attachments = []engine.Attachment{{Target: cove.Workspace, ReadOnly: true}}
+		return !c.LateMount
+	})},
 	{name: "mounts of an engine that attaches none", run: refusesBinding(func(b *engine.Binding, c engine.Capabilities) bool {
 		b.Mounts = []cove.Mount{{Source: "/usr", Target: cove.Workspace, ReadOnly: true}}
 		return !c.LateMount

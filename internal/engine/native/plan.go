@@ -3,6 +3,7 @@
 package native
 
 import (
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -44,17 +45,17 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 	s := guest.Setup{Size: t.Limits.Disk, Inodes: t.Limits.Inodes + overheadInodes}
 	add := func(steps ...guest.Step) { s.Steps = append(s.Steps, steps...) }
 	if t.Rootfs.Kind == engine.RootfsHost {
-		add(hostRoot(host)...)
+		add(hostRoot(host, t.User)...)
 	} else {
 		add(imageRoot()...)
 	}
 	for _, name := range []string{"/proc", "/sys", "/dev"} { // instead of whatever the image has there
 		add(guest.Step{Kind: guest.StepMove, Source: kernelPlace + name, Target: guest.Root + name})
 	}
-	for _, w := range rootfs.Writables {
+	for _, w := range rootfs.Writables(t.User) {
 		dir := guest.Step{Kind: guest.StepDir, Target: writablePlace + w.Name, Mode: w.Mode}
 		if w.Own {
-			dir.UID = t.User.ID()
+			dir.UID = t.User.UID
 		}
 		add(dir, guest.Step{Kind: guest.StepBindInside, Source: writablePlace + w.Name, Target: guest.Root + w.Name, Flags: sealed})
 	}
@@ -63,7 +64,7 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 }
 
 // hostRoot is a read-only root of the host's toolchain and a generated /etc.
-func hostRoot(host rootfs.Host) []guest.Step {
+func hostRoot(host rootfs.Host, u cove.User) []guest.Step {
 	steps := []guest.Step{{Kind: guest.StepTmpfs, Target: guest.Root, Size: 4 << 20, Inodes: 1024, Mode: 0o755, Flags: sealed}}
 	for _, dir := range host.Dirs {
 		steps = append(steps, guest.Step{Kind: guest.StepBind, Source: dir, Target: guest.Root + dir, Flags: readOnly, Recursive: true})
@@ -74,7 +75,7 @@ func hostRoot(host rootfs.Host) []guest.Step {
 	for _, name := range host.Etc {
 		steps = append(steps, guest.Step{Kind: guest.StepBind, Source: name, Target: guest.Root + name, Flags: readOnly | guest.NoExec, Recursive: true, Optional: true})
 	}
-	return append(steps, files(rootfs.EtcFiles(rootfs.Hostname))...)
+	return append(steps, files(rootfs.EtcFiles(rootfs.Hostname, u))...)
 }
 
 // imageRoot is a private overlay over a tree that the host hands over as the
@@ -127,41 +128,36 @@ func kernelPlaces() []guest.Step {
 	return steps
 }
 
-// planBind says what the guest attaches last, and what it gives up. What has a
-// descriptor has been opened by the host, in the order of b.Mounts and b.Files,
-// less those files that are shown already.
-func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byte) guest.Bind {
+// planBind says what the guest attaches last, and what it gives up. It attaches
+// b.Attachments, b.Mounts and b.Files in this order, less those files that are
+// shown already: each by a descriptor of the request, or, where the host hands
+// none over, by its identity in sources.
+func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, filter []byte) guest.Bind {
 	g := guest.Bind{
 		Hostname:  b.Hostname,
 		Listeners: b.Listeners,
 		Seal: guest.Seal{
-			UserUID: t.User.ID(), UserGID: t.User.ID(),
+			UserUID: t.User.UID, UserGID: t.User.UID,
 			Pivot: true, Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
 		},
 	}
-	opened := 0
-	attach := func(source string, step guest.Step) {
+	attached := 0
+	attach := func(step guest.Step) {
 		step.Kind, step.Target = guest.StepBind, guest.Root+step.Target
-		if handedOver {
-			step.FD = new(opened)
-			opened++
+		if sources == nil {
+			step.FD = new(attached)
 		} else {
-			step.Source = source
+			source := sources[attached]
+			step.Source, step.Is = source.Path, &guest.Inode{Dev: source.Dev, Ino: source.Ino}
 		}
+		attached++
 		g.Steps = append(g.Steps, step)
 	}
+	for _, a := range b.Attachments {
+		attach(guest.Step{Target: a.Target, Flags: flagsOf(a.ReadOnly, a.NoExec, a.NoFollow)})
+	}
 	for _, m := range b.Mounts {
-		flags := sealed
-		if m.ReadOnly {
-			flags = readOnly
-		}
-		if m.NoExec {
-			flags |= guest.NoExec
-		}
-		if m.NoFollow {
-			flags |= guest.NoFollow
-		}
-		attach(m.Source, guest.Step{Target: m.Target, Flags: flags})
+		attach(guest.Step{Target: m.Target, Flags: flagsOf(m.ReadOnly, m.NoExec, m.NoFollow)})
 	}
 	for i, f := range b.Files {
 		step := guest.Step{Target: f.Target, Flags: readOnly | guest.NoExec, Existing: f.Existing}
@@ -169,7 +165,7 @@ func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byt
 			step.Kind, step.Source, step.Target = guest.StepBindInside, guest.Root+at, guest.Root+f.Target
 			g.Steps = append(g.Steps, step)
 		} else {
-			attach(f.Source, step)
+			attach(step)
 		}
 	}
 	if t.Rootfs.Kind == engine.RootfsHost {
@@ -178,12 +174,26 @@ func planBind(t engine.Template, b engine.Binding, handedOver bool, filter []byt
 	return g
 }
 
-// shownAlready is where an earlier file has the same source. The guest can
+func flagsOf(ro, noExec, noFollow bool) guest.MountFlag {
+	flags := sealed
+	if ro {
+		flags = readOnly
+	}
+	if noExec {
+		flags |= guest.NoExec
+	}
+	if noFollow {
+		flags |= guest.NoFollow
+	}
+	return flags
+}
+
+// shownAlready is where an earlier file has the same place. The guest can
 // attach that again by itself, and a mount that the host clones for a place
 // which is not there would cost more to drop than to make.
 func shownAlready(files []engine.File, i int) (target string, ok bool) {
 	for _, f := range files[:i] {
-		if f.Source == files[i].Source && !f.Existing {
+		if f.Place == files[i].Place && !f.Existing {
 			return f.Target, true
 		}
 	}

@@ -68,13 +68,13 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if err != nil {
 		return err
 	}
-	trees, err := s.openBinding(b)
+	trees, sources, err := s.openBinding(b)
 	defer closeAll(trees)
 	s.dropOwnerships()
 	if err != nil {
 		return err
 	}
-	plan := planBind(s.template, hostname(b), s.engine.root, program)
+	plan := planBind(s.template, hostname(b), sources, program)
 	fds, sent := trees, func(bool) {}
 	if s.keep != nil {
 		if fds, sent, err = s.keep.Bind(&plan, trees, s.ranges.Held()...); err != nil {

@@ -49,6 +49,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/wire"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostgit"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -345,8 +346,14 @@ func (b *box) stop() error {
 // start makes it. mu must be held.
 func (b *box) start(ctx context.Context) error {
 	o := b.c.o
-	t := engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: o.Root, Limits: o.Limits, User: cove.UserAgent, Network: cove.NetworkNone}
-	binding := b.c.binding()
+	t := engine.Template{
+		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: o.Limits, User: cove.AgentUser}, Rootfs: o.Root, Network: cove.NetworkNone,
+	}
+	binding, err := b.c.binding()
+	defer func() { binding.Close() }()
+	if err != nil {
+		return err
+	}
 	var env map[string]string
 	if b.online {
 		t.Network = cove.NetworkLimited
@@ -385,31 +392,41 @@ func (b *box) start(ctx context.Context) error {
 	return nil
 }
 
-// binding is what every companion is shown.
-func (c *Companion) binding() engine.Binding {
-	w := c.o.Workspace
-	admin := gitDir + "/worktrees/" + w.Worktree
-	b := engine.Binding{Hostname: "git", Mounts: []cove.Mount{{Source: w.Directory, Target: cove.Workspace, NoExec: true, NoFollow: true}}}
+// binding is what every companion is shown. The caller closes it, also on error.
+func (c *Companion) binding() (b engine.Binding, err error) {
+	b = engine.Binding{Hostname: "git", Listeners: []guest.Listen{{Network: "tcp4", Address: editAddress}}}
+	w, own := c.o.Workspace, func(name string) hostpath.Own { return hostpath.Own{Dir: c.o.Dir, Name: name} }
+	type attached struct {
+		own hostpath.Own
+		as  engine.Attachment
+	}
+	all := []attached{{w.Own(w.Directory), engine.Attachment{Target: cove.Workspace, NoExec: true, NoFollow: true}}}
 	if c.person != nil {
-		b.Mounts = append(b.Mounts, c.person.mounts()...)
+		all = append(all, attached{own("repository"), engine.Attachment{Target: gitDir, NoExec: true}})
+		b.Mounts = c.person.mounts()
 	} else {
-		b.Mounts = append(b.Mounts, cove.Mount{Source: w.Hidden, Target: gitDir, NoExec: true})
-		for _, m := range w.Mounts {
-			m.ReadOnly, m.NoExec = true, true
-			b.Mounts = append(b.Mounts, m)
+		all = append(all, attached{w.Own(w.Hidden), engine.Attachment{Target: gitDir, NoExec: true}})
+		if w.Borrowed != "" {
+			all = append(all, attached{w.Own(w.Borrowed), engine.Attachment{Target: workspace.BorrowedPlace, ReadOnly: true, NoExec: true}})
 		}
 	}
-	b.Mounts = append(b.Mounts, cove.Mount{Source: c.in("empty"), Target: gitDir + "/hooks", ReadOnly: true, NoExec: true})
+	all = append(all, attached{own("empty"), engine.Attachment{Target: gitDir + "/hooks", ReadOnly: true, NoExec: true}})
+	for _, a := range all {
+		if err := b.Attach(a.own, a.as); err != nil {
+			return b, err
+		}
+	}
 	// What git outside takes for its configuration, or finds the repository by,
 	// is nobody's to write inside.
-	b.Files = append(b.Files,
-		engine.File{Source: c.in("config"), Target: gitDir + "/config"},
-		engine.File{Source: c.in("commondir"), Target: admin + "/commondir"},
-		engine.File{Source: c.in("gitdir"), Target: admin + "/gitdir"},
-		engine.File{Source: c.in("config.worktree"), Target: admin + "/config.worktree"},
-	)
-	b.Listeners = []guest.Listen{{Network: "tcp4", Address: editAddress}}
-	return b
+	admin := gitDir + "/worktrees/" + w.Worktree
+	for name, target := range map[string]string{
+		"config": gitDir + "/config", "commondir": admin + "/commondir", "gitdir": admin + "/gitdir", "config.worktree": admin + "/config.worktree",
+	} {
+		if err := b.Show(own(name), engine.File{Target: target}); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
 }
 
 // environment is that of every git in a companion: Cove's, as on the host, and
@@ -427,7 +444,7 @@ func (c *Companion) environment(way map[string]string) []string {
 		settings = append(settings, hostgit.Setting{Key: "http.proxy", Value: way["HTTPS_PROXY"]}, hostgit.Setting{Key: "http.sslCAInfo", Value: way["GIT_SSL_CAINFO"]})
 	}
 	run.Settings = settings
-	env := append(rootfs.Env(cove.UserAgent), run.Environment("/usr/bin")...)
+	env := append(rootfs.Env(cove.AgentUser), run.Environment("/usr/bin")...)
 	for _, unset := range []string{"GIT_EDITOR", "GIT_PAGER", "GIT_ADVICE", "GIT_MERGE_AUTOEDIT", "TZ", "GIT_OPTIONAL_LOCKS", "GIT_GRAFT_FILE", "PATH"} {
 		env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, unset+"=") })
 	}

@@ -155,7 +155,7 @@ func (h *house) ofPerson(t *testing.T) *place {
 	}
 	history(t, repo)
 	plain(t, repo, "worktree", "add", "-q", tree, "own")
-	w := workspace.Workspace{ID: cove.NewSandboxID(), Directory: tree, Hidden: repo + "/.git", Worktree: "checkout",
+	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: dir, Directory: tree, Hidden: repo + "/.git", Worktree: "checkout",
 		Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main", "develop"}}}
 	return &place{t: t, c: h.open(t, w), w: w, repo: repo}
 }
@@ -172,7 +172,7 @@ func (h *house) ofWorkspace(t *testing.T) *place {
 	plain(t, dir, "clone", "-q", "--bare", "origin", repo)
 	plain(t, repo, "branch", "-qD", "secret")
 	plain(t, repo, "worktree", "add", "-q", tree, "own")
-	w := workspace.Workspace{ID: cove.NewSandboxID(), Directory: tree, Hidden: repo, Worktree: "checkout",
+	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: dir, Directory: tree, Hidden: repo, Worktree: "checkout",
 		Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main", "develop"}}}
 	return &place{t: t, c: h.open(t, w), w: w, repo: repo}
 }
@@ -577,7 +577,7 @@ func TestEnds(t *testing.T) {
 	history(t, repo)
 	plain(t, repo, "worktree", "add", "-q", tree, "own")
 	time := clock.NewManual(clock.Real().Now())
-	w := workspace.Workspace{ID: cove.NewSandboxID(), Directory: tree, Hidden: repo + "/.git", Worktree: "checkout", Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main"}}}
+	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: dir, Directory: tree, Hidden: repo + "/.git", Worktree: "checkout", Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main"}}}
 	c, err := New(context.Background(), Options{Engine: h.engine, Root: h.root, Workspace: w, Dir: filepath.Join(dir, "companion"), Git: h.git, Clock: time, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -63,12 +63,11 @@ func newPerson(ctx context.Context, c *Companion) (*person, error) {
 	return p, nil
 }
 
-// mounts are what the companion is shown: its own repository, the person's
-// objects, and of the rest only what belongs to this worktree.
+// mounts are what the companion is shown of the person's repository, beside one
+// of its own: the objects, and of the rest only what belongs to this worktree.
 func (p *person) mounts() []cove.Mount {
 	w := p.c.o.Workspace
 	return []cove.Mount{
-		{Source: p.c.in("repository"), Target: gitDir, NoExec: true},
 		{Source: filepath.Join(p.dir, "objects"), Target: objects, ReadOnly: true, NoExec: true},
 		{Source: filepath.Join(p.dir, "worktrees", w.Worktree), Target: gitDir + "/worktrees/" + w.Worktree, NoExec: true},
 	}

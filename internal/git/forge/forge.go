@@ -1,5 +1,5 @@
-// Package forge owns what Cove itself asks of the API of a server that keeps
-// repositories: to open a pull request, as GitHub's REST API has it.
+// Package forge owns Cove's own requests to the API of a server with repositories: opening a pull request by GitHub's
+// REST API.
 package forge
 
 import (
@@ -14,28 +14,27 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// maxAnswer is how much of an answer is read, in bytes.
+// maxAnswer bounds an answer, in bytes.
 const maxAnswer = 1 << 20
 
-// Pull is a pull request to be opened.
+// Pull is a pull request to open.
 type Pull struct {
 	Title string `json:"title"`
 	Head  string `json:"head"` // the branch with the commits
-	Base  string `json:"base"` // the branch they are for
+	Base  string `json:"base"` // the target branch
 	Body  string `json:"body,omitempty"`
 	Draft bool   `json:"draft,omitempty"`
 }
 
-// Opened is one that is open.
+// Opened is an opened pull request.
 type Opened struct {
 	Number int    `json:"number"`
 	URL    string `json:"html_url"`
 }
 
-// Open opens a pull request by a POST to the address of a repository's pull
-// requests (https://HOST/repos/OWNER/REPO/pulls). What the server says of why
-// it does not is in the error. Errors: Forbidden without a credential that may,
-// Conflict where it cannot be, Unavailable.
+// Open opens a pull request by a POST to the address of a repository's pull requests
+// (https://HOST/repos/OWNER/REPO/pulls). Its errors contain the server's reason. Errors: Forbidden without a sufficient
+// credential, Conflict when the pull request is impossible, Unavailable.
 func Open(ctx context.Context, c *http.Client, address string, p Pull) (Opened, error) {
 	body, err := json.Marshal(p)
 	if err != nil {
@@ -50,7 +49,8 @@ func Open(ctx context.Context, c *http.Client, address string, p Pull) (Opened, 
 	req.Header.Set("X-GitHub-Api-Version", "2022-11-28")
 	req.Header.Set("User-Agent", "cove")
 	once := *c
-	once.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // to another repository, under another name
+	// a redirect leads to another repository, under another name
+	once.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	resp, err := once.Do(req)
 	if err != nil {
 		return Opened{}, cove.Errorf(cove.Unavailable, "%s does not answer: %w", req.URL.Host, err)
@@ -64,13 +64,14 @@ func Open(ctx context.Context, c *http.Client, address string, p Pull) (Opened, 
 		return Opened{}, refused(req.URL.Host, resp.StatusCode, answer)
 	}
 	var opened Opened
-	if json.Unmarshal(answer, &opened) != nil || !strings.HasPrefix(opened.URL, "https://") || opened.URL != clean(opened.URL) {
+	if json.Unmarshal(answer, &opened) != nil || !strings.HasPrefix(opened.URL, "https://") ||
+		opened.URL != clean(opened.URL) {
 		return Opened{}, cove.Errorf(cove.Unavailable, "%s does not say which pull request it has opened", req.URL.Host)
 	}
 	return opened, nil
 }
 
-// refused is the error of an answer that opens nothing.
+// refused returns the error of an unsuccessful answer.
 func refused(host string, status int, answer []byte) error {
 	why := reason(answer)
 	if why == "" {
@@ -79,7 +80,8 @@ func refused(host string, status int, answer []byte) error {
 	code, hint := cove.Unavailable, ""
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
-		code, hint = cove.Forbidden, `this machine's credential for it has to be one that may: see "gh auth status", or set GH_TOKEN`
+		code, hint = cove.Forbidden,
+			`this machine's credential for it has to be one that may: see "gh auth status", or set GH_TOKEN`
 	case http.StatusUnprocessableEntity, http.StatusConflict:
 		code = cove.Conflict
 	case http.StatusMovedPermanently, http.StatusPermanentRedirect, http.StatusTemporaryRedirect, http.StatusFound:
@@ -92,8 +94,7 @@ func refused(host string, status int, answer []byte) error {
 	return err
 }
 
-// reason is what an answer says of why: a message and the messages of its
-// errors, or the first line of a text.
+// reason returns an answer's message with those of its errors, or the first line of a text.
 func reason(answer []byte) string {
 	var said struct {
 		Message string
@@ -112,7 +113,7 @@ func reason(answer []byte) string {
 	return clean(strings.Join(all, ": "))
 }
 
-// clean makes words of a server's some that a terminal may show.
+// clean returns foreign text that is safe for a terminal.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {

@@ -11,8 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// TestOpen: the request is the one that GitHub documents, and what a server
-// answers is told, whatever it is.
+// TestOpen: the request is the documented one, and any answer of the server is reported.
 func TestOpen(t *testing.T) {
 	var status int
 	var answer string
@@ -35,7 +34,8 @@ func TestOpen(t *testing.T) {
 		{201, `{"number":7,"html_url":"https://github.example/o/r/pull/7","x":1}`, "", ""},
 		{201, `{"number":7,"html_url":"javascript:1"}`, cove.Unavailable, "does not say"},
 		{201, `{"number":7,"html_url":"https://x\u001b[2J"}`, cove.Unavailable, "does not say"},
-		{422, `{"message":"Validation Failed","errors":[{"message":"A pull request already exists for o:b."}]}`, cove.Conflict, "Validation Failed: A pull request already exists for o:b."},
+		{422, `{"message":"Validation Failed","errors":[{"message":"A pull request already exists for o:b."}]}`,
+			cove.Conflict, "Validation Failed: A pull request already exists for o:b."},
 		{422, `{"message":"Validation Failed","errors":["text"]}`, cove.Conflict, ""},
 		{401, `{"message":"Bad credentials"}`, cove.Forbidden, "Bad credentials"},
 		{403, "blocked by \x1b[2Jthe gateway\nmore", cove.Forbidden, "blocked by [2Jthe gateway"},
@@ -44,7 +44,8 @@ func TestOpen(t *testing.T) {
 		{500, strings.Repeat("é", 1000), cove.Unavailable, "é"},
 	} {
 		status, answer = c.status, c.answer
-		opened, err := Open(t.Context(), s.Client(), s.URL+"/repos/o/r/pulls", Pull{Title: "t", Head: "b", Base: "main", Draft: true})
+		opened, err := Open(t.Context(), s.Client(), s.URL+"/repos/o/r/pulls",
+			Pull{Title: "t", Head: "b", Base: "main", Draft: true})
 		if cove.ErrorCode(err) != c.code || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%d %.50s: %v", c.status, c.answer, err)
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/gitapi"
 	"github.com/cove-sandbox/cove/internal/git/wire"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
 // Options are what git of one sandbox is made of.
@@ -109,10 +110,13 @@ func copyProgram(from, to string) error {
 	return os.Rename(temporary, to)
 }
 
-// Bind adds to a binding what the sandbox is shown, but for the listener.
-func (s *Service) Bind(b *engine.Binding) {
-	b.Mounts = append(b.Mounts, cove.Mount{Source: s.in("shown"), Target: wire.Place, ReadOnly: true})
-	b.Files = append(b.Files, engine.File{Source: s.in("nothing"), Target: cove.Workspace + "/.git"})
+// Bind adds to a binding what the sandbox is shown, but for the listener. The
+// caller closes the binding, also on error. Errors: those of hostpath.Own.
+func (s *Service) Bind(b *engine.Binding) error {
+	if err := b.Attach(hostpath.Own{Dir: s.dir, Name: "shown"}, engine.Attachment{Target: wire.Place, ReadOnly: true}); err != nil {
+		return err
+	}
+	return b.Show(hostpath.Own{Dir: s.dir, Name: "nothing"}, engine.File{Target: cove.Workspace + "/.git"})
 }
 
 // Listen is the socket in the sandbox that Serve has to be given.

@@ -127,7 +127,7 @@ func newScene(t *testing.T) *scene {
 	}
 	plain(t, s.repo, "worktree", "add", "-q", s.tree, "own")
 
-	w := workspace.Workspace{ID: cove.NewSandboxID(), Directory: s.tree, Hidden: s.repo + "/.git", Worktree: "checkout",
+	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: s.dir, Directory: s.tree, Hidden: s.repo + "/.git", Worktree: "checkout",
 		Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main"}}}
 	o := Options{Guest: program, Audit: func(e gitapi.Event) {
 		s.mu.Lock()
@@ -141,9 +141,14 @@ func newScene(t *testing.T) *scene {
 		t.Fatal(err)
 	}
 	binding := engine.Binding{Hostname: "sandbox", Mounts: []cove.Mount{{Source: s.tree, Target: cove.Workspace}}, Listeners: []guest.Listen{(*Service)(nil).Listen()}}
-	service.Bind(&binding)
+	err = service.Bind(&binding)
+	t.Cleanup(binding.Close)
+	if err != nil {
+		t.Fatal(err)
+	}
 	limits := cove.Limits{Memory: 512 << 20, CPUs: 2, PIDs: 100, Disk: 100 << 20, Inodes: 20000, OpenFiles: 1024}
-	s.sandbox, err = e.Prepare(ctx, engine.Template{ID: w.ID, Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Limits: limits, User: cove.UserAgent, Network: cove.NetworkNone})
+	s.sandbox, err = e.Prepare(ctx, engine.Template{ID: w.ID, Shape: cove.Shape{Limits: limits, User: cove.AgentUser},
+		Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +178,7 @@ func (s *scene) sh(script string) (out string, code int) {
 func (s *scene) process(spec guest.ProcessSpec) (out string, code int) {
 	s.t.Helper()
 	ctx := context.Background()
-	spec.Env = append(rootfs.Env(cove.UserAgent), "GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@x.example", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@x.example", "TERM=xterm")
+	spec.Env = append(rootfs.Env(cove.AgentUser), "GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@x.example", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@x.example", "TERM=xterm")
 	spec.Env = slices.DeleteFunc(spec.Env, func(v string) bool { return strings.HasPrefix(v, "PATH=") })
 	spec.Env = append(spec.Env, "PATH="+wire.Programs+":"+rootfs.Path)
 	spec.Dir = cove.Workspace

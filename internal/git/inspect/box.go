@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
 // Options configure an Inspector.
@@ -160,15 +161,17 @@ func (i *Inspector) open(ctx context.Context, most int64) (*sandboxBox, error) {
 	if b.dir, err = os.MkdirTemp(i.o.Dir, prefix); err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "there is no room for packs: %w", err)
 	}
-	if b.dir, err = filepath.EvalSymlinks(b.dir); err == nil {
-		err = os.Chmod(b.dir, 0o777) // where owners are those of the host, it is somebody else's inside
+	err = os.Chmod(b.dir, 0o777) // where owners are those of the host, it is somebody else's inside
+	if err == nil {
+		b.sandbox, err = eng.Prepare(ctx, engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits(eng.Capabilities(), most), User: cove.CodeUser},
+			Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone})
 	}
 	if err == nil {
-		b.sandbox, err = eng.Prepare(ctx, engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost},
-			Limits: limits(eng.Capabilities(), most), User: cove.UserCode, Network: cove.NetworkNone})
-	}
-	if err == nil {
-		err = b.sandbox.Bind(ctx, engine.Binding{Hostname: "inspect", Mounts: []cove.Mount{{Source: b.dir, Target: place}}})
+		binding := engine.Binding{Hostname: "inspect"}
+		if err = binding.Attach(hostpath.Below(i.o.Dir, b.dir), engine.Attachment{Target: place}); err == nil {
+			err = b.sandbox.Bind(ctx, binding)
+		}
+		binding.Close()
 	}
 	if err != nil {
 		b.close()

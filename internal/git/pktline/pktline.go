@@ -1,9 +1,8 @@
-// Package pktline owns the framing of git's protocols: pkt-lines, and the
-// side-bands in them (gitprotocol-common, gitprotocol-pack).
+// Package pktline owns the framing of git's protocols: pkt-lines, and the side-bands in them (gitprotocol-common,
+// gitprotocol-pack).
 //
-// Every length comes from somebody else. What is read of one line is bounded by
-// the format; how many lines are read, and how many bytes together, by whoever
-// reads. No line is kept longer than until the next one.
+// Every length is hostile input. The format bounds the bytes of one line; the reader bounds the lines and the bytes in
+// total. No line is kept beyond the next one.
 package pktline
 
 import (
@@ -15,20 +14,20 @@ import (
 
 // Sizes of the format, in bytes.
 const (
-	MaxLine = 65520       // with its length (gitprotocol-common)
-	MaxData = MaxLine - 4 // without
+	MaxLine = 65520       // including its length (gitprotocol-common)
+	MaxData = MaxLine - 4 // excluding it
 	MaxBand = MaxData - 1 // of data in a line of side-band-64k
-	// SmallBand is the same of side-band, which is older.
+	// SmallBand is MaxBand for side-band, which is older.
 	SmallBand = 1000 - 4 - 1
 )
 
-// Kind is what a packet is.
+// Kind is the kind of a packet.
 type Kind int
 
 const (
 	Data        Kind = iota
 	Flush            // 0000 ends a message
-	Delim            // 0001 parts sections of one, in protocol 2
+	Delim            // 0001 separates sections of a message, in protocol 2
 	ResponseEnd      // 0002 ends an answer of protocol 2 where connections do not
 )
 
@@ -46,13 +45,13 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Packet is one line. Data is the reader's, and good until its next one.
+// Packet is one line. Data belongs to the reader, and is valid until its next call.
 type Packet struct {
 	Kind Kind
 	Data []byte
 }
 
-// Text is Data without the newline that ends lines of text.
+// Text returns Data without the newline of text lines.
 func (p Packet) Text() string {
 	if n := len(p.Data); n > 0 && p.Data[n-1] == '\n' {
 		return string(p.Data[:n-1])
@@ -60,8 +59,8 @@ func (p Packet) Text() string {
 	return string(p.Data)
 }
 
-// Reader reads packets, and nothing beyond the last one that was asked for: what
-// follows (a pack) is where the reader under it stands.
+// Reader reads packets, and no byte beyond the last requested one: the underlying reader then stands at the next bytes
+// (a pack).
 type Reader struct {
 	r     io.Reader
 	left  int64
@@ -69,14 +68,13 @@ type Reader struct {
 	buf   []byte
 }
 
-// NewReader reads at most so many bytes and lines.
+// NewReader returns a reader of at most so many bytes and lines.
 func NewReader(r io.Reader, bytes int64, lines int) *Reader {
 	return &Reader{r: r, left: bytes, lines: lines}
 }
 
-// Next is the next packet. Errors: io.EOF where the stream ends between two,
-// io.ErrUnexpectedEOF within one, InvalidArgument for what is no packet, TooLarge
-// beyond the limits, and what the reader under it says.
+// Next returns the next packet. Errors: io.EOF at the end of the stream between packets, io.ErrUnexpectedEOF within
+// one, InvalidArgument for malformed input, TooLarge beyond the limits, and those of the underlying reader.
 func (r *Reader) Next() (Packet, error) {
 	if r.lines <= 0 || r.left < 4 {
 		return Packet{}, cove.Errorf(cove.TooLarge, "a message of git's protocol has too many lines, or too many bytes")
@@ -112,8 +110,7 @@ func (r *Reader) Next() (Packet, error) {
 	return Packet{Data: r.buf[:length]}, nil
 }
 
-// parseLength reads four hexadecimal digits, and nothing else that a number can
-// be written with.
+// parseLength parses exactly four hexadecimal digits.
 func parseLength(digits []byte) (n int, ok bool) {
 	for _, c := range digits {
 		switch {
@@ -131,26 +128,25 @@ func parseLength(digits []byte) (n int, ok bool) {
 	return n, true
 }
 
-// Writer writes packets. After an error it writes no more, and says it at every
-// call.
+// Writer writes packets. After an error it writes no more, and returns the error from every call.
 type Writer struct {
 	w   io.Writer
 	err error
 	buf []byte
 }
 
-// NewWriter writes to w, one write for each packet.
+// NewWriter returns a writer to w, with one write for each packet.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
 // Data writes one line, of at most MaxData bytes. Errors: TooLarge.
 func (w *Writer) Data(data []byte) error { return w.line(nil, data) }
 
-// Text writes one line, and the newline that ends it.
+// Text writes one line with a final newline.
 func (w *Writer) Text(format string, args ...any) error {
 	return w.Data(fmt.Appendf(nil, format+"\n", args...))
 }
 
-// Flush, Delim and ResponseEnd write what they are called.
+// Flush writes the packet of its name, as do Delim and ResponseEnd.
 func (w *Writer) Flush() error       { return w.raw([]byte("0000")) }
 func (w *Writer) Delim() error       { return w.raw([]byte("0001")) }
 func (w *Writer) ResponseEnd() error { return w.raw([]byte("0002")) }
@@ -185,17 +181,16 @@ func (w *Writer) raw(p []byte) error {
 	return w.err
 }
 
-// Band is which stream of a side-band a line belongs to.
+// Band is a stream of a side-band.
 type Band byte
 
 const (
 	Payload  Band = 1 // a pack, a report
-	Progress Band = 2 // shown with "remote: " before it
-	Fatal    Band = 3 // shown, and the end
+	Progress Band = 2 // shown after "remote: "
+	Fatal    Band = 3 // shown, and ends the stream
 )
 
-// Band gives a writer whose data goes to a band, in lines of at most size bytes
-// each: MaxBand or SmallBand.
+// Band returns a writer to a band, in lines of at most size bytes each: MaxBand or SmallBand.
 func (w *Writer) Band(b Band, size int) io.Writer { return &bandWriter{w, b, size} }
 
 type bandWriter struct {
@@ -215,8 +210,7 @@ func (b *bandWriter) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Demux reads a band out of a side-band: its payload, until a flush. What is in
-// Progress is handed to progress, where that is not nil.
+// Demux reads the payload of a side-band, until a flush. It passes Progress to progress, unless that is nil.
 type Demux struct {
 	r        *Reader
 	progress func([]byte)
@@ -224,11 +218,11 @@ type Demux struct {
 	err      error
 }
 
-// NewDemux reads the payload of what r reads.
+// NewDemux returns a reader of the payload in r.
 func NewDemux(r *Reader, progress func([]byte)) *Demux { return &Demux{r: r, progress: progress} }
 
-// Read implements io.Reader. Errors: those of Next; InvalidArgument for what is
-// no side-band; Unavailable with what a server says that gives up.
+// Read implements io.Reader. Errors: those of Next; InvalidArgument outside a side-band; Unavailable with the server's
+// fatal message.
 func (d *Demux) Read(p []byte) (int, error) {
 	for len(d.rest) == 0 {
 		if d.err == nil {

@@ -18,8 +18,8 @@ func TestNext(t *testing.T) {
 		in   string
 		kind Kind
 		data string
-		err  error     // io's
-		code cove.Code // or ours
+		err  error     // of package io
+		code cove.Code // of Cove
 	}{
 		"data":            {in: "0006a\nrest", data: "a\n"},
 		"empty":           {in: "0004", data: ""},
@@ -45,7 +45,8 @@ func TestNext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, err := NewReader(iotest.OneByteReader(strings.NewReader(c.in)), 1<<20, 10).Next()
 			switch {
-			case c.err != nil && !errors.Is(err, c.err), c.code != "" && cove.ErrorCode(err) != c.code, c.err == nil && c.code == "" && err != nil:
+			case c.err != nil && !errors.Is(err, c.err), c.code != "" && cove.ErrorCode(err) != c.code,
+				c.err == nil && c.code == "" && err != nil:
 				t.Fatal(err)
 			case err == nil && (p.Kind != c.kind || string(p.Data) != c.data):
 				t.Errorf("%v %q", p.Kind, p.Data)
@@ -54,7 +55,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestLimits: many lines and many bytes end where whoever reads has said.
+// TestLimits: lines and bytes end at the reader's limits.
 func TestLimits(t *testing.T) {
 	read := func(bytes int64, lines int) (n int, err error) {
 		r := NewReader(strings.NewReader(strings.Repeat("0008abcd", 100)), bytes, lines)
@@ -77,7 +78,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestStandsWhereThePackBegins: nothing beyond a packet is read.
+// TestStandsWhereThePackBegins: no byte beyond a packet is read.
 func TestStandsWhereThePackBegins(t *testing.T) {
 	in := strings.NewReader("0006a\n0000PACK")
 	r := NewReader(in, 1<<20, 10)
@@ -88,7 +89,7 @@ func TestStandsWhereThePackBegins(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: what is written is read, whatever it is.
+// TestRoundTrip: any written packet reads back.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kinds := rapid.SliceOfN(rapid.SampledFrom([]Kind{Data, Data, Flush, Delim, ResponseEnd}), 0, 20).Draw(t, "kinds")
@@ -117,7 +118,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// TestBands: a payload of any length comes out as it went in, between progress.
+// TestBands: a payload of any length reads back, between progress.
 func TestBands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		payload := rapid.SliceOfN(rapid.Byte(), 0, 200_000).Draw(t, "payload")
@@ -146,12 +147,13 @@ func TestBands(t *testing.T) {
 			t.Errorf("%q: %v", in, err)
 		}
 	}
-	if _, err := io.ReadAll(NewDemux(NewReader(strings.NewReader("0009\x01full"), 1<<20, 10), nil)); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, err := io.ReadAll(NewDemux(NewReader(strings.NewReader("0009\x01full"), 1<<20, 10), nil)); !errors.Is(err,
+		io.ErrUnexpectedEOF) {
 		t.Errorf("broken off: %v", err)
 	}
 }
 
-// TestTooLong: no line is written that nobody could read.
+// TestTooLong: the writer refuses lines that a reader would refuse.
 func TestTooLong(t *testing.T) {
 	w := NewWriter(io.Discard)
 	if err := w.Data(make([]byte, MaxData+1)); cove.ErrorCode(err) != cove.TooLarge {
@@ -166,8 +168,7 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// FuzzNext: whatever comes in, what is read of it is written the same, but for
-// capitals in lengths.
+// FuzzNext: packets read from any input are written back identically, except for capitals in lengths.
 func FuzzNext(f *testing.F) {
 	for _, s := range []string{"0006a\n0000", "0001", "0003", "fff0", "000Aabcdef", "0009\x02hello0000"} {
 		f.Add([]byte(s))

@@ -6,44 +6,43 @@ import (
 	"strings"
 )
 
-// Update is one command of a push. Object ids are hexadecimal; one of zeros says
-// that there is no ref, before or after.
+// Update is one command of a push. Object ids are hexadecimal; an id of zeros means that the ref does not exist, before
+// or after.
 type Update struct{ Ref, Old, New string }
 
-// Creates and Deletes say whether there is no ref before, or after.
+// Creates reports whether the ref does not exist before the update.
 func (u Update) Creates() bool { return isZero(u.Old) }
 func (u Update) Deletes() bool { return isZero(u.New) }
 
 func isZero(id string) bool { return strings.Trim(id, "0") == "" }
 
-// IsObjectID reports whether s is the id of an object, SHA-1 or SHA-256, in the
-// one form that git writes.
+// IsObjectID reports whether s is an object id, SHA-1 or SHA-256, in git's own form.
 func IsObjectID(s string) bool {
 	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// Push is what a client asks for at once.
+// Push is the content of one push.
 type Push struct {
 	Updates     []Update
-	Options     []string // whatever bytes they have
-	Certificate bool     // it is signed
-	Shallow     []string // commits whose parents the client has not
-	Pack        int64    // bytes of what follows; 0 where nothing does
+	Options     []string // arbitrary bytes
+	Certificate bool     // the push is signed
+	Shallow     []string // commits whose parents the client lacks
+	Pack        int64    // bytes of the pack; 0 without one
 }
 
-// maxUpdates bounds what one push asks for.
+// maxUpdates bounds the updates of one push.
 const maxUpdates = 256
 
-// Ancestry is what is known of an update's two commits.
+// Ancestry is the relation of an update's two commits.
 type Ancestry int
 
 const (
-	Unknown  Ancestry = iota // which is not enough
-	Descends                 // the old one is in the history of the new one
+	Unknown  Ancestry = iota // counts as no descent
+	Descends                 // the old commit is in the history of the new one
 	Diverges
 )
 
-// Change is a path that a commit changes.
+// Change is a changed path of a commit.
 type Change struct {
 	Commit string
 	Path   string
@@ -51,10 +50,10 @@ type Change struct {
 	Delete bool
 }
 
-// Mode is the kind of an entry of a tree, as git writes it in octal.
+// Mode is the type and permissions of a tree entry, octal in git.
 type Mode uint32
 
-// Modes of git.
+// Modes in git.
 const (
 	File    Mode = 0o100644
 	Program Mode = 0o100755
@@ -62,7 +61,7 @@ const (
 	Gitlink Mode = 0o160000 // a submodule
 )
 
-// Found is a line that a push adds and that a Secret is in.
+// Found is an added line that contains a Secret.
 type Found struct {
 	Commit string
 	Path   string
@@ -70,34 +69,34 @@ type Found struct {
 	Secret string
 }
 
-// Facts is what was found out of a push, in its pack and in what the server has.
+// Facts are the findings about a push, from its pack and the server's objects.
 type Facts struct {
-	// Ancestry of the updates that change a ref. For one that creates a ref
-	// which was there a moment ago, of what it was then.
+	// Ancestry holds the updates that change a ref. For an update that creates a ref deleted a moment ago, it is
+	// relative to the deleted commit.
 	Ancestry map[Update]Ancestry
-	Commits  int // that are new
+	Commits  int // new ones
 	Changes  []Change
 	Secrets  []Found
-	// Defects are why it cannot be told what is in the push: it is refused.
+	// Defects are reasons why the push's content is uncertain; it is refused.
 	Defects []string
 }
 
-// Verdict is the answer to a push. It goes on only if Action is Allow.
+// Verdict is the decision on a push, which is forwarded only if Action is Allow.
 type Verdict struct {
 	Action   Action
 	Updates  []Ruling // in the order of the push
 	Warnings []string
 }
 
-// Ruling is the answer to one update.
+// Ruling is the decision on one update.
 type Ruling struct {
 	Update Update
 	Action Action
-	Rule   string // "policy.yaml:12", or "git: protocol" for what no policy allows
-	Reason string // one line, fit to be shown
+	Rule   string // "policy.yaml:12", or "git: protocol" for updates that no policy allows
+	Reason string // one printable line
 }
 
-// Refused is the first update that is not allowed, and not because of another.
+// Refused returns the first update that is refused for its own reason.
 func (v Verdict) Refused() (first Ruling, refused bool) {
 	for _, r := range v.Updates {
 		if r.Action == Deny && (!refused || first.Reason == withAnother) {
@@ -111,7 +110,7 @@ const withAnother = "another update of this push is refused"
 
 const ruleProtocol = "git: protocol"
 
-// Admit judges a push by what it says of itself.
+// Admit judges a push by its commands and options.
 func (p *Policy) Admit(push Push) Verdict {
 	v := Verdict{Action: Allow}
 	whole := p.objection(push)
@@ -128,8 +127,7 @@ func (p *Policy) Admit(push Push) Verdict {
 	return v.sum()
 }
 
-// sum makes the verdict of a push that of its least allowed update, and says to
-// the others why they do not go on.
+// sum gives the whole push the strictest decision, and the other updates a reason why they are not forwarded.
 func (v Verdict) sum() Verdict {
 	for _, r := range v.Updates {
 		v.Action = min(v.Action, r.Action)
@@ -144,7 +142,7 @@ func (v Verdict) sum() Verdict {
 	return v
 }
 
-// objection is what is wrong with a push as a whole, or nothing.
+// objection returns an objection to a push as a whole, or "".
 func (p *Policy) objection(push Push) string {
 	switch {
 	case len(push.Updates) > maxUpdates:
@@ -159,7 +157,7 @@ func (p *Policy) objection(push Push) string {
 	return ""
 }
 
-// size writes a number of bytes for people.
+// size formats bytes for people.
 func size(n int64) string {
 	for _, u := range []struct {
 		of   int64
@@ -209,7 +207,7 @@ func (p *Policy) admit(u Update, all []Update) Ruling {
 	return rule(action, p.ID, reason)
 }
 
-// owns reports whether Push has a ref; a set of many has no well-known branch.
+// owns reports whether Push contains a ref; a set of many refs never contains a well-known branch.
 func (p *Policy) owns(ref string) bool {
 	for _, r := range p.Push {
 		if r.Has(ref) && !(r.wide() && has(wellKnown, ref)) {
@@ -219,7 +217,7 @@ func (p *Policy) owns(ref string) bool {
 	return false
 }
 
-// reach says what may be updated.
+// reach describes the refs that may be updated.
 func (p *Policy) reach() string {
 	var names []string
 	for _, r := range p.Push {
@@ -236,14 +234,14 @@ func (p *Policy) reach() string {
 
 func count(all []Update, ref string) (n int) {
 	for _, u := range all {
-		if strings.EqualFold(u.Ref, ref) { // a case-preserving file system has one ref for both
+		if strings.EqualFold(u.Ref, ref) { // on a case-insensitive file system both are one ref
 			n++
 		}
 	}
 	return n
 }
 
-// Judge judges a push by what was found out of it, too.
+// Judge judges a push by its commands and the findings.
 func (p *Policy) Judge(push Push, facts Facts) Verdict {
 	v := p.Admit(push)
 	if v.Action == Deny {
@@ -262,23 +260,24 @@ func (p *Policy) Judge(push Push, facts Facts) Verdict {
 	return v.sum()
 }
 
-// force judges whether an update leaves commits behind. What is not known is
-// taken for that.
+// force judges whether an update abandons commits. Unknown ancestry counts as that.
 func (p *Policy) force(r Ruling, known map[Update]Ancestry) Ruling {
 	a, compared := known[r.Update]
 	if r.Update.Deletes() || r.Update.Creates() && !compared || a == Descends {
 		return r
 	}
 	if r.Action = min(r.Action, p.Force); r.Action < Allow {
-		r.Reason = "it would leave commits behind (a force push), which the policy does not allow; merge or rebase onto what is there"
+		r.Reason = "it would leave commits behind (a force push), which the policy does not allow; merge or rebase onto " +
+			"what is there"
 		if a == Unknown {
-			r.Reason = "it cannot be shown that it keeps the commits that are there, so it counts as a force push, which the policy does not allow"
+			r.Reason = "it cannot be shown that it keeps the commits that are there, so it counts as a force push, which the " +
+				"policy does not allow"
 		}
 	}
 	return r
 }
 
-// contents says why what is pushed is refused, or nothing.
+// contents returns an objection to the content of a push, or "", and warnings.
 func (p *Policy) contents(facts Facts) (why string, warnings []string) {
 	if len(facts.Defects) > 0 {
 		return clean(facts.Defects[0]), nil
@@ -299,23 +298,23 @@ func (p *Policy) contents(facts Facts) (why string, warnings []string) {
 	}
 	if len(facts.Secrets) > 0 {
 		s := facts.Secrets[0]
-		return fmt.Sprintf("it adds what looks like a secret (%s) in %s, line %d", clean(s.Secret), clean(s.Path), s.Line), warnings
+		return fmt.Sprintf("it adds what looks like a secret (%s) in %s, line %d", clean(s.Secret), clean(s.Path), s.Line),
+			warnings
 	}
 	return "", warnings
 }
 
-// Watches reports whether the policy is about what a change changes.
+// Watches reports whether a rule of the policy covers a change.
 func (p *Policy) Watches(c Change) bool { return in(p.blocked(), c) || in(p.Warn, c) }
 
-// in reports whether a change is about files of sets. A link in place of a
-// directory that they are in leads to them, too.
+// in reports whether a change affects files of sets. A symlink in place of a parent directory of theirs does too.
 func in(sets []Files, c Change) bool {
 	return slices.ContainsFunc(sets, func(f Files) bool {
 		return f.Has(c.Path) || (c.Mode == Symlink || c.Mode == Gitlink) && f.below(c.Path)
 	})
 }
 
-// some names a few of many, each once.
+// some returns a few of many names, without repetition.
 func some(all []string) string {
 	slices.Sort(all)
 	all = slices.Compact(all)
@@ -326,7 +325,7 @@ func some(all []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:few], ", "), len(all)-few)
 }
 
-// clean makes what others have written fit for one line of a terminal.
+// clean returns foreign text as one line that is safe for a terminal.
 func clean(s string) string {
 	const long = 200
 	if len(s) > long {

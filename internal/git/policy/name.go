@@ -6,12 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxName is how long the name of a ref may be. Servers keep refs in files, and
-// 255 bytes is what those may have; whoever needs more wants something else.
+// maxName bounds the name of a ref. Servers store refs as files, whose names have at most 255 bytes.
 const maxName = 255
 
-// CheckName says what is wrong with the name of a ref as others have written it,
-// or nothing: what git check-ref-format refuses, and what cannot be shown.
+// CheckName returns an objection to the name of a ref in hostile input, or "": names that git check-ref-format refuses,
+// and unprintable ones.
 func CheckName(name string) (why string) {
 	switch {
 	case name == "":
@@ -41,16 +40,17 @@ func hasSuffixFold(s, suffix string) bool {
 	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
 }
 
-// Where refs are that policy has a word for.
+// Prefixes of refs that policies distinguish.
 const (
 	heads = "refs/heads/"
 	tags  = "refs/tags/"
 )
 
-// never are refs that no policy opens: git and forges give them a meaning of
-// their own, other than that of a name for a commit.
-var never = []string{"refs/replace/", "refs/pull/", "refs/merge-requests/", "refs/changes/", "refs/for/", "refs/drafts/",
-	"refs/keep-around/", "refs/environments/", "refs/pipelines/", "refs/meta/", "refs/cache-automerge/", "refs/prefetch/", "refs/bisect/",
+// never are refs that no policy opens: git and forges use them for other purposes than names of commits.
+var never = []string{"refs/replace/", "refs/pull/", "refs/merge-requests/", "refs/changes/", "refs/for/",
+	"refs/drafts/",
+	"refs/keep-around/", "refs/environments/", "refs/pipelines/", "refs/meta/", "refs/cache-automerge/", "refs/prefetch/",
+	"refs/bisect/",
 	"refs/remotes/", "refs/worktree/", "refs/rewritten/", "refs/original/", "refs/stash"}
 
 func isNever(ref string) bool {
@@ -62,15 +62,14 @@ func isNever(ref string) bool {
 	return !strings.HasPrefix(ref, "refs/") || strings.Count(ref, "/") < 2
 }
 
-// Refs is a set of refs: one by its name, or with "/**" at its end all below.
-// "feature/x" is short for "refs/heads/feature/x".
+// Refs is a set of refs: one by its name, or with a final "/**" all refs below. "feature/x" is short for
+// "refs/heads/feature/x".
 type Refs string
 
-// WellKnownRefs is written as it is: a branch of that name is
-// refs/heads/well-known.
+// WellKnownRefs is a literal set; a branch of that name is refs/heads/well-known.
 const WellKnownRefs Refs = "well-known"
 
-// ParseRefs reads a set of refs. Errors say what is wrong with it.
+// ParseRefs parses a set of refs. It returns an objection, or "".
 func ParseRefs(s string) (Refs, string) {
 	if s == string(WellKnownRefs) {
 		return WellKnownRefs, ""
@@ -97,7 +96,7 @@ func ParseRefs(s string) (Refs, string) {
 	return Refs(name), ""
 }
 
-// Has reports whether a ref is one of them.
+// Has reports whether the set contains a ref.
 func (r Refs) Has(ref string) bool {
 	if prefix, below := strings.CutSuffix(string(r), "**"); below {
 		return len(ref) > len(prefix) && strings.HasPrefix(ref, prefix)
@@ -105,7 +104,7 @@ func (r Refs) Has(ref string) bool {
 	return ref == string(r)
 }
 
-// wide reports whether r is more than one ref.
+// wide reports whether the set may contain several refs.
 func (r Refs) wide() bool { return strings.HasSuffix(string(r), "/**") }
 
 func has(sets []Refs, ref string) bool {
@@ -117,16 +116,16 @@ func has(sets []Refs, ref string) bool {
 	return false
 }
 
-// wellKnown are branches that everybody builds upon.
-var wellKnown = []Refs{heads + "main", heads + "master", heads + "develop", heads + "trunk", heads + "release/**", heads + "releases/**", heads + "stable/**"}
+// wellKnown are branches that others build upon.
+var wellKnown = []Refs{heads + "main", heads + "master", heads + "develop", heads + "trunk", heads + "release/**",
+	heads + "releases/**", heads + "stable/**"}
 
-// WellKnown reports whether a ref is one that everybody builds upon: the branch
-// that HEAD leads to, or one with a name such as main or release/1.
+// WellKnown reports whether others build upon a ref: the branch of HEAD, or one with a name such as main or release/1.
 func WellKnown(ref, head string) bool {
 	return ref == head && strings.HasPrefix(ref, heads) || has(wellKnown, ref)
 }
 
-// String is the form that ParseRefs reads, as short as it can be.
+// String returns the shortest form that ParseRefs reads.
 func (r Refs) String() string {
 	if s := strings.TrimPrefix(string(r), heads); s != string(WellKnownRefs) {
 		return s

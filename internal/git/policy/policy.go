@@ -1,22 +1,18 @@
-// Package policy owns what a sandbox may do with one repository over git: which
-// refs it sees, and which updates of refs it may send (invariants G1, G2).
+// Package policy owns the permissions of a sandbox on one repository over git: which refs it sees, and which updates of
+// refs it may send (invariants G1, G2).
 //
 // # Reading
 //
-// A sandbox sees its own branches, the well-known ones, tags, and what else its
-// policy names. What it does not see is not there: not in lists, not by object
-// id.
+// A sandbox sees its own branches, the well-known ones, tags, and further refs that its policy names. Other refs do not
+// exist for it: neither in lists nor by object id.
 //
 // # Pushing
 //
-// An update is judged in two steps: Admit by what its command says, and Judge by
-// what a pack turned out to have (Facts), too. Judge never allows what Admit
-// refuses. One push is one thing: where an update of it is refused, nothing of
-// it goes on, so that a server never has to undo anything, and what is refused
-// stays refused whatever comes with it.
+// An update is judged in two steps: Admit judges its command, and Judge also the content of the pack (Facts). Judge
+// never allows what Admit refuses. A push is atomic: if one update is refused, none is forwarded, so that a server
+// never has to undo anything. A refused update stays refused, whatever accompanies it.
 //
-// The zero Policy sees what is well known and pushes nothing. To take something
-// away from what a Policy allows never adds reach.
+// The zero Policy sees well-known refs and pushes nothing. Removing a permission never adds reach.
 package policy
 
 import (
@@ -25,12 +21,12 @@ import (
 	"strings"
 )
 
-// Action is what becomes of an update. The order is that of reach.
+// Action is the decision on an update, in the order of reach.
 type Action int
 
 const (
 	Deny Action = iota
-	Ask         // hold it until somebody with a say has answered
+	Ask         // hold the update until it is approved or refused
 	Allow
 )
 
@@ -44,34 +40,33 @@ func (a Action) String() string {
 	return "deny"
 }
 
-// Policy is what a sandbox may do with one repository.
+// Policy holds the permissions of a sandbox on one repository.
 type Policy struct {
-	ID string // where it is written: "policy.yaml:12"
+	ID string // place of its definition: "policy.yaml:12"
 
-	Fetch []Refs // what it sees beside its own branches; nil: Usual
-	Push  []Refs // its own branches, and what else it may update. A set of many never has a well-known branch in it
-	// Protected are refs that it never updates, whatever Push says.
+	Fetch []Refs // visible refs beside its own branches; nil: Usual
+	Push  []Refs // its own branches, and other refs that it may update; a set of many never contains a well-known branch
+	// Protected are refs that it never updates, even if Push contains them.
 	Protected []Refs
 
-	Update Action // what becomes of updates that are in order
-	Force  Action // of those that leave commits behind
+	Update Action // decision on fast-forward updates and new branches
+	Force  Action // decision on updates that abandon commits
 	Delete Action
-	Tags   Action // of new tags that Push does not name
-	// Options says whether options of a push are passed on. They mean to a
-	// server what it wants them to mean.
+	Tags   Action // decision on new tags outside Push
+	// Options decides on push options, whose meaning the server defines.
 	Options Action
 
 	MaxPack   int64   // bytes; 0: DefaultMaxPack
-	Block     []Files // that must not change; nil: Restricted
+	Block     []Files // files that must not change; nil: Restricted
 	Warn      []Files
 	Secrets   []Secret
-	Downloads bool // of large files (LFS); uploads have no ref that could be judged
+	Downloads bool // permits downloads of large files (LFS); uploads have no ref to judge
 }
 
-// DefaultMaxPack is how large a pack may be where nothing is said, in bytes.
+// DefaultMaxPack is the default limit of a pack, in bytes.
 const DefaultMaxPack = 512 << 20
 
-// PackLimit is how large a pack may be, in bytes.
+// PackLimit returns the limit of a pack, in bytes.
 func (p *Policy) PackLimit() int64 {
 	if p.MaxPack > 0 {
 		return p.MaxPack
@@ -79,8 +74,7 @@ func (p *Policy) PackLimit() int64 {
 	return DefaultMaxPack
 }
 
-// Sees reports whether a ref is there for the sandbox. head is the branch that
-// the server's HEAD leads to, if that is known.
+// Sees reports whether a ref is visible to the sandbox. head is the branch of the server's HEAD, if known.
 func (p *Policy) Sees(ref, head string) bool {
 	switch {
 	case CheckName(ref) != "":
@@ -95,7 +89,7 @@ func (p *Policy) Sees(ref, head string) bool {
 	return sees(p.Fetch, ref, head)
 }
 
-// SeesTags reports whether all tags are there.
+// SeesTags reports whether all tags are visible.
 func (p *Policy) SeesTags() bool {
 	return p.Fetch == nil || slices.Contains(p.Fetch, Refs(tags+"**")) || slices.Contains(p.Push, Refs(tags+"**"))
 }
@@ -104,7 +98,7 @@ func sees(sets []Refs, ref, head string) bool {
 	return has(sets, ref) || slices.Contains(sets, WellKnownRefs) && WellKnown(ref, head)
 }
 
-// Usual is what a sandbox sees where nothing is said.
+// Usual are the refs visible by default.
 var Usual = []Refs{WellKnownRefs, tags + "**"}
 
 func (p *Policy) blocked() []Files {
@@ -117,17 +111,17 @@ func (p *Policy) blocked() []Files {
 // ReadOnly reports whether p allows no update at all.
 func (p *Policy) ReadOnly() bool { return len(p.Push) == 0 && p.Tags == Deny }
 
-// Secret is what must not be in a line that a push adds.
+// Secret is a pattern that pushed lines must not match.
 type Secret struct {
 	Name    string
 	Pattern *regexp.Regexp
 }
 
-// Files is a set of files by their path: "*" is within a directory, "**" any
-// number of them, and a pattern without "/" is about a name anywhere.
+// Files is a set of files by path: "*" matches within a directory, "**" any number of directories, and a pattern
+// without "/" matches names at any depth.
 type Files string
 
-// ParseFiles reads a set of files. It says what is wrong with it.
+// ParseFiles parses a set of files. It returns an objection, or "".
 func ParseFiles(s string) (Files, string) {
 	switch {
 	case s == "" || len(s) > maxName:
@@ -145,8 +139,7 @@ func ParseFiles(s string) (Files, string) {
 	return Files(s), ""
 }
 
-// Has reports whether a path is one of them, in any case of letters: some file
-// systems know but one.
+// Has reports whether the set contains a path, ignoring case, as some file systems do.
 func (f Files) Has(path string) bool {
 	pattern := strings.ToLower(string(f))
 	if !strings.Contains(pattern, "/") {
@@ -155,14 +148,14 @@ func (f Files) Has(path string) bool {
 	return matchPath(strings.Split(pattern, "/"), strings.Split(strings.ToLower(path), "/"))
 }
 
-// below reports whether files of f can be below a path.
+// below reports whether files of the set may lie below a path.
 func (f Files) below(path string) bool {
 	pattern, parts := strings.Split(strings.ToLower(string(f)), "/"), strings.Split(strings.ToLower(path), "/")
 	if len(parts) >= len(pattern) {
 		return false
 	}
 	for i, part := range parts {
-		if !matchName(pattern[i], part) { // "**", which may be anything, is left to what is in it
+		if !matchName(pattern[i], part) { // a "**" that may match anything is left to the path's content
 			return false
 		}
 	}
@@ -192,7 +185,7 @@ func suffixes(path []string) (all [][]string) {
 	return all
 }
 
-// matchName matches one name; * is any number of characters.
+// matchName matches one name; * stands for any characters.
 func matchName(pattern, name string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	if !star {
@@ -215,25 +208,30 @@ func matchName(pattern, name string) bool {
 	}
 }
 
-// Restricted are files that decide what others run, and who has a say: pipelines
-// of the known forges, actions, owners of code, and configuration of hooks.
+// Restricted are files that affect what others execute, and permissions: pipelines of the known forges, actions, code
+// owners, and configuration of hooks.
 var Restricted = []Files{
-	".github/workflows/**", ".github/actions/**", "action.yml", "action.yaml", ".github/dependabot.yml", ".github/dependabot.yaml",
+	".github/workflows/**", ".github/actions/**", "action.yml", "action.yaml", ".github/dependabot.yml",
+	".github/dependabot.yaml",
 	".gitea/workflows/**", ".forgejo/workflows/**", ".gitea/actions/**", ".forgejo/actions/**",
 	".gitlab-ci.yml", ".gitlab-ci.yaml", ".gitlab/ci/**", ".gitlab/agents/**",
-	".circleci/**", ".travis.yml", "azure-pipelines.yml", "azure-pipelines.yaml", "azure-pipelines/**", "bitbucket-pipelines.yml",
+	".circleci/**", ".travis.yml", "azure-pipelines.yml", "azure-pipelines.yaml", "azure-pipelines/**",
+	"bitbucket-pipelines.yml",
 	"Jenkinsfile", "Jenkinsfile.*", ".drone.yml", ".drone.star", ".woodpecker.yml", ".woodpecker.yaml", ".woodpecker/**",
-	".buildkite/**", "appveyor.yml", ".appveyor.yml", ".cirrus.yml", ".cirrus.star", ".semaphore/**", ".tekton/**", ".builds/**", ".build.yml",
+	".buildkite/**", "appveyor.yml", ".appveyor.yml", ".cirrus.yml", ".cirrus.star", ".semaphore/**", ".tekton/**",
+	".builds/**", ".build.yml",
 	"cloudbuild.yaml", "cloudbuild.yml", "buildspec.yml", "buildspec.yaml",
 	"CODEOWNERS",
-	".pre-commit-config.yaml", ".pre-commit-config.yml", ".husky/**", ".githooks/**", "lefthook.yml", "lefthook.yaml", ".lefthook.yml", ".lefthook/**",
+	".pre-commit-config.yaml", ".pre-commit-config.yml", ".husky/**", ".githooks/**", "lefthook.yml", "lefthook.yaml",
+	".lefthook.yml", ".lefthook/**",
 }
 
-// Noted are files that decide what others fetch or run when they open a
-// checkout; a push that changes them says so.
-var Noted = []Files{".gitmodules", ".lfsconfig", ".devcontainer/**", ".devcontainer.json", ".vscode/tasks.json", ".envrc"}
+// Noted are files that affect what others fetch or execute when they open a checkout; a push that changes them gets a
+// warning.
+var Noted = []Files{".gitmodules", ".lfsconfig", ".devcontainer/**", ".devcontainer.json",
+	".vscode/tasks.json", ".envrc"}
 
-// Summary says what p allows, in one line.
+// Summary describes p's permissions in one line.
 func (p *Policy) Summary() string {
 	names := func(sets []Refs) string {
 		var all []string

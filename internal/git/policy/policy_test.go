@@ -17,7 +17,7 @@ const (
 
 func own(refs ...Refs) *Policy { return &Policy{ID: "test", Push: refs, Update: Allow} }
 
-// TestAdmit: what may be asked for, by the command alone (PROBES G1, G2).
+// TestAdmit covers decisions by the command alone (PROBES G1, G2).
 func TestAdmit(t *testing.T) {
 	branch := own("refs/heads/own")
 	area := own("refs/heads/team/**")
@@ -74,8 +74,10 @@ func TestAdmit(t *testing.T) {
 		"deletion":               {branch, one("refs/heads/own", a, zero), "no deletion"},
 		"deletion, allowed":      {generous, one("refs/heads/own", a, zero), ""},
 		"nothing to nothing":     {generous, one("refs/heads/own", zero, zero), "at once"},
-		"delete and create":      {generous, Push{Updates: []Update{{"refs/heads/own", a, zero}, {"refs/heads/own", zero, b}}}, "force push"},
-		"twice in two cases":     {own("refs/heads/**"), Push{Updates: []Update{{"refs/heads/x", zero, a}, {"refs/heads/X", zero, b}}}, "force push"},
+		"delete and create": {generous,
+			Push{Updates: []Update{{"refs/heads/own", a, zero}, {"refs/heads/own", zero, b}}}, "force push"},
+		"twice in two cases": {own("refs/heads/**"),
+			Push{Updates: []Update{{"refs/heads/x", zero, a}, {"refs/heads/X", zero, b}}}, "force push"},
 		"a new tag, allowed":     {generous, one("refs/tags/v1", zero, b), ""},
 		"a tag that is there":    {generous, one("refs/tags/v1", a, b), "created only"},
 		"a tag's deletion":       {generous, one("refs/tags/v1", a, zero), "created only"},
@@ -83,17 +85,21 @@ func TestAdmit(t *testing.T) {
 		"release, by pattern":    {everything, one("refs/heads/release/1", a, b), "pushes to"},
 		"main, by its name":      {own("refs/heads/main"), one("refs/heads/main", a, b), ""},
 		"protected":              {everything, one("refs/heads/frozen/x", zero, b), "protected"},
-		"one of many":            {branch, Push{Updates: []Update{{"refs/heads/own", a, b}, {"refs/heads/main", a, b}}}, "pushes to own only"},
-		"nothing allowed":        {&Policy{}, one("refs/heads/own", zero, b), "only reads"},
-		"no object id":           {branch, one("refs/heads/own", "HEAD", b), "malformed"},
-		"capitals":               {branch, one("refs/heads/own", a, strings.ToUpper(b)), "malformed"},
-		"two kinds of ids":       {branch, one("refs/heads/own", a, b+strings.Repeat("b", 24)), "malformed"},
-		"SHA-256":                {branch, one("refs/heads/own", a+strings.Repeat("a", 24), b+strings.Repeat("b", 24)), ""},
-		"a certificate":          {generous, Push{Updates: []Update{{"refs/heads/own", a, b}}, Certificate: true}, "signed"},
-		"options":                {branch, Push{Updates: []Update{{"refs/heads/own", a, b}}, Options: []string{"ci.skip"}}, "options"},
-		"options, allowed":       {generous, Push{Updates: []Update{{"refs/heads/own", a, b}}, Options: []string{"x;y\nz"}}, ""},
-		"a large pack":           {branch, Push{Updates: []Update{{"refs/heads/own", a, b}}, Pack: DefaultMaxPack + 1}, "512 MiB"},
-		"too many":               {own("refs/heads/**"), Push{Updates: slices.Repeat([]Update{{"refs/heads/x", zero, a}}, maxUpdates+1)}, "force push"},
+		"one of many": {branch, Push{Updates: []Update{{"refs/heads/own", a, b}, {"refs/heads/main", a, b}}},
+			"pushes to own only"},
+		"nothing allowed":  {&Policy{}, one("refs/heads/own", zero, b), "only reads"},
+		"no object id":     {branch, one("refs/heads/own", "HEAD", b), "malformed"},
+		"capitals":         {branch, one("refs/heads/own", a, strings.ToUpper(b)), "malformed"},
+		"two kinds of ids": {branch, one("refs/heads/own", a, b+strings.Repeat("b", 24)), "malformed"},
+		"SHA-256":          {branch, one("refs/heads/own", a+strings.Repeat("a", 24), b+strings.Repeat("b", 24)), ""},
+		"a certificate":    {generous, Push{Updates: []Update{{"refs/heads/own", a, b}}, Certificate: true}, "signed"},
+		"options": {branch, Push{Updates: []Update{{"refs/heads/own", a, b}}, Options: []string{"ci.skip"}},
+			"options"},
+		"options, allowed": {generous, Push{Updates: []Update{{"refs/heads/own", a, b}}, Options: []string{"x;y\nz"}}, ""},
+		"a large pack":     {branch, Push{Updates: []Update{{"refs/heads/own", a, b}}, Pack: DefaultMaxPack + 1}, "512 MiB"},
+		"too many": {own("refs/heads/**"), Push{
+			Updates: slices.Repeat([]Update{{"refs/heads/x", zero, a}}, maxUpdates+1),
+		}, "force push"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := c.policy.Admit(c.push)
@@ -119,7 +125,7 @@ func reasons(v Verdict) string {
 	return strings.Join(all, "\n")
 }
 
-// TestJudge: what is in a push.
+// TestJudge covers the content of a push.
 func TestJudge(t *testing.T) {
 	update, creation := Update{"refs/heads/own", a, b}, Update{"refs/heads/own", zero, b}
 	key := []Secret{{"key", regexp.MustCompile("KEY")}}
@@ -131,28 +137,46 @@ func TestJudge(t *testing.T) {
 		action Action
 		says   string
 	}{
-		"descends":               {own("refs/heads/own"), update, Facts{Ancestry: descends}, Allow, ""},
-		"diverges":               {own("refs/heads/own"), update, Facts{Ancestry: map[Update]Ancestry{update: Diverges}}, Deny, "force push"},
-		"cannot be told":         {own("refs/heads/own"), update, Facts{Ancestry: map[Update]Ancestry{update: Unknown}}, Deny, "cannot be shown"},
-		"was not asked":          {own("refs/heads/own"), update, Facts{}, Deny, "cannot be shown"},
-		"creation":               {own("refs/heads/own"), creation, Facts{}, Allow, ""},
-		"creation of what was":   {own("refs/heads/own"), creation, Facts{Ancestry: map[Update]Ancestry{creation: Diverges}}, Deny, "force push"},
-		"force":                  {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Force: Allow}, update, Facts{}, Allow, ""},
-		"force, asked":           {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Force: Ask}, update, Facts{}, Ask, "cannot be shown"},
-		"every push is asked":    {&Policy{Push: []Refs{"refs/heads/own"}, Update: Ask}, update, Facts{Ancestry: descends}, Ask, ""},
-		"a workflow":             {own("refs/heads/own"), creation, Facts{Changes: []Change{{Path: ".github/workflows/ci.yml"}}}, Deny, ".github/workflows/ci.yml"},
-		"a workflow, deleted":    {own("refs/heads/own"), creation, Facts{Changes: []Change{{Path: ".github/workflows/ci.yml", Delete: true}}}, Deny, "ci.yml"},
-		"in capitals":            {own("refs/heads/own"), creation, Facts{Changes: []Change{{Path: ".GitHub/Workflows/ci.yml"}}}, Deny, "Workflows"},
-		"an action within":       {own("refs/heads/own"), creation, Facts{Changes: []Change{{Path: "a/b/action.yml"}}}, Deny, "action.yml"},
-		"owners":                 {own("refs/heads/own"), creation, Facts{Changes: []Change{{Path: "docs/CODEOWNERS"}}}, Deny, "CODEOWNERS"},
-		"a link for a directory": {own("refs/heads/own"), creation, Facts{Changes: []Change{{Path: ".github", Mode: Symlink}}}, Deny, ".github"},
-		"a submodule for one":    {own("refs/heads/own"), creation, Facts{Changes: []Change{{Path: ".github/workflows", Mode: Gitlink}}}, Deny, ".github"},
-		"a file for one":         {own("refs/heads/own"), creation, Facts{Changes: []Change{{Path: ".github", Mode: File}}}, Allow, ""},
-		"none blocked":           {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Block: []Files{}}, creation, Facts{Changes: []Change{{Path: "CODEOWNERS"}}}, Allow, ""},
-		"ANSI in a path":         {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Block: []Files{"**"}}, creation, Facts{Changes: []Change{{Path: "a\x1b[2J\nb"}}}, Deny, `"a\x1b[2J\nb"`},
-		"a warning":              {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Warn: Noted}, creation, Facts{Changes: []Change{{Path: ".gitmodules"}}}, Allow, ""},
-		"a secret":               {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Secrets: key}, creation, Facts{Secrets: []Found{{Path: "x", Line: 3, Secret: "key"}}}, Deny, "(key) in x, line 3"},
-		"a defect":               {own("refs/heads/own"), creation, Facts{Defects: []string{"the pack is broken"}}, Deny, "broken"},
+		"descends": {own("refs/heads/own"), update, Facts{Ancestry: descends}, Allow, ""},
+		"diverges": {own("refs/heads/own"), update, Facts{Ancestry: map[Update]Ancestry{update: Diverges}},
+			Deny, "force push"},
+		"cannot be told": {own("refs/heads/own"), update, Facts{Ancestry: map[Update]Ancestry{update: Unknown}}, Deny,
+			"cannot be shown"},
+		"was not asked": {own("refs/heads/own"), update, Facts{}, Deny, "cannot be shown"},
+		"creation":      {own("refs/heads/own"), creation, Facts{}, Allow, ""},
+		"creation of what was": {own("refs/heads/own"), creation, Facts{Ancestry: map[Update]Ancestry{creation: Diverges}},
+			Deny, "force push"},
+		"force": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Force: Allow}, update,
+			Facts{}, Allow, ""},
+		"force, asked": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Force: Ask}, update, Facts{}, Ask,
+			"cannot be shown"},
+		"every push is asked": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Ask}, update,
+			Facts{Ancestry: descends}, Ask, ""},
+		"a workflow": {own("refs/heads/own"), creation,
+			Facts{Changes: []Change{{Path: ".github/workflows/ci.yml"}}}, Deny, ".github/workflows/ci.yml"},
+		"a workflow, deleted": {own("refs/heads/own"), creation,
+			Facts{Changes: []Change{{Path: ".github/workflows/ci.yml", Delete: true}}}, Deny, "ci.yml"},
+		"in capitals": {own("refs/heads/own"), creation,
+			Facts{Changes: []Change{{Path: ".GitHub/Workflows/ci.yml"}}}, Deny, "Workflows"},
+		"an action within": {own("refs/heads/own"), creation, Facts{Changes: []Change{{Path: "a/b/action.yml"}}},
+			Deny, "action.yml"},
+		"owners": {own("refs/heads/own"), creation, Facts{Changes: []Change{{Path: "docs/CODEOWNERS"}}},
+			Deny, "CODEOWNERS"},
+		"a link for a directory": {own("refs/heads/own"), creation,
+			Facts{Changes: []Change{{Path: ".github", Mode: Symlink}}}, Deny, ".github"},
+		"a submodule for one": {own("refs/heads/own"), creation,
+			Facts{Changes: []Change{{Path: ".github/workflows", Mode: Gitlink}}}, Deny, ".github"},
+		"a file for one": {own("refs/heads/own"), creation, Facts{Changes: []Change{{Path: ".github", Mode: File}}}, Allow,
+			""},
+		"none blocked": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Block: []Files{}}, creation,
+			Facts{Changes: []Change{{Path: "CODEOWNERS"}}}, Allow, ""},
+		"ANSI in a path": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Block: []Files{"**"}}, creation,
+			Facts{Changes: []Change{{Path: "a\x1b[2J\nb"}}}, Deny, `"a\x1b[2J\nb"`},
+		"a warning": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Warn: Noted}, creation,
+			Facts{Changes: []Change{{Path: ".gitmodules"}}}, Allow, ""},
+		"a secret": {&Policy{Push: []Refs{"refs/heads/own"}, Update: Allow, Secrets: key}, creation,
+			Facts{Secrets: []Found{{Path: "x", Line: 3, Secret: "key"}}}, Deny, "(key) in x, line 3"},
+		"a defect": {own("refs/heads/own"), creation, Facts{Defects: []string{"the pack is broken"}}, Deny, "broken"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := c.policy.Judge(Push{Updates: []Update{c.update}}, c.facts)
@@ -166,7 +190,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestSees: what is there for a sandbox (PROBES G3).
+// TestSees covers the visible refs (PROBES G3).
 func TestSees(t *testing.T) {
 	p := own("refs/heads/own", "refs/heads/team/**")
 	narrow := &Policy{Fetch: []Refs{"refs/heads/main"}, Push: []Refs{"refs/heads/own"}}
@@ -174,9 +198,11 @@ func TestSees(t *testing.T) {
 		t.Error("tags")
 	}
 	for ref, want := range map[string][2]bool{
-		"refs/heads/own": {true, true}, "refs/heads/team/x": {true, false}, "refs/heads/main": {true, true}, "refs/heads/start": {true, false},
+		"refs/heads/own": {true, true}, "refs/heads/team/x": {true, false}, "refs/heads/main": {true, true},
+		"refs/heads/start":     {true, false},
 		"refs/heads/release/1": {true, false}, "refs/tags/v1": {true, false}, "HEAD": {true, false},
-		"refs/heads/other": {}, "refs/pull/1/head": {}, "refs/notes/commits": {}, "refs/replace/" + a: {}, "refs/heads/Own": {}, "refs/heads/own/x": {}, "": {},
+		"refs/heads/other": {}, "refs/pull/1/head": {}, "refs/notes/commits": {}, "refs/replace/" + a: {},
+		"refs/heads/Own": {}, "refs/heads/own/x": {}, "": {},
 	} {
 		if got := [2]bool{p.Sees(ref, "refs/heads/start"), narrow.Sees(ref, "refs/heads/start")}; got != want {
 			t.Errorf("%q: %v", ref, got)
@@ -185,13 +211,16 @@ func TestSees(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
-	for in, want := range map[string]Refs{"x": "refs/heads/x", "x/**": "refs/heads/x/**", "**": "refs/heads/**", "refs/tags/**": "refs/tags/**", "refs/heads/x": "refs/heads/x",
-		"": "", "*": "", "x/*": "", "x/**/y": "", "a..b": "", "refs/**": "", "refs": "", "refs/x": "", "x\n": "", "-x": "", "x/": ""} {
+	for in, want := range map[string]Refs{"x": "refs/heads/x", "x/**": "refs/heads/x/**", "**": "refs/heads/**",
+		"refs/tags/**": "refs/tags/**", "refs/heads/x": "refs/heads/x",
+		"": "", "*": "", "x/*": "", "x/**/y": "", "a..b": "", "refs/**": "", "refs": "", "refs/x": "", "x\n": "",
+		"-x": "", "x/": ""} {
 		if got, why := ParseRefs(in); got != want || (why == "") != (want != "") {
 			t.Errorf("%q: %q %q", in, got, why)
 		}
 	}
-	for in, good := range map[string]bool{"a": true, "a/**": true, "**/a": true, "/a": false, "a/": false, "a//b": false, "a/../b": false, "": false, "*********": false} {
+	for in, good := range map[string]bool{"a": true, "a/**": true, "**/a": true, "/a": false, "a/": false, "a//b": false,
+		"a/../b": false, "": false, "*********": false} {
 		if _, why := ParseFiles(in); (why == "") != good {
 			t.Errorf("%q: %q", in, why)
 		}
@@ -215,16 +244,20 @@ func TestParse(t *testing.T) {
 }
 
 var (
-	someRefs  = []string{"refs/heads/own", "refs/heads/team/x", "refs/heads/main", "refs/tags/v1", "refs/notes/n", "refs/pull/1/head", "HEAD", "refs/heads/a..b"}
-	someSets  = []Refs{"refs/heads/own", "refs/heads/team/**", "refs/heads/**", "refs/heads/main", "refs/notes/n", "refs/pull/**", "refs/tags/**"}
+	someRefs = []string{"refs/heads/own", "refs/heads/team/x", "refs/heads/main", "refs/tags/v1", "refs/notes/n",
+		"refs/pull/1/head", "HEAD", "refs/heads/a..b"}
+	someSets = []Refs{"refs/heads/own", "refs/heads/team/**", "refs/heads/**", "refs/heads/main", "refs/notes/n",
+		"refs/pull/**", "refs/tags/**"}
 	someFiles = []string{"a", ".github/workflows/x", "CODEOWNERS", ".gitmodules"}
 )
 
 func drawPolicy(t *rapid.T) *Policy {
 	action := rapid.SampledFrom([]Action{Deny, Ask, Allow})
 	sets := rapid.SliceOfN(rapid.SampledFrom(someSets), 0, 3)
-	p := &Policy{Push: sets.Draw(t, "push"), Protected: sets.Draw(t, "protected"), Update: action.Draw(t, "update"), Force: action.Draw(t, "force"),
-		Delete: action.Draw(t, "delete"), Tags: action.Draw(t, "tags"), Options: action.Draw(t, "options"), MaxPack: rapid.Int64Range(0, 3).Draw(t, "max")}
+	p := &Policy{Push: sets.Draw(t, "push"), Protected: sets.Draw(t, "protected"), Update: action.Draw(t, "update"),
+		Force:  action.Draw(t, "force"),
+		Delete: action.Draw(t, "delete"), Tags: action.Draw(t, "tags"), Options: action.Draw(t, "options"),
+		MaxPack: rapid.Int64Range(0, 3).Draw(t, "max")}
 	if rapid.Bool().Draw(t, "fetch") {
 		p.Fetch = append([]Refs{}, sets.Draw(t, "see")...)
 	}
@@ -247,7 +280,7 @@ func drawPush(t *rapid.T) (Push, Facts) {
 	return push, facts
 }
 
-// narrower takes one thing away from what a policy allows.
+// narrower removes one permission of a policy.
 func narrower(t *rapid.T, p *Policy) *Policy {
 	q := *p
 	lower := func(a *Action) { *a = max(Deny, *a-1) }
@@ -282,7 +315,7 @@ func narrower(t *rapid.T, p *Policy) *Policy {
 	return &q
 }
 
-// TestLessIsNeverMore: to take a permission away never adds reach.
+// TestLessIsNeverMore: removing a permission never adds reach.
 func TestLessIsNeverMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPolicy(t)
@@ -299,9 +332,8 @@ func TestLessIsNeverMore(t *testing.T) {
 	})
 }
 
-// TestRefusedStaysRefused: whatever else is in a push, an update that is refused
-// by itself is refused, and so is the push; and facts never open what the
-// command alone does not.
+// TestRefusedStaysRefused: an update that is refused alone is refused in any push, and so is the push; and facts never
+// allow an update that its command alone forbids.
 func TestRefusedStaysRefused(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPolicy(t)
@@ -325,9 +357,10 @@ func TestRefusedStaysRefused(t *testing.T) {
 	})
 }
 
-// FuzzCheckName: a name that passes can be shown, and is one ref.
+// FuzzCheckName: an accepted name is printable, and is one ref.
 func FuzzCheckName(f *testing.F) {
-	for _, s := range append(someRefs, "refs/heads/x\x00", "refs/heads/\u202e", "@", "refs/heads/@{", "a.lock/b", "refs//x", "-x") {
+	for _, s := range append(someRefs, "refs/heads/x\x00", "refs/heads/\u202e", "@", "refs/heads/@{", "a.lock/b",
+		"refs//x", "-x") {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {

@@ -10,24 +10,24 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/pktline"
 )
 
-// What is read of one list of refs: more than the largest repositories have.
+// Limits of one list of refs, above the largest repositories.
 const (
 	maxListBytes = 64 << 20
 	maxListLines = 500_000
 )
 
-// View is what a sandbox may see of a repository.
+// View is a sandbox's view of a repository.
 type View struct {
-	// Sees reports whether a ref is there. head is what HEAD leads to, or "".
+	// Sees reports whether a ref is visible. head is the target of HEAD, or "".
 	Sees func(ref, head string) bool
-	// Head is what HEAD is known to lead to; lists say it, too, but not all.
+	// Head is the known target of HEAD; not every list states it.
 	Head string
-	// Options says whether options of a push may be sent.
+	// Options permits push options.
 	Options bool
-	// Shown is told of every object id that a list shows, and of which ref: what
-	// it is, or what the tag that it is is of. It may be nil.
+	// Shown receives every object id in a list, with its ref: the ref's own id, or the target of its tag. It may be
+	// nil.
 	Shown func(ref, id string)
-	// Found is told what HEAD leads to, where a list says it. It may be nil.
+	// Found receives the target of HEAD, if a list states it. It may be nil.
 	Found func(head string)
 }
 
@@ -43,13 +43,13 @@ func (v *View) show(ref, id string) {
 	}
 }
 
-// filter is a reader of packets that lets through what its step writes.
+// filter is a reader of packets as rewritten by step.
 type filter struct {
 	in   *pktline.Reader
 	out  bytes.Buffer
 	w    *pktline.Writer
 	step func(pktline.Packet) error
-	end  func() error // before the end of the stream; nil: nothing
+	end  func() error // called before the end of the stream; nil: nothing
 	err  error
 }
 
@@ -90,8 +90,7 @@ func Advertisement(src io.Reader, s Service, v View) io.Reader {
 	return f
 }
 
-// advertisement is a list of refs of version 0 or 1, or of capabilities of
-// version 2.
+// advertisement filters a list of refs of version 0 or 1, or of capabilities of version 2.
 type advertisement struct {
 	f       *filter
 	service Service
@@ -102,8 +101,7 @@ type advertisement struct {
 	idSize  int
 }
 
-// first reads "# service=…", which HTTP puts before everything; some servers not
-// before version 2.
+// first reads "# service=…", with which HTTP answers begin; some servers omit it before version 2.
 func (a *advertisement) first(p pktline.Packet) error {
 	if p.Kind == pktline.Data && p.Text() == "version 2" {
 		return a.version(p)
@@ -132,12 +130,12 @@ func (a *advertisement) version(p pktline.Packet) error {
 		a.f.step = a.capability
 		return a.f.w.Packet(p)
 	case strings.HasPrefix(text, "version "):
-		return malformed("it is of a version that nobody asked for")
+		return malformed("it is of a version that was not requested")
 	}
 	return a.ref(p)
 }
 
-// ended is what is left once a list has ended: nothing.
+// ended is the step after the end of a list, where no packet may follow.
 func (a *advertisement) ended(pktline.Packet) error { return malformed("it goes on beyond its end") }
 
 // ref reads one ref of version 0 or 1.
@@ -195,18 +193,19 @@ func (a *advertisement) write(id, name string) error {
 	return a.f.w.Text("%s %s\x00%s", id, name, strings.Join(caps, " "))
 }
 
-// kept are capabilities of version 0 and 1 that may stay as they are; with "="
-// at its end, whatever its value.
+// kept are capabilities of version 0 and 1 that pass; a final "=" permits any value.
 var kept = map[Service][]string{
-	Fetch: {"multi_ack", "multi_ack_detailed", "no-done", "thin-pack", "side-band", "side-band-64k", "ofs-delta", "shallow", "deepen-since",
-		"deepen-not", "deepen-relative", "no-progress", "include-tag", "filter", "allow-tip-sha1-in-want", "allow-reachable-sha1-in-want",
+	Fetch: {"multi_ack", "multi_ack_detailed", "no-done", "thin-pack", "side-band", "side-band-64k", "ofs-delta",
+		"shallow", "deepen-since",
+		"deepen-not", "deepen-relative", "no-progress", "include-tag", "filter", "allow-tip-sha1-in-want",
+		"allow-reachable-sha1-in-want",
 		"object-format=", "agent="},
-	Push: {"report-status", "report-status-v2", "delete-refs", "quiet", "atomic", "ofs-delta", "side-band-64k", "no-thin", "object-format=", "agent="},
+	Push: {"report-status", "report-status-v2", "delete-refs", "quiet", "atomic", "ofs-delta", "side-band-64k", "no-thin",
+		"object-format=", "agent="},
 }
 
-// read keeps the capabilities that can be judged. A server of pushes is made one
-// that takes no packs whose deltas need what only it has: those could not be
-// looked into here.
+// read keeps the capabilities that can be judged. It disables thin packs for pushes: their deltas need objects that
+// only the server has, so they could not be inspected here.
 func (a *advertisement) read(caps string) {
 	for c := range strings.FieldsSeq(caps) {
 		if target, ok := strings.CutPrefix(c, "symref=HEAD:"); ok && a.service == Fetch {
@@ -231,7 +230,7 @@ func keeps(list []string, c string) bool {
 	return slices.Contains(list, name)
 }
 
-// features are what may stay of "fetch=" in version 2.
+// features are the permitted values of "fetch=" in version 2.
 var features = []string{"shallow", "wait-for-done", "filter", "ref-in-want", "sideband-all"}
 
 // capability reads one capability of version 2.
@@ -260,7 +259,7 @@ func (a *advertisement) capability(p pktline.Packet) error {
 		}
 		return a.f.w.Text("fetch=%s", strings.Join(values, " "))
 	}
-	return nil // it could do what is not judged: object-info, bundle-uri, …
+	return nil // unjudged operations: object-info, bundle-uri, …
 }
 
 // Refs filters the answer to ls-refs of version 2.
@@ -281,7 +280,7 @@ func (l *listing) ref(p pktline.Packet) error {
 	case pktline.Flush:
 		l.f.step, l.f.end = func(p pktline.Packet) error {
 			if p.Kind == pktline.ResponseEnd {
-				return nil // connections end answers here
+				return nil // here connections end answers
 			}
 			return malformed("it goes on beyond its end")
 		}, nil
@@ -306,7 +305,7 @@ func (l *listing) ref(p pktline.Packet) error {
 		} else if id, ok := strings.CutPrefix(attribute, "peeled:"); ok && isID(id) {
 			ids = append(ids, id)
 		} else {
-			return malformed("a ref of it has an attribute that nobody asked for")
+			return malformed("a ref of it has an attribute that was not requested")
 		}
 	}
 	if !l.view.Sees(fields[1], l.view.Head) {
@@ -320,7 +319,7 @@ func (l *listing) ref(p pktline.Packet) error {
 	return l.f.w.Packet(p)
 }
 
-// isID reports whether s is an object id as git writes it.
+// isID reports whether s is an object id in git's form.
 func isID(s string) bool {
 	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }

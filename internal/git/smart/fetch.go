@@ -11,22 +11,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/pktline"
 )
 
-// MaxAsked is what one request for refs or objects may have, in bytes: each has
-// all that was said before (HTTP has no memory).
+// MaxAsked bounds a request for refs or objects, in bytes: each repeats all earlier ones, since HTTP is stateless.
 const MaxAsked = 16 << 20
 
 const maxAskedLines = 400_000
 
-// Asked is what a request of kind UploadPack asks for.
+// Asked is the content of a request of kind UploadPack.
 type Asked struct {
 	Refs  bool     // a list of refs (version 2), and nothing else
 	Wants []string // object ids
-	Names []string // refs whose objects are wanted, or that bound how far history goes back
+	Names []string // refs that are wanted, or that bound the history
 }
 
-// ParseAsked reads the body of a request of kind UploadPack, in the version that
-// it is sent on with. Errors: InvalidArgument for what no client asks, Forbidden
-// for what could not be judged, TooLarge.
+// ParseAsked parses the body of a request of kind UploadPack, in the version in which it is forwarded. Errors:
+// InvalidArgument for malformed requests, Forbidden for requests that cannot be judged, TooLarge.
 func ParseAsked(src io.Reader, v Version) (Asked, error) {
 	r := pktline.NewReader(src, MaxAsked, maxAskedLines)
 	if v == 2 {
@@ -37,7 +35,7 @@ func ParseAsked(src io.Reader, v Version) (Asked, error) {
 
 func bad(format string, args ...any) error { return cove.Errorf(cove.InvalidArgument, format, args...) }
 
-// parseWants reads a request of version 0 or 1: wants, and after a flush haves.
+// parseWants parses a request of version 0 or 1: wants, and after a flush haves.
 func parseWants(r *pktline.Reader) (Asked, error) {
 	var a Asked
 	section := a.wantLine
@@ -88,7 +86,7 @@ func haveLine(line string, _ bool) error {
 	return bad("%.100q is out of place", line)
 }
 
-// argument reads what both versions have.
+// argument parses arguments common to both versions.
 func (a *Asked) argument(verb, rest string) error {
 	switch verb {
 	case "want":
@@ -114,14 +112,15 @@ func (a *Asked) argument(verb, rest string) error {
 	return bad("%.100q is nothing that was offered", verb+" "+rest)
 }
 
-// checkFilter lets filters through that leave objects out by what they are. One
-// that is itself an object of the server's (sparse:oid) would read that.
+// checkFilter permits filters by the kind of objects. A filter that is itself an object of the server (sparse:oid)
+// would read that object.
 func checkFilter(spec string) error {
 	for part := range strings.SplitSeq(strings.TrimPrefix(spec, "combine:"), "+") {
 		kind, value, _ := strings.Cut(strings.ToLower(part), ":")
 		switch kind {
 		case "blob":
-			if limit, ok := strings.CutPrefix(value, "limit="); value == "none" || ok && strings.Trim(limit, "0123456789kmg") == "" {
+			if limit, ok := strings.CutPrefix(value, "limit="); value == "none" ||
+				ok && strings.Trim(limit, "0123456789kmg") == "" {
 				continue
 			}
 		case "tree":
@@ -133,12 +132,13 @@ func checkFilter(spec string) error {
 				continue
 			}
 		}
-		return cove.Errorf(cove.Forbidden, "the filter %.100q is not passed on", spec).WithHint("there are blob:none, blob:limit=SIZE, tree:DEPTH and object:type=TYPE")
+		return cove.Errorf(cove.Forbidden, "the filter %.100q is not passed on",
+			spec).WithHint("there are blob:none, blob:limit=SIZE, tree:DEPTH and object:type=TYPE")
 	}
 	return nil
 }
 
-// parseCommand reads a request of version 2: one command.
+// parseCommand parses a request of version 2: one command.
 func parseCommand(r *pktline.Reader) (Asked, error) {
 	var a Asked
 	command, arguments := "", false
@@ -168,7 +168,8 @@ func parseCommand(r *pktline.Reader) (Asked, error) {
 			command, a.Refs = name, name == "ls-refs"
 		case isCommand:
 			err = bad("the command %.100q is not one that was offered", name)
-		case !strings.HasPrefix(text, "agent=") && !strings.HasPrefix(text, "object-format=") && !strings.HasPrefix(text, "session-id="):
+		case !strings.HasPrefix(text, "agent=") && !strings.HasPrefix(text, "object-format=") &&
+			!strings.HasPrefix(text, "session-id="):
 			err = bad("the capability %.100q is not one that was offered", text)
 		}
 		if err != nil {
@@ -177,7 +178,7 @@ func parseCommand(r *pktline.Reader) (Asked, error) {
 	}
 }
 
-// atEnd refuses what follows a whole request: somebody would read it as another.
+// atEnd refuses bytes after a complete request: a server could read them as another.
 func atEnd(r *pktline.Reader) error {
 	if _, err := r.Next(); err != io.EOF {
 		return bad("the request goes on beyond its end")
@@ -193,7 +194,8 @@ func (a *Asked) fetchArgument(text string) error {
 	case "want-ref":
 		a.Names = append(a.Names, rest)
 		return nil
-	case "done", "thin-pack", "no-progress", "include-tag", "ofs-delta", "deepen-relative", "wait-for-done", "sideband-all":
+	case "done", "thin-pack", "no-progress", "include-tag", "ofs-delta", "deepen-relative", "wait-for-done",
+		"sideband-all":
 		if rest == "" {
 			return nil
 		}
@@ -208,8 +210,8 @@ func listArgument(text string) error {
 	return bad("%.100q is nothing that was offered", text)
 }
 
-// WithoutTags is the body of a request that ParseAsked has read, without the word
-// that has a server send tags nobody wanted, because it sends what they are of.
+// WithoutTags returns the body of a request that ParseAsked has accepted, without the option include-tag, which makes a
+// server send tags of sent objects unrequested.
 func WithoutTags(body []byte, v Version) ([]byte, error) {
 	const word = "include-tag"
 	var b bytes.Buffer

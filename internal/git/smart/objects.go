@@ -10,17 +10,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/pktline"
 )
 
-// FetchQuery is what the gateway itself asks a server for.
+// FetchQuery is a request of the gateway itself to a server.
 type FetchQuery struct {
 	Wants, Haves []string
-	Trees        bool // of Wants alone, with no blobs; otherwise commits, back to those that Haves have
+	Trees        bool // the trees of Wants without blobs; otherwise commits, back to Haves
 	All          bool // with trees
 	Objects      bool // Wants alone, of whatever kind
-	Whole        bool // with whatever the server has of them, as it can leave out nothing
+	Whole        bool // with all objects, as the server cannot filter
 	SHA256       bool
 }
 
-// FetchRequest is the body of the request, in version 2.
+// FetchRequest returns the body of the request, in version 2.
 func FetchRequest(q FetchQuery) []byte {
 	var b bytes.Buffer
 	w := pktline.NewWriter(&b)
@@ -52,8 +52,8 @@ func FetchRequest(q FetchQuery) []byte {
 	return b.Bytes()
 }
 
-// ParseFeatures reads what a server can do for those who fetch, from what it says
-// first. two: it speaks version 2; otherwise it lists refs, which are left.
+// ParseFeatures parses a server's fetch features from its first answer. two reports version 2; otherwise the answer
+// lists refs, which are left unread.
 func ParseFeatures(list io.Reader) (features []string, two bool, err error) {
 	r := pktline.NewReader(list, 1<<20, 100)
 	for n := 0; ; n++ {
@@ -73,15 +73,14 @@ func ParseFeatures(list io.Reader) (features []string, two bool, err error) {
 	}
 }
 
-// What is read of one answer with a pack.
+// Limits of one answer with a pack.
 const (
 	maxPack      = 16 << 30
 	maxPackLines = 1 << 24
 )
 
-// ParseFetched reads the answer: a pack, and which of its commits have parents
-// that it lacks. Errors: Unavailable when the server has not what is wanted, or
-// makes no sense.
+// ParseFetched parses the answer: a pack, and its commits with missing parents. Errors: Unavailable when the server
+// lacks a wanted object, or its answer is malformed.
 func ParseFetched(answer io.Reader) (pack io.Reader, shallow []string, err error) {
 	r := pktline.NewReader(answer, maxPack, maxPackLines)
 	section := ""
@@ -105,15 +104,14 @@ func ParseFetched(answer io.Reader) (pack io.Reader, shallow []string, err error
 		case section == "shallow-info":
 			id, ok := strings.CutPrefix(text, "shallow ")
 			if !ok || !isID(id) || len(shallow) > maxPushLines {
-				return nil, nil, malformed("it cuts the history where nobody asked for it")
+				return nil, nil, malformed("it cuts the history without a request")
 			}
 			shallow = append(shallow, id)
 		}
 	}
 }
 
-// ParseBatch reads what is to be done with large files (LFS): "download" or
-// "upload". Errors: InvalidArgument.
+// ParseBatch parses the operation on large files (LFS): "download" or "upload". Errors: InvalidArgument.
 func ParseBatch(body []byte) (operation string, err error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -128,7 +126,8 @@ func ParseBatch(body []byte) (operation string, err error) {
 		if err := d.Decode(&value); err != nil {
 			return "", bad("it is no JSON object")
 		}
-		if name, _ := key.(string); strings.EqualFold(name, "operation") { // some readers take any case, and the first or the last
+		// some parsers ignore case, and take the first or the last
+		if name, _ := key.(string); strings.EqualFold(name, "operation") {
 			if operation != "" || json.Unmarshal(value, &operation) != nil || operation == "" || name != "operation" {
 				return "", bad("it says not one thing that is to be done")
 			}

@@ -11,26 +11,26 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/policy"
 )
 
-// What comes before the pack of a push.
+// Limits of the part of a push before its pack.
 const (
 	maxPushHead  = 4 << 20
 	maxPushLines = 20_000
 )
 
-// Commands is what a push asks for, before its pack.
+// Commands is the part of a push before its pack.
 type Commands struct {
 	policy.Push
 	Atomic bool
-	Probe  bool // nothing is asked for: a client finds out whether it is let in
+	Probe  bool // no commands: a client tests its access
 
 	report, reportV2, bands bool
 }
 
-// offered are capabilities that a client may have of those that were offered.
+// offered are the capabilities that a client may use if they were offered.
 var offered = append(slices.Clone(kept[Push]), "push-options", "session-id=")
 
-// ParseCommands reads what precedes the pack, and leaves src where that begins.
-// Errors: InvalidArgument for what no client asks, TooLarge.
+// ParseCommands parses the part before the pack, and leaves src at the pack. Errors: InvalidArgument for malformed
+// requests, TooLarge.
 func ParseCommands(src io.Reader) (Commands, error) {
 	var c Commands
 	r := pktline.NewReader(src, maxPushHead, maxPushLines)
@@ -66,7 +66,7 @@ func ParseCommands(src io.Reader) (Commands, error) {
 	}
 }
 
-// read reads the capabilities that a client wants to use.
+// read parses the capabilities that a client uses.
 func (c *Commands) read(caps string) (options bool, err error) {
 	for name := range strings.FieldsSeq(caps) {
 		switch name {
@@ -88,7 +88,7 @@ func (c *Commands) read(caps string) (options bool, err error) {
 	return options, nil
 }
 
-// command reads one line. done: nothing of what follows is looked at.
+// command parses one line. done ends the parsing.
 func (c *Commands) command(line string) (done bool, err error) {
 	switch {
 	case strings.HasPrefix(line, "push-cert"):
@@ -130,15 +130,14 @@ func (c *Commands) HasPack() bool {
 	return slices.ContainsFunc(c.Updates, func(u policy.Update) bool { return !u.Deletes() })
 }
 
-// CanReport reports whether the client reads what becomes of each ref, or at
-// least messages; one that does neither needs an error of HTTP.
+// CanReport reports whether the client reads the outcome of each ref, or at least messages; otherwise a refusal must be
+// an HTTP error.
 func (c *Commands) CanReport() bool { return c.report || c.bands }
 
-// PushResult is the type of an answer to a push.
+// PushResult is the content type of an answer to a push.
 const PushResult = "application/x-git-receive-pack-result"
 
-// Refuse is the answer to a push that goes no further: each ref with its
-// reason, and lines that git shows after "remote: ".
+// Refuse returns the answer to a refused push: each ref with its reason, and lines that git shows after "remote: ".
 func (c *Commands) Refuse(v policy.Verdict, lines ...string) []byte {
 	var report, answer bytes.Buffer
 	if c.report {
@@ -161,10 +160,10 @@ func (c *Commands) Refuse(v policy.Verdict, lines ...string) []byte {
 	return answer.Bytes()
 }
 
-// maxShown is how long one line of an answer is.
+// maxShown bounds one line of an answer.
 const maxShown = 1000
 
-// shown keeps what others have written to one line of what can be printed.
+// shown returns one printable line of foreign text.
 func shown(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\u2028' || r == '\u2029' || 0x80 <= r && r < 0xa0 || r == '\ufffd' {
@@ -178,8 +177,7 @@ func shown(s string) string {
 	return s
 }
 
-// Warn puts lines before the answer of a server to a push, where the client has
-// bands to read them from.
+// Warn prepends lines to a server's answer to a push, if the client supports side-bands.
 func (c *Commands) Warn(answer io.Reader, lines ...string) io.Reader {
 	if !c.bands || len(lines) == 0 {
 		return answer
@@ -192,12 +190,10 @@ func (c *Commands) Warn(answer io.Reader, lines ...string) io.Reader {
 	return io.MultiReader(&b, answer)
 }
 
-// maxReport bounds what is read of a server's report.
+// maxReport bounds a server's report, in bytes.
 const maxReport = 4 << 20
 
-// Report is what became of the updates of a push that was sent on: those that
-// the server has made. answer is what it said. What makes no sense has made
-// nothing.
+// Report returns the updates of a forwarded push that the server reports as made. A malformed report counts as none.
 func (c *Commands) Report(answer io.Reader) (made []policy.Update, err error) {
 	if !c.report {
 		return nil, nil

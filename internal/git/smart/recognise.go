@@ -1,10 +1,9 @@
-// Package smart owns what git says over HTTP (gitprotocol-http, -pack and -v2):
-// which requests are git's, what a client wants, which refs a server shows, and
-// how a push is refused so that git says why. It is pure: streams in, streams
-// out, bounded in memory whatever comes in.
+// Package smart owns git's protocol over HTTP (gitprotocol-http, -pack and -v2): which requests are git's, what a
+// client wants, which refs a server shows, and how a push is refused so that git shows the reason. It is pure: streams
+// in, streams out, with bounded memory for any input.
 //
-// Whatever it cannot judge it takes out (capabilities, refs) or refuses
-// (requests), so that a server does nothing that was not understood here.
+// It removes what it cannot judge (capabilities, refs) or refuses it (requests), so that a server executes only
+// requests that were understood here.
 package smart
 
 import (
@@ -12,21 +11,21 @@ import (
 	"strings"
 )
 
-// Kind is what a request is for.
+// Kind is the purpose of a request.
 type Kind int
 
 const (
 	Other       Kind = iota // not git's
-	Advertise               // refs, or what a server can: GET info/refs?service=…
+	Advertise               // lists refs, or the server's capabilities: GET info/refs?service=…
 	UploadPack              // refs and objects, to the client
 	ReceivePack             // refs and objects, from the client
-	Batch                   // where large files are, or go to (LFS)
-	LargeFile               // a large file by itself, locks
-	Files                   // files of a repository by name (the dumb protocol), which no ref protects
-	Odd                     // git's, in a form that no client of git has
+	Batch                   // locations of large files (LFS)
+	LargeFile               // a large file itself, or locks
+	Files                   // files of a repository by name (the dumb protocol), without protection by ref
+	Odd                     // git's, in a form that no git client uses
 )
 
-// Service is what a repository is asked to do.
+// Service is an operation on a repository.
 type Service string
 
 const (
@@ -34,21 +33,22 @@ const (
 	Push  Service = "git-receive-pack"
 )
 
-// Request is a request as far as its head shows.
+// Request is a request, as far as its head shows.
 type Request struct {
 	Kind    Kind
 	Service Service // of Advertise, UploadPack and ReceivePack
-	Repo    string  // path of the repository, as it was asked for: with ".git" or without
+	Repo    string  // path of the repository as requested, with or without ".git"
 }
 
-// files are what is in a repository on disk: names at its top.
-var files = []string{"HEAD", "FETCH_HEAD", "ORIG_HEAD", "config", "config.worktree", "description", "packed-refs", "shallow", "index", "commondir", "gitdir"}
+// files are top-level names in a repository on disk.
+var files = []string{"HEAD", "FETCH_HEAD", "ORIG_HEAD", "config", "config.worktree", "description", "packed-refs",
+	"shallow", "index", "commondir", "gitdir"}
 
-// directories are the same, with all that is below them.
+// directories are top-level directories in a repository on disk.
 var directories = []string{"objects", "refs", "info", "hooks", "logs", "branches", "modules", "worktrees", "reftable"}
 
-// Recognise says what a request is for. path is canonical and encoded; query has
-// what follows "?", and asked says whether there is one.
+// Recognise returns the purpose of a request. path is canonical and encoded; query is the text after "?", and asked
+// reports whether there is one.
 func Recognise(method, path, query string, asked bool) Request {
 	decoded, err := url.PathUnescape(path)
 	if err != nil {
@@ -59,7 +59,7 @@ func Recognise(method, path, query string, asked bool) Request {
 		return r
 	}
 	end := decoded[len(r.Repo):]
-	if !strings.HasSuffix(path, end) || strings.Contains(strings.ToLower(path), "%2f") { // encoded where no client does
+	if !strings.HasSuffix(path, end) || strings.Contains(strings.ToLower(path), "%2f") { // encoded, which no client does
 		return Request{Kind: Odd, Repo: r.Repo}
 	}
 	r.Repo = strings.TrimSuffix(path, end)
@@ -100,8 +100,7 @@ func recognise(method, path, query string, asked bool) Request {
 	return file(path)
 }
 
-// file recognises files of a repository: those of one that is called *.git, and
-// otherwise what could be one.
+// file recognises files of a repository: those below a name *.git, and otherwise possible ones.
 func file(path string) Request {
 	if repo, rest, ok := strings.Cut(path, ".git/"); ok && rest != "" {
 		return Request{Kind: Files, Repo: repo + ".git"}
@@ -125,12 +124,11 @@ func has(list []string, s string) bool {
 	return false
 }
 
-// Version is the version of the protocol that a client asks for.
+// Version is a version of the protocol.
 type Version int
 
-// ParseVersion reads the header Git-Protocol. What it does not know, and what is
-// said twice, is version 0, which every server speaks; whoever sends the request
-// on says so (Version.Header), so that nobody reads it in another way.
+// ParseVersion parses the header Git-Protocol. An unknown or repeated value means version 0, which every server
+// supports. The forwarded request states the result (Version.Header), so that the server agrees.
 func ParseVersion(header []string) Version {
 	if len(header) != 1 {
 		return 0
@@ -144,7 +142,7 @@ func ParseVersion(header []string) Version {
 	return 0
 }
 
-// Header is what Git-Protocol says, or nothing for a version that needs no word.
+// Header returns the value of Git-Protocol, or "" for version 0.
 func (v Version) Header() string {
 	switch v {
 	case 1:

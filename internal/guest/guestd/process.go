@@ -14,12 +14,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// lingering is how long more output is waited for after a process has exited
-// while something it left behind holds its streams open. What is in them by
-// then is collected, however late it can be passed on.
+// lingering bounds the wait for more output after a process has exited while a process it left behind holds its streams
+// open. Bytes written by then are collected, however late they can be sent.
 const lingering = 250 * time.Millisecond
 
-// process is a Process and its windows.
+// process is a Process and its stream windows.
 type process struct {
 	Process
 	id     uint32
@@ -34,11 +33,11 @@ type process struct {
 
 	link *link  // of the host that started or attached to it; guarded by server.mu
 	exit []byte // JSON; guarded by server.mu
-	note []byte // of the host's; guarded by server.mu, and not changed but replaced
+	note []byte // set by the host; guarded by server.mu, and replaced rather than changed
 }
 
-// send writes to the host that has the process now. What cannot be sent is not
-// lost: the windows keep it for the next one.
+// send writes to the host that is attached to the process. Frames that cannot be sent are not lost: the windows keep
+// their bytes for the next host.
 func (p *process) send(f guest.Frame) {
 	p.server.mu.Lock()
 	l := p.link
@@ -51,14 +50,16 @@ func (s *Server) start(l *link, id uint32, spec guest.ProcessSpec) (guest.Starte
 		return guest.Started{}, &guest.Failure{Kind: guest.FailInvalid, Message: "no command"}
 	}
 	if len(spec.Label) > guest.MaxLabel {
-		return guest.Started{}, &guest.Failure{Kind: guest.FailInvalid, Message: fmt.Sprintf("a label of %d bytes, at most %d are allowed", len(spec.Label), guest.MaxLabel)}
+		return guest.Started{}, &guest.Failure{Kind: guest.FailInvalid,
+			Message: fmt.Sprintf("a label of %d bytes, at most %d are allowed", len(spec.Label), guest.MaxLabel)}
 	}
 	s.mu.Lock()
 	_, taken := s.processes[id]
 	n := len(s.processes)
 	s.mu.Unlock()
 	if taken || n >= guest.MaxProcesses {
-		return guest.Started{}, &guest.Failure{Kind: guest.FailState, Message: "the process's id is taken, or there are too many processes"}
+		return guest.Started{}, &guest.Failure{Kind: guest.FailState,
+			Message: "the process's id is taken, or there are too many processes"}
 	}
 	proc, err := s.world.Spawner.Start(spec)
 	if err != nil {
@@ -126,13 +127,12 @@ func (p *process) sendExit(code int, signal syscall.Signal) {
 	j, _ := json.Marshal(e)
 	p.server.mu.Lock()
 	p.exit = j
-	l := p.link // who attaches from now on is told by attach, once
+	l := p.link // a host that attaches from now on gets the exit from attach, once
 	p.server.mu.Unlock()
 	l.send(guest.Frame{Type: guest.FrameExit, ID: p.id, Payload: j}, nil)
 }
 
-// pump moves one stream from the process into its window; what goes beyond
-// limit is read and dropped.
+// pump moves one stream from the process into its window. Bytes beyond limit are read and dropped.
 func (p *process) pump(o *output, r io.Reader, limit int64) {
 	buf := make([]byte, guest.MaxChunk)
 	passed := int64(0)
@@ -167,8 +167,8 @@ func (p *process) acked(a guest.Ack) {
 	}
 }
 
-// attach gives the process to the host on l: it sends again what that host has
-// not received, then the exit if there has been one.
+// attach connects the process to the host on l. It sends again what that host has not received, then the exit if the
+// process has ended.
 func (s *Server) attach(l *link, a guest.Attach) (guest.Attached, error) {
 	p := s.process(a.Process)
 	if p == nil {
@@ -187,7 +187,7 @@ func (s *Server) attach(l *link, a guest.Attach) (guest.Attached, error) {
 	return guest.Attached{Stdin: p.input.offset()}, nil
 }
 
-// list describes the processes that nobody has collected, the oldest first.
+// list describes the processes whose exit has not been collected, oldest first.
 func (s *Server) list() []guest.ProcessInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +204,8 @@ func (s *Server) list() []guest.ProcessInfo {
 
 func (s *Server) note(n guest.Note, data []byte) error {
 	if len(data) > guest.MaxNote {
-		return &guest.Failure{Kind: guest.FailInvalid, Message: fmt.Sprintf("a note of %d bytes, at most %d are allowed", len(data), guest.MaxNote)}
+		return &guest.Failure{Kind: guest.FailInvalid, Message: fmt.Sprintf("a note of %d bytes, at most %d are allowed",
+			len(data), guest.MaxNote)}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,8 +227,8 @@ func (s *Server) noted(n guest.Note) ([]byte, error) {
 	return p.note, nil
 }
 
-// output is the sending window of one stream: it keeps what the host has not
-// acknowledged. sendMu keeps chunks in order; acknowledgements take only mu.
+// output is the sending window of one stream; it retains bytes until the host acknowledges them. sendMu keeps chunks in
+// order; acknowledgements take only mu.
 type output struct {
 	id      uint32
 	frame   guest.FrameType
@@ -248,19 +249,19 @@ func newOutput(id uint32, frame guest.FrameType, l *link) *output {
 	return o
 }
 
-// send is called with sendMu held.
+// send requires sendMu.
 func (o *output) send(c guest.Chunk) {
 	o.link.send(guest.Frame{Type: o.frame, ID: o.id, Payload: c.Payload()}, nil)
 }
 
-// write waits for room in the window, keeps p and sends it.
+// write waits for room in the window, retains p and sends it.
 func (o *output) write(p []byte) {
 	o.mu.Lock()
 	for len(o.kept)+len(p) > guest.Window {
 		o.cond.Wait()
 	}
 	o.mu.Unlock()
-	// Only the pump adds, so the room stays.
+	// Only the pump adds bytes, so the room cannot shrink meanwhile.
 	o.sendMu.Lock()
 	defer o.sendMu.Unlock()
 	o.mu.Lock()
@@ -270,7 +271,7 @@ func (o *output) write(p []byte) {
 	o.send(guest.Chunk{Offset: offset, Data: p})
 }
 
-// extent is where what is kept begins and ends.
+// extent returns the offsets at which the retained bytes begin and end.
 func (o *output) extent() (from, to uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -288,8 +289,8 @@ func (o *output) acked(offset uint64) {
 	o.cond.Broadcast()
 }
 
-// resend turns to the host on l and sends it everything from offset on; false
-// if that is not kept any more.
+// resend switches to the host on l and sends it everything from offset on. It returns false if that part is no longer
+// retained.
 func (o *output) resend(l *link, offset uint64) bool {
 	o.sendMu.Lock()
 	defer o.sendMu.Unlock()
@@ -314,8 +315,8 @@ type input struct {
 	to  io.WriteCloser // nil: input is dropped
 	ack func(offset uint64)
 
-	ackMu  sync.Mutex // held while something is acknowledged
-	silent bool       // guarded by ackMu: nothing is, any more
+	ackMu  sync.Mutex // held while an acknowledgement is sent
+	silent bool       // guarded by ackMu: no more acknowledgements
 
 	mu       sync.Mutex
 	cond     sync.Cond
@@ -331,7 +332,7 @@ func newInput(to io.WriteCloser, ack func(uint64)) *input {
 	return i
 }
 
-// put takes a chunk from the host; an empty one is the end.
+// put takes a chunk from the host; an empty chunk is end of file.
 func (i *input) put(c guest.Chunk) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -350,14 +351,14 @@ func (i *input) put(c guest.Chunk) error {
 	return nil
 }
 
-// offset is where the host continues.
+// offset returns the offset at which the host continues.
 func (i *input) offset() uint64 {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.received
 }
 
-// close ends the input; a write that nobody reads is given up.
+// close ends the input and abandons a blocked write.
 func (i *input) close() {
 	i.mu.Lock()
 	i.ended = true
@@ -368,7 +369,7 @@ func (i *input) close() {
 	}
 }
 
-// acknowledge says how much has been taken.
+// acknowledge reports to the host how much input has been consumed.
 func (i *input) acknowledge(offset uint64) {
 	i.ackMu.Lock()
 	defer i.ackMu.Unlock()
@@ -377,16 +378,15 @@ func (i *input) acknowledge(offset uint64) {
 	}
 }
 
-// silence has nothing acknowledged from now on: to the host there is no such
-// process once it has heard of its exit.
+// silence stops all acknowledgements: the host knows the process no more once it has received the exit.
 func (i *input) silence() {
 	i.ackMu.Lock()
 	defer i.ackMu.Unlock()
 	i.silent = true
 }
 
-// run writes to the process until the end of input or the process's. What the
-// process does not want any more is taken and dropped.
+// run writes to the process until the end of input or of the process. Input that the process refuses is acknowledged
+// and dropped.
 func (i *input) run() {
 	wanted := i.to != nil
 	for {

@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest/guestd"
 )
 
-// silent is a process that runs until end is called.
+// silent returns a process that runs until end is called.
 func silent() (p *process, end func()) {
 	p = &process{out: newOutlet(), errs: newOutlet(), exited: make(chan struct{}), code: 7}
 	return p, func() {
@@ -20,11 +20,13 @@ func silent() (p *process, end func()) {
 	}
 }
 
-// TestReturnWithoutMemory: a host that knows nothing any more finds a process
-// by its label, reads the note, and gets all output that was not let go of.
+// TestReturnWithoutMemory: a restarted host without state finds a process by its label, reads the note and gets all
+// output that was not released.
 func TestReturnWithoutMemory(t *testing.T) {
 	text := numbered(3 * guest.Window)
-	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { return printer(text) }}, Files: nothing{}}, true)
+	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process {
+		return printer(text)
+	}}, Files: nothing{}}, true)
 	c, wait := connect(t, s)
 	bind(t, c)
 	p, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"print"}, Label: []byte("mine\x00")})
@@ -45,7 +47,7 @@ func TestReturnWithoutMemory(t *testing.T) {
 	if err := p.Release(released); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Health(t.Context()); err != nil { // the release was before it on the wire
+	if _, err := c.Health(t.Context()); err != nil { // orders the check behind the release on the wire
 		t.Fatal(err)
 	}
 	wait()
@@ -53,7 +55,8 @@ func TestReturnWithoutMemory(t *testing.T) {
 	c, wait = connect(t, s)
 	defer wait()
 	all, err := c.Listed(t.Context())
-	if err != nil || len(all) != 1 || string(all[0].Label) != "mine\x00" || all[0].Stdout != released || all[0].StdoutEnd <= released || all[0].Stderr != 0 {
+	if err != nil || len(all) != 1 || string(all[0].Label) != "mine\x00" || all[0].Stdout != released ||
+		all[0].StdoutEnd <= released || all[0].Stderr != 0 {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	if _, err := c.Attach(t.Context(), all[0].ID, 0, 0); err == nil {
@@ -73,10 +76,12 @@ func TestReturnWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestRetainedOutputStalls: what is not let go of is bounded.
+// TestRetainedOutputStalls: retained output is bounded.
 func TestRetainedOutputStalls(t *testing.T) {
 	text := numbered(3 * guest.Window)
-	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { return printer(text) }}, Files: nothing{}}, true)
+	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process {
+		return printer(text)
+	}}, Files: nothing{}}, true)
 	c, wait := connect(t, s)
 	defer wait()
 	bind(t, c)
@@ -94,7 +99,7 @@ func TestRetainedOutputStalls(t *testing.T) {
 		if err == io.EOF {
 			break
 		}
-		if err := p.Release(at + 1<<40); err != nil { // no further than what was read
+		if err := p.Release(at + 1<<40); err != nil { // not beyond the bytes that were read
 			t.Fatal(err)
 		}
 	}
@@ -105,7 +110,9 @@ func TestRetainedOutputStalls(t *testing.T) {
 
 func TestLabelAndNoteAreBounded(t *testing.T) {
 	proc, end := silent()
-	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { return proc }}, Files: nothing{}}, true)
+	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process {
+		return proc
+	}}, Files: nothing{}}, true)
 	c, wait := connect(t, s)
 	defer wait()
 	bind(t, c)
@@ -113,7 +120,9 @@ func TestLabelAndNoteAreBounded(t *testing.T) {
 		var f *guest.Failure
 		return errors.As(err, &f) && f.Kind == kind
 	}
-	if _, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"x"}, Label: make([]byte, guest.MaxLabel+1)}); !refused(err, guest.FailInvalid) {
+	if _, err := c.Start(t.Context(), guest.ProcessSpec{
+		Args: []string{"x"}, Label: make([]byte, guest.MaxLabel+1),
+	}); !refused(err, guest.FailInvalid) {
 		t.Errorf("a long label: %v", err)
 	}
 	p, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"x"}, Label: make([]byte, guest.MaxLabel)})
@@ -141,8 +150,7 @@ func TestLabelAndNoteAreBounded(t *testing.T) {
 	}
 }
 
-// TestAllLabelsFit: the longest labels of as many processes as there can be are
-// one answer.
+// TestAllLabelsFit: the longest labels of MaxProcesses processes fit into one answer.
 func TestAllLabelsFit(t *testing.T) {
 	var ends []func()
 	start := func() *process {
@@ -155,7 +163,9 @@ func TestAllLabelsFit(t *testing.T) {
 	defer wait()
 	bind(t, c)
 	for range guest.MaxProcesses {
-		if _, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"x"}, TTY: true, Label: bytes.Repeat([]byte{0xff}, guest.MaxLabel)}); err != nil {
+		if _, err := c.Start(t.Context(), guest.ProcessSpec{
+			Args: []string{"x"}, TTY: true, Label: bytes.Repeat([]byte{0xff}, guest.MaxLabel),
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,11 +1,9 @@
-// Package guestd is the serving side of the guest protocol: it keeps the
-// processes of one sandbox and their streams, whoever makes the processes.
+// Package guestd is the serving side of the guest protocol. It owns the processes of one sandbox and their streams, and
+// knows nothing of how processes are made.
 //
-// A [Server] outlives its connections. What a process writes while nobody is
-// connected waits in its window, and a host that comes back attaches to it.
-// How processes, files and the root filesystem come about is behind the small
-// interfaces of [World]: package pid1 has the real ones, the in-memory engine
-// has its own.
+// A [Server] outlives its connections. Output that a process writes while no host is connected waits in its window, and
+// a returning host attaches to it. The interfaces of [World] make processes, files and the root filesystem: package
+// pid1 implements them for Linux, the in-memory engine for tests.
 package guestd
 
 import (
@@ -24,32 +22,30 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// World is what a Server acts upon.
+// World is the environment that a Server acts on.
 type World struct {
 	Wall    Wall
 	Spawner Spawner
 	Files   Files
 }
 
-// Wall builds the sandbox around the guest. Its methods are called once each,
-// in this order.
+// Wall builds the sandbox around the guest. Its methods are called once each, in this order.
 type Wall interface {
 	Begin(b guest.Begin) error
 	Setup(s guest.Setup, fds []*os.File) error
-	// Bind returns the listeners, in the order asked for.
+	// Bind returns the listeners, in the order of the request.
 	Bind(b guest.Bind, fds []*os.File) ([]*os.File, error)
 }
 
-// Spawner makes processes, as the sandbox's user.
+// Spawner starts processes as the sandbox's user.
 type Spawner interface {
 	Start(spec guest.ProcessSpec) (Process, error)
-	// SignalAll signals every process but the guest.
+	// SignalAll signals every process except the guest.
 	SignalAll(sig syscall.Signal) error
 	Stats() guest.Stats
 }
 
-// Process is a running process. Its streams end when nobody can write to them
-// any more, which may be after Wait.
+// Process is a running process. Its streams end when their last writer closes them, which may be after Wait.
 type Process interface {
 	PID() int
 	Stdin() io.WriteCloser // nil when the spec asked for none
@@ -64,13 +60,12 @@ type Process interface {
 // Output is the reading end of a stream that a process writes.
 type Output interface {
 	io.ReadCloser
-	// Cut ends the stream behind what has been written to it by now. Read, one
-	// under way too, returns what there is without waiting, and then io.EOF.
+	// Cut ends the stream after the bytes written so far. From then on Read, including a pending one, returns available
+	// bytes without waiting, and then io.EOF.
 	Cut()
 }
 
-// Files are the sandbox's files, reached with the rights of its user. Paths
-// are absolute.
+// Files are the sandbox's files, accessed with the rights of its user. Paths are absolute.
 type Files interface {
 	Write(w guest.WriteFile, data []byte) error
 	Read(r guest.ReadFile) ([]byte, guest.FileInfo, error)
@@ -87,22 +82,21 @@ type Server struct {
 	mu        sync.Mutex
 	phase     phase
 	processes map[uint32]*process
-	lasting   lasting
+	detached  detached
 }
 
-// lasting is what a guest keeps that outlives its connections.
-type lasting struct {
-	door      *os.File   // nil in one that does not
+// detached holds the descriptors of a guest that outlives its connections.
+type detached struct {
+	door      *os.File   // nil if the guest ends with its connection
 	listeners []*os.File // as Bind made them
 	held      []*os.File
 }
 
-// Door is the listening socket where the next connection is to be waited for,
-// or nil.
+// Door returns the listening socket on which the next connection arrives, or nil.
 func (s *Server) Door() *os.File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lasting.door
+	return s.detached.door
 }
 
 type phase int
@@ -115,8 +109,8 @@ const (
 	phaseBroken // a step failed half-way
 )
 
-// New makes a Server. When the engine has built the root filesystem already
-// (a container engine), setUp is true; OpBegin and OpSetup are refused.
+// New returns a Server. setUp is true when a container engine has built the root filesystem already; OpBegin and
+// OpSetup are then refused.
 func New(w World, setUp bool) *Server {
 	s := &Server{world: w, processes: map[uint32]*process{}}
 	if setUp {
@@ -153,8 +147,8 @@ func (l *link) send(f guest.Frame, fds []*os.File) error {
 	return fc.WriteFDs(b, raw)
 }
 
-// Serve speaks the protocol on conn until it ends; it closes conn. A second
-// connection may be served afterwards. It returns nil at a clean end.
+// Serve speaks the protocol on conn until it ends, and closes conn. A further connection may be served afterwards. It
+// returns nil at a clean end.
 func (s *Server) Serve(conn guest.Conn) error {
 	l := &link{conn: conn}
 	defer conn.Close()
@@ -177,15 +171,15 @@ func (s *Server) Serve(conn guest.Conn) error {
 	}
 }
 
-// ids lists the processes that nobody has collected.
+// ids returns the processes whose exit has not been collected.
 func (s *Server) ids() []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.processes))
 }
 
-// handle takes one frame; an error ends the connection. It never waits for
-// the host to read, so that the two sides cannot block each other.
+// handle processes one frame; an error ends the connection. It never waits for the host to read, so that the two sides
+// cannot block each other.
 func (s *Server) handle(l *link, f guest.Frame) error {
 	switch f.Type {
 	case guest.FrameRequest:
@@ -198,7 +192,7 @@ func (s *Server) handle(l *link, f guest.Frame) error {
 		if p := s.process(f.ID); p != nil {
 			return p.input.put(chunk)
 		}
-		return nil // it has exited meanwhile
+		return nil // the process has exited meanwhile
 	case guest.FrameAck:
 		ack, err := guest.ParseAck(f.Payload)
 		if err != nil {
@@ -225,7 +219,7 @@ func (s *Server) process(id uint32) *process {
 	return s.processes[id]
 }
 
-// request starts the operation; its answer is sent when it is done.
+// request starts the operation in a goroutine, which sends the answer.
 func (s *Server) request(l *link, f guest.Frame) error {
 	body, err := guest.ParseBody(f.Payload)
 	if err != nil {
@@ -273,7 +267,7 @@ func answer(id uint32, result any, raw []byte, err error) guest.Frame {
 	return guest.Frame{Type: guest.FrameFailure, ID: id, Payload: j}
 }
 
-// failure gives an error its kind.
+// failure maps an error to a Failure with its kind.
 func failure(err error) *guest.Failure {
 	var f *guest.Failure
 	if errors.As(err, &f) {
@@ -291,14 +285,16 @@ func failure(err error) *guest.Failure {
 		kind = guest.FailNoSpace
 	case errors.Is(err, syscall.EAGAIN):
 		kind = guest.FailNoProcess
-	case errors.Is(err, syscall.E2BIG), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENAMETOOLONG):
+	case errors.Is(err, syscall.E2BIG), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOTDIR),
+		errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENAMETOOLONG):
 		kind = guest.FailInvalid
 	}
 	return &guest.Failure{Kind: kind, Message: err.Error()}
 }
 
-// do carries out one request.
-func (s *Server) do(l *link, id uint32, req guest.Request, raw []byte, fds []*os.File) (result any, out []byte, outFDs []*os.File, err error) {
+// do executes one request.
+func (s *Server) do(l *link, id uint32, req guest.Request, raw []byte,
+	fds []*os.File) (result any, out []byte, outFDs []*os.File, err error) {
 	switch req.Op {
 	case guest.OpHealth:
 		return s.health(), nil, nil, nil
@@ -353,7 +349,7 @@ func (s *Server) do(l *link, id uint32, req guest.Request, raw []byte, fds []*os
 	return result, out, outFDs, err
 }
 
-// with decodes a request's parameters for f.
+// with decodes a request's parameters and calls f with them.
 func with[T any](req guest.Request, f func(T) error) error {
 	var p T
 	if err := json.Unmarshal(req.Params, &p); err != nil {
@@ -374,13 +370,15 @@ func (s *Server) bound() bool {
 	return s.phase == phaseBound
 }
 
-// advance runs step when the server is in phase from, and leaves it in phase
-// to, or broken. The lock is not held meanwhile: nothing else may run then.
+// advance runs step if the server is in phase from, and leaves it in phase to, or broken. The lock is not held
+// meanwhile: other operations are refused by the phase.
 func (s *Server) advance(from, to phase, step func() error) error {
 	s.mu.Lock()
 	if s.phase != from {
 		s.mu.Unlock()
-		return &guest.Failure{Kind: guest.FailState, Message: "not in this order, or not again: begin, set up, bind"}
+		return &guest.Failure{
+			Kind: guest.FailState, Message: "out of order: begin, set up and bind each run once, in this order",
+		}
 	}
 	s.phase = phaseBroken
 	s.mu.Unlock()
@@ -414,9 +412,9 @@ func (s *Server) bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err e
 	return listeners, err
 }
 
-// keep takes what a lasting guest keeps, from fds too.
+// keep stores the descriptors that a detached guest holds.
 func (s *Server) keep(p guest.Bind, fds, listeners []*os.File) error {
-	kept := lasting{listeners: listeners}
+	kept := detached{listeners: listeners}
 	for _, i := range append([]int{*p.Door}, p.Hold...) {
 		if i < 0 || i >= len(fds) || fds[i] == nil {
 			return &guest.Failure{Kind: guest.FailInvalid, Message: fmt.Sprintf("no descriptor %d to keep", i)}
@@ -427,14 +425,14 @@ func (s *Server) keep(p guest.Bind, fds, listeners []*os.File) error {
 	kept.door = kept.held[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lasting = kept
+	s.detached = kept
 	return nil
 }
 
-// listeners are copies of the listeners that were kept.
+// listeners returns copies of the stored listeners.
 func (s *Server) listeners() (copies []*os.File, err error) {
 	s.mu.Lock()
-	kept := s.lasting.listeners
+	kept := s.detached.listeners
 	s.mu.Unlock()
 	for _, l := range kept {
 		copied, err := duplicate(l)
@@ -449,7 +447,7 @@ func (s *Server) listeners() (copies []*os.File, err error) {
 	return copies, nil
 }
 
-// duplicate copies a descriptor, and keeps the copy from children.
+// duplicate copies a descriptor with close-on-exec.
 func duplicate(f *os.File) (*os.File, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

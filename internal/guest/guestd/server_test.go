@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world has one kind of process: what the test gives it.
+// world starts the process that the test provides, and no other.
 type world struct {
 	guestd.Wall
 
@@ -58,7 +58,7 @@ type outlet struct {
 	cond   sync.Cond
 	buf    []byte
 	ended  bool
-	chatty bool // somebody writes a line whenever it is read, for ever
+	chatty bool // a writer adds a line at every read, without end
 }
 
 func newOutlet() *outlet {
@@ -84,7 +84,7 @@ func (o *outlet) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Cut implements guestd.Output; it is also the end of all writers.
+// Cut implements guestd.Output; it also stands for the end of all writers.
 func (o *outlet) Cut() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -92,7 +92,7 @@ func (o *outlet) Cut() {
 	o.cond.Broadcast()
 }
 
-// Close loses what has not been read, as a pipe does.
+// Close discards unread bytes, as a pipe does.
 func (o *outlet) Close() error {
 	o.Cut()
 	o.mu.Lock()
@@ -101,8 +101,7 @@ func (o *outlet) Close() error {
 	return nil
 }
 
-// exited is a process that has written text and exited with 7, and has left
-// its streams to somebody.
+// exited returns a process that has written text, has exited with 7, and whose streams are still held open by another.
 func exited(text []byte) *process {
 	p := &process{out: newOutlet(), errs: newOutlet(), exited: make(chan struct{}), code: 7}
 	p.out.buf = bytes.Clone(text)
@@ -110,7 +109,7 @@ func exited(text []byte) *process {
 	return p
 }
 
-// printer is a process that has written text and exited with 7.
+// printer returns a process that has written text and exited with 7.
 func printer(text []byte) *process {
 	p := exited(text)
 	p.out.Cut()
@@ -118,7 +117,7 @@ func printer(text []byte) *process {
 	return p
 }
 
-// connect begins a connection; wait returns when the server has noticed its end.
+// connect opens a connection; wait returns when the server has noticed its end.
 func connect(t testing.TB, s *guestd.Server) (c *guest.Client, wait func()) {
 	t.Helper()
 	host, inside := net.Pipe()
@@ -148,11 +147,13 @@ func numbered(n int) []byte {
 	return b.Bytes()
 }
 
-// TestStreamSurvivesReconnects: however often the connection is lost, the host
-// gets every byte once, in order, and then the exit.
+// TestStreamSurvivesReconnects: the host gets every byte once, in order, and then the exit, however often the
+// connection is lost.
 func TestStreamSurvivesReconnects(t *testing.T) {
 	text := numbered(3 << 20)
-	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { return printer(text) }}, Files: nothing{}}, true)
+	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process {
+		return printer(text)
+	}}, Files: nothing{}}, true)
 	c, wait := connect(t, s)
 	bind(t, c)
 	p, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"print"}})
@@ -189,8 +190,7 @@ func TestStreamSurvivesReconnects(t *testing.T) {
 	wait()
 }
 
-// TestNothingWrittenIsLost: whatever a process has written before its exit
-// arrives, even if the reader comes when nobody waits for more any longer.
+// TestNothingWrittenIsLost: bytes written before the exit arrive, even if the reader is late.
 func TestNothingWrittenIsLost(t *testing.T) {
 	text := numbered(3 * guest.Window)
 	for name, process := range map[string]func() *process{
@@ -219,8 +219,7 @@ func TestNothingWrittenIsLost(t *testing.T) {
 	}
 }
 
-// TestLeftoverHoldsNothingBack: neither silence nor chatter of what a process
-// left behind keeps its exit from the host.
+// TestLeftoverHoldsNothingBack: a process left behind cannot delay the exit, neither by silence nor by chatter.
 func TestLeftoverHoldsNothingBack(t *testing.T) {
 	for name, chatty := range map[string]bool{"silent": false, "chatty": true} {
 		t.Run(name, func(t *testing.T) {
@@ -248,14 +247,14 @@ func TestLeftoverHoldsNothingBack(t *testing.T) {
 	}
 }
 
-// many is a directory whose listing no frame holds.
+// many is a directory whose listing exceeds one frame.
 type many struct{ guestd.Files }
 
 func (many) List(string) ([]guest.FileInfo, error) {
 	return make([]guest.FileInfo, 100_000), nil
 }
 
-// TestAnswerBeyondAFrame: whoever asked is told, and the connection goes on.
+// TestAnswerBeyondAFrame: an oversized answer fails its request, and the connection goes on.
 func TestAnswerBeyondAFrame(t *testing.T) {
 	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{}, Files: many{}}, true)
 	c, wait := connect(t, s)
@@ -272,7 +271,7 @@ func TestAnswerBeyondAFrame(t *testing.T) {
 	}
 }
 
-// stuck is an input whose reader takes its time, also when it is closed.
+// stuck is an input whose reader blocks, also in Close.
 type stuck struct{ writes, goOn chan struct{} }
 
 func (s stuck) Write(p []byte) (int, error) {
@@ -282,13 +281,15 @@ func (s stuck) Write(p []byte) (int, error) {
 }
 func (stuck) Close() error { return nil }
 
-// TestNothingFollowsTheExit: to the host there is no process any more once it has
-// heard of the exit, so that input which is taken after it is not acknowledged.
+// TestNothingFollowsTheExit: after the exit the host knows no such process, so input consumed later is not
+// acknowledged.
 func TestNothingFollowsTheExit(t *testing.T) {
 	in := stuck{make(chan struct{}), make(chan struct{})}
 	proc := printer(nil)
 	proc.in, proc.exited = in, make(chan struct{})
-	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { return proc }}, Files: nothing{}}, true)
+	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process {
+		return proc
+	}}, Files: nothing{}}, true)
 	c, wait := connect(t, s)
 	defer wait()
 	bind(t, c)
@@ -313,10 +314,12 @@ func TestNothingFollowsTheExit(t *testing.T) {
 	}
 }
 
-// TestExitWaitsForTheHost: a process that ends while nobody is connected is
-// still there for the next connection, and forgotten once it has been told.
+// TestExitWaitsForTheHost: an exit without a connected host waits for the next connection, and is forgotten after
+// delivery.
 func TestExitWaitsForTheHost(t *testing.T) {
-	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { return printer([]byte("bye")) }}, Files: nothing{}}, true)
+	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process {
+		return printer([]byte("bye"))
+	}}, Files: nothing{}}, true)
 	c, wait := connect(t, s)
 	bind(t, c)
 	p, err := c.Start(t.Context(), guest.ProcessSpec{Args: []string{"print"}})
@@ -345,7 +348,10 @@ func TestExitWaitsForTheHost(t *testing.T) {
 }
 
 func TestNothingBeforeBind(t *testing.T) {
-	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { t.Error("started"); return nil }}, Files: nothing{}}, false)
+	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process {
+		t.Error("started")
+		return nil
+	}}, Files: nothing{}}, false)
 	c, wait := connect(t, s)
 	defer wait()
 	state := func(err error) bool {
@@ -382,18 +388,27 @@ func TestNothingBeforeBind(t *testing.T) {
 	}
 }
 
-// FuzzServer: whatever the host sends, the guest neither panics nor hangs.
+// FuzzServer: the guest neither panics nor hangs, for any bytes of a host.
 func FuzzServer(f *testing.F) {
-	request, _ := guest.AppendFrame(nil, guest.Frame{Type: guest.FrameRequest, ID: 1, Payload: guest.Body{JSON: []byte(`{"op":"bind","params":{}}`)}.Payload()})
-	start, _ := guest.AppendFrame(bytes.Clone(request), guest.Frame{Type: guest.FrameRequest, ID: 2, Payload: guest.Body{JSON: []byte(`{"op":"start","params":{"args":["x"]}}`)}.Payload()})
-	note, _ := guest.AppendFrame(bytes.Clone(start), guest.Frame{Type: guest.FrameRequest, ID: 3, Payload: guest.Body{JSON: []byte(`{"op":"note","params":{"process":2}}`), Raw: []byte("x")}.Payload()})
-	noted, _ := guest.AppendFrame(bytes.Clone(note), guest.Frame{Type: guest.FrameRequest, ID: 4, Payload: guest.Body{JSON: []byte(`{"op":"noted","params":{"process":2}}`)}.Payload()})
-	processes, _ := guest.AppendFrame(bytes.Clone(noted), guest.Frame{Type: guest.FrameRequest, ID: 5, Payload: guest.Body{JSON: []byte(`{"op":"processes"}`)}.Payload()})
+	request, _ := guest.AppendFrame(nil, guest.Frame{
+		Type: guest.FrameRequest, ID: 1, Payload: guest.Body{JSON: []byte(`{"op":"bind","params":{}}`)}.Payload(),
+	})
+	start, _ := guest.AppendFrame(bytes.Clone(request), guest.Frame{Type: guest.FrameRequest, ID: 2,
+		Payload: guest.Body{JSON: []byte(`{"op":"start","params":{"args":["x"]}}`)}.Payload()})
+	note, _ := guest.AppendFrame(bytes.Clone(start), guest.Frame{Type: guest.FrameRequest, ID: 3,
+		Payload: guest.Body{JSON: []byte(`{"op":"note","params":{"process":2}}`), Raw: []byte("x")}.Payload()})
+	noted, _ := guest.AppendFrame(bytes.Clone(note), guest.Frame{Type: guest.FrameRequest, ID: 4,
+		Payload: guest.Body{JSON: []byte(`{"op":"noted","params":{"process":2}}`)}.Payload()})
+	processes, _ := guest.AppendFrame(bytes.Clone(noted), guest.Frame{
+		Type: guest.FrameRequest, ID: 5, Payload: guest.Body{JSON: []byte(`{"op":"processes"}`)}.Payload(),
+	})
 	f.Add(request)
 	f.Add(start)
 	f.Add(processes)
 	f.Fuzz(func(t *testing.T, wire []byte) {
-		s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process { return printer([]byte("x")) }}, Files: nothing{}}, true)
+		s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process {
+			return printer([]byte("x"))
+		}}, Files: nothing{}}, true)
 		host, inside := net.Pipe()
 		done := make(chan struct{})
 		go func() { s.Serve(inside); close(done) }()

@@ -15,8 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// files is the real guestd.Files. Everything happens on the files thread, with
-// the user's rights.
+// files implements guestd.Files. Every call runs on the files thread, with the user's rights.
 type files struct{ w *world }
 
 // maxEntries bounds a listing.
@@ -37,13 +36,11 @@ func (f files) on(p string, do func() error) error {
 	return f.w.files.do(do)
 }
 
-// openRegular opens without ever waiting for a FIFO's other end, and refuses
-// what is not a regular file. Nor are the files of /proc: some of them look at
-// who opens them, and that is the guest, which may see more of itself than the
-// user may.
+// openRegular opens a regular file without waiting for a FIFO's other end, and refuses everything else. It refuses the
+// files of /proc too: some of them judge their reader, and the guest may see more of itself than the user may.
 func openRegular(name string, flags int, mode fs.FileMode) (*os.File, error) {
 	f, err := os.OpenFile(name, flags|unix.O_NONBLOCK|unix.O_NOCTTY, mode)
-	if errors.Is(err, unix.ENXIO) { // a FIFO nobody reads
+	if errors.Is(err, unix.ENXIO) { // a FIFO without a reader
 		return nil, notRegular
 	}
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/netsetup"
 )
 
-// netlinks are the kernel's sides of a StepNetlink.
+// netlinks maps a StepNetlink's target to the kernel's protocol.
 var netlinks = map[string]int{guest.NetlinkRoute: unix.NETLINK_ROUTE, guest.NetlinkNetfilter: unix.NETLINK_NETFILTER}
 
-// builder carries out steps below the staging directory.
+// builder executes steps below the staging directory.
 type builder struct {
 	staging int // O_PATH descriptor
 	fds     []*os.File
@@ -44,7 +44,8 @@ func (b *builder) step(s guest.Step) error {
 		return b.symlink(s)
 	case guest.StepTmpfs:
 		return b.filesystem(s, "tmpfs",
-			"size", strconv.FormatInt(s.Size, 10), "nr_inodes", strconv.FormatInt(s.Inodes, 10), "mode", "0"+strconv.FormatUint(uint64(s.Mode), 8))
+			"size", strconv.FormatInt(s.Size, 10), "nr_inodes", strconv.FormatInt(s.Inodes, 10), "mode",
+			"0"+strconv.FormatUint(uint64(s.Mode), 8))
 	case guest.StepProc:
 		return b.filesystem(s, "proc", "hidepid", "2")
 	case guest.StepDevpts:
@@ -71,8 +72,8 @@ func (b *builder) step(s guest.Step) error {
 	return errors.New("unknown step")
 }
 
-// how says how targets are resolved: never out of the staging directory, and
-// never through a symlink below the places the wall itself depends on.
+// how returns how targets are resolved: never out of the staging directory, and never through a symlink below the
+// places that the sandbox itself depends on.
 func how(target string, flags uint64) *unix.OpenHow {
 	h := &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	for _, place := range []string{guest.Root + "/proc", guest.Root + "/dev", guest.Root + "/sys"} {
@@ -83,7 +84,7 @@ func how(target string, flags uint64) *unix.OpenHow {
 	return h
 }
 
-// open opens a target as a place: O_PATH, contained in the staging directory.
+// open opens a target with O_PATH, contained in the staging directory.
 func (b *builder) open(target string) (int, error) {
 	fd, err := unix.Openat2(b.staging, target, how(target, unix.O_PATH))
 	if err == unix.ELOOP {
@@ -92,7 +93,7 @@ func (b *builder) open(target string) (int, error) {
 	return fd, err
 }
 
-// parent opens the directory a target is to be made in.
+// parent opens the directory in which a target is made.
 func (b *builder) parent(target string) (int, error) {
 	if err := b.mkdirAll(path.Dir(target)); err != nil {
 		return -1, err
@@ -118,8 +119,7 @@ func (b *builder) mkdirAll(target string) error {
 	return nil
 }
 
-// place makes sure that a target to mount on exists, like what (a directory or
-// a file), and opens it.
+// place makes sure that a mount's target exists, as a directory or a file, and opens it.
 func (b *builder) place(target string, directory bool) (int, error) {
 	fd, err := b.open(target)
 	if err != unix.ENOENT {
@@ -153,7 +153,7 @@ func (b *builder) dir(s guest.Step) error {
 	return unix.Fchmod(fd, s.Mode)
 }
 
-// file makes a new file; one that the image has there is replaced.
+// file makes a new file and replaces one of the image.
 func (b *builder) file(s guest.Step) error {
 	dir, err := b.parent(s.Target)
 	if err != nil {
@@ -192,8 +192,8 @@ func (b *builder) symlink(s guest.Step) error {
 	return err
 }
 
-// filesystem mounts a new file system of a type at the step's target. Options
-// are name and value in turn; an empty value is a flag.
+// filesystem mounts a new file system of a type at the step's target. Options alternate name and value; an empty value
+// is a flag.
 func (b *builder) filesystem(s guest.Step, fstype string, options ...string) error {
 	fs, err := unix.Fsopen(fstype, unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -214,7 +214,7 @@ func (b *builder) filesystem(s guest.Step, fstype string, options ...string) err
 	return b.attach(tree, s.Target, true)
 }
 
-// configure gives options to a file system context.
+// configure sets the options of a file system context.
 func configure(fs int, options ...string) (err error) {
 	for i := 0; i < len(options); i += 2 {
 		if options[i+1] == "" {
@@ -231,7 +231,8 @@ func configure(fs int, options ...string) (err error) {
 
 func (b *builder) overlay(s guest.Step) error {
 	p := func(name string) string { return "/proc/self/fd/" + strconv.Itoa(b.staging) + name }
-	return b.filesystem(s, "overlay", "lowerdir", p(s.Source), "upperdir", p(s.Upper), "workdir", p(s.Work), "userxattr", "")
+	return b.filesystem(s, "overlay", "lowerdir", p(s.Source), "upperdir", p(s.Upper), "workdir", p(s.Work),
+		"userxattr", "")
 }
 
 func attributes(f guest.MountFlag) int {
@@ -247,7 +248,7 @@ func attributes(f guest.MountFlag) int {
 	return attr
 }
 
-// attach puts a detached mount at target, making the place if need be.
+// attach puts a detached mount at target and makes the place if it is missing.
 func (b *builder) attach(tree int, target string, directory bool) error {
 	at, err := b.place(target, directory)
 	if err != nil {
@@ -260,7 +261,7 @@ func (b *builder) attach(tree int, target string, directory bool) error {
 	return nil
 }
 
-// leftOut reports whether a step is for an existing target that does not exist.
+// leftOut reports whether a step requires an existing target that is missing.
 func (b *builder) leftOut(s guest.Step) bool {
 	if !s.Existing {
 		return false
@@ -294,9 +295,8 @@ func (b *builder) bind(s guest.Step) error {
 	return b.attachClone(tree, s)
 }
 
-// cloneHost clones a mount of the host. A recursive one is a directory of the
-// toolchain, which may be a link; anything else is a place a user named, which
-// has been resolved and judged, so that a link now is somebody's trick.
+// cloneHost clones a mount of the host. A recursive one is a directory of the toolchain, which may be a symlink. Any
+// other is a place that the host has resolved and opened, so a symlink or another inode there now is an attack.
 func (b *builder) cloneHost(s guest.Step) (int, error) {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
 	if !s.Recursive {
@@ -307,6 +307,15 @@ func (b *builder) cloneHost(s guest.Step) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(place)
+	if s.Is != nil {
+		var st unix.Stat_t
+		if err := unix.Fstat(place, &st); err != nil {
+			return -1, err
+		}
+		if (guest.Inode{Dev: st.Dev, Ino: st.Ino}) != *s.Is {
+			return -1, fmt.Errorf("%s was changed meanwhile", s.Source)
+		}
+	}
 	return clone(place, s.Recursive)
 }
 
@@ -395,8 +404,7 @@ func (b *builder) mask(s guest.Step) error {
 	return b.bind(guest.Step{Source: "/dev/null", Target: s.Target, Flags: guest.ReadOnly | guest.NoSuid | guest.NoExec})
 }
 
-// readOnly makes what is at the target read-only, as a mount of its own unless
-// it is one already.
+// readOnly makes a target read-only; unless the target is a mount already, it becomes one.
 func (b *builder) readOnly(s guest.Step) error {
 	at, err := b.open(s.Target)
 	if errors.Is(err, unix.ENOENT) {

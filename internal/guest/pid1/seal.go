@@ -14,17 +14,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// kept are the capabilities the guest keeps when it has an id of its own: to
-// start processes as the user, and to signal them. They are bounded to the
-// sandbox's user namespace, and no child has them.
+// kept are the capabilities of a guest with an id of its own: to start processes as the user, and to signal them. They
+// are bounded to the sandbox's user namespace, and children never get them.
 const kept = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
 
-// lastCap is tried upward until the kernel knows no more.
+// lastCap bounds the loop over capabilities, which ends earlier at the kernel's last one.
 const lastCap = 63
 
-// become changes every id of every thread, and leaves all groups. A user
-// namespace made without privilege may not change groups; there the caller's
-// remain, which doctor says.
+// become changes every id of every thread and drops all supplementary groups. A user namespace made without privilege
+// may not change groups; the caller's remain there, which "cove doctor" reports.
 func become(uid, gid int) error {
 	if err := syscall.Setgroups(nil); err != nil && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("leave the groups: %w", err)
@@ -38,8 +36,7 @@ func become(uid, gid int) error {
 	return nil
 }
 
-// enclose gives up everything, in an order in which each step is still
-// possible. Afterwards nothing of it can be taken back.
+// enclose drops all privileges, in an order in which each step is still permitted. The drop is irreversible.
 func (w *world) enclose(s guest.Seal) error {
 	if s.Pivot {
 		if err := pivot(w.staging); err != nil {
@@ -65,9 +62,8 @@ func limits(s guest.Seal) error {
 		resource int
 		value    uint64
 	}{
-		// Less than any core file has, and the one value with which the kernel
-		// does not hand a crash to the host's handler either (fs/coredump.c); 0
-		// is about files only. The seccomp policy keeps it so.
+		// 1 is smaller than any core file, and the one value with which the kernel does not start the host's crash
+		// handler (fs/coredump.c); 0 applies to files only. The seccomp policy preserves it.
 		{unix.RLIMIT_CORE, 1},
 		{unix.RLIMIT_NOFILE, uint64(s.OpenFiles)},
 		{unix.RLIMIT_FSIZE, uint64(s.FileSize)},
@@ -88,10 +84,9 @@ func limits(s guest.Seal) error {
 	return nil
 }
 
-// dropCapabilities empties the bounding, ambient and inheritable sets, and the
-// permitted and effective ones down to kept or to nothing. The bounding and
-// ambient sets are those of the main thread, from which every child comes:
-// they matter at an exec only, and no other thread does one.
+// dropCapabilities empties the bounding, ambient and inheritable sets, and reduces the permitted and effective ones to
+// kept, or to nothing. The bounding and ambient sets are those of the main thread: they matter at an exec only, and
+// every child comes from that thread.
 func dropCapabilities(ownID bool) error {
 	for c := uintptr(0); c <= lastCap; c++ {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
@@ -119,7 +114,7 @@ func dropCapabilities(ownID bool) error {
 	return nil
 }
 
-// everyThread does a system call on every thread of the process.
+// everyThread makes a system call on every thread of the process.
 func everyThread(trap, a1, a2 uintptr) error {
 	if _, _, errno := syscall.AllThreadsSyscall6(trap, a1, a2, 0, 0, 0, 0); errno != 0 {
 		return errno
@@ -127,9 +122,8 @@ func everyThread(trap, a1, a2 uintptr) error {
 	return nil
 }
 
-// loadFilter forbids new privileges and loads a seccomp program, on every
-// thread; children inherit both. What a container engine has loaded before the
-// guest began stays in force beside it.
+// loadFilter sets no_new_privs and loads a seccomp program on every thread; children inherit both. A filter that a
+// container engine has loaded before stays in force beside it.
 func loadFilter(program []byte) error {
 	if len(program) == 0 || len(program)%8 != 0 || len(program)/8 > 4096 {
 		return errors.New("the seccomp program is malformed")
@@ -139,7 +133,8 @@ func loadFilter(program []byte) error {
 	}
 	// TSYNC gives the other threads both the filter and no_new_privs (seccomp(2)).
 	fprog := unix.SockFprog{Len: uint16(len(program) / 8), Filter: (*unix.SockFilter)(unsafe.Pointer(&program[0]))}
-	r, _, errno := syscall.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)))
+	r, _, errno := syscall.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+		uintptr(unsafe.Pointer(&fprog)))
 	runtime.KeepAlive(program)
 	if errno != 0 {
 		return fmt.Errorf("load the seccomp filter: %w", errno)
@@ -150,8 +145,8 @@ func loadFilter(program []byte) error {
 	return nil
 }
 
-// setFSIDs gives this thread the file-system ids of the user. The kernel
-// answers with the old value and never with an error, so it is asked again.
+// setFSIDs sets this thread's file-system ids to the user's. The system call returns the old value and never an error,
+// so a second call verifies the change.
 func setFSIDs(uid, gid int) error {
 	syscall.RawSyscall(unix.SYS_SETFSGID, uintptr(gid), 0, 0)
 	syscall.RawSyscall(unix.SYS_SETFSUID, uintptr(uid), 0, 0)

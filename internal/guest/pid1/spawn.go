@@ -34,7 +34,8 @@ type child struct {
 func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
 	for _, s := range append(append([]string{spec.Dir}, spec.Args...), spec.Env...) {
 		if strings.IndexByte(s, 0) >= 0 {
-			return nil, &guest.Failure{Kind: guest.FailInvalid, Message: "a NUL byte in an argument, the environment or the directory"}
+			return nil, &guest.Failure{Kind: guest.FailInvalid,
+				Message: "a NUL byte in an argument, the environment or the directory"}
 		}
 	}
 	program, err := lookPath(spec.Args[0], spec.Env)
@@ -64,9 +65,8 @@ func (w *world) Start(spec guest.ProcessSpec) (guestd.Process, error) {
 	return c, nil
 }
 
-// fork starts the process on the main thread. While it does, the guest is the
-// more likely victim of the out-of-memory killer, which the child inherits:
-// so memory runs out for the user's processes before it does for the guest.
+// fork starts the process on the main thread. Meanwhile the guest raises its own OOM score, which the child inherits,
+// so that memory runs out for the user's processes before it does for the guest.
 func (w *world) fork(c *child, program string, args []string, attr *syscall.ProcAttr) error {
 	return w.main.do(func() error {
 		w.mu.Lock()
@@ -84,16 +84,15 @@ func (w *world) fork(c *child, program string, args []string, attr *syscall.Proc
 	})
 }
 
-// startReaping begins to reap, before anybody can be reaped.
+// startReaping starts the reaper before the first child exists.
 func (w *world) startReaping() {
 	w.children = map[int]*child{}
 	w.anyChild.L = &w.mu
 	go w.reap()
 }
 
-// reap collects every process that ends, the sandbox's orphans included. It
-// looks without collecting first: under mu, a process id cannot be collected
-// and given to a new child in between.
+// reap collects every process that ends, including the sandbox's orphans. It first waits without collecting: under mu,
+// a process id cannot be collected and given to a new child in between.
 func (w *world) reap() {
 	for {
 		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -153,7 +152,7 @@ func (w *world) Stats() guest.Stats {
 	return s
 }
 
-// field reads the number after name in a /proc file of lines.
+// field returns the number after name in a /proc file of lines.
 func field(data []byte, name string) int64 {
 	_, rest, _ := bytes.Cut(data, []byte(name))
 	line, _, _ := bytes.Cut(rest, []byte("\n"))
@@ -161,7 +160,7 @@ func field(data []byte, name string) int64 {
 	return n
 }
 
-// lookPath finds a program as execvp would, by the environment's own PATH.
+// lookPath finds a program as execvp would, in the environment's own PATH.
 func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -184,8 +183,7 @@ func lookPath(name string, env []string) (string, error) {
 	return "", &guest.Failure{Kind: guest.FailNotFound, Message: fmt.Sprintf("%s: not found in PATH", name)}
 }
 
-// streams makes the process's ends of its streams, in the order 0, 1, 2, and
-// keeps ours in c.
+// streams makes the process's ends of its streams, in the order 0, 1, 2, and stores the guest's ends in c.
 func (w *world) streams(c *child, spec guest.ProcessSpec) (ends []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -220,8 +218,8 @@ func (w *world) streams(c *child, spec guest.ProcessSpec) (ends []*os.File, err 
 	return ends, nil
 }
 
-// pipe makes a pipe of which the process has one end (the writing one when it
-// is for output) and the guest the other, which alone does not block.
+// pipe makes a pipe with one end for the process (the writing one for output) and one for the guest. Only the guest's
+// end is non-blocking.
 func pipe(output bool) (theirs, ours *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -239,10 +237,10 @@ func pipe(output bool) (theirs, ours *os.File, err error) {
 	return blockingFile(t), os.NewFile(uintptr(o), "pipe"), nil
 }
 
-// blockingFile wraps a descriptor whose Fd must not change its mode.
+// blockingFile wraps a descriptor so that Fd does not change its mode.
 func blockingFile(fd int) *os.File { return os.NewFile(uintptr(fd), "stream") }
 
-// terminal gives the process a new pseudo-terminal that belongs to the user.
+// terminal gives the process a new pseudo-terminal that the user owns.
 func (w *world) terminal(c *child, spec guest.ProcessSpec) ([]*os.File, error) {
 	var master, slave int
 	err := w.files.do(func() (err error) {
@@ -277,8 +275,8 @@ func (w *world) terminal(c *child, spec guest.ProcessSpec) ([]*os.File, error) {
 	return ends, nil
 }
 
-// terminalInput types: its end of input is the terminal's end-of-file
-// character, and closing it does not close the output.
+// terminalInput writes as a keyboard does: end of input is the terminal's end-of-file character, and closing it does
+// not close the output.
 type terminalInput struct{ master *os.File }
 
 func (t terminalInput) Write(p []byte) (int, error) { return t.master.Write(p) }
@@ -307,7 +305,7 @@ func (c *child) Stderr() guestd.Output {
 	return c.stderr
 }
 
-// Signal goes to the process's group; setsid made it a leader.
+// Signal signals the process's group; setsid made the process its leader.
 func (c *child) Signal(sig syscall.Signal) error {
 	select {
 	case <-c.exited:

@@ -11,22 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stream is our end of a process's output: of a pipe or a terminal, and not
-// blocking. It implements guestd.Output.
+// stream is the guest's end of a process's output: a pipe or a terminal, non-blocking. It implements guestd.Output.
 type stream struct {
 	file *os.File
 
 	// Owned by the reader.
 	cut  bool
-	rest int // bytes that are still read once it is cut
+	rest int // bytes still to read after the cut
 }
 
-// uncounted is more than a terminal holds beyond what it counts as there to be
-// read: the kernel passes output on to a terminal's reader with a delay, but
-// before it says that there is none.
+// uncounted exceeds the bytes that a terminal holds beyond its readable count: the kernel delivers output to the reader
+// with a delay, but before it reports that there is none.
 const uncounted = 64 << 10
 
-// Cut implements guestd.Output: it wakes the reader, who sees to the rest.
+// Cut implements guestd.Output: it wakes the reader, which reads the rest.
 func (s *stream) Cut() { s.file.SetReadDeadline(time.Unix(1, 0)) }
 
 // Close implements io.Closer.
@@ -43,15 +41,15 @@ func (s *stream) Read(p []byte) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// Not conn.Read, which heeds the deadline even if there is something.
+	// conn.Read would obey the deadline even when bytes are available.
 	if cerr := conn.Control(func(fd uintptr) { n, err = s.readRest(int(fd), p) }); cerr != nil {
 		return 0, cerr
 	}
 	return n, err
 }
 
-// readRest reads without waiting, and as much as there was at first: whoever
-// writes on and on is not listened to for ever.
+// readRest reads without waiting, and only as many bytes as were available at the cut, so that a persistent writer
+// cannot hold the stream open.
 func (s *stream) readRest(fd int, p []byte) (int, error) {
 	if !s.cut {
 		there, err := unix.IoctlGetInt(fd, unix.TIOCINQ)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// line is our end of an output and the program's.
+// line is the guest's end of an output and the program's.
 type line struct {
 	ours   *stream
 	theirs *os.File
@@ -27,7 +27,7 @@ func pipeLine(t *testing.T) line {
 	return newLine(t, ours, theirs)
 }
 
-// terminalLine is a raw terminal.
+// terminalLine returns the ends of a raw terminal.
 func terminalLine(t *testing.T) line {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
@@ -63,8 +63,8 @@ func newLine(t *testing.T, ours, theirs *os.File) line {
 	return line{&stream{file: ours}, theirs}
 }
 
-// TestCut: a stream that somebody holds open ends behind what has been written,
-// whether the reader waits already or comes later.
+// TestCut: a stream that another process holds open ends after the bytes written so far, whether the reader waits
+// already or comes later.
 func TestCut(t *testing.T) {
 	for name, c := range map[string]struct {
 		line  func(*testing.T) line

@@ -1,14 +1,12 @@
 //go:build linux
 
-// Package pid1 is what cove-guest is made of: as PID 1 it builds the sandbox's
-// root, seals itself in, starts the user's processes and reaps them.
+// Package pid1 implements cove-guest. As PID 1 it builds the sandbox's root, seals itself in, starts the user's
+// processes and reaps them.
 //
-// Much of that belongs to a thread, not a process, on Linux: capabilities,
-// namespaces, cgroups of the threaded kind, file-system ids. So two threads
-// have a purpose. The main thread builds, seals, and is the only one that
-// starts processes: they inherit its cgroup and its lack of privileges. The
-// files thread has the user's file-system ids for good, so that the guest
-// cannot be tricked into reading or writing what the user may not.
+// On Linux much of that state belongs to a thread, not to a process: capabilities, namespaces, cgroups of the threaded
+// kind, file-system ids. Two threads therefore have a fixed purpose. The main thread builds, seals, and alone starts
+// processes, which inherit its cgroup and its lack of privileges. The files thread has the user's file-system ids
+// permanently, so that the guest cannot be tricked into reading or writing files that the user may not.
 package pid1
 
 import (
@@ -43,15 +41,14 @@ func (t *thread) do(f func() error) (err error) {
 	return err
 }
 
-// Run serves conn until it ends, and then the next one, if the guest is to
-// outlive its connections. Otherwise it exits the process, which ends the
-// sandbox: the kernel kills every process of the namespace with its PID 1.
-// It must be called from main with the main thread locked.
+// Run serves conn until it ends. A guest that outlives its connections then serves the next one. Any other exits, which
+// ends the sandbox: the kernel kills every process of the namespace with its PID 1. Run must be called from main with
+// the main thread locked.
 //
-// setUp says that a container engine has built the root filesystem already.
+// setUp reports that a container engine has built the root filesystem already.
 func Run(conn guest.Conn, setUp bool) {
 	if setUp {
-		makeThreads() // a container engine counts them before it binds
+		makeThreads() // a container engine counts the guest's threads before it binds
 	}
 	main := newThread()
 	w := &world{main: main, files: newThread()}
@@ -60,7 +57,7 @@ func Run(conn guest.Conn, setUp bool) {
 	main.loop()
 }
 
-// serve serves one connection after the other and returns the exit code.
+// serve serves one connection after another and returns the exit code.
 func serve(server *guestd.Server, conn guest.Conn) int {
 	for {
 		err := server.Serve(conn)
@@ -78,12 +75,12 @@ func serve(server *guestd.Server, conn guest.Conn) int {
 	}
 }
 
-// threads is how many a guest has before the user's first process. It shares a
-// limit of tasks with them, and a Go program that is refused a thread ends; so
-// it makes ahead what it will ever need, and the host adds them to the limit.
+// threads is the number of threads of a guest before the user's first process. The guest shares a limit of tasks with
+// the user's processes, and a Go program that cannot create a thread crashes. So the guest creates all threads ahead,
+// and the host adds them to the limit.
 const threads = 16
 
-// makeThreads brings the process to its number of threads.
+// makeThreads raises the process to its number of threads.
 func makeThreads() {
 	for n := 4; n <= threads; {
 		reserveThreads(n)
@@ -91,7 +88,7 @@ func makeThreads() {
 		if unix.Stat("/proc/self/task", &st) != nil {
 			return
 		}
-		have := int(st.Nlink) - 2 // a directory for each
+		have := int(st.Nlink) - 2 // one directory for each thread
 		if have >= threads {
 			return
 		}
@@ -117,7 +114,7 @@ func reserveThreads(n int) {
 	done.Wait()
 }
 
-// startFiles begins the files thread with the user's ids.
+// startFiles starts the files thread with the user's ids.
 func (w *world) startFiles() error {
 	ready := make(chan error)
 	go func() {

@@ -17,16 +17,16 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/netsetup"
 )
 
-// world is the real guestd.Wall and guestd.Spawner.
+// world implements guestd.Wall and guestd.Spawner.
 type world struct {
 	main, files *thread
 
 	seal    guest.Seal
 	staging int
-	scratch []int    // descriptors of the file systems that hold everything writable
+	scratch []int    // the file systems that hold everything writable
 	io      *os.File // the guest's own /proc/self/io
 	oom     *os.File // the guest's own /proc/self/oom_score_adj
-	oomOwn  string   // what it was at first
+	oomOwn  string   // its initial value
 	ahead   listeners
 
 	mu       sync.Mutex // guards children, and orders fork against reaping
@@ -34,7 +34,7 @@ type world struct {
 	anyChild sync.Cond
 }
 
-// anyWritable is a directory that every sandbox has on its scratch file system.
+// anyWritable is a directory on the scratch file system of every sandbox.
 const anyWritable = "/tmp"
 
 // Begin implements guestd.Wall.
@@ -46,7 +46,7 @@ func (w *world) Begin(b guest.Begin) error {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return fmt.Errorf("make the mounts private: %w", err)
 		}
-		// Of this thread, which is the one that children come from.
+		// It applies to this thread, which starts all children.
 		if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 			return fmt.Errorf("new cgroup namespace: %w", err)
 		}
@@ -77,8 +77,8 @@ func (w *world) Setup(s guest.Setup, fds []*os.File) error {
 		if err := b.run(s.Steps); err != nil {
 			return err
 		}
-		// A place inside: a descriptor of the staging directory itself would
-		// stay a way out of the root, by the guest's /proc/self/fd.
+		// The directory must lie inside the root: a descriptor of the staging directory would stay a way out of it, by
+		// the guest's /proc/self/fd.
 		fd, err := b.open(guest.Root + anyWritable)
 		if err != nil {
 			return fmt.Errorf("open %s: %w", anyWritable, err)
@@ -88,8 +88,7 @@ func (w *world) Setup(s guest.Setup, fds []*os.File) error {
 	})
 }
 
-// stage mounts the scratch file system on the staging directory, of a size
-// that does until Setup says another.
+// stage mounts the scratch file system on the staging directory, with a provisional size until Setup sets the real one.
 func (w *world) stage(staging string) error {
 	under, err := unix.Open(staging, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -97,7 +96,8 @@ func (w *world) stage(staging string) error {
 	}
 	defer unix.Close(under)
 	b := &builder{staging: under}
-	err = b.step(guest.Step{Kind: guest.StepTmpfs, Target: "/", Size: 1 << 20, Inodes: 64, Mode: 0o755, Flags: guest.NoSuid | guest.NoDev})
+	err = b.step(guest.Step{Kind: guest.StepTmpfs, Target: "/", Size: 1 << 20, Inodes: 64, Mode: 0o755,
+		Flags: guest.NoSuid | guest.NoDev})
 	if err != nil {
 		return fmt.Errorf("mount the scratch file system: %w", err)
 	}
@@ -105,7 +105,7 @@ func (w *world) stage(staging string) error {
 	return err
 }
 
-// resize limits the tmpfs at a place to size bytes and a number of inodes.
+// resize limits the tmpfs at a place to size bytes and inodes.
 func resize(place int, size, inodes int64) error {
 	fs, err := unix.Fspick(place, "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
 	if err != nil {
@@ -118,9 +118,8 @@ func resize(place int, size, inodes int64) error {
 	return unix.FsconfigReconfigure(fs)
 }
 
-// count has Stats count the file system at a place, which need not be
-// readable for the guest. Where the image has a symlink there, a container
-// engine has mounted the place wherever it leads; only another place will do.
+// count adds the file system at a place, which the guest may be unable to read, to Stats. A symlink of the image may
+// have led the container engine's mount elsewhere; only another of the places is accepted as its target.
 func (w *world) count(place string, places []string) error {
 	fd, err := unix.Open(place, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -177,9 +176,8 @@ func (w *world) Bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err er
 	return listeners, nil
 }
 
-// openOOM opens the guest's OOM score, which fork raises for a moment. Then it
-// goes back to what it is now, not to zero: systemd starts user sessions with
-// 100 or 200, and only root outside may have less (oom_score_adj_min).
+// openOOM opens the guest's OOM score, which fork raises for a moment. Afterwards fork restores the present value, not
+// zero: systemd starts user sessions with 100 or 200, and only root outside may go below (oom_score_adj_min).
 func (w *world) openOOM() error {
 	own, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
@@ -190,8 +188,7 @@ func (w *world) openOOM() error {
 	return err
 }
 
-// pivot makes the assembled tree the root of the process; nothing of the
-// host's stays reachable.
+// pivot makes the assembled tree the root of the process, and the host's root unreachable.
 func pivot(staging int) error {
 	fd, err := unix.Openat(staging, guest.Root[1:], unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -211,7 +208,7 @@ func pivot(staging int) error {
 	return unix.Chdir("/")
 }
 
-// listeners are listening sockets of the network that nobody has asked for yet.
+// listeners are listening sockets made ahead, not yet requested.
 type listeners map[guest.Listen]*os.File
 
 func (ahead *listeners) make(ls []guest.Listen) error {
@@ -226,7 +223,7 @@ func (ahead *listeners) make(ls []guest.Listen) error {
 	return nil
 }
 
-// take gives one out, or nil.
+// take removes and returns a listener, or nil.
 func (ahead listeners) take(l guest.Listen) *os.File {
 	f := ahead[l]
 	delete(ahead, l)
@@ -239,7 +236,7 @@ func (ahead listeners) close() {
 	}
 }
 
-// listen makes the listening sockets that have not been made ahead.
+// listen returns the listening sockets, and makes those that were not made ahead.
 func (b *builder) listen(ls []guest.Listen, ahead listeners, seal guest.Seal) (files []*os.File, err error) {
 	for _, l := range ls {
 		f := ahead.take(l)
@@ -265,7 +262,7 @@ func (b *builder) listen(ls []guest.Listen, ahead listeners, seal guest.Seal) (f
 	return files, nil
 }
 
-// given is a descriptor of the request, which is kept from then on.
+// given returns a descriptor of the request and takes ownership of it.
 func (b *builder) given(i int) (*os.File, error) {
 	if i < 0 || i >= len(b.fds) || b.fds[i] == nil {
 		return nil, errors.New("no such descriptor")
@@ -275,8 +272,7 @@ func (b *builder) given(i int) (*os.File, error) {
 	return f, nil
 }
 
-// listenUnix makes a listening socket at a place that the user's processes alone
-// may connect to.
+// listenUnix makes a listening socket that only the user's processes can connect to.
 func (b *builder) listenUnix(target string, seal guest.Seal) (*os.File, error) {
 	dir, err := b.parent(target)
 	if err != nil {
@@ -287,7 +283,7 @@ func (b *builder) listenUnix(target string, seal guest.Seal) (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	// bind(2) has no descriptor to start from.
+	// bind(2) takes no directory descriptor.
 	place := "/proc/self/fd/" + strconv.Itoa(dir) + "/" + path.Base(target)
 	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: place}); err == nil {
 		if err = unix.Fchmodat(dir, path.Base(target), 0o600, 0); err == nil {

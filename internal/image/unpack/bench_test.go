@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// BenchmarkApply unpacks what a small distribution comes to: 2,000 files in
-// 200 directories, half of it incompressible.
+// BenchmarkApply unpacks the equivalent of a small distribution: 2,000 files in 200 directories, half of it
+// incompressible.
 func BenchmarkApply(b *testing.B) {
 	body := make([]byte, 20_000)
 	if _, err := rand.Read(body[:10_000]); err != nil {

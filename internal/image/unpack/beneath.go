@@ -12,16 +12,15 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// parent is an open directory of the tree (O_PATH) and the path it was found
-// by. A tree remembers one: entries of a directory follow each other. That one
-// cannot go stale, because only what lies in it is removed while it is held.
+// parent is an open directory of the tree (O_PATH) with its path. A tree caches one, since entries of a directory
+// follow each other. The cached one cannot go stale, because only its content is removed while it is held.
 type parent struct {
 	path string
 	fd   int
 	ino  uint64
 }
 
-// forget closes the remembered directory.
+// forget closes the cached directory.
 func (t *Tree) forget() {
 	if t.at.fd >= 0 {
 		unix.Close(t.at.fd)
@@ -29,8 +28,8 @@ func (t *Tree) forget() {
 	t.at = parent{fd: -1}
 }
 
-// enter opens a directory by its clean path and remembers it. With create,
-// missing components are made, as archives may leave them out.
+// enter opens a directory by its clean path and caches it. With create, missing components are made, as archives may
+// omit them.
 func (t *Tree) enter(path string, create bool) (parent, error) {
 	if t.at.fd >= 0 && t.at.path == path {
 		return t.at, nil
@@ -57,17 +56,17 @@ func (t *Tree) makePath(path string) (parent, error) {
 		return parent{}, err
 	}
 	if err := t.mkdir(up, base); err != nil {
-		return parent{}, err // EEXIST: a dangling link is in the way
+		return parent{}, err // EEXIST: a dangling symlink is in the way
 	}
 	return t.open(path)
 }
 
-// mkdir makes a directory that its entry, if one comes, describes later.
+// mkdir makes a directory that a later entry may describe.
 func (t *Tree) mkdir(up parent, base string) error {
 	if err := unix.Mkdirat(up.fd, base, 0o700); err != nil {
 		return err
 	}
-	if t.owners { // the process's own group may be inherited from a set-group-id directory
+	if t.owners { // a set-group-id directory may pass its group on
 		if err := unix.Fchownat(up.fd, base, 0, 0, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return err
 		}
@@ -80,10 +79,9 @@ func (t *Tree) mkdir(up parent, base string) error {
 	return nil
 }
 
-// open resolves a clean path to a directory inside the tree. The first try
-// follows no link, so that the path is what it says; only when there is one
-// does the second try follow it, with the tree as its "/", and measure where
-// it led: links must not make a tree deeper than its limits.
+// open resolves a clean path to a directory inside the tree. The first attempt follows no symlink, so that the path is
+// literal. If there is one, the second attempt follows it, with the tree as its "/", and measures the result's depth:
+// symlinks must not make a tree deeper than its limits.
 func (t *Tree) open(path string) (parent, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
 	root := int(t.root.Fd())
@@ -101,8 +99,9 @@ func (t *Tree) open(path string) (parent, error) {
 		})
 	}
 	if err == unix.ENOSYS {
-		return parent{}, cove.Errorf(cove.Unsupported, "this kernel has no openat2, which keeps images inside their directory").
-			WithHint("use Linux 5.6 or later, and no filter that hides the call")
+		return parent{},
+			cove.Errorf(cove.Unsupported, "this kernel has no openat2, which keeps images inside their directory").
+				WithHint("use Linux 5.6 or later, and no filter that hides the call")
 	}
 	if err != nil {
 		return parent{}, &fs.PathError{Op: "open", Path: path, Err: err}
@@ -114,7 +113,7 @@ func (t *Tree) open(path string) (parent, error) {
 	return identify(path, fd)
 }
 
-// retrying repeats a scoped lookup that a rename elsewhere made uncertain.
+// retrying repeats a scoped lookup that a concurrent rename made uncertain.
 func retrying(open func() (int, error)) (int, error) {
 	for range 128 {
 		fd, err := open()
@@ -125,8 +124,7 @@ func retrying(open func() (int, error)) (int, error) {
 	return -1, unix.EAGAIN
 }
 
-// measure refuses a directory that lies deeper in the tree than an entry's own
-// name could.
+// measure refuses a directory deeper in the tree than an entry's own name could be.
 func (t *Tree) measure(fd int) error {
 	where, err := os.Readlink(procSelf(fd))
 	if err != nil {

@@ -57,7 +57,7 @@ func (t *Tree) applyRoot(h *tar.Header) error {
 	return nil
 }
 
-// create makes one entry by its last component; the directory is held open.
+// create makes one entry by its last component, in an open directory.
 func (t *Tree) create(tr *tar.Reader, h *tar.Header, up parent, base string) error {
 	t.created[t.place(up.ino, base)] = struct{}{}
 	switch h.Typeflag {
@@ -71,7 +71,7 @@ func (t *Tree) create(tr *tar.Reader, h *tar.Header, up parent, base string) err
 		return t.hardlink(h, up, base)
 	case tar.TypeFifo:
 		return t.fifo(h, up, base)
-	default: // devices, and what no image has
+	default: // devices and unknown types
 		t.skipped++
 		return t.clearWay(up, base)
 	}
@@ -96,7 +96,7 @@ func (t *Tree) directory(h *tar.Header, up parent, base string) error {
 	return nil
 }
 
-// keepDirectory keeps a directory that is there and replaces anything else.
+// keepDirectory keeps an existing directory and replaces anything else.
 func (t *Tree) keepDirectory(up parent, base string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(up.fd, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -136,8 +136,7 @@ func (t *Tree) regular(tr *tar.Reader, h *tar.Header, up parent, base string) er
 	return t.setTime(up.fd, base, h)
 }
 
-// copy writes a file's content. A failed read is the archive's fault, a failed
-// write the disk's.
+// copy writes a file's content. A failed read is the archive's fault, a failed write the disk's.
 func (t *Tree) copy(fd int, r io.Reader) error {
 	for {
 		n, err := r.Read(t.buf)
@@ -174,8 +173,7 @@ func (t *Tree) symlink(h *tar.Header, up parent, base string) error {
 	return t.setTime(up.fd, base, h)
 }
 
-// hardlink gives a second name to something of the tree; like every other
-// path, the target is refused when absolute or with "..".
+// hardlink adds a name to an entry of the tree; like every other path, an absolute target or one with ".." is refused.
 func (t *Tree) hardlink(h *tar.Header, up parent, base string) error {
 	target, err := t.limits.clean(h.Linkname)
 	if err != nil {
@@ -219,17 +217,15 @@ func (t *Tree) fifo(h *tar.Header, up parent, base string) error {
 	if err := t.chown(up.fd, base, h, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	// Fchmodat follows links; this name was just made, in a directory that
-	// nobody else can reach.
+	// Fchmodat follows symlinks; this name was just made, in a directory that no other process can reach.
 	if err := unix.Fchmodat(up.fd, base, permissions(h), 0); err != nil {
 		return err
 	}
 	return t.setTime(up.fd, base, h)
 }
 
-// exclusively runs a call that fails when the name exists, and once more after
-// clearing the way: the last entry of a name wins, and never writes into what
-// was there, which may have other names.
+// exclusively runs a call that fails when the name exists, and repeats it after removing the name: the last entry of a
+// name wins, and never writes into an existing file, which may have other names.
 func (t *Tree) exclusively(up parent, base string, make func() error) error {
 	err := make()
 	if err != unix.EEXIST {
@@ -251,13 +247,12 @@ func (t *Tree) chown(fd int, base string, h *tar.Header, flags int) error {
 // ownerID keeps ids inside the range that a sandbox maps.
 func ownerID(id int) int {
 	if id < 0 || id > 65535 {
-		return 65534 // what the kernel shows for an id it cannot map
+		return 65534 // the kernel shows this id for unmapped ones
 	}
 	return id
 }
 
-// permissions drops set-user-id and set-group-id; sticky means something on
-// directories only.
+// permissions drops set-user-id and set-group-id; sticky is kept on directories only.
 func permissions(h *tar.Header) uint32 {
 	mode := uint32(h.Mode) & 0o777
 	if h.Typeflag == tar.TypeDir {
@@ -271,7 +266,7 @@ func (t *Tree) setTime(fd int, base string, h *tar.Header) error {
 	return unix.UtimesNanoAt(fd, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// sane keeps a modification time between 1970 and now.
+// sane limits a modification time to between 1970 and now.
 func (t *Tree) sane(mtime time.Time) time.Time {
 	if mtime.Before(time.Unix(0, 0)) {
 		return time.Unix(0, 0)
@@ -294,9 +289,10 @@ func failure(err error, doing, name string) error {
 		return err
 	case isFull(err):
 		return Full(err)
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENAMETOOLONG),
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.EEXIST),
+		errors.Is(err, unix.ENAMETOOLONG),
 		errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.EMLINK), errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL):
-		return cove.Errorf(cove.InvalidArgument, "%s %.200q: %w", doing, name, err) // something of the archive is in the way
+		return cove.Errorf(cove.InvalidArgument, "%s %.200q: %w", doing, name, err) // an entry of the archive is in the way
 	}
 	return cove.Errorf(cove.Internal, "%s %.200q: %w", doing, name, err)
 }
@@ -305,7 +301,7 @@ func isFull(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EROFS)
 }
 
-// Full returns the error for a disk that takes no more.
+// Full returns the error for a full disk.
 func Full(err error) error {
 	return cove.Errorf(cove.StorageFull, "no room for the image: %w", err).
 		WithHint("free some space, or remove images with \"cove image prune\" or \"cove image rm\"")

@@ -6,9 +6,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Finish gives directories their modes and times, counts what is there, and
-// looks once more at every name: a device or a set-user-id bit at this point is
-// a defect of this package, and is refused.
+// Finish gives directories their modes and times, counts the tree, and checks every name again: a device or a
+// set-user-id bit at this point is a defect of this package, and is refused.
 func (t *Tree) Finish() (Stats, error) {
 	t.forget()
 	f := finisher{tree: t, linked: map[uint64]struct{}{}}
@@ -34,10 +33,10 @@ func (t *Tree) Finish() (Stats, error) {
 type finisher struct {
 	tree   *Tree
 	stats  Stats
-	linked map[uint64]struct{} // inodes with several names that are counted
+	linked map[uint64]struct{} // counted inodes with several names
 }
 
-// directory finishes what is below first: afterwards it may be unreadable.
+// directory finishes its content first: the directory may be unreadable afterwards.
 func (f *finisher) directory(fd int, ino uint64) error {
 	f.stats.Dirs++
 	names, err := list(fd)
@@ -88,19 +87,19 @@ func (f *finisher) name(dirfd int, name string) error {
 	return nil
 }
 
-// RemoveAll removes a directory that was filled here, whatever modes its
-// directories have. A missing one is no error.
+// RemoveAll removes a directory of this package's making, whatever the modes of its directories. A missing one is no
+// error.
 func RemoveAll(dir string) error {
 	return removeAt(unix.AT_FDCWD, dir)
 }
 
-// removeAt removes a name and everything below, without following links.
+// removeAt removes a name and everything below, without following symlinks.
 func removeAt(dirfd int, name string) error {
 	err := unix.Unlinkat(dirfd, name, 0)
 	if err == nil || err == unix.ENOENT {
 		return nil
 	}
-	if err != unix.EISDIR && err != unix.EPERM { // POSIX says EPERM for a directory
+	if err != unix.EISDIR && err != unix.EPERM { // POSIX: EPERM for a directory
 		return err
 	}
 	fd, err := openToEmpty(dirfd, name)
@@ -134,8 +133,8 @@ func removeIn(fd int) error {
 	return nil
 }
 
-// openToEmpty opens a directory and makes it writable: without root, a 0555
-// directory of the image cannot be emptied, nor one of mode 0 be listed.
+// openToEmpty opens a directory and makes it writable: without root, a directory of mode 0555 cannot be emptied, nor
+// one of mode 0 be listed.
 func openToEmpty(dirfd int, name string) (int, error) {
 	const flags = unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(dirfd, name, unix.O_RDONLY|flags, 0)
@@ -148,7 +147,7 @@ func openToEmpty(dirfd int, name string) (int, error) {
 		return -1, err
 	}
 	if unix.Geteuid() != 0 {
-		_ = unix.Fchmod(fd, 0o700) // when it is not ours, unlinking says so
+		_ = unix.Fchmod(fd, 0o700) // if it belongs to another, unlinking fails
 	}
 	return fd, nil
 }
@@ -160,5 +159,5 @@ func openUp(dirfd int, name string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	return unix.Chmod(procSelf(fd), 0o700) // an O_PATH descriptor knows no fchmod before 6.6
+	return unix.Chmod(procSelf(fd), 0o700) // before 6.6, fchmod refuses O_PATH descriptors
 }

@@ -9,11 +9,12 @@ import (
 	"testing"
 )
 
-// FuzzApply gives arbitrary bytes as two layers.
+// FuzzApply applies arbitrary bytes as two layers.
 func FuzzApply(f *testing.F) {
 	f.Add([]byte{}, []byte{})
 	f.Add(pack(f, entry{name: "a/"}, entry{name: "a/b", body: "x"}), pack(f, entry{name: "a/.wh.b"}))
-	f.Add(pack(f, entry{name: "l", kind: tar.TypeSymlink, link: "../canary-dir"}), pack(f, entry{name: "l/canary", body: "x"}))
+	f.Add(pack(f, entry{name: "l", kind: tar.TypeSymlink, link: "../canary-dir"}),
+		pack(f, entry{name: "l/canary", body: "x"}))
 	f.Add(pack(f, entry{name: "../canary", body: "x"}), pack(f, entry{name: "h", kind: tar.TypeLink, link: "../canary"}))
 	f.Add(bomb(f, 1<<20), sparse1TiB())
 	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x58}, []byte{0x1f, 0x8b, 8, 0})
@@ -25,14 +26,15 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// FuzzEntries turns bytes into entries with names and targets that collide,
-// which arbitrary bytes hardly ever do.
+// FuzzEntries maps bytes to entries with colliding names and targets, which arbitrary bytes hardly ever form.
 func FuzzEntries(f *testing.F) {
 	f.Add([]byte{2, 0, 9, 0, 11, 0, 3, 0, 0, 1, 2, 3})
 	f.Add([]byte("abcdefghijklmnopqrstuvwxyz0123456789"))
-	names := []string{"a", "b", "l", "canary", "canary-dir", "a/b", "a/l", "l/a", "l/canary", "l/l", "b/a/l", "./", ".wh.a", ".wh.l", "a/.wh.b", "l/.wh.canary",
+	names := []string{"a", "b", "l", "canary", "canary-dir", "a/b", "a/l", "l/a", "l/canary", "l/l", "b/a/l", "./",
+		".wh.a", ".wh.l", "a/.wh.b", "l/.wh.canary",
 		".wh..wh..opq", "a/.wh..wh..opq", "l/.wh..wh..opq", "..", "../canary", "/a", "a/../../canary", ".wh..."}
-	targets := []string{"a", "b", "l", "..", ".", "/", "../canary", "../canary-dir", "/canary-dir", "a/b", "/a/../..", "l/..", "/proc/self/cwd", "../../../../.."}
+	targets := []string{"a", "b", "l", "..", ".", "/", "../canary", "../canary-dir", "/canary-dir", "a/b", "/a/../..",
+		"l/..", "/proc/self/cwd", "../../../../.."}
 	kinds := []byte{tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo, tar.TypeChar}
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		r := newRoom(t)
@@ -44,7 +46,7 @@ func FuzzEntries(f *testing.F) {
 		defer tree.Close()
 		for len(ops) >= 3 {
 			var entries []entry
-			// A refused entry ends its layer, so that what follows is tried too.
+			// A refused entry ends its layer; the next entries go into another one.
 			for len(ops) >= 3 {
 				op := ops[:3]
 				ops = ops[3:]
@@ -67,8 +69,7 @@ func FuzzEntries(f *testing.F) {
 	})
 }
 
-// FuzzClean holds what the rest relies on: a clean path has no component that
-// is empty, ".", ".." or too long.
+// FuzzClean: a clean path has no component that is empty, ".", ".." or too long.
 func FuzzClean(f *testing.F) {
 	for _, s := range []string{"", "/", "a", "./a//b/", "../a", "a/..", "a\x00b", strings.Repeat("a/", 300)} {
 		f.Add(s)

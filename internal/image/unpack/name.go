@@ -9,11 +9,10 @@ import (
 const (
 	whiteoutPrefix = ".wh."
 	opaqueMarker   = ".wh..wh..opq"
-	metaPrefix     = ".wh..wh." // reserved names of the storage driver that invented whiteouts
+	metaPrefix     = ".wh..wh." // reserved names of AUFS, the origin of whiteouts
 )
 
-// clean turns a name of an archive into a path relative to the root, "." being
-// the root itself, or refuses it.
+// clean converts a name of an archive to a path relative to the root, "." being the root itself, or refuses it.
 func (l Limits) clean(name string) (string, error) {
 	if strings.IndexByte(name, 0) >= 0 {
 		return "", refuse(name, "the name has a NUL byte")
@@ -28,7 +27,8 @@ func (l Limits) clean(name string) (string, error) {
 		return "", refuse(name, "the name is absolute")
 	}
 	if len(name) > l.NameLength {
-		return "", cove.Errorf(cove.TooLarge, "entry %.64q…: the name has %d bytes, at most %d are allowed", name, len(name), l.NameLength)
+		return "", cove.Errorf(cove.TooLarge, "entry %.64q…: the name has %d bytes, at most %d are allowed", name, len(name),
+			l.NameLength)
 	}
 	var parts []string
 	for part := range strings.SplitSeq(name, "/") {
@@ -43,7 +43,8 @@ func (l Limits) clean(name string) (string, error) {
 		}
 	}
 	if len(parts) > l.Depth {
-		return "", cove.Errorf(cove.TooLarge, "entry %.64q…: %d directories deep, at most %d are allowed", name, len(parts), l.Depth)
+		return "", cove.Errorf(cove.TooLarge, "entry %.64q…: %d directories deep, at most %d are allowed", name,
+			len(parts), l.Depth)
 	}
 	if len(parts) == 0 {
 		return ".", nil
@@ -51,7 +52,7 @@ func (l Limits) clean(name string) (string, error) {
 	return strings.Join(parts, "/"), nil
 }
 
-// split cuts a clean path into its directory and its last component.
+// split separates a clean path into its directory and its last component.
 func split(path string) (dir, base string) {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		return path[:i], path[i+1:]
@@ -59,7 +60,7 @@ func split(path string) (dir, base string) {
 	return ".", path
 }
 
-// hidden returns what a whiteout hides: a name, or everything (opaque).
+// hidden returns the target of a whiteout: a name, or everything (opaque).
 func hidden(base string) (name string, opaque bool, err error) {
 	switch {
 	case base == opaqueMarker:

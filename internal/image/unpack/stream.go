@@ -17,22 +17,22 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// blockSize is how much is unpacked ahead at a time, and blocks how often.
+// Sizes of the blocks that are decompressed ahead.
 const (
 	blockSize = 256 << 10
 	blocks    = 4
 )
 
-// stream unpacks, hashes and counts in a goroutine of its own, a few blocks
-// ahead of the reader, so that two cores share the work. stop ends it.
+// stream decompresses, hashes and counts in its own goroutine, a few blocks ahead of the reader, so that two cores
+// share the work. stop ends it.
 type stream struct {
-	full   chan block    // closed by the goroutine when it ends
-	empty  chan []byte   // buffers that come back
+	full   chan block    // closed by the goroutine at its end
+	empty  chan []byte   // returned buffers
 	quit   chan struct{} // closed by stop
-	hash   hash.Hash     // the goroutine's until full is closed
+	hash   hash.Hash     // owned by the goroutine until full is closed
 	rest   []byte
-	held   []byte // the buffer that rest is a part of
-	err    error  // what ended it, kept for every later Read
+	held   []byte // the buffer that contains rest
+	err    error  // the reason for the end, returned by every later Read
 	closed func()
 }
 
@@ -58,7 +58,7 @@ func (t *Tree) newStream(ctx context.Context, r io.Reader) (*stream, error) {
 	return s, nil
 }
 
-// gauge returns the check of what came out against what went in.
+// gauge returns the check of unpacked bytes against packed ones.
 func (t *Tree) gauge(packed *counter) func(n int) error {
 	var out int64
 	return func(n int) error {
@@ -84,7 +84,7 @@ func (s *stream) pump(ctx context.Context, r io.Reader, check func(int) error) {
 		}
 		n, err := io.ReadFull(r, buf)
 		if err == io.ErrUnexpectedEOF {
-			err = io.EOF // of this block; a truncated archive is io.ErrUnexpectedEOF of its decompressor, mapped below
+			err = io.EOF // of this block; the decompressor reports a truncated archive as io.ErrUnexpectedEOF, mapped below
 		}
 		s.hash.Write(buf[:n])
 		if e := check(n); e != nil {
@@ -132,8 +132,7 @@ func (s *stream) stop() {
 // digest is valid after Read has returned io.EOF.
 func (s *stream) digest() string { return hex.EncodeToString(s.hash.Sum(nil)) }
 
-// explain prefers the error that ended the stream to what the reader of a
-// stream cut short made of it.
+// explain returns the error that ended the stream in preference to its effect on the reader.
 func (s *stream) explain(err error) error {
 	if s.err != nil && s.err != io.EOF {
 		err = s.err
@@ -141,7 +140,7 @@ func (s *stream) explain(err error) error {
 	return malformed(err)
 }
 
-// counter counts the packed bytes.
+// counter counts packed bytes.
 type counter struct {
 	r io.Reader
 	n atomic.Int64
@@ -153,7 +152,7 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decompressor looks at the first bytes; media types of layers are often wrong.
+// decompressor detects the compression by the first bytes; media types of layers are often wrong.
 func decompressor(r io.Reader) (io.Reader, func(), error) {
 	none := func() {}
 	b := bufio.NewReaderSize(r, blockSize)
@@ -168,8 +167,10 @@ func decompressor(r io.Reader) (io.Reader, func(), error) {
 			return nil, nil, malformed(err)
 		}
 		return whole{z}, none, nil
-	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}), len(head) >= 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:4], []byte{0x2a, 0x4d, 0x18}):
-		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(128<<20))
+	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}),
+		len(head) >= 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:4], []byte{0x2a, 0x4d, 0x18}):
+		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(128<<20))
 		if err != nil {
 			return nil, nil, malformed(err)
 		}
@@ -181,8 +182,7 @@ func decompressor(r io.Reader) (io.Reader, func(), error) {
 	return b, none, nil
 }
 
-// whole turns the error of a truncated stream into one that is not mistaken
-// for a clean end.
+// whole maps the error of a truncated stream to one that cannot be mistaken for a clean end.
 type whole struct{ r io.Reader }
 
 var errTruncated = errors.New("the compressed stream ends early")
@@ -195,8 +195,7 @@ func (w whole) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// IsPlain reports whether a file begins like nothing that is compressed, and
-// goes back to its beginning.
+// IsPlain reports whether a file's first bytes match no compression, and rewinds it.
 func IsPlain(f io.ReadSeeker) (bool, error) {
 	r, done, err := decompressor(f)
 	if err != nil {

@@ -35,9 +35,13 @@ func TestLimits(t *testing.T) {
 		{"bytes over", func(l *Limits) { l.Bytes = 16 << 10 }, func() []byte { return pack(t, many(20)...) }, cove.TooLarge},
 		{"sparse file over", func(l *Limits) { l.Bytes = 1 << 20 }, sparse1TiB, cove.TooLarge},
 		{"bomb within bytes, by ratio", func(l *Limits) {}, func() []byte { return bomb(t, 2*RatioFloor) }, cove.TooLarge},
-		{"the same as allowed by a ratio", func(l *Limits) { l.Ratio = 10_000 }, func() []byte { return bomb(t, 2*RatioFloor) }, ""},
+		{"the same as allowed by a ratio", func(l *Limits) {
+			l.Ratio = 10_000
+		}, func() []byte { return bomb(t, 2*RatioFloor) }, ""},
 		{"bomb by bytes", func(l *Limits) { l.Bytes = 1 << 20 }, func() []byte { return bomb(t, 32<<20) }, cove.TooLarge},
-		{"junk after the end", func(l *Limits) { l.Bytes = 1 << 20 }, func() []byte { return append(pack(t), make([]byte, 2<<20)...) }, cove.TooLarge},
+		{"junk after the end", func(l *Limits) {
+			l.Bytes = 1 << 20
+		}, func() []byte { return append(pack(t), make([]byte, 2<<20)...) }, cove.TooLarge},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRoom(t)
@@ -50,7 +54,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// bomb is a gzipped archive of one file of zeros.
+// bomb returns a gzipped archive of one file of zeros.
 func bomb(t testing.TB, size int64) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -74,7 +78,7 @@ func bomb(t testing.TB, size int64) []byte {
 	return buf.Bytes()
 }
 
-// sparse1TiB is an old GNU sparse header that says 1 TiB and brings nothing.
+// sparse1TiB returns an old GNU sparse header that claims 1 TiB without content.
 func sparse1TiB() []byte {
 	h := make([]byte, 512)
 	copy(h, "huge")
@@ -105,7 +109,7 @@ func TestCompressions(t *testing.T) {
 	}
 	zw.Write(plain)
 	zw.Close()
-	// Two members one after the other are one stream.
+	// Two concatenated members are one stream.
 	var two bytes.Buffer
 	for _, half := range [][]byte{plain[:1000], plain[1000:]} {
 		w := gzip.NewWriter(&two)
@@ -113,7 +117,8 @@ func TestCompressions(t *testing.T) {
 		w.Close()
 	}
 	digests := map[string]bool{}
-	for name, data := range map[string][]byte{"plain": plain, "gzip": g.Bytes(), "zstd": z.Bytes(), "two members": two.Bytes()} {
+	for name, data := range map[string][]byte{"plain": plain, "gzip": g.Bytes(), "zstd": z.Bytes(),
+		"two members": two.Bytes()} {
 		t.Run(name, func(t *testing.T) {
 			r := newRoom(t)
 			tree, err := New(r.dir, r.limits)
@@ -135,7 +140,8 @@ func TestCompressions(t *testing.T) {
 		data []byte
 		code cove.Code
 	}{
-		"gzip cut": {g.Bytes()[:g.Len()-20], cove.InvalidArgument}, "zstd cut": {z.Bytes()[:z.Len()-20], cove.InvalidArgument},
+		"gzip cut":     {g.Bytes()[:g.Len()-20], cove.InvalidArgument},
+		"zstd cut":     {z.Bytes()[:z.Len()-20], cove.InvalidArgument},
 		"gzip damaged": {flip(g.Bytes(), g.Len()/2), cove.InvalidArgument}, "plain cut": {plain[:2000], cove.InvalidArgument},
 		"gzip of nothing": {[]byte{0x1f, 0x8b}, cove.InvalidArgument}, "xz": {[]byte("\xfd7zXZ\x00rest"), cove.Unsupported},
 		"not an archive": {[]byte(strings.Repeat("hello ", 500)), cove.InvalidArgument},
@@ -146,7 +152,7 @@ func TestCompressions(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nothing at all", func(t *testing.T) { // an empty layer is one
+	t.Run("nothing at all", func(t *testing.T) { // an empty layer is valid
 		if err := newRoom(t).apply(Layer, nil); err != nil {
 			t.Error(err)
 		}

@@ -1,29 +1,24 @@
-// Package unpack owns the step from image layers to a directory: it applies
-// tar archives that an attacker may have written, and never touches anything
-// outside the directory.
+// Package unpack owns the step from image layers to a directory: it applies hostile tar archives, and never touches
+// anything outside the directory.
 //
-// # What holds it inside
+// # Containment
 //
-// No path of an archive is ever handed to the kernel as a whole relative to
-// anything but the tree's own root, and then only through openat2 with
-// RESOLVE_IN_ROOT, which treats the tree as "/" for "..", absolute and
-// relative symbolic links alike. What an entry makes is made in the directory
-// so opened, by its last component alone, exclusively and without following a
-// link. A symbolic link planted by an earlier entry or layer is therefore
-// followed as it would be inside a sandbox, and leads nowhere else.
+// The kernel resolves a path of an archive only relative to the tree's own root, through openat2 with RESOLVE_IN_ROOT,
+// which treats the tree as "/" for "..", absolute and relative symbolic links alike. An entry is made in the directory
+// so opened, by its last component alone, exclusively and without following a symlink. A symbolic link from an earlier
+// entry or layer is therefore followed as it would be inside a sandbox, and leads nowhere else.
 //
-// # What is not taken over
+// # Dropped properties
 //
-// Absolute names, "..", NUL, and hard links by such names are refused. Block
-// and character devices are skipped: a sandbox has its own /dev. Set-user-id
-// and set-group-id bits and all extended attributes, security.capability among
-// them, are dropped. Owners are kept when the process may set them (root), ids
-// beyond 65535 becoming 65534; otherwise everything is the caller's.
+// Absolute names, "..", NUL, and hard links by such names are refused. Block and character devices are skipped: a
+// sandbox has its own /dev. Set-user-id and set-group-id bits and all extended attributes, security.capability among
+// them, are dropped. Owners are kept when the process may set them (root), with ids beyond 65535 mapped to 65534;
+// otherwise the caller owns everything.
 //
 // # Limits
 //
-// Entries, bytes, the ratio of unpacked to packed, name length and depth are
-// bounded, over all layers of a tree together.
+// Entries, bytes, the ratio of unpacked to packed, name length and depth are bounded, over all layers of a tree
+// together.
 package unpack
 
 import (
@@ -42,61 +37,59 @@ import (
 type Limits struct {
 	Entries    int64 // archive entries of all layers together
 	Bytes      int64 // bytes of all layers, uncompressed, and of all files
-	Ratio      int64 // unpacked bytes for each packed one, once RatioFloor came out
+	Ratio      int64 // unpacked bytes for each packed one, beyond RatioFloor
 	NameLength int   // bytes of a path inside the tree
 	Depth      int   // components of a path inside the tree
 }
 
-// RatioFloor is how much a layer may unpack to before its ratio counts: small
-// archives of zeros are harmless and compress a thousandfold.
+// RatioFloor is the unpacked size of a layer below which its ratio is ignored: small archives of zeros are harmless and
+// compress a thousandfold.
 const RatioFloor = 128 << 20
 
-// DefaultLimits are generous to every image in use and deadly to none.
+// DefaultLimits returns limits far above every real image, and below harm to a machine.
 func DefaultLimits() Limits {
 	return Limits{Entries: 1_000_000, Bytes: 10 << 30, Ratio: 250, NameLength: 4095, Depth: 255}
 }
 
-// Kind says what an archive's special names mean.
+// Kind determines the meaning of an archive's special names.
 type Kind int
 
 const (
 	Layer   Kind = iota // ".wh." names are whiteouts, as in the OCI image spec
-	Archive             // every name is just a name
+	Archive             // every name is literal
 )
 
-// Stats is what a tree holds.
+// Stats are the totals of a tree.
 type Stats struct {
 	Bytes   int64 // content of regular files, each inode once
-	Files   int64 // everything that is not a directory
+	Files   int64 // all entries except directories
 	Dirs    int64
 	Skipped int64 // entries that are never unpacked: devices, unknown types
 }
 
-// Tree is a directory being filled. It is used by one goroutine.
+// Tree is a directory being filled. It must be used by one goroutine.
 type Tree struct {
 	root    *os.File
 	limits  Limits
-	owners  bool // the process may give files to others
+	owners  bool // the process may change owners
 	entries int64
 	bytes   int64 // of archives
 	written int64 // of files: a sparse file is larger than its archive
 	skipped int64
 
-	// dirs has what Finish gives to directories, by inode: until then all are
-	// writable, so that read-only ones can be filled without root.
+	// dirs holds the modes and times that Finish sets, by inode: until then all directories are writable, so that
+	// read-only ones can be filled without root.
 	dirs map[uint64]dirMeta
-	// created has what the layer being applied made: whiteouts hide only what
-	// came from the layers below.
+	// created holds the entries of the layer being applied: whiteouts hide only entries of the layers below.
 	created map[place]struct{}
 	seed    maphash.Seed
-	at      parent // the directory opened last
+	at      parent // the last opened directory
 	buf     []byte
 	now     time.Time
 }
 
-// place identifies a name by the inode of its directory and a hash of its last
-// component, under a seed that no archive can know: a million long names would
-// otherwise be held in memory.
+// place identifies a name by the inode of its directory and a hash of its last component, under a random seed: storing
+// a million long names would take too much memory.
 type place struct {
 	dir  uint64
 	base uint64
@@ -121,7 +114,8 @@ func New(dir string, limits Limits) (*Tree, error) {
 		f.Close()
 		return nil, cove.Errorf(cove.Internal, "unpack into %q: not an empty directory: %v", dir, err)
 	}
-	t := &Tree{root: f, limits: limits, owners: mayChown(), dirs: map[uint64]dirMeta{}, seed: maphash.MakeSeed(), buf: make([]byte, 256<<10), now: time.Now()}
+	t := &Tree{root: f, limits: limits, owners: mayChown(), dirs: map[uint64]dirMeta{}, seed: maphash.MakeSeed(),
+		buf: make([]byte, 256<<10), now: time.Now()}
 	t.at.fd = -1
 	return t, nil
 }
@@ -132,12 +126,11 @@ func (t *Tree) Close() error {
 	return t.root.Close()
 }
 
-// Apply applies one archive, plain or compressed with gzip or zstd, and
-// returns the SHA-256 of its uncompressed bytes as lower-case hex (the diff id
-// of a layer). On error the tree is a mixture that can only be removed.
+// Apply applies one archive, plain or compressed with gzip or zstd, and returns the SHA-256 of its uncompressed bytes
+// as lower-case hex (the diff id of a layer). After an error the tree is inconsistent and must be removed.
 //
-// Errors: InvalidArgument (the archive is malformed, or wants out), TooLarge,
-// StorageFull, Unsupported (a compression), Canceled.
+// Errors: InvalidArgument (the archive is malformed, or escapes), TooLarge, StorageFull, Unsupported (a compression),
+// Canceled.
 func (t *Tree) Apply(ctx context.Context, r io.Reader, kind Kind) (string, error) {
 	s, err := t.newStream(ctx, r)
 	if err != nil {
@@ -148,7 +141,7 @@ func (t *Tree) Apply(ctx context.Context, r io.Reader, kind Kind) (string, error
 	if err := t.applyAll(tar.NewReader(s), kind); err != nil {
 		return "", s.explain(err)
 	}
-	// Padding after the end belongs to the digest.
+	// The digest includes padding after the end.
 	if _, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{s}, t.buf); err != nil {
 		return "", s.explain(err)
 	}
@@ -173,8 +166,7 @@ func (t *Tree) applyAll(tr *tar.Reader, kind Kind) error {
 	}
 }
 
-// malformed wraps what archive/tar says; errors of the stream below it keep
-// their own code.
+// malformed wraps errors of archive/tar; errors of the stream below keep their own code.
 func malformed(err error) error {
 	var known *cove.Error
 	if errors.As(err, &known) {

@@ -36,7 +36,8 @@ func pack(t testing.TB, entries ...entry) []byte {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
 	for _, e := range entries {
-		h := &tar.Header{Name: e.name, Linkname: e.link, Typeflag: e.kind, Mode: e.mode, Uid: e.uid, Gid: e.uid, Size: int64(len(e.body)),
+		h := &tar.Header{Name: e.name, Linkname: e.link, Typeflag: e.kind, Mode: e.mode, Uid: e.uid, Gid: e.uid,
+			Size:    int64(len(e.body)),
 			ModTime: e.mtime, PAXRecords: e.pax}
 		if h.Typeflag == 0 {
 			h.Typeflag = tar.TypeReg
@@ -63,7 +64,7 @@ func pack(t testing.TB, entries ...entry) []byte {
 // room is a tree with canaries around it.
 type room struct {
 	t      testing.TB
-	around string // has "canary", "canary-dir/canary" and "tree"
+	around string // contains "canary", "canary-dir/canary" and "tree"
 	dir    string
 	limits Limits
 	stats  Stats
@@ -86,14 +87,14 @@ func newRoom(t testing.TB) *room {
 		}
 	}
 	t.Cleanup(func() {
-		if err := RemoveAll(r.dir); err != nil { // modes that the test's own clean-up cannot pass
+		if err := RemoveAll(r.dir); err != nil { // the test's own clean-up fails on some modes
 			t.Errorf("remove the tree: %v", err)
 		}
 	})
 	return r
 }
 
-// apply applies archives one after the other and finishes the tree.
+// apply applies archives in order and finishes the tree.
 func (r *room) apply(kind Kind, archives ...[]byte) error {
 	r.t.Helper()
 	tree, err := New(r.dir, r.limits)
@@ -110,8 +111,7 @@ func (r *room) apply(kind Kind, archives ...[]byte) error {
 	return err
 }
 
-// untouched checks everything outside the tree: content, mode, times, owners,
-// link counts, and that nothing came.
+// untouched checks everything outside the tree: content, mode, times, owners, link counts, and no new entries.
 func (r *room) untouched() {
 	r.t.Helper()
 	var names []string
@@ -132,7 +132,8 @@ func (r *room) untouched() {
 			return err
 		}
 		data, err := os.ReadFile(path)
-		if st := info.Sys().(*syscall.Stat_t); string(data) != canary || info.Mode() != 0o600 || st.Nlink != 1 || int(st.Uid) != os.Geteuid() {
+		if st := info.Sys().(*syscall.Stat_t); string(data) != canary || info.Mode() != 0o600 || st.Nlink != 1 ||
+			int(st.Uid) != os.Geteuid() {
 			r.t.Errorf("canary %s changed: %q, %v, %d links, uid %d", rel, data, info.Mode(), st.Nlink, st.Uid)
 		}
 		return err
@@ -204,51 +205,70 @@ func TestLayers(t *testing.T) {
 		{"last of a name wins", [][]entry{{{name: "a", body: "1"}, {name: "a", body: "22"}}}, []string{"a = 22"}},
 		{"directories merge", [][]entry{{{name: "d/"}, {name: "d/1", body: "1"}}, {{name: "d/"}, {name: "d/2", body: "2"}}},
 			[]string{"d/", "d/1 = 1", "d/2 = 2"}},
-		{"file becomes directory", [][]entry{{{name: "a", body: "1"}}, {{name: "a/"}, {name: "a/b", body: "2"}}}, []string{"a/", "a/b = 2"}},
-		{"directory becomes file", [][]entry{{{name: "a/"}, {name: "a/b/"}, {name: "a/b/c", body: "2"}}, {{name: "a", body: "1"}}}, []string{"a = 1"}},
-		{"directory becomes link", [][]entry{{{name: "a/b", body: "2"}}, {{name: "a", kind: tar.TypeSymlink, link: "b"}}}, []string{"a -> b"}},
-		{"link becomes directory", [][]entry{{{name: "b/x", body: "1"}, {name: "a", kind: tar.TypeSymlink, link: "b"}}, {{name: "a/"}, {name: "a/y", body: "2"}}},
+		{"file becomes directory", [][]entry{{{name: "a", body: "1"}}, {{name: "a/"}, {name: "a/b", body: "2"}}},
+			[]string{"a/", "a/b = 2"}},
+		{"directory becomes file", [][]entry{{{name: "a/"}, {name: "a/b/"}, {name: "a/b/c", body: "2"}},
+			{{name: "a", body: "1"}}}, []string{"a = 1"}},
+		{"directory becomes link", [][]entry{{{name: "a/b", body: "2"}}, {{name: "a", kind: tar.TypeSymlink, link: "b"}}},
+			[]string{"a -> b"}},
+		{"link becomes directory", [][]entry{{{name: "b/x", body: "1"}, {name: "a", kind: tar.TypeSymlink, link: "b"}},
+			{{name: "a/"}, {name: "a/y", body: "2"}}},
 			[]string{"a/", "a/y = 2", "b/", "b/x = 1"}},
-		{"within one layer", [][]entry{{{name: "a", body: "1"}, {name: "a/"}, {name: "a/x", body: "x"}, {name: "a", kind: tar.TypeSymlink, link: "."}}},
+		{"within one layer", [][]entry{{{name: "a", body: "1"}, {name: "a/"}, {name: "a/x", body: "x"},
+			{name: "a", kind: tar.TypeSymlink, link: "."}}},
 			[]string{"a -> ."}},
 		{"device becomes nothing", [][]entry{{{name: "a", body: "1"}}, {{name: "a", kind: tar.TypeChar}}}, nil},
 
 		{"whiteout", [][]entry{{{name: "a", body: "1"}, {name: "d/x", body: "x"}}, {{name: ".wh.a"}, {name: ".wh.d"}}}, nil},
-		{"whiteout of nothing", [][]entry{{{name: "a", body: "1"}}, {{name: ".wh.b"}, {name: "no/where/.wh.b"}, {name: "a/.wh.b"}}}, []string{"a = 1"}},
+		{"whiteout of nothing", [][]entry{{{name: "a", body: "1"}},
+			{{name: ".wh.b"}, {name: "no/where/.wh.b"}, {name: "a/.wh.b"}}}, []string{"a = 1"}},
 		{"whiteout spares its own layer", [][]entry{{{name: "d/low", body: "1"}, {name: "f", body: "low"}},
 			{{name: "d/"}, {name: "d/high", body: "2"}, {name: "f", body: "high"}, {name: ".wh.d"}, {name: ".wh.f"}}},
 			[]string{"d/", "d/high = 2", "f = high"}},
-		{"whiteout before its own layer's", [][]entry{{{name: "d/low", body: "1"}}, {{name: ".wh.d"}, {name: "d/high", body: "2"}}},
+		{"whiteout before its own layer's", [][]entry{{{name: "d/low", body: "1"}},
+			{{name: ".wh.d"}, {name: "d/high", body: "2"}}},
 			[]string{"d/", "d/high = 2"}},
-		{"whiteout of a link spares its target", [][]entry{{{name: "b", body: "1"}, {name: "a", kind: tar.TypeSymlink, link: "b"}}, {{name: ".wh.a"}}},
+		{"whiteout of a link spares its target",
+			[][]entry{{{name: "b", body: "1"}, {name: "a", kind: tar.TypeSymlink, link: "b"}}, {{name: ".wh.a"}}},
 			[]string{"b = 1"}},
-		{"whiteout through a link", [][]entry{{{name: "d/x", body: "1"}, {name: "l", kind: tar.TypeSymlink, link: "/d"}}, {{name: "l/.wh.x"}}},
+		{"whiteout through a link", [][]entry{{{name: "d/x", body: "1"}, {name: "l", kind: tar.TypeSymlink, link: "/d"}},
+			{{name: "l/.wh.x"}}},
 			[]string{"d/", "l -> /d"}},
-		{"opaque first", [][]entry{{{name: "d/low/x", body: "1"}}, {{name: "d/"}, {name: "d/.wh..wh..opq"}, {name: "d/high", body: "2"}}},
+		{"opaque first", [][]entry{{{name: "d/low/x", body: "1"}},
+			{{name: "d/"}, {name: "d/.wh..wh..opq"}, {name: "d/high", body: "2"}}},
 			[]string{"d/", "d/high = 2"}},
 		{"opaque last", [][]entry{{{name: "d/low/x", body: "1"}, {name: "d/both/low", body: "1"}},
 			{{name: "d/"}, {name: "d/both/"}, {name: "d/both/high", body: "2"}, {name: "d/.wh..wh..opq"}}},
 			[]string{"d/", "d/both/", "d/both/high = 2"}},
-		{"opaque root", [][]entry{{{name: "a", body: "1"}, {name: "d/x", body: "1"}}, {{name: "b", body: "2"}, {name: ".wh..wh..opq"}}}, []string{"b = 2"}},
+		{"opaque root", [][]entry{{{name: "a", body: "1"}, {name: "d/x", body: "1"}},
+			{{name: "b", body: "2"}, {name: ".wh..wh..opq"}}}, []string{"b = 2"}},
 		{"opaque of nothing", [][]entry{{{name: "d/.wh..wh..opq"}}}, []string{"d/"}},
-		{"old driver's book-keeping", [][]entry{{{name: ".wh..wh.plnk/"}, {name: ".wh..wh.plnk/12.34", body: "x"}, {name: ".wh..wh.aufs", body: "x"}}}, nil},
+		{"old driver's book-keeping", [][]entry{{{name: ".wh..wh.plnk/"}, {name: ".wh..wh.plnk/12.34", body: "x"},
+			{name: ".wh..wh.aufs", body: "x"}}}, nil},
 
-		{"hard link", [][]entry{{{name: "a", body: "1"}, {name: "b", kind: tar.TypeLink, link: "a"}}}, []string{"a = 1", "b = 1"}},
+		{"hard link", [][]entry{{{name: "a", body: "1"}, {name: "b", kind: tar.TypeLink, link: "a"}}},
+			[]string{"a = 1", "b = 1"}},
 		{"hard link to a lower layer", [][]entry{{{name: "a", body: "1"}}, {{name: "d/b", kind: tar.TypeLink, link: "./a"}}},
 			[]string{"a = 1", "d/", "d/b = 1"}},
-		{"hard link to itself", [][]entry{{{name: "a", body: "1"}, {name: "a", kind: tar.TypeLink, link: "a"}}}, []string{"a = 1"}},
-		{"hard link replaces", [][]entry{{{name: "a", body: "1"}, {name: "b/c", body: "2"}}, {{name: "b", kind: tar.TypeLink, link: "a"}}},
+		{"hard link to itself", [][]entry{{{name: "a", body: "1"}, {name: "a", kind: tar.TypeLink, link: "a"}}},
+			[]string{"a = 1"}},
+		{"hard link replaces", [][]entry{{{name: "a", body: "1"}, {name: "b/c", body: "2"}},
+			{{name: "b", kind: tar.TypeLink, link: "a"}}},
 			[]string{"a = 1", "b = 1"}},
-		{"a new file leaves the other name of the old one", [][]entry{{{name: "a", body: "1"}, {name: "b", kind: tar.TypeLink, link: "a"}}, {{name: "b", body: "2"}}},
+		{"a new file leaves the other name of the old one",
+			[][]entry{{{name: "a", body: "1"}, {name: "b", kind: tar.TypeLink, link: "a"}}, {{name: "b", body: "2"}}},
 			[]string{"a = 1", "b = 2"}},
-		{"hard link to a link", [][]entry{{{name: "l", kind: tar.TypeSymlink, link: "/etc"}, {name: "m", kind: tar.TypeLink, link: "l"}}},
+		{"hard link to a link",
+			[][]entry{{{name: "l", kind: tar.TypeSymlink, link: "/etc"}, {name: "m", kind: tar.TypeLink, link: "l"}}},
 			[]string{"l -> /etc", "m -> /etc"}},
 		{"fifo", [][]entry{{{name: "p", kind: tar.TypeFifo}}}, []string{"p p---------"}},
 		{"case matters", [][]entry{{{name: "Readme", body: "1"}, {name: "README", body: "2"}, {name: "readme", body: "3"}}},
 			[]string{"README = 2", "Readme = 1", "readme = 3"}},
-		{"newline and escape codes are names", [][]entry{{{name: "a\nb", body: "1"}, {name: "\x1b[31mred", body: "2"}, {name: "\xff\xfe", body: "3"}}},
+		{"newline and escape codes are names",
+			[][]entry{{{name: "a\nb", body: "1"}, {name: "\x1b[31mred", body: "2"}, {name: "\xff\xfe", body: "3"}}},
 			[]string{"\x1b[31mred = 2", "a\nb = 1", "\xff\xfe = 3"}},
-		{"trailing slashes and doubled ones", [][]entry{{{name: "a//b///", kind: tar.TypeDir}, {name: "a/./b//c", body: "1"}}},
+		{"trailing slashes and doubled ones",
+			[][]entry{{{name: "a//b///", kind: tar.TypeDir}, {name: "a/./b//c", body: "1"}}},
 			[]string{"a/", "a/b/", "a/b/c = 1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -266,13 +286,12 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestLinksStayInside follows links that an image plants, the way a sandbox
-// with the tree as its root would, and nowhere else.
+// TestLinksStayInside follows symlinks of an image as a sandbox with the tree as its root would, and nowhere else.
 func TestLinksStayInside(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		target  string // of the link "l"; AROUND is the directory of the canaries
-		inside  string // where l/canary ends up
+		inside  string // the place of l/canary
 		refused bool
 	}{
 		{"relative", "real", "real/canary", false},
@@ -291,11 +310,13 @@ func TestLinksStayInside(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRoom(t)
-			t.Chdir(filepath.Join(r.around, "canary-dir")) // what a lookup gone wrong would meet
+			t.Chdir(filepath.Join(r.around, "canary-dir")) // the target of a wrong lookup
 			link := entry{name: "l", kind: tar.TypeSymlink, link: strings.ReplaceAll(c.target, "AROUND", r.around)}
 			err := r.apply(Layer, pack(t, entry{name: "real/"}, entry{name: "file", body: "f"}, link),
-				pack(t, entry{name: "l/canary", body: "overwritten"}, entry{name: "l/dir/"}, entry{name: "l/fifo", kind: tar.TypeFifo},
-					entry{name: "l/sym", kind: tar.TypeSymlink, link: "x"}, entry{name: "l/hard", kind: tar.TypeLink, link: "l/canary"},
+				pack(t, entry{name: "l/canary", body: "overwritten"}, entry{name: "l/dir/"},
+					entry{name: "l/fifo", kind: tar.TypeFifo},
+					entry{name: "l/sym", kind: tar.TypeSymlink, link: "x"},
+					entry{name: "l/hard", kind: tar.TypeLink, link: "l/canary"},
 					entry{name: "l/.wh.nothing"}))
 			if (err != nil) != c.refused {
 				t.Fatalf("err = %v, refused should be %v", err, c.refused)
@@ -313,15 +334,14 @@ func TestLinksStayInside(t *testing.T) {
 	}
 }
 
-// TestHostile has archives that want out, each refused or contained, beside a
-// control that shows that the harmless form of it works.
+// TestHostile applies archives that try to escape, each refused or contained, beside a harmless control.
 func TestHostile(t *testing.T) {
 	ok := entry{name: "control", body: "there"}
 	for _, c := range []struct {
 		name    string
 		entries []entry
 		code    cove.Code // empty: contained, not refused
-		want    []string  // beside the control
+		want    []string  // in addition to the control
 	}{
 		{"control alone", nil, "", nil},
 		{"dot dot", []entry{{name: "../canary", body: "x"}}, cove.InvalidArgument, nil},
@@ -333,20 +353,29 @@ func TestHostile(t *testing.T) {
 		{"root as a file", []entry{{name: "./", kind: tar.TypeSymlink, link: "/"}}, cove.InvalidArgument, nil},
 		{"root as a link", []entry{{name: "/", kind: tar.TypeSymlink, link: "../canary-dir"}}, cove.InvalidArgument, nil},
 		{"root as a hard link", []entry{{name: ".", kind: tar.TypeLink, link: "a"}}, cove.InvalidArgument, nil},
-		{"link replaced by what goes through it", []entry{{name: "l", kind: tar.TypeSymlink, link: "../canary-dir"}, {name: "l", body: "x"}}, "", []string{"l = x"}},
-		{"directory over a link out", []entry{{name: "l", kind: tar.TypeSymlink, link: "../canary-dir"}, {name: "l/"}, {name: "l/canary", body: "x"}}, "",
+		{"link replaced by what goes through it", []entry{{name: "l", kind: tar.TypeSymlink, link: "../canary-dir"},
+			{name: "l", body: "x"}}, "", []string{"l = x"}},
+		{"directory over a link out", []entry{{name: "l", kind: tar.TypeSymlink, link: "../canary-dir"}, {name: "l/"},
+			{name: "l/canary", body: "x"}}, "",
 			[]string{"l/", "l/canary = x"}},
-		{"chain of links", []entry{{name: "a", kind: tar.TypeSymlink, link: "b/.."}, {name: "b", kind: tar.TypeSymlink, link: ".."},
-			{name: "a/canary-dir/canary", body: "x"}}, "", []string{"a -> b/..", "b -> ..", "canary-dir/", "canary-dir/canary = x"}},
-		{"hard link out", []entry{{name: "h", kind: tar.TypeLink, link: "../canary"}, {name: "h", body: "x"}}, cove.InvalidArgument, nil},
-		{"hard link out, absolute", []entry{{name: "h", kind: tar.TypeLink, link: "/etc/passwd"}}, cove.InvalidArgument, nil},
-		{"hard link out through a link", []entry{{name: "l", kind: tar.TypeSymlink, link: "../canary-dir"}, {name: "h", kind: tar.TypeLink, link: "l/canary"}},
+		{"chain of links", []entry{{name: "a", kind: tar.TypeSymlink, link: "b/.."},
+			{name: "b", kind: tar.TypeSymlink, link: ".."},
+			{name: "a/canary-dir/canary", body: "x"}}, "", []string{"a -> b/..", "b -> ..", "canary-dir/",
+			"canary-dir/canary = x"}},
+		{"hard link out", []entry{{name: "h", kind: tar.TypeLink, link: "../canary"}, {name: "h", body: "x"}},
 			cove.InvalidArgument, nil},
-		{"hard link to a directory", []entry{{name: "d/"}, {name: "h", kind: tar.TypeLink, link: "d"}}, cove.InvalidArgument, nil},
+		{"hard link out, absolute", []entry{{name: "h", kind: tar.TypeLink, link: "/etc/passwd"}}, cove.InvalidArgument, nil},
+		{"hard link out through a link", []entry{{name: "l", kind: tar.TypeSymlink, link: "../canary-dir"},
+			{name: "h", kind: tar.TypeLink, link: "l/canary"}},
+			cove.InvalidArgument, nil},
+		{"hard link to a directory", []entry{{name: "d/"}, {name: "h", kind: tar.TypeLink, link: "d"}},
+			cove.InvalidArgument, nil},
 		{"hard link to the root", []entry{{name: "h", kind: tar.TypeLink, link: "./"}}, cove.InvalidArgument, nil},
-		{"hard link to a link out, written through", []entry{{name: "l", kind: tar.TypeSymlink, link: "../canary"}, {name: "h", kind: tar.TypeLink, link: "l"},
+		{"hard link to a link out, written through", []entry{{name: "l", kind: tar.TypeSymlink, link: "../canary"},
+			{name: "h", kind: tar.TypeLink, link: "l"},
 			{name: "h", body: "x"}}, "", []string{"h = x", "l -> ../canary"}},
-		{"hard link onto the directory of its target", []entry{{name: "d/f", body: "x"}, {name: "d", kind: tar.TypeLink, link: "d/f"}}, cove.InvalidArgument, nil},
+		{"hard link onto the directory of its target", []entry{{name: "d/f", body: "x"},
+			{name: "d", kind: tar.TypeLink, link: "d/f"}}, cove.InvalidArgument, nil},
 		{"character device", []entry{{name: "null", kind: tar.TypeChar}}, "", nil},
 		{"block device", []entry{{name: "sda", kind: tar.TypeBlock}}, "", nil},
 		{"unknown type", []entry{{name: "odd", kind: 'Z'}}, "", nil},
@@ -354,14 +383,17 @@ func TestHostile(t *testing.T) {
 		{"whiteout of itself", []entry{{name: "d/"}, {name: "d/.wh..", body: ""}}, cove.InvalidArgument, nil},
 		{"whiteout of nothing at all", []entry{{name: "d/.wh.", body: ""}}, cove.InvalidArgument, nil},
 		{"whiteout as a directory", []entry{{name: ".wh.x/y", body: ""}}, cove.InvalidArgument, nil},
-		{"whiteout through a link out", []entry{{name: "l", kind: tar.TypeSymlink, link: "../canary-dir"}, {name: "l/.wh.canary"}}, "",
+		{"whiteout through a link out", []entry{{name: "l", kind: tar.TypeSymlink, link: "../canary-dir"},
+			{name: "l/.wh.canary"}}, "",
 			[]string{"l -> ../canary-dir"}},
-		{"opaque through a link out", []entry{{name: "l", kind: tar.TypeSymlink, link: "../canary-dir"}, {name: "l/.wh..wh..opq"}}, cove.InvalidArgument, nil},
+		{"opaque through a link out", []entry{{name: "l", kind: tar.TypeSymlink, link: "../canary-dir"},
+			{name: "l/.wh..wh..opq"}}, cove.InvalidArgument, nil},
 		{"component too long", []entry{{name: strings.Repeat("x", 256), body: "x"}}, cove.InvalidArgument, nil},
 		{"path too long", []entry{{name: strings.Repeat("xxxxxxx/", 600), kind: tar.TypeDir}}, cove.TooLarge, nil},
 		{"path too deep", []entry{{name: strings.Repeat("x/", 256), kind: tar.TypeDir}}, cove.TooLarge, nil},
 		{"empty link", []entry{{name: "l", kind: tar.TypeSymlink}}, cove.InvalidArgument, nil},
-		{"endless link", []entry{{name: "l", kind: tar.TypeSymlink, link: strings.Repeat("x", 5000)}}, cove.InvalidArgument, nil},
+		{"endless link", []entry{{name: "l", kind: tar.TypeSymlink, link: strings.Repeat("x", 5000)}},
+			cove.InvalidArgument, nil},
 		{"through a file", []entry{{name: "f", body: "x"}, {name: "f/g", body: "y"}}, cove.InvalidArgument, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -387,8 +419,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestLinksDoNotDeepen: each round goes deeper through a link to where the
-// last one ended, with names that are short.
+// TestLinksDoNotDeepen: each round descends through a symlink to the end of the last one, with short names.
 func TestLinksDoNotDeepen(t *testing.T) {
 	r := newRoom(t)
 	deep := strings.TrimSuffix(strings.Repeat("d/", 200), "/")
@@ -397,7 +428,8 @@ func TestLinksDoNotDeepen(t *testing.T) {
 		t.Fatalf("control: %v", err)
 	}
 	r = newRoom(t)
-	if err := r.apply(Layer, pack(t, append(entries, entry{name: "l/" + deep + "/"})...)); cove.ErrorCode(err) != cove.TooLarge {
+	if err := r.apply(Layer, pack(t, append(entries, entry{name: "l/" + deep + "/"})...)); cove.ErrorCode(err) !=
+		cove.TooLarge {
 		t.Errorf("a tree of 400 levels: %v", err)
 	}
 }
@@ -410,12 +442,15 @@ func TestModesOwnersAndTimes(t *testing.T) {
 		entry{name: "closed/", mode: 0o555, mtime: past}, entry{name: "closed/inner", body: "x", mode: 0o400, mtime: past},
 		entry{name: "nobody/", mode: 0o1, mtime: past}, entry{name: "nobody/inner", body: "x", mode: 0o1},
 		entry{name: "sticky/", mode: 0o1777, mtime: past}, entry{name: "setgid-dir/", mode: 0o2755, mtime: past},
-		entry{name: "suid", body: "x", mode: 0o6755, mtime: future}, entry{name: "sticky-file", body: "x", mode: 0o1644, mtime: time.Unix(-5, 0)},
+		entry{name: "suid", body: "x", mode: 0o6755, mtime: future},
+		entry{name: "sticky-file", body: "x", mode: 0o1644, mtime: time.Unix(-5, 0)},
 		entry{name: "link", kind: tar.TypeSymlink, link: "suid", mtime: past},
 		entry{name: "pipe", kind: tar.TypeFifo, mode: 0o4622, mtime: past},
-		entry{name: "owned", body: "x", uid: 1234, mtime: past}, entry{name: "huge-id", body: "x", uid: 2_000_000, mtime: past},
-		entry{name: "cap", body: "x", mtime: past, pax: map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x20\x00\x00",
-			"SCHILY.xattr.user.note": "x"}},
+		entry{name: "owned", body: "x", uid: 1234, mtime: past},
+		entry{name: "huge-id", body: "x", uid: 2_000_000, mtime: past},
+		entry{name: "cap", body: "x", mtime: past,
+			pax: map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x20\x00\x00",
+				"SCHILY.xattr.user.note": "x"}},
 	), pack(t, entry{name: "closed/second", body: "from the next layer", mtime: past}))
 	if err != nil {
 		t.Fatal(err)
@@ -429,15 +464,18 @@ func TestModesOwnersAndTimes(t *testing.T) {
 		return st.Mode
 	}
 	for name, want := range map[string]uint32{
-		"": unix.S_IFDIR | 0o755, "closed": unix.S_IFDIR | 0o555, "closed/inner": unix.S_IFREG | 0o400, "nobody": unix.S_IFDIR | 0o1,
-		"sticky": unix.S_IFDIR | 0o1777, "setgid-dir": unix.S_IFDIR | 0o755, "suid": unix.S_IFREG | 0o755, "sticky-file": unix.S_IFREG | 0o644,
-		"pipe": unix.S_IFIFO | 0o622,
+		"": unix.S_IFDIR | 0o755, "closed": unix.S_IFDIR | 0o555, "closed/inner": unix.S_IFREG | 0o400,
+		"nobody": unix.S_IFDIR | 0o1,
+		"sticky": unix.S_IFDIR | 0o1777, "setgid-dir": unix.S_IFDIR | 0o755, "suid": unix.S_IFREG | 0o755,
+		"sticky-file": unix.S_IFREG | 0o644,
+		"pipe":        unix.S_IFIFO | 0o622,
 	} {
 		if got := mode(name); got != want {
 			t.Errorf("%q has mode %o, want %o", name, got, want)
 		}
 	}
-	for name, want := range map[string]time.Time{"": past, "closed": past, "closed/inner": past, "link": past, "pipe": past, "sticky-file": time.Unix(0, 0)} {
+	for name, want := range map[string]time.Time{"": past, "closed": past, "closed/inner": past, "link": past,
+		"pipe": past, "sticky-file": time.Unix(0, 0)} {
 		info, err := os.Lstat(filepath.Join(r.dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -461,7 +499,8 @@ func TestModesOwnersAndTimes(t *testing.T) {
 			t.Errorf("%s belongs to %d, want %d", name, got, want)
 		}
 	}
-	if n, err := unix.Llistxattr(filepath.Join(r.dir, "cap"), make([]byte, 1024)); err != nil && err != unix.ENOTSUP || n > 0 {
+	if n, err := unix.Llistxattr(filepath.Join(r.dir, "cap"), make([]byte, 1024)); err != nil && err != unix.ENOTSUP ||
+		n > 0 {
 		t.Errorf("extended attributes were kept: %d bytes, %v", n, err)
 	}
 	if r.stats.Files != 10 || r.stats.Dirs != 5 {
@@ -471,7 +510,8 @@ func TestModesOwnersAndTimes(t *testing.T) {
 
 func TestArchiveKindHasNoWhiteouts(t *testing.T) {
 	r := newRoom(t)
-	if err := r.apply(Archive, pack(t, entry{name: "a", body: "1"}, entry{name: ".wh.a", body: "2"}, entry{name: ".wh.d/x", body: "3"})); err != nil {
+	if err := r.apply(Archive, pack(t, entry{name: "a", body: "1"}, entry{name: ".wh.a", body: "2"},
+		entry{name: ".wh.d/x", body: "3"})); err != nil {
 		t.Fatal(err)
 	}
 	r.want(".wh.a = 2", ".wh.d/", ".wh.d/x = 3", "a = 1")

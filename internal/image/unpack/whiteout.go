@@ -9,12 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// special deals with the names that mean something in a layer, and reports
-// whether this was one.
+// special handles the special names of a layer, and reports whether this was one.
 func (t *Tree) special(name, dir, base string) (bool, error) {
 	switch {
 	case strings.HasPrefix(name, metaPrefix) && name != opaqueMarker:
-		t.skipped++ // book-keeping of a storage driver, at the root only
+		t.skipped++ // storage driver's metadata, at the root only
 		return true, nil
 	case strings.HasPrefix(base, whiteoutPrefix):
 		return true, t.whiteout(dir, base)
@@ -24,13 +23,13 @@ func (t *Tree) special(name, dir, base string) (bool, error) {
 	return false, nil
 }
 
-// whiteout hides what layers below put at a name, or in a whole directory.
+// whiteout hides the entries of lower layers at a name, or in a whole directory.
 func (t *Tree) whiteout(dir, base string) error {
 	name, opaque, err := hidden(base)
 	if err != nil || name == "" && !opaque {
 		return err
 	}
-	up, err := t.enter(dir, opaque) // an opaque directory exists, if only empty
+	up, err := t.enter(dir, opaque) // an opaque directory exists, even if empty
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return nil // nothing to hide
 	}
@@ -48,8 +47,7 @@ func (t *Tree) whiteout(dir, base string) error {
 	return nil
 }
 
-// hide removes what lies at a name, except what this layer itself made, and
-// reports whether anything stays.
+// hide removes a name, except entries of this layer, and reports whether any stay.
 func (t *Tree) hide(dirfd int, dirIno uint64, base string) (kept bool, err error) {
 	_, own := t.created[t.place(dirIno, base)]
 	var st unix.Stat_t
@@ -94,19 +92,19 @@ func (t *Tree) hideAll(dirfd int, ino uint64) (kept bool, err error) {
 	return kept, nil
 }
 
-// clearWay removes whatever has a name, with everything in it.
+// clearWay removes a name with everything below it.
 func (t *Tree) clearWay(up parent, base string) error {
 	err := unix.Unlinkat(up.fd, base, 0)
 	if err == unix.ENOENT || err == nil {
 		return nil
 	}
-	if err != unix.EISDIR && err != unix.EPERM { // POSIX says EPERM for a directory
+	if err != unix.EISDIR && err != unix.EPERM { // POSIX: EPERM for a directory
 		return err
 	}
 	return removeAt(up.fd, base)
 }
 
-// list reads the names of a directory that was opened for something else.
+// list returns the names of a directory that was opened without read access.
 func list(dirfd int) ([]string, error) {
 	fd, err := unix.Openat(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -24,11 +24,10 @@ import (
 // The tests run a second time on version 2, and without root, in the VM of
 // test/vmtest.
 
-// account is whom the tests run as, when in the VM.
+// account is the account that runs the tests in the VM.
 var account = os.Getenv("COVE_TEST_IN_VM")
 
-// findAny is a hierarchy with whatever controllers there are, of which nothing
-// is left when the test ends.
+// findAny returns a hierarchy with the available controllers and checks that it is gone at the end of the test.
 func findAny(t *testing.T) *Hierarchy {
 	t.Helper()
 	h, err := Find("cgroup-test-" + strconv.Itoa(os.Getpid()))
@@ -47,12 +46,12 @@ func findAny(t *testing.T) *Hierarchy {
 	return h
 }
 
-// present lists the directories of the place that there are.
+// present returns the place's directories that exist.
 func present(h *Hierarchy) []string {
 	return slices.DeleteFunc(h.places(), func(dir string) bool { _, err := os.Stat(dir); return err != nil })
 }
 
-// find is a hierarchy with every controller.
+// find returns a hierarchy with every controller.
 func find(t *testing.T) *Hierarchy {
 	t.Helper()
 	h := findAny(t)
@@ -68,7 +67,7 @@ func find(t *testing.T) *Hierarchy {
 	return h
 }
 
-// create is a group that is removed, with what is in it, at the test's end.
+// create makes a group, which is removed with its children at the end of the test.
 func create(t *testing.T, h *Hierarchy, l Limits) *Group {
 	t.Helper()
 	g, err := h.Create("g")
@@ -86,7 +85,7 @@ func create(t *testing.T, h *Hierarchy, l Limits) *Group {
 	return g
 }
 
-// start starts a shell script in a group, by the way of each version.
+// start starts a shell script in a group, in the way of each version.
 func start(t *testing.T, h *Hierarchy, g *Group, script string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", script)
@@ -115,12 +114,11 @@ func start(t *testing.T, h *Hierarchy, g *Group, script string) (*exec.Cmd, *buf
 	return cmd, bufio.NewReader(out)
 }
 
-// startInside starts cmd from a thread in the group, which ends with its
-// goroutine because that is still locked to it.
+// startInside starts cmd from a thread in the group. The thread ends with its goroutine, which stays locked to it.
 func startInside(g *Group, cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	if syscall.Gettid() == os.Getpid() {
-		// Not from the main thread, which cannot end: hold it meanwhile.
+		// The main thread cannot end, so hold it meanwhile.
 		done := make(chan error)
 		go func() { done <- startInside(g, cmd) }()
 		defer runtime.UnlockOSThread()
@@ -220,14 +218,14 @@ func TestCPULimit(t *testing.T) {
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	time.Sleep(300 * time.Millisecond) // the first period's quota is spent
-	// As long as it takes to use some, on an emulated machine on a busy one.
+	// Wait until the loop has used CPU time: an emulated machine on a busy host is slow.
 	before, at := stats(t, g).CPUTime, time.Now()
 	var used, passed time.Duration
 	for used < 200*time.Millisecond && passed < time.Minute {
 		time.Sleep(100 * time.Millisecond)
 		used, passed = stats(t, g).CPUTime-before, time.Since(at)
 	}
-	// A quota is kept roughly there; without one the loop has a whole CPU.
+	// The kernel enforces a quota roughly; without one the loop has a whole CPU.
 	if share := float64(used) / float64(passed); share > 0.5 || used == 0 {
 		t.Errorf("a loop got %.2f of a CPU (%s in %s), want 0.2", share, used, passed)
 	}
@@ -258,7 +256,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestPlaceGoesWithItsLastUser, and not before, nor while a group is in it.
+// TestPlaceGoesWithItsLastUser: the last user's Close removes the place, and only if no group is left in it.
 func TestPlaceGoesWithItsLastUser(t *testing.T) {
 	h := find(t)
 	if !h.cheap() {
@@ -279,7 +277,7 @@ func TestPlaceGoesWithItsLastUser(t *testing.T) {
 			if err := u.Close(); err != nil {
 				t.Error(err)
 			}
-			if i == 0 && group != "" { // the others have it still
+			if i == 0 && group != "" { // the others still use it
 				var err error
 				if g, err = all[users-1].Create(group); err != nil {
 					t.Fatal(err)
@@ -300,8 +298,7 @@ func TestPlaceGoesWithItsLastUser(t *testing.T) {
 	}
 }
 
-// TestPlaceIsSafeToUse: whoever has found the place can use it, however many
-// others find it and give it up meanwhile.
+// TestPlaceIsSafeToUse: a place stays usable while others find it and give it up.
 func TestPlaceIsSafeToUse(t *testing.T) {
 	h := find(t)
 	name := filepath.Base(h.places()[0]) + "-shared"
@@ -333,8 +330,7 @@ func TestPlaceIsSafeToUse(t *testing.T) {
 	}
 }
 
-// TestNotDelegated: who may make no groups is told so for every controller,
-// with what to do, and gets nothing half made.
+// TestNotDelegated: a caller without delegation gets a reason and a fix for every controller, and nothing half made.
 func TestNotDelegated(t *testing.T) {
 	if account != "undelegated" {
 		t.Skip("needs an account without a delegated control group; the VM has one")
@@ -350,7 +346,7 @@ func TestNotDelegated(t *testing.T) {
 	}
 }
 
-// TestPartlyDelegated: systemd before 252 delegates memory and pids alone.
+// TestPartlyDelegated: systemd before 252 delegates only memory and pids.
 func TestPartlyDelegated(t *testing.T) {
 	if account != "partial" {
 		t.Skip("needs an account with a control group that lacks a controller; the VM has one")
@@ -377,7 +373,8 @@ func TestParseOwn(t *testing.T) {
 		want       map[string]string
 	}{
 		{"version 2", "0::/user.slice/session-1.scope\n", map[string]string{"": "/user.slice/session-1.scope"}},
-		{"hybrid", "5:cpu,cpuacct:/a\n1:name=systemd:/b\n0::/c\n", map[string]string{"cpu": "/a", "cpuacct": "/a", "name=systemd": "/b", "": "/c"}},
+		{"hybrid", "5:cpu,cpuacct:/a\n1:name=systemd:/b\n0::/c\n",
+			map[string]string{"cpu": "/a", "cpuacct": "/a", "name=systemd": "/b", "": "/c"}},
 		{"a colon in a name", "0::/a:b\n", map[string]string{"": "/a:b"}},
 		{"nonsense", "x\n::\n\n", map[string]string{"": ""}},
 	} {

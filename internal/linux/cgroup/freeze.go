@@ -16,11 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freezePoll is how often the kernel is asked whether it has frozen a group.
+// freezePoll is the interval between questions to the kernel whether a group is frozen.
 const freezePoll = time.Millisecond
 
-// Freeze stops every process of the group where it is, and returns when all of
-// them have. It may be called again.
+// Freeze stops every process of the group and returns when all are stopped. It may be called again.
 func (g *Group) Freeze(ctx context.Context) error {
 	if !g.h.Has(Freezer) {
 		return fmt.Errorf("no %s: %s", Freezer, g.h.Missing(Freezer))
@@ -34,15 +33,15 @@ func (g *Group) Freeze(ctx context.Context) error {
 	if err := os.Mkdir(g.dir(Freezer), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if _, err := os.Stat(g.dir(PIDs)); err != nil { // it has been removed
+	if _, err := os.Stat(g.dir(PIDs)); err != nil { // the group has been removed
 		os.Remove(g.dir(Freezer))
 		return err
 	}
 	return g.await(ctx, func() (bool, error) {
-		// Before anybody is let in, so that nobody there can fork any more: what is
-		// still outside is a child of somebody who was too, until nobody is. And
-		// again each time, because a kernel may forget one that waits for its child
-		// in vfork, and stay at FREEZING (seen with 6.18).
+		// The state comes before the processes, so that a process that moves in cannot fork any more: any process still
+		// outside is then a child of one that was outside too, and their number falls to zero. The state is written
+		// each time because a kernel may forget a process that waits for its child in vfork, and stay at FREEZING (seen
+		// with 6.18).
 		if err := write(g.dir(Freezer), "freezer.state", "FROZEN"); err != nil {
 			return false, err
 		}
@@ -55,9 +54,8 @@ func (g *Group) Freeze(ctx context.Context) error {
 	})
 }
 
-// gather moves the group's processes into its freezer, and reports whether all
-// of them had been there. This process, of which a thread may be in the group, it
-// leaves alone.
+// gather moves the group's processes into its freezer, and reports whether all of them were there already. It skips
+// this process, which may have a thread in the group.
 func (g *Group) gather() (whole bool, err error) {
 	members, err := processes(g.dir(PIDs))
 	if err != nil {
@@ -78,7 +76,7 @@ func (g *Group) gather() (whole bool, err error) {
 		}
 		whole = false
 		if pid == os.Getpid() {
-			continue // a thread of ours that has begun a process here, and ends now: nobody would thaw us
+			continue // a thread of this process that starts a child there, and ends soon; frozen, it could not thaw itself
 		}
 		if err := write(g.dir(Freezer), "cgroup.procs", strconv.Itoa(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
 			return false, err
@@ -100,8 +98,7 @@ func (g *Group) await(ctx context.Context, done func() (bool, error)) error {
 	}
 }
 
-// Thaw lets the processes of the group go on. One that was never frozen stays as
-// it is.
+// Thaw resumes the processes of the group. It does nothing to a group that was never frozen.
 func (g *Group) Thaw() error {
 	name, value := "freezer.state", "THAWED"
 	if g.h.version == 2 {
@@ -114,8 +111,7 @@ func (g *Group) Thaw() error {
 	return err
 }
 
-// LetDie lets processes die that have been killed: on version 1 one that is
-// frozen does not.
+// LetDie thaws killed processes where necessary: on version 1 a frozen process does not die.
 func (g *Group) LetDie() error {
 	if g.h.version == 2 {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestFreeze: what is frozen does nothing, with all its children, zombies among
-// them; thawed it goes on; and frozen it can be killed.
+// TestFreeze: a frozen group stops with all its children, zombies among them; a thawed one continues; a frozen one can
+// be killed.
 func TestFreeze(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -33,7 +33,7 @@ func TestFreeze(t *testing.T) {
 	if _, err := out.ReadByte(); err != nil {
 		t.Fatal(err)
 	}
-	go io.Copy(io.Discard, out) // it would wait for its reader otherwise
+	go io.Copy(io.Discard, out) // the script blocks without a reader
 	for range 3 {
 		if err := g.Freeze(ctx); err != nil {
 			t.Fatal(err)
@@ -41,8 +41,7 @@ func TestFreeze(t *testing.T) {
 		if err := g.Freeze(ctx); err != nil {
 			t.Fatalf("again: %v", err)
 		}
-		// What was used until then may be accounted a moment later; loops that run
-		// would use more in every while.
+		// CPU time may be accounted a moment late; running loops would use more in every interval.
 		before, still := stats(t, g).CPUTime, false
 		for range 10 {
 			time.Sleep(100 * time.Millisecond)
@@ -77,8 +76,7 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-// TestFreezeNotItself: a thread that has begun a process in the group, and is still
-// there, is waited for; it does not take this process with it.
+// TestFreezeNotItself: Freeze waits for a thread of this process in the group, and does not freeze this process.
 func TestFreezeNotItself(t *testing.T) {
 	h := find(t)
 	if h.Version() == 2 || !h.Has(Freezer) {

@@ -19,12 +19,12 @@ import (
 
 // Limits bound a group; zero fields set nothing.
 type Limits struct {
-	Memory int64   // bytes; swap is kept away
+	Memory int64   // bytes; the group gets no swap
 	CPUs   float64 // cores
 	PIDs   int64   // tasks
 }
 
-// Group is one group, in every hierarchy that is used.
+// Group is one control group, in every hierarchy in use.
 type Group struct {
 	h    *Hierarchy
 	name string
@@ -33,7 +33,7 @@ type Group struct {
 // Create makes a group; it is an error if it exists.
 func (h *Hierarchy) Create(name string) (*Group, error) {
 	g := h.Group(name)
-	for _, dir := range g.born() {
+	for _, dir := range g.initialDirs() {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			g.Remove(0)
 			return nil, err
@@ -42,18 +42,18 @@ func (h *Hierarchy) Create(name string) (*Group, error) {
 	return g, nil
 }
 
-// Group is a group that may exist.
+// Group returns a group that may exist.
 func (h *Hierarchy) Group(name string) *Group { return &Group{h: h, name: name} }
 
-// Name is the group's, unique below the hierarchy's place.
+// Name returns the group's name, unique below the hierarchy's place.
 func (g *Group) Name() string { return g.name }
 
 func (g *Group) dir(controller string) string {
 	return filepath.Join(g.h.dirs[controller], g.name)
 }
 
-// born are the directories of a group from its beginning.
-func (g *Group) born() []string {
+// initialDirs returns the directories that exist from the group's creation.
+func (g *Group) initialDirs() []string {
 	if g.h.version == 2 {
 		return g.dirs()
 	}
@@ -68,7 +68,7 @@ func (g *Group) dirs() []string {
 	return places
 }
 
-// period of the CPU quota, in microseconds.
+// period is the CPU quota's period, in microseconds.
 const period = 100_000
 
 // Limit sets limits. A limit whose controller is missing is an error.
@@ -99,7 +99,8 @@ func (g *Group) Limit(l Limits) error {
 		if v2 {
 			errs = append(errs, set(CPU, "cpu.max", quota+" "+strconv.Itoa(period), false))
 		} else {
-			errs = append(errs, set(CPU, "cpu.cfs_period_us", strconv.Itoa(period), false), set(CPU, "cpu.cfs_quota_us", quota, false))
+			errs = append(errs, set(CPU, "cpu.cfs_period_us", strconv.Itoa(period), false),
+				set(CPU, "cpu.cfs_quota_us", quota, false))
 		}
 	}
 	if l.PIDs > 0 {
@@ -117,11 +118,11 @@ func (g *Group) FD() (*os.File, error) {
 	return os.NewFile(uintptr(fd), g.name), nil
 }
 
-// Enter puts the calling thread into the group (version 1), which must be
-// locked and not the main thread; processes it makes are born there.
+// Enter puts the calling thread into the group (version 1). The thread must be locked and not the main one; its
+// children start in the group.
 func (g *Group) Enter() error {
 	tid := strconv.Itoa(unix.Gettid())
-	for _, dir := range g.born() {
+	for _, dir := range g.initialDirs() {
 		if err := write(dir, "tasks", tid); err != nil {
 			return err
 		}
@@ -129,7 +130,7 @@ func (g *Group) Enter() error {
 	return nil
 }
 
-// Stats is a group's accounting. What a kernel does not count is zero.
+// Stats is a group's accounting. A counter that the kernel lacks is zero.
 type Stats struct {
 	CPUTime    time.Duration
 	MemoryPeak int64
@@ -150,7 +151,7 @@ func (g *Group) Stats() (Stats, error) {
 	s.PIDsPeak = max(s.PIDsPeak, s.PIDs)
 	s.PIDsDenied = entry(g.dir(PIDs), "pids.events", "max")
 	if g.h.version == 2 {
-		// Counted even where the cpu controller is not delegated.
+		// CPU time is counted even where the cpu controller is not delegated.
 		s.CPUTime = time.Duration(entry(g.dir(PIDs), "cpu.stat", "usage_usec")) * time.Microsecond
 		s.OOMKills = entry(g.dir(Memory), "memory.events", "oom_kill")
 		if s.MemoryPeak, err = number(g.dir(Memory), "memory.peak"); err != nil { // 5.19
@@ -188,7 +189,7 @@ func entry(dir, name, key string) int64 {
 	return 0
 }
 
-// Kill ends every process of the group. It does not wait for them.
+// Kill sends SIGKILL to every process of the group and does not wait.
 func (g *Group) Kill() error {
 	if g.h.version == 2 {
 		err := write(g.dir(PIDs), "cgroup.kill", "1") // 5.14
@@ -199,8 +200,7 @@ func (g *Group) Kill() error {
 			return nil
 		}
 	}
-	// A process may fork while the list is read: again, until it is empty or
-	// everybody on it has been sent the signal before.
+	// Processes may fork while the list is read, so repeat until it is empty or every entry has been signalled before.
 	seen := map[int]bool{}
 	for range 1000 {
 		fresh := false
@@ -226,8 +226,8 @@ func (g *Group) Kill() error {
 	return errors.New("the processes of " + g.name + " fork faster than they can be killed")
 }
 
-// Empty reports whether nothing in the group lives any more. A zombie does not,
-// and may stay for as long as its parent likes.
+// Empty reports whether the group has no live process. Zombies do not count: one may stay for as long as its parent
+// likes.
 func (g *Group) Empty() bool {
 	pids, err := processes(g.dir(PIDs))
 	return err != nil || len(pids) == 0
@@ -247,8 +247,7 @@ func processes(dir string) ([]int, error) {
 	return pids, nil
 }
 
-// Remove removes the group, waiting up to patience for its processes to be
-// gone. A group that is not there is removed.
+// Remove removes the group and waits up to patience for its processes to end. Removing a missing group succeeds.
 func (g *Group) Remove(patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	wait := 200 * time.Microsecond

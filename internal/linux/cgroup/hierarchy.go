@@ -1,12 +1,12 @@
 //go:build linux
 
-// Package cgroup makes, limits, measures and removes control groups, on the
-// unified hierarchy (version 2) and on the separate ones (version 1, hybrid).
+// Package cgroup makes, limits, measures and removes control groups, on the unified hierarchy (version 2) and on the
+// separate ones (version 1, hybrid).
 //
-// Moving a running process into a group costs an RCU grace period, many
-// milliseconds, so nothing here does: on version 2 a process is born in its
-// group (CLONE_INTO_CGROUP, by [Group.FD]); on version 1 the thread that
-// makes it has entered the group before ([Group.Enter]).
+// Moving a running process into a group costs an RCU grace period, many milliseconds, so this package never moves one
+// on the way to a start. On version 2 a process starts in its group (CLONE_INTO_CGROUP, by [Group.FD]). On version 1
+// the starting thread has entered the group before ([Group.Enter]). The package is its own instead of
+// opencontainers/cgroups for these two ways of starting: a sandbox's cold start depends on them.
 package cgroup
 
 import (
@@ -27,43 +27,43 @@ import (
 // Mount is where systems mount control groups.
 const Mount = "/sys/fs/cgroup"
 
-// Controllers that limits need, by the names of both versions.
+// Controllers that limits need; both versions use these names.
 const (
 	Memory = "memory"
 	CPU    = "cpu"
 	PIDs   = "pids"
 )
 
-// cpuacct is version 1's accounting of CPU time; version 2 has it in cpu.
+// cpuacct is version 1's accounting of CPU time; version 2 includes it in cpu.
 const cpuacct = "cpuacct"
 
-// Freezer pauses groups. On version 2 every group has it; on version 1 it is a
-// hierarchy that a group is in once it has been frozen.
+// Freezer pauses groups. On version 2 every group can be frozen; on version 1 the freezer is a hierarchy that a group
+// joins when it is first frozen.
 const Freezer = "freezer"
 
-// Hierarchy is the place on this host under which Cove's groups are made. It
-// is there while anybody uses it, and goes with the last who does.
+// Hierarchy is the place on this host below which Cove's groups are made. It exists while any process uses it; the last
+// user removes it.
 type Hierarchy struct {
 	version int
-	// claim is the first of the place's directories, with a lock that everybody
-	// who uses the place shares. Nobody removes what another may rely on.
+	// claim is the first of the place's directories, with a lock that all users of the place share. The shared lock
+	// keeps a user from removing a directory that others rely on.
 	claim *os.File
-	// dirs maps each usable controller to the directory below which groups are
-	// made; on version 2 they are all the same.
+	// dirs maps each usable controller to the directory below which groups are made; on version 2 they are all the same
+	// directory.
 	dirs    map[string]string
 	missing map[string]string
 }
 
-// Version is 1 (also for hybrid systems) or 2.
+// Version returns 1 (also for hybrid systems) or 2.
 func (h *Hierarchy) Version() int { return h.version }
 
 // Has reports whether groups can be limited by a controller.
 func (h *Hierarchy) Has(controller string) bool { return h.dirs[controller] != "" }
 
-// Missing says why a controller cannot be used, and what to do.
+// Missing returns why a controller cannot be used, and what to do about it.
 func (h *Hierarchy) Missing(controller string) string { return h.missing[controller] }
 
-// Swap reports whether swap can be kept from groups.
+// Swap reports whether groups can be denied swap.
 func (h *Hierarchy) Swap() bool {
 	dir := h.dirs[Memory]
 	if dir == "" {
@@ -76,14 +76,13 @@ func (h *Hierarchy) Swap() bool {
 	if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
 		return true
 	}
-	// Without swap accounting there may still be no swap at all.
+	// Without swap accounting the machine may still have no swap at all.
 	swaps, err := os.ReadFile("/proc/swaps")
 	return err == nil && bytes.Count(swaps, []byte("\n")) <= 1
 }
 
-// Find finds and prepares the place for groups called name (such as "cove"),
-// until Close. Controllers that cannot be used are reported by Missing, not as
-// an error.
+// Find prepares the place for groups, called name (such as "cove"), until Close. Controllers that cannot be used are
+// reported by Missing, not as an error.
 func Find(name string) (*Hierarchy, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(Mount, &st); err != nil {
@@ -102,8 +101,8 @@ func Find(name string) (*Hierarchy, error) {
 	return h, nil
 }
 
-// findSeparate makes the directory in each version-1 hierarchy: at its root
-// when root, else below the caller's own group.
+// findSeparate makes the directory in each version-1 hierarchy: at its root for root, else below the caller's own
+// group.
 func (h *Hierarchy) findSeparate(name string) error {
 	own, err := ownGroups()
 	if err != nil {
@@ -116,19 +115,19 @@ func (h *Hierarchy) findSeparate(name string) error {
 		}
 		dir := filepath.Join(base, name)
 		if err := h.use(dir); err != nil {
-			h.missing[c] = "cannot make " + dir + ": " + cause(err) + "; run as root, or have an administrator give you a group of the " + c + " hierarchy"
+			h.missing[c] = "cannot make " + dir + ": " + cause(err) +
+				"; run as root, or have an administrator give you a group of the " + c + " hierarchy"
 			continue
 		}
 		h.dirs[c] = dir
 	}
 	if h.dirs[cpuacct] == "" {
-		delete(h.dirs, CPU) // a quota without accounting would go unreported
+		delete(h.dirs, CPU) // a quota without accounting would go unnoticed
 	}
 	return nil
 }
 
-// findUnified makes the directory in the version-2 hierarchy and gives it the
-// controllers.
+// findUnified makes the directory in the version-2 hierarchy and enables its controllers.
 func (h *Hierarchy) findUnified(name string) error {
 	base, err := unifiedBase()
 	if err != nil {
@@ -142,7 +141,7 @@ func (h *Hierarchy) findUnified(name string) error {
 		return err
 	}
 	for _, c := range []string{Memory, CPU, PIDs} {
-		// Each by itself: one that is not there must not keep the others away.
+		// Controllers are enabled one by one, so that a missing one does not prevent the others.
 		err := enableVacating(base, c)
 		if err == nil {
 			err = enable(dir, c)
@@ -162,8 +161,8 @@ func (h *Hierarchy) findUnified(name string) error {
 
 const delegationFix = `start Cove in a delegated group: "systemd-run --user --scope -p Delegate=yes cove …", or as root`
 
-// controllerFix says how to get a controller that base lacks. Not every
-// distribution delegates all three: systemd before 252 leaves cpu out.
+// controllerFix returns how to get a controller that base lacks. Not every distribution delegates all three: systemd
+// before 252 omits cpu.
 func controllerFix(base, controller string) string {
 	have, err := os.ReadFile(filepath.Join(base, "cgroup.controllers"))
 	if err == nil && !slices.Contains(strings.Fields(string(have)), controller) {
@@ -173,9 +172,8 @@ func controllerFix(base, controller string) string {
 	return delegationFix
 }
 
-// unifiedBase is the group below which Cove may make its own: the hierarchy's
-// root for root, else the highest ancestor of the caller's group that the
-// caller may write.
+// unifiedBase returns the group below which Cove may make its own: the hierarchy's root for root, else the highest
+// ancestor of the caller's group that the caller may write.
 func unifiedBase() (string, error) {
 	if os.Geteuid() == 0 && writableGroup(Mount) {
 		return Mount, nil
@@ -206,8 +204,8 @@ func writableGroup(dir string) bool {
 	return true
 }
 
-// vacate moves the processes of a group, this one among them, into a leaf of
-// it: a group with processes cannot give controllers to its children.
+// vacate moves the processes of a group, including this one, into a leaf below it: a group with processes cannot enable
+// controllers for its children.
 func vacate(dir string) error {
 	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil || len(procs) == 0 {
@@ -225,9 +223,8 @@ func vacate(dir string) error {
 	return nil
 }
 
-// enableVacating enables a controller in a group that may still have processes:
-// a process that forks while it is being moved leaves its child behind, so what
-// is there is moved again for as long as the group is busy.
+// enableVacating enables a controller in a group that may still have processes. A process that forks while it is moved
+// leaves its child behind, so the move is repeated while the group is busy.
 func enableVacating(dir, controller string) error {
 	var err error
 	for range 50 {
@@ -250,8 +247,7 @@ func enable(dir, controller string) error {
 	return write(dir, "cgroup.subtree_control", "+"+controller)
 }
 
-// ownGroups maps each version-1 controller, and "" for version 2, to the
-// caller's group (cgroups(7), /proc/pid/cgroup).
+// ownGroups maps each version-1 controller, and "" for version 2, to the caller's group (cgroups(7), /proc/pid/cgroup).
 func ownGroups() (map[string]string, error) {
 	return groupsOf("self")
 }
@@ -264,8 +260,8 @@ func groupsOf(pid string) (map[string]string, error) {
 	return parseOwn(string(data)), nil
 }
 
-// Of is the group that a process is in, which somebody else has made: to be
-// measured. Its name is the path below the hierarchy's root.
+// Of returns the group of a process, made by another program, for measuring. Its name is the path below the hierarchy's
+// root.
 func Of(pid int) (*Group, error) {
 	groups, err := groupsOf(strconv.Itoa(pid))
 	if err != nil {
@@ -309,7 +305,7 @@ func parseOwn(data string) map[string]string {
 	return own
 }
 
-// List names the groups that exist.
+// List returns the names of the existing groups.
 func (h *Hierarchy) List() ([]string, error) {
 	var names []string
 	for _, dir := range h.places() {
@@ -326,7 +322,7 @@ func (h *Hierarchy) List() ([]string, error) {
 	return names, nil
 }
 
-// use makes a directory of the place, and claims the place with the first.
+// use makes a directory of the place; the first one also claims the place.
 func (h *Hierarchy) use(dir string) error {
 	for {
 		if err := makeDir(dir); err != nil || h.claim != nil {
@@ -340,7 +336,7 @@ func (h *Hierarchy) use(dir string) error {
 			}
 			f.Close()
 		}
-		// The last of its users may have removed it meanwhile: once more.
+		// The last user may have removed the directory meanwhile: retry.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -365,8 +361,8 @@ func stillAt(path string, f *os.File) bool {
 	return err == nil && os.SameFile(is, now)
 }
 
-// Close gives the place up, and removes it if nobody else uses it and no group
-// is left in it. What was claimed first goes last, with the lock.
+// Close gives the place up, and removes it if it has no other user and no group. The first claimed directory, which
+// holds the lock, goes last.
 func (h *Hierarchy) Close() error {
 	if h.claim == nil {
 		return nil
@@ -388,9 +384,8 @@ func (h *Hierarchy) Close() error {
 	return nil
 }
 
-// cheap reports whether whoever comes next makes the place again at no cost.
-// On version 2 a kernel before 6.0 waits for all of the machine to enable a
-// controller, which is longer than a sandbox takes to start.
+// cheap reports whether making the place again costs little. On version 2 a kernel before 6.0 waits for the whole
+// machine to enable a controller, which takes longer than a sandbox's start.
 func (h *Hierarchy) cheap() bool {
 	if h.version == 1 {
 		return true
@@ -399,7 +394,7 @@ func (h *Hierarchy) cheap() bool {
 	return err == nil
 }
 
-// places are the distinct directories of dirs, in a fixed order.
+// places returns the distinct directories of dirs, in a fixed order.
 func (h *Hierarchy) places() []string {
 	var places []string
 	for _, c := range []string{Memory, CPU, PIDs, cpuacct, Freezer} {
@@ -410,8 +405,7 @@ func (h *Hierarchy) places() []string {
 	return places
 }
 
-// makeDir makes a directory, or finds one in which groups can be made: another
-// Cove may have made it.
+// makeDir makes a directory, or accepts an existing one in which groups can be made: another Cove may have made it.
 func makeDir(dir string) error {
 	for {
 		err := os.Mkdir(dir, 0o755)
@@ -421,7 +415,7 @@ func makeDir(dir string) error {
 		if err = unix.Access(dir, unix.W_OK); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		// The last of its users has removed it in between.
+		// The last user has removed the directory in between.
 	}
 }
 
@@ -435,7 +429,7 @@ func write(dir, name, value string) error {
 	return err
 }
 
-// cause is an error without the path, which the message names already.
+// cause returns an error without its path, which the message contains already.
 func cause(err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

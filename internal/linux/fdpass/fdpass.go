@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Send sends one byte, and files with it, which stay the caller's.
+// Send sends one byte together with files, which remain the caller's.
 func Send(c *net.UnixConn, files []*os.File) error {
 	var fds []int
 	for _, f := range files {
@@ -23,9 +23,9 @@ func Send(c *net.UnixConn, files []*os.File) error {
 	return err
 }
 
-// Receive reads one byte, with which exactly n descriptors must come.
+// Receive reads one byte, with which exactly n descriptors must arrive.
 func Receive(c *net.UnixConn, n int) ([]*os.File, error) {
-	oob := make([]byte, unix.CmsgSpace(4*(n+1))) // one more, so that too many are seen
+	oob := make([]byte, unix.CmsgSpace(4*(n+1))) // room for one more, to notice too many
 	var b [1]byte
 	got, oobn, flags, _, err := c.ReadMsgUnix(b[:], oob) // close-on-exec
 	if err != nil {

@@ -60,8 +60,7 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestOtherNumbers: neither fewer nor more are taken, and none of them stays
-// open.
+// TestOtherNumbers: fewer or more descriptors are refused, and none stays open.
 func TestOtherNumbers(t *testing.T) {
 	before := descriptors(t)
 	for _, n := range []int{0, 1, 6, 8, 20} {

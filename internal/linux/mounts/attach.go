@@ -17,18 +17,16 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Attachment is a detached mount, and where another of the same directory or
-// file is that it is to cover.
+// Attachment is a detached mount and its target: the same directory or file, through another mount.
 type Attachment struct {
 	Tree   *os.File
 	Target string
 }
 
-// Attach enters the mount namespace of a process and attaches there, in this
-// order. What is mounted below a target stays in its place, on what is attached.
-// Errors: Forbidden when something else is at a target.
+// Attach enters the mount namespace of a process and attaches there, in this order. Submounts of a target stay in
+// place, on top of the attached mount. Errors: Forbidden when a target is a different directory or file.
 func Attach(pid int, all []Attachment) error {
-	own, err := os.Open("/proc/self/fd") // there is another /proc inside
+	own, err := os.Open("/proc/self/fd") // inside, /proc is a different one
 	if err != nil {
 		return err
 	}
@@ -43,8 +41,7 @@ func Attach(pid int, all []Attachment) error {
 	})
 }
 
-// Harden enters the mount namespace of a process and sets attributes of every
-// mount there, by where it is.
+// Harden enters the mount namespace of a process and sets attributes of every mount, chosen by its mount point.
 func Harden(pid int, attributes func(point string) uint64) error {
 	return inside(pid, func(table *os.File) error {
 		mountinfo, err := current(table)
@@ -52,8 +49,9 @@ func Harden(pid int, attributes func(point string) uint64) error {
 			return err
 		}
 		for _, point := range append([]string{"/"}, Below(mountinfo, "")...) {
-			err := unix.MountSetattr(unix.AT_FDCWD, point, unix.AT_SYMLINK_NOFOLLOW, &unix.MountAttr{Attr_set: attributes(point)})
-			if err != nil && err != unix.ENOENT { // below another mount
+			err := unix.MountSetattr(unix.AT_FDCWD, point, unix.AT_SYMLINK_NOFOLLOW,
+				&unix.MountAttr{Attr_set: attributes(point)})
+			if err != nil && err != unix.ENOENT { // covered by another mount
 				return fmt.Errorf("mount_setattr %s: %w", point, err)
 			}
 		}
@@ -61,8 +59,7 @@ func Harden(pid int, attributes func(point string) uint64) error {
 	})
 }
 
-// inside runs f in the mount namespace of a process, of which table is the table
-// of mounts.
+// inside runs f in the mount namespace of a process; table is its mountinfo.
 func inside(pid int, f func(table *os.File) error) error {
 	theirs, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	if err != nil {
@@ -75,28 +72,29 @@ func inside(pid int, f func(table *os.File) error) error {
 	}
 	defer table.Close()
 	return onThreadOfItsOwn(func() error {
-		if err := unix.Unshare(unix.CLONE_FS); err != nil { // who shares a root cannot leave it
+		if err := unix.Unshare(unix.CLONE_FS); err != nil { // setns(2) refuses a thread that shares its root
 			return os.NewSyscallError("unshare", err)
 		}
 		if err := unix.Setns(int(theirs.Fd()), unix.CLONE_NEWNS); err != nil {
-			return cove.Errorf(cove.Forbidden, "cannot enter the mount namespace of process %d: %w", pid, err).WithHint("run it as root")
+			return cove.Errorf(cove.Forbidden, "cannot enter the mount namespace of process %d: %w", pid,
+				err).WithHint("run it as root")
 		}
 		return f(table)
 	})
 }
 
-// current is a table of mounts as it is now.
+// current returns the content of a mountinfo as it is now.
 func current(table *os.File) (string, error) {
 	text, err := io.ReadAll(io.NewSectionReader(table, 0, math.MaxInt64))
 	return string(text), err
 }
 
-// onThreadOfItsOwn runs f on a thread that ends with it. It is not the main
-// thread, by which others know the process.
+// onThreadOfItsOwn runs f on a thread that ends afterwards. It avoids the main thread, which represents the process to
+// others.
 func onThreadOfItsOwn(f func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good, unless it is the main one
+		runtime.LockOSThread() // never unlocked, so that the thread ends, unless it is the main one
 		if unix.Gettid() != unix.Getpid() {
 			done <- f()
 			return
@@ -108,8 +106,7 @@ func onThreadOfItsOwn(f func() error) error {
 	return <-done
 }
 
-// attach is called by a thread that is in the namespace; own is the directory of
-// this process's descriptors.
+// attach runs on a thread in the namespace; own is the directory of this process's descriptors.
 func (a Attachment) attach(own int, table *os.File) error {
 	place, err := open(a.Target)
 	if err != nil {
@@ -124,7 +121,7 @@ func (a Attachment) attach(own int, table *os.File) error {
 		return err
 	}
 	if there.Dev != wanted.Dev || there.Ino != wanted.Ino {
-		return cove.Errorf(cove.Forbidden, "at %s is something else than what is to be attached there", a.Target).
+		return cove.Errorf(cove.Forbidden, "%s is not the directory or file that was to be attached there", a.Target).
 			WithHint("its source was changed meanwhile, or the target is a symbolic link in the image")
 	}
 	text := make([]byte, unix.PathMax)
@@ -177,11 +174,11 @@ func put(mount int, point string) error {
 }
 
 func move(mount, place int) error {
-	return os.NewSyscallError("move_mount", unix.MoveMount(mount, "", place, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
+	return os.NewSyscallError("move_mount", unix.MoveMount(mount, "", place, "",
+		unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
 }
 
-// Below lists mount points below a directory, parents first, of a table as
-// proc(5) describes it (mountinfo).
+// Below returns the mount points below a directory, parents first, of a table in the format of mountinfo (proc(5)).
 func Below(mountinfo, dir string) []string {
 	var found []string
 	for line := range strings.Lines(mountinfo) {
@@ -198,7 +195,7 @@ func Below(mountinfo, dir string) []string {
 	return found
 }
 
-// outermost leaves out what is below another; parents come first.
+// outermost drops points below another; parents come first.
 func outermost(points []string) []string {
 	var out []string
 	for _, p := range points {

@@ -52,8 +52,8 @@ func TestOutermost(t *testing.T) {
 	}
 }
 
-// TestAttach: another process has a directory mounted, and something below it.
-// The directory becomes somebody else's there, and what is below stays.
+// TestAttach: a process has a directory mounted, with a submount. Attach changes the directory's owner there and keeps
+// the submount.
 func TestAttach(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to enter a mount namespace")
@@ -71,7 +71,9 @@ func TestAttach(t *testing.T) {
 	must(os.Chown(filepath.Join(source, "file"), 1234, 1234))
 	must(os.Chown(source, 1234, 1234))
 	must(os.Mkdir(target, 0o755))
-	other := exec.Command("sh", "-ec", `mount --bind "$0" "$1"; mount -t tmpfs none "$1/below it"; echo kept > "$1/below it/text"; echo; cat`, source, target)
+	other := exec.Command("sh", "-ec",
+		`mount --bind "$0" "$1"; mount -t tmpfs none "$1/below it"; echo kept > "$1/below it/text"; echo; cat`,
+		source, target)
 	other.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Unshareflags: unix.CLONE_NEWNS}
 	other.Stderr = os.Stderr
 	in, err := other.StdinPipe()
@@ -111,7 +113,8 @@ func TestAttach(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(seen, "below it/text")); err != nil || string(text) != "kept\n" {
 		t.Errorf("below it is %q, %v", text, err)
 	}
-	if err := os.WriteFile(filepath.Join(seen, "file"), nil, 0); err != unix.EROFS && !strings.Contains(err.Error(), "read-only") {
+	if err := os.WriteFile(filepath.Join(seen, "file"), nil, 0); err != unix.EROFS &&
+		!strings.Contains(err.Error(), "read-only") {
 		t.Errorf("writing: %v", err)
 	}
 	if after, err := os.ReadFile("/proc/self/mountinfo"); err != nil || string(after) != string(before) {

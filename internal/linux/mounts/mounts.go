@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package mounts makes detached mounts on which an owner of the host is another,
-// and attaches them in the mount namespace of another process.
+// Package mounts makes detached mounts that map one owner of the host to another, and attaches them in the mount
+// namespace of another process.
 package mounts
 
 import (
@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clone makes a detached copy of the mount at a path, from there on; from a
-// directory's descriptor or unix.AT_FDCWD. An empty path is the descriptor's own.
+// Clone makes a detached recursive copy of the mount at a path, relative to a directory's descriptor or unix.AT_FDCWD.
+// An empty path means the descriptor itself.
 func Clone(dir int, path string) (*os.File, error) {
 	fd, err := unix.OpenTree(dir, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
@@ -23,8 +23,8 @@ func Clone(dir int, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Map has a detached mount's owners be what a user namespace says: those inside
-// it are the file system's, and those outside are who they become.
+// Map makes a detached mount idmapped by a user namespace: ids inside it are the file system's, ids outside are the
+// owners that appear.
 func Map(tree, userns *os.File) error {
 	return unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH,
 		&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())})
@@ -35,16 +35,16 @@ func Restrict(tree *os.File, attributes uint64) error {
 	return unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: attributes})
 }
 
-// CanMap reports whether the kernel knows of Map (5.12). A file system may not.
+// CanMap reports whether the kernel supports Map (5.12). A file system may lack it nevertheless.
 func CanMap() bool {
 	return unix.MountSetattr(-1, "", 0, &unix.MountAttr{}) != unix.ENOSYS
 }
 
-// Owner is whom files belong to.
+// Owner is the owner of files.
 type Owner struct{ UID, GID int }
 
-// Ownership makes a user namespace in which one owner is another, outside: of a
-// process of program, which waits until its standard input ends.
+// Ownership makes a user namespace that maps the owner of to as. A process of program holds it, which waits until its
+// standard input ends.
 func Ownership(program string, args, env []string, of, as Owner) (*os.File, error) {
 	var input [2]int
 	if err := unix.Pipe2(input[:], unix.O_CLOEXEC); err != nil {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package netjoin makes the network namespace of another process one whose
-// only way out is the sockets it returns.
+// Package netjoin sets up the network namespace of another process so that its only way out is the sockets that it
+// returns.
 package netjoin
 
 import (
@@ -21,16 +21,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
 
-// Socket is a listening socket to make: network as of package net, and a
-// numeric address with its port.
+// Socket is a listening socket to make: a network as in package net, and a numeric address with its port.
 type Socket struct{ Network, Address string }
 
-// Take enters the network namespace of a process, sets up plan there and
-// returns the sockets. The namespace must have no interface but loopback, or
-// there would be a way around. It may be called again for one that it was
-// called for. Errors: NotFound when there is no such process, Forbidden,
-// Conflict when the namespace is not as it has to be, Unsupported when the
-// kernel cannot.
+// Take enters the network namespace of a process, sets up plan there and returns the sockets. The namespace must have
+// no interface except loopback, or traffic could bypass the sockets. It may be called again for the same namespace.
+// Errors: NotFound when there is no such process, Forbidden, Conflict when the namespace has another way out or a
+// socket's address is in use, Unsupported when the kernel lacks a feature.
 func Take(pid int, plan transparent.Plan, sockets []Socket) ([]*os.File, error) {
 	ours, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -57,7 +54,8 @@ func Take(pid int, plan transparent.Plan, sockets []Socket) ([]*os.File, error) 
 		runtime.LockOSThread()
 		err := unix.Setns(int(theirs.Fd()), unix.CLONE_NEWNET)
 		if err != nil {
-			err = cove.Errorf(cove.Forbidden, "cannot enter the network namespace of process %d: %w", pid, err).WithHint("run it as root")
+			err = cove.Errorf(cove.Forbidden, "cannot enter the network namespace of process %d: %w", pid,
+				err).WithHint("run it as root")
 		} else {
 			files, err = take(routes, rules, sockets)
 		}
@@ -69,20 +67,22 @@ func Take(pid int, plan transparent.Plan, sockets []Socket) ([]*os.File, error) 
 	return files, <-done
 }
 
-// namespaceOf opens the network namespace of a process, which is not ours.
+// namespaceOf opens the network namespace of a process, which must differ from ours.
 func namespaceOf(pid int, ours *os.File) (*os.File, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, cove.Errorf(cove.NotFound, "there is no process %d", pid)
 	}
 	if err != nil {
-		return nil, cove.Errorf(cove.Forbidden, "cannot look at the network namespace of process %d: %w", pid, err).WithHint("run it as root")
+		return nil, cove.Errorf(cove.Forbidden, "cannot look at the network namespace of process %d: %w", pid,
+			err).WithHint("run it as root")
 	}
 	theirInfo, err := f.Stat()
 	if err == nil {
 		var ourInfo os.FileInfo
 		if ourInfo, err = ours.Stat(); err == nil && os.SameFile(ourInfo, theirInfo) {
-			err = cove.Errorf(cove.Conflict, "process %d is in the network namespace of this machine", pid).WithHint("start it in one of its own: docker run --network none, or unshare --net")
+			err = cove.Errorf(cove.Conflict, "process %d is in the network namespace of this machine",
+				pid).WithHint("start it in one of its own: docker run --network none, or unshare --net")
 		}
 	}
 	if err != nil {
@@ -92,7 +92,7 @@ func namespaceOf(pid int, ours *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// take is called by a thread that is in the namespace.
+// take runs on a thread in the namespace.
 func take(routes, rules []byte, sockets []Socket) (files []*os.File, err error) {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -103,7 +103,8 @@ func take(routes, rules []byte, sockets []Socket) (files []*os.File, err error) 
 	}
 	// Container engines turn IPv6 off where they give no address.
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("0"), 0); err != nil {
-		return nil, cove.Errorf(cove.Unsupported, "cannot turn on IPv6 in the namespace: %w", err).WithHint("the kernel has to have it, so that it can be led to the gateway")
+		return nil, cove.Errorf(cove.Unsupported, "cannot turn on IPv6 in the namespace: %w",
+			err).WithHint("the kernel needs IPv6, so that its traffic can be redirected to the gateway")
 	}
 	if err := netsetup.LoopbackUp(); err != nil {
 		return nil, fmt.Errorf("bring up the loopback interface: %w", err)
@@ -112,7 +113,8 @@ func take(routes, rules []byte, sockets []Socket) (files []*os.File, err error) 
 		return nil, cove.Errorf(cove.Unsupported, "cannot set the routes of the namespace: %w", err)
 	}
 	if err := netsetup.Send(unix.NETLINK_NETFILTER, rules); err != nil {
-		return nil, cove.Errorf(cove.Unsupported, "cannot set the firewall of the namespace: %w", err).WithHint("the kernel has to have nf_tables, with nat and redirect")
+		return nil, cove.Errorf(cove.Unsupported, "cannot set the firewall of the namespace: %w",
+			err).WithHint("the kernel needs nf_tables with nat and redirect")
 	}
 	defer func() {
 		if err != nil {
@@ -125,7 +127,8 @@ func take(routes, rules []byte, sockets []Socket) (files []*os.File, err error) 
 	for _, s := range sockets {
 		f, err := netsetup.Listen(s.Network, s.Address)
 		if errors.Is(err, unix.EADDRINUSE) {
-			return files, cove.Errorf(cove.Conflict, "somebody in the namespace has %s %s already", s.Network, s.Address).WithHint("it may be attached already; or end the program that listens there")
+			return files, cove.Errorf(cove.Conflict, "%s %s is in use in the namespace already", s.Network,
+				s.Address).WithHint("it may be attached already; or end the program that listens there")
 		}
 		if err != nil {
 			return files, fmt.Errorf("listen on %s %s: %w", s.Network, s.Address, err)
@@ -135,8 +138,8 @@ func take(routes, rules []byte, sockets []Socket) (files []*os.File, err error) 
 	return files, nil
 }
 
-// fallbacks are interfaces that the kernel itself puts into every namespace
-// when it knows a tunnel; down, they lead nowhere.
+// fallbacks are interfaces that the kernel puts into every namespace when it supports a tunnel; down, they lead
+// nowhere.
 var fallbacks = []string{"tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"}
 
 // noWayAround refuses interfaces that could lead out.
@@ -150,5 +153,6 @@ func noWayAround(links []net.Interface) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return cove.Errorf(cove.Conflict, "the namespace has a way around the gateway: %s", strings.Join(names, ", ")).WithHint("start the container with --network none")
+	return cove.Errorf(cove.Conflict, "the namespace has a way around the gateway: %s",
+		strings.Join(names, ", ")).WithHint("start the container with --network none")
 }

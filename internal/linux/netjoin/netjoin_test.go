@@ -40,7 +40,7 @@ var (
 	sockets = []Socket{{"tcp4", "127.0.0.1:1"}, {"tcp6", "[::1]:1"}, {"udp4", "127.0.0.1:53"}, {"udp6", "[::1]:53"}}
 )
 
-// holder is a process in a network namespace of its own.
+// holder starts a process in a network namespace of its own and returns its id.
 func holder(t *testing.T) int {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -57,7 +57,7 @@ func holder(t *testing.T) int {
 
 func TestTake(t *testing.T) {
 	pid := holder(t)
-	for range 2 { // once more when whoever took it has gone
+	for range 2 { // a second time, after the first server has gone
 		files, err := Take(pid, plan, sockets)
 		if err != nil {
 			t.Fatal(err)

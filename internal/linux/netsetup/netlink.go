@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package netsetup makes the network of a namespace from within: the calling
-// thread's. It is system calls and nothing else, so that the guest can link it.
+// Package netsetup configures the network namespace of the calling thread. It uses system calls only, so that the guest
+// can link it.
 package netsetup
 
 import (
@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Send sends whole netlink messages to the kernel's protocol (NETLINK_ROUTE,
-// NETLINK_NETFILTER), in one piece because a batch for the firewall must be, and
-// waits for the answer to each that asks for one. Errors: what the kernel says.
+// Send sends whole netlink messages to the kernel's protocol (NETLINK_ROUTE, NETLINK_NETFILTER) and waits for the
+// acknowledgements that they request. It uses one write, as a firewall batch requires. It returns the kernel's error.
 func Send(protocol int, messages []byte) error {
 	expected, err := acknowledged(messages)
 	if err != nil {
@@ -25,7 +24,7 @@ func Send(protocol int, messages []byte) error {
 		return err
 	}
 	defer unix.Close(fd)
-	// The kernel answers at once; what never comes must not hang the start.
+	// The kernel answers at once; a missing answer must not hang the start.
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
 		return err
 	}
@@ -50,7 +49,7 @@ func Send(protocol int, messages []byte) error {
 	return nil
 }
 
-// each calls f with every message of data: its type, its flags, its body.
+// each calls f with the type, flags and body of every message in data.
 func each(data []byte, f func(kind, flags uint16, body []byte) error) error {
 	for len(data) > 0 {
 		if len(data) < unix.NLMSG_HDRLEN {
@@ -60,7 +59,8 @@ func each(data []byte, f func(kind, flags uint16, body []byte) error) error {
 		if length < unix.NLMSG_HDRLEN || uint64(length) > uint64(len(data)) {
 			return errors.New("a netlink message of a wrong length")
 		}
-		if err := f(binary.NativeEndian.Uint16(data[4:]), binary.NativeEndian.Uint16(data[6:]), data[unix.NLMSG_HDRLEN:length]); err != nil {
+		if err := f(binary.NativeEndian.Uint16(data[4:]), binary.NativeEndian.Uint16(data[6:]),
+			data[unix.NLMSG_HDRLEN:length]); err != nil {
 			return err
 		}
 		aligned := (uint64(length) + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1)
@@ -69,7 +69,7 @@ func each(data []byte, f func(kind, flags uint16, body []byte) error) error {
 	return nil
 }
 
-// acknowledged counts the messages that ask for an answer.
+// acknowledged counts the messages that request an acknowledgement.
 func acknowledged(data []byte) (n int, err error) {
 	err = each(data, func(_, flags uint16, _ []byte) error {
 		if flags&unix.NLM_F_ACK != 0 {
@@ -80,7 +80,7 @@ func acknowledged(data []byte) (n int, err error) {
 	return n, err
 }
 
-// answers counts the answers in data; one that refuses is an error.
+// answers counts the acknowledgements in data; a refusal is an error.
 func answers(data []byte) (n int, err error) {
 	err = each(data, func(kind, _ uint16, body []byte) error {
 		if kind != unix.NLMSG_ERROR {

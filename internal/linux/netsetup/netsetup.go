@@ -25,9 +25,8 @@ func LoopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
 }
 
-// Listen makes a listening socket; network is "tcp4", "tcp6", "udp4" or "udp6",
-// address numeric, with its port. It blocks: who is handed it says how it waits,
-// and here nobody does.
+// Listen makes a listening socket; network is "tcp4", "tcp6", "udp4" or "udp6", address numeric, with its port. The
+// socket is blocking; its receiver chooses another mode.
 func Listen(network, address string) (*os.File, error) {
 	addr, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -53,7 +52,7 @@ func Listen(network, address string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if kind == unix.SOCK_STREAM { // also beside connections that have been there before
+	if kind == unix.SOCK_STREAM { // allow old connections on the same port
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			unix.Close(fd)
 			return nil, err

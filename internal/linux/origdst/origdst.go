@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package origdst says where a redirected connection wanted to go.
+// Package origdst reports the original destination of a redirected connection.
 package origdst
 
 import (
@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of is the address that the client of c connected to before the firewall of
-// the network namespace c was accepted in redirected it (SO_ORIGINAL_DST). For
-// a connection that was not redirected it is an error, ENOENT.
+// Of returns the address that the client of c connected to, before the firewall of c's network namespace redirected it
+// (SO_ORIGINAL_DST). It fails with ENOENT for a connection that was not redirected.
 func Of(c *net.TCPConn) (netip.AddrPort, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -33,7 +32,7 @@ func Of(c *net.TCPConn) (netip.AddrPort, error) {
 	return at, nil
 }
 
-// soOriginalDst is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST.
+// soOriginalDst is the value of both SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST.
 const soOriginalDst = 80
 
 func get(fd int, four bool) (netip.AddrPort, error) {
@@ -51,7 +50,8 @@ func port(p *uint16) uint16 { return binary.BigEndian.Uint16((*[2]byte)(unsafe.P
 
 func getsockopt(fd, level int, p unsafe.Pointer, size uintptr) error {
 	length := uint32(size)
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), soOriginalDst, uintptr(p), uintptr(unsafe.Pointer(&length)), 0)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), soOriginalDst, uintptr(p),
+		uintptr(unsafe.Pointer(&length)), 0)
 	if errno != 0 {
 		return errno
 	}

@@ -8,8 +8,8 @@ func inotify() []string {
 	return list("inotify_init inotify_init1 inotify_add_watch inotify_rm_watch")
 }
 
-// allowed is what programs live on: each call works on the sandbox's own
-// files, memory, processes and sockets, and is bounded by them.
+// allowed returns the calls that ordinary programs need: each works on the sandbox's own files, memory, processes and
+// sockets, and is bounded by them.
 func allowed() []Group {
 	return []Group{
 		{Why: "files, through the sandbox's own mounts and permissions", Calls: list(`

@@ -23,10 +23,10 @@ func HostArch() Arch { return Arch(runtime.GOARCH) }
 // one's audit architecture (__X32_SYSCALL_BIT).
 const x32Bit = 0x40000000
 
-// abi is what the filter has to know about an architecture.
+// abi is what the filter needs to know of an architecture.
 type abi struct {
 	audit uint32 // AUDIT_ARCH_*, as in seccomp_data.arch
-	// oci are SCMP_ARCH_*: this architecture and the other ABIs of its kernels.
+	// oci are the SCMP_ARCH_* values of this architecture and of the other ABIs of its kernels.
 	oci    []specs.Arch
 	number func(call) int16
 	// foreign is the first number that belongs to another ABI; 0 for none.
@@ -36,7 +36,9 @@ type abi struct {
 func (a Arch) abi() (abi, error) {
 	switch a {
 	case AMD64:
-		return abi{0xc000003e, []specs.Arch{specs.ArchX86_64, specs.ArchX86, specs.ArchX32}, func(c call) int16 { return c.amd64 }, x32Bit}, nil
+		return abi{0xc000003e, []specs.Arch{specs.ArchX86_64, specs.ArchX86, specs.ArchX32}, func(c call) int16 {
+			return c.amd64
+		}, x32Bit}, nil
 	case ARM64:
 		return abi{0xc00000b7, []specs.Arch{specs.ArchAARCH64, specs.ArchARM}, func(c call) int16 { return c.arm64 }, 0}, nil
 	}

@@ -10,11 +10,10 @@ import (
 // target is known when the jump is emitted. BPF jumps go forward only.
 type assembler struct {
 	code []bpf.Instruction // the program's last instruction first
-	rets map[uint32]int    // where each value was returned last
+	rets map[uint32]int    // where each value was last returned
 }
 
-// label is a place to go on at: an emitted instruction, or "return this
-// value", which is emitted where it is wanted.
+// label is a jump target: an emitted instruction, or a return value, which is emitted on demand.
 type label struct {
 	at    int // index in code
 	value uint32
@@ -23,7 +22,7 @@ type label struct {
 
 func ret(value uint32) label { return label{value: value, isRet: true} }
 
-// span is where numbers from start on lead, up to the next span.
+// span maps numbers from start on, up to the next span, to a label.
 type span struct {
 	start uint32
 	to    label
@@ -34,12 +33,10 @@ func (a *assembler) emit(i bpf.Instruction) label {
 	return label{at: len(a.code) - 1}
 }
 
-// reach is how far a conditional jump may go: 255, less what resolving its
-// other target may put in between.
+// reach bounds a conditional jump: 255, less the instructions that resolving its other target may insert.
 const reach = 250
 
-// near returns the index of an instruction that does what l says and that the
-// next jump can reach.
+// near returns the index of an instruction with l's effect, within reach of the next jump.
 func (a *assembler) near(l label) int {
 	at, emitted := l.at, true
 	if l.isRet {
@@ -87,8 +84,8 @@ func (a *assembler) search(line []span) label {
 	return a.tree(leaves(line))
 }
 
-// leaf is a stretch of the line: everything goes one way, but for at most one
-// number. The exception costs one comparison instead of two.
+// leaf is a stretch of the line in which all numbers except at most one go the same way. The exception costs one
+// comparison instead of two.
 type leaf struct {
 	span
 	except bool

@@ -11,10 +11,10 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Program is a filter as the kernel takes it.
+// Program is a filter in the kernel's format.
 type Program []bpf.RawInstruction
 
-// Bytes is the program as struct sock_filter[], 8 bytes each, little endian.
+// Bytes returns the program as struct sock_filter[], 8 bytes each, little endian.
 func (p Program) Bytes() []byte {
 	b := make([]byte, 0, 8*len(p))
 	for _, i := range p {
@@ -25,10 +25,9 @@ func (p Program) Bytes() []byte {
 	return b
 }
 
-// Filter is the policy for the processes of a user, compiled for this machine
-// once.
+// Filter returns the policy for the processes of a user, compiled once for this machine.
 func Filter(u cove.User) ([]byte, error) {
-	if u == cove.UserAgent {
+	if u.UID == cove.AgentUser.UID {
 		return agentFilter()
 	}
 	return snippetFilter()
@@ -51,12 +50,12 @@ const (
 	offsetArgs   = 16 // 8 bytes each, low word first on both architectures
 )
 
-// What a filter returns (SECCOMP_RET_*).
+// Return values of a filter (SECCOMP_RET_*).
 const (
 	retAllow = 0x7fff0000
 	retErrno = 0x00050000
 
-	// retIgnore skips the call with error 0: it reports success.
+	// retIgnore skips the call and reports success (errno 0).
 	retIgnore = retErrno
 )
 
@@ -129,8 +128,7 @@ func (a *assembler) test(t Test, pass, fail label) label {
 	return a.load(low, entry)
 }
 
-// membership is the number line with the given values going to in, all others
-// to out.
+// membership returns the number line with the given values going to in, all others to out.
 func membership(values []uint32, in, out label) []span {
 	values = slices.Compact(slices.Sorted(slices.Values(values)))
 	line := []span{{0, out}}
@@ -138,7 +136,7 @@ func membership(values []uint32, in, out label) []span {
 		if last := &line[len(line)-1]; last.start == v {
 			last.to = in
 			if len(line) > 1 && line[len(line)-2].to == in {
-				line = line[:len(line)-1] // the next of a run
+				line = line[:len(line)-1] // the value continues a run
 			}
 		} else {
 			line = append(line, span{v, in})

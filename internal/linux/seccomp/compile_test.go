@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// attempt is one system call, as a filter sees it.
+// attempt is one system call in the filter's view.
 type attempt struct {
 	audit  uint32
 	number uint32
@@ -41,7 +41,7 @@ func run(t testing.TB, filter []byte, c attempt) (action uint32) {
 	return uint32(out)
 }
 
-// decode takes the bytes apart as the kernel does.
+// decode parses the bytes as the kernel does.
 func decode(t testing.TB, filter []byte) []bpf.Instruction {
 	t.Helper()
 	if len(filter) == 0 || len(filter)%8 != 0 {
@@ -49,7 +49,8 @@ func decode(t testing.TB, filter []byte) []bpf.Instruction {
 	}
 	var raw []bpf.RawInstruction
 	for b := filter; len(b) > 0; b = b[8:] {
-		raw = append(raw, bpf.RawInstruction{Op: binary.LittleEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.LittleEndian.Uint32(b[4:])})
+		raw = append(raw, bpf.RawInstruction{Op: binary.LittleEndian.Uint16(b), Jt: b[2], Jf: b[3],
+			K: binary.LittleEndian.Uint32(b[4:])})
 	}
 	code, all := bpf.Disassemble(raw)
 	if !all {
@@ -323,7 +324,8 @@ func TestOtherABIsAreRefused(t *testing.T) {
 
 func TestMemfdAndInotifyAreForAgents(t *testing.T) {
 	for _, arch := range arches() {
-		for name, want := range map[string]string{"memfd_create": "EPERM", "inotify_init1": "ENOSYS", "inotify_add_watch": "ENOSYS"} {
+		for name, want := range map[string]string{"memfd_create": "EPERM", "inotify_init1": "ENOSYS",
+			"inotify_add_watch": "ENOSYS"} {
 			target, _ := arch.abi()
 			c := attempt{audit: target.audit, number: number(t, arch, name)}
 			if got := show(run(t, compiled(t, Snippet(), arch), c)); got != want {
@@ -361,7 +363,7 @@ func TestCompiledIsThePolicy(t *testing.T) {
 	}
 }
 
-// attempts draws calls that come near what the policy tells apart.
+// attempts generates calls close to the distinctions of the policy.
 func attempts(t testing.TB, p Policy, arch Arch) *rapid.Generator[attempt] {
 	target, err := arch.abi()
 	if err != nil {
@@ -398,13 +400,14 @@ func attempts(t testing.TB, p Policy, arch Arch) *rapid.Generator[attempt] {
 	})
 }
 
-// TestShape holds what the package promises about the program's cost.
+// TestShape checks the package's promises about the program's cost.
 func TestShape(t *testing.T) {
 	for _, p := range policies() {
 		for _, arch := range arches() {
 			code := decode(t, compiled(t, p, arch))
 			constant, conditional := deepest(code, false), deepest(code, true)
-			t.Logf("%s on %s: %d instructions; at most %d for a call without condition, %d for one with", p.Name, arch, len(code), constant, conditional)
+			t.Logf("%s on %s: %d instructions; at most %d for a call without condition, %d for one with", p.Name, arch,
+				len(code), constant, conditional)
 			if len(code) > 260 || constant > 12 || conditional > 45 {
 				t.Errorf("%s on %s: %d instructions, at most %d and %d", p.Name, arch, len(code), constant, conditional)
 			}
@@ -412,8 +415,7 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// deepest is the most instructions that any call can take, with or without
-// the conditions on arguments.
+// deepest returns the largest number of instructions that any call takes, with or without the conditions on arguments.
 func deepest(code []bpf.Instruction, conditions bool) int {
 	const never = -1 << 20
 	longest := make([]int, len(code))
@@ -453,9 +455,12 @@ func TestCompileRefuses(t *testing.T) {
 		{"a seventh argument", rule(Rule{Call: "clone", AnyOf: []Match{{{Arg: 6, Mask: 1, In: []uint32{0}}}}}), AMD64},
 		{"a value outside its mask", rule(Rule{Call: "clone", AnyOf: []Match{{{Mask: 1, In: []uint32{2}}}}}), AMD64},
 		{"a test against nothing", rule(Rule{Call: "clone", AnyOf: []Match{{{Mask: 1}}}}), AMD64},
-		{"a pointer with values", rule(Rule{Call: "clone", AnyOf: []Match{{{Pointer: true, Mask: 1, In: []uint32{1}}}}}), AMD64},
-		{"an empty match to ignore", rule(Rule{Call: "clone", AnyOf: []Match{{{Pointer: true}}}, Ignored: []Match{{}}}), AMD64},
-		{"an argument tested twice", rule(Rule{Call: "clone", AnyOf: []Match{{{Mask: 1, In: []uint32{0}}, {Mask: 2, In: []uint32{0}}}}}), AMD64},
+		{"a pointer with values", rule(Rule{Call: "clone", AnyOf: []Match{{{Pointer: true, Mask: 1, In: []uint32{1}}}}}),
+			AMD64},
+		{"an empty match to ignore", rule(Rule{Call: "clone", AnyOf: []Match{{{Pointer: true}}}, Ignored: []Match{{}}}),
+			AMD64},
+		{"an argument tested twice",
+			rule(Rule{Call: "clone", AnyOf: []Match{{{Mask: 1, In: []uint32{0}}, {Mask: 2, In: []uint32{0}}}}}), AMD64},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if prog, err := test.policy.Compile(test.arch); err == nil {
@@ -465,8 +470,7 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-// TestEmptyPolicyRefusesEverything: deny by default, also of calls that no
-// group names.
+// TestEmptyPolicyRefusesEverything: the default is to refuse, also for calls that no group lists.
 func TestEmptyPolicyRefusesEverything(t *testing.T) {
 	filter := compiled(t, Policy{Name: "empty"}, AMD64)
 	for _, name := range []string{"read", "execve", "clone"} {

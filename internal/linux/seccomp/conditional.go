@@ -50,13 +50,13 @@ const (
 	seccompHarmlessFlags  = 1 | 2 | 16 // TSYNC, LOG, TSYNC_ESRCH
 )
 
-// whyCore: the guest sets RLIMIT_CORE to 1, the one value with which the kernel
-// hands a crash to nobody (fs/coredump.c); 0 is about files only. Programs that
-// switch core dumps off insist on being allowed to, so they are told they were.
-const whyCore = "every limit but that of core dumps: one other than 1 has the host's crash handler run, outside, as root, on what the sandbox made"
+// whyCore: the guest sets RLIMIT_CORE to 1, the one value with which the kernel starts no crash handler
+// (fs/coredump.c); 0 applies to files only. Programs that switch core dumps off insist on success, so their call
+// reports success.
+const whyCore = "every limit but that of core dumps: one other than 1 has the host's crash handler run, outside, as " +
+	"root, on what the sandbox made"
 
-// conditional is the calls that are harmless with some arguments and not with
-// others.
+// conditional returns the calls that are harmless only with some arguments.
 func conditional() []Rule {
 	socketType := all32 &^ sockFlags
 	fileType := []uint32{0, sIFREG, sIFIFO, sIFSOCK}
@@ -69,19 +69,25 @@ func conditional() []Rule {
 		{
 			Call: "socket",
 			Why: "TCP, UDP and Unix sockets, and the netlink family that lists addresses; not AF_VSOCK, AF_ALG, AF_PACKET, " +
-				"AF_XDP, AF_KEY, raw sockets, or the protocols that load a module when first asked for (SCTP, DCCP, L2TP, MPTCP, SMC)",
+				"AF_XDP, AF_KEY, raw sockets, or the protocols that load a module when first asked for (SCTP, DCCP, L2TP, " +
+				"MPTCP, SMC)",
 			AnyOf: []Match{
-				{{Arg: 0, Mask: all32, In: []uint32{afUnix}}, {Arg: 1, Mask: socketType, In: []uint32{sockStream, sockDgram, sockSeqpacket}}},
-				{{Arg: 0, Mask: all32, In: []uint32{afInet, afInet6}}, {Arg: 1, Mask: socketType, In: []uint32{sockStream}}, {Arg: 2, Mask: all32, In: []uint32{0, ipprotoTCP}}},
-				{{Arg: 0, Mask: all32, In: []uint32{afInet, afInet6}}, {Arg: 1, Mask: socketType, In: []uint32{sockDgram}}, {Arg: 2, Mask: all32, In: []uint32{0, ipprotoUDP}}},
+				{{Arg: 0, Mask: all32, In: []uint32{afUnix}}, {Arg: 1, Mask: socketType,
+					In: []uint32{sockStream, sockDgram, sockSeqpacket}}},
+				{{Arg: 0, Mask: all32, In: []uint32{afInet, afInet6}}, {Arg: 1, Mask: socketType, In: []uint32{sockStream}},
+					{Arg: 2, Mask: all32, In: []uint32{0, ipprotoTCP}}},
+				{{Arg: 0, Mask: all32, In: []uint32{afInet, afInet6}}, {Arg: 1, Mask: socketType, In: []uint32{sockDgram}},
+					{Arg: 2, Mask: all32, In: []uint32{0, ipprotoUDP}}},
 				// Netlink has no types; libraries ask for raw ones.
-				{{Arg: 0, Mask: all32, In: []uint32{afNetlink}}, {Arg: 1, Mask: socketType, In: []uint32{sockDgram, sockRaw}}, {Arg: 2, Mask: all32, In: []uint32{netlinkRoute}}},
+				{{Arg: 0, Mask: all32, In: []uint32{afNetlink}}, {Arg: 1, Mask: socketType, In: []uint32{sockDgram, sockRaw}},
+					{Arg: 2, Mask: all32, In: []uint32{netlinkRoute}}},
 			},
 		},
 		{
-			Call:  "socketpair",
-			Why:   "pairs exist for Unix sockets",
-			AnyOf: []Match{{{Arg: 0, Mask: all32, In: []uint32{afUnix}}, {Arg: 1, Mask: socketType, In: []uint32{sockStream, sockDgram, sockSeqpacket}}}},
+			Call: "socketpair",
+			Why:  "pairs exist for Unix sockets",
+			AnyOf: []Match{{{Arg: 0, Mask: all32, In: []uint32{afUnix}},
+				{Arg: 1, Mask: socketType, In: []uint32{sockStream, sockDgram, sockSeqpacket}}}},
 		},
 		{
 			Call: "ioctl",
@@ -96,7 +102,8 @@ func conditional() []Rule {
 		},
 		{
 			Call: "personality",
-			Why:  "asking (0xffffffff), Linux and its 32-bit face; not READ_IMPLIES_EXEC or ADDR_NO_RANDOMIZE, which undo defences",
+			Why: "asking (0xffffffff), Linux and its 32-bit face; not READ_IMPLIES_EXEC or ADDR_NO_RANDOMIZE, which undo " +
+				"defences",
 			AnyOf: []Match{{{Arg: 0, Mask: all32, In: []uint32{
 				0, 0x0008, // PER_LINUX, PER_LINUX32
 				0x20000, 0x20008, // with UNAME26
@@ -139,16 +146,16 @@ func conditional() []Rule {
 				"answer calls) and without SPEC_ALLOW (turns a CPU mitigation off)",
 			AnyOf: []Match{
 				{{Arg: 0, Mask: all32, In: []uint32{seccompSetModeStrict, seccompGetActionAvail}}},
-				{{Arg: 0, Mask: all32, In: []uint32{seccompSetModeFilter}}, {Arg: 1, Mask: all32 &^ seccompHarmlessFlags, In: []uint32{0}}},
+				{{Arg: 0, Mask: all32, In: []uint32{seccompSetModeFilter}},
+					{Arg: 1, Mask: all32 &^ seccompHarmlessFlags, In: []uint32{0}}},
 			},
 		},
 	}...)
 }
 
-// modes are the calls that give a file its mode. A setuid file means nothing
-// inside, where mounts are nosuid; but in a mounted directory of the host's it
-// would be the host user's program for everybody who has an account there.
-// mkdir is not among them: the kernel takes these bits from it itself.
+// modes are the calls that set a file's mode. A setuid file has no effect inside, where mounts are nosuid. In a mounted
+// directory of the host it would run as the host's user for every account there. mkdir is not listed: the kernel strips
+// these bits from its mode.
 func modes() []Rule {
 	const why = "modes without setuid and setgid, which would work on the host for a file in a mounted directory"
 	plain := func(arg int) Match { return Match{{Arg: arg, Mask: sSetID, In: []uint32{0}}} }
@@ -159,14 +166,13 @@ func modes() []Rule {
 		{Call: "fchmodat", Why: why, AnyOf: []Match{plain(2)}},
 		{Call: "fchmodat2", Why: why, AnyOf: []Match{plain(2)}},
 		{Call: "creat", Why: why, AnyOf: []Match{plain(1)}},
-		// Without O_CREAT the mode is whatever was in the register.
+		// Without O_CREAT the mode argument is an arbitrary register value.
 		{Call: "open", Why: why, AnyOf: []Match{makesNothing(1), plain(2)}},
 		{Call: "openat", Why: why, AnyOf: []Match{makesNothing(2), plain(3)}},
 	}
 }
 
-// prctlOptions are the options a process may use: all act on itself alone, and
-// none gives it anything.
+// prctlOptions returns the options that a process may use: all affect the process alone, and none grants a privilege.
 func prctlOptions() []uint32 {
 	return []uint32{
 		1, 2, // PDEATHSIG

@@ -23,10 +23,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// childVar makes the test binary a child that puts itself under a filter
-// first: "calls" makes the calls of forbidden() and does ordinary work,
-// "control" does so without a filter, "exec" becomes the program of its
-// arguments.
+// childVar makes the test binary a child that first loads a filter: "calls" makes the calls of forbidden() and does
+// ordinary work, "control" does so without a filter, "exec" executes the program of its arguments.
 const childVar = "COVE_TEST_SECCOMP_CHILD"
 
 func TestMain(m *testing.M) {
@@ -35,7 +33,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	os.Unsetenv(childVar)
-	filter, err := Filter(cove.UserCode)
+	filter, err := Filter(cove.CodeUser)
 	if err == nil && child != "control" {
 		err = Load(filter)
 	}
@@ -58,8 +56,8 @@ type report struct {
 	Work  map[string]string
 }
 
-// forbidden is calls that have to fail before they look at their arguments.
-// The arguments would otherwise fail in another way, told in unfiltered.
+// forbidden returns calls that must fail before the kernel looks at their arguments. Unfiltered, the arguments would
+// fail with another error, listed in unfiltered.
 func forbidden() []struct {
 	name string
 	nr   uintptr
@@ -118,7 +116,7 @@ func makeCalls() map[string]string {
 	return out
 }
 
-// work is what a Go program, the guest among them, does all day.
+// work returns ordinary work of a Go program such as the guest.
 func work() map[string]string {
 	out := map[string]string{}
 	try := func(name string, f func() error) {
@@ -152,7 +150,8 @@ func work() map[string]string {
 			return nil
 		}
 		cmd := exec.Command("/bin/sh", "-c", "id -u")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Setsid: true, Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Setsid: true,
+			Pdeathsig: syscall.SIGKILL}
 		b, err := cmd.Output()
 		if err == nil && string(b) != "65534\n" {
 			err = fmt.Errorf("is %q", b)
@@ -263,7 +262,7 @@ func TestKernelKeepsThePolicy(t *testing.T) {
 	}
 }
 
-// TestPrograms runs whatever interpreters are here under the filter.
+// TestPrograms runs the installed interpreters under the filter.
 func TestPrograms(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -271,7 +270,9 @@ func TestPrograms(t *testing.T) {
 		want string
 	}{
 		{"sh", []string{"sh", "-c", "echo $((6*7))"}, "42"},
-		{"bash", []string{"bash", "-c", "x=$(seq 3 | sort -r | head -1); mkfifo -m 600 /dev/shm/cove-$$ && rm /dev/shm/cove-$$ && echo $x; (sleep 0.01 & wait)"}, "3"},
+		{"bash",
+			[]string{"bash", "-c", "x=$(seq 3 | sort -r | head -1); mkfifo -m 600 /dev/shm/cove-$$ && rm /dev/shm/cove-$$ && " +
+				"echo $x; (sleep 0.01 & wait)"}, "3"},
 		{"python3", []string{"/usr/bin/python3", "-c", `
 import threading, subprocess, socket, tempfile, asyncio, os, time
 from concurrent.futures import ThreadPoolExecutor, ProcessPoolExecutor
@@ -296,8 +297,10 @@ fs.promises.readFile("/proc/self/status").then(() => require("net").createServer
   this.close();
   new Worker("require('worker_threads').parentPort.postMessage(42)", {eval: true}).on("message", console.log);
 }));`}, "42"},
-		{"perl", []string{"perl", "-MSocket", "-e", `socketpair(my $a, my $b, AF_UNIX, SOCK_STREAM, 0) or die; my $x = qx(echo 42); print $x`}, "42"},
-		{"ruby", []string{"ruby", "-rsocket", "-e", "TCPServer.new('127.0.0.1', 0).close; puts Thread.new { `echo 42` }.value"}, "42"},
+		{"perl", []string{"perl", "-MSocket", "-e",
+			`socketpair(my $a, my $b, AF_UNIX, SOCK_STREAM, 0) or die; my $x = qx(echo 42); print $x`}, "42"},
+		{"ruby", []string{"ruby", "-rsocket", "-e",
+			"TCPServer.new('127.0.0.1', 0).close; puts Thread.new { `echo 42` }.value"}, "42"},
 		{"java", []string{"java", "-version"}, ""},
 		{"go", []string{"go", "version"}, "go version"},
 		{"go build", []string{"go", "list", "-deps", "fmt"}, "runtime"},
@@ -318,8 +321,7 @@ fs.promises.readFile("/proc/self/status").then(() => require("net").createServer
 	}
 }
 
-// TestOtherABIs calls the kernel by the two ways that a filter which looks at
-// numbers alone would mistake for something else.
+// TestOtherABIs calls the kernel through the two ABIs that a filter by number alone would misjudge.
 func TestOtherABIs(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("int 0x80 and x32 are of x86-64")
@@ -391,7 +393,7 @@ func elf(code []byte) []byte {
 
 // BenchmarkLoad loads the filter into threads of their own, which then end.
 func BenchmarkLoad(b *testing.B) {
-	filter, err := Filter(cove.UserCode)
+	filter, err := Filter(cove.CodeUser)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -399,7 +401,7 @@ func BenchmarkLoad(b *testing.B) {
 	for b.Loop() {
 		done := make(chan error)
 		go func() {
-			runtime.LockOSThread() // and never unlock: the thread ends with this goroutine
+			runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
 			start := time.Now()
 			err := load(filter, 0)
 			total += time.Since(start)

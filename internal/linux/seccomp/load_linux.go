@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Load puts every thread of this process, and all it starts from now on, under
-// a filter, with no_new_privs. There is no way back.
+// Load sets no_new_privs and a filter for every thread of this process and for all its future children. The filter
+// cannot be removed.
 func Load(filter []byte) error {
-	// TSYNC hands no_new_privs of the calling thread to the others with the
-	// filter, so one thread has to make both calls.
+	// TSYNC passes no_new_privs of the calling thread to the others with the filter, so one thread must make both
+	// calls.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return load(filter, unix.SECCOMP_FILTER_FLAG_TSYNC)
@@ -29,7 +29,8 @@ func load(filter []byte, flags uintptr) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	thread, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
+	thread, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
+		uintptr(unsafe.Pointer(&prog)))
 	switch {
 	case errno != 0:
 		return fmt.Errorf("load a seccomp filter of %d instructions: %w", len(code), errno)

@@ -6,20 +6,16 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// OCI renders the policy for a container engine: the OCI runtime spec's form,
-// which is also what "docker run --security-opt seccomp=FILE" reads.
+// OCI renders the policy for a container engine: the OCI runtime spec's form, which "docker run --security-opt
+// seccomp=FILE" reads too.
 //
-// The profile is the outer of two walls: a sandbox's guest loads the program
-// of Compile on top of it, and of two verdicts the kernel takes the stricter
-// one, of two errors that of the filter which was loaded last. Alone, engines
-// differ from the program in two things. A call through another ABI is judged
-// by its name: where the profile leaves such an ABI out, their library kills
-// the thread that makes the call, and the rest of the program hangs without
-// it. And a number that the table does not know fails with ENOSYS where the
-// runtime sees to that (runc 1.0 and later, for numbers above all that the
-// profile names) and with EPERM elsewhere; so refused calls are spelled out
-// although the default refuses them, and the default's errno is left to the
-// runtime.
+// The profile is the outer of two walls: a sandbox's guest loads the program of Compile on top of it. Of two verdicts
+// the kernel takes the stricter one, of two errors that of the filter which was loaded last. Alone, the engines' filter
+// differs from the program in two points. First, a call through another ABI is judged by its name: where the profile
+// omits such an ABI, the engine's library kills the calling thread, and the rest of the program hangs without it.
+// Second, a number outside the table fails with ENOSYS where the runtime provides that (runc 1.0 and later, for numbers
+// above all that the profile names) and with EPERM elsewhere. So refused calls are spelled out although the default
+// refuses them, and the default's errno is left to the runtime.
 func (p Policy) OCI(arch Arch) (*specs.LinuxSeccomp, error) {
 	target, err := arch.abi()
 	if err != nil {
@@ -72,9 +68,8 @@ func (p Policy) OCI(arch Arch) (*specs.LinuxSeccomp, error) {
 	return out, nil
 }
 
-// conjunctions spells a match out for a library that knows "argument under
-// mask equals value" and "and" between arguments, but neither "one of" nor
-// "none of": one list of comparisons for every combination.
+// conjunctions expands a match for a library that supports "argument under mask equals value" and "and" between
+// arguments, but neither "one of" nor "none of": one list of comparisons for every combination.
 func (m Match) conjunctions() [][]specs.LinuxSeccompArg {
 	out := [][]specs.LinuxSeccompArg{nil}
 	for _, t := range m {
@@ -90,7 +85,7 @@ func (m Match) conjunctions() [][]specs.LinuxSeccompArg {
 	return out
 }
 
-// comparisons is the test as a choice of comparisons, whose index is not set.
+// comparisons returns the test as alternative comparisons, with the index unset.
 func (t Test) comparisons() []specs.LinuxSeccompArg {
 	if t.Pointer {
 		if t.Not {
@@ -105,10 +100,10 @@ func (t Test) comparisons() []specs.LinuxSeccompArg {
 	return out
 }
 
-// cube is all 32-bit numbers that are value under mask.
+// cube is the set of 32-bit numbers that equal value under mask.
 type cube struct{ mask, value uint32 }
 
-// cubes is the test as a union of disjoint cubes.
+// cubes returns the test as a union of disjoint cubes.
 func (t Test) cubes() []cube {
 	if t.Not {
 		return complement(t.Mask, t.In, 31, cube{})
@@ -120,9 +115,8 @@ func (t Test) cubes() []cube {
 	return out
 }
 
-// complement covers the part of c whose bits under mask are none of values, by
-// splitting it at the given bit and the ones below: whatever half holds no
-// value is a cube of the answer.
+// complement covers the part of c whose bits under mask equal none of values. It splits c at the given bit and the ones
+// below; a half without values is a cube of the result.
 func complement(mask uint32, values []uint32, bit int, c cube) []cube {
 	if len(values) == 0 {
 		return []cube{c}

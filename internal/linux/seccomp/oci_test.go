@@ -80,7 +80,7 @@ func TestOCIIsThePolicy(t *testing.T) {
 	}
 }
 
-// TestComplement: the cubes are disjoint and cover exactly what is not listed.
+// TestComplement: the cubes are disjoint and cover exactly the unlisted values.
 func TestComplement(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		mask := rapid.Uint32().Draw(rt, "mask")
@@ -108,8 +108,7 @@ func TestComplement(t *testing.T) {
 	})
 }
 
-// TestAllowedGolden lists what each policy lets through, one call a line, so
-// that a change of a list shows as what it is in review.
+// TestAllowedGolden lists the calls that each policy allows, one a line, so that a review shows the effect of a change.
 func TestAllowedGolden(t *testing.T) {
 	for _, p := range policies() {
 		for _, arch := range arches() {

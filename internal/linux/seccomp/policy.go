@@ -1,37 +1,32 @@
-// Package seccomp owns which system calls a sandbox may make: one
-// deny-by-default policy, as data, and what is made of it.
+// Package seccomp owns the policy of system calls: one deny-by-default list, as data, and the filters made from it. It
+// compiles the filter itself, without libseccomp, which needs cgo.
 //
-// A [Policy] lists every call the kernel has, in groups with a reason: allowed,
-// allowed under a condition on its arguments, or refused. [Policy.Compile]
-// makes the kernel's filter program of it for either architecture, on any
-// machine; [Policy.OCI] renders the same policy for container engines.
+// A [Policy] lists every call of the kernel, in groups with a reason: allowed, allowed under a condition on its
+// arguments, or refused. [Policy.Compile] makes the kernel's filter program for either architecture, on any machine;
+// [Policy.OCI] renders the same policy for container engines.
 //
 // # Verdicts
 //
-// Nothing is killed; a refused call fails and the program goes on:
+// A refused call fails and the program goes on; the filter kills no process:
 //
 //   - a call through another ABI (32-bit "int 0x80", x32) fails with EPERM;
 //   - a call that the policy refuses fails with EPERM, or with ENOSYS where
 //     programs then fall back to an older call (clone3 to clone);
-//   - a number that the table does not know fails with ENOSYS, as it would on
-//     a kernel that does not have it;
+//   - a number outside the table fails with ENOSYS, as on a kernel without
+//     the call;
 //   - a few calls are ignored: they do nothing and report success, because
 //     programs that make them cannot go on otherwise.
 //
-// Numbers and flags that a condition tests are ones that the kernel itself
-// cuts to 32 bits, so conditions see the low 32 bits and nothing else: garbage
-// above them neither breaks a program nor gets past a rule. A pointer is
-// tested whole.
+// Conditions test numbers and flags that the kernel itself truncates to 32 bits. So they see only the low 32 bits:
+// garbage above them neither breaks a program nor bypasses a rule. A pointer is tested whole.
 //
 // # The program
 //
-// A balanced binary search over ranges of call numbers: 252 instructions on
-// amd64 and 241 on arm64. A verdict takes at most 12 of them, a condition 44 at
-// worst (a socket of the last family), where a chain of comparisons takes one
-// for each call. The kernel walks the program once for each number when it is
-// loaded, to remember which calls are always allowed, so depth is what loading
-// costs; afterwards only calls with a condition run it at all. Compiling takes
-// some 70 microseconds; [Filter] does it once.
+// The program is a balanced binary search over ranges of call numbers: 252 instructions on amd64 and 241 on arm64. A
+// verdict takes at most 12 of them, a condition 44 at worst (a socket of the last family), where a chain of comparisons
+// takes one for each call. The kernel walks the program once for each number at load time, to cache the calls that are
+// always allowed. Depth therefore determines the cost of loading; afterwards only calls with a condition run the
+// program at all. Compiling takes some 70 microseconds; [Filter] does it once.
 package seccomp
 
 import (
@@ -41,8 +36,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Policy is what a sandbox's processes may call. A call in none of the groups
-// is refused with EPERM.
+// Policy lists the calls that a sandbox's processes may make. A call in no group is refused with EPERM.
 type Policy struct {
 	Name        string
 	Allowed     []Group
@@ -50,11 +44,11 @@ type Policy struct {
 	Refused     []Group
 }
 
-// Group is calls that share a reason.
+// Group is a list of calls with one reason.
 type Group struct {
 	Why   string
 	Calls []string
-	// Errno is what refused calls fail with; zero is EPERM.
+	// Errno is the error of refused calls; zero means EPERM.
 	Errno syscall.Errno
 }
 
@@ -63,16 +57,15 @@ type Rule struct {
 	Why   string
 	Call  string
 	AnyOf []Match
-	// Ignored are calls that do nothing and report success. They are none of
-	// AnyOf, because engines do not promise an order.
+	// Ignored are matches for which the call does nothing and reports success. They must be disjoint from AnyOf,
+	// because engines do not promise an order.
 	Ignored []Match
 }
 
 // Match holds when all its tests hold.
 type Match []Test
 
-// Test compares the low 32 bits of an argument: whether argument & Mask is in
-// the list, or is not when Not is set.
+// Test compares the low 32 bits of an argument: argument & Mask must be in the list, or not in it when Not is set.
 type Test struct {
 	Arg  int
 	Mask uint32
@@ -82,15 +75,16 @@ type Test struct {
 	Pointer bool
 }
 
-// For is the policy for the processes of a user.
+// For returns the policy for the processes of a user: Agent for the id of cove.AgentUser, and Snippet, the stricter one,
+// for any other.
 func For(u cove.User) Policy {
-	if u == cove.UserAgent {
+	if u.UID == cove.AgentUser.UID {
 		return Agent()
 	}
 	return Snippet()
 }
 
-// Snippet is the policy for code snippets.
+// Snippet returns the policy for code snippets.
 func Snippet() Policy {
 	p := Agent()
 	p.Name = "snippet"
@@ -109,8 +103,8 @@ func Snippet() Policy {
 	return p
 }
 
-// Agent is the policy for coding agents, whose browsers and language servers
-// share memory through memfd_create, and whose tools watch files.
+// Agent returns the policy for coding agents: their browsers and language servers share memory through memfd_create,
+// and their tools watch files.
 func Agent() Policy {
 	return Policy{Name: "agent", Allowed: allowed(), Conditional: conditional(), Refused: refused()}
 }

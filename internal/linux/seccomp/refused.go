@@ -2,16 +2,16 @@ package seccomp
 
 import "syscall"
 
-// refused is every other call. Where one has a reason of its own it stands
-// alone; the test that the three lists together are the whole table keeps a
-// new call from being forgotten.
+// refused returns every other call. A call with its own reason is a group of its own. A test checks that the three
+// lists cover the whole table, so that no new call is forgotten.
 func refused() []Group {
 	return []Group{
 		{Why: "makes or enters a namespace, in which a process has every capability over half the kernel",
 			Calls: list(`unshare setns`)},
 		{Why: "takes its flags behind a pointer, where a filter cannot see them; libraries fall back to clone",
 			Errno: syscall.ENOSYS, Calls: list(`clone3`)},
-		{Why: "takes the mode of a new file behind a pointer, where a filter cannot see a setuid bit; programs fall back to openat",
+		{Why: "takes the mode of a new file behind a pointer, where a filter cannot see a setuid bit; programs fall back " +
+			"to openat",
 			Errno: syscall.ENOSYS, Calls: list(`openat2`)},
 		{Why: "changes what the file tree is", Calls: list(`
 			mount umount2 pivot_root chroot fsopen fsconfig fsmount fspick open_tree open_tree_attr move_mount mount_setattr`)},
@@ -32,7 +32,8 @@ func refused() []Group {
 			Calls: list(`init_module finit_module delete_module kexec_load kexec_file_load reboot`)},
 		{Why: "watches or limits whole file systems",
 			Calls: list(`fanotify_init fanotify_mark quotactl quotactl_fd acct swapon swapoff`)},
-		{Why: "asks to write out all of the host's file systems, which stalls everybody else's writes; fsync does for a program's own",
+		{Why: "asks to write out all of the host's file systems, which stalls everybody else's writes; fsync does for a " +
+			"program's own",
 			Calls: list(`sync syncfs`)},
 		{Why: "the kernel's log, and terminals that are not ours", Calls: list(`syslog vhangup`)},
 		{Why: "x86 ports and segments", Calls: list(`iopl ioperm modify_ldt`)},

@@ -36,7 +36,7 @@ func TestRuncKeepsTheProfile(t *testing.T) {
 	}
 }
 
-// askRunc runs the child that loads no filter of its own under a profile.
+// askRunc runs the child, without a filter of its own, under a profile.
 func askRunc(t *testing.T, runc string, profile *specs.LinuxSeccomp) report {
 	t.Helper()
 	self, err := os.Executable()
@@ -59,7 +59,8 @@ func askRunc(t *testing.T, runc string, profile *specs.LinuxSeccomp) report {
 			Cwd:             "/",
 			NoNewPrivileges: true,
 			Capabilities: &specs.LinuxCapabilities{ // for work as another user
-				Bounding: []string{"CAP_SETUID", "CAP_SETGID"}, Effective: []string{"CAP_SETUID", "CAP_SETGID"}, Permitted: []string{"CAP_SETUID", "CAP_SETGID"},
+				Bounding: []string{"CAP_SETUID", "CAP_SETGID"}, Effective: []string{"CAP_SETUID", "CAP_SETGID"},
+				Permitted: []string{"CAP_SETUID", "CAP_SETGID"},
 			},
 		},
 		Mounts: []specs.Mount{
@@ -69,8 +70,9 @@ func askRunc(t *testing.T, runc string, profile *specs.LinuxSeccomp) report {
 			bind(self, "/probe"),
 		},
 		Linux: &specs.Linux{
-			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}},
-			Seccomp:    profile,
+			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
+				{Type: specs.IPCNamespace}},
+			Seccomp: profile,
 		},
 	}
 	for _, dir := range []string{"/usr", "/bin", "/lib", "/lib64"} {
@@ -85,7 +87,8 @@ func askRunc(t *testing.T, runc string, profile *specs.LinuxSeccomp) report {
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(runc, "--root", t.TempDir(), "run", "--bundle", bundle, fmt.Sprintf("cove-test-seccomp-%d", os.Getpid()))
+	cmd := exec.Command(runc, "--root", t.TempDir(), "run", "--bundle", bundle,
+		fmt.Sprintf("cove-test-seccomp-%d", os.Getpid()))
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -8,8 +8,8 @@ type call struct {
 
 const absent = -1
 
-// calls is the table of Linux 6.19. Being data of the program image it costs
-// nothing until a policy is compiled; a test compares it with x/sys.
+// calls is the table of Linux 6.19. As static data it costs nothing until a policy is compiled; a test compares it with
+// x/sys.
 var calls = [...]call{
 	{"read", 0, 63},
 	{"write", 1, 64},

@@ -7,15 +7,13 @@ import (
 	"syscall"
 )
 
-// verdict is what the policy says about one call: a condition when rule is
-// set, else an errno, 0 for allowed.
+// verdict is the policy's decision on one call: a condition when rule is set, else an errno, 0 for allowed.
 type verdict struct {
 	errno syscall.Errno
 	rule  *Rule
 }
 
-// resolve gives the verdict on every call the policy names, and refuses a
-// policy that contradicts itself.
+// resolve returns the verdict on every call of the policy, and refuses a contradictory policy.
 func (p Policy) resolve() (map[string]verdict, error) {
 	known := make(map[string]bool, len(calls))
 	for _, c := range calls {
@@ -65,7 +63,7 @@ func (g Group) errno() syscall.Errno {
 	return g.Errno
 }
 
-// check refuses a rule that cannot mean what it says.
+// check refuses a rule with an impossible or empty condition.
 func (r Rule) check() error {
 	if len(r.AnyOf) == 0 {
 		return fmt.Errorf("%s: a condition without an alternative refuses everything", r.Call)
@@ -106,7 +104,7 @@ func (t Test) check() error {
 	return nil
 }
 
-// numbered is the verdict on every number from start to the next one's start.
+// numbered is the verdict on every number from start to the next entry's start.
 type numbered struct {
 	start uint32
 	verdict

@@ -1,16 +1,13 @@
 //go:build linux
 
-// Package transparent plans the network of a namespace whose only way out is
-// the gateway.
+// Package transparent plans a network namespace whose only way out is the gateway.
 //
-// There is no interface but loopback. Every address there counts as local, so
-// that any program may connect anywhere; the firewall turns every TCP
-// connection to one port and every question for a name to another, where the
-// gateway's sockets are, and refuses everything else at once. What is meant for
-// loopback stays inside.
+// The namespace has no interface except loopback. Every address counts as local there, so that any program may connect
+// anywhere. The firewall redirects every TCP connection to one port and every DNS query to another, where the gateway
+// listens, and refuses everything else at once. Traffic to loopback addresses stays inside.
 //
-// It is pure: the messages for the kernel are made here, and whoever is in the
-// namespace sends them (package netsetup).
+// The package is pure: it makes the messages for the kernel, and a thread in the namespace sends them (package
+// netsetup).
 package transparent
 
 import (
@@ -25,20 +22,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Plan is what a network is made of.
+// Plan lists the ports of the gateway's listeners.
 type Plan struct {
-	TCPPort uint16 // where TCP connections are turned to, on loopback
-	DNSPort uint16 // where questions for names are, over UDP and TCP
-	// Again makes messages that a namespace takes which has been set up before:
-	// they put everything in the place of what is there, at once.
+	TCPPort uint16 // target of redirected TCP connections, on loopback
+	DNSPort uint16 // target of DNS queries, over UDP and TCP
+	// Again makes messages for a namespace that has been set up before: they replace its rules at once.
 	Again bool
 }
 
 // loopbackIndex is the interface index of lo, the first of every namespace.
 const loopbackIndex = 1
 
-// Routes make every IPv4 and IPv6 destination local, with a loopback source:
-// messages for NETLINK_ROUTE.
+// Routes returns messages for NETLINK_ROUTE that make every IPv4 and IPv6 destination local, with a loopback source.
 func (p Plan) Routes() ([]byte, error) {
 	flags := netlink.Request | netlink.Acknowledge | netlink.Create
 	if p.Again {
@@ -59,7 +54,8 @@ func (p Plan) Routes() ([]byte, error) {
 		}
 		// struct rtmsg: family, lengths of destination and source, tos, table,
 		// protocol, scope, type, flags
-		header := []byte{family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0}
+		header := []byte{family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST,
+			unix.RTN_LOCAL, 0, 0, 0, 0}
 		messages = append(messages, netlink.Message{
 			Header: netlink.Header{Type: unix.RTM_NEWROUTE, Flags: flags},
 			Data:   append(header, encoded...),
@@ -68,7 +64,7 @@ func (p Plan) Routes() ([]byte, error) {
 	return encode(messages)
 }
 
-// encode gives messages their lengths and sequence numbers.
+// encode fills in the lengths and sequence numbers of messages.
 func encode(messages []netlink.Message) ([]byte, error) {
 	var all []byte
 	for i, m := range messages {
@@ -88,7 +84,7 @@ func encode(messages []netlink.Message) ([]byte, error) {
 
 var errCaptured = errors.New("captured")
 
-// Firewall is the rule set as one batch: messages for NETLINK_NETFILTER.
+// Firewall returns the rule set as one batch of messages for NETLINK_NETFILTER.
 func (p Plan) Firewall() ([]byte, error) {
 	var sent []netlink.Message
 	conn, err := nftables.New(nftables.WithTestDial(func(batch []netlink.Message) ([]netlink.Message, error) {
@@ -109,7 +105,7 @@ func (p Plan) addRules(conn *nftables.Conn) {
 	table := &nftables.Table{Name: "cove", Family: nftables.TableFamilyINet}
 	conn.AddTable(table)
 	if p.Again {
-		conn.DelTable(table) // which is there now, whether or not it was
+		conn.DelTable(table) // the old table, whether or not it exists
 		conn.AddTable(table)
 	}
 	accept := []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}
@@ -122,7 +118,8 @@ func (p Plan) addRules(conn *nftables.Conn) {
 	}
 
 	turn := conn.AddChain(&nftables.Chain{
-		Name: "turn", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
+		Name: "turn", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookOutput,
+		Priority: nftables.ChainPriorityNATDest,
 	})
 	for _, protocol := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
 		add(turn, transport(protocol), destinationPort(53), redirect(p.DNSPort))
@@ -133,10 +130,11 @@ func (p Plan) addRules(conn *nftables.Conn) {
 	add(turn, transport(unix.IPPROTO_TCP), redirect(p.TCPPort))
 
 	refuse := conn.AddChain(&nftables.Chain{
-		Name: "refuse", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter,
+		Name: "refuse", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput,
+		Priority: nftables.ChainPriorityFilter,
 	})
 	add(refuse, established(), accept)
-	for _, own := range loopback() { // what has been turned is meant for loopback now
+	for _, own := range loopback() { // redirected traffic has a loopback destination now
 		add(refuse, own, accept)
 	}
 	add(refuse, []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}})
@@ -156,7 +154,7 @@ func destinationPort(port uint16) []expr.Any {
 	}
 }
 
-// loopback matches destinations of each family that are loopback's own.
+// loopback returns, for each family, a match on loopback destinations.
 func loopback() [2][]expr.Any {
 	family := func(f byte) []expr.Any {
 		return []expr.Any{

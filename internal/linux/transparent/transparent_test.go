@@ -17,8 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
 
-// TestKernelTakesIt: in a new namespace, every address leads to the listener,
-// and does so when everything is put there again.
+// TestKernelTakesIt: in a new namespace every address leads to the listener, also after the rules have been replaced.
 func TestKernelTakesIt(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a network namespace of its own")

@@ -1,8 +1,7 @@
 //go:build linux
 
-// Package unixconn is a connected unix stream socket that carries file
-// descriptors with its bytes, without package net, which would treble the size
-// of a small static binary.
+// Package unixconn is a connected unix stream socket that carries file descriptors with its bytes. It avoids package
+// net, which would treble the size of a small static binary.
 package unixconn
 
 import (
@@ -19,7 +18,7 @@ import (
 // maxFDs bounds the descriptors of one message (SCM_MAX_FD is 253).
 const maxFDs = 64
 
-// maxPending bounds descriptors received and not yet taken.
+// maxPending bounds descriptors received but not yet taken.
 const maxPending = 256
 
 // Conn is one end. Reads and writes may be concurrent with each other.
@@ -30,8 +29,7 @@ type Conn struct {
 	fds []*os.File // received, not yet taken
 }
 
-// Pair makes two connected ends, close-on-exec: one wrapped, one as a file to
-// hand to a child.
+// Pair returns two connected ends, close-on-exec: one wrapped, one as a file for a child.
 func Pair() (*Conn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -45,8 +43,7 @@ func Pair() (*Conn, *os.File, error) {
 	return ours, os.NewFile(uintptr(fds[1]), "guest socket"), nil
 }
 
-// New takes over fd, a connected unix stream socket, and keeps it from
-// children.
+// New takes ownership of fd, a connected unix stream socket, and sets close-on-exec.
 func New(fd int) (*Conn, error) {
 	unix.CloseOnExec(fd)
 	if err := unix.SetNonblock(fd, true); err != nil {
@@ -56,8 +53,7 @@ func New(fd int) (*Conn, error) {
 	return &Conn{file: os.NewFile(uintptr(fd), "guest socket")}, nil
 }
 
-// Listen makes a listening socket at a path that its owner alone may connect
-// to.
+// Listen makes a listening socket at a path that only its owner may connect to.
 func Listen(path string) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -118,8 +114,7 @@ func Dial(path string) (*Conn, error) {
 	return New(fd)
 }
 
-// shortened calls f with a name for path that fits into a socket's address,
-// which has 107 bytes.
+// shortened calls f with a name for path that fits into a socket address, at most 107 bytes.
 func shortened(path string, f func(short string) error) error {
 	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -129,8 +124,7 @@ func shortened(path string, f func(short string) error) error {
 	return f("/proc/self/fd/" + strconv.Itoa(dir) + "/" + filepath.Base(path))
 }
 
-// Read implements io.Reader; descriptors that come with the bytes wait for
-// TakeFDs.
+// Read implements io.Reader; descriptors that arrive with the bytes wait for TakeFDs.
 func (c *Conn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -190,26 +184,25 @@ func (c *Conn) keep(oob []byte) error {
 		}
 	}
 	if len(c.fds) > maxPending {
-		return errors.New("too many descriptors that nobody asked for")
+		return errors.New("too many descriptors received and not taken")
 	}
 	return nil
 }
 
-// TakeFDs removes the first n descriptors that have come. They have come once
-// the bytes they were sent with have been read.
+// TakeFDs removes the first n received descriptors. Descriptors are received once the bytes they were sent with have
+// been read.
 func (c *Conn) TakeFDs(n int) ([]*os.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n < 0 || n > len(c.fds) {
-		return nil, errors.New("the descriptors announced have not come")
+		return nil, errors.New("the announced descriptors did not arrive")
 	}
 	taken := append([]*os.File(nil), c.fds[:n]...)
 	c.fds = c.fds[n:]
 	return taken, nil
 }
 
-// Write implements io.Writer by sendmsg, which the kernel does not count
-// among a process's written bytes.
+// Write implements io.Writer by sendmsg, which the kernel does not count as the process's written bytes.
 func (c *Conn) Write(p []byte) (int, error) {
 	total := 0
 	for total < len(p) {
@@ -256,7 +249,7 @@ func (c *Conn) send(p, oob []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the socket and whatever nobody has taken.
+// Close closes the socket and all descriptors not yet taken.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	for _, f := range c.fds {

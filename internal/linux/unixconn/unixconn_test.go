@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// TestDoor: a listening socket whose path is longer than an address may be,
-// and which only its owner may connect to.
+// TestDoor: a listening socket works with a path longer than a socket address, and only its owner may connect.
 func TestDoor(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -1,6 +1,5 @@
-// Package policytest owns the hostile corpus: spellings of hosts, ports,
-// authorities, paths and URLs with what must become of each, for the tests of
-// everything that reads one, at whatever entry it arrives.
+// Package policytest owns the hostile corpus: spellings of hosts, ports, authorities, paths and URLs with their
+// expected outcome, for the tests of every parser and entry of the gateway.
 package policytest
 
 import (
@@ -16,7 +15,7 @@ import (
 //go:embed corpus.txt
 var corpus string
 
-// Kind is what a case is a spelling of.
+// Kind is the syntax of a case.
 type Kind string
 
 const (
@@ -27,7 +26,7 @@ const (
 	URL       Kind = "url"       // absolute form
 )
 
-// Outcome is what must become of a case under Policy.
+// Outcome is the expected outcome of a case under Policy.
 type Outcome string
 
 const (
@@ -40,16 +39,16 @@ const (
 type Case struct {
 	Line      int
 	Kind      Kind
-	Input     string // as it arrives, any bytes
+	Input     string // as received, any bytes
 	Outcome   Outcome
-	Canonical string // what was judged and is forwarded; empty for what is malformed
+	Canonical string // the form that is judged and forwarded; empty if malformed
 	Why       string
 }
 
-// Name names a subtest.
+// Name returns the name of a subtest.
 func (c Case) Name() string { return fmt.Sprintf("%s/%d_%.40q", c.Kind, c.Line, c.Input) }
 
-// Cases reads the corpus, all of it or some kinds.
+// Cases returns the corpus, all of it or some kinds.
 func Cases(t testing.TB, kinds ...Kind) []Case {
 	t.Helper()
 	var all []Case
@@ -83,8 +82,7 @@ func contains(kinds []Kind, k Kind) bool {
 	return false
 }
 
-// readCase reads KIND "INPUT" OUTCOME [CANONICAL]. In the input, {N*X} is X
-// N times.
+// readCase parses KIND "INPUT" OUTCOME [CANONICAL]. In the input, {N*X} is X N times.
 func readCase(line string) (Case, error) {
 	kind, rest, _ := strings.Cut(line, " ")
 	rest = strings.TrimLeft(rest, " ")
@@ -115,7 +113,7 @@ func readCase(line string) (Case, error) {
 	return c, nil
 }
 
-// repeat writes {N*X} out.
+// repeat expands {N*X}.
 func repeat(s string) string {
 	for {
 		start := strings.Index(s, "{")
@@ -132,7 +130,7 @@ func repeat(s string) string {
 	}
 }
 
-// Text is the policy under which the corpus says what is allowed.
+// Text is the policy that the corpus assumes.
 const Text = `mode: limited
 rules:
   - hosts: [allowed.lab, xn--bcher-kva.lab, r3---sn-x.lab]
@@ -146,7 +144,7 @@ rules:
     methods: GET
 `
 
-// Policy is Text, compiled.
+// Policy returns Text, compiled.
 func Policy(t testing.TB) *policy.Policy {
 	t.Helper()
 	d, err := policy.Parse("corpus.yaml", []byte(Text))

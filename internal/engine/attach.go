@@ -1,0 +1,77 @@
+//go:build linux
+
+package engine
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove/internal/hostpath"
+)
+
+// Attach opens a place of Cove's own and adds it to the binding as a says.
+// Errors: those of hostpath.Own.
+func (b *Binding) Attach(own hostpath.Own, a Attachment) (err error) {
+	if a.Place, err = own.Open(); err == nil {
+		b.Attachments = append(b.Attachments, a)
+	}
+	return err
+}
+
+// Show opens a file of Cove's own and adds it to the binding at every place that
+// at names. Errors: those of hostpath.Own.
+func (b *Binding) Show(own hostpath.Own, at ...File) error {
+	place, err := own.Open()
+	if err != nil {
+		return err
+	}
+	for _, f := range at {
+		f.Place = place
+		b.Files = append(b.Files, f)
+	}
+	return nil
+}
+
+// Close closes the descriptors of a binding, after Bind or instead of it.
+func (b *Binding) Close() {
+	for _, a := range b.Attachments {
+		a.Place.Close()
+	}
+	for _, f := range b.Files {
+		f.Place.Close() // again where it is shown twice, which does nothing
+	}
+}
+
+// OpenMounts opens the sources of the mounts, each of which is judged once more
+// (invariant H5), as attachments. The caller closes their places, also on error.
+// Engines call it.
+func (b *Binding) OpenMounts() (opened []Attachment, err error) {
+	for _, m := range b.Mounts {
+		place, err := hostpath.Open(m.Source)
+		if err != nil {
+			return opened, err
+		}
+		opened = append(opened, Attachment{Place: place, Target: m.Target, ReadOnly: m.ReadOnly, NoExec: m.NoExec, NoFollow: m.NoFollow})
+	}
+	return opened, nil
+}
+
+// Identity tells one directory or file of the host from every other.
+type Identity struct {
+	Path     string // by the kernel's name, without symbolic links
+	Dev, Ino uint64
+}
+
+// Identify says what an open place is, for whoever has to find it again by its
+// path and compare.
+func Identify(place *os.File) (Identity, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(place.Fd()), &st); err != nil {
+		return Identity{}, fmt.Errorf("stat %s: %w", place.Name(), err)
+	}
+	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(place.Fd())))
+	return Identity{Path: path, Dev: st.Dev, Ino: st.Ino}, err
+}

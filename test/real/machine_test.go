@@ -1,0 +1,258 @@
+package real
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long one command may take.
+const patience = 3 * time.Minute
+
+// programs is a directory with cove, cove-guest and cove-worker that everybody
+// may read: what "make test" has built, or what is built now.
+var programs string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "cove-real-bin-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	programs = dir
+	var out []byte
+	if built := os.Getenv("COVE_TEST_BIN"); built != "" {
+		out, err = exec.Command("cp", filepath.Join(built, "cove"), filepath.Join(built, "cove-guest"), filepath.Join(built, "cove-worker"), dir).CombinedOutput()
+	} else {
+		build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "../../cmd/cove", "../../cmd/cove-guest", "../../cmd/cove-worker")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		out, err = build.CombinedOutput()
+	}
+	if err := errors.Join(err, os.Chmod(dir, 0o755)); err != nil {
+		fmt.Fprintf(os.Stderr, "the programs cannot be had: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// machine is this one with empty state, as one of its users has it: nothing that
+// only Cove knows is in the environment.
+type machine struct {
+	t       *testing.T
+	home    string // of the user
+	state   string // where Cove keeps its own, by itself
+	project string // a repository of the user's
+	enter   []string
+	env     []string
+}
+
+// asRoot is a machine of root's in a mount namespace and under a host name of its
+// own, so that nothing of it is the real machine's.
+func asRoot(t *testing.T) *machine {
+	n := newNamespace(t)
+	return start(&machine{
+		t: t, home: "/root", state: "/var/lib/cove", project: "/srv/project", enter: n,
+		env: []string{"HOME=/root", "USER=root", "LOGNAME=root"},
+	})
+}
+
+// user is an ordinary user's id, who has no entry anywhere.
+const user = 61000
+
+// asUser is a machine of an ordinary user's: in such a namespace with control
+// groups that root has handed over, or, where this process is one, its own.
+func asUser(t *testing.T) *machine {
+	m := &machine{t: t}
+	if os.Geteuid() == 0 {
+		id := fmt.Sprint(user)
+		m.home = "/home/user"
+		m.enter = slices.Concat(newNamespace(t), inGroups(handOver(t)), []string{"setpriv", "--reuid=" + id, "--regid=" + id, "--clear-groups", "--"})
+	} else {
+		home, err := os.MkdirTemp("", "cove-real-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(home) })
+		m.home = home
+	}
+	m.state, m.project = filepath.Join(m.home, ".local/share/cove"), filepath.Join(m.home, "project")
+	m.env = []string{"HOME=" + m.home, "USER=user", "LOGNAME=user"}
+	return start(m)
+}
+
+// newNamespace is the beginning of a command in a new mount namespace with empty
+// directories where people and Cove keep things.
+func newNamespace(t *testing.T) []string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cove-real-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	script := fmt.Sprintf(`set -e
+		hostname cove-real-%d
+		cd %s
+		mkdir lib root home home/user srv
+		chmod 700 root; chown %d:%[3]d home/user
+		for place in lib:/var/lib root:/root home:/home srv:/srv; do mount --bind ${place%%%%:*} ${place#*:}; done
+		mount -t tmpfs -o mode=755 tmpfs /run
+		echo ready
+		exec sleep infinity`, os.Getpid(), dir, user)
+	holder := exec.Command("unshare", "--mount", "--uts", "--propagation", "private", "sh", "-c", script)
+	holder.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var said bytes.Buffer
+	holder.Stderr = &said
+	out, err := holder.StdoutPipe()
+	if err == nil {
+		err = holder.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		holder.Process.Kill()
+		holder.Wait()
+	})
+	ready := make([]byte, len("ready\n"))
+	if n, err := out.Read(ready); string(ready[:n]) != "ready\n" {
+		t.Fatalf("no namespace: %v, %s", err, said.String())
+	}
+	return []string{"nsenter", "--target", fmt.Sprint(holder.Process.Pid), "--mount", "--uts", "--"}
+}
+
+// handOver makes control groups of version 1 that are the user's.
+func handOver(t *testing.T) (groups []string) {
+	t.Helper()
+	for _, controller := range []string{"memory", "cpu", "cpuacct", "pids", "freezer"} {
+		parent := filepath.Join("/sys/fs/cgroup", controller)
+		if _, err := os.Stat(filepath.Join(parent, "cgroup.procs")); err != nil {
+			t.Skip("control groups are of version 2 here, where systemd hands them over: test/vmtest has the user run this")
+		}
+		dir := filepath.Join(parent, fmt.Sprintf("cove-real-%d", os.Getpid()))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		groups = append(groups, dir)
+		t.Cleanup(func() { removeGroup(t, dir) })
+		for _, name := range []string{".", "cgroup.procs", "tasks"} {
+			if err := os.Chown(filepath.Join(dir, name), user, user); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return groups
+}
+
+// removeGroup removes a control group and those below it, which nobody is in any
+// more.
+func removeGroup(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			removeGroup(t, filepath.Join(dir, e.Name()))
+		}
+	}
+	for end := time.Now().Add(10 * time.Second); err == nil; time.Sleep(20 * time.Millisecond) {
+		if err = syscall.Rmdir(dir); errors.Is(err, syscall.EBUSY) && time.Now().Before(end) {
+			err = nil // a process is just ending
+			continue
+		}
+		break
+	}
+	if err != nil {
+		t.Errorf("the control group %s stays: %v", dir, err)
+	}
+}
+
+// inGroups is the beginning of a command that runs in control groups.
+func inGroups(groups []string) []string {
+	return []string{"sh", "-c", `n=$1; shift; while [ $n -gt 0 ]; do echo $$ >$1/cgroup.procs; shift; n=$((n-1)); done; exec "$@"`, "sh", fmt.Sprint(len(groups)),
+		strings.Join(groups, "\x00")}
+}
+
+// start makes the user's repository, and ends what the user has started when the
+// test is over.
+func start(m *machine) *machine {
+	m.t.Helper()
+	for i, arg := range m.enter { // groups are arguments of their own
+		if strings.Contains(arg, "\x00") {
+			m.enter = slices.Concat(m.enter[:i], strings.Split(arg, "\x00"), m.enter[i+1:])
+			break
+		}
+	}
+	m.env = append(m.env, "PATH="+programs+":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG=C.UTF-8", "TERM=dumb")
+	m.sh("/", `mkdir -p `+m.project+` && cd `+m.project+` &&
+		git config --global user.name Ada && git config --global user.email ada@site.example &&
+		git init -q -b main && echo one >a.txt && git add . && git commit -q -m one`)
+	m.t.Cleanup(func() {
+		if names := m.try("/", "cove", "list", "-q"); names.code == 0 && names.out != "" {
+			if r := m.try("/", append([]string{"cove", "destroy", "--yes"}, strings.Fields(names.out)...)...); r.code != 0 {
+				m.t.Errorf("sandboxes stay: %s", r.errs)
+			}
+		}
+		if m.t.Failed() {
+			m.t.Logf("the server's log:\n%s", m.try("/", "cat", filepath.Join(m.state, "logs/server.log")).out)
+		}
+		if r := m.try("/", "cove", "server", "stop"); r.code != 0 {
+			m.t.Errorf("the server stays: %s", r.errs)
+		}
+	})
+	return m
+}
+
+// result is how a command ended.
+type result struct {
+	out, errs string
+	code      int
+}
+
+// try runs a command of the user's in a directory.
+func (m *machine) try(dir string, args ...string) (r result) {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	all := slices.Concat(m.enter, []string{"sh", "-c", `cd "$1" && shift && exec "$@"`, "sh", dir}, args)
+	c := exec.CommandContext(ctx, all[0], all[1:]...)
+	var out, errs bytes.Buffer
+	c.Env, c.Dir, c.Stdout, c.Stderr, c.WaitDelay = m.env, "/", &out, &errs, time.Second
+	err := c.Run()
+	r = result{out: out.String(), errs: errs.String(), code: c.ProcessState.ExitCode()}
+	if err != nil && r.code <= 0 {
+		r.errs += err.Error()
+	}
+	return r
+}
+
+// must runs one that has to succeed, and returns what it prints.
+func (m *machine) must(dir string, args ...string) string {
+	m.t.Helper()
+	r := m.try(dir, args...)
+	if r.code != 0 {
+		m.t.Fatalf("%s: code %d\n%s%s", strings.Join(args, " "), r.code, r.out, r.errs)
+	}
+	return r.out
+}
+
+func (m *machine) sh(dir, script string) string {
+	m.t.Helper()
+	return m.must(dir, "sh", "-c", script)
+}
+
+// cove runs Cove in the project.
+func (m *machine) cove(args ...string) string {
+	m.t.Helper()
+	return m.must(m.project, append([]string{"cove"}, args...)...)
+}
