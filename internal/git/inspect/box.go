@@ -81,7 +81,7 @@ const prefix = "inspect-"
 // themselves are in a directory of the host's, where index-pack keeps no more of
 // one than it reads, and nothing has a file larger than what may be written.
 func limits(c engine.Capabilities, most int64) cove.Limits {
-	l := cove.Limits{OpenFiles: 256, Stdout: 1 << 30, Stderr: 64 << 10, Timeout: time.Hour}
+	l := cove.Limits{OpenFiles: 256, Stdout: 1 << 30, Stderr: maxFindings, Timeout: time.Hour}
 	if c.MemoryLimit {
 		l.Memory = 768 << 20
 	}
@@ -195,7 +195,7 @@ var environment = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexiste
 
 func (b *sandboxBox) run(ctx context.Context, stdin io.Reader, read func(io.Reader) error, args ...string) error {
 	var stderr bytes.Buffer
-	spec := guest.ProcessSpec{Args: args, Env: environment, Dir: place, Stdin: stdin != nil, StderrLimit: 64 << 10}
+	spec := guest.ProcessSpec{Args: args, Env: environment, Dir: place, Stdin: stdin != nil, StderrLimit: maxFindings}
 	o, err := b.job.Run(ctx, spec, process.Attendance{Stdin: stdin, Read: read, Stderr: &stderr})
 	switch {
 	case err != nil:
