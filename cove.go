@@ -123,7 +123,7 @@ func ParseIsolation(s string) (Isolation, error) {
 	case "", IsolationContainer, IsolationGVisor, IsolationMicroVM:
 		return i, nil
 	}
-	return "", Errorf(InvalidArgument, "isolation: %.80q is none of container, gvisor, microvm", s).
+	return "", Errorf(InvalidArgument, "the isolation %.80q is none of container, gvisor, microvm", s).
 		WithHint("choose one of them, or leave it out for the default")
 }
 

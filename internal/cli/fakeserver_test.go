@@ -187,7 +187,7 @@ func (f *fakeServer) step(r *http.Request, rec *record, req api.ExecuteRequest, 
 	case "files":
 		show(req.Files)
 	case "limits":
-		show(map[string]any{"limits": req.Limits, "timeout": req.Timeout, "image": req.Image, "engine": req.Engine, "mounts": req.Mounts, "work_dir": req.WorkDir})
+		show(map[string]any{"limits": req.Limits, "timeout": req.Timeout, "image": req.Image, "engine": req.Engine, "isolation": req.Isolation, "mounts": req.Mounts, "work_dir": req.WorkDir})
 	case "cat":
 		if !req.StdinStream {
 			print(api.EventStdout, "no input\n")

@@ -80,11 +80,7 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	if err != nil {
 		return nil, err
 	}
-	named, err := credential.NewSet(g.values, chosen...)
-	if err != nil {
-		return nil, err
-	}
-	remote, err := g.forRemote(s, named)
+	remote, err := g.forRemote(s)
 	if err != nil {
 		return nil, err
 	}
@@ -129,9 +125,8 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	return w, nil
 }
 
-// forRemote returns the machine's own credentials for the remote of a spec, except
-// for places at which a credential that is named is set.
-func (g *Gateway) forRemote(s Spec, named *credential.Set) ([]credential.Credential, error) {
+// forRemote returns the machine's own credentials for the remote of a spec.
+func (g *Gateway) forRemote(s Spec) ([]credential.Credential, error) {
 	if s.Remote == "" {
 		return nil, nil
 	}
@@ -145,8 +140,7 @@ func (g *Gateway) forRemote(s Spec, named *credential.Set) ([]credential.Credent
 			pulls = &credential.API{Host: api.Host, Port: api.Port(r.Port), Prefix: api.Prefix}
 		}
 	}
-	all, err := credential.ForRemote(s.Remote, pulls)
-	return slices.DeleteFunc(all, named.Overlaps), err
+	return credential.ForRemote(s.Remote, pulls)
 }
 
 // unique is a list without what is there already.

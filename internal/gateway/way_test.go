@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -140,5 +141,35 @@ func TestNamesOfConnections(t *testing.T) {
 	}
 	if a := w.filter.Answer(t.Context(), new(mdns.Msg).SetQuestion("another.wild.test.", mdns.TypeA)); a.Rcode != mdns.RcodeRefused {
 		t.Errorf("a question for one more: %s", mdns.RcodeToString[a.Rcode])
+	}
+}
+
+// TestNamedForTheRemote: a way of a repository opens whatever credential is named for the repository's host.
+func TestNamedForTheRemote(t *testing.T) {
+	t.Setenv("GH_TOKEN", "ghp_a-token-of-this-machine")
+	t.Setenv("HOME", t.TempDir())
+	g := New(Options{Dir: t.TempDir(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), GitHub: github.NewServers()})
+	t.Cleanup(g.Close)
+	for _, pulls := range []bool{false, true} {
+		w, err := g.Open(Spec{
+			Sandbox: cove.NewSandboxID(), Name: "test", Policy: []*policy.Document{allow(t, "github.com", "api.github.com")},
+			Credentials: []string{"github"}, Remote: "https://github.com/o/r", PullRequests: pulls,
+		})
+		if err != nil {
+			t.Errorf("with pull requests: %v: %v", pulls, err)
+			continue
+		}
+		for _, target := range []string{
+			"https://github.com/o/r.git/info/refs?service=git-upload-pack", "https://api.github.com/repos/o/r/pulls",
+		} {
+			h, p, err := send(t, w, "GET", target, "")
+			if err != nil || h.Header.Get("Authorization") == "" {
+				t.Errorf("%s: %v, %v", target, err, h)
+			}
+			if p != nil {
+				p.End(nil)
+			}
+		}
+		w.Close()
 	}
 }

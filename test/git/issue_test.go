@@ -6,10 +6,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
 	"os/exec"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/cove-sandbox/cove/internal/git/gittest"
 )
 
 // TestIssue: an agent works on issues from beginning to end, several at once.
@@ -103,21 +106,41 @@ agents:
 	}
 }
 
-// TestNamedCredential: a credential that is named for the host of a sandbox's own
-// repository takes the place of the machine's.
+// TestNamedCredential: a credential that is named for the host of a sandbox's own repository takes the place of the
+// machine's where both would be set, and the machine's is set elsewhere.
 func TestNamedCredential(t *testing.T) {
-	l := newLab(t, account)
-	l.lasting()
-	r := l.world("repo.git")
-	l.write(".gitconfig", "[credential]\n\thelper = store\n")
-	l.write(".git-credentials", fmt.Sprintf("https://robot:%s@%s:%d\n", password, host, l.server.Addr().Port))
-	l.cove("new", l.remote("repo.git"), "own", "--name", "named", "--no-attach", "--credential", "forge")
-	l.cove("exec", "named", "--", "sh", "-ec", `
+	const token = "canary-of-this-machine-5b1e"
+	for name, c := range map[string]struct{ paths, pushes string }{
+		"for the whole host": {"/**", "robot"},
+		"for other paths":    {"/api/**", "owner"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, gittest.Options{User: "robot", Password: password, Token: token})
+			l.lasting()
+			r := l.world("repo.git")
+			l.write(".gitconfig", "[credential]\n\thelper = store\n")
+			l.write(".git-credentials", fmt.Sprintf("https://owner:%s@%s:%d\n", token, host, l.server.Addr().Port))
+			l.write("credentials.yaml", fmt.Sprintf(`credentials:
+  - name: forge
+    source: env:FORGE_PASSWORD
+    to:
+      - {form: basic, user: robot, hosts: %s, ports: %d, paths: %s}
+`, host, l.server.Addr().Port, c.paths))
+			l.cove("new", l.remote("repo.git"), "own", "--name", "named", "--no-attach", "--credential", "forge")
+			l.server.Forget()
+			l.cove("exec", "named", "--", "sh", "-ec", `
 git ls-remote -q origin
 git config user.name A; git config user.email a@git.test
 echo 1 >work; git add work; git commit -q -m Work
 git push -q origin HEAD`)
-	if got := r.Run("log", "-1", "--format=%s", "own"); got != "Work" {
-		t.Errorf("own has %q", got)
+			if got := r.Run("log", "-1", "--format=%s", "own"); got != "Work" {
+				t.Errorf("own has %q", got)
+			}
+			for _, asked := range l.server.Received() {
+				if user, _, _ := (&http.Request{Header: asked.Header}).BasicAuth(); user != c.pushes {
+					t.Errorf("%s came from %q, not from %s", asked, user, c.pushes)
+				}
+			}
+		})
 	}
 }

@@ -31,8 +31,7 @@ type NewSandbox struct {
 // AddSandbox adds the flags that say what a sandbox is made of, whatever it is
 // for.
 func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
-	f.StringVar(&o.Image, "image", "", "root filesystem `IMAGE`: host, dir:PATH, tar:PATH, or a reference")
-	f.StringVar(&o.Engine, "engine", "", "`ENGINE` that has lasting sandboxes, or auto")
+	o.AddMake(f, "`ENGINE` that has lasting sandboxes, or auto")
 	o.Policy.Add(f)
 	f.StringArrayVar(&o.Credentials, "credential", nil, "set the credential `NAME` on its requests, outside the sandbox (repeatable)")
 	o.Models.Add(f)
@@ -46,8 +45,7 @@ func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
 
 // Request builds what is sent.
 func (o *NewSandbox) Request(getenv func(string) string) (api.SandboxRequest, error) {
-	req := api.SandboxRequest{Name: o.Name, Spec: api.Spec{Engine: o.Engine}, Agent: o.Agent, WorkDir: o.WorkDir,
-		AllowPR: o.Policy.allowPR}
+	req := api.SandboxRequest{Name: o.Name, Agent: o.Agent, WorkDir: o.WorkDir, AllowPR: o.Policy.allowPR}
 	var err error
 	if req.Repository, err = o.repository(); err != nil {
 		return req, err
@@ -61,7 +59,7 @@ func (o *NewSandbox) Request(getenv func(string) string) (api.SandboxRequest, er
 	if err != nil {
 		return req, err
 	}
-	req.Image, req.Limits, req.Env, req.Mounts, req.Network = made.Image, made.Limits, made.Env, made.Mounts, made.Network
+	req.Spec, req.Network = made.Spec, made.Network
 	if req.Files, err = readCopies(o.Copies); err != nil {
 		return req, err
 	}

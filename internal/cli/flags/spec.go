@@ -6,6 +6,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
@@ -16,12 +18,13 @@ import (
 type Spec struct {
 	Given func(flag string) bool // on the command line
 
-	Env     []string
-	Mounts  []string
-	WorkDir string
-	Image   string
-	Engine  string
-	Profile string
+	Env       []string
+	Mounts    []string
+	WorkDir   string
+	Image     string
+	Engine    string
+	Isolation string
+	Profile   string
 
 	Policy      Policy
 	Credentials []string
@@ -36,16 +39,25 @@ type Spec struct {
 // Resolved holds the values of a Spec for a server, which knows neither this
 // process's directory nor its environment.
 type Resolved struct {
-	Image   string
-	Limits  *api.Limits // nil when no flag was given
-	Timeout float64     // seconds
-	Env     map[string]string
-	Mounts  []api.Mount
+	api.Spec
+	Timeout float64                // seconds
 	Network *api.NetworkPermission // nil when no flag says anything of it
+}
+
+// AddMake defines the flags that say of what a sandbox is made. engine describes its
+// engine.
+func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
+	f.StringVar(&o.Image, "image", "", "root filesystem `IMAGE`: host, dir:PATH, tar:PATH, or a reference")
+	f.StringVar(&o.Engine, "engine", "", engine)
+	f.StringVar(&o.Isolation, "isolation", "", "`ISOLATION` from the host: container, gvisor or microvm, if the engine has it")
 }
 
 // Resolve reads what the flags say.
 func (o *Spec) Resolve(getenv func(string) string) (r Resolved, err error) {
+	r.Engine, r.Isolation = o.Engine, o.Isolation
+	if _, err := cove.ParseIsolation(o.Isolation); err != nil {
+		return r, err
+	}
 	if r.Image, err = AbsoluteImage(o.Image); err != nil {
 		return r, err
 	}

@@ -16,12 +16,12 @@ const maxCode = 1 << 20
 
 // request builds what is sent, apart from the code.
 func (o *options) request(language string, args []string, getenv func(string) string) (api.ExecuteRequest, error) {
-	req := api.ExecuteRequest{Language: language, Args: args, Spec: api.Spec{Engine: o.Engine}}
+	req := api.ExecuteRequest{Language: language, Args: args}
 	made, err := o.Resolve(getenv)
 	if err != nil {
 		return req, err
 	}
-	req.Image, req.Limits, req.Timeout, req.Env, req.Mounts = made.Image, made.Limits, made.Timeout, made.Env, made.Mounts
+	req.Spec, req.Timeout = made.Spec, made.Timeout
 	if made.Network != nil {
 		req.Permissions = &api.Permissions{Network: made.Network}
 	}

@@ -133,6 +133,7 @@ func sandboxFacts(s api.Sandbox, now time.Time) [][2]string {
 	add("profile", s.Profile)
 	add("image", s.Image)
 	add("engine", s.Engine)
+	add("isolation", s.Isolation)
 	add("limits", limitsText(s.Limits))
 	for _, t := range s.Terminals {
 		add("terminal", t.ID+": "+strings.Join(t.Args, " ")+attachedText(t.Attached))

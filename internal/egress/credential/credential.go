@@ -33,7 +33,9 @@ type Credential struct {
 	// used.
 	Or []Credential
 
-	optional bool // requests go without if the source has no value
+	// optional credentials are the machine's own (ForRemote): requests go without if the source has no value, and any
+	// other credential of a set goes before.
+	optional bool
 }
 
 // ways returns a credential and its alternatives.
@@ -119,10 +121,17 @@ type Set struct {
 	values      *Values
 }
 
-// NewSet returns a Set. Errors: InvalidArgument when two credentials share a name or a variable.
+// NewSet returns a Set. The machine's own credentials (ForRemote) leave variables and places to the others. Errors:
+// InvalidArgument when two credentials share a name or a variable.
 func NewSet(values *Values, credentials ...Credential) (*Set, error) {
+	credentials = slices.Clone(credentials)
+	slices.SortStableFunc(credentials, func(a, b Credential) int { return cmp.Compare(order(a), order(b)) })
 	holder := map[string]int{}
-	for i, c := range credentials {
+	for i := range credentials {
+		c := &credentials[i]
+		if c.optional {
+			c.Variables = slices.DeleteFunc(slices.Clone(c.Variables), func(v string) bool { _, held := holder[v]; return held })
+		}
 		takes := []string{"the name " + c.Name}
 		for _, w := range c.ways() {
 			takes = append(takes, w.Variables...)
@@ -135,7 +144,15 @@ func NewSet(values *Values, credentials ...Credential) (*Set, error) {
 			holder[what] = i
 		}
 	}
-	return &Set{credentials: slices.Clone(credentials), values: values}, nil
+	return &Set{credentials: credentials, values: values}, nil
+}
+
+// order sorts optional credentials after all others.
+func order(c Credential) int {
+	if c.optional {
+		return 1
+	}
+	return 0
 }
 
 // Placeholders returns the placeholders for a sandbox's environment: for each variable a random text of the expected
@@ -306,7 +323,7 @@ func (s *Set) choose(ctx context.Context, r policy.Request, u *use) (why error) 
 	return why
 }
 
-// uses returns the credentials for a request.
+// uses returns the credentials for a request. An optional credential leaves a place to any other.
 func (s *Set) uses(r policy.Request) ([]use, error) {
 	if s == nil {
 		return nil, nil
@@ -325,7 +342,11 @@ func (s *Set) uses(r policy.Request) ([]use, error) {
 					continue
 				}
 				where := b.Form.place()
-				if other := takes[where]; other != nil && other != c || own[where] {
+				other := takes[where]
+				if c.optional && other != nil && other != c {
+					continue
+				}
+				if other != nil && other != c || own[where] {
 					return nil, cove.Errorf(cove.Conflict, "the credentials %s and %s are both bound to %s %s%s",
 						cmp.Or(other, c).Name, c.Name, r.Method, r.Host, r.Path).
 						WithHint("bind them to different paths, or use one of them")

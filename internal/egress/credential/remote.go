@@ -64,18 +64,6 @@ func machines(name string, form Form, where *policy.Document, at probe) (Credent
 	}, err
 }
 
-// Overlaps reports whether a set's credential shares a place with c, so that both would be set there.
-func (s *Set) Overlaps(c Credential) bool {
-	for _, b := range c.Bindings {
-		for _, p := range b.probes {
-			if s.Binds(p.host, p.port) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // tokens are the variables from which a host's tools read its token.
 var tokens = map[string][]string{"github.com": {"GH_TOKEN", "GITHUB_TOKEN"}, "gitlab.com": {"GITLAB_TOKEN"}}
 

@@ -1,6 +1,9 @@
 package credential
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,10 +58,61 @@ func TestForRemote(t *testing.T) {
 	if names, err := s.Apply(r, h); err != nil || len(names) > 0 || h.Header.Get("Authorization") == "" {
 		t.Errorf("without one: %v, %v, %q", names, err, h.Header.Get("Authorization"))
 	}
-	if !s.Overlaps(none[0]) || s.Overlaps(all[0]) {
-		t.Error("which overlap is wrong")
-	}
 	if _, err := ForRemote("ssh://git@github.com/o/r", nil); err == nil {
 		t.Error("a remote that is not https has a credential")
+	}
+}
+
+// TestNamedBeforeTheMachines: a credential that was chosen by name is set where the machine's own credential for a
+// repository would be, and the machine's own everywhere else.
+func TestNamedBeforeTheMachines(t *testing.T) {
+	t.Setenv("GH_TOKEN", "ghp_a-token-of-this-machine")
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("COVE_TEST_SERVICE", canary)
+	host, err := policy.ParseHost("api.github.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		git  = "GET https://github.com/o/r.git/info/refs?service=git-upload-pack"
+		api  = "POST https://api.github.com/repos/o/r/pulls"
+		page = "GET https://github.com/api/o"
+	)
+	for name, c := range map[string]struct {
+		to   string
+		want map[string]string // credentials by request
+	}{
+		"the whole host": {"{hosts: github.com, form: basic, user: u}",
+			map[string]string{git: "[named]", page: "[named]", api: "[repository-api]"}},
+		"other paths of the host": {"{hosts: github.com, paths: /api/**, form: bearer}",
+			map[string]string{git: "[repository]", page: "[named]", api: "[repository-api]"}},
+		"another header": {"{hosts: github.com, form: header, header: X-Token}",
+			map[string]string{git: "[named repository]", page: "[named]", api: "[repository-api]"}},
+		"another host": {"{hosts: api.github.com, form: bearer}",
+			map[string]string{git: "[repository]", page: "[]", api: "[named]"}},
+	} {
+		named := parse(t, "credentials: [{name: named, source: 'env:COVE_TEST_SERVICE', variables: GH_TOKEN, to: ["+c.to+"]}]")
+		own, err := ForRemote("https://github.com/o/r", &API{Host: host, Port: 443})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, all := range [][]Credential{slices.Concat(named, own), slices.Concat(own, named)} {
+			s, err := NewSet(NewValues(clock.NewManual(time.Unix(1, 0))), all...)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			for asked, want := range c.want {
+				method, url, _ := strings.Cut(asked, " ")
+				r, h := request(t, method, url)
+				names, err := s.Apply(r, h)
+				if slices.Sort(names); err != nil || fmt.Sprint(names) != want {
+					t.Errorf("%s: %s: set are %v, %v, want %s", name, asked, names, err, want)
+				}
+			}
+			if p := s.Placeholders(); p["GH_TOKEN"] == "" || p["GITHUB_TOKEN"] == "" {
+				t.Errorf("%s: placeholders %v", name, p)
+			}
+		}
 	}
 }
