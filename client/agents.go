@@ -15,16 +15,16 @@ func (c *Client) Agents(ctx context.Context) ([]api.Agent, error) {
 	return l.Agents, err
 }
 
-// InstallAgent installs a version of an agent, the pinned one if empty. progress,
-// which may be nil, is told the steps.
-func (c *Client) InstallAgent(ctx context.Context, agent, version string, progress func(api.Progress)) (api.Agent, error) {
+// InstallAgent installs a version of an agent, the pinned one if empty. progress receives the steps, and may be nil.
+func (c *Client) InstallAgent(ctx context.Context, agent, version string,
+	progress func(api.Progress)) (api.Agent, error) {
 	var a api.Agent
-	err := c.stepByStep(ctx, agentPath(agent, "install"), api.AgentInstall{Version: version}, progress, api.EventInstalled, &a)
+	err := c.stepByStep(ctx, agentPath(agent, "install"), api.AgentInstall{Version: version}, progress,
+		api.EventInstalled, &a)
 	return a, err
 }
 
-// RemoveAgent removes a version of an agent that nothing uses, or all of them if
-// empty.
+// RemoveAgent removes an unused version of an agent, or all unused versions if empty.
 func (c *Client) RemoveAgent(ctx context.Context, agent, version string) (removed []string, err error) {
 	q := query{}
 	q.set("version", version)
@@ -33,7 +33,7 @@ func (c *Client) RemoveAgent(ctx context.Context, agent, version string) (remove
 	return r.Removed, err
 }
 
-// CheckAgent tries what an agent needs.
+// CheckAgent checks an agent's requirements.
 func (c *Client) CheckAgent(ctx context.Context, agent string) (api.AgentReport, error) {
 	var r api.AgentReport
 	err := c.call(ctx, http.MethodGet, agentPath(agent, "doctor"), nil, &r)

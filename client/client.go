@@ -1,11 +1,10 @@
-// Package client speaks Cove's HTTP API: over TCP, over a unix socket, or over
-// any connection a caller can dial.
+// Package client speaks Cove's HTTP API: over TCP, over a unix socket, or over any connection that the caller dials.
 //
 //	c, err := client.New(client.Options{Address: "http://127.0.0.1:8080", Key: key})
 //	e, err := c.Execute(ctx, api.ExecuteRequest{Language: "python", Code: "print(1)"})
 //
-// Errors are *cove.Error with the server's code and hint. Nothing is retried:
-// an execution may have happened although its answer was lost.
+// Errors are *cove.Error with the server's code and hint. The client does not retry: an execution may have happened
+// although its answer was lost.
 package client
 
 import (
@@ -31,7 +30,7 @@ import (
 // execution with all its output, every byte of it escaped.
 const maxAnswer = 64 << 20
 
-// Options say how to reach a server.
+// Options configure the connection to a server.
 type Options struct {
 	// Address is "http://host:port", "https://host:port" or "unix:/path".
 	Address string
@@ -39,23 +38,23 @@ type Options struct {
 	Key string
 	// TLS is for https addresses; nil is the system's trust.
 	TLS *tls.Config
-	// Dial replaces the network; Address is then only the name that the server sees.
+	// Dial replaces the network; Address then only names the server.
 	Dial func(ctx context.Context) (net.Conn, error)
 }
 
-// Client is one server seen from outside. Its methods may be called
-// concurrently.
+// Client is a client of one server. Its methods may be called concurrently.
 type Client struct {
 	base   string
-	socket string // path, of an address that is one
+	socket string // path, if the address is a unix socket
 	key    string
 	http   *http.Client
 	socks  *http.Client // for WebSockets, which are upgrades of HTTP/1.1
 }
 
-// New makes a Client. It does not connect.
+// New returns a Client. It does not connect.
 func New(o Options) (*Client, error) {
-	transport := &http.Transport{TLSClientConfig: o.TLS, DisableCompression: true, MaxIdleConnsPerHost: 8, IdleConnTimeout: 30 * time.Second,
+	transport := &http.Transport{TLSClientConfig: o.TLS, DisableCompression: true, MaxIdleConnsPerHost: 8,
+		IdleConnTimeout:   30 * time.Second,
 		ForceAttemptHTTP2: o.Dial == nil && strings.HasPrefix(o.Address, "https:")}
 	base := strings.TrimSuffix(o.Address, "/")
 	path, ok := strings.CutPrefix(o.Address, "unix:")
@@ -64,11 +63,14 @@ func New(o Options) (*Client, error) {
 	}
 	if ok {
 		if path == "" {
-			return nil, cove.Errorf(cove.InvalidArgument, "the address %q names no socket", o.Address).WithHint("write unix:/path/to/cove.sock")
+			return nil, cove.Errorf(cove.InvalidArgument, "the address %q names no socket",
+				o.Address).WithHint("write unix:/path/to/cove.sock")
 		}
 		base = "http://localhost"
 		var d net.Dialer
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return d.DialContext(ctx, "unix", path) }
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return d.DialContext(ctx, "unix", path)
+		}
 	}
 	if o.Dial != nil {
 		if base == "" {
@@ -81,13 +83,14 @@ func New(o Options) (*Client, error) {
 		return nil, cove.Errorf(cove.InvalidArgument, "%q is not an address of a server", o.Address).
 			WithHint("write http://host:port, https://host:port or unix:/path")
 	}
-	// A redirect would carry the key and the code to whom they were not meant for.
+	// A redirect would pass the key and the code to another server.
 	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	plain := transport.Clone()
 	plain.ForceAttemptHTTP2, plain.Protocols = false, new(http.Protocols)
 	plain.Protocols.SetHTTP1(true)
 	return &Client{base: base, socket: path, key: o.Key,
-		http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, socks: &http.Client{Transport: plain, CheckRedirect: noRedirect}}, nil
+		http:  &http.Client{Transport: transport, CheckRedirect: noRedirect},
+		socks: &http.Client{Transport: plain, CheckRedirect: noRedirect}}, nil
 }
 
 // Close drops idle connections.
@@ -125,7 +128,7 @@ func (c *Client) Kill(ctx context.Context, id string) (api.Execution, error) {
 	return e, err
 }
 
-// ChangeNetwork adds to what a running execution may reach, at once.
+// ChangeNetwork extends the network permission of a running execution, at once.
 func (c *Client) ChangeNetwork(ctx context.Context, id string, change api.NetworkChange) (api.NetworkChanged, error) {
 	var done api.NetworkChanged
 	path, err := executionPath(id)
@@ -136,7 +139,7 @@ func (c *Client) ChangeNetwork(ctx context.Context, id string, change api.Networ
 	return done, err
 }
 
-// Authority is the certificate authority that a running execution trusts.
+// Authority returns the certificate authority that a running execution trusts.
 func (c *Client) Authority(ctx context.Context, id string) (api.Authority, error) {
 	var a api.Authority
 	path, err := executionPath(id)
@@ -147,8 +150,7 @@ func (c *Client) Authority(ctx context.Context, id string) (api.Authority, error
 	return a, err
 }
 
-// Holds lists what waits for an answer, the oldest first: of one execution, or
-// of all.
+// Holds returns the requests that wait for an approval, oldest first: of one execution, or of all.
 func (c *Client) Holds(ctx context.Context, execution string) ([]api.Hold, error) {
 	q := query{}
 	q.set("execution", execution)
@@ -157,7 +159,7 @@ func (c *Client) Holds(ctx context.Context, execution string) ([]api.Hold, error
 	return l.Holds, err
 }
 
-// AnswerHold answers what waits.
+// AnswerHold answers a waiting request.
 func (c *Client) AnswerHold(ctx context.Context, id string, a api.HoldAnswer) error {
 	parsed, err := cove.ParseHoldID(id)
 	if err != nil {
@@ -166,14 +168,14 @@ func (c *Client) AnswerHold(ctx context.Context, id string, a api.HoldAnswer) er
 	return c.call(ctx, http.MethodPost, "/network/holds/"+string(parsed), a, nil)
 }
 
-// Approvals lists what has been approved for policies, newest first.
+// Approvals returns the approvals stored for policies, newest first.
 func (c *Client) Approvals(ctx context.Context) ([]api.Approval, error) {
 	var l api.ApprovalList
 	err := c.call(ctx, http.MethodGet, "/network/approvals", nil, &l)
 	return l.Approvals, err
 }
 
-// Revoke forgets an approval.
+// Revoke deletes an approval.
 func (c *Client) Revoke(ctx context.Context, id string) error {
 	parsed, err := cove.ParseApprovalID(id)
 	if err != nil {
@@ -188,8 +190,8 @@ type ListOptions struct {
 	Status   api.Status
 	Since    time.Time // inclusive
 	Until    time.Time // exclusive
-	Cursor   string    // NextCursor of the page before
-	Limit    int       // rows in a page; the server's default when 0
+	Cursor   string    // NextCursor of the previous page
+	Limit    int       // rows in a page; 0: the server's default
 }
 
 // List returns a page of executions, newest first, without their output.
@@ -210,8 +212,8 @@ type AuditOptions struct {
 	Verdict string
 	Since   time.Time // inclusive
 	Until   time.Time // exclusive
-	Cursor  string    // NextCursor of the page before
-	Limit   int       // rows in a page; the server's default when 0
+	Cursor  string    // NextCursor of the previous page
+	Limit   int       // rows in a page; 0: the server's default
 }
 
 // Audit returns a page of the audit log, newest first.
@@ -226,8 +228,7 @@ func (c *Client) Audit(ctx context.Context, o AuditOptions) (api.AuditList, erro
 	return l, err
 }
 
-// VerifyAudit checks that the audit log is as it was written. One that has been
-// changed is not an error.
+// VerifyAudit checks whether the audit log is unmodified. A modified log is a result, not an error.
 func (c *Client) VerifyAudit(ctx context.Context) (api.AuditVerification, error) {
 	var v api.AuditVerification
 	err := c.call(ctx, http.MethodGet, "/audit/verify", nil, &v)
@@ -237,13 +238,13 @@ func (c *Client) VerifyAudit(ctx context.Context) (api.AuditVerification, error)
 // DecisionOptions select decisions of the gateway; zero fields select everything.
 type DecisionOptions struct {
 	Execution string
-	Sandbox   string // its id
+	Sandbox   string // id of the sandbox
 	Host      string
 	Verdict   api.Verdict
 	Since     time.Time // inclusive
 	Until     time.Time // exclusive
-	Cursor    string    // NextCursor of the page before
-	Limit     int       // rows in a page; the server's default when 0
+	Cursor    string    // NextCursor of the previous page
+	Limit     int       // rows in a page; 0: the server's default
 }
 
 func (o DecisionOptions) query() query {
@@ -255,8 +256,7 @@ func (o DecisionOptions) query() query {
 	return q
 }
 
-// Decisions returns a page of what became of attempts to leave sandboxes,
-// newest first.
+// Decisions returns a page of the gateway's decisions on egress of sandboxes, newest first.
 func (c *Client) Decisions(ctx context.Context, o DecisionOptions) (api.DecisionList, error) {
 	q := o.query()
 	q.page(o.Since, o.Until, o.Cursor, o.Limit)
@@ -265,7 +265,7 @@ func (c *Client) Decisions(ctx context.Context, o DecisionOptions) (api.Decision
 	return l, err
 }
 
-// query is the query of a list, without what is not set.
+// query holds the query parameters of a list, without unset ones.
 type query url.Values
 
 func (q query) set(name, value string) {
@@ -303,15 +303,14 @@ func (c *Client) Runtimes(ctx context.Context) ([]api.Runtime, error) {
 
 const healthPath = "/health"
 
-// Health asks how the server is. A degraded server answers without an error.
+// Health returns the server's state. A degraded server answers without an error.
 func (c *Client) Health(ctx context.Context) (api.Health, error) {
 	var h api.Health
 	err := c.call(ctx, http.MethodGet, healthPath, nil, &h)
 	return h, err
 }
 
-// executionPath refuses anything but an id, so that no path is ever joined
-// from something else.
+// executionPath returns an execution's path, and refuses anything except an id.
 func executionPath(id string) (string, error) {
 	parsed, err := cove.ParseExecutionID(id)
 	if err != nil {
@@ -320,8 +319,7 @@ func executionPath(id string) (string, error) {
 	return "/executions/" + string(parsed), nil
 }
 
-// call sends body as JSON and decodes the answer into result, if there is to be
-// one.
+// call sends body as JSON and decodes the answer into result, unless that is nil.
 func (c *Client) call(ctx context.Context, method, path string, body, result any) error {
 	var r io.Reader
 	if body != nil {
@@ -342,13 +340,14 @@ func (c *Client) call(ctx context.Context, method, path string, body, result any
 	return decode(resp.Body, result)
 }
 
-// send returns the response when its status is a success, else its error.
+// send returns the response if its status is a success, else its error.
 func (c *Client) send(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
 	return c.sendAfter(ctx, method, path, contentType, body, "")
 }
 
-// sendAfter is send for streams that go on after an event.
-func (c *Client) sendAfter(ctx context.Context, method, path, contentType string, body io.Reader, lastEvent string) (*http.Response, error) {
+// sendAfter is send for streams that continue after an event.
+func (c *Client) sendAfter(ctx context.Context, method, path, contentType string, body io.Reader,
+	lastEvent string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "cannot make the request: %w", err)
@@ -380,7 +379,7 @@ func unreachable(ctx context.Context, err error) error {
 	}
 	var u *url.Error
 	if errors.As(err, &u) {
-		err = u.Err // the method and the address say nothing new
+		err = u.Err // the method and the address are redundant
 	}
 	return cove.Errorf(cove.Unavailable, "the server does not answer: %w", err).
 		WithHint("check its address, and that \"cove serve\" is running")
@@ -401,18 +400,19 @@ func decode(r io.Reader, result any) error {
 	return nil
 }
 
-// failure turns a response that is not a success into an error.
+// failure returns the error of an unsuccessful response.
 func failure(resp *http.Response) error {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	var e api.Error
 	if err != nil || json.Unmarshal(b, &e) != nil || e.Error == "" {
-		return cove.Errorf(codeOfStatus(resp.StatusCode), "the server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)).
+		return cove.Errorf(codeOfStatus(resp.StatusCode), "the server answered %d %s", resp.StatusCode,
+			http.StatusText(resp.StatusCode)).
 			WithHint("check that the address is a Cove server's")
 	}
 	return remoteError(e, resp.StatusCode)
 }
 
-// remoteError is the error that the server meant.
+// remoteError returns the server's error.
 func remoteError(e api.Error, status int) *cove.Error {
 	code := cove.Code(e.Code)
 	if !known(code) {
@@ -434,8 +434,7 @@ func known(code cove.Code) bool {
 	return false
 }
 
-// codeOfStatus is for answers that carry no code of Cove's: a proxy's, or a
-// newer server's.
+// codeOfStatus returns the code for answers without one of Cove's: a proxy's, or a newer server's.
 func codeOfStatus(status int) cove.Code {
 	switch status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:

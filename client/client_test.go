@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve starts a server that answers with h, and a client of it.
+// serve starts a server with handler h, and returns a client.
 func serve(t *testing.T, h http.HandlerFunc) *client.Client {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -68,7 +68,8 @@ func TestEachCallAsksTheRightThing(t *testing.T) {
 	var got string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		got = r.Method + " " + r.URL.String() + " " + r.Header.Get("Authorization")
-		answer(w, 200, map[string]any{"id": id, "status": "ok", "executions": []any{}, "runtimes": []any{map[string]any{"name": "python"}}})
+		answer(w, 200, map[string]any{"id": id, "status": "ok", "executions": []any{},
+			"runtimes": []any{map[string]any{"name": "python"}}})
 	})
 	ctx := t.Context()
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("x", 3600))
@@ -82,13 +83,16 @@ func TestEachCallAsksTheRightThing(t *testing.T) {
 		{"list all", "GET /executions", func() error { _, err := c.List(ctx, client.ListOptions{}); return err }},
 		{"list some", "GET /executions?cursor=a%2Bb&language=python&limit=5&since=2026-01-02T02%3A04%3A05Z&status=running",
 			func() error {
-				_, err := c.List(ctx, client.ListOptions{Language: "python", Status: api.StatusRunning, Since: since, Cursor: "a+b", Limit: 5})
+				_, err := c.List(ctx, client.ListOptions{Language: "python", Status: api.StatusRunning, Since: since,
+					Cursor: "a+b", Limit: 5})
 				return err
 			}},
 		{"audit all", "GET /audit", func() error { _, err := c.Audit(ctx, client.AuditOptions{}); return err }},
-		{"audit some", "GET /audit?action=execute&cursor=c&limit=5&object=" + id + "&since=2026-01-02T02%3A04%3A05Z&until=2026-01-02T02%3A04%3A05.5Z&verdict=deny",
+		{"audit some", "GET /audit?action=execute&cursor=c&limit=5&object=" + id +
+			"&since=2026-01-02T02%3A04%3A05Z&until=2026-01-02T02%3A04%3A05.5Z&verdict=deny",
 			func() error {
-				_, err := c.Audit(ctx, client.AuditOptions{Action: "execute", Object: id, Verdict: "deny", Since: since, Until: since.Add(500 * time.Millisecond), Cursor: "c", Limit: 5})
+				_, err := c.Audit(ctx, client.AuditOptions{Action: "execute", Object: id, Verdict: "deny", Since: since,
+					Until: since.Add(500 * time.Millisecond), Cursor: "c", Limit: 5})
 				return err
 			}},
 		{"verify audit", "GET /audit/verify", func() error { _, err := c.VerifyAudit(ctx); return err }},
@@ -120,7 +124,8 @@ func TestEachCallAsksTheRightThing(t *testing.T) {
 
 func TestOnlyIDsBecomePaths(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) { t.Errorf("asked %s %s", r.Method, r.URL) })
-	for _, id := range []string{"", "../health", "ex_", "ex_" + strings.Repeat("u", 26), string(cove.NewExecutionID()) + "/x"} {
+	for _, id := range []string{"", "../health", "ex_", "ex_" + strings.Repeat("u", 26),
+		string(cove.NewExecutionID()) + "/x"} {
 		if _, err := c.Get(t.Context(), id); cove.ErrorCode(err) != cove.InvalidArgument {
 			t.Errorf("Get(%q): %v", id, err)
 		}
@@ -144,8 +149,10 @@ func TestErrorsCarryCodeAndHint(t *testing.T) {
 			cove.ImageMissing, "no such image", "pull it"},
 		{"without", `{"error":"too fast","code":"overloaded","request_id":"r"}`, 429, cove.Overloaded, "too fast", ""},
 		{"a code of the future", `{"error":"odd","code":"odd","request_id":"r"}`, 409, cove.Conflict, "odd", ""},
-		{"a proxy's page", `<html>bad gateway`, 502, cove.Unavailable, "the server answered 502 Bad Gateway", "check that the address is a Cove server's"},
-		{"a redirect", ``, 302, cove.Unavailable, "the server answered 302 Found", "check that the address is a Cove server's"},
+		{"a proxy's page", `<html>bad gateway`, 502, cove.Unavailable, "the server answered 502 Bad Gateway",
+			"check that the address is a Cove server's"},
+		{"a redirect", ``, 302, cove.Unavailable, "the server answered 302 Found",
+			"check that the address is a Cove server's"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -167,12 +174,13 @@ func TestAnswersThatAreNoneOfCoves(t *testing.T) {
 	if _, err := c.Health(t.Context()); cove.ErrorCode(err) != cove.Unavailable || cove.ErrorHint(err) == "" {
 		t.Errorf("health: %v", err)
 	}
-	if _, err := c.ExecuteStream(t.Context(), api.ExecuteRequest{}, client.Stream{}); cove.ErrorCode(err) != cove.Unavailable {
+	if _, err := c.ExecuteStream(t.Context(), api.ExecuteRequest{}, client.Stream{}); cove.ErrorCode(err) !=
+		cove.Unavailable {
 		t.Errorf("stream: %v", err)
 	}
 }
 
-// TestHealthOfADegradedServer: it answers, and says so with a status, too.
+// TestHealthOfADegradedServer: the answer has the state in its body and status.
 func TestHealthOfADegradedServer(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) { answer(w, 503, api.Health{Status: "degraded", PID: 7}) })
 	if h, err := c.Health(t.Context()); err != nil || h.Status != "degraded" || h.PID != 7 {
@@ -192,7 +200,8 @@ func TestNobodyAnswers(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	for _, address := range []string{"", "unix:", "localhost:8080", "ftp://x", "http://"} {
-		if _, err := client.New(client.Options{Address: address}); cove.ErrorCode(err) != cove.InvalidArgument || cove.ErrorHint(err) == "" {
+		if _, err := client.New(client.Options{Address: address}); cove.ErrorCode(err) != cove.InvalidArgument ||
+			cove.ErrorHint(err) == "" {
 			t.Errorf("New(%q): %v", address, err)
 		}
 	}
@@ -204,7 +213,9 @@ func TestUnixSocketAndDialer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, 200, api.Health{Status: "ok"}) })}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer(w, 200, api.Health{Status: "ok"})
+	})}
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
 	dial := func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "unix", path) }
@@ -263,11 +274,14 @@ func TestFollow(t *testing.T) {
 	for range 2 {
 		var stdout, stderr bytes.Buffer
 		started := 0
-		e, err := c.Follow(t.Context(), id, client.Stream{Stdout: &stdout, Stderr: &stderr, Started: func(string) { started++ }})
+		e, err := c.Follow(t.Context(), id, client.Stream{Stdout: &stdout, Stderr: &stderr, Started: func(string) {
+			started++
+		}})
 		if stdout.String() != "out\n" || stderr.String() != "err\n" || started != 1 {
 			t.Errorf("stdout %q, stderr %q, started %d times", stdout.String(), stderr.String(), started)
 		}
-		if broken && (cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(cove.ErrorHint(err), "may still run")) || !broken && (err != nil || e.ExitCode != 3) {
+		if broken && (cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(cove.ErrorHint(err), "may still run")) ||
+			!broken && (err != nil || e.ExitCode != 3) {
 			t.Errorf("%+v, %v", e, err)
 		}
 		broken = true
@@ -284,9 +298,15 @@ func TestStreamThatFails(t *testing.T) {
 		{"an error event", func(w http.ResponseWriter) {
 			sse(w, api.EventError, api.Error{Error: "no room", Code: string(cove.StorageFull)})
 		}, cove.StorageFull},
-		{"broken off between events", func(w http.ResponseWriter) { sse(w, api.EventStdout, api.OutputEvent{Data: "x"}) }, cove.Unavailable},
-		{"broken off within an event", func(w http.ResponseWriter) { io.WriteString(w, "event: done\ndata: {") }, cove.Unavailable},
-		{"malformed output", func(w http.ResponseWriter) { io.WriteString(w, "event: stdout\ndata: x\n\n") }, cove.Unavailable},
+		{"broken off between events", func(w http.ResponseWriter) {
+			sse(w, api.EventStdout, api.OutputEvent{Data: "x"})
+		}, cove.Unavailable},
+		{"broken off within an event", func(w http.ResponseWriter) {
+			io.WriteString(w, "event: done\ndata: {")
+		}, cove.Unavailable},
+		{"malformed output", func(w http.ResponseWriter) {
+			io.WriteString(w, "event: stdout\ndata: x\n\n")
+		}, cove.Unavailable},
 		{"malformed end", func(w http.ResponseWriter) { io.WriteString(w, "event: done\ndata: x\n\n") }, cove.Unavailable},
 		{"malformed base64", func(w http.ResponseWriter) {
 			sse(w, api.EventStdout, api.OutputEvent{Data: "!", Encoding: "base64"})
@@ -308,8 +328,7 @@ func TestStreamThatFails(t *testing.T) {
 	}
 }
 
-// TestStreamInput: input goes out as it comes and its end too, and an input
-// that never ends does not keep the execution.
+// TestStreamInput: input and its end are sent as they come, and an endless input does not delay the execution's end.
 func TestStreamInput(t *testing.T) {
 	id := string(cove.NewExecutionID())
 	lines := make(chan string)
@@ -350,7 +369,7 @@ func TestStreamInput(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			io.WriteString(pw, "first\n")
-			if got := <-out; got != "first\n" { // before more is written: it is not held back
+			if got := <-out; got != "first\n" { // before more is written: nothing is buffered
 				t.Errorf("echoed %q", got)
 			}
 			if last == "" {
@@ -387,7 +406,7 @@ func TestStreamEndsWithItsContext(t *testing.T) {
 	if cove.ErrorCode(err) != cove.Canceled || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	<-gone // the server sees it
+	<-gone // the server notices
 }
 
 func TestStreamEndsWhenOutputCannotBeWritten(t *testing.T) {

@@ -8,13 +8,13 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// FollowDecisions hands out decisions with a higher number than after, as they
-// are recorded by any process of Cove that shares the server's database, until
-// ctx ends or take returns an error. Of o it uses Execution, Host and Verdict.
-// A stream that breaks off is Unavailable; it may be taken up again after the
-// last decision that came.
-func (c *Client) FollowDecisions(ctx context.Context, o DecisionOptions, after int64, take func(api.Decision) error) error {
-	resp, err := c.sendAfter(ctx, http.MethodGet, o.query().of("/network/decisions/stream"), "", nil, strconv.FormatInt(after, 10))
+// FollowDecisions passes on decisions with a higher number than after, as any process of Cove with the server's
+// database records them, until ctx ends or take returns an error. It uses Execution, Host and Verdict of o. A stream
+// that breaks off is Unavailable; the caller may continue after the last received decision.
+func (c *Client) FollowDecisions(ctx context.Context, o DecisionOptions, after int64,
+	take func(api.Decision) error) error {
+	resp, err := c.sendAfter(ctx, http.MethodGet, o.query().of("/network/decisions/stream"), "", nil,
+		strconv.FormatInt(after, 10))
 	if err != nil {
 		return err
 	}
@@ -22,7 +22,8 @@ func (c *Client) FollowDecisions(ctx context.Context, o DecisionOptions, after i
 	if err := checkStream(resp); err != nil {
 		return err
 	}
-	lost := loss{of: "the request", words: "the stream of decisions ended", hint: "look at the server's log, and ask again"}
+	lost := loss{of: "the request", words: "the stream of decisions ended",
+		hint: "look at the server's log, and ask again"}
 	return each(ctx, resp.Body, lost, func(ev event) (bool, error) {
 		if ev.name != api.EventDecision {
 			return false, nil

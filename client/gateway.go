@@ -16,9 +16,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/fdpass"
 )
 
-// The methods in this file are for a gateway of its own ("cove gateway").
+// The methods in this file are for a standalone gateway ("cove gateway").
 
-// GatewayHealth asks how the gateway is.
+// GatewayHealth returns the gateway's state.
 func (c *Client) GatewayHealth(ctx context.Context) (api.GatewayHealth, error) {
 	var h api.GatewayHealth
 	err := c.call(ctx, http.MethodGet, "/health", nil, &h)
@@ -32,14 +32,14 @@ func (c *Client) GatewayClients(ctx context.Context) ([]api.GatewayClient, error
 	return l.Clients, err
 }
 
-// RegisterGatewayClient gives a client a way out, or another policy.
+// RegisterGatewayClient registers a client with an egress route, or replaces its policy.
 func (c *Client) RegisterGatewayClient(ctx context.Context, g api.GatewayRegistration) (api.GatewayClient, error) {
 	var made api.GatewayClient
 	err := c.call(ctx, http.MethodPost, "/clients", g, &made)
 	return made, err
 }
 
-// RemoveGatewayClient closes a client's way out for good.
+// RemoveGatewayClient removes a client and its route.
 func (c *Client) RemoveGatewayClient(ctx context.Context, name string) error {
 	resp, err := c.send(ctx, http.MethodDelete, clientPath(name), "", nil)
 	if err != nil {
@@ -48,14 +48,15 @@ func (c *Client) RemoveGatewayClient(ctx context.Context, name string) error {
 	return resp.Body.Close()
 }
 
-// ChangeGatewayClient adds to what a client may reach, at once.
-func (c *Client) ChangeGatewayClient(ctx context.Context, name string, change api.NetworkChange) (api.NetworkChanged, error) {
+// ChangeGatewayClient extends a client's permission, at once.
+func (c *Client) ChangeGatewayClient(ctx context.Context, name string,
+	change api.NetworkChange) (api.NetworkChanged, error) {
 	var done api.NetworkChanged
 	err := c.call(ctx, http.MethodPost, clientPath(name)+"/network", change, &done)
 	return done, err
 }
 
-// GatewayAuthority is the certificate authority that a client trusts.
+// GatewayAuthority returns the certificate authority that a client trusts.
 func (c *Client) GatewayAuthority(ctx context.Context, name string) (api.Authority, error) {
 	var a api.Authority
 	err := c.call(ctx, http.MethodGet, clientPath(name)+"/ca", nil, &a)
@@ -64,16 +65,16 @@ func (c *Client) GatewayAuthority(ctx context.Context, name string) (api.Authori
 
 func clientPath(name string) string { return "/clients/" + url.PathEscape(name) }
 
-// Holding is a transparent client's way out that is open.
+// Holding is an open route of a transparent client.
 type Holding struct{ conn *net.UnixConn }
 
-// closeTimeout is how long a gateway may take to close a way out.
+// closeTimeout bounds the closing of a route by the gateway.
 const closeTimeout = 5 * time.Second
 
-// Wait returns when the gateway has closed the way out, or has gone.
+// Wait returns when the gateway has closed the route, or has gone.
 func (h *Holding) Wait() { h.conn.Read(make([]byte, 1)) }
 
-// Close closes the way out, and returns when the gateway has.
+// Close closes the route, and returns when the gateway has closed it.
 func (h *Holding) Close() {
 	h.conn.CloseWrite()
 	h.conn.SetReadDeadline(time.Now().Add(closeTimeout))
@@ -81,9 +82,8 @@ func (h *Holding) Close() {
 	h.conn.Close()
 }
 
-// HandOver gives the gateway the sockets of a transparent client, which stay
-// the caller's too. The way out is open as long as it is held. The client's
-// address must be a unix socket.
+// HandOver passes the sockets of a transparent client to the gateway; the caller keeps its copies. The route is open as
+// long as the Holding. The client's address must be a unix socket.
 func (c *Client) HandOver(ctx context.Context, name string, sockets []*os.File) (_ *Holding, err error) {
 	dialed, err := new(net.Dialer).DialContext(ctx, "unix", c.socket)
 	if err != nil {
@@ -106,10 +106,10 @@ func (c *Client) HandOver(ctx context.Context, name string, sockets []*os.File) 
 	return &Holding{conn}, nil
 }
 
-// handOver speaks to the gateway on a fresh connection. What comes after its
-// answer is the end.
+// handOver performs the exchange on a fresh connection. The connection's end after the answer is the route's end.
 func handOver(conn *net.UnixConn, name string, sockets []*os.File) error {
-	request := "POST " + clientPath(name) + "/sockets HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: " + api.SocketsProtocol + "\r\nContent-Length: 0\r\n\r\n"
+	request := "POST " + clientPath(name) + "/sockets HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: " +
+		api.SocketsProtocol + "\r\nContent-Length: 0\r\n\r\n"
 	if _, err := conn.Write([]byte(request)); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ func (c *Client) Profiles(ctx context.Context) ([]api.Profile, error) {
 	return l.Profiles, err
 }
 
-// Profile is one of them. Errors: NotFound.
+// Profile returns one of them. Errors: NotFound.
 func (c *Client) Profile(ctx context.Context, name string) (api.Profile, error) {
 	var p api.Profile
 	err := c.call(ctx, http.MethodGet, "/profiles/"+url.PathEscape(name), nil, &p)

@@ -10,36 +10,36 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// Repositories lists the store of repositories.
+// Repositories returns the server's stored repositories.
 func (c *Client) Repositories(ctx context.Context) ([]api.StoredRepository, error) {
 	var l api.StoredRepositories
 	err := c.call(ctx, http.MethodGet, "/repositories", nil, &l)
 	return l.Repositories, err
 }
 
-// FetchRepository puts a repository into the store, or brings it up to date.
-// progress, which may be nil, is told the steps.
-func (c *Client) FetchRepository(ctx context.Context, req api.FetchRepositoryRequest, progress func(api.Progress)) (api.StoredRepository, error) {
+// FetchRepository adds a repository to the store, or updates it. progress receives the steps, and may be nil.
+func (c *Client) FetchRepository(ctx context.Context, req api.FetchRepositoryRequest,
+	progress func(api.Progress)) (api.StoredRepository, error) {
 	var r api.StoredRepository
 	err := c.stepByStep(ctx, "/repositories", req, progress, api.EventFetched, &r)
 	return r, err
 }
 
-// RemoveRepository removes one that no sandbox borrows from.
+// RemoveRepository removes a repository without borrowers.
 func (c *Client) RemoveRepository(ctx context.Context, source string) error {
 	q := query{}
 	q.set("source", source)
 	return c.call(ctx, http.MethodDelete, q.of("/repositories"), nil, nil)
 }
 
-// CollectRepository packs one anew.
+// CollectRepository repacks a repository.
 func (c *Client) CollectRepository(ctx context.Context, source string) error {
 	return c.call(ctx, http.MethodPost, "/repositories/collect", api.RepositoryName{Source: source}, nil)
 }
 
-// stepByStep asks for something that takes a while, hands out its steps, and
-// decodes the event that ends it into result.
-func (c *Client) stepByStep(ctx context.Context, path string, req any, progress func(api.Progress), last string, result any) error {
+// stepByStep requests a long operation, passes on its steps, and decodes the last event into result.
+func (c *Client) stepByStep(ctx context.Context, path string, req any, progress func(api.Progress), last string,
+	result any) error {
 	b, err := json.Marshal(req)
 	if err != nil {
 		return cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
@@ -52,7 +52,8 @@ func (c *Client) stepByStep(ctx context.Context, path string, req any, progress 
 	if err := checkStream(resp); err != nil {
 		return err
 	}
-	lost := loss{of: "the request", words: "it cannot be followed to the end", hint: "look at the server's log, and at what is there"}
+	lost := loss{of: "the request", words: "it cannot be followed to the end",
+		hint: "look at the server's log, and at what is there"}
 	return each(ctx, resp.Body, lost, func(ev event) (bool, error) {
 		switch ev.name {
 		case api.EventProgress:

@@ -13,21 +13,19 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// RunStream is how somebody takes part in the run of an agent: each function is
-// called in turn, as things happen, and may be nil. An error of one ends the
-// taking part, and is returned.
+// RunStream receives the events of an agent's run: its functions are called one at a time, as things happen, and may be
+// nil. An error of one ends the stream, and is returned.
 type RunStream struct {
-	Progress func(api.Progress) error // before the agent begins
+	Progress func(api.Progress) error // before the agent starts
 	Started  func(api.Run) error      // once, when the run has its id
 	Message  func(api.Message) error
-	Log      func([]byte) error       // what the agent writes to its standard error
-	Decision func(api.Decision) error // what became of the sandbox's attempts to leave it
-	Holds    func([]api.Hold) error   // all that waits for an answer, whenever that changes
+	Log      func([]byte) error       // the agent's standard error
+	Decision func(api.Decision) error // the gateway's decisions on the sandbox's egress
+	Holds    func([]api.Hold) error   // all waiting requests, whenever they change
 }
 
-// StartRun gives an agent a task and follows it to its end. Unless the request
-// says detach, ending ctx interrupts the run. A run that failed, or that
-// somebody or a limit ended, is a Run and no error.
+// StartRun gives an agent a task and follows it to its end. Unless the request is detached, the end of ctx interrupts
+// the run. A run that failed, or was ended by a caller or a limit, is returned without an error.
 func (c *Client) StartRun(ctx context.Context, req api.RunRequest, s RunStream) (api.Run, error) {
 	b, err := json.Marshal(req)
 	if err != nil {
@@ -36,8 +34,7 @@ func (c *Client) StartRun(ctx context.Context, req api.RunRequest, s RunStream) 
 	return c.takePart(ctx, http.MethodPost, "/runs", bytes.NewReader(b), s)
 }
 
-// FollowRun follows a run from its beginning to its end, also one that has
-// ended. Who follows neither slows nor ends it.
+// FollowRun follows a run from its beginning to its end, even after its end. Followers neither slow nor end a run.
 func (c *Client) FollowRun(ctx context.Context, id string, s RunStream) (api.Run, error) {
 	path, err := runPath(id)
 	if err != nil {
@@ -50,8 +47,8 @@ func (c *Client) FollowRun(ctx context.Context, id string, s RunStream) (api.Run
 type RunQuery struct {
 	Agent   string
 	Status  string
-	Sandbox string // its id
-	Before  string // RunList.Next of the list before
+	Sandbox string // id of the sandbox
+	Before  string // RunList.Next of the previous page
 	Limit   int
 }
 
@@ -70,7 +67,7 @@ func (c *Client) Runs(ctx context.Context, o RunQuery) (api.RunList, error) {
 	return l, err
 }
 
-// Run returns a run, by its id or the beginning of it that no other has.
+// Run returns a run by its id or a unique prefix of it.
 func (c *Client) Run(ctx context.Context, id string) (api.Run, error) {
 	var r api.Run
 	path, err := runPath(id)
@@ -81,7 +78,7 @@ func (c *Client) Run(ctx context.Context, id string) (api.Run, error) {
 	return r, err
 }
 
-// InterruptRun asks the agent of a run to stop; with kill it is ended at once.
+// InterruptRun asks the agent of a run to stop; with kill the run ends at once.
 func (c *Client) InterruptRun(ctx context.Context, id string, kill bool) error {
 	path, err := runPath(id)
 	if err != nil {
@@ -108,8 +105,8 @@ func (c *Client) ExportRun(ctx context.Context, id string, out io.Writer) error 
 	return c.copy(ctx, path+"/export", out)
 }
 
-// RunRecording writes the recording of a terminal of a run, as asciicast. What
-// is in it is the sandbox's: a terminal obeys it.
+// RunRecording writes the recording of a run's terminal, as asciicast. The content is the sandbox's: a terminal would
+// obey its control sequences.
 func (c *Client) RunRecording(ctx context.Context, id, terminal string, out io.Writer) error {
 	path, err := runPath(id)
 	if err != nil {
@@ -118,8 +115,9 @@ func (c *Client) RunRecording(ctx context.Context, id, terminal string, out io.W
 	return c.copy(ctx, path+"/recordings/"+url.PathEscape(terminal), out)
 }
 
-// takePart asks for the events of a run, and hands them out to the last.
-func (c *Client) takePart(ctx context.Context, method, path string, body io.Reader, s RunStream) (run api.Run, err error) {
+// takePart requests the events of a run, and passes them on to the last.
+func (c *Client) takePart(ctx context.Context, method, path string, body io.Reader,
+	s RunStream) (run api.Run, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resp, err := c.send(ctx, method, path, "application/json", body)
@@ -130,7 +128,8 @@ func (c *Client) takePart(ctx context.Context, method, path string, body io.Read
 	if err := checkStream(resp); err != nil {
 		return run, err
 	}
-	lost := loss{of: "the run", words: "the connection ended before the run did", hint: "\"cove runs list\" shows what became of it"}
+	lost := loss{of: "the run", words: "the connection ended before the run did",
+		hint: "\"cove runs list\" shows what became of it"}
 	err = each(ctx, resp.Body, lost, func(ev event) (last bool, err error) {
 		switch ev.name {
 		case api.EventProgress:
@@ -166,7 +165,7 @@ func (s RunStream) log(o api.OutputEvent) error {
 	return s.Log(b)
 }
 
-// hand gives the data of an event to who wants it.
+// hand decodes an event's data for a receiver, unless that is nil.
 func hand[T any](ev event, to func(T) error) error {
 	if to == nil {
 		return nil
@@ -178,7 +177,7 @@ func hand[T any](ev event, to func(T) error) error {
 	return to(v)
 }
 
-// runPath refuses what would be another path.
+// runPath returns the path of a run, and refuses ids that would change the path.
 func runPath(id string) (string, error) {
 	if id == "" || id == "." || id == ".." {
 		return "", cove.Errorf(cove.InvalidArgument, "%q is not the id of a run", id)

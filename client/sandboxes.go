@@ -9,57 +9,56 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// The methods in this file are about sandboxes that last. A sandbox is named by
-// its name, its id, or the beginning of either that no other has.
+// The methods in this file are for lasting sandboxes. A sandbox is named by its name, its id, or a unique prefix of
+// either.
 
-// CreateSandbox makes a sandbox that lasts. progress, which may be nil, is told
-// the steps. Ending ctx before it is made leaves nothing behind.
-func (c *Client) CreateSandbox(ctx context.Context, req api.SandboxRequest, progress func(api.Progress)) (api.Sandbox, error) {
+// CreateSandbox makes a lasting sandbox. progress receives the steps, and may be nil. If ctx ends before it is made,
+// nothing is left.
+func (c *Client) CreateSandbox(ctx context.Context, req api.SandboxRequest,
+	progress func(api.Progress)) (api.Sandbox, error) {
 	var made api.Sandbox
 	err := c.stepByStep(ctx, "/sandboxes", req, progress, api.EventCreated, &made)
 	return made, err
 }
 
-// Sandboxes lists the caller's sandboxes, newest first, and what belongs to
-// none.
+// Sandboxes returns the caller's sandboxes, newest first, and orphans.
 func (c *Client) Sandboxes(ctx context.Context) (api.SandboxList, error) {
 	var l api.SandboxList
 	err := c.call(ctx, http.MethodGet, "/sandboxes", nil, &l)
 	return l, err
 }
 
-// Sandbox returns one.
+// Sandbox returns a sandbox.
 func (c *Client) Sandbox(ctx context.Context, sandbox string) (api.Sandbox, error) {
 	return c.sandbox(ctx, http.MethodGet, sandbox, "", nil)
 }
 
-// StartSandbox starts one that is stopped.
+// StartSandbox starts a stopped sandbox.
 func (c *Client) StartSandbox(ctx context.Context, sandbox string) (api.Sandbox, error) {
 	return c.sandbox(ctx, http.MethodPost, sandbox, "/start", nil)
 }
 
-// StopSandbox stops one; its workspace and home stay.
+// StopSandbox stops a sandbox; its workspace and home stay.
 func (c *Client) StopSandbox(ctx context.Context, sandbox string) (api.Sandbox, error) {
 	return c.sandbox(ctx, http.MethodPost, sandbox, "/stop", nil)
 }
 
-// PauseSandbox freezes one.
+// PauseSandbox freezes a sandbox.
 func (c *Client) PauseSandbox(ctx context.Context, sandbox string) (api.Sandbox, error) {
 	return c.sandbox(ctx, http.MethodPost, sandbox, "/pause", nil)
 }
 
-// ResumeSandbox lets one that is paused go on.
+// ResumeSandbox continues a paused sandbox.
 func (c *Client) ResumeSandbox(ctx context.Context, sandbox string) (api.Sandbox, error) {
 	return c.sandbox(ctx, http.MethodPost, sandbox, "/resume", nil)
 }
 
-// RenameSandbox gives one another name.
+// RenameSandbox renames a sandbox.
 func (c *Client) RenameSandbox(ctx context.Context, sandbox, name string) (api.Sandbox, error) {
 	return c.sandbox(ctx, http.MethodPatch, sandbox, "", api.SandboxChange{Name: name})
 }
 
-// DestroySandbox removes one, or an orphan by its id; with keepWork its checkout
-// stays where it is.
+// DestroySandbox removes a sandbox, or an orphan by its id; with keepWork its checkout stays in place.
 func (c *Client) DestroySandbox(ctx context.Context, sandbox string, keepWork bool) error {
 	path, err := sandboxPath(sandbox)
 	if err != nil {
@@ -71,9 +70,9 @@ func (c *Client) DestroySandbox(ctx context.Context, sandbox string, keepWork bo
 	return c.call(ctx, http.MethodDelete, path, nil, nil)
 }
 
-// ChangeSandboxNetwork adds to what one may reach, at once and each time that it
-// is started.
-func (c *Client) ChangeSandboxNetwork(ctx context.Context, sandbox string, change api.NetworkChange) (api.NetworkChanged, error) {
+// ChangeSandboxNetwork extends a sandbox's network permission, at once and for later starts.
+func (c *Client) ChangeSandboxNetwork(ctx context.Context, sandbox string,
+	change api.NetworkChange) (api.NetworkChanged, error) {
 	var done api.NetworkChanged
 	path, err := sandboxPath(sandbox)
 	if err != nil {
@@ -83,7 +82,7 @@ func (c *Client) ChangeSandboxNetwork(ctx context.Context, sandbox string, chang
 	return done, err
 }
 
-// SandboxAuthority is the certificate authority that one trusts.
+// SandboxAuthority returns the certificate authority that a sandbox trusts.
 func (c *Client) SandboxAuthority(ctx context.Context, sandbox string) (api.Authority, error) {
 	var a api.Authority
 	path, err := sandboxPath(sandbox)
@@ -104,7 +103,7 @@ func (c *Client) sandbox(ctx context.Context, method, sandbox, action string, bo
 	return s, err
 }
 
-// sandboxPath refuses what would be another path.
+// sandboxPath returns a sandbox's path, and refuses names that would change the path.
 func sandboxPath(sandbox string) (string, error) {
 	if sandbox == "" || sandbox == "." || sandbox == ".." {
 		return "", cove.Errorf(cove.InvalidArgument, "%q is not the name of a sandbox", sandbox)

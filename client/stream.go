@@ -15,33 +15,29 @@ import (
 	"github.com/cove-sandbox/cove/internal/eventstream"
 )
 
-// Stream is how the caller of ExecuteStream takes part.
+// Stream connects the caller of ExecuteStream to the execution.
 type Stream struct {
-	// Stdout and Stderr receive the program's output as it comes; nil drops
-	// it. A failing write ends the execution.
+	// Stdout and Stderr receive the program's output as it comes; nil discards it. A failing write ends the execution.
 	Stdout, Stderr io.Writer
-	// Stdin, when it is not nil, is sent as it comes, to its end. A Read that
-	// blocks when the execution ends is left behind; its goroutine goes when
-	// the Read returns.
+	// Stdin, unless nil, is sent as it comes, to its end. A Read that blocks at the execution's end is abandoned; its
+	// goroutine ends when the Read returns.
 	Stdin io.Reader
-	// Holds is told of all that waits for an answer whenever that changes, in
-	// turn with the output; nil if that is of no interest. Only ExecuteStream has
-	// it told.
+	// Holds receives all waiting requests whenever they change, in sequence with the output; nil ignores them. Only
+	// ExecuteStream calls it.
 	Holds func([]api.Hold)
 	// Started is called once, with the id of the execution, before any output.
 	Started func(id string)
 }
 
-// ExecuteStream runs a snippet and hands out its output as it comes. It
-// returns the record of the execution, without the output that was handed out
-// already. A stream that breaks off is an error: the server then ends the
-// execution. Ending ctx does the same.
+// ExecuteStream runs a snippet and passes on its output as it comes. It returns the record of the execution, without
+// output that was passed on. A stream that breaks off is an error, and the server then ends the execution. The end of
+// ctx does the same.
 func (c *Client) ExecuteStream(ctx context.Context, req api.ExecuteRequest, s Stream) (api.Execution, error) {
 	req.StdinStream = s.Stdin != nil
 	return run[api.Execution](ctx, c, "/execute/stream", req, s, "the server has ended the execution; look at its log")
 }
 
-// run asks for what has a Stream, and takes part in it until it is done.
+// run requests an operation with a Stream, and serves the stream to its end.
 func run[T any](ctx context.Context, c *Client, path string, req any, s Stream, hint string) (result T, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -68,9 +64,8 @@ func run[T any](ctx context.Context, c *Client, path string, req any, s Stream, 
 	return follow[T](ctx, resp.Body, s, hint)
 }
 
-// Follow hands out the output of an execution that runs on the server, from its
-// beginning, and returns its record when it has ended, without the output. Who
-// follows neither slows the execution nor ends it. Stdin of s is not used.
+// Follow passes on the output of a running execution, from its beginning, and returns its record at its end, without
+// the output. Followers neither slow nor end the execution. It ignores s.Stdin.
 func (c *Client) Follow(ctx context.Context, id string, s Stream) (api.Execution, error) {
 	path, err := executionPath(id)
 	if err != nil {
@@ -90,8 +85,7 @@ func (c *Client) Follow(ctx context.Context, id string, s Stream) (api.Execution
 	return follow[api.Execution](ctx, resp.Body, s, "look at the server's log; the execution may still run")
 }
 
-// feed sends stdin to the execution until stop is called, which waits for the
-// request but not for a Read that blocks.
+// feed sends stdin to the execution until stop is called. stop waits for the request but not for a Read that blocks.
 func (c *Client) feed(ctx context.Context, id string, stdin io.Reader) (stop func()) {
 	pr, pw := io.Pipe()
 	go func() {
@@ -107,8 +101,7 @@ func (c *Client) feed(ctx context.Context, id string, stdin io.Reader) (stop fun
 		if err != nil {
 			return
 		}
-		// A program may end without reading its input, so a failure here says
-		// nothing; what matters comes through the stream.
+		// A program may end without reading its input, so a failure here is no error; the stream reports the outcome.
 		if resp, err := c.send(ctx, http.MethodPost, path+"/stdin", "application/octet-stream", pr); err == nil {
 			io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 			resp.Body.Close()
@@ -129,8 +122,7 @@ func checkStream(resp *http.Response) error {
 	return nil
 }
 
-// follow reads events until the one that ends the stream, with the result in
-// it. What to do when none comes is in the hint.
+// follow reads events up to the last one, which contains the result. hint is for a stream without a last event.
 func follow[T any](ctx context.Context, r io.Reader, s Stream, hint string) (result T, err error) {
 	lost := loss{of: "the execution", words: "the connection ended before the execution did", hint: hint}
 	err = each(ctx, r, lost, func(ev event) (last bool, err error) {
@@ -155,7 +147,7 @@ func follow[T any](ctx context.Context, r io.Reader, s Stream, hint string) (res
 	return result, err
 }
 
-// loss is what is said of a stream that ends before its last event.
+// loss describes a stream that ends before its last event.
 type loss struct{ of, words, hint string }
 
 func (l loss) error(ctx context.Context, err error) error {
@@ -168,8 +160,7 @@ func (l loss) error(ctx context.Context, err error) error {
 	return cove.Errorf(cove.Unavailable, "%s: %w", l.words, err).WithHint("%s", l.hint)
 }
 
-// each hands out events until one is the last, or cannot be taken. An error that
-// the server sends is returned.
+// each passes on events until take reports the last one or fails. It returns an error that the server sends.
 func each(ctx context.Context, r io.Reader, lost loss, take func(event) (last bool, err error)) error {
 	events := eventstream.NewReader(r, maxAnswer)
 	for {
@@ -191,7 +182,7 @@ func each(ctx context.Context, r io.Reader, lost loss, take func(event) (last bo
 	}
 }
 
-// event is one of those, with data that is JSON.
+// event is a server-sent event with JSON data.
 type event struct{ name, data string }
 
 func (e event) decode(v any) error {
@@ -205,7 +196,7 @@ func malformed(name string, err error) error {
 	return cove.Errorf(cove.Unavailable, "a malformed %q event came from the server: %w", name, err)
 }
 
-// write hands out the data of an output event.
+// write writes the data of an output event.
 func write(w io.Writer, data string) error {
 	var o api.OutputEvent
 	if err := json.Unmarshal([]byte(data), &o); err != nil {
@@ -224,7 +215,7 @@ func write(w io.Writer, data string) error {
 	return nil
 }
 
-// outputOf is the data of an output event.
+// outputOf returns the data of an output event.
 func outputOf(o api.OutputEvent) ([]byte, error) {
 	switch o.Encoding {
 	case "":

@@ -16,9 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// Exec runs a command in a sandbox that runs and hands out its output as it
-// comes. A command that fails is a result. Ending ctx ends the command, unless
-// it is detached. Holds of s is not used.
+// Exec runs a command in a running sandbox and passes on its output as it comes. A failing command is a result. The end
+// of ctx ends the command, unless it is detached. It ignores s.Holds.
 func (c *Client) Exec(ctx context.Context, sandbox string, req api.ExecRequest, s Stream) (api.ExecResult, error) {
 	path, err := sandboxPath(sandbox)
 	if err != nil {
@@ -28,7 +27,7 @@ func (c *Client) Exec(ctx context.Context, sandbox string, req api.ExecRequest, 
 	return run[api.ExecResult](ctx, c, path+"/exec", req, s, "look at the server's log; a detached command goes on")
 }
 
-// SignalExec sends a signal, such as "INT", to a command that Exec has started.
+// SignalExec sends a signal, such as "INT", to a command of Exec.
 func (c *Client) SignalExec(ctx context.Context, sandbox, id, signal string) error {
 	path, err := sandboxPath(sandbox)
 	if err != nil {
@@ -41,7 +40,7 @@ func (c *Client) SignalExec(ctx context.Context, sandbox, id, signal string) err
 	return c.call(ctx, http.MethodPost, path+"/exec/"+string(parsed)+"/signal", api.SignalRequest{Signal: signal}, nil)
 }
 
-// Terminals lists the terminals of a sandbox that runs, the oldest first.
+// Terminals returns the terminals of a running sandbox, oldest first.
 func (c *Client) Terminals(ctx context.Context, sandbox string) ([]api.Terminal, error) {
 	path, err := sandboxPath(sandbox)
 	if err != nil {
@@ -61,8 +60,8 @@ func (c *Client) KillTerminal(ctx context.Context, sandbox, terminal string) err
 	return c.call(ctx, http.MethodDelete, path, nil, nil)
 }
 
-// TerminalText is what a terminal shows and has shown, as plain text; of no
-// terminal, the oldest that runs, else the newest that has ended.
+// TerminalText returns a terminal's screen and history, as plain text. Without an id it chooses the oldest running
+// terminal, else the newest ended one.
 func (c *Client) TerminalText(ctx context.Context, sandbox, terminal string) (string, error) {
 	if terminal == "" {
 		terminal = "-"
@@ -94,21 +93,20 @@ func terminalPath(sandbox, terminal string) (string, error) {
 	return path + "/terminals/" + url.PathEscape(terminal), nil
 }
 
-// TerminalOptions say which terminal to look at, and with what.
+// TerminalOptions select the terminal to attach to, and describe the caller's.
 type TerminalOptions struct {
-	// ID is one that is there; empty is the oldest that runs, or where there is
-	// none a new one.
+	// ID is an existing terminal; empty means the oldest running one, or a new one if there is none.
 	ID string
-	// New asks for a new one, whose program is Args, or the sandbox's shell.
+	// New requests a new terminal for the program Args, or the sandbox's shell.
 	New     bool
 	Args    []string
 	Env     map[string]string
 	WorkDir string
 
 	Rows, Columns int    // of the caller's terminal
-	Term          string // what it is: xterm-256color when empty
-	TrueColor     bool   // it has 24-bit colors
-	History       bool   // begin with what has left the screen
+	Term          string // its type; empty: xterm-256color
+	TrueColor     bool   // it supports 24-bit colors
+	History       bool   // begin with the scrollback
 }
 
 func (o TerminalOptions) query() query {
@@ -133,8 +131,7 @@ func (o TerminalOptions) query() query {
 	return q
 }
 
-// Terminal is a terminal that is looked at. Its methods may be called
-// concurrently, but Next from one goroutine.
+// Terminal is an attached terminal. Its methods may be called concurrently, except that Next is for one goroutine.
 type Terminal struct {
 	conn   *websocket.Conn
 	ctx    context.Context // of the connection
@@ -145,11 +142,11 @@ type Terminal struct {
 	exit int
 }
 
-// maxTerminalMessage is the longest message that a server may send, in bytes.
+// maxTerminalMessage bounds a message of the server, in bytes.
 const maxTerminalMessage = 1 << 20
 
-// AttachTerminal looks at a terminal of a sandbox that runs. Its program goes on
-// when that ends. ctx is for the beginning only. Close must be called.
+// AttachTerminal attaches to a terminal of a running sandbox. Detaching does not end its program. ctx bounds the
+// attaching only. The caller must call Close.
 func (c *Client) AttachTerminal(ctx context.Context, sandbox string, o TerminalOptions) (*Terminal, error) {
 	path, err := sandboxPath(sandbox)
 	if err != nil {
@@ -159,7 +156,8 @@ func (c *Client) AttachTerminal(ctx context.Context, sandbox string, o TerminalO
 	if c.key != "" {
 		header.Set("Authorization", "Bearer "+c.key)
 	}
-	conn, resp, err := websocket.Dial(ctx, c.base+o.query().of(path+"/terminal"), &websocket.DialOptions{HTTPClient: c.socks, HTTPHeader: header})
+	conn, resp, err := websocket.Dial(ctx, c.base+o.query().of(path+"/terminal"),
+		&websocket.DialOptions{HTTPClient: c.socks, HTTPHeader: header})
 	if err != nil {
 		if resp != nil && resp.StatusCode >= 400 {
 			return nil, failure(resp)
@@ -173,7 +171,8 @@ func (c *Client) AttachTerminal(ctx context.Context, sandbox string, o TerminalO
 	kind, p, err := conn.Read(t.ctx)
 	var m api.TerminalMessage
 	if err == nil && (kind != websocket.MessageText || json.Unmarshal(p, &m) != nil) {
-		err = cove.Errorf(cove.Unavailable, "the answer is not what a Cove server sends").WithHint("check that the address is a Cove server's")
+		err = cove.Errorf(cove.Unavailable, "the answer is not what a Cove server sends").WithHint(
+			"check that the address is a Cove server's")
 	}
 	if !stop() || err != nil {
 		t.Close()
@@ -184,18 +183,18 @@ func (c *Client) AttachTerminal(ctx context.Context, sandbox string, o TerminalO
 		if m.Error != nil {
 			return nil, remoteError(*m.Error, http.StatusInternalServerError)
 		}
-		return nil, cove.Errorf(cove.Unavailable, "the server begins with %.20q", m.Type).WithHint("use a server and a command line of the same version")
+		return nil, cove.Errorf(cove.Unavailable, "the server begins with %.20q",
+			m.Type).WithHint("use a server and a command line of the same version")
 	}
 	t.id = m.Terminal
 	return t, nil
 }
 
-// ID is the terminal's, to look at it again.
+// ID returns the terminal's id, to attach again.
 func (t *Terminal) ID() string { return t.id }
 
-// Next waits for what the terminal shows next. It returns io.EOF when the
-// program has ended; an error with the code Unavailable is a connection that is
-// lost, while the program goes on, and every other is the end.
+// Next waits for further output. It returns io.EOF when the program has ended. An error with the code Unavailable is a
+// lost connection, while the program goes on; every other error is final.
 func (t *Terminal) Next() ([]byte, error) {
 	for {
 		kind, p, err := t.conn.Read(t.ctx)
@@ -226,22 +225,22 @@ func lost(err error) error {
 	if errors.As(err, &closed) && closed.Code == websocket.StatusPolicyViolation {
 		return cove.Errorf(cove.Forbidden, "the server ended the connection: %s", closed.Reason)
 	}
-	// Not wrapped: io.EOF says that the program has ended.
-	return cove.Errorf(cove.Unavailable, "the connection to the server is lost: %v", err).WithHint("the program goes on: attach again")
+	// Not wrapped: io.EOF would mean the program's end.
+	return cove.Errorf(cove.Unavailable, "the connection to the server is lost: %v",
+		err).WithHint("the program goes on: attach again")
 }
 
-// ExitCode is how the program has ended, after Next has returned io.EOF: 128+N
-// for signal N.
+// ExitCode returns the program's exit code, after Next has returned io.EOF: 128+N for signal N.
 func (t *Terminal) ExitCode() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.exit
 }
 
-// maxTyped is the longest message of what is typed, in bytes.
+// maxTyped bounds one message of input, in bytes.
 const maxTyped = 32 << 10
 
-// Write types.
+// Write sends input to the program.
 func (t *Terminal) Write(p []byte) (int, error) {
 	for n := 0; n < len(p); {
 		k := min(len(p)-n, maxTyped)
@@ -253,13 +252,12 @@ func (t *Terminal) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Resize says that the caller's terminal has another size.
+// Resize reports a new size of the caller's terminal.
 func (t *Terminal) Resize(rows, columns int) error {
 	return t.say(api.TerminalMessage{Type: api.TerminalResize, Rows: rows, Columns: columns})
 }
 
-// Colors says what colors the caller's terminal has, as in "rgb:0000/0000/0000",
-// for programs that ask.
+// Colors reports the colors of the caller's terminal, as in "rgb:0000/0000/0000", for programs that ask.
 func (t *Terminal) Colors(foreground, background string) error {
 	return t.say(api.TerminalMessage{Type: api.TerminalColors, Foreground: foreground, Background: background})
 }
@@ -275,7 +273,7 @@ func (t *Terminal) say(m api.TerminalMessage) error {
 	return nil
 }
 
-// Close ends looking. The program goes on.
+// Close detaches. The program goes on.
 func (t *Terminal) Close() error {
 	t.cancel()
 	return t.conn.CloseNow()

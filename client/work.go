@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// ImportWork takes over what a sandbox has done in its repository.
+// ImportWork imports a sandbox's work in its repository.
 func (c *Client) ImportWork(ctx context.Context, sandbox string) (api.ImportedWork, error) {
 	var done api.ImportedWork
 	path, err := sandboxPath(sandbox)
@@ -21,16 +21,15 @@ func (c *Client) ImportWork(ctx context.Context, sandbox string) (api.ImportedWo
 	return done, err
 }
 
-// WorkOptions say what is shown of a sandbox's work.
+// WorkOptions select and format a sandbox's work.
 type WorkOptions struct {
-	Stat  bool     // of differences: which files, and how many lines
-	Names bool     // of differences: which files
+	Stat  bool     // of differences: files with line counts
+	Names bool     // of differences: file names only
 	Short bool     // of commits: one line each
-	Paths []string // of the repository; nil is all
+	Paths []string // of the repository; nil: all
 }
 
-// DiffWork writes what a sandbox has changed. What is written is the sandbox's:
-// a terminal may obey what is in it.
+// DiffWork writes a sandbox's changes. The text is the sandbox's: a terminal would obey its control sequences.
 func (c *Client) DiffWork(ctx context.Context, sandbox string, o WorkOptions, out io.Writer) error {
 	q := o.query()
 	if o.Stat {
@@ -42,7 +41,7 @@ func (c *Client) DiffWork(ctx context.Context, sandbox string, o WorkOptions, ou
 	return c.text(ctx, sandbox, "/diff", q, out)
 }
 
-// LogWork writes what a sandbox has committed, newest first; see DiffWork.
+// LogWork writes a sandbox's commits, newest first; see DiffWork.
 func (c *Client) LogWork(ctx context.Context, sandbox string, o WorkOptions, out io.Writer) error {
 	q := o.query()
 	if o.Short {
@@ -51,9 +50,9 @@ func (c *Client) LogWork(ctx context.Context, sandbox string, o WorkOptions, out
 	return c.text(ctx, sandbox, "/log", q, out)
 }
 
-// WorkChanges lists what a sandbox has changed; patches says whether with the
-// patch of each file.
-func (c *Client) WorkChanges(ctx context.Context, sandbox string, paths []string, patches bool) (api.WorkChanges, error) {
+// WorkChanges returns a sandbox's changes; with patches, each file has its patch.
+func (c *Client) WorkChanges(ctx context.Context, sandbox string, paths []string,
+	patches bool) (api.WorkChanges, error) {
 	q := WorkOptions{Paths: paths}.query()
 	if patches {
 		q.set("patch", "true")
@@ -67,7 +66,7 @@ func (c *Client) WorkChanges(ctx context.Context, sandbox string, paths []string
 	return done, err
 }
 
-// WorkCommits lists what a sandbox has committed, newest first.
+// WorkCommits returns a sandbox's commits, newest first.
 func (c *Client) WorkCommits(ctx context.Context, sandbox string, paths []string) (api.WorkCommits, error) {
 	var done api.WorkCommits
 	path, err := sandboxPath(sandbox)
@@ -86,7 +85,7 @@ func (o WorkOptions) query() query {
 	return q
 }
 
-// text copies an answer that is text.
+// text copies a text answer.
 func (c *Client) text(ctx context.Context, sandbox, action string, q query, out io.Writer) error {
 	path, err := sandboxPath(sandbox)
 	if err != nil {
@@ -105,7 +104,7 @@ func (c *Client) copy(ctx context.Context, path string, out io.Writer) error {
 	body := &brokenOffReader{r: resp.Body}
 	if _, err := io.Copy(out, body); err != nil {
 		if body.err == nil {
-			return err // out's own
+			return err // an error of out itself
 		}
 		if ctx.Err() != nil {
 			return cove.Errorf(cove.Canceled, "the request was given up: %w", context.Cause(ctx))
@@ -115,7 +114,7 @@ func (c *Client) copy(ctx context.Context, path string, out io.Writer) error {
 	return nil
 }
 
-// brokenOffReader remembers how reading failed.
+// brokenOffReader remembers the error of reading.
 type brokenOffReader struct {
 	r   io.Reader
 	err error
@@ -129,8 +128,7 @@ func (b *brokenOffReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ApplyWork changes a directory of the server's machine as a sandbox has changed
-// its checkout.
+// ApplyWork applies a sandbox's changes to a directory of the server's machine.
 func (c *Client) ApplyWork(ctx context.Context, sandbox string, req api.ApplyRequest) (api.AppliedWork, error) {
 	var done api.AppliedWork
 	path, err := sandboxPath(sandbox)
@@ -141,7 +139,7 @@ func (c *Client) ApplyWork(ctx context.Context, sandbox string, req api.ApplyReq
 	return done, err
 }
 
-// OpenPull opens a pull request for what was pushed.
+// OpenPull opens a pull request for pushed work.
 func (c *Client) OpenPull(ctx context.Context, sandbox string, req api.PullRequest) (api.OpenedPull, error) {
 	var done api.OpenedPull
 	path, err := sandboxPath(sandbox)
@@ -152,7 +150,7 @@ func (c *Client) OpenPull(ctx context.Context, sandbox string, req api.PullReque
 	return done, err
 }
 
-// PushWork pushes what a sandbox has committed.
+// PushWork pushes a sandbox's commits.
 func (c *Client) PushWork(ctx context.Context, sandbox string, req api.PushRequest) (api.PushedWork, error) {
 	var done api.PushedWork
 	path, err := sandboxPath(sandbox)

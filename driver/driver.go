@@ -1,9 +1,8 @@
-// Package driver is how a Go program has coding agents work for it.
+// Package driver runs coding agents from a Go program.
 //
-// A [Driver] gives one agent tasks. [Sandboxed] has it work in Cove's sandboxes,
-// through a server; [Local] runs it on this machine as it is, without any wall,
-// for whoever says so. [Open] takes the one that a profile says. For who calls
-// them they are the same: the same messages, the same errors.
+// A [Driver] gives tasks to one agent. [Sandboxed] runs the agent in Cove's sandboxes, through a server; [Local] runs
+// it on this machine without any wall, for callers that choose so explicitly. [Open] chooses by a profile. Both have
+// the same messages and the same errors.
 //
 //	c, err := client.New(client.Options{Address: "unix:/run/cove/cove.sock"})
 //	d, err := driver.Open(ctx, c, driver.Config{Profile: "careful", Agent: "claude"})
@@ -14,18 +13,18 @@
 //
 // # Errors
 //
-// Errors are *cove.Error, and their code says what kind they are:
+// Errors are *cove.Error with a code for their kind:
 //
-//	cove.InvalidArgument   the caller's fault: no prompt, a schema that is none
-//	cove.AgentProtocol     the agent wrote what its output cannot be; the error has the first 200 bytes
-//	cove.AgentFailed       it ended with an exit code, and without a result; the error has the end of its stderr
-//	cove.SchemaMismatch    the answer is not valid by the schema; the error has the path
+//	cove.InvalidArgument   a mistake of the caller: no prompt, an invalid schema
+//	cove.AgentProtocol     the agent's output is malformed; the error has its first 200 bytes
+//	cove.AgentFailed       it exited without a result; the error has the code and the end of its stderr
+//	cove.SchemaMismatch    the answer does not match the schema; the error has the path
 //	cove.ModelUnreachable  the model's endpoint does not answer, or refuses
 //	cove.LimitReached      time, memory, turns or a budget ended it
-//	cove.Canceled          the context, or somebody else, ended it
-//	cove.Unsupported, cove.Unavailable, cove.StorageFull, …   the sandbox could not be had
+//	cove.Canceled          the context, or another caller, ended it
+//	cove.Unsupported, cove.Unavailable, cove.StorageFull, …   no sandbox was available
 //
-// A task that the model could not do is no error: it is a result with IsError.
+// A task that the model could not do is not an error: it is a result with IsError.
 package driver
 
 import (
@@ -44,81 +43,71 @@ import (
 	"github.com/cove-sandbox/cove/internal/profile"
 )
 
-// Driver gives an agent tasks. Methods may be called concurrently.
+// Driver gives tasks to an agent. Methods may be called concurrently.
 type Driver interface {
-	// Run gives the agent a task and yields its messages as they come; the last
-	// is its usage. An error is yielded once, as the last: so is that an answer is
-	// not valid by a schema, after the answer. Breaking off ends the task, and so
-	// does ctx.
+	// Run gives the agent a task and yields its messages as they come; the last one is its usage. An error is yielded
+	// once, as the last; an answer that does not match the schema is yielded before its error. Breaking out of the loop
+	// ends the task, and so does ctx.
 	Run(ctx context.Context, prompt string, o Options) iter.Seq2[api.Message, error]
-	// Generate gives the agent a task and returns its result. With a schema,
-	// Result.Data is valid by it.
+	// Generate gives the agent a task and returns its result. With a schema, Result.Data is valid.
 	Generate(ctx context.Context, prompt string, o Options) (Result, error)
-	// Usage is what all tasks of this driver have used so far.
+	// Usage returns the usage of all tasks of this driver so far.
 	Usage() api.AgentUsage
-	// Close ends the tasks that are under way, and waits for them.
+	// Close ends the running tasks, and waits for them.
 	Close() error
 }
 
-// Config says what a driver's tasks have in common; zero fields are as the
-// profile says, and then as Cove does.
+// Config holds the common settings of a driver's tasks; zero fields take the profile's value, and then Cove's.
 type Config struct {
-	Profile string // name; empty is none
+	Profile string // name; empty: none
 	Agent   string
 	Model   string
-	// New is what sandboxes are to be; a local driver has none, and takes the
-	// environment alone.
+	// New configures sandboxes; a local driver uses only the environment in it.
 	New api.SandboxRequest
 
-	// Declared are agents beside those that Cove knows, for Cove's own commands:
-	// a local driver may be of one of them.
+	// Declared are agents beside the built-in ones, for Cove's own commands: a local driver may use them.
 	Declared []agent.Agent
 
-	profile api.Profile // of a local driver: what its tasks are where they say nothing
+	profile api.Profile // of a local driver: defaults of its tasks
 }
 
-// Options are one task's.
+// Options configure one task.
 type Options struct {
-	// Directory is what the agent works on, absolute: a private copy of it, whose
-	// changes stay in the sandbox (Result.Run says which), or with Bind the
-	// directory itself. A local driver always works on the directory itself, and
-	// wants Bind to say so.
+	// Directory is the agent's working directory, absolute: a private copy of it, whose changes stay in the sandbox
+	// (Result.Run names it), or with Bind the directory itself. A local driver always works in the directory itself,
+	// and requires Bind.
 	Directory    string
 	Bind         bool
 	Model        string
-	Instructions string          // beside the agent's own
-	MaxTurns     int             // 0 is the agent's own bound
-	Timeout      time.Duration   // 0 is 30 minutes
-	Schema       json.RawMessage // nil is none
-	// Resume is an earlier Result.Resume: its conversation goes on, on what it was
-	// about. A sandboxed driver does so in the same sandbox, whatever Directory
-	// says; a local one wants the same Directory again.
+	Instructions string          // in addition to the agent's own
+	MaxTurns     int             // 0: the agent's own limit
+	Timeout      time.Duration   // 0: 30 minutes
+	Schema       json.RawMessage // nil: none
+	// Resume is an earlier Result.Resume, whose conversation continues. A sandboxed driver continues in the same
+	// sandbox and ignores Directory; a local one requires the same Directory again.
 	Resume string
-	// Interrupt is closed to have the agent stop and say what it has; ctx ends it
-	// at once then. The task ends as one that somebody has ended, or as what it was
-	// if it was about to end. nil is never.
+	// Interrupt is a channel; closing it asks the agent to stop and report what it has. Afterwards ctx ends it at once.
+	// The task ends as Canceled, or normally if it was about to end. nil never interrupts.
 	Interrupt <-chan struct{}
-	// Log is given what the agent's program writes to its standard error, not while
-	// a message is being handed out. It may be nil.
+	// Log receives the program's standard error, never during a message. It may be nil.
 	Log func([]byte)
-	// Started is told of the run on the server, before its messages: its sandbox
-	// has the changes. A local driver has none. It may be nil.
+	// Started receives the run on the server before its messages: its sandbox has the changes. A local driver has no
+	// run. It may be nil.
 	Started func(api.Run)
 }
 
-// Result is what came of a task.
+// Result is the result of a task.
 type Result struct {
 	Text    string          // the answer
-	Data    json.RawMessage // the same as JSON, where a schema was given
-	IsError bool            // the agent could not do it
+	Data    json.RawMessage // the answer as JSON, with a schema
+	IsError bool            // the agent could not do the task
 	Usage   api.AgentUsage
-	Resume  string // names the conversation, for a task that goes on with it
-	Run     string // id of the run on the server; empty of a local driver
+	Resume  string // names the conversation, for a task that continues it
+	Run     string // id of the run on the server; empty for a local driver
 }
 
-// Open makes the driver that the profile of a configuration says: a local one
-// where its mode is none, and otherwise a sandboxed one. Errors: NotFound,
-// InvalidArgument.
+// Open returns the driver for a configuration's profile: a local one if its mode is none, otherwise a sandboxed one.
+// Errors: NotFound, InvalidArgument.
 func Open(ctx context.Context, c *client.Client, config Config) (Driver, error) {
 	if config.Profile == "" {
 		return Sandboxed(c, config), nil
@@ -135,13 +124,14 @@ func Open(ctx context.Context, c *client.Client, config Config) (Driver, error) 
 	return Local(config)
 }
 
-// check refuses what no driver can do.
+// check refuses options that no driver supports.
 func check(prompt string, o Options) error {
 	if strings.TrimSpace(prompt) == "" {
-		return cove.Errorf(cove.InvalidArgument, "there is no prompt").WithHint("say what the agent is to do")
+		return cove.Errorf(cove.InvalidArgument, "there is no prompt").WithHint("give the agent a task")
 	}
 	if o.MaxTurns < 0 || o.Timeout < 0 {
-		return cove.Errorf(cove.InvalidArgument, "a bound of turns or time is more than nothing").WithHint("leave it at zero for the default")
+		return cove.Errorf(cove.InvalidArgument, "a bound of turns or time is more than nothing").WithHint(
+			"leave it at zero for the default")
 	}
 	if o.Schema != nil {
 		if _, err := jsonschema.Compile(o.Schema); err != nil {
@@ -151,7 +141,7 @@ func check(prompt string, o Options) error {
 	return nil
 }
 
-// generate is Generate on top of Run.
+// generate implements Generate by Run.
 func generate(ctx context.Context, d Driver, prompt string, o Options) (Result, error) {
 	var r Result
 	answered := false

@@ -25,29 +25,29 @@ import (
 
 const (
 	defaultTimeout = 30 * time.Minute
-	grace          = 10 * time.Second // between being asked to end and being killed
+	grace          = 10 * time.Second // between SIGTERM and SIGKILL
 	maxLine        = 64 << 20         // bytes of one line of output
-	maxStderr      = 16 << 10         // bytes of its end that are kept
+	maxStderr      = 16 << 10         // bytes kept of its end
 )
 
 // local is a driver of agents on this machine, without a wall.
 type local struct {
 	agent  agent.Agent
 	config Config
-	spent  sync.Map // by the session of a conversation: api.AgentUsage of it so far
+	spent  sync.Map // by conversation: api.AgentUsage so far
 	tasks
 }
 
-// Local runs an agent on this machine as it is: with the files, keys and network
-// of whoever calls, and without asking for permission. It has to be installed
-// here. Errors: NotFound for one that nobody knows, RuntimeMissing.
+// Local returns a driver that runs an agent on this machine directly: with the caller's files, keys and network, and
+// without permission questions. The agent must be installed. Errors: NotFound for an unknown agent, RuntimeMissing.
 func Local(config Config) (Driver, error) {
 	a, err := agent.Find(agent.Merge(config.Declared), config.Agent)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := exec.LookPath(a.Program); err != nil {
-		return nil, cove.Errorf(cove.RuntimeMissing, "%s is not installed on this machine: there is no %s", a.Title, a.Program).
+		return nil, cove.Errorf(cove.RuntimeMissing, "%s is not installed on this machine: there is no %s",
+			a.Title, a.Program).
 			WithHint("install it, or use a profile with sandboxes, for which \"cove agents install\" does")
 	}
 	return &local{agent: a, config: config, tasks: newTasks()}, nil
@@ -73,7 +73,7 @@ func (l *local) Run(ctx context.Context, prompt string, o Options) iter.Seq2[api
 		}
 		wanted := true
 		err = l.run(ctx, prompt, o, func(m api.Message) bool {
-			task.hear(m)
+			task.recordUsage(m)
 			wanted = wanted && yield(m, nil)
 			return wanted
 		})
@@ -88,12 +88,13 @@ func (l *local) check(prompt string, o Options) error {
 		return err
 	}
 	if o.Directory != "" && !o.Bind {
-		return cove.Errorf(cove.Unsupported, "without a sandbox there is no copy of %s to work on", o.Directory).WithHint("say that the agent may work on the directory itself (bind)")
+		return cove.Errorf(cove.Unsupported, "without a sandbox there is no copy of %s to work on",
+			o.Directory).WithHint("say that the agent may work on the directory itself (bind)")
 	}
 	return nil
 }
 
-// run runs the program to its end; hand is false when nobody listens any more.
+// run runs the program to its end; hand returns false when the caller has stopped listening.
 func (l *local) run(ctx context.Context, prompt string, o Options, hand func(api.Message) bool) error {
 	dir, err := os.MkdirTemp("", "cove-task-")
 	if err != nil {
@@ -102,7 +103,8 @@ func (l *local) run(ctx context.Context, prompt string, o Options, hand func(api
 	defer os.RemoveAll(dir)
 	p := l.config.profile
 	command, err := l.agent.HeadlessCommand(agent.Task{
-		Prompt: prompt, Model: cmp.Or(o.Model, l.config.Model, p.Model), Session: o.Resume, Turns: cmp.Or(o.MaxTurns, p.MaxTurns),
+		Prompt: prompt, Model: cmp.Or(o.Model, l.config.Model, p.Model), Session: o.Resume,
+		Turns:        cmp.Or(o.MaxTurns, p.MaxTurns),
 		Instructions: cmp.Or(o.Instructions, p.Instructions), Schema: o.Schema, Dir: dir,
 	})
 	if err != nil {
@@ -125,7 +127,7 @@ func (l *local) run(ctx context.Context, prompt string, o Options, hand func(api
 		}
 	}
 	cmd.Stdin = strings.NewReader(command.Stdin)
-	var turn sync.Mutex // of handing something out
+	var turn sync.Mutex // serialises callbacks
 	said := &tail{log: func(p []byte) {
 		if o.Log != nil {
 			turn.Lock()
@@ -141,7 +143,7 @@ func (l *local) run(ctx context.Context, prompt string, o Options, hand func(api
 	}
 	defer process.out.Close()
 	defer process.log.Close()
-	var interrupted bool // written beside
+	var interrupted bool // written by the goroutine below
 	var beside sync.WaitGroup
 	beside.Go(func() { interrupted = process.stop(ctx, o.Interrupt) })
 	beside.Go(func() { _, _ = io.Copy(said, process.log) })
@@ -165,7 +167,7 @@ func (l *local) run(ctx context.Context, prompt string, o Options, hand func(api
 	bad := follow(process.out, parser, say)
 	if bad != nil {
 		cancel()
-		_, _ = io.Copy(io.Discard, process.out) // until it is gone
+		_, _ = io.Copy(io.Discard, process.out) // until the program has ended
 	}
 	<-process.over
 	beside.Wait()
@@ -187,7 +189,8 @@ func (l *local) run(ctx context.Context, prompt string, o Options, hand func(api
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTimeUp):
-		return cove.Errorf(cove.LimitReached, "%s had not ended after %s", l.agent.Title, timeout).WithHint("allow more time, or ask for less")
+		return cove.Errorf(cove.LimitReached, "%s had not ended after %s", l.agent.Title,
+			timeout).WithHint("allow more time, or ask for less")
 	case interrupted:
 		return cove.Errorf(cove.Canceled, "%s was interrupted", l.agent.Title)
 	case cause != nil:
@@ -198,16 +201,15 @@ func (l *local) run(ctx context.Context, prompt string, o Options, hand func(api
 	return misfit
 }
 
-// process is a program that runs, with all that it starts in its group.
+// process is a running program, with its process group.
 type process struct {
 	cmd      *exec.Cmd
-	out, log *os.File // what it prints, and its standard error
+	out, log *os.File // standard output, and standard error
 	over     chan struct{}
-	err      error // of waiting for it, once it is over
+	err      error // of Wait, set at the end
 }
 
-// start starts one, whose group ends when it does, and which is asked to end when
-// this process dies.
+// start starts a program. Its group ends with it, and it gets SIGTERM when this process dies.
 func start(cmd *exec.Cmd) (*process, error) {
 	out, stdout, err := os.Pipe()
 	if err != nil {
@@ -224,7 +226,7 @@ func start(cmd *exec.Cmd) (*process, error) {
 	p := &process{cmd: cmd, out: out, log: log, over: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // whose end is taken for that of this process (Pdeathsig)
+		runtime.LockOSThread() // Pdeathsig is bound to the thread
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		if started <- err; err != nil {
@@ -233,7 +235,7 @@ func start(cmd *exec.Cmd) (*process, error) {
 		p.err = cmd.Wait()
 		p.signal(syscall.SIGKILL) // what it left behind; mostly nothing
 		for _, f := range []*os.File{out, log} {
-			_ = f.SetReadDeadline(time.Now().Add(grace)) // what has left the group may hold it for ever
+			_ = f.SetReadDeadline(time.Now().Add(grace)) // a process outside the group may hold it for ever
 		}
 		close(p.over)
 	}()
@@ -245,11 +247,10 @@ func start(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// stop asks the program to end when it is to, and kills it when it has not after
-// a while, or ctx ends. It reports whether it was asked without ctx, and returns
-// when the program is over.
+// stop sends SIGTERM when the channel closes, and SIGKILL after a while or at ctx's end. It returns when the program
+// has ended, and reports whether when came first.
 func (p *process) stop(ctx context.Context, when <-chan struct{}) (interrupted bool) {
-	var ended <-chan struct{} // of ctx, for who was asked without
+	var ended <-chan struct{} // ctx's end, after an interrupt
 	select {
 	case <-p.over:
 		return false
@@ -269,13 +270,12 @@ func (p *process) stop(ctx context.Context, when <-chan struct{}) (interrupted b
 	return interrupted
 }
 
-// signal signals all of it. What has ended is signalled in vain.
+// signal signals the group. An ended group is ignored.
 func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
 
 var errTimeUp = errors.New("its time is up")
 
-// follow hands out the messages that a program's output makes. Errors: the
-// parser's, and errBrokenOff.
+// follow passes on the messages in a program's output. Errors: the parser's, and errBrokenOff.
 func follow(out io.Reader, parser agent.Parser, hand func(api.Message) bool) error {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(make([]byte, 64<<10), maxLine)
@@ -296,7 +296,7 @@ func follow(out io.Reader, parser agent.Parser, hand func(api.Message) bool) err
 	return nil
 }
 
-// exitCode is that of a program that has ended: 128+N for signal N.
+// exitCode returns the exit code of an ended program: 128+N for signal N.
 func exitCode(err error) (int, error) {
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	switch {
@@ -311,7 +311,7 @@ func exitCode(err error) (int, error) {
 	return exit.ExitCode(), nil
 }
 
-// tail keeps the end of what is written to it, and hands it to log.
+// tail keeps the end of its input, and passes it to log.
 type tail struct {
 	kept bytes.Buffer
 	log  func([]byte)

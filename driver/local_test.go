@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// worker puts a program in the place of Cove's own worker.
+// worker installs a script in place of Cove's own worker.
 func worker(t *testing.T, script string) Driver {
 	t.Helper()
 	dir := t.TempDir()
@@ -21,7 +21,7 @@ func worker(t *testing.T, script string) Driver {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	d, err := Local(Config{Agent: "worker", New: api.SandboxRequest{Env: map[string]string{"MARK": "of the profile"}}})
+	d, err := Local(Config{Agent: "worker", New: api.SandboxRequest{Spec: api.Spec{Env: map[string]string{"MARK": "of the profile"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,9 +80,11 @@ func TestLocalRun(t *testing.T) {
 }
 
 func TestLocalGenerate(t *testing.T) {
-	d := worker(t, say(soFar, thinking, answer, usage)) // of which only the last counts
+	d := worker(t, say(soFar, thinking, answer, usage)) // only the last usage counts
 	for range 2 {
-		r, err := d.Generate(t.Context(), "count", Options{Schema: []byte(`{"type":"object","properties":{"n":{"type":"integer"}}}`)})
+		r, err := d.Generate(t.Context(), "count", Options{
+			Schema: []byte(`{"type":"object","properties":{"n":{"type":"integer"}}}`),
+		})
 		if err != nil || string(r.Data) != `{"n": 3}` || r.IsError || r.Usage.OutputTokens != 2 {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -90,12 +92,14 @@ func TestLocalGenerate(t *testing.T) {
 	if u := d.Usage(); u.InputTokens != 10 {
 		t.Errorf("of both: %+v", u)
 	}
-	if _, err := d.Generate(t.Context(), "count", Options{Schema: []byte(`{"type":"object","properties":{"n":{"type":"string"}}}`)}); cove.ErrorCode(err) != cove.SchemaMismatch || !strings.Contains(err.Error(), "n") {
+	if _, err := d.Generate(t.Context(), "count", Options{
+		Schema: []byte(`{"type":"object","properties":{"n":{"type":"string"}}}`),
+	}); cove.ErrorCode(err) != cove.SchemaMismatch || !strings.Contains(err.Error(), "n") {
 		t.Errorf("an answer that does not fit: %v", err)
 	}
 }
 
-// TestLocalErrors is the contract of errors, each as callers tell it.
+// TestLocalErrors is the contract of errors, as callers distinguish them.
 func TestLocalErrors(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
@@ -107,10 +111,12 @@ func TestLocalErrors(t *testing.T) {
 		{"no prompt", "", " \n", Options{}, cove.InvalidArgument, "no prompt"},
 		{"a schema that is none", "", "x", Options{Schema: []byte(`{"type":7}`)}, cove.InvalidArgument, ""},
 		{"a copy, which there is not", "", "x", Options{Directory: "/tmp"}, cove.Unsupported, "no copy"},
-		{"a line that is no message", say(thinking) + "echo 'Segmentation fault: " + strings.Repeat("x", 300) + "'\nsleep 60", "x", Options{}, cove.AgentProtocol, "Segmentation fault: xxx"},
+		{"a line that is no message", say(thinking) + "echo 'Segmentation fault: " + strings.Repeat("x", 300) + "'\nsleep 60",
+			"x", Options{}, cove.AgentProtocol, "Segmentation fault: xxx"},
 		{"an exit code", "echo 'out of cheese' >&2\nexit 3", "x", Options{}, cove.AgentFailed, "out of cheese"},
 		{"a signal", "kill -9 $$", "x", Options{}, cove.AgentFailed, "137"},
-		{"an answer that does not fit", say(answer, usage), "x", Options{Schema: []byte(`{"properties":{"n":{"type":"string"}}}`)}, cove.SchemaMismatch, "$.n"},
+		{"an answer that does not fit", say(answer, usage), "x",
+			Options{Schema: []byte(`{"properties":{"n":{"type":"string"}}}`)}, cove.SchemaMismatch, "$.n"},
 		{"too long", say(thinking) + "sleep 60", "x", Options{Timeout: 300 * time.Millisecond}, cove.LimitReached, "300ms"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -123,11 +129,11 @@ func TestLocalErrors(t *testing.T) {
 	}
 }
 
-// TestLocalEnds: whoever does not listen any more, or gives up, leaves no
-// process behind.
+// TestLocalEnds: a caller that stops listening leaves no process behind.
 func TestLocalEnds(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "alive")
-	script := say(thinking) + "trap 'rm " + mark + "; exit 130' INT\ntouch " + mark + "\necho '" + thinking + "'\nwhile :; do sleep 0.05; done"
+	script := say(thinking) + "trap 'rm " + mark + "; exit 130' INT\ntouch " + mark + "\necho '" + thinking +
+		"'\nwhile :; do sleep 0.05; done"
 	gone := func(t *testing.T) {
 		t.Helper()
 		if _, err := os.Stat(mark); err == nil {
@@ -200,16 +206,17 @@ func TestLocalUnknown(t *testing.T) {
 	}
 }
 
-// TestLocalProfile: a task is as its profile says where it says nothing itself.
+// TestLocalProfile: a profile gives the defaults of a task.
 func TestLocalProfile(t *testing.T) {
 	d := worker(t, `printf '{"version":1,"type":"thinking","content":"%s %s"}\n' "$MARK" "$*"`+"\n"+say(answer, usage))
-	d.(*local).config.profile = api.Profile{Model: "m1", MaxTurns: 3, Instructions: "be brief", Env: map[string]string{"MARK": "of both"}}
+	d.(*local).config.profile = api.Profile{Model: "m1", MaxTurns: 3, Instructions: "be brief", Spec: api.Spec{Env: map[string]string{"MARK": "of both"}}}
 	for _, c := range []struct {
 		o    Options
 		want []string
 	}{
 		{Options{}, []string{"of the profile", "--model m1", "--max-turns 3", "--instructions be brief"}},
-		{Options{Model: "m2", MaxTurns: 5, Instructions: "be long"}, []string{"--model m2", "--max-turns 5", "--instructions be long"}},
+		{Options{Model: "m2", MaxTurns: 5, Instructions: "be long"},
+			[]string{"--model m2", "--max-turns 5", "--instructions be long"}},
 	} {
 		said := ""
 		for m, err := range d.Run(t.Context(), "x", c.o) {
@@ -228,8 +235,7 @@ func TestLocalProfile(t *testing.T) {
 	}
 }
 
-// TestLocalInterrupt: who asks an agent to stop hears what it has, and with the
-// end of the context a stubborn one ends at once.
+// TestLocalInterrupt: an interrupted agent reports what it has, and the end of the context kills a stubborn one.
 func TestLocalInterrupt(t *testing.T) {
 	const loop = "while :; do sleep 0.05; done"
 	for name, c := range map[string]struct {
@@ -237,8 +243,9 @@ func TestLocalInterrupt(t *testing.T) {
 		kill   bool
 		want   string
 	}{
-		"it says what it has": {say(thinking) + "trap 'printf '\\''%s\\n%s\\n'\\'' '\\''" + answer + "'\\'' '\\''" + usage + "'\\''; exit 0' INT\n" + say(thinking) + loop, false, "thinking thinking result usage"},
-		"it is stubborn":      {"trap '' INT\n" + say(thinking, thinking) + loop, true, "thinking thinking usage"},
+		"it says what it has": {say(thinking) + "trap 'printf '\\''%s\\n%s\\n'\\'' '\\''" + answer + "'\\'' '\\''" + usage +
+			"'\\''; exit 0' INT\n" + say(thinking) + loop, false, "thinking thinking result usage"},
+		"it is stubborn": {"trap '' INT\n" + say(thinking, thinking) + loop, true, "thinking thinking usage"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := worker(t, c.script)
@@ -265,17 +272,18 @@ func TestLocalInterrupt(t *testing.T) {
 	}
 }
 
-// TestLocalLog: what the program writes to its standard error is heard as it is.
+// TestLocalLog: the program's standard error is passed on unchanged.
 func TestLocalLog(t *testing.T) {
 	d := worker(t, "echo noise >&2\n"+say(answer, usage))
 	var log strings.Builder
-	if _, err := d.Generate(t.Context(), "x", Options{Log: func(b []byte) { log.Write(b) }}); err != nil || log.String() != "noise\n" {
+	if _, err := d.Generate(t.Context(), "x", Options{Log: func(b []byte) {
+		log.Write(b)
+	}}); err != nil || log.String() != "noise\n" {
 		t.Errorf("%q, %v", log.String(), err)
 	}
 }
 
-// TestLocalLeavesNothing: an agent has ended when its program has, whatever it
-// started and left behind.
+// TestLocalLeavesNothing: an agent ends with its program, whatever that left behind.
 func TestLocalLeavesNothing(t *testing.T) {
 	left := filepath.Join(t.TempDir(), "pid")
 	d := worker(t, "sleep 600 & echo $! > "+left+"\n"+say(answer, usage))
@@ -286,7 +294,7 @@ func TestLocalLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // it is killed, and dies when it gets a processor
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // it dies when it is next scheduled
 		state, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
 		switch {
 		case err != nil || strings.Contains(string(state), ") Z "):

@@ -19,13 +19,13 @@ type sandboxed struct {
 	tasks
 }
 
-// Sandboxed has an agent work in sandboxes of a server.
+// Sandboxed returns a driver that runs an agent in sandboxes of a server.
 func Sandboxed(c *client.Client, config Config) Driver {
 	return &sandboxed{c: c, config: config, tasks: newTasks()}
 }
 
-// errBrokenOff ends the taking part in a run whose messages nobody wants.
-var errBrokenOff = errors.New("nobody listens any more")
+// errBrokenOff ends the following of a run whose caller has stopped listening.
+var errBrokenOff = errors.New("the caller has stopped listening")
 
 // Run implements Driver.
 func (s *sandboxed) Run(ctx context.Context, prompt string, o Options) iter.Seq2[api.Message, error] {
@@ -57,7 +57,7 @@ func (s *sandboxed) Run(ctx context.Context, prompt string, o Options) iter.Seq2
 				return nil
 			},
 			Message: func(m api.Message) error {
-				task.hear(m)
+				task.recordUsage(m)
 				if !yield(m, nil) {
 					return errBrokenOff
 				}
@@ -65,7 +65,7 @@ func (s *sandboxed) Run(ctx context.Context, prompt string, o Options) iter.Seq2
 			},
 		})
 		if errors.Is(err, errBrokenOff) {
-			if id != "" { // the server notices that nobody follows; this is sooner
+			if id != "" { // the server notices the end of following, but later
 				_ = s.c.InterruptRun(context.WithoutCancel(ctx), id, true)
 			}
 			return
@@ -79,11 +79,11 @@ func (s *sandboxed) Run(ctx context.Context, prompt string, o Options) iter.Seq2
 	}
 }
 
-// interrupt has the agent of a run stop when it is to, while the run lasts.
+// interrupt interrupts a run when the channel closes, while the run lasts.
 func (s *sandboxed) interrupt(ctx context.Context, id string, when <-chan struct{}) {
 	select {
 	case <-when:
-		_ = s.c.InterruptRun(ctx, id, false) // of one that has ended there is nothing to stop
+		_ = s.c.InterruptRun(ctx, id, false) // it may have ended already
 	case <-ctx.Done():
 	}
 }
@@ -93,11 +93,11 @@ func (s *sandboxed) Generate(ctx context.Context, prompt string, o Options) (Res
 	return generate(ctx, s, prompt, o)
 }
 
-// request is a task as the server takes it. One that goes on with a conversation
-// does so in the sandbox that there is.
+// request returns a task in the server's form. A continued conversation stays in its existing sandbox.
 func (s *sandboxed) request(prompt string, o Options) api.RunRequest {
 	q := api.RunRequest{
-		Agent: s.config.Agent, Prompt: prompt, Model: cmp.Or(o.Model, s.config.Model), Instructions: o.Instructions, MaxTurns: o.MaxTurns, Schema: o.Schema,
+		Agent: s.config.Agent, Prompt: prompt, Model: cmp.Or(o.Model, s.config.Model), Instructions: o.Instructions,
+		MaxTurns: o.MaxTurns, Schema: o.Schema,
 		Timeout: o.Timeout.Seconds(), Resume: o.Resume,
 	}
 	if o.Resume == "" {
@@ -108,14 +108,15 @@ func (s *sandboxed) request(prompt string, o Options) api.RunRequest {
 	return q
 }
 
-// failure is why a run did not come to an end of its own.
+// failure returns the error of a run that did not end normally.
 func failure(r api.Run) error {
 	switch {
 	case r.Status == api.RunLimit:
-		return cove.Errorf(cove.LimitReached, "a limit ended the run %s: %s", r.ID, r.LimitHit).WithHint("allow more, or ask for less")
+		return cove.Errorf(cove.LimitReached, "a limit ended the run %s: %s", r.ID,
+			r.LimitHit).WithHint("allow more, or ask for less")
 	case r.Status == api.RunInterrupted:
-		return cove.Errorf(cove.Canceled, "somebody ended the run %s", r.ID)
-	case r.Error != nil: // also of one that has failed: its program did, without a result
+		return cove.Errorf(cove.Canceled, "the run %s was ended", r.ID)
+	case r.Error != nil: // also a failure of its program without a result
 		return &cove.Error{Code: cove.Code(r.Error.Code), Message: r.Error.Error, Hint: r.Error.Hint}
 	case r.Status == api.RunError:
 		return cove.Errorf(cove.Internal, "the run %s went wrong", r.ID)
@@ -123,19 +124,19 @@ func failure(r api.Run) error {
 	return nil
 }
 
-// tasks are those of a driver that are under way, and what all have used.
+// tasks holds a driver's running tasks, and the usage of all.
 type tasks struct {
 	ending context.Context
 	end    context.CancelFunc
 
 	mu      sync.Mutex
 	closed  bool           // guarded by mu
-	past    api.AgentUsage // of those that have ended; guarded by mu
+	past    api.AgentUsage // usage of ended tasks; guarded by mu
 	now     map[*task]bool // guarded by mu
 	running sync.WaitGroup // added to under mu while not closed
 }
 
-// task is one of them.
+// task is a running task.
 type task struct {
 	of   *tasks
 	stop func()
@@ -147,7 +148,7 @@ func newTasks() tasks {
 	return tasks{ending: ctx, end: cancel, now: map[*task]bool{}}
 }
 
-// begin begins one; its end must be called.
+// begin registers a task; its end must be called.
 func (t *tasks) begin(ctx context.Context) (context.Context, *task, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,8 +163,8 @@ func (t *tasks) begin(ctx context.Context) (context.Context, *task, error) {
 	return ctx, k, nil
 }
 
-// hear takes in what a message says was used, which is all that the task has.
-func (k *task) hear(m api.Message) {
+// recordUsage records the usage in a message, which is the task's total.
+func (k *task) recordUsage(m api.Message) {
 	if m.Type != api.MessageUsage || m.Usage == nil {
 		return
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/client"
 )
 
-// server answers POST /runs with events, and keeps what it was asked.
+// server answers POST /runs with events, and records the request.
 type server struct {
 	events string
 
@@ -37,7 +37,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, s.events)
 	case "/profiles/bare":
-		json.NewEncoder(w).Encode(api.Profile{Name: "bare", Mode: "none", Agent: "worker", Env: map[string]string{"MARK": "bare"}})
+		json.NewEncoder(w).Encode(api.Profile{Name: "bare", Mode: "none", Agent: "worker", Spec: api.Spec{Env: map[string]string{"MARK": "bare"}}})
 	case "/profiles/careful":
 		json.NewEncoder(w).Encode(api.Profile{Name: "careful"})
 	default:
@@ -56,39 +56,47 @@ func (s *server) client(t *testing.T) *client.Client {
 	return c
 }
 
-const run = `"id":"ru_0123456789abcdefghjkmnpqrs","agent":"worker","prompt":"x","usage":{"input_tokens":5,"output_tokens":2},"created_by":"local","started_at":"2030-01-02T03:04:05Z"`
+const run = `"id":"ru_0123456789abcdefghjkmnpqrs","agent":"worker","prompt":"x","usage":{"input_tokens":5,` +
+	`"output_tokens":2},"created_by":"local","started_at":"2030-01-02T03:04:05Z"`
 
 func event(name, data string) string { return "event: " + name + "\ndata: " + data + "\n\n" }
 
 func TestSandboxedRun(t *testing.T) {
 	s := &server{events: event("progress", `{"step":"making"}`) + event("run", "{"+run+`,"status":"running"}`) + event("message", thinking) + event("message", answer) + event("message", usage) + event("done", "{"+run+`,"status":"succeeded"}`)}
-	d := Sandboxed(s.client(t), Config{Profile: "careful", Agent: "worker", Model: "m", New: api.SandboxRequest{Image: "host"}})
+	d := Sandboxed(s.client(t), Config{Profile: "careful", Agent: "worker", Model: "m", New: api.SandboxRequest{Spec: api.Spec{Image: "host"}}})
 	types, err := collect(t.Context(), d, "do it", Options{Directory: "/srv/p", MaxTurns: 3})
 	if err != nil || !slices.Equal(types, []string{"thinking", "result", "usage"}) || d.Usage().InputTokens != 5 {
 		t.Errorf("%v, %v, %+v", types, err, d.Usage())
 	}
-	if q := s.asked; q.Agent != "worker" || q.Model != "m" || q.Prompt != "do it" || q.Directory != "/srv/p" || q.MaxTurns != 3 || q.New.Profile != "careful" || q.New.Image != "host" {
+	if q := s.asked; q.Agent != "worker" || q.Model != "m" || q.Prompt != "do it" || q.Directory != "/srv/p" ||
+		q.MaxTurns != 3 || q.New.Profile != "careful" || q.New.Image != "host" {
 		t.Errorf("%+v", q)
 	}
-	if _, err := collect(t.Context(), d, "go on", Options{Directory: "/srv/p", Resume: "ru_0123456789abcdefghjkmnpqrs"}); err != nil {
+	if _, err := collect(t.Context(), d, "go on", Options{
+		Directory: "/srv/p", Resume: "ru_0123456789abcdefghjkmnpqrs",
+	}); err != nil {
 		t.Error(err)
 	}
-	if q := s.asked; q.Resume != "ru_0123456789abcdefghjkmnpqrs" || q.Directory != "" || q.New != nil { // a server refuses these together
+	// a server refuses this combination
+	if q := s.asked; q.Resume != "ru_0123456789abcdefghjkmnpqrs" || q.Directory != "" || q.New != nil {
 		t.Errorf("%+v", q)
 	}
 }
 
-// TestSandboxedErrors: a server's errors are those that callers of a local driver
-// get.
+// TestSandboxedErrors: a server's errors equal those of a local driver.
 func TestSandboxedErrors(t *testing.T) {
 	for _, c := range []struct {
 		name, last string
 		code       cove.Code
 		want       string
 	}{
-		{"protocol", event("done", "{"+run+`,"status":"error","error":{"error":"it wrote \"x\"","code":"agent_protocol"}}`), cove.AgentProtocol, `it wrote "x"`},
-		{"exit code", event("done", "{"+run+`,"status":"failed","exit_code":3,"error":{"error":"ended with 3","code":"agent_failed"}}`), cove.AgentFailed, "ended with 3"},
-		{"model", event("done", "{"+run+`,"status":"error","error":{"error":"no answer","code":"model_unreachable"}}`), cove.ModelUnreachable, "no answer"},
+		{"protocol", event("done", "{"+run+`,"status":"error","error":{"error":"it wrote \"x\"","code":"agent_protocol"}}`),
+			cove.AgentProtocol, `it wrote "x"`},
+		{"exit code",
+			event("done", "{"+run+`,"status":"failed","exit_code":3,"error":{"error":"ended with 3","code":"agent_failed"}}`),
+			cove.AgentFailed, "ended with 3"},
+		{"model", event("done", "{"+run+`,"status":"error","error":{"error":"no answer","code":"model_unreachable"}}`),
+			cove.ModelUnreachable, "no answer"},
 		{"limit", event("done", "{"+run+`,"status":"limit","limit_hit":"oom"}`), cove.LimitReached, "oom"},
 		{"interrupted", event("done", "{"+run+`,"status":"interrupted"}`), cove.Canceled, "ended"},
 		{"engine", event("error", `{"error":"no room","code":"storage_full"}`), cove.StorageFull, "no room"},
@@ -97,14 +105,18 @@ func TestSandboxedErrors(t *testing.T) {
 			s := &server{events: event("run", "{"+run+`,"status":"running"}`) + event("message", thinking) + c.last}
 			d := Sandboxed(s.client(t), Config{Agent: "worker"})
 			types, err := collect(t.Context(), d, "x", Options{})
-			if cove.ErrorCode(err) != c.code || !strings.Contains(err.Error(), c.want) || !slices.Equal(types, []string{"thinking"}) {
+			if cove.ErrorCode(err) != c.code || !strings.Contains(err.Error(), c.want) ||
+				!slices.Equal(types, []string{"thinking"}) {
 				t.Errorf("%v, %s: %v", types, cove.ErrorCode(err), err)
 			}
 		})
 	}
 	t.Run("a task that could not be done is a result", func(t *testing.T) {
-		s := &server{events: event("run", "{"+run+`,"status":"running"}`) + event("message", `{"version":1,"type":"result","content":"no","is_error":true}`) + event("message", usage) + event("done", "{"+run+`,"status":"failed"}`)}
-		r, err := Sandboxed(s.client(t), Config{Agent: "worker"}).Generate(t.Context(), "x", Options{Schema: []byte(`{"type":"object"}`)})
+		s := &server{events: event("run", "{"+run+`,"status":"running"}`) +
+			event("message", `{"version":1,"type":"result","content":"no","is_error":true}`) + event("message", usage) +
+			event("done", "{"+run+`,"status":"failed"}`)}
+		r, err := Sandboxed(s.client(t), Config{Agent: "worker"}).Generate(t.Context(), "x",
+			Options{Schema: []byte(`{"type":"object"}`)})
 		if err != nil || !r.IsError || r.Text != "no" || r.Run != "ru_0123456789abcdefghjkmnpqrs" || r.Resume != r.Run {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -112,7 +124,8 @@ func TestSandboxedErrors(t *testing.T) {
 }
 
 func TestSandboxedBreaksOff(t *testing.T) {
-	s := &server{events: event("run", "{"+run+`,"status":"running"}`) + event("message", thinking) + event("message", thinking)}
+	s := &server{events: event("run", "{"+run+`,"status":"running"}`) + event("message", thinking) +
+		event("message", thinking)}
 	for range Sandboxed(s.client(t), Config{Agent: "worker"}).Run(t.Context(), "x", Options{}) {
 		break
 	}
@@ -123,8 +136,7 @@ func TestSandboxedBreaksOff(t *testing.T) {
 	}
 }
 
-// TestSandboxedInterrupt: who asks an agent to stop hears what it has, and what it
-// logs is heard on the way.
+// TestSandboxedInterrupt: an interrupted agent reports what it has, and its log is passed on.
 func TestSandboxedInterrupt(t *testing.T) {
 	asked := make(chan string, 1)
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -136,7 +148,8 @@ func TestSandboxedInterrupt(t *testing.T) {
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprint(w, event("run", "{"+run+`,"status":"running"}`)+event("log", `{"data":"noise"}`)+event("message", thinking))
+		fmt.Fprint(w, event("run", "{"+run+`,"status":"running"}`)+event("log", `{"data":"noise"}`)+
+			event("message", thinking))
 		w.(http.Flusher).Flush()
 		if got := <-asked; got != "/runs/ru_0123456789abcdefghjkmnpqrs/interruptfalse" {
 			t.Errorf("asked is %s", got)
@@ -151,7 +164,10 @@ func TestSandboxedInterrupt(t *testing.T) {
 	interrupt, log := make(chan struct{}), ""
 	var types []string
 	var last error
-	for m, err := range Sandboxed(c, Config{Agent: "worker"}).Run(t.Context(), "x", Options{Interrupt: interrupt, Log: func(b []byte) { log += string(b) }}) {
+	for m, err := range Sandboxed(c, Config{Agent: "worker"}).Run(t.Context(), "x",
+		Options{Interrupt: interrupt, Log: func(b []byte) {
+			log += string(b)
+		}}) {
 		if last = err; err != nil {
 			break
 		}
@@ -159,16 +175,18 @@ func TestSandboxedInterrupt(t *testing.T) {
 			close(interrupt)
 		}
 	}
-	if !slices.Equal(types, []string{"thinking", "result", "usage"}) || cove.ErrorCode(last) != cove.Canceled || log != "noise" {
+	if !slices.Equal(types, []string{"thinking", "result", "usage"}) || cove.ErrorCode(last) != cove.Canceled ||
+		log != "noise" {
 		t.Errorf("%v, %v, %q", types, last, log)
 	}
 }
 
-// TestOpen: the profile says whether there is a wall.
+// TestOpen: the profile decides whether there is a wall.
 func TestOpen(t *testing.T) {
-	worker(t, say(thinking, answer, usage)) // is on PATH from here on
+	worker(t, say(thinking, answer, usage)) // it is on PATH from here on
 	c := (&server{}).client(t)
-	for profile, want := range map[string]string{"": "*driver.sandboxed", "careful": "*driver.sandboxed", "bare": "*driver.local"} {
+	for profile, want := range map[string]string{"": "*driver.sandboxed", "careful": "*driver.sandboxed",
+		"bare": "*driver.local"} {
 		d, err := Open(t.Context(), c, Config{Profile: profile})
 		if err != nil || fmt.Sprintf("%T", d) != want {
 			t.Errorf("%q: %T, %v", profile, d, err)

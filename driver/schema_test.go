@@ -9,8 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/jsonschema"
 )
 
-// TestMessagesAreAsDocumented: what real agents have said is valid by the schema
-// that the documents give to readers, and what is no message is not.
+// TestMessagesAreAsDocumented: messages of real agents match the documented schema, and other values do not.
 func TestMessagesAreAsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/message.schema.json")
 	if err != nil {
@@ -31,14 +30,15 @@ func TestMessagesAreAsDocumented(t *testing.T) {
 		}
 		for line := range bytes.Lines(data) {
 			if line = bytes.TrimSpace(line); !bytes.HasPrefix(line, []byte("{")) {
-				continue // how it ended
+				continue // the recorded exit
 			}
 			if err := schema.Validate(line); err != nil {
 				t.Errorf("%s: %v\n%s", filepath.Base(file), err, line)
 			}
 		}
 	}
-	for _, line := range []string{`{}`, `{"version":2,"type":"result"}`, `{"version":1,"type":"tool_call"}`, `{"version":1,"type":"usage"}`, `{"version":1,"type":"usage","usage":{"input_tokens":-1,"output_tokens":0}}`} {
+	for _, line := range []string{`{}`, `{"version":2,"type":"result"}`, `{"version":1,"type":"tool_call"}`,
+		`{"version":1,"type":"usage"}`, `{"version":1,"type":"usage","usage":{"input_tokens":-1,"output_tokens":0}}`} {
 		if schema.Validate([]byte(line)) == nil {
 			t.Errorf("it is taken for a message: %s", line)
 		}

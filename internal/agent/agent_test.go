@@ -13,7 +13,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
@@ -35,8 +34,7 @@ func decode(text string) ([]Agent, error) {
 	return Decode(n.Content[0])
 }
 
-// TestBuiltin: every agent that Cove knows has a package or comes with Cove, and
-// a provider whose rules Cove knows.
+// TestBuiltin: every built-in agent has a package or comes with Cove, and a provider with known rules.
 func TestBuiltin(t *testing.T) {
 	presets, err := policy.Presets()
 	if err != nil {
@@ -76,27 +74,38 @@ func TestCommands(t *testing.T) {
 		files map[string]string
 		code  cove.Code
 	}{
-		{agent: "claude", task: Task{Prompt: "fix it"}, args: "claude|-p|--output-format|stream-json|--verbose|--dangerously-skip-permissions", stdin: "fix it"},
-		{agent: "claude", task: Task{Prompt: "go {model} on", Model: "m", Session: "s-1", Turns: 7, Instructions: "be {brief}", Schema: schema}, stdin: "go {model} on",
-			args: `claude|-p|--output-format|stream-json|--verbose|--dangerously-skip-permissions|--model|m|--max-turns|7|--append-system-prompt|be {brief}|--json-schema|{"type":"object"}|--resume|s-1`},
-		{agent: "codex", task: Task{Prompt: "fix", Model: "m", Session: "s-1", Instructions: "say \"hi\"\n", Schema: schema, Dir: "/run/t"}, stdin: "fix", files: map[string]string{"/run/t/schema.json": string(schema)},
-			args: `codex|exec|--json|--skip-git-repo-check|--dangerously-bypass-approvals-and-sandbox|-m|m|-c|developer_instructions="say \"hi\"\n"|--output-schema|/run/t/schema.json|resume|s-1|-`},
+		{agent: "claude", task: Task{Prompt: "fix it"},
+			args: "claude|-p|--output-format|stream-json|--verbose|--dangerously-skip-permissions", stdin: "fix it"},
+		{agent: "claude", task: Task{Prompt: "go {model} on", Model: "m", Session: "s-1", Turns: 7,
+			Instructions: "be {brief}", Schema: schema}, stdin: "go {model} on",
+			args: `claude|-p|--output-format|stream-json|--verbose|--dangerously-skip-permissions|--model|m|--max-turns|7|` +
+				`--append-system-prompt|be {brief}|--json-schema|{"type":"object"}|--resume|s-1`},
+		{agent: "codex", task: Task{Prompt: "fix", Model: "m", Session: "s-1", Instructions: "say \"hi\"\n", Schema: schema,
+			Dir: "/run/t"}, stdin: "fix", files: map[string]string{"/run/t/schema.json": string(schema)},
+			args: `codex|exec|--json|--skip-git-repo-check|--dangerously-bypass-approvals-and-sandbox|-m|m|-c|` +
+				`developer_instructions="say \"hi\"\n"|--output-schema|/run/t/schema.json|resume|s-1|-`},
 		{agent: "codex", task: Task{Prompt: "fix", Turns: 3}, code: cove.Unsupported},
-		{agent: "gemini", task: Task{Prompt: "fix", Model: "m", Session: "s-1"}, args: "gemini|--yolo|--output-format|stream-json|--model|m|--resume|s-1", stdin: "fix"},
+		{agent: "gemini", task: Task{Prompt: "fix", Model: "m", Session: "s-1"},
+			args: "gemini|--yolo|--output-format|stream-json|--model|m|--resume|s-1", stdin: "fix"},
 		{agent: "gemini", task: Task{Prompt: "fix", Instructions: "be brief"}, code: cove.Unsupported},
-		{agent: "opencode", task: Task{Prompt: "fix {options}", Model: "m", Session: "s-1"}, args: "opencode|run|--format|json|--thinking|--model|anthropic/m|--session|s-1", stdin: "fix {options}"},
+		{agent: "opencode", task: Task{Prompt: "fix {options}", Model: "m", Session: "s-1"},
+			args: "opencode|run|--format|json|--thinking|--model|anthropic/m|--session|s-1", stdin: "fix {options}"},
 		{agent: "opencode", task: Task{Prompt: "fix", Schema: schema}, args: "opencode|run|--format|json|--thinking",
 			stdin: "fix\n\nAnswer with one JSON document and nothing else, valid by this JSON Schema:\n" + string(schema)},
-		{agent: "worker", task: Task{Prompt: "fix", Model: "m", Session: "s1", Turns: 7, Schema: schema, Dir: "/run/t"}, files: map[string]string{"/run/t/prompt": "fix", "/run/t/schema.json": string(schema)},
-			args: "cove-worker|agentic|--prompt-file|/run/t/prompt|--model|m|--max-turns|7|--schema|/run/t/schema.json|--resume=s1"},
-		{agent: "worker", task: Task{Prompt: "fix", Dir: "/run/t"}, args: "cove-worker|agentic|--prompt-file|/run/t/prompt", files: map[string]string{"/run/t/prompt": "fix"}},
+		{agent: "worker", task: Task{Prompt: "fix", Model: "m", Session: "s1", Turns: 7, Schema: schema, Dir: "/run/t"},
+			files: map[string]string{"/run/t/prompt": "fix", "/run/t/schema.json": string(schema)},
+			args: "cove-worker|agentic|--prompt-file|/run/t/prompt|--model|m|--max-turns|7|--schema|/run/t/schema.json|" +
+				"--resume=s1"},
+		{agent: "worker", task: Task{Prompt: "fix", Dir: "/run/t"}, args: "cove-worker|agentic|--prompt-file|/run/t/prompt",
+			files: map[string]string{"/run/t/prompt": "fix"}},
 		{agent: "claude", task: Task{Prompt: " \n"}, code: cove.InvalidArgument},
 	} {
 		got, err := builtinAgent(t, c.agent).HeadlessCommand(c.task)
 		if cove.ErrorCode(err) != c.code {
 			t.Errorf("%s %+v: %v", c.agent, c.task, err)
 		}
-		if c.code == "" && (strings.Join(got.Args, "|") != c.args || got.Stdin != c.stdin || fmt.Sprint(got.Files) != fmt.Sprint(c.files)) {
+		if c.code == "" && (strings.Join(got.Args, "|") != c.args || got.Stdin != c.stdin ||
+			fmt.Sprint(got.Files) != fmt.Sprint(c.files)) {
 			t.Errorf("%s %+v:\n%s\n%q %v", c.agent, c.task, strings.Join(got.Args, "|"), got.Stdin, got.Files)
 		}
 	}
@@ -109,10 +118,12 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestOutfit: the agent's own provider is reached by its own address, with a
-// placeholder; any other at the gateway's.
+// TestOutfit: the agent's own provider is reached by its own address, with a placeholder; any other through the
+// gateway.
 func TestOutfit(t *testing.T) {
-	providers, err := model.Parse("p.yaml", []byte("providers:\n- {name: local, kind: openai, base_url: 'http://localhost:11434/v1'}\n- {name: anthropic, base_url: 'https://models.example.com/v1'}\n"))
+	providers, err := model.Parse("p.yaml",
+		[]byte("providers:\n- {name: local, kind: openai, base_url: 'http://localhost:11434/v1'}\n- {name: anthropic, "+
+			"base_url: 'https://models.example.com/v1'}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,17 +144,31 @@ func TestOutfit(t *testing.T) {
 		network     string // as JSON
 		in          string // of a file
 	}{
-		{"own", "claude", Choice{}, `{"enabled":true,"policies":[{"source":"agent claude","text":"presets: [anthropic]\nrules:\n  - {hosts: \"api.anthropic.com\", paths: \"/api/claude_code/**\", action: deny, note: \"Claude Code does without\"}\n"}],"mode":"limited","credentials":["anthropic"]}`, `"/workspace"`},
-		{"own, named", "claude", Choice{Provider: provider(known, "anthropic"), Hosts: []string{"docs.example.com"}, Credentials: []string{"github"}, WorkDir: "/src"},
-			`{"enabled":true,"policies":[{"source":"agent claude","text":"presets: [anthropic]\nrules:\n  - {hosts: \"api.anthropic.com\", paths: \"/api/claude_code/**\", action: deny, note: \"Claude Code does without\"}\n"}],"mode":"limited","allow":["docs.example.com"],"credentials":["github","anthropic"]}`, `"/src"`},
-		{"own, at the gateway", "codex", Choice{Provider: provider(known, "openai"), Gateway: true}, `{"enabled":true,"mode":"limited","providers":["openai"]}`, `base_url = "http://gateway.cove.internal/proxy/v1"`},
-		{"own, with a token inside", "codex", Choice{Provider: provider(known, "openai"), Tokens: true}, `{"enabled":true,"policies":[{"source":"agent codex","text":"presets: [openai]\n"}],"mode":"limited"}`, `base_url = "https://api.openai.com/v1"`},
-		{"own name, another's address", "claude", Choice{Provider: provider(providers, "anthropic")}, `{"enabled":true,"mode":"limited","providers":["anthropic"]}`, ""},
-		{"another", "codex", Choice{Provider: provider(providers, "local"), Model: "small"}, `{"enabled":true,"mode":"limited","providers":["local"]}`, "model = \"small\"\n"},
-		{"another of OpenAI's kind", "opencode", Choice{Provider: provider(providers, "local"), Model: "small"}, `{"enabled":true,"mode":"limited","providers":["local"]}`,
+		{"own", "claude", Choice{},
+			`{"enabled":true,"policies":[{"source":"agent claude","text":"presets: [anthropic]\nrules:\n  - {hosts: ` +
+				`\"api.anthropic.com\", paths: \"/api/claude_code/**\", action: deny, note: \"Claude Code does ` +
+				`without\"}\n"}],"mode":"limited","credentials":["anthropic"]}`, `"/workspace"`},
+		{"own, named", "claude", Choice{Provider: provider(known, "anthropic"), Hosts: []string{"docs.example.com"},
+			Credentials: []string{"github"}, WorkDir: "/src"},
+			`{"enabled":true,"policies":[{"source":"agent claude","text":"presets: [anthropic]\nrules:\n  - {hosts: ` +
+				`\"api.anthropic.com\", paths: \"/api/claude_code/**\", action: deny, note: \"Claude Code does ` +
+				`without\"}\n"}],"mode":"limited","allow":["docs.example.com"],"credentials":["github","anthropic"]}`, `"/src"`},
+		{"own, at the gateway", "codex", Choice{Provider: provider(known, "openai"), Gateway: true},
+			`{"enabled":true,"mode":"limited","providers":["openai"]}`, `base_url = "http://gateway.cove.internal/proxy/v1"`},
+		{"own, with a token inside", "codex", Choice{Provider: provider(known, "openai"), Tokens: true},
+			`{"enabled":true,"policies":[{"source":"agent codex","text":"presets: [openai]\n"}],"mode":"limited"}`,
+			`base_url = "https://api.openai.com/v1"`},
+		{"own name, another's address", "claude", Choice{Provider: provider(providers, "anthropic")},
+			`{"enabled":true,"mode":"limited","providers":["anthropic"]}`, ""},
+		{"another", "codex", Choice{Provider: provider(providers, "local"), Model: "small"},
+			`{"enabled":true,"mode":"limited","providers":["local"]}`, "model = \"small\"\n"},
+		{"another of OpenAI's kind", "opencode", Choice{Provider: provider(providers, "local"), Model: "small"},
+			`{"enabled":true,"mode":"limited","providers":["local"]}`,
 			`"small": {}}, "name": "local", "npm": "@ai-sdk/openai-compatible",
   "options": {"baseURL": "http://gateway.cove.internal/proxy/v1", "apiKey": "{env:OPENAI_API_KEY}"}}}}`},
-		{"codex", "codex", Choice{}, `{"enabled":true,"policies":[{"source":"agent codex","text":"presets: [openai]\n"}],"mode":"limited","credentials":["openai"]}`, `base_url = "https://api.openai.com/v1"`},
+		{"codex", "codex", Choice{},
+			`{"enabled":true,"policies":[{"source":"agent codex","text":"presets: ` +
+				`[openai]\n"}],"mode":"limited","credentials":["openai"]}`, `base_url = "https://api.openai.com/v1"`},
 	} {
 		o, err := builtinAgent(t, c.agent).Outfit(Layer{}, c.choice)
 		if err != nil {
@@ -165,10 +190,12 @@ func TestOutfit(t *testing.T) {
 			}
 		}
 	}
-	if _, err := builtinAgent(t, "gemini").Outfit(Layer{}, Choice{Gateway: true}); cove.ErrorCode(err) != cove.Unsupported {
+	if _, err := builtinAgent(t, "gemini").Outfit(Layer{}, Choice{Gateway: true}); cove.ErrorCode(err) !=
+		cove.Unsupported {
 		t.Error(err)
 	}
-	if _, err := builtinAgent(t, "claude").Outfit(Layer{}, Choice{Provider: provider(providers, "local"), Tokens: true}); cove.ErrorCode(err) != cove.Unsupported {
+	if _, err := builtinAgent(t, "claude").Outfit(Layer{},
+		Choice{Provider: provider(providers, "local"), Tokens: true}); cove.ErrorCode(err) != cove.Unsupported {
 		t.Error(err)
 	}
 	plain, err := decode("[{name: plain, headless: [plain, '{prompt}'], prompt: argument}]")
@@ -178,13 +205,14 @@ func TestOutfit(t *testing.T) {
 	if o, err := plain[0].Outfit(Layer{}, Choice{}); err != nil || o.Network.Enabled {
 		t.Errorf("%+v %v", o, err)
 	}
-	if c, err := plain[0].HeadlessCommand(Task{Prompt: "fix {options}"}); err != nil || !slices.Equal(c.Args, []string{"plain", "fix {options}"}) || c.Stdin != "" {
+	if c, err := plain[0].HeadlessCommand(Task{Prompt: "fix {options}"}); err != nil ||
+		!slices.Equal(c.Args, []string{"plain", "fix {options}"}) || c.Stdin != "" {
 		t.Errorf("%+v %v", c, err)
 	}
 }
 
-// TestWithTokens: the program finds them in its variables, and its arguments as they
-// were; where one cannot be read it does not begin.
+// TestWithTokens: the program finds tokens in its variables, and its arguments are unchanged; it does not start if a
+// token is unreadable.
 func TestWithTokens(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{"A_TOKEN": "one's two\n", "B": "$(id)"} {
@@ -193,7 +221,9 @@ func TestWithTokens(t *testing.T) {
 		}
 	}
 	run := func() (string, error) {
-		all, err := decode(`[{name: plain, headless: [sh, -c, 'printf "%s|" "$A_TOKEN" "$B" "$@"', x, "{options}", "{prompt}"], prompt: argument, interactive: [plain], options: {model: [-m, "{model}"]}}]`)
+		all, err := decode(
+			`[{name: plain, headless: [sh, -c, 'printf "%s|" "$A_TOKEN" "$B" "$@"', x, "{options}", "{prompt}"], prompt: ` +
+				`argument, interactive: [plain], options: {model: [-m, "{model}"]}}]`)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,14 +264,16 @@ func TestDecode(t *testing.T) {
 	if err != nil || len(all) != 1 {
 		t.Fatal(all, err)
 	}
-	if a := all[0]; a.Title != "mine" || a.Program != "mine" || a.Prompt != ByStdin || a.Output != FormatText || a.Builtin {
+	if a := all[0]; a.Title != "mine" || a.Program != "mine" || a.Prompt != ByStdin ||
+		a.Output != FormatText || a.Builtin {
 		t.Errorf("%+v", a)
 	}
 	for text, want := range map[string]string{
 		"{}":                               "list of agents",
 		"[{name: a, headless: a}]":         "line 1: here belongs a list",
 		"[{name: a, headless: [a], x: 1}]": `line 1: there is no key "x" here`,
-		"- name: a\n  headless: [a]\n  package:\n    npn: x":                           `line 4: there is no key "npn" here; there are npm, version, program`,
+		"- name: a\n  headless: [a]\n  package:\n    npn: x": `line 4: there is no key "npn" ` +
+			`here; there are npm, version, program`,
 		"- name: A\n  headless: [a]":                                                   "line 1: the agent \"A\": a name has",
 		"- name: a":                                                                    "needs headless, interactive or both",
 		"[{name: a, headless: [a], program: x/y}]":                                     "file name",
@@ -277,7 +309,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever is accepted can be used.
+// FuzzDecode: every accepted declaration is usable.
 func FuzzDecode(f *testing.F) {
 	f.Add(string(builtin))
 	f.Add("[{name: mine, headless: [mine, '{prompt}'], prompt: argument, files: [{path: a, content: '{{.Model}}'}]}]")
@@ -303,20 +335,39 @@ func FuzzDecode(f *testing.F) {
 
 // TestPermission: what an agent needs is added to what is asked of a network,
 // and to none where none is wanted.
-func TestPermission(t *testing.T) {
-	o := Outfit{Network: api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Mode: "limited", Allow: []string{"needed.example"}}, Credentials: []string{"anthropic"}, ModelPermission: api.ModelPermission{Providers: []string{"own"}}}}
-	if got := o.Permission(nil); got == nil || got.Allow[0] != "needed.example" {
+func TestEquip(t *testing.T) {
+	o := Outfit{
+		Network: cove.Network{
+			Enabled: true, Mode: cove.NetworkLimited, Allow: []string{"needed.example"}, Credentials: []string{"anthropic"}, Providers: []string{"own"},
+		},
+		Env: map[string]string{"A": "agent", "B": "agent"}, Layers: []cove.Layer{{Name: "x/1", Target: "/opt/x"}}, Path: "/opt/x/bin", Screen: []string{"x"},
+	}
+	if got := o.Equip(cove.Spec{}).Network; got == nil || got.Allow[0] != "needed.example" {
 		t.Errorf("nothing asked: %+v", got)
 	}
-	if got := o.Permission(&api.NetworkPermission{}); got.Enabled {
+	if got := o.Equip(cove.Spec{Network: &cove.Network{}}).Network; got.Enabled {
 		t.Errorf("a network for who wants none: %+v", got)
 	}
-	asked := &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Mode: "open", Allow: []string{"asked.example"}}, Credentials: []string{"github"}, ModelPermission: api.ModelPermission{Providers: []string{"team"}}}
-	got := o.Permission(asked)
-	if got.Mode != "open" || len(got.Allow) != 2 || len(got.Credentials) != 2 || got.Providers[0] != "team" || len(asked.Allow) != 1 {
+	asked := cove.Spec{
+		Network: &cove.Network{
+			Enabled: true, Mode: cove.NetworkOpen, Allow: []string{"asked.example"}, Credentials: []string{"github"}, Providers: []string{"team"},
+		},
+		Env: map[string]string{"A": "asked"}, Layers: []cove.Layer{{Name: "other/1", Target: "/opt/other"}},
+	}
+	got := o.Equip(asked)
+	if n := got.Network; n.Mode != "open" || len(n.Allow) != 2 || len(n.Credentials) != 2 || n.Providers[0] != "team" || len(asked.Network.Allow) != 1 {
+		t.Errorf("both: %+v", n)
+	}
+	if got.Env["A"] != "asked" || got.Env["B"] != "agent" || got.Path != o.Path || !slices.Equal(got.Screen, o.Screen) {
 		t.Errorf("both: %+v", got)
 	}
-	if got := (Outfit{}).Permission(asked); got != asked {
+	if !slices.Equal(got.Layers, o.Layers) {
+		t.Errorf("the agent's program is not shown: %+v", got.Layers)
+	}
+	if got := (Outfit{}).Equip(asked).Network; got != asked.Network {
 		t.Errorf("an agent that needs nothing: %+v", got)
+	}
+	if got := (Outfit{}).Equip(cove.Spec{}).Network; got != nil {
+		t.Errorf("an agent that needs nothing, where nothing is asked: %+v", got)
 	}
 }

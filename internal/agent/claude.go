@@ -9,25 +9,24 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// claudeParser reads Claude Code's stream-json: one object a line, of which
-// "assistant" and "user" have messages of its API, "system" says how it goes,
-// and "result" how it went. There is a result each time that it has nothing more
-// to do, which helpers in the background may change.
+// claudeParser parses Claude Code's stream-json, one object a line: "assistant" and "user" contain messages of its API,
+// "system" reports progress, and "result" the outcome. A result comes whenever the agent becomes idle, and background
+// helpers may cause further ones.
 type claudeParser struct {
 	outcome
-	answers map[string]claudeUsage // of the model, by their ids; a helper's included
-	tools   map[string]string      // by the ids of calls that have no result yet
-	counted bool                   // results have said what was used
+	answers map[string]claudeUsage // by ids of the model's answers, including helpers'
+	tools   map[string]string      // by ids of calls without a result
+	counted bool                   // results have stated usage
 	problem error
 }
 
-// claudeLine is what is read of a line.
+// claudeLine holds the relevant fields of a line.
 type claudeLine struct {
 	Type    string `json:"type"`
 	Subtype string `json:"subtype"`
 	Session string `json:"session_id"`
 	Model   string `json:"model"`              // of system init
-	Parent  string `json:"parent_tool_use_id"` // of what a helper says or does
+	Parent  string `json:"parent_tool_use_id"` // set on messages of a helper
 	Made    bool   `json:"is_api_error_message"`
 	Message *struct {
 		ID      string          `json:"id"`
@@ -36,7 +35,7 @@ type claudeLine struct {
 		Usage   claudeUsage     `json:"usage"`
 	} `json:"message"`
 
-	Result   string                 `json:"result"` // and what follows: of a result
+	Result   string                 `json:"result"` // result and the fields below: of a result
 	IsError  bool                   `json:"is_error"`
 	Errors   []string               `json:"errors"`
 	Data     json.RawMessage        `json:"structured_output"`
@@ -57,7 +56,8 @@ type claudeUsage struct {
 }
 
 func (u claudeUsage) plus(to api.AgentUsage) api.AgentUsage {
-	return to.Plus(api.AgentUsage{InputTokens: u.Input, OutputTokens: u.Output, CacheReadTokens: u.CacheRead, CacheWriteTokens: u.CacheWrite})
+	return to.Plus(api.AgentUsage{InputTokens: u.Input, OutputTokens: u.Output, CacheReadTokens: u.CacheRead,
+		CacheWriteTokens: u.CacheWrite})
 }
 
 type claudeModel struct {
@@ -81,7 +81,7 @@ type claudeBlock struct {
 	IsError  bool            `json:"is_error"`
 }
 
-// blocks reads content: blocks, or one text.
+// blocks parses content: blocks, or a single text.
 func blocks(content json.RawMessage) ([]claudeBlock, error) {
 	var text string
 	if json.Unmarshal(content, &text) == nil {
@@ -129,9 +129,9 @@ func (p *claudeParser) Line(line []byte) ([]api.Message, error) {
 	return nil, nil
 }
 
-// said is what the model says and calls.
+// said returns the messages for the model's text and calls.
 func (p *claudeParser) said(l claudeLine, parts []claudeBlock) (all []api.Message) {
-	if l.Made { // in the model's place; the result has it, too
+	if l.Made { // made by the program, not the model; also in the result
 		return nil
 	}
 	p.answers[l.Message.ID] = l.Message.Usage
@@ -156,8 +156,7 @@ func (p *claudeParser) said(l claudeLine, parts []claudeBlock) (all []api.Messag
 	return append(all, p.spent(p.soFar())...)
 }
 
-// soFar is what was used as far as the answers tell: their costs are known with
-// the results alone.
+// soFar returns the usage according to the answers, without cost, which only results state.
 func (p *claudeParser) soFar() api.AgentUsage {
 	sum := api.AgentUsage{Cost: p.usage.Cost, Duration: p.usage.Duration, Turns: len(p.answers)}
 	for _, u := range p.answers {
@@ -166,11 +165,11 @@ func (p *claudeParser) soFar() api.AgentUsage {
 	return sum
 }
 
-// answered is what tools have answered.
+// answered returns the messages for tool results.
 func (p *claudeParser) answered(l claudeLine, parts []claudeBlock) (all []api.Message) {
 	for _, b := range parts {
 		if b.Type != "tool_result" {
-			continue // what is said to the model
+			continue // text for the model
 		}
 		var output []string
 		if of, err := blocks(b.Content); err == nil {
@@ -184,14 +183,15 @@ func (p *claudeParser) answered(l claudeLine, parts []claudeBlock) (all []api.Me
 			}
 		}
 		all = append(append(all, p.release()...), p.message(api.Message{
-			Type: api.MessageToolResult, Call: b.Call, Tool: p.tools[b.Call], Output: strings.Join(output, "\n"), IsError: b.IsError, Parent: l.Parent,
+			Type: api.MessageToolResult, Call: b.Call, Tool: p.tools[b.Call], Output: strings.Join(output, "\n"),
+			IsError: b.IsError, Parent: l.Parent,
 		}))
 		delete(p.tools, b.Call)
 	}
 	return all
 }
 
-// result takes in a result; the last one counts, and what all of them used.
+// result records a result. The last one counts, and the usage of all.
 func (p *claudeParser) result(l claudeLine) {
 	m := &api.Message{Content: l.Result, IsError: l.IsError}
 	if m.Content == "" {
@@ -205,7 +205,7 @@ func (p *claudeParser) result(l claudeLine) {
 	switch {
 	case l.Recently != nil:
 		p.count(l.Recently)
-	case l.Models != nil: // which is of all results so far
+	case l.Models != nil: // the sum of all results so far
 		p.usage = api.AgentUsage{Duration: p.usage.Duration}
 		p.count(l.Models)
 	default:
@@ -215,16 +215,18 @@ func (p *claudeParser) result(l claudeLine) {
 	p.problem = nil
 	switch {
 	case l.Subtype == "error_max_turns":
-		p.problem = cove.Errorf(cove.LimitReached, "%s has reached %w", p.agent, ErrTurns).WithHint("allow more, or let it go on with --resume")
+		p.problem = cove.Errorf(cove.LimitReached, "%s has reached %w", p.agent,
+			ErrTurns).WithHint("allow more, or let it go on with --resume")
 	case l.Subtype == "error_max_budget_usd":
-		p.problem = cove.Errorf(cove.LimitReached, "%s has used up %w", p.agent, ErrBudget).WithHint("allow more, or let it go on with --resume")
+		p.problem = cove.Errorf(cove.LimitReached, "%s has used up %w", p.agent,
+			ErrBudget).WithHint("allow more, or let it go on with --resume")
 	case l.IsError && l.Reason == "api_error" && (l.Status == 0 || refuses(l.Status)), l.IsError && refuses(l.Status):
 		p.problem = p.unreachable(m.Content)
 	}
 }
 
-// refuses: an endpoint that answers with such a status is not to be had now, or
-// not by this credential. Others are about the request.
+// refuses reports a status that means an unavailable endpoint or an invalid credential. Other statuses concern the
+// request.
 func refuses(status int) bool {
 	switch status {
 	case 401, 402, 403, 407, 408, 429:
@@ -237,7 +239,8 @@ func (p *claudeParser) count(models map[string]claudeModel) {
 	p.counted = true
 	for _, m := range models {
 		p.usage = p.usage.Plus(api.AgentUsage{
-			InputTokens: m.Input, OutputTokens: m.Output, CacheReadTokens: m.CacheRead, CacheWriteTokens: m.CacheWrite, Cost: m.Cost,
+			InputTokens: m.Input, OutputTokens: m.Output, CacheReadTokens: m.CacheRead,
+			CacheWriteTokens: m.CacheWrite, Cost: m.Cost,
 		})
 	}
 }

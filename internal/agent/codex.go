@@ -11,18 +11,17 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// codexParser reads what "codex exec --json" prints: items begin and are
-// completed, a turn is what it does for one prompt.
+// codexParser parses the output of "codex exec --json": items start and complete, and a turn answers one prompt.
 type codexParser struct {
 	outcome
 	before  api.AgentUsage
-	called  map[string]bool // items that were announced
-	lately  string          // the last trouble that it said
-	waiting int             // how often, one after the other, it said that there is no network
+	called  map[string]bool // announced items
+	lately  string          // the last reported trouble
+	waiting int             // consecutive reports of a missing network
 	problem error
 }
 
-// codexLine is what is read of a line.
+// codexLine holds the relevant fields of a line.
 type codexLine struct {
 	Type    string          `json:"type"`
 	Thread  string          `json:"thread_id"`
@@ -32,14 +31,14 @@ type codexLine struct {
 		Message string `json:"message"`
 	} `json:"error"`
 	Usage struct {
-		Input      int64 `json:"input_tokens"` // with those of the cache
+		Input      int64 `json:"input_tokens"` // including cached ones
 		CacheRead  int64 `json:"cached_input_tokens"`
 		CacheWrite int64 `json:"cache_write_input_tokens"`
 		Output     int64 `json:"output_tokens"`
 	} `json:"usage"`
 }
 
-// codexItem is one thing that is said or done.
+// codexItem is one item of a conversation.
 type codexItem struct {
 	ID       string          `json:"id"`
 	Type     string          `json:"type"`
@@ -48,7 +47,7 @@ type codexItem struct {
 	Status   string          `json:"status"`
 	Output   string          `json:"aggregated_output"` // of a command
 	ExitCode *int            `json:"exit_code"`
-	Server   string          `json:"server"` // of a tool that is not its own, with what follows
+	Server   string          `json:"server"` // of a tool outside codex, as are the fields below
 	Tool     string          `json:"tool"`
 	Input    json.RawMessage `json:"arguments"`
 	Result   json.RawMessage `json:"result"`
@@ -59,8 +58,7 @@ type codexItem struct {
 	} `json:"changes"`
 }
 
-// patience is how often codex may say that it waits for a network, without end,
-// before it is taken at its word.
+// patience bounds consecutive reports of a missing network, which codex would repeat for ever.
 const patience = 4
 
 func (p *codexParser) Line(line []byte) ([]api.Message, error) {
@@ -95,7 +93,7 @@ func (p *codexParser) Line(line []byte) ([]api.Message, error) {
 	return nil, nil
 }
 
-// turn takes in how a turn has ended. What was used is of the conversation.
+// turn records the end of a turn. Its usage is that of the conversation.
 func (p *codexParser) turn(phase string, l codexLine) error {
 	switch phase {
 	case "completed":
@@ -115,7 +113,7 @@ func (p *codexParser) turn(phase string, l codexLine) error {
 	return nil
 }
 
-// trouble takes in an error that it may get over.
+// trouble records an error from which codex may recover.
 func (p *codexParser) trouble(message string) error {
 	p.lately = plain(message)
 	if !strings.Contains(message, "waiting for network") {
@@ -141,7 +139,7 @@ func (p *codexParser) item(phase string, item codexItem, raw json.RawMessage) []
 			return nil
 		}
 		said := p.message(api.Message{Type: api.MessageThinking, Content: text, Reasoning: item.Type == "reasoning"})
-		if item.Type == "error" { // what was said before may be the answer all the same
+		if item.Type == "error" { // earlier text may still be the answer
 			return []api.Message{said}
 		}
 		return append(p.release(), said)
@@ -149,17 +147,19 @@ func (p *codexParser) item(phase string, item codexItem, raw json.RawMessage) []
 	all := p.release()
 	if !p.called[item.ID] {
 		p.called[item.ID] = true
-		all = append(all, p.message(api.Message{Type: api.MessageToolCall, Call: item.ID, Tool: item.tool(), Input: item.input(raw)}))
+		all = append(all,
+			p.message(api.Message{Type: api.MessageToolCall, Call: item.ID, Tool: item.tool(), Input: item.input(raw)}))
 	}
 	if phase == "completed" {
 		delete(p.called, item.ID)
 		failed := item.Status == "failed" || item.Status == "declined" || item.ExitCode != nil && *item.ExitCode != 0
-		all = append(all, p.message(api.Message{Type: api.MessageToolResult, Call: item.ID, Tool: item.tool(), Output: item.output(), IsError: failed}))
+		all = append(all, p.message(api.Message{Type: api.MessageToolResult, Call: item.ID, Tool: item.tool(),
+			Output: item.output(), IsError: failed}))
 	}
 	return all
 }
 
-// tool is the name of what an item uses.
+// tool returns the name of an item's tool.
 func (i codexItem) tool() string {
 	if i.Type == "mcp_tool_call" && i.Tool != "" {
 		return strings.TrimPrefix(i.Server+"/"+i.Tool, "/")
@@ -167,8 +167,7 @@ func (i codexItem) tool() string {
 	return i.Type
 }
 
-// input is what a tool is given: of its own, the item without what is known only
-// later.
+// input returns a tool's input; for codex's own tools the item without its output.
 func (i codexItem) input(raw json.RawMessage) json.RawMessage {
 	if isObject(i.Input) {
 		return i.Input
@@ -177,7 +176,8 @@ func (i codexItem) input(raw json.RawMessage) json.RawMessage {
 	if json.Unmarshal(raw, &fields) != nil {
 		return nil
 	}
-	for _, late := range []string{"id", "type", "status", "aggregated_output", "exit_code", "result", "error", "server", "tool", "arguments"} {
+	for _, late := range []string{"id", "type", "status", "aggregated_output", "exit_code", "result", "error", "server",
+		"tool", "arguments"} {
 		delete(fields, late)
 	}
 	input, err := json.Marshal(fields)
@@ -209,7 +209,7 @@ func (i codexItem) output() string {
 	return strings.Join(said, "\n")
 }
 
-// words are the texts of a tool's result, or the result as it is.
+// words returns the texts of a tool's result, or the raw result.
 func words(result json.RawMessage) string {
 	var of struct {
 		Message string        `json:"message"`
@@ -229,7 +229,7 @@ func words(result json.RawMessage) string {
 	return string(result)
 }
 
-// plain is the message of an error that the API itself has written.
+// plain returns the message inside an error of the API.
 func plain(message string) string {
 	var e struct {
 		Error struct {
@@ -244,14 +244,14 @@ func plain(message string) string {
 
 var unexpectedStatus = regexp.MustCompile(`(?:unexpected|last) status:? ([0-9]{3})\b`)
 
-// outOfReach reports whether a turn has failed because the model was not to be
-// had.
+// outOfReach reports whether a turn failed because the model was unreachable.
 func outOfReach(message string) bool {
 	if m := unexpectedStatus.FindStringSubmatch(message); m != nil {
 		status, _ := strconv.Atoi(m[1])
 		return refuses(status)
 	}
-	for _, sign := range []string{"stream disconnected", "error sending request", "Connection failed", "waiting for network", "exceeded retry limit", "timeout waiting", "Missing environment variable"} {
+	for _, sign := range []string{"stream disconnected", "error sending request", "Connection failed",
+		"waiting for network", "exceeded retry limit", "timeout waiting", "Missing environment variable"} {
 		if strings.Contains(message, sign) {
 			return true
 		}
@@ -262,7 +262,7 @@ func outOfReach(message string) bool {
 func (p *codexParser) End(exitCode int, stderr string) ([]api.Message, error) {
 	if p.answer != nil {
 		if !p.answer.IsError {
-			p.held = "" // it is the answer
+			p.held = "" // it was the answer
 		}
 		return p.end(), p.problem
 	}

@@ -11,18 +11,18 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// optionsPlace is where an option's arguments go in a command.
+// optionsPlace marks the place of option arguments in a command.
 const optionsPlace = "{options}"
 
-// HeadlessCommand is what runs to do a task, to its end. Errors: InvalidArgument for a
-// task without a prompt, Unsupported for a wish that the agent has no way to
-// fulfil.
+// HeadlessCommand returns the command that runs a task to its end. Errors: InvalidArgument for a task without a prompt,
+// Unsupported for an option that the agent lacks.
 func (a Agent) HeadlessCommand(t Task) (Command, error) {
 	if strings.TrimSpace(t.Prompt) == "" {
-		return Command{}, cove.Errorf(cove.InvalidArgument, "there is no prompt").WithHint("say what %s is to do", a.Name)
+		return Command{}, cove.Errorf(cove.InvalidArgument, "there is no prompt").WithHint("give %s a task", a.Name)
 	}
 	if len(a.Headless) == 0 {
-		return Command{}, cove.Errorf(cove.Unsupported, "%s takes no tasks: it has a screen only", a.Title).WithHint("start it in a terminal, without a prompt")
+		return Command{}, cove.Errorf(cove.Unsupported, "%s takes no tasks: it has a screen only",
+			a.Title).WithHint("start it in a terminal, without a prompt")
 	}
 	if t.Schema != nil && a.Options.Schema == nil {
 		t.Prompt += "\n\nAnswer with one JSON document and nothing else, valid by this JSON Schema:\n" + string(t.Schema)
@@ -30,19 +30,20 @@ func (a Agent) HeadlessCommand(t Task) (Command, error) {
 	return a.command(a.Headless, t)
 }
 
-// InteractiveCommand is the agent's own screen; of a task it takes model,
-// session and instructions. Errors: Unsupported when it has none.
+// InteractiveCommand returns the command of the agent's own screen, with the task's model, session and instructions.
+// Errors: Unsupported when it has none.
 func (a Agent) InteractiveCommand(t Task) (Command, error) {
 	if len(a.Interactive) == 0 {
-		return Command{}, cove.Errorf(cove.Unsupported, "%s has no screen of its own", a.Title).WithHint("give it a task: cove %s PROMPT", a.Name)
+		return Command{}, cove.Errorf(cove.Unsupported, "%s has no screen of its own",
+			a.Title).WithHint("give it a task: cove %s PROMPT", a.Name)
 	}
 	return a.command(a.Interactive, Task{Model: t.Model, Session: t.Session, Instructions: t.Instructions, Dir: t.Dir})
 }
 
-// WithTokens is the declaration of an agent that finds what is in cove.Tokens in its
-// variables.
+// WithTokens returns a declaration whose program finds the contents of cove.Tokens in its variables.
 func (a Agent) WithTokens() Agent {
-	enter := []string{"/bin/sh", "-c", `for f in ` + cove.Tokens + `/*; do v=$(cat "$f") || exit; export "${f##*/}=$v"; done; exec "$@"`, "tokens"}
+	enter := []string{"/bin/sh", "-c", `for f in ` + cove.Tokens +
+		`/*; do v=$(cat "$f") || exit; export "${f##*/}=$v"; done; exec "$@"`, "tokens"}
 	a.Headless = append(slices.Clip(enter), a.Headless...)
 	if len(a.Interactive) > 0 {
 		a.Interactive = append(slices.Clip(enter), a.Interactive...)
@@ -50,11 +51,12 @@ func (a Agent) WithTokens() Agent {
 	return a
 }
 
-// command puts a task into a command.
+// command fills a task into a command.
 func (a Agent) command(args []string, t Task) (Command, error) {
 	c := Command{Env: a.Env, Files: map[string]string{}}
 	words := map[string]string{
-		"prompt": t.Prompt, "model": t.Model, "session": t.Session, "instructions": t.Instructions, "schema": string(t.Schema),
+		"prompt": t.Prompt, "model": t.Model, "session": t.Session, "instructions": t.Instructions,
+		"schema":      string(t.Schema),
 		"prompt_file": path.Join(t.Dir, "prompt"), "schema_file": path.Join(t.Dir, "schema.json"),
 	}
 	if t.Turns > 0 {
@@ -81,7 +83,7 @@ func (a Agent) command(args []string, t Task) (Command, error) {
 	return c, nil
 }
 
-// options are the arguments for what a task wishes.
+// options returns the arguments for a task's options.
 func (a Agent) options(t Task, words map[string]string) ([]string, error) {
 	var all []string
 	for _, o := range []struct {
@@ -92,13 +94,14 @@ func (a Agent) options(t Task, words map[string]string) ([]string, error) {
 		{"a choice of the model", t.Model != "", a.Options.Model},
 		{"a bound of turns", t.Turns > 0, a.Options.Turns},
 		{"instructions of its own", t.Instructions != "", a.Options.Instructions},
-		{"", t.Schema != nil, a.Options.Schema}, // asked for in words otherwise
+		{"", t.Schema != nil, a.Options.Schema}, // otherwise the prompt asks for it
 		{"a conversation that goes on", t.Session != "", a.Options.Resume},
 	} {
 		switch {
 		case !o.said:
 		case len(o.args) == 0 && o.wish != "":
-			return nil, cove.Errorf(cove.Unsupported, "%s has no way for %s", a.Title, o.wish).WithHint("leave it out, or use another agent")
+			return nil, cove.Errorf(cove.Unsupported, "%s has no way for %s", a.Title,
+				o.wish).WithHint("leave it out, or use another agent")
 		default:
 			all = append(all, fill(o.args, words)...)
 		}
@@ -106,12 +109,11 @@ func (a Agent) options(t Task, words map[string]string) ([]string, error) {
 	return all, nil
 }
 
-// fill puts words in the place of their names. {NAME:json} is the word as a
-// JSON text.
+// fill replaces names by their values. {NAME:json} is the value as a JSON string.
 func fill(args []string, words map[string]string) []string {
 	var pairs []string
 	for name, word := range words {
-		quoted, _ := json.Marshal(word) // a string always can be
+		quoted, _ := json.Marshal(word) // a string always encodes
 		pairs = append(pairs, "{"+name+"}", word, "{"+name+":json}", string(quoted))
 	}
 	r := strings.NewReplacer(pairs...)
@@ -126,8 +128,8 @@ func uses(args []string, name string) bool {
 	return slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "{"+name) })
 }
 
-// Home is what the home must have before the agent first begins in it: paths
-// below the home. Errors: InvalidArgument.
+// Home returns the files that the home must contain before the agent's first start: paths below the home. Errors:
+// InvalidArgument.
 func (a Agent) Home(p Place) ([]File, error) {
 	var files []File
 	for _, f := range a.Files {
@@ -144,9 +146,8 @@ func (a Agent) Home(p Place) ([]File, error) {
 	return files, nil
 }
 
-// functions are those of the templates of files: quote writes a text as JSON
-// and TOML have it.
+// functions are the functions of file templates: quote encodes a text for JSON and TOML.
 var functions = template.FuncMap{"quote": func(s string) string {
-	quoted, _ := json.Marshal(s) // a string always can be
+	quoted, _ := json.Marshal(s) // a string always encodes
 	return string(quoted)
 }}

@@ -9,19 +9,18 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// geminiParser reads Gemini CLI's stream-json: what the model says comes in
-// pieces, and what was used with the result alone. What the model keeps to
-// itself is not there.
+// geminiParser parses Gemini CLI's stream-json: text comes in pieces, and usage with the result only. The model's
+// reasoning is missing.
 type geminiParser struct {
 	outcome
-	said    strings.Builder   // pieces of a text that may go on
-	tools   map[string]string // by the ids of calls that have no result yet
+	said    strings.Builder   // pieces of an unfinished text
+	tools   map[string]string // by ids of calls without a result
 	open    bool              // an answer of the model has begun
 	turns   int
 	problem error
 }
 
-// geminiLine is what is read of a line.
+// geminiLine holds the relevant fields of a line.
 type geminiLine struct {
 	Type    string          `json:"type"`
 	Session string          `json:"session_id"`
@@ -39,7 +38,7 @@ type geminiLine struct {
 		Message string `json:"message"`
 	} `json:"error"`
 	Stats struct {
-		Input     int64   `json:"input"` // without those of the cache
+		Input     int64   `json:"input"` // excluding cached ones
 		CacheRead int64   `json:"cached"`
 		Output    int64   `json:"output_tokens"`
 		Millis    float64 `json:"duration_ms"`
@@ -59,7 +58,7 @@ func (p *geminiParser) Line(line []byte) ([]api.Message, error) {
 		return nil, p.malformed(line, "has no type")
 	case "init":
 		p.session, p.model = l.Session, l.Model
-		if p.model == "auto" { // which of them speaks is not said
+		if p.model == "auto" { // the actual model is not stated
 			p.model = ""
 		}
 	case "message":
@@ -70,10 +69,12 @@ func (p *geminiParser) Line(line []byte) ([]api.Message, error) {
 	case "tool_use":
 		p.answering()
 		p.tools[l.Call] = l.Tool
-		return append(p.flush(), p.message(api.Message{Type: api.MessageToolCall, Call: l.Call, Tool: l.Tool, Input: l.Input})), nil
+		return append(p.flush(),
+			p.message(api.Message{Type: api.MessageToolCall, Call: l.Call, Tool: l.Tool, Input: l.Input})), nil
 	case "tool_result":
 		p.open = false
-		m := api.Message{Type: api.MessageToolResult, Call: l.Call, Tool: p.tools[l.Call], Output: l.Output, IsError: l.Status == "error"}
+		m := api.Message{Type: api.MessageToolResult, Call: l.Call, Tool: p.tools[l.Call], Output: l.Output,
+			IsError: l.Status == "error"}
 		if m.IsError && l.Error.Message != "" {
 			m.Output = l.Error.Message
 		}
@@ -95,13 +96,13 @@ func (p *geminiParser) answering() {
 	}
 }
 
-// flush gives what was said before something else is done.
+// flush returns collected text before another event.
 func (p *geminiParser) flush() []api.Message {
 	p.keep()
 	return p.release()
 }
 
-// keep takes the pieces together.
+// keep joins the pieces of text.
 func (p *geminiParser) keep() {
 	if p.said.Len() > 0 {
 		p.held += p.said.String()
@@ -109,10 +110,11 @@ func (p *geminiParser) keep() {
 	}
 }
 
-// result takes in how it has ended.
+// result records the outcome.
 func (p *geminiParser) result(l geminiLine) []api.Message {
 	s := l.Stats
-	p.usage = api.AgentUsage{InputTokens: max(0, s.Input), OutputTokens: max(0, s.Output), CacheReadTokens: max(0, s.CacheRead), Duration: max(0, s.Millis/1000)}
+	p.usage = api.AgentUsage{InputTokens: max(0, s.Input), OutputTokens: max(0, s.Output),
+		CacheReadTokens: max(0, s.CacheRead), Duration: max(0, s.Millis/1000)}
 	if l.Status != "error" {
 		p.keep()
 		p.answer = &api.Message{Content: p.held}
@@ -123,15 +125,15 @@ func (p *geminiParser) result(l geminiLine) []api.Message {
 	p.answer = &api.Message{Content: why, IsError: true}
 	switch {
 	case l.Error.Type == "FatalTurnLimitedError":
-		p.problem = cove.Errorf(cove.LimitReached, "%s has reached %w", p.agent, ErrTurns).WithHint("allow more in its settings.json, or let it go on with --resume")
+		p.problem = cove.Errorf(cove.LimitReached, "%s has reached %w", p.agent,
+			ErrTurns).WithHint("allow more in its settings.json, or let it go on with --resume")
 	case problem:
 		p.problem = p.unreachable(why)
 	}
 	return said
 }
 
-// geminiProblem is the message of an error without what is put around it, and
-// whether the model was not to be had.
+// geminiProblem returns the inner message of an error, and whether the model was unreachable.
 func geminiProblem(message string) (why string, unreachable bool) {
 	of, ok := strings.CutPrefix(message, "[API Error: ")
 	if !ok {
@@ -145,9 +147,9 @@ func geminiProblem(message string) (why string, unreachable bool) {
 		} `json:"error"`
 	}
 	if json.Unmarshal([]byte(of), &e) != nil || e.Error.Code == 0 {
-		return of, true // there was no answer
+		return of, true // no answer came
 	}
-	// A key that is none is answered as any other request that is wrong.
+	// An invalid key is answered like any other bad request.
 	return e.Error.Message, refuses(e.Error.Code) || strings.Contains(e.Error.Message, "API key not valid")
 }
 
@@ -158,7 +160,7 @@ func (p *geminiParser) End(exitCode int, stderr string) ([]api.Message, error) {
 		return p.end(), p.silent(exitCode, stderr)
 	}
 	if !p.answer.IsError {
-		p.held = "" // it is the answer
+		p.held = "" // it was the answer
 	}
 	return p.end(), p.problem
 }

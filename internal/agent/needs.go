@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -9,64 +8,64 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Place of layers inside a sandbox.
+// layersPlace is the directory of layers inside a sandbox.
 const layersPlace = "/opt/cove/agents"
 
-// Choice is what is decided of a sandbox in which an agent is to work, by a
-// profile or whoever asks. Its zero value is what the declaration says.
+// Choice holds decisions on an agent's sandbox by a profile or the caller. The zero value follows the declaration.
 type Choice struct {
-	Provider    *model.Provider // nil: the agent's own, as Cove knows it
-	Gateway     bool            // models are asked at the gateway's own address, also where they need not be
-	Tokens      bool            // the agent has a real token, see WithTokens, and no key is set on the way out
+	Provider    *model.Provider // nil: the agent's own, built-in
+	Gateway     bool            // models are reached through the gateway's own address, even if not necessary
+	Tokens      bool            // the agent has a real token, see WithTokens, and the gateway sets no key
 	Model       string
-	Hosts       []string // may be reached beside what the agent needs
-	Credentials []string // are set on requests, beside the provider's
-	WorkDir     string   // inside; cove.Workspace if empty
+	Hosts       []string // reachable beside the agent's needs
+	Credentials []string // set on requests, beside the provider's
+	WorkDir     string   // inside; empty: cove.Workspace
 }
 
-// Outfit is what a sandbox needs for an agent to work in it.
+// Outfit is what a sandbox needs for an agent.
 type Outfit struct {
-	Network api.NetworkPermission
+	Network cove.Network
 	Env     map[string]string
 	Layers  []cove.Layer
-	Path    string   // a directory inside, to be the first of PATH; empty: none
+	Path    string   // a directory inside, first in PATH; empty: none
 	Files   []File   // of the home, with their contents
 	Screen  []string // what its terminal shows; nil: the agent has no screen
 }
 
-// Outfit says what a sandbox needs for the agent. Errors: InvalidArgument,
-// Unsupported.
+// Outfit returns what a sandbox needs for the agent. Errors: InvalidArgument, Unsupported.
 func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
-	o := Outfit{Env: maps.Clone(a.Env), Network: api.NetworkPermission{Enabled: true}}
+	o := Outfit{Env: maps.Clone(a.Env), Network: cove.Network{Enabled: true}}
 	p := Place{WorkDir: c.WorkDir, Model: c.Model, Provider: a.Provider}
 	if p.WorkDir == "" {
 		p.WorkDir = cove.Workspace
 	}
 	n := &o.Network
-	n.Mode = string(cove.NetworkLimited)
+	n.Mode = cove.NetworkLimited
 	n.Credentials = slices.Clone(c.Credentials)
 	switch own := c.Provider == nil || c.Provider.Known && c.Provider.Name == a.Provider; {
 	case own && !c.Gateway && a.Provider != "":
-		n.Policies = []api.PolicyText{{Source: PolicySource + a.Name, Text: a.policy(a.Provider)}}
+		n.Policies = []cove.PolicyText{{Source: PolicySource + a.Name, Text: a.policy(a.Provider)}}
 		if !c.Tokens {
 			n.Credentials = appendMissing(n.Credentials, a.Provider)
 		}
 	case c.Tokens:
-		return o, cove.Errorf(cove.Unsupported, "a token in the sandbox is for a provider of the agent's own, and %s has none", a.Title).WithHint("leave token_file out of the profile")
+		return o,
+			cove.Errorf(cove.Unsupported, "a token in the sandbox is for a provider of the agent's own, and %s has none",
+				a.Title).WithHint("leave token_file out of the profile")
 	case c.Provider != nil:
 		p.Provider, p.Kind, p.BaseURL = c.Provider.Name, string(c.Provider.Kind), "http://"+policy.GatewayService+"/proxy/v1"
 		n.Providers = []string{c.Provider.Name}
 	case a.Provider != "":
-		return o, cove.Errorf(cove.Unsupported, "the models of %s are not to be had at the gateway's address", a.Provider).WithHint("describe the provider in gateway.providers, or leave the choice out")
+		return o, cove.Errorf(cove.Unsupported, "the gateway's address does not serve the models of %s",
+			a.Provider).WithHint("describe the provider in gateway.providers, or leave the choice out")
 	}
 	n.Allow = slices.Concat(a.Hosts, c.Hosts)
 	if n.Policies == nil && n.Providers == nil && len(n.Allow) == 0 {
-		*n = api.NetworkPermission{} // it needs none
+		*n = cove.Network{} // it needs none
 	}
 	var err error
 	if o.Files, err = a.Home(p); err != nil {
@@ -90,11 +89,10 @@ func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
 	return o, nil
 }
 
-// PolicySource is what the names of rules begin with that come from an agent's
-// declaration.
+// PolicySource is the prefix of rule names from an agent's declaration.
 const PolicySource = "agent "
 
-// policy is what the declaration says of the network, as a document.
+// policy returns the declaration's network needs as a document.
 func (a Agent) policy(preset string) string {
 	var b strings.Builder
 	if preset != "" {
@@ -110,27 +108,16 @@ func (a Agent) policy(preset string) string {
 	return b.String()
 }
 
-// Permission is what was asked of a sandbox's network, and what the agent needs
-// beside it. Who asks for none gets none.
-func (o Outfit) Permission(asked *api.NetworkPermission) *api.NetworkPermission {
-	needs := o.Network
-	if !needs.Enabled || asked != nil && !asked.Enabled {
-		return asked
+// Equip is what was asked of a sandbox, over what the agent needs in it; layers,
+// path and screen are the agent's. Who asks for no network gets none.
+func (o Outfit) Equip(asked cove.Spec) cove.Spec {
+	needs := cove.Spec{Env: o.Env}
+	if o.Network.Enabled {
+		needs.Network = &o.Network
 	}
-	if asked == nil {
-		return &needs
-	}
-	n := *asked
-	n.Mode = cmp.Or(n.Mode, needs.Mode)
-	n.Policies = slices.Concat(needs.Policies, n.Policies)
-	n.Allow = slices.Concat(needs.Allow, n.Allow)
-	for _, c := range needs.Credentials {
-		n.Credentials = appendMissing(slices.Clip(n.Credentials), c)
-	}
-	if len(n.Providers) == 0 {
-		n.Providers = needs.Providers
-	}
-	return &n
+	spec := asked.Over(needs)
+	spec.Layers, spec.Path, spec.Screen = o.Layers, o.Path, o.Screen
+	return spec
 }
 
 func appendMissing(list []string, s string) []string {

@@ -9,17 +9,16 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// opencodeParser reads what "opencode run --format json" prints: parts of
-// answers, each when it is whole. A step is one answer of the model with what its
-// tools did; after the last one it ends.
+// opencodeParser parses the output of "opencode run --format json": complete parts of answers. A step is one answer of
+// the model with its tools' results; the program ends after the last one.
 type opencodeParser struct {
 	outcome
-	ended  bool // the last step called nothing
+	ended  bool // the last step made no calls
 	failed *api.Message
-	lost   bool // the model was not to be had
+	lost   bool // the model was unreachable
 }
 
-// opencodeLine is what is read of a line.
+// opencodeLine holds the relevant fields of a line.
 type opencodeLine struct {
 	Type    string          `json:"type"`
 	Session string          `json:"sessionID"`
@@ -29,9 +28,9 @@ type opencodeLine struct {
 
 type opencodePart struct {
 	Text      string  `json:"text"`
-	Synthetic bool    `json:"synthetic"` // of a text that the model has not said
+	Synthetic bool    `json:"synthetic"` // of a text that is not the model's
 	Reason    string  `json:"reason"`    // of the end of a step
-	Cost      float64 `json:"cost"`      // of a step, with what follows
+	Cost      float64 `json:"cost"`      // of a step, as are the fields below
 	Tokens    struct {
 		Input     int64 `json:"input"`
 		Output    int64 `json:"output"`
@@ -41,7 +40,7 @@ type opencodePart struct {
 			Write int64 `json:"write"`
 		} `json:"cache"`
 	} `json:"tokens"`
-	Call  string `json:"callID"` // of a tool, with what follows
+	Call  string `json:"callID"` // of a tool, as are the fields below
 	Tool  string `json:"tool"`
 	State struct {
 		Status   string          `json:"status"`
@@ -98,7 +97,8 @@ func (p *opencodeParser) part(kind string, part opencodePart) []api.Message {
 		p.ended, p.failed, p.lost = part.Reason != "tool-calls", nil, false
 		t := part.Tokens
 		p.usage = p.usage.Plus(api.AgentUsage{
-			InputTokens: max(0, t.Input), OutputTokens: max(0, t.Output) + max(0, t.Reasoning), CacheReadTokens: max(0, t.Cache.Read), CacheWriteTokens: max(0, t.Cache.Write),
+			InputTokens: max(0, t.Input), OutputTokens: max(0, t.Output) + max(0, t.Reasoning),
+			CacheReadTokens: max(0, t.Cache.Read), CacheWriteTokens: max(0, t.Cache.Write),
 			Cost: max(0, part.Cost), Turns: 1,
 		})
 		return p.spent(p.usage)
@@ -114,12 +114,13 @@ func (p *opencodeParser) part(kind string, part opencodePart) []api.Message {
 		output, failed := part.output()
 		return append(p.release(),
 			p.message(api.Message{Type: api.MessageToolCall, Call: part.Call, Tool: part.Tool, Input: part.State.Input}),
-			p.message(api.Message{Type: api.MessageToolResult, Call: part.Call, Tool: part.Tool, Output: output, IsError: failed}))
+			p.message(api.Message{Type: api.MessageToolResult, Call: part.Call, Tool: part.Tool, Output: output,
+				IsError: failed}))
 	}
 	return nil
 }
 
-// output is what a tool has answered, and whether it failed.
+// output returns a tool's output, and whether it failed.
 func (p opencodePart) output() (string, bool) {
 	s := p.State
 	if s.Status == "error" {
@@ -129,10 +130,10 @@ func (p opencodePart) output() (string, bool) {
 	if exit := s.Metadata.Exit; exit != nil && *exit != 0 {
 		return strings.TrimPrefix(fmt.Sprintf("%s\nexit code %d", output, *exit), "\n"), true
 	}
-	return output, p.Tool == "invalid" // which stands for one that is not there
+	return output, p.Tool == "invalid" // stands for an unknown tool
 }
 
-// fail takes in an error, which it may get over.
+// fail records an error from which the program may recover.
 func (p *opencodeParser) fail(e opencodeFailed) {
 	why := e.Data.Message
 	if why == "" {

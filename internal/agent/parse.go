@@ -23,14 +23,14 @@ import (
 //go:embed agents.yaml
 var builtin []byte
 
-// Builtin are the agents that Cove knows by itself.
+// Builtin returns the built-in agents.
 func Builtin() []Agent { return slices.Clone(parseBuiltin()) }
 
 var parseBuiltin = sync.OnceValue(func() []Agent {
 	var doc struct{ Agents yaml.Node }
 	d := yaml.NewDecoder(bytes.NewReader(builtin))
 	if err := d.Decode(&doc); err != nil {
-		panic(err) // as a test has seen
+		panic(err) // a test parses them
 	}
 	all, err := Decode(&doc.Agents)
 	if err != nil {
@@ -48,8 +48,7 @@ var parseBuiltin = sync.OnceValue(func() []Agent {
 // Worker is the name of Cove's own agent.
 const Worker = "worker"
 
-// Merge is what Cove knows with what is declared over it: an agent of a known
-// name takes its place.
+// Merge returns the built-in agents with declared ones, which replace those of the same name.
 func Merge(declared []Agent) []Agent {
 	all := Builtin()
 	for _, a := range declared {
@@ -62,7 +61,7 @@ func Merge(declared []Agent) []Agent {
 	return all
 }
 
-// Find is the agent of a name. Errors: NotFound.
+// Find returns an agent by name. Errors: NotFound.
 func Find(all []Agent, name string) (Agent, error) {
 	var names []string
 	for _, a := range all {
@@ -71,13 +70,13 @@ func Find(all []Agent, name string) (Agent, error) {
 		}
 		names = append(names, a.Name)
 	}
-	return Agent{}, cove.Errorf(cove.NotFound, "there is no agent %.80q", name).WithHint("there are %s; more can be declared in the configuration (agents)", strings.Join(names, ", "))
+	return Agent{}, cove.Errorf(cove.NotFound, "there is no agent %.80q",
+		name).WithHint("there are %s; more can be declared in the configuration (agents)", strings.Join(names, ", "))
 }
 
-// Decode reads declarations, strictly: a sequence of agents. What is left out is
-// as in the zero Agent, but that the title is the name, the program too, a
-// prompt comes by standard input, and the output is text. Errors are about the
-// line that they begin with.
+// Decode parses declarations, strictly: a sequence of agents. Defaults are those of the zero Agent, except that title
+// and program are the name, the prompt comes by standard input, and the output is text. Errors name the line of the
+// declaration.
 func Decode(n *yaml.Node) ([]Agent, error) {
 	if n.Kind != yaml.SequenceNode {
 		return nil, errors.New("must be a list of agents")
@@ -89,7 +88,9 @@ func Decode(n *yaml.Node) ([]Agent, error) {
 		}
 		var a Agent
 		if err := item.Decode(&a); err != nil {
-			return nil, errors.New(strings.TrimSpace(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", ""), "yaml: unmarshal errors:")))
+			return nil,
+				errors.New(strings.TrimSpace(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", ""),
+					"yaml: unmarshal errors:")))
 		}
 		a.complete()
 		if err := a.check(); err != nil {
@@ -103,7 +104,7 @@ func Decode(n *yaml.Node) ([]Agent, error) {
 	return all, nil
 }
 
-// strict refuses keys that a type does not have, anchors and aliases.
+// strict refuses unknown keys, anchors and aliases.
 func strict(n *yaml.Node, t reflect.Type) error {
 	if n.Anchor != "" || n.Kind == yaml.AliasNode {
 		return fmt.Errorf("line %d: write it out, without anchors and aliases", n.Line)
@@ -126,14 +127,17 @@ func strict(n *yaml.Node, t reflect.Type) error {
 			key, value := n.Content[i], n.Content[i+1]
 			field, ok := fields[key.Value]
 			if !ok {
-				return fmt.Errorf("line %d: there is no key %.60q here; there are %s", key.Line, key.Value, strings.Join(names, ", "))
+				return fmt.Errorf("line %d: there is no key %.60q here; there are %s", key.Line, key.Value,
+					strings.Join(names, ", "))
 			}
 			if err := strict(value, field); err != nil {
 				return err
 			}
 		}
-	case n.Kind == yaml.MappingNode && t.Kind() != reflect.Map, n.Kind == yaml.SequenceNode, t.Kind() == reflect.Slice, t.Kind() == reflect.Struct:
-		kind := map[reflect.Kind]string{reflect.Slice: "a list", reflect.Struct: "a mapping", reflect.Map: "a mapping"}[t.Kind()]
+	case n.Kind == yaml.MappingNode && t.Kind() != reflect.Map, n.Kind == yaml.SequenceNode, t.Kind() == reflect.Slice,
+		t.Kind() == reflect.Struct:
+		kind := map[reflect.Kind]string{reflect.Slice: "a list", reflect.Struct: "a mapping",
+			reflect.Map: "a mapping"}[t.Kind()]
 		if kind == "" {
 			kind = "one value"
 		}
@@ -144,7 +148,7 @@ func strict(n *yaml.Node, t reflect.Type) error {
 
 var formats = []Format{FormatClaude, FormatCodex, FormatGemini, FormatOpencode, FormatMessages, FormatText}
 
-// complete fills in what need not be said.
+// complete fills in defaults.
 func (a *Agent) complete() {
 	if a.Title == "" {
 		a.Title = a.Name
@@ -168,8 +172,7 @@ var (
 	variable    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,200}$`)
 )
 
-// CheckVersion refuses what is no version of a package: ranges and tags would
-// not say what is installed.
+// CheckVersion refuses anything except an exact version of a package: ranges and tags do not pin one.
 func CheckVersion(v string) error {
 	if !npmVersion.MatchString(v) || len(v) > 64 {
 		return cove.Errorf(cove.InvalidArgument, "%.80q is no version", v).WithHint("write it out, like 1.2.3")

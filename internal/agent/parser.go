@@ -11,14 +11,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/jsonschema"
 )
 
-// What a LimitReached of a Parser wraps: which limit it was.
+// Limits that a LimitReached of a Parser wraps.
 var (
 	ErrTurns  = errors.New("the bound of turns")
 	ErrBudget = errors.New("the budget")
 )
 
-// NewParser is for one run. before is what earlier runs of the conversation
-// have used, which some programs count again.
+// NewParser returns a parser for one run. before is the usage of the conversation's earlier runs, which some programs
+// count again.
 func (a Agent) NewParser(before api.AgentUsage) Parser {
 	o := outcome{agent: a.Title}
 	switch a.Output {
@@ -36,18 +36,18 @@ func (a Agent) NewParser(before api.AgentUsage) Parser {
 	return &textParser{outcome: o}
 }
 
-// outcome is what parsers gather until the end.
+// outcome collects the state common to parsers.
 type outcome struct {
 	agent   string // its title, for errors
 	session string
 	model   string
-	held    string // text that may turn out to be the answer
+	held    string // text that may be the answer
 	answer  *api.Message
 	usage   api.AgentUsage
-	told    api.AgentUsage // what was said of it last
+	told    api.AgentUsage // the last reported usage
 }
 
-// message is one of the run.
+// message returns a message of the run.
 func (o *outcome) message(m api.Message) api.Message {
 	m.Version, m.Session = api.MessageVersion, o.session
 	if m.Model == "" && m.Type != api.MessageUsage {
@@ -56,15 +56,14 @@ func (o *outcome) message(m api.Message) api.Message {
 	return m
 }
 
-// hold keeps a text back, since the last one is the answer, and gives the one
-// before.
+// hold keeps a text, since the last one is the answer, and returns the one held before.
 func (o *outcome) hold(text string) []api.Message {
 	before := o.release()
 	o.held = text
 	return before
 }
 
-// release gives what was held: it was not the answer.
+// release returns the held text: it was not the answer.
 func (o *outcome) release() []api.Message {
 	if o.held == "" {
 		return nil
@@ -74,7 +73,7 @@ func (o *outcome) release() []api.Message {
 	return []api.Message{m}
 }
 
-// spent says what was used so far, if that is news.
+// spent reports usage if it has changed.
 func (o *outcome) spent(usage api.AgentUsage) []api.Message {
 	if usage == o.told {
 		return nil
@@ -83,7 +82,7 @@ func (o *outcome) spent(usage api.AgentUsage) []api.Message {
 	return []api.Message{o.message(api.Message{Type: api.MessageUsage, Usage: &usage})}
 }
 
-// end gives result and usage, if there was an answer.
+// end returns result and usage, if there was an answer.
 func (o *outcome) end() []api.Message {
 	var all []api.Message
 	if o.answer == nil || strings.TrimSpace(o.held) != strings.TrimSpace(o.answer.Content) {
@@ -97,7 +96,7 @@ func (o *outcome) end() []api.Message {
 	return append(all, o.message(api.Message{Type: api.MessageUsage, Usage: &usage}))
 }
 
-// silent is the error of a program that ended without an answer.
+// silent returns the error of a program that ended without an answer.
 func (o *outcome) silent(exitCode int, stderr string) error {
 	said := tail(stderr, 2000)
 	if exitCode == 0 {
@@ -113,7 +112,7 @@ func (o *outcome) silent(exitCode int, stderr string) error {
 	return cove.Errorf(cove.AgentFailed, "%s ended with exit code %d: %s", o.agent, exitCode, said)
 }
 
-// tail is the end of a text, from the beginning of a line where that can be.
+// tail returns the end of a text, if possible from the beginning of a line.
 func tail(text string, most int) string {
 	text = strings.TrimSpace(strings.ToValidUTF8(text, "?"))
 	if len(text) <= most {
@@ -128,7 +127,7 @@ func tail(text string, most int) string {
 
 const shownOfLine = 200 // bytes
 
-// malformed is the error of a line that cannot be.
+// malformed returns the error of an invalid line.
 func (o *outcome) malformed(line []byte, why string) error {
 	shown, more := line, ""
 	if len(shown) > shownOfLine {
@@ -138,8 +137,7 @@ func (o *outcome) malformed(line []byte, why string) error {
 		WithHint("is its version one that Cove knows? cove agents list")
 }
 
-// object reads a line that is one JSON object. Fields that are not of the type
-// that they should be are as if they were not there.
+// object parses a line with one JSON object. Fields of a wrong type count as missing.
 func (o *outcome) object(line []byte, to any) error {
 	line = bytes.TrimSpace(line)
 	err := json.Unmarshal(line, to)
@@ -149,19 +147,19 @@ func (o *outcome) object(line []byte, to any) error {
 	return nil
 }
 
-// unreachable is the error of a model that was not to be had.
+// unreachable returns the error of an unreachable model.
 func (o *outcome) unreachable(why string) error {
 	return cove.Errorf(cove.ModelUnreachable, "the model did not answer %s: %s", o.agent, tail(why, 1000)).
 		WithHint("see that its credential is there and its host may be reached: cove agents doctor")
 }
 
-// textParser is for programs that print their answer.
+// textParser parses the output of programs that print their answer.
 type textParser struct {
 	outcome
 	text strings.Builder
 }
 
-const maxText = 4 << 20 // bytes of an answer that are kept
+const maxText = 4 << 20 // maximum bytes of an answer
 
 func (p *textParser) Line(line []byte) ([]api.Message, error) {
 	if p.text.Len()+len(line) < maxText {
@@ -181,10 +179,10 @@ func (p *textParser) End(exitCode int, stderr string) ([]api.Message, error) {
 	return p.end(), nil
 }
 
-// messagesParser is for programs that speak as Cove does.
+// messagesParser parses the output of programs that print Cove's messages.
 type messagesParser struct {
 	outcome
-	ended bool // the last message was there
+	ended bool // the last message has come
 }
 
 func (p *messagesParser) Line(line []byte) ([]api.Message, error) {
@@ -235,14 +233,15 @@ func (p *messagesParser) End(exitCode int, stderr string) ([]api.Message, error)
 	return []api.Message{p.message(api.Message{Type: api.MessageUsage, Usage: &p.usage})}, err
 }
 
-// failure is what the exit code says of a result that is an error, beyond that
-// the agent could not do it (docs/worker.md). Its last paragraph says why.
+// failure returns the error of an exit code beyond a failed task (docs/worker.md). The last paragraph of stderr gives
+// the reason.
 func (p *messagesParser) failure(exitCode int) error {
 	why := strings.TrimSpace(p.answer.Content)
 	why = tail(why[strings.LastIndex(why, "\n\n")+1:], 1000)
 	switch exitCode {
 	case 3:
-		return cove.Errorf(cove.LimitReached, "%s has reached %w", p.agent, ErrTurns).WithHint("allow more, or let it go on with --resume")
+		return cove.Errorf(cove.LimitReached, "%s has reached %w", p.agent,
+			ErrTurns).WithHint("allow more, or let it go on with --resume")
 	case 4:
 		return p.unreachable(why)
 	case 5:
@@ -258,9 +257,8 @@ func isObject(j json.RawMessage) bool {
 	return len(j) > 0 && j[0] == '{'
 }
 
-// fit is a result with the document that a schema asks for, also where that is
-// in words only; every other message is as it was. The error says why it is not
-// valid: SchemaMismatch.
+// fit returns a result with the document that a schema requires, extracted from text if necessary; other messages are
+// unchanged. Errors: SchemaMismatch, with the reason.
 func fit(m api.Message, schema []byte) (api.Message, error) {
 	if schema == nil || m.Type != api.MessageResult || m.IsError {
 		return m, nil

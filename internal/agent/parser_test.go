@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// recording is what a real program has printed, for its parser.
+// recording returns the recorded output of a real program, for its parser.
 func recording(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name+".ndjson"))
@@ -28,7 +28,7 @@ func recording(t testing.TB, name string) []byte {
 	return data
 }
 
-// read lets a parser read all of an output.
+// read passes a whole output to a parser.
 func read(p Parser, output []byte, exitCode int, stderr string) ([]api.Message, error) {
 	var all []api.Message
 	for line := range bytes.Lines(output) {
@@ -47,8 +47,7 @@ func parserOf(t testing.TB, name string, before api.AgentUsage) Parser {
 	return builtinAgent(t, agentName).NewParser(before)
 }
 
-// TestRecordings: what the real programs print becomes the messages of the
-// golden files. Those are written anew with -update.
+// TestRecordings compares the messages for recorded outputs of real programs with golden files, which -update rewrites.
 func TestRecordings(t *testing.T) {
 	task := api.AgentUsage{InputTokens: 177, OutputTokens: 55, CacheReadTokens: 3300}
 	work := used(t, "codex-work")
@@ -58,15 +57,17 @@ func TestRecordings(t *testing.T) {
 		before api.AgentUsage
 		code   cove.Code
 	}{
-		{name: "claude-task"}, {name: "claude-resumed"}, {name: "claude-helper"}, {name: "claude-schema"}, {name: "claude-work"}, {name: "claude-resume"},
+		{name: "claude-task"}, {name: "claude-resumed"}, {name: "claude-helper"}, {name: "claude-schema"},
+		{name: "claude-work"}, {name: "claude-resume"},
 		{name: "claude-ratelimit"}, {name: "claude-broken"}, {name: "claude-notool"}, {name: "claude-subagent"},
 		{name: "claude-turns", exit: 1, code: cove.LimitReached},
 		{name: "claude-unauthorized", exit: 1, code: cove.ModelUnreachable},
 		{name: "claude-overloaded", exit: 1, code: cove.ModelUnreachable},
 		{name: "claude-unreachable", exit: 1, code: cove.ModelUnreachable},
-		{name: "claude-toolong", exit: 1}, {name: "claude-refused", exit: 1}, // the model's word, and no error
+		{name: "claude-toolong", exit: 1}, {name: "claude-refused", exit: 1}, // the model's own text, without an error
 		{name: "claude-killed", exit: 143, code: cove.AgentFailed},
-		{name: "codex-task"}, {name: "codex-resumed", before: task}, {name: "codex-work"}, {name: "codex-work-shell"}, {name: "codex-ratelimit"},
+		{name: "codex-task"}, {name: "codex-resumed", before: task}, {name: "codex-work"}, {name: "codex-work-shell"},
+		{name: "codex-ratelimit"},
 		{name: "codex-broken"}, {name: "codex-schema"}, {name: "codex-resume", before: work},
 		{name: "codex-unauthorized", exit: 1, code: cove.ModelUnreachable},
 		{name: "codex-waiting", exit: 137, code: cove.ModelUnreachable},
@@ -74,10 +75,12 @@ func TestRecordings(t *testing.T) {
 		{name: "codex-killed", exit: 143, code: cove.AgentFailed},
 		{name: "gemini-work"}, {name: "gemini-resumed"}, {name: "gemini-ratelimit"}, {name: "gemini-notool"},
 		{name: "gemini-refused", exit: 144},
-		{name: "gemini-broken", exit: 1, code: cove.ModelUnreachable}, {name: "gemini-unauthorized", exit: 145, code: cove.ModelUnreachable},
+		{name: "gemini-broken", exit: 1, code: cove.ModelUnreachable},
+		{name: "gemini-unauthorized", exit: 145, code: cove.ModelUnreachable},
 		{name: "gemini-turns", exit: 53, code: cove.LimitReached},
-		{name: "gemini-killed", code: cove.AgentProtocol}, // which it says nothing of
-		{name: "opencode-work"}, {name: "opencode-resumed"}, {name: "opencode-ratelimit"}, {name: "opencode-broken"}, {name: "opencode-notool"},
+		{name: "gemini-killed", code: cove.AgentProtocol}, // its output does not show it
+		{name: "opencode-work"}, {name: "opencode-resumed"}, {name: "opencode-ratelimit"}, {name: "opencode-broken"},
+		{name: "opencode-notool"},
 		{name: "opencode-toolong", exit: 1},
 		{name: "opencode-unauthorized", exit: 1, code: cove.ModelUnreachable},
 		{name: "opencode-killed", exit: 143, code: cove.AgentFailed},
@@ -109,7 +112,7 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
-// used is what a recording used.
+// used returns the usage in a recording.
 func used(t *testing.T, name string) api.AgentUsage {
 	all, err := read(parserOf(t, name, api.AgentUsage{}), recording(t, name), 0, "")
 	if err != nil {
@@ -118,7 +121,7 @@ func used(t *testing.T, name string) api.AgentUsage {
 	return *all[len(all)-1].Usage
 }
 
-// wellFormed: whatever comes, what is made of it is of the form that api says.
+// wellFormed checks that messages conform to api, for any output.
 func wellFormed(t *testing.T, all []api.Message, err error) {
 	t.Helper()
 	results, calls, used := 0, map[string]bool{}, api.AgentUsage{}
@@ -147,16 +150,16 @@ func wellFormed(t *testing.T, all []api.Message, err error) {
 	}
 }
 
-// TestUsage: what the scripts of the recordings said they used, summed up.
+// TestUsage sums up the usage in the recordings' scripts.
 func TestUsage(t *testing.T) {
 	for name, want := range map[string]api.AgentUsage{
 		"claude-task": {InputTokens: 122, OutputTokens: 55, CacheReadTokens: 3300, CacheWriteTokens: 55, Turns: 3},
-		// Resumed, it tells the whole conversation's, too; the helper's is in it.
+		// A resumed run repeats the conversation's usage, which includes the helper's.
 		"claude-resumed": {InputTokens: 122, OutputTokens: 55, CacheReadTokens: 3300, CacheWriteTokens: 55, Turns: 3},
 		"claude-helper":  {InputTokens: 12355 + 12696 + 13068 + 5 + 6, OutputTokens: 42, Turns: 5},
 		"codex-task":     {InputTokens: 177, OutputTokens: 55, CacheReadTokens: 3300},
 		"codex-resumed":  {InputTokens: 177, OutputTokens: 55, CacheReadTokens: 3300},
-		// Its model's protocol has no word for what was written to a cache.
+		// The model's protocol does not state cache writes.
 		"gemini-work":      {InputTokens: 11550, OutputTokens: 375, CacheReadTokens: 47500, Turns: 6},
 		"gemini-resumed":   {InputTokens: 110, OutputTokens: 11, CacheReadTokens: 1850, Turns: 2},
 		"opencode-work":    {InputTokens: 2550, OutputTokens: 375, CacheReadTokens: 47500, CacheWriteTokens: 9000, Turns: 6},
@@ -172,7 +175,8 @@ func TestUsage(t *testing.T) {
 		}
 		got := *all[len(all)-1].Usage
 		agent, _, _ := strings.Cut(name, "-")
-		if (agent == "claude" || agent == "opencode") && got.Cost <= 0 || (agent == "claude" || agent == "gemini") && got.Duration <= 0 {
+		if (agent == "claude" || agent == "opencode") && got.Cost <= 0 ||
+			(agent == "claude" || agent == "gemini") && got.Duration <= 0 {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if got.Cost, got.Duration = 0, 0; got != want {
@@ -181,8 +185,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestUsageOnTheWay: what was used is said after each answer, where the program
-// says it.
+// TestUsageOnTheWay: usage is reported after each answer, if the program states it.
 func TestUsageOnTheWay(t *testing.T) {
 	for name, want := range map[string]string{
 		"claude-task":   "[1:1000 2:2100 3:3300 3:3300]",
@@ -206,22 +209,24 @@ func TestUsageOnTheWay(t *testing.T) {
 	}
 }
 
-// TestOlderClaude: without what newer versions say, the whole is what counts.
+// TestOlderClaude: without the fields of newer versions, the total counts.
 func TestOlderClaude(t *testing.T) {
 	for _, form := range []string{
-		`"modelUsage":{"a":{"inputTokens":1,"outputTokens":2,"cacheReadInputTokens":3,"cacheCreationInputTokens":4,"costUSD":0.5},"b":{"inputTokens":10,"costUSD":0.25}}`,
-		`"total_cost_usd":0.75,"usage":{"input_tokens":11,"output_tokens":2,"cache_read_input_tokens":3,"cache_creation_input_tokens":4}`,
+		`"modelUsage":{"a":{"inputTokens":1,"outputTokens":2,"cacheReadInputTokens":3,"cacheCreationInputTokens":4,` +
+			`"costUSD":0.5},"b":{"inputTokens":10,"costUSD":0.25}}`,
+		`"total_cost_usd":0.75,"usage":{"input_tokens":11,"output_tokens":2,"cache_read_input_tokens":3,` +
+			`"cache_creation_input_tokens":4}`,
 	} {
 		line := `{"is_error":false,"result":"ok",` + form + `,"type":"result","duration_ms":1500}`
 		all, err := read(builtinAgent(t, "claude").NewParser(api.AgentUsage{}), []byte(line), 0, "")
-		if want := (api.AgentUsage{InputTokens: 11, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, Cost: 0.75, Duration: 1.5}); err != nil || *all[len(all)-1].Usage != want {
+		if want := (api.AgentUsage{InputTokens: 11, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, Cost: 0.75,
+			Duration: 1.5}); err != nil || *all[len(all)-1].Usage != want {
 			t.Errorf("%+v, %v", all, err)
 		}
 	}
 }
 
-// TestCutOff: what was there until a program was killed is kept, and what it used
-// as far as it is known.
+// TestCutOff: messages before a program was killed are kept, with the known usage.
 func TestCutOff(t *testing.T) {
 	for _, name := range []string{"claude-task", "codex-task", "gemini-work", "opencode-work"} {
 		whole := recording(t, name)
@@ -241,7 +246,8 @@ func TestCutOff(t *testing.T) {
 			}
 		}
 	}
-	all, err := read(parserOf(t, "claude-task", api.AgentUsage{}), bytes.Join(bytes.SplitAfter(recording(t, "claude-task"), []byte("\n"))[:13], nil), 137, "")
+	all, err := read(parserOf(t, "claude-task", api.AgentUsage{}),
+		bytes.Join(bytes.SplitAfter(recording(t, "claude-task"), []byte("\n"))[:13], nil), 137, "")
 	if u := all[len(all)-1].Usage; err == nil || u.InputTokens != 122 || u.CacheReadTokens != 3300 {
 		t.Errorf("%+v %v", u, err)
 	}
@@ -250,13 +256,15 @@ func TestCutOff(t *testing.T) {
 func TestMalformed(t *testing.T) {
 	long := "{\"type\": \"assistant\", " + strings.Repeat("x", 500)
 	for _, name := range []string{"claude", "codex", "gemini", "opencode", "worker"} {
-		for _, line := range []string{long, "Segmentation fault", "[1]", "null", `{"type":7}`, `{}`, "{\"type\":\"result\"} trailing", "\x00\xff"} {
+		for _, line := range []string{long, "Segmentation fault", "[1]", "null", `{"type":7}`, `{}`,
+			"{\"type\":\"result\"} trailing", "\x00\xff"} {
 			_, err := builtinAgent(t, name).NewParser(api.AgentUsage{}).Line([]byte(line))
 			if cove.ErrorCode(err) != cove.AgentProtocol {
 				t.Errorf("%s: %.40q: %v", name, line, err)
 				continue
 			}
-			if line == long && (!strings.Contains(err.Error(), strings.Repeat("x", 178)) || strings.Contains(err.Error(), strings.Repeat("x", 179))) {
+			if line == long && (!strings.Contains(err.Error(), strings.Repeat("x", 178)) ||
+				strings.Contains(err.Error(), strings.Repeat("x", 179))) {
 				t.Errorf("%s: not the first 200 bytes: %v", name, err)
 			}
 			if !utf8.ValidString(err.Error()) || strings.ContainsAny(err.Error(), "\x00\x1b") {
@@ -268,60 +276,73 @@ func TestMalformed(t *testing.T) {
 		}
 	}
 	for _, line := range []string{`{"type":"assistant"}`, `{"type":"user","message":{"content":5}}`} {
-		if _, err := builtinAgent(t, "claude").NewParser(api.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) != cove.AgentProtocol {
+		if _, err := builtinAgent(t, "claude").NewParser(api.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) !=
+			cove.AgentProtocol {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
 	for _, line := range []string{`{"type":"text"}`, `{"type":"error","part":{}}`} {
-		if _, err := builtinAgent(t, "opencode").NewParser(api.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) != cove.AgentProtocol {
+		if _, err := builtinAgent(t, "opencode").NewParser(api.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) !=
+			cove.AgentProtocol {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	if _, err := builtinAgent(t, "codex").NewParser(api.AgentUsage{}).Line([]byte(`{"type":"item.completed","item":{}}`)); cove.ErrorCode(err) != cove.AgentProtocol {
+	if _, err := builtinAgent(t, "codex").NewParser(api.AgentUsage{}).Line(
+		[]byte(`{"type":"item.completed","item":{}}`)); cove.ErrorCode(err) != cove.AgentProtocol {
 		t.Error(err)
 	}
 }
 
 func TestLimits(t *testing.T) {
 	for subtype, want := range map[string]error{"error_max_turns": ErrTurns, "error_max_budget_usd": ErrBudget} {
-		all, err := read(builtinAgent(t, "claude").NewParser(api.AgentUsage{}), []byte(`{"type":"result","subtype":"`+subtype+`","is_error":true,"errors":["enough"]}`), 1, "")
-		if cove.ErrorCode(err) != cove.LimitReached || !errors.Is(err, want) || len(all) != 2 || all[0].Content != "enough" || !all[0].IsError {
+		all, err := read(builtinAgent(t, "claude").NewParser(api.AgentUsage{}),
+			[]byte(`{"type":"result","subtype":"`+subtype+`","is_error":true,"errors":["enough"]}`), 1, "")
+		if cove.ErrorCode(err) != cove.LimitReached || !errors.Is(err, want) || len(all) != 2 || all[0].Content != "enough" ||
+			!all[0].IsError {
 			t.Errorf("%s: %+v %v", subtype, all, err)
 		}
 	}
 }
 
-// TestTroubleAfterTheAnswer: what codex complains of after its answer does not take
-// the answer away.
+// TestTroubleAfterTheAnswer: an error of codex after its answer does not discard the answer.
 func TestTroubleAfterTheAnswer(t *testing.T) {
-	all, err := read(builtinAgent(t, "codex").NewParser(api.AgentUsage{}), []byte(`{"type":"thread.started","thread_id":"t"}
+	all, err := read(builtinAgent(t, "codex").NewParser(api.AgentUsage{}),
+		[]byte(`{"type":"thread.started","thread_id":"t"}
 {"type":"item.completed","item":{"id":"item_0","type":"agent_message","text":"It is full."}}
 {"type":"item.completed","item":{"id":"item_1","type":"error","message":"Failed to save the conversation transcript"}}
 {"type":"turn.completed","usage":{"input_tokens":5,"output_tokens":2}}
 `), 0, "")
-	if err != nil || len(all) != 3 || !strings.HasPrefix(all[0].Content, "Failed to save") || all[1].Type != api.MessageResult || all[1].Content != "It is full." {
+	if err != nil || len(all) != 3 || !strings.HasPrefix(all[0].Content, "Failed to save") ||
+		all[1].Type != api.MessageResult || all[1].Content != "It is full." {
 		t.Errorf("%+v %v", all, err)
 	}
 }
 
-// TestMessages: what Cove's own worker says passes as it is, and has to be right.
+// TestMessages: messages of Cove's own worker are validated and pass unchanged.
 func TestMessages(t *testing.T) {
 	worker := builtinAgent(t, "worker")
-	const begin = `{"version":1,"type":"tool_call","session_id":"s","model":"m","call_id":"c","tool":"bash","input":{"command":"ls"}}` + "\n"
-	const result, usage = `{"version":1,"type":"result","content":"done"}` + "\n", `{"version":1,"type":"usage","usage":{"input_tokens":1,"output_tokens":2,"turns":1}}` + "\n"
-	all, err := read(worker.NewParser(api.AgentUsage{}), []byte(begin+`{"version":1,"type":"news","more":[1]}`+"\n"+result+usage), 0, "")
+	const begin = `{"version":1,"type":"tool_call","session_id":"s","model":"m","call_id":"c","tool":"bash",` +
+		`"input":{"command":"ls"}}` + "\n"
+	const result, usage = `{"version":1,"type":"result","content":"done"}` + "\n",
+		`{"version":1,"type":"usage","usage":{"input_tokens":1,"output_tokens":2,"turns":1}}` + "\n"
+	all, err := read(worker.NewParser(api.AgentUsage{}),
+		[]byte(begin+`{"version":1,"type":"news","more":[1]}`+"\n"+result+usage), 0, "")
 	if err != nil || len(all) != 4 || all[0].Tool != "bash" || all[3].Usage.OutputTokens != 2 {
 		t.Errorf("%+v %v", all, err)
 	}
-	if all, err := read(worker.NewParser(api.AgentUsage{}), []byte(usage+begin+usage+result), 0, ""); err != nil || len(all) != 5 || *all[4].Usage != *all[2].Usage {
+	if all, err := read(worker.NewParser(api.AgentUsage{}), []byte(usage+begin+usage+result), 0, ""); err != nil ||
+		len(all) != 5 || *all[4].Usage != *all[2].Usage {
 		t.Errorf("usage on the way: %+v %v", all, err)
 	}
-	for _, wrong := range []string{result + result, result + usage + usage, result + usage + begin, `{"version":0,"type":"result"}`, `{"version":1,"type":"usage"}`, `{"version":1,"type":"tool_call","input":[1]}`} {
-		if _, err := read(worker.NewParser(api.AgentUsage{}), []byte(wrong), 0, ""); cove.ErrorCode(err) != cove.AgentProtocol {
+	for _, wrong := range []string{result + result, result + usage + usage, result + usage + begin,
+		`{"version":0,"type":"result"}`, `{"version":1,"type":"usage"}`, `{"version":1,"type":"tool_call","input":[1]}`} {
+		if _, err := read(worker.NewParser(api.AgentUsage{}), []byte(wrong), 0, ""); cove.ErrorCode(err) !=
+			cove.AgentProtocol {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
-	if all, err := read(worker.NewParser(api.AgentUsage{}), []byte(begin), 1, "no model"); cove.ErrorCode(err) != cove.AgentFailed || all[len(all)-1].Type != api.MessageUsage || all[len(all)-1].Session != "s" {
+	if all, err := read(worker.NewParser(api.AgentUsage{}), []byte(begin), 1, "no model"); cove.ErrorCode(err) !=
+		cove.AgentFailed || all[len(all)-1].Type != api.MessageUsage || all[len(all)-1].Session != "s" {
 		t.Errorf("%+v %v", all, err)
 	}
 }
@@ -334,13 +355,13 @@ func TestText(t *testing.T) {
 	}
 	stderr := strings.Repeat("noise\n", 1000) + "the reason\n"
 	all, err = read(plain.NewParser(api.AgentUsage{}), []byte("so far"), 2, stderr)
-	if cove.ErrorCode(err) != cove.AgentFailed || !strings.HasSuffix(err.Error(), "the reason") || len(err.Error()) > 2200 || all[0].Content != "so far" || all[0].Type != api.MessageThinking {
+	if cove.ErrorCode(err) != cove.AgentFailed || !strings.HasSuffix(err.Error(), "the reason") ||
+		len(err.Error()) > 2200 || all[0].Content != "so far" || all[0].Type != api.MessageThinking {
 		t.Errorf("%+v %v", all, err)
 	}
 }
 
-// fuzzParser: nothing that a program prints breaks its parser, and what is made of
-// it is of the right form.
+// fuzzParser: no output breaks its parser, and the messages are well formed.
 func fuzzParser(f *testing.F, name string) {
 	files, _ := filepath.Glob("testdata/" + name + "-*.ndjson")
 	for _, file := range files {
@@ -359,7 +380,7 @@ func fuzzParser(f *testing.F, name string) {
 			if _, err := json.Marshal(m); err != nil {
 				t.Errorf("%+v: %v", m, err)
 			}
-			if m.Usage != nil && m.Type != api.MessageUsage && name != "worker" { // whose messages pass as they are
+			if m.Usage != nil && m.Type != api.MessageUsage && name != "worker" { // its messages pass unchanged
 				t.Errorf("%+v", m)
 			}
 		}
@@ -372,7 +393,7 @@ func FuzzGemini(f *testing.F)   { fuzzParser(f, "gemini") }
 func FuzzOpencode(f *testing.F) { fuzzParser(f, "opencode") }
 func FuzzMessages(f *testing.F) { fuzzParser(f, "worker") }
 
-// TestFit: an answer is the document that a schema asks for, or says why not.
+// TestFit: an answer becomes the document of the schema, or an error.
 func TestFit(t *testing.T) {
 	schema := []byte(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
 	for name, c := range map[string]struct {
@@ -380,16 +401,18 @@ func TestFit(t *testing.T) {
 		data string
 		want string // of the error
 	}{
-		"the agent's own":             {api.Message{Type: api.MessageResult, Data: []byte(`{"n":1}`)}, `{"n":1}`, ""},
-		"in words":                    {api.Message{Type: api.MessageResult, Content: `{"n": 2}`}, `{"n": 2}`, ""},
-		"in a fence":                  {api.Message{Type: api.MessageResult, Content: "Here:\n```json\n{\"n\":3}\n```"}, `{"n":3}`, ""},
+		"the agent's own": {api.Message{Type: api.MessageResult, Data: []byte(`{"n":1}`)}, `{"n":1}`, ""},
+		"in words":        {api.Message{Type: api.MessageResult, Content: `{"n": 2}`}, `{"n": 2}`, ""},
+		"in a fence": {api.Message{Type: api.MessageResult, Content: "Here:\n```json\n{\"n\":3}\n```"},
+			`{"n":3}`, ""},
 		"another type":                {api.Message{Type: api.MessageResult, Content: `{"n":"x"}`}, `{"n":"x"}`, "$.n"},
 		"no document":                 {api.Message{Type: api.MessageResult, Content: "three"}, "", "no JSON"},
 		"one who could not do it":     {api.Message{Type: api.MessageResult, Content: "no", IsError: true}, "", ""},
 		"something that is no answer": {api.Message{Type: api.MessageThinking, Content: "hm"}, "", ""},
 	} {
 		m, err := fit(c.m, schema)
-		if string(m.Data) != c.data || (err == nil) != (c.want == "") || err != nil && (cove.ErrorCode(err) != cove.SchemaMismatch || !strings.Contains(err.Error(), c.want)) {
+		if string(m.Data) != c.data || (err == nil) != (c.want == "") ||
+			err != nil && (cove.ErrorCode(err) != cove.SchemaMismatch || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %s, %v", name, m.Data, err)
 		}
 	}

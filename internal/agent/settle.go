@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	maxShown = 256 << 10 // bytes of one text of a message
+	maxShown = 256 << 10 // bytes of one text in a message
 	maxInput = 256 << 10 // bytes of a tool's input
 )
 
-// Settle makes of a parser's message what everybody is given, wherever the agent
-// works: with its time, an answer with the document that schema asks for (nil asks
-// for none), texts of any length cut. The error, beside which there is the
-// message, says why the answer is not valid. It is pure. Errors: SchemaMismatch.
+// Settle completes a parser's message for all receivers, wherever the agent works: it adds the time, adds the document
+// that schema requires to an answer (nil requires none), and truncates long texts. It returns the message also with an
+// error, the reason why the answer is invalid. It is pure. Errors: SchemaMismatch.
 func Settle(m api.Message, schema []byte, at time.Time) (api.Message, error) {
 	m, err := fit(m, schema)
 	m = shorten(m)
@@ -26,8 +25,8 @@ func Settle(m api.Message, schema []byte, at time.Time) (api.Message, error) {
 	return m, err
 }
 
-// shorten is a message that is bounded: long texts are cut, and say so. The
-// answer by a schema stays whole, since nothing else would be valid.
+// shorten returns a bounded message: long texts are truncated, with a note. The document of a schema stays whole, since
+// it would be invalid otherwise.
 func shorten(m api.Message) api.Message {
 	m.Content, m.Output = cutText(m.Content, maxShown), cutText(m.Output, maxShown)
 	if len(m.Input) > maxInput {
@@ -36,7 +35,7 @@ func shorten(m api.Message) api.Message {
 	return m
 }
 
-// cutText is at most so many bytes of a text, and a note.
+// cutText returns at most limit bytes of a text, with a note.
 func cutText(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -48,8 +47,7 @@ func cutText(s string, limit int) string {
 	return s[:at] + fmt.Sprintf("\n[cut: %d of %d bytes]", at, len(s))
 }
 
-// cutInput cuts the long texts in a JSON document, shorter and shorter until it
-// is small enough.
+// cutInput truncates long texts in a JSON document, repeatedly until it is small enough.
 func cutInput(input json.RawMessage) json.RawMessage {
 	for limit := maxInput / 4; limit >= 256; limit /= 4 {
 		d := json.NewDecoder(bytes.NewReader(input))
@@ -62,7 +60,7 @@ func cutInput(input json.RawMessage) json.RawMessage {
 			return b
 		}
 	}
-	b, _ := json.Marshal(map[string]int{"cut: bytes": len(input)}) // which always can be written
+	b, _ := json.Marshal(map[string]int{"cut: bytes": len(input)}) // it always encodes
 	return b
 }
 

@@ -19,7 +19,8 @@ func FuzzShorten(f *testing.F) {
 			long.Input = json.RawMessage("[" + strings.Repeat(string(input)+",", times%2000) + string(input) + "]")
 		}
 		short := shorten(long)
-		if len(short.Content) > maxShown+100 || len(short.Input) > maxInput || utf8.ValidString(long.Content) && !utf8.ValidString(short.Content) {
+		if len(short.Content) > maxShown+100 || len(short.Input) > maxInput ||
+			utf8.ValidString(long.Content) && !utf8.ValidString(short.Content) {
 			t.Errorf("%d bytes of text and %d of input are left", len(short.Content), len(short.Input))
 		}
 		if long.Input != nil && !json.Valid(short.Input) {

@@ -207,7 +207,8 @@ func TestObjections(t *testing.T) {
 		{"guest on its protocol", "internal/guest/guestd", "internal/guest", false},
 		{"heart on adapter", "internal/sandbox", "internal/store/sqlite", false}, // the fence refuses it
 		{"edge on edge", "internal/httpapi", "client", true},
-		{"wiring", "internal/cli", "internal/daemon", false},
+		{"wiring", "internal/cli/session", "internal/daemon", false},
+		{"a room of the command line on another", "internal/cli/agent", "internal/cli/sandbox", true},
 		{"wiring backwards", "internal/daemon", "internal/cli", true},
 		{"words on a leaf", "", "internal/clock", true},
 		{"leaf on words", "internal/clock", "", false},

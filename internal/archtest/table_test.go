@@ -51,13 +51,14 @@ var rooms = []room{
 	{path: "internal/jsonschema", layer: leaf},
 	{path: "internal/linux/...", layer: leaf},
 	{path: "internal/localsocket", layer: leaf},
+	{path: "internal/prewarm", layer: leaf},
 	{path: "internal/rootfs", layer: leaf},
 	{path: "internal/secret", layer: leaf},
-	{path: "internal/stock", layer: leaf},
 	{path: "internal/version", layer: leaf},
 
 	{path: "api", layer: contract},
 	{path: "internal/agent", layer: contract, above: []string{"api", "internal/egress/model", "internal/egress/policy"}},
+	{path: "internal/apispec", layer: contract, above: []string{"api"}},
 	{path: "internal/detect", layer: contract},
 	{path: "internal/egress/approval", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/github", layer: contract, above: []string{"internal/egress/policy"}},
@@ -78,7 +79,7 @@ var rooms = []room{
 	{path: "internal/git/pktline", layer: contract},
 	{path: "internal/git/policy", layer: contract},
 	{path: "internal/git/smart", layer: contract, above: []string{"internal/git/pktline", "internal/git/policy"}},
-	{path: "internal/profile", layer: contract, above: []string{"api", "internal/egress/policy"}},
+	{path: "internal/profile", layer: contract, above: []string{"api", "internal/apispec", "internal/egress/policy"}},
 	{path: "internal/modeltest", layer: contract},
 	{path: "internal/runtime", layer: contract},
 	{path: "internal/terminal", layer: contract},
@@ -121,7 +122,21 @@ var rooms = []room{
 	{path: "internal/config", layer: wiring, above: []string{"internal/engines"}},
 	{path: "internal/daemon", layer: wiring, above: []string{"internal/config", "internal/engines"}},
 	{path: "internal/doctor/...", layer: wiring, above: []string{"internal/config"}},
-	{path: "internal/cli", layer: wiring, above: []string{"internal/config", "internal/daemon", "internal/doctor/...", "internal/engines"}},
+
+	// The command line: what all rooms build on, then the rooms, which do not know
+	// each other, then the root command.
+	{path: "internal/cli/ui", layer: wiring},
+	{path: "internal/cli/session", layer: wiring, above: []string{"internal/config", "internal/daemon", "internal/cli/ui"}},
+	{path: "internal/cli/flags", layer: wiring, above: []string{"internal/cli/session", "internal/cli/ui"}},
+	{path: "internal/cli/report", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/ui"}},
+	{path: "internal/cli/interact", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/report", "internal/cli/session", "internal/cli/ui"}},
+	{path: "internal/cli/run", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/interact", "internal/cli/report", "internal/cli/session", "internal/cli/ui"}},
+	{path: "internal/cli/sandbox", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/interact", "internal/cli/report", "internal/cli/session", "internal/cli/ui"}},
+	{path: "internal/cli/agent", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/interact", "internal/cli/report", "internal/cli/session", "internal/cli/ui",
+		"internal/config", "internal/daemon"}},
+	{path: "internal/cli/network", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/report", "internal/cli/session", "internal/cli/ui", "internal/config", "internal/daemon"}},
+	{path: "internal/cli/server", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/session", "internal/cli/ui", "internal/config", "internal/daemon", "internal/doctor/...", "internal/engines"}},
+	{path: "internal/cli", layer: wiring, above: []string{"internal/cli/agent", "internal/cli/network", "internal/cli/run", "internal/cli/sandbox", "internal/cli/server", "internal/cli/session", "internal/cli/ui"}},
 
 	{path: "cmd/...", layer: process},
 
@@ -159,9 +174,9 @@ var fences = []fence{
 		reason: "one package per technology"},
 	{imported: "github.com/prometheus/...", by: []string{"internal/httpapi/...", "internal/meter", "internal/daemon"},
 		reason: "what happens is counted where it is shown; nothing below knows how"},
-	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli", "cmd/..."},
+	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli/...", "cmd/..."},
 		reason: "only the command line knows its library"},
-	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli", "internal/egress/credential", "internal/egress/registry", "internal/engine/local", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/terminal/terminaltest", "internal/adversary/...", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli/session", "internal/cli/flags", "internal/cli/sandbox", "internal/cli/agent", "internal/egress/credential", "internal/egress/registry", "internal/engine/local", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/terminal/terminaltest", "internal/adversary/...", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
 		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but git in its own way, and others to ask them how they are configured or for a credential; the worker is not on the host"},
 }
 

@@ -1,5 +1,5 @@
-// Package atomicfile replaces small files so that a reader, a crash or a full
-// disk sees the old content or the new one, never a part of either.
+// Package atomicfile replaces small files atomically: after a crash or on a full disk, readers see the old content or
+// the new one, never a part of either.
 package atomicfile
 
 import (
@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Write puts data at path: into a temporary file of the same directory, synced,
-// renamed, and the directory synced. On error the old file is untouched and no
-// temporary file is left; only a crash can leave one, named "."+base+".*".
+// Write writes data to a temporary file in path's directory, syncs it, renames it to path, and syncs the directory. On
+// error the old file is unchanged and no temporary file is left. Only a crash can leave one, named "."+base+".*".
 func Write(path string, data []byte, perm fs.FileMode) error {
 	if err := replace(path, data, perm, (*os.File).Sync); err != nil {
 		return err
@@ -19,8 +18,7 @@ func Write(path string, data []byte, perm fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// Replace is Write that does not wait for the disk: when the machine goes down,
-// the file may be lost, or empty.
+// Replace is Write without syncing: after a crash of the machine the file may be missing or empty.
 func Replace(path string, data []byte, perm fs.FileMode) error {
 	return replace(path, data, perm, func(*os.File) error { return nil })
 }

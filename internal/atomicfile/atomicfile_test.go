@@ -11,7 +11,7 @@ import (
 
 type writer func(path string, data []byte, perm fs.FileMode) error
 
-// each tests both ways to write.
+// each tests both functions.
 func each(t *testing.T, f func(t *testing.T, write writer)) {
 	t.Run("Write", func(t *testing.T) { f(t, Write) })
 	t.Run("Replace", func(t *testing.T) { f(t, Replace) })
@@ -57,7 +57,7 @@ func failureLeavesTheOldFile(t *testing.T, write writer) {
 	}
 }
 
-// A reader never sees a part: every content is one byte repeated.
+// Readers see complete contents: every content is one byte repeated.
 func TestReadersSeeWholeFiles(t *testing.T) { each(t, readersSeeWholeFiles) }
 
 func readersSeeWholeFiles(t *testing.T, write writer) {

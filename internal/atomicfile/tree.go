@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SyncAll writes out the file system that a directory is on: one call, where
-// syncing each file of a tree would take minutes. Without it, a power cut could
-// leave a tree that was renamed into place with empty files.
+// SyncAll syncs the file system of a directory: one call, where syncing each file of a tree would take minutes. Without
+// it, a power cut could leave empty files in a tree that was renamed into place.
 func SyncAll(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

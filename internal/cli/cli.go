@@ -9,34 +9,28 @@ package cli
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/cli/agent"
+	"github.com/cove-sandbox/cove/internal/cli/network"
+	"github.com/cove-sandbox/cove/internal/cli/run"
+	"github.com/cove-sandbox/cove/internal/cli/sandbox"
+	"github.com/cove-sandbox/cove/internal/cli/server"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
 // Streams are the process's own.
-type Streams struct {
-	In       *os.File
-	Out, Err *os.File
-}
+type Streams = ui.Streams
 
-// app is what the commands share.
-type app struct {
-	Streams
-	say    *speaker
-	getenv func(string) string
-
-	server   string    // --server
-	settings settings  // --config and the like
-	logFile  string    // --log-file of serve
-	logTo    io.Writer // of the log, when it is not standard error
-	exit     int       // of a command that did its work but has a verdict to give
+// HelperArgs are the arguments of this program when git runs it as its remote
+// helper; ok is false when it runs under another name.
+func HelperArgs(name string, args []string) (all []string, ok bool) {
+	return sandbox.HelperArgs(name, args)
 }
 
 // Main runs one command line and returns the process's exit code.
@@ -44,9 +38,8 @@ func Main(ctx context.Context, args []string, s Streams) int {
 	// A closed pipe on standard output is an error to handle, so that what
 	// runs in this process is still cleaned up.
 	signal.Ignore(syscall.SIGPIPE)
-	a := &app{Streams: s, getenv: os.Getenv}
-	a.say = &speaker{w: s.Err, color: colorful(s.Err, a.getenv)}
-	root := a.root()
+	sess := session.New(s, os.Getenv)
+	root := rootCommand(sess)
 	root.SetArgs(args)
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
@@ -54,15 +47,16 @@ func Main(ctx context.Context, args []string, s Streams) int {
 	err := root.ExecuteContext(ctx)
 	switch {
 	case err == nil:
-		return a.exit
+		return sess.Exit
 	case errors.Is(err, syscall.EPIPE):
-		return exitSignal(syscall.SIGPIPE) // like every program in a pipe, without a word
+		return ui.ExitSignal(syscall.SIGPIPE) // like every program in a pipe, without a word
 	}
-	a.say.fail(err)
-	return exitCode(err)
+	sess.Say.Fail(err)
+	return ui.ExitCode(err)
 }
 
-func (a *app) root() *cobra.Command {
+// rootCommand returns "cove" with the commands of all rooms.
+func rootCommand(sess *session.Session) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cove",
 		Short: "Run untrusted code in sandboxes",
@@ -75,83 +69,22 @@ beforehand; "cove serve" offers the same over HTTP.`,
   cove doctor`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          unknownCommand,
+		Args:          ui.UnknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		Version:       versionLine(),
+		Version:       server.VersionLine(),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError(cmd, "%w", err)
+		return ui.UsageError(cmd, "%w", err)
 	})
 	root.CompletionOptions.HiddenDefaultCmd = false
-	f := root.PersistentFlags()
-	f.StringVar(&a.settings.path, "config", "", "configuration `FILE` (or COVE_CONFIG)")
-	f.StringArrayVar(&a.settings.set, "set", nil, "set one setting of the configuration: `NAME=VALUE` (repeatable)")
-	f.StringVar(&a.settings.home, "home", "", "`DIR` of state: database, images (or COVE_HOME)")
-	f.StringVar(&a.settings.runDir, "run-dir", "", "`DIR` of sockets and locks (or COVE_RUN_DIR)")
-	f.StringVar(&a.server, "server", "", "talk to this server: `ADDRESS` http://host:port or unix:/path (or COVE_SERVER; its key in COVE_API_KEY)")
-	root.AddGroup(&cobra.Group{ID: "work", Title: "Sandboxes to work in:"}, &cobra.Group{ID: "agent", Title: "Agents:"}, &cobra.Group{ID: "run", Title: "Run code:"}, &cobra.Group{ID: "see", Title: "Executions:"},
-		&cobra.Group{ID: "net", Title: "Network:"}, &cobra.Group{ID: "host", Title: "This machine:"})
-	add := func(group string, commands ...*cobra.Command) {
-		for _, c := range commands {
-			c.GroupID = group
-			root.AddCommand(c)
-		}
-	}
-	add("work", a.newCommand(), a.listCommand(), a.infoCommand(), a.attachCommand(), a.shellCommand(), a.execCommand(),
-		a.startCommand(), a.stopCommand(), a.pauseCommand(), a.resumeCommand(), a.renameCommand(), a.destroyCommand(),
-		a.diffCommand(), a.logCommand(), a.applyCommand(), a.pushCommand(), a.prCommand(), a.presetCommand(), a.profileCommand(), a.repoCommand())
-	add("agent", append(a.agentCommands(), a.runsCommand(), a.agentsCommand())...)
-	add("run", a.runCommand(), a.serveCommand(), a.serverCommand())
-	add("see", a.psCommand(), a.logsCommand(), a.killCommand(), a.auditCommand())
-	add("net", a.policyCommand(), a.approveCommand(), a.approvalsCommand(), a.networkCommand(), a.caCommand(), a.gatewayCommand())
-	add("host", a.runtimesCommand(), a.imageCommand(), a.doctorCommand(), a.configCommand(), a.devCommand())
-	root.AddCommand(a.versionCommand(), a.setupCommand(), a.gitRemoteCommand(), a.doctorProbeCommand())
+	sess.AddFlags(root.PersistentFlags())
+	ui.AddGroups(root)
+	root.AddCommand(run.Commands(sess)...)
+	root.AddCommand(sandbox.Commands(sess)...)
+	root.AddCommand(ui.InGroup(ui.GroupWork, agent.StartsWorkflow(sess, sandbox.StartCommand(sess)))...)
+	root.AddCommand(agent.Commands(sess)...)
+	root.AddCommand(network.Commands(sess)...)
+	root.AddCommand(server.Commands(sess)...)
 	return root
-}
-
-// group makes a command that only has commands below it.
-func group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
-	c.Args = unknownCommand
-	c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	c.AddCommand(below...)
-	return c
-}
-
-// unknownCommand refuses what is no command and names what was probably meant.
-func unknownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	cmd.SuggestionsMinimumDistance = 2
-	err := cove.Errorf(cove.InvalidArgument, "%q is not a command of %s", args[0], cmd.CommandPath())
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return err.WithHint("did you mean %q?", cmd.CommandPath()+" "+near[0])
-	}
-	return err.WithHint("see %q", cmd.CommandPath()+" --help")
-}
-
-// usageError is for a command line that cannot be understood.
-func usageError(cmd *cobra.Command, format string, args ...any) error {
-	return cove.Errorf(cove.InvalidArgument, format, args...).WithHint("see %q", cmd.CommandPath()+" --help")
-}
-
-// exactly takes arguments by name: "ID", "REFERENCE".
-func exactly(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < len(names):
-			return usageError(cmd, "%s is missing", strings.Join(names[len(args):], " "))
-		case len(args) > len(names):
-			return usageError(cmd, "%q is one argument too many", args[len(names)])
-		}
-		return nil
-	}
-}
-
-// print writes to standard output and keeps the error, so that a closed pipe
-// or a full disk shows.
-func (a *app) print(text string) error {
-	_, err := io.WriteString(a.Out, text)
-	return err
 }

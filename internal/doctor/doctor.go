@@ -1,16 +1,12 @@
-// Package doctor owns the answer to "will Cove hold its promises on this
-// machine": it tries each kernel feature and limit by using it, looks at the
-// host's defences and the engines, and says what is wrong and how to put it
-// right.
+// Package doctor answers whether Cove can keep its promises on this machine. It tries each kernel feature and limit by
+// using it, checks the host's defences and the engines, and reports defects with their fixes.
 //
-// A check is a small function in one table (table.go). It tries things in a
-// child process where they need namespaces or cannot be taken back; the child
-// is this program again, through [RunProbe]. Versions are read only where
-// nothing can be tried: the holes of somebody else's program.
+// A check is a small function in one table (table.go). Trials that need namespaces or cannot be undone run in a child
+// process; the child is this program again, through [RunProbe]. Versions are read only where nothing can be tried: for
+// vulnerabilities of other programs.
 //
-// What a check finds is judged in judge.go, purely: a feature that the default
-// engine needs is a failure when it is missing, and a warning when only another
-// engine needs it.
+// judge.go judges the outcomes, purely: a missing feature is a failure if the default engine needs it, and a warning if
+// only another engine does.
 package doctor
 
 import (
@@ -22,29 +18,29 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
-// Status is how a check ended.
+// Status is the outcome of a check.
 type Status string
 
 const (
 	OK   Status = "ok"
-	Info Status = "info" // worth knowing, nothing to do
-	Warn Status = "warn" // weaker than it could be, or missing for another engine
+	Info Status = "info" // no action needed
+	Warn Status = "warn" // weaker than possible, or missing for another engine
 	Fail Status = "fail" // the default engine cannot hold an invariant
 )
 
-// Finding is what one check found.
+// Finding is the result of one check.
 type Finding struct {
 	ID     string `json:"id"`    // stable, for scripts: "limit.memory"
-	Area   string `json:"area"`  // heading it stands under
-	Title  string `json:"title"` // what was tried
+	Area   string `json:"area"`  // its heading
+	Title  string `json:"title"` // the subject of the trial
 	Status Status `json:"status"`
 	Found  string `json:"found"`         // one line
 	Fix    string `json:"fix,omitempty"` // commands or advice, one a line
 }
 
-// Report is all findings and the verdict.
+// Report holds all findings and the verdict.
 type Report struct {
-	Version  string    `json:"version"` // Cove's
+	Version  string    `json:"version"` // of Cove
 	Kernel   string    `json:"kernel"`  // release and machine
 	User     string    `json:"user"`    // "root" or "uid 1000"
 	Engine   string    `json:"engine"`  // the default one, which the verdict is about
@@ -52,20 +48,19 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Options say what is examined.
+// Options configure the examination.
 type Options struct {
-	// Version is this program's.
+	// Version is the version of this program.
 	Version string
-	// Probe is the command that calls RunProbe with the arguments appended:
-	// this program and its hidden subcommand.
+	// Probe is the command that calls RunProbe with the appended arguments: this program and its hidden subcommand.
 	Probe []string
 	// Engine is the default engine's name; "auto" counts as "native".
 	Engine string
-	// Home is where Cove keeps its state.
+	// Home is Cove's state directory.
 	Home string
 	// Guest is the path of the cove-guest program.
 	Guest string
-	// Docker is the engine's socket; empty is the usual place.
+	// Docker is the engine's socket; empty: the usual path.
 	Docker string
 	// Engines are tried by making a sandbox.
 	Engines []Engine
@@ -74,10 +69,10 @@ type Options struct {
 // Engine is an engine to try.
 type Engine struct {
 	Name string
-	// Open makes the engine; the doctor closes it.
+	// Open opens the engine; the doctor closes it.
 	Open func(ctx context.Context) (engine.Engine, error)
-	// Template is a small sandbox without an id in which Args can run; an
-	// empty Rootfs.Kind leaves the trial at opening the engine.
+	// Template is a small sandbox without an id in which Args can run. An empty Rootfs.Kind limits the trial to opening
+	// the engine.
 	Template engine.Template
 	Args     []string
 }
@@ -87,14 +82,13 @@ const (
 	docker = "docker"
 )
 
-// atOnce is how many checks run together: they mostly wait for processes.
+// atOnce bounds concurrent checks, which mostly wait for processes.
 const atOnce = 4
 
 // patience bounds one check.
 const patience = 20 * time.Second
 
-// Run makes every check. It fails nothing: what cannot be found out is a
-// finding, too.
+// Run makes every check. It does not fail: an unknown outcome is a finding too.
 func Run(ctx context.Context, o Options) Report {
 	if o.Engine == "" || o.Engine == "auto" {
 		o.Engine = native

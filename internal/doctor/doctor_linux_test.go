@@ -28,8 +28,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/version"
 )
 
-// turnedOffVar makes the test binary examine a user namespace in which no
-// further one is allowed.
+// turnedOffVar makes the test binary examine a user namespace without nested ones.
 const turnedOffVar = "COVE_TEST_DOCTOR_TURNED_OFF"
 
 // TestMain makes the test binary its own probe.
@@ -56,29 +55,31 @@ func here(t testing.TB) Options {
 }
 
 var small = engine.Template{
-	Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, User: cove.UserCode, Network: cove.NetworkNone,
-	Limits: cove.Limits{Memory: 128 << 20, CPUs: 1, PIDs: 50, Disk: 16 << 20, Inodes: 1000, OpenFiles: 256},
+	Shape:  cove.Shape{User: cove.CodeUser, Limits: cove.Limits{Memory: 128 << 20, CPUs: 1, PIDs: 50, Disk: 16 << 20, Inodes: 1000, OpenFiles: 256}},
+	Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone,
 }
 
-// realNative is the native engine as the daemon would make it.
+// realNative returns the native engine as the daemon makes it.
 func realNative(t *testing.T, guest string) Engine {
 	run := t.TempDir()
-	for _, dir := range []string{filepath.Dir(run), run} { // the guest's own ids have to get there
+	for _, dir := range []string{filepath.Dir(run), run} { // the guest's own ids need access
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return Engine{Name: native, Template: small, Args: []string{"/bin/true"}, Open: func(context.Context) (engine.Engine, error) {
-		in, err := instance.Hold(run) // each engine has its own, as checks run at the same time
-		if err != nil {
-			return nil, err
-		}
-		t.Cleanup(func() { in.Release() })
-		return nativeengine.New(nativeengine.Options{Guest: guest, RunDir: run, Instance: in.ID, CgroupParent: "cove-test", Log: slog.New(slog.DiscardHandler)})
-	}}
+	return Engine{Name: native, Template: small, Args: []string{"/bin/true"},
+		Open: func(context.Context) (engine.Engine, error) {
+			in, err := instance.Hold(run) // each engine has its own, as checks run concurrently
+			if err != nil {
+				return nil, err
+			}
+			t.Cleanup(func() { in.Release() })
+			return nativeengine.New(nativeengine.Options{Guest: guest, RunDir: run, Instance: in.ID, CgroupParent: "cove-test",
+				Log: slog.New(slog.DiscardHandler)})
+		}}
 }
 
-// TestHere examines this machine, whatever it is, with the real engine.
+// TestHere examines this machine with the real engine.
 func TestHere(t *testing.T) {
 	o := here(t)
 	o.Engines = []Engine{realNative(t, o.Guest)}
@@ -90,7 +91,8 @@ func TestHere(t *testing.T) {
 	t.Logf("\n%s", b.String())
 	ids := map[string]bool{}
 	for _, f := range r.Findings {
-		if f.ID == "" || f.Area == "" || f.Title == "" || f.Found == "" || ids[f.ID] || !slices.Contains([]Status{OK, Info, Warn, Fail}, f.Status) {
+		if f.ID == "" || f.Area == "" || f.Title == "" || f.Found == "" || ids[f.ID] ||
+			!slices.Contains([]Status{OK, Info, Warn, Fail}, f.Status) {
 			t.Errorf("finding %+v", f)
 		}
 		if f.Status == Fail && f.Fix == "" {
@@ -116,11 +118,13 @@ func TestHere(t *testing.T) {
 	}
 }
 
-// expected are the checks that have to succeed on this machine: all that the
-// native engine needs, for root; inside the test VM by account.
+// expected returns the checks that must succeed on this machine: all that the native engine needs, for root; in the
+// test VM they depend on the account.
 func expected(t *testing.T) []string {
-	always := []string{"userns.self", "namespaces", "proc", "limit.disk", "limit.inodes", "seccomp", "overlay", "mounts.api", "pidfd", "home", "guest"}
-	limits := []string{"cgroup.controllers", "cgroup.birth", "limit.memory", "limit.pids", "limit.cpu", "engine.native", "workspace.native"}
+	always := []string{"userns.self", "namespaces", "proc", "limit.disk", "limit.inodes", "seccomp", "overlay",
+		"mounts.api", "pidfd", "home", "guest"}
+	limits := []string{"cgroup.controllers", "cgroup.birth", "limit.memory", "limit.pids", "limit.cpu", "engine.native",
+		"workspace.native"}
 	account := os.Getenv("COVE_TEST_IN_VM")
 	switch {
 	case os.Geteuid() == 0:
@@ -129,7 +133,7 @@ func expected(t *testing.T) []string {
 		return append(append(always, limits...), "subids")
 	case account == "norange":
 		return append(always, limits...)
-	case account == "partial": // has no cpu controller
+	case account == "partial": // without the cpu controller
 		return append(always, "cgroup.birth", "limit.memory", "limit.pids")
 	case account == "undelegated":
 		return append(always, "subids")
@@ -138,7 +142,7 @@ func expected(t *testing.T) []string {
 	return nil
 }
 
-// groups lists the control groups that a doctor of this process made.
+// groups returns the control groups made by this process's doctors.
 func groups(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -154,8 +158,7 @@ func groups(t *testing.T) []string {
 	return found
 }
 
-// TestLimitsAreWhatStops: without its limit, each trial goes through, so that
-// a check that succeeds has seen the limit at work.
+// TestLimitsAreWhatStops: without its limit each trial succeeds, so that a passed check has seen the limit at work.
 func TestLimitsAreWhatStops(t *testing.T) {
 	h := newHost(here(t))
 	defer h.close()
@@ -173,7 +176,8 @@ func TestLimitsAreWhatStops(t *testing.T) {
 	if r := try("memory", "50331648"); r.found != "used 48 MiB" || r.stats.OOMKills != 0 {
 		t.Errorf("memory: %+v", r)
 	}
-	if r := try("pids", append([]string{"48"}, append(h.options.Probe[1:], "wait")...)...); r.found != "started 48 processes" || r.stats.PIDsDenied != 0 {
+	if r := try("pids", append([]string{"48"}, append(h.options.Probe[1:], "wait")...)...); r.found !=
+		"started 48 processes" || r.stats.PIDsDenied != 0 {
 		t.Errorf("pids: %+v", r)
 	}
 	if took, err := time.ParseDuration(try("cpu", "20ms").found); err != nil || took <= 0 {
@@ -181,7 +185,7 @@ func TestLimitsAreWhatStops(t *testing.T) {
 	}
 }
 
-// TestUserNamespacesTurnedOff examines a place where they are.
+// TestUserNamespacesTurnedOff examines an environment without user namespaces.
 func TestUserNamespacesTurnedOff(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -213,7 +217,8 @@ func turnedOff() int {
 }
 
 func TestTryEngine(t *testing.T) {
-	withoutLimits := engine.Capabilities{Missing: map[string]string{"memory_limit": "mount it", "pids_limit": "mount it"}, CPULimit: true, SwapLimit: true, DiskLimit: true}
+	withoutLimits := engine.Capabilities{Missing: map[string]string{"memory_limit": "mount it", "pids_limit": "mount it"},
+		CPULimit: true, SwapLimit: true, DiskLimit: true}
 	open := func(o fake.Options, f fake.Faults) func(context.Context) (engine.Engine, error) {
 		return func(context.Context) (engine.Engine, error) {
 			e := fake.New(o)
@@ -234,9 +239,12 @@ func TestTryEngine(t *testing.T) {
 		{"cannot be opened", func(context.Context) (engine.Engine, error) {
 			return nil, cove.Errorf(cove.Unavailable, "no engine").WithHint("start it")
 		}, nil, Fail, "no engine", "start it"},
-		{"cannot prepare", open(fake.Options{}, fake.Faults{Prepare: errors.New("broken")}), []string{"true"}, Fail, "broken", ""},
-		{"cannot destroy", open(fake.Options{}, fake.Faults{Destroy: errors.New("stuck")}), []string{"true"}, Fail, "stuck", ""},
-		{"cannot limit", open(fake.Options{Capabilities: &withoutLimits}, fake.Faults{}), []string{"true"}, Fail, "cannot enforce memory_limit, pids_limit", "mount it"},
+		{"cannot prepare", open(fake.Options{}, fake.Faults{Prepare: errors.New("broken")}), []string{"true"},
+			Fail, "broken", ""},
+		{"cannot destroy", open(fake.Options{}, fake.Faults{Destroy: errors.New("stuck")}), []string{"true"},
+			Fail, "stuck", ""},
+		{"cannot limit", open(fake.Options{Capabilities: &withoutLimits}, fake.Faults{}), []string{"true"}, Fail,
+			"cannot enforce memory_limit, pids_limit", "mount it"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := tryEngine(t.Context(), Engine{Name: "fake", Open: test.open, Template: small, Args: test.args}, "fake")
@@ -256,7 +264,7 @@ func TestAnotherEngineThatIsNotHereIsNoNews(t *testing.T) {
 	}
 }
 
-// TestDocumented: docs/doctor.md lists every check, and no other.
+// TestDocumented: docs/doctor.md lists exactly the checks.
 func TestDocumented(t *testing.T) {
 	if os.Getenv("COVE_TEST_IN_VM") != "" {
 		t.Skip("the documents are not in the VM")
@@ -285,7 +293,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// TestCanceled: who has gone does not wait.
+// TestCanceled: a cancelled caller does not wait.
 func TestCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -29,8 +29,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// checkGuest starts the guest program, which has to be of this version: the
-// protocol between them is not kept compatible.
+// checkGuest starts the guest program, which must have this version: their protocol is not compatible across versions.
 func checkGuest(ctx context.Context, h *host) outcome {
 	const fix = "install cove-guest of the same version beside cove (\"make build\" builds both), or set COVE_GUEST"
 	path := h.options.Guest
@@ -51,7 +50,7 @@ func checkGuest(ctx context.Context, h *host) outcome {
 	return ok(fmt.Sprintf("version %s in %s", version, path))
 }
 
-// engineChecks are the checks of every engine that is given.
+// engineChecks returns the checks of every given engine.
 func engineChecks(o Options) []check {
 	var all []check
 	for _, e := range o.Engines {
@@ -69,8 +68,8 @@ func engineChecks(o Options) []check {
 	return all
 }
 
-// tryEngine makes a sandbox, runs a program in it, and removes it. An engine
-// that is not here is news only where it is the default.
+// tryEngine makes a sandbox, runs a program in it, and removes it. A missing engine is a finding only if it is the
+// default.
 func tryEngine(ctx context.Context, e Engine, standard string) outcome {
 	eng, err := e.Open(ctx)
 	if cove.ErrorCode(err) == cove.Unavailable && e.Name != standard {
@@ -93,8 +92,8 @@ func tryEngine(ctx context.Context, e Engine, standard string) outcome {
 	return ok(fmt.Sprintf("made, used and removed in %d ms", time.Since(start).Milliseconds()))
 }
 
-// tryWorkspace makes a sandbox as "cove new" does: one that outlives its server,
-// with a workspace and a home below Cove's own home, in which its user writes.
+// tryWorkspace makes a long-lived sandbox as "cove new" does, with a workspace and a home below Cove's own home, and
+// writes to them as its user.
 func tryWorkspace(ctx context.Context, e Engine, home string) outcome {
 	eng, err := e.Open(ctx)
 	if err != nil {
@@ -103,14 +102,16 @@ func tryWorkspace(ctx context.Context, e Engine, home string) outcome {
 	defer eng.Close()
 	c := eng.Capabilities()
 	if !c.Lasting || !c.MountOwners {
-		return info(cmp.Or(c.Missing["lasting"], c.Missing["mount_owners"], "none: its sandboxes end with the command that makes them"))
+		return info(cmp.Or(c.Missing["lasting"], c.Missing["mount_owners"],
+			"none: its sandboxes end with the command that makes them"))
 	}
 	if _, complete := enforces(c); e.Template.Rootfs.Kind == "" || !complete {
 		return info("not tried: no sandbox can be made")
 	}
 	dir, err := os.MkdirTemp(home, "doctor-")
 	if err != nil {
-		return fail("no directory can be made in "+home+": "+err.Error(), "see to its permissions, or set another with COVE_HOME")
+		return fail("no directory can be made in "+home+": "+err.Error(),
+			"see to its permissions, or set another with COVE_HOME")
 	}
 	defer os.RemoveAll(dir)
 	start := time.Now()
@@ -120,8 +121,8 @@ func tryWorkspace(ctx context.Context, e Engine, home string) outcome {
 	return ok(fmt.Sprintf("made in %s, used and removed in %d ms", home, time.Since(start).Milliseconds()))
 }
 
-// workIn has the user of a long-lived sandbox write to its workspace and its home,
-// which are below dir, and looks for the files on the host.
+// workIn writes to the workspace and home of a long-lived sandbox, which are below dir, as its user, and looks for the
+// files on the host.
 func workIn(ctx context.Context, eng engine.Engine, t engine.Template, dir string) error {
 	var b engine.Binding
 	defer func() { b.Close() }()
@@ -134,8 +135,9 @@ func workIn(ctx context.Context, eng engine.Engine, t engine.Template, dir strin
 			return err
 		}
 	}
-	t.User, t.Lasting = cove.UserAgent, true
-	if err := runIn(ctx, eng, t, b, cove.Workspace, "/bin/sh", "-c", "echo tried > file && cp file "+cove.Home); err != nil {
+	t.User, t.Lifetime = cove.AgentUser, cove.LifetimeDetached
+	if err := runIn(ctx, eng, t, b, cove.Workspace, "/bin/sh", "-c", "echo tried > file && cp file "+cove.Home); err !=
+		nil {
 		return err
 	}
 	for name := range targets {
@@ -150,8 +152,7 @@ func workIn(ctx context.Context, eng engine.Engine, t engine.Template, dir strin
 	return nil
 }
 
-// tryNetwork makes a sandbox whose ways out lead to the gateway. Without it
-// everything works that needs no network.
+// tryNetwork makes a sandbox whose egress leads to the gateway. Everything without network works if it fails.
 func tryNetwork(ctx context.Context, e Engine) outcome {
 	eng, err := e.Open(ctx)
 	if err != nil {
@@ -168,7 +169,8 @@ func tryNetwork(ctx context.Context, e Engine) outcome {
 	t.ID, t.Network = cove.NewSandboxID(), cove.NetworkLimited
 	sb, err := eng.Prepare(ctx, t)
 	if err != nil {
-		return warn(failed(err).found, "the kernel needs nf_tables with nat, redirect and reject (modules nft_chain_nat, nft_redir, nft_ct, nft_reject_inet)")
+		return warn(failed(err).found, "the kernel needs nf_tables with nat, redirect and reject (modules nft_chain_nat, "+
+			"nft_redir, nft_ct, nft_reject_inet)")
 	}
 	if err := sb.Destroy(context.WithoutCancel(ctx)); err != nil {
 		return failed(err)
@@ -185,7 +187,8 @@ func failed(err error) outcome {
 }
 
 // runIn makes a sandbox, runs a program in its directory dir, and removes it.
-func runIn(ctx context.Context, eng engine.Engine, t engine.Template, b engine.Binding, dir string, args ...string) (err error) {
+func runIn(ctx context.Context, eng engine.Engine, t engine.Template, b engine.Binding, dir string,
+	args ...string) (err error) {
 	t.ID = cove.NewSandboxID()
 	sb, err := eng.Prepare(ctx, t)
 	if err != nil {
@@ -208,7 +211,7 @@ func runIn(ctx context.Context, eng engine.Engine, t engine.Template, b engine.B
 	return err
 }
 
-// enforces looks for limits that the engine says it cannot enforce.
+// enforces reports limits that the engine cannot enforce.
 func enforces(c engine.Capabilities) (o outcome, complete bool) {
 	limits := []struct {
 		name string
@@ -230,7 +233,7 @@ func enforces(c engine.Capabilities) (o outcome, complete bool) {
 	return fail("cannot enforce "+strings.Join(missing, ", "), strings.Join(fixes, "\n")), missing == nil
 }
 
-// dockerSocket is where the engine is asked for.
+// dockerSocket returns the engine's socket.
 func (h *host) dockerSocket() string {
 	if h.options.Docker != "" {
 		return strings.TrimPrefix(h.options.Docker, "unix://")
@@ -238,7 +241,7 @@ func (h *host) dockerSocket() string {
 	return "/var/run/docker.sock"
 }
 
-// dockerVersion is the part of the engine's version that matters here.
+// dockerVersion holds the relevant part of the engine's version.
 type dockerVersion struct {
 	Version    string
 	APIVersion string `json:"ApiVersion"`
@@ -279,14 +282,16 @@ func checkDocker(ctx context.Context, h *host) outcome {
 	case err == nil:
 		return ok(fmt.Sprintf("version %s, API %s", v.Version, v.APIVersion))
 	case errors.Is(err, fs.ErrPermission):
-		return h.noDocker("you may not use "+h.dockerSocket(), "sudo usermod -aG docker $USER    # then log in again; the group is as good as root")
+		return h.noDocker("you may not use "+h.dockerSocket(),
+			"sudo usermod -aG docker $USER    # then log in again; the group is as good as root")
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return h.noDocker("no engine answers at "+h.dockerSocket(), "sudo systemctl start docker    # or install it: sudo apt-get install docker.io")
+		return h.noDocker("no engine answers at "+h.dockerSocket(),
+			"sudo systemctl start docker    # or install it: sudo apt-get install docker.io")
 	}
 	return h.noDocker(err.Error(), "check DOCKER_HOST and the engine")
 }
 
-// noDocker fails when Docker is asked for, and is no news otherwise.
+// noDocker fails if Docker is requested, and is a note otherwise.
 func (h *host) noDocker(found, fix string) outcome {
 	if h.options.Engine == docker {
 		return fail(found, fix)
@@ -294,8 +299,7 @@ func (h *host) noDocker(found, fix string) outcome {
 	return info(found + "; --engine docker would need it")
 }
 
-// checkRunc compares the version of the program that starts Docker's
-// containers with the list of those with known holes.
+// checkRunc compares the version of Docker's container runtime with known vulnerable ones.
 func checkRunc(ctx context.Context, h *host) outcome {
 	v, err := h.docker(ctx)
 	if err != nil {

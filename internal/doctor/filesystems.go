@@ -18,18 +18,21 @@ const inMounts = unix.CLONE_NEWUSER | unix.CLONE_NEWNS
 
 func checkOverlay(ctx context.Context, h *host) outcome {
 	if _, err := h.try(ctx, trial{name: "overlay", namespaces: inMounts}); err != nil {
-		return fail(err.Error(), "load the module (sudo modprobe overlay), or use a kernel of at least 5.11 built with CONFIG_OVERLAY_FS;\n"+
-			"the host's own toolchain (--image host) works without")
+		return fail(err.Error(),
+			"load the module (sudo modprobe overlay), or use a kernel of at least 5.11 built with CONFIG_OVERLAY_FS;\n"+
+				"the host's own toolchain (--image host) works without")
 	}
 	return ok("a file was changed above, and kept below")
 }
 
-// checkOverlayDirectories: an image works without, but not every program in it.
+// checkOverlayDirectories: images work without, but some programs in them do not.
 func checkOverlayDirectories(ctx context.Context, h *host) outcome {
 	if _, err := h.try(ctx, trial{name: "overlay-directories", namespaces: inMounts}); err != nil {
 		return warn("directories that an image came with cannot be removed: "+err.Error(),
-			"use Linux 6.6 or later, whose tmpfs keeps extended attributes of users; until then programs can change and remove an\n"+
-				"image's files, add to its directories, and do anything below /work, /tmp and the home; --image host is not concerned")
+			"use Linux 6.6 or later, whose tmpfs keeps extended attributes of users; until then programs can change and "+
+				"remove an\n"+
+				"image's files, add to its directories, and do anything below /work, /tmp and the home; --image host is not "+
+				"concerned")
 	}
 	return ok("one was removed and made anew")
 }
@@ -58,8 +61,8 @@ func checkMountAPI(ctx context.Context, h *host) outcome {
 	return ok(found)
 }
 
-// checkIDMap maps the owners of a mount of the file system that Cove's state
-// is on: images and workspaces are attached that way.
+// checkIDMap maps the owners of a mount of the file system of Cove's state: images and workspaces are attached that
+// way.
 func checkIDMap(ctx context.Context, h *host) outcome {
 	if !isRoot() {
 		return info("not used without root: the code has your own id")
@@ -76,7 +79,8 @@ func checkIDMap(ctx context.Context, h *host) outcome {
 	}
 	tree := os.NewFile(uintptr(fd), dir)
 	defer tree.Close()
-	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())})
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH,
+		&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())})
 	if err != nil {
 		return fail(fmt.Sprintf("the file system of %s has none: %v", dir, err),
 			"set COVE_HOME to a directory on ext4, xfs, btrfs or tmpfs")
@@ -88,7 +92,7 @@ func checkIDMap(ctx context.Context, h *host) outcome {
 	return ok("on the file system of " + dir + ", and below an overlay")
 }
 
-// userNamespace is one that maps a range of ids, of a process that has gone.
+// userNamespace returns a user namespace with a range of ids; its process has ended.
 func (h *host) userNamespace(ctx context.Context) (*os.File, error) {
 	cmd := h.command(ctx, trial{name: "wait"})
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -109,7 +113,7 @@ func (h *host) userNamespace(ctx context.Context) (*os.File, error) {
 	return os.Open("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/ns/user")
 }
 
-// existing is the nearest directory above a path that is there.
+// existing returns the nearest existing parent of a path.
 func existing(path string) string {
 	for path != "" && path != "/" && path != "." {
 		if _, err := os.Stat(path); err == nil {
@@ -120,10 +124,10 @@ func existing(path string) string {
 	return "/"
 }
 
-// enoughSpace is what images and the database want to find free.
+// enoughSpace is the free space for images and the database, in bytes.
 const enoughSpace = 2 << 30
 
-// checkHome writes into Cove's state directory and looks how much fits.
+// checkHome writes into Cove's state directory and checks its free space.
 func checkHome(_ context.Context, h *host) outcome {
 	if h.options.Home == "" {
 		return info("no state directory is configured")
@@ -145,9 +149,11 @@ func checkHome(_ context.Context, h *host) outcome {
 	found := fmt.Sprintf("%s free in %s", size(free), h.options.Home)
 	switch {
 	case free < enoughSpace:
-		return warn(found, "free some space, or set COVE_HOME to a larger file system; \"cove image prune\" removes unused images")
+		return warn(found,
+			"free some space, or set COVE_HOME to a larger file system; \"cove image prune\" removes unused images")
 	case st.Files > 0 && st.Ffree < 10_000:
-		return warn(fmt.Sprintf("%d inodes free in %s", st.Ffree, h.options.Home), "remove some files, or set COVE_HOME to another file system")
+		return warn(fmt.Sprintf("%d inodes free in %s", st.Ffree, h.options.Home),
+			"remove some files, or set COVE_HOME to another file system")
 	}
 	return ok(found)
 }

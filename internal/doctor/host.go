@@ -24,25 +24,26 @@ import (
 // host is the machine under examination.
 type host struct {
 	options Options
-	root    string // "/"; tests put a tree of their own here for what is read
-	// hierarchy finds, once, where groups can be made. The doctor has a place
-	// of its own there, which close removes.
+	root    string // "/"; tests substitute a tree of their own for reading
+	// hierarchy finds, once, the place for control groups. The doctor has its own, which close removes.
 	hierarchy func() (*cgroup.Hierarchy, error)
 }
 
 func newHost(o Options) *host {
 	place := fmt.Sprintf("cove-doctor-%d", os.Getpid())
-	return &host{options: o, root: "/", hierarchy: sync.OnceValues(func() (*cgroup.Hierarchy, error) { return cgroup.Find(place) })}
+	return &host{options: o, root: "/", hierarchy: sync.OnceValues(func() (*cgroup.Hierarchy, error) {
+		return cgroup.Find(place)
+	})}
 }
 
-// close leaves nothing behind. What is in use will go with its processes.
+// close removes the doctor's groups; one in use ends with its processes.
 func (h *host) close() {
 	if hierarchy, err := h.hierarchy(); err == nil {
 		hierarchy.Close()
 	}
 }
 
-// read returns a file of the host, trimmed; ok is false when it cannot be read.
+// read returns a file of the host, trimmed; ok is false if it is unreadable.
 func (h *host) read(name string) (text string, ok bool) {
 	b, err := os.ReadFile(filepath.Join(h.root, name))
 	return strings.TrimSpace(string(b)), err == nil
@@ -84,22 +85,21 @@ func (h *host) kernel() string {
 type trial struct {
 	name string
 	args []string
-	// namespaces the child gets, among them a user namespace in which the
-	// caller is root.
+	// namespaces are those of the child, among them a user namespace in which the caller is root.
 	namespaces uintptr
-	group      *os.File // control group it is born in
-	tree       *os.File // mount that it is given as its descriptor 3
+	group      *os.File // control group it starts in
+	tree       *os.File // mount passed as its descriptor 3
 }
 
-// answer is what the child says.
+// answer is the child's report.
 type answer struct {
-	Step  string `json:"step,omitempty"` // what did not work
+	Step  string `json:"step,omitempty"` // the failed step
 	Error string `json:"error,omitempty"`
 	Found string `json:"found,omitempty"`
 	Errno int    `json:"errno,omitempty"`
 }
 
-// trialError is a step that did not work in the child.
+// trialError is the error of a failed step in the child.
 type trialError struct{ answer }
 
 func (e *trialError) Error() string { return e.Step + ": " + e.answer.Error }
@@ -125,7 +125,7 @@ func (h *host) command(ctx context.Context, t trial) *exec.Cmd {
 	return cmd
 }
 
-// attributes make the namespaces; in a user namespace the caller is root.
+// attributes returns the attributes for namespaces; in a user namespace the caller is root.
 func attributes(namespaces uintptr) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Cloneflags: namespaces, Pdeathsig: syscall.SIGKILL}
 	if namespaces&unix.CLONE_NEWUSER != 0 {
@@ -135,8 +135,7 @@ func attributes(namespaces uintptr) *syscall.SysProcAttr {
 	return a
 }
 
-// try runs a trial to its end. The error is the step that did not work, or
-// that the child could not be made.
+// try runs a trial to its end. The error is the failed step, or the failure to start the child.
 func (h *host) try(ctx context.Context, t trial) (found string, err error) {
 	if len(h.options.Probe) == 0 {
 		return "", errors.New("not tried: this program has no way to start itself again")

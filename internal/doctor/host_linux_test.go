@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is a host whose readable files are the given ones.
+// machine returns a host with the given readable files.
 func machine(t *testing.T, files map[string]string) *host {
 	t.Helper()
 	root := t.TempDir()
@@ -38,39 +38,54 @@ func TestWhatIsRead(t *testing.T) {
 		check func(context.Context, *host) outcome
 		files map[string]string
 		want  Status
-		found string // part of what is found
+		found string // part of the report
 		fix   string // part of the fix
 	}{
 		{"KSM on", checkKSM, map[string]string{"/sys/kernel/mm/ksm/run": "1\n"}, Warn, "on", "ksm/run"},
 		{"KSM off", checkKSM, map[string]string{"/sys/kernel/mm/ksm/run": "0\n"}, OK, "off", ""},
 		{"KSM absent", checkKSM, nil, OK, "off", ""},
-		{"core handler", checkCorePattern, map[string]string{"/proc/sys/kernel/core_pattern": "|/usr/share/apport/apport -p%p\n"}, OK, "handled by /usr/share/apport/apport,", ""},
-		{"core socket", checkCorePattern, map[string]string{"/proc/sys/kernel/core_pattern": "@/run/coredump.socket\n"}, Warn, "/run/coredump.socket", "core_pattern"},
+		{"core handler", checkCorePattern, map[string]string{
+			"/proc/sys/kernel/core_pattern": "|/usr/share/apport/apport -p%p\n",
+		}, OK, "handled by /usr/share/apport/apport,", ""},
+		{"core socket", checkCorePattern, map[string]string{"/proc/sys/kernel/core_pattern": "@/run/coredump.socket\n"}, Warn,
+			"/run/coredump.socket", "core_pattern"},
 		{"core file", checkCorePattern, map[string]string{"/proc/sys/kernel/core_pattern": "core\n"}, OK, "", ""},
-		{"AppArmor", checkLSM, map[string]string{"/sys/kernel/security/lsm": "lockdown,capability,yama,apparmor"}, OK, "apparmor", ""},
+		{"AppArmor", checkLSM, map[string]string{"/sys/kernel/security/lsm": "lockdown,capability,yama,apparmor"}, OK,
+			"apparmor", ""},
 		{"no MAC", checkLSM, map[string]string{"/sys/kernel/security/lsm": "capability,landlock"}, Info, "no mandatory", ""},
 		{"no securityfs", checkLSM, nil, Info, "securityfs", ""},
-		{"locked down", checkLockdown, map[string]string{"/sys/kernel/security/lockdown": "none [integrity] confidentiality"}, OK, "integrity", ""},
-		{"not locked down", checkLockdown, map[string]string{"/sys/kernel/security/lockdown": "[none] integrity confidentiality"}, Info, "none", ""},
+		{"locked down", checkLockdown, map[string]string{"/sys/kernel/security/lockdown": "none [integrity] confidentiality"},
+			OK, "integrity", ""},
+		{"not locked down", checkLockdown, map[string]string{
+			"/sys/kernel/security/lockdown": "[none] integrity confidentiality",
+		}, Info, "none", ""},
 		{"all mitigated", checkVulnerabilities, map[string]string{
-			vulnerabilities + "meltdown": "Mitigation: PTI", vulnerabilities + "mds": "Not affected"}, OK, "1 mitigated, 1 do not apply", ""},
+			vulnerabilities + "meltdown": "Mitigation: PTI", vulnerabilities + "mds": "Not affected"}, OK,
+			"1 mitigated, 1 do not apply", ""},
 		{"open hole", checkVulnerabilities, map[string]string{
-			vulnerabilities + "mds": "Vulnerable: Clear CPU buffers attempted, no microcode", "/proc/cmdline": "quiet"}, Warn, "open: mds", "microcode"},
+			vulnerabilities + "mds": "Vulnerable: Clear CPU buffers attempted, no microcode", "/proc/cmdline": "quiet"}, Warn,
+			"open: mds", "microcode"},
 		{"mitigations off", checkVulnerabilities, map[string]string{
-			vulnerabilities + "mds": "Vulnerable", "/proc/cmdline": "quiet mitigations=off"}, Warn, "mds", "without mitigations=off"},
+			vulnerabilities + "mds": "Vulnerable", "/proc/cmdline": "quiet mitigations=off"}, Warn, "mds",
+			"without mitigations=off"},
 		{"few namespaces", checkNamespaceCount, map[string]string{
-			"/proc/sys/user/max_user_namespaces": "10000", "/proc/sys/user/max_net_namespaces": "10"}, Warn, "max_net_namespaces = 10", "max_net_namespaces"},
-		{"many namespaces", checkNamespaceCount, map[string]string{"/proc/sys/user/max_user_namespaces": "10000"}, OK, "10000", ""},
-		{"weak setting", checkSetting(wanted{"kernel.kptr_restrict", 1, "why", ""}), map[string]string{"/proc/sys/kernel/kptr_restrict": "0"}, Warn, "= 0: why",
+			"/proc/sys/user/max_user_namespaces": "10000", "/proc/sys/user/max_net_namespaces": "10"}, Warn,
+			"max_net_namespaces = 10", "max_net_namespaces"},
+		{"many namespaces", checkNamespaceCount, map[string]string{"/proc/sys/user/max_user_namespaces": "10000"},
+			OK, "10000", ""},
+		{"weak setting", checkSetting(wanted{"kernel.kptr_restrict", 1, "why", ""}),
+			map[string]string{"/proc/sys/kernel/kptr_restrict": "0"}, Warn, "= 0: why",
 			"kernel.kptr_restrict = 1"},
 		{"weak setting that the policy makes up for", checkSetting(wanted{"kernel.io_uring_disabled", 1, "why", "refused"}),
 			map[string]string{"/proc/sys/kernel/io_uring_disabled": "0"}, Info, "refused", ""},
-		{"strong setting", checkSetting(wanted{"kernel.kptr_restrict", 1, "why", ""}), map[string]string{"/proc/sys/kernel/kptr_restrict": "2"}, OK, "= 2", ""},
+		{"strong setting", checkSetting(wanted{"kernel.kptr_restrict", 1, "why", ""}),
+			map[string]string{"/proc/sys/kernel/kptr_restrict": "2"}, OK, "= 2", ""},
 		{"no such setting", checkSetting(wanted{"kernel.kptr_restrict", 1, "why", ""}), nil, Info, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := test.check(t.Context(), machine(t, test.files))
-			if o.status != test.want || !strings.Contains(o.found, test.found) || !strings.Contains(o.fix, test.fix) || test.fix == "" && o.fix != "" {
+			if o.status != test.want || !strings.Contains(o.found, test.found) || !strings.Contains(o.fix, test.fix) ||
+				test.fix == "" && o.fix != "" {
 				t.Errorf("%s: %q; fix %q", o.status, o.found, o.fix)
 			}
 		})
@@ -84,9 +99,12 @@ func TestUserNamespaceFix(t *testing.T) {
 		err   error
 		want  string
 	}{
-		{"none allowed", map[string]string{"/proc/sys/user/max_user_namespaces": "0"}, unix.ENOSPC, "user.max_user_namespaces = 15000"},
-		{"Debian's switch", map[string]string{"/proc/sys/kernel/unprivileged_userns_clone": "0"}, unix.EPERM, "kernel.unprivileged_userns_clone = 1"},
-		{"Ubuntu's AppArmor", map[string]string{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1"}, unix.EACCES, `profile cove "/usr/local/bin/cove"`},
+		{"none allowed", map[string]string{"/proc/sys/user/max_user_namespaces": "0"}, unix.ENOSPC,
+			"user.max_user_namespaces = 15000"},
+		{"Debian's switch", map[string]string{"/proc/sys/kernel/unprivileged_userns_clone": "0"}, unix.EPERM,
+			"kernel.unprivileged_userns_clone = 1"},
+		{"Ubuntu's AppArmor", map[string]string{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1"}, unix.EACCES,
+			`profile cove "/usr/local/bin/cove"`},
 		{"used up", nil, &trialError{answer{Errno: int(unix.ENOSPC)}}, "used up"},
 		{"not built", nil, unix.EINVAL, "CONFIG_USER_NS"},
 		{"a container around", nil, unix.EPERM, "seccomp=unconfined"},
@@ -141,7 +159,8 @@ func TestDocker(t *testing.T) {
 			http.NotFound(w, r)
 			return
 		}
-		w.Write([]byte(`{"Version":"28.2.2","ApiVersion":"1.50","Components":[{"Name":"Engine","Version":"28.2.2"},{"Name":"runc","Version":"1.2.5"}]}`))
+		w.Write([]byte(`{"Version":"28.2.2","ApiVersion":"1.50","Components":[{"Name":"Engine","Version":"28.2.2"},` +
+			`{"Name":"runc","Version":"1.2.5"}]}`))
 	})
 	if o := checkDocker(t.Context(), answers); o.status != OK || o.found != "version 28.2.2, API 1.50" {
 		t.Errorf("%+v", o)

@@ -8,15 +8,15 @@ import (
 // check is one row of the table.
 type check struct {
 	id, area, title string
-	// needs is the engine that cannot do without, or everyEngine; empty when
-	// the check is not about what an engine needs, and then it never fails.
+	// needs is the engine that requires the feature, or everyEngine; empty for a check that concerns no engine, and
+	// then it never fails.
 	needs string
 	run   func(ctx context.Context, h *host) outcome
 }
 
 const everyEngine = "*"
 
-// outcome is what a check function says.
+// outcome is the result of a check function.
 type outcome struct {
 	status Status
 	found  string
@@ -29,7 +29,7 @@ func warn(found, fix string) outcome       { return outcome{Warn, found, fix} }
 func fail(found, fix string) outcome       { return outcome{Fail, found, fix} }
 func unknown(what string, e error) outcome { return warn(what+": "+e.Error(), "") }
 
-// finding judges an outcome: only what the default engine needs can fail.
+// finding judges an outcome: only features that the default engine needs can fail.
 func (c check) finding(o outcome, engine string) Finding {
 	if o.status == Fail && c.needs != engine && c.needs != everyEngine {
 		o.status = Warn
@@ -37,12 +37,12 @@ func (c check) finding(o outcome, engine string) Finding {
 	return Finding{ID: c.id, Area: c.area, Title: c.title, Status: o.status, Found: o.found, Fix: o.fix}
 }
 
-// healthy is the verdict: nothing that the default engine needs is missing.
+// healthy reports whether the default engine has everything it needs.
 func healthy(findings []Finding) bool {
 	return !slices.ContainsFunc(findings, func(f Finding) bool { return f.Status == Fail })
 }
 
-// count tells how many findings have a status.
+// count returns the number of findings with a status.
 func (r Report) count(s Status) int {
 	n := 0
 	for _, f := range r.Findings {

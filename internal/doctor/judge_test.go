@@ -45,9 +45,11 @@ func sample() Report {
 	return Report{
 		Version: "1.2.3", Kernel: "6.12.0 (x86_64)", User: "as uid 1000", Engine: "native",
 		Findings: []Finding{
-			{ID: "userns.self", Area: "namespaces", Title: "user namespaces", Status: Fail, Found: "mount a tmpfs: permission denied", Fix: apparmorProfile("/usr/local/bin/cove")},
+			{ID: "userns.self", Area: "namespaces", Title: "user namespaces", Status: Fail,
+				Found: "mount a tmpfs: permission denied", Fix: apparmorProfile("/usr/local/bin/cove")},
 			{ID: "proc", Area: "namespaces", Title: "/proc of its own", Status: OK, Found: "mounted"},
-			{ID: "ksm", Area: "defences of the host", Title: "page merging", Status: Warn, Found: "on", Fix: "echo 2 | sudo tee /sys/kernel/mm/ksm/run"},
+			{ID: "ksm", Area: "defences of the host", Title: "page merging", Status: Warn, Found: "on",
+				Fix: "echo 2 | sudo tee /sys/kernel/mm/ksm/run"},
 			{ID: "docker", Area: "engines", Title: "Docker", Status: Info, Found: "says \x1b[31mhello\a\u202e"},
 		},
 	}
@@ -73,7 +75,8 @@ func TestText(t *testing.T) {
 
 func TestVerdictLine(t *testing.T) {
 	r := sample()
-	if got := r.verdict(); got != "The native engine cannot hold its invariants here (1 failure, 1 warning): see what failed above." {
+	if got := r.verdict(); got != "The native engine cannot hold its invariants here (1 failure, 1 warning): see what "+
+		"failed above." {
 		t.Error(got)
 	}
 	r.Findings, r.Healthy = r.Findings[1:], true

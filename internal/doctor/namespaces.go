@@ -27,10 +27,10 @@ func checkUserNamespace(ctx context.Context, h *host) outcome {
 	return ok("made one and mounted a tmpfs in it")
 }
 
-// nobody is who the doctor becomes, as root, to see what others may do.
+// nobody is the id of an ordinary user, for trials by root.
 const nobody = 65534
 
-// checkUnprivileged tells root whether users could run Cove without it.
+// checkUnprivileged reports to root whether ordinary users could run Cove.
 func checkUnprivileged(ctx context.Context, h *host) outcome {
 	if !isRoot() {
 		return info("you are one: see above")
@@ -42,12 +42,12 @@ func checkUnprivileged(ctx context.Context, h *host) outcome {
 	return ok(fmt.Sprintf("uid %d made one and mounted a tmpfs in it", nobody))
 }
 
-// userNamespaceFix reads why user namespaces do not work, most specific first.
+// userNamespaceFix returns the fix for missing user namespaces, most specific first.
 func (h *host) userNamespaceFix(err error) string {
 	if v, ok := h.number("user.max_user_namespaces"); ok && v == 0 {
 		return setting("user.max_user_namespaces", "15000")
 	}
-	if v, ok := h.number("kernel.unprivileged_userns_clone"); ok && v == 0 { // Debian's and Arch's patch
+	if v, ok := h.number("kernel.unprivileged_userns_clone"); ok && v == 0 { // a patch of Debian and Arch
 		return setting("kernel.unprivileged_userns_clone", "1")
 	}
 	if v, ok := h.number("kernel.apparmor_restrict_unprivileged_userns"); ok && v == 1 { // Ubuntu 23.10
@@ -55,7 +55,8 @@ func (h *host) userNamespaceFix(err error) string {
 	}
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
-		return "user.max_user_namespaces or the nesting limit of 32 is used up:\n" + setting("user.max_user_namespaces", "15000")
+		return "user.max_user_namespaces or the nesting limit of 32 is used up:\n" +
+			setting("user.max_user_namespaces", "15000")
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
 		return "this kernel has no user namespaces: use one built with CONFIG_USER_NS, or --engine docker"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
@@ -72,12 +73,12 @@ func (h *host) executable() string {
 	return h.options.Probe[0]
 }
 
-// setting is the commands that change a kernel setting now and for good.
+// setting returns the commands that change a kernel setting, now and permanently.
 func setting(name, value string) string {
 	return fmt.Sprintf("echo '%s = %s' | sudo tee -a /etc/sysctl.d/60-cove.conf && sudo sysctl --system", name, value)
 }
 
-// apparmorProfile allows one program what Ubuntu forbids all.
+// apparmorProfile returns a profile that permits one program what Ubuntu denies to all.
 func apparmorProfile(executable string) string {
 	return fmt.Sprintf(`AppArmor keeps user namespaces from programs without a profile. Give Cove one:
 sudo tee /etc/apparmor.d/cove >/dev/null <<'EOF'
@@ -109,12 +110,13 @@ func checkNamespaces(ctx context.Context, h *host) outcome {
 		made = append(made, k.name)
 	}
 	if last != nil {
-		return fail(fmt.Sprintf("cannot make: %s (%v)", strings.Join(missing, ", "), last), h.namespaceFix(kindSettings(missing)))
+		return fail(fmt.Sprintf("cannot make: %s (%v)", strings.Join(missing, ", "), last),
+			h.namespaceFix(kindSettings(missing)))
 	}
 	return ok(strings.Join(made, ", "))
 }
 
-// kindSettings are the limits on the number of namespaces of some kinds.
+// kindSettings returns the limits on the number of namespaces of some kinds.
 func kindSettings(kinds []string) []string {
 	names := map[string]string{"mount": "mnt", "network": "net"}
 	var settings []string
@@ -140,7 +142,7 @@ func (h *host) namespaceFix(settings []string) string {
 	return strings.Join(lines, "\n")
 }
 
-// checkNamespaceCount warns of limits that a busy server would meet.
+// checkNamespaceCount warns of limits that a busy server would reach.
 func checkNamespaceCount(_ context.Context, h *host) outcome {
 	const enough = 1000
 	lowest, which := -1, ""
@@ -159,12 +161,12 @@ func checkNamespaceCount(_ context.Context, h *host) outcome {
 	return ok(fmt.Sprintf("at least %d of each kind", lowest))
 }
 
-// checkProc mounts /proc in a user namespace, which a container around this
-// program can make impossible by hiding parts of its own.
+// checkProc mounts /proc in a user namespace, which an outer container prevents by masking parts of its own.
 func checkProc(ctx context.Context, h *host) outcome {
 	_, err := h.try(ctx, trial{name: "proc", namespaces: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID})
 	if err != nil {
-		return fail(err.Error(), "parts of /proc are hidden by other mounts, as in a container: run Cove outside, or start the container with\n"+
+		return fail(err.Error(), "parts of /proc are hidden by other mounts, as in a container: run Cove outside, or start "+
+			"the container with\n"+
 			"--security-opt systempaths=unconfined")
 	}
 	return ok("mounted, and found itself as pid 1")
@@ -195,12 +197,13 @@ func checkSubordinateIDs(ctx context.Context, h *host) outcome {
 		return warn(err.Error(), fix)
 	}
 	if err := mapIDs(ctx, h, first, group); err != nil {
-		return warn(err.Error(), "check that newuidmap and newgidmap are setuid root, and that their file system is not mounted nosuid")
+		return warn(err.Error(),
+			"check that newuidmap and newgidmap are setuid root, and that their file system is not mounted nosuid")
 	}
 	return ok(fmt.Sprintf("mapped 65536 ids from %d", first))
 }
 
-// mapIDs has the tools write the maps of a waiting process.
+// mapIDs writes the maps of a waiting process with the tools.
 func mapIDs(ctx context.Context, h *host, uid, gid int) error {
 	cmd := h.command(ctx, trial{name: "wait"})
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, Pdeathsig: syscall.SIGKILL}
@@ -222,7 +225,7 @@ func mapIDs(ctx context.Context, h *host, uid, gid int) error {
 	return nil
 }
 
-// subordinate finds a user's range of at least 65536 ids (subuid(5)).
+// subordinate returns a user's range of at least 65536 ids (subuid(5)).
 func subordinate(file string, u *user.User) (first int, err error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"syscall"
 )
 
-// probes are what a child can be asked to try. They may change the child as
-// they like: it ends afterwards.
+// probes are the trials of a child. They may change the child at will, since it ends afterwards.
 var probes = map[string]func(args []string) (found string, err error){
 	"nothing":             func([]string) (string, error) { return "", nil },
 	"capability":          probeCapability,
@@ -31,8 +30,7 @@ var probes = map[string]func(args []string) (found string, err error){
 	"cpu":                 probeCPU,
 }
 
-// RunProbe is the child's side of a check: the hidden subcommand that
-// Options.Probe names calls it and exits with what it returns.
+// RunProbe is the child's side of a check: the hidden subcommand of Options.Probe calls it and exits with its result.
 func RunProbe(args []string) int {
 	runtime.LockOSThread()
 	if len(args) == 0 || probes[args[0]] == nil {
@@ -60,7 +58,7 @@ func answerOf(found string, err error) answer {
 	return a
 }
 
-// stepError says which step did not work.
+// stepError is an error with its step.
 type stepError struct {
 	step string
 	err  error
@@ -69,7 +67,7 @@ type stepError struct {
 func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
 func (e *stepError) Unwrap() error { return e.err }
 
-// step wraps an error with what was being tried; nil stays nil.
+// step adds the step to an error; nil stays nil.
 func step(name string, err error) error {
 	if err == nil {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place is a directory to mount on: it exists everywhere, and in the child's
-// own mount namespace nobody else sees what is mounted there.
+// place returns a directory to mount on: it exists everywhere, and other processes do not see mounts in the child's own
+// mount namespace.
 func place() string { return os.TempDir() }
 
 // ownTmpfs makes the mounts private and mounts a tmpfs on the place.
@@ -27,21 +27,21 @@ func ownTmpfs(data string) error {
 	return step("mount a tmpfs", unix.Mount("tmpfs", place(), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data))
 }
 
-// probeCapability uses a capability over the namespaces it was started in:
-// where user namespaces are restricted, they can be made but give none.
+// probeCapability uses a capability in its namespaces: restricted user namespaces can be made but grant none.
 func probeCapability([]string) (string, error) { return "", ownTmpfs("size=64k") }
 
-// probeNested becomes another user and then makes namespaces as that user. Its
-// arguments are the user's id and this program's way to a probe.
+// probeNested becomes another user and then makes namespaces as that user. Its arguments are the user's id and this
+// program's command for a probe.
 func probeNested(args []string) (string, error) {
 	id, err := strconv.Atoi(args[0])
 	if err != nil {
 		return "", err
 	}
-	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(id, id, id), syscall.Setresuid(id, id, id)); err != nil {
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(id, id, id),
+		syscall.Setresuid(id, id, id)); err != nil {
 		return "", step(fmt.Sprintf("become uid %d", id), err)
 	}
-	// The change of ids gave /proc/self to root; the id map is written there.
+	// The change of ids gave /proc/self to root, but the id map is written there.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
 		return "", step("become dumpable", err)
 	}
@@ -64,10 +64,10 @@ func probeProc([]string) (string, error) {
 	return "", nil
 }
 
-// at is a place below the tmpfs of ownTmpfs.
+// at returns a path in the tmpfs of ownTmpfs.
 func at(name string) string { return filepath.Join(place(), name) }
 
-// layers makes a tmpfs with the directories that an overlay needs, and others.
+// layers makes a tmpfs with the directories of an overlay, and others.
 func layers(more ...string) error {
 	if err := ownTmpfs("size=1m"); err != nil {
 		return err
@@ -80,13 +80,13 @@ func layers(more ...string) error {
 	return nil
 }
 
-// mountOverlay mounts an overlay as an image's is.
+// mountOverlay mounts an overlay as for an image.
 func mountOverlay() error {
 	data := "userxattr,lowerdir=" + at("lower") + ",upperdir=" + at("upper") + ",workdir=" + at("work")
 	return step("mount an overlay", unix.Mount("overlay", at("merged"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, data))
 }
 
-// ownOverlay is an overlay over a lower directory with a file and a directory.
+// ownOverlay makes an overlay over a lower directory with a file and a directory.
 func ownOverlay() error {
 	if err := layers("lower/dir"); err != nil {
 		return err
@@ -99,7 +99,7 @@ func ownOverlay() error {
 	return mountOverlay()
 }
 
-// probeOverlay changes a file through an overlay; the lower one must stay.
+// probeOverlay changes a file through an overlay; the lower one must be unchanged.
 func probeOverlay([]string) (string, error) {
 	if err := ownOverlay(); err != nil {
 		return "", err
@@ -114,9 +114,8 @@ func probeOverlay([]string) (string, error) {
 	return "", step("remove through the overlay", os.Remove(at("merged/file")))
 }
 
-// probeOverlayDirectories removes a directory through an overlay and makes it
-// anew: for both, the overlay has to note on a directory of its own that it
-// hides the lower one, in an extended attribute.
+// probeOverlayDirectories removes a directory through an overlay and makes it again: both need an extended attribute on
+// the overlay's own directory, which hides the lower one.
 func probeOverlayDirectories([]string) (string, error) {
 	if err := ownOverlay(); err != nil {
 		return "", err
@@ -134,8 +133,7 @@ func probeOverlayDirectories([]string) (string, error) {
 	return "", step("find it empty", err)
 }
 
-// probeOverlayIDMapped mounts an overlay over the idmapped mount that it has
-// been given, as an image is one when root starts Cove.
+// probeOverlayIDMapped mounts an overlay over a given idmapped mount, as for an image when root runs Cove.
 func probeOverlayIDMapped([]string) (string, error) {
 	if err := layers(); err != nil {
 		return "", err
@@ -146,7 +144,7 @@ func probeOverlayIDMapped([]string) (string, error) {
 	return "", mountOverlay()
 }
 
-// probeTmpfsBytes writes more than a tmpfs may hold.
+// probeTmpfsBytes writes more than a tmpfs permits.
 func probeTmpfsBytes([]string) (string, error) {
 	const size = 1 << 20
 	if err := ownTmpfs("size=" + strconv.Itoa(size)); err != nil {
@@ -166,7 +164,7 @@ func probeTmpfsBytes([]string) (string, error) {
 	return fmt.Sprintf("stopped after %d of %d bytes", n, 2*size), nil
 }
 
-// probeTmpfsInodes makes more files than a tmpfs may have.
+// probeTmpfsInodes makes more files than a tmpfs permits.
 func probeTmpfsInodes([]string) (string, error) {
 	const inodes = 16
 	if err := ownTmpfs("size=1m,nr_inodes=" + strconv.Itoa(inodes)); err != nil {
@@ -211,7 +209,8 @@ func probeMountAPI([]string) (string, error) {
 	if err != nil {
 		return "", step("open_tree", err)
 	}
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err !=
+		nil {
 		return "", step("mount_setattr", err)
 	}
 	return strings.Join([]string{"fsopen", "fsmount", "move_mount", "open_tree", "mount_setattr"}, ", "), nil

@@ -19,10 +19,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/seccomp"
 )
 
-// probeSeccomp loads the policy for snippets and makes calls it refuses, and
-// one it does not.
+// probeSeccomp loads the policy for snippets and makes refused calls, and an allowed one.
 func probeSeccomp([]string) (string, error) {
-	filter, err := seccomp.Filter(cove.UserCode)
+	filter, err := seccomp.Filter(cove.CodeUser)
 	if err != nil {
 		return "", step("compile the filter", err)
 	}
@@ -62,8 +61,7 @@ func probeWait([]string) (string, error) {
 	return "", err
 }
 
-// probeMemory uses as many bytes as its argument says, and should not live to
-// tell.
+// probeMemory uses the number of bytes in its argument, and should be killed.
 func probeMemory(args []string) (string, error) {
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -79,8 +77,7 @@ func probeMemory(args []string) (string, error) {
 	return fmt.Sprintf("used %d MiB", n>>20), nil
 }
 
-// probePIDs starts as many processes as its first argument says; the others
-// are this program's way to a probe.
+// probePIDs starts the number of processes in its first argument; the others are this program's command for a probe.
 func probePIDs(args []string) (string, error) {
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -109,8 +106,7 @@ func probePIDs(args []string) (string, error) {
 	return fmt.Sprintf("started %d processes", n), nil
 }
 
-// probeCPU computes for as much CPU time as its argument says, and tells how
-// long that took.
+// probeCPU uses the CPU time in its argument, and reports the elapsed time.
 func probeCPU(args []string) (string, error) {
 	want, err := time.ParseDuration(args[0])
 	if err != nil {

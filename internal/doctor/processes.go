@@ -13,12 +13,13 @@ import (
 func checkSeccomp(ctx context.Context, h *host) outcome {
 	found, err := h.try(ctx, trial{name: "seccomp"})
 	if err != nil {
-		return fail(err.Error(), "needs a kernel built with CONFIG_SECCOMP_FILTER (every distribution's is), on amd64 or arm64")
+		return fail(err.Error(),
+			"needs a kernel built with CONFIG_SECCOMP_FILTER (every distribution's is), on amd64 or arm64")
 	}
 	return ok("loaded, refuses and allows as it should: " + found)
 }
 
-// checkPIDFD holds a child by a descriptor, ends it, and waits for it.
+// checkPIDFD opens a child by a descriptor, kills it, and waits for it.
 func checkPIDFD(ctx context.Context, h *host) outcome {
 	fix := "needs Linux 5.4 or later"
 	cmd := h.command(ctx, trial{name: "wait"})

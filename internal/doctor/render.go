@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// colors are the terminal's, by status.
+// colors are the terminal colors by status.
 var colors = map[Status]string{OK: "32", Info: "2", Warn: "33", Fail: "31"}
 
-// Text writes the report for people: findings under their area, statuses and
-// titles in columns, fixes indented below. Colours are the caller's choice.
+// Text writes the report for people: findings under their area, statuses and titles in columns, fixes indented below.
+// color adds colors.
 func (r Report) Text(w io.Writer, color bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Cove %s on Linux %s, %s, engine %s\n", clean(r.Version), clean(r.Kernel), r.User, r.Engine)
@@ -58,7 +58,7 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// clean keeps what other programs have said from moving the cursor.
+// clean removes control characters from other programs' texts.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == utf8.RuneError {

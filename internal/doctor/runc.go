@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// runcVersion is runc's version as it prints it: 1.1.5, 1.4.0-rc.2,
-// 1.1.5+ds1.
+// runcVersion is a version in runc's notation: 1.1.5, 1.4.0-rc.2, 1.1.5+ds1.
 type runcVersion struct {
 	major, minor, patch int
 	candidate           int  // of "-rc.N"; 0 for a release
-	distribution        bool // a distribution has changed it
+	distribution        bool // modified by a distribution
 }
 
 var runcPattern = regexp.MustCompile(`^v?(\d+)\.(\d+)\.(\d+)(?:[-~]rc\.?(\d+))?(.*)$`)
@@ -26,9 +25,9 @@ func parseRunc(text string) (v runcVersion, ok bool) {
 	return runcVersion{n(1), n(2), n(3), n(4), m[5] != ""}, true
 }
 
-// before compares with a release or candidate.
+// before reports whether v precedes a release or candidate.
 func (v runcVersion) before(major, minor, patch, candidate int) bool {
-	rank := func(c int) int { // a release comes after its candidates
+	rank := func(c int) int { // a release follows its candidates
 		if c == 0 {
 			return 1 << 20
 		}
@@ -44,13 +43,13 @@ func (v runcVersion) before(major, minor, patch, candidate int) bool {
 	return false
 }
 
-// judgeRunc knows the holes through which a container gets at the host:
-// CVE-2025-31133, CVE-2025-52565 and CVE-2025-52881, mended in 1.2.8, 1.3.3
-// and 1.4.0-rc.3; and CVE-2024-21626, mended in 1.1.12.
+// judgeRunc knows vulnerabilities through which a container reaches the host: CVE-2025-31133, CVE-2025-52565 and
+// CVE-2025-52881, fixed in 1.2.8, 1.3.3 and 1.4.0-rc.3; and CVE-2024-21626, fixed in 1.1.12.
 func judgeRunc(text string) outcome {
 	v, ok := parseRunc(text)
 	if !ok {
-		return warn(fmt.Sprintf("version %q is not one that can be judged", text), "compare it with runc's security advisories")
+		return warn(fmt.Sprintf("version %q is not one that can be judged", text),
+			"compare it with runc's security advisories")
 	}
 	var holes []string
 	if v.before(1, 1, 12, 0) {

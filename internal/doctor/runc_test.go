@@ -9,7 +9,7 @@ func TestJudgeRunc(t *testing.T) {
 	for _, test := range []struct {
 		version string
 		status  Status
-		names   string // a hole that has to be named
+		names   string // a vulnerability that must be named
 	}{
 		{"1.0.0-rc95", Fail, "CVE-2024-21626"},
 		{"1.1.5+ds1", Warn, "CVE-2024-21626"},

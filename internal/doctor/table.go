@@ -2,7 +2,7 @@
 
 package doctor
 
-// checks is the table. Order is the order of the report.
+// checks returns the table, in the order of the report.
 func checks() []check {
 	all := []check{
 		{"userns.self", "namespaces", "user namespaces", native, checkUserNamespace},

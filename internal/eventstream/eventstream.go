@@ -1,5 +1,5 @@
-// Package eventstream reads server-sent events, whoever sends them: what they
-// may hold is bounded, and a stream that breaks off is not one that ends.
+// Package eventstream reads server-sent events from any source: their size is bounded, and a stream that breaks off is
+// distinguished from one that ends.
 package eventstream
 
 import (
@@ -21,13 +21,13 @@ var (
 	ErrBrokenOff = errors.New("the stream broke off")
 )
 
-// Reader takes a text/event-stream apart, as the HTML standard's section
-// on server-sent events defines it, with a bound on what one event may hold.
+// Reader parses a text/event-stream as defined by the HTML standard's section on server-sent events, with a limit on
+// the size of one event.
 type Reader struct {
 	r      *bufio.Reader
 	limit  int
 	began  bool
-	skipLF bool // the line before ended in CR: a LF still belongs to it
+	skipLF bool // the last line ended in CR; a LF still belongs to it
 	lastID string
 }
 
@@ -36,8 +36,8 @@ func NewReader(r io.Reader, limit int) *Reader {
 	return &Reader{r: bufio.NewReaderSize(r, 32<<10), limit: limit}
 }
 
-// Next returns the next event that has data. It returns io.EOF at the end of
-// the stream, and ErrBrokenOff when an event was under way.
+// Next returns the next event with data. It returns io.EOF at the end of the stream, and ErrBrokenOff in the middle of
+// an event.
 func (e *Reader) Next() (Event, error) {
 	ev := Event{Name: "message"}
 	var data []string
@@ -76,7 +76,7 @@ func (e *Reader) Next() (Event, error) {
 	}
 }
 
-// line reads up to a CR, LF or CRLF. It does not wait for what follows a CR.
+// line reads up to a CR, LF or CRLF. It does not wait for a byte after a CR.
 func (e *Reader) line(limit int) (string, error) {
 	var b []byte
 	for {

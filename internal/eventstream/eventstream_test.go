@@ -51,7 +51,8 @@ func TestReader(t *testing.T) {
 		{"lines too many", strings.Repeat("data: xxxx\n", 20), nil, ErrTooLarge},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for name, r := range map[string]io.Reader{"whole": strings.NewReader(c.in), "byte by byte": iotest.OneByteReader(strings.NewReader(c.in))} {
+			for name, r := range map[string]io.Reader{"whole": strings.NewReader(c.in),
+				"byte by byte": iotest.OneByteReader(strings.NewReader(c.in))} {
 				got, err := readAll(r, 80)
 				if !errors.Is(err, c.err) || !slices.Equal(got, c.want) {
 					t.Errorf("%s: %+v, %v; want %+v, %v", name, got, err, c.want, c.err)
@@ -93,7 +94,7 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// FuzzEventRoundTrip: what a server writes is what a client reads.
+// FuzzEventRoundTrip: a client reads the events that a server writes.
 func FuzzEventRoundTrip(f *testing.F) {
 	f.Add("stdout", "line")
 	f.Add("done", "two\nlines")

@@ -24,7 +24,7 @@ const (
 
 // errGateway is the failure of an origin that answers for another behind it: 502, 503 or 504. Other statuses, 500 among
 // them, come from an origin that works.
-var errGateway = errors.New("it answers that what is behind it fails")
+var errGateway = errors.New("it reports a failure of the server behind it")
 
 // breakers are the circuit breakers of one sandbox, one for each upstream. They are separate, so that no sandbox can
 // open a circuit for others.

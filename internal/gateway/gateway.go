@@ -24,7 +24,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
-	"github.com/cove-sandbox/cove/internal/stock"
+	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
 // Options configure a Gateway.
@@ -44,7 +44,7 @@ type Options struct {
 	Credentials []credential.Credential
 	// Providers are the providers of models, as returned by model.Parse; nil means the built-in ones.
 	Providers []model.Provider
-	Budget    model.Budget // for a sandbox without its own
+	Budget    cove.Budget // for a sandbox without its own
 	GitHub    github.Servers
 	// Packs inspects pushed packs where a policy judges git. Nil: such pushes are refused.
 	Packs     Inspector
@@ -69,7 +69,7 @@ type Gateway struct {
 	values   *credential.Values
 
 	java  java
-	ahead *stock.Stock[*trust]
+	ahead *prewarm.Buffer[*trust]
 	clean sync.WaitGroup // removals of files
 
 	mu     sync.Mutex
@@ -92,7 +92,7 @@ func New(o Options) *Gateway {
 	if o.Keep != nil {
 		o.Ahead = 0
 	}
-	g.ahead = stock.New(o.Ahead, g.makeAhead, (*trust).remove)
+	g.ahead = prewarm.New(o.Ahead, g.makeAhead, (*trust).remove)
 	g.resolver = hostService{o.Dialer.Resolver}
 	if o.Dialer.Resolver == nil {
 		g.resolver = hostService{net.DefaultResolver}
@@ -125,8 +125,8 @@ type Spec struct {
 	// to the API that opens them.
 	Remote       string
 	PullRequests bool
-	Providers    []string     // names of permitted model providers, the default first
-	Budget       model.Budget // for all models together
+	Providers    []string    // names of permitted model providers, the default first
+	Budget       cove.Budget // for all models together
 }
 
 // Open makes a sandbox's route, which admits nothing until Serve. Errors: InvalidArgument for an invalid policy,

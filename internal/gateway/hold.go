@@ -105,8 +105,8 @@ func (h *holds) count() int {
 	return h.requests
 }
 
-// news notifies watchers of a change of waiting; h.mu must be held.
-func (h *holds) news() {
+// notify notifies watchers of a change of waiting; h.mu must be held.
+func (h *holds) notify() {
 	if h.changed != nil {
 		close(h.changed)
 		h.changed = nil
@@ -131,7 +131,7 @@ func (h *holds) add(q question, v policy.Verdict, request policy.Request, alone 
 	r := &heldRequest{request: request, alone: alone, since: now, until: now.Add(patience), answer: make(chan answer, 1)}
 	one.requests = append(one.requests, r)
 	h.requests++
-	h.news()
+	h.notify()
 	return r
 }
 
@@ -150,7 +150,7 @@ func (h *holds) leave(q question, r *heldRequest) {
 	if len(one.requests) == 0 {
 		delete(h.waiting, q)
 	}
-	h.news()
+	h.notify()
 }
 
 // release answers all requests of a question; h.mu must be held.
@@ -234,7 +234,7 @@ func (w *Way) askAbout(ctx context.Context, r policy.Request, v policy.Verdict, 
 	settle := func(allow bool) policy.Verdict {
 		if !allow {
 			v.Remedy = ""
-			return deny("somebody was asked for it, and has denied it")
+			return deny("approval was asked for, and denied")
 		}
 		v.Action, v.Reason = policy.Allow, v.Reason+", and it was approved"
 		return v
@@ -276,18 +276,18 @@ func (w *Way) askAbout(ctx context.Context, r policy.Request, v policy.Verdict, 
 	case a := <-held.answer:
 		switch {
 		case a == rejudge && alone:
-			return deny("the policy has changed while somebody was asked for it; try again")
+			return deny("the policy has changed while approval was asked for; try again")
 		case a == rejudge:
 			return w.Decide(ctx, r)
 		}
 		return settle(a == allowed)
 	case <-timer.C:
-		return deny(fmt.Sprintf("somebody was asked for it, and nobody answered within %s", patience))
+		return deny(fmt.Sprintf("approval was asked for, and no answer came within %s", patience))
 	case <-ctx.Done():
 		if now := w.judge(r); !alone && now.Action == policy.Deny {
 			return now // the request was cut for that reason
 		}
-		return deny("whoever wanted it has gone")
+		return deny("the program that asked has gone")
 	case <-w.ctx.Done():
 		return deny("the sandbox ends")
 	}

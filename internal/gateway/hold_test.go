@@ -211,7 +211,7 @@ func TestOnce(t *testing.T) {
 	}
 	h, verdict = begin(t, w, r) // the answer covered one request
 	reply(t, w, h, approval.Answer{Scope: approval.Once})
-	want(t, verdict, policy.Deny, "denied it")
+	want(t, verdict, policy.Deny, "and denied")
 	h, verdict = begin(t, w, r)
 	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{Allow: true, For: time.Hour}); cove.ErrorCode(err) !=
 		cove.InvalidArgument {
@@ -385,7 +385,7 @@ func TestNobodyAnswers(t *testing.T) {
 	_, verdict := begin(t, w, r)
 	c.BlockUntil(1)
 	c.Advance(defaultPatience)
-	want(t, verdict, policy.Deny, "nobody answered within 2m0s")
+	want(t, verdict, policy.Deny, "no answer came within 2m0s")
 	if all := held(w); len(all) > 0 {
 		t.Errorf("still held: %+v", all)
 	}

@@ -16,10 +16,10 @@ type java struct {
 	wanted atomic.Bool         // a sandbox with Java has been opened
 
 	mu   sync.Mutex
-	seen map[string]sighting // by directory
+	seen map[string]cachedStores // by directory
 }
 
-type sighting struct {
+type cachedStores struct {
 	stores []string
 	at     clock.Instant
 }
@@ -47,9 +47,9 @@ func (j *java) stores(root engine.Rootfs, c clock.Clock) []string {
 		return s.stores
 	}
 	if j.seen == nil || len(j.seen) >= maxSightings {
-		j.seen = map[string]sighting{}
+		j.seen = map[string]cachedStores{}
 	}
-	s = sighting{ca.JavaStores(dir), c.Monotonic()}
+	s = cachedStores{ca.JavaStores(dir), c.Monotonic()}
 	j.seen[dir] = s
 	return s.stores
 }

@@ -158,7 +158,7 @@ func (t *trust) unwritten(err error) error {
 	if err == nil {
 		return nil
 	}
-	return cove.Errorf(cove.StorageFull, "cannot write what sandbox %s is to trust: %w", t.sandbox, err).
+	return cove.Errorf(cove.StorageFull, "cannot write the certificates that sandbox %s trusts: %w", t.sandbox, err).
 		WithHint("free some space in the run directory")
 }
 

@@ -1,18 +1,13 @@
-// Package hostgit owns every run of git on the host (invariant G3): what a
-// repository's content and its configuration say is data to it, and starts no
-// program.
+// Package hostgit owns every run of git on the host (invariant G3): a repository's content and configuration are data
+// to it, and start no program.
 //
-// A run has Cove's own configuration, as command-line settings that nothing in
-// a repository outweighs, an environment of its own, no transport but those it
-// asks for, and no hook, filter, file system monitor, external diff, pager,
-// editor, helper or prompt. It is bounded in time by its context, and in
-// memory, output and the size of files it writes; its children end with it.
+// A run has Cove's own configuration, as command-line settings that outweigh a repository's, its own environment, only
+// the requested transports, and no hook, filter, file system monitor, external diff, pager, editor, helper or prompt.
+// Its context bounds its time; limits bound its memory, its output and the files it writes; its children end with it.
 //
-// Filters and merge drivers have names that the repository chooses. Where a run
-// has working files, and its configuration is not Cove's own, they are looked up
-// first, and each is switched off. That is
-// true of a configuration that nobody changes meanwhile: no run is ever given a
-// git directory or working files that a living sandbox can write to.
+// The repository chooses the names of filters and merge drivers. Where a run has working files, and its configuration
+// is not Cove's own, their names are looked up first, and each is switched off. That is valid only if the configuration
+// does not change meanwhile: no run ever gets a git directory or working files that a living sandbox can write to.
 package hostgit
 
 import (
@@ -38,15 +33,14 @@ import (
 )
 
 const (
-	// DefaultOutput is how much of standard output a run keeps, in bytes.
+	// DefaultOutput bounds the standard output kept of a run, in bytes.
 	DefaultOutput = 64 << 20
 	maxSaid       = 16 << 10 // bytes of standard error that are kept: its end
-	maxLine       = 200      // bytes of a line that is told
+	maxLine       = 200      // bytes of a line that is reported
 	waitDelay     = 5 * time.Second
 )
 
-// DefaultLimits bound a run that does not say: enough for any repository that
-// a person works on, and not for the machine to go down.
+// DefaultLimits bound a run without its own limits: enough for any real repository, and not for exhausting the machine.
 var DefaultLimits = Limits{Memory: 6 << 30, FileSize: 32 << 30}
 
 // Limits bound each process of a run.
@@ -62,25 +56,26 @@ type Setting struct{ Key, Value string }
 // Git is the git program of this machine. It may be used concurrently.
 type Git struct{ program string }
 
-// Find finds it. Errors: Unavailable.
+// Find finds the git program. Errors: Unavailable.
 func Find() (*Git, error) {
 	program, err := exec.LookPath("git")
 	if err == nil {
 		program, err = filepath.Abs(program)
 	}
 	if err != nil {
-		return nil, cove.Errorf(cove.Unavailable, "git is not installed on this machine").WithHint("install it: apt-get install git")
+		return nil, cove.Errorf(cove.Unavailable, "git is not installed on this machine").WithHint(
+			"install it: apt-get install git")
 	}
 	return &Git{program: program}, nil
 }
 
-// Run is one run of git. Its Flags are Cove's own words; everything that came
-// from somewhere else is an argument or a path, which is never taken for a flag.
+// Run is one run of git. Its flags are Cove's own; all other input is an argument or a path, which is never parsed as a
+// flag.
 type Run struct {
 	Dir      string // the git directory, absolute; empty for commands without a repository
 	WorkTree string // absolute; empty for none
-	Own      bool   // whoever calls has written the configuration of Dir: it needs no look
-	Index    string // absolute path of the index, where it is not the repository's
+	Own      bool   // the caller has written the configuration of Dir, so it is not searched
+	Index    string // absolute path of the index, if not the repository's
 
 	Command []string // "fetch", or "worktree", "add"
 	Flags   []string
@@ -88,23 +83,22 @@ type Run struct {
 	Paths   []string // after "--"
 
 	Settings  []Setting // after Cove's own, which they outweigh
-	Transport []string  // "https": what a remote may be reached by; nil is not at all
-	Env       []string  // more of it, "GIT_COMMITTER_DATE=…"
+	Transport []string  // "https": permitted transports; nil is none
+	Env       []string  // additional, "GIT_COMMITTER_DATE=…"
 
 	Stdin   io.Reader
 	Stdout  io.Writer  // nil keeps it for Output
 	Files   []*os.File // inherited, from descriptor 3 on
-	Started func()     // called once git has begun, for whoever feeds one of the Files
+	Started func()     // called once git has started, for callers that feed one of the Files
 
-	// Said is told each line of standard error as it comes, clean; of progress,
-	// which writes lines over one another, each state.
+	// Said receives each line of standard error as it comes, cleaned; of progress, which overwrites lines, each state.
 	Said func(line string)
 
 	Limits    Limits // zero is DefaultLimits
 	MaxOutput int64  // bytes of standard output; 0 is DefaultOutput, without Stdout
 }
 
-// ExitError is why a run failed that git itself ended.
+// ExitError is the failure of a run by git itself.
 type ExitError struct {
 	Code int    // of the process; -1 when a signal ended it
 	Said string // the end of its standard error, clean
@@ -117,8 +111,7 @@ func (e *ExitError) Error() string {
 	return e.Said
 }
 
-// ExitCode is the code that git ended with, 0 for nil and -1 when err is not
-// git's.
+// ExitCode returns git's exit code, 0 for nil and -1 when err is not from git.
 func ExitCode(err error) int {
 	var e *ExitError
 	switch {
@@ -130,7 +123,7 @@ func ExitCode(err error) int {
 	return -1
 }
 
-// Output runs git and returns what it wrote. Errors: those of Run.
+// Output runs git and returns its output. Errors: those of Run.
 func (g *Git) Output(ctx context.Context, r Run) ([]byte, error) {
 	var out bytes.Buffer
 	r.Stdout = &out
@@ -141,21 +134,23 @@ func (g *Git) Output(ctx context.Context, r Run) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Line runs git and returns the one line that it wrote, without its end.
+// Line runs git and returns its one line of output, without its end.
 func (g *Git) Line(ctx context.Context, r Run) (string, error) {
 	out, err := g.Output(ctx, r)
 	return strings.TrimSuffix(string(out), "\n"), err
 }
 
-// commands are those that Cove has a use for. An alias is never one of them.
-var commands = []string{"bundle", "cat-file", "commit-graph", "commit-tree", "config", "count-objects", "diff", "diff-index", "diff-tree", "fetch", "for-each-ref", "fsck",
-	"hash-object", "index-pack", "init", "log", "ls-files", "ls-remote", "ls-tree", "merge-base", "merge-file", "merge-tree", "pack-objects", "pack-refs", "prune", "prune-packed", "push", "read-tree", "repack",
-	"rev-list", "rev-parse", "show", "sparse-checkout", "symbolic-ref", "unpack-objects", "update-index", "update-ref", "upload-pack", "version", "worktree", "write-tree"}
+// commands are the permitted ones. An alias is never one of them.
+var commands = []string{"bundle", "cat-file", "commit-graph", "commit-tree", "config", "count-objects", "diff",
+	"diff-index", "diff-tree", "fetch", "for-each-ref", "fsck",
+	"hash-object", "index-pack", "init", "log", "ls-files", "ls-remote", "ls-tree", "merge-base", "merge-file",
+	"merge-tree", "pack-objects", "pack-refs", "prune", "prune-packed", "push", "read-tree", "repack",
+	"rev-list", "rev-parse", "show", "sparse-checkout", "symbolic-ref", "unpack-objects", "update-index", "update-ref",
+	"upload-pack", "version", "worktree", "write-tree"}
 
-// Run runs git until it ends. Errors: InvalidArgument for what could be taken
-// for a flag; Canceled when ctx ended it; TooLarge when it wrote too much;
-// Unavailable, Forbidden, NotFound and StorageFull as far as git's words tell;
-// otherwise Internal. An ExitError is below those that git itself reported.
+// Run runs git until it ends. Errors: InvalidArgument for an argument that could be parsed as a flag; Canceled when ctx
+// ended it; TooLarge when it wrote too much; Unavailable, Forbidden, NotFound and StorageFull as far as git's messages
+// tell; otherwise Internal. Errors reported by git itself wrap an ExitError.
 func (g *Git) Run(ctx context.Context, r Run) error {
 	if len(r.Command) == 0 || !slices.Contains(commands, r.Command[0]) {
 		return cove.Errorf(cove.Internal, "git %q is no command that Cove runs on the host", r.Command)
@@ -169,7 +164,7 @@ func (g *Git) run(ctx context.Context, r Run) error {
 		return err
 	}
 	if r.WorkTree != "" && r.Dir != "" && !r.Own {
-		off, err := g.switchOff(ctx, r.Dir)
+		off, err := g.disablePrograms(ctx, r.Dir)
 		if err != nil {
 			return err
 		}
@@ -186,7 +181,7 @@ func (g *Git) run(ctx context.Context, r Run) error {
 	if err != nil {
 		return cove.Errorf(cove.Internal, "the limits of this process cannot be read: %w", err)
 	}
-	// The shell reads numbers, and hands on the arguments without reading them.
+	// The shell parses only numbers, and passes the arguments on unparsed.
 	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", script, "git", g.program}, args...)...)
 	cmd.Dir = "/"
 	cmd.Env = r.environment(filepath.Dir(g.program))
@@ -211,17 +206,16 @@ func (g *Git) run(ctx context.Context, r Run) error {
 	return r.explain(ctx, err, said.String())
 }
 
-// driven finds the settings by which a repository names programs for the files
-// that its attributes choose.
-var driven = regexp.MustCompile(`(?s)^(filter\..*)\.(clean|smudge|process|required)$|^(merge\..*)\.driver$`)
+// programSettings matches the settings by which a repository names programs for the files that its attributes choose.
+var programSettings = regexp.MustCompile(`(?s)^(filter\..*)\.(clean|smudge|process|required)$|^(merge\..*)\.driver$`)
 
-// switchOff are the settings that take the filters and merge drivers of a
-// repository's configuration out of use.
-func (g *Git) switchOff(ctx context.Context, dir string) ([]Setting, error) {
-	out, err := g.Output(ctx, Run{Dir: dir, Command: []string{"config"}, Flags: []string{"--list", "--name-only", "--null"}})
+// disablePrograms returns the settings that disable the filters and merge drivers of a repository's configuration.
+func (g *Git) disablePrograms(ctx context.Context, dir string) ([]Setting, error) {
+	out, err := g.Output(ctx, Run{Dir: dir, Command: []string{"config"},
+		Flags: []string{"--list", "--name-only", "--null"}})
 	var off []Setting
 	for name := range strings.SplitSeq(string(out), "\x00") {
-		m := driven.FindStringSubmatch(name)
+		m := programSettings.FindStringSubmatch(name)
 		switch {
 		case m == nil:
 		case m[3] != "":
@@ -229,7 +223,7 @@ func (g *Git) switchOff(ctx context.Context, dir string) ([]Setting, error) {
 		case m[2] == "required":
 			off = append(off, Setting{name, "false"})
 		default:
-			off = append(off, Setting{name, ""}) // files pass as they are
+			off = append(off, Setting{name, ""}) // files pass unchanged
 		}
 	}
 	return off, err
@@ -237,17 +231,17 @@ func (g *Git) switchOff(ctx context.Context, dir string) ([]Setting, error) {
 
 var errTooMuch = errors.New("too much output")
 
-// script is a shell's that takes the limits on and becomes what it is given:
-// they hold from the first instruction, which prlimit(2) from outside is too
-// late for. What is stricter already stays.
+// script returns a shell script that sets the limits and executes its arguments: the limits hold from the first
+// instruction, which prlimit(2) from outside could not ensure. Stricter limits are kept.
 func (l Limits) script() (string, error) {
 	s := "ulimit -c 0"
 	for _, limit := range []struct {
 		flag     string
 		resource int
 		value    int64
-		unit     int64 // of the shell
-	}{{"-v", unix.RLIMIT_AS, l.Memory, 1 << 10}, {"-f", unix.RLIMIT_FSIZE, l.FileSize, 512}, {"-t", unix.RLIMIT_CPU, int64(l.CPU / time.Second), 1}} {
+		unit     int64 // the shell's unit
+	}{{"-v", unix.RLIMIT_AS, l.Memory, 1 << 10}, {"-f", unix.RLIMIT_FSIZE, l.FileSize, 512},
+		{"-t", unix.RLIMIT_CPU, int64(l.CPU / time.Second), 1}} {
 		var now unix.Rlimit
 		if err := unix.Getrlimit(limit.resource, &now); err != nil {
 			return "", err
@@ -259,7 +253,7 @@ func (l Limits) script() (string, error) {
 	return s + ` && exec "$@"`, nil
 }
 
-// explain makes an error of how a run ended.
+// explain returns the error of a failed run.
 func (r Run) explain(ctx context.Context, err error, said string) error {
 	if err == nil {
 		return nil
@@ -279,7 +273,7 @@ func (r Run) explain(ctx context.Context, err error, said string) error {
 		return cove.Errorf(cove.Internal, "%s: %w", what, err)
 	}
 	said = clean(said)
-	for _, secret := range []string{r.Dir, r.WorkTree} { // the host's own places
+	for _, secret := range []string{r.Dir, r.WorkTree} { // paths of the host
 		if secret != "" {
 			said = strings.ReplaceAll(said, secret, filepath.Base(secret))
 		}
@@ -291,14 +285,14 @@ func (r Run) explain(ctx context.Context, err error, said string) error {
 	return failed
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of its input.
 type tail struct {
 	limit int
-	tell  func(line string) // of each line; may be nil
+	tell  func(line string) // receives each line; may be nil
 
 	mu   sync.Mutex
 	kept []byte
-	line []byte // that has not ended, as far as it counts
+	line []byte // the unfinished line, as far as relevant
 }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -331,7 +325,7 @@ func (t *tail) String() string {
 	return string(t.kept)
 }
 
-// limited passes on so many bytes and then ends the run.
+// limited passes a bounded number of bytes on and then ends the run.
 type limited struct {
 	to   io.Writer
 	left int64

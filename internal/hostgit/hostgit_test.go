@@ -15,8 +15,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// TestNothingIsAFlag: what came from somewhere else is never taken for a flag,
-// another command or a second line.
+// TestNothingIsAFlag: outside input is never parsed as a flag, another command or a second line.
 func TestNothingIsAFlag(t *testing.T) {
 	g := find(t)
 	for name, r := range map[string]Run{
@@ -33,15 +32,15 @@ func TestNothingIsAFlag(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, command := range [][]string{nil, {"-c"}, {"--exec-path=/tmp"}, {"alias"}, {"credential"}, {"submodule"}, {"remote-ext"}, {"difftool"}} {
+	for _, command := range [][]string{nil, {"-c"}, {"--exec-path=/tmp"}, {"alias"}, {"credential"}, {"submodule"},
+		{"remote-ext"}, {"difftool"}} {
 		if err := g.Run(t.Context(), Run{Command: command}); cove.ErrorCode(err) != cove.Internal {
 			t.Errorf("the command %q: %v", command, err)
 		}
 	}
 }
 
-// TestTransports: none but those that a run asks for, whatever an address and
-// a configuration say.
+// TestTransports: only requested transports work, whatever the address and the configuration.
 func TestTransports(t *testing.T) {
 	g := find(t)
 	base := t.TempDir()
@@ -65,26 +64,31 @@ func TestTransports(t *testing.T) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
-	out, err := g.Output(t.Context(), Run{Command: []string{"ls-remote"}, Args: []string{"file://" + filepath.Join(base, "origin")}, Transport: []string{"file"}})
+	out, err := g.Output(t.Context(), Run{Command: []string{"ls-remote"},
+		Args: []string{"file://" + filepath.Join(base, "origin")}, Transport: []string{"file"}})
 	if err != nil || !strings.Contains(string(out), "refs/heads/main") {
 		t.Errorf("one that is asked for: %q, %v", out, err)
 	}
 }
 
-// TestEnvironment: nothing of Cove's own environment reaches git.
+// TestEnvironment: git sees nothing of Cove's own environment.
 func TestEnvironment(t *testing.T) {
 	g := find(t)
 	repo := filepath.Join(t.TempDir(), "repo")
 	newRepository(t, repo)
-	for name, value := range map[string]string{"GIT_DIR": "/nowhere", "GIT_CONFIG_PARAMETERS": "'core.pager=false'", "GIT_EXTERNAL_DIFF": "false", "HOME": t.TempDir(),
-		"GIT_OBJECT_DIRECTORY": "/nowhere", "GIT_EXEC_PATH": "/nowhere", "GIT_TRACE": "1", "GIT_NAMESPACE": "x", "GIT_SSL_NO_VERIFY": "1", "https_proxy": "http://127.0.0.1:9"} {
+	for name, value := range map[string]string{"GIT_DIR": "/nowhere", "GIT_CONFIG_PARAMETERS": "'core.pager=false'",
+		"GIT_EXTERNAL_DIFF": "false", "HOME": t.TempDir(),
+		"GIT_OBJECT_DIRECTORY": "/nowhere", "GIT_EXEC_PATH": "/nowhere", "GIT_TRACE": "1", "GIT_NAMESPACE": "x",
+		"GIT_SSL_NO_VERIFY": "1", "https_proxy": "http://127.0.0.1:9"} {
 		t.Setenv(name, value)
 	}
 	write(t, filepath.Join(os.Getenv("HOME"), ".gitconfig"), "[user]\n\tname = somebody\n", 0o644)
-	if out, err := g.Line(t.Context(), Run{Dir: filepath.Join(repo, ".git"), Command: []string{"rev-parse"}, Flags: []string{"--verify"}, Args: []string{"HEAD"}}); err != nil || !ValidID(out) {
+	if out, err := g.Line(t.Context(), Run{Dir: filepath.Join(repo, ".git"), Command: []string{"rev-parse"},
+		Flags: []string{"--verify"}, Args: []string{"HEAD"}}); err != nil || !ValidID(out) {
 		t.Errorf("%q, %v", out, err)
 	}
-	if out, err := g.Output(t.Context(), Run{Command: []string{"config"}, Flags: []string{"--list"}}); err != nil || bytes.Contains(out, []byte("somebody")) {
+	if out, err := g.Output(t.Context(), Run{Command: []string{"config"}, Flags: []string{"--list"}}); err != nil ||
+		bytes.Contains(out, []byte("somebody")) {
 		t.Errorf("%s, %v", out, err)
 	}
 	for _, v := range (Run{}).environment("/usr/bin") {
@@ -101,7 +105,8 @@ func TestBounds(t *testing.T) {
 	write(t, filepath.Join(repo, "big"), strings.Repeat("x", 3<<20), 0o644)
 	plain(t, repo, nil, "add", ".")
 	plain(t, repo, nil, "commit", "-q", "-m", "big")
-	show := Run{Dir: filepath.Join(repo, ".git"), Command: []string{"cat-file"}, Flags: []string{"-p"}, Args: []string{"HEAD:big"}}
+	show := Run{Dir: filepath.Join(repo, ".git"), Command: []string{"cat-file"}, Flags: []string{"-p"},
+		Args: []string{"HEAD:big"}}
 	t.Run("output", func(t *testing.T) {
 		show := show
 		show.MaxOutput = 1 << 20
@@ -117,14 +122,15 @@ func TestBounds(t *testing.T) {
 		}
 	})
 	t.Run("size of a file", func(t *testing.T) {
-		r := Run{Dir: filepath.Join(repo, ".git"), WorkTree: t.TempDir(), Index: filepath.Join(t.TempDir(), "index"), Command: []string{"read-tree"},
-			Flags: []string{"-m", "-u"}, Args: []string{"HEAD"}, Limits: Limits{FileSize: 1 << 20}}
+		r := Run{Dir: filepath.Join(repo, ".git"), WorkTree: t.TempDir(), Index: filepath.Join(t.TempDir(), "index"),
+			Command: []string{"read-tree"},
+			Flags:   []string{"-m", "-u"}, Args: []string{"HEAD"}, Limits: Limits{FileSize: 1 << 20}}
 		if err := g.Run(t.Context(), r); err == nil {
 			t.Error("git writes more")
 		}
 	})
 	t.Run("time", func(t *testing.T) {
-		// upload-pack waits for somebody to ask; its child waits with it.
+		// upload-pack waits for a request; its child waits with it.
 		in, out, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
@@ -135,7 +141,8 @@ func TestBounds(t *testing.T) {
 		heard := &signal{heard: make(chan struct{})}
 		ended := make(chan error)
 		go func() {
-			ended <- g.Run(ctx, Run{Command: []string{"upload-pack"}, Args: []string{repo}, Stdin: in, Stdout: heard, Settings: []Setting{{"safe.directory", "*"}}})
+			ended <- g.Run(ctx, Run{Command: []string{"upload-pack"}, Args: []string{repo}, Stdin: in, Stdout: heard,
+				Settings: []Setting{{"safe.directory", "*"}}})
 		}()
 		<-heard.heard
 		cancel()
@@ -153,7 +160,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// signal tells that something was written.
+// signal reports the first write.
 type signal struct{ heard chan struct{} }
 
 func (s *signal) Write(p []byte) (int, error) {
@@ -165,13 +172,13 @@ func (s *signal) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestErrors: an error has git's words, clean, its code, and none of the host's
-// own places.
+// TestErrors: an error has git's message, cleaned, its code, and no path of the host.
 func TestErrors(t *testing.T) {
 	g := find(t)
 	repo := filepath.Join(t.TempDir(), "secret-place/repo")
 	newRepository(t, repo)
-	err := g.Run(t.Context(), Run{Dir: filepath.Join(repo, ".git"), Command: []string{"rev-parse"}, Flags: []string{"--verify"}, Args: []string{"no\x1b[31msuch"}})
+	err := g.Run(t.Context(), Run{Dir: filepath.Join(repo, ".git"), Command: []string{"rev-parse"},
+		Flags: []string{"--verify"}, Args: []string{"no\x1b[31msuch"}})
 	var exit *ExitError
 	if !errors.As(err, &exit) || exit.Code != 128 || ExitCode(err) != 128 || strings.ContainsAny(err.Error(), "\x1b\n") {
 		t.Errorf("%q", err)
@@ -180,7 +187,8 @@ func TestErrors(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), "secret-place") {
 		t.Errorf("%v", err)
 	}
-	if err := (Run{Command: []string{"fetch"}}).explain(t.Context(), syscall.ENOENT, ""); cove.ErrorCode(err) != cove.Internal {
+	if err := (Run{Command: []string{"fetch"}}).explain(t.Context(), syscall.ENOENT, ""); cove.ErrorCode(err) !=
+		cove.Internal {
 		t.Error(err)
 	}
 	for said, code := range map[string]cove.Code{
@@ -197,21 +205,25 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%q is %s, want %s", said, got, code)
 		}
 	}
-	if got, want := clean("Receiving objects: 1%\rReceiving objects: 2%\rremote: bad\x1b]0;x\x07 news\nremote: hint: turn this off\nremote: Counting objects: 100% (3/3), done.\nfatal: no\xff\nhint: try\n"), "remote: bad]0;x news; no"; got != want {
+	if got, want := clean("Receiving objects: 1%\rReceiving objects: 2%\rremote: bad\x1b]0;x\x07 news\nremote: hint: "+
+		"turn this off\nremote: Counting objects: 100% (3/3), done.\nfatal: no\xff\nhint: try\n"),
+		"remote: bad]0;x news; no"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-// TestSaid: lines are told as they come, progress state by state.
+// TestSaid: lines arrive as they are written, progress state by state.
 func TestSaid(t *testing.T) {
 	var told []string
 	w := &tail{limit: 8, tell: func(line string) { told = append(told, line) }}
-	for _, p := range []string{"Receiving objects:   1%\rRecei", "ving objects:  50% (1/2)\r", "done\x1b[1m.\n\n", strings.Repeat("x", 1000) + "\nnot ended"} {
+	for _, p := range []string{"Receiving objects:   1%\rRecei", "ving objects:  50% (1/2)\r", "done\x1b[1m.\n\n",
+		strings.Repeat("x", 1000) + "\nnot ended"} {
 		if n, err := w.Write([]byte(p)); n != len(p) || err != nil {
 			t.Error(n, err)
 		}
 	}
-	if want := []string{"Receiving objects:   1%", "Receiving objects:  50% (1/2)", "done[1m.", strings.Repeat("x", maxLine)}; !slices.Equal(told, want) {
+	if want := []string{"Receiving objects:   1%", "Receiving objects:  50% (1/2)", "done[1m.",
+		strings.Repeat("x", maxLine)}; !slices.Equal(told, want) {
 		t.Errorf("%q, want %q", told, want)
 	}
 	if w.String() != "ot ended" {
@@ -222,9 +234,12 @@ func TestSaid(t *testing.T) {
 func TestNames(t *testing.T) {
 	for name, valid := range map[string]bool{
 		"main": true, "cove/brave-otter": true, "release/1.2": true, "a.b": true, "feature#1": true, "ü": true, "a@b": true,
-		"": false, "HEAD": false, "-x": false, "a/-x": false, "a..b": false, "a b": false, "a~1": false, "a^": false, "a:b": false, "a?": false, "a*": false,
-		"a[": false, "a\\b": false, "/a": false, "a/": false, "a//b": false, ".a": false, "a/.b": false, "a.lock": false, "a.lock/b": false, "a.": false,
-		"a@{1}": false, "@": false, "a\x00b": false, "a\nb": false, "a\x1bb": false, "a\x7fb": false, "a\u202eb": false, "a\xffb": false, "refs/heads/x": false,
+		"": false, "HEAD": false, "-x": false, "a/-x": false, "a..b": false, "a b": false, "a~1": false, "a^": false,
+		"a:b": false, "a?": false, "a*": false,
+		"a[": false, "a\\b": false, "/a": false, "a/": false, "a//b": false, ".a": false, "a/.b": false, "a.lock": false,
+		"a.lock/b": false, "a.": false,
+		"a@{1}": false, "@": false, "a\x00b": false, "a\nb": false, "a\x1bb": false, "a\x7fb": false, "a\u202eb": false,
+		"a\xffb": false, "refs/heads/x": false,
 		strings.Repeat("a", 300): false,
 	} {
 		if got := ValidBranch(name); got != valid {
@@ -233,10 +248,11 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// FuzzValidRef: what is taken, git takes.
+// FuzzValidRef: git accepts every name that ValidRef accepts.
 func FuzzValidRef(f *testing.F) {
 	find(f)
-	for _, s := range []string{"refs/heads/main", "refs/heads/a.lock", "refs/heads/@", "refs/tags/v1..2", "refs/a", "refs/heads/\u00a0"} {
+	for _, s := range []string{"refs/heads/main", "refs/heads/a.lock", "refs/heads/@", "refs/tags/v1..2", "refs/a",
+		"refs/heads/\u00a0"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, ref string) {

@@ -9,22 +9,20 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// maxThreads is how many git uses, however many the machine has: what it may
-// have of memory does not grow with them.
+// maxThreads bounds git's threads, whatever the machine has, because its memory grows with them.
 const maxThreads = 4
 
-// settings are Cove's own configuration. As command-line settings they
-// outweigh what a repository says.
+// settings are Cove's own configuration. As command-line settings they outweigh a repository's.
 var settings = []Setting{
 	// Programs that git would start.
 	{"core.hooksPath", "/dev/null"},
 	{"core.fsmonitor", "false"},
-	{"core.alternateRefsCommand", "true"}, // a shell runs it: say nothing
+	{"core.alternateRefsCommand", "true"}, // run by a shell: prints nothing
 	{"core.sshCommand", "false"},
 	{"core.askPass", ""},
 	{"core.pager", "cat"},
 	{"core.editor", "false"},
-	{"credential.helper", ""}, // forgets those before
+	{"credential.helper", ""}, // drops configured helpers
 	{"credential.interactive", "false"},
 	{"gpg.program", "false"},
 	{"gpg.ssh.program", "false"},
@@ -38,7 +36,7 @@ var settings = []Setting{
 	{"maintenance.auto", "false"},
 	{"receive.autogc", "false"},
 
-	// Places beside the repository.
+	// Paths outside the repository.
 	{"core.attributesFile", "/dev/null"},
 	{"core.excludesFile", "/dev/null"},
 	{"safe.bareRepository", "explicit"},
@@ -47,7 +45,7 @@ var settings = []Setting{
 	{"push.recurseSubmodules", "no"},
 	{"diff.submodule", "short"},
 
-	// What comes from elsewhere.
+	// Objects from outside.
 	{"transfer.fsckObjects", "true"},
 	{"fetch.fsckObjects", "true"},
 	{"receive.fsckObjects", "true"},
@@ -58,8 +56,8 @@ var settings = []Setting{
 	{"core.protectNTFS", "true"},
 	{"core.untrackedCache", "false"},
 
-	// Memory: packs are shown in windows, what is larger than the threshold is
-	// neither held nor compared, and every thread has a share of its own.
+	// Memory: packs are mapped in windows, files above the threshold are neither held nor compared, and every thread
+	// has its share.
 	{"pack.threads", strconv.Itoa(min(maxThreads, runtime.NumCPU()))},
 	{"index.threads", "2"},
 	{"core.preloadIndex", "false"},
@@ -81,26 +79,26 @@ var settings = []Setting{
 	{"color.ui", "false"},
 }
 
-// harmless are findings of fsck about people and dates. Old commits have them,
-// for ever, and nothing is done with what they say.
-var harmless = []string{"badDate", "badDateOverflow", "badEmail", "badName", "badTimezone", "missingEmail", "missingNameBeforeEmail",
+// harmless are findings of fsck about people and dates. Old commits have them for ever, and their values are not used.
+var harmless = []string{"badDate", "badDateOverflow", "badEmail", "badName", "badTimezone", "missingEmail",
+	"missingNameBeforeEmail",
 	"missingSpaceBeforeDate", "missingSpaceBeforeEmail", "multipleAuthors", "zeroPaddedDate", "zeroPaddedFilemode"}
 
-// Environment is all that git and its children see, with the directory that
-// programs are in: for a git that runs in a sandbox of its own, so that it has
-// the same configuration.
+// Environment returns the whole environment of git and its children, with a directory of programs: for a git that runs
+// in a sandbox, so that it has the same configuration.
 func (r Run) Environment(programs string) []string { return r.environment(programs) }
 
-// environment is all that git and its children see.
+// environment returns the whole environment of git and its children.
 func (r Run) environment(programs string) []string {
 	env := []string{
 		"PATH=" + programs + ":/usr/local/bin:/usr/bin:/bin",
 		"HOME=/nonexistent", "XDG_CONFIG_HOME=/nonexistent", "LC_ALL=C", "TZ=UTC",
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_SYSTEM=/dev/null", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
 		"GIT_CEILING_DIRECTORIES=/", "GIT_OPTIONAL_LOCKS=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1",
-		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_PAGER=cat", "GIT_EDITOR=false", "GIT_SEQUENCE_EDITOR=false",
+		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_PAGER=cat", "GIT_EDITOR=false",
+		"GIT_SEQUENCE_EDITOR=false",
 		"GIT_SSH_COMMAND=false", "GIT_PROXY_COMMAND=false", "GIT_ADVICE=0", "GIT_MERGE_AUTOEDIT=no",
-		// Outweighs every protocol.allow there is.
+		// It outweighs every protocol.allow.
 		"GIT_ALLOW_PROTOCOL=" + strings.Join(r.Transport, ":"),
 		"GIT_GRAFT_FILE=/dev/null", "MALLOC_ARENA_MAX=2",
 	}
@@ -113,8 +111,7 @@ func (r Run) environment(programs string) []string {
 		all = append(all, Setting{"fetch.fsck." + finding, "ignore"})
 	}
 	all = append(all, r.Settings...)
-	// In the environment and not among the arguments, which everybody on the
-	// machine can read.
+	// Settings go into the environment, because every account on the machine can read arguments.
 	env = append(env, "GIT_CONFIG_COUNT="+strconv.Itoa(len(all)))
 	for i, s := range all {
 		n := strconv.Itoa(i)
@@ -126,7 +123,7 @@ func (r Run) environment(programs string) []string {
 // comparing are the commands that show differences.
 var comparing = []string{"diff", "diff-tree", "diff-index", "diff-files", "log", "show", "format-patch"}
 
-// argv makes the arguments of a run. Errors: InvalidArgument.
+// argv returns the arguments of a run. Errors: InvalidArgument.
 func (r Run) argv() ([]string, error) {
 	args := []string{"--no-pager", "--literal-pathspecs"}
 	if r.Dir != "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// words tells what git means, in the C locale. The first that is found counts.
+// words maps git's messages, in the C locale, to codes. The first match counts.
 var words = []struct {
 	has  string
 	code cove.Code
@@ -16,7 +16,7 @@ var words = []struct {
 	{"Disk quota exceeded", cove.StorageFull},
 	{"File too large", cove.TooLarge},
 	{"Read-only file system", cove.StorageFull},
-	{"unable to write file", cove.StorageFull}, // of working files git does not say why
+	{"unable to write file", cove.StorageFull}, // git does not state the reason for working files
 	{"unable to write new index file", cove.StorageFull},
 	{"Authentication failed", cove.Forbidden},
 	{"could not read Username", cove.Forbidden},
@@ -53,8 +53,7 @@ var words = []struct {
 	{"mmap failed", cove.TooLarge},
 }
 
-// CodeOf is what git means by what it says in the C locale; Internal where that is
-// not known.
+// CodeOf returns the code of git's message in the C locale; Internal if it is unknown.
 func CodeOf(said string) cove.Code {
 	for _, w := range words {
 		if strings.Contains(said, w.has) {
@@ -64,9 +63,8 @@ func CodeOf(said string) cove.Code {
 	return cove.Internal
 }
 
-// clean makes git's words one that a terminal may show: no control characters,
-// whole runes, and nothing of hints and of progress, which writes lines over one
-// another and ends with one that says so; a remote's are the same.
+// clean returns git's messages in a form that is safe for a terminal: without control characters, invalid runes, hints,
+// and progress, whose states overwrite a line. Messages of a remote have the same form.
 func clean(said string) string {
 	var lines []string
 	for line := range strings.Lines(said) {

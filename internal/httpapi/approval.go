@@ -4,23 +4,23 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 )
 
 // Asks is who holds requests until somebody answers: a sandbox.Manager, and the
 // clients of a gateway of its own.
 type Asks interface {
-	// Holds lists what waits for an answer in this process, the oldest first.
-	Holds() []approval.Hold
-	// Answer answers what waits as id, if may has no objection. Errors: NotFound,
-	// InvalidArgument.
-	Answer(ctx context.Context, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error
-	// Revoke forgets an approval for who. Errors: NotFound.
-	Revoke(ctx context.Context, id cove.ApprovalID, who string) error
+	// Holds lists what waits for an answer of p's in this process, the oldest first.
+	Holds(p cove.Principal) []approval.Hold
+	// Answer answers, as p, what waits as id in something of p's, if may has no
+	// objection. Errors: NotFound, InvalidArgument.
+	Answer(ctx context.Context, p cove.Principal, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error
+	// Revoke forgets an approval of p's. Errors: NotFound.
+	Revoke(ctx context.Context, p cove.Principal, id cove.ApprovalID) error
 }
 
 func (s *Server) asks() Asks {
@@ -35,8 +35,8 @@ type holdsInput struct {
 }
 
 // holds is GET /network/holds.
-func (s *Server) holds(_ context.Context, in *holdsInput) (*answer[api.HoldList], error) {
-	all := s.asks().Holds()
+func (s *Server) holds(ctx context.Context, in *holdsInput) (*answer[api.HoldList], error) {
+	all := s.asks().Holds(exchangeOf(ctx).caller.principal())
 	if in.Execution != "" {
 		all = slices.DeleteFunc(all, func(h approval.Hold) bool { return string(h.Execution) != in.Execution })
 	}
@@ -67,8 +67,8 @@ func (s *Server) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}
 		return nil, cove.Errorf(cove.NotFound, "nothing waits as %.64q", in.ID)
 	}
 	c := exchangeOf(ctx).caller
-	a := approval.Answer{Allow: in.Body.Allow, Scope: approval.Scope(in.Body.Scope), For: time.Duration(saturate(in.Body.For * float64(time.Second))), Who: c.name}
-	return nil, s.asks().Answer(ctx, id, a, func(h approval.Hold) error {
+	a := approval.Answer{Allow: in.Body.Allow, Scope: approval.Scope(in.Body.Scope), For: apispec.Duration(in.Body.For)}
+	return nil, s.asks().Answer(ctx, c.principal(), id, a, func(h approval.Hold) error {
 		if c.owner || !a.Allow {
 			return nil
 		}
@@ -85,7 +85,7 @@ func (s *Server) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}
 
 // approvals is GET /network/approvals.
 func (s *Server) approvals(ctx context.Context, _ *struct{}) (*answer[api.ApprovalList], error) {
-	all, err := s.Store.Approvals(ctx, s.Clock.Now())
+	all, err := s.Store.Approvals(ctx, exchangeOf(ctx).caller.only(), s.Clock.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -100,12 +100,11 @@ type approvalInput struct {
 	ID string `path:"id" doc:"The approval's id" example:"ap_0123456789abcdefghjkmnpqrs"`
 }
 
-// revoke is DELETE /network/approvals/{id}. It never adds reach, so whoever may
-// call may revoke.
+// revoke is DELETE /network/approvals/{id}.
 func (s *Server) revoke(ctx context.Context, in *approvalInput) (*struct{}, error) {
 	id, err := cove.ParseApprovalID(in.ID)
 	if err != nil {
 		return nil, cove.Errorf(cove.NotFound, "no approval %.64q is remembered", in.ID)
 	}
-	return nil, s.asks().Revoke(ctx, id, exchangeOf(ctx).caller.name)
+	return nil, s.asks().Revoke(ctx, exchangeOf(ctx).caller.principal(), id)
 }

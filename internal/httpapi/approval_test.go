@@ -115,7 +115,7 @@ func TestApprovals(t *testing.T) {
 	h := start(t, nil)
 	a := approval.Approval{ID: cove.NewApprovalID(), Policy: "d1", Subject: public, Rule: "policy.yaml:3", Who: "local", Time: heldAt, Until: heldAt.Add(time.Hour)}
 	h.store.approvals = []approval.Approval{a}
-	list := decode[api.ApprovalList](t, h.get("/network/approvals"), 200)
+	list := decode[api.ApprovalList](t, h.do(h.owner, "GET", "/network/approvals", ""), 200)
 	want := api.Approval{ID: string(a.ID), Policy: "d1", About: "POST api.example.com:443", Rule: "policy.yaml:3", Who: "local", Time: heldAt, Until: heldAt.Add(time.Hour)}
 	if len(list.Approvals) != 1 || list.Approvals[0] != want {
 		t.Errorf("%+v", list)

@@ -24,13 +24,17 @@ type auditInput struct {
 
 // auditLog is GET /audit.
 func (s *Server) auditLog(ctx context.Context, in *auditInput) (*answer[api.AuditList], error) {
-	page, err := s.Store.Audit(ctx, store.AuditQuery{Action: in.Action, Object: in.Object, Verdict: in.Verdict,
+	only := exchangeOf(ctx).caller.only()
+	page, err := s.Store.Audit(ctx, store.AuditQuery{Who: only, Action: in.Action, Object: in.Object, Verdict: in.Verdict,
 		Since: in.Since, Until: in.Until, Cursor: in.Cursor, Limit: in.Limit})
 	if err != nil {
 		return nil, err
 	}
 	out := api.AuditList{Records: make([]api.AuditRecord, 0, len(page.Records)), NextCursor: page.Next}
 	for _, r := range page.Records {
+		if only != "" {
+			r.Hash = "" // it is over records of others, too, and would confirm a guess at them
+		}
 		out.Records = append(out.Records, api.AuditRecord(r))
 	}
 	return &answer[api.AuditList]{out}, nil
@@ -39,6 +43,9 @@ func (s *Server) auditLog(ctx context.Context, in *auditInput) (*answer[api.Audi
 // verifyAudit is GET /audit/verify. It reads the whole log, so one at a time
 // must do.
 func (s *Server) verifyAudit(ctx context.Context, _ *struct{}) (*answer[api.AuditVerification], error) {
+	if err := s.ownerOnly(ctx, "verify", "", "the audit log as a whole is for the machine's owner"); err != nil {
+		return nil, err
+	}
 	if !s.audit.verifying.TryLock() {
 		return nil, cove.Errorf(cove.Overloaded, "the audit log is being verified for another caller").WithHint("try again in a few seconds")
 	}

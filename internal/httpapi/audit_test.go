@@ -17,7 +17,7 @@ func TestAuditLog(t *testing.T) {
 	h := start(t, nil)
 	r := store.Record{Seq: 7, Time: time.Unix(1_900_000_000, 5000).UTC(), Who: "key:ci", Action: "execute", Object: someID, Verdict: "ok", Detail: "python \x1b[2J", Hash: "ab"}
 	h.store.records = []store.Record{r}
-	l := decode[api.AuditList](t, h.get("/audit?action=execute&object="+someID+"&verdict=ok&since=2030-01-02T03:04:05Z&until=2031-01-02T03:04:05Z&cursor=abc&limit=7"), 200)
+	l := decode[api.AuditList](t, h.do(h.owner, "GET", "/audit?action=execute&object="+someID+"&verdict=ok&since=2030-01-02T03:04:05Z&until=2031-01-02T03:04:05Z&cursor=abc&limit=7", ""), 200)
 	if len(l.Records) != 1 || l.Records[0] != api.AuditRecord(r) || l.NextCursor != "more" {
 		t.Errorf("%+v", l)
 	}
@@ -30,7 +30,7 @@ func TestAuditLog(t *testing.T) {
 	if body := h.get("/audit").body; !strings.Contains(body, `"records":[]`) { // and no null
 		t.Errorf("an empty log is %s", body)
 	}
-	if want := (store.AuditQuery{Limit: 50}); h.store.auditQuery != want {
+	if want := (store.AuditQuery{Who: "ip:127.0.0.1", Limit: 50}); h.store.auditQuery != want {
 		t.Errorf("default query %+v", h.store.auditQuery)
 	}
 	for _, bad := range []string{"limit=0", "limit=501", "verdict=maybe", "since=yesterday", "until=1", "who=local", "action=" + strings.Repeat("x", 65), "cursor=" + strings.Repeat("x", 257)} {
@@ -48,11 +48,11 @@ func TestAuditLog(t *testing.T) {
 
 func TestVerifyAudit(t *testing.T) {
 	h := start(t, nil)
-	if v := decode[api.AuditVerification](t, h.get("/audit/verify"), 200); v != (api.AuditVerification{Intact: true, Records: 3, Head: "h"}) {
+	if v := decode[api.AuditVerification](t, h.do(h.owner, "GET", "/audit/verify", ""), 200); v != (api.AuditVerification{Intact: true, Records: 3, Head: "h"}) {
 		t.Errorf("%+v", v)
 	}
 	h.store.verify = func() store.Verification { return store.Verification{Records: 1, Head: "g", Broken: 2} }
-	if v := decode[api.AuditVerification](t, h.get("/audit/verify"), 200); v != (api.AuditVerification{Records: 1, Head: "g", Broken: 2}) {
+	if v := decode[api.AuditVerification](t, h.do(h.owner, "GET", "/audit/verify", ""), 200); v != (api.AuditVerification{Records: 1, Head: "g", Broken: 2}) {
 		t.Errorf("%+v", v)
 	}
 
@@ -65,12 +65,12 @@ func TestVerifyAudit(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if r := h.get("/audit/verify"); r.StatusCode != 200 {
+		if r := h.do(h.owner, "GET", "/audit/verify", ""); r.StatusCode != 200 {
 			t.Errorf("the first: status %d", r.StatusCode)
 		}
 	})
 	<-begun
-	if r := h.get("/audit/verify"); r.StatusCode != 429 || r.Header.Get("Retry-After") == "" {
+	if r := h.do(h.owner, "GET", "/audit/verify", ""); r.StatusCode != 429 || r.Header.Get("Retry-After") == "" {
 		t.Errorf("the second: status %d", r.StatusCode)
 	}
 	close(release)

@@ -26,6 +26,18 @@ type caller struct {
 	owner bool   // came through the owner's door
 }
 
+// principal is the caller as the services know it.
+func (c caller) principal() cove.Principal { return cove.ParsePrincipal(c.name) }
+
+// only is whose records a caller sees, as queries of the store take it; empty is
+// everybody's.
+func (c caller) only() string {
+	if c.principal().SeesAll() {
+		return ""
+	}
+	return c.name
+}
+
 type keyring []struct {
 	name string
 	hash [sha256.Size]byte

@@ -97,10 +97,11 @@ func TestEveryRouteNeedsAKey(t *testing.T) {
 }
 
 // ofOwner reports whether a route is closed to keys, too; TestRepositories,
-// TestWorkLeavesForTheOwner and TestAgents show that it is.
+// TestWorkLeavesForTheOwner, TestAgents and TestKeysSeeTheirOwnExecutions show
+// that it is.
 func ofOwner(route string) bool {
 	_, path, _ := strings.Cut(route, " ")
-	return strings.HasPrefix(path, "/repositories") || strings.HasPrefix(path, "/agents/") || path == "/sandboxes/{sandbox}/apply" || path == "/sandboxes/{sandbox}/push"
+	return strings.HasPrefix(path, "/repositories") || strings.HasPrefix(path, "/agents/") || path == "/sandboxes/{sandbox}/apply" || path == "/sandboxes/{sandbox}/push" || path == "/audit/verify"
 }
 
 // TestUnknownPathsTellStrangersNothing: what exists and what does not is the

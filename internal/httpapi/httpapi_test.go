@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -80,35 +81,35 @@ func (f *fakeExecutor) request() sandbox.Request {
 	return f.last
 }
 
-func (f *fakeExecutor) Kill(_ context.Context, id cove.ExecutionID, _ string) error {
+func (f *fakeExecutor) Kill(_ context.Context, _ cove.Principal, id cove.ExecutionID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.killed = append(f.killed, id)
 	return f.killErr
 }
 
-func (f *fakeExecutor) ExtendNetwork(_ context.Context, id cove.ExecutionID, _ string, documents []*policy.Document) (int, error) {
+func (f *fakeExecutor) ExtendNetwork(_ context.Context, _ cove.Principal, id cove.ExecutionID, documents []*policy.Document) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.extended = append(f.extended, documents...)
 	return 2, f.killErr
 }
 
-func (f *fakeExecutor) Certificate(context.Context, cove.ExecutionID) ([]byte, error) {
+func (f *fakeExecutor) Certificate(context.Context, cove.Principal, cove.ExecutionID) ([]byte, error) {
 	return []byte("a certificate"), f.killErr
 }
 
-func (f *fakeExecutor) Models(cove.ExecutionID) []api.ModelUsage {
+func (f *fakeExecutor) Models(cove.Principal, cove.ExecutionID) []api.ModelUsage {
 	return []api.ModelUsage{{Provider: "anthropic", Requests: 1}}
 }
 
-func (f *fakeExecutor) Holds() []approval.Hold {
+func (f *fakeExecutor) Holds(cove.Principal) []approval.Hold {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.holds)
 }
 
-func (f *fakeExecutor) Answer(_ context.Context, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error {
+func (f *fakeExecutor) Answer(_ context.Context, p cove.Principal, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i := slices.IndexFunc(f.holds, func(h approval.Hold) bool { return h.ID == id })
@@ -118,6 +119,7 @@ func (f *fakeExecutor) Answer(_ context.Context, id cove.HoldID, a approval.Answ
 	if err := may(f.holds[i]); err != nil {
 		return err
 	}
+	a.Who = p.String()
 	a, err := a.Normal()
 	if err == nil {
 		f.answered = append(f.answered, a)
@@ -125,7 +127,7 @@ func (f *fakeExecutor) Answer(_ context.Context, id cove.HoldID, a approval.Answ
 	return err
 }
 
-func (f *fakeExecutor) Revoke(_ context.Context, id cove.ApprovalID, who string) error {
+func (f *fakeExecutor) Revoke(_ context.Context, _ cove.Principal, id cove.ApprovalID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.revoked = append(f.revoked, id)
@@ -134,7 +136,7 @@ func (f *fakeExecutor) Revoke(_ context.Context, id cove.ApprovalID, who string)
 
 type followFunc = func(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
 
-func (f *fakeExecutor) Follow(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error {
+func (f *fakeExecutor) Follow(ctx context.Context, _ cove.Principal, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error {
 	if f.follow != nil {
 		return f.follow(ctx, id, from, begun, out)
 	}
@@ -186,23 +188,23 @@ func (f *fakeStore) ListDecisions(_ context.Context, q store.DecisionQuery) (sto
 	return store.DecisionPage{Decisions: all, Next: "more"}, f.err
 }
 
-func (f *fakeStore) DecisionsAfter(_ context.Context, seq int64, limit int) ([]api.Decision, error) {
+func (f *fakeStore) DecisionsAfter(_ context.Context, client string, seq int64, limit int) ([]api.Decision, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []api.Decision
 	for _, d := range f.decided {
-		if d.Seq > seq && len(all) < limit {
+		if d.Seq > seq && len(all) < limit && (client == "" || client == d.Client) {
 			all = append(all, d)
 		}
 	}
 	return all, f.err
 }
 
-// decide records a decision about a host.
+// decide records a decision about a host, of what the client of the harness runs.
 func (f *fakeStore) decide(host string, v api.Verdict) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.decided = append(f.decided, api.Decision{Seq: int64(len(f.decided) + 1), Time: time.Unix(1_900_000_000, 0).UTC(), Host: host, Verdict: v, Count: 1})
+	f.decided = append(f.decided, api.Decision{Seq: int64(len(f.decided) + 1), Time: time.Unix(1_900_000_000, 0).UTC(), Client: "ip:127.0.0.1", Host: host, Verdict: v, Count: 1})
 }
 
 func (f *fakeStore) fail(err error) {
@@ -230,7 +232,7 @@ func (f *fakeStore) Verify(context.Context) (store.Verification, error) {
 	return store.Verification{Records: 3, Head: "h"}, f.err
 }
 
-func (f *fakeStore) Approvals(context.Context, time.Time) ([]approval.Approval, error) {
+func (f *fakeStore) Approvals(context.Context, string, time.Time) ([]approval.Approval, error) {
 	return f.approvals, f.err
 }
 
@@ -245,6 +247,7 @@ func (f *fakeStore) Get(_ context.Context, id cove.ExecutionID) (store.Execution
 		return store.Execution{}, f.err
 	}
 	if e, ok := f.executions[id]; ok {
+		e.Client = cmp.Or(e.Client, "ip:127.0.0.1") // which is who asks
 		return e, nil
 	}
 	return store.Execution{}, cove.Errorf(cove.NotFound, "no execution %q", id)
@@ -431,7 +434,7 @@ func TestExecute(t *testing.T) {
 	h := start(t, nil)
 	r := h.post("/execute", `{"language":"python","code":"print(1)","args":["a","b c"],"timeout":2.5,"env":{"A":"b"},"stdin":"in",
 		"limits":{"memory_mb":64,"pids_limit":5,"disk_mb":2,"cpus":0.5,"inodes":100,"open_files":32,"stdout_kb":4,"stderr_kb":2},
-		"files":[{"path":"d/x.txt","content":"aGk=","encoding":"base64","mode":448},{"path":"y","content":"é"}],"engine":"fake","image":"debian:stable"}`)
+		"files":[{"path":"d/x.txt","content":"aGk=","encoding":"base64","mode":448},{"path":"y","content":"é"}],"engine":"fake","isolation":"gvisor","image":"debian:stable"}`)
 	e := decode[api.Execution](t, r, 200)
 	if e.Output != "hello\n" || e.Stderr != "oops\n" || e.ExitCode != 3 || e.Status != api.StatusCompleted || e.Duration != 1.5 || e.Usage.CPUTimeMS != 20 ||
 		e.Usage.MemoryPeakMB != 8 || e.SecurityEvents == nil || e.FinishedAt == nil || e.ID == "" || e.ID != r.Header.Get(api.ExecutionIDHeader) {
@@ -439,11 +442,15 @@ func TestExecute(t *testing.T) {
 	}
 	q := h.fake.request()
 	want := cove.Limits{Memory: 64 << 20, CPUs: .5, PIDs: 5, Disk: 2 << 20, Inodes: 100, OpenFiles: 32, Stdout: 4 << 10, Stderr: 2 << 10, Timeout: 2500 * time.Millisecond}
-	if q.Limits != want || string(q.Code) != "print(1)" || q.Env["A"] != "b" || fmt.Sprint(q.Args) != "[a b c]" || q.Client != "ip:127.0.0.1" || q.Image != "debian:stable" {
+	if q.Limits != want || string(q.Code) != "print(1)" || q.Env["A"] != "b" || fmt.Sprint(q.Args) != "[a b c]" || q.Client != "ip:127.0.0.1" || q.Image != "debian:stable" ||
+		q.Isolation != cove.IsolationGVisor {
 		t.Errorf("the sandbox was asked for %+v", q)
 	}
 	if len(q.Files) != 2 || string(q.Files[0].Data) != "hi" || q.Files[0].Mode != 0o700 || q.Files[1].Mode != 0 || string(q.Files[1].Data) != "é" {
 		t.Errorf("files %+v", q.Files)
+	}
+	if r := h.post("/execute", `{"language":"python","code":"x","isolation":"jail"}`); r.StatusCode != 400 {
+		t.Errorf("an isolation that there is not: status %d: %s", r.StatusCode, r.body)
 	}
 	if in, _ := io.ReadAll(q.Stdin); string(in) != "in" {
 		t.Errorf("stdin %q", in)

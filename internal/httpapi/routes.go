@@ -68,7 +68,7 @@ func (s *Server) addSandboxRoutes() {
 	}, []cove.Code{cove.NotFound, cove.Conflict, cove.Canceled}, s.sendInput)
 
 	route(s, huma.Operation{OperationID: "list-executions", Method: http.MethodGet, Path: "/executions", Tags: []string{"history"},
-		Summary: "List executions, newest first",
+		Summary: "List executions, newest first", Description: "The caller's own; all of them for the machine's owner.",
 	}, storeErrors, s.list)
 
 	route(s, huma.Operation{OperationID: "get-execution", Method: http.MethodGet, Path: "/executions/{id}", Tags: []string{"history"},
@@ -107,17 +107,17 @@ func (s *Server) addSandboxRoutes() {
 
 func (s *Server) addAuditRoutes() {
 	route(s, huma.Operation{OperationID: "list-audit", Method: http.MethodGet, Path: "/audit", Tags: []string{"history"},
-		Summary: "Read the audit log, newest first", Description: "Who did what to which object, with which verdict and why. Only ever added to, until its retention is over.",
+		Summary: "Read the audit log, newest first", Description: "Who did what to which object, with which verdict and why: what the caller did, without hashes; all of it for the machine's owner. Only ever added to, until its retention is over.",
 	}, storeErrors, s.auditLog)
 
 	route(s, huma.Operation{OperationID: "verify-audit", Method: http.MethodGet, Path: "/audit/verify", Tags: []string{"history"},
-		Summary: "Check that the audit log is as it was written", Description: "Walks the chain of hashes from the oldest record to the newest. A log that has been changed is an answer, not an error.",
+		Summary: "Check that the audit log is as it was written", Description: "For the machine's owner. Walks the chain of hashes from the oldest record to the newest. A log that has been changed is an answer, not an error.",
 	}, storeErrors, s.verifyAudit)
 }
 
 func (s *Server) addAskRoutes() {
 	route(s, huma.Operation{OperationID: "list-holds", Method: http.MethodGet, Path: "/network/holds", Tags: []string{"network"},
-		Summary: "List what waits for an answer", Description: "Requests that a policy asks about, of all executions of this server, or of all clients of this gateway, the oldest first.",
+		Summary: "List what waits for an answer", Description: "Requests that a policy asks about, of the caller's executions and sandboxes, the oldest first; of all of this server, or of all clients of this gateway, for the machine's owner.",
 	}, nil, s.holds)
 
 	route(s, huma.Operation{OperationID: "answer-hold", Method: http.MethodPost, Path: "/network/holds/{id}", Tags: []string{"network"}, DefaultStatus: http.StatusNoContent,
@@ -125,7 +125,7 @@ func (s *Server) addAskRoutes() {
 	}, append([]cove.Code{cove.NotFound, cove.TooLarge}, storeErrors...), s.answerHold)
 
 	route(s, huma.Operation{OperationID: "list-approvals", Method: http.MethodGet, Path: "/network/approvals", Tags: []string{"network"},
-		Summary: "List the approvals that are remembered for policies, newest first",
+		Summary: "List the approvals that are remembered for policies, newest first", Description: "Those that the caller has given; all of them for the machine's owner.",
 	}, storeErrors, s.approvals)
 
 	route(s, huma.Operation{OperationID: "revoke-approval", Method: http.MethodDelete, Path: "/network/approvals/{id}", Tags: []string{"network"}, DefaultStatus: http.StatusNoContent,
@@ -135,12 +135,12 @@ func (s *Server) addAskRoutes() {
 
 func (s *Server) addDecisionRoutes() {
 	route(s, huma.Operation{OperationID: "list-decisions", Method: http.MethodGet, Path: "/network/decisions", Tags: []string{"network"},
-		Summary: "List what became of attempts to leave sandboxes, newest first", Description: "Requests, connections and questions for names, allowed and denied, of every process of Cove that shares the database.",
+		Summary: "List what became of attempts to leave sandboxes, newest first", Description: "Requests, connections and questions for names, allowed and denied, of the caller's executions and sandboxes, in every process of Cove that shares the database; of all of them for the machine's owner.",
 	}, storeErrors, s.decisions)
 
 	route(s, huma.Operation{OperationID: "follow-decisions", Method: http.MethodGet, Path: "/network/decisions/stream", Tags: []string{"network"},
 		Summary:     "Follow what becomes of attempts to leave sandboxes",
-		Description: "Server-sent events: decision carries a Decision; error an Error, and is the last. Lines that begin with a colon are heartbeats. It goes on until the caller leaves.",
+		Description: "Those that GET /network/decisions lists. Server-sent events: decision carries a Decision; error an Error, and is the last. Lines that begin with a colon are heartbeats. It goes on until the caller leaves.",
 		Responses:   s.decisionResponses(),
 	}, storeErrors, s.decisionStream)
 }

@@ -37,19 +37,20 @@ type Executor interface {
 	// id and before anything reaches out, which may be nil: the result has the
 	// output too. The end of ctx ends the execution.
 	Execute(ctx context.Context, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error)
-	// Kill ends a running execution for who. Errors: NotFound, Conflict when it
+	// Kill ends a running execution of p's. Errors: NotFound, Conflict when it
 	// has ended or runs in another process.
-	Kill(ctx context.Context, id cove.ExecutionID, who string) error
-	// Follow hands out the output of a running execution from a position on, to
-	// its end, after calling begun. Errors as Kill's.
-	Follow(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
-	// ExtendNetwork adds to what a running execution may reach. Errors as Kill's.
-	ExtendNetwork(ctx context.Context, id cove.ExecutionID, who string, documents []*policy.Document) (cut int, err error)
-	// Certificate is that of the authority which a running execution trusts,
-	// as PEM. Errors as ExtendNetwork's.
-	Certificate(ctx context.Context, id cove.ExecutionID) ([]byte, error)
-	// Models is what a running execution has used of models so far.
-	Models(id cove.ExecutionID) []api.ModelUsage
+	Kill(ctx context.Context, p cove.Principal, id cove.ExecutionID) error
+	// Follow hands out the output of a running execution of p's from a position on,
+	// to its end, after calling begun. Errors as Kill's.
+	Follow(ctx context.Context, p cove.Principal, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
+	// ExtendNetwork adds to what a running execution of p's may reach. Errors as
+	// Kill's.
+	ExtendNetwork(ctx context.Context, p cove.Principal, id cove.ExecutionID, documents []*policy.Document) (cut int, err error)
+	// Certificate returns that of the authority which a running execution of p's
+	// trusts, as PEM. Errors as ExtendNetwork's.
+	Certificate(ctx context.Context, p cove.Principal, id cove.ExecutionID) ([]byte, error)
+	// Models returns what a running execution of p's has used of models so far.
+	Models(p cove.Principal, id cove.ExecutionID) []api.ModelUsage
 	Asks
 	Active() int
 	Queued() int

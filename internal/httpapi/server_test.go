@@ -124,17 +124,23 @@ func TestPlaces(t *testing.T) {
 func TestHistory(t *testing.T) {
 	h := start(t, nil)
 	id := cove.NewExecutionID()
-	h.store.executions[id] = store.Execution{Execution: api.Execution{ID: string(id), Language: "python", Status: api.StatusCompleted, CreatedAt: time.Unix(1, 0).UTC()}, Client: "key:other", CodeHash: "h"}
+	h.store.executions[id] = store.Execution{Execution: api.Execution{ID: string(id), Language: "python", Status: api.StatusCompleted, CreatedAt: time.Unix(1, 0).UTC()}, Client: "ip:127.0.0.1", CodeHash: "h"}
 	e := decode[api.Execution](t, h.get("/executions/"+string(id)), 200)
 	if e.ID != string(id) || e.SecurityEvents == nil {
 		t.Errorf("%+v", e)
 	}
+	others := cove.NewExecutionID()
+	h.store.executions[others] = store.Execution{Execution: api.Execution{ID: string(others), Status: api.StatusCompleted}, Client: "key:other"}
+	if r := h.get("/executions/" + string(others)); r.StatusCode != 404 {
+		t.Errorf("another's: status %d", r.StatusCode)
+	}
+	delete(h.store.executions, others)
 	l := decode[api.ExecutionList](t, h.get("/executions?language=python&status=completed&since=2030-01-02T03:04:05Z&until=2031-01-02T03:04:05.5%2B01:00&cursor=abc&limit=7"), 200)
 	if len(l.Executions) != 1 {
 		t.Errorf("%+v", l)
 	}
 	q := h.store.query
-	if q.Language != "python" || q.Status != api.StatusCompleted || q.Cursor != "abc" || q.Limit != 7 || !q.Since.Equal(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)) ||
+	if q.Client != "ip:127.0.0.1" || q.Language != "python" || q.Status != api.StatusCompleted || q.Cursor != "abc" || q.Limit != 7 || !q.Since.Equal(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)) ||
 		!q.Until.Equal(time.Date(2031, 1, 2, 2, 4, 5, 500_000_000, time.UTC)) {
 		t.Errorf("query %+v", q)
 	}

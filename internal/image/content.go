@@ -282,7 +282,7 @@ func (v *verified) end() error {
 }
 
 func mismatch(what, want, got string) error {
-	return cove.Errorf(cove.Corrupt, "the %s is not what its digest says (want %s, got %s); it was refused",
+	return cove.Errorf(cove.Corrupt, "the %s does not match its digest (want %s, got %s); it was refused",
 		what, want, got).
 		WithHint("the source is damaged or was tampered with: do not trust it")
 }

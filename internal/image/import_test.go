@@ -423,7 +423,8 @@ func TestHostileArchives(t *testing.T) {
 			{name: "c", body: strings.Repeat(" ", maxConfig+1)}, {name: "l", body: layer}}},
 		{"odd digest", []item{{name: "oci-layout", body: "{}"},
 			{name: "index.json",
-				body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":1,"digest":"sha256:../../secret"}]}`}}},
+				body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":1,` +
+					`"digest":"sha256:../../secret"}]}`}}},
 		{"other algorithm",
 			[]item{{name: "index.json",
 				body: `{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":1,"digest":"sha512:` +

@@ -17,7 +17,7 @@ import (
 )
 
 // errHeld reports that another process holds a lock.
-var errHeld = errors.New("locked by somebody else")
+var errHeld = errors.New("locked by another process")
 
 // tryLock takes the lock of a file, which it makes if missing; errHeld when it is taken. The holder of an exclusive
 // lock may remove the file, so a lock counts only while its file is the one at that path.

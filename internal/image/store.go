@@ -197,7 +197,7 @@ func storage(err error, doing string) error {
 		return unpack.Full(err)
 	case errors.Is(err, fs.ErrPermission):
 		return cove.Errorf(cove.Forbidden, "%s: %w", doing, err).
-			WithHint("the image store belongs to somebody else: check its owner, or set another state directory")
+			WithHint("the image store belongs to another user: check its owner, or set another state directory")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return cove.Errorf(cove.Canceled, "%s: %w", doing, err)
 	case errors.Is(err, io.ErrUnexpectedEOF):

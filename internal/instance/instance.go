@@ -1,5 +1,5 @@
-// Package instance tells living Cove processes from dead ones: each holds a
-// lock on a file of its own while it lives, whatever way it ends.
+// Package instance distinguishes living Cove processes from dead ones: each holds a lock on its own file while it
+// lives, however it ends.
 package instance
 
 import (
@@ -16,8 +16,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Dir is where the lock files and sockets of instances are, below the run
-// directory.
+// Dir is the directory of the instances' lock files and sockets, below the run directory.
 const Dir = "instances"
 
 // Instance is this process's claim to be alive.
@@ -35,8 +34,7 @@ func Hold(runDir string) (*Instance, error) {
 			WithHint("choose another with --run-dir or COVE_RUN_DIR")
 	}
 	id := cove.NewInstanceID()
-	// Locked under another name first: a file of an instance's name is locked
-	// from the moment it is there.
+	// The file is locked under a temporary name, so that it is locked from its first appearance.
 	f, err := os.CreateTemp(dir, ".new-*")
 	if err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "cannot write to the run directory: %w", err).
@@ -57,24 +55,22 @@ func Hold(runDir string) (*Instance, error) {
 
 func lockPath(dir string, id cove.InstanceID) string { return filepath.Join(dir, string(id)+".lock") }
 
-// Socket is where the instance listens for its own user.
+// Socket returns the path of the socket for the instance's own user.
 func (i *Instance) Socket() string { return filepath.Join(i.dir, string(i.ID)+".sock") }
 
-// Files is a directory for files of the instance's own, which whoever needs it
-// makes. It goes with the instance.
+// Files returns the path of a directory for the instance's own files. The user of the directory makes it; it is removed
+// with the instance.
 func (i *Instance) Files() string { return filepath.Join(i.dir, string(i.ID)+".files") }
 
-// Release ends the claim. What the instance owns must be gone.
+// Release ends the claim. The caller must have removed everything that the instance owns.
 func (i *Instance) Release() error {
 	return errors.Join(i.remove(), i.lock.Close())
 }
 
-// Lock is the locked file: the instance lives for as long as anybody has it
-// open.
+// Lock returns the locked file: the instance lives as long as any process holds it open.
 func (i *Instance) Lock() *os.File { return i.lock }
 
-// Entrust leaves the claim to whoever has been given the lock. Once that has
-// ended, Forget removes what is left.
+// Entrust leaves the claim to a process that holds the lock. After its end, Forget removes the files.
 func (i *Instance) Entrust() error { return i.lock.Close() }
 
 // remove removes the instance's files, the lock last.
@@ -83,8 +79,7 @@ func (i *Instance) remove() error {
 	return errors.Join(os.RemoveAll(i.Files()), os.Remove(lockPath(i.dir, i.ID)))
 }
 
-// Alive reports whether the instance's process lives. Without a lock file it
-// does not.
+// Alive reports whether the instance's process lives. Without a lock file it is dead.
 func Alive(runDir string, id cove.InstanceID) bool {
 	f, err := os.Open(lockPath(filepath.Join(runDir, Dir), id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,9 +92,9 @@ func Alive(runDir string, id cove.InstanceID) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
 }
 
-// Realm names a run directory among all that share a host or a daemon. Only
-// within it can instances be told living from dead, so whatever an engine
-// leaves on the host carries it. It outlives a reboot.
+// Realm returns a name for a run directory, unique on a host or a daemon. Only within one run directory can living
+// instances be told from dead ones, so everything that an engine leaves on the host carries the realm. It survives a
+// reboot.
 func Realm(runDir string) string {
 	machine, _ := os.ReadFile("/etc/machine-id")
 	host, _ := os.Hostname()
@@ -123,8 +118,7 @@ func List(runDir string) ([]cove.InstanceID, error) {
 	return ids, err
 }
 
-// Forget removes the files of an instance that is dead, once nothing of it is
-// left. It does nothing to a living one.
+// Forget removes the files of a dead instance, once nothing else of it is left. It does nothing to a living one.
 func Forget(runDir string, id cove.InstanceID) {
 	if Alive(runDir, id) {
 		return

@@ -18,7 +18,7 @@ func TestAliveAndDead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crashed.lock.Close() // as the kernel does when the process ends
+	crashed.lock.Close() // as the kernel does at the end of the process
 	elsewhere, err := Hold(other)
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// TestMain lets the test binary be another instance: it holds a lock until its
-// standard input ends or it is killed.
+// TestMain lets the test binary act as another instance: it holds a lock until its standard input ends or it is killed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("INSTANCE_TEST_RUN_DIR"); dir != "" {
 		i, err := Hold(dir)

@@ -1,5 +1,4 @@
-// Package localsocket listens on unix sockets that only their owner may connect
-// to, from the moment that they are there.
+// Package localsocket listens on unix sockets that only their owner can connect to, from their first appearance.
 package localsocket
 
 import (
@@ -9,9 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Listen listens at a path, in place of whatever is there, and removes the file
-// when the listener is closed. It is made in a directory that nobody else
-// enters, and moved once nobody else may connect.
+// Listen listens at a path, replaces an existing file, and removes the file when the listener is closed. The socket is
+// made in a private directory, and moved once its mode is set.
 func Listen(path string) (net.Listener, error) {
 	private, err := os.MkdirTemp(filepath.Dir(path), ".cove")
 	if err != nil {
@@ -37,7 +35,7 @@ type socket struct {
 	path string
 }
 
-// Addr is where it listens, which is not where it was made.
+// Addr returns the final path, not that of the private directory.
 func (s socket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
 
 func (s socket) Close() error {

@@ -14,13 +14,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/gateway"
 )
 
-// shown is what Prometheus reads.
+// shown returns the metrics in Prometheus's text form.
 func shown(t *testing.T, m *Meter) string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(m)
 	w := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).ServeHTTP(w,
+		httptest.NewRequest("GET", "/", nil))
 	if w.Code != 200 {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
@@ -32,12 +33,14 @@ func TestMeter(t *testing.T) {
 		State: func() gateway.State { return gateway.State{Connections: 3, Holds: 2, Open: 5, HalfOpen: 1} },
 		Lost:  func() int64 { return 7 },
 	})
-	request := api.Decision{Entry: "transparent", Host: "a.example", Path: "/", Verdict: "allow", Stage: "upstream", Status: 204, Sent: 10, Received: 100, Duration: 0.02, Count: 1}
+	request := api.Decision{Entry: "transparent", Host: "a.example", Path: "/", Verdict: "allow", Stage: "upstream",
+		Status: 204, Sent: 10, Received: 100, Duration: 0.02, Count: 1}
 	failed, denied := request, request
 	failed.Stage, failed.Status, failed.Count = "dial", 502, 2
 	denied.Verdict, denied.Stage, denied.Host = "deny", "policy", "evil.example"
 	tunnel := api.Decision{Entry: "socks5", Host: "git.example", Verdict: "allow", Stage: "upstream", Sent: 1, Count: 1}
-	for _, d := range []api.Decision{request, failed, denied, tunnel, {Entry: "dns", Host: "a.example", Verdict: "allow", Stage: "upstream", Count: 1}} {
+	for _, d := range []api.Decision{request, failed, denied, tunnel,
+		{Entry: "dns", Host: "a.example", Verdict: "allow", Stage: "upstream", Count: 1}} {
 		m.Observe(d)
 	}
 	text := shown(t, m)
@@ -67,7 +70,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestHostsAreBounded: whatever a sandbox reaches, the registry stays small.
+// TestHostsAreBounded: the registry stays small, whatever a sandbox reaches.
 func TestHostsAreBounded(t *testing.T) {
 	m := New(Options{State: func() gateway.State { return gateway.State{} }, Lost: func() int64 { return 0 }})
 	for i := range 3 * maxHosts {
@@ -79,7 +82,8 @@ func TestHostsAreBounded(t *testing.T) {
 	if n := strings.Count(text, "sandbox_network_upstream_total{"); n != maxHosts+1 {
 		t.Errorf("%d labels", n)
 	}
-	if want := fmt.Sprintf(`sandbox_network_upstream_total{host="other",status="2xx"} %d`, 4*maxHosts); !strings.Contains(text, want) {
+	if want := fmt.Sprintf(`sandbox_network_upstream_total{host="other",status="2xx"} %d`,
+		4*maxHosts); !strings.Contains(text, want) {
 		t.Errorf("no %s", want)
 	}
 }

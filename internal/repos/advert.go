@@ -11,15 +11,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
-// advert is what a repository says that it has.
+// advert holds the refs that a repository advertises.
 type advert struct {
-	head string            // full name of the branch that HEAD is; empty when it says none
-	at   string            // id of HEAD; empty when it leads nowhere
-	refs map[string]string // full names to ids; of tags those that have one, not what they point to
+	head string            // full name of HEAD's branch; empty if not stated
+	at   string            // id of HEAD; empty when it is unborn or dangling
+	refs map[string]string // full names to ids; annotated tags by their own id, not their target's
 }
 
-// parseAdvert reads the answer of git ls-remote --symref. Names that Cove does
-// not take are left out. Errors: Unavailable for one that is none.
+// parseAdvert parses the output of git ls-remote --symref. Refs with names that Cove refuses are dropped. Errors:
+// Unavailable for malformed output.
 func parseAdvert(out string) (advert, error) {
 	a := advert{refs: map[string]string{}}
 	for line := range strings.Lines(out) {
@@ -31,7 +31,7 @@ func parseAdvert(out string) (advert, error) {
 			continue
 		}
 		if !ok || !hostgit.ValidID(value) {
-			return advert{}, cove.Errorf(cove.Unavailable, "the remote does not say what it has")
+			return advert{}, cove.Errorf(cove.Unavailable, "the remote does not list its refs")
 		}
 		if name == "HEAD" {
 			a.at = value
@@ -39,15 +39,14 @@ func parseAdvert(out string) (advert, error) {
 			a.refs[name] = value
 		}
 	}
-	// An old server does not say which branch HEAD is, and one without commits
-	// has none that it could be.
+	// An old server does not state HEAD's branch, and a server without commits has none.
 	if _, ok := a.refs[a.head]; !ok {
 		a.head = ""
 	}
 	return a, nil
 }
 
-// guessHead is the branch to begin at when the remote does not say.
+// guessHead returns the branch to begin at when the remote does not state HEAD.
 func (a advert) guessHead() string {
 	for _, name := range []string{"refs/heads/main", "refs/heads/master"} {
 		if _, ok := a.refs[name]; ok && a.head == "" {
@@ -60,7 +59,7 @@ func (a advert) guessHead() string {
 	return a.head
 }
 
-// branches are the short names of all of them, sorted.
+// branches returns the sorted short names of all branches.
 func (a advert) branches() []string {
 	var names []string
 	for ref := range a.refs {
@@ -72,8 +71,7 @@ func (a advert) branches() []string {
 	return names
 }
 
-// shared are the refs that everybody may read: the default branch, well-known
-// ones, tags, and more of them.
+// shared returns the refs that every sandbox may read: the default branch, well-known branches, tags, and more.
 func (a advert) shared(more []policy.Refs) map[string]string {
 	chosen := maps.Clone(a.refs)
 	head := a.guessHead()
@@ -84,7 +82,7 @@ func (a advert) shared(more []policy.Refs) map[string]string {
 	return chosen
 }
 
-// objectFormat is the one of its ids: "sha1" or "sha256".
+// objectFormat returns the format of the ids: "sha1" or "sha256".
 func (a advert) objectFormat() string {
 	for _, id := range a.refs {
 		if len(id) == 64 {
@@ -94,28 +92,29 @@ func (a advert) objectFormat() string {
 	return "sha1"
 }
 
-// start is where a sandbox's branch begins, as decided from what the remote
-// has.
+// start is the beginning of a sandbox's branch, as decided from the remote's refs.
 type start struct {
-	branch string // short name of the sandbox's own
-	from   string // as a person says it: a branch, a tag, an id
-	ref    string // full name of what it begins at; empty for an id
-	id     string // of ref, or the id that was asked for; empty in an empty repository
+	branch string // short name of the sandbox's own branch
+	from   string // as the user wrote it: a branch, a tag, an id
+	ref    string // full name of the starting ref; empty for an id
+	id     string // of ref, or the requested id; empty in an empty repository
 	tracks bool   // the remote has the branch already
 }
 
-// plan decides it. taken says which branches other sandboxes of the repository
-// have. Errors: InvalidArgument, NotFound, Conflict.
+// plan decides the start. taken reports branches of other sandboxes of the repository. Errors: InvalidArgument,
+// NotFound, Conflict.
 func plan(a advert, name, branch, from string, taken func(branch string) bool) (start, error) {
 	s := start{branch: branch}
 	if branch == "" {
 		s.branch = freeBranch(a, name, taken)
 	}
 	if !hostgit.ValidBranch(s.branch) {
-		return start{}, cove.Errorf(cove.InvalidArgument, "%.200q is no name of a branch", s.branch).WithHint(`one is like "cove/brave-otter"`)
+		return start{}, cove.Errorf(cove.InvalidArgument, "%.200q is no name of a branch",
+			s.branch).WithHint(`one is like "cove/brave-otter"`)
 	}
 	if taken(s.branch) {
-		return start{}, cove.Errorf(cove.Conflict, "the branch %s is another sandbox's", s.branch).WithHint("choose another, or leave it out to have one made up")
+		return start{}, cove.Errorf(cove.Conflict, "the branch %s is another sandbox's",
+			s.branch).WithHint("choose another, or leave it out to have one made up")
 	}
 	own := "refs/heads/" + s.branch
 	_, s.tracks = a.refs[own]
@@ -125,13 +124,15 @@ func plan(a advert, name, branch, from string, taken func(branch string) bool) (
 	case from == "":
 		s.ref = a.guessHead()
 		if s.ref == "" && len(a.refs) > 0 {
-			return start{}, cove.Errorf(cove.NotFound, "the repository does not say which branch is its default").WithHint("say what to begin at: cove new REPO BRANCH FROM")
+			return start{}, cove.Errorf(cove.NotFound, "the repository does not say which branch is its default").WithHint(
+				"say what to begin at: cove new REPO BRANCH FROM")
 		}
 	case hostgit.ValidID(from):
 		s.id = from
 	default:
 		if s.ref = a.find(from); s.ref == "" {
-			return start{}, cove.Errorf(cove.NotFound, "the repository has no branch or tag %.200q", from).WithHint("give a name, or the whole id of a commit")
+			return start{}, cove.Errorf(cove.NotFound, "the repository has no branch or tag %.200q",
+				from).WithHint("give a name, or the whole id of a commit")
 		}
 	}
 	if s.ref != "" {
@@ -143,7 +144,7 @@ func plan(a advert, name, branch, from string, taken func(branch string) bool) (
 	return s, nil
 }
 
-// find is the full name of what a person calls so; a branch before a tag.
+// find returns the full name of a ref by its short one; a branch before a tag.
 func (a advert) find(name string) string {
 	name = strings.TrimPrefix(name, "origin/")
 	for _, ref := range []string{"refs/heads/" + name, "refs/tags/" + name, name} {
@@ -154,7 +155,7 @@ func (a advert) find(name string) string {
 	return ""
 }
 
-// freeBranch makes up a name that neither the remote nor another sandbox has.
+// freeBranch returns a new branch name, unused at the remote and by other sandboxes.
 func freeBranch(a advert, name string, taken func(string) bool) string {
 	for n := 1; ; n++ {
 		branch := "cove/" + name

@@ -25,17 +25,18 @@ import (
 
 const (
 	maxLink    = 4096      // bytes of a symlink
-	maxApplied = 128 << 20 // bytes of all files that are written
+	maxApplied = 128 << 20 // bytes of all written files
 )
 
-// contents reads blobs, at most so many bytes of them together. Errors: TooLarge.
+// contents reads blobs of at most most bytes in total. Errors: TooLarge.
 func (s *Store) contents(ctx context.Context, dir string, ids []string, most int64) (map[string][]byte, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	out, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"cat-file"}, Flags: []string{"--batch", "--buffer"}, Stdin: strings.NewReader(strings.Join(ids, "\n") + "\n"),
-		MaxOutput: most + int64(len(ids))*128}) // and a line about each
+	out, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"cat-file"},
+		Flags: []string{"--batch", "--buffer"}, Stdin: strings.NewReader(strings.Join(ids, "\n") + "\n"),
+		MaxOutput: most + int64(len(ids))*128}) // and a line for each
 	if err != nil {
 		return nil, err
 	}
@@ -52,29 +53,28 @@ func (s *Store) contents(ctx context.Context, dir string, ids []string, most int
 		if size < 0 || size >= int64(len(rest)) {
 			return nil, cove.Errorf(cove.Corrupt, "git does not give the content of %.100q", line)
 		}
-		all[parts[0]], out = rest[:size], rest[size+1:] // and a line's end
+		all[parts[0]], out = rest[:size], rest[size+1:] // with its newline
 	}
 	return all, nil
 }
 
-// ApplyStyle says how work is applied.
+// ApplyStyle configures Apply.
 type ApplyStyle struct {
-	Restricted bool // files that decide what others run, too
-	Merge      bool // files that both sides have changed are merged
+	Restricted bool // include files that affect what others execute
+	Merge      bool // merge files that both sides have changed
 }
 
-// Applied is what was done.
+// Applied is the result of Apply.
 type Applied struct {
 	Changes   []Change
-	Merged    []string // paths of changes that were merged with what was there
-	Conflicts []Clash  // of changes that were not made, or not entirely
+	Merged    []string // paths of changes that were merged with the checkout's own
+	Conflicts []Clash  // changes that were not applied, or not entirely
 }
 
-// Apply applies imported work to a checkout of a person's: all of it, or
-// nothing. A file that is not as the sandbox found it is a Conflict, or merged.
-// dir is a directory that may be shown (package hostpath); no symlink in it is
-// followed. What a process does that is killed in the midst, the next takes back.
-// Errors: NotFound, Forbidden (see Judge), Conflict, TooLarge, StorageFull.
+// Apply applies imported work to a person's checkout, entirely or not at all. A file that differs from the sandbox's
+// base is a Conflict, or merged. dir must have passed package hostpath; no symlink in it is followed. If the process is
+// killed in between, the next one rolls the changes back. Errors: NotFound, Forbidden (see Judge), Conflict, TooLarge,
+// StorageFull.
 func (s *Store) Apply(ctx context.Context, id cove.SandboxID, w Work, dir string, style ApplyStyle) (Applied, error) {
 	sp, err := s.span(ctx, id, w)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Store) Apply(ctx context.Context, id cove.SandboxID, w Work, dir string
 
 func isFile(e Entry) bool { return e.Mode == policy.File || e.Mode == policy.Program }
 
-// refuse is the error of objections, but for those that are asked for.
+// refuse returns the error of objections, except those that the caller accepts.
 func refuse(all []Objection, restricted bool) error {
 	all = slices.DeleteFunc(all, func(o Objection) bool { return o.Asked && restricted })
 	if len(all) == 0 {
@@ -138,7 +138,7 @@ func refuse(all []Objection, restricted bool) error {
 	return err.WithHint("look at it, and ask for restricted files, or name the paths that you want")
 }
 
-// make makes changes to a directory that have been judged, or none.
+// make applies judged changes to a directory, or none of them.
 func (s *Store) make(t *tree, dir string, todo []Change, content map[string][]byte) error {
 	j, err := s.begin(t, dir, todo)
 	if err != nil {
@@ -158,12 +158,14 @@ func (s *Store) make(t *tree, dir string, todo []Change, content map[string][]by
 // tree is a directory in which no symlink is followed.
 type tree struct {
 	top     int // descriptor
-	stageFD int // of a directory in it, for files on their way; -1 while there is none
+	stageFD int // of the staging directory in it; -1 while there is none
 	owner   unix.Stat_t
 }
 
 func openTree(dir string) (*tree, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS,
+	})
 	if err != nil {
 		return nil, cove.Errorf(cove.NotFound, "the directory %q cannot be opened: %w", dir, err)
 	}
@@ -182,10 +184,10 @@ func (t *tree) close() {
 	}
 }
 
-// parent opens the directory that a path is in, and makes it if it is not
-// there and shall be. The error is the kernel's.
+// parent opens the directory of a path, and optionally makes it. The error is the kernel's.
 func (t *tree) parent(p string, make bool) (fd int, err error) {
-	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
 	dir := path.Dir(p)
 	if !make || dir == "." {
 		return unix.Openat2(t.top, dir, how)
@@ -213,16 +215,15 @@ func (t *tree) rmdir(dir string) error {
 	return unix.Unlinkat(fd, path.Base(dir), unix.AT_REMOVEDIR)
 }
 
-// own gives what was made to the owner of the checkout, where root made it.
+// own gives an entry made by root to the owner of the checkout.
 func (t *tree) own(dir int, name string) {
 	if os.Geteuid() == 0 {
 		unix.Fchownat(dir, name, int(t.owner.Uid), int(t.owner.Gid), unix.AT_SYMLINK_NOFOLLOW)
 	}
 }
 
-// pending are the changes that are not there yet, deletions first. For those
-// of files that are not as the sandbox found them, meet says what is to be done
-// instead: nothing where Old and New are the same. Errors: Conflict.
+// pending returns the changes that are not in the checkout yet, deletions first. For a file that differs from the
+// sandbox's base, meet returns the change to make instead: none where Old and New are the same. Errors: Conflict.
 func (t *tree) pending(changes []Change, meet func(c Change, have Entry, why error) (Change, error)) ([]Change, error) {
 	var todo []Change
 	for _, c := range changes {
@@ -254,16 +255,17 @@ func (t *tree) pending(changes []Change, meet func(c Change, have Entry, why err
 }
 
 func conflict(path, why string) error {
-	return cove.Errorf(cove.Conflict, "%q cannot be changed: %s", path, why).WithHint("nothing was applied; commit or stash what you have, or merge: --3way")
+	return cove.Errorf(cove.Conflict, "%q cannot be changed: %s", path,
+		why).WithHint("nothing was applied; commit or stash what you have, or merge: --3way")
 }
 
-// sameKind leaves the bit of programs alone: not every file system has one.
+// sameKind ignores the executable bit, which some file systems lack.
 func sameKind(a, b policy.Mode) bool {
 	return a == b || a != 0 && b != 0 && a != policy.Symlink && b != policy.Symlink
 }
 
-// entry is what is at a change's path. A directory whose files all go is
-// nothing, and so is what is below a file that goes: exchange finds out.
+// entry returns the entry at a change's path. It ignores a directory whose files are all removed, and a path below a
+// removed file: exchange checks them.
 func (t *tree) entry(c Change) (Entry, error) {
 	fd, err := t.parent(c.Path, false)
 	switch {
@@ -317,7 +319,7 @@ func (t *tree) entry(c Change) (Entry, error) {
 	return Entry{mode, id}, err
 }
 
-// blobID is git's name for a content: of SHA-1 where names have 40 digits.
+// blobID returns git's id of a content: SHA-1 for ids of 40 digits.
 func blobID(length int, content io.Reader, size int64) (string, error) {
 	var sum hash.Hash = sha1.New()
 	if length == 64 {
@@ -330,7 +332,7 @@ func blobID(length int, content io.Reader, size int64) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// stage writes all new files beside the old ones: what can fail does so here.
+// stage writes all new files beside the old ones, so that most failures come before any change.
 func (t *tree) stage(name string, todo []Change, content map[string][]byte) error {
 	err := unix.Mkdirat(t.top, name, 0o700)
 	if err == nil {
@@ -361,7 +363,7 @@ func (t *tree) stage(name string, todo []Change, content map[string][]byte) erro
 	return nil
 }
 
-// openStage opens the directory of files on their way. The error is the kernel's.
+// openStage opens the staging directory. The error is the kernel's.
 func (t *tree) openStage(name string) error {
 	fd, err := unix.Openat(t.top, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -380,11 +382,11 @@ func (t *tree) write(name string, data []byte, mode uint32) error {
 	return errors.Join(err, f.Close())
 }
 
-// Names in the staging directory: of what comes, and of what was there.
+// Names in the staging directory: of new and of replaced files.
 func staged(i int) string   { return "new-" + strconv.Itoa(i) }
 func replaced(i int) string { return "old-" + strconv.Itoa(i) }
 
-// exchange puts one change in its place, and keeps what was there.
+// exchange puts one change in place, and keeps the former file.
 func (t *tree) exchange(i int, c Change) error {
 	fd, err := t.parent(c.Path, c.New != Entry{})
 	if err != nil {
@@ -401,8 +403,7 @@ func (t *tree) exchange(i int, c Change) error {
 		t.prune(path.Dir(c.Path))
 		return nil
 	}
-	// Only an empty directory can be in the way, and a file that somebody has
-	// made since it was looked for is not replaced.
+	// Only an empty directory can be in the way. A file that was created since the check is not replaced.
 	unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
 	err = t.place(staged(i), fd, name)
 	if errors.Is(err, unix.EEXIST) {

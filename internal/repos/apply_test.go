@@ -98,9 +98,12 @@ func TestJudgeLinks(t *testing.T) {
 		at, target string
 		refused    bool
 	}{
-		{"a", "b", false}, {"a", "./b/c", false}, {"d/a", "../b", false}, {"d/e/a", "../../b", false}, {"d/a", "b", false}, {"d/a", "..", false}, {"a", ".", false},
-		{"a", "", true}, {"a", "/etc/passwd", true}, {"a", "..", true}, {"a", "../b", true}, {"d/a", "../../b", true}, {"a", "b/../../c", true}, {"a", "b/../c", true},
-		{"d/a", "./../../x", true}, {"a", ".git/config", true}, {"d/a", "../.GIT/hooks", true}, {"a", "git~1/x", true}, {"a", strings.Repeat("a/", 3000), true},
+		{"a", "b", false}, {"a", "./b/c", false}, {"d/a", "../b", false}, {"d/e/a", "../../b", false}, {"d/a", "b", false},
+		{"d/a", "..", false}, {"a", ".", false},
+		{"a", "", true}, {"a", "/etc/passwd", true}, {"a", "..", true}, {"a", "../b", true}, {"d/a", "../../b", true},
+		{"a", "b/../../c", true}, {"a", "b/../c", true},
+		{"d/a", "./../../x", true}, {"a", ".git/config", true}, {"d/a", "../.GIT/hooks", true}, {"a", "git~1/x", true},
+		{"a", strings.Repeat("a/", 3000), true},
 	} {
 		c := Change{Path: tt.at, New: Entry{policy.Symlink, strings.Repeat("1", 40)}, Link: tt.target, LinkKnown: true}
 		if got := Judge([]Change{c}); (len(got) > 0) != tt.refused {
@@ -113,12 +116,12 @@ func TestJudgeLinks(t *testing.T) {
 	}
 }
 
-// stays says whether a path that was let through stays in its directory, and
-// away from git's, as the plainest reading has it.
+// stays reports whether an accepted path stays in its directory, and outside git's, by the plainest reading.
 func stays(p string) bool {
 	lower := strings.ToLower(strings.ReplaceAll(p, `\`, "/"))
 	clean := path.Clean("/root/" + lower)
-	return strings.HasPrefix(clean, "/root/") && clean == "/root/"+lower && !slices.Contains(strings.Split(lower, "/"), ".git") && filepath.IsLocal(p)
+	return strings.HasPrefix(clean, "/root/") && clean == "/root/"+lower &&
+		!slices.Contains(strings.Split(lower, "/"), ".git") && filepath.IsLocal(p)
 }
 
 func FuzzJudge(f *testing.F) {
@@ -131,16 +134,18 @@ func FuzzJudge(f *testing.F) {
 		}
 		link := Change{Path: p, New: Entry{policy.Symlink, strings.Repeat("1", 40)}, Link: target, LinkKnown: true}
 		if len(Judge([]Change{link})) == 0 {
-			if end := path.Join("/root", path.Dir(p), target); path.IsAbs(target) || end != "/root" && !strings.HasPrefix(end, "/root/") {
+			if end := path.Join("/root", path.Dir(p), target); path.IsAbs(target) ||
+				end != "/root" && !strings.HasPrefix(end, "/root/") {
 				t.Errorf("%q to %q is let through", p, target)
 			}
 		}
 	})
 }
 
-// TestSpellings: no spelling of .git that some file system reads gets through.
+// TestSpellings: no file system's spelling of .git is accepted.
 func TestSpellings(t *testing.T) {
-	ignored := []rune{0x200c, 0x200d, 0x200e, 0x200f, 0x202a, 0x202b, 0x202c, 0x202d, 0x202e, 0x206a, 0x206b, 0x206c, 0x206d, 0x206e, 0x206f, 0xfeff}
+	ignored := []rune{0x200c, 0x200d, 0x200e, 0x200f, 0x202a, 0x202b, 0x202c, 0x202d, 0x202e, 0x206a, 0x206b, 0x206c,
+		0x206d, 0x206e, 0x206f, 0xfeff}
 	rapid.Check(t, func(t *rapid.T) {
 		var b strings.Builder
 		for _, c := range ".git" {
@@ -175,8 +180,7 @@ func FuzzParseChanges(f *testing.F) {
 	})
 }
 
-// worked is a workspace with imported work, and a clone of the same repository
-// for it to be applied to.
+// worked returns a workspace with imported work, and a clone of the same repository to apply it to.
 func worked(t *testing.T, do func(git gittest.Git)) (*Store, workspace.Workspace, gittest.Git) {
 	t.Helper()
 	server := gittest.Start(t, gittest.Options{})
@@ -204,8 +208,8 @@ func TestApply(t *testing.T) {
 		git.Write("new/deep/file", "new\n")
 		git.Write("bin", "\x00\x01\x02")
 		git.Run("rm", "-q", "c/d/e", "b")
-		git.Write("b/inside", "a directory now\n") // where a file was
-		git.Write("c", "a file now\n")             // where a directory was
+		git.Write("b/inside", "a directory now\n") // a file before
+		git.Write("c", "a file now\n")             // a directory before
 		if err := os.Chmod(filepath.Join(git.Dir, "run.sh"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -230,17 +234,19 @@ func TestApply(t *testing.T) {
 		t.Errorf("again: %v", err)
 	}
 	mine.Run("reset", "-q", "--hard")
-	if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{"a"}}, mine.Dir, ApplyStyle{}); err != nil || read(t, mine.Dir, "a/one") != "changed\n" || exists(mine.Dir, "new") {
+	if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{"a"}}, mine.Dir, ApplyStyle{}); err != nil ||
+		read(t, mine.Dir, "a/one") != "changed\n" || exists(mine.Dir, "new") {
 		t.Errorf("some paths: %v", err)
 	}
 	for _, p := range []string{"../x", "/etc", "-x"} {
-		if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{p}}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.InvalidArgument {
+		if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{p}}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) !=
+			cove.InvalidArgument {
 			t.Errorf("the path %s: %v", p, err)
 		}
 	}
 }
 
-// TestApplyNothing: where one change cannot be made, none is.
+// TestApplyNothing: if one change fails, none is made.
 func TestApplyNothing(t *testing.T) {
 	s, w, mine := worked(t, func(git gittest.Git) {
 		git.Write("a/one", "changed\n")
@@ -301,10 +307,12 @@ func TestApplyRefuses(t *testing.T) {
 		git.Write("fine", "fine\n")
 		git.Write(".github/workflows/ci.yml", "on: push\n")
 	})
-	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.Forbidden || exists(mine.Dir, "fine") {
+	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.Forbidden ||
+		exists(mine.Dir, "fine") {
 		t.Errorf("a workflow: %v", err)
 	}
-	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{Restricted: true}); err != nil || !exists(mine.Dir, ".github/workflows/ci.yml") {
+	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{Restricted: true}); err != nil ||
+		!exists(mine.Dir, ".github/workflows/ci.yml") {
 		t.Errorf("a workflow that was asked for: %v", err)
 	}
 	for name, target := range map[string]string{"absolute": "/etc/passwd", "out": "../../x", "git's": ".git/config"} {
@@ -316,7 +324,8 @@ func TestApplyRefuses(t *testing.T) {
 				}
 			})
 			for _, restricted := range []bool{false, true} {
-				if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{Restricted: restricted}); cove.ErrorCode(err) != cove.Forbidden || exists(mine.Dir, "fine") {
+				if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir,
+					ApplyStyle{Restricted: restricted}); cove.ErrorCode(err) != cove.Forbidden || exists(mine.Dir, "fine") {
 					t.Errorf("%v", err)
 				}
 			}
@@ -324,8 +333,8 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// TestApplyMerges: where both sides have changed a file it is merged if that is
-// wanted, and conflicts are told; what cannot be merged stays as it is.
+// TestApplyMerges: files that both sides have changed are merged on request, and conflicts are reported; a file that
+// cannot be merged is unchanged.
 func TestApplyMerges(t *testing.T) {
 	const lines = "1\n2\n3\n4\n5\n6\n7\n"
 	server := func(git gittest.Git) {
@@ -340,15 +349,16 @@ func TestApplyMerges(t *testing.T) {
 	s, w, mine := worked(t, server)
 	mine.Write("a/one", "here\n1\n") // another line
 	mine.Write("run.sh", "false\n")  // the same line
-	mine.Write("c/d/e", "\x00")      // no text
+	mine.Write("c/d/e", "\x00")      // binary
 	mine.Write("new", "here\n")      // new on both sides
-	mine.Write("b", "here\n")        // deleted there
+	mine.Write("b", "here\n")        // deleted in the sandbox
 	os.Remove(filepath.Join(mine.Dir, "a/two"))
 	if err := os.Chmod(filepath.Join(mine.Dir, "run.sh"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	before := mine.Run("stash", "create")
-	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.Conflict || exists(mine.Dir, "untouched") {
+	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.Conflict ||
+		exists(mine.Dir, "untouched") {
 		t.Errorf("without merging: %v", err)
 	}
 	if mine.Run("diff", before) != "" {
@@ -365,7 +375,8 @@ func TestApplyMerges(t *testing.T) {
 	for _, c := range done.Conflicts {
 		clashes[c.Path] = c.Markers
 	}
-	if want := map[string]bool{"a/two": false, "b": false, "c/d/e": false, "new": true, "run.sh": true}; !maps.Equal(clashes, want) {
+	if want := map[string]bool{"a/two": false, "b": false, "c/d/e": false, "new": true,
+		"run.sh": true}; !maps.Equal(clashes, want) {
 		t.Errorf("conflicts %+v", done.Conflicts)
 	}
 	for name, want := range map[string]string{
@@ -377,7 +388,8 @@ func TestApplyMerges(t *testing.T) {
 			t.Errorf("%s is %q", name, got)
 		}
 	}
-	if fi, err := os.Stat(filepath.Join(mine.Dir, "run.sh")); err != nil || fi.Mode()&0o100 == 0 || exists(mine.Dir, "a/two") {
+	if fi, err := os.Stat(filepath.Join(mine.Dir, "run.sh")); err != nil || fi.Mode()&0o100 == 0 ||
+		exists(mine.Dir, "a/two") {
 		t.Errorf("run.sh is %v, %v", fi.Mode(), err)
 	}
 	if got := names(t, mine.Dir); strings.Contains(got, ".cove") {
@@ -385,8 +397,7 @@ func TestApplyMerges(t *testing.T) {
 	}
 }
 
-// TestApplyTakenBack: whoever comes after a process that was killed takes back
-// what it did, at each point where that may have been.
+// TestApplyTakenBack: the next process rolls back the changes of a killed one, at every point.
 func TestApplyTakenBack(t *testing.T) {
 	s, w, mine := worked(t, func(git gittest.Git) {
 		git.Write("a/one", "changed\n")
@@ -414,7 +425,7 @@ func TestApplyTakenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// until does so much of it, and leaves it there.
+	// until applies a part of the changes, and stops.
 	until := func(n int) *journal {
 		tr, err := openTree(mine.Dir)
 		if err != nil {
@@ -453,29 +464,32 @@ func TestApplyTakenBack(t *testing.T) {
 	if left := names(t, s.journals()); left != "" {
 		t.Errorf("journals are left: %s", left)
 	}
-	// What somebody has written since is not taken away.
+	// A file that was written since is kept.
 	j := until(6)
 	mine.Write("a/one", "since\n")
 	for range 2 {
-		if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.Conflict || !strings.Contains(err.Error(), "a/one") {
+		if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) != cove.Conflict ||
+			!strings.Contains(err.Error(), "a/one") {
 			t.Errorf("%v", err)
 		}
 	}
-	if got := mine.Run("status", "--porcelain", "-uno"); strings.TrimSpace(got) != "M a/one" || read(t, mine.Dir, "a/one") != "since\n" {
+	if got := mine.Run("status", "--porcelain", "-uno"); strings.TrimSpace(got) != "M a/one" ||
+		read(t, mine.Dir, "a/one") != "since\n" {
 		t.Errorf("there is %s", got)
 	}
 	os.RemoveAll(filepath.Join(mine.Dir, j.Staging))
 	mine.Run("checkout", "-q", ".")
-	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); err != nil || read(t, mine.Dir, "a/one") != "changed\n" || names(t, s.journals()) != "" {
+	if _, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); err != nil ||
+		read(t, mine.Dir, "a/one") != "changed\n" || names(t, s.journals()) != "" {
 		t.Errorf("when that is done: %v", err)
 	}
 }
 
-// applierEnv has TestApplyKilled's process apply: home, sandbox and directory.
+// applierEnv holds the arguments of TestApplyKilled's process: home, sandbox and directory.
 const applierEnv = "COVE_TEST_APPLIER"
 
-// TestApplyKilled: a process is killed that applies. The next one finds the
-// checkout as it was, or as it was to be.
+// TestApplyKilled: after a process is killed while it applies, the next one finds the checkout either unchanged or
+// completely changed.
 func TestApplyKilled(t *testing.T) {
 	if what := strings.Split(os.Getenv(applierEnv), "\n"); len(what) == 3 {
 		s, err := Open(Options{Home: what[0]})
@@ -513,7 +527,8 @@ func TestApplyKilled(t *testing.T) {
 		if _, err := Open(s.o); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Count(mine.Run("status", "--porcelain", "-uall")+"\n", "\n"); got != 1 && got != files+1 || strings.Contains(names(t, mine.Dir), ".cove") || names(t, s.journals()) != "" {
+		if got := strings.Count(mine.Run("status", "--porcelain", "-uall")+"\n", "\n"); got != 1 && got != files+1 ||
+			strings.Contains(names(t, mine.Dir), ".cove") || names(t, s.journals()) != "" {
 			t.Fatalf("%d files are changed; there is %s", got, names(t, mine.Dir))
 		}
 		mine.Run("reset", "-q", "--hard")
@@ -525,7 +540,8 @@ func TestApplyKilled(t *testing.T) {
 	if !midst {
 		t.Error("it was never killed in the midst")
 	}
-	if done, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); err != nil || len(done.Changes) != files+1 {
+	if done, err := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{}); err != nil ||
+		len(done.Changes) != files+1 {
 		t.Errorf("%v", err)
 	}
 }

@@ -13,27 +13,25 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
-// Entry is a file as git has it; the zero Entry is none.
+// Entry is a file in git; the zero Entry is none.
 type Entry struct {
 	Mode policy.Mode
-	ID   string // of its content: of a blob, or of a submodule's commit
+	ID   string // of a blob, or of a submodule's commit
 }
 
-// Change is one path that work changes: added where Old is zero, deleted where
-// New is.
+// Change is one changed path: added where Old is zero, deleted where New is.
 type Change struct {
-	Path           string // as git has it: any bytes
-	OldPath        string // of a file that had another name; else empty
+	Path           string // in git's form: any bytes
+	OldPath        string // of a renamed file; else empty
 	Old, New       Entry
 	Added, Removed int  // lines
-	Binary         bool // then it has no lines
+	Binary         bool // without line counts
 	Link           string
-	LinkKnown      bool   // Link is where the symlink New leads
-	Patch          string // where it was asked for
+	LinkKnown      bool   // Link is the target of the symlink New
+	Patch          string // if requested
 }
 
-// parseChanges reads what "git diff-tree -z --raw --numstat" writes. Errors:
-// Internal for what it does not.
+// parseChanges parses the output of "git diff-tree -z --raw --numstat". Errors: Internal for any other.
 func parseChanges(out string) ([]Change, error) {
 	bad := cove.Errorf(cove.Internal, "git does not say what has changed")
 	if out == "" {
@@ -75,7 +73,7 @@ func parseChanges(out string) ([]Change, error) {
 			all = append(all, c)
 			continue
 		}
-		parts := strings.SplitN(field, "\t", 3) // added, removed, path; of a rename the paths follow
+		parts := strings.SplitN(field, "\t", 3) // added, removed, path; for a rename two paths follow
 		if len(parts) != 3 {
 			return nil, bad
 		}
@@ -99,13 +97,13 @@ func parseChanges(out string) ([]Change, error) {
 	return all, nil
 }
 
-// kindOfFile is the part of a mode that says what an entry is.
+// kindOfFile masks the type bits of a mode.
 const kindOfFile = 0o170000
 
-// addPatches gives each change its part of a patch of all of them. A file whose
-// kind changes has two: it goes, and comes. Errors: Internal when it is another's.
+// addPatches assigns each change its part of a patch. A file whose type changes has two parts: a deletion and an
+// addition. Errors: Internal when a part belongs to no change.
 func addPatches(all []Change, patch string) error {
-	const begin = "diff --git " // at the beginning of a line: those of files begin with a sign
+	const begin = "diff --git " // at a line's beginning: content lines begin with a sign
 	for i, c := range all {
 		parts := 1
 		if c.Old.Mode != 0 && c.New.Mode != 0 && c.Old.Mode&kindOfFile != c.New.Mode&kindOfFile {
@@ -129,17 +127,15 @@ func addPatches(all []Change, patch string) error {
 	return nil
 }
 
-// Objection is why a change is not applied to a checkout of a person's.
+// Objection is the reason why a change is not applied to a person's checkout.
 type Objection struct {
 	Path string
 	Why  string
-	// Asked says that it is applied when somebody asks for that: the file
-	// decides what others run.
+	// Asked permits the change on request: its file affects what others execute.
 	Asked bool
 }
 
-// Judge says which of the changes are not applied to a checkout, and why. It is
-// pure.
+// Judge returns the changes that must not be applied to a checkout, with reasons. It is pure.
 func Judge(changes []Change) []Objection {
 	var all []Objection
 	for _, c := range changes {
@@ -152,7 +148,8 @@ func Judge(changes []Change) []Objection {
 			continue
 		}
 		is := func(f policy.Files) bool { return f.Has(c.Path) }
-		if slices.ContainsFunc(policy.Restricted, is) || slices.ContainsFunc(policy.Noted, is) || path.Base(strings.ToLower(c.Path)) == ".gitattributes" {
+		if slices.ContainsFunc(policy.Restricted, is) || slices.ContainsFunc(policy.Noted, is) ||
+			path.Base(strings.ToLower(c.Path)) == ".gitattributes" {
 			all = append(all, Objection{c.Path, "it decides what others run", true})
 		}
 	}
@@ -171,15 +168,15 @@ func objectionToEntry(c Change) string {
 	}
 	if c.New.Mode == policy.Symlink {
 		if !c.LinkKnown {
-			return "nobody knows where the link leads"
+			return "the link's target is unknown"
 		}
 		return objectionToLink(c.Path, c.Link)
 	}
 	return ""
 }
 
-// objectionToLink says what is wrong with a symlink: it stays in the checkout,
-// whatever else is there, and leads to nothing of git's.
+// objectionToLink returns an objection to a symlink. It must stay in the checkout, whatever else is there, and not lead
+// to a file of git's.
 func objectionToLink(at, target string) string {
 	if target == "" || path.IsAbs(target) || strings.IndexByte(target, 0) >= 0 || len(target) > 4096 {
 		return "the link leads out of the checkout"
@@ -189,7 +186,7 @@ func objectionToLink(at, target string) string {
 		switch {
 		case part == "" || part == ".":
 		case part == ".." && named:
-			// What comes before may itself be a link.
+			// An earlier component may itself be a symlink.
 			return "the link leads through another name and up again"
 		case part == "..":
 			if above--; above < 0 {
@@ -204,8 +201,7 @@ func objectionToLink(at, target string) string {
 	return ""
 }
 
-// objectionToPath says what is wrong with a path in a repository, on any file
-// system that a checkout can be on.
+// objectionToPath returns an objection to a path in a repository, valid for every file system that may hold a checkout.
 func objectionToPath(p string) string {
 	switch {
 	case p == "" || len(p) > 4096:
@@ -217,7 +213,7 @@ func objectionToPath(p string) string {
 	case strings.ContainsFunc(p, func(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }):
 		return "its name has control characters"
 	}
-	for part := range strings.SplitSeq(strings.ReplaceAll(p, "\\", "/"), "/") { // some file systems take the backslash for a slash
+	for part := range strings.SplitSeq(strings.ReplaceAll(p, "\\", "/"), "/") { // a separator for some file systems
 		switch {
 		case part == "" || part == "." || part == "..":
 			return "it leaves the checkout"
@@ -230,7 +226,7 @@ func objectionToPath(p string) string {
 	return ""
 }
 
-// isGitName reports whether some file system takes a name for ".git".
+// isGitName reports whether some file system reads a name as ".git".
 func isGitName(name string) bool {
 	// HFS+ ignores these (git's utf8.c, next_hfs_char).
 	name = strings.Map(func(r rune) rune {
@@ -245,7 +241,7 @@ func isGitName(name string) bool {
 	if name == ".git" {
 		return true
 	}
-	// NTFS: the short name of ".git" is GIT~1; other numbers are others'.
+	// NTFS: the short name of ".git" is GIT~1; other numbers belong to other files.
 	rest, ok := strings.CutPrefix(name, "git~")
 	return ok && rest != "" && strings.Trim(rest, "0123456789") == ""
 }

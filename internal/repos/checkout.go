@@ -26,11 +26,11 @@ import (
 const (
 	maxSparse      = 256       // directories
 	maxFiles       = 1_000_000 // of a checkout
-	checkoutMemory = 3 << 30   // bytes, of the git that writes it
+	checkoutMemory = 3 << 30   // bytes, of the git process that writes it
 	checkoutCPU    = 10 * time.Minute
 )
 
-// repository makes the checkout of one.
+// repository makes the checkout of a repository.
 func (w *making) repository(ctx context.Context, want workspace.Repository) error {
 	if err := checkRepository(want); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (w *making) repository(ctx context.Context, want workspace.Repository) erro
 	return w.private(ctx, at, refs, want.Sparse)
 }
 
-// checkRepository refuses what cannot be meant. Errors: InvalidArgument.
+// checkRepository refuses contradictory requests. Errors: InvalidArgument.
 func checkRepository(want workspace.Repository) error {
 	bad := func(format string, args ...any) error { return cove.Errorf(cove.InvalidArgument, format, args...) }
 	switch {
@@ -97,23 +97,25 @@ func checkRepository(want workspace.Repository) error {
 	case want.Depth > 0 && want.Worktree:
 		return bad("a worktree has the history of its repository: it has no depth of its own")
 	case want.Uncommitted && (want.Worktree || want.Depth > 0 || want.From != ""):
-		return bad("what is not committed comes after what is checked out: it goes with no worktree, depth or other beginning")
+		return bad("what is not committed comes after what is checked out: it goes with no worktree, depth or other " +
+			"beginning")
 	case len(want.Sparse) > maxSparse:
 		return bad("at most %d directories can be checked out", maxSparse)
 	}
 	for _, dir := range want.Sparse {
 		clean := path.Clean(dir)
-		if dir == "" || !filepath.IsLocal(clean) || strings.HasPrefix(dir, "-") || strings.ContainsAny(dir, `*?[]!\"`) || strings.ContainsFunc(dir, unicode.IsControl) {
+		if dir == "" || !filepath.IsLocal(clean) || strings.HasPrefix(dir, "-") || strings.ContainsAny(dir, `*?[]!\"`) ||
+			strings.ContainsFunc(dir, unicode.IsControl) {
 			return bad("%.200q is no directory of a repository", dir)
 		}
 	}
 	return nil
 }
 
-// obtain gets the objects there have to be, into the mirror and the workspace's
-// import.git, and decides where to begin. refs are those that everybody may
-// read, and the one it begins at.
-func (w *making) obtain(ctx context.Context, r remote, want workspace.Repository) (at start, refs map[string]string, err error) {
+// obtain fetches the required objects into the mirror and the workspace's import.git, and decides the start. refs are
+// those that every sandbox may read, and the starting ref.
+func (w *making) obtain(ctx context.Context, r remote,
+	want workspace.Repository) (at start, refs map[string]string, err error) {
 	p, hangUp, err := w.s.dial(ctx, r, false)
 	if err != nil {
 		return start{}, nil, err
@@ -140,14 +142,16 @@ func (w *making) obtain(ctx context.Context, r remote, want workspace.Repository
 	}
 	_, shared := refs[at.ref]
 	if want.Depth > 0 {
-		refs = map[string]string{} // their commits are not there
+		refs = map[string]string{} // their commits are missing
 	}
 	if at.ref != "" {
 		refs[at.ref] = at.id
 	}
 	w.head = a.guessHead()
 	if w.partial && want.Worktree {
-		return start{}, nil, cove.Errorf(cove.InvalidArgument, "the store has the repository in part, and git beside a worktree fetches nothing by itself").WithHint("leave out --worktree, or have it whole: cove repo remove, then cove repo fetch")
+		return start{}, nil, cove.Errorf(cove.InvalidArgument,
+			"the store has the repository in part, and git beside a worktree fetches nothing by itself").WithHint(
+			"leave out --worktree, or have it whole: cove repo remove, then cove repo fetch")
 	}
 	if err := w.importer(a.objectFormat(), refs, shared && want.Depth == 0, at); err != nil {
 		return start{}, nil, err
@@ -161,8 +165,9 @@ func (w *making) obtain(ctx context.Context, r remote, want workspace.Repository
 		}
 	}
 	w.record.Base = at.id
-	if !strings.HasPrefix(at.ref, "refs/heads/") { // what a branch is at is always a commit
-		w.record.Base, err = w.s.line(ctx, w.held, hostgit.Run{Dir: w.in(importDir), Command: []string{"rev-parse"}, Flags: []string{"--verify", "--quiet"}, Args: []string{at.id + "^{commit}"}})
+	if !strings.HasPrefix(at.ref, "refs/heads/") { // a branch always leads to a commit
+		w.record.Base, err = w.s.line(ctx, w.held, hostgit.Run{Dir: w.in(importDir), Command: []string{"rev-parse"},
+			Flags: []string{"--verify", "--quiet"}, Args: []string{at.id + "^{commit}"}})
 		if err != nil {
 			return start{}, nil, cove.Errorf(cove.NotFound, "the repository has no commit %s", at.id)
 		}
@@ -176,9 +181,8 @@ func (w *making) obtain(ctx context.Context, r remote, want workspace.Repository
 	return at, refs, err
 }
 
-// mirrored brings the mirror up to date. Where the remote does not answer, what
-// was fetched before has to do, for the machine's owner: whether somebody else
-// may read it is for the remote to say.
+// mirrored updates the mirror. If the remote does not answer, the machine's owner gets the last state. Other clients do
+// not: only the remote knows whether they may read it.
 func (w *making) mirrored(ctx context.Context, r remote, p peer) (advert, error) {
 	m := w.s.mirror(r.Key)
 	release, err := m.hold(ctx)
@@ -200,9 +204,8 @@ func (w *making) mirrored(ctx context.Context, r remote, p peer) (advert, error)
 	return advert{head: m.head(), refs: refs}, nil
 }
 
-// importer makes import.git: the host's own repository, which what the sandbox
-// makes is fetched into. It knows the refs whose objects it borrows, so that
-// only what is new is sent.
+// importer makes import.git, the host's own repository into which the sandbox's work is fetched. It knows the refs
+// whose objects it borrows, so that only new objects are sent.
 func (w *making) importer(format string, refs map[string]string, shared bool, at start) error {
 	dir := w.in(importDir)
 	if err := emptyRepository(dir, coreConfig(format, true)); err != nil {
@@ -217,19 +220,20 @@ func (w *making) importer(format string, refs map[string]string, shared bool, at
 			known["refs/shared/"+strings.TrimPrefix(ref, "refs/")] = id
 		}
 	}
-	if err := writeFile(filepath.Join(dir, "objects/info/alternates"), filepath.Join(w.s.mirror(w.record.Mirror).dir, "objects")+"\n"); err != nil {
+	if err := writeFile(filepath.Join(dir, "objects/info/alternates"),
+		filepath.Join(w.s.mirror(w.record.Mirror).dir, "objects")+"\n"); err != nil {
 		return err
 	}
 	return writeFile(filepath.Join(dir, "packed-refs"), packedRefs(known, nil))
 }
 
-// extra fetches what it begins at into import.git: a branch that is not for
-// everybody, an id, or a history that is cut.
+// extra fetches the start into import.git if the mirror lacks it: an unshared branch, an id, or a shallow history.
 func (w *making) extra(ctx context.Context, r remote, p peer, at start, depth int) error {
 	dir := w.in(importDir)
 	source := cmp.Or(at.ref, at.id)
 	if at.ref == "" && depth == 0 {
-		if _, err := w.git(ctx, hostgit.Run{Dir: dir, Command: []string{"cat-file"}, Flags: []string{"-e"}, Args: []string{at.id + "^{commit}"}}); err == nil {
+		if _, err := w.git(ctx, hostgit.Run{Dir: dir, Command: []string{"cat-file"}, Flags: []string{"-e"},
+			Args: []string{at.id + "^{commit}"}}); err == nil {
 			return nil // the mirror has it
 		}
 	}
@@ -237,23 +241,24 @@ func (w *making) extra(ctx context.Context, r remote, p peer, at start, depth in
 	if depth > 0 {
 		run.Flags = append(run.Flags, fmt.Sprintf("--depth=%d", depth))
 	}
-	if w.partial { // what it would be sent may build on contents that are not there
+	if w.partial { // differences could build on missing contents
 		run = leavingOut(run, r.URL, contents)
 	}
 	run.Said = following(w.progress, "fetching "+source)
 	_, err := p(ctx, w.held, run)
-	if cove.ErrorCode(err) == cove.NotFound || err != nil && at.ref == "" && strings.Contains(err.Error(), "unadvertised object") {
+	if cove.ErrorCode(err) == cove.NotFound || err != nil && at.ref == "" &&
+		strings.Contains(err.Error(), "unadvertised object") {
 		return cove.Errorf(cove.NotFound, "the repository has no %.200q: %w", source, err)
 	}
 	return err
 }
 
-// remember gives the base a name, so that it stays and can be compared with.
+// remember names the base by a ref, so that it is kept and can be compared with.
 func (w *making) remember() error {
 	return writeFile(filepath.Join(w.in(importDir), "refs/cove/base"), w.record.Base+"\n")
 }
 
-// private makes a checkout with a .git of its own.
+// private makes a checkout with its own .git.
 func (w *making) private(ctx context.Context, at start, refs map[string]string, sparse []string) error {
 	tree, dir := w.in(checkoutDir), w.in(checkoutDir+"/.git")
 	weighed := make(chan error, 1)
@@ -271,14 +276,14 @@ func (w *making) private(ctx context.Context, at start, refs map[string]string, 
 	return w.borrowWithin(dir)
 }
 
-// bare makes a repository of the sandbox's own: what it borrows, the refs it
-// may read, its branch, and where it pushes to.
+// bare makes the sandbox's own repository: its alternates, readable refs, branch, and push address.
 func (w *making) bare(ctx context.Context, dir, borrowed string, bare bool, at start, refs map[string]string) error {
 	if err := emptyRepository(dir, w.config(at, bare)); err != nil {
 		return err
 	}
 	if w.record.Mirror != "" {
-		if err := os.Symlink(filepath.Join(w.s.mirror(w.record.Mirror).dir, "objects"), w.in(workspace.BorrowedPlace)); err != nil {
+		if err := os.Symlink(filepath.Join(w.s.mirror(w.record.Mirror).dir, "objects"),
+			w.in(workspace.BorrowedPlace)); err != nil {
 			return storageFull("make a workspace", err)
 		}
 		if err := writeFile(filepath.Join(dir, "objects/info/alternates"), borrowed+"\n"); err != nil {
@@ -288,7 +293,8 @@ func (w *making) bare(ctx context.Context, dir, borrowed string, bare bool, at s
 	if err := copyPacks(w.in(importDir), dir); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(dir, "packed-refs"), packedRefs(w.inside(at, refs), w.peeled(ctx, refs))); err != nil {
+	if err := writeFile(filepath.Join(dir, "packed-refs"), packedRefs(w.inside(at, refs), w.peeled(ctx, refs))); err !=
+		nil {
 		return err
 	}
 	if head, ok := strings.CutPrefix(w.head, "refs/heads/"); ok && refs[w.head] != "" {
@@ -310,8 +316,8 @@ func emptyRepository(dir, config string) error {
 	return writeFile(filepath.Join(dir, "HEAD"), "ref: refs/heads/main\n")
 }
 
-// coreConfig is what the configuration of a repository of Cove's making begins
-// with. The format is that of ids: "sha1" or "sha256".
+// coreConfig returns the beginning of the configuration of Cove's repositories. format is that of ids: "sha1" or
+// "sha256".
 func coreConfig(format string, bare bool, extensions ...string) string {
 	if format != "sha1" {
 		extensions = append(extensions, "objectFormat = "+format)
@@ -320,10 +326,11 @@ func coreConfig(format string, bare bool, extensions ...string) string {
 	if len(extensions) > 0 {
 		version, section = 1, "[extensions]\n\t"+strings.Join(extensions, "\n\t")+"\n"
 	}
-	return fmt.Sprintf("[core]\n\trepositoryFormatVersion = %d\n\tfileMode = true\n\tbare = %v\n%s", version, bare, section)
+	return fmt.Sprintf("[core]\n\trepositoryFormatVersion = %d\n\tfileMode = true\n\tbare = %v\n%s",
+		version, bare, section)
 }
 
-// inside are the refs of the sandbox's repository.
+// inside returns the refs of the sandbox's repository.
 func (w *making) inside(at start, refs map[string]string) map[string]string {
 	all := map[string]string{}
 	for ref, id := range refs {
@@ -338,15 +345,18 @@ func (w *making) inside(at start, refs map[string]string) map[string]string {
 	return all
 }
 
-// peeled says what tags point to, so that git inside need not look.
+// peeled returns the targets of tags, so that git inside need not read them.
 func (w *making) peeled(ctx context.Context, refs map[string]string) map[string]string {
-	tagged := slices.ContainsFunc(slices.Collect(maps.Keys(refs)), func(ref string) bool { return strings.HasPrefix(ref, "refs/tags/") })
+	tagged := slices.ContainsFunc(slices.Collect(maps.Keys(refs)), func(ref string) bool {
+		return strings.HasPrefix(ref, "refs/tags/")
+	})
 	if w.record.Mirror == "" || !tagged {
 		return nil
 	}
-	out, err := w.git(ctx, hostgit.Run{Dir: w.in(importDir), Command: []string{"for-each-ref"}, Flags: []string{"--format=%(objectname) %(*objectname)"}, Args: []string{"refs/shared/tags/"}})
+	out, err := w.git(ctx, hostgit.Run{Dir: w.in(importDir), Command: []string{"for-each-ref"},
+		Flags: []string{"--format=%(objectname) %(*objectname)"}, Args: []string{"refs/shared/tags/"}})
 	if err != nil {
-		return nil // it is an aid only
+		return nil // only an optimisation
 	}
 	to := map[string]string{}
 	for line := range strings.Lines(string(out)) {
@@ -357,14 +367,13 @@ func (w *making) peeled(ctx context.Context, refs map[string]string) map[string]
 	return to
 }
 
-// packedRefs is the file of that name. peeled has what tags point to, by their
-// own id.
+// packedRefs returns the content of packed-refs. peeled maps tags' own ids to their targets.
 func packedRefs(refs, peeled map[string]string) string {
 	var b strings.Builder
 	if peeled == nil {
 		b.WriteString("# pack-refs with: sorted \n")
 	} else {
-		b.WriteString("# pack-refs with: peeled sorted \n") // a tag without is not annotated
+		b.WriteString("# pack-refs with: peeled sorted \n") // a tag without a target is not annotated
 	}
 	for _, ref := range slices.Sorted(maps.Keys(refs)) {
 		b.WriteString(refs[ref] + " " + ref + "\n")
@@ -375,8 +384,8 @@ func packedRefs(refs, peeled map[string]string) string {
 	return b.String()
 }
 
-// config is the configuration of the sandbox's repository. A branch that the
-// remote does not have yet is tracked from its first push on.
+// config returns the configuration of the sandbox's repository. A branch that the remote lacks is tracked from its
+// first push on.
 func (w *making) config(at start, bare bool) string {
 	var extensions []string
 	if w.partial {
@@ -389,41 +398,46 @@ func (w *making) config(at start, bare bool) string {
 	if w.record.Remote == "" {
 		return b.String()
 	}
-	fmt.Fprintf(&b, "[remote \"origin\"]\n\turl = %s\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", quoteConfig(w.record.Remote))
+	fmt.Fprintf(&b, "[remote \"origin\"]\n\turl = %s\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n",
+		quoteConfig(w.record.Remote))
 	if w.partial {
 		b.WriteString("\tpromisor = true\n\tpartialCloneFilter = " + contents + "\n")
 	}
 	if at.tracks {
-		fmt.Fprintf(&b, "[branch %s]\n\tremote = origin\n\tmerge = %s\n", quoteConfig(at.branch), quoteConfig("refs/heads/"+at.branch))
+		fmt.Fprintf(&b, "[branch %s]\n\tremote = origin\n\tmerge = %s\n", quoteConfig(at.branch),
+			quoteConfig("refs/heads/"+at.branch))
 	}
 	return b.String()
 }
 
-// quoteConfig writes a value, or the name of a section, as git reads it. Neither
-// has control characters.
+// quoteConfig quotes a value, or the name of a section, for git. Neither contains control characters.
 func quoteConfig(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// fill writes the working files, which have been weighed. dir was made a moment ago by Cove, or is a
-// person's own, and nothing of a sandbox runs yet.
+// fill writes the working files, after weigh. dir was just made by Cove, or is a person's own, and no process of a
+// sandbox runs yet.
 func (w *making) fill(ctx context.Context, dir, tree string, sparse []string) error {
 	own := !filepath.IsAbs(w.record.Hidden)
 	if len(sparse) > 0 {
 		in := strings.NewReader(strings.Join(sparse, "\n") + "\n")
-		if _, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Own: own, Command: []string{"sparse-checkout", "set"}, Flags: []string{"--cone", "--stdin"}, Stdin: in}); err != nil {
+		if _, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Own: own, Command: []string{"sparse-checkout", "set"},
+			Flags: []string{"--cone", "--stdin"}, Stdin: in}); err != nil {
 			return err
 		}
 	}
 	if w.record.Base == "" {
 		return nil
 	}
-	_, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Own: own, Limits: hostgit.Limits{Memory: checkoutMemory, FileSize: w.s.o.MaxCheckout, CPU: checkoutCPU}, Command: []string{"read-tree"}, Flags: []string{"-m", "-u", "-v"}, Args: []string{w.record.Base}, Said: following(w.progress, w.checkoutStep())})
+	_, err := w.git(ctx, hostgit.Run{Dir: dir, WorkTree: tree, Own: own,
+		Limits:  hostgit.Limits{Memory: checkoutMemory, FileSize: w.s.o.MaxCheckout, CPU: checkoutCPU},
+		Command: []string{"read-tree"}, Flags: []string{"-m", "-u", "-v"}, Args: []string{w.record.Base},
+		Said: following(w.progress, w.checkoutStep())})
 	return err
 }
 
-// weigh refuses a checkout that the machine would suffer from: a pack of a few
-// kilobytes can hold more files than a disk has room for.
+// weigh refuses a checkout that is too large for the machine: a pack of a few kilobytes can hold more files than a disk
+// has room for.
 func (w *making) weigh(ctx context.Context, sparse []string) error {
 	if w.record.Base == "" {
 		return nil
@@ -431,7 +445,7 @@ func (w *making) weigh(ctx context.Context, sparse []string) error {
 	left, files := w.s.o.MaxCheckout, maxFiles
 	list := &fields{each: func(entry string) error {
 		if f := strings.Fields(entry); len(f) > 3 { // mode, type, id, size
-			if size, err := strconv.ParseInt(f[3], 10, 64); err == nil { // a submodule has none
+			if size, err := strconv.ParseInt(f[3], 10, 64); err == nil { // a submodule has no size
 				left -= size
 			}
 		}
@@ -440,29 +454,31 @@ func (w *making) weigh(ctx context.Context, sparse []string) error {
 		}
 		return nil
 	}}
-	_, err := w.git(ctx, hostgit.Run{Dir: w.in(importDir), Command: []string{"ls-tree"}, Flags: []string{"-r", "-l", "-z"}, Args: []string{w.record.Base}, Paths: sparse, Stdout: list})
+	_, err := w.git(ctx, hostgit.Run{Dir: w.in(importDir), Command: []string{"ls-tree"}, Flags: []string{"-r", "-l", "-z"},
+		Args: []string{w.record.Base}, Paths: sparse, Stdout: list})
 	if left < 0 || files < 0 {
 		return w.s.tooMuch()
 	}
 	return err
 }
 
-// tooMuch is of a checkout.
+// tooMuch returns the error of a checkout that is too large.
 func (s *Store) tooMuch() error {
-	return cove.Errorf(cove.TooLarge, "a checkout has at most %d GiB and %d files", s.o.MaxCheckout>>30, maxFiles).WithHint("check out a part of it: --sparse DIRECTORY")
+	return cove.Errorf(cove.TooLarge, "a checkout has at most %d GiB and %d files", s.o.MaxCheckout>>30,
+		maxFiles).WithHint("check out a part of it: --sparse DIRECTORY")
 }
 
 func (w *making) checkoutStep() string {
 	return "checking out " + cmp.Or(w.record.From, "an empty repository")
 }
 
-// copyPacks copies the objects that a repository has of its own.
+// copyPacks copies a repository's own objects.
 func copyPacks(from, to string) error {
 	packs, err := filepath.Glob(filepath.Join(from, "objects/pack/pack-*"))
 	if err != nil {
 		return err
 	}
-	// An index comes after its pack, so that there is none without.
+	// Packs come before their indexes, so that no index is without its pack.
 	slices.SortFunc(packs, func(a, b string) int {
 		return cmp.Or(cmp.Compare(order(a), order(b)), strings.Compare(a, b))
 	})
@@ -492,11 +508,11 @@ func copyFile(from, to string, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(dst, src) // shares the blocks where the file system can
+	_, err = io.Copy(dst, src) // shares blocks where the file system supports it
 	return errors.Join(err, dst.Close())
 }
 
-// writeFile writes one of a repository that nobody uses yet.
+// writeFile writes a file of a repository that is not in use yet.
 func writeFile(path, content string) error {
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {

@@ -18,12 +18,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
-// WorkRef is where, in a sandbox's repository, work that is not committed is put
-// as a commit for Import to take along.
+// WorkRef is the ref of the commit, in a sandbox's repository, that holds uncommitted work for Import.
 const WorkRef = "refs/cove/work"
 
-// imported is where the refs of the sandbox are in import.git: HEAD, work, and
-// heads/NAME.
+// imported is the prefix of the sandbox's refs in import.git: HEAD, work, and heads/NAME.
 const imported = "refs/sandbox/"
 
 const (
@@ -32,17 +30,15 @@ const (
 	importCPU     = 10 * time.Minute
 )
 
-// Ref is one that came from a sandbox.
+// Ref is a ref imported from a sandbox.
 type Ref struct {
 	Name string // "HEAD", "work" (WorkRef), "heads/NAME"
 	ID   string
 }
 
-// Import fetches a sandbox's work: its branches, what it has checked out, and
-// WorkRef if it is there. Every object is checked, and nothing of it is run.
-// connect is called more than once. What an import before has brought and this
-// one has not is gone. Errors: NotFound, TooLarge, Unavailable, what connect
-// says, and InvalidArgument for objects that git does not take.
+// Import fetches a sandbox's work: its branches, its HEAD, and WorkRef if it exists. Every object is checked, and none
+// of them is executed. connect is called more than once. Refs of an earlier import that are missing now are removed.
+// Errors: NotFound, TooLarge, Unavailable, those of connect, and InvalidArgument for objects that git refuses.
 func (s *Store) Import(ctx context.Context, id cove.SandboxID, connect Connect) ([]Ref, error) {
 	r, err := s.repositoryOf(id)
 	if err != nil {
@@ -87,15 +83,15 @@ func (s *Store) Import(ctx context.Context, id cove.SandboxID, connect Connect) 
 	}
 	if err != nil {
 		if cove.ErrorCode(err) == cove.Internal {
-			return nil, cove.Errorf(cove.InvalidArgument, "git does not take what the sandbox sends: %w", err).WithHint(`look at it inside: "git fsck"`)
+			return nil, cove.Errorf(cove.InvalidArgument, "git refuses the sandbox's objects: %w",
+				err).WithHint(`look at it inside: "git fsck"`)
 		}
 		return nil, err
 	}
 	return s.importedRefs(ctx, dir)
 }
 
-// work says which refs of a sandbox are taken: names in import.git to names
-// inside.
+// work returns the refs to import: names in import.git to names inside.
 func (a advert) work() map[string]string {
 	want := map[string]string{}
 	for ref := range a.refs {
@@ -112,8 +108,7 @@ func (a advert) work() map[string]string {
 	return want
 }
 
-// dropImported removes the refs of an earlier import that are in the way of, or
-// not in, the next one.
+// dropImported removes refs of an earlier import that are missing in the next one or conflict with it.
 func (s *Store) dropImported(ctx context.Context, held []*os.File, dir string, want map[string]string) error {
 	have, err := s.importedRefs(ctx, dir)
 	if err != nil {
@@ -128,12 +123,14 @@ func (s *Store) dropImported(ctx context.Context, held []*os.File, dir string, w
 	if in.Len() == 0 {
 		return nil
 	}
-	_, err = s.git(ctx, held, hostgit.Run{Dir: dir, Command: []string{"update-ref"}, Flags: []string{"--stdin"}, Stdin: &in})
+	_, err = s.git(ctx, held, hostgit.Run{Dir: dir, Command: []string{"update-ref"},
+		Flags: []string{"--stdin"}, Stdin: &in})
 	return err
 }
 
 func (s *Store) importedRefs(ctx context.Context, dir string) ([]Ref, error) {
-	out, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"for-each-ref"}, Flags: []string{"--format=%(objectname) %(refname)"}, Args: []string{imported}})
+	out, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"for-each-ref"},
+		Flags: []string{"--format=%(objectname) %(refname)"}, Args: []string{imported}})
 	if err != nil {
 		return nil, err
 	}
@@ -145,13 +142,12 @@ func (s *Store) importedRefs(ctx context.Context, dir string) ([]Ref, error) {
 	return refs, nil
 }
 
-// ImportDirectory is the git directory on the host that Import brings a
-// sandbox's work to, below refs/sandbox/.
+// ImportDirectory returns the git directory on the host that holds a sandbox's imported work, below refs/sandbox/.
 func (s *Store) ImportDirectory(id cove.SandboxID) string {
 	return filepath.Join(s.directory(id), importDir)
 }
 
-// repositoryOf is the record of a workspace that has a repository.
+// repositoryOf returns the record of a workspace with a repository.
 func (s *Store) repositoryOf(id cove.SandboxID) (record, error) {
 	r, err := s.read(id)
 	if err == nil && r.Source == "" {
@@ -160,23 +156,21 @@ func (s *Store) repositoryOf(id cove.SandboxID) (record, error) {
 	return r, err
 }
 
-// Work says which of the imported work is meant.
+// Work selects a part of the imported work.
 type Work struct {
-	// Ref is one of Import's; empty is what is not committed if there is
-	// something, else what is checked out.
+	// Ref is one of Import's refs; empty means uncommitted work if there is any, else HEAD.
 	Ref   string
 	Paths []string // below the root of the repository; nil is all
 }
 
-// span is work from where the sandbox began.
+// span is work since the sandbox's start.
 type span struct {
 	dir        string // import.git
-	base, head string // ids; base is that of an empty tree where it began without commits
+	base, head string // ids; base is an empty tree where the sandbox began without commits
 	paths      []string
 }
 
-// span finds imported work, and sees to it that all of it can be shown. Errors:
-// NotFound, those of supply.
+// span returns imported work, and makes sure that all of it can be shown. Errors: NotFound, those of supply.
 func (s *Store) span(ctx context.Context, id cove.SandboxID, w Work) (span, error) {
 	r, err := s.repositoryOf(id)
 	if err != nil {
@@ -212,24 +206,26 @@ func (s *Store) span(ctx context.Context, id cove.SandboxID, w Work) (span, erro
 			return sp, err
 		}
 	}
-	return span{}, cove.Errorf(cove.NotFound, "there is no such work of the sandbox: %q", names[0]).WithHint("it has to be imported first")
+	return span{}, cove.Errorf(cove.NotFound, "there is no such work of the sandbox: %q",
+		names[0]).WithHint("it has to be imported first")
 }
 
-// emptyTree is the id of one, which git knows without having it.
+// emptyTree returns the id of the empty tree, which git knows without storing it.
 func (s *Store) emptyTree(ctx context.Context, dir string) (string, error) {
-	return s.line(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"hash-object"}, Flags: []string{"-t", "tree", "--stdin"}, Stdin: strings.NewReader("")})
+	return s.line(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"hash-object"},
+		Flags: []string{"-t", "tree", "--stdin"}, Stdin: strings.NewReader("")})
 }
 
-// Push pushes imported work to a branch of the sandbox's remote, as the host
-// does: without force, by an outlet that may be another than the store's. Errors: NotFound, InvalidArgument, Forbidden, Conflict,
-// those of Outlet.Open.
+// Push pushes imported work to a branch of the sandbox's remote, from the host and without force, through the given
+// outlet. Errors: NotFound, InvalidArgument, Forbidden, Conflict, those of Outlet.Open.
 func (s *Store) Push(ctx context.Context, id cove.SandboxID, w Work, branch string, outlet Outlet) error {
 	r, err := s.repositoryOf(id)
 	if err != nil {
 		return err
 	}
 	if r.Remote == "" {
-		return cove.Errorf(cove.InvalidArgument, "the repository of the sandbox has no address to push to").WithHint("apply its work to your checkout instead: cove apply")
+		return cove.Errorf(cove.InvalidArgument, "the repository of the sandbox has no address to push to").WithHint(
+			"apply its work to your checkout instead: cove apply")
 	}
 	if !hostgit.ValidBranch(branch) {
 		return cove.Errorf(cove.InvalidArgument, "%.200q is no name of a branch", branch)
@@ -238,25 +234,30 @@ func (s *Store) Push(ctx context.Context, id cove.SandboxID, w Work, branch stri
 	if err != nil {
 		return err
 	}
-	p, hangUp, err := s.dialBy(ctx, outlet, remote{Source: Source{URL: r.Remote}, owner: true}, true) // the machine pushes for its owner alone
+	// the machine pushes only for its owner
+	p, hangUp, err := s.dialBy(ctx, outlet, remote{Source: Source{URL: r.Remote}, owner: true}, true)
 	if err != nil {
 		return err
 	}
-	_, err = p(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"push"}, Flags: []string{"--no-verify", "--no-follow-tags"}, Args: []string{sp.head + ":refs/heads/" + branch}})
-	if err != nil && (strings.Contains(err.Error(), "[rejected]") || strings.Contains(err.Error(), "fetch first") || strings.Contains(err.Error(), "non-fast-forward")) {
-		err = cove.Errorf(cove.Conflict, "the remote has commits on %s that the sandbox has not: %w", branch, err).WithHint("fetch and merge them in the sandbox, then push again")
+	_, err = p(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"push"},
+		Flags: []string{"--no-verify", "--no-follow-tags"}, Args: []string{sp.head + ":refs/heads/" + branch}})
+	if err != nil && (strings.Contains(err.Error(), "[rejected]") || strings.Contains(err.Error(), "fetch first") ||
+		strings.Contains(err.Error(), "non-fast-forward")) {
+		err = cove.Errorf(cove.Conflict, "the remote has commits on %s that the sandbox has not: %w", branch,
+			err).WithHint("fetch and merge them in the sandbox, then push again")
 	}
 	return errors.Join(err, hangUp())
 }
 
-// cleanRepository removes what somebody left who was killed while writing:
-// whoever calls holds the lock that says that nobody writes now.
+// cleanRepository removes the remains of a git process that was killed while writing. The caller must hold the lock
+// that excludes writers.
 func cleanRepository(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		if name := d.Name(); strings.HasSuffix(name, ".lock") || strings.HasPrefix(name, "tmp_") || strings.HasPrefix(name, ".tmp-") {
+		if name := d.Name(); strings.HasSuffix(name, ".lock") || strings.HasPrefix(name, "tmp_") ||
+			strings.HasPrefix(name, ".tmp-") {
 			return os.Remove(path)
 		}
 		return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// inside runs "git upload-pack" in a workspace, as a sandbox does.
+// inside returns a Connect that runs "git upload-pack" in a workspace, as a sandbox does.
 func inside(t *testing.T, w workspace.Workspace, env ...string) Connect {
 	return func(ctx context.Context, asIs bool) (Stream, error) {
 		git := gittest.NewGit(t, w.Directory, env...)
@@ -63,7 +63,9 @@ func TestImport(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	s := newStore(t, server)
-	for name, r := range map[string]workspace.Repository{"whole": {}, "shallow": {Depth: 1}, "worktree": {Worktree: true}} {
+	for name, r := range map[string]workspace.Repository{
+		"whole": {}, "shallow": {Depth: 1}, "worktree": {Worktree: true},
+	} {
 		for _, version := range []string{"0", "2"} {
 			t.Run(name+" by version "+version, func(t *testing.T) {
 				r.Source = repo.URL
@@ -91,7 +93,7 @@ func TestImport(t *testing.T) {
 				if hooks := names(t, filepath.Join(s.directory(w.ID), importDir)); strings.Contains(hooks, "FETCH_HEAD") {
 					t.Errorf("import.git has %s", hooks)
 				}
-				// What is gone inside is gone, and a name that was a file can be a directory.
+				// A ref deleted inside disappears, and a name can change from a file to a directory.
 				git.Run("branch", "-D", "side")
 				git.Run("branch", "side/way")
 				git.Run("update-ref", "-d", WorkRef)
@@ -104,21 +106,25 @@ func TestImport(t *testing.T) {
 					}
 				}
 				var diff, stat, log bytes.Buffer
-				if err := errors.Join(s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, &diff), s.Diff(t.Context(), w.ID, Work{Paths: []string{"a"}}, DiffStyle{Stat: true}, &stat),
+				if err := errors.Join(s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, &diff),
+					s.Diff(t.Context(), w.ID, Work{Paths: []string{"a"}}, DiffStyle{Stat: true}, &stat),
 					s.Log(t.Context(), w.ID, Work{}, true, &log)); err != nil {
 					t.Fatal(err)
 				}
-				if !strings.Contains(diff.String(), "+changed\n") || !strings.Contains(diff.String(), "Binary files /dev/null and b/bin differ") {
+				if !strings.Contains(diff.String(), "+changed\n") ||
+					!strings.Contains(diff.String(), "Binary files /dev/null and b/bin differ") {
 					t.Errorf("diff %s", &diff)
 				}
 				if !strings.Contains(stat.String(), "a/b") || strings.Contains(stat.String(), "README") {
 					t.Errorf("stat %s", &stat)
 				}
-				if lines := strings.Split(strings.TrimSpace(log.String()), "\n"); len(lines) != 2 || !strings.HasSuffix(lines[0], " two") {
+				if lines := strings.Split(strings.TrimSpace(log.String()), "\n"); len(lines) != 2 ||
+					!strings.HasSuffix(lines[0], " two") {
 					t.Errorf("log %q", lines)
 				}
 				changes, err := s.Changes(t.Context(), w.ID, Work{}, ChangeStyle{})
-				if err != nil || len(changes) != 3 || changes[0].Path != "README" || changes[0].Added != 1 || changes[0].Removed != 1 || !changes[2].Binary {
+				if err != nil || len(changes) != 3 || changes[0].Path != "README" || changes[0].Added != 1 ||
+					changes[0].Removed != 1 || !changes[2].Binary {
 					t.Errorf("%+v, %v", changes, err)
 				}
 				branch := "cove/pushed-" + name + version
@@ -140,19 +146,19 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// literally makes objects that git itself would not.
+// literally makes objects that git itself would refuse.
 func literally(t *testing.T, git gittest.Git, kind, content string) string {
 	t.Helper()
 	return git.RunWith(content, "hash-object", "-w", "--literally", "-t", kind, "--stdin")
 }
 
-// TestImportHostile: what a sandbox may send is only what git takes, in bounds.
+// TestImportHostile: only bounded objects that git accepts are imported.
 func TestImportHostile(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	home := t.TempDir()
 	s := open(t, Options{Home: home, Outlet: direct{server.CA}, MaxImport: 1 << 20})
-	raw := func(id string) string { // as it is in a tree
+	raw := func(id string) string { // in a tree's binary form
 		var b strings.Builder
 		for i := 0; i < len(id); i += 2 {
 			var c byte
@@ -164,7 +170,8 @@ func TestImportHostile(t *testing.T) {
 		return b.String()
 	}
 	head := func(t *testing.T, git gittest.Git, tree string) {
-		commit := literally(t, git, "commit", "tree "+tree+"\nauthor a <a@b.test> 1 +0000\ncommitter a <a@b.test> 1 +0000\n\nx\n")
+		commit := literally(t, git, "commit", "tree "+tree+
+			"\nauthor a <a@b.test> 1 +0000\ncommitter a <a@b.test> 1 +0000\n\nx\n")
 		git.Run("update-ref", "--no-deref", "HEAD", commit)
 	}
 	entry := func(mode, name string) func(*testing.T, gittest.Git) {
@@ -200,7 +207,8 @@ func TestImportHostile(t *testing.T) {
 			head(t, git, literally(t, git, "tree", "100644 .gitmodules\x00"+raw(blob)))
 		}, cove.InvalidArgument},
 		{"a commit of nothing", func(t *testing.T, git gittest.Git) {
-			git.Run("update-ref", "--no-deref", "HEAD", literally(t, git, "commit", "tree "+git.Run("rev-parse", "HEAD^{tree}")+"\nauthor\n\nx\n"))
+			git.Run("update-ref", "--no-deref", "HEAD", literally(t, git, "commit",
+				"tree "+git.Run("rev-parse", "HEAD^{tree}")+"\nauthor\n\nx\n"))
 		}, cove.InvalidArgument},
 		{"too much", func(t *testing.T, git gittest.Git) {
 			var big strings.Builder
@@ -217,7 +225,8 @@ func TestImportHostile(t *testing.T) {
 		{"too many branches", func(t *testing.T, git gittest.Git) {
 			var in strings.Builder
 			for i := range 1001 {
-				in.WriteString("create refs/heads/b" + strings.Repeat("x", i/100) + string(rune('a'+i%100/10)) + string(rune('a'+i%10)) + " HEAD\n")
+				in.WriteString("create refs/heads/b" + strings.Repeat("x", i/100) + string(rune('a'+i%100/10)) +
+					string(rune('a'+i%10)) + " HEAD\n")
 			}
 			git.RunWith(in.String(), "update-ref", "--stdin")
 		}, cove.TooLarge},
@@ -230,7 +239,8 @@ func TestImportHostile(t *testing.T) {
 			if cove.ErrorCode(err) != tt.code {
 				t.Errorf("%v, %v; want %s", refs, err, tt.code)
 			}
-			if err := s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, io.Discard); (cove.ErrorCode(err) == cove.NotFound) != (tt.code != "") {
+			if err := s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, io.Discard); (cove.ErrorCode(err) == cove.NotFound) !=
+				(tt.code != "") {
 				t.Errorf("something was imported: %v", err)
 			}
 		})
@@ -246,7 +256,9 @@ func TestImportHostile(t *testing.T) {
 		"odd names":          "003d" + strings.Repeat("a", 40) + " refs/heads/../x\x00 ofs\n0000",
 	} {
 		t.Run(name, func(t *testing.T) {
-			refs, err := s.Import(t.Context(), w.ID, func(context.Context, bool) (Stream, error) { return &reciting{in: strings.NewReader(words)}, nil })
+			refs, err := s.Import(t.Context(), w.ID, func(context.Context, bool) (Stream, error) {
+				return &reciting{in: strings.NewReader(words)}, nil
+			})
 			if err == nil && len(refs) > 0 {
 				t.Errorf("it is taken: %v", refs)
 			}
@@ -266,7 +278,9 @@ func TestImportHostile(t *testing.T) {
 	})
 	t.Run("nobody there", func(t *testing.T) {
 		gone := cove.Errorf(cove.Unavailable, "the sandbox does not run")
-		if _, err := s.Import(t.Context(), w.ID, func(context.Context, bool) (Stream, error) { return nil, gone }); !errors.Is(err, gone) {
+		if _, err := s.Import(t.Context(), w.ID, func(context.Context, bool) (Stream, error) {
+			return nil, gone
+		}); !errors.Is(err, gone) {
 			t.Error(err)
 		}
 		if _, err := s.Import(t.Context(), cove.NewSandboxID(), inside(t, w)); cove.ErrorCode(err) != cove.NotFound {
@@ -275,7 +289,7 @@ func TestImportHostile(t *testing.T) {
 	})
 }
 
-// reciting says its words, whatever it is told.
+// reciting sends fixed bytes, whatever it receives.
 type reciting struct{ in io.Reader }
 
 func (r *reciting) Read(p []byte) (int, error)  { return r.in.Read(p) }
@@ -283,10 +297,10 @@ func (r *reciting) Write(p []byte) (int, error) { return len(p), nil }
 func (r *reciting) CloseWrite() error           { return nil }
 func (r *reciting) Close() error                { return nil }
 
-// silent says nothing until it is closed.
+// silent sends nothing until it is closed.
 type silent struct {
 	reciting
-	first  func() // when somebody listens
+	first  func() // called at the first read
 	closed chan struct{}
 	once   sync.Once
 }
@@ -302,8 +316,8 @@ func (s *silent) Close() error {
 	return nil
 }
 
-// TestNothingInACheckoutRuns: whatever a sandbox plants in its checkout, nothing
-// that the host does with the workspace starts it.
+// TestNothingInACheckoutRuns: no operation of the host on a workspace starts a program that the sandbox has planted in
+// its checkout.
 func TestNothingInACheckoutRuns(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
@@ -311,7 +325,9 @@ func TestNothingInACheckoutRuns(t *testing.T) {
 	if _, err := s.FetchMirror(t.Context(), repo.URL, false, false, nil); err != nil {
 		t.Fatal(err)
 	}
-	for name, r := range map[string]workspace.Repository{"private": {}, "shallow": {Depth: 1}, "worktree": {Worktree: true}} {
+	for name, r := range map[string]workspace.Repository{
+		"private": {}, "shallow": {Depth: 1}, "worktree": {Worktree: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			r.Source = repo.URL
 			w := create(t, s, spec("x", r))
@@ -327,9 +343,12 @@ func TestNothingInACheckoutRuns(t *testing.T) {
 			if !filepath.IsAbs(dir) {
 				dir = filepath.Join(w.Directory, dir)
 			}
-			config := "[core]\n\tfsmonitor = S\n\talternateRefsCommand = S\n\tsshCommand = S\n\tpager = S\n\teditor = S\n\tgitProxy = S\n\thooksPath = " + top + "/hooks\n" +
-				"[filter \"x\"]\n\tclean = S\n\tsmudge = S\n\tprocess = S\n\trequired = true\n[diff]\n\texternal = S\n[diff \"x\"]\n\ttextconv = S\n\tcommand = S\n" +
-				"[merge \"x\"]\n\tdriver = S\n[uploadpack]\n\tpackObjectsHook = S\n[credential]\n\thelper = !S\n[gpg]\n\tprogram = S\n[remote \"origin\"]\n\tvcs = evil\n\tuploadpack = S\n"
+			config := "[core]\n\tfsmonitor = S\n\talternateRefsCommand = S\n\tsshCommand = S\n\tpager = S\n\teditor = " +
+				"S\n\tgitProxy = S\n\thooksPath = " + top + "/hooks\n" +
+				"[filter \"x\"]\n\tclean = S\n\tsmudge = S\n\tprocess = S\n\trequired = true\n[diff]\n\texternal = S\n[diff " +
+				"\"x\"]\n\ttextconv = S\n\tcommand = S\n" +
+				"[merge \"x\"]\n\tdriver = S\n[uploadpack]\n\tpackObjectsHook = S\n[credential]\n\thelper = !S\n[gpg]\n\tprogram " +
+				"= S\n[remote \"origin\"]\n\tvcs = evil\n\tuploadpack = S\n"
 			f, err := os.OpenFile(filepath.Join(dir, "config"), os.O_APPEND|os.O_WRONLY, 0)
 			if err == nil {
 				_, err = f.WriteString(strings.ReplaceAll(config, "S", script))
@@ -348,7 +367,7 @@ func TestNothingInACheckoutRuns(t *testing.T) {
 					}
 				}
 			}
-			// A repository in a directory of it, and a pointer to one.
+			// A repository in a subdirectory, and a pointer to one.
 			git.Try("-c", "core.fsmonitor=false", "clone", "-q", "--bare", repo.URL, filepath.Join(w.Directory, "bare"))
 			git.Write("pointed/.git", "gitdir: "+dir+"\n")
 			git.Try("status") // the trap works
@@ -367,8 +386,10 @@ func TestNothingInACheckoutRuns(t *testing.T) {
 			_, e3 := s.Open(t.Context(), w.ID)
 			_, e4 := s.Mirrors(t.Context())
 			open(t, s.o)
-			if err := errors.Join(e1, e2, e3, e4, s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, io.Discard), s.Log(t.Context(), w.ID, Work{}, false, io.Discard),
-				s.CollectMirror(t.Context(), repo.URL, false), s.Push(t.Context(), w.ID, Work{}, "cove/pushed-"+name, s.o.Outlet), s.Remove(t.Context(), w.ID, true), s.Remove(t.Context(), w.ID, false)); err != nil {
+			if err := errors.Join(e1, e2, e3, e4, s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, io.Discard),
+				s.Log(t.Context(), w.ID, Work{}, false, io.Discard),
+				s.CollectMirror(t.Context(), repo.URL, false), s.Push(t.Context(), w.ID, Work{}, "cove/pushed-"+name, s.o.Outlet),
+				s.Remove(t.Context(), w.ID, true), s.Remove(t.Context(), w.ID, false)); err != nil {
 				t.Error(err)
 			}
 			if said, err := os.ReadFile(canary); err == nil {
@@ -378,14 +399,14 @@ func TestNothingInACheckoutRuns(t *testing.T) {
 	}
 }
 
-// TestChangesAndCommits: everything that changes has its own patch, whatever
-// kind of change it is, and together they are the whole.
+// TestChangesAndCommits: every kind of change has its own patch, and the patches together are the whole.
 func TestChangesAndCommits(t *testing.T) {
 	s, w, _ := worked(t, func(git gittest.Git) {
 		git.Run("mv", "a/two", "a/moved")
 		git.Write("a/one", "1\n2\ndiff --git a/x b/x\n")
 		git.Run("rm", "-q", "b", "c/d/e")
-		if err := errors.Join(os.Symlink("a/one", filepath.Join(git.Dir, "b")), os.Chmod(filepath.Join(git.Dir, "run.sh"), 0o755)); err != nil {
+		if err := errors.Join(os.Symlink("a/one", filepath.Join(git.Dir, "b")),
+			os.Chmod(filepath.Join(git.Dir, "run.sh"), 0o755)); err != nil {
 			t.Fatal(err)
 		}
 		git.Write("new \"one\"", "\x00")
@@ -400,9 +421,11 @@ func TestChangesAndCommits(t *testing.T) {
 	var whole, list strings.Builder
 	for _, c := range changes {
 		whole.WriteString(c.Patch)
-		fmt.Fprintf(&list, "%s<%s %o %o +%d-%d %v %d; ", c.Path, c.OldPath, c.Old.Mode, c.New.Mode, c.Added, c.Removed, c.Binary, strings.Count(c.Patch, "diff --git ")-strings.Count(c.Patch, "+diff"))
+		fmt.Fprintf(&list, "%s<%s %o %o +%d-%d %v %d; ", c.Path, c.OldPath, c.Old.Mode, c.New.Mode, c.Added, c.Removed,
+			c.Binary, strings.Count(c.Patch, "diff --git ")-strings.Count(c.Patch, "+diff"))
 	}
-	if want := `README< 100644 100644 +1-1 false 1; a/moved<a/two 100644 100644 +0-0 false 1; a/one< 100644 100644 +2-0 false 1; b< 100644 120000 +1-1 false 2; ` +
+	if want := `README< 100644 100644 +1-1 false 1; a/moved<a/two 100644 100644 +0-0 false 1; a/one< 100644 100644 +2-0 ` +
+		`false 1; b< 100644 120000 +1-1 false 2; ` +
 		`c/d/e< 100644 0 +0-1 false 1; new "one"< 0 100644 +0-0 true 1; run.sh< 100644 100755 +0-0 false 1; `; list.String() != want {
 		t.Errorf("%s, want\n%s", &list, want)
 	}
@@ -414,10 +437,12 @@ func TestChangesAndCommits(t *testing.T) {
 	if err != nil || len(commits) != 2 {
 		t.Fatalf("%+v, %v", commits, err)
 	}
-	if c := commits[1]; c.Message != "first\n\nbody\n\nend" || c.Author.Name != "Näme" || c.Author.Time.Unix() != 99999999999 || len(c.Parents) != 1 || commits[0].Parents[0] != c.ID {
+	if c := commits[1]; c.Message != "first\n\nbody\n\nend" || c.Author.Name != "Näme" ||
+		c.Author.Time.Unix() != 99999999999 || len(c.Parents) != 1 || commits[0].Parents[0] != c.ID {
 		t.Errorf("%+v", commits)
 	}
-	if some, err := s.Commits(t.Context(), w.ID, Work{Ref: "HEAD", Paths: []string{"README"}}); err != nil || len(some) != 1 || some[0].Message != "work" {
+	if some, err := s.Commits(t.Context(), w.ID, Work{Ref: "HEAD", Paths: []string{"README"}}); err != nil ||
+		len(some) != 1 || some[0].Message != "work" {
 		t.Errorf("%+v, %v", some, err)
 	}
 }

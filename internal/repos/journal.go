@@ -18,16 +18,15 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// journal says what is being done to a checkout, so that whoever comes after a
-// process that was killed can take it back. It is below Cove's home, where
-// nothing that is in a checkout decides what it says, and locked as long as its
-// writer lives. A stage that is called done is one of changes that all were made.
+// journal records the changes to a checkout in progress, so that the next process can roll back those of a killed one.
+// It is stored below Cove's home, out of reach of the checkout's content, and locked as long as its writer lives. A
+// stage named done holds changes that were all made.
 type journal struct {
 	Directory     string
-	Device, Inode uint64   // of it
-	Staging       string   // name of a directory in it, for files on their way
-	Changes       []Change // in the order they are made in
-	Made          []string // directories that were not there, after those they are in
+	Device, Inode uint64   // of the directory
+	Staging       string   // name of the staging directory in it
+	Changes       []Change // in the order of execution
+	Made          []string // new directories, parents first
 
 	file *os.File
 }
@@ -39,7 +38,7 @@ const (
 
 func (s *Store) journals() string { return filepath.Join(s.o.Home, "applying") }
 
-// begin writes down what is going to be done. Errors: StorageFull.
+// begin writes the journal before the first change. Errors: StorageFull.
 func (s *Store) begin(t *tree, dir string, todo []Change) (*journal, error) {
 	name := rand.Text()
 	j := &journal{Directory: dir, Device: t.owner.Dev, Inode: t.owner.Ino, Staging: stagePrefix + name, Changes: todo}
@@ -70,7 +69,7 @@ func (s *Store) begin(t *tree, dir string, todo []Change) (*journal, error) {
 
 func (j *journal) close() { j.file.Close() }
 
-// forget removes it: there is nothing to be taken back any more.
+// forget removes the journal: there is nothing to roll back any more.
 func (j *journal) forget() error {
 	if err := os.Remove(j.file.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return storageFull("remove the journal of what was applied", err)
@@ -78,7 +77,7 @@ func (j *journal) forget() error {
 	return nil
 }
 
-// has reports whether a directory is there.
+// has reports whether a directory exists.
 func (t *tree) has(dir string) bool {
 	fd, err := t.parent(dir+"/x", false)
 	if err == nil {
@@ -87,8 +86,7 @@ func (t *tree) has(dir string) bool {
 	return err == nil
 }
 
-// commit says that all is done, from when on nothing is taken back, and cleans
-// up.
+// commit marks all changes as made, so that none is rolled back, and cleans up.
 func (t *tree) commit(j *journal) error {
 	done := j.Staging + doneSuffix
 	if err := unix.Renameat(t.top, j.Staging, t.top, done); err != nil {
@@ -97,9 +95,8 @@ func (t *tree) commit(j *journal) error {
 	return errors.Join(t.unstage(done), j.forget())
 }
 
-// rollback takes back what was done of a journal, as far as it goes: also what
-// another process did. A file that somebody has changed since stays, and what
-// was there before stays on the stage. Errors: Conflict, which says where.
+// rollback rolls back the changes of a journal, also of another process. A file that was changed since stays, and its
+// former version stays in the stage. Errors: Conflict, with the place.
 func (t *tree) rollback(j *journal) error {
 	if t.stageFD < 0 {
 		return j.forget()
@@ -107,7 +104,7 @@ func (t *tree) rollback(j *journal) error {
 	var kept []string
 	for i, c := range slices.Backward(j.Changes) {
 		if c.New == (Entry{}) || t.onStage(staged(i)) {
-			continue // it has not been put in its place
+			continue // it has not been moved into place
 		}
 		have, err := t.entry(c)
 		if err == nil && (have.ID != c.New.ID || !sameKind(have.Mode, c.New.Mode)) && have != (Entry{}) {
@@ -121,7 +118,7 @@ func (t *tree) rollback(j *journal) error {
 		}
 	}
 	for _, dir := range slices.Backward(j.Made) {
-		t.rmdir(dir) // unless somebody has put something there
+		t.rmdir(dir) // unless it is not empty
 	}
 	for i, c := range slices.Backward(j.Changes) {
 		if t.onStage(replaced(i)) && t.toPlace(replaced(i), c.Path) != nil && !slices.Contains(kept, c.Path) {
@@ -130,8 +127,10 @@ func (t *tree) rollback(j *journal) error {
 	}
 	if len(kept) > 0 {
 		slices.Sort(kept)
-		return cove.Errorf(cove.Conflict, "what was applied to %s in part cannot be taken back: somebody has changed %.500q since", j.Directory, kept).
-			WithHint("what was there is in %s; remove that directory when the files are right", filepath.Join(j.Directory, j.Staging))
+		return cove.Errorf(cove.Conflict,
+			"changes that were applied to %s in part cannot be taken back: %.500q was changed since", j.Directory, kept).
+			WithHint("the former files are in %s; remove that directory when the checkout is right",
+				filepath.Join(j.Directory, j.Staging))
 	}
 	return errors.Join(t.unstage(j.Staging), j.forget())
 }
@@ -140,7 +139,7 @@ func (t *tree) onStage(name string) bool {
 	return unix.Faccessat(t.stageFD, name, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// fromPlace puts what is at a path on the stage.
+// fromPlace moves the entry at a path to the stage.
 func (t *tree) fromPlace(p, staged string) error {
 	fd, err := t.parent(p, false)
 	if err != nil {
@@ -150,7 +149,7 @@ func (t *tree) fromPlace(p, staged string) error {
 	return unix.Renameat(fd, path.Base(p), t.stageFD, staged)
 }
 
-// toPlace puts what is on the stage at a path where nothing is.
+// toPlace moves a staged entry to a free path.
 func (t *tree) toPlace(staged, p string) error {
 	fd, err := t.parent(p, true)
 	if err != nil {
@@ -160,14 +159,13 @@ func (t *tree) toPlace(staged, p string) error {
 	return t.place(staged, fd, path.Base(p))
 }
 
-// place puts what is on the stage in a directory, where nothing has the name.
-// The error is the kernel's.
+// place moves a staged entry into a directory, under a free name. The error is the kernel's.
 func (t *tree) place(staged string, dir int, name string) error {
 	err := unix.Renameat2(t.stageFD, staged, dir, name, unix.RENAME_NOREPLACE)
 	if !errors.Is(err, unix.EINVAL) {
 		return err
 	}
-	// A file system that does not know of it.
+	// The file system lacks RENAME_NOREPLACE.
 	switch err := unix.Faccessat(dir, name, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW); {
 	case err == nil:
 		return unix.EEXIST
@@ -192,9 +190,8 @@ func (t *tree) unstage(name string) error {
 	return nil
 }
 
-// takeBack takes back what processes that were killed have done to a directory
-// in part; to any, where dir is empty. Errors: Conflict where that is not
-// possible, for this directory.
+// takeBack rolls back partial changes of killed processes to a directory, or to any where dir is empty. Errors:
+// Conflict if that fails for this directory.
 func (s *Store) takeBack(dir string) error {
 	files, err := os.ReadDir(s.journals())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -206,7 +203,7 @@ func (s *Store) takeBack(dir string) error {
 		}
 		j, err := s.takeBackOne(filepath.Join(s.journals(), f.Name()))
 		if j == nil && err == nil {
-			continue // who writes it lives
+			continue // its writer lives
 		}
 		s.o.Log.Warn("what was applied in part was taken back", "journal", f.Name(), "error", err)
 		if err != nil && j != nil && j.Directory == dir {
@@ -216,7 +213,7 @@ func (s *Store) takeBack(dir string) error {
 	return nil
 }
 
-// takeBackOne does so for one journal, and says what is in it.
+// takeBackOne does so for one journal, and returns it.
 func (s *Store) takeBackOne(file string) (*journal, error) {
 	held, err := tryLock(file, syscall.LOCK_EX)
 	if held == nil {
@@ -225,8 +222,9 @@ func (s *Store) takeBackOne(file string) (*journal, error) {
 	defer held.Close()
 	j := &journal{file: held}
 	data, err := os.ReadFile(file)
-	if err != nil || json.Unmarshal(data, j) != nil || !strings.HasPrefix(j.Staging, stagePrefix) || strings.ContainsRune(j.Staging, '/') {
-		return j, j.forget() // it was not written to its end, so nothing was begun
+	if err != nil || json.Unmarshal(data, j) != nil || !strings.HasPrefix(j.Staging, stagePrefix) ||
+		strings.ContainsRune(j.Staging, '/') {
+		return j, j.forget() // it was not completely written, so no change was begun
 	}
 	t, err := openTree(j.Directory)
 	if cove.ErrorCode(err) == cove.NotFound || err == nil && (t.owner.Dev != j.Device || t.owner.Ino != j.Inode) {

@@ -11,10 +11,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// lock waits for a lock on a file, which it makes: for everybody who reads
-// together (syscall.LOCK_SH), or for one alone (LOCK_EX). Closing the file ends
-// the hold of this process; a process that inherited it holds it on until it
-// ends itself.
+// lock waits for the lock of a file, which it makes if missing: shared (syscall.LOCK_SH) or exclusive (LOCK_EX).
+// Closing the file releases it for this process; a process that inherited the file holds the lock until its end.
 func lock(ctx context.Context, path string, how int) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, storageFull("make the lock", err)
@@ -36,13 +34,14 @@ func lock(ctx context.Context, path string, how int) (*os.File, error) {
 		select {
 		case <-ctx.Done():
 			f.Close()
-			return nil, cove.Errorf(cove.Canceled, "waiting for somebody else who uses the repository: %w", context.Cause(ctx))
+			return nil, cove.Errorf(cove.Canceled, "waiting for another process that uses the repository: %w",
+				context.Cause(ctx))
 		case <-time.After(wait):
 		}
 	}
 }
 
-// tryLock is lock that does not wait; nil when somebody has it.
+// tryLock is lock without waiting; it returns nil when the lock is taken.
 func tryLock(path string, how int) (*os.File, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -54,5 +53,6 @@ func tryLock(path string, how int) (*os.File, error) {
 }
 
 func storageFull(doing string, err error) error {
-	return cove.Errorf(cove.StorageFull, "cannot %s: %w", doing, err).WithHint("free some space, or make Cove's home writable")
+	return cove.Errorf(cove.StorageFull, "cannot %s: %w", doing,
+		err).WithHint("free some space, or make Cove's home writable")
 }

@@ -14,19 +14,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
-// maxMerged is how large each side of a file that is merged may be, in bytes.
+// maxMerged bounds each side of a merged file, in bytes.
 const maxMerged = 16 << 20
 
-// Clash is a change that meets another one.
+// Clash is a change that conflicts with another.
 type Clash struct {
 	Path    string
 	Why     string
-	Markers bool // the file has both sides, between markers; else it is as it was
+	Markers bool // the file contains both sides, between markers; else it is unchanged
 }
 
-// merge says what becomes of a change to a file that is not as the sandbox found
-// it: both changes, in a content that it adds, or nothing.
-func (s *Store) merge(ctx context.Context, dir string, t *tree, c Change, have Entry, content map[string][]byte, done *Applied) (Change, error) {
+// merge returns the change to make to a file that differs from the sandbox's base: the merge of both sides, whose
+// content it adds, or none.
+func (s *Store) merge(ctx context.Context, dir string, t *tree, c Change, have Entry, content map[string][]byte,
+	done *Applied) (Change, error) {
 	clash := func(why string) (Change, error) {
 		done.Conflicts = append(done.Conflicts, Clash{Path: c.Path, Why: why})
 		return Change{Path: c.Path}, nil
@@ -65,7 +66,8 @@ func (s *Store) merge(ctx context.Context, dir string, t *tree, c Change, have E
 	if clean {
 		done.Merged = append(done.Merged, c.Path)
 	} else {
-		done.Conflicts = append(done.Conflicts, Clash{Path: c.Path, Why: "the same lines are changed on both sides", Markers: true})
+		done.Conflicts = append(done.Conflicts, Clash{Path: c.Path, Why: "the same lines are changed on both sides",
+			Markers: true})
 	}
 	id, err := blobID(len(c.New.ID), bytes.NewReader(merged), int64(len(merged)))
 	if err != nil {
@@ -99,12 +101,13 @@ func (t *tree) read(p string) ([]byte, error) {
 	return data, nil
 }
 
-// errNoText: git merges lines.
+// errNoText reports a binary file, which git cannot merge.
 var errNoText = errors.New("it is no text")
 
-// mergeFile merges two contents that come from one. Where both change the same
-// lines it is not clean, and both are there between markers.
-func (s *Store) mergeFile(ctx context.Context, dir string, ours, base, theirs []byte) (merged []byte, clean bool, err error) {
+// mergeFile merges two contents with a common base. Where both change the same lines it is not clean, and contains both
+// sides between markers.
+func (s *Store) mergeFile(ctx context.Context, dir string,
+	ours, base, theirs []byte) (merged []byte, clean bool, err error) {
 	for _, side := range [][]byte{ours, base, theirs} {
 		if bytes.IndexByte(side, 0) >= 0 {
 			return nil, false, errNoText
@@ -123,8 +126,9 @@ func (s *Store) mergeFile(ctx context.Context, dir string, ours, base, theirs []
 		}
 		files = append(files, file)
 	}
-	out, err := s.git(ctx, nil, hostgit.Run{Command: []string{"merge-file"}, Flags: []string{"--stdout", "--quiet", "-Lhere", "-Lbase", "-Lsandbox"}, Args: files})
-	if n := hostgit.ExitCode(err); n > 0 && n < 128 { // of conflicts (git-merge-file(1))
+	out, err := s.git(ctx, nil, hostgit.Run{Command: []string{"merge-file"},
+		Flags: []string{"--stdout", "--quiet", "-Lhere", "-Lbase", "-Lsandbox"}, Args: files})
+	if n := hostgit.ExitCode(err); n > 0 && n < 128 { // number of conflicts (git-merge-file(1))
 		return out, false, nil
 	}
 	return out, err == nil, err

@@ -26,31 +26,28 @@ import (
 
 // Mirror is a repository in the store.
 type Mirror struct {
-	Address   string           `json:"address"` // or directory
+	Address   string           `json:"address"` // or the directory
 	Key       string           `json:"key"`
 	Size      int64            `json:"size"` // bytes on disk
 	FetchedAt time.Time        `json:"fetched_at"`
 	Borrowers []cove.SandboxID `json:"borrowers,omitempty"`
-	Kept      []string         `json:"kept,omitempty"` // checkouts of borrowers whose sandbox has gone
-	// HeadAt is when the remote last said which branch is its default.
+	Kept      []string         `json:"kept,omitempty"` // checkouts that outlive their sandbox and still borrow
+	// HeadAt is when the remote last stated its default branch.
 	HeadAt time.Time `json:"head_at"`
-	// Partial says that contents of files are left out until somebody checks them
-	// out.
+	// Partial omits contents of files until their first checkout.
 	Partial bool `json:"partial,omitempty"`
 }
 
-// mirrorFile is in a mirror's directory and says what it mirrors.
+// mirrorFile describes the mirror in its directory.
 const mirrorFile = "cove.json"
 
-// headAge is for how long the remote is not asked again which branch is its
-// default.
+// headAge is the validity of the remembered default branch.
 const headAge = time.Hour
 
-// tooManyPacks is when a fetch joins packs: each is looked through for each
-// object.
+// tooManyPacks is the number of packs at which a fetch joins them: git searches every pack for each object.
 const tooManyPacks = 40
 
-// mirror is one that may be there.
+// mirror is a repository of the store that may exist.
 type mirror struct {
 	s    *Store
 	key  string
@@ -58,17 +55,17 @@ type mirror struct {
 	held []*os.File // its lock, for git to inherit; nil when it is not held
 }
 
-// asking says how a mirror is fetched.
+// asking configures a mirror's fetch.
 type asking struct {
-	head    bool // ask which branch is the default, too, which is remembered for a while
-	partial bool // leave out contents, if it is not there yet
+	head    bool // ask for the default branch too, which is remembered for a while
+	partial bool // omit contents, if the mirror is new
 }
 
 func (s *Store) mirror(key string) *mirror {
 	return &mirror{s: s, key: key, dir: filepath.Join(s.repos, filepath.FromSlash(key)+".git")}
 }
 
-// hold waits until nobody else writes to the mirror.
+// hold waits for the mirror's exclusive lock.
 func (m *mirror) hold(ctx context.Context) (release func(), err error) {
 	sum := sha256.Sum256([]byte(m.key))
 	l, err := lock(ctx, filepath.Join(m.s.repos, ".locks", hex.EncodeToString(sum[:16])), syscall.LOCK_EX)
@@ -84,7 +81,7 @@ func (m *mirror) there() bool {
 	return err == nil
 }
 
-// description is what a mirror says of itself. Errors: those of reading it.
+// description reads the mirror's description. Errors: those of reading it.
 func (m *mirror) description() (d Mirror, err error) {
 	data, err := os.ReadFile(filepath.Join(m.dir, mirrorFile))
 	if err == nil {
@@ -98,18 +95,19 @@ func (m *mirror) git(ctx context.Context, r hostgit.Run) ([]byte, error) {
 	return m.s.git(ctx, m.held, r)
 }
 
-// fetch brings the mirror up to date, makes it if it is not there, and says
-// what the remote has. The lock is held.
-func (m *mirror) fetch(ctx context.Context, r remote, p peer, how asking, progress func(workspace.Step)) (advert, error) {
-	was, _ := m.description() // of one that is there
+// fetch updates the mirror, makes it if it is missing, and returns the remote's refs. The caller must hold the lock.
+func (m *mirror) fetch(ctx context.Context, r remote, p peer, how asking,
+	progress func(workspace.Step)) (advert, error) {
+	was, _ := m.description() // of an existing mirror
 	if how.partial && m.there() && !was.Partial {
-		return advert{}, cove.Errorf(cove.Conflict, "the store has %s whole", m.key).WithHint("remove it first: cove repo remove %s", m.key)
+		return advert{}, cove.Errorf(cove.Conflict, "the store has %s whole",
+			m.key).WithHint("remove it first: cove repo remove %s", m.key)
 	}
 	was.Partial = was.Partial || how.partial
 	anew := how.head || time.Since(was.HeadAt) > headAge
 	var have map[string]string
 	looked := make(chan error, 1)
-	go func() { // while the remote thinks
+	go func() { // while the remote prepares its answer
 		var err error
 		if m.there() {
 			if err = cleanRepository(m.dir); err != nil {
@@ -150,9 +148,8 @@ func (m *mirror) fetch(ctx context.Context, r remote, p peer, how asking, progre
 	return a, m.describe(r, was)
 }
 
-// list asks what a remote has. Branches and tags alone are asked for where that
-// is enough: forges have many more refs, hundreds of thousands of requests to
-// pull.
+// list returns a remote's refs. It requests only branches and tags where those suffice: forges have many more refs,
+// hundreds of thousands of pull requests.
 func (m *mirror) list(ctx context.Context, r remote, p peer, anew bool) (advert, error) {
 	if r.git != "" {
 		return m.s.listNeighbour(ctx, m.held, r.git)
@@ -167,18 +164,17 @@ func (m *mirror) list(ctx context.Context, r remote, p peer, anew bool) (advert,
 	return listRemote(ctx, m.held, p, "--symref")
 }
 
-// head is the default branch as it was when the mirror was fetched; empty
-// without.
+// head returns the default branch at the time of the last fetch; empty if unknown.
 func (m *mirror) head() string {
 	if !m.there() {
 		return ""
 	}
-	text, _ := readSmall(filepath.Join(m.dir, "HEAD")) // without, the remote says
+	text, _ := readSmall(filepath.Join(m.dir, "HEAD")) // if it is missing, the remote is asked
 	head, _ := strings.CutPrefix(text, "ref: ")
 	return head
 }
 
-// listRemote asks what a remote has.
+// listRemote requests a remote's refs.
 func listRemote(ctx context.Context, held []*os.File, p peer, flags ...string) (advert, error) {
 	out, err := p(ctx, held, hostgit.Run{Command: []string{"ls-remote"}, Flags: flags})
 	if err != nil {
@@ -187,7 +183,7 @@ func listRemote(ctx context.Context, held []*os.File, p peer, flags ...string) (
 	return parseAdvert(string(out))
 }
 
-// make makes an empty one. What is not described is none: it was left half made.
+// make makes an empty mirror. A directory without a description is the remains of an interrupted one.
 func (m *mirror) make(format string) error {
 	if m.there() {
 		return nil
@@ -202,9 +198,10 @@ func (m *mirror) make(format string) error {
 	return emptyRepository(m.dir, coreConfig(format, true))
 }
 
-// refs are those of the mirror.
+// refs returns the refs of the mirror.
 func (m *mirror) refs(ctx context.Context) (map[string]string, error) {
-	out, err := m.git(ctx, hostgit.Run{Command: []string{"for-each-ref"}, Flags: []string{"--format=%(objectname)%09%(refname)"}})
+	out, err := m.git(ctx, hostgit.Run{Command: []string{"for-each-ref"},
+		Flags: []string{"--format=%(objectname)%09%(refname)"}})
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +209,7 @@ func (m *mirror) refs(ctx context.Context) (map[string]string, error) {
 	return a.refs, err
 }
 
-// drop removes refs that the remote has no more. Their objects stay.
+// drop removes refs that the remote has deleted. Their objects stay.
 func (m *mirror) drop(ctx context.Context, have, want map[string]string) error {
 	var in bytes.Buffer
 	for _, ref := range slices.Sorted(maps.Keys(have)) {
@@ -227,9 +224,9 @@ func (m *mirror) drop(ctx context.Context, have, want map[string]string) error {
 	return err
 }
 
-// get fetches what is new, and says whether something was left out if that was
-// asked for.
-func (m *mirror) get(ctx context.Context, r remote, p peer, have, want map[string]string, partial bool, said func(string)) (bool, error) {
+// get fetches new objects, and reports whether a requested filter was applied.
+func (m *mirror) get(ctx context.Context, r remote, p peer, have, want map[string]string, partial bool,
+	said func(string)) (bool, error) {
 	var in bytes.Buffer
 	for _, ref := range slices.Sorted(maps.Keys(want)) {
 		if have[ref] != want[ref] {
@@ -251,8 +248,10 @@ func (m *mirror) get(ctx context.Context, r remote, p peer, have, want map[strin
 		}
 	}
 	_, err := p(ctx, m.held, run)
-	if partial && err != nil && strings.Contains(err.Error(), "fsck error") { // before 2.44 it cannot be told which are harmless
-		err = cove.Errorf(cove.ErrorCode(err), "%w", err).WithHint("git before 2.44 takes no part of a repository with such commits: leave out --partial, or install a newer one")
+	// before 2.44 harmless findings cannot be listed for it
+	if partial && err != nil && strings.Contains(err.Error(), "fsck error") {
+		err = cove.Errorf(cove.ErrorCode(err), "%w", err).WithHint(
+			"git before 2.44 takes no part of a repository with such commits: leave out --partial, or install a newer one")
 	}
 	if err != nil {
 		return partial, err
@@ -265,8 +264,8 @@ func (m *mirror) get(ctx context.Context, r remote, p peer, have, want map[strin
 	return partial, err
 }
 
-// joining puts packs together. Those that leave something out say so, which
-// their sum has to say, too: that is what joins all of them, and drops nothing.
+// joining returns the run that joins packs. Packs of a partial mirror are marked, and the joined one must be marked
+// too: so git joins all of them, and drops nothing.
 func (m *mirror) joining(partial bool, address string) hostgit.Run {
 	run := hostgit.Run{Command: []string{"repack"}, Flags: []string{"--quiet", "-d", "--geometric=2"}}
 	if partial {
@@ -275,23 +274,23 @@ func (m *mirror) joining(partial bool, address string) hostgit.Run {
 	return run
 }
 
-// fetchRun is a fetch of refspecs, one a line, into a repository.
+// fetchRun returns a fetch of refspecs, one a line, into a repository.
 func fetchRun(dir string, refspecs *bytes.Buffer) hostgit.Run {
 	return hostgit.Run{
 		Dir: dir, Command: []string{"fetch"}, Stdin: refspecs,
 		Flags: []string{"--progress", "--no-tags", "--no-write-fetch-head", "--atomic", "--stdin"},
-		// A pack stays one, whatever its size: what borrows it reads few files.
+		// A pack stays whole, whatever its size: its borrowers read few files.
 		Settings: []hostgit.Setting{{Key: "fetch.unpackLimit", Value: "1"}},
 	}
 }
 
-// describe says in the mirror what it is, and when it was fetched.
+// describe writes the mirror's description, with the time of the fetch.
 func (m *mirror) describe(r remote, d Mirror) error {
 	d.Address, d.Key, d.FetchedAt = cmp.Or(r.URL, r.git), m.key, time.Now().UTC()
 	data, err := json.Marshal(d)
 	if write := atomicfile.Write; err == nil {
 		if m.there() && !d.Partial {
-			write = atomicfile.Replace // what it says without can be fetched again
+			write = atomicfile.Replace // without it, its content can be fetched again
 		}
 		err = write(filepath.Join(m.dir, mirrorFile), data, 0o600)
 	}
@@ -301,7 +300,7 @@ func (m *mirror) describe(r remote, d Mirror) error {
 	return nil
 }
 
-// Mirrors lists the store.
+// Mirrors returns the mirrors of the store.
 func (s *Store) Mirrors(ctx context.Context) ([]Mirror, error) {
 	all, err := s.described()
 	if err != nil {
@@ -330,19 +329,19 @@ func (s *Store) Mirrors(ctx context.Context) ([]Mirror, error) {
 	return all, nil
 }
 
-// described reads what the mirrors say of themselves.
+// described reads the descriptions of all mirrors.
 func (s *Store) described() ([]Mirror, error) {
 	var all []Mirror
 	err := filepath.WalkDir(s.repos, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it was removed meanwhile
+			return nil // removed meanwhile
 		}
 		if err != nil || !d.IsDir() || !strings.HasSuffix(d.Name(), ".git") {
 			return err
 		}
 		m, err := (&mirror{s: s, dir: path}).description()
 		if errors.Is(err, fs.ErrNotExist) {
-			return fs.SkipDir // half made
+			return fs.SkipDir // incomplete
 		}
 		if err != nil || s.mirror(m.Key).dir != path {
 			s.o.Log.Warn("mirror cannot be read", "dir", path, "error", err)
@@ -358,8 +357,7 @@ func (s *Store) described() ([]Mirror, error) {
 	return all, nil
 }
 
-// known finds a mirror by what a person calls it: as it was asked for, its
-// address, or its key. Errors: NotFound.
+// known returns a mirror by any of its names: the source as requested, its address, or its key. Errors: NotFound.
 func (s *Store) known(source string, owner bool) (Mirror, error) {
 	all, err := s.described()
 	if err != nil {
@@ -373,7 +371,7 @@ func (s *Store) known(source string, owner bool) (Mirror, error) {
 			keys = append(keys, keyOfDirectory(git))
 		}
 	}
-	// As it is in the list, before any other way to read it.
+	// The form in the list takes precedence.
 	for _, key := range keys {
 		for _, m := range all {
 			if m.Key == key || m.Address == key {
@@ -381,20 +379,22 @@ func (s *Store) known(source string, owner bool) (Mirror, error) {
 			}
 		}
 	}
-	return Mirror{}, cove.Errorf(cove.NotFound, "the store has no repository %.200q", source).WithHint(`"cove repo list" shows them`)
+	return Mirror{}, cove.Errorf(cove.NotFound, "the store has no repository %.200q",
+		source).WithHint(`"cove repo list" shows them`)
 }
 
-// FetchMirror fetches a repository into the store. owner says that the
-// machine's owner asks; partial, that contents of files are left out until
-// somebody checks them out. Errors: those of ParseSource, Outlet.Open and git;
-// Conflict where it is there whole.
-func (s *Store) FetchMirror(ctx context.Context, source string, owner, partial bool, progress func(workspace.Step)) (Mirror, error) {
+// FetchMirror fetches a repository into the store. owner is true for the machine's owner; partial omits contents of
+// files until their first checkout. Errors: those of ParseSource, Outlet.Open and git; Conflict if a complete mirror
+// exists.
+func (s *Store) FetchMirror(ctx context.Context, source string, owner, partial bool,
+	progress func(workspace.Step)) (Mirror, error) {
 	r, err := s.find(ctx, source, owner)
 	if err != nil {
 		return Mirror{}, err
 	}
 	if partial && r.git != "" {
-		return Mirror{}, cove.Errorf(cove.InvalidArgument, "%s is on this machine, and taken whole", r.Dir).WithHint("leave out --partial")
+		return Mirror{}, cove.Errorf(cove.InvalidArgument, "%s is on this machine, and taken whole",
+			r.Dir).WithHint("leave out --partial")
 	}
 	tell(progress, fetchStep(r))
 	m := s.mirror(r.Key)
@@ -418,8 +418,7 @@ func (s *Store) FetchMirror(ctx context.Context, source string, owner, partial b
 	return found, err
 }
 
-// RemoveMirror removes one that nobody borrows from. Errors: NotFound,
-// Conflict.
+// RemoveMirror removes a mirror without borrowers. Errors: NotFound, Conflict.
 func (s *Store) RemoveMirror(ctx context.Context, source string, owner bool) error {
 	found, err := s.known(source, owner)
 	if err != nil {
@@ -434,16 +433,17 @@ func (s *Store) RemoveMirror(ctx context.Context, source string, owner bool) err
 	if err := s.forget(ctx); err != nil {
 		return err
 	}
-	// Whoever is about to borrow has said so before it takes the lock.
+	// Borrowers register before they take the lock.
 	ids, err := s.borrowers(m.key)
 	if err != nil {
 		return err
 	}
 	if len(ids) > 0 {
-		return cove.Errorf(cove.Conflict, "%d workspaces borrow from %s, such as that of %s", len(ids), found.Address, ids[0]).
+		return cove.Errorf(cove.Conflict, "%d workspaces borrow from %s, such as that of %s", len(ids),
+			found.Address, ids[0]).
 			WithHint("destroy those sandboxes first: their history would be gone")
 	}
-	// Without its description it is half made, whatever happens from here on.
+	// Without its description the mirror counts as incomplete, whatever fails from here on.
 	err = os.Remove(filepath.Join(m.dir, mirrorFile))
 	if err == nil {
 		err = os.RemoveAll(m.dir)
@@ -454,9 +454,8 @@ func (s *Store) RemoveMirror(ctx context.Context, source string, owner bool) err
 	return nil
 }
 
-// CollectMirror packs a repository of the store anew. While somebody borrows
-// from it every object stays, and so does it of a partial one; otherwise what no
-// ref reaches goes.
+// CollectMirror repacks a mirror. It keeps every object while the mirror has borrowers or is partial; otherwise it
+// drops unreachable objects.
 func (s *Store) CollectMirror(ctx context.Context, source string, owner bool) error {
 	found, err := s.known(source, owner)
 	if err != nil {
@@ -509,14 +508,13 @@ func tell(progress func(workspace.Step), text string) {
 	}
 }
 
-// stages are those of a fetch and of a checkout, as git calls them, and which
-// part of the whole each is.
+// stages are the stages of a fetch and a checkout in git's words, with their share of the whole.
 var stages = []struct {
 	name        string
 	from, until float64
 }{{"Receiving objects", 0, 0.8}, {"Resolving deltas", 0.8, 1}, {"Updating files", 0, 1}}
 
-// done reads how far git is. It is pure.
+// done parses git's progress. It is pure.
 func done(line string) (part float64, ok bool) {
 	for _, s := range stages {
 		rest, is := strings.CutPrefix(line, s.name+":")
@@ -529,7 +527,7 @@ func done(line string) (part float64, ok bool) {
 	return 0, false
 }
 
-// following makes steps of what git says; nil where nobody wants to know.
+// following converts git's progress to steps; nil without a receiver.
 func following(progress func(workspace.Step), text string) func(string) {
 	if progress == nil {
 		return nil
@@ -545,11 +543,10 @@ func fetching(r remote, progress func(workspace.Step)) func(string) {
 	return following(progress, fetchStep(r))
 }
 
-// deepest is how far down a tree is measured: whoever fills it can make it deep
-// to make others wait.
+// deepest bounds the measured depth of a tree: a sandbox could make it deep to make others wait.
 const deepest = 256
 
-// diskUsed is how many bytes a tree takes, each file once.
+// diskUsed returns the bytes of a tree, counting each file once.
 func diskUsed(ctx context.Context, dir string) (int64, error) {
 	type inode struct{ dev, ino uint64 }
 	seen := map[inode]bool{}
@@ -568,7 +565,7 @@ func diskUsed(ctx context.Context, dir string) (int64, error) {
 		}
 		fi, infoErr := d.Info()
 		if infoErr != nil {
-			return nil // it is gone
+			return nil // removed meanwhile
 		}
 		if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 			id := inode{st.Dev, st.Ino}
@@ -580,7 +577,7 @@ func diskUsed(ctx context.Context, dir string) (int64, error) {
 			}
 		}
 		if d.IsDir() && (err != nil || strings.Count(path, "/") >= deepest) {
-			return fs.SkipDir // nobody may read it, or it is too deep: it is not counted
+			return fs.SkipDir // unreadable or too deep: not counted
 		}
 		return nil
 	})

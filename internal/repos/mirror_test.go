@@ -18,8 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// TestParallel: many at once, of several processes as far as locks can tell,
-// end in one whole mirror.
+// TestParallel: concurrent fetches, by several lock holders, end in one complete mirror.
 func TestParallel(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
@@ -54,14 +53,14 @@ func TestParallel(t *testing.T) {
 	}
 	s := open(t, Options{Home: home})
 	mirrors, err := s.Mirrors(t.Context())
-	if err != nil || len(mirrors) != 1 || len(mirrors[0].Borrowers) != 8 || mirrors[0].Size < 1<<12 || mirrors[0].Address != repo.URL {
+	if err != nil || len(mirrors) != 1 || len(mirrors[0].Borrowers) != 8 || mirrors[0].Size < 1<<12 ||
+		mirrors[0].Address != repo.URL {
 		t.Fatalf("%+v, %v", mirrors, err)
 	}
 	gittest.NewGit(t, s.mirror(mirrors[0].Key).dir).Run("fsck", "--full")
 }
 
-// TestBorrowed: what somebody borrows stays, whatever the remote and the store
-// do meanwhile.
+// TestBorrowed: borrowed objects stay, whatever happens to the remote and the store.
 func TestBorrowed(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
@@ -70,7 +69,7 @@ func TestBorrowed(t *testing.T) {
 	w := create(t, s, spec("x", workspace.Repository{Source: repo.URL}))
 	git, mirror := server.Client().In(w.Directory), gittest.NewGit(t, s.mirror(keyOf(t, repo.URL)).dir)
 
-	// The remote's history is another from now on.
+	// The remote's history is rewritten.
 	tree := repo.Run("commit-tree", "-m", "rewritten", repo.Run("rev-parse", "main^{tree}"))
 	repo.Run("update-ref", "refs/heads/main", tree)
 	repo.Run("update-ref", "refs/heads/develop", tree)
@@ -98,7 +97,7 @@ func TestBorrowed(t *testing.T) {
 		t.Errorf("a mirror that is borrowed from was removed: %v", err)
 	}
 
-	// Work that is kept goes on borrowing.
+	// Kept work still borrows.
 	if err := s.Remove(t.Context(), w.ID, true); err != nil {
 		t.Fatal(err)
 	}
@@ -109,11 +108,12 @@ func TestBorrowed(t *testing.T) {
 		t.Errorf("a mirror that kept work borrows from was removed: %v", err)
 	}
 	git.Run("log")
-	if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 1 || !slices.Equal(mirrors[0].Kept, []string{w.Directory}) {
+	if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 1 ||
+		!slices.Equal(mirrors[0].Kept, []string{w.Directory}) {
 		t.Errorf("%+v, %v", mirrors, err)
 	}
 
-	// Whoever kept it removes it.
+	// The user removes the kept checkout.
 	if err := os.RemoveAll(w.Directory); err != nil {
 		t.Fatal(err)
 	}
@@ -137,13 +137,13 @@ func TestBorrowed(t *testing.T) {
 	}
 }
 
-// TestLeftovers: what a dead git has left is no obstacle.
+// TestLeftovers: the remains of a dead git process are no obstacle.
 func TestLeftovers(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	s := newStore(t, server)
 	m := s.mirror(keyOf(t, repo.URL))
-	// Half made, as far as anybody can tell: without a description.
+	// An incomplete mirror: without a description.
 	if err := os.MkdirAll(filepath.Join(m.dir, "objects/pack"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,8 @@ func TestLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, s, spec("x", workspace.Repository{Source: repo.URL}))
-	left := []string{"packed-refs.lock", "refs/heads/main.lock", "HEAD.lock", "objects/pack/tmp_pack_x", "shallow.lock", "objects/pack/.tmp-1-pack-x"}
+	left := []string{"packed-refs.lock", "refs/heads/main.lock", "HEAD.lock", "objects/pack/tmp_pack_x", "shallow.lock",
+		"objects/pack/.tmp-1-pack-x"}
 	for _, f := range left {
 		if err := os.WriteFile(filepath.Join(m.dir, f), []byte("x"), 0o444); err != nil {
 			t.Fatal(err)
@@ -169,7 +170,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// unreachable is an Outlet behind which nobody answers.
+// unreachable is an Outlet without a server.
 type unreachable struct{}
 
 func (unreachable) Open(context.Context, string, bool, bool) (Way, error) {
@@ -178,9 +179,11 @@ func (unreachable) Open(context.Context, string, bool, bool) (Way, error) {
 
 func TestDone(t *testing.T) {
 	for line, want := range map[string]float64{
-		"Receiving objects:   0% (0/3)": 0, "Receiving objects:  50% (1/2), 1.00 MiB | 2 MiB/s": 0.4, "Receiving objects: 100% (3/3), done.": 0.8,
-		"Resolving deltas: 100% (1/1), done.": 1, "Updating files:  25% (1/4)": 0.25,
-		"remote: Counting objects:  50%": -1, "Receiving objects: 500%": -1, "Receiving objects: -1%": -1, "Receiving objects: x%": -1, "Receiving objects": -1, "": -1,
+		"Receiving objects:   0% (0/3)": 0, "Receiving objects:  50% (1/2), 1.00 MiB | 2 MiB/s": 0.4,
+		"Receiving objects: 100% (3/3), done.": 0.8,
+		"Resolving deltas: 100% (1/1), done.":  1, "Updating files:  25% (1/4)": 0.25,
+		"remote: Counting objects:  50%": -1, "Receiving objects: 500%": -1, "Receiving objects: -1%": -1,
+		"Receiving objects: x%": -1, "Receiving objects": -1, "": -1,
 	} {
 		got, ok := done(line)
 		if ok != (want >= 0) || ok && got != want {
@@ -190,13 +193,14 @@ func TestDone(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	var last workspace.Step
-	if _, err := newStore(t, server).FetchMirror(t.Context(), repo.URL, false, false, func(s workspace.Step) { last = s }); err != nil || last.Done < 0.8 || last.Text != "fetching "+repo.URL {
+	if _, err := newStore(t, server).FetchMirror(t.Context(), repo.URL, false, false, func(s workspace.Step) {
+		last = s
+	}); err != nil || last.Done < 0.8 || last.Text != "fetching "+repo.URL {
 		t.Errorf("the last step is %+v, %v", last, err)
 	}
 }
 
-// TestDefaultBranch: it is known from the last fetch, until it is gone or
-// somebody asks.
+// TestDefaultBranch: the default branch is remembered until it is deleted or asked for.
 func TestDefaultBranch(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
@@ -229,16 +233,19 @@ func TestWithoutTheRemote(t *testing.T) {
 	repo := server.Create("project.git")
 	topic := repo.Branch("topic", "main")
 	home := t.TempDir()
-	first := create(t, open(t, Options{Home: home, Outlet: direct{server.CA}}), spec("x", workspace.Repository{Source: repo.URL}))
+	first := create(t, open(t, Options{Home: home, Outlet: direct{server.CA}}),
+		spec("x", workspace.Repository{Source: repo.URL}))
 	s := open(t, Options{Home: home, Outlet: unreachable{}})
 	w := create(t, s, spec("y", workspace.Repository{Source: repo.URL, Local: true}))
 	if w.Base != first.Base || w.From != "main" {
 		t.Errorf("%+v", w.Checkout)
 	}
-	if _, err := s.Create(t.Context(), spec("y", workspace.Repository{Source: repo.URL}), nil); cove.ErrorCode(err) != cove.Unavailable {
+	if _, err := s.Create(t.Context(), spec("y", workspace.Repository{Source: repo.URL}), nil); cove.ErrorCode(err) !=
+		cove.Unavailable {
 		t.Errorf("a stranger, of whom nobody knows what he may read: %v", err)
 	}
-	if _, err := s.Create(t.Context(), spec("z", workspace.Repository{Source: repo.URL, From: topic, Local: true}), nil); cove.ErrorCode(err) != cove.Unavailable {
+	if _, err := s.Create(t.Context(), spec("z", workspace.Repository{Source: repo.URL, From: topic, Local: true}),
+		nil); cove.ErrorCode(err) != cove.Unavailable {
 		t.Errorf("what was never fetched: %v", err)
 	}
 	if _, err := s.FetchMirror(t.Context(), repo.URL, false, false, nil); cove.ErrorCode(err) != cove.Unavailable {
@@ -246,8 +253,7 @@ func TestWithoutTheRemote(t *testing.T) {
 	}
 }
 
-// TestKilled: a process that is killed while it makes a workspace leaves its
-// git, which nobody disturbs as long as it lives, and then nothing.
+// TestKilled: the git process of a killed maker keeps its lock as long as it lives; afterwards nothing is left.
 func TestKilled(t *testing.T) {
 	waiting, released := make(chan struct{}), make(chan struct{})
 	server := gittest.Start(t, gittest.Options{Wrap: gittest.Hold("git-upload-pack", waiting, released)})
@@ -271,7 +277,7 @@ func TestKilled(t *testing.T) {
 	maker.Process.Kill()
 	maker.Wait()
 	go func() {
-		for { // nobody waits long from now on
+		for { // the waits below are short
 			select {
 			case <-waiting:
 			case <-t.Context().Done():
@@ -303,7 +309,8 @@ func TestKilled(t *testing.T) {
 	if exists(s.workspaces, coming+id) {
 		t.Error("what was half made is still there")
 	}
-	w := create(t, s, workspace.Spec{ID: cove.SandboxID(id), Name: "again", Repository: &workspace.Repository{Source: repo.URL}})
+	w := create(t, s, workspace.Spec{ID: cove.SandboxID(id), Name: "again",
+		Repository: &workspace.Repository{Source: repo.URL}})
 	server.Client().In(w.Directory).Run("fsck")
 	if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 1 || len(mirrors[0].Borrowers) != 1 {
 		t.Errorf("%+v, %v", mirrors, err)
@@ -323,8 +330,7 @@ func TestMakeWorkspace(t *testing.T) {
 	t.Error("it was not killed")
 }
 
-// TestRemoveHostile: a sandbox cannot make its workspace impossible to remove,
-// and what it links to stays.
+// TestRemoveHostile: a sandbox cannot prevent the removal of its workspace, and targets of its symlinks stay.
 func TestRemoveHostile(t *testing.T) {
 	s := newStore(t, nil)
 	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "x"})
@@ -341,7 +347,7 @@ func TestRemoveHostile(t *testing.T) {
 	if err := os.Chmod(filepath.Join(w.Directory, "locked"), 0); err != nil {
 		t.Fatal(err)
 	}
-	// Far deeper than a path may be long, as a program makes it that descends.
+	// Far deeper than the maximum length of a path, as a descending program makes it.
 	deep, err := os.OpenRoot(w.Directory)
 	if err != nil {
 		t.Fatal(err)
@@ -382,8 +388,7 @@ func TestRemoveHostile(t *testing.T) {
 	}
 }
 
-// BenchmarkCreate is a workspace of a repository with 5,000 commits and 2,000
-// files that is in the store.
+// BenchmarkCreate makes a workspace of a mirrored repository with 5,000 commits and 2,000 files.
 func BenchmarkCreate(b *testing.B) {
 	server := gittest.Start(b, gittest.Options{})
 	repo := server.Create("large.git")

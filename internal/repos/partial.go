@@ -13,28 +13,28 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
-// contents is the filter of a partial mirror: what is in files is left out. All
-// commits and trees are there, so that it can be told what is in the history of
-// what.
+// contents is the filter of a partial mirror: it omits the contents of files. All commits and trees are present, so
+// that reachability is known.
 const contents = "blob:none"
 
-// notFiltered is git's word for a remote that gives all or nothing.
+// notFiltered is git's message for a remote without filters.
 const notFiltered = "filtering not recognized by server"
 
-// promised are the settings by which git takes objects that a repository lacks
-// for ones that the remote at an address has. It asks nobody for them.
+// promised returns the settings that make git treat missing objects as available at an address. Git does not fetch
+// them.
 func promised(address, filter string) []hostgit.Setting {
-	return []hostgit.Setting{{Key: "remote." + address + ".promisor", Value: "true"}, {Key: "remote." + address + ".partialCloneFilter", Value: filter}}
+	return []hostgit.Setting{{Key: "remote." + address + ".promisor", Value: "true"},
+		{Key: "remote." + address + ".partialCloneFilter", Value: filter}}
 }
 
-// leavingOut is a fetch from an address that leaves something out.
+// leavingOut returns a fetch from an address with a filter.
 func leavingOut(run hostgit.Run, address, filter string) hostgit.Run {
 	run.Flags = append(run.Flags, "--filter="+filter)
 	run.Settings = slices.Concat(run.Settings, promised(address, filter))
 	return run
 }
 
-// isPartial reports whether a mirror is.
+// isPartial reports whether a mirror is partial.
 func (s *Store) isPartial(key string) bool {
 	if key == "" {
 		return false
@@ -43,18 +43,18 @@ func (s *Store) isPartial(key string) bool {
 	return err == nil && m.Partial
 }
 
-// importPartial imports work again that names, or is sent as differences to,
-// what only the sandbox has fetched: it is sent as it is, and what it names
-// besides may lack, as it may of everything else in the mirror.
-func (s *Store) importPartial(ctx context.Context, held []*os.File, connect Connect, run hostgit.Run, refspecs string) ([]byte, error) {
+// importPartial repeats the import of work that refers to, or is encoded against, objects that only the sandbox has
+// fetched. Such objects are sent whole, and objects that they refer to may be missing, as may any other in the mirror.
+func (s *Store) importPartial(ctx context.Context, held []*os.File, connect Connect, run hostgit.Run,
+	refspecs string) ([]byte, error) {
 	run.Stdin = strings.NewReader(refspecs)
-	// Git takes only from one that leaves something out what lacks something.
+	// Git accepts objects with missing references only from a filtered remote.
 	run = leavingOut(run, stream, fmt.Sprintf("blob:limit=%d", s.o.MaxImport))
 	return s.stranger(connect, s.o.MaxImport, true)(ctx, held, run)
 }
 
-// inCone reports whether a file is checked out where some directories are: what
-// is below them, and the files beside the way there. No directories are all.
+// inCone reports whether a sparse checkout contains a file: below the directories, or beside the way to them. No
+// directories means all.
 func inCone(file string, sparse []string) bool {
 	parent := path.Dir(file)
 	return len(sparse) == 0 || parent == "." || slices.ContainsFunc(sparse, func(dir string) bool {
@@ -63,7 +63,7 @@ func inCone(file string, sparse []string) bool {
 	})
 }
 
-// blobs are the ids of the files of a tree that are checked out.
+// blobs returns the ids of a tree's files in the checkout.
 func (s *Store) blobs(ctx context.Context, held []*os.File, dir, tree string, sparse []string) ([]string, error) {
 	ids, files := map[string]bool{}, maxFiles
 	list := &fields{each: func(entry string) error {
@@ -77,19 +77,19 @@ func (s *Store) blobs(ctx context.Context, held []*os.File, dir, tree string, sp
 		}
 		return nil
 	}}
-	_, err := s.git(ctx, held, hostgit.Run{Dir: dir, Command: []string{"ls-tree"}, Flags: []string{"-r", "-z"}, Args: []string{tree}, Stdout: list})
+	_, err := s.git(ctx, held, hostgit.Run{Dir: dir, Command: []string{"ls-tree"}, Flags: []string{"-r", "-z"},
+		Args: []string{tree}, Stdout: list})
 	if files < 0 {
 		return nil, s.tooMuch()
 	}
 	return slices.Sorted(maps.Keys(ids)), err
 }
 
-// fields hands out what is written to it, each that ends with a certain byte;
-// an error ends the writing.
+// fields splits its input at a byte and passes each field on; an error ends the writing.
 type fields struct {
 	end  byte
 	each func(string) error
-	part []byte // the beginning of one
+	part []byte // the beginning of a field
 }
 
 func (f *fields) Write(p []byte) (int, error) {
@@ -109,15 +109,16 @@ func (f *fields) Write(p []byte) (int, error) {
 	}
 }
 
-// maxField is beyond what counts of a field, in bytes.
+// maxField bounds a field, in bytes; the rest is irrelevant.
 const maxField = 8 << 10
 
-// lacking are those of ids that a repository has not, nor those it borrows from.
+// lacking returns the ids that a repository and its alternates lack.
 func (s *Store) lacking(ctx context.Context, held []*os.File, dir string, ids []string) ([]string, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	out, err := s.git(ctx, held, hostgit.Run{Dir: dir, Command: []string{"cat-file"}, Flags: []string{"--batch-check=there", "--buffer"}, Stdin: strings.NewReader(strings.Join(ids, "\n") + "\n")})
+	out, err := s.git(ctx, held, hostgit.Run{Dir: dir, Command: []string{"cat-file"},
+		Flags: []string{"--batch-check=there", "--buffer"}, Stdin: strings.NewReader(strings.Join(ids, "\n") + "\n")})
 	var missing []string
 	for line := range strings.Lines(string(out)) {
 		if id, ok := strings.CutSuffix(strings.TrimSpace(line), " missing"); ok {
@@ -127,9 +128,9 @@ func (s *Store) lacking(ctx context.Context, held []*os.File, dir string, ids []
 	return missing, err
 }
 
-// bring fetches objects into a repository, all at once: what a partial mirror
-// leaves out.
-func (s *Store) bring(ctx context.Context, held []*os.File, p peer, address, dir string, ids []string, said func(string)) error {
+// bring fetches objects that a partial mirror omits into a repository, all at once.
+func (s *Store) bring(ctx context.Context, held []*os.File, p peer, address, dir string, ids []string,
+	said func(string)) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -140,8 +141,8 @@ func (s *Store) bring(ctx context.Context, held []*os.File, p peer, address, dir
 	return err
 }
 
-// complete fetches the files that are to be checked out, as far as nobody before
-// did: into the mirror, where the next one has them, if everybody may read them.
+// complete fetches the missing files of a checkout. Files that every sandbox may read go into the mirror, for the next
+// checkout.
 func (w *making) complete(ctx context.Context, r remote, p peer, shared bool, sparse []string) error {
 	lacking := func() ([]string, error) {
 		ids, err := w.s.blobs(ctx, w.held, w.in(importDir), w.record.Base, sparse)
@@ -165,21 +166,21 @@ func (w *making) complete(ctx context.Context, r remote, p peer, shared bool, sp
 		return err
 	}
 	defer release()
-	if ids, err = lacking(); err != nil { // somebody was faster
+	if ids, err = lacking(); err != nil { // another process was faster
 		return err
 	}
 	return w.s.bring(ctx, m.held, p, r.URL, m.dir, ids, following(w.progress, step))
 }
 
-// supply fetches what is needed to show a span of work of a partial mirror's and
-// was never fetched: contents of files that were not checked out and have been
-// changed, or moved, all the same. Only what is in the history of what the
-// sandbox may read is asked for, whatever its work names.
+// supply fetches missing objects for showing a span of work of a partial mirror: contents of changed or moved files
+// outside the checkout. It requests only objects in the history that the sandbox may read, whatever its work refers to.
 func (s *Store) supply(ctx context.Context, r record, sp span) error {
 	if !s.isPartial(r.Mirror) {
 		return nil
 	}
-	out, err := s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff-tree"}, Flags: []string{"-r", "-z", "--raw", "--no-renames", "--no-abbrev"}, Args: []string{sp.base, sp.head}, Paths: sp.paths})
+	out, err := s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff-tree"},
+		Flags: []string{"-r", "-z", "--raw", "--no-renames", "--no-abbrev"}, Args: []string{sp.base, sp.head},
+		Paths: sp.paths})
 	if err != nil {
 		return err
 	}
@@ -216,7 +217,7 @@ func (s *Store) supply(ctx context.Context, r record, sp span) error {
 	return err
 }
 
-// readable are those of ids that are in the history of what a sandbox may read.
+// readable returns the ids that are in the history that a sandbox may read.
 func (s *Store) readable(ctx context.Context, dir, base string, ids []string) ([]string, error) {
 	asked, found := map[string]bool{}, map[string]bool{}
 	for _, id := range ids {
@@ -228,6 +229,8 @@ func (s *Store) readable(ctx context.Context, dir, base string, ids []string) ([
 		}
 		return nil
 	}}
-	_, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"rev-list"}, Flags: []string{"--objects", "--no-object-names", "--missing=print", "--glob=refs/shared"}, Args: []string{base}, Stdout: history})
+	_, err := s.git(ctx, nil, hostgit.Run{Dir: dir, Command: []string{"rev-list"},
+		Flags: []string{"--objects", "--no-object-names", "--missing=print", "--glob=refs/shared"}, Args: []string{base},
+		Stdout: history})
 	return slices.Sorted(maps.Keys(found)), err
 }

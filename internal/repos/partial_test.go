@@ -15,15 +15,16 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// history makes a repository on a server whose files have changed, and gives
-// the ids of their contents, by "NAME@COMMIT", oldest commit first.
+// history makes a repository on a server with changed files, and returns the ids of their contents by "NAME@COMMIT",
+// oldest commit first.
 func history(t *testing.T, server *gittest.Server) (*gittest.Repository, map[string]string) {
 	t.Helper()
 	repo := server.Create("project.git")
 	work := server.Client()
 	work.Run("clone", "-q", repo.URL, ".")
 	long := strings.Repeat("one line of many\n", 2000)
-	work.Commit("old", "a/file", "a, old\n", "a/other", "other\n", "b/deep/file", "b, old\n"+long, "b/side", "side, old\n", "c/file", "c\n")
+	work.Commit("old", "a/file", "a, old\n", "a/other", "other\n", "b/deep/file", "b, old\n"+long, "b/side", "side, old\n",
+		"c/file", "c\n")
 	work.Commit("new", "a/file", "a, new\n", "b/deep/file", "b, new\n"+long, "b/side", "side, new\n")
 	work.Run("push", "-q", "origin", "main")
 	ids := map[string]string{}
@@ -35,8 +36,7 @@ func history(t *testing.T, server *gittest.Server) (*gittest.Repository, map[str
 	return repo, ids
 }
 
-// here says which of the contents of history a directory has itself, or borrows,
-// without fetching.
+// here returns the contents of history that a directory has or borrows, without fetching.
 func here(t *testing.T, git gittest.Git, ids map[string]string) []string {
 	t.Helper()
 	found := map[string]bool{}
@@ -53,8 +53,8 @@ func here(t *testing.T, git gittest.Git, ids map[string]string) []string {
 	return names
 }
 
-// TestPartial: contents are fetched when they are checked out, once for all; the
-// rest comes to whoever looks at it, and what is done with it comes back.
+// TestPartial: contents are fetched once, at their first checkout. Other contents are fetched inside on demand, and
+// work on them can be imported.
 func TestPartial(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo, ids := history(t, server)
@@ -68,14 +68,16 @@ func TestPartial(t *testing.T) {
 	}
 
 	sparse := create(t, s, spec("sparse", workspace.Repository{Source: repo.URL, Sparse: []string{"a"}}))
-	if got, want := here(t, mirror, ids), []string{"README@HEAD", "README@HEAD~1", "a/file@HEAD", "a/other@HEAD", "a/other@HEAD~1"}; !slices.Equal(got, want) {
+	if got, want := here(t, mirror, ids), []string{"README@HEAD", "README@HEAD~1", "a/file@HEAD", "a/other@HEAD",
+		"a/other@HEAD~1"}; !slices.Equal(got, want) {
 		t.Errorf("of a sparse checkout the mirror has %q, not %q", got, want)
 	}
 	if names(t, sparse.Directory) != ".git README a" {
 		t.Errorf("checked out is %s", names(t, sparse.Directory))
 	}
 	whole := create(t, s, spec("whole", workspace.Repository{Source: repo.URL}))
-	want := []string{"README@HEAD", "README@HEAD~1", "a/file@HEAD", "a/other@HEAD", "a/other@HEAD~1", "b/deep/file@HEAD", "b/side@HEAD", "c/file@HEAD", "c/file@HEAD~1"}
+	want := []string{"README@HEAD", "README@HEAD~1", "a/file@HEAD", "a/other@HEAD", "a/other@HEAD~1", "b/deep/file@HEAD",
+		"b/side@HEAD", "c/file@HEAD", "c/file@HEAD~1"}
 	if got := here(t, mirror, ids); !slices.Equal(got, want) {
 		t.Errorf("of a checkout the mirror has %q, not %q", got, want)
 	}
@@ -97,7 +99,7 @@ func TestPartial(t *testing.T) {
 	}
 	git.Run("fsck", "--full")
 
-	// What comes back builds on what only the sandbox has.
+	// The work builds on objects that only the sandbox has.
 	inside, connect := server.Client().In(sparse.Directory), inside(t, sparse)
 	inside.Run("checkout", "-q", "-b", "fix", "HEAD~1")
 	inside.Run("sparse-checkout", "add", "b/deep")
@@ -109,11 +111,13 @@ func TestPartial(t *testing.T) {
 		t.Fatalf("%v, %v", refs, err)
 	}
 	var diff, log bytes.Buffer
-	if err := errors.Join(s.Diff(t.Context(), sparse.ID, Work{}, DiffStyle{}, &diff), s.Log(t.Context(), sparse.ID, Work{}, false, &log)); err != nil {
+	if err := errors.Join(s.Diff(t.Context(), sparse.ID, Work{}, DiffStyle{}, &diff),
+		s.Log(t.Context(), sparse.ID, Work{}, false, &log)); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"+fixed\n", "-b, new\n", "+b, old\n", "+side, old\n", "similarity index 100%"} {
-		if !strings.Contains(diff.String(), line) && !(strings.HasPrefix(line, "sim") && strings.Contains(diff.String(), "+c\n")) {
+		if !strings.Contains(diff.String(), line) && !(strings.HasPrefix(line, "sim") &&
+			strings.Contains(diff.String(), "+c\n")) {
 			t.Errorf("the difference lacks %q: %s", line, &diff)
 		}
 	}
@@ -129,13 +133,13 @@ func TestPartial(t *testing.T) {
 	repo.Run("fsck", "--full")
 }
 
-// TestPartialNever: what nobody may read is fetched for nobody, whatever work
-// names.
+// TestPartialNever: unreadable objects are never fetched, whatever work refers to.
 func TestPartialNever(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo, _ := history(t, server)
 	hidden := repo.RunWith("hidden\n", "hash-object", "-w", "--stdin")
-	repo.Run("update-ref", "refs/hidden/x", repo.Run("commit-tree", "-m", "x", repo.RunWith("100644 blob "+hidden+"\tx\n", "mktree")))
+	repo.Run("update-ref", "refs/hidden/x", repo.Run("commit-tree", "-m", "x",
+		repo.RunWith("100644 blob "+hidden+"\tx\n", "mktree")))
 	s := newStore(t, server)
 	if _, err := s.FetchMirror(t.Context(), repo.URL, false, true, nil); err != nil {
 		t.Fatal(err)
@@ -147,7 +151,8 @@ func TestPartialNever(t *testing.T) {
 	git.Run("update-ref", "HEAD", git.Run("commit-tree", "-p", "HEAD", "-m", "x", tree))
 	if _, err := s.Import(t.Context(), w.ID, inside(t, w, "GIT_NO_LAZY_FETCH=1")); err == nil {
 		var diff bytes.Buffer
-		if err := s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, &diff); err == nil || strings.Contains(diff.String(), "hidden") {
+		if err := s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, &diff); err == nil ||
+			strings.Contains(diff.String(), "hidden") {
 			t.Errorf("what is hidden is shown: %s", &diff)
 		}
 	}
@@ -156,8 +161,7 @@ func TestPartialNever(t *testing.T) {
 	}
 }
 
-// TestPartialKept: a partial mirror stays whole in its commits and trees,
-// whatever is fetched and packed.
+// TestPartialKept: a partial mirror keeps all commits and trees through fetches and repacking.
 func TestPartialKept(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo, ids := history(t, server)
@@ -201,7 +205,7 @@ func TestPartialKept(t *testing.T) {
 	}
 }
 
-// TestPartialOtherwise: other ways to begin, and what cannot be.
+// TestPartialOtherwise covers other starts, and refusals.
 func TestPartialOtherwise(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo, _ := history(t, server)
@@ -210,7 +214,8 @@ func TestPartialOtherwise(t *testing.T) {
 	if _, err := s.FetchMirror(t.Context(), repo.URL, false, true, nil); err != nil {
 		t.Fatal(err)
 	}
-	for name, r := range map[string]workspace.Repository{"a branch of its own": {From: "private"}, "an older commit": {From: repo.Run("rev-parse", "main~1")}, "shallow": {Depth: 1}} {
+	for name, r := range map[string]workspace.Repository{"a branch of its own": {From: "private"},
+		"an older commit": {From: repo.Run("rev-parse", "main~1")}, "shallow": {Depth: 1}} {
 		r.Source = repo.URL
 		w := create(t, s, spec("x", r))
 		git := server.Client().In(w.Directory)
@@ -227,16 +232,19 @@ func TestPartialOtherwise(t *testing.T) {
 	if mirror.With("GIT_NO_LAZY_FETCH=1").Try("cat-file", "-e", repo.Run("rev-parse", "private:private")).Code == 0 {
 		t.Error("the mirror has what is not for everybody")
 	}
-	if _, err := s.Create(t.Context(), spec("x", workspace.Repository{Source: repo.URL, Worktree: true}), nil); cove.ErrorCode(err) != cove.InvalidArgument {
+	if _, err := s.Create(t.Context(), spec("x", workspace.Repository{Source: repo.URL, Worktree: true}),
+		nil); cove.ErrorCode(err) != cove.InvalidArgument {
 		t.Errorf("a worktree: %v", err)
 	}
 
-	// A finding that is harmless elsewhere: no git before 2.44 can be told so of
-	// what leaves something out.
+	// A finding that is harmless elsewhere: git before 2.44 cannot ignore it for a filtered fetch.
 	odd := server.Create("odd.git")
-	commit := odd.RunWith("tree "+odd.Run("rev-parse", "main^{tree}")+"\nauthor a <a@b> 1 +051800\ncommitter a <a@b> 1 +051800\n\nodd\n", "hash-object", "-w", "-t", "commit", "--literally", "--stdin")
+	commit := odd.RunWith("tree "+odd.Run("rev-parse", "main^{tree}")+
+		"\nauthor a <a@b> 1 +051800\ncommitter a <a@b> 1 +051800\n\nodd\n", "hash-object", "-w", "-t", "commit",
+		"--literally", "--stdin")
 	odd.Run("update-ref", "refs/heads/main", commit)
-	if _, err := s.FetchMirror(t.Context(), odd.URL, false, true, nil); err != nil && !strings.Contains(cove.ErrorHint(err), "--partial") {
+	if _, err := s.FetchMirror(t.Context(), odd.URL, false, true, nil); err != nil &&
+		!strings.Contains(cove.ErrorHint(err), "--partial") {
 		t.Errorf("an odd commit: %v", err)
 	}
 	if _, err := s.FetchMirror(t.Context(), odd.URL, false, false, nil); err != nil {
@@ -272,8 +280,10 @@ func TestInCone(t *testing.T) {
 		sparse string
 		want   bool
 	}{
-		{"x/y", "", true}, {"README", "a", true}, {"a/x", "a", true}, {"a/b/x", "a", true}, {"ab/x", "a", false}, {"b/x", "a", false},
-		{"a/x", "a/b/c", true}, {"a/b/x", "a/b/c", true}, {"a/b/c/d/x", "a/b/c/", true}, {"a/d/x", "a/b/c", false}, {"b/x", "a b", true},
+		{"x/y", "", true}, {"README", "a", true}, {"a/x", "a", true}, {"a/b/x", "a", true}, {"ab/x", "a", false},
+		{"b/x", "a", false},
+		{"a/x", "a/b/c", true}, {"a/b/x", "a/b/c", true}, {"a/b/c/d/x", "a/b/c/", true}, {"a/d/x", "a/b/c", false},
+		{"b/x", "a b", true},
 	} {
 		if got := inCone(c.file, strings.Fields(c.sparse)); got != c.want {
 			t.Errorf("%s, of %q: %v", c.file, c.sparse, got)

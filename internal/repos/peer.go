@@ -19,19 +19,18 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
-// peer runs a git that talks to another repository, whose address it puts
-// before the run's other arguments. held are locks for it to inherit.
+// peer runs a git that talks to another repository, whose address precedes the run's other arguments. held are locks
+// for it to inherit.
 type peer func(ctx context.Context, held []*os.File, r hostgit.Run) ([]byte, error)
 
-// remote is a repository elsewhere that there can be a mirror of.
+// remote is a repository that can be mirrored.
 type remote struct {
 	Source
-	git   string // git directory of one on this machine
-	owner bool   // the machine's owner asks
+	git   string // git directory of a repository on this machine
+	owner bool   // the request of the machine's owner
 }
 
-// find understands a source, and looks at it if it is a directory. Errors:
-// those of ParseSource, NotFound.
+// find parses a source, and checks it if it is a directory. Errors: those of ParseSource, NotFound.
 func (s *Store) find(ctx context.Context, source string, owner bool) (remote, error) {
 	src, err := ParseSource(source, owner)
 	if err != nil {
@@ -51,27 +50,28 @@ func (s *Store) find(ctx context.Context, source string, owner bool) (remote, er
 	return r, nil
 }
 
-// origin is the address that pushes of a sandbox of a repository go to; empty
-// where there is none.
+// origin returns the address for pushes of a repository's sandboxes; empty if there is none.
 func (s *Store) origin(ctx context.Context, r remote) (string, error) {
 	if r.git == "" {
 		return r.URL, nil
 	}
-	origin, err := s.line(ctx, nil, hostgit.Run{Dir: r.git, Command: []string{"config"}, Flags: []string{"--get"}, Args: []string{"remote.origin.url"}})
+	origin, err := s.line(ctx, nil, hostgit.Run{Dir: r.git, Command: []string{"config"}, Flags: []string{"--get"},
+		Args: []string{"remote.origin.url"}})
 	if err != nil && hostgit.ExitCode(err) != 1 { // 1: there is none
 		return "", err
 	}
 	o, err := ParseSource(origin, false)
-	if err != nil { // a directory, or with a password: none for a sandbox
+	if err != nil { // a directory, or an address with a password: not for a sandbox
 		return "", nil
 	}
 	return o.URL, nil
 }
 
-// gitDirectory finds the git directory of a repository that dir is, or lies in:
-// the one that its worktrees share, without symlinks. Errors: NotFound, Forbidden.
+// gitDirectory returns the git directory of the repository that contains dir, without symlinks: the one that its
+// worktrees share. Errors: NotFound, Forbidden.
 func gitDirectory(dir string) (string, error) {
-	none := cove.Errorf(cove.NotFound, "%s is not in a git repository", dir).WithHint(`make one with "git init", or attach the directory with --mount`)
+	none := cove.Errorf(cove.NotFound, "%s is not in a git repository",
+		dir).WithHint(`make one with "git init", or attach the directory with --mount`)
 	top, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return "", cove.Errorf(cove.NotFound, "there is no directory %s", dir)
@@ -87,20 +87,19 @@ func gitDirectory(dir string) (string, error) {
 		if isGitDirectory(git) {
 			return git, nil
 		}
-		if _, err := os.Lstat(git); err == nil || top == "/" { // what it is, git may know
+		if _, err := os.Lstat(git); err == nil || top == "/" { // whatever it is, git may understand it
 			return "", none
 		}
 	}
 }
 
-// pointedAt is the git directory that the .git file of a worktree or of a
-// submodule names. It has to name those files in turn: otherwise whoever wrote
-// the file would have another repository read than the person means. Errors:
-// Forbidden.
+// pointedAt returns the git directory that the .git file of a worktree or of a submodule names. That directory must
+// point back: otherwise the file's author could substitute another repository than the person means. Errors: Forbidden.
 func pointedAt(top, text string) (string, error) {
-	refused := cove.Errorf(cove.Forbidden, "the file %s names a git directory that does not know of it", filepath.Join(top, ".git")).
+	refused := cove.Errorf(cove.Forbidden, "the file %s names a git directory that does not know of it",
+		filepath.Join(top, ".git")).
 		WithHint("name that git directory itself, if it is yours")
-	below := func(dir, path string) string { // without symlinks; empty if it is not there
+	below := func(dir, path string) string { // without symlinks; empty if it is missing
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
@@ -118,7 +117,8 @@ func pointedAt(top, text string) (string, error) {
 	if common, err := readSmall(filepath.Join(git, "commondir")); err == nil { // a worktree
 		back, err := readSmall(filepath.Join(git, "gitdir"))
 		common = below(git, common)
-		if err != nil || below(git, back) != filepath.Join(top, ".git") || !isGitDirectory(common) || filepath.Dir(git) != filepath.Join(common, "worktrees") {
+		if err != nil || below(git, back) != filepath.Join(top, ".git") || !isGitDirectory(common) ||
+			filepath.Dir(git) != filepath.Join(common, "worktrees") {
 			return "", refused
 		}
 		return common, nil
@@ -130,19 +130,20 @@ func pointedAt(top, text string) (string, error) {
 	defer config.Close()
 	for lines := bufio.NewScanner(io.LimitReader(config, 1<<20)); lines.Scan(); { // a submodule
 		name, value, _ := strings.Cut(lines.Text(), "=")
-		if strings.EqualFold(strings.TrimSpace(name), "worktree") && below(git, strings.Trim(strings.TrimSpace(value), `"`)) == top && isGitDirectory(git) {
+		if strings.EqualFold(strings.TrimSpace(name), "worktree") &&
+			below(git, strings.Trim(strings.TrimSpace(value), `"`)) == top && isGitDirectory(git) {
 			return git, nil
 		}
 	}
 	return "", refused
 }
 
-// checkOwnObjects refuses a repository that has its objects from elsewhere but
-// from the store: whoever made it chose from where, and another repository of
-// this machine would be read. Errors: Forbidden.
+// checkOwnObjects refuses a repository with alternates outside the store: its author chose them, and another repository
+// of this machine would be read. Errors: Forbidden.
 func (s *Store) checkOwnObjects(git string) error {
 	refused := func(what string) error {
-		return cove.Errorf(cove.Forbidden, "the repository %s has %s", git, what).WithHint(`make it whole, if you trust it: "git repack -a -d", then remove objects/info/alternates`)
+		return cove.Errorf(cove.Forbidden, "the repository %s has %s", git,
+			what).WithHint(`make it whole, if you trust it: "git repack -a -d", then remove objects/info/alternates`)
 	}
 	objects := filepath.Join(git, "objects")
 	text, err := os.ReadFile(filepath.Join(objects, "info/alternates"))
@@ -176,8 +177,7 @@ func (s *Store) checkOwnObjects(git string) error {
 	})
 }
 
-// isGitDirectory is git's own test, but for what HEAD says, and for what leads
-// elsewhere.
+// isGitDirectory is git's own test, without the content of HEAD, and without pointers elsewhere.
 func isGitDirectory(dir string) bool {
 	if fi, err := os.Lstat(dir); err != nil || !fi.IsDir() {
 		return false
@@ -194,7 +194,7 @@ func isGitDirectory(dir string) bool {
 	return err == nil
 }
 
-// readSmall reads the one line of a file that points somewhere.
+// readSmall reads the one line of a pointer file.
 func readSmall(path string) (string, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -207,7 +207,7 @@ func readSmall(path string) (string, error) {
 	return strings.TrimRight(string(data), "\r\n"), err
 }
 
-// dial opens the way to a remote. Errors: those of Outlet.Open.
+// dial returns the peer for a remote. Errors: those of Outlet.Open.
 func (s *Store) dial(ctx context.Context, r remote, push bool) (peer, func() error, error) {
 	if r.git != "" {
 		return s.neighbour(r.git), func() error { return nil }, nil
@@ -236,8 +236,8 @@ func (s *Store) dialBy(ctx context.Context, outlet Outlet, r remote, push bool) 
 	}, way.Close, nil
 }
 
-// neighbour is a repository of this machine's: another git reads it, with a
-// configuration that is not the repository's.
+// neighbour returns the peer for a repository of this machine: another git reads it, without the repository's
+// configuration.
 func (s *Store) neighbour(dir string) peer {
 	return func(ctx context.Context, held []*os.File, run hostgit.Run) ([]byte, error) {
 		ours, theirs, err := socketPair()
@@ -245,13 +245,15 @@ func (s *Store) neighbour(dir string) peer {
 			return nil, err
 		}
 		defer theirs.Close()
-		begun := sync.OnceFunc(func() { ours.Close() }) // it has one of its own: when it ends, ours must not keep it open
+		// the child has its own copy; ours would keep the connection open after its end
+		begun := sync.OnceFunc(func() { ours.Close() })
 		ctx, cancel := context.WithCancel(ctx)
 		served := make(chan error, 1)
 		go func() {
 			_, err := s.git(ctx, held, hostgit.Run{
-				Command: []string{"upload-pack"}, Flags: []string{"--strict"}, Args: []string{dir}, Stdin: ours, Stdout: ours, Started: begun,
-				// Whose it is does not matter: nothing of it is obeyed.
+				Command: []string{"upload-pack"}, Flags: []string{"--strict"}, Args: []string{dir}, Stdin: ours, Stdout: ours,
+				Started: begun,
+				// The owner does not matter: nothing in the repository is executed.
 				Settings: []hostgit.Setting{{Key: "safe.directory", Value: "*"}}, Env: []string{"GIT_PROTOCOL=version=2"},
 			})
 			begun()
@@ -266,7 +268,7 @@ func (s *Store) neighbour(dir string) peer {
 	}
 }
 
-// listNeighbour says what a repository of this machine's has, as listRemote does.
+// listNeighbour returns the refs of a repository of this machine, as listRemote does.
 func (s *Store) listNeighbour(ctx context.Context, held []*os.File, dir string) (advert, error) {
 	out, err := s.git(ctx, held, hostgit.Run{Dir: dir, Command: []string{"for-each-ref"}, Flags: []string{
 		"--format=%(if)%(HEAD)%(then)ref: %(refname)%09HEAD%0a%(end)%(objectname)%09%(refname)",
@@ -277,11 +279,10 @@ func (s *Store) listNeighbour(ctx context.Context, held []*os.File, dir string) 
 	return parseAdvert(string(out))
 }
 
-// stream is the address of what is at the other end of the first descriptor that
-// git inherits (git-remote-fd(1)).
+// stream is the address of the connection at the first descriptor that git inherits (git-remote-fd(1)).
 const stream = "fd::3"
 
-// overDescriptor runs a git that talks to what is at the other end of a socket.
+// overDescriptor runs a git that talks over a socket.
 func (s *Store) overDescriptor(ctx context.Context, held []*os.File, run hostgit.Run, socket *os.File) ([]byte, error) {
 	run.Args = slices.Concat([]string{stream}, run.Args)
 	run.Transport = []string{"fd"}
@@ -297,19 +298,18 @@ func socketPair() (a, b *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "git"), os.NewFile(uintptr(fds[1]), "git"), nil
 }
 
-// Stream is a conversation with a program in a sandbox.
+// Stream is a connection to a program in a sandbox.
 type Stream interface {
 	io.ReadWriteCloser // Close ends the program
-	CloseWrite() error // it has been told everything: its input ends
+	CloseWrite() error // ends the program's input
 }
 
-// Connect starts "git upload-pack" on a sandbox's repository, inside, and gives
-// the stream it speaks on. asIs has it send objects as they are, and not as
-// differences to others that are not sent.
+// Connect starts "git upload-pack" on a sandbox's repository, inside, and returns its stream. With asIs, objects are
+// sent whole, not as differences to objects that are not sent.
 type Connect func(ctx context.Context, asIs bool) (Stream, error)
 
-// stranger is a repository in a sandbox: every byte of it is hostile, and there
-// are at most limit of them.
+// stranger returns the peer for a repository in a sandbox: every byte of it is hostile, and at most limit bytes are
+// read.
 func (s *Store) stranger(connect Connect, limit int64, asIs bool) peer {
 	return func(ctx context.Context, held []*os.File, run hostgit.Run) ([]byte, error) {
 		inside, err := connect(ctx, asIs)
@@ -351,7 +351,8 @@ func (s *Store) stranger(connect Connect, limit int64, asIs bool) peer {
 		ours.Close()
 		pumps.Wait()
 		if errors.Is(context.Cause(ctx), errTooLarge) {
-			err = cove.Errorf(cove.TooLarge, "the sandbox sends more than %d MiB", limit>>20).WithHint("take part of its work: commit less at a time")
+			err = cove.Errorf(cove.TooLarge, "the sandbox sends more than %d MiB",
+				limit>>20).WithHint("take part of its work: commit less at a time")
 		}
 		return out, err
 	}

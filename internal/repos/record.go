@@ -13,33 +13,33 @@ import (
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 )
 
-// record is what a workspace is: record.json of its directory.
+// record is the record of a workspace: record.json of its directory.
 type record struct {
 	ID      cove.SandboxID `json:"id"`
 	Client  string         `json:"client,omitempty"`
 	Created time.Time      `json:"created"`
 
-	Bound   string `json:"bound,omitempty"`   // a directory of somebody's own that it is instead
+	Bound   string `json:"bound,omitempty"`   // a directory of the person's own in place of a checkout
 	Guarded bool   `json:"guarded,omitempty"` // it has a .git, which is read-only inside
 
-	Source     string   `json:"source,omitempty"`     // as it was asked for
-	Repository string   `json:"repository,omitempty"` // key of it in the store, whether it borrows or not
+	Source     string   `json:"source,omitempty"`     // as requested
+	Repository string   `json:"repository,omitempty"` // its key in the store, whether or not the workspace borrows
 	Mirror     string   `json:"mirror,omitempty"`     // key of the mirror it borrows from
-	Local      bool     `json:"local,omitempty"`      // the machine's owner asked for it
+	Local      bool     `json:"local,omitempty"`      // requested by the machine's owner
 	Remote     string   `json:"remote,omitempty"`
 	Branch     string   `json:"branch,omitempty"`
 	From       string   `json:"from,omitempty"`
 	Base       string   `json:"base,omitempty"`
 	Shared     []string `json:"shared,omitempty"`
 
-	Hidden   string `json:"hidden,omitempty"`   // git directory of a worktree; relative to the workspace when it is its own
+	Hidden   string `json:"hidden,omitempty"`   // git directory of a worktree; relative if inside the workspace
 	Worktree string `json:"worktree,omitempty"` // its name below Hidden/worktrees
-	NewRef   string `json:"new_ref,omitempty"`  // the branch that was made for it in somebody's own repository
+	NewRef   string `json:"new_ref,omitempty"`  // the branch made for it in the person's own repository
 
-	Within cove.SandboxID `json:"within,omitempty"` // the sandbox in whose home the checkout is
+	Within cove.SandboxID `json:"within,omitempty"` // the sandbox whose home contains the checkout
 	Place  string         `json:"place,omitempty"`  // its name there
 
-	Kept bool `json:"kept,omitempty"` // the sandbox is gone, its work is not
+	Kept bool `json:"kept,omitempty"` // the sandbox is gone, its work remains
 }
 
 const (
@@ -49,8 +49,8 @@ const (
 
 func writeRecord(dir string, r record) error { return putRecord(dir, r, atomicfile.Write) }
 
-// claim says in the record of a workspace that is being made what is its own, for
-// others to see. It need not outlive the machine: what is half made goes then.
+// claim writes the record of a workspace in the making, for other processes. It need not survive a crash of the
+// machine, which ends the making.
 func (w *making) claim() error { return putRecord(w.dir, w.record, atomicfile.Replace) }
 
 func putRecord(dir string, r record, write func(string, []byte, fs.FileMode) error) error {
@@ -64,7 +64,7 @@ func putRecord(dir string, r record, write func(string, []byte, fs.FileMode) err
 	return nil
 }
 
-// readRecord reads what a directory's workspace is. Errors: NotFound, Corrupt.
+// readRecord reads the record in a directory. Errors: NotFound, Corrupt.
 func readRecord(dir string) (record, error) {
 	var r record
 	data, err := os.ReadFile(filepath.Join(dir, recordFile))
@@ -78,13 +78,14 @@ func readRecord(dir string) (record, error) {
 		err = json.Unmarshal(data, &r)
 	}
 	if err != nil {
-		return r, cove.Errorf(cove.Corrupt, "the record of a workspace cannot be read: %w", err).WithHint("remove it: cove destroy %s", filepath.Base(dir))
+		return r, cove.Errorf(cove.Corrupt, "the record of a workspace cannot be read: %w",
+			err).WithHint("remove it: cove destroy %s", filepath.Base(dir))
 	}
 	return r, nil
 }
 
-// records reads those of all workspaces, also of those that are being made. One
-// that cannot be read is an error, with those that can: it may borrow anything.
+// records reads the records of all workspaces, including those in the making. It returns the readable ones, with an
+// error if any is unreadable, since that one may borrow from any mirror.
 func (s *Store) records() ([]record, error) {
 	entries, err := os.ReadDir(s.workspaces)
 	if err != nil {
@@ -98,7 +99,7 @@ func (s *Store) records() ([]record, error) {
 		}
 		r, err := readRecord(filepath.Join(s.workspaces, e.Name()))
 		if cove.ErrorCode(err) == cove.NotFound {
-			continue // no longer, or not yet: then it borrows nothing yet
+			continue // removed, or not written yet and so without a mirror
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -109,7 +110,7 @@ func (s *Store) records() ([]record, error) {
 	return all, errors.Join(errs...)
 }
 
-// borrowers are the workspaces that borrow objects of a mirror.
+// borrowers returns the workspaces that borrow objects of a mirror.
 func (s *Store) borrowers(key string) ([]cove.SandboxID, error) {
 	all, err := s.records()
 	var ids []cove.SandboxID

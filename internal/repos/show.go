@@ -16,17 +16,17 @@ import (
 const (
 	maxChanges = 20_000
 	maxCommits = 10_000
-	maxPatches = 32 << 20 // bytes of patches that are listed
-	maxWords   = 64 << 20 // bytes of what is said of commits that are listed
+	maxPatches = 32 << 20 // bytes of patches in a list
+	maxWords   = 64 << 20 // bytes of commit messages in a list
 )
 
-// ChangeStyle says what is told of changes.
+// ChangeStyle configures Changes.
 type ChangeStyle struct {
-	Renames bool // a file that has another name now is one change
-	Patches bool // with its patch
+	Renames bool // report a renamed file as one change
+	Patches bool // with patches
 }
 
-// Changes lists what imported work changes, by path. Errors: NotFound, TooLarge.
+// Changes returns the changes of imported work, by path. Errors: NotFound, TooLarge.
 func (s *Store) Changes(ctx context.Context, id cove.SandboxID, w Work, style ChangeStyle) ([]Change, error) {
 	sp, err := s.span(ctx, id, w)
 	if err != nil {
@@ -40,8 +40,9 @@ func (s *Store) changes(ctx context.Context, sp span, style ChangeStyle) ([]Chan
 	if style.Renames {
 		renames = "--find-renames"
 	}
-	out, err := s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff-tree"}, Flags: []string{"-r", "-z", "--raw", "--numstat", renames, "--no-abbrev"},
-		Args: []string{sp.base, sp.head}, Paths: sp.paths})
+	out, err := s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff-tree"},
+		Flags: []string{"-r", "-z", "--raw", "--numstat", renames, "--no-abbrev"},
+		Args:  []string{sp.base, sp.head}, Paths: sp.paths})
 	if err != nil {
 		return nil, err
 	}
@@ -50,11 +51,13 @@ func (s *Store) changes(ctx context.Context, sp span, style ChangeStyle) ([]Chan
 		return nil, err
 	}
 	if len(all) > maxChanges {
-		return nil, cove.Errorf(cove.TooLarge, "the work changes %d files; at most %d are listed", len(all), maxChanges).WithHint("ask for some paths of it")
+		return nil, cove.Errorf(cove.TooLarge, "the work changes %d files; at most %d are listed", len(all),
+			maxChanges).WithHint("ask for some paths of it")
 	}
 	if style.Patches {
-		out, err := s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff-tree"}, Flags: []string{"-r", "--patch", renames, "--no-color"},
-			Args: []string{sp.base, sp.head}, Paths: sp.paths, MaxOutput: maxPatches})
+		out, err := s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff-tree"},
+			Flags: []string{"-r", "--patch", renames, "--no-color"},
+			Args:  []string{sp.base, sp.head}, Paths: sp.paths, MaxOutput: maxPatches})
 		if err != nil {
 			return nil, hinted(err, "ask for some paths of it, or leave out the patches")
 		}
@@ -80,7 +83,7 @@ func (s *Store) changes(ctx context.Context, sp span, style ChangeStyle) ([]Chan
 	return all, nil
 }
 
-// hinted says what to do about work that is too large.
+// hinted adds a hint to the error of work that is too large.
 func hinted(err error, hint string) error {
 	if cove.ErrorCode(err) == cove.TooLarge {
 		return cove.Errorf(cove.TooLarge, "%w", err).WithHint("%s", hint)
@@ -88,16 +91,15 @@ func hinted(err error, hint string) error {
 	return err
 }
 
-// DiffStyle says how differences are shown.
+// DiffStyle configures Diff.
 type DiffStyle struct {
-	Stat  bool // which files, and how many lines
-	Names bool // which files
+	Stat  bool // files with line counts
+	Names bool // file names only
 	Color bool
 }
 
-// Diff writes the differences that imported work makes. They are the sandbox's
-// words: a terminal gets them through something that leaves its controls alone.
-// Errors: NotFound, TooLarge.
+// Diff writes the differences of imported work. They contain the sandbox's text: a terminal needs a filter for control
+// characters. Errors: NotFound, TooLarge.
 func (s *Store) Diff(ctx context.Context, id cove.SandboxID, w Work, style DiffStyle, out io.Writer) error {
 	sp, err := s.span(ctx, id, w)
 	if err != nil {
@@ -113,14 +115,15 @@ func (s *Store) Diff(ctx context.Context, id cove.SandboxID, w Work, style DiffS
 	if style.Names {
 		flags = append(flags, "--name-only")
 	}
-	_, err = s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff"}, Flags: flags, Args: []string{sp.base, sp.head}, Paths: sp.paths, Stdout: out, MaxOutput: maxShown})
+	_, err = s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"diff"}, Flags: flags,
+		Args: []string{sp.base, sp.head}, Paths: sp.paths, Stdout: out, MaxOutput: maxShown})
 	return err
 }
 
-// maxShown is how much of differences is written, in bytes.
+// maxShown bounds the written differences, in bytes.
 const maxShown = 256 << 20
 
-// commits are the revisions that work has committed.
+// commits returns the revision range of committed work.
 func (s *Store) commits(id cove.SandboxID, sp span) []string {
 	if r, err := s.read(id); err == nil && r.Base != "" {
 		return []string{r.Base + ".." + sp.head}
@@ -128,8 +131,7 @@ func (s *Store) commits(id cove.SandboxID, sp span) []string {
 	return []string{sp.head}
 }
 
-// Log writes the commits of imported work, newest first; see Diff for whose
-// words they are.
+// Log writes the commits of imported work, newest first; like Diff it writes the sandbox's text.
 func (s *Store) Log(ctx context.Context, id cove.SandboxID, w Work, short bool, out io.Writer) error {
 	sp, err := s.span(ctx, id, w)
 	if err != nil {
@@ -139,17 +141,18 @@ func (s *Store) Log(ctx context.Context, id cove.SandboxID, w Work, short bool, 
 	if short {
 		flags = append(flags, "--oneline")
 	}
-	_, err = s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"log"}, Flags: flags, Args: s.commits(id, sp), Paths: sp.paths, Stdout: out, MaxOutput: maxShown})
+	_, err = s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"log"}, Flags: flags, Args: s.commits(id, sp),
+		Paths: sp.paths, Stdout: out, MaxOutput: maxShown})
 	return err
 }
 
-// Person is who wrote or made a commit, as it says itself.
+// Person is the author or committer of a commit, as the commit states.
 type Person struct {
 	Name, Email string
-	Time        time.Time // zero for one that no calendar has
+	Time        time.Time // zero if out of range
 }
 
-// Commit is one of a sandbox's.
+// Commit is a commit of a sandbox.
 type Commit struct {
 	ID                string
 	Parents           []string
@@ -157,14 +160,14 @@ type Commit struct {
 	Message           string
 }
 
-// Commits lists the commits of imported work, newest first. Errors: NotFound,
-// TooLarge.
+// Commits returns the commits of imported work, newest first. Errors: NotFound, TooLarge.
 func (s *Store) Commits(ctx context.Context, id cove.SandboxID, w Work) ([]Commit, error) {
 	sp, err := s.span(ctx, id, w)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"log"}, Flags: []string{"-z", "--no-color", "--no-decorate", "--format=" + commitFormat, fmt.Sprintf("--max-count=%d", maxCommits+1)},
+	out, err := s.git(ctx, nil, hostgit.Run{Dir: sp.dir, Command: []string{"log"}, Flags: []string{"-z", "--no-color",
+		"--no-decorate", "--format=" + commitFormat, fmt.Sprintf("--max-count=%d", maxCommits+1)},
 		Args: s.commits(id, sp), Paths: sp.paths, MaxOutput: maxWords})
 	if err != nil {
 		return nil, hinted(err, commitsElsewhere)
@@ -178,11 +181,10 @@ func (s *Store) Commits(ctx context.Context, id cove.SandboxID, w Work) ([]Commi
 
 const commitsElsewhere = "look at them with git: git fetch cove::SANDBOX"
 
-// commitFormat has one line for each thing about a commit, and then its message.
+// commitFormat prints one line for each field of a commit, and then its message.
 const commitFormat = "%H%n%P%n%an%n%ae%n%at%n%cn%n%ce%n%ct%n%B"
 
-// parseCommits reads what "git log -z" writes in commitFormat. Errors: Internal
-// for what it does not.
+// parseCommits parses the output of "git log -z" in commitFormat. Errors: Internal for any other.
 func parseCommits(out string) ([]Commit, error) {
 	if out == "" {
 		return nil, nil
@@ -201,7 +203,7 @@ func parseCommits(out string) ([]Commit, error) {
 	return all, nil
 }
 
-// calendarTime reads seconds since 1970, which the sandbox chose.
+// calendarTime parses seconds since 1970, chosen by the sandbox.
 func calendarTime(seconds string) time.Time {
 	const end = 253_402_300_800 // of the year 9999
 	if n, err := strconv.ParseInt(seconds, 10, 64); err == nil && n >= 0 && n < end {

@@ -17,15 +17,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// maxPlain is how many files a directory without a repository may have: nobody
-// means to copy a home.
+// maxPlain bounds the files of a directory without a repository, against copying a home by mistake.
 const maxPlain = 100_000
 
-// snapshot has the branch begin at a commit of what is in a person's working
-// files: what is committed, what is not, and new files but those that are
-// ignored. In the person's repository nothing changes, and its configuration
-// counts for nothing: git works in import.git, whose configuration is Cove's.
-// No file of a repository within is looked at.
+// snapshot starts the branch at a commit of a person's working files: committed and uncommitted changes, and new files
+// except ignored ones. The person's repository does not change, and its configuration has no effect: git works in
+// import.git, whose configuration is Cove's. Files of nested repositories are skipped.
 func (w *making) snapshot(ctx context.Context, top, git string, most int) error {
 	tell(w.progress, "taking what is not committed")
 	p := person{w: w, top: top, git: git, index: w.in("snapshot.index"), most: most}
@@ -45,11 +42,11 @@ func (w *making) snapshot(ctx context.Context, top, git string, most int) error 
 	return w.remember()
 }
 
-// plain makes the checkout of a directory that is in no repository: a copy of
-// it, in a repository that begins there.
+// plain makes the checkout of a directory outside any repository: a copy, in a new repository.
 func (w *making) plain(ctx context.Context, dir string, want workspace.Repository) error {
 	if dir == "/" || dir == filepath.Clean(os.Getenv("HOME")) {
-		return cove.Errorf(cove.Forbidden, "%s is not copied: everything that is yours is in it", dir).WithHint("name the directory of a project")
+		return cove.Errorf(cove.Forbidden, "%s is not copied: everything that is yours is in it",
+			dir).WithHint("name the directory of a project")
 	}
 	w.record.Source, w.record.Repository = want.Source, keyOfDirectory(dir)
 	at, err := w.plan(ctx, advert{}, want)
@@ -66,19 +63,19 @@ func (w *making) plain(ctx context.Context, dir string, want workspace.Repositor
 	return w.private(ctx, at, nil, want.Sparse)
 }
 
-// person is a person's directory, of which a commit is made.
+// person is a person's directory that becomes a commit.
 type person struct {
 	w     *making
 	top   string // of the working files
-	git   string // git directory of the person's; empty for a directory without
+	git   string // the person's git directory; empty for a directory without a repository
 	index string // Cove's own
 	most  int    // files
 }
 
-// run is a git in import.git that looks at the person's files. It finds what the
-// person has staged, too.
+// run returns a git in import.git that reads the person's files, and objects that the person has staged.
 func (p person) run(command ...string) hostgit.Run {
-	r := hostgit.Run{Dir: p.w.in(importDir), Own: true, WorkTree: p.top, Index: p.index, Command: command[:1], Flags: command[1:]}
+	r := hostgit.Run{Dir: p.w.in(importDir), Own: true, WorkTree: p.top, Index: p.index, Command: command[:1],
+		Flags: command[1:]}
 	if p.git != "" {
 		r.Env = []string{"GIT_ALTERNATE_OBJECT_DIRECTORIES=" + filepath.Join(p.git, "objects")}
 		r.Settings = []hostgit.Setting{{Key: "core.excludesFile", Value: filepath.Join(p.git, "info/exclude")}}
@@ -86,8 +83,8 @@ func (p person) run(command ...string) hostgit.Run {
 	return r
 }
 
-// tree is the id of the tree that the working files make; empty if that is what
-// is committed. The person's index says which of them need not be read; where it cannot be used, all are.
+// tree returns the id of the working files' tree; empty if it is the committed one. The person's index tells which
+// files need not be read; without a usable index all are.
 func (p person) tree(ctx context.Context) (string, error) {
 	if copyIndex(p.top, p.index) == nil {
 		tree, err := p.grow(ctx)
@@ -108,10 +105,10 @@ func (p person) tree(ctx context.Context) (string, error) {
 	return p.grow(ctx)
 }
 
-// copyIndex copies the index of whoever works in top.
+// copyIndex copies the index of the working files in top.
 func copyIndex(top, to string) error {
 	git := filepath.Join(top, ".git")
-	if text, err := readSmall(git); err == nil { // a worktree's
+	if text, err := readSmall(git); err == nil { // of a worktree
 		if git = strings.TrimPrefix(text, "gitdir: "); !filepath.IsAbs(git) {
 			git = filepath.Join(top, git)
 		}
@@ -119,8 +116,7 @@ func copyIndex(top, to string) error {
 	return copyFile(filepath.Join(git, "index"), to, 0o600)
 }
 
-// grow brings the index up to what the files are, and writes its tree unless that
-// is what is committed.
+// grow updates the index to the files, and writes its tree unless that is the committed one.
 func (p person) grow(ctx context.Context) (string, error) {
 	var staged bool
 	var why error
@@ -143,7 +139,7 @@ func (p person) grow(ctx context.Context) (string, error) {
 	return p.w.s.line(ctx, p.w.held, r)
 }
 
-// staged reports whether the index differs from what is committed.
+// staged reports whether the index differs from the last commit.
 func (p person) staged(ctx context.Context) (bool, error) {
 	if p.w.record.Base == "" {
 		return true, nil
@@ -157,8 +153,7 @@ func (p person) staged(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// changed are the files that are not as the index has them. What is a
-// repository of its own is left out: git would run in it.
+// changed returns the files that differ from the index. Nested repositories are skipped: git would run in them.
 func (p person) changed(ctx context.Context) ([]string, error) {
 	var all []string
 	room := p.w.s.o.MaxCheckout // bytes
@@ -167,7 +162,7 @@ func (p person) changed(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	names := strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })
-	slices.Sort(names) // what is deleted is also modified
+	slices.Sort(names) // deleted files are listed as modified too
 	for _, name := range slices.Compact(names) {
 		info, err := os.Lstat(filepath.Join(p.top, name))
 		switch {
@@ -175,20 +170,21 @@ func (p person) changed(ctx context.Context) ([]string, error) {
 			tell(p.w.progress, "leaving out "+strings.TrimSuffix(name, "/")+", a repository of its own")
 			continue
 		case err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0:
-			continue // a socket, a device: no git keeps them
+			continue // a socket or device, which git ignores
 		case err == nil:
 			room -= info.Size()
 		}
 		all = append(all, name)
 		if len(all) > p.most || room < 0 {
-			return nil, cove.Errorf(cove.TooLarge, "what is not committed in %s is more than %d GiB or %d files", p.top, p.w.s.o.MaxCheckout>>30, p.most).
+			return nil, cove.Errorf(cove.TooLarge, "what is not committed in %s is more than %d GiB or %d files", p.top,
+				p.w.s.o.MaxCheckout>>30, p.most).
 				WithHint("name generated files in .gitignore, or work on the directory itself")
 		}
 	}
 	return all, nil
 }
 
-// commit makes a commit of a tree, after what is committed.
+// commit makes a commit of a tree, with the person's last commit as its parent.
 func (p person) commit(ctx context.Context, tree string) (string, error) {
 	r := p.run("commit-tree")
 	r.WorkTree, r.Args, r.Stdin = "", []string{tree}, strings.NewReader("What was in the directory\n")
@@ -201,8 +197,7 @@ func (p person) commit(ctx context.Context, tree string) (string, error) {
 	return p.w.s.line(ctx, p.w.held, r)
 }
 
-// pack puts all that the commit needs, and the mirror does not have, into a pack
-// of import.git, as a fetch would have.
+// pack packs the commit's objects that the mirror lacks into import.git, as a fetch would.
 func (p person) pack(ctx context.Context, commit string) error {
 	r := p.run("pack-objects", "--revs", "--quiet", "--delta-base-offset")
 	r.WorkTree, r.Args = "", []string{filepath.Join(p.w.in(importDir), "objects/pack/pack")}
@@ -214,26 +209,29 @@ func (p person) pack(ctx context.Context, commit string) error {
 	if _, err := p.w.git(ctx, r); err != nil {
 		return err
 	}
-	_, err := p.w.git(ctx, hostgit.Run{Dir: p.w.in(importDir), Command: []string{"prune-packed"}, Flags: []string{"--quiet"}})
+	_, err := p.w.git(ctx, hostgit.Run{Dir: p.w.in(importDir), Command: []string{"prune-packed"},
+		Flags: []string{"--quiet"}})
 	return err
 }
 
-// plainDirectory is the directory of a source that is in no repository; empty
-// for one that is. Errors: InvalidArgument, Forbidden, NotFound.
+// plainDirectory returns the directory of a source outside any repository; empty for one inside. Errors:
+// InvalidArgument, Forbidden, NotFound.
 func (s *Store) plainDirectory(want workspace.Repository) (string, error) {
 	src, err := ParseSource(want.Source, want.Local)
 	if err != nil {
 		return "", err
 	}
 	if src.Dir == "" {
-		return "", cove.Errorf(cove.InvalidArgument, "what is not committed is in a directory of this machine, and %s is none", want.Source).WithHint("name the directory, or leave it out")
+		return "",
+			cove.Errorf(cove.InvalidArgument, "what is not committed is in a directory of this machine, and %s is none",
+				want.Source).WithHint("name the directory, or leave it out")
 	}
 	dir, err := filepath.EvalSymlinks(src.Dir)
 	if err != nil {
 		return "", cove.Errorf(cove.NotFound, "there is no directory %s", src.Dir)
 	}
 	if _, err := gitDirectory(dir); cove.ErrorCode(err) != cove.NotFound {
-		return "", nil // what is wrong with it is said by whoever reads it
+		return "", nil // its reader reports the error
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return "", cove.Errorf(cove.InvalidArgument, "%s is not a directory", src.Dir)
@@ -241,8 +239,8 @@ func (s *Store) plainDirectory(want workspace.Repository) (string, error) {
 	return dir, nil
 }
 
-// Below is where a directory is below the top of the working files that it is in;
-// empty if it is the top, or in none.
+// Below returns the path of a directory below the top of its working files; empty if it is the top, or outside any
+// repository.
 func Below(dir string) string {
 	top, err := worktreeTop(dir)
 	if err != nil {
@@ -259,8 +257,7 @@ func Below(dir string) string {
 	return below
 }
 
-// worktreeTop is the top of the working files that dir is in. Errors:
-// InvalidArgument in a repository that has none.
+// worktreeTop returns the top of dir's working files. Errors: InvalidArgument in a repository without any.
 func worktreeTop(dir string) (string, error) {
 	top, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -271,7 +268,8 @@ func worktreeTop(dir string) (string, error) {
 			return top, nil
 		}
 		if top == "/" || isGitDirectory(top) {
-			return "", cove.Errorf(cove.InvalidArgument, "the repository at %s has no working files", dir).WithHint("leave what is not committed out: there is nothing")
+			return "", cove.Errorf(cove.InvalidArgument, "the repository at %s has no working files",
+				dir).WithHint("leave what is not committed out: there is nothing")
 		}
 	}
 }

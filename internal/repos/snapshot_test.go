@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// project is a person's repository with one commit.
+// project returns a person's repository with one commit.
 func project(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -28,7 +28,7 @@ func project(t *testing.T) string {
 	return dir
 }
 
-// plain is the git of a person, in a directory.
+// plain runs a person's git in a directory.
 func plain(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	c := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@b.example"}, args...)...)
@@ -60,7 +60,7 @@ func got(t *testing.T, dir, name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// stir changes a project in every way that git has a word for.
+// stir changes a project in every way that git distinguishes.
 func stir(t *testing.T, dir string) {
 	t.Helper()
 	put(t, dir, "changed", "not committed\n")
@@ -88,20 +88,21 @@ func uncommitted(dir string) *workspace.Repository {
 	return &workspace.Repository{Source: dir, Local: true, Uncommitted: true}
 }
 
-// TestUncommitted: a sandbox begins at what is in a person's files, and the
-// person's repository stays as it is.
+// TestUncommitted: a sandbox begins at the person's files, and the person's repository does not change.
 func TestUncommitted(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
 	stir(t, dir)
 	before := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") + got(t, dir, ".git/index")
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode, Repository: uncommitted(dir)})
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Repository: uncommitted(dir)})
 	if after := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") + got(t, dir, ".git/index"); after != before {
 		t.Errorf("the person's repository was changed:\n%s\n%s", before, after)
 	}
 	for name, want := range map[string]string{
-		"changed": "not committed", "staged": "staged", "new/file": "new", "becomes/a-directory": "yes", "kept": "as committed",
-		"removed": "no such file or directory", "noise.log": "no such file or directory", "private": "no such file or directory",
+		"changed": "not committed", "staged": "staged", "new/file": "new", "becomes/a-directory": "yes",
+		"kept":    "as committed",
+		"removed": "no such file or directory", "noise.log": "no such file or directory",
+		"private": "no such file or directory",
 	} {
 		if g := got(t, w.Directory, name); g != want {
 			t.Errorf("%s: %q, want %q", name, g, want)
@@ -116,12 +117,13 @@ func TestUncommitted(t *testing.T) {
 	if out := plain(t, w.Directory, "status", "--porcelain"); out != "" {
 		t.Errorf("it begins with changes:\n%s", out)
 	}
-	if head, base := plain(t, w.Directory, "rev-parse", "HEAD"), plain(t, dir, "rev-parse", "HEAD"); head != w.Base || plain(t, w.Directory, "rev-parse", "HEAD^") != base {
+	if head, base := plain(t, w.Directory, "rev-parse", "HEAD"), plain(t, dir, "rev-parse", "HEAD"); head != w.Base ||
+		plain(t, w.Directory, "rev-parse", "HEAD^") != base {
 		t.Errorf("it begins at %s, based on %s, and its record says %s", head, base, w.Base)
 	}
 	plain(t, w.Directory, "fsck", "--full", "--strict")
 
-	// What comes back is what was changed since.
+	// Only later changes return.
 	put(t, w.Directory, "changed", "by the sandbox\n")
 	plain(t, w.Directory, "commit", "-qam", "two")
 	if out := plain(t, w.Directory, "diff", "--name-only", w.Base, "HEAD"); out != "changed" {
@@ -132,13 +134,13 @@ func TestUncommitted(t *testing.T) {
 func TestUncommittedWhereEverythingIs(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode, Repository: uncommitted(dir)})
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Repository: uncommitted(dir)})
 	if head := plain(t, dir, "rev-parse", "HEAD"); w.Base != head {
 		t.Errorf("it begins at %s and not at %s", w.Base, head)
 	}
 }
 
-// TestUncommittedOdd: indexes that cannot be used as they are.
+// TestUncommittedOdd: unusual indexes that cannot be used directly.
 func TestUncommittedOdd(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -152,7 +154,8 @@ func TestUncommittedOdd(t *testing.T) {
 			plain(t, dir, "checkout", "-q", "main")
 			put(t, dir, "changed", "ours\n")
 			plain(t, dir, "commit", "-qam", "ours")
-			if out, err := exec.Command("git", "-C", dir, "-c", "user.name=a", "-c", "user.email=a@b.example", "merge", "other").CombinedOutput(); err == nil {
+			if out, err := exec.Command("git", "-C", dir, "-c", "user.name=a", "-c", "user.email=a@b.example", "merge",
+				"other").CombinedOutput(); err == nil {
 				t.Fatalf("there is no conflict: %s", out)
 			}
 			return dir
@@ -198,26 +201,28 @@ func TestUncommittedOdd(t *testing.T) {
 			put(t, dir, "secret", "no\n")
 			return dir
 		}, map[string]string{"a/b": "plain", "secret": "no such file or directory"}},
-		{"an empty directory", func(t *testing.T, _ string) string { return t.TempDir() }, map[string]string{"anything": "no such file or directory"}},
+		{"an empty directory", func(t *testing.T, _ string) string {
+			return t.TempDir()
+		}, map[string]string{"anything": "no such file or directory"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStore(t, nil)
 			source := c.make(t, project(t))
-			w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode, Repository: uncommitted(source)})
+			w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Repository: uncommitted(source)})
 			for name, want := range c.want {
 				if g := got(t, w.Directory, name); g != want {
 					t.Errorf("%s: %q, want %q", name, g, want)
 				}
 			}
-			if out := plain(t, w.Directory, "status", "--porcelain"); out != "" || w.Base != plain(t, w.Directory, "rev-parse", "HEAD") {
+			if out := plain(t, w.Directory, "status", "--porcelain"); out != "" ||
+				w.Base != plain(t, w.Directory, "rev-parse", "HEAD") {
 				t.Errorf("base %s, status %s", w.Base, out)
 			}
 		})
 	}
 }
 
-// TestUncommittedRunsNothing: neither the person's repository nor one within it
-// has a program run.
+// TestUncommittedRunsNothing: neither the person's repository nor a nested one starts a program.
 func TestUncommittedRunsNothing(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
@@ -228,7 +233,8 @@ func TestUncommittedRunsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	arm := func(dir string) {
-		for _, key := range []string{"core.fsmonitor", "core.hooksPath", "filter.x.clean", "filter.x.process", "diff.external", "core.pager", "core.sshCommand"} {
+		for _, key := range []string{"core.fsmonitor", "core.hooksPath", "filter.x.clean", "filter.x.process",
+			"diff.external", "core.pager", "core.sshCommand"} {
 			plain(t, dir, "config", key, script)
 		}
 	}
@@ -244,13 +250,14 @@ func TestUncommittedRunsNothing(t *testing.T) {
 	put(t, dir, "changed", "to be cleaned\n")
 	arm(inner)
 	arm(dir)
-	if exec.Command("git", "-C", dir, "status").Run(); got(t, filepath.Dir(trap), "sprung") == "no such file or directory" {
+	if exec.Command("git", "-C", dir, "status").Run(); got(t, filepath.Dir(trap), "sprung") ==
+		"no such file or directory" {
 		t.Fatal("the trap does not work: an ordinary git does not spring it")
 	}
 	if err := os.Remove(trap); err != nil {
 		t.Fatal(err)
 	}
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode, Repository: uncommitted(dir)})
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Repository: uncommitted(dir)})
 	if g := got(t, filepath.Dir(trap), "sprung"); g != "no such file or directory" {
 		t.Errorf("a program ran: %s", g)
 	}
@@ -270,10 +277,13 @@ func TestUncommittedRefuses(t *testing.T) {
 		r    workspace.Repository
 		code cove.Code
 	}{
-		{"an address", workspace.Repository{Source: "https://git.example/a/b.git", Local: true, Uncommitted: true}, cove.InvalidArgument},
+		{"an address", workspace.Repository{Source: "https://git.example/a/b.git", Local: true, Uncommitted: true},
+			cove.InvalidArgument},
 		{"somebody else's directory", workspace.Repository{Source: dir, Uncommitted: true}, cove.Forbidden},
-		{"another beginning", workspace.Repository{Source: dir, Local: true, Uncommitted: true, From: "main"}, cove.InvalidArgument},
-		{"a worktree", workspace.Repository{Source: dir, Local: true, Uncommitted: true, Worktree: true}, cove.InvalidArgument},
+		{"another beginning", workspace.Repository{Source: dir, Local: true, Uncommitted: true, From: "main"},
+			cove.InvalidArgument},
+		{"a worktree", workspace.Repository{Source: dir, Local: true, Uncommitted: true, Worktree: true},
+			cove.InvalidArgument},
 		{"no working files", *uncommitted(bare), cove.InvalidArgument},
 		{"no directory", *uncommitted(filepath.Join(dir, "nowhere")), cove.NotFound},
 		{"a home", *uncommitted(os.Getenv("HOME")), cove.Forbidden},
@@ -281,7 +291,7 @@ func TestUncommittedRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id := cove.NewSandboxID()
-			_, err := s.Create(t.Context(), workspace.Spec{ID: id, Name: "quiet-heron", User: cove.UserCode, Repository: &c.r}, nil)
+			_, err := s.Create(t.Context(), workspace.Spec{ID: id, Name: "quiet-heron", User: cove.CodeUser, Repository: &c.r}, nil)
 			if cove.ErrorCode(err) != c.code {
 				t.Errorf("%v", err)
 			}
@@ -292,12 +302,11 @@ func TestUncommittedRefuses(t *testing.T) {
 	}
 }
 
-// TestBind: a person's own directory is the workspace, is shown without a way to
-// its .git, and outlives the workspace.
+// TestBind: a person's own directory is the workspace, with a read-only .git, and outlives the workspace.
 func TestBind(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserAgent, Bind: dir})
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.AgentUser, Bind: dir})
 	if w.Directory != dir || !w.Bound || len(w.Mounts) != 1 || !w.Mounts[0].ReadOnly || w.Mounts[0].Target != cove.Workspace+"/.git" {
 		t.Errorf("%+v", w)
 	}
@@ -318,7 +327,8 @@ func TestBind(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, spec := range map[string]workspace.Spec{
-		"relative": {Bind: "x"}, "a file": {Bind: filepath.Join(dir, "kept")}, "with a repository": {Bind: dir, Repository: uncommitted(dir)}, "a .git that leads elsewhere": {Bind: elsewhere},
+		"relative": {Bind: "x"}, "a file": {Bind: filepath.Join(dir, "kept")}, "with a repository": {Bind: dir,
+			Repository: uncommitted(dir)}, "a .git that leads elsewhere": {Bind: elsewhere},
 	} {
 		spec.ID = cove.NewSandboxID()
 		if _, err := s.Create(t.Context(), spec, nil); err == nil {
@@ -327,7 +337,7 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// TestBelow: where a directory is in its repository.
+// TestBelow: the path of a directory in its repository.
 func TestBelow(t *testing.T) {
 	dir := project(t)
 	sub := filepath.Join(dir, "a", "b")
@@ -338,14 +348,15 @@ func TestBelow(t *testing.T) {
 	if err := os.Symlink(filepath.Dir(sub), link); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{dir: "", sub: "a/b", link: "a", filepath.Join(dir, "nowhere"): "", "/proc": ""} {
+	for path, want := range map[string]string{dir: "", sub: "a/b", link: "a",
+		filepath.Join(dir, "nowhere"): "", "/proc": ""} {
 		if got := Below(path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
 }
 
-// TestNoSpaceForACheckout: it says that it is the disk, and nothing is left.
+// TestNoSpaceForACheckout: the error names the disk, and nothing is left.
 func TestNoSpaceForACheckout(t *testing.T) {
 	home := t.TempDir()
 	if err := unix.Mount("tmpfs", home, "tmpfs", 0, "size=4m"); err != nil {
@@ -354,12 +365,15 @@ func TestNoSpaceForACheckout(t *testing.T) {
 	t.Cleanup(func() { unix.Unmount(home, unix.MNT_DETACH) })
 	s := open(t, Options{Home: home})
 	dir := project(t)
-	if err := os.WriteFile(filepath.Join(dir, "large"), bytes.Repeat([]byte("x"), 16<<20), 0o644); err != nil { // of which git keeps little
+	// compresses well in git
+	if err := os.WriteFile(filepath.Join(dir, "large"), bytes.Repeat([]byte("x"), 16<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	plain(t, dir, "add", "large")
 	plain(t, dir, "-c", "user.name=A", "-c", "user.email=a@b", "commit", "-q", "-m", "large")
-	for name, r := range map[string]workspace.Repository{"what is not committed": *uncommitted(dir), "what is committed": {Source: dir, Local: true}} {
+	for name, r := range map[string]workspace.Repository{
+		"what is not committed": *uncommitted(dir), "what is committed": {Source: dir, Local: true},
+	} {
 		_, err := s.Create(t.Context(), spec("quiet-heron", r), nil)
 		if cove.ErrorCode(err) != cove.StorageFull || !strings.Contains(cove.ErrorHint(err), "free some space") {
 			t.Errorf("%s: %s, %v", name, cove.ErrorCode(err), err)

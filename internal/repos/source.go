@@ -16,31 +16,28 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Source is a repository as somebody names it, understood. It is an address or
-// a directory.
+// Source is a parsed name of a repository: an address or a directory.
 type Source struct {
-	URL string // canonical, of HTTPS; of HTTP only where the machine's owner asks for its loopback
-	Dir string // absolute and clean, as it was given
-	Key string // what the store keeps it under, "github.com/owner/repo"; empty for a directory
+	URL string // canonical, HTTPS; HTTP only for the machine owner's loopback
+	Dir string // absolute and clean, as given
+	Key string // key in the store, "github.com/owner/repo"; empty for a directory
 }
 
 const sourceHint = "a repository is OWNER/REPO, https://HOST/PATH, git@HOST:PATH, or a directory"
 
 const (
 	maxSource  = 2048 // bytes
-	maxSegment = 200  // bytes of one part of a path; it becomes a directory's name
+	maxSegment = 200  // bytes of one path component; it becomes a directory's name
 )
 
-// shorthand is OWNER/REPO, of GitHub.
+// shorthand matches OWNER/REPO of GitHub.
 var shorthand = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9-]*)/([A-Za-z0-9._-]+)$`)
 
-// scp is HOST:PATH as ssh has it, with a user or not.
+// scp matches ssh's HOST:PATH, with or without a user.
 var scp = regexp.MustCompile(`^(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([^:].*)$`)
 
-// ParseSource reads a source. owner says that the machine's owner asks, who may
-// name a directory, and a server on the machine's loopback without TLS.
-// What is given is not repeated in errors where it may hold a password.
-// Errors: InvalidArgument, Forbidden.
+// ParseSource parses a source. owner is true for the machine's owner, who may use a directory, or a server on the
+// loopback without TLS. Errors do not repeat text that may contain a password. Errors: InvalidArgument, Forbidden.
 func ParseSource(s string, owner bool) (Source, error) {
 	bad := func(why string) (Source, error) {
 		return Source{}, cove.Errorf(cove.InvalidArgument, "this is no repository: %s", why).WithHint(sourceHint)
@@ -51,13 +48,14 @@ func ParseSource(s string, owner bool) (Source, error) {
 	case len(s) > maxSource:
 		return bad("it is too long")
 	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return bad("it has characters that nobody can see")
+		return bad("it has invisible characters")
 	case s[0] == '-':
 		return bad("it begins with a hyphen")
 	}
 	if strings.HasPrefix(s, "/") {
 		if !owner {
-			return Source{}, cove.Errorf(cove.Forbidden, "a directory of this machine is for its owner").WithHint("give an address instead: https://HOST/PATH")
+			return Source{}, cove.Errorf(cove.Forbidden, "a directory of this machine is for its owner").WithHint(
+				"give an address instead: https://HOST/PATH")
 		}
 		return Source{Dir: filepath.Clean(s)}, nil
 	}
@@ -101,7 +99,7 @@ func parseURL(s string, owner bool) (Source, error) {
 		return Source{}, err
 	}
 	port := map[bool]uint16{false: 443, true: 80}[u.Scheme == "http"]
-	if u.Port() != "" && !ssh { // a port of ssh says nothing of HTTPS
+	if u.Port() != "" && !ssh { // a port of ssh is irrelevant to HTTPS
 		if port, err = policy.ParsePort(u.Port()); err != nil {
 			return Source{}, err
 		}
@@ -121,32 +119,37 @@ func parseURL(s string, owner bool) (Source, error) {
 	return canonical(host, port, secure, path, github), nil
 }
 
-// cleanPath splits a path into its parts, each of which can be a directory's
-// name, without ".git" at the end.
+// cleanPath splits a path into components that can be directories' names, without ".git" at the end.
 func cleanPath(escaped string) ([]string, error) {
 	parts := strings.Split(strings.Trim(escaped, "/"), "/")
 	for i, part := range parts {
 		decoded, err := url.PathUnescape(part)
 		bare := withoutGit(decoded)
-		if err != nil || bare == "" || bare == "." || bare == ".." || withoutGit(bare) != bare || decoded[0] == '-' || decoded[0] == '~' ||
-			strings.ContainsAny(decoded, "/\\:?*\"<>|") || strings.ContainsFunc(decoded, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
-			return nil, cove.Errorf(cove.InvalidArgument, "this is no address of a repository: a part of its path cannot be").WithHint(sourceHint)
+		if err != nil || bare == "" || bare == "." || bare == ".." || withoutGit(bare) != bare || decoded[0] == '-' ||
+			decoded[0] == '~' ||
+			strings.ContainsAny(decoded, "/\\:?*\"<>|") || strings.ContainsFunc(decoded, func(r rune) bool {
+			return !unicode.IsPrint(r) || r == unicode.ReplacementChar
+		}) {
+			return nil, cove.Errorf(cove.InvalidArgument,
+				"this is no address of a repository: a part of its path cannot be").WithHint(sourceHint)
 		}
 		parts[i] = escape(decoded)
 		if len(parts[i]) > maxSegment {
-			return nil, cove.Errorf(cove.InvalidArgument, "this is no address of a repository: a part of its path is too long").WithHint(sourceHint)
+			return nil, cove.Errorf(cove.InvalidArgument,
+				"this is no address of a repository: a part of its path is too long").WithHint(sourceHint)
 		}
 	}
 	// A repository inside another's ".git" would share its place in the store.
 	for i, part := range parts {
 		if withoutGit(part) != part && i < len(parts)-1 {
-			return nil, cove.Errorf(cove.InvalidArgument, "this is no address of a repository: %q is in the middle of it", part).WithHint(sourceHint)
+			return nil, cove.Errorf(cove.InvalidArgument, "this is no address of a repository: %q is in the middle of it",
+				part).WithHint(sourceHint)
 		}
 	}
 	return parts, nil
 }
 
-// withoutGit is a name without ".git" at its end, in any case of letters.
+// withoutGit removes a final ".git", in any case of letters.
 func withoutGit(name string) string {
 	if bare := name[:max(0, len(name)-len(".git"))]; strings.EqualFold(name[len(bare):], ".git") {
 		return bare
@@ -154,8 +157,7 @@ func withoutGit(name string) string {
 	return name
 }
 
-// escape writes a part of a path with nothing in it that a shell, a terminal or
-// a file system takes for something else.
+// escape writes a path component without characters that are special to a shell, a terminal or a file system.
 func escape(part string) string {
 	var b strings.Builder
 	for _, c := range []byte(part) {
@@ -168,8 +170,8 @@ func escape(part string) string {
 	return b.String()
 }
 
-// canonical is the source at a place. What differs in ".git" alone is one
-// repository, and GitHub does not care for the case of letters.
+// canonical returns the source at a place. Addresses that differ only in ".git" are one repository, and GitHub ignores
+// the case of letters.
 func canonical(host policy.Host, port uint16, secure bool, path []string, github bool) Source {
 	last := len(path) - 1
 	name := withoutGit(path[last])
@@ -199,15 +201,14 @@ func canonical(host policy.Host, port uint16, secure bool, path []string, github
 	return src
 }
 
-// keyOfDirectory is what the store keeps a directory's repository under. No
-// host begins with a dot.
+// keyOfDirectory returns the store's key of a directory's repository. No host begins with a dot.
 func keyOfDirectory(resolved string) string {
 	sum := sha256.Sum256([]byte(resolved))
 	name := filepath.Base(strings.TrimSuffix(strings.TrimSuffix(resolved, "/.git"), ".git"))
 	return ".local/" + plainName(name) + "-" + hex.EncodeToString(sum[:8])
 }
 
-// plainName keeps what is a letter, a digit, a hyphen or an underscore.
+// plainName keeps letters, digits, hyphens and underscores.
 func plainName(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '-' || r == '_') {

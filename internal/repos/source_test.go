@@ -23,33 +23,46 @@ func TestParseSource(t *testing.T) {
 		{"git@github.com:owner/repo.git", "https://github.com/owner/repo.git", "github.com/owner/repo"},
 		{"github.com:owner/repo", "https://github.com/owner/repo.git", "github.com/owner/repo"},
 		{"ssh://git@github.com/owner/repo.git", "https://github.com/owner/repo.git", "github.com/owner/repo"},
-		{"ssh://git@git.example:2222/group/sub/repo.git", "https://git.example/group/sub/repo.git", "git.example/group/sub/repo"},
+		{"ssh://git@git.example:2222/group/sub/repo.git", "https://git.example/group/sub/repo.git",
+			"git.example/group/sub/repo"},
 		{"git+ssh://git.example/a", "https://git.example/a", "git.example/a"},
 		{"https://git.example:8443/a/b", "https://git.example:8443/a/b", "git.example:8443/a/b"},
 		{"https://somebody@git.example/a/b.git", "https://git.example/a/b.git", "git.example/a/b"},
-		{"https://git.example/My%20Project/_git/repo", "https://git.example/My%20Project/_git/repo", "git.example/My%20Project/_git/repo"},
+		{"https://git.example/My%20Project/_git/repo", "https://git.example/My%20Project/_git/repo",
+			"git.example/My%20Project/_git/repo"},
 		{"https://git.example/a%2eb", "https://git.example/a.b", "git.example/a.b"},
 		{"https://[2001:db8::1]/a", "https://[2001:db8::1]/a", "[2001:db8::1]/a"},
 		{"https://münchen.example/a", "https://xn--mnchen-3ya.example/a", "xn--mnchen-3ya.example/a"},
 
-		{in: ""}, {in: "repo"}, {in: "."}, {in: "./x"}, {in: "../x"}, {in: "a/b/c"}, {in: "-oProxyCommand=x"}, {in: "--upload-pack=x"}, {in: "-/x"},
-		{in: "ext::sh -c id"}, {in: "ext::sh%20-c%20id"}, {in: "fd::3"}, {in: "cove::x"}, {in: "https::https://git.example/a"},
-		{in: "file:///etc"}, {in: "FILE:///etc"}, {in: "git://git.example/a"}, {in: "git://169.254.169.254/a"}, {in: "ftp://git.example/a"}, {in: "http://git.example/a"},
-		{in: "http://127.0.0.1:2375/a"}, {in: "http://localhost/a"}, {in: "ssh://-oProxyCommand=x/a"}, {in: "ssh://git@-x/a"}, {in: "-x@git.example:a"},
+		{in: ""}, {in: "repo"}, {in: "."}, {in: "./x"}, {in: "../x"}, {in: "a/b/c"}, {in: "-oProxyCommand=x"},
+		{in: "--upload-pack=x"}, {in: "-/x"},
+		{in: "ext::sh -c id"}, {in: "ext::sh%20-c%20id"}, {in: "fd::3"}, {in: "cove::x"},
+		{in: "https::https://git.example/a"},
+		{in: "file:///etc"}, {in: "FILE:///etc"}, {in: "git://git.example/a"}, {in: "git://169.254.169.254/a"},
+		{in: "ftp://git.example/a"}, {in: "http://git.example/a"},
+		{in: "http://127.0.0.1:2375/a"}, {in: "http://localhost/a"}, {in: "ssh://-oProxyCommand=x/a"}, {in: "ssh://git@-x/a"},
+		{in: "-x@git.example:a"},
 		{in: "https://user:word@git.example/a"}, {in: "https://:word@git.example/a"}, {in: "ssh://user:word@git.example/a"},
-		{in: "https://git.example/a\nb"}, {in: "https://git.example/a\r"}, {in: "https://git.example/a%0ab"}, {in: "https://git.example/a%00"}, {in: "owner/repo\x00"},
-		{in: "https://git.example/"}, {in: "https://git.example"}, {in: "https:///a"}, {in: "https://git.example/.."}, {in: "https://git.example/a/../b"},
-		{in: "https://git.example/a/%2e%2e/b"}, {in: "https://git.example/a%2fb"}, {in: "https://git.example/a//b"}, {in: "https://git.example/-a"}, {in: "https://git.example/.git"},
-		{in: "https://git.example/a.git/objects"}, {in: "https://git.example/a.GIT/b"}, {in: "https://git.example/a?b"}, {in: "https://git.example/a?"}, {in: "https://git.example/a#b"}, {in: "https://git.example/a#"},
-		{in: "https://git.example/a\\b"}, {in: "https://git.example:0/a"}, {in: "https://git.example:99999/a"}, {in: "https://git.example:+443/a"}, {in: "https://gi t.example/a"},
-		{in: "https://git.example%00/a"}, {in: "https://github.com/owner"}, {in: "https://github.com/owner/repo/tree/main"}, {in: "git@github.com:~/x"}, {in: "https://git.example/\u202ea"},
+		{in: "https://git.example/a\nb"}, {in: "https://git.example/a\r"}, {in: "https://git.example/a%0ab"},
+		{in: "https://git.example/a%00"}, {in: "owner/repo\x00"},
+		{in: "https://git.example/"}, {in: "https://git.example"}, {in: "https:///a"}, {in: "https://git.example/.."},
+		{in: "https://git.example/a/../b"},
+		{in: "https://git.example/a/%2e%2e/b"}, {in: "https://git.example/a%2fb"}, {in: "https://git.example/a//b"},
+		{in: "https://git.example/-a"}, {in: "https://git.example/.git"},
+		{in: "https://git.example/a.git/objects"}, {in: "https://git.example/a.GIT/b"}, {in: "https://git.example/a?b"},
+		{in: "https://git.example/a?"}, {in: "https://git.example/a#b"}, {in: "https://git.example/a#"},
+		{in: "https://git.example/a\\b"}, {in: "https://git.example:0/a"}, {in: "https://git.example:99999/a"},
+		{in: "https://git.example:+443/a"}, {in: "https://gi t.example/a"},
+		{in: "https://git.example%00/a"}, {in: "https://github.com/owner"}, {in: "https://github.com/owner/repo/tree/main"},
+		{in: "git@github.com:~/x"}, {in: "https://git.example/\u202ea"},
 		{in: "/srv/repo"}, {in: strings.Repeat("a", 3000) + "/b"}, {in: "https://git.example/" + strings.Repeat("a", 300)},
 	} {
 		got, err := ParseSource(tt.in, false)
 		if (err == nil) != (tt.url != "") || got.URL != tt.url || got.Key != tt.key {
 			t.Errorf("%.100q: %+v, %v", tt.in, got, err)
 		}
-		if err != nil && strings.Contains(err.Error(), "word") && strings.Contains(tt.in, ":word@") && strings.Contains(err.Error(), ":word") {
+		if err != nil && strings.Contains(err.Error(), "word") && strings.Contains(tt.in, ":word@") &&
+			strings.Contains(err.Error(), ":word") {
 			t.Errorf("%q: the password is in the error: %v", tt.in, err)
 		}
 	}
@@ -88,7 +101,7 @@ func TestKeyOfDirectory(t *testing.T) {
 	}
 }
 
-// judgeSource says what is wrong with an answer for a stranger's source.
+// judgeSource returns what is wrong with the result for a hostile source.
 func judgeSource(in string, got Source) string {
 	switch {
 	case !strings.HasPrefix(got.URL, "https://"):
@@ -108,7 +121,8 @@ func judgeSource(in string, got Source) string {
 }
 
 func FuzzParseSource(f *testing.F) {
-	for _, s := range []string{"owner/repo", "git@github.com:a/b.git", "https://git.example:8443/a%20b/c", "ssh://x@[::1]:22/a", "ext::x", "/srv/x"} {
+	for _, s := range []string{"owner/repo", "git@github.com:a/b.git", "https://git.example:8443/a%20b/c",
+		"ssh://x@[::1]:22/a", "ext::x", "/srv/x"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -122,14 +136,15 @@ func FuzzParseSource(f *testing.F) {
 	})
 }
 
-// TestSourcesAreKept: an address made of parts is read as itself, by every way
-// of writing it.
+// TestSourcesAreKept: an address built from parts parses to itself, in every notation.
 func TestSourcesAreKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		host := rapid.StringMatching(`[a-z][a-z0-9]{0,9}\.(example|test)`).Draw(t, "host")
-		path := rapid.StringMatching(`[A-Za-z0-9_][A-Za-z0-9_+.]{0,8}[A-Za-z0-9_](/[A-Za-z0-9_][A-Za-z0-9_+-]{0,9}){0,3}x`).Draw(t, "path")
+		path := rapid.StringMatching(
+			`[A-Za-z0-9_][A-Za-z0-9_+.]{0,8}[A-Za-z0-9_](/[A-Za-z0-9_][A-Za-z0-9_+-]{0,9}){0,3}x`).Draw(t, "path")
 		want := Source{}
-		for i, in := range []string{"https://" + host + "/" + path, "https://" + host + "/" + path + ".git", "git@" + host + ":" + path, "ssh://git@" + host + ":22/" + path + "/"} {
+		for i, in := range []string{"https://" + host + "/" + path, "https://" + host + "/" + path + ".git",
+			"git@" + host + ":" + path, "ssh://git@" + host + ":22/" + path + "/"} {
 			got, err := ParseSource(in, false)
 			if err != nil {
 				if strings.Contains(strings.ToLower(path), ".git/") {

@@ -18,19 +18,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// Outlet opens ways out to remotes, for git on the host. It sees to
-// credentials: git has none.
+// Outlet opens routes to remotes, for git on the host. It provides credentials, which git does not have.
 type Outlet interface {
-	// Open opens a way to the repository at an address, and to nothing else: to
-	// read it, or to push to it too. owner says that the machine's owner asks,
-	// whose credentials are for nobody else. Errors: Forbidden, Unavailable.
+	// Open opens a route to the repository at an address only, for reading or also for pushing. owner is true for the
+	// machine's owner, whose credentials are for no other client. Errors: Forbidden, Unavailable.
 	Open(ctx context.Context, address string, owner, push bool) (Way, error)
 }
 
-// Way is one way out. The zero value but for Close is a direct one.
+// Way is one egress route. The zero value with a Close is a direct one.
 type Way struct {
-	Proxy string // address of an HTTP proxy, which may have a user and a password of its own
-	CA    string // file of the authorities to trust, instead of the machine's
+	Proxy string // address of an HTTP proxy, possibly with user and password
+	CA    string // file of the trusted authorities, in place of the machine's
 	Close func() error
 }
 
@@ -38,12 +36,11 @@ type Way struct {
 type Options struct {
 	Home   string // Cove's; absolute
 	Outlet Outlet
-	// Shared are refs that everybody may read beside tags and the well-known
-	// branches (policy.WellKnown).
+	// Shared are refs that every sandbox may read, beside tags and the well-known branches (policy.WellKnown).
 	Shared []policy.Refs
-	// MaxCheckout is how many bytes the files of a checkout may have; 0 is 32 GiB.
+	// MaxCheckout bounds the files of a checkout, in bytes; 0 is 32 GiB.
 	MaxCheckout int64
-	// MaxImport is how many bytes a sandbox may send at a time; 0 is 2 GiB.
+	// MaxImport bounds an import, in bytes; 0 is 2 GiB.
 	MaxImport int64
 	Log       *slog.Logger
 }
@@ -54,8 +51,7 @@ const (
 	importTime      = 15 * time.Minute
 )
 
-// Store keeps mirrors and workspaces below Cove's home. It may be used
-// concurrently, by several processes.
+// Store manages mirrors and workspaces below Cove's home. Several goroutines and processes may use it concurrently.
 type Store struct {
 	o          Options
 	repos      string // of mirrors
@@ -64,8 +60,7 @@ type Store struct {
 
 var _ workspace.Workspaces = (*Store)(nil)
 
-// Open opens the store, and removes what a process that was killed has left
-// half done. Nothing of it has to exist.
+// Open opens the store, and removes incomplete work of killed processes. No directory needs to exist.
 func Open(o Options) (*Store, error) {
 	if !filepath.IsAbs(o.Home) {
 		return nil, cove.Errorf(cove.Internal, "Cove's home %q is not absolute", o.Home)
@@ -84,14 +79,14 @@ func Open(o Options) (*Store, error) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, storageFull("make "+dir, err)
 		}
-		if err := os.Chmod(dir, 0o700); err != nil { // files in workspaces can have any mode
+		if err := os.Chmod(dir, 0o700); err != nil { // files in workspaces may have any mode
 			return nil, storageFull("close "+dir+" to others", err)
 		}
 	}
 	return s, errors.Join(s.sweep(), s.takeBack(""))
 }
 
-// Names of directories that are on their way in, and on their way out.
+// Prefixes of directories being made, and being removed.
 const (
 	coming = ".new-"
 	going  = ".gone-"
@@ -99,8 +94,7 @@ const (
 
 func (s *Store) creating() string { return filepath.Join(s.workspaces, ".creating.lock") }
 
-// sweep removes workspaces that are half made or half removed, unless somebody
-// is making one.
+// sweep removes workspaces that are incomplete or partly removed, unless a process is making one.
 func (s *Store) sweep() error {
 	l, err := tryLock(s.creating(), syscall.LOCK_EX)
 	if l == nil {
@@ -125,7 +119,7 @@ func (s *Store) sweep() error {
 	return errors.Join(errs...)
 }
 
-// git finds git anew each time, so that one that is installed later is used.
+// git looks git up for each run, so that a later installation is used.
 func (s *Store) git(ctx context.Context, held []*os.File, r hostgit.Run) ([]byte, error) {
 	g, err := hostgit.Find()
 	if err != nil {
@@ -138,15 +132,14 @@ func (s *Store) git(ctx context.Context, held []*os.File, r hostgit.Run) ([]byte
 	return g.Output(ctx, r)
 }
 
-// line is git for one line.
+// line runs git and returns its one line.
 func (s *Store) line(ctx context.Context, held []*os.File, r hostgit.Run) (string, error) {
 	out, err := s.git(ctx, held, r)
 	return strings.TrimSuffix(string(out), "\n"), err
 }
 
-// removeAll removes a tree that whoever had it may have made hard to remove:
-// directories nobody may enter, and deeper than a path or the table of open
-// files is long.
+// removeAll removes a hostile tree: with unreadable directories, and deeper than the maximum length of a path or the
+// number of open files.
 func removeAll(dir string) error {
 	err := os.RemoveAll(dir)
 	for round := 0; err != nil && round < 1000; round++ {
@@ -161,8 +154,7 @@ func removeAll(dir string) error {
 	return nil
 }
 
-// hoist opens up the directories of a tree to its owner, and moves what lies
-// deep to the top.
+// hoist makes the directories of a tree accessible to its owner, and moves deep ones to the top.
 func hoist(top string) error {
 	const deep = 64
 	root, err := os.OpenRoot(top)

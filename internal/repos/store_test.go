@@ -12,14 +12,14 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// direct is an Outlet that leads to the server without anything between.
+// direct is an Outlet that connects directly to the server.
 type direct struct{ ca string }
 
 func (d direct) Open(context.Context, string, bool, bool) (Way, error) {
 	return Way{CA: d.ca, Close: func() error { return nil }}, nil
 }
 
-// newStore is a store whose remotes are on the server.
+// newStore returns a store whose remotes are on the server.
 func newStore(t testing.TB, server *gittest.Server) *Store {
 	t.Helper()
 	o := Options{Home: t.TempDir()}
@@ -39,10 +39,10 @@ func open(t testing.TB, o Options) *Store {
 }
 
 func spec(name string, r workspace.Repository) workspace.Spec {
-	return workspace.Spec{ID: cove.NewSandboxID(), Name: name, User: cove.UserAgent, Client: "local", Repository: &r}
+	return workspace.Spec{ID: cove.NewSandboxID(), Name: name, User: cove.AgentUser, Client: "local", Repository: &r}
 }
 
-// create makes a workspace that the test expects to be made.
+// create makes a workspace and fails the test on an error.
 func create(t testing.TB, s *Store, spec workspace.Spec) workspace.Workspace {
 	t.Helper()
 	w, err := s.Create(context.Background(), spec, nil)

@@ -14,13 +14,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// A checkout within another sandbox is a workspace of its own, with its record
-// and its import.git, whose checkout is in the home of that sandbox. It is made
-// where nobody of the sandbox sees it, and then moved there, directly below the
-// directory that is the home: that one is Cove's, and whatever the sandbox has put
-// where the checkout goes, or in its place, is neither followed nor replaced.
+// A checkout within another sandbox is a workspace of its own, with its own record and import.git, and its checkout
+// lies in that sandbox's home. It is made out of the sandbox's sight and then moved directly below the home's
+// directory. That directory is Cove's, and nothing that the sandbox has put at the target is followed or replaced.
 
-// within finds the sandbox that the checkout is to be in.
+// within finds the sandbox that will contain the checkout.
 func (w *making) within() error {
 	if w.spec.Within == "" {
 		return nil
@@ -31,7 +29,8 @@ func (w *making) within() error {
 	}
 	switch want := w.spec.Repository; {
 	case want == nil || want.Worktree || want.Uncommitted || w.spec.Bind != "":
-		return cove.Errorf(cove.Unsupported, "within another sandbox there are checkouts of repositories alone").WithHint("leave out what is not committed, worktrees and directories")
+		return cove.Errorf(cove.Unsupported, "within another sandbox there are checkouts of repositories alone").WithHint(
+			"leave out what is not committed, worktrees and directories")
 	case host.Client != w.spec.Client || host.Within != "":
 		return cove.Errorf(cove.Forbidden, "no checkout of this is possible within the sandbox %s", host.ID)
 	}
@@ -40,8 +39,8 @@ func (w *making) within() error {
 	return nil
 }
 
-// borrowWithin has a repository borrow from where its sandbox finds the objects:
-// by that name alone, since on the host it is in another place.
+// borrowWithin sets a repository's alternates to the path of the objects in its sandbox, and only to that, since the
+// host has them elsewhere.
 func (w *making) borrowWithin(dir string) error {
 	if w.spec.Within == "" || w.record.Mirror == "" {
 		return nil
@@ -52,16 +51,18 @@ func (w *making) borrowWithin(dir string) error {
 	return writeFile(filepath.Join(dir, "objects/info/alternates"), workspace.BorrowedPlace+"\n")
 }
 
-// lent is where a checkout within another sandbox is, on the host.
+// lent returns the host's path of a checkout within another sandbox.
 func (s *Store) lent(r record) string {
 	return filepath.Join(s.directory(r.Within), homeDir, r.Place)
 }
 
-// lend moves a checkout to where its sandbox has it.
+// lend moves a checkout to its place in the sandbox.
 func (s *Store) lend(r record) error {
-	err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(s.directory(r.ID), checkoutDir), unix.AT_FDCWD, s.lent(r), unix.RENAME_NOREPLACE)
+	err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(s.directory(r.ID), checkoutDir), unix.AT_FDCWD, s.lent(r),
+		unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.ENOENT) {
-		return cove.Errorf(cove.Conflict, "the sandbox %s has gone meanwhile", r.Within).WithHint("try again: another one is made")
+		return cove.Errorf(cove.Conflict, "the sandbox %s has gone meanwhile",
+			r.Within).WithHint("try again: another one is made")
 	}
 	if err != nil {
 		return storageFull("put a checkout into the sandbox "+string(r.Within), err)
@@ -69,8 +70,7 @@ func (s *Store) lend(r record) error {
 	return nil
 }
 
-// takeHome takes a checkout out of its sandbox, if it is there: what is to be
-// removed is removed where nobody changes it.
+// takeHome moves a checkout out of its sandbox, if it exists, so that it can be removed out of the sandbox's reach.
 func (s *Store) takeHome(r record) error {
 	if r.Within == "" {
 		return nil

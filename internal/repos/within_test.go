@@ -10,8 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// TestWithin: a checkout in the home of another sandbox, which has its own
-// repository and branch, borrows where that sandbox does, and goes alone.
+// TestWithin: a checkout in another sandbox's home has its own repository and branch, borrows where that sandbox does,
+// and is removed alone.
 func TestWithin(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
@@ -57,8 +57,9 @@ func TestWithin(t *testing.T) {
 		spec workspace.Spec
 		code cove.Code
 	}{
-		"somebody else's": {other, cove.Forbidden}, "within one that is within": {nested, cove.Forbidden}, "what is not committed": {dirty, cove.Unsupported},
-		"another repository": {elsewhere, cove.Conflict}, "a sandbox that is not there": {gone, cove.NotFound},
+		"somebody else's": {other, cove.Forbidden}, "within one that is within": {nested, cove.Forbidden},
+		"what is not committed": {dirty, cove.Unsupported},
+		"another repository":    {elsewhere, cove.Conflict}, "a sandbox that is not there": {gone, cove.NotFound},
 	} {
 		if _, err := s.Create(t.Context(), c.spec, nil); cove.ErrorCode(err) != c.code {
 			t.Errorf("%s: %v", name, err)
@@ -82,8 +83,7 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestWithinHostile: what a sandbox puts in the place of a checkout in it leads
-// nobody anywhere.
+// TestWithinHostile: a sandbox's substitutes for a checkout in it are not followed.
 func TestWithinHostile(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	s := newStore(t, server)

@@ -25,13 +25,13 @@ const (
 	repositoryDir = "repository.git"
 )
 
-// directory is where a workspace is, or would be.
+// directory returns the path of a workspace, existing or not.
 func (s *Store) directory(id cove.SandboxID) string { return filepath.Join(s.workspaces, string(id)) }
 
-// Create implements workspace.Workspaces. Everything belongs to whoever runs
-// Cove: an engine that maps the owners of mounts shows it as the sandbox's
-// user's (engine.Capabilities.MountOwners).
-func (s *Store) Create(ctx context.Context, spec workspace.Spec, progress func(workspace.Step)) (_ workspace.Workspace, err error) {
+// Create implements workspace.Workspaces. Everything belongs to the account that runs Cove; an engine that maps the
+// owners of mounts shows it as the sandbox's user's (engine.Capabilities.MountOwners).
+func (s *Store) Create(ctx context.Context, spec workspace.Spec,
+	progress func(workspace.Step)) (_ workspace.Workspace, err error) {
 	if _, err := cove.ParseSandboxID(string(spec.ID)); err != nil {
 		return workspace.Workspace{}, err
 	}
@@ -44,7 +44,8 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec, progress func(w
 		return workspace.Workspace{}, err
 	}
 	defer l.Close()
-	w := &making{s: s, spec: spec, dir: filepath.Join(s.workspaces, coming+string(spec.ID)), final: final, held: []*os.File{l}, progress: progress}
+	w := &making{s: s, spec: spec, dir: filepath.Join(s.workspaces, coming+string(spec.ID)), final: final,
+		held: []*os.File{l}, progress: progress}
 	if err := os.Mkdir(w.dir, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return workspace.Workspace{}, cove.Errorf(cove.Conflict, "the workspace of %s is being made", spec.ID)
@@ -87,17 +88,17 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec, progress func(w
 	return s.shape(w.record), nil
 }
 
-// making is a workspace that is being made.
+// making is a workspace in the making.
 type making struct {
 	s        *Store
 	spec     workspace.Spec
-	dir      string // where it is made
-	final    string // where it will be
-	host     record // of the sandbox that it is within
+	dir      string // its temporary path
+	final    string // its final path
+	host     record // of the containing sandbox
 	held     []*os.File
 	record   record
 	head     string // full name of the remote's default branch
-	partial  bool   // the mirror is
+	partial  bool   // of the mirror
 	progress func(workspace.Step)
 }
 
@@ -107,15 +108,16 @@ func (w *making) git(ctx context.Context, r hostgit.Run) ([]byte, error) {
 	return w.s.git(ctx, w.held, r)
 }
 
-// directories makes what every workspace has.
+// directories makes the directories common to all workspaces.
 func (w *making) directories() error {
 	for _, d := range []struct {
 		path string
 		mode fs.FileMode
-	}{{w.dir, 0o700}, {w.in(checkoutDir), 0o755}, {w.in(homeDir), 0o700}, {w.in(filepath.Dir(workspace.BorrowedPlace)), 0o755}} {
+	}{{w.dir, 0o700}, {w.in(checkoutDir), 0o755}, {w.in(homeDir), 0o700},
+		{w.in(filepath.Dir(workspace.BorrowedPlace)), 0o755}} {
 		err := os.MkdirAll(d.path, 0o755)
 		if err == nil {
-			err = os.Chmod(d.path, d.mode) // whatever the umask says
+			err = os.Chmod(d.path, d.mode) // independent of the umask
 		}
 		if err != nil {
 			return storageFull("make a workspace", err)
@@ -124,9 +126,8 @@ func (w *making) directories() error {
 	return nil
 }
 
-// bind takes a directory of somebody's own as the workspace. A .git that is in
-// it is shown read-only for good: whoever writes to it decides what the git of
-// its owner runs.
+// bind uses a person's own directory as the workspace. Its .git is read-only inside for good, because its content
+// determines what the owner's git executes.
 func (w *making) bind() error {
 	if w.spec.Repository != nil || !filepath.IsAbs(w.spec.Bind) {
 		return cove.Errorf(cove.InvalidArgument, "a directory that is bound is absolute, and takes the place of a repository")
@@ -137,18 +138,21 @@ func (w *making) bind() error {
 	}
 	info, err := os.Lstat(filepath.Join(w.record.Bound, ".git"))
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		return cove.Errorf(cove.Forbidden, "%s/.git leads elsewhere, where it could not be kept from being changed", w.record.Bound).WithHint("work on a copy, or on the directory that it is in")
+		return cove.Errorf(cove.Forbidden, "%s/.git leads elsewhere, where it could not be kept from being changed",
+			w.record.Bound).WithHint("work on a copy, or on the directory that it is in")
 	}
 	w.record.Guarded = err == nil
 	return nil
 }
 
-// shape is a workspace as its record says.
+// shape returns a workspace by its record.
 func (s *Store) shape(r record) workspace.Workspace {
 	dir := s.directory(r.ID)
 	w := workspace.Workspace{
-		ID: r.ID, Root: s.o.Home, Directory: filepath.Join(dir, checkoutDir), Home: filepath.Join(dir, homeDir), Hidden: r.Hidden, Worktree: r.Worktree,
-		Checkout: workspace.Checkout{Source: r.Source, Remote: r.Remote, Branch: r.Branch, From: r.From, Base: r.Base, Shared: r.Shared},
+		ID: r.ID, Root: s.o.Home, Directory: filepath.Join(dir, checkoutDir), Home: filepath.Join(dir, homeDir),
+		Hidden: r.Hidden, Worktree: r.Worktree,
+		Checkout: workspace.Checkout{Source: r.Source, Remote: r.Remote, Branch: r.Branch, From: r.From, Base: r.Base,
+			Shared: r.Shared},
 	}
 	if r.Within != "" {
 		w.Directory, w.Home, w.Place = "", "", path.Join(cove.Home, r.Place)
@@ -158,7 +162,8 @@ func (s *Store) shape(r record) workspace.Workspace {
 		w.Directory, w.Bound = r.Bound, true
 	}
 	if r.Guarded {
-		w.Mounts = append(w.Mounts, cove.Mount{Source: filepath.Join(r.Bound, ".git"), Target: cove.Workspace + "/.git", ReadOnly: true})
+		w.Mounts = append(w.Mounts, cove.Mount{Source: filepath.Join(r.Bound, ".git"), Target: cove.Workspace + "/.git",
+			ReadOnly: true})
 	}
 	if r.Hidden != "" && !filepath.IsAbs(r.Hidden) {
 		w.Hidden = filepath.Join(dir, r.Hidden)
@@ -178,7 +183,7 @@ func (s *Store) Open(_ context.Context, id cove.SandboxID) (workspace.Workspace,
 	return s.shape(r), nil
 }
 
-// read is the record of a sandbox's workspace. Errors: NotFound, Corrupt.
+// read returns the record of a sandbox's workspace. Errors: NotFound, Corrupt.
 func (s *Store) read(id cove.SandboxID) (record, error) {
 	if _, err := cove.ParseSandboxID(string(id)); err != nil {
 		return record{}, err
@@ -195,9 +200,8 @@ func (s *Store) read(id cove.SandboxID) (record, error) {
 	return r, nil
 }
 
-// Remove implements workspace.Workspaces. A checkout that is kept goes on
-// borrowing from its mirror, until it has been removed and the store is looked
-// after (forget).
+// Remove implements workspace.Workspaces. A kept checkout borrows from its mirror until it has been removed and forget
+// has run.
 func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) error {
 	if _, err := cove.ParseSandboxID(string(id)); err != nil {
 		return err
@@ -208,7 +212,8 @@ func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) er
 	}
 	r, err := readRecord(dir)
 	if keepWork && r.Within != "" {
-		return cove.Errorf(cove.Unsupported, "the work of %s is within another sandbox, and goes with its checkout", id).WithHint("push or apply it first, then remove it without keeping it")
+		return cove.Errorf(cove.Unsupported, "the work of %s is within another sandbox, and goes with its checkout",
+			id).WithHint("push or apply it first, then remove it without keeping it")
 	}
 	if keepWork && r.Bound == "" {
 		if err != nil {
@@ -220,7 +225,7 @@ func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) er
 		}
 		return errors.Join(removeAll(filepath.Join(dir, homeDir)), removeAll(filepath.Join(dir, importDir)))
 	}
-	if err == nil { // one that cannot be read goes all the same
+	if err == nil { // one with an unreadable record is removed too
 		if err := s.releaseWorktree(r); err != nil {
 			return err
 		}
@@ -238,8 +243,7 @@ func (s *Store) Remove(ctx context.Context, id cove.SandboxID, keepWork bool) er
 	return removeAll(gone)
 }
 
-// forget removes what is left of workspaces that were kept and whose checkout
-// somebody has removed: they borrow no more.
+// forget removes the records of kept workspaces whose checkout has been removed: they borrow no more.
 func (s *Store) forget(ctx context.Context) error {
 	records, err := s.records()
 	if err != nil {
@@ -271,7 +275,7 @@ func (s *Store) List(context.Context) ([]cove.SandboxID, error) {
 		if r, err := readRecord(s.directory(id)); err == nil && r.Kept {
 			continue
 		}
-		ids = append(ids, id) // also one whose record cannot be read: somebody has to remove it
+		ids = append(ids, id) // including ones with unreadable records, so that they can be removed
 	}
 	slices.Sort(ids)
 	return ids, nil
@@ -289,8 +293,7 @@ func (s *Store) Used(ctx context.Context, id cove.SandboxID) (int64, error) {
 	return n, nil
 }
 
-// plan decides where the branch begins, and says in the record that it is this
-// workspace's, before anybody else can.
+// plan decides the start of the branch, and claims the branch in the record before another workspace can.
 func (w *making) plan(ctx context.Context, a advert, want workspace.Repository) (start, error) {
 	l, err := lock(ctx, filepath.Join(w.s.workspaces, ".branches.lock"), syscall.LOCK_EX)
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 
 func TestEmptyWorkspace(t *testing.T) {
 	s := newStore(t, nil)
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode})
-	if names(t, w.Directory) != "" || names(t, w.Home) != "" || w.Mounts != nil || w.Borrowed != "" || w.Root != s.o.Home || w.Hidden != "" || w.Remote != "" {
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser})
+	if names(t, w.Directory) != "" || names(t, w.Home) != "" || w.Mounts != nil || w.Borrowed != "" ||
+		w.Root != s.o.Home || w.Hidden != "" || w.Remote != "" {
 		t.Errorf("%+v", w)
 	}
 	again, err := s.Open(t.Context(), w.ID)
@@ -51,8 +52,7 @@ func TestEmptyWorkspace(t *testing.T) {
 	}
 }
 
-// TestCheckout: a private repository, on a branch of its own, with what
-// everybody may read and nothing else.
+// TestCheckout: a private repository, on its own branch, with only the refs that every sandbox may read.
 func TestCheckout(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("group/project.git")
@@ -84,7 +84,8 @@ func TestCheckout(t *testing.T) {
 		t.Fatal(err)
 	}
 	git := origin.In(w.Directory)
-	if w.Branch != "cove/brave-otter" || w.From != "main" || w.Base != main || w.Remote != repo.URL || !slices.Equal(w.Shared, []string{"main", "release/1"}) {
+	if w.Branch != "cove/brave-otter" || w.From != "main" || w.Base != main || w.Remote != repo.URL ||
+		!slices.Equal(w.Shared, []string{"main", "release/1"}) {
 		t.Errorf("%+v", w.Checkout)
 	}
 	if w.Borrowed == "" || !exists(w.Borrowed, "pack") || w.Bound || w.Mounts != nil {
@@ -111,7 +112,8 @@ func TestCheckout(t *testing.T) {
 	for line := range strings.Lines(git.Run("for-each-ref", "--format=%(refname)")) {
 		refs = append(refs, strings.TrimSpace(line))
 	}
-	if want := []string{"refs/heads/cove/brave-otter", "refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/remotes/origin/release/1", "refs/tags/light", "refs/tags/v1"}; !slices.Equal(refs, want) {
+	if want := []string{"refs/heads/cove/brave-otter", "refs/remotes/origin/HEAD", "refs/remotes/origin/main",
+		"refs/remotes/origin/release/1", "refs/tags/light", "refs/tags/v1"}; !slices.Equal(refs, want) {
 		t.Errorf("refs %q, want %q", refs, want)
 	}
 	if got := git.Try("cat-file", "-e", secret); got.Code == 0 {
@@ -134,7 +136,7 @@ func TestCheckout(t *testing.T) {
 		t.Errorf("hooks: %s", hooks)
 	}
 
-	// It goes its own way: pushes, and its neighbours do not see it.
+	// It pushes, and other sandboxes do not see its work.
 	git.Commit("mine", "mine", "x")
 	git.Run("push", "-q")
 	if got := git.Run("rev-parse", "--abbrev-ref", "@{upstream}"); got != "origin/cove/brave-otter" {
@@ -148,26 +150,30 @@ func TestCheckout(t *testing.T) {
 		t.Errorf("it begins at %s", got)
 	}
 
-	// Another begins where the first one ended.
-	if _, err := s.Create(t.Context(), spec("x", workspace.Repository{Source: repo.URL, Branch: "cove/brave-otter"}), nil); cove.ErrorCode(err) != cove.Conflict {
+	// Another sandbox begins where the first one ended.
+	if _, err := s.Create(t.Context(), spec("x", workspace.Repository{Source: repo.URL, Branch: "cove/brave-otter"}),
+		nil); cove.ErrorCode(err) != cove.Conflict {
 		t.Errorf("another sandbox's branch: %v", err)
 	}
 	if err := s.Remove(t.Context(), w.ID, false); err != nil {
 		t.Fatal(err)
 	}
 	next := create(t, s, spec("x", workspace.Repository{Source: repo.URL, Branch: "cove/brave-otter"}))
-	if got := origin.In(next.Directory).Run("log", "--format=%s %D", "-1"); !strings.HasPrefix(got, "mine HEAD -> cove/brave-otter, origin/cove/brave-otter") {
+	if got := origin.In(next.Directory).Run("log", "--format=%s %D", "-1"); !strings.HasPrefix(got,
+		"mine HEAD -> cove/brave-otter, origin/cove/brave-otter") {
 		t.Errorf("it begins at %q", got)
 	}
-	if next.From != "cove/brave-otter" || origin.In(next.Directory).Run("status", "-sb") != "## cove/brave-otter...origin/cove/brave-otter" {
+	if next.From != "cove/brave-otter" || origin.In(next.Directory).Run("status", "-sb") !=
+		"## cove/brave-otter...origin/cove/brave-otter" {
 		t.Errorf("%+v", next.Checkout)
 	}
-	// What it began at is its own, and not in the mirror.
+	// The start is the sandbox's own, and not in the mirror.
 	mirror := gittest.NewGit(t, s.mirror(keyOf(t, repo.URL)).dir)
 	if got := mirror.Try("cat-file", "-e", next.Base); got.Code == 0 {
 		t.Error("the branch is in the shared mirror")
 	}
-	if got := mirror.Run("for-each-ref", "--format=%(refname)"); strings.Contains(got, "secret") || strings.Contains(got, "otter") {
+	if got := mirror.Run("for-each-ref", "--format=%(refname)"); strings.Contains(got, "secret") ||
+		strings.Contains(got, "otter") {
 		t.Errorf("the mirror has %s", got)
 	}
 	if n, err := s.Used(t.Context(), next.ID); err != nil || n < 4096 || n > 4<<20 {
@@ -223,7 +229,8 @@ func TestWhereToBegin(t *testing.T) {
 		{"a ref as a branch", "refs/heads/x", "", string(cove.InvalidArgument), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w, err := s.Create(t.Context(), spec("x", workspace.Repository{Source: repo.URL, Branch: tt.branch, From: tt.from}), nil)
+			w, err := s.Create(t.Context(), spec("x", workspace.Repository{Source: repo.URL, Branch: tt.branch, From: tt.from}),
+				nil)
 			if err != nil {
 				if string(cove.ErrorCode(err)) != tt.base {
 					t.Errorf("%v, want %s", err, tt.base)
@@ -273,7 +280,8 @@ func TestParts(t *testing.T) {
 		}
 	})
 	for _, bad := range []string{"", "..", "../x", "/etc", "-x", "a\nb", "a*", "!a"} {
-		if _, err := s.Create(t.Context(), spec("s", workspace.Repository{Source: repo.URL, Sparse: []string{bad}}), nil); cove.ErrorCode(err) != cove.InvalidArgument {
+		if _, err := s.Create(t.Context(), spec("s", workspace.Repository{Source: repo.URL, Sparse: []string{bad}}),
+			nil); cove.ErrorCode(err) != cove.InvalidArgument {
 			t.Errorf("the directory %q: %v", bad, err)
 		}
 	}
@@ -336,7 +344,7 @@ func TestParts(t *testing.T) {
 	})
 }
 
-// TestBombs: what unpacks to more than a machine has room for is not unpacked.
+// TestBombs: a repository that expands beyond the machine's room is not unpacked.
 func TestBombs(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
@@ -366,7 +374,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestFields: fields are told apart however they come, and are not kept whole.
+// TestFields: fields are split in any pieces, and long ones are truncated.
 func TestFields(t *testing.T) {
 	long := strings.Repeat("long", maxField)
 	text := "one\x00two words\x00\x00" + long + "\x00not ended"
@@ -380,7 +388,8 @@ func TestFields(t *testing.T) {
 			}
 			rest = rest[n:]
 		}
-		if len(got) != 4 || got[0] != "one" || got[1] != "two words" || got[2] != "" || !strings.HasPrefix(long, got[3]) || len(got[3]) < maxField {
+		if len(got) != 4 || got[0] != "one" || got[1] != "two words" || got[2] != "" || !strings.HasPrefix(long, got[3]) ||
+			len(got[3]) < maxField {
 			t.Fatalf("in parts of %d: %d fields, %.100q", size, len(got), got)
 		}
 	}
@@ -408,12 +417,17 @@ func TestFailures(t *testing.T) {
 		{"no directory", Options{}, workspace.Repository{Source: "/nowhere/at/all", Local: true}, cove.NotFound},
 		{"no way", Options{}, workspace.Repository{Source: repo.URL}, cove.Unavailable},
 		{"a way that is refused", Options{Outlet: refusing{}}, workspace.Repository{Source: repo.URL}, cove.Forbidden},
-		{"nothing there", Options{Outlet: direct{server.CA}}, workspace.Repository{Source: server.URL("missing.git")}, cove.NotFound},
+		{"nothing there", Options{Outlet: direct{server.CA}}, workspace.Repository{Source: server.URL("missing.git")},
+			cove.NotFound},
 		{"no account", Options{Outlet: direct{secured.CA}}, workspace.Repository{Source: private.URL}, cove.Forbidden},
-		{"a certificate nobody trusts", Options{Outlet: direct{secured.CA}}, workspace.Repository{Source: repo.URL}, cove.Unavailable},
-		{"nobody listens", Options{Outlet: direct{}}, workspace.Repository{Source: "https://127.0.0.1:9/x"}, cove.Unavailable},
-		{"a negative depth", Options{Outlet: direct{server.CA}}, workspace.Repository{Source: repo.URL, Depth: -1}, cove.InvalidArgument},
-		{"a shallow worktree", Options{Outlet: direct{server.CA}}, workspace.Repository{Source: repo.URL, Depth: 1, Worktree: true}, cove.InvalidArgument},
+		{"a certificate nobody trusts", Options{Outlet: direct{secured.CA}}, workspace.Repository{Source: repo.URL},
+			cove.Unavailable},
+		{"nobody listens", Options{Outlet: direct{}}, workspace.Repository{Source: "https://127.0.0.1:9/x"},
+			cove.Unavailable},
+		{"a negative depth", Options{Outlet: direct{server.CA}}, workspace.Repository{Source: repo.URL, Depth: -1},
+			cove.InvalidArgument},
+		{"a shallow worktree", Options{Outlet: direct{server.CA}},
+			workspace.Repository{Source: repo.URL, Depth: 1, Worktree: true}, cove.InvalidArgument},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.o.Home = t.TempDir()
@@ -451,7 +465,7 @@ func (refusing) Open(context.Context, string, bool, bool) (Way, error) {
 	return Way{}, cove.Errorf(cove.Forbidden, "the policy does not allow it")
 }
 
-// TestLocalSource: a directory's repository is read, and not obeyed.
+// TestLocalSource: a directory's repository is read, and nothing of it is executed.
 func TestLocalSource(t *testing.T) {
 	git := gittest.NewGit(t, t.TempDir())
 	git.Run("init", "-q", "-b", "main", "mine")
@@ -462,11 +476,14 @@ func TestLocalSource(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\ntouch "+canary+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, kv := range [][2]string{{"core.fsmonitor", script}, {"uploadpack.packObjectsHook", script}, {"core.alternateRefsCommand", script}, {"core.sshCommand", script}, {"filter.x.smudge", script}, {"filter.x.clean", script}, {"core.hooksPath", git.Dir}} {
+	for _, kv := range [][2]string{{"core.fsmonitor", script}, {"uploadpack.packObjectsHook", script},
+		{"core.alternateRefsCommand", script}, {"core.sshCommand", script}, {"filter.x.smudge", script},
+		{"filter.x.clean", script}, {"core.hooksPath", git.Dir}} {
 		mine.Run("config", kv[0], kv[1])
 	}
 	os.Remove(canary)
-	for name, want := range map[string]string{"https://git.example/a/b.git": "https://git.example/a/b.git", "git@github.com:a/b": "https://github.com/a/b.git", "/srv/elsewhere": "", "https://u:p@git.example/a": ""} {
+	for name, want := range map[string]string{"https://git.example/a/b.git": "https://git.example/a/b.git",
+		"git@github.com:a/b": "https://github.com/a/b.git", "/srv/elsewhere": "", "https://u:p@git.example/a": ""} {
 		mine.Run("config", "remote.origin.url", name)
 		s := newStore(t, nil)
 		w := create(t, s, spec("x", workspace.Repository{Source: filepath.Join(mine.Dir, "dir"), Local: true}))
@@ -483,17 +500,18 @@ func TestLocalSource(t *testing.T) {
 			t.Errorf("%+v, %v", mirrors, err)
 		}
 	}
-	// What changes there is there for the next.
+	// The next workspace gets later changes.
 	s := newStore(t, nil)
 	create(t, s, spec("x", workspace.Repository{Source: mine.Dir, Local: true}))
 	os.Remove(canary)
-	mine.Run("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "commit", "-q", "--allow-empty", "-m", "newer")
+	mine.Run("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "commit", "-q",
+		"--allow-empty", "-m", "newer")
 	os.Remove(canary)
 	w := create(t, s, spec("y", workspace.Repository{Source: mine.Dir, Local: true}))
 	if got := gittest.NewGit(t, w.Directory).Run("log", "-1", "--format=%s"); got != "newer" {
 		t.Errorf("it begins at %s", got)
 	}
-	// From a linked worktree it is the same repository.
+	// A linked worktree leads to the same repository.
 	mine.Run("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "worktree", "add", "-q", "../linked")
 	os.Remove(canary)
 	create(t, s, spec("z", workspace.Repository{Source: filepath.Join(git.Dir, "linked"), Local: true}))
@@ -505,8 +523,8 @@ func TestLocalSource(t *testing.T) {
 	}
 }
 
-// TestCorruptRecord: a workspace whose record cannot be read is listed and can
-// be removed, and is in nobody's way but of who would remove what it borrows.
+// TestCorruptRecord: a workspace with an unreadable record is listed and can be removed. It only prevents the removal
+// of mirrors.
 func TestCorruptRecord(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
@@ -530,8 +548,7 @@ func TestCorruptRecord(t *testing.T) {
 	}
 }
 
-// TestLocalPointers: a directory that somebody else has made does not have
-// another repository of the person's read.
+// TestLocalPointers: a directory by another author cannot substitute another repository of the person.
 func TestLocalPointers(t *testing.T) {
 	top := gittest.NewGit(t, t.TempDir())
 	top.Run("init", "-q", "-b", "main", "secret")
@@ -587,7 +604,7 @@ func TestLocalPointers(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// What git itself has made so is as it should be.
+	// Pointers made by git itself are accepted.
 	sup := evil("super")
 	sup.Run("-c", "protocol.file.allow=always", "submodule", "-q", "add", secret.Dir, "sub")
 	sup.Run("worktree", "add", "-q", "../beside")

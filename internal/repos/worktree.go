@@ -17,8 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// worktree makes the checkout a worktree of repository.git, which is the
-// workspace's own and is not inside.
+// worktree makes the checkout a worktree of repository.git, which belongs to the workspace and is not visible inside.
 func (w *making) worktree(ctx context.Context, at start, refs map[string]string, sparse []string) error {
 	if w.record.Base == "" {
 		return cove.Errorf(cove.InvalidArgument, "an empty repository has no worktrees").WithHint("leave out --worktree")
@@ -31,8 +30,8 @@ func (w *making) worktree(ctx context.Context, at start, refs map[string]string,
 	return w.link(ctx, dir, filepath.Join(w.final, repositoryDir), nil, at.branch, sparse)
 }
 
-// worktreeOf makes the checkout a worktree of a person's own repository. Its
-// branches are those it has itself; nothing is fetched.
+// worktreeOf makes the checkout a worktree of a person's own repository, with that repository's branches; nothing is
+// fetched.
 func (w *making) worktreeOf(ctx context.Context, r remote, want workspace.Repository) error {
 	tell(w.progress, "adding a worktree to "+r.Dir)
 	a, err := w.s.listNeighbour(ctx, w.held, r.git)
@@ -44,10 +43,12 @@ func (w *making) worktreeOf(ctx context.Context, r remote, want workspace.Reposi
 		return err
 	}
 	if at.id == "" {
-		return cove.Errorf(cove.InvalidArgument, "an empty repository has no worktrees").WithHint("make a first commit, or leave out --worktree")
+		return cove.Errorf(cove.InvalidArgument, "an empty repository has no worktrees").WithHint(
+			"make a first commit, or leave out --worktree")
 	}
 	w.record.Shared = sharedBranches(a, w.s.o.Shared)
-	base, err := w.s.line(ctx, w.held, hostgit.Run{Dir: r.git, Command: []string{"rev-parse"}, Flags: []string{"--verify", "--quiet"}, Args: []string{at.id + "^{commit}"}})
+	base, err := w.s.line(ctx, w.held, hostgit.Run{Dir: r.git, Command: []string{"rev-parse"},
+		Flags: []string{"--verify", "--quiet"}, Args: []string{at.id + "^{commit}"}})
 	if err != nil {
 		return cove.Errorf(cove.NotFound, "%s has no commit %s", r.Dir, at.id)
 	}
@@ -55,7 +56,8 @@ func (w *making) worktreeOf(ctx context.Context, r remote, want workspace.Reposi
 	if err := w.importer(a.objectFormat(), nil, false, at); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(w.in(importDir), "objects/info/alternates"), filepath.Join(r.git, "objects")+"\n"); err != nil {
+	if err := writeFile(filepath.Join(w.in(importDir), "objects/info/alternates"),
+		filepath.Join(r.git, "objects")+"\n"); err != nil {
 		return err
 	}
 	if err := w.remember(); err != nil {
@@ -63,13 +65,14 @@ func (w *making) worktreeOf(ctx context.Context, r remote, want workspace.Reposi
 	}
 	var branch []string
 	if at.tracks && at.ref != "refs/heads/"+at.branch {
-		return cove.Errorf(cove.Conflict, "%s has a branch %s already, which begins elsewhere", r.Dir, at.branch).WithHint("choose another, or leave out what to begin at")
+		return cove.Errorf(cove.Conflict, "%s has a branch %s already, which begins elsewhere", r.Dir,
+			at.branch).WithHint("choose another, or leave out what to begin at")
 	}
 	if !at.tracks {
 		w.record.NewRef = "refs/heads/" + at.branch
 		branch = []string{"-b", at.branch}
 	}
-	// Whoever finds this half made removes the branch again.
+	// A process that finds this record incomplete removes the branch again.
 	if err := writeRecord(w.dir, w.record); err != nil {
 		return err
 	}
@@ -81,21 +84,23 @@ func sharedBranches(a advert, more []policy.Refs) []string {
 	return slices.DeleteFunc(a.branches(), func(name string) bool { return refs["refs/heads/"+name] == "" })
 }
 
-// link adds the checkout to the worktrees of a repository, which will be at
-// final: the branch is made, or it is there, and the files are written.
+// link adds the checkout to the worktrees of a repository, whose path will be final: it makes or uses the branch, and
+// writes the files.
 func (w *making) link(ctx context.Context, dir, final string, branch []string, name string, sparse []string) error {
 	if err := w.weigh(ctx, sparse); err != nil {
 		return err
 	}
 	tree := w.in(checkoutDir)
-	run := hostgit.Run{Dir: dir, Command: []string{"worktree", "add"}, Flags: []string{"--no-checkout", "--quiet"}, Args: []string{tree, name}}
+	run := hostgit.Run{Dir: dir, Command: []string{"worktree", "add"}, Flags: []string{"--no-checkout", "--quiet"},
+		Args: []string{tree, name}}
 	if branch != nil {
 		run.Flags = append(run.Flags, "-b"+name)
 		run.Args = []string{tree, w.record.Base}
 	}
 	if _, err := w.git(ctx, run); err != nil {
 		if strings.Contains(err.Error(), "already checked out") || strings.Contains(err.Error(), "already used by worktree") {
-			return cove.Errorf(cove.Conflict, "the branch %s is checked out elsewhere: %w", name, err).WithHint("choose another branch")
+			return cove.Errorf(cove.Conflict, "the branch %s is checked out elsewhere: %w", name,
+				err).WithHint("choose another branch")
 		}
 		return err
 	}
@@ -111,15 +116,16 @@ func (w *making) link(ctx context.Context, dir, final string, branch []string, n
 	if err := w.fill(ctx, admin, tree, sparse); err != nil {
 		return err
 	}
-	// Both will be somewhere else once they are whole.
-	if err := writeFile(filepath.Join(tree, ".git"), "gitdir: "+filepath.Join(final, "worktrees", w.record.Worktree)+"\n"); err != nil {
+	// Both paths are those after the final rename.
+	if err := writeFile(filepath.Join(tree, ".git"), "gitdir: "+filepath.Join(final, "worktrees", w.record.Worktree)+
+		"\n"); err != nil {
 		return err
 	}
 	return writeFile(filepath.Join(admin, "gitdir"), filepath.Join(w.final, checkoutDir, ".git")+"\n")
 }
 
-// releaseWorktree takes a workspace off the worktrees of a person's own
-// repository. The branch, which has the work, stays.
+// releaseWorktree removes a workspace from the worktrees of a person's own repository. The branch, with its work,
+// stays.
 func (s *Store) releaseWorktree(r record) error {
 	if !filepath.IsAbs(r.Hidden) || r.Worktree == "" {
 		return nil
@@ -138,7 +144,7 @@ func (s *Store) releaseWorktree(r record) error {
 	admin := filepath.Join("worktrees", r.Worktree)
 	text, err := root.ReadFile(filepath.Join(admin, "gitdir"))
 	if err != nil || !bytes.Contains(text, []byte(r.ID)) {
-		return nil // it is another's by now
+		return nil // it belongs to another worktree by now
 	}
 	if err := root.RemoveAll(admin); err != nil {
 		return storageFull("release the worktree", err)
@@ -146,29 +152,30 @@ func (s *Store) releaseWorktree(r record) error {
 	return nil
 }
 
-// abandonWorktree takes back what a workspace that was not finished did to a
-// person's own repository: also the branch, if nothing was done on it.
+// abandonWorktree reverts the changes of an unfinished workspace to a person's own repository, including the branch if
+// it has no work.
 func (s *Store) abandonWorktree(ctx context.Context, r record) error {
 	if !filepath.IsAbs(r.Hidden) {
 		return nil
 	}
-	if r.Worktree == "" { // it may have been added all the same
+	if r.Worktree == "" { // it may have been added nevertheless
 		r.Worktree = s.findWorktree(r)
 	}
 	err := s.releaseWorktree(r)
 	if r.NewRef == "" {
 		return err
 	}
-	_, e := s.git(ctx, nil, hostgit.Run{Dir: r.Hidden, Command: []string{"update-ref"}, Flags: []string{"-d"}, Args: []string{r.NewRef, r.Base}})
+	_, e := s.git(ctx, nil, hostgit.Run{Dir: r.Hidden, Command: []string{"update-ref"}, Flags: []string{"-d"},
+		Args: []string{r.NewRef, r.Base}})
 	if hostgit.ExitCode(e) > 0 {
-		e = nil // it was not made yet, or somebody works on it
+		e = nil // it was not made yet, or has work
 	}
 	return cmp.Or(err, e)
 }
 
-// findWorktree is the name of the worktree that a workspace has become.
+// findWorktree returns the name of a workspace's worktree.
 func (s *Store) findWorktree(r record) string {
-	entries, _ := os.ReadDir(filepath.Join(r.Hidden, "worktrees")) // without, there is none
+	entries, _ := os.ReadDir(filepath.Join(r.Hidden, "worktrees")) // if missing, there are none
 	for _, e := range entries {
 		text, err := readSmall(filepath.Join(r.Hidden, "worktrees", e.Name(), "gitdir"))
 		if err == nil && strings.Contains(text, string(r.ID)) {

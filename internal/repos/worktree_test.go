@@ -11,8 +11,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// TestWorktreeOfRemote: the checkout is a worktree of a repository beside it,
-// whose objects are found where it lies, and one level below any other root.
+// TestWorktreeOfRemote: the checkout is a worktree of a repository beside it. Its objects are found at its own place,
+// and one level below any other root.
 func TestWorktreeOfRemote(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
@@ -31,11 +31,11 @@ func TestWorktreeOfRemote(t *testing.T) {
 	if got := repo.Refs(); !strings.Contains(got, "refs/heads/cove/calm-crane") {
 		t.Errorf("the remote has %s", got)
 	}
-	if got := git.Run("worktree", "list", "--porcelain"); !strings.Contains(got, "worktree "+w.Directory+"\n") || strings.Contains(got, "prunable") {
+	if got := git.Run("worktree", "list", "--porcelain"); !strings.Contains(got, "worktree "+w.Directory+"\n") ||
+		strings.Contains(got, "prunable") {
 		t.Errorf("worktrees %s", got)
 	}
-	// As it is seen by whoever has it at /repository.git and the objects at
-	// /run/cove/objects.
+	// The view of a sandbox with the repository at /repository.git and the objects at /run/cove/objects.
 	root := t.TempDir()
 	for name, target := range map[string]string{"repository.git": w.Hidden, "run/cove/objects": w.Borrowed} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
@@ -45,8 +45,10 @@ func TestWorktreeOfRemote(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	gittest.NewGit(t, root).Run("--git-dir="+filepath.Join(root, "repository.git/worktrees/checkout"), "--work-tree="+w.Directory, "log", "-1")
-	sparse := create(t, s, spec("sparse", workspace.Repository{Source: repo.URL, Worktree: true, Sparse: []string{"none"}}))
+	gittest.NewGit(t, root).Run("--git-dir="+filepath.Join(root, "repository.git/worktrees/checkout"),
+		"--work-tree="+w.Directory, "log", "-1")
+	sparse := create(t, s,
+		spec("sparse", workspace.Repository{Source: repo.URL, Worktree: true, Sparse: []string{"none"}}))
 	if got := names(t, sparse.Directory); got != ".git README" {
 		t.Errorf("it has %s", got)
 	}
@@ -57,7 +59,7 @@ func TestWorktreeOfRemote(t *testing.T) {
 	}
 }
 
-// hostile is a repository of a person's that would run a program at every turn.
+// hostile returns a person's repository that would run a program on every occasion.
 func hostile(t *testing.T) (git gittest.Git, ran func() bool) {
 	t.Helper()
 	top := gittest.NewGit(t, t.TempDir())
@@ -77,7 +79,8 @@ func hostile(t *testing.T) (git gittest.Git, ran func() bool) {
 			t.Fatal(err)
 		}
 	}
-	for _, key := range []string{"core.fsmonitor", "core.alternateRefsCommand", "filter.x.smudge", "filter.x.clean", "diff.x.textconv", "core.sshCommand"} {
+	for _, key := range []string{"core.fsmonitor", "core.alternateRefsCommand", "filter.x.smudge", "filter.x.clean",
+		"diff.x.textconv", "core.sshCommand"} {
 		mine.Run("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "config", key, script)
 	}
 	os.Remove(canary)
@@ -86,20 +89,22 @@ func hostile(t *testing.T) (git gittest.Git, ran func() bool) {
 		t.Fatal("an ordinary git runs nothing")
 	}
 	os.Remove(canary)
-	return gittest.NewGit(t, mine.Dir, "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=core.hooksPath", "GIT_CONFIG_VALUE_0=/dev/null", "GIT_CONFIG_KEY_1=core.fsmonitor", "GIT_CONFIG_VALUE_1=false"),
+	return gittest.NewGit(t, mine.Dir, "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=core.hooksPath",
+			"GIT_CONFIG_VALUE_0=/dev/null", "GIT_CONFIG_KEY_1=core.fsmonitor", "GIT_CONFIG_VALUE_1=false"),
 		func() bool { return exists(canary) }
 }
 
 func hookPaths(dir string) []string {
 	var all []string
-	for _, name := range []string{"post-checkout", "reference-transaction", "post-index-change", "pre-auto-gc", "post-merge", "fsmonitor-watchman"} {
+	for _, name := range []string{"post-checkout", "reference-transaction", "post-index-change", "pre-auto-gc",
+		"post-merge", "fsmonitor-watchman"} {
 		all = append(all, filepath.Join(dir, name))
 	}
 	return all
 }
 
-// TestWorktreeOfDirectory: a person's own repository has one worktree more, none
-// of its programs has run, and nothing but the branch is left in the end.
+// TestWorktreeOfDirectory: a person's own repository gets a worktree, runs none of its programs, and has one new branch
+// in the end.
 func TestWorktreeOfDirectory(t *testing.T) {
 	mine, ran := hostile(t)
 	s := newStore(t, nil)
@@ -107,16 +112,19 @@ func TestWorktreeOfDirectory(t *testing.T) {
 	if ran() {
 		t.Error("a program of the repository ran")
 	}
-	if w.Hidden != filepath.Join(mine.Dir, ".git") || w.Worktree != "checkout" || w.Borrowed != "" || w.Branch != "cove/calm-crane" {
+	if w.Hidden != filepath.Join(mine.Dir, ".git") || w.Worktree != "checkout" || w.Borrowed != "" ||
+		w.Branch != "cove/calm-crane" {
 		t.Errorf("%+v", w)
 	}
 	if got := read(t, w.Directory, "f"); got != "1\n" {
 		t.Errorf("the file is %q", got)
 	}
-	if got := mine.Run("worktree", "list", "--porcelain"); !strings.Contains(got, "worktree "+w.Directory+"\n") || !strings.Contains(got, "branch refs/heads/cove/calm-crane") {
+	if got := mine.Run("worktree", "list", "--porcelain"); !strings.Contains(got, "worktree "+w.Directory+"\n") ||
+		!strings.Contains(got, "branch refs/heads/cove/calm-crane") {
 		t.Errorf("worktrees %s", got)
 	}
-	second := create(t, s, spec("second", workspace.Repository{Source: mine.Dir, Local: true, Worktree: true, Branch: "there"}))
+	second := create(t, s,
+		spec("second", workspace.Repository{Source: mine.Dir, Local: true, Worktree: true, Branch: "there"}))
 	if second.Worktree == w.Worktree || second.Branch != "there" {
 		t.Errorf("%+v", second)
 	}
@@ -131,17 +139,19 @@ func TestWorktreeOfDirectory(t *testing.T) {
 		}
 	}
 	before := mine.Run("for-each-ref") + mine.Run("worktree", "list")
-	if _, err := s.Create(t.Context(), spec("x", workspace.Repository{Source: mine.Dir, Local: true, Worktree: true, From: "missing"}), nil); cove.ErrorCode(err) != cove.NotFound {
+	if _, err := s.Create(t.Context(), spec("x", workspace.Repository{
+		Source: mine.Dir, Local: true, Worktree: true, From: "missing",
+	}), nil); cove.ErrorCode(err) != cove.NotFound {
 		t.Error(err)
 	}
-	// One that fails late: its files cannot be written.
+	// A late failure: its files cannot be written.
 	late := spec("late", workspace.Repository{Source: mine.Dir, Local: true, Worktree: true, Sparse: []string{"a"}})
 	if err := os.WriteFile(filepath.Join(mine.Dir, ".git/config.worktree"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	blocked := filepath.Join(s.workspaces, coming+string(late.ID))
 	_, err := s.Create(t.Context(), late, func(workspace.Step) {
-		os.MkdirAll(filepath.Join(blocked, checkoutDir, ".git"), 0o755) // where git puts a file
+		os.MkdirAll(filepath.Join(blocked, checkoutDir, ".git"), 0o755) // git needs a file there
 		os.WriteFile(filepath.Join(blocked, checkoutDir, "in-the-way"), nil, 0o644)
 	})
 	if err == nil {
@@ -158,20 +168,19 @@ func TestWorktreeOfDirectory(t *testing.T) {
 	if got := mine.Run("worktree", "list"); strings.Contains(got, string(w.ID)) || strings.Count(got, "\n") != 0 {
 		t.Errorf("worktrees %s", got)
 	}
-	mine.Run("rev-parse", "--verify", "refs/heads/cove/calm-crane") // the work is there
+	mine.Run("rev-parse", "--verify", "refs/heads/cove/calm-crane") // the work exists
 	if ran() {
 		t.Error("a program of the repository ran")
 	}
 }
 
-// TestAbandonedWorktree: what a killed process did to a person's repository is
-// taken back by the next start.
+// TestAbandonedWorktree: the next start reverts a killed process's changes to a person's repository.
 func TestAbandonedWorktree(t *testing.T) {
 	mine, _ := hostile(t)
 	s := newStore(t, nil)
 	before := mine.Run("for-each-ref")
 	w := create(t, s, spec("calm-crane", workspace.Repository{Source: mine.Dir, Local: true, Worktree: true}))
-	// As it is before the last step.
+	// The state before the last step.
 	dir := s.directory(w.ID)
 	if err := os.Rename(dir, filepath.Join(s.workspaces, coming+string(w.ID))); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,5 @@
-// Package rootfs says what a sandbox's root filesystem consists of, for every
-// engine: which directories of the host the default root shows, what its /etc
-// holds, and which places of /proc and /sys are masked.
+// Package rootfs defines a sandbox's root filesystem for every engine: the host directories in the default root, the
+// content of its /etc, and the masked places of /proc and /sys.
 package rootfs
 
 import (
@@ -13,8 +12,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Path is where sandboxes look for programs; Go's own distribution installs to
-// the last.
+// Path is the PATH of sandboxes; Go's own distribution installs to the last directory.
 const Path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin"
 
 // Link is a symbolic link of the root.
@@ -27,17 +25,16 @@ type File struct {
 	Data string
 }
 
-// Host is what the host's own toolchain contributes to the default root.
+// Host is the part of the default root that comes from the host's own toolchain.
 type Host struct {
 	Dirs  []string // shown read-only under the same name
 	Links []Link   // such as /bin → usr/bin on a merged-usr system
-	// Etc are files and directories of /etc that programs need to start: the
-	// dynamic linker's cache, the alternatives, certificates, the time zone.
-	// They hold no secret and nothing about the host's users.
+	// Etc are files and directories of /etc that programs need to start: the dynamic linker's cache, the alternatives,
+	// certificates, the time zone. They contain no secret and nothing about the host's users.
 	Etc []string
 }
 
-// toolchain are the candidates; nothing of /root, /home, /var, /opt or /srv.
+// toolchain are the candidate directories; nothing of /root, /home, /var, /opt or /srv.
 var toolchain = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
 var etc = []string{
@@ -46,7 +43,7 @@ var etc = []string{
 	"/etc/java-*-openjdk/security", // Debian's, without which Java has no TLS
 }
 
-// ReadHost looks at this host's toolchain directories.
+// ReadHost reads this host's toolchain directories.
 func ReadHost() (Host, error) {
 	var h Host
 	for _, dir := range toolchain {
@@ -82,38 +79,46 @@ func ReadHost() (Host, error) {
 	return h, nil
 }
 
-// EtcFiles are the generated files of /etc. In an image that has its own
-// users, only Resolver's are used.
-func EtcFiles(hostname string) []File {
+// EtcFiles are the generated files of /etc of a sandbox of a user. In an image that
+// has its own users, only Resolver's are used.
+func EtcFiles(hostname string, u cove.User) []File {
 	users := fmt.Sprintf("root:x:0:0:root:/root:/usr/sbin/nologin\ncove:x:1000:1000:cove:%s:/bin/sh\nnobody:x:65534:65534:nobody:%[1]s:/usr/sbin/nologin\n", cove.Home)
+	groups := "root:x:0:\ntty:x:5:\ncove:x:1000:\nnogroup:x:65534:\n"
+	if u != cove.CodeUser && u != cove.AgentUser { // first, since the first line of an id names it
+		users = fmt.Sprintf("%s:x:%d:%[2]d:%[1]s:%[3]s:%[4]s\n", u.Name, u.UID, u.Home, u.Shell) + users
+		groups = fmt.Sprintf("%s:x:%d:\n", u.Name, u.UID) + groups
+	}
 	return append([]File{
 		{Name: "/etc/passwd", Mode: 0o644, Data: users},
-		{Name: "/etc/group", Mode: 0o644, Data: "root:x:0:\ntty:x:5:\ncove:x:1000:\nnogroup:x:65534:\n"},
+		{Name: "/etc/group", Mode: 0o644, Data: groups},
 		{Name: "/etc/nsswitch.conf", Mode: 0o644, Data: "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"},
 	}, Resolver(hostname)...)
 }
 
-// Resolver are the files of /etc that say who and where the sandbox is. There
-// is no name server: a lookup is refused at once on the loopback interface.
+// Resolver returns the files of /etc with the sandbox's name and addresses. They name no name server: a lookup is
+// refused at once on the loopback interface.
 func Resolver(hostname string) []File {
 	return []File{
 		{Name: "/etc/hostname", Mode: 0o644, Data: hostname + "\n"},
-		{Name: "/etc/hosts", Mode: 0o644, Data: "127.0.0.1 localhost " + hostname + "\n::1 localhost ip6-localhost ip6-loopback\n"},
+		{Name: "/etc/hosts", Mode: 0o644, Data: "127.0.0.1 localhost " + hostname +
+			"\n::1 localhost ip6-localhost ip6-loopback\n"},
 		{Name: "/etc/resolv.conf", Mode: 0o644, Data: "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"},
 	}
 }
 
-// Hostname is every sandbox's: it says nothing about the host.
+// Hostname is the same for every sandbox, and reveals nothing about the host.
 const Hostname = "cove"
 
-// Masked are hidden: the OCI runtime specification's default list, and what
-// else of /proc tells about the kernel. /sys is not there at all.
+// Masked are hidden: the OCI runtime specification's default list, and further files of /proc about the kernel. /sys is
+// not mounted at all.
 var Masked = []string{
-	"/proc/acpi", "/proc/asound", "/proc/driver", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/key-users",
-	"/proc/kmsg", "/proc/latency_stats", "/proc/modules", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+	"/proc/acpi", "/proc/asound", "/proc/driver", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
+	"/proc/key-users",
+	"/proc/kmsg", "/proc/latency_stats", "/proc/modules", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
+	"/proc/timer_stats",
 }
 
-// ReadOnly are shown and cannot be written.
+// ReadOnly are visible but not writable.
 var ReadOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
 // Devices are the nodes of /dev, besides the terminals'.
@@ -125,41 +130,37 @@ var DeviceLinks = []Link{
 	{"/dev/stderr", "/proc/self/fd/2"}, {"/dev/ptmx", "pts/ptmx"}, {"/dev/core", "/dev/null"},
 }
 
-// Writable is a directory inside that the user may write. All of them share
-// the sandbox's disk limit.
+// Writable is a directory inside that the user may write. All writable directories share the sandbox's disk limit.
 type Writable struct {
 	Name string
 	Mode uint32
 	Own  bool // owned by the user
 }
 
-// Writables are the writable directories of every sandbox.
-var Writables = []Writable{
-	{"/tmp", 0o1777, false},
-	{"/var/tmp", 0o1777, false},
-	{"/run", 0o755, true},
-	{"/dev/shm", 0o1777, false},
-	{cove.Home, 0o700, true},
-	{cove.WorkDir, 0o755, true},
+// Writables are the writable directories of every sandbox of a user.
+func Writables(u cove.User) []Writable {
+	return []Writable{
+		{"/tmp", 0o1777, false},
+		{"/var/tmp", 0o1777, false},
+		{"/run", 0o755, true},
+		{"/dev/shm", 0o1777, false},
+		{u.Home, 0o700, true},
+		{cove.WorkDir, 0o755, true},
+	}
 }
 
-// Env is the environment every process starts from.
+// Env is the environment that every process of a user starts from.
 func Env(u cove.User) []string {
-	name := "nobody"
-	if u == cove.UserAgent {
-		name = "cove"
-	}
 	return []string{
-		"PATH=" + Path, "HOME=" + cove.Home, "USER=" + name, "LOGNAME=" + name, "SHELL=/bin/sh",
+		"PATH=" + Path, "HOME=" + u.Home, "USER=" + u.Name, "LOGNAME=" + u.Name, "SHELL=" + u.Shell,
 		"LANG=C.UTF-8", "TMPDIR=/tmp", "COVE=1",
 	}
 }
 
-// Own is where Cove shows a sandbox what it has for it.
+// Own is the directory inside for Cove's own files.
 const Own = "/run/cove"
 
-// ValidateTarget refuses the targets of mounts that would hide what the wall
-// depends on.
+// ValidateTarget refuses mount targets that would hide what the wall depends on.
 func ValidateTarget(target string) error {
 	clean := path.Clean(target)
 	refuse := func(why string) error {

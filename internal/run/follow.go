@@ -176,7 +176,7 @@ func (f *follower) decided(ctx context.Context) (all []api.Decision, err error) 
 		return nil, nil
 	}
 	for {
-		page, err := f.r.o.Store.DecisionsAfter(ctx, f.seen, store.MaxPage)
+		page, err := f.r.o.Store.DecisionsAfter(ctx, "", f.seen, store.MaxPage)
 		if err != nil {
 			return all, err
 		}

@@ -23,10 +23,11 @@ type asking interface {
 	holds() ([]approval.Hold, <-chan struct{})
 	wayOut() Way
 	object() string // for the record
+	owner() cove.Principal
 }
 
-// asking lists them.
-func (m *Manager) asking() []asking {
+// asking lists those of p.
+func (m *Manager) asking(p cove.Principal) []asking {
 	var all []asking
 	for _, e := range m.executions() {
 		all = append(all, e)
@@ -41,16 +42,24 @@ func (m *Manager) asking() []asking {
 	for e := range m.errands {
 		all = append(all, e)
 	}
-	return all
+	return slices.DeleteFunc(all, func(a asking) bool { return !p.Sees(a.owner()) })
+}
+
+// only is whose records p sees, as queries of the store take it; empty is everybody's.
+func only(p cove.Principal) string {
+	if p.SeesAll() {
+		return ""
+	}
+	return p.String()
 }
 
 // errand is what the host does for a sandbox that lasts, on a way out of its own.
 type errand struct{ lastingAsk }
 
-// Errand has what the host asks on a way out, for a sandbox that lasts, wait for
-// an answer as what the sandbox asks does, until done is called.
-func (m *Manager) Errand(id cove.SandboxID, name string, way Way) (done func()) {
-	e := &errand{lastingAsk{id, opened{name: name, way: way}}}
+// Errand has what the host asks for p on a way out, for a sandbox that lasts, wait
+// for p's answer as what the sandbox asks does, until done is called.
+func (m *Manager) Errand(p cove.Principal, id cove.SandboxID, name string, way Way) (done func()) {
+	e := &errand{lastingAsk{id, opened{of: p, name: name, way: way}}}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.errands[e] = true
@@ -67,8 +76,9 @@ type lastingAsk struct {
 	open opened
 }
 
-func (l lastingAsk) wayOut() Way    { return l.open.way }
-func (l lastingAsk) object() string { return string(l.id) }
+func (l lastingAsk) wayOut() Way           { return l.open.way }
+func (l lastingAsk) object() string        { return string(l.id) }
+func (l lastingAsk) owner() cove.Principal { return l.open.of }
 func (l lastingAsk) holds() ([]approval.Hold, <-chan struct{}) {
 	all, changed := l.open.way.Holds()
 	for i := range all {
@@ -77,12 +87,12 @@ func (l lastingAsk) holds() ([]approval.Hold, <-chan struct{}) {
 	return all, changed
 }
 
-// Holds lists what waits for an answer in all executions of this process and
-// all sandboxes that last, the oldest first. A sandbox is named in place of an
-// execution.
-func (m *Manager) Holds() []approval.Hold {
+// Holds lists what waits for an answer of p's in the executions of this process
+// and in the sandboxes that last, the oldest first. A sandbox is named in place of
+// an execution.
+func (m *Manager) Holds(p cove.Principal) []approval.Hold {
 	var all []approval.Hold
-	for _, e := range m.asking() {
+	for _, e := range m.asking(p) {
 		holds, _ := e.holds()
 		all = append(all, holds...)
 	}
@@ -90,11 +100,12 @@ func (m *Manager) Holds() []approval.Hold {
 	return all
 }
 
-// Answer answers what waits as id; may judges whether the caller may say so, and
-// its error is Answer's. Errors: NotFound when it does not wait in this process,
-// InvalidArgument.
-func (m *Manager) Answer(ctx context.Context, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error {
-	for _, e := range m.asking() {
+// Answer answers, as p, what waits as id in something of p's; may judges whether p
+// may say so, and its error is Answer's. Errors: NotFound when it does not wait in
+// this process, InvalidArgument.
+func (m *Manager) Answer(ctx context.Context, p cove.Principal, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error {
+	a.Who = p.String()
+	for _, e := range m.asking(p) {
 		holds, _ := e.holds()
 		i := slices.IndexFunc(holds, func(h approval.Hold) bool { return h.ID == id })
 		if i < 0 {
@@ -117,12 +128,12 @@ func (m *Manager) Answer(ctx context.Context, id cove.HoldID, a approval.Answer,
 	return cove.Errorf(cove.NotFound, "nothing waits as %s", id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
 }
 
-// Revoke forgets an approval for who, a name for the record. Errors: NotFound.
-func (m *Manager) Revoke(ctx context.Context, id cove.ApprovalID, who string) error {
-	if err := m.o.Store.Revoke(ctx, id); err != nil {
+// Revoke forgets an approval of p's. Errors: NotFound.
+func (m *Manager) Revoke(ctx context.Context, p cove.Principal, id cove.ApprovalID) error {
+	if err := m.o.Store.Revoke(ctx, only(p), id); err != nil {
 		return err
 	}
-	m.audit(ctx, store.Record{Who: who, Action: "revoke", Object: string(id), Verdict: "ok"})
+	m.audit(ctx, store.Record{Who: p.String(), Action: "revoke", Object: string(id), Verdict: "ok"})
 	return nil
 }
 

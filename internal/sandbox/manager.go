@@ -66,8 +66,9 @@ type Way interface {
 
 // Options make a Manager. All are required.
 type Options struct {
-	Engines *engine.Set // Close closes them
-	Images  Images
+	Engines  *engine.Set // Close closes them
+	Defaults cove.Spec   // as configured, beneath what is asked for
+	Images   Images
 	// NextWay names a sandbox for which OpenWay is called next, and may have
 	// something ready by that name; nil: any name does.
 	NextWay       func() cove.SandboxID
@@ -134,25 +135,25 @@ func (m *Manager) Queued() int { return m.queue.waiting() }
 // Health maps each engine to "ok", engine.Unused, or the reason why it cannot be used.
 func (m *Manager) Health(context.Context) map[string]string { return m.o.Engines.Health() }
 
-// Kill ends a running execution for who, a name for the record. Errors: NotFound, Conflict when it has ended
-// or runs in another process of Cove.
-func (m *Manager) Kill(ctx context.Context, id cove.ExecutionID, who string) error {
-	e, err := m.find(ctx, id)
+// Kill ends a running execution of p's. Errors: NotFound, Conflict when it has
+// ended or runs in another process of Cove.
+func (m *Manager) Kill(ctx context.Context, p cove.Principal, id cove.ExecutionID) error {
+	e, err := m.find(ctx, p, id)
 	if err != nil {
 		return err
 	}
 	e.end(endKilled)
-	m.audit(ctx, store.Record{Who: who, Action: "kill", Object: string(id), Verdict: "ok"})
+	m.audit(ctx, store.Record{Who: p.String(), Action: "kill", Object: string(id), Verdict: "ok"})
 	return nil
 }
 
-// Models is what a running execution has used of models so far; nothing if it
-// does not run here.
-func (m *Manager) Models(id cove.ExecutionID) []api.ModelUsage {
+// Models returns what a running execution of p's has used of models so far;
+// nothing if it does not run here.
+func (m *Manager) Models(p cove.Principal, id cove.ExecutionID) []api.ModelUsage {
 	m.mu.Lock()
 	e := m.running[id]
 	m.mu.Unlock()
-	if e == nil {
+	if e == nil || !p.Sees(e.owner()) {
 		return nil
 	}
 	if way := e.wayOut(); way != nil {
@@ -161,34 +162,34 @@ func (m *Manager) Models(id cove.ExecutionID) []api.ModelUsage {
 	return nil
 }
 
-// ExtendNetwork adds to the policy of a running execution for who, a name for
-// the record, and says how many of its connections that has cut. Errors:
+// ExtendNetwork adds to the policy of a running execution of p's, and returns how
+// many of its connections that has cut. Errors:
 // InvalidArgument, NotFound, Conflict when it has ended, runs in another process
 // of Cove, or has no network.
-func (m *Manager) ExtendNetwork(ctx context.Context, id cove.ExecutionID, who string, documents []*policy.Document) (cut int, err error) {
-	way, err := m.wayOf(ctx, id)
+func (m *Manager) ExtendNetwork(ctx context.Context, p cove.Principal, id cove.ExecutionID, documents []*policy.Document) (cut int, err error) {
+	way, err := m.wayOf(ctx, p, id)
 	if err != nil {
 		return 0, err
 	}
 	if cut, err = way.Extend(documents...); err == nil {
-		m.audit(ctx, store.Record{Who: who, Action: "network", Object: string(id), Verdict: "ok", Detail: describe(documents)})
+		m.audit(ctx, store.Record{Who: p.String(), Action: "network", Object: string(id), Verdict: "ok", Detail: describe(documents)})
 	}
 	return cut, err
 }
 
-// Certificate is that of the authority which a running execution trusts, as
-// PEM. Errors: NotFound, Conflict, as ExtendNetwork's.
-func (m *Manager) Certificate(ctx context.Context, id cove.ExecutionID) ([]byte, error) {
-	way, err := m.wayOf(ctx, id)
+// Certificate returns that of the authority which a running execution of p's
+// trusts, as PEM. Errors: NotFound, Conflict, as ExtendNetwork's.
+func (m *Manager) Certificate(ctx context.Context, p cove.Principal, id cove.ExecutionID) ([]byte, error) {
+	way, err := m.wayOf(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
 	return way.Certificate(), nil
 }
 
-// wayOf finds the way out of a running execution.
-func (m *Manager) wayOf(ctx context.Context, id cove.ExecutionID) (Way, error) {
-	e, err := m.find(ctx, id)
+// wayOf finds the way out of a running execution of p's.
+func (m *Manager) wayOf(ctx context.Context, p cove.Principal, id cove.ExecutionID) (Way, error) {
+	e, err := m.find(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}

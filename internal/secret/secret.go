@@ -1,8 +1,8 @@
-// Package secret owns the value that prints as nothing, so that a credential
-// cannot reach a log, an error, an answer or a file by being passed along.
+// Package secret owns the value that does not print, so that a credential cannot reach a log, an error, an answer or a
+// file by accident.
 //
-// Every way in which Go prints or encodes a [Value] gives "[secret]".
-// [Value.Reveal] is the one way out, and easy to search for.
+// Every way in which Go prints or encodes a [Value] gives "[secret]". [Value.Reveal] is the one way out, and easy to
+// search for.
 package secret
 
 import (
@@ -12,15 +12,13 @@ import (
 	"log/slog"
 )
 
-// hidden is what is printed instead.
+// hidden is printed in place of a value.
 const hidden = "[secret]"
 
-// Value is a secret string. The zero Value is empty. It is not comparable with
-// ==; use Equal.
+// Value is a secret string. The zero Value is empty. It is not comparable with ==; use Equal.
 //
-// The string is held by a closure and not by a field: fmt prints the fields of
-// a struct without asking their methods when they are not exported, and
-// dumpers follow pointers, but nothing looks into a function.
+// A closure holds the string instead of a field: fmt prints unexported fields of a struct without calling their
+// methods, and dumpers follow pointers, but neither looks into a function.
 type Value struct{ reveal func() string }
 
 // New hides s.
@@ -31,7 +29,7 @@ func New(s string) Value {
 	return Value{reveal: func() string { return s }}
 }
 
-// Reveal returns the string. Whoever calls it answers for where it goes.
+// Reveal returns the string. The caller is responsible for its further use.
 func (v Value) Reveal() string {
 	if v.reveal == nil {
 		return ""
@@ -39,10 +37,10 @@ func (v Value) Reveal() string {
 	return v.reveal()
 }
 
-// IsZero reports whether there is nothing to hide.
+// IsZero reports whether the value is empty.
 func (v Value) IsZero() bool { return v.reveal == nil }
 
-// Equal compares in a time that depends on the lengths only.
+// Equal compares in a time that depends only on the lengths.
 func (v Value) Equal(other Value) bool {
 	return subtle.ConstantTimeCompare([]byte(v.Reveal()), []byte(other.Reveal())) == 1
 }

@@ -23,7 +23,7 @@ import (
 
 const canary = "sk-canary-0123456789abcdef"
 
-// holder has the value in every position that a printer treats differently.
+// holder contains the value in every position that printers treat differently.
 type holder struct {
 	Exported   Value
 	unexported Value
@@ -37,12 +37,13 @@ type holder struct {
 
 func full() holder {
 	v := New(canary)
-	h := holder{Exported: v, unexported: v, Pointer: &v, inside: &v, Any: v, List: []Value{v}, Map: map[string]Value{"k": v}}
+	h := holder{Exported: v, unexported: v, Pointer: &v, inside: &v, Any: v, List: []Value{v},
+		Map: map[string]Value{"k": v}}
 	h.private.deeper = v
 	return h
 }
 
-// everything is each thing that somebody might print.
+// everything returns everything printable that contains the value.
 func everything() map[string]any {
 	v, h := New(canary), full()
 	return map[string]any{
@@ -86,7 +87,8 @@ func TestEveryVerb(t *testing.T) {
 		}
 		clean(t, name+" Sprint", fmt.Sprint(x)+fmt.Sprintln(x))
 	}
-	for format, want := range map[string]string{"%v": hidden, "%+v": hidden, "%#v": hidden, "%s": hidden, "%q": hidden, "%x": hidden, "%d": hidden} {
+	for format, want := range map[string]string{"%v": hidden, "%+v": hidden, "%#v": hidden, "%s": hidden, "%q": hidden,
+		"%x": hidden, "%d": hidden} {
 		if got := fmt.Sprintf(format, New(canary)); got != want {
 			t.Errorf("Sprintf(%q) = %q, want %q", format, got, want)
 		}
@@ -111,7 +113,8 @@ func TestEncoders(t *testing.T) {
 			clean(t, name+" of "+what, fmt.Sprint(out, err))
 		}
 	}
-	for name, want := range map[string]string{"json": `"[secret]"`, "yaml": "'[secret]'\n", "xml": "<Value>[secret]</Value>"} {
+	for name, want := range map[string]string{"json": `"[secret]"`, "yaml": "'[secret]'\n",
+		"xml": "<Value>[secret]</Value>"} {
 		if got, err := encoders[name](v); err != nil || got != want {
 			t.Errorf("%s gives %q, %v; want %q", name, got, err, want)
 		}
@@ -148,15 +151,15 @@ func TestTemplates(t *testing.T) {
 		if err := template.Must(template.New("").Parse(text)).Execute(&out, x); err != nil {
 			clean(t, "text/template error", err.Error())
 		}
-		if err := htmltemplate.Must(htmltemplate.New("").Parse(`<a href="/{{.}}">{{.}}</a><script>x={{.}}</script>`)).Execute(&out, x); err != nil {
+		if err := htmltemplate.Must(htmltemplate.New("").Parse(`<a href="/{{.}}">{{.}}</a><script>x={{.}}</script>`)).Execute(
+			&out, x); err != nil {
 			clean(t, "html/template error", err.Error())
 		}
 		clean(t, "templates of "+name, out.String())
 	}
 }
 
-// dump prints all that reflection can reach, unexported fields and pointers
-// included, as debug printers do.
+// dump prints everything that reflection reaches, unexported fields and pointers included, as debug printers do.
 func dump(out *strings.Builder, v reflect.Value, depth int) {
 	if depth > 10 {
 		return
@@ -199,7 +202,7 @@ func TestReflectionFindsNothing(t *testing.T) {
 	}
 }
 
-// TestPanic: what a crash writes names no secret. The test program runs itself.
+// TestPanic: the output of a crash contains no secret. The test program runs itself.
 func TestPanic(t *testing.T) {
 	switch os.Getenv("COVE_TEST_PANIC") {
 	case "value":

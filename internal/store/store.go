@@ -23,7 +23,7 @@ type Store interface {
 	// that never will (refused, failed), whole. A known id is Conflict.
 	Begin(ctx context.Context, e Execution) error
 	// Finish records how it ended: every field but id, language, creation time,
-	// instance, client and code hash. Finishing twice is Conflict. Output
+	// instance, client, code hash and spec. Finishing twice is Conflict. Output
 	// beyond MaxOutput is dropped, and Truncated set.
 	Finish(ctx context.Context, e Execution) error
 	// Get returns one execution, output included.
@@ -64,10 +64,10 @@ type Decisions interface {
 	AppendDecisions(ctx context.Context, keep int, all ...api.Decision) error
 	// ListDecisions returns a page, newest first.
 	ListDecisions(ctx context.Context, q DecisionQuery) (DecisionPage, error)
-	// DecisionsAfter returns at most limit (1 to 500) of those with a higher
-	// number than seq, oldest first, of every process. None comes to be seen
-	// after one with a higher number.
-	DecisionsAfter(ctx context.Context, seq int64, limit int) ([]api.Decision, error)
+	// DecisionsAfter returns at most limit (1 to 500) of a client's decisions with a
+	// higher number than seq, oldest first, of every process; of all clients where
+	// client is empty. None comes to be seen after one with a higher number.
+	DecisionsAfter(ctx context.Context, client string, seq int64, limit int) ([]api.Decision, error)
 }
 
 // Approvals remembers what has been approved for every sandbox of one policy.
@@ -79,10 +79,12 @@ type Approvals interface {
 	// Approved reports whether one of these people has approved a subject for a
 	// policy, and it is not over at a time.
 	Approved(ctx context.Context, policy string, s approval.Subject, who []string, at time.Time) (bool, error)
-	// Approvals lists those that are not over at a time, newest first.
-	Approvals(ctx context.Context, at time.Time) ([]approval.Approval, error)
-	// Revoke forgets an approval. Errors: NotFound.
-	Revoke(ctx context.Context, id cove.ApprovalID) error
+	// Approvals lists those that who has given, and that are not over at a time,
+	// newest first; everybody's where who is empty.
+	Approvals(ctx context.Context, who string, at time.Time) ([]approval.Approval, error)
+	// Revoke forgets an approval that who has given; anybody's where who is empty.
+	// Errors: NotFound.
+	Revoke(ctx context.Context, who string, id cove.ApprovalID) error
 }
 
 // MaxApprovals is how many approvals are remembered at a time.
@@ -113,6 +115,7 @@ const MaxField = 1 << 10
 type DecisionQuery struct {
 	Execution string
 	Sandbox   string // its id
+	Client    string // whose sandbox it was
 	Host      string // a name or an address, as it is recorded
 	Verdict   api.Verdict
 	Since     time.Time // inclusive; zero is no bound
@@ -131,7 +134,8 @@ type DecisionPage struct {
 // matter.
 func (q DecisionQuery) Selects(d api.Decision) bool {
 	same := func(asked, is string) bool { return asked == "" || asked == is }
-	return same(q.Execution, d.Execution) && same(q.Sandbox, d.Sandbox) && same(q.Host, d.Host) && same(string(q.Verdict), string(d.Verdict)) &&
+	return same(q.Execution, d.Execution) && same(q.Sandbox, d.Sandbox) && same(q.Client, d.Client) &&
+		same(q.Host, d.Host) && same(string(q.Verdict), string(d.Verdict)) &&
 		!d.Time.Before(q.Since) && (q.Until.IsZero() || d.Time.Before(q.Until))
 }
 
@@ -150,10 +154,14 @@ type Execution struct {
 	Instance cove.InstanceID // whose it is
 	Client   string          // who asked
 	CodeHash string          // SHA-256 of the code, hex
+	// Spec is what its sandbox had to be, without the environment, whose values may be
+	// secrets; of records of earlier versions it is zero.
+	Spec cove.Spec
 }
 
 // Query selects executions.
 type Query struct {
+	Client   string // who asked for it
 	Language string
 	Status   api.Status
 	Since    time.Time // inclusive; zero is no bound
@@ -182,6 +190,7 @@ type Record struct {
 
 // AuditQuery selects audit records.
 type AuditQuery struct {
+	Who     string
 	Action  string
 	Object  string
 	Verdict string

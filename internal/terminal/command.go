@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxTitle is how long a title may be, in characters.
+// maxTitle bounds a title, in characters.
 const maxTitle = 200
 
-// command carries out an operating system command.
+// command executes an operating system command (OSC).
 func (t *Terminal) command(data []byte) {
 	t.marks = 0
 	number, text, _ := bytes.Cut(data, []byte(";"))
@@ -33,7 +33,7 @@ func (t *Terminal) command(data []byte) {
 	}
 }
 
-// plainText is what of a title is text.
+// plainText returns the printable text of a title.
 func plainText(s string) string {
 	var b strings.Builder
 	n := 0
@@ -49,8 +49,7 @@ func plainText(s string) string {
 	return b.String()
 }
 
-// harmlessLink says whether a hyperlink may pass: one that leads to the web, or
-// the end of one.
+// harmlessLink reports whether a hyperlink may pass: one to the web, or the end of one.
 func harmlessLink(params, url string) bool {
 	if url == "" {
 		return params == ""

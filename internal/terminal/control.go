@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// control carries out a control sequence.
+// control executes a control sequence.
 func (t *Terminal) control(q *sequence) {
 	t.marks = 0
 	if q.final != 'm' && slices.Contains(q.colon, true) {
@@ -31,7 +31,7 @@ func (t *Terminal) control(q *sequence) {
 	}
 }
 
-// question answers what asks for an answer. None of it passes.
+// question answers a query. Queries never pass.
 func (t *Terminal) question(q *sequence) {
 	switch key := string([]byte{q.prefix, q.intermediate, q.final}); {
 	case key == "\x00\x00c" && q.param(0, 0) == 0: // a VT220 with colors
@@ -75,8 +75,7 @@ func onOff(on bool) int {
 	return 2
 }
 
-// kept are the private modes that a terminal is put into again, and only those
-// that concern nobody but it.
+// kept are the private modes that Redraw restores; they affect only the terminal itself.
 var kept = []int{
 	1,                // cursor keys
 	5,                // reverse screen
@@ -117,7 +116,7 @@ func (t *Terminal) private(mode int, on bool) {
 		} else {
 			t.restore()
 		}
-	case 2026: // synchronized output: of no consequence but to those who look
+	case 2026: // synchronized output: relevant only to viewers
 	default:
 		if !slices.Contains(kept, mode) {
 			return
@@ -144,8 +143,7 @@ func (t *Terminal) showMode(mode int, on bool) {
 	t.show = fmt.Appendf(t.show, "\x1b[?%d%c", mode, final)
 }
 
-// setting is the answer to a question for a private mode: 1 set, 2 reset, 0
-// unknown.
+// setting returns the answer to a query of a private mode: 1 set, 2 reset, 0 unknown.
 func (t *Terminal) setting(mode int) int {
 	switch mode {
 	case 6:
@@ -167,7 +165,7 @@ func (t *Terminal) setting(mode int) int {
 	return 0
 }
 
-// alternate enters or leaves the alternate screen. It is always entered clear.
+// alternate enters or leaves the alternate screen, which is always clear at the beginning.
 func (t *Terminal) alternate(mode int, on bool) {
 	switch {
 	case on && t.alt == 0:
@@ -197,7 +195,7 @@ func (t *Terminal) softReset() {
 	t.on.saved = cursor{}
 }
 
-// moveTo moves the cursor, to rows from the top margin on in origin mode.
+// moveTo moves the cursor; in origin mode rows count from the top margin.
 func (t *Terminal) moveTo(x, y int) {
 	first, end := 0, t.size.Rows
 	if t.at.origin {
@@ -206,7 +204,7 @@ func (t *Terminal) moveTo(x, y int) {
 	t.at.x, t.at.y, t.at.wrap = max(0, min(x, t.size.Columns-1)), max(first, min(first+y, end-1)), false
 }
 
-// move moves the cursor, within the margins if it is there.
+// move moves the cursor, and keeps it within the margins if it is there.
 func (t *Terminal) move(dx, dy int) {
 	at := &t.at
 	first, end := 0, t.size.Rows
@@ -219,7 +217,7 @@ func (t *Terminal) move(dx, dy int) {
 	at.x, at.y, at.wrap = max(0, min(at.x+dx, t.size.Columns-1)), max(first, min(at.y+dy, end-1)), false
 }
 
-// plainControl carries out a sequence that is not private.
+// plainControl executes a sequence without a private prefix.
 func (t *Terminal) plainControl(q *sequence) {
 	at, bg := &t.at, t.at.pen.bg
 	rows, columns := t.size.Rows, t.size.Columns
@@ -272,7 +270,7 @@ func (t *Terminal) plainControl(q *sequence) {
 			}
 			at.x, at.wrap = 0, false
 			t.pass(q)
-			t.show = append(t.show, '\r') // which some terminals do by themselves
+			t.show = append(t.show, '\r') // which some terminals imply
 			return
 		}
 	case 'P': // DCH
@@ -319,15 +317,15 @@ func (t *Terminal) plainControl(q *sequence) {
 	t.pass(q)
 }
 
-// count is the number of a sequence, at most most, and what passes.
+// count returns the number in a sequence, at most most, and passes the sequence on.
 func (t *Terminal) count(q *sequence, most int) int {
 	n := q.number(most)
 	q.params, q.colon = append(q.params[:0], n), append(q.colon[:0], false)
 	return n
 }
 
-// repeat prints the last character again. Terminals do not agree on what is
-// repeated after what, so it passes as what it comes to.
+// repeat prints the last character again. Terminals disagree on the details of REP, so the resulting text passes
+// instead.
 func (t *Terminal) repeat(n int) {
 	if t.last == 0 {
 		return
@@ -352,7 +350,7 @@ func (t *Terminal) ansiMode(q *sequence) {
 	}
 }
 
-// margins is DECSTBM.
+// margins executes DECSTBM.
 func (t *Terminal) margins(q *sequence) {
 	top, end := q.param(0, 1)-1, min(q.param(1, t.size.Rows), t.size.Rows)
 	if len(q.params) > 2 || end-top < 2 {
@@ -363,7 +361,7 @@ func (t *Terminal) margins(q *sequence) {
 	t.show = fmt.Appendf(t.show, "\x1b[%d;%dr", top+1, end)
 }
 
-// eraseScreen is ED; false says that it does not pass.
+// eraseScreen executes ED, and reports whether it passes.
 func (t *Terminal) eraseScreen(what int) bool {
 	first, end := 0, t.size.Rows
 	switch what {
@@ -374,7 +372,7 @@ func (t *Terminal) eraseScreen(what int) bool {
 		t.eraseLine(1)
 		end = t.at.y
 	case 2:
-	case 3: // only what is ours to forget
+	case 3: // erases only the model's history
 		t.history.clear()
 		return false
 	default:
@@ -385,7 +383,7 @@ func (t *Terminal) eraseScreen(what int) bool {
 	return true
 }
 
-// eraseLine is EL.
+// eraseLine executes EL.
 func (t *Terminal) eraseLine(what int) bool {
 	from, to := 0, t.size.Columns
 	switch what {

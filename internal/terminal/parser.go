@@ -2,14 +2,14 @@ package terminal
 
 import "unicode/utf8"
 
-// Bounds of a sequence. One that exceeds them is dropped whole.
+// Limits of a sequence. A sequence that exceeds them is dropped whole.
 const (
 	maxParams = 32
-	maxParam  = 65535 // a larger number becomes this one
+	maxParam  = 65535 // larger numbers are reduced to it
 	maxString = 4096  // bytes of an operating system command
 )
 
-// actions are what a parser finds.
+// actions receives the parser's results.
 type actions interface {
 	print(r rune)
 	execute(c byte)
@@ -26,7 +26,7 @@ type sequence struct {
 	colon                       []bool // the parameter belongs to the one before
 }
 
-// param is parameter i; absent ones, and zeros, are otherwise.
+// param returns parameter i, or otherwise if it is absent or zero.
 func (q *sequence) param(i, otherwise int) int {
 	if i < len(q.params) && q.params[i] > 0 {
 		return q.params[i]
@@ -34,7 +34,7 @@ func (q *sequence) param(i, otherwise int) int {
 	return otherwise
 }
 
-// number is the one parameter of a sequence that counts, 1 to most.
+// number returns the relevant parameter of a sequence, 1 to most.
 func (q *sequence) number(most int) int { return max(1, min(q.param(0, 1), most)) }
 
 type parserState byte
@@ -47,29 +47,28 @@ const (
 	inControlIntermediate
 	inControlIgnored // malformed, or too long
 	inCommand
-	inIgnored // a string that nobody is to see: DCS, SOS, PM, APC
+	inIgnored // a dropped string: DCS, SOS, PM, APC
 )
 
-// parser takes a stream apart as a VT500 does (DEC STD 070, and Paul
-// Williams's diagram of its states), with UTF-8 in the ground state. Eight-bit
-// controls are none.
+// parser parses a stream as a VT500 does (DEC STD 070, and Paul Williams's diagram of its states), with UTF-8 in the
+// ground state. Eight-bit controls are not recognised.
 type parser struct {
 	state        parserState
-	pending      int  // bytes since the ground state was left
+	pending      int  // bytes since the ground state
 	intermediate byte // 0 for none, 0xff for several
 	seq          sequence
-	begun        bool // a digit or a separator of seq's parameters has come
+	begun        bool // a digit or a separator of seq's parameters has been read
 	data         []byte
 	overlong     bool
-	ending       bool // the escape that may end a command has come
+	ending       bool // the escape that may end a command has been read
 	rest         [utf8.UTFMax]byte
 	restLen      int
 }
 
 const several = 0xff
 
-// parse hands what is in p to a. A character or sequence that is cut off at its
-// end goes on with the next call.
+// parse passes the content of p to a. A character or sequence that is incomplete at the end of p continues with the
+// next call.
 func (s *parser) parse(p []byte, a actions) {
 	for _, c := range p {
 		s.pending++
@@ -123,7 +122,7 @@ func (s *parser) ground(c byte, a actions) {
 	}
 }
 
-// rune goes on with a character; false says that c does not belong to it.
+// rune continues a character; it returns false if c does not belong to it.
 func (s *parser) rune(c byte, a actions) bool {
 	s.rest[s.restLen] = c
 	n := s.restLen + 1
@@ -137,7 +136,7 @@ func (s *parser) rune(c byte, a actions) bool {
 		return true
 	}
 	a.print(utf8.RuneError)
-	return c&0xc0 == 0x80 // else c begins something of its own
+	return c&0xc0 == 0x80 // else c begins something new
 }
 
 func (s *parser) escape(c byte, a actions) {
@@ -203,7 +202,7 @@ func (s *parser) control(c byte, a actions) {
 	}
 }
 
-// param takes a digit or a separator. A parameter that is not given is -1.
+// param reads a digit or a separator. An absent parameter is -1.
 func (s *parser) param(c byte) {
 	q := &s.seq
 	if !s.begun {

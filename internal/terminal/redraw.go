@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// Restore puts a terminal of size s that has shown one back into the state in
-// which shells expect it, on the main screen, whatever the program has done. The
-// cursor stays.
+// Restore returns the sequences that put a terminal of size s back into the state that shells expect, on the main
+// screen, whatever the program has done. The cursor stays.
 func Restore(s Size) []byte {
 	b := []byte("\x1b[?1049l\x1b[?47l\x1b7" + calm + "\x1b]8;;\x1b\\\x1b[?25h\x1b[0 q")
 	b = appendTabs(b, defaultTabs(s.Columns))
 	return append(b, "\x1b8\x1b(B\x1b)B\x0f\x1b[0m"...)
 }
 
-// appendTabs sets tab stops. It moves the cursor.
+// appendTabs appends sequences that set tab stops. They move the cursor.
 func appendTabs(b []byte, tabs []bool) []byte {
 	b = append(b, "\x1b[3g"...)
 	for x, set := range tabs {
@@ -26,17 +25,15 @@ func appendTabs(b []byte, tabs []bool) []byte {
 	return b
 }
 
-// calm ends every mode that a Terminal passes but the cursor's.
+// calm resets every mode that a Terminal passes, except the cursor's.
 const calm = "\x1b[0m\x1b(B\x1b)B\x0f\x1b[4l\x1b[20l\x1b[?6l\x1b[r\x1b[?7h\x1b[?5l\x1b[?1l\x1b>\x1b[?12l" +
 	"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1006l\x1b[?2004l\x1b[?2026l"
 
-// Redraw is what puts a real terminal of size s into the state of this one. Of
-// one that is larger the rest is blank, and of one that is smaller the cursor's
-// surroundings are shown. What passes after it is understood only by terminals
-// of the same size.
+// Redraw returns the sequences that put a real terminal of size s into the state of this one. A larger terminal is
+// blank beyond it, and a smaller one shows the surroundings of the cursor. Only terminals of the same size can
+// interpret later output correctly.
 //
-// A whole Redraw is for a terminal in an unknown state; else it has been
-// brought up to date before, and is on the right screen.
+// With whole, the terminal may be in any state; otherwise it has been up to date before, and is on the right screen.
 func (t *Terminal) Redraw(s Size, whole bool) []byte {
 	b := []byte("\x1b[?2026h\x1b[?25l")
 	if whole {
@@ -74,7 +71,7 @@ func (t *Terminal) Redraw(s Size, whole bool) []byte {
 	return b
 }
 
-// paint draws the lines of a screen that fit, row y among them.
+// paint draws the lines of a screen that fit, with row y among them.
 func (c *screen) paint(b []byte, s Size, y int) []byte {
 	first := max(0, y-s.Rows+1)
 	for row := range s.Rows {
@@ -100,9 +97,8 @@ func (c *screen) paint(b []byte, s Size, y int) []byte {
 	return b
 }
 
-// place moves the cursor of a terminal of size s, which shows row y of screen
-// on, to c, and makes it write as c does. In origin mode its rows count from
-// top.
+// place moves the cursor of a terminal of size s, which shows the screen from row y on, to c, with the attributes of c.
+// In origin mode its rows count from top.
 func (t *Terminal) place(b []byte, on *screen, c cursor, s Size, y, top int) []byte {
 	row := c.y - max(0, y-s.Rows+1) - top
 	b = fmt.Appendf(b, "\x1b[%d;%dH", max(0, min(row, s.Rows-1))+1, min(c.x, s.Columns-1)+1)
@@ -119,8 +115,7 @@ func (t *Terminal) place(b []byte, on *screen, c cursor, s Size, y, top int) []b
 	return append(b, byte(0x0f-c.shift))
 }
 
-// touch writes what is in the last of columns columns of l once more, so that
-// what comes next is wrapped.
+// touch writes the last cell of l again, so that the next character wraps.
 func touch(b []byte, l line, columns int) []byte {
 	l.cells = slices.Clone(l.cells)
 	l.extend(columns)
@@ -134,8 +129,7 @@ func touch(b []byte, l line, columns int) []byte {
 	return b
 }
 
-// save has a terminal, which has no margins, save the cursor that a screen has
-// saved.
+// save makes a terminal, which has no margins, save the cursor that a screen has saved.
 func (t *Terminal) save(b []byte, on *screen, s Size, y int) []byte {
 	c := on.saved
 	if c.origin {
@@ -145,7 +139,7 @@ func (t *Terminal) save(b []byte, on *screen, s Size, y int) []byte {
 	return append(b, "\x1b7\x1b[?6l"...)
 }
 
-// exact is what a terminal of the same size needs beside its picture.
+// exact returns the further state for a terminal of the same size.
 func (t *Terminal) exact(b []byte, whole bool) []byte {
 	if whole {
 		b = appendTabs(b, t.tabs)
@@ -171,23 +165,21 @@ func (t *Terminal) exact(b []byte, whole bool) []byte {
 	return b
 }
 
-// History is what has left the main screen at its top, at most the last lines
-// lines, for a real terminal to scroll: to be written on a clear screen before
-// Redraw.
+// History returns at most the last lines lines of scrollback, for a real terminal to scroll: to be written on a clear
+// screen before Redraw.
 func (t *Terminal) History(lines int) []byte {
 	var b []byte
 	for _, l := range t.history.last(lines) {
 		b = append(b, l...)
 		b = append(b, "\x1b[0m\r\n"...)
 	}
-	if len(b) > 0 { // out of sight
+	if len(b) > 0 { // scroll it out of view
 		b = append(b, strings.Repeat("\n", t.size.Rows-1)...)
 	}
 	return b
 }
 
-// Text is what the terminal has shown and shows, as plain text: the history,
-// then the main screen, and the alternate one if it is on.
+// Text returns history, main screen and, if active, alternate screen as plain text.
 func (t *Terminal) Text() string {
 	var b strings.Builder
 	for _, l := range t.history.last(maxHistoryLines) {
@@ -211,14 +203,13 @@ func (t *Terminal) Text() string {
 	return b.String()
 }
 
-// Bounds of the history, so that it is small however it is filled.
+// Limits of the history's memory.
 const (
 	maxHistoryLines = 5000
 	maxHistoryBytes = 1 << 20
 )
 
-// history is what has left the top of the main screen, the oldest first, as
-// text with SGR.
+// history is the scrollback of the main screen, oldest first, as text with SGR.
 type history struct {
 	lines []string
 	bytes int
@@ -249,7 +240,7 @@ func (h *history) clear() { h.lines, h.bytes = nil, 0 }
 
 func (h *history) last(n int) []string { return h.lines[max(0, len(h.lines)-n):] }
 
-// strip takes the SGR out of a line of the history.
+// strip removes the SGR from a line of the history.
 func strip(l string) string {
 	var b strings.Builder
 	for l != "" {

@@ -6,46 +6,42 @@ import (
 	"unicode/utf8"
 )
 
-// cell is one place of a screen. The zero cell is blank.
+// cell is one position of a screen. The zero cell is blank.
 type cell struct {
 	r     rune   // 0 for a space, and in the right half of a wide character
-	marks string // what combines with r, at most maxMarks characters
+	marks string // characters combined with r, at most maxMarks
 	wide  bool   // the cell to the right is its other half
-	half  bool   // it is that half
+	half  bool   // the cell is that half
 	style style
 }
 
-// maxMarks is how many characters may combine with one, so that a cell stays
-// small.
+// maxMarks bounds the combining characters of a cell, and so its memory.
 const maxMarks = 8
 
-// cursor is where the next character goes, and how. Rows and columns count from
-// 0.
+// cursor is the position and attributes of the next character. Rows and columns count from 0.
 type cursor struct {
 	x, y     int
 	wrap     bool // the last column was written: the next character wraps first
 	pen      style
 	charsets [2]byte // 0 ASCII, '0' line drawing, 'A' British
-	shift    int     // which of them
+	shift    int     // the active one
 	origin   bool    // rows count from the top margin
 }
 
-// line is one line of a screen. What is beyond its cells is blank, in the
-// background bg: so erasing costs nothing, whatever a program erases how often.
+// line is one line of a screen. Cells beyond its length are blank, in the background bg, so that erasing costs nothing.
 type line struct {
 	cells []cell
 	bg    color
 }
 
-// extend makes the first n cells be there.
+// extend makes the line at least n cells long.
 func (l *line) extend(n int) {
 	for len(l.cells) < n {
 		l.cells = append(l.cells, cell{style: style{bg: l.bg}})
 	}
 }
 
-// erase blanks the cells from from to to, of so many columns, in the background
-// bg.
+// erase blanks the cells [from, to) of columns columns, in the background bg.
 func (l *line) erase(from, to, columns int, bg color) {
 	if to >= columns {
 		if bg != l.bg {
@@ -62,8 +58,7 @@ func (l *line) erase(from, to, columns int, bg color) {
 	l.mend(from, to)
 }
 
-// insert pushes the cells from at on n to the right, in columns columns, and
-// the last ones out.
+// insert shifts the cells from at on by n to the right within columns columns, and drops the last ones.
 func (l *line) insert(at, n, columns int, bg color) {
 	l.extend(columns)
 	n = min(n, columns-at)
@@ -75,7 +70,7 @@ func (l *line) insert(at, n, columns int, bg color) {
 	l.mend(columns, columns)
 }
 
-// remove takes n cells out at at.
+// remove removes n cells at at.
 func (l *line) remove(at, n, columns int, bg color) {
 	l.extend(columns)
 	n = min(n, columns-at)
@@ -86,8 +81,7 @@ func (l *line) remove(at, n, columns int, bg color) {
 	l.mend(at, columns-n)
 }
 
-// mend blanks the halves of wide characters that are alone at the ends of what
-// was changed, from from to to.
+// mend blanks separated halves of wide characters at the ends of the changed range [from, to).
 func (l *line) mend(from, to int) {
 	c := l.cells
 	for _, i := range [...]int{from - 1, from, to - 1, to} {
@@ -100,13 +94,13 @@ func (l *line) mend(from, to int) {
 	}
 }
 
-// cut makes a line have at most so many columns.
+// cut truncates a line to columns columns.
 func (l *line) cut(columns int) {
 	l.cells = l.cells[:min(columns, len(l.cells))]
 	l.mend(columns, columns)
 }
 
-// trimmed are the cells without what is blank at the end.
+// trimmed returns the cells without trailing blanks.
 func (l line) trimmed() []cell {
 	c := l.cells
 	for l.bg == 0 && len(c) > 0 && c[len(c)-1] == (cell{}) {
@@ -115,7 +109,7 @@ func (l line) trimmed() []cell {
 	return c
 }
 
-// plain is the text of a line.
+// plain returns the text of a line.
 func (l line) plain() string {
 	var b []byte
 	for _, c := range l.cells {
@@ -131,13 +125,13 @@ func (l line) plain() string {
 	return strings.TrimRight(string(b), " ")
 }
 
-// screen is the main or the alternate one.
+// screen is the main or the alternate screen.
 type screen struct {
 	lines []line
 	saved cursor // by DECSC
 }
 
-// clear makes the screen blank, with so many lines.
+// clear makes the screen blank, with rows lines.
 func (c *screen) clear(rows int, bg color) {
 	if len(c.lines) != rows {
 		c.lines = make([]line, rows)
@@ -151,7 +145,7 @@ func blank(lines []line, bg color) {
 	}
 }
 
-// resize changes the size. Of too many lines the first drop go to above.
+// resize changes the size. Of surplus lines the first drop go to above.
 func (c *screen) resize(s Size, drop int, above func(line)) {
 	drop = min(drop, max(0, len(c.lines)-s.Rows))
 	for _, l := range c.lines[:drop] {
@@ -166,8 +160,8 @@ func (c *screen) resize(s Size, drop int, above func(line)) {
 	c.saved.x, c.saved.y, c.saved.wrap = min(c.saved.x, s.Columns-1), min(max(0, c.saved.y-drop), s.Rows-1), false
 }
 
-// scroll moves the lines from top to end by n, up or, below 0, down. Those that
-// leave at the top go to above, which may be nil.
+// scroll moves the lines [top, end) by n, up or, if negative, down. Lines that leave at the top go to above, which may
+// be nil.
 func (c *screen) scroll(top, end, n int, bg color, above func(line)) {
 	n = max(top-end, min(n, end-top))
 	region := c.lines[top:end]
@@ -186,7 +180,7 @@ func (c *screen) scroll(top, end, n int, bg color, above func(line)) {
 	}
 }
 
-// rotate makes line n the first one.
+// rotate moves line n to the front.
 func rotate(lines []line, n int) {
 	slices.Reverse(lines[:n])
 	slices.Reverse(lines[n:])
@@ -200,8 +194,7 @@ func (c *cell) combine(r rune) {
 	}
 }
 
-// appendText appends cells as text in their styles, beginning in the style
-// was, and returns the one it ends in.
+// appendText appends cells as text in their styles, beginning in the style was, and returns the final style.
 func appendText(b []byte, cells []cell, was style) ([]byte, style) {
 	for _, c := range cells {
 		if c.half {

@@ -27,7 +27,7 @@ const (
 	underlineMask = 7 * underlineUnit
 )
 
-// style is how a cell looks. The zero style is the default.
+// style is the appearance of a cell. The zero style is the default.
 type style struct {
 	fg, bg, ul color
 	attributes attribute
@@ -39,11 +39,13 @@ func (s *style) underline(kind int) {
 	s.attributes = s.attributes&^underlineMask | attribute(kind)*underlineUnit
 }
 
-// marks are the attributes that one parameter sets, and which others clear.
-var marks = map[int]attribute{1: bold, 2: dim, 3: italic, 5: blink, 6: blink, 7: reverse, 8: hidden, 9: struck, 53: overlined}
-var unmarks = map[int]attribute{22: bold | dim, 23: italic, 25: blink, 27: reverse, 28: hidden, 29: struck, 55: overlined, 24: underlineMask}
+// marks maps a parameter to the attribute that it sets; other parameters clear attributes.
+var marks = map[int]attribute{1: bold, 2: dim, 3: italic, 5: blink, 6: blink, 7: reverse, 8: hidden,
+	9: struck, 53: overlined}
+var unmarks = map[int]attribute{22: bold | dim, 23: italic, 25: blink, 27: reverse, 28: hidden, 29: struck,
+	55: overlined, 24: underlineMask}
 
-// apply does what SGR with these parameters does.
+// apply executes SGR with these parameters.
 func (s *style) apply(q *sequence) {
 	if len(q.params) == 0 {
 		*s = style{}
@@ -57,8 +59,7 @@ func (s *style) apply(q *sequence) {
 	}
 }
 
-// one applies parameter i, whose subparameters end before end, and returns
-// where the next begins.
+// one applies parameter i, whose subparameters end before end, and returns the next index.
 func (s *style) one(params []int, i, end int) int {
 	n := max(params[i], 0)
 	switch {
@@ -108,9 +109,8 @@ func (s *style) one(params []int, i, end int) int {
 	return end
 }
 
-// extended reads the color after 38, 48 or 58 at i: 5 and an index, or 2 and
-// red, green, blue; separated by colons (then 2 may be followed by a color
-// space) or by semicolons.
+// extended reads the color after 38, 48 or 58 at i: 5 and an index, or 2 and red, green, blue. Colons separate them
+// (then 2 may be followed by a color space), or semicolons.
 func extended(params []int, i, end int) (c color, next int, ok bool) {
 	rest := params[i+1:]
 	if end > i+1 {
@@ -131,12 +131,12 @@ func extended(params []int, i, end int) (c color, next int, ok bool) {
 		}
 		next = max(next, i+5)
 	default:
-		next = max(next, len(params)) // nobody knows what the rest means
+		next = max(next, len(params)) // the meaning of the rest is unknown
 	}
 	return c, next, ok
 }
 
-// append appends the SGR that makes a terminal write in this style.
+// append appends the SGR for this style.
 func (s style) append(b []byte) []byte {
 	b = append(b, "\x1b[0"...)
 	for _, n := range []int{1, 2, 3, 5, 7, 8, 9, 53} {
@@ -157,8 +157,8 @@ func (s style) append(b []byte) []byte {
 	return append(b, 'm')
 }
 
-// appendColor appends a color as parameters: low is the first of the eight
-// short ones, 0 when there are none, bright that of their bright ones.
+// appendColor appends a color as parameters: low is the first of the eight short ones, 0 if there are none, bright that
+// of their bright ones.
 func appendColor(b []byte, c color, low, bright, long int) []byte {
 	n := int(c & 0xffffff)
 	switch {

@@ -1,28 +1,24 @@
-// Package terminal is the model of a terminal whose program is not trusted: it
-// knows what would be on the screen, passes on to people's real terminals what
-// cannot harm them, answers what the program asks of its terminal, and can put
-// a fresh terminal into the same state.
+// Package terminal is a model of a terminal with an untrusted program. It tracks the screen, passes harmless output on
+// to people's real terminals, answers the program's queries, and can put a fresh terminal into the same state.
 //
 // # What a program may do to a terminal
 //
-// Whoever looks at a program's output lets it steer their terminal, and some
-// terminals can be steered to type, to read and write files and clipboards, to
-// print, and to notify. So what is not known to be harmless does not pass:
+// A program's output controls the terminal of every viewer. Some terminals can be made to type, to read and write files
+// and clipboards, to print, and to notify. So only known harmless output passes:
 //
 //   - text, the usual control characters, cursor movement, erasing, scrolling,
 //     colors and attributes, character sets, tab stops and cursor shapes pass;
-//   - of modes those pass that programs use for full screens, mouse and paste;
+//   - modes that programs use for full screens, mouse and paste pass;
 //   - a title passes as plain text, a hyperlink when it leads to the web;
-//   - questions are answered here and do not pass, so that there is one answer,
-//     also when nobody looks or several do, and none that comes so late that a
-//     shell of the machine takes it for input;
+//   - queries are answered here and do not pass. So there is exactly one answer,
+//     with no viewer or several, and none that comes so late that a
+//     shell of the machine reads it as input;
 //   - everything else does not pass: the clipboard (OSC 52), files and pictures
 //     (OSC 1337, DCS, APC), notifications (OSC 9, 777), palettes, printing,
 //     window operations, the scrollback's deletion, keyboard protocols.
 //
-// What passes is written anew from what was understood, so that no terminal can
-// understand it otherwise. However much a program writes, a Terminal's memory
-// is bounded by its size.
+// Output that passes is rendered again from its parsed form, so that no terminal can interpret it differently. A
+// Terminal's memory is bounded by its size, however much a program writes.
 package terminal
 
 import (
@@ -32,16 +28,16 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// Size is that of a terminal, in characters.
+// Size is the size of a terminal, in characters.
 type Size struct{ Rows, Columns int }
 
-// The largest terminal, and the one of those that have none.
+// The maximum and the default size.
 var (
 	MaxSize     = Size{Rows: 250, Columns: 600}
 	DefaultSize = Size{Rows: 24, Columns: 80}
 )
 
-// Clamp is the nearest possible size.
+// Clamp returns the nearest permitted size.
 func (s Size) Clamp() Size {
 	if s.Rows <= 0 || s.Columns <= 0 {
 		return DefaultSize
@@ -56,39 +52,37 @@ type Terminal struct {
 	main     screen
 	other    screen // the alternate one
 	on       *screen
-	alt      int // the mode by which the alternate screen was entered; 0 on the main one
+	alt      int // the mode that entered the alternate screen; 0 on the main one
 	entered  cursor
 	at       cursor
 	top, end int // the scrolling region: from line top to before line end
 	insert   bool
-	newline  bool // a line feed returns the carriage, too
+	newline  bool // a line feed implies a carriage return
 	noWrap   bool
-	shape    int // of the cursor, as DECSCUSR says it
+	shape    int // of the cursor, as in DECSCUSR
 	invis    bool
 	keypad   bool
-	modes    map[int]bool // those of kept that are set
+	modes    map[int]bool // the set ones among kept
 	tabs     []bool
 	title    string
 	last     rune // for REP
-	marks    int  // characters of no width in a row
+	marks    int  // consecutive zero-width characters
 	history  history
 
-	// Foreground and Background answer who asks for the colors, as in
-	// "rgb:0000/0000/0000". Empty gives no answer.
+	// Foreground and Background answer queries of the colors, as in "rgb:0000/0000/0000". Empty gives no answer.
 	Foreground, Background string
 
 	show   []byte
 	answer []byte
-	again  bool // those who look are to be shown everything anew
+	again  bool // viewers need a complete redraw
 }
 
-// maxShow is how much of what one call of Write was given passes: beyond it,
-// drawing everything anew is less.
+// maxShow bounds the output that one call of Write passes: beyond it, a redraw is smaller.
 const maxShow = 1 << 20
 
 var _ actions = (*Terminal)(nil)
 
-// New makes a fresh terminal.
+// New returns a fresh terminal.
 func New(s Size) *Terminal {
 	t := &Terminal{history: newHistory()}
 	t.size = s.Clamp()
@@ -118,24 +112,20 @@ func defaultTabs(columns int) []bool {
 	return tabs
 }
 
-// Alternate reports whether the alternate screen is on, on which programs draw
-// that fill it.
+// Alternate reports whether the alternate screen is active, which full-screen programs use.
 func (t *Terminal) Alternate() bool { return t.alt != 0 }
 
-// Size is the terminal's.
+// Size returns the terminal's size.
 func (t *Terminal) Size() Size { return t.size }
 
-// Title is what the program calls its window: plain text, at most maxTitle
-// characters.
+// Title returns the window title: plain text, at most maxTitle characters.
 func (t *Terminal) Title() string { return t.title }
 
-// Unfinished is how many bytes at the end of what was written are part of a
-// sequence that goes on.
+// Unfinished returns the number of bytes, at the end of the input, of an incomplete sequence.
 func (t *Terminal) Unfinished() int { return t.pending }
 
-// Write takes what the program has written. show is what those who look are
-// shown, answer what the program has asked for. Both are valid until the next
-// call.
+// Write processes the program's output. show is the output for viewers, answer the answers to the program's queries.
+// Both are valid until the next call.
 func (t *Terminal) Write(p []byte) (show, answer []byte) {
 	t.show, t.answer, t.again = t.show[:0], t.answer[:0], false
 	t.parse(p, t)
@@ -145,8 +135,8 @@ func (t *Terminal) Write(p []byte) (show, answer []byte) {
 	return t.show, t.answer
 }
 
-// Resize changes the size. Lines are not broken anew. What real terminals do
-// with what they show differs, so they are to be drawn again.
+// Resize changes the size without reflowing lines. Real terminals differ in what they show afterwards, so they need a
+// redraw.
 func (t *Terminal) Resize(s Size) {
 	if s = s.Clamp(); s == t.size {
 		return
@@ -169,13 +159,12 @@ func (t *Terminal) Resize(s Size) {
 	t.tabs = tabs
 }
 
-// remember puts a line of the main screen into the history.
+// remember appends a line of the main screen to the history.
 func (t *Terminal) remember(l line) { t.history.add(l) }
 
 func (t *Terminal) line() *line { return &t.on.lines[t.at.y] }
 
-// widths are those of characters, the ambiguous ones narrow, whatever the
-// environment says.
+// widths are the widths of characters, with ambiguous ones narrow, independently of the environment.
 var widths = &runewidth.Condition{StrictEmojiNeutral: true}
 
 // print writes a character at the cursor.
@@ -199,8 +188,8 @@ func (t *Terminal) print(r rune) {
 	t.show = utf8.AppendRune(t.show, r)
 }
 
-// printable refuses what changes the direction or the language of what follows
-// it, by which text can look like other text.
+// printable refuses characters that change the direction or language of later text, with which text can imitate other
+// text.
 func printable(r rune) bool {
 	switch {
 	case r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r >= 0xe0000 && r <= 0xe007f:
@@ -211,7 +200,7 @@ func printable(r rune) bool {
 	return true
 }
 
-// mark writes a character of no width.
+// mark writes a zero-width character.
 func (t *Terminal) mark(r rune) {
 	if t.marks++; t.marks > maxMarks {
 		return
@@ -291,8 +280,7 @@ func (t *Terminal) reverseIndex() {
 	}
 }
 
-// scrollUp moves the lines of the region from top on up. What leaves the screen
-// becomes history.
+// scrollUp moves the lines of the region from top on up. Lines that leave the screen become history.
 func (t *Terminal) scrollUp(top, n int) {
 	above := t.remember
 	if t.alt != 0 || top > 0 {
@@ -301,7 +289,7 @@ func (t *Terminal) scrollUp(top, n int) {
 	t.on.scroll(top, t.end, n, t.at.pen.bg, above)
 }
 
-// execute carries out a control character.
+// execute executes a control character.
 func (t *Terminal) execute(c byte) {
 	t.marks = 0
 	at := &t.at
@@ -320,7 +308,7 @@ func (t *Terminal) execute(c byte) {
 		at.x, at.wrap = 0, false
 	case 0x0e, 0x0f:
 		at.shift = int(0x0f - c)
-	default: // ENQ, which terminals answer, and what means nothing
+	default: // ENQ, which terminals answer, and meaningless ones
 		return
 	}
 	t.show = append(t.show, c)
@@ -341,7 +329,7 @@ func (t *Terminal) tab(n int) {
 	t.at.wrap = t.at.wrap && step > 0
 }
 
-// escape carries out an escape sequence.
+// escape executes an escape sequence.
 func (t *Terminal) escape(intermediate, final byte) {
 	t.marks = 0
 	switch intermediate {
@@ -361,7 +349,7 @@ func (t *Terminal) escape(intermediate, final byte) {
 	}
 }
 
-// simpleEscape reports whether it was one to pass on.
+// simpleEscape executes a sequence and reports whether it passes.
 func (t *Terminal) simpleEscape(final byte) bool {
 	at := &t.at
 	switch final {
@@ -384,7 +372,7 @@ func (t *Terminal) simpleEscape(final byte) bool {
 		t.keypad = final == '='
 	case 'c':
 		t.reset()
-		t.again = true // and not by RIS, which some terminals take for more
+		t.again = true // instead of RIS, which does more on some terminals
 		return false
 	default:
 		return false
@@ -392,7 +380,7 @@ func (t *Terminal) simpleEscape(final byte) bool {
 	return true
 }
 
-// restore goes back to the saved cursor.
+// restore returns to the saved cursor.
 func (t *Terminal) restore() {
 	t.at = t.on.saved
 	t.at.x, t.at.y = min(t.at.x, t.size.Columns-1), min(t.at.y, t.size.Rows-1)
@@ -405,7 +393,7 @@ func (t *Terminal) restore() {
 // reply answers the program.
 func (t *Terminal) reply(s string) { t.answer = append(t.answer, s...) }
 
-// pass shows a sequence to those who look, as it was understood.
+// pass appends a parsed sequence to the viewers' output.
 func (t *Terminal) pass(q *sequence) { t.show = q.append(t.show) }
 
 func (q *sequence) append(b []byte) []byte {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// difference says in what two terminals differ, or nothing.
+// difference returns the difference of two terminals, or "".
 func difference(a, b *Terminal) string {
 	var d []string
 	note := func(what string, x, y any) {
@@ -32,7 +32,8 @@ func difference(a, b *Terminal) string {
 	}
 	note("cursor", a.at, b.at)
 	note("margins", []int{a.top, a.end}, []int{b.top, b.end})
-	note("modes", []any{a.insert, a.newline, a.noWrap, a.invis, a.keypad, a.shape}, []any{b.insert, b.newline, b.noWrap, b.invis, b.keypad, b.shape})
+	note("modes", []any{a.insert, a.newline, a.noWrap, a.invis, a.keypad, a.shape},
+		[]any{b.insert, b.newline, b.noWrap, b.invis, b.keypad, b.shape})
 	note("private modes", slices.Sorted(maps.Keys(a.modes)), slices.Sorted(maps.Keys(b.modes)))
 	note("title", a.title, b.title)
 	if !slices.Equal(a.tabs, b.tabs) {
@@ -41,7 +42,7 @@ func difference(a, b *Terminal) string {
 	return strings.Join(d, "\n")
 }
 
-// filled are all cells of a line.
+// filled returns all cells of a line.
 func filled(l line, s Size) []cell {
 	l.cells = slices.Clone(l.cells)
 	l.extend(s.Columns)
@@ -54,7 +55,7 @@ func write(s Size, text string) *Terminal {
 	return t
 }
 
-// screenText is what is on the screen, without what is blank at its end.
+// screenText returns the text on the screen, without trailing blanks.
 func screenText(t *Terminal) string {
 	var lines []string
 	for _, l := range t.on.lines {
@@ -107,7 +108,8 @@ func TestScreen(t *testing.T) {
 		{"back from the alternate screen", "main\x1b[?1049h\x1b[Halt\x1b[?1049l!", "main!"},
 		{"a sequence is given up", "a\x1b[31\x18b\x1b[3\x1b[mc", "abc"},
 		{"controls within a sequence", "ab\x1b[3\bDx", "xb"},
-		{"strings show nothing", "a\x1bPq#1\x1b\\b\x1b_Gf=1;xx\x1b\\c\x1b^x\x1b\\d\x1bXx\x1b\\e\x1b]52;c;eA==\x07f", "abcdef"},
+		{"strings show nothing", "a\x1bPq#1\x1b\\b\x1b_Gf=1;xx\x1b\\c\x1b^x\x1b\\d\x1bXx\x1b\\e\x1b]52;c;eA==\x07f",
+			"abcdef"},
 		{"a string that goes on too long", "a\x1b]0;" + strings.Repeat("x", 10_000) + "\x07b", "ab"},
 		{"too many parameters", "a\x1b[" + strings.Repeat("1;", 100) + "mb", "ab"},
 		{"large numbers", "a\x1b[99999999999999999999Cb", "a        b"},
@@ -131,7 +133,7 @@ func TestScreen(t *testing.T) {
 	}
 }
 
-// TestWhatPasses: a program reaches those who look with what is harmless only.
+// TestWhatPasses: only harmless output reaches viewers.
 func TestWhatPasses(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"text", "a\r\nb\x1b[1;31mc\x1b[38:2::1:2:3md", "a\r\nb\x1b[1;31mc\x1b[38:2::1:2:3md"},
@@ -157,14 +159,17 @@ func TestWhatPasses(t *testing.T) {
 		{"wide and narrow", "\x1b[?3h\x1b[?40h\x1b[?95h", ""},
 		{"margins left and right", "\x1b[?69h\x1b[2;5s", ""},
 		{"other modes", "\x1b[?2031h\x1b[?9001h\x1b[?1005h\x1b[?1015h\x1b[?2048h\x1b[?8452h\x1b[2h\x1b[12h", ""},
-		{"the modes of programs", "\x1b[?1h\x1b[?1002;1006h\x1b[?2004h\x1b[?25l", "\x1b[?1h\x1b[?1002h\x1b[?1006h\x1b[?2004h\x1b[?25l"},
+		{"the modes of programs", "\x1b[?1h\x1b[?1002;1006h\x1b[?2004h\x1b[?25l",
+			"\x1b[?1h\x1b[?1002h\x1b[?1006h\x1b[?2004h\x1b[?25l"},
 		{"only what is known of several", "\x1b[?25;2031;1h", "\x1b[?25h\x1b[?1h"},
 		{"my scrollback stays", "\x1b[3J", ""},
 		{"a title", "\x1b]0;vim \x01main.go\x07", "\x1b]2;vim main.go\x1b\\"},
 		{"a title that ends early", "\x1b]0;a\x1b[31m\x07", "\x1b[31m\a"},
 		{"a title with tricks", "\x1b]2;a\u202eb\u009cc\xffd\x1b\\", "\x1b]2;abcd\x1b\\"},
-		{"a long title", "\x1b]2;" + strings.Repeat("é", 1000) + "\x07", "\x1b]2;" + strings.Repeat("é", maxTitle) + "\x1b\\"},
-		{"a link", "\x1b]8;id=1;https://example.com/a?b#c\x07x\x1b]8;;\x07", "\x1b]8;id=1;https://example.com/a?b#c\x1b\\x\x1b]8;;\x1b\\"},
+		{"a long title", "\x1b]2;" + strings.Repeat("é", 1000) + "\x07",
+			"\x1b]2;" + strings.Repeat("é", maxTitle) + "\x1b\\"},
+		{"a link", "\x1b]8;id=1;https://example.com/a?b#c\x07x\x1b]8;;\x07",
+			"\x1b]8;id=1;https://example.com/a?b#c\x1b\\x\x1b]8;;\x1b\\"},
 		{"a link to a file", "\x1b]8;;file:///etc/passwd\x07x", "x"},
 		{"a link to a program", "\x1b]8;;vscode://x\x07x\x1b]8;;javascript:1\x07\x1b]8;;https://a b\x07", "x"},
 		{"a reset is drawn", "\x1bc", string(New(small).Redraw(small, true))},
@@ -192,7 +197,8 @@ func TestAnswers(t *testing.T) {
 		{"how are you", "\x1b[5n", "\x1b[0n"},
 		{"where is the cursor", "ab\r\nc\x1b[6n", "\x1b[2;2R"},
 		{"where is it, in origin mode", "\x1b[2;4r\x1b[?6h\x1b[2;3H\x1b[?6n", "\x1b[?2;3R"},
-		{"is it set", "\x1b[?2004h\x1b[?2004$p\x1b[?1$p\x1b[?9999$p\x1b[?2026$p", "\x1b[?2004;1$y\x1b[?1;2$y\x1b[?9999;0$y\x1b[?2026;2$y"},
+		{"is it set", "\x1b[?2004h\x1b[?2004$p\x1b[?1$p\x1b[?9999$p\x1b[?2026$p",
+			"\x1b[?2004;1$y\x1b[?1;2$y\x1b[?9999;0$y\x1b[?2026;2$y"},
 		{"insert mode", "\x1b[4h\x1b[4$p\x1b[20$p\x1b[2$p", "\x1b[4;1$y\x1b[20;2$y\x1b[2;0$y"},
 		{"how large", "\x1b[18t", "\x1b[8;5;10t"},
 		{"which title", "\x1b]2;\r\nrm -rf /\r\n\x07\x1b[21t\x1b[20t", ""},
@@ -209,17 +215,23 @@ func TestAnswers(t *testing.T) {
 	}
 	known := New(small)
 	known.Foreground, known.Background = "rgb:ffff/ffff/ffff", "rgb:0000/0000/0000"
-	if _, answer := known.Write([]byte("\x1b]10;?\x07\x1b]11;?\x1b\\")); string(answer) != "\x1b]10;rgb:ffff/ffff/ffff\x1b\\\x1b]11;rgb:0000/0000/0000\x1b\\" {
+	if _, answer := known.Write([]byte("\x1b]10;?\x07\x1b]11;?\x1b\\")); string(answer) !=
+		"\x1b]10;rgb:ffff/ffff/ffff\x1b\\\x1b]11;rgb:0000/0000/0000\x1b\\" {
 		t.Errorf("colors: %q", answer)
 	}
 }
 
-// pieces are what the random streams are made of.
-var pieces = []string{"a", "bc ", "é", "日", "e\u0301", "\r\n", "\n", "\r", "\b", "\t", "\x1b7", "\x1b8", "\x1bM", "\x1bD", "\x1bE", "\x1bH", "\x1b(0", "\x1b(B", "\x1b)0", "\x0e", "\x0f",
-	"\x1b[H", "\x1b[3;4H", "\x1b[2;4r", "\x1b[r", "\x1b[?6h", "\x1b[?6l", "\x1b[4h", "\x1b[4l", "\x1b[?7l", "\x1b[?7h", "\x1b[J", "\x1b[1J", "\x1b[2J", "\x1b[K", "\x1b[1K", "\x1b[2K",
-	"\x1b[2L", "\x1b[M", "\x1b[3@", "\x1b[2P", "\x1b[4X", "\x1b[S", "\x1b[2T", "\x1b[5b", "\x1b[A", "\x1b[2B", "\x1b[3C", "\x1b[D", "\x1b[9G", "\x1b[31m", "\x1b[1;44m", "\x1b[m",
-	"\x1b[38;5;200m", "\x1b[48;2;1;2;3m", "\x1b[4:3;58;5;9m", "\x1b[7;9m", "\x1b[?1049h", "\x1b[?1049l", "\x1b[?47h", "\x1b[?47l", "\x1b[?1047h", "\x1b[?1047l", "\x1b[?25l", "\x1b[?25h",
-	"\x1b[?1h", "\x1b[?2004h", "\x1b[?1003h", "\x1b[?1000h", "\x1b=", "\x1b>", "\x1b[5 q", "\x1b]0;title\x07", "\x1b[3g", "\x1b[20h", "\x1b[20l", "\x1b[!p", "\x1bc", "\x1b#8", "\x1b[s", "\x1b[u",
+// pieces are the elements of the random streams.
+var pieces = []string{"a", "bc ", "é", "日", "e\u0301", "\r\n", "\n", "\r", "\b", "\t", "\x1b7", "\x1b8", "\x1bM",
+	"\x1bD", "\x1bE", "\x1bH", "\x1b(0", "\x1b(B", "\x1b)0", "\x0e", "\x0f",
+	"\x1b[H", "\x1b[3;4H", "\x1b[2;4r", "\x1b[r", "\x1b[?6h", "\x1b[?6l", "\x1b[4h", "\x1b[4l", "\x1b[?7l", "\x1b[?7h",
+	"\x1b[J", "\x1b[1J", "\x1b[2J", "\x1b[K", "\x1b[1K", "\x1b[2K",
+	"\x1b[2L", "\x1b[M", "\x1b[3@", "\x1b[2P", "\x1b[4X", "\x1b[S", "\x1b[2T", "\x1b[5b", "\x1b[A", "\x1b[2B", "\x1b[3C",
+	"\x1b[D", "\x1b[9G", "\x1b[31m", "\x1b[1;44m", "\x1b[m",
+	"\x1b[38;5;200m", "\x1b[48;2;1;2;3m", "\x1b[4:3;58;5;9m", "\x1b[7;9m", "\x1b[?1049h", "\x1b[?1049l", "\x1b[?47h",
+	"\x1b[?47l", "\x1b[?1047h", "\x1b[?1047l", "\x1b[?25l", "\x1b[?25h",
+	"\x1b[?1h", "\x1b[?2004h", "\x1b[?1003h", "\x1b[?1000h", "\x1b=", "\x1b>", "\x1b[5 q", "\x1b]0;title\x07", "\x1b[3g",
+	"\x1b[20h", "\x1b[20l", "\x1b[!p", "\x1bc", "\x1b#8", "\x1b[s", "\x1b[u",
 	"0123456789", "\x1b[Z", "\x1b[I", "😀", "\x1b[?1048h", "\x1b[?1048l"}
 
 func random(r *rand.Rand, n int) string {
@@ -230,7 +242,7 @@ func random(r *rand.Rand, n int) string {
 	return b.String()
 }
 
-// shrink looks for a shorter stream with the same fault.
+// shrink searches for a shorter stream with the same fault.
 func shrink(in []string, faulty func(string) bool) []string {
 	for again := true; again; {
 		again = false
@@ -244,8 +256,7 @@ func shrink(in []string, faulty func(string) bool) []string {
 	return in
 }
 
-// TestTheSameState: a fresh terminal that is drawn, and one that was looked at
-// from the beginning, are in the state of the model.
+// TestTheSameState: a redrawn terminal and a continuously attached one are in the state of the model.
 func TestTheSameState(t *testing.T) {
 	drawn := func(in string) string {
 		model := write(small, in)
@@ -266,13 +277,14 @@ func TestTheSameState(t *testing.T) {
 		for name, check := range map[string]func(string) string{"drawn": drawn, "looked at": looked} {
 			if check(strings.Join(in, "")) != "" {
 				in = shrink(in, func(s string) bool { return check(s) != "" })
-				t.Fatalf("stream %d, %s: %q\n%s\n%q", i, name, in, check(strings.Join(in, "")), write(small, strings.Join(in, "")).Redraw(small, true))
+				t.Fatalf("stream %d, %s: %q\n%s\n%q", i, name, in, check(strings.Join(in, "")),
+					write(small, strings.Join(in, "")).Redraw(small, true))
 			}
 		}
 	}
 }
 
-// TestResize: nothing is out of place, whatever the sizes.
+// TestResize: the state is consistent for any sizes.
 func TestResize(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 5_000 {
@@ -295,11 +307,12 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// check finds what can never be.
+// check checks the model's invariants.
 func check(t *testing.T, m *Terminal) {
 	t.Helper()
 	s := m.size
-	if m.at.x < 0 || m.at.x >= s.Columns || m.at.y < 0 || m.at.y >= s.Rows || m.top < 0 || m.end > s.Rows || m.top >= m.end || len(m.tabs) != s.Columns {
+	if m.at.x < 0 || m.at.x >= s.Columns || m.at.y < 0 || m.at.y >= s.Rows || m.top < 0 || m.end > s.Rows ||
+		m.top >= m.end || len(m.tabs) != s.Columns {
 		t.Fatalf("%+v at %+v, margins %d %d", s, m.at, m.top, m.end)
 	}
 	for _, c := range []*screen{&m.main, &m.other} {
@@ -328,7 +341,8 @@ func TestHistory(t *testing.T) {
 	if n := len(model.history.lines); n != maxHistoryLines {
 		t.Errorf("%d lines", n)
 	}
-	if lines := strings.Split(strings.TrimSpace(model.Text()), "\n"); lines[len(lines)-1] != "line 9999" || lines[0] != fmt.Sprint("line ", 10_000-maxHistoryLines-4) {
+	if lines := strings.Split(strings.TrimSpace(model.Text()), "\n"); lines[len(lines)-1] != "line 9999" ||
+		lines[0] != fmt.Sprint("line ", 10_000-maxHistoryLines-4) {
 		t.Errorf("from %q to %q of %d", lines[0], lines[len(lines)-1], len(lines))
 	}
 	if h := string(model.History(2)); !strings.HasPrefix(h, "\x1b[0;32mline 9994\x1b[0m\x1b[0m\r\n\x1b[0;33mline 9995") {
@@ -354,9 +368,11 @@ type writer struct{ t *Terminal }
 
 func (w writer) Write(p []byte) (int, error) { w.t.Write(p); return len(p), nil }
 
-// TestHostileAmounts: what passes and what is answered is in proportion.
+// TestHostileAmounts: output and answers are proportional to the input.
 func TestHostileAmounts(t *testing.T) {
-	for name, piece := range map[string]string{"reset": "\x1bc", "erasing": "\x1b[41;2J", "scrolling": "\x1b[600S", "inserting": "\x1b[@", "repeating": "日\x1b[600b", "asking": "\x1b[c", "marks": "\u0301", "an endless title": "\x1b]0;x"} {
+	for name, piece := range map[string]string{"reset": "\x1bc", "erasing": "\x1b[41;2J", "scrolling": "\x1b[600S",
+		"inserting": "\x1b[@", "repeating": "日\x1b[600b", "asking": "\x1b[c", "marks": "\u0301",
+		"an endless title": "\x1b]0;x"} {
 		t.Run(name, func(t *testing.T) {
 			model := New(MaxSize)
 			in := bytes.Repeat([]byte(piece), (32<<10)/len(piece))
@@ -368,8 +384,7 @@ func TestHostileAmounts(t *testing.T) {
 	}
 }
 
-// FuzzTerminal: whatever is written, the model holds together, and what passes
-// and what it draws leads to the same state.
+// FuzzTerminal: the model is consistent for any input, and its output and redraw lead to the same state.
 func FuzzTerminal(f *testing.F) {
 	for _, p := range pieces {
 		f.Add([]byte("a"+p+"b"), uint8(3))

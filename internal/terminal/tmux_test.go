@@ -11,14 +11,16 @@ import (
 	"time"
 )
 
-// peculiar are pieces on which terminals do not agree.
-var peculiar = map[string]bool{"\x1bc": true, "\x1b#8": true, "\x1b[!p": true, "\x1b[?47h": true, "\x1b[?47l": true, "\x1b[?1047h": true, "\x1b[?1047l": true, "\x1b[?1048h": true, "\x1b[?1048l": true,
-	"\x1b[20h": true, "\x1b[20l": true, "\x1b[5b": true, "e\u0301": true, "😀": true, "\x1b7": true, "\x1b8": true, "\x1b[s": true, "\x1b[u": true, "\x1b[?6h": true, "\x1b[Z": true, "\x1b[I": true, "\x1b[2L": true, "\x1b[M": true,
+// peculiar are pieces on which terminals disagree.
+var peculiar = map[string]bool{"\x1bc": true, "\x1b#8": true, "\x1b[!p": true, "\x1b[?47h": true, "\x1b[?47l": true,
+	"\x1b[?1047h": true, "\x1b[?1047l": true, "\x1b[?1048h": true, "\x1b[?1048l": true,
+	"\x1b[20h": true, "\x1b[20l": true, "\x1b[5b": true, "e\u0301": true, "😀": true, "\x1b7": true, "\x1b8": true,
+	"\x1b[s": true, "\x1b[u": true, "\x1b[?6h": true, "\x1b[Z": true, "\x1b[I": true, "\x1b[2L": true, "\x1b[M": true,
 	"\x1b(0": true, "\x1b)0": true, "\x0e": true, // tmux captures line drawing as letters
 }
 
-// TestAsTmux: tmux, which is somebody else's terminal, has the same on its
-// screen, for the model's input and for what a viewer is shown.
+// TestAsTmux: tmux, an independent implementation, shows the same screen, for the model's input and for a viewer's
+// output.
 func TestAsTmux(t *testing.T) {
 	tmux, err := exec.LookPath("tmux")
 	if err != nil {
@@ -40,12 +42,14 @@ func TestAsTmux(t *testing.T) {
 		}
 		inputs = append(inputs, b.String())
 	}
-	inputs = append(inputs, "\x1b[2J\x1b[5;3Htext\x1b[1J\x1b[31mred\x1b[Krest", "1\r\n2\r\n3\x1b[2;3r\x1b[3;1H\n4\x1bM5\x1bE6", "日本語日本語日本語日本語\r\nabc\x1b[2D本\x1b[1@x")
+	inputs = append(inputs, "\x1b[2J\x1b[5;3Htext\x1b[1J\x1b[31mred\x1b[Krest",
+		"1\r\n2\r\n3\x1b[2;3r\x1b[3;1H\n4\x1bM5\x1bE6", "日本語日本語日本語日本語\r\nabc\x1b[2D本\x1b[1@x")
 	for i, in := range inputs {
 		model := New(size)
 		show, _ := model.Write([]byte(in))
 		want := screenText(model)
-		for name, bytes := range map[string]string{"what was written": in, "what was shown": string(show), "what is drawn": string(model.Redraw(size, true))} {
+		for name, bytes := range map[string]string{"what was written": in, "what was shown": string(show),
+			"what is drawn": string(model.Redraw(size, true))} {
 			if got := inTmux(t, tmux, size, bytes); got != want {
 				t.Errorf("%d: of %s, tmux shows\n%s\nand the model\n%s\nfor %q", i, name, got, want, in)
 			}
@@ -56,10 +60,10 @@ func TestAsTmux(t *testing.T) {
 	}
 }
 
-// inTmux is the text on tmux's screen after in.
+// inTmux returns the text on tmux's screen after in.
 func inTmux(t *testing.T, tmux string, s Size, in string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "tmux-") // short: a unix socket's path has 107 bytes
+	dir, err := os.MkdirTemp("", "tmux-") // a unix socket's path has at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,11 +81,14 @@ func inTmux(t *testing.T, tmux string, s Size, in string) string {
 		}
 		return string(out)
 	}
-	// Done is when the title says so, which comes after what is shown.
-	run("new-session", "-d", "-x", fmt.Sprint(s.Columns), "-y", fmt.Sprint(s.Rows), fmt.Sprintf(`stty raw -echo; cat %s; printf '\033]2;it is all there\033\\'; exec sleep 1000`, file), ";", "set", "-g", "status", "off",
+	// The title announces the end, since it comes after the output.
+	run("new-session", "-d", "-x", fmt.Sprint(s.Columns), "-y", fmt.Sprint(s.Rows),
+		fmt.Sprintf(`stty raw -echo; cat %s; printf '\033]2;it is all there\033\\'; exec sleep 1000`, file), ";", "set", "-g",
+		"status", "off",
 		";", "resize-window", "-x", fmt.Sprint(s.Columns), "-y", fmt.Sprint(s.Rows))
 	defer run("kill-server")
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(run("display-message", "-p", "#{pane_title}"), "it is all there"); {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(run("display-message", "-p", "#{pane_title}"),
+		"it is all there"); {
 		if time.Now().After(deadline) {
 			t.Fatal("tmux does not show it")
 		}

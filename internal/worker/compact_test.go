@@ -21,8 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/worker/tools"
 )
 
-// malformed says why no API would take a conversation as the next request, or
-// nothing.
+// malformed returns why an API would refuse a conversation as the next request, or "".
 func malformed(all []model.Message) string {
 	if len(all) == 0 || all[len(all)-1].Role != model.User {
 		return "the user does not speak last"
@@ -55,7 +54,7 @@ func malformed(all []model.Message) string {
 	return ""
 }
 
-// conversations draws one that is well formed, with prompts along the way.
+// conversations generates a well-formed conversation, with prompts along the way.
 func conversations(t *rapid.T) (all []model.Message, prompts []string) {
 	text := func(most int) string { return strings.Repeat("é\n", rapid.IntRange(1, most).Draw(t, "length")) }
 	prompt := func() model.Part {
@@ -74,7 +73,8 @@ func conversations(t *rapid.T) (all []model.Message, prompts []string) {
 			id := fmt.Sprintf("c%d.%d", i, j)
 			input, _ := json.Marshal(map[string]string{"x": text(300)})
 			answer.Parts = append(answer.Parts, model.Part{Kind: model.Call, ID: id, Tool: "bash", Input: input})
-			user.Parts = append(user.Parts, model.Part{Kind: model.Result, ID: id, Text: text(3000), Failed: rapid.Bool().Draw(t, "failed")})
+			user.Parts = append(user.Parts, model.Part{Kind: model.Result, ID: id, Text: text(3000),
+				Failed: rapid.Bool().Draw(t, "failed")})
 		}
 		if len(answer.Parts) == 0 {
 			answer.Parts = []model.Part{{Kind: model.Reasoning, Text: text(10)}}
@@ -146,13 +146,13 @@ func TestCompaction(t *testing.T) {
 	})
 }
 
-// TestMend: wherever a worker was when it was killed, its session goes on.
+// TestMend: a session continues wherever its worker was killed.
 func TestMend(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all, _ := conversations(t)
 		broken := all[:rapid.IntRange(0, len(all)).Draw(t, "kept")]
 		broken = slices.Clone(broken)
-		for range rapid.IntRange(0, 4).Draw(t, "losses") { // what no worker writes, but a file may hold
+		for range rapid.IntRange(0, 4).Draw(t, "losses") { // not written by a worker, but possible in a file
 			if len(broken) == 0 {
 				break
 			}
@@ -183,13 +183,15 @@ func TestMend(t *testing.T) {
 	})
 }
 
-// TestSummaries: a model that gives none, and one that has none left to give.
+// TestSummaries: a model that fails to summarise, and one with an exhausted budget.
 func TestSummaries(t *testing.T) {
 	long := func() []model.Message {
 		all := []model.Message{{Role: model.User, Parts: []model.Part{{Kind: model.Text, Text: "the task"}}}}
 		for i := range 40 {
 			id := fmt.Sprint(i)
-			all = append(all, model.Message{Role: model.Assistant, Parts: []model.Part{{Kind: model.Text, Text: strings.Repeat("I think. ", 50)}, {Kind: model.Call, ID: id, Tool: "bash", Input: json.RawMessage(`{"command":"make ` + id + `"}`)}}},
+			all = append(all, model.Message{Role: model.Assistant,
+				Parts: []model.Part{{Kind: model.Text, Text: strings.Repeat("I think. ", 50)},
+					{Kind: model.Call, ID: id, Tool: "bash", Input: json.RawMessage(`{"command":"make ` + id + `"}`)}}},
 				model.Message{Role: model.User, Parts: []model.Part{{Kind: model.Result, ID: id, Text: "ok", Failed: i == 3}}})
 		}
 		return all
@@ -201,14 +203,17 @@ func TestSummaries(t *testing.T) {
 		code   cove.Code
 		says   string
 	}{
-		{"a summary", model.Answer{Message: model.Message{Parts: []model.Part{{Kind: model.Text, Text: "All went well."}}}, Usage: api.AgentUsage{OutputTokens: 4}}, nil, "", "All went well."},
+		{"a summary", model.Answer{Message: model.Message{Parts: []model.Part{{Kind: model.Text, Text: "All went well."}}},
+			Usage: api.AgentUsage{OutputTokens: 4}}, nil, "", "All went well."},
 		{"nothing", model.Answer{}, nil, "", `bash {"command":"make 3"}: failed`},
 		{"an error", model.Answer{}, cove.Errorf(cove.TooLarge, "no"), "", `bash {"command":"make 1"}: done`},
 		{"interrupted", model.Answer{}, cove.Errorf(cove.Canceled, "no"), cove.Canceled, ""},
 		{"no budget", model.Answer{}, cove.Errorf(cove.LimitReached, "no"), cove.LimitReached, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := &worker{window: 5000, density: usualDensity, session: &session{Messages: long(), Todo: []tools.Item{{Text: "rest", Status: "pending"}}}, log: slog.New(slog.DiscardHandler),
+			w := &worker{window: 5000, density: usualDensity, session: &session{
+				Messages: long(), Todo: []tools.Item{{Text: "rest", Status: "pending"}},
+			}, log: slog.New(slog.DiscardHandler),
 				model: asks(func(r model.Request) (model.Answer, error) {
 					if len(r.Tools) > 0 || !strings.Contains(r.Messages[0].Parts[0].Text, "the task") {
 						t.Errorf("it is asked %+v", r)
@@ -223,7 +228,8 @@ func TestSummaries(t *testing.T) {
 				return
 			}
 			first := w.session.Messages[0].Texts(model.Text)
-			if why := malformed(w.session.Messages); why != "" || !strings.HasPrefix(first, "the task\n") || !strings.Contains(first, c.says) || !strings.Contains(first, "[ ] rest") {
+			if why := malformed(w.session.Messages); why != "" || !strings.HasPrefix(first, "the task\n") ||
+				!strings.Contains(first, c.says) || !strings.Contains(first, "[ ] rest") {
 				t.Errorf("%s\n%s", why, first)
 			}
 			if w.tokens() > int(fullAt*5000) || w.usage.OutputTokens != c.answer.Usage.OutputTokens {
@@ -253,7 +259,8 @@ func TestSessionFile(t *testing.T) {
 		content string
 		code    cove.Code
 	}{
-		"00000000000000aa": {`{"version": 2}`, cove.Corrupt}, "00000000000000ab": {`{`, cove.Corrupt}, "00000000000000ac": {`{"version": 1, "messages": [{"role": "assistant"}]}`, ""},
+		"00000000000000aa": {`{"version": 2}`, cove.Corrupt}, "00000000000000ab": {`{`, cove.Corrupt},
+		"00000000000000ac": {`{"version": 1, "messages": [{"role": "assistant"}]}`, ""},
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name+".json"), []byte(c.content), 0o600); err != nil {
 			t.Fatal(err)
@@ -271,7 +278,10 @@ func TestSessionFile(t *testing.T) {
 }
 
 func FuzzSession(f *testing.F) {
-	f.Add([]byte(`{"version":1,"id":"00","messages":[{"role":"user","parts":[{"kind":"text","text":"x"}]},{"role":"assistant","parts":[{"kind":"call","id":"a","tool":"b","input":{}}]}]}`))
+	f.Add(
+		[]byte(
+			`{"version":1,"id":"00","messages":[{"role":"user","parts":[{"kind":"text","text":"x"}]},{"role":"assistant",` +
+				`"parts":[{"kind":"call","id":"a","tool":"b","input":{}}]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "s.json")
 		if err := os.WriteFile(path, data, 0o600); err != nil {

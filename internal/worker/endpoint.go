@@ -12,15 +12,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/worker/model"
 )
 
-// endpoint is where models are, by flags and environment.
+// endpoint is the address and dialect of models, by flags and environment.
 type endpoint struct {
 	dialect model.Dialect
 	base    *url.URL
 	header  http.Header
-	model   string // empty: whatever the endpoint lists
+	model   string // empty: the endpoint's first
 }
 
-// Variables of the environment, as the SDKs of the providers name them.
+// Variables of the environment, named as by the providers' SDKs.
 const (
 	anthropicBase  = "ANTHROPIC_BASE_URL"
 	anthropicKey   = "ANTHROPIC_API_KEY"
@@ -32,14 +32,15 @@ const (
 	openaiModel    = "OPENAI_MODEL"
 )
 
-// resolve finds the endpoint. What is not said follows from the model's name,
-// and from whose variables there are. Errors: InvalidArgument.
+// resolve determines the endpoint. Missing values follow from the model's name, and from the variables that are set.
+// Errors: InvalidArgument.
 func (f flags) resolve(getenv func(string) string) (endpoint, error) {
 	e := endpoint{dialect: model.Dialect(f.kind), model: f.model, header: http.Header{}}
 	if f.kind == "" {
 		e.dialect = guess(f.model, f.baseURL, getenv)
 	} else if !slices.Contains(model.Dialects, e.dialect) {
-		return e, cove.Errorf(cove.InvalidArgument, "there is no provider kind %.80q", f.kind).WithHint("there are %s", join(model.Dialects))
+		return e, cove.Errorf(cove.InvalidArgument, "there is no provider kind %.80q", f.kind).WithHint("there are %s",
+			join(model.Dialects))
 	}
 	base, named := f.baseURL, openaiModel
 	if e.dialect == model.Anthropic {
@@ -49,16 +50,17 @@ func (f flags) resolve(getenv func(string) string) (endpoint, error) {
 	}
 	e.model = first(e.model, getenv(named))
 	var err error
-	if e.base, err = url.Parse(base); err != nil || e.base.Host == "" || e.base.Scheme != "http" && e.base.Scheme != "https" || e.base.RawQuery != "" || e.base.User != nil {
-		return e, cove.Errorf(cove.InvalidArgument, "%.200q is no address of a model's API", base).WithHint("such as https://api.example.com/v1")
+	if e.base, err = url.Parse(base); err != nil || e.base.Host == "" ||
+		e.base.Scheme != "http" && e.base.Scheme != "https" || e.base.RawQuery != "" || e.base.User != nil {
+		return e, cove.Errorf(cove.InvalidArgument, "%.200q is no address of a model's API",
+			base).WithHint("such as https://api.example.com/v1")
 	}
 	e.header.Set("User-Agent", "cove-worker/"+version.Version)
 	e.header.Set("Accept", "text/event-stream, application/json")
 	return e, e.authorize(f.keyEnv, getenv)
 }
 
-// authorize sets the key that the environment has, which is a placeholder where
-// the gateway knows the real one.
+// authorize sets the key of the environment, which is a placeholder if the gateway has the real one.
 func (e endpoint) authorize(keyEnv string, getenv func(string) string) error {
 	bearer := func(key string) { e.header.Set("Authorization", "Bearer "+key) }
 	key := func(key string) { bearer(key) }
@@ -86,7 +88,7 @@ func (e endpoint) authorize(keyEnv string, getenv func(string) string) error {
 	return nil
 }
 
-// guess is the API that is meant where nobody says it.
+// guess returns the dialect of an endpoint without an explicit one.
 func guess(name, base string, getenv func(string) string) model.Dialect {
 	anthropic := getenv(anthropicBase)+getenv(anthropicKey)+getenv(anthropicToken)+getenv(oauthToken) != ""
 	openai := getenv(openaiBase)+getenv(openaiKey) != ""
@@ -94,13 +96,13 @@ func guess(name, base string, getenv func(string) string) model.Dialect {
 	case strings.HasPrefix(name, "claude"), !openai, anthropic && name == "":
 		return model.Anthropic
 	case base != "" || getenv(openaiBase) != "":
-		return model.Chat // what everybody speaks who speaks as OpenAI does
+		return model.Chat // the common one among compatible endpoints
 	}
 	return model.Responses
 }
 
-// choose asks the endpoint for its models where none is named. Anthropic lists
-// the newest first; elsewhere the order means nothing, so there must be one.
+// choose asks the endpoint for its models if none is named. Anthropic lists the newest first; elsewhere the order is
+// meaningless, so there must be exactly one.
 func (e endpoint) choose(ctx context.Context, c *model.Client) (string, error) {
 	if e.model != "" {
 		return e.model, nil
@@ -116,8 +118,8 @@ func (e endpoint) choose(ctx context.Context, c *model.Client) (string, error) {
 		WithHint("name it with --model: %s", join(names[:min(len(names), 10)]))
 }
 
-// window is how many tokens a model takes at once, if nobody says it. Where it
-// is less, the endpoint says so, and the conversation is shortened then.
+// window returns the default context window of a model, in tokens. If the real one is smaller, the endpoint reports it,
+// and the conversation is shortened then.
 func (e endpoint) window() int {
 	if e.dialect == model.Anthropic {
 		return 200_000

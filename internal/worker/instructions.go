@@ -24,14 +24,15 @@ How you work:
 
 When you are done, answer with a short report: what you did, how you checked it, and what is left.`
 
-// projectFiles are where projects tell agents about themselves; the first counts.
+// projectFiles are a project's files for agents; the first one found counts.
 var projectFiles = []string{"AGENTS.md", "CLAUDE.md"}
 
 const maxProjectFile = 32 << 10
 
-// system is what an agent is told before its task.
+// system returns the system prompt.
 func system(dir, instructions string, schema []byte) string {
-	parts := []string{role, fmt.Sprintf("The directory is %s. The machine is %s/%s, the date %s.", dir, runtime.GOOS, runtime.GOARCH, time.Now().Format(time.DateOnly))}
+	parts := []string{role, fmt.Sprintf("The directory is %s. The machine is %s/%s, the date %s.", dir, runtime.GOOS,
+		runtime.GOARCH, time.Now().Format(time.DateOnly))}
 	for _, name := range projectFiles {
 		if text := beginning(filepath.Join(dir, name)); text != "" {
 			parts = append(parts, fmt.Sprintf("What the project says about itself, in %s:\n\n%s", name, text))
@@ -41,18 +42,19 @@ func system(dir, instructions string, schema []byte) string {
 	return strings.Join(append(parts, instructed(instructions, schema)...), "\n\n")
 }
 
-// instructed is what every task may add.
+// instructed returns the parts that every task may add.
 func instructed(instructions string, schema []byte) (parts []string) {
 	if strings.TrimSpace(instructions) != "" {
 		parts = append(parts, instructions)
 	}
 	if schema != nil {
-		parts = append(parts, "Your last answer is one JSON document that is valid by the following JSON Schema, and nothing besides: no words around it, no block of code.\n\n"+string(schema))
+		parts = append(parts, "Your last answer is one JSON document that is valid by the following JSON Schema, and "+
+			"nothing besides: no words around it, no block of code.\n\n"+string(schema))
 	}
 	return parts
 }
 
-// beginning is the text of a file, cut where it is long; empty where there is none.
+// beginning returns the text of a file, truncated if long; "" if it is missing.
 func beginning(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {

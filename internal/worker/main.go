@@ -20,10 +20,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/worker/tools"
 )
 
-// Exit codes, which docs/worker.md explains.
+// Exit codes, explained in docs/worker.md.
 const (
 	exitDone        = 0
-	exitFailed      = 1 // the agent could not do it
+	exitFailed      = 1 // the agent could not do the task
 	exitUsage       = 2
 	exitTurns       = 3
 	exitModel       = 4
@@ -33,7 +33,7 @@ const (
 	exitInterrupted = 130
 )
 
-// exitCode is what an error becomes.
+// exitCode returns the exit code of an error.
 func exitCode(err error) int {
 	if errors.Is(err, model.ErrUsedUp) {
 		return exitBudget
@@ -57,7 +57,7 @@ func exitCode(err error) int {
 	return exitDefect
 }
 
-// Process is what the worker has of the process that it is.
+// Process is the worker's view of its process.
 type Process struct {
 	Args   []string // without the program's name
 	Stdin  io.Reader
@@ -108,9 +108,12 @@ func (f *flags) set(agentic bool) *pflag.FlagSet {
 	s := pflag.NewFlagSet("cove-worker", pflag.ContinueOnError)
 	s.SetOutput(io.Discard)
 	s.StringVar(&f.promptFile, "prompt-file", "", "`FILE` with what is to be done; - is standard input")
-	s.StringVar(&f.model, "model", "", "which `MODEL` is asked (ANTHROPIC_MODEL, OPENAI_MODEL; else as the endpoint lists)")
-	s.StringVar(&f.kind, "provider-kind", "", "the API: anthropic, openai-chat or openai-responses (by the model's name and the environment)")
-	s.StringVar(&f.baseURL, "base-url", "", "`URL` that the API is below (ANTHROPIC_BASE_URL, OPENAI_BASE_URL; else the provider's)")
+	s.StringVar(&f.model, "model", "",
+		"which `MODEL` is asked (ANTHROPIC_MODEL, OPENAI_MODEL; else as the endpoint lists)")
+	s.StringVar(&f.kind, "provider-kind", "",
+		"the API: anthropic, openai-chat or openai-responses (by the model's name and the environment)")
+	s.StringVar(&f.baseURL, "base-url", "",
+		"`URL` that the API is below (ANTHROPIC_BASE_URL, OPENAI_BASE_URL; else the provider's)")
 	s.StringVar(&f.keyEnv, "key-env", "", "`NAME` of the variable with the key (the provider's usual)")
 	s.StringVar(&f.schema, "schema", "", "`FILE` with a JSON Schema that the answer is valid by")
 	s.IntVar(&f.maxOutput, "max-output", 0, "`TOKENS` of one answer, at most (the endpoint's choice; 8192 for anthropic)")
@@ -128,8 +131,7 @@ func (f *flags) set(agentic bool) *pflag.FlagSet {
 	return s
 }
 
-// Main is the program: it returns the exit code. It ends early when the context
-// does, and says what it has until then.
+// Main runs the program and returns the exit code. It ends early with the context, and then reports what it has.
 func Main(ctx context.Context, p Process) int {
 	mode := ""
 	if len(p.Args) > 0 {
@@ -142,10 +144,12 @@ func Main(ctx context.Context, p Process) int {
 		fmt.Fprintln(p.Stdout, "cove-worker", version.Version)
 		return exitDone
 	case "help", "--help", "-h":
-		fmt.Fprint(p.Stdout, usage, f.set(true).FlagUsages(), "\n\"generate\" has --system TEXT instead of --instructions, and none of cwd, max-turns, tools and resume.\n")
+		fmt.Fprint(p.Stdout, usage, f.set(true).FlagUsages(),
+			"\n\"generate\" has --system TEXT instead of --instructions, and none of cwd, max-turns, tools and resume.\n")
 		return exitDone
 	default:
-		return p.fail(cove.Errorf(cove.InvalidArgument, "the first argument is agentic or generate, not %.40q", mode).WithHint("cove-worker --help"))
+		return p.fail(cove.Errorf(cove.InvalidArgument, "the first argument is agentic or generate, not %.40q",
+			mode).WithHint("cove-worker --help"))
 	}
 	set := f.set(mode == "agentic")
 	err := set.Parse(p.Args[1:])
@@ -156,7 +160,8 @@ func Main(ctx context.Context, p Process) int {
 	case err != nil:
 		return p.fail(cove.Errorf(cove.InvalidArgument, "%w", err).WithHint("cove-worker --help"))
 	case set.NArg() > 0:
-		return p.fail(cove.Errorf(cove.InvalidArgument, "%.80q is too much", set.Arg(0)).WithHint("the task is in --prompt-file"))
+		return p.fail(cove.Errorf(cove.InvalidArgument, "%.80q is too much",
+			set.Arg(0)).WithHint("the task is in --prompt-file"))
 	}
 	w, err := p.prepare(ctx, mode == "agentic", f)
 	if err == nil {
@@ -168,7 +173,7 @@ func Main(ctx context.Context, p Process) int {
 	return p.fail(err)
 }
 
-// fail says an error, and what it is as an exit code.
+// fail prints an error and returns its exit code.
 func (p Process) fail(err error) int {
 	if err != nil {
 		fmt.Fprintln(p.Stderr, "cove-worker:", err)
@@ -176,13 +181,14 @@ func (p Process) fail(err error) int {
 	return exitCode(err)
 }
 
-// prepare makes a worker of what was asked for.
+// prepare returns a worker for the command line.
 func (p Process) prepare(ctx context.Context, agentic bool, f flags) (*worker, error) {
 	prompt, err := p.prompt(f.promptFile)
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{maxTurns: f.maxTurns, window: f.window, density: usualDensity, session: newSession("", ""), log: slog.New(slog.NewTextHandler(p.Stderr, nil)),
+	w := &worker{maxTurns: f.maxTurns, window: f.window, density: usualDensity, session: newSession("", ""),
+		log:     slog.New(slog.NewTextHandler(p.Stderr, nil)),
 		request: model.Request{MaxOutput: f.maxOutput}}
 	if f.maxOutput < 0 || f.window < 0 || f.maxTurns < 0 || agentic && f.maxTurns == 0 {
 		return nil, cove.Errorf(cove.InvalidArgument, "--max-turns, --max-output and --context-window are above 0")
@@ -213,24 +219,25 @@ func (p Process) prepare(ctx context.Context, agentic bool, f flags) (*worker, e
 		return w, err
 	}
 	w.session.prompt(prompt)
-	client := &model.Client{HTTP: model.NewHTTP(), Dialect: e.dialect, Base: e.base, Header: e.header, Log: w.log, Wait: model.Pause}
+	client := &model.Client{HTTP: model.NewHTTP(), Dialect: e.dialect, Base: e.base, Header: e.header, Log: w.log,
+		Wait: model.Pause}
 	w.model = client
 	w.out = &messages{w: p.Stdout, session: w.session.ID}
 	if w.request.Model, err = e.choose(ctx, client); err != nil {
-		w.model = failing{err} // said as every other end is
+		w.model = failing{err} // reported like every other outcome
 	}
 	w.out.model = w.request.Model
 	return w, nil
 }
 
-// failing is a model that cannot be had.
+// failing is an unavailable model.
 type failing struct{ err error }
 
 func (f failing) Ask(context.Context, model.Request) (model.Answer, error) {
 	return model.Answer{}, f.err
 }
 
-// settle is what an agent has beside a model: a directory, tools, a session.
+// settle sets up what an agent needs beside a model: a directory, tools, a session.
 func (w *worker) settle(p Process, f flags, schema []byte) error {
 	dir, err := filepath.Abs(f.cwd)
 	if err != nil {
@@ -272,7 +279,7 @@ func (p Process) prompt(file string) (string, error) {
 	var err error
 	switch file {
 	case "":
-		return "", cove.Errorf(cove.InvalidArgument, "what is to be done?").WithHint("--prompt-file FILE")
+		return "", cove.Errorf(cove.InvalidArgument, "there is no prompt").WithHint("--prompt-file FILE")
 	case "-":
 		data, err = io.ReadAll(io.LimitReader(p.Stdin, most+1))
 	default:
@@ -292,8 +299,7 @@ func (p Process) prompt(file string) (string, error) {
 	return text, nil
 }
 
-// readFile reads a file with a bound; one byte more than most says that there is
-// more.
+// readFile reads at most most+1 bytes of a file; the additional byte shows that there are more.
 func readFile(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

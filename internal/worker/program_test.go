@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// start starts the program itself.
+// start starts the real program.
 func (l *lab) start(env []string, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	l.t.Helper()
 	path, err := build()
@@ -64,7 +64,7 @@ func (l *lab) program(env []string, args ...string) (stdout []byte, code int) {
 	return out.Bytes(), cmd.ProcessState.ExitCode()
 }
 
-// marked are the processes that have a variable in their environment.
+// marked returns the processes with a variable in their environment.
 func marked(t *testing.T, variable string) (pids []string) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -79,7 +79,7 @@ func marked(t *testing.T, variable string) (pids []string) {
 	return pids
 }
 
-// until waits for something to become true.
+// until waits until a condition is true.
 func until(t *testing.T, what string, true func() bool) {
 	t.Helper()
 	for range 3000 {
@@ -91,17 +91,21 @@ func until(t *testing.T, what string, true func() bool) {
 	t.Fatalf("not within 30 s: %s", what)
 }
 
-// TestInterrupt: a signal ends what is going on, whatever that is, with a result
-// and nothing left behind; the session goes on later.
+// TestInterrupt: a signal ends any activity, with a result and without remaining processes; the session can be resumed.
 func TestInterrupt(t *testing.T) {
 	for _, c := range []struct{ name, turn string }{
-		{"a command", `{do: [{shell: "setsid sleep 1000 & (sleep 1000 &) ; touch begun; sleep 1000"}, {write: {path: never, content: x}}]}`},
-		{"a command in the background", `{do: [{tool: {name: bash, input: {command: "setsid -f sleep 1000; touch begun; sleep 1000", background: true}}}, {tool: {name: bash_output, input: {id: b1, wait: 600}}}]}`},
+		{"a command",
+			`{do: [{shell: "setsid sleep 1000 & (sleep 1000 &) ; touch begun; sleep 1000"}, {write: {path: never, ` +
+				`content: x}}]}`},
+		{"a command in the background",
+			`{do: [{tool: {name: bash, input: {command: "setsid -f sleep 1000; touch begun; sleep 1000", background: true}}}, ` +
+				`{tool: {name: bash_output, input: {id: b1, wait: 600}}}]}`},
 		{"an answer", `{say: "a slow answer of many words that take their time", do: [{shell: touch never}], pace: 10s}`},
 		{"a pause", `{say: x, fail: [{status: 529, retry_after: 200}]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLab(t, model.Anthropic, `prompts: [{when: again, turns: [{say: I went on.}]}, {turns: [`+c.turn+`, {say: x}]}]`)
+			l := newLab(t, model.Anthropic, `prompts: [{when: again, turns: [{say: I went on.}]}, {turns: [`+c.turn+
+				`, {say: x}]}]`)
 			mark := "COVE_TEST_MARK=" + rand.Text()
 			cmd, out := l.start(append(l.env(), mark), l.args("agentic", "go")...)
 			until(t, "it has begun", func() bool {
@@ -134,7 +138,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeft: what commands leave running ends with the task.
+// TestNothingIsLeft: processes that commands leave running end with the task.
 func TestNothingIsLeft(t *testing.T) {
 	l := newLab(t, model.Anthropic, `
 prompts:

@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/worker/tools"
 )
 
-// session is a conversation that can go on later. It is kept in a file.
+// session is a resumable conversation, stored in a file.
 type session struct {
 	Version  int             `json:"version"`
 	ID       string          `json:"id"`
@@ -26,7 +26,7 @@ type session struct {
 	Messages []model.Message `json:"messages"`
 	Todo     []tools.Item    `json:"todo,omitempty"`
 
-	path string // empty: it is not kept
+	path string // empty: not stored
 }
 
 const (
@@ -34,8 +34,7 @@ const (
 	maxSession     = 256 << 20 // bytes
 )
 
-// sessionsDir is where sessions are kept: below the home, so that they live as
-// long as the sandbox.
+// sessionsDir returns the directory of sessions: below the home, so that they live as long as the sandbox.
 func sessionsDir(getenv func(string) string) (string, error) {
 	state := getenv("XDG_STATE_HOME")
 	if state == "" {
@@ -60,12 +59,12 @@ func newSession(dir, work string) *session {
 
 var sessionID = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
-// openSession finds a session by its id, or the last one of a directory. Errors:
-// NotFound, InvalidArgument, Corrupt.
+// openSession returns a session by its id, or the last one of a directory. Errors: NotFound, InvalidArgument, Corrupt.
 func openSession(dir, id, work string) (*session, error) {
 	if id != lastSession {
 		if !sessionID.MatchString(id) {
-			return nil, cove.Errorf(cove.InvalidArgument, "%.80q is no id of a session", id).WithHint("it is session_id of the messages")
+			return nil, cove.Errorf(cove.InvalidArgument, "%.80q is no id of a session",
+				id).WithHint("it is session_id of the messages")
 		}
 		return readSession(filepath.Join(dir, id+".json"))
 	}
@@ -75,7 +74,8 @@ func openSession(dir, id, work string) (*session, error) {
 	}
 	infos := map[string]int64{}
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && sessionID.MatchString(strings.TrimSuffix(e.Name(), ".json")) {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() &&
+			sessionID.MatchString(strings.TrimSuffix(e.Name(), ".json")) {
 			infos[e.Name()] = info.ModTime().UnixNano()
 		}
 	}
@@ -112,13 +112,14 @@ func readSession(path string) (*session, error) {
 		return nil, cove.Errorf(cove.Corrupt, "the session %s cannot be read: %w", path, err)
 	}
 	if s.Version != sessionVersion {
-		return nil, cove.Errorf(cove.Corrupt, "the session %s is of version %d, and this is of %d", path, s.Version, sessionVersion)
+		return nil, cove.Errorf(cove.Corrupt, "the session %s is of version %d, and this is of %d", path, s.Version,
+			sessionVersion)
 	}
 	s.Messages = mend(s.Messages)
 	return s, nil
 }
 
-// save writes the file anew.
+// save replaces the file.
 func (s *session) save() error {
 	if s.path == "" {
 		return nil
@@ -133,7 +134,7 @@ func (s *session) save() error {
 	return atomicfile.Write(s.path, data, 0o600)
 }
 
-// prompt adds what is asked for.
+// prompt adds a prompt.
 func (s *session) prompt(text string) {
 	part := model.Part{Kind: model.Text, Text: text}
 	if n := len(s.Messages); n > 0 && s.Messages[n-1].Role == model.User {
@@ -144,8 +145,8 @@ func (s *session) prompt(text string) {
 	s.Messages = append(s.Messages, model.Message{Role: model.User, Parts: []model.Part{part}})
 }
 
-// mend makes a conversation valid that ended wherever it was: every call has its
-// result, every result its call, roles alternate and the user begins.
+// mend makes a conversation with an arbitrary end valid: every call gets a result, every result has a call, roles
+// alternate and the user begins.
 func mend(all []model.Message) []model.Message {
 	var out []model.Message
 	for _, m := range all {
@@ -177,8 +178,7 @@ func mend(all []model.Message) []model.Message {
 	return out
 }
 
-// answered are the parts of a message of the user, with exactly one result for
-// each call before it, first of all.
+// answered returns the parts of a user's message, beginning with exactly one result for each call before it.
 func answered(parts, calls []model.Part) []model.Part {
 	var out []model.Part
 	for _, c := range calls {
@@ -186,7 +186,8 @@ func answered(parts, calls []model.Part) []model.Part {
 		if i >= 0 {
 			out = append(out, parts[i])
 		} else {
-			out = append(out, model.Part{Kind: model.Result, ID: c.ID, Text: "interrupted: what it did is not known", Failed: true})
+			out = append(out, model.Part{Kind: model.Result, ID: c.ID,
+				Text: "interrupted: what it did is not known", Failed: true})
 		}
 	}
 	for _, p := range parts {

@@ -1,7 +1,5 @@
-// Package worker is Cove's own agent: it asks a model, does what the model calls
-// for with the tools of package tools, and goes on until there is an answer. It
-// runs inside a sandbox, which is its wall. What it says are messages
-// (api.Message), line by line.
+// Package worker is Cove's own agent: it asks a model, executes the model's calls with package tools, and repeats until
+// there is an answer. It runs inside a sandbox, which is its wall. Its output is messages (api.Message), one a line.
 package worker
 
 import (
@@ -21,22 +19,22 @@ import (
 	"github.com/cove-sandbox/cove/internal/worker/tools"
 )
 
-// maxContinued is how often an answer that was cut off goes on.
+// maxContinued bounds the continuations of a truncated answer.
 const maxContinued = 4
 
-// asker is a model.Client.
+// asker is implemented by model.Client.
 type asker interface {
 	Ask(context.Context, model.Request) (model.Answer, error)
 }
 
-// worker does one task.
+// worker executes one task.
 type worker struct {
 	model    asker
 	request  model.Request // without messages
 	tools    *tools.Set    // nil: none
 	schema   *jsonschema.Schema
 	maxTurns int
-	window   int // tokens that the model takes at once
+	window   int // context window, in tokens
 	session  *session
 	out      *messages
 	log      *slog.Logger
@@ -44,7 +42,7 @@ type worker struct {
 	density  float64 // tokens a byte
 }
 
-// messages writes what the worker says.
+// messages writes the worker's output.
 type messages struct {
 	w       io.Writer
 	session string
@@ -66,15 +64,14 @@ func (m *messages) send(msg api.Message) error {
 	return err
 }
 
-// outcome is how a task ended.
+// outcome is the outcome of a task.
 type outcome struct {
 	text string
 	data json.RawMessage
-	err  error // with the code that says how it failed; nil: it is done
+	err  error // its code is the kind of failure; nil: done
 }
 
-// run works on the conversation until it has an answer, and says the result and
-// what was used, whatever happens.
+// run works on the conversation until it has an answer, and reports the result and usage in every case.
 func (w *worker) run(ctx context.Context) error {
 	began := time.Now()
 	end := w.work(ctx)
@@ -91,7 +88,7 @@ func (w *worker) run(ctx context.Context) error {
 }
 
 func (w *worker) work(ctx context.Context) outcome {
-	answered := "" // by the parts of an answer that was cut off
+	answered := "" // the parts of a truncated answer
 	continued, corrected := 0, false
 	for {
 		answer, err := w.ask(ctx)
@@ -137,17 +134,18 @@ func (w *worker) work(ctx context.Context) outcome {
 	}
 }
 
-// ask gets the next answer, and keeps it.
+// ask gets the next answer, and stores it.
 func (w *worker) ask(ctx context.Context) (model.Answer, error) {
 	if w.usage.Turns >= w.maxTurns {
-		return model.Answer{}, cove.Errorf(cove.LimitReached, "the task is not done after %d answers of the model", w.usage.Turns).
+		return model.Answer{}, cove.Errorf(cove.LimitReached, "the task is not done after %d answers of the model",
+			w.usage.Turns).
 			WithHint("--max-turns allows more, and --resume goes on")
 	}
 	if err := w.fit(ctx); err != nil {
 		return model.Answer{}, err
 	}
 	answer, err := w.model.Ask(ctx, w.with(w.session.Messages))
-	for range 2 { // the window is smaller than it was thought to be
+	for range 2 { // the window turned out to be smaller
 		if cove.ErrorCode(err) != cove.TooLarge {
 			break
 		}
@@ -166,7 +164,7 @@ func (w *worker) ask(ctx context.Context) (model.Answer, error) {
 	if answer.Model != "" {
 		w.out.model = answer.Model
 	}
-	if len(answer.Message.Parts) == 0 { // which no API takes back
+	if len(answer.Message.Parts) == 0 { // no API accepts it back
 		answer.Message.Parts = []model.Part{{Kind: model.Text}}
 	}
 	w.session.Messages = append(w.session.Messages, answer.Message)
@@ -175,8 +173,7 @@ func (w *worker) ask(ctx context.Context) (model.Answer, error) {
 	return answer, w.out.send(api.Message{Type: api.MessageUsage, Usage: &w.usage})
 }
 
-// save keeps the session. A task is worth more than that it can be resumed: a
-// full disk, say, may be what it is about.
+// save stores the session. A failure does not end the task, which may be about a full disk.
 func (w *worker) save() {
 	if err := w.session.save(); err != nil {
 		w.log.Warn("the session is not kept", "error", err)
@@ -189,19 +186,22 @@ func (w *worker) with(messages []model.Message) model.Request {
 	return r
 }
 
-// note says something to the model that the task did not say.
+// note adds a text of the worker's own to the conversation.
 func (w *worker) note(text string) {
-	w.session.Messages = append(w.session.Messages, model.Message{Role: model.User, Parts: []model.Part{{Kind: model.Text, Text: text, Note: true}}})
+	w.session.Messages = append(w.session.Messages, model.Message{
+		Role: model.User, Parts: []model.Part{{Kind: model.Text, Text: text, Note: true}},
+	})
 }
 
-// think tells what the model said on its way.
+// think reports the model's intermediate text.
 func (w *worker) think(m model.Message, kinds ...model.PartKind) error {
 	for _, p := range m.Parts {
 		for _, kind := range kinds {
 			if p.Kind != kind || strings.TrimSpace(p.Text) == "" {
 				continue
 			}
-			if err := w.out.send(api.Message{Type: api.MessageThinking, Content: p.Text, Reasoning: kind == model.Reasoning}); err != nil {
+			if err := w.out.send(api.Message{Type: api.MessageThinking, Content: p.Text,
+				Reasoning: kind == model.Reasoning}); err != nil {
 				return err
 			}
 		}
@@ -209,15 +209,16 @@ func (w *worker) think(m model.Message, kinds ...model.PartKind) error {
 	return nil
 }
 
-// follow does what an answer calls for. Every call gets its result, also when the
-// task is interrupted, so that the conversation can go on.
+// follow executes the calls of an answer. Every call gets a result, even in an interrupted task, so that the
+// conversation can continue.
 func (w *worker) follow(ctx context.Context, m model.Message) error {
 	if err := w.think(m, model.Reasoning, model.Text); err != nil {
 		return err
 	}
 	results := model.Message{Role: model.User}
 	for _, call := range m.Calls() {
-		if err := w.out.send(api.Message{Type: api.MessageToolCall, Call: call.ID, Tool: call.Tool, Input: call.Input}); err != nil {
+		if err := w.out.send(api.Message{Type: api.MessageToolCall, Call: call.ID, Tool: call.Tool,
+			Input: call.Input}); err != nil {
 			return err
 		}
 		output, failed := "interrupted before it began", true
@@ -229,7 +230,8 @@ func (w *worker) follow(ctx context.Context, m model.Message) error {
 			output, failed = w.tools.Do(ctx, call)
 		}
 		results.Parts = append(results.Parts, model.Part{Kind: model.Result, ID: call.ID, Text: output, Failed: failed})
-		if err := w.out.send(api.Message{Type: api.MessageToolResult, Call: call.ID, Tool: call.Tool, Output: output, IsError: failed}); err != nil {
+		if err := w.out.send(api.Message{Type: api.MessageToolResult, Call: call.ID, Tool: call.Tool, Output: output,
+			IsError: failed}); err != nil {
 			return err
 		}
 	}
@@ -244,8 +246,7 @@ func (w *worker) follow(ctx context.Context, m model.Message) error {
 	return nil
 }
 
-// conform finds the JSON document in an answer and judges it. Errors:
-// SchemaMismatch.
+// conform extracts the JSON document from an answer and validates it. Errors: SchemaMismatch.
 func conform(schema *jsonschema.Schema, text string) (json.RawMessage, error) {
 	document, ok := jsonschema.Document(text)
 	if !ok {

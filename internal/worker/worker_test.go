@@ -24,7 +24,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/worker/model"
 )
 
-// lab is a project, a home and a model that follows a script.
+// lab is a project, a home and a model with a script.
 type lab struct {
 	t      *testing.T
 	dir    string
@@ -40,7 +40,8 @@ func newLab(t *testing.T, kind model.Dialect, script string) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, dir: t.TempDir(), home: t.TempDir(), kind: kind, server: modeltest.New(modeltest.Options{Script: parsed, Keys: []string{"placeholder"}})}
+	l := &lab{t: t, dir: t.TempDir(), home: t.TempDir(), kind: kind,
+		server: modeltest.New(modeltest.Options{Script: parsed, Keys: []string{"placeholder"}})}
 	h := httptest.NewServer(l.server)
 	t.Cleanup(h.Close)
 	l.url = h.URL
@@ -48,7 +49,8 @@ func newLab(t *testing.T, kind model.Dialect, script string) *lab {
 }
 
 func (l *lab) env() []string {
-	return []string{"HOME=" + l.home, "PATH=" + os.Getenv("PATH"), "ANTHROPIC_API_KEY=placeholder", "OPENAI_API_KEY=placeholder"}
+	return []string{"HOME=" + l.home, "PATH=" + os.Getenv("PATH"), "ANTHROPIC_API_KEY=placeholder",
+		"OPENAI_API_KEY=placeholder"}
 }
 
 func (l *lab) file(name, content string) string {
@@ -60,7 +62,7 @@ func (l *lab) file(name, content string) string {
 	return path
 }
 
-// ended is what a worker did.
+// ended is the outcome of a worker.
 type ended struct {
 	code     int
 	messages []api.Message
@@ -74,7 +76,8 @@ func (l *lab) args(mode, prompt string, more ...string) []string {
 	if err := os.WriteFile(path, []byte(prompt), 0o600); err != nil {
 		l.t.Fatal(err)
 	}
-	args := []string{mode, "--prompt-file", path, "--model", "m-1", "--provider-kind", string(l.kind), "--base-url", l.url + "/v1"}
+	args := []string{mode, "--prompt-file", path, "--model", "m-1", "--provider-kind", string(l.kind),
+		"--base-url", l.url + "/v1"}
 	if mode == "agentic" {
 		args = append(args, "--cwd", l.dir)
 	}
@@ -90,12 +93,13 @@ func (l *lab) run(mode, prompt string, more ...string) ended {
 func run(t *testing.T, env []string, args ...string) ended {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	e := ended{code: Main(t.Context(), Process{Args: args, Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: env})}
+	e := ended{code: Main(t.Context(), Process{Args: args, Stdin: strings.NewReader(""), Stdout: &stdout,
+		Stderr: &stderr, Env: env})}
 	e.messages, e.stdout, e.stderr = parse(t, stdout.Bytes()), stdout.Bytes(), stderr.String()
 	return e
 }
 
-// parse reads standard output, strictly: messages and nothing else.
+// parse parses standard output, strictly: only messages.
 func parse(t *testing.T, out []byte) (all []api.Message) {
 	t.Helper()
 	s := bufio.NewScanner(bytes.NewReader(out))
@@ -112,7 +116,7 @@ func parse(t *testing.T, out []byte) (all []api.Message) {
 	return all
 }
 
-// story is a sequence of messages, short, without what was used on the way.
+// story returns a sequence of messages in short form, without intermediate usage.
 func (e ended) story() string {
 	var b strings.Builder
 	for i, m := range e.messages {
@@ -148,7 +152,8 @@ func (e ended) story() string {
 
 func (e ended) result(t *testing.T) api.Message {
 	t.Helper()
-	if n := len(e.messages); n < 2 || e.messages[n-1].Type != api.MessageUsage || e.messages[n-2].Type != api.MessageResult {
+	if n := len(e.messages); n < 2 || e.messages[n-1].Type != api.MessageUsage ||
+		e.messages[n-2].Type != api.MessageResult {
 		t.Fatalf("it does not end with result and usage:\n%s%s", e.story(), e.stderr)
 	}
 	return e.messages[len(e.messages)-2]
@@ -201,7 +206,7 @@ done: It is done. ` + `
 3 turns
 `
 			got := e.story()
-			if kind == model.Chat { // what this API has no place for
+			if kind == model.Chat { // this API has no field for it
 				got = strings.TrimPrefix(got, thinks)
 				want = strings.TrimPrefix(want, thinks)
 			}
@@ -213,7 +218,8 @@ done: It is done. ` + `
 					t.Errorf("%v: %s", err, line)
 				}
 			}
-			if u := e.messages[len(e.messages)-1].Usage; u.InputTokens != 160 || u.OutputTokens != 35 || u.CacheReadTokens != 1000 || u.Duration <= 0 {
+			if u := e.messages[len(e.messages)-1].Usage; u.InputTokens != 160 || u.OutputTokens != 35 ||
+				u.CacheReadTokens != 1000 || u.Duration <= 0 {
 				t.Errorf("usage %+v", u)
 			}
 			turns := 0
@@ -243,7 +249,8 @@ done: It is done. ` + `
 				}
 			}
 			for _, r := range l.server.Requests() {
-				if r.Status != 200 || r.Problem != "" || r.Model != "m-1" || r.Prompt != "go to the moon" || !strings.HasPrefix(r.Header.Get("User-Agent"), "cove-worker/") {
+				if r.Status != 200 || r.Problem != "" || r.Model != "m-1" || r.Prompt != "go to the moon" ||
+					!strings.HasPrefix(r.Header.Get("User-Agent"), "cove-worker/") {
 					t.Errorf("%d %q %q %q %q", r.Status, r.Problem, r.Model, r.Prompt, r.Header.Get("User-Agent"))
 				}
 				if kind == model.Anthropic && strings.Count(r.Body, `"cache_control"`) != 2 {
@@ -257,8 +264,7 @@ done: It is done. ` + `
 	}
 }
 
-// TestBrokenAnswers: whatever happens to an answer on its way, it is asked for
-// anew as a whole, and what is said is as if nothing had happened.
+// TestBrokenAnswers: a broken answer is requested again as a whole, and the output shows no trace of the failure.
 func TestBrokenAnswers(t *testing.T) {
 	for _, kind := range model.Dialects {
 		t.Run(string(kind), func(t *testing.T) {
@@ -292,19 +298,26 @@ done: It is done. ` + `
 	}
 }
 
-// TestSchema: an answer is judged, and asked for once more.
+// TestSchema: an invalid answer is requested once more.
 func TestSchema(t *testing.T) {
-	const schema = `{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false}`
+	const schema = `{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], ` +
+		`"additionalProperties": false}`
 	for _, c := range []struct {
 		name, mode, script string
 		code               int
 		story              string
 	}{
 		{"at once", "generate", `prompts: [{turns: [{say: '{"n": 3}'}]}]`, 0, "done: {\"n\": 3} {\"n\":3}\n1 turns\n"},
-		{"in a block", "generate", "prompts: [{turns: [{say: \"Here it is:\\n```json\\n{\\\"n\\\": 3}\\n```\"}]}]", 0, "done: Here it is:\n```json\n{\"n\": 3}\n``` {\"n\":3}\n1 turns\n"},
-		{"corrected", "generate", `prompts: [{when: cannot be used, turns: [{say: '{"n": 4}'}]}, {turns: [{say: '{"n": "x"}'}]}]`, 0, "done: {\"n\": 4} {\"n\":4}\n2 turns\n"},
-		{"never", "generate", `prompts: [{turns: [{say: '{"n": "x"}'}]}]`, 5, "failed: {\"n\": \"x\"}\n\nthe document does not match its schema: $.n: got string, want integer \n2 turns\n"},
-		{"after work", "agentic", `prompts: [{when: cannot be used, turns: [{say: '{"n": 4}'}]}, {turns: [{do: [{shell: echo hi}]}, {say: 'well'}]}]`, 0, "bash {\"command\":\"echo hi\"}\n-> hi\ndone: {\"n\": 4} {\"n\":4}\n3 turns\n"},
+		{"in a block", "generate", "prompts: [{turns: [{say: \"Here it is:\\n```json\\n{\\\"n\\\": 3}\\n```\"}]}]", 0,
+			"done: Here it is:\n```json\n{\"n\": 3}\n``` {\"n\":3}\n1 turns\n"},
+		{"corrected", "generate",
+			`prompts: [{when: cannot be used, turns: [{say: '{"n": 4}'}]}, {turns: [{say: '{"n": "x"}'}]}]`, 0,
+			"done: {\"n\": 4} {\"n\":4}\n2 turns\n"},
+		{"never", "generate", `prompts: [{turns: [{say: '{"n": "x"}'}]}]`, 5,
+			"failed: {\"n\": \"x\"}\n\nthe document does not match its schema: $.n: got string, want integer \n2 turns\n"},
+		{"after work", "agentic",
+			`prompts: [{when: cannot be used, turns: [{say: '{"n": 4}'}]}, {turns: [{do: [{shell: echo hi}]}, {say: 'well'}]}]`,
+			0, "bash {\"command\":\"echo hi\"}\n-> hi\ndone: {\"n\": 4} {\"n\":4}\n3 turns\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t, model.Anthropic, c.script)
@@ -327,7 +340,8 @@ func TestGenerate(t *testing.T) {
 	if want := "done: Blue. \n1 turns\n"; e.story() != want || e.code != 0 {
 		t.Errorf("exit code %d:\n%s%s", e.code, e.story(), e.stderr)
 	}
-	if r := l.server.Requests(); len(r) != 1 || strings.Contains(r[0].Body, `"tools"`) || !strings.Contains(r[0].Body, "Be brief.") {
+	if r := l.server.Requests(); len(r) != 1 || strings.Contains(r[0].Body, `"tools"`) ||
+		!strings.Contains(r[0].Body, "Be brief.") {
 		t.Errorf("%+v", r)
 	}
 	if entries, _ := os.ReadDir(l.home); len(entries) > 0 {
@@ -335,7 +349,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// TestModelsAreListed: without --model, the endpoint's first is asked.
+// TestModelsAreListed: without --model, the endpoint's first is used.
 func TestModelsAreListed(t *testing.T) {
 	l := newLab(t, model.Anthropic, `prompts: [{turns: [{say: "Blue."}]}]`)
 	args := l.args("generate", "which colour?")
@@ -349,12 +363,13 @@ func TestModelsAreListed(t *testing.T) {
 func TestMaxTurns(t *testing.T) {
 	l := newLab(t, model.Anthropic, `prompts: [{loop: true, turns: [{do: [{shell: "true"}]}]}]`)
 	e := l.run("agentic", "go", "--max-turns", "3")
-	if e.code != 3 || !e.result(t).IsError || !strings.Contains(e.result(t).Content, "not done after 3 answers") || len(l.server.Requests()) != 3 {
+	if e.code != 3 || !e.result(t).IsError || !strings.Contains(e.result(t).Content, "not done after 3 answers") ||
+		len(l.server.Requests()) != 3 {
 		t.Errorf("exit code %d, %d requests:\n%s", e.code, len(l.server.Requests()), e.story())
 	}
 }
 
-// TestResume: a conversation goes on, by its id or as the last one of a directory.
+// TestResume: a conversation continues, by its id or as the last one of a directory.
 func TestResume(t *testing.T) {
 	const script = `
 prompts:
@@ -379,7 +394,8 @@ prompts:
 				}
 			}
 			all := l.server.Requests()
-			for _, words := range []string{"first thing", "unforgettable", "First.", "second thing", "I remember.", "third thing"} {
+			for _, words := range []string{"first thing", "unforgettable", "First.", "second thing", "I remember.",
+				"third thing"} {
 				if !strings.Contains(all[len(all)-1].Body, words) {
 					t.Errorf("%q is forgotten", words)
 				}
@@ -387,34 +403,38 @@ prompts:
 		})
 	}
 	l := newLab(t, model.Anthropic, script)
-	for flag, want := range map[string]string{"--resume": "there is no session of", "--resume=0123456789abcdef": "there is no session 0123456789abcdef", "--resume=../../etc/passwd": "is no id of a session"} {
+	for flag, want := range map[string]string{"--resume": "there is no session of",
+		"--resume=0123456789abcdef": "there is no session 0123456789abcdef",
+		"--resume=../../etc/passwd": "is no id of a session"} {
 		if e := l.run("agentic", "go", flag); e.code != 2 || !strings.Contains(e.stderr, want) || len(e.messages) > 0 {
 			t.Errorf("%s: exit code %d, %s", flag, e.code, e.stderr)
 		}
 	}
 }
 
-// TestWithoutAHome: a task is worth more than that it can be resumed.
+// TestWithoutAHome: a task runs even if its session cannot be stored.
 func TestWithoutAHome(t *testing.T) {
 	l := newLab(t, model.Anthropic, `prompts: [{turns: [{say: Done.}]}]`)
 	env := []string{"PATH=" + os.Getenv("PATH"), "ANTHROPIC_API_KEY=placeholder"}
 	for name, env := range map[string][]string{"none": env, "no directory": append(env, "HOME="+l.file("home", "x"))} {
-		if e := run(t, env, l.args("agentic", "go")...); e.code != 0 || !strings.Contains(e.stderr, "the session is not kept") {
+		if e := run(t, env, l.args("agentic", "go")...); e.code != 0 ||
+			!strings.Contains(e.stderr, "the session is not kept") {
 			t.Errorf("%s: exit code %d, %s", name, e.code, e.stderr)
 		}
 	}
 }
 
-// TestFullDisk: a session that can no longer be kept does not end the task.
+// TestFullDisk: a session that can no longer be stored does not end the task.
 func TestFullDisk(t *testing.T) {
-	l := newLab(t, model.Anthropic, `prompts: [{turns: [{do: [{shell: "rm -r ~/.local; touch ~/.local"}]}, {say: Done.}]}]`)
-	if e := l.run("agentic", "go"); e.code != 0 || e.result(t).Content != "Done." || !strings.Contains(e.stderr, "the session is not kept") {
+	l := newLab(t, model.Anthropic,
+		`prompts: [{turns: [{do: [{shell: "rm -r ~/.local; touch ~/.local"}]}, {say: Done.}]}]`)
+	if e := l.run("agentic", "go"); e.code != 0 || e.result(t).Content != "Done." ||
+		!strings.Contains(e.stderr, "the session is not kept") {
 		t.Errorf("exit code %d:\n%s%s", e.code, e.story(), e.stderr)
 	}
 }
 
-// TestLongConversations go on in a small window: the requests stay small, what was
-// asked is not forgotten, and nothing is malformed.
+// TestLongConversations: in a small window requests stay small, the task is not forgotten, and no request is malformed.
 func TestLongConversations(t *testing.T) {
 	for _, kind := range model.Dialects {
 		t.Run(string(kind), func(t *testing.T) {
@@ -453,12 +473,15 @@ prompts:
 	}
 }
 
-// TestTooLong: an endpoint whose window is smaller than was thought.
+// TestTooLong: an endpoint whose window is smaller than assumed.
 func TestTooLong(t *testing.T) {
 	for kind, said := range map[model.Dialect]string{
-		model.Anthropic: `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 210000 tokens > 200000 maximum"}}`,
-		model.Chat:      `{"error":{"message":"This model's maximum context length is 8192 tokens.","type":"invalid_request_error","code":"context_length_exceeded"}}`,
-		model.Responses: `{"error":{"message":"Your input exceeds the context window of this model.","code":"context_length_exceeded"}}`,
+		model.Anthropic: `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 210000 ` +
+			`tokens > 200000 maximum"}}`,
+		model.Chat: `{"error":{"message":"This model's maximum context length is 8192 ` +
+			`tokens.","type":"invalid_request_error","code":"context_length_exceeded"}}`,
+		model.Responses: `{"error":{"message":"Your input exceeds the context window of this ` +
+			`model.","code":"context_length_exceeded"}}`,
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			l := newLab(t, kind, `
@@ -493,7 +516,7 @@ prompts:
 	}
 }
 
-// TestRefusals: what the gateway, or a provider, says instead of an answer.
+// TestRefusals covers refusals of the gateway and of providers.
 func TestRefusals(t *testing.T) {
 	blocked := `{"error": {"type": "blocked", "message": "blocked"}, "message": "blocked", "host": "api.example.com", "port": 443,
 		"stage": "policy", "rule": "default", "reason": "no rule allows api.example.com", "allow": "cove policy allow sb_1 api.example.com"}`
@@ -505,9 +528,15 @@ func TestRefusals(t *testing.T) {
 		code   int
 		says   string
 	}{
-		{"blocked", 403, "", blocked, 4, "does not let api.example.com port 443 be reached: no rule allows api.example.com (to allow it: cove policy allow sb_1 api.example.com)"},
-		{"budget", 429, "X-Should-Retry: false", `{"type": "error", "error": {"type": "rate_limit_error", "message": "the budget of this sandbox is used up: 100 of 100 requests"}, "cove": {"error": "budget_exhausted", "budget": "requests", "limit": "100", "used": "100"}}`, 7, "the budget of this sandbox is used up: 100 of 100 requests"},
-		{"quota", 429, "", `{"error": {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota"}}`, 7, "You exceeded your current quota"},
+		{"blocked", 403, "", blocked, 4, "does not let api.example.com port 443 be reached: no rule allows api.example.com " +
+			"(to allow it: cove policy allow sb_1 api.example.com)"},
+		{"budget", 429, "X-Should-Retry: false",
+			`{"type": "error", "error": {"type": "rate_limit_error", "message": "the budget of this sandbox is used up: 100 ` +
+				`of 100 requests"}, "cove": {"error": "budget_exhausted", "budget": "requests", "limit": "100", "used": "100"}}`, 7,
+			"the budget of this sandbox is used up: 100 of 100 requests"},
+		{"quota", 429, "",
+			`{"error": {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": ` +
+				`"insufficient_quota"}}`, 7, "You exceeded your current quota"},
 		{"a long wait", 429, "Retry-After: 3600", `{"error": {"message": "slow down"}}`, 4, "asked again after 1h0m0s"},
 		{"no key", 401, "", `{"error": {"message": "invalid x-api-key"}}`, 4, "does not accept the key: invalid x-api-key"},
 		{"bad request", 400, "", `{"error": {"message": "max_tokens: too large"}}`, 4, "answers 400: max_tokens: too large"},
@@ -530,31 +559,34 @@ func TestRefusals(t *testing.T) {
 			l := newLab(t, model.Anthropic, `prompts: [{turns: [{say: x}]}]`)
 			l.url = s.URL
 			e := l.run("agentic", "go")
-			if r := e.result(t); e.code != c.code || !r.IsError || !strings.Contains(r.Content, c.says) || !strings.Contains(e.stderr, c.says) || asked != 1 {
+			if r := e.result(t); e.code != c.code || !r.IsError || !strings.Contains(r.Content, c.says) ||
+				!strings.Contains(e.stderr, c.says) || asked != 1 {
 				t.Errorf("exit code %d, asked %d times: %s", e.code, asked, r.Content)
 			}
 		})
 	}
 }
 
-// TestProxy: the way that the environment says, and a proxy that refuses.
+// TestProxy: the environment's proxy is used, and its refusal reported.
 func TestProxy(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
-		fmt.Fprintf(w, `{"error": {"type": "blocked"}, "host": "api.example.com", "port": 443, "reason": "no rule allows %s", "allow": "cove policy allow sb_1 api.example.com"}`, r.Host)
+		fmt.Fprintf(w,
+			`{"error": {"type": "blocked"}, "host": "api.example.com", "port": 443, "reason": "no rule allows %s", "allow": `+
+				`"cove policy allow sb_1 api.example.com"}`, r.Host)
 	}))
 	defer proxy.Close()
 	l := newLab(t, model.Anthropic, `prompts: [{turns: [{say: x}]}]`)
 	l.url = "https://api.example.com"
 	out, code := l.program(append(l.env(), "HTTPS_PROXY="+proxy.URL), l.args("agentic", "go")...)
 	e := ended{messages: parse(t, out)}
-	if r := e.result(t); code != 4 || !strings.Contains(r.Content, "no rule allows api.example.com:443 (to allow it: cove policy allow sb_1 api.example.com)") {
+	if r := e.result(t); code != 4 || !strings.Contains(r.Content,
+		"no rule allows api.example.com:443 (to allow it: cove policy allow sb_1 api.example.com)") {
 		t.Errorf("exit code %d: %s", code, r.Content)
 	}
 }
 
-// TestTheHostUnderstands: what the worker prints, and how it ends, is read by the
-// agents' own parser.
+// TestTheHostUnderstands: the agent parser accepts the worker's output and exit codes.
 func TestTheHostUnderstands(t *testing.T) {
 	declared, err := agent.Find(agent.Builtin(), agent.Worker)
 	if err != nil {
@@ -564,7 +596,7 @@ func TestTheHostUnderstands(t *testing.T) {
 		"data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"refusal\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n"
 	for _, c := range []struct {
 		name, script string
-		status       int // with instead: what is answered, whatever the script says
+		status       int // with instead: the status of the answer, whatever the script
 		instead      string
 		args         []string
 		code         cove.Code
@@ -572,10 +604,13 @@ func TestTheHostUnderstands(t *testing.T) {
 	}{
 		{name: "done", script: `[{say: x, do: [{shell: echo hi}]}, {say: y}]`},
 		{name: "refused", script: `[{say: x}]`, status: 200, instead: refused},
-		{name: "turns", script: `[{do: [{shell: "true"}]}, {do: [{shell: "true"}]}, {say: x}]`, args: []string{"--max-turns", "2"}, code: cove.LimitReached, is: agent.ErrTurns},
+		{name: "turns", script: `[{do: [{shell: "true"}]}, {do: [{shell: "true"}]}, {say: x}]`,
+			args: []string{"--max-turns", "2"}, code: cove.LimitReached, is: agent.ErrTurns},
 		{name: "model", script: `[{say: x, fail: [{status: 400, message: no such model}]}]`, code: cove.ModelUnreachable},
 		{name: "schema", script: `[{say: x}]`, args: []string{"--schema", "schema.json"}, code: cove.SchemaMismatch},
-		{name: "budget", script: `[{say: x}]`, status: 429, instead: `{"cove": {"error": "budget_exhausted"}, "error": {"message": "used up"}}`, code: cove.LimitReached, is: agent.ErrBudget},
+		{name: "budget", script: `[{say: x}]`, status: 429,
+			instead: `{"cove": {"error": "budget_exhausted"}, "error": {"message": "used up"}}`, code: cove.LimitReached,
+			is: agent.ErrBudget},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t, model.Anthropic, "prompts: [{turns: "+c.script+"}]")
@@ -604,7 +639,8 @@ func TestTheHostUnderstands(t *testing.T) {
 			if messages = append(messages, more...); !reflect.DeepEqual(messages, e.messages) {
 				t.Errorf("%+v, want %+v", messages, e.messages)
 			}
-			if c.name == "schema" && !strings.HasSuffix(fmt.Sprint(err), "does not match the schema: the answer is not one JSON document") {
+			if c.name == "schema" && !strings.HasSuffix(fmt.Sprint(err),
+				"does not match the schema: the answer is not one JSON document") {
 				t.Errorf("%v", err)
 			}
 			if cove.ErrorCode(err) != c.code || c.is != nil && !errors.Is(err, c.is) || (e.code != 0) != e.result(t).IsError {
@@ -630,12 +666,14 @@ func TestUsage(t *testing.T) {
 		{"bytes", []string{"generate", "--prompt-file", l.file("bytes", "\xff\xfe")}, "not UTF-8"},
 		{"a wrong flag", []string{"generate", "--resume"}, "unknown flag: --resume"},
 		{"words", l.args("agentic", "go", "at", "once"), `"at" is too much`},
-		{"a wrong kind", l.args("agentic", "go", "--provider-kind", "telnet"), "there are anthropic, openai-chat, openai-responses"},
+		{"a wrong kind", l.args("agentic", "go", "--provider-kind", "telnet"),
+			"there are anthropic, openai-chat, openai-responses"},
 		{"a wrong address", l.args("agentic", "go", "--base-url", "telnet://x"), "is no address of a model's API"},
 		{"a wrong tool", l.args("agentic", "go", "--tools", "read,fly"), `there is no tool "fly"`},
 		{"no directory", l.args("agentic", "go", "--cwd", empty), "is no directory"},
 		{"no turns", l.args("agentic", "go", "--max-turns", "0"), "above 0"},
-		{"a schema that is none", l.args("generate", "go", "--schema", l.file("s.json", `{"type": 3}`)), "the schema is not valid"},
+		{"a schema that is none", l.args("generate", "go", "--schema", l.file("s.json", `{"type": 3}`)),
+			"the schema is not valid"},
 		{"a schema that is not there", l.args("generate", "go", "--schema", empty+"x"), "no such file"},
 		{"a key that is not there", l.args("generate", "go", "--key-env", "NOBODY"), "NOBODY"},
 	} {
@@ -646,12 +684,13 @@ func TestUsage(t *testing.T) {
 		})
 	}
 	var out bytes.Buffer
-	if code := Main(t.Context(), Process{Args: []string{"version"}, Stdout: &out, Stderr: &out}); code != 0 || out.String() != "cove-worker dev\n" {
+	if code := Main(t.Context(), Process{Args: []string{"version"}, Stdout: &out, Stderr: &out}); code != 0 ||
+		out.String() != "cove-worker dev\n" {
 		t.Errorf("%d %s", code, out.String())
 	}
 }
 
-// TestResolve: which endpoint is meant.
+// TestResolve covers the choice of the endpoint.
 func TestResolve(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -663,14 +702,23 @@ func TestResolve(t *testing.T) {
 	}{
 		{"nothing", flags{}, "", model.Anthropic, "https://api.anthropic.com", ""},
 		{"anthropic by key", flags{}, "ANTHROPIC_API_KEY=a", model.Anthropic, "https://api.anthropic.com", "X-Api-Key: a"},
-		{"anthropic by token", flags{}, "ANTHROPIC_AUTH_TOKEN=a ANTHROPIC_API_KEY=b", model.Anthropic, "https://api.anthropic.com", "Authorization: Bearer a"},
-		{"a subscription", flags{}, "CLAUDE_CODE_OAUTH_TOKEN=a", model.Anthropic, "https://api.anthropic.com", "Authorization: Bearer a"},
-		{"openai by key", flags{}, "OPENAI_API_KEY=a", model.Responses, "https://api.openai.com/v1", "Authorization: Bearer a"},
-		{"openai elsewhere", flags{}, "OPENAI_API_KEY=a OPENAI_BASE_URL=http://gateway.cove.internal/proxy/v1", model.Chat, "http://gateway.cove.internal/proxy/v1", "Authorization: Bearer a"},
-		{"both, by the model", flags{model: "gpt-9"}, "OPENAI_API_KEY=a ANTHROPIC_API_KEY=b", model.Responses, "https://api.openai.com/v1", "Authorization: Bearer a"},
-		{"both, claude", flags{model: "claude-9"}, "OPENAI_API_KEY=a ANTHROPIC_API_KEY=b ANTHROPIC_BASE_URL=http://gateway.cove.internal/proxy", model.Anthropic, "http://gateway.cove.internal/proxy", "X-Api-Key: b"},
-		{"both, nothing said", flags{}, "OPENAI_API_KEY=a ANTHROPIC_API_KEY=b", model.Anthropic, "https://api.anthropic.com", "X-Api-Key: b"},
-		{"said", flags{kind: "openai-chat", baseURL: "https://x/v1", keyEnv: "K"}, "K=k ANTHROPIC_API_KEY=b", model.Chat, "https://x/v1", "Authorization: Bearer k"},
+		{"anthropic by token", flags{}, "ANTHROPIC_AUTH_TOKEN=a ANTHROPIC_API_KEY=b", model.Anthropic,
+			"https://api.anthropic.com", "Authorization: Bearer a"},
+		{"a subscription", flags{}, "CLAUDE_CODE_OAUTH_TOKEN=a", model.Anthropic, "https://api.anthropic.com",
+			"Authorization: Bearer a"},
+		{"openai by key", flags{}, "OPENAI_API_KEY=a", model.Responses, "https://api.openai.com/v1",
+			"Authorization: Bearer a"},
+		{"openai elsewhere", flags{}, "OPENAI_API_KEY=a OPENAI_BASE_URL=http://gateway.cove.internal/proxy/v1", model.Chat,
+			"http://gateway.cove.internal/proxy/v1", "Authorization: Bearer a"},
+		{"both, by the model", flags{model: "gpt-9"}, "OPENAI_API_KEY=a ANTHROPIC_API_KEY=b", model.Responses,
+			"https://api.openai.com/v1", "Authorization: Bearer a"},
+		{"both, claude", flags{model: "claude-9"},
+			"OPENAI_API_KEY=a ANTHROPIC_API_KEY=b ANTHROPIC_BASE_URL=http://gateway.cove.internal/proxy", model.Anthropic,
+			"http://gateway.cove.internal/proxy", "X-Api-Key: b"},
+		{"both, nothing said", flags{}, "OPENAI_API_KEY=a ANTHROPIC_API_KEY=b", model.Anthropic, "https://api.anthropic.com",
+			"X-Api-Key: b"},
+		{"said", flags{kind: "openai-chat", baseURL: "https://x/v1", keyEnv: "K"}, "K=k ANTHROPIC_API_KEY=b", model.Chat,
+			"https://x/v1", "Authorization: Bearer k"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e, err := c.f.resolve(Process{Env: strings.Fields(c.env)}.getenv)
@@ -688,19 +736,21 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestProjectFiles: what a project says about itself is told to the model.
+// TestProjectFiles: the model gets a project's files for agents.
 func TestProjectFiles(t *testing.T) {
 	l := newLab(t, model.Anthropic, `prompts: [{turns: [{say: x}]}]`)
 	l.file("CLAUDE.md", "never this")
 	l.file("AGENTS.md", "Use tabs. "+strings.Repeat("é", maxProjectFile))
 	l.run("agentic", "go", "--instructions", "Mind the gap.")
 	body := l.server.Requests()[0].Body
-	if !strings.Contains(body, "Use tabs.") || strings.Contains(body, "never this") || !strings.Contains(body, "Mind the gap.") || !strings.Contains(body, "[the file goes on]") || len(body) > 2*maxProjectFile {
+	if !strings.Contains(body, "Use tabs.") || strings.Contains(body, "never this") ||
+		!strings.Contains(body, "Mind the gap.") || !strings.Contains(body, "[the file goes on]") ||
+		len(body) > 2*maxProjectFile {
 		t.Errorf("%d bytes: %.2000s", len(body), body)
 	}
 }
 
-// TestReaderGone: messages that nobody reads end the task.
+// TestReaderGone: a closed output ends the task.
 func TestReaderGone(t *testing.T) {
 	l := newLab(t, model.Anthropic, work)
 	r, w, err := os.Pipe()

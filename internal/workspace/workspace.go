@@ -1,11 +1,8 @@
-// Package workspace is the contract between a lasting sandbox and whoever keeps
-// the files it works on: a directory on the host that outlives processes,
-// sandboxes and servers, until it is removed.
+// Package workspace is the contract for the files that a lasting sandbox works on: a directory on the host that
+// outlives processes, sandboxes and servers, until it is removed.
 //
-// A [Workspaces] makes one in a transaction: it is there whole, or not at all.
-// What is in it belongs to the sandbox, which is to say to the attacker: nobody
-// on the host reads it but through descriptors, and no git of the host runs in
-// it.
+// [Workspaces] makes a workspace in a transaction: it exists completely, or not at all. Its content belongs to the
+// sandbox, and so to an attacker: the host reads it only through descriptors, and no git of the host runs in it.
 package workspace
 
 import (
@@ -16,99 +13,91 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// Workspaces keeps workspaces. Methods may be called concurrently.
+// Workspaces manages workspaces. Methods may be called concurrently.
 type Workspaces interface {
-	// Create makes the workspace of a sandbox, and tells its steps to progress,
-	// which may be nil. On error nothing is left. Errors: InvalidArgument,
-	// NotFound (the repository, or what to begin at), Forbidden, Conflict (the
-	// branch is another sandbox's), StorageFull, Unavailable (the remote).
+	// Create makes the workspace of a sandbox, and reports its steps to progress, which may be nil. On error nothing is
+	// left. Errors: InvalidArgument, NotFound (the repository, or the start), Forbidden, Conflict (the branch belongs
+	// to another sandbox), StorageFull, Unavailable (the remote).
 	Create(ctx context.Context, s Spec, progress func(Step)) (Workspace, error)
-	// Open finds one that is there. Errors: NotFound, Corrupt.
+	// Open returns an existing workspace. Errors: NotFound, Corrupt.
 	Open(ctx context.Context, id cove.SandboxID) (Workspace, error)
-	// Remove removes one, if it is there; with keepWork the checkout stays
-	// where it is, as a directory of the caller's own.
+	// Remove removes a workspace, if it exists; with keepWork the checkout stays in place, as a directory of the
+	// caller's own.
 	Remove(ctx context.Context, id cove.SandboxID, keepWork bool) error
-	// List lists those that are there, also without a sandbox.
+	// List returns the ids of all workspaces, including those without a sandbox.
 	List(ctx context.Context) ([]cove.SandboxID, error)
-	// Used is how many bytes one takes on disk.
+	// Used returns the bytes of a workspace on disk.
 	Used(ctx context.Context, id cove.SandboxID) (int64, error)
 }
 
-// Spec says what a workspace must be.
+// Spec describes a workspace.
 type Spec struct {
 	ID         cove.SandboxID
-	Name       string      // of the sandbox, for a branch's name
-	User       cove.User   // whose the files are, inside
-	Repository *Repository // nil is an empty directory
-	Bind       string      // a directory of the caller's own instead of one that is made, absolute; it is never removed
-	Client     string      // who asked, for the record
-	// Within is another sandbox of the same client's, in whose home the checkout
-	// is to be, as a directory of its own: it has no home, and no mounts. It borrows
-	// objects where that sandbox does.
+	Name       string      // the sandbox's, for a branch name
+	User       cove.User   // owner of the files, inside
+	Repository *Repository // nil: an empty directory
+	Bind       string      // a directory of the caller's own in place of a new one, absolute; never removed
+	Client     string      // the requesting client, for the record
+	// Within is another sandbox of the same client, whose home contains the checkout as a directory: the checkout has
+	// no home and no mounts of its own. It borrows objects where that sandbox does.
 	Within cove.SandboxID
 }
 
-// Repository says what to check out.
+// Repository describes the checkout.
 type Repository struct {
 	Source   string // URL, OWNER/REPO or absolute directory
-	Local    bool   // the machine's owner asks, who may name a directory
-	Branch   string // empty is one made of the name
-	From     string // empty is the default branch, or Branch where the remote has it
+	Local    bool   // request of the machine's owner, who may name a directory
+	Branch   string // empty: derived from the name
+	From     string // empty: the default branch, or Branch if the remote has it
 	Sparse   []string
-	Depth    int // 0 is all
+	Depth    int // 0: all
 	Worktree bool
-	// Uncommitted begins at what is in the working files of a directory, which
-	// need not be a repository, and not at what is committed.
+	// Uncommitted starts at the working files of a directory, which need not be a repository, instead of a commit.
 	Uncommitted bool
 }
 
 // Step is progress.
 type Step struct {
 	Text string  // "fetching https://git.example/owner/repo.git"
-	Done float64 // 0 to 1; 0 where it is not known
-	Note string  // how far it is, where that is no part of a whole: "120 MB so far"
+	Done float64 // 0 to 1; 0 if unknown
+	Note string  // progress without a known total: "120 MB so far"
 }
 
-// Workspace is one that is there.
+// Workspace is an existing workspace.
 type Workspace struct {
 	ID cove.SandboxID
-	// Root is the directory of Cove's own that all of the following lies below, but
-	// for what is a person's.
+	// Root is Cove's own directory above all of the following, except those of a person.
 	Root      string
 	Directory string // of the checkout, on the host; shown at cove.Workspace
 	Home      string // on the host; shown at cove.Home
-	// Bound says that Directory is a person's: it is shown as that person's wish.
+	// Bound reports that Directory is a person's: it is shown as that person's mount.
 	Bound bool
-	// Place is where the checkout is inside, where it is within another sandbox.
-	// On the host it has no directory then that leads where one thinks: what is on
-	// the way to it is that sandbox's.
+	// Place is the checkout's path inside, if it lies within another sandbox. Such a checkout has no trustworthy path
+	// on the host: the path to it belongs to that sandbox.
 	Place string
-	// Mounts are what of a person's directory is shown in another way than the rest.
+	// Mounts are parts of a person's directory that are shown differently from the rest.
 	Mounts []cove.Mount
-	// Borrowed is a directory of objects that the checkout borrows, shown read-only
-	// at BorrowedPlace. Empty is none.
+	// Borrowed is a directory of borrowed objects, shown read-only at BorrowedPlace; empty: none.
 	Borrowed string
-	// Hidden is the git directory of a worktree, which is not inside. Empty
-	// when git works inside by itself. Where it is shown to another sandbox, it
-	// has to be directly below /, for the objects that it borrows.
+	// Hidden is the git directory of a worktree, which is not inside. It is empty when git works inside by itself. If
+	// it is shown to another sandbox, it must be directly below /, for the objects that it borrows.
 	Hidden   string
 	Worktree string // its name below Hidden/worktrees
 	Checkout
 }
 
-// BorrowedPlace is where borrowed objects are inside, and so where the checkout
-// looks for them.
+// BorrowedPlace is the path of borrowed objects inside, where the checkout looks for them.
 const BorrowedPlace = rootfs.Own + "/objects"
 
-// Own names one of the directories that lie below Root.
+// Own names one of the directories below Root.
 func (w Workspace) Own(dir string) hostpath.Own { return hostpath.Below(w.Root, dir) }
 
-// Checkout is what a workspace knows of its repository; zero without one.
+// Checkout describes the repository of a workspace; zero without one.
 type Checkout struct {
-	Source string // as asked for
-	Remote string // HTTPS address that is pushed to; empty when there is none
+	Source string // as requested
+	Remote string // HTTPS address for pushes; empty if there is none
 	Branch string // the sandbox's own, without refs/heads/
 	From   string
-	Base   string   // id of the commit it began at, hex
-	Shared []string // branches that everybody may read
+	Base   string   // id of the starting commit, hex
+	Shared []string // branches that every sandbox may read
 }

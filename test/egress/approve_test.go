@@ -95,7 +95,7 @@ func TestApproveOnce(t *testing.T) {
 	l.approve(t, "--all", "--execution", h.Execution)
 	got := <-done
 	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
-	if len(lines) != 3 || lines[0] != "GET asked.lab.test/x over https 200" || !strings.Contains(lines[1], "has denied it") || !strings.HasSuffix(lines[1], " 403") || lines[2] != "POST asked.lab.test/z over https 200" {
+	if len(lines) != 3 || lines[0] != "GET asked.lab.test/x over https 200" || !strings.Contains(lines[1], "and denied") || !strings.HasSuffix(lines[1], " 403") || lines[2] != "POST asked.lab.test/z over https 200" {
 		t.Errorf("%+v", got)
 	}
 	if strings.Count(got.stderr, "waits for an answer") != 3 || !strings.Contains(got.stderr, "left: cove approve "+h.ID+" (or --deny)") {
@@ -138,7 +138,7 @@ get http://private.lab.test/`, "--policy", askFirst(t, l, ""), "--pids", "300")
 		t.Errorf("%d of 32 went: %+v", n, got)
 	}
 	rest := got.stdout[strings.LastIndex(got.stdout, "DELETE asked"):]
-	if strings.Count(rest, "has denied it\"} 403\n") != 2 || strings.Count(rest, " 200\n") != 3 || strings.Count(rest, " 403\n") != 3 || !strings.Contains(rest, "GET private.lab.test/ over http 200") {
+	if strings.Count(rest, "and denied\"} 403\n") != 2 || strings.Count(rest, " 200\n") != 3 || strings.Count(rest, " 403\n") != 3 || !strings.Contains(rest, "GET private.lab.test/ over http 200") {
 		t.Errorf("%s", rest)
 	}
 }
@@ -190,7 +190,7 @@ func TestNobodyAnswers(t *testing.T) {
 	l.config = "  approval_timeout: 3s\n"
 	policy := askFirst(t, l, "  - {hosts: raw.lab.test, ports: 443, pass_through: true, action: ask}\n")
 	got := l.inside(t, curl+`get https://asked.lab.test/x; curl -sS -k --max-time 60 https://raw.lab.test/ || echo "refused $?"`, "--policy", policy)
-	if !strings.Contains(got.stdout, "nobody answered within 3s") || !strings.Contains(got.stdout, " 403\n") || !strings.Contains(got.stdout, "refused") {
+	if !strings.Contains(got.stdout, "no answer came within 3s") || !strings.Contains(got.stdout, " 403\n") || !strings.Contains(got.stdout, "refused") {
 		t.Errorf("%+v", got)
 	}
 	if seen := l.seen(); len(seen) > 0 {

@@ -365,7 +365,7 @@ func TestGatewayAsks(t *testing.T) {
 		want string
 	}{
 		{nil, "GET asked.lab.test/x over https"},
-		{[]string{"--deny", "--scope", "once"}, "somebody was asked for it, and has denied it"},
+		{[]string{"--deny", "--scope", "once"}, "approval was asked for, and denied"},
 	} {
 		done := make(chan result, 1)
 		go func() {

@@ -83,9 +83,9 @@ func (c *Credential) missing(why error) error {
 	for _, w := range c.ways() {
 		sources = append(sources, w.Source.String())
 	}
-	e := cove.Errorf(cove.Unavailable, "the credential %s cannot be had from %s", c.Name, strings.Join(sources, ", "))
+	e := cove.Errorf(cove.Unavailable, "the credential %s is not available from %s", c.Name, strings.Join(sources, ", "))
 	if why != nil && len(sources) == 1 {
-		e = cove.Errorf(cove.Unavailable, "the credential %s cannot be had from %s: %w", c.Name, sources[0], why)
+		e = cove.Errorf(cove.Unavailable, "the credential %s is not available from %s: %w", c.Name, sources[0], why)
 	}
 	if len(sources) > 1 {
 		return e.WithHint("see that one of them is there, on the host, where Cove's server finds it")

@@ -66,7 +66,7 @@ func alsoForm(f Form, text string) (Form, error) {
 	name, token = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)), strings.TrimSpace(token)
 	if !found || !httpguts.ValidHeaderFieldName(name) || slices.Contains(refusedHeaders, name) ||
 		slices.Contains(carriers, name) || token == "" || !visible(token) || strings.Contains(token, ",") {
-		return f, cove.Errorf(cove.InvalidArgument, "also is a header with a list, and what has to be in it").WithHint(
+		return f, cove.Errorf(cove.InvalidArgument, "also is a list header, and a required element").WithHint(
 			`for example "X-Features: tokens"`)
 	}
 	f.also, f.token = name, token

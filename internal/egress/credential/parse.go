@@ -237,7 +237,7 @@ func (e entry) credential(source string) (Credential, error) {
 	}
 	for _, other := range e.Or {
 		if other.Name.s != "" || len(other.Or) > 0 {
-			return c, at(cmp.Or(other.Name.line, e.Name.line), "what is in or has neither a name nor an or of its own")
+			return c, at(cmp.Or(other.Name.line, e.Name.line), "an entry of or has neither a name nor an or of its own")
 		}
 		other.Name = e.Name
 		w, err := other.credential(source)

@@ -9,8 +9,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// blank is the part of a shape that stands for so many random letters and digits.
-var blank = regexp.MustCompile(`\{([0-9]{1,3})\}`)
+// randomPart is the part of a shape that stands for so many random letters and digits.
+var randomPart = regexp.MustCompile(`\{([0-9]{1,3})\}`)
 
 const (
 	defaultShape = "{40}"
@@ -21,11 +21,11 @@ const (
 // checkShape refuses shapes with spaces or with too few random characters.
 func checkShape(shape string) error {
 	random := 0
-	for _, m := range blank.FindAllStringSubmatch(shape, -1) {
+	for _, m := range randomPart.FindAllStringSubmatch(shape, -1) {
 		n, _ := strconv.Atoi(m[1])
 		random += n
 	}
-	rest := blank.ReplaceAllString(shape, "")
+	rest := randomPart.ReplaceAllString(shape, "")
 	if random < minRandom || random+len(rest) > maxShape || !visible(rest) || strings.ContainsAny(rest, "{}") {
 		return cove.Errorf(cove.InvalidArgument, "a shape is one word, with {N} for N random characters, at least %d",
 			minRandom).WithHint(`for example "sk-{40}"`)
@@ -35,7 +35,7 @@ func checkShape(shape string) error {
 
 // fill returns a placeholder of a shape.
 func fill(shape string) string {
-	return blank.ReplaceAllStringFunc(shape, func(b string) string {
+	return randomPart.ReplaceAllStringFunc(shape, func(b string) string {
 		n, _ := strconv.Atoi(b[1 : len(b)-1])
 		return letters(n)
 	})

@@ -129,7 +129,8 @@ func TestAnthropicWays(t *testing.T) {
 func TestAlso(t *testing.T) {
 	t.Setenv("COVE_TEST_SERVICE", canary)
 	s := set(t,
-		`credentials: [{name: a, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, form: bearer, also: "x-features: tokens"}]}]`)
+		`credentials: [{name: a, source: 'env:COVE_TEST_SERVICE', to: [{hosts: api.example.com, form: bearer, also: `+
+			`"x-features: tokens"}]}]`)
 	for before, want := range map[string]string{"": "tokens", "tokens": "tokens", "a, tokens": "a, tokens",
 		"a": "a,tokens", "tokens2": "tokens2,tokens"} {
 		r, h := request(t, "GET", "https://api.example.com/")
@@ -148,9 +149,9 @@ func TestOrIsParsed(t *testing.T) {
 		head + "source: env:B\n    to: [{hosts: api.example.com, form: header, header: X-Key}]": "",
 		head + "source: env:B": "bound to nothing",
 		head +
-			"name: b\n    source: env:B\n    to: [{hosts: api.example.com, form: bearer}]": "test.yaml:6: what is in or",
+			"name: b\n    source: env:B\n    to: [{hosts: api.example.com, form: bearer}]": "test.yaml:6: an entry of or",
 		head +
-			"source: env:B\n    to: [{hosts: api.example.com, form: bearer}]\n    or: [{source: env:C, to: []}]": "what is in or",
+			"source: env:B\n    to: [{hosts: api.example.com, form: bearer}]\n    or: [{source: env:C, to: []}]": "an entry of or",
 		"credentials: [{name: a, source: 'env:A', to: [{hosts: api.example.com, form: bearer, also: 'Host: x'}]}]":  "also is",
 		"credentials: [{name: a, source: 'env:A', to: [{hosts: api.example.com, form: bearer, also: 'X-A: b,c'}]}]": "also is",
 		"credentials: [{name: a, source: 'claude:x', to: [{hosts: api.example.com, form: bearer}]}]":                "takes nothing",

@@ -13,7 +13,8 @@ import (
 
 // opens matches what --allow-pr may open, independently of the table.
 var opens = regexp.MustCompile(`^/(repos/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+|repositories/[0-9]+)/` +
-	`(pulls|issues/[0-9]+/comments|pulls/[0-9]+/comments|pulls/[0-9]+/comments/[0-9]+/replies|pulls/[0-9]+/reviews|pulls/[0-9]+/reviews/[0-9]+/events)$`)
+	`(pulls|issues/[0-9]+/comments|pulls/[0-9]+/comments|pulls/[0-9]+/comments/[0-9]+/replies|pulls/[0-9]+/reviews|` +
+	`pulls/[0-9]+/reviews/[0-9]+/events)$`)
 
 func FuzzREST(f *testing.F) {
 	data, err := os.ReadFile("testdata/rest.txt")

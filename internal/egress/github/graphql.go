@@ -216,7 +216,7 @@ func (q *query) judgeField(f *ast.Field, in scope) error {
 	switch {
 	case !known:
 		e := refuse(unknown)
-		e.Reason = "the gateway does not know what the mutation " + quoted(f.Name) + " does; ask a person to"
+		e.Reason = "the gateway does not know what the mutation " + quoted(f.Name) + " does; ask a person to run it"
 		return e
 	case !m.granted():
 		return refuse(m.effect)

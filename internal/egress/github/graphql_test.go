@@ -92,7 +92,8 @@ var graphQLCases = []struct{ want, body string }{
 	{"approve", ask(`mutation($e:E=APPROVE){addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
 	{"approve",
 		ask(
-			`mutation A($e:E=APPROVE){addPullRequestReview(input:{event:$e}){clientMutationId}} mutation B($e:E=COMMENT){addPullRequestReview(input:{event:$e}){clientMutationId}}`, `"operationName":"B"`)},
+			`mutation A($e:E=APPROVE){addPullRequestReview(input:{event:$e}){clientMutationId}} mutation `+
+				`B($e:E=COMMENT){addPullRequestReview(input:{event:$e}){clientMutationId}}`, `"operationName":"B"`)},
 	{"approve", ask(`query A{viewer{login}} mutation B{addPullRequestReview(input:{event:APPROVE}){clientMutationId}}`,
 		`"operationName":"A"`)},
 	{"approve", ask(`mutation{submitPullRequestReview(input:{event:APPROVE}){clientMutationId}}`)},
@@ -115,7 +116,8 @@ var graphQLCases = []struct{ want, body string }{
 	{"form", ask(`mutation($e:E="COMMENT"){addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
 	{"form",
 		ask(
-			`mutation{...f(e:APPROVE)} fragment f($e:E=COMMENT) on Mutation{addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
+			`mutation{...f(e:APPROVE)} fragment f($e:E=COMMENT) on ` +
+				`Mutation{addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
 	{"form",
 		ask(`mutation{...f} fragment f($e:E=COMMENT) on Mutation{addPullRequestReview(input:{event:$e}){clientMutationId}}`)},
 
@@ -125,11 +127,13 @@ var graphQLCases = []struct{ want, body string }{
 	{"merge", ask(`mutation{...f} fragment f on Mutation{mergePullRequest(input:{}){clientMutationId}}`)},
 	{"merge",
 		ask(
-			`mutation{...f} fragment f on Mutation{...g} fragment g on Mutation{...h} fragment h on Mutation{mergePullRequest(input:{}){clientMutationId}}`)},
+			`mutation{...f} fragment f on Mutation{...g} fragment g on Mutation{...h} fragment h on ` +
+				`Mutation{mergePullRequest(input:{}){clientMutationId}}`)},
 	{"merge", ask(`mutation{...on Mutation{...on Mutation{mergePullRequest(input:{}){clientMutationId}}}}`)},
 	{"merge",
 		ask(
-			`mutation{...f ...on Mutation{...f mergePullRequest(input:{}){clientMutationId}}} fragment f on Mutation{__typename ...f}`)},
+			`mutation{...f ...on Mutation{...f mergePullRequest(input:{}){clientMutationId}}} fragment f on ` +
+				`Mutation{__typename ...f}`)},
 	{"merge", ask(`mutation{mergePullRequest(input:{})@skip(if:true){clientMutationId}}`)},
 	{"merge", ask(`mutation{addComment(input:{}){clientMutationId} mergePullRequest(input:{}){clientMutationId}}`)},
 	{"merge", ask(`query A{viewer{login}} mutation B{mergePullRequest(input:{}){clientMutationId}}`,
@@ -199,7 +203,8 @@ var graphQLCases = []struct{ want, body string }{
 	{"form", ask(`mutation{...f}`)},
 	{"form",
 		ask(
-			`mutation{...f} fragment f on Mutation{addComment(input:{}){x}} fragment f on Mutation{mergePullRequest(input:{}){x}}`)},
+			`mutation{...f} fragment f on Mutation{addComment(input:{}){x}} fragment f on ` +
+				`Mutation{mergePullRequest(input:{}){x}}`)},
 	{"form", ask(`{`)},
 	{"form", ask(`{}`)},
 	{"form", ask(`mutation{}`)},
@@ -261,7 +266,8 @@ func TestGraphQLSent(t *testing.T) {
 	if err := json.Unmarshal(sent, &got); err != nil {
 		t.Fatal(err)
 	}
-	const want = `query Q ($n: Int = 3, $s: String = "éA\n", $b: [Boolean!]!) { v: viewer @include(if: $b) { ... f ... on User { a(x: -1.5e3, y: {z:[E,null,true]}, s: "two\nlines") } } } fragment f on User { login }`
+	const want = `query Q ($n: Int = 3, $s: String = "éA\n", $b: [Boolean!]!) { v: viewer @include(if: $b) { ... f ... ` +
+		`on User { a(x: -1.5e3, y: {z:[E,null,true]}, s: "two\nlines") } } } fragment f on User { login }`
 	if strings.Join(strings.Fields(got.Query), " ") != want || got.OperationName != "Q" ||
 		string(got.Variables) != `{"b":[true],"n":1e400}` {
 		t.Errorf("%s\nwant\n%s\n%s %s", strings.Join(strings.Fields(got.Query), " "), want, got.OperationName, got.Variables)

@@ -194,7 +194,8 @@ func TestHeaders(t *testing.T) {
 
 // TestSentIsJudged: the body is encoded again, with all its content.
 func TestSentIsJudged(t *testing.T) {
-	const body = ` { "title" : "é <b> \u00e9 \ud83d\ude00", "n": 12345678901234567890.10, "draft":false, "x":[ ] , "y":{} } `
+	const body = ` { "title" : "é <b> \u00e9 \ud83d\ude00", "n": 12345678901234567890.10, "draft":false, "x":[ ] , ` +
+		`"y":{} } `
 	sent, err := try("POST", "/repos/o/r/pulls", "", body, Grants{PullRequests: true})
 	const want = `{"draft":false,"n":12345678901234567890.10,"title":"é <b> é 😀","x":[],"y":{}}`
 	if err != nil || string(sent) != want {

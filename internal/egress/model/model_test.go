@@ -26,11 +26,15 @@ var answers = []struct {
 	want             Usage
 }{
 	{"messages", "application/json",
-		`{"id":"msg_1","type":"message","model":"claude-x","content":[{"type":"text","text":"a \"usage\": {\"input_tokens\": 999}"}],"usage":{"input_tokens":12,"cache_creation_input_tokens":100,"cache_read_input_tokens":2000,"output_tokens":7,"server_tool_use":{"web_search_requests":1},"service_tier":"standard"}}`,
+		`{"id":"msg_1","type":"message","model":"claude-x","content":[{"type":"text","text":"a \"usage\": ` +
+			`{\"input_tokens\": ` +
+			`999}"}],"usage":{"input_tokens":12,"cache_creation_input_tokens":100,"cache_read_input_tokens":2000,` +
+			`"output_tokens":7,"server_tool_use":{"web_search_requests":1},"service_tier":"standard"}}`,
 		"claude-x", Usage{Requests: 1, Input: 12, Output: 7, CacheRead: 2000, CacheWrite: 100}},
 	{"messages, streaming", stream,
 		"event: message_start\ndata: " +
-			"{\"type\":\"message_start\",\"message\":{\"model\":\"claude-x\",\"usage\":{\"input_tokens\":25,\"cache_read_input_tokens\":5,\"output_tokens\":1}}}\n\n" +
+			"{\"type\":\"message_start\",\"message\":{\"model\":\"claude-x\",\"usage\":{\"input_tokens\":25," +
+			"\"cache_read_input_tokens\":5,\"output_tokens\":1}}}\n\n" +
 			": ping\n\nevent: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"data: " +
 			"{\\\"usage\\\":{\\\"output_tokens\\\":9999}}\"}}\n\n" +
 			"event: message_delta\ndata: " +
@@ -38,7 +42,9 @@ var answers = []struct {
 			"message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
 		"claude-x", Usage{Requests: 1, Input: 25, Output: 15, CacheRead: 5}},
 	{"chat", "application/json",
-		`{"model":"gpt-x","choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":30,"completion_tokens":10,"total_tokens":40,"prompt_tokens_details":{"cached_tokens":20,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":3}}}`,
+		`{"model":"gpt-x","choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":30,"completion_tokens":10,` +
+			`"total_tokens":40,"prompt_tokens_details":{"cached_tokens":20,"audio_tokens":0},` +
+			`"completion_tokens_details":{"reasoning_tokens":3}}}`,
 		"gpt-x", Usage{Requests: 1, Input: 10, Output: 10, CacheRead: 20}},
 	{"chat, streaming", stream,
 		"data: {\"model\":\"gpt-x\",\"choices\":[{\"delta\":{\"content\":\"hi\"}}],\"usage\":null}\r\n\r\ndata: " +
@@ -49,7 +55,9 @@ var answers = []struct {
 		"data: {\"model\":\"gpt-x\",\"choices\":[{}]}\n\ndata: {\"choices\":[{}]}\n\ndata: [DONE]\n\n",
 		"gpt-x", Usage{Requests: 1, Input: 100, Output: 3, Estimated: 1}},
 	{"responses", "application/json",
-		`{"object":"response","model":"gpt-x","output":[],"usage":{"input_tokens":30,"input_tokens_details":{"cached_tokens":10},"output_tokens":9,"output_tokens_details":{"reasoning_tokens":1},"total_tokens":39}}`,
+		`{"object":"response","model":"gpt-x","output":[],"usage":{"input_tokens":30,` +
+			`"input_tokens_details":{"cached_tokens":10},"output_tokens":9,"output_tokens_details":{"reasoning_tokens":1},` +
+			`"total_tokens":39}}`,
 		"gpt-x", Usage{Requests: 1, Input: 20, Output: 9, CacheRead: 10}},
 	{"responses, streaming", stream,
 		"event: response.created\ndata: " +
@@ -65,7 +73,8 @@ var answers = []struct {
 		`{"model":"a/b","usage":{"prompt_tokens":1,"completion_tokens":2,"cost":0.25}}`,
 		"a/b", Usage{Requests: 1, Input: 1, Output: 2, Cost: 0.25}},
 	{"other types", "application/json",
-		`{"model":7,"usage":{"prompt_tokens":"many","completion_tokens":2.0,"prompt_tokens_details":[],"cost":null,"input_tokens":-5}}`,
+		`{"model":7,"usage":{"prompt_tokens":"many","completion_tokens":2.0,"prompt_tokens_details":[],"cost":null,` +
+			`"input_tokens":-5}}`,
 		"", Usage{Requests: 1, Output: 2}},
 	{"an error in the stream", stream,
 		"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\"}}\n\n", "",
@@ -332,10 +341,10 @@ func TestPolicy(t *testing.T) {
 
 func TestBudget(t *testing.T) {
 	b, err := ParseBudget("requests=100, tokens=200000,cost=1.50")
-	if err != nil || b != (Budget{100, 200000, 1.5}) {
+	if err != nil || b != (cove.Budget{Requests: 100, Tokens: 200000, Cost: 1.5}) {
 		t.Errorf("%+v %v", b, err)
 	}
-	if b := (Budget{Tokens: 5}).Or(Budget{Requests: 1, Tokens: 9}); b != (Budget{Requests: 1, Tokens: 5}) {
+	if b := (cove.Budget{Tokens: 5}).Over(cove.Budget{Requests: 1, Tokens: 9}); b != (cove.Budget{Requests: 1, Tokens: 5}) {
 		t.Errorf("%+v", b)
 	}
 	for _, wrong := range []string{"", "100", "requests=0", "requests=-1", "requests=1,requests=2", "tokens=1e3",
@@ -349,17 +358,18 @@ func TestBudget(t *testing.T) {
 func FuzzParseBudget(f *testing.F) {
 	f.Add("requests=100,tokens=200000,cost=1.50")
 	f.Fuzz(func(t *testing.T, s string) {
-		if b, err := ParseBudget(s); err == nil && (b == Budget{} || b.Requests < 0 || b.Tokens < 0 || !(b.Cost >= 0)) {
+		if b, err := ParseBudget(s); err == nil && (b == cove.Budget{} || b.Requests < 0 || b.Tokens < 0 || !(b.Cost >= 0)) {
 			t.Errorf("%q is %+v", s, b)
 		}
 	})
 }
 
-var priced = `providers: [{name: anthropic, prices: [{models: small, input: 1, output: 5, cache_read: 0.1, cache_write: 1.25}, {models: "*", input: 10, output: 50}]}]`
+var priced = `providers: [{name: anthropic, prices: [{models: small, input: 1, output: 5, cache_read: 0.1, ` +
+	`cache_write: 1.25}, {models: "*", input: 10, output: 50}]}]`
 
 func TestLedger(t *testing.T) {
 	p := provider(t, priced)
-	l := NewLedger(Budget{Requests: 3, Cost: 0.01})
+	l := NewLedger(cove.Budget{Requests: 3, Cost: 0.01})
 	for range 2 {
 		c, err := l.Begin(t.Context(), p, 100)
 		if err != nil {
@@ -384,7 +394,7 @@ func TestLedger(t *testing.T) {
 	if got := l.Used()[0].Cost; fmt.Sprintf("%.3f", got) != "0.015" {
 		t.Error(got)
 	}
-	l = NewLedger(Budget{})
+	l = NewLedger(cove.Budget{})
 	for range 1000 { // no budget, no limit
 		if _, err := l.Begin(t.Context(), p, 1<<20); err != nil {
 			t.Fatal(err)
@@ -396,7 +406,7 @@ func TestLedger(t *testing.T) {
 func TestParallel(t *testing.T) {
 	p := provider(t, "")
 	const each, budget = 10_000, 55_000
-	l := NewLedger(Budget{Tokens: budget})
+	l := NewLedger(cove.Budget{Tokens: budget})
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	admitted, refused := 0, 0
@@ -422,7 +432,7 @@ func TestParallel(t *testing.T) {
 		t.Errorf("%d admitted, at most %d; %d refused", admitted, most, refused)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	l = NewLedger(Budget{Tokens: 6000})
+	l = NewLedger(cove.Budget{Tokens: 6000})
 	c, err := l.Begin(ctx, p, 4000)
 	if err != nil {
 		t.Fatal(err)

@@ -46,20 +46,20 @@ func (s *scan) Write(p []byte) (int, error) {
 
 func (s *scan) next(c byte) {
 	if s.inString {
-		s.inside(c)
+		s.stringByte(c)
 		return
 	}
 	switch c {
 	case ' ', '\t', '\n', '\r':
-		s.keep(c)
+		s.collect(c)
 	case '"':
-		s.keep(c)
+		s.collect(c)
 		s.inString, s.isKey = true, s.expectKey
 		s.key = s.key[:0]
-		s.begun()
+		s.beginTop()
 	case '{', '[':
-		s.keep(c)
-		s.begun()
+		s.collect(c)
+		s.beginTop()
 		s.depth++
 		if s.depth < len(s.object) {
 			s.object[s.depth], s.keys[s.depth] = c == '{', ""
@@ -67,46 +67,46 @@ func (s *scan) next(c byte) {
 		s.expectKey = c == '{'
 	case '}', ']':
 		if s.place != "" && s.depth == s.at { // a number or a word
-			s.tell()
+			s.report()
 		}
 		if s.depth--; s.depth < 0 {
 			s.bad, s.depth = true, 0
 		}
-		s.keep(c)
+		s.collect(c)
 		if s.place != "" && s.depth == s.at {
-			s.tell()
+			s.report()
 		}
 		s.expectKey = false
 		s.done = s.depth == 0
 	case ',':
 		if s.place != "" && s.depth == s.at {
-			s.tell()
+			s.report()
 		}
-		s.keep(c)
+		s.collect(c)
 		s.expectKey = s.depth < len(s.object) && s.object[s.depth]
 	case ':':
-		s.keep(c)
+		s.collect(c)
 		s.expectKey = false
-		s.value0()
+		s.beginValue()
 	default:
 		if !strings.ContainsRune("0123456789+-.aeflnrstuE", rune(c)) {
 			s.bad = true
 		}
-		s.keep(c)
-		s.begun()
+		s.collect(c)
+		s.beginTop()
 	}
 }
 
-// begun handles the beginning of a value at the top level.
-func (s *scan) begun() {
+// beginTop handles the beginning of a value at the top level.
+func (s *scan) beginTop() {
 	if s.depth == 0 && s.done {
 		s.bad = true // two documents
 	}
 }
 
-// inside handles a byte of a string.
-func (s *scan) inside(c byte) {
-	s.keep(c)
+// stringByte handles a byte of a string.
+func (s *scan) stringByte(c byte) {
+	s.collect(c)
 	switch {
 	case s.escaped:
 		s.escaped = false
@@ -139,8 +139,8 @@ func keyOf(raw []byte) string {
 	return strings.ToLower(k)
 }
 
-// value0 handles the beginning of a key's value.
-func (s *scan) value0() {
+// beginValue handles the beginning of a key's value.
+func (s *scan) beginValue() {
 	if s.place != "" || s.depth < 1 || s.depth >= len(s.keys) || !s.object[s.depth] {
 		return
 	}
@@ -158,8 +158,8 @@ func (s *scan) value0() {
 	}
 }
 
-// keep appends to the value being collected.
-func (s *scan) keep(c byte) {
+// collect appends to the value being collected.
+func (s *scan) collect(c byte) {
 	switch {
 	case s.place == "":
 	case len(s.value) >= maxValue:
@@ -169,8 +169,8 @@ func (s *scan) keep(c byte) {
 	}
 }
 
-// tell reports the collected value.
-func (s *scan) tell() {
+// report passes on the collected value.
+func (s *scan) report() {
 	place := s.place
 	s.place = ""
 	if s.overflow {

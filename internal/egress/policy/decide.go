@@ -373,7 +373,7 @@ func (p *Policy) byAddress(q *query, a netip.Addr, v Verdict) Verdict {
 	refused := Verdict{Rule: "address", Reason: q.Host.String() + " is at " + a.String() + " (" + class +
 		"), which no rule by cidrs names"}
 	if q.Host.addr.IsValid() {
-		refused.Reason = a.String() + " (" + class + ") is not what a rule by cidrs may open"
+		refused.Reason = a.String() + " (" + class + ") cannot be opened by a rule by cidrs"
 	}
 	if p.openable(a) {
 		refused.Remedy = remedy(p.sandbox, HostOf(a), q.Port)

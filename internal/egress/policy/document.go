@@ -217,14 +217,14 @@ func (d *Document) Foreign(private []netip.Prefix) error {
 		}
 		for _, h := range r.hosts {
 			if h.name == HostService {
-				return cove.Errorf(cove.Forbidden, "%s: services of this machine are opened by whoever runs it", r.ID)
+				return cove.Errorf(cove.Forbidden, "%s: only the owner of this machine may open its services", r.ID)
 			}
 		}
 		for _, c := range r.cidrs {
 			if special, ok := overlapsSpecial(c); ok && !slices.ContainsFunc(private, func(p netip.Prefix) bool {
 				return within(p, c)
 			}) {
-				return cove.Errorf(cove.Forbidden, "%s: %s has %s addresses, which are opened by whoever runs this machine",
+				return cove.Errorf(cove.Forbidden, "%s: %s has %s addresses, which only the owner of this machine may open",
 					r.ID, c, special)
 			}
 		}

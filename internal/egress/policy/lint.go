@@ -175,7 +175,7 @@ func (r *Rule) breadth() []Finding {
 		if _, special := overlapsSpecial(c); special {
 			add(Note, "address", c.String()+" is private or special, and opened to every name that may use these ports", "")
 		} else {
-			add(Note, "address", c.String()+" may come to belong to somebody else", "a rule by hosts, if it has a name")
+			add(Note, "address", c.String()+" may later belong to another host", "a rule by hosts, if it has a name")
 		}
 	}
 	ports := 0

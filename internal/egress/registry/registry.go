@@ -155,7 +155,7 @@ type limited struct {
 
 func (l *limited) Write(p []byte) (int, error) {
 	if l.left -= len(p); l.left < 0 {
-		return 0, errors.New("it says more than anybody wants to know")
+		return 0, errors.New("the output is too large")
 	}
 	return l.w.Write(p)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/stock"
+	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
 // nursery is where blanks wait, so that a request does not wait for a process
@@ -15,32 +15,32 @@ import (
 // without a network; those that are not do for every sandbox. Lasting sandboxes
 // begin as heirs.
 type nursery struct {
-	offline, online *stock.Stock[*blank]
-	lasting         *stock.Stock[*heir] // online
+	offline, online *prewarm.Buffer[*blank]
+	lasting         *prewarm.Buffer[*heir] // online
 }
 
 // newNursery keeps up to n blanks that are not online and, from the first
 // sandbox on that has a network, as many that are; and from the first one on that
 // lasts, one heir.
 func (e *Engine) newNursery(n int) nursery {
-	of := func(online bool) *stock.Stock[*blank] {
+	of := func(online bool) *prewarm.Buffer[*blank] {
 		launch := func(ctx context.Context) (*blank, error) {
-			b, err := e.newBlank(ctx, cove.UserCode, online, e.groupName(), e.ranges)
+			b, err := e.newBlank(ctx, cove.CodeUser, online, e.groupName(), e.ranges)
 			if err != nil && ctx.Err() == nil {
 				e.o.Log.Debug("cannot prepare a guest", "error", err)
 			}
 			return b, err
 		}
-		return stock.New(n, launch, func(b *blank) { b.remove() })
+		return prewarm.New(n, launch, func(b *blank) { b.remove() })
 	}
 	bear := func(ctx context.Context) (*heir, error) {
-		h, err := e.newHeir(ctx, cove.UserAgent, true)
+		h, err := e.newHeir(ctx, cove.AgentUser, true)
 		if err != nil && ctx.Err() == nil {
 			e.o.Log.Debug("cannot prepare a guest", "error", err)
 		}
 		return h, err
 	}
-	return nursery{offline: of(false), online: of(true), lasting: stock.New(min(n, 1), bear, func(h *heir) { h.remove() })}
+	return nursery{offline: of(false), online: of(true), lasting: prewarm.New(min(n, 1), bear, func(h *heir) { h.remove() })}
 }
 
 func (u nursery) close() {
@@ -64,7 +64,7 @@ func (u nursery) take(network bool) *blank {
 func takeAlive[B interface {
 	alive() bool
 	remove() error
-}](s *stock.Stock[B]) B {
+}](s *prewarm.Buffer[B]) B {
 	for {
 		b, ok := s.Take()
 		if !ok || b.alive() {
@@ -79,7 +79,7 @@ func takeAlive[B interface {
 func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (*blank, error) {
 	network := t.Network != cove.NetworkNone
 	// As root a blank's ids do for everybody; else the map depends on the user.
-	if e.root || t.User == cove.UserCode {
+	if e.root || t.User.UID == cove.CodeUser.UID {
 		if b := e.nursery.take(network); b != nil {
 			return b, nil
 		}
@@ -91,7 +91,7 @@ func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (*blank, erro
 // one.
 func (e *Engine) takeHeir(ctx context.Context, t engine.Template) (*heir, error) {
 	network := t.Network != cove.NetworkNone
-	if network && (e.root || t.User == cove.UserAgent) {
+	if network && (e.root || t.User.UID == cove.AgentUser.UID) {
 		if h := takeAlive(e.nursery.lasting); h != nil {
 			return h, nil
 		}
@@ -106,7 +106,7 @@ func (e *Engine) refill(t engine.Template) {
 		return
 	}
 	online := t.Network != cove.NetworkNone
-	if t.Lasting {
+	if t.Lifetime == cove.LifetimeDetached {
 		if online {
 			e.nursery.lasting.Refill()
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/linux/origdst"
-	"github.com/cove-sandbox/cove/internal/stock"
+	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
 // TestNurseryKeepsNetworksApart: a sandbox with a network has the same one
@@ -40,7 +40,7 @@ func TestNurseryKeepsNetworksApart(t *testing.T) {
 			e.nursery.close()
 			ready := map[bool]*blank{}
 			for _, online := range c.ready {
-				b, err := e.newBlank(t.Context(), cove.UserCode, online, e.groupName(), e.ranges)
+				b, err := e.newBlank(t.Context(), cove.CodeUser, online, e.groupName(), e.ranges)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -48,7 +48,8 @@ func TestNurseryKeepsNetworksApart(t *testing.T) {
 			}
 			e.nursery = nursery{offline: holding(ready[false]), online: holding(ready[true]), lasting: e.nursery.lasting}
 			s, err := e.Prepare(t.Context(), engine.Template{
-				ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Limits: limits, User: cove.UserCode, Network: c.network,
+				ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
+				Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: c.network,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -84,7 +85,7 @@ func TestNurseryKeepsNetworksApart(t *testing.T) {
 func TestHeirLasts(t *testing.T) {
 	needRoot(t)
 	e := open(t)
-	h, err := e.newHeir(t.Context(), cove.UserAgent, true)
+	h, err := e.newHeir(t.Context(), cove.AgentUser, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,17 +133,17 @@ func TestHeirLasts(t *testing.T) {
 	}
 }
 
-// holding is a stock of one blank, or none, that is not refilled.
+// holding returns a buffer of one blank, or none, that is not refilled.
 func holding[B interface {
 	comparable
 	remove() error
-}](b B) *stock.Stock[B] {
+}](b B) *prewarm.Buffer[B] {
 	var none B
 	if b == none {
-		return stock.New(0, func(context.Context) (B, error) { return none, nil }, nil)
+		return prewarm.New(0, func(context.Context) (B, error) { return none, nil }, nil)
 	}
 	begun, placed := false, make(chan struct{})
-	s := stock.New(2, func(ctx context.Context) (B, error) {
+	s := prewarm.New(2, func(ctx context.Context) (B, error) {
 		if !begun {
 			begun = true
 			return b, nil

@@ -10,10 +10,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// Holds lists what waits for an answer, of all clients, the oldest first.
-func (r *Registry) Holds() []approval.Hold {
+// Holds lists what waits for an answer, of all clients, the oldest first. Clients
+// are the machine owner's.
+func (r *Registry) Holds(p cove.Principal) []approval.Hold {
 	var all []approval.Hold
-	for name, way := range r.ways() {
+	for name, way := range r.ways(p) {
 		holds, _ := way.Holds()
 		for _, h := range holds {
 			h.Client = name
@@ -24,8 +25,11 @@ func (r *Registry) Holds() []approval.Hold {
 	return all
 }
 
-// ways are those of the clients that have one.
-func (r *Registry) ways() map[string]*gateway.Way {
+// ways are those of the clients that have one, as far as p sees them.
+func (r *Registry) ways(p cove.Principal) map[string]*gateway.Way {
+	if !p.Sees(cove.MachineOwner()) {
+		return nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ways := map[string]*gateway.Way{}
@@ -37,14 +41,15 @@ func (r *Registry) ways() map[string]*gateway.Way {
 	return ways
 }
 
-// Answer answers what waits as id; may judges whether the caller may say so, and
-// its error is Answer's. Errors: NotFound, InvalidArgument.
-func (r *Registry) Answer(ctx context.Context, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error {
+// Answer answers, as p, what waits as id; may judges whether p may say so, and its
+// error is Answer's. Errors: NotFound, InvalidArgument.
+func (r *Registry) Answer(ctx context.Context, p cove.Principal, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error {
+	a.Who = p.String()
 	a, err := a.Normal()
 	if err != nil {
 		return err
 	}
-	for name, way := range r.ways() {
+	for name, way := range r.ways(p) {
 		holds, _ := way.Holds()
 		i := slices.IndexFunc(holds, func(h approval.Hold) bool { return h.ID == id })
 		if i < 0 {
@@ -64,12 +69,15 @@ func (r *Registry) Answer(ctx context.Context, id cove.HoldID, a approval.Answer
 	return cove.Errorf(cove.NotFound, "nothing waits as %s", id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
 }
 
-// Revoke forgets an approval for who, a name for the record. Errors: NotFound.
-func (r *Registry) Revoke(ctx context.Context, id cove.ApprovalID, who string) error {
-	if err := r.o.Store.Revoke(ctx, id); err != nil {
+// Revoke forgets an approval; all are the machine owner's. Errors: NotFound.
+func (r *Registry) Revoke(ctx context.Context, p cove.Principal, id cove.ApprovalID) error {
+	if !p.Sees(cove.MachineOwner()) {
+		return cove.Errorf(cove.NotFound, "no approval %.64q is remembered", id)
+	}
+	if err := r.o.Store.Revoke(ctx, "", id); err != nil {
 		return err
 	}
-	r.audit(ctx, store.Record{Who: who, Action: "revoke", Object: string(id), Verdict: "ok"})
+	r.audit(ctx, store.Record{Who: p.String(), Action: "revoke", Object: string(id), Verdict: "ok"})
 	return nil
 }
 

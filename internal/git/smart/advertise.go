@@ -130,7 +130,7 @@ func (a *advertisement) version(p pktline.Packet) error {
 		a.f.step = a.capability
 		return a.f.w.Packet(p)
 	case strings.HasPrefix(text, "version "):
-		return malformed("it is of a version that nobody asked for")
+		return malformed("it is of a version that was not requested")
 	}
 	return a.ref(p)
 }
@@ -305,7 +305,7 @@ func (l *listing) ref(p pktline.Packet) error {
 		} else if id, ok := strings.CutPrefix(attribute, "peeled:"); ok && isID(id) {
 			ids = append(ids, id)
 		} else {
-			return malformed("a ref of it has an attribute that nobody asked for")
+			return malformed("a ref of it has an attribute that was not requested")
 		}
 	}
 	if !l.view.Sees(fields[1], l.view.Head) {

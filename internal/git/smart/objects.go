@@ -104,7 +104,7 @@ func ParseFetched(answer io.Reader) (pack io.Reader, shallow []string, err error
 		case section == "shallow-info":
 			id, ok := strings.CutPrefix(text, "shallow ")
 			if !ok || !isID(id) || len(shallow) > maxPushLines {
-				return nil, nil, malformed("it cuts the history where nobody asked for it")
+				return nil, nil, malformed("it cuts the history without a request")
 			}
 			shallow = append(shallow, id)
 		}

@@ -82,11 +82,11 @@ type Server struct {
 	mu        sync.Mutex
 	phase     phase
 	processes map[uint32]*process
-	lasting   lasting
+	detached  detached
 }
 
-// lasting holds the descriptors of a guest that outlives its connections.
-type lasting struct {
+// detached holds the descriptors of a guest that outlives its connections.
+type detached struct {
 	door      *os.File   // nil if the guest ends with its connection
 	listeners []*os.File // as Bind made them
 	held      []*os.File
@@ -96,7 +96,7 @@ type lasting struct {
 func (s *Server) Door() *os.File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lasting.door
+	return s.detached.door
 }
 
 type phase int
@@ -376,7 +376,9 @@ func (s *Server) advance(from, to phase, step func() error) error {
 	s.mu.Lock()
 	if s.phase != from {
 		s.mu.Unlock()
-		return &guest.Failure{Kind: guest.FailState, Message: "out of order: begin, set up and bind each run once, in this order"}
+		return &guest.Failure{
+			Kind: guest.FailState, Message: "out of order: begin, set up and bind each run once, in this order",
+		}
 	}
 	s.phase = phaseBroken
 	s.mu.Unlock()
@@ -410,9 +412,9 @@ func (s *Server) bind(p guest.Bind, fds []*os.File) (listeners []*os.File, err e
 	return listeners, err
 }
 
-// keep stores the descriptors that a lasting guest holds.
+// keep stores the descriptors that a detached guest holds.
 func (s *Server) keep(p guest.Bind, fds, listeners []*os.File) error {
-	kept := lasting{listeners: listeners}
+	kept := detached{listeners: listeners}
 	for _, i := range append([]int{*p.Door}, p.Hold...) {
 		if i < 0 || i >= len(fds) || fds[i] == nil {
 			return &guest.Failure{Kind: guest.FailInvalid, Message: fmt.Sprintf("no descriptor %d to keep", i)}
@@ -423,14 +425,14 @@ func (s *Server) keep(p guest.Bind, fds, listeners []*os.File) error {
 	kept.door = kept.held[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lasting = kept
+	s.detached = kept
 	return nil
 }
 
 // listeners returns copies of the stored listeners.
 func (s *Server) listeners() (copies []*os.File, err error) {
 	s.mu.Lock()
-	kept := s.lasting.listeners
+	kept := s.detached.listeners
 	s.mu.Unlock()
 	for _, l := range kept {
 		copied, err := duplicate(l)

@@ -33,7 +33,7 @@ type Group struct {
 // Create makes a group; it is an error if it exists.
 func (h *Hierarchy) Create(name string) (*Group, error) {
 	g := h.Group(name)
-	for _, dir := range g.born() {
+	for _, dir := range g.initialDirs() {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			g.Remove(0)
 			return nil, err
@@ -52,8 +52,8 @@ func (g *Group) dir(controller string) string {
 	return filepath.Join(g.h.dirs[controller], g.name)
 }
 
-// born returns the directories that exist from the group's creation.
-func (g *Group) born() []string {
+// initialDirs returns the directories that exist from the group's creation.
+func (g *Group) initialDirs() []string {
 	if g.h.version == 2 {
 		return g.dirs()
 	}
@@ -122,7 +122,7 @@ func (g *Group) FD() (*os.File, error) {
 // children start in the group.
 func (g *Group) Enter() error {
 	tid := strconv.Itoa(unix.Gettid())
-	for _, dir := range g.born() {
+	for _, dir := range g.initialDirs() {
 		if err := write(dir, "tasks", tid); err != nil {
 			return err
 		}

@@ -46,8 +46,11 @@ func (s *Store) Approved(ctx context.Context, policy string, about approval.Subj
 }
 
 // Approvals implements store.Store.
-func (s *Store) Approvals(ctx context.Context, at time.Time) ([]approval.Approval, error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT id, policy, host, port, method, path, address, rule, who, time, until FROM approvals WHERE until > ? ORDER BY seq DESC`, at.UnixMicro())
+func (s *Store) Approvals(ctx context.Context, who string, at time.Time) ([]approval.Approval, error) {
+	var c clause
+	c.addText("who = ?", who)
+	c.add("until > ?", at.UnixMicro())
+	rows, err := s.read.QueryContext(ctx, `SELECT id, policy, host, port, method, path, address, rule, who, time, until FROM approvals `+c.where()+` ORDER BY seq DESC`, c.args...)
 	if err != nil {
 		return nil, s.fault("read", err)
 	}
@@ -66,9 +69,12 @@ func (s *Store) Approvals(ctx context.Context, at time.Time) ([]approval.Approva
 }
 
 // Revoke implements store.Store.
-func (s *Store) Revoke(ctx context.Context, id cove.ApprovalID) error {
+func (s *Store) Revoke(ctx context.Context, who string, id cove.ApprovalID) error {
+	var c clause
+	c.add("id = ?", string(id))
+	c.addText("who = ?", who)
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
-		r, err := tx.ExecContext(ctx, `DELETE FROM approvals WHERE id = ?`, string(id))
+		r, err := tx.ExecContext(ctx, `DELETE FROM approvals `+c.where(), c.args...)
 		if err != nil {
 			return err
 		}

@@ -98,6 +98,7 @@ func auditConditions(q store.AuditQuery) (string, []any, error) {
 		}
 		c.add("seq < ?", seq)
 	}
+	c.addText("who = ?", q.Who)
 	c.addText("action = ?", q.Action)
 	c.addText("object = ?", q.Object)
 	c.addText("verdict = ?", q.Verdict)

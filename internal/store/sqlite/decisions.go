@@ -61,11 +61,14 @@ func (s *Store) ListDecisions(ctx context.Context, q store.DecisionQuery) (store
 
 // DecisionsAfter implements store.Store: writers take turns, so what has a
 // higher number is committed later.
-func (s *Store) DecisionsAfter(ctx context.Context, seq int64, limit int) ([]api.Decision, error) {
+func (s *Store) DecisionsAfter(ctx context.Context, client string, seq int64, limit int) ([]api.Decision, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, err
 	}
-	return s.readDecisions(ctx, `WHERE seq > ? ORDER BY seq LIMIT ?`, seq, limit)
+	var c clause
+	c.add("seq > ?", seq)
+	c.addText("client = ?", client)
+	return s.readDecisions(ctx, c.where()+` ORDER BY seq LIMIT ?`, append(c.args, limit)...)
 }
 
 func (s *Store) readDecisions(ctx context.Context, rest string, args ...any) ([]api.Decision, error) {
@@ -103,6 +106,7 @@ func decisionConditions(q store.DecisionQuery) (string, []any, error) {
 	}
 	c.addText("execution = ?", q.Execution)
 	c.addText("sandbox = ?", q.Sandbox)
+	c.addText("client = ?", q.Client)
 	c.addText("host = ?", q.Host)
 	c.addText("verdict = ?", string(q.Verdict))
 	c.addTime("time >= ?", q.Since)

@@ -62,7 +62,7 @@ func approvals(t *testing.T, open Open) {
 	must(t, s.Approve(t.Context(), theirs))
 	listed := func(at time.Time) []approval.Approval {
 		t.Helper()
-		all, err := other.Approvals(t.Context(), at)
+		all, err := other.Approvals(t.Context(), "", at)
 		must(t, err)
 		return all
 	}
@@ -72,9 +72,17 @@ func approvals(t *testing.T, open Open) {
 	if got := listed(theirs.Until); !slices.Equal(got, []approval.Approval{again}) {
 		t.Errorf("an hour later %+v", got)
 	}
-	wantCode(t, other.Revoke(t.Context(), a.ID), cove.NotFound)
-	must(t, other.Revoke(t.Context(), again.ID))
-	wantCode(t, s.Revoke(t.Context(), again.ID), cove.NotFound)
+	for who, want := range map[string][]approval.Approval{"key:x": {theirs}, "local": {again}, "key:y": nil} {
+		got, err := other.Approvals(t.Context(), who, epoch)
+		must(t, err)
+		if !slices.Equal(got, want) {
+			t.Errorf("those of %s are %+v", who, got)
+		}
+	}
+	wantCode(t, other.Revoke(t.Context(), "", a.ID), cove.NotFound)
+	wantCode(t, other.Revoke(t.Context(), "key:x", again.ID), cove.NotFound)
+	must(t, other.Revoke(t.Context(), "", again.ID))
+	wantCode(t, s.Revoke(t.Context(), "", again.ID), cove.NotFound)
 	if ok, err := s.Approved(t.Context(), "digest", place, []string{"local"}, epoch); err != nil || ok {
 		t.Errorf("revoked, and found: %v, %v", ok, err)
 	}
@@ -90,7 +98,7 @@ func approvalsAreBounded(t *testing.T, open Open) {
 	wantCode(t, s.Approve(t.Context(), late), cove.TooLarge)
 	late.Time, late.Until = epoch.Add(time.Hour), epoch.Add(2*time.Hour)
 	must(t, s.Approve(t.Context(), late))
-	all, err := s.Approvals(t.Context(), late.Time)
+	all, err := s.Approvals(t.Context(), "", late.Time)
 	must(t, err)
 	if len(all) != 1 {
 		t.Errorf("%d are left", len(all))

@@ -61,7 +61,7 @@ func auditChain(t *testing.T, open Open) {
 func auditQuery(t *testing.T, open Open) {
 	s := start(t, open)
 	for i, action := range []string{"start", "execute", "kill", "execute"} {
-		must(t, s.Append(t.Context(), store.Record{Time: epoch.Add(time.Duration(i) * time.Minute), Action: action, Object: fmt.Sprint("o", i%2), Verdict: []string{"ok", "deny"}[i/2]}))
+		must(t, s.Append(t.Context(), store.Record{Time: epoch.Add(time.Duration(i) * time.Minute), Who: []string{"local", "key:ci"}[i%2], Action: action, Object: fmt.Sprint("o", i%2), Verdict: []string{"ok", "deny"}[i/2]}))
 	}
 	for _, c := range []struct {
 		name string
@@ -70,6 +70,7 @@ func auditQuery(t *testing.T, open Open) {
 	}{
 		{"all", store.AuditQuery{Limit: 10}, []int64{4, 3, 2, 1}},
 		{"limit", store.AuditQuery{Limit: 2}, []int64{4, 3}},
+		{"who", store.AuditQuery{Limit: 10, Who: "key:ci"}, []int64{4, 2}},
 		{"action", store.AuditQuery{Limit: 10, Action: "execute"}, []int64{4, 2}},
 		{"object", store.AuditQuery{Limit: 10, Object: "o0"}, []int64{3, 1}},
 		{"verdict", store.AuditQuery{Limit: 10, Verdict: "deny"}, []int64{4, 3}},

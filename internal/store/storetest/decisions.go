@@ -67,6 +67,7 @@ func decisionQuery(t *testing.T, open Open) {
 		all = append(all, decision(func(d *api.Decision) {
 			d.Time = epoch.Add(time.Duration(i) * time.Minute)
 			d.Execution, d.Host, d.Sandbox = fmt.Sprint("ex_", i%2), fmt.Sprint("h", i/2), fmt.Sprint("sb_", i/3)
+			d.Client = []string{"local", "key:ci", "key:ci", "key:dev"}[i]
 			d.Verdict = []api.Verdict{api.VerdictAllow, api.VerdictDeny, api.VerdictDeny, api.VerdictLost}[i]
 		}))
 	}
@@ -80,6 +81,7 @@ func decisionQuery(t *testing.T, open Open) {
 		{"limit", store.DecisionQuery{Limit: 2}, []int64{4, 3}},
 		{"execution", store.DecisionQuery{Limit: 10, Execution: "ex_0"}, []int64{3, 1}},
 		{"sandbox", store.DecisionQuery{Limit: 10, Sandbox: "sb_0"}, []int64{3, 2, 1}},
+		{"client", store.DecisionQuery{Limit: 10, Client: "key:ci"}, []int64{3, 2}},
 		{"host", store.DecisionQuery{Limit: 10, Host: "h1"}, []int64{4, 3}},
 		{"verdict", store.DecisionQuery{Limit: 10, Verdict: api.VerdictDeny}, []int64{3, 2}},
 		{"since is inclusive", store.DecisionQuery{Limit: 10, Since: epoch.Add(2 * time.Minute)}, []int64{4, 3}},
@@ -106,7 +108,7 @@ func decisionQuery(t *testing.T, open Open) {
 	for _, limit := range []int{-1, 0, store.MaxPage + 1} {
 		_, err := s.ListDecisions(t.Context(), store.DecisionQuery{Limit: limit})
 		wantCode(t, err, cove.InvalidArgument)
-		_, err = s.DecisionsAfter(t.Context(), 0, limit)
+		_, err = s.DecisionsAfter(t.Context(), "", 0, limit)
 		wantCode(t, err, cove.InvalidArgument)
 	}
 	_, err := s.ListDecisions(t.Context(), store.DecisionQuery{Limit: 1, Cursor: "x"})
@@ -146,7 +148,7 @@ func decisionsAfter(t *testing.T, open Open) {
 	s := start(t, open)
 	after := func(seq int64, limit int, want ...int64) {
 		t.Helper()
-		all, err := s.DecisionsAfter(t.Context(), seq, limit)
+		all, err := s.DecisionsAfter(t.Context(), "", seq, limit)
 		must(t, err)
 		var got []int64
 		for _, d := range all {
@@ -163,6 +165,12 @@ func decisionsAfter(t *testing.T, open Open) {
 	after(2, 10, 3)
 	after(3, 10)
 	after(-1, 1, 1)
+	must(t, s.AppendDecisions(t.Context(), plenty, decision(func(d *api.Decision) { d.Client = "key:ci" }), decision(nil)))
+	for client, want := range map[string]int64{"key:ci": 4, "local": 5} {
+		if all, err := s.DecisionsAfter(t.Context(), client, 3, 10); err != nil || len(all) != 1 || all[0].Seq != want {
+			t.Errorf("of %s after 3: %+v, %v; want %d", client, all, err, want)
+		}
+	}
 }
 
 // decisionsAreBounded: whatever comes, only the newest stay, and no number is
@@ -220,7 +228,7 @@ func decisionsOfTwo(t *testing.T, open Open) {
 	}
 	seen := int64(0)
 	for done := false; ; {
-		all, err := a.DecisionsAfter(t.Context(), seen, 7)
+		all, err := a.DecisionsAfter(t.Context(), "", seen, 7)
 		must(t, err)
 		for _, d := range all {
 			if d.Seq != seen+1 {

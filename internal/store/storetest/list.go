@@ -22,11 +22,14 @@ func listFilters(t *testing.T, open Open) {
 	s := start(t, open)
 	ids := map[string]string{}
 	for i, v := range []struct {
-		name, language string
-		status         api.Status
-	}{{"a", "python", api.StatusRunning}, {"b", "node", api.StatusCompleted}, {"c", "python", api.StatusCompleted}, {"d", "python", api.StatusTimeout}} {
+		name, client, language string
+		status                 api.Status
+	}{
+		{"a", "key:ci", "python", api.StatusRunning}, {"b", "key:ci", "node", api.StatusCompleted},
+		{"c", "local", "python", api.StatusCompleted}, {"d", "key:ci", "python", api.StatusTimeout},
+	} {
 		e := begin(t, s, func(e *store.Execution) {
-			e.Language, e.Status, e.CreatedAt = v.language, v.status, epoch.Add(time.Duration(i)*time.Minute)
+			e.Client, e.Language, e.Status, e.CreatedAt = v.client, v.language, v.status, epoch.Add(time.Duration(i)*time.Minute)
 			e.Output = "not in lists"
 		})
 		ids[e.ID] = v.name
@@ -37,6 +40,9 @@ func listFilters(t *testing.T, open Open) {
 		want string
 	}{
 		{"all, newest first", store.Query{}, "dcba"},
+		{"client", store.Query{Client: "key:ci"}, "dba"},
+		{"another client", store.Query{Client: "key:c"}, ""},
+		{"client and language", store.Query{Client: "key:ci", Language: "python"}, "da"},
 		{"language", store.Query{Language: "python"}, "dca"},
 		{"status", store.Query{Status: api.StatusCompleted}, "cb"},
 		{"both", store.Query{Language: "python", Status: api.StatusCompleted}, "c"},

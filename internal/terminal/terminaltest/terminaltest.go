@@ -1,7 +1,6 @@
 //go:build linux
 
-// Package terminaltest has people at real terminals, for tests: they type, and
-// see what a command shows.
+// Package terminaltest simulates people at real terminals, for tests: they type, and see what a command shows.
 package terminaltest
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/terminal"
 )
 
-// Open makes a terminal and what is behind it.
+// Open returns the two ends of a terminal.
 func Open(t testing.TB) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -54,10 +53,10 @@ type Person struct {
 
 	mu     sync.Mutex
 	screen *terminal.Terminal
-	came   chan struct{} // closed when something has come
+	came   chan struct{} // closed at new output
 }
 
-// Sit starts a command at a terminal of a size. It is killed when the test ends.
+// Sit starts a command at a terminal of a size. It is killed at the end of the test.
 func Sit(t testing.TB, size terminal.Size, cmd *exec.Cmd) *Person {
 	t.Helper()
 	p := &Person{t: t, cmd: cmd, screen: terminal.New(size), came: make(chan struct{}), ended: make(chan struct{})}
@@ -93,13 +92,14 @@ func (p *Person) read() {
 	}
 }
 
-// Resize makes the terminal another size.
+// Resize changes the terminal's size.
 func (p *Person) Resize(size terminal.Size) {
 	p.t.Helper()
 	p.mu.Lock()
 	p.screen.Resize(size)
 	p.mu.Unlock()
-	if err := unix.IoctlSetWinsize(int(p.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(size.Rows), Col: uint16(size.Columns)}); err != nil {
+	if err := unix.IoctlSetWinsize(int(p.master.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Row: uint16(size.Rows), Col: uint16(size.Columns)}); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -112,7 +112,7 @@ func (p *Person) Types(text string) {
 	}
 }
 
-// patience is how long something that has to come may take.
+// patience bounds the wait for expected output.
 const patience = 2 * time.Minute
 
 // Sees waits until the text of the terminal matches.
@@ -135,14 +135,14 @@ func (p *Person) Sees(pattern string) {
 	}
 }
 
-// Text is what the terminal has shown.
+// Text returns the terminal's text.
 func (p *Person) Text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.screen.Text()
 }
 
-// Picture is what is on the screen, with its colors.
+// Picture returns the screen with its colors.
 func (p *Person) Picture() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,8 +152,7 @@ func (p *Person) Picture() string {
 // Signals signals the command.
 func (p *Person) Signals(s os.Signal) { p.cmd.Process.Signal(s) }
 
-// Leaves waits for the command's end, with an exit code. The terminal is as it
-// was.
+// Leaves waits for the command's exit with a code. The terminal must be in its initial state.
 func (p *Person) Leaves(code int) {
 	p.t.Helper()
 	select {
@@ -172,10 +171,11 @@ func (p *Person) Leaves(code int) {
 	p.Sees("(?m)^the shell")
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if calm := terminal.New(p.screen.Size()); p.screen.Alternate() || !bytes.HasSuffix(p.screen.Redraw(p.screen.Size(), false), modes(calm.Redraw(calm.Size(), false))) {
+	if calm := terminal.New(p.screen.Size()); p.screen.Alternate() ||
+		!bytes.HasSuffix(p.screen.Redraw(p.screen.Size(), false), modes(calm.Redraw(calm.Size(), false))) {
 		p.t.Errorf("modes are left: %q", modes(p.screen.Redraw(p.screen.Size(), false)))
 	}
 }
 
-// modes is the part of what draws a terminal that is about its modes.
+// modes returns the part of a redraw that sets modes.
 func modes(b []byte) []byte { return b[bytes.LastIndex(b, []byte("\x1b[0m")):] }

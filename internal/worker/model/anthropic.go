@@ -14,7 +14,7 @@ type anthropic struct{}
 
 func (anthropic) path() string { return "/v1/messages" }
 
-// defaultOutput is asked for where nobody says how much: the API wants a number.
+// defaultOutput is the default limit of an answer, in tokens: the API requires one.
 const defaultOutput = 8192
 
 type anthropicRequest struct {
@@ -28,7 +28,7 @@ type anthropicRequest struct {
 
 type anthropicMessage struct {
 	Role    Role  `json:"role"`
-	Content []any `json:"content"` // anthropicPart, or as the API gave it
+	Content []any `json:"content"` // anthropicPart, or the API's own form
 }
 
 type anthropicPart struct {
@@ -61,8 +61,8 @@ func (anthropic) encode(r Request) any {
 	if out.MaxTokens == 0 {
 		out.MaxTokens = defaultOutput
 	}
-	// What does not change from turn to turn is read from the cache: tools and
-	// system up to the first mark, the conversation so far up to the second.
+	// Unchanged prefixes are read from the cache: tools and system up to the first mark, the conversation up to the
+	// second.
 	cache := &cacheControl{"ephemeral"}
 	if r.System != "" {
 		out.System = []anthropicPart{{Type: "text", Text: r.System, Cache: cache}}
@@ -95,7 +95,7 @@ func (anthropic) encode(r Request) any {
 			}
 			to.Content = append(to.Content, part)
 		}
-		if len(to.Content) == 0 { // which it refuses as well
+		if len(to.Content) == 0 { // which it refuses too
 			to.Content = []any{anthropicPart{Type: "text", Text: "(nothing)"}}
 		}
 		out.Messages = append(out.Messages, to)
@@ -114,7 +114,7 @@ type anthropicDecoder struct {
 	ended bool
 }
 
-// anthropicBlock is a part as it comes, piece by piece.
+// anthropicBlock is a part that arrives in pieces.
 type anthropicBlock struct {
 	anthropicPart
 	text, input, thinking, signature []byte
@@ -127,7 +127,7 @@ type anthropicUsage struct {
 	CacheWrite int64 `json:"cache_creation_input_tokens"`
 }
 
-// over takes what a later count says; it counts from the beginning of the answer.
+// over applies a later count, which is a total.
 func (u *anthropicUsage) over(v *anthropicUsage) {
 	if v == nil {
 		return
@@ -170,7 +170,8 @@ func (d *anthropicDecoder) event(data []byte) error {
 		if len(d.order) == maxParts {
 			return errParts
 		}
-		b := &anthropicBlock{anthropicPart: e.Block, text: []byte(e.Block.Text), thinking: []byte(e.Block.Thinking), signature: []byte(e.Block.Signature)}
+		b := &anthropicBlock{anthropicPart: e.Block, text: []byte(e.Block.Text), thinking: []byte(e.Block.Thinking),
+			signature: []byte(e.Block.Signature)}
 		d.parts[e.Index] = b
 		d.order = append(d.order, e.Index)
 	case "content_block_delta":
@@ -195,7 +196,8 @@ func (d *anthropicDecoder) event(data []byte) error {
 
 func (d *anthropicDecoder) answer() (Answer, bool) {
 	a := Answer{Model: d.model, Message: Message{Role: Assistant}, Stop: Done, Usage: api.AgentUsage{
-		InputTokens: d.usage.Input, OutputTokens: d.usage.Output, CacheReadTokens: d.usage.CacheRead, CacheWriteTokens: d.usage.CacheWrite,
+		InputTokens: d.usage.Input, OutputTokens: d.usage.Output, CacheReadTokens: d.usage.CacheRead,
+		CacheWriteTokens: d.usage.CacheWrite,
 	}}
 	for _, i := range d.order {
 		b := d.parts[i]
@@ -215,7 +217,8 @@ func (d *anthropicDecoder) answer() (Answer, bool) {
 				back = map[string]string{"type": b.Type, "thinking": string(b.thinking), "signature": string(b.signature)}
 			}
 			opaque, _ := json.Marshal(back) // strings only
-			a.Message.Parts = append(a.Message.Parts, Part{Kind: Reasoning, Text: string(b.thinking), Opaque: opaque, Dialect: Anthropic})
+			a.Message.Parts = append(a.Message.Parts, Part{Kind: Reasoning, Text: string(b.thinking), Opaque: opaque,
+				Dialect: Anthropic})
 		}
 	}
 	switch d.stop {

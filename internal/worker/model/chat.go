@@ -8,7 +8,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// chat is OpenAI's chat completions, as many others speak them,
+// chat is OpenAI's chat completions, which many others implement,
 // https://platform.openai.com/docs/api-reference/chat-streaming.
 type chat struct{}
 
@@ -62,12 +62,13 @@ func (chat) encode(r Request) any {
 		say("system", r.System)
 	}
 	for _, t := range r.Tools {
-		out.Tools = append(out.Tools, chatTool{"function", chatFunction{Name: t.Name, Description: t.Description, Parameters: t.Input}})
+		out.Tools = append(out.Tools, chatTool{"function",
+			chatFunction{Name: t.Name, Description: t.Description, Parameters: t.Input}})
 	}
 	for _, m := range r.Messages {
 		for _, p := range m.Parts {
 			if p.Kind == Result {
-				text := p.Text // there is no other way to say that it failed
+				text := p.Text // the API has no field for a failure
 				if p.Failed {
 					text = "Error: " + text
 				}
@@ -86,7 +87,8 @@ func (chat) encode(r Request) any {
 			to.Content = &text
 		}
 		for i, c := range calls {
-			to.Calls = append(to.Calls, chatCall{Index: i, ID: c.ID, Type: "function", Function: chatFunction{Name: c.Tool, Arguments: string(c.Input)}})
+			to.Calls = append(to.Calls, chatCall{Index: i, ID: c.ID, Type: "function",
+				Function: chatFunction{Name: c.Tool, Arguments: string(c.Input)}})
 		}
 		out.Messages = append(out.Messages, to)
 	}
@@ -147,7 +149,7 @@ func (d *chatDecoder) event(data []byte) error {
 	if len(e.Choices) == 0 {
 		return nil
 	}
-	c := e.Choices[0] // one is asked for
+	c := e.Choices[0] // one was requested
 	d.text = append(d.text, c.Delta.Content...)
 	d.refusal = append(d.refusal, c.Delta.Refusal...)
 	if d.reasoning = append(d.reasoning, c.Delta.Reasoning...); c.Delta.Reasoning == "" {
@@ -164,8 +166,8 @@ func (d *chatDecoder) event(data []byte) error {
 	return nil
 }
 
-// call adds to the call of an index, or begins one: some endpoints number all of
-// them alike, and tell them apart by their ids alone.
+// call extends the call of an index, or begins one: some endpoints give all calls the same index, and distinguish them
+// by id.
 func (d *chatDecoder) call(part chatCall) error {
 	for i, known := range slices.Backward(d.calls) {
 		if known.Index == part.Index && (part.ID == "" || part.ID == known.ID) {
@@ -185,7 +187,8 @@ func (d *chatDecoder) call(part chatCall) error {
 func (d *chatDecoder) answer() (Answer, bool) {
 	a := Answer{Model: d.model, Message: Message{Role: Assistant}, Stop: Done}
 	if d.usage != nil {
-		a.Usage = api.AgentUsage{InputTokens: max(0, d.usage.Input-d.usage.Details.Cached), OutputTokens: d.usage.Output, CacheReadTokens: d.usage.Details.Cached}
+		a.Usage = api.AgentUsage{InputTokens: max(0, d.usage.Input-d.usage.Details.Cached), OutputTokens: d.usage.Output,
+			CacheReadTokens: d.usage.Details.Cached}
 	}
 	if len(d.reasoning) > 0 {
 		a.Message.Parts = append(a.Message.Parts, Part{Kind: Reasoning, Text: string(d.reasoning), Dialect: Chat})

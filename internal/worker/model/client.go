@@ -19,32 +19,31 @@ import (
 	"github.com/cove-sandbox/cove/internal/eventstream"
 )
 
-// Bounds of one request. Models think for minutes before they say anything.
+// Limits of one request. Models think for minutes before their first byte.
 const (
 	maxTries   = 8
-	firstDelay = 500 * time.Millisecond // doubled with each try
+	firstDelay = 500 * time.Millisecond // doubled after each try
 	maxDelay   = 30 * time.Second
-	maxAfter   = 5 * time.Minute // that an endpoint may ask for; nobody waits longer
+	maxAfter   = 5 * time.Minute // longest delay accepted from an endpoint
 	idle       = 10 * time.Minute
 	maxEvent   = 16 << 20 // bytes
 	maxAnswer  = 64 << 20
 	maxError   = 64 << 10
 )
 
-// Client asks one endpoint.
+// Client sends requests to one endpoint.
 type Client struct {
 	HTTP    *http.Client
 	Dialect Dialect
-	Base    *url.URL    // what the paths of the API are below
-	Header  http.Header // of every request: who asks
+	Base    *url.URL    // prefix of the API's paths
+	Header  http.Header // of every request: authentication
 	Log     *slog.Logger
-	// Wait pauses between tries, shorter when the context ends.
+	// Wait pauses between tries, until the context ends.
 	Wait func(context.Context, time.Duration) error
 }
 
-// NewHTTP is an HTTP client that goes the way the environment says, follows no
-// redirect, which would hand the key to somebody else, and keeps what a proxy
-// says when it refuses.
+// NewHTTP returns an HTTP client that uses the environment's proxy, follows no redirect, which would pass the key to
+// another host, and keeps a proxy's message of refusal.
 func NewHTTP() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = idle
@@ -55,10 +54,12 @@ func NewHTTP() *http.Client {
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxError))
 		return judge(resp.StatusCode, resp.Header, body, asked.URL.Host)
 	}
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
-// Pause waits for a while.
+// Pause waits for a duration.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -70,10 +71,8 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Ask asks once, in the sense of who asks: what may pass is tried again, and an
-// answer that broke off is asked for anew as a whole. Errors: ModelUnreachable,
-// LimitReached (ErrUsedUp), TooLarge for a conversation that does not fit
-// the model, Canceled.
+// Ask sends one question. It retries transient failures, and repeats the whole question if an answer broke off. Errors:
+// ModelUnreachable, LimitReached (ErrUsedUp), TooLarge for a conversation that exceeds the model's window, Canceled.
 func (c *Client) Ask(ctx context.Context, r Request) (Answer, error) {
 	codec := codecs[c.Dialect]
 	body, err := json.Marshal(codec.encode(r))
@@ -96,7 +95,7 @@ func (c *Client) Ask(ctx context.Context, r Request) (Answer, error) {
 	return answer, err
 }
 
-// Models are the models that the endpoint lists. Errors: as of Ask.
+// Models returns the models that the endpoint lists. Errors: those of Ask.
 func (c *Client) Models(ctx context.Context) ([]string, error) {
 	var list struct {
 		Data []struct {
@@ -122,7 +121,7 @@ func (c *Client) Models(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// try does something until it succeeds, cannot, or was tried often enough.
+// try repeats an operation until it succeeds, fails permanently, or exceeds the number of tries.
 func (c *Client) try(ctx context.Context, do func(context.Context) error) error {
 	for n := 1; ; n++ {
 		err := do(ctx)
@@ -166,8 +165,7 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte) (*h
 	return resp, nil
 }
 
-// url is where a path of the API is. A base may or may not have the version that
-// Anthropic's paths begin with.
+// url returns the URL of an API path. A base may contain the version with which Anthropic's paths begin.
 func (c *Client) url(path string) string {
 	base := strings.TrimSuffix(c.Base.String(), "/")
 	if rest, versioned := strings.CutPrefix(path, "/v1/"); versioned && strings.HasSuffix(base, "/v1") {
@@ -188,7 +186,8 @@ func (c *Client) stream(ctx context.Context, path string, body []byte, d decoder
 	}
 	defer resp.Body.Close()
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
-		return &Failure{err: cove.Errorf(cove.ModelUnreachable, "%s answers with %q instead of a stream of events", c.Base.Host, kind).
+		return &Failure{err: cove.Errorf(cove.ModelUnreachable, "%s answers with %q instead of a stream of events",
+			c.Base.Host, kind).
 			WithHint("is %s the address of a model's API?", c.Base)}
 	}
 	timer := time.AfterFunc(idle, func() { cancel(errSilent) })
@@ -200,9 +199,10 @@ func (c *Client) stream(ctx context.Context, path string, body []byte, d decoder
 		timer.Reset(idle)
 		if err == io.EOF || err == eventstream.ErrBrokenOff {
 			if limited.N <= 0 {
-				return &Failure{err: cove.Errorf(cove.ModelUnreachable, "the answer of %s is longer than %d MiB", c.Base.Host, maxAnswer>>20)}
+				return &Failure{err: cove.Errorf(cove.ModelUnreachable, "the answer of %s is longer than %d MiB", c.Base.Host,
+					maxAnswer>>20)}
 			}
-			return nil // whether it was whole is seen by what it says
+			return nil // the content shows whether it is complete
 		}
 		if err != nil {
 			if ctx.Err() != nil {
@@ -220,10 +220,10 @@ func (c *Client) stream(ctx context.Context, path string, body []byte, d decoder
 	}
 }
 
-// broken is an answer that had begun.
+// broken reports an answer that broke off.
 type broken struct{ error }
 
-// failed makes a Failure of every error.
+// failed converts every error to a Failure.
 func (c *Client) failed(err error) *Failure {
 	var f *Failure
 	if errors.As(err, &f) {
@@ -231,13 +231,15 @@ func (c *Client) failed(err error) *Failure {
 	}
 	var b *broken
 	if errors.As(err, &b) {
-		return &Failure{again: true, err: cove.Errorf(cove.ModelUnreachable, "the answer of %s did not come to its end: %w", c.Base.Host, b.error)}
+		return &Failure{again: true, err: cove.Errorf(cove.ModelUnreachable, "the answer of %s did not come to its end: %w",
+			c.Base.Host, b.error)}
 	}
 	var where *url.Error
 	if errors.As(err, &where) {
-		err = where.Err // its text has the whole address
+		err = where.Err // its text contains the whole address
 	}
-	f = &Failure{again: true, err: cove.Errorf(cove.ModelUnreachable, "the model's endpoint %s cannot be reached: %w", c.Base.Host, err)}
+	f = &Failure{again: true, err: cove.Errorf(cove.ModelUnreachable, "the model's endpoint %s cannot be reached: %w",
+		c.Base.Host, err)}
 	if strings.Contains(err.Error(), "x509:") || strings.Contains(err.Error(), "certificate") {
 		f.again = false
 		f.err = f.err.WithHint("SSL_CERT_FILE names the authorities that are trusted")
@@ -245,9 +247,8 @@ func (c *Client) failed(err error) *Failure {
 	return f
 }
 
-// delay is how long to wait before the try after the n-th: what the endpoint
-// asks for, or twice as long each time, with some chance in it so that many do
-// not come back at once.
+// delay returns the wait before the try after the n-th: the endpoint's own delay, or twice the last one, randomised so
+// that clients do not return at once.
 func (f *Failure) delay(n int) time.Duration {
 	d := min(firstDelay<<(n-1), maxDelay)
 	d = d/2 + rand.N(d/2+1)

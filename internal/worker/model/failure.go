@@ -12,20 +12,20 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// ErrUsedUp is what a LimitReached wraps: a budget, or a quota.
-var ErrUsedUp = errors.New("nothing is left to be used")
+// ErrUsedUp is wrapped by a LimitReached: an exhausted budget or quota.
+var ErrUsedUp = errors.New("the budget or quota is exhausted")
 
-// Failure is why an endpoint gave no answer, and whether to ask again.
+// Failure is the reason why an endpoint gave no answer, and whether to retry.
 type Failure struct {
 	err   *cove.Error
 	again bool
-	after time.Duration // at least; what the endpoint asks for
+	after time.Duration // minimum, requested by the endpoint
 }
 
 func (f *Failure) Error() string { return f.err.Error() }
 func (f *Failure) Unwrap() error { return f.err }
 
-// final is what is said when nothing more is tried.
+// final returns the error after the last try.
 func (f *Failure) final(tries int) error {
 	e := *f.err
 	if f.again && f.after > maxAfter {
@@ -36,14 +36,14 @@ func (f *Failure) final(tries int) error {
 	return &e
 }
 
-// fault is an error as the APIs write it.
+// fault is an error in the APIs' form.
 type fault struct {
 	Type    string          `json:"type"`
-	Code    json.RawMessage `json:"code"` // a word, or a number
+	Code    json.RawMessage `json:"code"` // a string or a number
 	Message string          `json:"message"`
 }
 
-// word is the code, or the type.
+// word returns the code, or the type.
 func (f *fault) word() string {
 	if code := strings.Trim(string(f.Code), `"`); code != "" && code != "null" {
 		return code
@@ -51,8 +51,7 @@ func (f *fault) word() string {
 	return f.Type
 }
 
-// failure is an error that comes in the stream of an answer, where there is no
-// status.
+// failure returns the error of an event in a stream, which has no status.
 func failure(f *fault) error {
 	if f == nil {
 		f = &fault{}
@@ -70,17 +69,19 @@ func failure(f *fault) error {
 	return judge(status, nil, body, "the model's endpoint")
 }
 
-// tooLong: the conversation does not fit the model. Each says so in its own way.
+// tooLong reports that the conversation exceeds the model's window; each provider has its own message.
 func tooLong(f *fault) bool {
 	said := strings.ToLower(f.Message)
-	return f.word() == "context_length_exceeded" || f.Type == "request_too_large" || f.Type == "exceed_context_size_error" ||
-		strings.Contains(said, "prompt is too long") || strings.Contains(said, "context length") || strings.Contains(said, "context window") ||
+	return f.word() == "context_length_exceeded" || f.Type == "request_too_large" ||
+		f.Type == "exceed_context_size_error" ||
+		strings.Contains(said, "prompt is too long") || strings.Contains(said, "context length") ||
+		strings.Contains(said, "context window") ||
 		strings.Contains(said, "exceed context limit")
 }
 
-// refusal is what Cove's gateway answers itself (docs/gateway.md).
+// refusal is an answer of Cove's gateway itself (docs/gateway.md).
 type refusal struct {
-	Error   json.RawMessage `json:"error"` // a fault, or a text
+	Error   json.RawMessage `json:"error"` // a fault, or a string
 	Message string          `json:"message"`
 	Host    string          `json:"host"`
 	Port    int             `json:"port"`
@@ -95,23 +96,25 @@ type refusal struct {
 	} `json:"cove"`
 }
 
-// judge says what an answer that is none means.
+// judge returns the failure of an unsuccessful answer.
 func judge(status int, header http.Header, body []byte, host string) *Failure {
 	var r refusal
 	var f fault
 	if json.Unmarshal(body, &r) == nil && len(r.Error) > 0 && json.Unmarshal(r.Error, &f) != nil {
-		json.Unmarshal(r.Error, &f.Message) // some write a text, and then it is one
+		json.Unmarshal(r.Error, &f.Message) // some send a string
 	}
 	said := clip(f.Message, r.Message, string(body), http.StatusText(status))
 	switch {
 	case r.Reason != "" && r.Host != "" && f.Type == "blocked":
-		e := cove.Errorf(cove.ModelUnreachable, "the gateway of this sandbox does not let %s port %d be reached: %s", r.Host, r.Port, r.Reason)
+		e := cove.Errorf(cove.ModelUnreachable, "the gateway of this sandbox does not let %s port %d be reached: %s", r.Host,
+			r.Port, r.Reason)
 		if r.Allow != "" {
 			e = e.WithHint("to allow it: %s", r.Allow)
 		}
 		return &Failure{err: e}
 	case r.Cove != nil && r.Cove.Error == "budget_exhausted":
-		return &Failure{err: cove.Errorf(cove.LimitReached, "%w: %s", ErrUsedUp, said).WithHint("a larger one is given outside: --budget, or gateway.budget in the configuration")}
+		return &Failure{err: cove.Errorf(cove.LimitReached, "%w: %s", ErrUsedUp,
+			said).WithHint("a larger one is given outside: --budget, or gateway.budget in the configuration")}
 	case tooLong(&f) || status == http.StatusRequestEntityTooLarge:
 		return &Failure{err: cove.Errorf(cove.TooLarge, "the conversation does not fit the model: %s", said)}
 	case f.word() == "insufficient_quota":
@@ -120,16 +123,18 @@ func judge(status int, header http.Header, body []byte, host string) *Failure {
 		return &Failure{err: cove.Errorf(cove.ModelUnreachable, "%s does not accept the key: %s", host, said).
 			WithHint("the real one belongs into a credential on the host: docs/credentials.md")}
 	}
-	out := &Failure{after: after(header, time.Now()), err: cove.Errorf(cove.ModelUnreachable, "%s answers %d: %s", host, status, said)}
+	out := &Failure{after: after(header, time.Now()),
+		err: cove.Errorf(cove.ModelUnreachable, "%s answers %d: %s", host, status, said)}
 	switch {
 	case header.Get("X-Should-Retry") == "false":
-	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500: // 529 is Anthropic's: overloaded
+	// 529 is Anthropic's: overloaded
+	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500:
 		out.again = true
 	}
 	return out
 }
 
-// after is how long an answer asks to wait.
+// after returns the delay that an answer requests.
 func after(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 && ms < 1e12 {
 		return time.Duration(ms * float64(time.Millisecond))
@@ -144,7 +149,7 @@ func after(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// clip is the first text that says something, on one line and not too long.
+// clip returns the first nonempty text, on one line and truncated.
 func clip(texts ...string) string {
 	const most = 500
 	for _, s := range texts {

@@ -1,5 +1,5 @@
-// Package model asks models, whichever API they are behind: a conversation goes
-// out, an answer comes back whole. What differs between the APIs ends here.
+// Package model sends questions to models, through any of the supported APIs: a conversation goes out, and a complete
+// answer returns. Callers do not see the differences between the APIs.
 package model
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// Role is who says a Message.
+// Role is the author of a Message.
 type Role string
 
 const (
@@ -18,38 +18,39 @@ const (
 	Assistant Role = "assistant"
 )
 
-// Message is one turn of a conversation. Roles alternate, the user begins, and
-// every Call of the assistant has its Result in the message after.
+// Message is one turn of a conversation. Roles alternate, the user begins, and every Call of the assistant has its
+// Result in the next message.
 type Message struct {
 	Role  Role   `json:"role"`
 	Parts []Part `json:"parts"`
 }
 
-// PartKind is what a Part is.
+// PartKind is the kind of a Part.
 type PartKind string
 
 const (
 	Text      PartKind = "text"
-	Reasoning PartKind = "reasoning" // what a model says to itself
-	Call      PartKind = "call"      // of a tool, by the assistant
-	Result    PartKind = "result"    // of a call, by the user
+	Reasoning PartKind = "reasoning" // the model's reasoning
+	Call      PartKind = "call"      // call of a tool, by the assistant
+	Result    PartKind = "result"    // result of a call, by the user
 )
 
 // Part is one piece of a Message.
 type Part struct {
-	Kind    PartKind        `json:"kind"`
-	Text    string          `json:"text,omitempty"`   // also what the tool of a Result answered
-	Note    bool            `json:"note,omitempty"`   // of a Text of the user: the worker says it, not who set the task
+	Kind PartKind `json:"kind"`
+	Text string   `json:"text,omitempty"` // also the output of a Result's tool
+	// of a Text of the user: written by the worker, not the task's author
+	Note    bool            `json:"note,omitempty"`
 	ID      string          `json:"id,omitempty"`     // joins Result to Call
 	Tool    string          `json:"tool,omitempty"`   // of a Call
 	Input   json.RawMessage `json:"input,omitempty"`  // of a Call; an object
-	Cut     bool            `json:"cut,omitempty"`    // of a Call whose Input did not come to its end
+	Cut     bool            `json:"cut,omitempty"`    // of a Call whose Input is incomplete
 	Failed  bool            `json:"failed,omitempty"` // of a Result
-	Opaque  json.RawMessage `json:"opaque,omitempty"` // Reasoning as an API gave it, and wants it back
+	Opaque  json.RawMessage `json:"opaque,omitempty"` // Reasoning in an API's own form, which it requires back
 	Dialect Dialect         `json:"dialect,omitempty"`
 }
 
-// Texts are the parts of a kind, their texts joined.
+// Texts returns the joined texts of the parts of a kind.
 func (m Message) Texts(kind PartKind) string {
 	var s string
 	for _, p := range m.Parts {
@@ -63,42 +64,42 @@ func (m Message) Texts(kind PartKind) string {
 	return s
 }
 
-// Calls are the calls in a message.
+// Calls returns the calls in a message.
 func (m Message) Calls() []Part {
 	return slices.DeleteFunc(slices.Clone(m.Parts), func(p Part) bool { return p.Kind != Call })
 }
 
-// Tool is what a model may call.
+// Tool is a tool for the model to call.
 type Tool struct {
 	Name        string
 	Description string
 	Input       json.RawMessage // its JSON Schema
 }
 
-// Request is what a model is asked.
+// Request is a question to a model.
 type Request struct {
 	Model     string
 	System    string
 	Messages  []Message
 	Tools     []Tool
-	MaxOutput int // tokens; 0 leaves it to the endpoint where it can be left
+	MaxOutput int // tokens; 0: the endpoint's default, if it has one
 }
 
-// Stop is why an answer ended.
+// Stop is the reason for the end of an answer.
 type Stop string
 
 const (
 	Done    Stop = "done"
-	Called  Stop = "called"  // tools, and waits for their results
-	Cut     Stop = "cut"     // at the bound on its length
-	Refused Stop = "refused" // the model, or a filter before it, does not answer
+	Called  Stop = "called"  // it contains calls, and waits for results
+	Cut     Stop = "cut"     // it reached the maximum length
+	Refused Stop = "refused" // the model, or a filter, refuses to answer
 )
 
-// Answer is what a model said.
+// Answer is a model's answer.
 type Answer struct {
 	Message Message
 	Stop    Stop
-	Model   string // as the endpoint names it
+	Model   string // the endpoint's name for it
 	Usage   api.AgentUsage
 }
 
@@ -111,33 +112,32 @@ const (
 	Responses Dialect = "openai-responses" // Responses
 )
 
-// Dialects lists them.
+// Dialects lists all dialects.
 var Dialects = []Dialect{Anthropic, Chat, Responses}
 
-// codec is what a Dialect consists of.
+// codec implements a Dialect.
 type codec interface {
 	path() string // below the base
 	encode(Request) any
 	decoder() decoder
 }
 
-// decoder puts one answer together from the events of its stream.
+// decoder assembles an answer from the events of its stream.
 type decoder interface {
-	// event takes one. Errors are failures, or say what is malformed.
+	// event processes one event. Its errors are failures, or report malformed data.
 	event(data []byte) error
-	// answer is what came, and whether the stream had come to its end.
+	// answer returns the answer so far, and whether the stream is complete.
 	answer() (Answer, bool)
 }
 
 var codecs = map[Dialect]codec{Anthropic: anthropic{}, Chat: chat{}, Responses: responses{}}
 
-// maxParts bounds an answer; the bytes of it are bounded by whoever reads them.
+// maxParts bounds an answer; the reader bounds its bytes.
 const maxParts = 10_000
 
 var errParts = fmt.Errorf("the answer has more than %d parts", maxParts)
 
-// object is the input of a call, as far as it came: an empty one is {}, and one
-// that is no JSON object was cut off.
+// object returns the input of a call as far as received: {} if empty; cut reports text that is no JSON object.
 func object(raw string) (input json.RawMessage, cut bool) {
 	if raw == "" {
 		return json.RawMessage("{}"), false

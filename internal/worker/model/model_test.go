@@ -20,7 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/modeltest"
 )
 
-// client asks a server, and writes down how long it would have waited.
+// client returns a client of a server, and the delays it would have waited.
 func client(t testing.TB, dialect Dialect, server string) (*Client, *[]time.Duration) {
 	t.Helper()
 	base, err := url.Parse(server)
@@ -28,13 +28,16 @@ func client(t testing.TB, dialect Dialect, server string) (*Client, *[]time.Dura
 		t.Fatal(err)
 	}
 	var waited []time.Duration
-	return &Client{HTTP: NewHTTP(), Dialect: dialect, Base: base, Header: http.Header{"Authorization": {"Bearer k"}}, Log: slog.New(slog.DiscardHandler),
+	return &Client{HTTP: NewHTTP(), Dialect: dialect, Base: base, Header: http.Header{"Authorization": {"Bearer k"}},
+		Log:  slog.New(slog.DiscardHandler),
 		Wait: func(_ context.Context, d time.Duration) error { waited = append(waited, d); return nil }}, &waited
 }
 
 func question(text string) Request {
-	return Request{Model: "m", System: "Be brief.", Messages: []Message{{Role: User, Parts: []Part{{Kind: Text, Text: text}}}},
-		Tools: []Tool{{Name: "bash", Description: "Runs a command.", Input: json.RawMessage(`{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}`)}}}
+	return Request{Model: "m", System: "Be brief.",
+		Messages: []Message{{Role: User, Parts: []Part{{Kind: Text, Text: text}}}},
+		Tools: []Tool{{Name: "bash", Description: "Runs a command.",
+			Input: json.RawMessage(`{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}`)}}}
 }
 
 func scripted(t testing.TB, script string) (*modeltest.Server, string) {
@@ -49,11 +52,12 @@ func scripted(t testing.TB, script string) (*modeltest.Server, string) {
 	return s, h.URL + "/v1"
 }
 
-// TestTries: how often, and after how long.
+// TestTries covers the number of tries and their delays.
 func TestTries(t *testing.T) {
 	for _, dialect := range Dialects {
 		t.Run(string(dialect), func(t *testing.T) {
-			s, at := scripted(t, `prompts: [{when: twice, turns: [{say: yes, fail: [{status: 429, retry_after: 100}, {status: 503}]}]},
+			s, at := scripted(t,
+				`prompts: [{when: twice, turns: [{say: yes, fail: [{status: 429, retry_after: 100}, {status: 503}]}]},
 				{when: never, turns: [{say: yes, fail: [{cut: true}, {cut: true}, {cut: true}, {cut: true}, {cut: true}, {cut: true}, {cut: true}, {cut: true}, {cut: true}]}]},
 				{when: wrong, turns: [{say: yes, fail: [{status: 400, message: no such model}]}]}]`)
 			c, waited := client(t, dialect, at)
@@ -66,21 +70,23 @@ func TestTries(t *testing.T) {
 			}
 			*waited = nil
 			s.Forget()
-			if _, err := c.Ask(t.Context(), question("never")); cove.ErrorCode(err) != cove.ModelUnreachable || !strings.Contains(err.Error(), "(tried 8 times)") || len(s.Requests()) != maxTries {
+			if _, err := c.Ask(t.Context(), question("never")); cove.ErrorCode(err) != cove.ModelUnreachable ||
+				!strings.Contains(err.Error(), "(tried 8 times)") || len(s.Requests()) != maxTries {
 				t.Errorf("%v after %d requests", err, len(s.Requests()))
 			}
 			if w := *waited; len(w) != maxTries-1 || w[6] < maxDelay/2 || w[6] > maxDelay {
 				t.Errorf("waited %v", w)
 			}
 			*waited = nil
-			if _, err := c.Ask(t.Context(), question("wrong")); cove.ErrorCode(err) != cove.ModelUnreachable || !strings.Contains(err.Error(), "no such model") || len(*waited) != 0 {
+			if _, err := c.Ask(t.Context(), question("wrong")); cove.ErrorCode(err) != cove.ModelUnreachable ||
+				!strings.Contains(err.Error(), "no such model") || len(*waited) != 0 {
 				t.Errorf("%v after %v", err, *waited)
 			}
 		})
 	}
 }
 
-// TestEndsEarly: a stream that ends well, but before the answer does.
+// TestEndsEarly: a stream that ends cleanly before the answer is complete.
 func TestEndsEarly(t *testing.T) {
 	for _, dialect := range Dialects {
 		whole := streams[dialect][0]
@@ -101,12 +107,14 @@ func TestEndsEarly(t *testing.T) {
 	}
 }
 
-// TestUnreachable: nobody is there, or nobody who can be trusted.
+// TestUnreachable: no server, or none with a valid certificate.
 func TestUnreachable(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	c, waited := client(t, Chat, gone.URL)
-	if _, err := c.Ask(t.Context(), question("x")); cove.ErrorCode(err) != cove.ModelUnreachable || !strings.Contains(err.Error(), "cannot be reached") || !strings.Contains(err.Error(), "connection refused") || len(*waited) != maxTries-1 {
+	if _, err := c.Ask(t.Context(), question("x")); cove.ErrorCode(err) != cove.ModelUnreachable ||
+		!strings.Contains(err.Error(), "cannot be reached") || !strings.Contains(err.Error(), "connection refused") ||
+		len(*waited) != maxTries-1 {
 		t.Errorf("%v after %v", err, *waited)
 	}
 	untrusted := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -114,7 +122,8 @@ func TestUnreachable(t *testing.T) {
 	untrusted.StartTLS()
 	defer untrusted.Close()
 	c, waited = client(t, Chat, untrusted.URL)
-	if _, err := c.Ask(t.Context(), question("x")); cove.ErrorCode(err) != cove.ModelUnreachable || !strings.Contains(err.Error(), "SSL_CERT_FILE") || len(*waited) != 0 {
+	if _, err := c.Ask(t.Context(), question("x")); cove.ErrorCode(err) != cove.ModelUnreachable ||
+		!strings.Contains(err.Error(), "SSL_CERT_FILE") || len(*waited) != 0 {
 		t.Errorf("%v after %v", err, *waited)
 	}
 }
@@ -138,11 +147,12 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// TestEndless: an answer without an end is none.
+// TestEndless: an endless answer fails.
 func TestEndless(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
-		words := []byte("data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"\",\"content\":\"\"}}],\"padding\":\"" + strings.Repeat("x", 1<<20) + "\"}\n\n")
+		words := []byte("data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"\",\"content\":\"\"}}],\"padding\":\"" +
+			strings.Repeat("x", 1<<20) + "\"}\n\n")
 		for {
 			if _, err := w.Write(words); err != nil {
 				return
@@ -151,7 +161,8 @@ func TestEndless(t *testing.T) {
 	}))
 	defer s.Close()
 	c, waited := client(t, Chat, s.URL)
-	if _, err := c.Ask(t.Context(), question("x")); cove.ErrorCode(err) != cove.ModelUnreachable || !strings.Contains(err.Error(), "longer than 64 MiB") || len(*waited) != 0 {
+	if _, err := c.Ask(t.Context(), question("x")); cove.ErrorCode(err) != cove.ModelUnreachable ||
+		!strings.Contains(err.Error(), "longer than 64 MiB") || len(*waited) != 0 {
 		t.Errorf("%v after %v", err, *waited)
 	}
 }
@@ -173,7 +184,8 @@ func TestAfter(t *testing.T) {
 
 func TestURL(t *testing.T) {
 	for base, want := range map[string]string{
-		"https://api.anthropic.com": "https://api.anthropic.com/v1/messages", "https://api.anthropic.com/v1/": "https://api.anthropic.com/v1/messages",
+		"https://api.anthropic.com":          "https://api.anthropic.com/v1/messages",
+		"https://api.anthropic.com/v1/":      "https://api.anthropic.com/v1/messages",
 		"http://gateway.cove.internal/proxy": "http://gateway.cove.internal/proxy/v1/messages",
 	} {
 		u, _ := url.Parse(base)
@@ -183,7 +195,7 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// decode takes the events of a stream as a client does.
+// decode decodes the events of a stream as a client does.
 func decode(dialect Dialect, stream string) (Answer, bool, error) {
 	d := codecs[dialect].decoder()
 	events := eventstream.NewReader(strings.NewReader(stream), maxEvent)
@@ -199,7 +211,7 @@ func decode(dialect Dialect, stream string) (Answer, bool, error) {
 	}
 }
 
-// streams are answers as the providers document them.
+// streams are answers as documented by the providers.
 var streams = map[Dialect][]string{
 	Anthropic: {
 		`data: {"type":"message_start","message":{"model":"claude-x","usage":{"input_tokens":25,"cache_read_input_tokens":7,"output_tokens":1}}}
@@ -248,7 +260,8 @@ data: {"type":"message_stop"}
 
 `,
 		"data: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n",
-		"data: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"prompt is too long: 1 > 0\"}}\n\n",
+		"data: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"prompt is too long: 1 > " +
+			"0\"}}\n\n",
 	},
 	Chat: {
 		`data: {"model":"gpt-x","choices":[{"delta":{"role":"assistant","content":"","reasoning_content":"hm"}}]}
@@ -268,9 +281,12 @@ data: {"choices":[],"usage":{"prompt_tokens":32,"completion_tokens":15,"prompt_t
 data: [DONE]
 
 `,
-		// All calls of one number, as some endpoints send them, and without ids.
-		"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"x\",\"arguments\":\"{}\"}},{\"index\":0,\"id\":\"b\",\"function\":{\"name\":\"y\",\"arguments\":\"{}\"}}]},\"finish_reason\":\"stop\"}]}\n\n",
-		"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"name\":\"x\"}},{\"index\":1,\"function\":{\"name\":\"y\",\"arguments\":\"{\\\"a\"}}]},\"finish_reason\":\"length\"}]}\n\n",
+		// Calls with equal indexes, as some endpoints send them, and without ids.
+		"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"x\"," +
+			"\"arguments\":\"{}\"}},{\"index\":0,\"id\":\"b\",\"function\":{\"name\":\"y\",\"arguments\":\"{}\"}}]}," +
+			"\"finish_reason\":\"stop\"}]}\n\n",
+		"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"name\":\"x\"}},{\"index\":1," +
+			"\"function\":{\"name\":\"y\",\"arguments\":\"{\\\"a\"}}]},\"finish_reason\":\"length\"}]}\n\n",
 		"data: {\"error\":{\"message\":\"upstream\",\"code\":502}}\n\n",
 		"data: {\"choices\":[{\"delta\":{\"refusal\":\"No.\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
 	},
@@ -288,7 +304,8 @@ data: {"type":"response.output_item.done","item":{"type":"function_call","call_i
 data: {"type":"response.completed","response":{"model":"gpt-x","usage":{"input_tokens":32,"output_tokens":15,"input_tokens_details":{"cached_tokens":7}}}}
 
 `,
-		"data: {\"type\":\"response.incomplete\",\"response\":{\"incomplete_details\":{\"reason\":\"max_output_tokens\"},\"output\":[{\"type\":\"message\",\"content\":[{\"type\":\"output_text\",\"text\":\"abc\"}]}]}}\n\n",
+		"data: {\"type\":\"response.incomplete\",\"response\":{\"incomplete_details\":{\"reason\":\"max_output_tokens\"}," +
+			"\"output\":[{\"type\":\"message\",\"content\":[{\"type\":\"output_text\",\"text\":\"abc\"}]}]}}\n\n",
 		"data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"server_error\",\"message\":\"sorry\"}}}\n\n",
 		"data: {\"type\":\"error\",\"code\":\"rate_limit_exceeded\",\"message\":\"slow down\"}\n\n",
 		"data: {\"type\":\"response.output_item.done\",\"item\":3}\n\n",
@@ -300,29 +317,39 @@ func TestDecode(t *testing.T) {
 		t.Run(string(dialect), func(t *testing.T) {
 			whole := streams[dialect][0]
 			a, ended, err := decode(dialect, whole)
-			if err != nil || !ended || a.Stop != Called || a.Message.Texts(Text) != "I look" || a.Message.Texts(Reasoning) != "hm" && a.Message.Texts(Reasoning) != "hm\n" {
+			if err != nil || !ended || a.Stop != Called || a.Message.Texts(Text) != "I look" ||
+				a.Message.Texts(Reasoning) != "hm" && a.Message.Texts(Reasoning) != "hm\n" {
 				t.Fatalf("%+v %v %v", a, ended, err)
 			}
-			if u := a.Usage; u.InputTokens != 25 || u.OutputTokens != 15 || u.CacheReadTokens != 7 || !strings.HasSuffix(a.Model, "-x") {
+			if u := a.Usage; u.InputTokens != 25 || u.OutputTokens != 15 || u.CacheReadTokens != 7 ||
+				!strings.HasSuffix(a.Model, "-x") {
 				t.Errorf("%+v of %s", u, a.Model)
 			}
-			if c := a.Message.Calls(); len(c) != calls || c[0].Tool != "bash" || string(c[0].Input) != `{"command":"ls"}` || c[0].ID == "" || c[0].Cut {
+			if c := a.Message.Calls(); len(c) != calls || c[0].Tool != "bash" || string(c[0].Input) != `{"command":"ls"}` ||
+				c[0].ID == "" || c[0].Cut {
 				t.Errorf("%+v", c)
 			}
-			// Wherever it is cut off, it is no whole answer, but for what follows its end.
+			// Truncated anywhere, it is incomplete, except after its end.
 			for i := range whole {
-				if _, ended, err := decode(dialect, whole[:i]); ended && !strings.Contains(whole[:i], "finish_reason") && i < len(whole)-2 {
+				if _, ended, err := decode(dialect, whole[:i]); ended && !strings.Contains(whole[:i], "finish_reason") &&
+					i < len(whole)-2 {
 					t.Errorf("cut at %d of %d, it is an answer: %v", i, len(whole), err)
 				}
 			}
-			// What is handed back is what came.
-			back, err := json.Marshal(codecs[dialect].encode(Request{Messages: []Message{{Role: User, Parts: []Part{{Kind: Text, Text: "x"}}}, a.Message}}))
+			// The request repeats the received answer.
+			back, err := json.Marshal(codecs[dialect].encode(Request{
+				Messages: []Message{{Role: User, Parts: []Part{{Kind: Text, Text: "x"}}}, a.Message},
+			}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := map[Dialect][]string{Anthropic: {`{"data":"","signature":"c2ln"`, `{"data":"ZGF0YQ==","type":"redacted_thinking"}`, `"id":"tu_1"`}, Responses: {`"encrypted_content":"x"`, `"call_id":"c1"`}, Chat: {`"id":"c1"`, `"id":"c2"`}}[dialect]
+			want := map[Dialect][]string{
+				Anthropic: {`{"data":"","signature":"c2ln"`, `{"data":"ZGF0YQ==","type":"redacted_thinking"}`, `"id":"tu_1"`},
+				Responses: {`"encrypted_content":"x"`, `"call_id":"c1"`}, Chat: {`"id":"c1"`, `"id":"c2"`},
+			}[dialect]
 			for _, words := range want {
-				if words = strings.Replace(words, `{"data":"","signature"`, `"signature"`, 1); !bytes.Contains(back, []byte(words)) {
+				if words = strings.Replace(words, `{"data":"","signature"`, `"signature"`, 1); !bytes.Contains(back,
+					[]byte(words)) {
 					t.Errorf("%s is not in %s", words, back)
 				}
 			}
@@ -351,7 +378,8 @@ func TestDecode(t *testing.T) {
 				cut = append(cut, call.Cut)
 				ids[call.ID] = true
 			}
-			if err != nil || !ended || a.Stop != c.stop || !slices.Equal(cut, c.cut) || a.Message.Texts(Text) != c.text || len(ids) != len(cut) || ids[""] {
+			if err != nil || !ended || a.Stop != c.stop || !slices.Equal(cut, c.cut) || a.Message.Texts(Text) != c.text ||
+				len(ids) != len(cut) || ids[""] {
 				t.Errorf("%+v %v %v", a, ended, err)
 			}
 		})
@@ -382,22 +410,23 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestEncodeNothing: an answer of nothing, or of what only another API knows, is
-// handed back as something that the API takes.
+// TestEncodeNothing: an empty answer, or one of another API, is encoded in a form that the API accepts.
 func TestEncodeNothing(t *testing.T) {
 	said, err := json.Marshal(anthropic{}.encode(Request{Messages: []Message{
 		{Role: User, Parts: []Part{{Kind: Text, Text: "x"}, {Kind: Text, Text: " \n"}}},
-		{Role: Assistant, Parts: []Part{{Kind: Text}, {Kind: Reasoning, Text: "hm", Opaque: json.RawMessage(`{"type":"reasoning"}`), Dialect: Responses}}},
+		{Role: Assistant, Parts: []Part{{Kind: Text}, {Kind: Reasoning, Text: "hm",
+			Opaque: json.RawMessage(`{"type":"reasoning"}`), Dialect: Responses}}},
 		{Role: User, Parts: []Part{{Kind: Text, Text: "y"}}},
 	}}))
-	want := `"messages":[{"role":"user","content":[{"type":"text","text":"x"}]},{"role":"assistant","content":[{"type":"text","text":"(nothing)"}]},` +
+	want := `"messages":[{"role":"user","content":[{"type":"text","text":"x"}]},{"role":"assistant",` +
+		`"content":[{"type":"text","text":"(nothing)"}]},` +
 		`{"role":"user","content":[{"type":"text","text":"y","cache_control":{"type":"ephemeral"}}]}]`
 	if err != nil || !strings.Contains(string(said), want) {
 		t.Errorf("%s, %v", said, err)
 	}
 }
 
-// fuzz feeds a decoder: whatever comes, an answer can be handed back.
+// fuzz tests a decoder: any decoded answer can be encoded again.
 func fuzz(f *testing.F, dialect Dialect) {
 	for _, s := range streams[dialect] {
 		f.Add(s)
@@ -426,7 +455,8 @@ func FuzzChat(f *testing.F)      { fuzz(f, Chat) }
 func FuzzResponses(f *testing.F) { fuzz(f, Responses) }
 
 func FuzzJudge(f *testing.F) {
-	f.Add(403, []byte(`{"error":{"type":"blocked"},"host":"h","port":443,"reason":"r","allow":"cove policy allow x h"}`), "3")
+	f.Add(403, []byte(`{"error":{"type":"blocked"},"host":"h","port":443,"reason":"r","allow":"cove policy allow x h"}`),
+		"3")
 	f.Add(429, []byte(`{"error":"slow down"}`), "Sat, 21 Nov 2026 12:00:30 GMT")
 	f.Add(500, []byte(`<html>`), "")
 	f.Fuzz(func(t *testing.T, status int, body []byte, said string) {
@@ -438,17 +468,20 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// TestProxySays: a proxy that refuses a tunnel is understood.
+// TestProxySays: a proxy's refusal of a tunnel is reported.
 func TestProxySays(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
-		io.WriteString(w, `{"error":{"type":"blocked"},"host":"api.lab","port":443,"reason":"no rule allows api.lab","allow":"cove policy allow sb_1 api.lab"}`)
+		io.WriteString(w,
+			`{"error":{"type":"blocked"},"host":"api.lab","port":443,"reason":"no rule allows api.lab","allow":"cove policy `+
+				`allow sb_1 api.lab"}`)
 	}))
 	defer proxy.Close()
 	c, waited := client(t, Anthropic, "https://api.lab")
 	at, _ := url.Parse(proxy.URL)
 	c.HTTP.Transport.(*http.Transport).Proxy = http.ProxyURL(at)
-	if _, err := c.Ask(t.Context(), question("x")); cove.ErrorCode(err) != cove.ModelUnreachable || cove.ErrorHint(err) != "to allow it: cove policy allow sb_1 api.lab" || len(*waited) != 0 {
+	if _, err := c.Ask(t.Context(), question("x")); cove.ErrorCode(err) != cove.ModelUnreachable ||
+		cove.ErrorHint(err) != "to allow it: cove policy allow sb_1 api.lab" || len(*waited) != 0 {
 		t.Errorf("%v after %v", err, *waited)
 	}
 }

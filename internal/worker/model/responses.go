@@ -15,11 +15,11 @@ func (responses) path() string { return "/responses" }
 type responsesRequest struct {
 	Model        string          `json:"model"`
 	Instructions string          `json:"instructions,omitempty"`
-	Input        []any           `json:"input"` // responsesItem, or as the API gave it
+	Input        []any           `json:"input"` // responsesItem, or the API's own form
 	Tools        []responsesTool `json:"tools,omitempty"`
 	Stream       bool            `json:"stream"`
-	Store        bool            `json:"store"`             // the conversation is kept here
-	Include      []string        `json:"include,omitempty"` // so that reasoning can be handed back
+	Store        bool            `json:"store"`             // the worker stores the conversation itself
+	Include      []string        `json:"include,omitempty"` // to get reasoning in a repeatable form
 	MaxTokens    int             `json:"max_output_tokens,omitempty"`
 }
 
@@ -52,7 +52,8 @@ func (responses) encode(r Request) any {
 	out := responsesRequest{Model: r.Model, Instructions: r.System, Stream: true, MaxTokens: r.MaxOutput,
 		Include: []string{"reasoning.encrypted_content"}, Input: []any{}}
 	for _, t := range r.Tools {
-		out.Tools = append(out.Tools, responsesTool{Type: "function", Name: t.Name, Description: t.Description, Parameters: t.Input})
+		out.Tools = append(out.Tools, responsesTool{Type: "function", Name: t.Name, Description: t.Description,
+			Parameters: t.Input})
 	}
 	for _, m := range r.Messages {
 		for _, p := range m.Parts {
@@ -65,11 +66,13 @@ func (responses) encode(r Request) any {
 				if m.Role == Assistant {
 					kind = "output_text"
 				}
-				out.Input = append(out.Input, responsesItem{Type: "message", Role: m.Role, Content: []responsesContent{{Type: kind, Text: p.Text}}})
+				out.Input = append(out.Input, responsesItem{Type: "message", Role: m.Role,
+					Content: []responsesContent{{Type: kind, Text: p.Text}}})
 			case Call:
-				out.Input = append(out.Input, responsesItem{Type: "function_call", CallID: p.ID, Name: p.Tool, Arguments: string(p.Input)})
+				out.Input = append(out.Input, responsesItem{Type: "function_call", CallID: p.ID, Name: p.Tool,
+					Arguments: string(p.Input)})
 			case Result:
-				text := p.Text // there is no other way to say that it failed
+				text := p.Text // the API has no field for a failure
 				if p.Failed {
 					text = "Error: " + text
 				}
@@ -117,7 +120,7 @@ func (d *responsesDecoder) event(data []byte) error {
 		Error    *fault          `json:"error"`
 		fault
 	}
-	if string(data) == "[DONE]" { // of some that speak it as well
+	if string(data) == "[DONE]" { // sent by some compatible endpoints
 		return nil
 	}
 	if err := json.Unmarshal(data, &e); err != nil {
@@ -155,7 +158,8 @@ func (d *responsesDecoder) event(data []byte) error {
 func (d *responsesDecoder) answer() (Answer, bool) {
 	u := d.end.Usage
 	a := Answer{Model: d.end.Model, Message: Message{Role: Assistant}, Stop: Done,
-		Usage: api.AgentUsage{InputTokens: max(0, u.Input-u.Details.Cached), OutputTokens: u.Output, CacheReadTokens: u.Details.Cached}}
+		Usage: api.AgentUsage{InputTokens: max(0, u.Input-u.Details.Cached), OutputTokens: u.Output,
+			CacheReadTokens: u.Details.Cached}}
 	items := d.items
 	if len(items) == 0 {
 		items = d.end.Output

@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// capture keeps the beginning and the end of what a command prints.
+// capture keeps the beginning and the end of a command's output.
 type capture struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	head  []byte
-	tail  []byte // the last, at most twice as much as is kept
+	tail  []byte // the end, at most twice the bytes to keep
 	total int64
 }
 
@@ -36,7 +36,7 @@ func (c *capture) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// take is what was printed since it was last taken.
+// take returns the output since the last call.
 func (c *capture) take() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

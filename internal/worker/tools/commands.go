@@ -19,17 +19,23 @@ const (
 	usualTimeout = 120  // seconds
 	maxTimeout   = 1800 // seconds
 	grace        = time.Second
-	maxProcesses = 16 // in the background at once
+	maxProcesses = 16 // concurrently in the background
 )
 
 func (s *Set) commandTools() []tool {
 	return []tool{
 		define("bash", "bash",
-			fmt.Sprintf("Runs a command line with bash, in the directory of the task, without a terminal and without input. Answers with output, errors included, and the exit code. It ends after timeout seconds (%d), and what it leaves running ends with it. With background it goes on, and the answer is an id for bash_output and bash_kill.", usualTimeout),
-			fmt.Sprintf(`"command":{"type":"string","minLength":1},"timeout":{"type":"integer","minimum":1,"maximum":%d},"background":{"type":"boolean"}`, maxTimeout),
+			fmt.Sprintf("Runs a command line with bash, in the directory of the task, without a terminal and without input. "+
+				"Answers with output, errors included, and the exit code. It ends after timeout seconds (%d), and what it leaves "+
+				"running ends with it. With background it goes on, and the answer is an id for bash_output and bash_kill.",
+				usualTimeout),
+			fmt.Sprintf(
+				`"command":{"type":"string","minLength":1},"timeout":{"type":"integer","minimum":1,"maximum":%d},`+
+					`"background":{"type":"boolean"}`, maxTimeout),
 			[]string{"command"}, s.bash),
 		define("bash", "bash_output",
-			"What a command in the background printed since it was last asked for, and whether it still runs. wait is how many seconds to wait for its end. Without an id, the commands that there are.",
+			"What a command in the background printed since it was last asked for, and whether it still runs. wait is how "+
+				"many seconds to wait for its end. Without an id, the commands that there are.",
 			`"id":{"type":"string"},"wait":{"type":"integer","minimum":0,"maximum":600}`,
 			[]string{}, s.poll),
 		define("bash", "bash_kill",
@@ -38,28 +44,29 @@ func (s *Set) commandTools() []tool {
 	}
 }
 
-// quiet tells programs that there is nobody at a terminal.
+// quiet sets variables for programs without a terminal.
 func quiet(env []string) []string {
-	return append(slices.Clip(env), "TERM=dumb", "PAGER=cat", "GIT_PAGER=cat", "GIT_TERMINAL_PROMPT=0", "GIT_EDITOR=true", "DEBIAN_FRONTEND=noninteractive")
+	return append(slices.Clip(env), "TERM=dumb", "PAGER=cat", "GIT_PAGER=cat", "GIT_TERMINAL_PROMPT=0", "GIT_EDITOR=true",
+		"DEBIAN_FRONTEND=noninteractive")
 }
 
-// processes are those that commands have started.
+// processes holds the commands that have been started.
 type processes struct {
 	env  []string
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	all  []*process
 	next int
-	mine map[int]bool // pids of commands that are waited for where they were started
+	mine map[int]bool // pids of commands that their starter waits for
 }
 
 // process is one command.
 type process struct {
 	id      string
 	command string
-	pid     int // also of its session
+	pid     int // also the id of its session
 	out     capture
 	done    chan struct{}
-	// What follows is there when done is closed.
+	// Valid after done is closed.
 	state *os.ProcessState
 	left  int // processes that it left running
 }
@@ -94,15 +101,15 @@ func (s *Set) bash(ctx context.Context, in bashInput) (string, error) {
 		return p.result()
 	case <-timer.C:
 		p.end()
-		return p.out.take(), fmt.Errorf("[ended after %d seconds: give a longer timeout, or run it in the background]", in.Timeout)
+		return p.out.take(), fmt.Errorf("[ended after %d seconds: give a longer timeout, or run it in the background]",
+			in.Timeout)
 	case <-ctx.Done():
 		p.end()
 		return p.out.take(), ctx.Err()
 	}
 }
 
-// start starts a command line in a session of its own. The shell gets it as one
-// argument: nothing else is made of it.
+// start starts a command line in its own session. The shell gets it as one argument, so it is not parsed before.
 func (ps *processes) start(dir, command string) (*process, error) {
 	shell, err := exec.LookPath("bash")
 	if err != nil {
@@ -131,15 +138,14 @@ func (ps *processes) start(dir, command string) (*process, error) {
 	go func() {
 		defer close(p.done)
 		defer r.Close()
-		// The session is ended while its leader is not yet reaped, so that its
-		// number is nobody else's.
+		// The session is ended before its leader is reaped, so that its id cannot be reused.
 		for unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 		}
 		p.left = endSession(p.pid)
 		cmd.Wait()
 		ps.wait(p.pid, false)
 		p.state = cmd.ProcessState
-		// Whoever has left the session may hold the pipe open.
+		// A process that has left the session may hold the pipe open.
 		select {
 		case <-copied:
 		case <-time.After(grace):
@@ -150,7 +156,7 @@ func (ps *processes) start(dir, command string) (*process, error) {
 	return p, nil
 }
 
-// end ends a command and what it has started, kindly first, and waits for it.
+// end ends a command with its children, SIGTERM first, and waits for it.
 func (p *process) end() {
 	syscall.Kill(-p.pid, syscall.SIGTERM)
 	select {
@@ -162,7 +168,7 @@ func (p *process) end() {
 	<-p.done
 }
 
-// result is the answer for a command that has ended.
+// result returns the answer for an ended command.
 func (p *process) result() (string, error) {
 	out := p.out.take()
 	if p.left > 0 {
@@ -187,7 +193,7 @@ func join(a, b string) string {
 	return a + "\n" + b
 }
 
-// wait says whether a pid is waited for elsewhere.
+// wait records whether a pid is waited for by its starter.
 func (ps *processes) wait(pid int, elsewhere bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -198,7 +204,7 @@ func (ps *processes) wait(pid int, elsewhere bool) {
 	}
 }
 
-// keep gives a command in the background its id.
+// keep registers a background command and returns its id.
 func (ps *processes) keep(p *process) string {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -217,7 +223,7 @@ func (p *process) runs() bool {
 	}
 }
 
-// running are the commands in the background that have not ended.
+// running returns the background commands that have not ended.
 func (ps *processes) running() []*process {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -262,7 +268,7 @@ func (s *Set) poll(ctx context.Context, in pollInput) (string, error) {
 	}
 }
 
-// show lists the commands in the background.
+// show lists the background commands.
 func (ps *processes) show() string {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -295,7 +301,7 @@ func (s *Set) kill(_ context.Context, in killInput) (string, error) {
 	return join(p.out.take(), "[ended]"), nil
 }
 
-// end ends every command in the background, and whatever else was started.
+// end ends every background command and every other started process.
 func (ps *processes) end() {
 	var wait sync.WaitGroup
 	for _, p := range ps.running() {

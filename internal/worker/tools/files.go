@@ -19,16 +19,20 @@ import (
 func (s *Set) fileTools() []tool {
 	return []tool{
 		define("read", "read",
-			fmt.Sprintf("Reads a text file, each line with its number. At most %d lines come at once; offset says with which to begin.", maxLines),
-			`"path":{"type":"string","minLength":1},"offset":{"type":"integer","minimum":1},"limit":{"type":"integer","minimum":1}`,
+			fmt.Sprintf("Reads a text file, each line with its number. At most %d lines come at once; offset says with which "+
+				"to begin.", maxLines),
+			`"path":{"type":"string","minLength":1},"offset":{"type":"integer","minimum":1},"limit":{"type":"integer",`+
+				`"minimum":1}`,
 			[]string{"path"}, s.read),
 		define("write", "write",
 			"Writes a file, with the directories above it. What was in it is gone; to change a part, use edit.",
 			`"path":{"type":"string","minLength":1},"content":{"type":"string"}`,
 			[]string{"path", "content"}, s.write),
 		define("edit", "edit",
-			"Replaces text in a file. old is the exact text, without the line numbers that read shows, and is in the file once: give as much around it as that takes, or set all to replace every occurrence.",
-			`"path":{"type":"string","minLength":1},"old":{"type":"string","minLength":1},"new":{"type":"string"},"all":{"type":"boolean"}`,
+			"Replaces text in a file. old is the exact text, without the line numbers that read shows, and is in the file "+
+				"once: give as much around it as that takes, or set all to replace every occurrence.",
+			`"path":{"type":"string","minLength":1},"old":{"type":"string","minLength":1},"new":{"type":"string"},`+
+				`"all":{"type":"boolean"}`,
 			[]string{"path", "old", "new"}, s.edit),
 		define("list", "list",
 			"Lists a directory: names, sizes, where links lead. Directories end in a slash.",
@@ -42,7 +46,7 @@ type readInput struct {
 	Limit  int
 }
 
-// open opens a regular file: others would make a tool wait for ever.
+// open opens a regular file; other files could block a tool for ever.
 func open(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -78,7 +82,7 @@ func (s *Set) read(ctx context.Context, in readInput) (string, error) {
 		most = min(in.Limit, maxLines)
 	}
 	var b strings.Builder
-	last, n := 0, 0 // shown, seen
+	last, n := 0, 0 // lines shown and seen
 	full := false
 	for {
 		if n%10_000 == 0 && ctx.Err() != nil {
@@ -113,13 +117,13 @@ func (s *Set) read(ctx context.Context, in readInput) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
-// readLine reads a line of any length, and keeps what is shown of it.
+// readLine reads a line of any length, and returns its visible part.
 func readLine(r *bufio.Reader) (string, error) {
 	var kept []byte
 	more := 0
 	for {
 		part, err := r.ReadSlice('\n')
-		take := min(len(part), maxLine+4-len(kept)) // with the line end, and a cut rune
+		take := min(len(part), maxLine+4-len(kept)) // with the newline, and a truncated rune
 		kept = append(kept, part[:take]...)
 		more += len(part) - take
 		if err == bufio.ErrBufferFull {
@@ -165,8 +169,8 @@ func lines(text string) int {
 	return n
 }
 
-// replace puts data into a file, so that a full disk does not cost what was there.
-// A file that is known by other names, or is somebody else's, stays the one it is.
+// replace writes a file so that a full disk does not destroy the old content. A file with several names, or of another
+// owner, is written in place.
 func replace(path string, data []byte) error {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
@@ -181,7 +185,8 @@ func replace(path string, data []byte) error {
 	if !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
 		return fmt.Errorf("%s is no regular file", path)
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() && st.Nlink == 1 && int(st.Uid) == os.Geteuid() && info.Mode()&0o200 != 0 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() && st.Nlink == 1 &&
+		int(st.Uid) == os.Geteuid() && info.Mode()&0o200 != 0 {
 		if err := atomicfile.Write(path, data, info.Mode().Perm()); !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
@@ -207,7 +212,8 @@ func (s *Set) edit(_ context.Context, in editInput) (string, error) {
 	}
 	defer f.Close()
 	if info.Size() > maxFile {
-		return "", fmt.Errorf("%s has %d bytes, and at most %d are edited: use a program, such as sed", in.Path, info.Size(), maxFile)
+		return "", fmt.Errorf("%s has %d bytes, and at most %d are edited: use a program, such as sed", in.Path,
+			info.Size(), maxFile)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
@@ -221,7 +227,8 @@ func (s *Set) edit(_ context.Context, in editInput) (string, error) {
 		}
 		fallthrough
 	case len(at) == 0:
-		return "", fmt.Errorf("old is not in %s: it must be the exact text, spaces and tabs included; read the file again", in.Path)
+		return "", fmt.Errorf("old is not in %s: it must be the exact text, spaces and tabs included; read the file again",
+			in.Path)
 	case len(at) > 1 && !in.All:
 		const most = 10
 		var where []string
@@ -231,7 +238,9 @@ func (s *Set) edit(_ context.Context, in editInput) (string, error) {
 		if len(at) > most {
 			where = append(where, "…")
 		}
-		return "", fmt.Errorf("old is in %s %d times, at lines %s: give more of the text around the one that is meant, or set all", in.Path, len(at), strings.Join(where, ", "))
+		return "",
+			fmt.Errorf("old is in %s %d times, at lines %s: give more of the text around the one that is meant, or set all",
+				in.Path, len(at), strings.Join(where, ", "))
 	}
 	changed := bytes.ReplaceAll(data, []byte(in.Old), []byte(in.New))
 	if err := replace(path, changed); err != nil {
@@ -246,7 +255,7 @@ func (s *Set) edit(_ context.Context, in editInput) (string, error) {
 
 func crlf(text string) string { return strings.ReplaceAll(text, "\n", "\r\n") }
 
-// occurrences are where a text is, as ReplaceAll counts them.
+// occurrences returns the positions of a text, counted as by ReplaceAll.
 func occurrences(data, text []byte) (at []int) {
 	for from := 0; ; {
 		i := bytes.Index(data[from:], text)

@@ -10,9 +10,8 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// ignored are the patterns of the .gitignore files from the top of a work tree
-// down to a directory, as gitignore(5) defines them. Global excludes are left
-// aside: they are not the project's.
+// ignored are the patterns of the .gitignore files from the top of a work tree down to a directory, as defined by
+// gitignore(5). Global excludes are not the project's, and not used.
 type ignored []ignoreRule
 
 type ignoreRule struct {
@@ -21,8 +20,7 @@ type ignoreRule struct {
 	dirs    bool // matches directories only
 }
 
-// with adds the .gitignore of a directory, which is called below ("." for the
-// top itself) there.
+// with adds the .gitignore in dir; below is the directory's path from the top ("." for the top itself).
 func (g ignored) with(dir, below string) ignored {
 	f, info, err := open(filepath.Join(dir, ".gitignore"))
 	if err != nil {
@@ -36,7 +34,7 @@ func (g ignored) with(dir, below string) ignored {
 	if err != nil {
 		return g
 	}
-	g = g[:len(g):len(g)] // what is added is for this directory alone
+	g = g[:len(g):len(g)] // appends must not affect the parent's rules
 	for text := range bytes.Lines(data) {
 		if r, ok := parseIgnore(strings.TrimRight(string(text), "\r\n"), below); ok {
 			g = append(g, r)
@@ -45,7 +43,7 @@ func (g ignored) with(dir, below string) ignored {
 	return g
 }
 
-// parseIgnore reads a line of a .gitignore file.
+// parseIgnore parses a line of a .gitignore file.
 func parseIgnore(text, below string) (r ignoreRule, ok bool) {
 	for strings.HasSuffix(text, " ") && !strings.HasSuffix(text, `\ `) {
 		text = strings.TrimSuffix(text, " ")
@@ -65,10 +63,9 @@ func parseIgnore(text, below string) (r ignoreRule, ok bool) {
 		text = "**/" + text
 	}
 	if text == "**" || strings.HasSuffix(text, "/**") {
-		text += "/*" // everything inside, and not the directory itself
+		text += "/*" // everything inside, without the directory itself
 	}
-	// Braces are alternatives to the matcher, and nothing to git; nor is a name
-	// above a pattern.
+	// Braces are alternatives to the matcher, but literal for git, as are the names of parent directories.
 	text = braces.Replace(text)
 	if below != "." {
 		text = quote.Replace(below) + "/" + text
@@ -82,8 +79,7 @@ var (
 	quote  = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `{`, `\{`, `}`, `\}`)
 )
 
-// leavesOut judges a name below the top; the last rule that matches counts. What
-// is above it was judged before.
+// leavesOut judges a name below the top; the last matching rule counts. Its parent directories have been judged before.
 func (g ignored) leavesOut(name string, dir bool) bool {
 	for i := len(g) - 1; i >= 0; i-- {
 		if g[i].dirs && !dir {
@@ -96,8 +92,8 @@ func (g ignored) leavesOut(name string, dir bool) bool {
 	return false
 }
 
-// rulesAbove are the rules for what is in a directory, and what that is called
-// below the top of its work tree; without a work tree it is the top itself.
+// rulesAbove returns the rules for the content of a directory, and its path below the top of its work tree; without a
+// work tree it is the top itself.
 func rulesAbove(dir string) (rules ignored, below string) {
 	top := dir
 	for at := dir; ; at = filepath.Dir(at) {
@@ -114,7 +110,7 @@ func rulesAbove(dir string) (rules ignored, below string) {
 		rel = "."
 	}
 	below = filepath.ToSlash(rel)
-	// The rules of the directory itself are added when it is walked.
+	// The directory's own rules are added by walk.
 	if below != "." {
 		at := "."
 		for _, name := range strings.Split(below, "/") {

@@ -12,14 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stat is what is known of a process, from proc_pid_stat(5).
+// stat holds fields of proc_pid_stat(5).
 type stat struct {
 	pid, parent, session int
 	zombie               bool
 }
 
-// parseStat reads the content of /proc/PID/stat. The name in it may have blanks
-// and parentheses.
+// parseStat parses /proc/PID/stat. The program's name in it may contain spaces and parentheses.
 func parseStat(data []byte) (s stat, ok bool) {
 	pid, _, _ := bytes.Cut(data, []byte(" "))
 	_, rest, found := cutLast(data, ')')
@@ -43,7 +42,7 @@ func cutLast(data []byte, sep byte) (before, after []byte, found bool) {
 	return data[:i], data[i+1:], true
 }
 
-// everyProcess is what /proc lists.
+// everyProcess returns all processes in /proc.
 func everyProcess() []stat {
 	entries, _ := os.ReadDir("/proc")
 	var all []stat
@@ -59,7 +58,7 @@ func everyProcess() []stat {
 	return all
 }
 
-// descendants are the processes below one, as far as they are known.
+// descendants returns the known descendants of a process.
 func descendants(all []stat, of int) []stat {
 	var below []stat
 	parents := []int{of}
@@ -76,11 +75,10 @@ func descendants(all []stat, of int) []stat {
 	return below
 }
 
-// endSession ends what is in a session beside its leader, and says how many
-// processes that were.
+// endSession kills the processes of a session except its leader, and returns their number.
 func endSession(leader int) int {
 	ended := 0
-	for range 100 { // what is being forked meanwhile is seen the next time
+	for range 100 { // processes forked meanwhile are found in the next round
 		now := 0
 		for _, s := range everyProcess() {
 			if s.session == leader && s.pid != leader && !s.zombie {
@@ -97,12 +95,10 @@ func endSession(leader int) int {
 	return ended
 }
 
-// adopt makes this process the parent of whatever its descendants leave behind,
-// so that it is found again.
+// adopt makes this process the reaper of its orphaned descendants, so that they stay known.
 func (ps *processes) adopt() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// reap takes away the adopted that have ended; a command is waited for where it
-// was started.
+// reap collects ended orphans; commands are waited for by their starter.
 func (ps *processes) reap() {
 	self, all := os.Getpid(), everyProcess()
 	ps.mu.Lock()
@@ -114,8 +110,7 @@ func (ps *processes) reap() {
 	}
 }
 
-// endOrphans ends every process below this one: those that have left the session
-// of their command, or its process group.
+// endOrphans kills every descendant, including those that have left the session or process group of their command.
 func (ps *processes) endOrphans() {
 	for range 1000 {
 		below := slices.DeleteFunc(descendants(everyProcess(), os.Getpid()), func(s stat) bool { return s.zombie })

@@ -19,20 +19,23 @@ import (
 func (s *Set) searchTools() []tool {
 	return []tool{
 		define("glob", "glob",
-			"Finds files by a pattern of their paths below a directory: * is any part of a name, ** any directories, {a,b} either. What .gitignore names is left out, unless ignored is set.",
+			"Finds files by a pattern of their paths below a directory: * is any part of a name, ** any directories, {a,b} "+
+				"either. What .gitignore names is left out, unless ignored is set.",
 			`"pattern":{"type":"string","minLength":1},"path":{"type":"string"},"ignored":{"type":"boolean"}`,
 			[]string{"pattern"}, s.glob),
 		define("grep", "grep",
-			"Searches files for a regular expression (RE2), line by line, below a directory or in one file. glob chooses files by their paths below it; a pattern without a slash, by their names. Binary files are left out, and what .gitignore names, unless ignored is set.",
-			`"pattern":{"type":"string","minLength":1},"path":{"type":"string"},"glob":{"type":"string"},"ignore_case":{"type":"boolean"},
+			"Searches files for a regular expression (RE2), line by line, below a directory or in one file. glob chooses "+
+				"files by their paths below it; a pattern without a slash, by their names. Binary files are left out, and what "+
+				".gitignore names, unless ignored is set.",
+			`"pattern":{"type":"string","minLength":1},"path":{"type":"string"},"glob":{"type":"string"},`+
+				`"ignore_case":{"type":"boolean"},
 			"context":{"type":"integer","minimum":0,"maximum":20,"description":"lines before and after each match"},
 			"files_only":{"type":"boolean","description":"only the names of files that match"},"ignored":{"type":"boolean"}`,
 			[]string{"pattern"}, s.grep),
 	}
 }
 
-// walk hands out the regular files below a directory, in the order of names,
-// with their names below it. What cannot be read is passed over.
+// walk calls file for the regular files below a directory, in the order of their names. Unreadable entries are skipped.
 func walk(ctx context.Context, dir string, all bool, file func(name string) error) error {
 	var rules ignored
 	top := "."
@@ -117,11 +120,11 @@ type grepInput struct {
 	Ignored    bool
 }
 
-// found puts the matches of a search together until they are too many.
+// found collects the matches of a search up to a limit.
 type found struct {
 	b              strings.Builder
 	files, matches int
-	left           int // matches, or files, that are not shown
+	left           int // matches, or files, not shown
 	passed         int // files that are too large
 }
 
@@ -194,14 +197,14 @@ func (f *found) search(path, name string, re *regexp.Regexp, in grepInput) error
 	if binary(data) {
 		return errBinary
 	}
-	if !re.Match(data) && !strings.ContainsAny(in.Pattern, "^$") { // anchors are of lines
+	if !re.Match(data) && !strings.ContainsAny(in.Pattern, "^$") { // anchors match at lines
 		return nil
 	}
 	var all [][]byte
 	for text := range bytes.Lines(data) {
 		all = append(all, bytes.TrimRight(text, "\r\n"))
 	}
-	shown := -1 // the last line that is
+	shown := -1 // the last line shown
 	hits := 0
 	for i, text := range all {
 		if !re.Match(text) {
@@ -236,7 +239,7 @@ func (f *found) search(path, name string, re *regexp.Regexp, in grepInput) error
 	return nil
 }
 
-// add shows a match, or counts that it is not shown.
+// add shows a match, or counts it as omitted.
 func (f *found) add(text string) {
 	if f.left > 0 || f.b.Len()+len(text) > maxOutput {
 		f.left++

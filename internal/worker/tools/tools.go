@@ -1,8 +1,7 @@
-// Package tools is what a model can do with the machine that the worker is on:
-// files, searches, commands, and a list of what is to be done.
+// Package tools is the model's tools on the worker's machine: files, searches, commands, and a list of tasks.
 //
-// The sandbox is the wall: tools reach whatever the user may reach. They are
-// exact, and bounded in what they answer; what is left out is named.
+// The sandbox is the wall: tools reach whatever their user may reach. Their answers are exact and bounded, and name
+// what they omit.
 package tools
 
 import (
@@ -24,10 +23,10 @@ const (
 	maxLine   = 2_000  // bytes of one line in it
 	maxLines  = 2_000
 	maxNames  = 500
-	maxFile   = 16 << 20 // bytes that are searched or edited
+	maxFile   = 16 << 20 // bytes of a file to search or edit
 )
 
-// Set is the tools of one task.
+// Set holds the tools of one task.
 type Set struct {
 	dir       string
 	tools     []tool
@@ -35,23 +34,23 @@ type Set struct {
 	processes processes
 }
 
-// tool is one of them.
+// tool is one tool.
 type tool struct {
 	model.Tool
-	group  string // by which it is chosen
+	group  string // the name by which it is selected
 	schema *jsonschema.Schema
 	do     func(context.Context, json.RawMessage) (string, error)
 }
 
-// Names lists what can be chosen.
+// Names lists the selectable names.
 var Names = []string{"read", "write", "edit", "list", "grep", "glob", "bash", "todo"}
 
-// New makes tools for a directory, which is absolute: those of the names, all
-// where there are none. Commands get the environment. Errors: InvalidArgument.
+// New returns tools for an absolute directory: the named ones, or all. Commands get env. Errors: InvalidArgument.
 func New(dir string, env, names []string) (*Set, error) {
 	for _, name := range names {
 		if !slices.Contains(Names, name) {
-			return nil, cove.Errorf(cove.InvalidArgument, "there is no tool %.80q", name).WithHint("there are %s", strings.Join(Names, ", "))
+			return nil, cove.Errorf(cove.InvalidArgument, "there is no tool %.80q", name).WithHint("there are %s",
+				strings.Join(Names, ", "))
 		}
 	}
 	s := &Set{dir: dir, processes: processes{env: quiet(env), mine: map[int]bool{}}}
@@ -69,7 +68,7 @@ func New(dir string, env, names []string) (*Set, error) {
 	return s, nil
 }
 
-// Declared are the tools as a model is told of them.
+// Declared returns the tools in the model's form.
 func (s *Set) Declared() []model.Tool {
 	var all []model.Tool
 	for _, t := range s.tools {
@@ -78,8 +77,7 @@ func (s *Set) Declared() []model.Tool {
 	return all
 }
 
-// Do does what a call asks for. What goes wrong is an answer as well: the model
-// is to make something of it.
+// Do executes a call. A failure is an answer too, for the model to handle.
 func (s *Set) Do(ctx context.Context, call model.Part) (output string, failed bool) {
 	i := slices.IndexFunc(s.tools, func(t tool) bool { return t.Name == call.Tool })
 	if i < 0 {
@@ -90,10 +88,12 @@ func (s *Set) Do(ctx context.Context, call model.Part) (output string, failed bo
 		return fmt.Sprintf("there is no tool %.80q; there are %s", call.Tool, strings.Join(names, ", ")), true
 	}
 	if call.Cut {
-		return "the input of this call is no JSON object: it was cut off at the longest answer that you can give, or is malformed; do it in smaller steps", true
+		return "the input of this call is no JSON object: it was cut off at the longest answer that you can give, or is " +
+			"malformed; do it in smaller steps", true
 	}
 	if err := s.tools[i].schema.Validate(call.Input); err != nil {
-		return "the input of this call is wrong: " + strings.TrimPrefix(err.Error(), "the document does not match its schema: "), true
+		return "the input of this call is wrong: " + strings.TrimPrefix(err.Error(),
+			"the document does not match its schema: "), true
 	}
 	output, err := s.tools[i].do(ctx, call.Input)
 	if err != nil {
@@ -108,16 +108,18 @@ func (s *Set) Do(ctx context.Context, call model.Part) (output string, failed bo
 	return output, false
 }
 
-// Close ends every process that the tools have started, and theirs.
+// Close ends every process started by the tools, with its descendants.
 func (s *Set) Close() { s.processes.end() }
 
-// define makes a tool whose input is T.
-func define[T any](group, name, description, properties string, required []string, do func(context.Context, T) (string, error)) tool {
-	needs, _ := json.Marshal(required) // strings
+// define returns a tool whose input is T.
+func define[T any](group, name, description, properties string, required []string,
+	do func(context.Context, T) (string, error)) tool {
+	needs, _ := json.Marshal(required) // strings always encode
 	return tool{
 		group: group,
 		Tool: model.Tool{Name: name, Description: description, Input: json.RawMessage(
-			`{"type":"object","properties":{` + properties + `},"required":` + string(needs) + `,"additionalProperties":false}`)},
+			`{"type":"object","properties":{` + properties + `},"required":` + string(needs) +
+				`,"additionalProperties":false}`)},
 		do: func(ctx context.Context, input json.RawMessage) (string, error) {
 			var in T
 			if err := json.Unmarshal(input, &in); err != nil {
@@ -128,7 +130,7 @@ func define[T any](group, name, description, properties string, required []strin
 	}
 }
 
-// at is where a path is: relative ones begin at the directory of the task.
+// at returns an absolute path; relative ones begin at the task's directory.
 func (s *Set) at(path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
@@ -138,12 +140,12 @@ func (s *Set) at(path string) string {
 
 var errBinary = errors.New("it is a binary file: look at it with a program, such as file, xxd or strings")
 
-// binary: as git and grep tell it, by a zero byte near the beginning.
+// binary reports a zero byte near the beginning, the test of git and grep.
 func binary(data []byte) bool {
 	return slices.Contains(data[:min(len(data), 8000)], 0)
 }
 
-// line is a line as it is shown.
+// line returns a line as shown.
 func line(text string) string {
 	text = strings.ToValidUTF8(strings.TrimRight(text, "\r\n"), "\uFFFD")
 	if len(text) <= maxLine {
@@ -153,16 +155,16 @@ func line(text string) string {
 	return fmt.Sprintf("%s [%d more bytes of this line]", kept, len(text)-len(kept))
 }
 
-// Item is one thing to be done.
+// Item is one entry of the list.
 type Item struct {
 	Text   string `json:"text"`
 	Status string `json:"status"`
 }
 
-// Todo is the list as it is.
+// Todo returns the list.
 func (s *Set) Todo() []Item { return s.todo }
 
-// SetTodo puts the list of an earlier session there.
+// SetTodo restores the list of an earlier session.
 func (s *Set) SetTodo(items []Item) { s.todo = items }
 
 func (s *Set) todoTools() []tool {
@@ -170,7 +172,8 @@ func (s *Set) todoTools() []tool {
 		Items []Item `json:"items"`
 	}
 	return []tool{define("todo", "todo",
-		"Keeps the list of what is to be done, for work of several steps. Give the whole list each time; one item at most is doing.",
+		"Keeps the list of what is to be done, for work of several steps. Give the whole list each time; one item at most "+
+			"is doing.",
 		`"items":{"type":"array","maxItems":100,"items":{"type":"object","properties":{
 			"text":{"type":"string","maxLength":500},"status":{"enum":["pending","doing","done"]}},
 			"required":["text","status"],"additionalProperties":false}}`,
@@ -180,7 +183,7 @@ func (s *Set) todoTools() []tool {
 		})}
 }
 
-// Show is the list as text.
+// Show returns the list as text.
 func Show(items []Item) string {
 	var b strings.Builder
 	for _, item := range items {

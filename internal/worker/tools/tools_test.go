@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/worker/model"
 )
 
-// bench is a Set with the directory that it works in.
+// bench is a Set with its directory.
 type bench struct {
 	t   testing.TB
 	dir string
@@ -45,13 +45,13 @@ func newBench(t testing.TB, files map[string]string) *bench {
 	return &bench{t, dir, s}
 }
 
-// do calls a tool with an input in JSON.
+// do calls a tool with a JSON input.
 func (b *bench) do(tool, input string) (string, bool) {
 	b.t.Helper()
 	return b.set.Do(b.t.Context(), model.Part{Kind: model.Call, Tool: tool, Input: json.RawMessage(input)})
 }
 
-// want calls a tool and compares what it answers; a * is anything.
+// want calls a tool and compares its answer; * matches anything.
 func (b *bench) want(tool, input, output string, failed bool) {
 	b.t.Helper()
 	got, bad := b.do(tool, input)
@@ -80,7 +80,8 @@ func like(pattern, text string) bool {
 func TestRead(t *testing.T) {
 	b := newBench(t, map[string]string{
 		"a.txt": "one\ntwo\r\nthree", "empty": "", "bin": "PNG\x00\x01", "latin": "caf\xe9\n",
-		"long": strings.Repeat("x", 5000) + "\nend\n", "many": strings.Repeat("line\n", 5000), "wide": strings.Repeat(strings.Repeat("é", 900)+"\n", 100),
+		"long": strings.Repeat("x", 5000) + "\nend\n", "many": strings.Repeat("line\n", 5000),
+		"wide": strings.Repeat(strings.Repeat("é", 900)+"\n", 100),
 	})
 	b.want("read", `{"path":"a.txt"}`, "     1\tone\n     2\ttwo\n     3\tthree", false)
 	b.want("read", `{"path":"a.txt","offset":2,"limit":1}`, "     2\ttwo\n(lines 2 to 2 of 3; offset 3 goes on)", false)
@@ -89,7 +90,8 @@ func TestRead(t *testing.T) {
 	b.want("read", `{"path":"empty"}`, "(the file is empty)", false)
 	b.want("read", `{"path":"bin"}`, "bin, 5 bytes: it is a binary file*", true)
 	b.want("read", `{"path":"latin"}`, "     1\tcaf\uFFFD", false)
-	b.want("read", `{"path":"long"}`, "     1\t"+strings.Repeat("x", 2000)+" [3001 more bytes of this line]\n     2\tend", false)
+	b.want("read", `{"path":"long"}`, "     1\t"+strings.Repeat("x", 2000)+" [3001 more bytes of this line]\n     2\tend",
+		false)
 	b.want("read", `{"path":"many"}`, "     1\tline\n*  2000\tline\n(lines 1 to 2000 of 5000; offset 2001 goes on)", false)
 	b.want("read", `{"path":"wide"}`, "     1\té*(lines 1 to 16 of 100; offset 17 goes on)", false)
 	b.want("read", `{"path":"none"}`, "*no such file*", true)
@@ -116,8 +118,10 @@ func TestWrite(t *testing.T) {
 	b.want("write", `{"path":".","content":"x"}`, "*is no regular file", true)
 	b.want("write", `{"path":"old/x","content":"x"}`, "*not a directory*", true)
 	b.want("write", `{"path":"x"}`, "the input of this call is wrong: $: missing property 'content'", true)
-	b.want("write", `{"path":"x","content":"y","mode":"z"}`, "the input of this call is wrong: $: additional properties 'mode' not allowed", true)
-	for name, want := range map[string]string{"deep/er/new": "a\nb", "script": "#!/bin/bash\n", "old": "through", "later": "made", "other": "both"} {
+	b.want("write", `{"path":"x","content":"y","mode":"z"}`,
+		"the input of this call is wrong: $: additional properties 'mode' not allowed", true)
+	for name, want := range map[string]string{"deep/er/new": "a\nb", "script": "#!/bin/bash\n", "old": "through",
+		"later": "made", "other": "both"} {
 		if data, err := os.ReadFile(path(name)); string(data) != want {
 			t.Errorf("%s is %q, %v", name, data, err)
 		}
@@ -138,9 +142,11 @@ func must(t testing.TB, err error) {
 }
 
 func TestEdit(t *testing.T) {
-	b := newBench(t, map[string]string{"a": "x = 1\ny = 1\nx = 2\nx = 3\n", "dos": "a\r\nb\r\nc\r\n", "overlap": "aaa", "bytes": "caf\xe9 x\n"})
+	b := newBench(t, map[string]string{"a": "x = 1\ny = 1\nx = 2\nx = 3\n", "dos": "a\r\nb\r\nc\r\n", "overlap": "aaa",
+		"bytes": "caf\xe9 x\n"})
 	b.want("edit", `{"path":"a","old":"y = 1","new":"y = 7\nz = 8"}`, "replaced at line 2 of a: 1 lines by 2", false)
-	b.want("edit", `{"path":"a","old":"x = ","new":"w = "}`, "old is in a 3 times, at lines 1, 4, 5: give more of the text around the one that is meant, or set all", true)
+	b.want("edit", `{"path":"a","old":"x = ","new":"w = "}`,
+		"old is in a 3 times, at lines 1, 4, 5: give more of the text around the one that is meant, or set all", true)
 	b.want("edit", `{"path":"a","old":"x = ","new":"w = ","all":true}`, "replaced 3 occurrences in a", false)
 	b.want("edit", `{"path":"a","old":"gone","new":"x"}`, "old is not in a: it must be the exact text*", true)
 	b.want("edit", `{"path":"a","old":"w","new":"w"}`, "old and new are the same", true)
@@ -150,7 +156,8 @@ func TestEdit(t *testing.T) {
 	b.want("edit", `{"path":"overlap","old":"aa","new":"b"}`, "replaced at line 1 of overlap: 1 lines by 1", false)
 	b.want("edit", `{"path":"bytes","old":"x","new":"y"}`, "replaced at line 1 *", false)
 	b.want("edit", `{"path":"none","old":"x","new":"y"}`, "*no such file*", true)
-	for name, want := range map[string]string{"a": "w = 1\ny = 7\nz = 8\nw = 2\nw = 3\n", "dos": "x\r\nc\r\n", "overlap": "ba", "bytes": "caf\xe9 y\n"} {
+	for name, want := range map[string]string{"a": "w = 1\ny = 7\nz = 8\nw = 2\nw = 3\n", "dos": "x\r\nc\r\n",
+		"overlap": "ba", "bytes": "caf\xe9 y\n"} {
 		if data, _ := os.ReadFile(filepath.Join(b.dir, name)); string(data) != want {
 			t.Errorf("%s is %q", name, data)
 		}
@@ -173,7 +180,8 @@ func TestList(t *testing.T) {
 
 func TestSearch(t *testing.T) {
 	b := newBench(t, map[string]string{
-		".gitignore": "*.log\n/out/\n", ".git/config": "needle", "a.go": "package a\n\n// needle\nfunc A() {}\n", "b/b.go": "needle Needle\n",
+		".gitignore": "*.log\n/out/\n", ".git/config": "needle", "a.go": "package a\n\n// needle\nfunc A() {}\n",
+		"b/b.go":  "needle Needle\n",
 		"b/c.log": "needle", "out/x.go": "needle", "bin": "needle\x00", "b/crlf.txt": "one\r\nneedle\r\n",
 	})
 	b.want("glob", `{"pattern":"**/*.go"}`, "a.go\nb/b.go", false)
@@ -186,31 +194,39 @@ func TestSearch(t *testing.T) {
 	b.want("grep", `{"pattern":"^NEEDLE$","ignore_case":true}`, "b/crlf.txt:2:needle", false)
 	b.want("grep", `{"pattern":"needle","glob":"*.go","files_only":true}`, "a.go\nb/b.go", false)
 	b.want("grep", `{"pattern":"needle","glob":"b/**"}`, "b/b.go:1:needle Needle\nb/crlf.txt:2:needle", false)
-	b.want("grep", `{"pattern":"needle","path":"a.go","context":1}`, "a.go-2-\na.go:3:// needle\na.go-4-func A() {}", false)
-	b.want("grep", `{"pattern":"needle","path":"b","ignored":true}`, "b/b.go:1:needle Needle\nb/c.log:1:needle\nb/crlf.txt:2:needle", false)
+	b.want("grep", `{"pattern":"needle","path":"a.go","context":1}`,
+		"a.go-2-\na.go:3:// needle\na.go-4-func A() {}", false)
+	b.want("grep", `{"pattern":"needle","path":"b","ignored":true}`,
+		"b/b.go:1:needle Needle\nb/c.log:1:needle\nb/crlf.txt:2:needle", false)
 	b.want("grep", `{"pattern":"needle","path":"bin"}`, "it is a binary file*", true)
 	b.want("grep", `{"pattern":"nothing like it"}`, "nothing matches*", false)
 	b.want("grep", `{"pattern":"("}`, "*missing closing )*", true)
-	must(t, os.WriteFile(filepath.Join(b.dir, "many.txt"), []byte(strings.Repeat("needle "+strings.Repeat("y", 90)+"\n", 1000)), 0o600))
+	must(t, os.WriteFile(filepath.Join(b.dir, "many.txt"),
+		[]byte(strings.Repeat("needle "+strings.Repeat("y", 90)+"\n", 1000)), 0o600))
 	out, failed := b.do("grep", `{"pattern":"needle","glob":"many.txt"}`)
 	if failed || len(out) > maxOutput+100 || !like("many.txt:1:needle*more are left out; narrow the search)", out) {
 		t.Errorf("%d bytes: %.100s … %s", len(out), out, out[len(out)-100:])
 	}
 }
 
-// TestIgnored: what .gitignore files leave out is what git leaves out.
+// TestIgnored: search skips exactly the files that git ignores.
 func TestIgnored(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("needs git")
 	}
 	b := newBench(t, map[string]string{
-		".gitignore": strings.Join([]string{"# comment", "", "*.log", "!keep.log", "/top", "build/", "docs/*.txt", "a/**/z", "**/deep", "space\\ ", "trailing   ",
-			"\\#hash", "\\!bang", "{x,y}", "[ab].c", "q?", "**/foo/bar", "only/**", "!only/this", "nest", "literal\\*", "dir-and-file", "x/", "/*.top", "!/", "/"}, "\n") + "\n",
+		".gitignore": strings.Join([]string{"# comment", "", "*.log", "!keep.log", "/top", "build/", "docs/*.txt", "a/**/z",
+			"**/deep", "space\\ ", "trailing   ",
+			"\\#hash", "\\!bang", "{x,y}", "[ab].c", "q?", "**/foo/bar", "only/**", "!only/this", "nest", "literal\\*",
+			"dir-and-file", "x/", "/*.top", "!/", "/"}, "\n") + "\n",
 		"sub/.gitignore": "*.tmp\n!*.log\n/anchored\nmid/dle\n",
 	})
-	names := []string{"x.log", "keep.log", "sub/y.log", "sub/keep.log", "top", "sub/top", "build/x", "sub/build/x", "sub/builder", "docs/a.txt", "docs/b/a.txt", "a/z", "a/b/z", "a/b/c/z",
-		"deep", "e/deep/x", "space ", "space", "trailing", "trailing   ", "#hash", "!bang", "{x,y}", "x2", "x", "y", "a.c", "b.c", "c.c", "sub/a.c", "q1", "q12", "m/foo/bar", "foo/bar/baz",
-		"only/this", "only/that", "nest/x/y", "sub/nest", "literal*", "literalx", "sub/a.tmp", "b.tmp", "sub/s/a.tmp", "sub/anchored", "sub/s/anchored", "anchored", "sub/mid/dle", "mid/dle",
+	names := []string{"x.log", "keep.log", "sub/y.log", "sub/keep.log", "top", "sub/top", "build/x", "sub/build/x",
+		"sub/builder", "docs/a.txt", "docs/b/a.txt", "a/z", "a/b/z", "a/b/c/z",
+		"deep", "e/deep/x", "space ", "space", "trailing", "trailing   ", "#hash", "!bang", "{x,y}", "x2", "x", "y", "a.c",
+		"b.c", "c.c", "sub/a.c", "q1", "q12", "m/foo/bar", "foo/bar/baz",
+		"only/this", "only/that", "nest/x/y", "sub/nest", "literal*", "literalx", "sub/a.tmp", "b.tmp", "sub/s/a.tmp",
+		"sub/anchored", "sub/s/anchored", "anchored", "sub/mid/dle", "mid/dle",
 		"dir-and-file", "sub/dir-and-file/x", "w/x/file", "one.top", "sub/one.top", "é.log", "plain"}
 	for _, name := range names {
 		path := filepath.Join(b.dir, name)
@@ -222,7 +238,8 @@ func TestIgnored(t *testing.T) {
 		}
 	}
 	git := func(args ...string) string {
-		cmd := exec.Command("git", append([]string{"-C", b.dir, "-c", "core.excludesFile=/dev/null", "-c", "core.quotePath=false"}, args...)...)
+		cmd := exec.Command("git",
+			append([]string{"-C", b.dir, "-c", "core.excludesFile=/dev/null", "-c", "core.quotePath=false"}, args...)...)
 		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -237,7 +254,8 @@ func TestIgnored(t *testing.T) {
 			got = append(got, filepath.ToSlash(filepath.Join(below, name)))
 			return nil
 		}))
-		want := strings.Split(strings.TrimSuffix(git("ls-files", "-z", "--others", "--exclude-standard", below), "\x00"), "\x00")
+		want := strings.Split(strings.TrimSuffix(git("ls-files", "-z", "--others", "--exclude-standard", below), "\x00"),
+			"\x00")
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
@@ -255,19 +273,23 @@ func TestBash(t *testing.T) {
 	b.want("bash", `{"command":"cat; tty; echo $TERM"}`, "not a tty\ndumb", false)
 	b.want("bash", `{"command":"echo before; sleep 100","timeout":1}`, "before\n[ended after 1 seconds*", true)
 	b.want("bash", `{"command":"printf 'a\\xffb'"}`, "a\uFFFDb", false)
-	b.want("bash", `{"command":"sleep 1000 & sleep 1000 & echo started"}`, "started\n[2 processes that it left running were ended; start those in the background]", false)
-	b.want("bash", `{"command":"yes | head -c 10000000"}`, "y\ny\n*[… 9970000 bytes are left out: put output into a file to see all of it …]\n*y", false)
+	b.want("bash", `{"command":"sleep 1000 & sleep 1000 & echo started"}`,
+		"started\n[2 processes that it left running were ended; start those in the background]", false)
+	b.want("bash", `{"command":"yes | head -c 10000000"}`,
+		"y\ny\n*[… 9970000 bytes are left out: put output into a file to see all of it …]\n*y", false)
 	b.want("bash", `{"command":""}`, "the input of this call is wrong*", true)
 	b.want("bash", `{"command":"x","timeout":100000}`, "the input of this call is wrong*", true)
-	// Whoever holds the output open holds nobody up.
+	// A process that holds the output open does not delay the result.
 	began := time.Now()
-	b.want("bash", `{"command":"setsid -f sh -c ': >apart; exec sleep 1000'; until [ -e apart ]; do sleep 0.01; done; echo done"}`, "done", false)
+	b.want("bash",
+		`{"command":"setsid -f sh -c ': >apart; exec sleep 1000'; until [ -e apart ]; do sleep 0.01; done; echo done"}`,
+		"done", false)
 	if took := time.Since(began); took > 100*time.Second {
 		t.Errorf("it took %s", took)
 	}
 }
 
-// TestInterruptedCommand: what a command has started ends with it.
+// TestInterruptedCommand: a command's children end with it.
 func TestInterruptedCommand(t *testing.T) {
 	b := newBench(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -280,7 +302,8 @@ func TestInterruptedCommand(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}()
-	out, failed := b.set.Do(ctx, model.Part{Tool: "bash", Input: json.RawMessage(`{"command":"echo said; trap '' TERM; touch begun; sleep 1000 & wait; sleep 1000"}`)})
+	out, failed := b.set.Do(ctx, model.Part{Tool: "bash",
+		Input: json.RawMessage(`{"command":"echo said; trap '' TERM; touch begun; sleep 1000 & wait; sleep 1000"}`)})
 	if !failed || out != "said\ninterrupted: context canceled" {
 		t.Errorf("%v %q", failed, out)
 	}
@@ -289,7 +312,7 @@ func TestInterruptedCommand(t *testing.T) {
 	}
 }
 
-// living are the processes below this one.
+// living returns the descendants of this process.
 func living() []stat {
 	return slices.DeleteFunc(descendants(everyProcess(), os.Getpid()), func(s stat) bool { return s.zombie })
 }
@@ -297,7 +320,8 @@ func living() []stat {
 func TestBackground(t *testing.T) {
 	b := newBench(t, nil)
 	b.want("bash_output", `{}`, "no command is in the background", false)
-	b.want("bash", `{"command":"echo one; while [ ! -e go ]; do sleep 0.02; done; echo two; exit 3","background":true}`, "b1 runs in the background*", false)
+	b.want("bash", `{"command":"echo one; while [ ! -e go ]; do sleep 0.02; done; echo two; exit 3","background":true}`,
+		"b1 runs in the background*", false)
 	said := ""
 	for !strings.Contains(said, "one") {
 		out, failed := b.do("bash_output", `{"id":"b1"}`)
@@ -327,10 +351,11 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// TestOrphansAreReaped: what ends after its parents leaves no zombie behind.
+// TestOrphansAreReaped: orphans leave no zombie.
 func TestOrphansAreReaped(t *testing.T) {
 	b := newBench(t, nil)
-	if out, failed := b.do("bash", `{"command":"for i in $(seq 20); do setsid -f true; done"}`); failed { // the last may run yet, and is ended then
+	// the last one may still run, and is killed then
+	if out, failed := b.do("bash", `{"command":"for i in $(seq 20); do setsid -f true; done"}`); failed {
 		t.Fatal(out)
 	}
 	for range 500 {
@@ -343,7 +368,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	t.Errorf("left: %v", descendants(everyProcess(), os.Getpid()))
 }
 
-// TestAPromptIsNoCommand: text that goes through tools is only ever text.
+// TestAPromptIsNoCommand: text that passes through tools is never executed.
 func TestAPromptIsNoCommand(t *testing.T) {
 	b := newBench(t, nil)
 	hostile := "$(touch pwned)`touch pwned`'; touch pwned #\n\x1b]0;x\x07 -rf"
@@ -351,7 +376,10 @@ func TestAPromptIsNoCommand(t *testing.T) {
 	if out, failed := b.do("write", string(input)); failed {
 		t.Error(out)
 	}
-	for tool, in := range map[string]map[string]string{"read": {"path": hostile}, "grep": {"pattern": "touch", "path": hostile, "glob": "x"}, "glob": {"pattern": "**", "path": hostile}, "list": {"path": hostile}, "bash_kill": {"id": hostile}} {
+	for tool, in := range map[string]map[string]string{
+		"read": {"path": hostile}, "grep": {"pattern": "touch", "path": hostile, "glob": "x"},
+		"glob": {"pattern": "**", "path": hostile}, "list": {"path": hostile}, "bash_kill": {"id": hostile},
+	} {
 		input, _ := json.Marshal(in)
 		if out, failed := b.do(tool, string(input)); !failed {
 			t.Errorf("%s: %s", tool, out)
@@ -364,8 +392,11 @@ func TestAPromptIsNoCommand(t *testing.T) {
 
 func TestTodo(t *testing.T) {
 	b := newBench(t, nil)
-	b.want("todo", `{"items":[{"text":"a","status":"done"},{"text":"b","status":"doing"},{"text":"c","status":"pending"}]}`, "[x] a\n[>] b\n[ ] c", false)
-	b.want("todo", `{"items":[{"text":"a","status":"maybe"}]}`, "the input of this call is wrong: $.items[0].status: *", true)
+	b.want("todo",
+		`{"items":[{"text":"a","status":"done"},{"text":"b","status":"doing"},{"text":"c","status":"pending"}]}`,
+		"[x] a\n[>] b\n[ ] c", false)
+	b.want("todo", `{"items":[{"text":"a","status":"maybe"}]}`, "the input of this call is wrong: $.items[0].status: *",
+		true)
 	if got := b.set.Todo(); len(got) != 3 || got[1].Text != "b" {
 		t.Errorf("%v", got)
 	}
@@ -386,10 +417,12 @@ func TestChosen(t *testing.T) {
 	if want := []string{"read", "bash", "bash_output", "bash_kill"}; !slices.Equal(names, want) {
 		t.Errorf("%v", names)
 	}
-	if out, failed := s.Do(t.Context(), model.Part{Tool: "write", Input: json.RawMessage(`{}`)}); !failed || !strings.Contains(out, "there is no tool") {
+	if out, failed := s.Do(t.Context(), model.Part{Tool: "write", Input: json.RawMessage(`{}`)}); !failed ||
+		!strings.Contains(out, "there is no tool") {
 		t.Error(out)
 	}
-	if out, failed := s.Do(t.Context(), model.Part{Tool: "read", Input: json.RawMessage(`{}`), Cut: true}); !failed || !strings.Contains(out, "cut off") {
+	if out, failed := s.Do(t.Context(), model.Part{Tool: "read", Input: json.RawMessage(`{}`), Cut: true}); !failed ||
+		!strings.Contains(out, "cut off") {
 		t.Error(out)
 	}
 	if _, err := New(t.TempDir(), nil, []string{"fly"}); cove.ErrorCode(err) != cove.InvalidArgument {
@@ -440,7 +473,8 @@ func FuzzParseIgnore(f *testing.F) {
 func FuzzParseStat(f *testing.F) {
 	f.Add([]byte("12 (a) b (c) S 1 12 12 0 -1 4194560"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if s, ok := parseStat(data); ok && strings.Contains(string(data), ")") && s.pid == 0 && data[0] != '0' && data[0] != '+' && data[0] != '-' {
+		if s, ok := parseStat(data); ok && strings.Contains(string(data), ")") && s.pid == 0 && data[0] != '0' &&
+			data[0] != '+' && data[0] != '-' {
 			t.Errorf("%+v of %q", s, data)
 		}
 	})

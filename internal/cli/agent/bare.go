@@ -1,0 +1,297 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/driver"
+	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/daemon"
+	"github.com/cove-sandbox/cove/internal/profile"
+)
+
+// bareProfile is the profile of a command line if it has agents work on this
+// machine itself, and else nil. What is done in a sandbox that is there, or with a
+// server that was named, is never done here.
+func bareProfile(ctx context.Context, sess *session.Session, o *options) (*api.Profile, error) {
+	_, err := cove.ParseRunID(o.resume)
+	if o.sandbox != "" || err == nil || sess.ServerAddress() != "" {
+		return nil, nil
+	}
+	name, err := sess.ResolveProfile(o.Profile)
+	if err != nil || name == "" {
+		return nil, err
+	}
+	all, err := profilesHere(ctx, sess)
+	if err != nil {
+		return nil, err
+	}
+	p, err := profile.Find(all, name)
+	if err != nil || p.Mode != profile.ModeNone {
+		return nil, err
+	}
+	return &p, nil
+}
+
+// profilesHere are those of this machine, whether its server runs or not.
+func profilesHere(ctx context.Context, sess *session.Session) ([]api.Profile, error) {
+	cfg, err := sess.Config()
+	if err != nil {
+		return nil, err
+	}
+	if !session.Answers(ctx, cfg.Socket()) {
+		return daemon.Profiles(cfg)
+	}
+	b, err := sess.Dial("unix:" + cfg.Socket())
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	return b.Client.Profiles(ctx)
+}
+
+// bareTask is a task for an agent on this machine itself.
+type bareTask struct {
+	profile api.Profile
+	cfg     *config.Config
+	config  driver.Config
+	options driver.Options
+}
+
+// agentHere gives an agent its task on this machine itself, or shows its screen
+// when there is none.
+func agentHere(sess *session.Session, cmd *cobra.Command, o *options, p api.Profile, prompt string) error {
+	if flag := o.walled(); flag != "" {
+		return cove.Errorf(cove.Unsupported, "--%s is about a sandbox, and with the profile %s there is none: its mode is none", flag, p.Name).
+			WithHint("leave it out, or use another profile (--profile default is none)")
+	}
+	t, err := newBareTask(sess, o, p)
+	if err != nil {
+		return err
+	}
+	if prompt == "" {
+		return screenHere(sess, cmd, o, t)
+	}
+	d, err := driver.Local(t.config)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return giveTaskHere(cmd.Context(), sess, o, d, t, prompt)
+}
+
+// walled is a flag that was given and needs a sandbox, or its server; empty is
+// none.
+func (o *options) walled() string {
+	if flag := o.ofSandbox(); flag != "" && flag != "env" {
+		return flag
+	}
+	flags := []string{"apply", "keep", "detach"}
+	if i := slices.IndexFunc(flags, o.Given); i >= 0 {
+		return flags[i]
+	}
+	return ""
+}
+
+// newBareTask is what flags say, and then the profile.
+func newBareTask(sess *session.Session, o *options, p api.Profile) (bareTask, error) {
+	t := bareTask{profile: p, config: driver.Config{Agent: o.Agent}, options: driver.Options{
+		Bind: true, Model: cmp.Or(o.model, p.Model), Instructions: cmp.Or(o.instructions, p.Instructions), MaxTurns: cmp.Or(o.turns, p.MaxTurns)}}
+	var err error
+	if t.cfg, err = sess.Config(); err != nil {
+		return t, err
+	}
+	t.config.Declared = t.cfg.Agents
+	if t.options.Directory, err = flags.RealDirectory(o.dir); err != nil {
+		return t, err
+	}
+	_, timeout, err := o.Limits()
+	if err != nil {
+		return t, err
+	}
+	t.options.Timeout = cmp.Or(time.Duration(cmp.Or(timeout, p.Timeout)*float64(time.Second)), agentLimits.Timeout)
+	if t.options.Schema, err = o.readSchema(); err != nil {
+		return t, err
+	}
+	env, err := flags.Environment(o.Env, sess.Getenv)
+	if err != nil {
+		return t, err
+	}
+	t.config.New.Env = maps.Clone(p.Env)
+	if t.config.New.Env == nil {
+		t.config.New.Env = env
+	}
+	maps.Copy(t.config.New.Env, env)
+	switch o.resume {
+	case "":
+	case lastRun:
+		t.options.Resume, err = t.last()
+	default:
+		t.options.Resume = o.resume
+	}
+	return t, err
+}
+
+// sayBare says that nothing contains the agent. It is always said.
+func sayBare(sess *session.Session, t bareTask) {
+	sess.Say.Line("%s works on this machine itself, without a sandbox and without asking, because the profile %s says so", t.config.Agent, t.profile.Name)
+}
+
+// giveTaskHere has a task done, and shows how.
+func giveTaskHere(ctx context.Context, sess *session.Session, o *options, d driver.Driver, b bareTask, prompt string) error {
+	t := &task{Session: sess, o: o, in: ui.WatchSignals(sess.Out, sess.Err), screen: sess.NewScreen(), ended: func() {}}
+	defer t.in.Stop()
+	covered, cancel := t.in.Cover(ctx)
+	defer cancel()
+	interrupt := make(chan struct{})
+	b.options.Interrupt, b.options.Log = interrupt, func(p []byte) { _ = t.log(p) }
+	t.stop = func(_ context.Context, kill bool) error { // once each
+		if kill {
+			cancel()
+		} else {
+			close(interrupt)
+		}
+		return nil
+	}
+	t.run = api.Run{Agent: o.Agent, Directory: b.options.Directory, Bind: true, StartedAt: time.Now()}
+	run, err := t.followHere(covered, d, b, prompt)
+	if err != nil {
+		return t.failed(err)
+	}
+	if run.Session != "" {
+		b.remember(run.Session)
+	}
+	err = t.conclude(ctx, run, api.RunRequest{Timeout: b.options.Timeout.Seconds()}, nil)
+	if err == nil && t.view != nil && run.Session != "" {
+		t.SayFacts([][2]string{{"go on", t.Command(o.Agent, "--profile", b.profile.Name, "--resume="+ui.ShellWord(run.Session), "PROMPT")}})
+	}
+	return err
+}
+
+// followHere follows the task to its end. The error is that nobody can be told of
+// it any more.
+func (t *task) followHere(ctx context.Context, d driver.Driver, b bareTask, prompt string) (api.Run, error) {
+	run := t.run
+	defer t.in.Settle()
+	defer t.endBelow()
+	t.show()
+	sayBare(t.Session, b)
+	t.follows()
+	var failed error
+	for m, err := range d.Run(ctx, prompt, b.options) {
+		if failed = err; err != nil {
+			break // it is the last
+		}
+		if err := t.message(m); err != nil {
+			return run, err
+		}
+		run.Session = cmp.Or(m.Session, run.Session)
+		if m.Type == api.MessageUsage && m.Usage != nil {
+			run.Usage = *m.Usage
+		}
+	}
+	now := time.Now()
+	run.EndedAt, run.Result = &now, t.answer.Content
+	run.Status, run.LimitHit, run.Error = outcomeHere(t.answer.IsError, failed)
+	return run, nil
+}
+
+// outcomeHere is how a task has ended that had no sandbox. It is pure.
+func outcomeHere(isError bool, err error) (status, limit string, why *api.Error) {
+	code := cove.ErrorCode(err)
+	switch {
+	case err == nil && isError:
+		return api.RunFailed, "", nil
+	case err == nil:
+		return api.RunSucceeded, "", nil
+	case code == cove.Canceled:
+		return api.RunInterrupted, "", nil
+	case errors.Is(err, agent.ErrTurns):
+		return api.RunLimit, "turns", nil
+	case errors.Is(err, agent.ErrBudget):
+		return api.RunLimit, "budget", nil
+	case code == cove.LimitReached:
+		return api.RunLimit, string(cove.LimitTimeout), nil
+	}
+	return api.RunError, "", &api.Error{Error: err.Error(), Code: string(code), Hint: cove.ErrorHint(err)}
+}
+
+// screenHere becomes the agent's program, on this terminal.
+func screenHere(sess *session.Session, cmd *cobra.Command, o *options, t bareTask) error {
+	if err := checkScreen(sess, cmd, o, "json", "quiet", "verbose", "schema", "max-turns", "timeout"); err != nil {
+		return err
+	}
+	who, err := agent.Find(agent.Merge(t.config.Declared), o.Agent)
+	if err != nil {
+		return err
+	}
+	command, err := who.InteractiveCommand(agent.Task{Model: t.options.Model, Session: t.options.Resume, Instructions: t.options.Instructions})
+	if err != nil {
+		return err
+	}
+	program, err := exec.LookPath(command.Args[0])
+	if err != nil {
+		return cove.Errorf(cove.RuntimeMissing, "%s is not installed on this machine: there is no %s", who.Title, command.Args[0]).
+			WithHint("install it, or use a profile with sandboxes, for which \"cove agents install\" does")
+	}
+	env := os.Environ()
+	for _, more := range []map[string]string{command.Env, t.config.New.Env} {
+		for _, name := range slices.Sorted(maps.Keys(more)) {
+			env = append(env, name+"="+more[name])
+		}
+	}
+	sayBare(sess, t)
+	if err := os.Chdir(t.options.Directory); err != nil {
+		return cove.Errorf(cove.InvalidArgument, "%s: %w", t.options.Directory, ui.Cause(err))
+	}
+	return cove.Errorf(cove.Unavailable, "%s cannot be started: %w", who.Title, syscall.Exec(program, command.Args, env))
+}
+
+// lastFile is the file that names the last conversation of the agent in a directory:
+// no server knows it.
+func (t bareTask) lastFile() string {
+	sum := sha256.Sum256([]byte(t.options.Directory))
+	return filepath.Join(t.cfg.Home, "conversations", fmt.Sprintf("%s-%x", t.config.Agent, sum[:12]))
+}
+
+// remember keeps the name of a conversation. Who cannot keep it is told how to go
+// on in any case.
+func (t bareTask) remember(session string) {
+	file := t.lastFile()
+	if os.MkdirAll(filepath.Dir(file), 0o700) == nil {
+		_ = atomicfile.Write(file, []byte(session), 0o600)
+	}
+}
+
+// last is the conversation that goes on.
+func (t bareTask) last() (string, error) {
+	data, err := os.ReadFile(t.lastFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", cove.Errorf(cove.NotFound, "%s has done nothing in %s yet without a sandbox", t.config.Agent, t.options.Directory).WithHint("name its conversation: --resume=ID")
+	}
+	if err != nil {
+		return "", cove.Errorf(cove.InvalidArgument, "cannot read which conversation was the last: %w", ui.Cause(err))
+	}
+	return strings.TrimSpace(string(data)), nil
+}

@@ -1,0 +1,206 @@
+package agent
+
+import (
+	"cmp"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+)
+
+// options are the flags of the commands that give an agent a task, as they
+// were written.
+type options struct {
+	flags.NewSandbox // those that say what the sandbox is made of
+
+	prompt, promptFile string
+	dir                string
+	bind, apply, keep  bool
+	sandbox            string // to work in
+	resume             string // lastRun, or the id of a run
+	model              string
+	instructions       string
+	schema             string // file
+	turns              int
+
+	json, quiet, verbose, detach bool
+}
+
+// lastRun is --resume without the id of a run.
+const lastRun = "last"
+
+func (o *options) addAgent(f *pflag.FlagSet) {
+	f.StringVar(&o.promptFile, "prompt-file", "", "read the prompt from `FILE`")
+	f.StringVar(&o.dir, "dir", "", "`DIR` to work on (default: this one)")
+	f.BoolVar(&o.bind, "bind", false, "let it work in the directory itself, instead of on a copy")
+	f.BoolVar(&o.apply, "apply", false, "take over what it has changed without asking, if it has succeeded")
+	f.BoolVar(&o.keep, "keep", false, "keep the sandbox, whatever becomes of the work")
+	f.StringVar(&o.sandbox, "sandbox", "", "work in the sandbox `NAME`, instead of a new one")
+	f.StringVar(&o.resume, "resume", "", "go on with the conversation of `RUN`, in its sandbox; without RUN the last one here")
+	f.Lookup("resume").NoOptDefVal = lastRun
+	f.StringVar(&o.model, "model", "", "`MODEL` of the provider")
+	f.IntVar(&o.turns, "max-turns", 0, "end it after `COUNT` answers of the model")
+	f.StringVar(&o.instructions, "instructions", "", "`TEXT` that it is told beside its own instructions")
+	f.StringVar(&o.schema, "schema", "", "the answer is JSON, valid by the JSON Schema in `FILE`")
+	f.StringVar(&o.Timeout, "timeout", "", "wall `TIME`, like 10m")
+	o.AddSandbox(f)
+	f.BoolVar(&o.json, "json", false, "print each message as one JSON object on a line")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print the answer only")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "show all that tools answer, and what the agent writes to its standard error")
+	f.BoolVarP(&o.detach, "detach", "d", false, "print the id of the run, and let it go on")
+	f.SortFlags = false
+}
+
+// arguments takes [NAME] [RUN] [PROMPT].
+func (o *options) arguments(cmd *cobra.Command, name string, args []string) error {
+	if name == "" {
+		if len(args) == 0 {
+			return cove.Errorf(cove.InvalidArgument, "NAME is missing: which agent").WithHint("\"cove agents list\" shows them")
+		}
+		o.Agent, args = args[0], args[1:]
+	}
+	if o.resume == lastRun && len(args) > 0 {
+		if _, err := cove.ParseRunID(args[0]); err == nil {
+			o.resume, args = args[0], args[1:]
+		}
+	}
+	if len(args) > 1 {
+		return cove.Errorf(cove.InvalidArgument, "%.80q is one argument too many", args[1]).WithHint("put the prompt in quotes")
+	}
+	if len(args) == 1 {
+		o.prompt = args[0]
+	}
+	return o.check(cmd)
+}
+
+// check refuses what does not go together.
+func (o *options) check(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	for _, pair := range [][2]string{{"json", "quiet"}, {"json", "verbose"}, {"quiet", "verbose"}, {"detach", "apply"}, {"detach", "quiet"}, {"detach", "verbose"},
+		{"bind", "apply"}, {"sandbox", "resume"}, {"sandbox", "bind"}, {"resume", "bind"}, {"resume", "dir"}} {
+		if given(pair[0]) && given(pair[1]) {
+			return ui.UsageError(cmd, "--%s and --%s exclude each other", pair[0], pair[1])
+		}
+	}
+	if o.promptFile != "" && o.prompt != "" {
+		return ui.UsageError(cmd, "both PROMPT and --prompt-file were given")
+	}
+	if given("max-turns") && o.turns < 1 {
+		return ui.UsageError(cmd, "--max-turns %d: it must be at least 1", o.turns)
+	}
+	return nil
+}
+
+// ofSandbox is a flag that was given and says what a new sandbox is made of; empty
+// is none.
+func (o *options) ofSandbox() (name string) {
+	made := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(flags.NewSandbox).AddSandbox(made)
+	made.VisitAll(func(f *pflag.Flag) {
+		if o.Given(f.Name) {
+			name = f.Name
+		}
+	})
+	return name
+}
+
+// maxPrompt is the most a prompt may have, in bytes.
+const maxPrompt = 1 << 20
+
+// readPrompt is the task in words; nothing when none was given.
+func readPrompt(sess *session.Session, o *options) (string, error) {
+	text, from := o.prompt, "the prompt"
+	switch {
+	case o.promptFile == "-" || o.promptFile == "" && o.prompt == "-":
+		from = "the prompt on standard input"
+		data, err := flags.ReadLimited(sess.In, from, maxPrompt)
+		if err != nil {
+			return "", err
+		}
+		text = string(data)
+	case o.promptFile != "":
+		from = o.promptFile
+		data, _, err := flags.ReadFile(o.promptFile, maxPrompt)
+		if err != nil {
+			return "", err
+		}
+		text = string(data)
+	case o.prompt == "" && !o.Given("prompt-file"):
+		return "", nil
+	}
+	if strings.TrimSpace(text) == "" {
+		return "", cove.Errorf(cove.InvalidArgument, "%s is empty", from)
+	}
+	return text, flags.CheckText(from, text)
+}
+
+// readSchema is the schema of the answer; nil is none.
+func (o *options) readSchema() (json.RawMessage, error) {
+	if o.schema == "" {
+		return nil, nil
+	}
+	schema, _, err := flags.ReadFile(o.schema, maxPrompt)
+	if err == nil && !json.Valid(schema) {
+		err = cove.Errorf(cove.InvalidArgument, "%s is not JSON", o.schema).WithHint("write a JSON Schema, such as {\"type\": \"object\"}")
+	}
+	return schema, err
+}
+
+// workDirectory is what an agent works on, and where below that it begins: of a
+// copy all of the repository that the directory is in; of one that is bound what
+// was named, and nothing above it.
+func (o *options) workDirectory() (dir, below string, err error) {
+	named, err := flags.RealDirectory(o.dir)
+	if err != nil || o.bind {
+		return named, "", err
+	}
+	dir = cmp.Or(flags.RepositoryTop(named), named)
+	if named != dir {
+		below, err = filepath.Rel(dir, named)
+	}
+	return dir, below, err
+}
+
+// agentSandbox is what a new sandbox must be, without what it works on.
+func agentSandbox(sess *session.Session, o *options) (api.SandboxRequest, error) {
+	o.Empty = true
+	req, err := o.NewSandbox.Request(sess.Getenv)
+	if err != nil {
+		return req, err
+	}
+	req.Agent, req.Git = "", flags.GitIdentity(sess.Getenv)
+	req.Profile, err = sess.ResolveProfile(o.Profile)
+	return req, err
+}
+
+// runRequest builds what is sent.
+func runRequest(sess *session.Session, o *options, prompt string) (api.RunRequest, error) {
+	req := api.RunRequest{Agent: o.Agent, Prompt: prompt, Model: o.model, Instructions: o.instructions, MaxTurns: o.turns,
+		Sandbox: o.sandbox, Bind: o.bind, Keep: o.keep, Detach: o.detach}
+	var err error
+	if req.Schema, err = o.readSchema(); err != nil {
+		return req, err
+	}
+	if _, req.Timeout, err = o.Limits(); err != nil {
+		return req, err
+	}
+	if o.sandbox != "" || o.resume != "" {
+		return req, nil
+	}
+	below := ""
+	if req.Directory, below, err = o.workDirectory(); err != nil {
+		return req, err
+	}
+	made, err := agentSandbox(sess, o)
+	made.WorkDir = below
+	req.New = &made
+	return req, err
+}

@@ -1,0 +1,120 @@
+package flags
+
+import (
+	"cmp"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+)
+
+// IsOwnerRepo reports whether text names a repository of GitHub. A directory is
+// written with a dot or a slash at its beginning.
+func IsOwnerRepo(text string) bool { return ownerRepo.MatchString(text) }
+
+var ownerRepo = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9_][A-Za-z0-9._-]*$`)
+
+// RepositorySource is REPO for a server, which knows no current directory:
+// OWNER/REPO and addresses as they are, of a directory the top of the
+// repository that it is in. With plain, a directory that is in none is one, too.
+func RepositorySource(s string, plain bool) (string, error) {
+	switch {
+	case strings.Contains(s, "://") || IsOwnerRepo(s):
+		return s, nil
+	case !strings.HasPrefix(s, "/") && !strings.HasPrefix(s, ".") && scpAddress.MatchString(s):
+		return s, nil
+	}
+	info, err := os.Stat(s)
+	if err != nil || !info.IsDir() {
+		return "", cove.Errorf(cove.InvalidArgument, "%.200q is neither OWNER/REPO, an address, nor a directory", s).
+			WithHint("for example owner/repo, https://git.example/owner/repo.git, or .")
+	}
+	dir, err := RealDirectory(s)
+	if err != nil {
+		return "", err
+	}
+	if top := RepositoryTop(dir); top != "" || plain {
+		return cmp.Or(top, dir), nil
+	}
+	return "", cove.Errorf(cove.InvalidArgument, "%s is not in a git repository", s).WithHint("copy it as it is: cove new %s --uncommitted; or attach it: cove new --empty --mount %s:/data", s, s)
+}
+
+// scpAddress is USER@HOST:PATH, as ssh writes it.
+var scpAddress = regexp.MustCompile(`^([A-Za-z0-9._-]+@)?[A-Za-z0-9.-]+:[^:]+$`)
+
+// RepositoryTop is the directory at or above dir that is a git repository, or
+// nothing. No git is asked: it would read the repository's configuration.
+func RepositoryTop(dir string) string {
+	for {
+		if Exists(filepath.Join(dir, ".git")) || Exists(filepath.Join(dir, "HEAD")) && Exists(filepath.Join(dir, "objects")) && Exists(filepath.Join(dir, "refs")) {
+			return dir
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return ""
+		}
+		dir = up
+	}
+}
+
+// Exists reports whether there is a file, whatever it is.
+func Exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// RealDirectory is a directory for a server, which knows no current one: without
+// symbolic links.
+func RealDirectory(dir string) (string, error) {
+	dir = cmp.Or(dir, ".")
+	abs, err := filepath.Abs(dir)
+	if err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
+	}
+	if err != nil {
+		return "", cove.Errorf(cove.InvalidArgument, "%s: %w", dir, ui.Cause(err))
+	}
+	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
+		return "", cove.Errorf(cove.InvalidArgument, "%s is not a directory", dir).WithHint("say which one to work on with --dir DIR")
+	}
+	return abs, nil
+}
+
+// GitIdentity is whose commits are made, as git on this machine would say it.
+func GitIdentity(getenv func(string) string) *api.GitIdentity {
+	id := api.GitIdentity{
+		Name:  cmp.Or(getenv("GIT_AUTHOR_NAME"), globalGitConfig("user.name")),
+		Email: cmp.Or(getenv("GIT_AUTHOR_EMAIL"), globalGitConfig("user.email"), getenv("EMAIL")),
+	}
+	if id == (api.GitIdentity{}) || CheckText("", id.Name+id.Email) != nil {
+		return nil
+	}
+	return &id
+}
+
+// globalGitConfig reads the user's own configuration, and not that of a
+// repository. Without git, or without the key, it is empty.
+func globalGitConfig(key string) string {
+	c := exec.Command("git", "config", "--global", "--get", key)
+	c.Dir = "/"
+	out, err := c.Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// PlaceOf is a repository's host, and its path there.
+func PlaceOf(remote string) (host, repository string, err error) {
+	u, err := url.Parse(remote)
+	if err != nil || u.Host == "" {
+		return "", "", cove.Errorf(cove.InvalidArgument, "%.200q is no address that could take a pull request", remote)
+	}
+	return u.Host, strings.TrimSuffix(strings.Trim(u.Path, "/"), ".git"), nil
+}

@@ -1,0 +1,152 @@
+package flags
+
+import (
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// NewSandbox are the flags that say what a sandbox must be that is made for a
+// person or an agent.
+type NewSandbox struct {
+	Spec
+
+	Name, Agent          string
+	Copies               []string
+	Bind                 string
+	Sparse               []string
+	Depth                int
+	Worktree, Empty, SSH bool
+	Uncommitted          bool
+	Source, Branch, From string // REPO [BRANCH [FROM]]
+}
+
+// AddSandbox adds the flags that say what a sandbox is made of, whatever it is
+// for.
+func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
+	f.StringVar(&o.Image, "image", "", "root filesystem `IMAGE`: host, dir:PATH, tar:PATH, or a reference")
+	f.StringVar(&o.Engine, "engine", "", "`ENGINE` that has lasting sandboxes, or auto")
+	o.Policy.Add(f)
+	f.StringArrayVar(&o.Credentials, "credential", nil, "set the credential `NAME` on its requests, outside the sandbox (repeatable)")
+	o.Models.Add(f)
+	f.StringArrayVar(&o.Mounts, "mount", nil, "attach `SOURCE:TARGET[:ro]` (repeatable)")
+	f.StringArrayVar(&o.Env, "env", nil, "set `NAME=VALUE` inside, or NAME to this shell's value (repeatable)")
+	f.StringVar(&o.Memory, "memory", "", "memory `SIZE`, writable files included, like 4G")
+	f.Float64Var(&o.CPUs, "cpus", 0, "`CORES`, like 0.5")
+	f.Int64Var(&o.PIDs, "pids", 0, "`COUNT` of processes and threads")
+	f.StringVar(&o.Disk, "disk", "", "`SIZE` of everything writable beside the workspace, like 1G")
+}
+
+// Request builds what is sent.
+func (o *NewSandbox) Request(getenv func(string) string) (api.SandboxRequest, error) {
+	req := api.SandboxRequest{Name: o.Name, Spec: api.Spec{Engine: o.Engine}, Agent: o.Agent, WorkDir: o.WorkDir,
+		AllowPR: o.Policy.allowPR}
+	var err error
+	if req.Repository, err = o.repository(); err != nil {
+		return req, err
+	}
+	if o.Bind != "" {
+		if req.Bind, err = filepath.Abs(o.Bind); err != nil {
+			return req, cove.Errorf(cove.InvalidArgument, "--bind %s: %w", o.Bind, err)
+		}
+	}
+	made, err := o.Resolve(getenv)
+	if err != nil {
+		return req, err
+	}
+	req.Image, req.Limits, req.Env, req.Mounts, req.Network = made.Image, made.Limits, made.Env, made.Mounts, made.Network
+	if req.Files, err = readCopies(o.Copies); err != nil {
+		return req, err
+	}
+	if o.SSH {
+		if req.SSHAgent = getenv("SSH_AUTH_SOCK"); req.SSHAgent == "" {
+			return req, cove.Errorf(cove.InvalidArgument, "--with-ssh: this shell has no SSH agent").WithHint("start one: eval $(ssh-agent) && ssh-add")
+		}
+	}
+	if req.Repository != nil {
+		req.Git = GitIdentity(getenv)
+	}
+	return req, nil
+}
+
+// repository is nil for a sandbox without one.
+func (o *NewSandbox) repository() (*api.RepositoryRequest, error) {
+	if o.Given("depth") && o.Depth < 1 {
+		return nil, cove.Errorf(cove.InvalidArgument, "--depth %d: it must be at least 1", o.Depth).WithHint("leave the flag out for all of the history")
+	}
+	if o.Empty || o.Bind != "" {
+		if o.Worktree || o.Uncommitted || len(o.Sparse) > 0 || o.Given("depth") {
+			return nil, cove.Errorf(cove.InvalidArgument, "--worktree, --uncommitted, --sparse and --depth are about a repository, and --empty and --bind are without one").WithHint("leave one of them out")
+		}
+		return nil, nil
+	}
+	source, err := RepositorySource(o.Source, o.Uncommitted)
+	if err != nil {
+		return nil, err
+	}
+	return &api.RepositoryRequest{Uncommitted: o.Uncommitted, Source: source, Branch: o.Branch, From: o.From, Sparse: o.Sparse, Depth: o.Depth, Worktree: o.Worktree}, nil
+}
+
+// maxCopies is how many files the API takes.
+const maxCopies = 256
+
+// readCopies reads what is placed in the workspace: SOURCE[:TARGET], where
+// TARGET is relative to it and a directory is copied with all that is in it.
+func readCopies(copies []string) ([]api.File, error) {
+	var files []api.File
+	total := 0
+	add := func(source, target string) error {
+		data, mode, err := ReadFile(source, MaxFiles-total)
+		if err != nil {
+			return err
+		}
+		if len(files) == maxCopies {
+			return cove.Errorf(cove.TooLarge, "--copy: more than %d files", maxCopies).WithHint("attach the directory with --mount")
+		}
+		total += len(data)
+		files = append(files, File(target, data, mode))
+		return nil
+	}
+	for _, c := range copies {
+		source, target, ok := strings.Cut(c, ":")
+		if !ok || target == "" {
+			target = filepath.Base(filepath.Clean(source))
+		}
+		if strings.HasSuffix(target, "/") {
+			target += filepath.Base(filepath.Clean(source))
+		}
+		target = path.Clean(filepath.ToSlash(target))
+		if source == "" || !filepath.IsLocal(target) || slices.Contains(strings.Split(target, "/"), ".git") {
+			return nil, cove.Errorf(cove.InvalidArgument, "--copy %s is not SOURCE[:TARGET] with a TARGET in the workspace", c).WithHint("for example --copy notes.md:docs/notes.md")
+		}
+		err := filepath.WalkDir(source, func(p string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return fileError(p, err)
+			}
+			rel, err := filepath.Rel(source, p)
+			if err != nil {
+				return fileError(p, err)
+			}
+			switch {
+			case d.IsDir() && d.Name() == ".git" && p != source:
+				return filepath.SkipDir
+			case d.IsDir():
+				return nil
+			case !d.Type().IsRegular() && p != source:
+				return cove.Errorf(cove.InvalidArgument, "--copy %s: %s is no regular file", c, p).WithHint("attach the directory with --mount")
+			}
+			return add(p, path.Join(target, filepath.ToSlash(rel)))
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}

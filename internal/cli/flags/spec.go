@@ -1,0 +1,147 @@
+// Package flags owns the flags and arguments that commands of several rooms take,
+// and the requests that they become.
+package flags
+
+import (
+	"math"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+)
+
+// Spec are the flags that say what an execution or a sandbox must be, as they were
+// written.
+type Spec struct {
+	Given func(flag string) bool // on the command line
+
+	Env     []string
+	Mounts  []string
+	WorkDir string
+	Image   string
+	Engine  string
+	Profile string
+
+	Policy      Policy
+	Credentials []string
+	Models      Models
+
+	Memory, Disk, Stdout, Stderr string
+	Timeout                      string
+	CPUs                         float64
+	PIDs, Inodes, OpenFiles      int64
+}
+
+// Resolved holds the values of a Spec for a server, which knows neither this
+// process's directory nor its environment.
+type Resolved struct {
+	Image   string
+	Limits  *api.Limits // nil when no flag was given
+	Timeout float64     // seconds
+	Env     map[string]string
+	Mounts  []api.Mount
+	Network *api.NetworkPermission // nil when no flag says anything of it
+}
+
+// Resolve reads what the flags say.
+func (o *Spec) Resolve(getenv func(string) string) (r Resolved, err error) {
+	if r.Image, err = AbsoluteImage(o.Image); err != nil {
+		return r, err
+	}
+	if r.Limits, r.Timeout, err = o.Limits(); err != nil {
+		return r, err
+	}
+	if r.Env, err = Environment(o.Env, getenv); err != nil {
+		return r, err
+	}
+	for name, value := range r.Env {
+		if err := CheckText("the variable "+name, name+value); err != nil {
+			return r, err
+		}
+	}
+	for _, m := range o.Mounts {
+		mount, err := parseMount(m)
+		if err != nil {
+			return r, err
+		}
+		r.Mounts = append(r.Mounts, mount)
+	}
+	r.Network, err = o.network()
+	return r, err
+}
+
+// network is nil when no flag says anything of it, and empty for none, which wins
+// over a profile's.
+func (o *Spec) network() (*api.NetworkPermission, error) {
+	switch {
+	case !o.Policy.Given() && len(o.Credentials) == 0 && len(o.Models.providers) == 0:
+		if o.Models.Given() {
+			return nil, cove.Errorf(cove.InvalidArgument, "--budget is for models, and without a network there are none").WithHint("say which with --model-provider NAME")
+		}
+		return nil, nil
+	case o.Policy.Network == string(cove.NetworkNone):
+		if len(o.Policy.allow)+len(o.Policy.Files)+len(o.Credentials) > 0 || o.Models.Given() || o.Policy.allowPR {
+			return nil, cove.Errorf(cove.InvalidArgument, "--network none leaves nothing to allow").WithHint("leave one of them out")
+		}
+		return &api.NetworkPermission{}, nil
+	}
+	p, err := o.Policy.Texts()
+	if err != nil {
+		return nil, err
+	}
+	models, err := o.Models.Permission()
+	if err != nil {
+		return nil, err
+	}
+	return &api.NetworkPermission{Enabled: true, GatewayPolicy: p, Credentials: o.Credentials, ModelPermission: models}, nil
+}
+
+// Limits are nil when no flag was given.
+func (o *Spec) Limits() (*api.Limits, float64, error) {
+	var l api.Limits
+	for _, f := range []struct {
+		flag, text string
+		step       int64
+		to         *int64
+	}{
+		{"memory", o.Memory, 1 << 20, &l.MemoryMB},
+		{"disk", o.Disk, 1 << 20, &l.DiskMB},
+		{"stdout-limit", o.Stdout, 1 << 10, &l.StdoutKB},
+		{"stderr-limit", o.Stderr, 1 << 10, &l.StderrKB},
+	} {
+		if !o.Given(f.flag) {
+			continue
+		}
+		n, err := ui.ParseSize(f.text, f.step)
+		if err != nil {
+			return nil, 0, inFlag("--"+f.flag, err)
+		}
+		*f.to = n / f.step
+	}
+	for _, f := range []struct {
+		flag string
+		n    int64
+		to   *int64
+	}{{"pids", o.PIDs, &l.PIDs}, {"inodes", o.Inodes, &l.Inodes}, {"open-files", o.OpenFiles, &l.OpenFiles}} {
+		if o.Given(f.flag) && f.n <= 0 {
+			return nil, 0, cove.Errorf(cove.InvalidArgument, "--%s %d: it must be more than nothing", f.flag, f.n).WithHint("leave the flag out for the default")
+		}
+		*f.to = f.n
+	}
+	if o.Given("cpus") && o.CPUs <= 0 || math.IsNaN(o.CPUs) || math.IsInf(o.CPUs, 0) {
+		return nil, 0, cove.Errorf(cove.InvalidArgument, "--cpus %v is not a number of cores", o.CPUs).WithHint("write it like 0.5 or 2")
+	}
+	l.CPUs = o.CPUs
+	var timeout time.Duration
+	if o.Given("timeout") {
+		var err error
+		if timeout, err = ui.ParseSeconds(o.Timeout); err != nil {
+			return nil, 0, inFlag("--timeout", err)
+		}
+	}
+	if l == (api.Limits{}) {
+		return nil, timeout.Seconds(), nil
+	}
+	return &l, timeout.Seconds(), nil
+}

@@ -1,0 +1,204 @@
+package flags
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+)
+
+// Target says which sandbox a command is about: the one that is named, the one
+// used last, or else the one that the current directory belongs to.
+type Target struct {
+	Name string // as written; empty when none was
+	Last bool
+}
+
+// TargetHelp is what the help of every command says that takes a sandbox.
+const TargetHelp = `SANDBOX is a name, an id, or as much of one as no other has. Without it, it is
+the sandbox whose checkout the current directory is in, or the only one that was
+made from the repository it is in; with --last, the one that was used last.`
+
+// AddTo gives a command SANDBOX and --last, with their help and completion.
+func (p *Target) AddTo(sess *session.Session, c *cobra.Command) {
+	c.Use += " [SANDBOX]"
+	c.Long += "\n\n" + TargetHelp
+	c.ValidArgsFunction = CompleteSandbox(sess)
+	c.Args = p.Take
+	c.Flags().BoolVar(&p.Last, "last", false, "the sandbox that was used last")
+}
+
+// Take takes SANDBOX from the arguments, if it is there.
+func (p *Target) Take(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return ui.UsageError(cmd, "%q is one argument too many", args[1])
+	}
+	if len(args) == 1 {
+		if p.Last {
+			return ui.UsageError(cmd, "--last is instead of SANDBOX")
+		}
+		p.Name = args[0]
+	}
+	return nil
+}
+
+// Find asks a server which sandbox it is.
+func (p Target) Find(ctx context.Context, c *client.Client) (api.Sandbox, error) {
+	l, err := c.Sandboxes(ctx)
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	return p.Among(l.Sandboxes, CurrentDirectory())
+}
+
+// With lets do work with the sandbox, and the server that has it, until a signal
+// comes.
+func (p *Target) With(cmd *cobra.Command, sess *session.Session, do func(context.Context, *client.Client, api.Sandbox) error) error {
+	return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
+		s, err := p.Find(ctx, c)
+		if err != nil {
+			return err
+		}
+		return do(ctx, c, s)
+	})
+}
+
+// CurrentDirectory is without symbolic links; empty when it cannot be told.
+func CurrentDirectory() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return ""
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real
+	}
+	return dir
+}
+
+// Among is the sandbox of all that is meant in a directory. Errors: NotFound,
+// InvalidArgument when it is not said well enough.
+func (p Target) Among(all []api.Sandbox, dir string) (api.Sandbox, error) {
+	switch {
+	case p.Name != "":
+		return Named(all, p.Name)
+	case len(all) == 0:
+		return api.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox").WithHint("make one with \"cove new REPO\"")
+	case p.Last:
+		return slices.MaxFunc(all, func(a, b api.Sandbox) int { return a.LastUsedAt.Compare(b.LastUsedAt) }), nil
+	}
+	return ofDirectory(all, dir)
+}
+
+// Named is the sandbox of a name, an id, or the beginning of either.
+func Named(all []api.Sandbox, name string) (api.Sandbox, error) {
+	var begin []api.Sandbox
+	for _, s := range all {
+		if s.Name == name || s.ID == name {
+			return s, nil
+		}
+		if strings.HasPrefix(s.Name, name) || len(name) > len("sb_") && strings.HasPrefix(s.ID, name) {
+			begin = append(begin, s)
+		}
+	}
+	switch len(begin) {
+	case 0:
+		return api.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox %.80q", name).WithHint("\"cove list\" shows them")
+	case 1:
+		return begin[0], nil
+	}
+	return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "%.80q is the beginning of %d sandboxes", name, len(begin)).WithHint("say which: %s", Names(begin))
+}
+
+// ofDirectory is the sandbox whose checkout a directory is in, or the only one
+// that was made from the repository it is in.
+func ofDirectory(all []api.Sandbox, dir string) (api.Sandbox, error) {
+	for _, s := range all {
+		if s.Directory != "" && Within(dir, s.Directory) {
+			return s, nil
+		}
+	}
+	var made []api.Sandbox
+	for _, s := range all {
+		if s.Repository != nil && filepath.IsAbs(s.Repository.Source) && Within(dir, s.Repository.Source) {
+			made = append(made, s)
+		}
+	}
+	switch len(made) {
+	case 0:
+		return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "this directory belongs to no sandbox").WithHint("name one, or use --last; \"cove list\" shows them")
+	case 1:
+		return made[0], nil
+	}
+	return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "%d sandboxes were made from this repository", len(made)).WithHint("say which: %s", Names(made))
+}
+
+// Within reports whether a directory is below another, or it.
+func Within(dir, top string) bool {
+	if real, err := filepath.EvalSymlinks(top); err == nil {
+		top = real
+	}
+	rel, err := filepath.Rel(top, dir)
+	return err == nil && dir != "" && filepath.IsLocal(rel)
+}
+
+// Names lists sandboxes for a message.
+func Names(all []api.Sandbox) string {
+	const most = 8
+	var list []string
+	for _, s := range all {
+		list = append(list, s.Name)
+	}
+	slices.Sort(list)
+	if len(list) > most {
+		list = append(list[:most], "…")
+	}
+	return strings.Join(list, ", ")
+}
+
+// CompleteSandbox completes the name of one sandbox. It starts no server.
+func CompleteSandbox(sess *session.Session) cobra.CompletionFunc {
+	return ui.CompleteFirst(func(ctx context.Context) []string { return sandboxNames(ctx, sess) })
+}
+
+// CompleteSandboxes completes the names of several.
+func CompleteSandboxes(sess *session.Session) cobra.CompletionFunc {
+	return ui.CompleteEach(func(ctx context.Context) []string { return sandboxNames(ctx, sess) })
+}
+
+// sandboxNames are names with what they are, parted by a tab; none when no
+// server answers.
+func sandboxNames(ctx context.Context, sess *session.Session) []string {
+	var all []string
+	for _, s := range AnsweredSandboxes(ctx, sess) {
+		all = append(all, s.Name+"\t"+ui.Printable(strings.TrimSpace(s.State+" "+RepositoryText(s))))
+	}
+	return all
+}
+
+// AnsweredSandboxes are those of a server that answers now, the last used first.
+func AnsweredSandboxes(ctx context.Context, sess *session.Session) []api.Sandbox {
+	var l api.SandboxList
+	sess.AskRunning(ctx, func(ctx context.Context, c *client.Client) (err error) {
+		l, err = c.Sandboxes(ctx)
+		return err
+	})
+	slices.SortStableFunc(l.Sandboxes, func(a, b api.Sandbox) int { return b.LastUsedAt.Compare(a.LastUsedAt) })
+	return l.Sandboxes
+}
+
+// RepositoryText is the repository of a sandbox, as it was asked for.
+func RepositoryText(s api.Sandbox) string {
+	if s.Repository == nil {
+		return ""
+	}
+	return s.Repository.Source
+}

@@ -1,0 +1,127 @@
+package flags
+
+import (
+	"encoding/base64"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/image"
+)
+
+// inFlag names the flag in front of what is wrong with it.
+func inFlag(flag string, err error) error {
+	var e *cove.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	c := *e
+	c.Message = flag + " " + e.Message
+	return &c
+}
+
+// Environment reads NAME=VALUE, and NAME alone as this process's own value.
+func Environment(pairs []string, getenv func(string) string) (map[string]string, error) {
+	env := map[string]string{}
+	for _, p := range pairs {
+		name, value, ok := strings.Cut(p, "=")
+		if name == "" {
+			return nil, cove.Errorf(cove.InvalidArgument, "--env %s has no name", p).WithHint("write NAME=VALUE, or NAME for this shell's value")
+		}
+		if !ok {
+			value = getenv(name)
+		}
+		env[name] = value
+	}
+	return env, nil
+}
+
+// parseMount reads SRC:DST[:ro|:rw]; SRC may be relative.
+func parseMount(s string) (api.Mount, error) {
+	text, readOnly := strings.CutSuffix(s, ":ro")
+	text = strings.TrimSuffix(text, ":rw")
+	source, target, ok := strings.Cut(text, ":")
+	if !ok || source == "" || !strings.HasPrefix(target, "/") || strings.Contains(target, ":") {
+		return api.Mount{}, cove.Errorf(cove.InvalidArgument, "--mount %s is not SOURCE:TARGET[:ro] with an absolute TARGET", s).
+			WithHint("for example --mount ./data:/data:ro")
+	}
+	abs, err := filepath.Abs(source)
+	if err != nil {
+		return api.Mount{}, cove.Errorf(cove.InvalidArgument, "--mount %s: %w", s, err)
+	}
+	return api.Mount{Source: abs, Target: target, ReadOnly: readOnly}, nil
+}
+
+// CheckText refuses what JSON would replace silently.
+func CheckText(name, text string) error {
+	if utf8.ValidString(text) {
+		return nil
+	}
+	return cove.Errorf(cove.InvalidArgument, "%s is not UTF-8 text", name).
+		WithHint("give compiled programs and data with --file, --mount or on standard input")
+}
+
+// MaxFiles is what the API takes as files together, in bytes; more is not even
+// read.
+const MaxFiles = 16 << 20
+
+// File is a file as it is sent: text as it is, and anything else encoded.
+func File(path string, data []byte, mode fs.FileMode) api.File {
+	f := api.File{Path: path, Content: string(data), Mode: uint32(mode.Perm())}
+	if !utf8.Valid(data) {
+		f.Content, f.Encoding = base64.StdEncoding.EncodeToString(data), "base64"
+	}
+	return f
+}
+
+// ReadFile reads a regular file of at most limit bytes.
+func ReadFile(path string, limit int) ([]byte, fs.FileMode, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, fileError(path, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, fileError(path, err)
+	}
+	if info.IsDir() {
+		return nil, 0, cove.Errorf(cove.InvalidArgument, "%s is a directory", path).WithHint("attach it with --mount %s:/data:ro", path)
+	}
+	data, err := ReadLimited(f, path, limit)
+	return data, info.Mode(), err
+}
+
+// ReadLimited reads at most limit bytes of what is called name.
+func ReadLimited(r io.Reader, name string, limit int) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
+	if err != nil {
+		return nil, fileError(name, err)
+	}
+	if len(data) > limit {
+		return nil, cove.Errorf(cove.TooLarge, "%s is larger than %s", name, ui.SizeText(int64(limit))).
+			WithHint("attach large files with --mount")
+	}
+	return data, nil
+}
+
+func fileError(path string, err error) error {
+	return cove.Errorf(cove.InvalidArgument, "cannot read %s: %w", path, ui.Cause(err))
+}
+
+// AbsoluteImage makes the path in an image string absolute: a server has
+// another working directory.
+func AbsoluteImage(s string) (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", cove.Errorf(cove.InvalidArgument, "this directory cannot be read: %w", err)
+	}
+	return image.Absolute(s, dir), nil
+}

@@ -1,0 +1,243 @@
+package interact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/report"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+)
+
+// Asker tells whoever runs a program what waits for an answer. At a terminal
+// that the program does not read it asks for one, and answers; elsewhere it
+// names the command that does.
+type Asker struct {
+	sess     *session.Session
+	client   *client.Client
+	terminal *os.File
+	screen   *ui.Screen
+
+	asking sync.WaitGroup
+	wake   *os.File // a byte in it, or its end, says that waiting has changed
+	woken  *os.File // the other end of wake
+
+	mu      sync.Mutex
+	waiting []api.Hold
+	dealt   map[string]bool // said, or asked about
+	mute    bool            // there is nobody to ask
+	over    bool
+}
+
+// Take is client.Stream's Holds.
+func (k *Asker) Take(all []api.Hold) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.waiting = all
+	if k.mute {
+		k.sayAll()
+	} else {
+		k.wake.Write([]byte{0})
+	}
+}
+
+// sayAll says what has not been dealt with; k.mu is held.
+func (k *Asker) sayAll() {
+	for _, h := range k.waiting {
+		if !k.dealt[h.ID] {
+			k.dealt[h.ID] = true
+			k.say(h)
+		}
+	}
+}
+
+// say names the command that answers.
+func (k *Asker) say(h api.Hold) {
+	k.screen.Apart(func() {
+		k.sess.Say.Line("%s waits for an answer, %s left: %s (or --deny)", report.HoldText(h), report.LeftText(h, time.Now()), k.sess.Command("approve", h.ID))
+	})
+}
+
+// Stop ends a question that is open. What the program wrote meanwhile appears.
+func (k *Asker) Stop() {
+	k.mu.Lock()
+	k.over = true
+	k.mu.Unlock()
+	if k.wake != nil {
+		k.wake.Close()
+		k.asking.Wait()
+		k.woken.Close()
+	}
+}
+
+// ask asks one question after the other until it is stopped, or nobody can be
+// asked any more.
+func (k *Asker) ask() {
+	for {
+		h, ok := k.next()
+		if !ok {
+			return
+		}
+		answer, err := k.question(h)
+		if err == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+			err = k.client.AnswerHold(ctx, h.ID, answer)
+			cancel()
+			if err != nil && cove.ErrorCode(err) != cove.NotFound {
+				k.screen.Apart(func() { k.sess.Say.Fail(err) })
+			}
+			continue
+		}
+		if !errors.Is(err, errGone) { // the terminal has
+			k.mu.Lock()
+			k.mute, k.dealt[h.ID] = true, false
+			k.sayAll()
+			k.mu.Unlock()
+			return
+		}
+	}
+}
+
+// next waits for something that nobody has been asked about.
+func (k *Asker) next() (api.Hold, bool) {
+	for {
+		k.mu.Lock()
+		over := k.over
+		for _, h := range k.waiting {
+			if !over && !k.dealt[h.ID] {
+				k.dealt[h.ID] = true
+				k.mu.Unlock()
+				return h, true
+			}
+		}
+		k.mu.Unlock()
+		if over {
+			return api.Hold{}, false
+		}
+		k.woken.Read(make([]byte, 64))
+	}
+}
+
+// waits reports whether h still does.
+func (k *Asker) waits(h api.Hold) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, w := range k.waiting {
+		if w.ID == h.ID {
+			return !k.over
+		}
+	}
+	return false
+}
+
+// question asks about h. What the program writes appears after it, so that it
+// can neither cover the question nor answer in the terminal's name: what a
+// terminal reports when a program asks it to is no answer by itself, and what
+// was typed before is none.
+func (k *Asker) question(h api.Hold) (api.HoldAnswer, error) {
+	k.screen.Hold()
+	defer k.screen.Release()
+	if k.sess.Getenv("TERM") != "dumb" {
+		fmt.Fprint(k.sess.Err, softReset)
+	}
+	k.sess.Say.Line("%s", report.HoldText(h))
+	unix.IoctlSetInt(int(k.terminal.Fd()), unix.TCFLSH, unix.TCIFLUSH)
+	for {
+		fmt.Fprint(k.sess.Err, "      allow it [o]nce, in this [s]andbox, for this [p]olicy, or [d]eny it? ")
+		line, err := k.line(h)
+		if err != nil {
+			fmt.Fprintln(k.sess.Err)
+			if errors.Is(err, errGone) {
+				k.sess.Say.Line("%v", err)
+			}
+			return api.HoldAnswer{}, err
+		}
+		if answer, ok := typedAnswers[strings.ToLower(strings.TrimSpace(line))]; ok {
+			return answer, nil
+		}
+	}
+}
+
+// line reads what is typed, for as long as h waits.
+func (k *Asker) line(h api.Hold) (string, error) {
+	var typed strings.Builder
+	for k.waits(h) {
+		fds := []unix.PollFd{{Fd: int32(k.terminal.Fd()), Events: unix.POLLIN}, {Fd: int32(k.woken.Fd()), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
+			return "", err
+		}
+		if fds[1].Revents != 0 {
+			k.woken.Read(make([]byte, 64))
+			continue
+		}
+		if fds[0].Revents == 0 {
+			continue
+		}
+		if !Foreground(k.terminal) { // to read would stop this process
+			return "", io.EOF
+		}
+		b := make([]byte, 256)
+		n, err := unix.Read(int(k.terminal.Fd()), b)
+		if n <= 0 {
+			if err == unix.EINTR || err == unix.EAGAIN {
+				continue
+			}
+			return "", io.EOF
+		}
+		typed.Write(b[:n])
+		if text, _, whole := strings.Cut(typed.String(), "\n"); whole {
+			return text, nil
+		}
+	}
+	return "", errGone
+}
+
+// NewAsker begins; stop ends it.
+func NewAsker(sess *session.Session, c *client.Client, terminal *os.File, s *ui.Screen) *Asker {
+	k := &Asker{sess: sess, client: c, terminal: terminal, screen: s, dealt: map[string]bool{}, mute: terminal == nil}
+	if !k.mute {
+		var err error
+		if k.woken, k.wake, err = os.Pipe(); err != nil {
+			k.mute = true
+		}
+	}
+	if !k.mute {
+		k.asking.Go(k.ask)
+	}
+	return k
+}
+
+// answerTimeout is how long the gateway may take to hear an answer.
+const answerTimeout = 10 * time.Second
+
+// errGone: what was asked about does not wait any more.
+var errGone = errors.New("it does not wait any more")
+
+// softReset takes back what a program may have done to a terminal's letters,
+// colours and margins (DECSTR).
+const softReset = "\x1b[!p"
+
+// typedAnswers are what may be typed.
+var typedAnswers = map[string]api.HoldAnswer{
+	"o": {Allow: true, Scope: "once"}, "once": {Allow: true, Scope: "once"},
+	"s": {Allow: true, Scope: "sandbox"}, "sandbox": {Allow: true, Scope: "sandbox"},
+	"p": {Allow: true, Scope: "policy"}, "policy": {Allow: true, Scope: "policy"},
+	"d": {}, "deny": {},
+}
+
+// Foreground reports whether this process may read a terminal.
+func Foreground(f *os.File) bool {
+	group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}

@@ -1,0 +1,341 @@
+// Package interact owns what goes on at the user's terminal beside a program in a
+// sandbox: the sandbox's own terminal on it, questions of a policy, and the steps
+// in which a sandbox is made.
+package interact
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/terminal"
+)
+
+// DefaultDetachKeys are typed to leave a terminal, as in Docker.
+const DefaultDetachKeys = "ctrl-p,ctrl-q"
+
+// TerminalHelp is what the help of the commands says that attach.
+const TerminalHelp = `The program has a terminal of its own, in the sandbox: it goes on when the
+connection is lost, when this command ends, and when the server does. Whoever
+attaches sees the screen as it is. ctrl-p ctrl-q detaches (--detach-keys); every
+other key is the program's, ctrl-c too. A connection that is lost is made again.
+
+What a program prints cannot harm the terminal: what is not known to be harmless
+does not arrive, such as writing to the clipboard or pictures.`
+
+// AttachTerminal shows a terminal on this one until its program ends or
+// somebody detaches.
+func AttachTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, keys string, o client.TerminalOptions) error {
+	_, err := ShowTerminal(sess, cmd, p, keys, o)
+	return err
+}
+
+// ShowTerminal does so, and reports whether the program has ended.
+func ShowTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, keys string, o client.TerminalOptions) (ended bool, err error) {
+	detach, err := parseKeys(keys)
+	if err != nil {
+		return false, err
+	}
+	if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Out) {
+		return false, cove.Errorf(cove.InvalidArgument, "standard input and output are not a terminal").WithHint("run one command with %q", "cove exec SANDBOX -- COMMAND")
+	}
+	b, err := sess.Server(cmd.Context())
+	if err != nil {
+		return false, err
+	}
+	defer func() { b.Close() }()
+	s, err := p.Find(cmd.Context(), b.Client)
+	if err != nil {
+		return false, err
+	}
+	t := &console{Session: sess, backend: b, sandbox: s, options: o, detach: keyWatch{keys: detach}, from: b.Client}
+	code, err := t.run(cmd.Context())
+	b = t.backend
+	sess.Exit = code
+	return err == nil && !t.left, err
+}
+
+// console is this terminal while it shows another.
+type console struct {
+	*session.Session
+	backend *session.Backend
+	from    *client.Client
+	sandbox api.Sandbox
+	options client.TerminalOptions
+	detach  keyWatch
+	state   *term.State // of this terminal, before
+	left    bool        // somebody has detached
+
+	mu       sync.Mutex
+	attached *client.Terminal // nil while the connection is lost
+}
+
+// run shows the terminal. It returns the exit code of the program.
+func (t *console) run(ctx context.Context) (code int, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	t.options.Rows, t.options.Columns = t.size()
+	t.options.Term = t.Getenv("TERM")
+	t.options.TrueColor = t.Getenv("COLORTERM") == "truecolor" || t.Getenv("COLORTERM") == "24bit"
+	t.options.History = true
+	if t.attached, err = t.from.AttachTerminal(ctx, t.sandbox.ID, t.options); err != nil {
+		return 0, err
+	}
+	t.options = client.TerminalOptions{ID: t.attached.ID(), Term: t.options.Term, TrueColor: t.options.TrueColor}
+	if t.state, err = term.MakeRaw(int(t.In.Fd())); err != nil {
+		t.attached.Close()
+		return 0, cove.Errorf(cove.Internal, "cannot take over the terminal: %w", err)
+	}
+	// Whatever happens, the terminal is given back.
+	restore := sync.OnceFunc(t.restore)
+	defer restore()
+	t.prepare()
+
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGWINCH, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGCONT)
+	defer signal.Stop(signals)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { t.hear(ctx, signals, cancel) })
+	wake, woken, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer wake.Close()
+	beside.Go(func() { t.keyboard(ctx, wake, cancel) })
+	stop := context.AfterFunc(ctx, func() {
+		woken.Close()
+		if now := t.now(); now != nil {
+			now.Close()
+		}
+	})
+	code, err = t.show(ctx)
+	cancel(nil)
+	if stop() { // it has not begun
+		woken.Close()
+	}
+	beside.Wait()
+	restore()
+	return t.conclude(ctx, code, err)
+}
+
+// conclude says what became of it.
+func (t *console) conclude(ctx context.Context, code int, err error) (int, error) {
+	cause := context.Cause(ctx)
+	var ended *ui.Interrupted
+	switch {
+	case err == nil:
+		return code, nil
+	case errors.Is(cause, errDetached):
+		t.left = true
+		t.Say.Line("detached from terminal %s of %s, which goes on; %q is back", t.options.ID, t.sandbox.Name, t.Command("attach", t.sandbox.Name))
+		return 0, nil
+	case errors.As(cause, &ended):
+		return 0, ended
+	}
+	return 0, err
+}
+
+// size is that of this terminal.
+func (t *console) size() (rows, columns int) {
+	columns, rows, err := term.GetSize(int(t.Out.Fd()))
+	if err != nil {
+		return terminal.DefaultSize.Rows, terminal.DefaultSize.Columns
+	}
+	return rows, columns
+}
+
+// prepare moves what is on the screen out of sight, and keeps the title.
+func (t *console) prepare() {
+	rows, _ := t.size()
+	fmt.Fprintf(t.Out, "\x1b[22;2t\x1b[%d;1H%s\x1b[H", rows, strings.Repeat("\n", rows))
+}
+
+// restore gives the terminal back as it was.
+func (t *console) restore() {
+	rows, columns := t.size()
+	t.Out.Write(terminal.Restore(terminal.Size{Rows: rows, Columns: columns}))
+	io.WriteString(t.Out, "\x1b[23;2t\r\n")
+	// What the mouse has said meanwhile is not for the shell.
+	unix.IoctlSetInt(int(t.In.Fd()), unix.TCFLSH, unix.TCIFLUSH)
+	term.Restore(int(t.In.Fd()), t.state)
+}
+
+// now is the connection, if there is one.
+func (t *console) now() *client.Terminal {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.attached
+}
+
+// show writes what is shown until the program ends. A connection that is lost is
+// made again.
+func (t *console) show(ctx context.Context) (code int, err error) {
+	defer t.restoreAfterPanic()
+	for {
+		now := t.now()
+		for err == nil {
+			var p []byte
+			if p, err = now.Next(); err == nil {
+				_, err = t.Out.Write(p)
+			}
+		}
+		now.Close()
+		switch {
+		case err == io.EOF:
+			return now.ExitCode(), nil
+		case ctx.Err() != nil || cove.ErrorCode(err) != cove.Unavailable:
+			return 0, err
+		}
+		if err = t.again(ctx, err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// restoreAfterPanic gives the terminal back before a panic is printed.
+func (t *console) restoreAfterPanic() {
+	if p := recover(); p != nil {
+		t.restore()
+		panic(p)
+	}
+}
+
+// again connects again, as soon as there is a server.
+func (t *console) again(ctx context.Context, why error) error {
+	t.mu.Lock()
+	t.attached = nil
+	t.mu.Unlock()
+	t.tell("the connection is lost, and the program goes on: trying again (ctrl-c gives up)")
+	shutDown := strings.Contains(why.Error(), "shuts down") // by somebody, who does not want it back at once
+	began := time.Now()
+	for wait := session.SoonestRetry; ; wait = min(2*wait, session.LatestRetry) {
+		// A server of this machine that has died is started again.
+		if !shutDown && t.ServerAddress() == "" && time.Since(began) > session.LatestRetry {
+			if b, err := t.Server(ctx); err == nil {
+				t.backend.Close()
+				t.backend, t.from = b, b.Client
+			}
+		}
+		t.options.Rows, t.options.Columns = t.size()
+		now, err := t.from.AttachTerminal(ctx, t.sandbox.ID, t.options)
+		if err == nil {
+			t.mu.Lock()
+			t.attached = now
+			t.mu.Unlock()
+			return nil
+		}
+		switch code := cove.ErrorCode(err); {
+		case ctx.Err() != nil:
+			return err
+		case code == cove.NotFound:
+			return cove.Errorf(cove.NotFound, "the program has ended while the connection was lost, or the sandbox has gone").WithHint("\"cove list\" shows the sandboxes")
+		case code != cove.Unavailable && code != cove.Overloaded && !(code == cove.Conflict && time.Since(began) < session.StartTimeout):
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// tell says something on the screen, which is drawn again afterwards.
+func (t *console) tell(text string) {
+	rows, columns := t.size()
+	if len(text) > columns {
+		text = text[:columns]
+	}
+	fmt.Fprintf(t.Out, "\x1b7\x1b[r\x1b[%d;1H\x1b[0;7m%s\x1b[0m\x1b[K\x1b8", rows, text)
+}
+
+// hear takes signals.
+func (t *console) hear(ctx context.Context, signals <-chan os.Signal, cancel context.CancelCauseFunc) {
+	defer t.restoreAfterPanic()
+	for {
+		select {
+		case s := <-signals:
+			switch s {
+			case syscall.SIGWINCH:
+				if now := t.now(); now != nil {
+					now.Resize(t.size()) // a connection that is lost shows in show
+				}
+			case syscall.SIGCONT: // whoever stopped this process has had the terminal
+				term.MakeRaw(int(t.In.Fd()))
+				if now := t.now(); now != nil {
+					rows, columns := t.size()
+					now.Resize(rows, max(1, columns-1)) // so that it is drawn again
+					now.Resize(rows, columns)
+				}
+			default:
+				cancel(&ui.Interrupted{Signal: s.(syscall.Signal)})
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// keyboard passes on what is typed, until wake is closed at its other end.
+func (t *console) keyboard(ctx context.Context, wake *os.File, cancel context.CancelCauseFunc) {
+	defer t.restoreAfterPanic()
+	buf := make([]byte, 32<<10)
+	for ctx.Err() == nil {
+		ready := []unix.PollFd{{Fd: int32(t.In.Fd()), Events: unix.POLLIN}, {Fd: int32(wake.Fd()), Events: unix.POLLIN}}
+		if _, err := unix.Poll(ready, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			cancel(err)
+			return
+		}
+		if ready[1].Revents != 0 {
+			return
+		}
+		if ready[0].Revents == 0 {
+			continue
+		}
+		n, err := t.In.Read(buf)
+		if err != nil || n == 0 { // this terminal has gone
+			cancel(&ui.Interrupted{Signal: syscall.SIGHUP})
+			return
+		}
+		typed, left := t.detach.feed(buf[:n])
+		now := t.now()
+		switch {
+		case left, now == nil && bytes.IndexByte(typed, 3) >= 0:
+			if now != nil && len(typed) > 0 {
+				now.Write(typed)
+			}
+			cancel(errDetached)
+			return
+		case now != nil && len(typed) > 0:
+			now.Write(typed) // a connection that is lost shows in show
+		}
+	}
+}
+
+// errDetached ends a console whose program goes on.
+var errDetached = errors.New("detached")
+
+func AddDetachKeys(f *pflag.FlagSet, keys *string) {
+	f.StringVar(keys, "detach-keys", DefaultDetachKeys, "`KEYS` that detach, such as ctrl-p,ctrl-q or ctrl-]; \"\" is none")
+}

@@ -1,0 +1,92 @@
+package network
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+)
+
+// policyChange is "cove policy allow" and "cove policy deny".
+func policyChange(sess *session.Session, verb, short, long string, change func(hosts []string) api.NetworkChange) *cobra.Command {
+	c := &cobra.Command{
+		Use:     verb + " SANDBOX|EXECUTION|CLIENT HOST[:PORT]...",
+		Short:   short,
+		Long:    long,
+		Example: "  cove policy " + verb + " brave-otter api.example.com\n  cove policy " + verb + " $(cove ps -q) api.example.com",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return ui.UsageError(cmd, "SANDBOX, EXECUTION or CLIENT, and HOST, are needed")
+			}
+			return nil
+		},
+		ValidArgsFunction: flags.CompleteSandbox(sess),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeNetwork(sess, cmd, args[0], change(args[1:]))
+		},
+	}
+	c.Flags().String(socketFlag, "", "`PATH` of the gateway's unix socket, for a CLIENT (default: gateway.sock in --run-dir)")
+	return c
+}
+
+func policyAllow(sess *session.Session) *cobra.Command {
+	return policyChange(sess, "allow", "Let a sandbox or a running execution reach more",
+		"Let a sandbox, a running execution, or a client of \"cove gateway\", reach a host,\n*.HOST, an address or a range, at once, and a sandbox each time that it is started.\nWhat its policy denies stays denied.",
+		func(hosts []string) api.NetworkChange { return api.NetworkChange{Allow: hosts} })
+}
+
+func policyDeny(sess *session.Session) *cobra.Command {
+	return policyChange(sess, "deny", "Let a sandbox or a running execution reach less",
+		"Let a sandbox, a running execution, or a client of \"cove gateway\", not reach a\nhost, *.HOST, an address or a range any more, whatever allows it, and a sandbox not\nwhen it is started again either. Connections there are cut.",
+		func(hosts []string) api.NetworkChange { return api.NetworkChange{Deny: hosts} })
+}
+
+// changeNetwork changes the network of whoever is meant.
+func changeNetwork(sess *session.Session, cmd *cobra.Command, name string, change api.NetworkChange) error {
+	ctx := cmd.Context()
+	return aboutNetwork(sess, cmd, name, theirNetwork{
+		execution: func(c *client.Client) error { _, err := c.ChangeNetwork(ctx, name, change); return err },
+		sandbox:   func(c *client.Client) error { _, err := c.ChangeSandboxNetwork(ctx, name, change); return err },
+		gateway:   func(c *client.Client) error { _, err := c.ChangeGatewayClient(ctx, name, change); return err },
+	})
+}
+
+// theirNetwork is what is to be done about a network, whosever it is.
+type theirNetwork struct{ execution, sandbox, gateway func(*client.Client) error }
+
+// aboutNetwork does it for an execution, by its id, or for a sandbox, which one
+// process of Cove has; or for a client of "cove gateway".
+func aboutNetwork(sess *session.Session, cmd *cobra.Command, name string, do theirNetwork) error {
+	ctx := cmd.Context()
+	_, err := cove.ParseExecutionID(name)
+	isExecution := err == nil
+	if isExecution || !cmd.Flags().Changed(socketFlag) {
+		peers, err := sess.Peers(ctx)
+		if err != nil {
+			return err
+		}
+		defer session.CloseAll(peers)
+		if isExecution {
+			return session.AskRunner(peers, name, func(p *session.Backend) error { return do.execution(p.Client) })
+		}
+		for _, p := range peers {
+			err := do.sandbox(p.Client)
+			if code := cove.ErrorCode(err); code != cove.NotFound && code != cove.Unavailable { // of a process that is no server
+				return err
+			}
+		}
+	}
+	gateway, err := gatewayClient(sess, cmd)
+	if cove.ErrorCode(err) == cove.Unavailable && !cmd.Flags().Changed(socketFlag) {
+		return cove.Errorf(cove.NotFound, "there is no sandbox %.80q", name).WithHint("\"cove list\" and \"cove ps\" show what there is; a client of \"cove gateway\" is known where that listens: --socket")
+	}
+	if err != nil {
+		return err
+	}
+	defer gateway.Close()
+	return do.gateway(gateway)
+}

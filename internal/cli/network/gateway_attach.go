@@ -1,0 +1,205 @@
+package network
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/linux/netjoin"
+	"github.com/cove-sandbox/cove/internal/linux/transparent"
+)
+
+// insideDir is where the files of a client are shown whose own they are.
+const insideDir = "/etc/cove"
+
+func gatewayAttach(sess *session.Session) *cobra.Command {
+	var f clientFlags
+	var g api.GatewayRegistration
+	var pid int
+	var env bool
+	c := &cobra.Command{
+		Use:   "attach --pid PID",
+		Short: "Lead everything that leaves a container to the gateway",
+		Long: `Lead everything that leaves the network namespace of a process to the gateway,
+whether or not the programs there know of it. The namespace must have loopback
+only, as containers started with "docker run --network none" have; it is entered
+for that, so this needs root.
+
+This command stays: the way out is open while it runs and while the process
+does. When the gateway has gone, nothing goes out, and when it is back the way
+out is opened again.
+
+Programs have to trust the client's authority. Its files are put into a container
+as /etc/cove, if they are not there already (--volume FILES:/etc/cove:ro; "cove
+gateway add NAME --transparent" prints FILES beforehand), and the environment
+that --env prints makes programs look there.`,
+		Example: `  docker run --detach --network none --name box debian sleep infinity
+  docker inspect --format '{{.State.Pid}}' box   # says 4242
+  cove gateway attach --pid 4242 --name box --policy policy.yaml --env >box.env &
+  docker exec --env-file box.env box curl https://api.example.com/`,
+		Args: ui.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if pid <= 0 {
+				return ui.UsageError(cmd, "--pid PID is missing: the process in the container, as this machine numbers it")
+			}
+			g, err := f.registration(g)
+			if err != nil {
+				return err
+			}
+			g.Transparent = true
+			if g.Name == "" {
+				g.Name = "pid-" + strconv.Itoa(pid)
+			}
+			return attachProcess(sess, cmd, pid, g, f.given(), env)
+		},
+	}
+	f.add(c.Flags(), "the client")
+	c.Flags().IntVar(&pid, "pid", 0, "`PID` of a process in the container")
+	c.Flags().StringVar(&g.Name, "name", "", "`NAME` of the client (default: pid-PID); one that is known keeps its authority, and its policy unless flags say another")
+	c.Flags().StringVar(&g.Dir, "dir", "", "`DIR` where the process sees its files (default: /etc/cove in a container, else where the gateway has them)")
+	c.Flags().BoolVar(&env, "env", false, "print NAME=VALUE lines, once the way out is open")
+	return c
+}
+
+// attachment is what "cove gateway attach" holds.
+type attachment struct {
+	*session.Session
+	gateway *client.Client
+	name    string
+	sockets []*os.File
+}
+
+func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.GatewayRegistration, given, env bool) error {
+	interrupts := ui.WatchSignals()
+	defer interrupts.Stop()
+	ctx, cancel := interrupts.Cover(cmd.Context())
+	defer cancel()
+	gone, err := session.WatchProcess(pid)
+	if err != nil {
+		return err
+	}
+	defer gone.Close()
+	inside, err := otherRoot(pid)
+	if err != nil {
+		return err
+	}
+	if inside && g.Dir == "" {
+		g.Dir = insideDir
+	}
+	t := &attachment{Session: sess, name: g.Name}
+	if t.gateway, err = gatewayClient(sess, cmd); err != nil {
+		return err
+	}
+	defer t.gateway.Close()
+	made, err := t.register(ctx, g, given)
+	if err != nil {
+		return err
+	}
+	if t.sockets, err = netjoin.Take(pid, transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}, sockets()); err != nil {
+		return err
+	}
+	defer func() {
+		for _, f := range t.sockets {
+			f.Close()
+		}
+	}()
+	if inside {
+		if err := putFiles(pid, made.Files, made.Dir); err != nil {
+			return err
+		}
+	}
+	held, err := t.gateway.HandOver(ctx, t.name, t.sockets)
+	if err != nil {
+		return err
+	}
+	sess.Say.Line("attached process %d as %s", pid, ui.Printable(t.name))
+	if env {
+		if err := sess.Print(envText(made.Env)); err != nil {
+			return err
+		}
+	}
+	go func() { // the process's end ends this, too
+		gone.Wait(ctx)
+		cancel()
+	}()
+	err = t.hold(ctx, held)
+	if ctx.Err() != nil && interrupts.First() == 0 {
+		sess.Say.Line("process %d has ended", pid)
+		return nil
+	}
+	return interrupts.Explain(err)
+}
+
+// sockets are those that a way out needs.
+func sockets() (all []netjoin.Socket) {
+	for _, l := range engine.WayOut() {
+		all = append(all, netjoin.Socket{Network: l.Network, Address: l.Address})
+	}
+	return all
+}
+
+// register makes the client known. One that is known keeps its policy unless
+// another is given.
+func (t *attachment) register(ctx context.Context, g api.GatewayRegistration, given bool) (api.GatewayClient, error) {
+	if !given {
+		all, err := t.gateway.GatewayClients(ctx)
+		if err != nil {
+			return api.GatewayClient{}, err
+		}
+		for _, known := range all {
+			if known.Name == g.Name {
+				g.GatewayPolicy, g.Credentials = known.GatewayPolicy, known.Credentials
+			}
+		}
+	}
+	return t.gateway.RegisterGatewayClient(ctx, g)
+}
+
+// hold keeps the way out open until ctx ends, or the gateway does not know the
+// client any more.
+func (t *attachment) hold(ctx context.Context, held *client.Holding) error {
+	for {
+		closed := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() { held.Close(); close(closed) })
+		held.Wait()
+		if !stop() {
+			<-closed
+			return cove.Errorf(cove.Canceled, "it was ended")
+		}
+		held.Close()
+		t.Say.Line("the gateway has gone: nothing leaves until it is back")
+		var err error
+		if held, err = t.again(ctx); err != nil {
+			return err
+		}
+		t.Say.Line("the gateway is back")
+	}
+}
+
+// again hands the sockets over as soon as somebody takes them.
+func (t *attachment) again(ctx context.Context) (*client.Holding, error) {
+	for wait := session.SoonestRetry; ; wait = min(2*wait, session.LatestRetry) {
+		held, err := t.gateway.HandOver(ctx, t.name, t.sockets)
+		switch cove.ErrorCode(err) {
+		case "":
+			return held, nil
+		case cove.Unavailable, cove.Conflict: // not there, or it has not noticed
+		default:
+			return nil, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, cove.Errorf(cove.Canceled, "it was ended")
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package run
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/report"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+)
+
+func logsCommand(sess *session.Session) *cobra.Command {
+	var p flags.Target
+	var terminal string
+	follow := false
+	c := &cobra.Command{
+		Use:   "logs",
+		Short: "Print what an execution printed, or a sandbox's terminal shows",
+		Long: `Print the output of an execution that has ended: its standard output on
+standard output, its errors on standard error. With -f also of one that runs,
+whichever process of Cove on this machine runs it: what it has printed so far,
+and the rest as it comes. To stop following does not end it.
+
+Of a sandbox that runs, print what its terminal shows and has shown, as plain
+text: that of the oldest program that runs, else of the one that ended last. With
+-f, go on with each line that is whole, until the program ends; what is written
+over comes again.`,
+		Example: "  cove logs $(cove ps -aq -n 1)\n  cove logs -f $(cove ps -q -n 1)\n  cove logs brave-otter\n  cove logs -f brave-otter\n  cove logs brave-otter --terminal t2",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !strings.HasPrefix(p.Name, "ex_") {
+				if follow {
+					return followTerminal(sess, cmd, p, terminal)
+				}
+				return sandboxLogs(sess, cmd, p, terminal)
+			}
+			if _, err := cove.ParseExecutionID(args[0]); err != nil {
+				return session.ExecutionIDError(args[0])
+			}
+			if follow {
+				return followExecution(cmd.Context(), sess, args[0])
+			}
+			return logs(cmd.Context(), sess, args[0])
+		},
+	}
+	p.AddTo(sess, c)
+	c.Use = "logs [ID|SANDBOX]"
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until it ends")
+	c.Flags().StringVarP(&terminal, "terminal", "t", "", "`ID` of the sandbox's terminal")
+	return c
+}
+
+// followExecution asks one process after the other: the one that runs it has what it
+// printed, and when none does there is the record.
+func followExecution(ctx context.Context, sess *session.Session, id string) error {
+	peers, err := sess.Peers(ctx)
+	if err != nil {
+		return err
+	}
+	defer session.CloseAll(peers)
+	out := sess.NewScreen()
+	for _, p := range peers {
+		begun := false
+		e, err := p.Client.Follow(ctx, id, client.Stream{Stdout: out.Stdout, Stderr: out.Stderr, Started: func(string) { begun = true }})
+		if begun {
+			out.Restore()
+		}
+		if err == nil {
+			sayEnd(sess, e)
+			return nil
+		}
+		if begun || !session.NotHere(err) {
+			return err
+		}
+	}
+	return logs(ctx, sess, id)
+}
+
+func logs(ctx context.Context, sess *session.Session, id string) error {
+	e, err := session.OfRecords(ctx, sess, func(c *client.Client, ctx context.Context) (api.Execution, error) { return c.Get(ctx, id) })
+	if err != nil {
+		return err
+	}
+	if err := sess.Print(e.Output); err != nil {
+		return err
+	}
+	if _, err := sess.Err.WriteString(e.Stderr); err != nil {
+		return err
+	}
+	if e.Status == api.StatusRunning {
+		sess.Say.Line("it still runs, and its output is kept when it has ended; \"cove logs -f %s\" shows it as it comes", id)
+		return nil
+	}
+	sayEnd(sess, e)
+	return nil
+}
+
+// sayEnd says what ended an execution, as far as its record tells.
+func sayEnd(sess *session.Session, e api.Execution) {
+	if t := report.Truncation(e, cove.Limits{}); t != "" {
+		sess.Say.Line("%s", t)
+	}
+	if v := report.Verdict(e, cove.Limits{}); v != "" {
+		sess.Say.Line("%s", v)
+	}
+}
+
+// sandboxLogs prints what a terminal of a sandbox shows and has shown.
+func sandboxLogs(sess *session.Session, cmd *cobra.Command, p flags.Target, id string) error {
+	return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
+		text, err := c.TerminalText(ctx, s.ID, id)
+		if err != nil {
+			return err
+		}
+		return sess.Print(text)
+	})
+}
+
+// followInterval is how often it is looked what a terminal shows now.
+const followInterval = 300 * time.Millisecond
+
+// followTerminal prints what a terminal shows as it comes, line by line, until
+// its program has ended.
+func followTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, id string) error {
+	return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
+		var shown []string
+		for {
+			all, err := c.Terminals(ctx, s.ID)
+			if err != nil {
+				return err
+			}
+			runs := func(t api.Terminal) bool { return t.ExitCode == nil && (id == "" || t.ID == id) }
+			i := slices.IndexFunc(all, runs)
+			if i >= 0 {
+				id = all[i].ID // and no other from now on
+			}
+			text, err := c.TerminalText(ctx, s.ID, id)
+			if err != nil {
+				return err
+			}
+			lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+			if i >= 0 || lines[0] == "" && len(lines) == 1 {
+				lines = lines[:len(lines)-1] // the last one is still being written
+			}
+			for _, line := range unseen(shown, lines) {
+				if err := sess.Print(line + "\n"); err != nil {
+					return err
+				}
+			}
+			if i < 0 {
+				return nil
+			}
+			shown = lines
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(followInterval):
+			}
+		}
+	})
+}
+
+// unseen are the lines of a terminal that have come since it was looked at: those
+// after what is still there, of which the oldest may have been forgotten; or from
+// the first one that was written over.
+func unseen(shown, now []string) []string {
+	for gone := range shown {
+		rest := shown[gone:]
+		if len(rest) <= len(now) && slices.Equal(rest, now[:len(rest)]) {
+			return now[len(rest):]
+		}
+		if gone == 0 && len(now) > 0 && shown[0] == now[0] {
+			break // nothing is forgotten
+		}
+	}
+	same := 0
+	for same < min(len(shown), len(now)) && shown[same] == now[same] {
+		same++
+	}
+	return now[same:]
+}

@@ -1,0 +1,30 @@
+package run
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestUnseen: each line of a terminal is shown once, unless it is written over.
+func TestUnseen(t *testing.T) {
+	for _, c := range []struct{ shown, now, want string }{
+		{"", "", ""},
+		{"", "a b", "a b"},
+		{"a b", "a b", ""},
+		{"a b", "a b c d", "c d"},
+		{"a b c", "b c d", "d"},       // the oldest is forgotten
+		{"a b c", "x y z", "x y z"},   // all of it is
+		{"a b c", "a x", "x"},         // written over
+		{"a b c", "a", ""},            // cleared
+		{"a a a", "a a a a", "a"},     // which one is new does not matter
+		{"a b", "a b a b", "a b"},     // said again
+		{"10% b", "20% b", "20% b"},   // a line above what stays
+		{"a b c d", "", ""},           // cleared whole
+		{"p q p q", "p q r", "r"},     // written over, not forgotten
+		{"a b c d", "c d e f", "e f"}, // two are forgotten
+	} {
+		if got := strings.Join(unseen(strings.Fields(c.shown), strings.Fields(c.now)), " "); got != c.want {
+			t.Errorf("after %q %q has %q, want %q", c.shown, c.now, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,20 @@
+// Package sandbox owns the commands about sandboxes: making and removing them,
+// their terminals and commands, the work in them, and what "cove new" builds on:
+// presets, profiles and the store of repositories.
+package sandbox
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+)
+
+// Commands returns the commands of this room. "cove start" is apart: StartCommand.
+func Commands(sess *session.Session) []*cobra.Command {
+	all := ui.InGroup(ui.GroupWork, newCommand(sess), listCommand(sess), infoCommand(sess), attachCommand(sess), shellCommand(sess), execCommand(sess),
+		stopCommand(sess), pauseCommand(sess), resumeCommand(sess), renameCommand(sess), destroyCommand(sess),
+		diffCommand(sess), logCommand(sess), applyCommand(sess), pushCommand(sess), prCommand(sess),
+		presetCommand(sess), profileCommand(sess), repoCommand(sess))
+	return append(all, setupCommand(sess), gitRemoteCommand(sess))
+}

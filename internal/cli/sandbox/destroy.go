@@ -1,0 +1,222 @@
+package sandbox
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+)
+
+// destroyOptions are the flags of "cove destroy".
+type destroyOptions struct {
+	all, orphans bool
+	keepWork     bool
+	yes          bool
+	last         bool
+	json         bool
+}
+
+// chosen are the sandboxes to destroy; one without a name is a workspace that
+// belongs to none.
+func (o destroyOptions) chosen(l api.SandboxList, args []string) ([]api.Sandbox, error) {
+	if o.all {
+		return l.Sandboxes, nil
+	}
+	var chosen []api.Sandbox
+	if o.orphans {
+		for _, id := range l.Orphans {
+			chosen = append(chosen, api.Sandbox{ID: id})
+		}
+		return chosen, nil
+	}
+	if len(args) == 0 {
+		s, err := flags.Target{Last: o.last}.Among(l.Sandboxes, flags.CurrentDirectory())
+		return []api.Sandbox{s}, err
+	}
+	for _, arg := range args {
+		s, err := api.Sandbox{ID: arg}, error(nil)
+		if !slices.Contains(l.Orphans, arg) {
+			if s, err = flags.Named(l.Sandboxes, arg); err != nil {
+				return nil, err
+			}
+		}
+		if !slices.ContainsFunc(chosen, func(c api.Sandbox) bool { return c.ID == s.ID }) {
+			chosen = append(chosen, s)
+		}
+	}
+	return chosen, nil
+}
+
+func destroyCommand(sess *session.Session) *cobra.Command {
+	var o destroyOptions
+	c := &cobra.Command{
+		Use:   "destroy [SANDBOX]...",
+		Short: "Remove sandboxes and the work in them",
+		Long: `Remove sandboxes: everything that runs in them, their checkouts and their homes.
+With --keep-work the checkouts stay, as directories of yours. At a terminal it
+asks before; elsewhere --yes has to be there. --all removes every sandbox, and
+asks twice at a terminal, whatever --yes says. The id of a workspace that belongs
+to no sandbox ("cove list" names them) removes that; --orphans all of them.
+
+` + flags.TargetHelp,
+		Example: `  cove destroy brave-otter
+  cove destroy --last --keep-work
+  cove destroy --yes $(cove list -q)`,
+		ValidArgsFunction: flags.CompleteSandboxes(sess),
+		Args: func(cmd *cobra.Command, args []string) error {
+			said := 0
+			for _, b := range []bool{len(args) > 0, o.all, o.last, o.orphans} {
+				if b {
+					said++
+				}
+			}
+			if said > 1 {
+				return ui.UsageError(cmd, "SANDBOX, --last, --orphans and --all exclude each other")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return destroy(sess, cmd, o, args) },
+	}
+	f := c.Flags()
+	f.BoolVar(&o.keepWork, "keep-work", false, "leave the checkout where it is")
+	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	f.BoolVar(&o.last, "last", false, "the sandbox that was used last")
+	f.BoolVar(&o.all, "all", false, "every sandbox: the number of them is typed twice")
+	f.BoolVar(&o.orphans, "orphans", false, "workspaces that belong to no sandbox")
+	f.BoolVar(&o.json, "json", false, "print one JSON object")
+	return c
+}
+
+// destroyed is what "cove destroy --json" prints of each.
+type destroyed struct {
+	ID   string `json:"id"`
+	Name string `json:"name,omitempty"`
+	Kept string `json:"kept,omitempty"` // directory
+}
+
+func destroy(sess *session.Session, cmd *cobra.Command, o destroyOptions, args []string) error {
+	ctx := cmd.Context()
+	b, err := sess.Server(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	l, err := b.Client.Sandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	doomed, err := o.chosen(l, args)
+	if err != nil {
+		return err
+	}
+	doomed = withWithin(l.Sandboxes, doomed)
+	if len(doomed) > 0 {
+		if err := confirmDestroy(sess, o, doomed); err != nil {
+			return err
+		}
+	}
+	interrupts := ui.WatchSignals(sess.Out) // only now: who is asked is ended by a signal at once
+	defer interrupts.Stop()
+	ctx, cancel := interrupts.Cover(ctx)
+	defer cancel()
+	done := []destroyed{}
+	var failed error
+	for _, s := range doomed {
+		if err := b.Client.DestroySandbox(ctx, s.ID, o.keepWork); err != nil {
+			if failed != nil {
+				sess.Say.Fail(failed)
+			}
+			if failed = err; ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		d := destroyed{ID: s.ID, Name: s.Name}
+		if o.keepWork {
+			d.Kept = s.Directory
+		}
+		done = append(done, d)
+		if !o.json {
+			if err := sess.Print(cmp.Or(s.Name, s.ID) + "\n"); err != nil {
+				return err
+			}
+			if d.Kept != "" {
+				sess.Say.Line("the work is kept in %s", d.Kept)
+			}
+		}
+	}
+	if o.json {
+		if err := sess.PrintJSON(struct {
+			Destroyed []destroyed `json:"destroyed"`
+		}{done}); err != nil {
+			return err
+		}
+	}
+	return interrupts.Explain(failed)
+}
+
+// withWithin are sandboxes with those that are within them and go with them, which
+// come first. It is pure.
+func withWithin(all, chosen []api.Sandbox) []api.Sandbox {
+	has := func(list []api.Sandbox, id string) bool {
+		return slices.ContainsFunc(list, func(s api.Sandbox) bool { return s.ID == id })
+	}
+	var inside, rest []api.Sandbox
+	for _, s := range all {
+		if s.Within != "" && (has(chosen, s.ID) || has(chosen, s.Within)) {
+			inside = append(inside, s)
+		}
+	}
+	for _, s := range chosen {
+		if !has(inside, s.ID) {
+			rest = append(rest, s)
+		}
+	}
+	return append(inside, rest...)
+}
+
+// confirmDestroy asks. Errors: InvalidArgument when nobody can be asked,
+// Canceled when the answer is no.
+func confirmDestroy(sess *session.Session, o destroyOptions, doomed []api.Sandbox) error {
+	atTerminal := ui.IsTerminal(sess.In) && ui.IsTerminal(sess.Err)
+	switch {
+	case o.all && !atTerminal:
+		return cove.Errorf(cove.InvalidArgument, "--all is confirmed twice at a terminal, and this is none").WithHint("name the sandboxes: cove destroy --yes $(cove list -q)")
+	case !o.all && o.yes:
+		return nil
+	case !atTerminal:
+		return cove.Errorf(cove.InvalidArgument, "nobody can be asked whether to destroy the work in %s", destroyNames(doomed)).WithHint("add --yes, or --keep-work --yes to keep it")
+	}
+	work := "with the work in it"
+	if len(doomed) > 1 {
+		work = "with the work in them"
+	}
+	if o.keepWork {
+		work = "and keep the work"
+	}
+	if !o.all {
+		return sess.Confirm(fmt.Sprintf("destroy %s, %s? [y/N] ", destroyNames(doomed), work), "y", "yes")
+	}
+	count := strconv.Itoa(len(doomed))
+	if err := sess.Confirm(fmt.Sprintf("destroy every sandbox, %s, %s?\n      type how many they are (%s) to go on: ", destroyNames(doomed), work, count), count); err != nil {
+		return err
+	}
+	return sess.Confirm("type it again: ", count)
+}
+
+func destroyNames(doomed []api.Sandbox) string {
+	var list []api.Sandbox
+	for _, s := range doomed {
+		s.Name = cmp.Or(s.Name, s.ID)
+		list = append(list, s)
+	}
+	return ui.Printable(flags.Names(list))
+}

@@ -1,0 +1,233 @@
+package sandbox
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/report"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+)
+
+func pushCommand(sess *session.Session) *cobra.Command {
+	var p flags.Target
+	var req api.PushRequest
+	yes := false
+	c := &cobra.Command{
+		Use:   "push",
+		Short: "Push what a sandbox has committed, from this machine",
+		Long: `Push what a sandbox has committed to its repository's remote, with the credentials
+of this machine, without force. At a terminal it shows the commits and asks;
+elsewhere --yes has to be there, or --ask: then it waits until somebody allows it
+with "cove approve" or by the API, for as long as what a policy asks about does.
+Nobody answering is a denial. What is not committed stays.`,
+		Example: "  cove push brave-otter\n  cove push brave-otter --ask\n  cove push brave-otter --branch fix-login --yes",
+	}
+	p.AddTo(sess, c)
+	c.Flags().StringVar(&req.Branch, "branch", "", "`BRANCH` of the remote, instead of the sandbox's own")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.Flags().BoolVar(&req.Ask, "ask", false, "wait until somebody allows it: cove approve")
+	c.MarkFlagsMutuallyExclusive("yes", "ask")
+	return sess.Showing(c, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		done, err := push(cmd.Context(), sess, p, req, yes)
+		return ui.Result{Value: done, Text: done.Branch + "\n"}, err
+	})
+}
+
+// push shows what would be pushed, asks, and pushes exactly that.
+func push(ctx context.Context, sess *session.Session, p flags.Target, req api.PushRequest, yes bool) (api.PushedWork, error) {
+	b, err := sess.Server(ctx)
+	if err != nil {
+		return api.PushedWork{}, err
+	}
+	defer b.Close()
+	s, err := p.Find(ctx, b.Client)
+	if err != nil {
+		return api.PushedWork{}, err
+	}
+	if req.Ask {
+		sess.Say.Line("waiting until somebody allows the push: %s", sess.Command("approve"))
+	} else if !yes {
+		if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) {
+			return api.PushedWork{}, cove.Errorf(cove.InvalidArgument, "nobody can be asked whether to push the work of %s", s.Name).WithHint("look at it with %q, and add --yes; --ask waits for somebody else", sess.Command("log", s.Name))
+		}
+		w, err := b.Client.ImportWork(ctx, s.ID)
+		if err != nil {
+			return api.PushedWork{}, err
+		}
+		req.Commit = headOf(w)
+		shown := &report.PatchWriter{To: sess.Err}
+		if err := b.Client.LogWork(ctx, s.ID, client.WorkOptions{Short: true}, shown); err != nil {
+			return api.PushedWork{}, err
+		}
+		if err := b.Client.DiffWork(ctx, s.ID, client.WorkOptions{Stat: true}, shown); err != nil {
+			return api.PushedWork{}, err
+		}
+		branch := cmp.Or(req.Branch, w.Branch)
+		if err := sess.Confirm(ui.Printable(fmt.Sprintf("push it to %s of %s? [y/N] ", branch, cmp.Or(w.Remote, "its remote"))), "y", "yes"); err != nil {
+			return api.PushedWork{}, err
+		}
+	}
+	interrupts := ui.WatchSignals(sess.Out)
+	defer interrupts.Stop()
+	ctx, cancel := interrupts.Cover(ctx)
+	defer cancel()
+	done, err := b.Client.PushWork(ctx, s.ID, req)
+	if err != nil {
+		return done, interrupts.Explain(err)
+	}
+	sess.Say.Line("pushed %s to %s of %s", shortID(done.Commit), done.Branch, done.Remote)
+	return done, nil
+}
+
+func headOf(w api.ImportedWork) string {
+	for _, r := range w.Refs {
+		if r.Name == "HEAD" {
+			return r.ID
+		}
+	}
+	return ""
+}
+
+func prCommand(sess *session.Session) *cobra.Command {
+	var p flags.Target
+	var title, body, base string
+	var yes, ask, draft bool
+	c := &cobra.Command{
+		Use:   "pr",
+		Short: "Push what a sandbox has committed, and open a pull request",
+		Long: `Push what a sandbox has committed, as "cove push" does, and open a pull request
+with "gh", GitHub's own command, as whoever is logged in there. Without gh it is
+opened by GitHub's API, or that of a GitHub Enterprise server that the
+configuration names, with the credential that pushes have. For other servers the
+address is printed where one can be opened in a browser.`,
+		Example: "  cove pr brave-otter --title 'Say who is logged in'\n  cove pr --last --draft",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return createPullRequest(cmd.Context(), sess, p, pullRequest{title: title, body: body, base: base, draft: draft}, yes, ask)
+		},
+	}
+	p.AddTo(sess, c)
+	c.Flags().StringVarP(&title, "title", "t", "", "`TITLE` (default: the first line of the only commit, or the branch)")
+	c.Flags().StringVarP(&body, "body", "b", "", "`TEXT` of its description (default: the commits)")
+	c.Flags().StringVar(&base, "base", "", "`BRANCH` to merge into (default: the one the sandbox began at)")
+	c.Flags().BoolVar(&draft, "draft", false, "as a draft")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.Flags().BoolVar(&ask, "ask", false, "wait until somebody allows it: cove approve")
+	c.MarkFlagsMutuallyExclusive("yes", "ask")
+	return c
+}
+
+type pullRequest struct {
+	title, body, base string
+	draft             bool
+}
+
+// fill says what nobody has said. The words of commits are the sandbox's.
+func (q *pullRequest) fill(s api.Sandbox, done api.PushedWork, log string) {
+	var subjects []string
+	for line := range strings.Lines(log) {
+		_, subject, _ := strings.Cut(strings.TrimSpace(line), " ")
+		subjects = append(subjects, ui.Printable(subject))
+	}
+	if q.title == "" {
+		q.title = done.Branch
+		if len(subjects) == 1 {
+			q.title = subjects[0]
+		}
+	}
+	if q.body == "" && len(subjects) > 1 {
+		q.body = "- " + strings.Join(subjects, "\n- ") + "\n"
+	}
+	if q.base == "" && s.Repository.From != s.Repository.Branch && !isCommit(s.Repository.From) {
+		q.base = s.Repository.From
+	}
+}
+
+func createPullRequest(ctx context.Context, sess *session.Session, p flags.Target, q pullRequest, yes, ask bool) error {
+	b, err := sess.Server(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	s, err := p.Find(ctx, b.Client)
+	if err != nil {
+		return err
+	}
+	if s.Repository == nil || s.Repository.Remote == "" {
+		return cove.Errorf(cove.InvalidArgument, "the sandbox %s has no remote that could take a pull request", s.Name).WithHint("bring its work back with %q", sess.Command("apply", s.Name))
+	}
+	var log bytes.Buffer
+	if err := b.Client.LogWork(ctx, s.ID, client.WorkOptions{Short: true}, &log); err != nil {
+		return err
+	}
+	done, err := push(ctx, sess, flags.Target{Name: s.ID}, api.PushRequest{Ask: ask}, yes)
+	if err != nil {
+		return err
+	}
+	q.fill(s, done, log.String())
+	host, repository, err := flags.PlaceOf(done.Remote)
+	if err != nil {
+		return err
+	}
+	gh, err := exec.LookPath("gh")
+	if err != nil {
+		return openPull(ctx, sess, b.Client, s, done, q, fmt.Sprintf("https://%s/%s/compare/%s...%s?expand=1", host, repository, pathOf(q.base), pathOf(done.Branch)))
+	}
+	args := []string{"pr", "create", "--repo", host + "/" + repository, "--head", done.Branch, "--title", q.title, "--body", q.body}
+	if q.base != "" {
+		args = append(args, "--base", q.base)
+	}
+	if q.draft {
+		args = append(args, "--draft")
+	}
+	c := exec.CommandContext(ctx, gh, args...)
+	c.Dir = "/" // not in a repository whose configuration it would read
+	c.Stdin, c.Stdout, c.Stderr = sess.In, sess.Out, sess.Err
+	if err := c.Run(); err != nil {
+		return cove.Errorf(cove.Unavailable, "gh has not opened the pull request: %w", err).WithHint("the branch %s is pushed; see \"gh auth status\"", done.Branch)
+	}
+	return nil
+}
+
+// openPull has the server open a pull request, and prints its address; or that
+// of a page where a person can, where the server cannot.
+func openPull(ctx context.Context, sess *session.Session, c *client.Client, s api.Sandbox, done api.PushedWork, q pullRequest, page string) error {
+	if q.base == "" {
+		sess.Say.Line("which branch it is for is not known, so it is not opened; say it with --base, or open it here:")
+		return sess.Print(page + "\n")
+	}
+	opened, err := c.OpenPull(ctx, s.ID, api.PullRequest{Branch: done.Branch, Base: q.base, Title: q.title, Body: q.body, Draft: q.draft})
+	switch cove.ErrorCode(err) {
+	case "":
+		sess.Say.Line("opened pull request %d", opened.Number)
+		return sess.Print(ui.Printable(opened.URL) + "\n")
+	case cove.Unsupported:
+		sess.Say.Line("%s; open it here:", err)
+		return sess.Print(page + "\n")
+	}
+	return err
+}
+
+// isCommit reports whether what a sandbox began at is no branch.
+func isCommit(from string) bool {
+	return len(from) >= 40 && strings.Trim(from, "0123456789abcdef") == ""
+}
+
+// pathOf is a branch within an address.
+func pathOf(branch string) string {
+	if branch == "" {
+		return "HEAD"
+	}
+	return (&url.URL{Path: branch}).EscapedPath()
+}

@@ -1,0 +1,202 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/flags"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+)
+
+func repoCommand(sess *session.Session) *cobra.Command {
+	return ui.Group(&cobra.Command{
+		Use:   "repo",
+		Short: "See and look after the store of repositories",
+		Long: `See and look after the store of repositories, below repos in --home: one mirror of
+each, with its well-known branches and tags. Sandboxes borrow objects from it
+read-only, so the first "cove new" of a repository fetches it, and the next take
+next to no time and no space. An object that a sandbox borrows is never removed.`,
+		Example: "  cove repo list\n  cove repo fetch owner/repo",
+	}, repoList(sess), repoFetch(sess), repoRemove(sess), repoCollect(sess))
+}
+
+func repoList(sess *session.Session) *cobra.Command {
+	return sess.Showing(&cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the repositories in the store",
+		Args:    ui.Exactly(),
+	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
+		all, err := session.OfServer(cmd, sess, (*client.Client).Repositories)
+		r := ui.Listing[api.StoredRepository]{
+			Key:      "repositories",
+			Headings: []string{"NAME", "SIZE", "SANDBOXES", "FETCHED", "SOURCE"},
+			Row: func(r api.StoredRepository) []string {
+				size := ui.SizeText(r.Size)
+				if r.Partial {
+					size += ", in part"
+				}
+				return []string{r.Name, size, strconv.Itoa(len(r.Sandboxes)), ui.Ago(time.Since(r.FetchedAt)), r.Source}
+			},
+		}.Result(all)
+		for _, stored := range all {
+			for _, dir := range stored.Kept {
+				r.Notes = append(r.Notes, fmt.Sprintf("work that was kept borrows from %s: %s; once you have removed that directory, \"cove repo gc\" forgets it", stored.Name, dir))
+			}
+		}
+		return r, err
+	})
+}
+
+func repoFetch(sess *session.Session) *cobra.Command {
+	partial := false
+	c := &cobra.Command{
+		Use:   "fetch REPO",
+		Short: "Put a repository into the store, or bring it up to date",
+		Long: `Put a repository into the store, or bring it up to date. With --partial, for one
+that is very large, the contents of files are left out: what a sandbox checks out
+is fetched when it is made, and an older file when git inside looks at it, through
+the sandbox's network.`,
+		Example: "  cove repo fetch owner/repo\n  cove repo fetch --partial https://git.example/owner/repo.git",
+		Args:    ui.Exactly("REPO"),
+	}
+	c.Flags().BoolVar(&partial, "partial", false, "leave out the contents of files until somebody checks them out")
+	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
+		source, err := flags.RepositorySource(args[0], false)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		r, err := session.OfServer(cmd, sess, func(c *client.Client, ctx context.Context) (api.StoredRepository, error) {
+			shown := sess.NewSteps()
+			r, err := c.FetchRepository(ctx, api.FetchRepositoryRequest{Source: source, Partial: partial}, shown.Take)
+			shown.End(err)
+			return r, err
+		})
+		return ui.Result{Value: r, Text: r.Name + "\n"}, err
+	})
+}
+
+// storedSource is REPO as the store may know it: by the name that it lists,
+// too.
+func storedSource(s string) string {
+	if source, err := flags.RepositorySource(s, false); err == nil {
+		return source
+	}
+	return s
+}
+
+func repoRemove(sess *session.Session) *cobra.Command {
+	asJSON := false
+	c := &cobra.Command{
+		Use:               "remove REPO...",
+		Aliases:           []string{"rm"},
+		Short:             "Remove repositories from the store",
+		Long:              "Remove repositories from the store, by what \"cove repo list\" calls them or as they were asked for. One that sandboxes borrow from stays.",
+		Example:           "  cove repo remove github.com/owner/repo",
+		ValidArgsFunction: completeStored(sess),
+		Args:              ui.AtLeastOne("REPO"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
+				done, err := eachStored(sess, args, asJSON, func(source string) error { return c.RemoveRepository(ctx, source) })
+				if asJSON && err == nil {
+					err = sess.PrintJSON(map[string][]string{"removed": done})
+				}
+				return err
+			})
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return c
+}
+
+// eachStored does something with each repository and prints its name, unless
+// that is told later. It ends with the first error.
+func eachStored(sess *session.Session, names []string, quiet bool, do func(source string) error) (done []string, err error) {
+	done = []string{}
+	for _, name := range names {
+		if err := do(storedSource(name)); err != nil {
+			return done, err
+		}
+		done = append(done, name)
+		if !quiet {
+			if err := sess.Print(name + "\n"); err != nil {
+				return done, err
+			}
+		}
+	}
+	return done, nil
+}
+
+func repoCollect(sess *session.Session) *cobra.Command {
+	asJSON := false
+	c := &cobra.Command{
+		Use:   "gc [REPO]...",
+		Short: "Pack repositories of the store anew",
+		Long: `Pack repositories of the store anew, all of them when none is named, and say how
+much that has freed. While sandboxes borrow from one, every object of it stays, and
+so it does for work that "cove destroy --keep-work" has kept ("cove repo list" says
+where) until you remove that.`,
+		Example:           "  cove repo gc",
+		ValidArgsFunction: completeStored(sess),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
+				before, err := c.Repositories(ctx)
+				if err != nil {
+					return err
+				}
+				if len(args) == 0 {
+					for _, r := range before {
+						args = append(args, r.Name)
+					}
+				}
+				done, err := eachStored(sess, args, asJSON, func(source string) error { return c.CollectRepository(ctx, source) })
+				if err != nil {
+					return err
+				}
+				after, err := c.Repositories(ctx)
+				if err != nil {
+					return err
+				}
+				freed := max(storedSize(before)-storedSize(after), 0)
+				if asJSON {
+					return sess.PrintJSON(map[string]any{"collected": done, "freed": freed})
+				}
+				if freed > 0 {
+					sess.Say.Line("freed %s", ui.SizeText(freed))
+				}
+				return nil
+			})
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return c
+}
+
+func storedSize(all []api.StoredRepository) (n int64) {
+	for _, r := range all {
+		n += r.Size
+	}
+	return n
+}
+
+// completeStored completes the names of repositories in the store. It starts no
+// server.
+func completeStored(sess *session.Session) cobra.CompletionFunc {
+	return ui.CompleteEach(func(ctx context.Context) (names []string) {
+		sess.AskRunning(ctx, func(ctx context.Context, c *client.Client) error {
+			all, err := c.Repositories(ctx)
+			for _, r := range all {
+				names = append(names, r.Name)
+			}
+			return err
+		})
+		return names
+	})
+}

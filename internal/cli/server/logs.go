@@ -1,0 +1,126 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/cli/session"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+)
+
+func serverLogs(sess *session.Session) *cobra.Command {
+	follow, lines := false, 0
+	c := &cobra.Command{
+		Use:     "logs",
+		Short:   "Print the log of the server in the background",
+		Example: "  cove server logs -n 20\n  cove server logs -f",
+		Args:    ui.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if lines < 0 {
+				return ui.UsageError(cmd, "--lines %d: it must not be negative", lines)
+			}
+			interrupts := ui.WatchSignals(sess.Out)
+			defer interrupts.Stop()
+			ctx, cancel := interrupts.Cover(cmd.Context())
+			defer cancel()
+			cfg, err := sess.Config()
+			if err != nil {
+				return err
+			}
+			if err := printLog(ctx, sess, session.ServerLogPath(cfg), lines, follow); err != nil {
+				return err
+			}
+			return interrupts.Explain(ended(ctx, follow))
+		},
+	}
+	c.Flags().IntVarP(&lines, "lines", "n", 100, "the last `COUNT` lines")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on as it grows")
+	return c
+}
+
+func ended(ctx context.Context, follow bool) error {
+	if follow && ctx.Err() != nil {
+		return cove.Errorf(cove.Canceled, "it was ended")
+	}
+	return nil
+}
+
+// logPoll is how often a log that is followed is looked at.
+const logPoll = 200 * time.Millisecond
+
+// printLog prints the last lines of a log, and with follow what comes, also
+// when the log begins anew. What is in it came through slog, which quotes.
+func printLog(ctx context.Context, sess *session.Session, path string, lines int, follow bool) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return cove.Errorf(cove.NotFound, "there is no log at %s", path).WithHint("a server in the background has one; \"cove serve\" prints it")
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { f.Close() }()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return err
+	}
+	if err := sess.Print(string(lastLines(data, lines))); err != nil || !follow {
+		return err
+	}
+	for {
+		select {
+		case <-time.After(logPoll):
+		case <-ctx.Done():
+			return nil
+		}
+		if _, err := io.Copy(sess.Out, f); err != nil {
+			return err
+		}
+		now, err := os.Open(path)
+		if err != nil {
+			continue // it is being replaced
+		}
+		if same(f, now) {
+			now.Close()
+			continue
+		}
+		if _, err := io.Copy(sess.Out, f); err != nil { // what came last
+			now.Close()
+			return err
+		}
+		f.Close()
+		f = now
+	}
+}
+
+func same(a, b *os.File) bool {
+	ia, err := a.Stat()
+	if err != nil {
+		return false
+	}
+	ib, err := b.Stat()
+	return err == nil && os.SameFile(ia, ib)
+}
+
+// lastLines are the last n lines of data.
+func lastLines(data []byte, n int) []byte {
+	end := len(bytes.TrimSuffix(data, []byte("\n")))
+	for i := end; n > 0; n-- {
+		at := bytes.LastIndexByte(data[:i], '\n')
+		if at < 0 {
+			return data
+		}
+		if n == 1 {
+			return data[at+1:]
+		}
+		i = at
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/daemon"
+	"github.com/cove-sandbox/cove/internal/version"
+)
+
+// CloseTimeout is how long a daemon in this process may take to clean up.
+const CloseTimeout = 15 * time.Second
+
+// Backend is where executions of this command happen.
+type Backend struct {
+	Client *client.Client
+	Close  func() error
+}
+
+// Do uses a connection until its context ends.
+type Do = func(context.Context, *client.Client) error
+
+// Ask asks a server one thing, as (*client.Client).Agents does.
+type Ask[T any] = func(*client.Client, context.Context) (T, error)
+
+// Connect finds the backend: the server that was named, else the one of this
+// machine when it answers, else a daemon in this process, which is warm when
+// something is about to run.
+func (sess *Session) Connect(ctx context.Context, warm bool) (*Backend, error) {
+	if address := sess.ServerAddress(); address != "" {
+		return sess.Dial(address)
+	}
+	cfg, err := sess.Config()
+	if err != nil {
+		return nil, err
+	}
+	if path := cfg.Socket(); Answers(ctx, path) {
+		return sess.Dial("unix:" + path)
+	}
+	return sess.inProcess(ctx, cfg, warm)
+}
+
+// inProcess builds a daemon in this process.
+func (sess *Session) inProcess(ctx context.Context, cfg *config.Config, warm bool) (*Backend, error) {
+	sess.Warn(cfg)
+	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: sess.QuietLogger(cfg), Warm: warm})
+	if err != nil {
+		return nil, err
+	}
+	closing := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
+		defer cancel()
+		return d.Close(ctx)
+	}
+	c, err := d.Client()
+	if err != nil {
+		closing()
+		return nil, err
+	}
+	return &Backend{Client: c, Close: func() error { c.Close(); return closing() }}, nil
+}
+
+// Dial speaks to the server at an address, with the key of the environment.
+func (sess *Session) Dial(address string) (*Backend, error) {
+	c, err := client.New(client.Options{Address: address, Key: sess.Getenv("COVE_API_KEY")})
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{Client: c, Close: func() error { c.Close(); return nil }}, nil
+}
+
+// Server finds the server that keeps sandboxes: the one that was named, else
+// the one of this machine, which is started if it does not answer.
+func (sess *Session) Server(ctx context.Context) (*Backend, error) {
+	address := sess.ServerAddress()
+	if address == "" {
+		cfg, err := sess.Config()
+		if err != nil {
+			return nil, err
+		}
+		address = "unix:" + cfg.Socket()
+		if !Answers(ctx, cfg.Socket()) {
+			if err := sess.StartServer(ctx, cfg); err != nil {
+				return nil, err
+			}
+			return sess.Dial(address)
+		}
+	}
+	b, err := sess.Dial(address)
+	if err != nil {
+		return nil, err
+	}
+	if h, err := b.Client.Health(ctx); err == nil { // else the command itself says what is wrong
+		sess.checkVersion(h)
+	}
+	return b, nil
+}
+
+// WithServer lets do talk to the server that keeps sandboxes, until a signal
+// comes.
+func (sess *Session) WithServer(cmd *cobra.Command, do Do) error {
+	return sess.with(cmd.Context(), sess.Server, do)
+}
+
+// WithBackend lets do talk to the server of Connect, or to a daemon in this
+// process, until a signal comes.
+func (sess *Session) WithBackend(cmd *cobra.Command, do Do) error {
+	return sess.with(cmd.Context(), func(ctx context.Context) (*Backend, error) { return sess.Connect(ctx, false) }, do)
+}
+
+// with connects, and ends do at a signal.
+func (sess *Session) with(ctx context.Context, connect func(context.Context) (*Backend, error), do Do) error {
+	interrupts := ui.WatchSignals(sess.Out)
+	defer interrupts.Stop()
+	ctx, cancel := interrupts.Cover(ctx)
+	defer cancel()
+	b, err := connect(ctx)
+	if err != nil {
+		return interrupts.Explain(err)
+	}
+	err = interrupts.Explain(do(ctx, b.Client))
+	if cerr := b.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// OfServer returns the answer of the server that keeps sandboxes.
+func OfServer[T any](cmd *cobra.Command, sess *Session, ask Ask[T]) (answer T, err error) {
+	err = sess.WithServer(cmd, func(ctx context.Context, c *client.Client) (err error) {
+		answer, err = ask(c, ctx)
+		return err
+	})
+	return answer, err
+}
+
+// OfBackend returns the answer of the server of Connect, or of a daemon in this process.
+func OfBackend[T any](cmd *cobra.Command, sess *Session, ask Ask[T]) (answer T, err error) {
+	err = sess.WithBackend(cmd, func(ctx context.Context, c *client.Client) (err error) {
+		answer, err = ask(c, ctx)
+		return err
+	})
+	return answer, err
+}
+
+// AskRunning asks a server that answers now, for as long as somebody waits who
+// types; else it is Unavailable.
+func (sess *Session) AskRunning(ctx context.Context, ask Do) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	address := sess.ServerAddress()
+	if address == "" {
+		cfg, err := sess.Config()
+		if err != nil {
+			return err
+		}
+		if !Answers(ctx, cfg.Socket()) {
+			return cove.Errorf(cove.Unavailable, "no server answers")
+		}
+		address = "unix:" + cfg.Socket()
+	}
+	b, err := sess.Dial(address)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	return ask(ctx, b.Client)
+}
+
+// completionTimeout is how long whoever presses Tab waits for a server.
+const completionTimeout = 2 * time.Second
+
+// KillTimeout is how long ending an execution may take before the connection
+// is dropped instead, which ends it too.
+const KillTimeout = 10 * time.Second
+
+// How long it takes to look for a gateway that has gone again, at first and at
+// most.
+const (
+	SoonestRetry = 50 * time.Millisecond
+	LatestRetry  = 2 * time.Second
+)
+
+// checkVersion says when a server is of another version than this command.
+func (sess *Session) checkVersion(h api.Health) {
+	switch {
+	case h.Version == "" || h.Version == version.Version:
+	case sess.ServerAddress() != "":
+		sess.Say.Line("the server is of version %s, this command of %s", h.Version, version.Version)
+	default:
+		sess.Say.Line("the server is of version %s, this command of %s: \"cove server stop\" ends it, and the next command starts one of its own; sandboxes stay", h.Version, version.Version)
+	}
+}

@@ -1,0 +1,144 @@
+package session
+
+import (
+	"context"
+	"slices"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/client"
+)
+
+// Peers are all backends that have executions now: the server that was named,
+// or every process of Cove on this machine that shares the run directory.
+func (sess *Session) Peers(ctx context.Context) ([]*Backend, error) {
+	if address := sess.ServerAddress(); address != "" {
+		b, err := sess.Dial(address)
+		if err != nil {
+			return nil, err
+		}
+		return []*Backend{b}, nil
+	}
+	cfg, err := sess.Config()
+	if err != nil {
+		return nil, err
+	}
+	var all []*Backend
+	for _, path := range liveSockets(ctx, cfg.RunDir) {
+		b, err := sess.Dial("unix:" + path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+// ReadRecords asks a backend that can read the records: the server that was
+// named, else a process that lives, else a daemon in this process. They share
+// one store, so when one ends meanwhile the next is asked.
+func (sess *Session) ReadRecords(ctx context.Context, ask func(*client.Client) error) error {
+	peers, err := sess.Peers(ctx)
+	if err != nil {
+		return err
+	}
+	asked := false
+	for _, p := range peers {
+		if !asked {
+			err = ask(p.Client)
+			asked = cove.ErrorCode(err) != cove.Unavailable
+		}
+		p.Close()
+	}
+	if asked || sess.ServerAddress() != "" {
+		return err
+	}
+	cfg, err := sess.Config()
+	if err != nil {
+		return err
+	}
+	b, err := sess.inProcess(ctx, cfg, false)
+	if err != nil {
+		return err
+	}
+	err = ask(b.Client)
+	if cerr := b.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// NotHere reports an answer that another process may give differently.
+func NotHere(err error) bool {
+	code := cove.ErrorCode(err)
+	return code == cove.NotFound || code == cove.Conflict || code == cove.Unavailable
+}
+
+// AskRunner asks one peer after the other; only the one that runs the
+// execution can do it.
+func AskRunner(peers []*Backend, id string, do func(*Backend) error) error {
+	var last error = cove.Errorf(cove.NotFound, "no running execution has the id %s", id).WithHint("see \"cove ps\"")
+	for _, p := range peers {
+		err := do(p)
+		if err == nil {
+			return nil
+		}
+		if cove.ErrorCode(last) == cove.NotFound {
+			last = err
+		}
+		if !NotHere(err) {
+			return err
+		}
+	}
+	return last
+}
+
+// ExecutionIDError refuses what is no id of an execution.
+func ExecutionIDError(id string) error {
+	return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an execution", id).WithHint("\"cove ps -a\" lists them")
+}
+
+// CloseAll closes backends.
+func CloseAll(peers []*Backend) {
+	for _, p := range peers {
+		p.Close()
+	}
+}
+
+// pageSize is how many records are asked for at once.
+const pageSize = 100
+
+// UpTo reads page after page, until there are limit records or no more.
+func UpTo[T any](limit int, page func(cursor string, limit int) (records []T, next string, err error)) ([]T, error) {
+	all := []T{}
+	for cursor := ""; ; {
+		records, next, err := page(cursor, min(pageSize, limit-len(all)))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, records...)
+		if cursor = next; cursor == "" || len(all) >= limit {
+			return all, nil
+		}
+	}
+}
+
+// DecisionsUpTo are the newest, oldest first.
+func DecisionsUpTo(ctx context.Context, c *client.Client, q client.DecisionOptions, limit int) ([]api.Decision, error) {
+	all, err := UpTo(limit, func(cursor string, n int) ([]api.Decision, string, error) {
+		q.Cursor, q.Limit = cursor, n
+		page, err := c.Decisions(ctx, q)
+		return page.Decisions, page.NextCursor, err
+	})
+	slices.Reverse(all)
+	return all, err
+}
+
+// OfRecords returns an answer that ReadRecords has found.
+func OfRecords[T any](ctx context.Context, sess *Session, ask Ask[T]) (answer T, err error) {
+	err = sess.ReadRecords(ctx, func(c *client.Client) (err error) {
+		answer, err = ask(c, ctx)
+		return err
+	})
+	return answer, err
+}

@@ -1,0 +1,89 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/profile"
+)
+
+// ChosenProfileFile keeps the name of the profile that is used where none is given.
+func (sess *Session) ChosenProfileFile() (string, error) {
+	cfg, err := sess.Config()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(cfg.Home, "profile"), nil
+}
+
+// ChosenProfile is the one that "cove profile use" has chosen; empty is none.
+// A server that is named knows nothing of what was chosen here.
+func (sess *Session) ChosenProfile() (string, error) {
+	if sess.ServerAddress() != "" {
+		return "", nil
+	}
+	file, err := sess.ChosenProfileFile()
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", cove.Errorf(cove.InvalidArgument, "cannot read which profile is chosen: %w", ui.Cause(err))
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// ResolveProfile is the profile of a command line: the one that it names, or the
+// chosen one.
+func (sess *Session) ResolveProfile(named string) (string, error) {
+	switch named {
+	case profile.Default:
+		return "", nil
+	case "":
+		return sess.ChosenProfile()
+	}
+	return named, nil
+}
+
+// Profiles asks whoever has them.
+func (sess *Session) Profiles(ctx context.Context) (all []api.Profile, err error) {
+	b, err := sess.Connect(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if cerr := b.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	return b.Client.Profiles(ctx)
+}
+
+// AddProfile adds --profile to a command that makes sandboxes.
+func (sess *Session) AddProfile(c *cobra.Command, to *string) {
+	c.Flags().StringVar(to, "profile", "", "`NAME` of a profile (\"cove profile list\"); default is none")
+	c.RegisterFlagCompletionFunc("profile", sess.CompleteProfile())
+}
+
+func (sess *Session) CompleteProfile() cobra.CompletionFunc {
+	return ui.CompleteFirst(func(ctx context.Context) []string {
+		names := []string{profile.Default}
+		all, _ := sess.Profiles(ctx) // a completion has no place for an error
+		for _, p := range all {
+			names = append(names, p.Name)
+		}
+		return names
+	})
+}

@@ -1,0 +1,61 @@
+package session
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove/internal/instance"
+)
+
+// serverSocket is where "cove serve" listens below the run directory, and
+// instanceSockets where every process of Cove does while it lives.
+const (
+	serverSocket    = "cove.sock"
+	instanceSockets = instance.Dir + "/*.sock"
+)
+
+// liveSockets lists the sockets below the run directory that answer, the
+// server's first.
+func liveSockets(ctx context.Context, runDir string) []string {
+	var live []string
+	if path := filepath.Join(runDir, serverSocket); Answers(ctx, path) {
+		live = append(live, path)
+	}
+	found, err := filepath.Glob(filepath.Join(escapeGlob(runDir), instanceSockets))
+	if err != nil {
+		return live
+	}
+	slices.Sort(found)
+	for _, path := range found {
+		if Answers(ctx, path) {
+			live = append(live, path)
+		}
+	}
+	return live
+}
+
+// escapeGlob keeps a directory's name from being read as a pattern.
+func escapeGlob(dir string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
+}
+
+// Answers reports whether somebody listens on a unix socket. A file that is
+// there and refuses belongs to a process that was killed.
+func Answers(ctx context.Context, path string) bool {
+	if _, err := os.Stat(path); err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
