@@ -19,11 +19,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// newGitRoot makes the root filesystem that git of hidden repositories has. Its
-// directory goes with the instance's files.
+// newGitRoot makes the root filesystem that git of hidden repositories has, in place
+// of an earlier server's. It is in the home, beside images: the run directory may be
+// a tmpfs, which has no idmapped mounts before Linux 6.3.
 func (d *Daemon) newGitRoot() (engine.Rootfs, error) {
-	dir := filepath.Join(d.instance.Files(), "git")
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+	dir := filepath.Join(d.cfg.Home, "git-root")
+	if err := os.RemoveAll(dir); err != nil {
 		return engine.Rootfs{}, cove.Errorf(cove.StorageFull, "make a root filesystem with git: %w", err)
 	}
 	return companion.MakeRoot(dir, GuestPath(d.cfg))

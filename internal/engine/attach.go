@@ -54,7 +54,9 @@ func (b *Binding) OpenMounts() (opened []Attachment, err error) {
 		if err != nil {
 			return opened, err
 		}
-		opened = append(opened, Attachment{Place: place, Target: m.Target, ReadOnly: m.ReadOnly, NoExec: m.NoExec, NoFollow: m.NoFollow})
+		opened = append(opened, Attachment{
+			Place: place, Target: m.Target, ReadOnly: m.ReadOnly, NoExec: m.NoExec, NoFollow: m.NoFollow,
+		})
 	}
 	return opened, nil
 }

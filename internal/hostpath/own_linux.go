@@ -38,14 +38,14 @@ func (o Own) Open() (*os.File, error) {
 		return nil, unopened(path, err)
 	}
 	defer unix.Close(dir)
-	fd, err := unix.Openat2(dir, o.Name, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	fd, err := unix.Openat2(dir, o.Name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: beneath})
 	if err != nil {
 		return nil, unopened(path, err)
 	}
 	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Mode&unix.S_IFMT != unix.S_IFREG {
+	err = unix.Fstat(fd, &st)
+	if kind := st.Mode & unix.S_IFMT; err == nil && kind != unix.S_IFDIR && kind != unix.S_IFREG {
 		err = cove.Errorf(cove.Forbidden, "Cove's own %q is neither a directory nor a regular file", path)
 	}
 	if err != nil {
@@ -63,5 +63,6 @@ func unopened(path string, err error) error {
 		return cove.Errorf(cove.Forbidden, "Cove's own %q leads elsewhere, by a symbolic link or \"..\"", path).
 			WithHint("put a real directory there, or choose another home with COVE_HOME")
 	}
-	return cove.Errorf(cove.InvalidArgument, "Cove's own %q cannot be opened: %w", path, err).WithHint("see to its permissions")
+	return cove.Errorf(cove.InvalidArgument, "Cove's own %q cannot be opened: %w", path, err).
+		WithHint("see to its permissions")
 }

@@ -134,7 +134,8 @@ func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (
 		return b, err
 	}
 	if ws.Borrowed != "" {
-		if err := b.Attach(ws.Own(ws.Borrowed), engine.Attachment{Target: workspace.BorrowedPlace, ReadOnly: true}); err != nil {
+		err := b.Attach(ws.Own(ws.Borrowed), engine.Attachment{Target: workspace.BorrowedPlace, ReadOnly: true})
+		if err != nil {
 			return b, err
 		}
 	}

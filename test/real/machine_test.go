@@ -34,9 +34,12 @@ func testMain(m *testing.M) int {
 	programs = dir
 	var out []byte
 	if built := os.Getenv("COVE_TEST_BIN"); built != "" {
-		out, err = exec.Command("cp", filepath.Join(built, "cove"), filepath.Join(built, "cove-guest"), filepath.Join(built, "cove-worker"), dir).CombinedOutput()
+		copying := exec.Command("cp", "cove", "cove-guest", "cove-worker", dir)
+		copying.Dir = built
+		out, err = copying.CombinedOutput()
 	} else {
-		build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "../../cmd/cove", "../../cmd/cove-guest", "../../cmd/cove-worker")
+		build := exec.Command("go", "build", "-trimpath", "-o", dir+"/",
+			"../../cmd/cove", "../../cmd/cove-guest", "../../cmd/cove-worker")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		out, err = build.CombinedOutput()
 	}
@@ -78,7 +81,8 @@ func asUser(t *testing.T) *machine {
 	if os.Geteuid() == 0 {
 		id := fmt.Sprint(user)
 		m.home = "/home/user"
-		m.enter = slices.Concat(newNamespace(t), inGroups(handOver(t)), []string{"setpriv", "--reuid=" + id, "--regid=" + id, "--clear-groups", "--"})
+		m.enter = slices.Concat(newNamespace(t), inGroups(handOver(t)),
+			[]string{"setpriv", "--reuid=" + id, "--regid=" + id, "--clear-groups", "--"})
 	} else {
 		home, err := os.MkdirTemp("", "cove-real-")
 		if err != nil {
@@ -179,20 +183,14 @@ func removeGroup(t *testing.T, dir string) {
 
 // inGroups is the beginning of a command that runs in control groups.
 func inGroups(groups []string) []string {
-	return []string{"sh", "-c", `n=$1; shift; while [ $n -gt 0 ]; do echo $$ >$1/cgroup.procs; shift; n=$((n-1)); done; exec "$@"`, "sh", fmt.Sprint(len(groups)),
-		strings.Join(groups, "\x00")}
+	enter := `n=$1; shift; while [ $n -gt 0 ]; do echo $$ >$1/cgroup.procs; shift; n=$((n-1)); done; exec "$@"`
+	return slices.Concat([]string{"sh", "-c", enter, "sh", fmt.Sprint(len(groups))}, groups)
 }
 
 // start makes the user's repository, and ends what the user has started when the
 // test is over.
 func start(m *machine) *machine {
 	m.t.Helper()
-	for i, arg := range m.enter { // groups are arguments of their own
-		if strings.Contains(arg, "\x00") {
-			m.enter = slices.Concat(m.enter[:i], strings.Split(arg, "\x00"), m.enter[i+1:])
-			break
-		}
-	}
 	m.env = append(m.env, "PATH="+programs+":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG=C.UTF-8", "TERM=dumb")
 	m.sh("/", `mkdir -p `+m.project+` && cd `+m.project+` &&
 		git config --global user.name Ada && git config --global user.email ada@site.example &&

@@ -28,8 +28,8 @@ func defaults(t *testing.T, m *machine) {
 		name string
 		run  func(*testing.T, *machine)
 	}{
-		{"doctor", doctor}, {"new", newAndExec}, {"stopped", stopped}, {"worktree", worktree}, {"bind", bind}, {"refused", refused},
-		{"worker", worker}, {"agent", agent}, {"install", install}, {"left", left},
+		{"doctor", doctor}, {"new", newAndExec}, {"stopped", stopped}, {"worktree", worktree}, {"bind", bind},
+		{"refused", refused}, {"worker", worker}, {"agent", agent}, {"install", install}, {"left", left},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			of := *m
@@ -58,7 +58,8 @@ func doctor(t *testing.T, m *machine) {
 
 func newAndExec(t *testing.T, m *machine) {
 	m.cove("new", ".", "--name", "otter", "--no-attach")
-	if got := m.cove("exec", "otter", "--", "sh", "-c", "echo two >>a.txt; echo mine >~/file; cat a.txt ~/file"); got != "one\ntwo\nmine\n" {
+	got := m.cove("exec", "otter", "--", "sh", "-c", "echo two >>a.txt; echo mine >~/file; cat a.txt ~/file")
+	if got != "one\ntwo\nmine\n" {
 		t.Errorf("inside: %q", got)
 	}
 	if got := m.cove("diff", "otter"); !strings.Contains(got, "+two\n") {
@@ -83,7 +84,8 @@ func stopped(t *testing.T, m *machine) {
 // worktree: git beside the sandbox has the repository, and the sandbox has git.
 func worktree(t *testing.T, m *machine) {
 	m.cove("new", ".", "--worktree", "--name", "tree", "--no-attach")
-	if got := m.cove("exec", "tree", "--", "sh", "-c", "echo three >>a.txt; git commit -q -am three; git log --format=%s"); got != "three\none\n" {
+	got := m.cove("exec", "tree", "--", "sh", "-c", "echo three >>a.txt; git commit -q -am three; git log --format=%s")
+	if got != "three\none\n" {
 		t.Errorf("git: %q", got)
 	}
 }
@@ -124,7 +126,8 @@ echo '{"type":"system","subtype":"init","session_id":"s-1","model":"m"}'
 echo '{"type":"result","subtype":"success","is_error":false,"result":"it is noted","session_id":"s-1"}'
 `
 	bin := filepath.Join(m.state, "agents/claude/1.2.3/bin")
-	m.sh("/", "umask 022; mkdir -p "+bin+"; cat >"+bin+"/claude <<'EOF'\n"+program+"EOF\nchmod 755 "+bin+"/claude; echo 1.2.3 >"+filepath.Dir(filepath.Dir(bin))+"/current")
+	m.sh("/", "umask 022; mkdir -p "+bin+" && cat >"+bin+"/claude <<'EOF'\n"+program+"EOF\n"+
+		"chmod 755 "+bin+"/claude && echo 1.2.3 >"+filepath.Join(m.state, "agents/claude/current"))
 	m.runs(t, "claude")
 	m.env = append(slices.Clone(m.env), "ANTHROPIC_API_KEY=sk-ant-of-nobody")
 	m.must(m.project, "cove", "claude", "--apply", "leave a note")
@@ -171,7 +174,9 @@ func (m *machine) runs(t *testing.T, name string) {
 // left: nothing of a sandbox stays in the state.
 func left(t *testing.T, m *machine) {
 	m.cove(append([]string{"destroy", "--yes"}, strings.Fields(m.cove("list", "-q"))...)...)
-	if got := m.sh(m.state, "ls workspaces sandboxes gateway/pushes 2>/dev/null | grep -e sb_ -e inspect; ls | grep doctor; true"); got != "" {
+	const ls = "ls workspaces sandboxes gateway/pushes 2>/dev/null | grep -e sb_ -e inspect; ls | grep doctor; true"
+	got := m.sh(m.state, ls)
+	if got != "" {
 		t.Errorf("left in %s: %s", m.state, got)
 	}
 }

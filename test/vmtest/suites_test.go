@@ -74,12 +74,15 @@ func TestDoctor(t *testing.T) {
 }
 
 // TestReal has Cove's state where it is by default, as those may who can have
-// limits: a group that systemd has handed over is used as it is.
+// limits. What the doctor finds is TestDoctor's: emulated, its checks of a whole
+// machine at once run out of time.
 func TestReal(t *testing.T) {
 	const pkg = "test/real"
 	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove", "cmd/cove-guest", "cmd/cove-worker"}})
 	for _, as := range []protocol.Account{protocol.Root, protocol.Delegated, protocol.NoRange} {
-		t.Run(string(as), func(t *testing.T) { vm.Test(t, Test{Package: pkg, As: as, Timeout: 10 * time.Minute}) })
+		t.Run(string(as), func(t *testing.T) {
+			vm.Test(t, Test{Package: pkg, As: as, Args: []string{"-test.skip=TestDefaults/.*/doctor$"}, Timeout: 10 * time.Minute})
+		})
 	}
 }
 

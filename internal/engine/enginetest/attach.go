@@ -32,7 +32,8 @@ func attachReadOnly(t *testing.T, x *env) {
 	sb := x.attached(t, dir, ".", engine.Attachment{Target: cove.Workspace, ReadOnly: true})
 	x.want(t, sb, command("cat", cove.Workspace+"/given"), "by the host")
 	for _, script := range []string{"echo taken > given", "echo new > new", "rm -f given"} {
-		if r := x.output(t, sb, shell("cd "+cove.Workspace+" && "+script)); r.exit.Code == 0 || !strings.Contains(r.stderr, "Read-only file system") {
+		r := x.output(t, sb, shell("cd "+cove.Workspace+" && "+script))
+		if r.exit.Code == 0 || !strings.Contains(r.stderr, "Read-only file system") {
 			t.Errorf("%q in a read-only attachment: %+v", script, r)
 		}
 	}
@@ -60,7 +61,8 @@ func attachWritable(t *testing.T, x *env) {
 	if !x.caps.MountOwners {
 		return
 	}
-	x.want(t, sb, shell("cd "+cove.Workspace+" && echo more >> given; test -O given && test -O new && echo mine"), "mine\n")
+	script := "cd " + cove.Workspace + " && echo more >> given; test -O given && test -O new && echo mine"
+	x.want(t, sb, shell(script), "mine\n")
 	if got, want := ownerOf(t, filepath.Join(dir, "new")), ownerOf(t, dir); got != want {
 		t.Errorf("a new file belongs to %d on the host, its directory to %d", got, want)
 	}
@@ -87,7 +89,8 @@ func attachFlags(t *testing.T, x *env) {
 		t.Fatal(err)
 	}
 	sb := x.attached(t, dir, ".", engine.Attachment{Target: "/shared", NoExec: true, NoFollow: true})
-	r := x.output(t, sb, shell("/shared/program; echo $?; readlink /shared/link; cat /shared/link; echo $?; cat /shared/given"))
+	script := "/shared/program; echo $?; readlink /shared/link; cat /shared/link; echo $?; cat /shared/given"
+	r := x.output(t, sb, shell(script))
 	if r.stdout != "126\ngiven\n1\nby the host" {
 		t.Errorf("%q %q", r.stdout, r.stderr)
 	}
@@ -130,7 +133,8 @@ func attachBelow(t *testing.T, x *env) {
 	if err := os.WriteFile(filepath.Join(users, "given"), []byte("by the user"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	sb := x.attached(t, dir, ".", engine.Attachment{Target: cove.Workspace}, cove.Mount{Source: users, Target: cove.Workspace + "/users", ReadOnly: true})
+	sb := x.attached(t, dir, ".", engine.Attachment{Target: cove.Workspace},
+		cove.Mount{Source: users, Target: cove.Workspace + "/users", ReadOnly: true})
 	x.want(t, sb, command("cat", cove.Workspace+"/given", cove.Workspace+"/users/given"), "by the hostby the user")
 }
 
