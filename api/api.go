@@ -31,6 +31,7 @@ type Spec struct {
 	Limits    *Limits           `json:"limits,omitempty" yaml:"limits,omitempty"`
 	Mounts    []Mount           `json:"mounts,omitempty" yaml:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
 	Env       map[string]string `json:"env,omitempty" yaml:"env,omitempty" doc:"Additional environment variables; those that change a loader, shell or interpreter (LD_*, PATH, HOME, PYTHON*, NODE_OPTIONS, BASH_ENV, …) are refused with 403"`
+	Labels    map[string]string `json:"labels,omitempty" yaml:"labels,omitempty" doc:"For whoever made it: lists can be filtered by them"`
 }
 
 // Limits narrow or widen a runtime's defaults; absent fields keep them.
@@ -109,22 +110,23 @@ type Mount struct {
 // Execution is the record of a run: the answer of POST /execute, and what
 // GET /executions and GET /executions/{id} return.
 type Execution struct {
-	ID             string          `json:"id"`
-	Language       string          `json:"language"`
-	Engine         string          `json:"engine"`
-	Status         Status          `json:"status" enum:"running,completed,timeout,limited,killed,refused,failed"`
-	Output         string          `json:"output" doc:"Standard output; invalid UTF-8 is replaced"`
-	Stderr         string          `json:"stderr"`
-	ExitCode       int             `json:"exit_code" doc:"The program's; 128+N for signal N; -1 on timeout, when killed, or while it runs"`
-	Duration       float64         `json:"duration" doc:"Wall time in seconds"`
-	LimitHit       string          `json:"limit_hit,omitempty" doc:"The limit that ended it: oom, timeout, pids, disk or output"`
-	Usage          ResourceUsage   `json:"resource_usage"`
-	Models         []ModelUsage    `json:"models,omitempty" doc:"What it has used of models, so far if it runs"`
-	Truncated      bool            `json:"truncated" doc:"Output beyond the limit was dropped"`
-	SecurityEvents []SecurityEvent `json:"security_events" nullable:"false" doc:"Escape attempts that were noticed in the code"`
-	CreatedAt      time.Time       `json:"created_at"`
-	FinishedAt     *time.Time      `json:"finished_at,omitempty"`
-	Error          string          `json:"error,omitempty" doc:"Why it failed, when Cove and not the program did"`
+	ID             string            `json:"id"`
+	Language       string            `json:"language"`
+	Engine         string            `json:"engine"`
+	Status         Status            `json:"status" enum:"running,completed,timeout,limited,killed,refused,failed"`
+	Output         string            `json:"output" doc:"Standard output; invalid UTF-8 is replaced"`
+	Stderr         string            `json:"stderr"`
+	ExitCode       int               `json:"exit_code" doc:"The program's; 128+N for signal N; -1 on timeout, when killed, or while it runs"`
+	Duration       float64           `json:"duration" doc:"Wall time in seconds"`
+	LimitHit       string            `json:"limit_hit,omitempty" doc:"The limit that ended it: oom, timeout, pids, disk or output"`
+	Usage          ResourceUsage     `json:"resource_usage"`
+	Models         []ModelUsage      `json:"models,omitempty" doc:"What it has used of models, so far if it runs"`
+	Truncated      bool              `json:"truncated" doc:"Output beyond the limit was dropped"`
+	SecurityEvents []SecurityEvent   `json:"security_events" nullable:"false" doc:"Escape attempts that were noticed in the code"`
+	Labels         map[string]string `json:"labels,omitempty"`
+	CreatedAt      time.Time         `json:"created_at"`
+	FinishedAt     *time.Time        `json:"finished_at,omitempty"`
+	Error          string            `json:"error,omitempty" doc:"Why it failed, when Cove and not the program did"`
 }
 
 // Status is where an execution is.

@@ -17,7 +17,6 @@ type SandboxRequest struct {
 	AllowPR  bool               `json:"allow_pr,omitempty" doc:"Pull requests may be opened and commented on"`
 	Git      *GitIdentity       `json:"git,omitempty"`
 	SSHAgent string             `json:"ssh_agent,omitempty" doc:"Socket of an SSH agent of the machine, for its owner: it signs for the sandbox, which sees no key"`
-	Labels   map[string]string  `json:"labels,omitempty" doc:"For whoever made it"`
 }
 
 // GitIdentity is whose commits a sandbox makes.

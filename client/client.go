@@ -188,10 +188,11 @@ func (c *Client) Revoke(ctx context.Context, id string) error {
 type ListOptions struct {
 	Language string
 	Status   api.Status
-	Since    time.Time // inclusive
-	Until    time.Time // exclusive
-	Cursor   string    // NextCursor of the previous page
-	Limit    int       // rows in a page; 0: the server's default
+	Labels   map[string]string // all of them
+	Since    time.Time         // inclusive
+	Until    time.Time         // exclusive
+	Cursor   string            // NextCursor of the previous page
+	Limit    int               // rows in a page; 0: the server's default
 }
 
 // List returns a page of executions, newest first, without their output.
@@ -199,6 +200,7 @@ func (c *Client) List(ctx context.Context, o ListOptions) (api.ExecutionList, er
 	q := query{}
 	q.set("language", o.Language)
 	q.set("status", string(o.Status))
+	q.labels(o.Labels)
 	q.page(o.Since, o.Until, o.Cursor, o.Limit)
 	var l api.ExecutionList
 	err := c.call(ctx, http.MethodGet, q.of("/executions"), nil, &l)
@@ -271,6 +273,12 @@ type query url.Values
 func (q query) set(name, value string) {
 	if value != "" {
 		url.Values(q).Set(name, value)
+	}
+}
+
+func (q query) labels(labels map[string]string) {
+	for k, v := range labels {
+		url.Values(q).Add("label", k+"="+v)
 	}
 }
 

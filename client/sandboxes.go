@@ -23,8 +23,15 @@ func (c *Client) CreateSandbox(ctx context.Context, req api.SandboxRequest,
 
 // Sandboxes returns the caller's sandboxes, newest first, and orphans.
 func (c *Client) Sandboxes(ctx context.Context) (api.SandboxList, error) {
+	return c.LabeledSandboxes(ctx, nil)
+}
+
+// LabeledSandboxes returns the caller's sandboxes that have all of some labels, newest first.
+func (c *Client) LabeledSandboxes(ctx context.Context, labels map[string]string) (api.SandboxList, error) {
 	var l api.SandboxList
-	err := c.call(ctx, http.MethodGet, "/sandboxes", nil, &l)
+	q := query{}
+	q.labels(labels)
+	err := c.call(ctx, http.MethodGet, q.of("/sandboxes"), nil, &l)
 	return l, err
 }
 

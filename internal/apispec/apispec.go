@@ -13,7 +13,7 @@ import (
 // Spec is what the API says as a cove.Spec.
 func Spec(s api.Spec) cove.Spec {
 	spec := cove.Spec{
-		Engine: s.Engine, Image: s.Image, Env: s.Env,
+		Engine: s.Engine, Image: s.Image, Env: s.Env, Labels: s.Labels,
 		Shape: cove.Shape{Isolation: cove.Isolation(s.Isolation)},
 	}
 	if s.Limits != nil {
@@ -28,7 +28,7 @@ func Spec(s api.Spec) cove.Spec {
 // SpecOf is a cove.Spec as the API says it.
 func SpecOf(spec cove.Spec) api.Spec {
 	s := api.Spec{
-		Engine: spec.Engine, Isolation: string(spec.Isolation), Image: spec.Image, Env: spec.Env,
+		Engine: spec.Engine, Isolation: string(spec.Isolation), Image: spec.Image, Env: spec.Env, Labels: spec.Labels,
 		Limits: new(LimitsOf(spec.Limits)), Mounts: []api.Mount{},
 	}
 	for _, m := range spec.Mounts {

@@ -10,6 +10,7 @@ import (
 )
 
 type listInput struct {
+	Label    []string  `query:"label,explode" maxItems:"64" doc:"Only with this label, KEY=VALUE; of several, with all"`
 	Language string    `query:"language" maxLength:"64" doc:"Only of this runtime"`
 	Status   string    `query:"status" enum:"running,completed,timeout,limited,killed,refused,failed" doc:"Only with this status"`
 	Since    time.Time `query:"since" doc:"Created at or after this time"`
@@ -20,7 +21,11 @@ type listInput struct {
 
 // list is GET /executions.
 func (s *Server) list(ctx context.Context, in *listInput) (*answer[api.ExecutionList], error) {
-	page, err := s.Store.List(ctx, store.Query{Client: exchangeOf(ctx).caller.only(), Language: in.Language, Status: api.Status(in.Status), Since: in.Since, Until: in.Until, Cursor: in.Cursor, Limit: in.Limit})
+	labels, err := cove.ParseLabels(in.Label)
+	if err != nil {
+		return nil, err
+	}
+	page, err := s.Store.List(ctx, store.Query{Client: exchangeOf(ctx).caller.only(), Labels: labels, Language: in.Language, Status: api.Status(in.Status), Since: in.Since, Until: in.Until, Cursor: in.Cursor, Limit: in.Limit})
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +102,7 @@ func whole(e store.Execution) api.Execution {
 	if e.SecurityEvents == nil {
 		e.SecurityEvents = []api.SecurityEvent{}
 	}
+	e.Labels = e.Spec.Labels
 	return e.Execution
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"path"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -217,7 +218,7 @@ func checkTokens(mounts []api.Mount) error {
 func sandboxSpec(q api.SandboxRequest) (cove.Spec, error) {
 	spec := apispec.Spec(q.Spec)
 	spec.Network, spec.Git = apispec.Network(q.Network), apispec.Identity(q.Git)
-	spec.Agent, spec.Bind, spec.AllowPR, spec.SSHAgent, spec.Labels = q.Agent, q.Bind, q.AllowPR, q.SSHAgent, q.Labels
+	spec.Agent, spec.Bind, spec.AllowPR, spec.SSHAgent = q.Agent, q.Bind, q.AllowPR, q.SSHAgent
 	if dir := path.Clean(q.WorkDir); strings.HasPrefix(q.WorkDir, "/") && dir != cove.Workspace && !strings.HasPrefix(dir, cove.Workspace+"/") {
 		return spec, cove.Errorf(cove.InvalidArgument, "work_dir: %.200q is not in %s", q.WorkDir, cove.Workspace)
 	}
@@ -231,9 +232,21 @@ func applyWithToken(p api.Profile, spec cove.Spec) (cove.Spec, error) {
 	return profile.WithToken(p, spec), err
 }
 
+type listSandboxesInput struct {
+	Label []string `query:"label,explode" maxItems:"64" doc:"Only with this label, KEY=VALUE; of several, with all"`
+}
+
 // listSandboxes is GET /sandboxes.
-func (s *Server) listSandboxes(ctx context.Context, _ *struct{}) (*answer[api.SandboxList], error) {
+func (s *Server) listSandboxes(ctx context.Context, in *listSandboxesInput) (*answer[api.SandboxList], error) {
+	labels, err := cove.ParseLabels(in.Label)
+	if err != nil {
+		return nil, err
+	}
 	list, err := s.Lasting.Sandboxes(ctx, exchangeOf(ctx).who())
+	if len(labels) > 0 { // which orphans have none of
+		list.Orphans = nil
+		list.Sandboxes = slices.DeleteFunc(list.Sandboxes, func(b api.Sandbox) bool { return !cove.HasLabels(b.Labels, labels) })
+	}
 	return &answer[api.SandboxList]{list}, err
 }
 

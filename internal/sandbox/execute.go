@@ -211,6 +211,9 @@ func check(r Request) error {
 	if err := checkFiles(r.Files); err != nil {
 		return err
 	}
+	if err := cove.CheckLabels(r.Labels); err != nil {
+		return err
+	}
 	for _, m := range r.Mounts {
 		if err := rootfs.ValidateTarget(m.Target); err != nil {
 			return err

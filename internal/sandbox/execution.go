@@ -64,6 +64,7 @@ type Result struct {
 	Stdout    []byte // what was kept, also when an Output received it
 	Stderr    []byte
 	Events    []detect.Event
+	Labels    map[string]string // of the request
 	Started   time.Time
 	Duration  time.Duration
 }

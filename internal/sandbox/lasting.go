@@ -297,10 +297,8 @@ func (q *LastingRequest) check() error {
 			}
 		}
 	}
-	for k, v := range q.Labels {
-		if len(k) > 63 || len(v) > 1024 || len(q.Labels) > 64 {
-			return cove.Errorf(cove.InvalidArgument, "the labels are too long or too many").WithHint("use at most 64, of names up to 63 bytes and values up to 1024")
-		}
+	if err := cove.CheckLabels(q.Labels); err != nil {
+		return err
 	}
 	if q.Git != nil && strings.ContainsFunc(q.Git.Name+q.Git.Email, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return cove.Errorf(cove.InvalidArgument, "the name or address for commits has control characters")

@@ -87,7 +87,7 @@ func (m *Manager) record(ctx context.Context, e *execution) (Result, error) {
 	if errors.Is(err, errEnded) {
 		r, err = Result{ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), ExitCode: -1, Killed: true, Events: e.events}, nil
 	}
-	r.Started = started
+	r.Started, r.Labels = started, e.request.Labels
 	if beginErr != nil {
 		return Result{}, beginErr
 	}
@@ -140,7 +140,7 @@ func (r Result) API() api.Execution {
 			CPUTimeMS: float64(r.Usage.CPUTime.Microseconds()) / 1000, MemoryPeakMB: float64(r.Usage.MemoryPeak) / (1 << 20),
 			PIDsUsed: r.Usage.PIDsPeak, BytesWritten: r.Usage.BytesWritten, DiskUsed: r.Usage.DiskUsed,
 		},
-		Models: model.API(r.Models), SecurityEvents: Events(r.Events), CreatedAt: r.Started, FinishedAt: &finished,
+		Models: model.API(r.Models), SecurityEvents: Events(r.Events), Labels: r.Labels, CreatedAt: r.Started, FinishedAt: &finished,
 	}
 }
 

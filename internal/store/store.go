@@ -164,10 +164,11 @@ type Query struct {
 	Client   string // who asked for it
 	Language string
 	Status   api.Status
-	Since    time.Time // inclusive; zero is no bound
-	Until    time.Time // exclusive
-	Cursor   string    // Page.Next of the page before; a malformed one is InvalidArgument
-	Limit    int       // 1 to 500
+	Labels   map[string]string // all of them
+	Since    time.Time         // inclusive; zero is no bound
+	Until    time.Time         // exclusive
+	Cursor   string            // Page.Next of the page before; a malformed one is InvalidArgument
+	Limit    int               // 1 to 500
 }
 
 // Page is a page of executions.

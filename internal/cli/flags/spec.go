@@ -24,6 +24,7 @@ type Spec struct {
 	Image     string
 	Engine    string
 	Isolation string
+	Labels    []string
 	Profile   string
 
 	Policy      Policy
@@ -50,12 +51,16 @@ func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
 	f.StringVar(&o.Image, "image", "", "root filesystem `IMAGE`: host, dir:PATH, tar:PATH, or a reference")
 	f.StringVar(&o.Engine, "engine", "", engine)
 	f.StringVar(&o.Isolation, "isolation", "", "`ISOLATION` from the host: container, gvisor or microvm, if the engine has it")
+	f.StringArrayVar(&o.Labels, "label", nil, "give it the label `KEY=VALUE` (repeatable)")
 }
 
 // Resolve reads what the flags say.
 func (o *Spec) Resolve(getenv func(string) string) (r Resolved, err error) {
 	r.Engine, r.Isolation = o.Engine, o.Isolation
 	if _, err := cove.ParseIsolation(o.Isolation); err != nil {
+		return r, err
+	}
+	if r.Labels, err = cove.ParseLabels(o.Labels); err != nil {
 		return r, err
 	}
 	if r.Image, err = AbsoluteImage(o.Image); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
@@ -22,6 +23,7 @@ type psOptions struct {
 	quiet    bool
 	language string
 	status   string
+	labels   []string
 	flags.List
 }
 
@@ -41,6 +43,7 @@ with -a also those that have ended, newest first.`,
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
 	f.StringVar(&o.language, "language", "", "of this `RUNTIME` only")
 	f.StringVar(&o.status, "status", "", "with this `STATUS` only: "+strings.Join(statuses, ", "))
+	f.StringArrayVar(&o.labels, "label", nil, "with the label `KEY=VALUE` only (repeatable: with all)")
 	o.List.Add(f, "begun")
 	return c
 }
@@ -83,8 +86,9 @@ func (o psOptions) query(now time.Time) (client.ListOptions, error) {
 		q.Status = api.StatusRunning
 	}
 	since, err := o.From(now)
-	q.Since = since
-	return q, cmp.Or(err, flags.CheckOneOf("--status", o.status, statuses))
+	labels, lerr := cove.ParseLabels(o.labels)
+	q.Since, q.Labels = since, labels
+	return q, cmp.Or(err, lerr, flags.CheckOneOf("--status", o.status, statuses))
 }
 
 // collect asks every peer and merges: they share one store, so that each knows

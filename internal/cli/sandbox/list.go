@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/flags"
@@ -27,6 +29,7 @@ const (
 
 func listCommand(sess *session.Session) *cobra.Command {
 	var all, quiet bool
+	var labels []string
 	c := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -38,8 +41,15 @@ last first. With --all also those that are being made or removed.`,
 	}
 	c.Flags().BoolVarP(&all, "all", "a", false, "those that are being made or removed, too")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print names only")
+	c.Flags().StringArrayVar(&labels, "label", nil, "with the label `KEY=VALUE` only (repeatable: with all)")
 	return sess.Showing(c, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
-		l, err := session.OfServer(cmd, sess, (*client.Client).Sandboxes)
+		wanted, err := cove.ParseLabels(labels)
+		if err != nil {
+			return ui.Result{}, err
+		}
+		l, err := session.OfServer(cmd, sess, func(c *client.Client, ctx context.Context) (api.SandboxList, error) {
+			return c.LabeledSandboxes(ctx, wanted)
+		})
 		if !all {
 			l.Sandboxes = slices.DeleteFunc(l.Sandboxes, func(s api.Sandbox) bool { return s.State == statePreparing || s.State == stateDestroying })
 		}

@@ -26,7 +26,7 @@ import (
 // presetFlags are the flags of "cove new" that a preset may have, in the order
 // in which they are written. Those that name one sandbox, or say what this
 // command prints, are not among them.
-var presetFlags = []string{"empty", "bind", "image", "engine", "isolation", "profile", "agent", "network", "policy", "allow", "deny", "allow-pr", "credential", "model-provider", "budget",
+var presetFlags = []string{"empty", "bind", "image", "engine", "isolation", "label", "profile", "agent", "network", "policy", "allow", "deny", "allow-pr", "credential", "model-provider", "budget",
 	"mount", "copy", "env", "wd", "sparse", "depth", "uncommitted", "worktree", "with-ssh", "memory", "cpus", "pids", "disk", "ide", "no-attach"}
 
 // repositoryKey is REPO in a preset.

@@ -173,6 +173,9 @@ func conditions(q store.Query) (string, []any, error) {
 	c.addText("e.client = ?", q.Client)
 	c.addText("e.language = ?", q.Language)
 	c.addText("e.status = ?", string(q.Status))
+	for k, v := range q.Labels {
+		c.add("EXISTS (SELECT 1 FROM json_each(e.spec, '$.Labels') WHERE key = ? AND value = ?)", k, v)
+	}
 	c.addTime("e.created_at >= ?", q.Since)
 	c.addTime("e.created_at < ?", q.Until)
 	return c.where(), c.args, nil
@@ -184,8 +187,8 @@ type clause struct {
 	args  []any
 }
 
-func (c *clause) add(term string, arg any) {
-	c.terms, c.args = append(c.terms, term), append(c.args, arg)
+func (c *clause) add(term string, args ...any) {
+	c.terms, c.args = append(c.terms, term), append(c.args, args...)
 }
 
 func (c *clause) addText(term, text string) {

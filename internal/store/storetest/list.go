@@ -30,7 +30,7 @@ func listFilters(t *testing.T, open Open) {
 	} {
 		e := begin(t, s, func(e *store.Execution) {
 			e.Client, e.Language, e.Status, e.CreatedAt = v.client, v.language, v.status, epoch.Add(time.Duration(i)*time.Minute)
-			e.Output = "not in lists"
+			e.Output, e.Spec.Labels = "not in lists", map[string]string{"who": v.name, "k.\"x": "v'"}
 		})
 		ids[e.ID] = v.name
 	}
@@ -46,6 +46,12 @@ func listFilters(t *testing.T, open Open) {
 		{"language", store.Query{Language: "python"}, "dca"},
 		{"status", store.Query{Status: api.StatusCompleted}, "cb"},
 		{"both", store.Query{Language: "python", Status: api.StatusCompleted}, "c"},
+		{"label", store.Query{Labels: map[string]string{"who": "a"}}, "a"},
+		{"labels that all have", store.Query{Labels: map[string]string{"k.\"x": "v'"}}, "dcba"},
+		{"all labels", store.Query{Labels: map[string]string{"who": "b", "k.\"x": "v'"}}, "b"},
+		{"not all labels", store.Query{Labels: map[string]string{"who": "b", "k.\"x": "w"}}, ""},
+		{"an unknown label", store.Query{Labels: map[string]string{"what": "a"}}, ""},
+		{"label and language", store.Query{Labels: map[string]string{"who": "b"}, Language: "python"}, ""},
 		{"since is inclusive", store.Query{Since: epoch.Add(2 * time.Minute)}, "dc"},
 		{"until is exclusive", store.Query{Until: epoch.Add(2 * time.Minute)}, "ba"},
 		{"a range in another zone", store.Query{Since: epoch.Add(time.Minute).In(time.FixedZone("", 3600)), Until: epoch.Add(3 * time.Minute)}, "cb"},
