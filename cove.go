@@ -111,7 +111,21 @@ const (
 	// IsolationContainer is namespaces, cgroups, seccomp and no capabilities
 	// on the host's own kernel.
 	IsolationContainer Isolation = "container"
+	// IsolationGVisor is a kernel in user space between the sandbox and the host's.
+	IsolationGVisor Isolation = "gvisor"
+	// IsolationMicroVM is a virtual machine with a kernel of its own.
+	IsolationMicroVM Isolation = "microvm"
 )
+
+// ParseIsolation accepts the name of an isolation; empty is the default.
+func ParseIsolation(s string) (Isolation, error) {
+	switch i := Isolation(s); i {
+	case "", IsolationContainer, IsolationGVisor, IsolationMicroVM:
+		return i, nil
+	}
+	return "", Errorf(InvalidArgument, "isolation: %.80q is none of container, gvisor, microvm", s).
+		WithHint("choose one of them, or leave it out for the default")
+}
 
 // NetworkMode is what a sandbox can reach. The zero value means none.
 type NetworkMode string
@@ -179,23 +193,8 @@ type Layer struct {
 	Target string // absolute path inside
 }
 
-// User is who a process is inside a sandbox.
-type User string
-
-const (
-	UserCode  User = "code"  // 65534, for snippets
-	UserAgent User = "agent" // 1000, where a home directory is expected
-)
-
-// IDs returns the uid and gid inside the sandbox; they are equal.
-func (u User) ID() int {
-	if u == UserAgent {
-		return 1000
-	}
-	return 65534
-}
-
-// Home is the user's home directory inside every sandbox.
+// Home is the home directory of both users that sandboxes have unless a Spec names
+// another.
 const Home = "/home/cove"
 
 // WorkDir is where code and its files are, and where it runs.

@@ -9,21 +9,28 @@ import "time"
 
 // ExecuteRequest runs a snippet: POST /execute and POST /execute/stream.
 type ExecuteRequest struct {
-	Language    string            `json:"language" doc:"A runtime, by name or alias: python, node, bash, sh, ruby, perl, go; or an agent, as GET /agents lists them: then the code is its prompt, work_dir what it works on, and its output its messages, one in each line" example:"python"`
-	Code        string            `json:"code" doc:"The source text, UTF-8, not empty, at most 1 MiB" example:"print(6 * 7)"`
-	Args        []string          `json:"args,omitempty" doc:"Arguments of the program, at most 1024 and 128 KiB"`
-	Timeout     float64           `json:"timeout,omitempty" doc:"Wall time in seconds, more than 0 and at most the server's maximum (60); the runtime's default when absent"`
-	Limits      *Limits           `json:"limits,omitempty"`
-	Permissions *Permissions      `json:"permissions,omitempty"`
-	Env         map[string]string `json:"env,omitempty" doc:"Additional environment variables; those that change a loader, shell or interpreter (LD_*, PATH, HOME, PYTHON*, NODE_OPTIONS, BASH_ENV, …) are refused with 403"`
-	Stdin       string            `json:"stdin,omitempty" doc:"Standard input, at most 8 MiB; stream longer ones"`
-	StdinStream bool              `json:"stdin_stream,omitempty" doc:"Standard input will follow at POST /executions/{id}/stdin (streaming only)"`
-	Files       []File            `json:"files,omitempty" doc:"Files to place beside the code, at most 256"`
-	WorkDir     string            `json:"work_dir,omitempty" doc:"A host directory to attach at /workspace and run in; must lie under sandbox.allowed_workdir_roots"`
-	Mounts      []Mount           `json:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
-	Image       string            `json:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
-	Engine      string            `json:"engine,omitempty" doc:"native, docker or auto"`
-	Profile     string            `json:"profile,omitempty" doc:"Name of a profile of the server; what the request says itself wins"`
+	Language string   `json:"language" doc:"A runtime, by name or alias: python, node, bash, sh, ruby, perl, go; or an agent, as GET /agents lists them: then the code is its prompt, work_dir what it works on, and its output its messages, one in each line" example:"python"`
+	Code     string   `json:"code" doc:"The source text, UTF-8, not empty, at most 1 MiB" example:"print(6 * 7)"`
+	Args     []string `json:"args,omitempty" doc:"Arguments of the program, at most 1024 and 128 KiB"`
+	Spec
+	Timeout     float64      `json:"timeout,omitempty" doc:"Wall time in seconds, more than 0 and at most the server's maximum (60); the runtime's default when absent"`
+	Permissions *Permissions `json:"permissions,omitempty"`
+	Stdin       string       `json:"stdin,omitempty" doc:"Standard input, at most 8 MiB; stream longer ones"`
+	StdinStream bool         `json:"stdin_stream,omitempty" doc:"Standard input will follow at POST /executions/{id}/stdin (streaming only)"`
+	Files       []File       `json:"files,omitempty" doc:"Files to place beside the code, at most 256"`
+	WorkDir     string       `json:"work_dir,omitempty" doc:"A host directory to attach at /workspace and run in; must lie under sandbox.allowed_workdir_roots"`
+	Profile     string       `json:"profile,omitempty" doc:"Name of a profile of the server; what the request says itself wins"`
+}
+
+// Spec is what requests and profiles alike say of a sandbox. internal/apispec turns it
+// into a cove.Spec, and back.
+type Spec struct {
+	Engine    string            `json:"engine,omitempty" yaml:"engine,omitempty" doc:"native, docker or auto"`
+	Isolation string            `json:"isolation,omitempty" yaml:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between the sandbox and the host, if its engine has it: container (default) is namespaces, cgroups and a filter of system calls on the host's kernel"`
+	Image     string            `json:"image,omitempty" yaml:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
+	Limits    *Limits           `json:"limits,omitempty" yaml:"limits,omitempty"`
+	Mounts    []Mount           `json:"mounts,omitempty" yaml:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
+	Env       map[string]string `json:"env,omitempty" yaml:"env,omitempty" doc:"Additional environment variables; those that change a loader, shell or interpreter (LD_*, PATH, HOME, PYTHON*, NODE_OPTIONS, BASH_ENV, …) are refused with 403"`
 }
 
 // Limits narrow or widen a runtime's defaults; absent fields keep them.

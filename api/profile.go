@@ -3,25 +3,21 @@ package api
 // Profile is a named configuration for sandboxes and agents, as the server's
 // file of profiles has it. What a request says itself goes before it.
 type Profile struct {
-	Name         string            `json:"name" yaml:"name,omitempty" example:"careful"`
-	Description  string            `json:"description,omitempty" yaml:"description,omitempty" doc:"For people"`
-	Mode         string            `json:"mode,omitempty" yaml:"mode,omitempty" enum:"container,none" doc:"How strong the wall is: container (default), or none, which has agents work on the machine itself"`
-	Engine       string            `json:"engine,omitempty" yaml:"engine,omitempty"`
-	Image        string            `json:"image,omitempty" yaml:"image,omitempty"`
-	Agent        string            `json:"agent,omitempty" yaml:"agent,omitempty" doc:"For runs that name none"`
-	Provider     string            `json:"provider,omitempty" yaml:"provider,omitempty" doc:"Whose models its agents use; the agent's own when absent"`
-	Model        string            `json:"model,omitempty" yaml:"model,omitempty" doc:"Which of them; the agent's own choice when absent"`
-	Access       string            `json:"access,omitempty" yaml:"access,omitempty" enum:"intercept,proxy,token-file" doc:"How agents get at models: intercept (default), where requests to the provider get their key on the way out; proxy, at an address of the gateway's; or token-file, where the sandbox holds a real token, which whatever runs in it can read"`
-	TokenFile    *TokenFile        `json:"token_file,omitempty" yaml:"token_file,omitempty" doc:"The token of access token-file"`
-	Instructions string            `json:"instructions,omitempty" yaml:"instructions,omitempty" doc:"What agents are told beside their own"`
-	MaxTurns     int               `json:"max_turns,omitempty" yaml:"max_turns,omitempty" minimum:"1" doc:"Answers of the model in a run"`
-	Limits       *Limits           `json:"limits,omitempty" yaml:"limits,omitempty"`
-	Timeout      float64           `json:"timeout,omitempty" yaml:"timeout,omitempty" doc:"Seconds of an execution or a run"`
-	Network      *ProfileNetwork   `json:"network,omitempty" yaml:"network,omitempty"`
-	Mounts       []Mount           `json:"mounts,omitempty" yaml:"mounts,omitempty"`
-	Env          map[string]string `json:"env,omitempty" yaml:"env,omitempty"`
-	Shared       bool              `json:"shared,omitempty" yaml:"shared,omitempty" doc:"Runs on a repository work in one sandbox, which stays, each in a checkout of its own"`
-	Git          *ProfileGit       `json:"git,omitempty" yaml:"git,omitempty"`
+	Name         string `json:"name" yaml:"name,omitempty" example:"careful"`
+	Description  string `json:"description,omitempty" yaml:"description,omitempty" doc:"For people"`
+	Mode         string `json:"mode,omitempty" yaml:"mode,omitempty" enum:"container,none" doc:"How strong the wall is: container (default), or none, which has agents work on the machine itself"`
+	Spec         `yaml:",inline"`
+	Agent        string          `json:"agent,omitempty" yaml:"agent,omitempty" doc:"For runs that name none"`
+	Provider     string          `json:"provider,omitempty" yaml:"provider,omitempty" doc:"Whose models its agents use; the agent's own when absent"`
+	Model        string          `json:"model,omitempty" yaml:"model,omitempty" doc:"Which of them; the agent's own choice when absent"`
+	Access       string          `json:"access,omitempty" yaml:"access,omitempty" enum:"intercept,proxy,token-file" doc:"How agents get at models: intercept (default), where requests to the provider get their key on the way out; proxy, at an address of the gateway's; or token-file, where the sandbox holds a real token, which whatever runs in it can read"`
+	TokenFile    *TokenFile      `json:"token_file,omitempty" yaml:"token_file,omitempty" doc:"The token of access token-file"`
+	Instructions string          `json:"instructions,omitempty" yaml:"instructions,omitempty" doc:"What agents are told beside their own"`
+	MaxTurns     int             `json:"max_turns,omitempty" yaml:"max_turns,omitempty" minimum:"1" doc:"Answers of the model in a run"`
+	Timeout      float64         `json:"timeout,omitempty" yaml:"timeout,omitempty" doc:"Seconds of an execution or a run"`
+	Network      *ProfileNetwork `json:"network,omitempty" yaml:"network,omitempty"`
+	Shared       bool            `json:"shared,omitempty" yaml:"shared,omitempty" doc:"Runs on a repository work in one sandbox, which stays, each in a checkout of its own"`
+	Git          *ProfileGit     `json:"git,omitempty" yaml:"git,omitempty"`
 }
 
 // TokenFile is a real token that sandboxes of a profile hold.

@@ -8,20 +8,16 @@ type SandboxRequest struct {
 	Name       string             `json:"name,omitempty" doc:"Small letters, digits and hyphens, at most 63; made up when absent" example:"brave-otter"`
 	Repository *RepositoryRequest `json:"repository,omitempty"`
 	Bind       string             `json:"bind,omitempty" doc:"A directory of the machine to be the workspace itself, instead of one that is made; it must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
-	Image      string             `json:"image,omitempty" doc:"Root filesystem: host, dir:PATH, tar:PATH, or an image reference"`
-	Engine     string             `json:"engine,omitempty" doc:"One that has lasting sandboxes, or auto"`
-	Profile    string             `json:"profile,omitempty" doc:"Name of a profile of the configuration; what the request says itself wins"`
-	Agent      string             `json:"agent,omitempty" doc:"An agent, as GET /agents lists it, whose screen its terminal shows instead of a shell, with what it needs; another name is a program of the image"`
-	Limits     *Limits            `json:"limits,omitempty"`
-	Network    *NetworkPermission `json:"network,omitempty"`
-	Mounts     []Mount            `json:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
-	Files      []File             `json:"files,omitempty" doc:"Files to place in the workspace, at most 256"`
-	Env        map[string]string  `json:"env,omitempty"`
-	WorkDir    string             `json:"work_dir,omitempty" doc:"Where its processes begin, relative to /workspace or absolute"`
-	AllowPR    bool               `json:"allow_pr,omitempty" doc:"Pull requests may be opened and commented on"`
-	Git        *GitIdentity       `json:"git,omitempty"`
-	SSHAgent   string             `json:"ssh_agent,omitempty" doc:"Socket of an SSH agent of the machine, for its owner: it signs for the sandbox, which sees no key"`
-	Labels     map[string]string  `json:"labels,omitempty" doc:"For whoever made it"`
+	Spec
+	Profile  string             `json:"profile,omitempty" doc:"Name of a profile of the configuration; what the request says itself wins"`
+	Agent    string             `json:"agent,omitempty" doc:"An agent, as GET /agents lists it, whose screen its terminal shows instead of a shell, with what it needs; another name is a program of the image"`
+	Network  *NetworkPermission `json:"network,omitempty"`
+	Files    []File             `json:"files,omitempty" doc:"Files to place in the workspace, at most 256"`
+	WorkDir  string             `json:"work_dir,omitempty" doc:"Where its processes begin, relative to /workspace or absolute"`
+	AllowPR  bool               `json:"allow_pr,omitempty" doc:"Pull requests may be opened and commented on"`
+	Git      *GitIdentity       `json:"git,omitempty"`
+	SSHAgent string             `json:"ssh_agent,omitempty" doc:"Socket of an SSH agent of the machine, for its owner: it signs for the sandbox, which sees no key"`
+	Labels   map[string]string  `json:"labels,omitempty" doc:"For whoever made it"`
 }
 
 // GitIdentity is whose commits a sandbox makes.
@@ -48,6 +44,7 @@ type Sandbox struct {
 	State      string             `json:"state" enum:"preparing,running,paused,stopped,failed,destroying"`
 	Error      string             `json:"error,omitempty" doc:"Why it failed, and what to do"`
 	Engine     string             `json:"engine"`
+	Isolation  string             `json:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between it and the host"`
 	Image      string             `json:"image"`
 	Profile    string             `json:"profile,omitempty"`
 	Agent      string             `json:"agent,omitempty"`

@@ -55,15 +55,15 @@ func (s *suite) makeWith(c *trial, eng engine.Engine, o boxOptions) (*box, error
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	t := engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: s.options.Rootfs,
-		Limits: s.limits(), User: cove.UserCode, Network: cove.NetworkNone}
+	t := engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: s.limits(), User: cove.CodeUser},
+		Rootfs: s.options.Rootfs, Network: cove.NetworkNone}
 	if o.limits != nil {
 		o.limits(&t.Limits)
 	}
 	if o.rootfs != nil {
 		t.Rootfs = *o.rootfs
 	}
-	if o.user != "" {
+	if o.user != (cove.User{}) {
 		t.User = o.user
 	}
 	if o.way != nil {

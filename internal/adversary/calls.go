@@ -8,7 +8,13 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-func userOf(name string) cove.User { return cove.User(name) }
+// userOf is the user that a row names.
+func userOf(name string) cove.User {
+	if name == "agent" {
+		return cove.AgentUser
+	}
+	return cove.CodeUser
+}
 
 // neededCalls are calls that every program lives on: where they are not
 // reached, a refusal of others shows nothing.

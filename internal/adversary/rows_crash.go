@@ -225,8 +225,8 @@ func (o *owner) made() *box {
 }
 
 func (o *owner) prepared() {
-	t := engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: o.c.suite.options.Rootfs,
-		Limits: o.c.suite.limits(), User: cove.UserCode, Network: cove.NetworkNone}
+	t := engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: o.c.suite.limits(), User: cove.CodeUser},
+		Rootfs: o.c.suite.options.Rootfs, Network: cove.NetworkNone}
 	sb, err := o.c.suite.engine.Prepare(context.Background(), t)
 	if err != nil {
 		o.c.Fatal(err)

@@ -114,8 +114,8 @@ func canceled(c *trial) {
 	made := 0
 	for i := range 40 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i*i)*20*time.Microsecond)
-		t := engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: c.suite.options.Rootfs,
-			Limits: c.suite.limits(), User: cove.UserCode, Network: cove.NetworkNone}
+		t := engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: c.suite.limits(), User: cove.CodeUser},
+			Rootfs: c.suite.options.Rootfs, Network: cove.NetworkNone}
 		sb, err := c.suite.engine.Prepare(ctx, t)
 		if err == nil {
 			made++
@@ -191,8 +191,8 @@ func hostileNames(c *trial) {
 func hostileIDs(c *trial) {
 	for _, id := range []string{"../../../tmp/cove-pwned", "sb_../../x", "/tmp/cove-pwned", "", ".", "..", "sb_a;touch /tmp/cove-pwned", "sb_\x00", strings.Repeat("i", 5000), "sb_a b\nc"} {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		sb, err := c.suite.engine.Prepare(ctx, engine.Template{ID: cove.SandboxID(id), Isolation: cove.IsolationContainer, Rootfs: c.suite.options.Rootfs,
-			Limits: c.suite.limits(), User: cove.UserCode, Network: cove.NetworkNone})
+		sb, err := c.suite.engine.Prepare(ctx, engine.Template{ID: cove.SandboxID(id), Shape: cove.Shape{Limits: c.suite.limits(), User: cove.CodeUser},
+			Rootfs: c.suite.options.Rootfs, Network: cove.NetworkNone})
 		if err != nil {
 			c.Logf("%.40q is refused: %v", id, err)
 		} else if err := sb.Destroy(ctx); err != nil {

@@ -47,7 +47,7 @@ func (c *trial) mountable(owner int) string {
 	must(c, os.Chmod(dir, 0o755))
 	if asRoot() {
 		if !c.suite.caps.MountOwners {
-			owner = cove.UserCode.ID() // or nothing could be written in it
+			owner = cove.CodeUser.UID // or nothing could be written in it
 		}
 		must(c, os.Chown(dir, owner, owner))
 	}

@@ -166,9 +166,9 @@ func (c *trial) sharing(check func(o boxOptions, dir, file string, must bool)) {
 		must(c, os.MkdirAll(filepath.Join(root, "shared"), 0o755))
 		must(c, os.WriteFile(filepath.Join(root, "shared/file"), []byte("x"), 0o644))
 	})
-	check(boxOptions{rootfs: &image, user: cove.UserAgent}, "/shared", "/shared/file", true)
+	check(boxOptions{rootfs: &image, user: cove.AgentUser}, "/shared", "/shared/file", true)
 	host := c.suite.options.Rootfs.Kind == engine.RootfsHost
-	check(boxOptions{user: cove.UserAgent}, "/usr/bin", "/usr/bin/env", !host)
+	check(boxOptions{user: cove.AgentUser}, "/usr/bin", "/usr/bin/env", !host)
 }
 
 // neighbourWatch watches a directory of the shared root from one sandbox while

@@ -13,7 +13,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
@@ -191,8 +190,8 @@ func TestOutfit(t *testing.T) {
 			}
 		}
 	}
-	if _, err := builtinAgent(t, "gemini").Outfit(Layer{}, Choice{Gateway: true}); cove.ErrorCode(err) !=
-		cove.Unsupported {
+	if _, err := builtinAgent(t, "gemini").Outfit(Layer{},
+		Choice{Gateway: true}); cove.ErrorCode(err) != cove.Unsupported {
 		t.Error(err)
 	}
 	if _, err := builtinAgent(t, "claude").Outfit(Layer{},
@@ -334,28 +333,45 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestPermission: an agent's network needs are added to the requested permission, except if that is none.
-func TestPermission(t *testing.T) {
+// TestPermission: what an agent needs is added to what is asked of a network,
+// and to none where none is wanted.
+func TestEquip(t *testing.T) {
 	o := Outfit{
-		Network: api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{
-			Mode: "limited", Allow: []string{"needed.example"},
-		}, Credentials: []string{"anthropic"}, ModelPermission: api.ModelPermission{Providers: []string{"own"}}},
+		Network: cove.Network{
+			Enabled: true, Mode: cove.NetworkLimited, Allow: []string{"needed.example"}, Credentials: []string{"anthropic"},
+			Providers: []string{"own"},
+		},
+		Env: map[string]string{"A": "agent", "B": "agent"}, Layers: []cove.Layer{{Name: "x/1", Target: "/opt/x"}},
+		Path: "/opt/x/bin", Screen: []string{"x"},
 	}
-	if got := o.Permission(nil); got == nil || got.Allow[0] != "needed.example" {
+	if got := o.Equip(cove.Spec{}).Network; got == nil || got.Allow[0] != "needed.example" {
 		t.Errorf("nothing asked: %+v", got)
 	}
-	if got := o.Permission(&api.NetworkPermission{}); got.Enabled {
+	if got := o.Equip(cove.Spec{Network: &cove.Network{}}).Network; got.Enabled {
 		t.Errorf("a network for who wants none: %+v", got)
 	}
-	asked := &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{
-		Mode: "open", Allow: []string{"asked.example"},
-	}, Credentials: []string{"github"}, ModelPermission: api.ModelPermission{Providers: []string{"team"}}}
-	got := o.Permission(asked)
-	if got.Mode != "open" || len(got.Allow) != 2 || len(got.Credentials) != 2 || got.Providers[0] != "team" ||
-		len(asked.Allow) != 1 {
+	asked := cove.Spec{
+		Network: &cove.Network{
+			Enabled: true, Mode: cove.NetworkOpen, Allow: []string{"asked.example"}, Credentials: []string{"github"},
+			Providers: []string{"team"},
+		},
+		Env: map[string]string{"A": "asked"}, Layers: []cove.Layer{{Name: "other/1", Target: "/opt/other"}},
+	}
+	got := o.Equip(asked)
+	if n := got.Network; n.Mode != "open" || len(n.Allow) != 2 || len(n.Credentials) != 2 || n.Providers[0] != "team" ||
+		len(asked.Network.Allow) != 1 {
+		t.Errorf("both: %+v", n)
+	}
+	if got.Env["A"] != "asked" || got.Env["B"] != "agent" || got.Path != o.Path || !slices.Equal(got.Screen, o.Screen) {
 		t.Errorf("both: %+v", got)
 	}
-	if got := (Outfit{}).Permission(asked); got != asked {
+	if !slices.Equal(got.Layers, o.Layers) {
+		t.Errorf("the agent's program is not shown: %+v", got.Layers)
+	}
+	if got := (Outfit{}).Equip(asked).Network; got != asked.Network {
 		t.Errorf("an agent that needs nothing: %+v", got)
+	}
+	if got := (Outfit{}).Equip(cove.Spec{}).Network; got != nil {
+		t.Errorf("an agent that needs nothing, where nothing is asked: %+v", got)
 	}
 }

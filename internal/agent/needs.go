@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -9,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
@@ -30,7 +28,7 @@ type Choice struct {
 
 // Outfit is what a sandbox needs for an agent.
 type Outfit struct {
-	Network api.NetworkPermission
+	Network cove.Network
 	Env     map[string]string
 	Layers  []cove.Layer
 	Path    string   // a directory inside, first in PATH; empty: none
@@ -40,17 +38,17 @@ type Outfit struct {
 
 // Outfit returns what a sandbox needs for the agent. Errors: InvalidArgument, Unsupported.
 func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
-	o := Outfit{Env: maps.Clone(a.Env), Network: api.NetworkPermission{Enabled: true}}
+	o := Outfit{Env: maps.Clone(a.Env), Network: cove.Network{Enabled: true}}
 	p := Place{WorkDir: c.WorkDir, Model: c.Model, Provider: a.Provider}
 	if p.WorkDir == "" {
 		p.WorkDir = cove.Workspace
 	}
 	n := &o.Network
-	n.Mode = string(cove.NetworkLimited)
+	n.Mode = cove.NetworkLimited
 	n.Credentials = slices.Clone(c.Credentials)
 	switch own := c.Provider == nil || c.Provider.Known && c.Provider.Name == a.Provider; {
 	case own && !c.Gateway && a.Provider != "":
-		n.Policies = []api.PolicyText{{Source: PolicySource + a.Name, Text: a.policy(a.Provider)}}
+		n.Policies = []cove.PolicyText{{Source: PolicySource + a.Name, Text: a.policy(a.Provider)}}
 		if !c.Tokens {
 			n.Credentials = appendMissing(n.Credentials, a.Provider)
 		}
@@ -67,7 +65,7 @@ func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
 	}
 	n.Allow = slices.Concat(a.Hosts, c.Hosts)
 	if n.Policies == nil && n.Providers == nil && len(n.Allow) == 0 {
-		*n = api.NetworkPermission{} // the agent needs no network
+		*n = cove.Network{} // it needs none
 	}
 	var err error
 	if o.Files, err = a.Home(p); err != nil {
@@ -110,27 +108,16 @@ func (a Agent) policy(preset string) string {
 	return b.String()
 }
 
-// Permission returns the requested network permission extended by the agent's needs. A request for no network stays
-// without.
-func (o Outfit) Permission(asked *api.NetworkPermission) *api.NetworkPermission {
-	needs := o.Network
-	if !needs.Enabled || asked != nil && !asked.Enabled {
-		return asked
+// Equip is what was asked of a sandbox, over what the agent needs in it; layers,
+// path and screen are the agent's. Who asks for no network gets none.
+func (o Outfit) Equip(asked cove.Spec) cove.Spec {
+	needs := cove.Spec{Env: o.Env}
+	if o.Network.Enabled {
+		needs.Network = &o.Network
 	}
-	if asked == nil {
-		return &needs
-	}
-	n := *asked
-	n.Mode = cmp.Or(n.Mode, needs.Mode)
-	n.Policies = slices.Concat(needs.Policies, n.Policies)
-	n.Allow = slices.Concat(needs.Allow, n.Allow)
-	for _, c := range needs.Credentials {
-		n.Credentials = appendMissing(slices.Clip(n.Credentials), c)
-	}
-	if len(n.Providers) == 0 {
-		n.Providers = needs.Providers
-	}
-	return &n
+	spec := asked.Over(needs)
+	spec.Layers, spec.Path, spec.Screen = o.Layers, o.Path, o.Screen
+	return spec
 }
 
 func appendMissing(list []string, s string) []string {

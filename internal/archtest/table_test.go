@@ -58,6 +58,7 @@ var rooms = []room{
 
 	{path: "api", layer: contract},
 	{path: "internal/agent", layer: contract, above: []string{"api", "internal/egress/model", "internal/egress/policy"}},
+	{path: "internal/apispec", layer: contract, above: []string{"api"}},
 	{path: "internal/detect", layer: contract},
 	{path: "internal/egress/approval", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/github", layer: contract, above: []string{"internal/egress/policy"}},
@@ -78,7 +79,7 @@ var rooms = []room{
 	{path: "internal/git/pktline", layer: contract},
 	{path: "internal/git/policy", layer: contract},
 	{path: "internal/git/smart", layer: contract, above: []string{"internal/git/pktline", "internal/git/policy"}},
-	{path: "internal/profile", layer: contract, above: []string{"api", "internal/egress/policy"}},
+	{path: "internal/profile", layer: contract, above: []string{"api", "internal/apispec", "internal/egress/policy"}},
 	{path: "internal/modeltest", layer: contract},
 	{path: "internal/runtime", layer: contract},
 	{path: "internal/terminal", layer: contract},

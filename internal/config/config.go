@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/runtime"
 )
 
@@ -30,8 +32,9 @@ type Config struct {
 	Home   string `yaml:"home" doc:"Where state is kept: database, images."`
 	RunDir string `yaml:"run_dir" doc:"Where sockets and locks are; emptied by a reboot."`
 
-	Guest  string `yaml:"guest" doc:"Path of the cove-guest program; empty: beside cove itself."`
-	Engine string `yaml:"engine" doc:"Engine for requests that name none: native, docker or auto."`
+	Guest     string `yaml:"guest" doc:"Path of the cove-guest program; empty: beside cove itself."`
+	Engine    string `yaml:"engine" doc:"Engine for requests that name none: native, docker or auto."`
+	Isolation string `yaml:"isolation" doc:"Isolation for requests that name none, if the engine has it: container, gvisor or microvm."`
 
 	Profiles string `yaml:"profiles" doc:"File that describes profiles, which is read at each use; empty: profiles.yaml in home."`
 
@@ -130,10 +133,11 @@ type Log struct {
 // the user's directories are.
 func Defaults(getenv func(string) string, uid int) Config {
 	return Config{
-		Listen: "127.0.0.1:8080",
-		Home:   defaultHome(getenv, uid),
-		RunDir: defaultRunDir(getenv, uid),
-		Engine: "native",
+		Listen:    "127.0.0.1:8080",
+		Home:      defaultHome(getenv, uid),
+		RunDir:    defaultRunDir(getenv, uid),
+		Engine:    "native",
+		Isolation: string(cove.IsolationContainer),
 		Sandbox: Sandbox{
 			MaxConcurrent: 64,
 			MaxLasting:    256,
@@ -172,21 +176,25 @@ func defaultRunDir(getenv func(string) string, uid int) string {
 }
 
 func limitsOf(l cove.Limits) Limits {
-	return Limits{MemoryMB: l.Memory >> 20, CPUs: l.CPUs, PIDs: l.PIDs, DiskMB: l.Disk >> 20, Inodes: l.Inodes, OpenFiles: l.OpenFiles,
-		StdoutKB: l.Stdout >> 10, StderrKB: l.Stderr >> 10, Timeout: Duration(l.Timeout)}
+	a := apispec.LimitsOf(l)
+	return Limits{
+		MemoryMB: a.MemoryMB, CPUs: a.CPUs, PIDs: a.PIDs, DiskMB: a.DiskMB, Inodes: a.Inodes, OpenFiles: a.OpenFiles,
+		StdoutKB: a.StdoutKB, StderrKB: a.StderrKB, Timeout: Duration(l.Timeout),
+	}
 }
 
 func (l Limits) limits() cove.Limits {
-	return cove.Limits{Memory: shift(l.MemoryMB, 20), CPUs: l.CPUs, PIDs: l.PIDs, Disk: shift(l.DiskMB, 20), Inodes: l.Inodes, OpenFiles: l.OpenFiles,
-		Stdout: shift(l.StdoutKB, 10), Stderr: shift(l.StderrKB, 10), Timeout: time.Duration(l.Timeout)}
+	all := apispec.Limits(api.Limits{
+		MemoryMB: l.MemoryMB, CPUs: l.CPUs, PIDs: l.PIDs, DiskMB: l.DiskMB, Inodes: l.Inodes, OpenFiles: l.OpenFiles,
+		StdoutKB: l.StdoutKB, StderrKB: l.StderrKB,
+	})
+	all.Timeout = time.Duration(l.Timeout)
+	return all
 }
 
-// shift is v << bits where that fits, else a value that no range contains.
-func shift(v int64, bits uint) int64 {
-	if s := v << bits; s>>bits == v {
-		return s
-	}
-	return -1
+// Spec is what sandboxes are where nothing else is said, limits apart: see Bounds.
+func (c *Config) Spec() cove.Spec {
+	return cove.Spec{Engine: c.Engine, Shape: cove.Shape{Isolation: cove.Isolation(c.Isolation)}}
 }
 
 // Bounds are the limits that requests are held to.

@@ -169,6 +169,7 @@ func (c *Config) checkChoices() error {
 		choices     []string
 	}{
 		{"engine", c.Engine, append(engines.Names(), engine.Auto)},
+		{"isolation", c.Isolation, []string{"container", "gvisor", "microvm"}},
 		{"log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}},
 		{"log.format", c.Log.Format, []string{"text", "json"}},
 	} {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,13 +57,9 @@ func (d *Daemon) newAgents() *agents {
 
 // run does a job in an execution of its own.
 func (a *agents) run(ctx context.Context, j layers.Job) (layers.Result, error) {
-	q := sandbox.Request{Language: "sh", Code: []byte(j.Script), Args: j.Args, Attachments: j.Attachments, Own: j.Limits, Client: installer}
-	if j.Network != nil {
-		n, err := httpapi.Network(*j.Network)
-		if err != nil {
-			return layers.Result{}, err
-		}
-		q.Network = n
+	q := sandbox.Request{
+		Language: "sh", Code: []byte(j.Script), Args: j.Args, Attachments: j.Attachments, Own: j.Limits, Client: installer,
+		Spec: cove.Spec{Network: j.Network},
 	}
 	r, err := a.manager.Execute(ctx, q, nil, nil)
 	return layers.Result{ExitCode: r.ExitCode, Stdout: string(r.Stdout), Stderr: string(r.Stderr), Limit: r.Limit, Killed: r.Killed}, err
@@ -169,15 +164,10 @@ func (a *agents) EquipSandbox(q *sandbox.LastingRequest) error {
 	if err != nil {
 		return err
 	}
-	if q.Local { // others have no credentials of the machine's
-		q.Network = o.Permission(q.Network)
+	if !q.Local { // others have no credentials of the machine's
+		o.Network = cove.Network{}
 	}
-	q.Layers = o.Layers
-	q.Path, q.Screen = o.Path, o.Screen
-	env := map[string]string{}
-	maps.Copy(env, o.Env)
-	maps.Copy(env, q.Env)
-	q.Env = env
+	q.Spec = o.Equip(q.Spec)
 	for _, f := range o.Files {
 		q.Home = append(q.Home, sandbox.File{Path: f.Path, Mode: 0o600, Data: []byte(f.Content)})
 	}
@@ -239,7 +229,7 @@ func (a *agents) reach(ctx context.Context, of agent.Agent, l agent.Layer) (cred
 		}
 		return chosen[0].Credential, "the models of " + chosen[0].Name + ", at the gateway's address", nil
 	}
-	n, err := httpapi.Network(o.Network)
+	n, err := sandbox.NetworkOf(&o.Network)
 	if err != nil {
 		return of.Provider, "", err
 	}

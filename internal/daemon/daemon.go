@@ -113,7 +113,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.store, Keep: cfg.Audit.Decisions, Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
 	d.manager = sandbox.New(sandbox.Options{
 		NextWay: d.nextWay, OpenWay: d.openWay,
-		Engines: d.engines, Images: d.images, Store: d.store,
+		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.store,
 		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
 		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
 		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,

@@ -99,7 +99,7 @@ func TestLimits(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			e, err := c.Execute(t.Context(), api.ExecuteRequest{Language: "sh", Code: tt.code, Limits: &tt.limits, Timeout: 5})
+			e, err := c.Execute(t.Context(), api.ExecuteRequest{Language: "sh", Code: tt.code, Spec: api.Spec{Limits: &tt.limits}, Timeout: 5})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,7 +33,7 @@ func (d *Daemon) adopt(ctx context.Context) error {
 		OpenWay: func(id cove.SandboxID, name, client string, n sandbox.Network) (sandbox.Way, error) {
 			return g.Open(spec(id, name, client, n))
 		},
-		ForgetWay: g.Discard, Network: httpapi.Network, Documents: gateway.Documents, Repository: repositoryNetwork, OpenGit: d.openGit,
+		ForgetWay: g.Discard, Repository: repositoryNetwork, OpenGit: d.openGit,
 		Layers: d.agents.layers, TakeUp: d.runs.TakeUp, Record: d.runs.RecordTerminal, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
 	if err != nil {

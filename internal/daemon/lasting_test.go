@@ -217,7 +217,7 @@ func lasting(t *testing.T, engine string) {
 		var steps []string
 		_, err := p.CreateSandbox(t.Context(), api.SandboxRequest{
 			Name: "worker", Repository: &api.RepositoryRequest{Source: source}, SSHAgent: socket,
-			Git: &api.GitIdentity{Name: `Ada "the first" Byron`, Email: "ada@example.com"}, Env: map[string]string{"MINE": "yes"},
+			Git: &api.GitIdentity{Name: `Ada "the first" Byron`, Email: "ada@example.com"}, Spec: api.Spec{Env: map[string]string{"MINE": "yes"}},
 			Files: []api.File{{Path: "notes/a", Content: "a file\n"}},
 		}, func(p api.Progress) { steps = append(steps, p.Step) })
 		if err != nil || len(steps) == 0 {

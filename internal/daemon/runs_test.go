@@ -176,8 +176,8 @@ func TestRuns(t *testing.T) {
 		req   api.RunRequest
 		steps string
 	}{
-		"oom":     {api.RunRequest{New: &api.SandboxRequest{Limits: &api.Limits{MemoryMB: 64}}}, "say eating; tail /dev/zero; exit 1"},
-		"disk":    {api.RunRequest{New: &api.SandboxRequest{Limits: &api.Limits{DiskMB: 32}}}, "say filling; head -c 100000000 /dev/zero > /tmp/big || exit 1"},
+		"oom":     {api.RunRequest{New: &api.SandboxRequest{Spec: api.Spec{Limits: &api.Limits{MemoryMB: 64}}}}, "say eating; tail /dev/zero; exit 1"},
+		"disk":    {api.RunRequest{New: &api.SandboxRequest{Spec: api.Spec{Limits: &api.Limits{DiskMB: 32}}}}, "say filling; head -c 100000000 /dev/zero > /tmp/big || exit 1"},
 		"timeout": {api.RunRequest{Timeout: 3}, "say waiting; sleep 1000"},
 	} {
 		if r, s := p.do(t, c.req, c.steps); r.Status != api.RunLimit || r.LimitHit != limit || r.Error != nil || len(s.lines) < 2 {

@@ -55,9 +55,10 @@ func here(t testing.TB) Options {
 }
 
 var small = engine.Template{
-	Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, User: cove.UserCode,
-	Network: cove.NetworkNone,
-	Limits:  cove.Limits{Memory: 128 << 20, CPUs: 1, PIDs: 50, Disk: 16 << 20, Inodes: 1000, OpenFiles: 256},
+	Shape: cove.Shape{User: cove.CodeUser, Limits: cove.Limits{
+		Memory: 128 << 20, CPUs: 1, PIDs: 50, Disk: 16 << 20, Inodes: 1000, OpenFiles: 256,
+	}},
+	Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone,
 }
 
 // realNative returns the native engine as the daemon makes it.

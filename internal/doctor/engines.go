@@ -135,9 +135,9 @@ func workIn(ctx context.Context, eng engine.Engine, t engine.Template, dir strin
 			return err
 		}
 	}
-	t.User, t.Lasting = cove.UserAgent, true
-	if err := runIn(ctx, eng, t, b, cove.Workspace, "/bin/sh", "-c", "echo tried > file && cp file "+cove.Home); err !=
-		nil {
+	t.User, t.Lifetime = cove.AgentUser, cove.LifetimeDetached
+	if err := runIn(ctx, eng, t, b, cove.Workspace, "/bin/sh", "-c",
+		"echo tried > file && cp file "+cove.Home); err != nil {
 		return err
 	}
 	for name := range targets {

@@ -21,7 +21,7 @@ import (
 
 // probeSeccomp loads the policy for snippets and makes refused calls, and an allowed one.
 func probeSeccomp([]string) (string, error) {
-	filter, err := seccomp.Filter(cove.UserCode)
+	filter, err := seccomp.Filter(cove.CodeUser)
 	if err != nil {
 		return "", step("compile the filter", err)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -10,11 +11,15 @@ import (
 )
 
 // Check refuses a template that needs what c cannot enforce, naming all of it,
-// and a limit below zero, which a kernel may take for none.
+// a limit below zero, which a kernel may take for none, and root as the user.
 func (c Capabilities) Check(t Template) error {
 	l := t.Limits
 	if l.CPUs < 0 || min(l.Memory, l.PIDs, l.Disk, l.Inodes, l.OpenFiles, l.Stdout, l.Stderr, int64(l.Timeout)) < 0 {
 		return cove.Errorf(cove.InvalidArgument, "a limit is negative").WithHint("leave it out for the default")
+	}
+	if t.User.UID <= 0 {
+		return cove.Errorf(cove.InvalidArgument, "the user of a sandbox has the id %d", t.User.UID).
+			WithHint("use an id above 0, such as 1000")
 	}
 	var missing []string
 	need := func(ok bool, name string) {
@@ -22,7 +27,7 @@ func (c Capabilities) Check(t Template) error {
 			missing = append(missing, name)
 		}
 	}
-	need(slices.Contains(c.Isolations, t.Isolation), "isolation "+string(t.Isolation))
+	need(t.Isolation == "" || slices.Contains(c.Isolations, t.Isolation), fmt.Sprintf("isolation %s (it has %s)", t.Isolation, list(c.Isolations)))
 	need(slices.Contains(c.Networks, t.Network), "network "+string(t.Network))
 	need(t.Rootfs.Kind != RootfsImage || c.OwnImages, "own_images")
 	need(t.Limits.Memory == 0 || c.MemoryLimit, "memory_limit")
@@ -30,7 +35,7 @@ func (c Capabilities) Check(t Template) error {
 	need(t.Limits.CPUs == 0 || c.CPULimit, "cpu_limit")
 	need(t.Limits.PIDs == 0 || c.PIDsLimit, "pids_limit")
 	need(t.Limits.Disk == 0 || c.DiskLimit, "disk_limit")
-	need(!t.Lasting || c.Lasting, "lasting")
+	need(t.Lifetime != cove.LifetimeDetached || c.Lasting, "lasting")
 	return c.refusal(missing)
 }
 
@@ -65,6 +70,14 @@ func (c Capabilities) CheckBinding(b Binding) error {
 		missing = append(missing, "listeners")
 	}
 	return c.refusal(missing)
+}
+
+func list(all []cove.Isolation) string {
+	var names []string
+	for _, i := range all {
+		names = append(names, string(i))
+	}
+	return strings.Join(names, ", ")
 }
 
 // refusal names what is missing, and each reason once.

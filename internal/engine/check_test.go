@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/cove-sandbox/cove"
@@ -15,7 +16,7 @@ func everything() Capabilities {
 
 func TestCheckRefusesNegativeLimits(t *testing.T) {
 	template := func(l cove.Limits) Template {
-		return Template{Isolation: cove.IsolationContainer, Network: cove.NetworkNone, Limits: l}
+		return Template{Shape: cove.Shape{User: cove.CodeUser, Limits: l}, Network: cove.NetworkNone}
 	}
 	for name, l := range map[string]cove.Limits{
 		"memory": {Memory: -1}, "cpus": {CPUs: -0.5}, "pids": {PIDs: -1}, "disk": {Disk: -1}, "inodes": {Inodes: -1},
@@ -36,13 +37,39 @@ func TestRefusalNamesEachReasonOnce(t *testing.T) {
 		"cpu_limit": "no group is yours", "memory_limit": "no group is yours", "pids_limit": "too old", "late_mount": "no group is yours",
 	}}
 	for want, err := range map[string]error{
-		"cpu_limit, memory_limit: no group is yours; network none; pids_limit: too old": c.Check(Template{Isolation: cove.IsolationContainer, Network: cove.NetworkNone,
-			Limits: cove.Limits{Memory: 1, CPUs: 1, PIDs: 1, Disk: 1}}),
+		"cpu_limit, memory_limit: no group is yours; network none; pids_limit: too old": c.Check(Template{
+			Shape:   cove.Shape{User: cove.CodeUser, Limits: cove.Limits{Memory: 1, CPUs: 1, PIDs: 1, Disk: 1}},
+			Network: cove.NetworkNone}),
 		"late_mount: no group is yours": c.CheckBinding(Binding{Mounts: []cove.Mount{{Source: "/tmp", Target: "/data"}}}),
 	} {
 		want = "this engine cannot enforce what was asked: " + want + ` (run "cove doctor" for what is missing and how to get it)`
 		if cove.ErrorCode(err) != cove.Unsupported || err.Error() != want {
 			t.Errorf("%v\nwant: %s", err, want)
+		}
+	}
+}
+
+func TestCheckIsolation(t *testing.T) {
+	for isolation, want := range map[cove.Isolation]string{
+		"": "", cove.IsolationContainer: "", cove.IsolationMicroVM: "isolation microvm (it has container)",
+		cove.IsolationGVisor: "isolation gvisor (it has container)",
+	} {
+		err := everything().Check(Template{Shape: cove.Shape{Isolation: isolation, User: cove.CodeUser}, Network: cove.NetworkNone})
+		if want == "" && err != nil {
+			t.Errorf("%q: %v", isolation, err)
+		}
+		if want != "" && (cove.ErrorCode(err) != cove.Unsupported || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v", isolation, err)
+		}
+	}
+}
+
+// TestCheckRefusesRoot, which nobody is inside.
+func TestCheckRefusesRoot(t *testing.T) {
+	for _, u := range []cove.User{{}, {UID: -1, Name: "x"}, {Name: "root", Home: "/root"}} {
+		err := everything().Check(Template{Shape: cove.Shape{User: u}, Network: cove.NetworkNone})
+		if cove.ErrorCode(err) != cove.InvalidArgument {
+			t.Errorf("%+v: %v", u, err)
 		}
 	}
 }

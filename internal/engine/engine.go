@@ -15,7 +15,7 @@
 //
 // # A walk through
 //
-//	sb, err := eng.Prepare(ctx, engine.Template{ID: id, Limits: limits, …})
+//	sb, err := eng.Prepare(ctx, engine.Template{ID: id, Shape: cove.Shape{Limits: limits}, …})
 //	defer sb.Destroy(context.WithoutCancel(ctx))
 //	err = sb.Bind(ctx, engine.Binding{Hostname: "sandbox"})
 //	p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"true"}})
@@ -138,15 +138,13 @@ type Sandbox interface {
 
 // Template is the generic part of a sandbox: nothing in it says whose it is.
 type Template struct {
-	ID        cove.SandboxID
-	Isolation cove.Isolation
-	Rootfs    Rootfs
-	Limits    cove.Limits // every field set; see Limits.Validate in package sandbox
-	User      cove.User
-	Network   cove.NetworkMode
-	// Lasting says that the sandbox, once it is bound, goes on without the
-	// process of Cove that made it, until it is destroyed (Adopter).
-	Lasting bool
+	ID     cove.SandboxID
+	Rootfs Rootfs
+	// Shape has every limit and a user. Its isolation may be the engine's own choice
+	// (empty). A detached sandbox, once it is bound, goes on without the process of
+	// Cove that made it, until it is destroyed (Adopter).
+	cove.Shape
+	Network cove.NetworkMode // in force
 }
 
 // RootfsKind says where a root filesystem comes from.
@@ -227,7 +225,7 @@ func WayOut() []guest.Listen {
 
 // Capabilities is what an engine can enforce on this host.
 type Capabilities struct {
-	Isolations  []cove.Isolation   `json:"isolations"`
+	Isolations  []cove.Isolation   `json:"isolations"` // the first is the engine's own choice
 	Networks    []cove.NetworkMode `json:"networks"`
 	OwnImages   bool               `json:"own_images"`    // resolves image references itself
 	UserIDs     bool               `json:"user_ids"`      // the guest and the user's processes have different ids
@@ -252,7 +250,7 @@ type Capabilities struct {
 	CPULimit    bool `json:"cpu_limit"`
 	PIDsLimit   bool `json:"pids_limit"`
 	DiskLimit   bool `json:"disk_limit"` // bytes and inodes of everything writable
-	Lasting     bool `json:"lasting"`    // Template.Lasting; the engine is an Adopter
+	Lasting     bool `json:"lasting"`    // cove.LifetimeDetached; the engine is an Adopter
 	Pause       bool `json:"pause"`      // sandboxes are Pausers
 	Snapshot    bool `json:"snapshot"`
 	// Missing explains each false above that is not just a thing to come:

@@ -44,7 +44,7 @@ type Options struct {
 	Credentials []credential.Credential
 	// Providers are the providers of models, as returned by model.Parse; nil means the built-in ones.
 	Providers []model.Provider
-	Budget    model.Budget // for a sandbox without its own
+	Budget    cove.Budget // for a sandbox without its own
 	GitHub    github.Servers
 	// Packs inspects pushed packs where a policy judges git. Nil: such pushes are refused.
 	Packs     Inspector
@@ -125,8 +125,8 @@ type Spec struct {
 	// to the API that opens them.
 	Remote       string
 	PullRequests bool
-	Providers    []string     // names of permitted model providers, the default first
-	Budget       model.Budget // for all models together
+	Providers    []string    // names of permitted model providers, the default first
+	Budget       cove.Budget // for all models together
 }
 
 // Open makes a sandbox's route, which admits nothing until Serve. Errors: InvalidArgument for an invalid policy,

@@ -25,7 +25,7 @@ type provider struct {
 }
 
 // choose returns the providers that a sandbox may use, each with the credential for requests to it alone.
-func (g *Gateway) choose(names []string, b model.Budget) (all []*provider, credentials []string, err error) {
+func (g *Gateway) choose(names []string, b cove.Budget) (all []*provider, credentials []string, err error) {
 	chosen, err := model.Choose(g.o.Providers, names...)
 	if err != nil {
 		return nil, nil, err

@@ -166,7 +166,7 @@ func TestProvidersThatCannotBe(t *testing.T) {
 	for name, s := range map[string]Spec{
 		"nobody":     {Providers: []string{"nobody"}},
 		"bound to":   {Providers: []string{"unbound"}},
-		"prices":     {Providers: []string{"one"}, Budget: model.Budget{Cost: 1}},
+		"prices":     {Providers: []string{"one"}, Budget: cove.Budget{Cost: 1}},
 		"credential": {Providers: []string{"one"}, Credentials: []string{"nobody"}},
 	} {
 		s.Sandbox = cove.NewSandboxID()
@@ -178,7 +178,7 @@ func TestProvidersThatCannotBe(t *testing.T) {
 
 // TestUseOfModels: stated usage is counted, even if the client leaves or the origin fails.
 func TestUseOfModels(t *testing.T) {
-	w := openModels(t, Spec{Providers: []string{"one", "three"}, Budget: model.Budget{Requests: 6, Tokens: 1_000_000}})
+	w := openModels(t, Spec{Providers: []string{"one", "three"}, Budget: cove.Budget{Requests: 6, Tokens: 1_000_000}})
 	const hello = `{"model":"small","messages":[]}` // 31 bytes
 	for _, c := range []struct {
 		status     int // 0: no answer

@@ -91,9 +91,9 @@ func (g *Gateway) newWay(s Spec) (w *Way, err error) {
 	if w.credentials, err = credential.NewSet(g.values, append(chosen, remote...)...); err != nil {
 		return nil, err
 	}
-	w.hasCredentials, w.ledger = len(chosen)+len(remote) > 0, model.NewLedger(s.Budget.Or(g.o.Budget))
+	w.hasCredentials, w.ledger = len(chosen)+len(remote) > 0, model.NewLedger(s.Budget.Over(g.o.Budget))
 	var of []string
-	if w.providers, of, err = g.choose(s.Providers, s.Budget.Or(g.o.Budget)); err != nil {
+	if w.providers, of, err = g.choose(s.Providers, s.Budget.Over(g.o.Budget)); err != nil {
 		return nil, err
 	}
 	if chosen, err = credential.Choose(g.o.Credentials, unique(append(slices.Clip(s.Credentials), of...))...); err != nil {

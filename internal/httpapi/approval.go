@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 )
 
@@ -67,7 +67,7 @@ func (s *Server) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}
 		return nil, cove.Errorf(cove.NotFound, "nothing waits as %.64q", in.ID)
 	}
 	c := exchangeOf(ctx).caller
-	a := approval.Answer{Allow: in.Body.Allow, Scope: approval.Scope(in.Body.Scope), For: time.Duration(saturate(in.Body.For * float64(time.Second)))}
+	a := approval.Answer{Allow: in.Body.Allow, Scope: approval.Scope(in.Body.Scope), For: apispec.Duration(in.Body.For)}
 	return nil, s.asks().Answer(ctx, c.principal(), id, a, func(h approval.Hold) error {
 		if c.owner || !a.Allow {
 			return nil

@@ -7,10 +7,10 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/profile"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -20,50 +20,61 @@ func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 // request turns a wire request into one for the sandbox package, which judges
 // language, limits, environment and code. What is judged here is form, and
 // what depends on who asks: host paths.
-func (s *Server) request(ctx context.Context, c caller, q api.ExecuteRequest) (sandbox.Request, error) {
-	q, err := withProfile(s, q.Profile, q, profile.Execution)
-	if err != nil {
-		return sandbox.Request{}, err
-	}
-	r := sandbox.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args, Env: q.Env, Image: q.Image, Engine: q.Engine, Client: c.name}
+func (s *Server) request(ctx context.Context, c caller, q api.ExecuteRequest) (r sandbox.Request, err error) {
+	r = sandbox.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args, Client: c.name}
 	if err := checkInput(q); err != nil {
 		return r, err
 	}
 	if q.Stdin != "" {
 		r.Stdin = strings.NewReader(q.Stdin)
 	}
-	if q.Permissions != nil && q.Permissions.Network != nil {
-		if r.Network, err = s.network(ctx, c, *q.Permissions.Network); err != nil {
-			return r, err
-		}
-	}
-	if r.Limits, err = limits(q); err != nil {
-		return r, err
-	}
 	if r.Files, err = files(q.Files); err != nil {
 		return r, err
 	}
-	if r.Image, err = s.image(ctx, c, q.Image); err != nil {
+	if r.Spec, err = withProfile(s, q.Profile, executionSpec(q), profile.Apply); err != nil {
 		return r, err
 	}
-	if q.WorkDir != "" {
-		if r.WorkDir, err = s.hostPath(ctx, c, "work_dir", q.WorkDir); err != nil {
-			return r, err
-		}
-	}
-	r.Mounts, err = s.mounts(ctx, c, q.Mounts)
+	err = s.judge(ctx, c, &r.Spec, "work_dir")
 	return r, err
 }
 
-func (s *Server) mounts(ctx context.Context, c caller, asked []api.Mount) (mounts []cove.Mount, err error) {
-	for _, m := range asked {
-		source, err := s.hostPath(ctx, c, "mounts", m.Source)
-		if err != nil {
-			return nil, err
-		}
-		mounts = append(mounts, cove.Mount{Source: source, Target: m.Target, ReadOnly: m.ReadOnly})
+// executionSpec is what a request says of the sandbox of a snippet.
+func executionSpec(q api.ExecuteRequest) cove.Spec {
+	spec := apispec.Spec(q.Spec)
+	spec.Limits.Timeout, spec.Bind = apispec.Duration(q.Timeout), q.WorkDir
+	if q.Permissions != nil {
+		spec.Network = apispec.Network(q.Permissions.Network)
 	}
-	return mounts, nil
+	return spec
+}
+
+// judge refuses what a caller may not ask of a sandbox, and resolves its host paths.
+// bound is the field of the directory that is attached as the workspace.
+func (s *Server) judge(ctx context.Context, c caller, spec *cove.Spec, bound string) (err error) {
+	if err := s.mayReach(ctx, c, spec.Network); err != nil {
+		return err
+	}
+	if spec.Image, err = s.image(ctx, c, spec.Image); err != nil {
+		return err
+	}
+	if spec.Bind != "" {
+		if spec.Bind, err = s.hostPath(ctx, c, bound, spec.Bind); err != nil {
+			return err
+		}
+	}
+	mounts := slices.Clone(spec.Mounts)
+	for i, m := range mounts {
+		if mounts[i].Source, err = s.hostPath(ctx, c, "mounts", m.Source); err != nil {
+			return err
+		}
+	}
+	spec.Mounts = mounts
+	if spec.SSHAgent != "" && !c.owner {
+		refusal := cove.Errorf(cove.Forbidden, "an SSH agent is the machine's owner's to lend").WithHint("leave ssh_agent out")
+		s.deny(ctx, c.name, "ssh-agent", spec.SSHAgent, refusal)
+		return refusal
+	}
+	return nil
 }
 
 func checkInput(q api.ExecuteRequest) error {
@@ -73,45 +84,16 @@ func checkInput(q api.ExecuteRequest) error {
 	case q.Stdin != "" && q.StdinStream:
 		return cove.Errorf(cove.InvalidArgument, "stdin and stdin_stream exclude each other").WithHint("leave one out")
 	}
-	return nil
+	return checkTimeout(q.Timeout)
 }
 
-// limits converts units. What does not fit saturates, and is then out of the
-// range that the runtime package names.
-func limits(q api.ExecuteRequest) (cove.Limits, error) {
-	var l cove.Limits
-	seconds := q.Timeout
+// checkTimeout refuses what is no time. What is out of range the runtime package
+// names.
+func checkTimeout(seconds float64) error {
 	if seconds != 0 && math.Abs(seconds) < 1e-9 || math.IsNaN(seconds) {
-		return l, cove.Errorf(cove.InvalidArgument, "timeout of %g s is no time", seconds).WithHint("give seconds, such as 2.5")
+		return cove.Errorf(cove.InvalidArgument, "timeout of %g s is no time", seconds).WithHint("give seconds, such as 2.5")
 	}
-	l.Timeout = time.Duration(saturate(seconds * float64(time.Second)))
-	if w := q.Limits; w != nil {
-		l.Memory, l.Disk = scale(w.MemoryMB, 20), scale(w.DiskMB, 20)
-		l.Stdout, l.Stderr = scale(w.StdoutKB, 10), scale(w.StderrKB, 10)
-		l.CPUs, l.PIDs, l.Inodes, l.OpenFiles = w.CPUs, w.PIDs, w.Inodes, w.OpenFiles
-	}
-	return l, nil
-}
-
-func saturate(v float64) int64 {
-	switch {
-	case v >= math.MaxInt64:
-		return math.MaxInt64
-	case v <= math.MinInt64:
-		return math.MinInt64
-	}
-	return int64(v)
-}
-
-// scale is v << bits without overflow.
-func scale(v int64, bits uint) int64 {
-	switch {
-	case v > math.MaxInt64>>bits:
-		return math.MaxInt64
-	case v < math.MinInt64>>bits:
-		return math.MinInt64
-	}
-	return v << bits
+	return nil
 }
 
 // files decodes contents; the sandbox package judges paths and sizes.

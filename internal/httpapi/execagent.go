@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/profile"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -34,24 +35,24 @@ func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) 
 	if !slices.ContainsFunc(known, func(a api.Agent) bool { return a.Name == q.Language }) {
 		return r, false, nil
 	}
-	if q, err = withProfile(s, q.Profile, q, profile.Execution); err != nil {
-		return r, true, err
-	}
 	if len(q.Args) > 0 || q.Stdin != "" || q.StdinStream {
 		return r, true, cove.Errorf(cove.InvalidArgument, "an agent takes no arguments and no standard input").WithHint("say it in the code, which is its prompt")
 	}
-	wanted := api.SandboxRequest{Image: q.Image, Engine: q.Engine, Limits: q.Limits, Mounts: q.Mounts, Files: q.Files, Env: q.Env, Bind: q.WorkDir}
-	if q.Permissions != nil {
-		wanted.Network = q.Permissions.Network
+	r = run.Request{
+		Task: agent.Task{Prompt: q.Code}, Agent: q.Language, Who: ex.who(),
+		New: sandbox.LastingRequest{Client: ex.caller.name, Local: ex.caller.owner},
 	}
-	r = run.Request{Task: agent.Task{Prompt: q.Code}, Agent: q.Language, Who: ex.who()}
-	r.New, err = s.sandboxRequest(ctx, ex.caller, wanted)
-	if err == nil {
-		l, lerr := limits(q)
-		r.Timeout, r.New.Limits.Timeout, err = l.Timeout, 0, lerr
+	if err := errors.Join(checkTimeout(q.Timeout), checkTokens(q.Mounts)); err != nil {
+		return r, true, err
 	}
-	r.New.Profile = q.Profile
-	return r, true, err
+	if r.New.Files, err = files(q.Files); err != nil {
+		return r, true, err
+	}
+	if r.New.Spec, err = withProfile(s, q.Profile, executionSpec(q), profile.Apply); err != nil {
+		return r, true, err
+	}
+	r.Timeout, r.New.Limits.Timeout, r.New.Agent = r.New.Limits.Timeout, 0, "" // which sees to what it needs by itself
+	return r, true, s.judge(ctx, ex.caller, &r.New.Spec, "work_dir")
 }
 
 // executeAgent runs an agent and hands out what it says. The run is interrupted

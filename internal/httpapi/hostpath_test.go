@@ -68,12 +68,12 @@ func TestHostPathsOfStrangers(t *testing.T) {
 			}
 		}
 	}
-	if h.fake.request().WorkDir != "" && h.fake.request().WorkDir != root+"/a" {
-		t.Errorf("work_dir %q", h.fake.request().WorkDir)
+	if h.fake.request().Bind != "" && h.fake.request().Bind != root+"/a" {
+		t.Errorf("work_dir %q", h.fake.request().Bind)
 	}
 	// The resolved path is what is used, so that a link changed later does not matter.
 	h.post("/execute", request("work_dir", root+"/inside"))
-	if got := h.fake.request().WorkDir; got != root+"/a" {
+	if got := h.fake.request().Bind; got != root+"/a" {
 		t.Errorf("work_dir is %q", got)
 	}
 	// Other spellings of host paths as images.

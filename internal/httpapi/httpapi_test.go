@@ -434,7 +434,7 @@ func TestExecute(t *testing.T) {
 	h := start(t, nil)
 	r := h.post("/execute", `{"language":"python","code":"print(1)","args":["a","b c"],"timeout":2.5,"env":{"A":"b"},"stdin":"in",
 		"limits":{"memory_mb":64,"pids_limit":5,"disk_mb":2,"cpus":0.5,"inodes":100,"open_files":32,"stdout_kb":4,"stderr_kb":2},
-		"files":[{"path":"d/x.txt","content":"aGk=","encoding":"base64","mode":448},{"path":"y","content":"é"}],"engine":"fake","image":"debian:stable"}`)
+		"files":[{"path":"d/x.txt","content":"aGk=","encoding":"base64","mode":448},{"path":"y","content":"é"}],"engine":"fake","isolation":"gvisor","image":"debian:stable"}`)
 	e := decode[api.Execution](t, r, 200)
 	if e.Output != "hello\n" || e.Stderr != "oops\n" || e.ExitCode != 3 || e.Status != api.StatusCompleted || e.Duration != 1.5 || e.Usage.CPUTimeMS != 20 ||
 		e.Usage.MemoryPeakMB != 8 || e.SecurityEvents == nil || e.FinishedAt == nil || e.ID == "" || e.ID != r.Header.Get(api.ExecutionIDHeader) {
@@ -442,11 +442,15 @@ func TestExecute(t *testing.T) {
 	}
 	q := h.fake.request()
 	want := cove.Limits{Memory: 64 << 20, CPUs: .5, PIDs: 5, Disk: 2 << 20, Inodes: 100, OpenFiles: 32, Stdout: 4 << 10, Stderr: 2 << 10, Timeout: 2500 * time.Millisecond}
-	if q.Limits != want || string(q.Code) != "print(1)" || q.Env["A"] != "b" || fmt.Sprint(q.Args) != "[a b c]" || q.Client != "ip:127.0.0.1" || q.Image != "debian:stable" {
+	if q.Limits != want || string(q.Code) != "print(1)" || q.Env["A"] != "b" || fmt.Sprint(q.Args) != "[a b c]" || q.Client != "ip:127.0.0.1" || q.Image != "debian:stable" ||
+		q.Isolation != cove.IsolationGVisor {
 		t.Errorf("the sandbox was asked for %+v", q)
 	}
 	if len(q.Files) != 2 || string(q.Files[0].Data) != "hi" || q.Files[0].Mode != 0o700 || q.Files[1].Mode != 0 || string(q.Files[1].Data) != "é" {
 		t.Errorf("files %+v", q.Files)
+	}
+	if r := h.post("/execute", `{"language":"python","code":"x","isolation":"jail"}`); r.StatusCode != 400 {
+		t.Errorf("an isolation that there is not: status %d: %s", r.StatusCode, r.body)
 	}
 	if in, _ := io.ReadAll(q.Stdin); string(in) != "in" {
 		t.Errorf("stdin %q", in)

@@ -1,55 +1,31 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
-	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// Network is what was asked for as policy documents, whoever asks.
-func Network(q api.NetworkPermission) (sandbox.Network, error) {
-	asked := q.Mode != "" || len(q.Allow)+len(q.Deny)+len(q.Credentials)+len(q.Providers)+len(q.Policies) > 0 || q.AllowPR
-	switch {
-	case !q.Enabled && asked:
-		return sandbox.Network{}, cove.Errorf(cove.InvalidArgument, "permissions.network says what to reach, but not enabled").WithHint("set enabled to true, or leave the rest out")
-	case !q.Enabled:
-		return sandbox.Network{}, nil
-	case !asked:
-		return sandbox.Network{}, cove.Errorf(cove.InvalidArgument, "a network was asked for, but not to reach what").
-			WithHint("name hosts in permissions.network.allow, or set mode to open")
-	}
-	docs, err := gateway.Documents(q.GatewayPolicy)
+// mayReach refuses a network that a caller may not have. Errors: InvalidArgument,
+// Forbidden.
+func (s *Server) mayReach(ctx context.Context, c caller, asked *cove.Network) error {
+	n, err := sandbox.NetworkOf(asked)
 	if err != nil {
-		return sandbox.Network{}, err
-	}
-	mode := cove.NetworkLimited
-	for _, d := range docs {
-		mode = cmp.Or(d.Mode, mode)
-	}
-	docs = append(docs, &policy.Document{Source: "permissions.network", Mode: mode})
-	return sandbox.Network{Mode: mode, Policy: docs, Credentials: q.Credentials, Providers: q.Providers, Budget: model.BudgetOf(q.ModelPermission)}, nil
-}
-
-// network is Network for a caller, who may not have all of it.
-func (s *Server) network(ctx context.Context, c caller, q api.NetworkPermission) (sandbox.Network, error) {
-	n, err := Network(q)
-	if err != nil {
-		return n, err
+		return err
 	}
 	if len(n.Credentials)+len(n.Providers) > 0 && !c.owner {
-		err := cove.Errorf(cove.Forbidden, "credentials and model providers are the machine's owner's to use").WithHint("leave permissions.network.credentials and providers out")
+		err := cove.Errorf(cove.Forbidden, "credentials and model providers are the machine's owner's to use").
+			WithHint("leave permissions.network.credentials and providers out")
 		s.deny(ctx, c.name, "network", strings.Join(append(slices.Clip(n.Credentials), n.Providers...), ","), err)
-		return sandbox.Network{}, err
+		return err
 	}
-	return n, s.mayOpen(ctx, c, n.Policy)
+	return s.mayOpen(ctx, c, n.Policy)
 }
 
 // mayOpen: services of the machine and private addresses are the owner's to
@@ -78,7 +54,7 @@ func (s *Server) changeNetwork(ctx context.Context, in *networkInput) (*answer[a
 	if err != nil {
 		return nil, noExecution(in.ID)
 	}
-	docs, err := gateway.Documents(api.GatewayPolicy{Allow: in.Body.Allow, Deny: in.Body.Deny})
+	docs, err := policy.Documents(apispec.Change(in.Body))
 	if err != nil {
 		return nil, err
 	}

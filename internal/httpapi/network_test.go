@@ -7,8 +7,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -23,6 +23,16 @@ func decide(t *testing.T, docs []*policy.Document, name string) policy.Action {
 		t.Fatal(err)
 	}
 	return p.Decide(policy.Request{Layer: policy.LayerConnect, Host: h, Port: 443}).Action
+}
+
+// reached is what the last execution may reach.
+func (h *harness) reached(t *testing.T) sandbox.Network {
+	t.Helper()
+	n, err := sandbox.NetworkOf(h.fake.request().Network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // TestNetwork: what a request asks to reach becomes a policy, in which what is
@@ -45,7 +55,7 @@ func TestNetwork(t *testing.T) {
 			t.Errorf("%s: status %d: %s", c.network, r.StatusCode, r.body)
 			continue
 		}
-		n := h.fake.request().Network
+		n := h.reached(t)
 		if n.Mode != c.mode {
 			t.Errorf("%s: mode %q, want %q", c.network, n.Mode, c.mode)
 		}
@@ -74,7 +84,7 @@ func TestAllowPR(t *testing.T) {
 			t.Errorf("%s: status %d: %s", network, r.StatusCode, r.body)
 			continue
 		}
-		p, err := policy.Compile(policy.Machine{}, h.fake.request().Network.Policy...)
+		p, err := policy.Compile(policy.Machine{}, h.reached(t).Policy...)
 		if err != nil || p.PullRequests() != want {
 			t.Errorf("%s: %t, %v", network, p.PullRequests(), err)
 		}
@@ -86,7 +96,7 @@ func TestAllowPR(t *testing.T) {
 func TestModels(t *testing.T) {
 	h := start(t, nil)
 	r := h.do(h.owner, "POST", "/execute", `{"language":"python","code":"x","permissions":{"network":{"enabled":true,"providers":["anthropic"],"budget":{"requests":3,"cost":0.5}}}}`)
-	if got := h.fake.request().Network; r.StatusCode != 200 || !slices.Equal(got.Providers, []string{"anthropic"}) || got.Budget != (model.Budget{Requests: 3, Cost: 0.5}) || got.Mode != cove.NetworkLimited {
+	if got := h.reached(t); r.StatusCode != 200 || !slices.Equal(got.Providers, []string{"anthropic"}) || got.Budget != (cove.Budget{Requests: 3, Cost: 0.5}) || got.Mode != cove.NetworkLimited {
 		t.Errorf("status %d: %s; %+v", r.StatusCode, r.body, got)
 	}
 	for _, wrong := range []string{`{"requests":0}`, `{"tokens":-1}`, `{"cost":-1}`, `{"dollars":1}`} {

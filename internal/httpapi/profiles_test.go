@@ -10,14 +10,14 @@ import (
 )
 
 var careful = api.Profile{
-	Name: "careful", Engine: "native", Limits: &api.Limits{MemoryMB: 64}, Env: map[string]string{"A": "hidden"}, Instructions: "hidden",
+	Name: "careful", Spec: api.Spec{Engine: "native", Limits: &api.Limits{MemoryMB: 64}, Env: map[string]string{"A": "hidden"}}, Instructions: "hidden",
 	Network: &api.ProfileNetwork{Allow: []string{"a.example"}, Credentials: []string{"hidden"}},
 }
 
 func TestProfiles(t *testing.T) {
 	h := start(t, func(o *Options) {
 		o.Profiles = func() ([]api.Profile, error) {
-			return []api.Profile{careful, {Name: "plain", Limits: &api.Limits{MemoryMB: 64}}, {Name: "bare", Mode: "none"}}, nil
+			return []api.Profile{careful, {Name: "plain", Spec: api.Spec{Limits: &api.Limits{MemoryMB: 64}}}, {Name: "bare", Mode: "none"}}, nil
 		}
 	})
 	t.Run("the owner sees all of them", func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
-	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/profile"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -172,52 +172,26 @@ func (e *eventStream) last(name string, v any) {
 // sandboxRequest turns a wire request into one for the sandbox package. What is
 // judged here is form, and what depends on who asks.
 func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequest) (r sandbox.LastingRequest, err error) {
-	for _, m := range q.Mounts {
-		if path.Dir(path.Clean(m.Target)) == cove.Tokens {
-			return r, cove.Errorf(cove.InvalidArgument, "mounts: %s is for tokens, which a profile alone puts into sandboxes", cove.Tokens).WithHint("name a profile with a token_file, or attach it elsewhere")
-		}
-	}
-	if q, err = withProfile(s, q.Profile, q, profile.Sandbox); err != nil {
+	if err := checkTokens(q.Mounts); err != nil {
 		return r, err
 	}
-	r = sandbox.LastingRequest{
-		Name: q.Name, Engine: q.Engine, Profile: q.Profile, Agent: q.Agent, Env: q.Env, WorkDir: q.WorkDir,
-		AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Labels: q.Labels, Client: c.name, Local: c.owner,
+	if q.Bind != "" && q.Repository != nil {
+		return r, cove.Errorf(cove.InvalidArgument, "bind and repository exclude each other").WithHint("leave one of them out")
 	}
-	if strings.HasPrefix(q.WorkDir, "/") && path.Clean(q.WorkDir) != cove.Workspace && !strings.HasPrefix(path.Clean(q.WorkDir), cove.Workspace+"/") {
-		return r, cove.Errorf(cove.InvalidArgument, "work_dir: %.200q is not in %s", q.WorkDir, cove.Workspace)
-	}
-	r.WorkDir = strings.TrimPrefix(path.Clean("/"+strings.TrimPrefix(q.WorkDir, cove.Workspace)), "/")
-	if r.Limits, err = limits(api.ExecuteRequest{Limits: q.Limits}); err != nil {
-		return r, err
-	}
+	r = sandbox.LastingRequest{Name: q.Name, Client: c.name, Local: c.owner}
 	if r.Files, err = files(q.Files); err != nil {
 		return r, err
 	}
-	if r.Image, err = s.image(ctx, c, q.Image); err != nil {
+	spec, err := sandboxSpec(q)
+	if err != nil {
 		return r, err
 	}
-	if r.Mounts, err = s.mounts(ctx, c, q.Mounts); err != nil {
+	if r.Spec, err = withProfile(s, q.Profile, spec, applyWithToken); err != nil {
 		return r, err
 	}
-	if q.Bind != "" {
-		if q.Repository != nil {
-			return r, cove.Errorf(cove.InvalidArgument, "bind and repository exclude each other").WithHint("leave one of them out")
-		}
-		if r.Bind, err = s.hostPath(ctx, c, "bind", q.Bind); err != nil {
-			return r, err
-		}
-	}
-	if q.Network != nil {
-		if _, err = s.network(ctx, c, *q.Network); err != nil {
-			return r, err
-		}
-		r.Network = q.Network
-	}
-	if q.SSHAgent != "" && !c.owner {
-		refusal := cove.Errorf(cove.Forbidden, "an SSH agent is the machine's owner's to lend").WithHint("leave ssh_agent out")
-		s.deny(ctx, c.name, "ssh-agent", q.SSHAgent, refusal)
-		return r, refusal
+	r.Limits.Timeout = 0 // a profile's is that of its executions and runs
+	if err := s.judge(ctx, c, &r.Spec, "bind"); err != nil {
+		return r, err
 	}
 	if g := q.Repository; g != nil {
 		if g.Worktree && !c.owner {
@@ -226,6 +200,35 @@ func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequ
 		r.Repository = &workspace.Repository{Source: g.Source, Local: c.owner, Branch: g.Branch, From: g.From, Sparse: g.Sparse, Depth: g.Depth, Worktree: g.Worktree, Uncommitted: g.Uncommitted}
 	}
 	return r, nil
+}
+
+// checkTokens refuses mounts where profiles put tokens.
+func checkTokens(mounts []api.Mount) error {
+	for _, m := range mounts {
+		if path.Dir(path.Clean(m.Target)) == cove.Tokens {
+			return cove.Errorf(cove.InvalidArgument, "mounts: %s is for tokens, which a profile alone puts into sandboxes", cove.Tokens).
+				WithHint("name a profile with a token_file, or attach it elsewhere")
+		}
+	}
+	return nil
+}
+
+// sandboxSpec is what a request says of a sandbox that lasts.
+func sandboxSpec(q api.SandboxRequest) (cove.Spec, error) {
+	spec := apispec.Spec(q.Spec)
+	spec.Network, spec.Git = apispec.Network(q.Network), apispec.Identity(q.Git)
+	spec.Agent, spec.Bind, spec.AllowPR, spec.SSHAgent, spec.Labels = q.Agent, q.Bind, q.AllowPR, q.SSHAgent, q.Labels
+	if dir := path.Clean(q.WorkDir); strings.HasPrefix(q.WorkDir, "/") && dir != cove.Workspace && !strings.HasPrefix(dir, cove.Workspace+"/") {
+		return spec, cove.Errorf(cove.InvalidArgument, "work_dir: %.200q is not in %s", q.WorkDir, cove.Workspace)
+	}
+	spec.WorkDir = strings.TrimPrefix(path.Clean("/"+strings.TrimPrefix(q.WorkDir, cove.Workspace)), "/")
+	return spec, nil
+}
+
+// applyWithToken is profile.Apply for a sandbox in which agents may work.
+func applyWithToken(p api.Profile, spec cove.Spec) (cove.Spec, error) {
+	spec, err := profile.Apply(p, spec)
+	return profile.WithToken(p, spec), err
 }
 
 // listSandboxes is GET /sandboxes.
@@ -276,7 +279,7 @@ type sandboxNetworkInput struct {
 
 // changeSandboxNetwork is POST /sandboxes/{sandbox}/network.
 func (s *Server) changeSandboxNetwork(ctx context.Context, in *sandboxNetworkInput) (*answer[api.NetworkChanged], error) {
-	docs, err := gateway.Documents(api.GatewayPolicy{Allow: in.Body.Allow, Deny: in.Body.Deny})
+	docs, err := policy.Documents(apispec.Change(in.Body))
 	if err != nil {
 		return nil, err
 	}

@@ -236,14 +236,14 @@ func TestCreateSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := h.do(h.owner, "POST", "/sandboxes", `{"name":"one","repository":{"source":"/src","branch":"b","from":"f","sparse":["d"],"depth":3,"worktree":true},
-		"image":"dir:/etc","engine":"fake","agent":"claude","limits":{"memory_mb":64,"cpus":0.5},"network":{"enabled":true,"allow":["a.test"],"credentials":["github"]},
+		"image":"dir:/etc","engine":"fake","isolation":"microvm","agent":"claude","limits":{"memory_mb":64,"cpus":0.5},"network":{"enabled":true,"allow":["a.test"],"credentials":["github"]},
 		"mounts":[{"source":"`+dir+`/data","target":"/data","read_only":true}],"files":[{"path":"a/b","content":"x","mode":448}],"env":{"A":"b"},"work_dir":"/workspace/sub",
 		"allow_pr":true,"git":{"name":"Ada","email":"ada@example.com"},"ssh_agent":"/tmp/agent","labels":{"k":"v"}}`)
 	if r.StatusCode != 200 || !strings.Contains(r.body, "event: created") {
 		t.Fatalf("status %d: %s", r.StatusCode, r.body)
 	}
 	q := h.lasting.asked()
-	if q.Name != "one" || q.Client != "local" || !q.Local || q.Image != "dir:/etc" || q.Engine != "fake" || q.Agent != "claude" || q.WorkDir != "sub" ||
+	if q.Name != "one" || q.Client != "local" || !q.Local || q.Image != "dir:/etc" || q.Engine != "fake" || q.Isolation != cove.IsolationMicroVM || q.Agent != "claude" || q.WorkDir != "sub" ||
 		!q.AllowPR || q.SSHAgent != "/tmp/agent" || q.Env["A"] != "b" || q.Labels["k"] != "v" || q.Git.Name != "Ada" ||
 		q.Limits.Memory != 64<<20 || q.Limits.CPUs != 0.5 || q.Network.Allow[0] != "a.test" || q.Network.Credentials[0] != "github" {
 		t.Errorf("asked for is %+v", q)

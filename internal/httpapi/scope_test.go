@@ -65,8 +65,8 @@ func newEstate(t *testing.T) *estate {
 	eng := fake.New(fake.Options{Host: fake.NewHost(), Capabilities: &caps, Programs: map[string]fake.Program{"python3": secretive}})
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	e.manager = sandbox.New(sandbox.Options{
-		Engines:       []sandbox.EngineSource{{Name: "fake", Open: func() (engine.Engine, error) { return eng, nil }}},
-		DefaultEngine: "fake", Images: hostAlone{}, Store: e.store, Instance: in.ID, RunDir: dir,
+		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return eng, nil }}),
+		Images:  hostAlone{}, Store: e.store, Instance: in.ID, RunDir: dir,
 		OpenWay: func(cove.SandboxID, cove.ExecutionID, string, sandbox.Network) (sandbox.Way, error) {
 			return e.way(), nil
 		},

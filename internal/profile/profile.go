@@ -1,5 +1,5 @@
-// Package profile reads named configurations for sandboxes and agents, and says
-// what a request is with one: pure functions over wire types.
+// Package profile reads named configurations for sandboxes and agents, and lays
+// requests over them: pure functions.
 package profile
 
 import (
@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -111,7 +111,10 @@ func check(p api.Profile) error {
 	if err := checkToken(p); err != nil {
 		return err
 	}
-	if p.Timeout < 0 || p.MaxTurns < 0 {
+	if _, err := cove.ParseIsolation(p.Isolation); err != nil {
+		return err
+	}
+	if p.Timeout < 0 || p.Timeout > 0 && p.Timeout < 1e-9 || p.MaxTurns < 0 {
 		return cove.Errorf(cove.InvalidArgument, "timeout and max_turns are more than nothing").WithHint("leave them out for the default")
 	}
 	if n := p.Network; n != nil {
@@ -154,7 +157,7 @@ func sandboxed(p api.Profile) string {
 		key   string
 		given bool
 	}{
-		{"engine", p.Engine != ""}, {"image", p.Image != ""}, {"limits", p.Limits != nil}, {"network", p.Network != nil}, {"mounts", len(p.Mounts) > 0}, {"access", p.Access != ""}, {"shared", p.Shared},
+		{"engine", p.Engine != ""}, {"isolation", p.Isolation != ""}, {"image", p.Image != ""}, {"limits", p.Limits != nil}, {"network", p.Network != nil}, {"mounts", len(p.Mounts) > 0}, {"access", p.Access != ""}, {"shared", p.Shared},
 	} {
 		if f.given {
 			return f.key
@@ -180,171 +183,48 @@ func Find(all []api.Profile, name string) (api.Profile, error) {
 	return api.Profile{}, err.WithHint("choose one of %s", strings.Join(names, ", "))
 }
 
-// Sandbox is q with what p says and q does not. What adds up is both: mounts,
-// variables, and what may be reached, where a denial of either wins. Errors:
-// Unsupported where p has no sandboxes.
-func Sandbox(p api.Profile, q api.SandboxRequest) (api.SandboxRequest, error) {
-	if err := walled(p); err != nil {
-		return q, err
-	}
-	q.Profile = p.Name
-	or(&q.Engine, p.Engine)
-	or(&q.Image, p.Image)
-	or(&q.Agent, p.Agent)
-	q.Limits = limits(p.Limits, q.Limits)
-	q.Env = variables(p.Env, q.Env)
-	q.Mounts = mounts(p.Mounts, q.Mounts)
-	if f := p.TokenFile; f != nil {
-		q.Mounts = mounts([]api.Mount{{Source: f.Path, Target: path.Join(cove.Tokens, f.Variable), ReadOnly: true}}, q.Mounts)
-	}
-	q.Network = network(p.Network, q.Network)
-	if g := p.Git; g != nil {
-		q.AllowPR = q.AllowPR || g.AllowPR
-		q.Git = identity(g.GitIdentity, q.Git)
-	}
-	return q, nil
-}
-
-// Execution is the same for the execution of a snippet.
-func Execution(p api.Profile, q api.ExecuteRequest) (api.ExecuteRequest, error) {
-	if err := walled(p); err != nil {
-		return q, err
-	}
-	q.Profile = p.Name
-	or(&q.Engine, p.Engine)
-	or(&q.Image, p.Image)
-	or(&q.Timeout, p.Timeout)
-	q.Limits = limits(p.Limits, q.Limits)
-	q.Env = variables(p.Env, q.Env)
-	q.Mounts = mounts(p.Mounts, q.Mounts)
-	var asked *api.NetworkPermission
-	if q.Permissions != nil {
-		asked = q.Permissions.Network
-	}
-	if n := network(p.Network, asked); n != nil {
-		q.Permissions = &api.Permissions{Network: n}
-	}
-	return q, nil
-}
-
-func walled(p api.Profile) error {
+// Apply lays a request over a profile: see cove.Spec.Over. Errors: Unsupported where p
+// has no sandboxes.
+func Apply(p api.Profile, s cove.Spec) (cove.Spec, error) {
 	if p.Mode == ModeNone {
-		return cove.Errorf(cove.Unsupported, "the profile %s has no sandboxes: its mode is none", p.Name).WithHint("use another one: agents alone work with this one, on the machine itself (cove claude --profile NAME), as docs/profiles.md says")
+		return s, cove.Errorf(cove.Unsupported, "the profile %s has no sandboxes: its mode is none", p.Name).
+			WithHint("use another one: agents alone work with this one, on the machine itself (cove claude --profile NAME), as docs/profiles.md says")
 	}
-	return nil
+	s.Profile = p.Name
+	return s.Over(specOf(p)), nil
 }
 
-// or sets what is not set.
-func or[T comparable](to *T, otherwise T) {
-	if *to == *new(T) {
-		*to = otherwise
-	}
-}
-
-func limits(p, q *api.Limits) *api.Limits {
-	if p == nil || q == nil {
-		return first(q, p)
-	}
-	l := *q
-	for _, f := range []struct{ to, otherwise *int64 }{
-		{&l.MemoryMB, &p.MemoryMB}, {&l.PIDs, &p.PIDs}, {&l.DiskMB, &p.DiskMB}, {&l.Inodes, &p.Inodes}, {&l.OpenFiles, &p.OpenFiles}, {&l.StdoutKB, &p.StdoutKB}, {&l.StderrKB, &p.StderrKB},
-	} {
-		or(f.to, *f.otherwise)
-	}
-	or(&l.CPUs, p.CPUs)
-	return &l
-}
-
-// first is the first that is there.
-func first[T any](all ...*T) *T {
-	for _, v := range all {
-		if v != nil {
-			return v
+// specOf is what a profile says of a sandbox.
+func specOf(p api.Profile) cove.Spec {
+	s := apispec.Spec(p.Spec)
+	s.Agent, s.Limits.Timeout = p.Agent, apispec.Duration(p.Timeout)
+	if n := p.Network; n != nil {
+		s.Network = &cove.Network{
+			Enabled: n.Mode != string(cove.NetworkNone), Mode: cove.NetworkMode(n.Mode), Allow: n.Allow, Deny: n.Deny,
+			Credentials: n.Credentials, Providers: n.Providers, Budget: apispec.Budget(n.Budget),
+		}
+		if n.Policy != "" {
+			s.Network.Policies = []cove.PolicyText{{Source: "profile", Text: n.Policy}}
 		}
 	}
-	return nil
-}
-
-func variables(p, q map[string]string) map[string]string {
-	if len(p) == 0 {
-		return q
-	}
-	both := maps.Clone(p)
-	maps.Copy(both, q)
-	return both
-}
-
-// mounts are those of both; where they have one target it is the request's.
-func mounts(p, q []api.Mount) []api.Mount {
-	var all []api.Mount
-	for _, m := range p {
-		if !slices.ContainsFunc(q, func(o api.Mount) bool { return o.Target == m.Target }) {
-			all = append(all, m)
+	if g := p.Git; g != nil {
+		s.AllowPR = g.AllowPR
+		if g.GitIdentity != (api.GitIdentity{}) {
+			s.Git = apispec.Identity(&g.GitIdentity)
 		}
 	}
-	return append(all, q...)
+	return s
 }
 
-// network is what may be reached by both together; a request that wants no
-// network gets none.
-func network(p *api.ProfileNetwork, q *api.NetworkPermission) *api.NetworkPermission {
-	if p == nil || q != nil && !q.Enabled {
-		return q
+// WithToken is s with the token of a profile that has one: a mount, which nothing
+// inside can change. Snippets are shown none.
+func WithToken(p api.Profile, s cove.Spec) cove.Spec {
+	f := p.TokenFile
+	if f == nil {
+		return s
 	}
-	if q == nil {
-		q = &api.NetworkPermission{}
-	}
-	n := *q
-	or(&n.Mode, p.Mode)
-	n.Enabled = n.Mode != string(cove.NetworkNone) || len(q.Policies)+len(q.Allow) > 0
-	if !n.Enabled {
-		return &api.NetworkPermission{}
-	}
-	if p.Policy != "" {
-		n.Policies = append([]api.PolicyText{{Source: "profile", Text: p.Policy}}, q.Policies...)
-	}
-	n.Allow = union(p.Allow, q.Allow)
-	n.Deny = union(p.Deny, q.Deny)
-	n.Credentials = union(p.Credentials, q.Credentials)
-	if len(q.Providers) == 0 {
-		n.Providers = p.Providers
-	}
-	n.Budget = budget(p.Budget, q.Budget)
-	return &n
-}
-
-func union(p, q []string) []string {
-	all := slices.Clone(p)
-	for _, s := range q {
-		if !slices.Contains(all, s) {
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-func budget(p, q *api.ModelBudget) *api.ModelBudget {
-	if p == nil || q == nil {
-		return first(q, p)
-	}
-	b := *q
-	or(&b.Requests, p.Requests)
-	or(&b.Tokens, p.Tokens)
-	or(&b.Cost, p.Cost)
-	return &b
-}
-
-func identity(p api.GitIdentity, q *api.GitIdentity) *api.GitIdentity {
-	if p == (api.GitIdentity{}) {
-		return q
-	}
-	if q == nil {
-		return &p
-	}
-	i := *q
-	or(&i.Name, p.Name)
-	or(&i.Email, p.Email)
-	return &i
+	token := cove.Mount{Source: f.Path, Target: path.Join(cove.Tokens, f.Variable), ReadOnly: true}
+	return s.Over(cove.Spec{Mounts: []cove.Mount{token}})
 }
 
 // Text is p as a file of profiles has it.

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -12,6 +13,7 @@ import (
 const file = `profiles:
   - name: careful
     engine: native
+    isolation: container
     image: tar:/srv/root.tar
     limits: {memory_mb: 2048, cpus: 2}
     timeout: 600
@@ -63,6 +65,8 @@ func TestParseRefuses(t *testing.T) {
 		{"sharing nothing", "profiles:\n  - {name: a, mode: none, shared: true}\n", "shared is about one"},
 		{"nothing to allow", "profiles:\n  - {name: a, network: {mode: none, allow: [a.example]}}\n", "nothing to allow"},
 		{"policy", "profiles:\n  - name: a\n    network: {policy: 'rules: 7'}\n", `the profile "a"`},
+		{"isolation", "profiles:\n  - {name: a, isolation: jail}\n", "none of container, gvisor, microvm"},
+		{"no time", "profiles:\n  - {name: a, timeout: 1e-12}\n", "more than nothing"},
 		{"negative", "profiles:\n  - {name: a, timeout: -1}\n", "more than nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -86,23 +90,27 @@ func TestFindNamesTheOthers(t *testing.T) {
 	}
 }
 
-func TestSandbox(t *testing.T) {
-	p := parsed(t, "careful")
-	got, err := Sandbox(p, api.SandboxRequest{
-		Image: "host", Limits: &api.Limits{CPUs: 1}, Env: map[string]string{"B": "request"}, Git: &api.GitIdentity{Name: "Ada"},
-		Mounts:  []api.Mount{{Source: "/mine", Target: "/data"}, {Source: "/more", Target: "/more"}},
-		Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Mode: "open", Allow: []string{"b.example", "d.example"}}, ModelPermission: api.ModelPermission{Budget: &api.ModelBudget{Cost: 1}}},
+func TestApply(t *testing.T) {
+	got, err := Apply(parsed(t, "careful"), cove.Spec{
+		Image: "host", Shape: cove.Shape{Limits: cove.Limits{CPUs: 1}}, Env: map[string]string{"B": "request"}, Git: &cove.GitIdentity{Name: "Ada"},
+		Mounts: []cove.Mount{{Source: "/mine", Target: "/data"}, {Source: "/more", Target: "/more"}},
+		Network: &cove.Network{
+			Enabled: true, Mode: cove.NetworkOpen, Allow: []string{"b.example", "d.example"}, Budget: cove.Budget{Cost: 1},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := api.SandboxRequest{
-		Profile: "careful", Engine: "native", Image: "host", Limits: &api.Limits{CPUs: 1, MemoryMB: 2048}, Env: map[string]string{"A": "profile", "B": "request"},
-		Git: &api.GitIdentity{Name: "Ada", Email: "robo@example.com"}, AllowPR: true,
-		Mounts: []api.Mount{{Source: "/mine", Target: "/data"}, {Source: "/more", Target: "/more"}},
-		Network: &api.NetworkPermission{
-			Enabled: true, GatewayPolicy: api.GatewayPolicy{Mode: "open", Allow: []string{"a.example", "b.example", "d.example"}, Deny: []string{"c.example"}},
-			Credentials: []string{"github"}, ModelPermission: api.ModelPermission{Providers: []string{"anthropic"}, Budget: &api.ModelBudget{Requests: 10, Cost: 1}},
+	want := cove.Spec{
+		Profile: "careful", Engine: "native", Image: "host", Env: map[string]string{"A": "profile", "B": "request"},
+		Shape: cove.Shape{
+			Isolation: cove.IsolationContainer, Limits: cove.Limits{CPUs: 1, Memory: 2 << 30, Timeout: 10 * time.Minute},
+		},
+		Git: &cove.GitIdentity{Name: "Ada", Email: "robo@example.com"}, AllowPR: true,
+		Mounts: []cove.Mount{{Source: "/mine", Target: "/data"}, {Source: "/more", Target: "/more"}},
+		Network: &cove.Network{
+			Enabled: true, Mode: cove.NetworkOpen, Allow: []string{"a.example", "b.example", "d.example"}, Deny: []string{"c.example"},
+			Credentials: []string{"github"}, Providers: []string{"anthropic"}, Budget: cove.Budget{Requests: 10, Cost: 1},
 		},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -110,11 +118,27 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// TestSandboxWithToken: a token is one more mount, which nobody inside can change.
-func TestSandboxWithToken(t *testing.T) {
-	got, err := Sandbox(api.Profile{Name: "own", Access: AccessTokenFile, TokenFile: &api.TokenFile{Path: "/srv/key", Variable: "KEY"}}, api.SandboxRequest{})
-	if err != nil || !reflect.DeepEqual(got.Mounts, []api.Mount{{Source: "/srv/key", Target: "/opt/cove/tokens/KEY", ReadOnly: true}}) {
-		t.Errorf("%+v, %v", got, err)
+// TestApplyAlone: a request that says nothing gets what the profile says.
+func TestApplyAlone(t *testing.T) {
+	got, err := Apply(parsed(t, "careful"), cove.Spec{Shape: cove.Shape{Limits: cove.Limits{Timeout: 5 * time.Second}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Limits.Timeout != 5*time.Second || got.Image != "tar:/srv/root.tar" || got.Limits.Memory != 2<<30 || got.Network.Credentials[0] != "github" ||
+		!reflect.DeepEqual(got.Mounts, []cove.Mount{{Source: "/srv/data", Target: "/data", ReadOnly: true}}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestWithToken: a token is one more mount, which nobody inside can change.
+func TestWithToken(t *testing.T) {
+	p := api.Profile{Name: "own", Access: AccessTokenFile, TokenFile: &api.TokenFile{Path: "/srv/key", Variable: "KEY"}}
+	want := []cove.Mount{{Source: "/srv/key", Target: "/opt/cove/tokens/KEY", ReadOnly: true}}
+	if got := WithToken(p, cove.Spec{}); !reflect.DeepEqual(got.Mounts, want) {
+		t.Errorf("%+v", got)
+	}
+	if got, err := Apply(p, cove.Spec{}); err != nil || len(got.Mounts) > 0 {
+		t.Errorf("a token for a snippet: %+v, %v", got, err)
 	}
 }
 
@@ -123,46 +147,36 @@ func TestNetworkOfBoth(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		profile *api.ProfileNetwork
-		asked   *api.NetworkPermission
+		asked   *cove.Network
 		enabled bool
 		allowed int
 	}{
 		{"the profile's alone", p.Network, nil, true, 2},
-		{"none wins", p.Network, &api.NetworkPermission{}, false, 0},
-		{"the request's alone", nil, &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Allow: []string{"x.example"}}}, true, 1},
+		{"none wins", p.Network, &cove.Network{}, false, 0},
+		{"the request's alone", nil, &cove.Network{Enabled: true, Allow: []string{"x.example"}}, true, 1},
 		{"a profile without one", &api.ProfileNetwork{Mode: "none"}, nil, false, 0},
-		{"what a request allows beside none", &api.ProfileNetwork{Mode: "none"}, &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Mode: "limited", Allow: []string{"x.example"}}}, true, 1},
+		{"what a request allows beside none", &api.ProfileNetwork{Mode: "none"}, &cove.Network{Enabled: true, Mode: "limited", Allow: []string{"x.example"}}, true, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := network(c.profile, c.asked)
+			both, err := Apply(api.Profile{Name: "a", Network: c.profile}, cove.Spec{Network: c.asked})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := both.Network
 			if got.Enabled != c.enabled || len(got.Allow) != c.allowed {
 				t.Errorf("%+v", got)
 			}
 		})
 	}
-	if network(nil, nil) != nil {
-		t.Error("a network out of nothing")
-	}
-}
-
-func TestExecution(t *testing.T) {
-	p := parsed(t, "careful")
-	got, err := Execution(p, api.ExecuteRequest{Language: "python", Timeout: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Timeout != 5 || got.Image != "tar:/srv/root.tar" || got.Limits.MemoryMB != 2048 || got.Permissions == nil || got.Permissions.Network.Credentials[0] != "github" {
-		t.Errorf("%+v", got)
+	if got, err := Apply(api.Profile{Name: "a"}, cove.Spec{}); err != nil || got.Network != nil {
+		t.Errorf("a network out of nothing: %+v, %v", got.Network, err)
 	}
 }
 
 // TestWithoutAWall holds that nobody gets a sandbox who asked for none.
 func TestWithoutAWall(t *testing.T) {
 	p := parsed(t, "bare")
-	if _, err := Sandbox(p, api.SandboxRequest{}); cove.ErrorCode(err) != cove.Unsupported {
-		t.Errorf("%v", err)
-	}
-	if _, err := Execution(p, api.ExecuteRequest{}); cove.ErrorCode(err) != cove.Unsupported {
+	if _, err := Apply(p, cove.Spec{}); cove.ErrorCode(err) != cove.Unsupported {
 		t.Errorf("%v", err)
 	}
 }
@@ -193,7 +207,7 @@ func FuzzParse(f *testing.F) {
 			if p.Mode == ModeNone {
 				continue
 			}
-			q, err := Sandbox(p, api.SandboxRequest{Network: &api.NetworkPermission{}})
+			q, err := Apply(p, cove.Spec{Network: &cove.Network{}})
 			if err != nil || q.Network.Enabled {
 				t.Fatalf("a network for who wants none: %+v, %v", q.Network, err)
 			}

@@ -95,7 +95,7 @@ func TestUncommitted(t *testing.T) {
 	stir(t, dir)
 	before := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") +
 		got(t, dir, ".git/index")
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode,
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser,
 		Repository: uncommitted(dir)})
 	if after := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") +
 		got(t, dir, ".git/index"); after != before {
@@ -137,7 +137,7 @@ func TestUncommitted(t *testing.T) {
 func TestUncommittedWhereEverythingIs(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode,
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser,
 		Repository: uncommitted(dir)})
 	if head := plain(t, dir, "rev-parse", "HEAD"); w.Base != head {
 		t.Errorf("it begins at %s and not at %s", w.Base, head)
@@ -212,7 +212,7 @@ func TestUncommittedOdd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStore(t, nil)
 			source := c.make(t, project(t))
-			w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode,
+			w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser,
 				Repository: uncommitted(source)})
 			for name, want := range c.want {
 				if g := got(t, w.Directory, name); g != want {
@@ -255,14 +255,14 @@ func TestUncommittedRunsNothing(t *testing.T) {
 	put(t, dir, "changed", "to be cleaned\n")
 	arm(inner)
 	arm(dir)
-	if exec.Command("git", "-C", dir, "status").Run(); got(t, filepath.Dir(trap), "sprung") ==
-		"no such file or directory" {
+	if exec.Command("git", "-C", dir, "status").Run(); got(t, filepath.Dir(trap),
+		"sprung") == "no such file or directory" {
 		t.Fatal("the trap does not work: an ordinary git does not spring it")
 	}
 	if err := os.Remove(trap); err != nil {
 		t.Fatal(err)
 	}
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode,
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser,
 		Repository: uncommitted(dir)})
 	if g := got(t, filepath.Dir(trap), "sprung"); g != "no such file or directory" {
 		t.Errorf("a program ran: %s", g)
@@ -297,7 +297,7 @@ func TestUncommittedRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id := cove.NewSandboxID()
-			_, err := s.Create(t.Context(), workspace.Spec{ID: id, Name: "quiet-heron", User: cove.UserCode, Repository: &c.r},
+			_, err := s.Create(t.Context(), workspace.Spec{ID: id, Name: "quiet-heron", User: cove.CodeUser, Repository: &c.r},
 				nil)
 			if cove.ErrorCode(err) != c.code {
 				t.Errorf("%v", err)
@@ -313,7 +313,7 @@ func TestUncommittedRefuses(t *testing.T) {
 func TestBind(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserAgent, Bind: dir})
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.AgentUser, Bind: dir})
 	if w.Directory != dir || !w.Bound || len(w.Mounts) != 1 || !w.Mounts[0].ReadOnly ||
 		w.Mounts[0].Target != cove.Workspace+"/.git" {
 		t.Errorf("%+v", w)

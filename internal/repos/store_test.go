@@ -39,7 +39,7 @@ func open(t testing.TB, o Options) *Store {
 }
 
 func spec(name string, r workspace.Repository) workspace.Spec {
-	return workspace.Spec{ID: cove.NewSandboxID(), Name: name, User: cove.UserAgent, Client: "local", Repository: &r}
+	return workspace.Spec{ID: cove.NewSandboxID(), Name: name, User: cove.AgentUser, Client: "local", Repository: &r}
 }
 
 // create makes a workspace and fails the test on an error.

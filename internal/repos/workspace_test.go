@@ -17,7 +17,7 @@ import (
 
 func TestEmptyWorkspace(t *testing.T) {
 	s := newStore(t, nil)
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.UserCode})
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser})
 	if names(t, w.Directory) != "" || names(t, w.Home) != "" || w.Mounts != nil || w.Borrowed != "" ||
 		w.Root != s.o.Home || w.Hidden != "" || w.Remote != "" {
 		t.Errorf("%+v", w)
@@ -163,8 +163,8 @@ func TestCheckout(t *testing.T) {
 		"mine HEAD -> cove/brave-otter, origin/cove/brave-otter") {
 		t.Errorf("it begins at %q", got)
 	}
-	if next.From != "cove/brave-otter" || origin.In(next.Directory).Run("status", "-sb") !=
-		"## cove/brave-otter...origin/cove/brave-otter" {
+	if next.From != "cove/brave-otter" || origin.In(next.Directory).Run("status",
+		"-sb") != "## cove/brave-otter...origin/cove/brave-otter" {
 		t.Errorf("%+v", next.Checkout)
 	}
 	// The start is the sandbox's own, and not in the mirror.

@@ -79,14 +79,19 @@ func ReadHost() (Host, error) {
 	return h, nil
 }
 
-// EtcFiles returns the generated files of /etc. An image with its own users gets only those of Resolver.
-func EtcFiles(hostname string) []File {
-	users := fmt.Sprintf(
-		"root:x:0:0:root:/root:/usr/sbin/nologin\n"+
-			"cove:x:1000:1000:cove:%s:/bin/sh\nnobody:x:65534:65534:nobody:%[1]s:/usr/sbin/nologin\n", cove.Home)
+// EtcFiles returns the generated files of /etc for a sandbox of a user. An image with its own users gets only those of
+// Resolver.
+func EtcFiles(hostname string, u cove.User) []File {
+	users := fmt.Sprintf("root:x:0:0:root:/root:/usr/sbin/nologin\n"+
+		"cove:x:1000:1000:cove:%s:/bin/sh\nnobody:x:65534:65534:nobody:%[1]s:/usr/sbin/nologin\n", cove.Home)
+	groups := "root:x:0:\ntty:x:5:\ncove:x:1000:\nnogroup:x:65534:\n"
+	if u != cove.CodeUser && u != cove.AgentUser { // first: the first line with an id determines its name
+		users = fmt.Sprintf("%s:x:%d:%[2]d:%[1]s:%[3]s:%[4]s\n", u.Name, u.UID, u.Home, u.Shell) + users
+		groups = fmt.Sprintf("%s:x:%d:\n", u.Name, u.UID) + groups
+	}
 	return append([]File{
 		{Name: "/etc/passwd", Mode: 0o644, Data: users},
-		{Name: "/etc/group", Mode: 0o644, Data: "root:x:0:\ntty:x:5:\ncove:x:1000:\nnogroup:x:65534:\n"},
+		{Name: "/etc/group", Mode: 0o644, Data: groups},
 		{Name: "/etc/nsswitch.conf", Mode: 0o644,
 			Data: "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"},
 	}, Resolver(hostname)...)
@@ -134,24 +139,22 @@ type Writable struct {
 	Own  bool // owned by the user
 }
 
-// Writables are the writable directories of every sandbox.
-var Writables = []Writable{
-	{"/tmp", 0o1777, false},
-	{"/var/tmp", 0o1777, false},
-	{"/run", 0o755, true},
-	{"/dev/shm", 0o1777, false},
-	{cove.Home, 0o700, true},
-	{cove.WorkDir, 0o755, true},
+// Writables are the writable directories of every sandbox of a user.
+func Writables(u cove.User) []Writable {
+	return []Writable{
+		{"/tmp", 0o1777, false},
+		{"/var/tmp", 0o1777, false},
+		{"/run", 0o755, true},
+		{"/dev/shm", 0o1777, false},
+		{u.Home, 0o700, true},
+		{cove.WorkDir, 0o755, true},
+	}
 }
 
-// Env returns the initial environment of every process.
+// Env is the environment that every process of a user starts from.
 func Env(u cove.User) []string {
-	name := "nobody"
-	if u == cove.UserAgent {
-		name = "cove"
-	}
 	return []string{
-		"PATH=" + Path, "HOME=" + cove.Home, "USER=" + name, "LOGNAME=" + name, "SHELL=/bin/sh",
+		"PATH=" + Path, "HOME=" + u.Home, "USER=" + u.Name, "LOGNAME=" + u.Name, "SHELL=" + u.Shell,
 		"LANG=C.UTF-8", "TMPDIR=/tmp", "COVE=1",
 	}
 }

@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,9 +39,26 @@ func TestValidateTarget(t *testing.T) {
 }
 
 func TestEnvNamesTheUser(t *testing.T) {
-	for u, want := range map[cove.User]string{cove.UserCode: "USER=nobody", cove.UserAgent: "USER=cove"} {
-		if env := strings.Join(Env(u), "\n"); !strings.Contains(env, want) || !strings.Contains(env, "HOME="+cove.Home) {
-			t.Errorf("%s: %s", u, env)
+	other := cove.User{UID: 1001, Name: "vscode", Home: "/home/vscode", Shell: "/bin/bash"}
+	for u, want := range map[cove.User]string{
+		cove.CodeUser: "USER=nobody", cove.AgentUser: "USER=cove", other: "SHELL=/bin/bash",
+	} {
+		if env := strings.Join(Env(u), "\n"); !strings.Contains(env, want) || !strings.Contains(env, "HOME="+u.Home) {
+			t.Errorf("%+v: %s", u, env)
 		}
+	}
+}
+
+func TestFilesNameTheUser(t *testing.T) {
+	passwd := func(u cove.User) string { return EtcFiles("box", u)[0].Data }
+	if passwd(cove.CodeUser) != passwd(cove.AgentUser) || strings.Count(passwd(cove.CodeUser), "\n") != 3 {
+		t.Errorf("the users of every sandbox: %q", passwd(cove.CodeUser))
+	}
+	other := cove.User{UID: 1000, Name: "vscode", Home: "/home/vscode", Shell: "/bin/bash"}
+	if p := passwd(other); !strings.HasPrefix(p, "vscode:x:1000:1000:vscode:/home/vscode:/bin/bash\n") {
+		t.Errorf("another user: %q", p)
+	}
+	if !slices.ContainsFunc(Writables(other), func(w Writable) bool { return w.Name == other.Home && w.Own }) {
+		t.Errorf("no home that can be written: %+v", Writables(other))
 	}
 }

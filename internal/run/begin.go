@@ -167,21 +167,13 @@ func (r *Runner) enterSandbox(ctx context.Context, q Request, eq Equipment, reco
 // forAgent is a request for a sandbox in which an agent can work: what it says
 // itself wins. It is pure.
 func forAgent(q sandbox.LastingRequest, eq Equipment, of api.Run) sandbox.LastingRequest {
-	q.Agent, q.Path, q.Screen = eq.Agent, eq.Path, eq.Screen
+	q.Spec = eq.Equip(q.Spec).Over(newDefaults)
+	q.Agent = eq.Agent
 	q.Labels = maps.Clone(q.Labels)
 	if q.Labels == nil {
 		q.Labels = map[string]string{}
 	}
 	q.Labels[RunLabel] = of.ID
-	env := maps.Clone(eq.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
-	maps.Copy(env, q.Env)
-	q.Env = env
-	q.Layers = eq.Layers
-	q.Limits.Memory, q.Limits.CPUs, q.Limits.PIDs = cmp.Or(q.Limits.Memory, newLimits.Memory), cmp.Or(q.Limits.CPUs, newLimits.CPUs), cmp.Or(q.Limits.PIDs, newLimits.PIDs)
-	q.Network = eq.Permission(q.Network)
 	return q
 }
 

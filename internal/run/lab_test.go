@@ -203,9 +203,6 @@ func (l *lab) serve(t *testing.T) *server {
 		Workspaces: workspaces{l.dir}, Layers: workspaces{l.dir}, TakeUp: s.TakeUp, Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
 		OpenWay:   func(cove.SandboxID, string, string, sandbox.Network) (sandbox.Way, error) { return way{}, nil },
 		ForgetWay: func(cove.SandboxID) error { return nil },
-		Network: func(api.NetworkPermission) (sandbox.Network, error) {
-			return sandbox.Network{Mode: cove.NetworkLimited}, nil
-		},
 	})
 	if err == nil {
 		err = s.Recover(t.Context())
@@ -233,7 +230,7 @@ func (s *server) end(t *testing.T) {
 // ask is a request for the robot: steps are lines of the prompt.
 func ask(steps ...string) run.Request {
 	return run.Request{Task: agent.Task{Prompt: strings.Join(steps, "\n") + "\n"}, Agent: "robot", Who: owner,
-		New: sandbox.LastingRequest{Client: owner.Name, Local: true, WorkDir: "../tmp"}} // which sandboxes in memory have
+		New: sandbox.LastingRequest{Client: owner.Name, Local: true, Spec: cove.Spec{WorkDir: "../tmp"}}} // which sandboxes in memory have
 }
 
 func (s *server) begin(t *testing.T, q run.Request) api.Run {

@@ -108,8 +108,9 @@ const (
 	interruptGrace = 15 * time.Second
 )
 
-// newLimits are those of a sandbox that is made for a run.
-var newLimits = cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 512}
+// newDefaults are what a sandbox that is made for a run is where nothing else is
+// said.
+var newDefaults = cove.Spec{Shape: cove.Shape{Limits: cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 512}}}
 
 // RunLabel is the label of a sandbox that was made for a run: its id.
 const RunLabel = "cove.run"

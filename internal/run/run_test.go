@@ -356,7 +356,7 @@ func TestInASandbox(t *testing.T) {
 	l := newLab(t)
 	l.agents.files = []agent.File{{Path: ".robot/config", Content: "fresh"}}
 	s := l.serve(t)
-	there, err := s.manager.CreateSandbox(t.Context(), sandbox.LastingRequest{Name: "mine", Client: owner.Name, Local: true, WorkDir: "../tmp"}, nil)
+	there, err := s.manager.CreateSandbox(t.Context(), sandbox.LastingRequest{Name: "mine", Client: owner.Name, Local: true, Spec: cove.Spec{WorkDir: "../tmp"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +403,7 @@ func TestNoSecretInTranscripts(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
 	q := ask("think of sk-real-key", "log with sk-real-key", "wait /tmp/go", "answer sk-real-key")
-	q.New.Network, q.Keep = &api.NetworkPermission{Enabled: true}, true
+	q.New.Network, q.Keep = &cove.Network{Enabled: true, Mode: cove.NetworkLimited}, true
 	r := s.begin(t, q)
 	deadline := time.Now().Add(20 * time.Second)
 	for printed := []byte(nil); !bytes.Contains(printed, []byte(`"of ***********"`)); time.Sleep(time.Millisecond) { // while it goes on

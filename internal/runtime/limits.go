@@ -63,16 +63,6 @@ func (b Bounds) Resolve(r Runtime, want cove.Limits) (cove.Limits, error) {
 	return got, nil
 }
 
-// Over is limits with the fields of own that are set, whatever the bounds.
-func Over(limits, own cove.Limits) cove.Limits {
-	for _, f := range fields {
-		if v := f.get(own); v != 0 {
-			f.set(&limits, v)
-		}
-	}
-	return limits
-}
-
 // Check refuses configured bounds that no request could meet.
 func (b Bounds) Check() error {
 	for _, f := range fields {

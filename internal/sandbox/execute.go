@@ -34,6 +34,9 @@ const (
 	MaxArgs = 128 << 10
 )
 
+// snippetDefaults are what the sandbox of a snippet is where nothing else is said.
+var snippetDefaults = cove.Spec{Shape: cove.Shape{User: cove.CodeUser}}
+
 // outputCapFactor: a program that writes this many times what is kept is
 // ended, since it would go on until its time is up.
 const outputCapFactor = 16
@@ -55,6 +58,7 @@ type execution struct {
 	manager *Manager
 	id      cove.ExecutionID
 	request Request
+	network Network // that the request asks for
 	runtime runtime.Runtime
 	limits  cove.Limits
 	engine  engine.Engine
@@ -135,6 +139,7 @@ func (m *Manager) call() error {
 // recorded when it fails, but for refused code; the execution then only says
 // what was noticed.
 func (m *Manager) admit(ctx context.Context, r Request, out Output) (*execution, error) {
+	r.Spec = r.Over(m.o.Defaults).Over(snippetDefaults)
 	e := &execution{manager: m, id: cove.NewExecutionID(), request: r, ended: make(chan struct{}), dismissed: make(chan struct{}), cancel: func() {}}
 	var err error
 	if e.runtime, err = runtime.Lookup(r.Language); err != nil {
@@ -143,11 +148,14 @@ func (m *Manager) admit(ctx context.Context, r Request, out Output) (*execution,
 	if e.limits, err = m.o.Bounds.Resolve(e.runtime, r.Limits); err != nil {
 		return e, err
 	}
-	e.limits = runtime.Over(e.limits, r.Own)
+	e.limits = r.Own.Over(e.limits)
 	if err := check(r); err != nil {
 		return e, err
 	}
 	if err := checkPlaces(e.files(), r.Mounts); err != nil {
+		return e, err
+	}
+	if e.network, err = NetworkOf(r.Network); err != nil {
 		return e, err
 	}
 	if err := m.inspect(ctx, e); err != nil {
@@ -309,7 +317,7 @@ func (e *execution) open(ctx context.Context) (*box, error) {
 		if e.manager.o.NextWay != nil {
 			t.ID = e.manager.o.NextWay()
 		}
-		openWay = func() (Way, error) { return e.manager.o.OpenWay(t.ID, e.id, e.request.Client, e.request.Network) }
+		openWay = func() (Way, error) { return e.manager.o.OpenWay(t.ID, e.id, e.request.Client, e.network) }
 	}
 	bx, way, _, err := openOut(ctx, e.engine, t, e.binding(), openWay)
 	if err != nil || way == nil {
@@ -347,16 +355,17 @@ func (m *Manager) discard(b *box, release func()) {
 }
 
 func (e *execution) template() engine.Template {
+	shape := e.request.Shape
+	shape.Limits = e.limits
 	return engine.Template{
-		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: e.rootfs,
-		Limits: e.limits, User: cove.UserCode, Network: cmp.Or(e.request.Network.Mode, cove.NetworkNone),
+		ID: cove.NewSandboxID(), Rootfs: e.rootfs, Shape: shape, Network: cmp.Or(e.network.Mode, cove.NetworkNone),
 	}
 }
 
 func (e *execution) binding() engine.Binding {
 	b := engine.Binding{Hostname: rootfs.Hostname, Attachments: e.request.Attachments, Mounts: slices.Clone(e.request.Mounts)}
-	if e.request.WorkDir != "" {
-		b.Mounts = append(b.Mounts, cove.Mount{Source: e.request.WorkDir, Target: cove.Workspace})
+	if e.request.Bind != "" {
+		b.Mounts = append(b.Mounts, cove.Mount{Source: e.request.Bind, Target: cove.Workspace})
 	}
 	return b
 }
@@ -395,7 +404,7 @@ func (e *execution) process() guest.ProcessSpec {
 		args = append(args, a)
 	}
 	dir := cove.WorkDir
-	if e.request.WorkDir != "" {
+	if e.request.Bind != "" {
 		dir = cove.Workspace
 	}
 	return guest.ProcessSpec{
@@ -406,7 +415,7 @@ func (e *execution) process() guest.ProcessSpec {
 
 // environment: what comes later wins.
 func (e *execution) environment() []string {
-	env := append(rootfs.Env(cove.UserCode), e.rootfs.Env...)
+	env := append(rootfs.Env(e.request.User), e.rootfs.Env...)
 	env = append(env, e.runtime.Env...)
 	if way := e.wayOut(); way != nil {
 		for k, v := range way.Env() {

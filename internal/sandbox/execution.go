@@ -10,47 +10,26 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/detect"
 	"github.com/cove-sandbox/cove/internal/egress/model"
-	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
 // Request is one execution to do: a snippet in a runtime, in a fresh sandbox.
 type Request struct {
+	// Spec is what its sandbox must be. Host paths in it have been checked; limits take
+	// the runtime's default, and beneath that the configured one.
+	cove.Spec
 	Language string
 	Code     []byte
 	Args     []string
 	Files    []File
-	Env      map[string]string
 	Stdin    io.Reader // nil is empty input
-	WorkDir  string    // host directory, checked; attached at cove.Workspace
-	Mounts   []cove.Mount
 	// Attachments are what work of Cove's own is shown. They are the caller's to
 	// close, once Execute has returned.
 	Attachments []engine.Attachment
-	Image       string      // empty is the engine's default, "host"
-	Engine      string      // empty is the configured default
-	Limits      cove.Limits // zero fields take the runtime's default
-	Network     Network
 	Client      string // who asks, for the record; never a secret
 	// Own are the limits of work of Cove's own, which may go beyond what callers
 	// may ask for; zero fields are as Limits say.
 	Own cove.Limits
-}
-
-// Network is what an execution may reach. The zero Network is nothing.
-type Network struct {
-	Mode   cove.NetworkMode
-	Policy []*policy.Document // merged first to last; they state Mode
-	// Credentials are the names of those that are set on its requests.
-	Credentials []string
-	// Remote is the repository whose requests get the credential that the machine
-	// itself has for it, and PullRequests says that so does the API that opens
-	// them.
-	Remote       string
-	PullRequests bool
-	// Providers are the names of model providers that it may use.
-	Providers []string
-	Budget    model.Budget // for models
 }
 
 // File is placed under cove.WorkDir.

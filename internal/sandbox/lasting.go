@@ -12,7 +12,6 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -30,11 +29,9 @@ type Lasting struct {
 	// authority that the sandbox trusts. ForgetWay removes what is kept for that.
 	OpenWay   func(id cove.SandboxID, name, client string, n Network) (Way, error)
 	ForgetWay func(cove.SandboxID) error
-	// Network is what was asked for, as policy documents. Repository is what a
-	// sandbox needs of the network to work on a repository that has a remote;
-	// local says that it is the machine's owner's, with the owner's credentials.
-	Network    func(api.NetworkPermission) (Network, error)
-	Documents  func(api.GatewayPolicy) ([]*policy.Document, error)
+	// Repository is what a sandbox needs of the network to work on a repository that
+	// has a remote; local says that it is the machine's owner's, with the owner's
+	// credentials.
 	Repository func(of store.SandboxRepository, allowPR, local bool) (Network, error)
 	// OpenGit makes git for a sandbox whose repository is not inside; nil where
 	// none of them has such a one.
@@ -64,27 +61,13 @@ type Caller struct {
 
 // LastingRequest is a sandbox that lasts, to be made.
 type LastingRequest struct {
-	Name       string // made up when empty
+	Name string // made up when empty
+	// Spec is what it must be. Host paths in it have been checked; WorkDir is relative
+	// to the workspace; without a network it reaches what its repository needs.
+	cove.Spec
 	Repository *workspace.Repository
-	Bind       string // a host directory that is the workspace; it has been checked
-	Image      string // empty is the engine's default, "host"
-	Engine     string // empty is the configured default
-	Profile    string
-	Agent      string
-	Limits     cove.Limits            // zero fields take the default
-	Network    *api.NetworkPermission // nil: what the repository needs
-	Mounts     []cove.Mount           // sources have been checked
-	Layers     []cove.Layer           // of its agent
-	Files      []File                 // below the workspace
-	Home       []File                 // below the home
-	Path       string                 // a directory inside that comes first where programs are looked for; empty is none
-	Screen     []string               // what its terminal shows, in place of a shell
-	Env        map[string]string
-	WorkDir    string // relative to the workspace, or absolute
-	AllowPR    bool
-	SSHAgent   string // socket on the host; empty is none
-	Git        *api.GitIdentity
-	Labels     map[string]string
+	Files      []File // below the workspace
+	Home       []File // below the home
 	Client     string
 	Local      bool // the machine's owner asks
 	// Shared asks for a checkout of its own in a sandbox that others of the same
@@ -92,9 +75,12 @@ type LastingRequest struct {
 	Shared bool
 }
 
-// lastingLimits are those of a place to work in, where nothing else is asked
-// for. The disk's are of what is writable beside workspace and home.
-var lastingLimits = cove.Limits{Memory: 4 << 30, CPUs: 4, PIDs: 2048, Disk: 4 << 30, Inodes: 500_000, OpenFiles: 1 << 16}
+// lastingDefaults are what a place to work in is where nothing else is said. The
+// limits of the disk are of what is writable beside workspace and home.
+var lastingDefaults = cove.Spec{Shape: cove.Shape{
+	User: cove.AgentUser, Lifetime: cove.LifetimeDetached,
+	Limits: cove.Limits{Memory: 4 << 30, CPUs: 4, PIDs: 2048, Disk: 4 << 30, Inodes: 500_000, OpenFiles: 1 << 16},
+}}
 
 // resident is a sandbox that lasts, as this process has it.
 type resident struct {
@@ -258,17 +244,19 @@ func (m *Manager) plan(q LastingRequest) (store.Sandbox, error) {
 		return store.Sandbox{}, cove.Errorf(cove.Unsupported, "the engine %s has no sandboxes that last here", eng.Name()).
 			WithHint("%s", cmp.Or(c.Missing["lasting"], c.Missing["mount_owners"], "use the engine native"))
 	}
-	limits, err := m.o.Bounds.Resolve(runtime.Runtime{Limits: lastingLimits}, q.Limits)
+	limits, err := m.o.Bounds.Resolve(runtime.Runtime{Limits: lastingDefaults.Limits}, q.Limits)
 	if err != nil {
+		return store.Sandbox{}, err
+	}
+	spec := q.Over(m.o.Defaults).Over(lastingDefaults)
+	spec.Engine, spec.Limits, spec.WorkDir = eng.Name(), limits, path.Join(cove.Workspace, q.WorkDir)
+	if err := eng.Capabilities().Check(engine.Template{Shape: spec.Shape, Network: cove.NetworkNone}); err != nil {
 		return store.Sandbox{}, err
 	}
 	now := m.o.Clock.Now().UTC().Truncate(time.Microsecond)
 	return store.Sandbox{
 		ID: cove.NewSandboxID(), Name: q.Name, Client: q.Client, State: cove.StatePreparing, CreatedAt: now, LastUsedAt: now,
-		Spec: store.SandboxSpec{
-			Engine: eng.Name(), Image: q.Image, Profile: q.Profile, Agent: q.Agent, Limits: limits, Network: q.Network,
-			WorkDir: path.Join(cove.Workspace, q.WorkDir), Env: q.Env, Mounts: q.Mounts, Layers: q.Layers, AllowPR: q.AllowPR, SSHAgent: q.SSHAgent, Git: q.Git, Path: q.Path, Screen: q.Screen, Labels: q.Labels, Local: q.Local,
-		},
+		Spec: store.SandboxSpec{Spec: spec, Local: q.Local},
 	}, nil
 }
 
@@ -339,7 +327,7 @@ func (m *Manager) enroll(ctx context.Context, record *store.Sandbox, unnamed boo
 // furnish makes the workspace, starts the sandbox and places the files.
 func (m *Manager) furnish(ctx context.Context, r *resident, record *store.Sandbox, q LastingRequest, progress func(workspace.Step)) error {
 	ws, err := m.lasting.Workspaces.Create(ctx, workspace.Spec{
-		ID: record.ID, Name: record.Name, User: cove.UserAgent, Repository: q.Repository, Bind: q.Bind, Client: q.Client,
+		ID: record.ID, Name: record.Name, User: record.Spec.User, Repository: q.Repository, Bind: q.Bind, Client: q.Client,
 	}, progress)
 	if err != nil {
 		return err
@@ -352,7 +340,7 @@ func (m *Manager) furnish(ctx context.Context, r *resident, record *store.Sandbo
 		return err
 	}
 	bx, _ := m.runningOf(r)
-	if err := deliver(ctx, bx.sandbox.Guest(), cove.Home, q.Home); err != nil {
+	if err := deliver(ctx, bx.sandbox.Guest(), record.Spec.User.Home, q.Home); err != nil {
 		return err
 	}
 	// A directory that a repository does not have, since there is nothing in it, or

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -98,22 +99,15 @@ func pick(all []store.Sandbox, ref string, who Caller) (store.Sandbox, error) {
 
 // show is a record as the API shows it to a caller.
 func (m *Manager) show(b store.Sandbox, who Caller) api.Sandbox {
-	spec := b.Spec
+	spec, shown := b.Spec, apispec.SpecOf(b.Spec.Spec)
 	s := api.Sandbox{
-		ID: string(b.ID), Name: b.Name, State: string(b.State), Error: b.Reason, Engine: spec.Engine, Image: cmp.Or(spec.Image, "host"),
+		ID: string(b.ID), Name: b.Name, State: string(b.State), Error: b.Reason, Engine: spec.Engine, Isolation: shown.Isolation, Image: cmp.Or(spec.Image, "host"),
 		Profile: spec.Profile, Agent: spec.Agent, Directory: spec.Directory, WorkDir: spec.WorkDir, Network: string(cmp.Or(spec.Mode, cove.NetworkNone)),
-		AllowPR: spec.AllowPR, SSHAgent: spec.SSHAgent != "", Mounts: []api.Mount{}, Exposes: Exposed(spec.Mounts), Labels: spec.Labels,
+		AllowPR: spec.AllowPR, SSHAgent: spec.SSHAgent != "", Limits: *shown.Limits, Mounts: shown.Mounts, Exposes: Exposed(spec.Mounts), Labels: spec.Labels,
 		Within: string(spec.Within), CreatedBy: b.Client, CreatedAt: b.CreatedAt, LastUsedAt: b.LastUsedAt,
-		Limits: api.Limits{
-			MemoryMB: spec.Limits.Memory >> 20, PIDs: spec.Limits.PIDs, DiskMB: spec.Limits.Disk >> 20, CPUs: spec.Limits.CPUs,
-			Inodes: spec.Limits.Inodes, OpenFiles: spec.Limits.OpenFiles, StdoutKB: spec.Limits.Stdout >> 10, StderrKB: spec.Limits.Stderr >> 10,
-		},
 	}
 	if !who.Owner {
 		s.Directory = "" // where the owner keeps things is the owner's
-	}
-	for _, mount := range spec.Mounts {
-		s.Mounts = append(s.Mounts, api.Mount{Source: mount.Source, Target: mount.Target, ReadOnly: mount.ReadOnly})
 	}
 	if spec.Repository != nil {
 		s.Repository = new(spec.Repository.SandboxRepository)

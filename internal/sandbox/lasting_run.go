@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -13,7 +12,8 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -67,7 +67,7 @@ func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox,
 		b.Listeners = append(b.Listeners, s.listen)
 	}
 	t := engine.Template{
-		ID: record.ID, Isolation: cove.IsolationContainer, Rootfs: root, Limits: record.Spec.Limits, User: cove.UserAgent, Network: n.Mode, Lasting: true,
+		ID: record.ID, Rootfs: root, Shape: record.Spec.Shape, Network: n.Mode,
 	}
 	var openWay func() (Way, error)
 	if n.Mode != cove.NetworkNone {
@@ -94,7 +94,7 @@ func (m *Manager) networkOf(record store.Sandbox) (Network, error) {
 		n = n.with(needs)
 	}
 	if asked != nil && asked.Enabled {
-		more, err := m.lasting.Network(*asked)
+		more, err := NetworkOf(asked)
 		if err != nil {
 			return n, err
 		}
@@ -106,28 +106,13 @@ func (m *Manager) networkOf(record store.Sandbox) (Network, error) {
 	}
 	n.Policy = append(n.Policy, within...)
 	for _, c := range spec.Changes {
-		documents, err := m.lasting.Documents(api.GatewayPolicy{Allow: c.Allow, Deny: c.Deny})
+		documents, err := policy.Documents(apispec.Change(c))
 		if err != nil {
 			return n, err
 		}
 		n.Policy = append(n.Policy, documents...)
 	}
 	return n, nil
-}
-
-// with is n and more, whose mode wins.
-func (n Network) with(more Network) Network {
-	n.Mode = more.Mode
-	n.Policy = append(slices.Clip(n.Policy), more.Policy...)
-	for _, c := range more.Credentials {
-		if !slices.Contains(n.Credentials, c) {
-			n.Credentials = append(slices.Clip(n.Credentials), c)
-		}
-	}
-	n.Remote, n.PullRequests = cmp.Or(more.Remote, n.Remote), more.PullRequests || n.PullRequests
-	n.Providers = append(slices.Clip(n.Providers), more.Providers...)
-	n.Budget = more.Budget
-	return n
 }
 
 // lastingBinding is what a sandbox is shown of the host: its workspace and home,
@@ -140,7 +125,7 @@ func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (
 	} else if err := b.Attach(ws.Own(ws.Directory), engine.Attachment{Target: cove.Workspace}); err != nil {
 		return b, err
 	}
-	if err := b.Attach(ws.Own(ws.Home), engine.Attachment{Target: cove.Home}); err != nil {
+	if err := b.Attach(ws.Own(ws.Home), engine.Attachment{Target: record.Spec.User.Home}); err != nil {
 		return b, err
 	}
 	if ws.Borrowed != "" {
@@ -167,7 +152,7 @@ func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (
 
 // occupy notes that a sandbox runs, and looks for its end.
 func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, services []service, sockets []*os.File, release func()) {
-	env := append(rootfs.Env(cove.UserAgent), record.Spec.ImageEnv...)
+	env := append(rootfs.Env(record.Spec.User), record.Spec.ImageEnv...)
 	env = append(env, gitEnv...)
 	if way != nil {
 		env = appendVariables(env, way.Env())

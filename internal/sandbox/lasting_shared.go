@@ -92,7 +92,7 @@ func (m *Manager) share(ctx context.Context, q LastingRequest, progress func(wor
 // furnishWithin makes the checkout of one within another, and places its files.
 func (m *Manager) furnishWithin(ctx context.Context, record *store.Sandbox, q LastingRequest, progress func(workspace.Step)) error {
 	ws, err := m.lasting.Workspaces.Create(ctx, workspace.Spec{
-		ID: record.ID, Name: record.Name, User: cove.UserAgent, Repository: q.Repository, Client: q.Client, Within: record.Spec.Within,
+		ID: record.ID, Name: record.Name, User: record.Spec.User, Repository: q.Repository, Client: q.Client, Within: record.Spec.Within,
 	}, progress)
 	if err != nil {
 		return err

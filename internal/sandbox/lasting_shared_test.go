@@ -14,8 +14,8 @@ import (
 // sharing is a request of somebody's who shares.
 func sharing(branch string) sandbox.LastingRequest {
 	return sandbox.LastingRequest{
-		Repository: &workspace.Repository{Source: "o/r", Branch: branch, Local: true}, Shared: true, Profile: "crew",
-		Env: map[string]string{"A": "b"}, Labels: map[string]string{"run": branch}, Client: "local", Local: true,
+		Repository: &workspace.Repository{Source: "o/r", Branch: branch, Local: true}, Shared: true,
+		Spec: cove.Spec{Profile: "crew", Env: map[string]string{"A": "b"}, Labels: map[string]string{"run": branch}}, Client: "local", Local: true,
 	}
 }
 
@@ -111,7 +111,7 @@ func TestNotShared(t *testing.T) {
 		"not the owner":      func(q *sandbox.LastingRequest) { q.Local, q.Repository.Local = false, false },
 		"another agent":      func(q *sandbox.LastingRequest) { q.Agent = "robot" },
 		"a place that it may reach": func(q *sandbox.LastingRequest) {
-			q.Network = &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Allow: []string{"a.example"}}}
+			q.Network = &cove.Network{Enabled: true, Allow: []string{"a.example"}}
 		},
 		"a mount": func(q *sandbox.LastingRequest) { q.Mounts = []cove.Mount{{Source: h.dir, Target: "/data"}} },
 	} {

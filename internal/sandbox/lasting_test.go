@@ -120,12 +120,6 @@ func (s *server) end(t *testing.T) {
 func (h *home) lasting() sandbox.Lasting {
 	return sandbox.Lasting{
 		Workspaces: h.workspaces, OpenWay: h.ways.openWay, ForgetWay: h.ways.forget,
-		Network: func(q api.NetworkPermission) (sandbox.Network, error) {
-			return sandbox.Network{Mode: cove.NetworkLimited, Policy: []*policy.Document{{Source: "asked:" + strings.Join(q.Allow, ",")}}}, nil
-		},
-		Documents: func(p api.GatewayPolicy) ([]*policy.Document, error) {
-			return []*policy.Document{{Source: "added:" + strings.Join(p.Allow, ",")}}, nil
-		},
 		Repository: func(of store.SandboxRepository, _, local bool) (sandbox.Network, error) {
 			return sandbox.Network{Mode: cove.NetworkLimited, Policy: []*policy.Document{{Source: fmt.Sprint("repository:", of.Remote, ",", local)}}}, nil
 		},
@@ -265,7 +259,7 @@ func (w *ways) left() (open, kept []cove.SandboxID) {
 	return slices.Collect(maps.Keys(w.open)), slices.Collect(maps.Keys(w.kept))
 }
 
-// policyOf says where the documents of a way come from.
+// policyOf lists the rules of a way's documents, and of those without the source.
 func (w *ways) policyOf(id string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -274,7 +268,12 @@ func (w *ways) policyOf(id string) string {
 	}
 	var all []string
 	for _, d := range w.open[cove.SandboxID(id)].documents {
-		all = append(all, d.Source)
+		if len(d.Rules) == 0 {
+			all = append(all, d.Source)
+		}
+		for _, r := range d.Rules {
+			all = append(all, r.ID)
+		}
 	}
 	return strings.Join(all, " ")
 }
@@ -397,8 +396,7 @@ func TestLastingLife(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
 	made := s.make(t, sandbox.LastingRequest{
-		Name: "one", Repository: &workspace.Repository{Source: "o/r"}, WorkDir: "sub",
-		Env: map[string]string{"MINE": "yes"}, Labels: map[string]string{"k": "v"},
+		Name: "one", Repository: &workspace.Repository{Source: "o/r"}, Spec: cove.Spec{WorkDir: "sub", Env: map[string]string{"MINE": "yes"}, Labels: map[string]string{"k": "v"}},
 	})
 	if made.State != "running" || made.Name != "one" || made.WorkDir != "/workspace/sub" || made.Network != "limited" || made.Repository == nil || made.Repository.Branch != "cove/one" {
 		t.Errorf("made is %+v", made)
@@ -671,8 +669,12 @@ func TestLastingFullDisk(t *testing.T) {
 func TestLastingAdoption(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
-	running := s.make(t, sandbox.LastingRequest{Name: "running", Repository: &workspace.Repository{Source: "o/r"}, Env: map[string]string{"MINE": "yes"}})
-	if _, err := s.ExtendSandbox(t.Context(), "running", owner, api.NetworkChange{Allow: []string{"more.test"}}, []*policy.Document{{Source: "added:more.test"}}); err != nil {
+	running := s.make(t, sandbox.LastingRequest{Name: "running", Repository: &workspace.Repository{Source: "o/r"}, Spec: cove.Spec{Env: map[string]string{"MINE": "yes"}}})
+	more, err := policy.Documents(cove.Network{Allow: []string{"more.test"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ExtendSandbox(t.Context(), "running", owner, api.NetworkChange{Allow: []string{"more.test"}}, more); err != nil {
 		t.Fatal(err)
 	}
 	s.make(t, sandbox.LastingRequest{Name: "paused"})
@@ -683,7 +685,7 @@ func TestLastingAdoption(t *testing.T) {
 	if _, err := s.StopSandbox(t.Context(), "stopped", owner); err != nil {
 		t.Fatal(err)
 	}
-	const policyThen = "repository:https://git.example/o/r,true added:more.test"
+	const policyThen = "repository:https://git.example/o/r,true --allow more.test"
 	if got := h.ways.policyOf(running.ID); got != policyThen {
 		t.Errorf("the policy is %q", got)
 	}
@@ -725,7 +727,7 @@ func TestLastingAdoption(t *testing.T) {
 func TestLastingWithoutWay(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
-	made := s.make(t, sandbox.LastingRequest{Name: "one", Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Allow: []string{"a.test"}}}})
+	made := s.make(t, sandbox.LastingRequest{Name: "one", Spec: cove.Spec{Network: &cove.Network{Enabled: true, Allow: []string{"a.test"}}}})
 	s.end(t)
 	h.ways.fail = errors.New("no way")
 	s = h.serve(t)
@@ -740,7 +742,7 @@ func TestLastingWithoutWay(t *testing.T) {
 	if _, err := s.StartSandbox(t.Context(), "one", owner); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.ways.policyOf(made.ID); got != "asked:a.test" {
+	if got := h.ways.policyOf(made.ID); got != "--allow a.test permissions.network" {
 		t.Errorf("the policy is %q", got)
 	}
 }
@@ -956,22 +958,25 @@ func TestLastingRefusals(t *testing.T) {
 		"a name with capitals":           {Name: "One"},
 		"a name like an id":              {Name: "sb-one"},
 		"a name that ends in a hyphen":   {Name: "one-"},
-		"a mount over the workspace":     {Mounts: []cove.Mount{{Source: "/a", Target: "/workspace"}}},
-		"a mount over the home":          {Mounts: []cove.Mount{{Source: "/a", Target: "/home"}}},
-		"a mount over the system":        {Mounts: []cove.Mount{{Source: "/a", Target: "/etc"}}},
+		"a mount over the workspace":     {Spec: cove.Spec{Mounts: []cove.Mount{{Source: "/a", Target: "/workspace"}}}},
+		"a mount over the home":          {Spec: cove.Spec{Mounts: []cove.Mount{{Source: "/a", Target: "/home"}}}},
+		"a mount over the system":        {Spec: cove.Spec{Mounts: []cove.Mount{{Source: "/a", Target: "/etc"}}}},
 		"a file above":                   {Files: []sandbox.File{{Path: "../a"}}},
-		"a limit beyond the most":        {Limits: cove.Limits{Memory: 1 << 50}},
-		"control characters for commits": {Git: &api.GitIdentity{Name: "a\n[core]"}},
-		"a variable of Cove's":           {Env: map[string]string{"A=B": "c"}},
+		"a limit beyond the most":        {Spec: cove.Spec{Shape: cove.Shape{Limits: cove.Limits{Memory: 1 << 50}}}},
+		"control characters for commits": {Spec: cove.Spec{Git: &cove.GitIdentity{Name: "a\n[core]"}}},
+		"a variable of Cove's":           {Spec: cove.Spec{Env: map[string]string{"A=B": "c"}}},
 	} {
 		q.Client = owner.Name
 		_, err := s.CreateSandbox(t.Context(), q, nil)
 		wantCode(t, name, err, cove.InvalidArgument)
 	}
+	other := sandbox.LastingRequest{Client: owner.Name, Spec: cove.Spec{Shape: cove.Shape{Isolation: cove.IsolationGVisor}}}
+	_, err := s.CreateSandbox(t.Context(), other, nil)
+	wantCode(t, "an isolation that the engine lacks", err, cove.Unsupported)
 	for i := range 20 {
 		s.make(t, sandbox.LastingRequest{Name: fmt.Sprint("many-", i)})
 	}
-	_, err := s.CreateSandbox(t.Context(), sandbox.LastingRequest{Client: owner.Name}, nil)
+	_, err = s.CreateSandbox(t.Context(), sandbox.LastingRequest{Client: owner.Name}, nil)
 	wantCode(t, "one too many", err, cove.Conflict)
 	_, err = s.FindSandbox(t.Context(), "many-1", owner)
 	if err != nil {

@@ -125,12 +125,15 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 		b.Close()
 		return nil, err
 	}
-	t := engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: root, Limits: record.Spec.Limits, User: cove.UserAgent, Network: cove.NetworkNone}
+	shape := record.Spec.Shape
+	shape.Lifetime = cove.LifetimeAttached
+	t := engine.Template{ID: cove.NewSandboxID(), Shape: shape,
+		Rootfs: root, Network: cove.NetworkNone}
 	bx, _, _, err := openOut(ctx, eng, t, b, nil)
 	if err != nil {
 		return nil, err
 	}
-	env := append(append(rootfs.Env(cove.UserAgent), root.Env...), gitEnv...)
+	env := append(append(rootfs.Env(record.Spec.User), root.Env...), gitEnv...)
 	return &Work{ID: record.ID, Record: record, m: m, git: insideGit{record: record, place: placeOf(record.Spec), guest: bx.sandbox.Guest(), env: lastWins(env)}, close: func() {
 		if err := bx.close(); err != nil {
 			m.o.Log.Warn("cannot end what showed a sandbox's work", "sandbox", record.ID, "error", err)

@@ -66,8 +66,9 @@ type Way interface {
 
 // Options make a Manager. All are required.
 type Options struct {
-	Engines *engine.Set // Close closes them
-	Images  Images
+	Engines  *engine.Set // Close closes them
+	Defaults cove.Spec   // as configured, beneath what is asked for
+	Images   Images
 	// NextWay names a sandbox for which OpenWay is called next, and may have
 	// something ready by that name; nil: any name does.
 	NextWay       func() cove.SandboxID

@@ -144,6 +144,27 @@ func TestExecute(t *testing.T) {
 	}
 }
 
+// TestRecordHasTheSpec as it was in force, without the values of variables.
+func TestRecordHasTheSpec(t *testing.T) {
+	h := newHouse(t, say, func(o *sandbox.Options) { o.Defaults.Isolation = cove.IsolationContainer })
+	q := python("pass")
+	q.Env, q.Limits = map[string]string{"TOKEN": "secret"}, cove.Limits{Memory: 64 << 20}
+	q.Labels = map[string]string{"team": "a"}
+	r, err := h.Execute(t.Context(), q, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := h.store.Get(t.Context(), r.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := stored.Spec
+	if spec.Engine != "fake" || spec.Isolation != cove.IsolationContainer || spec.User != cove.CodeUser || spec.Labels["team"] != "a" ||
+		spec.Limits.Memory != 64<<20 || spec.Limits.PIDs == 0 || spec.Env != nil {
+		t.Errorf("%+v", spec)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	h := newHouse(t, say)
 	tests := map[string]struct {
@@ -171,6 +192,8 @@ func TestRefusals(t *testing.T) {
 		}, cove.InvalidArgument, "over what is on the host"},
 		"file over the code": {func(r *sandbox.Request) { r.Files = []sandbox.File{{Path: "main.py", Data: []byte("other")}} }, cove.InvalidArgument, "another name"},
 		"missing image":      {func(r *sandbox.Request) { r.Image = "oci:nowhere" }, cove.ImageMissing, "nowhere"},
+		"isolation it lacks": {func(r *sandbox.Request) { r.Isolation = cove.IsolationMicroVM }, cove.Unsupported, "isolation microvm (it has container)"},
+		"malformed network":  {func(r *sandbox.Request) { r.Network = &cove.Network{Enabled: true, Allow: []string{"a b"}} }, cove.InvalidArgument, "a b"},
 		"unknown engine":     {func(r *sandbox.Request) { r.Engine = "vax" }, cove.InvalidArgument, "vax"},
 	}
 	for name, tt := range tests {

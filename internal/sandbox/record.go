@@ -48,12 +48,14 @@ func (m *Manager) entry(e *execution, started time.Time) store.Execution {
 	if e.engine != nil {
 		name = e.engine.Name()
 	}
+	spec := e.request.Spec
+	spec.Engine, spec.Limits, spec.Env = name, e.limits, nil
 	return store.Execution{
 		Execution: api.Execution{
 			ID: string(e.id), Language: e.runtime.Name, Engine: name, Status: api.StatusRunning, ExitCode: -1,
 			CreatedAt: started, SecurityEvents: Events(e.events),
 		},
-		Instance: m.o.Instance, Client: e.request.Client, CodeHash: hex.EncodeToString(sum[:]),
+		Instance: m.o.Instance, Client: e.request.Client, CodeHash: hex.EncodeToString(sum[:]), Spec: spec,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -61,7 +62,8 @@ func (m *Manager) openProbe(ctx context.Context, image, engineName string) (bx *
 		return nil, root, nil, err
 	}
 	bx, err = open(ctx, eng, engine.Template{
-		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: root, Limits: limits, User: cove.UserCode, Network: cove.NetworkNone,
+		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
+		Rootfs: root, Network: cove.NetworkNone,
 	}, func() (engine.Binding, error) { return engine.Binding{Hostname: rootfs.Hostname}, nil })
 	if err != nil {
 		release()
@@ -74,13 +76,10 @@ func (m *Manager) ask(ctx context.Context, g *guest.Client, r runtime.Runtime, r
 	row := api.Runtime{Name: r.Name}
 	if limits, err := m.o.Bounds.Resolve(r, cove.Limits{}); err == nil {
 		row.Timeout = limits.Timeout.Seconds()
-		row.Limits = api.Limits{
-			MemoryMB: limits.Memory >> 20, PIDs: limits.PIDs, DiskMB: limits.Disk >> 20, CPUs: limits.CPUs,
-			Inodes: limits.Inodes, OpenFiles: limits.OpenFiles, StdoutKB: limits.Stdout >> 10, StderrKB: limits.Stderr >> 10,
-		}
+		row.Limits = apispec.LimitsOf(limits)
 	}
 	version, ok := output(ctx, g, guest.ProcessSpec{
-		Args: r.Probe, Env: append(append(rootfs.Env(cove.UserCode), root.Env...), r.Env...), Dir: cove.WorkDir, StdoutLimit: 4096, StderrLimit: 4096,
+		Args: r.Probe, Env: append(append(rootfs.Env(cove.CodeUser), root.Env...), r.Env...), Dir: cove.WorkDir, StdoutLimit: 4096, StderrLimit: 4096,
 	})
 	if !ok {
 		row.Missing = cove.ErrorHint(r.Missing(image))

@@ -38,8 +38,9 @@ func newMachine(t *testing.T, programs map[string]fake.Program) (*machine, *shop
 	m := &machine{host: fake.NewHost(), id: cove.NewSandboxID()}
 	e := fake.New(fake.Options{Host: m.host, Programs: programs})
 	sb, err := e.Prepare(t.Context(), engine.Template{
-		ID: m.id, Isolation: cove.IsolationContainer, Network: cove.NetworkNone, User: cove.UserAgent, Lasting: true,
-		Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Limits: lastingLimits,
+		ID: m.id, Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached, Limits: lastingDefaults.Limits},
+		Network: cove.NetworkNone,
+		Rootfs:  engine.Rootfs{Kind: engine.RootfsHost},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -46,32 +46,19 @@ type Sandbox struct {
 	LastUsedAt time.Time
 }
 
-// SandboxSpec is what a sandbox is made of, each time it is started.
+// SandboxSpec is what a sandbox is made of, each time it is started: what it must
+// be, with every limit, a user and its engine's name, and what has become of that.
 type SandboxSpec struct {
-	Engine     string
-	Image      string   // as it was asked for
-	Digest     string   // of the image that it runs from; empty when nobody has to hold one
-	ImageEnv   []string // what that image asks to have in the environment
-	Profile    string
-	Agent      string
-	Path       string           // a directory inside that comes first where programs are looked for; empty is none
-	Screen     []string         // what its terminal shows, in place of a shell; nil is the agent of that name, or a shell
-	Limits     cove.Limits      // every field set
-	Mode       cove.NetworkMode // in force since it was started
-	Network    *api.NetworkPermission
-	Changes    []api.NetworkChange // made while it ran, in their order
-	Repository *SandboxRepository  // nil is an empty workspace
-	Directory  string              // of the workspace, on the host
-	WorkDir    string              // where its processes begin, absolute
-	Env        map[string]string
-	Mounts     []cove.Mount
-	Layers     []cove.Layer // of its agent
-	AllowPR    bool
-	Local      bool // the machine's owner's, with the owner's credentials
-	SSHAgent   string
-	Git        *api.GitIdentity
-	Labels     map[string]string
-	KeepWork   bool // of one that is being destroyed: its checkout stays
+	cove.Spec                     // WorkDir is absolute
+	Digest    string              // of the image that it runs from; empty when nobody has to hold one
+	ImageEnv  []string            // what that image asks to have in the environment
+	Mode      cove.NetworkMode    // in force since it was started
+	Changes   []api.NetworkChange // of its network, made while it ran, in their order
+	// Repository is nil for an empty workspace.
+	Repository *SandboxRepository
+	Directory  string // of the workspace, on the host
+	Local      bool   // the machine's owner's, with the owner's credentials
+	KeepWork   bool   // of one that is being destroyed: its checkout stays
 	// Shared says of a sandbox that several tasks share what it was made of, so
 	// that others of the same kind find it. Empty is one that nobody shares.
 	Shared string

@@ -23,7 +23,7 @@ type Store interface {
 	// that never will (refused, failed), whole. A known id is Conflict.
 	Begin(ctx context.Context, e Execution) error
 	// Finish records how it ended: every field but id, language, creation time,
-	// instance, client and code hash. Finishing twice is Conflict. Output
+	// instance, client, code hash and spec. Finishing twice is Conflict. Output
 	// beyond MaxOutput is dropped, and Truncated set.
 	Finish(ctx context.Context, e Execution) error
 	// Get returns one execution, output included.
@@ -154,6 +154,9 @@ type Execution struct {
 	Instance cove.InstanceID // whose it is
 	Client   string          // who asked
 	CodeHash string          // SHA-256 of the code, hex
+	// Spec is what its sandbox had to be, without the environment, whose values may be
+	// secrets; of records of earlier versions it is zero.
+	Spec cove.Spec
 }
 
 // Query selects executions.

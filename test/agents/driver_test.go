@@ -117,7 +117,7 @@ func (l *lab) local(t *testing.T, name, models string, env map[string]string) dr
 	t.Setenv("PATH", strings.Join(append(globbed(t, filepath.Join(l.dir, "home/agents", name, "*/bin")), l.bin, os.Getenv("PATH")), ":"))
 	all := map[string]string{"HOME": at, "TMPDIR": tmp, "CLAUDE_CODE_TMPDIR": tmp, "IS_SANDBOX": "1", "ANTHROPIC_BASE_URL": models}
 	maps.Copy(all, env)
-	d, err := driver.Local(driver.Config{Agent: name, New: api.SandboxRequest{Env: all}})
+	d, err := driver.Local(driver.Config{Agent: name, New: api.SandboxRequest{Spec: api.Spec{Env: all}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func (l *lab) drivers(t *testing.T, name, host string) *drivers {
 		t.Fatalf("%+v", got)
 	}
 	c := l.client(t)
-	sandboxed := driver.Sandboxed(c, driver.Config{Agent: name, New: api.SandboxRequest{Env: few}})
+	sandboxed := driver.Sandboxed(c, driver.Config{Agent: name, New: api.SandboxRequest{Spec: api.Spec{Env: few}}})
 	t.Cleanup(func() { sandboxed.Close(); c.Close() })
 	return &drivers{
 		of: []driver.Driver{l.local(t, name, endpoint.URL, env), sandboxed}, used: make([]api.AgentUsage, 2),

@@ -146,8 +146,8 @@ func (c *coveUnderTest) first(e engine.Engine) func(context.Context) error {
 	limits := runtimes.Defaults
 	return func(ctx context.Context) error {
 		sb, err := e.Prepare(ctx, engine.Template{
-			ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost},
-			Limits: limits, User: cove.UserCode, Network: cove.NetworkNone,
+			ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
+			Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone,
 		})
 		if err != nil {
 			return err
@@ -156,7 +156,7 @@ func (c *coveUnderTest) first(e engine.Engine) func(context.Context) error {
 		if err := sb.Bind(ctx, engine.Binding{}); err != nil {
 			return err
 		}
-		p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"/bin/true"}, Env: rootfs.Env(cove.UserCode), Dir: cove.WorkDir, Alone: true})
+		p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"/bin/true"}, Env: rootfs.Env(cove.CodeUser), Dir: cove.WorkDir, Alone: true})
 		if err != nil {
 			return err
 		}

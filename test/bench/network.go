@@ -220,7 +220,7 @@ func (n *network) inside(ctx context.Context) ([]between, error) {
 			}
 			e, err := s.client.Execute(ctx, api.ExecuteRequest{
 				Language: "sh", Code: "exec " + strings.Join(onCore(otherCore, "/bench/load", "role", role, `"$1"`), " "), Args: []string{string(setup)},
-				Timeout: 60, Limits: &api.Limits{CPUs: 2, PIDs: 100, MemoryMB: 512, StdoutKB: 1024}, Mounts: []api.Mount{{Source: program, Target: "/bench/load", ReadOnly: true}},
+				Timeout: 60, Spec: api.Spec{Limits: &api.Limits{CPUs: 2, PIDs: 100, MemoryMB: 512, StdoutKB: 1024}, Mounts: []api.Mount{{Source: program, Target: "/bench/load", ReadOnly: true}}},
 				Permissions: &api.Permissions{Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Allow: []string{n.origin.allowed()}}}},
 			})
 			if err != nil {

@@ -176,9 +176,9 @@ func TestMakeRunning(t *testing.T) {
 	s := startServer(t, dir, os.Getenv("COVE_TEST_BIN"))
 	id := cove.NewSandboxID()
 	sb, err := s.engine.Prepare(t.Context(), engine.Template{
-		ID: id, Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, User: cove.UserCode,
-		Limits:  cove.Limits{Memory: 512 << 20, CPUs: 1, PIDs: 100, Disk: 64 << 20, Inodes: 5000, OpenFiles: 1024},
-		Network: cove.NetworkLimited, Lasting: true,
+		ID: id, Shape: cove.Shape{User: cove.CodeUser, Limits: cove.Limits{Memory: 512 << 20, CPUs: 1, PIDs: 100, Disk: 64 << 20, Inodes: 5000, OpenFiles: 1024}, Lifetime: cove.LifetimeDetached},
+		Rootfs:  engine.Rootfs{Kind: engine.RootfsHost},
+		Network: cove.NetworkLimited,
 	})
 	if err != nil {
 		t.Fatal(err)

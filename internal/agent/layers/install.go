@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -205,7 +204,7 @@ func (s *Store) npm(ctx context.Context, a agent.Agent, version, layer, made str
 	}()
 	r, err := s.run(ctx, layer, engine.Attachment{Target: place}, Job{
 		Script: installScript, Args: []string{a.Package.Npm, version, a.Program, a.Package.Program}, Limits: installLimits,
-		Network: &api.NetworkPermission{Enabled: true, GatewayPolicy: api.GatewayPolicy{Policies: []api.PolicyText{{Source: "installation of " + a.Name, Text: "presets: [npm]\n"}}}},
+		Network: &cove.Network{Enabled: true, Policies: []cove.PolicyText{{Source: "installation of " + a.Name, Text: "presets: [npm]\n"}}},
 	})
 	cancel()
 	<-told

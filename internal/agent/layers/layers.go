@@ -17,7 +17,6 @@ import (
 	"slices"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -42,8 +41,8 @@ type Job struct {
 	Args   []string
 	// Attachments are open for as long as Run runs.
 	Attachments []engine.Attachment
-	Network     *api.NetworkPermission // nil: none
-	Limits      cove.Limits            // zero fields take the default; beyond what callers may ask for
+	Network     *cove.Network // nil: none
+	Limits      cove.Limits   // zero fields take the default; beyond what callers may ask for
 }
 
 // Result is how it ended.

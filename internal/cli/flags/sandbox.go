@@ -46,7 +46,8 @@ func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
 
 // Request builds what is sent.
 func (o *NewSandbox) Request(getenv func(string) string) (api.SandboxRequest, error) {
-	req := api.SandboxRequest{Name: o.Name, Engine: o.Engine, Agent: o.Agent, WorkDir: o.WorkDir, AllowPR: o.Policy.allowPR}
+	req := api.SandboxRequest{Name: o.Name, Spec: api.Spec{Engine: o.Engine}, Agent: o.Agent, WorkDir: o.WorkDir,
+		AllowPR: o.Policy.allowPR}
 	var err error
 	if req.Repository, err = o.repository(); err != nil {
 		return req, err

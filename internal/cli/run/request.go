@@ -16,7 +16,7 @@ const maxCode = 1 << 20
 
 // request builds what is sent, apart from the code.
 func (o *options) request(language string, args []string, getenv func(string) string) (api.ExecuteRequest, error) {
-	req := api.ExecuteRequest{Language: language, Args: args, Engine: o.Engine}
+	req := api.ExecuteRequest{Language: language, Args: args, Spec: api.Spec{Engine: o.Engine}}
 	made, err := o.Resolve(getenv)
 	if err != nil {
 		return req, err

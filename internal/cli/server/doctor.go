@@ -79,8 +79,8 @@ func doctorOptions(sess *session.Session) (doctor.Options, error) {
 			Open: func(context.Context) (engine.Engine, error) {
 				return daemon.OpenEngine(cfg, name, sess.QuietLogger(cfg))
 			},
-			Template: engine.Template{Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost},
-				Limits: limits, User: cove.UserCode, Network: cove.NetworkNone},
+			Template: engine.Template{Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
+				Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone},
 			Args: []string{"/bin/true"},
 		})
 	}

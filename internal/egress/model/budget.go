@@ -13,23 +13,16 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// Budget bounds the use of models by a sandbox. A zero field is no bound.
-type Budget struct {
-	Requests int64
-	Tokens   int64
-	Cost     float64 // dollars
-}
-
 const budgetHint = "write it like requests=100,tokens=200000,cost=1.50"
 
 // ParseBudget parses requests=N,tokens=N,cost=DOLLARS, each optional. Errors: InvalidArgument.
-func ParseBudget(s string) (Budget, error) {
-	var b Budget
+func ParseBudget(s string) (cove.Budget, error) {
+	var b cove.Budget
 	seen := map[string]bool{}
 	for part := range strings.SplitSeq(s, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		bad := func() (Budget, error) {
-			return Budget{}, cove.Errorf(cove.InvalidArgument, "%.80q is no budget", part).WithHint(budgetHint)
+		bad := func() (cove.Budget, error) {
+			return cove.Budget{}, cove.Errorf(cove.InvalidArgument, "%.80q is no budget", part).WithHint(budgetHint)
 		}
 		if seen[name] {
 			return bad()
@@ -59,20 +52,6 @@ func ParseBudget(s string) (Budget, error) {
 	return b, nil
 }
 
-// Or returns b with its zero fields taken from another budget.
-func (b Budget) Or(other Budget) Budget {
-	if b.Requests == 0 {
-		b.Requests = other.Requests
-	}
-	if b.Tokens == 0 {
-		b.Tokens = other.Tokens
-	}
-	if b.Cost == 0 {
-		b.Cost = other.Cost
-	}
-	return b
-}
-
 // Exhausted is the error of a budget that is used up.
 type Exhausted struct {
 	What  string // requests, tokens, cost
@@ -90,7 +69,7 @@ func (e *Exhausted) Error() string {
 // therefore serves one request at a time, and is overrun by no more than the last of them, once the size of requests is
 // known.
 type Ledger struct {
-	budget Budget
+	budget cove.Budget
 
 	mu       sync.Mutex
 	used     map[string]Usage // guarded by mu; by provider
@@ -101,7 +80,7 @@ type Ledger struct {
 }
 
 // NewLedger returns a ledger for a budget.
-func NewLedger(b Budget) *Ledger {
+func NewLedger(b cove.Budget) *Ledger {
 	return &Ledger{budget: b, used: map[string]Usage{}, changed: make(chan struct{})}
 }
 
@@ -234,12 +213,4 @@ func API(all []ProviderUsage) (shown []api.ModelUsage) {
 		})
 	}
 	return shown
-}
-
-// BudgetOf returns the budget of a permission; the zero Budget if it has none.
-func BudgetOf(p api.ModelPermission) Budget {
-	if p.Budget == nil {
-		return Budget{}
-	}
-	return Budget(*p.Budget)
 }

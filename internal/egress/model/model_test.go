@@ -250,8 +250,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q is allowed: %v", model, !want)
 		}
 	}
-	if p := provider(t, "providers:\n  - {name: anthropic, base_url: 'https://models.example.com/a'}\n"); p.Credential !=
-		"" {
+	if p := provider(t,
+		"providers:\n  - {name: anthropic, base_url: 'https://models.example.com/a'}\n"); p.Credential != "" {
 		t.Errorf("a credential goes to %s", p.Base)
 	}
 	if p := provider(t, local+"}\n"); p.Base.String() != "http://host.cove.internal:11434/v1" ||
@@ -341,10 +341,12 @@ func TestPolicy(t *testing.T) {
 
 func TestBudget(t *testing.T) {
 	b, err := ParseBudget("requests=100, tokens=200000,cost=1.50")
-	if err != nil || b != (Budget{100, 200000, 1.5}) {
+	if err != nil || b != (cove.Budget{Requests: 100, Tokens: 200000, Cost: 1.5}) {
 		t.Errorf("%+v %v", b, err)
 	}
-	if b := (Budget{Tokens: 5}).Or(Budget{Requests: 1, Tokens: 9}); b != (Budget{Requests: 1, Tokens: 5}) {
+	if b := (cove.Budget{Tokens: 5}).Over(cove.Budget{Requests: 1, Tokens: 9}); b != (cove.Budget{
+		Requests: 1, Tokens: 5,
+	}) {
 		t.Errorf("%+v", b)
 	}
 	for _, wrong := range []string{"", "100", "requests=0", "requests=-1", "requests=1,requests=2", "tokens=1e3",
@@ -358,7 +360,7 @@ func TestBudget(t *testing.T) {
 func FuzzParseBudget(f *testing.F) {
 	f.Add("requests=100,tokens=200000,cost=1.50")
 	f.Fuzz(func(t *testing.T, s string) {
-		if b, err := ParseBudget(s); err == nil && (b == Budget{} || b.Requests < 0 || b.Tokens < 0 || !(b.Cost >= 0)) {
+		if b, err := ParseBudget(s); err == nil && (b == cove.Budget{} || b.Requests < 0 || b.Tokens < 0 || !(b.Cost >= 0)) {
 			t.Errorf("%q is %+v", s, b)
 		}
 	})
@@ -369,7 +371,7 @@ var priced = `providers: [{name: anthropic, prices: [{models: small, input: 1, o
 
 func TestLedger(t *testing.T) {
 	p := provider(t, priced)
-	l := NewLedger(Budget{Requests: 3, Cost: 0.01})
+	l := NewLedger(cove.Budget{Requests: 3, Cost: 0.01})
 	for range 2 {
 		c, err := l.Begin(t.Context(), p, 100)
 		if err != nil {
@@ -394,7 +396,7 @@ func TestLedger(t *testing.T) {
 	if got := l.Used()[0].Cost; fmt.Sprintf("%.3f", got) != "0.015" {
 		t.Error(got)
 	}
-	l = NewLedger(Budget{})
+	l = NewLedger(cove.Budget{})
 	for range 1000 { // no budget, no limit
 		if _, err := l.Begin(t.Context(), p, 1<<20); err != nil {
 			t.Fatal(err)
@@ -406,7 +408,7 @@ func TestLedger(t *testing.T) {
 func TestParallel(t *testing.T) {
 	p := provider(t, "")
 	const each, budget = 10_000, 55_000
-	l := NewLedger(Budget{Tokens: budget})
+	l := NewLedger(cove.Budget{Tokens: budget})
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	admitted, refused := 0, 0
@@ -432,7 +434,7 @@ func TestParallel(t *testing.T) {
 		t.Errorf("%d admitted, at most %d; %d refused", admitted, most, refused)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	l = NewLedger(Budget{Tokens: 6000})
+	l = NewLedger(cove.Budget{Tokens: 6000})
 	c, err := l.Begin(ctx, p, 4000)
 	if err != nil {
 		t.Fatal(err)

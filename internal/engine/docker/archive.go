@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
@@ -24,7 +25,7 @@ func writeHostTree(w io.Writer, h rootfs.Host) error {
 	tw := tar.NewWriter(w)
 	for _, dir := range hostTree(h) {
 		mode := int64(0o755)
-		for _, w := range rootfs.Writables {
+		for _, w := range rootfs.Writables(cove.CodeUser) {
 			if w.Name == dir {
 				mode = int64(w.Mode)
 			}
@@ -38,7 +39,7 @@ func writeHostTree(w io.Writer, h rootfs.Host) error {
 			return err
 		}
 	}
-	for _, f := range rootfs.EtcFiles(rootfs.Hostname) {
+	for _, f := range rootfs.EtcFiles(rootfs.Hostname, cove.CodeUser) {
 		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Name[1:], Mode: int64(f.Mode), Size: int64(len(f.Data))}); err != nil {
 			return err
 		}

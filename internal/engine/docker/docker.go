@@ -216,7 +216,7 @@ func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox
 		return nil, err
 	}
 	var err error
-	if t.Lasting {
+	if t.Lifetime == cove.LifetimeDetached {
 		if sb.keep, err = e.keep(ctx, t); err != nil {
 			e.leave(sb)
 			return nil, err

@@ -93,8 +93,9 @@ func through(t *testing.T, x *wire) *Engine {
 
 func template() engine.Template {
 	return engine.Template{
-		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, User: cove.UserCode,
-		Network: cove.NetworkNone, Limits: cove.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 32, Disk: 16 << 20, Inodes: 1000, OpenFiles: 256},
+		ID: cove.NewSandboxID(), Shape: cove.Shape{User: cove.CodeUser, Limits: cove.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 32, Disk: 16 << 20, Inodes: 1000, OpenFiles: 256}},
+		Rootfs:  engine.Rootfs{Kind: engine.RootfsHost},
+		Network: cove.NetworkNone,
 	}
 }
 

@@ -250,7 +250,7 @@ func placeFile(name string, f rootfs.File) error {
 func hostTree(h rootfs.Host) []string {
 	dirs := []string{"/.cove", "/dev", "/etc", "/home", "/proc", "/root", "/sys", "/var"}
 	dirs = append(dirs, h.Dirs...)
-	for _, w := range rootfs.Writables {
+	for _, w := range rootfs.Writables(cove.CodeUser) {
 		dirs = append(dirs, w.Name)
 	}
 	dirs = append(dirs, cove.Workspace)

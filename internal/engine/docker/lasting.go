@@ -223,7 +223,7 @@ func (s *sandbox) unixSockets(listeners []guest.Listen) (sockets map[int]*os.Fil
 			return sockets, nil, cove.Errorf(cove.StorageFull, "cannot make a socket for a sandbox: %w", err).WithHint("free some space in the run directory")
 		}
 		sockets[i] = f
-		uid := s.template.User.ID()
+		uid := s.template.User.UID
 		if err := os.Chown(path, uid, uid); err != nil {
 			return sockets, nil, err
 		}

@@ -25,7 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/instance"
 )
 
-func lasting(t *engine.Template) { t.Lasting = true }
+func lasting(t *engine.Template) { t.Lifetime = cove.LifetimeDetached }
 
 // TestLastingSurvivesKill: the process of Cove that made a lasting sandbox is
 // killed; the next one finds it as it was, and sweeps the one that was not bound.
@@ -108,7 +108,7 @@ func makeLasting(t *testing.T, run string) {
 		t.Fatal(err)
 	}
 	unbound := template()
-	unbound.Lasting = true
+	unbound.Lifetime = cove.LifetimeDetached
 	if _, err := e.Prepare(t.Context(), unbound); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestLastingGuestThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	tmpl := template()
-	tmpl.Lasting = true
+	tmpl.Lifetime = cove.LifetimeDetached
 	if _, err := open(t, o).Prepare(t.Context(), tmpl); cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(err.Error(), "no such thing") {
 		t.Errorf("Prepare: %v", err)
 	}

@@ -98,7 +98,7 @@ func (s *sandbox) give(tree *os.File) error {
 	if err != nil {
 		return err
 	}
-	userns, err := local.Ownership(s.engine.o.Guest, nil, of, s.template.User.ID())
+	userns, err := local.Ownership(s.engine.o.Guest, nil, of, s.template.User.UID)
 	if err != nil {
 		return err
 	}

@@ -44,8 +44,10 @@ func TestLocal(t *testing.T) {
 				t.Errorf("%+v: %v", c, err)
 			}
 		}
-		refused(c.network, caps.Check(engine.Template{Isolation: cove.IsolationContainer, Network: cove.NetworkLimited}))
-		refused(c.lasting, caps.Check(engine.Template{Isolation: cove.IsolationContainer, Network: cove.NetworkNone, Lasting: true}))
+		shape := cove.Shape{User: cove.CodeUser}
+		refused(c.network, caps.Check(engine.Template{Shape: shape, Network: cove.NetworkLimited}))
+		shape.Lifetime = cove.LifetimeDetached
+		refused(c.lasting, caps.Check(engine.Template{Shape: shape, Network: cove.NetworkNone}))
 	}
 }
 

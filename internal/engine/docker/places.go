@@ -10,10 +10,9 @@ import (
 // The native engine has one file system for everything writable. A container
 // engine mounts each place by itself, so the limits of bytes and inodes are
 // divided, in 32nds: most for where code and its files are and for the home
-// directory, where package managers and compilers keep their caches.
+// directory (homeShare), where package managers and compilers keep their caches.
 var shares = map[string]int64{
 	cove.WorkDir: 12,
-	cove.Home:    10,
 	"/tmp":       6,
 	"/var/tmp":   2,
 	"/run":       1,
@@ -21,8 +20,9 @@ var shares = map[string]int64{
 }
 
 const (
-	whole = 32
-	page  = 4096 // tmpfs counts in pages
+	whole     = 32
+	homeShare = 10
+	page      = 4096 // tmpfs counts in pages
 )
 
 // minDisk and minInodes are what a division needs to leave something for
@@ -40,14 +40,17 @@ type place struct {
 
 // divide gives every writable place its share; together they have the limits,
 // rounded down.
-func divide(disk, inodes int64) ([]place, error) {
+func divide(disk, inodes int64, u cove.User) ([]place, error) {
 	if disk < minDisk || inodes < minInodes {
 		return nil, cove.Errorf(cove.InvalidArgument, "a disk of %d bytes and %d inodes is too small to be divided among the writable places", disk, inodes).
 			WithHint("ask for at least %d bytes and %d inodes", minDisk, minInodes)
 	}
 	var places []place
-	for _, w := range rootfs.Writables {
+	for _, w := range rootfs.Writables(u) {
 		share, known := shares[w.Name]
+		if w.Name == u.Home {
+			share, known = homeShare, true
+		}
 		if !known {
 			return nil, cove.Errorf(cove.Internal, "the docker engine gives no share of the disk to %s", w.Name)
 		}

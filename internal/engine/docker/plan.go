@@ -197,7 +197,7 @@ func tmpfsMounts(w wish) (map[string]string, error) {
 	if inodes == 0 {
 		inodes = defaultInodes
 	}
-	places, err := divide(disk, inodes)
+	places, err := divide(disk, inodes, w.template.User)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +206,7 @@ func tmpfsMounts(w wish) (map[string]string, error) {
 		tmpfs[path.Clean(v)] = "ro,nosuid,nodev,noexec,size=4096,nr_inodes=1,mode=555"
 	}
 	for _, p := range places {
-		tmpfs[p.Name] = p.mountOptions(w.template.User.ID())
+		tmpfs[p.Name] = p.mountOptions(w.template.User.UID)
 	}
 	for _, b := range w.binds {
 		delete(tmpfs, b.target) // a mount of the user's takes its place
@@ -263,9 +263,9 @@ func seal(t engine.Template, attached []engine.Attachment) (guest.Bind, error) {
 		return guest.Bind{}, err
 	}
 	b := guest.Bind{Seal: guest.Seal{
-		UserUID: t.User.ID(), UserGID: t.User.ID(), Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
+		UserUID: t.User.UID, UserGID: t.User.UID, Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
 	}}
-	for _, w := range rootfs.Writables {
+	for _, w := range rootfs.Writables(t.User) {
 		replaced := slices.ContainsFunc(attached, func(a engine.Attachment) bool { return path.Clean(a.Target) == w.Name })
 		if !replaced {
 			b.Scratch = append(b.Scratch, w.Name)

@@ -23,8 +23,8 @@ func aWish() wish {
 	return wish{
 		cpus: 2,
 		name: "cove-x", nonce: "n", realm: "r", instance: "in_x", hostname: "cove", guest: "/opt/cove-guest",
-		template: engine.Template{ID: "sb_x", Isolation: cove.IsolationContainer, User: cove.UserCode, Network: cove.NetworkNone,
-			Limits: cove.Limits{Memory: 256 << 20, CPUs: 0.5, PIDs: 50, Disk: 100 << 20, Inodes: 20_000, OpenFiles: 1024}},
+		template: engine.Template{ID: "sb_x", Shape: cove.Shape{User: cove.CodeUser, Limits: cove.Limits{Memory: 256 << 20, CPUs: 0.5, PIDs: 50, Disk: 100 << 20, Inodes: 20_000, OpenFiles: 1024}},
+			Network: cove.NetworkNone},
 		image: image{ID: "sha256:abc", Env: []string{"PATH=/bin", "GODEBUG=x=1", "BARE"}, Volumes: []string{"/data", "/tmp"}},
 	}
 }
@@ -87,7 +87,7 @@ func TestPlan(t *testing.T) {
 }
 
 func TestSeccompIsOurs(t *testing.T) {
-	for _, u := range []cove.User{cove.UserCode, cove.UserAgent} {
+	for _, u := range []cove.User{cove.CodeUser, cove.AgentUser} {
 		profile, err := seccompProfile(u)
 		if err != nil {
 			t.Fatal(err)
@@ -111,19 +111,19 @@ func TestSeccompIsOurs(t *testing.T) {
 			}
 		}
 		if p.DefaultAction != "SCMP_ACT_ERRNO" || verdict["read"] != "SCMP_ACT_ALLOW" {
-			t.Errorf("%s: the default is %s, read is %s", u, p.DefaultAction, verdict["read"])
+			t.Errorf("%s: the default is %s, read is %s", u.Name, p.DefaultAction, verdict["read"])
 		}
 		for _, name := range []string{"io_uring_setup", "mount", "ptrace", "bpf", "unshare", "setns", "keyctl"} {
 			if verdict[name] == "SCMP_ACT_ALLOW" {
-				t.Errorf("%s: %s is allowed", u, name)
+				t.Errorf("%s: %s is allowed", u.Name, name)
 			}
 		}
-		if allowed := verdict["memfd_create"] == "SCMP_ACT_ALLOW"; allowed != (u == cove.UserAgent) {
-			t.Errorf("%s: memfd_create allowed: %t", u, allowed)
+		if allowed := verdict["memfd_create"] == "SCMP_ACT_ALLOW"; allowed != (u == cove.AgentUser) {
+			t.Errorf("%s: memfd_create allowed: %t", u.Name, allowed)
 		}
 		// libseccomp kills a thread that uses an ABI which a profile does not name.
 		if runtime.GOARCH == "amd64" && !slices.Equal(p.Architectures, []string{"SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"}) {
-			t.Errorf("%s: the profile is for %v", u, p.Architectures)
+			t.Errorf("%s: the profile is for %v", u.Name, p.Architectures)
 		}
 		want, err := seccomp.Filter(u)
 		if err != nil {
@@ -132,7 +132,7 @@ func TestSeccompIsOurs(t *testing.T) {
 		w := aWish()
 		w.template.User = u
 		if sealed, err := seal(w.template, nil); err != nil || !bytes.Equal(sealed.Seal.Filter, want) {
-			t.Errorf("%s: the guest loads another filter than the native engine's: %d bytes, %v", u, len(sealed.Seal.Filter), err)
+			t.Errorf("%s: the guest loads another filter than the native engine's: %d bytes, %v", u.Name, len(sealed.Seal.Filter), err)
 		}
 	}
 }
@@ -164,14 +164,14 @@ func TestDivide(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		disk := rapid.Int64Range(0, 1<<40).Draw(t, "disk")
 		inodes := rapid.Int64Range(0, 1<<24).Draw(t, "inodes")
-		places, err := divide(disk, inodes)
+		places, err := divide(disk, inodes, cove.CodeUser)
 		if disk < minDisk || inodes < minInodes {
 			if cove.ErrorCode(err) != cove.InvalidArgument {
 				t.Fatalf("%d bytes, %d inodes: %v", disk, inodes, err)
 			}
 			return
 		}
-		if err != nil || len(places) != len(rootfs.Writables) {
+		if err != nil || len(places) != len(rootfs.Writables(cove.CodeUser)) {
 			t.Fatalf("%d places: %v", len(places), err)
 		}
 		var bytes, files int64

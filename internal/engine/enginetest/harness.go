@@ -25,8 +25,8 @@ type env struct {
 // template is the suite's usual sandbox; each call has a fresh id.
 func (x *env) template() engine.Template {
 	return engine.Template{
-		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: x.suite.Rootfs,
-		Limits: Limits(x.caps), User: cove.UserCode, Network: cove.NetworkNone,
+		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: Limits(x.caps), User: cove.CodeUser},
+		Rootfs: x.suite.Rootfs, Network: cove.NetworkNone,
 	}
 }
 

@@ -30,7 +30,7 @@ func (x *env) lasting(t *testing.T, b engine.Binding) engine.Sandbox {
 	if !x.caps.Lasting || x.suite.Reopen == nil {
 		t.Skip("the engine's sandboxes do not outlive it")
 	}
-	sb := x.prepare(t, func(t *engine.Template) { t.Lasting = true })
+	sb := x.prepare(t, func(t *engine.Template) { t.Lifetime = cove.LifetimeDetached })
 	if err := sb.Bind(x.ctx, b); err != nil {
 		t.Fatalf("Bind: %v", err)
 	}
@@ -132,7 +132,7 @@ func hadByOne(t *testing.T, x *env) {
 	}
 	x.want(t, sb, shell("echo here"), "here\n")
 	tmpl := x.template()
-	tmpl.ID, tmpl.Lasting = sb.ID(), true
+	tmpl.ID, tmpl.Lifetime = sb.ID(), cove.LifetimeDetached
 	_, err = e.Prepare(x.ctx, tmpl)
 	wantCode(t, "preparing another of that id", err, cove.Conflict)
 }
@@ -200,7 +200,7 @@ func unboundDoesNotLast(t *testing.T, x *env) {
 	if !x.caps.Lasting || x.suite.Reopen == nil {
 		t.Skip("the engine's sandboxes do not outlive it")
 	}
-	sb := x.prepare(t, func(t *engine.Template) { t.Lasting = true })
+	sb := x.prepare(t, func(t *engine.Template) { t.Lifetime = cove.LifetimeDetached })
 	if err := x.eng.Close(); err != nil {
 		t.Fatal(err)
 	}

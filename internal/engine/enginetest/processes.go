@@ -25,8 +25,8 @@ var processTests = []test{
 	{name: "arguments arrive as they are", run: arguments},
 	{name: "the environment is exactly what was given", run: environment},
 	{name: "the directory is what was given", run: directory},
-	{name: "the user is nobody inside", run: userIDs(cove.UserCode)},
-	{name: "an agent is a user with a home", run: userIDs(cove.UserAgent)},
+	{name: "the user is nobody inside", run: userIDs(cove.CodeUser)},
+	{name: "an agent is a user with a home", run: userIDs(cove.AgentUser)},
 	{name: "writable places belong to the user", run: writablePlaces},
 	{name: "Wait gives up with its context and not with the process", run: waitCancelled},
 	{name: "Start with a cancelled context", run: startCancelled},
@@ -184,7 +184,7 @@ func userIDs(u cove.User) func(*testing.T, *env) {
 			t.Skip("the engine has one user only: " + x.caps.Missing["user_ids"])
 		}
 		sb := x.bound(t, func(tmpl *engine.Template) { tmpl.User = u })
-		id := fmt.Sprintln(u.ID())
+		id := fmt.Sprintln(u.UID)
 		x.want(t, sb, command("id", "-u"), id)
 		x.want(t, sb, command("id", "-g"), id)
 		x.want(t, sb, command("id", "-G"), id)

@@ -307,9 +307,9 @@ type Sandbox struct {
 }
 
 func newSandbox(e *Engine, t engine.Template) *Sandbox {
-	files := newTree(t.User.ID(), t.Limits.Disk, t.Limits.Inodes, slices.Sorted(maps.Keys(e.programs)))
+	files := newTree(t.User.UID, t.Limits.Disk, t.Limits.Inodes, slices.Sorted(maps.Keys(e.programs)))
 	sb := &Sandbox{host: e.host, engine: e, tmpl: t, files: files, done: make(chan struct{})}
-	sb.procs = newProcesses(files, e.programs, t.User.ID(), t.Limits.PIDs)
+	sb.procs = newProcesses(files, e.programs, t.User.UID, t.Limits.PIDs)
 	sb.server = guestd.New(guestd.World{Wall: wall{}, Spawner: sb.procs, Files: files}, true)
 	sb.serve(e)
 	return sb
@@ -420,7 +420,7 @@ func (sb *Sandbox) Bind(ctx context.Context, b engine.Binding) error {
 	if _, err := sb.Guest().Bind(ctx, guest.Bind{Hostname: b.Hostname}, nil); err != nil {
 		return cove.Errorf(cove.Unavailable, "binding sandbox %s: %w", sb.tmpl.ID, err)
 	}
-	if sb.tmpl.Lasting {
+	if sb.tmpl.Lifetime == cove.LifetimeDetached {
 		sb.host.add(sb)
 	}
 	if f.DieAfter > 0 {

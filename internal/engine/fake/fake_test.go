@@ -36,8 +36,8 @@ func TestConformanceWithoutCapabilities(t *testing.T) {
 }
 
 func template() engine.Template {
-	return engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer,
-		Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, User: cove.UserCode, Network: cove.NetworkNone}
+	return engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{User: cove.CodeUser},
+		Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone}
 }
 
 func open(t *testing.T, o fake.Options) *fake.Engine {

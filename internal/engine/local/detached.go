@@ -261,6 +261,7 @@ func (r Registry) take(dir string) (*Detached, error) {
 	data, err := os.ReadFile(d.Path(recordFile))
 	if err == nil {
 		err = json.Unmarshal(data, &d.Record)
+		d.Record.Template.Lifetime = cove.LifetimeDetached // which records of earlier versions say otherwise
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.Disown()

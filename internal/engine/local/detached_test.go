@@ -4,6 +4,7 @@ package local
 
 import (
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -37,7 +38,7 @@ func hold(t *testing.T, r Registry) *instance.Instance {
 func TestLife(t *testing.T) {
 	r := Registry{RunDir: t.TempDir(), Engine: "some"}
 	id := cove.NewSandboxID()
-	k, err := r.New(hold(t, r), Record{Under: "parent", Name: "made", Tasks: 7, Template: engine.Template{ID: id, User: cove.UserAgent}})
+	k, err := r.New(hold(t, r), Record{Under: "parent", Name: "made", Tasks: 7, Template: engine.Template{ID: id, Shape: cove.Shape{User: cove.AgentUser}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("it does not say what to do: %v", err)
 	}
 	k, err = r.Take(id, "parent", "it")
-	if err != nil || k.Record.Name != "made" || k.Record.Tasks != 7 || k.Record.Template.User != cove.UserAgent {
+	if err != nil || k.Record.Name != "made" || k.Record.Tasks != 7 || k.Record.Template.User != cove.AgentUser {
 		t.Fatalf("%+v, %v", k, err)
 	}
 	if err := k.Disown(); err != nil {
@@ -95,6 +96,38 @@ func TestLife(t *testing.T) {
 	}
 	_, err = r.Take(id, "parent", "it")
 	wantCode(t, "taking one that was swept", err, cove.NotFound)
+}
+
+// TestRecordOfEarlierVersion: a sandbox that an earlier version of Cove made is
+// taken as it was, for as long as it runs.
+func TestRecordOfEarlierVersion(t *testing.T) {
+	r := Registry{RunDir: t.TempDir(), Engine: "some"}
+	id := cove.NewSandboxID()
+	self := hold(t, r)
+	k, err := r.New(self, Record{Template: engine.Template{ID: id}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := `{"Instance":"` + string(self.ID) + `","Under":"parent","Name":"made","Tasks":7,"Template":{"ID":"` + string(id) + `","Isolation":"container",` +
+		`"Rootfs":{"Kind":"host","Dir":"","Digest":"","Image":"","Env":null},"Limits":{"Memory":1024,"CPUs":2,"PIDs":3,"Disk":4,"Inodes":5,"OpenFiles":6,` +
+		`"Stdout":7,"Stderr":8,"Timeout":9},"User":"agent","Network":"limited","Lasting":true}}`
+	if err := os.WriteFile(k.Path(recordFile), []byte(record), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Disown(); err != nil {
+		t.Fatal(err)
+	}
+	k, err = r.Take(id, "parent", "it")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := engine.Template{ID: id, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkLimited, Shape: cove.Shape{
+		Isolation: cove.IsolationContainer, User: cove.AgentUser, Lifetime: cove.LifetimeDetached,
+		Limits: cove.Limits{Memory: 1024, CPUs: 2, PIDs: 3, Disk: 4, Inodes: 5, OpenFiles: 6, Stdout: 7, Stderr: 8, Timeout: 9},
+	}}
+	if got := k.Record.Template; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
 }
 
 // TestRecordThatCannotBeRead: it is said.

@@ -73,13 +73,13 @@ func rangeMap(slot int) IDMap {
 // ownMap is the map without any privilege: the one id a process may map is its
 // own, so the guest and the user's processes share it.
 func ownMap(u cove.User, self Owner) IDMap {
-	return IDMap{Users: IDLines{{u.ID(), self.UID, 1}}, Groups: IDLines{{u.ID(), self.GID, 1}}, Guest: u.ID()}
+	return IDMap{Users: IDLines{{u.UID, self.UID, 1}}, Groups: IDLines{{u.UID, self.GID, 1}}, Guest: u.UID}
 }
 
 // subordinateMap gives the user's processes the caller's own ids, so that files
 // in mounts are the caller's, and everything else subordinate ids.
 func subordinateMap(u cove.User, self, first Owner) IDMap {
-	return IDMap{Tool: true, Users: around(u.ID(), self.UID, first.UID), Groups: around(u.ID(), self.GID, first.GID)}
+	return IDMap{Tool: true, Users: around(u.UID, self.UID, first.UID), Groups: around(u.UID, self.GID, first.GID)}
 }
 
 // around maps id to self, and the others of a range to those from first on.

@@ -21,8 +21,8 @@ func TestIDMaps(t *testing.T) {
 		separate bool
 	}{
 		{"a range of its own", rangeMap(3), "0 1879244800 65536\n", "0 1879244800 65536\n", firstID + 3*rangeSize + 65534, true},
-		{"the caller's ids only", ownMap(cove.UserCode, self), "65534 1000 1\n", "65534 100 1\n", 1000, false},
-		{"subordinate ids, code", subordinateMap(cove.UserCode, self, first),
+		{"the caller's ids only", ownMap(cove.CodeUser, self), "65534 1000 1\n", "65534 100 1\n", 1000, false},
+		{"subordinate ids, code", subordinateMap(cove.CodeUser, self, first),
 			"0 100000 65534\n65534 1000 1\n65535 165534 1\n", "0 200000 65534\n65534 100 1\n65535 265534 1\n", 1000, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestIDMaps(t *testing.T) {
 			if got := tt.m.Groups.String(); got != tt.groups {
 				t.Errorf("groups %q, want %q", got, tt.groups)
 			}
-			if got := tt.m.Users.OnHost(cove.UserCode.ID()); got != tt.user {
+			if got := tt.m.Users.OnHost(cove.CodeUser.UID); got != tt.user {
 				t.Errorf("the user is %d on the host, want %d", got, tt.user)
 			}
 			if (tt.m.Users.OnHost(tt.m.Guest) != tt.user) != tt.separate {
@@ -40,7 +40,7 @@ func TestIDMaps(t *testing.T) {
 			}
 		})
 	}
-	agent := subordinateMap(cove.UserAgent, self, first).Users
+	agent := subordinateMap(cove.AgentUser, self, first).Users
 	if agent.OnHost(1000) != 1000 || agent.OnHost(0) != 100000 || agent.OnHost(65535) != 100000+65534 || agent.OnHost(65536) != -1 {
 		t.Errorf("agent: %s", agent)
 	}

@@ -59,8 +59,8 @@ func TestRefusesWithoutDelegation(t *testing.T) {
 	}
 	e := open(t)
 	tmpl := engine.Template{
-		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost},
-		Limits: limits, User: cove.UserCode, Network: cove.NetworkNone,
+		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
+		Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone,
 	}
 	refused := func(limits cove.Limits, want ...string) {
 		t.Helper()

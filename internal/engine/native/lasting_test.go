@@ -26,8 +26,8 @@ import (
 // lastingTemplate is a lasting sandbox of the host's own toolchain.
 func lastingTemplate() engine.Template {
 	return engine.Template{
-		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost},
-		Limits: limits, User: cove.UserCode, Network: cove.NetworkNone, Lasting: true,
+		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser, Lifetime: cove.LifetimeDetached},
+		Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone,
 	}
 }
 

@@ -34,7 +34,7 @@ func (s *sandbox) launch(ctx context.Context) (err error) {
 // beginning is the blank that becomes s.
 func (s *sandbox) beginning(ctx context.Context) (b *blank, err error) {
 	e := s.engine
-	if !s.template.Lasting {
+	if s.template.Lifetime != cove.LifetimeDetached {
 		return e.takeBlank(ctx, s.template)
 	}
 	h, err := e.takeHeir(ctx, s.template)
@@ -198,7 +198,7 @@ func (s *sandbox) openMount(place *os.File) (*os.File, error) {
 // owner of the host belongs to a user of the sandbox. It stays open until the
 // sandbox has all of its mounts.
 func (e *Engine) ownership(b *blank, of local.Owner, u cove.User) (*os.File, error) {
-	inside := b.ids.Users.OnHost(u.ID())
+	inside := b.ids.Users.OnHost(u.UID)
 	key := [3]int{of.UID, of.GID, inside}
 	b.owning.Lock()
 	defer b.owning.Unlock()

@@ -76,7 +76,8 @@ func run(t *testing.T, e *Engine, root engine.Rootfs, b engine.Binding, script s
 	t.Helper()
 	ctx := context.Background()
 	sb, err := e.Prepare(ctx, engine.Template{
-		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: root, Limits: limits, User: cove.UserCode, Network: cove.NetworkNone,
+		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
+		Rootfs: root, Network: cove.NetworkNone,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +93,7 @@ func run(t *testing.T, e *Engine, root engine.Rootfs, b engine.Binding, script s
 func output(t *testing.T, sb engine.Sandbox, script string) (string, guest.Exit) {
 	t.Helper()
 	ctx := context.Background()
-	p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"sh", "-c", script + "\n"}, Env: rootfs.Env(cove.UserCode), Dir: "/", Alone: true})
+	p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"sh", "-c", script + "\n"}, Env: rootfs.Env(cove.CodeUser), Dir: "/", Alone: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,8 +324,8 @@ func TestHostileImage(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := e.Prepare(t.Context(), engine.Template{
-				ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsDir, Dir: dir},
-				Limits: limits, User: cove.UserCode, Network: cove.NetworkNone,
+				ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
+				Rootfs: engine.Rootfs{Kind: engine.RootfsDir, Dir: dir}, Network: cove.NetworkNone,
 			})
 			if cove.ErrorCode(err) != cove.Unavailable || !strings.Contains(err.Error(), "symbolic link") {
 				t.Errorf("got %v", err)
@@ -343,8 +344,8 @@ func TestHostileImage(t *testing.T) {
 		}
 	}
 	sb, err := e.Prepare(t.Context(), engine.Template{
-		ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsDir, Dir: dir},
-		Limits: limits, User: cove.UserCode, Network: cove.NetworkNone,
+		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
+		Rootfs: engine.Rootfs{Kind: engine.RootfsDir, Dir: dir}, Network: cove.NetworkNone,
 	})
 	if err == nil {
 		sb.Destroy(t.Context())
@@ -364,7 +365,8 @@ func TestOneProcess(t *testing.T) {
 		one := limits
 		one.PIDs = 1
 		sb, err := e.Prepare(ctx, engine.Template{
-			ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Limits: one, User: cove.UserCode, Network: cove.NetworkNone,
+			ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: one, User: cove.CodeUser},
+			Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -376,7 +378,7 @@ func TestOneProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"sh", "-c", "for i in 1 2 3 4; do sleep 5 & done"}, Env: rootfs.Env(cove.UserCode), Dir: "/", Alone: true})
+		p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: []string{"sh", "-c", "for i in 1 2 3 4; do sleep 5 & done"}, Env: rootfs.Env(cove.CodeUser), Dir: "/", Alone: true})
 		if err != nil {
 			t.Fatalf("the first process was refused: %v", err)
 		}

@@ -25,7 +25,7 @@ type nursery struct {
 func (e *Engine) newNursery(n int) nursery {
 	of := func(online bool) *prewarm.Buffer[*blank] {
 		launch := func(ctx context.Context) (*blank, error) {
-			b, err := e.newBlank(ctx, cove.UserCode, online, e.groupName(), e.ranges)
+			b, err := e.newBlank(ctx, cove.CodeUser, online, e.groupName(), e.ranges)
 			if err != nil && ctx.Err() == nil {
 				e.o.Log.Debug("cannot prepare a guest", "error", err)
 			}
@@ -34,7 +34,7 @@ func (e *Engine) newNursery(n int) nursery {
 		return prewarm.New(n, launch, func(b *blank) { b.remove() })
 	}
 	bear := func(ctx context.Context) (*heir, error) {
-		h, err := e.newHeir(ctx, cove.UserAgent, true)
+		h, err := e.newHeir(ctx, cove.AgentUser, true)
 		if err != nil && ctx.Err() == nil {
 			e.o.Log.Debug("cannot prepare a guest", "error", err)
 		}
@@ -79,7 +79,7 @@ func takeAlive[B interface {
 func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (*blank, error) {
 	network := t.Network != cove.NetworkNone
 	// As root a blank's ids do for everybody; else the map depends on the user.
-	if e.root || t.User == cove.UserCode {
+	if e.root || t.User.UID == cove.CodeUser.UID {
 		if b := e.nursery.take(network); b != nil {
 			return b, nil
 		}
@@ -91,7 +91,7 @@ func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (*blank, erro
 // one.
 func (e *Engine) takeHeir(ctx context.Context, t engine.Template) (*heir, error) {
 	network := t.Network != cove.NetworkNone
-	if network && (e.root || t.User == cove.UserAgent) {
+	if network && (e.root || t.User.UID == cove.AgentUser.UID) {
 		if h := takeAlive(e.nursery.lasting); h != nil {
 			return h, nil
 		}
@@ -106,7 +106,7 @@ func (e *Engine) refill(t engine.Template) {
 		return
 	}
 	online := t.Network != cove.NetworkNone
-	if t.Lasting {
+	if t.Lifetime == cove.LifetimeDetached {
 		if online {
 			e.nursery.lasting.Refill()
 		}

@@ -40,7 +40,7 @@ func TestNurseryKeepsNetworksApart(t *testing.T) {
 			e.nursery.close()
 			ready := map[bool]*blank{}
 			for _, online := range c.ready {
-				b, err := e.newBlank(t.Context(), cove.UserCode, online, e.groupName(), e.ranges)
+				b, err := e.newBlank(t.Context(), cove.CodeUser, online, e.groupName(), e.ranges)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -48,7 +48,8 @@ func TestNurseryKeepsNetworksApart(t *testing.T) {
 			}
 			e.nursery = nursery{offline: holding(ready[false]), online: holding(ready[true]), lasting: e.nursery.lasting}
 			s, err := e.Prepare(t.Context(), engine.Template{
-				ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Limits: limits, User: cove.UserCode, Network: c.network,
+				ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
+				Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: c.network,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -84,7 +85,7 @@ func TestNurseryKeepsNetworksApart(t *testing.T) {
 func TestHeirLasts(t *testing.T) {
 	needRoot(t)
 	e := open(t)
-	h, err := e.newHeir(t.Context(), cove.UserAgent, true)
+	h, err := e.newHeir(t.Context(), cove.AgentUser, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@
 package native
 
 import (
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -44,17 +45,17 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 	s := guest.Setup{Size: t.Limits.Disk, Inodes: t.Limits.Inodes + overheadInodes}
 	add := func(steps ...guest.Step) { s.Steps = append(s.Steps, steps...) }
 	if t.Rootfs.Kind == engine.RootfsHost {
-		add(hostRoot(host)...)
+		add(hostRoot(host, t.User)...)
 	} else {
 		add(imageRoot()...)
 	}
 	for _, name := range []string{"/proc", "/sys", "/dev"} { // instead of whatever the image has there
 		add(guest.Step{Kind: guest.StepMove, Source: kernelPlace + name, Target: guest.Root + name})
 	}
-	for _, w := range rootfs.Writables {
+	for _, w := range rootfs.Writables(t.User) {
 		dir := guest.Step{Kind: guest.StepDir, Target: writablePlace + w.Name, Mode: w.Mode}
 		if w.Own {
-			dir.UID = t.User.ID()
+			dir.UID = t.User.UID
 		}
 		add(dir, guest.Step{Kind: guest.StepBindInside, Source: writablePlace + w.Name, Target: guest.Root + w.Name, Flags: sealed})
 	}
@@ -63,7 +64,7 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 }
 
 // hostRoot is a read-only root of the host's toolchain and a generated /etc.
-func hostRoot(host rootfs.Host) []guest.Step {
+func hostRoot(host rootfs.Host, u cove.User) []guest.Step {
 	steps := []guest.Step{{Kind: guest.StepTmpfs, Target: guest.Root, Size: 4 << 20, Inodes: 1024, Mode: 0o755, Flags: sealed}}
 	for _, dir := range host.Dirs {
 		steps = append(steps, guest.Step{Kind: guest.StepBind, Source: dir, Target: guest.Root + dir, Flags: readOnly, Recursive: true})
@@ -74,7 +75,7 @@ func hostRoot(host rootfs.Host) []guest.Step {
 	for _, name := range host.Etc {
 		steps = append(steps, guest.Step{Kind: guest.StepBind, Source: name, Target: guest.Root + name, Flags: readOnly | guest.NoExec, Recursive: true, Optional: true})
 	}
-	return append(steps, files(rootfs.EtcFiles(rootfs.Hostname))...)
+	return append(steps, files(rootfs.EtcFiles(rootfs.Hostname, u))...)
 }
 
 // imageRoot is a private overlay over a tree that the host hands over as the
@@ -136,7 +137,7 @@ func planBind(t engine.Template, b engine.Binding, sources []engine.Identity, fi
 		Hostname:  b.Hostname,
 		Listeners: b.Listeners,
 		Seal: guest.Seal{
-			UserUID: t.User.ID(), UserGID: t.User.ID(),
+			UserUID: t.User.UID, UserGID: t.User.UID,
 			Pivot: true, Filter: filter, OpenFiles: t.Limits.OpenFiles, FileSize: t.Limits.Disk,
 		},
 	}

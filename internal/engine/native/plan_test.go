@@ -24,7 +24,7 @@ func TestPlan(t *testing.T) {
 	}
 	limits := cove.Limits{Memory: 256 << 20, CPUs: 1, PIDs: 50, Disk: 100 << 20, Inodes: 20_000, OpenFiles: 1024}
 	template := func(kind engine.RootfsKind, u cove.User) engine.Template {
-		return engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/images/x"}, Limits: limits, User: u}
+		return engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/images/x"}, Shape: cove.Shape{Limits: limits, User: u}}
 	}
 	bundle := new(os.File)
 	mounts := engine.Binding{
@@ -39,11 +39,11 @@ func TestPlan(t *testing.T) {
 	for name, plan := range map[string]any{
 		"begin":         planBegin(0, "/run/cove/staging", nil),
 		"begin-network": planBegin(0, "/run/cove/staging", []guest.Step{{Kind: guest.StepNetlink, Target: guest.NetlinkRoute, Data: []byte("routes")}}),
-		"host":          planSetup(template(engine.RootfsHost, cove.UserCode), host, nil),
-		"image":         planSetup(template(engine.RootfsDir, cove.UserAgent), host, nil),
-		"bind":          planBind(template(engine.RootfsHost, cove.UserCode), hostname(engine.Binding{}), nil, nil),
-		"bind-mounts":   planBind(template(engine.RootfsHost, cove.UserCode), mounts, nil, nil),
-		"bind-rootless": planBind(template(engine.RootfsDir, cove.UserCode), mounts, sources, nil),
+		"host":          planSetup(template(engine.RootfsHost, cove.CodeUser), host, nil),
+		"image":         planSetup(template(engine.RootfsDir, cove.AgentUser), host, nil),
+		"bind":          planBind(template(engine.RootfsHost, cove.CodeUser), hostname(engine.Binding{}), nil, nil),
+		"bind-mounts":   planBind(template(engine.RootfsHost, cove.CodeUser), mounts, nil, nil),
+		"bind-rootless": planBind(template(engine.RootfsDir, cove.CodeUser), mounts, sources, nil),
 	} {
 		t.Run(name, func(t *testing.T) { golden(t, name, plan) })
 	}
@@ -78,7 +78,7 @@ func TestPlanIsTight(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range []engine.RootfsKind{engine.RootfsHost, engine.RootfsDir} {
-		plan := planSetup(engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/x"}, Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}, host, nil)
+		plan := planSetup(engine.Template{Rootfs: engine.Rootfs{Kind: kind, Dir: "/x"}, Shape: cove.Shape{Limits: cove.Limits{Disk: 1 << 20, Inodes: 100}}}, host, nil)
 		masked := map[string]bool{}
 		for _, s := range append(planBegin(0, "/s", nil).Steps, plan.Steps...) {
 			device := filepath.Dir(s.Target) == kernelPlace+"/dev"

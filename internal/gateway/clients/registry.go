@@ -16,6 +16,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -173,7 +174,7 @@ func (r *Registry) open(c *client) error {
 		return err
 	}
 	if c.way, err = r.o.Gateway.Open(gateway.Spec{Sandbox: c.Sandbox, Name: c.Name, Client: c.Name, Policy: documents, Credentials: c.Credentials,
-		Providers: c.Providers, Budget: model.BudgetOf(c.ModelPermission)}); err != nil {
+		Providers: c.Providers, Budget: apispec.Budget(c.Budget)}); err != nil {
 		return err
 	}
 	if c.Transparent {
@@ -227,7 +228,7 @@ func (r *Registry) replace(ctx context.Context, c *client, g api.GatewayRegistra
 		differs = "address"
 	case !slices.Equal(g.Credentials, c.Credentials):
 		differs = "set of credentials"
-	case !slices.Equal(g.Providers, c.Providers) || model.BudgetOf(g.ModelPermission) != model.BudgetOf(c.ModelPermission):
+	case !slices.Equal(g.Providers, c.Providers) || apispec.Budget(g.Budget) != apispec.Budget(c.Budget):
 		differs = "set of model providers, or another budget"
 	}
 	if differs != "" {

@@ -346,7 +346,9 @@ func (b *box) stop() error {
 // start makes it. mu must be held.
 func (b *box) start(ctx context.Context) error {
 	o := b.c.o
-	t := engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: o.Root, Limits: o.Limits, User: cove.UserAgent, Network: cove.NetworkNone}
+	t := engine.Template{
+		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: o.Limits, User: cove.AgentUser}, Rootfs: o.Root, Network: cove.NetworkNone,
+	}
 	binding, err := b.c.binding()
 	defer func() { binding.Close() }()
 	if err != nil {
@@ -442,7 +444,7 @@ func (c *Companion) environment(way map[string]string) []string {
 		settings = append(settings, hostgit.Setting{Key: "http.proxy", Value: way["HTTPS_PROXY"]}, hostgit.Setting{Key: "http.sslCAInfo", Value: way["GIT_SSL_CAINFO"]})
 	}
 	run.Settings = settings
-	env := append(rootfs.Env(cove.UserAgent), run.Environment("/usr/bin")...)
+	env := append(rootfs.Env(cove.AgentUser), run.Environment("/usr/bin")...)
 	for _, unset := range []string{"GIT_EDITOR", "GIT_PAGER", "GIT_ADVICE", "GIT_MERGE_AUTOEDIT", "TZ", "GIT_OPTIONAL_LOCKS", "GIT_GRAFT_FILE", "PATH"} {
 		env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, unset+"=") })
 	}

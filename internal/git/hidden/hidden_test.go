@@ -147,7 +147,8 @@ func newScene(t *testing.T) *scene {
 		t.Fatal(err)
 	}
 	limits := cove.Limits{Memory: 512 << 20, CPUs: 2, PIDs: 100, Disk: 100 << 20, Inodes: 20000, OpenFiles: 1024}
-	s.sandbox, err = e.Prepare(ctx, engine.Template{ID: w.ID, Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Limits: limits, User: cove.UserAgent, Network: cove.NetworkNone})
+	s.sandbox, err = e.Prepare(ctx, engine.Template{ID: w.ID, Shape: cove.Shape{Limits: limits, User: cove.AgentUser},
+		Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +178,7 @@ func (s *scene) sh(script string) (out string, code int) {
 func (s *scene) process(spec guest.ProcessSpec) (out string, code int) {
 	s.t.Helper()
 	ctx := context.Background()
-	spec.Env = append(rootfs.Env(cove.UserAgent), "GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@x.example", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@x.example", "TERM=xterm")
+	spec.Env = append(rootfs.Env(cove.AgentUser), "GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@x.example", "GIT_COMMITTER_NAME=A", "GIT_COMMITTER_EMAIL=a@x.example", "TERM=xterm")
 	spec.Env = slices.DeleteFunc(spec.Env, func(v string) bool { return strings.HasPrefix(v, "PATH=") })
 	spec.Env = append(spec.Env, "PATH="+wire.Programs+":"+rootfs.Path)
 	spec.Dir = cove.Workspace

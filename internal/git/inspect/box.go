@@ -163,8 +163,8 @@ func (i *Inspector) open(ctx context.Context, most int64) (*sandboxBox, error) {
 	}
 	err = os.Chmod(b.dir, 0o777) // where owners are those of the host, it is somebody else's inside
 	if err == nil {
-		b.sandbox, err = eng.Prepare(ctx, engine.Template{ID: cove.NewSandboxID(), Isolation: cove.IsolationContainer, Rootfs: engine.Rootfs{Kind: engine.RootfsHost},
-			Limits: limits(eng.Capabilities(), most), User: cove.UserCode, Network: cove.NetworkNone})
+		b.sandbox, err = eng.Prepare(ctx, engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits(eng.Capabilities(), most), User: cove.CodeUser},
+			Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone})
 	}
 	if err == nil {
 		binding := engine.Binding{Hostname: "inspect"}

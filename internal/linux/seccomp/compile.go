@@ -27,7 +27,7 @@ func (p Program) Bytes() []byte {
 
 // Filter returns the policy for the processes of a user, compiled once for this machine.
 func Filter(u cove.User) ([]byte, error) {
-	if u == cove.UserAgent {
+	if u.UID == cove.AgentUser.UID {
 		return agentFilter()
 	}
 	return snippetFilter()

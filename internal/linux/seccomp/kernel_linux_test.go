@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	os.Unsetenv(childVar)
-	filter, err := Filter(cove.UserCode)
+	filter, err := Filter(cove.CodeUser)
 	if err == nil && child != "control" {
 		err = Load(filter)
 	}
@@ -393,7 +393,7 @@ func elf(code []byte) []byte {
 
 // BenchmarkLoad loads the filter into threads of their own, which then end.
 func BenchmarkLoad(b *testing.B) {
-	filter, err := Filter(cove.UserCode)
+	filter, err := Filter(cove.CodeUser)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 // that scan reads them.
 const columns = `e.id, e.instance, e.client, e.code_hash, e.language, e.engine, e.status, e.exit_code, e.duration,
 	e.limit_hit, e.cpu_time_ms, e.memory_peak_mb, e.pids_used, e.bytes_written, e.disk_used, e.truncated, e.events, e.models,
-	e.error, e.created_at, e.finished_at`
+	e.error, e.spec, e.created_at, e.finished_at`
 
 // Begin implements store.Store.
 func (s *Store) Begin(ctx context.Context, e store.Execution) error {
@@ -29,11 +29,15 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 	if err != nil {
 		return err
 	}
+	spec, err := json.Marshal(e.Spec)
+	if err != nil {
+		return err
+	}
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
-		args := append([]any{e.ID, string(e.Instance), e.Client, e.CodeHash, e.Language, e.CreatedAt.UnixMicro()}, row...)
-		r, err := tx.ExecContext(ctx, `INSERT INTO executions (id, instance, client, code_hash, language, created_at,
+		args := append([]any{e.ID, string(e.Instance), e.Client, e.CodeHash, e.Language, string(spec), e.CreatedAt.UnixMicro()}, row...)
+		r, err := tx.ExecContext(ctx, `INSERT INTO executions (id, instance, client, code_hash, language, spec, created_at,
 			engine, status, exit_code, duration, limit_hit, cpu_time_ms, memory_peak_mb, pids_used, bytes_written,
-			disk_used, truncated, events, models, error, finished_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`, args...)
+			disk_used, truncated, events, models, error, finished_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`, args...)
 		if isUnique(err) {
 			return cove.Errorf(cove.Conflict, "execution %s exists already", e.ID)
 		}
@@ -212,12 +216,12 @@ func checkLimit(n int) error {
 
 // scan reads columns and then what follows them in the query.
 func scan(row interface{ Scan(...any) error }, e *store.Execution, more ...any) error {
-	var events, models string
+	var events, models, spec string
 	var created int64
 	var finished sql.NullInt64
 	err := row.Scan(append([]any{&e.ID, &e.Instance, &e.Client, &e.CodeHash, &e.Language, &e.Engine, &e.Status, &e.ExitCode,
 		&e.Duration, &e.LimitHit, &e.Usage.CPUTimeMS, &e.Usage.MemoryPeakMB, &e.Usage.PIDsUsed, &e.Usage.BytesWritten,
-		&e.Usage.DiskUsed, &e.Truncated, &events, &models, &e.Error, &created, &finished}, more...)...)
+		&e.Usage.DiskUsed, &e.Truncated, &events, &models, &e.Error, &spec, &created, &finished}, more...)...)
 	if err != nil {
 		return err
 	}
@@ -231,6 +235,9 @@ func scan(row interface{ Scan(...any) error }, e *store.Execution, more ...any) 
 	}
 	if err := json.Unmarshal([]byte(models), &e.Models); err != nil {
 		return cove.Errorf(cove.Corrupt, "what execution %.64q has used of models cannot be read: %w", e.ID, err)
+	}
+	if err := json.Unmarshal([]byte(spec), &e.Spec); err != nil {
+		return cove.Errorf(cove.Corrupt, "what the sandbox of execution %.64q was cannot be read: %w", e.ID, err)
 	}
 	if len(e.Models) == 0 {
 		e.Models = nil

@@ -11,6 +11,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
+// unrecorded is what earlier versions did not record of their sandboxes, which were
+// all alike in it.
+var unrecorded = cove.Spec{Shape: cove.Shape{
+	Isolation: cove.IsolationContainer, User: cove.AgentUser, Lifetime: cove.LifetimeDetached,
+}}
+
 const sandboxColumns = `id, name, client, state, reason, spec, created_at, last_used_at`
 
 // AddSandbox implements store.Store.
@@ -85,6 +91,7 @@ func (s *Store) scanSandbox(row interface{ Scan(...any) error }) (store.Sandbox,
 	if err := json.Unmarshal([]byte(spec), &b.Spec); err != nil {
 		return b, cove.Errorf(cove.Corrupt, "the sandbox %s cannot be read from %s: %w", b.ID, s.path, err)
 	}
+	b.Spec.Spec = b.Spec.Over(unrecorded)
 	return b, nil
 }
 

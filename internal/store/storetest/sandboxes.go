@@ -15,7 +15,12 @@ import (
 )
 
 func lasting(name, client string) store.Sandbox {
-	return store.Sandbox{ID: cove.NewSandboxID(), Name: name, Client: client, State: cove.StatePreparing, CreatedAt: epoch, LastUsedAt: epoch}
+	return store.Sandbox{
+		ID: cove.NewSandboxID(), Name: name, Client: client, State: cove.StatePreparing, CreatedAt: epoch, LastUsedAt: epoch,
+		Spec: store.SandboxSpec{Spec: cove.Spec{Shape: cove.Shape{
+			Isolation: cove.IsolationContainer, User: cove.AgentUser, Lifetime: cove.LifetimeDetached,
+		}}},
+	}
 }
 
 func wantConflict(t *testing.T, doing string, err error) {
@@ -40,17 +45,27 @@ func sandboxes(t *testing.T, open Open) {
 	plain, whole := lasting("plain", "local"), lasting("whole", "key:ci")
 	whole.Reason = "'; DROP TABLE \u00e9"
 	whole.Spec = store.SandboxSpec{
-		Engine: "native", Image: "debian:stable", Digest: "sha256:1", Profile: "p", Agent: "a",
-		Limits: cove.Limits{Memory: 1, CPUs: 0.5, PIDs: 3, Disk: 4, Inodes: 5, OpenFiles: 6, Stdout: 7, Stderr: 8, Timeout: 9},
-		Network: &api.NetworkPermission{Enabled: true, Credentials: []string{"github"}, GatewayPolicy: api.GatewayPolicy{Allow: []string{"a.test"},
-			Policies: []api.PolicyText{{Source: "p.yaml", Text: "rules: []"}}}},
+		Spec: cove.Spec{
+			Engine: "native", Image: "debian:stable", Profile: "p", Agent: "a", Path: "/opt/a/bin", Screen: []string{"a", "--screen"}, Bind: "/bound",
+			Layers: []cove.Layer{{Name: "robot/1.0.0", Target: "/opt/robot"}},
+			Shape: cove.Shape{
+				Isolation: cove.IsolationMicroVM, User: cove.User{UID: 1001, Name: "u", Home: "/home/u", Shell: "/bin/bash"}, Lifetime: cove.LifetimeDetached,
+				Limits: cove.Limits{Memory: 1, CPUs: 0.5, PIDs: 3, Disk: 4, Inodes: 5, OpenFiles: 6, Stdout: 7, Stderr: 8, Timeout: 9},
+			},
+			Network: &cove.Network{
+				Enabled: true, Credentials: []string{"github"}, Allow: []string{"a.test"}, Policies: []cove.PolicyText{{Source: "p.yaml", Text: "rules: []"}},
+				Providers: []string{"anthropic"}, Budget: cove.Budget{Requests: 3, Cost: 0.5},
+			},
+			WorkDir: cove.Workspace, Env: map[string]string{"A": "b"}, Mounts: []cove.Mount{{Source: "/a", Target: "/b", ReadOnly: true}},
+			AllowPR: true, SSHAgent: "/s", Git: &cove.GitIdentity{Name: "Ada", Email: "ada@example.com"}, Labels: map[string]string{"k": "v"},
+		},
+		Digest:  "sha256:1",
 		Changes: []api.NetworkChange{{Allow: []string{"b.test"}}},
 		Repository: &store.SandboxRepository{
 			SandboxRepository: api.SandboxRepository{Source: "o/r", Remote: "https://git.example/o/r", Branch: "cove/whole", From: "main", Base: "1234"},
 			Shared:            []string{"main"},
 		},
-		Directory: "/d", WorkDir: cove.Workspace, Env: map[string]string{"A": "b"}, Mounts: []cove.Mount{{Source: "/a", Target: "/b", ReadOnly: true}}, Layers: []cove.Layer{{Name: "robot/1.0.0", Target: "/opt/robot"}},
-		AllowPR: true, SSHAgent: "/s", Git: &api.GitIdentity{Name: "Ada", Email: "ada@example.com"}, Labels: map[string]string{"k": "v"},
+		Directory: "/d",
 	}
 	must(t, s.AddSandbox(t.Context(), plain, 0))
 	must(t, s.AddSandbox(t.Context(), whole, 0))

@@ -1,0 +1,117 @@
+// Package apispec is the one place where what the API says of a sandbox becomes a
+// cove.Spec, and back: pure functions, which convert units and judge nothing.
+package apispec
+
+import (
+	"math"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+)
+
+// Spec is what the API says as a cove.Spec.
+func Spec(s api.Spec) cove.Spec {
+	spec := cove.Spec{
+		Engine: s.Engine, Image: s.Image, Env: s.Env,
+		Shape: cove.Shape{Isolation: cove.Isolation(s.Isolation)},
+	}
+	if s.Limits != nil {
+		spec.Limits = Limits(*s.Limits)
+	}
+	for _, m := range s.Mounts {
+		spec.Mounts = append(spec.Mounts, cove.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})
+	}
+	return spec
+}
+
+// SpecOf is a cove.Spec as the API says it.
+func SpecOf(spec cove.Spec) api.Spec {
+	s := api.Spec{
+		Engine: spec.Engine, Isolation: string(spec.Isolation), Image: spec.Image, Env: spec.Env,
+		Limits: new(LimitsOf(spec.Limits)), Mounts: []api.Mount{},
+	}
+	for _, m := range spec.Mounts {
+		s.Mounts = append(s.Mounts, api.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})
+	}
+	return s
+}
+
+// Limits are limits of the API, in MiB and KiB, as limits in bytes. What does not
+// fit saturates, and is then out of every range.
+func Limits(l api.Limits) cove.Limits {
+	return cove.Limits{
+		Memory: scale(l.MemoryMB, 20), CPUs: l.CPUs, PIDs: l.PIDs, Disk: scale(l.DiskMB, 20), Inodes: l.Inodes,
+		OpenFiles: l.OpenFiles, Stdout: scale(l.StdoutKB, 10), Stderr: scale(l.StderrKB, 10),
+	}
+}
+
+// LimitsOf are limits as the API says them, rounded down. The API has the timeout
+// elsewhere.
+func LimitsOf(l cove.Limits) api.Limits {
+	return api.Limits{
+		MemoryMB: l.Memory >> 20, CPUs: l.CPUs, PIDs: l.PIDs, DiskMB: l.Disk >> 20, Inodes: l.Inodes,
+		OpenFiles: l.OpenFiles, StdoutKB: l.Stdout >> 10, StderrKB: l.Stderr >> 10,
+	}
+}
+
+// Duration is a time of the API, in seconds. What does not fit saturates.
+func Duration(seconds float64) time.Duration {
+	switch v := seconds * float64(time.Second); {
+	case v >= math.MaxInt64:
+		return math.MaxInt64
+	case v <= math.MinInt64:
+		return math.MinInt64
+	default:
+		return time.Duration(v)
+	}
+}
+
+// scale is v << bits without overflow.
+func scale(v int64, bits uint) int64 {
+	switch {
+	case v > math.MaxInt64>>bits:
+		return math.MaxInt64
+	case v < math.MinInt64>>bits:
+		return math.MinInt64
+	}
+	return v << bits
+}
+
+// Network is what the API says of a network; nil says nothing.
+func Network(q *api.NetworkPermission) *cove.Network {
+	if q == nil {
+		return nil
+	}
+	n := Policy(q.GatewayPolicy)
+	n.Enabled, n.Credentials, n.Providers, n.Budget = q.Enabled, q.Credentials, q.Providers, Budget(q.Budget)
+	return &n
+}
+
+// Policy is what the API says of what may leave, without credentials and models.
+func Policy(p api.GatewayPolicy) cove.Network {
+	n := cove.Network{Mode: cove.NetworkMode(p.Mode), Allow: p.Allow, Deny: p.Deny, AllowPR: p.AllowPR}
+	for _, text := range p.Policies {
+		n.Policies = append(n.Policies, cove.PolicyText(text))
+	}
+	return n
+}
+
+// Change is what a change of a network adds to it.
+func Change(c api.NetworkChange) cove.Network { return cove.Network{Allow: c.Allow, Deny: c.Deny} }
+
+// Budget is a budget of the API; nil is none.
+func Budget(b *api.ModelBudget) cove.Budget {
+	if b == nil {
+		return cove.Budget{}
+	}
+	return cove.Budget(*b)
+}
+
+// Identity is an identity of the API; nil says nothing.
+func Identity(i *api.GitIdentity) *cove.GitIdentity {
+	if i == nil {
+		return nil
+	}
+	return new(cove.GitIdentity(*i))
+}

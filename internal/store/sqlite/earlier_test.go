@@ -1,0 +1,74 @@
+package sqlite
+
+import (
+	"database/sql"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// TestDatabaseOfEarlierVersion opens a database that was written before records held
+// a cove.Spec: nothing in it is lost, and what was not recorded then is as it was.
+func TestDatabaseOfEarlierVersion(t *testing.T) {
+	dump, err := os.ReadFile("testdata/schema7.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "cove.db")
+	db, err := sql.Open("sqlite", path)
+	if err == nil {
+		_, err = db.Exec(string(dump))
+	}
+	if err == nil {
+		err = db.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := openAt(t, path)
+	shape := cove.Shape{Isolation: cove.IsolationContainer, User: cove.AgentUser, Lifetime: cove.LifetimeDetached}
+	plain := store.SandboxSpec{Spec: cove.Spec{Engine: "docker", Network: &cove.Network{}, Shape: shape}}
+	shape.Limits = cove.Limits{Memory: 1, CPUs: 0.5, PIDs: 3, Disk: 4, Inodes: 5, OpenFiles: 6, Stdout: 7, Stderr: 8, Timeout: 9}
+	whole := store.SandboxSpec{
+		Spec: cove.Spec{
+			Engine: "native", Image: "debian:stable", Profile: "p", Agent: "a", Path: "/opt/a/bin", Screen: []string{"a", "--screen"}, Shape: shape,
+			Network: &cove.Network{
+				Enabled: true, Credentials: []string{"github"}, Mode: cove.NetworkLimited, Allow: []string{"a.test"}, Deny: []string{"b.test"}, AllowPR: true,
+				Policies: []cove.PolicyText{{Source: "p.yaml", Text: "rules: []"}}, Providers: []string{"anthropic"}, Budget: cove.Budget{Requests: 3, Cost: 0.5},
+			},
+			WorkDir: "/workspace/sub", Env: map[string]string{"A": "b"}, Mounts: []cove.Mount{{Source: "/a", Target: "/b", ReadOnly: true}},
+			AllowPR: true, SSHAgent: "/s", Git: &cove.GitIdentity{Name: "Ada", Email: "ada@example.com"}, Labels: map[string]string{"k": "v"},
+		},
+		Digest: "sha256:1", ImageEnv: []string{"LANG=C"}, Mode: cove.NetworkLimited, Changes: []api.NetworkChange{{Allow: []string{"c.test"}}},
+		Repository: &store.SandboxRepository{
+			SandboxRepository: api.SandboxRepository{Source: "o/r", Remote: "https://git.example/o/r", Branch: "cove/whole", From: "main", Base: "1234"},
+			Shared:            []string{"main"},
+		},
+		Directory: "/d", Local: true,
+	}
+	all, err := s.Sandboxes(t.Context())
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	for i, want := range []store.SandboxSpec{plain, whole} {
+		if got := all[i].Spec; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got\n%+v %+v\nwant\n%+v %+v", all[i].Name, got, got.Network, want, want.Network)
+		}
+	}
+	// What is written back is read again as it was.
+	if err := s.ChangeSandbox(t.Context(), all[1].ID, func(*store.Sandbox) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.Sandbox(t.Context(), all[1].ID); err != nil || !reflect.DeepEqual(again.Spec, whole) {
+		t.Errorf("%+v, %v", again, err)
+	}
+	e, err := s.Get(t.Context(), "ex_0123456789abcdefghjkmnpqrs")
+	if err != nil || e.Output != "42\n" || !reflect.DeepEqual(e.Spec, cove.Spec{}) {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
