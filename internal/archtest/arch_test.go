@@ -213,6 +213,13 @@ func TestObjections(t *testing.T) {
 		{"words on a leaf", "", "internal/clock", true},
 		{"leaf on words", "internal/clock", "", false},
 		{"leaf on leaf", "internal/clock", "internal/atomicfile", true},
+		{"product on test tooling", "internal/sandbox", "internal/engine/enginetest/fake", true},
+		{"a process on test tooling", "cmd/cove", "test/adversary", true},
+		{"the scripted model, which users have too", "internal/cli/server", "internal/modeltest", false},
+		{"test tooling on a contract", "internal/engine/enginetest", "internal/engine", false},
+		{"test tooling on an adapter", "internal/engine/enginetest", "internal/engine/native", true},
+		{"attacks on the table of requests", "test/adversary", "internal/egress/policy/policytest", false},
+		{"a test of the whole on test tooling", "test/bench", "internal/modeltest", false},
 		{"a test of the whole", "internal/cli", "test/adversarial", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -17,12 +17,14 @@ const (
 	edge       layer = 40 // 4: HTTP, on both sides
 	wiring     layer = 50 // 5: the only code that names concrete types
 	process    layer = 60 // 6: process entry
+	tooling    layer = 65 // test tooling, imported by tests alone
 	proof      layer = 70 // tests of the whole, imported by nobody
 )
 
 func (l layer) String() string {
 	names := map[layer]string{vocabulary: "0 (vocabulary)", leaf: "0 (leaf helpers)", contract: "1 (contracts)", adapter: "2 (adapters)",
-		heart: "3 (hearts)", edge: "4 (edges)", wiring: "5 (wiring)", process: "6 (processes)", proof: "tests of the whole"}
+		heart: "3 (hearts)", edge: "4 (edges)", wiring: "5 (wiring)", process: "6 (processes)",
+		tooling: "test tooling", proof: "tests of the whole"}
 	return names[l]
 }
 
@@ -64,29 +66,24 @@ var rooms = []room{
 	{path: "internal/egress/github", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/model", layer: contract, above: []string{"api", "internal/egress/policy"}},
 	{path: "internal/egress/policy", layer: contract, above: []string{"internal/git/policy"}},
-	{path: "internal/egress/policy/policytest", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/redact", layer: contract},
 	{path: "internal/engine", layer: contract, above: []string{"internal/guest"}},
-	{path: "internal/adversary/...", layer: contract, above: []string{"api", "internal/egress/policy", "internal/egress/policy/policytest", "internal/engine", "internal/guest"}},
-	{path: "internal/engine/enginetest", layer: contract, above: []string{"internal/engine", "internal/guest"}},
-	{path: "internal/engine/fake", layer: contract, above: []string{"internal/engine", "internal/guest", "internal/guest/guestd"}},
+	{path: "internal/engine/job", layer: contract, above: []string{"internal/engine", "internal/engine/process", "internal/engine/provision", "internal/guest"}},
 	{path: "internal/engine/local", layer: contract, above: []string{"internal/engine", "internal/guest"}},
+	{path: "internal/engine/process", layer: contract, above: []string{"internal/engine", "internal/guest"}},
+	{path: "internal/engine/provision", layer: contract, above: []string{"internal/engine"}},
 	{path: "internal/git/command", layer: contract},
 	{path: "internal/guest", layer: contract},
 	{path: "internal/guest/guestd", layer: contract, above: []string{"internal/guest"}},
-	{path: "internal/git/gittest", layer: contract},
 	{path: "internal/git/wire", layer: contract},
 	{path: "internal/git/pktline", layer: contract},
 	{path: "internal/git/policy", layer: contract},
 	{path: "internal/git/smart", layer: contract, above: []string{"internal/git/pktline", "internal/git/policy"}},
 	{path: "internal/profile", layer: contract, above: []string{"api", "internal/apispec", "internal/egress/policy"}},
-	{path: "internal/modeltest", layer: contract},
 	{path: "internal/runtime", layer: contract},
 	{path: "internal/terminal", layer: contract},
-	{path: "internal/terminal/terminaltest", layer: contract, above: []string{"internal/terminal"}},
 	{path: "internal/workspace", layer: contract},
 	{path: "internal/store", layer: contract, above: []string{"api", "internal/egress/approval"}},
-	{path: "internal/store/storetest", layer: contract, above: []string{"api", "internal/egress/approval", "internal/store"}},
 
 	{path: "internal/agent/layers", layer: adapter},
 	{path: "internal/engine/docker/...", layer: adapter},
@@ -110,8 +107,9 @@ var rooms = []room{
 	{path: "internal/gateway", layer: heart},
 	{path: "internal/gateway/clients", layer: heart, above: []string{"internal/gateway"}},
 	{path: "internal/git/hidden", layer: heart},
-	{path: "internal/run", layer: heart, above: []string{"internal/sandbox"}},
-	{path: "internal/sandbox", layer: heart},
+	{path: "internal/run", layer: heart, above: []string{"internal/sandbox", "internal/sandbox/terminals"}},
+	{path: "internal/sandbox", layer: heart, above: []string{"internal/sandbox/terminals"}},
+	{path: "internal/sandbox/terminals", layer: heart},
 
 	{path: "client", layer: edge},
 	{path: "driver", layer: edge, above: []string{"client"}},
@@ -135,10 +133,22 @@ var rooms = []room{
 	{path: "internal/cli/agent", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/interact", "internal/cli/report", "internal/cli/session", "internal/cli/ui",
 		"internal/config", "internal/daemon"}},
 	{path: "internal/cli/network", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/report", "internal/cli/session", "internal/cli/ui", "internal/config", "internal/daemon"}},
-	{path: "internal/cli/server", layer: wiring, above: []string{"internal/cli/flags", "internal/cli/session", "internal/cli/ui", "internal/config", "internal/daemon", "internal/doctor/...", "internal/engines"}},
+	// "cove dev model-server" serves the scripted model to users, who try their agents against it.
+	{path: "internal/cli/server", layer: wiring, above: []string{"internal/modeltest", "internal/cli/flags", "internal/cli/session", "internal/cli/ui", "internal/config", "internal/daemon", "internal/doctor/...", "internal/engines"}},
 	{path: "internal/cli", layer: wiring, above: []string{"internal/cli/agent", "internal/cli/network", "internal/cli/run", "internal/cli/sandbox", "internal/cli/server", "internal/cli/session", "internal/cli/ui"}},
 
 	{path: "cmd/...", layer: process},
+
+	// Conformance suites, fakes, lab servers and attacks. They build on contracts
+	// alone, so that whatever keeps a contract can be tested with them.
+	{path: "internal/egress/policy/policytest", layer: tooling},
+	{path: "internal/engine/enginetest", layer: tooling},
+	{path: "internal/engine/enginetest/fake", layer: tooling},
+	{path: "internal/git/gittest", layer: tooling},
+	{path: "internal/modeltest", layer: tooling},
+	{path: "internal/store/storetest", layer: tooling},
+	{path: "internal/terminal/terminaltest", layer: tooling},
+	{path: "test/adversary/...", layer: tooling, above: []string{"internal/egress/policy/policytest"}},
 
 	{path: "internal/archtest", layer: proof},
 	{path: "test/...", layer: proof},
@@ -176,7 +186,7 @@ var fences = []fence{
 		reason: "what happens is counted where it is shown; nothing below knows how"},
 	{imported: "github.com/spf13/cobra/...", by: []string{"internal/cli/...", "cmd/..."},
 		reason: "only the command line knows its library"},
-	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli/session", "internal/cli/flags", "internal/cli/sandbox", "internal/cli/agent", "internal/egress/credential", "internal/egress/registry", "internal/engine/local", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/terminal/terminaltest", "internal/adversary/...", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
+	{imported: "os/exec", by: []string{"internal/doctor/...", "internal/cli/session", "internal/cli/flags", "internal/cli/sandbox", "internal/cli/agent", "internal/egress/credential", "internal/egress/registry", "internal/engine/local", "internal/engine/native/...", "internal/engine/enginetest", "internal/git/gittest", "internal/terminal/terminaltest", "internal/hostgit", "internal/worker/...", "driver", "cmd/..."},
 		reason: "processes are started through syscall.ForkExec by the native engine; nothing else runs programs on the host, but git in its own way, and others to ask them how they are configured or for a credential; the worker is not on the host"},
 }
 
@@ -239,7 +249,13 @@ func objection(from, to string) string {
 		return "" // reported by the test that every package is in the table
 	}
 	b, ok := roomOf(to)
-	if !ok || a.path == b.path || b.layer < a.layer {
+	if !ok || a.path == b.path {
+		return ""
+	}
+	if a.layer == tooling && b.layer > contract && b.layer < tooling {
+		return "test tooling builds on contracts alone: what it tests is handed to it"
+	}
+	if b.layer < a.layer {
 		return ""
 	}
 	for _, p := range a.above {
@@ -250,6 +266,8 @@ func objection(from, to string) string {
 	switch {
 	case b.layer == proof:
 		return "tests of the whole are imported by nobody"
+	case b.layer == tooling:
+		return "test tooling is imported by tests alone"
 	case a.layer == adapter && b.layer == adapter:
 		return "adapters never import a sibling: one technology each, joined in internal/daemon"
 	case a.layer == b.layer:

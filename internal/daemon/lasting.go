@@ -34,7 +34,7 @@ func (d *Daemon) adopt(ctx context.Context) error {
 			return g.Open(spec(id, name, client, n))
 		},
 		ForgetWay: g.Discard, Repository: repositoryNetwork, OpenGit: d.openGit,
-		Layers: d.agents.layers, TakeUp: d.runs.TakeUp, Record: d.runs.RecordTerminal, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
+		Layers: d.agents.layers, TakeUp: d.runs.TakeUp, Recorders: d.runs, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
 	if err != nil {
 		d.log.Error("not every sandbox could be put right", "error", err)

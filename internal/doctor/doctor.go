@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 )
 
 // Status is the outcome of a check.
@@ -71,10 +72,10 @@ type Engine struct {
 	Name string
 	// Open opens the engine; the doctor closes it.
 	Open func(ctx context.Context) (engine.Engine, error)
-	// Template is a small sandbox without an id in which Args can run. An empty Rootfs.Kind limits the trial to opening
-	// the engine.
-	Template engine.Template
-	Args     []string
+	// Plan is a small sandbox in which Args can run; no Args leave the trial at
+	// opening the engine.
+	Plan provision.Plan
+	Args []string
 }
 
 const (

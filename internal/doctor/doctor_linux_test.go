@@ -21,8 +21,9 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
-	"github.com/cove-sandbox/cove/internal/engine/fake"
+	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
 	nativeengine "github.com/cove-sandbox/cove/internal/engine/native"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/version"
@@ -54,11 +55,11 @@ func here(t testing.TB) Options {
 	return Options{Version: version.Version, Probe: probe(), Home: t.TempDir(), Guest: enginetest.BuildGuest(t)}
 }
 
-var small = engine.Template{
-	Shape: cove.Shape{User: cove.CodeUser, Limits: cove.Limits{
-		Memory: 128 << 20, CPUs: 1, PIDs: 50, Disk: 16 << 20, Inodes: 1000, OpenFiles: 256,
-	}},
-	Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone,
+var small = provision.Plan{
+	Shape: cove.Shape{
+		User:   cove.CodeUser,
+		Limits: cove.Limits{Memory: 128 << 20, CPUs: 1, PIDs: 50, Disk: 16 << 20, Inodes: 1000, OpenFiles: 256},
+	},
 }
 
 // realNative returns the native engine as the daemon makes it.
@@ -69,9 +70,9 @@ func realNative(t *testing.T, guest string) Engine {
 			t.Fatal(err)
 		}
 	}
-	return Engine{Name: native, Template: small, Args: []string{"/bin/true"},
+	return Engine{Name: native, Plan: small, Args: []string{"/bin/true"},
 		Open: func(context.Context) (engine.Engine, error) {
-			in, err := instance.Hold(run) // each engine has its own, as checks run concurrently
+			in, err := instance.Hold(run) // each engine has its own, as checks run at the same time
 			if err != nil {
 				return nil, err
 			}
@@ -249,7 +250,7 @@ func TestTryEngine(t *testing.T) {
 			"cannot enforce memory_limit, pids_limit", "mount it"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := tryEngine(t.Context(), Engine{Name: "fake", Open: test.open, Template: small, Args: test.args}, "fake")
+			o := tryEngine(t.Context(), Engine{Name: "fake", Open: test.open, Plan: small, Args: test.args}, "fake")
 			if o.status != test.want || !strings.Contains(o.found, test.found) || o.fix != test.fix {
 				t.Errorf("%+v", o)
 			}

@@ -23,7 +23,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/job"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -82,11 +86,11 @@ func tryEngine(ctx context.Context, e Engine, standard string) outcome {
 	if o, complete := enforces(eng.Capabilities()); !complete {
 		return o
 	}
-	if e.Template.Rootfs.Kind == "" {
+	if len(e.Args) == 0 {
 		return ok("answers, and can enforce every limit")
 	}
 	start := time.Now()
-	if err := runIn(ctx, eng, e.Template, engine.Binding{}, "/", e.Args...); err != nil {
+	if err := runIn(ctx, eng, e.Plan, "/", e.Args...); err != nil {
 		return failed(err)
 	}
 	return ok(fmt.Sprintf("made, used and removed in %d ms", time.Since(start).Milliseconds()))
@@ -105,7 +109,7 @@ func tryWorkspace(ctx context.Context, e Engine, home string) outcome {
 		return info(cmp.Or(c.Missing["lasting"], c.Missing["mount_owners"],
 			"none: its sandboxes end with the command that makes them"))
 	}
-	if _, complete := enforces(c); e.Template.Rootfs.Kind == "" || !complete {
+	if _, complete := enforces(c); len(e.Args) == 0 || !complete {
 		return info("not tried: no sandbox can be made")
 	}
 	dir, err := os.MkdirTemp(home, "doctor-")
@@ -115,28 +119,27 @@ func tryWorkspace(ctx context.Context, e Engine, home string) outcome {
 	}
 	defer os.RemoveAll(dir)
 	start := time.Now()
-	if err := workIn(ctx, eng, e.Template, dir); err != nil {
+	if err := workIn(ctx, eng, e.Plan, dir); err != nil {
 		return failed(err)
 	}
 	return ok(fmt.Sprintf("made in %s, used and removed in %d ms", home, time.Since(start).Milliseconds()))
 }
 
-// workIn writes to the workspace and home of a long-lived sandbox, which are below dir, as its user, and looks for the
-// files on the host.
-func workIn(ctx context.Context, eng engine.Engine, t engine.Template, dir string) error {
-	var b engine.Binding
-	defer func() { b.Close() }()
+// workIn has the user of a long-lived sandbox write to its workspace and its home,
+// which are below dir, and looks for the files on the host.
+func workIn(ctx context.Context, eng engine.Engine, plan provision.Plan, dir string) error {
+	defer func() { plan.Binding.Close() }()
 	targets := map[string]string{"checkout": cove.Workspace, "home": cove.Home}
 	for name, target := range targets {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			return err
 		}
-		if err := b.Attach(hostpath.Own{Dir: dir, Name: name}, engine.Attachment{Target: target}); err != nil {
+		if err := plan.Binding.Attach(hostpath.Own{Dir: dir, Name: name}, engine.Attachment{Target: target}); err != nil {
 			return err
 		}
 	}
-	t.User, t.Lifetime = cove.AgentUser, cove.LifetimeDetached
-	if err := runIn(ctx, eng, t, b, cove.Workspace, "/bin/sh", "-c",
+	plan.User, plan.Lifetime = cove.AgentUser, cove.LifetimeDetached
+	if err := runIn(ctx, eng, plan, cove.Workspace, "/bin/sh", "-c",
 		"echo tried > file && cp file "+cove.Home); err != nil {
 		return err
 	}
@@ -162,12 +165,12 @@ func tryNetwork(ctx context.Context, e Engine) outcome {
 	if !slices.Contains(eng.Capabilities().Networks, cove.NetworkLimited) {
 		return info(cmp.Or(eng.Capabilities().Missing["listeners"], "none: its sandboxes reach nothing"))
 	}
-	if _, complete := enforces(eng.Capabilities()); e.Template.Rootfs.Kind == "" || !complete {
+	if _, complete := enforces(eng.Capabilities()); len(e.Args) == 0 || !complete {
 		return info("not tried: no sandbox can be made")
 	}
-	t := e.Template
-	t.ID, t.Network = cove.NewSandboxID(), cove.NetworkLimited
-	sb, err := eng.Prepare(ctx, t)
+	plan := e.Plan
+	plan.Network = cove.NetworkLimited
+	sb, err := eng.Prepare(ctx, plan.Template())
 	if err != nil {
 		return warn(failed(err).found, "the kernel needs nf_tables with nat, redirect and reject (modules nft_chain_nat, "+
 			"nft_redir, nft_ct, nft_reject_inet)")
@@ -187,28 +190,22 @@ func failed(err error) outcome {
 }
 
 // runIn makes a sandbox, runs a program in its directory dir, and removes it.
-func runIn(ctx context.Context, eng engine.Engine, t engine.Template, b engine.Binding, dir string,
-	args ...string) (err error) {
-	t.ID = cove.NewSandboxID()
-	sb, err := eng.Prepare(ctx, t)
+func runIn(ctx context.Context, eng engine.Engine, plan provision.Plan, dir string, args ...string) (err error) {
+	j, err := job.Open(ctx, eng, clock.Real(), plan)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sb.Destroy(context.WithoutCancel(ctx))) }()
-	if err := sb.Bind(ctx, b); err != nil {
+	defer func() { err = errors.Join(err, j.Close()) }()
+	o, err := j.Run(ctx, guest.ProcessSpec{Args: args, Env: rootfs.Env(plan.User), Dir: dir}, process.Attendance{})
+	switch {
+	case err != nil:
 		return err
+	case o.Lost != nil:
+		return o.Lost
+	case o.Code != 0:
+		return fmt.Errorf("%s ended with exit code %d inside", strings.Join(args, " "), o.Code)
 	}
-	p, err := sb.Guest().Start(ctx, guest.ProcessSpec{Args: args, Env: rootfs.Env(t.User), Dir: dir})
-	if err != nil {
-		return err
-	}
-	go io.Copy(io.Discard, p.Stdout())
-	go io.Copy(io.Discard, p.Stderr())
-	exit, err := p.Wait(ctx)
-	if err == nil && exit.Code != 0 {
-		err = fmt.Errorf("%s ended with exit code %d inside", strings.Join(args, " "), exit.Code)
-	}
-	return err
+	return nil
 }
 
 // enforces reports limits that the engine cannot enforce.

@@ -162,7 +162,7 @@ func (o *overheard) Read(p []byte) (int, error) {
 
 // judgePush judges a push by what it says, and by what is in it. An error is its
 // refusal.
-func (g *gitRequest) judgePush(ctx context.Context, c *smart.Commands, pack io.ReadSeeker) (warnings []string, err error) {
+func (g *gitRequest) judgePush(ctx context.Context, c *smart.Commands, pack io.Reader) (warnings []string, err error) {
 	v := g.rights.least(func(p *git.Policy) git.Verdict { return p.Admit(c.Push) })
 	switch {
 	case v.Action == git.Deny:
@@ -187,7 +187,7 @@ func (g *gitRequest) judgePush(ctx context.Context, c *smart.Commands, pack io.R
 }
 
 // inspect finds out what is in a push.
-func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.ReadSeeker) (git.Facts, error) {
+func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.Reader) (git.Facts, error) {
 	packs := g.way.gateway.o.Packs
 	if packs == nil {
 		return git.Facts{}, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit, Reason: "packs cannot be looked into here, and are not passed on unseen"}

@@ -13,13 +13,14 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 )
 
 // Processes are what runs in sandboxes that last.
 type Processes interface {
 	Command(ctx context.Context, ref string, who sandbox.Caller, q sandbox.CommandRequest, started func(cove.ExecutionID), out sandbox.Output) (sandbox.CommandResult, error)
 	SignalCommand(ctx context.Context, ref string, id cove.ExecutionID, who sandbox.Caller, signal syscall.Signal) error
-	OpenTerminal(ctx context.Context, ref string, who sandbox.Caller, q sandbox.TerminalRequest) (*sandbox.Viewer, error)
+	OpenTerminal(ctx context.Context, ref string, who sandbox.Caller, q sandbox.TerminalRequest) (*terminals.Viewer, error)
 	Terminals(ctx context.Context, ref string, who sandbox.Caller) ([]api.Terminal, error)
 	TerminalText(ctx context.Context, ref, id string, who sandbox.Caller) (string, error)
 	KillTerminal(ctx context.Context, ref, id string, who sandbox.Caller) error

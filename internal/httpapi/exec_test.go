@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 )
 
 // lasting is Sandboxes under a name that is none of its methods.
@@ -58,7 +59,7 @@ func (f *fakeProcesses) SignalCommand(_ context.Context, ref string, id cove.Exe
 }
 
 // OpenTerminal has none, and remembers what was asked.
-func (f *fakeProcesses) OpenTerminal(_ context.Context, _ string, _ sandbox.Caller, q sandbox.TerminalRequest) (*sandbox.Viewer, error) {
+func (f *fakeProcesses) OpenTerminal(_ context.Context, _ string, _ sandbox.Caller, q sandbox.TerminalRequest) (*terminals.Viewer, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.opened = append(f.opened, q)

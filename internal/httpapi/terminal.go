@@ -16,6 +16,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/terminal"
 )
 
@@ -64,16 +65,16 @@ func (s *Server) attachTerminal(ctx context.Context, in *attachInput) (*huma.Str
 	return &huma.StreamResponse{Body: func(huma.Context) { s.serveTerminal(ctx, ex, viewer) }}, nil
 }
 
-// seat is somebody who looks at a terminal over a WebSocket.
-type seat struct {
+// terminalSocket is a WebSocket to which a viewer of a terminal is attached.
+type terminalSocket struct {
 	conn    *websocket.Conn
-	viewer  *sandbox.Viewer
+	viewer  *terminals.Viewer
 	timeout time.Duration // of one message
 	waiting atomic.Bool   // what was typed waits for the program, and so do answers to pings
 }
 
 // serveTerminal is a terminal from the upgrade to its end.
-func (s *Server) serveTerminal(ctx context.Context, ex *exchange, v *sandbox.Viewer) {
+func (s *Server) serveTerminal(ctx context.Context, ex *exchange, v *terminals.Viewer) {
 	defer v.Close()
 	conn, err := websocket.Accept(ex.w, ex.r, nil) // it looks at the origin once more
 	if err != nil {
@@ -84,7 +85,7 @@ func (s *Server) serveTerminal(ctx context.Context, ex *exchange, v *sandbox.Vie
 	conn.SetReadLimit(maxTyped)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the request's ends with the upgrade
 	defer cancel()
-	t := &seat{conn: conn, viewer: v, timeout: s.WriteTimeout}
+	t := &terminalSocket{conn: conn, viewer: v, timeout: s.WriteTimeout}
 	var beside sync.WaitGroup
 	beside.Go(func() {
 		defer cancel()
@@ -102,7 +103,7 @@ func (s *Server) serveTerminal(ctx context.Context, ex *exchange, v *sandbox.Vie
 }
 
 // read takes what somebody types, and what is said about their terminal.
-func (t *seat) read(ctx context.Context) {
+func (t *terminalSocket) read(ctx context.Context) {
 	for {
 		kind, p, err := t.conn.Read(ctx)
 		if err != nil {
@@ -122,7 +123,7 @@ func (t *seat) read(ctx context.Context) {
 }
 
 // hear takes a text message; what it does not know it leaves.
-func (t *seat) hear(p []byte) error {
+func (t *terminalSocket) hear(p []byte) error {
 	var m api.TerminalMessage
 	if err := json.Unmarshal(p, &m); err != nil {
 		return err
@@ -137,7 +138,7 @@ func (t *seat) hear(p []byte) error {
 }
 
 // ping shows both sides, and everything between, that the other is there.
-func (t *seat) ping(ctx context.Context, s *Server) {
+func (t *terminalSocket) ping(ctx context.Context, s *Server) {
 	for {
 		select {
 		case <-s.Clock.After(s.Heartbeat):
@@ -159,7 +160,7 @@ func (t *seat) ping(ctx context.Context, s *Server) {
 
 // show sends what the terminal shows. It returns why that has ended; io.EOF when
 // the program has.
-func (t *seat) show(ctx context.Context, closing <-chan struct{}) error {
+func (t *terminalSocket) show(ctx context.Context, closing <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := make(chan struct{})
@@ -190,7 +191,7 @@ func (t *seat) show(ctx context.Context, closing <-chan struct{}) error {
 }
 
 // end sends the last message.
-func (t *seat) end(ctx context.Context, ex *exchange, err error) {
+func (t *terminalSocket) end(ctx context.Context, ex *exchange, err error) {
 	ctx = context.WithoutCancel(ctx)
 	status := websocket.StatusNormalClosure
 	switch {
@@ -208,7 +209,7 @@ func (t *seat) end(ctx context.Context, ex *exchange, err error) {
 	t.conn.Close(status, "")
 }
 
-func (t *seat) send(ctx context.Context, m api.TerminalMessage) error {
+func (t *terminalSocket) send(ctx context.Context, m api.TerminalMessage) error {
 	p, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -216,7 +217,7 @@ func (t *seat) send(ctx context.Context, m api.TerminalMessage) error {
 	return t.write(ctx, websocket.MessageText, p)
 }
 
-func (t *seat) write(ctx context.Context, kind websocket.MessageType, p []byte) error {
+func (t *terminalSocket) write(ctx context.Context, kind websocket.MessageType, p []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
 	if err := t.conn.Write(ctx, kind, p); err != nil {

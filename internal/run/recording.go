@@ -14,6 +14,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/terminal"
 )
@@ -25,9 +26,9 @@ const maxRecording = 64 << 20
 // terminal.
 const recordTimeout = 10 * time.Second
 
-// RecordTerminal keeps what an agent's own screen shows, as a run of its own; it
-// is sandbox.Lasting's. Other terminals are not recorded.
-func (r *Runner) RecordTerminal(t sandbox.TerminalBegun) sandbox.Recorder {
+// RecordTerminal implements terminals.Recorders: it keeps what an agent's own screen
+// shows, as a run of its own. Other terminals are not recorded.
+func (r *Runner) RecordTerminal(t terminals.Started) terminals.Recorder {
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()
 	rec, err := r.recording(ctx, t)
@@ -42,12 +43,12 @@ func (r *Runner) RecordTerminal(t sandbox.TerminalBegun) sandbox.Recorder {
 
 // recording begins the recording of a terminal, or goes on with one. It is nil of
 // a terminal that is not to be recorded.
-func (r *Runner) recording(ctx context.Context, t sandbox.TerminalBegun) (*recording, error) {
+func (r *Runner) recording(ctx context.Context, t terminals.Started) (*recording, error) {
 	of, err := r.o.Store.Sandbox(ctx, t.Sandbox)
 	if err != nil || of.Spec.Agent == "" || of.Spec.Screen == nil {
 		return nil, err
 	}
-	if t.TakenUp {
+	if t.Adopted {
 		record, err := r.interactive(ctx, t)
 		if err != nil || record == nil {
 			return nil, err
@@ -76,7 +77,7 @@ func (r *Runner) recording(ctx context.Context, t sandbox.TerminalBegun) (*recor
 
 // interactive is the run of a terminal that an earlier server has begun; nil if
 // there is none.
-func (r *Runner) interactive(ctx context.Context, t sandbox.TerminalBegun) (*store.Run, error) {
+func (r *Runner) interactive(ctx context.Context, t terminals.Started) (*store.Run, error) {
 	page, err := r.o.Store.Runs(ctx, store.RunQuery{Sandbox: string(t.Sandbox), Status: api.RunRunning, Limit: store.MaxPage})
 	if err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ type recording struct {
 }
 
 // castOf opens the recording of a run.
-func (r *Runner) castOf(record store.Run, t sandbox.TerminalBegun, of store.Sandbox) (*recording, error) {
+func (r *Runner) castOf(record store.Run, t terminals.Started, of store.Sandbox) (*recording, error) {
 	dir := r.dirOf(cove.RunID(record.ID))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unwritable(err)
@@ -126,10 +127,10 @@ func (r *Runner) castOf(record store.Run, t sandbox.TerminalBegun, of store.Sand
 	return rec, nil
 }
 
-// Shown implements sandbox.Recorder.
-func (c *recording) Shown(p []byte) { c.event("o", strings.ToValidUTF8(string(p), "\uFFFD")) }
+// Output implements terminals.Recorder.
+func (c *recording) Output(p []byte) { c.event("o", strings.ToValidUTF8(string(p), "\uFFFD")) }
 
-// Resized implements sandbox.Recorder.
+// Resized implements terminals.Recorder.
 func (c *recording) Resized(s terminal.Size) { c.event("r", fmt.Sprintf("%dx%d", s.Columns, s.Rows)) }
 
 func (c *recording) event(kind, data string) {
@@ -156,15 +157,15 @@ func (c *recording) line(v any) {
 	}
 }
 
-// Left implements sandbox.Recorder: the next server goes on with it.
-func (c *recording) Left() {
+// Detached implements terminals.Recorder: the next server goes on with it.
+func (c *recording) Detached() {
 	c.file.Close()
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	delete(c.r.screens, cove.RunID(c.record.ID))
 }
 
-// Ended implements sandbox.Recorder.
+// Ended implements terminals.Recorder.
 func (c *recording) Ended(exit int) {
 	c.r.mu.Lock()
 	closed := c.r.closed
@@ -173,13 +174,13 @@ func (c *recording) Ended(exit int) {
 	}
 	c.r.mu.Unlock()
 	if closed {
-		c.Left() // the next server finds that it has ended
+		c.Detached() // the next server finds that it has ended
 		return
 	}
 	go func() {
 		defer c.r.running.Done()
 		c.r.concludeScreen(c.record, exit)
-		c.Left()
+		c.Detached()
 	}()
 }
 

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"io"
 	"sync"
 	"sync/atomic"
 )
@@ -83,20 +82,12 @@ func (c *collector) after(at Position) (stdout, stderr []byte, news <-chan struc
 	return c.stdout.after(at.Stdout), c.stderr.after(at.Stderr), c.news
 }
 
-// copy reads r to its end. When write fails the receiver has gone: gone is
-// called once, and the rest is read and dropped.
-func (c *collector) copy(r io.Reader, write func([]byte) error, gone func()) {
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := r.Read(buf)
-		if n > 0 && write != nil {
-			if write(buf[:n]) != nil {
-				gone()
-				write = nil
-			}
-		}
-		if err != nil {
-			return
-		}
+// sink is a writer that takes all or fails.
+type sink func([]byte) error
+
+func (s sink) Write(p []byte) (int, error) {
+	if err := s(p); err != nil {
+		return 0, err
 	}
+	return len(p), nil
 }

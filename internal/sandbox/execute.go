@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strings"
@@ -18,6 +17,8 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/detect"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/runtime"
@@ -40,9 +41,6 @@ var snippetDefaults = cove.Spec{Shape: cove.Shape{User: cove.CodeUser}}
 // outputCapFactor: a program that writes this many times what is kept is
 // ended, since it would go on until its time is up.
 const outputCapFactor = 16
-
-// killGrace is how long an ended program's last output is waited for.
-const killGrace = time.Second
 
 // ending is why Cove ended an execution.
 type ending int32
@@ -73,7 +71,6 @@ type execution struct {
 	way      Way       // nil without a network
 	deadline time.Time // by when the program has ended; zero before it begins
 	why      ending
-	ended    chan struct{} // closed when why is set
 
 	dismissed chan struct{} // closed when it is over and recorded
 }
@@ -84,7 +81,6 @@ func (e *execution) end(why ending) {
 	defer e.mu.Unlock()
 	if e.why == endNone {
 		e.why = why
-		close(e.ended)
 		e.cancel()
 	}
 }
@@ -140,7 +136,7 @@ func (m *Manager) call() error {
 // what was noticed.
 func (m *Manager) admit(ctx context.Context, r Request, out Output) (*execution, error) {
 	r.Spec = r.Over(m.o.Defaults).Over(snippetDefaults)
-	e := &execution{manager: m, id: cove.NewExecutionID(), request: r, ended: make(chan struct{}), dismissed: make(chan struct{}), cancel: func() {}}
+	e := &execution{manager: m, id: cove.NewExecutionID(), request: r, dismissed: make(chan struct{}), cancel: func() {}}
 	var err error
 	if e.runtime, err = runtime.Lookup(r.Language); err != nil {
 		return e, err
@@ -277,58 +273,62 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	}
 	e.mu.Unlock()
 
-	bx, err := e.open(ctx)
+	sb, err := e.open(ctx)
 	if err != nil {
 		e.release()
 		e.manager.queue.leave()
 		return Result{}, e.excuse(err)
 	}
-	defer e.manager.discard(bx, e.release)
+	defer e.manager.discard(sb, e.release)
 	if err := begun(); err != nil {
 		return Result{}, err
 	}
-	g := bx.sandbox.Guest()
-	if err := deliver(ctx, g, cove.WorkDir, e.files()); err != nil {
+	if err := deliver(ctx, sb.Guest(), cove.WorkDir, e.files()); err != nil {
 		return Result{}, e.excuse(err)
 	}
 	start := e.manager.o.Clock.Monotonic()
-	p, err := g.Start(ctx, e.process())
+	p, err := process.Start(ctx, sb, e.manager.o.Clock, e.program())
 	if err != nil {
 		return Result{}, e.excuse(e.startError(err))
 	}
-	exit, lost := e.watch(ctx, bx.sandbox, p)
+	outcome := e.attend(ctx, p)
 	if way := e.wayOut(); way != nil {
 		way.Shut() // all that became of its connections is recorded before the result
 	}
 	took := e.manager.o.Clock.Since(start)
-	stats, err := bx.sandbox.Stats(context.WithoutCancel(ctx))
+	stats, err := sb.Stats(context.WithoutCancel(ctx))
 	if err != nil {
 		return Result{}, err
 	}
-	return e.conclude(exit, lost, stats, took)
+	return e.conclude(outcome, stats, took)
 }
 
 // open makes the sandbox and, with a network, its way out, which is open before
 // anything runs and closed when the sandbox has gone.
-func (e *execution) open(ctx context.Context) (*box, error) {
-	t := e.template()
-	var openWay func() (Way, error)
-	if t.Network != cove.NetworkNone {
+func (e *execution) open(ctx context.Context) (*provision.Sandbox, error) {
+	shape := e.request.Shape
+	shape.Limits = e.limits
+	plan := provision.Plan{Rootfs: e.rootfs, Shape: shape, Network: e.network.Mode, Binding: e.binding()}
+	var way Way
+	if cmp.Or(plan.Network, cove.NetworkNone) != cove.NetworkNone {
 		if e.manager.o.NextWay != nil {
-			t.ID = e.manager.o.NextWay()
+			plan.ID = e.manager.o.NextWay()
 		}
-		openWay = func() (Way, error) { return e.manager.o.OpenWay(t.ID, e.id, e.request.Client, e.network) }
+		plan.OpenRoute = func(id cove.SandboxID) (_ provision.Route, err error) {
+			way, err = e.manager.o.OpenWay(id, e.id, e.request.Client, e.network)
+			return way, err
+		}
 	}
-	bx, way, _, err := openOut(ctx, e.engine, t, e.binding(), openWay)
+	sb, err := provision.New(ctx, e.engine, plan)
 	if err != nil || way == nil {
-		return bx, err
+		return sb, err
 	}
 	e.mu.Lock()
 	e.way = way
 	e.mu.Unlock()
 	release := e.release
 	e.release = func() { way.Close(); release() }
-	return bx, nil
+	return sb, nil
 }
 
 // excuse turns an error that Kill or the caller's leaving has caused into that.
@@ -344,22 +344,14 @@ var errEnded = errors.New("ended before it began")
 
 // discard destroys a sandbox off the caller's path. Its image and its place are
 // free only then, so that the number of sandboxes stays bounded.
-func (m *Manager) discard(b *box, release func()) {
+func (m *Manager) discard(sb *provision.Sandbox, release func()) {
 	m.clean.Go(func() {
 		defer m.queue.leave()
 		defer release()
-		if err := b.close(); err != nil {
-			m.o.Log.Error("cannot destroy a sandbox; the reaper will try again", "sandbox", b.template.ID, "error", err)
+		if err := sb.TearDown(); err != nil {
+			m.o.Log.Error("cannot destroy a sandbox; the reaper will try again", "sandbox", sb.ID(), "error", err)
 		}
 	})
-}
-
-func (e *execution) template() engine.Template {
-	shape := e.request.Shape
-	shape.Limits = e.limits
-	return engine.Template{
-		ID: cove.NewSandboxID(), Rootfs: e.rootfs, Shape: shape, Network: cmp.Or(e.network.Mode, cove.NetworkNone),
-	}
 }
 
 func (e *execution) binding() engine.Binding {
@@ -394,8 +386,8 @@ func deliver(ctx context.Context, g *guest.Client, dir string, files []File) err
 	return nil
 }
 
-// process is what to start. The code is a file, never part of a command line.
-func (e *execution) process() guest.ProcessSpec {
+// program is what to start. The code is a file, never part of a command line.
+func (e *execution) program() guest.ProcessSpec {
 	args := make([]string, 0, len(e.runtime.Command)+len(e.request.Args))
 	for _, a := range e.runtime.Command {
 		if a == e.runtime.File {
@@ -458,62 +450,32 @@ func (e *execution) startError(err error) error {
 	return cove.Errorf(cove.Internal, "cannot start %s: %w", e.runtime.Command[0], failure)
 }
 
-// watch moves the streams and waits for the program, its time, Kill, or the
-// caller's leaving. lost says that the sandbox died under the program.
-func (e *execution) watch(ctx context.Context, sb engine.Sandbox, p *guest.RemoteProcess) (exit guest.Exit, lost error) {
-	var streams sync.WaitGroup
-	streams.Go(func() { e.output.copy(p.Stdout(), e.output.writeStdout, func() { e.end(endKilled) }) })
-	streams.Go(func() { e.output.copy(p.Stderr(), e.output.writeStderr, func() { e.end(endKilled) }) })
-	if e.request.Stdin != nil {
-		go func() { // ends with its reader or the process, whichever is first
-			io.Copy(p.Stdin(), e.request.Stdin)
-			p.Stdin().Close()
-		}()
-	}
+// attend moves the streams and waits for the program, its time, Kill, or the
+// caller's leaving.
+func (e *execution) attend(ctx context.Context, p *process.Process) process.Outcome {
+	p.Copy(sink(e.output.writeStdout), sink(e.output.writeStderr), func() { e.end(endKilled) })
+	p.Feed(e.request.Stdin)
 	e.mayTake(e.limits.Timeout)
 	defer e.tellHolds()()
-	timer := e.manager.o.Clock.NewTimer(e.limits.Timeout)
-	defer timer.Stop()
-	select {
-	case <-p.Exited():
-	case <-timer.C:
-		e.end(endTimeout)
-		e.stop(sb, p)
-	case <-e.ended:
-		e.stop(sb, p)
-	case <-ctx.Done():
-		e.end(endKilled)
-		e.stop(sb, p)
-	}
-	<-p.Exited()
-	streams.Wait()
-	return p.Wait(context.WithoutCancel(ctx))
-}
-
-// stop kills every process inside; the guest then reports the last output and
-// the exit. A guest that does not is killed too.
-func (e *execution) stop(sb engine.Sandbox, p *guest.RemoteProcess) {
-	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
-	defer cancel()
-	if err := sb.Guest().SignalAll(ctx, int(syscall.SIGKILL)); err == nil {
-		select {
-		case <-p.Exited():
-			return
-		case <-ctx.Done():
+	if err := p.Await(ctx, e.limits.Timeout); err != nil {
+		if errors.Is(err, process.ErrTimeout) {
+			e.end(endTimeout)
 		}
+		e.end(endKilled) // the first reason stays
+		p.KillAll()
 	}
-	sb.Kill()
+	return p.Wait()
 }
 
 // conclude says how the execution ended.
-func (e *execution) conclude(exit guest.Exit, lost error, stats engine.Stats, took time.Duration) (Result, error) {
+func (e *execution) conclude(o process.Outcome, stats engine.Stats, took time.Duration) (Result, error) {
 	r := Result{
-		ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), ExitCode: exit.Code, Events: e.events,
-		Truncated: exit.StdoutDropped > 0 || exit.StderrDropped > 0 || e.output.overrun(),
+		ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), ExitCode: o.Code, Events: e.events,
+		Truncated: o.StdoutDropped > 0 || o.StderrDropped > 0 || e.output.overrun(),
 		Stdout:    e.output.stdout.bytes(), Stderr: e.output.stderr.bytes(), Duration: took,
 		Usage: cove.Usage{
 			CPUTime: stats.CPUTime, MemoryPeak: stats.MemoryPeak, PIDsPeak: stats.PIDsPeak,
-			BytesWritten: exit.Stats.BytesWritten, DiskUsed: exit.Stats.DiskUsed,
+			BytesWritten: o.Stats.BytesWritten, DiskUsed: o.Stats.DiskUsed,
 		},
 	}
 	if way := e.wayOut(); way != nil {
@@ -522,37 +484,19 @@ func (e *execution) conclude(exit guest.Exit, lost error, stats engine.Stats, to
 			r.Events = append(slices.Clip(r.Events), detect.Event{Rule: DeniedRule, Severity: detect.Low, Detail: place})
 		}
 	}
-	r.Limit = limitThatEnded(e.reason(), exit, lost, stats)
-	switch {
-	case r.Limit == cove.LimitTimeout:
-		r.ExitCode = -1
-	case e.reason() == endKilled:
+	switch e.reason() {
+	case endTimeout:
+		r.Limit, r.ExitCode = cove.LimitTimeout, -1
+	case endKilled:
 		r.Killed, r.ExitCode = true, -1
-	case lost != nil && r.Limit != "":
-		r.ExitCode = 128 + int(syscall.SIGKILL)
-	case lost != nil:
-		return Result{}, cove.Errorf(cove.Internal, "the sandbox died under the program: %w", lost).WithHint("see the log; run \"cove doctor\"")
+	default:
+		r.Limit = o.Limit(stats)
+		if o.Lost != nil && r.Limit == "" {
+			return Result{}, cove.Errorf(cove.Internal, "the sandbox died under the program: %w", o.Lost).WithHint("see the log; run \"cove doctor\"")
+		}
+		if o.Lost != nil {
+			r.ExitCode = 128 + int(syscall.SIGKILL)
+		}
 	}
 	return r, nil
-}
-
-// limitThatEnded is pure. A program that succeeds has not been ended by a
-// limit, whatever it ran into on its way.
-func limitThatEnded(why ending, exit guest.Exit, lost error, stats engine.Stats) cove.LimitKind {
-	failed := lost != nil || exit.Code != 0
-	switch {
-	case why == endTimeout:
-		return cove.LimitTimeout
-	case why == endKilled:
-		return ""
-	case exit.OutputCapped:
-		return cove.LimitOutput
-	case failed && stats.OOMKills > 0:
-		return cove.LimitOOM
-	case failed && (exit.Stats.Full() || exit.Signal == int(syscall.SIGXFSZ)):
-		return cove.LimitDisk
-	case failed && stats.PIDsDenied > 0:
-		return cove.LimitPIDs
-	}
-	return ""
 }

@@ -13,9 +13,11 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -38,12 +40,10 @@ type Lasting struct {
 	OpenGit func(context.Context, HiddenGit) (GitService, error)
 	// TakeUp is told of each Process that an earlier server has left, when its
 	// sandbox is had again, and must not wait; nil ends them.
-	TakeUp func(LeftProcess)
-	// Record is told of each terminal that begins, or that an earlier server has
-	// left, and says who keeps what it shows; nil is nobody. It must not wait.
-	Record func(TerminalBegun) Recorder
-	Dir    string // for files that sandboxes are shown; made when it is needed
-	Most   int    // sandboxes at a time; 0 is no bound
+	TakeUp    func(LeftProcess)
+	Recorders terminals.Recorders // nil records no terminal
+	Dir       string              // for files that sandboxes are shown; made when it is needed
+	Most      int                 // sandboxes at a time; 0 is no bound
 }
 
 // Layers has the installed programs of agents.
@@ -89,7 +89,7 @@ type resident struct {
 
 	// What follows is guarded by Manager.mu; box is nil in one that has no
 	// processes, or that this process has not.
-	box  *box
+	box  *provision.Sandbox
 	open opened
 
 	doomed   bool // it is to be removed, for which its record lacks room
@@ -104,7 +104,7 @@ type opened struct {
 	way   Way            // nil without a network
 	git   workGit        // of a repository that is not inside
 	env   []string
-	ttys  *terminals
+	ttys  *terminals.Set
 	left  chan struct{} // closed when nobody is to look for its end any more
 	close func()        // the way and services, and lets go of the image
 }
@@ -166,7 +166,7 @@ func (m *Manager) enterLife(ctx context.Context, id cove.SandboxID) (r *resident
 }
 
 // running is what r has on this host, if it runs or is paused.
-func (m *Manager) runningOf(r *resident) (*box, opened) {
+func (m *Manager) runningOf(r *resident) (*provision.Sandbox, opened) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return r.box, r.open
@@ -340,15 +340,15 @@ func (m *Manager) furnish(ctx context.Context, r *resident, record *store.Sandbo
 		return err
 	}
 	bx, _ := m.runningOf(r)
-	if err := deliver(ctx, bx.sandbox.Guest(), record.Spec.User.Home, q.Home); err != nil {
+	if err := deliver(ctx, bx.Guest(), record.Spec.User.Home, q.Home); err != nil {
 		return err
 	}
 	// A directory that a repository does not have, since there is nothing in it, or
 	// nothing that is to be had. Where it cannot be made, who begins there is told.
 	if dir := record.Spec.WorkDir; q.Bind == "" && strings.HasPrefix(dir, cove.Workspace+"/") {
-		_ = bx.sandbox.Guest().Mkdir(ctx, dir, 0o755)
+		_ = bx.Guest().Mkdir(ctx, dir, 0o755)
 	}
-	return deliver(ctx, bx.sandbox.Guest(), cove.Workspace, q.Files)
+	return deliver(ctx, bx.Guest(), cove.Workspace, q.Files)
 }
 
 // repositoryOf is what is to be remembered of a workspace's repository.
@@ -438,7 +438,7 @@ func (m *Manager) StopSandbox(ctx context.Context, ref string, who Caller) (api.
 			return m.o.Store.MoveSandbox(ctx, record.ID, record.State, cove.StateStopped, "")
 		}
 		if record.State == cove.StateRunning {
-			m.askToEnd(ctx, bx.sandbox)
+			m.askToEnd(ctx, bx)
 		}
 		if err := m.vacate(r); err != nil {
 			return err
@@ -458,7 +458,7 @@ func (m *Manager) PauseSandbox(ctx context.Context, ref string, who Caller) (api
 		case record.State != cove.StateRunning || bx == nil:
 			return wrongState(*record, "pause")
 		}
-		pauser, ok := bx.sandbox.(engine.Pauser)
+		pauser, ok := bx.Sandbox.(engine.Pauser)
 		if !ok {
 			return cove.Errorf(cove.Unsupported, "the engine %s cannot pause", record.Spec.Engine).WithHint("stop the sandbox instead")
 		}
@@ -470,7 +470,7 @@ func (m *Manager) PauseSandbox(ctx context.Context, ref string, who Caller) (api
 		if err := m.o.Store.MoveSandbox(ctx, record.ID, cove.StateRunning, cove.StatePaused, ""); err != nil {
 			return errors.Join(err, pauser.Resume(context.WithoutCancel(ctx)))
 		}
-		bx.become(cove.StatePaused)
+		bx.Become(cove.StatePaused)
 		return nil
 	})
 }
@@ -492,9 +492,9 @@ func (m *Manager) ResumeSandbox(ctx context.Context, ref string, who Caller) (ap
 		if err := m.o.Store.MoveSandbox(ctx, record.ID, cove.StatePaused, cove.StateRunning, ""); err != nil {
 			return err
 		}
-		bx.become(cove.StateRunning)
-		if err := bx.sandbox.(engine.Pauser).Resume(ctx); err != nil {
-			bx.become(cove.StatePaused)
+		bx.Become(cove.StateRunning)
+		if err := bx.Sandbox.(engine.Pauser).Resume(ctx); err != nil {
+			bx.Become(cove.StatePaused)
 			return errors.Join(err, m.o.Store.MoveSandbox(context.WithoutCancel(ctx), record.ID, cove.StateRunning, cove.StatePaused, ""))
 		}
 		return nil

@@ -13,6 +13,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -44,7 +46,7 @@ func (m *Manager) FindSandbox(ctx context.Context, ref string, who Caller) (api.
 	}
 	shown := m.show(record, who)
 	if in, err := m.inside(ctx, string(record.ID), who); err == nil {
-		shown.Terminals = in.terminals.api()
+		shown.Terminals = terminalsShown(in.terminals)
 	}
 	if m.owns() == nil {
 		if shown.DiskUsed, err = m.lasting.Workspaces.Used(ctx, record.ID); cove.ErrorCode(err) == cove.NotFound {
@@ -133,7 +135,7 @@ type Inside struct {
 	Dir     string          // where processes begin
 	Stopped <-chan struct{} // closed when it does not run any more
 
-	terminals *terminals
+	terminals *terminals.Set
 	git       workGit
 	way       Way // nil without a network
 }
@@ -162,16 +164,16 @@ func (m *Manager) inside(ctx context.Context, ref string, who Caller) (Inside, e
 	}
 	m.mu.Lock()
 	r := m.residents[cmp.Or(record.Spec.Within, record.ID)]
-	var bx *box
+	var sb *provision.Sandbox
 	var open opened
 	if r != nil {
-		bx, open = r.box, r.open
+		sb, open = r.box, r.open
 	}
 	m.mu.Unlock()
-	if record.State != cove.StateRunning || bx == nil {
+	if record.State != cove.StateRunning || sb == nil {
 		return Inside{}, wrongState(record, "enter")
 	}
-	return Inside{Sandbox: record, Guest: bx.sandbox, Env: open.env, Dir: record.Spec.WorkDir, Stopped: bx.sandbox.Done(), terminals: open.ttys, git: open.git, way: open.way}, nil
+	return Inside{Sandbox: record, Guest: sb, Env: open.env, Dir: record.Spec.WorkDir, Stopped: sb.Done(), terminals: open.ttys, git: open.git, way: open.way}, nil
 }
 
 // touch notes that a sandbox is used. That this fails is no reason not to.

@@ -94,7 +94,7 @@ func (m *Manager) openGit(ctx context.Context, record store.Sandbox, ws workspac
 // servicesAgain are those of a sandbox that runs already. One that cannot be had
 // answers nothing.
 func (m *Manager) servicesAgain(record store.Sandbox) ([]service, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), bindTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), adoptTimeout)
 	defer cancel()
 	ws, err := m.lasting.Workspaces.Open(ctx, record.ID)
 	var all []service

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
@@ -32,7 +34,7 @@ type Process struct {
 
 	m        *Manager
 	in       Inside
-	remote   *guest.RemoteProcess
+	program  *process.Process
 	oomKills int64 // in the sandbox before it began
 
 	stdout, stderr io.Reader
@@ -40,8 +42,9 @@ type Process struct {
 
 // newProcess is one with its streams, of which the values of credentials that
 // the gateway sets for the sandbox are taken out, were they in them.
-func (m *Manager) newProcess(in Inside, remote *guest.RemoteProcess, before engine.Stats) *Process {
-	p := &Process{Sandbox: in.ID, m: m, in: in, remote: remote, oomKills: before.OOMKills, stdout: remote.Stdout(), stderr: remote.Stderr()}
+func (m *Manager) newProcess(in Inside, program *process.Process, before engine.Stats) *Process {
+	program.Retain()
+	p := &Process{Sandbox: in.ID, m: m, in: in, program: program, oomKills: before.OOMKills, stdout: program.Stdout(), stderr: program.Stderr()}
 	if in.way != nil {
 		p.stdout, p.stderr = in.way.Concealed(p.stdout), in.way.Concealed(p.stderr)
 	}
@@ -94,7 +97,7 @@ func (m *Manager) StartProcess(ctx context.Context, ref string, who Caller, q Pr
 	if err != nil {
 		return nil, err
 	}
-	p, err := in.Guest.Guest().Start(ctx, spec)
+	p, err := process.Start(ctx, in.Guest, m.o.Clock, spec)
 	if err != nil {
 		err = startFailure(spec, err)
 	}
@@ -102,24 +105,8 @@ func (m *Manager) StartProcess(ctx context.Context, ref string, who Caller, q Pr
 	if err != nil {
 		return nil, err
 	}
-	p.Retain()
-	go func() { // ends with the process, at the latest
-		io.WriteString(p.Stdin(), q.Stdin)
-		p.Stdin().Close()
-	}()
+	p.Feed(strings.NewReader(q.Stdin))
 	return m.newProcess(in, p, stats), nil
-}
-
-// leaveProcess tells who takes up processes of one that was left, or ends it.
-func (ts *terminals) leaveProcess(ctx context.Context, info guest.ProcessInfo, name string) error {
-	ts.manager.mu.Lock()
-	with := ts.manager.lasting
-	ts.manager.mu.Unlock()
-	if with == nil || with.TakeUp == nil {
-		return ts.endLeft(ctx, info)
-	}
-	with.TakeUp(LeftProcess{Sandbox: ts.sandbox.ID(), Name: name, From: info.Stdout, To: info.StdoutEnd, m: ts.manager, engine: ts.sandbox, info: info})
-	return nil
 }
 
 // TakeUp goes on with a process, from an offset of its standard output that is
@@ -136,17 +123,11 @@ func (l LeftProcess) TakeUp(ctx context.Context, from uint64) (*Process, error) 
 	if err != nil {
 		return nil, err
 	}
-	p, err := l.engine.Guest().Attach(ctx, l.info.ID, from, l.info.Stderr)
+	p, err := process.Adopt(ctx, l.engine, l.m.o.Clock, l.info.ID, from, l.info.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	p.Retain()
 	return l.m.newProcess(in, p, stats), nil
-}
-
-// End kills a process that nobody takes up.
-func (l LeftProcess) End(ctx context.Context) error {
-	return (&terminals{manager: l.m, sandbox: l.engine}).endLeft(ctx, l.info)
 }
 
 // Stdout is the program's output, without credentials. What is read is kept
@@ -157,26 +138,21 @@ func (p *Process) Stdout() io.Reader { return p.stdout }
 func (p *Process) Stderr() io.Reader { return p.stderr }
 
 // Safe says that standard output before an offset is not needed any more.
-func (p *Process) Safe(offset uint64) error { return p.remote.Release(offset) }
+func (p *Process) Safe(offset uint64) error { return p.program.Release(offset) }
 
 // Exited is closed when the program has ended, or this server has let go of it.
-func (p *Process) Exited() <-chan struct{} { return p.remote.Exited() }
+func (p *Process) Exited() <-chan struct{} { return p.program.Exited() }
 
 // Signal sends a signal to the program's process group.
 func (p *Process) Signal(ctx context.Context, s syscall.Signal) error {
-	return p.remote.Signal(ctx, int(s))
+	return p.program.Signal(ctx, s)
 }
 
 // Kill kills the program's process group, and everything else in the sandbox
 // when the guest does not answer.
 func (p *Process) Kill() error {
-	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
-	defer cancel()
-	err := p.Signal(ctx, syscall.SIGKILL)
-	if gone := new(guest.Failure); errors.As(err, &gone) && gone.Kind == guest.FailNotFound {
-		return nil // by itself, meanwhile
-	}
-	if err != nil && ctx.Err() != nil {
+	err := p.program.Kill()
+	if errors.Is(err, context.DeadlineExceeded) {
 		return p.in.Guest.Kill()
 	}
 	return err
@@ -192,22 +168,22 @@ type Ended struct {
 // Unavailable when this server lets go of it and it goes on, Conflict when the
 // sandbox does not run any more; Limit may then say why.
 func (p *Process) Wait() (e Ended, err error) {
-	exit, lost := p.remote.Wait(context.Background())
-	if lost != nil {
+	o := p.program.Wait()
+	if o.Lost != nil {
 		// What ends a connection is seen here before what that means is known.
 		err = p.m.whyLost(p.in.Guest)
 	}
 	if cove.ErrorCode(err) == cove.Unavailable {
 		return Ended{}, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
+	ctx, cancel := context.WithTimeout(context.Background(), process.Grace)
 	defer cancel()
 	stats, serr := p.in.Guest.Stats(ctx)
 	if serr != nil {
 		stats = engine.Stats{}
 	}
 	stats.OOMKills = max(0, stats.OOMKills-p.oomKills)
-	return Ended{ExitCode: exit.Code, Limit: limitThatEnded(endNone, exit, lost, stats)}, err
+	return Ended{ExitCode: o.Code, Limit: o.Limit(stats)}, err
 }
 
 // lostGrace is how long the end of a sandbox may take to show after the

@@ -15,8 +15,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -66,18 +68,21 @@ func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox,
 	for _, s := range services {
 		b.Listeners = append(b.Listeners, s.listen)
 	}
-	t := engine.Template{
-		ID: record.ID, Rootfs: root, Shape: record.Spec.Shape, Network: n.Mode,
+	plan := provision.Plan{
+		ID: record.ID, Rootfs: root, Shape: record.Spec.Shape, Network: n.Mode, Binding: b,
 	}
-	var openWay func() (Way, error)
+	var way Way
 	if n.Mode != cove.NetworkNone {
-		openWay = func() (Way, error) { return m.lasting.OpenWay(record.ID, record.Name, record.Client, n) }
+		plan.OpenRoute = func(cove.SandboxID) (_ provision.Route, err error) {
+			way, err = m.lasting.OpenWay(record.ID, record.Name, record.Client, n)
+			return way, err
+		}
 	}
-	bx, way, sockets, err := openOut(ctx, eng, t, b, openWay)
+	sb, err := provision.New(ctx, eng, plan)
 	if err != nil {
 		return err
 	}
-	m.occupy(r, bx, *record, way, services, sockets, release)
+	m.occupy(r, sb, *record, way, services, sb.Sockets, release)
 	return nil
 }
 
@@ -151,7 +156,7 @@ func (m *Manager) lastingBinding(record store.Sandbox, ws workspace.Workspace) (
 }
 
 // occupy notes that a sandbox runs, and looks for its end.
-func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, services []service, sockets []*os.File, release func()) {
+func (m *Manager) occupy(r *resident, sb *provision.Sandbox, record store.Sandbox, way Way, services []service, sockets []*os.File, release func()) {
 	env := append(rootfs.Env(record.Spec.User), record.Spec.ImageEnv...)
 	env = append(env, gitEnv...)
 	if way != nil {
@@ -174,10 +179,14 @@ func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, se
 			git = s.git
 		}
 	}
-	o := opened{of: cove.ParsePrincipal(record.Client), name: record.Name, way: way, git: git, env: lastWins(appendVariables(env, record.Spec.Env)), ttys: &terminals{manager: m, sandbox: bx.sandbox}, left: make(chan struct{})}
+	o := opened{
+		of: cove.ParsePrincipal(record.Client), name: record.Name, way: way, git: git,
+		env:  lastWins(appendVariables(env, record.Spec.Env)),
+		ttys: m.newTerminals(sb), left: make(chan struct{}),
+	}
 	o.close = sync.OnceFunc(func() {
 		close(o.left)
-		o.ttys.leave(m.whyLeft())
+		o.ttys.Detach(m.whyLeft())
 		cancel()
 		serving.Wait()
 		if way != nil {
@@ -186,9 +195,13 @@ func (m *Manager) occupy(r *resident, bx *box, record store.Sandbox, way Way, se
 		release()
 	})
 	m.mu.Lock()
-	r.box, r.open = bx, o
+	r.box, r.open = sb, o
 	m.mu.Unlock()
-	m.looking.Go(func() { m.lookForEnd(r, bx, o) })
+	m.looking.Go(func() { m.lookForEnd(r, sb, o) })
+}
+
+func (m *Manager) newTerminals(sb engine.Sandbox) *terminals.Set {
+	return terminals.New(terminals.Options{Sandbox: sb, Recorders: m.lasting.Recorders, Clock: m.o.Clock, Log: m.o.Log, Serving: &m.serving})
 }
 
 func appendVariables(env []string, more map[string]string) []string {
@@ -197,6 +210,10 @@ func appendVariables(env []string, more map[string]string) []string {
 	}
 	return env
 }
+
+// adoptTimeout is how long an engine and a guest may take to give a sandbox to this
+// server.
+const adoptTimeout = 30 * time.Second
 
 // stopGrace is how long programs may take to end when they are asked to.
 const stopGrace = 3 * time.Second
@@ -235,7 +252,7 @@ func (m *Manager) vacate(r *resident) error {
 	if bx == nil {
 		return nil
 	}
-	if err := bx.close(); err != nil {
+	if err := bx.TearDown(); err != nil {
 		return err
 	}
 	open.close()
@@ -246,11 +263,11 @@ func (m *Manager) vacate(r *resident) error {
 }
 
 // lookForEnd waits for a sandbox to end by itself, and puts that down.
-func (m *Manager) lookForEnd(r *resident, bx *box, o opened) {
+func (m *Manager) lookForEnd(r *resident, sb *provision.Sandbox, o opened) {
 	select {
 	case <-o.left:
 		return
-	case <-bx.sandbox.Done():
+	case <-sb.Done():
 	}
 	select {
 	case <-o.left:
@@ -258,12 +275,12 @@ func (m *Manager) lookForEnd(r *resident, bx *box, o opened) {
 	case r.turn <- struct{}{}:
 	}
 	defer func() { <-r.turn }()
-	if now, _ := m.runningOf(r); now != bx {
+	if now, _ := m.runningOf(r); now != sb {
 		return
 	}
 	ctx := context.Background()
 	why := "its processes have ended: PID 1 of the sandbox has gone"
-	if stats, err := bx.sandbox.Stats(ctx); err == nil && stats.OOMKills > 0 {
+	if stats, err := sb.Stats(ctx); err == nil && stats.OOMKills > 0 {
 		why = "its processes have ended: it was out of memory"
 	}
 	err := m.vacate(r)
@@ -441,9 +458,7 @@ func (m *Manager) destroyLeft(ctx context.Context, engineName string, id cove.Sa
 	for _, f := range sb.Listeners() {
 		f.Close()
 	}
-	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
-	defer cancel()
-	return sb.Destroy(ctx)
+	return provision.Adopted(sb).TearDown()
 }
 
 func (m *Manager) dirOf(id cove.SandboxID) string { return filepath.Join(m.lasting.Dir, string(id)) }
@@ -557,7 +572,7 @@ func (m *Manager) adoptOne(ctx context.Context, r *resident, record *store.Sandb
 	if !ok {
 		return cove.Errorf(cove.Unsupported, "the engine %s has no sandboxes that last", eng.Name())
 	}
-	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
+	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
 	sb, err := adopter.Adopt(ctx, record.ID)
 	if cove.ErrorCode(err) == cove.NotFound {
@@ -579,24 +594,23 @@ func (m *Manager) adoptOne(ctx context.Context, r *resident, record *store.Sandb
 			release = func() {}
 		}
 	}
-	bx := &box{template: engine.Template{ID: record.ID}, sandbox: sb, state: cove.StateRunning}
-	return m.connect(r, bx, *record, release)
+	return m.connect(r, provision.Adopted(sb), *record, release)
 }
 
 // connect opens the way and the services of a sandbox that runs already. Where
 // that fails it runs on, and nothing leaves it.
-func (m *Manager) connect(r *resident, bx *box, record store.Sandbox, release func()) error {
+func (m *Manager) connect(r *resident, sb *provision.Sandbox, record store.Sandbox, release func()) error {
 	services, unserved := m.servicesAgain(record)
-	way, own, err := m.openAgain(record, bx.sandbox.Listeners(), len(services))
+	way, own, err := m.openAgain(record, sb.Listeners(), len(services))
 	if err != nil {
 		services = nil
 	}
 	err = errors.Join(err, unserved)
-	m.occupy(r, bx, record, way, services, own, release)
+	m.occupy(r, sb, record, way, services, own, release)
 	_, open := m.runningOf(r)
-	ctx, cancel := context.WithTimeout(context.Background(), bindTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), adoptTimeout)
 	defer cancel()
-	return errors.Join(err, open.ttys.adopt(ctx))
+	return errors.Join(err, m.adoptPrograms(ctx, sb, open.ttys))
 }
 
 // openAgain opens a sandbox's way on the sockets that it has. It takes them
@@ -614,7 +628,7 @@ func (m *Manager) openAgain(record store.Sandbox, sockets []*os.File, first int)
 			return nil, nil, err
 		}
 	}
-	if own, err = serve(sockets, first, way); err != nil && way != nil {
+	if own, err = provision.Serve(sockets, first, way); err != nil && way != nil {
 		way.Close()
 		way = nil
 	}

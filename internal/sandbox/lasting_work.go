@@ -8,11 +8,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/job"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/rootfs"
@@ -39,7 +42,7 @@ type workGit interface {
 	// Send starts "git upload-pack" on the repository. asIs has it send objects as
 	// they are, and not as differences to others. done is called once the process
 	// has ended, or has been ended.
-	Send(ctx context.Context, asIs bool) (p *guest.RemoteProcess, done func(), err error)
+	Send(ctx context.Context, asIs bool) (p *process.Process, done func(), err error)
 }
 
 // OpenWork finds a sandbox whose work is asked for. One that does not run is
@@ -61,7 +64,7 @@ func (m *Manager) OpenWork(ctx context.Context, ref string, who Caller) (*Work, 
 		}
 		git := in.git
 		if !record.Spec.Repository.Worktree {
-			git = insideGit{record: record, place: placeOf(record.Spec), guest: in.Guest.Guest(), env: in.Env}
+			git = insideGit{record: record, place: placeOf(record.Spec), sandbox: in.Guest, clock: m.o.Clock, env: in.Env}
 		}
 		if git == nil {
 			return nil, cove.Errorf(cove.Unavailable, "git of the sandbox %s is not there", record.Name).WithHint("see \"cove server logs\", then stop the sandbox and start it")
@@ -127,15 +130,14 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 	}
 	shape := record.Spec.Shape
 	shape.Lifetime = cove.LifetimeAttached
-	t := engine.Template{ID: cove.NewSandboxID(), Shape: shape,
-		Rootfs: root, Network: cove.NetworkNone}
-	bx, _, _, err := openOut(ctx, eng, t, b, nil)
+	j, err := job.Open(ctx, eng, m.o.Clock, provision.Plan{Rootfs: root, Shape: shape, Binding: b})
 	if err != nil {
 		return nil, err
 	}
 	env := append(append(rootfs.Env(record.Spec.User), root.Env...), gitEnv...)
-	return &Work{ID: record.ID, Record: record, m: m, git: insideGit{record: record, place: placeOf(record.Spec), guest: bx.sandbox.Guest(), env: lastWins(env)}, close: func() {
-		if err := bx.close(); err != nil {
+	git := insideGit{record: record, place: placeOf(record.Spec), sandbox: j, clock: m.o.Clock, env: lastWins(env)}
+	return &Work{ID: record.ID, Record: record, m: m, git: git, close: func() {
+		if err := j.Close(); err != nil {
 			m.o.Log.Warn("cannot end what showed a sandbox's work", "sandbox", record.ID, "error", err)
 		}
 		release()
@@ -210,10 +212,11 @@ func (w *Work) Connect(ctx context.Context, asIs bool) (*WorkStream, error) {
 
 // insideGit is the git of a sandbox's own image.
 type insideGit struct {
-	record store.Sandbox
-	place  string // of the checkout, inside
-	guest  *guest.Client
-	env    []string
+	record  store.Sandbox
+	place   string // of the checkout, inside
+	sandbox engine.Sandbox
+	clock   clock.Clock
+	env     []string
 }
 
 // Snapshot implements workGit.
@@ -224,23 +227,15 @@ func (g insideGit) Snapshot(ctx context.Context, ref string) error {
 		return err
 	}
 	var said tail
-	var reading sync.WaitGroup
-	reading.Go(func() { io.Copy(&said, p.Stdout()) })
-	reading.Go(func() { io.Copy(&said, p.Stderr()) })
-	select {
-	case <-p.Exited():
-	case <-ctx.Done():
-		kill(p)
-		return ctx.Err()
-	}
-	reading.Wait()
-	exit, err := p.Wait(ctx)
+	o, err := p.Attend(ctx, process.Attendance{Stdout: &said, Stderr: &said})
 	switch {
 	case err != nil:
-		return cove.Errorf(cove.Conflict, "the sandbox %s does not run any more: %w", g.record.Name, err)
-	case exit.Code == 127:
+		return err
+	case o.Lost != nil:
+		return cove.Errorf(cove.Conflict, "the sandbox %s does not run any more: %w", g.record.Name, o.Lost)
+	case o.Code == 127:
 		return noGit(g.record)
-	case exit.Code != 0:
+	case o.Code != 0:
 		e := cove.Errorf(cove.Conflict, "git in the sandbox %s cannot say what has changed: %s", g.record.Name, said.text()).WithHint("look at it inside: \"git status\"")
 		if hostgit.CodeOf(said.text()) == cove.StorageFull {
 			e = e.WithHint("free some space on the disk of this machine, or remove something in the sandbox: cove attach %s", g.record.Name)
@@ -256,7 +251,7 @@ func noGit(record store.Sandbox) error {
 }
 
 // Send implements workGit.
-func (g insideGit) Send(ctx context.Context, asIs bool) (*guest.RemoteProcess, func(), error) {
+func (g insideGit) Send(ctx context.Context, asIs bool) (*process.Process, func(), error) {
 	args := []string{"git", "upload-pack", "--strict", g.place + "/.git"}
 	if asIs {
 		args = slices.Insert(args, 1, "-c", "pack.depth=0")
@@ -265,9 +260,9 @@ func (g insideGit) Send(ctx context.Context, asIs bool) (*guest.RemoteProcess, f
 	return p, func() {}, err
 }
 
-func (g insideGit) start(ctx context.Context, env []string, args ...string) (*guest.RemoteProcess, error) {
+func (g insideGit) start(ctx context.Context, env []string, args ...string) (*process.Process, error) {
 	spec := guest.ProcessSpec{Args: args, Env: lastWins(append(append([]string(nil), g.env...), env...)), Dir: g.place, Stdin: true}
-	p, err := g.guest.Start(ctx, spec)
+	p, err := process.Start(ctx, g.sandbox, g.clock, spec)
 	if err == nil {
 		return p, nil
 	}
@@ -277,16 +272,9 @@ func (g insideGit) start(ctx context.Context, env []string, args ...string) (*gu
 	return nil, err
 }
 
-// kill ends a process and its group, for as long as that may take.
-func kill(p *guest.RemoteProcess) {
-	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
-	defer cancel()
-	p.Signal(ctx, int(syscall.SIGKILL)) // it has ended, or its sandbox has
-}
-
 // WorkStream is a conversation with git in a sandbox.
 type WorkStream struct {
-	p       *guest.RemoteProcess
+	p       *process.Process
 	done    func()
 	reading sync.WaitGroup
 	once    sync.Once
@@ -301,10 +289,8 @@ func (s *WorkStream) CloseWrite() error { return s.p.Stdin().Close() }
 // Close ends git, if it has not ended.
 func (s *WorkStream) Close() error {
 	s.once.Do(func() {
-		select {
-		case <-s.p.Exited():
-		default:
-			kill(s.p)
+		if !s.p.Ended() {
+			s.p.Kill()                           // it has ended, or its sandbox has
 			go io.Copy(io.Discard, s.p.Stdout()) // what comes until it has ended
 		}
 		s.reading.Wait()

@@ -2,12 +2,14 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
@@ -29,15 +31,11 @@ type CommandResult struct {
 	Duration time.Duration
 }
 
-// detachedLabel is what the guest keeps of a command that is to go on when the
-// server has gone.
-const detachedLabel = "detached"
-
 // command is one that runs.
 type command struct {
 	caller  string
 	sandbox cove.SandboxID
-	process *guest.RemoteProcess
+	process *process.Process
 }
 
 // Command runs a command in a sandbox that runs. started is told its id before
@@ -66,7 +64,7 @@ func (m *Manager) Command(ctx context.Context, ref string, who Caller, q Command
 	}
 	r := CommandResult{ID: cove.NewExecutionID()}
 	began := m.o.Clock.Monotonic()
-	p, err := in.Guest.Guest().Start(ctx, spec)
+	p, err := process.Start(ctx, in.Guest, m.o.Clock, spec)
 	if err != nil {
 		err = startFailure(spec, err)
 	}
@@ -74,9 +72,8 @@ func (m *Manager) Command(ctx context.Context, ref string, who Caller, q Command
 	if err != nil {
 		return r, err
 	}
-	c := &command{caller: who.Name, sandbox: in.ID, process: p}
 	m.mu.Lock()
-	m.commands[r.ID] = c
+	m.commands[r.ID] = &command{caller: who.Name, sandbox: in.ID, process: p}
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
@@ -84,62 +81,51 @@ func (m *Manager) Command(ctx context.Context, ref string, who Caller, q Command
 		delete(m.commands, r.ID)
 	}()
 	started(r.ID)
-	exit, limit, err := m.attend(ctx, c, q, out)
-	if err != nil {
+	if r.ExitCode, r.Limit, err = m.attend(ctx, p, q, out); err != nil {
 		return r, err
 	}
-	r.ExitCode, r.Limit, r.Duration = exit.Code, limit, m.o.Clock.Since(began)
+	r.Duration = m.o.Clock.Since(began)
 	return r, nil
 }
 
-// attend moves a command's streams until it ends, its time is up, or its caller
-// has gone.
-func (m *Manager) attend(ctx context.Context, c *command, q CommandRequest, out Output) (exit guest.Exit, limit cove.LimitKind, err error) {
-	ctx, gone := context.WithCancel(ctx)
-	defer gone()
-	p := c.process
+// errShutdown is why a server lets go of commands.
+var errShutdown = cove.Errorf(cove.Unavailable, "the server shuts down")
+
+// attend moves a command's streams until it ends, its time is up, its caller has
+// gone, or this server goes, which leaves it running.
+func (m *Manager) attend(ctx context.Context, p *process.Process, q CommandRequest, out Output) (code int, limit cove.LimitKind, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(m.ending, func() { cancel(errShutdown) })()
 	to := &outlet{to: out}
 	defer to.close()
-	var streams sync.WaitGroup
-	streams.Go(func() { new(collector).copy(p.Stdout(), to.Stdout, gone) })
-	streams.Go(func() { new(collector).copy(p.Stderr(), to.Stderr, gone) })
-	m.serving.Go(streams.Wait) // what is detached is read on
-	if q.Stdin != nil {
-		go func() { // ends with its reader or the process, whichever is first
-			io.Copy(p.Stdin(), q.Stdin)
-			p.Stdin().Close()
-		}()
-	}
-	var timeUp <-chan time.Time
-	if q.Timeout > 0 {
-		timer := m.o.Clock.NewTimer(q.Timeout)
-		defer timer.Stop()
-		timeUp = timer.C
-	}
-	select {
-	case <-p.Exited():
-	case <-timeUp:
-		limit = cove.LimitTimeout
-		err = c.kill(m)
-	case <-m.ending.Done():
-		return exit, "", cove.Errorf(cove.Unavailable, "the server shuts down")
-	case <-ctx.Done():
-		left := cove.Errorf(cove.Canceled, "the caller went away: %w", ctx.Err())
-		if q.Detach {
-			return exit, "", left
+	p.Copy(sink(to.Stdout), sink(to.Stderr), func() { cancel(context.Canceled) })
+	m.serving.Go(p.Copied) // what is detached is read on
+	p.Feed(q.Stdin)
+	switch why := p.Await(ctx, q.Timeout); {
+	case why == nil:
+	case errors.Is(why, process.ErrTimeout):
+		if err := kill(p); err != nil {
+			return 0, "", err
 		}
-		c.kill(m)
-		err = left
+		limit = cove.LimitTimeout
+	case errors.Is(why, errShutdown):
+		return 0, "", errShutdown
+	default:
+		if !q.Detach {
+			kill(p)
+		}
+		return 0, "", cove.Errorf(cove.Canceled, "the caller went away: %w", why)
 	}
-	if err != nil {
-		return exit, limit, err
+	o := p.Wait()
+	if o.Lost != nil {
+		return 0, "", cove.Errorf(cove.Conflict, "the sandbox does not run any more: %w", o.Lost).WithHint("start it with \"cove start\"")
 	}
-	streams.Wait()
-	if exit, err = p.Wait(context.Background()); err != nil {
-		err = cove.Errorf(cove.Conflict, "the sandbox does not run any more: %w", err).WithHint("start it with \"cove start\"")
-	}
-	return exit, limit, err
+	return o.Code, limit, nil
 }
+
+// errGone: nobody takes the output any more.
+var errGone = errors.New("the receiver of the output has gone")
 
 // outlet passes output on while its receiver is there.
 type outlet struct {
@@ -154,7 +140,7 @@ func (o *outlet) pass(write func(Output, []byte) error, p []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.to == nil {
-		return errEnded
+		return errGone
 	}
 	return write(o.to, p)
 }
@@ -167,18 +153,14 @@ func (o *outlet) close() {
 
 // kill kills a command's process group and waits for its end, though not for
 // ever: what hangs in the kernel cannot be killed.
-func (c *command) kill(m *Manager) error {
-	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
-	defer cancel()
-	if err := c.process.Signal(ctx, int(syscall.SIGKILL)); err != nil {
+func kill(p *process.Process) error {
+	if err := p.Kill(); err != nil {
 		return err
 	}
-	select {
-	case <-c.process.Exited():
-		return nil
-	case <-m.o.Clock.After(stopGrace):
+	if p.Await(context.Background(), stopGrace) != nil {
 		return cove.Errorf(cove.Unavailable, "the command was killed and does not end")
 	}
+	return nil
 }
 
 // SignalCommand sends a signal to a command that the caller has started, and to
@@ -194,7 +176,7 @@ func (m *Manager) SignalCommand(ctx context.Context, ref string, id cove.Executi
 	if c == nil || c.sandbox != record.ID || c.caller != who.Name && !who.Owner {
 		return cove.Errorf(cove.NotFound, "no command %s runs in the sandbox %s", id, record.Name)
 	}
-	return c.process.Signal(ctx, int(signal))
+	return c.process.Signal(ctx, signal)
 }
 
 // whyLeft is why this process lets go of a sandbox.

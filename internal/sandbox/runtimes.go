@@ -1,8 +1,8 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
-	"io"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +11,9 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/job"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/runtime"
@@ -22,25 +25,25 @@ const probeTimeout = 20 * time.Second
 // Runtimes says which runtimes an image has, by asking each for its version in
 // one sandbox.
 func (m *Manager) Runtimes(ctx context.Context, image, engineName string) ([]api.Runtime, error) {
-	bx, root, release, err := m.openProbe(ctx, image, engineName)
+	j, root, release, err := m.openProbe(ctx, image, engineName)
 	if err != nil {
 		return nil, err
 	}
-	defer m.discard(bx, release)
+	defer m.discard(j.Sandbox, release)
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	all := runtime.All()
 	rows := make([]api.Runtime, len(all))
 	var asked sync.WaitGroup
 	for i, r := range all {
-		asked.Go(func() { rows[i] = m.ask(ctx, bx.sandbox.Guest(), r, root, image) })
+		asked.Go(func() { rows[i] = m.ask(ctx, j, r, root, image) })
 	}
 	asked.Wait()
 	return rows, nil
 }
 
 // openProbe makes the sandbox in which to ask.
-func (m *Manager) openProbe(ctx context.Context, image, engineName string) (bx *box, root engine.Rootfs, release func(), err error) {
+func (m *Manager) openProbe(ctx context.Context, image, engineName string) (j *job.Job, root engine.Rootfs, release func(), err error) {
 	if err := m.queue.enter(ctx); err != nil {
 		return nil, root, nil, err
 	}
@@ -61,46 +64,32 @@ func (m *Manager) openProbe(ctx context.Context, image, engineName string) (bx *
 	if root, release, err = m.rootfs(ctx, eng, image); err != nil {
 		return nil, root, nil, err
 	}
-	bx, err = open(ctx, eng, engine.Template{
-		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
-		Rootfs: root, Network: cove.NetworkNone,
-	}, func() (engine.Binding, error) { return engine.Binding{Hostname: rootfs.Hostname}, nil })
+	j, err = job.Open(ctx, eng, m.o.Clock, provision.Plan{
+		Rootfs: root, Shape: cove.Shape{Limits: limits, User: cove.CodeUser}, Binding: engine.Binding{Hostname: rootfs.Hostname},
+	})
 	if err != nil {
 		release()
 	}
-	return bx, root, release, err
+	return j, root, release, err
 }
 
 // ask has one runtime say its version.
-func (m *Manager) ask(ctx context.Context, g *guest.Client, r runtime.Runtime, root engine.Rootfs, image string) api.Runtime {
+func (m *Manager) ask(ctx context.Context, j *job.Job, r runtime.Runtime, root engine.Rootfs, image string) api.Runtime {
 	row := api.Runtime{Name: r.Name}
 	if limits, err := m.o.Bounds.Resolve(r, cove.Limits{}); err == nil {
 		row.Timeout = limits.Timeout.Seconds()
 		row.Limits = apispec.LimitsOf(limits)
 	}
-	version, ok := output(ctx, g, guest.ProcessSpec{
-		Args: r.Probe, Env: append(append(rootfs.Env(cove.CodeUser), root.Env...), r.Env...), Dir: cove.WorkDir, StdoutLimit: 4096, StderrLimit: 4096,
-	})
-	if !ok {
+	var said bytes.Buffer
+	o, err := j.Run(ctx, guest.ProcessSpec{
+		Args: r.Probe, Env: append(append(rootfs.Env(cove.CodeUser), root.Env...), r.Env...), Dir: cove.WorkDir,
+		StdoutLimit: 4096, StderrLimit: 4096,
+	}, process.Attendance{Stdout: &said})
+	if err != nil || o.Lost != nil || o.Code != 0 {
 		row.Missing = cove.ErrorHint(r.Missing(image))
 		return row
 	}
 	row.Available = true
-	row.Version, _, _ = strings.Cut(strings.TrimSpace(version), "\n")
+	row.Version, _, _ = strings.Cut(strings.TrimSpace(said.String()), "\n")
 	return row
-}
-
-// output runs a process to its end and returns what it printed.
-func output(ctx context.Context, g *guest.Client, spec guest.ProcessSpec) (string, bool) {
-	p, err := g.Start(ctx, spec)
-	if err != nil {
-		return "", false
-	}
-	go io.Copy(io.Discard, p.Stderr())
-	out, err := io.ReadAll(p.Stdout())
-	if err != nil {
-		return "", false
-	}
-	exit, err := p.Wait(ctx)
-	return string(out), err == nil && exit.Code == 0
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/terminal"
 )
@@ -36,7 +37,7 @@ type TerminalRequest struct {
 // OpenTerminal lets the caller look at a terminal of a sandbox that runs, and
 // type. Errors: NotFound, Conflict when the sandbox does not run, Overloaded,
 // InvalidArgument, RuntimeMissing.
-func (m *Manager) OpenTerminal(ctx context.Context, ref string, who Caller, q TerminalRequest) (*Viewer, error) {
+func (m *Manager) OpenTerminal(ctx context.Context, ref string, who Caller, q TerminalRequest) (*terminals.Viewer, error) {
 	if err := checkCommand(q.Args, q.Env); err != nil {
 		return nil, err
 	}
@@ -44,7 +45,7 @@ func (m *Manager) OpenTerminal(ctx context.Context, ref string, who Caller, q Te
 	if err != nil {
 		return nil, err
 	}
-	t, err := in.terminals.find(q.ID)
+	t, err := in.terminals.Find(q.ID)
 	others := in.Spec.Within != "" && q.ID == "" // those that there are may be anybody's
 	if q.New || others || q.ID == "" && cove.ErrorCode(err) == cove.NotFound {
 		t, err = m.startTerminal(ctx, in, who, q)
@@ -52,7 +53,7 @@ func (m *Manager) OpenTerminal(ctx context.Context, ref string, who Caller, q Te
 	if err != nil {
 		return nil, err
 	}
-	return t.attach(q.Size, q.History)
+	return t.Attach(q.Size, q.History)
 }
 
 // Terminals lists the terminals of a sandbox that runs, the oldest first.
@@ -62,13 +63,18 @@ func (m *Manager) Terminals(ctx context.Context, ref string, who Caller) ([]api.
 	if err != nil {
 		return nil, err
 	}
-	return in.terminals.api(), nil
+	return terminalsShown(in.terminals), nil
 }
 
-func (ts *terminals) api() []api.Terminal {
+// terminalsShown are a sandbox's terminals as the API shows them.
+func terminalsShown(ttys *terminals.Set) []api.Terminal {
 	all := []api.Terminal{}
-	for _, t := range ts.list() {
-		all = append(all, t.API())
+	for _, t := range ttys.List() {
+		i := t.Info()
+		all = append(all, api.Terminal{
+			ID: i.ID, Args: i.Args, Title: i.Title, Attached: i.Attached, Rows: i.Size.Rows, Columns: i.Size.Columns,
+			CreatedAt: i.Created.UTC(), ExitCode: i.Exit,
+		})
 	}
 	return all
 }
@@ -81,14 +87,14 @@ func (m *Manager) TerminalText(ctx context.Context, ref, id string, who Caller) 
 	if err != nil {
 		return "", err
 	}
-	t, err := in.terminals.find(id)
-	if all := in.terminals.list(); err != nil && id == "" && len(all) > 0 {
+	t, err := in.terminals.Find(id)
+	if all := in.terminals.List(); err != nil && id == "" && len(all) > 0 {
 		t, err = all[len(all)-1], nil
 	}
 	if err != nil {
 		return "", err
 	}
-	return t.text(), nil
+	return t.Text(), nil
 }
 
 // KillTerminal ends the program of a terminal. Errors: NotFound, Conflict.
@@ -97,30 +103,30 @@ func (m *Manager) KillTerminal(ctx context.Context, ref, id string, who Caller) 
 	if err != nil {
 		return err
 	}
-	t, err := in.terminals.find(id)
+	t, err := in.terminals.Find(id)
 	if err != nil {
 		return err
 	}
-	if t.over() {
-		return cove.Errorf(cove.Conflict, "the program of terminal %s has ended already", t.id)
+	if t.Ended() {
+		return cove.Errorf(cove.Conflict, "the program of terminal %s has ended already", t.ID())
 	}
-	err = t.kill(ctx)
-	m.auditProcess(ctx, who, "kill", in.Sandbox, t.args, err)
+	err = t.Kill(ctx)
+	m.auditProcess(ctx, who, "kill", in.Sandbox, t.Args(), err)
 	return err
 }
 
 // startTerminal starts a program in a new terminal.
-func (m *Manager) startTerminal(ctx context.Context, in Inside, who Caller, q TerminalRequest) (*tty, error) {
+func (m *Manager) startTerminal(ctx context.Context, in Inside, who Caller, q TerminalRequest) (*terminals.Terminal, error) {
 	spec := guest.ProcessSpec{Dir: in.place(q.Dir), Env: in.environment(q.Env, "TERM="+termOf(q.Term))}
 	if q.TrueColor {
 		spec.Env = lastWins(append(spec.Env, "COLORTERM=truecolor"))
 	}
-	var t *tty
+	var t *terminals.Terminal
 	err := errNoProgram
 	programs := programsOf(q, in.Spec)
 	for i, args := range programs {
 		spec.Args = args
-		t, err = in.terminals.start(ctx, spec, q.Size)
+		t, err = in.terminals.Start(ctx, spec, q.Size)
 		if failure := new(guest.Failure); i == len(programs)-1 || !errors.As(err, &failure) || failure.Kind != guest.FailNotFound {
 			break
 		}

@@ -21,8 +21,8 @@ import (
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
-	labs "github.com/cove-sandbox/cove/internal/adversary/lab"
 	"github.com/cove-sandbox/cove/internal/modeltest"
+	labs "github.com/cove-sandbox/cove/test/adversary/lab"
 )
 
 func TestMain(m *testing.M) { os.Exit(labs.Main(m)) }

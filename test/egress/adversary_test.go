@@ -18,8 +18,6 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/adversary"
-	labs "github.com/cove-sandbox/cove/internal/adversary/lab"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -31,6 +29,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
+	"github.com/cove-sandbox/cove/test/adversary"
+	labs "github.com/cove-sandbox/cove/test/adversary/lab"
 )
 
 // TestAdversary attacks the way out of real sandboxes, with the gateway that

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	labs "github.com/cove-sandbox/cove/internal/adversary/lab"
+	labs "github.com/cove-sandbox/cove/test/adversary/lab"
 )
 
 func TestMain(m *testing.M) { os.Exit(labs.Main(m)) }

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	labs "github.com/cove-sandbox/cove/internal/adversary/lab"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -28,6 +27,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/instance"
+	labs "github.com/cove-sandbox/cove/test/adversary/lab"
 )
 
 // server is a process of Cove's: an engine and a gateway.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	labs "github.com/cove-sandbox/cove/internal/adversary/lab"
+	labs "github.com/cove-sandbox/cove/test/adversary/lab"
 )
 
 // events answers with server-sent events, each by itself.

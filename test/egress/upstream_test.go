@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	labs "github.com/cove-sandbox/cove/internal/adversary/lab"
+	labs "github.com/cove-sandbox/cove/test/adversary/lab"
 )
 
 // tinyproxy runs a company's proxy where Cove runs, which asks the lab for names

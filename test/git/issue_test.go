@@ -19,7 +19,7 @@ import (
 func TestIssue(t *testing.T) {
 	l := newLab(t, account)
 	l.lasting()
-	r := l.server.Create("repo.git")
+	r := l.world("repo.git")
 	l.write(".gitconfig", "[credential]\n\thelper = store\n") // whose login it is, on this machine
 	l.write(".git-credentials", fmt.Sprintf("https://robot:%s@%s:%d\n", password, host, l.server.Addr().Port))
 	l.write("cove.yaml", fmt.Sprintf(`gateway: {extra_cas: [%s]}
@@ -108,7 +108,7 @@ agents:
 func TestNamedCredential(t *testing.T) {
 	l := newLab(t, account)
 	l.lasting()
-	r := l.server.Create("repo.git")
+	r := l.world("repo.git")
 	l.write(".gitconfig", "[credential]\n\thelper = store\n")
 	l.write(".git-credentials", fmt.Sprintf("https://robot:%s@%s:%d\n", password, host, l.server.Addr().Port))
 	l.cove("new", l.remote("repo.git"), "own", "--name", "named", "--no-attach", "--credential", "forge")

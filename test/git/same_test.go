@@ -242,7 +242,7 @@ func same(t *testing.T) {
 		},
 	}
 	const pushes = "push, force, delete, tags, atomic, options, HTTP/1, merge and rebase, an orphan, an empty commit"
-	template := l.server.Create("template.git")
+	template := l.world("template.git")
 	template.Branch("topic", "main")
 	first := template.Run("rev-parse", "main")
 	template.Run("update-ref", "refs/heads/main", template.Branch("second", "main"))

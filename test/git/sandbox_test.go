@@ -15,7 +15,7 @@ import (
 // and nothing said to git.
 func TestSandbox(t *testing.T) {
 	l := newLab(t, account)
-	r := l.server.Create("repo.git")
+	r := l.world("repo.git")
 	r.Branch("other", "main")
 	d, err := policy.ForRepository("new", l.remote("repo.git"), "own", nil, false)
 	if err != nil {

@@ -47,7 +47,7 @@ func (l *lab) lasting() {
 func TestWorktree(t *testing.T) {
 	l := newLab(t, gittest.Options{})
 	l.lasting()
-	r := l.server.Create("repo.git")
+	r := l.world("repo.git")
 	r.Branch("other", "main")
 	l.cove("new", l.remote("repo.git"), "own", "--worktree", "--name", "box", "--no-attach")
 	for _, c := range []struct {

@@ -46,7 +46,7 @@ func TestNative(t *testing.T) {
 // version 2. Nobody else is there, so settings of the machine may be changed.
 func TestAdversary(t *testing.T) {
 	const pkg = "internal/engine/native"
-	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove-guest", "internal/adversary/cmd/probe"}})
+	vm := Boot(t, Config{Packages: []string{pkg}, Programs: []string{"cmd/cove-guest", "test/adversary/cmd/probe"}})
 	vm.Test(t, Test{Package: pkg, As: protocol.Root, Args: []string{"-test.run=^TestAdversary$"}, Env: []string{"COVE_ADVERSARY_ALONE=1"}, Timeout: 25 * time.Minute})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/daemon"
 	"github.com/cove-sandbox/cove/internal/doctor"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/runtime"
 	"github.com/cove-sandbox/cove/internal/version"
@@ -79,8 +80,7 @@ func doctorOptions(sess *session.Session) (doctor.Options, error) {
 			Open: func(context.Context) (engine.Engine, error) {
 				return daemon.OpenEngine(cfg, name, sess.QuietLogger(cfg))
 			},
-			Template: engine.Template{Shape: cove.Shape{Limits: limits, User: cove.CodeUser},
-				Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone},
+			Plan: provision.Plan{Shape: cove.Shape{Limits: limits, User: cove.CodeUser}},
 			Args: []string{"/bin/true"},
 		})
 	}

@@ -6,10 +6,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/adversary"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
 	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/test/adversary"
 )
 
 // TestAdversary attacks sandboxes from inside. Each attempt is a subtest.

@@ -7,10 +7,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/cove-sandbox/cove/internal/adversary"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
 	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/test/adversary"
 )
 
 // adversaryGroups is the parent of control groups of every process of the suite.

@@ -45,6 +45,9 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/job"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/git/command"
 	"github.com/cove-sandbox/cove/internal/git/wire"
 	"github.com/cove-sandbox/cove/internal/guest"
@@ -266,7 +269,7 @@ type box struct {
 	online bool
 
 	mu      sync.Mutex
-	sandbox engine.Sandbox // nil while there is none
+	job     *job.Job // nil while there is none
 	way     Way
 	editors net.Listener
 	editing sync.WaitGroup // who serves editors
@@ -279,14 +282,14 @@ type box struct {
 func (b *box) begin(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.sandbox != nil {
+	if b.job != nil {
 		select {
-		case <-b.sandbox.Done():
+		case <-b.job.Done():
 			b.stop()
 		default:
 		}
 	}
-	if b.sandbox == nil {
+	if b.job == nil {
 		if err := b.start(ctx); err != nil {
 			b.stop()
 			return err
@@ -303,7 +306,7 @@ func (b *box) begin(ctx context.Context) error {
 func (b *box) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.users--; b.users == 0 && b.sandbox != nil {
+	if b.users--; b.users == 0 && b.job != nil {
 		b.timer = b.c.o.Clock.AfterFunc(idleTime, func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -327,10 +330,8 @@ func (b *box) stop() error {
 		b.timer = nil
 	}
 	var err error
-	if b.sandbox != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		err = b.sandbox.Destroy(ctx)
-		cancel()
+	if b.job != nil {
+		err = b.job.Close()
 	}
 	if b.editors != nil {
 		b.editors.Close()
@@ -339,52 +340,40 @@ func (b *box) stop() error {
 	if b.way != nil {
 		b.way.Close()
 	}
-	b.sandbox, b.editors, b.way = nil, nil, nil
+	b.job, b.editors, b.way = nil, nil, nil
 	return err
 }
 
 // start makes it. mu must be held.
 func (b *box) start(ctx context.Context) error {
 	o := b.c.o
-	t := engine.Template{
-		ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: o.Limits, User: cove.AgentUser}, Rootfs: o.Root, Network: cove.NetworkNone,
-	}
 	binding, err := b.c.binding()
-	defer func() { binding.Close() }()
+	if err != nil {
+		binding.Close()
+		return err
+	}
+	plan := provision.Plan{Rootfs: o.Root, Shape: cove.Shape{Limits: o.Limits, User: cove.AgentUser}, Binding: binding}
+	var way Way
+	if b.online {
+		plan.Network = cove.NetworkLimited
+		plan.OpenRoute = func(id cove.SandboxID) (_ provision.Route, err error) {
+			way, err = o.OpenWay(id)
+			return way, err
+		}
+	}
+	j, err := job.Open(ctx, o.Engine, o.Clock, plan)
+	if err != nil {
+		return err
+	}
+	b.job, b.way = j, way
+	b.editors, err = net.FileListener(j.Sockets[0])
+	j.Sockets[0].Close()
 	if err != nil {
 		return err
 	}
 	var env map[string]string
-	if b.online {
-		t.Network = cove.NetworkLimited
-		way, err := o.OpenWay(t.ID)
-		if err != nil {
-			return err
-		}
-		b.way = way
-		if err := way.Bind(&binding, o.Root); err != nil {
-			return err
-		}
+	if way != nil {
 		env = way.Env()
-	}
-	sandbox, err := o.Engine.Prepare(ctx, t)
-	if err != nil {
-		return err
-	}
-	b.sandbox = sandbox
-	if err := sandbox.Bind(ctx, binding); err != nil {
-		return err
-	}
-	sockets := sandbox.Listeners()
-	if b.way != nil {
-		if err := b.way.Serve(sockets[1:]); err != nil {
-			return err
-		}
-	}
-	b.editors, err = net.FileListener(sockets[0])
-	sockets[0].Close()
-	if err != nil {
-		return err
 	}
 	ln := b.editors
 	b.editing.Go(func() { b.c.edits.serve(ln) })
@@ -521,14 +510,14 @@ func (l *limited) Write(p []byte) (int, error) {
 }
 
 // begun starts a process.
-func (b *box) begun(ctx context.Context, spec guest.ProcessSpec) (*guest.RemoteProcess, error) {
+func (b *box) begun(ctx context.Context, spec guest.ProcessSpec) (*process.Process, error) {
 	b.mu.Lock()
-	sandbox := b.sandbox
+	j := b.job
 	b.mu.Unlock()
-	if sandbox == nil {
+	if j == nil {
 		return nil, cove.Errorf(cove.Unavailable, "git was ended")
 	}
-	p, err := sandbox.Guest().Start(ctx, spec)
+	p, err := j.Start(ctx, spec)
 	var failure *guest.Failure
 	if errors.As(err, &failure) && failure.Kind != guest.FailNoProcess && failure.Kind != guest.FailState { // git is there: it is about the directory
 		return nil, cove.Errorf(cove.NotFound, "cannot change to '%s': %s", spec.Dir, failure.Message)
@@ -539,50 +528,23 @@ func (b *box) begun(ctx context.Context, spec guest.ProcessSpec) (*guest.RemoteP
 	return p, nil
 }
 
-// process runs one process and passes its streams on. The end of ctx ends it.
+// process runs one process and passes its streams on. The end of ctx ends it: git is
+// asked first, so that it takes its locks away.
 func (b *box) process(ctx context.Context, spec guest.ProcessSpec, stdin []byte, stdout, stderr io.Writer) (int, error) {
 	p, err := b.begun(ctx, spec)
 	if err != nil {
 		return 0, err
 	}
-	stop := context.AfterFunc(ctx, func() { b.finish(p) })
-	defer stop()
+	a := process.Attendance{Stdout: stdout, Stderr: stderr, Ask: []syscall.Signal{syscall.SIGTERM}, Patience: endPatience, Own: true}
 	if stdin != nil {
-		go func() {
-			p.Stdin().Write(stdin)
-			p.Stdin().Close()
-		}()
+		a.Stdin = bytes.NewReader(stdin)
 	}
-	var streams sync.WaitGroup
-	streams.Go(func() { io.Copy(unfailing{stderr}, p.Stderr()) })
-	io.Copy(unfailing{stdout}, p.Stdout())
-	streams.Wait()
-	exit, err := p.Wait(context.WithoutCancel(ctx))
-	if ctx.Err() != nil {
-		return 0, ctx.Err()
-	}
+	o, err := p.Attend(ctx, a)
 	if err != nil {
-		return 0, cove.Errorf(cove.Unavailable, "git was ended: %w", err)
+		return 0, err
 	}
-	return exit.Code, nil
-}
-
-// unfailing reads on for a reader that has gone.
-type unfailing struct{ io.Writer }
-
-func (u unfailing) Write(p []byte) (int, error) {
-	u.Writer.Write(p)
-	return len(p), nil
-}
-
-// finish asks git to end, so that it takes its locks away, and then ends it.
-func (b *box) finish(p *guest.RemoteProcess) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*endPatience)
-	defer cancel()
-	p.Signal(ctx, int(syscall.SIGTERM))
-	select {
-	case <-p.Exited():
-	case <-b.c.o.Clock.After(endPatience):
-		p.Signal(ctx, int(syscall.SIGKILL))
+	if o.Lost != nil {
+		return 0, cove.Errorf(cove.Unavailable, "git was ended: %w", o.Lost)
 	}
+	return o.Code, nil
 }

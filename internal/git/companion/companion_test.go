@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
+	"github.com/cove-sandbox/cove/internal/engine/job"
 	"github.com/cove-sandbox/cove/internal/engine/native"
 	"github.com/cove-sandbox/cove/internal/git/command"
 	"github.com/cove-sandbox/cove/internal/hostgit"
@@ -583,11 +584,11 @@ func TestEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &place{t: t, c: c, w: w, repo: repo}
-	running := func() engine.Sandbox {
+	running := func() *job.Job {
 		b := c.boxes[false]
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return b.sandbox
+		return b.job
 	}
 	p.must("status")
 	first := running()

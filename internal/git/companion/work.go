@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
@@ -134,7 +135,7 @@ func (c *Companion) copyIndex() (remove func(), err error) {
 // Send starts "git upload-pack" on the worktree's repository. asIs has it send
 // objects as they are, and not as differences to others. done lets the companion
 // go, once the process has ended.
-func (c *Companion) Send(ctx context.Context, asIs bool) (p *guest.RemoteProcess, done func(), err error) {
+func (c *Companion) Send(ctx context.Context, asIs bool) (p *process.Process, done func(), err error) {
 	b, leave, err := c.enter(ctx, false)
 	if err != nil {
 		return nil, nil, err

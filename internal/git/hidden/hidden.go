@@ -22,6 +22,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/git/companion"
 	"github.com/cove-sandbox/cove/internal/git/gitapi"
 	"github.com/cove-sandbox/cove/internal/git/wire"
@@ -144,7 +145,7 @@ func (s *Service) Snapshot(ctx context.Context, ref string) error {
 // Send starts "git upload-pack" on the repository. asIs has it send objects as
 // they are, and not as differences to others. done lets go of what it runs in,
 // once it has ended.
-func (s *Service) Send(ctx context.Context, asIs bool) (p *guest.RemoteProcess, done func(), err error) {
+func (s *Service) Send(ctx context.Context, asIs bool) (p *process.Process, done func(), err error) {
 	return s.companion.Send(ctx, asIs)
 }
 

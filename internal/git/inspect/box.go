@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/job"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/hostpath"
@@ -24,6 +26,7 @@ type Options struct {
 	Dir     string        // for packs while they are looked into, on a disk with room for them
 	Timeout time.Duration // of one push; 5 min
 	AtOnce  int           // pushes at a time, of which one sandbox has at most half; 2
+	Clock   clock.Clock   // the machine's
 }
 
 // Inspector looks into pushes.
@@ -48,6 +51,9 @@ func New(o Options) *Inspector {
 	}
 	if o.AtOnce == 0 {
 		o.AtOnce = 2
+	}
+	if o.Clock == nil {
+		o.Clock = clock.Real()
 	}
 	return &Inspector{o: o, places: newPlaces(o.AtOnce)}
 }
@@ -75,7 +81,7 @@ const prefix = "inspect-"
 // themselves are in a directory of the host's, where index-pack keeps no more of
 // one than it reads, and nothing has a file larger than what may be written.
 func limits(c engine.Capabilities, most int64) cove.Limits {
-	l := cove.Limits{OpenFiles: 256, Stdout: 1 << 30, Stderr: 64 << 10, Timeout: time.Hour}
+	l := cove.Limits{OpenFiles: 256, Stdout: 1 << 30, Stderr: maxFindings, Timeout: time.Hour}
 	if c.MemoryLimit {
 		l.Memory = 768 << 20
 	}
@@ -145,8 +151,8 @@ const place = "/workspace"
 
 // sandboxBox is a box that is a sandbox.
 type sandboxBox struct {
-	sandbox engine.Sandbox
-	dir     string // on the host
+	job *job.Job // nil until it is opened
+	dir string   // on the host
 }
 
 func (i *Inspector) open(ctx context.Context, most int64) (*sandboxBox, error) {
@@ -163,15 +169,12 @@ func (i *Inspector) open(ctx context.Context, most int64) (*sandboxBox, error) {
 	}
 	err = os.Chmod(b.dir, 0o777) // where owners are those of the host, it is somebody else's inside
 	if err == nil {
-		b.sandbox, err = eng.Prepare(ctx, engine.Template{ID: cove.NewSandboxID(), Shape: cove.Shape{Limits: limits(eng.Capabilities(), most), User: cove.CodeUser},
-			Rootfs: engine.Rootfs{Kind: engine.RootfsHost}, Network: cove.NetworkNone})
-	}
-	if err == nil {
 		binding := engine.Binding{Hostname: "inspect"}
 		if err = binding.Attach(hostpath.Below(i.o.Dir, b.dir), engine.Attachment{Target: place}); err == nil {
-			err = b.sandbox.Bind(ctx, binding)
+			b.job, err = job.Open(ctx, eng, i.o.Clock, provision.Plan{
+				Shape: cove.Shape{Limits: limits(eng.Capabilities(), most), User: cove.CodeUser}, Binding: binding,
+			})
 		}
-		binding.Close()
 	}
 	if err != nil {
 		b.close()
@@ -181,8 +184,8 @@ func (i *Inspector) open(ctx context.Context, most int64) (*sandboxBox, error) {
 }
 
 func (b *sandboxBox) close() {
-	if b.sandbox != nil {
-		b.sandbox.Destroy(context.Background())
+	if b.job != nil {
+		b.job.Close()
 	}
 	os.RemoveAll(b.dir)
 }
@@ -191,60 +194,20 @@ var environment = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexiste
 	"GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1", "GIT_ATTR_NOSYSTEM=1"}
 
 func (b *sandboxBox) run(ctx context.Context, stdin io.Reader, read func(io.Reader) error, args ...string) error {
-	p, err := b.sandbox.Guest().Start(ctx, guest.ProcessSpec{Args: args, Env: environment, Dir: place, Stdin: stdin != nil, StderrLimit: 64 << 10})
-	if err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { p.Signal(context.Background(), int(syscall.SIGKILL)) })
-	defer stop()
-	var side sync.WaitGroup
 	var stderr bytes.Buffer
-	side.Go(func() { io.Copy(&stderr, p.Stderr()) })
-	var in error
-	if stdin != nil {
-		side.Go(func() {
-			defer p.Stdin().Close()
-			from := &source{r: stdin}
-			io.Copy(p.Stdin(), from) // a program that ends early reads no further
-			in = from.err
-		})
-	}
-	said := read(p.Stdout())
-	if said != nil {
-		p.Signal(ctx, int(syscall.SIGKILL))
-	}
-	io.Copy(io.Discard, p.Stdout())
-	exit, err := p.Wait(ctx)
-	side.Wait()
+	spec := guest.ProcessSpec{Args: args, Env: environment, Dir: place, Stdin: stdin != nil, StderrLimit: maxFindings}
+	o, err := b.job.Run(ctx, spec, process.Attendance{Stdin: stdin, Read: read, Stderr: &stderr})
 	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case said != nil:
-		return said
-	case in != nil:
-		return in
 	case err != nil:
 		return err
-	case exit.Code != 0 || exit.Signal != 0:
-		return &failed{exit.Code, stderr.String()}
+	case o.Lost != nil:
+		return o.Lost
+	case o.Code != 0 || o.Signal != 0:
+		return &failed{o.Code, stderr.String()}
 	}
 	return nil
 }
 
-// source notes why what is read from it ended early.
-type source struct {
-	r   io.Reader
-	err error
-}
-
-func (s *source) Read(p []byte) (int, error) {
-	n, err := s.r.Read(p)
-	if err != nil && err != io.EOF {
-		s.err = err
-	}
-	return n, err
-}
-
 func (b *sandboxBox) write(ctx context.Context, path string, data []byte) error {
-	return b.sandbox.Guest().WriteFile(ctx, path, 0o644, data)
+	return b.job.Guest().WriteFile(ctx, path, 0o644, data)
 }

@@ -11,8 +11,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -78,84 +76,62 @@ func (g git) aside(ctx context.Context) (git, error) {
 // index reads a pack into the repository, and nothing may follow it. A pack whose
 // deltas need what it lacks is refused.
 func (g git) index(ctx context.Context, pack io.Reader, limit int64) error {
-	said, err := g.indexPack(ctx, pack, limit)
+	_, said, err := g.indexPack(ctx, pack, limit)
 	if f := (*failed)(nil); errors.As(err, &f) {
 		return defect("its pack is refused: " + complaint(f.stderr))
 	}
 	if err == nil && said != "" {
-		return defect("its pack is refused: something follows it")
+		return followed
 	}
 	return err
 }
 
+const followed = defect("its pack is refused: something follows it")
+
 // check reads a pack into the repository as index does, and has git check its
-// objects one by one. lacks are the blobs that its trees name as .gitattributes or
-// .gitmodules and that the repository lacks: their contents are not checked.
-func (g git) check(ctx context.Context, pack io.Reader, limit int64) (lacks []string, err error) {
-	said, err := g.indexPack(ctx, pack, limit, "--fsck-objects")
-	if f := (*failed)(nil); errors.As(err, &f) {
-		unread, ok := unreadAttributes(f.stderr)
-		if !ok {
-			return nil, defect("its pack is refused: " + complaint(f.stderr))
-		}
-		lacks, err = unread, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	for id := range strings.Lines(said) { // index-pack lists the .gitmodules that it lacks
-		lacks = append(lacks, strings.TrimSuffix(id, "\n"))
-	}
-	for _, id := range lacks {
-		if !policy.IsObjectID(id) {
-			return nil, defect("its pack is refused: something follows it")
-		}
-	}
-	if len(lacks) > maxSpecial {
-		return nil, defect(fmt.Sprintf("it names more than %d .gitattributes and .gitmodules that it does not bring", maxSpecial))
-	}
-	slices.Sort(lacks)
-	return slices.Compact(lacks), nil
+// objects one by one. lacks are the ids, sorted, of what its trees have as
+// .gitattributes or .gitmodules and the repository does not have: these contents
+// are not checked. The name of the pack is for recheck.
+func (g git) check(ctx context.Context, pack io.Reader, limit int64) (name string, lacks []string, err error) {
+	name, said, err := g.indexPack(ctx, pack, limit, "--fsck-objects")
+	lacks, err = unchecked(said, err)
+	return name, lacks, err
 }
 
-// indexPack has git read a pack, and returns what it says after the pack's name.
-func (g git) indexPack(ctx context.Context, pack io.Reader, limit int64, options ...string) (said string, err error) {
+// recheck has git check the objects of a pack again that is in the repository.
+func (g git) recheck(ctx context.Context, name string) error {
+	said, err := g.output(ctx, nil, "index-pack", "--verify", "--fsck-objects", g.dir+"/objects/pack/pack-"+name+".pack")
+	_, err = unchecked(said, err)
+	return err
+}
+
+// indexPack has git read a pack. It returns the pack's name, and what git says
+// after it.
+func (g git) indexPack(ctx context.Context, pack io.Reader, limit int64, options ...string) (name, said string,
+	err error) {
 	sum := newTrailer(pack, g.sha256)
 	args := append([]string{"index-pack", "--stdin", "--max-input-size=" + strconv.FormatInt(limit, 10)}, options...)
-	failure := g.run(ctx, sum, func(out io.Reader) error {
-		data, err := io.ReadAll(io.LimitReader(out, 64<<10))
+	said, err = g.output(ctx, sum, args...)
+	name = sum.whole()
+	said, named := strings.CutPrefix(said, "pack\t"+name+"\n")
+	if err == nil && !named {
+		err = followed
+	}
+	return name, said, err
+}
+
+// output returns the beginning of what git writes: maxFindings bytes.
+func (g git) output(ctx context.Context, stdin io.Reader, args ...string) (said string, err error) {
+	err = g.run(ctx, stdin, func(out io.Reader) error {
+		data, err := io.ReadAll(io.LimitReader(out, maxFindings))
 		said = string(data)
 		return err
 	}, args...)
-	rest, named := strings.CutPrefix(said, "pack\t"+sum.whole()+"\n")
-	if failure == nil && !named {
-		failure = defect("its pack is refused: something follows it")
-	}
-	return rest, failure
+	return said, err
 }
 
-// unread is git's complaint of a .gitattributes that it lacks (fsck-msgids).
-var unread = regexp.MustCompile(`^error: object ([0-9a-f]{40,64}): gitattributesMissing: `)
-
-// unreadAttributes reads the complaints of an index-pack that failed at the end of
-// its checks. ok reports that it complained of .gitattributes that it lacks, and of
-// nothing else.
-func unreadAttributes(stderr string) (lacks []string, ok bool) {
-	ended := false
-	for line := range strings.Lines(stderr) {
-		line = strings.TrimSuffix(line, "\n")
-		found := unread.FindStringSubmatch(line)
-		switch {
-		case ended || found == nil && line != "fatal: fsck error in pack objects":
-			return nil, false
-		case found == nil:
-			ended = true
-		default:
-			lacks = append(lacks, found[1])
-		}
-	}
-	return lacks, ended && len(lacks) > 0
-}
+// maxFindings is how much git may say of a pack that it checks, in bytes.
+const maxFindings = 256 << 10
 
 // lacks returns the ids of objects that the repository does not have.
 func (g git) lacks(ctx context.Context, ids []string) (missing []string, err error) {
@@ -218,7 +194,7 @@ func complaint(stderr string) string {
 		{"object of unexpected type", "an object in it is malformed or dangerous"},
 	} {
 		if strings.Contains(stderr, known.says) {
-			return known.means
+			return known.means + found(stderr)
 		}
 	}
 	return "git cannot read it"

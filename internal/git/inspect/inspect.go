@@ -25,7 +25,7 @@ import (
 // Job is a push whose pack is looked into.
 type Job struct {
 	Sandbox cove.SandboxID // whose it is: packs of several are looked into in turn
-	Pack    io.ReadSeeker  // the whole of it, from its beginning; nil where the push has none
+	Pack    io.Reader      // the whole of it; nil where the push has none
 	Max     int64          // bytes of it, and of what the server is asked for
 	Compare []Compare      // one for each update that does not delete
 	// Shallow are commits whose parents the client says that it has not. A new
@@ -71,7 +71,6 @@ const (
 	maxCommits  = 20_000 // new ones
 	maxBoundary = 256    // commits that new ones are built on
 	maxChanges  = 1000   // that count
-	maxSpecial  = 256    // .gitattributes and .gitmodules that trees name and the pack lacks
 )
 
 // run is one inspection.
@@ -80,7 +79,8 @@ type run struct {
 	git     git
 	commits map[string][]string // of the pack: parents
 	tags    map[string]string   // of the pack: what they are of
-	special []string            // blobs that the pack lacks, and whose contents git checks
+	pack    string              // its name in the repository
+	special []string            // sorted: what the pack's trees have as .gitattributes or .gitmodules, and the pack lacks
 	facts   policy.Facts
 }
 
@@ -114,7 +114,7 @@ func asDefect(err error, d *defect) bool {
 func (r *run) all(ctx context.Context) error {
 	if r.job.Pack != nil {
 		var err error
-		if r.special, err = r.git.check(ctx, r.job.Pack, r.job.Max); err != nil {
+		if r.pack, r.special, err = r.git.check(ctx, r.job.Pack, r.job.Max); err != nil {
 			return err
 		}
 		if err := r.read(ctx); err != nil {
@@ -354,39 +354,7 @@ func (r *run) contents(ctx context.Context, fresh, boundary []string) error {
 	if err := r.changes(ctx, fresh, boundary); err != nil {
 		return err
 	}
-	return r.checkSpecial(ctx)
-}
-
-// checkSpecial checks the contents of .gitattributes and .gitmodules that the
-// pack names and does not bring. complete has found them in what the push is
-// built on, perhaps under an ordinary name; so the server has them, and gives
-// them, and the pack is checked again beside them.
-func (r *run) checkSpecial(ctx context.Context) error {
-	if len(r.special) == 0 {
-		return nil
-	}
-	lacks, err := r.git.lacks(ctx, r.special)
-	if err != nil {
-		return err
-	}
-	if len(lacks) > 0 { // a server that cannot leave objects out has given them already
-		pack, _, err := r.job.Server.Fetch(ctx, Query{Wants: lacks, Objects: true})
-		if err != nil {
-			return defect(fmt.Sprintf("it names the object %s as a .gitattributes or .gitmodules, which the server does not give: %s", lacks[0], plain(err)))
-		}
-		defer pack.Close()
-		if err := r.git.index(ctx, pack, r.job.Max); err != nil {
-			return err
-		}
-	}
-	if _, err := r.job.Pack.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	lacks, err = r.git.check(ctx, r.job.Pack, r.job.Max)
-	if err == nil && len(lacks) > 0 {
-		err = defect(fmt.Sprintf("it names the object %s as a .gitattributes or .gitmodules, which the server does not give", lacks[0]))
-	}
-	return err
+	return r.checkSpecial(ctx, fresh)
 }
 
 // base has the server give the trees of the commits that new ones are built on.

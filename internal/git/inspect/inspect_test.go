@@ -58,6 +58,7 @@ type beside struct {
 	asked []Query
 	none  bool             // it gives nothing
 	gives func(Query) bool // nil: it gives everything
+	other string           // it gives this object where it is asked for others
 }
 
 func (b *beside) Fetch(ctx context.Context, q Query) (io.ReadCloser, []string, error) {
@@ -79,6 +80,9 @@ func (b *beside) Fetch(ctx context.Context, q Query) (io.ReadCloser, []string, e
 	args := []string{"pack-objects", "-q", "--stdout", "--revs", "--filter=" + filter}
 	if q.Objects {
 		args = args[:3]
+		if b.other != "" {
+			in = b.other + "\n"
+		}
 	}
 	if q.Trees {
 		args = append(args, "--shallow")

@@ -1,0 +1,200 @@
+// Package provision makes sandboxes of an engine, and tears them down: from a plan
+// to a sandbox that runs, with its egress route open before any program, each step
+// within a deadline. It knows no kind of sandbox: executions, long-lived sandboxes
+// and jobs are all provisioned here.
+package provision
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+)
+
+// Every transition of a sandbox has a deadline.
+const (
+	prepareTimeout = 60 * time.Second // an engine may import an image first
+	bindTimeout    = 30 * time.Second
+	destroyTimeout = 30 * time.Second
+)
+
+// Route is the egress route of one sandbox, as far as it is provisioned.
+type Route interface {
+	// Bind adds what the route needs inside a root filesystem to a binding.
+	Bind(*engine.Binding, engine.Rootfs) error
+	// Serve opens the route on the sockets that Bind has asked for, in their order.
+	// It takes them over.
+	Serve(sockets []*os.File) error
+	Close()
+}
+
+// Plan is what a sandbox is made from.
+type Plan struct {
+	ID     cove.SandboxID // a new one when empty
+	Rootfs engine.Rootfs  // the host's when zero
+	cove.Shape
+	Network cove.NetworkMode // none when empty
+	// Binding is closed by New, also on error.
+	Binding engine.Binding
+	// OpenRoute opens the egress route, beside the engine's work and once; nil where
+	// the network is none. The route is closed when the sandbox cannot be made, and
+	// the caller's to close otherwise.
+	OpenRoute func(cove.SandboxID) (Route, error)
+}
+
+// Template returns the generic part of the sandbox, for engine.Prepare.
+func (p Plan) Template() engine.Template {
+	t := engine.Template{
+		ID: p.ID, Shape: p.Shape, Rootfs: p.Rootfs, Network: cmp.Or(p.Network, cove.NetworkNone),
+	}
+	if t.ID == "" {
+		t.ID = cove.NewSandboxID()
+	}
+	if t.Rootfs.Kind == "" {
+		t.Rootfs.Kind = engine.RootfsHost
+	}
+	return t
+}
+
+// Sandbox is a sandbox of an engine that was provisioned, and where it is in its
+// life. Only the transitions of cove's table happen.
+type Sandbox struct {
+	engine.Sandbox            // nil until prepared
+	Sockets        []*os.File // of Plan.Binding, in its order; the caller owns them
+
+	id    cove.SandboxID
+	mu    sync.Mutex
+	state cove.State
+}
+
+// New makes a sandbox. On error nothing is left. Errors: those of the engine and of
+// the route; Unavailable after a deadline.
+func New(ctx context.Context, eng engine.Engine, p Plan) (*Sandbox, error) {
+	t := p.Template()
+	s := &Sandbox{id: t.ID, state: cove.StatePreparing}
+	route, err := s.bring(ctx, eng, t, p)
+	if err == nil {
+		err = s.serve(len(p.Binding.Listeners), route)
+	}
+	if err == nil {
+		return s, nil
+	}
+	s.Become(cove.StateFailed)
+	s.TearDown()
+	if route != nil {
+		route.Close()
+	}
+	return nil, err
+}
+
+// Adopted is a sandbox that runs, and that an engine has adopted.
+func Adopted(sb engine.Sandbox) *Sandbox {
+	return &Sandbox{Sandbox: sb, id: sb.ID(), state: cove.StateRunning}
+}
+
+// bring prepares a sandbox and binds it. It returns the route also on error, if it
+// was opened.
+func (s *Sandbox) bring(ctx context.Context, eng engine.Engine, t engine.Template, p Plan) (route Route, err error) {
+	prepare, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	binding := p.Binding
+	var refused error
+	routed := make(chan struct{})
+	go func() { // and not Prepare, which takes longer: a goroutine may have to wait for its thread
+		defer close(routed)
+		if p.OpenRoute == nil {
+			return
+		}
+		if route, refused = p.OpenRoute(t.ID); refused == nil {
+			refused = route.Bind(&binding, t.Rootfs)
+		}
+		if refused != nil {
+			cancel()
+		}
+	}()
+	s.Sandbox, err = eng.Prepare(prepare, t)
+	<-routed
+	defer binding.Close()
+	if refused != nil {
+		return route, refused
+	}
+	if err != nil {
+		return route, late(ctx, err, "preparing the sandbox", prepareTimeout)
+	}
+	if err := s.Become(cove.StateReady); err != nil {
+		return route, err
+	}
+	bind, cancel := context.WithTimeout(ctx, bindTimeout)
+	defer cancel()
+	if err := s.Bind(bind, binding); err != nil {
+		return route, late(ctx, err, "binding the sandbox", bindTimeout)
+	}
+	return route, s.Become(cove.StateRunning)
+}
+
+// serve takes the sandbox's sockets, and opens its route.
+func (s *Sandbox) serve(own int, route Route) (err error) {
+	s.Sockets, err = Serve(s.Listeners(), own, route)
+	return err
+}
+
+// Serve opens a route, which may be nil, on the sockets of a sandbox that come
+// after its own; those it returns. On error all are closed.
+func Serve(sockets []*os.File, own int, route Route) ([]*os.File, error) {
+	var err error
+	if len(sockets) < own {
+		err = cove.Errorf(cove.Internal, "%d sockets of a sandbox, want %d and those of its egress route", len(sockets), own)
+	} else if route != nil {
+		err = route.Serve(sockets[own:])
+		sockets = sockets[:own]
+	}
+	if err != nil {
+		for _, f := range sockets {
+			f.Close()
+		}
+		return nil, err
+	}
+	return sockets, nil
+}
+
+// late names the deadline that was missed, unless the caller's own was.
+func late(ctx context.Context, err error, doing string, limit time.Duration) error {
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return cove.Errorf(cove.Unavailable, "%s took longer than %s", doing, limit).WithHint("the machine may be overloaded; run \"cove doctor\"")
+	}
+	return err
+}
+
+// Become moves to the next state of the sandbox's life. Errors: Conflict where there
+// is no such transition.
+func (s *Sandbox) Become(next cove.State) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.state.CanBecome(next) {
+		return cove.Errorf(cove.Conflict, "sandbox %s is %s and cannot become %s", s.id, s.state, next)
+	}
+	s.state = next
+	return nil
+}
+
+// TearDown destroys the sandbox. Errors: those of the engine; Conflict when it is
+// being torn down already.
+func (s *Sandbox) TearDown() error {
+	if err := s.Become(cove.StateDestroying); err != nil {
+		return err
+	}
+	if s.Sandbox != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), destroyTimeout)
+		defer cancel()
+		if err := s.Destroy(ctx); err != nil {
+			s.Become(cove.StateFailed)
+			return err
+		}
+	}
+	return s.Become(cove.StateDestroyed)
+}
