@@ -174,8 +174,8 @@ func TestAnswersThatAreNoneOfCoves(t *testing.T) {
 	if _, err := c.Health(t.Context()); cove.ErrorCode(err) != cove.Unavailable || cove.ErrorHint(err) == "" {
 		t.Errorf("health: %v", err)
 	}
-	if _, err := c.ExecuteStream(t.Context(), api.ExecuteRequest{}, client.Stream{}); cove.ErrorCode(err) !=
-		cove.Unavailable {
+	if _, err := c.ExecuteStream(t.Context(), api.ExecuteRequest{},
+		client.Stream{}); cove.ErrorCode(err) != cove.Unavailable {
 		t.Errorf("stream: %v", err)
 	}
 }

@@ -190,8 +190,8 @@ func TestOutfit(t *testing.T) {
 			}
 		}
 	}
-	if _, err := builtinAgent(t, "gemini").Outfit(Layer{}, Choice{Gateway: true}); cove.ErrorCode(err) !=
-		cove.Unsupported {
+	if _, err := builtinAgent(t, "gemini").Outfit(Layer{},
+		Choice{Gateway: true}); cove.ErrorCode(err) != cove.Unsupported {
 		t.Error(err)
 	}
 	if _, err := builtinAgent(t, "claude").Outfit(Layer{},
@@ -338,9 +338,11 @@ func FuzzDecode(f *testing.F) {
 func TestEquip(t *testing.T) {
 	o := Outfit{
 		Network: cove.Network{
-			Enabled: true, Mode: cove.NetworkLimited, Allow: []string{"needed.example"}, Credentials: []string{"anthropic"}, Providers: []string{"own"},
+			Enabled: true, Mode: cove.NetworkLimited, Allow: []string{"needed.example"}, Credentials: []string{"anthropic"},
+			Providers: []string{"own"},
 		},
-		Env: map[string]string{"A": "agent", "B": "agent"}, Layers: []cove.Layer{{Name: "x/1", Target: "/opt/x"}}, Path: "/opt/x/bin", Screen: []string{"x"},
+		Env: map[string]string{"A": "agent", "B": "agent"}, Layers: []cove.Layer{{Name: "x/1", Target: "/opt/x"}},
+		Path: "/opt/x/bin", Screen: []string{"x"},
 	}
 	if got := o.Equip(cove.Spec{}).Network; got == nil || got.Allow[0] != "needed.example" {
 		t.Errorf("nothing asked: %+v", got)
@@ -350,12 +352,14 @@ func TestEquip(t *testing.T) {
 	}
 	asked := cove.Spec{
 		Network: &cove.Network{
-			Enabled: true, Mode: cove.NetworkOpen, Allow: []string{"asked.example"}, Credentials: []string{"github"}, Providers: []string{"team"},
+			Enabled: true, Mode: cove.NetworkOpen, Allow: []string{"asked.example"}, Credentials: []string{"github"},
+			Providers: []string{"team"},
 		},
 		Env: map[string]string{"A": "asked"}, Layers: []cove.Layer{{Name: "other/1", Target: "/opt/other"}},
 	}
 	got := o.Equip(asked)
-	if n := got.Network; n.Mode != "open" || len(n.Allow) != 2 || len(n.Credentials) != 2 || n.Providers[0] != "team" || len(asked.Network.Allow) != 1 {
+	if n := got.Network; n.Mode != "open" || len(n.Allow) != 2 || len(n.Credentials) != 2 || n.Providers[0] != "team" ||
+		len(asked.Network.Allow) != 1 {
 		t.Errorf("both: %+v", n)
 	}
 	if got.Env["A"] != "asked" || got.Env["B"] != "agent" || got.Path != o.Path || !slices.Equal(got.Screen, o.Screen) {

@@ -33,7 +33,7 @@ type Outfit struct {
 	Layers  []cove.Layer
 	Path    string   // a directory inside, first in PATH; empty: none
 	Files   []File   // of the home, with their contents
-	Screen  []string // what its terminal shows; nil: the agent has no screen
+	Screen  []string // command of its terminal; nil: the agent has no screen
 }
 
 // Outfit returns what a sandbox needs for the agent. Errors: InvalidArgument, Unsupported.

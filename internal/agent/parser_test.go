@@ -276,14 +276,14 @@ func TestMalformed(t *testing.T) {
 		}
 	}
 	for _, line := range []string{`{"type":"assistant"}`, `{"type":"user","message":{"content":5}}`} {
-		if _, err := builtinAgent(t, "claude").NewParser(api.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) !=
-			cove.AgentProtocol {
+		if _, err := builtinAgent(t,
+			"claude").NewParser(api.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) != cove.AgentProtocol {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
 	for _, line := range []string{`{"type":"text"}`, `{"type":"error","part":{}}`} {
-		if _, err := builtinAgent(t, "opencode").NewParser(api.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) !=
-			cove.AgentProtocol {
+		if _, err := builtinAgent(t,
+			"opencode").NewParser(api.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) != cove.AgentProtocol {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
@@ -336,13 +336,14 @@ func TestMessages(t *testing.T) {
 	}
 	for _, wrong := range []string{result + result, result + usage + usage, result + usage + begin,
 		`{"version":0,"type":"result"}`, `{"version":1,"type":"usage"}`, `{"version":1,"type":"tool_call","input":[1]}`} {
-		if _, err := read(worker.NewParser(api.AgentUsage{}), []byte(wrong), 0, ""); cove.ErrorCode(err) !=
-			cove.AgentProtocol {
+		if _, err := read(worker.NewParser(api.AgentUsage{}), []byte(wrong), 0,
+			""); cove.ErrorCode(err) != cove.AgentProtocol {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
-	if all, err := read(worker.NewParser(api.AgentUsage{}), []byte(begin), 1, "no model"); cove.ErrorCode(err) !=
-		cove.AgentFailed || all[len(all)-1].Type != api.MessageUsage || all[len(all)-1].Session != "s" {
+	if all, err := read(worker.NewParser(api.AgentUsage{}), []byte(begin), 1,
+		"no model"); cove.ErrorCode(err) != cove.AgentFailed || all[len(all)-1].Type != api.MessageUsage ||
+		all[len(all)-1].Session != "s" {
 		t.Errorf("%+v %v", all, err)
 	}
 }

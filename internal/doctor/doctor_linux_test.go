@@ -70,14 +70,16 @@ func realNative(t *testing.T, guest string) Engine {
 			t.Fatal(err)
 		}
 	}
-	return Engine{Name: native, Plan: small, Args: []string{"/bin/true"}, Open: func(context.Context) (engine.Engine, error) {
-		in, err := instance.Hold(run) // each engine has its own, as checks run at the same time
-		if err != nil {
-			return nil, err
-		}
-		t.Cleanup(func() { in.Release() })
-		return nativeengine.New(nativeengine.Options{Guest: guest, RunDir: run, Instance: in.ID, CgroupParent: "cove-test", Log: slog.New(slog.DiscardHandler)})
-	}}
+	return Engine{Name: native, Plan: small, Args: []string{"/bin/true"},
+		Open: func(context.Context) (engine.Engine, error) {
+			in, err := instance.Hold(run) // each engine has its own, as checks run at the same time
+			if err != nil {
+				return nil, err
+			}
+			t.Cleanup(func() { in.Release() })
+			return nativeengine.New(nativeengine.Options{Guest: guest, RunDir: run, Instance: in.ID, CgroupParent: "cove-test",
+				Log: slog.New(slog.DiscardHandler)})
+		}}
 }
 
 // TestHere examines this machine with the real engine.

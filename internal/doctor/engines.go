@@ -139,7 +139,8 @@ func workIn(ctx context.Context, eng engine.Engine, plan provision.Plan, dir str
 		}
 	}
 	plan.User, plan.Lifetime = cove.AgentUser, cove.LifetimeDetached
-	if err := runIn(ctx, eng, plan, cove.Workspace, "/bin/sh", "-c", "echo tried > file && cp file "+cove.Home); err != nil {
+	if err := runIn(ctx, eng, plan, cove.Workspace, "/bin/sh", "-c",
+		"echo tried > file && cp file "+cove.Home); err != nil {
 		return err
 	}
 	for name := range targets {

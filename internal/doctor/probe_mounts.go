@@ -209,8 +209,8 @@ func probeMountAPI([]string) (string, error) {
 	if err != nil {
 		return "", step("open_tree", err)
 	}
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err !=
-		nil {
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH,
+		&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 		return "", step("mount_setattr", err)
 	}
 	return strings.Join([]string{"fsopen", "fsmount", "move_mount", "open_tree", "mount_setattr"}, ", "), nil

@@ -213,8 +213,9 @@ func TestOnce(t *testing.T) {
 	reply(t, w, h, approval.Answer{Scope: approval.Once})
 	want(t, verdict, policy.Deny, "and denied")
 	h, verdict = begin(t, w, r)
-	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{Allow: true, For: time.Hour}); cove.ErrorCode(err) !=
-		cove.InvalidArgument {
+	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{
+		Allow: true, For: time.Hour,
+	}); cove.ErrorCode(err) != cove.InvalidArgument {
 		t.Errorf("once for an hour: %v", err)
 	}
 	reply(t, w, h, approval.Answer{Allow: true, Scope: approval.Once})

@@ -77,8 +77,8 @@ func TestTrustMadeAhead(t *testing.T) {
 				}
 				pool := x509.NewCertPool()
 				pool.AppendCertsFromPEM(bundle)
-				if _, err := c.Verify(x509.VerifyOptions{Roots: pool, DNSName: hosts[i], CurrentTime: g.o.Clock.Now()}); (err ==
-					nil) != (i == j) {
+				if _, err := c.Verify(x509.VerifyOptions{Roots: pool, DNSName: hosts[i],
+					CurrentTime: g.o.Clock.Now()}); (err == nil) != (i == j) {
 					t.Errorf("the leaf of %s, to %s: %v", hosts[i], hosts[j], err)
 				}
 			}

@@ -187,8 +187,8 @@ func TestErrors(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), "secret-place") {
 		t.Errorf("%v", err)
 	}
-	if err := (Run{Command: []string{"fetch"}}).explain(t.Context(), syscall.ENOENT, ""); cove.ErrorCode(err) !=
-		cove.Internal {
+	if err := (Run{Command: []string{"fetch"}}).explain(t.Context(), syscall.ENOENT,
+		""); cove.ErrorCode(err) != cove.Internal {
 		t.Error(err)
 	}
 	for said, code := range map[string]cove.Code{

@@ -239,8 +239,8 @@ func TestApply(t *testing.T) {
 		t.Errorf("some paths: %v", err)
 	}
 	for _, p := range []string{"../x", "/etc", "-x"} {
-		if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{p}}, mine.Dir, ApplyStyle{}); cove.ErrorCode(err) !=
-			cove.InvalidArgument {
+		if _, err := s.Apply(t.Context(), w.ID, Work{Paths: []string{p}}, mine.Dir,
+			ApplyStyle{}); cove.ErrorCode(err) != cove.InvalidArgument {
 			t.Errorf("the path %s: %v", p, err)
 		}
 	}

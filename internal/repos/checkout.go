@@ -293,8 +293,8 @@ func (w *making) bare(ctx context.Context, dir, borrowed string, bare bool, at s
 	if err := copyPacks(w.in(importDir), dir); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(dir, "packed-refs"), packedRefs(w.inside(at, refs), w.peeled(ctx, refs))); err !=
-		nil {
+	if err := writeFile(filepath.Join(dir, "packed-refs"),
+		packedRefs(w.inside(at, refs), w.peeled(ctx, refs))); err != nil {
 		return err
 	}
 	if head, ok := strings.CutPrefix(w.head, "refs/heads/"); ok && refs[w.head] != "" {

@@ -239,8 +239,8 @@ func TestImportHostile(t *testing.T) {
 			if cove.ErrorCode(err) != tt.code {
 				t.Errorf("%v, %v; want %s", refs, err, tt.code)
 			}
-			if err := s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, io.Discard); (cove.ErrorCode(err) == cove.NotFound) !=
-				(tt.code != "") {
+			if err := s.Diff(t.Context(), w.ID, Work{}, DiffStyle{},
+				io.Discard); (cove.ErrorCode(err) == cove.NotFound) != (tt.code != "") {
 				t.Errorf("something was imported: %v", err)
 			}
 		})

@@ -240,8 +240,8 @@ func TestWithoutTheRemote(t *testing.T) {
 	if w.Base != first.Base || w.From != "main" {
 		t.Errorf("%+v", w.Checkout)
 	}
-	if _, err := s.Create(t.Context(), spec("y", workspace.Repository{Source: repo.URL}), nil); cove.ErrorCode(err) !=
-		cove.Unavailable {
+	if _, err := s.Create(t.Context(), spec("y", workspace.Repository{Source: repo.URL}),
+		nil); cove.ErrorCode(err) != cove.Unavailable {
 		t.Errorf("a stranger, of whom nobody knows what he may read: %v", err)
 	}
 	if _, err := s.Create(t.Context(), spec("z", workspace.Repository{Source: repo.URL, From: topic, Local: true}),

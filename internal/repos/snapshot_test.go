@@ -93,9 +93,12 @@ func TestUncommitted(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
 	stir(t, dir)
-	before := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") + got(t, dir, ".git/index")
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Repository: uncommitted(dir)})
-	if after := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") + got(t, dir, ".git/index"); after != before {
+	before := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") +
+		got(t, dir, ".git/index")
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser,
+		Repository: uncommitted(dir)})
+	if after := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") +
+		got(t, dir, ".git/index"); after != before {
 		t.Errorf("the person's repository was changed:\n%s\n%s", before, after)
 	}
 	for name, want := range map[string]string{
@@ -134,7 +137,8 @@ func TestUncommitted(t *testing.T) {
 func TestUncommittedWhereEverythingIs(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Repository: uncommitted(dir)})
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser,
+		Repository: uncommitted(dir)})
 	if head := plain(t, dir, "rev-parse", "HEAD"); w.Base != head {
 		t.Errorf("it begins at %s and not at %s", w.Base, head)
 	}
@@ -208,7 +212,8 @@ func TestUncommittedOdd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStore(t, nil)
 			source := c.make(t, project(t))
-			w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Repository: uncommitted(source)})
+			w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser,
+				Repository: uncommitted(source)})
 			for name, want := range c.want {
 				if g := got(t, w.Directory, name); g != want {
 					t.Errorf("%s: %q, want %q", name, g, want)
@@ -250,14 +255,15 @@ func TestUncommittedRunsNothing(t *testing.T) {
 	put(t, dir, "changed", "to be cleaned\n")
 	arm(inner)
 	arm(dir)
-	if exec.Command("git", "-C", dir, "status").Run(); got(t, filepath.Dir(trap), "sprung") ==
-		"no such file or directory" {
+	if exec.Command("git", "-C", dir, "status").Run(); got(t, filepath.Dir(trap),
+		"sprung") == "no such file or directory" {
 		t.Fatal("the trap does not work: an ordinary git does not spring it")
 	}
 	if err := os.Remove(trap); err != nil {
 		t.Fatal(err)
 	}
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Repository: uncommitted(dir)})
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser,
+		Repository: uncommitted(dir)})
 	if g := got(t, filepath.Dir(trap), "sprung"); g != "no such file or directory" {
 		t.Errorf("a program ran: %s", g)
 	}
@@ -291,7 +297,8 @@ func TestUncommittedRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id := cove.NewSandboxID()
-			_, err := s.Create(t.Context(), workspace.Spec{ID: id, Name: "quiet-heron", User: cove.CodeUser, Repository: &c.r}, nil)
+			_, err := s.Create(t.Context(), workspace.Spec{ID: id, Name: "quiet-heron", User: cove.CodeUser, Repository: &c.r},
+				nil)
 			if cove.ErrorCode(err) != c.code {
 				t.Errorf("%v", err)
 			}
@@ -307,7 +314,8 @@ func TestBind(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
 	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.AgentUser, Bind: dir})
-	if w.Directory != dir || !w.Bound || len(w.Mounts) != 1 || !w.Mounts[0].ReadOnly || w.Mounts[0].Target != cove.Workspace+"/.git" {
+	if w.Directory != dir || !w.Bound || len(w.Mounts) != 1 || !w.Mounts[0].ReadOnly ||
+		w.Mounts[0].Target != cove.Workspace+"/.git" {
 		t.Errorf("%+v", w)
 	}
 	if again, err := s.Open(t.Context(), w.ID); err != nil || again.Directory != dir || len(again.Mounts) != 1 {

@@ -163,8 +163,8 @@ func TestCheckout(t *testing.T) {
 		"mine HEAD -> cove/brave-otter, origin/cove/brave-otter") {
 		t.Errorf("it begins at %q", got)
 	}
-	if next.From != "cove/brave-otter" || origin.In(next.Directory).Run("status", "-sb") !=
-		"## cove/brave-otter...origin/cove/brave-otter" {
+	if next.From != "cove/brave-otter" || origin.In(next.Directory).Run("status",
+		"-sb") != "## cove/brave-otter...origin/cove/brave-otter" {
 		t.Errorf("%+v", next.Checkout)
 	}
 	// The start is the sandbox's own, and not in the mirror.

@@ -79,19 +79,21 @@ func ReadHost() (Host, error) {
 	return h, nil
 }
 
-// EtcFiles are the generated files of /etc of a sandbox of a user. In an image that
-// has its own users, only Resolver's are used.
+// EtcFiles returns the generated files of /etc for a sandbox of a user. An image with its own users gets only those of
+// Resolver.
 func EtcFiles(hostname string, u cove.User) []File {
-	users := fmt.Sprintf("root:x:0:0:root:/root:/usr/sbin/nologin\ncove:x:1000:1000:cove:%s:/bin/sh\nnobody:x:65534:65534:nobody:%[1]s:/usr/sbin/nologin\n", cove.Home)
+	users := fmt.Sprintf("root:x:0:0:root:/root:/usr/sbin/nologin\n"+
+		"cove:x:1000:1000:cove:%s:/bin/sh\nnobody:x:65534:65534:nobody:%[1]s:/usr/sbin/nologin\n", cove.Home)
 	groups := "root:x:0:\ntty:x:5:\ncove:x:1000:\nnogroup:x:65534:\n"
-	if u != cove.CodeUser && u != cove.AgentUser { // first, since the first line of an id names it
+	if u != cove.CodeUser && u != cove.AgentUser { // first: the first line with an id determines its name
 		users = fmt.Sprintf("%s:x:%d:%[2]d:%[1]s:%[3]s:%[4]s\n", u.Name, u.UID, u.Home, u.Shell) + users
 		groups = fmt.Sprintf("%s:x:%d:\n", u.Name, u.UID) + groups
 	}
 	return append([]File{
 		{Name: "/etc/passwd", Mode: 0o644, Data: users},
 		{Name: "/etc/group", Mode: 0o644, Data: groups},
-		{Name: "/etc/nsswitch.conf", Mode: 0o644, Data: "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"},
+		{Name: "/etc/nsswitch.conf", Mode: 0o644,
+			Data: "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"},
 	}, Resolver(hostname)...)
 }
 

@@ -215,8 +215,8 @@ func TestAnswers(t *testing.T) {
 	}
 	known := New(small)
 	known.Foreground, known.Background = "rgb:ffff/ffff/ffff", "rgb:0000/0000/0000"
-	if _, answer := known.Write([]byte("\x1b]10;?\x07\x1b]11;?\x1b\\")); string(answer) !=
-		"\x1b]10;rgb:ffff/ffff/ffff\x1b\\\x1b]11;rgb:0000/0000/0000\x1b\\" {
+	if _, answer := known.Write([]byte("\x1b]10;?\x07\x1b]11;?\x1b\\")); string(
+		answer) != "\x1b]10;rgb:ffff/ffff/ffff\x1b\\\x1b]11;rgb:0000/0000/0000\x1b\\" {
 		t.Errorf("colors: %q", answer)
 	}
 }

@@ -122,8 +122,8 @@ func TestLeaves(t *testing.T) {
 			t.Errorf("%s: shares a leaf: %v", name, seen[fingerprint])
 		}
 		seen[fingerprint] = true
-		if _, err := c.Verify(x509.VerifyOptions{Roots: trust(a), DNSName: "other.example.com", CurrentTime: now}); err ==
-			nil {
+		if _, err := c.Verify(x509.VerifyOptions{Roots: trust(a), DNSName: "other.example.com",
+			CurrentTime: now}); err == nil {
 			t.Errorf("%s: the leaf is good for another name", name)
 		}
 	}

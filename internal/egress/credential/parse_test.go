@@ -40,8 +40,8 @@ func TestParse(t *testing.T) {
 		t.Fatalf("%d credentials", len(all))
 	}
 	c := all[0]
-	if got := fmt.Sprintf("%s %s %s %q", c.Name, c.Variables, c.Shape, c.Source.argv); got !=
-		`tracker [TRACKER_TOKEN TRACKER_KEY] trk_{24} ["pass" "show" "a b"]` {
+	if got := fmt.Sprintf("%s %s %s %q", c.Name, c.Variables, c.Shape,
+		c.Source.argv); got != `tracker [TRACKER_TOKEN TRACKER_KEY] trk_{24} ["pass" "show" "a b"]` {
 		t.Errorf("%s", got)
 	}
 	b := c.Bindings[0]

@@ -250,8 +250,8 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q is allowed: %v", model, !want)
 		}
 	}
-	if p := provider(t, "providers:\n  - {name: anthropic, base_url: 'https://models.example.com/a'}\n"); p.Credential !=
-		"" {
+	if p := provider(t,
+		"providers:\n  - {name: anthropic, base_url: 'https://models.example.com/a'}\n"); p.Credential != "" {
 		t.Errorf("a credential goes to %s", p.Base)
 	}
 	if p := provider(t, local+"}\n"); p.Base.String() != "http://host.cove.internal:11434/v1" ||
@@ -344,7 +344,9 @@ func TestBudget(t *testing.T) {
 	if err != nil || b != (cove.Budget{Requests: 100, Tokens: 200000, Cost: 1.5}) {
 		t.Errorf("%+v %v", b, err)
 	}
-	if b := (cove.Budget{Tokens: 5}).Over(cove.Budget{Requests: 1, Tokens: 9}); b != (cove.Budget{Requests: 1, Tokens: 5}) {
+	if b := (cove.Budget{Tokens: 5}).Over(cove.Budget{Requests: 1, Tokens: 9}); b != (cove.Budget{
+		Requests: 1, Tokens: 5,
+	}) {
 		t.Errorf("%+v", b)
 	}
 	for _, wrong := range []string{"", "100", "requests=0", "requests=-1", "requests=1,requests=2", "tokens=1e3",

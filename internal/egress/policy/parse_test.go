@@ -218,7 +218,8 @@ func TestPresets(t *testing.T) {
 		return nil, cove.Errorf(cove.NotFound, "npm is not installed").WithHint("install npm")
 	}}
 	if _, err := Compile(broken, document(t, "a.yaml", "mode: open\npresets:\n- github\n- npm\n")); cove.ErrorCode(err) !=
-		cove.NotFound || !strings.Contains(err.Error(), "a.yaml:4: the preset npm: npm is not installed (install npm)") {
+		cove.NotFound || !strings.Contains(err.Error(),
+		"a.yaml:4: the preset npm: npm is not installed (install npm)") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -262,8 +262,8 @@ func TestEarlyFails(t *testing.T) {
 	})
 	for _, host := range []string{"nobody.lab", "liar.lab"} {
 		w := mustSecure(t, l.connect(t, host+":443"), l.trusting(host))
-		if res, _ := w.send("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n").response("GET"); res.StatusCode !=
-			http.StatusBadGateway {
+		if res, _ := w.send("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n").response(
+			"GET"); res.StatusCode != http.StatusBadGateway {
 			t.Errorf("%s: %s", host, res.Status)
 		}
 	}

@@ -290,8 +290,8 @@ func TestRequest(t *testing.T) {
 	h.Add("Accept-Encoding", "zstd")
 	h.Set("Accept", "text/html")
 	Request(h)
-	if want := (http.Header{"Accept": {"text/html"}, "Accept-Encoding": {"gzip;q=0.5, zstd"}}); fmt.Sprint(h) !=
-		fmt.Sprint(want) {
+	if want := (http.Header{"Accept": {"text/html"}, "Accept-Encoding": {"gzip;q=0.5, zstd"}}); fmt.Sprint(
+		h) != fmt.Sprint(want) {
 		t.Errorf("the header is %v, want %v", h, want)
 	}
 	for in, want := range map[string]string{"": "identity", "br": "identity", "*": "identity",

@@ -428,8 +428,8 @@ func TestLinksDoNotDeepen(t *testing.T) {
 		t.Fatalf("control: %v", err)
 	}
 	r = newRoom(t)
-	if err := r.apply(Layer, pack(t, append(entries, entry{name: "l/" + deep + "/"})...)); cove.ErrorCode(err) !=
-		cove.TooLarge {
+	if err := r.apply(Layer,
+		pack(t, append(entries, entry{name: "l/" + deep + "/"})...)); cove.ErrorCode(err) != cove.TooLarge {
 		t.Errorf("a tree of 400 levels: %v", err)
 	}
 }
