@@ -188,7 +188,7 @@ func TestDivide(t *testing.T) {
 }
 
 func TestSharesAreTheWhole(t *testing.T) {
-	var sum int64
+	sum := int64(homeShare)
 	for _, s := range shares {
 		sum += s
 	}
