@@ -32,7 +32,7 @@ import (
 type agents struct {
 	layers  *layers.Store
 	manager *sandbox.Manager
-	store   store.Store
+	store   store.Vault
 	cfg     *config.Config
 }
 
@@ -41,13 +41,13 @@ var (
 	_ run.Agents     = &agents{}
 )
 
-// installer is who runs what installs agents, in the records.
-const installer = "cove:agents"
+// installer is the part of Cove that installs agents.
+const installer = "agents"
 
 // newAgents makes the agents. Files of the configuration are read when they are
 // needed.
 func (d *Daemon) newAgents() *agents {
-	a := &agents{manager: d.manager, store: d.store, cfg: d.cfg}
+	a := &agents{manager: d.manager, store: store.NewVault(d.store), cfg: d.cfg}
 	a.layers = layers.Open(layers.Options{
 		Dir: filepath.Join(d.cfg.Home, "agents"), Beside: filepath.Dir(GuestPath(d.cfg)), Agents: agent.Merge(d.cfg.Agents),
 		Providers: func() ([]model.Provider, error) { return providers(d.cfg.Gateway) },
@@ -58,7 +58,7 @@ func (d *Daemon) newAgents() *agents {
 
 // run does a job in an execution of its own.
 func (a *agents) run(ctx context.Context, j layers.Job) (layers.Result, error) {
-	q := sandbox.Request{Language: "sh", Code: []byte(j.Script), Args: j.Args, Mounts: j.Mounts, Own: j.Limits, Client: installer}
+	q := sandbox.Request{Language: "sh", Code: []byte(j.Script), Args: j.Args, Mounts: j.Mounts, Own: j.Limits}
 	if j.Network != nil {
 		n, err := httpapi.Network(*j.Network)
 		if err != nil {
@@ -66,7 +66,7 @@ func (a *agents) run(ctx context.Context, j layers.Job) (layers.Result, error) {
 		}
 		q.Network = n
 	}
-	r, err := a.manager.Execute(ctx, q, nil, nil)
+	r, err := a.manager.Execute(ctx, cove.System(installer), q, nil, nil)
 	return layers.Result{ExitCode: r.ExitCode, Stdout: string(r.Stdout), Stderr: string(r.Stderr), Limit: r.Limit, Killed: r.Killed}, err
 }
 
@@ -113,7 +113,7 @@ func (a *agents) InstallAgent(ctx context.Context, name, version string, progres
 
 // RemoveAgent implements httpapi.Agents.
 func (a *agents) RemoveAgent(ctx context.Context, name, version string) ([]string, error) {
-	all, err := a.store.Sandboxes(ctx)
+	all, err := a.store.For(cove.System(installer)).Sandboxes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func choice(q run.Want) layers.Want {
 }
 
 // EquipSandbox implements httpapi.Agents.
-func (a *agents) EquipSandbox(q *sandbox.LastingRequest) error {
+func (a *agents) EquipSandbox(who cove.Principal, q *sandbox.LastingRequest) error {
 	if _, err := a.layers.Agent(q.Agent); cove.ErrorCode(err) == cove.NotFound {
 		return nil // a program of the image
 	}
@@ -169,7 +169,7 @@ func (a *agents) EquipSandbox(q *sandbox.LastingRequest) error {
 	if err != nil {
 		return err
 	}
-	if q.Local { // others have no credentials of the machine's
+	if who.IsOwner() { // others have no credentials of the machine's
 		q.Network = o.Permission(q.Network)
 	}
 	q.Mounts = append(q.Mounts, o.Mounts...)

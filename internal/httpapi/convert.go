@@ -20,12 +20,12 @@ func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 // request turns a wire request into one for the sandbox package, which judges
 // language, limits, environment and code. What is judged here is form, and
 // what depends on who asks: host paths.
-func (s *Server) request(ctx context.Context, c caller, q api.ExecuteRequest) (sandbox.Request, error) {
+func (s *Server) request(ctx context.Context, who cove.Principal, q api.ExecuteRequest) (sandbox.Request, error) {
 	q, err := withProfile(s, q.Profile, q, profile.Execution)
 	if err != nil {
 		return sandbox.Request{}, err
 	}
-	r := sandbox.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args, Env: q.Env, Image: q.Image, Engine: q.Engine, Client: c.name}
+	r := sandbox.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args, Env: q.Env, Image: q.Image, Engine: q.Engine}
 	if err := checkInput(q); err != nil {
 		return r, err
 	}
@@ -33,7 +33,7 @@ func (s *Server) request(ctx context.Context, c caller, q api.ExecuteRequest) (s
 		r.Stdin = strings.NewReader(q.Stdin)
 	}
 	if q.Permissions != nil && q.Permissions.Network != nil {
-		if r.Network, err = s.network(ctx, c, *q.Permissions.Network); err != nil {
+		if r.Network, err = s.network(ctx, who, *q.Permissions.Network); err != nil {
 			return r, err
 		}
 	}
@@ -43,21 +43,21 @@ func (s *Server) request(ctx context.Context, c caller, q api.ExecuteRequest) (s
 	if r.Files, err = files(q.Files); err != nil {
 		return r, err
 	}
-	if r.Image, err = s.image(ctx, c, q.Image); err != nil {
+	if r.Image, err = s.image(ctx, who, q.Image); err != nil {
 		return r, err
 	}
 	if q.WorkDir != "" {
-		if r.WorkDir, err = s.hostPath(ctx, c, "work_dir", q.WorkDir); err != nil {
+		if r.WorkDir, err = s.hostPath(ctx, who, "work_dir", q.WorkDir); err != nil {
 			return r, err
 		}
 	}
-	r.Mounts, err = s.mounts(ctx, c, q.Mounts)
+	r.Mounts, err = s.mounts(ctx, who, q.Mounts)
 	return r, err
 }
 
-func (s *Server) mounts(ctx context.Context, c caller, asked []api.Mount) (mounts []cove.Mount, err error) {
+func (s *Server) mounts(ctx context.Context, who cove.Principal, asked []api.Mount) (mounts []cove.Mount, err error) {
 	for _, m := range asked {
-		source, err := s.hostPath(ctx, c, "mounts", m.Source)
+		source, err := s.hostPath(ctx, who, "mounts", m.Source)
 		if err != nil {
 			return nil, err
 		}
@@ -142,11 +142,11 @@ func files(list []api.File) ([]sandbox.File, error) {
 var pathSchemes = []string{"dir", "tar", "oci", "docker-archive"}
 
 // image lets strangers name images, but not the host's directories and files.
-func (s *Server) image(ctx context.Context, c caller, image string) (string, error) {
+func (s *Server) image(ctx context.Context, who cove.Principal, image string) (string, error) {
 	if len(image) > 1024 || strings.ContainsFunc(image, func(r rune) bool { return r < ' ' || r == 0x7f }) || strings.HasPrefix(image, "-") {
 		return "", cove.Errorf(cove.InvalidArgument, "%.100q is not the name of an image", image).WithHint("write host, dir:PATH, tar:PATH or a reference such as debian:stable")
 	}
-	if c.owner {
+	if who.IsOwner() {
 		return image, nil
 	}
 	scheme, p, _ := strings.Cut(image, ":")
@@ -160,15 +160,15 @@ func (s *Server) image(ctx context.Context, c caller, image string) (string, err
 	if i := strings.LastIndexByte(p, ':'); i > strings.LastIndexByte(p, '/') && scheme != "dir" && scheme != "tar" {
 		p, tag = p[:i], p[i:]
 	}
-	resolved, err := s.hostPath(ctx, c, "image", p)
+	resolved, err := s.hostPath(ctx, who, "image", p)
 	return scheme + ":" + resolved + tag, err
 }
 
 // hostPath judges a host path (invariant H5). The owner may use what is not
 // always refused; everybody else what lies under the configured roots, and
 // learns nothing about what does not, not even whether it exists.
-func (s *Server) hostPath(ctx context.Context, c caller, field, p string) (string, error) {
-	if c.owner {
+func (s *Server) hostPath(ctx context.Context, who cove.Principal, field, p string) (string, error) {
+	if who.IsOwner() {
 		return s.CheckPath(p, nil)
 	}
 	roots := s.WorkDirRoots
@@ -179,8 +179,8 @@ func (s *Server) hostPath(ctx context.Context, c caller, field, p string) (strin
 	if err != nil {
 		refusal := cove.Errorf(cove.Forbidden, "%s: %.200q is not a path that may be attached", field, p).
 			WithHint("name a directory under sandbox.allowed_workdir_roots of the server")
-		s.deny(ctx, c.name, "attach", p, refusal)
-		s.Log.Warn("a host path was refused", "request_id", exchangeOf(ctx).id, "path", truncate(p, 200), "client", c.name, "error", err)
+		s.deny(ctx, who, "attach", p, refusal)
+		s.Log.Warn("a host path was refused", "request_id", exchangeOf(ctx).id, "path", truncate(p, 200), "client", who, "error", err)
 		return "", refusal
 	}
 	return resolved, nil

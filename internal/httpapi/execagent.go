@@ -44,8 +44,8 @@ func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) 
 	if q.Permissions != nil {
 		wanted.Network = q.Permissions.Network
 	}
-	r = run.Request{Task: agent.Task{Prompt: q.Code}, Agent: q.Language, Who: ex.who()}
-	r.New, err = s.sandboxRequest(ctx, ex.caller, wanted)
+	r = run.Request{Task: agent.Task{Prompt: q.Code}, Agent: q.Language}
+	r.New, err = s.sandboxRequest(ctx, ex.who, wanted)
 	if err == nil {
 		l, lerr := limits(q)
 		r.Timeout, r.New.Limits.Timeout, err = l.Timeout, 0, lerr
@@ -56,14 +56,14 @@ func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) 
 
 // executeAgent runs an agent and hands out what it says. The run is interrupted
 // when the caller leaves.
-func (s *Server) executeAgent(ctx context.Context, q run.Request, begun func(api.Run) error, take func(run.Event) error) (api.Run, error) {
-	r, err := s.Runs.Begin(ctx, q)
+func (s *Server) executeAgent(ctx context.Context, who cove.Principal, q run.Request, begun func(api.Run) error, take func(run.Event) error) (api.Run, error) {
+	r, err := s.Runs.Begin(ctx, who, q)
 	if err != nil {
 		return r, err
 	}
-	ended, err := s.Runs.Follow(ctx, r.ID, 0, q.Who, begun, take)
+	ended, err := s.Runs.Follow(ctx, who, r.ID, 0, begun, take)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && cove.ErrorCode(err) != cove.Unavailable {
-		s.Runs.Interrupt(context.WithoutCancel(ctx), r.ID, false, q.Who) // who may have ended meanwhile
+		s.Runs.Interrupt(context.WithoutCancel(ctx), who, r.ID, false) // who may have ended meanwhile
 	}
 	return ended, err
 }
@@ -79,7 +79,7 @@ func (s *Server) executeAgentWhole(ctx context.Context, ex *exchange, q run.Requ
 		}
 		b.Write(p)
 	}
-	ended, err := s.executeAgent(ctx, q, func(r api.Run) error {
+	ended, err := s.executeAgent(ctx, ex.who, q, func(r api.Run) error {
 		ex.w.Header().Set(api.ExecutionIDHeader, r.ID)
 		return nil
 	}, func(e run.Event) error {
@@ -101,7 +101,7 @@ func (s *Server) executeAgentWhole(ctx context.Context, ex *exchange, q run.Requ
 func (s *Server) streamAgent(ctx context.Context, ex *exchange, q run.Request) {
 	events := newEventWriter(ex.w, s.Clock)
 	defer events.stop()
-	ended, err := s.executeAgent(ctx, q, func(r api.Run) error {
+	ended, err := s.executeAgent(ctx, ex.who, q, func(r api.Run) error {
 		events.begin(cove.ExecutionID(r.ID), s.Heartbeat)
 		return nil
 	}, func(e run.Event) error {

@@ -238,7 +238,7 @@ func (s *Store) Push(ctx context.Context, id cove.SandboxID, w Work, branch stri
 	if err != nil {
 		return err
 	}
-	p, hangUp, err := s.dialBy(ctx, outlet, remote{Source: Source{URL: r.Remote}, owner: true}, true) // the machine pushes for its owner alone
+	p, hangUp, err := s.dialBy(ctx, outlet, remote{Source: Source{URL: r.Remote}, who: cove.MachineOwner()}, true) // the machine pushes for its owner alone
 	if err != nil {
 		return err
 	}

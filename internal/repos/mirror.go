@@ -302,7 +302,10 @@ func (m *mirror) describe(r remote, d Mirror) error {
 }
 
 // Mirrors lists the store.
-func (s *Store) Mirrors(ctx context.Context) ([]Mirror, error) {
+func (s *Store) Mirrors(ctx context.Context, who cove.Principal) ([]Mirror, error) {
+	if !who.SeesAll() {
+		return nil, cove.Errorf(cove.Forbidden, "the store of repositories is for the machine's owner")
+	}
 	all, err := s.described()
 	if err != nil {
 		return nil, err
@@ -360,13 +363,13 @@ func (s *Store) described() ([]Mirror, error) {
 
 // known finds a mirror by what a person calls it: as it was asked for, its
 // address, or its key. Errors: NotFound.
-func (s *Store) known(source string, owner bool) (Mirror, error) {
+func (s *Store) known(who cove.Principal, source string) (Mirror, error) {
 	all, err := s.described()
 	if err != nil {
 		return Mirror{}, err
 	}
 	keys := []string{source}
-	if src, err := ParseSource(source, owner); err == nil && src.Dir == "" {
+	if src, err := ParseSource(who, source); err == nil && src.Dir == "" {
 		keys = append(keys, src.Key)
 	} else if err == nil {
 		if git, err := gitDirectory(src.Dir); err == nil {
@@ -384,12 +387,11 @@ func (s *Store) known(source string, owner bool) (Mirror, error) {
 	return Mirror{}, cove.Errorf(cove.NotFound, "the store has no repository %.200q", source).WithHint(`"cove repo list" shows them`)
 }
 
-// FetchMirror fetches a repository into the store. owner says that the
-// machine's owner asks; partial, that contents of files are left out until
-// somebody checks them out. Errors: those of ParseSource, Outlet.Open and git;
+// FetchMirror fetches a repository into the store for a principal; partial says
+// that contents of files are left out until somebody checks them out. Errors: those of ParseSource, Outlet.Open and git;
 // Conflict where it is there whole.
-func (s *Store) FetchMirror(ctx context.Context, source string, owner, partial bool, progress func(workspace.Step)) (Mirror, error) {
-	r, err := s.find(ctx, source, owner)
+func (s *Store) FetchMirror(ctx context.Context, who cove.Principal, source string, partial bool, progress func(workspace.Step)) (Mirror, error) {
+	r, err := s.find(ctx, who, source)
 	if err != nil {
 		return Mirror{}, err
 	}
@@ -411,7 +413,7 @@ func (s *Store) FetchMirror(ctx context.Context, source string, owner, partial b
 	if err := errors.Join(err, hangUp()); err != nil {
 		return Mirror{}, err
 	}
-	found, err := s.known(r.Key, owner)
+	found, err := s.known(who, r.Key)
 	if err == nil {
 		found.Size, err = diskUsed(ctx, m.dir)
 	}
@@ -420,8 +422,8 @@ func (s *Store) FetchMirror(ctx context.Context, source string, owner, partial b
 
 // RemoveMirror removes one that nobody borrows from. Errors: NotFound,
 // Conflict.
-func (s *Store) RemoveMirror(ctx context.Context, source string, owner bool) error {
-	found, err := s.known(source, owner)
+func (s *Store) RemoveMirror(ctx context.Context, who cove.Principal, source string) error {
+	found, err := s.known(who, source)
 	if err != nil {
 		return err
 	}
@@ -457,8 +459,8 @@ func (s *Store) RemoveMirror(ctx context.Context, source string, owner bool) err
 // CollectMirror packs a repository of the store anew. While somebody borrows
 // from it every object stays, and so does it of a partial one; otherwise what no
 // ref reaches goes.
-func (s *Store) CollectMirror(ctx context.Context, source string, owner bool) error {
-	found, err := s.known(source, owner)
+func (s *Store) CollectMirror(ctx context.Context, who cove.Principal, source string) error {
+	found, err := s.known(who, source)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,6 @@ type record struct {
 	Source     string   `json:"source,omitempty"`     // as it was asked for
 	Repository string   `json:"repository,omitempty"` // key of it in the store, whether it borrows or not
 	Mirror     string   `json:"mirror,omitempty"`     // key of the mirror it borrows from
-	Local      bool     `json:"local,omitempty"`      // the machine's owner asked for it
 	Remote     string   `json:"remote,omitempty"`
 	Branch     string   `json:"branch,omitempty"`
 	From       string   `json:"from,omitempty"`

@@ -220,8 +220,8 @@ func (p person) pack(ctx context.Context, commit string) error {
 
 // plainDirectory is the directory of a source that is in no repository; empty
 // for one that is. Errors: InvalidArgument, Forbidden, NotFound.
-func (s *Store) plainDirectory(want workspace.Repository) (string, error) {
-	src, err := ParseSource(want.Source, want.Local)
+func (s *Store) plainDirectory(who cove.Principal, want workspace.Repository) (string, error) {
+	src, err := ParseSource(who, want.Source)
 	if err != nil {
 		return "", err
 	}

@@ -37,11 +37,11 @@ var shorthand = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9-]*)/([A-Za-z0-9._-]+
 // scp is HOST:PATH as ssh has it, with a user or not.
 var scp = regexp.MustCompile(`^(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([^:].*)$`)
 
-// ParseSource reads a source. owner says that the machine's owner asks, who may
+// ParseSource reads a source that a principal names. The machine's owner may
 // name a directory, and a server on the machine's loopback without TLS.
 // What is given is not repeated in errors where it may hold a password.
 // Errors: InvalidArgument, Forbidden.
-func ParseSource(s string, owner bool) (Source, error) {
+func ParseSource(who cove.Principal, s string) (Source, error) {
 	bad := func(why string) (Source, error) {
 		return Source{}, cove.Errorf(cove.InvalidArgument, "this is no repository: %s", why).WithHint(sourceHint)
 	}
@@ -56,7 +56,7 @@ func ParseSource(s string, owner bool) (Source, error) {
 		return bad("it begins with a hyphen")
 	}
 	if strings.HasPrefix(s, "/") {
-		if !owner {
+		if !who.IsOwner() {
 			return Source{}, cove.Errorf(cove.Forbidden, "a directory of this machine is for its owner").WithHint("give an address instead: https://HOST/PATH")
 		}
 		return Source{Dir: filepath.Clean(s)}, nil
@@ -64,7 +64,7 @@ func ParseSource(s string, owner bool) (Source, error) {
 	if scheme, rest, ok := strings.Cut(s, "://"); ok {
 		switch strings.ToLower(scheme) {
 		case "https", "http", "ssh", "git+ssh", "ssh+git":
-			return parseURL(strings.ToLower(scheme)+"://"+rest, owner)
+			return parseURL(who, strings.ToLower(scheme)+"://"+rest)
 		}
 		return bad("an address begins with https://")
 	}
@@ -72,15 +72,15 @@ func ParseSource(s string, owner bool) (Source, error) {
 		return bad("it names a program")
 	}
 	if m := shorthand.FindStringSubmatch(s); m != nil {
-		return parseURL("https://github.com/"+m[1]+"/"+m[2], owner)
+		return parseURL(who, "https://github.com/"+m[1]+"/"+m[2])
 	}
 	if m := scp.FindStringSubmatch(s); m != nil {
-		return parseURL("ssh://"+m[1]+"/"+strings.TrimPrefix(m[2], "/"), owner)
+		return parseURL(who, "ssh://"+m[1]+"/"+strings.TrimPrefix(m[2], "/"))
 	}
 	return bad("it is neither an address nor OWNER/REPO")
 }
 
-func parseURL(s string, owner bool) (Source, error) {
+func parseURL(who cove.Principal, s string) (Source, error) {
 	bad := func(why string) (Source, error) {
 		return Source{}, cove.Errorf(cove.InvalidArgument, "this is no address of a repository: %s", why).WithHint(sourceHint)
 	}
@@ -107,7 +107,7 @@ func parseURL(s string, owner bool) (Source, error) {
 		}
 	}
 	secure := u.Scheme != "http"
-	if addr, ok := host.Addr(); !secure && !(owner && (host.Name() == "localhost" || ok && addr.IsLoopback())) {
+	if addr, ok := host.Addr(); !secure && !(who.IsOwner() && (host.Name() == "localhost" || ok && addr.IsLoopback())) {
 		return bad("an address begins with https://")
 	}
 	path, err := cleanPath(u.EscapedPath())

@@ -22,9 +22,9 @@ import (
 // credentials: git has none.
 type Outlet interface {
 	// Open opens a way to the repository at an address, and to nothing else: to
-	// read it, or to push to it too. owner says that the machine's owner asks,
-	// whose credentials are for nobody else. Errors: Forbidden, Unavailable.
-	Open(ctx context.Context, address string, owner, push bool) (Way, error)
+	// read it, or to push to it too: for the machine's owner with the machine's
+	// credentials, which are for nobody else. Errors: Forbidden, Unavailable.
+	Open(ctx context.Context, who cove.Principal, address string, push bool) (Way, error)
 }
 
 // Way is one way out. The zero value but for Close is a direct one.

@@ -27,7 +27,6 @@ type Request struct {
 	Engine   string      // empty is the configured default
 	Limits   cove.Limits // zero fields take the runtime's default
 	Network  Network
-	Client   string // who asks, for the record; never a secret
 	// Own are the limits of work of Cove's own, which may go beyond what callers
 	// may ask for; zero fields are as Limits say.
 	Own cove.Limits

@@ -35,7 +35,7 @@ const detachedLabel = "detached"
 
 // command is one that runs.
 type command struct {
-	caller  string
+	who     cove.Principal // who asked for it
 	sandbox cove.SandboxID
 	process *guest.RemoteProcess
 }
@@ -45,7 +45,7 @@ type command struct {
 // the command. A command that fails is a result. When ctx ends, it is killed,
 // with its process group, unless it is detached. Errors: NotFound, Conflict when
 // the sandbox does not run, InvalidArgument, RuntimeMissing, Overloaded.
-func (m *Manager) Command(ctx context.Context, ref string, who Caller, q CommandRequest, started func(cove.ExecutionID), out Output) (CommandResult, error) {
+func (m *Manager) Command(ctx context.Context, who cove.Principal, ref string, q CommandRequest, started func(cove.ExecutionID), out Output) (CommandResult, error) {
 	if err := m.call(); err != nil {
 		return CommandResult{}, err
 	}
@@ -56,7 +56,7 @@ func (m *Manager) Command(ctx context.Context, ref string, who Caller, q Command
 	if err := checkCommand(q.Args, q.Env); err != nil {
 		return CommandResult{}, err
 	}
-	in, err := m.EnterSandbox(ctx, ref, who)
+	in, err := m.EnterSandbox(ctx, who, ref)
 	if err != nil {
 		return CommandResult{}, err
 	}
@@ -74,7 +74,7 @@ func (m *Manager) Command(ctx context.Context, ref string, who Caller, q Command
 	if err != nil {
 		return r, err
 	}
-	c := &command{caller: who.Name, sandbox: in.ID, process: p}
+	c := &command{who: who, sandbox: in.ID, process: p}
 	m.mu.Lock()
 	m.commands[r.ID] = c
 	m.mu.Unlock()
@@ -183,15 +183,15 @@ func (c *command) kill(m *Manager) error {
 
 // SignalCommand sends a signal to a command that the caller has started, and to
 // its process group. Errors: NotFound.
-func (m *Manager) SignalCommand(ctx context.Context, ref string, id cove.ExecutionID, who Caller, signal syscall.Signal) error {
-	record, err := m.findRecord(ctx, ref, who)
+func (m *Manager) SignalCommand(ctx context.Context, who cove.Principal, ref string, id cove.ExecutionID, signal syscall.Signal) error {
+	record, err := m.findRecord(ctx, who, ref)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
 	c := m.commands[id]
 	m.mu.Unlock()
-	if c == nil || c.sandbox != record.ID || c.caller != who.Name && !who.Owner {
+	if c == nil || c.sandbox != record.ID || !who.Sees(c.who) {
 		return cove.Errorf(cove.NotFound, "no command %s runs in the sandbox %s", id, record.Name)
 	}
 	return c.process.Signal(ctx, int(signal))

@@ -35,11 +35,11 @@ type Workspaces interface {
 // Spec says what a workspace must be.
 type Spec struct {
 	ID         cove.SandboxID
-	Name       string      // of the sandbox, for a branch's name
-	User       cove.User   // whose the files are, inside
-	Repository *Repository // nil is an empty directory
-	Bind       string      // a directory of the caller's own instead of one that is made, absolute; it is never removed
-	Client     string      // who asked, for the record
+	Name       string         // of the sandbox, for a branch's name
+	User       cove.User      // whose the files are, inside
+	Repository *Repository    // nil is an empty directory
+	Bind       string         // a directory of the caller's own instead of one that is made, absolute; it is never removed
+	Owner      cove.Principal // who asked
 	// Within is another sandbox of the same client's, in whose home the checkout
 	// is to be, as a directory of its own: it has no home, and no mounts. It borrows
 	// objects where that sandbox does.

@@ -84,7 +84,7 @@ func execution() store.Execution {
 	return store.Execution{
 		Execution: api.Execution{ID: string(cove.NewExecutionID()), Language: "python", Engine: "native",
 			Status: api.StatusRunning, ExitCode: -1, CreatedAt: epoch},
-		Instance: cove.NewInstanceID(), Client: "local", CodeHash: strings.Repeat("ab", 32),
+		Instance: cove.NewInstanceID(), Owner: cove.MachineOwner(), CodeHash: strings.Repeat("ab", 32),
 	}
 }
 
