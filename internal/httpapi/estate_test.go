@@ -151,8 +151,10 @@ type robots struct{}
 
 func (robots) Equip(context.Context, run.Want, bool, func(workspace.Step)) (run.Equipment, error) {
 	return run.Equipment{
-		Agent:   "robot",
-		Command: func(t agent.Task) (agent.Command, error) { return agent.Command{Args: []string{"robot", t.Prompt}}, nil },
+		Agent: "robot",
+		Command: func(t agent.Task) (agent.Command, error) {
+			return agent.Command{Args: []string{"robot", t.Prompt}}, nil
+		},
 		Parser: func(before api.AgentUsage) agent.Parser {
 			return agent.Agent{Title: "Robot", Output: agent.FormatMessages}.NewParser(before)
 		},
