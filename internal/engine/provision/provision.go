@@ -110,7 +110,9 @@ func (s *Sandbox) bring(ctx context.Context, eng engine.Engine, t engine.Templat
 		if p.OpenRoute == nil {
 			return
 		}
-		if route, refused = p.OpenRoute(t.ID); refused == nil {
+		var opened Route
+		if opened, refused = p.OpenRoute(t.ID); refused == nil {
+			route = opened // with an error it may be a nil pointer in an interface
 			refused = route.Bind(&binding, t.Rootfs)
 		}
 		if refused != nil {

@@ -171,3 +171,18 @@ func TestAdopted(t *testing.T) {
 		t.Errorf("%v are left, %v", left, err)
 	}
 }
+
+// TestNoRoute: a route that cannot be opened is not closed, whatever comes with
+// the error.
+func TestNoRoute(t *testing.T) {
+	e, r := newEngine(t), &route{}
+	plan := r.plan()
+	refused := errors.New("no such credential")
+	plan.OpenRoute = func(cove.SandboxID) (provision.Route, error) {
+		var none *route
+		return none, refused
+	}
+	if _, err := provision.New(t.Context(), e, plan); !errors.Is(err, refused) {
+		t.Errorf("%v, want %v", err, refused)
+	}
+}
