@@ -13,14 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clone makes a detached recursive copy of the mount at a path, relative to a directory's descriptor or unix.AT_FDCWD.
-// An empty path means the descriptor itself.
+// Clone makes a detached private copy of the mount at a path, without its submounts. The path is relative to a
+// directory's descriptor or unix.AT_FDCWD; an empty one means the descriptor itself. What is mounted on the copy does
+// not appear on the original, which is a shared mount on hosts with systemd.
 func Clone(dir int, path string) (*os.File, error) {
 	fd, err := unix.OpenTree(dir, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return nil, fmt.Errorf("open_tree %s: %w", path, err)
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	tree := os.NewFile(uintptr(fd), path)
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Propagation: unix.MS_PRIVATE}); err != nil {
+		tree.Close()
+		return nil, fmt.Errorf("make a copy of the mount %s private: %w", path, err)
+	}
+	return tree, nil
 }
 
 // Map makes a detached mount idmapped by a user namespace: ids inside it are the file system's, ids outside are the
