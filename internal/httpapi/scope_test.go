@@ -27,6 +27,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 )
 
@@ -66,13 +67,13 @@ func newEstate(t *testing.T) *estate {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	e.manager = sandbox.New(sandbox.Options{
 		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return eng, nil }}),
-		Images:  hostAlone{}, Store: e.store, Instance: in.ID, RunDir: dir,
-		OpenWay: func(cove.SandboxID, cove.ExecutionID, string, sandbox.Network) (sandbox.Way, error) {
+		Images:  hostAlone{}, Store: store.NewVault(e.store), Instance: in.ID, RunDir: dir,
+		OpenWay: func(cove.Principal, cove.SandboxID, cove.ExecutionID, sandbox.Network) (sandbox.Way, error) {
 			return e.way(), nil
 		},
 		MaxConcurrent: 8, MaxQueued: 8, Clock: clock.Real(), Log: log,
 	})
-	e.Server, err = New(Options{Executor: e.manager, Store: e.store, CheckPath: hostpath.Check, Version: "test", Log: log,
+	e.Server, err = New(Options{Executor: e.manager, Store: store.NewVault(e.store), CheckPath: hostpath.Check, Version: "test", Log: log,
 		Keys: []Key{key("keeper", keeper), key("stranger", stranger)}})
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +136,7 @@ func (*heldWay) Concealed(from io.Reader) io.Reader          { return from }
 func (*heldWay) Shut()                                       {}
 func (*heldWay) Close()                                      {}
 func (*heldWay) Models() []model.ProviderUsage               { return nil }
-func (w *heldWay) Answer(context.Context, cove.HoldID, approval.Answer) (approval.Hold, error) {
+func (w *heldWay) Answer(context.Context, cove.Principal, cove.HoldID, approval.Answer) (approval.Hold, error) {
 	return w.hold, nil
 }
 
@@ -219,7 +220,7 @@ func TestKeysSeeTheirOwnExecutions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	remembered := approval.Approval{ID: cove.NewApprovalID(), Policy: "p", Subject: e.ways[0].hold.Subject, Who: "key:keeper", Time: time.Now(), Until: time.Now().Add(time.Hour)}
+	remembered := approval.Approval{ID: cove.NewApprovalID(), Policy: "p", Subject: e.ways[0].hold.Subject, Who: cove.KeyHolder("keeper"), Time: time.Now(), Until: time.Now().Add(time.Hour)}
 	must(e.store.Approve(t.Context(), remembered))
 	must(e.store.AppendDecisions(t.Context(), 100, api.Decision{Time: time.Now(), Execution: id, Client: "key:keeper", Host: "api.example.com", Verdict: api.VerdictAllow}))
 
