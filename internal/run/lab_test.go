@@ -230,7 +230,7 @@ func (s *server) end(t *testing.T) {
 // ask is a request for the robot: steps are lines of the prompt.
 func ask(steps ...string) run.Request {
 	return run.Request{Task: agent.Task{Prompt: strings.Join(steps, "\n") + "\n"}, Agent: "robot",
-		New: sandbox.LastingRequest{Spec: cove.Spec{WorkDir: "../tmp"}}} // which sandboxes in memory have
+		New: sandbox.LastingRequest{Spec: cove.Spec{WorkDir: "../tmp"}}}
 }
 
 func (s *server) begin(t *testing.T, q run.Request) api.Run {

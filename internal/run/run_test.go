@@ -152,7 +152,7 @@ func TestRunThatCannotBegin(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
 	q := ask("answer")
-	q.New.WorkDir = "not/there"
+	q.New.WorkDir = "../nowhere" // beyond the workspace, below which a directory is made
 	_, err := s.Begin(t.Context(), owner, q)
 	wantCode(t, "a directory that is not there", err, cove.RuntimeMissing)
 	s.wantSandboxes(t, 0)
