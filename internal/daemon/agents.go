@@ -14,10 +14,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/layers"
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/registry"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/profile"
 	"github.com/cove-sandbox/cove/internal/run"
@@ -29,10 +32,10 @@ import (
 // agents are the coding agents of this machine: what is declared, and what is
 // installed.
 type agents struct {
-	layers  *layers.Store
-	manager *sandbox.Manager
-	store   store.Vault
-	cfg     *config.Config
+	layers     *layers.Store
+	executions *execution.Executions
+	store      store.Vault
+	cfg        *config.Config
 }
 
 var (
@@ -46,7 +49,7 @@ const installer = "agents"
 // newAgents makes the agents. Files of the configuration are read when they are
 // needed.
 func (d *Daemon) newAgents() *agents {
-	a := &agents{manager: d.manager, store: store.NewVault(d.store), cfg: d.cfg}
+	a := &agents{executions: d.executions, store: store.NewVault(d.store), cfg: d.cfg}
 	a.layers = layers.Open(layers.Options{
 		Dir: filepath.Join(d.cfg.Home, "agents"), Beside: filepath.Dir(GuestPath(d.cfg)), Agents: agent.Merge(d.cfg.Agents),
 		Providers: func() ([]model.Provider, error) { return providers(d.cfg.Gateway) },
@@ -57,11 +60,11 @@ func (d *Daemon) newAgents() *agents {
 
 // run does a job in an execution of its own.
 func (a *agents) run(ctx context.Context, j layers.Job) (layers.Result, error) {
-	q := sandbox.Request{
+	q := execution.Request{
 		Language: "sh", Code: []byte(j.Script), Args: j.Args, Attachments: j.Attachments, Own: j.Limits,
 		Spec: cove.Spec{Network: j.Network},
 	}
-	r, err := a.manager.Execute(ctx, cove.System(installer), q, nil, nil)
+	r, err := a.executions.Execute(ctx, cove.System(installer), q, nil, nil)
 	return layers.Result{ExitCode: r.ExitCode, Stdout: string(r.Stdout), Stderr: string(r.Stderr), Limit: r.Limit, Killed: r.Killed}, err
 }
 
@@ -145,7 +148,7 @@ func choice(q run.Want) layers.Want {
 }
 
 // EquipSandbox implements httpapi.Agents.
-func (a *agents) EquipSandbox(who cove.Principal, q *sandbox.LastingRequest) error {
+func (a *agents) EquipSandbox(who cove.Principal, q *sandbox.Request) error {
 	if _, err := a.layers.Agent(q.Agent); cove.ErrorCode(err) == cove.NotFound {
 		return nil // a program of the image
 	}
@@ -169,7 +172,7 @@ func (a *agents) EquipSandbox(who cove.Principal, q *sandbox.LastingRequest) err
 	}
 	q.Spec = o.Equip(q.Spec)
 	for _, f := range o.Files {
-		q.Home = append(q.Home, sandbox.File{Path: f.Path, Mode: 0o600, Data: []byte(f.Content)})
+		q.Home = append(q.Home, provision.File{Path: f.Path, Mode: 0o600, Data: []byte(f.Content)})
 	}
 	if q.Screen == nil {
 		return cove.Errorf(cove.Unsupported, "%s has no screen of its own", of.Title).WithHint("give it a task: cove %s PROMPT", of.Name)
@@ -229,7 +232,7 @@ func (a *agents) reach(ctx context.Context, of agent.Agent, l agent.Layer) (cred
 		}
 		return chosen[0].Credential, "the models of " + chosen[0].Name + ", at the gateway's address", nil
 	}
-	n, err := sandbox.NetworkOf(&o.Network)
+	n, err := egress.NetworkOf(&o.Network)
 	if err != nil {
 		return of.Provider, "", err
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engines"
+	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/httpapi"
@@ -42,21 +43,23 @@ import (
 
 // Daemon is Cove, running.
 type Daemon struct {
-	cfg      *config.Config
-	log      *slog.Logger
-	instance *instance.Instance
-	store    *sqlite.Store
-	images   *image.Store
-	engines  *engine.Set
-	manager  *sandbox.Manager
-	agents   *agents
-	runs     *run.Runner
-	meter    *meter.Meter
-	recorder *gateway.Recorder
-	opened   atomic.Pointer[gateway.Gateway] // once it is
-	api      *httpapi.Server
-	memory   *memoryListener
-	port     atomic.Uint32 // of the API on the network; 0 if it is not there
+	cfg        *config.Config
+	log        *slog.Logger
+	instance   *instance.Instance
+	store      *sqlite.Store
+	images     *image.Store
+	engines    *engine.Set
+	executions *execution.Executions
+	sandboxes  *sandbox.Sandboxes
+	processes  *sandbox.Processes
+	agents     *agents
+	runs       *run.Runner
+	meter      *meter.Meter
+	recorder   *gateway.Recorder
+	opened     atomic.Pointer[gateway.Gateway] // once it is
+	api        *httpapi.Server
+	memory     *memoryListener
+	port       atomic.Uint32 // of the API on the network; 0 if it is not there
 
 	openGateway func() (*gateway.Gateway, error) // once, when the first sandbox has a network
 	openRepos   func() (*repos.Store, error)     // once
@@ -112,13 +115,18 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	d.meter = meter.New(meter.Options{State: d.network, Lost: func() int64 { return d.recorder.Lost() }})
 	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: store.NewVault(d.store), Keep: cfg.Audit.Decisions, Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
-	d.manager = sandbox.New(sandbox.Options{
-		NextWay: d.nextWay, OpenWay: d.openWay,
+	d.executions = execution.New(execution.Options{
+		NextRoute: d.nextWay, OpenRoute: d.openWay,
 		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: store.NewVault(d.store),
 		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
 		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
 		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,
 	})
+	d.sandboxes = sandbox.New(sandbox.Options{
+		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: store.NewVault(d.store), Bounds: cfg.Bounds(),
+		Clock: clock.Real(), Log: log,
+	})
+	d.processes = sandbox.NewProcesses(d.sandboxes)
 	d.agents = d.newAgents()
 	d.runs = d.newRuns()
 	if d.api, err = d.newAPI(); err != nil {
@@ -173,7 +181,7 @@ func GuestPath(cfg *config.Config) string {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.manager, Lasting: d.manager, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: work{d.manager, d.openRepos, outlet{d}}, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: store.NewVault(d.store), Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		Executor: d.executions, Sandboxes: d.sandboxes, Processes: d.processes, Asks: asks{d.executions, d.sandboxes}, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: work{d.sandboxes, d.openRepos, outlet{d}}, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: store.NewVault(d.store), Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
 		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}
@@ -194,7 +202,7 @@ func (d *Daemon) newAPI() (*httpapi.Server, error) {
 // once after processes that were killed.
 func (d *Daemon) open() error {
 	if !d.warm { // somebody wants to see the records, which must not list the dead as running
-		if err := d.manager.Abandon(context.Background()); err != nil {
+		if err := d.executions.Abandon(context.Background()); err != nil {
 			d.log.Warn("cannot put the records of earlier processes right", "error", err)
 		}
 	}
@@ -208,9 +216,9 @@ func (d *Daemon) open() error {
 	d.stopReaps = cancel
 	d.serving.Go(func() {
 		if d.warm {
-			d.manager.Open() // what it has to sweep is swept too; an error shows when it is used
+			d.executions.Open() // what it has to sweep is swept too; an error shows when it is used
 		}
-		if err := d.manager.Reap(ctx); err != nil && ctx.Err() == nil {
+		if err := d.executions.Reap(ctx); err != nil && ctx.Err() == nil {
 			d.log.Warn("cannot clean up after earlier processes", "error", err)
 		}
 	})
@@ -248,7 +256,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	if err := d.manager.Open(); err != nil {
+	if err := d.executions.Open(); err != nil {
 		return err
 	}
 	if err := d.adopt(ctx); err != nil {
@@ -265,7 +273,8 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	}
 	reaps, stop := context.WithCancel(ctx)
 	defer stop()
-	d.serving.Go(func() { d.manager.RunReaper(reaps) })
+	d.serving.Go(func() { d.executions.RunReaper(reaps) })
+	d.serving.Go(func() { d.sandboxes.RunReconciler(reaps, execution.ReapInterval) })
 	d.serving.Go(func() { d.tendRuns(reaps) })
 	select {
 	case <-ctx.Done():
@@ -274,7 +283,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	stop()
 	grace, cancel := context.WithTimeout(context.Background(), d.cfg.ShutdownGrace.Std())
 	defer cancel()
-	d.log.Info("shutting down", "running", d.manager.Active())
+	d.log.Info("shutting down", "running", d.executions.Active())
 	return errors.Join(err, d.Close(grace))
 }
 
@@ -361,8 +370,9 @@ func (d *Daemon) close(ctx context.Context) error {
 	if d.runs != nil {
 		d.runs.Leave()
 	}
-	if d.manager != nil {
-		errs = append(errs, d.manager.Close(ctx))
+	if d.executions != nil {
+		d.executions.Close(ctx)
+		errs = append(errs, d.sandboxes.Close(ctx))
 	}
 	if d.runs != nil {
 		d.runs.Close()

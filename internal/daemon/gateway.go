@@ -12,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/config"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/model"
@@ -20,7 +21,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/git/inspect"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -34,7 +34,7 @@ func (d *Daemon) nextWay() cove.SandboxID {
 
 // openWay opens a sandbox's way out. It is closed before the manager has
 // closed.
-func (d *Daemon) openWay(who cove.Principal, id cove.SandboxID, of cove.ExecutionID, n sandbox.Network) (sandbox.Way, error) {
+func (d *Daemon) openWay(who cove.Principal, id cove.SandboxID, of cove.ExecutionID, n egress.Network) (egress.Route, error) {
 	g, err := d.openGateway()
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/gateway"
@@ -28,12 +29,12 @@ func (d *Daemon) adopt(ctx context.Context) error {
 		return err
 	}
 	d.lasting.Store(g)
-	err = d.manager.AdoptSandboxes(ctx, sandbox.Lasting{
+	err = d.sandboxes.Adopt(ctx, sandbox.Host{
 		Workspaces: workspaces,
-		OpenWay: func(who cove.Principal, id cove.SandboxID, name string, n sandbox.Network) (sandbox.Way, error) {
+		OpenRoute: func(who cove.Principal, id cove.SandboxID, name string, n egress.Network) (egress.Route, error) {
 			return g.Open(spec(who, id, name, n))
 		},
-		ForgetWay: g.Discard, Repository: repositoryNetwork, OpenGit: d.openGit,
+		ForgetRoute: g.Discard, Repository: repositoryNetwork, OpenGit: d.openGit,
 		Layers: d.agents.layers, TakeUp: d.runs.TakeUp, Recorders: d.runs, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
 	if err != nil {
@@ -61,7 +62,7 @@ func (d *Daemon) newLastingGateway() (*gateway.Gateway, error) {
 }
 
 // spec is a way out as the gateway makes it.
-func spec(owner cove.Principal, id cove.SandboxID, name string, n sandbox.Network) gateway.Spec {
+func spec(owner cove.Principal, id cove.SandboxID, name string, n egress.Network) gateway.Spec {
 	return gateway.Spec{
 		Owner: owner, Sandbox: id, Name: name, Policy: n.Policy, Credentials: n.Credentials, Providers: n.Providers, Budget: n.Budget,
 		Remote: n.Remote, PullRequests: n.PullRequests,
@@ -78,15 +79,15 @@ const gitHubAPI = "api.github.com"
 // repositoryNetwork is what a sandbox needs of the network for its repository:
 // that repository, and where it may open pull requests, the API that does. A
 // remote that is not reached by HTTPS is one of the machine's, and no sandbox's.
-func repositoryNetwork(who cove.Principal, of store.SandboxRepository, allowPR bool) (sandbox.Network, error) {
+func repositoryNetwork(who cove.Principal, of store.SandboxRepository, allowPR bool) (egress.Network, error) {
 	if !strings.HasPrefix(of.Remote, "https://") {
-		return sandbox.Network{Mode: cove.NetworkNone}, nil
+		return egress.Network{Mode: cove.NetworkNone}, nil
 	}
 	d, err := policy.ForRepository("repository", of.Remote, of.Branch, of.Shared, allowPR)
 	if err != nil {
-		return sandbox.Network{}, err
+		return egress.Network{}, err
 	}
-	n := sandbox.Network{Mode: cove.NetworkLimited, Policy: []*policy.Document{d}, PullRequests: allowPR}
+	n := egress.Network{Mode: cove.NetworkLimited, Policy: []*policy.Document{d}, PullRequests: allowPR}
 	if who.IsOwner() {
 		n.Remote = of.Remote
 	}

@@ -48,11 +48,11 @@ func (o outlet) Open(_ context.Context, who cove.Principal, address string, push
 // a sandbox asks that its policy asks about.
 type askingOutlet struct {
 	outlet
-	manager *sandbox.Manager
-	of      cove.Principal // who pushes
-	id      cove.SandboxID
-	name    string // of the sandbox
-	what    string // it is that is asked for
+	sandboxes *sandbox.Sandboxes
+	of        cove.Principal // who pushes
+	id        cove.SandboxID
+	name      string // of the sandbox
+	what      string // it is that is asked for
 }
 
 // Open implements repos.Outlet.
@@ -70,7 +70,7 @@ func (o askingOutlet) Open(_ context.Context, _ cove.Principal, address string, 
 	if err != nil {
 		return repos.Way{}, err
 	}
-	done, end := o.manager.Errand(o.of, o.id, o.name, opened), way.Close
+	done, end := o.sandboxes.Errand(o.of, o.id, o.name, opened), way.Close
 	way.Close = func() error { done(); return end() }
 	return way, nil
 }

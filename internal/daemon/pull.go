@@ -18,7 +18,7 @@ import (
 
 // Pull implements httpapi.Work.
 func (w work) Pull(ctx context.Context, who cove.Principal, ref string, q api.PullRequest) (api.OpenedPull, error) {
-	s, err := w.manager.FindSandbox(ctx, who, ref)
+	s, err := w.sandboxes.Find(ctx, who, ref)
 	if err != nil {
 		return api.OpenedPull{}, err
 	}

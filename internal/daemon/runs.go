@@ -9,17 +9,17 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/run"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // newRuns makes what has the runs of agents.
 func (d *Daemon) newRuns() *run.Runner {
 	return run.New(run.Options{
-		Sandboxes: d.manager, Agents: d.agents, Work: runWork{work{d.manager, d.openRepos, outlet{d}}}, Store: store.NewVault(d.store), Flush: d.recorder.Flush,
+		Sandboxes: d.sandboxes, Processes: d.processes, Agents: d.agents, Work: runWork{work{d.sandboxes, d.openRepos, outlet{d}}}, Store: store.NewVault(d.store), Flush: d.recorder.Flush,
 		Dir: filepath.Join(d.cfg.Home, "runs"), Clock: clock.Real(), Log: d.log,
 	})
 }
@@ -28,7 +28,7 @@ func (d *Daemon) newRuns() *run.Runner {
 func (d *Daemon) tendRuns(ctx context.Context) {
 	for {
 		select {
-		case <-time.After(sandbox.ReapInterval):
+		case <-time.After(execution.ReapInterval):
 		case <-ctx.Done():
 			return
 		}

@@ -12,12 +12,12 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
-// work brings work from sandboxes to the host: the manager has the sandboxes,
+// work brings work from sandboxes to the host: Sandboxes holds the sandboxes,
 // and the store what came from them.
 type work struct {
-	manager *sandbox.Manager
-	repos   func() (*repos.Store, error)
-	outlet  outlet
+	sandboxes *sandbox.Sandboxes
+	repos     func() (*repos.Store, error)
+	outlet    outlet
 }
 
 var _ httpapi.Work = work{}
@@ -28,7 +28,7 @@ func (w work) take(ctx context.Context, who cove.Principal, ref string) (*repos.
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	in, err := w.manager.OpenWork(ctx, who, ref)
+	in, err := w.sandboxes.OpenWork(ctx, who, ref)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -119,7 +119,7 @@ func (w work) Push(ctx context.Context, who cove.Principal, ref string, q api.Pu
 	what := fmt.Sprintf("push %s to %s of %s", done.Commit, done.Branch, done.Remote)
 	var way repos.Outlet = w.outlet
 	if q.Ask {
-		way = askingOutlet{outlet: w.outlet, manager: w.manager, of: who, id: in.ID, name: in.Record.Name, what: what + ", from the sandbox " + in.Record.Name}
+		way = askingOutlet{outlet: w.outlet, sandboxes: w.sandboxes, of: who, id: in.ID, name: in.Record.Name, what: what + ", from the sandbox " + in.Record.Name}
 	}
 	err = store.Push(ctx, in.ID, repos.Work{Ref: "HEAD"}, done.Branch, way)
 	in.Audit(ctx, who, "push", what, err)

@@ -27,7 +27,7 @@ func (s *Server) asks() Asks {
 	if s.Clients != nil {
 		return s.Clients
 	}
-	return s.Executor
+	return s.Asks
 }
 
 type holdsInput struct {

@@ -9,7 +9,8 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
-	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/execution"
 )
 
 var heldAt = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -131,11 +132,11 @@ func TestApprovals(t *testing.T) {
 func TestHoldsInTheStream(t *testing.T) {
 	h := start(t, nil)
 	hold := holdOf(public)
-	h.fake.do = func(_ context.Context, _ sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
-		out.(sandbox.Asked).Holds([]approval.Hold{hold})
-		out.(sandbox.Asked).Holds(nil)
+		out.(execution.Asked).Holds([]approval.Hold{hold})
+		out.(execution.Asked).Holds(nil)
 		return finished(id), nil
 	}
 	r := h.post("/execute/stream", snippet)

@@ -17,7 +17,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/execution"
 )
 
 // TestMalformedBodies is probe A9. Each is answered with a status and a code
@@ -174,7 +175,7 @@ func (endless) Read(p []byte) (int, error) {
 func TestBodiesTogetherAreBounded(t *testing.T) {
 	h := start(t, func(o *Options) { o.MaxBodies = 1 << 20 })
 	release, begun := make(chan struct{}), make(chan struct{}, 10)
-	h.fake.do = func(_ context.Context, _ sandbox.Request, started func(cove.ExecutionID), _ sandbox.Output) (sandbox.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		begun <- struct{}{}

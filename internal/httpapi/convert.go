@@ -11,8 +11,9 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/profile"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
@@ -20,8 +21,8 @@ func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 // request turns a wire request into one for the sandbox package, which judges
 // language, limits, environment and code. What is judged here is form, and
 // what depends on who asks: host paths.
-func (s *Server) request(ctx context.Context, who cove.Principal, q api.ExecuteRequest) (r sandbox.Request, err error) {
-	r = sandbox.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args}
+func (s *Server) request(ctx context.Context, who cove.Principal, q api.ExecuteRequest) (r execution.Request, err error) {
+	r = execution.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args}
 	if err := checkInput(q); err != nil {
 		return r, err
 	}
@@ -97,9 +98,9 @@ func checkTimeout(seconds float64) error {
 }
 
 // files decodes contents; the sandbox package judges paths and sizes.
-func files(list []api.File) ([]sandbox.File, error) {
+func files(list []api.File) ([]provision.File, error) {
 	seen := map[string]bool{}
-	var out []sandbox.File
+	var out []provision.File
 	for _, f := range list {
 		if seen[f.Path] {
 			return nil, cove.Errorf(cove.InvalidArgument, "the file %.200q is there twice", f.Path).WithHint("leave one out")
@@ -115,7 +116,7 @@ func files(list []api.File) ([]sandbox.File, error) {
 				return nil, cove.Errorf(cove.InvalidArgument, "the content of the file %.200q is not base64", f.Path).WithHint("use the standard alphabet with padding, or leave encoding out")
 			}
 		}
-		out = append(out, sandbox.File{Path: f.Path, Mode: f.Mode, Data: data})
+		out = append(out, provision.File{Path: f.Path, Mode: f.Mode, Data: data})
 	}
 	return out, nil
 }

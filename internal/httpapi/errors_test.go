@@ -11,7 +11,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/execution"
 )
 
 func TestEveryCodeHasAStatus(t *testing.T) {
@@ -27,8 +28,8 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 
 // fails answers every execution with err.
 func fails(err error) executeFunc {
-	return func(context.Context, sandbox.Request, func(cove.ExecutionID), sandbox.Output) (sandbox.Result, error) {
-		return sandbox.Result{}, err
+	return func(context.Context, execution.Request, func(cove.ExecutionID), process.Output) (execution.Result, error) {
+		return execution.Result{}, err
 	}
 }
 
@@ -89,7 +90,7 @@ func TestErrorsHideTheServersInsides(t *testing.T) {
 
 func TestPanics(t *testing.T) {
 	h := start(t, nil)
-	h.fake.do = func(context.Context, sandbox.Request, func(cove.ExecutionID), sandbox.Output) (sandbox.Result, error) {
+	h.fake.do = func(context.Context, execution.Request, func(cove.ExecutionID), process.Output) (execution.Result, error) {
 		panic("a secret defect")
 	}
 	r := h.post("/execute", snippet)
@@ -99,7 +100,7 @@ func TestPanics(t *testing.T) {
 	if log := h.log.String(); !strings.Contains(log, "a secret defect") || !strings.Contains(log, "errors_test.go") {
 		t.Error("the log has no stack")
 	}
-	h.fake.do = func(_ context.Context, _ sandbox.Request, started func(cove.ExecutionID), _ sandbox.Output) (sandbox.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
 		started(cove.NewExecutionID())
 		panic("half way")
 	}

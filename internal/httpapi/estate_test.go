@@ -20,11 +20,13 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
+	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/repos"
@@ -47,9 +49,11 @@ const (
 // in-memory engine.
 type estate struct {
 	*Server
-	store   *sqlite.Store
-	manager *sandbox.Manager
-	printed chan struct{} // receives when a program has printed the secret
+	store      *sqlite.Store
+	executions *execution.Executions
+	sandboxes  *sandbox.Sandboxes
+	processes  *sandbox.Processes
+	printed    chan struct{} // receives when a program has printed the secret
 
 	mu   sync.Mutex
 	ways []*heldWay
@@ -70,10 +74,12 @@ func newEstate(t *testing.T) *estate {
 	caps := fake.New(fake.Options{}).Capabilities()
 	caps.Files, caps.Listeners, caps.Networks = true, true, []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited}
 	eng := fake.New(fake.Options{Host: fake.NewHost(), Capabilities: &caps, Programs: map[string]fake.Program{"python3": e.secretive, "robot": robot}})
-	e.manager = sandbox.New(sandbox.Options{
-		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return eng, nil }}),
-		Images:  hostAlone{}, Store: vault, Instance: in.ID, RunDir: dir,
-		OpenWay: func(cove.Principal, cove.SandboxID, cove.ExecutionID, sandbox.Network) (sandbox.Way, error) {
+	engines := engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return eng, nil }})
+	e.sandboxes = sandbox.New(sandbox.Options{Engines: engines, Images: hostAlone{}, Store: vault, Clock: clock.Real(), Log: log})
+	e.processes = sandbox.NewProcesses(e.sandboxes)
+	e.executions = execution.New(execution.Options{
+		Engines: engines, Images: hostAlone{}, Store: vault, Instance: in.ID, RunDir: dir,
+		OpenRoute: func(cove.Principal, cove.SandboxID, cove.ExecutionID, egress.Network) (egress.Route, error) {
 			return e.way(), nil
 		},
 		MaxConcurrent: 8, MaxQueued: 8, Clock: clock.Real(), Log: log,
@@ -83,16 +89,16 @@ func newEstate(t *testing.T) *estate {
 		t.Fatal(err)
 	}
 	runs := run.New(run.Options{
-		Sandboxes: e.manager, Agents: robots{}, Work: workOfRuns{managed{e.manager}}, Store: vault, Flush: func() {},
+		Sandboxes: e.sandboxes, Processes: e.processes, Agents: robots{}, Work: workOfRuns{managed{e.sandboxes}}, Store: vault, Flush: func() {},
 		Dir: filepath.Join(dir, "runs"), Clock: clock.Real(), Log: log,
 	})
-	err = e.manager.AdoptSandboxes(t.Context(), sandbox.Lasting{
-		Workspaces: emptyWorkspaces(dir), ForgetWay: func(cove.SandboxID) error { return nil },
-		OpenWay: func(cove.Principal, cove.SandboxID, string, sandbox.Network) (sandbox.Way, error) {
+	err = e.sandboxes.Adopt(t.Context(), sandbox.Host{
+		Workspaces: emptyWorkspaces(dir), ForgetRoute: func(cove.SandboxID) error { return nil },
+		OpenRoute: func(cove.Principal, cove.SandboxID, string, egress.Network) (egress.Route, error) {
 			return e.way(), nil
 		},
-		Repository: func(cove.Principal, store.SandboxRepository, bool) (sandbox.Network, error) {
-			return sandbox.Network{Mode: cove.NetworkNone}, nil
+		Repository: func(cove.Principal, store.SandboxRepository, bool) (egress.Network, error) {
+			return egress.Network{Mode: cove.NetworkNone}, nil
 		},
 		TakeUp: runs.TakeUp, Recorders: runs, Dir: filepath.Join(dir, "sandboxes"), Most: 20,
 	})
@@ -106,7 +112,7 @@ func newEstate(t *testing.T) *estate {
 		return []api.Profile{{Name: "crew", Spec: api.Spec{Env: map[string]string{"TOKEN": secret}}}}, nil
 	}
 	e.Server, err = New(Options{
-		Executor: e.manager, Lasting: e.manager, Repositories: mirrors, Work: managed{e.manager}, Runs: runs, Agents: fakeAgents{},
+		Executor: e.executions, Asks: executionAsks{e.executions, e.sandboxes}, Sandboxes: e.sandboxes, Processes: e.processes, Repositories: mirrors, Work: managed{e.sandboxes}, Runs: runs, Agents: fakeAgents{},
 		Profiles: profiles, Store: vault, CheckPath: hostpath.Check, Version: "test", Log: log,
 		Keys: []Key{key("keeper", keeper), key("stranger", stranger)},
 	})
@@ -117,7 +123,8 @@ func newEstate(t *testing.T) *estate {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		runs.Leave()
-		if err := e.manager.Close(ctx); err != nil {
+		e.executions.Close(ctx)
+		if err := e.sandboxes.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)
 		}
 		runs.Close()
@@ -162,12 +169,12 @@ func (robots) Equip(context.Context, run.Want, bool, func(workspace.Step)) (run.
 	}, nil
 }
 
-// managed finds the work of a sandbox as package daemon does, with the manager of
+// managed finds the work of a sandbox as package daemon does, with the
 // sandboxes, and takes nothing over.
-type managed struct{ manager *sandbox.Manager }
+type managed struct{ sandboxes *sandbox.Sandboxes }
 
 func (m managed) open(ctx context.Context, who cove.Principal, ref string) error {
-	w, err := m.manager.OpenWork(ctx, who, ref)
+	w, err := m.sandboxes.OpenWork(ctx, who, ref)
 	if err == nil {
 		w.Close()
 	}
@@ -361,4 +368,14 @@ func get[T any](t *testing.T, e *estate, who, path string) T {
 	t.Helper()
 	code, text := e.ask(t, who, "GET", path, "")
 	return decode[T](t, reply{&http.Response{StatusCode: code}, text}, http.StatusOK)
+}
+
+// executionAsks are the requests of executions that wait for an answer.
+type executionAsks struct {
+	*execution.Executions
+	sandboxes *sandbox.Sandboxes
+}
+
+func (a executionAsks) Revoke(ctx context.Context, who cove.Principal, id cove.ApprovalID) error {
+	return a.sandboxes.Revoke(ctx, who, id)
 }

@@ -241,7 +241,7 @@ func (e *estate) command(t *testing.T, who cove.Principal, ref string) string {
 	var running sync.WaitGroup
 	running.Go(func() {
 		q := sandbox.CommandRequest{Args: []string{"sleep", "600"}}
-		e.manager.Command(ctx, who, ref, q, func(id cove.ExecutionID) { begun <- id }, newEventWriter(&response{}, clock.Real()))
+		e.processes.Command(ctx, who, ref, q, func(id cove.ExecutionID) { begun <- id }, newEventWriter(&response{}, clock.Real()))
 		close(begun)
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })

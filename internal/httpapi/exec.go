@@ -12,13 +12,14 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 )
 
-// Processes are what runs in sandboxes that last.
+// Processes runs commands and terminals in long-lived sandboxes; sandbox.Processes is one.
 type Processes interface {
-	Command(ctx context.Context, who cove.Principal, ref string, q sandbox.CommandRequest, started func(cove.ExecutionID), out sandbox.Output) (sandbox.CommandResult, error)
+	Command(ctx context.Context, who cove.Principal, ref string, q sandbox.CommandRequest, started func(cove.ExecutionID), out process.Output) (sandbox.CommandResult, error)
 	SignalCommand(ctx context.Context, who cove.Principal, ref string, id cove.ExecutionID, signal syscall.Signal) error
 	OpenTerminal(ctx context.Context, who cove.Principal, ref string, q sandbox.TerminalRequest) (*terminals.Viewer, error)
 	Terminals(ctx context.Context, who cove.Principal, ref string) ([]api.Terminal, error)
@@ -100,7 +101,7 @@ func (s *Server) runCommand(ctx context.Context, ex *exchange, in *execInput) {
 	case in.Body.Stdin != "":
 		q.Stdin = strings.NewReader(in.Body.Stdin)
 	}
-	result, err := s.Lasting.Command(ctx, ex.who, in.Sandbox, q, func(id cove.ExecutionID) {
+	result, err := s.Processes.Command(ctx, ex.who, in.Sandbox, q, func(id cove.ExecutionID) {
 		if input != nil {
 			s.inputs.add(id, input) // before the client learns the id
 		}
@@ -135,7 +136,7 @@ func (s *Server) signalExec(ctx context.Context, in *signalInput) (*struct{}, er
 	if !ok {
 		return nil, cove.Errorf(cove.InvalidArgument, "%.20q is not a signal that can be sent", in.Body.Signal).WithHint("send INT, TERM or KILL")
 	}
-	return nil, s.Lasting.SignalCommand(ctx, exchangeOf(ctx).who, in.Sandbox, id, signal)
+	return nil, s.Processes.SignalCommand(ctx, exchangeOf(ctx).who, in.Sandbox, id, signal)
 }
 
 type terminalPath struct {
@@ -145,7 +146,7 @@ type terminalPath struct {
 
 // listTerminals is GET /sandboxes/{sandbox}/terminals.
 func (s *Server) listTerminals(ctx context.Context, in *sandboxInput) (*answer[api.TerminalList], error) {
-	all, err := s.Lasting.Terminals(ctx, exchangeOf(ctx).who, in.Sandbox)
+	all, err := s.Processes.Terminals(ctx, exchangeOf(ctx).who, in.Sandbox)
 	return &answer[api.TerminalList]{api.TerminalList{Terminals: all}}, err
 }
 
@@ -155,7 +156,7 @@ func (s *Server) terminalText(ctx context.Context, in *terminalPath) (*huma.Stre
 	if id == "-" {
 		id = ""
 	}
-	text, err := s.Lasting.TerminalText(ctx, exchangeOf(ctx).who, in.Sandbox, id)
+	text, err := s.Processes.TerminalText(ctx, exchangeOf(ctx).who, in.Sandbox, id)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +168,7 @@ func (s *Server) terminalText(ctx context.Context, in *terminalPath) (*huma.Stre
 
 // killTerminal is DELETE /sandboxes/{sandbox}/terminals/{terminal}.
 func (s *Server) killTerminal(ctx context.Context, in *terminalPath) (*struct{}, error) {
-	return nil, s.Lasting.KillTerminal(ctx, exchangeOf(ctx).who, in.Sandbox, in.Terminal)
+	return nil, s.Processes.KillTerminal(ctx, exchangeOf(ctx).who, in.Sandbox, in.Terminal)
 }
 
 // execResponses documents the stream.

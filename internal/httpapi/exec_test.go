@@ -10,17 +10,15 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 )
 
-// lasting is Sandboxes under a name that is none of its methods.
-type lasting = Sandboxes
-
 // fakeProcesses run one kind of command: it prints its input and what it was
 // asked, and ends with 3.
 type fakeProcesses struct {
-	lasting // nil: nothing else is asked for
+	Processes // nil: nothing else is asked for
 
 	mu      sync.Mutex
 	opened  []sandbox.TerminalRequest
@@ -28,7 +26,7 @@ type fakeProcesses struct {
 	who     cove.Principal
 }
 
-func (f *fakeProcesses) Command(_ context.Context, who cove.Principal, ref string, q sandbox.CommandRequest, started func(cove.ExecutionID), out sandbox.Output) (sandbox.CommandResult, error) {
+func (f *fakeProcesses) Command(_ context.Context, who cove.Principal, ref string, q sandbox.CommandRequest, started func(cove.ExecutionID), out process.Output) (sandbox.CommandResult, error) {
 	if ref != "box" {
 		return sandbox.CommandResult{}, cove.Errorf(cove.Conflict, "the sandbox %s is stopped", ref)
 	}
@@ -72,7 +70,7 @@ func (f *fakeProcesses) TerminalText(context.Context, cove.Principal, string, st
 
 func TestExec(t *testing.T) {
 	f := &fakeProcesses{}
-	h := start(t, func(o *Options) { o.Lasting = f })
+	h := start(t, func(o *Options) { o.Processes = f })
 	r := h.post("/sandboxes/box/exec", `{"args":["a","b c"],"work_dir":"src","env":{"X":"y"},"timeout":1.5,"stdin":"typed "}`)
 	if r.StatusCode != 200 || r.Header.Get(api.ExecutionIDHeader) != someID {
 		t.Fatalf("%d %s", r.StatusCode, r.body)
@@ -116,7 +114,7 @@ var upgrade = []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-Web
 // before anything is opened (invariant A1).
 func TestTerminalsAreGuarded(t *testing.T) {
 	f := &fakeProcesses{}
-	h := start(t, func(o *Options) { withKeys(o); o.Lasting = f })
+	h := start(t, func(o *Options) { withKeys(o); o.Processes = f })
 	const path = "/sandboxes/box/terminal?new=true&arg=sh"
 	right := append([]string{"X-API-Key", "cove_right"}, upgrade...)
 	for _, c := range []struct {

@@ -5,7 +5,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/execution"
 )
 
 type executeInput struct{ Body api.ExecuteRequest }
@@ -36,7 +37,7 @@ func (s *Server) execute(ctx context.Context, in *executeInput) (*answer[api.Exe
 }
 
 // run executes and counts.
-func (s *Server) run(ctx context.Context, who cove.Principal, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
+func (s *Server) run(ctx context.Context, who cove.Principal, r execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
 	began := s.Clock.Monotonic()
 	result, err := s.Executor.Execute(ctx, who, r, started, out)
 	s.metrics.execution(r, result, err, s.Clock.Since(began))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/execution"
 )
 
 type followInput struct {
@@ -32,7 +32,7 @@ func (s *Server) attach(ctx context.Context, in *followInput) (*huma.StreamRespo
 
 // resume writes the events of an execution from a position on: those of one
 // that runs as they come, those of one that has ended from its record.
-func (s *Server) resume(ctx context.Context, ex *exchange, id cove.ExecutionID, from sandbox.Position) {
+func (s *Server) resume(ctx context.Context, ex *exchange, id cove.ExecutionID, from execution.Position) {
 	events := newEventWriter(ex.w, s.Clock)
 	events.at = from
 	defer events.stop()
@@ -74,21 +74,21 @@ func (s *Server) breakOff(ex *exchange, events *eventWriter, err error) {
 }
 
 // eventID is the id of an event: where the output is after it.
-func eventID(at sandbox.Position) string {
+func eventID(at execution.Position) string {
 	return strconv.FormatInt(at.Stdout, 10) + "-" + strconv.FormatInt(at.Stderr, 10)
 }
 
 // parseEventID reads what eventID wrote; nothing is the beginning.
-func parseEventID(id string) (at sandbox.Position, err error) {
+func parseEventID(id string) (at execution.Position, err error) {
 	if id == "" {
 		return at, nil
 	}
 	stdout, stderr, _ := strings.Cut(id, "-")
 	a, errA := strconv.ParseUint(stdout, 10, 63)
 	b, errB := strconv.ParseUint(stderr, 10, 63)
-	at = sandbox.Position{Stdout: int64(a), Stderr: int64(b)}
+	at = execution.Position{Stdout: int64(a), Stderr: int64(b)}
 	if errA != nil || errB != nil || eventID(at) != id {
-		return sandbox.Position{}, cove.Errorf(cove.InvalidArgument, "Last-Event-ID %.64q is not the id of an event", id).
+		return execution.Position{}, cove.Errorf(cove.InvalidArgument, "Last-Event-ID %.64q is not the id of an event", id).
 			WithHint("send the id of the last event that was seen, such as 12-0, or leave it out to begin")
 	}
 	return at, nil

@@ -9,7 +9,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -42,12 +43,12 @@ func TestFollow(t *testing.T) {
 	id := cove.NewExecutionID()
 	record := store.Execution{Execution: api.Execution{ID: string(id), Status: api.StatusCompleted, ExitCode: 3, Output: "one\ntwö\n", Stderr: "oops\n"}}
 	h.store.executions[id] = record
-	live := func(_ context.Context, _ cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error {
+	live := func(_ context.Context, _ cove.ExecutionID, from execution.Position, begun func(), out process.Output) error {
 		begun()
 		out.Stdout([]byte(after(record.Output, from.Stdout)))
 		return out.Stderr([]byte(after(record.Stderr, from.Stderr)))
 	}
-	ended := func(context.Context, cove.ExecutionID, sandbox.Position, func(), sandbox.Output) error {
+	ended := func(context.Context, cove.ExecutionID, execution.Position, func(), process.Output) error {
 		return cove.Errorf(cove.Conflict, "it has ended")
 	}
 	for name, follow := range map[string]followFunc{"running": live, "ended": ended} {
@@ -100,7 +101,7 @@ func TestFollowErrors(t *testing.T) {
 		t.Errorf("elsewhere: status %d", r.StatusCode)
 	}
 	// A failure after the beginning is an event.
-	h.fake.follow = func(_ context.Context, _ cove.ExecutionID, _ sandbox.Position, begun func(), _ sandbox.Output) error {
+	h.fake.follow = func(_ context.Context, _ cove.ExecutionID, _ execution.Position, begun func(), _ process.Output) error {
 		begun()
 		return cove.Errorf(cove.Internal, "broken")
 	}

@@ -24,8 +24,9 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/hostpath"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeExecutor runs do instead of a sandbox.
 type fakeExecutor struct {
-	do     func(ctx context.Context, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error)
+	do     func(ctx context.Context, r execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error)
 	follow followFunc
 	health map[string]string
 
@@ -44,12 +45,12 @@ type fakeExecutor struct {
 	revoked  []cove.ApprovalID
 	killed   []cove.ExecutionID
 	killErr  error
-	last     sandbox.Request
+	last     execution.Request
 	who      cove.Principal // who asked for it
 	active   int
 }
 
-func (f *fakeExecutor) Execute(ctx context.Context, who cove.Principal, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
+func (f *fakeExecutor) Execute(ctx context.Context, who cove.Principal, r execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
 	f.mu.Lock()
 	f.last, f.who = r, who
 	f.active++
@@ -71,12 +72,12 @@ func (f *fakeExecutor) Execute(ctx context.Context, who cove.Principal, r sandbo
 	return finished(id), nil
 }
 
-func finished(id cove.ExecutionID) sandbox.Result {
-	return sandbox.Result{ID: id, Stdout: []byte("hello\n"), Stderr: []byte("oops\n"), Language: "python", Engine: "fake", ExitCode: 3, Started: time.Unix(1_900_000_000, 0), Duration: 1500 * time.Millisecond,
+func finished(id cove.ExecutionID) execution.Result {
+	return execution.Result{ID: id, Stdout: []byte("hello\n"), Stderr: []byte("oops\n"), Language: "python", Engine: "fake", ExitCode: 3, Started: time.Unix(1_900_000_000, 0), Duration: 1500 * time.Millisecond,
 		Usage: cove.Usage{CPUTime: 20 * time.Millisecond, MemoryPeak: 8 << 20, PIDsPeak: 2, BytesWritten: 10, DiskUsed: 4096}}
 }
 
-func (f *fakeExecutor) request() sandbox.Request {
+func (f *fakeExecutor) request() execution.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last
@@ -134,9 +135,9 @@ func (f *fakeExecutor) Revoke(_ context.Context, _ cove.Principal, id cove.Appro
 	return f.killErr
 }
 
-type followFunc = func(ctx context.Context, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
+type followFunc = func(ctx context.Context, id cove.ExecutionID, from execution.Position, begun func(), out process.Output) error
 
-func (f *fakeExecutor) Follow(ctx context.Context, _ cove.Principal, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error {
+func (f *fakeExecutor) Follow(ctx context.Context, _ cove.Principal, id cove.ExecutionID, from execution.Position, begun func(), out process.Output) error {
 	if f.follow != nil {
 		return f.follow(ctx, id, from, begun, out)
 	}
@@ -303,7 +304,7 @@ func (b *lockedBuffer) String() string {
 func start(t *testing.T, change func(*Options)) *harness {
 	t.Helper()
 	h := &harness{t: t, fake: &fakeExecutor{}, store: &fakeStore{executions: map[cove.ExecutionID]store.Execution{}}, log: &lockedBuffer{}}
-	o := Options{Executor: h.fake, Lasting: &h.lasting, Repositories: &h.repositories, Work: &h.work, Runs: &h.runs, Agents: fakeAgents{}, Store: store.NewVault(h.store), CheckPath: hostpath.Check, Version: "test",
+	o := Options{Executor: h.fake, Asks: h.fake, Sandboxes: &h.lasting, Processes: &h.lasting, Repositories: &h.repositories, Work: &h.work, Runs: &h.runs, Agents: fakeAgents{}, Store: store.NewVault(h.store), CheckPath: hostpath.Check, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if change != nil {
 		change(&o)
@@ -459,7 +460,7 @@ func TestExecute(t *testing.T) {
 
 func TestOutputThatIsNotText(t *testing.T) {
 	h := start(t, nil)
-	h.fake.do = func(_ context.Context, _ sandbox.Request, started func(cove.ExecutionID), _ sandbox.Output) (sandbox.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		r := finished(id)

@@ -13,12 +13,13 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/execution"
 )
 
 // reads is an execution that gives back what it reads.
 func reads(begun chan<- cove.ExecutionID) executeFunc {
-	return func(ctx context.Context, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
+	return func(ctx context.Context, r execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		begun <- id
@@ -120,7 +121,7 @@ func TestBrokenInputIsNotTheEnd(t *testing.T) {
 func TestInputAfterTheEnd(t *testing.T) {
 	h := start(t, nil)
 	begun, release := make(chan cove.ExecutionID, 1), make(chan struct{})
-	h.fake.do = func(_ context.Context, r sandbox.Request, started func(cove.ExecutionID), _ sandbox.Output) (sandbox.Result, error) {
+	h.fake.do = func(_ context.Context, r execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		begun <- id

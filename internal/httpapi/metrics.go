@@ -16,8 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/runtime"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // metrics counts what passes the edge, in a registry of its own.
@@ -94,7 +94,7 @@ func newMetrics(e Executor) *metrics {
 
 // execution counts one. Labels come from closed lists, so that callers cannot
 // make the registry grow.
-func (m *metrics) execution(r sandbox.Request, result sandbox.Result, err error, took time.Duration) {
+func (m *metrics) execution(r execution.Request, result execution.Result, err error, took time.Duration) {
 	for _, e := range result.Events {
 		m.security.WithLabelValues(e.Rule, string(e.Severity)).Inc()
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // mayReach refuses a network that a caller may not have. Errors: InvalidArgument,
 // Forbidden.
 func (s *Server) mayReach(ctx context.Context, who cove.Principal, asked *cove.Network) error {
-	n, err := sandbox.NetworkOf(asked)
+	n, err := egress.NetworkOf(asked)
 	if err != nil {
 		return err
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -26,9 +26,9 @@ func decide(t *testing.T, docs []*policy.Document, name string) policy.Action {
 }
 
 // reached is what the last execution may reach.
-func (h *harness) reached(t *testing.T) sandbox.Network {
+func (h *harness) reached(t *testing.T) egress.Network {
 	t.Helper()
-	n, err := sandbox.NetworkOf(h.fake.request().Network)
+	n, err := egress.NetworkOf(h.fake.request().Network)
 	if err != nil {
 		t.Fatal(err)
 	}

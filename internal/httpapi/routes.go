@@ -24,7 +24,7 @@ func (s *Server) addRoutes() {
 	} else {
 		s.addSandboxRoutes()
 		s.addProfileRoutes()
-		if s.Lasting != nil {
+		if s.Sandboxes != nil {
 			s.addLastingRoutes()
 		}
 		if s.Repositories != nil {

@@ -19,20 +19,19 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// Sandboxes are those that last; sandbox.Manager has them.
+// Sandboxes manages long-lived sandboxes; sandbox.Sandboxes is one.
 type Sandboxes interface {
-	Processes
-	CreateSandbox(ctx context.Context, who cove.Principal, r sandbox.LastingRequest, progress func(workspace.Step)) (api.Sandbox, error)
-	Sandboxes(ctx context.Context, who cove.Principal) (api.SandboxList, error)
-	FindSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
-	StartSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
-	StopSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
-	PauseSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
-	ResumeSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
-	RenameSandbox(ctx context.Context, who cove.Principal, ref, name string) (api.Sandbox, error)
-	DestroySandbox(ctx context.Context, who cove.Principal, ref string, keepWork bool) error
-	ExtendSandbox(ctx context.Context, who cove.Principal, ref string, change api.NetworkChange, documents []*policy.Document) (cut int, err error)
-	SandboxCertificate(ctx context.Context, who cove.Principal, ref string) ([]byte, error)
+	Create(ctx context.Context, who cove.Principal, r sandbox.Request, progress func(workspace.Step)) (api.Sandbox, error)
+	List(ctx context.Context, who cove.Principal) (api.SandboxList, error)
+	Find(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
+	Start(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
+	Stop(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
+	Pause(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
+	Resume(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
+	Rename(ctx context.Context, who cove.Principal, ref, name string) (api.Sandbox, error)
+	Destroy(ctx context.Context, who cove.Principal, ref string, keepWork bool) error
+	Extend(ctx context.Context, who cove.Principal, ref string, change api.NetworkChange, documents []*policy.Document) (cut int, err error)
+	Certificate(ctx context.Context, who cove.Principal, ref string) ([]byte, error)
 }
 
 // lastingErrors are those of whatever is done with a sandbox that lasts.
@@ -69,25 +68,25 @@ func (s *Server) addLastingRoutes() {
 	}{
 		{"start", "Start a sandbox that is stopped", "Its workspace and home are as they were.",
 			func(l Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error) {
-				return l.StartSandbox
+				return l.Start
 			}},
 		{"stop", "Stop a sandbox", "Programs are asked to end, and after a moment killed. Its workspace and home stay; the rest of its files go.",
 			func(l Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error) {
-				return l.StopSandbox
+				return l.Stop
 			}},
 		{"pause", "Freeze a sandbox", "Nothing in it runs, and its memory is kept.",
 			func(l Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error) {
-				return l.PauseSandbox
+				return l.Pause
 			}},
 		{"resume", "Let a sandbox that is paused go on", "",
 			func(l Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error) {
-				return l.ResumeSandbox
+				return l.Resume
 			}},
 	} {
 		route(s, huma.Operation{OperationID: o.name + "-sandbox", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/" + o.name, Tags: []string{"sandboxes"},
 			Summary: o.summary, Description: o.description,
 		}, append([]cove.Code{cove.Unsupported}, lastingErrors...), func(ctx context.Context, in *sandboxInput) (*answer[api.Sandbox], error) {
-			shown, err := o.does(s.Lasting)(ctx, exchangeOf(ctx).who, in.Sandbox)
+			shown, err := o.does(s.Sandboxes)(ctx, exchangeOf(ctx).who, in.Sandbox)
 			return &answer[api.Sandbox]{shown}, err
 		})
 	}
@@ -119,9 +118,9 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*huma.Stre
 }
 
 // create makes a sandbox and writes how that goes.
-func (s *Server) create(ctx context.Context, ex *exchange, r sandbox.LastingRequest) {
+func (s *Server) create(ctx context.Context, ex *exchange, r sandbox.Request) {
 	s.stepByStep(ctx, ex, api.EventCreated, func(ctx context.Context, progress func(workspace.Step)) (any, error) {
-		return s.Lasting.CreateSandbox(ctx, ex.who, r, progress)
+		return s.Sandboxes.Create(ctx, ex.who, r, progress)
 	})
 }
 
@@ -167,14 +166,14 @@ func (e *eventStream) last(name string, v any) {
 
 // sandboxRequest turns a wire request into one for the sandbox package. What is
 // judged here is form, and what depends on who asks.
-func (s *Server) sandboxRequest(ctx context.Context, who cove.Principal, q api.SandboxRequest) (r sandbox.LastingRequest, err error) {
+func (s *Server) sandboxRequest(ctx context.Context, who cove.Principal, q api.SandboxRequest) (r sandbox.Request, err error) {
 	if err := checkTokens(q.Mounts); err != nil {
 		return r, err
 	}
 	if q.Bind != "" && q.Repository != nil {
 		return r, cove.Errorf(cove.InvalidArgument, "bind and repository exclude each other").WithHint("leave one of them out")
 	}
-	r = sandbox.LastingRequest{Name: q.Name}
+	r = sandbox.Request{Name: q.Name}
 	if r.Files, err = files(q.Files); err != nil {
 		return r, err
 	}
@@ -237,7 +236,7 @@ func (s *Server) listSandboxes(ctx context.Context, in *listSandboxesInput) (*an
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.Lasting.Sandboxes(ctx, exchangeOf(ctx).who)
+	list, err := s.Sandboxes.List(ctx, exchangeOf(ctx).who)
 	if len(labels) > 0 { // which orphans have none of
 		list.Orphans = nil
 		list.Sandboxes = slices.DeleteFunc(list.Sandboxes, func(b api.Sandbox) bool { return !cove.HasLabels(b.Labels, labels) })
@@ -251,7 +250,7 @@ type sandboxInput struct {
 
 // getSandbox is GET /sandboxes/{sandbox}.
 func (s *Server) getSandbox(ctx context.Context, in *sandboxInput) (*answer[api.Sandbox], error) {
-	shown, err := s.Lasting.FindSandbox(ctx, exchangeOf(ctx).who, in.Sandbox)
+	shown, err := s.Sandboxes.Find(ctx, exchangeOf(ctx).who, in.Sandbox)
 	return &answer[api.Sandbox]{shown}, err
 }
 
@@ -263,10 +262,10 @@ type changeInput struct {
 // changeSandbox is PATCH /sandboxes/{sandbox}.
 func (s *Server) changeSandbox(ctx context.Context, in *changeInput) (*answer[api.Sandbox], error) {
 	if in.Body.Name == "" {
-		shown, err := s.Lasting.FindSandbox(ctx, exchangeOf(ctx).who, in.Sandbox)
+		shown, err := s.Sandboxes.Find(ctx, exchangeOf(ctx).who, in.Sandbox)
 		return &answer[api.Sandbox]{shown}, err
 	}
-	shown, err := s.Lasting.RenameSandbox(ctx, exchangeOf(ctx).who, in.Sandbox, in.Body.Name)
+	shown, err := s.Sandboxes.Rename(ctx, exchangeOf(ctx).who, in.Sandbox, in.Body.Name)
 	return &answer[api.Sandbox]{shown}, err
 }
 
@@ -277,7 +276,7 @@ type destroyInput struct {
 
 // destroySandbox is DELETE /sandboxes/{sandbox}.
 func (s *Server) destroySandbox(ctx context.Context, in *destroyInput) (*struct{}, error) {
-	return nil, s.Lasting.DestroySandbox(ctx, exchangeOf(ctx).who, in.Sandbox, in.KeepWork)
+	return nil, s.Sandboxes.Destroy(ctx, exchangeOf(ctx).who, in.Sandbox, in.KeepWork)
 }
 
 type sandboxNetworkInput struct {
@@ -295,13 +294,13 @@ func (s *Server) changeSandboxNetwork(ctx context.Context, in *sandboxNetworkInp
 	if err := s.mayOpen(ctx, ex.who, docs); err != nil {
 		return nil, err
 	}
-	cut, err := s.Lasting.ExtendSandbox(ctx, ex.who, in.Sandbox, in.Body, docs)
+	cut, err := s.Sandboxes.Extend(ctx, ex.who, in.Sandbox, in.Body, docs)
 	return &answer[api.NetworkChanged]{api.NetworkChanged{Cut: cut}}, err
 }
 
 // sandboxAuthority is GET /sandboxes/{sandbox}/ca.
 func (s *Server) sandboxAuthority(ctx context.Context, in *sandboxInput) (*answer[api.Authority], error) {
-	certificate, err := s.Lasting.SandboxCertificate(ctx, exchangeOf(ctx).who, in.Sandbox)
+	certificate, err := s.Sandboxes.Certificate(ctx, exchangeOf(ctx).who, in.Sandbox)
 	return &answer[api.Authority]{api.Authority{Certificate: string(certificate)}}, err
 }
 

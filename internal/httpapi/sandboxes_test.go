@@ -24,7 +24,7 @@ type fakeLasting struct {
 
 	mu      sync.Mutex
 	called  []string // guarded by mu
-	request sandbox.LastingRequest
+	request sandbox.Request
 	who     cove.Principal // who asked for it
 }
 
@@ -42,7 +42,7 @@ func (f *fakeLasting) notes() string {
 	return all
 }
 
-func (f *fakeLasting) asked() sandbox.LastingRequest {
+func (f *fakeLasting) asked() sandbox.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.request
@@ -68,7 +68,7 @@ func (f *fakeLasting) found(ref string, state cove.State) (api.Sandbox, error) {
 	return api.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox %q", ref)
 }
 
-func (f *fakeLasting) CreateSandbox(_ context.Context, who cove.Principal, r sandbox.LastingRequest, progress func(workspace.Step)) (api.Sandbox, error) {
+func (f *fakeLasting) Create(_ context.Context, who cove.Principal, r sandbox.Request, progress func(workspace.Step)) (api.Sandbox, error) {
 	f.note("create", r.Name, who.String())
 	f.mu.Lock()
 	f.request, f.who = r, who
@@ -87,12 +87,12 @@ func (f *fakeLasting) CreateSandbox(_ context.Context, who cove.Principal, r san
 	return f.one(cove.StateRunning), nil
 }
 
-func (f *fakeLasting) Sandboxes(_ context.Context, who cove.Principal) (api.SandboxList, error) {
+func (f *fakeLasting) List(_ context.Context, who cove.Principal) (api.SandboxList, error) {
 	f.note("list", who.String())
 	return api.SandboxList{Sandboxes: []api.Sandbox{f.one(cove.StateRunning)}, Orphans: []string{"sb_1"}}, nil
 }
 
-func (f *fakeLasting) FindSandbox(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (f *fakeLasting) Find(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
 	return f.found(ref, cove.StateRunning)
 }
 
@@ -101,27 +101,27 @@ func (f *fakeLasting) change(who cove.Principal, doing, ref string, state cove.S
 	return f.found(ref, state)
 }
 
-func (f *fakeLasting) StartSandbox(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (f *fakeLasting) Start(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
 	return f.change(who, "start", ref, cove.StateRunning)
 }
 
-func (f *fakeLasting) StopSandbox(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (f *fakeLasting) Stop(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
 	return f.change(who, "stop", ref, cove.StateStopped)
 }
 
-func (f *fakeLasting) PauseSandbox(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (f *fakeLasting) Pause(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
 	return f.change(who, "pause", ref, cove.StatePaused)
 }
 
-func (f *fakeLasting) ResumeSandbox(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (f *fakeLasting) Resume(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
 	return f.change(who, "resume", ref, cove.StateRunning)
 }
 
-func (f *fakeLasting) RenameSandbox(_ context.Context, who cove.Principal, ref, name string) (api.Sandbox, error) {
+func (f *fakeLasting) Rename(_ context.Context, who cove.Principal, ref, name string) (api.Sandbox, error) {
 	return f.change(who, "rename to "+name, ref, cove.StateRunning)
 }
 
-func (f *fakeLasting) DestroySandbox(_ context.Context, who cove.Principal, ref string, keepWork bool) error {
+func (f *fakeLasting) Destroy(_ context.Context, who cove.Principal, ref string, keepWork bool) error {
 	doing := "destroy"
 	if keepWork {
 		doing = "destroy and keep"
@@ -130,12 +130,12 @@ func (f *fakeLasting) DestroySandbox(_ context.Context, who cove.Principal, ref 
 	return err
 }
 
-func (f *fakeLasting) ExtendSandbox(_ context.Context, who cove.Principal, ref string, change api.NetworkChange, documents []*policy.Document) (int, error) {
+func (f *fakeLasting) Extend(_ context.Context, who cove.Principal, ref string, change api.NetworkChange, documents []*policy.Document) (int, error) {
 	_, err := f.change(who, "extend by "+strings.Join(change.Allow, ","), ref, cove.StateRunning)
 	return 2, err
 }
 
-func (f *fakeLasting) SandboxCertificate(_ context.Context, _ cove.Principal, ref string) ([]byte, error) {
+func (f *fakeLasting) Certificate(_ context.Context, _ cove.Principal, ref string) ([]byte, error) {
 	_, err := f.found(ref, cove.StateRunning)
 	return []byte("a certificate"), err
 }

@@ -27,22 +27,23 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
-	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// Executor is what the edge stands in front of; sandbox.Manager is one.
+// Executor runs executions; execution.Executions is one.
 type Executor interface {
 	// Execute runs r to its end. It calls started once the execution has its
 	// id and before anything reaches out, which may be nil: the result has the
 	// output too. The end of ctx ends the execution.
-	Execute(ctx context.Context, who cove.Principal, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error)
+	Execute(ctx context.Context, who cove.Principal, r execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error)
 	// Kill ends a running execution of the principal's. Errors: NotFound, Conflict when it
 	// has ended or runs in another process.
 	Kill(ctx context.Context, who cove.Principal, id cove.ExecutionID) error
 	// Follow hands out the output of a running execution of the principal's from a position on,
 	// to its end, after calling begun. Errors as Kill's.
-	Follow(ctx context.Context, who cove.Principal, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
+	Follow(ctx context.Context, who cove.Principal, id cove.ExecutionID, from execution.Position, begun func(), out process.Output) error
 	// ExtendNetwork adds to what a running execution of the principal's may reach. Errors as
 	// Kill's.
 	ExtendNetwork(ctx context.Context, who cove.Principal, id cove.ExecutionID, documents []*policy.Document) (cut int, err error)
@@ -51,7 +52,6 @@ type Executor interface {
 	Certificate(ctx context.Context, who cove.Principal, id cove.ExecutionID) ([]byte, error)
 	// Models returns what a running execution of the principal's has used of models so far.
 	Models(who cove.Principal, id cove.ExecutionID) []api.ModelUsage
-	Asks
 	Active() int
 	Queued() int
 	Runtimes(ctx context.Context, image, engine string) ([]api.Runtime, error)
@@ -63,7 +63,10 @@ type Executor interface {
 // set; of a gateway of its own Clients and Store.
 type Options struct {
 	Executor Executor
-	Lasting  Sandboxes // nil: there are no routes of sandboxes that last
+	// Asks holds requests until they are answered; with Clients it is not needed.
+	Asks      Asks
+	Sandboxes Sandboxes // nil: there are no routes of long-lived sandboxes
+	Processes Processes // of Sandboxes
 	// Repositories is the store of repositories; nil: there are no routes of it.
 	Repositories Repositories
 	Work         Work // nil: there are no routes that bring work back

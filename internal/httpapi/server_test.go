@@ -22,8 +22,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/detect"
 	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/hostpath"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -91,7 +92,7 @@ func TestLimiterIsBounded(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	h := start(t, func(o *Options) { o.MaxRequests = 2 })
 	release, begun := make(chan struct{}), make(chan cove.ExecutionID, 2)
-	h.fake.do = func(_ context.Context, _ sandbox.Request, started func(cove.ExecutionID), _ sandbox.Output) (sandbox.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		begun <- id
@@ -173,7 +174,7 @@ func TestKillErrors(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	h := start(t, nil)
-	h.fake.do = func(_ context.Context, _ sandbox.Request, started func(cove.ExecutionID), _ sandbox.Output) (sandbox.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		r := finished(id)
@@ -276,7 +277,7 @@ func TestShutdownWaitsAndThenCuts(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(ln) }()
 		begun, release := make(chan struct{}), make(chan struct{})
-		fake.do = func(ctx context.Context, _ sandbox.Request, started func(cove.ExecutionID), _ sandbox.Output) (sandbox.Result, error) {
+		fake.do = func(ctx context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
 			id := cove.NewExecutionID()
 			started(id)
 			close(begun)

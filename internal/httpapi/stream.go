@@ -12,7 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
-	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/execution"
 )
 
 // stream is POST /execute/stream.
@@ -33,7 +34,7 @@ func (s *Server) stream(ctx context.Context, in *executeInput) (*huma.StreamResp
 
 // follow runs req and writes its events. Until the execution has begun, a
 // failure is answered with a status; afterwards with an event.
-func (s *Server) follow(ctx context.Context, ex *exchange, req sandbox.Request, input bool) {
+func (s *Server) follow(ctx context.Context, ex *exchange, req execution.Request, input bool) {
 	events := newEventWriter(ex.w, s.Clock)
 	defer events.stop()
 	var in *inputPipe
@@ -66,8 +67,8 @@ func (s *Server) follow(ctx context.Context, ex *exchange, req sandbox.Request, 
 // eventWriter writes the events of an execution.
 type eventWriter struct {
 	eventStream
-	at   sandbox.Position // of what was written, the id of the last event
-	rest [2][]byte        // the beginning of a character at the end of stdout, stderr
+	at   execution.Position // of what was written, the id of the last event
+	rest [2][]byte          // the beginning of a character at the end of stdout, stderr
 }
 
 func newEventWriter(w *response, c clock.Clock) *eventWriter {
@@ -75,8 +76,8 @@ func newEventWriter(w *response, c clock.Clock) *eventWriter {
 }
 
 var (
-	_ sandbox.Output = (*eventWriter)(nil)
-	_ sandbox.Asked  = (*eventWriter)(nil)
+	_ process.Output  = (*eventWriter)(nil)
+	_ execution.Asked = (*eventWriter)(nil)
 )
 
 // begin sends the headers.
@@ -85,13 +86,13 @@ func (e *eventWriter) begin(id cove.ExecutionID, heartbeat time.Duration) {
 	e.open(heartbeat)
 }
 
-// Stdout implements sandbox.Output.
+// Stdout implements process.Output.
 func (e *eventWriter) Stdout(p []byte) error { return e.output(api.EventStdout, 0, p) }
 
-// Stderr implements sandbox.Output.
+// Stderr implements process.Output.
 func (e *eventWriter) Stderr(p []byte) error { return e.output(api.EventStderr, 1, p) }
 
-// Holds implements sandbox.Asked.
+// Holds implements execution.Asked.
 func (e *eventWriter) Holds(all []approval.Hold) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
-	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/execution"
 )
 
 // sse is one event, taken apart as the HTML standard says.
@@ -76,16 +77,16 @@ func (h *harness) streamed(ctx context.Context, client *http.Client, body string
 	return resp
 }
 
-type executeFunc = func(ctx context.Context, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error)
+type executeFunc = func(ctx context.Context, r execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error)
 
 // writes is an execution that writes these chunks to stdout.
 func writes(chunks ...string) executeFunc {
-	return func(_ context.Context, _ sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
+	return func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		for _, c := range chunks {
 			if err := out.Stdout([]byte(c)); err != nil {
-				return sandbox.Result{}, err
+				return execution.Result{}, err
 			}
 		}
 		return finished(id), nil
@@ -207,8 +208,8 @@ func TestErrorsBeforeAndAfterTheBeginning(t *testing.T) {
 	}{
 		{cove.Errorf(cove.Overloaded, "busy"), 429}, {cove.Errorf(cove.Forbidden, "no"), 403}, {cove.Errorf(cove.RuntimeMissing, "none"), 422}, {errors.New("odd"), 500},
 	} {
-		h.fake.do = func(context.Context, sandbox.Request, func(cove.ExecutionID), sandbox.Output) (sandbox.Result, error) {
-			return sandbox.Result{}, c.err
+		h.fake.do = func(context.Context, execution.Request, func(cove.ExecutionID), process.Output) (execution.Result, error) {
+			return execution.Result{}, c.err
 		}
 		r := h.post("/execute/stream", snippet)
 		if r.StatusCode != c.status {
@@ -221,10 +222,10 @@ func TestErrorsBeforeAndAfterTheBeginning(t *testing.T) {
 			t.Error("no Retry-After")
 		}
 
-		h.fake.do = func(_ context.Context, _ sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
+		h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
 			started(cove.NewExecutionID())
 			out.Stdout([]byte("half a character \xc3"))
-			return sandbox.Result{}, c.err
+			return execution.Result{}, c.err
 		}
 		resp := h.streamed(t.Context(), h.client, snippet)
 		events, _ := readEvents(t, resp.Body)
@@ -243,7 +244,7 @@ func TestErrorsBeforeAndAfterTheBeginning(t *testing.T) {
 func TestHeadersComeAtOnce(t *testing.T) {
 	h := start(t, nil)
 	release := make(chan struct{})
-	h.fake.do = func(ctx context.Context, _ sandbox.Request, started func(cove.ExecutionID), _ sandbox.Output) (sandbox.Result, error) {
+	h.fake.do = func(ctx context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		<-release
@@ -263,7 +264,7 @@ func TestHeartbeat(t *testing.T) {
 	m := clock.NewManual(time.Unix(1_900_000_000, 0))
 	h := start(t, func(o *Options) { o.Clock, o.Heartbeat = m, 15*time.Second })
 	release := make(chan struct{})
-	h.fake.do = func(_ context.Context, _ sandbox.Request, started func(cove.ExecutionID), _ sandbox.Output) (sandbox.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		<-release
@@ -293,7 +294,7 @@ func TestALeavingClientEndsTheExecution(t *testing.T) {
 	h := start(t, nil)
 	for _, path := range []string{"/execute", "/execute/stream"} {
 		begun, ended := make(chan struct{}), make(chan error, 1)
-		h.fake.do = func(ctx context.Context, _ sandbox.Request, started func(cove.ExecutionID), _ sandbox.Output) (sandbox.Result, error) {
+		h.fake.do = func(ctx context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
 			started(cove.NewExecutionID())
 			close(begun)
 			select {
@@ -302,7 +303,7 @@ func TestALeavingClientEndsTheExecution(t *testing.T) {
 			case <-time.After(10 * time.Second):
 				ended <- errors.New("still runs")
 			}
-			return sandbox.Result{}, cove.Errorf(cove.Canceled, "gone")
+			return execution.Result{}, cove.Errorf(cove.Canceled, "gone")
 		}
 		conn, err := net.Dial("tcp", h.address)
 		if err != nil {
@@ -322,13 +323,13 @@ func TestALeavingClientEndsTheExecution(t *testing.T) {
 func TestSlowReaders(t *testing.T) {
 	h := start(t, func(o *Options) { o.WriteTimeout = 300 * time.Millisecond })
 	written, ended := 0, make(chan error, 1)
-	h.fake.do = func(_ context.Context, _ sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
+	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {
 		started(cove.NewExecutionID())
 		chunk := bytes.Repeat([]byte("x"), 32<<10)
 		for range 4096 { // 128 MiB
 			if err := out.Stdout(chunk); err != nil {
 				ended <- err
-				return sandbox.Result{}, cove.Errorf(cove.Canceled, "gone: %w", err)
+				return execution.Result{}, cove.Errorf(cove.Canceled, "gone: %w", err)
 			}
 			written += len(chunk)
 		}
@@ -361,12 +362,12 @@ func TestLongExecutionsOutliveTheReadTimeout(t *testing.T) {
 	h := start(t, func(o *Options) {
 		o.ReadTimeout, o.WriteTimeout, o.HeaderTimeout = 100*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond
 	})
-	h.fake.do = func(ctx context.Context, _ sandbox.Request, started func(cove.ExecutionID), _ sandbox.Output) (sandbox.Result, error) {
+	h.fake.do = func(ctx context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {
 		id := cove.NewExecutionID()
 		started(id)
 		select {
 		case <-ctx.Done():
-			return sandbox.Result{}, cove.Errorf(cove.Canceled, "taken for gone")
+			return execution.Result{}, cove.Errorf(cove.Canceled, "taken for gone")
 		case <-time.After(500 * time.Millisecond):
 			return finished(id), nil
 		}

@@ -57,7 +57,7 @@ func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (api.
 		run, err = r.start(ctx, in, record, eq, command)
 	}
 	if err != nil && record.Spec.Own && record.Sandbox != "" {
-		err = errors.Join(err, r.o.Sandboxes.DestroySandbox(context.WithoutCancel(ctx), who, record.Sandbox, false))
+		err = errors.Join(err, r.o.Sandboxes.Destroy(context.WithoutCancel(ctx), who, record.Sandbox, false))
 	}
 	return run, err
 }
@@ -102,7 +102,7 @@ func (r *Runner) goOn(ctx context.Context, who cove.Principal, q *Request) error
 	}
 	q.tokens = len(sandbox.Exposed(q.New.Mounts)) > 0
 	if q.Sandbox != "" {
-		there, err := r.o.Sandboxes.FindSandbox(ctx, who, q.Sandbox)
+		there, err := r.o.Sandboxes.Find(ctx, who, q.Sandbox)
 		if err != nil {
 			return err
 		}
@@ -143,16 +143,16 @@ func (r *Runner) plan(who cove.Principal, q Request, eq Equipment) store.Run {
 func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request, eq Equipment, record *store.Run) (in sandbox.Inside, err error) {
 	var there api.Sandbox
 	if record.Spec.Own {
-		there, err = r.o.Sandboxes.CreateSandbox(ctx, who, forAgent(q.New, eq, record.Run), q.Progress)
-	} else if there, err = r.o.Sandboxes.FindSandbox(ctx, who, q.Sandbox); err == nil && there.State == string(cove.StateStopped) {
+		there, err = r.o.Sandboxes.Create(ctx, who, forAgent(q.New, eq, record.Run), q.Progress)
+	} else if there, err = r.o.Sandboxes.Find(ctx, who, q.Sandbox); err == nil && there.State == string(cove.StateStopped) {
 		q.Progress(workspace.Step{Text: "starting the sandbox"})
-		there, err = r.o.Sandboxes.StartSandbox(ctx, who, there.ID)
+		there, err = r.o.Sandboxes.Start(ctx, who, there.ID)
 	}
 	if err != nil {
 		return in, err
 	}
 	record.Sandbox, record.SandboxName, record.Spec.Box = there.ID, there.Name, there.Within
-	if in, err = r.o.Sandboxes.EnterSandbox(ctx, who, there.ID); err != nil {
+	if in, err = r.o.Sandboxes.Enter(ctx, who, there.ID); err != nil {
 		return in, err
 	}
 	record.Exposes = sandbox.Exposed(in.Spec.Mounts)
@@ -166,7 +166,7 @@ func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request
 
 // forAgent is a request for a sandbox in which an agent can work: what it says
 // itself wins. It is pure.
-func forAgent(q sandbox.LastingRequest, eq Equipment, of api.Run) sandbox.LastingRequest {
+func forAgent(q sandbox.Request, eq Equipment, of api.Run) sandbox.Request {
 	q.Spec = eq.Equip(q.Spec).Over(newDefaults)
 	q.Agent = eq.Agent
 	q.Labels = maps.Clone(q.Labels)
@@ -204,7 +204,7 @@ func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run,
 			args[0] = path.Join(eq.Path, args[0])
 		}
 		var p *sandbox.Process
-		p, err = r.o.Sandboxes.StartProcess(ctx, record.Owner(), record.Sandbox, sandbox.ProcessRequest{Name: record.ID, Args: args, Env: env, Stdin: command.Stdin})
+		p, err = r.o.Processes.Start(ctx, record.Owner(), record.Sandbox, sandbox.ProcessRequest{Name: record.ID, Args: args, Env: env, Stdin: command.Stdin})
 		if err == nil {
 			l.begin(p)
 		} else {

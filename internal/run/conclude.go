@@ -57,7 +57,7 @@ func (r *Runner) conclude(record store.Run, said api.Run, e ending) error {
 	// Before it is recorded: who dies in between leaves a run to conclude, and no
 	// sandbox that nobody looks for.
 	if record.Spec.Own && !record.Spec.Keep && cerr == nil && len(changes) == 0 {
-		if err := r.o.Sandboxes.DestroySandbox(ctx, who, record.Sandbox, false); err != nil && cove.ErrorCode(err) != cove.NotFound {
+		if err := r.o.Sandboxes.Destroy(ctx, who, record.Sandbox, false); err != nil && cove.ErrorCode(err) != cove.NotFound {
 			r.o.Log.Warn("the sandbox of a run cannot be destroyed", "run", record.ID, "sandbox", record.Sandbox, "error", err)
 		}
 	}
@@ -71,7 +71,7 @@ func (r *Runner) conclude(record store.Run, said api.Run, e ending) error {
 // tidy removes what was placed for a run, and ends what it leaves behind when it
 // was ended itself, in a sandbox of its own.
 func (r *Runner) tidy(ctx context.Context, record store.Run, e ending) {
-	in, err := r.o.Sandboxes.EnterSandbox(ctx, record.Owner(), record.Sandbox)
+	in, err := r.o.Sandboxes.Enter(ctx, record.Owner(), record.Sandbox)
 	if err != nil {
 		return // it does not run: what was placed is gone
 	}
@@ -110,7 +110,7 @@ func (r *Runner) changes(ctx context.Context, who cove.Principal, record store.R
 
 // made lists what is in a workspace that was empty.
 func (r *Runner) made(ctx context.Context, who cove.Principal, record store.Run) ([]api.WorkChange, error) {
-	in, err := r.o.Sandboxes.EnterSandbox(ctx, who, record.Sandbox)
+	in, err := r.o.Sandboxes.Enter(ctx, who, record.Sandbox)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -175,11 +176,11 @@ func newLab(t *testing.T) *lab {
 // server is a process of Cove that has the lab's sandboxes and runs.
 type server struct {
 	*run.Runner
-	lab     *lab
-	manager *sandbox.Manager
-	engine  *fake.Engine
-	in      *instance.Instance
-	once    sync.Once
+	lab       *lab
+	sandboxes *sandbox.Sandboxes
+	engine    *fake.Engine
+	in        *instance.Instance
+	once      sync.Once
 }
 
 func (l *lab) serve(t *testing.T) *server {
@@ -192,17 +193,17 @@ func (l *lab) serve(t *testing.T) *server {
 	caps.Files, caps.Listeners, caps.Networks = true, true, []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited}
 	s := &server{lab: l, engine: fake.New(fake.Options{Host: l.host, Capabilities: &caps, Programs: map[string]fake.Program{"robot": robot}}), in: in}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	s.manager = sandbox.New(sandbox.Options{
+	s.sandboxes = sandbox.New(sandbox.Options{
 		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return s.engine, nil }}),
-		Images:  noImages{}, Store: store.NewVault(l.store), Instance: in.ID, RunDir: l.dir,
-		MaxConcurrent: 4, MaxQueued: 4, Clock: clock.Real(), Log: log,
+		Images:  noImages{}, Store: store.NewVault(l.store),
+		Clock: clock.Real(), Log: log,
 	})
-	s.Runner = run.New(run.Options{Sandboxes: s.manager, Agents: l.agents, Work: l.work, Store: store.NewVault(l.store), Flush: func() {}, MaxOutput: 16 << 20, Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
+	s.Runner = run.New(run.Options{Sandboxes: s.sandboxes, Processes: sandbox.NewProcesses(s.sandboxes), Agents: l.agents, Work: l.work, Store: store.NewVault(l.store), Flush: func() {}, MaxOutput: 16 << 20, Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
 	t.Cleanup(func() { s.end(t) })
-	err = s.manager.AdoptSandboxes(t.Context(), sandbox.Lasting{
+	err = s.sandboxes.Adopt(t.Context(), sandbox.Host{
 		Workspaces: workspaces{l.dir}, Layers: workspaces{l.dir}, TakeUp: s.TakeUp, Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
-		OpenWay:   func(cove.Principal, cove.SandboxID, string, sandbox.Network) (sandbox.Way, error) { return way{}, nil },
-		ForgetWay: func(cove.SandboxID) error { return nil },
+		OpenRoute:   func(cove.Principal, cove.SandboxID, string, egress.Network) (egress.Route, error) { return way{}, nil },
+		ForgetRoute: func(cove.SandboxID) error { return nil },
 	})
 	if err == nil {
 		err = s.Recover(t.Context())
@@ -219,7 +220,7 @@ func (s *server) end(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		s.Leave()
-		if err := s.manager.Close(ctx); err != nil {
+		if err := s.sandboxes.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)
 		}
 		s.Close()
@@ -230,7 +231,7 @@ func (s *server) end(t *testing.T) {
 // ask is a request for the robot: steps are lines of the prompt.
 func ask(steps ...string) run.Request {
 	return run.Request{Task: agent.Task{Prompt: strings.Join(steps, "\n") + "\n"}, Agent: "robot",
-		New: sandbox.LastingRequest{Spec: cove.Spec{WorkDir: "../tmp"}}}
+		New: sandbox.Request{Spec: cove.Spec{WorkDir: "../tmp"}}}
 }
 
 func (s *server) begin(t *testing.T, q run.Request) api.Run {
@@ -313,7 +314,7 @@ func (s *server) listen(t *testing.T, id string) (*heard, <-chan error) {
 // touch makes a file in a run's sandbox, which the robot waits for.
 func (s *server) touch(t *testing.T, r api.Run, path string) {
 	t.Helper()
-	in, err := s.manager.EnterSandbox(t.Context(), owner, r.Sandbox)
+	in, err := s.sandboxes.Enter(t.Context(), owner, r.Sandbox)
 	if err == nil {
 		err = in.Guest.Guest().WriteFile(t.Context(), path, 0o644, nil)
 	}
@@ -324,7 +325,7 @@ func (s *server) touch(t *testing.T, r api.Run, path string) {
 
 func (s *server) wantSandboxes(t *testing.T, want int) []api.Sandbox {
 	t.Helper()
-	list, err := s.manager.Sandboxes(t.Context(), owner)
+	list, err := s.sandboxes.List(t.Context(), owner)
 	if err != nil || len(list.Sandboxes) != want {
 		t.Errorf("there are %d sandboxes, %v; want %d", len(list.Sandboxes), err, want)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // TakeUp is told of programs that an earlier server has left; it is
-// sandbox.Lasting's.
+// sandbox.Host's.
 func (r *Runner) TakeUp(l sandbox.LeftProcess) {
 	r.mu.Lock()
 	r.left[cove.RunID(l.Name)] = l
@@ -131,7 +131,7 @@ func (r *Runner) reconcile(ctx context.Context, record store.Run) error {
 	if r.has(cove.RunID(record.ID)) {
 		return nil
 	}
-	there, err := r.o.Sandboxes.FindSandbox(ctx, cove.System(""), record.Sandbox)
+	there, err := r.o.Sandboxes.Find(ctx, cove.System(""), record.Sandbox)
 	if err == nil && there.State == string(cove.StatePaused) {
 		return nil // its program goes on when it is resumed
 	}

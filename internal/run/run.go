@@ -67,7 +67,8 @@ type Work interface {
 
 // Options make a Runner. All but MaxOutput are required.
 type Options struct {
-	Sandboxes *sandbox.Manager
+	Sandboxes *sandbox.Sandboxes
+	Processes *sandbox.Processes
 	Agents    Agents
 	Work      Work
 	Store     store.Vault
@@ -85,7 +86,7 @@ type Request struct {
 	Timeout  time.Duration // 0 is DefaultTimeout
 	Resume   string        // an earlier run, whose conversation goes on in its sandbox
 	Sandbox  string        // to work in; empty is a new one
-	New      sandbox.LastingRequest
+	New      sandbox.Request
 	Provider string // of models, and how they are got at; see Want
 	Access   string
 	Keep     bool // a new one stays, also when nothing has changed in it

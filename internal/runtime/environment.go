@@ -125,3 +125,20 @@ func matchAny(patterns []string, name string) bool {
 		return strings.EqualFold(p, name)
 	})
 }
+
+// maxArgs bounds the arguments of a program together, in bytes: well under ARG_MAX.
+const maxArgs = 128 << 10
+
+// CheckArgs refuses arguments that no program can take. Errors: InvalidArgument, TooLarge.
+func CheckArgs(args []string) error {
+	size := 0
+	for _, a := range args {
+		if size += len(a) + 1; strings.IndexByte(a, 0) >= 0 {
+			return cove.Errorf(cove.InvalidArgument, "an argument has a NUL byte")
+		}
+	}
+	if size > maxArgs {
+		return cove.Errorf(cove.TooLarge, "the arguments have %d bytes, at most %d are allowed", size, maxArgs)
+	}
+	return nil
+}

@@ -2,189 +2,180 @@ package sandbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
-	"sync"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// CommandRequest is a command to run in a sandbox that runs.
-type CommandRequest struct {
-	Args    []string
-	Env     map[string]string
-	Dir     string // relative to where processes begin, or absolute
-	Timeout time.Duration
-	Stdin   io.Reader // nil is empty input
-	Detach  bool      // it goes on when the caller leaves
+// ProcessRequest is a program that goes on when this server goes.
+type ProcessRequest struct {
+	Name  string // by which the next server knows it; at most 64 bytes
+	Args  []string
+	Env   map[string]string
+	Dir   string // relative to where processes begin, or absolute
+	Stdin string // all of its input
 }
 
-// CommandResult is how a command ended.
-type CommandResult struct {
-	ID       cove.ExecutionID
-	ExitCode int // 128+N for signal N
-	Limit    cove.LimitKind
-	Duration time.Duration
+// Process is a program in a sandbox that lasts. Whoever has it reads both
+// streams to their end, tells what of its output is safe, and waits for it. When
+// this server goes, the program goes on, and the next one is told of it
+// (Lasting.TakeUp) with the output that was not safe.
+type Process struct {
+	Sandbox cove.SandboxID
+
+	v        *supervisor
+	in       Inside
+	program  *process.Process
+	oomKills int64 // in the sandbox before it began
+
+	stdout, stderr io.Reader
 }
 
-// command is one that runs.
-type command struct {
-	who     cove.Principal // who asked for it
-	sandbox cove.SandboxID
-	process *process.Process
-}
-
-// Command runs a command in a sandbox that runs. started is told its id before
-// any output; out receives the output as it comes, and what is slow there slows
-// the command. A command that fails is a result. When ctx ends, it is killed,
-// with its process group, unless it is detached. Errors: NotFound, Conflict when
-// the sandbox does not run, InvalidArgument, RuntimeMissing, Overloaded.
-func (m *Manager) Command(ctx context.Context, who cove.Principal, ref string, q CommandRequest, started func(cove.ExecutionID), out Output) (CommandResult, error) {
-	if err := m.call(); err != nil {
-		return CommandResult{}, err
+// newProcess is one with its streams, of which the values of credentials that
+// the gateway sets for the sandbox are taken out, were they in them.
+func (v *supervisor) newProcess(in Inside, program *process.Process, before engine.Stats) *Process {
+	program.Retain()
+	p := &Process{Sandbox: in.ID, v: v, in: in, program: program, oomKills: before.OOMKills, stdout: program.Stdout(), stderr: program.Stderr()}
+	if in.way != nil {
+		p.stdout, p.stderr = in.way.Concealed(p.stdout), in.way.Concealed(p.stderr)
 	}
-	defer m.calls.Done()
-	if len(q.Args) == 0 || q.Args[0] == "" {
-		return CommandResult{}, cove.Errorf(cove.InvalidArgument, "there is no command").WithHint("give a program and its arguments")
+	return p
+}
+
+// processLabel is what the guest keeps of a Process.
+type processLabel struct {
+	Process string `json:"process"`
+}
+
+// processName is the name in a label; empty when it is none of a Process.
+func processName(label []byte) string {
+	var l processLabel
+	if json.Unmarshal(label, &l) != nil {
+		return ""
 	}
+	return l.Process
+}
+
+// StartProcess starts a program in a sandbox that runs. Errors: NotFound,
+// Conflict when the sandbox does not run, InvalidArgument, RuntimeMissing,
+// Overloaded.
+func (ps *Processes) Start(ctx context.Context, who cove.Principal, ref string, q ProcessRequest) (*Process, error) {
 	if err := checkCommand(q.Args, q.Env); err != nil {
-		return CommandResult{}, err
+		return nil, err
 	}
-	in, err := m.EnterSandbox(ctx, who, ref)
+	in, err := ps.Enter(ctx, who, ref)
 	if err != nil {
-		return CommandResult{}, err
+		return nil, err
 	}
-	spec := guest.ProcessSpec{Args: q.Args, Env: in.environment(q.Env), Dir: in.place(q.Dir), Stdin: q.Stdin != nil}
-	if q.Detach {
-		spec.Label = []byte(detachedLabel)
+	label, err := json.Marshal(processLabel{q.Name})
+	if err != nil {
+		return nil, err
 	}
-	r := CommandResult{ID: cove.NewExecutionID()}
-	began := m.o.Clock.Monotonic()
-	p, err := process.Start(ctx, in.Guest, m.o.Clock, spec)
+	spec := guest.ProcessSpec{Args: q.Args, Env: in.environment(q.Env), Dir: in.place(q.Dir), Stdin: true, Label: label}
+	stats, err := in.Guest.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := process.Start(ctx, in.Guest, ps.o.Clock, spec)
 	if err != nil {
 		err = startFailure(spec, err)
 	}
-	m.auditProcess(ctx, who, "exec", in.Sandbox, q.Args, err)
+	ps.auditProcess(ctx, who, "exec", in.Sandbox, q.Args, err)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	m.mu.Lock()
-	m.commands[r.ID] = &command{who: who, sandbox: in.ID, process: p}
-	m.mu.Unlock()
-	defer func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		delete(m.commands, r.ID)
-	}()
-	started(r.ID)
-	if r.ExitCode, r.Limit, err = m.attend(ctx, p, q, out); err != nil {
-		return r, err
-	}
-	r.Duration = m.o.Clock.Since(began)
-	return r, nil
+	p.Feed(strings.NewReader(q.Stdin))
+	return ps.newProcess(in, p, stats), nil
 }
 
-// errShutdown is why a server lets go of commands.
-var errShutdown = cove.Errorf(cove.Unavailable, "the server shuts down")
+// Stdout is the program's output, without credentials. What is read is kept
+// until Safe.
+func (p *Process) Stdout() io.Reader { return p.stdout }
 
-// attend moves a command's streams until it ends, its time is up, its caller has
-// gone, or this server goes, which leaves it running.
-func (m *Manager) attend(ctx context.Context, p *process.Process, q CommandRequest, out Output) (code int, limit cove.LimitKind, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(m.ending, func() { cancel(errShutdown) })()
-	to := &outlet{to: out}
-	defer to.close()
-	p.Copy(sink(to.Stdout), sink(to.Stderr), func() { cancel(context.Canceled) })
-	m.serving.Go(p.Copied) // what is detached is read on
-	p.Feed(q.Stdin)
-	switch why := p.Await(ctx, q.Timeout); {
-	case why == nil:
-	case errors.Is(why, process.ErrTimeout):
-		if err := kill(p); err != nil {
-			return 0, "", err
-		}
-		limit = cove.LimitTimeout
-	case errors.Is(why, errShutdown):
-		return 0, "", errShutdown
-	default:
-		if !q.Detach {
-			kill(p)
-		}
-		return 0, "", cove.Errorf(cove.Canceled, "the caller went away: %w", why)
+// Stderr is the program's error output, without credentials.
+func (p *Process) Stderr() io.Reader { return p.stderr }
+
+// Safe says that standard output before an offset is not needed any more.
+func (p *Process) Safe(offset uint64) error { return p.program.Release(offset) }
+
+// Exited is closed when the program has ended, or this server has let go of it.
+func (p *Process) Exited() <-chan struct{} { return p.program.Exited() }
+
+// Signal sends a signal to the program's process group.
+func (p *Process) Signal(ctx context.Context, s syscall.Signal) error {
+	return p.program.Signal(ctx, s)
+}
+
+// Kill kills the program's process group, and everything else in the sandbox
+// when the guest does not answer.
+func (p *Process) Kill() error {
+	err := p.program.Kill()
+	if errors.Is(err, context.DeadlineExceeded) {
+		return p.in.Guest.Kill()
 	}
-	o := p.Wait()
+	return err
+}
+
+// Ended is how a Process ended.
+type Ended struct {
+	ExitCode int            // 128+N for signal N
+	Limit    cove.LimitKind // that may have ended it
+}
+
+// Wait waits for the program's end; both streams must be read. Errors:
+// Unavailable when this server lets go of it and it goes on, Conflict when the
+// sandbox does not run any more; Limit may then say why.
+func (p *Process) Wait() (e Ended, err error) {
+	o := p.program.Wait()
 	if o.Lost != nil {
-		return 0, "", cove.Errorf(cove.Conflict, "the sandbox does not run any more: %w", o.Lost).WithHint("start it with \"cove start\"")
+		// What ends a connection is seen here before what that means is known.
+		err = p.v.whyLost(p.in.Guest)
 	}
-	return o.Code, limit, nil
+	if cove.ErrorCode(err) == cove.Unavailable {
+		return Ended{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), process.Grace)
+	defer cancel()
+	stats, serr := p.in.Guest.Stats(ctx)
+	if serr != nil {
+		stats = engine.Stats{}
+	}
+	stats.OOMKills = max(0, stats.OOMKills-p.oomKills)
+	return Ended{ExitCode: o.Code, Limit: o.Limit(stats)}, err
 }
 
-// errGone: nobody takes the output any more.
-var errGone = errors.New("the receiver of the output has gone")
+// lostGrace is how long the end of a sandbox may take to show after the
+// connection to its guest has ended.
+const lostGrace = time.Second
 
-// outlet passes output on while its receiver is there.
-type outlet struct {
-	mu sync.Mutex
-	to Output // nil when it has gone
+// whyLost says why the connection to a guest has ended.
+func (v *supervisor) whyLost(sb engine.Sandbox) error {
+	select {
+	case <-sb.Done():
+	case <-v.ended:
+	case <-v.o.Clock.After(lostGrace):
+	}
+	return v.whyLeft()
 }
 
-func (o *outlet) Stdout(p []byte) error { return o.pass(Output.Stdout, p) }
-func (o *outlet) Stderr(p []byte) error { return o.pass(Output.Stderr, p) }
-
-func (o *outlet) pass(write func(Output, []byte) error, p []byte) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.to == nil {
-		return errGone
+// Holds lists what waits for an answer in the program's sandbox, the oldest
+// first, and a channel that is closed when that changes; nil without a network.
+func (p *Process) Holds() ([]approval.Hold, <-chan struct{}) {
+	if p.in.way == nil {
+		return nil, nil
 	}
-	return write(o.to, p)
-}
-
-func (o *outlet) close() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.to = nil
-}
-
-// kill kills a command's process group and waits for its end, though not for
-// ever: what hangs in the kernel cannot be killed.
-func kill(p *process.Process) error {
-	if err := p.Kill(); err != nil {
-		return err
+	all, changed := p.in.way.Holds()
+	for i := range all {
+		all[i].Execution = cove.ExecutionID(p.in.Name)
 	}
-	if p.Await(context.Background(), stopGrace) != nil {
-		return cove.Errorf(cove.Unavailable, "the command was killed and does not end")
-	}
-	return nil
-}
-
-// SignalCommand sends a signal to a command that the caller has started, and to
-// its process group. Errors: NotFound.
-func (m *Manager) SignalCommand(ctx context.Context, who cove.Principal, ref string, id cove.ExecutionID, signal syscall.Signal) error {
-	record, err := m.findRecord(ctx, who, ref)
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	c := m.commands[id]
-	m.mu.Unlock()
-	if c == nil || c.sandbox != record.ID || !who.Sees(c.who) {
-		return cove.Errorf(cove.NotFound, "no command %s runs in the sandbox %s", id, record.Name)
-	}
-	return c.process.Signal(ctx, signal)
-}
-
-// whyLeft is why this process lets go of a sandbox.
-func (m *Manager) whyLeft() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return cove.Errorf(cove.Unavailable, "the server shuts down; the program goes on")
-	}
-	return cove.Errorf(cove.Conflict, "the sandbox does not run any more").WithHint("start it with \"cove start\"")
+	return all, changed
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/report"
 	"github.com/cove-sandbox/cove/internal/cli/session"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
+	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/runtime"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // options are the flags of "cove run" as they were written.
@@ -243,7 +243,7 @@ func modelsUsed(all []api.ModelUsage) string {
 func warnings(e api.Execution) []string {
 	var lines []string
 	for _, ev := range e.SecurityEvents {
-		if ev.Rule == sandbox.DeniedRule {
+		if ev.Rule == execution.DeniedRule {
 			lines = append(lines, fmt.Sprintf("note: policy denied %s (allow it with --allow %[1]s)", ev.Detail))
 		}
 		if ev.Severity == "high" || ev.Severity == "critical" {

@@ -1,0 +1,85 @@
+package execution
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/cove-sandbox/cove/internal/engine/process"
+)
+
+// collector keeps what a program writes, up to the limits, and passes it on.
+// The guest applies the limits too; the host does not rely on it.
+type collector struct {
+	to   process.Output // may be nil
+	turn sync.Mutex     // one call of to at a time
+
+	mu             sync.Mutex
+	stdout, stderr kept
+	news           chan struct{} // closed when more is kept; nil when nobody waits
+
+	dropped atomic.Bool
+}
+
+// kept is a bounded buffer, guarded by collector.mu. What is in it stays as it
+// is, so that a part of it may be read later.
+type kept struct {
+	limit int64
+	buf   []byte
+}
+
+// take keeps what fits of p and returns it.
+func (k *kept) take(p []byte) []byte {
+	p = p[:min(int64(len(p)), k.limit-int64(len(k.buf)))]
+	k.buf = append(k.buf, p...)
+	return p
+}
+
+func (k *kept) bytes() []byte { return k.buf }
+
+// after is what was kept beyond the first n bytes.
+func (k *kept) after(n int64) []byte { return k.buf[max(0, min(n, int64(len(k.buf)))):] }
+
+func (c *collector) overrun() bool { return c.dropped.Load() }
+
+func (c *collector) writeStdout(p []byte) error {
+	if fits := c.keep(&c.stdout, p); c.to != nil && len(fits) > 0 {
+		c.turn.Lock()
+		defer c.turn.Unlock()
+		return c.to.Stdout(fits)
+	}
+	return nil
+}
+
+func (c *collector) writeStderr(p []byte) error {
+	if fits := c.keep(&c.stderr, p); c.to != nil && len(fits) > 0 {
+		c.turn.Lock()
+		defer c.turn.Unlock()
+		return c.to.Stderr(fits)
+	}
+	return nil
+}
+
+// keep returns what fits of p, and wakes who waits for it.
+func (c *collector) keep(k *kept, p []byte) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fits := k.take(p)
+	if len(fits) < len(p) {
+		c.dropped.Store(true)
+	}
+	if len(fits) > 0 && c.news != nil {
+		close(c.news)
+		c.news = nil
+	}
+	return fits
+}
+
+// after is what was kept beyond at, and a channel that closes when there is more.
+func (c *collector) after(at Position) (stdout, stderr []byte, news <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.news == nil {
+		c.news = make(chan struct{})
+	}
+	return c.stdout.after(at.Stdout), c.stderr.after(at.Stderr), c.news
+}

@@ -1,0 +1,432 @@
+package execution
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/detect"
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/runtime"
+)
+
+// MaxCode is the most code of one request, in bytes.
+const MaxCode = 1 << 20
+
+// snippetDefaults are what the sandbox of a snippet is where nothing else is said.
+var snippetDefaults = cove.Spec{Shape: cove.Shape{User: cove.CodeUser}}
+
+// outputCapFactor: a program that writes this many times what is kept is
+// ended, since it would go on until its time is up.
+const outputCapFactor = 16
+
+// ending is why Cove ended an execution.
+type ending int32
+
+const (
+	endNone ending = iota
+	endTimeout
+	endKilled
+)
+
+// execution is one Execute in progress.
+type execution struct {
+	manager *Executions
+	id      cove.ExecutionID
+	who     cove.Principal // who asks
+	request Request
+	network egress.Network // that the request asks for
+	runtime runtime.Runtime
+	limits  cove.Limits
+	engine  engine.Engine
+	rootfs  engine.Rootfs
+	release func() // lets go of the image
+	events  []detect.Event
+	output  *collector
+
+	cancel context.CancelFunc // ends what prepares
+
+	mu       sync.Mutex
+	way      egress.Route // nil without a network
+	deadline time.Time    // by when the program has ended; zero before it begins
+	why      ending
+
+	dismissed chan struct{} // closed when it is over and recorded
+}
+
+// end asks for the execution's end; the first reason stays.
+func (e *execution) end(why ending) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.why == endNone {
+		e.why = why
+		e.cancel()
+	}
+}
+
+func (e *execution) wayOut() egress.Route {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.way
+}
+
+func (e *execution) reason() ending {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.why
+}
+
+// Execute runs one snippet of the principal's in a sandbox of its own. started, which may be nil,
+// is told the id before anything runs; out, which may be nil, receives the
+// output as it comes. A program that fails, or is ended by a limit, by Kill or
+// by the end of ctx, is a Result; an error means that Cove could not run it.
+func (m *Executions) Execute(ctx context.Context, who cove.Principal, r Request, started func(cove.ExecutionID), out process.Output) (Result, error) {
+	if err := m.call(); err != nil {
+		return Result{}, err
+	}
+	defer m.calls.Done()
+	e, err := m.admit(ctx, who, r, out)
+	if err != nil {
+		return Result{Events: e.events}, err
+	}
+	defer m.dismiss(e)
+	if started != nil {
+		started(e.id)
+	}
+	return m.record(ctx, e)
+}
+
+// call counts a caller of Execute, whom Close waits for.
+func (m *Executions) call() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return cove.Errorf(cove.Unavailable, "Cove is shutting down")
+	}
+	m.calls.Add(1)
+	return nil
+}
+
+// admit checks the request and waits for a place. Nothing has been made or
+// recorded when it fails, but for refused code; the execution then only says
+// what was noticed.
+func (m *Executions) admit(ctx context.Context, who cove.Principal, r Request, out process.Output) (*execution, error) {
+	r.Spec = r.Over(m.o.Defaults).Over(snippetDefaults)
+	e := &execution{manager: m, id: cove.NewExecutionID(), who: who, request: r, dismissed: make(chan struct{}), cancel: func() {}}
+	var err error
+	if e.runtime, err = runtime.Lookup(r.Language); err != nil {
+		return e, err
+	}
+	if e.limits, err = m.o.Bounds.Resolve(e.runtime, r.Limits); err != nil {
+		return e, err
+	}
+	e.limits = r.Own.Over(e.limits)
+	if err := check(r); err != nil {
+		return e, err
+	}
+	if err := checkPlaces(e.files(), r.Mounts); err != nil {
+		return e, err
+	}
+	if e.network, err = egress.NetworkOf(r.Network); err != nil {
+		return e, err
+	}
+	if err := m.inspect(ctx, e); err != nil {
+		return e, err
+	}
+	if err := m.queue.enter(ctx); err != nil {
+		return e, err
+	}
+	if err := m.equip(ctx, e); err != nil {
+		m.queue.leave()
+		return e, err
+	}
+	e.output = &collector{to: out, stdout: kept{limit: e.limits.Stdout}, stderr: kept{limit: e.limits.Stderr}}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.running[e.id] = e
+	return e, nil
+}
+
+// equip finds the engine and the root filesystem.
+func (m *Executions) equip(ctx context.Context, e *execution) (err error) {
+	if e.engine, err = m.o.Engines.Get(e.request.Engine); err != nil {
+		return err
+	}
+	e.rootfs, e.release, err = provision.Rootfs(ctx, m.o.Images, e.engine, e.request.Image)
+	return err
+}
+
+func (m *Executions) dismiss(e *execution) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.running, e.id)
+	close(e.dismissed)
+}
+
+// check refuses a malformed request.
+func check(r Request) error {
+	invalid := func(format string, args ...any) error { return cove.Errorf(cove.InvalidArgument, format, args...) }
+	switch {
+	case len(r.Code) == 0:
+		return cove.Errorf(cove.InvalidArgument, "there is no code").WithHint("give a file, -c CODE, or the field \"code\"")
+	case len(r.Code) > MaxCode:
+		return cove.Errorf(cove.TooLarge, "the code has %d bytes, at most %d are allowed", len(r.Code), MaxCode).
+			WithHint("put data into files or standard input")
+	case !utf8.Valid(r.Code):
+		return invalid("the code is not valid UTF-8")
+	}
+	if err := runtime.CheckArgs(r.Args); err != nil {
+		return err
+	}
+	if err := provision.CheckFiles(r.Files); err != nil {
+		return err
+	}
+	if err := cove.CheckLabels(r.Labels); err != nil {
+		return err
+	}
+	for _, m := range r.Mounts {
+		if err := rootfs.ValidateTarget(m.Target); err != nil {
+			return err
+		}
+	}
+	return runtime.CheckEnv(r.Env)
+}
+
+// checkPlaces refuses files that would be written into a mount, which is to say
+// over what the caller has on the host, and two different ones in one place.
+func checkPlaces(files []provision.File, mounts []cove.Mount) error {
+	code := files[0]
+	for i, f := range files {
+		if i > 0 && f.Path == code.Path && !bytes.Equal(f.Data, code.Data) {
+			return cove.Errorf(cove.InvalidArgument, "the file %q has the name under which the code is placed", f.Path).
+				WithHint("give it another name, or run it as the code")
+		}
+		for _, m := range mounts {
+			place, target := cove.WorkDir+"/"+f.Path, path.Clean(m.Target)
+			if place == target || strings.HasPrefix(place, target+"/") {
+				return cove.Errorf(cove.InvalidArgument, "a mount at %q is not possible: the file %q would be written into it, over what is on the host", m.Target, f.Path).
+					WithHint("mount it somewhere else, such as %s", cove.Workspace)
+			}
+		}
+	}
+	return nil
+}
+
+// run makes the sandbox, runs the program and returns how it ended. begun is
+// waited for before anything of the user's runs.
+func (e *execution) run(ctx context.Context, begun func() error) (Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e.mu.Lock()
+	e.cancel = cancel
+	if e.why != endNone {
+		cancel()
+	}
+	e.mu.Unlock()
+
+	sb, err := e.open(ctx)
+	if err != nil {
+		e.release()
+		e.manager.queue.leave()
+		return Result{}, e.excuse(err)
+	}
+	defer e.manager.discard(sb, e.release)
+	if err := begun(); err != nil {
+		return Result{}, err
+	}
+	if err := provision.Deliver(ctx, sb.Guest(), cove.WorkDir, e.files()); err != nil {
+		return Result{}, e.excuse(err)
+	}
+	start := e.manager.o.Clock.Monotonic()
+	p, err := process.Start(ctx, sb, e.manager.o.Clock, e.program())
+	if err != nil {
+		return Result{}, e.excuse(e.startError(err))
+	}
+	outcome := e.attend(ctx, p)
+	if way := e.wayOut(); way != nil {
+		way.Shut() // all that became of its connections is recorded before the result
+	}
+	took := e.manager.o.Clock.Since(start)
+	stats, err := sb.Stats(context.WithoutCancel(ctx))
+	if err != nil {
+		return Result{}, err
+	}
+	return e.conclude(outcome, stats, took)
+}
+
+// open makes the sandbox and, with a network, its way out, which is open before
+// anything runs and closed when the sandbox has gone.
+func (e *execution) open(ctx context.Context) (*provision.Sandbox, error) {
+	shape := e.request.Shape
+	shape.Limits = e.limits
+	plan := provision.Plan{Rootfs: e.rootfs, Shape: shape, Network: e.network.Mode, Binding: e.binding()}
+	var way egress.Route
+	if cmp.Or(plan.Network, cove.NetworkNone) != cove.NetworkNone {
+		if e.manager.o.NextRoute != nil {
+			plan.ID = e.manager.o.NextRoute()
+		}
+		plan.OpenRoute = func(id cove.SandboxID) (_ provision.Route, err error) {
+			way, err = e.manager.o.OpenRoute(e.who, id, e.id, e.network)
+			return way, err
+		}
+	}
+	sb, err := provision.New(ctx, e.engine, plan)
+	if err != nil || way == nil {
+		return sb, err
+	}
+	e.mu.Lock()
+	e.way = way
+	e.mu.Unlock()
+	release := e.release
+	e.release = func() { way.Close(); release() }
+	return sb, nil
+}
+
+// excuse turns an error that Kill or the caller's leaving has caused into that.
+func (e *execution) excuse(err error) error {
+	if e.reason() == endKilled || errors.Is(err, context.Canceled) {
+		return errEnded
+	}
+	return err
+}
+
+// errEnded: the execution was ended before its program began.
+var errEnded = errors.New("ended before it began")
+
+// discard destroys a sandbox off the caller's path. Its image and its place are
+// free only then, so that the number of sandboxes stays bounded.
+func (m *Executions) discard(sb *provision.Sandbox, release func()) {
+	m.clean.Go(func() {
+		defer m.queue.leave()
+		defer release()
+		if err := sb.TearDown(); err != nil {
+			m.o.Log.Error("cannot destroy a sandbox; the reaper will try again", "sandbox", sb.ID(), "error", err)
+		}
+	})
+}
+
+func (e *execution) binding() engine.Binding {
+	b := engine.Binding{Hostname: rootfs.Hostname, Attachments: e.request.Attachments, Mounts: slices.Clone(e.request.Mounts)}
+	if e.request.Bind != "" {
+		b.Mounts = append(b.Mounts, cove.Mount{Source: e.request.Bind, Target: cove.Workspace})
+	}
+	return b
+}
+
+// files are the code and what comes beside it.
+func (e *execution) files() []provision.File {
+	return append([]provision.File{{Path: e.runtime.File, Mode: 0o644, Data: e.request.Code}}, e.request.Files...)
+}
+
+// program is what to start. The code is a file, never part of a command line.
+func (e *execution) program() guest.ProcessSpec {
+	args := make([]string, 0, len(e.runtime.Command)+len(e.request.Args))
+	for _, a := range e.runtime.Command {
+		if a == e.runtime.File {
+			a = cove.WorkDir + "/" + a
+		}
+		args = append(args, a)
+	}
+	dir := cove.WorkDir
+	if e.request.Bind != "" {
+		dir = cove.Workspace
+	}
+	return guest.ProcessSpec{
+		Args: append(args, e.request.Args...), Env: e.environment(), Dir: dir, Stdin: e.request.Stdin != nil, Alone: true,
+		StdoutLimit: e.limits.Stdout, StderrLimit: e.limits.Stderr, OutputCap: outputCapFactor * (e.limits.Stdout + e.limits.Stderr),
+	}
+}
+
+// environment: what comes later wins.
+func (e *execution) environment() []string {
+	env := append(rootfs.Env(e.request.User), e.rootfs.Env...)
+	env = append(env, e.runtime.Env...)
+	if way := e.wayOut(); way != nil {
+		for k, v := range way.Env() {
+			env = append(env, k+"="+v)
+		}
+	}
+	for k, v := range e.request.Env {
+		env = append(env, k+"="+v)
+	}
+	return rootfs.LastWins(env)
+}
+
+func (e *execution) startError(err error) error {
+	var failure *guest.Failure
+	if !errors.As(err, &failure) {
+		return err
+	}
+	switch failure.Kind {
+	case guest.FailNotFound:
+		return e.runtime.Missing(e.request.Image)
+	case guest.FailNoProcess:
+		return cove.Errorf(cove.InvalidArgument, "the pids limit does not allow even the first process").WithHint("raise it (--pids, limits.pids_limit)")
+	}
+	return cove.Errorf(cove.Internal, "cannot start %s: %w", e.runtime.Command[0], failure)
+}
+
+// attend moves the streams and waits for the program, its time, Kill, or the
+// caller's leaving.
+func (e *execution) attend(ctx context.Context, p *process.Process) process.Outcome {
+	p.Copy(process.Sink(e.output.writeStdout), process.Sink(e.output.writeStderr), func() { e.end(endKilled) })
+	p.Feed(e.request.Stdin)
+	e.mayTake(e.limits.Timeout)
+	defer e.tellHolds()()
+	if err := p.Await(ctx, e.limits.Timeout); err != nil {
+		if errors.Is(err, process.ErrTimeout) {
+			e.end(endTimeout)
+		}
+		e.end(endKilled) // the first reason stays
+		p.KillAll()
+	}
+	return p.Wait()
+}
+
+// conclude says how the execution ended.
+func (e *execution) conclude(o process.Outcome, stats engine.Stats, took time.Duration) (Result, error) {
+	r := Result{
+		ID: e.id, Language: e.runtime.Name, Engine: e.engine.Name(), ExitCode: o.Code, Events: e.events,
+		Truncated: o.StdoutDropped > 0 || o.StderrDropped > 0 || e.output.overrun(),
+		Stdout:    e.output.stdout.bytes(), Stderr: e.output.stderr.bytes(), Duration: took,
+		Usage: cove.Usage{
+			CPUTime: stats.CPUTime, MemoryPeak: stats.MemoryPeak, PIDsPeak: stats.PIDsPeak,
+			BytesWritten: o.Stats.BytesWritten, DiskUsed: o.Stats.DiskUsed,
+		},
+	}
+	if way := e.wayOut(); way != nil {
+		r.Models = way.Models()
+		for _, place := range way.Denied() {
+			r.Events = append(slices.Clip(r.Events), detect.Event{Rule: DeniedRule, Severity: detect.Low, Detail: place})
+		}
+	}
+	switch e.reason() {
+	case endTimeout:
+		r.Limit, r.ExitCode = cove.LimitTimeout, -1
+	case endKilled:
+		r.Killed, r.ExitCode = true, -1
+	default:
+		r.Limit = o.Limit(stats)
+		if o.Lost != nil && r.Limit == "" {
+			return Result{}, cove.Errorf(cove.Internal, "the sandbox died under the program: %w", o.Lost).WithHint("see the log; run \"cove doctor\"")
+		}
+		if o.Lost != nil {
+			r.ExitCode = 128 + int(syscall.SIGKILL)
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,188 @@
+// Package execution runs snippets of code: it admits an execution, has an engine make a sandbox for it, runs the
+// code, enforces the limits, records the result, and cleans up. It knows contracts only.
+package execution
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// Options make Executions. All are required but NextRoute.
+type Options struct {
+	Engines  *engine.Set
+	Defaults cove.Spec // as configured, beneath those of a request
+	Images   provision.Images
+	// NextRoute returns the id of a sandbox whose route may be prepared already, for the next call of OpenRoute; nil:
+	// any id does.
+	NextRoute     func() cove.SandboxID
+	OpenRoute     func(who cove.Principal, id cove.SandboxID, of cove.ExecutionID, n egress.Network) (egress.Route, error)
+	Store         store.Vault
+	Instance      cove.InstanceID
+	RunDir        string
+	Bounds        runtime.Bounds
+	MaxConcurrent int           // executions at once
+	MaxQueued     int           // executions waiting for one to end
+	Retention     time.Duration // of finished executions; 0 is for ever
+	Clock         clock.Clock
+	Log           *slog.Logger
+}
+
+// Executions runs executions. Its methods may be called concurrently.
+//
+// Order of locks: mu, then execution.mu. collector.turn is held while an Output is called, and no lock is taken under
+// it.
+type Executions struct {
+	store.Auditor
+	o     Options
+	queue *queue
+	clean sync.WaitGroup // destructions under way
+	born  time.Time      // when Executions was made, by the wall clock
+	began clock.Instant  // and by the monotonic one
+	calls sync.WaitGroup // of Execute; added to under mu while not closed
+
+	mu      sync.Mutex
+	running map[cove.ExecutionID]*execution
+	closed  bool
+}
+
+// New makes Executions.
+func New(o Options) *Executions {
+	return &Executions{
+		Auditor: store.Auditor{Store: o.Store, Clock: o.Clock, Log: o.Log},
+		o:       o, queue: newQueue(o.MaxConcurrent, o.MaxQueued),
+		running: map[cove.ExecutionID]*execution{}, born: o.Clock.Now(), began: o.Clock.Monotonic(),
+	}
+}
+
+// Open opens the default engine, which otherwise happens at the first use.
+func (m *Executions) Open() error {
+	_, err := m.o.Engines.Get("")
+	return err
+}
+
+// Active counts executions that have a sandbox or wait for its engine.
+func (m *Executions) Active() int { return m.queue.active() }
+
+// Queued counts executions that wait for a place.
+func (m *Executions) Queued() int { return m.queue.waiting() }
+
+// Health maps each engine to "ok", engine.Unused, or the reason why it cannot be used.
+func (m *Executions) Health(context.Context) map[string]string { return m.o.Engines.Health() }
+
+// Kill ends a running execution of the principal's. Errors: NotFound, Conflict when it has
+// ended or runs in another process of Cove.
+func (m *Executions) Kill(ctx context.Context, who cove.Principal, id cove.ExecutionID) error {
+	e, err := m.find(ctx, who, id)
+	if err != nil {
+		return err
+	}
+	e.end(endKilled)
+	m.Audit(ctx, who, store.Record{Action: "kill", Object: string(id), Verdict: "ok"})
+	return nil
+}
+
+// Models returns what a running execution of the principal's has used of models so far;
+// nothing if it does not run here.
+func (m *Executions) Models(who cove.Principal, id cove.ExecutionID) []api.ModelUsage {
+	m.mu.Lock()
+	e := m.running[id]
+	m.mu.Unlock()
+	if e == nil || !who.Sees(e.who) {
+		return nil
+	}
+	if way := e.wayOut(); way != nil {
+		return model.API(way.Models())
+	}
+	return nil
+}
+
+// ExtendNetwork adds to the policy of a running execution of the principal's, and returns how
+// many of its connections that has cut. Errors:
+// InvalidArgument, NotFound, Conflict when it has ended, runs in another process
+// of Cove, or has no network.
+func (m *Executions) ExtendNetwork(ctx context.Context, who cove.Principal, id cove.ExecutionID, documents []*policy.Document) (cut int, err error) {
+	way, err := m.wayOf(ctx, who, id)
+	if err != nil {
+		return 0, err
+	}
+	if cut, err = way.Extend(documents...); err == nil {
+		m.Audit(ctx, who, store.Record{Action: "network", Object: string(id), Verdict: "ok", Detail: describe(documents)})
+	}
+	return cut, err
+}
+
+// Certificate returns that of the authority which a running execution of the principal's
+// trusts, as PEM. Errors: NotFound, Conflict, as ExtendNetwork's.
+func (m *Executions) Certificate(ctx context.Context, who cove.Principal, id cove.ExecutionID) ([]byte, error) {
+	way, err := m.wayOf(ctx, who, id)
+	if err != nil {
+		return nil, err
+	}
+	return way.Certificate(), nil
+}
+
+// wayOf finds the way out of a running execution of the principal's.
+func (m *Executions) wayOf(ctx context.Context, who cove.Principal, id cove.ExecutionID) (egress.Route, error) {
+	e, err := m.find(ctx, who, id)
+	if err != nil {
+		return nil, err
+	}
+	way := e.wayOut()
+	if way == nil {
+		return nil, cove.Errorf(cove.Conflict, "execution %s has no network, or not yet", id).WithHint("start it with --network or --allow")
+	}
+	return way, nil
+}
+
+// describe lists the rules of documents, for the record.
+func describe(documents []*policy.Document) string {
+	var ids []string
+	for _, d := range documents {
+		for _, r := range d.Rules {
+			ids = append(ids, r.ID)
+		}
+	}
+	return strings.Join(ids, ", ")
+}
+
+// Close stops admitting executions, waits for those that run until ctx ends, kills the rest, and returns when they are
+// recorded and their sandboxes are gone.
+func (m *Executions) Close(ctx context.Context) {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.queue.close()
+	select {
+	case <-m.queue.empty():
+	case <-ctx.Done():
+		m.killAll()
+		<-m.queue.empty()
+	}
+	m.clean.Wait()
+	m.calls.Wait() // their records are written last
+}
+
+func (m *Executions) killAll() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.running {
+		e.end(endKilled)
+	}
+}
+
+// own returns the records as Cove itself sees them, for recovery, reaping and pruning.
+func (m *Executions) own() store.Records { return m.o.Store.For(cove.System("")) }

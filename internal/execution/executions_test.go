@@ -1,0 +1,544 @@
+package execution_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/execution"
+	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/store/sqlite"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var owner = cove.MachineOwner()
+
+// house is a manager with its surroundings: the in-memory engine, whose
+// python3 is script, and a real store.
+type house struct {
+	*execution.Executions
+	engine *fake.Engine
+	store  store.Store
+	clock  clock.Clock
+	runDir string
+	id     cove.InstanceID
+}
+
+type option func(*execution.Options)
+
+func newHouse(t *testing.T, script fake.Program, with ...option) *house {
+	t.Helper()
+	return newHouseOf(t, script, func(s store.Store) store.Store { return s }, with...)
+}
+
+// newHouseOf is newHouse with a store in the place of the real one.
+func newHouseOf(t *testing.T, script fake.Program, records func(store.Store) store.Store, with ...option) *house {
+	t.Helper()
+	runDir := t.TempDir()
+	in, err := instance.Hold(runDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "cove.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &house{
+		engine: fake.New(fake.Options{Programs: map[string]fake.Program{"python3": script}}),
+		store:  st, clock: clock.Real(), runDir: runDir, id: in.ID,
+	}
+	o := execution.Options{
+		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return h.engine, nil }}),
+		Images:  noImages{}, Store: store.NewVault(records(st)), Instance: in.ID, RunDir: runDir,
+		MaxConcurrent: 4, MaxQueued: 4, Clock: h.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
+	for _, f := range with {
+		f(&o)
+	}
+	h.Executions, h.clock = execution.New(o), o.Clock
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		h.Close(ctx)
+		if err := o.Engines.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		if left := h.engine.Live(); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+		st.Close()
+		in.Release()
+	})
+	return h
+}
+
+type noImages struct{}
+
+func (noImages) Resolve(_ context.Context, ref string) (engine.Rootfs, error) {
+	return engine.Rootfs{}, cove.Errorf(cove.ImageMissing, "no image %s", ref)
+}
+
+func python(code string) execution.Request {
+	return execution.Request{Language: "python", Code: []byte(code)}
+}
+
+func (noImages) Hold(context.Context, string) (func(), error) { return func() {}, nil }
+
+// output collects what it is sent.
+type output struct {
+	mu             sync.Mutex
+	stdout, stderr strings.Builder
+	err            error
+}
+
+func (o *output) Stdout(p []byte) error { return o.write(&o.stdout, p) }
+func (o *output) Stderr(p []byte) error { return o.write(&o.stderr, p) }
+
+func (o *output) write(to *strings.Builder, p []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	to.Write(p)
+	return o.err
+}
+
+func say(p *fake.Process) int {
+	fmt.Fprint(p.Stdout, "hello")
+	fmt.Fprint(p.Stderr, "oh")
+	return 3
+}
+
+// untilKilled runs until somebody kills it.
+func untilKilled(p *fake.Process) int {
+	fmt.Fprint(p.Stdout, "begun")
+	<-p.Context.Done()
+	return 0
+}
+
+func TestExecute(t *testing.T) {
+	h := newHouse(t, say)
+	var out output
+	var id cove.ExecutionID
+	r, err := h.Execute(t.Context(), owner, python("print(1)"), func(x cove.ExecutionID) { id = x }, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.ExitCode != 3 || string(r.Stdout) != "hello" || out.stdout.String() != "hello" || out.stderr.String() != "oh" || r.ID != id || r.Limit != "" {
+		t.Errorf("result %+v, streamed %q %q", r, out.stdout.String(), out.stderr.String())
+	}
+	stored, err := h.store.Get(t.Context(), id)
+	if err != nil || stored.Status != api.StatusCompleted || stored.Output != "hello" || stored.ExitCode != 3 || stored.FinishedAt == nil {
+		t.Errorf("stored %+v, %v", stored, err)
+	}
+	log, err := h.store.Audit(t.Context(), store.AuditQuery{Object: string(id), Limit: 10})
+	if err != nil || len(log.Records) != 1 || log.Records[0].Verdict != "ok" {
+		t.Errorf("audit %+v, %v", log, err)
+	}
+}
+
+// TestRecordHasTheSpec as it was in force, without the values of variables.
+func TestRecordHasTheSpec(t *testing.T) {
+	h := newHouse(t, say, func(o *execution.Options) { o.Defaults.Isolation = cove.IsolationContainer })
+	q := python("pass")
+	q.Env, q.Limits = map[string]string{"TOKEN": "secret"}, cove.Limits{Memory: 64 << 20}
+	q.Labels = map[string]string{"team": "a"}
+	r, err := h.Execute(t.Context(), owner, q, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := h.store.Get(t.Context(), r.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := stored.Spec
+	if spec.Engine != "fake" || spec.Isolation != cove.IsolationContainer || spec.User != cove.CodeUser || spec.Labels["team"] != "a" ||
+		spec.Limits.Memory != 64<<20 || spec.Limits.PIDs == 0 || spec.Env != nil {
+		t.Errorf("%+v", spec)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	h := newHouse(t, say)
+	tests := map[string]struct {
+		change func(*execution.Request)
+		code   cove.Code
+		says   string
+	}{
+		"unknown language":    {func(r *execution.Request) { r.Language = "cobol" }, cove.InvalidArgument, "cobol"},
+		"no code":             {func(r *execution.Request) { r.Code = nil }, cove.InvalidArgument, "no code"},
+		"too much code":       {func(r *execution.Request) { r.Code = make([]byte, execution.MaxCode+1) }, cove.TooLarge, "at most"},
+		"not UTF-8":           {func(r *execution.Request) { r.Code = []byte{0xff} }, cove.InvalidArgument, "UTF-8"},
+		"negative memory":     {func(r *execution.Request) { r.Limits.Memory = -1 }, cove.InvalidArgument, "out of range"},
+		"absurd CPUs":         {func(r *execution.Request) { r.Limits.CPUs = 1e9 }, cove.InvalidArgument, "cpus of 1000000000 is out of range (ask for 0.01 to 64"},
+		"timeout too long":    {func(r *execution.Request) { r.Limits.Timeout = time.Hour }, cove.InvalidArgument, "timeout of 3600 s is out of range (ask for 0.001 s to 60 s"},
+		"file that climbs":    {func(r *execution.Request) { r.Files = []provision.File{{Path: "../x"}} }, cove.InvalidArgument, "relative"},
+		"absolute file":       {func(r *execution.Request) { r.Files = []provision.File{{Path: "/etc/x"}} }, cove.InvalidArgument, "relative"},
+		"NUL in an argument":  {func(r *execution.Request) { r.Args = []string{"a\x00b"} }, cove.InvalidArgument, "NUL"},
+		"too many arguments":  {func(r *execution.Request) { r.Args = []string{strings.Repeat("x", 1<<20)} }, cove.TooLarge, "at most"},
+		"loader variable":     {func(r *execution.Request) { r.Env = map[string]string{"LD_PRELOAD": "x"} }, cove.Forbidden, "LD_PRELOAD"},
+		"mount over /proc":    {func(r *execution.Request) { r.Mounts = []cove.Mount{{Source: "/tmp", Target: "/proc"}} }, cove.InvalidArgument, "/proc"},
+		"mount over the code": {func(r *execution.Request) { r.Mounts = []cove.Mount{{Source: "/tmp", Target: "/work/."}} }, cove.InvalidArgument, "over what is on the host"},
+		"mount as the code":   {func(r *execution.Request) { r.Mounts = []cove.Mount{{Source: "/tmp", Target: "/work/main.py"}} }, cove.InvalidArgument, "over what is on the host"},
+		"file into a mount": {func(r *execution.Request) {
+			r.Mounts, r.Files = []cove.Mount{{Source: "/tmp", Target: "/work/data"}}, []provision.File{{Path: "data/x"}}
+		}, cove.InvalidArgument, "over what is on the host"},
+		"file over the code": {func(r *execution.Request) { r.Files = []provision.File{{Path: "main.py", Data: []byte("other")}} }, cove.InvalidArgument, "another name"},
+		"missing image":      {func(r *execution.Request) { r.Image = "oci:nowhere" }, cove.ImageMissing, "nowhere"},
+		"isolation it lacks": {func(r *execution.Request) { r.Isolation = cove.IsolationMicroVM }, cove.Unsupported, "isolation microvm (it has container)"},
+		"malformed network":  {func(r *execution.Request) { r.Network = &cove.Network{Enabled: true, Allow: []string{"a b"}} }, cove.InvalidArgument, "a b"},
+		"unknown engine":     {func(r *execution.Request) { r.Engine = "vax" }, cove.InvalidArgument, "vax"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := python("print(1)")
+			tt.change(&r)
+			_, err := h.Execute(t.Context(), owner, r, nil, nil)
+			if cove.ErrorCode(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v (%s), want %s that says %q", err, cove.ErrorCode(err), tt.code, tt.says)
+			}
+		})
+	}
+	if n := h.engine.Prepared(); n != 0 {
+		t.Errorf("%d sandboxes were made for refused requests", n)
+	}
+}
+
+func TestEscapeAttemptIsRefusedAndRecorded(t *testing.T) {
+	h := newHouse(t, say)
+	r, err := h.Execute(t.Context(), owner, execution.Request{Language: "bash", Code: []byte("nsenter -t 1 -m -u -i -n -p sh\necho x > /sys/fs/cgroup/rdma/release_agent\n")}, nil, nil)
+	if cove.ErrorCode(err) != cove.Forbidden || len(r.Events) == 0 {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	page, err := h.store.List(t.Context(), store.Query{Status: api.StatusRefused, Limit: 10})
+	if err != nil || len(page.Executions) != 1 || len(page.Executions[0].SecurityEvents) == 0 {
+		t.Errorf("stored %+v, %v", page, err)
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	manual := clock.NewManual(time.Now())
+	h := newHouse(t, untilKilled, func(o *execution.Options) { o.Clock = manual })
+	done := make(chan execution.Result)
+	go func() {
+		r, err := h.Execute(t.Context(), owner, python("while True: pass"), nil, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- r
+	}()
+	manual.BlockUntil(1)
+	manual.Jump(time.Hour) // the wall clock is not what bounds a run
+	select {
+	case r := <-done:
+		t.Fatalf("a jump of the wall clock ended it: %+v", r)
+	case <-time.After(50 * time.Millisecond):
+	}
+	manual.Advance(10 * time.Second)
+	r := <-done
+	if r.Limit != cove.LimitTimeout || r.ExitCode != -1 || string(r.Stdout) != "begun" {
+		t.Errorf("%+v", r)
+	}
+	if r.Status() != api.StatusTimeout {
+		t.Errorf("status %s", r.Status())
+	}
+}
+
+func TestKill(t *testing.T) {
+	h := newHouse(t, untilKilled)
+	started := make(chan cove.ExecutionID, 1)
+	done := make(chan execution.Result)
+	go func() {
+		r, _ := h.Execute(t.Context(), owner, python("wait"), func(id cove.ExecutionID) { started <- id }, nil)
+		done <- r
+	}()
+	id := <-started
+	if err := h.Kill(t.Context(), owner, id); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-done; !r.Killed || r.ExitCode != -1 {
+		t.Errorf("%+v", r)
+	}
+	if err := h.Kill(t.Context(), owner, id); cove.ErrorCode(err) != cove.Conflict {
+		t.Errorf("killing twice: %v", err)
+	}
+	if err := h.Kill(t.Context(), owner, cove.NewExecutionID()); cove.ErrorCode(err) != cove.NotFound {
+		t.Errorf("killing nothing: %v", err)
+	}
+}
+
+func TestCallerLeaves(t *testing.T) {
+	h := newHouse(t, untilKilled)
+	ctx, cancel := context.WithCancel(t.Context())
+	started := make(chan cove.ExecutionID, 1)
+	done := make(chan execution.Result)
+	go func() {
+		r, _ := h.Execute(ctx, owner, python("wait"), func(id cove.ExecutionID) { started <- id }, nil)
+		done <- r
+	}()
+	id := <-started
+	cancel()
+	<-done
+	stored, err := h.store.Get(t.Context(), id)
+	if err != nil || stored.Status != api.StatusKilled {
+		t.Errorf("stored %+v, %v", stored, err)
+	}
+}
+
+// TestCloseWaitsForRecords: a caller that leaves while the manager closes is
+// recorded before Close returns, because the store is closed next.
+func TestCloseWaitsForRecords(t *testing.T) {
+	finishing := make(chan struct{})
+	var slow *slowStore
+	h := newHouseOf(t, untilKilled, func(s store.Store) store.Store {
+		slow = &slowStore{Store: s, finishing: finishing}
+		return slow
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	started := make(chan cove.ExecutionID, 1)
+	go h.Execute(ctx, owner, python("wait"), func(id cove.ExecutionID) { started <- id }, nil)
+	<-started
+	cancel()
+	<-finishing
+	h.Close(t.Context())
+	if !slow.finished.Load() {
+		t.Error("Close returned before the end of the execution was recorded")
+	}
+	if _, err := h.Execute(t.Context(), owner, python("x"), nil, nil); cove.ErrorCode(err) != cove.Unavailable {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// slowStore takes its time to record an end.
+type slowStore struct {
+	store.Store
+	finishing chan struct{}
+	finished  atomic.Bool
+}
+
+func (s *slowStore) Finish(ctx context.Context, e store.Execution) error {
+	close(s.finishing)
+	time.Sleep(200 * time.Millisecond)
+	defer s.finished.Store(true)
+	return s.Store.Finish(ctx, e)
+}
+
+func TestReceiverFails(t *testing.T) {
+	h := newHouse(t, untilKilled)
+	r, err := h.Execute(t.Context(), owner, python("wait"), nil, &output{err: errors.New("broken pipe")})
+	if err != nil || !r.Killed {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestInputIsStreamed(t *testing.T) {
+	h := newHouse(t, func(p *fake.Process) int { io.Copy(p.Stdout, p.Stdin); return 0 })
+	r := python("echo")
+	text := strings.Repeat("0123456789", 60_000)
+	r.Stdin = strings.NewReader(text)
+	res, err := h.Execute(t.Context(), owner, r, nil, nil)
+	if err != nil || string(res.Stdout) != text {
+		t.Errorf("%d bytes came back, %v", len(res.Stdout), err)
+	}
+}
+
+func TestOutputLimit(t *testing.T) {
+	h := newHouse(t, func(p *fake.Process) int { fmt.Fprint(p.Stdout, strings.Repeat("x", 5000)); return 0 })
+	r := python("flood")
+	r.Limits.Stdout = 1024
+	res, err := h.Execute(t.Context(), owner, r, nil, nil)
+	if err != nil || len(res.Stdout) != 1024 || !res.Truncated || res.Limit != "" {
+		t.Errorf("%d bytes, truncated %v, limit %q, %v", len(res.Stdout), res.Truncated, res.Limit, err)
+	}
+}
+
+func TestEngineFaults(t *testing.T) {
+	boom := cove.Errorf(cove.Unavailable, "boom")
+	tests := map[string]struct {
+		faults fake.Faults
+		code   cove.Code
+	}{
+		"prepare fails": {fake.Faults{Prepare: boom}, cove.Unavailable},
+		"bind fails":    {fake.Faults{Bind: boom}, cove.Unavailable},
+		"guest dies":    {fake.Faults{DieAfter: 20 * time.Millisecond}, cove.Internal},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, untilKilled)
+			h.engine.Inject(tt.faults)
+			_, err := h.Execute(t.Context(), owner, python("x"), nil, nil)
+			if cove.ErrorCode(err) != tt.code {
+				t.Fatalf("got %v (%s), want %s", err, cove.ErrorCode(err), tt.code)
+			}
+			page, err := h.store.List(t.Context(), store.Query{Limit: 10})
+			if err != nil || len(page.Executions) != 1 || page.Executions[0].Status != api.StatusFailed || page.Executions[0].Error == "" {
+				t.Errorf("stored %+v, %v", page.Executions, err)
+			}
+			// The place is free again.
+			h.engine.Inject(fake.Faults{})
+			r := python("x")
+			r.Limits.Timeout = 50 * time.Millisecond
+			for range 6 {
+				if _, err := h.Execute(t.Context(), owner, r, nil, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func TestOverload(t *testing.T) {
+	h := newHouse(t, untilKilled, func(o *execution.Options) { o.MaxConcurrent, o.MaxQueued = 1, 1 })
+	ctx, cancel := context.WithCancel(t.Context())
+	var runs sync.WaitGroup
+	for range 2 {
+		runs.Go(func() { h.Execute(ctx, owner, python("x"), nil, nil) })
+	}
+	eventually(t, func() bool { return h.Active() == 1 && h.Queued() == 1 })
+	_, err := h.Execute(t.Context(), owner, python("x"), nil, nil)
+	if cove.ErrorCode(err) != cove.Overloaded {
+		t.Errorf("got %v", err)
+	}
+	cancel()
+	runs.Wait()
+	eventually(t, func() bool { return h.Active() == 0 && h.Queued() == 0 })
+}
+
+func TestManyAtOnce(t *testing.T) {
+	h := newHouse(t, say, func(o *execution.Options) { o.MaxConcurrent, o.MaxQueued = 8, 100 })
+	var runs sync.WaitGroup
+	for range 60 {
+		runs.Go(func() {
+			if r, err := h.Execute(t.Context(), owner, python("x"), nil, nil); err != nil || string(r.Stdout) != "hello" {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+	runs.Wait()
+}
+
+func TestCloseKillsWhatDoesNotEnd(t *testing.T) {
+	h := newHouse(t, untilKilled)
+	done := make(chan execution.Result)
+	started := make(chan cove.ExecutionID, 1)
+	go func() {
+		r, _ := h.Execute(t.Context(), owner, python("x"), func(id cove.ExecutionID) { started <- id }, nil)
+		done <- r
+	}()
+	<-started
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	h.Close(ctx)
+	if r := <-done; !r.Killed {
+		t.Errorf("%+v", r)
+	}
+	if _, err := h.Execute(t.Context(), owner, python("x"), nil, nil); cove.ErrorCode(err) != cove.Unavailable {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func TestReap(t *testing.T) {
+	h := newHouse(t, say)
+	if _, err := h.Execute(t.Context(), owner, python("x"), nil, nil); err != nil { // opens the engine
+		t.Fatal(err)
+	}
+	dead := cove.NewInstanceID() // never held a lock
+	lost := store.Execution{Execution: api.Execution{ID: string(cove.NewExecutionID()), Language: "python", Status: api.StatusRunning, ExitCode: -1, CreatedAt: time.Now()}, Instance: dead}
+	if err := h.store.Begin(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	h.engine.LeaveBehind("a group")
+	if err := h.Reap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := h.store.Get(t.Context(), cove.ExecutionID(lost.ID))
+	if err != nil || stored.Status != api.StatusFailed {
+		t.Errorf("%+v, %v", stored, err)
+	}
+	log, _ := h.store.Audit(t.Context(), store.AuditQuery{Action: "sweep", Limit: 10})
+	if len(log.Records) != 1 {
+		t.Errorf("audit %+v", log)
+	}
+	ids, err := instance.List(h.runDir)
+	if err != nil || !slices.Equal(ids, []cove.InstanceID{h.id}) {
+		t.Errorf("instances %v, %v", ids, err)
+	}
+}
+
+func TestReapLeavesTheLivingAlone(t *testing.T) {
+	h := newHouse(t, say)
+	other, err := instance.Hold(h.runDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Release()
+	theirs := store.Execution{Execution: api.Execution{ID: string(cove.NewExecutionID()), Language: "python", Status: api.StatusRunning, ExitCode: -1, CreatedAt: time.Now()}, Instance: other.ID}
+	if err := h.store.Begin(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Reap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if stored, err := h.store.Get(t.Context(), cove.ExecutionID(theirs.ID)); err != nil || stored.Status != api.StatusRunning {
+		t.Errorf("%+v, %v", stored, err)
+	}
+	if !instance.Alive(h.runDir, other.ID) {
+		t.Error("the lock of a living instance is gone")
+	}
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatal("it did not happen")
+}
+
+func TestRetentionSurvivesClockJumps(t *testing.T) {
+	manual := clock.NewManual(time.Now())
+	h := newHouse(t, say, func(o *execution.Options) { o.Clock, o.Retention = manual, time.Hour })
+	if _, err := h.Execute(t.Context(), owner, python("print(1)"), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	kept := func() int {
+		t.Helper()
+		if err := h.Reap(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		page, err := h.store.List(t.Context(), store.Query{Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(page.Executions)
+	}
+	for _, jump := range []time.Duration{10_000 * time.Hour, -20_000 * time.Hour, 10_000 * time.Hour} {
+		manual.Jump(jump)
+		if kept() != 1 {
+			t.Errorf("a jump of %v took the history with it", jump)
+		}
+	}
+	manual.Advance(2 * time.Hour)
+	if kept() != 0 {
+		t.Error("what is beyond its retention is still there")
+	}
+}

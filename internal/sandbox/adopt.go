@@ -1,0 +1,180 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// adoptOne takes over a sandbox that runs and that no process has. One that has
+// ended is then recorded as stopped, and the error is NotFound.
+func (v *supervisor) adopt(ctx context.Context, r *resident, record *store.Sandbox) error {
+	if bx, _ := v.running(r); bx != nil {
+		return cove.Errorf(cove.Unavailable, "the sandbox %s has no way out", record.Name).WithHint("stop it and start it again")
+	}
+	eng, err := v.o.Engines.Get(record.Spec.Engine)
+	if err != nil {
+		return err
+	}
+	adopter, ok := eng.(engine.Adopter)
+	if !ok {
+		return cove.Errorf(cove.Unsupported, "the engine %s has no sandboxes that last", eng.Name())
+	}
+	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
+	defer cancel()
+	sb, err := adopter.Adopt(ctx, record.ID)
+	if cove.ErrorCode(err) == cove.NotFound {
+		return errors.Join(err, v.stopped(ctx, record))
+	}
+	if err != nil {
+		return err
+	}
+	if record.State == cove.StatePaused { // it is not any more
+		if err := v.own().MoveSandbox(ctx, record.ID, cove.StatePaused, cove.StateRunning, ""); err != nil {
+			return err
+		}
+		record.State = cove.StateRunning
+	}
+	release := func() {}
+	if record.Spec.Digest != "" {
+		if release, err = v.o.Images.Hold(ctx, record.Spec.Digest); err != nil {
+			v.o.Log.Warn("the image of a sandbox that runs is not there any more", "sandbox", record.ID, "error", err)
+			release = func() {}
+		}
+	}
+	return v.connect(r, provision.Adopted(sb), *record, release)
+}
+
+// connect opens the way and the services of a sandbox that runs already. Where
+// that fails it runs on, and nothing leaves it.
+func (v *supervisor) connect(r *resident, sb *provision.Sandbox, record store.Sandbox, release func()) error {
+	services, unserved := v.servicesAgain(record)
+	way, own, err := v.openAgain(record, sb.Listeners(), len(services))
+	if err != nil {
+		services = nil
+	}
+	err = errors.Join(err, unserved)
+	v.occupy(r, sb, record, way, services, own, release)
+	_, open := v.running(r)
+	ctx, cancel := context.WithTimeout(context.Background(), adoptTimeout)
+	defer cancel()
+	return errors.Join(err, v.adoptPrograms(ctx, sb, open.ttys))
+}
+
+// openAgain opens a sandbox's way on the sockets that it has. It takes them
+// over, but for the first, which it returns.
+func (v *supervisor) openAgain(record store.Sandbox, sockets []*os.File, first int) (way egress.Route, own []*os.File, err error) {
+	if record.Spec.Mode != cove.NetworkNone {
+		var n egress.Network
+		if n, err = v.networkOf(record); err == nil {
+			way, err = v.host.OpenRoute(record.Owner, record.ID, record.Name, n)
+		}
+		if err != nil {
+			for _, f := range sockets {
+				f.Close()
+			}
+			return nil, nil, err
+		}
+	}
+	if own, err = provision.Serve(sockets, first, way); err != nil && way != nil {
+		way.Close()
+		way = nil
+	}
+	return way, own, err
+}
+
+// detachedLabel is what the guest keeps of a command that runs on when the server
+// has gone.
+const detachedLabel = "detached"
+
+// adoptPrograms takes over the programs that an earlier server has left in a
+// sandbox: terminals, and processes that are known by name. What else it has left,
+// and no server waits for any more, is ended.
+func (v *supervisor) adoptPrograms(ctx context.Context, sb engine.Sandbox, ttys *terminals.Set) error {
+	programs, err := sb.Guest().Listed(ctx)
+	if err != nil {
+		return fmt.Errorf("list the processes: %w", err)
+	}
+	for _, info := range programs {
+		if err := v.adoptProgram(ctx, sb, ttys, info); err != nil {
+			v.o.Log.Warn("a process of a sandbox cannot be adopted", "sandbox", sb.ID(), "process", info.ID, "error", err)
+		}
+	}
+	return nil
+}
+
+func (v *supervisor) adoptProgram(ctx context.Context, sb engine.Sandbox, ttys *terminals.Set, info guest.ProcessInfo) error {
+	if ok, err := ttys.Adopt(ctx, info); ok {
+		return err
+	}
+	left := LeftProcess{Sandbox: sb.ID(), Name: processName(info.Label), From: info.Stdout, To: info.StdoutEnd, v: v, engine: sb, info: info}
+	v.mu.Lock()
+	with := v.host
+	v.mu.Unlock()
+	if left.Name == "" || info.TTY || with == nil || with.TakeUp == nil {
+		return left.End(ctx)
+	}
+	with.TakeUp(left)
+	return nil
+}
+
+// LeftProcess is one that an earlier server has started. It is taken up, or
+// ended; until then it stalls when nobody reads what it writes.
+type LeftProcess struct {
+	Sandbox  cove.SandboxID
+	Name     string
+	From, To uint64 // what is there of its standard output: offsets from its beginning
+
+	v      *supervisor
+	engine engine.Sandbox
+	info   guest.ProcessInfo
+}
+
+// TakeUp goes on with a process, from an offset of its standard output that is
+// there. What it wrote to its standard error and nobody has read comes first.
+func (l LeftProcess) TakeUp(ctx context.Context, from uint64) (*Process, error) {
+	if from < l.From || from > l.To {
+		return nil, cove.Errorf(cove.Corrupt, "what a program has written up to %d is not there any more", l.From)
+	}
+	in, err := l.v.inside(ctx, cove.System(""), string(l.Sandbox))
+	if err != nil {
+		return nil, err
+	}
+	stats, err := in.Guest.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := process.Adopt(ctx, l.engine, l.v.o.Clock, l.info.ID, from, l.info.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	return l.v.newProcess(in, p, stats), nil
+}
+
+// End kills a process that is not adopted, unless it is a command that was started
+// to run on. Its output is dropped.
+func (l LeftProcess) End(ctx context.Context) error {
+	p, err := process.Adopt(ctx, l.engine, l.v.o.Clock, l.info.ID, l.info.Stdout, l.info.Stderr)
+	if err != nil {
+		return err
+	}
+	p.Copy(nil, nil, nil)
+	l.v.serving.Go(p.Copied)
+	if string(l.info.Label) == detachedLabel {
+		return nil
+	}
+	return p.Kill()
+}
+
+// reasonGone is why a sandbox is stopped that was left running.
+const reasonGone = "it ended while no server ran, as in a restart of the machine"

@@ -1,0 +1,76 @@
+package sandbox
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
+)
+
+// TestWhatNobodyWaitsFor: a command of a server that is gone is ended, unless it
+// was to go on.
+func TestWhatNobodyWaitsFor(t *testing.T) {
+	var mu sync.Mutex
+	ended := map[string]bool{}
+	wait := func(p *fake.Process) int {
+		<-p.Context.Done()
+		mu.Lock()
+		defer mu.Unlock()
+		ended[p.Args[1]] = true
+		return 0
+	}
+	host, id := fake.NewHost(), cove.NewSandboxID()
+	e := fake.New(fake.Options{Host: host, Programs: map[string]fake.Program{"wait": wait}})
+	sb, err := provision.New(t.Context(), e, provision.Plan{ID: id, Shape: cove.Shape{User: cove.AgentUser, Lifetime: cove.LifetimeDetached}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, label := range map[string]string{"attended": "", "detached": detachedLabel} {
+		if _, err := sb.Guest().Start(t.Context(), guest.ProcessSpec{Args: []string{"wait", name}, Env: []string{"PATH=/bin"}, Dir: "/", Label: []byte(label)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next := fake.New(fake.Options{Host: host})
+	again, err := next.Adopt(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := New(Options{Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	t.Cleanup(func() {
+		again.Destroy(context.Background())
+		next.Close()
+		m.serving.Wait()
+	})
+	ttys := terminals.New(terminals.Options{Sandbox: again, Clock: m.o.Clock, Log: m.o.Log, Serving: &m.serving})
+	if err := m.adoptPrograms(t.Context(), again, ttys); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		mu.Lock()
+		attended, detached := ended["attended"], ended["detached"]
+		mu.Unlock()
+		if detached {
+			t.Fatal("what was to go on was ended")
+		}
+		if attended {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("what nobody waits for goes on")
+		}
+	}
+	if len(ttys.List()) != 0 {
+		t.Error("it is a terminal")
+	}
+}

@@ -1,0 +1,146 @@
+package sandbox_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// sharing is a request of somebody's who shares.
+func sharing(branch string) sandbox.Request {
+	return sandbox.Request{
+		Repository: &workspace.Repository{Source: "o/r", Branch: branch}, Shared: true,
+		Spec: cove.Spec{Profile: "crew", Env: map[string]string{"A": "b"}, Labels: map[string]string{"run": branch}},
+	}
+}
+
+// TestShared: of several who ask at once for the same, one makes the sandbox, and
+// each has a checkout in it, with a life of its own.
+func TestShared(t *testing.T) {
+	h := newHome(t)
+	s := h.adopt(t)
+	made := make([]api.Sandbox, 5)
+	var all sync.WaitGroup
+	for i := range made {
+		all.Go(func() {
+			var err error
+			if made[i], err = s.Create(t.Context(), owner, sharing(string(rune('a'+i))), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	host := made[0].Within
+	for _, m := range made {
+		if m.Within != host || host == "" || m.State != "running" || m.Labels["run"] == "" || m.WorkDir != cove.Home+"/"+m.ID || m.Directory != "" {
+			t.Errorf("made is %+v", m)
+		}
+	}
+	if live := s.engine.Live(); len(live) != 1 || string(live[0]) != host {
+		t.Fatalf("the engine has %v, and they are within %s", live, host)
+	}
+	grants := func() int { return strings.Count(h.ways.policyOf(host), "repository:") }
+	if grants() != 1+len(made) {
+		t.Errorf("its policy is %q", h.ways.policyOf(host))
+	}
+
+	first := made[0].Name
+	_, err := s.Stop(t.Context(), owner, first)
+	wantCode(t, "stopping it alone", err, cove.Conflict)
+	wantCode(t, "keeping its files", s.Destroy(t.Context(), owner, first, true), cove.Unsupported)
+	wantCode(t, "keeping those of all", s.Destroy(t.Context(), owner, host, true), cove.Unsupported)
+	if _, err := s.Rename(t.Context(), owner, first, "mine"); err != nil {
+		t.Error(err)
+	}
+	if err := s.Destroy(t.Context(), owner, "mine", false); err != nil {
+		t.Fatal(err)
+	}
+	s.wantState(t, host, cove.StateRunning)
+	if grants() != len(made) {
+		t.Errorf("after one has gone its policy is %q", h.ways.policyOf(host))
+	}
+
+	second := made[1].Name
+	if _, err := s.Stop(t.Context(), owner, host); err != nil {
+		t.Fatal(err)
+	}
+	s.wantState(t, second, cove.StateStopped)
+	if _, err := s.Start(t.Context(), owner, second); err != nil {
+		t.Fatal(err)
+	}
+	s.wantState(t, host, cove.StateRunning)
+	s.wantState(t, second, cove.StateRunning)
+	if _, err := s.Stop(t.Context(), owner, host); err != nil {
+		t.Fatal(err)
+	}
+	again := s.make(t, sharing("z"))
+	if again.Within != host || again.State != "running" {
+		t.Errorf("the next is %+v", again)
+	}
+
+	s.end(t)
+	s = h.adopt(t)
+	s.wantState(t, second, cove.StateRunning)
+	if grants() != len(made)+1 {
+		t.Errorf("with the next server its policy is %q", h.ways.policyOf(host))
+	}
+	if err := s.Destroy(t.Context(), owner, host, false); err != nil {
+		t.Fatal(err)
+	}
+	h.empty(t, s)
+}
+
+// TestNotShared: who asks for anything else, or is somebody else, has another
+// sandbox.
+func TestNotShared(t *testing.T) {
+	h := newHome(t)
+	s := h.adopt(t)
+	host := s.make(t, sharing("a")).Within
+	for name, change := range map[string]func(*sandbox.Request){
+		"another profile":    func(q *sandbox.Request) { q.Profile = "other" },
+		"no profile":         func(q *sandbox.Request) { q.Profile = "" },
+		"another variable":   func(q *sandbox.Request) { q.Env = map[string]string{"A": "c"} },
+		"another repository": func(q *sandbox.Request) { q.Repository.Source = "o/other" },
+		"more memory":        func(q *sandbox.Request) { q.Limits.Memory = 1 << 30 },
+		"another agent":      func(q *sandbox.Request) { q.Agent = "robot" },
+		"a place that it may reach": func(q *sandbox.Request) {
+			q.Network = &cove.Network{Enabled: true, Allow: []string{"a.example"}}
+		},
+		"a mount":           func(q *sandbox.Request) { q.Mounts = []cove.Mount{{Source: h.dir, Target: "/data"}} },
+		"another principal": func(*sandbox.Request) {},
+	} {
+		q, who := sharing("b"), owner
+		if name == "another principal" {
+			who = ci
+		}
+		change(&q)
+		m, err := s.Create(t.Context(), who, q, nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if m.Within == host {
+			t.Errorf("%s: it is within one of somebody else's", name)
+		}
+		if err := s.Destroy(t.Context(), owner, m.Within, false); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, change := range map[string]func(*sandbox.Request){
+		"no repository":         func(q *sandbox.Request) { q.Repository = nil },
+		"a directory":           func(q *sandbox.Request) { q.Repository, q.Bind = nil, h.dir },
+		"a worktree":            func(q *sandbox.Request) { q.Repository.Worktree = true },
+		"what is not committed": func(q *sandbox.Request) { q.Repository.Uncommitted = true },
+		"an SSH agent":          func(q *sandbox.Request) { q.SSHAgent = "/run/agent" },
+	} {
+		q := sharing("b")
+		change(&q)
+		_, err := s.Create(t.Context(), owner, q, nil)
+		wantCode(t, name, err, cove.Unsupported)
+	}
+}

@@ -1,0 +1,146 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// CreateSandbox makes a sandbox of the principal's that lasts, and starts it. progress is told its
+// steps. On error, and when ctx ends before, nothing of it is left. Errors:
+// InvalidArgument, NotFound, Forbidden, Conflict, Unsupported, ImageMissing,
+// StorageFull, Unavailable.
+func (s *Sandboxes) Create(ctx context.Context, who cove.Principal, q Request, progress func(workspace.Step)) (made api.Sandbox, err error) {
+	if progress == nil {
+		progress = func(workspace.Step) {}
+	}
+	if err := s.owns(); err != nil {
+		return made, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer s.atEnd(cancel)()
+	record, err := s.plan(who, q)
+	if err != nil {
+		return made, err
+	}
+	if q.Shared {
+		if record.Spec.Within, err = s.share(ctx, who, q, progress); err != nil {
+			return made, err
+		}
+	}
+	return s.create(ctx, record, q, progress)
+}
+
+// create makes a sandbox that is planned.
+func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request, progress func(workspace.Step)) (made api.Sandbox, err error) {
+	r, leave, err := s.enter(ctx, record.ID)
+	if err != nil {
+		return made, err
+	}
+	defer leave()
+	if err := s.enroll(ctx, &record, q.Name == ""); err != nil {
+		s.drop(r)
+		return made, err
+	}
+	if record.Spec.Within != "" {
+		err = s.furnishWithin(ctx, &record, q, progress)
+	} else {
+		err = s.furnish(ctx, r, &record, q, progress)
+	}
+	if err == nil {
+		err = s.settle(ctx, record)
+	}
+	if err == nil && record.Spec.Within != "" {
+		err = s.regrant(ctx, record.Spec.Within)
+	}
+	if err != nil {
+		err = errors.Join(err, s.dismantle(context.WithoutCancel(ctx), r, record.ID, false))
+	}
+	s.auditLife(ctx, record.Owner, "create", record, err)
+	if err != nil {
+		return made, err
+	}
+	record, err = s.o.Store.For(record.Owner).Sandbox(ctx, record.ID)
+	return show(record.Owner, record), err
+}
+
+// plan is the record of what q asks for, or says why that cannot be.
+func (s *Sandboxes) plan(who cove.Principal, q Request) (store.Sandbox, error) {
+	if err := q.check(); err != nil {
+		return store.Sandbox{}, err
+	}
+	eng, err := s.o.Engines.Get(q.Engine)
+	if err != nil {
+		return store.Sandbox{}, err
+	}
+	if c := eng.Capabilities(); !c.Lasting || !c.MountOwners { // without owners, nothing could be written in a workspace
+		return store.Sandbox{}, cove.Errorf(cove.Unsupported, "the engine %s has no sandboxes that last here", eng.Name()).
+			WithHint("%s", cmp.Or(c.Missing["lasting"], c.Missing["mount_owners"], "use the engine native"))
+	}
+	limits, err := s.o.Bounds.Resolve(runtime.Runtime{Limits: defaults.Limits}, q.Limits)
+	if err != nil {
+		return store.Sandbox{}, err
+	}
+	spec := q.Over(s.o.Defaults).Over(defaults)
+	spec.Engine, spec.Limits, spec.WorkDir = eng.Name(), limits, path.Join(cove.Workspace, q.WorkDir)
+	if err := eng.Capabilities().Check(engine.Template{Shape: spec.Shape, Network: cove.NetworkNone}); err != nil {
+		return store.Sandbox{}, err
+	}
+	now := s.o.Clock.Now().UTC().Truncate(time.Microsecond)
+	return store.Sandbox{
+		ID: cove.NewSandboxID(), Name: q.Name, Owner: who, State: cove.StatePreparing, CreatedAt: now, LastUsedAt: now,
+		Spec: store.SandboxSpec{Spec: spec},
+	}, nil
+}
+
+// furnish makes the workspace, starts the sandbox and places the files.
+func (s *Sandboxes) furnish(ctx context.Context, r *resident, record *store.Sandbox, q Request, progress func(workspace.Step)) error {
+	ws, err := s.host.Workspaces.Create(ctx, workspace.Spec{
+		ID: record.ID, Name: record.Name, User: record.Spec.User, Repository: q.Repository, Bind: q.Bind, Owner: record.Owner,
+	}, progress)
+	if err != nil {
+		return err
+	}
+	if err := s.change(ctx, record, func(s *store.SandboxSpec) { s.Directory, s.Repository = ws.Directory, repositoryOf(ws, q.Repository) }); err != nil {
+		return err
+	}
+	progress(workspace.Step{Text: "starting the sandbox"})
+	if err := s.bring(ctx, r, record, ws); err != nil {
+		return err
+	}
+	bx, _ := s.running(r)
+	if err := provision.Deliver(ctx, bx.Guest(), record.Spec.User.Home, q.Home); err != nil {
+		return err
+	}
+	// A directory that a repository does not have, since there is nothing in it, or
+	// nothing that is to be had. Where it cannot be made, who begins there is told.
+	if dir := record.Spec.WorkDir; q.Bind == "" && strings.HasPrefix(dir, cove.Workspace+"/") {
+		_ = bx.Guest().Mkdir(ctx, dir, 0o755)
+	}
+	return provision.Deliver(ctx, bx.Guest(), cove.Workspace, q.Files)
+}
+
+// repositoryOf is what is to be remembered of a workspace's repository.
+func repositoryOf(ws workspace.Workspace, asked *workspace.Repository) *store.SandboxRepository {
+	if asked == nil {
+		return nil
+	}
+	return &store.SandboxRepository{
+		SandboxRepository: api.SandboxRepository{
+			Source: ws.Source, Remote: ws.Remote, Branch: ws.Branch, From: ws.From, Base: ws.Base, Worktree: asked.Worktree,
+		},
+		Shared: ws.Shared,
+	}
+}

@@ -1,0 +1,74 @@
+package sandbox
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/atomicfile"
+	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// gitConfigPlace is where git finds, inside, what Cove has configured: below
+// what the user configures, so that everything can be changed there.
+const gitConfigPlace = "/etc/cove/gitconfig"
+
+// gitEnv leads git there. Nobody asks for a password: the gateway sets
+// credentials, and whoever is asked could not know one.
+var gitEnv = []string{"GIT_CONFIG_SYSTEM=" + gitConfigPlace, "GIT_TERMINAL_PROMPT=0"}
+
+// forges are hosts whose SSH addresses are rewritten in every sandbox.
+var forges = []string{"github.com", "gitlab.com", "bitbucket.org", "codeberg.org"}
+
+// writeGitConfig writes what git inside is to be configured with, and says
+// where.
+func (v *supervisor) writeGitConfig(record store.Sandbox) (hostpath.Own, error) {
+	place := hostpath.Own{Dir: v.dirOf(record.ID), Name: "gitconfig"}
+	err := os.MkdirAll(place.Dir, 0o755)
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(place.Dir, place.Name), []byte(gitConfig(record.Spec)), 0o644)
+	}
+	if err != nil {
+		return place, cove.Errorf(cove.StorageFull, "cannot write what a sandbox is shown: %w", err).WithHint("free some space, or choose another home with COVE_HOME")
+	}
+	return place, nil
+}
+
+// gitConfig is git's configuration inside. It is pure.
+func gitConfig(spec store.SandboxSpec) string {
+	var b strings.Builder
+	b.WriteString("# Made by Cove for this sandbox. What you configure yourself wins.\n[include]\n\tpath = /etc/gitconfig\n")
+	if g := spec.Git; g != nil && g.Name+g.Email != "" {
+		b.WriteString("[user]\n")
+		for _, v := range []struct{ key, value string }{{"name", g.Name}, {"email", g.Email}} {
+			if v.value != "" {
+				b.WriteString("\t" + v.key + " = " + gitValue(v.value) + "\n")
+			}
+		}
+	}
+	// The workspace's owner is the sandbox's user; other mounts' may not be.
+	b.WriteString("[safe]\n\tdirectory = *\n[advice]\n\tdetachedHead = false\n")
+	hosts := slices.Clone(forges)
+	if spec.Repository != nil {
+		if u, err := url.Parse(spec.Repository.Remote); err == nil && u.Scheme == "https" && u.Host != "" && !slices.Contains(hosts, u.Host) {
+			hosts = append(hosts, u.Host)
+		}
+	}
+	for _, host := range hosts {
+		name, _, _ := strings.Cut(host, ":")
+		b.WriteString("[url " + gitValue("https://"+host+"/") + "]\n")
+		for _, from := range []string{"git@" + name + ":", "ssh://git@" + name + "/", "git://" + name + "/"} {
+			b.WriteString("\tinsteadOf = " + gitValue(from) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// gitValue is a value as git's configuration has it, whatever is in it.
+func gitValue(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(s) + `"`
+}

@@ -1,0 +1,294 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// StartSandbox starts one that is stopped. One that runs stays as it is. Errors:
+// NotFound, Conflict, and those of CreateSandbox.
+func (s *Sandboxes) Start(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	if record, err := s.find(ctx, who, ref); err == nil && record.Spec.Within != "" {
+		if _, err := s.Start(ctx, who, string(record.Spec.Within)); err != nil {
+			return api.Sandbox{}, err
+		}
+		return s.Find(ctx, who, string(record.ID))
+	}
+	return s.live(ctx, who, ref, "start", func(r *resident, record *store.Sandbox) error {
+		switch bx, _ := s.running(r); {
+		case record.State == cove.StateRunning && bx != nil:
+			return errAlready
+		case record.State == cove.StateRunning:
+			return s.adopt(ctx, r, record)
+		case record.State != cove.StateStopped:
+			return wrongState(*record, "start")
+		}
+		ws, err := s.host.Workspaces.Open(ctx, record.ID)
+		if err != nil {
+			return err
+		}
+		if err := s.bring(ctx, r, record, ws); err != nil {
+			return err
+		}
+		if err := s.o.Store.For(who).MoveSandbox(ctx, record.ID, cove.StateStopped, cove.StateRunning, ""); err != nil {
+			return errors.Join(err, s.vacate(r))
+		}
+		return nil
+	})
+}
+
+// StopSandbox ends the processes of one. Its workspace and home stay; the rest
+// of its files go. One that is stopped stays as it is. Errors: NotFound,
+// Conflict.
+func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	return s.live(ctx, who, ref, "stop", func(r *resident, record *store.Sandbox) error {
+		switch record.State {
+		case cove.StateStopped:
+			return errAlready
+		case cove.StateRunning, cove.StatePaused:
+		default:
+			return wrongState(*record, "stop")
+		}
+		if bx, _ := s.running(r); bx == nil {
+			if err := s.adopt(ctx, r, record); err != nil && cove.ErrorCode(err) != cove.NotFound {
+				return err
+			}
+			if record.State == cove.StateStopped {
+				return nil
+			}
+		}
+		bx, _ := s.running(r)
+		if bx == nil {
+			return s.o.Store.For(who).MoveSandbox(ctx, record.ID, record.State, cove.StateStopped, "")
+		}
+		if record.State == cove.StateRunning {
+			s.askToEnd(ctx, bx)
+		}
+		if err := s.vacate(r); err != nil {
+			return err
+		}
+		return s.o.Store.For(who).MoveSandbox(context.WithoutCancel(ctx), record.ID, record.State, cove.StateStopped, "")
+	})
+}
+
+// PauseSandbox freezes one: nothing in it runs, and its memory is kept. Errors:
+// NotFound, Conflict, Unsupported.
+func (s *Sandboxes) Pause(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	return s.live(ctx, who, ref, "pause", func(r *resident, record *store.Sandbox) error {
+		bx, _ := s.running(r)
+		switch {
+		case record.State == cove.StatePaused:
+			return errAlready
+		case record.State != cove.StateRunning || bx == nil:
+			return wrongState(*record, "pause")
+		}
+		pauser, ok := bx.Sandbox.(engine.Pauser)
+		if !ok {
+			return cove.Errorf(cove.Unsupported, "the engine %s cannot pause", record.Spec.Engine).WithHint("stop the sandbox instead")
+		}
+		// Frozen first: whoever finds one that is frozen and recorded as running
+		// lets it run.
+		if err := pauser.Pause(ctx); err != nil {
+			return err
+		}
+		if err := s.o.Store.For(who).MoveSandbox(ctx, record.ID, cove.StateRunning, cove.StatePaused, ""); err != nil {
+			return errors.Join(err, pauser.Resume(context.WithoutCancel(ctx)))
+		}
+		bx.Become(cove.StatePaused)
+		return nil
+	})
+}
+
+// ResumeSandbox lets one that is paused go on. Errors: NotFound, Conflict.
+func (s *Sandboxes) Resume(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	return s.live(ctx, who, ref, "resume", func(r *resident, record *store.Sandbox) error {
+		switch record.State {
+		case cove.StateRunning:
+			return errAlready
+		case cove.StatePaused:
+		default:
+			return wrongState(*record, "resume")
+		}
+		bx, _ := s.running(r)
+		if bx == nil {
+			return s.adopt(ctx, r, record)
+		}
+		if err := s.o.Store.For(who).MoveSandbox(ctx, record.ID, cove.StatePaused, cove.StateRunning, ""); err != nil {
+			return err
+		}
+		bx.Become(cove.StateRunning)
+		if err := bx.Sandbox.(engine.Pauser).Resume(ctx); err != nil {
+			bx.Become(cove.StatePaused)
+			return errors.Join(err, s.o.Store.For(who).MoveSandbox(context.WithoutCancel(ctx), record.ID, cove.StateRunning, cove.StatePaused, ""))
+		}
+		return nil
+	})
+}
+
+// RenameSandbox gives one another name. What is recorded of its network has the
+// old one until it is started again. Errors: NotFound, InvalidArgument,
+// Conflict.
+func (s *Sandboxes) Rename(ctx context.Context, who cove.Principal, ref, name string) (api.Sandbox, error) {
+	if err := CheckName(name); err != nil {
+		return api.Sandbox{}, err
+	}
+	return s.live(ctx, who, ref, "rename", func(r *resident, record *store.Sandbox) error {
+		if err := s.o.Store.For(who).ChangeSandbox(ctx, record.ID, func(b *store.Sandbox) error { b.Name = name; return nil }); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		r.open.name = name
+		way := r.open.way
+		s.mu.Unlock()
+		if way != nil {
+			way.Rename(name)
+		}
+		return nil
+	})
+}
+
+// DestroySandbox removes one, whatever state it is in; with keepWork its
+// checkout stays where it is. ref may also be the id of an orphan. Errors:
+// NotFound, Unavailable.
+func (s *Sandboxes) Destroy(ctx context.Context, who cove.Principal, ref string, keepWork bool) error {
+	record, err := s.find(ctx, who, ref)
+	if cove.ErrorCode(err) == cove.NotFound && who.IsOwner() {
+		return s.destroyOrphan(ctx, who, ref, keepWork, err)
+	}
+	if err != nil {
+		return err
+	}
+	if keepWork && (record.Spec.Within != "" || record.Spec.Shared != "") {
+		return cove.Errorf(cove.Unsupported, "the work of %s is in a sandbox that is shared, and goes with it", record.Name).WithHint("push or apply it first, then destroy it without keeping it")
+	}
+	if err := s.destroy(ctx, who, record.ID, keepWork); err != nil || record.Spec.Shared == "" {
+		return err
+	}
+	return s.destroyWithin(ctx, who, record.ID)
+}
+
+func (s *Sandboxes) destroy(ctx context.Context, who cove.Principal, id cove.SandboxID, keepWork bool) error {
+	r, leave, err := s.enter(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	record, err := s.o.Store.For(who).Sandbox(ctx, id)
+	if err != nil {
+		s.drop(r)
+		return err
+	}
+	err = s.dismantle(context.WithoutCancel(ctx), r, record.ID, keepWork)
+	s.auditLife(ctx, who, "destroy", record, err)
+	return err
+}
+
+// errAlready: there is nothing to do, and nothing to record.
+var errAlready = errors.New("it is so already")
+
+// live finds a sandbox, waits for its turn, does something with its life and
+// says what it is then.
+func (s *Sandboxes) live(ctx context.Context, who cove.Principal, ref string, action string, f func(*resident, *store.Sandbox) error) (api.Sandbox, error) {
+	record, err := s.find(ctx, who, ref)
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	r, leave, err := s.enter(ctx, record.ID)
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	defer leave()
+	if record, err = s.current(ctx, who, record.ID); err != nil { // as it is now
+		s.drop(r)
+		return api.Sandbox{}, err
+	}
+	if record.Spec.Within != "" && action != "rename" {
+		return api.Sandbox{}, cove.Errorf(cove.Conflict, "%s is a checkout in a sandbox that others work in, too: it is not possible to %s it alone", record.Name, action).
+			WithHint("that sandbox is %s", record.Spec.Within)
+	}
+	if err = f(r, &record); !errors.Is(err, errAlready) {
+		s.auditLife(ctx, who, action, record, err)
+		if err != nil {
+			return api.Sandbox{}, err
+		}
+		s.touch(ctx, record.ID)
+	}
+	record, err = s.o.Store.For(who).Sandbox(ctx, record.ID)
+	return show(who, record), err
+}
+
+// Sandboxes lists those that a caller has, newest first, and for the machine's
+// owner what belongs to none.
+func (s *Sandboxes) List(ctx context.Context, who cove.Principal) (api.SandboxList, error) {
+	list := api.SandboxList{Sandboxes: []api.Sandbox{}}
+	all, err := s.all(ctx, who)
+	if err != nil {
+		return list, err
+	}
+	for _, record := range all {
+		list.Sandboxes = append(list.Sandboxes, show(who, record))
+	}
+	if who.IsOwner() && s.owns() == nil {
+		list.Orphans, err = s.orphans(ctx, all)
+	}
+	return list, err
+}
+
+// FindSandbox returns one, with how much it has on disk. Errors: NotFound,
+// Conflict when ref could be several.
+func (s *Sandboxes) Find(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	record, err := s.find(ctx, who, ref)
+	if err != nil {
+		return api.Sandbox{}, err
+	}
+	shown := show(who, record)
+	if in, err := s.inside(ctx, who, string(record.ID)); err == nil {
+		shown.Terminals = terminalsShown(in.terminals)
+	}
+	if s.owns() == nil {
+		if shown.DiskUsed, err = s.host.Workspaces.Used(ctx, record.ID); cove.ErrorCode(err) == cove.NotFound {
+			err = nil
+		}
+	}
+	return shown, err
+}
+
+// ExtendSandbox adds to what one may reach: at once, and each time that it is
+// started. documents are those of change. Errors: NotFound, InvalidArgument,
+// Conflict when it has no network.
+func (s *Sandboxes) Extend(ctx context.Context, who cove.Principal, ref string, change api.NetworkChange, documents []*policy.Document) (cut int, err error) {
+	_, err = s.live(ctx, who, ref, "network", func(r *resident, record *store.Sandbox) error {
+		if cmp.Or(record.Spec.Mode, cove.NetworkNone) == cove.NetworkNone {
+			return cove.Errorf(cove.Conflict, "the sandbox %s has no network", record.Name).WithHint("make one with --network or --allow")
+		}
+		if _, open := s.running(r); open.way != nil {
+			if cut, err = open.way.Extend(documents...); err != nil {
+				return err
+			}
+		}
+		return s.change(ctx, record, func(s *store.SandboxSpec) { s.Changes = append(s.Changes, change) })
+	})
+	return cut, err
+}
+
+// SandboxCertificate is that of the authority which one trusts, as PEM. Errors:
+// NotFound, Conflict when it does not run or has no network.
+func (s *Sandboxes) Certificate(ctx context.Context, who cove.Principal, ref string) ([]byte, error) {
+	record, err := s.find(ctx, who, ref)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.held[record.ID]; r != nil && r.open.way != nil {
+		return r.open.way.Certificate(), nil
+	}
+	return nil, cove.Errorf(cove.Conflict, "the sandbox %s has no network, or does not run", record.Name)
+}

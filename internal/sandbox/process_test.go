@@ -1,0 +1,156 @@
+package sandbox_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// drop reads a stream that a test does not look at.
+func drop(p *sandbox.Process) { go io.Copy(io.Discard, p.Stderr()) }
+
+// TestProcessOutlivesItsServer: the next one goes on where the output was safe.
+func TestProcessOutlivesItsServer(t *testing.T) {
+	h := newHome(t)
+	s := h.adopt(t)
+	made := s.make(t, sandbox.Request{Name: "one"})
+	p, err := s.processes.Start(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"cat"}, Stdin: "first\nsecond\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drop(p)
+	lines := bufio.NewReader(p.Stdout())
+	for _, want := range []string{"first\n", "second\n"} {
+		if line, err := lines.ReadString('\n'); err != nil || line != want {
+			t.Fatalf("read %q, %v", line, err)
+		}
+	}
+	if e, err := p.Wait(); err != nil || e.ExitCode != 0 || e.Limit != "" {
+		t.Errorf("ended %+v, %v", e, err)
+	}
+
+	p, err = s.processes.Start(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_2", Args: []string{"sh", "-c", "echo one; echo two; sleep 100"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drop(p)
+	lines = bufio.NewReader(p.Stdout())
+	for range 2 {
+		if _, err := lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Safe(4); err != nil {
+		t.Fatal(err)
+	}
+	s.end(t)
+	if _, err := p.Wait(); cove.ErrorCode(err) != cove.Unavailable {
+		t.Errorf("the end of its server: %v", err)
+	}
+
+	s = h.serve(t)
+	var left []sandbox.LeftProcess
+	with := h.lasting()
+	with.TakeUp = func(l sandbox.LeftProcess) { left = append(left, l) }
+	if err := s.Adopt(t.Context(), with); err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != 1 || left[0].Name != "ru_2" || string(left[0].Sandbox) != made.ID || left[0].From > 4 || left[0].To != 8 {
+		t.Fatalf("left are %+v", left)
+	}
+	if _, err := left[0].TakeUp(t.Context(), 9); cove.ErrorCode(err) != cove.Corrupt {
+		t.Errorf("from what has not been written: %v", err)
+	}
+	p, err = left[0].TakeUp(t.Context(), 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drop(p)
+	if line, err := bufio.NewReader(p.Stdout()).ReadString('\n'); err != nil || line != "two\n" {
+		t.Errorf("read %q, %v", line, err)
+	}
+	if err := p.Signal(t.Context(), syscall.SIGINT); err != nil {
+		t.Error(err)
+	}
+	if e, err := p.Wait(); err != nil || e.ExitCode != 128+int(syscall.SIGINT) {
+		t.Errorf("ended %+v, %v", e, err)
+	}
+}
+
+// TestProcessThatNobodyTakesUp: it is ended with what else was left.
+func TestProcessThatNobodyTakesUp(t *testing.T) {
+	h := newHome(t)
+	s := h.adopt(t)
+	s.make(t, sandbox.Request{Name: "one"})
+	for _, name := range []string{"ru_1", "ru_2"} {
+		p, err := s.processes.Start(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: name, Args: []string{"sleep", "100"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		drop(p)
+	}
+	s.end(t)
+	s = h.serve(t)
+	with := h.lasting()
+	var left []sandbox.LeftProcess
+	with.TakeUp = func(l sandbox.LeftProcess) { left = append(left, l) }
+	if err := s.Adopt(t.Context(), with); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range left {
+		if err := l.End(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	s.wantNoProcesses(t, "one")
+}
+
+// TestProcessOfASandboxThatEnds: whoever has it learns why.
+func TestProcessOfASandboxThatEnds(t *testing.T) {
+	h := newHome(t)
+	s := h.adopt(t)
+	s.make(t, sandbox.Request{Name: "one"})
+	p, err := s.processes.Start(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"sh", "-c", "echo begun; sleep 100"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drop(p)
+	if _, err := bufio.NewReader(p.Stdout()).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Stop(t.Context(), owner, "one"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(); err != nil && cove.ErrorCode(err) != cove.Conflict { // it may have heard that it was asked to end
+		t.Errorf("the end of its sandbox: %v", err)
+	}
+	_, err = s.processes.Start(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"true"}})
+	wantCode(t, "in one that does not run", err, cove.Conflict)
+}
+
+// wantNoProcesses waits until a sandbox has none that were started.
+func (s *server) wantNoProcesses(t *testing.T, ref string) {
+	t.Helper()
+	in, err := s.Enter(t.Context(), owner, ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for {
+		all, err := in.Guest.Guest().Listed(ctx)
+		if err != nil {
+			t.Fatalf("processes are left: %+v, %v", all, err)
+		}
+		if len(all) == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,191 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// reconciler removes sandboxes, and makes records and sandboxes agree.
+type reconciler struct{ *supervisor }
+
+// reconcile makes records and sandboxes fit together. It leaves alone those that
+// somebody is doing something with.
+func (c *reconciler) reconcile(ctx context.Context) error {
+	all, err := c.own().Sandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, record := range all {
+		if ctx.Err() != nil {
+			break
+		}
+		if err := c.reconcileOne(ctx, record.ID); err != nil {
+			errs = append(errs, err)
+			c.o.Log.Error("a sandbox cannot be put right", "sandbox", record.ID, "name", record.Name, "error", err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *reconciler) reconcileOne(ctx context.Context, id cove.SandboxID) error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	r := c.residentLocked(id)
+	c.calls.Add(1)
+	c.mu.Unlock()
+	defer c.calls.Done()
+	select {
+	case r.turn <- struct{}{}:
+	default:
+		return nil
+	}
+	defer func() { <-r.turn }()
+	record, err := c.current(ctx, cove.System(""), id)
+	if err != nil {
+		c.drop(r)
+		if cove.ErrorCode(err) == cove.NotFound {
+			return nil // it has gone meanwhile
+		}
+		return err
+	}
+	bx, _ := c.running(r)
+	if record.Spec.Within != "" {
+		gone, err := c.goneWithin(ctx, record)
+		if err != nil || !gone {
+			return err
+		}
+		record.State = cove.StateDestroying
+	}
+	switch record.State {
+	case cove.StatePreparing, cove.StateReady, cove.StateDestroying:
+		err := c.dismantle(ctx, r, id, record.Spec.KeepWork)
+		if err == nil {
+			c.o.Log.Info("removed a sandbox that was half made, or half removed", "sandbox", id, "name", record.Name)
+		}
+		return err
+	case cove.StateRunning:
+		if bx == nil {
+			if err := c.adopt(ctx, r, &record); cove.ErrorCode(err) != cove.NotFound {
+				return err
+			}
+		}
+	case cove.StatePaused:
+		if bx == nil {
+			return c.checkPaused(ctx, record)
+		}
+	case cove.StateStopped:
+		if bx == nil { // one that is being started or stopped when its server dies
+			return c.destroyLeft(ctx, record.Spec.Engine, id)
+		}
+	}
+	return nil
+}
+
+// checkPaused records one that is paused and not there any more as stopped. One
+// that is there stays paused until somebody resumes it, who adopts it then.
+func (c *reconciler) checkPaused(ctx context.Context, record store.Sandbox) error {
+	eng, err := c.o.Engines.Get(record.Spec.Engine)
+	if err != nil {
+		return err
+	}
+	adopter, ok := eng.(engine.Adopter)
+	if !ok {
+		return nil
+	}
+	left, err := adopter.Left(ctx)
+	if err != nil || slices.Contains(left, record.ID) {
+		return err
+	}
+	return c.stopped(ctx, &record)
+}
+
+// orphans are workspaces and sandboxes of engines in use that no record has.
+func (c *reconciler) orphans(ctx context.Context, records []store.Sandbox) ([]string, error) {
+	known := func(id cove.SandboxID) bool {
+		return slices.ContainsFunc(records, func(b store.Sandbox) bool { return b.ID == id })
+	}
+	var all []string
+	add := func(ids []cove.SandboxID) {
+		for _, id := range ids {
+			if !known(id) && !slices.Contains(all, string(id)) {
+				all = append(all, string(id))
+			}
+		}
+	}
+	ids, err := c.host.Workspaces.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	add(ids)
+	for _, eng := range c.o.Engines.Opened() {
+		if adopter, ok := eng.(engine.Adopter); ok {
+			left, err := adopter.Left(ctx)
+			if err != nil {
+				return nil, err
+			}
+			add(left)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// destroyOrphan removes what belongs to no sandbox, or says otherwise that there
+// is none.
+func (c *reconciler) destroyOrphan(ctx context.Context, who cove.Principal, ref string, keepWork bool, otherwise error) error {
+	id, err := cove.ParseSandboxID(ref)
+	if err != nil {
+		return otherwise
+	}
+	r, leave, err := c.enter(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	defer c.drop(r)
+	records, err := c.own().Sandboxes(ctx) // after its turn has come: it may have been recorded meanwhile
+	if err != nil {
+		return err
+	}
+	orphans, err := c.orphans(ctx, records)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(orphans, ref) {
+		return otherwise
+	}
+	ctx = context.WithoutCancel(ctx)
+	for _, eng := range c.o.Engines.Opened() {
+		err = errors.Join(err, c.destroyLeft(ctx, eng.Name(), id))
+	}
+	err = errors.Join(err, c.host.Workspaces.Remove(ctx, id, keepWork), c.host.ForgetRoute(id), os.RemoveAll(c.dirOf(id)))
+	c.auditLife(ctx, who, "destroy", store.Sandbox{ID: id, Name: "of no sandbox"}, err)
+	return err
+}
+
+// goneWithin reports whether one within another is to be removed: it was half made
+// or half removed, or the other has gone.
+func (c *reconciler) goneWithin(ctx context.Context, record store.Sandbox) (bool, error) {
+	raw, err := c.own().Sandbox(ctx, record.ID)
+	if err != nil {
+		return false, err
+	}
+	if raw.State != cove.StateRunning && raw.State != cove.StateFailed {
+		return true, nil
+	}
+	_, err = c.own().Sandbox(ctx, record.Spec.Within)
+	if cove.ErrorCode(err) == cove.NotFound {
+		return true, nil
+	}
+	return false, err
+}

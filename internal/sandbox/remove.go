@@ -1,0 +1,140 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// roomPoll is how often it is looked whether there is room again for a record
+// that could not be written.
+const roomPoll = 2 * time.Second
+
+// dismantle removes a sandbox with everything that belongs to it. What cannot be
+// removed stays recorded, as failed; where there is no room to record what has
+// become of it, that is tried again until there is. Its turn must be held.
+func (c *reconciler) dismantle(ctx context.Context, r *resident, id cove.SandboxID, keepWork bool) error {
+	record, err := c.own().Sandbox(ctx, id)
+	if err != nil {
+		return err
+	}
+	if record.State != cove.StateDestroying {
+		record.Spec.KeepWork = keepWork
+	}
+	// Noted first: it may be somebody else who ends what is begun here. On a full
+	// disk it is begun all the same, since what goes makes room.
+	noted := c.condemn(ctx, &record)
+	if noted != nil && cove.ErrorCode(noted) != cove.StorageFull {
+		return noted
+	}
+	cleared := c.clear(ctx, r, record)
+	if noted != nil {
+		noted = c.condemn(ctx, &record)
+	}
+	switch {
+	case noted != nil:
+	case cleared != nil:
+		noted = c.own().MoveSandbox(ctx, id, cove.StateDestroying, cove.StateFailed, "it cannot be removed: "+cleared.Error())
+	default:
+		noted = c.own().RemoveSandbox(ctx, id)
+	}
+	c.retry(r, cove.ErrorCode(noted) == cove.StorageFull, record.Spec.KeepWork)
+	if err := errors.Join(cleared, noted); err != nil {
+		return err
+	}
+	c.drop(r)
+	return nil
+}
+
+// condemn notes that a sandbox is being removed, and whether its work stays.
+func (c *reconciler) condemn(ctx context.Context, record *store.Sandbox) error {
+	if record.State == cove.StateDestroying {
+		return nil
+	}
+	keepWork := record.Spec.KeepWork
+	if err := c.change(ctx, record, func(s *store.SandboxSpec) { s.KeepWork = keepWork }); err != nil {
+		return err
+	}
+	err := c.own().MoveSandbox(ctx, record.ID, record.State, cove.StateDestroying, record.Reason)
+	if err == nil {
+		record.State = cove.StateDestroying
+	}
+	return err
+}
+
+// clear removes all of a sandbox but its record.
+func (c *reconciler) clear(ctx context.Context, r *resident, record store.Sandbox) error {
+	if err := c.vacate(r); err != nil {
+		return err
+	}
+	if record.Spec.Within != "" {
+		return c.clearWithin(ctx, record)
+	}
+	if err := c.destroyLeft(ctx, record.Spec.Engine, record.ID); err != nil {
+		return err
+	}
+	return errors.Join(c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork), c.host.ForgetRoute(record.ID), os.RemoveAll(c.dirOf(record.ID)))
+}
+
+// doom remembers whether a sandbox is to be removed though its record does not
+// say so, or stays for want of room, and then has that tried again.
+func (c *reconciler) retry(r *resident, doomed, keepWork bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.doomed, r.keepWork = doomed, keepWork
+	if !doomed || r.retried {
+		return
+	}
+	r.retried = true
+	c.o.Clock.AfterFunc(roomPoll, func() {
+		c.mu.Lock()
+		r.retried = false
+		c.mu.Unlock()
+		c.reconcileOne(context.Background(), r.id) // whoever began it has been told why it is not done
+	})
+}
+
+// clearWithin removes all of one within another but its record.
+func (c *reconciler) clearWithin(ctx context.Context, record store.Sandbox) error {
+	if err := c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork); err != nil {
+		return err
+	}
+	// Where this cannot be, the sandbox does not run, or is going, and is granted
+	// the rest alone when it is started.
+	if err := c.regrant(ctx, record.Spec.Within); err != nil {
+		c.o.Log.Debug("what a shared sandbox may reach stays for now", "sandbox", record.Spec.Within, "error", err)
+	}
+	return nil
+}
+
+// regrant has a sandbox reach what those need that are within it now. Errors:
+// Conflict when it does not run.
+func (c *reconciler) regrant(ctx context.Context, id cove.SandboxID) error {
+	r, leave, err := c.enter(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	record, err := c.current(ctx, cove.System(""), id)
+	if err != nil {
+		c.drop(r)
+		return err
+	}
+	if record.State != cove.StateRunning {
+		return wrongState(record, "work in")
+	}
+	_, open := c.running(r)
+	if open.way == nil {
+		return nil
+	}
+	n, err := c.networkOf(record)
+	if err != nil {
+		return err
+	}
+	_, err = open.way.Replace(n.Policy...)
+	return err
+}

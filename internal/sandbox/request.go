@@ -1,0 +1,80 @@
+package sandbox
+
+import (
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/runtime"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// Request is a sandbox that lasts, to be made.
+type Request struct {
+	Name string // made up when empty
+	// Spec is what it must be. Host paths in it have been checked; WorkDir is relative
+	// to the workspace; without a network it reaches what its repository needs.
+	cove.Spec
+	Repository *workspace.Repository
+	Files      []provision.File // below the workspace
+	Home       []provision.File // below the home
+	// Shared asks for a checkout of its own in a sandbox that others of the same
+	// request work in, too, which is made where there is none; see share.
+	Shared bool
+}
+
+// defaults are what a place to work in is where nothing else is said. The
+// limits of the disk are of what is writable beside workspace and home.
+var defaults = cove.Spec{Shape: cove.Shape{
+	User: cove.AgentUser, Lifetime: cove.LifetimeDetached,
+	Limits: cove.Limits{Memory: 4 << 30, CPUs: 4, PIDs: 2048, Disk: 4 << 30, Inodes: 500_000, OpenFiles: 1 << 16},
+}}
+
+var sandboxName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// CheckName refuses what is not the name of a sandbox.
+func CheckName(name string) error {
+	if !sandboxName.MatchString(name) || strings.HasPrefix(name, "sb-") {
+		return cove.Errorf(cove.InvalidArgument, "%.80q is not a name for a sandbox", name).
+			WithHint("use small letters, digits and hyphens within, at most 63")
+	}
+	return nil
+}
+
+// check refuses a malformed request.
+func (q *Request) check() error {
+	if q.Name != "" {
+		if err := CheckName(q.Name); err != nil {
+			return err
+		}
+	}
+	if strings.IndexByte(q.WorkDir, 0) >= 0 || len(q.WorkDir) > 1024 {
+		return cove.Errorf(cove.InvalidArgument, "%.100q is not a directory", q.WorkDir)
+	}
+	for _, files := range [][]provision.File{q.Files, q.Home} {
+		if err := provision.CheckFiles(files); err != nil {
+			return err
+		}
+	}
+	for _, mount := range q.Mounts {
+		if err := rootfs.ValidateTarget(mount.Target); err != nil {
+			return err
+		}
+		for _, own := range []string{cove.Workspace, cove.Home} {
+			if target := path.Clean(mount.Target); target == own || strings.HasPrefix(own, target+"/") {
+				return cove.Errorf(cove.InvalidArgument, "a mount at %q is not possible: it would hide %s", mount.Target, own).
+					WithHint("mount below %s, or at a directory of your own such as /data", own)
+			}
+		}
+	}
+	if err := cove.CheckLabels(q.Labels); err != nil {
+		return err
+	}
+	if q.Git != nil && strings.ContainsFunc(q.Git.Name+q.Git.Email, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return cove.Errorf(cove.InvalidArgument, "the name or address for commits has control characters")
+	}
+	return runtime.CheckEnv(q.Env)
+}

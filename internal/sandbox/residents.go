@@ -1,0 +1,166 @@
+package sandbox
+
+import (
+	"context"
+	"sync"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// residents are the long-lived sandboxes that this process holds, with their locks.
+type residents struct {
+	store.Auditor
+	o       Options
+	calls   sync.WaitGroup // changes of sandboxes, and commands; added to under mu while not closed
+	serving sync.WaitGroup // the terminals and programs of sandboxes
+	ended   chan struct{}  // closed when Close does not wait any more
+	endOnce sync.Once
+
+	mu     sync.Mutex
+	held   map[cove.SandboxID]*resident
+	host   *Host // nil until Adopt
+	owner  bool  // this process holds the sandboxes
+	closed bool
+}
+
+// call counts a caller, for whom Close waits.
+func (rs *residents) call() error {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.closed {
+		return cove.Errorf(cove.Unavailable, "Cove is shutting down")
+	}
+	rs.calls.Add(1)
+	return nil
+}
+
+func (rs *residents) end() { rs.endOnce.Do(func() { close(rs.ended) }) }
+
+// atEnd calls f when Close does not wait any more, unless stop is called before.
+func (rs *residents) atEnd(f func()) (stop func()) {
+	stopped := make(chan struct{})
+	go func() {
+		select {
+		case <-rs.ended:
+			f()
+		case <-stopped:
+		}
+	}()
+	return sync.OnceFunc(func() { close(stopped) })
+}
+
+// resident is a sandbox that lasts, as this process has it.
+type resident struct {
+	id   cove.SandboxID
+	turn chan struct{} // holds one value: who takes it may change its life
+
+	// What follows is guarded by Manager.mu; box is nil in one that has no
+	// processes, or that this process has not.
+	box  *provision.Sandbox
+	open opened
+
+	doomed   bool // it is to be removed, for which its record lacks room
+	keepWork bool // when it is doomed: its work stays
+	retried  bool // it is looked soon whether there is room
+}
+
+// opened is what a running sandbox has on the host beside the engine's.
+type opened struct {
+	of    cove.Principal // whose it is
+	name  string         // as its way has it
+	way   egress.Route   // nil without a network
+	git   workGit        // of a repository that is not inside
+	env   []string
+	ttys  *terminals.Set
+	left  chan struct{} // closed when nobody is to look for its end any more
+	close func()        // the way and services, and lets go of the image
+}
+
+// owns says that this process is the one that has the lasting sandboxes.
+func (rs *residents) owns() error {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.ownsLocked()
+}
+
+func (rs *residents) ownsLocked() error {
+	switch {
+	case rs.closed:
+		return cove.Errorf(cove.Unavailable, "Cove is shutting down")
+	case !rs.owner:
+		return cove.Errorf(cove.Unavailable, "only a server has sandboxes that last").WithHint("start one with \"cove serve\"")
+	}
+	return nil
+}
+
+// residentLocked is the sandbox of an id, which may be nowhere else.
+func (rs *residents) residentLocked(id cove.SandboxID) *resident {
+	r := rs.held[id]
+	if r == nil {
+		r = &resident{id: id, turn: make(chan struct{}, 1)}
+		rs.held[id] = r
+	}
+	return r
+}
+
+// dropResident forgets one that is not there. Its turn must be held.
+func (rs *residents) drop(r *resident) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.held[r.id] == r && r.box == nil {
+		delete(rs.held, r.id)
+	}
+}
+
+// enterLife waits until nobody else changes the life of a sandbox; leave must
+// be called.
+func (rs *residents) enter(ctx context.Context, id cove.SandboxID) (r *resident, leave func(), err error) {
+	rs.mu.Lock()
+	if err := rs.ownsLocked(); err != nil {
+		rs.mu.Unlock()
+		return nil, nil, err
+	}
+	r = rs.residentLocked(id)
+	rs.calls.Add(1)
+	rs.mu.Unlock()
+	select {
+	case r.turn <- struct{}{}:
+		return r, func() { <-r.turn; rs.calls.Done() }, nil
+	case <-ctx.Done():
+		rs.calls.Done()
+		return nil, nil, cove.Errorf(cove.Canceled, "the caller went away while something else was done with the sandbox: %w", ctx.Err())
+	}
+}
+
+// running is what r has on this host, if it runs or is paused.
+func (rs *residents) running(r *resident) (*provision.Sandbox, opened) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return r.box, r.open
+}
+
+// whyLeft is why this process lets go of a sandbox.
+func (rs *residents) whyLeft() error {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.closed {
+		return cove.Errorf(cove.Unavailable, "the server shuts down; the program goes on")
+	}
+	return cove.Errorf(cove.Conflict, "the sandbox does not run any more").WithHint("start it with \"cove start\"")
+}
+
+// own returns the records as Cove itself sees them: for recovery, reaping and
+// pruning, and for the life of a sandbox that was found for its caller.
+func (rs *residents) own() store.Records { return rs.o.Store.For(cove.System("")) }
+
+func (rs *residents) correct(record *store.Sandbox) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if r := rs.held[record.ID]; r != nil && r.doomed {
+		record.State, record.Spec.KeepWork = cove.StateDestroying, r.keepWork
+	}
+}

@@ -1,0 +1,358 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// supervisor makes, adopts and ends the running part of sandboxes.
+type supervisor struct {
+	*records
+	looking sync.WaitGroup // for the ends of sandboxes
+}
+
+// service is something that this process does for a sandbox, on a socket inside
+// that it holds.
+type service struct {
+	listen guest.Listen
+	env    map[string]string
+	front  string                                     // a directory inside, to be the first of PATH
+	serve  func(ctx context.Context, ln net.Listener) // until ctx ends; closes ln
+	git    workGit                                    // nil but for git of a repository that is not inside
+}
+
+// adoptTimeout is how long an engine and a guest may take to give a sandbox to this
+// server.
+const adoptTimeout = 30 * time.Second
+
+// stopGrace is how long programs may take to end when they are asked to.
+const stopGrace = 3 * time.Second
+
+// stopPoll is how often it is looked whether they have.
+const stopPoll = 20 * time.Millisecond
+
+// bring makes the engine's sandbox for a record, with its way out and services.
+func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandbox, ws workspace.Workspace) (err error) {
+	eng, err := v.o.Engines.Get(record.Spec.Engine)
+	if err != nil {
+		return err
+	}
+	root, release, err := provision.Rootfs(ctx, v.o.Images, eng, record.Spec.Image)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	n, err := v.networkOf(*record)
+	if err != nil {
+		return err
+	}
+	err = v.change(ctx, record, func(s *store.SandboxSpec) { s.Digest, s.ImageEnv, s.Mode = root.Digest, root.Env, n.Mode })
+	if err != nil {
+		return err
+	}
+	b, err := v.binding(*record, ws)
+	defer func() { b.Close() }()
+	if err != nil {
+		return err
+	}
+	services, err := v.services(ctx, *record, ws, &b)
+	if err != nil {
+		return err
+	}
+	for _, s := range services {
+		b.Listeners = append(b.Listeners, s.listen)
+	}
+	plan := provision.Plan{
+		ID: record.ID, Rootfs: root, Shape: record.Spec.Shape, Network: n.Mode, Binding: b,
+	}
+	var way egress.Route
+	if n.Mode != cove.NetworkNone {
+		plan.OpenRoute = func(cove.SandboxID) (_ provision.Route, err error) {
+			way, err = v.host.OpenRoute(record.Owner, record.ID, record.Name, n)
+			return way, err
+		}
+	}
+	sb, err := provision.New(ctx, eng, plan)
+	if err != nil {
+		return err
+	}
+	v.occupy(r, sb, *record, way, services, sb.Sockets, release)
+	return nil
+}
+
+// networkOf is what a sandbox may reach: what its repository needs, what was
+// asked for, and what was added since.
+func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
+	spec, n := record.Spec, egress.Network{Mode: cove.NetworkNone}
+	asked := spec.Network
+	if spec.Repository != nil && spec.Repository.Remote != "" && (asked == nil || asked.Enabled) {
+		needs, err := v.host.Repository(record.Owner, *spec.Repository, spec.AllowPR)
+		if err != nil {
+			return n, err
+		}
+		n = n.With(needs)
+	}
+	if asked != nil && asked.Enabled {
+		more, err := egress.NetworkOf(asked)
+		if err != nil {
+			return n, err
+		}
+		n = n.With(more)
+	}
+	within, err := v.networkWithin(record)
+	if err != nil {
+		return n, err
+	}
+	n.Policy = append(n.Policy, within...)
+	for _, c := range spec.Changes {
+		documents, err := policy.Documents(apispec.Change(c))
+		if err != nil {
+			return n, err
+		}
+		n.Policy = append(n.Policy, documents...)
+	}
+	return n, nil
+}
+
+// networkWithin is what those within a sandbox need of the network for their
+// branches.
+func (v *supervisor) networkWithin(host store.Sandbox) ([]*policy.Document, error) {
+	if asked := host.Spec.Network; host.Spec.Shared == "" || asked != nil && !asked.Enabled {
+		return nil, nil
+	}
+	all, err := v.o.Store.For(host.Owner).Sandboxes(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	var documents []*policy.Document
+	for _, b := range all {
+		if b.Spec.Within != host.ID || b.State != cove.StateRunning || b.Spec.Repository == nil || b.Spec.Repository.Remote == "" {
+			continue
+		}
+		needs, err := v.host.Repository(b.Owner, *b.Spec.Repository, b.Spec.AllowPR)
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, needs.Policy...)
+	}
+	return documents, nil
+}
+
+// lastingBinding is what a sandbox is shown of the host: its workspace and home,
+// what the workspace needs beside them, its agent's layers, and what was asked
+// for. The caller closes it, also on error.
+func (v *supervisor) binding(record store.Sandbox, ws workspace.Workspace) (b engine.Binding, err error) {
+	b.Hostname = record.Name
+	if ws.Bound {
+		b.Mounts = append(b.Mounts, cove.Mount{Source: ws.Directory, Target: cove.Workspace})
+	} else if err := b.Attach(ws.Own(ws.Directory), engine.Attachment{Target: cove.Workspace}); err != nil {
+		return b, err
+	}
+	if err := b.Attach(ws.Own(ws.Home), engine.Attachment{Target: record.Spec.User.Home}); err != nil {
+		return b, err
+	}
+	if ws.Borrowed != "" {
+		err := b.Attach(ws.Own(ws.Borrowed), engine.Attachment{Target: workspace.BorrowedPlace, ReadOnly: true})
+		if err != nil {
+			return b, err
+		}
+	}
+	for _, l := range record.Spec.Layers {
+		place, err := v.host.Layers.Place(l.Name)
+		if err != nil {
+			return b, err
+		}
+		if err := b.Attach(place, engine.Attachment{Target: l.Target, ReadOnly: true}); err != nil {
+			return b, err
+		}
+	}
+	b.Mounts = slices.Concat(b.Mounts, ws.Mounts, record.Spec.Mounts)
+	config, err := v.writeGitConfig(record)
+	if err != nil {
+		return b, err
+	}
+	return b, b.Show(config, engine.File{Target: gitConfigPlace})
+}
+
+// occupy notes that a sandbox runs, and looks for its end.
+func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.Sandbox, way egress.Route, services []service, sockets []*os.File, release func()) {
+	env := append(rootfs.Env(record.Spec.User), record.Spec.ImageEnv...)
+	env = append(env, gitEnv...)
+	if way != nil {
+		env = rootfs.WithVariables(env, way.Env())
+	}
+	env = rootfs.InFront(env, record.Spec.Path)
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	var git workGit
+	for i, s := range services {
+		env = rootfs.InFront(rootfs.WithVariables(env, s.env), s.front)
+		ln, err := net.FileListener(sockets[i])
+		sockets[i].Close()
+		if err != nil {
+			v.o.Log.Error("a service of a sandbox cannot be had", "sandbox", r.id, "address", s.listen.Address, "error", err)
+			continue
+		}
+		serving.Go(func() { s.serve(ctx, ln) })
+		if s.git != nil {
+			git = s.git
+		}
+	}
+	o := opened{
+		of: record.Owner, name: record.Name, way: way, git: git,
+		env:  rootfs.LastWins(rootfs.WithVariables(env, record.Spec.Env)),
+		ttys: v.newTerminals(sb), left: make(chan struct{}),
+	}
+	o.close = sync.OnceFunc(func() {
+		close(o.left)
+		o.ttys.Detach(v.whyLeft())
+		cancel()
+		serving.Wait()
+		if way != nil {
+			way.Close()
+		}
+		release()
+	})
+	v.mu.Lock()
+	r.box, r.open = sb, o
+	v.mu.Unlock()
+	v.looking.Go(func() { v.watch(r, sb, o) })
+}
+
+func (v *supervisor) newTerminals(sb engine.Sandbox) *terminals.Set {
+	return terminals.New(terminals.Options{Sandbox: sb, Recorders: v.host.Recorders, Clock: v.o.Clock, Log: v.o.Log, Serving: &v.serving})
+}
+
+// askToEnd tells every program to end, as a terminal that goes away and a
+// machine that goes down do, and gives them time.
+func (v *supervisor) askToEnd(ctx context.Context, sb engine.Sandbox) {
+	ctx, cancel := context.WithTimeout(ctx, stopGrace)
+	defer cancel()
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGCONT} {
+		if sb.Guest().SignalAll(ctx, int(s)) != nil {
+			return
+		}
+	}
+	for {
+		stats, err := sb.Stats(ctx)
+		if err != nil || stats.PIDs == 0 {
+			return
+		}
+		select {
+		case <-v.o.Clock.After(stopPoll):
+		case <-sb.Done():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// vacate ends what runs of a sandbox. Its turn must be held.
+func (v *supervisor) vacate(r *resident) error {
+	bx, open := v.running(r)
+	if bx == nil {
+		return nil
+	}
+	if err := bx.TearDown(); err != nil {
+		return err
+	}
+	open.close()
+	v.mu.Lock()
+	r.box, r.open = nil, opened{}
+	v.mu.Unlock()
+	return nil
+}
+
+// lookForEnd waits for a sandbox to end by itself, and puts that down.
+func (v *supervisor) watch(r *resident, sb *provision.Sandbox, o opened) {
+	select {
+	case <-o.left:
+		return
+	case <-sb.Done():
+	}
+	select {
+	case <-o.left:
+		return
+	case r.turn <- struct{}{}:
+	}
+	defer func() { <-r.turn }()
+	if now, _ := v.running(r); now != sb {
+		return
+	}
+	ctx := context.Background()
+	why := "its processes have ended: PID 1 of the sandbox has gone"
+	if stats, err := sb.Stats(ctx); err == nil && stats.OOMKills > 0 {
+		why = "its processes have ended: it was out of memory"
+	}
+	err := v.vacate(r)
+	record, rerr := v.own().Sandbox(ctx, r.id)
+	if err = errors.Join(err, rerr); err == nil && (record.State == cove.StateRunning || record.State == cove.StatePaused) {
+		err = v.own().MoveSandbox(ctx, r.id, record.State, cove.StateStopped, why)
+	}
+	v.o.Log.Warn("a sandbox has ended", "sandbox", r.id, "name", record.Name, "reason", why, "error", err)
+}
+
+// leaveResidents lets go of the sandboxes that last, which go on.
+func (v *supervisor) leave() {
+	v.mu.Lock()
+	var all []opened
+	for _, r := range v.held {
+		if r.box != nil {
+			all = append(all, r.open)
+		}
+	}
+	v.mu.Unlock()
+	for _, o := range all {
+		o.close()
+	}
+	v.looking.Wait()
+}
+
+func (v *supervisor) dirOf(id cove.SandboxID) string { return filepath.Join(v.host.Dir, string(id)) }
+
+// destroyLeft destroys what an engine has of a sandbox that nobody has.
+func (v *supervisor) destroyLeft(ctx context.Context, engineName string, id cove.SandboxID) error {
+	eng, err := v.o.Engines.Get(engineName)
+	if err != nil {
+		return err
+	}
+	adopter, ok := eng.(engine.Adopter)
+	if !ok {
+		return nil
+	}
+	sb, err := adopter.Adopt(ctx, id)
+	if cove.ErrorCode(err) == cove.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range sb.Listeners() {
+		f.Close()
+	}
+	return provision.Adopted(sb).TearDown()
+}

@@ -1,0 +1,325 @@
+package sandbox
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/job"
+	"github.com/cove-sandbox/cove/internal/engine/process"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/guest"
+	"github.com/cove-sandbox/cove/internal/hostgit"
+	"github.com/cove-sandbox/cove/internal/rootfs"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// OpenWork finds a sandbox whose work is asked for. One that does not run is
+// shown its workspace in another sandbox for as long as that takes, without a
+// network, and nobody starts it meanwhile. Errors: NotFound, InvalidArgument
+// when it works on no repository, Conflict when it is paused.
+func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string) (*Work, error) {
+	record, err := s.find(ctx, who, ref)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case record.Spec.Repository == nil:
+		return nil, cove.Errorf(cove.InvalidArgument, "the sandbox %s works on no repository", record.Name).WithHint("copy what you need from %s", record.Spec.Directory)
+	case record.State == cove.StateRunning:
+		in, err := s.inside(ctx, who, ref)
+		if err != nil {
+			return nil, err
+		}
+		git := in.git
+		if !record.Spec.Repository.Worktree {
+			git = insideGit{record: record, place: placeOf(record.Spec), sandbox: in.Guest, clock: s.o.Clock, env: in.Env}
+		}
+		if git == nil {
+			return nil, cove.Errorf(cove.Unavailable, "git of the sandbox %s is not there", record.Name).WithHint("see \"cove server logs\", then stop the sandbox and start it")
+		}
+		return &Work{ID: in.ID, Record: record, audit: s.Auditor, git: git, close: func() {}}, nil
+	case record.State != cove.StateStopped:
+		return nil, wrongState(record, "look into")
+	}
+	return s.showWork(ctx, who, record)
+}
+
+// showWork shows the workspace of a sandbox that is stopped to another one.
+func (s *Sandboxes) showWork(ctx context.Context, who cove.Principal, record store.Sandbox) (w *Work, err error) {
+	_, leave, err := s.enter(ctx, cmp.Or(record.Spec.Within, record.ID))
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			leave()
+		}
+	}()
+	if record, err = s.current(ctx, who, record.ID); err != nil {
+		return nil, err
+	}
+	if record.State != cove.StateStopped {
+		return nil, wrongState(record, "look into")
+	}
+	shown := record // whose files are shown
+	if record.Spec.Within != "" {
+		if shown, err = s.current(ctx, who, record.Spec.Within); err != nil {
+			return nil, err
+		}
+	}
+	ws, err := s.host.Workspaces.Open(ctx, shown.ID)
+	if err != nil {
+		return nil, err
+	}
+	if ws.Hidden != "" {
+		git, err := s.openGit(ctx, record, ws)
+		if err != nil {
+			return nil, err
+		}
+		return &Work{ID: record.ID, Record: record, audit: s.Auditor, git: git, close: func() { git.Close(); leave() }}, nil
+	}
+	eng, err := s.o.Engines.Get(record.Spec.Engine)
+	if err != nil {
+		return nil, err
+	}
+	root, release, err := provision.Rootfs(ctx, s.o.Images, eng, shown.Spec.Image)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	b, err := s.binding(shown, ws)
+	if err != nil {
+		b.Close()
+		return nil, err
+	}
+	shape := record.Spec.Shape
+	shape.Lifetime = cove.LifetimeAttached
+	j, err := job.Open(ctx, eng, s.o.Clock, provision.Plan{Rootfs: root, Shape: shape, Binding: b})
+	if err != nil {
+		return nil, err
+	}
+	env := append(append(rootfs.Env(record.Spec.User), root.Env...), gitEnv...)
+	git := insideGit{record: record, place: placeOf(record.Spec), sandbox: j, clock: s.o.Clock, env: rootfs.LastWins(env)}
+	return &Work{ID: record.ID, Record: record, audit: s.Auditor, git: git, close: func() {
+		if err := j.Close(); err != nil {
+			s.o.Log.Warn("cannot end what showed a sandbox's work", "sandbox", record.ID, "error", err)
+		}
+		release()
+		leave()
+	}}, nil
+}
+
+// Work is a sandbox whose work is being brought to the host: git runs inside,
+// or beside it where its repository is not inside, and what it says is the
+// sandbox's word. Close must be called.
+type Work struct {
+	ID     cove.SandboxID
+	Record store.Sandbox
+
+	audit store.Auditor
+	git   workGit
+	close func()
+}
+
+// workGit is git on a sandbox's repository.
+type workGit interface {
+	// Snapshot puts work that is not committed where ref leads, as a commit;
+	// where everything is committed the ref goes.
+	Snapshot(ctx context.Context, ref string) error
+	// Send starts "git upload-pack" on the repository. asIs has it send objects as
+	// they are, and not as differences to others. done is called once the process
+	// has ended, or has been ended.
+	Send(ctx context.Context, asIs bool) (p *process.Process, done func(), err error)
+}
+
+// Audit records what was done with the work.
+func (w *Work) Audit(ctx context.Context, who cove.Principal, action, detail string, err error) {
+	r := store.Record{Action: "sandbox-" + action, Object: string(w.ID), Verdict: "ok", Detail: w.Record.Name + ": " + detail}
+	if err != nil {
+		r.Verdict, r.Detail = "error", r.Detail+": "+err.Error()
+		if cove.ErrorCode(err) == cove.Forbidden {
+			r.Verdict = "deny"
+		}
+	}
+	w.audit.Audit(context.WithoutCancel(ctx), who, r)
+}
+
+// Close lets the sandbox go.
+func (w *Work) Close() { w.close() }
+
+// snapshot makes a commit of what is not committed, without touching anything
+// that somebody works with: its index is another. Where everything is committed
+// the ref of it goes.
+const snapshot = `ref=$1
+real=$(git rev-parse --git-path index) && dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+if [ -f "$real" ]; then cp "$real" "$dir/index" || exit 1; fi
+export GIT_INDEX_FILE="$dir/index"
+git add --all || exit 1
+tree=$(git write-tree) || exit 1
+head=$(git rev-parse --quiet --verify 'HEAD^{commit}') || head=
+if [ -n "$head" ] && [ "$tree" = "$(git rev-parse 'HEAD^{tree}')" ] || [ -z "$head" ] && [ -z "$(git ls-files)" ]; then
+	git update-ref -d "$ref"
+	exit
+fi
+commit=$(git commit-tree ${head:+-p "$head"} -m 'Work that is not committed' "$tree") && git update-ref "$ref" "$commit"
+`
+
+// patience is how long git inside may take for its part, and said how much of
+// what it says is kept, in bytes.
+const (
+	patience = 10 * time.Minute
+	maxSaid  = 4 << 10
+)
+
+// Snapshot puts work that is not committed where Import finds it: as a commit
+// that ref leads to. Errors: RuntimeMissing without git, StorageFull, Conflict
+// with what git says of a repository that it cannot read.
+func (w *Work) Snapshot(ctx context.Context, ref string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := w.git.Snapshot(ctx, ref)
+	if err != nil && ctx.Err() != nil {
+		return cove.Errorf(cove.Canceled, "the work of the sandbox %s was being looked at: %w", w.Record.Name, ctx.Err())
+	}
+	return err
+}
+
+// Connect starts "git upload-pack" on the sandbox's repository. asIs has it send
+// objects as they are, and not as differences to others.
+func (w *Work) Connect(ctx context.Context, asIs bool) (*WorkStream, error) {
+	p, done, err := w.git.Send(ctx, asIs)
+	if err != nil {
+		return nil, err
+	}
+	s := &WorkStream{p: p, done: done}
+	s.reading.Go(func() { io.Copy(io.Discard, p.Stderr()) })
+	return s, nil
+}
+
+// insideGit is the git of a sandbox's own image.
+type insideGit struct {
+	record  store.Sandbox
+	place   string // of the checkout, inside
+	sandbox engine.Sandbox
+	clock   clock.Clock
+	env     []string
+}
+
+// Snapshot implements workGit.
+func (g insideGit) Snapshot(ctx context.Context, ref string) error {
+	who := []string{"GIT_AUTHOR_NAME=Cove", "GIT_AUTHOR_EMAIL=cove@localhost", "GIT_COMMITTER_NAME=Cove", "GIT_COMMITTER_EMAIL=cove@localhost"}
+	p, err := g.start(ctx, who, "sh", "-c", snapshot, "sh", ref)
+	if err != nil {
+		return err
+	}
+	var said tail
+	o, err := p.Attend(ctx, process.Attendance{Stdout: &said, Stderr: &said})
+	switch {
+	case err != nil:
+		return err
+	case o.Lost != nil:
+		return cove.Errorf(cove.Conflict, "the sandbox %s does not run any more: %w", g.record.Name, o.Lost)
+	case o.Code == 127:
+		return noGit(g.record)
+	case o.Code != 0:
+		e := cove.Errorf(cove.Conflict, "git in the sandbox %s cannot say what has changed: %s", g.record.Name, said.text()).WithHint("look at it inside: \"git status\"")
+		if hostgit.CodeOf(said.text()) == cove.StorageFull {
+			e = e.WithHint("free some space on the disk of this machine, or remove something in the sandbox: cove attach %s", g.record.Name)
+			e.Code = cove.StorageFull
+		}
+		return e
+	}
+	return nil
+}
+
+func noGit(record store.Sandbox) error {
+	return cove.Errorf(cove.RuntimeMissing, "there is no git in the image of the sandbox %s", record.Name).WithHint("use an image with git; the files are in %s", record.Spec.Directory)
+}
+
+// Send implements workGit.
+func (g insideGit) Send(ctx context.Context, asIs bool) (*process.Process, func(), error) {
+	args := []string{"git", "upload-pack", "--strict", g.place + "/.git"}
+	if asIs {
+		args = slices.Insert(args, 1, "-c", "pack.depth=0")
+	}
+	p, err := g.start(ctx, nil, args...)
+	return p, func() {}, err
+}
+
+func (g insideGit) start(ctx context.Context, env []string, args ...string) (*process.Process, error) {
+	spec := guest.ProcessSpec{Args: args, Env: rootfs.LastWins(append(append([]string(nil), g.env...), env...)), Dir: g.place, Stdin: true}
+	p, err := process.Start(ctx, g.sandbox, g.clock, spec)
+	if err == nil {
+		return p, nil
+	}
+	if err = startFailure(spec, err); cove.ErrorCode(err) == cove.RuntimeMissing {
+		return nil, noGit(g.record)
+	}
+	return nil, err
+}
+
+// WorkStream is a conversation with git in a sandbox.
+type WorkStream struct {
+	p       *process.Process
+	done    func()
+	reading sync.WaitGroup
+	once    sync.Once
+}
+
+func (s *WorkStream) Read(b []byte) (int, error) { return s.p.Stdout().Read(b) }
+
+func (s *WorkStream) Write(b []byte) (int, error) { return s.p.Stdin().Write(b) }
+
+// CloseWrite ends git's input.
+func (s *WorkStream) CloseWrite() error { return s.p.Stdin().Close() }
+
+// Close ends git, if it has not ended.
+func (s *WorkStream) Close() error {
+	s.once.Do(func() {
+		if !s.p.Ended() {
+			s.p.Kill()                           // it has ended, or its sandbox has
+			go io.Copy(io.Discard, s.p.Stdout()) // what comes until it has ended
+		}
+		s.reading.Wait()
+		s.done()
+	})
+	return nil
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	if len(t.b) > maxSaid {
+		t.b = bytes.Clone(t.b[len(t.b)-maxSaid:])
+	}
+	return len(p), nil
+}
+
+// text is its last line.
+func (t *tail) text() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := strings.TrimSpace(string(bytes.ToValidUTF8(t.b, []byte("\uFFFD"))))
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
