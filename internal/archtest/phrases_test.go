@@ -23,7 +23,6 @@ var phrases = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)\bwhoever\b`),                            // the caller, the client
 	regexp.MustCompile(`\bsa(y|ys|id|ying) of\b`),                    // describes
 	regexp.MustCompile(`\b(is|are|was|were) (said|meant) (of|by)\b`), // means
-	regexp.MustCompile(`\bof which (some|no|any)`),
 }
 
 // openings are the same at the beginning of a comment.

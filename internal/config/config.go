@@ -192,7 +192,7 @@ func (l Limits) limits() cove.Limits {
 	return all
 }
 
-// Spec is what sandboxes are where nothing else is said, limits apart: see Bounds.
+// Spec returns the default spec of sandboxes, without limits: see Bounds.
 func (c *Config) Spec() cove.Spec {
 	return cove.Spec{Engine: c.Engine, Shape: cove.Shape{Isolation: cove.Isolation(c.Isolation)}}
 }
@@ -213,7 +213,7 @@ func (c *Config) Database() string { return filepath.Join(c.Home, "cove.db") }
 // Socket is the path of the server's unix socket.
 func (c *Config) Socket() string { return filepath.Join(c.RunDir, "cove.sock") }
 
-// Warnings are what Load found odd but not wrong.
+// Warnings returns the findings of Load that are odd but not wrong.
 func (c *Config) Warnings() []string { return c.warnings }
 
 // Duration is a time.Duration that also takes days ("30d").

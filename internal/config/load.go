@@ -18,7 +18,7 @@ import (
 // maxFile bounds the configuration file, in bytes.
 const maxFile = 1 << 20
 
-// Source is where Load looks.
+// Source holds the places that Load reads from.
 type Source struct {
 	Path    string // of the file; empty is COVE_CONFIG, and then none
 	Getenv  func(string) string
@@ -179,7 +179,7 @@ func (c *Config) readEnvironment(all settings, s Source) error {
 	for name := range all {
 		names[variable(name)] = name
 	}
-	// PORT is what many platforms set; the more particular COVE_LISTEN wins.
+	// Many platforms set PORT; the more particular COVE_LISTEN wins.
 	if port := s.Getenv("PORT"); port != "" && s.Getenv("COVE_LISTEN") == "" {
 		listen, err := withPort(c.Listen, port)
 		if err != nil {

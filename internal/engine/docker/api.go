@@ -212,8 +212,8 @@ func (a *api) kill(ctx context.Context, id string) error {
 	})
 }
 
-// remove removes a container and everything that came with it. One that is not
-// there is removed; one that somebody else is removing is waited for.
+// remove removes a container and everything that came with it. A container that
+// is not there counts as removed; a removal already under way is waited for.
 func (a *api) remove(ctx context.Context, nameOrID string) error {
 	return a.do(ctx, "remove a container", func(ctx context.Context) error {
 		for {

@@ -73,7 +73,7 @@ type Engine struct {
 
 	mu        sync.Mutex
 	sandboxes map[cove.SandboxID]*sandbox
-	nonces    map[string]bool // of the containers that are somebody's; see Sweep
+	nonces    map[string]bool // of the containers that have an owner; see Sweep
 	closed    bool
 }
 

@@ -189,7 +189,7 @@ func (e *Engine) importDir(ctx context.Context, r engine.Rootfs) (image, error) 
 }
 
 // dirTag names a tree by its content: the digest that it was unpacked from, or
-// what the file system says of every entry, changes included.
+// the metadata of every entry in the file system, changes included.
 func dirTag(ctx context.Context, root *os.Root, r engine.Rootfs) (string, error) {
 	if r.Digest != "" {
 		algorithm, sum, ok := strings.Cut(r.Digest, ":")

@@ -21,14 +21,14 @@ import (
 )
 
 // A lasting sandbox's guest cannot speak over the container's streams: they end
-// with whoever has attached to them, and carry no descriptors. It calls a socket
+// with the attached client, and carry no descriptors. It calls a socket
 // that is shown to it when it begins, and is given over that connection what a
 // guest of the native engine is: the door at which it waits for the next
 // process of Cove, the lock that says that it lives, and its listeners.
 
 // callFile is that socket, in the directory of a sandbox that is kept, and
-// callPath where it is inside. Nobody listens there any more once a process of
-// the user's may begin.
+// callPath where it is inside. It is closed before the first process of the
+// user may begin.
 const (
 	callFile = "call"
 	callPath = "/.cove/call"
@@ -169,7 +169,7 @@ func (c *running) wait(ctx context.Context, a *api, door *os.File) error {
 	return err
 }
 
-// complaint is what the guest has complained about by now, or within a moment.
+// complaint returns the errors that the guest has written by now, or within a moment.
 func (c *running) complaint() string {
 	if c.stream == nil { // adopted: it was bound long ago
 		return ""

@@ -58,7 +58,7 @@ func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 // its files: they lie in the directory that only a detached one has.
 const noFileSockets = "only long-lived sandboxes have sockets among their files; use --engine native"
 
-// isHere reports whether whoever serves an address is a process that this one can
+// isHere reports whether the server of an address is a process that this one can
 // see: not on another machine, and not outside of a container that Cove is in.
 func isHere(address string) bool {
 	path, ok := strings.CutPrefix(address, "unix://")

@@ -28,7 +28,7 @@ type sandbox struct {
 	done     chan struct{}   // closed when PID 1 has gone for good
 	keep     *local.Detached // of a lasting one
 
-	life context.Context // ends when somebody destroys the sandbox
+	life context.Context // ends when the sandbox is destroyed
 	stop context.CancelFunc
 
 	changing sync.Mutex // held while a container is made or removed; acquired before mu
@@ -49,7 +49,7 @@ type sandbox struct {
 	last      engine.Stats
 }
 
-// trace is what is known of a container that has been asked for.
+// trace holds what is known of a requested container.
 type trace struct {
 	nonce string
 	id    string // empty until the daemon has answered
@@ -154,8 +154,8 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) 
 	return nil
 }
 
-// bindsOf are what the daemon is to mount. It walks the paths by itself, so what it
-// has mounted is compared with the places before anybody can use it.
+// bindsOf returns the mounts to request of the daemon. The daemon walks the paths
+// by itself, so its mounts are compared with the places before their first use.
 func bindsOf(all []engine.Attachment) (binds []bind, err error) {
 	for _, a := range all {
 		is, err := engine.Identify(a.Place)
@@ -168,7 +168,7 @@ func bindsOf(all []engine.Attachment) (binds []bind, err error) {
 }
 
 // compare asks the guest what is mounted, and refuses anything but what was
-// opened: a path that somebody changed while the daemon walked it, or that
+// opened: a path that was changed while the daemon walked it, or that
 // means something else where the daemon is. The guest is sealed by now, and no
 // process of the user's has begun.
 func compare(ctx context.Context, g *guest.Client, all []engine.Attachment) error {
@@ -327,7 +327,7 @@ func (s *sandbox) watch(c *running) {
 	if others {
 		return
 	}
-	// The guest ends with its streams; nobody waits for that to go wrong.
+	// The guest ends with its streams; the result is not waited for.
 	ctx, cancel := context.WithTimeout(context.Background(), attempts*s.engine.api.timeout)
 	defer cancel()
 	if err := s.engine.api.kill(ctx, c.id); err != nil {

@@ -57,7 +57,7 @@ type Detached struct {
 	self   *instance.Instance // until the guest holds the lock
 }
 
-// Record is what the next process of Cove needs to manage a detached sandbox.
+// Record holds what the next process of Cove needs to manage a detached sandbox.
 type Record struct {
 	Instance cove.InstanceID
 	// Name is its control group, or its container. Under is the parent group, or

@@ -125,7 +125,7 @@ func parseSubordinate(line, name, uid string) (first int, ok bool) {
 	return first, err1 == nil && err2 == nil && first > 0 && count >= rangeSize
 }
 
-// rangeLockFile is where the ranges in use are locked: one place for the whole
+// rangeLockFile holds the locks of the ranges in use: one place for the whole
 // host, whatever the run directories, so that no two sandboxes share ids.
 const rangeLockFile = "/run/cove-ids.lock"
 

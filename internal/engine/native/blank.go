@@ -227,7 +227,7 @@ func (b *blank) collect() {
 	goesOn := b.goesOn
 	b.mu.Unlock()
 	if goesOn && b.adopted {
-		return // somebody else sees how it ends
+		return // another goroutine sees how it ends
 	}
 	if !goesOn {
 		b.Kill() // it may live without its socket only if it has gone wrong

@@ -94,7 +94,7 @@ func (s *sandbox) setUp(ctx context.Context) error {
 	return nil
 }
 
-// lacks is what the network of the sandbox wants that its blank does not have.
+// lacks returns the network steps of the sandbox that its blank does not have yet.
 func (s *sandbox) lacks() ([]guest.Step, error) {
 	switch wanted := s.template.Network != cove.NetworkNone; {
 	case wanted == s.online:

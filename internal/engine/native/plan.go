@@ -18,7 +18,7 @@ const (
 	workPlace     = "/work"
 )
 
-// overheadInodes are what the layout itself uses of the scratch file system,
+// overheadInodes counts the inodes that the layout itself uses of the scratch file system,
 // so that the user has all of the limit.
 const overheadInodes = 48
 
@@ -188,7 +188,7 @@ func flagsOf(ro, noExec, noFollow bool) guest.MountFlag {
 	return flags
 }
 
-// shownAlready is where an earlier file has the same place. The guest can
+// shownAlready returns the target of an earlier file with the same place. The guest can
 // attach that again by itself, and a mount that the host clones for a place
 // which is not there would cost more to drop than to make.
 func shownAlready(files []engine.File, i int) (target string, ok bool) {

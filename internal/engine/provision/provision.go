@@ -33,7 +33,7 @@ type Route interface {
 	Close()
 }
 
-// Plan is what a sandbox is made from.
+// Plan describes a sandbox to make.
 type Plan struct {
 	ID     cove.SandboxID // a new one when empty
 	Rootfs engine.Rootfs  // the host's when zero
