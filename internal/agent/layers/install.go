@@ -25,15 +25,15 @@ import (
 const (
 	newPrefix  = ".new-"      // of directories in which something is being installed
 	oldPrefix  = ".old-"      // of those that are being removed
-	lockName   = ".lock"      // held by whoever changes something
+	lockName   = ".lock"      // held during a change
 	lockSuffix = ".lock.json" // of npm's lockfile of a version, which outlives its directory
 	place      = "/layer"     // of what is being installed, inside
 	shown      = time.Second  // how often it is told how far npm is
 	lockPoll   = time.Second / 5
 )
 
-// installLimits are those of npm at work, and checkLimits those of a program that
-// says its version. What npm writes is on the host, beside the disk limit.
+// installLimits bound npm at work, and checkLimits a program that prints its
+// version. What npm writes is on the host, beside the disk limit.
 var (
 	installLimits = cove.Limits{Memory: 3 << 30, CPUs: 2, PIDs: 512, Disk: 1 << 30, Timeout: 30 * time.Minute}
 	checkLimits   = cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 256, Disk: 1 << 30, Timeout: time.Minute}
@@ -83,8 +83,8 @@ func (s *Store) Install(ctx context.Context, name, version string, progress func
 	return l, nil
 }
 
-// lock lets nobody else change what is installed of an agent, and removes what
-// whoever did so before and died has left.
+// lock keeps other processes from changing the installs of an agent, and removes
+// what a process that died during a change has left.
 func (s *Store) lock(ctx context.Context, a agent.Agent, progress func(workspace.Step)) (unlock func(), err error) {
 	dir := s.dirOf(a)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -161,8 +161,8 @@ func (s *Store) make(ctx context.Context, a agent.Agent, l agent.Layer, progress
 	return s.settle(made, l.Source, lockfile)
 }
 
-// prepare puts into a directory what npm needs to know. Whoever npm is inside may
-// write there: with some engines somebody else than the owner.
+// prepare puts into a directory what npm needs to know. The user of npm inside may
+// write there: with some engines that is another user than the owner.
 func prepare(made string, registry map[string]string, lockfile string) error {
 	var config strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(registry)) {
@@ -299,7 +299,7 @@ exec "$@"
 
 // Try has the program of a layer say its version, in a sandbox. Errors:
 // RuntimeMissing, Corrupt when it is of another one, or why the sandbox could not
-// be had.
+// be made.
 func (s *Store) Try(ctx context.Context, a agent.Agent, l agent.Layer) (said string, err error) {
 	o, err := a.Outfit(l, agent.Choice{})
 	if err != nil {
@@ -375,7 +375,7 @@ func readRegular(dir, name string) ([]byte, error) {
 	return root.ReadFile(name)
 }
 
-// Size is what a layer takes on disk.
+// Size returns the bytes that a layer takes on disk.
 func Size(l agent.Layer) int64 {
 	if l.Source == "" {
 		return 0
@@ -383,7 +383,7 @@ func Size(l agent.Layer) int64 {
 	return sizeOf(l.Source)
 }
 
-// sizeOf is what the files of a directory take; links are not followed.
+// sizeOf returns the bytes that the files of a directory take; links are not followed.
 func sizeOf(dir string) (size int64) {
 	seen := map[uint64]bool{}
 	filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {

@@ -130,7 +130,7 @@ func (c *Context) one(s string) (objects []string, err error) {
 	return nil, refused()
 }
 
-// logged judges what follows "@{": of a branch that everybody may read there is
+// logged judges what follows "@{": of a branch that every sandbox may read there is
 // what it follows; of the sandbox's own and of HEAD also what it was.
 func (c *Context) logged(name, log, whole string) error {
 	full, ok := c.ref(name)

@@ -92,14 +92,14 @@ func Able(c engine.Capabilities) error {
 	return nil
 }
 
-// Options are what companions are made of.
+// Options configure companions.
 type Options struct {
 	Engine    engine.Engine // one that Able accepts
 	Root      engine.Rootfs // of MakeRoot
 	Limits    cove.Limits   // zero is enough for most
 	Workspace workspace.Workspace
 	// Dir is for what Cove writes for this sandbox's companions. It is kept as
-	// long as the sandbox, and nothing in it belongs to anybody else.
+	// long as the sandbox, and nothing in it belongs to another sandbox.
 	Dir string
 	Git *hostgit.Git
 	// OpenWay opens a way out under the sandbox's policy; nil is no network.
@@ -381,7 +381,7 @@ func (b *box) start(ctx context.Context) error {
 	return nil
 }
 
-// binding is what every companion is shown. The caller closes it, also on error.
+// binding returns the mounts and files of every companion. The caller closes it, also on error.
 func (c *Companion) binding() (b engine.Binding, err error) {
 	b = engine.Binding{Hostname: "git", Listeners: []guest.Listen{{Network: "tcp4", Address: editAddress}}}
 	w, own := c.o.Workspace, func(name string) hostpath.Own { return hostpath.Own{Dir: c.o.Dir, Name: name} }
@@ -405,8 +405,8 @@ func (c *Companion) binding() (b engine.Binding, err error) {
 			return b, err
 		}
 	}
-	// What git outside takes for its configuration, or finds the repository by,
-	// is nobody's to write inside.
+	// Files that git outside takes for its configuration, or finds the repository
+	// by, cannot be written inside.
 	admin := gitDir + "/worktrees/" + w.Worktree
 	for name, target := range map[string]string{
 		"config": gitDir + "/config", "commondir": admin + "/commondir", "gitdir": admin + "/gitdir", "config.worktree": admin + "/config.worktree",
@@ -459,7 +459,7 @@ func with(env []string, more [][2]string) []string {
 	return env
 }
 
-// run runs a command that somebody asked for.
+// run runs a requested command.
 func (b *box) run(ctx context.Context, r command.Run) (int, error) {
 	env := with(b.env, slices.Concat(r.Settings, r.Config))
 	env = append(env, r.Env...)

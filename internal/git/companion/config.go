@@ -53,7 +53,7 @@ func (c *Companion) writeConfig(ctx context.Context) error {
 		writeSetting(text, "branch."+w.Branch+".remote", "origin")
 		writeSetting(text, "branch."+w.Branch+".merge", "refs/heads/"+w.Branch)
 	}
-	// What is covered inside has to be there.
+	// A directory that is covered inside has to exist.
 	if err := os.MkdirAll(filepath.Join(c.repository(), "hooks"), 0o755); err != nil {
 		return cove.Errorf(cove.StorageFull, "make a companion: %w", err)
 	}

@@ -63,8 +63,8 @@ func newPerson(ctx context.Context, c *Companion) (*person, error) {
 	return p, nil
 }
 
-// mounts are what the companion is shown of the person's repository, beside one
-// of its own: the objects, and of the rest only what belongs to this worktree.
+// mounts returns the parts of the person's repository that the companion sees,
+// beside one of its own: the objects, and of the rest only what belongs to this worktree.
 func (p *person) mounts() []cove.Mount {
 	w := p.c.o.Workspace
 	return []cove.Mount{
@@ -75,7 +75,7 @@ func (p *person) mounts() []cove.Mount {
 
 func (p *person) own() string { return "refs/heads/" + p.c.o.Workspace.Branch }
 
-// refs are those of the person's repository that the sandbox may see.
+// refs returns the refs of the person's repository that the sandbox may see.
 func (p *person) refs(ctx context.Context) (map[string]string, error) {
 	out, err := p.c.o.Git.Output(ctx, hostgit.Run{Dir: p.dir, Command: []string{"for-each-ref"}, Flags: []string{"--format=%(objectname) %(refname)"}})
 	if err != nil {

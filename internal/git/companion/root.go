@@ -22,10 +22,10 @@ const (
 	editorProgram = "/usr/libexec/cove/git-edit"
 )
 
-// execPaths are where distributions keep git's own programs.
+// execPaths lists the directories in which distributions keep git's own programs.
 var execPaths = []string{"/usr/lib/git-core", "/usr/libexec/git-core"}
 
-// libraryPaths are where the dynamic linker looks without being told, beside
+// libraryPaths lists the default directories of the dynamic linker, beside
 // the directories of libraries that were found already.
 var libraryPaths = []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"}
 

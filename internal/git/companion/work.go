@@ -23,7 +23,7 @@ import (
 const workIndex = "cove-work.index"
 
 // Snapshot makes a commit of what is not committed, for ref to lead to, and
-// touches nothing that somebody works with: its index is another. Where
+// touches no file that the user works with: it has an index of its own. Where
 // everything is committed the ref of it goes. Errors: Conflict with what git
 // says, StorageFull, Unavailable.
 func (c *Companion) Snapshot(ctx context.Context, ref string) error {

@@ -40,7 +40,7 @@ const (
 	burst          = 200
 )
 
-// Options are what an API serves.
+// Options configure an API.
 type Options struct {
 	Key    []byte // wire.KeySize bytes
 	Runner command.Runner
@@ -49,7 +49,7 @@ type Options struct {
 	Audit  func(Event) // called for every request, once it has ended
 }
 
-// Event is what became of a request.
+// Event describes the outcome of a request.
 type Event struct {
 	At       time.Time
 	Args     []string // as asked for; nil when the request was not accepted
@@ -118,7 +118,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// statuses are those of refusals before anything is answered.
+// statuses maps codes to the HTTP statuses of refusals before an answer begins.
 var statuses = map[cove.Code]int{
 	cove.InvalidArgument: http.StatusBadRequest, cove.Unauthenticated: http.StatusUnauthorized, cove.NotFound: http.StatusNotFound,
 	cove.TooLarge: http.StatusRequestEntityTooLarge, cove.Overloaded: http.StatusTooManyRequests,
@@ -278,7 +278,7 @@ func (s stream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// edits are the texts that somebody is editing, by their ids.
+// edits holds the texts that are being edited, by their ids.
 type edits struct {
 	mu      sync.Mutex
 	serial  int

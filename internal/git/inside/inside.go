@@ -261,8 +261,8 @@ func (s *session) show(p []byte) error {
 	return err
 }
 
-// heedInterrupts ends the command when the terminal says so, which whoever runs
-// it notices by the connection; but not while the user is in the editor, or
+// heedInterrupts ends the command when the terminal says so, which its
+// runner notices by the connection; but not while the user is in the editor, or
 // reads: those have the terminal.
 func (s *session) heedInterrupts() {
 	c := make(chan os.Signal, 1)

@@ -45,7 +45,7 @@ func (s *session) startPager(asked bool) *pager {
 	return &pager{to: w, proc: proc}
 }
 
-// pagerProgram is what shows output, and whether somebody has chosen it.
+// pagerProgram returns the pager, and whether it was chosen by a setting.
 func (s *session) pagerProgram(asked bool) (program string, chosen bool) {
 	if v := s.settings.get("pager." + s.name()); v != "" && !asked {
 		switch strings.ToLower(v) {
