@@ -147,7 +147,10 @@ func Defaults(getenv func(string) string, uid int) Config {
 			DefaultLimits: limitsOf(runtime.Defaults),
 			MaxLimits:     limitsOf(runtime.Max),
 		},
-		Gateway:       Gateway{ApprovalTimeout: Duration(2 * time.Minute), RateLimit: GatewayRate{PerSecond: 500, Burst: 5000}},
+		Gateway: Gateway{
+			ApprovalTimeout: Duration(2 * time.Minute),
+			RateLimit:       GatewayRate{PerSecond: 500, Burst: 5000},
+		},
 		RateLimit:     RateLimit{PerSecond: 200, Burst: 400},
 		Audit:         Audit{Retention: Duration(30 * 24 * time.Hour), Decisions: 200_000},
 		Log:           Log{Level: "info", Format: "text"},

@@ -21,12 +21,14 @@ func (s *Store) dirOf(a agent.Agent) string { return filepath.Join(s.o.Dir, a.Na
 // Layer returns the install that runs of an agent use. Errors: RuntimeMissing when it is not
 // installed.
 func (s *Store) Layer(a agent.Agent) (agent.Layer, error) {
-	missing := cove.Errorf(cove.RuntimeMissing, "%s is not installed", a.Title).WithHint("install it: cove agents install %s", a.Name)
+	missing := cove.Errorf(cove.RuntimeMissing, "%s is not installed", a.Title).
+		WithHint("install it: cove agents install %s", a.Name)
 	switch {
 	case a.Package.Beside != "":
 		program := filepath.Join(s.o.Beside, a.Package.Beside)
 		if _, err := os.Stat(program); err != nil {
-			return agent.Layer{}, cove.Errorf(cove.RuntimeMissing, "%s is not there: %w", a.Title, err).WithHint("install %s beside cove", a.Package.Beside)
+			return agent.Layer{}, cove.Errorf(cove.RuntimeMissing, "%s is not there: %w", a.Title, err).
+				WithHint("install %s beside cove", a.Package.Beside)
 		}
 		return agent.Layer{Name: a.Name, Source: program}, nil
 	case a.Package.Npm == "":
@@ -67,7 +69,8 @@ func (s *Store) Place(layer string) (hostpath.Own, error) {
 	}
 	program, err := filepath.EvalSymlinks(l.Source) // as the installation of Cove put it there
 	if err != nil {
-		return hostpath.Own{}, cove.Errorf(cove.RuntimeMissing, "%s is not there: %w", a.Title, err).WithHint("install %s beside cove", a.Package.Beside)
+		return hostpath.Own{}, cove.Errorf(cove.RuntimeMissing, "%s is not there: %w", a.Title, err).
+			WithHint("install %s beside cove", a.Package.Beside)
 	}
 	return hostpath.Own{Dir: filepath.Dir(program), Name: filepath.Base(program)}, nil
 }

@@ -185,7 +185,9 @@ func (c *running) complaint() string {
 
 // keepRunning binds a guest that is to last, and gives it the door and the
 // sockets. It returns them as the guest has them.
-func (s *sandbox) keepRunning(ctx context.Context, c *running, plan guest.Bind, asked []guest.Listen, sockets []*os.File) ([]*os.File, error) {
+func (s *sandbox) keepRunning(
+	ctx context.Context, c *running, plan guest.Bind, asked []guest.Listen, sockets []*os.File,
+) ([]*os.File, error) {
 	defer closeAll(sockets)
 	for i, l := range asked {
 		l.FD = new(i)
@@ -220,7 +222,8 @@ func (s *sandbox) unixSockets(listeners []guest.Listen) (sockets map[int]*os.Fil
 		path := s.keep.Path(fmt.Sprint("socket-", i))
 		f, err := unixconn.Listen(path)
 		if err != nil {
-			return sockets, nil, cove.Errorf(cove.StorageFull, "cannot make a socket for a sandbox: %w", err).WithHint("free some space in the run directory")
+			return sockets, nil, cove.Errorf(cove.StorageFull, "cannot make a socket for a sandbox: %w", err).
+				WithHint("free some space in the run directory")
 		}
 		sockets[i] = f
 		uid := s.template.User.UID

@@ -84,7 +84,9 @@ func isHere(address string) bool {
 // listen makes the sockets of a binding in the container's network, and leads
 // everything that wants to leave it there. Nothing but the guest runs yet. Those
 // among the sandbox's files are there already, and taken out of local.
-func (s *sandbox) listen(ctx context.Context, c *running, listeners []guest.Listen, local map[int]*os.File) ([]*os.File, error) {
+func (s *sandbox) listen(
+	ctx context.Context, c *running, listeners []guest.Listen, local map[int]*os.File,
+) ([]*os.File, error) {
 	var sockets []netjoin.Socket
 	for _, l := range listeners {
 		if l.Network != guest.UnixNetwork {

@@ -299,15 +299,19 @@ func differences(asked *container.HostConfig, made *container.HostConfig) []stri
 	want(made.IpcMode == asked.IpcMode, "the ipc namespace", made.IpcMode)
 	want(made.CgroupnsMode == asked.CgroupnsMode, "the cgroup namespace", made.CgroupnsMode)
 	want(made.Memory == asked.Memory, "the memory limit", made.Memory)
-	want(asked.MemorySwap == 0 || made.MemorySwap == asked.MemorySwap || noSwap(), "the limit of memory and swap", made.MemorySwap)
+	want(asked.MemorySwap == 0 || made.MemorySwap == asked.MemorySwap || noSwap(), "the limit of memory and swap",
+		made.MemorySwap)
 	want(made.NanoCPUs == asked.NanoCPUs, "the CPU limit", made.NanoCPUs)
-	want(*asked.PidsLimit == 0 || made.PidsLimit != nil && *made.PidsLimit == *asked.PidsLimit, "the limit of tasks", made.PidsLimit)
+	want(*asked.PidsLimit == 0 || made.PidsLimit != nil && *made.PidsLimit == *asked.PidsLimit, "the limit of tasks",
+		made.PidsLimit)
 	want(subset(asked.SecurityOpt, made.SecurityOpt), "the list of security options", made.SecurityOpt)
 	want(subset(asked.MaskedPaths, made.MaskedPaths), "the list of masked paths", made.MaskedPaths)
 	want(subset(asked.ReadonlyPaths, made.ReadonlyPaths), "the list of read-only paths", made.ReadonlyPaths)
-	want(len(made.CapAdd) == len(asked.CapAdd) && slices.Contains(made.CapDrop, "ALL"), "the list of capabilities", made.CapAdd)
+	want(len(made.CapAdd) == len(asked.CapAdd) && slices.Contains(made.CapDrop, "ALL"), "the list of capabilities",
+		made.CapAdd)
 	want(len(made.Devices)+len(made.DeviceRequests)+len(made.DeviceCgroupRules) == 0, "the list of devices", made.Devices)
-	want(len(made.Binds) == 0 && len(made.Mounts) == len(asked.Mounts), "the number of mounts", len(made.Binds)+len(made.Mounts))
+	want(len(made.Binds) == 0 && len(made.Mounts) == len(asked.Mounts), "the number of mounts",
+		len(made.Binds)+len(made.Mounts))
 	for name, options := range asked.Tmpfs {
 		want(made.Tmpfs[name] == options, "the file system at "+name, made.Tmpfs[name])
 	}

@@ -138,7 +138,8 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) 
 	if s.keep != nil {
 		w.instance, w.call = s.keep.Record.Instance, s.keep.Path(callFile)
 		if door, err = unixconn.Listen(w.call); err != nil {
-			return cove.Errorf(cove.StorageFull, "cannot make a socket for a sandbox: %w", err).WithHint("free some space in the run directory")
+			return cove.Errorf(cove.StorageFull, "cannot make a socket for a sandbox: %w", err).
+				WithHint("free some space in the run directory")
 		}
 		defer os.Remove(w.call)
 		defer door.Close()
@@ -183,7 +184,8 @@ func compare(ctx context.Context, g *guest.Client, all []engine.Attachment) erro
 				WithHint("choose a target whose parents the sandbox's user may enter")
 		}
 		if got.Ino != want.Ino || got.Dev != want.Dev {
-			return cove.Errorf(cove.Forbidden, "the Docker daemon mounted something else than %q at %s", a.Place.Name(), a.Target).
+			return cove.Errorf(cove.Forbidden, "the Docker daemon mounted something else than %q at %s",
+				a.Place.Name(), a.Target).
 				WithHint("the path was changed meanwhile, the target is a symbolic link in the image, or the daemon is not on this host")
 		}
 	}
@@ -215,7 +217,8 @@ func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, err
 		return nil, err
 	}
 	if weaker := differences(host, made.HostConfig); len(weaker) > 0 {
-		return nil, cove.Errorf(cove.Unsupported, "the Docker daemon did not make the container that was asked for: %s", strings.Join(weaker, "; ")).
+		return nil, cove.Errorf(cove.Unsupported, "the Docker daemon did not make the container that was asked for: %s",
+			strings.Join(weaker, "; ")).
 			WithHint("use Docker Engine 20.10 or newer without plugins that change containers, or --engine native")
 	}
 	c := &running{id: id}
@@ -260,7 +263,8 @@ func (c *running) connect(ctx context.Context, a *api) error {
 func (c *running) failed(doing string, err error) error {
 	var failure *guest.Failure
 	if errors.As(err, &failure) {
-		return cove.Errorf(cove.Unavailable, "the sandbox's guest cannot %s: %w", doing, failure).WithHint("run \"cove doctor\" for what this host lacks")
+		return cove.Errorf(cove.Unavailable, "the sandbox's guest cannot %s: %w", doing, failure).
+			WithHint("run \"cove doctor\" for what this host lacks")
 	}
 	if text := c.complaint(); text != "" {
 		err = fmt.Errorf("%w: %q", err, text)
@@ -281,7 +285,8 @@ func (e *Engine) settle(ctx context.Context, c *running, limit int64) error {
 	}
 	c.group = groupOf(made.State.Pid, made.ID)
 	if shared := sharedNamespaces(made.State.Pid); c.group != nil && len(shared) > 0 {
-		return cove.Errorf(cove.Unsupported, "the Docker daemon made a container that shares namespaces with the host: %s", strings.Join(shared, ", ")).
+		return cove.Errorf(cove.Unsupported, "the Docker daemon made a container that shares namespaces with the host: %s",
+			strings.Join(shared, ", ")).
 			WithHint("use Docker Engine 20.10 or newer, or --engine native")
 	}
 	if e.capabilities.MountFlags {

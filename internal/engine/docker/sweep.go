@@ -60,7 +60,8 @@ func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 			continue
 		}
 		swept.Sandboxes++
-		swept.Items = append(swept.Items, fmt.Sprintf("container of sandbox %s, made by %s", c.Labels[labelSandbox], c.Labels[labelInstance]))
+		swept.Items = append(swept.Items, fmt.Sprintf("container of sandbox %s, made by %s",
+			c.Labels[labelSandbox], c.Labels[labelInstance]))
 	}
 	return swept, errors.Join(errs...)
 }
@@ -73,5 +74,6 @@ func (e *Engine) stray(c container.Summary) bool {
 		return !e.nonces[nonce]
 	}
 	// A detached container is kept until its owner removes it.
-	return !instance.Alive(e.o.RunDir, cove.InstanceID(c.Labels[labelInstance])) && !e.keeper.Has(cove.SandboxID(c.Labels[labelSandbox]))
+	return !instance.Alive(e.o.RunDir, cove.InstanceID(c.Labels[labelInstance])) &&
+		!e.keeper.Has(cove.SandboxID(c.Labels[labelSandbox]))
 }

@@ -200,7 +200,8 @@ func (r *Ranges) take() (int, error) {
 		number := (start + i) % rangeCount
 		ok, err := r.lock(number)
 		if err != nil {
-			return 0, cove.Errorf(cove.Unavailable, "cannot take an id range: %w", err).WithHint("check that %s can be written", r.path)
+			return 0, cove.Errorf(cove.Unavailable, "cannot take an id range: %w", err).
+				WithHint("check that %s can be written", r.path)
 		}
 		if ok {
 			r.ours[number] = true

@@ -120,7 +120,8 @@ func (s *sandbox) imageTree() (*os.File, error) {
 	defer userns.Close()
 	if err := mounts.Map(tree, userns); err != nil {
 		tree.Close()
-		return nil, cove.Errorf(cove.Unsupported, "the file system of %s has no idmapped mounts: %w", s.template.Rootfs.Dir, err).
+		return nil, cove.Errorf(cove.Unsupported, "the file system of %s has no idmapped mounts: %w",
+			s.template.Rootfs.Dir, err).
 			WithHint("keep images on ext4, xfs, btrfs or tmpfs: set COVE_HOME")
 	}
 	return tree, nil

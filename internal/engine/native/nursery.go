@@ -40,7 +40,8 @@ func (e *Engine) newNursery(n int) nursery {
 		}
 		return h, err
 	}
-	return nursery{offline: of(false), online: of(true), lasting: prewarm.New(min(n, 1), bear, func(h *heir) { h.remove() })}
+	return nursery{offline: of(false), online: of(true),
+		lasting: prewarm.New(min(n, 1), bear, func(h *heir) { h.remove() })}
 }
 
 func (u nursery) close() {

@@ -34,7 +34,8 @@ func (c *Companion) writeConfig(ctx context.Context) error {
 	w := c.o.Workspace
 	admin := filepath.Join(w.Hidden, "worktrees", w.Worktree)
 	text := bytes.NewBufferString("[core]\n\trepositoryformatversion = 1\n\tbare = true\n\tlogallrefupdates = true\n[extensions]\n\tworktreeConfig = true\n")
-	out, err := c.o.Git.Output(ctx, hostgit.Run{Dir: w.Hidden, Command: []string{"config"}, Flags: []string{"--null", "--list"}})
+	out, err := c.o.Git.Output(ctx, hostgit.Run{Dir: w.Hidden, Command: []string{"config"},
+		Flags: []string{"--null", "--list"}})
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,8 @@ func (c *Companion) writeConfig(ctx context.Context) error {
 	} else if err := f.Close(); err != nil {
 		return err
 	}
-	files := map[string][]byte{"config": text.Bytes(), "commondir": []byte("../..\n"), "gitdir": nil, "config.worktree": nil}
+	files := map[string][]byte{"config": text.Bytes(), "commondir": []byte("../..\n"), "gitdir": nil,
+		"config.worktree": nil}
 	for _, name := range []string{"gitdir", "config.worktree"} {
 		data, err := os.ReadFile(filepath.Join(admin, name))
 		if err != nil && !os.IsNotExist(err) {

@@ -77,8 +77,9 @@ func New(o Options) (*Server, error) {
 		return nil, cove.Errorf(cove.Internal, "the key of a git API has %d bytes, want %d", len(o.Key), wire.KeySize)
 	}
 	return &Server{
-		o: o, guard: newGuard(o.Key, o.Clock), running: make(chan struct{}, maxRunning), editing: make(chan struct{}, maxEditing),
-		edits: edits{waiting: map[string]chan wire.Edited{}},
+		o: o, guard: newGuard(o.Key, o.Clock), running: make(chan struct{}, maxRunning),
+		editing: make(chan struct{}, maxEditing),
+		edits:   edits{waiting: map[string]chan wire.Edited{}},
 	}, nil
 }
 
@@ -219,7 +220,8 @@ func (s *Server) run(ctx context.Context, asked wire.Request, out *frames, event
 	if err != nil {
 		return 0, err
 	}
-	run := command.Run{Command: c, Settings: settings(asked), Env: env, Stdout: out.stream(wire.FrameStdout), Stderr: out.stream(wire.FrameStderr)}
+	run := command.Run{Command: c, Settings: settings(asked), Env: env, Stdout: out.stream(wire.FrameStdout),
+		Stderr: out.stream(wire.FrameStderr)}
 	if c.Input != "" {
 		run.Stdin = asked.Stdin
 	}

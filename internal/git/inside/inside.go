@@ -163,7 +163,8 @@ var passed = []string{"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE", 
 // ask has the API run the command.
 func (s *session) ask() int {
 	needs, err := command.Describe(s.args)
-	r := wire.Request{Args: s.args, Dir: s.dir, Env: map[string]string{}, Config: s.settings.list(), Edits: true, Speaks: terminal(os.Stderr)}
+	r := wire.Request{Args: s.args, Dir: s.dir, Env: map[string]string{}, Config: s.settings.list(), Edits: true,
+		Speaks: terminal(os.Stderr)}
 	for _, name := range passed {
 		if v, ok := os.LookupEnv(name); ok {
 			r.Env[name] = v

@@ -36,7 +36,8 @@ func (s *session) startPager(asked bool) *pager {
 			env = append(env, name+"="+value)
 		}
 	}
-	proc, err := os.StartProcess("/bin/sh", []string{"sh", "-c", program}, &os.ProcAttr{Files: []*os.File{r, os.Stdout, os.Stderr}, Env: env})
+	proc, err := os.StartProcess("/bin/sh", []string{"sh", "-c", program},
+		&os.ProcAttr{Files: []*os.File{r, os.Stdout, os.Stderr}, Env: env})
 	r.Close()
 	if err != nil {
 		w.Close()

@@ -39,7 +39,8 @@ type Inspector struct {
 // show them a directory of the host.
 func Able(c engine.Capabilities) error {
 	if !c.LateMount {
-		return cove.Errorf(cove.Unsupported, "the engine shows sandboxes no directory of this machine").WithHint("set engine to native")
+		return cove.Errorf(cove.Unsupported, "the engine shows sandboxes no directory of this machine").
+			WithHint("set engine to native")
 	}
 	return nil
 }
@@ -114,7 +115,9 @@ func (i *Inspector) Inspect(ctx context.Context, job Job) (facts policy.Facts, e
 // Unreachable returns the wants that are not in the history of tips, for a
 // sandbox. most is how much the server is asked for, in bytes. Errors: those of
 // Inspect, and of server.
-func (i *Inspector) Unreachable(ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64, server Upstream) (missing []string, err error) {
+func (i *Inspector) Unreachable(
+	ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64, server Upstream,
+) (missing []string, err error) {
 	if len(tips) == 0 {
 		return wants, nil
 	}
@@ -127,7 +130,9 @@ func (i *Inspector) Unreachable(ctx context.Context, sandbox cove.SandboxID, tip
 
 // with runs f for a sandbox, with a git in an empty repository, in another one of
 // its own.
-func (i *Inspector) with(ctx context.Context, sandbox cove.SandboxID, sha256 bool, most int64, f func(context.Context, git) error) error {
+func (i *Inspector) with(
+	ctx context.Context, sandbox cove.SandboxID, sha256 bool, most int64, f func(context.Context, git) error,
+) error {
 	if err := i.places.enter(ctx, sandbox); err != nil {
 		return err
 	}
@@ -141,7 +146,8 @@ func (i *Inspector) with(ctx context.Context, sandbox cove.SandboxID, sha256 boo
 	defer b.close()
 	g, err := create(ctx, b, place+"/r", sha256)
 	if err != nil {
-		return cove.Errorf(cove.Unavailable, "git does not run where packs are looked into: %w", err).WithHint("see that git is installed on this machine")
+		return cove.Errorf(cove.Unavailable, "git does not run where packs are looked into: %w", err).
+			WithHint("see that git is installed on this machine")
 	}
 	return f(ctx, g)
 }

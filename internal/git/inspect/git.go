@@ -247,11 +247,15 @@ func (c capped) run(ctx context.Context, stdin io.Reader, read func(io.Reader) e
 
 // records has f read git's output, which ends each field with NUL, a record at a
 // time.
-func (g git) records(ctx context.Context, stdin io.Reader, f func(next func() (string, error)) error, args ...string) error {
+func (g git) records(
+	ctx context.Context, stdin io.Reader, f func(next func() (string, error)) error, args ...string,
+) error {
 	return g.scan(ctx, stdin, 0, maxRecord, f, args...)
 }
 
-func (g git) scan(ctx context.Context, stdin io.Reader, end byte, most int, f func(next func() (string, error)) error, args ...string) error {
+func (g git) scan(
+	ctx context.Context, stdin io.Reader, end byte, most int, f func(next func() (string, error)) error, args ...string,
+) error {
 	err := g.run(ctx, stdin, func(out io.Reader) error {
 		r := bufio.NewReaderSize(out, most)
 		next := func() (string, error) {
