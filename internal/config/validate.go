@@ -77,7 +77,7 @@ func (c *Config) checkListen() error {
 		return c.wrong("listen", "%q is not a port", port).WithHint("use 1 to 65535, or 0 for a free one")
 	}
 	if len(c.APIKeys) == 0 && !loopback(host) {
-		return c.wrong("listen", "%s can be reached from other machines, and there are no api_keys: everybody could run code", c.Listen).
+		return c.wrong("listen", "%s can be reached from other machines, and there are no api_keys: each of them could run code", c.Listen).
 			WithHint("add a key (cove config new-key NAME), or listen on 127.0.0.1")
 	}
 	return nil

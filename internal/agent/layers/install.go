@@ -246,7 +246,7 @@ func (r Result) problem(a agent.Agent, version string) error {
 	}
 	switch {
 	case r.Killed:
-		return cove.Errorf(cove.Canceled, "nothing was installed: somebody ended it")
+		return cove.Errorf(cove.Canceled, "nothing was installed: a user ended it")
 	case r.Limit == cove.LimitTimeout:
 		return cove.Errorf(cove.Unavailable, "%s was not there in time", what).
 			WithHint("is the registry slow to answer? say it again")
@@ -272,7 +272,7 @@ func (r Result) problem(a agent.Agent, version string) error {
 			what).
 			WithHint("do not use it before you know why; then remove %s%s of the agent", version, lockSuffix)
 	case has("E401", "E403", "ENEEDAUTH"):
-		return cove.Errorf(cove.Forbidden, "npm's registry does not let anybody have %s without a login: %s",
+		return cove.Errorf(cove.Forbidden, "npm's registry does not give %s without a login: %s",
 			what, tail(r.Stderr)).
 			WithHint("use a registry that needs none for it")
 	case has("ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN", "ENETUNREACH", "EHOSTUNREACH", "ERR_SOCKET", "E5", "E429", "network"):
@@ -336,7 +336,7 @@ func (s *Store) Try(ctx context.Context, a agent.Agent, l agent.Layer) (said str
 	said, _, _ = strings.Cut(strings.ToValidUTF8(strings.TrimSpace(r.Stdout), "?"), "\n")
 	switch {
 	case r.Killed:
-		return "", cove.Errorf(cove.Canceled, "somebody ended it")
+		return "", cove.Errorf(cove.Canceled, "the trial of %s was canceled", a.Title)
 	case r.ExitCode == exitNeeds:
 		return "", cove.Errorf(cove.RuntimeMissing, "%s needs %.80s, which is not below /usr of this machine", a.Title, said).
 			WithHint("install it there")

@@ -12,7 +12,7 @@
 // else begins with "./"; a name that is not a branch or tag that the sandbox may
 // see is never left where git would look for one.
 //
-// Two things are left to whoever runs the command, because they need the
+// Two things are left to the runner of the command, because they need the
 // repository: that the ids in [Command.Objects] belong to commits that the
 // sandbox may see, and that git is shown no branches beside those of the
 // [Context]. Listings are filtered by that.

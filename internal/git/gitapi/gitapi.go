@@ -326,7 +326,7 @@ func (e *edits) deliver(a wire.Edited) error {
 	answer := e.waiting[a.ID]
 	delete(e.waiting, a.ID)
 	if answer == nil {
-		return cove.Errorf(cove.NotFound, "nobody waits for this text")
+		return cove.Errorf(cove.NotFound, "no command waits for this text")
 	}
 	answer <- a
 	return nil

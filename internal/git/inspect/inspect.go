@@ -7,7 +7,7 @@
 // read here as hostile, too. It decides nothing; what it finds are Facts.
 //
 // What a push needs of the server's (commits that new ones are built on) comes
-// from the server, through an Upstream. What cannot be had is not guessed: then
+// from the server, through an Upstream. A missing object is not guessed: then
 // ancestry is Unknown, or the push has a defect.
 package inspect
 
@@ -361,7 +361,7 @@ func (r *run) contents(ctx context.Context, fresh, boundary []string) error {
 func (r *run) base(ctx context.Context, boundary []string) error {
 	pack, shallow, err := r.job.Server.Fetch(ctx, Query{Wants: boundary, Trees: true})
 	if err != nil {
-		return defect("what it is built on cannot be had from the server: " + plain(err))
+		return defect("its base cannot be fetched from the server: " + plain(err))
 	}
 	defer pack.Close()
 	if err := r.git.index(ctx, pack, r.job.Max); err != nil {
@@ -369,7 +369,7 @@ func (r *run) base(ctx context.Context, boundary []string) error {
 	}
 	for _, id := range shallow {
 		if !slices.Contains(boundary, id) {
-			return defect("the server gives what nobody asked for")
+			return defect("the server sends objects that were not requested")
 		}
 	}
 	return r.git.shallow(ctx, shallow)
