@@ -126,9 +126,6 @@ func failure(r api.Run) error {
 
 // tasks holds a driver's running tasks, and the usage of all.
 type tasks struct {
-	ending context.Context
-	end    context.CancelFunc
-
 	mu      sync.Mutex
 	closed  bool           // guarded by mu
 	past    api.AgentUsage // usage of ended tasks; guarded by mu
@@ -139,13 +136,12 @@ type tasks struct {
 // task is a running task.
 type task struct {
 	of   *tasks
-	stop func()
+	stop context.CancelFunc
 	used api.AgentUsage // so far; guarded by of.mu
 }
 
 func newTasks() tasks {
-	ctx, cancel := context.WithCancel(context.Background())
-	return tasks{ending: ctx, end: cancel, now: map[*task]bool{}}
+	return tasks{now: map[*task]bool{}}
 }
 
 // begin registers a task; its end must be called.
@@ -157,8 +153,7 @@ func (t *tasks) begin(ctx context.Context) (context.Context, *task, error) {
 	}
 	t.running.Add(1)
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(t.ending, cancel)
-	k := &task{of: t, stop: func() { stop(); cancel() }}
+	k := &task{of: t, stop: cancel}
 	t.now[k] = true
 	return ctx, k, nil
 }
@@ -197,8 +192,10 @@ func (t *tasks) Usage() api.AgentUsage {
 func (t *tasks) Close() error {
 	t.mu.Lock()
 	t.closed = true
+	for k := range t.now {
+		k.stop()
+	}
 	t.mu.Unlock()
-	t.end()
 	t.running.Wait()
 	return nil
 }

@@ -26,7 +26,7 @@ type Choice struct {
 	WorkDir     string   // inside; empty: cove.Workspace
 }
 
-// Outfit is what a sandbox needs for an agent.
+// Outfit holds what a sandbox needs for an agent.
 type Outfit struct {
 	Network cove.Network
 	Env     map[string]string
@@ -108,8 +108,8 @@ func (a Agent) policy(preset string) string {
 	return b.String()
 }
 
-// Equip is what was asked of a sandbox, over what the agent needs in it; layers,
-// path and screen are the agent's. Who asks for no network gets none.
+// Equip returns the requested spec over what the agent needs; layers, path and
+// screen are the agent's. A spec without a network stays without one.
 func (o Outfit) Equip(asked cove.Spec) cove.Spec {
 	needs := cove.Spec{Env: o.Env}
 	if o.Network.Enabled {

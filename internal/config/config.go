@@ -147,7 +147,10 @@ func Defaults(getenv func(string) string, uid int) Config {
 			DefaultLimits: limitsOf(runtime.Defaults),
 			MaxLimits:     limitsOf(runtime.Max),
 		},
-		Gateway:       Gateway{ApprovalTimeout: Duration(2 * time.Minute), RateLimit: GatewayRate{PerSecond: 500, Burst: 5000}},
+		Gateway: Gateway{
+			ApprovalTimeout: Duration(2 * time.Minute),
+			RateLimit:       GatewayRate{PerSecond: 500, Burst: 5000},
+		},
 		RateLimit:     RateLimit{PerSecond: 200, Burst: 400},
 		Audit:         Audit{Retention: Duration(30 * 24 * time.Hour), Decisions: 200_000},
 		Log:           Log{Level: "info", Format: "text"},
@@ -192,7 +195,7 @@ func (l Limits) limits() cove.Limits {
 	return all
 }
 
-// Spec is what sandboxes are where nothing else is said, limits apart: see Bounds.
+// Spec returns the default spec of sandboxes, without limits: see Bounds.
 func (c *Config) Spec() cove.Spec {
 	return cove.Spec{Engine: c.Engine, Shape: cove.Shape{Isolation: cove.Isolation(c.Isolation)}}
 }
@@ -213,7 +216,7 @@ func (c *Config) Database() string { return filepath.Join(c.Home, "cove.db") }
 // Socket is the path of the server's unix socket.
 func (c *Config) Socket() string { return filepath.Join(c.RunDir, "cove.sock") }
 
-// Warnings are what Load found odd but not wrong.
+// Warnings returns the findings of Load that are odd but not wrong.
 func (c *Config) Warnings() []string { return c.warnings }
 
 // Duration is a time.Duration that also takes days ("30d").

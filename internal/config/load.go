@@ -18,7 +18,7 @@ import (
 // maxFile bounds the configuration file, in bytes.
 const maxFile = 1 << 20
 
-// Source is where Load looks.
+// Source holds the places that Load reads from.
 type Source struct {
 	Path    string // of the file; empty is COVE_CONFIG, and then none
 	Getenv  func(string) string
@@ -78,14 +78,16 @@ func (c *Config) readFile(all settings, path string) error {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o022 != 0 {
-		c.warnings = append(c.warnings, fmt.Sprintf("%s can be written by others, who could add API keys; use chmod go-w", path))
+		c.warnings = append(c.warnings, fmt.Sprintf("%s can be written by others, who could add API keys; use chmod go-w",
+			path))
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return cove.Errorf(cove.InvalidArgument, "cannot read the configuration %s: %w", path, err)
 	}
 	if len(data) > maxFile {
-		return cove.Errorf(cove.InvalidArgument, "the configuration %s is larger than %d MiB", path, maxFile>>20).WithHint("is it the right file?")
+		return cove.Errorf(cove.InvalidArgument, "the configuration %s is larger than %d MiB", path, maxFile>>20).
+			WithHint("is it the right file?")
 	}
 	return c.parse(all, path, data)
 }
@@ -101,7 +103,8 @@ func (c *Config) parse(all settings, path string, data []byte) error {
 		return cove.Errorf(cove.InvalidArgument, "%s is not YAML: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document", path).WithHint("remove what follows ---")
+		return cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document", path).
+			WithHint("remove what follows ---")
 	}
 	if len(doc.Content) == 0 {
 		return nil
@@ -179,7 +182,7 @@ func (c *Config) readEnvironment(all settings, s Source) error {
 	for name := range all {
 		names[variable(name)] = name
 	}
-	// PORT is what many platforms set; the more particular COVE_LISTEN wins.
+	// Many platforms set PORT; the more particular COVE_LISTEN wins.
 	if port := s.Getenv("PORT"); port != "" && s.Getenv("COVE_LISTEN") == "" {
 		listen, err := withPort(c.Listen, port)
 		if err != nil {

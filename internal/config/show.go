@@ -11,7 +11,7 @@ import (
 )
 
 // Show writes the settings in effect as YAML, each with where it came from.
-// It can be read back, but for the hashes of keys, which it cuts short.
+// The output can be read back, except the hashes of keys, which are cut short.
 func (c *Config) Show(w io.Writer) error {
 	all := c.settings()
 	var section []string

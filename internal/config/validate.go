@@ -50,7 +50,8 @@ func (c *Config) checkKeys() error {
 	seen := map[string]bool{}
 	for _, k := range c.APIKeys {
 		if !keyName.MatchString(k.Name) {
-			return c.wrong("api_keys", "%.80q is not a name for a key", k.Name).WithHint("use letters, digits, dot, _ and -, at most 64")
+			return c.wrong("api_keys", "%.80q is not a name for a key", k.Name).
+				WithHint("use letters, digits, dot, _ and -, at most 64")
 		}
 		if seen[k.Name] {
 			return c.wrong("api_keys", "the name %q is there twice", k.Name).WithHint("give each key a name of its own")
@@ -76,7 +77,7 @@ func (c *Config) checkListen() error {
 		return c.wrong("listen", "%q is not a port", port).WithHint("use 1 to 65535, or 0 for a free one")
 	}
 	if len(c.APIKeys) == 0 && !loopback(host) {
-		return c.wrong("listen", "%s can be reached from other machines, and there are no api_keys: everybody could run code", c.Listen).
+		return c.wrong("listen", "%s can be reached from other machines, and there are no api_keys: each of them could run code", c.Listen).
 			WithHint("add a key (cove config new-key NAME), or listen on 127.0.0.1")
 	}
 	return nil
@@ -94,7 +95,8 @@ func withPort(listen, port string) (string, error) {
 	}
 	host, _, err := net.SplitHostPort(listen)
 	if n, e := strconv.Atoi(port); err != nil || e != nil || n < 0 || n > 65535 {
-		return "", cove.Errorf(cove.InvalidArgument, "the environment variable PORT: %.40q is not a port", port).WithHint("use 1 to 65535")
+		return "", cove.Errorf(cove.InvalidArgument, "the environment variable PORT: %.40q is not a port", port).
+			WithHint("use 1 to 65535")
 	}
 	return net.JoinHostPort(host, port), nil
 }
@@ -113,7 +115,8 @@ func (c *Config) checkGateway() error {
 	}
 	for _, s := range g.GitHubHosts {
 		if _, err := policy.ParseHost(s); err != nil {
-			return c.wrong("gateway.github_hosts", "%q is not the name of a host", s).WithHint("write it like github.example.com")
+			return c.wrong("gateway.github_hosts", "%q is not the name of a host", s).
+				WithHint("write it like github.example.com")
 		}
 	}
 	if g.Budget != "" {
@@ -123,7 +126,8 @@ func (c *Config) checkGateway() error {
 	}
 	if g.UpstreamProxy != "" {
 		if u, err := url.Parse(g.UpstreamProxy); err != nil || u.Scheme != "http" || u.Port() == "" || u.Path != "" {
-			return c.wrong("gateway.upstream_proxy", "this is no HTTP proxy").WithHint("write it like http://proxy.example.com:3128")
+			return c.wrong("gateway.upstream_proxy", "this is no HTTP proxy").
+				WithHint("write it like http://proxy.example.com:3128")
 		}
 	}
 	return nil
@@ -153,11 +157,13 @@ func (c *Config) checkPaths() error {
 		return c.wrong("profiles", "%q is not an absolute path", c.Profiles).WithHint("begin it with /, or leave it out")
 	}
 	if !groupName.MatchString(c.Sandbox.CgroupParent) {
-		return c.wrong("sandbox.cgroup_parent", "%.80q is not a name for a control group", c.Sandbox.CgroupParent).WithHint("use letters, digits, _ and -, such as cove")
+		return c.wrong("sandbox.cgroup_parent", "%.80q is not a name for a control group", c.Sandbox.CgroupParent).
+			WithHint("use letters, digits, _ and -, such as cove")
 	}
 	for _, root := range c.Sandbox.AllowedWorkdirRoots {
 		if !filepath.IsAbs(root) || filepath.Clean(root) == "/" {
-			return c.wrong("sandbox.allowed_workdir_roots", "%q is not an absolute path below /", root).WithHint("name a directory such as /srv/work")
+			return c.wrong("sandbox.allowed_workdir_roots", "%q is not an absolute path below /", root).
+				WithHint("name a directory such as /srv/work")
 		}
 	}
 	return nil

@@ -85,7 +85,7 @@ func (h *host) kernel() string {
 type trial struct {
 	name string
 	args []string
-	// namespaces are those of the child, among them a user namespace in which the caller is root.
+	// namespaces holds the clone flags of the child, among them a user namespace in which the caller is root.
 	namespaces uintptr
 	group      *os.File // control group it starts in
 	tree       *os.File // mount passed as its descriptor 3

@@ -67,8 +67,8 @@ type Identity struct {
 	Dev, Ino uint64
 }
 
-// Identify says what an open place is, for whoever has to find it again by its
-// path and compare.
+// Identify returns the identity of an open place, for a caller that has to find
+// it again by its path and compare.
 func Identify(place *os.File) (Identity, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(place.Fd()), &st); err != nil {

@@ -27,7 +27,8 @@ func (c Capabilities) Check(t Template) error {
 			missing = append(missing, name)
 		}
 	}
-	need(t.Isolation == "" || slices.Contains(c.Isolations, t.Isolation), fmt.Sprintf("isolation %s (it has %s)", t.Isolation, list(c.Isolations)))
+	need(t.Isolation == "" || slices.Contains(c.Isolations, t.Isolation), fmt.Sprintf("isolation %s (it has %s)",
+		t.Isolation, list(c.Isolations)))
 	need(slices.Contains(c.Networks, t.Network), "network "+string(t.Network))
 	need(t.Rootfs.Kind != RootfsImage || c.OwnImages, "own_images")
 	need(t.Limits.Memory == 0 || c.MemoryLimit, "memory_limit")

@@ -1,11 +1,11 @@
-// Package engine is the contract between Cove and whoever provides sandboxes.
+// Package engine is the contract between Cove and the providers of sandboxes.
 //
 // # Model
 //
 // An [Engine] makes sandboxes in two phases, because a pool cannot know who
 // will use what it prepares. Prepare builds the generic part from a
 // [Template]: root filesystem, namespaces, limits, a guest that answers. Bind
-// gives it to somebody with a [Binding]: host name, mounts, listeners; the
+// gives it to a user with a [Binding]: host name, mounts, listeners; the
 // guest then gives up its privileges for good. Only after Bind can a process
 // run, so nothing untrusted ever runs in a sandbox that can still be changed.
 //
@@ -66,13 +66,13 @@ type Engine interface {
 	// and removes nothing on an incomplete list.
 	Sweep(ctx context.Context) (Swept, error)
 
-	// Close destroys the sandboxes of this engine value that still exist, but
-	// for lasting ones that are bound: those it leaves. It releases what the
+	// Close destroys the sandboxes of this engine value that still exist, except
+	// detached ones that are bound: it leaves those running. It releases what the
 	// engine holds.
 	Close() error
 }
 
-// Resolver is what an engine with images of its own has beside Engine
+// Resolver is implemented by an engine with images of its own
 // (Capabilities.OwnImages).
 type Resolver interface {
 	// Resolve finds an image by the engine's reference, and says what it asks
@@ -81,9 +81,9 @@ type Resolver interface {
 	Resolve(ctx context.Context, ref string) (Rootfs, error)
 }
 
-// Adopter is what an engine has beside Engine whose sandboxes can outlive the
-// process of Cove that made them (Capabilities.Lasting). Such a sandbox is had
-// by one process at a time.
+// Adopter is implemented by an engine whose sandboxes can outlive the process of
+// Cove that made them (Capabilities.Lasting). One process at a time manages such a
+// sandbox.
 type Adopter interface {
 	// Left lists the sandboxes that run and that no process has.
 	Left(ctx context.Context) ([]cove.SandboxID, error)
@@ -95,7 +95,7 @@ type Adopter interface {
 	Adopt(ctx context.Context, id cove.SandboxID) (Sandbox, error)
 }
 
-// Pauser is what a sandbox has beside Sandbox when its engine can pause
+// Pauser is implemented by the sandboxes of an engine that can pause
 // (Capabilities.Pause).
 type Pauser interface {
 	// Pause freezes every process at once, the guest among them: it keeps its
@@ -110,7 +110,7 @@ type Pauser interface {
 type Sandbox interface {
 	ID() cove.SandboxID
 
-	// Bind gives the sandbox to somebody, once; a second call is Conflict. On
+	// Bind gives the sandbox to its user, once; a second call is Conflict. On
 	// error the sandbox can only be destroyed. The descriptors of b stay the
 	// caller's.
 	Bind(ctx context.Context, b Binding) error
@@ -167,8 +167,8 @@ type Rootfs struct {
 	Env    []string
 }
 
-// Binding gives a prepared sandbox to somebody. What of the host it shows comes
-// with one of two trusts: Attachments and Files are Cove's own, by open
+// Binding gives a prepared sandbox to its user. It shows parts of the host with
+// one of two trusts: Attachments and Files are Cove's own, by open
 // descriptors; Mounts are a user's wishes, which the engine judges. They are
 // attached in this order, so that a mount may lie on an attachment.
 type Binding struct {
@@ -190,7 +190,7 @@ type Attachment struct {
 	NoFollow bool // symbolic links in it lead nowhere
 }
 
-// File is a file of Cove's own on the host, which everybody may read, shown
+// File is a file of Cove's own on the host, readable by every user, shown
 // read-only at a place inside, whatever is there.
 type File struct {
 	Place    *os.File // O_PATH; one descriptor may be shown at several targets
@@ -223,14 +223,14 @@ func WayOut() []guest.Listen {
 	}
 }
 
-// Capabilities is what an engine can enforce on this host.
+// Capabilities describes what an engine can enforce on this host.
 type Capabilities struct {
 	Isolations  []cove.Isolation   `json:"isolations"` // the first is the engine's own choice
 	Networks    []cove.NetworkMode `json:"networks"`
 	OwnImages   bool               `json:"own_images"`    // resolves image references itself
 	UserIDs     bool               `json:"user_ids"`      // the guest and the user's processes have different ids
 	HostIDRange bool               `json:"host_id_range"` // a range of host ids of its own for each sandbox
-	// UserNamespace says that root inside is nobody outside.
+	// UserNamespace says that root inside is an unprivileged user outside.
 	UserNamespace bool `json:"user_namespace"`
 	LateMount     bool `json:"late_mount"` // Binding.Attachments and Binding.Mounts
 	// MountFlags says that every mount has nosuid and nodev. Without, that

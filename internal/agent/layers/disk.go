@@ -18,15 +18,17 @@ const currentName = "current"
 
 func (s *Store) dirOf(a agent.Agent) string { return filepath.Join(s.o.Dir, a.Name) }
 
-// Layer is what runs of an agent use. Errors: RuntimeMissing when it is not
+// Layer returns the install that runs of an agent use. Errors: RuntimeMissing when it is not
 // installed.
 func (s *Store) Layer(a agent.Agent) (agent.Layer, error) {
-	missing := cove.Errorf(cove.RuntimeMissing, "%s is not installed", a.Title).WithHint("install it: cove agents install %s", a.Name)
+	missing := cove.Errorf(cove.RuntimeMissing, "%s is not installed", a.Title).
+		WithHint("install it: cove agents install %s", a.Name)
 	switch {
 	case a.Package.Beside != "":
 		program := filepath.Join(s.o.Beside, a.Package.Beside)
 		if _, err := os.Stat(program); err != nil {
-			return agent.Layer{}, cove.Errorf(cove.RuntimeMissing, "%s is not there: %w", a.Title, err).WithHint("install %s beside cove", a.Package.Beside)
+			return agent.Layer{}, cove.Errorf(cove.RuntimeMissing, "%s is not there: %w", a.Title, err).
+				WithHint("install %s beside cove", a.Package.Beside)
 		}
 		return agent.Layer{Name: a.Name, Source: program}, nil
 	case a.Package.Npm == "":
@@ -51,7 +53,7 @@ func (s *Store) layer(a agent.Agent, version string) agent.Layer {
 	return agent.Layer{Name: a.Name + "/" + version, Version: version, Source: filepath.Join(s.dirOf(a), version)}
 }
 
-// Place is where the layer of a name is, for who shows it to a sandbox. Errors:
+// Place returns the directory of the layer of a name, to show to a sandbox. Errors:
 // NotFound, RuntimeMissing.
 func (s *Store) Place(layer string) (hostpath.Own, error) {
 	if strings.Contains(layer, "/") {
@@ -65,15 +67,15 @@ func (s *Store) Place(layer string) (hostpath.Own, error) {
 	if err != nil {
 		return hostpath.Own{}, err
 	}
-	program, err := filepath.EvalSymlinks(l.Source) // as whoever has installed Cove put it there
+	program, err := filepath.EvalSymlinks(l.Source) // as the installation of Cove put it there
 	if err != nil {
-		return hostpath.Own{}, cove.Errorf(cove.RuntimeMissing, "%s is not there: %w", a.Title, err).WithHint("install %s beside cove", a.Package.Beside)
+		return hostpath.Own{}, cove.Errorf(cove.RuntimeMissing, "%s is not there: %w", a.Title, err).
+			WithHint("install %s beside cove", a.Package.Beside)
 	}
 	return hostpath.Own{Dir: filepath.Dir(program), Name: filepath.Base(program)}, nil
 }
 
-// Versions are those of an agent that are installed, in no order that means
-// anything.
+// Versions returns the installed versions of an agent, in no particular order.
 func (s *Store) Versions(a agent.Agent) ([]string, error) {
 	entries, err := os.ReadDir(s.dirOf(a))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -25,15 +25,15 @@ import (
 const (
 	newPrefix  = ".new-"      // of directories in which something is being installed
 	oldPrefix  = ".old-"      // of those that are being removed
-	lockName   = ".lock"      // held by whoever changes something
+	lockName   = ".lock"      // held during a change
 	lockSuffix = ".lock.json" // of npm's lockfile of a version, which outlives its directory
 	place      = "/layer"     // of what is being installed, inside
 	shown      = time.Second  // how often it is told how far npm is
 	lockPoll   = time.Second / 5
 )
 
-// installLimits are those of npm at work, and checkLimits those of a program that
-// says its version. What npm writes is on the host, beside the disk limit.
+// installLimits bound npm at work, and checkLimits a program that prints its
+// version. What npm writes is on the host, beside the disk limit.
 var (
 	installLimits = cove.Limits{Memory: 3 << 30, CPUs: 2, PIDs: 512, Disk: 1 << 30, Timeout: 30 * time.Minute}
 	checkLimits   = cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 256, Disk: 1 << 30, Timeout: time.Minute}
@@ -83,8 +83,8 @@ func (s *Store) Install(ctx context.Context, name, version string, progress func
 	return l, nil
 }
 
-// lock lets nobody else change what is installed of an agent, and removes what
-// whoever did so before and died has left.
+// lock keeps other processes from changing the installs of an agent, and removes
+// what a process that died during a change has left.
 func (s *Store) lock(ctx context.Context, a agent.Agent, progress func(workspace.Step)) (unlock func(), err error) {
 	dir := s.dirOf(a)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -133,7 +133,8 @@ func (s *Store) make(ctx context.Context, a agent.Agent, l agent.Layer, progress
 	registry, err := s.o.Registry(ctx)
 	if err != nil {
 		if cove.ErrorCode(err) == cove.NotFound {
-			return cove.Errorf(cove.RuntimeMissing, "%s is installed by npm, which is not on this machine", a.Title).WithHint("install Node.js with npm, and say again: cove agents install %s", a.Name)
+			return cove.Errorf(cove.RuntimeMissing, "%s is installed by npm, which is not on this machine", a.Title).
+				WithHint("install Node.js with npm, and say again: cove agents install %s", a.Name)
 		}
 		return err
 	}
@@ -161,8 +162,8 @@ func (s *Store) make(ctx context.Context, a agent.Agent, l agent.Layer, progress
 	return s.settle(made, l.Source, lockfile)
 }
 
-// prepare puts into a directory what npm needs to know. Whoever npm is inside may
-// write there: with some engines somebody else than the owner.
+// prepare puts into a directory what npm needs to know. The user of npm inside may
+// write there: with some engines that is another user than the owner.
 func prepare(made string, registry map[string]string, lockfile string) error {
 	var config strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(registry)) {
@@ -183,7 +184,9 @@ func prepare(made string, registry map[string]string, lockfile string) error {
 
 // npm lets npm install a package into the directory of a layer, in a sandbox that
 // reaches npm's registry and nothing else.
-func (s *Store) npm(ctx context.Context, a agent.Agent, version, layer, made string, progress func(workspace.Step)) error {
+func (s *Store) npm(
+	ctx context.Context, a agent.Agent, version, layer, made string, progress func(workspace.Step),
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	text := "fetching " + a.Package.Npm + " " + version
@@ -243,30 +246,41 @@ func (r Result) problem(a agent.Agent, version string) error {
 	}
 	switch {
 	case r.Killed:
-		return cove.Errorf(cove.Canceled, "nothing was installed: somebody ended it")
+		return cove.Errorf(cove.Canceled, "nothing was installed: a user ended it")
 	case r.Limit == cove.LimitTimeout:
-		return cove.Errorf(cove.Unavailable, "%s was not there in time", what).WithHint("is the registry slow to answer? say it again")
+		return cove.Errorf(cove.Unavailable, "%s was not there in time", what).
+			WithHint("is the registry slow to answer? say it again")
 	case r.ExitCode == 0 && r.Limit == "":
 		return nil
 	case has("ENOSPC", "no space left", "EDQUOT"):
-		return cove.Errorf(cove.StorageFull, "there is no space for %s", what).WithHint("make some below the home of Cove, or set another with COVE_HOME")
+		return cove.Errorf(cove.StorageFull, "there is no space for %s", what).
+			WithHint("make some below the home of Cove, or set another with COVE_HOME")
 	case r.Limit != "":
-		return cove.Errorf(cove.LimitReached, "the installation of %s was ended by its limit %s", what, r.Limit).WithHint("is it the right package?")
+		return cove.Errorf(cove.LimitReached, "the installation of %s was ended by its limit %s", what, r.Limit).
+			WithHint("is it the right package?")
 	case r.ExitCode == exitNoNpm:
-		return cove.Errorf(cove.RuntimeMissing, "%s is installed by npm, which is not below /usr of this machine", a.Title).WithHint("install Node.js with npm there, and say again: cove agents install %s", a.Name)
+		return cove.Errorf(cove.RuntimeMissing, "%s is installed by npm, which is not below /usr of this machine", a.Title).
+			WithHint("install Node.js with npm there, and say again: cove agents install %s", a.Name)
 	case r.ExitCode == exitNoProgram:
-		return cove.Errorf(cove.Corrupt, "%s has no program %s", what, a.Program).WithHint("correct program or package.program of the agent, or choose another version")
+		return cove.Errorf(cove.Corrupt, "%s has no program %s", what, a.Program).
+			WithHint("correct program or package.program of the agent, or choose another version")
 	case has("E404", "ETARGET", "No matching version"):
-		return cove.Errorf(cove.NotFound, "npm's registry has no %s", what).WithHint("look what there is: npm view %s versions", a.Package.Npm)
+		return cove.Errorf(cove.NotFound, "npm's registry has no %s", what).
+			WithHint("look what there is: npm view %s versions", a.Package.Npm)
 	case has("EINTEGRITY"):
-		return cove.Errorf(cove.Corrupt, "what npm's registry has as %s is not what it was when it was first installed", what).
+		return cove.Errorf(cove.Corrupt, "what npm's registry has as %s is not what it was when it was first installed",
+			what).
 			WithHint("do not use it before you know why; then remove %s%s of the agent", version, lockSuffix)
 	case has("E401", "E403", "ENEEDAUTH"):
-		return cove.Errorf(cove.Forbidden, "npm's registry does not let anybody have %s without a login: %s", what, tail(r.Stderr)).WithHint("use a registry that needs none for it")
+		return cove.Errorf(cove.Forbidden, "npm's registry does not give %s without a login: %s",
+			what, tail(r.Stderr)).
+			WithHint("use a registry that needs none for it")
 	case has("ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN", "ENETUNREACH", "EHOSTUNREACH", "ERR_SOCKET", "E5", "E429", "network"):
-		return cove.Errorf(cove.Unavailable, "npm's registry cannot be reached: %s", tail(r.Stderr)).WithHint("is this machine online? what is installed already works without")
+		return cove.Errorf(cove.Unavailable, "npm's registry cannot be reached: %s", tail(r.Stderr)).
+			WithHint("is this machine online? what is installed already works without")
 	}
-	return cove.Errorf(cove.Unavailable, "npm cannot install %s: %s", what, tail(r.Stderr)).WithHint("see whether npm can, outside: npm view %s@%s", a.Package.Npm, version)
+	return cove.Errorf(cove.Unavailable, "npm cannot install %s: %s", what, tail(r.Stderr)).
+		WithHint("see whether npm can, outside: npm view %s@%s", a.Package.Npm, version)
 }
 
 // tail is the end of what npm says that means something.
@@ -299,7 +313,7 @@ exec "$@"
 
 // Try has the program of a layer say its version, in a sandbox. Errors:
 // RuntimeMissing, Corrupt when it is of another one, or why the sandbox could not
-// be had.
+// be made.
 func (s *Store) Try(ctx context.Context, a agent.Agent, l agent.Layer) (said string, err error) {
 	o, err := a.Outfit(l, agent.Choice{})
 	if err != nil {
@@ -308,7 +322,8 @@ func (s *Store) Try(ctx context.Context, a agent.Agent, l agent.Layer) (said str
 	if len(a.Version) == 0 {
 		return "it has no way to say so", nil
 	}
-	job := Job{Script: tryScript, Args: append([]string{o.Path, strings.Join(a.Needs, " ")}, a.Version...), Limits: checkLimits}
+	job := Job{Script: tryScript, Args: append([]string{o.Path, strings.Join(a.Needs, " ")}, a.Version...),
+		Limits: checkLimits}
 	var r Result
 	if len(o.Layers) == 0 { // it is in the image
 		r, err = s.o.Run(ctx, job)
@@ -321,14 +336,17 @@ func (s *Store) Try(ctx context.Context, a agent.Agent, l agent.Layer) (said str
 	said, _, _ = strings.Cut(strings.ToValidUTF8(strings.TrimSpace(r.Stdout), "?"), "\n")
 	switch {
 	case r.Killed:
-		return "", cove.Errorf(cove.Canceled, "somebody ended it")
+		return "", cove.Errorf(cove.Canceled, "the trial of %s was canceled", a.Title)
 	case r.ExitCode == exitNeeds:
-		return "", cove.Errorf(cove.RuntimeMissing, "%s needs %.80s, which is not below /usr of this machine", a.Title, said).WithHint("install it there")
+		return "", cove.Errorf(cove.RuntimeMissing, "%s needs %.80s, which is not below /usr of this machine", a.Title, said).
+			WithHint("install it there")
 	case r.ExitCode != 0 || r.Limit != "":
-		return "", cove.Errorf(cove.RuntimeMissing, "%s does not run here: %s ended with exit code %d: %s", a.Title, strings.Join(a.Version, " "), r.ExitCode, tail(r.Stderr)).
+		return "", cove.Errorf(cove.RuntimeMissing, "%s does not run here: %s ended with exit code %d: %s",
+			a.Title, strings.Join(a.Version, " "), r.ExitCode, tail(r.Stderr)).
 			WithHint("see whether it needs something that this machine's /usr has not, or choose another version")
 	case a.Builtin && l.Version != "" && !strings.Contains(r.Stdout, l.Version):
-		return "", cove.Errorf(cove.Corrupt, "%s says that it is %.80q, and not %s", a.Title, said, l.Version).WithHint("remove it, and install it again")
+		return "", cove.Errorf(cove.Corrupt, "%s says that it is %.80q, and not %s", a.Title, said, l.Version).
+			WithHint("remove it, and install it again")
 	}
 	return said, nil
 }
@@ -375,7 +393,7 @@ func readRegular(dir, name string) ([]byte, error) {
 	return root.ReadFile(name)
 }
 
-// Size is what a layer takes on disk.
+// Size returns the bytes that a layer takes on disk.
 func Size(l agent.Layer) int64 {
 	if l.Source == "" {
 		return 0
@@ -383,7 +401,7 @@ func Size(l agent.Layer) int64 {
 	return sizeOf(l.Source)
 }
 
-// sizeOf is what the files of a directory take; links are not followed.
+// sizeOf returns the bytes that the files of a directory take; links are not followed.
 func sizeOf(dir string) (size int64) {
 	seen := map[uint64]bool{}
 	filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
@@ -409,7 +427,9 @@ func sizeOf(dir string) (size int64) {
 // Remove removes versions of an agent that no sandbox has: the one that is named,
 // or all but the one that runs use. inUse says who has a layer; the names of
 // the removed are returned. Errors: NotFound, Conflict, StorageFull.
-func (s *Store) Remove(ctx context.Context, name, version string, inUse func(layer string) []string) (removed []string, err error) {
+func (s *Store) Remove(
+	ctx context.Context, name, version string, inUse func(layer string) []string,
+) (removed []string, err error) {
 	a, err := s.Agent(name)
 	if err != nil {
 		return nil, err
@@ -428,7 +448,8 @@ func (s *Store) Remove(ctx context.Context, name, version string, inUse func(lay
 		return version == "" && v == current.Version || version != "" && version != v
 	})
 	if version != "" && len(wanted) == 0 {
-		return nil, cove.Errorf(cove.NotFound, "%s %.80s is not installed", a.Title, version).WithHint("there are %s", strings.Join(all, ", "))
+		return nil, cove.Errorf(cove.NotFound, "%s %.80s is not installed", a.Title, version).
+			WithHint("there are %s", strings.Join(all, ", "))
 	}
 	for _, v := range wanted {
 		l := s.layer(a, v)
@@ -436,7 +457,8 @@ func (s *Store) Remove(ctx context.Context, name, version string, inUse func(lay
 			if version == "" {
 				continue
 			}
-			return removed, cove.Errorf(cove.Conflict, "%s %s is in use by %s", a.Title, v, strings.Join(holders, ", ")).WithHint("destroy them first: cove destroy %s", holders[0])
+			return removed, cove.Errorf(cove.Conflict, "%s %s is in use by %s", a.Title, v, strings.Join(holders, ", ")).
+				WithHint("destroy them first: cove destroy %s", holders[0])
 		}
 		if v == current.Version {
 			if err := os.Remove(filepath.Join(s.dirOf(a), currentName)); err != nil {

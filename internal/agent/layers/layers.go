@@ -30,12 +30,12 @@ type Options struct {
 	Providers func() ([]model.Provider, error) // of models
 	// Run runs something in a sandbox of its own, to its end.
 	Run func(context.Context, Job) (Result, error)
-	// Registry is where npm gets packages from, as its settings say it: by the
+	// Registry returns npm's settings for the registry of its packages, by the
 	// names of npm's own configuration.
 	Registry func(context.Context) (map[string]string, error)
 }
 
-// Job is what is run in a sandbox.
+// Job describes a script to run in a sandbox.
 type Job struct {
 	Script string // of a shell
 	Args   []string
@@ -51,7 +51,7 @@ type Result struct {
 	Stdout   string
 	Stderr   string
 	Limit    cove.LimitKind // that ended it
-	Killed   bool           // somebody ended it
+	Killed   bool           // a caller ended it
 }
 
 // Store has the agents of a machine and their layers.
@@ -60,19 +60,19 @@ type Store struct{ o Options }
 // Open makes a Store.
 func Open(o Options) *Store { return &Store{o: o} }
 
-// Agents are those that this machine knows, in the order in which they are shown.
+// Agents returns the agents that this machine knows, in the order of display.
 func (s *Store) Agents() []agent.Agent { return s.o.Agents }
 
 // Agent is the one of a name. Errors: NotFound.
 func (s *Store) Agent(name string) (agent.Agent, error) { return agent.Find(s.o.Agents, name) }
 
-// Want is what is decided of a sandbox for an agent, by name.
+// Want holds the choices for an agent in a sandbox, by name.
 type Want struct {
 	agent.Choice
 	ProviderName string // instead of the agent's own; empty: that
 }
 
-// Outfit is what a sandbox needs for an agent of this machine, with its layer.
+// Outfit returns what a sandbox needs for an agent of this machine, with its layer.
 // Errors: NotFound for an agent or provider that is not there, RuntimeMissing for
 // an agent that is not installed, InvalidArgument, Unsupported.
 func (s *Store) Outfit(name string, w Want) (agent.Agent, agent.Layer, agent.Outfit, error) {

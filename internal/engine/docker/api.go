@@ -85,18 +85,22 @@ func (a *api) explain(doing string, err error) error {
 	text := err.Error()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return cove.Errorf(cove.Unavailable, "the Docker daemon at %s does not answer: cannot %s within %v", a.c.DaemonHost(), doing, a.timeout).
+		return cove.Errorf(cove.Unavailable, "the Docker daemon at %s does not answer: cannot %s within %v",
+			a.c.DaemonHost(), doing, a.timeout).
 			WithHint("look at the daemon's log, restart it, or use --engine native")
 	case errors.Is(err, os.ErrPermission), strings.Contains(text, "permission denied while trying to connect"):
 		return cove.Errorf(cove.Unavailable, "you may not use the Docker daemon at %s", a.c.DaemonHost()).
 			WithHint("run as root, have an administrator add you to the group \"docker\" (which is as good as root), or use --engine native")
 	case passing(err):
-		return cove.Errorf(cove.Unavailable, "the Docker daemon at %s does not answer: cannot %s: %w", a.c.DaemonHost(), doing, err).
+		return cove.Errorf(cove.Unavailable, "the Docker daemon at %s does not answer: cannot %s: %w",
+			a.c.DaemonHost(), doing, err).
 			WithHint("start it (\"systemctl start docker\"), check DOCKER_HOST, or use --engine native")
 	case strings.Contains(text, "no space left on device"):
-		return cove.Errorf(cove.StorageFull, "the Docker daemon cannot %s: %w", doing, err).WithHint("free some space: \"docker system df\" says what uses it")
+		return cove.Errorf(cove.StorageFull, "the Docker daemon cannot %s: %w", doing, err).
+			WithHint("free some space: \"docker system df\" says what uses it")
 	}
-	return cove.Errorf(cove.Unavailable, "the Docker daemon cannot %s: %w", doing, err).WithHint("look at the daemon's log")
+	return cove.Errorf(cove.Unavailable, "the Docker daemon cannot %s: %w", doing, err).
+		WithHint("look at the daemon's log")
 }
 
 func (a *api) info(ctx context.Context) (info system.Info, err error) {
@@ -111,7 +115,9 @@ func (a *api) info(ctx context.Context) (info system.Info, err error) {
 // create makes a container. When an answer was lost, the container is found
 // again by its nonce. A caller who leaves is kept until the daemon has
 // answered: a container that is still being made could not be removed.
-func (a *api) create(ctx context.Context, name string, config *container.Config, host *container.HostConfig) (id string, err error) {
+func (a *api) create(
+	ctx context.Context, name string, config *container.Config, host *container.HostConfig,
+) (id string, err error) {
 	taken := false
 	err = a.do(context.WithoutCancel(ctx), "make a container", func(ctx context.Context) error {
 		r, err := a.c.ContainerCreate(ctx, client.ContainerCreateOptions{Name: name, Config: config, HostConfig: host})
@@ -161,7 +167,8 @@ func (a *api) start(ctx context.Context, id string) error {
 // tried once: an attachment that is lost takes the container's input with it.
 func (a *api) attach(ctx context.Context, id string, input bool) (s *stream, err error) {
 	err = a.once(ctx, func(ctx context.Context) error {
-		attached, err := a.c.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: input, Stdout: true, Stderr: true})
+		attached, err := a.c.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: input,
+			Stdout: true, Stderr: true})
 		s = &stream{conn: attached.Conn, r: attached.Reader}
 		return err
 	})
@@ -212,8 +219,8 @@ func (a *api) kill(ctx context.Context, id string) error {
 	})
 }
 
-// remove removes a container and everything that came with it. One that is not
-// there is removed; one that somebody else is removing is waited for.
+// remove removes a container and everything that came with it. A container that
+// is not there counts as removed; a removal already under way is waited for.
 func (a *api) remove(ctx context.Context, nameOrID string) error {
 	return a.do(ctx, "remove a container", func(ctx context.Context) error {
 		for {
@@ -236,7 +243,8 @@ func (a *api) remove(ctx context.Context, nameOrID string) error {
 // list finds Cove's containers of one realm, running or not.
 func (a *api) list(ctx context.Context, realm string) (found []container.Summary, err error) {
 	err = a.do(ctx, "list its containers", func(ctx context.Context) error {
-		r, err := a.c.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labelRealm+"="+realm)})
+		r, err := a.c.ContainerList(ctx, client.ContainerListOptions{All: true,
+			Filters: make(client.Filters).Add("label", labelRealm+"="+realm)})
 		found = r.Items
 		return err
 	})

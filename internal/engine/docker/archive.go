@@ -154,7 +154,7 @@ func fingerprint(ctx context.Context, root *os.Root) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// printable keeps what somebody hostile may have written out of terminals.
+// printable keeps control characters of hostile output out of terminals.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' || r == 0x7f || r >= 0x80 && r < 0xa0 {

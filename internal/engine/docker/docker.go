@@ -73,7 +73,7 @@ type Engine struct {
 
 	mu        sync.Mutex
 	sandboxes map[cove.SandboxID]*sandbox
-	nonces    map[string]bool // of the containers that are somebody's; see Sweep
+	nonces    map[string]bool // of the containers that have an owner; see Sweep
 	closed    bool
 }
 
@@ -102,7 +102,8 @@ func New(o Options) (*Engine, error) {
 	}
 	c, err := client.New(options...)
 	if err != nil {
-		return nil, cove.Errorf(cove.InvalidArgument, "the Docker daemon's address cannot be used: %w", err).WithHint("check DOCKER_HOST")
+		return nil, cove.Errorf(cove.InvalidArgument, "the Docker daemon's address cannot be used: %w", err).
+			WithHint("check DOCKER_HOST")
 	}
 	e := &Engine{
 		o: o, api: &api{c: c, log: o.Log, timeout: callTimeout}, realm: instance.Realm(o.RunDir),
@@ -132,7 +133,8 @@ func New(o Options) (*Engine, error) {
 // capabilities says what a daemon can enforce.
 func capabilities(info system.Info) (engine.Capabilities, error) {
 	refuse := func(why, hint string) (engine.Capabilities, error) {
-		return engine.Capabilities{}, cove.Errorf(cove.Unsupported, "this Docker daemon cannot hold a sandbox: %s", why).WithHint("%s", hint)
+		return engine.Capabilities{}, cove.Errorf(cove.Unsupported, "this Docker daemon cannot hold a sandbox: %s", why).
+			WithHint("%s", hint)
 	}
 	if info.OSType != "linux" {
 		return refuse("it runs "+info.OSType+" containers", "switch it to Linux containers")

@@ -98,7 +98,9 @@ func (e *Engine) find(ctx context.Context, ref string) (img image, err error) {
 
 // imported finds an image of our own by its tag, or makes it from what write
 // writes: a tar archive.
-func (e *Engine) imported(ctx context.Context, tag string, write func(context.Context, io.Writer) error) (image, error) {
+func (e *Engine) imported(
+	ctx context.Context, tag string, write func(context.Context, io.Writer) error,
+) (image, error) {
 	img, err := e.find(ctx, tag)
 	if cove.ErrorCode(err) != cove.ImageMissing {
 		return img, err
@@ -128,7 +130,8 @@ func (e *Engine) load(ctx context.Context, tag string, write func(context.Contex
 	err := e.send(ctx, tag, r)
 	r.CloseWithError(errors.Join(err, io.ErrClosedPipe)) // whatever the daemon did not want
 	if writeErr := <-written; writeErr != nil && !errors.Is(writeErr, io.ErrClosedPipe) && ctx.Err() == nil {
-		return cove.Errorf(cove.ImageMissing, "the root filesystem cannot be read: %w", writeErr).WithHint("check the directory")
+		return cove.Errorf(cove.ImageMissing, "the root filesystem cannot be read: %w", writeErr).
+			WithHint("check the directory")
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -140,7 +143,8 @@ func (e *Engine) load(ctx context.Context, tag string, write func(context.Contex
 }
 
 func (e *Engine) send(ctx context.Context, tag string, archive io.Reader) error {
-	answer, err := e.api.c.ImageImport(ctx, client.ImageImportSource{Source: archive, SourceName: "-"}, tag, client.ImageImportOptions{Message: "imported by Cove"})
+	answer, err := e.api.c.ImageImport(ctx, client.ImageImportSource{Source: archive, SourceName: "-"}, tag,
+		client.ImageImportOptions{Message: "imported by Cove"})
 	if err != nil {
 		return err
 	}
@@ -178,7 +182,8 @@ func (e *Engine) importHost(ctx context.Context) (image, error) {
 func (e *Engine) importDir(ctx context.Context, r engine.Rootfs) (image, error) {
 	root, err := os.OpenRoot(r.Dir)
 	if err != nil {
-		return image{}, cove.Errorf(cove.ImageMissing, "the root filesystem %s cannot be used: %w", r.Dir, err).WithHint("give the path of an unpacked root filesystem")
+		return image{}, cove.Errorf(cove.ImageMissing, "the root filesystem %s cannot be used: %w", r.Dir, err).
+			WithHint("give the path of an unpacked root filesystem")
 	}
 	defer root.Close()
 	tag, err := dirTag(ctx, root, r)
@@ -189,7 +194,7 @@ func (e *Engine) importDir(ctx context.Context, r engine.Rootfs) (image, error) 
 }
 
 // dirTag names a tree by its content: the digest that it was unpacked from, or
-// what the file system says of every entry, changes included.
+// the metadata of every entry in the file system, changes included.
 func dirTag(ctx context.Context, root *os.Root, r engine.Rootfs) (string, error) {
 	if r.Digest != "" {
 		algorithm, sum, ok := strings.Cut(r.Digest, ":")
@@ -200,7 +205,8 @@ func dirTag(ctx context.Context, root *os.Root, r engine.Rootfs) (string, error)
 	}
 	sum, err := fingerprint(ctx, root)
 	if err != nil {
-		return "", cove.Errorf(cove.ImageMissing, "the root filesystem %s cannot be read: %w", r.Dir, err).WithHint("check the directory")
+		return "", cove.Errorf(cove.ImageMissing, "the root filesystem %s cannot be read: %w", r.Dir, err).
+			WithHint("check the directory")
 	}
 	return fmt.Sprintf("%s:dir-%s", dirImage, sum), nil
 }

@@ -21,14 +21,14 @@ import (
 )
 
 // A lasting sandbox's guest cannot speak over the container's streams: they end
-// with whoever has attached to them, and carry no descriptors. It calls a socket
+// with the attached client, and carry no descriptors. It calls a socket
 // that is shown to it when it begins, and is given over that connection what a
 // guest of the native engine is: the door at which it waits for the next
 // process of Cove, the lock that says that it lives, and its listeners.
 
 // callFile is that socket, in the directory of a sandbox that is kept, and
-// callPath where it is inside. Nobody listens there any more once a process of
-// the user's may begin.
+// callPath where it is inside. It is closed before the first process of the
+// user may begin.
 const (
 	callFile = "call"
 	callPath = "/.cove/call"
@@ -169,7 +169,7 @@ func (c *running) wait(ctx context.Context, a *api, door *os.File) error {
 	return err
 }
 
-// complaint is what the guest has complained about by now, or within a moment.
+// complaint returns the errors that the guest has written by now, or within a moment.
 func (c *running) complaint() string {
 	if c.stream == nil { // adopted: it was bound long ago
 		return ""
@@ -185,7 +185,9 @@ func (c *running) complaint() string {
 
 // keepRunning binds a guest that is to last, and gives it the door and the
 // sockets. It returns them as the guest has them.
-func (s *sandbox) keepRunning(ctx context.Context, c *running, plan guest.Bind, asked []guest.Listen, sockets []*os.File) ([]*os.File, error) {
+func (s *sandbox) keepRunning(
+	ctx context.Context, c *running, plan guest.Bind, asked []guest.Listen, sockets []*os.File,
+) ([]*os.File, error) {
 	defer closeAll(sockets)
 	for i, l := range asked {
 		l.FD = new(i)
@@ -220,7 +222,8 @@ func (s *sandbox) unixSockets(listeners []guest.Listen) (sockets map[int]*os.Fil
 		path := s.keep.Path(fmt.Sprint("socket-", i))
 		f, err := unixconn.Listen(path)
 		if err != nil {
-			return sockets, nil, cove.Errorf(cove.StorageFull, "cannot make a socket for a sandbox: %w", err).WithHint("free some space in the run directory")
+			return sockets, nil, cove.Errorf(cove.StorageFull, "cannot make a socket for a sandbox: %w", err).
+				WithHint("free some space in the run directory")
 		}
 		sockets[i] = f
 		uid := s.template.User.UID

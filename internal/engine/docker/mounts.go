@@ -67,7 +67,7 @@ func (s *sandbox) cover(ctx context.Context, c *running, attached []engine.Attac
 	return mounts.Attach(pid, all)
 }
 
-// attributes are those of an attachment's mount.
+// attributes returns the mount attributes of an attachment.
 func attributes(a engine.Attachment) uint64 {
 	all := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
 	for attribute, is := range map[uint64]bool{unix.MOUNT_ATTR_RDONLY: a.ReadOnly, unix.MOUNT_ATTR_NOEXEC: a.NoExec, unix.MOUNT_ATTR_NOSYMFOLLOW: a.NoFollow} {

@@ -58,7 +58,7 @@ func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 // its files: they lie in the directory that only a detached one has.
 const noFileSockets = "only long-lived sandboxes have sockets among their files; use --engine native"
 
-// isHere reports whether whoever serves an address is a process that this one can
+// isHere reports whether the server of an address is a process that this one can
 // see: not on another machine, and not outside of a container that Cove is in.
 func isHere(address string) bool {
 	path, ok := strings.CutPrefix(address, "unix://")
@@ -84,7 +84,9 @@ func isHere(address string) bool {
 // listen makes the sockets of a binding in the container's network, and leads
 // everything that wants to leave it there. Nothing but the guest runs yet. Those
 // among the sandbox's files are there already, and taken out of local.
-func (s *sandbox) listen(ctx context.Context, c *running, listeners []guest.Listen, local map[int]*os.File) ([]*os.File, error) {
+func (s *sandbox) listen(
+	ctx context.Context, c *running, listeners []guest.Listen, local map[int]*os.File,
+) ([]*os.File, error) {
 	var sockets []netjoin.Socket
 	for _, l := range listeners {
 		if l.Network != guest.UnixNetwork {

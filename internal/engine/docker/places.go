@@ -25,8 +25,8 @@ const (
 	page      = 4096 // tmpfs counts in pages
 )
 
-// minDisk and minInodes are what a division needs to leave something for
-// everybody.
+// minDisk and minInodes are the least that a division needs to leave something
+// for every place.
 const (
 	minDisk   = whole * page
 	minInodes = whole * 4

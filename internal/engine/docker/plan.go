@@ -28,16 +28,16 @@ const (
 	labelNonce    = "cove.nonce" // which call made it
 )
 
-// guestPath is where the guest is inside.
+// guestPath holds the guest inside a sandbox.
 const guestPath = "/.cove/guest"
 
 // startTasks is the limit of tasks until the guest's own have been counted:
 // room for a Go program, with nothing else there to take it.
 const startTasks = 64
 
-// capsOfGuest are what the guest needs to start processes as the user, to end
-// them, and to drop its own bounding set. Nobody else in the container ever
-// has any: the guest drops them from what children can inherit.
+// capsOfGuest lets the guest start processes as the user, end them, and drop its
+// own bounding set. No other process in the container ever holds a capability:
+// the guest drops them from what children can inherit.
 var capsOfGuest = []string{"SETUID", "SETGID", "KILL", "SETPCAP"}
 
 // wish is everything a container is made from.
@@ -147,9 +147,9 @@ func plan(w wish) (*container.Config, *container.HostConfig, error) {
 	return config, host, nil
 }
 
-// ulimits are those that the guest begins with. It lowers them with its seal.
+// ulimits returns the limits that the guest begins with. It lowers them with its seal.
 func ulimits(l cove.Limits) []*container.Ulimit {
-	// The one value with which the kernel hands a crash to nobody: see the
+	// The one value with which the kernel runs no handler for a crash: see the
 	// policy's rule on setrlimit.
 	all := []*container.Ulimit{{Name: "core", Soft: 1, Hard: 1}}
 	// The guest needs more than its user may have. Where the user may have more,
@@ -214,7 +214,7 @@ func tmpfsMounts(w wish) (map[string]string, error) {
 	return tmpfs, nil
 }
 
-// What a template that asks for no limit gets: tmpfs is never without one.
+// Limits of a template that asks for none: tmpfs is never without one.
 const (
 	defaultDisk   = 100 << 20
 	defaultInodes = 20_000
@@ -255,7 +255,7 @@ func hostBinds(h rootfs.Host, mountinfo string) []bind {
 	return binds
 }
 
-// seal is what the guest still has to do: the container engine has built the
+// seal returns the guest's remaining steps: the container engine has built the
 // root.
 func seal(t engine.Template, attached []engine.Attachment) (guest.Bind, error) {
 	filter, err := seccomp.Filter(t.User)
@@ -299,15 +299,19 @@ func differences(asked *container.HostConfig, made *container.HostConfig) []stri
 	want(made.IpcMode == asked.IpcMode, "the ipc namespace", made.IpcMode)
 	want(made.CgroupnsMode == asked.CgroupnsMode, "the cgroup namespace", made.CgroupnsMode)
 	want(made.Memory == asked.Memory, "the memory limit", made.Memory)
-	want(asked.MemorySwap == 0 || made.MemorySwap == asked.MemorySwap || noSwap(), "the limit of memory and swap", made.MemorySwap)
+	want(asked.MemorySwap == 0 || made.MemorySwap == asked.MemorySwap || noSwap(), "the limit of memory and swap",
+		made.MemorySwap)
 	want(made.NanoCPUs == asked.NanoCPUs, "the CPU limit", made.NanoCPUs)
-	want(*asked.PidsLimit == 0 || made.PidsLimit != nil && *made.PidsLimit == *asked.PidsLimit, "the limit of tasks", made.PidsLimit)
+	want(*asked.PidsLimit == 0 || made.PidsLimit != nil && *made.PidsLimit == *asked.PidsLimit, "the limit of tasks",
+		made.PidsLimit)
 	want(subset(asked.SecurityOpt, made.SecurityOpt), "the list of security options", made.SecurityOpt)
 	want(subset(asked.MaskedPaths, made.MaskedPaths), "the list of masked paths", made.MaskedPaths)
 	want(subset(asked.ReadonlyPaths, made.ReadonlyPaths), "the list of read-only paths", made.ReadonlyPaths)
-	want(len(made.CapAdd) == len(asked.CapAdd) && slices.Contains(made.CapDrop, "ALL"), "the list of capabilities", made.CapAdd)
+	want(len(made.CapAdd) == len(asked.CapAdd) && slices.Contains(made.CapDrop, "ALL"), "the list of capabilities",
+		made.CapAdd)
 	want(len(made.Devices)+len(made.DeviceRequests)+len(made.DeviceCgroupRules) == 0, "the list of devices", made.Devices)
-	want(len(made.Binds) == 0 && len(made.Mounts) == len(asked.Mounts), "the number of mounts", len(made.Binds)+len(made.Mounts))
+	want(len(made.Binds) == 0 && len(made.Mounts) == len(asked.Mounts), "the number of mounts",
+		len(made.Binds)+len(made.Mounts))
 	for name, options := range asked.Tmpfs {
 		want(made.Tmpfs[name] == options, "the file system at "+name, made.Tmpfs[name])
 	}

@@ -28,7 +28,7 @@ type sandbox struct {
 	done     chan struct{}   // closed when PID 1 has gone for good
 	keep     *local.Detached // of a lasting one
 
-	life context.Context // ends when somebody destroys the sandbox
+	life context.Context // ends when the sandbox is destroyed
 	stop context.CancelFunc
 
 	changing sync.Mutex // held while a container is made or removed; acquired before mu
@@ -49,7 +49,7 @@ type sandbox struct {
 	last      engine.Stats
 }
 
-// trace is what is known of a container that has been asked for.
+// trace holds what is known of a requested container.
 type trace struct {
 	nonce string
 	id    string // empty until the daemon has answered
@@ -138,7 +138,8 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) 
 	if s.keep != nil {
 		w.instance, w.call = s.keep.Record.Instance, s.keep.Path(callFile)
 		if door, err = unixconn.Listen(w.call); err != nil {
-			return cove.Errorf(cove.StorageFull, "cannot make a socket for a sandbox: %w", err).WithHint("free some space in the run directory")
+			return cove.Errorf(cove.StorageFull, "cannot make a socket for a sandbox: %w", err).
+				WithHint("free some space in the run directory")
 		}
 		defer os.Remove(w.call)
 		defer door.Close()
@@ -154,8 +155,8 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) 
 	return nil
 }
 
-// bindsOf are what the daemon is to mount. It walks the paths by itself, so what it
-// has mounted is compared with the places before anybody can use it.
+// bindsOf returns the mounts to request of the daemon. The daemon walks the paths
+// by itself, so its mounts are compared with the places before their first use.
 func bindsOf(all []engine.Attachment) (binds []bind, err error) {
 	for _, a := range all {
 		is, err := engine.Identify(a.Place)
@@ -168,7 +169,7 @@ func bindsOf(all []engine.Attachment) (binds []bind, err error) {
 }
 
 // compare asks the guest what is mounted, and refuses anything but what was
-// opened: a path that somebody changed while the daemon walked it, or that
+// opened: a path that was changed while the daemon walked it, or that
 // means something else where the daemon is. The guest is sealed by now, and no
 // process of the user's has begun.
 func compare(ctx context.Context, g *guest.Client, all []engine.Attachment) error {
@@ -183,7 +184,8 @@ func compare(ctx context.Context, g *guest.Client, all []engine.Attachment) erro
 				WithHint("choose a target whose parents the sandbox's user may enter")
 		}
 		if got.Ino != want.Ino || got.Dev != want.Dev {
-			return cove.Errorf(cove.Forbidden, "the Docker daemon mounted something else than %q at %s", a.Place.Name(), a.Target).
+			return cove.Errorf(cove.Forbidden, "the Docker daemon mounted something else than %q at %s",
+				a.Place.Name(), a.Target).
 				WithHint("the path was changed meanwhile, the target is a symbolic link in the image, or the daemon is not on this host")
 		}
 	}
@@ -215,7 +217,8 @@ func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, err
 		return nil, err
 	}
 	if weaker := differences(host, made.HostConfig); len(weaker) > 0 {
-		return nil, cove.Errorf(cove.Unsupported, "the Docker daemon did not make the container that was asked for: %s", strings.Join(weaker, "; ")).
+		return nil, cove.Errorf(cove.Unsupported, "the Docker daemon did not make the container that was asked for: %s",
+			strings.Join(weaker, "; ")).
 			WithHint("use Docker Engine 20.10 or newer without plugins that change containers, or --engine native")
 	}
 	c := &running{id: id}
@@ -260,7 +263,8 @@ func (c *running) connect(ctx context.Context, a *api) error {
 func (c *running) failed(doing string, err error) error {
 	var failure *guest.Failure
 	if errors.As(err, &failure) {
-		return cove.Errorf(cove.Unavailable, "the sandbox's guest cannot %s: %w", doing, failure).WithHint("run \"cove doctor\" for what this host lacks")
+		return cove.Errorf(cove.Unavailable, "the sandbox's guest cannot %s: %w", doing, failure).
+			WithHint("run \"cove doctor\" for what this host lacks")
 	}
 	if text := c.complaint(); text != "" {
 		err = fmt.Errorf("%w: %q", err, text)
@@ -281,7 +285,8 @@ func (e *Engine) settle(ctx context.Context, c *running, limit int64) error {
 	}
 	c.group = groupOf(made.State.Pid, made.ID)
 	if shared := sharedNamespaces(made.State.Pid); c.group != nil && len(shared) > 0 {
-		return cove.Errorf(cove.Unsupported, "the Docker daemon made a container that shares namespaces with the host: %s", strings.Join(shared, ", ")).
+		return cove.Errorf(cove.Unsupported, "the Docker daemon made a container that shares namespaces with the host: %s",
+			strings.Join(shared, ", ")).
 			WithHint("use Docker Engine 20.10 or newer, or --engine native")
 	}
 	if e.capabilities.MountFlags {
@@ -327,7 +332,7 @@ func (s *sandbox) watch(c *running) {
 	if others {
 		return
 	}
-	// The guest ends with its streams; nobody waits for that to go wrong.
+	// The guest ends with its streams; the result is not waited for.
 	ctx, cancel := context.WithTimeout(context.Background(), attempts*s.engine.api.timeout)
 	defer cancel()
 	if err := s.engine.api.kill(ctx, c.id); err != nil {

@@ -75,7 +75,7 @@ func (s *stream) complain(n uint32) error {
 	return err
 }
 
-// text is what the guest has complained about.
+// text returns the errors that the guest has written.
 func (s *stream) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/instance"
 )
 
-// newNonce names a container that is about to be asked for. From now until
-// disown it is somebody's, whatever becomes of the daemon's answer.
+// newNonce names a container that is about to be requested. From now until
+// disown the container has an owner, whatever the daemon answers.
 func (e *Engine) newNonce() string {
 	nonce := e.id + "." + rand.Text()
 	e.mu.Lock()
@@ -26,8 +26,8 @@ func (e *Engine) newNonce() string {
 	return nonce
 }
 
-// disown says that nobody cares for containers any more: they are gone, or
-// Sweep is to remove them.
+// disown gives up the ownership of containers: they are gone, or Sweep is to
+// remove them.
 func (e *Engine) disown(ts []trace) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -60,7 +60,8 @@ func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 			continue
 		}
 		swept.Sandboxes++
-		swept.Items = append(swept.Items, fmt.Sprintf("container of sandbox %s, made by %s", c.Labels[labelSandbox], c.Labels[labelInstance]))
+		swept.Items = append(swept.Items, fmt.Sprintf("container of sandbox %s, made by %s",
+			c.Labels[labelSandbox], c.Labels[labelInstance]))
 	}
 	return swept, errors.Join(errs...)
 }
@@ -72,6 +73,7 @@ func (e *Engine) stray(c container.Summary) bool {
 		defer e.mu.Unlock()
 		return !e.nonces[nonce]
 	}
-	// One that lasts is kept until whoever has it removes it.
-	return !instance.Alive(e.o.RunDir, cove.InstanceID(c.Labels[labelInstance])) && !e.keeper.Has(cove.SandboxID(c.Labels[labelSandbox]))
+	// A detached container is kept until its owner removes it.
+	return !instance.Alive(e.o.RunDir, cove.InstanceID(c.Labels[labelInstance])) &&
+		!e.keeper.Has(cove.SandboxID(c.Labels[labelSandbox]))
 }

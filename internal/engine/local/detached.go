@@ -57,7 +57,7 @@ type Detached struct {
 	self   *instance.Instance // until the guest holds the lock
 }
 
-// Record is what the next process of Cove needs to manage a detached sandbox.
+// Record holds what the next process of Cove needs to manage a detached sandbox.
 type Record struct {
 	Instance cove.InstanceID
 	// Name is its control group, or its container. Under is the parent group, or
@@ -87,7 +87,8 @@ func (r Registry) New(self *instance.Instance, record Record) (*Detached, error)
 }
 
 func noRoom(err error) error {
-	return cove.Errorf(cove.StorageFull, "cannot make a detached sandbox: %w", err).WithHint("free some space in the run directory")
+	return cove.Errorf(cove.StorageFull, "cannot make a detached sandbox: %w", err).
+		WithHint("free some space in the run directory")
 }
 
 // make makes the directory under another name first: one of a sandbox's name
@@ -141,7 +142,9 @@ func (d *Detached) Path(name string) string { return filepath.Join(d.dir, name) 
 // Bind adds to a plan the descriptors that the guest keeps, after those that the
 // plan has already: the door, the instance's lock, and hold. The caller calls sent
 // once the guest has them, or will not get them.
-func (d *Detached) Bind(plan *guest.Bind, fds []*os.File, hold ...*os.File) (all []*os.File, sent func(bound bool), err error) {
+func (d *Detached) Bind(
+	plan *guest.Bind, fds []*os.File, hold ...*os.File,
+) (all []*os.File, sent func(bound bool), err error) {
 	door, err := unixconn.Listen(d.Path(doorFile))
 	if err != nil {
 		return nil, nil, noRoom(err)

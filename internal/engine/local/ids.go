@@ -125,7 +125,7 @@ func parseSubordinate(line, name, uid string) (first int, ok bool) {
 	return first, err1 == nil && err2 == nil && first > 0 && count >= rangeSize
 }
 
-// rangeLockFile is where the ranges in use are locked: one place for the whole
+// rangeLockFile holds the locks of the ranges in use: one place for the whole
 // host, whatever the run directories, so that no two sandboxes share ids.
 const rangeLockFile = "/run/cove-ids.lock"
 
@@ -200,7 +200,8 @@ func (r *Ranges) take() (int, error) {
 		number := (start + i) % rangeCount
 		ok, err := r.lock(number)
 		if err != nil {
-			return 0, cove.Errorf(cove.Unavailable, "cannot take an id range: %w", err).WithHint("check that %s can be written", r.path)
+			return 0, cove.Errorf(cove.Unavailable, "cannot take an id range: %w", err).
+				WithHint("check that %s can be written", r.path)
 		}
 		if ok {
 			r.ours[number] = true

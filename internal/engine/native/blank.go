@@ -71,7 +71,9 @@ var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG
 // newBlank makes one for a class of users, on the network or not, with a group
 // of that name and, as root, one of the id ranges. On error nothing is
 // left.
-func (e *Engine) newBlank(ctx context.Context, u cove.User, online bool, name string, ranges *local.Ranges) (b *blank, err error) {
+func (e *Engine) newBlank(
+	ctx context.Context, u cove.User, online bool, name string, ranges *local.Ranges,
+) (b *blank, err error) {
 	b = &blank{online: online, releaseIDs: func() {}, ownerships: map[[3]int]*os.File{}, done: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -154,7 +156,8 @@ func launchError(err error) error {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS), errors.Is(err, unix.EINVAL):
 		return e.WithHint("user namespaces seem to be turned off or used up; \"cove doctor\" says how to allow them")
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
-		return cove.Errorf(cove.Overloaded, "the host is out of processes or memory: %w", err).WithHint("wait for sandboxes to end")
+		return cove.Errorf(cove.Overloaded, "the host is out of processes or memory: %w", err).
+			WithHint("wait for sandboxes to end")
 	}
 	return e.WithHint("run \"cove doctor\"")
 }
@@ -227,7 +230,7 @@ func (b *blank) collect() {
 	goesOn := b.goesOn
 	b.mu.Unlock()
 	if goesOn && b.adopted {
-		return // somebody else sees how it ends
+		return // another goroutine sees how it ends
 	}
 	if !goesOn {
 		b.Kill() // it may live without its socket only if it has gone wrong

@@ -171,7 +171,8 @@ func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox
 		return nil, err
 	}
 	if !e.capabilities.PIDsLimit {
-		return nil, cove.Errorf(cove.Unsupported, "a sandbox needs a control group of its own: %s", e.capabilities.Missing["pids_limit"]).
+		return nil, cove.Errorf(cove.Unsupported, "a sandbox needs a control group of its own: %s",
+			e.capabilities.Missing["pids_limit"]).
 			WithHint("run \"cove doctor\"")
 	}
 	if t.Rootfs.Kind == engine.RootfsHost && e.hostErr != nil {

@@ -108,7 +108,7 @@ func (s *sandbox) adopt(ctx context.Context) error {
 }
 
 // waitEmpty waits until nothing of an adopted sandbox runs any more: its PID 1
-// is nobody's child whom this process could wait for.
+// is not a child of this process, which could wait for it.
 func (b *blank) waitEmpty() {
 	for deadline := time.Now().Add(removalPatience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if b.group.Empty() {

@@ -94,7 +94,7 @@ func (s *sandbox) setUp(ctx context.Context) error {
 	return nil
 }
 
-// lacks is what the network of the sandbox wants that its blank does not have.
+// lacks returns the network steps of the sandbox that its blank does not have yet.
 func (s *sandbox) lacks() ([]guest.Step, error) {
 	switch wanted := s.template.Network != cove.NetworkNone; {
 	case wanted == s.online:
@@ -120,7 +120,8 @@ func (s *sandbox) imageTree() (*os.File, error) {
 	defer userns.Close()
 	if err := mounts.Map(tree, userns); err != nil {
 		tree.Close()
-		return nil, cove.Errorf(cove.Unsupported, "the file system of %s has no idmapped mounts: %w", s.template.Rootfs.Dir, err).
+		return nil, cove.Errorf(cove.Unsupported, "the file system of %s has no idmapped mounts: %w",
+			s.template.Rootfs.Dir, err).
 			WithHint("keep images on ext4, xfs, btrfs or tmpfs: set COVE_HOME")
 	}
 	return tree, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
-// nursery is where blanks wait, so that a request does not wait for a process
-// to be born: half of a cold start. Those that are online become no sandbox
+// nursery holds prewarmed guests, so that a request does not wait for a process
+// to start: half of a cold start. Those that are online become no sandbox
 // without a network; those that are not do for every sandbox. Lasting sandboxes
 // begin as heirs.
 type nursery struct {
@@ -40,7 +40,8 @@ func (e *Engine) newNursery(n int) nursery {
 		}
 		return h, err
 	}
-	return nursery{offline: of(false), online: of(true), lasting: prewarm.New(min(n, 1), bear, func(h *heir) { h.remove() })}
+	return nursery{offline: of(false), online: of(true),
+		lasting: prewarm.New(min(n, 1), bear, func(h *heir) { h.remove() })}
 }
 
 func (u nursery) close() {
@@ -78,7 +79,7 @@ func takeAlive[B interface {
 // one.
 func (e *Engine) takeBlank(ctx context.Context, t engine.Template) (*blank, error) {
 	network := t.Network != cove.NetworkNone
-	// As root a blank's ids do for everybody; else the map depends on the user.
+	// As root a blank's ids do for every user; else the map depends on the user.
 	if e.root || t.User.UID == cove.CodeUser.UID {
 		if b := e.nursery.take(network); b != nil {
 			return b, nil

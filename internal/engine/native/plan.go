@@ -18,7 +18,7 @@ const (
 	workPlace     = "/work"
 )
 
-// overheadInodes are what the layout itself uses of the scratch file system,
+// overheadInodes counts the inodes that the layout itself uses of the scratch file system,
 // so that the user has all of the limit.
 const overheadInodes = 48
 
@@ -57,7 +57,8 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 		if w.Own {
 			dir.UID = t.User.UID
 		}
-		add(dir, guest.Step{Kind: guest.StepBindInside, Source: writablePlace + w.Name, Target: guest.Root + w.Name, Flags: sealed})
+		add(dir, guest.Step{Kind: guest.StepBindInside, Source: writablePlace + w.Name, Target: guest.Root + w.Name,
+			Flags: sealed})
 	}
 	add(network...)
 	return s
@@ -65,15 +66,18 @@ func planSetup(t engine.Template, host rootfs.Host, network []guest.Step) guest.
 
 // hostRoot is a read-only root of the host's toolchain and a generated /etc.
 func hostRoot(host rootfs.Host, u cove.User) []guest.Step {
-	steps := []guest.Step{{Kind: guest.StepTmpfs, Target: guest.Root, Size: 4 << 20, Inodes: 1024, Mode: 0o755, Flags: sealed}}
+	steps := []guest.Step{{Kind: guest.StepTmpfs, Target: guest.Root, Size: 4 << 20, Inodes: 1024, Mode: 0o755,
+		Flags: sealed}}
 	for _, dir := range host.Dirs {
-		steps = append(steps, guest.Step{Kind: guest.StepBind, Source: dir, Target: guest.Root + dir, Flags: readOnly, Recursive: true})
+		steps = append(steps, guest.Step{Kind: guest.StepBind, Source: dir, Target: guest.Root + dir, Flags: readOnly,
+			Recursive: true})
 	}
 	for _, l := range host.Links {
 		steps = append(steps, guest.Step{Kind: guest.StepSymlink, Source: l.Target, Target: guest.Root + l.Name})
 	}
 	for _, name := range host.Etc {
-		steps = append(steps, guest.Step{Kind: guest.StepBind, Source: name, Target: guest.Root + name, Flags: readOnly | guest.NoExec, Recursive: true, Optional: true})
+		steps = append(steps, guest.Step{Kind: guest.StepBind, Source: name, Target: guest.Root + name,
+			Flags: readOnly | guest.NoExec, Recursive: true, Optional: true})
 	}
 	return append(steps, files(rootfs.EtcFiles(rootfs.Hostname, u))...)
 }
@@ -95,7 +99,8 @@ func imageRoot() []guest.Step {
 func files(fs []rootfs.File) []guest.Step {
 	var steps []guest.Step
 	for _, f := range fs {
-		steps = append(steps, guest.Step{Kind: guest.StepFile, Target: guest.Root + f.Name, Mode: f.Mode, Data: []byte(f.Data)})
+		steps = append(steps, guest.Step{Kind: guest.StepFile, Target: guest.Root + f.Name, Mode: f.Mode,
+			Data: []byte(f.Data)})
 	}
 	return steps
 }
@@ -106,10 +111,12 @@ func kernelPlaces() []guest.Step {
 	steps := []guest.Step{
 		{Kind: guest.StepProc, Target: in("/proc"), Flags: quiet},
 		{Kind: guest.StepTmpfs, Target: in("/sys"), Size: 4096, Inodes: 1, Mode: 0o555, Flags: quiet | guest.ReadOnly},
-		{Kind: guest.StepTmpfs, Target: in("/dev"), Size: 64 << 10, Inodes: 64, Mode: 0o755, Flags: guest.NoSuid | guest.NoExec},
+		{Kind: guest.StepTmpfs, Target: in("/dev"), Size: 64 << 10, Inodes: 64, Mode: 0o755,
+			Flags: guest.NoSuid | guest.NoExec},
 	}
 	for _, d := range rootfs.Devices {
-		steps = append(steps, guest.Step{Kind: guest.StepBind, Source: "/dev/" + d, Target: in("/dev/" + d), Flags: guest.NoSuid | guest.NoExec})
+		steps = append(steps, guest.Step{Kind: guest.StepBind, Source: "/dev/" + d, Target: in("/dev/" + d),
+			Flags: guest.NoSuid | guest.NoExec})
 	}
 	for _, l := range rootfs.DeviceLinks {
 		steps = append(steps, guest.Step{Kind: guest.StepSymlink, Source: l.Target, Target: in(l.Name)})
@@ -188,7 +195,7 @@ func flagsOf(ro, noExec, noFollow bool) guest.MountFlag {
 	return flags
 }
 
-// shownAlready is where an earlier file has the same place. The guest can
+// shownAlready returns the target of an earlier file with the same place. The guest can
 // attach that again by itself, and a mount that the host clones for a place
 // which is not there would cost more to drop than to make.
 func shownAlready(files []engine.File, i int) (target string, ok bool) {

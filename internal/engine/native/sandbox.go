@@ -180,7 +180,7 @@ func (c *complaint) read() {
 	}
 }
 
-// text is what has come once the guest has ended, or within a moment.
+// text returns the output once the guest has ended, or within a moment.
 func (c *complaint) text() string {
 	if c.r == nil {
 		return ""

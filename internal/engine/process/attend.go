@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Attendance is what a program is given and asked for while it runs.
+// Attendance describes how a program is attended: its streams, and the way it is ended.
 type Attendance struct {
 	Stdin          io.Reader // nil is no input
 	Stdout, Stderr io.Writer // nil drops

@@ -49,7 +49,9 @@ func Start(ctx context.Context, sb engine.Sandbox, clk clock.Clock, spec guest.P
 
 // Adopt takes over a program that another process of Cove has started. stdout and
 // stderr are the offsets from which its output is read. Errors: those of the guest.
-func Adopt(ctx context.Context, sb engine.Sandbox, clk clock.Clock, id uint32, stdout, stderr uint64) (*Process, error) {
+func Adopt(
+	ctx context.Context, sb engine.Sandbox, clk clock.Clock, id uint32, stdout, stderr uint64,
+) (*Process, error) {
 	p, err := sb.Guest().Attach(ctx, id, stdout, stderr)
 	if err != nil {
 		return nil, err

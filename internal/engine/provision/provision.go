@@ -33,7 +33,7 @@ type Route interface {
 	Close()
 }
 
-// Plan is what a sandbox is made from.
+// Plan describes a sandbox to make.
 type Plan struct {
 	ID     cove.SandboxID // a new one when empty
 	Rootfs engine.Rootfs  // the host's when zero
@@ -167,7 +167,8 @@ func Serve(sockets []*os.File, own int, route Route) ([]*os.File, error) {
 // late names the deadline that was missed, unless the caller's own was.
 func late(ctx context.Context, err error, doing string, limit time.Duration) error {
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return cove.Errorf(cove.Unavailable, "%s took longer than %s", doing, limit).WithHint("the machine may be overloaded; run \"cove doctor\"")
+		return cove.Errorf(cove.Unavailable, "%s took longer than %s", doing, limit).
+			WithHint("the machine may be overloaded; run \"cove doctor\"")
 	}
 	return err
 }

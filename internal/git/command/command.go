@@ -12,7 +12,7 @@
 // else begins with "./"; a name that is not a branch or tag that the sandbox may
 // see is never left where git would look for one.
 //
-// Two things are left to whoever runs the command, because they need the
+// Two things are left to the runner of the command, because they need the
 // repository: that the ids in [Command.Objects] belong to commits that the
 // sandbox may see, and that git is shown no branches beside those of the
 // [Context]. Listings are filtered by that.
@@ -26,7 +26,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Effect is what a command does, as far as it concerns others.
+// Effect describes what a command does, as far as it concerns other sandboxes.
 type Effect string
 
 const (
@@ -35,7 +35,7 @@ const (
 	Remote Effect = "remote" // goes to the network, and may write
 )
 
-// Context is what a command is judged in.
+// Context holds what a command is judged in.
 type Context struct {
 	Dir    string   // where it is called, absolute, inside
 	Root   string   // the workspace; empty is cove.Workspace
@@ -48,14 +48,14 @@ type Context struct {
 // Command is a command that is allowed, and what it is.
 type Command struct {
 	Verb string
-	// Args are what git is run with: global options, the verb, its arguments.
+	// Args holds the arguments of git: global options, the verb, its arguments.
 	Args []string
 	Dir  string // where it runs, below the workspace
 	Effect
 	// Config are settings for this command only, key and value, of the
 	// harmless ones (Harmless).
 	Config [][2]string
-	// Input is where its standard input comes from inside: a path, "-" for its
+	// Input names the source of its standard input inside: a path, "-" for its
 	// own, or empty for nothing. Args say "-" in either case.
 	Input string
 	// Objects are ids, or beginnings of them, that it names: hex. What they name
@@ -95,7 +95,7 @@ func Parse(argv []string, c Context) (Command, error) {
 	return j.command(), nil
 }
 
-// Needs is what a command wants of the place where it is called.
+// Needs describes what a command requires of the directory that it is called in.
 type Needs struct {
 	Input    string // as in Command
 	Pager    bool
@@ -135,7 +135,7 @@ func forbidden(format string, args ...any) *cove.Error {
 // program and shown in a log.
 func printable(s string) bool { return strings.IndexByte(s, 0) < 0 }
 
-// Options are those of a command of the table, as they are written.
+// Options returns the options of a command of the table, as they are written.
 func Options(name string) (all []string, ok bool) {
 	v := verbs().find(name)
 	if v == nil {

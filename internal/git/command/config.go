@@ -50,8 +50,8 @@ var (
 var readable = []string{"core.bare", "core.filemode", "core.autocrlf", "core.eol", "core.ignorecase", "core.symlinks", "core.repositoryformatversion",
 	"core.editor", "core.pager", "commit.template", "remote.origin.url", "remote.origin.pushurl", "remote.origin.fetch", "remote.pushdefault", "extensions.objectformat"}
 
-// sections are those of which every setting may be read: there are none of
-// Cove's own in them.
+// sections lists the sections of which every setting may be read: none of Cove's
+// own settings is in them.
 var sections = []string{"user", "author", "committer", "init", "pull", "merge", "rebase", "commit", "tag", "push", "fetch", "log", "status", "advice", "column",
 	"format", "blame", "grep", "stash", "i18n", "apply", "rerere", "color"}
 

@@ -16,7 +16,7 @@ type judge struct {
 	effect  Effect // instead of the verb's
 	input   string // instead of the options'
 
-	// What is written: after the options come operands, and after "--" paths.
+	// The command line: after the options come operands, and after "--" paths.
 	words   []string // instead of the verb
 	dropped []string // options that mean nothing here
 	revs    []string

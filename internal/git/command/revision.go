@@ -6,7 +6,8 @@ import (
 )
 
 // heads are the names of commits that git keeps for the worktree itself.
-var heads = []string{"HEAD", "@", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "FETCH_HEAD", "AUTO_MERGE"}
+var heads = []string{"HEAD", "@", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD",
+	"FETCH_HEAD", "AUTO_MERGE"}
 
 // remoteName is the only remote there is.
 const remoteName = "origin"
@@ -130,7 +131,7 @@ func (c *Context) one(s string) (objects []string, err error) {
 	return nil, refused()
 }
 
-// logged judges what follows "@{": of a branch that everybody may read there is
+// logged judges what follows "@{": of a branch that every sandbox may read there is
 // what it follows; of the sandbox's own and of HEAD also what it was.
 func (c *Context) logged(name, log, whole string) error {
 	full, ok := c.ref(name)
@@ -147,7 +148,8 @@ func (c *Context) logged(name, log, whole string) error {
 	if ok && log != "" && !strings.ContainsAny(log, "{}") && (full == "HEAD" || full == "@" || full == "refs/stash" || full == "refs/heads/"+c.Branch) {
 		return nil
 	}
-	return forbidden("'%s' reads the log of a branch that is not this sandbox's", whole).WithHint("it may read those of HEAD and %s", c.Branch)
+	return forbidden("'%s' reads the log of a branch that is not this sandbox's", whole).
+		WithHint("it may read those of HEAD and %s", c.Branch)
 }
 
 // wellFormed judges what follows a name: parents, peeling, and a path in a tree.

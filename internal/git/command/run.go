@@ -8,7 +8,7 @@ import (
 // Runner runs commands that have been judged, on one sandbox's repository.
 // Methods may be called concurrently.
 type Runner interface {
-	// Context is what commands are judged in, but for their directory.
+	// Context returns what commands are judged in, without their directory.
 	Context(ctx context.Context) (Context, error)
 	// Run runs one and returns git's exit code. Its context ends it. Errors, for
 	// what did not come to git: Forbidden for objects that the sandbox may not
@@ -24,6 +24,6 @@ type Run struct {
 	Stdin    []byte
 	Stdout   io.Writer // written to by one goroutine at a time
 	Stderr   io.Writer
-	// Edit has a text edited; nil where nobody can. Its error is the editor's.
+	// Edit has a text edited; nil without an editor. Its error is the editor's.
 	Edit func(ctx context.Context, name string, text []byte) ([]byte, error)
 }

@@ -15,7 +15,7 @@ type option struct {
 
 func (o *option) name() string { return o.names[len(o.names)-1] }
 
-// kind is what a value is.
+// kind names the form of a value.
 type kind string
 
 const (
@@ -287,7 +287,7 @@ func (s *sentence) get(names ...string) (*given, bool) {
 	return nil, false
 }
 
-// input is where standard input comes from.
+// input returns the source of standard input.
 func (s *sentence) input() string {
 	for _, g := range s.options {
 		if g.takes == input {

@@ -153,7 +153,8 @@ func reflog(j *judge) error {
 			full, ok = j.ref(base)
 		}
 		if !ok || full != "HEAD" && full != "@" && full != "refs/stash" && full != "refs/heads/"+j.Branch {
-			return forbidden("the log of '%s' is not this sandbox's", name).WithHint("it may read those of HEAD and %s", j.Branch)
+			return forbidden("the log of '%s' is not this sandbox's", name).
+				WithHint("it may read those of HEAD and %s", j.Branch)
 		}
 	}
 	j.words = []string{"reflog", "show"}
@@ -414,14 +415,16 @@ func (j *judge) fetched(spec string) error {
 		return j.unseen(source)
 	}
 	if has && target != "refs/remotes/"+remoteName+"/"+name && target != "remotes/"+remoteName+"/"+name {
-		return forbidden("'%s' cannot be fetched to '%s' in this sandbox", source, target).WithHint("fetch it to refs/remotes/%s/%s", remoteName, name)
+		return forbidden("'%s' cannot be fetched to '%s' in this sandbox", source, target).
+			WithHint("fetch it to refs/remotes/%s/%s", remoteName, name)
 	}
 	return nil
 }
 
 // refName reports whether a name could be that of a branch or tag.
 func refName(name string) bool {
-	return name != "" && name[0] != '-' && !strings.ContainsAny(name, " ~^:?*[\\\x7f") && !strings.Contains(name, "..") && !strings.Contains(name, "@{")
+	return name != "" && name[0] != '-' && !strings.ContainsAny(name, " ~^:?*[\\\x7f") &&
+		!strings.Contains(name, "..") && !strings.Contains(name, "@{")
 }
 
 // pull is fetch, and then one branch is merged.
@@ -464,7 +467,8 @@ func push(j *judge) error {
 func (j *judge) pushed(spec string) (string, error) {
 	plain := strings.TrimPrefix(spec, "+")
 	if plain != spec && !j.Force {
-		return "", forbidden("'%s' would push with force, which is not allowed in this sandbox", spec).WithHint("its branch only goes forward")
+		return "", forbidden("'%s' would push with force, which is not allowed in this sandbox", spec).
+			WithHint("its branch only goes forward")
 	}
 	own := "refs/heads/" + j.Branch
 	source, target, has := strings.Cut(plain, ":")

@@ -85,21 +85,22 @@ func Able(c engine.Capabilities) error {
 		name string
 	}{{c.LateMount, "late_mount"}, {c.MountOwners, "mount_owners"}, {c.FileSockets, "file_sockets"}} {
 		if !need.has {
-			return cove.Errorf(cove.Unsupported, "git cannot run beside the sandbox on this engine (%s): %s", need.name, c.Missing[need.name]).
+			return cove.Errorf(cove.Unsupported, "git cannot run beside the sandbox on this engine (%s): %s",
+				need.name, c.Missing[need.name]).
 				WithHint("run \"cove doctor\", or leave --worktree out")
 		}
 	}
 	return nil
 }
 
-// Options are what companions are made of.
+// Options configure companions.
 type Options struct {
 	Engine    engine.Engine // one that Able accepts
 	Root      engine.Rootfs // of MakeRoot
 	Limits    cove.Limits   // zero is enough for most
 	Workspace workspace.Workspace
 	// Dir is for what Cove writes for this sandbox's companions. It is kept as
-	// long as the sandbox, and nothing in it belongs to anybody else.
+	// long as the sandbox, and nothing in it belongs to another sandbox.
 	Dir string
 	Git *hostgit.Git
 	// OpenWay opens a way out under the sandbox's policy; nil is no network.
@@ -242,7 +243,8 @@ func (c *Companion) Run(ctx context.Context, r command.Run) (exit int, err error
 // from ending.
 func (c *Companion) enter(ctx context.Context, online bool) (*box, func(), error) {
 	if online && c.o.OpenWay == nil {
-		return nil, nil, cove.Errorf(cove.Forbidden, "this sandbox has no network to reach the remote by").WithHint("its repository has no remote, or it was made without a network")
+		return nil, nil, cove.Errorf(cove.Forbidden, "this sandbox has no network to reach the remote by").
+			WithHint("its repository has no remote, or it was made without a network")
 	}
 	c.mu.Lock()
 	if c.closed {
@@ -381,7 +383,7 @@ func (b *box) start(ctx context.Context) error {
 	return nil
 }
 
-// binding is what every companion is shown. The caller closes it, also on error.
+// binding returns the mounts and files of every companion. The caller closes it, also on error.
 func (c *Companion) binding() (b engine.Binding, err error) {
 	b = engine.Binding{Hostname: "git", Listeners: []guest.Listen{{Network: "tcp4", Address: editAddress}}}
 	w, own := c.o.Workspace, func(name string) hostpath.Own { return hostpath.Own{Dir: c.o.Dir, Name: name} }
@@ -405,8 +407,8 @@ func (c *Companion) binding() (b engine.Binding, err error) {
 			return b, err
 		}
 	}
-	// What git outside takes for its configuration, or finds the repository by,
-	// is nobody's to write inside.
+	// Files that git outside takes for its configuration, or finds the repository
+	// by, cannot be written inside.
 	admin := gitDir + "/worktrees/" + w.Worktree
 	for name, target := range map[string]string{
 		"config": gitDir + "/config", "commondir": admin + "/commondir", "gitdir": admin + "/gitdir", "config.worktree": admin + "/config.worktree",
@@ -423,14 +425,17 @@ func (c *Companion) binding() (b engine.Binding, err error) {
 func (c *Companion) environment(way map[string]string) []string {
 	settings := []hostgit.Setting{
 		{Key: "core.editor", Value: editorProgram}, {Key: "color.ui", Value: "false"}, {Key: "safe.directory", Value: "*"},
-		{Key: "core.bigFileThreshold", Value: "512m"}, {Key: "submodule.recurse", Value: "false"}, {Key: "protocol.allow", Value: "never"},
-		{Key: "protocol.https.allow", Value: "always"}, {Key: "diff.ignoreSubmodules", Value: "dirty"}, {Key: "core.untrackedCache", Value: "false"},
+		{Key: "core.bigFileThreshold", Value: "512m"}, {Key: "submodule.recurse", Value: "false"},
+		{Key: "protocol.allow", Value: "never"},
+		{Key: "protocol.https.allow", Value: "always"}, {Key: "diff.ignoreSubmodules", Value: "dirty"},
+		{Key: "core.untrackedCache", Value: "false"},
 		{Key: "advice.detachedHead", Value: "true"},
 	}
 	run := hostgit.Run{}
 	if way != nil {
 		run.Transport = []string{"https"}
-		settings = append(settings, hostgit.Setting{Key: "http.proxy", Value: way["HTTPS_PROXY"]}, hostgit.Setting{Key: "http.sslCAInfo", Value: way["GIT_SSL_CAINFO"]})
+		settings = append(settings, hostgit.Setting{Key: "http.proxy", Value: way["HTTPS_PROXY"]},
+			hostgit.Setting{Key: "http.sslCAInfo", Value: way["GIT_SSL_CAINFO"]})
 	}
 	run.Settings = settings
 	env := append(rootfs.Env(cove.AgentUser), run.Environment("/usr/bin")...)
@@ -440,7 +445,8 @@ func (c *Companion) environment(way map[string]string) []string {
 	for k, v := range way {
 		env = append(env, k+"="+v)
 	}
-	return append(env, "PATH=/usr/bin", "GIT_DIR="+gitDir+"/worktrees/"+c.o.Workspace.Worktree, "GIT_WORK_TREE="+cove.Workspace, "GIT_SEQUENCE_EDITOR=:", "TERM=dumb")
+	return append(env, "PATH=/usr/bin", "GIT_DIR="+gitDir+"/worktrees/"+c.o.Workspace.Worktree,
+		"GIT_WORK_TREE="+cove.Workspace, "GIT_SEQUENCE_EDITOR=:", "TERM=dumb")
 }
 
 // with adds settings to an environment that has some.
@@ -459,7 +465,7 @@ func with(env []string, more [][2]string) []string {
 	return env
 }
 
-// run runs a command that somebody asked for.
+// run runs a requested command.
 func (b *box) run(ctx context.Context, r command.Run) (int, error) {
 	env := with(b.env, slices.Concat(r.Settings, r.Config))
 	env = append(env, r.Env...)
@@ -468,7 +474,8 @@ func (b *box) run(ctx context.Context, r command.Run) (int, error) {
 		defer done()
 		env = append(env, wire.EditVariable+"="+token)
 	}
-	return b.process(ctx, guest.ProcessSpec{Args: append([]string{gitProgram}, r.Args...), Env: env, Dir: r.Dir, Stdin: r.Stdin != nil}, r.Stdin, r.Stdout, r.Stderr)
+	return b.process(ctx, guest.ProcessSpec{Args: append([]string{gitProgram}, r.Args...), Env: env, Dir: r.Dir,
+		Stdin: r.Stdin != nil}, r.Stdin, r.Stdout, r.Stderr)
 }
 
 // answer runs a command of Cove's own and returns what it says.
@@ -479,7 +486,8 @@ func (b *box) answer(ctx context.Context, stdin []byte, args ...string) ([]byte,
 // answerWith does so with more in the environment.
 func (b *box) answerWith(ctx context.Context, env []string, stdin []byte, args ...string) ([]byte, error) {
 	out, said := &limited{left: maxAnswer}, &limited{left: 4 << 10}
-	spec := guest.ProcessSpec{Args: append([]string{gitProgram}, args...), Env: slices.Concat(b.env, env), Dir: cove.Workspace, Stdin: stdin != nil}
+	spec := guest.ProcessSpec{Args: append([]string{gitProgram}, args...), Env: slices.Concat(b.env, env),
+		Dir: cove.Workspace, Stdin: stdin != nil}
 	exit, err := b.process(ctx, spec, stdin, out, said)
 	if err == nil && exit != 0 {
 		err = &exitError{exit, strings.TrimSpace(said.String())}
@@ -530,12 +538,15 @@ func (b *box) begun(ctx context.Context, spec guest.ProcessSpec) (*process.Proce
 
 // process runs one process and passes its streams on. The end of ctx ends it: git is
 // asked first, so that it takes its locks away.
-func (b *box) process(ctx context.Context, spec guest.ProcessSpec, stdin []byte, stdout, stderr io.Writer) (int, error) {
+func (b *box) process(
+	ctx context.Context, spec guest.ProcessSpec, stdin []byte, stdout, stderr io.Writer,
+) (int, error) {
 	p, err := b.begun(ctx, spec)
 	if err != nil {
 		return 0, err
 	}
-	a := process.Attendance{Stdout: stdout, Stderr: stderr, Ask: []syscall.Signal{syscall.SIGTERM}, Patience: endPatience, Own: true}
+	a := process.Attendance{Stdout: stdout, Stderr: stderr, Ask: []syscall.Signal{syscall.SIGTERM},
+		Patience: endPatience, Own: true}
 	if stdin != nil {
 		a.Stdin = bytes.NewReader(stdin)
 	}

@@ -34,7 +34,8 @@ func (c *Companion) writeConfig(ctx context.Context) error {
 	w := c.o.Workspace
 	admin := filepath.Join(w.Hidden, "worktrees", w.Worktree)
 	text := bytes.NewBufferString("[core]\n\trepositoryformatversion = 1\n\tbare = true\n\tlogallrefupdates = true\n[extensions]\n\tworktreeConfig = true\n")
-	out, err := c.o.Git.Output(ctx, hostgit.Run{Dir: w.Hidden, Command: []string{"config"}, Flags: []string{"--null", "--list"}})
+	out, err := c.o.Git.Output(ctx, hostgit.Run{Dir: w.Hidden, Command: []string{"config"},
+		Flags: []string{"--null", "--list"}})
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (c *Companion) writeConfig(ctx context.Context) error {
 		writeSetting(text, "branch."+w.Branch+".remote", "origin")
 		writeSetting(text, "branch."+w.Branch+".merge", "refs/heads/"+w.Branch)
 	}
-	// What is covered inside has to be there.
+	// A directory that is covered inside has to exist.
 	if err := os.MkdirAll(filepath.Join(c.repository(), "hooks"), 0o755); err != nil {
 		return cove.Errorf(cove.StorageFull, "make a companion: %w", err)
 	}
@@ -62,7 +63,8 @@ func (c *Companion) writeConfig(ctx context.Context) error {
 	} else if err := f.Close(); err != nil {
 		return err
 	}
-	files := map[string][]byte{"config": text.Bytes(), "commondir": []byte("../..\n"), "gitdir": nil, "config.worktree": nil}
+	files := map[string][]byte{"config": text.Bytes(), "commondir": []byte("../..\n"), "gitdir": nil,
+		"config.worktree": nil}
 	for _, name := range []string{"gitdir", "config.worktree"} {
 		data, err := os.ReadFile(filepath.Join(admin, name))
 		if err != nil && !os.IsNotExist(err) {

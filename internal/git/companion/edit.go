@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/wire"
 )
 
-// editAddress is where, in a companion, the editor of its git finds Cove.
+// editAddress leads the editor of a companion's git to Cove.
 var editAddress = "127.0.0.1:" + itoa(wire.EditPort)
 
 // askPatience is how long an editor may take to say what it is for.
@@ -29,7 +29,7 @@ type editing struct {
 	edit editFunc
 }
 
-// edits are those that run, by their tokens.
+// edits holds the running edits, by their tokens.
 type edits struct {
 	mu      sync.Mutex
 	waiting map[string]*editing
@@ -68,7 +68,7 @@ func (e *edits) serve(ln net.Listener) {
 	}
 }
 
-// answer has one text edited by whoever asked for the command.
+// answer has one text edited by the caller of the command.
 func (e *edits) answer(conn net.Conn) {
 	defer conn.Close()
 	conn.SetReadDeadline(time.Now().Add(askPatience))

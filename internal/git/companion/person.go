@@ -41,7 +41,8 @@ func newPerson(ctx context.Context, c *Companion) (*person, error) {
 		if err := os.RemoveAll(making); err != nil {
 			return nil, cove.Errorf(cove.StorageFull, "make a companion's repository: %w", err)
 		}
-		format, err := c.o.Git.Line(ctx, hostgit.Run{Dir: p.dir, Command: []string{"rev-parse"}, Flags: []string{"--show-object-format"}})
+		format, err := c.o.Git.Line(ctx, hostgit.Run{Dir: p.dir, Command: []string{"rev-parse"},
+			Flags: []string{"--show-object-format"}})
 		if err != nil {
 			return nil, err
 		}
@@ -63,8 +64,8 @@ func newPerson(ctx context.Context, c *Companion) (*person, error) {
 	return p, nil
 }
 
-// mounts are what the companion is shown of the person's repository, beside one
-// of its own: the objects, and of the rest only what belongs to this worktree.
+// mounts returns the parts of the person's repository that the companion sees,
+// beside one of its own: the objects, and of the rest only what belongs to this worktree.
 func (p *person) mounts() []cove.Mount {
 	w := p.c.o.Workspace
 	return []cove.Mount{
@@ -75,9 +76,10 @@ func (p *person) mounts() []cove.Mount {
 
 func (p *person) own() string { return "refs/heads/" + p.c.o.Workspace.Branch }
 
-// refs are those of the person's repository that the sandbox may see.
+// refs returns the refs of the person's repository that the sandbox may see.
 func (p *person) refs(ctx context.Context) (map[string]string, error) {
-	out, err := p.c.o.Git.Output(ctx, hostgit.Run{Dir: p.dir, Command: []string{"for-each-ref"}, Flags: []string{"--format=%(objectname) %(refname)"}})
+	out, err := p.c.o.Git.Output(ctx, hostgit.Run{Dir: p.dir, Command: []string{"for-each-ref"},
+		Flags: []string{"--format=%(objectname) %(refname)"}})
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +274,8 @@ func (p *person) take(ctx context.Context, b *box) error {
 	if id == was {
 		return nil
 	}
-	_, err = p.c.o.Git.Output(ctx, hostgit.Run{Dir: p.dir, Command: []string{"update-ref"}, Flags: []string{"--create-reflog"}, Args: []string{p.own(), id, was}})
+	_, err = p.c.o.Git.Output(ctx, hostgit.Run{Dir: p.dir, Command: []string{"update-ref"},
+		Flags: []string{"--create-reflog"}, Args: []string{p.own(), id, was}})
 	if err != nil {
 		return cove.Errorf(cove.Conflict, "the branch %s has been changed outside, too", p.c.o.Workspace.Branch).
 			WithHint("commits of the sandbox are kept in it; reset it to %s to go on from there", id)
@@ -346,7 +349,8 @@ func (p *person) send(ctx context.Context, b *box, file string) (n uint32, err e
 	defer cancel(nil)
 	args := []string{gitProgram, "pack-objects", "--stdout", "--revs", "--indexed-objects", "--local", "--quiet"}
 	to := &bounded{w: pack, left: maxPack, over: cancel}
-	exit, err := b.process(ctx, guest.ProcessSpec{Args: args, Env: b.env, Dir: cove.Workspace, Stdin: true}, want, to, io.Discard)
+	exit, err := b.process(ctx, guest.ProcessSpec{Args: args, Env: b.env, Dir: cove.Workspace, Stdin: true}, want, to,
+		io.Discard)
 	switch {
 	case context.Cause(ctx) != nil:
 		return 0, context.Cause(ctx)

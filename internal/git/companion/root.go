@@ -22,12 +22,13 @@ const (
 	editorProgram = "/usr/libexec/cove/git-edit"
 )
 
-// execPaths are where distributions keep git's own programs.
+// execPaths lists the directories in which distributions keep git's own programs.
 var execPaths = []string{"/usr/lib/git-core", "/usr/libexec/git-core"}
 
-// libraryPaths are where the dynamic linker looks without being told, beside
+// libraryPaths lists the default directories of the dynamic linker, beside
 // the directories of libraries that were found already.
-var libraryPaths = []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"}
+var libraryPaths = []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib", "/lib/x86_64-linux-gnu",
+	"/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"}
 
 // MakeRoot makes, as the new directory dir, a root filesystem in which git of
 // this machine runs and nothing else does: no shell, no interpreter, nothing
@@ -39,7 +40,8 @@ func MakeRoot(dir, editor string) (engine.Rootfs, error) {
 	if err != nil {
 		os.RemoveAll(dir)
 		if errors.Is(err, fs.ErrNotExist) {
-			return engine.Rootfs{}, cove.Errorf(cove.Unavailable, "git is not installed on this machine: %w", err).WithHint("install it: apt-get install git")
+			return engine.Rootfs{}, cove.Errorf(cove.Unavailable, "git is not installed on this machine: %w", err).
+				WithHint("install it: apt-get install git")
 		}
 		return engine.Rootfs{}, cove.Errorf(cove.StorageFull, "make a root filesystem with git: %w", err)
 	}

@@ -23,7 +23,7 @@ import (
 const workIndex = "cove-work.index"
 
 // Snapshot makes a commit of what is not committed, for ref to lead to, and
-// touches nothing that somebody works with: its index is another. Where
+// touches no file that the user works with: it has an index of its own. Where
 // everything is committed the ref of it goes. Errors: Conflict with what git
 // says, StorageFull, Unavailable.
 func (c *Companion) Snapshot(ctx context.Context, ref string) error {
@@ -46,7 +46,8 @@ func (c *Companion) Snapshot(ctx context.Context, ref string) error {
 	defer remove()
 	if err := b.snapshot(ctx, ref); err != nil {
 		if exitCode(err) >= 0 {
-			e := cove.Errorf(cove.Conflict, "git cannot say what has changed: %w", err).WithHint("look at it inside: \"git status\"")
+			e := cove.Errorf(cove.Conflict, "git cannot say what has changed: %w", err).
+				WithHint("look at it inside: \"git status\"")
 			if hostgit.CodeOf(err.Error()) == cove.StorageFull {
 				e.Code, e.Hint = cove.StorageFull, "free some space on the disk of this machine"
 			}
@@ -112,7 +113,8 @@ func (c *Companion) copyIndex() (remove func(), err error) {
 	if err := clean(); err != nil { // of a process that was killed
 		return nil, err
 	}
-	in, err := os.OpenFile(filepath.Join(w.Hidden, "worktrees", w.Worktree, "index"), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	in, err := os.OpenFile(filepath.Join(w.Hidden, "worktrees", w.Worktree, "index"),
+		os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return remove, nil // nothing is in it
 	}

@@ -13,15 +13,15 @@ import (
 // maxValue is how many bytes a variable may have.
 const maxValue = 1024
 
-// variables are those of a sandbox that mean something to git and nothing
-// beyond the author, the date and how wide a screen is.
+// variables lists the variables of a sandbox that git may see: they set the
+// author, the date and the width of the screen, and nothing else.
 var variables = []string{
 	"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "GIT_COMMITTER_DATE",
 	"GIT_MERGE_AUTOEDIT", "COLUMNS", "TZ",
 }
 
-// environment is what git is given of the sandbox's. Other variables than those
-// are left out.
+// environment returns the sandbox's variables that git is given, without all
+// others.
 func environment(asked wire.Request) ([]string, error) {
 	var env []string
 	for _, name := range variables {
@@ -49,7 +49,7 @@ func zone(v string) bool {
 		strings.Trim(v, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-_/:,.<>") == ""
 }
 
-// settings are those that the request brings, as far as they are harmless; the
+// settings returns the settings of the request, as far as they are harmless; the
 // rest is for other programs, or nothing that a sandbox may choose. Git itself
 // sees no terminal: where there is one, what it would do by itself is said.
 func settings(asked wire.Request) [][2]string {

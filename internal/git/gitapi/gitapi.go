@@ -40,7 +40,7 @@ const (
 	burst          = 200
 )
 
-// Options are what an API serves.
+// Options configure an API.
 type Options struct {
 	Key    []byte // wire.KeySize bytes
 	Runner command.Runner
@@ -49,7 +49,7 @@ type Options struct {
 	Audit  func(Event) // called for every request, once it has ended
 }
 
-// Event is what became of a request.
+// Event describes the outcome of a request.
 type Event struct {
 	At       time.Time
 	Args     []string // as asked for; nil when the request was not accepted
@@ -77,8 +77,9 @@ func New(o Options) (*Server, error) {
 		return nil, cove.Errorf(cove.Internal, "the key of a git API has %d bytes, want %d", len(o.Key), wire.KeySize)
 	}
 	return &Server{
-		o: o, guard: newGuard(o.Key, o.Clock), running: make(chan struct{}, maxRunning), editing: make(chan struct{}, maxEditing),
-		edits: edits{waiting: map[string]chan wire.Edited{}},
+		o: o, guard: newGuard(o.Key, o.Clock), running: make(chan struct{}, maxRunning),
+		editing: make(chan struct{}, maxEditing),
+		edits:   edits{waiting: map[string]chan wire.Edited{}},
 	}, nil
 }
 
@@ -118,7 +119,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// statuses are those of refusals before anything is answered.
+// statuses maps codes to the HTTP statuses of refusals before an answer begins.
 var statuses = map[cove.Code]int{
 	cove.InvalidArgument: http.StatusBadRequest, cove.Unauthenticated: http.StatusUnauthorized, cove.NotFound: http.StatusNotFound,
 	cove.TooLarge: http.StatusRequestEntityTooLarge, cove.Overloaded: http.StatusTooManyRequests,
@@ -219,7 +220,8 @@ func (s *Server) run(ctx context.Context, asked wire.Request, out *frames, event
 	if err != nil {
 		return 0, err
 	}
-	run := command.Run{Command: c, Settings: settings(asked), Env: env, Stdout: out.stream(wire.FrameStdout), Stderr: out.stream(wire.FrameStderr)}
+	run := command.Run{Command: c, Settings: settings(asked), Env: env, Stdout: out.stream(wire.FrameStdout),
+		Stderr: out.stream(wire.FrameStderr)}
 	if c.Input != "" {
 		run.Stdin = asked.Stdin
 	}
@@ -278,7 +280,7 @@ func (s stream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// edits are the texts that somebody is editing, by their ids.
+// edits holds the texts that are being edited, by their ids.
 type edits struct {
 	mu      sync.Mutex
 	serial  int
@@ -324,7 +326,7 @@ func (e *edits) deliver(a wire.Edited) error {
 	answer := e.waiting[a.ID]
 	delete(e.waiting, a.ID)
 	if answer == nil {
-		return cove.Errorf(cove.NotFound, "nobody waits for this text")
+		return cove.Errorf(cove.NotFound, "no command waits for this text")
 	}
 	answer <- a
 	return nil

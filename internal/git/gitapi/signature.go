@@ -35,7 +35,8 @@ type guard struct {
 }
 
 func newGuard(key []byte, c clock.Clock) *guard {
-	return &guard{key: key, clock: c, base: c.Monotonic(), rate: rate.NewLimiter(perSecond, burst), seen: map[string]clock.Instant{}}
+	return &guard{key: key, clock: c, base: c.Monotonic(), rate: rate.NewLimiter(perSecond, burst),
+		seen: map[string]clock.Instant{}}
 }
 
 // accept returns the body of a request that is signed and new. What is wrong

@@ -30,7 +30,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostpath"
 )
 
-// Options are what git of one sandbox is made of.
+// Options configure the git of one sandbox.
 type Options struct {
 	companion.Options        // its Dir is for all of this
 	Guest             string // the cove-guest binary
@@ -111,7 +111,7 @@ func copyProgram(from, to string) error {
 	return os.Rename(temporary, to)
 }
 
-// Bind adds to a binding what the sandbox is shown, but for the listener. The
+// Bind adds to a binding what the sandbox is shown, except the listener. The
 // caller closes the binding, also on error. Errors: those of hostpath.Own.
 func (s *Service) Bind(b *engine.Binding) error {
 	if err := b.Attach(hostpath.Own{Dir: s.dir, Name: "shown"}, engine.Attachment{Target: wire.Place, ReadOnly: true}); err != nil {
@@ -149,7 +149,7 @@ func (s *Service) Send(ctx context.Context, asIs bool) (p *process.Process, done
 	return s.companion.Send(ctx, asIs)
 }
 
-// Close ends what runs, where nobody serves.
+// Close ends the running commands of a service that is not served.
 func (s *Service) Close() {
 	if err := s.companion.Close(); err != nil {
 		s.log.Error("the companion of a sandbox cannot be removed", "error", err)

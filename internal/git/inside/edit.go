@@ -12,7 +12,7 @@ import (
 )
 
 // Edit is the editor of the git that runs beside a sandbox: it has a file
-// edited by whoever asked for the command, in the sandbox.
+// edited by the caller of the command, in the sandbox.
 func Edit(args []string) int {
 	if err := edit(args); err != nil {
 		fmt.Fprintf(os.Stderr, "error: %v\n", err)

@@ -163,7 +163,8 @@ var passed = []string{"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_AUTHOR_DATE", 
 // ask has the API run the command.
 func (s *session) ask() int {
 	needs, err := command.Describe(s.args)
-	r := wire.Request{Args: s.args, Dir: s.dir, Env: map[string]string{}, Config: s.settings.list(), Edits: true, Speaks: terminal(os.Stderr)}
+	r := wire.Request{Args: s.args, Dir: s.dir, Env: map[string]string{}, Config: s.settings.list(), Edits: true,
+		Speaks: terminal(os.Stderr)}
 	for _, name := range passed {
 		if v, ok := os.LookupEnv(name); ok {
 			r.Env[name] = v
@@ -261,8 +262,8 @@ func (s *session) show(p []byte) error {
 	return err
 }
 
-// heedInterrupts ends the command when the terminal says so, which whoever runs
-// it notices by the connection; but not while the user is in the editor, or
+// heedInterrupts ends the command when the terminal says so, which its
+// runner notices by the connection; but not while the user is in the editor, or
 // reads: those have the terminal.
 func (s *session) heedInterrupts() {
 	c := make(chan os.Signal, 1)

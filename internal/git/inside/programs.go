@@ -36,7 +36,8 @@ func (s *session) startPager(asked bool) *pager {
 			env = append(env, name+"="+value)
 		}
 	}
-	proc, err := os.StartProcess("/bin/sh", []string{"sh", "-c", program}, &os.ProcAttr{Files: []*os.File{r, os.Stdout, os.Stderr}, Env: env})
+	proc, err := os.StartProcess("/bin/sh", []string{"sh", "-c", program},
+		&os.ProcAttr{Files: []*os.File{r, os.Stdout, os.Stderr}, Env: env})
 	r.Close()
 	if err != nil {
 		w.Close()
@@ -45,7 +46,7 @@ func (s *session) startPager(asked bool) *pager {
 	return &pager{to: w, proc: proc}
 }
 
-// pagerProgram is what shows output, and whether somebody has chosen it.
+// pagerProgram returns the pager, and whether it was chosen by a setting.
 func (s *session) pagerProgram(asked bool) (program string, chosen bool) {
 	if v := s.settings.get("pager." + s.name()); v != "" && !asked {
 		switch strings.ToLower(v) {

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/command"
 )
 
-// setting is one line of configuration. The key is in small letters, but for
+// setting is one line of configuration. The key is in small letters, except
 // what is between its first and last dot.
 type setting struct{ key, value string }
 
@@ -29,7 +29,7 @@ func (s settings) get(key string) string {
 	return ""
 }
 
-// list is what the API is told: what it would take.
+// list returns the settings that the API accepts.
 func (s settings) list() (all [][2]string) {
 	for _, kv := range s {
 		if command.Harmless(kv.key, kv.value) {
@@ -39,7 +39,7 @@ func (s settings) list() (all [][2]string) {
 	return all
 }
 
-// globalFile is where the user's own are.
+// globalFile returns the path of the user's own settings.
 func globalFile() string {
 	if name := os.Getenv("GIT_CONFIG_GLOBAL"); name != "" {
 		return name

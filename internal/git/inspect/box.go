@@ -39,7 +39,8 @@ type Inspector struct {
 // show them a directory of the host.
 func Able(c engine.Capabilities) error {
 	if !c.LateMount {
-		return cove.Errorf(cove.Unsupported, "the engine shows sandboxes no directory of this machine").WithHint("set engine to native")
+		return cove.Errorf(cove.Unsupported, "the engine shows sandboxes no directory of this machine").
+			WithHint("set engine to native")
 	}
 	return nil
 }
@@ -58,8 +59,8 @@ func New(o Options) *Inspector {
 	return &Inspector{o: o, places: newPlaces(o.AtOnce)}
 }
 
-// abandoned is how old a directory is that nobody uses: no push is looked into for
-// as long.
+// abandoned is the age of a directory that is not in use: inspecting a push takes
+// less.
 const abandoned = 24 * time.Hour
 
 // Tidy removes what processes that are gone have left in a directory (Options.Dir).
@@ -111,10 +112,12 @@ func (i *Inspector) Inspect(ctx context.Context, job Job) (facts policy.Facts, e
 	return facts, err
 }
 
-// Unreachable are those of wants that are not in the history of tips, for a
+// Unreachable returns the wants that are not in the history of tips, for a
 // sandbox. most is how much the server is asked for, in bytes. Errors: those of
 // Inspect, and of server.
-func (i *Inspector) Unreachable(ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64, server Upstream) (missing []string, err error) {
+func (i *Inspector) Unreachable(
+	ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64, server Upstream,
+) (missing []string, err error) {
 	if len(tips) == 0 {
 		return wants, nil
 	}
@@ -127,7 +130,9 @@ func (i *Inspector) Unreachable(ctx context.Context, sandbox cove.SandboxID, tip
 
 // with runs f for a sandbox, with a git in an empty repository, in another one of
 // its own.
-func (i *Inspector) with(ctx context.Context, sandbox cove.SandboxID, sha256 bool, most int64, f func(context.Context, git) error) error {
+func (i *Inspector) with(
+	ctx context.Context, sandbox cove.SandboxID, sha256 bool, most int64, f func(context.Context, git) error,
+) error {
 	if err := i.places.enter(ctx, sandbox); err != nil {
 		return err
 	}
@@ -141,12 +146,13 @@ func (i *Inspector) with(ctx context.Context, sandbox cove.SandboxID, sha256 boo
 	defer b.close()
 	g, err := create(ctx, b, place+"/r", sha256)
 	if err != nil {
-		return cove.Errorf(cove.Unavailable, "git does not run where packs are looked into: %w", err).WithHint("see that git is installed on this machine")
+		return cove.Errorf(cove.Unavailable, "git does not run where packs are looked into: %w", err).
+			WithHint("see that git is installed on this machine")
 	}
 	return f(ctx, g)
 }
 
-// place is where the repository is, inside.
+// place holds the repository inside.
 const place = "/workspace"
 
 // sandboxBox is a box that is a sandbox.
@@ -167,7 +173,7 @@ func (i *Inspector) open(ctx context.Context, most int64) (*sandboxBox, error) {
 	if b.dir, err = os.MkdirTemp(i.o.Dir, prefix); err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "there is no room for packs: %w", err)
 	}
-	err = os.Chmod(b.dir, 0o777) // where owners are those of the host, it is somebody else's inside
+	err = os.Chmod(b.dir, 0o777) // where owners are those of the host, it belongs to another user inside
 	if err == nil {
 		binding := engine.Binding{Hostname: "inspect"}
 		if err = binding.Attach(hostpath.Below(i.o.Dir, b.dir), engine.Attachment{Target: place}); err == nil {

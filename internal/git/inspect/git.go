@@ -25,7 +25,7 @@ type git struct {
 	sha256 bool   // its objects' names are
 }
 
-// box is where git runs.
+// box runs git.
 type box interface {
 	// run runs a program, which reads stdin (nil: nothing), and hands its output
 	// to read while it runs. What read leaves is dropped. Errors: failed, what
@@ -130,7 +130,7 @@ func (g git) output(ctx context.Context, stdin io.Reader, args ...string) (said 
 	return said, err
 }
 
-// maxFindings is how much git may say of a pack that it checks, in bytes.
+// maxFindings bounds the findings of git about a pack, in bytes.
 const maxFindings = 256 << 10
 
 // lacks returns the ids of objects that the repository does not have.
@@ -178,8 +178,8 @@ func (t *trailer) whole() string {
 	return hex.EncodeToString(t.last)
 }
 
-// complaint is what git says is wrong with a pack, in words that are known: the
-// rest may be anybody's.
+// complaint returns the defect that git reports in a pack, in known words: the
+// rest may be the attacker's.
 func complaint(stderr string) string {
 	for _, known := range []struct{ says, means string }{
 		{"unresolved delta", "it has deltas of objects that it lacks"},
@@ -247,11 +247,15 @@ func (c capped) run(ctx context.Context, stdin io.Reader, read func(io.Reader) e
 
 // records has f read git's output, which ends each field with NUL, a record at a
 // time.
-func (g git) records(ctx context.Context, stdin io.Reader, f func(next func() (string, error)) error, args ...string) error {
+func (g git) records(
+	ctx context.Context, stdin io.Reader, f func(next func() (string, error)) error, args ...string,
+) error {
 	return g.scan(ctx, stdin, 0, maxRecord, f, args...)
 }
 
-func (g git) scan(ctx context.Context, stdin io.Reader, end byte, most int, f func(next func() (string, error)) error, args ...string) error {
+func (g git) scan(
+	ctx context.Context, stdin io.Reader, end byte, most int, f func(next func() (string, error)) error, args ...string,
+) error {
 	err := g.run(ctx, stdin, func(out io.Reader) error {
 		r := bufio.NewReaderSize(out, most)
 		next := func() (string, error) {

@@ -2,12 +2,12 @@
 // own: one without network, with limits of memory, time, tasks and output, that
 // is destroyed when it has answered.
 //
-// A pack is bytes that somebody untrusted has chosen, and git that reads it is
-// no part of what anybody has to trust: it runs in there, and what it writes is
+// A pack is bytes of an untrusted source, and the git that reads it is outside
+// the trusted base: it runs in there, and what it writes is
 // read here as hostile, too. It decides nothing; what it finds are Facts.
 //
 // What a push needs of the server's (commits that new ones are built on) comes
-// from the server, through an Upstream. What cannot be had is not guessed: then
+// from the server, through an Upstream. A missing object is not guessed: then
 // ancestry is Unknown, or the push has a defect.
 package inspect
 
@@ -34,7 +34,7 @@ type Job struct {
 	// Visible are commits that the sandbox may see; what is new is built on them,
 	// or on what is in their history.
 	Visible []string
-	// Settled are those of them that branches which others keep are at: what a
+	// Settled holds the visible commits at the tips of other people's branches: what a
 	// commit takes over from one is no change of its own.
 	Settled []string
 	Watch   func(policy.Change) bool // which changes count
@@ -49,7 +49,7 @@ type Compare struct {
 	From   string
 }
 
-// Query is what a server is asked for.
+// Query describes a request to a server.
 type Query struct {
 	Wants, Haves []string
 	Trees        bool // of Wants themselves, without blobs; otherwise all commits that Haves do not have
@@ -361,7 +361,7 @@ func (r *run) contents(ctx context.Context, fresh, boundary []string) error {
 func (r *run) base(ctx context.Context, boundary []string) error {
 	pack, shallow, err := r.job.Server.Fetch(ctx, Query{Wants: boundary, Trees: true})
 	if err != nil {
-		return defect("what it is built on cannot be had from the server: " + plain(err))
+		return defect("its base cannot be fetched from the server: " + plain(err))
 	}
 	defer pack.Close()
 	if err := r.git.index(ctx, pack, r.job.Max); err != nil {
@@ -369,7 +369,7 @@ func (r *run) base(ctx context.Context, boundary []string) error {
 	}
 	for _, id := range shallow {
 		if !slices.Contains(boundary, id) {
-			return defect("the server gives what nobody asked for")
+			return defect("the server sends objects that were not requested")
 		}
 	}
 	return r.git.shallow(ctx, shallow)
@@ -508,10 +508,9 @@ func (r *run) taken(ctx context.Context, path string, e entry, settled []string)
 // maxNear is of how many tips alone the trees are looked at first.
 const maxNear = 16
 
-// unreachable are those of wants that are not in the history of tips, trees and
-// blobs included. It is found out by having the trees of the first tips alone,
-// which is where most of what is wanted is, and then all of it but blobs
-// themselves.
+// unreachable returns the wants that are not in the history of tips, trees and
+// blobs included. It fetches the trees of the first tips alone, which hold most
+// wants, and then everything except blobs themselves.
 func unreachable(ctx context.Context, g git, tips, wants []string, most int64, server Upstream) ([]string, error) {
 	missing := map[string]bool{}
 	for _, id := range wants {

@@ -19,7 +19,7 @@ type places struct {
 	lines []line // of sandboxes; the first that may have a place gets the next one
 }
 
-// line is what waits for one sandbox.
+// line holds the pushes that wait for one sandbox.
 type line struct {
 	sandbox cove.SandboxID
 	turns   []chan struct{} // closed when it is theirs

@@ -68,7 +68,7 @@ type Request struct {
 	Color  bool              `json:"color,omitempty"`    // its output is for a terminal
 	Paged  bool              `json:"paged,omitempty"`    // and goes through a pager
 	Speaks bool              `json:"progress,omitempty"` // its errors are for a terminal
-	Edits  bool              `json:"edits,omitempty"`    // somebody can edit a text
+	Edits  bool              `json:"edits,omitempty"`    // a text can be edited
 }
 
 // Edited answers FrameEdit.

@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mount is where systems mount control groups.
+// Mount is the directory at which systems mount control groups.
 const Mount = "/sys/fs/cgroup"
 
 // Controllers that limits need; both versions use these names.

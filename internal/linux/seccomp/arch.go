@@ -23,7 +23,7 @@ func HostArch() Arch { return Arch(runtime.GOARCH) }
 // one's audit architecture (__X32_SYSCALL_BIT).
 const x32Bit = 0x40000000
 
-// abi is what the filter needs to know of an architecture.
+// abi describes an architecture to the filter.
 type abi struct {
 	audit uint32 // AUDIT_ARCH_*, as in seccomp_data.arch
 	// oci are the SCMP_ARCH_* values of this architecture and of the other ABIs of its kernels.
