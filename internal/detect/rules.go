@@ -4,9 +4,7 @@ import "slices"
 
 // Rules returns the table, the gravest first. Words that occur in ordinary code and security texts are low or medium; a
 // use against the host is high; a complete recipe is critical.
-func Rules() []Rule {
-	return slices.Concat(criticalRules, highRules, mediumRules, lowRules)
-}
+func Rules() []Rule { return slices.Concat(criticalRules, highRules, mediumRules, lowRules) }
 
 // Context of a path that is written: a redirection, tee or dd before it, or a call before it with a writing mode after
 // it.

@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,10 +28,8 @@ func ParseSize(s string, step int64) (int64, error) {
 	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyz ")
 	unit := strings.TrimSpace(text[len(digits):])
 	for _, u := range units {
-		for _, name := range u.names {
-			if name == unit {
-				return scale(s, digits, u.size, step)
-			}
+		if slices.Contains(u.names, unit) {
+			return scale(s, digits, u.size, step)
 		}
 	}
 	return 0, cove.Errorf(cove.InvalidArgument, "%q is not a size", s).WithHint("%s", sizeHint(step))

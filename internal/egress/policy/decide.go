@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/cove-sandbox/cove"
 )
@@ -312,15 +313,7 @@ func (r *Rule) hasAddress(a netip.Addr) bool {
 }
 
 func (r *Rule) hasMethod(method string) bool {
-	if r.methods == nil {
-		return true
-	}
-	for _, m := range r.methods {
-		if m == method {
-			return true
-		}
-	}
-	return false
+	return r.methods == nil || slices.Contains(r.methods, method)
 }
 
 func (r *Rule) hasPath(path []byte, split bool) bool {

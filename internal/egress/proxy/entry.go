@@ -64,9 +64,7 @@ func (s *Server) transparent(c *conn) {
 	s.tunnel(c, &route{entry: EntryTransparent, addr: to.Addr().Unmap(), port: to.Port()})
 }
 
-func originalDestination(c net.Conn) (netip.AddrPort, error) {
-	return origdst.Of(c.(*net.TCPConn))
-}
+func originalDestination(c net.Conn) (netip.AddrPort, error) { return origdst.Of(c.(*net.TCPConn)) }
 
 // explicit serves a client that is configured for the proxy.
 func (s *Server) explicit(c *conn) {
@@ -183,9 +181,7 @@ func (t *tunnel) prepare() {
 // portHTTP is the port on which clients do not speak TLS.
 const portHTTP = 80
 
-func (t *tunnel) passes() bool {
-	return t.verdict.Action == policy.Allow && t.verdict.PassThrough
-}
+func (t *tunnel) passes() bool { return t.verdict.Action == policy.Allow && t.verdict.PassThrough }
 
 // refuse ends a connection for which no better answer exists.
 func (t *tunnel) refuse(problem string) {

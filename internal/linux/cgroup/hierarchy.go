@@ -248,9 +248,7 @@ func enable(dir, controller string) error {
 }
 
 // ownGroups maps each version-1 controller, and "" for version 2, to the caller's group (cgroups(7), /proc/pid/cgroup).
-func ownGroups() (map[string]string, error) {
-	return groupsOf("self")
-}
+func ownGroups() (map[string]string, error) { return groupsOf("self") }
 
 func groupsOf(pid string) (map[string]string, error) {
 	data, err := os.ReadFile("/proc/" + pid + "/cgroup")
