@@ -9,6 +9,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -74,9 +75,7 @@ func New(o Options) (*Client, error) {
 		}
 	}
 	if o.Dial != nil {
-		if base == "" {
-			base = "http://localhost"
-		}
+		base = cmp.Or(base, "http://localhost")
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) }
 	}
 	u, err := url.Parse(base)

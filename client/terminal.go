@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,9 +48,7 @@ func (c *Client) KillTerminal(ctx context.Context, sandbox, terminal string) err
 // TerminalText returns a terminal's screen and history, as plain text. Without an id it chooses the oldest running
 // terminal, else the newest ended one.
 func (c *Client) TerminalText(ctx context.Context, sandbox, terminal string) (string, error) {
-	if terminal == "" {
-		terminal = "-"
-	}
+	terminal = cmp.Or(terminal, "-")
 	resp, err := c.send(ctx, http.MethodGet, terminalPath(sandbox, terminal).below("/text"), "", nil)
 	if err != nil {
 		return "", err

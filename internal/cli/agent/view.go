@@ -230,10 +230,7 @@ func (v *view) decision(d api.Decision, s *ui.Speaker) {
 	if d.Verdict != api.VerdictDeny || strings.HasPrefix(d.Rule, agent.PolicySource) {
 		return // or it is denied because the agent does without
 	}
-	key := d.Remedy
-	if key == "" {
-		key = report.Attempt(d) + "\x00" + d.Reason
-	}
+	key := cmp.Or(d.Remedy, report.Attempt(d)+"\x00"+d.Reason)
 	if v.denied[key] {
 		return
 	}

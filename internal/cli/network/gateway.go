@@ -70,9 +70,7 @@ func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error
 	}
 	log := sess.Logger(cfg)
 	o := daemon.GatewayOptions{Config: cfg, State: f.state, Health: f.health, BeyondLoopback: f.beyond, Log: log}
-	if o.State == "" {
-		o.State = filepath.Join(cfg.Home, "gateway")
-	}
+	o.State = cmp.Or(o.State, filepath.Join(cfg.Home, "gateway"))
 	if o.Socket, err = socketOf(cmd.Flags(), cfg); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"strconv"
@@ -56,9 +57,7 @@ that --env prints makes programs look there.`,
 				return err
 			}
 			g.Transparent = true
-			if g.Name == "" {
-				g.Name = "pid-" + strconv.Itoa(pid)
-			}
+			g.Name = cmp.Or(g.Name, "pid-"+strconv.Itoa(pid))
 			return attachProcess(sess, cmd, pid, g, f.given(), env)
 		},
 	}

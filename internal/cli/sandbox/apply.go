@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -84,9 +85,7 @@ func branchOutside(r *api.SandboxRepository) bool {
 // checkoutOf is the top of the checkout to change: one that is named, else the
 // one that the current directory is in. A sandbox's own is none.
 func checkoutOf(dir string, s api.Sandbox) (string, error) {
-	if dir == "" {
-		dir = "."
-	}
+	dir = cmp.Or(dir, ".")
 	abs, err := filepath.Abs(dir)
 	if err == nil {
 		abs, err = filepath.EvalSymlinks(abs)

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -206,9 +207,7 @@ program, or in --dir, which should be in PATH. Then git fetches from sandboxes:
 			if err != nil {
 				return err
 			}
-			if dir == "" {
-				dir = filepath.Dir(self)
-			}
+			dir = cmp.Or(dir, filepath.Dir(self))
 			link := filepath.Join(dir, gitHelper)
 			if to, err := os.Readlink(link); err == nil && to == self {
 				return sess.Print(link + "\n")

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -18,9 +19,7 @@ func askNew(ctx context.Context, sess *session.Session, o *flags.NewSandbox) err
 	if len(known) > 0 {
 		o.Source = known[0]
 	}
-	if o.Source == "" {
-		o.Source = "."
-	}
+	o.Source = cmp.Or(o.Source, ".")
 	questions := []ui.Question{
 		{Name: "Repository", About: "OWNER/REPO, an HTTPS address, or a directory", Value: &o.Source, Suggestions: known, Check: func(s string) error {
 			_, err := flags.RepositorySource(s, o.Uncommitted)

@@ -421,21 +421,13 @@ func closedAddress(a netip.Addr) bool {
 
 // configured reports whether the gateway's configuration opens a.
 func (p *Policy) configured(a netip.Addr) bool {
-	for _, c := range p.private {
-		if c.Contains(a) && (c.IsSingleIP() || !p.isOwn(a) && !metadata(a)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.private, func(c netip.Prefix) bool {
+		return c.Contains(a) && (c.IsSingleIP() || !p.isOwn(a) && !metadata(a))
+	})
 }
 
 func (p *Policy) isOwn(a netip.Addr) bool {
-	for _, own := range p.own {
-		if own.Unmap() == a {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.own, func(own netip.Addr) bool { return own.Unmap() == a })
 }
 
 func denied(d *Rule, q *query) Verdict {

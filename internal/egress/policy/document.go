@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -263,9 +264,7 @@ func (p *Policy) Through(h Host, port uint16) string {
 }
 
 func allowCommand(sandbox, target string) string {
-	if sandbox == "" {
-		sandbox = "SANDBOX"
-	}
+	sandbox = cmp.Or(sandbox, "SANDBOX")
 	return "cove policy allow " + sandbox + " " + target
 }
 

@@ -97,12 +97,7 @@ func (h *habits) rules(host Host) []Rule {
 			all = appendRule(all, Rule{ports: []portRange{{port, port}}, PassThrough: h.ports[port]})
 		}
 	}
-	keys := make([]string, 0, len(h.methods))
-	for key := range h.methods {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
+	for _, key := range slices.Sorted(maps.Keys(h.methods)) {
 		method, port, _ := strings.Cut(key, " ")
 		ports, err := parsePorts(port)
 		if err != nil {

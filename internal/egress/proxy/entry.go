@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -383,12 +385,7 @@ func readSOCKSAddress(c io.Reader, kind byte) (*route, byte) {
 }
 
 func isASCII(b []byte) bool {
-	for _, c := range b {
-		if c >= 0x80 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(b, func(c byte) bool { return c >= utf8.RuneSelf })
 }
 
 // bind sets the connection's target. An address may still turn out to belong to one of its names.

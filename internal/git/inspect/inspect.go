@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -190,13 +191,7 @@ func (r *run) read(ctx context.Context) error {
 	return heads(keys(r.tags), "object", func(id, object string) { r.tags[id] = object })
 }
 
-func keys[V any](m map[string]V) (all []string) {
-	for k := range m {
-		all = append(all, k)
-	}
-	slices.Sort(all)
-	return all
-}
+func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // tips are the commits that refs are to be at.
 func (r *run) tips(ctx context.Context) (all []string, err error) {

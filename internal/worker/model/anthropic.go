@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -58,9 +59,7 @@ type anthropicTool struct {
 
 func (anthropic) encode(r Request) any {
 	out := anthropicRequest{Model: r.Model, MaxTokens: r.MaxOutput, Stream: true}
-	if out.MaxTokens == 0 {
-		out.MaxTokens = defaultOutput
-	}
+	out.MaxTokens = cmp.Or(out.MaxTokens, defaultOutput)
 	// Unchanged prefixes are read from the cache: tools and system up to the first mark, the conversation up to the
 	// second.
 	cache := &cacheControl{"ephemeral"}
