@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Conn carries frames. A stream that can pass descriptors also implements
-// FDConn; linux/unixconn does.
+// Conn carries frames. A stream that can pass descriptors also implements FDConn; linux/unixconn does.
 type Conn = io.ReadWriteCloser
 
 // FDConn is a Conn that passes descriptors with its bytes.

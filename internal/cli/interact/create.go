@@ -9,8 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// CreateSandbox asks for a sandbox and shows its steps. A signal takes back
-// what was made.
+// CreateSandbox asks for a sandbox and shows its steps. A signal takes back what was made.
 func CreateSandbox(ctx context.Context, sess *session.Session, req api.SandboxRequest) (api.Sandbox, error) {
 	interrupts := ui.WatchSignals(sess.Out, sess.Err)
 	defer interrupts.Stop()

@@ -146,8 +146,7 @@ func sockets() (all []netjoin.Socket) {
 	return all
 }
 
-// register makes the client known. One that is known keeps its policy unless
-// another is given.
+// register makes the client known. One that is known keeps its policy unless another is given.
 func (t *attachment) register(ctx context.Context, g api.GatewayRegistration, given bool) (api.GatewayClient, error) {
 	if !given {
 		all, err := t.gateway.GatewayClients(ctx)
@@ -163,8 +162,7 @@ func (t *attachment) register(ctx context.Context, g api.GatewayRegistration, gi
 	return t.gateway.RegisterGatewayClient(ctx, g)
 }
 
-// hold keeps the way out open until ctx ends, or the gateway does not know the
-// client any more.
+// hold keeps the way out open until ctx ends, or the gateway does not know the client any more.
 func (t *attachment) hold(ctx context.Context, held *client.Holding) error {
 	for {
 		closed := make(chan struct{})

@@ -76,8 +76,7 @@ what cannot be merged is left as it is; each is told, and the command fails.`,
 	return c
 }
 
-// branchOutside reports whether a sandbox's branch is in a repository of this
-// machine's.
+// branchOutside reports whether a sandbox's branch is in a repository of this machine's.
 func branchOutside(r *api.SandboxRepository) bool {
 	return r != nil && r.Worktree && filepath.IsAbs(r.Source)
 }

@@ -158,8 +158,7 @@ func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[
 	return nil
 }
 
-// passOn sends the signal that came to a command. One that cannot be sent ends
-// the command by leaving it.
+// passOn sends the signal that came to a command. One that cannot be sent ends the command by leaving it.
 func passOn(sess *session.Session, sandbox, id string, c *client.Client, in *ui.Interrupts) {
 	ctx, cancel := context.WithTimeout(context.Background(), session.KillTimeout)
 	defer cancel()

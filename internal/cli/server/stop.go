@@ -80,8 +80,7 @@ func stopServer(ctx context.Context, sess *session.Session) (result stopped, err
 	return result, nil
 }
 
-// listener is the process that listens on a unix socket of this machine, and
-// its number; 0 when nobody does.
+// listener is the process that listens on a unix socket of this machine, and its number; 0 when nobody does.
 func listener(path string) (session.Process, int, error) {
 	pid, err := listenerPID(path)
 	if pid == 0 || err != nil {

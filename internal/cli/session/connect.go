@@ -30,9 +30,8 @@ type Do = func(context.Context, *client.Client) error
 // Ask asks a server one thing, as (*client.Client).Agents does.
 type Ask[T any] = func(*client.Client, context.Context) (T, error)
 
-// Connect finds the backend: the server that was named, else the one of this
-// machine when it answers, else a daemon in this process, which is warm when
-// something is about to run.
+// Connect finds the backend: the server that was named, else the one of this machine when it answers, else a daemon in
+// this process, which is warm when something is about to run.
 func (sess *Session) Connect(ctx context.Context, warm bool) (*Backend, error) {
 	if address := sess.ServerAddress(); address != "" {
 		return sess.Dial(address)
@@ -103,14 +102,12 @@ func (sess *Session) Server(ctx context.Context) (*Backend, error) {
 	return b, nil
 }
 
-// WithServer lets do talk to the server that keeps sandboxes, until a signal
-// comes.
+// WithServer lets do talk to the server that keeps sandboxes, until a signal comes.
 func (sess *Session) WithServer(cmd *cobra.Command, do Do) error {
 	return sess.with(cmd.Context(), sess.Server, do)
 }
 
-// WithBackend lets do talk to the server of Connect, or to a daemon in this
-// process, until a signal comes.
+// WithBackend lets do talk to the server of Connect, or to a daemon in this process, until a signal comes.
 func (sess *Session) WithBackend(cmd *cobra.Command, do Do) error {
 	return sess.with(cmd.Context(), func(ctx context.Context) (*Backend, error) { return sess.Connect(ctx, false) }, do)
 }
@@ -150,8 +147,7 @@ func OfBackend[T any](cmd *cobra.Command, sess *Session, ask Ask[T]) (answer T, 
 	return answer, err
 }
 
-// AskRunning asks a server that answers now, for as long as somebody waits who
-// types; else it is Unavailable.
+// AskRunning asks a server that answers now, for as long as somebody waits who types; else it is Unavailable.
 func (sess *Session) AskRunning(ctx context.Context, ask Do) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -180,12 +176,10 @@ func (sess *Session) AskRunning(ctx context.Context, ask Do) error {
 // completionTimeout is how long whoever presses Tab waits for a server.
 const completionTimeout = 2 * time.Second
 
-// KillTimeout is how long ending an execution may take before the connection
-// is dropped instead, which ends it too.
+// KillTimeout is how long ending an execution may take before the connection is dropped instead, which ends it too.
 const KillTimeout = 10 * time.Second
 
-// How long it takes to look for a gateway that has gone again, at first and at
-// most.
+// How long it takes to look for a gateway that has gone again, at first and at most.
 const (
 	SoonestRetry = 50 * time.Millisecond
 	LatestRetry  = 2 * time.Second

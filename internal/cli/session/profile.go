@@ -45,8 +45,7 @@ func (sess *Session) ChosenProfile() (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// ResolveProfile is the profile of a command line: the one that it names, or the
-// chosen one.
+// ResolveProfile is the profile of a command line: the one that it names, or the chosen one.
 func (sess *Session) ResolveProfile(named string) (string, error) {
 	switch named {
 	case profile.Default:

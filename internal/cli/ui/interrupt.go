@@ -13,10 +13,9 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Interrupts turns SIGINT, SIGTERM and SIGHUP into a clean end: the first
-// gives up what is under way, and unless onSignal says more the second leaves
-// at once. What is then left on
-// the host belongs to a process that is gone, and the next one removes it.
+// Interrupts turns SIGINT, SIGTERM and SIGHUP into a clean end: the first gives up what is under way, and unless
+// onSignal says more the second leaves at once. What is then left on the host belongs to a process that is gone, and
+// the next one removes it.
 type Interrupts struct {
 	signals chan os.Signal
 	done    chan struct{}
@@ -89,8 +88,7 @@ func (in *Interrupts) handle(s syscall.Signal) {
 	}
 }
 
-// Cover returns a context that the first signal ends, until onSignal says
-// something better.
+// Cover returns a context that the first signal ends, until onSignal says something better.
 func (in *Interrupts) Cover(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	in.mu.Lock()

@@ -21,8 +21,7 @@ var units = []struct {
 	{[]string{"b", ""}, 1},
 }
 
-// ParseSize reads a size that must be a positive multiple of step, so that it
-// reaches the API without being rounded.
+// ParseSize reads a size that must be a positive multiple of step, so that it reaches the API without being rounded.
 func ParseSize(s string, step int64) (int64, error) {
 	text := strings.ToLower(strings.TrimSpace(s))
 	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyz ")

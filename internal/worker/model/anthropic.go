@@ -9,8 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// anthropic is Anthropic's Messages API,
-// https://docs.anthropic.com/en/api/messages-streaming.
+// anthropic is Anthropic's Messages API, https://docs.anthropic.com/en/api/messages-streaming.
 type anthropic struct{}
 
 func (anthropic) path() string { return "/v1/messages" }
