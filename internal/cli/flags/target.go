@@ -184,11 +184,7 @@ func sandboxNames(ctx context.Context, sess *session.Session) []string {
 
 // AnsweredSandboxes are those of a server that answers now, the last used first.
 func AnsweredSandboxes(ctx context.Context, sess *session.Session) []api.Sandbox {
-	var l api.SandboxList
-	sess.AskRunning(ctx, func(ctx context.Context, c *client.Client) (err error) {
-		l, err = c.Sandboxes(ctx)
-		return err
-	})
+	l := session.OfRunning(ctx, sess, (*client.Client).Sandboxes)
 	slices.SortStableFunc(l.Sandboxes, func(a, b api.Sandbox) int { return b.LastUsedAt.Compare(a.LastUsedAt) })
 	return l.Sandboxes
 }

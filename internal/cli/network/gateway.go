@@ -107,10 +107,7 @@ func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error
 		}
 	}()
 	err = g.Serve(ctx)
-	if cerr := g.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return cmp.Or(err, g.Close())
 }
 
 func gatewayAdd(sess *session.Session) *cobra.Command {

@@ -78,10 +78,8 @@ type attachment struct {
 }
 
 func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.GatewayRegistration, given, env bool) error {
-	interrupts := ui.WatchSignals()
+	ctx, interrupts := ui.CoverSignals(cmd.Context())
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(cmd.Context())
-	defer cancel()
 	gone, err := session.WatchProcess(pid)
 	if err != nil {
 		return err
@@ -128,7 +126,7 @@ func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.Gat
 	}
 	go func() { // the process's end ends this, too
 		gone.Wait(ctx)
-		cancel()
+		interrupts.GiveUp()
 	}()
 	err = t.hold(ctx, held)
 	if ctx.Err() != nil && interrupts.First() == 0 {

@@ -122,10 +122,8 @@ func destroy(sess *session.Session, cmd *cobra.Command, o destroyOptions, args [
 			return err
 		}
 	}
-	interrupts := ui.WatchSignals(sess.Out) // only now: who is asked is ended by a signal at once
+	ctx, interrupts := ui.CoverSignals(ctx, sess.Out) // only now: who is asked is ended by a signal at once
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(ctx)
-	defer cancel()
 	done := []destroyed{}
 	var failed error
 	for _, s := range doomed {

@@ -101,10 +101,8 @@ type collected struct {
 
 // execute runs a command without a terminal.
 func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[string]string) error {
-	interrupts := ui.WatchSignals(sess.Out, sess.Err)
+	ctx, interrupts := ui.CoverSignals(cmd.Context(), sess.Out, sess.Err)
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(cmd.Context())
-	defer cancel()
 	b, err := sess.Server(ctx)
 	if err != nil {
 		return interrupts.Explain(err)
@@ -129,7 +127,7 @@ func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[
 	}
 	stream.Started = func(id string) {
 		if o.detach {
-			cancel()
+			interrupts.GiveUp()
 			return
 		}
 		interrupts.OnSignal(func() { passOn(sess, s.ID, id, b.Client, interrupts) })

@@ -65,14 +65,10 @@ func knownRepositories(ctx context.Context, sess *session.Session) []string {
 			known = append(known, s.Repository.Source)
 		}
 	}
-	sess.AskRunning(ctx, func(ctx context.Context, c *client.Client) error {
-		stored, err := c.Repositories(ctx)
-		for _, r := range stored {
-			if source := strings.TrimSuffix(r.Source, "/.git"); !slices.Contains(known, source) {
-				known = append(known, source)
-			}
+	for _, r := range session.OfRunning(ctx, sess, (*client.Client).Repositories) {
+		if source := strings.TrimSuffix(r.Source, "/.git"); !slices.Contains(known, source) {
+			known = append(known, source)
 		}
-		return err
-	})
+	}
 	return known
 }

@@ -188,13 +188,9 @@ func storedSize(all []api.StoredRepository) (n int64) {
 // completeStored completes the names of repositories in the store. It starts no server.
 func completeStored(sess *session.Session) cobra.CompletionFunc {
 	return ui.CompleteEach(func(ctx context.Context) (names []string) {
-		sess.AskRunning(ctx, func(ctx context.Context, c *client.Client) error {
-			all, err := c.Repositories(ctx)
-			for _, r := range all {
-				names = append(names, r.Name)
-			}
-			return err
-		})
+		for _, r := range session.OfRunning(ctx, sess, (*client.Client).Repositories) {
+			names = append(names, r.Name)
+		}
 		return names
 	})
 }

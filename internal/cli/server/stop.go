@@ -48,10 +48,8 @@ func (s stopped) text() string {
 }
 
 func stopServer(ctx context.Context, sess *session.Session) (result stopped, err error) {
-	interrupts := ui.WatchSignals()
+	ctx, interrupts := ui.CoverSignals(ctx)
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(ctx)
-	defer cancel()
 	if sess.ServerAddress() != "" {
 		return result, elsewhere("stopped")
 	}

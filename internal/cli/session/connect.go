@@ -1,12 +1,12 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
@@ -114,19 +114,14 @@ func (sess *Session) WithBackend(cmd *cobra.Command, do Do) error {
 
 // with connects, and ends do at a signal.
 func (sess *Session) with(ctx context.Context, connect func(context.Context) (*Backend, error), do Do) error {
-	interrupts := ui.WatchSignals(sess.Out)
+	ctx, interrupts := ui.CoverSignals(ctx, sess.Out)
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(ctx)
-	defer cancel()
 	b, err := connect(ctx)
 	if err != nil {
 		return interrupts.Explain(err)
 	}
 	err = interrupts.Explain(do(ctx, b.Client))
-	if cerr := b.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return cmp.Or(err, b.Close())
 }
 
 // OfServer returns the answer of the server that keeps sandboxes.
@@ -147,8 +142,8 @@ func OfBackend[T any](cmd *cobra.Command, sess *Session, ask Ask[T]) (answer T, 
 	return answer, err
 }
 
-// AskRunning asks a server that answers now, for as long as somebody waits who types; else it is Unavailable.
-func (sess *Session) AskRunning(ctx context.Context, ask Do) error {
+// OfRunning returns the answer of a server that answers now, for as long as somebody waits who types; else nothing.
+func OfRunning[T any](ctx context.Context, sess *Session, ask Ask[T]) (answer T) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -157,20 +152,18 @@ func (sess *Session) AskRunning(ctx context.Context, ask Do) error {
 	address := sess.ServerAddress()
 	if address == "" {
 		cfg, err := sess.Config()
-		if err != nil {
-			return err
-		}
-		if !Answers(ctx, cfg.Socket()) {
-			return cove.Errorf(cove.Unavailable, "no server answers")
+		if err != nil || !Answers(ctx, cfg.Socket()) {
+			return answer
 		}
 		address = "unix:" + cfg.Socket()
 	}
 	b, err := sess.Dial(address)
 	if err != nil {
-		return err
+		return answer
 	}
 	defer b.Close()
-	return ask(ctx, b.Client)
+	answer, _ = ask(b.Client, ctx)
+	return answer
 }
 
 // completionTimeout is how long whoever presses Tab waits for a server.

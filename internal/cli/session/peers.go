@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -61,10 +62,7 @@ func (sess *Session) ReadRecords(ctx context.Context, ask func(*client.Client) e
 		return err
 	}
 	err = ask(b.Client)
-	if cerr := b.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return cmp.Or(err, b.Close())
 }
 
 // NotHere reports an answer that another process may give differently.

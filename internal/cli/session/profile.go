@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -63,9 +64,7 @@ func (sess *Session) Profiles(ctx context.Context) (all []api.Profile, err error
 		return nil, err
 	}
 	defer func() {
-		if cerr := b.Close(); err == nil {
-			err = cerr
-		}
+		err = cmp.Or(err, b.Close())
 	}()
 	return b.Client.Profiles(ctx)
 }

@@ -39,6 +39,13 @@ func WatchSignals(outputs ...*os.File) *Interrupts {
 	return in
 }
 
+// CoverSignals begins to watch, and returns a context that the first signal ends, as Cover does. Stop ends it, too.
+func CoverSignals(ctx context.Context, outputs ...*os.File) (context.Context, *Interrupts) {
+	in := WatchSignals(outputs...)
+	ctx, _ = in.Cover(ctx)
+	return ctx, in
+}
+
 func (in *Interrupts) watch() {
 	for {
 		select {
@@ -137,6 +144,7 @@ func (in *Interrupts) Explain(err error) error {
 }
 
 func (in *Interrupts) Stop() {
+	in.GiveUp()
 	signal.Stop(in.signals)
 	close(in.done)
 }
