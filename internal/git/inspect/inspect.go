@@ -90,21 +90,13 @@ func inspect(ctx context.Context, g git, job Job) (policy.Facts, error) {
 	r := &run{job: job, git: g, commits: map[string][]string{}, tags: map[string]string{}}
 	r.facts.Ancestry = map[policy.Update]policy.Ancestry{}
 	if err := r.all(ctx); err != nil {
-		if d := defect(""); asDefect(err, &d) {
+		if d, ok := err.(defect); ok {
 			r.facts.Defects = append(r.facts.Defects, string(d))
 			return r.facts, nil
 		}
 		return policy.Facts{}, err
 	}
 	return r.facts, nil
-}
-
-func asDefect(err error, d *defect) bool {
-	got, ok := err.(defect)
-	if ok {
-		*d = got
-	}
-	return ok
 }
 
 func (r *run) all(ctx context.Context) error {
