@@ -374,8 +374,7 @@ func unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return cove.Errorf(cove.Canceled, "the request was given up: %w", context.Cause(ctx))
 	}
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // the method and the address are redundant
 	}
 	return cove.Errorf(cove.Unavailable, "the server does not answer: %w", err).

@@ -81,8 +81,7 @@ func (c *Client) HandOver(ctx context.Context, name string, sockets []*os.File) 
 	if err = handOver(conn, name, sockets); err != nil {
 		stop()
 		conn.Close()
-		var known *cove.Error
-		if errors.As(err, &known) {
+		if _, ok := errors.AsType[*cove.Error](err); ok {
 			return nil, err
 		}
 		return nil, unreachable(ctx, err)

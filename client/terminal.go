@@ -188,8 +188,7 @@ func (t *Terminal) Next() ([]byte, error) {
 }
 
 func lost(err error) error {
-	var closed websocket.CloseError
-	if errors.As(err, &closed) && closed.Code == websocket.StatusPolicyViolation {
+	if closed, ok := errors.AsType[websocket.CloseError](err); ok && closed.Code == websocket.StatusPolicyViolation {
 		return cove.Errorf(cove.Forbidden, "the server ended the connection: %s", closed.Reason)
 	}
 	// Not wrapped: io.EOF would mean the program's end.

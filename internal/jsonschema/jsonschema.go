@@ -108,8 +108,7 @@ func (s *Schema) Validate(document []byte) (err error) {
 	defer s.mu.Unlock()
 	s.steps = 0
 	err = s.compiled.Validate(doc)
-	var differs *jsonschema.ValidationError
-	if errors.As(err, &differs) {
+	if differs, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
 		return cove.Errorf(cove.SchemaMismatch, "the document does not match its schema: %s", complaints(doc, differs))
 	}
 	return err

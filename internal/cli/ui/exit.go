@@ -34,8 +34,7 @@ func ExitCode(err error) int {
 	if err == nil {
 		return 0
 	}
-	var i *Interrupted
-	if errors.As(err, &i) {
+	if i, ok := errors.AsType[*Interrupted](err); ok {
 		return ExitSignal(i.Signal)
 	}
 	if code, ok := exitCodes[cove.ErrorCode(err)]; ok {

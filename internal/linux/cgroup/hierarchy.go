@@ -429,8 +429,7 @@ func write(dir, name, value string) error {
 
 // cause returns an error without its path, which the message contains already.
 func cause(err error) string {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err.Error()
 	}
 	return err.Error()
