@@ -107,11 +107,7 @@ func (h *habits) rules(host Host) []Rule {
 	}
 	for i := range all {
 		all[i].Action = Allow
-		if host.name != "" {
-			all[i].hosts = []pattern{{name: host.name}}
-		} else {
-			all[i].cidrs = []netip.Prefix{netip.PrefixFrom(host.addr, host.addr.BitLen())}
-		}
+		all[i].setHost(host)
 	}
 	return all
 }
