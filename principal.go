@@ -27,6 +27,7 @@ const (
 	kindKey                   // by the name of the API key
 	kindUser                  // by the user id, in decimal
 	kindAddress               // by the address that a request comes from
+	kindSandbox               // by the name of the sandbox that a program is in
 	kindNamed                 // by a name that says no kind
 )
 
@@ -37,6 +38,7 @@ const (
 	prefixKey     = "key:"
 	prefixUser    = "uid:"
 	prefixAddress = "ip:"
+	prefixSandbox = "sandbox:"
 )
 
 // MachineOwner returns the principal that owns the machine, and sees everything on it.
@@ -57,6 +59,10 @@ func Address(address string) Principal { return Principal{kind: kindAddress, nam
 // RegisteredClient returns the principal that a gateway of its own knows by a name.
 // Its text form is that name alone.
 func RegisteredClient(name string) Principal { return Principal{kind: kindNamed, name: name} }
+
+// InSandbox returns the principal that programs in a sandbox are, by its name, where
+// a service of Cove acts for them. It owns nothing.
+func InSandbox(name string) Principal { return Principal{kind: kindSandbox, name: name} }
 
 // System returns Cove itself, which sees everything, for what no caller asks for:
 // recovery, reaping and pruning. part names a part of Cove in records, such as
@@ -79,6 +85,9 @@ func ParsePrincipal(text string) Principal {
 	if name, ok := strings.CutPrefix(text, prefixAddress); ok {
 		return Address(name)
 	}
+	if name, ok := strings.CutPrefix(text, prefixSandbox); ok {
+		return InSandbox(name)
+	}
 	if name, ok := strings.CutPrefix(text, prefixUser); ok {
 		if uid, err := strconv.ParseUint(name, 10, 32); err == nil && LocalUser(uint32(uid)).name == name {
 			return LocalUser(uint32(uid))
@@ -100,6 +109,8 @@ func (p Principal) String() string {
 		return prefixUser + p.name
 	case kindAddress:
 		return prefixAddress + p.name
+	case kindSandbox:
+		return prefixSandbox + p.name
 	case kindSystem:
 		if p.name != "" {
 			return prefixSystem + p.name

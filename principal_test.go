@@ -14,6 +14,7 @@ func TestPrincipalText(t *testing.T) {
 		{LocalUser(1000), "uid:1000"},
 		{Address("127.0.0.1"), "ip:127.0.0.1"},
 		{RegisteredClient("builder"), "builder"},
+		{InSandbox("brave-otter"), "sandbox:brave-otter"},
 	} {
 		if got := c.p.String(); got != c.text {
 			t.Errorf("%#v is written as %q, not as %q", c.p, got, c.text)
@@ -31,7 +32,7 @@ func TestPrincipalText(t *testing.T) {
 
 func TestPrincipalSees(t *testing.T) {
 	all := []Principal{MachineOwner(), System(""), System("agents"), KeyHolder("a"), KeyHolder("b"), LocalUser(0), LocalUser(1000),
-		Address("127.0.0.1"), Address("::1"), RegisteredClient("a"), {}, {Tenant: "t"}}
+		Address("127.0.0.1"), Address("::1"), RegisteredClient("a"), InSandbox("a"), {}, {Tenant: "t"}}
 	for _, p := range all {
 		for _, owner := range all {
 			want := p.SeesAll() || p == owner && p != Principal{} && p != Principal{Tenant: "t"}

@@ -31,7 +31,7 @@ import (
 type agents struct {
 	layers  *layers.Store
 	manager *sandbox.Manager
-	store   store.Store
+	store   store.Vault
 	cfg     *config.Config
 }
 
@@ -40,13 +40,13 @@ var (
 	_ run.Agents     = &agents{}
 )
 
-// installer is who runs what installs agents, in the records.
-const installer = "cove:agents"
+// installer is the part of Cove that installs agents.
+const installer = "agents"
 
 // newAgents makes the agents. Files of the configuration are read when they are
 // needed.
 func (d *Daemon) newAgents() *agents {
-	a := &agents{manager: d.manager, store: d.store, cfg: d.cfg}
+	a := &agents{manager: d.manager, store: store.NewVault(d.store), cfg: d.cfg}
 	a.layers = layers.Open(layers.Options{
 		Dir: filepath.Join(d.cfg.Home, "agents"), Beside: filepath.Dir(GuestPath(d.cfg)), Agents: agent.Merge(d.cfg.Agents),
 		Providers: func() ([]model.Provider, error) { return providers(d.cfg.Gateway) },
@@ -58,10 +58,10 @@ func (d *Daemon) newAgents() *agents {
 // run does a job in an execution of its own.
 func (a *agents) run(ctx context.Context, j layers.Job) (layers.Result, error) {
 	q := sandbox.Request{
-		Language: "sh", Code: []byte(j.Script), Args: j.Args, Attachments: j.Attachments, Own: j.Limits, Client: installer,
+		Language: "sh", Code: []byte(j.Script), Args: j.Args, Attachments: j.Attachments, Own: j.Limits,
 		Spec: cove.Spec{Network: j.Network},
 	}
-	r, err := a.manager.Execute(ctx, q, nil, nil)
+	r, err := a.manager.Execute(ctx, cove.System(installer), q, nil, nil)
 	return layers.Result{ExitCode: r.ExitCode, Stdout: string(r.Stdout), Stderr: string(r.Stderr), Limit: r.Limit, Killed: r.Killed}, err
 }
 
@@ -108,7 +108,7 @@ func (a *agents) InstallAgent(ctx context.Context, name, version string, progres
 
 // RemoveAgent implements httpapi.Agents.
 func (a *agents) RemoveAgent(ctx context.Context, name, version string) ([]string, error) {
-	all, err := a.store.Sandboxes(ctx)
+	all, err := a.store.For(cove.System(installer)).Sandboxes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func choice(q run.Want) layers.Want {
 }
 
 // EquipSandbox implements httpapi.Agents.
-func (a *agents) EquipSandbox(q *sandbox.LastingRequest) error {
+func (a *agents) EquipSandbox(who cove.Principal, q *sandbox.LastingRequest) error {
 	if _, err := a.layers.Agent(q.Agent); cove.ErrorCode(err) == cove.NotFound {
 		return nil // a program of the image
 	}
@@ -164,7 +164,7 @@ func (a *agents) EquipSandbox(q *sandbox.LastingRequest) error {
 	if err != nil {
 		return err
 	}
-	if !q.Local { // others have no credentials of the machine's
+	if !who.IsOwner() { // others have no credentials of the machine's
 		o.Network = cove.Network{}
 	}
 	q.Spec = o.Equip(q.Spec)

@@ -35,6 +35,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/version"
 )
@@ -110,10 +111,10 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		return nil, err
 	}
 	d.meter = meter.New(meter.Options{State: d.network, Lost: func() int64 { return d.recorder.Lost() }})
-	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: d.store, Keep: cfg.Audit.Decisions, Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
+	d.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: store.NewVault(d.store), Keep: cfg.Audit.Decisions, Observe: d.meter.Observe, Clock: clock.Real(), Log: log})
 	d.manager = sandbox.New(sandbox.Options{
 		NextWay: d.nextWay, OpenWay: d.openWay,
-		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: d.store,
+		Engines: d.engines, Defaults: cfg.Spec(), Images: d.images, Store: store.NewVault(d.store),
 		Instance: d.instance.ID, RunDir: cfg.RunDir, Bounds: cfg.Bounds(),
 		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
 		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,
@@ -172,7 +173,7 @@ func GuestPath(cfg *config.Config) string {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.manager, Lasting: d.manager, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: work{d.manager, d.openRepos, outlet{d}}, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: d.store, Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		Executor: d.manager, Lasting: d.manager, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: work{d.manager, d.openRepos, outlet{d}}, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: store.NewVault(d.store), Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
 		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/git/inspect"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // nextWay names a sandbox that openWay is called for next.
@@ -33,12 +34,12 @@ func (d *Daemon) nextWay() cove.SandboxID {
 
 // openWay opens a sandbox's way out. It is closed before the manager has
 // closed.
-func (d *Daemon) openWay(id cove.SandboxID, of cove.ExecutionID, client string, n sandbox.Network) (sandbox.Way, error) {
+func (d *Daemon) openWay(who cove.Principal, id cove.SandboxID, of cove.ExecutionID, n sandbox.Network) (sandbox.Way, error) {
 	g, err := d.openGateway()
 	if err != nil {
 		return nil, err
 	}
-	return g.Open(spec(id, string(of), client, n))
+	return g.Open(spec(who, id, string(of), n))
 }
 
 func (d *Daemon) newGateway() (*gateway.Gateway, error) {
@@ -72,7 +73,7 @@ func (d *Daemon) gatewayOptions() (gateway.Options, error) {
 	if err != nil {
 		return o, err
 	}
-	o.Recorder, o.Approvals, o.Log = d.recorder, d.store, d.log
+	o.Recorder, o.Approvals, o.Log = d.recorder, new(store.NewVault(d.store)), d.log
 	o.OwnPort = func(port uint16) bool { return uint32(port) == d.port.Load() }
 	o.Spool, o.Packs, err = packs(d.cfg.Home, d.engines)
 	return o, err

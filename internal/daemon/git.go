@@ -73,7 +73,7 @@ func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitS
 			if err != nil {
 				return nil, err
 			}
-			return g.Open(spec(id, h.Name, h.Client, n))
+			return g.Open(spec(h.Owner, id, h.Name, n))
 		}
 	}
 	return hidden.Open(ctx, o)

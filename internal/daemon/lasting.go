@@ -30,8 +30,8 @@ func (d *Daemon) adopt(ctx context.Context) error {
 	d.lasting.Store(g)
 	err = d.manager.AdoptSandboxes(ctx, sandbox.Lasting{
 		Workspaces: workspaces,
-		OpenWay: func(id cove.SandboxID, name, client string, n sandbox.Network) (sandbox.Way, error) {
-			return g.Open(spec(id, name, client, n))
+		OpenWay: func(who cove.Principal, id cove.SandboxID, name string, n sandbox.Network) (sandbox.Way, error) {
+			return g.Open(spec(who, id, name, n))
 		},
 		ForgetWay: g.Discard, Repository: repositoryNetwork, OpenGit: d.openGit,
 		Layers: d.agents.layers, TakeUp: d.runs.TakeUp, Recorders: d.runs, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
@@ -61,9 +61,9 @@ func (d *Daemon) newLastingGateway() (*gateway.Gateway, error) {
 }
 
 // spec is a way out as the gateway makes it.
-func spec(id cove.SandboxID, name, client string, n sandbox.Network) gateway.Spec {
+func spec(owner cove.Principal, id cove.SandboxID, name string, n sandbox.Network) gateway.Spec {
 	return gateway.Spec{
-		Sandbox: id, Name: name, Client: client, Policy: n.Policy, Credentials: n.Credentials, Providers: n.Providers, Budget: n.Budget,
+		Owner: owner, Sandbox: id, Name: name, Policy: n.Policy, Credentials: n.Credentials, Providers: n.Providers, Budget: n.Budget,
 		Remote: n.Remote, PullRequests: n.PullRequests,
 	}
 }
@@ -78,7 +78,7 @@ const gitHubAPI = "api.github.com"
 // repositoryNetwork is what a sandbox needs of the network for its repository:
 // that repository, and where it may open pull requests, the API that does. A
 // remote that is not reached by HTTPS is one of the machine's, and no sandbox's.
-func repositoryNetwork(of store.SandboxRepository, allowPR, local bool) (sandbox.Network, error) {
+func repositoryNetwork(who cove.Principal, of store.SandboxRepository, allowPR bool) (sandbox.Network, error) {
 	if !strings.HasPrefix(of.Remote, "https://") {
 		return sandbox.Network{Mode: cove.NetworkNone}, nil
 	}
@@ -87,7 +87,7 @@ func repositoryNetwork(of store.SandboxRepository, allowPR, local bool) (sandbox
 		return sandbox.Network{}, err
 	}
 	n := sandbox.Network{Mode: cove.NetworkLimited, Policy: []*policy.Document{d}, PullRequests: allowPR}
-	if local {
+	if who.IsOwner() {
 		n.Remote = of.Remote
 	}
 	if remote, err := policy.ParseRemote(of.Remote); allowPR && err == nil && remote.Host.Name() == "github.com" {
@@ -109,37 +109,37 @@ type repositories struct {
 var _ httpapi.Repositories = repositories{}
 
 // Mirrors implements httpapi.Repositories.
-func (r repositories) Mirrors(ctx context.Context) ([]repos.Mirror, error) {
+func (r repositories) Mirrors(ctx context.Context, who cove.Principal) ([]repos.Mirror, error) {
 	s, err := r.open()
 	if err != nil {
 		return nil, err
 	}
-	return s.Mirrors(ctx)
+	return s.Mirrors(ctx, who)
 }
 
 // FetchMirror implements httpapi.Repositories.
-func (r repositories) FetchMirror(ctx context.Context, source string, owner, partial bool, progress func(workspace.Step)) (repos.Mirror, error) {
+func (r repositories) FetchMirror(ctx context.Context, who cove.Principal, source string, partial bool, progress func(workspace.Step)) (repos.Mirror, error) {
 	s, err := r.open()
 	if err != nil {
 		return repos.Mirror{}, err
 	}
-	return s.FetchMirror(ctx, source, owner, partial, progress)
+	return s.FetchMirror(ctx, who, source, partial, progress)
 }
 
 // RemoveMirror implements httpapi.Repositories.
-func (r repositories) RemoveMirror(ctx context.Context, source string, owner bool) error {
+func (r repositories) RemoveMirror(ctx context.Context, who cove.Principal, source string) error {
 	s, err := r.open()
 	if err != nil {
 		return err
 	}
-	return s.RemoveMirror(ctx, source, owner)
+	return s.RemoveMirror(ctx, who, source)
 }
 
 // CollectMirror implements httpapi.Repositories.
-func (r repositories) CollectMirror(ctx context.Context, source string, owner bool) error {
+func (r repositories) CollectMirror(ctx context.Context, who cove.Principal, source string) error {
 	s, err := r.open()
 	if err != nil {
 		return err
 	}
-	return s.CollectMirror(ctx, source, owner)
+	return s.CollectMirror(ctx, who, source)
 }

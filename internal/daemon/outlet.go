@@ -25,7 +25,7 @@ import (
 type outlet struct{ d *Daemon }
 
 // Open implements repos.Outlet. Errors: InvalidArgument, Forbidden, Unavailable.
-func (o outlet) Open(_ context.Context, address string, owner, push bool) (repos.Way, error) {
+func (o outlet) Open(_ context.Context, who cove.Principal, address string, push bool) (repos.Way, error) {
 	if strings.HasPrefix(address, "http://") { // on this machine's loopback, where only its owner gets
 		return repos.Way{Close: func() error { return nil }}, nil
 	}
@@ -33,8 +33,8 @@ func (o outlet) Open(_ context.Context, address string, owner, push bool) (repos
 	if err != nil {
 		return repos.Way{}, err
 	}
-	spec := gateway.Spec{Name: "git", Client: "local", Policy: []*policy.Document{document}, Remote: address}
-	if !owner {
+	spec := gateway.Spec{Name: "git", Owner: cove.MachineOwner(), Policy: []*policy.Document{document}, Remote: address}
+	if !who.IsOwner() {
 		spec.Remote = ""
 		if err := document.Foreign(nil); err != nil {
 			return repos.Way{}, err
@@ -56,7 +56,7 @@ type askingOutlet struct {
 }
 
 // Open implements repos.Outlet.
-func (o askingOutlet) Open(_ context.Context, address string, _, push bool) (repos.Way, error) {
+func (o askingOutlet) Open(_ context.Context, _ cove.Principal, address string, push bool) (repos.Way, error) {
 	if !strings.HasPrefix(address, "https://") {
 		return repos.Way{}, cove.Errorf(cove.Unsupported, "a push to %s does not go through the gateway, which asks", address).WithHint("say yes to it yourself")
 	}
@@ -66,7 +66,7 @@ func (o askingOutlet) Open(_ context.Context, address string, _, push bool) (rep
 	}
 	first := &document.Rules[0] // git begins by reading, once: that is where it waits
 	first.Action, first.Note = policy.Ask, o.what
-	opened, way, err := o.way(gateway.Spec{Name: o.name, Client: "local", Policy: []*policy.Document{document}, Remote: address})
+	opened, way, err := o.way(gateway.Spec{Name: o.name, Owner: cove.MachineOwner(), Policy: []*policy.Document{document}, Remote: address})
 	if err != nil {
 		return repos.Way{}, err
 	}

@@ -14,12 +14,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/git/forge"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // Pull implements httpapi.Work.
-func (w work) Pull(ctx context.Context, ref string, who sandbox.Caller, q api.PullRequest) (api.OpenedPull, error) {
-	s, err := w.manager.FindSandbox(ctx, ref, who)
+func (w work) Pull(ctx context.Context, who cove.Principal, ref string, q api.PullRequest) (api.OpenedPull, error) {
+	s, err := w.manager.FindSandbox(ctx, who, ref)
 	if err != nil {
 		return api.OpenedPull{}, err
 	}
@@ -84,6 +83,6 @@ func (o outlet) forgeSpec(remote string) (spec gateway.Spec, address string, err
 		return spec, "", err
 	}
 	document := &policy.Document{Source: "repository", Mode: cove.NetworkLimited, Rules: []policy.Rule{rule}, PullRequests: policy.Granted}
-	spec = gateway.Spec{Name: "git", Client: "local", Policy: []*policy.Document{document}, Remote: remote, PullRequests: true}
+	spec = gateway.Spec{Name: "git", Owner: cove.MachineOwner(), Policy: []*policy.Document{document}, Remote: remote, PullRequests: true}
 	return spec, "https://" + at.Host.Authority(at.Port(r.Port)) + path, nil
 }

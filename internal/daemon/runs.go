@@ -6,18 +6,20 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // newRuns makes what has the runs of agents.
 func (d *Daemon) newRuns() *run.Runner {
 	return run.New(run.Options{
-		Sandboxes: d.manager, Agents: d.agents, Work: runWork{work{d.manager, d.openRepos, outlet{d}}}, Store: d.store, Flush: d.recorder.Flush,
+		Sandboxes: d.manager, Agents: d.agents, Work: runWork{work{d.manager, d.openRepos, outlet{d}}}, Store: store.NewVault(d.store), Flush: d.recorder.Flush,
 		Dir: filepath.Join(d.cfg.Home, "runs"), Clock: clock.Real(), Log: d.log,
 	})
 }
@@ -42,12 +44,12 @@ type runWork struct{ work }
 var _ run.Work = runWork{}
 
 // Changes implements run.Work.
-func (w runWork) Changes(ctx context.Context, ref string, who sandbox.Caller) ([]api.WorkChange, error) {
-	changes, err := w.work.Changes(ctx, ref, who, repos.Work{}, repos.ChangeStyle{Renames: true})
+func (w runWork) Changes(ctx context.Context, who cove.Principal, ref string) ([]api.WorkChange, error) {
+	changes, err := w.work.Changes(ctx, who, ref, repos.Work{}, repos.ChangeStyle{Renames: true})
 	return httpapi.WorkChanges(changes), err
 }
 
 // Patch implements run.Work.
-func (w runWork) Patch(ctx context.Context, ref string, who sandbox.Caller, out io.Writer) error {
-	return w.Diff(ctx, ref, who, repos.Work{}, repos.DiffStyle{}, out)
+func (w runWork) Patch(ctx context.Context, who cove.Principal, ref string, out io.Writer) error {
+	return w.Diff(ctx, who, ref, repos.Work{}, repos.DiffStyle{}, out)
 }

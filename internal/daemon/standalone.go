@@ -27,6 +27,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/meter"
+	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/version"
 )
@@ -92,8 +93,8 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	}
 	var served *gateway.Gateway
 	counted := meter.New(meter.Options{State: func() gateway.State { return served.State() }, Lost: func() int64 { return g.recorder.Lost() }})
-	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: g.store, Keep: o.Config.Audit.Decisions, Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
-	way.Dir, way.Keep, way.Recorder, way.Approvals, way.Log = filepath.Join(o.Config.RunDir, "gateway"), &keep, g.recorder, g.store, o.Log
+	g.recorder = gateway.NewRecorder(gateway.RecorderOptions{Store: store.NewVault(g.store), Keep: o.Config.Audit.Decisions, Observe: counted.Observe, Clock: clock.Real(), Log: o.Log})
+	way.Dir, way.Keep, way.Recorder, way.Approvals, way.Log = filepath.Join(o.Config.RunDir, "gateway"), &keep, g.recorder, new(store.NewVault(g.store)), o.Log
 	if g.instance, err = instance.Hold(o.Config.RunDir); err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 		return nil, err
 	}
 	served = gateway.New(way)
-	g.clients, err = clients.New(ctx, clients.Options{Gateway: served, Store: g.store, BeyondLoopback: o.BeyondLoopback,
+	g.clients, err = clients.New(ctx, clients.Options{Gateway: served, Store: store.NewVault(g.store), BeyondLoopback: o.BeyondLoopback,
 		Version: version.Version, Clock: clock.Real(), Log: o.Log})
 	if err != nil {
 		return nil, err
@@ -112,7 +113,7 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	if err := g.Reload(ctx); err != nil {
 		return nil, err
 	}
-	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Store: g.store, Flush: g.recorder.Flush, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
+	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Store: store.NewVault(g.store), Flush: g.recorder.Flush, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
 		return nil, err
 	}
 	if g.control, _, err = clients.Listen("unix:"+o.Socket, false); err != nil {
@@ -149,7 +150,7 @@ func (g *Gateway) Reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	made, err := g.clients.SetDefault(ctx, registration)
+	made, err := g.clients.SetDefault(ctx, cove.MachineOwner(), registration)
 	if err == nil {
 		g.o.Log.Info("the default client is served", "address", made.Listen, "files", made.Files, "cut", made.Cut)
 	}
@@ -216,7 +217,7 @@ func (g *Gateway) prune(ctx context.Context) {
 	ticker := time.NewTicker(pruneEvery)
 	defer ticker.Stop()
 	for {
-		if _, err := g.store.Prune(ctx, time.Now().Add(-retention)); err != nil && ctx.Err() == nil {
+		if _, err := store.NewVault(g.store).For(cove.System("")).Prune(ctx, time.Now().Add(-retention)); err != nil && ctx.Err() == nil {
 			g.o.Log.Warn("cannot remove old decisions", "error", err)
 		}
 		select {

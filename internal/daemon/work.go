@@ -23,12 +23,12 @@ type work struct {
 var _ httpapi.Work = work{}
 
 // take takes over what a sandbox has, its uncommitted work included.
-func (w work) take(ctx context.Context, ref string, who sandbox.Caller) (*repos.Store, *sandbox.Work, []repos.Ref, error) {
+func (w work) take(ctx context.Context, who cove.Principal, ref string) (*repos.Store, *sandbox.Work, []repos.Ref, error) {
 	store, err := w.repos()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	in, err := w.manager.OpenWork(ctx, ref, who)
+	in, err := w.manager.OpenWork(ctx, who, ref)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -41,8 +41,8 @@ func (w work) take(ctx context.Context, ref string, who sandbox.Caller) (*repos.
 }
 
 // Import implements httpapi.Work.
-func (w work) Import(ctx context.Context, ref string, who sandbox.Caller) (api.ImportedWork, error) {
-	store, in, refs, err := w.take(ctx, ref, who)
+func (w work) Import(ctx context.Context, who cove.Principal, ref string) (api.ImportedWork, error) {
+	store, in, refs, err := w.take(ctx, who, ref)
 	if err != nil {
 		return api.ImportedWork{}, err
 	}
@@ -55,8 +55,8 @@ func (w work) Import(ctx context.Context, ref string, who sandbox.Caller) (api.I
 }
 
 // Diff implements httpapi.Work.
-func (w work) Diff(ctx context.Context, ref string, who sandbox.Caller, of repos.Work, style repos.DiffStyle, out io.Writer) error {
-	store, in, refs, err := w.take(ctx, ref, who)
+func (w work) Diff(ctx context.Context, who cove.Principal, ref string, of repos.Work, style repos.DiffStyle, out io.Writer) error {
+	store, in, refs, err := w.take(ctx, who, ref)
 	if err != nil || len(refs) == 0 {
 		return err
 	}
@@ -64,8 +64,8 @@ func (w work) Diff(ctx context.Context, ref string, who sandbox.Caller, of repos
 }
 
 // Log implements httpapi.Work.
-func (w work) Log(ctx context.Context, ref string, who sandbox.Caller, of repos.Work, short bool, out io.Writer) error {
-	store, in, refs, err := w.take(ctx, ref, who)
+func (w work) Log(ctx context.Context, who cove.Principal, ref string, of repos.Work, short bool, out io.Writer) error {
+	store, in, refs, err := w.take(ctx, who, ref)
 	if err != nil || checkedOut(refs) == "" {
 		return err
 	}
@@ -73,8 +73,8 @@ func (w work) Log(ctx context.Context, ref string, who sandbox.Caller, of repos.
 }
 
 // Changes implements httpapi.Work.
-func (w work) Changes(ctx context.Context, ref string, who sandbox.Caller, of repos.Work, style repos.ChangeStyle) ([]repos.Change, error) {
-	store, in, refs, err := w.take(ctx, ref, who)
+func (w work) Changes(ctx context.Context, who cove.Principal, ref string, of repos.Work, style repos.ChangeStyle) ([]repos.Change, error) {
+	store, in, refs, err := w.take(ctx, who, ref)
 	if err != nil || len(refs) == 0 {
 		return nil, err
 	}
@@ -82,8 +82,8 @@ func (w work) Changes(ctx context.Context, ref string, who sandbox.Caller, of re
 }
 
 // Commits implements httpapi.Work.
-func (w work) Commits(ctx context.Context, ref string, who sandbox.Caller, of repos.Work) ([]repos.Commit, error) {
-	store, in, refs, err := w.take(ctx, ref, who)
+func (w work) Commits(ctx context.Context, who cove.Principal, ref string, of repos.Work) ([]repos.Commit, error) {
+	store, in, refs, err := w.take(ctx, who, ref)
 	if err != nil || checkedOut(refs) == "" {
 		return nil, err
 	}
@@ -91,8 +91,8 @@ func (w work) Commits(ctx context.Context, ref string, who sandbox.Caller, of re
 }
 
 // Apply implements httpapi.Work.
-func (w work) Apply(ctx context.Context, ref string, who sandbox.Caller, of repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error) {
-	store, in, refs, err := w.take(ctx, ref, who)
+func (w work) Apply(ctx context.Context, who cove.Principal, ref string, of repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error) {
+	store, in, refs, err := w.take(ctx, who, ref)
 	if err != nil || len(refs) == 0 {
 		return repos.Applied{}, err
 	}
@@ -100,8 +100,8 @@ func (w work) Apply(ctx context.Context, ref string, who sandbox.Caller, of repo
 }
 
 // Push implements httpapi.Work.
-func (w work) Push(ctx context.Context, ref string, who sandbox.Caller, q api.PushRequest) (api.PushedWork, error) {
-	store, in, refs, err := w.take(ctx, ref, who)
+func (w work) Push(ctx context.Context, who cove.Principal, ref string, q api.PushRequest) (api.PushedWork, error) {
+	store, in, refs, err := w.take(ctx, who, ref)
 	if err != nil {
 		return api.PushedWork{}, err
 	}
@@ -119,7 +119,7 @@ func (w work) Push(ctx context.Context, ref string, who sandbox.Caller, q api.Pu
 	what := fmt.Sprintf("push %s to %s of %s", done.Commit, done.Branch, done.Remote)
 	var way repos.Outlet = w.outlet
 	if q.Ask {
-		way = askingOutlet{outlet: w.outlet, manager: w.manager, of: cove.ParsePrincipal(who.Name), id: in.ID, name: in.Record.Name, what: what + ", from the sandbox " + in.Record.Name}
+		way = askingOutlet{outlet: w.outlet, manager: w.manager, of: who, id: in.ID, name: in.Record.Name, what: what + ", from the sandbox " + in.Record.Name}
 	}
 	err = store.Push(ctx, in.ID, repos.Work{Ref: "HEAD"}, done.Branch, way)
 	in.Audit(ctx, who, "push", what, err)

@@ -25,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/prewarm"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // Options configure a Gateway.
@@ -52,7 +53,7 @@ type Options struct {
 	Rate      Rate
 	Timeouts  proxy.Timeouts
 	Patience  time.Duration // how long a request waits for an approval; 2 min
-	Approvals Approvals     // nil stores no approval beyond a sandbox
+	Approvals *store.Vault  // nil stores no approval beyond a sandbox
 	// reports the port of Cove's API on this machine, which sandboxes may not reach; nil: none
 	OwnPort  func(port uint16) bool
 	Recorder *Recorder // receives every decision; may be nil
@@ -118,7 +119,7 @@ func (g *Gateway) ownPort(port uint16) bool { return g.o.OwnPort != nil && g.o.O
 type Spec struct {
 	Sandbox     cove.SandboxID
 	Name        string             // its name for "cove policy allow": its execution
-	Client      string             // the requesting client, for the record
+	Owner       cove.Principal     // the principal whose sandbox it is
 	Policy      []*policy.Document // merged first to last
 	Credentials []string           // names
 	// Remote is a repository whose requests get the machine's own credential for it; with PullRequests so do requests

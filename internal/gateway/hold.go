@@ -15,21 +15,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// Approvals stores approvals for every sandbox of one policy; store.Store implements it.
-type Approvals interface {
-	Approve(ctx context.Context, a approval.Approval) error
-	Approved(ctx context.Context, policy string, s approval.Subject, who []string, at time.Time) (bool, error)
-}
-
 // Limits of one sandbox: waiting requests, and questions about them.
 const (
 	maxWaiting = 1024
 	maxHolds   = 64
 )
-
-// owner is the machine's owner. The owner's approvals for a policy count in every sandbox, others' in their own
-// sandboxes.
-const owner = "local"
 
 // holds are the open questions of one sandbox, and the answers given.
 type holds struct {
@@ -298,7 +288,7 @@ func (w *Way) approved(ctx context.Context, s approval.Subject) bool {
 	if w.gateway.o.Approvals == nil {
 		return false
 	}
-	ok, err := w.gateway.o.Approvals.Approved(ctx, w.started, s, []string{owner, w.client}, w.holds.clock.Now())
+	ok, err := w.gateway.o.Approvals.For(w.owner).Approved(ctx, w.started, s, w.holds.clock.Now())
 	if err != nil && ctx.Err() == nil {
 		w.gateway.o.Log.Error("cannot look up what has been approved; it is asked about again", "sandbox",
 			w.sandbox, "error", err)
@@ -322,8 +312,8 @@ func (w *Way) Holds() (all []approval.Hold, changed <-chan struct{}) {
 }
 
 // Answer answers the open question with an id, and returns the question. Errors: NotFound when it is not open any more,
-// InvalidArgument, those of Approvals.
-func (w *Way) Answer(ctx context.Context, id cove.HoldID, a approval.Answer) (approval.Hold, error) {
+// InvalidArgument, those of Records.Approve.
+func (w *Way) Answer(ctx context.Context, who cove.Principal, id cove.HoldID, a approval.Answer) (approval.Hold, error) {
 	a, err := a.Normal()
 	if err != nil {
 		return approval.Hold{}, err
@@ -349,25 +339,24 @@ func (w *Way) Answer(ctx context.Context, id cove.HoldID, a approval.Answer) (ap
 	}
 	h.mu.Unlock()
 	if a.Scope == approval.Policy {
-		err = w.approve(ctx, what, a)
+		err = w.approve(ctx, who, what, a)
 	}
 	return what, err
 }
 
 // approve stores an approval for the policy, and applies it to the other sandboxes started with that policy.
-func (w *Way) approve(ctx context.Context, what approval.Hold, a approval.Answer) error {
+func (w *Way) approve(ctx context.Context, who cove.Principal, what approval.Hold, a approval.Answer) error {
 	if w.gateway.o.Approvals == nil {
 		return cove.Errorf(cove.Unsupported, "this gateway remembers nothing").WithHint("choose the scope sandbox")
 	}
 	now := w.holds.clock.Now().UTC()
-	err := w.gateway.o.Approvals.Approve(ctx, approval.Approval{ID: cove.NewApprovalID(), Policy: w.started,
-		Subject: what.Subject, Rule: what.Rule,
-		Who: a.Who, Time: now, Until: now.Add(a.For)})
+	err := w.gateway.o.Approvals.For(who).Approve(ctx, approval.Approval{ID: cove.NewApprovalID(), Policy: w.started,
+		Subject: what.Subject, Rule: what.Rule, Time: now, Until: now.Add(a.For)})
 	if err != nil {
 		return err
 	}
 	for _, other := range w.gateway.all() {
-		if other.started != w.started || a.Who != owner && a.Who != other.client {
+		if other.started != w.started || !who.IsOwner() && who != other.owner {
 			continue
 		}
 		h := &other.holds

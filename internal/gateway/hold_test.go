@@ -17,6 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,6 +44,8 @@ func document(t *testing.T, text string) *policy.Document {
 
 // memory stands for the store's approvals.
 type memory struct {
+	store.Store
+
 	mu  sync.Mutex
 	all []approval.Approval
 	err error
@@ -55,7 +58,7 @@ func (m *memory) Approve(_ context.Context, a approval.Approval) error {
 	return m.err
 }
 
-func (m *memory) Approved(_ context.Context, digest string, s approval.Subject, who []string,
+func (m *memory) Approved(_ context.Context, digest string, s approval.Subject, who []cove.Principal,
 	at time.Time) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,14 +70,14 @@ func (m *memory) Approved(_ context.Context, digest string, s approval.Subject, 
 func newTestGateway(t *testing.T) (*Gateway, *clocktest.Manual, *memory) {
 	t.Helper()
 	c, m := clocktest.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), &memory{}
-	g := New(Options{Dir: t.TempDir(), Clock: c, Approvals: m, Log: slog.New(slog.DiscardHandler)})
+	g := New(Options{Dir: t.TempDir(), Clock: c, Approvals: new(store.NewVault(m)), Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(g.Close)
 	return g, c, m
 }
 
-func openWay(t *testing.T, g *Gateway, client, text string) *Way {
+func openWay(t *testing.T, g *Gateway, owner cove.Principal, text string) *Way {
 	t.Helper()
-	w, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Client: client,
+	w, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Owner: owner,
 		Policy: []*policy.Document{document(t, text)}})
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +88,7 @@ func openWay(t *testing.T, g *Gateway, client, text string) *Way {
 func newTestWay(t *testing.T) (*Way, *clocktest.Manual) {
 	t.Helper()
 	g, c, _ := newTestGateway(t)
-	return openWay(t, g, "local", asks), c
+	return openWay(t, g, cove.MachineOwner(), asks), c
 }
 
 func connectTo(t *testing.T, name string, port uint16) policy.Request {
@@ -147,8 +150,7 @@ func begin(t *testing.T, w *Way, r policy.Request) (approval.Hold, <-chan policy
 
 func reply(t *testing.T, w *Way, h approval.Hold, a approval.Answer) {
 	t.Helper()
-	a.Who = "local"
-	if _, err := w.Answer(t.Context(), h.ID, a); err != nil {
+	if _, err := w.Answer(t.Context(), cove.MachineOwner(), h.ID, a); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -207,14 +209,14 @@ func TestOnce(t *testing.T) {
 	}
 	reply(t, w, h, approval.Answer{Allow: true})
 	want(t, verdict, policy.Allow, "approved")
-	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{Allow: true}); cove.ErrorCode(err) != cove.NotFound {
+	if _, err := w.Answer(t.Context(), cove.MachineOwner(), h.ID, approval.Answer{Allow: true}); cove.ErrorCode(err) != cove.NotFound {
 		t.Errorf("a second answer: %v", err)
 	}
 	h, verdict = begin(t, w, r) // the answer covered one request
 	reply(t, w, h, approval.Answer{Scope: approval.Once})
 	want(t, verdict, policy.Deny, "and denied")
 	h, verdict = begin(t, w, r)
-	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{
+	if _, err := w.Answer(t.Context(), cove.MachineOwner(), h.ID, approval.Answer{
 		Allow: true, For: time.Hour,
 	}); cove.ErrorCode(err) != cove.InvalidArgument {
 		t.Errorf("once for an hour: %v", err)
@@ -303,9 +305,9 @@ func TestForTheSandbox(t *testing.T) {
 func TestForThePolicy(t *testing.T) {
 	g, c, m := newTestGateway(t)
 	r := requestOf(t, "asked.test", "GET", "/")
-	w, same, theirs, other := openWay(t, g, "local", asks), openWay(t, g, "local", "# written differently\n"+asks),
-		openWay(t, g, "key:x", asks), openWay(t, g, "local", asks+"  - hosts: more.test\n")
-	credentialled, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Client: "local",
+	w, same, theirs, other := openWay(t, g, cove.MachineOwner(), asks), openWay(t, g, cove.MachineOwner(), "# written differently\n"+asks),
+		openWay(t, g, cove.KeyHolder("x"), asks), openWay(t, g, cove.MachineOwner(), asks+"  - hosts: more.test\n")
+	credentialled, err := g.Open(Spec{Sandbox: cove.NewSandboxID(), Owner: cove.MachineOwner(),
 		Policy: []*policy.Document{document(t, asks)}, Credentials: []string{"github"}})
 	if err != nil {
 		t.Fatal(err)
@@ -313,8 +315,8 @@ func TestForThePolicy(t *testing.T) {
 	// Another client's approval does not cover everyone.
 	h, verdict := begin(t, theirs, r)
 	_, mine := begin(t, w, r)
-	if _, err := theirs.Answer(t.Context(), h.ID, approval.Answer{
-		Allow: true, Scope: approval.Policy, Who: "key:x", For: time.Hour,
+	if _, err := theirs.Answer(t.Context(), cove.KeyHolder("x"), h.ID, approval.Answer{
+		Allow: true, Scope: approval.Policy, For: time.Hour,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +332,7 @@ func TestForThePolicy(t *testing.T) {
 	reply(t, w, held(w)[0], approval.Answer{Allow: true, Scope: approval.Policy})
 	want(t, mine, policy.Allow, "")
 	want(t, waits, policy.Allow, "")
-	for name, later := range map[string]*Way{"the same policy": openWay(t, g, "key:y", asks), "extended since": same} {
+	for name, later := range map[string]*Way{"the same policy": openWay(t, g, cove.KeyHolder("y"), asks), "extended since": same} {
 		if _, err := later.Extend(document(t, "rules: [{hosts: later.test}]")); err != nil {
 			t.Fatal(err)
 		}
@@ -345,7 +347,7 @@ func TestForThePolicy(t *testing.T) {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
-	if a := m.all[1]; a.Who != "local" || a.Rule != "policy.yaml:3" || a.Until.Sub(a.Time) != approval.DefaultLife {
+	if a := m.all[1]; a.Who != cove.MachineOwner() || a.Rule != "policy.yaml:3" || a.Until.Sub(a.Time) != approval.DefaultLife {
 		t.Errorf("remembered %+v", a)
 	}
 	c.Advance(approval.DefaultLife)
@@ -353,8 +355,8 @@ func TestForThePolicy(t *testing.T) {
 	m.mu.Lock()
 	m.err = cove.Errorf(cove.StorageFull, "the disk is full")
 	m.mu.Unlock()
-	if _, err := w.Answer(t.Context(), h.ID, approval.Answer{
-		Allow: true, Scope: approval.Policy, Who: "local",
+	if _, err := w.Answer(t.Context(), cove.MachineOwner(), h.ID, approval.Answer{
+		Allow: true, Scope: approval.Policy,
 	}); cove.ErrorCode(err) != cove.StorageFull {
 		t.Errorf("what cannot be remembered: %v", err)
 	}

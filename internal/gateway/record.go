@@ -73,7 +73,7 @@ func placeOf(d api.Decision) string {
 
 // record adds the sandbox to a decision, removes secrets from it and passes it on.
 func (w *Way) record(d api.Decision) {
-	d.Execution, d.Sandbox, d.Client = *w.name.Load(), string(w.sandbox), w.client
+	d.Execution, d.Sandbox, d.Client = *w.name.Load(), string(w.sandbox), w.owner.String()
 	w.conceal(&d)
 	if d.Verdict == api.VerdictDeny && d.Remedy != "" && isOfPolicy(d.Stage) {
 		w.denied.add(placeOf(d))

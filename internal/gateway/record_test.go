@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/redact"
@@ -38,7 +39,7 @@ func TestRename(t *testing.T) {
 	r, _, _, _ := newRecorder(t)
 	r.o.Observe = func(d api.Decision) { names = append(names, d.Execution) }
 	g.o.Recorder = r
-	w := openWay(t, g, "local", asks)
+	w := openWay(t, g, cove.MachineOwner(), asks)
 	for _, name := range []string{"first", "second"} {
 		w.Rename(name)
 		if v := w.judge(requestOf(t, "denied.test", "GET", "/")); v.Action != policy.Deny ||

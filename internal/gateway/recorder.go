@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -15,7 +16,7 @@ import (
 
 // RecorderOptions configure a Recorder. All except Observe are required.
 type RecorderOptions struct {
-	Store   store.Decisions
+	Store   store.Vault
 	Keep    int                // maximum of decisions in the store
 	Observe func(api.Decision) // receives each at once; must not wait
 	Clock   clock.Clock
@@ -133,7 +134,7 @@ func (r *Recorder) Flush() {
 	defer r.writing.Unlock()
 	for batch := r.take(); len(batch) > 0; {
 		n := min(len(batch), batchSize)
-		err := r.o.Store.AppendDecisions(context.Background(), r.o.Keep, batch[:n]...)
+		err := r.o.Store.For(cove.System("")).AppendDecisions(context.Background(), r.o.Keep, batch[:n]...)
 		r.settle(batch[:n], err)
 		batch = batch[n:]
 	}

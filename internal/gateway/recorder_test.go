@@ -19,7 +19,7 @@ import (
 
 // page is a store of decisions that can be full or slow.
 type page struct {
-	store.Decisions
+	store.Store
 
 	mu      sync.Mutex
 	written []api.Decision
@@ -57,7 +57,7 @@ func (p *page) take() []string {
 
 func newRecorder(t *testing.T) (*Recorder, *page, *clocktest.Manual, *bytes.Buffer) {
 	p, c, log := &page{}, clocktest.NewManual(time.Unix(1_900_000_000, 0)), &bytes.Buffer{}
-	return NewRecorder(RecorderOptions{Store: p, Keep: 10, Clock: c, Log: slog.New(slog.NewTextHandler(log, nil))}), p, c,
+	return NewRecorder(RecorderOptions{Store: store.NewVault(p), Keep: 10, Clock: c, Log: slog.New(slog.NewTextHandler(log, nil))}), p, c,
 		log
 }
 

@@ -32,7 +32,7 @@ type Way struct {
 	gateway *Gateway
 	sandbox cove.SandboxID
 	name    atomic.Pointer[string] // see Rename
-	client  string
+	owner   cove.Principal
 	started string // digest of the policy and credentials that it has begun with
 	trust   *trust
 	names   dns.Names
@@ -71,7 +71,7 @@ type Way struct {
 }
 
 func (g *Gateway) newWay(s Spec) (w *Way, err error) {
-	w = &Way{gateway: g, sandbox: s.Sandbox, client: s.Client, holds: holds{clock: g.o.Clock},
+	w = &Way{gateway: g, sandbox: s.Sandbox, owner: s.Owner, holds: holds{clock: g.o.Clock},
 		spooled: make(chan struct{}, maxSpooled)}
 	w.name.Store(&s.Name)
 	w.rates = newRates(g.o.Rate, g.o.Clock)

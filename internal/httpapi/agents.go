@@ -27,7 +27,7 @@ type Agents interface {
 	// EquipSandbox adds what its agent needs to a sandbox that is to be made. An
 	// agent that nobody has declared is the program of that name. Errors:
 	// RuntimeMissing, InvalidArgument, Unsupported.
-	EquipSandbox(*sandbox.LastingRequest) error
+	EquipSandbox(who cove.Principal, q *sandbox.LastingRequest) error
 }
 
 // agentErrors are those of whatever is done with what is installed.

@@ -49,7 +49,7 @@ func (f fakeAgents) CheckAgent(_ context.Context, name string) (api.AgentReport,
 	return api.AgentReport{Agent: a.Name, Title: a.Title, Checks: []api.AgentCheck{{Name: "runs", Found: "it does not", Fix: "install it"}}}, err
 }
 
-func (fakeAgents) EquipSandbox(*sandbox.LastingRequest) error { return nil }
+func (fakeAgents) EquipSandbox(cove.Principal, *sandbox.LastingRequest) error { return nil }
 
 // TestAgents: anybody may see which agents there are, and the owner alone changes
 // what is installed.

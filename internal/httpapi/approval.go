@@ -14,13 +14,13 @@ import (
 // Asks is who holds requests until somebody answers: a sandbox.Manager, and the
 // clients of a gateway of its own.
 type Asks interface {
-	// Holds lists what waits for an answer of p's in this process, the oldest first.
-	Holds(p cove.Principal) []approval.Hold
-	// Answer answers, as p, what waits as id in something of p's, if may has no
+	// Holds lists what waits for an answer of the principal's in this process, the oldest first.
+	Holds(who cove.Principal) []approval.Hold
+	// Answer answers, as the principal, what waits as id in something of the principal's, if may has no
 	// objection. Errors: NotFound, InvalidArgument.
-	Answer(ctx context.Context, p cove.Principal, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error
-	// Revoke forgets an approval of p's. Errors: NotFound.
-	Revoke(ctx context.Context, p cove.Principal, id cove.ApprovalID) error
+	Answer(ctx context.Context, who cove.Principal, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error
+	// Revoke forgets an approval of the principal's. Errors: NotFound.
+	Revoke(ctx context.Context, who cove.Principal, id cove.ApprovalID) error
 }
 
 func (s *Server) asks() Asks {
@@ -36,7 +36,7 @@ type holdsInput struct {
 
 // holds is GET /network/holds.
 func (s *Server) holds(ctx context.Context, in *holdsInput) (*answer[api.HoldList], error) {
-	all := s.asks().Holds(exchangeOf(ctx).caller.principal())
+	all := s.asks().Holds(exchangeOf(ctx).who)
 	if in.Execution != "" {
 		all = slices.DeleteFunc(all, func(h approval.Hold) bool { return string(h.Execution) != in.Execution })
 	}
@@ -66,10 +66,10 @@ func (s *Server) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}
 	if err != nil {
 		return nil, cove.Errorf(cove.NotFound, "nothing waits as %.64q", in.ID)
 	}
-	c := exchangeOf(ctx).caller
+	who := exchangeOf(ctx).who
 	a := approval.Answer{Allow: in.Body.Allow, Scope: approval.Scope(in.Body.Scope), For: apispec.Duration(in.Body.For)}
-	return nil, s.asks().Answer(ctx, c.principal(), id, a, func(h approval.Hold) error {
-		if c.owner || !a.Allow {
+	return nil, s.asks().Answer(ctx, who, id, a, func(h approval.Hold) error {
+		if who.IsOwner() || !a.Allow {
 			return nil
 		}
 		rules, err := h.Subject.Rules()
@@ -77,7 +77,7 @@ func (s *Server) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}
 			err = rules.Foreign(nil)
 		}
 		if err != nil {
-			s.deny(ctx, c.name, "approve", cmp.Or(string(h.Execution), h.Client), err)
+			s.deny(ctx, who, "approve", cmp.Or(string(h.Execution), h.Client), err)
 		}
 		return err
 	})
@@ -85,13 +85,13 @@ func (s *Server) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}
 
 // approvals is GET /network/approvals.
 func (s *Server) approvals(ctx context.Context, _ *struct{}) (*answer[api.ApprovalList], error) {
-	all, err := s.Store.Approvals(ctx, exchangeOf(ctx).caller.only(), s.Clock.Now())
+	all, err := s.Store.For(exchangeOf(ctx).who).Approvals(ctx, s.Clock.Now())
 	if err != nil {
 		return nil, err
 	}
 	list := api.ApprovalList{Approvals: make([]api.Approval, 0, len(all))}
 	for _, a := range all {
-		list.Approvals = append(list.Approvals, api.Approval{ID: string(a.ID), Policy: a.Policy, About: a.Subject.String(), Rule: a.Rule, Who: a.Who, Time: a.Time, Until: a.Until})
+		list.Approvals = append(list.Approvals, api.Approval{ID: string(a.ID), Policy: a.Policy, About: a.Subject.String(), Rule: a.Rule, Who: a.Who.String(), Time: a.Time, Until: a.Until})
 	}
 	return &answer[api.ApprovalList]{list}, nil
 }
@@ -106,5 +106,5 @@ func (s *Server) revoke(ctx context.Context, in *approvalInput) (*struct{}, erro
 	if err != nil {
 		return nil, cove.Errorf(cove.NotFound, "no approval %.64q is remembered", in.ID)
 	}
-	return nil, s.asks().Revoke(ctx, exchangeOf(ctx).caller.principal(), id)
+	return nil, s.asks().Revoke(ctx, exchangeOf(ctx).who, id)
 }

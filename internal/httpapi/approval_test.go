@@ -59,9 +59,8 @@ func TestAnswerHold(t *testing.T) {
 			t.Errorf("%s: status %d: %s", body, r.StatusCode, r.body)
 			continue
 		}
-		want.Who = "ip:127.0.0.1"
-		if got := h.fake.answered[len(h.fake.answered)-1]; got != want {
-			t.Errorf("%s: %+v, want %+v", body, got, want)
+		if got := h.fake.answered[len(h.fake.answered)-1]; got != want || h.fake.who != cove.Address("127.0.0.1") {
+			t.Errorf("%s: %+v of %q, want %+v", body, got, h.fake.who, want)
 		}
 	}
 	for body, status := range map[string]int{
@@ -113,7 +112,7 @@ func TestApprovalOfStrangers(t *testing.T) {
 
 func TestApprovals(t *testing.T) {
 	h := start(t, nil)
-	a := approval.Approval{ID: cove.NewApprovalID(), Policy: "d1", Subject: public, Rule: "policy.yaml:3", Who: "local", Time: heldAt, Until: heldAt.Add(time.Hour)}
+	a := approval.Approval{ID: cove.NewApprovalID(), Policy: "d1", Subject: public, Rule: "policy.yaml:3", Who: cove.MachineOwner(), Time: heldAt, Until: heldAt.Add(time.Hour)}
 	h.store.approvals = []approval.Approval{a}
 	list := decode[api.ApprovalList](t, h.do(h.owner, "GET", "/network/approvals", ""), 200)
 	want := api.Approval{ID: string(a.ID), Policy: "d1", About: "POST api.example.com:443", Rule: "policy.yaml:3", Who: "local", Time: heldAt, Until: heldAt.Add(time.Hour)}

@@ -19,25 +19,6 @@ type Key struct {
 	Hash string
 }
 
-// caller is who asks.
-type caller struct {
-	name  string // for records: "local", "key:NAME" or "ip:ADDRESS"
-	known bool   // the owner, the holder of a key, or anybody where no key is needed
-	owner bool   // came through the owner's door
-}
-
-// principal is the caller as the services know it.
-func (c caller) principal() cove.Principal { return cove.ParsePrincipal(c.name) }
-
-// only is whose records a caller sees, as queries of the store take it; empty is
-// everybody's.
-func (c caller) only() string {
-	if c.principal().SeesAll() {
-		return ""
-	}
-	return c.name
-}
-
 type keyring []struct {
 	name string
 	hash [sha256.Size]byte
@@ -75,18 +56,18 @@ var openRoutes = map[string]bool{"GET /health": true}
 // authenticate finds out who asks and refuses strangers (invariant A1).
 func (s *Server) authenticate(ex *exchange) error {
 	if ex.door == fromOwner {
-		ex.caller = caller{name: "local", known: true, owner: true}
+		ex.who, ex.known = cove.MachineOwner(), true
 		return nil
 	}
 	if len(s.keys) == 0 {
 		// Only loopback is served without keys; see CheckListener.
-		ex.caller.known = ex.door == fromLoopback
+		ex.known = ex.door == fromLoopback
 	} else if presented, ok := presentedKey(ex.r.Header); ok {
 		if name, ok := s.keys.find(presented); ok {
-			ex.caller = caller{name: "key:" + name, known: true}
+			ex.who, ex.known = cove.KeyHolder(name), true
 		}
 	}
-	if ex.caller.known || openRoutes[ex.pattern] {
+	if ex.known || openRoutes[ex.pattern] {
 		return nil
 	}
 	// Guessing is rated like everything else.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 func key(name, secret string) Key {
@@ -180,14 +181,14 @@ func TestKeysAreNeverLogged(t *testing.T) {
 	if log := h.log.String(); strings.Contains(log, "cove_right") || strings.Contains(log, "cove_almost") || !strings.Contains(log, `"client":"key:ci"`) {
 		t.Errorf("the log is %s", log)
 	}
-	if h.fake.request().Client != "key:ci" {
-		t.Errorf("client %q", h.fake.request().Client)
+	if h.fake.who != cove.KeyHolder("ci") {
+		t.Errorf("client %q", h.fake.who)
 	}
 }
 
 func TestMalformedHash(t *testing.T) {
 	for _, hash := range []string{"", "xyz", "abcd", strings.Repeat("g", 64)} {
-		h := Options{Executor: &fakeExecutor{}, Store: &fakeStore{}, CheckPath: func(string, []string) (string, error) { return "", nil }, Keys: []Key{{"ci", hash}}}
+		h := Options{Executor: &fakeExecutor{}, Store: store.NewVault(&fakeStore{}), CheckPath: func(string, []string) (string, error) { return "", nil }, Keys: []Key{{"ci", hash}}}
 		if _, err := New(h); cove.ErrorCode(err) != cove.InvalidArgument {
 			t.Errorf("%q: %v", hash, err)
 		}

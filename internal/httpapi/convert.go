@@ -20,8 +20,8 @@ func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 // request turns a wire request into one for the sandbox package, which judges
 // language, limits, environment and code. What is judged here is form, and
 // what depends on who asks: host paths.
-func (s *Server) request(ctx context.Context, c caller, q api.ExecuteRequest) (r sandbox.Request, err error) {
-	r = sandbox.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args, Client: c.name}
+func (s *Server) request(ctx context.Context, who cove.Principal, q api.ExecuteRequest) (r sandbox.Request, err error) {
+	r = sandbox.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args}
 	if err := checkInput(q); err != nil {
 		return r, err
 	}
@@ -34,7 +34,7 @@ func (s *Server) request(ctx context.Context, c caller, q api.ExecuteRequest) (r
 	if r.Spec, err = withProfile(s, q.Profile, executionSpec(q), profile.Apply); err != nil {
 		return r, err
 	}
-	err = s.judge(ctx, c, &r.Spec, "work_dir")
+	err = s.judge(ctx, who, &r.Spec, "work_dir")
 	return r, err
 }
 
@@ -50,28 +50,28 @@ func executionSpec(q api.ExecuteRequest) cove.Spec {
 
 // judge refuses what a caller may not ask of a sandbox, and resolves its host paths.
 // bound is the field of the directory that is attached as the workspace.
-func (s *Server) judge(ctx context.Context, c caller, spec *cove.Spec, bound string) (err error) {
-	if err := s.mayReach(ctx, c, spec.Network); err != nil {
+func (s *Server) judge(ctx context.Context, who cove.Principal, spec *cove.Spec, bound string) (err error) {
+	if err := s.mayReach(ctx, who, spec.Network); err != nil {
 		return err
 	}
-	if spec.Image, err = s.image(ctx, c, spec.Image); err != nil {
+	if spec.Image, err = s.image(ctx, who, spec.Image); err != nil {
 		return err
 	}
 	if spec.Bind != "" {
-		if spec.Bind, err = s.hostPath(ctx, c, bound, spec.Bind); err != nil {
+		if spec.Bind, err = s.hostPath(ctx, who, bound, spec.Bind); err != nil {
 			return err
 		}
 	}
 	mounts := slices.Clone(spec.Mounts)
 	for i, m := range mounts {
-		if mounts[i].Source, err = s.hostPath(ctx, c, "mounts", m.Source); err != nil {
+		if mounts[i].Source, err = s.hostPath(ctx, who, "mounts", m.Source); err != nil {
 			return err
 		}
 	}
 	spec.Mounts = mounts
-	if spec.SSHAgent != "" && !c.owner {
+	if spec.SSHAgent != "" && !who.IsOwner() {
 		refusal := cove.Errorf(cove.Forbidden, "an SSH agent is the machine's owner's to lend").WithHint("leave ssh_agent out")
-		s.deny(ctx, c.name, "ssh-agent", spec.SSHAgent, refusal)
+		s.deny(ctx, who, "ssh-agent", spec.SSHAgent, refusal)
 		return refusal
 	}
 	return nil
@@ -124,11 +124,11 @@ func files(list []api.File) ([]sandbox.File, error) {
 var pathSchemes = []string{"dir", "tar", "oci", "docker-archive"}
 
 // image lets strangers name images, but not the host's directories and files.
-func (s *Server) image(ctx context.Context, c caller, image string) (string, error) {
+func (s *Server) image(ctx context.Context, who cove.Principal, image string) (string, error) {
 	if len(image) > 1024 || strings.ContainsFunc(image, func(r rune) bool { return r < ' ' || r == 0x7f }) || strings.HasPrefix(image, "-") {
 		return "", cove.Errorf(cove.InvalidArgument, "%.100q is not the name of an image", image).WithHint("write host, dir:PATH, tar:PATH or a reference such as debian:stable")
 	}
-	if c.owner {
+	if who.IsOwner() {
 		return image, nil
 	}
 	scheme, p, _ := strings.Cut(image, ":")
@@ -142,15 +142,15 @@ func (s *Server) image(ctx context.Context, c caller, image string) (string, err
 	if i := strings.LastIndexByte(p, ':'); i > strings.LastIndexByte(p, '/') && scheme != "dir" && scheme != "tar" {
 		p, tag = p[:i], p[i:]
 	}
-	resolved, err := s.hostPath(ctx, c, "image", p)
+	resolved, err := s.hostPath(ctx, who, "image", p)
 	return scheme + ":" + resolved + tag, err
 }
 
 // hostPath judges a host path (invariant H5). The owner may use what is not
 // always refused; everybody else what lies under the configured roots, and
 // learns nothing about what does not, not even whether it exists.
-func (s *Server) hostPath(ctx context.Context, c caller, field, p string) (string, error) {
-	if c.owner {
+func (s *Server) hostPath(ctx context.Context, who cove.Principal, field, p string) (string, error) {
+	if who.IsOwner() {
 		return s.CheckPath(p, nil)
 	}
 	roots := s.WorkDirRoots
@@ -161,8 +161,8 @@ func (s *Server) hostPath(ctx context.Context, c caller, field, p string) (strin
 	if err != nil {
 		refusal := cove.Errorf(cove.Forbidden, "%s: %.200q is not a path that may be attached", field, p).
 			WithHint("name a directory under sandbox.allowed_workdir_roots of the server")
-		s.deny(ctx, c.name, "attach", p, refusal)
-		s.Log.Warn("a host path was refused", "request_id", exchangeOf(ctx).id, "path", truncate(p, 200), "client", c.name, "error", err)
+		s.deny(ctx, who, "attach", p, refusal)
+		s.Log.Warn("a host path was refused", "request_id", exchangeOf(ctx).id, "path", truncate(p, 200), "client", who, "error", err)
 		return "", refusal
 	}
 	return resolved, nil

@@ -36,12 +36,11 @@ func (f DecisionFilter) query() store.DecisionQuery {
 // decisions is GET /network/decisions.
 func (s *Server) decisions(ctx context.Context, in *decisionsInput) (*answer[api.DecisionList], error) {
 	q := in.query()
-	q.Client = exchangeOf(ctx).caller.only()
 	q.Since, q.Until, q.Cursor, q.Limit = in.Since, in.Until, in.Cursor, in.Limit
 	if s.Flush != nil && in.Cursor == "" {
 		s.Flush()
 	}
-	page, err := s.Store.ListDecisions(ctx, q)
+	page, err := s.Store.For(exchangeOf(ctx).who).ListDecisions(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +64,7 @@ func (s *Server) decisionStream(ctx context.Context, in *decisionStreamInput) (*
 // decisionsFrom is the number of the last decision that does not come.
 func (s *Server) decisionsFrom(ctx context.Context, id string) (int64, error) {
 	if id == "" {
-		newest, err := s.Store.ListDecisions(ctx, store.DecisionQuery{Client: exchangeOf(ctx).caller.only(), Limit: 1})
+		newest, err := s.Store.For(exchangeOf(ctx).who).ListDecisions(ctx, store.DecisionQuery{Limit: 1})
 		if err != nil || len(newest.Decisions) == 0 {
 			return 0, err
 		}
@@ -91,7 +90,7 @@ func (s *Server) followDecisions(ctx context.Context, q store.DecisionQuery, see
 	defer events.stop()
 	events.open(s.Heartbeat)
 	for {
-		page, err := s.Store.DecisionsAfter(ctx, ex.caller.only(), seen, store.MaxPage)
+		page, err := s.Store.For(ex.who).DecisionsAfter(ctx, seen, store.MaxPage)
 		if ctx.Err() != nil {
 			return
 		}

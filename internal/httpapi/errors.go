@@ -75,7 +75,7 @@ var hidden = map[cove.Code]string{
 func body(ex *exchange, err error) api.Error {
 	b := api.Error{Code: string(cove.ErrorCode(err)), RequestID: ex.id}
 	var e *cove.Error
-	if general, hide := hidden[cove.Code(b.Code)]; hide && !ex.caller.owner {
+	if general, hide := hidden[cove.Code(b.Code)]; hide && !ex.who.IsOwner() {
 		b.Error, b.Hint = general, "the server's log has the reason, under this request id"
 	} else if errors.As(err, &e) {
 		b.Error, b.Hint = e.Message, cove.ErrorHint(err)

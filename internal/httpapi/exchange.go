@@ -22,9 +22,10 @@ type exchange struct {
 	id         string
 	pattern    string // of the route, "" when there is none
 	door       door
-	caller     caller
-	rated      bool // the rate was looked at already
-	retryAfter int  // seconds, for 429 and 503
+	who        cove.Principal // who asks
+	known      bool           // the owner, the holder of a key, or anybody where no key is needed
+	rated      bool           // the rate was looked at already
+	retryAfter int            // seconds, for 429 and 503
 	release    []func()
 	start      clock.Instant
 	failure    error // what was answered with an error, for the log
@@ -43,7 +44,7 @@ func exchangeOf(ctx context.Context) *exchange {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ex := &exchange{id: requestID(r.Header), door: doorOf(r.Context()), start: s.Clock.Monotonic(),
-		caller: caller{name: "ip:" + addressGroup(r.RemoteAddr)}}
+		who: cove.Address(addressGroup(r.RemoteAddr))}
 	ex.w = &response{ResponseWriter: w, timeout: s.WriteTimeout}
 	ex.r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, ex))
 	defer s.finish(ex)
@@ -168,7 +169,7 @@ func (s *Server) record(ex *exchange) {
 		level = slog.LevelDebug // asked every few seconds by machines
 	}
 	attrs := []any{"request_id", ex.id, "method", ex.r.Method, "path", truncate(ex.r.URL.Path, 200), "status", ex.w.status,
-		"bytes", ex.w.bytes, "duration_ms", float64(took.Microseconds()) / 1000, "client", ex.caller.name}
+		"bytes", ex.w.bytes, "duration_ms", float64(took.Microseconds()) / 1000, "client", ex.who.String()}
 	if ex.failure != nil {
 		attrs = append(attrs, "error", ex.failure.Error())
 	}

@@ -18,12 +18,12 @@ import (
 
 // Processes are what runs in sandboxes that last.
 type Processes interface {
-	Command(ctx context.Context, ref string, who sandbox.Caller, q sandbox.CommandRequest, started func(cove.ExecutionID), out sandbox.Output) (sandbox.CommandResult, error)
-	SignalCommand(ctx context.Context, ref string, id cove.ExecutionID, who sandbox.Caller, signal syscall.Signal) error
-	OpenTerminal(ctx context.Context, ref string, who sandbox.Caller, q sandbox.TerminalRequest) (*terminals.Viewer, error)
-	Terminals(ctx context.Context, ref string, who sandbox.Caller) ([]api.Terminal, error)
-	TerminalText(ctx context.Context, ref, id string, who sandbox.Caller) (string, error)
-	KillTerminal(ctx context.Context, ref, id string, who sandbox.Caller) error
+	Command(ctx context.Context, who cove.Principal, ref string, q sandbox.CommandRequest, started func(cove.ExecutionID), out sandbox.Output) (sandbox.CommandResult, error)
+	SignalCommand(ctx context.Context, who cove.Principal, ref string, id cove.ExecutionID, signal syscall.Signal) error
+	OpenTerminal(ctx context.Context, who cove.Principal, ref string, q sandbox.TerminalRequest) (*terminals.Viewer, error)
+	Terminals(ctx context.Context, who cove.Principal, ref string) ([]api.Terminal, error)
+	TerminalText(ctx context.Context, who cove.Principal, ref, id string) (string, error)
+	KillTerminal(ctx context.Context, who cove.Principal, ref, id string) error
 }
 
 // processErrors are those of whatever starts something in a sandbox.
@@ -94,13 +94,13 @@ func (s *Server) runCommand(ctx context.Context, ex *exchange, in *execInput) {
 	var input *inputPipe
 	switch {
 	case in.Body.StdinStream:
-		input = newInputPipe(ex.caller.name)
+		input = newInputPipe(ex.who)
 		q.Stdin = input
 		defer input.end()
 	case in.Body.Stdin != "":
 		q.Stdin = strings.NewReader(in.Body.Stdin)
 	}
-	result, err := s.Lasting.Command(ctx, in.Sandbox, ex.who(), q, func(id cove.ExecutionID) {
+	result, err := s.Lasting.Command(ctx, ex.who, in.Sandbox, q, func(id cove.ExecutionID) {
 		if input != nil {
 			s.inputs.add(id, input) // before the client learns the id
 		}
@@ -135,7 +135,7 @@ func (s *Server) signalExec(ctx context.Context, in *signalInput) (*struct{}, er
 	if !ok {
 		return nil, cove.Errorf(cove.InvalidArgument, "%.20q is not a signal that can be sent", in.Body.Signal).WithHint("send INT, TERM or KILL")
 	}
-	return nil, s.Lasting.SignalCommand(ctx, in.Sandbox, id, exchangeOf(ctx).who(), signal)
+	return nil, s.Lasting.SignalCommand(ctx, exchangeOf(ctx).who, in.Sandbox, id, signal)
 }
 
 type terminalPath struct {
@@ -145,7 +145,7 @@ type terminalPath struct {
 
 // listTerminals is GET /sandboxes/{sandbox}/terminals.
 func (s *Server) listTerminals(ctx context.Context, in *sandboxInput) (*answer[api.TerminalList], error) {
-	all, err := s.Lasting.Terminals(ctx, in.Sandbox, exchangeOf(ctx).who())
+	all, err := s.Lasting.Terminals(ctx, exchangeOf(ctx).who, in.Sandbox)
 	return &answer[api.TerminalList]{api.TerminalList{Terminals: all}}, err
 }
 
@@ -155,7 +155,7 @@ func (s *Server) terminalText(ctx context.Context, in *terminalPath) (*huma.Stre
 	if id == "-" {
 		id = ""
 	}
-	text, err := s.Lasting.TerminalText(ctx, in.Sandbox, id, exchangeOf(ctx).who())
+	text, err := s.Lasting.TerminalText(ctx, exchangeOf(ctx).who, in.Sandbox, id)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (s *Server) terminalText(ctx context.Context, in *terminalPath) (*huma.Stre
 
 // killTerminal is DELETE /sandboxes/{sandbox}/terminals/{terminal}.
 func (s *Server) killTerminal(ctx context.Context, in *terminalPath) (*struct{}, error) {
-	return nil, s.Lasting.KillTerminal(ctx, in.Sandbox, in.Terminal, exchangeOf(ctx).who())
+	return nil, s.Lasting.KillTerminal(ctx, exchangeOf(ctx).who, in.Sandbox, in.Terminal)
 }
 
 // execResponses documents the stream.

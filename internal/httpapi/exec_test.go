@@ -25,10 +25,10 @@ type fakeProcesses struct {
 	mu      sync.Mutex
 	opened  []sandbox.TerminalRequest
 	signals []syscall.Signal
-	who     sandbox.Caller
+	who     cove.Principal
 }
 
-func (f *fakeProcesses) Command(_ context.Context, ref string, who sandbox.Caller, q sandbox.CommandRequest, started func(cove.ExecutionID), out sandbox.Output) (sandbox.CommandResult, error) {
+func (f *fakeProcesses) Command(_ context.Context, who cove.Principal, ref string, q sandbox.CommandRequest, started func(cove.ExecutionID), out sandbox.Output) (sandbox.CommandResult, error) {
 	if ref != "box" {
 		return sandbox.CommandResult{}, cove.Errorf(cove.Conflict, "the sandbox %s is stopped", ref)
 	}
@@ -48,7 +48,7 @@ func (f *fakeProcesses) Command(_ context.Context, ref string, who sandbox.Calle
 	return sandbox.CommandResult{ID: someID, ExitCode: 3, Limit: cove.LimitTimeout}, nil
 }
 
-func (f *fakeProcesses) SignalCommand(_ context.Context, ref string, id cove.ExecutionID, _ sandbox.Caller, signal syscall.Signal) error {
+func (f *fakeProcesses) SignalCommand(_ context.Context, _ cove.Principal, ref string, id cove.ExecutionID, signal syscall.Signal) error {
 	if ref != "box" || id != someID {
 		return cove.Errorf(cove.NotFound, "no command %s runs in the sandbox %s", id, ref)
 	}
@@ -59,14 +59,14 @@ func (f *fakeProcesses) SignalCommand(_ context.Context, ref string, id cove.Exe
 }
 
 // OpenTerminal has none, and remembers what was asked.
-func (f *fakeProcesses) OpenTerminal(_ context.Context, _ string, _ sandbox.Caller, q sandbox.TerminalRequest) (*terminals.Viewer, error) {
+func (f *fakeProcesses) OpenTerminal(_ context.Context, _ cove.Principal, _ string, q sandbox.TerminalRequest) (*terminals.Viewer, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.opened = append(f.opened, q)
 	return nil, cove.Errorf(cove.NotFound, "the sandbox has no terminal %s", q.ID)
 }
 
-func (f *fakeProcesses) TerminalText(context.Context, string, string, sandbox.Caller) (string, error) {
+func (f *fakeProcesses) TerminalText(context.Context, cove.Principal, string, string) (string, error) {
 	return "<script>alert(1)</script>\n", nil
 }
 

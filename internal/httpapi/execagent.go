@@ -14,7 +14,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/profile"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/runtime"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -38,10 +37,7 @@ func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) 
 	if len(q.Args) > 0 || q.Stdin != "" || q.StdinStream {
 		return r, true, cove.Errorf(cove.InvalidArgument, "an agent takes no arguments and no standard input").WithHint("say it in the code, which is its prompt")
 	}
-	r = run.Request{
-		Task: agent.Task{Prompt: q.Code}, Agent: q.Language, Who: ex.who(),
-		New: sandbox.LastingRequest{Client: ex.caller.name, Local: ex.caller.owner},
-	}
+	r = run.Request{Task: agent.Task{Prompt: q.Code}, Agent: q.Language}
 	if err := errors.Join(checkTimeout(q.Timeout), checkTokens(q.Mounts)); err != nil {
 		return r, true, err
 	}
@@ -52,19 +48,19 @@ func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) 
 		return r, true, err
 	}
 	r.Timeout, r.New.Limits.Timeout, r.New.Agent = r.New.Limits.Timeout, 0, "" // which sees to what it needs by itself
-	return r, true, s.judge(ctx, ex.caller, &r.New.Spec, "work_dir")
+	return r, true, s.judge(ctx, ex.who, &r.New.Spec, "work_dir")
 }
 
 // executeAgent runs an agent and hands out what it says. The run is interrupted
 // when the caller leaves.
-func (s *Server) executeAgent(ctx context.Context, q run.Request, begun func(api.Run) error, take func(run.Event) error) (api.Run, error) {
-	r, err := s.Runs.Begin(ctx, q)
+func (s *Server) executeAgent(ctx context.Context, who cove.Principal, q run.Request, begun func(api.Run) error, take func(run.Event) error) (api.Run, error) {
+	r, err := s.Runs.Begin(ctx, who, q)
 	if err != nil {
 		return r, err
 	}
-	ended, err := s.Runs.Follow(ctx, r.ID, 0, q.Who, begun, take)
+	ended, err := s.Runs.Follow(ctx, who, r.ID, 0, begun, take)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && cove.ErrorCode(err) != cove.Unavailable {
-		s.Runs.Interrupt(context.WithoutCancel(ctx), r.ID, false, q.Who) // who may have ended meanwhile
+		s.Runs.Interrupt(context.WithoutCancel(ctx), who, r.ID, false) // who may have ended meanwhile
 	}
 	return ended, err
 }
@@ -80,7 +76,7 @@ func (s *Server) executeAgentWhole(ctx context.Context, ex *exchange, q run.Requ
 		}
 		b.Write(p)
 	}
-	ended, err := s.executeAgent(ctx, q, func(r api.Run) error {
+	ended, err := s.executeAgent(ctx, ex.who, q, func(r api.Run) error {
 		ex.w.Header().Set(api.ExecutionIDHeader, r.ID)
 		return nil
 	}, func(e run.Event) error {
@@ -102,7 +98,7 @@ func (s *Server) executeAgentWhole(ctx context.Context, ex *exchange, q run.Requ
 func (s *Server) streamAgent(ctx context.Context, ex *exchange, q run.Request) {
 	events := newEventWriter(ex.w, s.Clock)
 	defer events.stop()
-	ended, err := s.executeAgent(ctx, q, func(r api.Run) error {
+	ended, err := s.executeAgent(ctx, ex.who, q, func(r api.Run) error {
 		events.begin(cove.ExecutionID(r.ID), s.Heartbeat)
 		return nil
 	}, func(e run.Event) error {

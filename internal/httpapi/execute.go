@@ -22,11 +22,11 @@ func (s *Server) execute(ctx context.Context, in *executeInput) (*answer[api.Exe
 	if in.Body.StdinStream {
 		return nil, cove.Errorf(cove.InvalidArgument, "stdin_stream works with POST /execute/stream only").WithHint("put the input into stdin")
 	}
-	req, err := s.request(ctx, ex.caller, in.Body)
+	req, err := s.request(ctx, ex.who, in.Body)
 	if err != nil {
 		return nil, err
 	}
-	result, err := s.run(ctx, req, func(id cove.ExecutionID) {
+	result, err := s.run(ctx, ex.who, req, func(id cove.ExecutionID) {
 		ex.w.Header().Set(api.ExecutionIDHeader, string(id))
 	}, nil)
 	if err != nil {
@@ -36,9 +36,9 @@ func (s *Server) execute(ctx context.Context, in *executeInput) (*answer[api.Exe
 }
 
 // run executes and counts.
-func (s *Server) run(ctx context.Context, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
+func (s *Server) run(ctx context.Context, who cove.Principal, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
 	began := s.Clock.Monotonic()
-	result, err := s.Executor.Execute(ctx, r, started, out)
+	result, err := s.Executor.Execute(ctx, who, r, started, out)
 	s.metrics.execution(r, result, err, s.Clock.Since(began))
 	return result, err
 }

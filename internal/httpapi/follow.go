@@ -37,12 +37,12 @@ func (s *Server) resume(ctx context.Context, ex *exchange, id cove.ExecutionID, 
 	events.at = from
 	defer events.stop()
 	begin := func() { events.begin(id, s.Heartbeat) }
-	err := s.Executor.Follow(ctx, ex.caller.principal(), id, from, begin, events)
+	err := s.Executor.Follow(ctx, ex.who, id, from, begin, events)
 	if err != nil && cove.ErrorCode(err) != cove.Conflict {
 		s.breakOff(ex, events, err)
 		return
 	}
-	record, gerr := s.ownExecution(ctx, ex.caller, id)
+	record, gerr := s.Store.For(ex.who).Get(ctx, id)
 	switch {
 	case gerr != nil:
 		s.breakOff(ex, events, gerr)

@@ -20,12 +20,12 @@ import (
 
 // Clients are those of a gateway of its own; clients.Registry is one.
 type Clients interface {
-	Register(ctx context.Context, g api.GatewayRegistration) (api.GatewayClient, error)
-	Extend(ctx context.Context, name string, more api.NetworkChange) (cut int, err error)
-	List() []api.GatewayClient
-	Certificate(name string) ([]byte, error)
-	Remove(ctx context.Context, name string) error
-	Attach(name string, sockets []*os.File) (*clients.Session, error)
+	Register(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient, error)
+	Extend(ctx context.Context, who cove.Principal, name string, more api.NetworkChange) (cut int, err error)
+	List(who cove.Principal) []api.GatewayClient
+	Certificate(who cove.Principal, name string) ([]byte, error)
+	Remove(ctx context.Context, who cove.Principal, name string) error
+	Attach(who cove.Principal, name string, sockets []*os.File) (*clients.Session, error)
 	Health() api.GatewayHealth
 	Asks
 }
@@ -73,13 +73,13 @@ type registerInput struct{ Body api.GatewayRegistration }
 
 // registerClient is POST /clients.
 func (s *Server) registerClient(ctx context.Context, in *registerInput) (*answer[api.GatewayClient], error) {
-	c, err := s.Clients.Register(ctx, in.Body)
+	c, err := s.Clients.Register(ctx, exchangeOf(ctx).who, in.Body)
 	return &answer[api.GatewayClient]{c}, err
 }
 
 // listClients is GET /clients.
-func (s *Server) listClients(context.Context, *struct{}) (*answer[api.GatewayClientList], error) {
-	return &answer[api.GatewayClientList]{api.GatewayClientList{Clients: s.Clients.List()}}, nil
+func (s *Server) listClients(ctx context.Context, _ *struct{}) (*answer[api.GatewayClientList], error) {
+	return &answer[api.GatewayClientList]{api.GatewayClientList{Clients: s.Clients.List(exchangeOf(ctx).who)}}, nil
 }
 
 type clientInput struct {
@@ -88,7 +88,7 @@ type clientInput struct {
 
 // removeClient is DELETE /clients/{name}.
 func (s *Server) removeClient(ctx context.Context, in *clientInput) (*struct{}, error) {
-	return nil, s.Clients.Remove(ctx, in.Name)
+	return nil, s.Clients.Remove(ctx, exchangeOf(ctx).who, in.Name)
 }
 
 type clientChangeInput struct {
@@ -98,13 +98,13 @@ type clientChangeInput struct {
 
 // changeClient is POST /clients/{name}/network.
 func (s *Server) changeClient(ctx context.Context, in *clientChangeInput) (*answer[api.NetworkChanged], error) {
-	cut, err := s.Clients.Extend(ctx, in.Name, in.Body)
+	cut, err := s.Clients.Extend(ctx, exchangeOf(ctx).who, in.Name, in.Body)
 	return &answer[api.NetworkChanged]{api.NetworkChanged{Cut: cut}}, err
 }
 
 // clientAuthority is GET /clients/{name}/ca.
-func (s *Server) clientAuthority(_ context.Context, in *clientInput) (*answer[api.Authority], error) {
-	certificate, err := s.Clients.Certificate(in.Name)
+func (s *Server) clientAuthority(ctx context.Context, in *clientInput) (*answer[api.Authority], error) {
+	certificate, err := s.Clients.Certificate(exchangeOf(ctx).who, in.Name)
 	return &answer[api.Authority]{api.Authority{Certificate: string(certificate)}}, err
 }
 
@@ -119,6 +119,10 @@ const handoverTimeout = 10 * time.Second
 // takeSockets is POST /clients/{name}/sockets.
 func (s *Server) takeSockets(w http.ResponseWriter, r *http.Request) {
 	ex := exchangeOf(r.Context())
+	if err := s.ownerOnly(r.Context(), "sockets", r.PathValue("name"), "the clients of the gateway are the machine owner's"); err != nil {
+		s.writeError(ex, err)
+		return
+	}
 	if !strings.EqualFold(r.Header.Get("Connection"), "upgrade") || r.Header.Get("Upgrade") != api.SocketsProtocol {
 		s.writeError(ex, cove.Errorf(cove.InvalidArgument, "sockets are handed over after an upgrade to %s", api.SocketsProtocol).WithHint("use \"cove gateway attach\""))
 		return
@@ -137,7 +141,7 @@ func (s *Server) takeSockets(w http.ResponseWriter, r *http.Request) {
 	sockets, err := receive(hijacked)
 	var session *clients.Session
 	if err == nil {
-		session, err = s.Clients.Attach(r.PathValue("name"), sockets)
+		session, err = s.Clients.Attach(ex.who, r.PathValue("name"), sockets)
 	}
 	if err != nil {
 		ex.failure = err

@@ -25,7 +25,7 @@ func (s *Server) list(ctx context.Context, in *listInput) (*answer[api.Execution
 	if err != nil {
 		return nil, err
 	}
-	page, err := s.Store.List(ctx, store.Query{Client: exchangeOf(ctx).caller.only(), Labels: labels, Language: in.Language, Status: api.Status(in.Status), Since: in.Since, Until: in.Until, Cursor: in.Cursor, Limit: in.Limit})
+	page, err := s.Store.For(exchangeOf(ctx).who).List(ctx, store.Query{Labels: labels, Language: in.Language, Status: api.Status(in.Status), Since: in.Since, Until: in.Until, Cursor: in.Cursor, Limit: in.Limit})
 	if err != nil {
 		return nil, err
 	}
@@ -42,24 +42,15 @@ func (s *Server) get(ctx context.Context, in *idInput) (*answer[api.Execution], 
 	if err != nil {
 		return nil, noExecution(in.ID)
 	}
-	c := exchangeOf(ctx).caller
-	e, err := s.ownExecution(ctx, c, id)
+	who := exchangeOf(ctx).who
+	e, err := s.Store.For(who).Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if e.Status == api.StatusRunning {
-		e.Models = s.Executor.Models(c.principal(), id)
+		e.Models = s.Executor.Models(who, id)
 	}
 	return &answer[api.Execution]{whole(e)}, nil
-}
-
-// ownExecution is the record of an execution that a caller may see. Errors: NotFound.
-func (s *Server) ownExecution(ctx context.Context, c caller, id cove.ExecutionID) (store.Execution, error) {
-	e, err := s.Store.Get(ctx, id)
-	if err == nil && !c.principal().Sees(cove.ParsePrincipal(e.Client)) {
-		return store.Execution{}, noExecution(string(id))
-	}
-	return e, err
 }
 
 // kill is DELETE /executions/{id}.
@@ -68,11 +59,11 @@ func (s *Server) kill(ctx context.Context, in *idInput) (*answer[api.Execution],
 	if err != nil {
 		return nil, noExecution(in.ID)
 	}
-	c := exchangeOf(ctx).caller
-	if err := s.Executor.Kill(ctx, c.principal(), id); err != nil {
+	who := exchangeOf(ctx).who
+	if err := s.Executor.Kill(ctx, who, id); err != nil {
 		return nil, err
 	}
-	e, err := s.settled(ctx, c, id)
+	e, err := s.settled(ctx, who, id)
 	if err != nil {
 		return nil, err
 	}
@@ -81,11 +72,11 @@ func (s *Server) kill(ctx context.Context, in *idInput) (*answer[api.Execution],
 
 // settled is the record of an execution that has been killed. Its end is
 // recorded when its last output is in, which is waited for a little.
-func (s *Server) settled(ctx context.Context, c caller, id cove.ExecutionID) (store.Execution, error) {
+func (s *Server) settled(ctx context.Context, who cove.Principal, id cove.ExecutionID) (store.Execution, error) {
 	const step, patience = 10 * time.Millisecond, 3 * time.Second
 	begun := s.Clock.Monotonic()
 	for {
-		e, err := s.ownExecution(ctx, c, id)
+		e, err := s.Store.For(who).Get(ctx, id)
 		if err != nil || e.Status != api.StatusRunning || s.Clock.Since(begun) > patience {
 			return e, err
 		}

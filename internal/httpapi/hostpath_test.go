@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/cove-sandbox/cove"
 )
 
 // TestHostPathsOfStrangers is invariant H5 at the edge: only what lies under
@@ -94,8 +96,8 @@ func TestHostPathsOfStrangers(t *testing.T) {
 		t.Errorf("image %q", got)
 	}
 	// The owner may attach what is not always refused.
-	if r := closed.do(closed.owner, "POST", "/execute", request("work_dir", outside)); r.StatusCode != 200 || closed.fake.request().Client != "local" {
-		t.Errorf("owner: status %d, client %q: %s", r.StatusCode, closed.fake.request().Client, r.body)
+	if r := closed.do(closed.owner, "POST", "/execute", request("work_dir", outside)); r.StatusCode != 200 || closed.fake.who != cove.MachineOwner() {
+		t.Errorf("owner: status %d, client %q: %s", r.StatusCode, closed.fake.who, r.body)
 	}
 	if r := closed.do(closed.owner, "POST", "/execute", request("work_dir", "/etc")); r.StatusCode != 403 {
 		t.Errorf("owner with /etc: status %d", r.StatusCode)

@@ -45,12 +45,13 @@ type fakeExecutor struct {
 	killed   []cove.ExecutionID
 	killErr  error
 	last     sandbox.Request
+	who      cove.Principal // who asked for it
 	active   int
 }
 
-func (f *fakeExecutor) Execute(ctx context.Context, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
+func (f *fakeExecutor) Execute(ctx context.Context, who cove.Principal, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error) {
 	f.mu.Lock()
-	f.last = r
+	f.last, f.who = r, who
 	f.active++
 	f.mu.Unlock()
 	defer func() {
@@ -119,10 +120,9 @@ func (f *fakeExecutor) Answer(_ context.Context, p cove.Principal, id cove.HoldI
 	if err := may(f.holds[i]); err != nil {
 		return err
 	}
-	a.Who = p.String()
 	a, err := a.Normal()
 	if err == nil {
-		f.answered = append(f.answered, a)
+		f.answered, f.who = append(f.answered, a), p
 	}
 	return err
 }
@@ -247,7 +247,7 @@ func (f *fakeStore) Get(_ context.Context, id cove.ExecutionID) (store.Execution
 		return store.Execution{}, f.err
 	}
 	if e, ok := f.executions[id]; ok {
-		e.Client = cmp.Or(e.Client, "ip:127.0.0.1") // which is who asks
+		e.Owner = cmp.Or(e.Owner, cove.Address("127.0.0.1")) // which is who asks
 		return e, nil
 	}
 	return store.Execution{}, cove.Errorf(cove.NotFound, "no execution %q", id)
@@ -303,7 +303,7 @@ func (b *lockedBuffer) String() string {
 func start(t *testing.T, change func(*Options)) *harness {
 	t.Helper()
 	h := &harness{t: t, fake: &fakeExecutor{}, store: &fakeStore{executions: map[cove.ExecutionID]store.Execution{}}, log: &lockedBuffer{}}
-	o := Options{Executor: h.fake, Lasting: &h.lasting, Repositories: &h.repositories, Work: &h.work, Runs: &h.runs, Agents: fakeAgents{}, Store: h.store, CheckPath: hostpath.Check, Version: "test",
+	o := Options{Executor: h.fake, Lasting: &h.lasting, Repositories: &h.repositories, Work: &h.work, Runs: &h.runs, Agents: fakeAgents{}, Store: store.NewVault(h.store), CheckPath: hostpath.Check, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if change != nil {
 		change(&o)
@@ -442,7 +442,7 @@ func TestExecute(t *testing.T) {
 	}
 	q := h.fake.request()
 	want := cove.Limits{Memory: 64 << 20, CPUs: .5, PIDs: 5, Disk: 2 << 20, Inodes: 100, OpenFiles: 32, Stdout: 4 << 10, Stderr: 2 << 10, Timeout: 2500 * time.Millisecond}
-	if q.Limits != want || string(q.Code) != "print(1)" || q.Env["A"] != "b" || fmt.Sprint(q.Args) != "[a b c]" || q.Client != "ip:127.0.0.1" || q.Image != "debian:stable" ||
+	if q.Limits != want || string(q.Code) != "print(1)" || q.Env["A"] != "b" || fmt.Sprint(q.Args) != "[a b c]" || h.fake.who != cove.Address("127.0.0.1") || q.Image != "debian:stable" ||
 		q.Isolation != cove.IsolationGVisor {
 		t.Errorf("the sandbox was asked for %+v", q)
 	}

@@ -17,15 +17,15 @@ import (
 type inputPipe struct {
 	*io.PipeReader
 	writer *io.PipeWriter
-	caller string // who started the execution; nobody else may write
+	who    cove.Principal // who started the execution; nobody else may write
 
 	mu    sync.Mutex
 	taken bool
 }
 
-func newInputPipe(caller string) *inputPipe {
+func newInputPipe(who cove.Principal) *inputPipe {
 	r, w := io.Pipe()
-	return &inputPipe{PipeReader: r, writer: w, caller: caller}
+	return &inputPipe{PipeReader: r, writer: w, who: who}
 }
 
 // take makes the caller the one who writes; there is only one.
@@ -85,7 +85,7 @@ func (s *Server) sendInput(ctx context.Context, in *idInput) (*huma.StreamRespon
 	}
 	ex := exchangeOf(ctx)
 	p := s.inputs.find(id)
-	if p == nil || p.caller != ex.caller.name {
+	if p == nil || p.who != ex.who {
 		return nil, cove.Errorf(cove.NotFound, "no execution %.64q waits for input", in.ID).WithHint("start it with POST /execute/stream and stdin_stream")
 	}
 	if !p.take() {

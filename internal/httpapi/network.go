@@ -14,29 +14,29 @@ import (
 
 // mayReach refuses a network that a caller may not have. Errors: InvalidArgument,
 // Forbidden.
-func (s *Server) mayReach(ctx context.Context, c caller, asked *cove.Network) error {
+func (s *Server) mayReach(ctx context.Context, who cove.Principal, asked *cove.Network) error {
 	n, err := sandbox.NetworkOf(asked)
 	if err != nil {
 		return err
 	}
-	if len(n.Credentials)+len(n.Providers) > 0 && !c.owner {
+	if len(n.Credentials)+len(n.Providers) > 0 && !who.IsOwner() {
 		err := cove.Errorf(cove.Forbidden, "credentials and model providers are the machine's owner's to use").
 			WithHint("leave permissions.network.credentials and providers out")
-		s.deny(ctx, c.name, "network", strings.Join(append(slices.Clip(n.Credentials), n.Providers...), ","), err)
+		s.deny(ctx, who, "network", strings.Join(append(slices.Clip(n.Credentials), n.Providers...), ","), err)
 		return err
 	}
-	return s.mayOpen(ctx, c, n.Policy)
+	return s.mayOpen(ctx, who, n.Policy)
 }
 
 // mayOpen: services of the machine and private addresses are the owner's to
 // open.
-func (s *Server) mayOpen(ctx context.Context, c caller, docs []*policy.Document) error {
-	if c.owner {
+func (s *Server) mayOpen(ctx context.Context, who cove.Principal, docs []*policy.Document) error {
+	if who.IsOwner() {
 		return nil
 	}
 	for _, d := range docs {
 		if err := d.Foreign(nil); err != nil {
-			s.deny(ctx, c.name, "network", d.Source, err)
+			s.deny(ctx, who, "network", d.Source, err)
 			return err
 		}
 	}
@@ -58,11 +58,11 @@ func (s *Server) changeNetwork(ctx context.Context, in *networkInput) (*answer[a
 	if err != nil {
 		return nil, err
 	}
-	c := exchangeOf(ctx).caller
-	if err := s.mayOpen(ctx, c, docs); err != nil {
+	who := exchangeOf(ctx).who
+	if err := s.mayOpen(ctx, who, docs); err != nil {
 		return nil, err
 	}
-	cut, err := s.Executor.ExtendNetwork(ctx, c.principal(), id, docs)
+	cut, err := s.Executor.ExtendNetwork(ctx, who, id, docs)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (s *Server) authority(ctx context.Context, in *authorityInput) (*answer[api
 	if err != nil {
 		return nil, noExecution(in.ID)
 	}
-	certificate, err := s.Executor.Certificate(ctx, exchangeOf(ctx).caller.principal(), id)
+	certificate, err := s.Executor.Certificate(ctx, exchangeOf(ctx).who, id)
 	if err != nil {
 		return nil, err
 	}

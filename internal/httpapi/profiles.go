@@ -33,7 +33,7 @@ func (s *Server) listProfiles(ctx context.Context, _ *struct{}) (*answer[api.Pro
 	}
 	list := api.ProfileList{Profiles: []api.Profile{}}
 	for _, p := range all {
-		list.Profiles = append(list.Profiles, shownProfile(p, exchangeOf(ctx).caller))
+		list.Profiles = append(list.Profiles, shownProfile(p, exchangeOf(ctx).who))
 	}
 	return &answer[api.ProfileList]{list}, nil
 }
@@ -49,12 +49,12 @@ func (s *Server) getProfile(ctx context.Context, in *profileInput) (*answer[api.
 		return nil, err
 	}
 	p, err := profile.Find(all, in.Profile)
-	return &answer[api.Profile]{shownProfile(p, exchangeOf(ctx).caller)}, err
+	return &answer[api.Profile]{shownProfile(p, exchangeOf(ctx).who)}, err
 }
 
 // shownProfile is what a caller may see of a profile.
-func shownProfile(p api.Profile, c caller) api.Profile {
-	if !c.owner {
+func shownProfile(p api.Profile, who cove.Principal) api.Profile {
+	if !who.IsOwner() {
 		p.Env, p.Mounts, p.Network, p.Instructions = nil, nil, nil, ""
 	}
 	return p

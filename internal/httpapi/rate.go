@@ -67,12 +67,12 @@ func (l *limiter) allow(name string, now time.Time) (bool, time.Duration) {
 
 // limitRate refuses a caller that asks too often. The owner is not limited.
 func (s *Server) limitRate(ex *exchange) error {
-	if ex.caller.owner || ex.rated {
+	if ex.who.IsOwner() || ex.rated {
 		return nil
 	}
 	// A time made of the monotonic clock, so that no jump fills or empties a bucket.
 	now := time.Unix(1, 0).Add(s.Clock.Since(s.base))
-	ok, wait := s.rates.allow(ex.caller.name, now)
+	ok, wait := s.rates.allow(ex.who.String(), now)
 	if ok {
 		return nil
 	}

@@ -14,15 +14,15 @@ import (
 
 // Repositories is the store of repositories; repos.Store is one.
 type Repositories interface {
-	Mirrors(ctx context.Context) ([]repos.Mirror, error)
+	Mirrors(ctx context.Context, who cove.Principal) ([]repos.Mirror, error)
 	// FetchMirror puts a repository into the store, or brings it up to date; partial
 	// leaves out the contents of files. Errors: Conflict where it is there whole.
-	FetchMirror(ctx context.Context, source string, owner, partial bool, progress func(workspace.Step)) (repos.Mirror, error)
+	FetchMirror(ctx context.Context, who cove.Principal, source string, partial bool, progress func(workspace.Step)) (repos.Mirror, error)
 	// RemoveMirror removes one. Errors: NotFound, Conflict while somebody borrows
 	// from it.
-	RemoveMirror(ctx context.Context, source string, owner bool) error
+	RemoveMirror(ctx context.Context, who cove.Principal, source string) error
 	// CollectMirror packs one anew. Errors: NotFound.
-	CollectMirror(ctx context.Context, source string, owner bool) error
+	CollectMirror(ctx context.Context, who cove.Principal, source string) error
 }
 
 // repositoryErrors are those of whatever is done with a repository in the store.
@@ -68,7 +68,7 @@ func (s *Server) listRepositories(ctx context.Context, _ *struct{}) (*answer[api
 	if err := s.ownStore(ctx, ""); err != nil {
 		return nil, err
 	}
-	all, err := s.Repositories.Mirrors(ctx)
+	all, err := s.Repositories.Mirrors(ctx, exchangeOf(ctx).who)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (s *Server) fetchRepository(ctx context.Context, in *fetchInput) (*huma.Str
 	ex := exchangeOf(ctx)
 	return &huma.StreamResponse{Body: func(huma.Context) {
 		s.stepByStep(ctx, ex, api.EventFetched, func(ctx context.Context, progress func(workspace.Step)) (any, error) {
-			m, err := s.Repositories.FetchMirror(ctx, in.Body.Source, true, in.Body.Partial, progress)
+			m, err := s.Repositories.FetchMirror(ctx, ex.who, in.Body.Source, in.Body.Partial, progress)
 			return storedRepository(m), err
 		})
 	}}, nil
@@ -106,7 +106,7 @@ func (s *Server) removeRepository(ctx context.Context, in *removeInput) (*struct
 	if err := s.ownStore(ctx, in.Source); err != nil {
 		return nil, err
 	}
-	return nil, s.Repositories.RemoveMirror(ctx, in.Source, true)
+	return nil, s.Repositories.RemoveMirror(ctx, exchangeOf(ctx).who, in.Source)
 }
 
 // collectRepository is POST /repositories/collect.
@@ -114,5 +114,5 @@ func (s *Server) collectRepository(ctx context.Context, in *repositoryInput) (*s
 	if err := s.ownStore(ctx, in.Body.Source); err != nil {
 		return nil, err
 	}
-	return nil, s.Repositories.CollectMirror(ctx, in.Body.Source, true)
+	return nil, s.Repositories.CollectMirror(ctx, exchangeOf(ctx).who, in.Body.Source)
 }

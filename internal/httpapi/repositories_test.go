@@ -30,12 +30,12 @@ func (f *fakeRepositories) mirror() repos.Mirror {
 	return repos.Mirror{Address: "https://git.example/a/b.git", Key: "git.example/a/b", Size: 7, FetchedAt: time.Unix(1, 0).UTC(), Borrowers: []cove.SandboxID{"sb_0123456789abcdefghjkmnpqrs"}}
 }
 
-func (f *fakeRepositories) Mirrors(context.Context) ([]repos.Mirror, error) {
+func (f *fakeRepositories) Mirrors(context.Context, cove.Principal) ([]repos.Mirror, error) {
 	f.note("list")
 	return []repos.Mirror{f.mirror()}, nil
 }
 
-func (f *fakeRepositories) FetchMirror(_ context.Context, source string, owner, partial bool, progress func(workspace.Step)) (repos.Mirror, error) {
+func (f *fakeRepositories) FetchMirror(_ context.Context, who cove.Principal, source string, partial bool, progress func(workspace.Step)) (repos.Mirror, error) {
 	f.note("fetch " + source)
 	if source == "nowhere" {
 		return repos.Mirror{}, cove.Errorf(cove.InvalidArgument, "this is no repository")
@@ -47,12 +47,12 @@ func (f *fakeRepositories) FetchMirror(_ context.Context, source string, owner, 
 	return f.mirror(), nil
 }
 
-func (f *fakeRepositories) RemoveMirror(_ context.Context, source string, _ bool) error {
+func (f *fakeRepositories) RemoveMirror(_ context.Context, _ cove.Principal, source string) error {
 	f.note("remove " + source)
 	return cove.Errorf(cove.Conflict, "1 workspaces borrow from it")
 }
 
-func (f *fakeRepositories) CollectMirror(_ context.Context, source string, _ bool) error {
+func (f *fakeRepositories) CollectMirror(_ context.Context, _ cove.Principal, source string) error {
 	f.note("collect " + source)
 	return nil
 }

@@ -17,21 +17,20 @@ import (
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/run"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
 // Runs are the runs of agents; run.Runner has them.
 type Runs interface {
-	Begin(ctx context.Context, q run.Request) (api.Run, error)
-	Follow(ctx context.Context, ref string, after int, who sandbox.Caller, begun func(api.Run) error, take func(run.Event) error) (api.Run, error)
-	Runs(ctx context.Context, who sandbox.Caller, q store.RunQuery) (api.RunList, error)
-	Run(ctx context.Context, ref string, who sandbox.Caller) (api.Run, error)
-	Interrupt(ctx context.Context, ref string, kill bool, who sandbox.Caller) error
-	Remove(ctx context.Context, ref string, who sandbox.Caller) error
-	Export(ctx context.Context, ref string, who sandbox.Caller, out io.Writer) error
-	Recording(ctx context.Context, ref, terminal string, who sandbox.Caller, out io.Writer) error
+	Begin(ctx context.Context, who cove.Principal, q run.Request) (api.Run, error)
+	Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(api.Run) error, take func(run.Event) error) (api.Run, error)
+	Runs(ctx context.Context, who cove.Principal, q store.RunQuery) (api.RunList, error)
+	Run(ctx context.Context, who cove.Principal, ref string) (api.Run, error)
+	Interrupt(ctx context.Context, who cove.Principal, ref string, kill bool) error
+	Remove(ctx context.Context, who cove.Principal, ref string) error
+	Export(ctx context.Context, who cove.Principal, ref string, out io.Writer) error
+	Recording(ctx context.Context, who cove.Principal, ref, terminal string, out io.Writer) error
 }
 
 // runErrors are those of whatever is done with a run.
@@ -96,7 +95,7 @@ func (s *Server) startRun(ctx context.Context, in *startRunInput) (*huma.StreamR
 func (s *Server) runRequest(ctx context.Context, ex *exchange, b api.RunRequest) (q run.Request, err error) {
 	q = run.Request{
 		Task:  agent.Task{Prompt: b.Prompt, Model: b.Model, Turns: b.MaxTurns, Instructions: b.Instructions, Schema: b.Schema},
-		Agent: b.Agent, Resume: b.Resume, Sandbox: b.Sandbox, Keep: b.Keep, Detach: b.Detach, Who: ex.who(),
+		Agent: b.Agent, Resume: b.Resume, Sandbox: b.Sandbox, Keep: b.Keep, Detach: b.Detach,
 	}
 	if b.Timeout < 0 || b.Timeout > run.MaxTimeout.Seconds() {
 		return q, cove.Errorf(cove.InvalidArgument, "timeout: %g seconds are not possible", b.Timeout).WithHint("give at most %g", run.MaxTimeout.Seconds())
@@ -127,7 +126,7 @@ func (s *Server) runRequest(ctx context.Context, ex *exchange, b api.RunRequest)
 	case b.Bind:
 		wanted.Bind = b.Directory
 	default:
-		dir, err := s.ownDirectory(ctx, ex.caller, b.Directory)
+		dir, err := s.ownDirectory(ctx, ex.who, b.Directory)
 		if err != nil {
 			return q, err
 		}
@@ -135,7 +134,7 @@ func (s *Server) runRequest(ctx context.Context, ex *exchange, b api.RunRequest)
 		wanted.WorkDir = cmp.Or(wanted.WorkDir, repos.Below(dir))
 	}
 	shared := q.New.Shared
-	q.New, err = s.sandboxRequest(ctx, ex.caller, wanted)
+	q.New, err = s.sandboxRequest(ctx, ex.who, wanted)
 	q.New.Agent = "" // of the profile
 	if g := wanted.Repository; g != nil && !g.Uncommitted && !g.Worktree {
 		q.New.Shared = shared
@@ -154,10 +153,10 @@ func ofProfile(p api.Profile, q run.Request) (run.Request, error) {
 }
 
 // ownDirectory is a directory of the machine's owner's, who asks.
-func (s *Server) ownDirectory(ctx context.Context, c caller, dir string) (string, error) {
-	if !c.owner {
+func (s *Server) ownDirectory(ctx context.Context, who cove.Principal, dir string) (string, error) {
+	if !who.IsOwner() {
 		refusal := cove.Errorf(cove.Forbidden, "a directory of the machine is for its owner").WithHint("name a repository instead: new.repository")
-		s.deny(ctx, c.name, "attach", dir, refusal)
+		s.deny(ctx, who, "attach", dir, refusal)
 		return "", refusal
 	}
 	return s.CheckPath(dir, nil)
@@ -181,13 +180,13 @@ func (s *Server) beginRun(ctx context.Context, ex *exchange, q run.Request) {
 			cancel() // the caller has gone
 		}
 	}
-	begun, err := s.Runs.Begin(making, q)
+	begun, err := s.Runs.Begin(making, ex.who, q)
 	if err != nil {
 		s.endRunEvents(ex, events, err)
 		return
 	}
 	if err := s.runEvents(ctx, ex, events, begun.ID, 0); err != nil && !q.Detach && !errors.Is(err, os.ErrDeadlineExceeded) && cove.ErrorCode(err) != cove.Unavailable {
-		s.Runs.Interrupt(context.WithoutCancel(ctx), begun.ID, false, q.Who) // who may have ended meanwhile
+		s.Runs.Interrupt(context.WithoutCancel(ctx), ex.who, begun.ID, false) // who may have ended meanwhile
 	}
 }
 
@@ -217,7 +216,7 @@ func (s *Server) runEvents(ctx context.Context, ex *exchange, events *eventStrea
 		}
 		return put(after, api.EventRun, r)
 	}
-	ended, err := s.Runs.Follow(ctx, ref, after, ex.who(), begun, func(e run.Event) error {
+	ended, err := s.Runs.Follow(ctx, ex.who, ref, after, begun, func(e run.Event) error {
 		switch {
 		case e.Message != nil:
 			return put(e.Seq, api.EventMessage, e.Message)
@@ -246,7 +245,7 @@ type listRunsInput struct {
 
 // listRuns is GET /runs.
 func (s *Server) listRuns(ctx context.Context, in *listRunsInput) (*answer[api.RunList], error) {
-	list, err := s.Runs.Runs(ctx, exchangeOf(ctx).who(), store.RunQuery{Agent: in.Agent, Status: in.Status, Sandbox: in.Sandbox, Cursor: in.Before, Limit: in.Limit})
+	list, err := s.Runs.Runs(ctx, exchangeOf(ctx).who, store.RunQuery{Agent: in.Agent, Status: in.Status, Sandbox: in.Sandbox, Cursor: in.Before, Limit: in.Limit})
 	return &answer[api.RunList]{list}, err
 }
 
@@ -256,7 +255,7 @@ type runInput struct {
 
 // getRun is GET /runs/{run}.
 func (s *Server) getRun(ctx context.Context, in *runInput) (*answer[api.Run], error) {
-	shown, err := s.Runs.Run(ctx, in.Run, exchangeOf(ctx).who())
+	shown, err := s.Runs.Run(ctx, exchangeOf(ctx).who, in.Run)
 	return &answer[api.Run]{shown}, err
 }
 
@@ -290,18 +289,18 @@ type interruptRunInput struct {
 
 // interruptRun is POST /runs/{run}/interrupt.
 func (s *Server) interruptRun(ctx context.Context, in *interruptRunInput) (*struct{}, error) {
-	return nil, s.Runs.Interrupt(ctx, in.Run, in.Body.Kill, exchangeOf(ctx).who())
+	return nil, s.Runs.Interrupt(ctx, exchangeOf(ctx).who, in.Run, in.Body.Kill)
 }
 
 // removeRun is DELETE /runs/{run}.
 func (s *Server) removeRun(ctx context.Context, in *runInput) (*struct{}, error) {
-	return nil, s.Runs.Remove(ctx, in.Run, exchangeOf(ctx).who())
+	return nil, s.Runs.Remove(ctx, exchangeOf(ctx).who, in.Run)
 }
 
 // exportRun is GET /runs/{run}/export.
 func (s *Server) exportRun(ctx context.Context, in *runInput) (*huma.StreamResponse, error) {
-	return s.download(ctx, "application/x-tar", func(who sandbox.Caller, out io.Writer) error {
-		return s.Runs.Export(ctx, in.Run, who, out)
+	return s.download(ctx, "application/x-tar", func(who cove.Principal, out io.Writer) error {
+		return s.Runs.Export(ctx, who, in.Run, out)
 	})
 }
 
@@ -312,8 +311,8 @@ type recordingInput struct {
 
 // runRecording is GET /runs/{run}/recordings/{terminal}.
 func (s *Server) runRecording(ctx context.Context, in *recordingInput) (*huma.StreamResponse, error) {
-	return s.download(ctx, "application/x-asciicast", func(who sandbox.Caller, out io.Writer) error {
-		return s.Runs.Recording(ctx, in.Run, in.Terminal, who, out)
+	return s.download(ctx, "application/x-asciicast", func(who cove.Principal, out io.Writer) error {
+		return s.Runs.Recording(ctx, who, in.Run, in.Terminal, out)
 	})
 }
 

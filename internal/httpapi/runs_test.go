@@ -16,7 +16,6 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/run"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -29,8 +28,9 @@ type fakeRuns struct {
 	hangs  chan struct{} // closed when a run that follows goes on; nil: it does at once
 
 	mu     sync.Mutex
-	called []string    // guarded by mu
-	begun  run.Request // guarded by mu
+	called []string       // guarded by mu
+	begun  run.Request    // guarded by mu
+	who    cove.Principal // who asked for it
 }
 
 func (f *fakeRuns) note(ref, format string, args ...any) error {
@@ -59,9 +59,9 @@ func (f *fakeRuns) run(status string) api.Run {
 	return api.Run{ID: "ru_0123456789abcdefghjkmnpqrs", Agent: "claude", Prompt: "mend it", Status: status, CreatedBy: "local", StartedAt: time.Unix(1_900_000_000, 0).UTC()}
 }
 
-func (f *fakeRuns) Begin(_ context.Context, q run.Request) (api.Run, error) {
+func (f *fakeRuns) Begin(_ context.Context, who cove.Principal, q run.Request) (api.Run, error) {
 	f.mu.Lock()
-	f.begun = q
+	f.begun, f.who = q, who
 	f.mu.Unlock()
 	for _, s := range f.steps {
 		q.Progress(workspace.Step{Text: s})
@@ -69,7 +69,7 @@ func (f *fakeRuns) Begin(_ context.Context, q run.Request) (api.Run, error) {
 	return f.run(api.RunRunning), f.refuse
 }
 
-func (f *fakeRuns) Follow(ctx context.Context, ref string, after int, who sandbox.Caller, begun func(api.Run) error, take func(run.Event) error) (api.Run, error) {
+func (f *fakeRuns) Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(api.Run) error, take func(run.Event) error) (api.Run, error) {
 	if err := f.note(ref, "follow %s after %d", ref, after); err != nil {
 		return api.Run{}, err
 	}
@@ -103,23 +103,23 @@ func (f *fakeRuns) Follow(ctx context.Context, ref string, after int, who sandbo
 	return ended, nil
 }
 
-func (f *fakeRuns) Runs(_ context.Context, who sandbox.Caller, q store.RunQuery) (api.RunList, error) {
+func (f *fakeRuns) Runs(_ context.Context, who cove.Principal, q store.RunQuery) (api.RunList, error) {
 	return api.RunList{Runs: []api.Run{f.run(api.RunSucceeded)}, Next: "more"}, f.note("", "list %+v", q)
 }
 
-func (f *fakeRuns) Run(_ context.Context, ref string, _ sandbox.Caller) (api.Run, error) {
+func (f *fakeRuns) Run(_ context.Context, _ cove.Principal, ref string) (api.Run, error) {
 	return f.run(api.RunSucceeded), f.note(ref, "get %s", ref)
 }
 
-func (f *fakeRuns) Interrupt(_ context.Context, ref string, kill bool, _ sandbox.Caller) error {
+func (f *fakeRuns) Interrupt(_ context.Context, _ cove.Principal, ref string, kill bool) error {
 	return f.note(ref, "interrupt %s %v", ref, kill)
 }
 
-func (f *fakeRuns) Remove(_ context.Context, ref string, _ sandbox.Caller) error {
+func (f *fakeRuns) Remove(_ context.Context, _ cove.Principal, ref string) error {
 	return f.note(ref, "remove %s", ref)
 }
 
-func (f *fakeRuns) Export(_ context.Context, ref string, _ sandbox.Caller, out io.Writer) error {
+func (f *fakeRuns) Export(_ context.Context, _ cove.Principal, ref string, out io.Writer) error {
 	if err := f.note(ref, "export %s", ref); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (f *fakeRuns) Export(_ context.Context, ref string, _ sandbox.Caller, out i
 	return err
 }
 
-func (f *fakeRuns) Recording(_ context.Context, ref, terminal string, _ sandbox.Caller, out io.Writer) error {
+func (f *fakeRuns) Recording(_ context.Context, _ cove.Principal, ref, terminal string, out io.Writer) error {
 	if err := f.note(ref, "recording %s %s", ref, terminal); err != nil {
 		return err
 	}
@@ -210,8 +210,8 @@ func TestRunRequests(t *testing.T) {
 		check      func(run.Request) bool
 	}{
 		{"a task", `{"agent":"claude","prompt":"mend it","model":"m","instructions":"be quick","max_turns":3,"schema":{"type":"object"},"timeout":1.5,"keep":true}`, func(q run.Request) bool {
-			return q.Agent == "claude" && q.Task.Prompt == "mend it" && q.Task.Model == "m" && q.Task.Instructions == "be quick" && q.Task.Turns == 3 && string(q.Task.Schema) == `{"type":"object"}` &&
-				q.Timeout == 1500*time.Millisecond && q.Keep && !q.Detach && q.Who.Name == "local"
+			return h.runs.who.IsOwner() && q.Agent == "claude" && q.Task.Prompt == "mend it" && q.Task.Model == "m" && q.Task.Instructions == "be quick" && q.Task.Turns == 3 && string(q.Task.Schema) == `{"type":"object"}` &&
+				q.Timeout == 1500*time.Millisecond && q.Keep && !q.Detach
 		}},
 		{"one that goes on", `{"prompt":"go on","resume":"` + someRun + `","detach":true}`, func(q run.Request) bool { return q.Resume == someRun && q.Detach && q.Agent == "" }},
 		{"in a sandbox", `{"agent":"claude","prompt":"p","sandbox":"one"}`, func(q run.Request) bool { return q.Sandbox == "one" }},
@@ -219,7 +219,7 @@ func TestRunRequests(t *testing.T) {
 			return q.Agent == "codex" && q.Task.Model == "m1" && q.Task.Instructions == "be brief" && q.Task.Turns == 7 && q.Timeout == time.Minute && q.Provider == "team" && q.Access == "proxy" && q.New.Profile == "careful"
 		}},
 		{"what is said beside a profile", `{"agent":"claude","prompt":"p","model":"m2","max_turns":1,"timeout":5,"new":{"profile":"careful"}}`, func(q run.Request) bool {
-			return q.Agent == "claude" && q.Task.Model == "m2" && q.Task.Turns == 1 && q.Timeout == 5*time.Second
+			return h.runs.who.IsOwner() && q.Agent == "claude" && q.Task.Model == "m2" && q.Task.Turns == 1 && q.Timeout == 5*time.Second
 		}},
 		{"a copy of a directory", `{"agent":"claude","prompt":"p","directory":"` + dir + `"}`, func(q run.Request) bool {
 			return q.New.Repository != nil && q.New.Repository.Source == dir && q.New.Repository.Uncommitted

@@ -22,17 +22,17 @@ import (
 // Sandboxes are those that last; sandbox.Manager has them.
 type Sandboxes interface {
 	Processes
-	CreateSandbox(ctx context.Context, r sandbox.LastingRequest, progress func(workspace.Step)) (api.Sandbox, error)
-	Sandboxes(ctx context.Context, who sandbox.Caller) (api.SandboxList, error)
-	FindSandbox(ctx context.Context, ref string, who sandbox.Caller) (api.Sandbox, error)
-	StartSandbox(ctx context.Context, ref string, who sandbox.Caller) (api.Sandbox, error)
-	StopSandbox(ctx context.Context, ref string, who sandbox.Caller) (api.Sandbox, error)
-	PauseSandbox(ctx context.Context, ref string, who sandbox.Caller) (api.Sandbox, error)
-	ResumeSandbox(ctx context.Context, ref string, who sandbox.Caller) (api.Sandbox, error)
-	RenameSandbox(ctx context.Context, ref, name string, who sandbox.Caller) (api.Sandbox, error)
-	DestroySandbox(ctx context.Context, ref string, keepWork bool, who sandbox.Caller) error
-	ExtendSandbox(ctx context.Context, ref string, who sandbox.Caller, change api.NetworkChange, documents []*policy.Document) (cut int, err error)
-	SandboxCertificate(ctx context.Context, ref string, who sandbox.Caller) ([]byte, error)
+	CreateSandbox(ctx context.Context, who cove.Principal, r sandbox.LastingRequest, progress func(workspace.Step)) (api.Sandbox, error)
+	Sandboxes(ctx context.Context, who cove.Principal) (api.SandboxList, error)
+	FindSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
+	StartSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
+	StopSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
+	PauseSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
+	ResumeSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
+	RenameSandbox(ctx context.Context, who cove.Principal, ref, name string) (api.Sandbox, error)
+	DestroySandbox(ctx context.Context, who cove.Principal, ref string, keepWork bool) error
+	ExtendSandbox(ctx context.Context, who cove.Principal, ref string, change api.NetworkChange, documents []*policy.Document) (cut int, err error)
+	SandboxCertificate(ctx context.Context, who cove.Principal, ref string) ([]byte, error)
 }
 
 // lastingErrors are those of whatever is done with a sandbox that lasts.
@@ -65,29 +65,29 @@ func (s *Server) addLastingRoutes() {
 
 	for _, o := range []struct {
 		name, summary, description string
-		does                       func(Sandboxes) func(context.Context, string, sandbox.Caller) (api.Sandbox, error)
+		does                       func(Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error)
 	}{
 		{"start", "Start a sandbox that is stopped", "Its workspace and home are as they were.",
-			func(l Sandboxes) func(context.Context, string, sandbox.Caller) (api.Sandbox, error) {
+			func(l Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error) {
 				return l.StartSandbox
 			}},
 		{"stop", "Stop a sandbox", "Programs are asked to end, and after a moment killed. Its workspace and home stay; the rest of its files go.",
-			func(l Sandboxes) func(context.Context, string, sandbox.Caller) (api.Sandbox, error) {
+			func(l Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error) {
 				return l.StopSandbox
 			}},
 		{"pause", "Freeze a sandbox", "Nothing in it runs, and its memory is kept.",
-			func(l Sandboxes) func(context.Context, string, sandbox.Caller) (api.Sandbox, error) {
+			func(l Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error) {
 				return l.PauseSandbox
 			}},
 		{"resume", "Let a sandbox that is paused go on", "",
-			func(l Sandboxes) func(context.Context, string, sandbox.Caller) (api.Sandbox, error) {
+			func(l Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error) {
 				return l.ResumeSandbox
 			}},
 	} {
 		route(s, huma.Operation{OperationID: o.name + "-sandbox", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/" + o.name, Tags: []string{"sandboxes"},
 			Summary: o.summary, Description: o.description,
 		}, append([]cove.Code{cove.Unsupported}, lastingErrors...), func(ctx context.Context, in *sandboxInput) (*answer[api.Sandbox], error) {
-			shown, err := o.does(s.Lasting)(ctx, in.Sandbox, exchangeOf(ctx).who())
+			shown, err := o.does(s.Lasting)(ctx, exchangeOf(ctx).who, in.Sandbox)
 			return &answer[api.Sandbox]{shown}, err
 		})
 	}
@@ -103,19 +103,14 @@ func (s *Server) addLastingRoutes() {
 	s.addProcessRoutes()
 }
 
-// who is the caller as the sandbox package knows it.
-func (ex *exchange) who() sandbox.Caller {
-	return sandbox.Caller{Name: ex.caller.name, Owner: ex.caller.owner}
-}
-
 type createInput struct{ Body api.SandboxRequest }
 
 // createSandbox is POST /sandboxes.
 func (s *Server) createSandbox(ctx context.Context, in *createInput) (*huma.StreamResponse, error) {
 	ex := exchangeOf(ctx)
-	r, err := s.sandboxRequest(ctx, ex.caller, in.Body)
+	r, err := s.sandboxRequest(ctx, ex.who, in.Body)
 	if err == nil && s.Agents != nil && r.Agent != "" {
-		err = s.Agents.EquipSandbox(&r)
+		err = s.Agents.EquipSandbox(ex.who, &r)
 	}
 	if err != nil {
 		return nil, err
@@ -126,7 +121,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*huma.Stre
 // create makes a sandbox and writes how that goes.
 func (s *Server) create(ctx context.Context, ex *exchange, r sandbox.LastingRequest) {
 	s.stepByStep(ctx, ex, api.EventCreated, func(ctx context.Context, progress func(workspace.Step)) (any, error) {
-		return s.Lasting.CreateSandbox(ctx, r, progress)
+		return s.Lasting.CreateSandbox(ctx, ex.who, r, progress)
 	})
 }
 
@@ -172,14 +167,14 @@ func (e *eventStream) last(name string, v any) {
 
 // sandboxRequest turns a wire request into one for the sandbox package. What is
 // judged here is form, and what depends on who asks.
-func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequest) (r sandbox.LastingRequest, err error) {
+func (s *Server) sandboxRequest(ctx context.Context, who cove.Principal, q api.SandboxRequest) (r sandbox.LastingRequest, err error) {
 	if err := checkTokens(q.Mounts); err != nil {
 		return r, err
 	}
 	if q.Bind != "" && q.Repository != nil {
 		return r, cove.Errorf(cove.InvalidArgument, "bind and repository exclude each other").WithHint("leave one of them out")
 	}
-	r = sandbox.LastingRequest{Name: q.Name, Client: c.name, Local: c.owner}
+	r = sandbox.LastingRequest{Name: q.Name}
 	if r.Files, err = files(q.Files); err != nil {
 		return r, err
 	}
@@ -191,14 +186,14 @@ func (s *Server) sandboxRequest(ctx context.Context, c caller, q api.SandboxRequ
 		return r, err
 	}
 	r.Limits.Timeout = 0 // a profile's is that of its executions and runs
-	if err := s.judge(ctx, c, &r.Spec, "bind"); err != nil {
+	if err := s.judge(ctx, who, &r.Spec, "bind"); err != nil {
 		return r, err
 	}
 	if g := q.Repository; g != nil {
-		if g.Worktree && !c.owner {
+		if g.Worktree && !who.IsOwner() {
 			return r, cove.Errorf(cove.Forbidden, "a worktree is for the machine's owner, who can edit it").WithHint("leave repository.worktree out")
 		}
-		r.Repository = &workspace.Repository{Source: g.Source, Local: c.owner, Branch: g.Branch, From: g.From, Sparse: g.Sparse, Depth: g.Depth, Worktree: g.Worktree, Uncommitted: g.Uncommitted}
+		r.Repository = &workspace.Repository{Source: g.Source, Branch: g.Branch, From: g.From, Sparse: g.Sparse, Depth: g.Depth, Worktree: g.Worktree, Uncommitted: g.Uncommitted}
 	}
 	return r, nil
 }
@@ -242,7 +237,7 @@ func (s *Server) listSandboxes(ctx context.Context, in *listSandboxesInput) (*an
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.Lasting.Sandboxes(ctx, exchangeOf(ctx).who())
+	list, err := s.Lasting.Sandboxes(ctx, exchangeOf(ctx).who)
 	if len(labels) > 0 { // which orphans have none of
 		list.Orphans = nil
 		list.Sandboxes = slices.DeleteFunc(list.Sandboxes, func(b api.Sandbox) bool { return !cove.HasLabels(b.Labels, labels) })
@@ -256,7 +251,7 @@ type sandboxInput struct {
 
 // getSandbox is GET /sandboxes/{sandbox}.
 func (s *Server) getSandbox(ctx context.Context, in *sandboxInput) (*answer[api.Sandbox], error) {
-	shown, err := s.Lasting.FindSandbox(ctx, in.Sandbox, exchangeOf(ctx).who())
+	shown, err := s.Lasting.FindSandbox(ctx, exchangeOf(ctx).who, in.Sandbox)
 	return &answer[api.Sandbox]{shown}, err
 }
 
@@ -268,10 +263,10 @@ type changeInput struct {
 // changeSandbox is PATCH /sandboxes/{sandbox}.
 func (s *Server) changeSandbox(ctx context.Context, in *changeInput) (*answer[api.Sandbox], error) {
 	if in.Body.Name == "" {
-		shown, err := s.Lasting.FindSandbox(ctx, in.Sandbox, exchangeOf(ctx).who())
+		shown, err := s.Lasting.FindSandbox(ctx, exchangeOf(ctx).who, in.Sandbox)
 		return &answer[api.Sandbox]{shown}, err
 	}
-	shown, err := s.Lasting.RenameSandbox(ctx, in.Sandbox, in.Body.Name, exchangeOf(ctx).who())
+	shown, err := s.Lasting.RenameSandbox(ctx, exchangeOf(ctx).who, in.Sandbox, in.Body.Name)
 	return &answer[api.Sandbox]{shown}, err
 }
 
@@ -282,7 +277,7 @@ type destroyInput struct {
 
 // destroySandbox is DELETE /sandboxes/{sandbox}.
 func (s *Server) destroySandbox(ctx context.Context, in *destroyInput) (*struct{}, error) {
-	return nil, s.Lasting.DestroySandbox(ctx, in.Sandbox, in.KeepWork, exchangeOf(ctx).who())
+	return nil, s.Lasting.DestroySandbox(ctx, exchangeOf(ctx).who, in.Sandbox, in.KeepWork)
 }
 
 type sandboxNetworkInput struct {
@@ -297,16 +292,16 @@ func (s *Server) changeSandboxNetwork(ctx context.Context, in *sandboxNetworkInp
 		return nil, err
 	}
 	ex := exchangeOf(ctx)
-	if err := s.mayOpen(ctx, ex.caller, docs); err != nil {
+	if err := s.mayOpen(ctx, ex.who, docs); err != nil {
 		return nil, err
 	}
-	cut, err := s.Lasting.ExtendSandbox(ctx, in.Sandbox, ex.who(), in.Body, docs)
+	cut, err := s.Lasting.ExtendSandbox(ctx, ex.who, in.Sandbox, in.Body, docs)
 	return &answer[api.NetworkChanged]{api.NetworkChanged{Cut: cut}}, err
 }
 
 // sandboxAuthority is GET /sandboxes/{sandbox}/ca.
 func (s *Server) sandboxAuthority(ctx context.Context, in *sandboxInput) (*answer[api.Authority], error) {
-	certificate, err := s.Lasting.SandboxCertificate(ctx, in.Sandbox, exchangeOf(ctx).who())
+	certificate, err := s.Lasting.SandboxCertificate(ctx, exchangeOf(ctx).who, in.Sandbox)
 	return &answer[api.Authority]{api.Authority{Certificate: string(certificate)}}, err
 }
 

@@ -25,6 +25,7 @@ type fakeLasting struct {
 	mu      sync.Mutex
 	called  []string // guarded by mu
 	request sandbox.LastingRequest
+	who     cove.Principal // who asked for it
 }
 
 func (f *fakeLasting) note(what ...string) {
@@ -67,10 +68,10 @@ func (f *fakeLasting) found(ref string, state cove.State) (api.Sandbox, error) {
 	return api.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox %q", ref)
 }
 
-func (f *fakeLasting) CreateSandbox(_ context.Context, r sandbox.LastingRequest, progress func(workspace.Step)) (api.Sandbox, error) {
-	f.note("create", r.Name, r.Client)
+func (f *fakeLasting) CreateSandbox(_ context.Context, who cove.Principal, r sandbox.LastingRequest, progress func(workspace.Step)) (api.Sandbox, error) {
+	f.note("create", r.Name, who.String())
 	f.mu.Lock()
-	f.request = r
+	f.request, f.who = r, who
 	f.mu.Unlock()
 	if r.Name == "taken" {
 		return api.Sandbox{}, cove.Errorf(cove.Conflict, "it is there")
@@ -86,55 +87,55 @@ func (f *fakeLasting) CreateSandbox(_ context.Context, r sandbox.LastingRequest,
 	return f.one(cove.StateRunning), nil
 }
 
-func (f *fakeLasting) Sandboxes(_ context.Context, who sandbox.Caller) (api.SandboxList, error) {
-	f.note("list", who.Name)
+func (f *fakeLasting) Sandboxes(_ context.Context, who cove.Principal) (api.SandboxList, error) {
+	f.note("list", who.String())
 	return api.SandboxList{Sandboxes: []api.Sandbox{f.one(cove.StateRunning)}, Orphans: []string{"sb_1"}}, nil
 }
 
-func (f *fakeLasting) FindSandbox(_ context.Context, ref string, who sandbox.Caller) (api.Sandbox, error) {
+func (f *fakeLasting) FindSandbox(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
 	return f.found(ref, cove.StateRunning)
 }
 
-func (f *fakeLasting) change(doing, ref string, who sandbox.Caller, state cove.State) (api.Sandbox, error) {
-	f.note(doing, ref, who.Name)
+func (f *fakeLasting) change(who cove.Principal, doing, ref string, state cove.State) (api.Sandbox, error) {
+	f.note(doing, ref, who.String())
 	return f.found(ref, state)
 }
 
-func (f *fakeLasting) StartSandbox(_ context.Context, ref string, who sandbox.Caller) (api.Sandbox, error) {
-	return f.change("start", ref, who, cove.StateRunning)
+func (f *fakeLasting) StartSandbox(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	return f.change(who, "start", ref, cove.StateRunning)
 }
 
-func (f *fakeLasting) StopSandbox(_ context.Context, ref string, who sandbox.Caller) (api.Sandbox, error) {
-	return f.change("stop", ref, who, cove.StateStopped)
+func (f *fakeLasting) StopSandbox(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	return f.change(who, "stop", ref, cove.StateStopped)
 }
 
-func (f *fakeLasting) PauseSandbox(_ context.Context, ref string, who sandbox.Caller) (api.Sandbox, error) {
-	return f.change("pause", ref, who, cove.StatePaused)
+func (f *fakeLasting) PauseSandbox(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	return f.change(who, "pause", ref, cove.StatePaused)
 }
 
-func (f *fakeLasting) ResumeSandbox(_ context.Context, ref string, who sandbox.Caller) (api.Sandbox, error) {
-	return f.change("resume", ref, who, cove.StateRunning)
+func (f *fakeLasting) ResumeSandbox(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	return f.change(who, "resume", ref, cove.StateRunning)
 }
 
-func (f *fakeLasting) RenameSandbox(_ context.Context, ref, name string, who sandbox.Caller) (api.Sandbox, error) {
-	return f.change("rename to "+name, ref, who, cove.StateRunning)
+func (f *fakeLasting) RenameSandbox(_ context.Context, who cove.Principal, ref, name string) (api.Sandbox, error) {
+	return f.change(who, "rename to "+name, ref, cove.StateRunning)
 }
 
-func (f *fakeLasting) DestroySandbox(_ context.Context, ref string, keepWork bool, who sandbox.Caller) error {
+func (f *fakeLasting) DestroySandbox(_ context.Context, who cove.Principal, ref string, keepWork bool) error {
 	doing := "destroy"
 	if keepWork {
 		doing = "destroy and keep"
 	}
-	_, err := f.change(doing, ref, who, cove.StateDestroyed)
+	_, err := f.change(who, doing, ref, cove.StateDestroyed)
 	return err
 }
 
-func (f *fakeLasting) ExtendSandbox(_ context.Context, ref string, who sandbox.Caller, change api.NetworkChange, documents []*policy.Document) (int, error) {
-	_, err := f.change("extend by "+strings.Join(change.Allow, ","), ref, who, cove.StateRunning)
+func (f *fakeLasting) ExtendSandbox(_ context.Context, who cove.Principal, ref string, change api.NetworkChange, documents []*policy.Document) (int, error) {
+	_, err := f.change(who, "extend by "+strings.Join(change.Allow, ","), ref, cove.StateRunning)
 	return 2, err
 }
 
-func (f *fakeLasting) SandboxCertificate(_ context.Context, ref string, _ sandbox.Caller) ([]byte, error) {
+func (f *fakeLasting) SandboxCertificate(_ context.Context, _ cove.Principal, ref string) ([]byte, error) {
 	_, err := f.found(ref, cove.StateRunning)
 	return []byte("a certificate"), err
 }
@@ -243,12 +244,12 @@ func TestCreateSandbox(t *testing.T) {
 		t.Fatalf("status %d: %s", r.StatusCode, r.body)
 	}
 	q := h.lasting.asked()
-	if q.Name != "one" || q.Client != "local" || !q.Local || q.Image != "dir:/etc" || q.Engine != "fake" || q.Isolation != cove.IsolationMicroVM || q.Agent != "claude" || q.WorkDir != "sub" ||
+	if q.Name != "one" || !h.lasting.who.IsOwner() || q.Image != "dir:/etc" || q.Engine != "fake" || q.Isolation != cove.IsolationMicroVM || q.Agent != "claude" || q.WorkDir != "sub" ||
 		!q.AllowPR || q.SSHAgent != "/tmp/agent" || q.Env["A"] != "b" || q.Labels["k"] != "v" || q.Git.Name != "Ada" ||
 		q.Limits.Memory != 64<<20 || q.Limits.CPUs != 0.5 || q.Network.Allow[0] != "a.test" || q.Network.Credentials[0] != "github" {
 		t.Errorf("asked for is %+v", q)
 	}
-	if g := q.Repository; g == nil || g.Source != "/src" || !g.Local || g.Branch != "b" || g.From != "f" || g.Sparse[0] != "d" || g.Depth != 3 || !g.Worktree {
+	if g := q.Repository; g == nil || g.Source != "/src" || g.Branch != "b" || g.From != "f" || g.Sparse[0] != "d" || g.Depth != 3 || !g.Worktree {
 		t.Errorf("the repository asked for is %+v", q.Repository)
 	}
 	if len(q.Mounts) != 1 || q.Mounts[0] != (cove.Mount{Source: dir + "/data", Target: "/data", ReadOnly: true}) {
@@ -260,7 +261,7 @@ func TestCreateSandbox(t *testing.T) {
 	if r := h.post("/sandboxes", `{"profile":"p"}`); r.StatusCode != http.StatusNotFound || !strings.Contains(r.body, "no profile") {
 		t.Errorf("a profile that is not there: status %d: %s", r.StatusCode, r.body)
 	}
-	if h.post("/sandboxes", `{"repository":{"source":"a/b"}}`); h.lasting.asked().Local || h.lasting.asked().Repository.Local {
+	if h.post("/sandboxes", `{"repository":{"source":"a/b"}}`); h.lasting.who.IsOwner() {
 		t.Error("a stranger counts as the machine's owner")
 	}
 }

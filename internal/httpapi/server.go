@@ -36,21 +36,21 @@ type Executor interface {
 	// Execute runs r to its end. It calls started once the execution has its
 	// id and before anything reaches out, which may be nil: the result has the
 	// output too. The end of ctx ends the execution.
-	Execute(ctx context.Context, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error)
-	// Kill ends a running execution of p's. Errors: NotFound, Conflict when it
+	Execute(ctx context.Context, who cove.Principal, r sandbox.Request, started func(cove.ExecutionID), out sandbox.Output) (sandbox.Result, error)
+	// Kill ends a running execution of the principal's. Errors: NotFound, Conflict when it
 	// has ended or runs in another process.
-	Kill(ctx context.Context, p cove.Principal, id cove.ExecutionID) error
-	// Follow hands out the output of a running execution of p's from a position on,
+	Kill(ctx context.Context, who cove.Principal, id cove.ExecutionID) error
+	// Follow hands out the output of a running execution of the principal's from a position on,
 	// to its end, after calling begun. Errors as Kill's.
-	Follow(ctx context.Context, p cove.Principal, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
-	// ExtendNetwork adds to what a running execution of p's may reach. Errors as
+	Follow(ctx context.Context, who cove.Principal, id cove.ExecutionID, from sandbox.Position, begun func(), out sandbox.Output) error
+	// ExtendNetwork adds to what a running execution of the principal's may reach. Errors as
 	// Kill's.
-	ExtendNetwork(ctx context.Context, p cove.Principal, id cove.ExecutionID, documents []*policy.Document) (cut int, err error)
-	// Certificate returns that of the authority which a running execution of p's
+	ExtendNetwork(ctx context.Context, who cove.Principal, id cove.ExecutionID, documents []*policy.Document) (cut int, err error)
+	// Certificate returns that of the authority which a running execution of the principal's
 	// trusts, as PEM. Errors as ExtendNetwork's.
-	Certificate(ctx context.Context, p cove.Principal, id cove.ExecutionID) ([]byte, error)
-	// Models returns what a running execution of p's has used of models so far.
-	Models(p cove.Principal, id cove.ExecutionID) []api.ModelUsage
+	Certificate(ctx context.Context, who cove.Principal, id cove.ExecutionID) ([]byte, error)
+	// Models returns what a running execution of the principal's has used of models so far.
+	Models(who cove.Principal, id cove.ExecutionID) []api.ModelUsage
 	Asks
 	Active() int
 	Queued() int
@@ -74,7 +74,7 @@ type Options struct {
 	// Profiles reads the named configurations that there are.
 	Profiles func() ([]api.Profile, error)
 	Clients  Clients
-	Store    store.Store
+	Store    store.Vault
 	// CheckPath judges host paths as hostpath.Check does: with nil roots it
 	// applies only what is always refused.
 	CheckPath func(path string, roots []string) (resolved string, err error)
@@ -130,7 +130,7 @@ type Server struct {
 
 // New builds a server; it serves nothing until Serve or ServeLocal.
 func New(o Options) (*Server, error) {
-	if o.Store == nil || o.Clients == nil && (o.Executor == nil || o.CheckPath == nil) {
+	if o.Store == (store.Vault{}) || o.Clients == nil && (o.Executor == nil || o.CheckPath == nil) {
 		return nil, errors.New("httpapi: Executor, Store and CheckPath must be set")
 	}
 	keys, err := newKeyring(o.Keys)

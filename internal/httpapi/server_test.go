@@ -124,13 +124,13 @@ func TestPlaces(t *testing.T) {
 func TestHistory(t *testing.T) {
 	h := start(t, nil)
 	id := cove.NewExecutionID()
-	h.store.executions[id] = store.Execution{Execution: api.Execution{ID: string(id), Language: "python", Status: api.StatusCompleted, CreatedAt: time.Unix(1, 0).UTC()}, Client: "ip:127.0.0.1", CodeHash: "h"}
+	h.store.executions[id] = store.Execution{Execution: api.Execution{ID: string(id), Language: "python", Status: api.StatusCompleted, CreatedAt: time.Unix(1, 0).UTC()}, Owner: cove.Address("127.0.0.1"), CodeHash: "h"}
 	e := decode[api.Execution](t, h.get("/executions/"+string(id)), 200)
 	if e.ID != string(id) || e.SecurityEvents == nil {
 		t.Errorf("%+v", e)
 	}
 	others := cove.NewExecutionID()
-	h.store.executions[others] = store.Execution{Execution: api.Execution{ID: string(others), Status: api.StatusCompleted}, Client: "key:other"}
+	h.store.executions[others] = store.Execution{Execution: api.Execution{ID: string(others), Status: api.StatusCompleted}, Owner: cove.KeyHolder("other")}
 	if r := h.get("/executions/" + string(others)); r.StatusCode != 404 {
 		t.Errorf("another's: status %d", r.StatusCode)
 	}
@@ -265,7 +265,7 @@ func TestTLS(t *testing.T) {
 func TestShutdownWaitsAndThenCuts(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		fake := &fakeExecutor{}
-		s, err := New(Options{Executor: fake, Store: &fakeStore{}, CheckPath: hostpath.Check})
+		s, err := New(Options{Executor: fake, Store: store.NewVault(&fakeStore{}), CheckPath: hostpath.Check})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ func (s *Server) stream(ctx context.Context, in *executeInput) (*huma.StreamResp
 		}
 		return &huma.StreamResponse{Body: func(huma.Context) { s.streamAgent(ctx, ex, q) }}, nil
 	}
-	req, err := s.request(ctx, ex.caller, in.Body)
+	req, err := s.request(ctx, ex.who, in.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -38,11 +38,11 @@ func (s *Server) follow(ctx context.Context, ex *exchange, req sandbox.Request, 
 	defer events.stop()
 	var in *inputPipe
 	if input {
-		in = newInputPipe(ex.caller.name)
+		in = newInputPipe(ex.who)
 		req.Stdin = in
 		defer in.end()
 	}
-	result, err := s.run(ctx, req, func(id cove.ExecutionID) {
+	result, err := s.run(ctx, ex.who, req, func(id cove.ExecutionID) {
 		if in != nil {
 			s.inputs.add(id, in) // before the client learns the id
 		}

@@ -19,7 +19,7 @@ type runtimesInput struct {
 
 // runtimes is GET /runtimes.
 func (s *Server) runtimes(ctx context.Context, in *runtimesInput) (*answer[api.RuntimeList], error) {
-	image, err := s.image(ctx, exchangeOf(ctx).caller, in.Image)
+	image, err := s.image(ctx, exchangeOf(ctx).who, in.Image)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (s *Server) health(ctx context.Context, _ *struct{}) (*healthOutput, error)
 		}
 	}
 	// How busy the server is and what it is made of is not for strangers.
-	if exchangeOf(ctx).caller.known {
+	if exchangeOf(ctx).known {
 		out.Body.Version, out.Body.Engines = s.Version, engines
 		out.Body.Active, out.Body.Queued = s.Executor.Active(), s.Executor.Queued()
 		out.Body.PID, out.Body.Since, out.Body.Listens = os.Getpid(), &s.since, s.listens.all()

@@ -58,7 +58,7 @@ func (s *Server) attachTerminal(ctx context.Context, in *attachInput) (*huma.Str
 		}
 		q.Env[k] = v
 	}
-	viewer, err := s.Lasting.OpenTerminal(ctx, in.Sandbox, ex.who(), q)
+	viewer, err := s.Lasting.OpenTerminal(ctx, ex.who, in.Sandbox, q)
 	if err != nil {
 		return nil, err
 	}

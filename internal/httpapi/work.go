@@ -12,23 +12,22 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/repos"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // Work is what was done in sandboxes that last, as it is on the host: each call
 // takes it over anew, first.
 type Work interface {
-	Import(ctx context.Context, ref string, who sandbox.Caller) (api.ImportedWork, error)
-	Diff(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, style repos.DiffStyle, out io.Writer) error
-	Log(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, short bool, out io.Writer) error
-	Changes(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, style repos.ChangeStyle) ([]repos.Change, error)
-	Commits(ctx context.Context, ref string, who sandbox.Caller, w repos.Work) ([]repos.Commit, error)
+	Import(ctx context.Context, who cove.Principal, ref string) (api.ImportedWork, error)
+	Diff(ctx context.Context, who cove.Principal, ref string, w repos.Work, style repos.DiffStyle, out io.Writer) error
+	Log(ctx context.Context, who cove.Principal, ref string, w repos.Work, short bool, out io.Writer) error
+	Changes(ctx context.Context, who cove.Principal, ref string, w repos.Work, style repos.ChangeStyle) ([]repos.Change, error)
+	Commits(ctx context.Context, who cove.Principal, ref string, w repos.Work) ([]repos.Commit, error)
 	// Apply changes a directory of the host that may be written to.
-	Apply(ctx context.Context, ref string, who sandbox.Caller, w repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error)
+	Apply(ctx context.Context, who cove.Principal, ref string, w repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error)
 	// Push pushes what is committed; see api.PushRequest.
-	Push(ctx context.Context, ref string, who sandbox.Caller, q api.PushRequest) (api.PushedWork, error)
+	Push(ctx context.Context, who cove.Principal, ref string, q api.PushRequest) (api.PushedWork, error)
 	// Pull opens a pull request for what was pushed.
-	Pull(ctx context.Context, ref string, who sandbox.Caller, q api.PullRequest) (api.OpenedPull, error)
+	Pull(ctx context.Context, who cove.Principal, ref string, q api.PullRequest) (api.OpenedPull, error)
 }
 
 // workErrors are those of whatever looks at a sandbox's work.
@@ -79,9 +78,9 @@ func textResponses() map[string]*huma.Response {
 
 // importWork is POST /sandboxes/{sandbox}/import.
 func (s *Server) importWork(ctx context.Context, in *sandboxInput) (*answer[api.ImportedWork], error) {
-	who := exchangeOf(ctx).who()
-	w, err := s.Work.Import(ctx, in.Sandbox, who)
-	if !who.Owner {
+	who := exchangeOf(ctx).who
+	w, err := s.Work.Import(ctx, who, in.Sandbox)
+	if !who.IsOwner() {
 		w.Directory = ""
 	}
 	return &answer[api.ImportedWork]{w}, err
@@ -96,8 +95,8 @@ type diffInput struct {
 
 // diffWork is GET /sandboxes/{sandbox}/diff.
 func (s *Server) diffWork(ctx context.Context, in *diffInput) (*huma.StreamResponse, error) {
-	return s.text(ctx, func(who sandbox.Caller, out io.Writer) error {
-		return s.Work.Diff(ctx, in.Sandbox, who, repos.Work{Paths: in.Path}, repos.DiffStyle{Stat: in.Stat, Names: in.Names}, out)
+	return s.text(ctx, func(who cove.Principal, out io.Writer) error {
+		return s.Work.Diff(ctx, who, in.Sandbox, repos.Work{Paths: in.Path}, repos.DiffStyle{Stat: in.Stat, Names: in.Names}, out)
 	})
 }
 
@@ -109,8 +108,8 @@ type logInput struct {
 
 // logWork is GET /sandboxes/{sandbox}/log.
 func (s *Server) logWork(ctx context.Context, in *logInput) (*huma.StreamResponse, error) {
-	return s.text(ctx, func(who sandbox.Caller, out io.Writer) error {
-		return s.Work.Log(ctx, in.Sandbox, who, repos.Work{Ref: "HEAD", Paths: in.Path}, in.Short, out)
+	return s.text(ctx, func(who cove.Principal, out io.Writer) error {
+		return s.Work.Log(ctx, who, in.Sandbox, repos.Work{Ref: "HEAD", Paths: in.Path}, in.Short, out)
 	})
 }
 
@@ -122,7 +121,7 @@ type changesInput struct {
 
 // listChanges is GET /sandboxes/{sandbox}/changes.
 func (s *Server) listChanges(ctx context.Context, in *changesInput) (*answer[api.WorkChanges], error) {
-	changes, err := s.Work.Changes(ctx, in.Sandbox, exchangeOf(ctx).who(), repos.Work{Paths: in.Path}, repos.ChangeStyle{Renames: true, Patches: in.Patch})
+	changes, err := s.Work.Changes(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Paths: in.Path}, repos.ChangeStyle{Renames: true, Patches: in.Patch})
 	return &answer[api.WorkChanges]{api.WorkChanges{Changes: WorkChanges(changes)}}, err
 }
 
@@ -133,7 +132,7 @@ type commitsInput struct {
 
 // listCommits is GET /sandboxes/{sandbox}/commits.
 func (s *Server) listCommits(ctx context.Context, in *commitsInput) (*answer[api.WorkCommits], error) {
-	commits, err := s.Work.Commits(ctx, in.Sandbox, exchangeOf(ctx).who(), repos.Work{Ref: "HEAD", Paths: in.Path})
+	commits, err := s.Work.Commits(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Ref: "HEAD", Paths: in.Path})
 	done := api.WorkCommits{Commits: []api.WorkCommit{}}
 	for _, c := range commits {
 		done.Commits = append(done.Commits, api.WorkCommit{ID: c.ID, Parents: append([]string{}, c.Parents...), Author: api.WorkPerson(c.Author), Committer: api.WorkPerson(c.Committer), Message: c.Message})
@@ -142,17 +141,17 @@ func (s *Server) listCommits(ctx context.Context, in *commitsInput) (*answer[api
 }
 
 // text answers with text that write writes.
-func (s *Server) text(ctx context.Context, write func(sandbox.Caller, io.Writer) error) (*huma.StreamResponse, error) {
+func (s *Server) text(ctx context.Context, write func(cove.Principal, io.Writer) error) (*huma.StreamResponse, error) {
 	return s.download(ctx, "text/plain; charset=utf-8", write)
 }
 
 // download answers with what write writes. What fails before that is answered
 // with a status; what fails later breaks the answer off.
-func (s *Server) download(ctx context.Context, kind string, write func(sandbox.Caller, io.Writer) error) (*huma.StreamResponse, error) {
+func (s *Server) download(ctx context.Context, kind string, write func(cove.Principal, io.Writer) error) (*huma.StreamResponse, error) {
 	ex := exchangeOf(ctx)
 	return &huma.StreamResponse{Body: func(huma.Context) {
 		out := &documentWriter{w: ex.w, kind: kind}
-		err := write(ex.who(), out)
+		err := write(ex.who, out)
 		switch {
 		case err != nil && !out.begun:
 			s.writeError(ex, err)
@@ -204,7 +203,7 @@ func (s *Server) applyWork(ctx context.Context, in *applyInput) (*answer[api.App
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.Work.Apply(ctx, in.Sandbox, exchangeOf(ctx).who(), repos.Work{Paths: in.Body.Paths}, dir, repos.ApplyStyle{Restricted: in.Body.Restricted, Merge: in.Body.Merge})
+	done, err := s.Work.Apply(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Paths: in.Body.Paths}, dir, repos.ApplyStyle{Restricted: in.Body.Restricted, Merge: in.Body.Merge})
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +266,7 @@ func (s *Server) openPull(ctx context.Context, in *pullInput) (*answer[api.Opene
 	if err := s.mayBringBack(ctx, "pull-request", in.Sandbox); err != nil {
 		return nil, err
 	}
-	done, err := s.Work.Pull(ctx, in.Sandbox, exchangeOf(ctx).who(), in.Body)
+	done, err := s.Work.Pull(ctx, exchangeOf(ctx).who, in.Sandbox, in.Body)
 	return &answer[api.OpenedPull]{done}, err
 }
 
@@ -276,6 +275,6 @@ func (s *Server) pushWork(ctx context.Context, in *pushInput) (*answer[api.Pushe
 	if err := s.mayBringBack(ctx, "push", in.Sandbox); err != nil {
 		return nil, err
 	}
-	done, err := s.Work.Push(ctx, in.Sandbox, exchangeOf(ctx).who(), in.Body)
+	done, err := s.Work.Push(ctx, exchangeOf(ctx).who, in.Sandbox, in.Body)
 	return &answer[api.PushedWork]{done}, err
 }

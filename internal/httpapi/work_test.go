@@ -13,7 +13,6 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/repos"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 )
 
 // fakeWork is the work of any sandbox but "nobody", and breaks in the midst of
@@ -33,11 +32,11 @@ func (f *fakeWork) note(ref string, format string, args ...any) error {
 	return nil
 }
 
-func (f *fakeWork) Import(_ context.Context, ref string, _ sandbox.Caller) (api.ImportedWork, error) {
+func (f *fakeWork) Import(_ context.Context, _ cove.Principal, ref string) (api.ImportedWork, error) {
 	return api.ImportedWork{Refs: []api.WorkRef{{Name: "HEAD", ID: "01"}}, Branch: "b", Directory: "/home/import.git"}, f.note(ref, "import")
 }
 
-func (f *fakeWork) Diff(_ context.Context, ref string, _ sandbox.Caller, w repos.Work, style repos.DiffStyle, out io.Writer) error {
+func (f *fakeWork) Diff(_ context.Context, _ cove.Principal, ref string, w repos.Work, style repos.DiffStyle, out io.Writer) error {
 	if err := f.note(ref, "diff %q %+v", w.Paths, style); err != nil {
 		return err
 	}
@@ -48,21 +47,21 @@ func (f *fakeWork) Diff(_ context.Context, ref string, _ sandbox.Caller, w repos
 	return nil
 }
 
-func (f *fakeWork) Log(_ context.Context, ref string, _ sandbox.Caller, w repos.Work, short bool, out io.Writer) error {
+func (f *fakeWork) Log(_ context.Context, _ cove.Principal, ref string, w repos.Work, short bool, out io.Writer) error {
 	return f.note(ref, "log %s %v", w.Ref, short)
 }
 
-func (f *fakeWork) Changes(_ context.Context, ref string, _ sandbox.Caller, w repos.Work, style repos.ChangeStyle) ([]repos.Change, error) {
+func (f *fakeWork) Changes(_ context.Context, _ cove.Principal, ref string, w repos.Work, style repos.ChangeStyle) ([]repos.Change, error) {
 	program := repos.Entry{Mode: policy.Program, ID: "01"}
 	return []repos.Change{{Path: "new", OldPath: "old", Old: repos.Entry{Mode: policy.File, ID: "01"}, New: program, Patch: "diff"}, {Path: "bin\xff", New: program, Binary: true}}, f.note(ref, "changes %q %+v", w.Paths, style)
 }
 
-func (f *fakeWork) Commits(_ context.Context, ref string, _ sandbox.Caller, w repos.Work) ([]repos.Commit, error) {
+func (f *fakeWork) Commits(_ context.Context, _ cove.Principal, ref string, w repos.Work) ([]repos.Commit, error) {
 	who := repos.Person{Name: "A", Email: "a@x.example", Time: time.Unix(1_700_000_000, 0).UTC()}
 	return []repos.Commit{{ID: "02", Parents: []string{"01"}, Author: who, Committer: repos.Person{Name: "B"}, Message: "say\n\nmore"}, {ID: "01"}}, f.note(ref, "commits %q", w.Paths)
 }
 
-func (f *fakeWork) Apply(_ context.Context, ref string, _ sandbox.Caller, w repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error) {
+func (f *fakeWork) Apply(_ context.Context, _ cove.Principal, ref string, w repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error) {
 	there := repos.Entry{Mode: policy.File, ID: "01"}
 	done := repos.Applied{Changes: []repos.Change{{Path: "a", New: there, Added: 3}, {Path: "b", Old: there, New: there}, {Path: "c", Old: there}}}
 	if style.Merge {
@@ -71,11 +70,11 @@ func (f *fakeWork) Apply(_ context.Context, ref string, _ sandbox.Caller, w repo
 	return done, f.note(ref, "apply %s %q %v", dir, w.Paths, style.Restricted)
 }
 
-func (f *fakeWork) Push(_ context.Context, ref string, _ sandbox.Caller, q api.PushRequest) (api.PushedWork, error) {
+func (f *fakeWork) Push(_ context.Context, _ cove.Principal, ref string, q api.PushRequest) (api.PushedWork, error) {
 	return api.PushedWork{Remote: "https://git.example/r.git", Branch: q.Branch, Commit: "01"}, f.note(ref, "push %s", q.Branch)
 }
 
-func (f *fakeWork) Pull(_ context.Context, ref string, _ sandbox.Caller, q api.PullRequest) (api.OpenedPull, error) {
+func (f *fakeWork) Pull(_ context.Context, _ cove.Principal, ref string, q api.PullRequest) (api.OpenedPull, error) {
 	return api.OpenedPull{URL: "https://git.example/pull/1", Number: 1}, f.note(ref, "pull %+v", q)
 }
 

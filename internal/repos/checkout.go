@@ -36,7 +36,7 @@ func (w *making) repository(ctx context.Context, want workspace.Repository) erro
 		return err
 	}
 	if want.Uncommitted {
-		dir, err := w.s.plainDirectory(want)
+		dir, err := w.s.plainDirectory(w.spec.Owner, want)
 		if err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func (w *making) repository(ctx context.Context, want workspace.Repository) erro
 			return w.plain(ctx, dir, want)
 		}
 	}
-	r, err := w.s.find(ctx, want.Source, want.Local)
+	r, err := w.s.find(ctx, w.spec.Owner, want.Source)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (w *making) repository(ctx context.Context, want workspace.Repository) erro
 		return w.worktreeOf(ctx, r, want)
 	}
 	if want.Depth == 0 {
-		w.record.Mirror, w.record.Local = r.Key, want.Local
+		w.record.Mirror = r.Key
 	}
 	// From here on the mirror cannot be removed.
 	if err := w.claim(); err != nil {
@@ -193,7 +193,7 @@ func (w *making) mirrored(ctx context.Context, r remote, p peer) (advert, error)
 	a, err := m.fetch(ctx, r, p, asking{}, w.progress)
 	was, _ := m.description()
 	w.partial = was.Partial
-	if cove.ErrorCode(err) != cove.Unavailable || ctx.Err() != nil || !r.owner || !m.there() {
+	if cove.ErrorCode(err) != cove.Unavailable || ctx.Err() != nil || !r.who.IsOwner() || !m.there() {
 		return a, err
 	}
 	tell(w.progress, "the remote does not answer; using what was fetched before")

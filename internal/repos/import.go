@@ -235,7 +235,7 @@ func (s *Store) Push(ctx context.Context, id cove.SandboxID, w Work, branch stri
 		return err
 	}
 	// the machine pushes only for its owner
-	p, hangUp, err := s.dialBy(ctx, outlet, remote{Source: Source{URL: r.Remote}, owner: true}, true)
+	p, hangUp, err := s.dialBy(ctx, outlet, remote{Source: Source{URL: r.Remote}, who: cove.MachineOwner()}, true)
 	if err != nil {
 		return err
 	}

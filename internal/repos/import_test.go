@@ -322,7 +322,7 @@ func TestNothingInACheckoutRuns(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	s := newStore(t, server)
-	if _, err := s.FetchMirror(t.Context(), repo.URL, false, false, nil); err != nil {
+	if _, err := s.FetchMirror(t.Context(), ci, repo.URL, false, nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, r := range map[string]workspace.Repository{
@@ -384,11 +384,11 @@ func TestNothingInACheckoutRuns(t *testing.T) {
 			_, e1 := s.Apply(t.Context(), w.ID, Work{}, mine.Dir, ApplyStyle{Restricted: true})
 			_, e2 := s.Used(t.Context(), w.ID)
 			_, e3 := s.Open(t.Context(), w.ID)
-			_, e4 := s.Mirrors(t.Context())
+			_, e4 := s.Mirrors(t.Context(), owner)
 			open(t, s.o)
 			if err := errors.Join(e1, e2, e3, e4, s.Diff(t.Context(), w.ID, Work{}, DiffStyle{}, io.Discard),
 				s.Log(t.Context(), w.ID, Work{}, false, io.Discard),
-				s.CollectMirror(t.Context(), repo.URL, false), s.Push(t.Context(), w.ID, Work{}, "cove/pushed-"+name, s.o.Outlet),
+				s.CollectMirror(t.Context(), ci, repo.URL), s.Push(t.Context(), w.ID, Work{}, "cove/pushed-"+name, s.o.Outlet),
 				s.Remove(t.Context(), w.ID, true), s.Remove(t.Context(), w.ID, false)); err != nil {
 				t.Error(err)
 			}

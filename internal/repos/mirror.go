@@ -301,7 +301,10 @@ func (m *mirror) describe(r remote, d Mirror) error {
 }
 
 // Mirrors returns the mirrors of the store.
-func (s *Store) Mirrors(ctx context.Context) ([]Mirror, error) {
+func (s *Store) Mirrors(ctx context.Context, who cove.Principal) ([]Mirror, error) {
+	if !who.SeesAll() {
+		return nil, cove.Errorf(cove.Forbidden, "the store of repositories is for the machine's owner")
+	}
 	all, err := s.described()
 	if err != nil {
 		return nil, err
@@ -358,13 +361,13 @@ func (s *Store) described() ([]Mirror, error) {
 }
 
 // known returns a mirror by any of its names: the source as requested, its address, or its key. Errors: NotFound.
-func (s *Store) known(source string, owner bool) (Mirror, error) {
+func (s *Store) known(who cove.Principal, source string) (Mirror, error) {
 	all, err := s.described()
 	if err != nil {
 		return Mirror{}, err
 	}
 	keys := []string{source}
-	if src, err := ParseSource(source, owner); err == nil && src.Dir == "" {
+	if src, err := ParseSource(who, source); err == nil && src.Dir == "" {
 		keys = append(keys, src.Key)
 	} else if err == nil {
 		if git, err := gitDirectory(src.Dir); err == nil {
@@ -383,12 +386,11 @@ func (s *Store) known(source string, owner bool) (Mirror, error) {
 		source).WithHint(`"cove repo list" shows them`)
 }
 
-// FetchMirror fetches a repository into the store. owner is true for the machine's owner; partial omits contents of
-// files until their first checkout. Errors: those of ParseSource, Outlet.Open and git; Conflict if a complete mirror
-// exists.
-func (s *Store) FetchMirror(ctx context.Context, source string, owner, partial bool,
+// FetchMirror fetches a repository into the store. partial omits contents of files until their first checkout.
+// Errors: those of ParseSource, Outlet.Open and git; Conflict if a complete mirror exists.
+func (s *Store) FetchMirror(ctx context.Context, who cove.Principal, source string, partial bool,
 	progress func(workspace.Step)) (Mirror, error) {
-	r, err := s.find(ctx, source, owner)
+	r, err := s.find(ctx, who, source)
 	if err != nil {
 		return Mirror{}, err
 	}
@@ -411,7 +413,7 @@ func (s *Store) FetchMirror(ctx context.Context, source string, owner, partial b
 	if err := errors.Join(err, hangUp()); err != nil {
 		return Mirror{}, err
 	}
-	found, err := s.known(r.Key, owner)
+	found, err := s.known(who, r.Key)
 	if err == nil {
 		found.Size, err = diskUsed(ctx, m.dir)
 	}
@@ -419,8 +421,8 @@ func (s *Store) FetchMirror(ctx context.Context, source string, owner, partial b
 }
 
 // RemoveMirror removes a mirror without borrowers. Errors: NotFound, Conflict.
-func (s *Store) RemoveMirror(ctx context.Context, source string, owner bool) error {
-	found, err := s.known(source, owner)
+func (s *Store) RemoveMirror(ctx context.Context, who cove.Principal, source string) error {
+	found, err := s.known(who, source)
 	if err != nil {
 		return err
 	}
@@ -456,8 +458,8 @@ func (s *Store) RemoveMirror(ctx context.Context, source string, owner bool) err
 
 // CollectMirror repacks a mirror. It keeps every object while the mirror has borrowers or is partial; otherwise it
 // drops unreachable objects.
-func (s *Store) CollectMirror(ctx context.Context, source string, owner bool) error {
-	found, err := s.known(source, owner)
+func (s *Store) CollectMirror(ctx context.Context, who cove.Principal, source string) error {
+	found, err := s.known(who, source)
 	if err != nil {
 		return err
 	}

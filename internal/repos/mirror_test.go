@@ -52,7 +52,7 @@ func TestParallel(t *testing.T) {
 		t.Errorf("8 workspaces share branches: %v", branches)
 	}
 	s := open(t, Options{Home: home})
-	mirrors, err := s.Mirrors(t.Context())
+	mirrors, err := s.Mirrors(t.Context(), owner)
 	if err != nil || len(mirrors) != 1 || len(mirrors[0].Borrowers) != 8 || mirrors[0].Size < 1<<12 ||
 		mirrors[0].Address != repo.URL {
 		t.Fatalf("%+v, %v", mirrors, err)
@@ -73,19 +73,19 @@ func TestBorrowed(t *testing.T) {
 	tree := repo.Run("commit-tree", "-m", "rewritten", repo.Run("rev-parse", "main^{tree}"))
 	repo.Run("update-ref", "refs/heads/main", tree)
 	repo.Run("update-ref", "refs/heads/develop", tree)
-	fetched, err := s.FetchMirror(t.Context(), repo.URL, false, false, nil)
+	fetched, err := s.FetchMirror(t.Context(), ci, repo.URL, false, nil)
 	if err != nil || fetched.Size == 0 {
 		t.Fatalf("%+v, %v", fetched, err)
 	}
 	repo.Run("update-ref", "-d", "refs/heads/develop")
-	if _, err := s.FetchMirror(t.Context(), repo.URL, false, false, nil); err != nil {
+	if _, err := s.FetchMirror(t.Context(), ci, repo.URL, false, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := mirror.Run("for-each-ref", "--format=%(refname) %(objectname)"); got != "refs/heads/main "+tree {
 		t.Errorf("the mirror has %s", got)
 	}
 	for range 2 {
-		if err := s.CollectMirror(t.Context(), repo.URL, false); err != nil {
+		if err := s.CollectMirror(t.Context(), ci, repo.URL); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -93,7 +93,7 @@ func TestBorrowed(t *testing.T) {
 	if got := git.Run("rev-parse", "HEAD"); got != old || git.Run("show", "HEAD:README") != "first" {
 		t.Errorf("HEAD is %s", got)
 	}
-	if err := s.RemoveMirror(t.Context(), repo.URL, false); cove.ErrorCode(err) != cove.Conflict {
+	if err := s.RemoveMirror(t.Context(), ci, repo.URL); cove.ErrorCode(err) != cove.Conflict {
 		t.Errorf("a mirror that is borrowed from was removed: %v", err)
 	}
 
@@ -104,11 +104,11 @@ func TestBorrowed(t *testing.T) {
 	if ids, err := s.List(t.Context()); err != nil || len(ids) != 0 {
 		t.Errorf("%v, %v", ids, err)
 	}
-	if err := s.RemoveMirror(t.Context(), repo.URL, false); cove.ErrorCode(err) != cove.Conflict {
+	if err := s.RemoveMirror(t.Context(), ci, repo.URL); cove.ErrorCode(err) != cove.Conflict {
 		t.Errorf("a mirror that kept work borrows from was removed: %v", err)
 	}
 	git.Run("log")
-	if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 1 ||
+	if mirrors, err := s.Mirrors(t.Context(), owner); err != nil || len(mirrors) != 1 ||
 		!slices.Equal(mirrors[0].Kept, []string{w.Directory}) {
 		t.Errorf("%+v, %v", mirrors, err)
 	}
@@ -117,7 +117,7 @@ func TestBorrowed(t *testing.T) {
 	if err := os.RemoveAll(w.Directory); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.CollectMirror(t.Context(), repo.URL, false); err != nil {
+	if err := s.CollectMirror(t.Context(), ci, repo.URL); err != nil {
 		t.Fatal(err)
 	}
 	if left := names(t, s.workspaces); strings.Contains(left, string(w.ID)) {
@@ -126,13 +126,13 @@ func TestBorrowed(t *testing.T) {
 	if mirror.Try("cat-file", "-e", old).Code == 0 {
 		t.Error("what nobody needs is still there")
 	}
-	if err := s.RemoveMirror(t.Context(), repo.URL, false); err != nil {
+	if err := s.RemoveMirror(t.Context(), ci, repo.URL); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.RemoveMirror(t.Context(), repo.URL, false); cove.ErrorCode(err) != cove.NotFound {
+	if err := s.RemoveMirror(t.Context(), ci, repo.URL); cove.ErrorCode(err) != cove.NotFound {
 		t.Errorf("again: %v", err)
 	}
-	if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 0 {
+	if mirrors, err := s.Mirrors(t.Context(), owner); err != nil || len(mirrors) != 0 {
 		t.Errorf("%v, %v", mirrors, err)
 	}
 }
@@ -173,7 +173,7 @@ func TestLeftovers(t *testing.T) {
 // unreachable is an Outlet without a server.
 type unreachable struct{}
 
-func (unreachable) Open(context.Context, string, bool, bool) (Way, error) {
+func (unreachable) Open(context.Context, cove.Principal, string, bool) (Way, error) {
 	return Way{Proxy: "http://127.0.0.1:9", Close: func() error { return nil }}, nil
 }
 
@@ -193,7 +193,7 @@ func TestDone(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	var last workspace.Step
-	if _, err := newStore(t, server).FetchMirror(t.Context(), repo.URL, false, false, func(s workspace.Step) {
+	if _, err := newStore(t, server).FetchMirror(t.Context(), ci, repo.URL, false, func(s workspace.Step) {
 		last = s
 	}); err != nil || last.Done < 0.8 || last.Text != "fetching "+repo.URL {
 		t.Errorf("the last step is %+v, %v", last, err)
@@ -216,7 +216,7 @@ func TestDefaultBranch(t *testing.T) {
 	if got := from(); got != "main" {
 		t.Errorf("it begins at %s", got)
 	}
-	if _, err := s.FetchMirror(t.Context(), repo.URL, false, false, nil); err != nil {
+	if _, err := s.FetchMirror(t.Context(), ci, repo.URL, false, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := from(); got != "next" {
@@ -236,7 +236,7 @@ func TestWithoutTheRemote(t *testing.T) {
 	first := create(t, open(t, Options{Home: home, Outlet: direct{server.CA}}),
 		spec("x", workspace.Repository{Source: repo.URL}))
 	s := open(t, Options{Home: home, Outlet: unreachable{}})
-	w := create(t, s, spec("y", workspace.Repository{Source: repo.URL, Local: true}))
+	w := create(t, s, ownSpec("y", workspace.Repository{Source: repo.URL}))
 	if w.Base != first.Base || w.From != "main" {
 		t.Errorf("%+v", w.Checkout)
 	}
@@ -244,11 +244,11 @@ func TestWithoutTheRemote(t *testing.T) {
 		nil); cove.ErrorCode(err) != cove.Unavailable {
 		t.Errorf("a stranger, of whom nobody knows what he may read: %v", err)
 	}
-	if _, err := s.Create(t.Context(), spec("z", workspace.Repository{Source: repo.URL, From: topic, Local: true}),
+	if _, err := s.Create(t.Context(), ownSpec("z", workspace.Repository{Source: repo.URL, From: topic}),
 		nil); cove.ErrorCode(err) != cove.Unavailable {
 		t.Errorf("what was never fetched: %v", err)
 	}
-	if _, err := s.FetchMirror(t.Context(), repo.URL, false, false, nil); cove.ErrorCode(err) != cove.Unavailable {
+	if _, err := s.FetchMirror(t.Context(), ci, repo.URL, false, nil); cove.ErrorCode(err) != cove.Unavailable {
 		t.Errorf("fetching: %v", err)
 	}
 }
@@ -312,7 +312,7 @@ func TestKilled(t *testing.T) {
 	w := create(t, s, workspace.Spec{ID: cove.SandboxID(id), Name: "again",
 		Repository: &workspace.Repository{Source: repo.URL}})
 	server.Client().In(w.Directory).Run("fsck")
-	if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 1 || len(mirrors[0].Borrowers) != 1 {
+	if mirrors, err := s.Mirrors(t.Context(), owner); err != nil || len(mirrors) != 1 || len(mirrors[0].Borrowers) != 1 {
 		t.Errorf("%+v, %v", mirrors, err)
 	}
 }
@@ -405,7 +405,7 @@ func BenchmarkCreate(b *testing.B) {
 	}
 	repo.RunWith(in.String(), "fast-import", "--quiet", "--force")
 	s := newStore(b, server)
-	if _, err := s.FetchMirror(b.Context(), repo.URL, false, false, nil); err != nil {
+	if _, err := s.FetchMirror(b.Context(), ci, repo.URL, false, nil); err != nil {
 		b.Fatal(err)
 	}
 	var used int64

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
@@ -202,7 +203,7 @@ func (s *Store) supply(ctx context.Context, r record, sp span) error {
 	if ids, err = s.readable(ctx, sp.dir, r.Base, ids); err != nil || len(ids) == 0 {
 		return err
 	}
-	from, err := s.find(ctx, r.Source, r.Local)
+	from, err := s.find(ctx, cove.ParsePrincipal(r.Client), r.Source)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func TestPartial(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo, ids := history(t, server)
 	s := newStore(t, server)
-	if m, err := s.FetchMirror(t.Context(), repo.URL, false, true, nil); err != nil || !m.Partial {
+	if m, err := s.FetchMirror(t.Context(), ci, repo.URL, true, nil); err != nil || !m.Partial {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	mirror := gittest.NewGit(t, s.mirror(keyOf(t, repo.URL)).dir)
@@ -141,7 +141,7 @@ func TestPartialNever(t *testing.T) {
 	repo.Run("update-ref", "refs/hidden/x", repo.Run("commit-tree", "-m", "x",
 		repo.RunWith("100644 blob "+hidden+"\tx\n", "mktree")))
 	s := newStore(t, server)
-	if _, err := s.FetchMirror(t.Context(), repo.URL, false, true, nil); err != nil {
+	if _, err := s.FetchMirror(t.Context(), ci, repo.URL, true, nil); err != nil {
 		t.Fatal(err)
 	}
 	w := create(t, s, spec("x", workspace.Repository{Source: repo.URL}))
@@ -166,7 +166,7 @@ func TestPartialKept(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo, ids := history(t, server)
 	s := newStore(t, server)
-	if _, err := s.FetchMirror(t.Context(), repo.URL, false, true, nil); err != nil {
+	if _, err := s.FetchMirror(t.Context(), ci, repo.URL, true, nil); err != nil {
 		t.Fatal(err)
 	}
 	w := create(t, s, spec("x", workspace.Repository{Source: repo.URL}))
@@ -175,7 +175,7 @@ func TestPartialKept(t *testing.T) {
 	had := here(t, mirror, ids)
 	for i := range tooManyPacks + 3 {
 		repo.Branch(fmt.Sprintf("release/%d", i), "main")
-		if _, err := s.FetchMirror(t.Context(), repo.URL, false, i%2 == 0, nil); err != nil {
+		if _, err := s.FetchMirror(t.Context(), ci, repo.URL, i%2 == 0, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -188,7 +188,7 @@ func TestPartialKept(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := s.CollectMirror(t.Context(), repo.URL, false); err != nil {
+		if err := s.CollectMirror(t.Context(), ci, repo.URL); err != nil {
 			t.Fatal(err)
 		}
 		if got := here(t, mirror, ids); !slices.Equal(got, had) {
@@ -211,7 +211,7 @@ func TestPartialOtherwise(t *testing.T) {
 	repo, _ := history(t, server)
 	repo.Branch("private", "main~1")
 	s := newStore(t, server)
-	if _, err := s.FetchMirror(t.Context(), repo.URL, false, true, nil); err != nil {
+	if _, err := s.FetchMirror(t.Context(), ci, repo.URL, true, nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, r := range map[string]workspace.Repository{"a branch of its own": {From: "private"},
@@ -243,28 +243,28 @@ func TestPartialOtherwise(t *testing.T) {
 		"\nauthor a <a@b> 1 +051800\ncommitter a <a@b> 1 +051800\n\nodd\n", "hash-object", "-w", "-t", "commit",
 		"--literally", "--stdin")
 	odd.Run("update-ref", "refs/heads/main", commit)
-	if _, err := s.FetchMirror(t.Context(), odd.URL, false, true, nil); err != nil &&
+	if _, err := s.FetchMirror(t.Context(), ci, odd.URL, true, nil); err != nil &&
 		!strings.Contains(cove.ErrorHint(err), "--partial") {
 		t.Errorf("an odd commit: %v", err)
 	}
-	if _, err := s.FetchMirror(t.Context(), odd.URL, false, false, nil); err != nil {
+	if _, err := s.FetchMirror(t.Context(), ci, odd.URL, false, nil); err != nil {
 		t.Errorf("an odd commit, whole: %v", err)
 	}
 
 	other := server.Create("whole.git")
-	if _, err := s.FetchMirror(t.Context(), other.URL, false, false, nil); err != nil {
+	if _, err := s.FetchMirror(t.Context(), ci, other.URL, false, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.FetchMirror(t.Context(), other.URL, false, true, nil); cove.ErrorCode(err) != cove.Conflict {
+	if _, err := s.FetchMirror(t.Context(), ci, other.URL, true, nil); cove.ErrorCode(err) != cove.Conflict {
 		t.Errorf("one that is there whole: %v", err)
 	}
-	if _, err := s.FetchMirror(t.Context(), other.Dir, true, true, nil); cove.ErrorCode(err) != cove.InvalidArgument {
+	if _, err := s.FetchMirror(t.Context(), owner, other.Dir, true, nil); cove.ErrorCode(err) != cove.InvalidArgument {
 		t.Errorf("a directory: %v", err)
 	}
 	plain := server.Create("plain.git")
 	plain.Run("config", "uploadpack.allowFilter", "false")
 	var steps []string
-	m, err := s.FetchMirror(t.Context(), plain.URL, false, true, func(p workspace.Step) { steps = append(steps, p.Text) })
+	m, err := s.FetchMirror(t.Context(), ci, plain.URL, true, func(p workspace.Step) { steps = append(steps, p.Text) })
 	if err != nil || m.Partial || !slices.Contains(steps, "the remote gives its repository whole or not at all") {
 		t.Errorf("a remote that cannot: %+v, %v, %q", m, err, steps)
 	}

@@ -26,20 +26,20 @@ type peer func(ctx context.Context, held []*os.File, r hostgit.Run) ([]byte, err
 // remote is a repository that can be mirrored.
 type remote struct {
 	Source
-	git   string // git directory of a repository on this machine
-	owner bool   // the request of the machine's owner
+	git string         // git directory of a repository on this machine
+	who cove.Principal // the requester
 }
 
 // find parses a source, and checks it if it is a directory. Errors: those of ParseSource, NotFound.
-func (s *Store) find(ctx context.Context, source string, owner bool) (remote, error) {
-	src, err := ParseSource(source, owner)
+func (s *Store) find(ctx context.Context, who cove.Principal, source string) (remote, error) {
+	src, err := ParseSource(who, source)
 	if err != nil {
 		return remote{}, err
 	}
 	if src.Dir == "" {
-		return remote{Source: src, owner: owner}, nil
+		return remote{Source: src, who: who}, nil
 	}
-	r := remote{Source: src, owner: owner}
+	r := remote{Source: src, who: who}
 	if r.git, err = gitDirectory(src.Dir); err != nil {
 		return remote{}, err
 	}
@@ -60,7 +60,7 @@ func (s *Store) origin(ctx context.Context, r remote) (string, error) {
 	if err != nil && hostgit.ExitCode(err) != 1 { // 1: there is none
 		return "", err
 	}
-	o, err := ParseSource(origin, false)
+	o, err := ParseSource(cove.Principal{}, origin)
 	if err != nil { // a directory, or an address with a password: not for a sandbox
 		return "", nil
 	}
@@ -219,7 +219,7 @@ func (s *Store) dialBy(ctx context.Context, outlet Outlet, r remote, push bool) 
 	if outlet == nil {
 		return nil, nil, cove.Errorf(cove.Unavailable, "there is no way to %s", r.URL)
 	}
-	way, err := outlet.Open(ctx, r.URL, r.owner, push)
+	way, err := outlet.Open(ctx, r.who, r.URL, push)
 	if err != nil {
 		return nil, nil, err
 	}

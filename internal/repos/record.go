@@ -25,7 +25,6 @@ type record struct {
 	Source     string   `json:"source,omitempty"`     // as requested
 	Repository string   `json:"repository,omitempty"` // its key in the store, whether or not the workspace borrows
 	Mirror     string   `json:"mirror,omitempty"`     // key of the mirror it borrows from
-	Local      bool     `json:"local,omitempty"`      // requested by the machine's owner
 	Remote     string   `json:"remote,omitempty"`
 	Branch     string   `json:"branch,omitempty"`
 	From       string   `json:"from,omitempty"`

@@ -216,8 +216,8 @@ func (p person) pack(ctx context.Context, commit string) error {
 
 // plainDirectory returns the directory of a source outside any repository; empty for one inside. Errors:
 // InvalidArgument, Forbidden, NotFound.
-func (s *Store) plainDirectory(want workspace.Repository) (string, error) {
-	src, err := ParseSource(want.Source, want.Local)
+func (s *Store) plainDirectory(who cove.Principal, want workspace.Repository) (string, error) {
+	src, err := ParseSource(who, want.Source)
 	if err != nil {
 		return "", err
 	}

@@ -85,7 +85,7 @@ func stir(t *testing.T, dir string) {
 }
 
 func uncommitted(dir string) *workspace.Repository {
-	return &workspace.Repository{Source: dir, Local: true, Uncommitted: true}
+	return &workspace.Repository{Source: dir, Uncommitted: true}
 }
 
 // TestUncommitted: a sandbox begins at the person's files, and the person's repository does not change.
@@ -95,7 +95,7 @@ func TestUncommitted(t *testing.T) {
 	stir(t, dir)
 	before := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") +
 		got(t, dir, ".git/index")
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser,
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Owner: owner,
 		Repository: uncommitted(dir)})
 	if after := plain(t, dir, "status", "--porcelain=v2", "--branch") + plain(t, dir, "count-objects", "-v") +
 		got(t, dir, ".git/index"); after != before {
@@ -137,7 +137,7 @@ func TestUncommitted(t *testing.T) {
 func TestUncommittedWhereEverythingIs(t *testing.T) {
 	s := newStore(t, nil)
 	dir := project(t)
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser,
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Owner: owner,
 		Repository: uncommitted(dir)})
 	if head := plain(t, dir, "rev-parse", "HEAD"); w.Base != head {
 		t.Errorf("it begins at %s and not at %s", w.Base, head)
@@ -212,7 +212,7 @@ func TestUncommittedOdd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStore(t, nil)
 			source := c.make(t, project(t))
-			w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser,
+			w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Owner: owner,
 				Repository: uncommitted(source)})
 			for name, want := range c.want {
 				if g := got(t, w.Directory, name); g != want {
@@ -262,7 +262,7 @@ func TestUncommittedRunsNothing(t *testing.T) {
 	if err := os.Remove(trap); err != nil {
 		t.Fatal(err)
 	}
-	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser,
+	w := create(t, s, workspace.Spec{ID: cove.NewSandboxID(), Name: "quiet-heron", User: cove.CodeUser, Owner: owner,
 		Repository: uncommitted(dir)})
 	if g := got(t, filepath.Dir(trap), "sprung"); g != "no such file or directory" {
 		t.Errorf("a program ran: %s", g)
@@ -283,12 +283,12 @@ func TestUncommittedRefuses(t *testing.T) {
 		r    workspace.Repository
 		code cove.Code
 	}{
-		{"an address", workspace.Repository{Source: "https://git.example/a/b.git", Local: true, Uncommitted: true},
+		{"an address", workspace.Repository{Source: "https://git.example/a/b.git", Uncommitted: true},
 			cove.InvalidArgument},
 		{"somebody else's directory", workspace.Repository{Source: dir, Uncommitted: true}, cove.Forbidden},
-		{"another beginning", workspace.Repository{Source: dir, Local: true, Uncommitted: true, From: "main"},
+		{"another beginning", workspace.Repository{Source: dir, Uncommitted: true, From: "main"},
 			cove.InvalidArgument},
-		{"a worktree", workspace.Repository{Source: dir, Local: true, Uncommitted: true, Worktree: true},
+		{"a worktree", workspace.Repository{Source: dir, Uncommitted: true, Worktree: true},
 			cove.InvalidArgument},
 		{"no working files", *uncommitted(bare), cove.InvalidArgument},
 		{"no directory", *uncommitted(filepath.Join(dir, "nowhere")), cove.NotFound},
@@ -297,7 +297,11 @@ func TestUncommittedRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id := cove.NewSandboxID()
-			_, err := s.Create(t.Context(), workspace.Spec{ID: id, Name: "quiet-heron", User: cove.CodeUser, Repository: &c.r},
+			who := owner
+			if c.name == "somebody else's directory" {
+				who = ci
+			}
+			_, err := s.Create(t.Context(), workspace.Spec{ID: id, Name: "quiet-heron", User: cove.CodeUser, Owner: who, Repository: &c.r},
 				nil)
 			if cove.ErrorCode(err) != c.code {
 				t.Errorf("%v", err)
@@ -380,9 +384,9 @@ func TestNoSpaceForACheckout(t *testing.T) {
 	plain(t, dir, "add", "large")
 	plain(t, dir, "-c", "user.name=A", "-c", "user.email=a@b", "commit", "-q", "-m", "large")
 	for name, r := range map[string]workspace.Repository{
-		"what is not committed": *uncommitted(dir), "what is committed": {Source: dir, Local: true},
+		"what is not committed": *uncommitted(dir), "what is committed": {Source: dir},
 	} {
-		_, err := s.Create(t.Context(), spec("quiet-heron", r), nil)
+		_, err := s.Create(t.Context(), ownSpec("quiet-heron", r), nil)
 		if cove.ErrorCode(err) != cove.StorageFull || !strings.Contains(cove.ErrorHint(err), "free some space") {
 			t.Errorf("%s: %s, %v", name, cove.ErrorCode(err), err)
 		}

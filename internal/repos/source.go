@@ -36,9 +36,9 @@ var shorthand = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9-]*)/([A-Za-z0-9._-]+
 // scp matches ssh's HOST:PATH, with or without a user.
 var scp = regexp.MustCompile(`^(?:[A-Za-z0-9._-]+@)?([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([^:].*)$`)
 
-// ParseSource parses a source. owner is true for the machine's owner, who may use a directory, or a server on the
+// ParseSource parses a source that a principal names. The machine's owner may use a directory, or a server on the
 // loopback without TLS. Errors do not repeat text that may contain a password. Errors: InvalidArgument, Forbidden.
-func ParseSource(s string, owner bool) (Source, error) {
+func ParseSource(who cove.Principal, s string) (Source, error) {
 	bad := func(why string) (Source, error) {
 		return Source{}, cove.Errorf(cove.InvalidArgument, "this is no repository: %s", why).WithHint(sourceHint)
 	}
@@ -53,7 +53,7 @@ func ParseSource(s string, owner bool) (Source, error) {
 		return bad("it begins with a hyphen")
 	}
 	if strings.HasPrefix(s, "/") {
-		if !owner {
+		if !who.IsOwner() {
 			return Source{}, cove.Errorf(cove.Forbidden, "a directory of this machine is for its owner").WithHint(
 				"give an address instead: https://HOST/PATH")
 		}
@@ -62,7 +62,7 @@ func ParseSource(s string, owner bool) (Source, error) {
 	if scheme, rest, ok := strings.Cut(s, "://"); ok {
 		switch strings.ToLower(scheme) {
 		case "https", "http", "ssh", "git+ssh", "ssh+git":
-			return parseURL(strings.ToLower(scheme)+"://"+rest, owner)
+			return parseURL(who, strings.ToLower(scheme)+"://"+rest)
 		}
 		return bad("an address begins with https://")
 	}
@@ -70,15 +70,15 @@ func ParseSource(s string, owner bool) (Source, error) {
 		return bad("it names a program")
 	}
 	if m := shorthand.FindStringSubmatch(s); m != nil {
-		return parseURL("https://github.com/"+m[1]+"/"+m[2], owner)
+		return parseURL(who, "https://github.com/"+m[1]+"/"+m[2])
 	}
 	if m := scp.FindStringSubmatch(s); m != nil {
-		return parseURL("ssh://"+m[1]+"/"+strings.TrimPrefix(m[2], "/"), owner)
+		return parseURL(who, "ssh://"+m[1]+"/"+strings.TrimPrefix(m[2], "/"))
 	}
 	return bad("it is neither an address nor OWNER/REPO")
 }
 
-func parseURL(s string, owner bool) (Source, error) {
+func parseURL(who cove.Principal, s string) (Source, error) {
 	bad := func(why string) (Source, error) {
 		return Source{}, cove.Errorf(cove.InvalidArgument, "this is no address of a repository: %s", why).WithHint(sourceHint)
 	}
@@ -105,7 +105,7 @@ func parseURL(s string, owner bool) (Source, error) {
 		}
 	}
 	secure := u.Scheme != "http"
-	if addr, ok := host.Addr(); !secure && !(owner && (host.Name() == "localhost" || ok && addr.IsLoopback())) {
+	if addr, ok := host.Addr(); !secure && !(who.IsOwner() && (host.Name() == "localhost" || ok && addr.IsLoopback())) {
 		return bad("an address begins with https://")
 	}
 	path, err := cleanPath(u.EscapedPath())

@@ -57,7 +57,7 @@ func TestParseSource(t *testing.T) {
 		{in: "git@github.com:~/x"}, {in: "https://git.example/\u202ea"},
 		{in: "/srv/repo"}, {in: strings.Repeat("a", 3000) + "/b"}, {in: "https://git.example/" + strings.Repeat("a", 300)},
 	} {
-		got, err := ParseSource(tt.in, false)
+		got, err := ParseSource(ci, tt.in)
 		if (err == nil) != (tt.url != "") || got.URL != tt.url || got.Key != tt.key {
 			t.Errorf("%.100q: %+v, %v", tt.in, got, err)
 		}
@@ -77,16 +77,16 @@ func TestParseSourceOfTheOwner(t *testing.T) {
 		"http://[::1]:80/a":          {URL: "http://[::1]/a", Key: "http.[::1]/a"},
 		"https://localhost:8443/a/b": {URL: "https://localhost:8443/a/b", Key: "localhost:8443/a/b"},
 	} {
-		if got, err := ParseSource(in, true); err != nil || got != want {
+		if got, err := ParseSource(owner, in); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", in, got, err)
 		}
 	}
 	for _, in := range []string{"http://git.example/a", "file:///srv/repo", "srv/repo/x", "ext::true", "/srv/a\nb"} {
-		if got, err := ParseSource(in, true); err == nil {
+		if got, err := ParseSource(owner, in); err == nil {
 			t.Errorf("%s: %+v", in, got)
 		}
 	}
-	if _, err := ParseSource("/srv/repo", false); cove.ErrorCode(err) != cove.Forbidden {
+	if _, err := ParseSource(ci, "/srv/repo"); cove.ErrorCode(err) != cove.Forbidden {
 		t.Errorf("a directory of a stranger's: %v", err)
 	}
 }
@@ -113,7 +113,7 @@ func judgeSource(in string, got Source) string {
 	case strings.Contains(got.Key+"/", ".git/"):
 		return "its key lies in another mirror"
 	}
-	again, err := ParseSource(got.URL, false)
+	again, err := ParseSource(ci, got.URL)
 	if err != nil || again != got {
 		return "it is another one when it is read again"
 	}
@@ -126,7 +126,7 @@ func FuzzParseSource(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got, err := ParseSource(s, false)
+		got, err := ParseSource(ci, s)
 		if err != nil {
 			return
 		}
@@ -145,7 +145,7 @@ func TestSourcesAreKept(t *testing.T) {
 		want := Source{}
 		for i, in := range []string{"https://" + host + "/" + path, "https://" + host + "/" + path + ".git",
 			"git@" + host + ":" + path, "ssh://git@" + host + ":22/" + path + "/"} {
-			got, err := ParseSource(in, false)
+			got, err := ParseSource(ci, in)
 			if err != nil {
 				if strings.Contains(strings.ToLower(path), ".git/") {
 					return

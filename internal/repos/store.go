@@ -20,9 +20,9 @@ import (
 
 // Outlet opens routes to remotes, for git on the host. It provides credentials, which git does not have.
 type Outlet interface {
-	// Open opens a route to the repository at an address only, for reading or also for pushing. owner is true for the
-	// machine's owner, whose credentials are for no other client. Errors: Forbidden, Unavailable.
-	Open(ctx context.Context, address string, owner, push bool) (Way, error)
+	// Open opens a route to the repository at an address only, for reading or also for pushing. The
+	// machine's credentials are for its owner alone. Errors: Forbidden, Unavailable.
+	Open(ctx context.Context, who cove.Principal, address string, push bool) (Way, error)
 }
 
 // Way is one egress route. The zero value with a Close is a direct one.

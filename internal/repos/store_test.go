@@ -15,7 +15,7 @@ import (
 // direct is an Outlet that connects directly to the server.
 type direct struct{ ca string }
 
-func (d direct) Open(context.Context, string, bool, bool) (Way, error) {
+func (d direct) Open(context.Context, cove.Principal, string, bool) (Way, error) {
 	return Way{CA: d.ca, Close: func() error { return nil }}, nil
 }
 
@@ -38,8 +38,19 @@ func open(t testing.TB, o Options) *Store {
 	return s
 }
 
-func spec(name string, r workspace.Repository) workspace.Spec {
-	return workspace.Spec{ID: cove.NewSandboxID(), Name: name, User: cove.AgentUser, Client: "local", Repository: &r}
+var (
+	owner = cove.MachineOwner()
+	ci    = cove.KeyHolder("ci")
+)
+
+// spec asks for a workspace as a key does.
+func spec(name string, r workspace.Repository) workspace.Spec { return specOf(ci, name, r) }
+
+// ownSpec asks for a workspace as the machine's owner does.
+func ownSpec(name string, r workspace.Repository) workspace.Spec { return specOf(owner, name, r) }
+
+func specOf(who cove.Principal, name string, r workspace.Repository) workspace.Spec {
+	return workspace.Spec{ID: cove.NewSandboxID(), Name: name, User: cove.AgentUser, Owner: who, Repository: &r}
 }
 
 // create makes a workspace and fails the test on an error.

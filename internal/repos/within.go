@@ -31,7 +31,7 @@ func (w *making) within() error {
 	case want == nil || want.Worktree || want.Uncommitted || w.spec.Bind != "":
 		return cove.Errorf(cove.Unsupported, "within another sandbox there are checkouts of repositories alone").WithHint(
 			"leave out what is not committed, worktrees and directories")
-	case host.Client != w.spec.Client || host.Within != "":
+	case cove.ParsePrincipal(host.Client) != w.spec.Owner || host.Within != "":
 		return cove.Errorf(cove.Forbidden, "no checkout of this is possible within the sandbox %s", host.ID)
 	}
 	w.host = host

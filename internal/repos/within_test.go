@@ -16,10 +16,10 @@ func TestWithin(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	s := newStore(t, server)
-	source := workspace.Repository{Source: repo.URL, Local: true}
-	host := create(t, s, spec("host", source))
+	source := workspace.Repository{Source: repo.URL}
+	host := create(t, s, ownSpec("host", source))
 	of := func(name string) workspace.Spec {
-		q := spec(name, source)
+		q := ownSpec(name, source)
 		q.Within = host.ID
 		return q
 	}
@@ -43,9 +43,9 @@ func TestWithin(t *testing.T) {
 		t.Errorf("%+v and %+v", one, two)
 	}
 
-	other := spec("robot", source)
-	other.Within, other.Client = host.ID, "robot"
-	nested := spec("nested", source)
+	other := ownSpec("robot", source)
+	other.Within, other.Owner = host.ID, cove.KeyHolder("robot")
+	nested := ownSpec("nested", source)
 	nested.Within = one.ID
 	dirty := of("dirty")
 	dirty.Repository.Uncommitted = true
@@ -87,8 +87,8 @@ func TestWithin(t *testing.T) {
 func TestWithinHostile(t *testing.T) {
 	server := gittest.Start(t, gittest.Options{})
 	s := newStore(t, server)
-	source := workspace.Repository{Source: server.Create("project.git").URL, Local: true}
-	host := create(t, s, spec("host", source))
+	source := workspace.Repository{Source: server.Create("project.git").URL}
+	host := create(t, s, ownSpec("host", source))
 	outside := t.TempDir()
 	if err := os.WriteFile(filepath.Join(outside, "file"), []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestWithinHostile(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := spec("one", source)
+			q := ownSpec("one", source)
 			q.Within = host.ID
 			w := create(t, s, q)
 			place := filepath.Join(host.Home, filepath.Base(w.Place))

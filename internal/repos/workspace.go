@@ -52,7 +52,7 @@ func (s *Store) Create(ctx context.Context, spec workspace.Spec,
 		}
 		return workspace.Workspace{}, storageFull("make a workspace", err)
 	}
-	w.record = record{ID: spec.ID, Client: spec.Client, Created: time.Now().UTC()}
+	w.record = record{ID: spec.ID, Client: spec.Owner.String(), Created: time.Now().UTC()}
 	if err := w.within(); err != nil {
 		return workspace.Workspace{}, errors.Join(err, os.Remove(w.dir))
 	}

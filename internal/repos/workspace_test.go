@@ -183,7 +183,7 @@ func TestCheckout(t *testing.T) {
 
 func keyOf(t testing.TB, url string) string {
 	t.Helper()
-	src, err := ParseSource(url, false)
+	src, err := ParseSource(ci, url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func TestParts(t *testing.T) {
 			t.Errorf("%s commits, objects %q", got, w.Borrowed)
 		}
 		git.Run("fsck")
-		if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 0 {
+		if mirrors, err := s.Mirrors(t.Context(), owner); err != nil || len(mirrors) != 0 {
 			t.Errorf("it is in the store: %v, %v", mirrors, err)
 		}
 		git.Commit("mine", "m", "m")
@@ -413,8 +413,8 @@ func TestFailures(t *testing.T) {
 	}{
 		{"no source", Options{}, workspace.Repository{}, cove.InvalidArgument},
 		{"a directory of a stranger's", Options{}, workspace.Repository{Source: "/srv"}, cove.Forbidden},
-		{"no repository", Options{}, workspace.Repository{Source: t.TempDir(), Local: true}, cove.NotFound},
-		{"no directory", Options{}, workspace.Repository{Source: "/nowhere/at/all", Local: true}, cove.NotFound},
+		{"no repository", Options{}, workspace.Repository{Source: t.TempDir()}, cove.NotFound},
+		{"no directory", Options{}, workspace.Repository{Source: "/nowhere/at/all"}, cove.NotFound},
 		{"no way", Options{}, workspace.Repository{Source: repo.URL}, cove.Unavailable},
 		{"a way that is refused", Options{Outlet: refusing{}}, workspace.Repository{Source: repo.URL}, cove.Forbidden},
 		{"nothing there", Options{Outlet: direct{server.CA}}, workspace.Repository{Source: server.URL("missing.git")},
@@ -432,7 +432,11 @@ func TestFailures(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.o.Home = t.TempDir()
 			s := open(t, tt.o)
-			_, err := s.Create(t.Context(), spec("x", tt.r), nil)
+			ask := spec("x", tt.r)
+			if tt.name == "no repository" || tt.name == "no directory" {
+				ask.Owner = owner // who may name directories
+			}
+			_, err := s.Create(t.Context(), ask, nil)
 			if cove.ErrorCode(err) != tt.code {
 				t.Errorf("%v, want %s", err, tt.code)
 			}
@@ -461,7 +465,7 @@ func TestFailures(t *testing.T) {
 
 type refusing struct{}
 
-func (refusing) Open(context.Context, string, bool, bool) (Way, error) {
+func (refusing) Open(context.Context, cove.Principal, string, bool) (Way, error) {
 	return Way{}, cove.Errorf(cove.Forbidden, "the policy does not allow it")
 }
 
@@ -486,7 +490,7 @@ func TestLocalSource(t *testing.T) {
 		"git@github.com:a/b": "https://github.com/a/b.git", "/srv/elsewhere": "", "https://u:p@git.example/a": ""} {
 		mine.Run("config", "remote.origin.url", name)
 		s := newStore(t, nil)
-		w := create(t, s, spec("x", workspace.Repository{Source: filepath.Join(mine.Dir, "dir"), Local: true}))
+		w := create(t, s, ownSpec("x", workspace.Repository{Source: filepath.Join(mine.Dir, "dir")}))
 		if w.Remote != want || read(t, w.Directory, "dir/f") == "" {
 			t.Errorf("%s: %+v", name, w.Checkout)
 		}
@@ -495,27 +499,27 @@ func TestLocalSource(t *testing.T) {
 		if got := inside.Try("config", "remote.origin.url").Stdout; strings.TrimSpace(got) != want {
 			t.Errorf("origin is %q", got)
 		}
-		mirrors, err := s.Mirrors(t.Context())
+		mirrors, err := s.Mirrors(t.Context(), owner)
 		if err != nil || len(mirrors) != 1 || mirrors[0].Address != filepath.Join(mine.Dir, ".git") {
 			t.Errorf("%+v, %v", mirrors, err)
 		}
 	}
 	// The next workspace gets later changes.
 	s := newStore(t, nil)
-	create(t, s, spec("x", workspace.Repository{Source: mine.Dir, Local: true}))
+	create(t, s, ownSpec("x", workspace.Repository{Source: mine.Dir}))
 	os.Remove(canary)
 	mine.Run("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "commit", "-q",
 		"--allow-empty", "-m", "newer")
 	os.Remove(canary)
-	w := create(t, s, spec("y", workspace.Repository{Source: mine.Dir, Local: true}))
+	w := create(t, s, ownSpec("y", workspace.Repository{Source: mine.Dir}))
 	if got := gittest.NewGit(t, w.Directory).Run("log", "-1", "--format=%s"); got != "newer" {
 		t.Errorf("it begins at %s", got)
 	}
 	// A linked worktree leads to the same repository.
 	mine.Run("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "worktree", "add", "-q", "../linked")
 	os.Remove(canary)
-	create(t, s, spec("z", workspace.Repository{Source: filepath.Join(git.Dir, "linked"), Local: true}))
-	if mirrors, err := s.Mirrors(t.Context()); err != nil || len(mirrors) != 1 || len(mirrors[0].Borrowers) != 3 {
+	create(t, s, ownSpec("z", workspace.Repository{Source: filepath.Join(git.Dir, "linked")}))
+	if mirrors, err := s.Mirrors(t.Context(), owner); err != nil || len(mirrors) != 1 || len(mirrors[0].Borrowers) != 3 {
 		t.Errorf("%+v, %v", mirrors, err)
 	}
 	if exists(canary) {
@@ -540,7 +544,7 @@ func TestCorruptRecord(t *testing.T) {
 		t.Errorf("%v, %v", ids, err)
 	}
 	create(t, s, spec("y", workspace.Repository{Source: repo.URL}))
-	if err := s.RemoveMirror(t.Context(), repo.URL, false); cove.ErrorCode(err) != cove.Corrupt {
+	if err := s.RemoveMirror(t.Context(), ci, repo.URL); cove.ErrorCode(err) != cove.Corrupt {
 		t.Errorf("what it may borrow was removed: %v", err)
 	}
 	if err := s.Remove(t.Context(), w.ID, false); err != nil {
@@ -599,7 +603,7 @@ func TestLocalPointers(t *testing.T) {
 	} {
 		g := evil(strings.ReplaceAll(name, " ", "-"))
 		plant(g)
-		_, err := s.Create(t.Context(), spec("x", workspace.Repository{Source: g.Dir, Local: true}), nil)
+		_, err := s.Create(t.Context(), ownSpec("x", workspace.Repository{Source: g.Dir}), nil)
 		if code := cove.ErrorCode(err); code != cove.Forbidden && code != cove.NotFound {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -609,14 +613,14 @@ func TestLocalPointers(t *testing.T) {
 	sup.Run("-c", "protocol.file.allow=always", "submodule", "-q", "add", secret.Dir, "sub")
 	sup.Run("worktree", "add", "-q", "../beside")
 	for _, dir := range []string{"super/sub", "beside", "secret"} {
-		create(t, s, spec("x", workspace.Repository{Source: filepath.Join(top.Dir, dir), Local: true}))
+		create(t, s, ownSpec("x", workspace.Repository{Source: filepath.Join(top.Dir, dir)}))
 	}
 	// So is a checkout of Cove's own, which borrows from the store.
-	kept := create(t, s, spec("kept", workspace.Repository{Source: secret.Dir, Local: true}))
+	kept := create(t, s, ownSpec("kept", workspace.Repository{Source: secret.Dir}))
 	if err := s.Remove(t.Context(), kept.ID, true); err != nil {
 		t.Fatal(err)
 	}
-	again := create(t, s, spec("again", workspace.Repository{Source: kept.Directory, Local: true}))
+	again := create(t, s, ownSpec("again", workspace.Repository{Source: kept.Directory}))
 	if read(t, again.Directory, "key") != "key" {
 		t.Error("it is another")
 	}

@@ -108,7 +108,7 @@ func hookPaths(dir string) []string {
 func TestWorktreeOfDirectory(t *testing.T) {
 	mine, ran := hostile(t)
 	s := newStore(t, nil)
-	w := create(t, s, spec("calm-crane", workspace.Repository{Source: mine.Dir, Local: true, Worktree: true}))
+	w := create(t, s, ownSpec("calm-crane", workspace.Repository{Source: mine.Dir, Worktree: true}))
 	if ran() {
 		t.Error("a program of the repository ran")
 	}
@@ -124,7 +124,7 @@ func TestWorktreeOfDirectory(t *testing.T) {
 		t.Errorf("worktrees %s", got)
 	}
 	second := create(t, s,
-		spec("second", workspace.Repository{Source: mine.Dir, Local: true, Worktree: true, Branch: "there"}))
+		ownSpec("second", workspace.Repository{Source: mine.Dir, Worktree: true, Branch: "there"}))
 	if second.Worktree == w.Worktree || second.Branch != "there" {
 		t.Errorf("%+v", second)
 	}
@@ -133,19 +133,19 @@ func TestWorktreeOfDirectory(t *testing.T) {
 		"another sandbox's":            {Branch: "there"},
 		"one that begins elsewhere":    {Branch: "main", From: "cove/calm-crane"},
 	} {
-		r.Source, r.Local, r.Worktree = mine.Dir, true, true
-		if _, err := s.Create(t.Context(), spec("x", r), nil); cove.ErrorCode(err) != cove.Conflict {
+		r.Source, r.Worktree = mine.Dir, true
+		if _, err := s.Create(t.Context(), ownSpec("x", r), nil); cove.ErrorCode(err) != cove.Conflict {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	before := mine.Run("for-each-ref") + mine.Run("worktree", "list")
-	if _, err := s.Create(t.Context(), spec("x", workspace.Repository{
-		Source: mine.Dir, Local: true, Worktree: true, From: "missing",
+	if _, err := s.Create(t.Context(), ownSpec("x", workspace.Repository{
+		Source: mine.Dir, Worktree: true, From: "missing",
 	}), nil); cove.ErrorCode(err) != cove.NotFound {
 		t.Error(err)
 	}
 	// A late failure: its files cannot be written.
-	late := spec("late", workspace.Repository{Source: mine.Dir, Local: true, Worktree: true, Sparse: []string{"a"}})
+	late := ownSpec("late", workspace.Repository{Source: mine.Dir, Worktree: true, Sparse: []string{"a"}})
 	if err := os.WriteFile(filepath.Join(mine.Dir, ".git/config.worktree"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestAbandonedWorktree(t *testing.T) {
 	mine, _ := hostile(t)
 	s := newStore(t, nil)
 	before := mine.Run("for-each-ref")
-	w := create(t, s, spec("calm-crane", workspace.Repository{Source: mine.Dir, Local: true, Worktree: true}))
+	w := create(t, s, ownSpec("calm-crane", workspace.Repository{Source: mine.Dir, Worktree: true}))
 	// The state before the last step.
 	dir := s.directory(w.ID)
 	if err := os.Rename(dir, filepath.Join(s.workspaces, coming+string(w.ID))); err != nil {

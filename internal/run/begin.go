@@ -25,26 +25,26 @@ import (
 // maxPrompt bounds each text of a task, in bytes.
 const maxPrompt = 1 << 20
 
-// Begin gives an agent a task, and returns when its program runs. When ctx ends
+// Begin gives an agent a task of the principal's, and returns when its program runs. When ctx ends
 // before that, and on an error, nothing runs, and a sandbox that was made for it
 // is gone. Errors: InvalidArgument, NotFound, Forbidden, Conflict, Unsupported,
 // RuntimeMissing, and those of CreateSandbox.
-func (r *Runner) Begin(ctx context.Context, q Request) (api.Run, error) {
+func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (api.Run, error) {
 	if q.Progress == nil {
 		q.Progress = func(workspace.Step) {}
 	}
 	if err := check(q); err != nil {
 		return api.Run{}, err
 	}
-	if err := r.goOn(ctx, &q); err != nil {
+	if err := r.goOn(ctx, who, &q); err != nil {
 		return api.Run{}, err
 	}
 	want := Want{Agent: q.Agent, Model: q.Task.Model, WorkDir: path.Join(cove.Workspace, q.New.WorkDir), Provider: q.Provider, Access: q.Access, Tokens: q.tokens}
-	eq, err := r.o.Agents.Equip(ctx, want, q.Who.Owner, q.Progress)
+	eq, err := r.o.Agents.Equip(ctx, want, who.IsOwner(), q.Progress)
 	if err != nil {
 		return api.Run{}, err
 	}
-	record := r.plan(q, eq)
+	record := r.plan(who, q, eq)
 	// Said first: what the agent cannot be asked leaves no sandbox behind.
 	q.Task.Dir = record.Spec.Dir
 	command, err := eq.Command(q.Task)
@@ -52,12 +52,12 @@ func (r *Runner) Begin(ctx context.Context, q Request) (api.Run, error) {
 		return api.Run{}, err
 	}
 	var run api.Run
-	in, err := r.enterSandbox(ctx, q, eq, &record)
+	in, err := r.enterSandbox(ctx, who, q, eq, &record)
 	if err == nil {
 		run, err = r.start(ctx, in, record, eq, command)
 	}
 	if err != nil && record.Spec.Own && record.Sandbox != "" {
-		err = errors.Join(err, r.o.Sandboxes.DestroySandbox(context.WithoutCancel(ctx), record.Sandbox, false, q.Who))
+		err = errors.Join(err, r.o.Sandboxes.DestroySandbox(context.WithoutCancel(ctx), who, record.Sandbox, false))
 	}
 	return run, err
 }
@@ -84,9 +84,9 @@ func check(q Request) error {
 }
 
 // goOn fills in what an earlier run, or the sandbox, says.
-func (r *Runner) goOn(ctx context.Context, q *Request) error {
+func (r *Runner) goOn(ctx context.Context, who cove.Principal, q *Request) error {
 	if q.Resume != "" {
-		earlier, err := r.find(ctx, q.Resume, q.Who)
+		earlier, err := r.find(ctx, who, q.Resume)
 		switch {
 		case err != nil:
 			return err
@@ -102,7 +102,7 @@ func (r *Runner) goOn(ctx context.Context, q *Request) error {
 	}
 	q.tokens = len(sandbox.Exposed(q.New.Mounts)) > 0
 	if q.Sandbox != "" {
-		there, err := r.o.Sandboxes.FindSandbox(ctx, q.Sandbox, q.Who)
+		there, err := r.o.Sandboxes.FindSandbox(ctx, who, q.Sandbox)
 		if err != nil {
 			return err
 		}
@@ -116,16 +116,16 @@ func (r *Runner) goOn(ctx context.Context, q *Request) error {
 
 // plan is the record of a run that begins. It is pure but for the id and the
 // time.
-func (r *Runner) plan(q Request, eq Equipment) store.Run {
+func (r *Runner) plan(who cove.Principal, q Request, eq Equipment) store.Run {
 	id := cove.NewRunID()
 	now := r.o.Clock.Now().UTC().Truncate(time.Microsecond)
 	record := store.Run{
 		Run: api.Run{
 			ID: string(id), Agent: eq.Agent, Version: eq.Version, Model: q.Task.Model, Profile: q.New.Profile, Prompt: q.Task.Prompt,
-			Status: api.RunRunning, Session: q.Task.Session, CreatedBy: q.Who.Name, StartedAt: now,
+			Status: api.RunRunning, Session: q.Task.Session, CreatedBy: who.String(), StartedAt: now,
 		},
 		Spec: store.RunSpec{
-			Own: q.Sandbox == "", Keep: q.Keep, Local: q.Who.Owner, Dir: "/tmp/cove-" + string(id), Schema: q.Task.Schema,
+			Own: q.Sandbox == "", Keep: q.Keep, Dir: "/tmp/cove-" + string(id), Schema: q.Task.Schema,
 			Deadline: now.Add(cmp.Or(q.Timeout, DefaultTimeout)), Before: q.before,
 		},
 	}
@@ -140,19 +140,19 @@ func (r *Runner) plan(q Request, eq Equipment) store.Run {
 
 // enterSandbox makes the sandbox of a run, or finds the one that it is to work
 // in, and starts that.
-func (r *Runner) enterSandbox(ctx context.Context, q Request, eq Equipment, record *store.Run) (in sandbox.Inside, err error) {
+func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request, eq Equipment, record *store.Run) (in sandbox.Inside, err error) {
 	var there api.Sandbox
 	if record.Spec.Own {
-		there, err = r.o.Sandboxes.CreateSandbox(ctx, forAgent(q.New, eq, record.Run), q.Progress)
-	} else if there, err = r.o.Sandboxes.FindSandbox(ctx, q.Sandbox, q.Who); err == nil && there.State == string(cove.StateStopped) {
+		there, err = r.o.Sandboxes.CreateSandbox(ctx, who, forAgent(q.New, eq, record.Run), q.Progress)
+	} else if there, err = r.o.Sandboxes.FindSandbox(ctx, who, q.Sandbox); err == nil && there.State == string(cove.StateStopped) {
 		q.Progress(workspace.Step{Text: "starting the sandbox"})
-		there, err = r.o.Sandboxes.StartSandbox(ctx, there.ID, q.Who)
+		there, err = r.o.Sandboxes.StartSandbox(ctx, who, there.ID)
 	}
 	if err != nil {
 		return in, err
 	}
 	record.Sandbox, record.SandboxName, record.Spec.Box = there.ID, there.Name, there.Within
-	if in, err = r.o.Sandboxes.EnterSandbox(ctx, there.ID, q.Who); err != nil {
+	if in, err = r.o.Sandboxes.EnterSandbox(ctx, who, there.ID); err != nil {
 		return in, err
 	}
 	record.Exposes = sandbox.Exposed(in.Spec.Mounts)
@@ -192,7 +192,7 @@ func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run,
 		return api.Run{}, err
 	}
 	// Recorded first: whoever finds the program has to know whose it is.
-	err = r.o.Store.AddRun(ctx, record)
+	err = r.o.Store.For(record.Owner()).AddRun(ctx, record)
 	if err == nil {
 		env := maps.Clone(eq.Env)
 		if env == nil {
@@ -204,11 +204,11 @@ func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run,
 			args[0] = path.Join(eq.Path, args[0])
 		}
 		var p *sandbox.Process
-		p, err = r.o.Sandboxes.StartProcess(ctx, record.Sandbox, callerOf(record), sandbox.ProcessRequest{Name: record.ID, Args: args, Env: env, Stdin: command.Stdin})
+		p, err = r.o.Sandboxes.StartProcess(ctx, record.Owner(), record.Sandbox, sandbox.ProcessRequest{Name: record.ID, Args: args, Env: env, Stdin: command.Stdin})
 		if err == nil {
 			l.begin(p)
 		} else {
-			err = errors.Join(err, r.record(l.id, ending{err: err}, record.Run, nil))
+			err = errors.Join(err, r.record(record, ending{err: err}, record.Run, nil))
 		}
 	}
 	if err != nil {

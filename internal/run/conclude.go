@@ -10,7 +10,6 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -46,9 +45,9 @@ func (r *Runner) attend(l *live, record store.Run) {
 func (r *Runner) conclude(record store.Run, said api.Run, e ending) error {
 	ctx, cancel := context.WithTimeout(context.Background(), concludeTimeout)
 	defer cancel()
-	who := callerOf(record)
+	who := record.Owner()
 	r.tidy(ctx, record, e)
-	changes, cerr := r.changes(ctx, record, who)
+	changes, cerr := r.changes(ctx, who, record)
 	if cerr != nil && r.leaves() {
 		return errClosing
 	}
@@ -58,12 +57,12 @@ func (r *Runner) conclude(record store.Run, said api.Run, e ending) error {
 	// Before it is recorded: who dies in between leaves a run to conclude, and no
 	// sandbox that nobody looks for.
 	if record.Spec.Own && !record.Spec.Keep && cerr == nil && len(changes) == 0 {
-		if err := r.o.Sandboxes.DestroySandbox(ctx, record.Sandbox, false, who); err != nil && cove.ErrorCode(err) != cove.NotFound {
+		if err := r.o.Sandboxes.DestroySandbox(ctx, who, record.Sandbox, false); err != nil && cove.ErrorCode(err) != cove.NotFound {
 			r.o.Log.Warn("the sandbox of a run cannot be destroyed", "run", record.ID, "sandbox", record.Sandbox, "error", err)
 		}
 	}
 	e.overdraw = r.overdrawn(ctx, record)
-	if err := r.record(cove.RunID(record.ID), e, said, changes); err != nil {
+	if err := r.record(record, e, said, changes); err != nil {
 		r.o.Log.Error("how a run has ended cannot be recorded", "run", record.ID, "error", err)
 	}
 	return nil
@@ -72,7 +71,7 @@ func (r *Runner) conclude(record store.Run, said api.Run, e ending) error {
 // tidy removes what was placed for a run, and ends what it leaves behind when it
 // was ended itself, in a sandbox of its own.
 func (r *Runner) tidy(ctx context.Context, record store.Run, e ending) {
-	in, err := r.o.Sandboxes.EnterSandbox(ctx, record.Sandbox, callerOf(record))
+	in, err := r.o.Sandboxes.EnterSandbox(ctx, record.Owner(), record.Sandbox)
 	if err != nil {
 		return // it does not run: what was placed is gone
 	}
@@ -86,13 +85,13 @@ func (r *Runner) tidy(ctx context.Context, record store.Run, e ending) {
 
 // changes is what a run's sandbox has changed, and keeps the text of it. A
 // workspace without a repository has changed when there is something in it.
-func (r *Runner) changes(ctx context.Context, record store.Run, who sandbox.Caller) ([]api.WorkChange, error) {
+func (r *Runner) changes(ctx context.Context, who cove.Principal, record store.Run) ([]api.WorkChange, error) {
 	if record.Bind {
 		return nil, nil
 	}
-	changes, err := r.o.Work.Changes(ctx, record.Sandbox, who)
+	changes, err := r.o.Work.Changes(ctx, who, record.Sandbox)
 	if cove.ErrorCode(err) == cove.InvalidArgument {
-		return r.made(ctx, record, who)
+		return r.made(ctx, who, record)
 	}
 	if err != nil || len(changes) == 0 {
 		return nil, err
@@ -102,7 +101,7 @@ func (r *Runner) changes(ctx context.Context, record store.Run, who sandbox.Call
 		return changes, unwritable(err)
 	}
 	defer f.Close()
-	err = r.o.Work.Patch(ctx, record.Sandbox, who, &bounded{to: f, left: maxPatch})
+	err = r.o.Work.Patch(ctx, who, record.Sandbox, &bounded{to: f, left: maxPatch})
 	if errors.Is(err, errTooMuch) {
 		_, err = io.WriteString(f, "\n[cut: there is more]\n")
 	}
@@ -110,8 +109,8 @@ func (r *Runner) changes(ctx context.Context, record store.Run, who sandbox.Call
 }
 
 // made lists what is in a workspace that was empty.
-func (r *Runner) made(ctx context.Context, record store.Run, who sandbox.Caller) ([]api.WorkChange, error) {
-	in, err := r.o.Sandboxes.EnterSandbox(ctx, record.Sandbox, who)
+func (r *Runner) made(ctx context.Context, who cove.Principal, record store.Run) ([]api.WorkChange, error) {
+	in, err := r.o.Sandboxes.EnterSandbox(ctx, who, record.Sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +142,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 func (r *Runner) overdrawn(ctx context.Context, record store.Run) bool {
 	r.o.Flush()
 	q := store.DecisionQuery{Sandbox: boxOf(record), Verdict: api.VerdictDeny, Since: record.StartedAt, Limit: store.MaxPage}
-	page, err := r.o.Store.ListDecisions(ctx, q)
+	page, err := r.o.Store.For(record.Owner()).ListDecisions(ctx, q)
 	if err != nil {
 		return false
 	}
@@ -156,10 +155,10 @@ func (r *Runner) overdrawn(ctx context.Context, record store.Run) bool {
 }
 
 // record records how a run has ended.
-func (r *Runner) record(id cove.RunID, e ending, said api.Run, changes []api.WorkChange) error {
+func (r *Runner) record(of store.Run, e ending, said api.Run, changes []api.WorkChange) error {
 	status, limit, why := outcome(e)
 	now := r.o.Clock.Now()
-	return r.o.Store.ChangeRun(context.Background(), id, func(s *store.Run) error {
+	return r.o.Store.For(of.Owner()).ChangeRun(context.Background(), cove.RunID(of.ID), func(s *store.Run) error {
 		s.Status, s.LimitHit, s.Error, s.ExitCode, s.EndedAt = status, string(limit), errorOf(why), e.exit, &now
 		s.Result, s.Usage, s.Changes = said.Result, said.Usage, changes
 		s.Session, s.Model = said.Session, said.Model

@@ -10,7 +10,6 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -33,21 +32,21 @@ const newsInterval = 250 * time.Millisecond
 // begun is told of the run first. Who follows neither slows a run nor ends it.
 // Errors: NotFound; Unavailable when this server lets go of the run; those of
 // begun, take and ctx.
-func (r *Runner) Follow(ctx context.Context, ref string, after int, who sandbox.Caller, begun func(api.Run) error, take func(Event) error) (api.Run, error) {
-	record, err := r.find(ctx, ref, who)
+func (r *Runner) Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(api.Run) error, take func(Event) error) (api.Run, error) {
+	record, err := r.find(ctx, who, ref)
 	if err != nil {
 		return api.Run{}, err
 	}
 	l := r.liveOf(cove.RunID(record.ID))
 	if l == nil { // it may have ended since the record was read
-		if record, err = r.o.Store.Run(ctx, cove.RunID(record.ID)); err != nil {
+		if record, err = r.o.Store.For(who).Run(ctx, cove.RunID(record.ID)); err != nil {
 			return api.Run{}, err
 		}
 	}
 	if record.Interactive && record.Status == api.RunRunning {
 		return api.Run{}, cove.Errorf(cove.Conflict, "the run %s is in a terminal, and has no messages", record.ID).WithHint("look at it: cove attach %s", record.SandboxName)
 	}
-	if err := begun(show(r.current(record), who)); err != nil {
+	if err := begun(show(who, r.current(record))); err != nil {
 		return api.Run{}, err
 	}
 	f := &follower{r: r, record: record, l: l, take: take, since: record.StartedAt, at: after}
@@ -58,12 +57,12 @@ func (r *Runner) Follow(ctx context.Context, ref string, after int, who sandbox.
 	if err := f.follow(ctx); err != nil {
 		return api.Run{}, err
 	}
-	if record, err = r.o.Store.Run(ctx, cove.RunID(record.ID)); err != nil {
+	if record, err = r.o.Store.For(who).Run(ctx, cove.RunID(record.ID)); err != nil {
 		return api.Run{}, err
 	}
 	run := record.Run
 	run.Recordings, err = r.recordings(cove.RunID(run.ID))
-	return show(run, who), err
+	return show(who, run), err
 }
 
 // follower is somebody who follows a run.
@@ -161,7 +160,7 @@ func (f *follower) batch(ctx context.Context) error {
 // decided are decisions that were recorded since the last time, oldest first.
 func (f *follower) decided(ctx context.Context) (all []api.Decision, err error) {
 	if !f.caught {
-		newest, err := f.r.o.Store.ListDecisions(ctx, store.DecisionQuery{Limit: 1})
+		newest, err := f.r.o.Store.For(f.record.Owner()).ListDecisions(ctx, store.DecisionQuery{Limit: 1})
 		if err != nil {
 			return nil, err
 		}
@@ -176,7 +175,7 @@ func (f *follower) decided(ctx context.Context) (all []api.Decision, err error) 
 		return nil, nil
 	}
 	for {
-		page, err := f.r.o.Store.DecisionsAfter(ctx, "", f.seen, store.MaxPage)
+		page, err := f.r.o.Store.For(f.record.Owner()).DecisionsAfter(ctx, f.seen, store.MaxPage)
 		if err != nil {
 			return all, err
 		}

@@ -37,8 +37,8 @@ import (
 )
 
 var (
-	owner = sandbox.Caller{Name: "local", Owner: true}
-	ci    = sandbox.Caller{Name: "key:ci"}
+	owner = cove.MachineOwner()
+	ci    = cove.KeyHolder("ci")
 )
 
 // robot is the agent of the tests: it does what its prompt says, line by line.
@@ -135,13 +135,13 @@ type work struct {
 	changes []api.WorkChange
 }
 
-func (w *work) Changes(context.Context, string, sandbox.Caller) ([]api.WorkChange, error) {
+func (w *work) Changes(context.Context, cove.Principal, string) ([]api.WorkChange, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.changes, nil
 }
 
-func (w *work) Patch(_ context.Context, _ string, _ sandbox.Caller, out io.Writer) error {
+func (w *work) Patch(_ context.Context, _ cove.Principal, _ string, out io.Writer) error {
 	_, err := io.WriteString(out, "--- a\n+++ b\n")
 	return err
 }
@@ -194,14 +194,14 @@ func (l *lab) serve(t *testing.T) *server {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	s.manager = sandbox.New(sandbox.Options{
 		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return s.engine, nil }}),
-		Images:  noImages{}, Store: l.store, Instance: in.ID, RunDir: l.dir,
+		Images:  noImages{}, Store: store.NewVault(l.store), Instance: in.ID, RunDir: l.dir,
 		MaxConcurrent: 4, MaxQueued: 4, Clock: clock.Real(), Log: log,
 	})
-	s.Runner = run.New(run.Options{Sandboxes: s.manager, Agents: l.agents, Work: l.work, Store: l.store, Flush: func() {}, MaxOutput: 16 << 20, Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
+	s.Runner = run.New(run.Options{Sandboxes: s.manager, Agents: l.agents, Work: l.work, Store: store.NewVault(l.store), Flush: func() {}, MaxOutput: 16 << 20, Dir: filepath.Join(l.dir, "runs"), Clock: clock.Real(), Log: log})
 	t.Cleanup(func() { s.end(t) })
 	err = s.manager.AdoptSandboxes(t.Context(), sandbox.Lasting{
 		Workspaces: workspaces{l.dir}, Layers: workspaces{l.dir}, TakeUp: s.TakeUp, Dir: filepath.Join(l.dir, "sandboxes"), Most: 20,
-		OpenWay:   func(cove.SandboxID, string, string, sandbox.Network) (sandbox.Way, error) { return way{}, nil },
+		OpenWay:   func(cove.Principal, cove.SandboxID, string, sandbox.Network) (sandbox.Way, error) { return way{}, nil },
 		ForgetWay: func(cove.SandboxID) error { return nil },
 	})
 	if err == nil {
@@ -229,13 +229,13 @@ func (s *server) end(t *testing.T) {
 
 // ask is a request for the robot: steps are lines of the prompt.
 func ask(steps ...string) run.Request {
-	return run.Request{Task: agent.Task{Prompt: strings.Join(steps, "\n") + "\n"}, Agent: "robot", Who: owner,
-		New: sandbox.LastingRequest{Client: owner.Name, Local: true, Spec: cove.Spec{WorkDir: "../tmp"}}} // which sandboxes in memory have
+	return run.Request{Task: agent.Task{Prompt: strings.Join(steps, "\n") + "\n"}, Agent: "robot",
+		New: sandbox.LastingRequest{Spec: cove.Spec{WorkDir: "../tmp"}}}
 }
 
 func (s *server) begin(t *testing.T, q run.Request) api.Run {
 	t.Helper()
-	r, err := s.Begin(t.Context(), q)
+	r, err := s.Begin(t.Context(), owner, q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func (h *heard) until(t *testing.T, line string) {
 func (s *server) follow(t *testing.T, id string) (api.Run, string) {
 	t.Helper()
 	var h heard
-	r, err := s.Follow(t.Context(), id, 0, owner, func(api.Run) error { return nil }, h.take)
+	r, err := s.Follow(t.Context(), owner, id, 0, func(api.Run) error { return nil }, h.take)
 	if err != nil {
 		t.Fatalf("%v after\n%s", err, h.text())
 	}
@@ -304,7 +304,7 @@ func (s *server) follow(t *testing.T, id string) (api.Run, string) {
 func (s *server) listen(t *testing.T, id string) (*heard, <-chan error) {
 	h, done := &heard{}, make(chan error, 1)
 	go func() {
-		_, err := s.Follow(t.Context(), id, 0, owner, func(api.Run) error { return nil }, h.take)
+		_, err := s.Follow(t.Context(), owner, id, 0, func(api.Run) error { return nil }, h.take)
 		done <- err
 	}()
 	return h, done
@@ -313,7 +313,7 @@ func (s *server) listen(t *testing.T, id string) (*heard, <-chan error) {
 // touch makes a file in a run's sandbox, which the robot waits for.
 func (s *server) touch(t *testing.T, r api.Run, path string) {
 	t.Helper()
-	in, err := s.manager.EnterSandbox(t.Context(), r.Sandbox, owner)
+	in, err := s.manager.EnterSandbox(t.Context(), owner, r.Sandbox)
 	if err == nil {
 		err = in.Guest.Guest().WriteFile(t.Context(), path, 0o644, nil)
 	}
@@ -402,6 +402,6 @@ func (way) Concealed(from io.Reader) io.Reader {
 func (way) Close()        {}
 func (way) Shut()         {}
 func (way) Rename(string) {}
-func (way) Answer(context.Context, cove.HoldID, approval.Answer) (approval.Hold, error) {
+func (way) Answer(context.Context, cove.Principal, cove.HoldID, approval.Answer) (approval.Hold, error) {
 	return approval.Hold{}, nil
 }

@@ -44,12 +44,12 @@ func (r *Runner) RecordTerminal(t terminals.Started) terminals.Recorder {
 // recording begins the recording of a terminal, or goes on with one. It is nil of
 // a terminal that is not to be recorded.
 func (r *Runner) recording(ctx context.Context, t terminals.Started) (*recording, error) {
-	of, err := r.o.Store.Sandbox(ctx, t.Sandbox)
+	of, err := r.o.Store.For(cove.System("")).Sandbox(ctx, t.Sandbox)
 	if err != nil || of.Spec.Agent == "" || of.Spec.Screen == nil {
 		return nil, err
 	}
 	if t.Adopted {
-		record, err := r.interactive(ctx, t)
+		record, err := r.interactive(ctx, of.Owner, t)
 		if err != nil || record == nil {
 			return nil, err
 		}
@@ -62,14 +62,14 @@ func (r *Runner) recording(ctx context.Context, t terminals.Started) (*recording
 	record := store.Run{
 		Run: api.Run{
 			ID: string(cove.NewRunID()), Agent: of.Spec.Agent, Profile: of.Spec.Profile, Status: api.RunRunning, Interactive: true,
-			Sandbox: string(of.ID), SandboxName: of.Name, Exposes: sandbox.Exposed(of.Spec.Mounts), CreatedBy: of.Client, StartedAt: now,
+			Sandbox: string(of.ID), SandboxName: of.Name, Exposes: sandbox.Exposed(of.Spec.Mounts), CreatedBy: of.Owner.String(), StartedAt: now,
 		},
-		Spec: store.RunSpec{Keep: true, Local: of.Spec.Local, Terminal: t.ID},
+		Spec: store.RunSpec{Keep: true, Terminal: t.ID},
 	}
 	if repository := of.Spec.Repository; repository != nil && filepath.IsAbs(repository.Source) {
 		record.Directory = repository.Source
 	}
-	if err := r.o.Store.AddRun(ctx, record); err != nil {
+	if err := r.o.Store.For(of.Owner).AddRun(ctx, record); err != nil {
 		return nil, err
 	}
 	return r.castOf(record, t, of)
@@ -77,8 +77,8 @@ func (r *Runner) recording(ctx context.Context, t terminals.Started) (*recording
 
 // interactive is the run of a terminal that an earlier server has begun; nil if
 // there is none.
-func (r *Runner) interactive(ctx context.Context, t terminals.Started) (*store.Run, error) {
-	page, err := r.o.Store.Runs(ctx, store.RunQuery{Sandbox: string(t.Sandbox), Status: api.RunRunning, Limit: store.MaxPage})
+func (r *Runner) interactive(ctx context.Context, owner cove.Principal, t terminals.Started) (*store.Run, error) {
+	page, err := r.o.Store.For(owner).Runs(ctx, store.RunQuery{Sandbox: string(t.Sandbox), Status: api.RunRunning, Limit: store.MaxPage})
 	if err != nil {
 		return nil, err
 	}
@@ -189,12 +189,12 @@ func (c *recording) Ended(exit int) {
 func (r *Runner) concludeScreen(record store.Run, exit int) {
 	ctx, cancel := context.WithTimeout(context.Background(), concludeTimeout)
 	defer cancel()
-	changes, err := r.changes(ctx, record, callerOf(record))
+	changes, err := r.changes(ctx, record.Owner(), record)
 	if err != nil {
 		r.o.Log.Debug("what a run has changed is not known", "run", record.ID, "error", err) // its sandbox may be gone
 	}
 	now := r.o.Clock.Now()
-	err = r.o.Store.ChangeRun(ctx, cove.RunID(record.ID), func(s *store.Run) error {
+	err = r.o.Store.For(record.Owner()).ChangeRun(ctx, cove.RunID(record.ID), func(s *store.Run) error {
 		s.EndedAt, s.Changes = &now, changes
 		switch {
 		case exit < 0:

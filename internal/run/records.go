@@ -15,7 +15,6 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -23,19 +22,16 @@ import (
 const maxListed = 400
 
 // Runs lists runs that a caller has, newest first.
-func (r *Runner) Runs(ctx context.Context, who sandbox.Caller, q store.RunQuery) (api.RunList, error) {
-	if !who.Owner {
-		q.Client = who.Name
-	}
+func (r *Runner) Runs(ctx context.Context, who cove.Principal, q store.RunQuery) (api.RunList, error) {
 	list := api.RunList{Runs: []api.Run{}}
-	page, err := r.o.Store.Runs(ctx, q)
+	page, err := r.o.Store.For(who).Runs(ctx, q)
 	if err != nil {
 		return list, err
 	}
 	for _, record := range page.Runs {
 		run := record.Run
 		run.Prompt, run.Result, run.Changes = brief(run.Prompt), brief(run.Result), nil
-		list.Runs = append(list.Runs, show(run, who))
+		list.Runs = append(list.Runs, show(who, run))
 	}
 	list.Next = page.Next
 	return list, nil
@@ -51,8 +47,8 @@ func brief(s string) string {
 
 // show is a run as a caller sees it: where the owner keeps things is the
 // owner's.
-func show(run api.Run, who sandbox.Caller) api.Run {
-	if !who.Owner {
+func show(who cove.Principal, run api.Run) api.Run {
+	if !who.IsOwner() {
 		run.Directory = ""
 	}
 	return run
@@ -60,14 +56,14 @@ func show(run api.Run, who sandbox.Caller) api.Run {
 
 // Run returns one, by its id or the beginning of it that no other has. Errors:
 // NotFound, Conflict.
-func (r *Runner) Run(ctx context.Context, ref string, who sandbox.Caller) (api.Run, error) {
-	record, err := r.find(ctx, ref, who)
+func (r *Runner) Run(ctx context.Context, who cove.Principal, ref string) (api.Run, error) {
+	record, err := r.find(ctx, who, ref)
 	if err != nil {
 		return api.Run{}, err
 	}
 	run := r.current(record)
 	run.Recordings, err = r.recordings(cove.RunID(run.ID))
-	return show(run, who), err
+	return show(who, run), err
 }
 
 // current is a run as it is now: of one that runs, with what it has said.
@@ -83,8 +79,8 @@ func (r *Runner) current(record store.Run) api.Run {
 
 // Interrupt has an agent stop. With kill it is ended at once. Errors: NotFound,
 // Conflict when it has ended.
-func (r *Runner) Interrupt(ctx context.Context, ref string, kill bool, who sandbox.Caller) error {
-	record, err := r.find(ctx, ref, who)
+func (r *Runner) Interrupt(ctx context.Context, who cove.Principal, ref string, kill bool) error {
+	record, err := r.find(ctx, who, ref)
 	if err != nil {
 		return err
 	}
@@ -100,17 +96,17 @@ func (r *Runner) Interrupt(ctx context.Context, ref string, kill bool, who sandb
 		how, action = askedKill, "kill"
 	}
 	l.stop(how)
-	return r.o.Store.Append(ctx, store.Record{Time: r.o.Clock.Now().UTC(), Who: who.Name, Action: action, Object: record.ID, Verdict: "ok", Detail: record.Agent})
+	return r.o.Store.For(who).Append(ctx, store.Record{Time: r.o.Clock.Now().UTC(), Action: action, Object: record.ID, Verdict: "ok", Detail: record.Agent})
 }
 
 // Remove removes the record of a run that has ended. Errors: NotFound, Conflict.
-func (r *Runner) Remove(ctx context.Context, ref string, who sandbox.Caller) error {
-	record, err := r.find(ctx, ref, who)
+func (r *Runner) Remove(ctx context.Context, who cove.Principal, ref string) error {
+	record, err := r.find(ctx, who, ref)
 	if err != nil {
 		return err
 	}
 	id := cove.RunID(record.ID)
-	if err := r.o.Store.RemoveRun(ctx, id); err != nil {
+	if err := r.o.Store.For(who).RemoveRun(ctx, id); err != nil {
 		return err
 	}
 	return os.RemoveAll(r.dirOf(id))
@@ -120,8 +116,8 @@ func (r *Runner) Remove(ctx context.Context, ref string, who sandbox.Caller) err
 // stderr.log, decisions.ndjson, actions.ndjson, changes.patch, and recordings.
 // What the agent and its sandbox have written is theirs: nobody has judged it.
 // Errors, before anything is written: NotFound, Conflict.
-func (r *Runner) Export(ctx context.Context, ref string, who sandbox.Caller, out io.Writer) error {
-	record, err := r.find(ctx, ref, who)
+func (r *Runner) Export(ctx context.Context, who cove.Principal, ref string, out io.Writer) error {
+	record, err := r.find(ctx, who, ref)
 	if err != nil {
 		return err
 	}
@@ -130,7 +126,7 @@ func (r *Runner) Export(ctx context.Context, ref string, who sandbox.Caller, out
 	a.add("run.json", func(w io.Writer) error {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		return e.Encode(show(r.current(record), who))
+		return e.Encode(show(who, r.current(record)))
 	})
 	a.add("messages.ndjson", func(w io.Writer) error {
 		return each(dir, func(e entry) error {
@@ -153,7 +149,7 @@ func (r *Runner) Export(ctx context.Context, ref string, who sandbox.Caller, out
 		}
 		return err
 	})
-	a.add("actions.ndjson", func(w io.Writer) error { return r.actions(ctx, record, w) })
+	a.add("actions.ndjson", func(w io.Writer) error { return r.actions(ctx, who, record, w) })
 	for _, name := range files(dir, patchFile, castSuffix) {
 		a.add(name, func(w io.Writer) error {
 			f, err := os.Open(filepath.Join(dir, name))
@@ -247,7 +243,7 @@ func (r *Runner) decisions(ctx context.Context, record store.Run) ([]api.Decisio
 	}
 	var all []api.Decision
 	for {
-		page, err := r.o.Store.ListDecisions(ctx, q)
+		page, err := r.o.Store.For(record.Owner()).ListDecisions(ctx, q)
 		if err != nil {
 			return nil, err
 		}
@@ -261,8 +257,9 @@ func (r *Runner) decisions(ctx context.Context, record store.Run) ([]api.Decisio
 }
 
 // actions writes what the audit log has of the sandbox of a run while it ran,
-// pushes among it, newest first.
-func (r *Runner) actions(ctx context.Context, record store.Run, w io.Writer) error {
+// pushes among it, newest first: whoever did it, but with hashes for those alone who
+// see the whole log.
+func (r *Runner) actions(ctx context.Context, who cove.Principal, record store.Run, w io.Writer) error {
 	if record.Sandbox == "" {
 		return nil
 	}
@@ -271,11 +268,14 @@ func (r *Runner) actions(ctx context.Context, record store.Run, w io.Writer) err
 		q.Until = record.EndedAt.Add(time.Microsecond)
 	}
 	for {
-		page, err := r.o.Store.Audit(ctx, q)
+		page, err := r.o.Store.For(cove.System("")).Audit(ctx, q)
 		if err != nil {
 			return err
 		}
 		for _, a := range page.Records {
+			if !who.SeesAll() {
+				a.Hash = ""
+			}
 			if err := json.NewEncoder(w).Encode(api.AuditRecord{Seq: a.Seq, Time: a.Time, Who: a.Who, Action: a.Action, Object: a.Object, Verdict: a.Verdict, Detail: a.Detail, Hash: a.Hash}); err != nil {
 				return err
 			}
@@ -311,8 +311,8 @@ func (r *Runner) recordings(id cove.RunID) ([]string, error) {
 }
 
 // Recording writes the recording of a terminal of a run. Errors: NotFound.
-func (r *Runner) Recording(ctx context.Context, ref, terminal string, who sandbox.Caller, out io.Writer) error {
-	record, err := r.find(ctx, ref, who)
+func (r *Runner) Recording(ctx context.Context, who cove.Principal, ref, terminal string, out io.Writer) error {
+	record, err := r.find(ctx, who, ref)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
 		defer r.mu.Unlock()
 		delete(r.left, cove.RunID(l.Name))
 	}()
-	record, err := r.o.Store.Run(ctx, cove.RunID(l.Name))
+	record, err := r.o.Store.For(cove.System("")).Run(ctx, cove.RunID(l.Name))
 	switch {
 	case err == nil && (record.Status != api.RunRunning || boxOf(record) != string(l.Sandbox)): // a guest says anything
 		err = cove.Errorf(cove.NotFound, "no run %.64q runs in the sandbox %s", l.Name, l.Sandbox)
@@ -113,7 +113,7 @@ func (r *Runner) Reconcile(ctx context.Context) error {
 	var errs []error
 	q := store.RunQuery{Status: api.RunRunning, Limit: store.MaxPage}
 	for more := true; more; more = q.Cursor != "" {
-		page, err := r.o.Store.Runs(ctx, q)
+		page, err := r.o.Store.For(cove.System("")).Runs(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -131,11 +131,11 @@ func (r *Runner) reconcile(ctx context.Context, record store.Run) error {
 	if r.has(cove.RunID(record.ID)) {
 		return nil
 	}
-	there, err := r.o.Sandboxes.FindSandbox(ctx, record.Sandbox, sandbox.Caller{Owner: true})
+	there, err := r.o.Sandboxes.FindSandbox(ctx, cove.System(""), record.Sandbox)
 	if err == nil && there.State == string(cove.StatePaused) {
 		return nil // its program goes on when it is resumed
 	}
-	if now, err := r.o.Store.Run(ctx, cove.RunID(record.ID)); err != nil || now.Status != api.RunRunning {
+	if now, err := r.o.Store.For(cove.System("")).Run(ctx, cove.RunID(record.ID)); err != nil || now.Status != api.RunRunning {
 		return err // it has ended meanwhile
 	}
 	if record.Interactive {
@@ -177,7 +177,7 @@ func (r *Runner) sweep(ctx context.Context) error {
 		if err != nil || r.liveOf(id) != nil {
 			continue
 		}
-		if _, err := r.o.Store.Run(ctx, id); cove.ErrorCode(err) == cove.NotFound && r.liveOf(id) == nil {
+		if _, err := r.o.Store.For(cove.System("")).Run(ctx, id); cove.ErrorCode(err) == cove.NotFound && r.liveOf(id) == nil {
 			errs = append(errs, os.RemoveAll(r.dirOf(id)))
 		}
 	}

@@ -61,8 +61,8 @@ type Equipment struct {
 type Work interface {
 	// Changes lists what a sandbox has changed. Errors: InvalidArgument when it
 	// works on no repository.
-	Changes(ctx context.Context, ref string, who sandbox.Caller) ([]api.WorkChange, error)
-	Patch(ctx context.Context, ref string, who sandbox.Caller, out io.Writer) error
+	Changes(ctx context.Context, who cove.Principal, ref string) ([]api.WorkChange, error)
+	Patch(ctx context.Context, who cove.Principal, ref string, out io.Writer) error
 }
 
 // Options make a Runner. All but MaxOutput are required.
@@ -70,7 +70,7 @@ type Options struct {
 	Sandboxes *sandbox.Manager
 	Agents    Agents
 	Work      Work
-	Store     store.Store
+	Store     store.Vault
 	Flush     func() // writes decisions to Store that are not written yet
 	Dir       string // of the records; made when it is needed
 	MaxOutput uint64 // bytes that an agent may print; 256 MiB if 0
@@ -90,7 +90,6 @@ type Request struct {
 	Access   string
 	Keep     bool // a new one stays, also when nothing has changed in it
 	Detach   bool // it goes on when the caller leaves
-	Who      sandbox.Caller
 	Progress func(workspace.Step)
 
 	before api.AgentUsage // of the conversation
@@ -195,18 +194,15 @@ var errClosing = cove.Errorf(cove.Unavailable, "the server shuts down; the run g
 
 // find returns a run of a caller's, by its id or the beginning of it that no
 // other has.
-func (r *Runner) find(ctx context.Context, ref string, who sandbox.Caller) (store.Run, error) {
+func (r *Runner) find(ctx context.Context, who cove.Principal, ref string) (store.Run, error) {
 	q := store.RunQuery{ID: ref, Limit: 2}
-	if !who.Owner {
-		q.Client = who.Name
-	}
 	if ref == "" {
 		return store.Run{}, noRun(ref)
 	}
-	page, err := r.o.Store.Runs(ctx, q)
+	page, err := r.o.Store.For(who).Runs(ctx, q)
 	if err == nil && len(page.Runs) == 0 && !strings.HasPrefix(ref, "ru_") {
 		q.ID = "ru_" + ref
-		page, err = r.o.Store.Runs(ctx, q)
+		page, err = r.o.Store.For(who).Runs(ctx, q)
 	}
 	switch {
 	case err != nil:
@@ -221,11 +217,6 @@ func (r *Runner) find(ctx context.Context, ref string, who sandbox.Caller) (stor
 
 func noRun(ref string) error {
 	return cove.Errorf(cove.NotFound, "there is no run %.80q", ref).WithHint("\"cove runs list\" shows those that there are")
-}
-
-// callerOf is whoever asked for a run.
-func callerOf(record store.Run) sandbox.Caller {
-	return sandbox.Caller{Name: record.CreatedBy, Owner: record.Spec.Local}
 }
 
 // errorOf is an error as a record has it.

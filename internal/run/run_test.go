@@ -55,7 +55,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("later, one hears\n%s", same)
 	}
 	var h heard
-	if _, err := s.Follow(t.Context(), r.ID, 4, owner, func(api.Run) error { return nil }, h.take); err != nil || len(h.lines) != len(strings.Split(text, "\n"))-4 || !strings.HasPrefix(h.lines[0], "5 ") {
+	if _, err := s.Follow(t.Context(), owner, r.ID, 4, func(api.Run) error { return nil }, h.take); err != nil || len(h.lines) != len(strings.Split(text, "\n"))-4 || !strings.HasPrefix(h.lines[0], "5 ") {
 		t.Errorf("after the fourth, one hears\n%s, %v", h.text(), err)
 	}
 }
@@ -137,7 +137,7 @@ func TestRunRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q := ask("answer")
 			c.change(&q)
-			_, err := s.Begin(t.Context(), q)
+			_, err := s.Begin(t.Context(), owner, q)
 			wantCode(t, "it", err, c.want)
 		})
 	}
@@ -152,8 +152,8 @@ func TestRunThatCannotBegin(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
 	q := ask("answer")
-	q.New.WorkDir = "not/there"
-	_, err := s.Begin(t.Context(), q)
+	q.New.WorkDir = "../nowhere" // beyond the workspace, below which a directory is made
+	_, err := s.Begin(t.Context(), owner, q)
 	wantCode(t, "a directory that is not there", err, cove.RuntimeMissing)
 	s.wantSandboxes(t, 0)
 	list, err := s.Runs(t.Context(), owner, store.RunQuery{Limit: 10})
@@ -169,18 +169,18 @@ func TestInterrupt(t *testing.T) {
 		r := s.begin(t, ask("think", "wait /never"))
 		h, done := s.listen(t, r.ID)
 		h.until(t, "thinking")
-		wantCode(t, "somebody else", s.Interrupt(t.Context(), r.ID, kill, ci), cove.NotFound)
-		if err := s.Interrupt(t.Context(), r.ID[:14], kill, owner); err != nil {
+		wantCode(t, "somebody else", s.Interrupt(t.Context(), ci, r.ID, kill), cove.NotFound)
+		if err := s.Interrupt(t.Context(), owner, r.ID[:14], kill); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		ended, err := s.Run(t.Context(), r.ID, owner)
+		ended, err := s.Run(t.Context(), owner, r.ID)
 		if err != nil || ended.Status != api.RunInterrupted || ended.Error != nil {
 			t.Errorf("ended %+v, %v", ended, err)
 		}
-		wantCode(t, "one that has ended", s.Interrupt(t.Context(), r.ID, kill, owner), cove.Conflict)
+		wantCode(t, "one that has ended", s.Interrupt(t.Context(), owner, r.ID, kill), cove.Conflict)
 	}
 	audit, err := l.store.Audit(t.Context(), store.AuditQuery{Limit: 50})
 	var actions []string
@@ -202,7 +202,7 @@ func TestServerDies(t *testing.T) {
 	h.until(t, "thinking two")
 	s.end(t)
 	wantCode(t, "who follows", <-done, cove.Unavailable)
-	_, err := s.Begin(t.Context(), ask("answer"))
+	_, err := s.Begin(t.Context(), owner, ask("answer"))
 	wantCode(t, "a server that ends", err, cove.Unavailable)
 
 	s = l.serve(t)
@@ -213,7 +213,7 @@ func TestServerDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantText(t, h.text(), "1 thinking one\n2 thinking two\n3 thinking three\n4 result done\n5 usage ")
-	ended, err := s.Run(t.Context(), r.ID, owner)
+	ended, err := s.Run(t.Context(), owner, r.ID)
 	if err != nil || ended.Status != api.RunSucceeded || ended.Result != "done" || ended.Usage.Turns != 1 {
 		t.Errorf("ended %+v, %v", ended, err)
 	}
@@ -280,7 +280,7 @@ func TestPausedWhileServersChange(t *testing.T) {
 	r := s.begin(t, ask("think one", "wait /tmp/go", "answer done"))
 	h, done := s.listen(t, r.ID)
 	h.until(t, "thinking one")
-	if _, err := s.manager.PauseSandbox(t.Context(), r.Sandbox, owner); err != nil {
+	if _, err := s.manager.PauseSandbox(t.Context(), owner, r.Sandbox); err != nil {
 		t.Fatal(err)
 	}
 	s.end(t)
@@ -289,14 +289,14 @@ func TestPausedWhileServersChange(t *testing.T) {
 	if err := s.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Follow(t.Context(), r.ID, 0, owner, func(api.Run) error { return nil }, new(heard).take)
+	_, err := s.Follow(t.Context(), owner, r.ID, 0, func(api.Run) error { return nil }, new(heard).take)
 	wantCode(t, "following it", err, cove.Conflict)
-	if _, err := s.manager.ResumeSandbox(t.Context(), r.Sandbox, owner); err != nil {
+	if _, err := s.manager.ResumeSandbox(t.Context(), owner, r.Sandbox); err != nil {
 		t.Fatal(err)
 	}
 	s.touch(t, r, "/tmp/go")
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		now, err := s.Run(t.Context(), r.ID, owner)
+		now, err := s.Run(t.Context(), owner, r.ID)
 		if err != nil || time.Now().After(deadline) {
 			t.Fatalf("%+v, %v", now, err)
 		}
@@ -313,13 +313,13 @@ func TestSandboxOfARunEnds(t *testing.T) {
 	r := s.begin(t, ask("think", "wait /never"))
 	h, done := s.listen(t, r.ID)
 	h.until(t, "thinking")
-	if err := s.manager.DestroySandbox(t.Context(), r.Sandbox, false, owner); err != nil {
+	if err := s.manager.DestroySandbox(t.Context(), owner, r.Sandbox, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if ended, err := s.Run(t.Context(), r.ID, owner); err != nil || ended.Status != api.RunError || ended.Error.Code != string(cove.Conflict) {
+	if ended, err := s.Run(t.Context(), owner, r.ID); err != nil || ended.Status != api.RunError || ended.Error.Code != string(cove.Conflict) {
 		t.Errorf("ended %+v, %v", ended, err)
 	}
 }
@@ -331,7 +331,7 @@ func TestResume(t *testing.T) {
 	q := ask("think", "answer first")
 	q.Keep = true
 	first, _ := s.follow(t, s.begin(t, q).ID)
-	if _, err := s.manager.StopSandbox(t.Context(), first.Sandbox, owner); err != nil {
+	if _, err := s.manager.StopSandbox(t.Context(), owner, first.Sandbox); err != nil {
 		t.Fatal(err)
 	}
 	q = ask("env SESSION", "answer second")
@@ -343,11 +343,11 @@ func TestResume(t *testing.T) {
 	s.wantSandboxes(t, 1) // it is not the second's to destroy
 
 	q.Resume, q.Agent = first.ID, "packed"
-	_, err := s.Begin(t.Context(), q)
+	_, err := s.Begin(t.Context(), owner, q)
 	wantCode(t, "another agent", err, cove.InvalidArgument)
 	silent, _ := s.follow(t, s.begin(t, ask("answer")).ID)
 	q.Resume, q.Agent = silent.ID, ""
-	_, err = s.Begin(t.Context(), q)
+	_, err = s.Begin(t.Context(), owner, q)
 	wantCode(t, "one without a name for its conversation", err, cove.Conflict)
 }
 
@@ -356,7 +356,7 @@ func TestInASandbox(t *testing.T) {
 	l := newLab(t)
 	l.agents.files = []agent.File{{Path: ".robot/config", Content: "fresh"}}
 	s := l.serve(t)
-	there, err := s.manager.CreateSandbox(t.Context(), sandbox.LastingRequest{Name: "mine", Client: owner.Name, Local: true, Spec: cove.Spec{WorkDir: "../tmp"}}, nil)
+	there, err := s.manager.CreateSandbox(t.Context(), owner, sandbox.LastingRequest{Name: "mine", Spec: cove.Spec{WorkDir: "../tmp"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +370,7 @@ func TestInASandbox(t *testing.T) {
 		t.Errorf("its home is as it was not\n%s", text)
 	}
 	q.Agent = "packed"
-	_, err = s.Begin(t.Context(), q)
+	_, err = s.Begin(t.Context(), owner, q)
 	wantCode(t, "one that is not in it", err, cove.Conflict)
 	s.wantSandboxes(t, 1)
 }
@@ -382,7 +382,7 @@ func TestFilesOfATaskAreRemoved(t *testing.T) {
 	q := ask("exit 1")
 	q.Task.Instructions, q.Keep = "secret plans", true
 	r, _ := s.follow(t, s.begin(t, q).ID)
-	in, err := s.manager.EnterSandbox(t.Context(), r.Sandbox, owner)
+	in, err := s.manager.EnterSandbox(t.Context(), owner, r.Sandbox)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -445,7 +445,7 @@ func TestSlowFollower(t *testing.T) {
 	stuck := make(chan struct{})
 	var gone sync.WaitGroup
 	gone.Go(func() {
-		s.Follow(t.Context(), r.ID, 0, owner, func(api.Run) error { return nil }, func(run.Event) error { <-stuck; return errors.New("left") })
+		s.Follow(t.Context(), owner, r.ID, 0, func(api.Run) error { return nil }, func(run.Event) error { <-stuck; return errors.New("left") })
 	})
 	ended, text := s.follow(t, r.ID)
 	if ended.Status != api.RunSucceeded || strings.Count(text, "\n") != 201 {
@@ -456,7 +456,7 @@ func TestSlowFollower(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r = s.begin(t, ask("wait /tmp/go", "answer"))
-	_, err := s.Follow(ctx, r.ID, 0, owner, func(api.Run) error { return nil }, new(heard).take)
+	_, err := s.Follow(ctx, owner, r.ID, 0, func(api.Run) error { return nil }, new(heard).take)
 	wantCode(t, "who has left", err, cove.Canceled)
 	s.touch(t, r, "/tmp/go")
 	if ended, _ := s.follow(t, r.ID); ended.Status != api.RunSucceeded {
@@ -480,12 +480,12 @@ func TestSeveralAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 6 {
 		all.Go(func() {
-			r, err := s.Begin(t.Context(), ask("think", fmt.Sprint("answer ", i)))
+			r, err := s.Begin(t.Context(), owner, ask("think", fmt.Sprint("answer ", i)))
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if r, err = s.Follow(t.Context(), r.ID, 0, owner, func(api.Run) error { return nil }, new(heard).take); err != nil || r.Result != fmt.Sprint(i) {
+			if r, err = s.Follow(t.Context(), owner, r.ID, 0, func(api.Run) error { return nil }, new(heard).take); err != nil || r.Result != fmt.Sprint(i) {
 				t.Errorf("%d: %+v, %v", i, r, err)
 			}
 		})
@@ -514,11 +514,11 @@ func TestRecords(t *testing.T) {
 	if list, err = s.Runs(t.Context(), ci, store.RunQuery{Limit: 10}); err != nil || len(list.Runs) > 0 {
 		t.Errorf("others see %+v, %v", list, err)
 	}
-	_, err = s.Run(t.Context(), r.ID, ci)
+	_, err = s.Run(t.Context(), ci, r.ID)
 	wantCode(t, "another's", err, cove.NotFound)
 
 	var out bytes.Buffer
-	if err := s.Export(t.Context(), r.ID, owner, &out); err != nil {
+	if err := s.Export(t.Context(), owner, r.ID, &out); err != nil {
 		t.Fatal(err)
 	}
 	files := map[string]string{}
@@ -542,14 +542,14 @@ func TestRecords(t *testing.T) {
 			t.Errorf("%s is %q", name, files[name])
 		}
 	}
-	wantCode(t, "exporting another's", s.Export(t.Context(), r.ID, ci, io.Discard), cove.NotFound)
+	wantCode(t, "exporting another's", s.Export(t.Context(), ci, r.ID, io.Discard), cove.NotFound)
 
 	running := s.begin(t, ask("wait /tmp/go", "answer"))
-	wantCode(t, "removing one that runs", s.Remove(t.Context(), running.ID, owner), cove.Conflict)
+	wantCode(t, "removing one that runs", s.Remove(t.Context(), owner, running.ID), cove.Conflict)
 	s.touch(t, running, "/tmp/go")
 	s.follow(t, running.ID)
-	wantCode(t, "removing another's", s.Remove(t.Context(), r.ID, ci), cove.NotFound)
-	if err := s.Remove(t.Context(), r.ID, owner); err != nil {
+	wantCode(t, "removing another's", s.Remove(t.Context(), ci, r.ID), cove.NotFound)
+	if err := s.Remove(t.Context(), owner, r.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(l.dir, "runs", r.ID)); !errors.Is(err, os.ErrNotExist) {

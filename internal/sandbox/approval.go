@@ -27,7 +27,7 @@ type asking interface {
 }
 
 // asking lists those of p.
-func (m *Manager) asking(p cove.Principal) []asking {
+func (m *Manager) asking(who cove.Principal) []asking {
 	var all []asking
 	for _, e := range m.executions() {
 		all = append(all, e)
@@ -42,24 +42,16 @@ func (m *Manager) asking(p cove.Principal) []asking {
 	for e := range m.errands {
 		all = append(all, e)
 	}
-	return slices.DeleteFunc(all, func(a asking) bool { return !p.Sees(a.owner()) })
-}
-
-// only is whose records p sees, as queries of the store take it; empty is everybody's.
-func only(p cove.Principal) string {
-	if p.SeesAll() {
-		return ""
-	}
-	return p.String()
+	return slices.DeleteFunc(all, func(a asking) bool { return !who.Sees(a.owner()) })
 }
 
 // errand is what the host does for a sandbox that lasts, on a way out of its own.
 type errand struct{ lastingAsk }
 
-// Errand has what the host asks for p on a way out, for a sandbox that lasts, wait
-// for p's answer as what the sandbox asks does, until done is called.
-func (m *Manager) Errand(p cove.Principal, id cove.SandboxID, name string, way Way) (done func()) {
-	e := &errand{lastingAsk{id, opened{of: p, name: name, way: way}}}
+// Errand has what the host asks for the principal on a way out, for a sandbox that lasts, wait
+// for the principal's answer as what the sandbox asks does, until done is called.
+func (m *Manager) Errand(who cove.Principal, id cove.SandboxID, name string, way Way) (done func()) {
+	e := &errand{lastingAsk{id, opened{of: who, name: name, way: way}}}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.errands[e] = true
@@ -87,12 +79,12 @@ func (l lastingAsk) holds() ([]approval.Hold, <-chan struct{}) {
 	return all, changed
 }
 
-// Holds lists what waits for an answer of p's in the executions of this process
+// Holds lists what waits for an answer of the principal's in the executions of this process
 // and in the sandboxes that last, the oldest first. A sandbox is named in place of
 // an execution.
-func (m *Manager) Holds(p cove.Principal) []approval.Hold {
+func (m *Manager) Holds(who cove.Principal) []approval.Hold {
 	var all []approval.Hold
-	for _, e := range m.asking(p) {
+	for _, e := range m.asking(who) {
 		holds, _ := e.holds()
 		all = append(all, holds...)
 	}
@@ -100,12 +92,11 @@ func (m *Manager) Holds(p cove.Principal) []approval.Hold {
 	return all
 }
 
-// Answer answers, as p, what waits as id in something of p's; may judges whether p
+// Answer answers, as the principal, what waits as id in something of the principal's; may judges whether it
 // may say so, and its error is Answer's. Errors: NotFound when it does not wait in
 // this process, InvalidArgument.
-func (m *Manager) Answer(ctx context.Context, p cove.Principal, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error {
-	a.Who = p.String()
-	for _, e := range m.asking(p) {
+func (m *Manager) Answer(ctx context.Context, who cove.Principal, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error {
+	for _, e := range m.asking(who) {
 		holds, _ := e.holds()
 		i := slices.IndexFunc(holds, func(h approval.Hold) bool { return h.ID == id })
 		if i < 0 {
@@ -118,22 +109,22 @@ func (m *Manager) Answer(ctx context.Context, p cove.Principal, id cove.HoldID, 
 		if err != nil {
 			return err
 		}
-		what, err := e.wayOut().Answer(ctx, id, a)
+		what, err := e.wayOut().Answer(ctx, who, id, a)
 		if err != nil {
 			return err
 		}
-		m.audit(ctx, store.Record{Who: a.Who, Action: "approve", Object: e.object(), Verdict: a.Verdict(), Detail: a.Describe(what)})
+		m.audit(ctx, who, store.Record{Action: "approve", Object: e.object(), Verdict: a.Verdict(), Detail: a.Describe(what)})
 		return nil
 	}
 	return cove.Errorf(cove.NotFound, "nothing waits as %s", id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
 }
 
-// Revoke forgets an approval of p's. Errors: NotFound.
-func (m *Manager) Revoke(ctx context.Context, p cove.Principal, id cove.ApprovalID) error {
-	if err := m.o.Store.Revoke(ctx, only(p), id); err != nil {
+// Revoke forgets an approval of the principal's. Errors: NotFound.
+func (m *Manager) Revoke(ctx context.Context, who cove.Principal, id cove.ApprovalID) error {
+	if err := m.o.Store.For(who).Revoke(ctx, id); err != nil {
 		return err
 	}
-	m.audit(ctx, store.Record{Who: p.String(), Action: "revoke", Object: string(id), Verdict: "ok"})
+	m.audit(ctx, who, store.Record{Action: "revoke", Object: string(id), Verdict: "ok"})
 	return nil
 }
 
@@ -147,7 +138,8 @@ func (m *Manager) executions() []*execution {
 	return all
 }
 
-func (e *execution) object() string { return string(e.id) }
+func (e *execution) object() string        { return string(e.id) }
+func (e *execution) owner() cove.Principal { return e.who }
 
 // holds are what waits in e. Nothing waits longer than e may take.
 func (e *execution) holds() ([]approval.Hold, <-chan struct{}) {

@@ -55,6 +55,7 @@ const (
 type execution struct {
 	manager *Manager
 	id      cove.ExecutionID
+	who     cove.Principal // who asks
 	request Request
 	network Network // that the request asks for
 	runtime runtime.Runtime
@@ -85,9 +86,6 @@ func (e *execution) end(why ending) {
 	}
 }
 
-// owner is the principal that asked for e.
-func (e *execution) owner() cove.Principal { return cove.ParsePrincipal(e.request.Client) }
-
 func (e *execution) wayOut() Way {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -100,16 +98,16 @@ func (e *execution) reason() ending {
 	return e.why
 }
 
-// Execute runs one snippet in a sandbox of its own. started, which may be nil,
+// Execute runs one snippet of the principal's in a sandbox of its own. started, which may be nil,
 // is told the id before anything runs; out, which may be nil, receives the
 // output as it comes. A program that fails, or is ended by a limit, by Kill or
 // by the end of ctx, is a Result; an error means that Cove could not run it.
-func (m *Manager) Execute(ctx context.Context, r Request, started func(cove.ExecutionID), out Output) (Result, error) {
+func (m *Manager) Execute(ctx context.Context, who cove.Principal, r Request, started func(cove.ExecutionID), out Output) (Result, error) {
 	if err := m.call(); err != nil {
 		return Result{}, err
 	}
 	defer m.calls.Done()
-	e, err := m.admit(ctx, r, out)
+	e, err := m.admit(ctx, who, r, out)
 	if err != nil {
 		return Result{Events: e.events}, err
 	}
@@ -134,9 +132,9 @@ func (m *Manager) call() error {
 // admit checks the request and waits for a place. Nothing has been made or
 // recorded when it fails, but for refused code; the execution then only says
 // what was noticed.
-func (m *Manager) admit(ctx context.Context, r Request, out Output) (*execution, error) {
+func (m *Manager) admit(ctx context.Context, who cove.Principal, r Request, out Output) (*execution, error) {
 	r.Spec = r.Over(m.o.Defaults).Over(snippetDefaults)
-	e := &execution{manager: m, id: cove.NewExecutionID(), request: r, dismissed: make(chan struct{}), cancel: func() {}}
+	e := &execution{manager: m, id: cove.NewExecutionID(), who: who, request: r, dismissed: make(chan struct{}), cancel: func() {}}
 	var err error
 	if e.runtime, err = runtime.Lookup(r.Language); err != nil {
 		return e, err
@@ -318,7 +316,7 @@ func (e *execution) open(ctx context.Context) (*provision.Sandbox, error) {
 			plan.ID = e.manager.o.NextWay()
 		}
 		plan.OpenRoute = func(id cove.SandboxID) (_ provision.Route, err error) {
-			way, err = e.manager.o.OpenWay(id, e.id, e.request.Client, e.network)
+			way, err = e.manager.o.OpenWay(e.who, id, e.id, e.network)
 			return way, err
 		}
 	}

@@ -26,7 +26,6 @@ type Request struct {
 	// Attachments are what work of Cove's own is shown. They are the caller's to
 	// close, once Execute has returned.
 	Attachments []engine.Attachment
-	Client      string // who asks, for the record; never a secret
 	// Own are the limits of work of Cove's own, which may go beyond what callers
 	// may ask for; zero fields are as Limits say.
 	Own cove.Limits

@@ -5,6 +5,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // Position is a place in the output of an execution: how much came before it,
@@ -20,8 +21,8 @@ const followChunk = 32 << 10
 // before anything is. A slow out does not slow the program. Errors: NotFound;
 // Conflict when it has ended or runs in another process of Cove; those of out
 // and of ctx.
-func (m *Manager) Follow(ctx context.Context, p cove.Principal, id cove.ExecutionID, from Position, begun func(), out Output) error {
-	e, err := m.find(ctx, p, id)
+func (m *Manager) Follow(ctx context.Context, who cove.Principal, id cove.ExecutionID, from Position, begun func(), out Output) error {
+	e, err := m.find(ctx, who, id)
 	if err != nil {
 		return err
 	}
@@ -60,33 +61,25 @@ func inChunks(p []byte, write func([]byte) error) error {
 	return nil
 }
 
-// find returns an execution of p's that runs in this process. Errors: NotFound,
+// find returns an execution of the principal's that runs in this process. Errors: NotFound,
 // Conflict when it has ended or runs in another one.
-func (m *Manager) find(ctx context.Context, p cove.Principal, id cove.ExecutionID) (*execution, error) {
+func (m *Manager) find(ctx context.Context, who cove.Principal, id cove.ExecutionID) (*execution, error) {
 	m.mu.Lock()
 	e := m.running[id]
 	m.mu.Unlock()
 	if e != nil {
-		if !p.Sees(e.owner()) {
-			return nil, noExecution(id)
+		if !who.Sees(e.who) {
+			return nil, store.NoExecution(string(id))
 		}
 		return e, nil
 	}
-	stored, err := m.o.Store.Get(ctx, id)
+	stored, err := m.o.Store.For(who).Get(ctx, id)
 	if err != nil {
 		return nil, err
-	}
-	if !p.Sees(cove.ParsePrincipal(stored.Client)) {
-		return nil, noExecution(id)
 	}
 	if stored.Status == api.StatusRunning {
 		return nil, cove.Errorf(cove.Conflict, "execution %s runs in another process of Cove", id).
 			WithHint("the command line on that machine finds it")
 	}
 	return nil, cove.Errorf(cove.Conflict, "execution %s has ended already (%s)", id, stored.Status)
-}
-
-// noExecution answers for an execution that is not there, or not the caller's.
-func noExecution(id cove.ExecutionID) error {
-	return cove.Errorf(cove.NotFound, "no execution %.64q", id)
 }

@@ -50,7 +50,7 @@ func TestFollow(t *testing.T) {
 	id, out := make(chan cove.ExecutionID, 1), newReader()
 	var runs, follows sync.WaitGroup
 	runs.Go(func() {
-		if r, err := h.Execute(t.Context(), python("x"), func(i cove.ExecutionID) { id <- i }, out); err != nil || r.ExitCode != 3 {
+		if r, err := h.Execute(t.Context(), owner, python("x"), func(i cove.ExecutionID) { id <- i }, out); err != nil || r.ExitCode != 3 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
@@ -62,7 +62,7 @@ func TestFollow(t *testing.T) {
 	follow := func(from sandbox.Position, r reader) reader {
 		begun := make(chan struct{})
 		follows.Go(func() {
-			err := h.Follow(t.Context(), cove.MachineOwner(), e, from, func() { close(begun) }, r)
+			err := h.Follow(t.Context(), owner, e, from, func() { close(begun) }, r)
 			close(r.stdout)
 			if err != nil {
 				t.Errorf("from %v: %v", from, err)
@@ -98,7 +98,7 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	follows.Wait()
-	if err := h.Follow(t.Context(), cove.MachineOwner(), e, sandbox.Position{}, nil, nil); cove.ErrorCode(err) != cove.Conflict {
+	if err := h.Follow(t.Context(), owner, e, sandbox.Position{}, nil, nil); cove.ErrorCode(err) != cove.Conflict {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -107,19 +107,19 @@ func TestFollowGivesUp(t *testing.T) {
 	h := newHouse(t, untilKilled)
 	id := make(chan cove.ExecutionID, 1)
 	var wg sync.WaitGroup
-	wg.Go(func() { h.Execute(t.Context(), python("x"), func(i cove.ExecutionID) { id <- i }, nil) })
+	wg.Go(func() { h.Execute(t.Context(), owner, python("x"), func(i cove.ExecutionID) { id <- i }, nil) })
 	e := <-id
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := h.Follow(ctx, cove.MachineOwner(), e, sandbox.Position{}, cancel, &output{}); cove.ErrorCode(err) != cove.Canceled {
+	if err := h.Follow(ctx, owner, e, sandbox.Position{}, cancel, &output{}); cove.ErrorCode(err) != cove.Canceled {
 		t.Errorf("a follower that goes away: %v", err)
 	}
-	if err := h.Follow(t.Context(), cove.MachineOwner(), e, sandbox.Position{}, func() {}, &output{err: io.ErrClosedPipe}); !errors.Is(err, io.ErrClosedPipe) {
+	if err := h.Follow(t.Context(), owner, e, sandbox.Position{}, func() {}, &output{err: io.ErrClosedPipe}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("a follower that cannot write: %v", err)
 	}
 	if h.Active() != 1 {
 		t.Error("a follower ended the execution")
 	}
-	if err := h.Kill(t.Context(), cove.MachineOwner(), e); err != nil {
+	if err := h.Kill(t.Context(), owner, e); err != nil {
 		t.Fatal(err)
 	}
 	wg.Wait()
@@ -128,7 +128,7 @@ func TestFollowGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, want := range map[cove.ExecutionID]cove.Code{cove.NewExecutionID(): cove.NotFound, cove.ExecutionID(elsewhere.ID): cove.Conflict} {
-		if err := h.Follow(t.Context(), cove.MachineOwner(), id, sandbox.Position{}, nil, nil); cove.ErrorCode(err) != want {
+		if err := h.Follow(t.Context(), owner, id, sandbox.Position{}, nil, nil); cove.ErrorCode(err) != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

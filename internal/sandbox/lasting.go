@@ -29,12 +29,11 @@ type Lasting struct {
 	Layers     Layers
 	// OpenWay opens a way out that the next process can open again: with the
 	// authority that the sandbox trusts. ForgetWay removes what is kept for that.
-	OpenWay   func(id cove.SandboxID, name, client string, n Network) (Way, error)
+	OpenWay   func(who cove.Principal, id cove.SandboxID, name string, n Network) (Way, error)
 	ForgetWay func(cove.SandboxID) error
 	// Repository is what a sandbox needs of the network to work on a repository that
-	// has a remote; local says that it is the machine's owner's, with the owner's
-	// credentials.
-	Repository func(of store.SandboxRepository, allowPR, local bool) (Network, error)
+	// has a remote, with the machine's credentials for the machine's owner.
+	Repository func(who cove.Principal, of store.SandboxRepository, allowPR bool) (Network, error)
 	// OpenGit makes git for a sandbox whose repository is not inside; nil where
 	// none of them has such a one.
 	OpenGit func(context.Context, HiddenGit) (GitService, error)
@@ -53,12 +52,6 @@ type Layers interface {
 	Place(layer string) (hostpath.Own, error)
 }
 
-// Caller is who asks.
-type Caller struct {
-	Name  string // for the record, as in Request.Client
-	Owner bool   // of this machine: has all sandboxes, others only their own
-}
-
 // LastingRequest is a sandbox that lasts, to be made.
 type LastingRequest struct {
 	Name string // made up when empty
@@ -68,8 +61,6 @@ type LastingRequest struct {
 	Repository *workspace.Repository
 	Files      []File // below the workspace
 	Home       []File // below the home
-	Client     string
-	Local      bool // the machine's owner asks
 	// Shared asks for a checkout of its own in a sandbox that others of the same
 	// request work in, too, which is made where there is none; see share.
 	Shared bool
@@ -172,11 +163,11 @@ func (m *Manager) runningOf(r *resident) (*provision.Sandbox, opened) {
 	return r.box, r.open
 }
 
-// CreateSandbox makes a sandbox that lasts, and starts it. progress is told its
+// CreateSandbox makes a sandbox of the principal's that lasts, and starts it. progress is told its
 // steps. On error, and when ctx ends before, nothing of it is left. Errors:
 // InvalidArgument, NotFound, Forbidden, Conflict, Unsupported, ImageMissing,
 // StorageFull, Unavailable.
-func (m *Manager) CreateSandbox(ctx context.Context, q LastingRequest, progress func(workspace.Step)) (made api.Sandbox, err error) {
+func (m *Manager) CreateSandbox(ctx context.Context, who cove.Principal, q LastingRequest, progress func(workspace.Step)) (made api.Sandbox, err error) {
 	if progress == nil {
 		progress = func(workspace.Step) {}
 	}
@@ -186,12 +177,12 @@ func (m *Manager) CreateSandbox(ctx context.Context, q LastingRequest, progress 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(m.ending, cancel)()
-	record, err := m.plan(q)
+	record, err := m.plan(who, q)
 	if err != nil {
 		return made, err
 	}
 	if q.Shared {
-		if record.Spec.Within, err = m.share(ctx, q, progress); err != nil {
+		if record.Spec.Within, err = m.share(ctx, who, q, progress); err != nil {
 			return made, err
 		}
 	}
@@ -215,7 +206,7 @@ func (m *Manager) create(ctx context.Context, record store.Sandbox, q LastingReq
 		err = m.furnish(ctx, r, &record, q, progress)
 	}
 	if err == nil {
-		err = m.settle(ctx, record.ID)
+		err = m.settle(ctx, record)
 	}
 	if err == nil && record.Spec.Within != "" {
 		err = m.regrant(ctx, record.Spec.Within)
@@ -223,16 +214,16 @@ func (m *Manager) create(ctx context.Context, record store.Sandbox, q LastingReq
 	if err != nil {
 		err = errors.Join(err, m.dismantle(context.WithoutCancel(ctx), r, record.ID, false))
 	}
-	m.auditSandbox(ctx, q.Client, "create", record, err)
+	m.auditSandbox(ctx, record.Owner, "create", record, err)
 	if err != nil {
 		return made, err
 	}
-	record, err = m.o.Store.Sandbox(ctx, record.ID)
-	return m.show(record, Caller{Name: q.Client, Owner: true}), err
+	record, err = m.o.Store.For(record.Owner).Sandbox(ctx, record.ID)
+	return m.show(record.Owner, record), err
 }
 
 // plan is the record of what q asks for, or says why that cannot be.
-func (m *Manager) plan(q LastingRequest) (store.Sandbox, error) {
+func (m *Manager) plan(who cove.Principal, q LastingRequest) (store.Sandbox, error) {
 	if err := q.check(); err != nil {
 		return store.Sandbox{}, err
 	}
@@ -255,8 +246,8 @@ func (m *Manager) plan(q LastingRequest) (store.Sandbox, error) {
 	}
 	now := m.o.Clock.Now().UTC().Truncate(time.Microsecond)
 	return store.Sandbox{
-		ID: cove.NewSandboxID(), Name: q.Name, Client: q.Client, State: cove.StatePreparing, CreatedAt: now, LastUsedAt: now,
-		Spec: store.SandboxSpec{Spec: spec, Local: q.Local},
+		ID: cove.NewSandboxID(), Name: q.Name, Owner: who, State: cove.StatePreparing, CreatedAt: now, LastUsedAt: now,
+		Spec: store.SandboxSpec{Spec: spec},
 	}, nil
 }
 
@@ -312,11 +303,11 @@ func (m *Manager) enroll(ctx context.Context, record *store.Sandbox, unnamed boo
 		if unnamed {
 			record.Name = madeUpName(try)
 		}
-		err := m.o.Store.AddSandbox(ctx, *record, m.lasting.Most)
+		err := m.o.Store.For(record.Owner).AddSandbox(ctx, *record, m.lasting.Most)
 		if err == nil || !unnamed || cove.ErrorCode(err) != cove.Conflict || try == 20 {
 			return err
 		}
-		if all, lerr := m.o.Store.Sandboxes(ctx); lerr != nil || !slices.ContainsFunc(all, func(b store.Sandbox) bool { return b.Client == record.Client && b.Name == record.Name }) {
+		if all, lerr := m.o.Store.For(record.Owner).Sandboxes(ctx); lerr != nil || !slices.ContainsFunc(all, func(b store.Sandbox) bool { return b.Owner == record.Owner && b.Name == record.Name }) {
 			return err // it was not about the name
 		}
 	}
@@ -325,7 +316,7 @@ func (m *Manager) enroll(ctx context.Context, record *store.Sandbox, unnamed boo
 // furnish makes the workspace, starts the sandbox and places the files.
 func (m *Manager) furnish(ctx context.Context, r *resident, record *store.Sandbox, q LastingRequest, progress func(workspace.Step)) error {
 	ws, err := m.lasting.Workspaces.Create(ctx, workspace.Spec{
-		ID: record.ID, Name: record.Name, User: record.Spec.User, Repository: q.Repository, Bind: q.Bind, Client: q.Client,
+		ID: record.ID, Name: record.Name, User: record.Spec.User, Repository: q.Repository, Bind: q.Bind, Owner: record.Owner,
 	}, progress)
 	if err != nil {
 		return err
@@ -362,17 +353,18 @@ func repositoryOf(ws workspace.Workspace, asked *workspace.Repository) *store.Sa
 	}
 }
 
-// settle notes that a new sandbox is ready, and whose it is.
-func (m *Manager) settle(ctx context.Context, id cove.SandboxID) error {
-	if err := m.o.Store.MoveSandbox(ctx, id, cove.StatePreparing, cove.StateReady, ""); err != nil {
+// settle notes that a new sandbox is ready, and that it runs.
+func (m *Manager) settle(ctx context.Context, record store.Sandbox) error {
+	own := m.o.Store.For(record.Owner)
+	if err := own.MoveSandbox(ctx, record.ID, cove.StatePreparing, cove.StateReady, ""); err != nil {
 		return err
 	}
-	return m.o.Store.MoveSandbox(ctx, id, cove.StateReady, cove.StateRunning, "")
+	return own.MoveSandbox(ctx, record.ID, cove.StateReady, cove.StateRunning, "")
 }
 
 // change changes the spec of a record, here and in the store.
 func (m *Manager) change(ctx context.Context, record *store.Sandbox, f func(*store.SandboxSpec)) error {
-	return m.o.Store.ChangeSandbox(ctx, record.ID, func(b *store.Sandbox) error {
+	return m.o.Store.For(record.Owner).ChangeSandbox(ctx, record.ID, func(b *store.Sandbox) error {
 		f(&b.Spec)
 		record.Spec = b.Spec
 		return nil
@@ -381,14 +373,14 @@ func (m *Manager) change(ctx context.Context, record *store.Sandbox, f func(*sto
 
 // StartSandbox starts one that is stopped. One that runs stays as it is. Errors:
 // NotFound, Conflict, and those of CreateSandbox.
-func (m *Manager) StartSandbox(ctx context.Context, ref string, who Caller) (api.Sandbox, error) {
-	if record, err := m.findRecord(ctx, ref, who); err == nil && record.Spec.Within != "" {
-		if _, err := m.StartSandbox(ctx, string(record.Spec.Within), who); err != nil {
+func (m *Manager) StartSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	if record, err := m.findRecord(ctx, who, ref); err == nil && record.Spec.Within != "" {
+		if _, err := m.StartSandbox(ctx, who, string(record.Spec.Within)); err != nil {
 			return api.Sandbox{}, err
 		}
-		return m.FindSandbox(ctx, string(record.ID), who)
+		return m.FindSandbox(ctx, who, string(record.ID))
 	}
-	return m.live(ctx, ref, who, "start", func(r *resident, record *store.Sandbox) error {
+	return m.live(ctx, who, ref, "start", func(r *resident, record *store.Sandbox) error {
 		switch bx, _ := m.runningOf(r); {
 		case record.State == cove.StateRunning && bx != nil:
 			return errAlready
@@ -404,7 +396,7 @@ func (m *Manager) StartSandbox(ctx context.Context, ref string, who Caller) (api
 		if err := m.bring(ctx, r, record, ws); err != nil {
 			return err
 		}
-		if err := m.o.Store.MoveSandbox(ctx, record.ID, cove.StateStopped, cove.StateRunning, ""); err != nil {
+		if err := m.o.Store.For(who).MoveSandbox(ctx, record.ID, cove.StateStopped, cove.StateRunning, ""); err != nil {
 			return errors.Join(err, m.vacate(r))
 		}
 		return nil
@@ -414,8 +406,8 @@ func (m *Manager) StartSandbox(ctx context.Context, ref string, who Caller) (api
 // StopSandbox ends the processes of one. Its workspace and home stay; the rest
 // of its files go. One that is stopped stays as it is. Errors: NotFound,
 // Conflict.
-func (m *Manager) StopSandbox(ctx context.Context, ref string, who Caller) (api.Sandbox, error) {
-	return m.live(ctx, ref, who, "stop", func(r *resident, record *store.Sandbox) error {
+func (m *Manager) StopSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	return m.live(ctx, who, ref, "stop", func(r *resident, record *store.Sandbox) error {
 		switch record.State {
 		case cove.StateStopped:
 			return errAlready
@@ -433,7 +425,7 @@ func (m *Manager) StopSandbox(ctx context.Context, ref string, who Caller) (api.
 		}
 		bx, _ := m.runningOf(r)
 		if bx == nil {
-			return m.o.Store.MoveSandbox(ctx, record.ID, record.State, cove.StateStopped, "")
+			return m.o.Store.For(who).MoveSandbox(ctx, record.ID, record.State, cove.StateStopped, "")
 		}
 		if record.State == cove.StateRunning {
 			m.askToEnd(ctx, bx)
@@ -441,14 +433,14 @@ func (m *Manager) StopSandbox(ctx context.Context, ref string, who Caller) (api.
 		if err := m.vacate(r); err != nil {
 			return err
 		}
-		return m.o.Store.MoveSandbox(context.WithoutCancel(ctx), record.ID, record.State, cove.StateStopped, "")
+		return m.o.Store.For(who).MoveSandbox(context.WithoutCancel(ctx), record.ID, record.State, cove.StateStopped, "")
 	})
 }
 
 // PauseSandbox freezes one: nothing in it runs, and its memory is kept. Errors:
 // NotFound, Conflict, Unsupported.
-func (m *Manager) PauseSandbox(ctx context.Context, ref string, who Caller) (api.Sandbox, error) {
-	return m.live(ctx, ref, who, "pause", func(r *resident, record *store.Sandbox) error {
+func (m *Manager) PauseSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	return m.live(ctx, who, ref, "pause", func(r *resident, record *store.Sandbox) error {
 		bx, _ := m.runningOf(r)
 		switch {
 		case record.State == cove.StatePaused:
@@ -465,7 +457,7 @@ func (m *Manager) PauseSandbox(ctx context.Context, ref string, who Caller) (api
 		if err := pauser.Pause(ctx); err != nil {
 			return err
 		}
-		if err := m.o.Store.MoveSandbox(ctx, record.ID, cove.StateRunning, cove.StatePaused, ""); err != nil {
+		if err := m.o.Store.For(who).MoveSandbox(ctx, record.ID, cove.StateRunning, cove.StatePaused, ""); err != nil {
 			return errors.Join(err, pauser.Resume(context.WithoutCancel(ctx)))
 		}
 		bx.Become(cove.StatePaused)
@@ -474,8 +466,8 @@ func (m *Manager) PauseSandbox(ctx context.Context, ref string, who Caller) (api
 }
 
 // ResumeSandbox lets one that is paused go on. Errors: NotFound, Conflict.
-func (m *Manager) ResumeSandbox(ctx context.Context, ref string, who Caller) (api.Sandbox, error) {
-	return m.live(ctx, ref, who, "resume", func(r *resident, record *store.Sandbox) error {
+func (m *Manager) ResumeSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	return m.live(ctx, who, ref, "resume", func(r *resident, record *store.Sandbox) error {
 		switch record.State {
 		case cove.StateRunning:
 			return errAlready
@@ -487,13 +479,13 @@ func (m *Manager) ResumeSandbox(ctx context.Context, ref string, who Caller) (ap
 		if bx == nil {
 			return m.adoptOne(ctx, r, record)
 		}
-		if err := m.o.Store.MoveSandbox(ctx, record.ID, cove.StatePaused, cove.StateRunning, ""); err != nil {
+		if err := m.o.Store.For(who).MoveSandbox(ctx, record.ID, cove.StatePaused, cove.StateRunning, ""); err != nil {
 			return err
 		}
 		bx.Become(cove.StateRunning)
 		if err := bx.Sandbox.(engine.Pauser).Resume(ctx); err != nil {
 			bx.Become(cove.StatePaused)
-			return errors.Join(err, m.o.Store.MoveSandbox(context.WithoutCancel(ctx), record.ID, cove.StateRunning, cove.StatePaused, ""))
+			return errors.Join(err, m.o.Store.For(who).MoveSandbox(context.WithoutCancel(ctx), record.ID, cove.StateRunning, cove.StatePaused, ""))
 		}
 		return nil
 	})
@@ -502,12 +494,12 @@ func (m *Manager) ResumeSandbox(ctx context.Context, ref string, who Caller) (ap
 // RenameSandbox gives one another name. What is recorded of its network has the
 // old one until it is started again. Errors: NotFound, InvalidArgument,
 // Conflict.
-func (m *Manager) RenameSandbox(ctx context.Context, ref, name string, who Caller) (api.Sandbox, error) {
+func (m *Manager) RenameSandbox(ctx context.Context, who cove.Principal, ref, name string) (api.Sandbox, error) {
 	if err := CheckSandboxName(name); err != nil {
 		return api.Sandbox{}, err
 	}
-	return m.live(ctx, ref, who, "rename", func(r *resident, record *store.Sandbox) error {
-		if err := m.o.Store.ChangeSandbox(ctx, record.ID, func(b *store.Sandbox) error { b.Name = name; return nil }); err != nil {
+	return m.live(ctx, who, ref, "rename", func(r *resident, record *store.Sandbox) error {
+		if err := m.o.Store.For(who).ChangeSandbox(ctx, record.ID, func(b *store.Sandbox) error { b.Name = name; return nil }); err != nil {
 			return err
 		}
 		m.mu.Lock()
@@ -524,10 +516,10 @@ func (m *Manager) RenameSandbox(ctx context.Context, ref, name string, who Calle
 // DestroySandbox removes one, whatever state it is in; with keepWork its
 // checkout stays where it is. ref may also be the id of an orphan. Errors:
 // NotFound, Unavailable.
-func (m *Manager) DestroySandbox(ctx context.Context, ref string, keepWork bool, who Caller) error {
-	record, err := m.findRecord(ctx, ref, who)
-	if cove.ErrorCode(err) == cove.NotFound && who.Owner {
-		return m.destroyOrphan(ctx, ref, keepWork, who, err)
+func (m *Manager) DestroySandbox(ctx context.Context, who cove.Principal, ref string, keepWork bool) error {
+	record, err := m.findRecord(ctx, who, ref)
+	if cove.ErrorCode(err) == cove.NotFound && who.IsOwner() {
+		return m.destroyOrphan(ctx, who, ref, keepWork, err)
 	}
 	if err != nil {
 		return err
@@ -535,25 +527,25 @@ func (m *Manager) DestroySandbox(ctx context.Context, ref string, keepWork bool,
 	if keepWork && (record.Spec.Within != "" || record.Spec.Shared != "") {
 		return cove.Errorf(cove.Unsupported, "the work of %s is in a sandbox that is shared, and goes with it", record.Name).WithHint("push or apply it first, then destroy it without keeping it")
 	}
-	if err := m.destroy(ctx, record.ID, keepWork, who); err != nil || record.Spec.Shared == "" {
+	if err := m.destroy(ctx, who, record.ID, keepWork); err != nil || record.Spec.Shared == "" {
 		return err
 	}
-	return m.destroyWithin(ctx, record.ID, who)
+	return m.destroyWithin(ctx, who, record.ID)
 }
 
-func (m *Manager) destroy(ctx context.Context, id cove.SandboxID, keepWork bool, who Caller) error {
+func (m *Manager) destroy(ctx context.Context, who cove.Principal, id cove.SandboxID, keepWork bool) error {
 	r, leave, err := m.enterLife(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	record, err := m.o.Store.Sandbox(ctx, id)
+	record, err := m.o.Store.For(who).Sandbox(ctx, id)
 	if err != nil {
 		m.dropResident(r)
 		return err
 	}
 	err = m.dismantle(context.WithoutCancel(ctx), r, record.ID, keepWork)
-	m.auditSandbox(ctx, who.Name, "destroy", record, err)
+	m.auditSandbox(ctx, who, "destroy", record, err)
 	return err
 }
 
@@ -562,8 +554,8 @@ var errAlready = errors.New("it is so already")
 
 // live finds a sandbox, waits for its turn, does something with its life and
 // says what it is then.
-func (m *Manager) live(ctx context.Context, ref string, who Caller, action string, f func(*resident, *store.Sandbox) error) (api.Sandbox, error) {
-	record, err := m.findRecord(ctx, ref, who)
+func (m *Manager) live(ctx context.Context, who cove.Principal, ref string, action string, f func(*resident, *store.Sandbox) error) (api.Sandbox, error) {
+	record, err := m.findRecord(ctx, who, ref)
 	if err != nil {
 		return api.Sandbox{}, err
 	}
@@ -572,7 +564,7 @@ func (m *Manager) live(ctx context.Context, ref string, who Caller, action strin
 		return api.Sandbox{}, err
 	}
 	defer leave()
-	if record, err = m.recordOf(ctx, record.ID); err != nil { // as it is now
+	if record, err = m.recordOf(ctx, who, record.ID); err != nil { // as it is now
 		m.dropResident(r)
 		return api.Sandbox{}, err
 	}
@@ -581,14 +573,14 @@ func (m *Manager) live(ctx context.Context, ref string, who Caller, action strin
 			WithHint("that sandbox is %s", record.Spec.Within)
 	}
 	if err = f(r, &record); !errors.Is(err, errAlready) {
-		m.auditSandbox(ctx, who.Name, action, record, err)
+		m.auditSandbox(ctx, who, action, record, err)
 		if err != nil {
 			return api.Sandbox{}, err
 		}
 		m.touch(ctx, record.ID)
 	}
-	record, err = m.o.Store.Sandbox(ctx, record.ID)
-	return m.show(record, who), err
+	record, err = m.o.Store.For(who).Sandbox(ctx, record.ID)
+	return m.show(who, record), err
 }
 
 // wrongState says what can be done with a sandbox instead.
@@ -606,10 +598,10 @@ func wrongState(record store.Sandbox, doing string) error {
 }
 
 // auditSandbox records what was done with the life of a sandbox.
-func (m *Manager) auditSandbox(ctx context.Context, who, action string, record store.Sandbox, err error) {
-	r := store.Record{Who: who, Action: "sandbox-" + action, Object: string(record.ID), Verdict: "ok", Detail: record.Name}
+func (m *Manager) auditSandbox(ctx context.Context, who cove.Principal, action string, record store.Sandbox, err error) {
+	r := store.Record{Action: "sandbox-" + action, Object: string(record.ID), Verdict: "ok", Detail: record.Name}
 	if err != nil {
 		r.Verdict, r.Detail = "error", record.Name+": "+err.Error()
 	}
-	m.audit(ctx, r)
+	m.audit(ctx, who, r)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/cove-sandbox/cove"
@@ -20,18 +19,16 @@ import (
 
 // Sandboxes lists those that a caller has, newest first, and for the machine's
 // owner what belongs to none.
-func (m *Manager) Sandboxes(ctx context.Context, who Caller) (api.SandboxList, error) {
+func (m *Manager) Sandboxes(ctx context.Context, who cove.Principal) (api.SandboxList, error) {
 	list := api.SandboxList{Sandboxes: []api.Sandbox{}}
-	all, err := m.records(ctx)
+	all, err := m.records(ctx, who)
 	if err != nil {
 		return list, err
 	}
 	for _, record := range all {
-		if who.has(record) {
-			list.Sandboxes = append(list.Sandboxes, m.show(record, who))
-		}
+		list.Sandboxes = append(list.Sandboxes, m.show(who, record))
 	}
-	if who.Owner && m.owns() == nil {
+	if who.IsOwner() && m.owns() == nil {
 		list.Orphans, err = m.orphans(ctx, all)
 	}
 	return list, err
@@ -39,13 +36,13 @@ func (m *Manager) Sandboxes(ctx context.Context, who Caller) (api.SandboxList, e
 
 // FindSandbox returns one, with how much it has on disk. Errors: NotFound,
 // Conflict when ref could be several.
-func (m *Manager) FindSandbox(ctx context.Context, ref string, who Caller) (api.Sandbox, error) {
-	record, err := m.findRecord(ctx, ref, who)
+func (m *Manager) FindSandbox(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+	record, err := m.findRecord(ctx, who, ref)
 	if err != nil {
 		return api.Sandbox{}, err
 	}
-	shown := m.show(record, who)
-	if in, err := m.inside(ctx, string(record.ID), who); err == nil {
+	shown := m.show(who, record)
+	if in, err := m.inside(ctx, who, string(record.ID)); err == nil {
 		shown.Terminals = terminalsShown(in.terminals)
 	}
 	if m.owns() == nil {
@@ -56,24 +53,21 @@ func (m *Manager) FindSandbox(ctx context.Context, ref string, who Caller) (api.
 	return shown, err
 }
 
-func (who Caller) has(record store.Sandbox) bool { return who.Owner || who.Name == record.Client }
-
 // findRecord finds a sandbox by its id, its name (the caller's own first), or the
 // beginning of either that no other has.
-func (m *Manager) findRecord(ctx context.Context, ref string, who Caller) (store.Sandbox, error) {
-	all, err := m.records(ctx)
+func (m *Manager) findRecord(ctx context.Context, who cove.Principal, ref string) (store.Sandbox, error) {
+	all, err := m.records(ctx, who)
 	if err != nil {
 		return store.Sandbox{}, err
 	}
-	return pick(all, ref, who)
+	return pick(who, all, ref)
 }
 
-// pick is findRecord's choice. It is pure.
-func pick(all []store.Sandbox, ref string, who Caller) (store.Sandbox, error) {
-	all = slices.DeleteFunc(slices.Clone(all), func(b store.Sandbox) bool { return !who.has(b) })
+// pick is findRecord's choice of those that the caller sees. It is pure.
+func pick(who cove.Principal, all []store.Sandbox, ref string) (store.Sandbox, error) {
 	for _, fits := range []func(store.Sandbox) bool{
 		func(b store.Sandbox) bool { return string(b.ID) == ref },
-		func(b store.Sandbox) bool { return b.Name == ref && b.Client == who.Name },
+		func(b store.Sandbox) bool { return b.Name == ref && b.Owner == who },
 		func(b store.Sandbox) bool { return b.Name == ref },
 		func(b store.Sandbox) bool {
 			return ref != "" && (strings.HasPrefix(b.Name, ref) || strings.HasPrefix(string(b.ID), ref) || strings.HasPrefix(string(b.ID), "sb_"+ref))
@@ -100,15 +94,15 @@ func pick(all []store.Sandbox, ref string, who Caller) (store.Sandbox, error) {
 }
 
 // show is a record as the API shows it to a caller.
-func (m *Manager) show(b store.Sandbox, who Caller) api.Sandbox {
+func (m *Manager) show(who cove.Principal, b store.Sandbox) api.Sandbox {
 	spec, shown := b.Spec, apispec.SpecOf(b.Spec.Spec)
 	s := api.Sandbox{
 		ID: string(b.ID), Name: b.Name, State: string(b.State), Error: b.Reason, Engine: spec.Engine, Isolation: shown.Isolation, Image: cmp.Or(spec.Image, "host"),
 		Profile: spec.Profile, Agent: spec.Agent, Directory: spec.Directory, WorkDir: spec.WorkDir, Network: string(cmp.Or(spec.Mode, cove.NetworkNone)),
 		AllowPR: spec.AllowPR, SSHAgent: spec.SSHAgent != "", Limits: *shown.Limits, Mounts: shown.Mounts, Exposes: Exposed(spec.Mounts), Labels: spec.Labels,
-		Within: string(spec.Within), CreatedBy: b.Client, CreatedAt: b.CreatedAt, LastUsedAt: b.LastUsedAt,
+		Within: string(spec.Within), CreatedBy: b.Owner.String(), CreatedAt: b.CreatedAt, LastUsedAt: b.LastUsedAt,
 	}
-	if !who.Owner {
+	if !who.IsOwner() {
 		s.Directory = "" // where the owner keeps things is the owner's
 	}
 	if spec.Repository != nil {
@@ -142,8 +136,8 @@ type Inside struct {
 
 // EnterSandbox finds one that runs, and notes that it is used. Errors: NotFound,
 // Conflict when it does not run.
-func (m *Manager) EnterSandbox(ctx context.Context, ref string, who Caller) (Inside, error) {
-	in, err := m.inside(ctx, ref, who)
+func (m *Manager) EnterSandbox(ctx context.Context, who cove.Principal, ref string) (Inside, error) {
+	in, err := m.inside(ctx, who, ref)
 	if err == nil {
 		m.touch(ctx, in.ID)
 		if in.Spec.Within != "" {
@@ -154,8 +148,8 @@ func (m *Manager) EnterSandbox(ctx context.Context, ref string, who Caller) (Ins
 }
 
 // inside is EnterSandbox for who only looks.
-func (m *Manager) inside(ctx context.Context, ref string, who Caller) (Inside, error) {
-	record, err := m.findRecord(ctx, ref, who)
+func (m *Manager) inside(ctx context.Context, who cove.Principal, ref string) (Inside, error) {
+	record, err := m.findRecord(ctx, who, ref)
 	if err != nil {
 		return Inside{}, err
 	}
@@ -178,7 +172,7 @@ func (m *Manager) inside(ctx context.Context, ref string, who Caller) (Inside, e
 
 // touch notes that a sandbox is used. That this fails is no reason not to.
 func (m *Manager) touch(ctx context.Context, id cove.SandboxID) {
-	if err := m.o.Store.TouchSandbox(context.WithoutCancel(ctx), id, m.o.Clock.Now()); err != nil {
+	if err := m.own().TouchSandbox(context.WithoutCancel(ctx), id, m.o.Clock.Now()); err != nil {
 		m.o.Log.Warn("cannot note that a sandbox is used", "sandbox", id, "error", err)
 	}
 }
@@ -186,8 +180,8 @@ func (m *Manager) touch(ctx context.Context, id cove.SandboxID) {
 // ExtendSandbox adds to what one may reach: at once, and each time that it is
 // started. documents are those of change. Errors: NotFound, InvalidArgument,
 // Conflict when it has no network.
-func (m *Manager) ExtendSandbox(ctx context.Context, ref string, who Caller, change api.NetworkChange, documents []*policy.Document) (cut int, err error) {
-	_, err = m.live(ctx, ref, who, "network", func(r *resident, record *store.Sandbox) error {
+func (m *Manager) ExtendSandbox(ctx context.Context, who cove.Principal, ref string, change api.NetworkChange, documents []*policy.Document) (cut int, err error) {
+	_, err = m.live(ctx, who, ref, "network", func(r *resident, record *store.Sandbox) error {
 		if cmp.Or(record.Spec.Mode, cove.NetworkNone) == cove.NetworkNone {
 			return cove.Errorf(cove.Conflict, "the sandbox %s has no network", record.Name).WithHint("make one with --network or --allow")
 		}
@@ -203,8 +197,8 @@ func (m *Manager) ExtendSandbox(ctx context.Context, ref string, who Caller, cha
 
 // SandboxCertificate is that of the authority which one trusts, as PEM. Errors:
 // NotFound, Conflict when it does not run or has no network.
-func (m *Manager) SandboxCertificate(ctx context.Context, ref string, who Caller) ([]byte, error) {
-	record, err := m.findRecord(ctx, ref, who)
+func (m *Manager) SandboxCertificate(ctx context.Context, who cove.Principal, ref string) ([]byte, error) {
+	record, err := m.findRecord(ctx, who, ref)
 	if err != nil {
 		return nil, err
 	}

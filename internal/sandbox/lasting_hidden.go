@@ -18,7 +18,7 @@ import (
 type HiddenGit struct {
 	ID        cove.SandboxID
 	Name      string
-	Client    string
+	Owner     cove.Principal
 	Workspace workspace.Workspace
 	Dir       string // for what is kept for it, as long as the sandbox is there
 	// Network is what the sandbox may reach now.
@@ -70,23 +70,23 @@ func (m *Manager) openGit(ctx context.Context, record store.Sandbox, ws workspac
 		return nil, cove.Errorf(cove.Unsupported, "a worktree needs git beside the sandbox, which is not to be had here").WithHint("leave out --worktree")
 	}
 	return m.lasting.OpenGit(ctx, HiddenGit{
-		ID: record.ID, Name: record.Name, Client: record.Client, Workspace: ws, Dir: filepath.Join(m.dirOf(record.ID), "git"),
+		ID: record.ID, Name: record.Name, Owner: record.Owner, Workspace: ws, Dir: filepath.Join(m.dirOf(record.ID), "git"),
 		Network: func(ctx context.Context) (Network, error) {
-			now, err := m.o.Store.Sandbox(ctx, record.ID)
+			now, err := m.o.Store.For(record.Owner).Sandbox(ctx, record.ID)
 			if err != nil {
 				return Network{}, err
 			}
 			return m.networkOf(now)
 		},
 		Audit: func(args []string, err error) {
-			r := store.Record{Who: "sandbox:" + record.Name, Action: "sandbox-git", Object: string(record.ID), Verdict: "ok", Detail: fmt.Sprintf("%.500q", args)}
+			r := store.Record{Action: "sandbox-git", Object: string(record.ID), Verdict: "ok", Detail: fmt.Sprintf("%.500q", args)}
 			if err != nil {
 				r.Verdict, r.Detail = "error", fmt.Sprintf("%.500q: %v", args, err)
 				if cove.ErrorCode(err) == cove.Forbidden {
 					r.Verdict = "deny"
 				}
 			}
-			m.audit(context.Background(), r)
+			m.audit(context.Background(), cove.InSandbox(record.Name), r)
 		},
 	})
 }

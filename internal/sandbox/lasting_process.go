@@ -80,11 +80,11 @@ func processName(label []byte) string {
 // StartProcess starts a program in a sandbox that runs. Errors: NotFound,
 // Conflict when the sandbox does not run, InvalidArgument, RuntimeMissing,
 // Overloaded.
-func (m *Manager) StartProcess(ctx context.Context, ref string, who Caller, q ProcessRequest) (*Process, error) {
+func (m *Manager) StartProcess(ctx context.Context, who cove.Principal, ref string, q ProcessRequest) (*Process, error) {
 	if err := checkCommand(q.Args, q.Env); err != nil {
 		return nil, err
 	}
-	in, err := m.EnterSandbox(ctx, ref, who)
+	in, err := m.EnterSandbox(ctx, who, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (l LeftProcess) TakeUp(ctx context.Context, from uint64) (*Process, error) 
 	if from < l.From || from > l.To {
 		return nil, cove.Errorf(cove.Corrupt, "what a program has written up to %d is not there any more", l.From)
 	}
-	in, err := l.m.inside(ctx, string(l.Sandbox), Caller{Owner: true})
+	in, err := l.m.inside(ctx, cove.System(""), string(l.Sandbox))
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ func TestProcessOutlivesItsServer(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
 	made := s.make(t, sandbox.LastingRequest{Name: "one"})
-	p, err := s.StartProcess(t.Context(), "one", owner, sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"cat"}, Stdin: "first\nsecond\n"})
+	p, err := s.StartProcess(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"cat"}, Stdin: "first\nsecond\n"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestProcessOutlivesItsServer(t *testing.T) {
 		t.Errorf("ended %+v, %v", e, err)
 	}
 
-	p, err = s.StartProcess(t.Context(), "one", owner, sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_2", Args: []string{"sh", "-c", "echo one; echo two; sleep 100"}})
+	p, err = s.StartProcess(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_2", Args: []string{"sh", "-c", "echo one; echo two; sleep 100"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestProcessThatNobodyTakesUp(t *testing.T) {
 	s := h.adopt(t)
 	s.make(t, sandbox.LastingRequest{Name: "one"})
 	for _, name := range []string{"ru_1", "ru_2"} {
-		p, err := s.StartProcess(t.Context(), "one", owner, sandbox.ProcessRequest{Dir: "/tmp", Name: name, Args: []string{"sleep", "100"}})
+		p, err := s.StartProcess(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: name, Args: []string{"sleep", "100"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestProcessOfASandboxThatEnds(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
 	s.make(t, sandbox.LastingRequest{Name: "one"})
-	p, err := s.StartProcess(t.Context(), "one", owner, sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"sh", "-c", "echo begun; sleep 100"}})
+	p, err := s.StartProcess(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"sh", "-c", "echo begun; sleep 100"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,20 +124,20 @@ func TestProcessOfASandboxThatEnds(t *testing.T) {
 	if _, err := bufio.NewReader(p.Stdout()).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.StopSandbox(t.Context(), "one", owner); err != nil {
+	if _, err := s.StopSandbox(t.Context(), owner, "one"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.Wait(); err != nil && cove.ErrorCode(err) != cove.Conflict { // it may have heard that it was asked to end
 		t.Errorf("the end of its sandbox: %v", err)
 	}
-	_, err = s.StartProcess(t.Context(), "one", owner, sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"true"}})
+	_, err = s.StartProcess(t.Context(), owner, "one", sandbox.ProcessRequest{Dir: "/tmp", Name: "ru_1", Args: []string{"true"}})
 	wantCode(t, "in one that does not run", err, cove.Conflict)
 }
 
 // wantNoProcesses waits until a sandbox has none that were started.
 func (s *server) wantNoProcesses(t *testing.T, ref string) {
 	t.Helper()
-	in, err := s.EnterSandbox(t.Context(), ref, owner)
+	in, err := s.EnterSandbox(t.Context(), owner, ref)
 	if err != nil {
 		t.Fatal(err)
 	}

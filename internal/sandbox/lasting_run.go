@@ -74,7 +74,7 @@ func (m *Manager) bring(ctx context.Context, r *resident, record *store.Sandbox,
 	var way Way
 	if n.Mode != cove.NetworkNone {
 		plan.OpenRoute = func(cove.SandboxID) (_ provision.Route, err error) {
-			way, err = m.lasting.OpenWay(record.ID, record.Name, record.Client, n)
+			way, err = m.lasting.OpenWay(record.Owner, record.ID, record.Name, n)
 			return way, err
 		}
 	}
@@ -92,7 +92,7 @@ func (m *Manager) networkOf(record store.Sandbox) (Network, error) {
 	spec, n := record.Spec, Network{Mode: cove.NetworkNone}
 	asked := spec.Network
 	if spec.Repository != nil && spec.Repository.Remote != "" && (asked == nil || asked.Enabled) {
-		needs, err := m.lasting.Repository(*spec.Repository, spec.AllowPR, spec.Local)
+		needs, err := m.lasting.Repository(record.Owner, *spec.Repository, spec.AllowPR)
 		if err != nil {
 			return n, err
 		}
@@ -181,7 +181,7 @@ func (m *Manager) occupy(r *resident, sb *provision.Sandbox, record store.Sandbo
 		}
 	}
 	o := opened{
-		of: cove.ParsePrincipal(record.Client), name: record.Name, way: way, git: git,
+		of: record.Owner, name: record.Name, way: way, git: git,
 		env:  lastWins(appendVariables(env, record.Spec.Env)),
 		ttys: m.newTerminals(sb), left: make(chan struct{}),
 	}
@@ -285,9 +285,9 @@ func (m *Manager) lookForEnd(r *resident, sb *provision.Sandbox, o opened) {
 		why = "its processes have ended: it was out of memory"
 	}
 	err := m.vacate(r)
-	record, rerr := m.o.Store.Sandbox(ctx, r.id)
+	record, rerr := m.own().Sandbox(ctx, r.id)
 	if err = errors.Join(err, rerr); err == nil && (record.State == cove.StateRunning || record.State == cove.StatePaused) {
-		err = m.o.Store.MoveSandbox(ctx, r.id, record.State, cove.StateStopped, why)
+		err = m.own().MoveSandbox(ctx, r.id, record.State, cove.StateStopped, why)
 	}
 	m.o.Log.Warn("a sandbox has ended", "sandbox", r.id, "name", record.Name, "reason", why, "error", err)
 }
@@ -316,7 +316,7 @@ const roomPoll = 2 * time.Second
 // removed stays recorded, as failed; where there is no room to record what has
 // become of it, that is tried again until there is. Its turn must be held.
 func (m *Manager) dismantle(ctx context.Context, r *resident, id cove.SandboxID, keepWork bool) error {
-	record, err := m.o.Store.Sandbox(ctx, id)
+	record, err := m.own().Sandbox(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -336,9 +336,9 @@ func (m *Manager) dismantle(ctx context.Context, r *resident, id cove.SandboxID,
 	switch {
 	case noted != nil:
 	case cleared != nil:
-		noted = m.o.Store.MoveSandbox(ctx, id, cove.StateDestroying, cove.StateFailed, "it cannot be removed: "+cleared.Error())
+		noted = m.own().MoveSandbox(ctx, id, cove.StateDestroying, cove.StateFailed, "it cannot be removed: "+cleared.Error())
 	default:
-		noted = m.o.Store.RemoveSandbox(ctx, id)
+		noted = m.own().RemoveSandbox(ctx, id)
 	}
 	m.doom(r, cove.ErrorCode(noted) == cove.StorageFull, record.Spec.KeepWork)
 	if err := errors.Join(cleared, noted); err != nil {
@@ -357,7 +357,7 @@ func (m *Manager) condemn(ctx context.Context, record *store.Sandbox) error {
 	if err := m.change(ctx, record, func(s *store.SandboxSpec) { s.KeepWork = keepWork }); err != nil {
 		return err
 	}
-	err := m.o.Store.MoveSandbox(ctx, record.ID, record.State, cove.StateDestroying, record.Reason)
+	err := m.own().MoveSandbox(ctx, record.ID, record.State, cove.StateDestroying, record.Reason)
 	if err == nil {
 		record.State = cove.StateDestroying
 	}
@@ -396,16 +396,16 @@ func (m *Manager) doom(r *resident, doomed, keepWork bool) {
 	})
 }
 
-// recordOf is a sandbox as it is recorded, but for what there was no room to
+// recordOf is a sandbox of the principal's as it is recorded, but for what there was no room to
 // record.
-func (m *Manager) recordOf(ctx context.Context, id cove.SandboxID) (store.Sandbox, error) {
-	record, err := m.o.Store.Sandbox(ctx, id)
+func (m *Manager) recordOf(ctx context.Context, who cove.Principal, id cove.SandboxID) (store.Sandbox, error) {
+	record, err := m.o.Store.For(who).Sandbox(ctx, id)
 	if err != nil {
 		return record, err
 	}
 	m.correct(&record)
 	if record.Spec.Within != "" {
-		if host, err := m.o.Store.Sandbox(ctx, record.Spec.Within); err == nil {
+		if host, err := m.o.Store.For(who).Sandbox(ctx, record.Spec.Within); err == nil {
 			m.correct(&host)
 			record.State = stateWithin(record, host)
 		}
@@ -413,9 +413,9 @@ func (m *Manager) recordOf(ctx context.Context, id cove.SandboxID) (store.Sandbo
 	return record, nil
 }
 
-// records are all of them, newest first.
-func (m *Manager) records(ctx context.Context) ([]store.Sandbox, error) {
-	all, err := m.o.Store.Sandboxes(ctx)
+// records are all of the principal's, newest first.
+func (m *Manager) records(ctx context.Context, who cove.Principal) ([]store.Sandbox, error) {
+	all, err := m.o.Store.For(who).Sandboxes(ctx)
 	hosts := map[cove.SandboxID]store.Sandbox{}
 	for i := range all {
 		m.correct(&all[i])
@@ -482,7 +482,7 @@ func (m *Manager) AdoptSandboxes(ctx context.Context, with Lasting) error {
 // reconcile makes records and sandboxes fit together. It leaves alone those that
 // somebody is doing something with.
 func (m *Manager) reconcile(ctx context.Context) error {
-	all, err := m.o.Store.Sandboxes(ctx)
+	all, err := m.own().Sandboxes(ctx)
 	if err != nil {
 		return err
 	}
@@ -515,7 +515,7 @@ func (m *Manager) reconcileOne(ctx context.Context, id cove.SandboxID) error {
 		return nil
 	}
 	defer func() { <-r.turn }()
-	record, err := m.recordOf(ctx, id)
+	record, err := m.recordOf(ctx, cove.System(""), id)
 	if err != nil {
 		m.dropResident(r)
 		if cove.ErrorCode(err) == cove.NotFound {
@@ -583,7 +583,7 @@ func (m *Manager) adoptOne(ctx context.Context, r *resident, record *store.Sandb
 		return err
 	}
 	if record.State == cove.StatePaused { // it is not any more
-		if err := m.o.Store.MoveSandbox(ctx, record.ID, cove.StatePaused, cove.StateRunning, ""); err != nil {
+		if err := m.own().MoveSandbox(ctx, record.ID, cove.StatePaused, cove.StateRunning, ""); err != nil {
 			return err
 		}
 		record.State = cove.StateRunning
@@ -620,7 +620,7 @@ func (m *Manager) openAgain(record store.Sandbox, sockets []*os.File, first int)
 	if record.Spec.Mode != cove.NetworkNone {
 		var n Network
 		if n, err = m.networkOf(record); err == nil {
-			way, err = m.lasting.OpenWay(record.ID, record.Name, record.Client, n)
+			way, err = m.lasting.OpenWay(record.Owner, record.ID, record.Name, n)
 		}
 		if err != nil {
 			for _, f := range sockets {
@@ -638,7 +638,7 @@ func (m *Manager) openAgain(record store.Sandbox, sockets []*os.File, first int)
 
 // markStopped records that one has ended by itself.
 func (m *Manager) markStopped(ctx context.Context, record *store.Sandbox) error {
-	err := m.o.Store.MoveSandbox(ctx, record.ID, record.State, cove.StateStopped, reasonGone)
+	err := m.own().MoveSandbox(ctx, record.ID, record.State, cove.StateStopped, reasonGone)
 	if err == nil {
 		record.State = cove.StateStopped
 	}
@@ -696,7 +696,7 @@ func (m *Manager) orphans(ctx context.Context, records []store.Sandbox) ([]strin
 
 // destroyOrphan removes what belongs to no sandbox, or says otherwise that there
 // is none.
-func (m *Manager) destroyOrphan(ctx context.Context, ref string, keepWork bool, who Caller, otherwise error) error {
+func (m *Manager) destroyOrphan(ctx context.Context, who cove.Principal, ref string, keepWork bool, otherwise error) error {
 	id, err := cove.ParseSandboxID(ref)
 	if err != nil {
 		return otherwise
@@ -707,7 +707,7 @@ func (m *Manager) destroyOrphan(ctx context.Context, ref string, keepWork bool, 
 	}
 	defer leave()
 	defer m.dropResident(r)
-	records, err := m.o.Store.Sandboxes(ctx) // after its turn has come: it may have been recorded meanwhile
+	records, err := m.own().Sandboxes(ctx) // after its turn has come: it may have been recorded meanwhile
 	if err != nil {
 		return err
 	}
@@ -723,6 +723,6 @@ func (m *Manager) destroyOrphan(ctx context.Context, ref string, keepWork bool, 
 		err = errors.Join(err, m.destroyLeft(ctx, eng.Name(), id))
 	}
 	err = errors.Join(err, m.lasting.Workspaces.Remove(ctx, id, keepWork), m.lasting.ForgetWay(id), os.RemoveAll(m.dirOf(id)))
-	m.auditSandbox(ctx, who.Name, "destroy", store.Sandbox{ID: id, Name: "of no sandbox"}, err)
+	m.auditSandbox(ctx, who, "destroy", store.Sandbox{ID: id, Name: "of no sandbox"}, err)
 	return err
 }

@@ -29,7 +29,7 @@ import (
 // is made. It is pure.
 func (q LastingRequest) common() LastingRequest {
 	q.Name, q.WorkDir, q.Labels, q.Files, q.Shared = "", "", nil, nil, false
-	q.Repository = &workspace.Repository{Source: q.Repository.Source, Local: q.Repository.Local}
+	q.Repository = &workspace.Repository{Source: q.Repository.Source}
 	return q
 }
 
@@ -46,7 +46,7 @@ func (q LastingRequest) shareKey() (string, error) {
 // share is the sandbox that q is to be within: the one that there is, which is
 // started if it does not run, or one that is made. Of several who ask at once one
 // makes it.
-func (m *Manager) share(ctx context.Context, q LastingRequest, progress func(workspace.Step)) (cove.SandboxID, error) {
+func (m *Manager) share(ctx context.Context, who cove.Principal, q LastingRequest, progress func(workspace.Step)) (cove.SandboxID, error) {
 	if g := q.Repository; g == nil || g.Worktree || g.Uncommitted || q.Bind != "" || q.SSHAgent != "" {
 		return "", cove.Errorf(cove.Unsupported, "a sandbox is shared by checkouts of a repository alone").WithHint("leave out what is not committed, worktrees, directories and SSH agents, or have a sandbox of your own")
 	}
@@ -60,27 +60,26 @@ func (m *Manager) share(ctx context.Context, q LastingRequest, progress func(wor
 	case <-ctx.Done():
 		return "", cove.Errorf(cove.Canceled, "the caller went away while another sandbox was being made: %w", ctx.Err())
 	}
-	all, err := m.records(ctx)
+	all, err := m.records(ctx, who)
 	if err != nil {
 		return "", err
 	}
-	who := Caller{Name: q.Client}
 	for _, b := range all {
-		if b.Spec.Shared != key || b.Client != q.Client {
+		if b.Spec.Shared != key || b.Owner != who {
 			continue
 		}
 		switch b.State {
 		case cove.StateRunning, cove.StateStopped:
-			_, err = m.StartSandbox(ctx, string(b.ID), who)
+			_, err = m.StartSandbox(ctx, who, string(b.ID))
 		case cove.StatePaused:
-			_, err = m.ResumeSandbox(ctx, string(b.ID), who)
+			_, err = m.ResumeSandbox(ctx, who, string(b.ID))
 		default:
 			continue // it is being removed, or was to be
 		}
 		return b.ID, err
 	}
 	common := q.common()
-	record, err := m.plan(common)
+	record, err := m.plan(who, common)
 	if err != nil {
 		return "", err
 	}
@@ -92,7 +91,7 @@ func (m *Manager) share(ctx context.Context, q LastingRequest, progress func(wor
 // furnishWithin makes the checkout of one within another, and places its files.
 func (m *Manager) furnishWithin(ctx context.Context, record *store.Sandbox, q LastingRequest, progress func(workspace.Step)) error {
 	ws, err := m.lasting.Workspaces.Create(ctx, workspace.Spec{
-		ID: record.ID, Name: record.Name, User: record.Spec.User, Repository: q.Repository, Client: q.Client, Within: record.Spec.Within,
+		ID: record.ID, Name: record.Name, User: record.Spec.User, Repository: q.Repository, Owner: record.Owner, Within: record.Spec.Within,
 	}, progress)
 	if err != nil {
 		return err
@@ -103,7 +102,7 @@ func (m *Manager) furnishWithin(ctx context.Context, record *store.Sandbox, q La
 	if err != nil {
 		return err
 	}
-	in, err := m.inside(ctx, string(record.Spec.Within), Caller{Name: q.Client})
+	in, err := m.inside(ctx, record.Owner, string(record.Spec.Within))
 	if err != nil {
 		return err
 	}
@@ -130,7 +129,7 @@ func (m *Manager) networkWithin(host store.Sandbox) ([]*policy.Document, error) 
 	if asked := host.Spec.Network; host.Spec.Shared == "" || asked != nil && !asked.Enabled {
 		return nil, nil
 	}
-	all, err := m.o.Store.Sandboxes(context.Background())
+	all, err := m.o.Store.For(host.Owner).Sandboxes(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +138,7 @@ func (m *Manager) networkWithin(host store.Sandbox) ([]*policy.Document, error) 
 		if b.Spec.Within != host.ID || b.State != cove.StateRunning || b.Spec.Repository == nil || b.Spec.Repository.Remote == "" {
 			continue
 		}
-		needs, err := m.lasting.Repository(*b.Spec.Repository, b.Spec.AllowPR, b.Spec.Local)
+		needs, err := m.lasting.Repository(b.Owner, *b.Spec.Repository, b.Spec.AllowPR)
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +155,7 @@ func (m *Manager) regrant(ctx context.Context, id cove.SandboxID) error {
 		return err
 	}
 	defer leave()
-	record, err := m.recordOf(ctx, id)
+	record, err := m.recordOf(ctx, cove.System(""), id)
 	if err != nil {
 		m.dropResident(r)
 		return err
@@ -192,14 +191,14 @@ func (m *Manager) clearWithin(ctx context.Context, record store.Sandbox) error {
 // goneWithin reports whether one within another is to be removed: it was half made
 // or half removed, or the other has gone.
 func (m *Manager) goneWithin(ctx context.Context, record store.Sandbox) (bool, error) {
-	raw, err := m.o.Store.Sandbox(ctx, record.ID)
+	raw, err := m.own().Sandbox(ctx, record.ID)
 	if err != nil {
 		return false, err
 	}
 	if raw.State != cove.StateRunning && raw.State != cove.StateFailed {
 		return true, nil
 	}
-	_, err = m.o.Store.Sandbox(ctx, record.Spec.Within)
+	_, err = m.own().Sandbox(ctx, record.Spec.Within)
 	if cove.ErrorCode(err) == cove.NotFound {
 		return true, nil
 	}
@@ -207,13 +206,13 @@ func (m *Manager) goneWithin(ctx context.Context, record store.Sandbox) (bool, e
 }
 
 // destroyWithin destroys what was within a sandbox that has gone.
-func (m *Manager) destroyWithin(ctx context.Context, host cove.SandboxID, who Caller) error {
-	all, err := m.o.Store.Sandboxes(ctx)
+func (m *Manager) destroyWithin(ctx context.Context, who cove.Principal, host cove.SandboxID) error {
+	all, err := m.o.Store.For(who).Sandboxes(ctx)
 	if err != nil {
 		return err
 	}
 	for _, b := range slices.DeleteFunc(all, func(b store.Sandbox) bool { return b.Spec.Within != host }) {
-		if derr := m.destroy(ctx, b.ID, false, who); cove.ErrorCode(derr) != cove.NotFound {
+		if derr := m.destroy(ctx, who, b.ID, false); cove.ErrorCode(derr) != cove.NotFound {
 			err = errors.Join(err, derr)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 // sharing is a request of somebody's who shares.
 func sharing(branch string) sandbox.LastingRequest {
 	return sandbox.LastingRequest{
-		Repository: &workspace.Repository{Source: "o/r", Branch: branch, Local: true}, Shared: true,
-		Spec: cove.Spec{Profile: "crew", Env: map[string]string{"A": "b"}, Labels: map[string]string{"run": branch}}, Client: "local", Local: true,
+		Repository: &workspace.Repository{Source: "o/r", Branch: branch}, Shared: true,
+		Spec: cove.Spec{Profile: "crew", Env: map[string]string{"A": "b"}, Labels: map[string]string{"run": branch}},
 	}
 }
 
@@ -29,7 +29,7 @@ func TestShared(t *testing.T) {
 	for i := range made {
 		all.Go(func() {
 			var err error
-			if made[i], err = s.CreateSandbox(t.Context(), sharing(string(rune('a'+i))), nil); err != nil {
+			if made[i], err = s.CreateSandbox(t.Context(), owner, sharing(string(rune('a'+i))), nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -50,14 +50,14 @@ func TestShared(t *testing.T) {
 	}
 
 	first := made[0].Name
-	_, err := s.StopSandbox(t.Context(), first, owner)
+	_, err := s.StopSandbox(t.Context(), owner, first)
 	wantCode(t, "stopping it alone", err, cove.Conflict)
-	wantCode(t, "keeping its files", s.DestroySandbox(t.Context(), first, true, owner), cove.Unsupported)
-	wantCode(t, "keeping those of all", s.DestroySandbox(t.Context(), host, true, owner), cove.Unsupported)
-	if _, err := s.RenameSandbox(t.Context(), first, "mine", owner); err != nil {
+	wantCode(t, "keeping its files", s.DestroySandbox(t.Context(), owner, first, true), cove.Unsupported)
+	wantCode(t, "keeping those of all", s.DestroySandbox(t.Context(), owner, host, true), cove.Unsupported)
+	if _, err := s.RenameSandbox(t.Context(), owner, first, "mine"); err != nil {
 		t.Error(err)
 	}
-	if err := s.DestroySandbox(t.Context(), "mine", false, owner); err != nil {
+	if err := s.DestroySandbox(t.Context(), owner, "mine", false); err != nil {
 		t.Fatal(err)
 	}
 	s.wantState(t, host, cove.StateRunning)
@@ -66,16 +66,16 @@ func TestShared(t *testing.T) {
 	}
 
 	second := made[1].Name
-	if _, err := s.StopSandbox(t.Context(), host, owner); err != nil {
+	if _, err := s.StopSandbox(t.Context(), owner, host); err != nil {
 		t.Fatal(err)
 	}
 	s.wantState(t, second, cove.StateStopped)
-	if _, err := s.StartSandbox(t.Context(), second, owner); err != nil {
+	if _, err := s.StartSandbox(t.Context(), owner, second); err != nil {
 		t.Fatal(err)
 	}
 	s.wantState(t, host, cove.StateRunning)
 	s.wantState(t, second, cove.StateRunning)
-	if _, err := s.StopSandbox(t.Context(), host, owner); err != nil {
+	if _, err := s.StopSandbox(t.Context(), owner, host); err != nil {
 		t.Fatal(err)
 	}
 	again := s.make(t, sharing("z"))
@@ -89,7 +89,7 @@ func TestShared(t *testing.T) {
 	if grants() != len(made)+1 {
 		t.Errorf("with the next server its policy is %q", h.ways.policyOf(host))
 	}
-	if err := s.DestroySandbox(t.Context(), host, false, owner); err != nil {
+	if err := s.DestroySandbox(t.Context(), owner, host, false); err != nil {
 		t.Fatal(err)
 	}
 	h.empty(t, s)
@@ -107,17 +107,19 @@ func TestNotShared(t *testing.T) {
 		"another variable":   func(q *sandbox.LastingRequest) { q.Env = map[string]string{"A": "c"} },
 		"another repository": func(q *sandbox.LastingRequest) { q.Repository.Source = "o/other" },
 		"more memory":        func(q *sandbox.LastingRequest) { q.Limits.Memory = 1 << 30 },
-		"another client":     func(q *sandbox.LastingRequest) { q.Client = "robot" },
-		"not the owner":      func(q *sandbox.LastingRequest) { q.Local, q.Repository.Local = false, false },
 		"another agent":      func(q *sandbox.LastingRequest) { q.Agent = "robot" },
 		"a place that it may reach": func(q *sandbox.LastingRequest) {
 			q.Network = &cove.Network{Enabled: true, Allow: []string{"a.example"}}
 		},
-		"a mount": func(q *sandbox.LastingRequest) { q.Mounts = []cove.Mount{{Source: h.dir, Target: "/data"}} },
+		"a mount":           func(q *sandbox.LastingRequest) { q.Mounts = []cove.Mount{{Source: h.dir, Target: "/data"}} },
+		"another principal": func(*sandbox.LastingRequest) {},
 	} {
-		q := sharing("b")
+		q, who := sharing("b"), owner
+		if name == "another principal" {
+			who = ci
+		}
 		change(&q)
-		m, err := s.CreateSandbox(t.Context(), q, nil)
+		m, err := s.CreateSandbox(t.Context(), who, q, nil)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -125,7 +127,7 @@ func TestNotShared(t *testing.T) {
 		if m.Within == host {
 			t.Errorf("%s: it is within one of somebody else's", name)
 		}
-		if err := s.DestroySandbox(t.Context(), m.Within, false, owner); err != nil {
+		if err := s.DestroySandbox(t.Context(), owner, m.Within, false); err != nil {
 			t.Error(err)
 		}
 	}
@@ -138,7 +140,7 @@ func TestNotShared(t *testing.T) {
 	} {
 		q := sharing("b")
 		change(&q)
-		_, err := s.CreateSandbox(t.Context(), q, nil)
+		_, err := s.CreateSandbox(t.Context(), owner, q, nil)
 		wantCode(t, name, err, cove.Unsupported)
 	}
 }

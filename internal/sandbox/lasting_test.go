@@ -36,8 +36,8 @@ import (
 )
 
 var (
-	owner = sandbox.Caller{Name: "local", Owner: true}
-	ci    = sandbox.Caller{Name: "key:ci"}
+	owner = cove.MachineOwner()
+	ci    = cove.KeyHolder("ci")
 )
 
 // home is what outlives servers: a store, workspaces, a machine, and what is
@@ -88,7 +88,7 @@ func (h *home) serve(t *testing.T) *server {
 	s := &server{engine: fake.New(fake.Options{Host: h.host, Capabilities: &caps}), in: in}
 	s.Manager = sandbox.New(sandbox.Options{
 		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return s.engine, nil }}),
-		Images:  noImages{}, Store: h.store, Instance: in.ID, RunDir: h.dir,
+		Images:  noImages{}, Store: store.NewVault(h.store), Instance: in.ID, RunDir: h.dir,
 		MaxConcurrent: 4, MaxQueued: 4, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	t.Cleanup(func() { s.end(t) })
@@ -120,8 +120,8 @@ func (s *server) end(t *testing.T) {
 func (h *home) lasting() sandbox.Lasting {
 	return sandbox.Lasting{
 		Workspaces: h.workspaces, OpenWay: h.ways.openWay, ForgetWay: h.ways.forget,
-		Repository: func(of store.SandboxRepository, _, local bool) (sandbox.Network, error) {
-			return sandbox.Network{Mode: cove.NetworkLimited, Policy: []*policy.Document{{Source: fmt.Sprint("repository:", of.Remote, ",", local)}}}, nil
+		Repository: func(who cove.Principal, of store.SandboxRepository, _ bool) (sandbox.Network, error) {
+			return sandbox.Network{Mode: cove.NetworkLimited, Policy: []*policy.Document{{Source: fmt.Sprint("repository:", of.Remote, ",", who.IsOwner())}}}, nil
 		},
 		Dir: filepath.Join(h.dir, "sandboxes"), Most: 20,
 	}
@@ -232,7 +232,7 @@ type ways struct {
 	serve error // of Serve
 }
 
-func (w *ways) openWay(id cove.SandboxID, name, client string, n sandbox.Network) (sandbox.Way, error) {
+func (w *ways) openWay(_ cove.Principal, id cove.SandboxID, name string, n sandbox.Network) (sandbox.Way, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fail != nil {
@@ -326,7 +326,7 @@ var known, _ = redact.New(secret.New("the key of it"))
 func (w *way) Concealed(from io.Reader) io.Reader {
 	return redact.Follow(from, func() (*redact.Set, error) { return known, nil })
 }
-func (w *way) Answer(_ context.Context, id cove.HoldID, a approval.Answer) (approval.Hold, error) {
+func (w *way) Answer(_ context.Context, _ cove.Principal, id cove.HoldID, a approval.Answer) (approval.Hold, error) {
 	return approval.Hold{ID: id}, nil
 }
 func (w *way) Shut() {}
@@ -338,13 +338,16 @@ func (w *way) Close() {
 	}
 }
 
-// make makes a sandbox.
+// make makes a sandbox of the machine owner's.
 func (s *server) make(t *testing.T, q sandbox.LastingRequest) api.Sandbox {
 	t.Helper()
-	if q.Client == "" {
-		q.Client, q.Local = owner.Name, true
-	}
-	made, err := s.CreateSandbox(t.Context(), q, nil)
+	return s.makeFor(t, owner, q)
+}
+
+// makeFor makes a sandbox of somebody's.
+func (s *server) makeFor(t *testing.T, who cove.Principal, q sandbox.LastingRequest) api.Sandbox {
+	t.Helper()
+	made, err := s.CreateSandbox(t.Context(), who, q, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +357,7 @@ func (s *server) make(t *testing.T, q sandbox.LastingRequest) api.Sandbox {
 // run runs a shell script inside and returns what it prints.
 func (s *server) run(t *testing.T, ref, script string) string {
 	t.Helper()
-	in, err := s.EnterSandbox(t.Context(), ref, owner)
+	in, err := s.EnterSandbox(t.Context(), owner, ref)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +374,7 @@ func (s *server) run(t *testing.T, ref, script string) string {
 // state is what a sandbox is, and why.
 func (s *server) state(t *testing.T, ref string) (cove.State, string) {
 	t.Helper()
-	b, err := s.FindSandbox(t.Context(), ref, owner)
+	b, err := s.FindSandbox(t.Context(), owner, ref)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -411,44 +414,44 @@ func TestLastingLife(t *testing.T) {
 	if len(b.Mounts) != 0 || len(b.Attachments) != 2 || b.Attachments[0].Target != cove.Workspace || b.Attachments[1].Target != cove.Home || b.Hostname != "one" || len(b.Files) != 1 {
 		t.Errorf("it is bound to %+v", b)
 	}
-	if found, err := s.FindSandbox(t.Context(), "one", owner); err != nil || found.DiskUsed != 42 {
+	if found, err := s.FindSandbox(t.Context(), owner, "one"); err != nil || found.DiskUsed != 42 {
 		t.Errorf("found is %+v, %v", found, err)
 	}
 
-	if _, err := s.PauseSandbox(t.Context(), "one", owner); err != nil {
+	if _, err := s.PauseSandbox(t.Context(), owner, "one"); err != nil {
 		t.Fatal(err)
 	}
 	s.wantState(t, "one", cove.StatePaused)
 	if !s.engine.Sandbox(cove.SandboxID(made.ID)).Paused() {
 		t.Error("it is paused in the record alone")
 	}
-	_, err := s.EnterSandbox(t.Context(), "one", owner)
+	_, err := s.EnterSandbox(t.Context(), owner, "one")
 	wantCode(t, "entering one that is paused", err, cove.Conflict)
-	_, err = s.StartSandbox(t.Context(), "one", owner)
+	_, err = s.StartSandbox(t.Context(), owner, "one")
 	wantCode(t, "starting one that is paused", err, cove.Conflict)
-	if _, err := s.ResumeSandbox(t.Context(), "one", owner); err != nil {
+	if _, err := s.ResumeSandbox(t.Context(), owner, "one"); err != nil {
 		t.Fatal(err)
 	}
 	s.run(t, "one", "echo on")
 
-	if _, err := s.StopSandbox(t.Context(), "one", owner); err != nil {
+	if _, err := s.StopSandbox(t.Context(), owner, "one"); err != nil {
 		t.Fatal(err)
 	}
 	s.wantState(t, "one", cove.StateStopped)
 	if live := s.engine.Live(); len(live) > 0 {
 		t.Errorf("stopped, the engine has %v", live)
 	}
-	for doing, f := range map[string]func(context.Context, string, sandbox.Caller) (api.Sandbox, error){"pause": s.PauseSandbox, "resume": s.ResumeSandbox} {
-		_, err := f(t.Context(), "one", owner)
+	for doing, f := range map[string]func(context.Context, cove.Principal, string) (api.Sandbox, error){"pause": s.PauseSandbox, "resume": s.ResumeSandbox} {
+		_, err := f(t.Context(), owner, "one")
 		wantCode(t, doing+" one that is stopped", err, cove.Conflict)
 	}
 	for range 2 { // the second time it runs already
-		if _, err := s.StartSandbox(t.Context(), "one", owner); err != nil {
+		if _, err := s.StartSandbox(t.Context(), owner, "one"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.wantState(t, "one", cove.StateRunning)
-	if renamed, err := s.RenameSandbox(t.Context(), "one", "two", owner); err != nil || renamed.Name != "two" {
+	if renamed, err := s.RenameSandbox(t.Context(), owner, "one", "two"); err != nil || renamed.Name != "two" {
 		t.Errorf("renamed is %+v, %v", renamed, err)
 	}
 	if got := s.run(t, "two", "echo $WAY"); got != "one\n" { // as it was when it began
@@ -457,7 +460,7 @@ func TestLastingLife(t *testing.T) {
 	if got := h.ways.nameOf(made.ID); got != "two" {
 		t.Errorf("its way is called %q now", got)
 	}
-	if err := s.DestroySandbox(t.Context(), "two", false, owner); err != nil {
+	if err := s.DestroySandbox(t.Context(), owner, "two", false); err != nil {
 		t.Fatal(err)
 	}
 	h.empty(t, s)
@@ -498,9 +501,9 @@ func TestLastingRollback(t *testing.T) {
 			if c.home != nil {
 				c.home(h)
 			}
-			q := sandbox.LastingRequest{Name: "one", Repository: &workspace.Repository{Source: "o/r"}, Client: owner.Name}
+			q := sandbox.LastingRequest{Name: "one", Repository: &workspace.Repository{Source: "o/r"}}
 			q.Files, q.Limits.Disk = c.files, 1<<20
-			if made, err := s.CreateSandbox(t.Context(), q, nil); err == nil {
+			if made, err := s.CreateSandbox(t.Context(), owner, q, nil); err == nil {
 				t.Errorf("made is %+v", made)
 			}
 			h.empty(t, s)
@@ -518,7 +521,7 @@ func TestLastingGivenUp(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if _, err := s.CreateSandbox(ctx, sandbox.LastingRequest{Client: owner.Name}, nil); err == nil {
+	if _, err := s.CreateSandbox(ctx, owner, sandbox.LastingRequest{}, nil); err == nil {
 		t.Error("it was made")
 	}
 	h.empty(t, s)
@@ -536,7 +539,7 @@ func TestLastingShutdown(t *testing.T) {
 	}
 	made := make(chan error, 1)
 	go func() {
-		_, err := s.CreateSandbox(context.Background(), sandbox.LastingRequest{Client: owner.Name}, nil)
+		_, err := s.CreateSandbox(context.Background(), owner, sandbox.LastingRequest{}, nil)
 		made <- err
 	}()
 	<-begun
@@ -565,7 +568,7 @@ func TestLastingCannotBeRemoved(t *testing.T) {
 		{"the work", func(err error) { h.workspaces.bad = err }},
 	} {
 		c.fail(errors.New("stuck"))
-		if err := s.DestroySandbox(t.Context(), "one", false, owner); err == nil {
+		if err := s.DestroySandbox(t.Context(), owner, "one", false); err == nil {
 			t.Errorf("%s: it was destroyed", c.name)
 		}
 		if state, why := s.state(t, "one"); state != cove.StateFailed || !strings.Contains(why, "stuck") {
@@ -573,7 +576,7 @@ func TestLastingCannotBeRemoved(t *testing.T) {
 		}
 		c.fail(nil)
 	}
-	if err := s.DestroySandbox(t.Context(), "one", true, owner); err != nil {
+	if err := s.DestroySandbox(t.Context(), owner, "one", true); err != nil {
 		t.Fatal(err)
 	}
 	if len(h.workspaces.kept) != 1 {
@@ -623,7 +626,7 @@ func TestLastingFullDisk(t *testing.T) {
 			var err error
 			if c.made {
 				fill(s.make(t, sandbox.LastingRequest{Name: "one"}).ID)
-				err = s.DestroySandbox(t.Context(), "one", c.kept > 0, owner)
+				err = s.DestroySandbox(t.Context(), owner, "one", c.kept > 0)
 			} else {
 				h.workspaces.await = func(context.Context) error {
 					all, err := h.store.Sandboxes(t.Context())
@@ -633,7 +636,7 @@ func TestLastingFullDisk(t *testing.T) {
 					fill(string(all[0].ID))
 					return full
 				}
-				_, err = s.CreateSandbox(t.Context(), sandbox.LastingRequest{Name: "one", Client: owner.Name}, nil)
+				_, err = s.CreateSandbox(t.Context(), owner, sandbox.LastingRequest{Name: "one"}, nil)
 				h.workspaces.await = nil
 			}
 			if done := c.made && c.own; done != (err == nil) || !done && cove.ErrorCode(err) != cove.StorageFull {
@@ -644,7 +647,7 @@ func TestLastingFullDisk(t *testing.T) {
 				if state, _ := s.state(t, "one"); state != cove.StateDestroying {
 					t.Errorf("it is shown as %s", state)
 				}
-				_, err := s.StartSandbox(t.Context(), "one", owner)
+				_, err := s.StartSandbox(t.Context(), owner, "one")
 				wantCode(t, "starting what is to be removed", err, cove.Conflict)
 				if err := os.Remove(filler); err != nil {
 					t.Fatal(err)
@@ -674,15 +677,15 @@ func TestLastingAdoption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.ExtendSandbox(t.Context(), "running", owner, api.NetworkChange{Allow: []string{"more.test"}}, more); err != nil {
+	if _, err := s.ExtendSandbox(t.Context(), owner, "running", api.NetworkChange{Allow: []string{"more.test"}}, more); err != nil {
 		t.Fatal(err)
 	}
 	s.make(t, sandbox.LastingRequest{Name: "paused"})
 	s.make(t, sandbox.LastingRequest{Name: "stopped"})
-	if _, err := s.PauseSandbox(t.Context(), "paused", owner); err != nil {
+	if _, err := s.PauseSandbox(t.Context(), owner, "paused"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.StopSandbox(t.Context(), "stopped", owner); err != nil {
+	if _, err := s.StopSandbox(t.Context(), owner, "stopped"); err != nil {
 		t.Fatal(err)
 	}
 	const policyThen = "repository:https://git.example/o/r,true --allow more.test"
@@ -707,15 +710,15 @@ func TestLastingAdoption(t *testing.T) {
 	if holds := s.Holds(cove.MachineOwner()); len(holds) != 1 || holds[0].Execution != "running" {
 		t.Errorf("what waits is %+v", holds)
 	}
-	if _, err := s.ResumeSandbox(t.Context(), "paused", owner); err != nil {
+	if _, err := s.ResumeSandbox(t.Context(), owner, "paused"); err != nil {
 		t.Fatal(err)
 	}
 	s.run(t, "paused", "echo on")
-	if _, err := s.StartSandbox(t.Context(), "stopped", owner); err != nil {
+	if _, err := s.StartSandbox(t.Context(), owner, "stopped"); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"running", "paused", "stopped"} {
-		if err := s.DestroySandbox(t.Context(), name, false, owner); err != nil {
+		if err := s.DestroySandbox(t.Context(), owner, name, false); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -736,10 +739,10 @@ func TestLastingWithoutWay(t *testing.T) {
 	}
 	s.wantState(t, "one", cove.StateRunning)
 	h.ways.fail = nil
-	if _, err := s.StopSandbox(t.Context(), "one", owner); err != nil {
+	if _, err := s.StopSandbox(t.Context(), owner, "one"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.StartSandbox(t.Context(), "one", owner); err != nil {
+	if _, err := s.StartSandbox(t.Context(), owner, "one"); err != nil {
 		t.Fatal(err)
 	}
 	if got := h.ways.policyOf(made.ID); got != "--allow a.test permissions.network" {
@@ -754,7 +757,7 @@ func TestLastingReboot(t *testing.T) {
 	s := h.adopt(t)
 	s.make(t, sandbox.LastingRequest{Name: "running"})
 	s.make(t, sandbox.LastingRequest{Name: "paused"})
-	if _, err := s.PauseSandbox(t.Context(), "paused", owner); err != nil {
+	if _, err := s.PauseSandbox(t.Context(), owner, "paused"); err != nil {
 		t.Fatal(err)
 	}
 	s.end(t)
@@ -764,7 +767,7 @@ func TestLastingReboot(t *testing.T) {
 		if state, why := s.state(t, name); state != cove.StateStopped || !strings.Contains(why, "while no server ran") {
 			t.Errorf("%s is %s: %s", name, state, why)
 		}
-		if started, err := s.StartSandbox(t.Context(), name, owner); err != nil || started.Error != "" {
+		if started, err := s.StartSandbox(t.Context(), owner, name); err != nil || started.Error != "" {
 			t.Errorf("started: %+v, %v", started, err)
 		}
 		s.run(t, name, "echo on")
@@ -811,7 +814,7 @@ func TestLastingCrash(t *testing.T) {
 	if !slices.Equal(h.workspaces.kept, []cove.SandboxID{made["kept"]}) {
 		t.Errorf("the work of %v was kept", h.workspaces.kept)
 	}
-	if err := s.DestroySandbox(t.Context(), "stopped", false, owner); err != nil {
+	if err := s.DestroySandbox(t.Context(), owner, "stopped", false); err != nil {
 		t.Fatal(err)
 	}
 	h.empty(t, s)
@@ -837,7 +840,7 @@ func TestLastingEndsByItself(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if _, err := s.StartSandbox(t.Context(), "one", owner); err != nil {
+	if _, err := s.StartSandbox(t.Context(), owner, "one"); err != nil {
 		t.Fatal(err)
 	}
 	s.run(t, "one", "echo on")
@@ -855,16 +858,16 @@ func TestLastingOrphans(t *testing.T) {
 		}
 	}
 	s = h.adopt(t)
-	s.Execute(t.Context(), python(""), nil, nil) // the engine is in use
+	s.Execute(t.Context(), owner, python(""), nil, nil) // the engine is in use
 	if list, err := s.Sandboxes(t.Context(), owner); err != nil || !slices.Equal(list.Orphans, []string{string(kept)}) {
 		t.Errorf("listed are %+v, %v", list, err)
 	}
 	if list, err := s.Sandboxes(t.Context(), ci); err != nil || len(list.Orphans) > 0 {
 		t.Errorf("others see %+v, %v", list, err)
 	}
-	wantCode(t, "others removing it", s.DestroySandbox(t.Context(), string(kept), false, ci), cove.NotFound)
-	wantCode(t, "removing none", s.DestroySandbox(t.Context(), string(cove.NewSandboxID()), false, owner), cove.NotFound)
-	if err := s.DestroySandbox(t.Context(), string(kept), false, owner); err != nil {
+	wantCode(t, "others removing it", s.DestroySandbox(t.Context(), ci, string(kept), false), cove.NotFound)
+	wantCode(t, "removing none", s.DestroySandbox(t.Context(), owner, string(cove.NewSandboxID()), false), cove.NotFound)
+	if err := s.DestroySandbox(t.Context(), owner, string(kept), false); err != nil {
 		t.Fatal(err)
 	}
 	h.empty(t, s)
@@ -875,13 +878,13 @@ func TestLastingTenancy(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
 	mine := s.make(t, sandbox.LastingRequest{Name: "same"})
-	theirs := s.make(t, sandbox.LastingRequest{Name: "same", Client: ci.Name, Repository: &workspace.Repository{Source: "o/r"}})
+	theirs := s.makeFor(t, ci, sandbox.LastingRequest{Name: "same", Repository: &workspace.Repository{Source: "o/r"}})
 	if got := h.ways.policyOf(theirs.ID); got != "repository:https://git.example/o/r,false" {
 		t.Errorf("theirs is opened as %q", got)
 	}
-	for who, want := range map[sandbox.Caller]string{owner: mine.ID, ci: theirs.ID} {
-		if got, err := s.FindSandbox(t.Context(), "same", who); err != nil || got.ID != want {
-			t.Errorf("%s finds %s, %v; want %s", who.Name, got.ID, err, want)
+	for who, want := range map[cove.Principal]string{owner: mine.ID, ci: theirs.ID} {
+		if got, err := s.FindSandbox(t.Context(), who, "same"); err != nil || got.ID != want {
+			t.Errorf("%s finds %s, %v; want %s", who.String(), got.ID, err, want)
 		}
 	}
 	if list, err := s.Sandboxes(t.Context(), ci); err != nil || len(list.Sandboxes) != 1 || list.Sandboxes[0].Directory != "" {
@@ -890,12 +893,12 @@ func TestLastingTenancy(t *testing.T) {
 	if list, err := s.Sandboxes(t.Context(), owner); err != nil || len(list.Sandboxes) != 2 {
 		t.Errorf("the owner sees %+v, %v", list, err)
 	}
-	_, err := s.EnterSandbox(t.Context(), mine.ID, ci)
+	_, err := s.EnterSandbox(t.Context(), ci, mine.ID)
 	wantCode(t, "entering another's", err, cove.NotFound)
-	_, err = s.StopSandbox(t.Context(), mine.ID, ci)
+	_, err = s.StopSandbox(t.Context(), ci, mine.ID)
 	wantCode(t, "stopping another's", err, cove.NotFound)
-	wantCode(t, "destroying another's", s.DestroySandbox(t.Context(), mine.ID, false, ci), cove.NotFound)
-	_, err = s.SandboxCertificate(t.Context(), mine.ID, ci)
+	wantCode(t, "destroying another's", s.DestroySandbox(t.Context(), ci, mine.ID, false), cove.NotFound)
+	_, err = s.SandboxCertificate(t.Context(), ci, mine.ID)
 	wantCode(t, "the certificate of another's", err, cove.NotFound)
 }
 
@@ -909,11 +912,11 @@ func TestLastingOfAnother(t *testing.T) {
 	if err := other.Reap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := other.CreateSandbox(t.Context(), sandbox.LastingRequest{Client: owner.Name}, nil)
+	_, err := other.CreateSandbox(t.Context(), owner, sandbox.LastingRequest{}, nil)
 	wantCode(t, "making one", err, cove.Unavailable)
-	_, err = other.StopSandbox(t.Context(), "one", owner)
+	_, err = other.StopSandbox(t.Context(), owner, "one")
 	wantCode(t, "stopping one", err, cove.Unavailable)
-	wantCode(t, "destroying one", other.DestroySandbox(t.Context(), "one", false, owner), cove.Unavailable)
+	wantCode(t, "destroying one", other.DestroySandbox(t.Context(), owner, "one", false), cove.Unavailable)
 	if list, err := other.Sandboxes(t.Context(), owner); err != nil || len(list.Sandboxes) != 1 {
 		t.Errorf("listed are %+v, %v", list, err)
 	}
@@ -928,21 +931,21 @@ func TestLastingAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			made, err := s.CreateSandbox(t.Context(), sandbox.LastingRequest{Client: owner.Name}, nil)
+			made, err := s.CreateSandbox(t.Context(), owner, sandbox.LastingRequest{}, nil)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			var same sync.WaitGroup
-			for _, f := range []func(context.Context, string, sandbox.Caller) (api.Sandbox, error){s.StopSandbox, s.StartSandbox, s.PauseSandbox, s.ResumeSandbox, s.StopSandbox} {
+			for _, f := range []func(context.Context, cove.Principal, string) (api.Sandbox, error){s.StopSandbox, s.StartSandbox, s.PauseSandbox, s.ResumeSandbox, s.StopSandbox} {
 				same.Go(func() {
-					if _, err := f(t.Context(), made.ID, owner); err != nil && cove.ErrorCode(err) != cove.Conflict {
+					if _, err := f(t.Context(), owner, made.ID); err != nil && cove.ErrorCode(err) != cove.Conflict {
 						t.Error(err)
 					}
 				})
 			}
 			same.Wait()
-			if err := s.DestroySandbox(t.Context(), made.ID, false, owner); err != nil {
+			if err := s.DestroySandbox(t.Context(), owner, made.ID, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -966,28 +969,27 @@ func TestLastingRefusals(t *testing.T) {
 		"control characters for commits": {Spec: cove.Spec{Git: &cove.GitIdentity{Name: "a\n[core]"}}},
 		"a variable of Cove's":           {Spec: cove.Spec{Env: map[string]string{"A=B": "c"}}},
 	} {
-		q.Client = owner.Name
-		_, err := s.CreateSandbox(t.Context(), q, nil)
+		_, err := s.CreateSandbox(t.Context(), owner, q, nil)
 		wantCode(t, name, err, cove.InvalidArgument)
 	}
-	other := sandbox.LastingRequest{Client: owner.Name, Spec: cove.Spec{Shape: cove.Shape{Isolation: cove.IsolationGVisor}}}
-	_, err := s.CreateSandbox(t.Context(), other, nil)
+	other := sandbox.LastingRequest{Spec: cove.Spec{Shape: cove.Shape{Isolation: cove.IsolationGVisor}}}
+	_, err := s.CreateSandbox(t.Context(), owner, other, nil)
 	wantCode(t, "an isolation that the engine lacks", err, cove.Unsupported)
 	for i := range 20 {
 		s.make(t, sandbox.LastingRequest{Name: fmt.Sprint("many-", i)})
 	}
-	_, err = s.CreateSandbox(t.Context(), sandbox.LastingRequest{Client: owner.Name}, nil)
+	_, err = s.CreateSandbox(t.Context(), owner, sandbox.LastingRequest{}, nil)
 	wantCode(t, "one too many", err, cove.Conflict)
-	_, err = s.FindSandbox(t.Context(), "many-1", owner)
+	_, err = s.FindSandbox(t.Context(), owner, "many-1")
 	if err != nil {
 		t.Errorf("a whole name: %v", err)
 	}
-	_, err = s.FindSandbox(t.Context(), "man", owner)
+	_, err = s.FindSandbox(t.Context(), owner, "man")
 	wantCode(t, "the beginning of several", err, cove.Conflict)
-	_, err = s.FindSandbox(t.Context(), "many-19", owner)
+	_, err = s.FindSandbox(t.Context(), owner, "many-19")
 	if err != nil {
 		t.Error(err)
 	}
-	_, err = s.FindSandbox(t.Context(), "", owner)
+	_, err = s.FindSandbox(t.Context(), owner, "")
 	wantCode(t, "nothing", err, cove.NotFound)
 }

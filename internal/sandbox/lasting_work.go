@@ -49,8 +49,8 @@ type workGit interface {
 // shown its workspace in another sandbox for as long as that takes, without a
 // network, and nobody starts it meanwhile. Errors: NotFound, InvalidArgument
 // when it works on no repository, Conflict when it is paused.
-func (m *Manager) OpenWork(ctx context.Context, ref string, who Caller) (*Work, error) {
-	record, err := m.findRecord(ctx, ref, who)
+func (m *Manager) OpenWork(ctx context.Context, who cove.Principal, ref string) (*Work, error) {
+	record, err := m.findRecord(ctx, who, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (m *Manager) OpenWork(ctx context.Context, ref string, who Caller) (*Work, 
 	case record.Spec.Repository == nil:
 		return nil, cove.Errorf(cove.InvalidArgument, "the sandbox %s works on no repository", record.Name).WithHint("copy what you need from %s", record.Spec.Directory)
 	case record.State == cove.StateRunning:
-		in, err := m.inside(ctx, ref, who)
+		in, err := m.inside(ctx, who, ref)
 		if err != nil {
 			return nil, err
 		}
@@ -73,11 +73,11 @@ func (m *Manager) OpenWork(ctx context.Context, ref string, who Caller) (*Work, 
 	case record.State != cove.StateStopped:
 		return nil, wrongState(record, "look into")
 	}
-	return m.showWork(ctx, record)
+	return m.showWork(ctx, who, record)
 }
 
 // showWork shows the workspace of a sandbox that is stopped to another one.
-func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, err error) {
+func (m *Manager) showWork(ctx context.Context, who cove.Principal, record store.Sandbox) (w *Work, err error) {
 	_, leave, err := m.enterLife(ctx, cmp.Or(record.Spec.Within, record.ID))
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 			leave()
 		}
 	}()
-	if record, err = m.recordOf(ctx, record.ID); err != nil {
+	if record, err = m.recordOf(ctx, who, record.ID); err != nil {
 		return nil, err
 	}
 	if record.State != cove.StateStopped {
@@ -95,7 +95,7 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 	}
 	shown := record // whose files are shown
 	if record.Spec.Within != "" {
-		if shown, err = m.recordOf(ctx, record.Spec.Within); err != nil {
+		if shown, err = m.recordOf(ctx, who, record.Spec.Within); err != nil {
 			return nil, err
 		}
 	}
@@ -146,15 +146,15 @@ func (m *Manager) showWork(ctx context.Context, record store.Sandbox) (w *Work, 
 }
 
 // Audit records what was done with the work.
-func (w *Work) Audit(ctx context.Context, who Caller, action, detail string, err error) {
-	r := store.Record{Who: who.Name, Action: "sandbox-" + action, Object: string(w.ID), Verdict: "ok", Detail: w.Record.Name + ": " + detail}
+func (w *Work) Audit(ctx context.Context, who cove.Principal, action, detail string, err error) {
+	r := store.Record{Action: "sandbox-" + action, Object: string(w.ID), Verdict: "ok", Detail: w.Record.Name + ": " + detail}
 	if err != nil {
 		r.Verdict, r.Detail = "error", r.Detail+": "+err.Error()
 		if cove.ErrorCode(err) == cove.Forbidden {
 			r.Verdict = "deny"
 		}
 	}
-	w.m.audit(context.WithoutCancel(ctx), r)
+	w.m.audit(context.WithoutCancel(ctx), who, r)
 }
 
 // Close lets the sandbox go.

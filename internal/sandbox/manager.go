@@ -48,9 +48,9 @@ type Way interface {
 	// Holds lists what waits for an answer, the oldest first, and a channel that
 	// is closed when that changes.
 	Holds() ([]approval.Hold, <-chan struct{})
-	// Answer answers what waits as id, and says what that was. Errors: NotFound,
+	// Answer answers, as who, what waits as id, and says what that was. Errors: NotFound,
 	// InvalidArgument.
-	Answer(ctx context.Context, id cove.HoldID, a approval.Answer) (approval.Hold, error)
+	Answer(ctx context.Context, who cove.Principal, id cove.HoldID, a approval.Answer) (approval.Hold, error)
 	// Denied lists what was tried and not allowed, as "--allow" takes it.
 	Denied() []string
 	// Models is what has been used of models, by provider.
@@ -72,8 +72,8 @@ type Options struct {
 	// NextWay names a sandbox for which OpenWay is called next, and may have
 	// something ready by that name; nil: any name does.
 	NextWay       func() cove.SandboxID
-	OpenWay       func(id cove.SandboxID, of cove.ExecutionID, client string, n Network) (Way, error)
-	Store         store.Store
+	OpenWay       func(who cove.Principal, id cove.SandboxID, of cove.ExecutionID, n Network) (Way, error)
+	Store         store.Vault
 	Instance      cove.InstanceID
 	RunDir        string
 	Bounds        runtime.Bounds
@@ -135,25 +135,25 @@ func (m *Manager) Queued() int { return m.queue.waiting() }
 // Health maps each engine to "ok", engine.Unused, or the reason why it cannot be used.
 func (m *Manager) Health(context.Context) map[string]string { return m.o.Engines.Health() }
 
-// Kill ends a running execution of p's. Errors: NotFound, Conflict when it has
+// Kill ends a running execution of the principal's. Errors: NotFound, Conflict when it has
 // ended or runs in another process of Cove.
-func (m *Manager) Kill(ctx context.Context, p cove.Principal, id cove.ExecutionID) error {
-	e, err := m.find(ctx, p, id)
+func (m *Manager) Kill(ctx context.Context, who cove.Principal, id cove.ExecutionID) error {
+	e, err := m.find(ctx, who, id)
 	if err != nil {
 		return err
 	}
 	e.end(endKilled)
-	m.audit(ctx, store.Record{Who: p.String(), Action: "kill", Object: string(id), Verdict: "ok"})
+	m.audit(ctx, who, store.Record{Action: "kill", Object: string(id), Verdict: "ok"})
 	return nil
 }
 
-// Models returns what a running execution of p's has used of models so far;
+// Models returns what a running execution of the principal's has used of models so far;
 // nothing if it does not run here.
-func (m *Manager) Models(p cove.Principal, id cove.ExecutionID) []api.ModelUsage {
+func (m *Manager) Models(who cove.Principal, id cove.ExecutionID) []api.ModelUsage {
 	m.mu.Lock()
 	e := m.running[id]
 	m.mu.Unlock()
-	if e == nil || !p.Sees(e.owner()) {
+	if e == nil || !who.Sees(e.who) {
 		return nil
 	}
 	if way := e.wayOut(); way != nil {
@@ -162,34 +162,34 @@ func (m *Manager) Models(p cove.Principal, id cove.ExecutionID) []api.ModelUsage
 	return nil
 }
 
-// ExtendNetwork adds to the policy of a running execution of p's, and returns how
+// ExtendNetwork adds to the policy of a running execution of the principal's, and returns how
 // many of its connections that has cut. Errors:
 // InvalidArgument, NotFound, Conflict when it has ended, runs in another process
 // of Cove, or has no network.
-func (m *Manager) ExtendNetwork(ctx context.Context, p cove.Principal, id cove.ExecutionID, documents []*policy.Document) (cut int, err error) {
-	way, err := m.wayOf(ctx, p, id)
+func (m *Manager) ExtendNetwork(ctx context.Context, who cove.Principal, id cove.ExecutionID, documents []*policy.Document) (cut int, err error) {
+	way, err := m.wayOf(ctx, who, id)
 	if err != nil {
 		return 0, err
 	}
 	if cut, err = way.Extend(documents...); err == nil {
-		m.audit(ctx, store.Record{Who: p.String(), Action: "network", Object: string(id), Verdict: "ok", Detail: describe(documents)})
+		m.audit(ctx, who, store.Record{Action: "network", Object: string(id), Verdict: "ok", Detail: describe(documents)})
 	}
 	return cut, err
 }
 
-// Certificate returns that of the authority which a running execution of p's
+// Certificate returns that of the authority which a running execution of the principal's
 // trusts, as PEM. Errors: NotFound, Conflict, as ExtendNetwork's.
-func (m *Manager) Certificate(ctx context.Context, p cove.Principal, id cove.ExecutionID) ([]byte, error) {
-	way, err := m.wayOf(ctx, p, id)
+func (m *Manager) Certificate(ctx context.Context, who cove.Principal, id cove.ExecutionID) ([]byte, error) {
+	way, err := m.wayOf(ctx, who, id)
 	if err != nil {
 		return nil, err
 	}
 	return way.Certificate(), nil
 }
 
-// wayOf finds the way out of a running execution of p's.
-func (m *Manager) wayOf(ctx context.Context, p cove.Principal, id cove.ExecutionID) (Way, error) {
-	e, err := m.find(ctx, p, id)
+// wayOf finds the way out of a running execution of the principal's.
+func (m *Manager) wayOf(ctx context.Context, who cove.Principal, id cove.ExecutionID) (Way, error) {
+	e, err := m.find(ctx, who, id)
 	if err != nil {
 		return nil, err
 	}
@@ -242,11 +242,15 @@ func (m *Manager) killAll() {
 	}
 }
 
-// audit appends to the audit log; a log that cannot be written is reported,
+// own returns the records as Cove itself sees them: for recovery, reaping and
+// pruning, and for the life of a sandbox that was found for its caller.
+func (m *Manager) own() store.Records { return m.o.Store.For(cove.System("")) }
+
+// audit records what a principal did; a log that cannot be written is reported,
 // because the record must not be missing silently.
-func (m *Manager) audit(ctx context.Context, r store.Record) {
+func (m *Manager) audit(ctx context.Context, who cove.Principal, r store.Record) {
 	r.Time = m.o.Clock.Now().UTC()
-	if err := m.o.Store.Append(context.WithoutCancel(ctx), r); err != nil {
+	if err := m.o.Store.For(who).Append(context.WithoutCancel(ctx), r); err != nil {
 		m.o.Log.Error("cannot write the audit log", "action", r.Action, "object", r.Object, "error", err)
 	}
 }

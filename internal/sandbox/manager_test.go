@@ -45,6 +45,12 @@ type option func(*sandbox.Options)
 
 func newHouse(t *testing.T, script fake.Program, with ...option) *house {
 	t.Helper()
+	return newHouseOf(t, script, func(s store.Store) store.Store { return s }, with...)
+}
+
+// newHouseOf is newHouse with a store in the place of the real one.
+func newHouseOf(t *testing.T, script fake.Program, records func(store.Store) store.Store, with ...option) *house {
+	t.Helper()
 	runDir := t.TempDir()
 	in, err := instance.Hold(runDir)
 	if err != nil {
@@ -60,7 +66,7 @@ func newHouse(t *testing.T, script fake.Program, with ...option) *house {
 	}
 	o := sandbox.Options{
 		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return h.engine, nil }}),
-		Images:  noImages{}, Store: st, Instance: in.ID, RunDir: runDir,
+		Images:  noImages{}, Store: store.NewVault(records(st)), Instance: in.ID, RunDir: runDir,
 		MaxConcurrent: 4, MaxQueued: 4, Clock: h.clock, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	for _, f := range with {
@@ -128,7 +134,7 @@ func TestExecute(t *testing.T) {
 	h := newHouse(t, say)
 	var out output
 	var id cove.ExecutionID
-	r, err := h.Execute(t.Context(), python("print(1)"), func(x cove.ExecutionID) { id = x }, &out)
+	r, err := h.Execute(t.Context(), owner, python("print(1)"), func(x cove.ExecutionID) { id = x }, &out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +157,7 @@ func TestRecordHasTheSpec(t *testing.T) {
 	q := python("pass")
 	q.Env, q.Limits = map[string]string{"TOKEN": "secret"}, cove.Limits{Memory: 64 << 20}
 	q.Labels = map[string]string{"team": "a"}
-	r, err := h.Execute(t.Context(), q, nil, nil)
+	r, err := h.Execute(t.Context(), owner, q, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +207,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := python("print(1)")
 			tt.change(&r)
-			_, err := h.Execute(t.Context(), r, nil, nil)
+			_, err := h.Execute(t.Context(), owner, r, nil, nil)
 			if cove.ErrorCode(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("got %v (%s), want %s that says %q", err, cove.ErrorCode(err), tt.code, tt.says)
 			}
@@ -214,7 +220,7 @@ func TestRefusals(t *testing.T) {
 
 func TestEscapeAttemptIsRefusedAndRecorded(t *testing.T) {
 	h := newHouse(t, say)
-	r, err := h.Execute(t.Context(), sandbox.Request{Language: "bash", Code: []byte("nsenter -t 1 -m -u -i -n -p sh\necho x > /sys/fs/cgroup/rdma/release_agent\n")}, nil, nil)
+	r, err := h.Execute(t.Context(), owner, sandbox.Request{Language: "bash", Code: []byte("nsenter -t 1 -m -u -i -n -p sh\necho x > /sys/fs/cgroup/rdma/release_agent\n")}, nil, nil)
 	if cove.ErrorCode(err) != cove.Forbidden || len(r.Events) == 0 {
 		t.Fatalf("got %+v, %v", r, err)
 	}
@@ -229,7 +235,7 @@ func TestTimeout(t *testing.T) {
 	h := newHouse(t, untilKilled, func(o *sandbox.Options) { o.Clock = manual })
 	done := make(chan sandbox.Result)
 	go func() {
-		r, err := h.Execute(t.Context(), python("while True: pass"), nil, nil)
+		r, err := h.Execute(t.Context(), owner, python("while True: pass"), nil, nil)
 		if err != nil {
 			t.Error(err)
 		}
@@ -257,20 +263,20 @@ func TestKill(t *testing.T) {
 	started := make(chan cove.ExecutionID, 1)
 	done := make(chan sandbox.Result)
 	go func() {
-		r, _ := h.Execute(t.Context(), python("wait"), func(id cove.ExecutionID) { started <- id }, nil)
+		r, _ := h.Execute(t.Context(), owner, python("wait"), func(id cove.ExecutionID) { started <- id }, nil)
 		done <- r
 	}()
 	id := <-started
-	if err := h.Kill(t.Context(), cove.MachineOwner(), id); err != nil {
+	if err := h.Kill(t.Context(), owner, id); err != nil {
 		t.Fatal(err)
 	}
 	if r := <-done; !r.Killed || r.ExitCode != -1 {
 		t.Errorf("%+v", r)
 	}
-	if err := h.Kill(t.Context(), cove.MachineOwner(), id); cove.ErrorCode(err) != cove.Conflict {
+	if err := h.Kill(t.Context(), owner, id); cove.ErrorCode(err) != cove.Conflict {
 		t.Errorf("killing twice: %v", err)
 	}
-	if err := h.Kill(t.Context(), cove.MachineOwner(), cove.NewExecutionID()); cove.ErrorCode(err) != cove.NotFound {
+	if err := h.Kill(t.Context(), owner, cove.NewExecutionID()); cove.ErrorCode(err) != cove.NotFound {
 		t.Errorf("killing nothing: %v", err)
 	}
 }
@@ -281,7 +287,7 @@ func TestCallerLeaves(t *testing.T) {
 	started := make(chan cove.ExecutionID, 1)
 	done := make(chan sandbox.Result)
 	go func() {
-		r, _ := h.Execute(ctx, python("wait"), func(id cove.ExecutionID) { started <- id }, nil)
+		r, _ := h.Execute(ctx, owner, python("wait"), func(id cove.ExecutionID) { started <- id }, nil)
 		done <- r
 	}()
 	id := <-started
@@ -298,13 +304,13 @@ func TestCallerLeaves(t *testing.T) {
 func TestCloseWaitsForRecords(t *testing.T) {
 	finishing := make(chan struct{})
 	var slow *slowStore
-	h := newHouse(t, untilKilled, func(o *sandbox.Options) {
-		slow = &slowStore{Store: o.Store, finishing: finishing}
-		o.Store = slow
+	h := newHouseOf(t, untilKilled, func(s store.Store) store.Store {
+		slow = &slowStore{Store: s, finishing: finishing}
+		return slow
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	started := make(chan cove.ExecutionID, 1)
-	go h.Execute(ctx, python("wait"), func(id cove.ExecutionID) { started <- id }, nil)
+	go h.Execute(ctx, owner, python("wait"), func(id cove.ExecutionID) { started <- id }, nil)
 	<-started
 	cancel()
 	<-finishing
@@ -314,7 +320,7 @@ func TestCloseWaitsForRecords(t *testing.T) {
 	if !slow.finished.Load() {
 		t.Error("Close returned before the end of the execution was recorded")
 	}
-	if _, err := h.Execute(t.Context(), python("x"), nil, nil); cove.ErrorCode(err) != cove.Unavailable {
+	if _, err := h.Execute(t.Context(), owner, python("x"), nil, nil); cove.ErrorCode(err) != cove.Unavailable {
 		t.Errorf("after Close: %v", err)
 	}
 }
@@ -335,7 +341,7 @@ func (s *slowStore) Finish(ctx context.Context, e store.Execution) error {
 
 func TestReceiverFails(t *testing.T) {
 	h := newHouse(t, untilKilled)
-	r, err := h.Execute(t.Context(), python("wait"), nil, &output{err: errors.New("broken pipe")})
+	r, err := h.Execute(t.Context(), owner, python("wait"), nil, &output{err: errors.New("broken pipe")})
 	if err != nil || !r.Killed {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -346,7 +352,7 @@ func TestInputIsStreamed(t *testing.T) {
 	r := python("echo")
 	text := strings.Repeat("0123456789", 60_000)
 	r.Stdin = strings.NewReader(text)
-	res, err := h.Execute(t.Context(), r, nil, nil)
+	res, err := h.Execute(t.Context(), owner, r, nil, nil)
 	if err != nil || string(res.Stdout) != text {
 		t.Errorf("%d bytes came back, %v", len(res.Stdout), err)
 	}
@@ -356,7 +362,7 @@ func TestOutputLimit(t *testing.T) {
 	h := newHouse(t, func(p *fake.Process) int { fmt.Fprint(p.Stdout, strings.Repeat("x", 5000)); return 0 })
 	r := python("flood")
 	r.Limits.Stdout = 1024
-	res, err := h.Execute(t.Context(), r, nil, nil)
+	res, err := h.Execute(t.Context(), owner, r, nil, nil)
 	if err != nil || len(res.Stdout) != 1024 || !res.Truncated || res.Limit != "" {
 		t.Errorf("%d bytes, truncated %v, limit %q, %v", len(res.Stdout), res.Truncated, res.Limit, err)
 	}
@@ -376,7 +382,7 @@ func TestEngineFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t, untilKilled)
 			h.engine.Inject(tt.faults)
-			_, err := h.Execute(t.Context(), python("x"), nil, nil)
+			_, err := h.Execute(t.Context(), owner, python("x"), nil, nil)
 			if cove.ErrorCode(err) != tt.code {
 				t.Fatalf("got %v (%s), want %s", err, cove.ErrorCode(err), tt.code)
 			}
@@ -389,7 +395,7 @@ func TestEngineFaults(t *testing.T) {
 			r := python("x")
 			r.Limits.Timeout = 50 * time.Millisecond
 			for range 6 {
-				if _, err := h.Execute(t.Context(), r, nil, nil); err != nil {
+				if _, err := h.Execute(t.Context(), owner, r, nil, nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -402,10 +408,10 @@ func TestOverload(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var runs sync.WaitGroup
 	for range 2 {
-		runs.Go(func() { h.Execute(ctx, python("x"), nil, nil) })
+		runs.Go(func() { h.Execute(ctx, owner, python("x"), nil, nil) })
 	}
 	eventually(t, func() bool { return h.Active() == 1 && h.Queued() == 1 })
-	_, err := h.Execute(t.Context(), python("x"), nil, nil)
+	_, err := h.Execute(t.Context(), owner, python("x"), nil, nil)
 	if cove.ErrorCode(err) != cove.Overloaded {
 		t.Errorf("got %v", err)
 	}
@@ -419,7 +425,7 @@ func TestManyAtOnce(t *testing.T) {
 	var runs sync.WaitGroup
 	for range 60 {
 		runs.Go(func() {
-			if r, err := h.Execute(t.Context(), python("x"), nil, nil); err != nil || string(r.Stdout) != "hello" {
+			if r, err := h.Execute(t.Context(), owner, python("x"), nil, nil); err != nil || string(r.Stdout) != "hello" {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})
@@ -432,7 +438,7 @@ func TestCloseKillsWhatDoesNotEnd(t *testing.T) {
 	done := make(chan sandbox.Result)
 	started := make(chan cove.ExecutionID, 1)
 	go func() {
-		r, _ := h.Execute(t.Context(), python("x"), func(id cove.ExecutionID) { started <- id }, nil)
+		r, _ := h.Execute(t.Context(), owner, python("x"), func(id cove.ExecutionID) { started <- id }, nil)
 		done <- r
 	}()
 	<-started
@@ -442,14 +448,14 @@ func TestCloseKillsWhatDoesNotEnd(t *testing.T) {
 	if r := <-done; !r.Killed {
 		t.Errorf("%+v", r)
 	}
-	if _, err := h.Execute(t.Context(), python("x"), nil, nil); cove.ErrorCode(err) != cove.Unavailable {
+	if _, err := h.Execute(t.Context(), owner, python("x"), nil, nil); cove.ErrorCode(err) != cove.Unavailable {
 		t.Errorf("after Close: %v", err)
 	}
 }
 
 func TestReap(t *testing.T) {
 	h := newHouse(t, say)
-	if _, err := h.Execute(t.Context(), python("x"), nil, nil); err != nil { // opens the engine
+	if _, err := h.Execute(t.Context(), owner, python("x"), nil, nil); err != nil { // opens the engine
 		t.Fatal(err)
 	}
 	dead := cove.NewInstanceID() // never held a lock
@@ -510,7 +516,7 @@ func eventually(t *testing.T, ok func() bool) {
 func TestRetentionSurvivesClockJumps(t *testing.T) {
 	manual := clocktest.NewManual(time.Now())
 	h := newHouse(t, say, func(o *sandbox.Options) { o.Clock, o.Retention = manual, time.Hour })
-	if _, err := h.Execute(t.Context(), python("print(1)"), nil, nil); err != nil {
+	if _, err := h.Execute(t.Context(), owner, python("print(1)"), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	kept := func() int {

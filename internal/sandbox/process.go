@@ -33,7 +33,7 @@ type CommandResult struct {
 
 // command is one that runs.
 type command struct {
-	caller  string
+	who     cove.Principal // who asked for it
 	sandbox cove.SandboxID
 	process *process.Process
 }
@@ -43,7 +43,7 @@ type command struct {
 // the command. A command that fails is a result. When ctx ends, it is killed,
 // with its process group, unless it is detached. Errors: NotFound, Conflict when
 // the sandbox does not run, InvalidArgument, RuntimeMissing, Overloaded.
-func (m *Manager) Command(ctx context.Context, ref string, who Caller, q CommandRequest, started func(cove.ExecutionID), out Output) (CommandResult, error) {
+func (m *Manager) Command(ctx context.Context, who cove.Principal, ref string, q CommandRequest, started func(cove.ExecutionID), out Output) (CommandResult, error) {
 	if err := m.call(); err != nil {
 		return CommandResult{}, err
 	}
@@ -54,7 +54,7 @@ func (m *Manager) Command(ctx context.Context, ref string, who Caller, q Command
 	if err := checkCommand(q.Args, q.Env); err != nil {
 		return CommandResult{}, err
 	}
-	in, err := m.EnterSandbox(ctx, ref, who)
+	in, err := m.EnterSandbox(ctx, who, ref)
 	if err != nil {
 		return CommandResult{}, err
 	}
@@ -73,7 +73,7 @@ func (m *Manager) Command(ctx context.Context, ref string, who Caller, q Command
 		return r, err
 	}
 	m.mu.Lock()
-	m.commands[r.ID] = &command{caller: who.Name, sandbox: in.ID, process: p}
+	m.commands[r.ID] = &command{who: who, sandbox: in.ID, process: p}
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
@@ -165,15 +165,15 @@ func kill(p *process.Process) error {
 
 // SignalCommand sends a signal to a command that the caller has started, and to
 // its process group. Errors: NotFound.
-func (m *Manager) SignalCommand(ctx context.Context, ref string, id cove.ExecutionID, who Caller, signal syscall.Signal) error {
-	record, err := m.findRecord(ctx, ref, who)
+func (m *Manager) SignalCommand(ctx context.Context, who cove.Principal, ref string, id cove.ExecutionID, signal syscall.Signal) error {
+	record, err := m.findRecord(ctx, who, ref)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
 	c := m.commands[id]
 	m.mu.Unlock()
-	if c == nil || c.sandbox != record.ID || c.caller != who.Name && !who.Owner {
+	if c == nil || c.sandbox != record.ID || !who.Sees(c.who) {
 		return cove.Errorf(cove.NotFound, "no command %s runs in the sandbox %s", id, record.Name)
 	}
 	return c.process.Signal(ctx, signal)

@@ -34,12 +34,12 @@ func (m *Manager) Reap(ctx context.Context) error {
 		errs = append(errs, err)
 		if len(swept.Items) > 0 {
 			m.o.Log.Info("removed what a dead process had left", "engine", eng.Name(), "items", swept.Items)
-			m.audit(ctx, store.Record{Action: "sweep", Object: eng.Name(), Verdict: "ok", Detail: "removed what a dead process had left"})
+			m.audit(ctx, cove.System(""), store.Record{Action: "sweep", Object: eng.Name(), Verdict: "ok", Detail: "removed what a dead process had left"})
 		}
 	}
 	errs = append(errs, m.Abandon(ctx))
 	if m.o.Retention > 0 {
-		_, err = m.o.Store.Prune(ctx, m.today().Add(-m.o.Retention))
+		_, err = m.own().Prune(ctx, m.today().Add(-m.o.Retention))
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -53,7 +53,7 @@ func (m *Manager) Reap(ctx context.Context) error {
 
 // Abandon marks the executions of processes that are gone as failed.
 func (m *Manager) Abandon(ctx context.Context) error {
-	_, err := m.o.Store.Abandon(ctx, m.gone)
+	_, err := m.own().Abandon(ctx, m.gone)
 	return err
 }
 

@@ -34,10 +34,10 @@ func (m *Manager) inspect(ctx context.Context, e *execution) error {
 	begun := m.entry(e, now)
 	entry := begun
 	entry.Status, entry.Error, entry.FinishedAt = api.StatusRefused, refusal.Message, &now
-	if err := errors.Join(m.o.Store.Begin(ctx, begun), m.o.Store.Finish(ctx, entry)); err != nil {
+	if err := errors.Join(m.o.Store.For(e.who).Begin(ctx, begun), m.o.Store.For(e.who).Finish(ctx, entry)); err != nil {
 		m.o.Log.Error("cannot record a refused execution", "execution", e.id, "error", err)
 	}
-	m.audit(ctx, store.Record{Who: e.request.Client, Action: "execute", Object: string(e.id), Verdict: "deny", Detail: strings.Join(found, "; ")})
+	m.audit(ctx, e.who, store.Record{Action: "execute", Object: string(e.id), Verdict: "deny", Detail: strings.Join(found, "; ")})
 	return refusal
 }
 
@@ -55,7 +55,7 @@ func (m *Manager) entry(e *execution, started time.Time) store.Execution {
 			ID: string(e.id), Language: e.runtime.Name, Engine: name, Status: api.StatusRunning, ExitCode: -1,
 			CreatedAt: started, SecurityEvents: Events(e.events),
 		},
-		Instance: m.o.Instance, Client: e.request.Client, CodeHash: hex.EncodeToString(sum[:]), Spec: spec,
+		Instance: m.o.Instance, Owner: e.who, CodeHash: hex.EncodeToString(sum[:]), Spec: spec,
 	}
 }
 
@@ -74,7 +74,7 @@ func (m *Manager) record(ctx context.Context, e *execution) (Result, error) {
 	started := m.o.Clock.Now().UTC().Truncate(time.Microsecond) // as the store keeps it
 	entry := m.entry(e, started)
 	begun := make(chan error, 1)
-	go func() { begun <- m.o.Store.Begin(context.WithoutCancel(ctx), entry) }()
+	go func() { begun <- m.o.Store.For(e.who).Begin(context.WithoutCancel(ctx), entry) }()
 	var beginErr error
 	wait := func() error {
 		if begun != nil {
@@ -103,15 +103,15 @@ func (m *Manager) finish(ctx context.Context, e *execution, entry store.Executio
 		now := m.o.Clock.Now().UTC()
 		entry.Status, entry.Error, entry.FinishedAt = api.StatusFailed, err.Error(), &now
 	}
-	if err := m.o.Store.Finish(context.WithoutCancel(ctx), entry); err != nil {
+	if err := m.o.Store.For(e.who).Finish(context.WithoutCancel(ctx), entry); err != nil {
 		m.o.Log.Error("cannot record the end of an execution", "execution", e.id, "error", err)
 	}
 	verdict := "ok"
 	if err != nil {
 		verdict = "error"
 	}
-	m.audit(ctx, store.Record{
-		Who: e.request.Client, Action: "execute", Object: string(e.id), Verdict: verdict,
+	m.audit(ctx, e.who, store.Record{
+		Action: "execute", Object: string(e.id), Verdict: verdict,
 		Detail: fmt.Sprintf("%s on %s: %s, exit code %d", entry.Language, entry.Engine, entry.Status, entry.ExitCode),
 	})
 }

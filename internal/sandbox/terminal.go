@@ -37,18 +37,18 @@ type TerminalRequest struct {
 // OpenTerminal lets the caller look at a terminal of a sandbox that runs, and
 // type. Errors: NotFound, Conflict when the sandbox does not run, Overloaded,
 // InvalidArgument, RuntimeMissing.
-func (m *Manager) OpenTerminal(ctx context.Context, ref string, who Caller, q TerminalRequest) (*terminals.Viewer, error) {
+func (m *Manager) OpenTerminal(ctx context.Context, who cove.Principal, ref string, q TerminalRequest) (*terminals.Viewer, error) {
 	if err := checkCommand(q.Args, q.Env); err != nil {
 		return nil, err
 	}
-	in, err := m.EnterSandbox(ctx, ref, who)
+	in, err := m.EnterSandbox(ctx, who, ref)
 	if err != nil {
 		return nil, err
 	}
 	t, err := in.terminals.Find(q.ID)
 	others := in.Spec.Within != "" && q.ID == "" // those that there are may be anybody's
 	if q.New || others || q.ID == "" && cove.ErrorCode(err) == cove.NotFound {
-		t, err = m.startTerminal(ctx, in, who, q)
+		t, err = m.startTerminal(ctx, who, in, q)
 	}
 	if err != nil {
 		return nil, err
@@ -58,8 +58,8 @@ func (m *Manager) OpenTerminal(ctx context.Context, ref string, who Caller, q Te
 
 // Terminals lists the terminals of a sandbox that runs, the oldest first.
 // Errors: NotFound, Conflict when it does not run.
-func (m *Manager) Terminals(ctx context.Context, ref string, who Caller) ([]api.Terminal, error) {
-	in, err := m.inside(ctx, ref, who)
+func (m *Manager) Terminals(ctx context.Context, who cove.Principal, ref string) ([]api.Terminal, error) {
+	in, err := m.inside(ctx, who, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +82,8 @@ func terminalsShown(ttys *terminals.Set) []api.Terminal {
 // TerminalText is what a terminal shows and has shown, as plain text; of no id
 // the oldest that runs, else the newest that has ended. Errors: NotFound,
 // Conflict when the sandbox does not run.
-func (m *Manager) TerminalText(ctx context.Context, ref, id string, who Caller) (string, error) {
-	in, err := m.inside(ctx, ref, who)
+func (m *Manager) TerminalText(ctx context.Context, who cove.Principal, ref, id string) (string, error) {
+	in, err := m.inside(ctx, who, ref)
 	if err != nil {
 		return "", err
 	}
@@ -98,8 +98,8 @@ func (m *Manager) TerminalText(ctx context.Context, ref, id string, who Caller) 
 }
 
 // KillTerminal ends the program of a terminal. Errors: NotFound, Conflict.
-func (m *Manager) KillTerminal(ctx context.Context, ref, id string, who Caller) error {
-	in, err := m.inside(ctx, ref, who)
+func (m *Manager) KillTerminal(ctx context.Context, who cove.Principal, ref, id string) error {
+	in, err := m.inside(ctx, who, ref)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (m *Manager) KillTerminal(ctx context.Context, ref, id string, who Caller) 
 }
 
 // startTerminal starts a program in a new terminal.
-func (m *Manager) startTerminal(ctx context.Context, in Inside, who Caller, q TerminalRequest) (*terminals.Terminal, error) {
+func (m *Manager) startTerminal(ctx context.Context, who cove.Principal, in Inside, q TerminalRequest) (*terminals.Terminal, error) {
 	spec := guest.ProcessSpec{Dir: in.place(q.Dir), Env: in.environment(q.Env, "TERM="+termOf(q.Term))}
 	if q.TrueColor {
 		spec.Env = lastWins(append(spec.Env, "COLORTERM=truecolor"))
@@ -218,8 +218,8 @@ func startFailure(spec guest.ProcessSpec, err error) error {
 
 // auditProcess records that a process was started or ended in a sandbox. Its
 // arguments stay out of the record: they may have secrets.
-func (m *Manager) auditProcess(ctx context.Context, who Caller, action string, record store.Sandbox, args []string, err error) {
-	r := store.Record{Who: who.Name, Action: "sandbox-" + action, Object: string(record.ID), Verdict: "ok", Detail: record.Name}
+func (m *Manager) auditProcess(ctx context.Context, who cove.Principal, action string, record store.Sandbox, args []string, err error) {
+	r := store.Record{Action: "sandbox-" + action, Object: string(record.ID), Verdict: "ok", Detail: record.Name}
 	if len(args) > 0 {
 		r.Detail += ": " + args[0]
 	}
@@ -227,5 +227,5 @@ func (m *Manager) auditProcess(ctx context.Context, who Caller, action string, r
 		r.Verdict = "error"
 		r.Detail += ": " + err.Error()
 	}
-	m.audit(ctx, r)
+	m.audit(ctx, who, r)
 }

@@ -30,12 +30,14 @@ type Run struct {
 	Spec RunSpec
 }
 
+// Owner returns the principal that asked for the run.
+func (r Run) Owner() cove.Principal { return cove.ParsePrincipal(r.CreatedBy) }
+
 // RunSpec is what a server needs to go on with a run that another has begun.
 type RunSpec struct {
 	Own      bool      // its sandbox was made for it
 	Box      string    // the sandbox that its sandbox is within; empty where it is none but itself
 	Keep     bool      // that sandbox stays
-	Local    bool      // the machine's owner's
 	Dir      string    // inside, for files of this run alone
 	Schema   []byte    // of the result; nil is none
 	Deadline time.Time // by when it has ended

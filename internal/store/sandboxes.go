@@ -12,7 +12,7 @@ import (
 // for one until nothing of it is left.
 type Sandboxes interface {
 	// AddSandbox records a new one. Errors: Conflict when its id is known, when
-	// its client has another of its name, or when there are most of them already;
+	// its owner has another of its name, or when there are most of them already;
 	// most 0 is no bound.
 	AddSandbox(ctx context.Context, s Sandbox, most int) error
 	// Sandbox returns one. Errors: NotFound.
@@ -37,8 +37,8 @@ type Sandboxes interface {
 // Sandbox is the record of a sandbox that lasts.
 type Sandbox struct {
 	ID         cove.SandboxID
-	Name       string // unique among its client's
-	Client     string // who made it
+	Name       string         // unique among its owner's
+	Owner      cove.Principal // who made it
 	State      cove.State
 	Reason     string // why it is in this state, where nobody asked for it; at most MaxDetail bytes
 	Spec       SandboxSpec
@@ -57,7 +57,6 @@ type SandboxSpec struct {
 	// Repository is nil for an empty workspace.
 	Repository *SandboxRepository
 	Directory  string // of the workspace, on the host
-	Local      bool   // the machine's owner's, with the owner's credentials
 	KeepWork   bool   // of one that is being destroyed: its checkout stays
 	// Shared says of a sandbox that several tasks share what it was made of, so
 	// that others of the same kind find it. Empty is one that nobody shares.

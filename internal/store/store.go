@@ -78,7 +78,7 @@ type Approvals interface {
 	Approve(ctx context.Context, a approval.Approval) error
 	// Approved reports whether one of these people has approved a subject for a
 	// policy, and it is not over at a time.
-	Approved(ctx context.Context, policy string, s approval.Subject, who []string, at time.Time) (bool, error)
+	Approved(ctx context.Context, policy string, s approval.Subject, who []cove.Principal, at time.Time) (bool, error)
 	// Approvals lists those that who has given, and that are not over at a time,
 	// newest first; everybody's where who is empty.
 	Approvals(ctx context.Context, who string, at time.Time) ([]approval.Approval, error)
@@ -152,7 +152,7 @@ const MaxPage = 500
 type Execution struct {
 	api.Execution
 	Instance cove.InstanceID // whose it is
-	Client   string          // who asked
+	Owner    cove.Principal  // who asked
 	CodeHash string          // SHA-256 of the code, hex
 	// Spec is what its sandbox had to be, without the environment, whose values may be
 	// secrets; of records of earlier versions it is zero.

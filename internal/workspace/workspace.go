@@ -33,11 +33,11 @@ type Workspaces interface {
 // Spec describes a workspace.
 type Spec struct {
 	ID         cove.SandboxID
-	Name       string      // the sandbox's, for a branch name
-	User       cove.User   // owner of the files, inside
-	Repository *Repository // nil: an empty directory
-	Bind       string      // a directory of the caller's own in place of a new one, absolute; never removed
-	Client     string      // the requesting client, for the record
+	Name       string         // the sandbox's, for a branch name
+	User       cove.User      // owner of the files, inside
+	Repository *Repository    // nil: an empty directory
+	Bind       string         // a directory of the caller's own in place of a new one, absolute; never removed
+	Owner      cove.Principal // the requester
 	// Within is another sandbox of the same client, whose home contains the checkout as a directory: the checkout has
 	// no home and no mounts of its own. It borrows objects where that sandbox does.
 	Within cove.SandboxID
@@ -46,7 +46,6 @@ type Spec struct {
 // Repository describes the checkout.
 type Repository struct {
 	Source   string // URL, OWNER/REPO or absolute directory
-	Local    bool   // request of the machine's owner, who may name a directory
 	Branch   string // empty: derived from the name
 	From     string // empty: the default branch, or Branch if the remote has it
 	Sparse   []string

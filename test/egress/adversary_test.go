@@ -28,6 +28,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/native"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/test/adversary"
 	labs "github.com/cove-sandbox/cove/test/adversary/lab"
@@ -151,7 +152,7 @@ func newWatched(t *testing.T, l *lab) *watched {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { decisions.Close() })
-	recorder := gateway.NewRecorder(gateway.RecorderOptions{Store: decisions, Keep: 10000, Clock: clock.Real(), Log: log, Observe: func(d api.Decision) {
+	recorder := gateway.NewRecorder(gateway.RecorderOptions{Store: store.NewVault(decisions), Keep: 10000, Clock: clock.Real(), Log: log, Observe: func(d api.Decision) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.told = append(w.told, d)

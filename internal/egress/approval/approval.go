@@ -96,7 +96,6 @@ type Answer struct {
 	Allow bool
 	Scope Scope         // "": Once for an approval, Sandbox for a denial
 	For   time.Duration // validity; 0: the sandbox's life, or DefaultLife
-	Who   string        // for the record, never a secret
 }
 
 // Validity of approvals that outlive their sandbox.
@@ -169,8 +168,8 @@ type Approval struct {
 	ID      cove.ApprovalID
 	Policy  string // digest of the policy
 	Subject Subject
-	Rule    string // the asking rule
-	Who     string
+	Rule    string         // the asking rule
+	Who     cove.Principal // who gave it
 	Time    time.Time
 	Until   time.Time // exclusive
 }

@@ -12,9 +12,9 @@ import (
 
 // Holds lists what waits for an answer, of all clients, the oldest first. Clients
 // are the machine owner's.
-func (r *Registry) Holds(p cove.Principal) []approval.Hold {
+func (r *Registry) Holds(who cove.Principal) []approval.Hold {
 	var all []approval.Hold
-	for name, way := range r.ways(p) {
+	for name, way := range r.ways(who) {
 		holds, _ := way.Holds()
 		for _, h := range holds {
 			h.Client = name
@@ -25,9 +25,9 @@ func (r *Registry) Holds(p cove.Principal) []approval.Hold {
 	return all
 }
 
-// ways are those of the clients that have one, as far as p sees them.
-func (r *Registry) ways(p cove.Principal) map[string]*gateway.Way {
-	if !p.Sees(cove.MachineOwner()) {
+// ways are those of the clients that have one, as far as the principal sees them.
+func (r *Registry) ways(who cove.Principal) map[string]*gateway.Way {
+	if !who.Sees(cove.MachineOwner()) {
 		return nil
 	}
 	r.mu.Lock()
@@ -41,15 +41,14 @@ func (r *Registry) ways(p cove.Principal) map[string]*gateway.Way {
 	return ways
 }
 
-// Answer answers, as p, what waits as id; may judges whether p may say so, and its
+// Answer answers, as the principal, what waits as id; may judges whether it may say so, and its
 // error is Answer's. Errors: NotFound, InvalidArgument.
-func (r *Registry) Answer(ctx context.Context, p cove.Principal, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error {
-	a.Who = p.String()
+func (r *Registry) Answer(ctx context.Context, who cove.Principal, id cove.HoldID, a approval.Answer, may func(approval.Hold) error) error {
 	a, err := a.Normal()
 	if err != nil {
 		return err
 	}
-	for name, way := range r.ways(p) {
+	for name, way := range r.ways(who) {
 		holds, _ := way.Holds()
 		i := slices.IndexFunc(holds, func(h approval.Hold) bool { return h.ID == id })
 		if i < 0 {
@@ -59,33 +58,30 @@ func (r *Registry) Answer(ctx context.Context, p cove.Principal, id cove.HoldID,
 		if err := may(holds[i]); err != nil {
 			return err
 		}
-		what, err := way.Answer(ctx, id, a)
+		what, err := way.Answer(ctx, who, id, a)
 		if err != nil {
 			return err
 		}
-		r.audit(ctx, store.Record{Who: a.Who, Action: "approve", Object: name, Verdict: a.Verdict(), Detail: a.Describe(what)})
+		r.audit(ctx, who, store.Record{Action: "approve", Object: name, Verdict: a.Verdict(), Detail: a.Describe(what)})
 		return nil
 	}
 	return cove.Errorf(cove.NotFound, "nothing waits as %s", id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
 }
 
-// Revoke forgets an approval; all are the machine owner's. Errors: NotFound.
-func (r *Registry) Revoke(ctx context.Context, p cove.Principal, id cove.ApprovalID) error {
-	if !p.Sees(cove.MachineOwner()) {
-		return cove.Errorf(cove.NotFound, "no approval %.64q is remembered", id)
-	}
-	if err := r.o.Store.Revoke(ctx, "", id); err != nil {
+// Revoke forgets an approval of the principal's. Errors: NotFound.
+func (r *Registry) Revoke(ctx context.Context, who cove.Principal, id cove.ApprovalID) error {
+	if err := r.o.Store.For(who).Revoke(ctx, id); err != nil {
 		return err
 	}
-	r.audit(ctx, store.Record{Who: p.String(), Action: "revoke", Object: string(id), Verdict: "ok"})
+	r.audit(ctx, who, store.Record{Action: "revoke", Object: string(id), Verdict: "ok"})
 	return nil
 }
 
-// audit appends to the audit log; one that cannot be written is reported,
+// audit records what a principal did; a log that cannot be written is reported,
 // because the record must not be missing silently.
-func (r *Registry) audit(ctx context.Context, record store.Record) {
+func (r *Registry) audit(ctx context.Context, who cove.Principal, record store.Record) {
 	record.Time = r.o.Clock.Now().UTC()
-	if err := r.o.Store.Append(context.WithoutCancel(ctx), record); err != nil {
+	if err := r.o.Store.For(who).Append(context.WithoutCancel(ctx), record); err != nil {
 		r.o.Log.Error("cannot write the audit log", "action", record.Action, "object", record.Object, "error", err)
 	}
 }

@@ -28,18 +28,11 @@ import (
 // Options of a Registry. All are required but BeyondLoopback.
 type Options struct {
 	Gateway        *gateway.Gateway // with Keep
-	Store          Store
+	Store          store.Vault
 	BeyondLoopback bool // clients may listen where other machines reach them
 	Version        string
 	Clock          clock.Clock
 	Log            *slog.Logger
-}
-
-// Store is what a Registry needs of a store.Store.
-type Store interface {
-	store.GatewayClients
-	store.Approvals
-	Append(ctx context.Context, r store.Record) error
 }
 
 // Registry knows the clients of one gateway. Its methods may be called
@@ -66,7 +59,7 @@ type client struct {
 // cannot be served as it was (its address is taken) is closed, and logged.
 func New(ctx context.Context, o Options) (*Registry, error) {
 	r := &Registry{o: o, all: map[string]*client{}}
-	known, err := o.Store.GatewayClients(ctx)
+	known, err := o.Store.For(cove.System("")).GatewayClients(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +82,9 @@ const Default = "default"
 
 // SetDefault registers the default client, or replaces its policy. Errors as
 // Register's.
-func (r *Registry) SetDefault(ctx context.Context, g api.GatewayRegistration) (api.GatewayClient, error) {
+func (r *Registry) SetDefault(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient, error) {
 	g.Name = Default
-	return r.register(ctx, g)
+	return r.register(ctx, who, g)
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
@@ -100,14 +93,17 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 // there: at once, narrowing first, and cutting what is no longer allowed.
 // Errors: InvalidArgument, NotFound for a credential, Conflict when the client
 // is there with another address or other credentials, StorageFull.
-func (r *Registry) Register(ctx context.Context, g api.GatewayRegistration) (api.GatewayClient, error) {
+func (r *Registry) Register(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient, error) {
 	if g.Name == Default {
 		return api.GatewayClient{}, cove.Errorf(cove.Conflict, "the client %q is the one that the gateway's command line describes", Default).WithHint("choose another name")
 	}
-	return r.register(ctx, g)
+	return r.register(ctx, who, g)
 }
 
-func (r *Registry) register(ctx context.Context, g api.GatewayRegistration) (api.GatewayClient, error) {
+func (r *Registry) register(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient, error) {
+	if !who.Sees(cove.MachineOwner()) {
+		return api.GatewayClient{}, cove.Errorf(cove.Forbidden, "the clients of the gateway are the machine owner's").WithHint("use the command line on that machine")
+	}
 	documents, err := check(g)
 	if err != nil {
 		return api.GatewayClient{}, err
@@ -118,17 +114,17 @@ func (r *Registry) register(ctx context.Context, g api.GatewayRegistration) (api
 		return api.GatewayClient{}, errClosed
 	}
 	if c := r.all[g.Name]; c != nil && c.way != nil {
-		return r.replace(ctx, c, g, documents)
+		return r.replace(ctx, who, c, g, documents)
 	}
 	c := &client{GatewayClient: store.GatewayClient{GatewayRegistration: g, Sandbox: cove.NewSandboxID(), CreatedAt: r.o.Clock.Now()}}
 	fresh := true
-	if known, err := r.known(ctx, g.Name); err != nil {
+	if known, err := r.known(ctx, who, g.Name); err != nil {
 		return api.GatewayClient{}, err
 	} else if known != "" {
 		c.Sandbox, fresh = known, false
 	}
 	if err = r.open(c); err == nil {
-		if err = r.o.Store.PutGatewayClient(ctx, c.GatewayClient); err != nil {
+		if err = r.o.Store.For(who).PutGatewayClient(ctx, c.GatewayClient); err != nil {
 			c.way.Close()
 		}
 	}
@@ -145,8 +141,8 @@ func (r *Registry) register(ctx context.Context, g api.GatewayRegistration) (api
 var errClosed = cove.Errorf(cove.Unavailable, "the gateway is closing").WithHint("try again when it is back")
 
 // known is the identity that a client of this name has had.
-func (r *Registry) known(ctx context.Context, name string) (cove.SandboxID, error) {
-	all, err := r.o.Store.GatewayClients(ctx)
+func (r *Registry) known(ctx context.Context, who cove.Principal, name string) (cove.SandboxID, error) {
+	all, err := r.o.Store.For(who).GatewayClients(ctx)
 	if i := slices.IndexFunc(all, func(c store.GatewayClient) bool { return c.Name == name }); i >= 0 {
 		return all[i].Sandbox, err
 	}
@@ -173,7 +169,7 @@ func (r *Registry) open(c *client) error {
 	if err != nil {
 		return err
 	}
-	if c.way, err = r.o.Gateway.Open(gateway.Spec{Sandbox: c.Sandbox, Name: c.Name, Client: c.Name, Policy: documents, Credentials: c.Credentials,
+	if c.way, err = r.o.Gateway.Open(gateway.Spec{Sandbox: c.Sandbox, Name: c.Name, Owner: cove.RegisteredClient(c.Name), Policy: documents, Credentials: c.Credentials,
 		Providers: c.Providers, Budget: apispec.Budget(c.Budget)}); err != nil {
 		return err
 	}
@@ -197,10 +193,10 @@ func (r *Registry) open(c *client) error {
 // Extend adds to the policy of a client, as Register would replace it. What is
 // added to the default client's is gone when its files are read anew. Errors:
 // InvalidArgument, NotFound, Unavailable when the client has no way out.
-func (r *Registry) Extend(ctx context.Context, name string, more api.NetworkChange) (cut int, err error) {
+func (r *Registry) Extend(ctx context.Context, who cove.Principal, name string, more api.NetworkChange) (cut int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, err := r.find(name)
+	c, err := r.find(who, name)
 	if err != nil {
 		return 0, err
 	}
@@ -214,12 +210,12 @@ func (r *Registry) Extend(ctx context.Context, name string, more api.NetworkChan
 	if err != nil {
 		return 0, err
 	}
-	changed, err := r.replace(ctx, c, g, documents)
+	changed, err := r.replace(ctx, who, c, g, documents)
 	return changed.Cut, err
 }
 
 // replace changes the policy of a client.
-func (r *Registry) replace(ctx context.Context, c *client, g api.GatewayRegistration, documents []*policy.Document) (api.GatewayClient, error) {
+func (r *Registry) replace(ctx context.Context, who cove.Principal, c *client, g api.GatewayRegistration, documents []*policy.Document) (api.GatewayClient, error) {
 	differs := ""
 	switch {
 	case g.Transparent != c.Transparent:
@@ -242,7 +238,7 @@ func (r *Registry) replace(ctx context.Context, c *client, g api.GatewayRegistra
 	if g.Dir != "" {
 		c.Dir = g.Dir
 	}
-	if err := r.o.Store.PutGatewayClient(ctx, c.GatewayClient); err != nil {
+	if err := r.o.Store.For(who).PutGatewayClient(ctx, c.GatewayClient); err != nil {
 		return api.GatewayClient{}, cove.Errorf(cove.ErrorCode(err), "the policy of %s is in force, but not kept: %w", c.Name, err).WithHint("%s", cove.ErrorHint(err))
 	}
 	d := c.describe()
@@ -276,23 +272,26 @@ func (c *client) describe() api.GatewayClient {
 }
 
 // List lists the clients by name.
-func (r *Registry) List() []api.GatewayClient {
+func (r *Registry) List(who cove.Principal) []api.GatewayClient {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := []api.GatewayClient{}
+	if !who.Sees(cove.MachineOwner()) {
+		return all
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.all)) {
 		all = append(all, r.all[name].describe())
 	}
 	return all
 }
 
-// find is called with mu held.
-func (r *Registry) find(name string) (*client, error) {
+// find is called with mu held. Clients are the machine owner's.
+func (r *Registry) find(who cove.Principal, name string) (*client, error) {
 	if r.closed {
 		return nil, errClosed
 	}
 	c := r.all[name]
-	if c == nil {
+	if c == nil || !who.Sees(cove.MachineOwner()) {
 		return nil, cove.Errorf(cove.NotFound, "the gateway has no client %.64q", name).WithHint("\"cove gateway list\" lists them")
 	}
 	return c, nil
@@ -300,10 +299,10 @@ func (r *Registry) find(name string) (*client, error) {
 
 // Certificate is that of a client's authority, as PEM. Errors: NotFound,
 // Unavailable when the client has no way out.
-func (r *Registry) Certificate(name string) ([]byte, error) {
+func (r *Registry) Certificate(who cove.Principal, name string) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, err := r.find(name)
+	c, err := r.find(who, name)
 	if err != nil {
 		return nil, err
 	}
@@ -315,17 +314,17 @@ func (r *Registry) Certificate(name string) ([]byte, error) {
 
 // Remove closes a client's way out for good, and forgets its authority. Errors:
 // NotFound, Conflict for the default client, StorageFull.
-func (r *Registry) Remove(ctx context.Context, name string) error {
+func (r *Registry) Remove(ctx context.Context, who cove.Principal, name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, err := r.find(name)
+	c, err := r.find(who, name)
 	if err != nil {
 		return err
 	}
 	if name == Default {
 		return cove.Errorf(cove.Conflict, "the client %q is the one that the gateway's command line describes", Default).WithHint("run the gateway without --listen")
 	}
-	if err := r.o.Store.RemoveGatewayClient(ctx, name); err != nil {
+	if err := r.o.Store.For(who).RemoveGatewayClient(ctx, name); err != nil {
 		return err
 	}
 	delete(r.all, name)
@@ -354,8 +353,8 @@ type Session struct {
 // Attach opens a transparent client's way out on sockets that it has made
 // (gateway.Listens), which are the gateway's from now on, until the session
 // ends. Errors: NotFound, Conflict when it is open or not transparent.
-func (r *Registry) Attach(name string, sockets []*os.File) (*Session, error) {
-	s, err := r.attach(name, sockets)
+func (r *Registry) Attach(who cove.Principal, name string, sockets []*os.File) (*Session, error) {
+	s, err := r.attach(who, name, sockets)
 	if err != nil {
 		for _, f := range sockets {
 			f.Close()
@@ -364,10 +363,10 @@ func (r *Registry) Attach(name string, sockets []*os.File) (*Session, error) {
 	return s, err
 }
 
-func (r *Registry) attach(name string, sockets []*os.File) (*Session, error) {
+func (r *Registry) attach(who cove.Principal, name string, sockets []*os.File) (*Session, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, err := r.find(name)
+	c, err := r.find(who, name)
 	switch {
 	case err != nil:
 		return nil, err

@@ -18,7 +18,7 @@ func (s *Store) Approve(ctx context.Context, a approval.Approval) error {
 			return err
 		}
 		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO approvals (id, policy, host, port, method, path, address, rule, who, time, until) VALUES (?,?,?,?,?,?,?,?,?,?,?)`,
-			string(a.ID), a.Policy, a.Subject.Host, int64(a.Subject.Port), a.Subject.Method, a.Subject.Path, a.Subject.Address, a.Rule, a.Who, a.Time.UnixMicro(), a.Until.UnixMicro())
+			string(a.ID), a.Policy, a.Subject.Host, int64(a.Subject.Port), a.Subject.Method, a.Subject.Path, a.Subject.Address, a.Rule, a.Who.String(), a.Time.UnixMicro(), a.Until.UnixMicro())
 		if err != nil {
 			return err
 		}
@@ -34,8 +34,12 @@ func (s *Store) Approve(ctx context.Context, a approval.Approval) error {
 }
 
 // Approved implements store.Store.
-func (s *Store) Approved(ctx context.Context, policy string, about approval.Subject, who []string, at time.Time) (found bool, err error) {
-	people, err := json.Marshal(who)
+func (s *Store) Approved(ctx context.Context, policy string, about approval.Subject, who []cove.Principal, at time.Time) (found bool, err error) {
+	var names []string
+	for _, p := range who {
+		names = append(names, p.String())
+	}
+	people, err := json.Marshal(names)
 	if err != nil {
 		return false, err
 	}
@@ -58,11 +62,12 @@ func (s *Store) Approvals(ctx context.Context, who string, at time.Time) ([]appr
 	var all []approval.Approval
 	for rows.Next() {
 		var a approval.Approval
+		var who string
 		var given, until int64
-		if err := rows.Scan(&a.ID, &a.Policy, &a.Subject.Host, &a.Subject.Port, &a.Subject.Method, &a.Subject.Path, &a.Subject.Address, &a.Rule, &a.Who, &given, &until); err != nil {
+		if err := rows.Scan(&a.ID, &a.Policy, &a.Subject.Host, &a.Subject.Port, &a.Subject.Method, &a.Subject.Path, &a.Subject.Address, &a.Rule, &who, &given, &until); err != nil {
 			return nil, s.fault("read", err)
 		}
-		a.Time, a.Until = time.UnixMicro(given).UTC(), time.UnixMicro(until).UTC()
+		a.Who, a.Time, a.Until = cove.ParsePrincipal(who), time.UnixMicro(given).UTC(), time.UnixMicro(until).UTC()
 		all = append(all, a)
 	}
 	return all, s.fault("read", rows.Err())
@@ -81,6 +86,6 @@ func (s *Store) Revoke(ctx context.Context, who string, id cove.ApprovalID) erro
 		if n, err := r.RowsAffected(); err != nil || n > 0 {
 			return err
 		}
-		return cove.Errorf(cove.NotFound, "no approval %.64q is remembered", id).WithHint("\"cove approvals\" lists them")
+		return store.NoApproval(id)
 	})
 }

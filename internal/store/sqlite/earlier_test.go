@@ -49,7 +49,7 @@ func TestDatabaseOfEarlierVersion(t *testing.T) {
 			SandboxRepository: api.SandboxRepository{Source: "o/r", Remote: "https://git.example/o/r", Branch: "cove/whole", From: "main", Base: "1234"},
 			Shared:            []string{"main"},
 		},
-		Directory: "/d", Local: true,
+		Directory: "/d",
 	}
 	all, err := s.Sandboxes(t.Context())
 	if err != nil || len(all) != 2 {

@@ -34,7 +34,7 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 		return err
 	}
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
-		args := append([]any{e.ID, string(e.Instance), e.Client, e.CodeHash, e.Language, string(spec), e.CreatedAt.UnixMicro()}, row...)
+		args := append([]any{e.ID, string(e.Instance), e.Owner.String(), e.CodeHash, e.Language, string(spec), e.CreatedAt.UnixMicro()}, row...)
 		r, err := tx.ExecContext(ctx, `INSERT INTO executions (id, instance, client, code_hash, language, spec, created_at,
 			engine, status, exit_code, duration, limit_hit, cpu_time_ms, memory_peak_mb, pids_used, bytes_written,
 			disk_used, truncated, events, models, error, finished_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`, args...)
@@ -63,7 +63,7 @@ func (s *Store) Finish(ctx context.Context, e store.Execution) error {
 		var status api.Status
 		err := tx.QueryRowContext(ctx, `SELECT seq, status FROM executions WHERE id = ?`, e.ID).Scan(&seq, &status)
 		if errors.Is(err, sql.ErrNoRows) {
-			return notFound(e.ID)
+			return store.NoExecution(e.ID)
 		}
 		if err != nil {
 			return err
@@ -122,12 +122,10 @@ func (s *Store) Get(ctx context.Context, id cove.ExecutionID) (store.Execution, 
 	var e store.Execution
 	err := scan(row, &e, &e.Output, &e.Stderr)
 	if errors.Is(err, sql.ErrNoRows) {
-		return e, notFound(string(id))
+		return e, store.NoExecution(string(id))
 	}
 	return e, s.fault("read", err)
 }
-
-func notFound(id string) error { return cove.Errorf(cove.NotFound, "no execution %.64q", id) }
 
 // List implements store.Store.
 func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
@@ -219,16 +217,16 @@ func checkLimit(n int) error {
 
 // scan reads columns and then what follows them in the query.
 func scan(row interface{ Scan(...any) error }, e *store.Execution, more ...any) error {
-	var events, models, spec string
+	var client, events, models, spec string
 	var created int64
 	var finished sql.NullInt64
-	err := row.Scan(append([]any{&e.ID, &e.Instance, &e.Client, &e.CodeHash, &e.Language, &e.Engine, &e.Status, &e.ExitCode,
+	err := row.Scan(append([]any{&e.ID, &e.Instance, &client, &e.CodeHash, &e.Language, &e.Engine, &e.Status, &e.ExitCode,
 		&e.Duration, &e.LimitHit, &e.Usage.CPUTimeMS, &e.Usage.MemoryPeakMB, &e.Usage.PIDsUsed, &e.Usage.BytesWritten,
 		&e.Usage.DiskUsed, &e.Truncated, &events, &models, &e.Error, &spec, &created, &finished}, more...)...)
 	if err != nil {
 		return err
 	}
-	e.CreatedAt = time.UnixMicro(created).UTC()
+	e.Owner, e.CreatedAt = cove.ParsePrincipal(client), time.UnixMicro(created).UTC()
 	if finished.Valid {
 		t := time.UnixMicro(finished.Int64).UTC()
 		e.FinishedAt = &t

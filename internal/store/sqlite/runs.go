@@ -55,7 +55,7 @@ func (s *Store) scanRun(row interface{ Scan(...any) error }, id cove.RunID, more
 	var record string
 	err = row.Scan(append([]any{&record}, more...)...)
 	if errors.Is(err, sql.ErrNoRows) {
-		return r, cove.Errorf(cove.NotFound, "there is no run %.64q", id).WithHint("\"cove runs list\" shows those that there are")
+		return r, store.NoRun(id)
 	}
 	if err != nil {
 		return r, err

@@ -36,7 +36,7 @@ func (s *Store) AddSandbox(ctx context.Context, b store.Sandbox, most int) error
 				WithHint("destroy one that is not needed, or raise sandbox.max_lasting")
 		}
 		_, err := tx.ExecContext(ctx, `INSERT INTO sandboxes (`+sandboxColumns+`) VALUES (?,?,?,?,?,?,?,?)`,
-			string(b.ID), b.Name, b.Client, string(b.State), reason, string(spec), b.CreatedAt.UnixMicro(), b.LastUsedAt.UnixMicro())
+			string(b.ID), b.Name, b.Owner.String(), string(b.State), reason, string(spec), b.CreatedAt.UnixMicro(), b.LastUsedAt.UnixMicro())
 		return taken(err, b)
 	})
 }
@@ -53,13 +53,9 @@ func taken(err error, b store.Sandbox) error {
 func (s *Store) Sandbox(ctx context.Context, id cove.SandboxID) (store.Sandbox, error) {
 	b, err := s.scanSandbox(s.read.QueryRowContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`, string(id)))
 	if errors.Is(err, sql.ErrNoRows) {
-		return b, noSandbox(id)
+		return b, store.NoSandbox(id)
 	}
 	return b, s.fault("read", err)
-}
-
-func noSandbox(id cove.SandboxID) error {
-	return cove.Errorf(cove.NotFound, "there is no sandbox %.64q", id)
 }
 
 // Sandboxes implements store.Store.
@@ -82,12 +78,12 @@ func (s *Store) Sandboxes(ctx context.Context) ([]store.Sandbox, error) {
 
 func (s *Store) scanSandbox(row interface{ Scan(...any) error }) (store.Sandbox, error) {
 	var b store.Sandbox
-	var spec string
+	var client, spec string
 	var created, used int64
-	if err := row.Scan(&b.ID, &b.Name, &b.Client, &b.State, &b.Reason, &spec, &created, &used); err != nil {
+	if err := row.Scan(&b.ID, &b.Name, &client, &b.State, &b.Reason, &spec, &created, &used); err != nil {
 		return b, err
 	}
-	b.CreatedAt, b.LastUsedAt = time.UnixMicro(created).UTC(), time.UnixMicro(used).UTC()
+	b.Owner, b.CreatedAt, b.LastUsedAt = cove.ParsePrincipal(client), time.UnixMicro(created).UTC(), time.UnixMicro(used).UTC()
 	if err := json.Unmarshal([]byte(spec), &b.Spec); err != nil {
 		return b, cove.Errorf(cove.Corrupt, "the sandbox %s cannot be read from %s: %w", b.ID, s.path, err)
 	}
@@ -120,7 +116,7 @@ func (s *Store) MoveSandbox(ctx context.Context, id cove.SandboxID, from, to cov
 func sandboxState(ctx context.Context, tx *sql.Tx, id cove.SandboxID) (state cove.State, err error) {
 	err = tx.QueryRowContext(ctx, `SELECT state FROM sandboxes WHERE id = ?`, string(id)).Scan(&state)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = noSandbox(id)
+		err = store.NoSandbox(id)
 	}
 	return state, err
 }
@@ -130,7 +126,7 @@ func (s *Store) ChangeSandbox(ctx context.Context, id cove.SandboxID, change fun
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
 		b, err := s.scanSandbox(tx.QueryRowContext(ctx, `SELECT `+sandboxColumns+` FROM sandboxes WHERE id = ?`, string(id)))
 		if errors.Is(err, sql.ErrNoRows) {
-			return noSandbox(id)
+			return store.NoSandbox(id)
 		}
 		if err == nil {
 			err = change(&b)
@@ -157,7 +153,7 @@ func (s *Store) TouchSandbox(ctx context.Context, id cove.SandboxID, at time.Tim
 		if n, err := r.RowsAffected(); err != nil || n > 0 {
 			return err
 		}
-		return noSandbox(id)
+		return store.NoSandbox(id)
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-func approvalOf(s approval.Subject, who string) approval.Approval {
+func approvalOf(s approval.Subject, who cove.Principal) approval.Approval {
 	return approval.Approval{ID: cove.NewApprovalID(), Policy: "digest", Subject: s, Rule: "policy.yaml:3", Who: who, Time: epoch, Until: epoch.Add(time.Hour)}
 }
 
@@ -22,28 +22,28 @@ var place = approval.Subject{Host: "api.example.com", Port: 443, Method: "POST",
 func approvals(t *testing.T, open Open) {
 	dir := t.TempDir()
 	s, other := at(t, open, dir), at(t, open, dir)
-	a := approvalOf(place, "local")
+	a := approvalOf(place, cove.MachineOwner())
 	must(t, s.Approve(t.Context(), a))
 	for _, c := range []struct {
 		name   string
 		policy string
 		about  func(*approval.Subject)
-		who    []string
+		who    []cove.Principal
 		at     time.Time
 		want   bool
 	}{
-		{"as it was given", "digest", nil, []string{"key:x", "local"}, epoch, true},
-		{"its last moment", "digest", nil, []string{"local"}, a.Until.Add(-time.Microsecond), true},
-		{"too late", "digest", nil, []string{"local"}, a.Until, false},
-		{"another policy", "other", nil, []string{"local"}, epoch, false},
-		{"another person", "digest", nil, []string{"key:x"}, epoch, false},
+		{"as it was given", "digest", nil, []cove.Principal{cove.KeyHolder("x"), cove.MachineOwner()}, epoch, true},
+		{"its last moment", "digest", nil, []cove.Principal{cove.MachineOwner()}, a.Until.Add(-time.Microsecond), true},
+		{"too late", "digest", nil, []cove.Principal{cove.MachineOwner()}, a.Until, false},
+		{"another policy", "other", nil, []cove.Principal{cove.MachineOwner()}, epoch, false},
+		{"another person", "digest", nil, []cove.Principal{cove.KeyHolder("x")}, epoch, false},
 		{"nobody", "digest", nil, nil, epoch, false},
-		{"another host", "digest", func(s *approval.Subject) { s.Host = "example.com" }, []string{"local"}, epoch, false},
-		{"another port", "digest", func(s *approval.Subject) { s.Port = 80 }, []string{"local"}, epoch, false},
-		{"another method", "digest", func(s *approval.Subject) { s.Method = "GET" }, []string{"local"}, epoch, false},
-		{"every method", "digest", func(s *approval.Subject) { s.Method = "" }, []string{"local"}, epoch, false},
-		{"another path", "digest", func(s *approval.Subject) { s.Path = "/" }, []string{"local"}, epoch, false},
-		{"an address", "digest", func(s *approval.Subject) { s.Address = "10.0.0.7" }, []string{"local"}, epoch, false},
+		{"another host", "digest", func(s *approval.Subject) { s.Host = "example.com" }, []cove.Principal{cove.MachineOwner()}, epoch, false},
+		{"another port", "digest", func(s *approval.Subject) { s.Port = 80 }, []cove.Principal{cove.MachineOwner()}, epoch, false},
+		{"another method", "digest", func(s *approval.Subject) { s.Method = "GET" }, []cove.Principal{cove.MachineOwner()}, epoch, false},
+		{"every method", "digest", func(s *approval.Subject) { s.Method = "" }, []cove.Principal{cove.MachineOwner()}, epoch, false},
+		{"another path", "digest", func(s *approval.Subject) { s.Path = "/" }, []cove.Principal{cove.MachineOwner()}, epoch, false},
+		{"an address", "digest", func(s *approval.Subject) { s.Address = "10.0.0.7" }, []cove.Principal{cove.MachineOwner()}, epoch, false},
 	} {
 		about := place
 		if c.about != nil {
@@ -56,7 +56,7 @@ func approvals(t *testing.T, open Open) {
 		}
 	}
 
-	again, theirs := a, approvalOf(place, "key:x")
+	again, theirs := a, approvalOf(place, cove.KeyHolder("x"))
 	again.ID, again.Until = cove.NewApprovalID(), epoch.Add(2*time.Hour)
 	must(t, s.Approve(t.Context(), again))
 	must(t, s.Approve(t.Context(), theirs))
@@ -83,7 +83,7 @@ func approvals(t *testing.T, open Open) {
 	wantCode(t, other.Revoke(t.Context(), "key:x", again.ID), cove.NotFound)
 	must(t, other.Revoke(t.Context(), "", again.ID))
 	wantCode(t, s.Revoke(t.Context(), "", again.ID), cove.NotFound)
-	if ok, err := s.Approved(t.Context(), "digest", place, []string{"local"}, epoch); err != nil || ok {
+	if ok, err := s.Approved(t.Context(), "digest", place, []cove.Principal{cove.MachineOwner()}, epoch); err != nil || ok {
 		t.Errorf("revoked, and found: %v, %v", ok, err)
 	}
 }
@@ -92,9 +92,9 @@ func approvals(t *testing.T, open Open) {
 func approvalsAreBounded(t *testing.T, open Open) {
 	s := start(t, open)
 	for i := range store.MaxApprovals {
-		must(t, s.Approve(t.Context(), approvalOf(approval.Subject{Host: fmt.Sprint("h", i, ".example.com"), Port: 443}, "local")))
+		must(t, s.Approve(t.Context(), approvalOf(approval.Subject{Host: fmt.Sprint("h", i, ".example.com"), Port: 443}, cove.MachineOwner())))
 	}
-	late := approvalOf(place, "local")
+	late := approvalOf(place, cove.MachineOwner())
 	wantCode(t, s.Approve(t.Context(), late), cove.TooLarge)
 	late.Time, late.Until = epoch.Add(time.Hour), epoch.Add(2*time.Hour)
 	must(t, s.Approve(t.Context(), late))

@@ -22,14 +22,16 @@ func listFilters(t *testing.T, open Open) {
 	s := start(t, open)
 	ids := map[string]string{}
 	for i, v := range []struct {
-		name, client, language string
-		status                 api.Status
+		name     string
+		owner    cove.Principal
+		language string
+		status   api.Status
 	}{
-		{"a", "key:ci", "python", api.StatusRunning}, {"b", "key:ci", "node", api.StatusCompleted},
-		{"c", "local", "python", api.StatusCompleted}, {"d", "key:ci", "python", api.StatusTimeout},
+		{"a", cove.KeyHolder("ci"), "python", api.StatusRunning}, {"b", cove.KeyHolder("ci"), "node", api.StatusCompleted},
+		{"c", cove.MachineOwner(), "python", api.StatusCompleted}, {"d", cove.KeyHolder("ci"), "python", api.StatusTimeout},
 	} {
 		e := begin(t, s, func(e *store.Execution) {
-			e.Client, e.Language, e.Status, e.CreatedAt = v.client, v.language, v.status, epoch.Add(time.Duration(i)*time.Minute)
+			e.Owner, e.Language, e.Status, e.CreatedAt = v.owner, v.language, v.status, epoch.Add(time.Duration(i)*time.Minute)
 			e.Output, e.Spec.Labels = "not in lists", map[string]string{"who": v.name, "k.\"x": "v'"}
 		})
 		ids[e.ID] = v.name

@@ -22,7 +22,7 @@ func runs(t *testing.T, open Open) {
 	whole := run("claude")
 	whole.Version, whole.Model, whole.Profile, whole.Prompt = "1.2.3", "m", "p", "'; DROP TABLE \u00e9"
 	whole.Sandbox, whole.SandboxName, whole.Directory, whole.Bind = "sb_1", "brave-otter", "/d", true
-	whole.Spec = store.RunSpec{Own: true, Keep: true, Local: true, Dir: "/tmp/x", Schema: []byte(`{"type":"object"}`), Deadline: epoch.Add(time.Hour), Terminal: "t1"}
+	whole.Spec = store.RunSpec{Own: true, Keep: true, Dir: "/tmp/x", Schema: []byte(`{"type":"object"}`), Deadline: epoch.Add(time.Hour), Terminal: "t1"}
 	must(t, s.AddRun(t.Context(), whole))
 	wantConflict(t, "a known id", s.AddRun(t.Context(), whole))
 	is := func(s store.Store, want store.Run) {

@@ -14,9 +14,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-func lasting(name, client string) store.Sandbox {
+func lasting(name string, owner cove.Principal) store.Sandbox {
 	return store.Sandbox{
-		ID: cove.NewSandboxID(), Name: name, Client: client, State: cove.StatePreparing, CreatedAt: epoch, LastUsedAt: epoch,
+		ID: cove.NewSandboxID(), Name: name, Owner: owner, State: cove.StatePreparing, CreatedAt: epoch, LastUsedAt: epoch,
 		Spec: store.SandboxSpec{Spec: cove.Spec{Shape: cove.Shape{
 			Isolation: cove.IsolationContainer, User: cove.AgentUser, Lifetime: cove.LifetimeDetached,
 		}}},
@@ -42,7 +42,7 @@ func sandboxes(t *testing.T, open Open) {
 		}
 	}
 	has(s)
-	plain, whole := lasting("plain", "local"), lasting("whole", "key:ci")
+	plain, whole := lasting("plain", cove.MachineOwner()), lasting("whole", cove.KeyHolder("ci"))
 	whole.Reason = "'; DROP TABLE \u00e9"
 	whole.Spec = store.SandboxSpec{
 		Spec: cove.Spec{
@@ -85,7 +85,7 @@ func sandboxes(t *testing.T, open Open) {
 			t.Errorf("to be changed is %+v, want %+v", *b, whole)
 		}
 		b.Name, b.Spec.Labels = "other", map[string]string{"k": "w"}
-		b.State, b.Client = cove.StateFailed, "nobody" // which are not changed so
+		b.State, b.Owner = cove.StateFailed, cove.KeyHolder("nobody") // which are not changed so
 		return nil
 	}))
 	whole.Name, whole.Spec.Labels = "other", map[string]string{"k": "w"}
@@ -115,12 +115,12 @@ func sandboxes(t *testing.T, open Open) {
 
 func sandboxNames(t *testing.T, open Open) {
 	s := at(t, open, t.TempDir())
-	mine, theirs, second := lasting("same", "local"), lasting("same", "key:ci"), lasting("second", "local")
+	mine, theirs, second := lasting("same", cove.MachineOwner()), lasting("same", cove.KeyHolder("ci")), lasting("second", cove.MachineOwner())
 	must(t, s.AddSandbox(t.Context(), mine, 0))
 	must(t, s.AddSandbox(t.Context(), theirs, 0)) // names are each client's own
 	must(t, s.AddSandbox(t.Context(), second, 0))
-	wantConflict(t, "a name again", s.AddSandbox(t.Context(), lasting("same", "local"), 0))
-	again := lasting("third", "local")
+	wantConflict(t, "a name again", s.AddSandbox(t.Context(), lasting("same", cove.MachineOwner()), 0))
+	again := lasting("third", cove.MachineOwner())
 	again.ID = mine.ID
 	wantConflict(t, "an id again", s.AddSandbox(t.Context(), again, 0))
 	wantConflict(t, "renamed to a name that is taken", s.ChangeSandbox(t.Context(), second.ID, func(b *store.Sandbox) error { b.Name = "same"; return nil }))
@@ -131,13 +131,13 @@ func sandboxNames(t *testing.T, open Open) {
 
 func sandboxesAreBounded(t *testing.T, open Open) {
 	s := at(t, open, t.TempDir())
-	first := lasting("a", "local")
+	first := lasting("a", cove.MachineOwner())
 	must(t, s.AddSandbox(t.Context(), first, 2))
-	must(t, s.AddSandbox(t.Context(), lasting("b", "key:ci"), 2))
-	wantConflict(t, "one too many", s.AddSandbox(t.Context(), lasting("c", "local"), 2))
+	must(t, s.AddSandbox(t.Context(), lasting("b", cove.KeyHolder("ci")), 2))
+	wantConflict(t, "one too many", s.AddSandbox(t.Context(), lasting("c", cove.MachineOwner()), 2))
 	must(t, s.MoveSandbox(t.Context(), first.ID, cove.StatePreparing, cove.StateDestroying, ""))
 	must(t, s.RemoveSandbox(t.Context(), first.ID))
-	must(t, s.AddSandbox(t.Context(), lasting("c", "local"), 2))
+	must(t, s.AddSandbox(t.Context(), lasting("c", cove.MachineOwner()), 2))
 }
 
 // sandboxStates: whatever state one is in and whichever it is taken for, what
@@ -147,7 +147,7 @@ func sandboxStates(t *testing.T, open Open) {
 	for _, is := range cove.States {
 		for _, from := range cove.States {
 			for _, to := range cove.States {
-				b := lasting(string(is)+string(from)+string(to), "local")
+				b := lasting(string(is)+string(from)+string(to), cove.MachineOwner())
 				b.State = is
 				must(t, s.AddSandbox(t.Context(), b, 0))
 				err := s.MoveSandbox(t.Context(), b.ID, from, to, "because")
@@ -171,7 +171,7 @@ func sandboxStates(t *testing.T, open Open) {
 func sandboxMovesOnce(t *testing.T, open Open) {
 	dir := t.TempDir()
 	one, two := at(t, open, dir), at(t, open, dir)
-	b := lasting("a", "local")
+	b := lasting("a", cove.MachineOwner())
 	b.State = cove.StateRunning
 	must(t, one.AddSandbox(t.Context(), b, 0))
 	var moved atomic.Int32

@@ -84,7 +84,7 @@ func execution() store.Execution {
 	return store.Execution{
 		Execution: api.Execution{ID: string(cove.NewExecutionID()), Language: "python", Engine: "native",
 			Status: api.StatusRunning, ExitCode: -1, CreatedAt: epoch},
-		Instance: cove.NewInstanceID(), Client: "local", CodeHash: strings.Repeat("ab", 32),
+		Instance: cove.NewInstanceID(), Owner: cove.MachineOwner(), CodeHash: strings.Repeat("ab", 32),
 		Spec: cove.Spec{
 			Engine: "native", Image: "debian:stable", Labels: map[string]string{"k": "v'; DROP TABLE"}, Network: &cove.Network{Enabled: true, Allow: []string{"a.test"}},
 			Shape: cove.Shape{Isolation: cove.IsolationContainer, User: cove.CodeUser, Limits: cove.Limits{Memory: 1, CPUs: 0.5}},

@@ -56,7 +56,7 @@ func newTree(uid int, maxBytes, maxInodes int64, programs []string) *tree {
 	for _, d := range []string{"etc", "usr", "usr/bin", "dev", "home", "proc", "sys"} {
 		t.place(d, dir(0, 0o755))
 	}
-	for _, d := range []string{cove.WorkDir, cove.Home, "/run", "/dev/shm"} {
+	for _, d := range []string{cove.WorkDir, cove.Home, cove.Workspace, "/run", "/dev/shm"} {
 		t.place(d, dir(uid, 0o755))
 	}
 	t.place("tmp", dir(uid, fs.ModeSticky|0o777))

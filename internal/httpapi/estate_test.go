@@ -1,0 +1,364 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/engine"
+	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
+	"github.com/cove-sandbox/cove/internal/hostpath"
+	"github.com/cove-sandbox/cove/internal/instance"
+	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/run"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/store/sqlite"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// Callers in the tests of scopes: the key that made the objects, another key, and
+// the owner of the machine.
+const (
+	keeper   = "cove_keeper"
+	stranger = "cove_stranger"
+	machine  = "" // through the owner's door
+)
+
+// estate is a server with the real services and a real store behind it, above the
+// in-memory engine.
+type estate struct {
+	*Server
+	store   *sqlite.Store
+	manager *sandbox.Manager
+	printed chan struct{} // receives when a program has printed the secret
+
+	mu   sync.Mutex
+	ways []*heldWay
+}
+
+func newEstate(t *testing.T) *estate {
+	t.Helper()
+	dir := t.TempDir()
+	in, err := instance.Hold(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &estate{printed: make(chan struct{}, 8)}
+	if e.store, err = sqlite.Open(t.Context(), filepath.Join(dir, "cove.db")); err != nil {
+		t.Fatal(err)
+	}
+	log, vault := slog.New(slog.NewTextHandler(t.Output(), nil)), store.NewVault(e.store)
+	caps := fake.New(fake.Options{}).Capabilities()
+	caps.Files, caps.Listeners, caps.Networks = true, true, []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited}
+	eng := fake.New(fake.Options{Host: fake.NewHost(), Capabilities: &caps, Programs: map[string]fake.Program{"python3": e.secretive, "robot": robot}})
+	e.manager = sandbox.New(sandbox.Options{
+		Engines: engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return eng, nil }}),
+		Images:  hostAlone{}, Store: vault, Instance: in.ID, RunDir: dir,
+		OpenWay: func(cove.Principal, cove.SandboxID, cove.ExecutionID, sandbox.Network) (sandbox.Way, error) {
+			return e.way(), nil
+		},
+		MaxConcurrent: 8, MaxQueued: 8, Clock: clock.Real(), Log: log,
+	})
+	mirrors, err := repos.Open(repos.Options{Home: dir, Outlet: nowhere{}, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := run.New(run.Options{
+		Sandboxes: e.manager, Agents: robots{}, Work: workOfRuns{managed{e.manager}}, Store: vault, Flush: func() {},
+		Dir: filepath.Join(dir, "runs"), Clock: clock.Real(), Log: log,
+	})
+	err = e.manager.AdoptSandboxes(t.Context(), sandbox.Lasting{
+		Workspaces: emptyWorkspaces(dir), ForgetWay: func(cove.SandboxID) error { return nil },
+		OpenWay: func(cove.Principal, cove.SandboxID, string, sandbox.Network) (sandbox.Way, error) {
+			return e.way(), nil
+		},
+		Repository: func(cove.Principal, store.SandboxRepository, bool) (sandbox.Network, error) {
+			return sandbox.Network{Mode: cove.NetworkNone}, nil
+		},
+		TakeUp: runs.TakeUp, Recorders: runs, Dir: filepath.Join(dir, "sandboxes"), Most: 20,
+	})
+	if err == nil {
+		err = runs.Recover(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	profiles := func() ([]api.Profile, error) {
+		return []api.Profile{{Name: "crew", Spec: api.Spec{Env: map[string]string{"TOKEN": secret}}}}, nil
+	}
+	e.Server, err = New(Options{
+		Executor: e.manager, Lasting: e.manager, Repositories: mirrors, Work: managed{e.manager}, Runs: runs, Agents: fakeAgents{},
+		Profiles: profiles, Store: vault, CheckPath: hostpath.Check, Version: "test", Log: log,
+		Keys: []Key{key("keeper", keeper), key("stranger", stranger)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		runs.Leave()
+		if err := e.manager.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		runs.Close()
+		e.store.Close()
+		in.Release()
+	})
+	return e
+}
+
+// secret is part of every answer that shows what the keeper's objects hold.
+const secret = "secret report 4711"
+
+// secretive prints the secret where its code waits for being killed.
+func (e *estate) secretive(p *fake.Process) int {
+	if code, _ := p.ReadFile(cove.WorkDir + "/main.py"); string(code) == "wait" {
+		fmt.Fprint(p.Stdout, secret)
+		e.printed <- struct{}{}
+		<-p.Context.Done()
+	}
+	return 0
+}
+
+// robot is an agent whose result is its prompt.
+func robot(p *fake.Process) int {
+	line, _ := json.Marshal(api.Message{Version: api.MessageVersion, Type: api.MessageResult, Content: p.Args[1], Session: "s1"})
+	fmt.Fprintf(p.Stdout, "%s\n", line)
+	return 0
+}
+
+// robots are the agents of the tests: the robot.
+type robots struct{}
+
+func (robots) Equip(context.Context, run.Want, bool, func(workspace.Step)) (run.Equipment, error) {
+	return run.Equipment{
+		Agent: "robot",
+		Command: func(t agent.Task) (agent.Command, error) {
+			return agent.Command{Args: []string{"robot", t.Prompt}}, nil
+		},
+		Parser: func(before api.AgentUsage) agent.Parser {
+			return agent.Agent{Title: "Robot", Output: agent.FormatMessages}.NewParser(before)
+		},
+	}, nil
+}
+
+// managed finds the work of a sandbox as package daemon does, with the manager of
+// sandboxes, and takes nothing over.
+type managed struct{ manager *sandbox.Manager }
+
+func (m managed) open(ctx context.Context, who cove.Principal, ref string) error {
+	w, err := m.manager.OpenWork(ctx, who, ref)
+	if err == nil {
+		w.Close()
+	}
+	return err
+}
+
+func (m managed) Import(ctx context.Context, who cove.Principal, ref string) (api.ImportedWork, error) {
+	return api.ImportedWork{}, m.open(ctx, who, ref)
+}
+
+func (m managed) Diff(ctx context.Context, who cove.Principal, ref string, _ repos.Work, _ repos.DiffStyle, _ io.Writer) error {
+	return m.open(ctx, who, ref)
+}
+
+func (m managed) Log(ctx context.Context, who cove.Principal, ref string, _ repos.Work, _ bool, _ io.Writer) error {
+	return m.open(ctx, who, ref)
+}
+
+func (m managed) Commits(ctx context.Context, who cove.Principal, ref string, _ repos.Work) ([]repos.Commit, error) {
+	return nil, m.open(ctx, who, ref)
+}
+
+func (m managed) Changes(ctx context.Context, who cove.Principal, ref string, _ repos.Work, _ repos.ChangeStyle) ([]repos.Change, error) {
+	return nil, m.open(ctx, who, ref)
+}
+
+func (m managed) Apply(ctx context.Context, who cove.Principal, ref string, _ repos.Work, _ string, _ repos.ApplyStyle) (repos.Applied, error) {
+	return repos.Applied{}, m.open(ctx, who, ref)
+}
+
+func (m managed) Push(ctx context.Context, who cove.Principal, ref string, _ api.PushRequest) (api.PushedWork, error) {
+	return api.PushedWork{}, m.open(ctx, who, ref)
+}
+
+func (m managed) Pull(ctx context.Context, who cove.Principal, ref string, _ api.PullRequest) (api.OpenedPull, error) {
+	return api.OpenedPull{}, m.open(ctx, who, ref)
+}
+
+// workOfRuns is managed as runs need it.
+type workOfRuns struct{ managed }
+
+func (w workOfRuns) Changes(ctx context.Context, who cove.Principal, ref string) ([]api.WorkChange, error) {
+	return nil, w.open(ctx, who, ref)
+}
+
+func (w workOfRuns) Patch(ctx context.Context, who cove.Principal, ref string, _ io.Writer) error {
+	return w.open(ctx, who, ref)
+}
+
+// nowhere has no way out.
+type nowhere struct{}
+
+func (nowhere) Open(context.Context, cove.Principal, string, bool) (repos.Way, error) {
+	return repos.Way{}, cove.Errorf(cove.Unavailable, "there is no way out")
+}
+
+// emptyWorkspaces are workspaces without files, all in one directory.
+type emptyWorkspaces string
+
+func (dir emptyWorkspaces) Create(ctx context.Context, s workspace.Spec, _ func(workspace.Step)) (workspace.Workspace, error) {
+	return dir.Open(ctx, s.ID)
+}
+
+func (dir emptyWorkspaces) Open(_ context.Context, id cove.SandboxID) (workspace.Workspace, error) {
+	return workspace.Workspace{ID: id, Root: filepath.Dir(string(dir)), Directory: string(dir), Home: string(dir)}, nil
+}
+
+func (emptyWorkspaces) Remove(context.Context, cove.SandboxID, bool) error  { return nil }
+func (emptyWorkspaces) List(context.Context) ([]cove.SandboxID, error)      { return nil, nil }
+func (emptyWorkspaces) Used(context.Context, cove.SandboxID) (int64, error) { return 0, nil }
+
+type hostAlone struct{}
+
+func (hostAlone) Resolve(context.Context, string) (engine.Rootfs, error) {
+	return engine.Rootfs{Kind: engine.RootfsHost}, nil
+}
+
+func (hostAlone) Hold(context.Context, string) (func(), error) {
+	return nil, errors.New("there are no images")
+}
+
+// heldWay leads nowhere, and one request waits in it for an answer.
+type heldWay struct {
+	hold approval.Hold
+}
+
+func (e *estate) way() *heldWay {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	subject := approval.Subject{Host: "api.example.com", Port: 443}
+	w := &heldWay{hold: approval.Hold{ID: cove.NewHoldID(), Subject: subject, Since: time.Now(), Until: time.Now().Add(time.Hour)}}
+	e.ways = append(e.ways, w)
+	return w
+}
+
+func (*heldWay) Bind(*engine.Binding, engine.Rootfs) error   { return nil }
+func (*heldWay) Env() map[string]string                      { return nil }
+func (*heldWay) Serve([]*os.File) error                      { return nil }
+func (*heldWay) Extend(...*policy.Document) (int, error)     { return 0, nil }
+func (*heldWay) Replace(...*policy.Document) (int, error)    { return 0, nil }
+func (*heldWay) Rename(string)                               {}
+func (*heldWay) Certificate() []byte                         { return []byte(secret) }
+func (w *heldWay) Holds() ([]approval.Hold, <-chan struct{}) { return []approval.Hold{w.hold}, nil }
+func (*heldWay) Denied() []string                            { return nil }
+func (*heldWay) Concealed(from io.Reader) io.Reader          { return from }
+func (*heldWay) Shut()                                       {}
+func (*heldWay) Close()                                      {}
+func (*heldWay) Models() []model.ProviderUsage               { return nil }
+func (w *heldWay) Answer(context.Context, cove.Principal, cove.HoldID, approval.Answer) (approval.Hold, error) {
+	return w.hold, nil
+}
+
+// ask sends a request with a key, or through the owner's door, and returns the
+// status and the body. A stream that does not end is read for a moment.
+func (e *estate) ask(t *testing.T, who, method, path, body string) (int, string) {
+	t.Helper()
+	patience := 20 * time.Second
+	if method == http.MethodGet && strings.HasSuffix(path, "/stream") {
+		patience = 500 * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	d := fromNetwork
+	if who == machine {
+		d = fromOwner
+	}
+	r := httptest.NewRequestWithContext(context.WithValue(ctx, doorKey{}, d), method, path, strings.NewReader(body))
+	if who != machine {
+		r.Header.Set("X-API-Key", who)
+	}
+	if strings.HasPrefix(body, "{") {
+		r.Header.Set("Content-Type", "application/json")
+	} else if body != "" {
+		r.Header.Set("Content-Type", "application/octet-stream")
+	}
+	if strings.HasSuffix(path, "/terminal") {
+		for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="} {
+			r.Header.Set(name, value)
+		}
+	}
+	if strings.HasSuffix(path, "/decisions/stream") {
+		r.Header.Set("Last-Event-ID", "0")
+	}
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+// begin begins an execution that goes on until it is killed, with a network and
+// input that is to come, and returns its id once its program has printed the secret.
+func (e *estate) begin(t *testing.T, who string) string {
+	t.Helper()
+	before := e.running(t)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		code, text := e.ask(t, who, "POST", "/execute/stream",
+			`{"language":"python","code":"wait","stdin_stream":true,"permissions":{"network":{"enabled":true,"allow":["api.example.com"]}}}`)
+		if code != http.StatusOK {
+			t.Errorf("begin: %d %s", code, text)
+		}
+	})
+	t.Cleanup(asking.Wait)
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for id := range e.running(t) {
+			if before[id] {
+				continue
+			}
+			t.Cleanup(func() { e.ask(t, machine, "DELETE", "/executions/"+id, "") })
+			select {
+			case <-e.printed:
+				return id
+			case <-time.After(time.Until(deadline)):
+			}
+		}
+	}
+	t.Fatal("nothing begins")
+	return ""
+}
+
+func (e *estate) running(t *testing.T) map[string]bool {
+	t.Helper()
+	ids := map[string]bool{}
+	for _, x := range get[api.ExecutionList](t, e, machine, "/executions?status=running").Executions {
+		ids[x.ID] = true
+	}
+	return ids
+}
+
+// get reads what a path has for a caller.
+func get[T any](t *testing.T, e *estate, who, path string) T {
+	t.Helper()
+	code, text := e.ask(t, who, "GET", path, "")
+	return decode[T](t, reply{&http.Response{StatusCode: code}, text}, http.StatusOK)
+}

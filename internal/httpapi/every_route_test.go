@@ -1,0 +1,421 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/gateway/clients"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/store/sqlite"
+)
+
+// scope is what a key gets of the objects of another one.
+type scope int
+
+const (
+	concealed scope = iota // what it gets for an object that does not exist
+	listed                 // a list without them
+	made                   // it makes its own
+	ownerOnly              // 403, which the keeper of the objects gets too
+	unscoped               // see why
+)
+
+// routeScope is a row of the table of every route: a request for the keeper's
+// objects, and what a stranger gets.
+type routeScope struct {
+	route string
+	scope scope
+	body  string // of the request; {NAME} as in paths
+	query string
+	has   string // of a list: part of the keeper's answer, and not of the stranger's
+	why   string // it is not scoped
+}
+
+// routeScopes are the routes of a server. A key asks for them in this order; what
+// ends an object comes last.
+var routeScopes = []routeScope{
+	{route: "POST /execute", scope: made, body: `{"language":"python","code":"1"}`},
+	{route: "POST /execute/stream", scope: made, body: `{"language":"python","code":"1"}`},
+	{route: "GET /executions", scope: listed, has: "{execution}"},
+	{route: "GET /executions", scope: listed, query: "?status=running", has: "{execution}"},
+	{route: "GET /executions/{execution}"},
+	{route: "GET /executions/{execution}/stream"},
+	{route: "POST /executions/{execution}/network", body: `{"allow":["evil.example"]}`},
+	{route: "GET /executions/{execution}/ca"},
+	{route: "POST /executions/{execution}/stdin", body: "typed"},
+	{route: "GET /runtimes", scope: unscoped, why: "the languages of the machine are the same for every caller"},
+	{route: "GET /health", scope: unscoped, why: "it counts, and names no object"},
+	{route: "GET /profiles", scope: unscoped, why: "profiles are the machine's; TestProfiles shows what of them is for the owner"},
+	{route: "GET /profiles/{profile}", scope: unscoped, why: "profiles are the machine's; TestProfiles shows what of them is for the owner"},
+
+	{route: "GET /sandboxes", scope: listed, has: "{sandbox}"},
+	{route: "GET /sandboxes/{sandbox}"},
+	{route: "GET /sandboxes/{name}"},
+	{route: "POST /sandboxes", scope: made, body: `{"name":"plot"}`}, // the name of the keeper's
+	{route: "PATCH /sandboxes/{sandbox}", body: `{"name":"taken"}`},
+	{route: "POST /sandboxes/{sandbox}/start"},
+	{route: "POST /sandboxes/{sandbox}/network", body: `{"allow":["evil.example"]}`},
+	{route: "GET /sandboxes/{sandbox}/ca"},
+	{route: "POST /sandboxes/{sandbox}/exec", body: `{"args":["true"]}`},
+	{route: "POST /sandboxes/{sandbox}/exec/{command}/signal", body: `{"signal":"KILL"}`},
+	{route: "GET /sandboxes/{sandbox}/terminal"},
+	{route: "GET /sandboxes/{sandbox}/terminals"},
+	{route: "GET /sandboxes/{sandbox}/terminals/{terminal}/text"},
+	{route: "DELETE /sandboxes/{sandbox}/terminals/{terminal}"},
+	{route: "POST /sandboxes/{sandbox}/import"},
+	{route: "GET /sandboxes/{sandbox}/diff"},
+	{route: "GET /sandboxes/{sandbox}/log"},
+	{route: "GET /sandboxes/{sandbox}/changes"},
+	{route: "GET /sandboxes/{sandbox}/commits"},
+	{route: "POST /sandboxes/{sandbox}/apply", scope: ownerOnly, body: `{"directory":"/nowhere"}`},
+	{route: "POST /sandboxes/{sandbox}/push", scope: ownerOnly, body: `{}`},
+	{route: "POST /sandboxes/{sandbox}/pull", scope: ownerOnly, body: `{"branch":"b","base":"main","title":"t"}`},
+
+	{route: "GET /repositories", scope: ownerOnly},
+	{route: "POST /repositories", scope: ownerOnly, body: `{"source":"/nowhere"}`},
+	{route: "DELETE /repositories", scope: ownerOnly, query: "?source=/nowhere"},
+	{route: "POST /repositories/collect", scope: ownerOnly, body: `{"source":"/nowhere"}`},
+
+	{route: "POST /runs", scope: made, body: `{"agent":"robot","prompt":"x"}`},
+	{route: "POST /runs", body: `{"agent":"robot","prompt":"x","sandbox":"{sandbox}"}`},
+	{route: "POST /runs", body: `{"prompt":"x","resume":"{run}"}`},
+	{route: "GET /runs", scope: listed, has: "{run}"},
+	{route: "GET /runs/{run}"},
+	{route: "GET /runs/{run}/events"},
+	{route: "GET /runs/{run}/export"},
+	{route: "GET /runs/{run}/recordings/{terminal}"},
+	{route: "POST /runs/{run}/interrupt", body: `{}`},
+
+	{route: "GET /agents", scope: unscoped, why: "the agents of the machine are the same for every caller"},
+	{route: "POST /agents/{agent}/install", scope: ownerOnly, body: `{}`},
+	{route: "DELETE /agents/{agent}/versions", scope: ownerOnly},
+	{route: "GET /agents/{agent}/doctor", scope: ownerOnly},
+
+	{route: "GET /audit", scope: listed, has: "key:keeper"},
+	{route: "GET /audit", scope: listed, query: "?object={execution}", has: "network"},
+	{route: "GET /audit/verify", scope: ownerOnly},
+	{route: "GET /network/holds", scope: listed, has: "{hold}"},
+	{route: "GET /network/holds", scope: listed, query: "?execution={execution}", has: "{hold}"},
+	{route: "GET /network/approvals", scope: listed, has: "{approval}"},
+	{route: "GET /network/decisions", scope: listed, has: "{execution}"},
+	{route: "GET /network/decisions", scope: listed, query: "?execution={execution}", has: "kept.example"},
+	{route: "GET /network/decisions/stream", scope: listed, has: "{execution}"},
+	{route: "GET /metrics", scope: unscoped, why: "they count what the whole machine does, and name no object and no caller"},
+	{route: "GET /docs", scope: unscoped, why: "documentation"},
+	{route: "GET /openapi.json", scope: unscoped, why: "documentation"},
+
+	{route: "POST /network/holds/{hold}", body: `{"allow":true}`},
+	{route: "DELETE /network/approvals/{approval}"},
+	{route: "DELETE /executions/{execution}"},
+	{route: "POST /sandboxes/{sandbox}/pause"},
+	{route: "POST /sandboxes/{sandbox}/resume"},
+	{route: "POST /sandboxes/{sandbox}/stop"},
+	{route: "DELETE /runs/{run}"},
+	{route: "DELETE /sandboxes/{sandbox}"},
+}
+
+// object is a placeholder in a route, as the table writes it.
+var object = regexp.MustCompile(`\{[a-z]+\}`)
+
+// shape is a route of the table as the server writes it.
+func shape(row string) string {
+	return strings.NewReplacer("{execution}", "{id}", "{command}", "{id}", "{hold}", "{id}", "{approval}", "{id}",
+		"/sandboxes/{name}", "/sandboxes/{sandbox}", "/clients/{client}", "/clients/{name}").Replace(row)
+}
+
+// fill puts ids into a text.
+func fill(text string, ids map[string]string) string {
+	return object.ReplaceAllStringFunc(text, func(name string) string {
+		if id, ok := ids[name]; ok {
+			return id
+		}
+		return name
+	})
+}
+
+// request is a row's request about the objects of some ids.
+func (r routeScope) request(ids map[string]string) (method, path, body string) {
+	method, path, _ = strings.Cut(fill(r.route+r.query, ids), " ")
+	return method, path, fill(r.body, ids)
+}
+
+// neutral is an answer without what differs between two requests for the same.
+func neutral(text string, ids map[string]string) string {
+	text = regexp.MustCompile(`"request_id":"[^"]*"`).ReplaceAllString(text, "")
+	for name, id := range ids {
+		text = strings.ReplaceAll(text, id, name)
+	}
+	return text
+}
+
+// named is the first of some objects whose id is in an answer; names that callers
+// choose are no ids.
+func named(text string, ids map[string]string) string {
+	for name, id := range ids {
+		if len(id) > 20 && strings.Contains(text, id) {
+			return name
+		}
+	}
+	return ""
+}
+
+// everyRouteHasItsRow compares the routes of a server with a table of them.
+func everyRouteHasItsRow(t *testing.T, routes []string, rows []routeScope) {
+	t.Helper()
+	known := map[string]bool{}
+	for _, row := range rows {
+		known[shape(row.route)] = true
+		if row.scope == unscoped && row.why == "" {
+			t.Errorf("the row of %s does not say why it is not scoped", row.route)
+		}
+	}
+	for _, route := range routes {
+		if !known[route] {
+			t.Errorf("%s has no row: say in the table what a key gets there of the objects of another key", route)
+		}
+		delete(known, route)
+	}
+	for route := range known {
+		t.Errorf("the table has a row for %s, which is no route", route)
+	}
+}
+
+// objects makes the keeper's objects and returns their ids by placeholder, and
+// those of objects that do not exist.
+func (e *estate) objects(t *testing.T) (there, missing map[string]string) {
+	t.Helper()
+	who := cove.KeyHolder("keeper")
+	there = map[string]string{"{profile}": "crew", "{agent}": "claude", "{terminal}": "t1", "{name}": "plot", "{execution}": e.begin(t, keeper)}
+	there["{hold}"] = string(e.ways[0].hold.ID)
+	code, text := e.ask(t, keeper, "POST", "/sandboxes",
+		`{"name":"plot","network":{"enabled":true,"allow":["api.example.com"]},"labels":{"note":"`+secret+`"}}`)
+	if code != http.StatusOK || !strings.Contains(text, "event: created") {
+		t.Fatalf("%d %s", code, text)
+	}
+	there["{sandbox}"] = get[api.SandboxList](t, e, keeper, "/sandboxes").Sandboxes[0].ID
+	code, text = e.ask(t, keeper, "POST", "/runs", `{"agent":"robot","prompt":"`+secret+`","sandbox":"plot"}`)
+	if code != http.StatusOK || !strings.Contains(text, "event: done") {
+		t.Fatalf("%d %s", code, text)
+	}
+	there["{run}"] = get[api.RunList](t, e, keeper, "/runs").Runs[0].ID
+	there["{command}"] = e.command(t, who, there["{sandbox}"])
+	remembered := approval.Approval{ID: cove.NewApprovalID(), Policy: "p", Subject: e.ways[0].hold.Subject, Time: time.Now(), Until: time.Now().Add(time.Hour)}
+	there["{approval}"] = string(remembered.ID)
+	decided := api.Decision{Time: time.Now(), Execution: there["{execution}"], Client: who.String(), Host: "kept.example", Verdict: api.VerdictAllow}
+	for _, err := range []error{store.NewVault(e.store).For(who).Approve(t.Context(), remembered), e.store.AppendDecisions(t.Context(), 100, decided)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	missing = map[string]string{
+		"{profile}": "crew", "{agent}": "claude", "{terminal}": "t1", "{name}": "none", "{execution}": string(cove.NewExecutionID()),
+		"{hold}": string(cove.NewHoldID()), "{sandbox}": string(cove.NewSandboxID()), "{run}": string(cove.NewRunID()),
+		"{command}": string(cove.NewExecutionID()), "{approval}": string(cove.NewApprovalID()),
+	}
+	return there, missing
+}
+
+// command runs a command in a sandbox until the test ends.
+func (e *estate) command(t *testing.T, who cove.Principal, ref string) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	begun := make(chan cove.ExecutionID, 1)
+	var running sync.WaitGroup
+	running.Go(func() {
+		q := sandbox.CommandRequest{Args: []string{"sleep", "600"}}
+		e.manager.Command(ctx, who, ref, q, func(id cove.ExecutionID) { begun <- id }, newEventWriter(&response{}, clock.Real()))
+		close(begun)
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+	id, ok := <-begun
+	if !ok {
+		t.Fatal("the command does not begin")
+	}
+	return string(id)
+}
+
+// TestEveryRouteIsScoped: with two keys, the one that made the objects and a
+// stranger, every route of the server gives the stranger what its row of the table
+// says, and the other one what is its own. A route without a row fails.
+func TestEveryRouteIsScoped(t *testing.T) {
+	e := newEstate(t)
+	everyRouteHasItsRow(t, e.Routes(), routeScopes)
+	there, missing := e.objects(t)
+	strange := e.strangerGets(t, routeScopes, there, missing)
+
+	// It has changed nothing, and the one that made the objects has them.
+	for i, row := range routeScopes {
+		method, path, body := row.request(there)
+		code, text := e.ask(t, keeper, method, path, body)
+		bad := false
+		switch row.scope {
+		case concealed:
+			bad = code == http.StatusForbidden || neutral(text, there) == strange[i]
+		case listed:
+			bad = code != http.StatusOK || !strings.Contains(text, fill(row.has, there)) || strings.Contains(text, "key:stranger")
+		case ownerOnly:
+			owners, _ := e.ask(t, machine, method, path, body)
+			bad = code != http.StatusForbidden || owners == code
+		}
+		if bad {
+			t.Errorf("the keeper: %s %s: %d %s", method, path, code, text)
+		}
+	}
+}
+
+// strangerGets asks for every row's objects as a stranger, compares with what the row says, and returns the answers.
+func (e *estate) strangerGets(t *testing.T, rows []routeScope, there, missing map[string]string) map[int]string {
+	t.Helper()
+	strange := map[int]string{}
+	for i, row := range rows {
+		method, path, body := row.request(there)
+		code, text := e.ask(t, stranger, method, path, body)
+		strange[i] = neutral(text, there)
+		bad := strings.Contains(text, secret) && row.scope != made
+		switch row.scope {
+		case concealed:
+			method, path, body := row.request(missing)
+			other, same := e.ask(t, stranger, method, path, body)
+			bad = bad || code != http.StatusNotFound || other != code || neutral(same, missing) != strange[i]
+		case listed:
+			bad = bad || code != http.StatusOK || strings.Contains(text, fill(row.has, there))
+		case made:
+			bad = code >= 300 || strings.Contains(text, "event: error") || named(text, there) != ""
+		case ownerOnly:
+			bad = bad || code != http.StatusForbidden
+		case unscoped:
+			bad = bad || named(text, there) != ""
+		}
+		if bad {
+			t.Errorf("a stranger: %s %s: %d %s", method, path, code, text)
+		}
+	}
+	return strange
+}
+
+// gatewayScopes are the routes of a gateway of its own: its clients are the machine owner's.
+var gatewayScopes = []routeScope{
+	{route: "POST /clients", scope: ownerOnly, body: `{"name":"new","listen":"127.0.0.1:0"}`},
+	{route: "GET /clients", scope: listed, has: "{client}"},
+	{route: "POST /clients/{client}/network", body: `{"allow":["evil.example"]}`},
+	{route: "GET /clients/{client}/ca"},
+	{route: "POST /clients/{client}/sockets", scope: ownerOnly},
+	{route: "GET /health", scope: unscoped, why: "it counts, and names no client"},
+	{route: "GET /network/holds", scope: listed, has: "kept.example"},
+	{route: "POST /network/holds/{hold}", body: `{"allow":true}`},
+	{route: "GET /network/approvals", scope: listed, has: "kept.example"},
+	{route: "DELETE /network/approvals/{approval}"},
+	{route: "GET /network/decisions", scope: listed, has: "kept.example"},
+	{route: "GET /network/decisions/stream", scope: listed, has: "kept.example"},
+	{route: "GET /audit", scope: listed, has: `"who":"local"`},
+	{route: "GET /audit/verify", scope: ownerOnly},
+	{route: "GET /metrics", scope: unscoped, why: "they count what the whole gateway does"},
+	{route: "GET /docs", scope: unscoped, why: "documentation"},
+	{route: "GET /openapi.json", scope: unscoped, why: "documentation"},
+	{route: "DELETE /clients/{client}"},
+}
+
+const asking = `{"name":"builder","listen":"127.0.0.1:0","policies":[{"source":"p.yaml","text":"rules:\n  - {hosts: kept.example, action: ask}\n"}]}`
+
+// newGatewayEstate is a gateway of its own with a client, one of whose requests waits for an answer.
+func newGatewayEstate(t *testing.T) (e *estate, there, missing map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	e = &estate{}
+	var err error
+	if e.store, err = sqlite.Open(t.Context(), filepath.Join(dir, "cove.db")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.store.Close() })
+	keep, err := ca.OpenStore(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, vault := slog.New(slog.NewTextHandler(t.Output(), nil)), store.NewVault(e.store)
+	g := gateway.New(gateway.Options{
+		Dir: filepath.Join(dir, "gateway"), Keep: &keep, Approvals: &vault, Clock: clock.Real(), Log: log,
+	})
+	t.Cleanup(g.Close)
+	registry, err := clients.New(t.Context(), clients.Options{
+		Gateway: g, Store: vault, Version: "test", Clock: clock.Real(), Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(registry.Close)
+	e.Server, err = New(Options{Clients: registry, Store: vault, Version: "test", Log: log, Keys: []Key{key("stranger", stranger)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, text := e.ask(t, machine, "POST", "/clients", asking); code != http.StatusOK {
+		t.Fatalf("%d %s", code, text)
+	}
+	proxy := get[api.GatewayClientList](t, e, machine, "/clients").Clients[0].Env["HTTPS_PROXY"]
+	address, err := url.Parse(proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "tcp", address.Host)
+		if err != nil {
+			t.Errorf("the client's proxy: %v", err)
+			return
+		}
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		fmt.Fprint(conn, "GET http://kept.example/ HTTP/1.1\r\nHost: kept.example\r\n\r\n")
+		io.Copy(io.Discard, conn)
+	})
+	t.Cleanup(func() { cancel(); waiting.Wait() })
+	var holds api.HoldList
+	for deadline := time.Now().Add(10 * time.Second); len(holds.Holds) == 0; time.Sleep(time.Millisecond) {
+		if holds = get[api.HoldList](t, e, machine, "/network/holds"); time.Now().After(deadline) {
+			t.Fatal("nothing waits")
+		}
+	}
+	remembered := approval.Approval{ID: cove.NewApprovalID(), Policy: "p", Subject: approval.Subject{Host: "kept.example", Port: 443}, Time: time.Now(), Until: time.Now().Add(time.Hour)}
+	decided := api.Decision{Time: time.Now(), Client: "builder", Host: "kept.example", Verdict: api.VerdictAllow}
+	for _, err := range []error{vault.For(cove.MachineOwner()).Approve(t.Context(), remembered), e.store.AppendDecisions(t.Context(), 100, decided)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	there = map[string]string{"{client}": "builder", "{hold}": holds.Holds[0].ID, "{approval}": string(remembered.ID)}
+	missing = map[string]string{"{client}": "absent", "{hold}": string(cove.NewHoldID()), "{approval}": string(cove.NewApprovalID())}
+	return e, there, missing
+}
+
+// TestEveryGatewayRouteIsScoped: a gateway of its own gives a key nothing of what is the machine owner's, and the
+// machine's owner everything. A route without a row fails.
+func TestEveryGatewayRouteIsScoped(t *testing.T) {
+	e, there, missing := newGatewayEstate(t)
+	everyRouteHasItsRow(t, e.Routes(), gatewayScopes)
+	e.strangerGets(t, gatewayScopes, there, missing)
+	for _, row := range gatewayScopes {
+		method, path, body := row.request(there)
+		code, text := e.ask(t, machine, method, path, body)
+		if code == http.StatusForbidden || code == http.StatusNotFound || !strings.Contains(text, fill(row.has, there)) {
+			t.Errorf("the machine's owner: %s %s: %d %s", method, path, code, text)
+		}
+	}
+}
