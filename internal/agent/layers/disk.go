@@ -18,7 +18,8 @@ const currentName = "current"
 
 func (s *Store) dirOf(a agent.Agent) string { return filepath.Join(s.o.Dir, a.Name) }
 
-// Layer is what runs of an agent use. Errors: RuntimeMissing when it is not installed.
+// Layer is what runs of an agent use. Errors: RuntimeMissing when it is not
+// installed.
 func (s *Store) Layer(a agent.Agent) (agent.Layer, error) {
 	missing := cove.Errorf(cove.RuntimeMissing, "%s is not installed", a.Title).WithHint("install it: cove agents install %s", a.Name)
 	switch {
@@ -50,7 +51,8 @@ func (s *Store) layer(a agent.Agent, version string) agent.Layer {
 	return agent.Layer{Name: a.Name + "/" + version, Version: version, Source: filepath.Join(s.dirOf(a), version)}
 }
 
-// Place is where the layer of a name is, for who shows it to a sandbox. Errors: NotFound, RuntimeMissing.
+// Place is where the layer of a name is, for who shows it to a sandbox. Errors:
+// NotFound, RuntimeMissing.
 func (s *Store) Place(layer string) (hostpath.Own, error) {
 	if strings.Contains(layer, "/") {
 		return hostpath.Own{Dir: s.o.Dir, Name: layer}, nil
@@ -70,7 +72,8 @@ func (s *Store) Place(layer string) (hostpath.Own, error) {
 	return hostpath.Own{Dir: filepath.Dir(program), Name: filepath.Base(program)}, nil
 }
 
-// Versions are those of an agent that are installed, in no order that means anything.
+// Versions are those of an agent that are installed, in no order that means
+// anything.
 func (s *Store) Versions(a agent.Agent) ([]string, error) {
 	entries, err := os.ReadDir(s.dirOf(a))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -46,8 +46,9 @@ var (
 //go:embed install.sh
 var installScript string
 
-// Install installs a version of an agent, the pinned one if empty, and has runs use it. Where it is there already
-// nothing is fetched. Errors: NotFound, InvalidArgument, RuntimeMissing without npm, Unavailable without its registry,
+// Install installs a version of an agent, the pinned one if empty, and has runs
+// use it. Where it is there already nothing is fetched. Errors: NotFound,
+// InvalidArgument, RuntimeMissing without npm, Unavailable without its registry,
 // StorageFull, Corrupt, Unsupported, Canceled.
 func (s *Store) Install(ctx context.Context, name, version string, progress func(workspace.Step)) (agent.Layer, error) {
 	a, err := s.Agent(name)
@@ -81,7 +82,8 @@ func (s *Store) Install(ctx context.Context, name, version string, progress func
 	return l, nil
 }
 
-// lock lets nobody else change what is installed of an agent, and removes what whoever did so before and died has left.
+// lock lets nobody else change what is installed of an agent, and removes what
+// whoever did so before and died has left.
 func (s *Store) lock(ctx context.Context, a agent.Agent, progress func(workspace.Step)) (unlock func(), err error) {
 	dir := s.dirOf(a)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -123,7 +125,8 @@ func (s *Store) lock(ctx context.Context, a agent.Agent, progress func(workspace
 	return func() { f.Close() }, nil
 }
 
-// make makes a layer. It is there as a whole, and after a crash of the machine too, or not at all.
+// make makes a layer. It is there as a whole, and after a crash of the machine
+// too, or not at all.
 func (s *Store) make(ctx context.Context, a agent.Agent, l agent.Layer, progress func(workspace.Step)) (err error) {
 	dir := s.dirOf(a)
 	registry, err := s.o.Registry(ctx)
@@ -293,8 +296,9 @@ shift 2
 exec "$@"
 `
 
-// Try has the program of a layer say its version, in a sandbox. Errors: RuntimeMissing, Corrupt when it is of another
-// one, or why the sandbox could not be had.
+// Try has the program of a layer say its version, in a sandbox. Errors:
+// RuntimeMissing, Corrupt when it is of another one, or why the sandbox could not
+// be had.
 func (s *Store) Try(ctx context.Context, a agent.Agent, l agent.Layer) (said string, err error) {
 	o, err := a.Outfit(l, agent.Choice{})
 	if err != nil {
@@ -401,8 +405,9 @@ func sizeOf(dir string) (size int64) {
 	return size
 }
 
-// Remove removes versions of an agent that no sandbox has: the one that is named, or all but the one that runs use.
-// inUse says who has a layer; the names of the removed are returned. Errors: NotFound, Conflict, StorageFull.
+// Remove removes versions of an agent that no sandbox has: the one that is named,
+// or all but the one that runs use. inUse says who has a layer; the names of
+// the removed are returned. Errors: NotFound, Conflict, StorageFull.
 func (s *Store) Remove(ctx context.Context, name, version string, inUse func(layer string) []string) (removed []string, err error) {
 	a, err := s.Agent(name)
 	if err != nil {

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// harmless are settings that a sandbox may choose: they say how something looks, who the author is, or which of git's
-// own ways is taken. None names a program, a file or an address.
+// harmless are settings that a sandbox may choose: they say how something
+// looks, who the author is, or which of git's own ways is taken. None names a
+// program, a file or an address.
 var harmless = map[string][]string{ // nil is any text
 	"user.name": nil, "user.email": nil, "author.name": nil, "author.email": nil, "committer.name": nil, "committer.email": nil,
 	"user.useconfigonly": booleans,
@@ -44,11 +45,13 @@ var (
 	colours  = []string{"true", "false", "always", "never", "auto"}
 )
 
-// readable are settings that may be read beside those, because the repository's own say nothing of others.
+// readable are settings that may be read beside those, because the repository's
+// own say nothing of others.
 var readable = []string{"core.bare", "core.filemode", "core.autocrlf", "core.eol", "core.ignorecase", "core.symlinks", "core.repositoryformatversion",
 	"core.editor", "core.pager", "commit.template", "remote.origin.url", "remote.origin.pushurl", "remote.origin.fetch", "remote.pushdefault", "extensions.objectformat"}
 
-// sections are those of which every setting may be read: there are none of Cove's own in them.
+// sections are those of which every setting may be read: there are none of
+// Cove's own in them.
 var sections = []string{"user", "author", "committer", "init", "pull", "merge", "rebase", "commit", "tag", "push", "fetch", "log", "status", "advice", "column",
 	"format", "blame", "grep", "stash", "i18n", "apply", "rerere", "color"}
 

@@ -24,7 +24,8 @@ type judge struct {
 	bare    bool // never "--"
 }
 
-// globalOptions are the options before the verb. Those of the pager concern the sandbox's side only.
+// globalOptions are the options before the verb. Those of the pager concern the
+// sandbox's side only.
 var globalOptions = sync.OnceValue(func() map[string]*option {
 	return compile(`-C=<text>; -c=<text>; --no-pager; -P --no-pager; -p --paginate; --no-optional-locks; --no-replace-objects
 	--literal-pathspecs; --glob-pathspecs; --noglob-pathspecs; --icase-pathspecs; --no-advice`)
@@ -65,7 +66,8 @@ func (j *judge) globals() error {
 
 func (j *judge) within(dir string) bool { return dir == j.Root || strings.HasPrefix(dir, j.Root+"/") }
 
-// values judges the values of all options, and writes paths so that they are nothing else.
+// values judges the values of all options, and writes paths so that they are
+// nothing else.
 func (j *judge) values() error {
 	for _, g := range j.s.options {
 		if err := j.value(g); err != nil {

@@ -17,8 +17,9 @@ func (t table) find(name string) *verb {
 	return nil
 }
 
-// verbs are what a sandbox may have done. What a command does with names of branches is judged by its judge. They are
-// read when they are first needed, which most commands of Cove never do.
+// verbs are what a sandbox may have done. What a command does with names of
+// branches is judged by its judge. They are read when they are first needed, which most
+// commands of Cove never do.
 var verbs = sync.OnceValue(func() table {
 	options := readOptions(optionsTable)
 	t := table{

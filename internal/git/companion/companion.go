@@ -1,26 +1,30 @@
 //go:build linux
 
-// Package companion owns the sandbox beside a sandbox, in which git runs on a repository that is not inside: it
-// implements [command.Runner].
+// Package companion owns the sandbox beside a sandbox, in which git runs on a
+// repository that is not inside: it implements [command.Runner].
 //
 // # What is where
 //
-// A companion has the workspace's files, which belong to the sandbox and so to the attacker, and the git directory,
-// which does not. So git there has Cove's own configuration, shown in place of the repository's; its root filesystem
-// has git and no other program (root.go), and nothing in the workspace can be executed. What a repository names as a
-// filter, a hook or a file system monitor is not there, whoever's configuration names it: also that of another
-// repository below the workspace, which git looks into by itself. Symbolic links of the workspace lead nowhere: git
-// reads them, and follows none.
+// A companion has the workspace's files, which belong to the sandbox and so to
+// the attacker, and the git directory, which does not. So git there has Cove's
+// own configuration, shown in place of the repository's; its root filesystem
+// has git and no other program (root.go), and nothing in the workspace can be
+// executed. What a repository names as a filter, a hook or a file system
+// monitor is not there, whoever's configuration names it: also that of another
+// repository below the workspace, which git looks into by itself. Symbolic
+// links of the workspace lead nowhere: git reads them, and follows none.
 //
-// There are two: one without a network, and for commands that go to the remote one with a way out of its own, under the
-// sandbox's policy.
+// There are two: one without a network, and for commands that go to the remote
+// one with a way out of its own, under the sandbox's policy.
 //
 // # Whose repository
 //
-// A workspace's own repository has nothing that is not the sandbox's to see. A person's own does. Git in the companion
-// never sees that one's branches: it has a repository of its own there, which borrows the person's objects read-only,
-// and into which the branches that may be seen are copied before a command (person.go). Afterwards the sandbox's own
-// branch is brought back, and no other; git on the host checks every object.
+// A workspace's own repository has nothing that is not the sandbox's to see. A
+// person's own does. Git in the companion never sees that one's branches: it
+// has a repository of its own there, which borrows the person's objects
+// read-only, and into which the branches that may be seen are copied before a
+// command (person.go). Afterwards the sandbox's own branch is brought back, and
+// no other; git on the host checks every object.
 package companion
 
 import (
@@ -234,7 +238,8 @@ func (c *Companion) Run(ctx context.Context, r command.Run) (exit int, err error
 	return exit, err
 }
 
-// enter returns the companion with a network, or the one without, and keeps it from ending.
+// enter returns the companion with a network, or the one without, and keeps it
+// from ending.
 func (c *Companion) enter(ctx context.Context, online bool) (*box, func(), error) {
 	if online && c.o.OpenWay == nil {
 		return nil, nil, cove.Errorf(cove.Forbidden, "this sandbox has no network to reach the remote by").WithHint("its repository has no remote, or it was made without a network")
@@ -400,7 +405,8 @@ func (c *Companion) binding() (b engine.Binding, err error) {
 			return b, err
 		}
 	}
-	// What git outside takes for its configuration, or finds the repository by, is nobody's to write inside.
+	// What git outside takes for its configuration, or finds the repository by,
+	// is nobody's to write inside.
 	admin := gitDir + "/worktrees/" + w.Worktree
 	for name, target := range map[string]string{
 		"config": gitDir + "/config", "commondir": admin + "/commondir", "gitdir": admin + "/gitdir", "config.worktree": admin + "/config.worktree",
@@ -412,7 +418,8 @@ func (c *Companion) binding() (b engine.Binding, err error) {
 	return b, nil
 }
 
-// environment is that of every git in a companion: Cove's, as on the host, and what is different here.
+// environment is that of every git in a companion: Cove's, as on the host, and
+// what is different here.
 func (c *Companion) environment(way map[string]string) []string {
 	settings := []hostgit.Setting{
 		{Key: "core.editor", Value: editorProgram}, {Key: "color.ui", Value: "false"}, {Key: "safe.directory", Value: "*"},
@@ -488,7 +495,8 @@ type exitError struct {
 
 func (e *exitError) Error() string { return e.said }
 
-// limited keeps the beginning of what is written to it; too much is an error where nothing may be missing.
+// limited keeps the beginning of what is written to it; too much is an error
+// where nothing may be missing.
 type limited struct {
 	bytes.Buffer
 	left int

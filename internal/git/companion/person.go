@@ -20,7 +20,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/hostgit"
 )
 
-// person is a person's own repository, of which a sandbox sees some branches, and has one.
+// person is a person's own repository, of which a sandbox sees some branches,
+// and has one.
 type person struct {
 	c   *Companion
 	dir string // its git directory, on the host
@@ -30,7 +31,8 @@ type person struct {
 	loaded bool
 }
 
-// newPerson makes the repository that the companion has instead, if it is not there yet.
+// newPerson makes the repository that the companion has instead, if it is not
+// there yet.
 func newPerson(ctx context.Context, c *Companion) (*person, error) {
 	p := &person{c: c, dir: c.o.Workspace.Hidden}
 	own := c.in("repository")
@@ -95,8 +97,9 @@ func (p *person) refs(ctx context.Context) (map[string]string, error) {
 
 func (p *person) shared(branch string) bool { return slices.Contains(p.c.o.Workspace.Shared, branch) }
 
-// bring copies what has changed in the person's repository into the companion's. What the sandbox has done on its own
-// branch is not undone by that: it counts until it could be taken back.
+// bring copies what has changed in the person's repository into the companion's.
+// What the sandbox has done on its own branch is not undone by that: it counts
+// until it could be taken back.
 func (p *person) bring(ctx context.Context, b *box) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,7 +196,8 @@ func (p *person) see(ctx context.Context, b *box, ids []string) error {
 	return nil
 }
 
-// seen are the beginnings of what a sandbox may see: its refs, what they were, and what it has added to the index.
+// seen are the beginnings of what a sandbox may see: its refs, what they were,
+// and what it has added to the index.
 var seen = []string{"--all", "--reflog", "HEAD"}
 
 func (p *person) reached(ctx context.Context, b *box, id string) (bool, error) {
@@ -277,7 +281,8 @@ func (p *person) take(ctx context.Context, b *box) error {
 	return p.remember()
 }
 
-// loose is the number of objects from which on they are kept as they come, in a pack; fetch has the same.
+// loose is the number of objects from which on they are kept as they come, in
+// a pack; fetch has the same.
 const loose = 100
 
 // maxPack is how many bytes may be brought back at a time.

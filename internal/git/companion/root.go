@@ -29,8 +29,9 @@ var execPaths = []string{"/usr/lib/git-core", "/usr/libexec/git-core"}
 // the directories of libraries that were found already.
 var libraryPaths = []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"}
 
-// MakeRoot makes, as the new directory dir, a root filesystem in which git of this machine runs and nothing else does:
-// no shell, no interpreter, nothing that a repository could name as a program. editor is cove-guest. Errors:
+// MakeRoot makes, as the new directory dir, a root filesystem in which git of
+// this machine runs and nothing else does: no shell, no interpreter, nothing
+// that a repository could name as a program. editor is cove-guest. Errors:
 // Unavailable when git is not installed, StorageFull.
 func MakeRoot(dir, editor string) (engine.Rootfs, error) {
 	r := &root{dir: dir, done: map[string]bool{}}

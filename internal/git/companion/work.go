@@ -22,9 +22,10 @@ import (
 // workIndex is, in the repository, the index that a snapshot is made with.
 const workIndex = "cove-work.index"
 
-// Snapshot makes a commit of what is not committed, for ref to lead to, and touches nothing that somebody works with:
-// its index is another. Where everything is committed the ref of it goes. Errors: Conflict with what git says,
-// StorageFull, Unavailable.
+// Snapshot makes a commit of what is not committed, for ref to lead to, and
+// touches nothing that somebody works with: its index is another. Where
+// everything is committed the ref of it goes. Errors: Conflict with what git
+// says, StorageFull, Unavailable.
 func (c *Companion) Snapshot(ctx context.Context, ref string) error {
 	b, leave, err := c.enter(ctx, false)
 	if err != nil {
@@ -131,8 +132,9 @@ func (c *Companion) copyIndex() (remove func(), err error) {
 	return remove, nil
 }
 
-// Send starts "git upload-pack" on the worktree's repository. asIs has it send objects as they are, and not as
-// differences to others. done lets the companion go, once the process has ended.
+// Send starts "git upload-pack" on the worktree's repository. asIs has it send
+// objects as they are, and not as differences to others. done lets the companion
+// go, once the process has ended.
 func (c *Companion) Send(ctx context.Context, asIs bool) (p *process.Process, done func(), err error) {
 	b, leave, err := c.enter(ctx, false)
 	if err != nil {

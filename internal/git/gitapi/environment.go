@@ -20,7 +20,8 @@ var variables = []string{
 	"GIT_MERGE_AUTOEDIT", "COLUMNS", "TZ",
 }
 
-// environment is what git is given of the sandbox's. Other variables than those are left out.
+// environment is what git is given of the sandbox's. Other variables than those
+// are left out.
 func environment(asked wire.Request) ([]string, error) {
 	var env []string
 	for _, name := range variables {
@@ -48,8 +49,9 @@ func zone(v string) bool {
 		strings.Trim(v, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-_/:,.<>") == ""
 }
 
-// settings are those that the request brings, as far as they are harmless; the rest is for other programs, or nothing
-// that a sandbox may choose. Git itself sees no terminal: where there is one, what it would do by itself is said.
+// settings are those that the request brings, as far as they are harmless; the
+// rest is for other programs, or nothing that a sandbox may choose. Git itself
+// sees no terminal: where there is one, what it would do by itself is said.
 func settings(asked wire.Request) [][2]string {
 	var all [][2]string
 	if asked.Color {

@@ -1,8 +1,10 @@
-// Package gitapi owns the git API (invariant G4): the HTTP service on the host that git inside a sandbox, whose
-// repository is not inside, asks to run commands.
+// Package gitapi owns the git API (invariant G4): the HTTP service on the host
+// that git inside a sandbox, whose repository is not inside, asks to run
+// commands.
 //
-// It serves one sandbox, on the listener that is that sandbox's. A request is accepted once, if it is signed with the
-// sandbox's key and its time is now (signature.go). What it asks for is judged by package command, and run by a
+// It serves one sandbox, on the listener that is that sandbox's. A request is
+// accepted once, if it is signed with the sandbox's key and its time is now
+// (signature.go). What it asks for is judged by package command, and run by a
 // [command.Runner], whose output is streamed back in frames (package wire).
 package gitapi
 

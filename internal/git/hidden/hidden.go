@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package hidden owns git for a sandbox whose repository is not inside, as a whole: what the sandbox is shown so that
-// its git finds the git API, the sandbox's key, and the API with what runs its commands.
+// Package hidden owns git for a sandbox whose repository is not inside, as a
+// whole: what the sandbox is shown so that its git finds the git API, the
+// sandbox's key, and the API with what runs its commands.
 package hidden
 
 import (
@@ -44,8 +45,9 @@ type Service struct {
 	log       *slog.Logger
 }
 
-// Open makes it, or opens what another process of Cove has made in the same directory: the sandbox's key stays what it
-// is until the directory is removed, with the sandbox. Errors: InvalidArgument, StorageFull, Unsupported.
+// Open makes it, or opens what another process of Cove has made in the same
+// directory: the sandbox's key stays what it is until the directory is removed,
+// with the sandbox. Errors: InvalidArgument, StorageFull, Unsupported.
 func Open(ctx context.Context, o Options) (*Service, error) {
 	s := &Service{dir: o.Dir, log: o.Log}
 	key, err := s.place(o.Guest)
@@ -89,7 +91,8 @@ func (s *Service) place(program string) (key []byte, err error) {
 	return key, atomicfile.Write(s.in("nothing"), nil, 0o444)
 }
 
-// copyProgram copies one in the place of one of an earlier version. The one that a living sandbox runs stays as it is.
+// copyProgram copies one in the place of one of an earlier version. The one
+// that a living sandbox runs stays as it is.
 func copyProgram(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -125,7 +128,8 @@ func (*Service) Listen() guest.Listen {
 // Programs is the directory inside that has git, to be the first of PATH.
 func (*Service) Programs() string { return wire.Programs }
 
-// Serve serves until ctx ends, and then waits for what runs. It closes ln, and the service with it.
+// Serve serves until ctx ends, and then waits for what runs. It closes ln, and
+// the service with it.
 func (s *Service) Serve(ctx context.Context, ln net.Listener) {
 	if err := s.api.Serve(ctx, ln); err != nil {
 		s.log.Error("git of a sandbox has ended", "error", err)
@@ -138,8 +142,9 @@ func (s *Service) Snapshot(ctx context.Context, ref string) error {
 	return s.companion.Snapshot(ctx, ref)
 }
 
-// Send starts "git upload-pack" on the repository. asIs has it send objects as they are, and not as differences to
-// others. done lets go of what it runs in, once it has ended.
+// Send starts "git upload-pack" on the repository. asIs has it send objects as
+// they are, and not as differences to others. done lets go of what it runs in,
+// once it has ended.
 func (s *Service) Send(ctx context.Context, asIs bool) (p *process.Process, done func(), err error) {
 	return s.companion.Send(ctx, asIs)
 }

@@ -1,10 +1,12 @@
 //go:build linux
 
-// Package inside owns git inside a sandbox whose repository is not there: the program that sends a command to the git
-// API and behaves as git would. It is linked into cove-guest.
+// Package inside owns git inside a sandbox whose repository is not there: the
+// program that sends a command to the git API and behaves as git would. It is
+// linked into cove-guest.
 //
-// What concerns the place where it is called happens here: aliases, the user's own settings, files to read a message
-// from, the pager and the editor. Whether a command is allowed is decided outside.
+// What concerns the place where it is called happens here: aliases, the user's
+// own settings, files to read a message from, the pager and the editor. Whether
+// a command is allowed is decided outside.
 package inside
 
 import (
@@ -259,8 +261,9 @@ func (s *session) show(p []byte) error {
 	return err
 }
 
-// heedInterrupts ends the command when the terminal says so, which whoever runs it notices by the connection; but not
-// while the user is in the editor, or reads: those have the terminal.
+// heedInterrupts ends the command when the terminal says so, which whoever runs
+// it notices by the connection; but not while the user is in the editor, or
+// reads: those have the terminal.
 func (s *session) heedInterrupts() {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, unix.SIGINT, unix.SIGQUIT)

@@ -14,7 +14,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/command"
 )
 
-// setting is one line of configuration. The key is in small letters, but for what is between its first and last dot.
+// setting is one line of configuration. The key is in small letters, but for
+// what is between its first and last dot.
 type setting struct{ key, value string }
 
 // settings are the user's own, the last of a key being the one that counts.
@@ -47,7 +48,8 @@ func globalFile() string {
 	return path.Join(os.Getenv("HOME"), ".gitconfig")
 }
 
-// readSettings reads those of the sandbox and of its user. A file that cannot be read says nothing.
+// readSettings reads those of the sandbox and of its user. A file that cannot
+// be read says nothing.
 func readSettings() settings {
 	system := "/etc/gitconfig"
 	if name := os.Getenv("GIT_CONFIG_SYSTEM"); name != "" {

@@ -36,7 +36,8 @@ type Inspector struct {
 	places *places
 }
 
-// Able reports whether sandboxes of an engine can hold a pack: the engine has to show them a directory of the host.
+// Able reports whether sandboxes of an engine can hold a pack: the engine has to
+// show them a directory of the host.
 func Able(c engine.Capabilities) error {
 	if !c.LateMount {
 		return cove.Errorf(cove.Unsupported, "the engine shows sandboxes no directory of this machine").WithHint("set engine to native")
@@ -54,7 +55,8 @@ func New(o Options) *Inspector {
 	return &Inspector{o: o, places: newPlaces(o.AtOnce)}
 }
 
-// abandoned is how old a directory is that nobody uses: no push is looked into for as long.
+// abandoned is how old a directory is that nobody uses: no push is looked into for
+// as long.
 const abandoned = 24 * time.Hour
 
 // Tidy removes what processes that are gone have left in a directory (Options.Dir).
@@ -72,8 +74,9 @@ func Tidy(dir string) {
 
 const prefix = "inspect-"
 
-// limits of a sandbox that a pack of so many bytes is looked into in. Packs themselves are in a directory of the
-// host's, where index-pack keeps no more of one than it reads, and nothing has a file larger than what may be written.
+// limits of a sandbox that a pack of so many bytes is looked into in. Packs
+// themselves are in a directory of the host's, where index-pack keeps no more of
+// one than it reads, and nothing has a file larger than what may be written.
 func limits(c engine.Capabilities, most int64) cove.Limits {
 	l := cove.Limits{OpenFiles: 256, Stdout: 1 << 30, Stderr: maxFindings, Timeout: time.Hour}
 	if c.MemoryLimit {
@@ -105,8 +108,9 @@ func (i *Inspector) Inspect(ctx context.Context, job Job) (facts policy.Facts, e
 	return facts, err
 }
 
-// Unreachable are those of wants that are not in the history of tips, for a sandbox. most is how much the server is
-// asked for, in bytes. Errors: those of Inspect, and of server.
+// Unreachable are those of wants that are not in the history of tips, for a
+// sandbox. most is how much the server is asked for, in bytes. Errors: those of
+// Inspect, and of server.
 func (i *Inspector) Unreachable(ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64, server Upstream) (missing []string, err error) {
 	if len(tips) == 0 {
 		return wants, nil
@@ -118,7 +122,8 @@ func (i *Inspector) Unreachable(ctx context.Context, sandbox cove.SandboxID, tip
 	return missing, err
 }
 
-// with runs f for a sandbox, with a git in an empty repository, in another one of its own.
+// with runs f for a sandbox, with a git in an empty repository, in another one of
+// its own.
 func (i *Inspector) with(ctx context.Context, sandbox cove.SandboxID, sha256 bool, most int64, f func(context.Context, git) error) error {
 	if err := i.places.enter(ctx, sandbox); err != nil {
 		return err

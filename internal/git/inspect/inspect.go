@@ -1,11 +1,14 @@
-// Package inspect finds out what is in the pack of a push, in a sandbox of its own: one without network, with limits of
-// memory, time, tasks and output, that is destroyed when it has answered.
+// Package inspect finds out what is in the pack of a push, in a sandbox of its
+// own: one without network, with limits of memory, time, tasks and output, that
+// is destroyed when it has answered.
 //
-// A pack is bytes that somebody untrusted has chosen, and git that reads it is no part of what anybody has to trust: it
-// runs in there, and what it writes is read here as hostile, too. It decides nothing; what it finds are Facts.
+// A pack is bytes that somebody untrusted has chosen, and git that reads it is
+// no part of what anybody has to trust: it runs in there, and what it writes is
+// read here as hostile, too. It decides nothing; what it finds are Facts.
 //
-// What a push needs of the server's (commits that new ones are built on) comes from the server, through an Upstream.
-// What cannot be had is not guessed: then ancestry is Unknown, or the push has a defect.
+// What a push needs of the server's (commits that new ones are built on) comes
+// from the server, through an Upstream. What cannot be had is not guessed: then
+// ancestry is Unknown, or the push has a defect.
 package inspect
 
 import (
@@ -29,7 +32,8 @@ type Job struct {
 	// Shallow are commits whose parents the client says that it has not. A new
 	// commit is none: its history would be cut.
 	Shallow []string
-	// Visible are commits that the sandbox may see; what is new is built on them, or on what is in their history.
+	// Visible are commits that the sandbox may see; what is new is built on them,
+	// or on what is in their history.
 	Visible []string
 	// Settled are those of them that branches which others keep are at: what a
 	// commit takes over from one is no change of its own.
@@ -56,8 +60,9 @@ type Query struct {
 
 // Upstream asks the server that a push is for.
 type Upstream interface {
-	// Fetch gives a pack, and which of its commits have parents that it lacks. The caller reads the pack to its end and
-	// closes it. Errors: any, and the server has not what is wanted, or does not give it.
+	// Fetch gives a pack, and which of its commits have parents that it lacks.
+	// The caller reads the pack to its end and closes it. Errors: any, and the
+	// server has not what is wanted, or does not give it.
 	Fetch(ctx context.Context, q Query) (pack io.ReadCloser, shallow []string, err error)
 }
 
@@ -205,7 +210,8 @@ func (r *run) tips(ctx context.Context) (all []string, err error) {
 	}, "cat-file", "--batch-check=%(objecttype) %(objectname)")
 }
 
-// walk finds the commits of the pack that tips lead to, and those beyond it that they are built on.
+// walk finds the commits of the pack that tips lead to, and those beyond it that
+// they are built on.
 func (r *run) walk(tips []string) (fresh, boundary []string) {
 	seen := map[string]bool{}
 	for next := slices.Clone(tips); len(next) > 0; {
@@ -228,7 +234,8 @@ func (r *run) walk(tips []string) (fresh, boundary []string) {
 	return fresh, boundary
 }
 
-// visible refuses a push that is built on what the sandbox does not see: it would see it then.
+// visible refuses a push that is built on what the sandbox does not see: it
+// would see it then.
 func (r *run) visible(ctx context.Context, boundary []string) error {
 	unknown := slices.DeleteFunc(slices.Clone(boundary), func(id string) bool { return slices.Contains(r.job.Visible, id) })
 	for _, id := range unknown {
@@ -239,8 +246,9 @@ func (r *run) visible(ctx context.Context, boundary []string) error {
 	return nil
 }
 
-// descends reports whether a commit is in the history of one of tips, which the server is asked for: of all commits in
-// it that are not in the commit's own history, one has it for a parent.
+// descends reports whether a commit is in the history of one of tips, which the
+// server is asked for: of all commits in it that are not in the commit's own
+// history, one has it for a parent.
 func (r *run) descends(ctx context.Context, from string, tips []string) bool {
 	if slices.Contains(tips, from) {
 		return true
@@ -361,8 +369,9 @@ func plain(err error) string {
 	return s
 }
 
-// complete refuses a push that names objects which it does not bring, and which are not in what it is built on: those
-// the sandbox may never have seen, and it would see them then.
+// complete refuses a push that names objects which it does not bring, and which
+// are not in what it is built on: those the sandbox may never have seen, and it
+// would see them then.
 func (r *run) complete(ctx context.Context, fresh, boundary []string) error {
 	var in strings.Builder
 	for _, id := range fresh {
@@ -486,8 +495,9 @@ func (r *run) taken(ctx context.Context, path string, e entry, settled []string)
 // maxNear is of how many tips alone the trees are looked at first.
 const maxNear = 16
 
-// unreachable are those of wants that are not in the history of tips, trees and blobs included. It is found out by
-// having the trees of the first tips alone, which is where most of what is wanted is, and then all of it but blobs
+// unreachable are those of wants that are not in the history of tips, trees and
+// blobs included. It is found out by having the trees of the first tips alone,
+// which is where most of what is wanted is, and then all of it but blobs
 // themselves.
 func unreachable(ctx context.Context, g git, tips, wants []string, most int64, server Upstream) ([]string, error) {
 	missing := map[string]bool{}
@@ -507,7 +517,8 @@ func unreachable(ctx context.Context, g git, tips, wants []string, most int64, s
 	return keys(missing), err
 }
 
-// strike takes from missing what is in what a server answers to a query: in an empty repository.
+// strike takes from missing what is in what a server answers to a query: in an
+// empty repository.
 func (g git) strike(ctx context.Context, missing map[string]bool, q Query, most int64, server Upstream) error {
 	pack, shallow, err := server.Fetch(ctx, q)
 	if err != nil {

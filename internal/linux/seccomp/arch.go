@@ -19,7 +19,8 @@ const (
 // HostArch is the architecture of this build.
 func HostArch() Arch { return Arch(runtime.GOARCH) }
 
-// x32Bit marks the numbers of x86-64's second ABI, which shares the first one's audit architecture (__X32_SYSCALL_BIT).
+// x32Bit marks the numbers of x86-64's second ABI, which shares the first
+// one's audit architecture (__X32_SYSCALL_BIT).
 const x32Bit = 0x40000000
 
 // abi is what the filter needs to know of an architecture.
