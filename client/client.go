@@ -270,8 +270,8 @@ func at(path string) endpoint { return endpoint{path: path} }
 // below returns the endpoint of a part of it, or of an action on it.
 func (e endpoint) below(path string) endpoint { return endpoint{e.path + path, e.err} }
 
-// item returns the endpoint of a member of a collection, and refuses names that would change the path. what is said of
-// them then.
+// item returns the endpoint of a member of a collection. It refuses names that would change the path; what describes
+// the right ones.
 func (e endpoint) item(name, what string) endpoint {
 	if e.err == nil && (name == "" || name == "." || name == "..") {
 		e.err = cove.Errorf(cove.InvalidArgument, "%q is not %s", name, what)

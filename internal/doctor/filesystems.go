@@ -23,9 +23,9 @@ const (
 )
 
 // succeeds returns a check that fails if a trial does. found is reported otherwise, before what the trial reports.
-func succeeds(t trial, found, fix string) func(context.Context, *host) outcome {
+func succeeds(name string, namespaces uintptr, found, fix string) func(context.Context, *host) outcome {
 	return func(ctx context.Context, h *host) outcome {
-		reported, err := h.try(ctx, t)
+		reported, err := h.try(ctx, trial{name: name, namespaces: namespaces})
 		if err != nil {
 			return fail(err.Error(), fix)
 		}
