@@ -95,7 +95,8 @@ func (c *Client) HandOver(ctx context.Context, name string, sockets []*os.File) 
 // handOver performs the exchange on a fresh connection. The connection's end after the answer is the route's end.
 func handOver(conn *net.UnixConn, name string, sockets []*os.File) error {
 	request := "POST " + clientPath(name).path +
-		"/sockets HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: " + api.SocketsProtocol + "\r\nContent-Length: 0\r\n\r\n"
+		"/sockets HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: " + api.SocketsProtocol +
+		"\r\nContent-Length: 0\r\n\r\n"
 	if _, err := conn.Write([]byte(request)); err != nil {
 		return err
 	}
