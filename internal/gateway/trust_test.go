@@ -112,7 +112,8 @@ func TestKeystoreMadeAhead(t *testing.T) {
 		if err := os.WriteFile(store, nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		g := New(Options{Dir: t.TempDir(), Ahead: 1, Clock: clocktest.NewManual(time.Now()), Log: slog.New(slog.DiscardHandler)})
+		g := New(Options{Dir: t.TempDir(), Ahead: 1, Clock: clocktest.NewManual(time.Now()),
+			Log: slog.New(slog.DiscardHandler)})
 		defer g.Close()
 		for i, ahead := range []bool{false, false, true} {
 			w, err := g.Open(Spec{Sandbox: g.Next()})
