@@ -1,8 +1,7 @@
-// Package api holds the wire types of Cove's HTTP API: what a client sends and
-// what it gets, as JSON.
+// Package api holds the wire types of Cove's HTTP API: what a client sends and what it gets, as JSON.
 //
-// Times are RFC 3339 in UTC, durations are seconds unless a name says
-// milliseconds, sizes are in the unit of their name.
+// Times are RFC 3339 in UTC, durations are seconds unless a name says milliseconds, sizes are in the unit of their
+// name.
 package api
 
 import "time"
@@ -22,8 +21,7 @@ type ExecuteRequest struct {
 	Profile     string       `json:"profile,omitempty" doc:"Name of a profile of the server; what the request says itself wins"`
 }
 
-// Spec is what requests and profiles alike say of a sandbox. internal/apispec turns it
-// into a cove.Spec, and back.
+// Spec is what requests and profiles alike say of a sandbox. internal/apispec turns it into a cove.Spec, and back.
 type Spec struct {
 	Engine    string            `json:"engine,omitempty" yaml:"engine,omitempty" doc:"native, docker or auto"`
 	Isolation string            `json:"isolation,omitempty" yaml:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between the sandbox and the host, if its engine has it: container (default) is namespaces, cgroups and a filter of system calls on the host's kernel"`
@@ -51,13 +49,11 @@ type Permissions struct {
 	Network *NetworkPermission `json:"network,omitempty"`
 }
 
-// NetworkPermission asks for a network. Everything goes through the gateway,
-// which lets out what the policy allows.
+// NetworkPermission asks for a network. Everything goes through the gateway, which lets out what the policy allows.
 type NetworkPermission struct {
 	Enabled bool `json:"enabled" doc:"Whether there is a network at all"`
 	GatewayPolicy
-	// Credentials never enter the sandbox: they are set on requests that policy
-	// has allowed.
+	// Credentials never enter the sandbox: they are set on requests that policy has allowed.
 	Credentials []string `json:"credentials,omitempty" doc:"Names of credentials of the machine, for its owner: they are set on requests outside the sandbox, which has placeholders"`
 	ModelPermission
 }
@@ -68,8 +64,7 @@ type ModelPermission struct {
 	Budget    *ModelBudget `json:"budget,omitempty"`
 }
 
-// ModelBudget is the most that may be used of models; what is absent is as
-// configured (gateway.budget).
+// ModelBudget is the most that may be used of models; what is absent is as configured (gateway.budget).
 type ModelBudget struct {
 	Requests int64   `json:"requests,omitempty" yaml:"requests,omitempty" minimum:"1" doc:"Requests"`
 	Tokens   int64   `json:"tokens,omitempty" yaml:"tokens,omitempty" minimum:"1" doc:"Tokens, in and out, those of caches included"`
@@ -171,9 +166,8 @@ type SecurityEvent struct {
 	Detail   string `json:"detail"`
 }
 
-// Names of the SSE events of POST /execute/stream. Every event has an id;
-// lines that begin with a colon are heartbeats. The response's header
-// ExecutionIDHeader names the execution before its first event.
+// Names of the SSE events of POST /execute/stream. Every event has an id; lines that begin with a colon are heartbeats.
+// The response's header ExecutionIDHeader names the execution before its first event.
 const (
 	EventStdout = "stdout" // OutputEvent
 	EventStderr = "stderr" // OutputEvent
@@ -191,8 +185,7 @@ type ExecutionList struct {
 	NextCursor string      `json:"next_cursor,omitempty" doc:"For the query cursor of the next page; absent on the last one"`
 }
 
-// AuditRecord is one line of the audit log: who did what to which object, with
-// which verdict and why.
+// AuditRecord is one line of the audit log: who did what to which object, with which verdict and why.
 type AuditRecord struct {
 	Seq     int64     `json:"seq" doc:"Its number; they follow each other without a gap"`
 	Time    time.Time `json:"time"`
@@ -219,9 +212,8 @@ type AuditVerification struct {
 	Broken  int64  `json:"broken,omitempty" doc:"Number of the first record that is changed or missing; neither it nor any after it can be trusted"`
 }
 
-// Decision is what became of one attempt to leave a sandbox, or of several that
-// were alike. It holds no query, header, body or secret: where a path would have
-// shown one it has "…".
+// Decision is what became of one attempt to leave a sandbox, or of several that were alike. It holds no query, header,
+// body or secret: where a path would have shown one it has "…".
 type Decision struct {
 	Seq       int64     `json:"seq" doc:"Its number, in the order of recording; some may be missing"`
 	Time      time.Time `json:"time" doc:"When it began"`

@@ -2,8 +2,7 @@ package api
 
 import "time"
 
-// Hold is what waits for an answer on its way out of a sandbox: one request, or
-// several that are asked about together.
+// Hold is what waits for an answer on its way out of a sandbox: one request, or several that are asked about together.
 type Hold struct {
 	ID        string    `json:"id" example:"ho_0123456789abcdefghjkmnpqrs"`
 	Execution string    `json:"execution,omitempty" example:"ex_0123456789abcdefghjkmnpqrs"`
@@ -21,8 +20,7 @@ type Hold struct {
 	Until     time.Time `json:"until" doc:"When the one that waits longest is denied, or its execution out of time"`
 }
 
-// HoldList is the answer of GET /network/holds, and the data of the SSE event
-// holds: the oldest first.
+// HoldList is the answer of GET /network/holds, and the data of the SSE event holds: the oldest first.
 type HoldList struct {
 	Holds []Hold `json:"holds" nullable:"false"`
 }

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// MessageVersion is the version of the form of a Message. It changes when
-// something that is there changes its meaning or goes; what is new does not
-// change it, so that readers pass over fields and types they do not know.
+// MessageVersion is the version of the form of a Message. It changes when something that is there changes its meaning
+// or goes; what is new does not change it, so that readers pass over fields and types they do not know.
 const MessageVersion = 1
 
 // Types of Message.

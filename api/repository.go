@@ -2,8 +2,7 @@ package api
 
 import "time"
 
-// StoredRepository is a repository in the store: what sandboxes of it borrow
-// their objects from.
+// StoredRepository is a repository in the store: what sandboxes of it borrow their objects from.
 type StoredRepository struct {
 	Source    string    `json:"source" doc:"Address, or directory" example:"https://github.com/owner/repo.git"`
 	Name      string    `json:"name" doc:"What the store keeps it under" example:"github.com/owner/repo"`
@@ -30,6 +29,5 @@ type RepositoryName struct {
 	Source string `json:"source" doc:"OWNER/REPO, an HTTPS address, a directory, or its name in the store"`
 }
 
-// EventFetched is the last event of POST /repositories that succeeded: a
-// StoredRepository.
+// EventFetched is the last event of POST /repositories that succeeded: a StoredRepository.
 const EventFetched = "fetched"

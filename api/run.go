@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// RunRequest gives an agent a task: POST /runs. It works in a sandbox that is
-// made for it, or in one that is there.
+// RunRequest gives an agent a task: POST /runs. It works in a sandbox that is made for it, or in one that is there.
 type RunRequest struct {
 	Agent        string          `json:"agent,omitempty" doc:"As GET /agents lists them; the profile's when absent" example:"claude"`
 	Prompt       string          `json:"prompt" doc:"The task, in words"`
@@ -69,9 +68,8 @@ type RunList struct {
 	Next string `json:"next,omitempty" doc:"Give it as before, for older ones"`
 }
 
-// Names of the SSE events of POST /runs and GET /runs/{run}/events, beside
-// progress, holds, decision, done (Run) and error. The id of an event counts the
-// messages and logs so far: sent as Last-Event-ID, what follows it comes.
+// Names of the SSE events of POST /runs and GET /runs/{run}/events, beside progress, holds, decision, done (Run) and
+// error. The id of an event counts the messages and logs so far: sent as Last-Event-ID, what follows it comes.
 const (
 	EventRun     = "run"     // Run, once it has begun
 	EventMessage = "message" // Message
@@ -103,14 +101,12 @@ type AgentList struct {
 	Agents []Agent `json:"agents" nullable:"false"`
 }
 
-// AgentInstall installs an agent: POST /agents/{agent}/install, for the machine's
-// owner.
+// AgentInstall installs an agent: POST /agents/{agent}/install, for the machine's owner.
 type AgentInstall struct {
 	Version string `json:"version,omitempty" maxLength:"64" doc:"The pinned one when absent" example:"1.2.3"`
 }
 
-// EventInstalled is the last event of POST /agents/{agent}/install that
-// succeeded: an Agent.
+// EventInstalled is the last event of POST /agents/{agent}/install that succeeded: an Agent.
 const EventInstalled = "installed"
 
 // AgentRemoval is the answer of DELETE /agents/{agent}/versions.

@@ -119,8 +119,7 @@ type ExecResult struct {
 	LimitHit string  `json:"limit_hit,omitempty" enum:"timeout"`
 }
 
-// Terminal is a program in a terminal of a sandbox. It runs on while nobody
-// looks.
+// Terminal is a program in a terminal of a sandbox. It runs on while nobody looks.
 type Terminal struct {
 	ID        string    `json:"id" example:"t1"`
 	Args      []string  `json:"args" nullable:"false" doc:"Its program; long arguments are cut short once another server has it"`
@@ -141,9 +140,8 @@ type TerminalList struct {
 // TerminalMessage is a text message of GET /sandboxes/{sandbox}/terminal, either
 // way; binary messages are what the program shows, and what is typed.
 type TerminalMessage struct {
-	// Type is of the client resize (Rows, Columns) and colors (Foreground,
-	// Background); of the server attached (Terminal), and as the last message
-	// exit (ExitCode) or error (Error).
+	// Type is of the client resize (Rows, Columns) and colors (Foreground, Background); of the server attached
+	// (Terminal), and as the last message exit (ExitCode) or error (Error).
 	Type       string `json:"type" enum:"resize,colors,attached,exit,error"`
 	Terminal   string `json:"terminal,omitempty"`
 	Rows       int    `json:"rows,omitempty"`

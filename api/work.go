@@ -18,8 +18,7 @@ type WorkRef struct {
 	ID   string `json:"id" doc:"Of a commit"`
 }
 
-// ApplyRequest asks for a sandbox's work in a directory of the machine: POST
-// /sandboxes/{sandbox}/apply.
+// ApplyRequest asks for a sandbox's work in a directory of the machine: POST /sandboxes/{sandbox}/apply.
 type ApplyRequest struct {
 	Directory  string   `json:"directory" doc:"Top of a checkout, absolute"`
 	Paths      []string `json:"paths,omitempty" doc:"Of the repository; all when absent"`
@@ -79,16 +78,14 @@ type WorkPerson struct {
 	Time  time.Time `json:"time,omitzero" doc:"Absent where no calendar has it"`
 }
 
-// PushRequest pushes what a sandbox has committed: POST
-// /sandboxes/{sandbox}/push.
+// PushRequest pushes what a sandbox has committed: POST /sandboxes/{sandbox}/push.
 type PushRequest struct {
 	Branch string `json:"branch,omitempty" doc:"Of the remote; the sandbox's own when absent"`
 	Commit string `json:"commit,omitempty" doc:"Push only if this is what the sandbox has checked out: what was approved"`
 	Ask    bool   `json:"ask,omitempty" doc:"Wait until somebody allows it, as for what a policy asks about (GET /network/holds); nobody answering is a denial"`
 }
 
-// PullRequest opens a pull request for what was pushed: POST
-// /sandboxes/{sandbox}/pull.
+// PullRequest opens a pull request for what was pushed: POST /sandboxes/{sandbox}/pull.
 type PullRequest struct {
 	Branch string `json:"branch" minLength:"1" maxLength:"250" doc:"Of the remote, with the commits"`
 	Base   string `json:"base" minLength:"1" maxLength:"250" doc:"Of the remote, to merge into"`

@@ -10,8 +10,7 @@ import (
 
 // Agents lists the coding agents.
 func (c *Client) Agents(ctx context.Context) ([]api.Agent, error) {
-	var l api.AgentList
-	err := c.call(ctx, http.MethodGet, "/agents", nil, &l)
+	l, err := ask[api.AgentList](ctx, c, http.MethodGet, at("/agents"), nil)
 	return l.Agents, err
 }
 
@@ -28,18 +27,15 @@ func (c *Client) InstallAgent(ctx context.Context, agent, version string,
 func (c *Client) RemoveAgent(ctx context.Context, agent, version string) (removed []string, err error) {
 	q := query{}
 	q.set("version", version)
-	var r api.AgentRemoval
-	err = c.call(ctx, http.MethodDelete, q.of(agentPath(agent, "versions")), nil, &r)
+	r, err := ask[api.AgentRemoval](ctx, c, http.MethodDelete, agentPath(agent, "versions").with(q), nil)
 	return r.Removed, err
 }
 
 // CheckAgent checks an agent's requirements.
 func (c *Client) CheckAgent(ctx context.Context, agent string) (api.AgentReport, error) {
-	var r api.AgentReport
-	err := c.call(ctx, http.MethodGet, agentPath(agent, "doctor"), nil, &r)
-	return r, err
+	return ask[api.AgentReport](ctx, c, http.MethodGet, agentPath(agent, "doctor"), nil)
 }
 
-func agentPath(agent, action string) string {
-	return "/agents/" + url.PathEscape(agent) + "/" + action
+func agentPath(agent, action string) endpoint {
+	return at("/agents/" + url.PathEscape(agent) + "/" + action)
 }

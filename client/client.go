@@ -9,6 +9,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -18,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -73,9 +75,7 @@ func New(o Options) (*Client, error) {
 		}
 	}
 	if o.Dial != nil {
-		if base == "" {
-			base = "http://localhost"
-		}
+		base = cmp.Or(base, "http://localhost")
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) }
 	}
 	u, err := url.Parse(base)
@@ -101,87 +101,53 @@ func (c *Client) Close() {
 
 // Execute runs a snippet and waits for its end.
 func (c *Client) Execute(ctx context.Context, req api.ExecuteRequest) (api.Execution, error) {
-	var e api.Execution
-	err := c.call(ctx, http.MethodPost, "/execute", req, &e)
-	return e, err
+	return ask[api.Execution](ctx, c, http.MethodPost, at("/execute"), req)
 }
 
 // Get returns an execution's record, output included.
 func (c *Client) Get(ctx context.Context, id string) (api.Execution, error) {
-	var e api.Execution
-	path, err := executionPath(id)
-	if err != nil {
-		return e, err
-	}
-	err = c.call(ctx, http.MethodGet, path, nil, &e)
-	return e, err
+	return ask[api.Execution](ctx, c, http.MethodGet, executionPath(id), nil)
 }
 
 // Kill ends a running execution and returns its record.
 func (c *Client) Kill(ctx context.Context, id string) (api.Execution, error) {
-	var e api.Execution
-	path, err := executionPath(id)
-	if err != nil {
-		return e, err
-	}
-	err = c.call(ctx, http.MethodDelete, path, nil, &e)
-	return e, err
+	return ask[api.Execution](ctx, c, http.MethodDelete, executionPath(id), nil)
 }
 
 // ChangeNetwork extends the network permission of a running execution, at once.
 func (c *Client) ChangeNetwork(ctx context.Context, id string, change api.NetworkChange) (api.NetworkChanged, error) {
-	var done api.NetworkChanged
-	path, err := executionPath(id)
-	if err != nil {
-		return done, err
-	}
-	err = c.call(ctx, http.MethodPost, path+"/network", change, &done)
-	return done, err
+	return ask[api.NetworkChanged](ctx, c, http.MethodPost, executionPath(id).below("/network"), change)
 }
 
 // Authority returns the certificate authority that a running execution trusts.
 func (c *Client) Authority(ctx context.Context, id string) (api.Authority, error) {
-	var a api.Authority
-	path, err := executionPath(id)
-	if err != nil {
-		return a, err
-	}
-	err = c.call(ctx, http.MethodGet, path+"/ca", nil, &a)
-	return a, err
+	return ask[api.Authority](ctx, c, http.MethodGet, executionPath(id).below("/ca"), nil)
 }
 
 // Holds returns the requests that wait for an approval, oldest first: of one execution, or of all.
 func (c *Client) Holds(ctx context.Context, execution string) ([]api.Hold, error) {
 	q := query{}
 	q.set("execution", execution)
-	var l api.HoldList
-	err := c.call(ctx, http.MethodGet, q.of("/network/holds"), nil, &l)
+	l, err := ask[api.HoldList](ctx, c, http.MethodGet, at("/network/holds").with(q), nil)
 	return l.Holds, err
 }
 
 // AnswerHold answers a waiting request.
 func (c *Client) AnswerHold(ctx context.Context, id string, a api.HoldAnswer) error {
 	parsed, err := cove.ParseHoldID(id)
-	if err != nil {
-		return err
-	}
-	return c.call(ctx, http.MethodPost, "/network/holds/"+string(parsed), a, nil)
+	return c.call(ctx, http.MethodPost, endpoint{"/network/holds/" + string(parsed), err}, a, nil)
 }
 
 // Approvals returns the approvals stored for policies, newest first.
 func (c *Client) Approvals(ctx context.Context) ([]api.Approval, error) {
-	var l api.ApprovalList
-	err := c.call(ctx, http.MethodGet, "/network/approvals", nil, &l)
+	l, err := ask[api.ApprovalList](ctx, c, http.MethodGet, at("/network/approvals"), nil)
 	return l.Approvals, err
 }
 
 // Revoke deletes an approval.
 func (c *Client) Revoke(ctx context.Context, id string) error {
 	parsed, err := cove.ParseApprovalID(id)
-	if err != nil {
-		return err
-	}
-	return c.call(ctx, http.MethodDelete, "/network/approvals/"+string(parsed), nil, nil)
+	return c.call(ctx, http.MethodDelete, endpoint{"/network/approvals/" + string(parsed), err}, nil, nil)
 }
 
 // ListOptions select executions; zero fields select everything.
@@ -202,9 +168,7 @@ func (c *Client) List(ctx context.Context, o ListOptions) (api.ExecutionList, er
 	q.set("status", string(o.Status))
 	q.labels(o.Labels)
 	q.page(o.Since, o.Until, o.Cursor, o.Limit)
-	var l api.ExecutionList
-	err := c.call(ctx, http.MethodGet, q.of("/executions"), nil, &l)
-	return l, err
+	return ask[api.ExecutionList](ctx, c, http.MethodGet, at("/executions").with(q), nil)
 }
 
 // AuditOptions select audit records; zero fields select everything.
@@ -225,16 +189,12 @@ func (c *Client) Audit(ctx context.Context, o AuditOptions) (api.AuditList, erro
 	q.set("object", o.Object)
 	q.set("verdict", o.Verdict)
 	q.page(o.Since, o.Until, o.Cursor, o.Limit)
-	var l api.AuditList
-	err := c.call(ctx, http.MethodGet, q.of("/audit"), nil, &l)
-	return l, err
+	return ask[api.AuditList](ctx, c, http.MethodGet, at("/audit").with(q), nil)
 }
 
 // VerifyAudit checks whether the audit log is unmodified. A modified log is a result, not an error.
 func (c *Client) VerifyAudit(ctx context.Context) (api.AuditVerification, error) {
-	var v api.AuditVerification
-	err := c.call(ctx, http.MethodGet, "/audit/verify", nil, &v)
-	return v, err
+	return ask[api.AuditVerification](ctx, c, http.MethodGet, at("/audit/verify"), nil)
 }
 
 // DecisionOptions select decisions of the gateway; zero fields select everything.
@@ -262,9 +222,7 @@ func (o DecisionOptions) query() query {
 func (c *Client) Decisions(ctx context.Context, o DecisionOptions) (api.DecisionList, error) {
 	q := o.query()
 	q.page(o.Since, o.Until, o.Cursor, o.Limit)
-	var l api.DecisionList
-	err := c.call(ctx, http.MethodGet, q.of("/network/decisions"), nil, &l)
-	return l, err
+	return ask[api.DecisionList](ctx, c, http.MethodGet, at("/network/decisions").with(q), nil)
 }
 
 // query holds the query parameters of a list, without unset ones.
@@ -273,6 +231,12 @@ type query url.Values
 func (q query) set(name, value string) {
 	if value != "" {
 		url.Values(q).Set(name, value)
+	}
+}
+
+func (q query) flag(name string, on bool) {
+	if on {
+		q.set(name, "true")
 	}
 }
 
@@ -295,17 +259,37 @@ func (q query) page(since, until time.Time, cursor string, limit int) {
 	}
 }
 
-func (q query) of(path string) string {
-	if len(q) == 0 {
-		return path
+// endpoint is a path of the API, or the reason why a name cannot be in one.
+type endpoint struct {
+	path string
+	err  error
+}
+
+func at(path string) endpoint { return endpoint{path: path} }
+
+// below returns the endpoint of a part of it, or of an action on it.
+func (e endpoint) below(path string) endpoint { return endpoint{e.path + path, e.err} }
+
+// item returns the endpoint of a member of a collection. It refuses names that would change the path; what describes
+// the right ones.
+func (e endpoint) item(name, what string) endpoint {
+	if e.err == nil && (name == "" || name == "." || name == "..") {
+		e.err = cove.Errorf(cove.InvalidArgument, "%q is not %s", name, what)
 	}
-	return path + "?" + url.Values(q).Encode()
+	return e.below("/" + url.PathEscape(name))
+}
+
+// with returns the endpoint with parameters.
+func (e endpoint) with(q query) endpoint {
+	if len(q) == 0 {
+		return e
+	}
+	return e.below("?" + url.Values(q).Encode())
 }
 
 // Runtimes lists the runtimes of the server.
 func (c *Client) Runtimes(ctx context.Context) ([]api.Runtime, error) {
-	var l api.RuntimeList
-	err := c.call(ctx, http.MethodGet, "/runtimes", nil, &l)
+	l, err := ask[api.RuntimeList](ctx, c, http.MethodGet, at("/runtimes"), nil)
 	return l.Runtimes, err
 }
 
@@ -313,22 +297,23 @@ const healthPath = "/health"
 
 // Health returns the server's state. A degraded server answers without an error.
 func (c *Client) Health(ctx context.Context) (api.Health, error) {
-	var h api.Health
-	err := c.call(ctx, http.MethodGet, healthPath, nil, &h)
-	return h, err
+	return ask[api.Health](ctx, c, http.MethodGet, at(healthPath), nil)
 }
 
 // executionPath returns an execution's path, and refuses anything except an id.
-func executionPath(id string) (string, error) {
+func executionPath(id string) endpoint {
 	parsed, err := cove.ParseExecutionID(id)
-	if err != nil {
-		return "", err
-	}
-	return "/executions/" + string(parsed), nil
+	return endpoint{"/executions/" + string(parsed), err}
+}
+
+// ask is call for an answer of one type.
+func ask[T any](ctx context.Context, c *Client, method string, to endpoint, body any) (answer T, err error) {
+	err = c.call(ctx, method, to, body, &answer)
+	return answer, err
 }
 
 // call sends body as JSON and decodes the answer into result, unless that is nil.
-func (c *Client) call(ctx context.Context, method, path string, body, result any) error {
+func (c *Client) call(ctx context.Context, method string, to endpoint, body, result any) error {
 	var r io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -337,7 +322,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, result any
 		}
 		r = bytes.NewReader(b)
 	}
-	resp, err := c.send(ctx, method, path, "application/json", r)
+	resp, err := c.send(ctx, method, to, "application/json", r)
 	if err != nil {
 		return err
 	}
@@ -349,14 +334,18 @@ func (c *Client) call(ctx context.Context, method, path string, body, result any
 }
 
 // send returns the response if its status is a success, else its error.
-func (c *Client) send(ctx context.Context, method, path, contentType string, body io.Reader) (*http.Response, error) {
-	return c.sendAfter(ctx, method, path, contentType, body, "")
+func (c *Client) send(ctx context.Context, method string, to endpoint, contentType string,
+	body io.Reader) (*http.Response, error) {
+	return c.sendAfter(ctx, method, to, contentType, body, "")
 }
 
 // sendAfter is send for streams that continue after an event.
-func (c *Client) sendAfter(ctx context.Context, method, path, contentType string, body io.Reader,
+func (c *Client) sendAfter(ctx context.Context, method string, to endpoint, contentType string, body io.Reader,
 	lastEvent string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if to.err != nil {
+		return nil, to.err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+to.path, body)
 	if err != nil {
 		return nil, cove.Errorf(cove.InvalidArgument, "cannot make the request: %w", err)
 	}
@@ -373,7 +362,7 @@ func (c *Client) sendAfter(ctx context.Context, method, path, contentType string
 	if err != nil {
 		return nil, unreachable(ctx, err)
 	}
-	degraded := path == healthPath && resp.StatusCode == http.StatusServiceUnavailable
+	degraded := to.path == healthPath && resp.StatusCode == http.StatusServiceUnavailable
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 || degraded {
 		return resp, nil
 	}
@@ -385,8 +374,7 @@ func unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return cove.Errorf(cove.Canceled, "the request was given up: %w", context.Cause(ctx))
 	}
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // the method and the address are redundant
 	}
 	return cove.Errorf(cove.Unavailable, "the server does not answer: %w", err).
@@ -423,7 +411,7 @@ func failure(resp *http.Response) error {
 // remoteError returns the server's error.
 func remoteError(e api.Error, status int) *cove.Error {
 	code := cove.Code(e.Code)
-	if !known(code) {
+	if !slices.Contains(cove.Codes, code) {
 		code = codeOfStatus(status)
 	}
 	message := e.Error
@@ -431,15 +419,6 @@ func remoteError(e api.Error, status int) *cove.Error {
 		message = strings.TrimSuffix(message, fmt.Sprintf(" (%s)", e.Hint))
 	}
 	return &cove.Error{Code: code, Message: message, Hint: e.Hint}
-}
-
-func known(code cove.Code) bool {
-	for _, c := range cove.Codes {
-		if c == code {
-			return true
-		}
-	}
-	return false
 }
 
 // codeOfStatus returns the code for answers without one of Cove's: a proxy's, or a newer server's.

@@ -13,7 +13,7 @@ import (
 // that breaks off is Unavailable; the caller may continue after the last received decision.
 func (c *Client) FollowDecisions(ctx context.Context, o DecisionOptions, after int64,
 	take func(api.Decision) error) error {
-	resp, err := c.sendAfter(ctx, http.MethodGet, o.query().of("/network/decisions/stream"), "", nil,
+	resp, err := c.sendAfter(ctx, http.MethodGet, at("/network/decisions/stream").with(o.query()), "", nil,
 		strconv.FormatInt(after, 10))
 	if err != nil {
 		return err

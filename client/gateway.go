@@ -20,50 +20,37 @@ import (
 
 // GatewayHealth returns the gateway's state.
 func (c *Client) GatewayHealth(ctx context.Context) (api.GatewayHealth, error) {
-	var h api.GatewayHealth
-	err := c.call(ctx, http.MethodGet, "/health", nil, &h)
-	return h, err
+	return ask[api.GatewayHealth](ctx, c, http.MethodGet, at("/health"), nil)
 }
 
 // GatewayClients lists the gateway's clients by name.
 func (c *Client) GatewayClients(ctx context.Context) ([]api.GatewayClient, error) {
-	var l api.GatewayClientList
-	err := c.call(ctx, http.MethodGet, "/clients", nil, &l)
+	l, err := ask[api.GatewayClientList](ctx, c, http.MethodGet, at("/clients"), nil)
 	return l.Clients, err
 }
 
 // RegisterGatewayClient registers a client with an egress route, or replaces its policy.
 func (c *Client) RegisterGatewayClient(ctx context.Context, g api.GatewayRegistration) (api.GatewayClient, error) {
-	var made api.GatewayClient
-	err := c.call(ctx, http.MethodPost, "/clients", g, &made)
-	return made, err
+	return ask[api.GatewayClient](ctx, c, http.MethodPost, at("/clients"), g)
 }
 
 // RemoveGatewayClient removes a client and its route.
 func (c *Client) RemoveGatewayClient(ctx context.Context, name string) error {
-	resp, err := c.send(ctx, http.MethodDelete, clientPath(name), "", nil)
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
+	return c.call(ctx, http.MethodDelete, clientPath(name), nil, nil)
 }
 
 // ChangeGatewayClient extends a client's permission, at once.
 func (c *Client) ChangeGatewayClient(ctx context.Context, name string,
 	change api.NetworkChange) (api.NetworkChanged, error) {
-	var done api.NetworkChanged
-	err := c.call(ctx, http.MethodPost, clientPath(name)+"/network", change, &done)
-	return done, err
+	return ask[api.NetworkChanged](ctx, c, http.MethodPost, clientPath(name).below("/network"), change)
 }
 
 // GatewayAuthority returns the certificate authority that a client trusts.
 func (c *Client) GatewayAuthority(ctx context.Context, name string) (api.Authority, error) {
-	var a api.Authority
-	err := c.call(ctx, http.MethodGet, clientPath(name)+"/ca", nil, &a)
-	return a, err
+	return ask[api.Authority](ctx, c, http.MethodGet, clientPath(name).below("/ca"), nil)
 }
 
-func clientPath(name string) string { return "/clients/" + url.PathEscape(name) }
+func clientPath(name string) endpoint { return at("/clients/" + url.PathEscape(name)) }
 
 // Holding is an open route of a transparent client.
 type Holding struct{ conn *net.UnixConn }
@@ -94,8 +81,7 @@ func (c *Client) HandOver(ctx context.Context, name string, sockets []*os.File) 
 	if err = handOver(conn, name, sockets); err != nil {
 		stop()
 		conn.Close()
-		var known *cove.Error
-		if errors.As(err, &known) {
+		if _, ok := errors.AsType[*cove.Error](err); ok {
 			return nil, err
 		}
 		return nil, unreachable(ctx, err)
@@ -108,8 +94,9 @@ func (c *Client) HandOver(ctx context.Context, name string, sockets []*os.File) 
 
 // handOver performs the exchange on a fresh connection. The connection's end after the answer is the route's end.
 func handOver(conn *net.UnixConn, name string, sockets []*os.File) error {
-	request := "POST " + clientPath(name) + "/sockets HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: " +
-		api.SocketsProtocol + "\r\nContent-Length: 0\r\n\r\n"
+	request := "POST " + clientPath(name).path +
+		"/sockets HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: " + api.SocketsProtocol +
+		"\r\nContent-Length: 0\r\n\r\n"
 	if _, err := conn.Write([]byte(request)); err != nil {
 		return err
 	}

@@ -10,14 +10,11 @@ import (
 
 // Profiles lists the named configurations of the server.
 func (c *Client) Profiles(ctx context.Context) ([]api.Profile, error) {
-	var l api.ProfileList
-	err := c.call(ctx, http.MethodGet, "/profiles", nil, &l)
+	l, err := ask[api.ProfileList](ctx, c, http.MethodGet, at("/profiles"), nil)
 	return l.Profiles, err
 }
 
 // Profile returns one of them. Errors: NotFound.
 func (c *Client) Profile(ctx context.Context, name string) (api.Profile, error) {
-	var p api.Profile
-	err := c.call(ctx, http.MethodGet, "/profiles/"+url.PathEscape(name), nil, &p)
-	return p, err
+	return ask[api.Profile](ctx, c, http.MethodGet, at("/profiles/"+url.PathEscape(name)), nil)
 }

@@ -12,8 +12,7 @@ import (
 
 // Repositories returns the server's stored repositories.
 func (c *Client) Repositories(ctx context.Context) ([]api.StoredRepository, error) {
-	var l api.StoredRepositories
-	err := c.call(ctx, http.MethodGet, "/repositories", nil, &l)
+	l, err := ask[api.StoredRepositories](ctx, c, http.MethodGet, at("/repositories"), nil)
 	return l.Repositories, err
 }
 
@@ -21,7 +20,7 @@ func (c *Client) Repositories(ctx context.Context) ([]api.StoredRepository, erro
 func (c *Client) FetchRepository(ctx context.Context, req api.FetchRepositoryRequest,
 	progress func(api.Progress)) (api.StoredRepository, error) {
 	var r api.StoredRepository
-	err := c.stepByStep(ctx, "/repositories", req, progress, api.EventFetched, &r)
+	err := c.stepByStep(ctx, at("/repositories"), req, progress, api.EventFetched, &r)
 	return r, err
 }
 
@@ -29,22 +28,22 @@ func (c *Client) FetchRepository(ctx context.Context, req api.FetchRepositoryReq
 func (c *Client) RemoveRepository(ctx context.Context, source string) error {
 	q := query{}
 	q.set("source", source)
-	return c.call(ctx, http.MethodDelete, q.of("/repositories"), nil, nil)
+	return c.call(ctx, http.MethodDelete, at("/repositories").with(q), nil, nil)
 }
 
 // CollectRepository repacks a repository.
 func (c *Client) CollectRepository(ctx context.Context, source string) error {
-	return c.call(ctx, http.MethodPost, "/repositories/collect", api.RepositoryName{Source: source}, nil)
+	return c.call(ctx, http.MethodPost, at("/repositories/collect"), api.RepositoryName{Source: source}, nil)
 }
 
 // stepByStep requests a long operation, passes on its steps, and decodes the last event into result.
-func (c *Client) stepByStep(ctx context.Context, path string, req any, progress func(api.Progress), last string,
+func (c *Client) stepByStep(ctx context.Context, to endpoint, req any, progress func(api.Progress), last string,
 	result any) error {
 	b, err := json.Marshal(req)
 	if err != nil {
 		return cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
 	}
-	resp, err := c.send(ctx, http.MethodPost, path, "application/json", bytes.NewReader(b))
+	resp, err := c.send(ctx, http.MethodPost, to, "application/json", bytes.NewReader(b))
 	if err != nil {
 		return err
 	}

@@ -31,16 +31,12 @@ func (c *Client) StartRun(ctx context.Context, req api.RunRequest, s RunStream) 
 	if err != nil {
 		return api.Run{}, cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
 	}
-	return c.takePart(ctx, http.MethodPost, "/runs", bytes.NewReader(b), s)
+	return c.takePart(ctx, http.MethodPost, at("/runs"), bytes.NewReader(b), s)
 }
 
 // FollowRun follows a run from its beginning to its end, even after its end. Followers neither slow nor end a run.
 func (c *Client) FollowRun(ctx context.Context, id string, s RunStream) (api.Run, error) {
-	path, err := runPath(id)
-	if err != nil {
-		return api.Run{}, err
-	}
-	return c.takePart(ctx, http.MethodGet, path+"/events", nil, s)
+	return c.takePart(ctx, http.MethodGet, runPath(id).below("/events"), nil, s)
 }
 
 // RunQuery selects runs; zero fields select all.
@@ -62,65 +58,41 @@ func (c *Client) Runs(ctx context.Context, o RunQuery) (api.RunList, error) {
 	if o.Limit > 0 {
 		q.set("limit", strconv.Itoa(o.Limit))
 	}
-	var l api.RunList
-	err := c.call(ctx, http.MethodGet, q.of("/runs"), nil, &l)
-	return l, err
+	return ask[api.RunList](ctx, c, http.MethodGet, at("/runs").with(q), nil)
 }
 
 // Run returns a run by its id or a unique prefix of it.
 func (c *Client) Run(ctx context.Context, id string) (api.Run, error) {
-	var r api.Run
-	path, err := runPath(id)
-	if err != nil {
-		return r, err
-	}
-	err = c.call(ctx, http.MethodGet, path, nil, &r)
-	return r, err
+	return ask[api.Run](ctx, c, http.MethodGet, runPath(id), nil)
 }
 
 // InterruptRun asks the agent of a run to stop; with kill the run ends at once.
 func (c *Client) InterruptRun(ctx context.Context, id string, kill bool) error {
-	path, err := runPath(id)
-	if err != nil {
-		return err
-	}
-	return c.call(ctx, http.MethodPost, path+"/interrupt", api.RunInterrupt{Kill: kill}, nil)
+	return c.call(ctx, http.MethodPost, runPath(id).below("/interrupt"), api.RunInterrupt{Kill: kill}, nil)
 }
 
 // RemoveRun removes the record of a run that has ended.
 func (c *Client) RemoveRun(ctx context.Context, id string) error {
-	path, err := runPath(id)
-	if err != nil {
-		return err
-	}
-	return c.call(ctx, http.MethodDelete, path, nil, nil)
+	return c.call(ctx, http.MethodDelete, runPath(id), nil, nil)
 }
 
 // ExportRun writes the record of a run as a tar archive.
 func (c *Client) ExportRun(ctx context.Context, id string, out io.Writer) error {
-	path, err := runPath(id)
-	if err != nil {
-		return err
-	}
-	return c.copy(ctx, path+"/export", out)
+	return c.copy(ctx, runPath(id).below("/export"), out)
 }
 
 // RunRecording writes the recording of a run's terminal, as asciicast. The content is the sandbox's: a terminal would
 // obey its control sequences.
 func (c *Client) RunRecording(ctx context.Context, id, terminal string, out io.Writer) error {
-	path, err := runPath(id)
-	if err != nil {
-		return err
-	}
-	return c.copy(ctx, path+"/recordings/"+url.PathEscape(terminal), out)
+	return c.copy(ctx, runPath(id).below("/recordings/"+url.PathEscape(terminal)), out)
 }
 
 // takePart requests the events of a run, and passes them on to the last.
-func (c *Client) takePart(ctx context.Context, method, path string, body io.Reader,
+func (c *Client) takePart(ctx context.Context, method string, to endpoint, body io.Reader,
 	s RunStream) (run api.Run, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	resp, err := c.send(ctx, method, path, "application/json", body)
+	resp, err := c.send(ctx, method, to, "application/json", body)
 	if err != nil {
 		return run, err
 	}
@@ -178,9 +150,4 @@ func hand[T any](ev event, to func(T) error) error {
 }
 
 // runPath returns the path of a run, and refuses ids that would change the path.
-func runPath(id string) (string, error) {
-	if id == "" || id == "." || id == ".." {
-		return "", cove.Errorf(cove.InvalidArgument, "%q is not the id of a run", id)
-	}
-	return "/runs/" + url.PathEscape(id), nil
-}
+func runPath(id string) endpoint { return at("/runs").item(id, "the id of a run") }

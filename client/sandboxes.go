@@ -3,9 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
-	"net/url"
 
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 )
 
@@ -17,7 +15,7 @@ import (
 func (c *Client) CreateSandbox(ctx context.Context, req api.SandboxRequest,
 	progress func(api.Progress)) (api.Sandbox, error) {
 	var made api.Sandbox
-	err := c.stepByStep(ctx, "/sandboxes", req, progress, api.EventCreated, &made)
+	err := c.stepByStep(ctx, at("/sandboxes"), req, progress, api.EventCreated, &made)
 	return made, err
 }
 
@@ -28,11 +26,9 @@ func (c *Client) Sandboxes(ctx context.Context) (api.SandboxList, error) {
 
 // LabeledSandboxes returns the caller's sandboxes that have all of some labels, newest first.
 func (c *Client) LabeledSandboxes(ctx context.Context, labels map[string]string) (api.SandboxList, error) {
-	var l api.SandboxList
 	q := query{}
 	q.labels(labels)
-	err := c.call(ctx, http.MethodGet, q.of("/sandboxes"), nil, &l)
-	return l, err
+	return ask[api.SandboxList](ctx, c, http.MethodGet, at("/sandboxes").with(q), nil)
 }
 
 // Sandbox returns a sandbox.
@@ -67,53 +63,27 @@ func (c *Client) RenameSandbox(ctx context.Context, sandbox, name string) (api.S
 
 // DestroySandbox removes a sandbox, or an orphan by its id; with keepWork its checkout stays in place.
 func (c *Client) DestroySandbox(ctx context.Context, sandbox string, keepWork bool) error {
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return err
-	}
-	if keepWork {
-		path += "?keep_work=true"
-	}
-	return c.call(ctx, http.MethodDelete, path, nil, nil)
+	q := query{}
+	q.flag("keep_work", keepWork)
+	return c.call(ctx, http.MethodDelete, sandboxPath(sandbox).with(q), nil, nil)
 }
 
 // ChangeSandboxNetwork extends a sandbox's network permission, at once and for later starts.
 func (c *Client) ChangeSandboxNetwork(ctx context.Context, sandbox string,
 	change api.NetworkChange) (api.NetworkChanged, error) {
-	var done api.NetworkChanged
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return done, err
-	}
-	err = c.call(ctx, http.MethodPost, path+"/network", change, &done)
-	return done, err
+	return ask[api.NetworkChanged](ctx, c, http.MethodPost, sandboxPath(sandbox).below("/network"), change)
 }
 
 // SandboxAuthority returns the certificate authority that a sandbox trusts.
 func (c *Client) SandboxAuthority(ctx context.Context, sandbox string) (api.Authority, error) {
-	var a api.Authority
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return a, err
-	}
-	err = c.call(ctx, http.MethodGet, path+"/ca", nil, &a)
-	return a, err
+	return ask[api.Authority](ctx, c, http.MethodGet, sandboxPath(sandbox).below("/ca"), nil)
 }
 
 func (c *Client) sandbox(ctx context.Context, method, sandbox, action string, body any) (api.Sandbox, error) {
-	var s api.Sandbox
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return s, err
-	}
-	err = c.call(ctx, method, path+action, body, &s)
-	return s, err
+	return ask[api.Sandbox](ctx, c, method, sandboxPath(sandbox).below(action), body)
 }
 
 // sandboxPath returns a sandbox's path, and refuses names that would change the path.
-func sandboxPath(sandbox string) (string, error) {
-	if sandbox == "" || sandbox == "." || sandbox == ".." {
-		return "", cove.Errorf(cove.InvalidArgument, "%q is not the name of a sandbox", sandbox)
-	}
-	return "/sandboxes/" + url.PathEscape(sandbox), nil
+func sandboxPath(sandbox string) endpoint {
+	return at("/sandboxes").item(sandbox, "the name of a sandbox")
 }

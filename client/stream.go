@@ -34,18 +34,18 @@ type Stream struct {
 // ctx does the same.
 func (c *Client) ExecuteStream(ctx context.Context, req api.ExecuteRequest, s Stream) (api.Execution, error) {
 	req.StdinStream = s.Stdin != nil
-	return run[api.Execution](ctx, c, "/execute/stream", req, s, "the server has ended the execution; look at its log")
+	return run[api.Execution](ctx, c, at("/execute/stream"), req, s, "the server has ended the execution; look at its log")
 }
 
 // run requests an operation with a Stream, and serves the stream to its end.
-func run[T any](ctx context.Context, c *Client, path string, req any, s Stream, hint string) (result T, err error) {
+func run[T any](ctx context.Context, c *Client, to endpoint, req any, s Stream, hint string) (result T, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	b, err := json.Marshal(req)
 	if err != nil {
 		return result, cove.Errorf(cove.InvalidArgument, "cannot encode the request: %w", err)
 	}
-	resp, err := c.send(ctx, http.MethodPost, path, "application/json", bytes.NewReader(b))
+	resp, err := c.send(ctx, http.MethodPost, to, "application/json", bytes.NewReader(b))
 	if err != nil {
 		return result, err
 	}
@@ -67,11 +67,7 @@ func run[T any](ctx context.Context, c *Client, path string, req any, s Stream, 
 // Follow passes on the output of a running execution, from its beginning, and returns its record at its end, without
 // the output. Followers neither slow nor end the execution. It ignores s.Stdin.
 func (c *Client) Follow(ctx context.Context, id string, s Stream) (api.Execution, error) {
-	path, err := executionPath(id)
-	if err != nil {
-		return api.Execution{}, err
-	}
-	resp, err := c.send(ctx, http.MethodGet, path+"/stream", "", nil)
+	resp, err := c.send(ctx, http.MethodGet, executionPath(id).below("/stream"), "", nil)
 	if err != nil {
 		return api.Execution{}, err
 	}
@@ -97,12 +93,9 @@ func (c *Client) feed(ctx context.Context, id string, stdin io.Reader) (stop fun
 	go func() {
 		defer close(done)
 		defer pr.Close()
-		path, err := executionPath(id)
-		if err != nil {
-			return
-		}
+		to := executionPath(id).below("/stdin")
 		// A program may end without reading its input, so a failure here is no error; the stream reports the outcome.
-		if resp, err := c.send(ctx, http.MethodPost, path+"/stdin", "application/octet-stream", pr); err == nil {
+		if resp, err := c.send(ctx, http.MethodPost, to, "application/octet-stream", pr); err == nil {
 			io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 			resp.Body.Close()
 		}

@@ -1,12 +1,12 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"sync"
 
@@ -19,58 +19,37 @@ import (
 // Exec runs a command in a running sandbox and passes on its output as it comes. A failing command is a result. The end
 // of ctx ends the command, unless it is detached. It ignores s.Holds.
 func (c *Client) Exec(ctx context.Context, sandbox string, req api.ExecRequest, s Stream) (api.ExecResult, error) {
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return api.ExecResult{}, err
-	}
 	req.StdinStream = s.Stdin != nil
-	return run[api.ExecResult](ctx, c, path+"/exec", req, s, "look at the server's log; a detached command goes on")
+	return run[api.ExecResult](ctx, c, sandboxPath(sandbox).below("/exec"), req, s,
+		"look at the server's log; a detached command goes on")
 }
 
 // SignalExec sends a signal, such as "INT", to a command of Exec.
 func (c *Client) SignalExec(ctx context.Context, sandbox, id, signal string) error {
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return err
-	}
 	parsed, err := cove.ParseExecutionID(id)
 	if err != nil {
 		return err
 	}
-	return c.call(ctx, http.MethodPost, path+"/exec/"+string(parsed)+"/signal", api.SignalRequest{Signal: signal}, nil)
+	to := sandboxPath(sandbox).below("/exec/" + string(parsed) + "/signal")
+	return c.call(ctx, http.MethodPost, to, api.SignalRequest{Signal: signal}, nil)
 }
 
 // Terminals returns the terminals of a running sandbox, oldest first.
 func (c *Client) Terminals(ctx context.Context, sandbox string) ([]api.Terminal, error) {
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return nil, err
-	}
-	var l api.TerminalList
-	err = c.call(ctx, http.MethodGet, path+"/terminals", nil, &l)
+	l, err := ask[api.TerminalList](ctx, c, http.MethodGet, sandboxPath(sandbox).below("/terminals"), nil)
 	return l.Terminals, err
 }
 
 // KillTerminal ends the program of a terminal.
 func (c *Client) KillTerminal(ctx context.Context, sandbox, terminal string) error {
-	path, err := terminalPath(sandbox, terminal)
-	if err != nil {
-		return err
-	}
-	return c.call(ctx, http.MethodDelete, path, nil, nil)
+	return c.call(ctx, http.MethodDelete, terminalPath(sandbox, terminal), nil, nil)
 }
 
 // TerminalText returns a terminal's screen and history, as plain text. Without an id it chooses the oldest running
 // terminal, else the newest ended one.
 func (c *Client) TerminalText(ctx context.Context, sandbox, terminal string) (string, error) {
-	if terminal == "" {
-		terminal = "-"
-	}
-	path, err := terminalPath(sandbox, terminal)
-	if err != nil {
-		return "", err
-	}
-	resp, err := c.send(ctx, http.MethodGet, path+"/text", "", nil)
+	terminal = cmp.Or(terminal, "-")
+	resp, err := c.send(ctx, http.MethodGet, terminalPath(sandbox, terminal).below("/text"), "", nil)
 	if err != nil {
 		return "", err
 	}
@@ -82,15 +61,8 @@ func (c *Client) TerminalText(ctx context.Context, sandbox, terminal string) (st
 	return string(b), nil
 }
 
-func terminalPath(sandbox, terminal string) (string, error) {
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return "", err
-	}
-	if terminal == "" || terminal == "." || terminal == ".." {
-		return "", cove.Errorf(cove.InvalidArgument, "%q is not the id of a terminal", terminal)
-	}
-	return path + "/terminals/" + url.PathEscape(terminal), nil
+func terminalPath(sandbox, terminal string) endpoint {
+	return sandboxPath(sandbox).below("/terminals").item(terminal, "the id of a terminal")
 }
 
 // TerminalOptions select the terminal to attach to, and describe the caller's.
@@ -112,14 +84,9 @@ type TerminalOptions struct {
 func (o TerminalOptions) query() query {
 	q := query{}
 	q.set("id", o.ID)
-	for _, b := range []struct {
-		name string
-		set  bool
-	}{{"new", o.New}, {"truecolor", o.TrueColor}, {"history", o.History}} {
-		if b.set {
-			q.set(b.name, "true")
-		}
-	}
+	q.flag("new", o.New)
+	q.flag("truecolor", o.TrueColor)
+	q.flag("history", o.History)
 	q["arg"] = o.Args
 	for k, v := range o.Env {
 		q["env"] = append(q["env"], k+"="+v)
@@ -148,15 +115,15 @@ const maxTerminalMessage = 1 << 20
 // AttachTerminal attaches to a terminal of a running sandbox. Detaching does not end its program. ctx bounds the
 // attaching only. The caller must call Close.
 func (c *Client) AttachTerminal(ctx context.Context, sandbox string, o TerminalOptions) (*Terminal, error) {
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return nil, err
+	to := sandboxPath(sandbox).below("/terminal").with(o.query())
+	if to.err != nil {
+		return nil, to.err
 	}
 	header := http.Header{}
 	if c.key != "" {
 		header.Set("Authorization", "Bearer "+c.key)
 	}
-	conn, resp, err := websocket.Dial(ctx, c.base+o.query().of(path+"/terminal"),
+	conn, resp, err := websocket.Dial(ctx, c.base+to.path,
 		&websocket.DialOptions{HTTPClient: c.socks, HTTPHeader: header})
 	if err != nil {
 		if resp != nil && resp.StatusCode >= 400 {
@@ -221,8 +188,7 @@ func (t *Terminal) Next() ([]byte, error) {
 }
 
 func lost(err error) error {
-	var closed websocket.CloseError
-	if errors.As(err, &closed) && closed.Code == websocket.StatusPolicyViolation {
+	if closed, ok := errors.AsType[websocket.CloseError](err); ok && closed.Code == websocket.StatusPolicyViolation {
 		return cove.Errorf(cove.Forbidden, "the server ended the connection: %s", closed.Reason)
 	}
 	// Not wrapped: io.EOF would mean the program's end.

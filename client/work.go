@@ -12,13 +12,7 @@ import (
 
 // ImportWork imports a sandbox's work in its repository.
 func (c *Client) ImportWork(ctx context.Context, sandbox string) (api.ImportedWork, error) {
-	var done api.ImportedWork
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return done, err
-	}
-	err = c.call(ctx, http.MethodPost, path+"/import", nil, &done)
-	return done, err
+	return ask[api.ImportedWork](ctx, c, http.MethodPost, sandboxPath(sandbox).below("/import"), nil)
 }
 
 // WorkOptions select and format a sandbox's work.
@@ -32,49 +26,30 @@ type WorkOptions struct {
 // DiffWork writes a sandbox's changes. The text is the sandbox's: a terminal would obey its control sequences.
 func (c *Client) DiffWork(ctx context.Context, sandbox string, o WorkOptions, out io.Writer) error {
 	q := o.query()
-	if o.Stat {
-		q.set("stat", "true")
-	}
-	if o.Names {
-		q.set("names", "true")
-	}
-	return c.text(ctx, sandbox, "/diff", q, out)
+	q.flag("stat", o.Stat)
+	q.flag("names", o.Names)
+	return c.copy(ctx, sandboxPath(sandbox).below("/diff").with(q), out)
 }
 
 // LogWork writes a sandbox's commits, newest first; see DiffWork.
 func (c *Client) LogWork(ctx context.Context, sandbox string, o WorkOptions, out io.Writer) error {
 	q := o.query()
-	if o.Short {
-		q.set("short", "true")
-	}
-	return c.text(ctx, sandbox, "/log", q, out)
+	q.flag("short", o.Short)
+	return c.copy(ctx, sandboxPath(sandbox).below("/log").with(q), out)
 }
 
 // WorkChanges returns a sandbox's changes; with patches, each file has its patch.
 func (c *Client) WorkChanges(ctx context.Context, sandbox string, paths []string,
 	patches bool) (api.WorkChanges, error) {
 	q := WorkOptions{Paths: paths}.query()
-	if patches {
-		q.set("patch", "true")
-	}
-	var done api.WorkChanges
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return done, err
-	}
-	err = c.call(ctx, http.MethodGet, q.of(path+"/changes"), nil, &done)
-	return done, err
+	q.flag("patch", patches)
+	return ask[api.WorkChanges](ctx, c, http.MethodGet, sandboxPath(sandbox).below("/changes").with(q), nil)
 }
 
 // WorkCommits returns a sandbox's commits, newest first.
 func (c *Client) WorkCommits(ctx context.Context, sandbox string, paths []string) (api.WorkCommits, error) {
-	var done api.WorkCommits
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return done, err
-	}
-	err = c.call(ctx, http.MethodGet, WorkOptions{Paths: paths}.query().of(path+"/commits"), nil, &done)
-	return done, err
+	to := sandboxPath(sandbox).below("/commits").with(WorkOptions{Paths: paths}.query())
+	return ask[api.WorkCommits](ctx, c, http.MethodGet, to, nil)
 }
 
 func (o WorkOptions) query() query {
@@ -85,18 +60,9 @@ func (o WorkOptions) query() query {
 	return q
 }
 
-// text copies a text answer.
-func (c *Client) text(ctx context.Context, sandbox, action string, q query, out io.Writer) error {
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return err
-	}
-	return c.copy(ctx, q.of(path+action), out)
-}
-
 // copy copies an answer to out as it comes.
-func (c *Client) copy(ctx context.Context, path string, out io.Writer) error {
-	resp, err := c.send(ctx, http.MethodGet, path, "", nil)
+func (c *Client) copy(ctx context.Context, from endpoint, out io.Writer) error {
+	resp, err := c.send(ctx, http.MethodGet, from, "", nil)
 	if err != nil {
 		return err
 	}
@@ -130,33 +96,15 @@ func (b *brokenOffReader) Read(p []byte) (int, error) {
 
 // ApplyWork applies a sandbox's changes to a directory of the server's machine.
 func (c *Client) ApplyWork(ctx context.Context, sandbox string, req api.ApplyRequest) (api.AppliedWork, error) {
-	var done api.AppliedWork
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return done, err
-	}
-	err = c.call(ctx, http.MethodPost, path+"/apply", req, &done)
-	return done, err
+	return ask[api.AppliedWork](ctx, c, http.MethodPost, sandboxPath(sandbox).below("/apply"), req)
 }
 
 // OpenPull opens a pull request for pushed work.
 func (c *Client) OpenPull(ctx context.Context, sandbox string, req api.PullRequest) (api.OpenedPull, error) {
-	var done api.OpenedPull
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return done, err
-	}
-	err = c.call(ctx, http.MethodPost, path+"/pull", req, &done)
-	return done, err
+	return ask[api.OpenedPull](ctx, c, http.MethodPost, sandboxPath(sandbox).below("/pull"), req)
 }
 
 // PushWork pushes a sandbox's commits.
 func (c *Client) PushWork(ctx context.Context, sandbox string, req api.PushRequest) (api.PushedWork, error) {
-	var done api.PushedWork
-	path, err := sandboxPath(sandbox)
-	if err != nil {
-		return done, err
-	}
-	err = c.call(ctx, http.MethodPost, path+"/push", req, &done)
-	return done, err
+	return ask[api.PushedWork](ctx, c, http.MethodPost, sandboxPath(sandbox).below("/push"), req)
 }

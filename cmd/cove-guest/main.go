@@ -1,9 +1,8 @@
 //go:build linux
 
-// Command cove-guest is PID 1 of every sandbox, and under the name git what
-// stands for git where the repository is not inside, and under the name git-edit
-// the editor of the git that runs beside it. Cove starts it; it is of
-// no use by itself.
+// Command cove-guest is PID 1 of every sandbox, and under the name git what stands for git where the repository is not
+// inside, and under the name git-edit the editor of the git that runs beside it. Cove starts it; it is of no use by
+// itself.
 package main
 
 import (
@@ -75,9 +74,8 @@ func main() {
 	}
 }
 
-// ignoreSignals: PID 1 ends when its host does, not when somebody inside asks.
-// The signals are caught rather than ignored, because a child would inherit
-// that they are ignored.
+// ignoreSignals: PID 1 ends when its host does, not when somebody inside asks. The signals are caught rather than
+// ignored, because a child would inherit that they are ignored.
 func ignoreSignals() { signal.Notify(make(chan os.Signal, 1)) }
 
 // stdio speaks the protocol on descriptors 0 and 1.

@@ -1,5 +1,4 @@
-// Command cove runs untrusted code in sandboxes: the command line and the
-// server in one binary.
+// Command cove runs untrusted code in sandboxes: the command line and the server in one binary.
 package main
 
 import (

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -194,9 +195,7 @@ func (p *claudeParser) answered(l claudeLine, parts []claudeBlock) (all []api.Me
 // result records a result. The last one counts, and the usage of all.
 func (p *claudeParser) result(l claudeLine) {
 	m := &api.Message{Content: l.Result, IsError: l.IsError}
-	if m.Content == "" {
-		m.Content = strings.Join(l.Errors, "\n")
-	}
+	m.Content = cmp.Or(m.Content, strings.Join(l.Errors, "\n"))
 	if len(l.Data) > 0 && string(l.Data) != "null" {
 		m.Data = l.Data
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -40,9 +41,7 @@ type Outfit struct {
 func (a Agent) Outfit(l Layer, c Choice) (Outfit, error) {
 	o := Outfit{Env: maps.Clone(a.Env), Network: cove.Network{Enabled: true}}
 	p := Place{WorkDir: c.WorkDir, Model: c.Model, Provider: a.Provider}
-	if p.WorkDir == "" {
-		p.WorkDir = cove.Workspace
-	}
+	p.WorkDir = cmp.Or(p.WorkDir, cove.Workspace)
 	n := &o.Network
 	n.Mode = cove.NetworkLimited
 	n.Credentials = slices.Clone(c.Credentials)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -135,10 +136,7 @@ func (p opencodePart) output() (string, bool) {
 
 // fail records an error from which the program may recover.
 func (p *opencodeParser) fail(e opencodeFailed) {
-	why := e.Data.Message
-	if why == "" {
-		why = e.Name
-	}
+	why := cmp.Or(e.Data.Message, e.Name)
 	p.failed = &api.Message{Content: why, IsError: true}
 	p.lost = e.Name == "ProviderAuthError" || e.Name == "APIError" && (e.Data.Status == 0 || refuses(e.Data.Status))
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -138,9 +139,7 @@ func strict(n *yaml.Node, t reflect.Type) error {
 		t.Kind() == reflect.Struct:
 		kind := map[reflect.Kind]string{reflect.Slice: "a list", reflect.Struct: "a mapping",
 			reflect.Map: "a mapping"}[t.Kind()]
-		if kind == "" {
-			kind = "one value"
-		}
+		kind = cmp.Or(kind, "one value")
 		return fmt.Errorf("line %d: here belongs %s", n.Line, kind)
 	}
 	return nil
@@ -150,18 +149,8 @@ var formats = []Format{FormatClaude, FormatCodex, FormatGemini, FormatOpencode, 
 
 // complete fills in defaults.
 func (a *Agent) complete() {
-	if a.Title == "" {
-		a.Title = a.Name
-	}
-	if a.Program == "" {
-		a.Program = a.Name
-	}
-	if a.Prompt == "" {
-		a.Prompt = ByStdin
-	}
-	if a.Output == "" {
-		a.Output = FormatText
-	}
+	a.Title, a.Program = cmp.Or(a.Title, a.Name), cmp.Or(a.Program, a.Name)
+	a.Prompt, a.Output = cmp.Or(a.Prompt, ByStdin), cmp.Or(a.Output, FormatText)
 }
 
 var (

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -106,9 +107,7 @@ func (o *outcome) silent(exitCode int, stderr string) error {
 		}
 		return e
 	}
-	if said == "" {
-		said = "it wrote nothing to its standard error"
-	}
+	said = cmp.Or(said, "it wrote nothing to its standard error")
 	return cove.Errorf(cove.AgentFailed, "%s ended with exit code %d: %s", o.agent, exitCode, said)
 }
 

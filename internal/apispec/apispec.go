@@ -46,8 +46,7 @@ func Limits(l api.Limits) cove.Limits {
 	}
 }
 
-// LimitsOf are limits as the API says them, rounded down. The API has the timeout
-// elsewhere.
+// LimitsOf are limits as the API says them, rounded down. The API has the timeout elsewhere.
 func LimitsOf(l cove.Limits) api.Limits {
 	return api.Limits{
 		MemoryMB: l.Memory >> 20, CPUs: l.CPUs, PIDs: l.PIDs, DiskMB: l.Disk >> 20, Inodes: l.Inodes,

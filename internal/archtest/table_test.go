@@ -143,6 +143,7 @@ var rooms = []room{
 
 	// Conformance suites, fakes, lab servers and attacks. They build on contracts
 	// alone, so that whatever keeps a contract can be tested with them.
+	{path: "internal/clock/clocktest", layer: tooling},
 	{path: "internal/egress/policy/policytest", layer: tooling},
 	{path: "internal/engine/enginetest", layer: tooling},
 	{path: "internal/engine/enginetest/fake", layer: tooling},

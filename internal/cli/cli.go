@@ -1,9 +1,7 @@
-// Package cli owns Cove's command line: commands, flags, what they print, and
-// exit codes.
+// Package cli owns Cove's command line: commands, flags, what they print, and exit codes.
 //
-// Every command that touches an execution talks through package client, to a
-// server when one answers and else to a daemon inside this process, so that
-// there is one code path (ARCHITECTURE.md, "The way of one request").
+// Every command that touches an execution talks through package client, to a server when one answers and else to a
+// daemon inside this process, so that there is one code path (ARCHITECTURE.md, "The way of one request").
 package cli
 
 import (
@@ -35,8 +33,7 @@ func HelperArgs(name string, args []string) (all []string, ok bool) {
 
 // Main runs one command line and returns the process's exit code.
 func Main(ctx context.Context, args []string, s Streams) int {
-	// A closed pipe on standard output is an error to handle, so that what
-	// runs in this process is still cleaned up.
+	// A closed pipe on standard output is an error to handle, so that what runs in this process is still cleaned up.
 	signal.Ignore(syscall.SIGPIPE)
 	sess := session.New(s, os.Getenv)
 	root := rootCommand(sess)

@@ -6,9 +6,7 @@
 // timers; [Clock.Now] is for people.
 package clock
 
-import (
-	"time"
-)
+import "time"
 
 // Clock tells time and waits.
 type Clock interface {
@@ -43,6 +41,11 @@ type Timer struct {
 	reset func(time.Duration) bool
 }
 
+// NewTimer returns a timer of a clock, which sends on c.
+func NewTimer(c <-chan time.Time, stop func() bool, reset func(time.Duration) bool) *Timer {
+	return &Timer{C: c, stop: stop, reset: reset}
+}
+
 // Stop prevents the timer from firing and reports whether it was pending. As with time.Timer since Go 1.23, C contains
 // nothing stale afterwards.
 func (t *Timer) Stop() bool { return t.stop() }
@@ -63,10 +66,10 @@ func (realClock) After(d time.Duration) <-chan time.Time { return time.After(d) 
 
 func (realClock) NewTimer(d time.Duration) *Timer {
 	t := time.NewTimer(d)
-	return &Timer{C: t.C, stop: t.Stop, reset: t.Reset}
+	return NewTimer(t.C, t.Stop, t.Reset)
 }
 
 func (realClock) AfterFunc(d time.Duration, f func()) *Timer {
 	t := time.AfterFunc(d, f)
-	return &Timer{stop: t.Stop, reset: t.Reset}
+	return NewTimer(nil, t.Stop, t.Reset)
 }

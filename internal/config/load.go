@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -49,10 +50,7 @@ func Read(s Source) (*Config, error) {
 	c := Defaults(s.Getenv, s.UID)
 	c.origins = map[string]Origin{}
 	all := c.settings()
-	path := s.Path
-	if path == "" {
-		path = s.Getenv("COVE_CONFIG")
-	}
+	path := cmp.Or(s.Path, s.Getenv("COVE_CONFIG"))
 	if path != "" {
 		if err := c.readFile(all, path); err != nil {
 			return nil, err

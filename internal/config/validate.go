@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/hex"
 	"math"
 	"net"
@@ -90,9 +91,7 @@ func loopback(host string) bool {
 
 // withPort is listen with another port.
 func withPort(listen, port string) (string, error) {
-	if listen == "" {
-		listen = "127.0.0.1:0"
-	}
+	listen = cmp.Or(listen, "127.0.0.1:0")
 	host, _, err := net.SplitHostPort(listen)
 	if n, e := strconv.Atoi(port); err != nil || e != nil || n < 0 || n > 65535 {
 		return "", cove.Errorf(cove.InvalidArgument, "the environment variable PORT: %.40q is not a port", port).

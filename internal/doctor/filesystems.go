@@ -16,13 +16,21 @@ import (
 
 const inMounts = unix.CLONE_NEWUSER | unix.CLONE_NEWNS
 
-func checkOverlay(ctx context.Context, h *host) outcome {
-	if _, err := h.try(ctx, trial{name: "overlay", namespaces: inMounts}); err != nil {
-		return fail(err.Error(),
-			"load the module (sudo modprobe overlay), or use a kernel of at least 5.11 built with CONFIG_OVERLAY_FS;\n"+
-				"the host's own toolchain (--image host) works without")
+const (
+	overlayFix = "load the module (sudo modprobe overlay), or use a kernel of at least 5.11 built with " +
+		"CONFIG_OVERLAY_FS;\nthe host's own toolchain (--image host) works without"
+	tmpfsFix = "this kernel's tmpfs has no limits: use one built with CONFIG_TMPFS and CONFIG_SHMEM"
+)
+
+// succeeds returns a check that fails if a trial does. found is reported otherwise, before what the trial reports.
+func succeeds(name string, namespaces uintptr, found, fix string) func(context.Context, *host) outcome {
+	return func(ctx context.Context, h *host) outcome {
+		reported, err := h.try(ctx, trial{name: name, namespaces: namespaces})
+		if err != nil {
+			return fail(err.Error(), fix)
+		}
+		return ok(found + reported)
 	}
-	return ok("a file was changed above, and kept below")
 }
 
 // checkOverlayDirectories: images work without, but some programs in them do not.
@@ -35,30 +43,6 @@ func checkOverlayDirectories(ctx context.Context, h *host) outcome {
 				"concerned")
 	}
 	return ok("one was removed and made anew")
-}
-
-func checkTmpfsBytes(ctx context.Context, h *host) outcome {
-	found, err := h.try(ctx, trial{name: "tmpfs-bytes", namespaces: inMounts})
-	if err != nil {
-		return fail(err.Error(), "this kernel's tmpfs has no limits: use one built with CONFIG_TMPFS and CONFIG_SHMEM")
-	}
-	return ok(found)
-}
-
-func checkTmpfsInodes(ctx context.Context, h *host) outcome {
-	found, err := h.try(ctx, trial{name: "tmpfs-inodes", namespaces: inMounts})
-	if err != nil {
-		return fail(err.Error(), "this kernel's tmpfs has no limits: use one built with CONFIG_TMPFS and CONFIG_SHMEM")
-	}
-	return ok(found)
-}
-
-func checkMountAPI(ctx context.Context, h *host) outcome {
-	found, err := h.try(ctx, trial{name: "mount-api", namespaces: inMounts})
-	if err != nil {
-		return fail(err.Error(), "needs Linux 5.12 or later")
-	}
-	return ok(found)
 }
 
 // checkIDMap maps the owners of a mount of the file system of Cove's state: images and workspaces are attached that

@@ -47,12 +47,10 @@ func answerOf(found string, err error) answer {
 		return answer{Found: found}
 	}
 	a := answer{Step: "probe", Error: err.Error()}
-	var s *stepError
-	if errors.As(err, &s) {
+	if s, ok := errors.AsType[*stepError](err); ok {
 		a.Step, a.Error = s.step, s.err.Error()
 	}
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		a.Errno = int(errno)
 	}
 	return a

@@ -1,5 +1,4 @@
-// Package engines lists the engines that Cove knows. A new engine is one row of
-// its table.
+// Package engines lists the engines that Cove knows. A new engine is one row of its table.
 package engines
 
 import (
@@ -12,8 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/native"
 )
 
-// Options are what engines need of the process that opens them; each takes what
-// it has a use for.
+// Options are what engines need of the process that opens them; each takes what it has a use for.
 type Options struct {
 	Guest        string          // absolute path of the cove-guest binary
 	RunDir       string          // for locks and sockets; exists
@@ -48,8 +46,7 @@ func Names() []string {
 	return names
 }
 
-// New makes the set of all engines; nothing is opened yet. fallback is the name
-// of the default engine, or engine.Auto.
+// New makes the set of all engines; nothing is opened yet. fallback is the name of the default engine, or engine.Auto.
 func New(o Options, fallback string) *engine.Set {
 	var sources []engine.Source
 	for _, row := range table {

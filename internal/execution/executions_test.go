@@ -19,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
@@ -234,7 +235,7 @@ func TestEscapeAttemptIsRefusedAndRecorded(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	manual := clock.NewManual(time.Now())
+	manual := clocktest.NewManual(time.Now())
 	h := newHouse(t, untilKilled, func(o *execution.Options) { o.Clock = manual })
 	done := make(chan execution.Result)
 	go func() {
@@ -515,7 +516,7 @@ func eventually(t *testing.T, ok func() bool) {
 }
 
 func TestRetentionSurvivesClockJumps(t *testing.T) {
-	manual := clock.NewManual(time.Now())
+	manual := clocktest.NewManual(time.Now())
 	h := newHouse(t, say, func(o *execution.Options) { o.Clock, o.Retention = manual, time.Hour })
 	if _, err := h.Execute(t.Context(), owner, python("print(1)"), nil, nil); err != nil {
 		t.Fatal(err)

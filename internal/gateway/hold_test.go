@@ -14,6 +14,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -66,9 +67,9 @@ func (m *memory) Approved(_ context.Context, digest string, s approval.Subject, 
 	}), m.err
 }
 
-func newTestGateway(t *testing.T) (*Gateway, *clock.Manual, *memory) {
+func newTestGateway(t *testing.T) (*Gateway, *clocktest.Manual, *memory) {
 	t.Helper()
-	c, m := clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), &memory{}
+	c, m := clocktest.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), &memory{}
 	g := New(Options{Dir: t.TempDir(), Clock: c, Approvals: new(store.NewVault(m)), Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(g.Close)
 	return g, c, m
@@ -84,7 +85,7 @@ func openWay(t *testing.T, g *Gateway, owner cove.Principal, text string) *Way {
 	return w
 }
 
-func newTestWay(t *testing.T) (*Way, *clock.Manual) {
+func newTestWay(t *testing.T) (*Way, *clocktest.Manual) {
 	t.Helper()
 	g, c, _ := newTestGateway(t)
 	return openWay(t, g, cove.MachineOwner(), asks), c

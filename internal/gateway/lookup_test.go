@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/egress/dns"
 	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -71,7 +72,7 @@ func TestLookups(t *testing.T) {
 
 // TestFound: the addresses of the last look-up are returned once, and only shortly after it.
 func TestFound(t *testing.T) {
-	now := clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+	now := clocktest.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	r := &resolver{answer: at("203.0.113.1")}
 	l := newLookups(r, now)
 	one := hostOf(t, "one.test")
@@ -201,7 +202,7 @@ func TestEarly(t *testing.T) {
 git: [{remote: https://git.test/group/repo}]
 `)
 	w := wayWith(t, Options{GitHub: github.NewServers(),
-		Clock: clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), Rate: Rate{PerSecond: 1, Burst: 2}}, d)
+		Clock: clocktest.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), Rate: Rate{PerSecond: 1, Burst: 2}}, d)
 	c := (*client)(w)
 	for name, want := range map[string]bool{
 		"all.test": true, "part.test": false, "less.test": false, "asked.test": false, "other.test": false,

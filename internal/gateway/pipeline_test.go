@@ -16,6 +16,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
@@ -91,7 +92,7 @@ func TestOrder(t *testing.T) {
 }
 
 func TestRate(t *testing.T) {
-	c := clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+	c := clocktest.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	w := wayWith(t, Options{Clock: c, Rate: Rate{PerSecond: 2, Burst: 3}})
 	ask := func(host string) error {
 		_, p, err := send(t, w, "GET", "https://"+host+"/", "")

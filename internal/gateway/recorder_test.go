@@ -13,7 +13,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -55,8 +55,8 @@ func (p *page) take() []string {
 	return all
 }
 
-func newRecorder(t *testing.T) (*Recorder, *page, *clock.Manual, *bytes.Buffer) {
-	p, c, log := &page{}, clock.NewManual(time.Unix(1_900_000_000, 0)), &bytes.Buffer{}
+func newRecorder(t *testing.T) (*Recorder, *page, *clocktest.Manual, *bytes.Buffer) {
+	p, c, log := &page{}, clocktest.NewManual(time.Unix(1_900_000_000, 0)), &bytes.Buffer{}
 	return NewRecorder(RecorderOptions{Store: store.NewVault(p), Keep: 10, Clock: c, Log: slog.New(slog.NewTextHandler(log, nil))}), p, c,
 		log
 }

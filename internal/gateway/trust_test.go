@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 )
@@ -21,7 +21,7 @@ import (
 func TestTrustMadeAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		g := New(Options{Dir: dir, Ahead: 1, Bundle: []byte("roots\n"), Clock: clock.NewManual(time.Now()),
+		g := New(Options{Dir: dir, Ahead: 1, Bundle: []byte("roots\n"), Clock: clocktest.NewManual(time.Now()),
 			Log: slog.New(slog.DiscardHandler)})
 		defer g.Close()
 		there := func() []string {
@@ -112,7 +112,8 @@ func TestKeystoreMadeAhead(t *testing.T) {
 		if err := os.WriteFile(store, nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		g := New(Options{Dir: t.TempDir(), Ahead: 1, Clock: clock.NewManual(time.Now()), Log: slog.New(slog.DiscardHandler)})
+		g := New(Options{Dir: t.TempDir(), Ahead: 1, Clock: clocktest.NewManual(time.Now()),
+			Log: slog.New(slog.DiscardHandler)})
 		defer g.Close()
 		for i, ahead := range []bool{false, false, true} {
 			w, err := g.Open(Spec{Sandbox: g.Next()})

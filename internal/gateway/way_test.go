@@ -12,6 +12,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -86,7 +87,7 @@ func TestKeptAuthority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+	c := clocktest.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	id := cove.NewSandboxID()
 	open := func() (*Gateway, string) {
 		g := New(Options{Dir: files, Keep: &keep, Clock: c, Log: slog.New(slog.DiscardHandler)})

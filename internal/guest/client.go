@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Conn carries frames. A stream that can pass descriptors also implements
-// FDConn; linux/unixconn does.
+// Conn carries frames. A stream that can pass descriptors also implements FDConn; linux/unixconn does.
 type Conn = io.ReadWriteCloser
 
 // FDConn is a Conn that passes descriptors with its bytes.
@@ -232,8 +231,7 @@ func (c *Client) call(ctx context.Context, p *RemoteProcess, op Op, params any, 
 		delete(c.pending, id)
 		delete(c.processes, id)
 		c.mu.Unlock()
-		var v *ProtocolError
-		if errors.As(err, &v) {
+		if _, ok := errors.AsType[*ProtocolError](err); ok {
 			return nil, err // too large: nothing has been sent
 		}
 		c.conn.Close()

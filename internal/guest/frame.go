@@ -88,8 +88,7 @@ func violation(format string, args ...any) error {
 	return &ProtocolError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// ReadFrame reads one frame into a payload of its own. It returns io.EOF only
-// between frames.
+// ReadFrame reads one frame into a payload of its own. It returns io.EOF only between frames.
 func ReadFrame(r io.Reader) (Frame, error) {
 	var h [headerSize]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
@@ -144,8 +143,7 @@ func AppendFrame(b []byte, f Frame) ([]byte, error) {
 	return append(b, f.Payload...), nil
 }
 
-// Chunk is a piece of a stream: Data starts Offset bytes after the stream's
-// beginning.
+// Chunk is a piece of a stream: Data starts Offset bytes after the stream's beginning.
 type Chunk struct {
 	Offset uint64
 	Data   []byte

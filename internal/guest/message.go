@@ -87,8 +87,7 @@ type ProcessSpec struct {
 	// StdoutLimit and StderrLimit bound the bytes sent to the host; the rest is read and dropped. Zero means no limit.
 	StdoutLimit int64 `json:"stdout_limit,omitempty"`
 	StderrLimit int64 `json:"stderr_limit,omitempty"`
-	// OutputCap ends the process when both streams together exceed it. Zero
-	// means no cap.
+	// OutputCap ends the process when both streams together exceed it. Zero means no cap.
 	OutputCap int64 `json:"output_cap,omitempty"`
 	// Label is stored with the process for OpProcesses: at most MaxLabel bytes that the guest does not interpret.
 	Label []byte `json:"label,omitempty"`

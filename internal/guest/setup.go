@@ -44,8 +44,7 @@ const (
 	StepBindInside StepKind = "bind-inside"
 	// StepMove moves the mount at Source, below the staging directory too, with its submounts.
 	StepMove StepKind = "move"
-	// StepOverlay mounts an overlay at Target: Source under Upper and Work, all
-	// below the staging directory.
+	// StepOverlay mounts an overlay at Target: Source under Upper and Work, all below the staging directory.
 	StepOverlay StepKind = "overlay"
 	StepProc    StepKind = "proc"
 	StepDevpts  StepKind = "devpts"
@@ -140,11 +139,9 @@ type Seal struct {
 	UserGID int `json:"user_gid"`
 	// Pivot makes the guest enter the root that Setup assembled.
 	Pivot bool `json:"pivot"`
-	// Filter is a seccomp program: struct sock_filter, 8 bytes each, host byte
-	// order.
+	// Filter is a seccomp program: struct sock_filter, 8 bytes each, host byte order.
 	Filter []byte `json:"filter"`
-	// OpenFiles and FileSize become RLIMIT_NOFILE and RLIMIT_FSIZE. Core dumps
-	// are always off.
+	// OpenFiles and FileSize become RLIMIT_NOFILE and RLIMIT_FSIZE. Core dumps are always off.
 	OpenFiles int64 `json:"open_files"`
 	FileSize  int64 `json:"file_size"`
 }

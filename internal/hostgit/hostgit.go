@@ -12,6 +12,7 @@ package hostgit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,9 +128,7 @@ func ExitCode(err error) int {
 func (g *Git) Output(ctx context.Context, r Run) ([]byte, error) {
 	var out bytes.Buffer
 	r.Stdout = &out
-	if r.MaxOutput == 0 {
-		r.MaxOutput = DefaultOutput
-	}
+	r.MaxOutput = cmp.Or(r.MaxOutput, DefaultOutput)
 	err := g.Run(ctx, r)
 	return out.Bytes(), err
 }

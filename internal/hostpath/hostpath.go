@@ -1,7 +1,6 @@
-// Package hostpath decides which host paths a user may show to a sandbox
-// (invariant H5), and opens them so that what was judged is what is used. What
-// Cove shows of its own state directory is no user's wish: Own names and opens
-// that, without a judgement.
+// Package hostpath decides which host paths a user may show to a sandbox (invariant H5), and opens them so that what
+// was judged is what is used. What Cove shows of its own state directory is no user's wish: Own names and opens that,
+// without a judgement.
 package hostpath
 
 import (
@@ -30,10 +29,9 @@ var forbiddenPairs = [][2]string{{".config", "gcloud"}, {".config", "gh"}, {".co
 // sockets of container engines, wherever they are.
 var engineSockets = []string{"docker.sock", "containerd.sock", "podman.sock", "crio.sock", "buildkitd.sock", "cove.sock"}
 
-// Check judges a host path that a user wants a sandbox to see. Symbolic links
-// are resolved first; the result is what may be used. With roots, the resolved
-// path must also lie in one of them; an empty, non-nil roots refuses
-// everything. Errors: InvalidArgument, NotFound, Forbidden.
+// Check judges a host path that a user wants a sandbox to see. Symbolic links are resolved first; the result is what
+// may be used. With roots, the resolved path must also lie in one of them; an empty, non-nil roots refuses everything.
+// Errors: InvalidArgument, NotFound, Forbidden.
 func Check(path string, roots []string) (string, error) {
 	if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
 		return "", cove.Errorf(cove.InvalidArgument, "the host path %q must be absolute", path)
@@ -100,8 +98,7 @@ func Judge(resolved string) string {
 	return ""
 }
 
-// judgeContents refuses a directory that shows what would be refused itself,
-// or "".
+// judgeContents refuses a directory that shows what would be refused itself, or "".
 func judgeContents(dir string) string {
 	candidates := slices.Concat(forbiddenNames, engineSockets)
 	for _, pair := range forbiddenPairs {
@@ -135,8 +132,7 @@ func within(path, tree string) bool {
 }
 
 func reason(err error) string {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err.Error()
 	}
 	return err.Error()

@@ -10,16 +10,14 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Own names a directory or file of Cove's own, by its place below a directory
-// in which only Cove makes and moves things. Cove shows it to a sandbox by its
-// own decision, so the rules for users' paths (Judge) do not apply to it.
+// Own names a directory or file of Cove's own, by its place below a directory in which only Cove makes and moves
+// things. Cove shows it to a sandbox by its own decision, so the rules for users' paths (Judge) do not apply to it.
 type Own struct {
 	Dir  string // absolute; symbolic links on the way to it are the machine's
 	Name string // a path below Dir, without symbolic links and without ".."
 }
 
-// Below names the place at path, which has to lie below dir. Open refuses it
-// otherwise.
+// Below names the place at path, which has to lie below dir. Open refuses it otherwise.
 func Below(dir, path string) Own {
 	name, err := filepath.Rel(dir, path)
 	if err != nil { // one of both is relative
@@ -28,9 +26,8 @@ func Below(dir, path string) Own {
 	return Own{Dir: dir, Name: name}
 }
 
-// Open opens the place (O_PATH). No component below Dir may be a symbolic link,
-// so the result lies below Dir whoever swaps something meanwhile. Errors:
-// NotFound, Forbidden, InvalidArgument.
+// Open opens the place (O_PATH). No component below Dir may be a symbolic link, so the result lies below Dir whoever
+// swaps something meanwhile. Errors: NotFound, Forbidden, InvalidArgument.
 func (o Own) Open() (*os.File, error) {
 	path := filepath.Join(o.Dir, o.Name)
 	dir, err := unix.Open(o.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/detect"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/engine/process"
@@ -29,7 +29,7 @@ import (
 )
 
 func TestRates(t *testing.T) {
-	m := clock.NewManual(time.Unix(1_900_000_000, 0))
+	m := clocktest.NewManual(time.Unix(1_900_000_000, 0))
 	h := start(t, func(o *Options) {
 		withKeys(o)
 		o.Clock, o.Rate = m, Rate{PerSecond: 1, Burst: 3}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/execution"
 )
@@ -261,7 +261,7 @@ func TestHeadersComeAtOnce(t *testing.T) {
 }
 
 func TestHeartbeat(t *testing.T) {
-	m := clock.NewManual(time.Unix(1_900_000_000, 0))
+	m := clocktest.NewManual(time.Unix(1_900_000_000, 0))
 	h := start(t, func(o *Options) { o.Clock, o.Heartbeat = m, 15*time.Second })
 	release := make(chan struct{})
 	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), _ process.Output) (execution.Result, error) {

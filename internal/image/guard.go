@@ -131,9 +131,7 @@ var (
 	sharedSpace     = netip.MustParsePrefix("100.64.0.0/10") // carrier-grade NAT
 )
 
-func private(a netip.Addr) bool {
-	return a.IsLoopback() || a.IsPrivate() || sharedSpace.Contains(a)
-}
+func private(a netip.Addr) bool { return a.IsLoopback() || a.IsPrivate() || sharedSpace.Contains(a) }
 
 // hostOf removes brackets and an optional port.
 func hostOf(hostPort string) string {

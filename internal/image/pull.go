@@ -233,8 +233,7 @@ func (d *download) retry(ctx context.Context, p patience, report *reporter) erro
 
 // worthRetrying distinguishes a broken connection from an answer.
 func worthRetrying(err error) bool {
-	var answer *transport.Error
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*transport.Error](err); ok {
 		return answer.Temporary()
 	}
 	var known *cove.Error
@@ -262,8 +261,7 @@ func (d *download) once(ctx context.Context, p patience, report *reporter) error
 	body := report.reader(&alive{rc, stalled, p.stall}, d.event)
 	_, err = io.CopyBuffer(struct{ io.Writer }{f}, verify(body, "layer", d.layer.digest, d.layer.size),
 		make([]byte, 256<<10))
-	var onDisk *os.PathError
-	if errors.As(err, &onDisk) {
+	if _, ok := errors.AsType[*os.PathError](err); ok {
 		return storage(err, "store a layer")
 	}
 	return cause(ctx, err)
@@ -316,8 +314,7 @@ func (d *download) open(ctx context.Context, keep bool) (io.ReadCloser, error) {
 
 // explain gives a network error a code and a hint.
 func explain(ctx context.Context, ref name.Reference, err error) error {
-	var known *cove.Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*cove.Error](err); ok {
 		return known
 	}
 	if ctx.Err() != nil {

@@ -22,8 +22,7 @@ type Removed struct {
 	Freed  int64    // bytes of files
 }
 
-// List returns the images of the store, the newest first, those without a name
-// included.
+// List returns the images of the store, the newest first, those without a name included.
 func (s *Store) List(ctx context.Context) ([]Image, error) {
 	idx, err := s.index()
 	if err != nil {

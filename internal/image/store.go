@@ -73,8 +73,7 @@ type Config struct {
 	Cmd        []string `json:"cmd,omitempty"`
 }
 
-// Store is a directory of images. Its methods may be called concurrently, by
-// several processes.
+// Store is a directory of images. Its methods may be called concurrently, by several processes.
 type Store struct {
 	dir       string
 	checkPath func(string) (string, error)

@@ -63,9 +63,7 @@ func (i *Instance) Socket() string { return filepath.Join(i.dir, string(i.ID)+".
 func (i *Instance) Files() string { return filepath.Join(i.dir, string(i.ID)+".files") }
 
 // Release ends the claim. The caller must have removed everything that the instance owns.
-func (i *Instance) Release() error {
-	return errors.Join(i.remove(), i.lock.Close())
-}
+func (i *Instance) Release() error { return errors.Join(i.remove(), i.lock.Close()) }
 
 // Lock returns the locked file: the instance lives as long as any process holds it open.
 func (i *Instance) Lock() *os.File { return i.lock }

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// Document is the JSON document that an answer in words consists of, or that is
-// in its only block of code: models like to put a fence around what they are
-// asked for.
+// Document is the JSON document that an answer in words consists of, or that is in its only block of code: models like
+// to put a fence around what they are asked for.
 func Document(answer string) (json.RawMessage, bool) {
 	text := strings.TrimSpace(answer)
 	if !json.Valid([]byte(text)) {

@@ -1,6 +1,5 @@
-// Package jsonschema judges JSON documents by a JSON Schema, and says where a
-// document differs. Neither schema nor document is trusted: nothing is loaded
-// from anywhere, and the work that both can cause together is bounded.
+// Package jsonschema judges JSON documents by a JSON Schema, and says where a document differs. Neither schema nor
+// document is trusted: nothing is loaded from anywhere, and the work that both can cause together is bounded.
 package jsonschema
 
 import (
@@ -48,9 +47,8 @@ type Schema struct {
 	steps int        // that it has taken
 }
 
-// Compile reads a schema of any draft from 4 on, the last where it does not say.
-// References lead into the schema itself, or to the drafts' own. Errors:
-// InvalidArgument.
+// Compile reads a schema of any draft from 4 on, the last where it does not say. References lead into the schema
+// itself, or to the drafts' own. Errors: InvalidArgument.
 func Compile(schema []byte) (*Schema, error) {
 	if len(schema) > MaxSchema {
 		return nil, cove.Errorf(cove.InvalidArgument, "the schema has %d bytes, %d are allowed", len(schema), MaxSchema)
@@ -79,8 +77,7 @@ func Compile(schema []byte) (*Schema, error) {
 	return s, nil
 }
 
-// Validate judges one document by one schema. Errors: as of Compile and
-// Schema.Validate.
+// Validate judges one document by one schema. Errors: as of Compile and Schema.Validate.
 func Validate(schema, document []byte) error {
 	s, err := Compile(schema)
 	if err != nil {
@@ -89,9 +86,8 @@ func Validate(schema, document []byte) error {
 	return s.Validate(document)
 }
 
-// Validate is nil for a document that is valid. Errors: SchemaMismatch, which
-// says where and what; TooLarge; InvalidArgument when schema and document
-// together take too much work.
+// Validate is nil for a document that is valid. Errors: SchemaMismatch, which says where and what; TooLarge;
+// InvalidArgument when schema and document together take too much work.
 func (s *Schema) Validate(document []byte) (err error) {
 	if len(document) > MaxDocument {
 		return cove.Errorf(cove.TooLarge, "the document has %d bytes, %d are allowed", len(document), MaxDocument)
@@ -112,8 +108,7 @@ func (s *Schema) Validate(document []byte) (err error) {
 	defer s.mu.Unlock()
 	s.steps = 0
 	err = s.compiled.Validate(doc)
-	var differs *jsonschema.ValidationError
-	if errors.As(err, &differs) {
+	if differs, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
 		return cove.Errorf(cove.SchemaMismatch, "the document does not match its schema: %s", complaints(doc, differs))
 	}
 	return err
@@ -136,8 +131,7 @@ func (nothing) Load(url string) (any, error) {
 	return nil, fmt.Errorf("it refers to %s, and nothing outside of the schema is loaded", url)
 }
 
-// patterns compiles regular expressions, which take linear time, until they are
-// too large together.
+// patterns compiles regular expressions, which take linear time, until they are too large together.
 func patterns() jsonschema.RegexpEngine {
 	left := maxPrograms
 	return func(pattern string) (jsonschema.Regexp, error) {

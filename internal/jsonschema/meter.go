@@ -13,12 +13,11 @@ import (
 // tooMuch is what ends a validation from within.
 var tooMuch = errors.New("too many steps")
 
-// meter makes every part of the schema count the steps of a validation, so that
-// alternatives inside alternatives, which multiply, end in an error.
+// meter makes every part of the schema count the steps of a validation, so that alternatives inside alternatives, which
+// multiply, end in an error.
 //
-// The library asks for the format of a value before it goes on into the parts of
-// a schema, which makes a format the place to count: what ends earlier has no
-// parts, and is paid for by the part above it.
+// The library asks for the format of a value before it goes on into the parts of a schema, which makes a format the
+// place to count: what ends earlier has no parts, and is paid for by the part above it.
 func (s *Schema) meter() error {
 	seen := map[*jsonschema.Schema]bool{}
 	todo := []*jsonschema.Schema{s.compiled}
@@ -87,8 +86,7 @@ func weight(parts []*jsonschema.Schema) int {
 	return n
 }
 
-// dear is how much more it takes to judge a value again: where nothing matches,
-// every way that was tried is remembered.
+// dear is how much more it takes to judge a value again: where nothing matches, every way that was tried is remembered.
 const dear = 10
 
 // parts are the schemas that a schema leads to directly: those that judge the

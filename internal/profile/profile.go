@@ -1,5 +1,4 @@
-// Package profile reads named configurations for sandboxes and agents, and lays
-// requests over them: pure functions.
+// Package profile reads named configurations for sandboxes and agents, and lays requests over them: pure functions.
 package profile
 
 import (
@@ -30,8 +29,7 @@ const (
 	AccessTokenFile = "token-file" // the provider itself, with a real token that is in the sandbox
 )
 
-// Default is the profile of whoever names none and has chosen none: it says
-// nothing.
+// Default is the profile of whoever names none and has chosen none: it says nothing.
 const Default = "default"
 
 var (
@@ -42,8 +40,7 @@ var (
 // maxDocument is the largest file, in bytes.
 const maxDocument = 1 << 20
 
-// Parse reads a file of profiles; source names it in errors, which have the
-// line. Errors: InvalidArgument.
+// Parse reads a file of profiles; source names it in errors, which have the line. Errors: InvalidArgument.
 func Parse(source string, data []byte) ([]api.Profile, error) {
 	if len(data) > maxDocument {
 		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source, maxDocument>>20).WithHint("is it the right file?")
@@ -130,8 +127,7 @@ func check(p api.Profile) error {
 	return nil
 }
 
-// checkToken holds that there is a token in sandboxes only where a profile says so
-// twice.
+// checkToken holds that there is a token in sandboxes only where a profile says so twice.
 func checkToken(p api.Profile) error {
 	f := p.TokenFile
 	switch {
@@ -183,8 +179,7 @@ func Find(all []api.Profile, name string) (api.Profile, error) {
 	return api.Profile{}, err.WithHint("choose one of %s", strings.Join(names, ", "))
 }
 
-// Apply lays a request over a profile: see cove.Spec.Over. Errors: Unsupported where p
-// has no sandboxes.
+// Apply lays a request over a profile: see cove.Spec.Over. Errors: Unsupported where p has no sandboxes.
 func Apply(p api.Profile, s cove.Spec) (cove.Spec, error) {
 	if p.Mode == ModeNone {
 		return s, cove.Errorf(cove.Unsupported, "the profile %s has no sandboxes: its mode is none", p.Name).

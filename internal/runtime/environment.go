@@ -8,8 +8,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Bounds of a caller's environment. The kernel's own are 128 KiB for one
-// string and a quarter of the stack for all.
+// Bounds of a caller's environment. The kernel's own are 128 KiB for one string and a quarter of the stack for all.
 const (
 	MaxEnvName  = 256       // bytes
 	MaxEnvValue = 32 << 10  // bytes
@@ -17,18 +16,16 @@ const (
 	MaxEnvCount = 512
 )
 
-// refusal is a rule of the environment policy. A pattern that ends in * is a
-// prefix; patterns match in any case, because some programs (npm, for one) read
-// their variables so, and nothing is gained by a look-alike.
+// refusal is a rule of the environment policy. A pattern that ends in * is a prefix; patterns match in any case,
+// because some programs (npm, for one) read their variables so, and nothing is gained by a look-alike.
 type refusal struct {
 	reason   string
 	patterns []string
 	except   []string
 }
 
-// refusals lists the variables that change what a loader, a shell or an
-// interpreter does before the program's first line. Who sets them runs code of
-// their own in the name of the code that was submitted and looked at.
+// refusals lists the variables that change what a loader, a shell or an interpreter does before the program's first
+// line. Who sets them runs code of their own in the name of the code that was submitted and looked at.
 var refusals = []refusal{
 	{"the dynamic loader and the C library obey it", []string{"LD_*", "DYLD_*", "GLIBC_TUNABLES", "GCONV_PATH", "GETCONF_DIR",
 		"LOCPATH", "NLSPATH", "MALLOC_TRACE", "MALLOC_CHECK_", "HOSTALIASES", "LOCALDOMAIN", "RES_OPTIONS", "RESOLV_HOST_CONF", "NIS_PATH"}, nil},
@@ -53,9 +50,8 @@ var refusals = []refusal{
 	{"less runs it", []string{"LESSOPEN", "LESSCLOSE"}, nil},
 }
 
-// CheckEnv refuses environment variables that a caller may not set: malformed
-// ones and too many with InvalidArgument, those of refusals with Forbidden.
-// Nothing of a value is ever in the error.
+// CheckEnv refuses environment variables that a caller may not set: malformed ones and too many with InvalidArgument,
+// those of refusals with Forbidden. Nothing of a value is ever in the error.
 func CheckEnv(env map[string]string) error {
 	if len(env) > MaxEnvCount {
 		return cove.Errorf(cove.InvalidArgument, "%d environment variables are too many", len(env)).WithHint("set at most %d", MaxEnvCount)

@@ -33,8 +33,7 @@ var Min = cove.Limits{
 
 // Bounds are the limits that callers of one server may ask for.
 type Bounds struct {
-	// Defaults apply where neither the caller nor the runtime says anything.
-	// Zero fields take the package's.
+	// Defaults apply where neither the caller nor the runtime says anything. Zero fields take the package's.
 	Defaults cove.Limits
 	// Max is the most a caller may ask for; what a runtime asks for by itself
 	// is reduced to it. Zero fields take the package's.

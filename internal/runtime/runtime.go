@@ -1,6 +1,5 @@
-// Package runtime declares how a snippet of each language runs: file name,
-// command, probe, defaults; and decides what limits and what environment a
-// caller may ask for. A runtime is one small file of this package, named in All.
+// Package runtime declares how a snippet of each language runs: file name, command, probe, defaults; and decides what
+// limits and what environment a caller may ask for. A runtime is one small file of this package, named in All.
 package runtime
 
 import (
@@ -50,8 +49,7 @@ func Lookup(name string) (Runtime, error) {
 	return Runtime{}, problem.WithHint("choose one of %s", strings.Join(names, ", "))
 }
 
-// Missing is the error for a runtime whose toolchain is not in image ("" or
-// "host" is the host's own).
+// Missing is the error for a runtime whose toolchain is not in image ("" or "host" is the host's own).
 func (r Runtime) Missing(image string) error {
 	if image == "" || image == "host" {
 		return cove.Errorf(cove.RuntimeMissing, "%s is not installed on this host: there is no %s", r.Name, r.Command[0]).

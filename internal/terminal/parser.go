@@ -18,8 +18,7 @@ type actions interface {
 	command(data []byte)
 }
 
-// sequence is a control sequence: CSI, a private prefix, parameters,
-// intermediates, a final byte.
+// sequence is a control sequence: CSI, a private prefix, parameters, intermediates, a final byte.
 type sequence struct {
 	prefix, intermediate, final byte // 0 for none
 	params                      []int

@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -107,9 +108,7 @@ func (t *Terminal) place(b []byte, on *screen, c cursor, s Size, y, top int) []b
 	}
 	b = c.pen.append(b)
 	for i, set := range c.charsets {
-		if set == 0 {
-			set = 'B'
-		}
+		set = cmp.Or(set, 'B')
 		b = append(b, 0x1b, byte('('+i), set)
 	}
 	return append(b, byte(0x0f-c.shift))

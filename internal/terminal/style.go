@@ -21,8 +21,7 @@ const (
 	hidden
 	struck
 	overlined
-	// The kind of underline is a number: 0 none, 1 single, 2 double, 3 curly, 4
-	// dotted, 5 dashed.
+	// The kind of underline is a number: 0 none, 1 single, 2 double, 3 curly, 4 dotted, 5 dashed.
 	underlineUnit
 	underlineMask = 7 * underlineUnit
 )

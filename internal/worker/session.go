@@ -1,11 +1,13 @@
 package worker
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -79,11 +81,7 @@ func openSession(dir, id, work string) (*session, error) {
 			infos[e.Name()] = info.ModTime().UnixNano()
 		}
 	}
-	names := make([]string, 0, len(infos))
-	for name := range infos {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int { return int(max(-1, min(1, infos[b]-infos[a]))) })
+	names := slices.SortedFunc(maps.Keys(infos), func(a, b string) int { return cmp.Compare(infos[b], infos[a]) })
 	for _, name := range names {
 		if s, err := readSession(filepath.Join(dir, name)); err == nil && s.Dir == work {
 			return s, nil

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -60,9 +61,7 @@ func (s *Store) Install(ctx context.Context, name, version string, progress func
 		}
 		return s.Layer(a)
 	}
-	if version == "" {
-		version = a.Package.Version
-	}
+	version = cmp.Or(version, a.Package.Version)
 	if err := agent.CheckVersion(version); err != nil {
 		return agent.Layer{}, err
 	}

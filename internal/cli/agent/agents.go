@@ -130,8 +130,7 @@ not use any more; --all removes that one, too. What a sandbox has stays.`,
 	})
 }
 
-// removeAgent removes a version, or those that are not in use; with whole the one
-// that runs use, too.
+// removeAgent removes a version, or those that are not in use; with whole the one that runs use, too.
 func removeAgent(ctx context.Context, c *client.Client, name, version string, whole bool) ([]string, error) {
 	removed, err := c.RemoveAgent(ctx, name, version)
 	if err != nil || version != "" || !whole {
@@ -223,13 +222,9 @@ func reportText(r api.AgentReport) string {
 // completeAgents completes with the names of agents.
 func completeAgents(sess *session.Session) cobra.CompletionFunc {
 	return ui.CompleteEach(func(ctx context.Context) (names []string) {
-		sess.AskRunning(ctx, func(ctx context.Context, c *client.Client) error {
-			all, err := c.Agents(ctx)
-			for _, one := range all {
-				names = append(names, one.Name)
-			}
-			return err
-		})
+		for _, one := range session.OfRunning(ctx, sess, (*client.Client).Agents) {
+			names = append(names, one.Name)
+		}
 		return names
 	})
 }

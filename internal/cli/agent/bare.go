@@ -31,9 +31,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/profile"
 )
 
-// bareProfile is the profile of a command line if it has agents work on this
-// machine itself, and else nil. What is done in a sandbox that is there, or with a
-// server that was named, is never done here.
+// bareProfile is the profile of a command line if it has agents work on this machine itself, and else nil. What is done
+// in a sandbox that is there, or with a server that was named, is never done here.
 func bareProfile(ctx context.Context, sess *session.Session, o *options) (*api.Profile, error) {
 	_, err := cove.ParseRunID(o.resume)
 	if o.sandbox != "" || err == nil || sess.ServerAddress() != "" {
@@ -79,8 +78,7 @@ type bareTask struct {
 	options driver.Options
 }
 
-// agentHere gives an agent its task on this machine itself, or shows its screen
-// when there is none.
+// agentHere gives an agent its task on this machine itself, or shows its screen when there is none.
 func agentHere(sess *session.Session, cmd *cobra.Command, o *options, p api.Profile, prompt string) error {
 	if flag := o.walled(); flag != "" {
 		return cove.Errorf(cove.Unsupported, "--%s is about a sandbox, and with the profile %s there is none: its mode is none", flag, p.Name).
@@ -101,8 +99,7 @@ func agentHere(sess *session.Session, cmd *cobra.Command, o *options, p api.Prof
 	return giveTaskHere(cmd.Context(), sess, o, d, t, prompt)
 }
 
-// walled is a flag that was given and needs a sandbox, or its server; empty is
-// none.
+// walled is a flag that was given and needs a sandbox, or its server; empty is none.
 func (o *options) walled() string {
 	if flag := o.ofSandbox(); flag != "" && flag != "env" {
 		return flag
@@ -189,8 +186,7 @@ func giveTaskHere(ctx context.Context, sess *session.Session, o *options, d driv
 	return err
 }
 
-// followHere follows the task to its end. The error is that nobody can be told of
-// it any more.
+// followHere follows the task to its end. The error is that nobody can be told of it any more.
 func (t *task) followHere(ctx context.Context, d driver.Driver, b bareTask, prompt string) (api.Run, error) {
 	run := t.run
 	defer t.in.Settle()
@@ -268,15 +264,13 @@ func screenHere(sess *session.Session, cmd *cobra.Command, o *options, t bareTas
 	return cove.Errorf(cove.Unavailable, "%s cannot be started: %w", who.Title, syscall.Exec(program, command.Args, env))
 }
 
-// lastFile is the file that names the last conversation of the agent in a directory:
-// no server knows it.
+// lastFile is the file that names the last conversation of the agent in a directory: no server knows it.
 func (t bareTask) lastFile() string {
 	sum := sha256.Sum256([]byte(t.options.Directory))
 	return filepath.Join(t.cfg.Home, "conversations", fmt.Sprintf("%s-%x", t.config.Agent, sum[:12]))
 }
 
-// remember keeps the name of a conversation. Who cannot keep it is told how to go
-// on in any case.
+// remember keeps the name of a conversation. Who cannot keep it is told how to go on in any case.
 func (t bareTask) remember(session string) {
 	file := t.lastFile()
 	if os.MkdirAll(filepath.Dir(file), 0o700) == nil {

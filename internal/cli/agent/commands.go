@@ -1,6 +1,5 @@
-// Package agent owns the commands about coding agents: giving them tasks, what is
-// shown of a task, the records of runs, issues that agents work on, and which
-// agents are installed.
+// Package agent owns the commands about coding agents: giving them tasks, what is shown of a task, the records of runs,
+// issues that agents work on, and which agents are installed.
 package agent
 
 import (

@@ -20,8 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// workflow is an issue that an agent works on from beginning to end, as "cove
-// start ISSUE --repo REPO" has it.
+// workflow is an issue that an agent works on from beginning to end, as "cove start ISSUE --repo REPO" has it.
 type workflow struct {
 	options
 
@@ -216,8 +215,7 @@ func titleOf(text string) string {
 // maxBranch is how long a branch is that is named after an issue.
 const maxBranch = 60
 
-// branchOf names a branch after an issue: issue-42-make-the-login-work,
-// login-7-make-the-login-work.
+// branchOf names a branch after an issue: issue-42-make-the-login-work, login-7-make-the-login-work.
 func branchOf(issue, title string) string {
 	if _, number, ok := strings.Cut(issue, "#"); ok {
 		issue = number
@@ -254,15 +252,13 @@ func commitMessage(issue, title string) string {
 	return title + "\n\nFor " + issue + "."
 }
 
-// commitRest is a shell's script that commits what is not committed, as whoever
-// git is configured for.
+// commitRest is a shell's script that commits what is not committed, as whoever git is configured for.
 const commitRest = `git add --all || exit 1
 if git diff --cached --quiet; then exit 0; fi
 if git config user.name >/dev/null && git config user.email >/dev/null; then exec git commit -q -m "$1"; fi
 exec git -c user.name=Cove -c user.email=cove@localhost commit -q -m "$1"`
 
-// deliver commits what is left, and pushes the branch. What does not come that
-// far stays in the sandbox.
+// deliver commits what is left, and pushes the branch. What does not come that far stays in the sandbox.
 func (t *task) deliver(ctx context.Context, w work, message string) error {
 	if w.changed == 0 {
 		return t.unchanged(ctx, w)
@@ -298,8 +294,7 @@ func (t *task) commitAndPush(ctx context.Context, w work, message string) error 
 	return nil
 }
 
-// gitInside runs a script with git in the sandbox. What it says is shown when it
-// fails.
+// gitInside runs a script with git in the sandbox. What it says is shown when it fails.
 func (t *task) gitInside(ctx context.Context, w work, doing, script string, args ...string) error {
 	var said bytes.Buffer
 	req := api.ExecRequest{Args: append([]string{"sh", "-c", script, "sh"}, args...)}

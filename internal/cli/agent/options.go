@@ -16,8 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// options are the flags of the commands that give an agent a task, as they
-// were written.
+// options are the flags of the commands that give an agent a task, as they were written.
 type options struct {
 	flags.NewSandbox // those that say what the sandbox is made of
 
@@ -99,8 +98,7 @@ func (o *options) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// ofSandbox is a flag that was given and says what a new sandbox is made of; empty
-// is none.
+// ofSandbox is a flag that was given and says what a new sandbox is made of; empty is none.
 func (o *options) ofSandbox() (name string) {
 	made := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(flags.NewSandbox).AddSandbox(made)
@@ -154,9 +152,8 @@ func (o *options) readSchema() (json.RawMessage, error) {
 	return schema, err
 }
 
-// workDirectory is what an agent works on, and where below that it begins: of a
-// copy all of the repository that the directory is in; of one that is bound what
-// was named, and nothing above it.
+// workDirectory is what an agent works on, and where below that it begins: of a copy all of the repository that the
+// directory is in; of one that is bound what was named, and nothing above it.
 func (o *options) workDirectory() (dir, below string, err error) {
 	named, err := flags.RealDirectory(o.dir)
 	if err != nil || o.bind {

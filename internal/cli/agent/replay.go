@@ -40,10 +40,8 @@ Pauses are those there were, at most three seconds; --speed 0 leaves them out.`,
 			if o.speed < 0 {
 				return ui.UsageError(cmd, "--speed %g: it must be 0 or more", o.speed)
 			}
-			interrupts := ui.WatchSignals(sess.Out, sess.Err)
+			ctx, interrupts := ui.CoverSignals(cmd.Context(), sess.Out, sess.Err)
 			defer interrupts.Stop()
-			ctx, cancel := interrupts.Cover(cmd.Context())
-			defer cancel()
 			return interrupts.Explain(sess.ReadRecords(ctx, func(c *client.Client) error { return replay(ctx, sess, c, args[0], o) }))
 		},
 	}
@@ -137,9 +135,8 @@ func (p *pacer) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// playCast plays a recording in the form of asciicast, version 2: a header, and
-// then what was shown, with its time. Cove has let pass what is in it before it
-// was recorded.
+// playCast plays a recording in the form of asciicast, version 2: a header, and then what was shown, with its time.
+// Cove has let pass what is in it before it was recorded.
 func playCast(ctx context.Context, sess *session.Session, from io.Reader, speed float64) error {
 	lines := bufio.NewReader(from)
 	if _, err := lines.ReadBytes('\n'); err != nil {

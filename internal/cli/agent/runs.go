@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -243,9 +244,7 @@ func exportTo(ctx context.Context, c *client.Client, id, to string) error {
 	}
 	defer os.Remove(f.Name())
 	err = c.ExportRun(ctx, id, f)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
+	err = cmp.Or(err, f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), to)
 	}

@@ -14,8 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// checkScreen refuses to show an agent's screen where there is no terminal, or
-// with flags that are about a task.
+// checkScreen refuses to show an agent's screen where there is no terminal, or with flags that are about a task.
 func checkScreen(sess *session.Session, cmd *cobra.Command, o *options, ofTask ...string) error {
 	if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Out) {
 		return cove.Errorf(cove.InvalidArgument, "PROMPT is missing").WithHint("write it in quotes, in a file for --prompt-file, or on standard input for \"-\"")

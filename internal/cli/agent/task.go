@@ -39,8 +39,7 @@ type task struct {
 	stop   func(ctx context.Context, kill bool) error
 }
 
-// giveTask has a task done, shows how, and has it settled what becomes of the
-// work.
+// giveTask has a task done, shows how, and has it settled what becomes of the work.
 func giveTask(ctx context.Context, sess *session.Session, o *options, req api.RunRequest, settle func(*task, context.Context, work) error) error {
 	t := &task{Session: sess, o: o, in: ui.WatchSignals(sess.Out, sess.Err), screen: sess.NewScreen(), ended: func() {}}
 	defer t.in.Stop()
@@ -329,8 +328,7 @@ func (t *task) printAnswer(run api.Run) error {
 	return t.Print(text + "\n")
 }
 
-// work is what an agent has done in a sandbox, before anybody has decided
-// what becomes of it.
+// work is what an agent has done in a sandbox, before anybody has decided what becomes of it.
 type work struct {
 	sandbox, name string
 	directory     string // of this machine, to take it over into
@@ -339,8 +337,7 @@ type work struct {
 	ours          bool // the sandbox was made for the agent, and goes once the work is settled
 }
 
-// lastRunOf is the run of an agent that was the last to begin in a directory, or
-// to go on with what was begun there.
+// lastRunOf is the run of an agent that was the last to begin in a directory, or to go on with what was begun there.
 func lastRunOf(ctx context.Context, c *client.Client, agent, dir string) (api.Run, error) {
 	of := func(q client.RunQuery, wanted func(api.Run) bool) (api.Run, error) {
 		for {

@@ -158,8 +158,7 @@ func (t *tool) todos(in map[string]any) bool {
 	return true
 }
 
-// said is a text, or a list of them as a shell would have it. Of a shell that
-// is given a script it is the script.
+// said is a text, or a list of them as a shell would have it. Of a shell that is given a script it is the script.
 func said(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -202,8 +201,7 @@ func textOf(in map[string]any, keys ...string) (string, bool) {
 	return "", false
 }
 
-// changedLines counts the lines that differ, apart from those which both texts
-// begin and end with.
+// changedLines counts the lines that differ, apart from those which both texts begin and end with.
 func changedLines(from, to string) (added, removed int) {
 	a, b := linesOf(from), linesOf(to)
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {

@@ -16,10 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// view shows what an agent does, as it comes: what it says, which tools it
-// calls and the beginning of what they answer, and what was not let out. What
-// the agent and its tools write is shown without anything that a terminal would
-// obey.
+// view shows what an agent does, as it comes: what it says, which tools it calls and the beginning of what they answer,
+// and what was not let out. What the agent and its tools write is shown without anything that a terminal would obey.
 type view struct {
 	out     io.Writer
 	say     func(func()) // lets Cove speak between what is written to out
@@ -27,8 +25,7 @@ type view struct {
 	verbose bool       // everything, however long
 	columns func() int // of the terminal; 0 where there is none, and lines are as long as they are
 
-	// What was shown last decides where a blank line goes, and whether a result
-	// stands below its call.
+	// What was shown last decides where a blank line goes, and whether a result stands below its call.
 	texted bool            // the agent has said something
 	begun  bool            // anything was shown
 	calls  map[string]tool // that wait for their results, by id
@@ -63,8 +60,7 @@ func (v *view) message(m api.Message) {
 	}
 }
 
-// count takes in what the messages say was used so far, and which files are
-// changed.
+// count takes in what the messages say was used so far, and which files are changed.
 func (v *view) count(m api.Message) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -197,8 +193,7 @@ func (v *view) cut(margin, line, color string) {
 	v.painted(margin, ansi.Truncate(line, max(1, v.width(maxFolded)-ansi.StringWidth(margin)), "…"), color)
 }
 
-// maxFolded is how much of a line is shown of a result that is folded, where no
-// terminal bounds it.
+// maxFolded is how much of a line is shown of a result that is folded, where no terminal bounds it.
 const maxFolded = 500
 
 // wrapped shows a line, in as many as the terminal needs.
@@ -230,10 +225,7 @@ func (v *view) decision(d api.Decision, s *ui.Speaker) {
 	if d.Verdict != api.VerdictDeny || strings.HasPrefix(d.Rule, agent.PolicySource) {
 		return // or it is denied because the agent does without
 	}
-	key := d.Remedy
-	if key == "" {
-		key = report.Attempt(d) + "\x00" + d.Reason
-	}
+	key := cmp.Or(d.Remedy, report.Attempt(d)+"\x00"+d.Reason)
 	if v.denied[key] {
 		return
 	}
@@ -324,10 +316,9 @@ func tokens(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// plainLines is a text as a terminal would leave it, without anything that one
-// obeys: escape sequences are gone, of a line that was written over its last
-// state is left, tabs are blanks, and what else there is of control characters
-// is spelled out.
+// plainLines is a text as a terminal would leave it, without anything that one obeys: escape sequences are gone, of a
+// line that was written over its last state is left, tabs are blanks, and what else there is of control characters is
+// spelled out.
 func plainLines(text string) string {
 	lines := strings.Split(strings.ReplaceAll(ansi.Strip(text), "\r\n", "\n"), "\n")
 	for i, line := range lines {

@@ -104,8 +104,7 @@ func (t *task) askWhether(ctx context.Context, w work) error {
 	}
 }
 
-// takeOver changes the directory as the agent has changed its copy. Where that
-// fails the work stays in the sandbox.
+// takeOver changes the directory as the agent has changed its copy. Where that fails the work stays in the sandbox.
 func (t *task) takeOver(ctx context.Context, w work) error {
 	done, err := t.client.ApplyWork(ctx, w.sandbox, api.ApplyRequest{Directory: w.directory})
 	if err != nil {

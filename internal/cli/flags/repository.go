@@ -20,9 +20,8 @@ func IsOwnerRepo(text string) bool { return ownerRepo.MatchString(text) }
 
 var ownerRepo = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 
-// RepositorySource is REPO for a server, which knows no current directory:
-// OWNER/REPO and addresses as they are, of a directory the top of the
-// repository that it is in. With plain, a directory that is in none is one, too.
+// RepositorySource is REPO for a server, which knows no current directory: OWNER/REPO and addresses as they are, of a
+// directory the top of the repository that it is in. With plain, a directory that is in none is one, too.
 func RepositorySource(s string, plain bool) (string, error) {
 	switch {
 	case strings.Contains(s, "://") || IsOwnerRepo(s):
@@ -69,8 +68,7 @@ func Exists(path string) bool {
 	return err == nil
 }
 
-// RealDirectory is a directory for a server, which knows no current one: without
-// symbolic links.
+// RealDirectory is a directory for a server, which knows no current one: without symbolic links.
 func RealDirectory(dir string) (string, error) {
 	dir = cmp.Or(dir, ".")
 	abs, err := filepath.Abs(dir)

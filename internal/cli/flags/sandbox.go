@@ -13,8 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// NewSandbox are the flags that say what a sandbox must be that is made for a
-// person or an agent.
+// NewSandbox are the flags that say what a sandbox must be that is made for a person or an agent.
 type NewSandbox struct {
 	Spec
 
@@ -28,8 +27,7 @@ type NewSandbox struct {
 	Source, Branch, From string // REPO [BRANCH [FROM]]
 }
 
-// AddSandbox adds the flags that say what a sandbox is made of, whatever it is
-// for.
+// AddSandbox adds the flags that say what a sandbox is made of, whatever it is for.
 func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
 	o.AddMake(f, "`ENGINE` that has lasting sandboxes, or auto")
 	o.Policy.Add(f)

@@ -1,5 +1,4 @@
-// Package flags owns the flags and arguments that commands of several rooms take,
-// and the requests that they become.
+// Package flags owns the flags and arguments that commands of several rooms take, and the requests that they become.
 package flags
 
 import (
@@ -13,8 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// Spec are the flags that say what an execution or a sandbox must be, as they were
-// written.
+// Spec are the flags that say what an execution or a sandbox must be, as they were written.
 type Spec struct {
 	Given func(flag string) bool // on the command line
 
@@ -37,16 +35,14 @@ type Spec struct {
 	PIDs, Inodes, OpenFiles      int64
 }
 
-// Resolved holds the values of a Spec for a server, which knows neither this
-// process's directory nor its environment.
+// Resolved holds the values of a Spec for a server, which knows neither this process's directory nor its environment.
 type Resolved struct {
 	api.Spec
 	Timeout float64                // seconds
 	Network *api.NetworkPermission // nil when no flag says anything of it
 }
 
-// AddMake defines the flags that say of what a sandbox is made. engine describes its
-// engine.
+// AddMake defines the flags that say of what a sandbox is made. engine describes its engine.
 func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
 	f.StringVar(&o.Image, "image", "", "root filesystem `IMAGE`: host, dir:PATH, tar:PATH, or a reference")
 	f.StringVar(&o.Engine, "engine", "", engine)
@@ -88,8 +84,7 @@ func (o *Spec) Resolve(getenv func(string) string) (r Resolved, err error) {
 	return r, err
 }
 
-// network is nil when no flag says anything of it, and empty for none, which wins
-// over a profile's.
+// network is nil when no flag says anything of it, and empty for none, which wins over a profile's.
 func (o *Spec) network() (*api.NetworkPermission, error) {
 	switch {
 	case !o.Policy.Given() && len(o.Credentials) == 0 && len(o.Models.providers) == 0:

@@ -60,8 +60,7 @@ func (p Target) Find(ctx context.Context, c *client.Client) (api.Sandbox, error)
 	return p.Among(l.Sandboxes, CurrentDirectory())
 }
 
-// With lets do work with the sandbox, and the server that has it, until a signal
-// comes.
+// With lets do work with the sandbox, and the server that has it, until a signal comes.
 func (p *Target) With(cmd *cobra.Command, sess *session.Session, do func(context.Context, *client.Client, api.Sandbox) error) error {
 	return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
 		s, err := p.Find(ctx, c)
@@ -174,8 +173,7 @@ func CompleteSandboxes(sess *session.Session) cobra.CompletionFunc {
 	return ui.CompleteEach(func(ctx context.Context) []string { return sandboxNames(ctx, sess) })
 }
 
-// sandboxNames are names with what they are, parted by a tab; none when no
-// server answers.
+// sandboxNames are names with what they are, parted by a tab; none when no server answers.
 func sandboxNames(ctx context.Context, sess *session.Session) []string {
 	var all []string
 	for _, s := range AnsweredSandboxes(ctx, sess) {
@@ -186,11 +184,7 @@ func sandboxNames(ctx context.Context, sess *session.Session) []string {
 
 // AnsweredSandboxes are those of a server that answers now, the last used first.
 func AnsweredSandboxes(ctx context.Context, sess *session.Session) []api.Sandbox {
-	var l api.SandboxList
-	sess.AskRunning(ctx, func(ctx context.Context, c *client.Client) (err error) {
-		l, err = c.Sandboxes(ctx)
-		return err
-	})
+	l := session.OfRunning(ctx, sess, (*client.Client).Sandboxes)
 	slices.SortStableFunc(l.Sandboxes, func(a, b api.Sandbox) int { return b.LastUsedAt.Compare(a.LastUsedAt) })
 	return l.Sandboxes
 }

@@ -68,8 +68,7 @@ func CheckText(name, text string) error {
 		WithHint("give compiled programs and data with --file, --mount or on standard input")
 }
 
-// MaxFiles is what the API takes as files together, in bytes; more is not even
-// read.
+// MaxFiles is what the API takes as files together, in bytes; more is not even read.
 const MaxFiles = 16 << 20
 
 // File is a file as it is sent: text as it is, and anything else encoded.
@@ -116,8 +115,7 @@ func fileError(path string, err error) error {
 	return cove.Errorf(cove.InvalidArgument, "cannot read %s: %w", path, ui.Cause(err))
 }
 
-// AbsoluteImage makes the path in an image string absolute: a server has
-// another working directory.
+// AbsoluteImage makes the path in an image string absolute: a server has another working directory.
 func AbsoluteImage(s string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

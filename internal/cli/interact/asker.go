@@ -20,9 +20,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// Asker tells whoever runs a program what waits for an answer. At a terminal
-// that the program does not read it asks for one, and answers; elsewhere it
-// names the command that does.
+// Asker tells whoever runs a program what waits for an answer. At a terminal that the program does not read it asks for
+// one, and answers; elsewhere it names the command that does.
 type Asker struct {
 	sess     *session.Session
 	client   *client.Client
@@ -81,8 +80,7 @@ func (k *Asker) Stop() {
 	}
 }
 
-// ask asks one question after the other until it is stopped, or nobody can be
-// asked any more.
+// ask asks one question after the other until it is stopped, or nobody can be asked any more.
 func (k *Asker) ask() {
 	for {
 		h, ok := k.next()
@@ -141,10 +139,9 @@ func (k *Asker) waits(h api.Hold) bool {
 	return false
 }
 
-// question asks about h. What the program writes appears after it, so that it
-// can neither cover the question nor answer in the terminal's name: what a
-// terminal reports when a program asks it to is no answer by itself, and what
-// was typed before is none.
+// question asks about h. What the program writes appears after it, so that it can neither cover the question nor answer
+// in the terminal's name: what a terminal reports when a program asks it to is no answer by itself, and what was typed
+// before is none.
 func (k *Asker) question(h api.Hold) (api.HoldAnswer, error) {
 	k.screen.Hold()
 	defer k.screen.Release()
@@ -224,8 +221,7 @@ const answerTimeout = 10 * time.Second
 // errGone: what was asked about does not wait any more.
 var errGone = errors.New("it does not wait any more")
 
-// softReset takes back what a program may have done to a terminal's letters,
-// colours and margins (DECSTR).
+// softReset takes back what a program may have done to a terminal's letters, colours and margins (DECSTR).
 const softReset = "\x1b[!p"
 
 // typedAnswers are what may be typed.

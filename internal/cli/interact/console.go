@@ -1,6 +1,5 @@
-// Package interact owns what goes on at the user's terminal beside a program in a
-// sandbox: the sandbox's own terminal on it, questions of a policy, and the steps
-// in which a sandbox is made.
+// Package interact owns what goes on at the user's terminal beside a program in a sandbox: the sandbox's own terminal
+// on it, questions of a policy, and the steps in which a sandbox is made.
 package interact
 
 import (
@@ -42,8 +41,7 @@ other key is the program's, ctrl-c too. A connection that is lost is made again.
 What a program prints cannot harm the terminal: what is not known to be harmless
 does not arrive, such as writing to the clipboard or pictures.`
 
-// AttachTerminal shows a terminal on this one until its program ends or
-// somebody detaches.
+// AttachTerminal shows a terminal on this one until its program ends or somebody detaches.
 func AttachTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, keys string, o client.TerminalOptions) error {
 	_, err := ShowTerminal(sess, cmd, p, keys, o)
 	return err
@@ -187,8 +185,7 @@ func (t *console) now() *client.Terminal {
 	return t.attached
 }
 
-// show writes what is shown until the program ends. A connection that is lost is
-// made again.
+// show writes what is shown until the program ends. A connection that is lost is made again.
 func (t *console) show(ctx context.Context) (code int, err error) {
 	defer t.restoreAfterPanic()
 	for {

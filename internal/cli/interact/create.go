@@ -9,13 +9,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// CreateSandbox asks for a sandbox and shows its steps. A signal takes back
-// what was made.
+// CreateSandbox asks for a sandbox and shows its steps. A signal takes back what was made.
 func CreateSandbox(ctx context.Context, sess *session.Session, req api.SandboxRequest) (api.Sandbox, error) {
-	interrupts := ui.WatchSignals(sess.Out, sess.Err)
+	ctx, interrupts := ui.CoverSignals(ctx, sess.Out, sess.Err)
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(ctx)
-	defer cancel()
 	b, err := sess.Server(ctx)
 	if err != nil {
 		return api.Sandbox{}, interrupts.Explain(err)

@@ -136,8 +136,7 @@ func answer(ctx context.Context, sess *session.Session, ids []string, o approveO
 	})
 }
 
-// askers are all backends where something may wait: the peers, and a gateway of
-// its own.
+// askers are all backends where something may wait: the peers, and a gateway of its own.
 func askers(ctx context.Context, sess *session.Session) ([]*session.Backend, error) {
 	peers, err := sess.Peers(ctx)
 	if err != nil || sess.ServerAddress() != "" {
@@ -155,8 +154,7 @@ func askers(ctx context.Context, sess *session.Session) ([]*session.Backend, err
 	return append(peers, gateway), err
 }
 
-// whoeverHolds asks one peer after the other; only the one where it waits can
-// do it.
+// whoeverHolds asks one peer after the other; only the one where it waits can do it.
 func whoeverHolds(peers []*session.Backend, id string, do func(*session.Backend) error) error {
 	var last error = cove.Errorf(cove.NotFound, "nothing waits as %s", id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
 	for _, p := range peers {

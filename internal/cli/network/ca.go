@@ -80,8 +80,7 @@ func caExport(sess *session.Session) *cobra.Command {
 	return c
 }
 
-// authorityOf is the authority of an execution, a sandbox, or a gateway's client,
-// as PEM.
+// authorityOf is the authority of an execution, a sandbox, or a gateway's client, as PEM.
 func authorityOf(sess *session.Session, cmd *cobra.Command, name string) (certificate string, err error) {
 	of := func(find func(*client.Client, context.Context, string) (api.Authority, error)) func(*client.Client) error {
 		return func(c *client.Client) error {

@@ -1,6 +1,5 @@
-// Package network owns the commands about what leaves sandboxes: policies and
-// their explanation, approvals, decisions, certificate authorities, and the
-// gateway for containers that Cove does not start.
+// Package network owns the commands about what leaves sandboxes: policies and their explanation, approvals, decisions,
+// certificate authorities, and the gateway for containers that Cove does not start.
 package network
 
 import (

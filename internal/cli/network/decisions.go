@@ -94,9 +94,8 @@ func decisions(ctx context.Context, sess *session.Session, q client.DecisionOpti
 	}.Result(all), o.JSON)
 }
 
-// followDecisions follows the database, which all processes share: in the
-// server if there is one, else in a daemon of its own, which goes on when those
-// that run something end.
+// followDecisions follows the database, which all processes share: in the server if there is one, else in a daemon of
+// its own, which goes on when those that run something end.
 func followDecisions(ctx context.Context, sess *session.Session, c *client.Client, q client.DecisionOptions, o decisionOptions) error {
 	all, err := session.DecisionsUpTo(ctx, c, q, o.Limit)
 	if err != nil {

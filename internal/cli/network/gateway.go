@@ -70,9 +70,7 @@ func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error
 	}
 	log := sess.Logger(cfg)
 	o := daemon.GatewayOptions{Config: cfg, State: f.state, Health: f.health, BeyondLoopback: f.beyond, Log: log}
-	if o.State == "" {
-		o.State = filepath.Join(cfg.Home, "gateway")
-	}
+	o.State = cmp.Or(o.State, filepath.Join(cfg.Home, "gateway"))
 	if o.Socket, err = socketOf(cmd.Flags(), cfg); err != nil {
 		return err
 	}
@@ -109,10 +107,7 @@ func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error
 		}
 	}()
 	err = g.Serve(ctx)
-	if cerr := g.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return cmp.Or(err, g.Close())
 }
 
 func gatewayAdd(sess *session.Session) *cobra.Command {

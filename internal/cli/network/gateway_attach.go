@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"strconv"
@@ -56,9 +57,7 @@ that --env prints makes programs look there.`,
 				return err
 			}
 			g.Transparent = true
-			if g.Name == "" {
-				g.Name = "pid-" + strconv.Itoa(pid)
-			}
+			g.Name = cmp.Or(g.Name, "pid-"+strconv.Itoa(pid))
 			return attachProcess(sess, cmd, pid, g, f.given(), env)
 		},
 	}
@@ -79,10 +78,8 @@ type attachment struct {
 }
 
 func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.GatewayRegistration, given, env bool) error {
-	interrupts := ui.WatchSignals()
+	ctx, interrupts := ui.CoverSignals(cmd.Context())
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(cmd.Context())
-	defer cancel()
 	gone, err := session.WatchProcess(pid)
 	if err != nil {
 		return err
@@ -129,7 +126,7 @@ func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.Gat
 	}
 	go func() { // the process's end ends this, too
 		gone.Wait(ctx)
-		cancel()
+		interrupts.GiveUp()
 	}()
 	err = t.hold(ctx, held)
 	if ctx.Err() != nil && interrupts.First() == 0 {
@@ -147,8 +144,7 @@ func sockets() (all []netjoin.Socket) {
 	return all
 }
 
-// register makes the client known. One that is known keeps its policy unless
-// another is given.
+// register makes the client known. One that is known keeps its policy unless another is given.
 func (t *attachment) register(ctx context.Context, g api.GatewayRegistration, given bool) (api.GatewayClient, error) {
 	if !given {
 		all, err := t.gateway.GatewayClients(ctx)
@@ -164,8 +160,7 @@ func (t *attachment) register(ctx context.Context, g api.GatewayRegistration, gi
 	return t.gateway.RegisterGatewayClient(ctx, g)
 }
 
-// hold keeps the way out open until ctx ends, or the gateway does not know the
-// client any more.
+// hold keeps the way out open until ctx ends, or the gateway does not know the client any more.
 func (t *attachment) hold(ctx context.Context, held *client.Holding) error {
 	for {
 		closed := make(chan struct{})

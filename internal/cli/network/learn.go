@@ -142,8 +142,7 @@ func proposal(ids []string, all []api.Decision) (string, error) {
 	return b.String(), nil
 }
 
-// attempts are what decisions are about, as far as a policy could allow it, and
-// what there is to know of the rest.
+// attempts are what decisions are about, as far as a policy could allow it, and what there is to know of the rest.
 func attempts(all []api.Decision) (tried []policy.Attempt, notes []string) {
 	note := func(format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); !slices.Contains(notes, text) {

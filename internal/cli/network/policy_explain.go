@@ -65,8 +65,7 @@ With --push it is a push to a ref of the repository at URL.`,
 
 var errBody = errors.New("it depends on the body")
 
-// explainGitHub adds what the filter of GitHub's API makes of a request that
-// the policy allows.
+// explainGitHub adds what the filter of GitHub's API makes of a request that the policy allows.
 func explainGitHub(sess *session.Session, e *explanation, p *policy.Policy, r policy.Request, target string) error {
 	cfg, err := sess.Config()
 	if err != nil {

@@ -19,8 +19,7 @@ func toPush(target string) (policy.Request, error) {
 	return r, err
 }
 
-// explainGit adds what the git section makes of a request that the rules allow:
-// one of git's, or with ref a push to it.
+// explainGit adds what the git section makes of a request that the rules allow: one of git's, or with ref a push to it.
 func explainGit(e *explanation, p *policy.Policy, r policy.Request, target, ref string) {
 	if r.Method == "" || e.Decision.Action == policy.Deny || !p.GitHost(r.Host) {
 		if ref != "" && !p.GitHost(r.Host) {

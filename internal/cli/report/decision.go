@@ -11,8 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// DecisionLine is one line for those who follow: the cells of the table in
-// columns that fit most.
+// DecisionLine is one line for those who follow: the cells of the table in columns that fit most.
 func DecisionLine(d api.Decision) string {
 	widths := []int{20, 29, 7, 48, 6, 6, 8, 6, 0}
 	var b strings.Builder

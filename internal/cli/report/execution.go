@@ -11,9 +11,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// Verdict says in one line what ended an execution from outside, and which
-// flag changes it; nothing when the program ended by itself. used are the
-// limits that were in force, as far as they are known.
+// Verdict says in one line what ended an execution from outside, and which flag changes it; nothing when the program
+// ended by itself. used are the limits that were in force, as far as they are known.
 func Verdict(e api.Execution, used cove.Limits) string {
 	switch cove.LimitKind(e.LimitHit) {
 	case cove.LimitTimeout:

@@ -1,5 +1,4 @@
-// Package run owns the commands about executions: run, ps, logs, kill and
-// runtimes.
+// Package run owns the commands about executions: run, ps, logs, kill and runtimes.
 package run
 
 import (

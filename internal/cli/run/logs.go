@@ -125,8 +125,7 @@ func sandboxLogs(sess *session.Session, cmd *cobra.Command, p flags.Target, id s
 // followInterval is how often it is looked what a terminal shows now.
 const followInterval = 300 * time.Millisecond
 
-// followTerminal prints what a terminal shows as it comes, line by line, until
-// its program has ended.
+// followTerminal prints what a terminal shows as it comes, line by line, until its program has ended.
 func followTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, id string) error {
 	return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
 		var shown []string
@@ -166,9 +165,8 @@ func followTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, i
 	})
 }
 
-// unseen are the lines of a terminal that have come since it was looked at: those
-// after what is still there, of which the oldest may have been forgotten; or from
-// the first one that was written over.
+// unseen are the lines of a terminal that have come since it was looked at: those after what is still there, of which
+// the oldest may have been forgotten; or from the first one that was written over.
 func unseen(shown, now []string) []string {
 	for gone := range shown {
 		rest := shown[gone:]

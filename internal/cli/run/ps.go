@@ -66,9 +66,7 @@ func ps(ctx context.Context, sess *session.Session, o psOptions) error {
 	}
 	all, err := collect(ctx, peers, query, o.Limit)
 	for _, p := range peers {
-		if cerr := p.Close(); err == nil {
-			err = cerr
-		}
+		err = cmp.Or(err, p.Close())
 	}
 	if err != nil {
 		return err

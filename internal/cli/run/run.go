@@ -149,9 +149,8 @@ func programInput(sess *session.Session, o *options, file string) io.Reader {
 	return sess.In
 }
 
-// execute runs one request to its end. A signal kills the execution, whose
-// record then still arrives. What its policy asks about is asked at terminal,
-// or said if that is nil.
+// execute runs one request to its end. A signal kills the execution, whose record then still arrives. What its policy
+// asks about is asked at terminal, or said if that is nil.
 func execute(ctx context.Context, sess *session.Session, c *client.Client, req api.ExecuteRequest, collect bool, stdin io.Reader, terminal *os.File, in *ui.Interrupts) (api.Execution, error) {
 	var stdout, stderr bytes.Buffer
 	out := sess.NewScreen()

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -75,8 +76,7 @@ what cannot be merged is left as it is; each is told, and the command fails.`,
 	return c
 }
 
-// branchOutside reports whether a sandbox's branch is in a repository of this
-// machine's.
+// branchOutside reports whether a sandbox's branch is in a repository of this machine's.
 func branchOutside(r *api.SandboxRepository) bool {
 	return r != nil && r.Worktree && filepath.IsAbs(r.Source)
 }
@@ -84,9 +84,7 @@ func branchOutside(r *api.SandboxRepository) bool {
 // checkoutOf is the top of the checkout to change: one that is named, else the
 // one that the current directory is in. A sandbox's own is none.
 func checkoutOf(dir string, s api.Sandbox) (string, error) {
-	if dir == "" {
-		dir = "."
-	}
+	dir = cmp.Or(dir, ".")
 	abs, err := filepath.Abs(dir)
 	if err == nil {
 		abs, err = filepath.EvalSymlinks(abs)

@@ -1,6 +1,5 @@
-// Package sandbox owns the commands about sandboxes: making and removing them,
-// their terminals and commands, the work in them, and what "cove new" builds on:
-// presets, profiles and the store of repositories.
+// Package sandbox owns the commands about sandboxes: making and removing them, their terminals and commands, the work
+// in them, and what "cove new" builds on: presets, profiles and the store of repositories.
 package sandbox
 
 import (

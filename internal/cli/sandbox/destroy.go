@@ -24,8 +24,7 @@ type destroyOptions struct {
 	json         bool
 }
 
-// chosen are the sandboxes to destroy; one without a name is a workspace that
-// belongs to none.
+// chosen are the sandboxes to destroy; one without a name is a workspace that belongs to none.
 func (o destroyOptions) chosen(l api.SandboxList, args []string) ([]api.Sandbox, error) {
 	if o.all {
 		return l.Sandboxes, nil
@@ -123,10 +122,8 @@ func destroy(sess *session.Session, cmd *cobra.Command, o destroyOptions, args [
 			return err
 		}
 	}
-	interrupts := ui.WatchSignals(sess.Out) // only now: who is asked is ended by a signal at once
+	ctx, interrupts := ui.CoverSignals(ctx, sess.Out) // only now: who is asked is ended by a signal at once
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(ctx)
-	defer cancel()
 	done := []destroyed{}
 	var failed error
 	for _, s := range doomed {
@@ -163,8 +160,7 @@ func destroy(sess *session.Session, cmd *cobra.Command, o destroyOptions, args [
 	return interrupts.Explain(failed)
 }
 
-// withWithin are sandboxes with those that are within them and go with them, which
-// come first. It is pure.
+// withWithin are sandboxes with those that are within them and go with them, which come first. It is pure.
 func withWithin(all, chosen []api.Sandbox) []api.Sandbox {
 	has := func(list []api.Sandbox, id string) bool {
 		return slices.ContainsFunc(list, func(s api.Sandbox) bool { return s.ID == id })
@@ -183,8 +179,7 @@ func withWithin(all, chosen []api.Sandbox) []api.Sandbox {
 	return append(inside, rest...)
 }
 
-// confirmDestroy asks. Errors: InvalidArgument when nobody can be asked,
-// Canceled when the answer is no.
+// confirmDestroy asks. Errors: InvalidArgument when nobody can be asked, Canceled when the answer is no.
 func confirmDestroy(sess *session.Session, o destroyOptions, doomed []api.Sandbox) error {
 	atTerminal := ui.IsTerminal(sess.In) && ui.IsTerminal(sess.Err)
 	switch {

@@ -93,8 +93,7 @@ func logCommand(sess *session.Session) *cobra.Command {
 	return c
 }
 
-// showWork prints what git shows of a sandbox's work: as it is, or so that a
-// terminal obeys nothing in it.
+// showWork prints what git shows of a sandbox's work: as it is, or so that a terminal obeys nothing in it.
 func showWork(sess *session.Session, show func(io.Writer) error) error {
 	if !ui.IsTerminal(sess.Out) {
 		return show(sess.Out)

@@ -101,10 +101,8 @@ type collected struct {
 
 // execute runs a command without a terminal.
 func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[string]string) error {
-	interrupts := ui.WatchSignals(sess.Out, sess.Err)
+	ctx, interrupts := ui.CoverSignals(cmd.Context(), sess.Out, sess.Err)
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(cmd.Context())
-	defer cancel()
 	b, err := sess.Server(ctx)
 	if err != nil {
 		return interrupts.Explain(err)
@@ -129,7 +127,7 @@ func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[
 	}
 	stream.Started = func(id string) {
 		if o.detach {
-			cancel()
+			interrupts.GiveUp()
 			return
 		}
 		interrupts.OnSignal(func() { passOn(sess, s.ID, id, b.Client, interrupts) })
@@ -158,8 +156,7 @@ func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[
 	return nil
 }
 
-// passOn sends the signal that came to a command. One that cannot be sent ends
-// the command by leaving it.
+// passOn sends the signal that came to a command. One that cannot be sent ends the command by leaving it.
 func passOn(sess *session.Session, sandbox, id string, c *client.Client, in *ui.Interrupts) {
 	ctx, cancel := context.WithTimeout(context.Background(), session.KillTimeout)
 	defer cancel()

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,13 +35,11 @@ func HelperArgs(name string, args []string) (all []string, ok bool) {
 	return append([]string{"git-remote"}, args...), true
 }
 
-// uncommitted is the ref that git sees of work that is not committed. No branch
-// of a sandbox has its name.
+// uncommitted is the ref that git sees of work that is not committed. No branch of a sandbox has its name.
 const uncommitted = "refs/cove/work"
 
-// serveGit speaks git's protocol of remote helpers (gitremote-helpers) on the
-// standard streams. take takes over what the sandbox has; the objects then come
-// from the host's own repository, in which all of them have been checked.
+// serveGit speaks git's protocol of remote helpers (gitremote-helpers) on the standard streams. take takes over what
+// the sandbox has; the objects then come from the host's own repository, in which all of them have been checked.
 func serveGit(ctx context.Context, sess *session.Session, take func() (api.ImportedWork, error)) error {
 	in := bufio.NewReader(sess.In)
 	var work *api.ImportedWork
@@ -97,8 +96,7 @@ func visible(name string) string {
 	return ""
 }
 
-// listing answers "list". HEAD is the sandbox's own branch, if that is what is
-// checked out.
+// listing answers "list". HEAD is the sandbox's own branch, if that is what is checked out.
 func listing(w api.ImportedWork) string {
 	var b strings.Builder
 	for _, r := range w.Refs {
@@ -118,8 +116,7 @@ func listing(w api.ImportedWork) string {
 	return b.String()
 }
 
-// fetchBatch reads "fetch ID NAME" lines to the empty one, and brings the
-// objects into the repository of whoever asks.
+// fetchBatch reads "fetch ID NAME" lines to the empty one, and brings the objects into the repository of whoever asks.
 func fetchBatch(ctx context.Context, in *bufio.Reader, line string, w api.ImportedWork, progress io.Writer) error {
 	var refs []string
 	for line != "" {
@@ -206,9 +203,7 @@ program, or in --dir, which should be in PATH. Then git fetches from sandboxes:
 			if err != nil {
 				return err
 			}
-			if dir == "" {
-				dir = filepath.Dir(self)
-			}
+			dir = cmp.Or(dir, filepath.Dir(self))
 			link := filepath.Join(dir, gitHelper)
 			if to, err := os.Readlink(link); err == nil && to == self {
 				return sess.Print(link + "\n")

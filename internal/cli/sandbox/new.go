@@ -153,8 +153,7 @@ func sayReady(sess *session.Session, s api.Sandbox) {
 	sess.SayFacts(rows)
 }
 
-// completeRepository completes REPO with directories, and the repositories of
-// sandboxes that are there.
+// completeRepository completes REPO with directories, and the repositories of sandboxes that are there.
 func completeRepository(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -18,9 +19,7 @@ func askNew(ctx context.Context, sess *session.Session, o *flags.NewSandbox) err
 	if len(known) > 0 {
 		o.Source = known[0]
 	}
-	if o.Source == "" {
-		o.Source = "."
-	}
+	o.Source = cmp.Or(o.Source, ".")
 	questions := []ui.Question{
 		{Name: "Repository", About: "OWNER/REPO, an HTTPS address, or a directory", Value: &o.Source, Suggestions: known, Check: func(s string) error {
 			_, err := flags.RepositorySource(s, o.Uncommitted)
@@ -54,9 +53,8 @@ func askNew(ctx context.Context, sess *session.Session, o *flags.NewSandbox) err
 	return nil
 }
 
-// knownRepositories are those that somebody at this terminal may mean: the one
-// of this directory, those of sandboxes, the last used first, and those in the
-// store. A server that does not answer knows none.
+// knownRepositories are those that somebody at this terminal may mean: the one of this directory, those of sandboxes,
+// the last used first, and those in the store. A server that does not answer knows none.
 func knownRepositories(ctx context.Context, sess *session.Session) []string {
 	var known []string
 	if top := flags.RepositoryTop(flags.CurrentDirectory()); top != "" {
@@ -67,14 +65,10 @@ func knownRepositories(ctx context.Context, sess *session.Session) []string {
 			known = append(known, s.Repository.Source)
 		}
 	}
-	sess.AskRunning(ctx, func(ctx context.Context, c *client.Client) error {
-		stored, err := c.Repositories(ctx)
-		for _, r := range stored {
-			if source := strings.TrimSuffix(r.Source, "/.git"); !slices.Contains(known, source) {
-				known = append(known, source)
-			}
+	for _, r := range session.OfRunning(ctx, sess, (*client.Client).Repositories) {
+		if source := strings.TrimSuffix(r.Source, "/.git"); !slices.Contains(known, source) {
+			known = append(known, source)
 		}
-		return err
-	})
+	}
 	return known
 }

@@ -23,9 +23,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// presetFlags are the flags of "cove new" that a preset may have, in the order
-// in which they are written. Those that name one sandbox, or say what this
-// command prints, are not among them.
+// presetFlags are the flags of "cove new" that a preset may have, in the order in which they are written. Those that
+// name one sandbox, or say what this command prints, are not among them.
 var presetFlags = []string{"empty", "bind", "image", "engine", "isolation", "label", "profile", "agent", "network", "policy", "allow", "deny", "allow-pr", "credential", "model-provider", "budget",
 	"mount", "copy", "env", "wd", "sparse", "depth", "uncommitted", "worktree", "with-ssh", "memory", "cpus", "pids", "disk", "ide", "no-attach"}
 
@@ -188,8 +187,7 @@ func applyPreset(sess *session.Session, cmd *cobra.Command, o *newOptions) error
 	return nil
 }
 
-// presetOf is what a command line says, as it can be said from another
-// directory and without its secrets.
+// presetOf is what a command line says, as it can be said from another directory and without its secrets.
 func presetOf(sess *session.Session, cmd *cobra.Command, o *newOptions) (preset, error) {
 	p := preset{values: map[string][]string{}}
 	if o.Source != "" {

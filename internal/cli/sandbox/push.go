@@ -79,10 +79,8 @@ func push(ctx context.Context, sess *session.Session, p flags.Target, req api.Pu
 			return api.PushedWork{}, err
 		}
 	}
-	interrupts := ui.WatchSignals(sess.Out)
+	ctx, interrupts := ui.CoverSignals(ctx, sess.Out)
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(ctx)
-	defer cancel()
 	done, err := b.Client.PushWork(ctx, s.ID, req)
 	if err != nil {
 		return done, interrupts.Explain(err)

@@ -83,8 +83,7 @@ the sandbox's network.`,
 	})
 }
 
-// storedSource is REPO as the store may know it: by the name that it lists,
-// too.
+// storedSource is REPO as the store may know it: by the name that it lists, too.
 func storedSource(s string) string {
 	if source, err := flags.RepositorySource(s, false); err == nil {
 		return source
@@ -186,17 +185,12 @@ func storedSize(all []api.StoredRepository) (n int64) {
 	return n
 }
 
-// completeStored completes the names of repositories in the store. It starts no
-// server.
+// completeStored completes the names of repositories in the store. It starts no server.
 func completeStored(sess *session.Session) cobra.CompletionFunc {
 	return ui.CompleteEach(func(ctx context.Context) (names []string) {
-		sess.AskRunning(ctx, func(ctx context.Context, c *client.Client) error {
-			all, err := c.Repositories(ctx)
-			for _, r := range all {
-				names = append(names, r.Name)
-			}
-			return err
-		})
+		for _, r := range session.OfRunning(ctx, sess, (*client.Client).Repositories) {
+			names = append(names, r.Name)
+		}
 		return names
 	})
 }

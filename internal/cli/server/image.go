@@ -35,18 +35,9 @@ func imagePull(sess *session.Session) *cobra.Command {
 		Example: "  cove image pull debian:stable-slim",
 		Args:    ui.Exactly("REFERENCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := openImages(sess)
-			if err != nil {
-				return err
-			}
-			p := newProgress(sess)
-			o.Progress = p.take
-			img, err := s.Pull(cmd.Context(), args[0], o)
-			p.end()
-			if err != nil {
-				return err
-			}
-			return sess.Print(imageTable([]image.Image{img}, time.Now()))
+			return addImage(sess, &o.Progress, func(s *image.Store) (image.Image, error) {
+				return s.Pull(cmd.Context(), args[0], o)
+			})
 		},
 	}
 	c.Flags().BoolVar(&o.Insecure, "insecure", false, "allow plain HTTP to a registry that is not on this machine")
@@ -70,23 +61,30 @@ said: tar:PATH, oci:PATH[:TAG], docker-archive:PATH[:TAG], dir:PATH.`,
 			if err != nil {
 				return err
 			}
-			s, err := openImages(sess)
-			if err != nil {
-				return err
-			}
-			p := newProgress(sess)
-			o.Progress = p.take
-			img, err := s.Import(cmd.Context(), source, name, o)
-			p.end()
-			if err != nil {
-				return err
-			}
-			return sess.Print(imageTable([]image.Image{img}, time.Now()))
+			return addImage(sess, &o.Progress, func(s *image.Store) (image.Image, error) {
+				return s.Import(cmd.Context(), source, name, o)
+			})
 		},
 	}
 	c.Flags().StringVar(&name, "name", "", "what it will be called: `NAME[:TAG]`")
 	c.Flags().StringVar(&o.Platform, "platform", "", "of a layout for several: `OS/ARCH`; this machine's when not given")
 	return c
+}
+
+// addImage shows the progress of what adds an image to the store, and then the image.
+func addImage(sess *session.Session, progress *image.Progress, add func(*image.Store) (image.Image, error)) error {
+	s, err := openImages(sess)
+	if err != nil {
+		return err
+	}
+	p := newProgress(sess)
+	*progress = p.take
+	img, err := add(s)
+	p.end()
+	if err != nil {
+		return err
+	}
+	return sess.Print(imageTable([]image.Image{img}, time.Now()))
 }
 
 // absoluteSource does the same for a source, which may be a bare path.

@@ -10,8 +10,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/image"
 )
 
-// progress shows how far an image is: a bar on a terminal, otherwise one line
-// for each layer that is done.
+// progress shows how far an image is: a bar on a terminal, otherwise one line for each layer that is done.
 type progress struct {
 	sess  *session.Session
 	bar   bool
@@ -86,8 +85,7 @@ func (p *progress) sum(s image.Stage) (done, total int64) {
 	return done, total
 }
 
-// barText is one line of at most width columns: as much as fits of what is
-// done, how far it is, a bar, and the sizes.
+// barText is one line of at most width columns: as much as fits of what is done, how far it is, a bar, and the sizes.
 func barText(doing string, done, total int64, width int) string {
 	if total <= 0 {
 		return fit(width, doing+" "+ui.SizeText(done), doing)

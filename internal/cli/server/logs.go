@@ -27,10 +27,8 @@ func serverLogs(sess *session.Session) *cobra.Command {
 			if lines < 0 {
 				return ui.UsageError(cmd, "--lines %d: it must not be negative", lines)
 			}
-			interrupts := ui.WatchSignals(sess.Out)
+			ctx, interrupts := ui.CoverSignals(cmd.Context(), sess.Out)
 			defer interrupts.Stop()
-			ctx, cancel := interrupts.Cover(cmd.Context())
-			defer cancel()
 			cfg, err := sess.Config()
 			if err != nil {
 				return err

@@ -95,10 +95,8 @@ func serveModels(ctx context.Context, sess *session.Session, f modelServerFlags)
 			sess.Say.Fail(err)
 		}
 	}
-	in := ui.WatchSignals()
+	ctx, in := ui.CoverSignals(ctx)
 	defer in.Stop()
-	ctx, cancel := in.Cover(ctx)
-	defer cancel()
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", f.listen)
 	if err != nil {
 		return cove.Errorf(cove.InvalidArgument, "cannot listen on %s: %w", f.listen, err).WithHint("choose another address with --listen")

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -36,10 +37,8 @@ executions end within shutdown_grace, the second ends at once.`,
 }
 
 func serve(ctx context.Context, sess *session.Session, logFile string) error {
-	interrupts := ui.WatchSignals()
+	ctx, interrupts := ui.CoverSignals(ctx)
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(ctx)
-	defer cancel()
 	cfg, err := sess.Config()
 	if err != nil {
 		return err
@@ -64,22 +63,18 @@ func serve(ctx context.Context, sess *session.Session, logFile string) error {
 		return err
 	}
 	if logFile != "" {
-		go whileThere(ctx, cfg.Home, cancel)
+		go whileThere(ctx, cfg.Home, interrupts.GiveUp)
 	}
 	err = d.Serve(ctx)
 	closing, done := context.WithTimeout(context.WithoutCancel(ctx), session.CloseTimeout)
 	defer done()
-	if cerr := d.Close(closing); err == nil {
-		err = cerr
-	}
-	return err
+	return cmp.Or(err, d.Close(closing))
 }
 
 // homePoll is how often a server in the background looks for its home.
 const homePoll = 2 * time.Second
 
-// whileThere calls end when a directory has gone: nobody can find a server in
-// the background whose home was removed.
+// whileThere calls end when a directory has gone: nobody can find a server in the background whose home was removed.
 func whileThere(ctx context.Context, home string, end func()) {
 	for {
 		if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) {

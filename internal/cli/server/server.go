@@ -45,10 +45,8 @@ func serverStart(sess *session.Session) *cobra.Command {
 		Example: "  cove server start",
 		Args:    ui.Exactly(),
 	}, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
-		interrupts := ui.WatchSignals()
+		ctx, interrupts := ui.CoverSignals(cmd.Context())
 		defer interrupts.Stop()
-		ctx, cancel := interrupts.Cover(cmd.Context())
-		defer cancel()
 		if sess.ServerAddress() != "" {
 			return ui.Result{}, elsewhere("started")
 		}

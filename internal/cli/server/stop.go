@@ -48,10 +48,8 @@ func (s stopped) text() string {
 }
 
 func stopServer(ctx context.Context, sess *session.Session) (result stopped, err error) {
-	interrupts := ui.WatchSignals()
+	ctx, interrupts := ui.CoverSignals(ctx)
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(ctx)
-	defer cancel()
 	if sess.ServerAddress() != "" {
 		return result, elsewhere("stopped")
 	}
@@ -80,8 +78,7 @@ func stopServer(ctx context.Context, sess *session.Session) (result stopped, err
 	return result, nil
 }
 
-// listener is the process that listens on a unix socket of this machine, and
-// its number; 0 when nobody does.
+// listener is the process that listens on a unix socket of this machine, and its number; 0 when nobody does.
 func listener(path string) (session.Process, int, error) {
 	pid, err := listenerPID(path)
 	if pid == 0 || err != nil {

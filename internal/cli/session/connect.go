@@ -1,12 +1,12 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
 	"github.com/cove-sandbox/cove/internal/cli/ui"
@@ -30,9 +30,8 @@ type Do = func(context.Context, *client.Client) error
 // Ask asks a server one thing, as (*client.Client).Agents does.
 type Ask[T any] = func(*client.Client, context.Context) (T, error)
 
-// Connect finds the backend: the server that was named, else the one of this
-// machine when it answers, else a daemon in this process, which is warm when
-// something is about to run.
+// Connect finds the backend: the server that was named, else the one of this machine when it answers, else a daemon in
+// this process, which is warm when something is about to run.
 func (sess *Session) Connect(ctx context.Context, warm bool) (*Backend, error) {
 	if address := sess.ServerAddress(); address != "" {
 		return sess.Dial(address)
@@ -103,33 +102,26 @@ func (sess *Session) Server(ctx context.Context) (*Backend, error) {
 	return b, nil
 }
 
-// WithServer lets do talk to the server that keeps sandboxes, until a signal
-// comes.
+// WithServer lets do talk to the server that keeps sandboxes, until a signal comes.
 func (sess *Session) WithServer(cmd *cobra.Command, do Do) error {
 	return sess.with(cmd.Context(), sess.Server, do)
 }
 
-// WithBackend lets do talk to the server of Connect, or to a daemon in this
-// process, until a signal comes.
+// WithBackend lets do talk to the server of Connect, or to a daemon in this process, until a signal comes.
 func (sess *Session) WithBackend(cmd *cobra.Command, do Do) error {
 	return sess.with(cmd.Context(), func(ctx context.Context) (*Backend, error) { return sess.Connect(ctx, false) }, do)
 }
 
 // with connects, and ends do at a signal.
 func (sess *Session) with(ctx context.Context, connect func(context.Context) (*Backend, error), do Do) error {
-	interrupts := ui.WatchSignals(sess.Out)
+	ctx, interrupts := ui.CoverSignals(ctx, sess.Out)
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(ctx)
-	defer cancel()
 	b, err := connect(ctx)
 	if err != nil {
 		return interrupts.Explain(err)
 	}
 	err = interrupts.Explain(do(ctx, b.Client))
-	if cerr := b.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return cmp.Or(err, b.Close())
 }
 
 // OfServer returns the answer of the server that keeps sandboxes.
@@ -150,9 +142,8 @@ func OfBackend[T any](cmd *cobra.Command, sess *Session, ask Ask[T]) (answer T, 
 	return answer, err
 }
 
-// AskRunning asks a server that answers now, for as long as somebody waits who
-// types; else it is Unavailable.
-func (sess *Session) AskRunning(ctx context.Context, ask Do) error {
+// OfRunning returns the answer of a server that answers now, for as long as somebody waits who types; else nothing.
+func OfRunning[T any](ctx context.Context, sess *Session, ask Ask[T]) (answer T) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -161,31 +152,27 @@ func (sess *Session) AskRunning(ctx context.Context, ask Do) error {
 	address := sess.ServerAddress()
 	if address == "" {
 		cfg, err := sess.Config()
-		if err != nil {
-			return err
-		}
-		if !Answers(ctx, cfg.Socket()) {
-			return cove.Errorf(cove.Unavailable, "no server answers")
+		if err != nil || !Answers(ctx, cfg.Socket()) {
+			return answer
 		}
 		address = "unix:" + cfg.Socket()
 	}
 	b, err := sess.Dial(address)
 	if err != nil {
-		return err
+		return answer
 	}
 	defer b.Close()
-	return ask(ctx, b.Client)
+	answer, _ = ask(b.Client, ctx)
+	return answer
 }
 
 // completionTimeout is how long whoever presses Tab waits for a server.
 const completionTimeout = 2 * time.Second
 
-// KillTimeout is how long ending an execution may take before the connection
-// is dropped instead, which ends it too.
+// KillTimeout is how long ending an execution may take before the connection is dropped instead, which ends it too.
 const KillTimeout = 10 * time.Second
 
-// How long it takes to look for a gateway that has gone again, at first and at
-// most.
+// How long it takes to look for a gateway that has gone again, at first and at most.
 const (
 	SoonestRetry = 50 * time.Millisecond
 	LatestRetry  = 2 * time.Second

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -34,9 +35,8 @@ func (sess *Session) Peers(ctx context.Context) ([]*Backend, error) {
 	return all, nil
 }
 
-// ReadRecords asks a backend that can read the records: the server that was
-// named, else a process that lives, else a daemon in this process. They share
-// one store, so when one ends meanwhile the next is asked.
+// ReadRecords asks a backend that can read the records: the server that was named, else a process that lives, else a
+// daemon in this process. They share one store, so when one ends meanwhile the next is asked.
 func (sess *Session) ReadRecords(ctx context.Context, ask func(*client.Client) error) error {
 	peers, err := sess.Peers(ctx)
 	if err != nil {
@@ -62,10 +62,7 @@ func (sess *Session) ReadRecords(ctx context.Context, ask func(*client.Client) e
 		return err
 	}
 	err = ask(b.Client)
-	if cerr := b.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return cmp.Or(err, b.Close())
 }
 
 // NotHere reports an answer that another process may give differently.
@@ -74,8 +71,7 @@ func NotHere(err error) bool {
 	return code == cove.NotFound || code == cove.Conflict || code == cove.Unavailable
 }
 
-// AskRunner asks one peer after the other; only the one that runs the
-// execution can do it.
+// AskRunner asks one peer after the other; only the one that runs the execution can do it.
 func AskRunner(peers []*Backend, id string, do func(*Backend) error) error {
 	var last error = cove.Errorf(cove.NotFound, "no running execution has the id %s", id).WithHint("see \"cove ps\"")
 	for _, p := range peers {

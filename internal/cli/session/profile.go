@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -45,8 +46,7 @@ func (sess *Session) ChosenProfile() (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// ResolveProfile is the profile of a command line: the one that it names, or the
-// chosen one.
+// ResolveProfile is the profile of a command line: the one that it names, or the chosen one.
 func (sess *Session) ResolveProfile(named string) (string, error) {
 	switch named {
 	case profile.Default:
@@ -64,9 +64,7 @@ func (sess *Session) Profiles(ctx context.Context) (all []api.Profile, err error
 		return nil, err
 	}
 	defer func() {
-		if cerr := b.Close(); err == nil {
-			err = cerr
-		}
+		err = cmp.Or(err, b.Close())
 	}()
 	return b.Client.Profiles(ctx)
 }

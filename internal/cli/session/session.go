@@ -39,8 +39,7 @@ func (sess *Session) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&sess.Address, "server", "", "talk to this server: `ADDRESS` http://host:port or unix:/path (or COVE_SERVER; its key in COVE_API_KEY)")
 }
 
-// Command is a command line of Cove's that reaches the same processes as this
-// one.
+// Command is a command line of Cove's that reaches the same processes as this one.
 func (sess *Session) Command(words ...string) string {
 	for _, f := range []struct{ flag, value string }{{"--server", sess.Address}, {"--config", sess.Settings.Path}, {"--run-dir", sess.Settings.RunDir}} {
 		if f.value != "" {

@@ -19,8 +19,7 @@ const (
 	instanceSockets = instance.Dir + "/*.sock"
 )
 
-// liveSockets lists the sockets below the run directory that answer, the
-// server's first.
+// liveSockets lists the sockets below the run directory that answer, the server's first.
 func liveSockets(ctx context.Context, runDir string) []string {
 	var live []string
 	if path := filepath.Join(runDir, serverSocket); Answers(ctx, path) {

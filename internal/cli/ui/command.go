@@ -56,8 +56,7 @@ func UnknownCommand(cmd *cobra.Command, args []string) error {
 	return err.WithHint("see %q", cmd.CommandPath()+" --help")
 }
 
-// CompleteFirst completes the first argument with names; what follows a tab in one
-// describes it.
+// CompleteFirst completes the first argument with names; what follows a tab in one describes it.
 func CompleteFirst(names func(context.Context) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

@@ -7,8 +7,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Exit codes that are not the program's own. They are those of timeout(1) and
-// of a shell.
+// Exit codes that are not the program's own. They are those of timeout(1) and of a shell.
 const (
 	ExitTimeout   = 124 // the wall time ran out
 	ExitCove      = 125 // Cove could not do what was asked
@@ -21,8 +20,7 @@ const (
 	ExitAgent     = 1   // the agent has not done its task, or failed
 )
 
-// exitCodes is the table from an error's code to the exit code; codes that are
-// not in it are exitCove.
+// exitCodes is the table from an error's code to the exit code; codes that are not in it are exitCove.
 var exitCodes = map[cove.Code]int{
 	cove.Forbidden:      ExitRefused,
 	cove.Unsupported:    ExitRefused,
@@ -36,8 +34,7 @@ func ExitCode(err error) int {
 	if err == nil {
 		return 0
 	}
-	var i *Interrupted
-	if errors.As(err, &i) {
+	if i, ok := errors.AsType[*Interrupted](err); ok {
 		return ExitSignal(i.Signal)
 	}
 	if code, ok := exitCodes[cove.ErrorCode(err)]; ok {

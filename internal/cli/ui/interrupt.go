@@ -13,10 +13,9 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Interrupts turns SIGINT, SIGTERM and SIGHUP into a clean end: the first
-// gives up what is under way, and unless onSignal says more the second leaves
-// at once. What is then left on
-// the host belongs to a process that is gone, and the next one removes it.
+// Interrupts turns SIGINT, SIGTERM and SIGHUP into a clean end: the first gives up what is under way, and unless
+// onSignal says more the second leaves at once. What is then left on the host belongs to a process that is gone, and
+// the next one removes it.
 type Interrupts struct {
 	signals chan os.Signal
 	done    chan struct{}
@@ -38,6 +37,13 @@ func WatchSignals(outputs ...*os.File) *Interrupts {
 	signal.Notify(in.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	go in.watch()
 	return in
+}
+
+// CoverSignals begins to watch, and returns a context that the first signal ends, as Cover does. Stop ends it, too.
+func CoverSignals(ctx context.Context, outputs ...*os.File) (context.Context, *Interrupts) {
+	in := WatchSignals(outputs...)
+	ctx, _ = in.Cover(ctx)
+	return ctx, in
 }
 
 func (in *Interrupts) watch() {
@@ -89,8 +95,7 @@ func (in *Interrupts) handle(s syscall.Signal) {
 	}
 }
 
-// Cover returns a context that the first signal ends, until onSignal says
-// something better.
+// Cover returns a context that the first signal ends, until onSignal says something better.
 func (in *Interrupts) Cover(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	in.mu.Lock()
@@ -139,6 +144,7 @@ func (in *Interrupts) Explain(err error) error {
 }
 
 func (in *Interrupts) Stop() {
+	in.GiveUp()
 	signal.Stop(in.signals)
 	close(in.done)
 }

@@ -25,9 +25,8 @@ func (t *Terminal) PrintJSONLine(v any) error {
 	return t.Print(PlainJSON(string(b)) + "\n")
 }
 
-// PlainJSON escapes what encoding/json leaves and a terminal may obey: C1
-// control characters and those that reorder text. They are within strings,
-// where the escaped form means the same.
+// PlainJSON escapes what encoding/json leaves and a terminal may obey: C1 control characters and those that reorder
+// text. They are within strings, where the escaped form means the same.
 func PlainJSON(text string) string {
 	if !strings.ContainsFunc(text, Obeyed) {
 		return text

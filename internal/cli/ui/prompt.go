@@ -29,14 +29,11 @@ type Question struct {
 // Choice is one answer of several.
 type Choice struct{ Value, About string }
 
-// Ask asks questions, one after the other. At a terminal an answer is edited as
-// in a shell; TERM=dumb and input that is no terminal are read line by line.
-// Errors: Canceled by ctrl-c and at the end of the input, or the signal that came.
+// Ask asks questions, one after the other. At a terminal an answer is edited as in a shell; TERM=dumb and input that is
+// no terminal are read line by line. Errors: Canceled by ctrl-c and at the end of the input, or the signal that came.
 func (t *Terminal) Ask(ctx context.Context, questions ...Question) error {
-	interrupts := WatchSignals()
+	ctx, interrupts := CoverSignals(ctx)
 	defer interrupts.Stop()
-	ctx, cancel := interrupts.Cover(ctx)
-	defer cancel()
 	p, err := t.openPrompt(ctx)
 	if err != nil {
 		return err

@@ -76,8 +76,7 @@ func Lines(key string, names []string) Result {
 	return r
 }
 
-// Each calls do with each name, and prints all errors but the last, which it
-// returns. A closed pipe ends it.
+// Each calls do with each name, and prints all errors but the last, which it returns. A closed pipe ends it.
 func (t *Terminal) Each(names []string, do func(name string) error) error {
 	var failed error
 	for _, name := range names {

@@ -7,10 +7,9 @@ import (
 	"sync"
 )
 
-// Screen is where a program's output goes. At a terminal, what Cove says
-// meanwhile begins a line of its own, and what the program writes while a
-// question is open appears after it. Below both it may have a line of its own,
-// which is drawn over.
+// Screen is where a program's output goes. At a terminal, what Cove says meanwhile begins a line of its own, and what
+// the program writes while a question is open appears after it. Below both it may have a line of its own, which is
+// drawn over.
 type Screen struct {
 	Stdout, Stderr io.Writer
 	Terminal       *os.File // on which Cove speaks; nil if it is none
@@ -66,8 +65,7 @@ func (s *Screen) write(to *os.File, p []byte) (int, error) {
 	return to.Write(p)
 }
 
-// Below sets the line below what is written; empty is none. It must fit the
-// terminal.
+// Below sets the line below what is written; empty is none. It must fit the terminal.
 func (s *Screen) Below(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,17 +21,14 @@ var units = []struct {
 	{[]string{"b", ""}, 1},
 }
 
-// ParseSize reads a size that must be a positive multiple of step, so that it
-// reaches the API without being rounded.
+// ParseSize reads a size that must be a positive multiple of step, so that it reaches the API without being rounded.
 func ParseSize(s string, step int64) (int64, error) {
 	text := strings.ToLower(strings.TrimSpace(s))
 	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyz ")
 	unit := strings.TrimSpace(text[len(digits):])
 	for _, u := range units {
-		for _, name := range u.names {
-			if name == unit {
-				return scale(s, digits, u.size, step)
-			}
+		if slices.Contains(u.names, unit) {
+			return scale(s, digits, u.size, step)
 		}
 	}
 	return 0, cove.Errorf(cove.InvalidArgument, "%q is not a size", s).WithHint("%s", sizeHint(step))

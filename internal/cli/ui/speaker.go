@@ -16,8 +16,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Speaker prints Cove's own messages on standard error: one line each, with
-// nothing in it that a terminal would obey.
+// Speaker prints Cove's own messages on standard error: one line each, with nothing in it that a terminal would obey.
 type Speaker struct {
 	W     io.Writer
 	Color bool
@@ -89,9 +88,8 @@ func IsNull(f *os.File) bool {
 	return err == nil && os.SameFile(info, null)
 }
 
-// Printable makes text safe for a terminal: whatever could move the cursor,
-// change colours, set the title or the clipboard, or reorder what is seen is
-// spelled out.
+// Printable makes text safe for a terminal: whatever could move the cursor, change colours, set the title or the
+// clipboard, or reorder what is seen is spelled out.
 func Printable(text string) string {
 	if !strings.ContainsFunc(text, unsafe) && utf8.ValidString(text) {
 		return text

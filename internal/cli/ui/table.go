@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Table lays out rows under headings, two spaces between columns. Cells are
-// made safe for a terminal.
+// Table lays out rows under headings, two spaces between columns. Cells are made safe for a terminal.
 func Table(headings []string, rows [][]string) string {
 	all := append([][]string{headings}, rows...)
 	widths := make([]int, len(headings))

@@ -33,15 +33,13 @@ func NewTerminal(s Streams, getenv func(string) string) *Terminal {
 	return &Terminal{Streams: s, Say: &Speaker{W: s.Err, Color: Colorful(s.Err, getenv)}, Getenv: getenv}
 }
 
-// Print writes to standard output and keeps the error, so that a closed pipe
-// or a full disk shows.
+// Print writes to standard output and keeps the error, so that a closed pipe or a full disk shows.
 func (t *Terminal) Print(text string) error {
 	_, err := io.WriteString(t.Out, text)
 	return err
 }
 
-// Confirm asks at the terminal, and is an error unless the answer is one of
-// yes. A signal ends the command meanwhile.
+// Confirm asks at the terminal, and is an error unless the answer is one of yes. A signal ends the command meanwhile.
 func (t *Terminal) Confirm(question string, yes ...string) error {
 	fmt.Fprint(t.Err, t.Say.Paint(Dim, "cove:")+" "+question)
 	answer, err := TypedLine(t.In)

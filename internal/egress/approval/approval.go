@@ -77,9 +77,7 @@ type Hold struct {
 }
 
 // ByAge orders holds, the oldest first.
-func ByAge(a, b Hold) int {
-	return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
-}
+func ByAge(a, b Hold) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID)) }
 
 // Scope is the reach of an answer.
 type Scope string

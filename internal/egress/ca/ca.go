@@ -121,9 +121,7 @@ var loopback = []*net.IPNet{
 }
 
 // Certificate returns the authority's certificate as PEM, for the sandbox to trust.
-func (a *Authority) Certificate() []byte {
-	return encode(a.cert.Raw)
-}
+func (a *Authority) Certificate() []byte { return encode(a.cert.Raw) }
 
 func encode(certificate []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})

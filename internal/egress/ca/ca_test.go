@@ -22,6 +22,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -73,7 +74,7 @@ func trust(a *Authority) *x509.CertPool {
 
 func TestAuthority(t *testing.T) {
 	now := time.Now()
-	a := authority(t, clock.NewManual(now))
+	a := authority(t, clocktest.NewManual(now))
 	c := a.cert
 	switch {
 	case !c.IsCA || !c.MaxPathLenZero || c.KeyUsage != x509.KeyUsageCertSign:
@@ -87,14 +88,14 @@ func TestAuthority(t *testing.T) {
 	case !c.NotBefore.Before(now.Add(-time.Hour)):
 		t.Error("the authority is not backdated")
 	}
-	if b := authority(t, clock.NewManual(now)); b.cert.SerialNumber.Cmp(c.SerialNumber) == 0 || b.key.Equal(a.key) {
+	if b := authority(t, clocktest.NewManual(now)); b.cert.SerialNumber.Cmp(c.SerialNumber) == 0 || b.key.Equal(a.key) {
 		t.Error("two authorities share key or serial number")
 	}
 }
 
 func TestLeaves(t *testing.T) {
 	now := time.Now()
-	a := authority(t, clock.NewManual(now))
+	a := authority(t, clocktest.NewManual(now))
 	seen := map[string]bool{}
 	long := strings.Repeat(strings.Repeat("a", 60)+".", 4) + "example"
 	for _, name := range []string{"api.example.com", "example.com", "api.example.com.", "xn--mnchen-3ya.example", long,
@@ -258,7 +259,7 @@ func TestManyAskAtOnce(t *testing.T) {
 
 func TestClockJumps(t *testing.T) {
 	for _, jump := range []time.Duration{13 * time.Hour, 300 * time.Hour, -25 * time.Hour} {
-		c := clock.NewManual(time.Now())
+		c := clocktest.NewManual(time.Now())
 		a := authority(t, c)
 		first := mint(t, a, "example.com")
 		c.Jump(jump)
@@ -275,7 +276,7 @@ func TestClockJumps(t *testing.T) {
 			t.Errorf("after a jump of %v nothing is cached", jump)
 		}
 	}
-	c := clock.NewManual(time.Now())
+	c := clocktest.NewManual(time.Now())
 	a := authority(t, c)
 	first := mint(t, a, "example.com")
 	c.Jump(11 * time.Hour)

@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 )
 
 // TestToSign compares the signed part of a leaf with that of the standard library.
 func TestToSign(t *testing.T) {
-	a := authority(t, clock.NewManual(time.Now()))
+	a := authority(t, clocktest.NewManual(time.Now()))
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

@@ -59,9 +59,7 @@ func certificates(file []byte) []byte {
 }
 
 // Bundle returns the certificates that a sandbox trusts: its authority and the roots of SystemRoots.
-func (a *Authority) Bundle(roots []byte) []byte {
-	return slices.Concat(a.Certificate(), roots)
-}
+func (a *Authority) Bundle(roots []byte) []byte { return slices.Concat(a.Certificate(), roots) }
 
 // Environment returns variables that point tools at files inside the sandbox: bundle holds all trusted certificates,
 // certificate the authority alone, for tools that add it to their own.

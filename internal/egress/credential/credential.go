@@ -111,9 +111,7 @@ type probe struct {
 }
 
 // matches reports whether b covers r, as far as r's layer shows.
-func (b *Binding) matches(r policy.Request) bool {
-	return b.where.Decide(r).Action == policy.Allow
-}
+func (b *Binding) matches(r policy.Request) bool { return b.where.Decide(r).Action == policy.Allow }
 
 // Set holds the credentials of one sandbox. The nil Set is empty.
 type Set struct {

@@ -1,6 +1,7 @@
 package credential
 
 import (
+	"cmp"
 	"encoding/base64"
 	"net/http"
 	"net/textproto"
@@ -49,9 +50,7 @@ func headerForm(name, template string) (Form, error) {
 	if !httpguts.ValidHeaderFieldName(name) || slices.Contains(refusedHeaders, name) {
 		return Form{}, cove.Errorf(cove.InvalidArgument, "%.40q is no header for a credential", name)
 	}
-	if template == "" {
-		template = "{}"
-	}
+	template = cmp.Or(template, "{}")
 	before, after, found := strings.Cut(template, "{}")
 	if !found || strings.Contains(after, "{}") || !visible(strings.ReplaceAll(before+after, " ", "")) {
 		return Form{}, cove.Errorf(cove.InvalidArgument,

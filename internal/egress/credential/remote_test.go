@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -24,7 +24,7 @@ func TestForRemote(t *testing.T) {
 	if err != nil || len(all) != 2 {
 		t.Fatalf("%v, %v", all, err)
 	}
-	s, err := NewSet(NewValues(clock.NewManual(time.Unix(1, 0))), all...)
+	s, err := NewSet(NewValues(clocktest.NewManual(time.Unix(1, 0))), all...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestForRemote(t *testing.T) {
 	if err != nil || len(none) != 1 {
 		t.Fatalf("%v, %v", none, err)
 	}
-	if s, err = NewSet(NewValues(clock.NewManual(time.Unix(1, 0))), none...); err != nil {
+	if s, err = NewSet(NewValues(clocktest.NewManual(time.Unix(1, 0))), none...); err != nil {
 		t.Fatal(err)
 	}
 	r, h := request(t, "GET", "https://git.example.test/o/r/info/refs")
@@ -97,7 +97,7 @@ func TestNamedBeforeTheMachines(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, all := range [][]Credential{slices.Concat(named, own), slices.Concat(own, named)} {
-			s, err := NewSet(NewValues(clock.NewManual(time.Unix(1, 0))), all...)
+			s, err := NewSet(NewValues(clocktest.NewManual(time.Unix(1, 0))), all...)
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				continue

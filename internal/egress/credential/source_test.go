@@ -15,6 +15,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/secret"
 )
 
@@ -219,7 +220,7 @@ func TestProgramsAreRunSeldom(t *testing.T) {
 	runs := filepath.Join(t.TempDir(), "runs")
 	fail := filepath.Join(t.TempDir(), "fail")
 	script(t, "cove-test-key", "echo run >> "+runs+"; [ ! -e "+fail+" ] || exit 1; echo value-number-$(wc -l < "+runs+")")
-	c := clock.NewManual(time.Now())
+	c := clocktest.NewManual(time.Now())
 	v, s := NewValues(c), source(t, "command:cove-test-key")
 	set, err := NewSet(v,
 		parse(t, "credentials: [{name: a, source: 'command:cove-test-key', to: [{hosts: x.test, form: bearer}]}]")...)

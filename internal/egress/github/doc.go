@@ -5,8 +5,8 @@
 // exceptions: opening a pull request, commenting, and commenting in a review, if the sandbox has the grant (Grants). An
 // unknown request counts as a write, and is refused.
 //
-// REST requests are judged by a table of routes (routes.go). Requests to the GraphQL API are parsed: every operation of
-// a document is judged by the fields at the root of its mutations, through aliases and fragments, with the values of
+// REST requests are judged by a table of routes (routes.txt). Requests to the GraphQL API are parsed: every operation
+// of a document is judged by the fields at the root of its mutations, through aliases and fragments, with the values of
 // variables.
 //
 // The judged request is the one that is sent: a body that mattered is encoded again from its parsed form.

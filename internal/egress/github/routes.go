@@ -1,97 +1,75 @@
 package github
 
-import "strings"
+import (
+	_ "embed"
+	"iter"
+	"strings"
+)
 
 // effect is the effect of a request.
 type effect string
 
 const (
-	pullRequest    effect = "pull-request"
-	comment        effect = "comment"
-	review         effect = "review"
-	changePull     effect = "change-pull-request"
-	merge          effect = "merge"
-	judgement      effect = "approve"
-	refs           effect = "refs"
-	protection     effect = "protection"
-	files          effect = "files"
-	secrets        effect = "secrets"
-	keys           effect = "keys"
-	tokens         effect = "tokens"
-	hooks          effect = "webhooks"
-	workflows      effect = "workflows"
-	runners        effect = "runners"
-	releases       effect = "releases"
-	repository     effect = "repository"
-	people         effect = "people"
-	administration effect = "administration"
-	environments   effect = "environments"
-	deployments    effect = "deployments"
-	checks         effect = "checks"
-	pages          effect = "pages"
-	gists          effect = "gists"
-	forks          effect = "forks"
-	issues         effect = "issues"
-	packages       effect = "packages"
-	codespaces     effect = "codespaces"
-	projects       effect = "projects"
-	scanning       effect = "scanning"
-	account        effect = "account"
-	unknown        effect = "unknown"
+	pullRequest effect = "pull-request"
+	comment     effect = "comment"
+	review      effect = "review"
+	judgement   effect = "approve"
+	tokens      effect = "tokens"
+	unknown     effect = "unknown"
 )
 
 // words are the reasons of refusals.
 var words = map[effect]string{
-	pullRequest:    "opening a pull request",
-	comment:        "commenting",
-	review:         "commenting in a review",
-	changePull:     "this changes a pull request that exists",
-	merge:          "this merges, or has it done later",
-	judgement:      "this approves, blocks, dismisses or removes a review",
-	refs:           "this changes branches, tags or other refs without a push",
-	protection:     "this changes the protection of branches, tags or pushes",
-	files:          "this writes files, commits or other git objects without a push",
-	secrets:        "this changes secrets or variables",
-	keys:           "this changes keys",
-	tokens:         "this makes or shows a token or a secret",
-	hooks:          "this changes webhooks",
-	workflows:      "this starts, stops, changes or approves workflows",
-	runners:        "this changes runners",
-	releases:       "this changes releases or what they carry",
-	repository:     "this makes, deletes, moves or sets up a repository",
-	people:         "this changes who has access",
-	administration: "this administers an organization, a team or an enterprise",
-	environments:   "this changes environments",
-	deployments:    "this changes deployments",
-	checks:         "this changes statuses or checks of a commit",
-	pages:          "this changes a site",
-	gists:          "this changes gists",
-	forks:          "this forks a repository",
-	issues:         "this changes issues, labels, milestones or reactions",
-	packages:       "this changes packages",
-	codespaces:     "this changes codespaces",
-	projects:       "this changes projects",
-	scanning:       "this changes alerts",
-	account:        "this changes an account",
-	unknown:        "the gateway knows this as no way to read",
+	pullRequest:           "opening a pull request",
+	comment:               "commenting",
+	review:                "commenting in a review",
+	"change-pull-request": "this changes a pull request that exists",
+	"merge":               "this merges, or has it done later",
+	judgement:             "this approves, blocks, dismisses or removes a review",
+	"refs":                "this changes branches, tags or other refs without a push",
+	"protection":          "this changes the protection of branches, tags or pushes",
+	"files":               "this writes files, commits or other git objects without a push",
+	"secrets":             "this changes secrets or variables",
+	"keys":                "this changes keys",
+	tokens:                "this makes or shows a token or a secret",
+	"webhooks":            "this changes webhooks",
+	"workflows":           "this starts, stops, changes or approves workflows",
+	"runners":             "this changes runners",
+	"releases":            "this changes releases or what they carry",
+	"repository":          "this makes, deletes, moves or sets up a repository",
+	"people":              "this changes who has access",
+	"administration":      "this administers an organization, a team or an enterprise",
+	"environments":        "this changes environments",
+	"deployments":         "this changes deployments",
+	"checks":              "this changes statuses or checks of a commit",
+	"pages":               "this changes a site",
+	"gists":               "this changes gists",
+	"forks":               "this forks a repository",
+	"issues":              "this changes issues, labels, milestones or reactions",
+	"packages":            "this changes packages",
+	"codespaces":          "this changes codespaces",
+	"projects":            "this changes projects",
+	"scanning":            "this changes alerts",
+	"account":             "this changes an account",
+	unknown:               "the gateway knows this as no way to read",
 }
 
 // route is one row of the REST table.
 type route struct {
-	methods  string // "POST", "PUT DELETE", or "write" for all methods that do not read
-	pattern  string // {name} is one segment, a final ** any number of segments, including none
+	methods  string // "POST", "GET,HEAD", or "write" for all methods that do not read
+	pattern  string
 	effect   effect
 	event    eventRule // of the body
 	segments []string  // of pattern
 }
 
 // eventRule is the condition on the "event" of a review, which publishes it.
-type eventRule int
+type eventRule string
 
 const (
-	noEvent       eventRule = iota // no condition
-	eventOptional                  // absent, which leaves the review pending, or COMMENT
-	eventRequired                  // COMMENT
+	noEvent       eventRule = ""               // no condition
+	eventOptional eventRule = "event-optional" // absent, which leaves the review pending, or COMMENT
+	eventRequired eventRule = "event-required" // COMMENT
 )
 
 // granted reports whether Grants.PullRequests permits the row.
@@ -99,162 +77,43 @@ func (r *route) granted() bool {
 	return r.effect == pullRequest || r.effect == comment || r.effect == review
 }
 
+//go:embed routes.txt
+var routesTable string
+
 // routes is the table. The first matching row counts. A request without a row is allowed if it reads, and refused as
 // unknown otherwise. Rows that refuse only add a reason, except those about GET.
-var routes = compile([]route{
-	// Granted by --allow-pr.
-	{methods: "POST", pattern: "/repos/{owner}/{repo}/pulls", effect: pullRequest},
-	{methods: "POST", pattern: "/repos/{owner}/{repo}/issues/{number}/comments", effect: comment},
-	{methods: "POST", pattern: "/repos/{owner}/{repo}/pulls/{number}/comments", effect: comment},
-	{methods: "POST", pattern: "/repos/{owner}/{repo}/pulls/{number}/comments/{id}/replies", effect: comment},
-	{methods: "POST", pattern: "/repos/{owner}/{repo}/pulls/{number}/reviews", effect: review, event: eventOptional},
-	{methods: "POST", pattern: "/repos/{owner}/{repo}/pulls/{number}/reviews/{id}/events", effect: review,
-		event: eventRequired},
-	// GitHub redirects to these forms when a repository has moved.
-	{methods: "POST", pattern: "/repositories/{id}/pulls", effect: pullRequest},
-	{methods: "POST", pattern: "/repositories/{id}/issues/{number}/comments", effect: comment},
-	{methods: "POST", pattern: "/repositories/{id}/pulls/{number}/comments", effect: comment},
-	{methods: "POST", pattern: "/repositories/{id}/pulls/{number}/comments/{id}/replies", effect: comment},
-	{methods: "POST", pattern: "/repositories/{id}/pulls/{number}/reviews", effect: review, event: eventOptional},
-	{methods: "POST", pattern: "/repositories/{id}/pulls/{number}/reviews/{id}/events", effect: review,
-		event: eventRequired},
+var routes = readRoutes(routesTable)
 
-	// Reads that show secrets.
-	{methods: "GET HEAD write", pattern: "/copilot_internal/**", effect: tokens},
-	{methods: "GET HEAD", pattern: "/repos/{owner}/{repo}/secret-scanning/**", effect: tokens},
-	{methods: "GET HEAD", pattern: "/repositories/{id}/secret-scanning/**", effect: tokens},
-	{methods: "GET HEAD", pattern: "/orgs/{org}/secret-scanning/**", effect: tokens},
-	{methods: "GET HEAD", pattern: "/organizations/{id}/secret-scanning/**", effect: tokens},
-	{methods: "GET HEAD", pattern: "/enterprises/{enterprise}/secret-scanning/**", effect: tokens},
-	{methods: "GET HEAD write", pattern: "/authorizations/**", effect: tokens},
-
-	{methods: "write", pattern: "/repos/{owner}/{repo}/pulls/{number}/merge", effect: merge},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/merges", effect: merge},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/merge-upstream", effect: merge},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/pulls/{number}/update-branch", effect: merge},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/pulls/{number}/reviews/**", effect: judgement},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/pulls/{number}/requested_reviewers", effect: changePull},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/pulls/**", effect: changePull},
-
-	{methods: "write", pattern: "/repos/{owner}/{repo}/git/refs/**", effect: refs},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/git/tags", effect: refs},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/branches/{branch}/rename", effect: refs},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/branches/**", effect: protection},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/tags/protection/**", effect: protection},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/rulesets/**", effect: protection},
-	{methods: "write", pattern: "/orgs/{org}/rulesets/**", effect: protection},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/git/**", effect: files},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/contents/**", effect: files},
-
-	{methods: "write", pattern: "/repos/{owner}/{repo}/actions/secrets/**", effect: secrets},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/actions/variables/**", effect: secrets},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/dependabot/secrets/**", effect: secrets},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/codespaces/secrets/**", effect: secrets},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/environments/{name}/secrets/**", effect: secrets},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/environments/{name}/variables/**", effect: secrets},
-	{methods: "write", pattern: "/repositories/{id}/environments/**", effect: secrets},
-	{methods: "write", pattern: "/orgs/{org}/actions/secrets/**", effect: secrets},
-	{methods: "write", pattern: "/orgs/{org}/actions/variables/**", effect: secrets},
-	{methods: "write", pattern: "/orgs/{org}/dependabot/secrets/**", effect: secrets},
-	{methods: "write", pattern: "/orgs/{org}/codespaces/secrets/**", effect: secrets},
-	{methods: "write", pattern: "/user/codespaces/secrets/**", effect: secrets},
-
-	{methods: "write", pattern: "/repos/{owner}/{repo}/keys/**", effect: keys},
-	{methods: "write", pattern: "/user/keys/**", effect: keys},
-	{methods: "write", pattern: "/user/gpg_keys/**", effect: keys},
-	{methods: "write", pattern: "/user/ssh_signing_keys/**", effect: keys},
-
-	{methods: "write", pattern: "/app/installations/{id}/access_tokens", effect: tokens},
-	{methods: "write", pattern: "/app-manifests/**", effect: tokens},
-	{methods: "write", pattern: "/applications/**", effect: tokens},
-	{methods: "write", pattern: "/installation/token", effect: tokens},
-	{methods: "write", pattern: "/credentials/**", effect: tokens},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/actions/runners/registration-token", effect: tokens},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/actions/runners/remove-token", effect: tokens},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/actions/runners/generate-jitconfig", effect: tokens},
-	{methods: "write", pattern: "/orgs/{org}/actions/runners/registration-token", effect: tokens},
-	{methods: "write", pattern: "/orgs/{org}/actions/runners/remove-token", effect: tokens},
-	{methods: "write", pattern: "/orgs/{org}/actions/runners/generate-jitconfig", effect: tokens},
-	{methods: "write", pattern: "/orgs/{org}/personal-access-tokens/**", effect: tokens},
-	{methods: "write", pattern: "/orgs/{org}/personal-access-token-requests/**", effect: tokens},
-
-	{methods: "write", pattern: "/repos/{owner}/{repo}/hooks/**", effect: hooks},
-	{methods: "write", pattern: "/orgs/{org}/hooks/**", effect: hooks},
-	{methods: "write", pattern: "/app/hook/**", effect: hooks},
-
-	{methods: "write", pattern: "/repos/{owner}/{repo}/actions/runners/**", effect: runners},
-	{methods: "write", pattern: "/orgs/{org}/actions/runners/**", effect: runners},
-	{methods: "write", pattern: "/orgs/{org}/actions/runner-groups/**", effect: runners},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/actions/**", effect: workflows},
-	{methods: "write", pattern: "/orgs/{org}/actions/**", effect: workflows},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/dispatches", effect: workflows},
-
-	{methods: "write", pattern: "/repos/{owner}/{repo}/releases/**", effect: releases},
-
-	{methods: "write", pattern: "/repos/{owner}/{repo}/environments/**", effect: environments},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/deployments/**", effect: deployments},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/statuses/**", effect: checks},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/check-runs/**", effect: checks},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/check-suites/**", effect: checks},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/pages/**", effect: pages},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/forks", effect: forks},
-	{methods: "write", pattern: "/gists/**", effect: gists},
-
-	{methods: "write", pattern: "/repos/{owner}/{repo}/issues/**", effect: issues},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/labels/**", effect: issues},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/milestones/**", effect: issues},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/comments/**", effect: issues},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/commits/**", effect: issues},
-
-	{methods: "write", pattern: "/repos/{owner}/{repo}/code-scanning/**", effect: scanning},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/secret-scanning/**", effect: scanning},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/dependabot/**", effect: scanning},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/security-advisories/**", effect: scanning},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/vulnerability-alerts", effect: scanning},
-
-	{methods: "write", pattern: "/repos/{owner}/{repo}/collaborators/**", effect: people},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/invitations/**", effect: people},
-	{methods: "write", pattern: "/user/repository_invitations/**", effect: people},
-	{methods: "write", pattern: "/user/memberships/**", effect: people},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/codespaces/**", effect: codespaces},
-	{methods: "write", pattern: "/user/codespaces/**", effect: codespaces},
-	{methods: "write", pattern: "/user/packages/**", effect: packages},
-	{methods: "write", pattern: "/users/{name}/packages/**", effect: packages},
-	{methods: "write", pattern: "/orgs/{org}/packages/**", effect: packages},
-	{methods: "write", pattern: "/projects/**", effect: projects},
-
-	{methods: "write", pattern: "/user/repos", effect: repository},
-	{methods: "write", pattern: "/orgs/{org}/repos", effect: repository},
-	{methods: "write", pattern: "/repos/{owner}/{repo}", effect: repository},
-	{methods: "write", pattern: "/repositories/{id}", effect: repository},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/transfer", effect: repository},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/generate", effect: repository},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/topics", effect: repository},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/autolinks/**", effect: repository},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/properties/**", effect: repository},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/import/**", effect: repository},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/lfs", effect: repository},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/interaction-limits", effect: repository},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/automated-security-fixes", effect: repository},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/private-vulnerability-reporting", effect: repository},
-	{methods: "write", pattern: "/repos/{owner}/{repo}/subscription", effect: account},
-	{methods: "write", pattern: "/orgs/**", effect: administration},
-	{methods: "write", pattern: "/organizations/**", effect: administration},
-	{methods: "write", pattern: "/teams/**", effect: administration},
-	{methods: "write", pattern: "/enterprises/**", effect: administration},
-	{methods: "write", pattern: "/scim/**", effect: administration},
-	{methods: "write", pattern: "/admin/**", effect: administration},
-	{methods: "write", pattern: "/app/**", effect: administration},
-	{methods: "write", pattern: "/user/**", effect: account},
-	{methods: "write", pattern: "/users/**", effect: account},
-	{methods: "write", pattern: "/notifications/**", effect: account},
-})
-
-func compile(rows []route) []route {
-	for i := range rows {
-		rows[i].segments = strings.Split(strings.TrimPrefix(rows[i].pattern, "/"), "/")
+func readRoutes(table string) (all []route) {
+	for row := range tableRows(table, 3) {
+		segments := strings.Split(strings.TrimPrefix(row[2], "/"), "/")
+		all = append(all, route{methods: row[1], pattern: row[2], effect: effect(row[0]), event: eventRule(row[3]),
+			segments: segments})
 	}
-	return rows
+	return all
+}
+
+// tableRows returns the rows of an embedded table: an effect, the other columns, and last the event rule or "".
+func tableRows(table string, columns int) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		for line := range strings.Lines(table) {
+			row := strings.Fields(line)
+			if len(row) == 0 || row[0] == "#" {
+				continue
+			}
+			if len(row) == columns {
+				row = append(row, string(noEvent))
+			}
+			rule := eventRule(row[len(row)-1])
+			known := rule == noEvent || rule == eventOptional || rule == eventRequired
+			if len(row) != columns+1 || !known || words[effect(row[0])] == "" {
+				panic("github: no row of a table: " + line)
+			}
+			if !yield(row) {
+				return
+			}
+		}
+	}
 }
 
 // find returns the first row for a request. A row that refuses matches a path in any case and with a trailing slash, as
@@ -272,7 +131,7 @@ func find(method, path string) *route {
 }
 
 func (r *route) hasMethod(method string) bool {
-	for m := range strings.FieldsSeq(r.methods) {
+	for m := range strings.SplitSeq(r.methods, ",") {
 		if m == method || m == "write" && method != "GET" && method != "HEAD" {
 			return true
 		}

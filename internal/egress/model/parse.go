@@ -142,13 +142,9 @@ func bare(err error) string {
 func (e entry) over(other entry) entry {
 	if e.Base == "" {
 		e.Base = other.Base
-		if e.Credential == "" {
-			e.Credential = other.Credential
-		}
+		e.Credential = cmp.Or(e.Credential, other.Credential)
 	}
-	if e.Kind == "" {
-		e.Kind = other.Kind
-	}
+	e.Kind = cmp.Or(e.Kind, other.Kind)
 	if e.Endpoints == nil {
 		e.Endpoints = other.Endpoints
 	}
@@ -203,9 +199,7 @@ func (e entry) provider() (Provider, error) {
 				return bad("a price is in dollars for a million tokens, and %v is none", dollars)
 			}
 		}
-		if one.Models == "" {
-			one.Models = "*"
-		}
+		one.Models = cmp.Or(one.Models, "*")
 		p.Prices = append(p.Prices, Price(one))
 	}
 	return p, nil

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/cove-sandbox/cove"
 )
@@ -312,15 +313,7 @@ func (r *Rule) hasAddress(a netip.Addr) bool {
 }
 
 func (r *Rule) hasMethod(method string) bool {
-	if r.methods == nil {
-		return true
-	}
-	for _, m := range r.methods {
-		if m == method {
-			return true
-		}
-	}
-	return false
+	return r.methods == nil || slices.Contains(r.methods, method)
 }
 
 func (r *Rule) hasPath(path []byte, split bool) bool {
@@ -428,21 +421,13 @@ func closedAddress(a netip.Addr) bool {
 
 // configured reports whether the gateway's configuration opens a.
 func (p *Policy) configured(a netip.Addr) bool {
-	for _, c := range p.private {
-		if c.Contains(a) && (c.IsSingleIP() || !p.isOwn(a) && !metadata(a)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.private, func(c netip.Prefix) bool {
+		return c.Contains(a) && (c.IsSingleIP() || !p.isOwn(a) && !metadata(a))
+	})
 }
 
 func (p *Policy) isOwn(a netip.Addr) bool {
-	for _, own := range p.own {
-		if own.Unmap() == a {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.own, func(own netip.Addr) bool { return own.Unmap() == a })
 }
 
 func denied(d *Rule, q *query) Verdict {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -263,21 +264,24 @@ func (p *Policy) Through(h Host, port uint16) string {
 }
 
 func allowCommand(sandbox, target string) string {
-	if sandbox == "" {
-		sandbox = "SANDBOX"
-	}
+	sandbox = cmp.Or(sandbox, "SANDBOX")
 	return "cove policy allow " + sandbox + " " + target
+}
+
+// setHost makes the rule one for a single host or address.
+func (r *Rule) setHost(h Host) {
+	if a, ok := h.Addr(); ok {
+		r.cidrs = []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
+	} else {
+		r.hosts = []pattern{{name: h.Name()}}
+	}
 }
 
 // Exactly returns a rule that allows one method on paths of one host and port. Errors: InvalidArgument when rules
 // cannot open the host.
 func Exactly(id string, host Host, port uint16, method string, paths ...string) (Rule, error) {
 	r := Rule{ID: id, Action: Allow, ports: []portRange{{port, port}}, methods: []string{method}}
-	if a, ok := host.Addr(); ok {
-		r.cidrs = []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
-	} else {
-		r.hosts = []pattern{{name: host.Name()}}
-	}
+	r.setHost(host)
 	for _, p := range paths {
 		g, err := parseGlob(p)
 		if err != nil {

@@ -317,3 +317,12 @@ func TestAllowedCostsNoAllocation(t *testing.T) {
 		}
 	}
 }
+
+// String returns the URL in full, without the scheme's default port.
+func (u URL) String() string {
+	authority := u.Host.Authority(u.Port)
+	if u.Scheme == "http" && u.Port == 80 || u.Scheme == "https" && u.Port == 443 {
+		authority = authority[:strings.LastIndexByte(authority, ':')]
+	}
+	return u.Scheme + "://" + authority + u.Path + u.Query
+}

@@ -206,18 +206,13 @@ func (p parser) gitGrant(n *yaml.Node, key string, to map[string]Grant) error {
 }
 
 func (p parser) gitFiles(n *yaml.Node, g *GitRule) error {
-	files := func(what string, to *[]git.Files) func(*yaml.Node) error {
-		return func(n *yaml.Node) error {
-			return p.list(n, what, func(s string) error {
-				f, why := git.ParseFiles(s)
-				*to = append(*to, f)
-				return objection(s, why)
-			})
-		}
+	parse := func(s string) (git.Files, error) {
+		f, why := git.ParseFiles(s)
+		return f, objection(s, why)
 	}
 	return p.mapping(n, "files", map[string]func(*yaml.Node) error{
-		"block": files("block", &g.block),
-		"warn":  files("warn", &g.warn),
+		"block": listOf(p, "block", parse, &g.block),
+		"warn":  listOf(p, "warn", parse, &g.warn),
 		"defaults": func(n *yaml.Node) error {
 			if n.Tag != "!!bool" || n.Value != "true" && n.Value != "false" {
 				return p.problem(n, "defaults is true or false")

@@ -97,12 +97,7 @@ func (h *habits) rules(host Host) []Rule {
 			all = appendRule(all, Rule{ports: []portRange{{port, port}}, PassThrough: h.ports[port]})
 		}
 	}
-	keys := make([]string, 0, len(h.methods))
-	for key := range h.methods {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
+	for _, key := range slices.Sorted(maps.Keys(h.methods)) {
 		method, port, _ := strings.Cut(key, " ")
 		ports, err := parsePorts(port)
 		if err != nil {
@@ -112,11 +107,7 @@ func (h *habits) rules(host Host) []Rule {
 	}
 	for i := range all {
 		all[i].Action = Allow
-		if host.name != "" {
-			all[i].hosts = []pattern{{name: host.name}}
-		} else {
-			all[i].cidrs = []netip.Prefix{netip.PrefixFrom(host.addr, host.addr.BitLen())}
-		}
+		all[i].setHost(host)
 	}
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,12 +128,8 @@ func (p parser) mapping(n *yaml.Node, what string, keys map[string]func(*yaml.No
 		read, ok := keys[key.Value]
 		switch {
 		case key.Kind != yaml.ScalarNode || !ok:
-			var known []string
-			for k := range keys {
-				known = append(known, k)
-			}
-			slices.Sort(known)
-			return p.problem(key, "%s has no key %s", what, quote(key.Value)).WithHint("it has %s", strings.Join(known, ", "))
+			known := strings.Join(slices.Sorted(maps.Keys(keys)), ", ")
+			return p.problem(key, "%s has no key %s", what, quote(key.Value)).WithHint("it has %s", known)
 		case seen[key.Value] != 0:
 			return p.problem(key, "%s is set already in line %d", key.Value, seen[key.Value])
 		case value.Kind == yaml.AliasNode || value.Anchor != "":
@@ -187,6 +184,17 @@ func (p parser) list(n *yaml.Node, what string, add func(string) error) error {
 		}
 	}
 	return nil
+}
+
+// listOf returns a reader of a list whose entries parse reads.
+func listOf[T any](p parser, what string, parse func(string) (T, error), to *[]T) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		return p.list(n, what, func(s string) error {
+			entry, err := parse(s)
+			*to = append(*to, entry)
+			return err
+		})
+	}
 }
 
 func (p parser) mode(n *yaml.Node, mode *cove.NetworkMode) error {
@@ -297,35 +305,11 @@ func (p parser) rule(n *yaml.Node, id string) (Rule, error) {
 				return err
 			})
 		},
-		"depth": func(n *yaml.Node) error { return p.depth(n, &depth) },
-		"cidrs": func(n *yaml.Node) error {
-			return p.list(n, "cidrs", func(s string) error {
-				c, err := parseCIDR(s)
-				r.cidrs = append(r.cidrs, c)
-				return err
-			})
-		},
-		"ports": func(n *yaml.Node) error {
-			return p.list(n, "ports", func(s string) error {
-				ports, err := parsePorts(s)
-				r.ports = append(r.ports, ports)
-				return err
-			})
-		},
-		"methods": func(n *yaml.Node) error {
-			return p.list(n, "methods", func(s string) error {
-				m, err := parseMethod(s)
-				r.methods = append(r.methods, m)
-				return err
-			})
-		},
-		"paths": func(n *yaml.Node) error {
-			return p.list(n, "paths", func(s string) error {
-				g, err := parseGlob(s)
-				r.paths = append(r.paths, g)
-				return err
-			})
-		},
+		"depth":        func(n *yaml.Node) error { return p.depth(n, &depth) },
+		"cidrs":        listOf(p, "cidrs", parseCIDR, &r.cidrs),
+		"ports":        listOf(p, "ports", parsePorts, &r.ports),
+		"methods":      listOf(p, "methods", parseMethod, &r.methods),
+		"paths":        listOf(p, "paths", parseGlob, &r.paths),
 		"action":       func(n *yaml.Node) error { return p.action(n, &r.Action) },
 		"pass_through": func(n *yaml.Node) error { return p.passThrough(n, &r.PassThrough) },
 		"note":         func(n *yaml.Node) error { return p.note(n, &r.Note) },

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -98,12 +99,7 @@ func (r portRange) String() string {
 }
 
 func hasPort(ranges []portRange, port uint16) bool {
-	for _, r := range ranges {
-		if r.low <= port && port <= r.high {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ranges, func(r portRange) bool { return r.low <= port && port <= r.high })
 }
 
 // coversPorts reports whether a contains every port of b.

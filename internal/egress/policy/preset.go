@@ -33,13 +33,9 @@ type Endpoint struct {
 
 // Presets returns the presets, sorted by name.
 func Presets() ([]Preset, error) {
-	files, err := fs.Glob(presetFiles, "presets/*.yaml")
-	if err != nil {
-		return nil, err
-	}
 	var all []Preset
-	for _, f := range files {
-		p, err := readPreset(strings.TrimSuffix(strings.TrimPrefix(f, "presets/"), ".yaml"))
+	for _, name := range presetNames() {
+		p, err := readPreset(name)
 		if err != nil {
 			return nil, err
 		}
@@ -111,15 +107,7 @@ func (u PresetUse) expand(registry func(tool string) ([]Endpoint, error)) ([]Rul
 	for _, e := range endpoints {
 		r := Rule{ID: "preset " + u.Name + "#" + strconv.Itoa(len(rules)+1), Action: Allow, Note: "from " + e.From,
 			ports: []portRange{{e.Port, e.Port}}, methods: preset.methods}
-		if a, ok := e.Host.Addr(); ok {
-			c, err := a.Prefix(a.BitLen())
-			if err != nil {
-				return nil, err
-			}
-			r.cidrs = append(r.cidrs, c)
-		} else {
-			r.hosts = []pattern{{name: e.Host.Name()}}
-		}
+		r.setHost(e.Host)
 		if err := r.check(); err != nil {
 			return nil, cove.Errorf(cove.InvalidArgument, "%s: the preset %s, %s: %s", u.ID, u.Name, r.Note, bare(err))
 		}

@@ -67,12 +67,3 @@ func ParseURL(raw string) (URL, error) {
 	u.Path, err = CanonicalPath(path)
 	return u, err
 }
-
-// String returns the URL in full, without the scheme's default port.
-func (u URL) String() string {
-	authority := u.Host.Authority(u.Port)
-	if u.Scheme == "http" && u.Port == 80 || u.Scheme == "https" && u.Port == 443 {
-		authority = authority[:strings.LastIndexByte(authority, ':')]
-	}
-	return u.Scheme + "://" + authority + u.Path + u.Query
-}

@@ -147,8 +147,7 @@ func (x *exchange) block() {
 func (x *exchange) refuseTarget(err error) {
 	x.problem, x.stage = err.Error(), api.StageProtocol
 	x.verdict = policy.Verdict{Rule: ruleProtocol, Reason: err.Error()}
-	var elsewhere misdirected
-	if errors.As(err, &elsewhere) {
+	if _, ok := errors.AsType[misdirected](err); ok {
 		x.block()
 		return
 	}
@@ -158,19 +157,16 @@ func (x *exchange) refuseTarget(err error) {
 // refuse answers with a stage's error.
 func (x *exchange) refuse(err error) {
 	x.problem = err.Error()
-	var answer *Answer
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*Answer](err); ok {
 		x.answerWith(answer)
 		return
 	}
 	said := refusal{Reason: "a stage of the gateway failed", Allow: cove.ErrorHint(err)}
 	code := cove.ErrorCode(err)
-	var known *cove.Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*cove.Error](err); ok {
 		said.Reason = known.Message
 	}
-	var refused *Refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*Refusal](err); ok {
 		code = refused.Code
 		said = refusal{Rule: refused.Rule, Reason: refused.Reason, Allow: refused.Remedy,
 			After: int(math.Ceil(refused.After.Seconds()))}
@@ -261,8 +257,7 @@ func At(stage api.Stage, err error) error {
 
 // stageOf returns the stage of an error, or otherwise if it has none.
 func stageOf(err error, otherwise api.Stage) api.Stage {
-	var s *staged
-	if errors.As(err, &s) {
+	if s, ok := errors.AsType[*staged](err); ok {
 		return s.stage
 	}
 	return otherwise
@@ -270,8 +265,7 @@ func stageOf(err error, otherwise api.Stage) api.Stage {
 
 // verdictOf returns the verdict in an error, or v.
 func verdictOf(err error, v policy.Verdict) policy.Verdict {
-	var b *blocked
-	if errors.As(err, &b) {
+	if b, ok := errors.AsType[*blocked](err); ok {
 		return b.verdict
 	}
 	return v
@@ -279,8 +273,7 @@ func verdictOf(err error, v policy.Verdict) policy.Verdict {
 
 // refusedBy returns the verdict of a stage that refused.
 func refusedBy(stage api.Stage, err error) policy.Verdict {
-	var f *Refusal
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*Refusal](err); ok {
 		return policy.Verdict{Rule: f.Rule, Reason: f.Reason, Remedy: f.Remedy}
 	}
 	if a := (*Answer)(nil); errors.As(err, &a) && a.Rule != "" {

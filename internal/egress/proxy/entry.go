@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -64,9 +66,7 @@ func (s *Server) transparent(c *conn) {
 	s.tunnel(c, &route{entry: EntryTransparent, addr: to.Addr().Unmap(), port: to.Port()})
 }
 
-func originalDestination(c net.Conn) (netip.AddrPort, error) {
-	return origdst.Of(c.(*net.TCPConn))
-}
+func originalDestination(c net.Conn) (netip.AddrPort, error) { return origdst.Of(c.(*net.TCPConn)) }
 
 // explicit serves a client that is configured for the proxy.
 func (s *Server) explicit(c *conn) {
@@ -183,9 +183,7 @@ func (t *tunnel) prepare() {
 // portHTTP is the port on which clients do not speak TLS.
 const portHTTP = 80
 
-func (t *tunnel) passes() bool {
-	return t.verdict.Action == policy.Allow && t.verdict.PassThrough
-}
+func (t *tunnel) passes() bool { return t.verdict.Action == policy.Allow && t.verdict.PassThrough }
 
 // refuse ends a connection for which no better answer exists.
 func (t *tunnel) refuse(problem string) {
@@ -387,12 +385,7 @@ func readSOCKSAddress(c io.Reader, kind byte) (*route, byte) {
 }
 
 func isASCII(b []byte) bool {
-	for _, c := range b {
-		if c >= 0x80 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(b, func(c byte) bool { return c >= utf8.RuneSelf })
 }
 
 // bind sets the connection's target. An address may still turn out to belong to one of its names.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -242,9 +244,7 @@ func (x *exchange) respond(ctx context.Context, res *http.Response) {
 	}
 	h := x.w.Header()
 	strip(res.Header)
-	for name, values := range res.Header {
-		h[name] = values
-	}
+	maps.Copy(h, res.Header)
 	if _, ok := h["Content-Type"]; !ok {
 		h["Content-Type"] = nil // none, instead of Go's guess
 	}
@@ -269,7 +269,7 @@ func (x *exchange) respond(ctx context.Context, res *http.Response) {
 	}
 	for name, values := range res.Trailer {
 		switch {
-		case contains(announced, name):
+		case slices.Contains(announced, name):
 			h[name] = values
 		case trailerAllowed(name):
 			h[http.TrailerPrefix+name] = values

@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 )
 
@@ -52,14 +53,5 @@ func trailerAllowed(name string) bool {
 		"Expect", "Cache-Control", "Max-Forwards", "Range", "Www-Authenticate", "Location":
 		return false
 	}
-	return !contains(hopByHop, name) && !contains(elsewhere, name)
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
+	return !slices.Contains(hopByHop, name) && !slices.Contains(elsewhere, name)
 }

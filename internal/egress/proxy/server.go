@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -182,12 +183,8 @@ func New(sandbox Sandbox, o Options) *Server {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	if s.max == 0 {
-		s.max = defaultMaxConnections
-	}
-	if o.MaxRequests == 0 {
-		o.MaxRequests = defaultMaxRequests
-	}
+	s.max = cmp.Or(s.max, defaultMaxConnections)
+	o.MaxRequests = cmp.Or(o.MaxRequests, defaultMaxRequests)
 	s.requests = make(chan struct{}, o.MaxRequests)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.transport = s.newTransport(o.Roots, false)

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -117,10 +118,7 @@ var (
 // cargo reads cargo's configuration, which cargo does not print, and the indexes it has used, which name the hosts of
 // crates.
 func (r *Reader) cargo(context.Context) ([]origin, error) {
-	home := r.getenv("CARGO_HOME")
-	if home == "" {
-		home = filepath.Join(r.getenv("HOME"), ".cargo")
-	}
+	home := cmp.Or(r.getenv("CARGO_HOME"), filepath.Join(r.getenv("HOME"), ".cargo"))
 	var all []origin
 	for _, name := range []string{"config", "config.toml"} {
 		text, err := readFile(filepath.Join(home, name))

@@ -19,6 +19,7 @@
 package command
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -74,9 +75,7 @@ const (
 // InvalidArgument where git would say so itself, Forbidden for what this
 // sandbox may not do. Their texts read as git's do after "fatal: ".
 func Parse(argv []string, c Context) (Command, error) {
-	if c.Root == "" {
-		c.Root = cove.Workspace
-	}
+	c.Root = cmp.Or(c.Root, cove.Workspace)
 	c.Dir = path.Clean(c.Dir)
 	s, err := split(argv)
 	if err != nil {

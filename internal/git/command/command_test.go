@@ -395,3 +395,15 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestOptionsBelongToCommands: a misspelt name in options.txt would leave a command without its options.
+func TestOptionsBelongToCommands(t *testing.T) {
+	for name, options := range readOptions(optionsTable) {
+		if verbs().find(name) == nil && (name[0] != '@' || strings.Count(optionsTable, name) < 2) {
+			t.Errorf("%s is neither a command nor options that one shares", name)
+		}
+		if strings.Contains(options, "@") {
+			t.Errorf("%s shares options that are not there:\n%s", name, options)
+		}
+	}
+}

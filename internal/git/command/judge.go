@@ -167,9 +167,7 @@ func nothing(j *judge) error {
 }
 
 // files are pathspecs only.
-func files(j *judge) error {
-	return j.addPaths(slices.Concat(j.s.operands, j.s.paths))
-}
+func files(j *judge) error { return j.addPaths(slices.Concat(j.s.operands, j.s.paths)) }
 
 func (j *judge) addPaths(names []string) error {
 	for _, name := range names {

@@ -30,8 +30,7 @@ func (c *Context) inside(name string) (string, error) {
 	return name, nil
 }
 
-// pathOnly writes a path or pathspec so that git takes it for nothing else,
-// also without "--".
+// pathOnly writes a path or pathspec so that git takes it for nothing else, also without "--".
 func pathOnly(name string) string {
 	for _, prefix := range []string{"/", "./", "../", ":("} {
 		if strings.HasPrefix(name, prefix) {
@@ -44,17 +43,15 @@ func pathOnly(name string) string {
 	return "./" + name
 }
 
-// gitDirectory reports whether a file system may take a name for ".git": in
-// other case, with dots and spaces at its end, as an alternate stream, or by its
-// short name.
+// gitDirectory reports whether a file system may take a name for ".git": in other case, with dots and spaces at its
+// end, as an alternate stream, or by its short name.
 func gitDirectory(name string) bool {
 	name, _, _ = strings.Cut(name, ":")
 	name = strings.ToLower(strings.TrimRight(name, ". "))
 	return name == ".git" || name == "git~1"
 }
 
-// magics are the words of pathspecs that are allowed: they choose among files,
-// and no more.
+// magics are the words of pathspecs that are allowed: they choose among files, and no more.
 var magics = map[string]bool{"top": true, "exclude": true, "literal": true, "glob": true, "icase": true}
 
 // spec judges a pathspec.
@@ -86,8 +83,7 @@ func (c *Context) spec(s string) (string, error) {
 	return magic + checked, nil
 }
 
-// cutMagic takes the magic from a pathspec, and says whether what follows
-// begins at the root of the repository.
+// cutMagic takes the magic from a pathspec, and says whether what follows begins at the root of the repository.
 func cutMagic(s string) (magic, name string, top bool, err error) {
 	if !strings.HasPrefix(s, ":") {
 		return "", s, false, nil

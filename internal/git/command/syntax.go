@@ -31,9 +31,8 @@ var kinds = []kind{text, number, revision, input}
 
 // verb is one command of the table.
 type verb struct {
-	name    string
-	effect  Effect
-	options string // see compile
+	name   string
+	effect Effect
 	// judge looks at the operands, and at options together.
 	judge func(*judge) error
 	pager bool
@@ -48,7 +47,7 @@ type verb struct {
 	known map[string]*option
 }
 
-// compile reads options as they are written in the table: one on each line, or
+// compile reads options as they are written in options.txt: one on each line, or
 // after a semicolon: its names, the last with what its value is.
 //
 //	-s --short              a flag

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// unknownVerb says why a command is not in the table, where there is more to
-// say than that.
+// unknownVerb says why a command is not in the table, where there is more to say than that.
 func unknownVerb(name string) error {
 	why := map[string]string{
 		"clone": "clone outside the workspace, with a git of its own", "init": "make repositories outside the workspace, with a git of its own",
@@ -221,8 +220,7 @@ func branch(j *judge) error {
 	return words(j)
 }
 
-// creation judges options that make a branch: only the sandbox's own may be put
-// somewhere else.
+// creation judges options that make a branch: only the sandbox's own may be put somewhere else.
 func (j *judge) creation(names ...string) (found bool, err error) {
 	g, ok := j.s.get(names...)
 	if !ok {
@@ -234,8 +232,7 @@ func (j *judge) creation(names ...string) (found bool, err error) {
 	return true, nil
 }
 
-// standing judges where HEAD may go: to the sandbox's own branch, or to a commit
-// without a branch.
+// standing judges where HEAD may go: to the sandbox's own branch, or to a commit without a branch.
 func (j *judge) standing(word string, detached bool) error {
 	if word == "-" {
 		return nil
@@ -400,8 +397,7 @@ func fetch(j *judge) error {
 	return nil
 }
 
-// fetched judges one refspec. What is fetched goes to where git keeps what it
-// knows of the remote, or nowhere.
+// fetched judges one refspec. What is fetched goes to where git keeps what it knows of the remote, or nowhere.
 func (j *judge) fetched(spec string) error {
 	source, target, has := strings.Cut(strings.TrimPrefix(spec, "+"), ":")
 	if source == "refs/tags/*" && (!has || target == source) {

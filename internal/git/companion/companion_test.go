@@ -18,6 +18,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest"
 	"github.com/cove-sandbox/cove/internal/engine/job"
@@ -577,7 +578,7 @@ func TestEnds(t *testing.T) {
 	}
 	history(t, repo)
 	plain(t, repo, "worktree", "add", "-q", tree, "own")
-	time := clock.NewManual(clock.Real().Now())
+	time := clocktest.NewManual(clock.Real().Now())
 	w := workspace.Workspace{ID: cove.NewSandboxID(), Root: dir, Directory: tree, Hidden: repo + "/.git", Worktree: "checkout", Checkout: workspace.Checkout{Branch: "own", Shared: []string{"main"}}}
 	c, err := New(context.Background(), Options{Engine: h.engine, Root: h.root, Workspace: w, Dir: filepath.Join(dir, "companion"), Git: h.git, Clock: time, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -171,8 +171,7 @@ func readShown(file string) (map[string]string, error) {
 }
 
 func exitCode(err error) int {
-	var e *exitError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code
 	}
 	return -1

@@ -4,6 +4,7 @@ package forge
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -73,10 +74,7 @@ func Open(ctx context.Context, c *http.Client, address string, p Pull) (Opened, 
 
 // refused returns the error of an unsuccessful answer.
 func refused(host string, status int, answer []byte) error {
-	why := reason(answer)
-	if why == "" {
-		why = http.StatusText(status)
-	}
+	why := cmp.Or(reason(answer), http.StatusText(status))
 	code, hint := cove.Unavailable, ""
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:

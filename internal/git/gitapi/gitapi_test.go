@@ -22,7 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/git/command"
 	"github.com/cove-sandbox/cove/internal/git/wire"
 )
@@ -62,7 +62,7 @@ type service struct {
 	t      *testing.T
 	key    []byte
 	addr   string
-	clock  *clock.Manual
+	clock  *clocktest.Manual
 	runner *runner
 
 	mu     sync.Mutex
@@ -71,7 +71,7 @@ type service struct {
 
 func start(t *testing.T) *service {
 	t.Helper()
-	s := &service{t: t, key: make([]byte, wire.KeySize), clock: clock.NewManual(time.Unix(1_800_000_000, 0)), runner: &runner{}}
+	s := &service{t: t, key: make([]byte, wire.KeySize), clock: clocktest.NewManual(time.Unix(1_800_000_000, 0)), runner: &runner{}}
 	rand.Read(s.key)
 	server, err := New(Options{Key: s.key, Runner: s.runner, Clock: s.clock, Log: slog.New(slog.DiscardHandler), Audit: func(e Event) {
 		s.mu.Lock()
@@ -436,7 +436,7 @@ func TestReplays(t *testing.T) {
 // TestNoncesAreBounded: memory does not grow with requests, and none is
 // forgotten while it could come again.
 func TestNoncesAreBounded(t *testing.T) {
-	c := clock.NewManual(time.Unix(1_800_000_000, 0))
+	c := clocktest.NewManual(time.Unix(1_800_000_000, 0))
 	g := newGuard(make([]byte, wire.KeySize), c)
 	first := nonce()
 	if err := g.once(first, c.Now()); err != nil {

@@ -61,8 +61,7 @@ func (g *guard) accept(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, cove.Errorf(cove.InvalidArgument, "the request must say its length, and be as it is")
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxBody))
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, cove.Errorf(cove.TooLarge, "a request to git has more than %d MiB", wire.MaxBody>>20)
 	}
 	if err != nil {

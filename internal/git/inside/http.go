@@ -69,8 +69,7 @@ func connect(port int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "git"), nil
 }
 
-// readAnswer reads the head of an answer. One that is not a success is an
-// error with what it says.
+// readAnswer reads the head of an answer. One that is not a success is an error with what it says.
 func readAnswer(r *bufio.Reader) (io.Reader, error) {
 	status, err := line(r)
 	if err != nil {

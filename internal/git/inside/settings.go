@@ -3,6 +3,7 @@
 package inside
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -54,10 +55,7 @@ func readSettings() settings {
 	if name := os.Getenv("GIT_CONFIG_SYSTEM"); name != "" {
 		system = name
 	}
-	xdg := os.Getenv("XDG_CONFIG_HOME")
-	if xdg == "" {
-		xdg = path.Join(os.Getenv("HOME"), ".config")
-	}
+	xdg := cmp.Or(os.Getenv("XDG_CONFIG_HOME"), path.Join(os.Getenv("HOME"), ".config"))
 	var all settings
 	for _, name := range []string{system, path.Join(xdg, "git/config"), globalFile()} {
 		if text, err := os.ReadFile(name); err == nil && len(text) <= 1<<20 {

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -47,12 +48,8 @@ func Able(c engine.Capabilities) error {
 
 // New makes an Inspector.
 func New(o Options) *Inspector {
-	if o.Timeout == 0 {
-		o.Timeout = 5 * time.Minute
-	}
-	if o.AtOnce == 0 {
-		o.AtOnce = 2
-	}
+	o.Timeout = cmp.Or(o.Timeout, 5*time.Minute)
+	o.AtOnce = cmp.Or(o.AtOnce, 2)
 	if o.Clock == nil {
 		o.Clock = clock.Real()
 	}

@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -94,21 +95,13 @@ func inspect(ctx context.Context, g git, job Job) (policy.Facts, error) {
 	r := &run{job: job, git: g, commits: map[string][]string{}, tags: map[string]string{}}
 	r.facts.Ancestry = map[policy.Update]policy.Ancestry{}
 	if err := r.all(ctx); err != nil {
-		if d := defect(""); asDefect(err, &d) {
+		if d, ok := err.(defect); ok {
 			r.facts.Defects = append(r.facts.Defects, string(d))
 			return r.facts, nil
 		}
 		return policy.Facts{}, err
 	}
 	return r.facts, nil
-}
-
-func asDefect(err error, d *defect) bool {
-	got, ok := err.(defect)
-	if ok {
-		*d = got
-	}
-	return ok
 }
 
 func (r *run) all(ctx context.Context) error {
@@ -190,13 +183,7 @@ func (r *run) read(ctx context.Context) error {
 	return heads(keys(r.tags), "object", func(id, object string) { r.tags[id] = object })
 }
 
-func keys[V any](m map[string]V) (all []string) {
-	for k := range m {
-		all = append(all, k)
-	}
-	slices.Sort(all)
-	return all
-}
+func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // tips are the commits that refs are to be at.
 func (r *run) tips(ctx context.Context) (all []string, err error) {

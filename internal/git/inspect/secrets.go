@@ -19,8 +19,7 @@ const (
 // blob is a file that a commit changes.
 type blob struct{ commit, path, id, old string }
 
-// secrets looks for them in lines that files have and their earlier versions,
-// where those are in the push, have not.
+// secrets looks for them in lines that files have and their earlier versions, where those are in the push, have not.
 func (r *run) secrets(ctx context.Context, blobs []blob) error {
 	seed := maphash.MakeSeed()
 	seen := map[string]bool{}

@@ -18,11 +18,10 @@ const (
 	maxSpecialSize = 16 << 20 // bytes of all of them, compressed
 )
 
-// checkSpecial checks the .gitattributes and .gitmodules that new commits have
-// and the pack does not bring. A file that stays at its path is no change: the
-// server has it there, and its contents are not checked again. A file that a new
-// commit puts at another path, such as one that had an ordinary name, is new there:
-// the server gives its contents, and the pack is checked again beside them.
+// checkSpecial checks the .gitattributes and .gitmodules that new commits have and the pack does not bring. A file that
+// stays at its path is no change: the server has it there, and its contents are not checked again. A file that a new
+// commit puts at another path, such as one that had an ordinary name, is new there: the server gives its contents, and
+// the pack is checked again beside them.
 //
 // Only what complete has found in the history that the sandbox sees is asked for.
 func (r *run) checkSpecial(ctx context.Context, fresh []string) error {
@@ -66,8 +65,7 @@ func (r *run) fetch(ctx context.Context, ids []string) error {
 // notGiven is the defect of a push whose special files cannot be checked.
 const notGiven = "it moves a .gitattributes or .gitmodules whose contents the server does not give:"
 
-// placed returns those of special that a new commit has at a path where none of
-// its parents has them.
+// placed returns those of special that a new commit has at a path where none of its parents has them.
 func (r *run) placed(ctx context.Context, fresh []string) (ids []string, err error) {
 	found := map[string]bool{}
 	err = r.git.records(ctx, strings.NewReader(strings.Join(fresh, "\n")+"\n"), func(next func() (string, error)) error {
@@ -91,8 +89,7 @@ func (r *run) placed(ctx context.Context, fresh []string) (ids []string, err err
 	return keys(found), err
 }
 
-// unchecked reads what an index-pack that checks says after the name of the pack,
-// and how it ended.
+// unchecked reads what an index-pack that checks says after the name of the pack, and how it ended.
 func unchecked(said string, err error) (lacks []string, _ error) {
 	if f := (*failed)(nil); errors.As(err, &f) {
 		unread, ok := unreadAttributes(f.stderr)
@@ -122,9 +119,8 @@ var finding = regexp.MustCompile(`(?m)^error: object ([0-9a-f]{40,64}): ([a-zA-Z
 // unreadable is the finding of a .gitattributes that git lacks.
 const unreadable = "gitattributesMissing"
 
-// unreadAttributes reads what an index-pack reported that failed at the end of its
-// checks. ok reports that its errors are .gitattributes that it lacks, and nothing
-// else. What it warns of, it takes.
+// unreadAttributes reads what an index-pack reported that failed at the end of its checks. ok reports that its errors
+// are .gitattributes that it lacks, and nothing else. What it warns of, it takes.
 func unreadAttributes(stderr string) (lacks []string, ok bool) {
 	ended := false
 	for line := range strings.Lines(stderr) {

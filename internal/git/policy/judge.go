@@ -209,12 +209,7 @@ func (p *Policy) admit(u Update, all []Update) Ruling {
 
 // owns reports whether Push contains a ref; a set of many refs never contains a well-known branch.
 func (p *Policy) owns(ref string) bool {
-	for _, r := range p.Push {
-		if r.Has(ref) && !(r.wide() && has(wellKnown, ref)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Push, func(r Refs) bool { return r.Has(ref) && !(r.wide() && has(wellKnown, ref)) })
 }
 
 // reach describes the refs that may be updated.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -108,12 +109,7 @@ func (r Refs) Has(ref string) bool {
 func (r Refs) wide() bool { return strings.HasSuffix(string(r), "/**") }
 
 func has(sets []Refs, ref string) bool {
-	for _, r := range sets {
-		if r.Has(ref) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(sets, func(r Refs) bool { return r.Has(ref) })
 }
 
 // wellKnown are branches that others build upon.

@@ -8,6 +8,7 @@ package smart
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -116,12 +117,7 @@ func file(path string) Request {
 }
 
 func has(list []string, s string) bool {
-	for _, x := range list {
-		if strings.EqualFold(x, s) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(x string) bool { return strings.EqualFold(x, s) })
 }
 
 // Version is a version of the protocol.

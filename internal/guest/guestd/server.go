@@ -269,8 +269,7 @@ func answer(id uint32, result any, raw []byte, err error) guest.Frame {
 
 // failure maps an error to a Failure with its kind.
 func failure(err error) *guest.Failure {
-	var f *guest.Failure
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*guest.Failure](err); ok {
 		return f
 	}
 	kind := guest.FailOther

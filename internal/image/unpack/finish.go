@@ -89,9 +89,7 @@ func (f *finisher) name(dirfd int, name string) error {
 
 // RemoveAll removes a directory of this package's making, whatever the modes of its directories. A missing one is no
 // error.
-func RemoveAll(dir string) error {
-	return removeAt(unix.AT_FDCWD, dir)
-}
+func RemoveAll(dir string) error { return removeAt(unix.AT_FDCWD, dir) }
 
 // removeAt removes a name and everything below, without following symlinks.
 func removeAt(dirfd int, name string) error {

@@ -209,8 +209,7 @@ func IsPlain(f io.ReadSeeker) (bool, error) {
 	return buffered, nil
 }
 
-// Decompress copies a plain, gzip or zstd stream, within the limits on bytes
-// and ratio.
+// Decompress copies a plain, gzip or zstd stream, within the limits on bytes and ratio.
 func Decompress(ctx context.Context, w io.Writer, r io.Reader, limits Limits) error {
 	t := &Tree{limits: limits}
 	s, err := t.newStream(ctx, r)

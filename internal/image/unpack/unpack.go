@@ -168,8 +168,7 @@ func (t *Tree) applyAll(tr *tar.Reader, kind Kind) error {
 
 // malformed wraps errors of archive/tar; errors of the stream below keep their own code.
 func malformed(err error) error {
-	var known *cove.Error
-	if errors.As(err, &known) {
+	if _, ok := errors.AsType[*cove.Error](err); ok {
 		return err
 	}
 	return cove.Errorf(cove.InvalidArgument, "not a readable tar archive: %w", err)

@@ -48,9 +48,7 @@ func (h *Hierarchy) Group(name string) *Group { return &Group{h: h, name: name} 
 // Name returns the group's name, unique below the hierarchy's place.
 func (g *Group) Name() string { return g.name }
 
-func (g *Group) dir(controller string) string {
-	return filepath.Join(g.h.dirs[controller], g.name)
-}
+func (g *Group) dir(controller string) string { return filepath.Join(g.h.dirs[controller], g.name) }
 
 // initialDirs returns the directories that exist from the group's creation.
 func (g *Group) initialDirs() []string {

@@ -248,9 +248,7 @@ func enable(dir, controller string) error {
 }
 
 // ownGroups maps each version-1 controller, and "" for version 2, to the caller's group (cgroups(7), /proc/pid/cgroup).
-func ownGroups() (map[string]string, error) {
-	return groupsOf("self")
-}
+func ownGroups() (map[string]string, error) { return groupsOf("self") }
 
 func groupsOf(pid string) (map[string]string, error) {
 	data, err := os.ReadFile("/proc/" + pid + "/cgroup")
@@ -431,8 +429,7 @@ func write(dir, name, value string) error {
 
 // cause returns an error without its path, which the message contains already.
 func cause(err error) string {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err.Error()
 	}
 	return err.Error()

@@ -1,7 +1,6 @@
 //go:build linux
 
-// Package fdpass hands descriptors from one process to another over a unix
-// socket (SCM_RIGHTS).
+// Package fdpass hands descriptors from one process to another over a unix socket (SCM_RIGHTS).
 package fdpass
 
 import (

@@ -80,9 +80,7 @@ func (a *assembler) mask(mask uint32, then label) label {
 }
 
 // search emits a balanced binary search of the loaded number in the line.
-func (a *assembler) search(line []span) label {
-	return a.tree(leaves(line))
-}
+func (a *assembler) search(line []span) label { return a.tree(leaves(line)) }
 
 // leaf is a stretch of the line in which all numbers except at most one go the same way. The exception costs one
 // comparison instead of two.

@@ -69,11 +69,11 @@ func decide(t testing.TB, p Policy, arch Arch, c attempt) uint32 {
 	if c.audit != target.audit || arch == AMD64 && c.number >= x32Bit {
 		return retFor(syscall.EPERM)
 	}
-	i := slices.IndexFunc(calls[:], func(k call) bool { return int64(target.number(k)) == int64(c.number) })
+	i := slices.IndexFunc(calls(), func(k call) bool { return int64(target.number(k)) == int64(c.number) })
 	if i < 0 {
 		return retFor(syscall.ENOSYS)
 	}
-	name := calls[i].name
+	name := calls()[i].name
 	for _, g := range p.Allowed {
 		if slices.Contains(g.Calls, name) {
 			return retAllow
@@ -125,7 +125,7 @@ func number(t testing.TB, arch Arch, name string) uint32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range calls {
+	for _, c := range calls() {
 		if c.name == name && target.number(c) != absent {
 			return uint32(target.number(c))
 		}
@@ -379,7 +379,7 @@ func attempts(t testing.TB, p Policy, arch Arch) *rapid.Generator[attempt] {
 				}
 			}
 		}
-		for _, c := range calls {
+		for _, c := range calls() {
 			if c.name == r.Call && target.number(c) != absent {
 				conditional = append(conditional, uint32(target.number(c)))
 			}

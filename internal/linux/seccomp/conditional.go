@@ -3,8 +3,7 @@ package seccomp
 // all32 compares the whole 32-bit argument.
 const all32 = ^uint32(0)
 
-// Values of the kernel's user-space interface, named as there. They are the
-// same on both architectures.
+// Values of the kernel's user-space interface, named as there. They are the same on both architectures.
 const (
 	cloneNamespaces = 0x7e020000 // CLONE_NEWNS|NEWCGROUP|NEWUTS|NEWIPC|NEWUSER|NEWPID|NEWNET
 

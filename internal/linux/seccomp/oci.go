@@ -25,7 +25,7 @@ func (p Policy) OCI(arch Arch) (*specs.LinuxSeccomp, error) {
 		return nil, err
 	}
 	here := map[string]bool{}
-	for _, c := range calls {
+	for _, c := range calls() {
 		here[c.name] = target.number(c) != absent
 	}
 	out := &specs.LinuxSeccomp{

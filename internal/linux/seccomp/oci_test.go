@@ -53,13 +53,13 @@ func TestOCIIsThePolicy(t *testing.T) {
 				target, _ := arch.abi()
 				draws := attempts(t, p, arch)
 				check := func(c attempt) error {
-					i := slices.IndexFunc(calls[:], func(k call) bool { return int64(target.number(k)) == int64(c.number) })
+					i := slices.IndexFunc(calls(), func(k call) bool { return int64(target.number(k)) == int64(c.number) })
 					if i < 0 {
 						return nil
 					}
-					got, want := engineDecides(profile, calls[i].name, c.args), decide(t, p, arch, c)
+					got, want := engineDecides(profile, calls()[i].name, c.args), decide(t, p, arch, c)
 					if got != want {
-						return fmt.Errorf("%s%#x: %s, policy says %s", calls[i].name, c.args, show(got), show(want))
+						return fmt.Errorf("%s%#x: %s, policy says %s", calls()[i].name, c.args, show(got), show(want))
 					}
 					return nil
 				}
@@ -119,7 +119,7 @@ func TestAllowedGolden(t *testing.T) {
 			filter := compiled(t, p, arch)
 			target, _ := arch.abi()
 			var lines []string
-			for _, c := range calls {
+			for _, c := range calls() {
 				n := target.number(c)
 				if n == absent {
 					continue

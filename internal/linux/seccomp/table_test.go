@@ -36,7 +36,7 @@ func TestTableIsTheKernels(t *testing.T) {
 		if len(want) < 300 {
 			t.Fatalf("only %d calls read for %s", len(want), arch)
 		}
-		for _, c := range calls {
+		for _, c := range calls() {
 			n := int(target.number(c))
 			if w, ok := want[c.name]; !ok && n != absent || ok && w != n {
 				t.Errorf("%s on %s is %d here, %d in x/sys", c.name, arch, n, w)
@@ -57,7 +57,7 @@ func TestEveryCallIsDecided(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range calls {
+		for _, c := range calls() {
 			if _, ok := verdicts[c.name]; !ok {
 				t.Errorf("%s says nothing about %s", p.Name, c.name)
 			}

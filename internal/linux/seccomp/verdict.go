@@ -15,11 +15,11 @@ type verdict struct {
 
 // resolve returns the verdict on every call of the policy, and refuses a contradictory policy.
 func (p Policy) resolve() (map[string]verdict, error) {
-	known := make(map[string]bool, len(calls))
-	for _, c := range calls {
+	known := make(map[string]bool, len(calls()))
+	for _, c := range calls() {
 		known[c.name] = true
 	}
-	out := make(map[string]verdict, len(calls))
+	out := make(map[string]verdict, len(calls()))
 	put := func(name string, v verdict) error {
 		if !known[name] {
 			return fmt.Errorf("policy %s: no such system call: %s", p.Name, name)
@@ -114,7 +114,7 @@ type numbered struct {
 func byNumber(verdicts map[string]verdict, target abi) []numbered {
 	known := map[uint32]verdict{}
 	var last uint32
-	for _, c := range calls {
+	for _, c := range calls() {
 		n := target.number(c)
 		if n == absent {
 			continue

@@ -52,8 +52,7 @@ func (p Plan) Routes() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		// struct rtmsg: family, lengths of destination and source, tos, table,
-		// protocol, scope, type, flags
+		// struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags
 		header := []byte{family, 0, 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST,
 			unix.RTN_LOCAL, 0, 0, 0, 0}
 		messages = append(messages, netlink.Message{

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -8,8 +9,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// anthropic is Anthropic's Messages API,
-// https://docs.anthropic.com/en/api/messages-streaming.
+// anthropic is Anthropic's Messages API, https://docs.anthropic.com/en/api/messages-streaming.
 type anthropic struct{}
 
 func (anthropic) path() string { return "/v1/messages" }
@@ -58,9 +58,7 @@ type anthropicTool struct {
 
 func (anthropic) encode(r Request) any {
 	out := anthropicRequest{Model: r.Model, MaxTokens: r.MaxOutput, Stream: true}
-	if out.MaxTokens == 0 {
-		out.MaxTokens = defaultOutput
-	}
+	out.MaxTokens = cmp.Or(out.MaxTokens, defaultOutput)
 	// Unchanged prefixes are read from the cache: tools and system up to the first mark, the conversation up to the
 	// second.
 	cache := &cacheControl{"ephemeral"}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -197,9 +198,7 @@ func (d *chatDecoder) answer() (Answer, bool) {
 		a.Message.Parts = append(a.Message.Parts, Part{Kind: Text, Text: text})
 	}
 	for i, c := range d.calls {
-		if c.ID == "" {
-			c.ID = fmt.Sprintf("call_%d", i+1)
-		}
+		c.ID = cmp.Or(c.ID, fmt.Sprintf("call_%d", i+1))
 		input, cut := object(string(d.arguments[i]))
 		a.Message.Parts = append(a.Message.Parts, Part{Kind: Call, ID: c.ID, Tool: c.Function.Name, Input: input, Cut: cut})
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"mime"
 	"net/http"
@@ -149,9 +150,7 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte) (*h
 	if err != nil {
 		return nil, err
 	}
-	for name, values := range c.Header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, c.Header)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.HTTP.Do(req)
 	if err != nil {
@@ -211,8 +210,7 @@ func (c *Client) stream(ctx context.Context, path string, body []byte, d decoder
 			return &broken{err}
 		}
 		if err := d.event([]byte(e.Data)); err != nil {
-			var f *Failure
-			if errors.As(err, &f) {
+			if f, ok := errors.AsType[*Failure](err); ok {
 				return f
 			}
 			return &broken{fmt.Errorf("an event makes no sense (%.200q): %w", e.Data, err)}
@@ -229,13 +227,11 @@ func (c *Client) failed(err error) *Failure {
 	if errors.As(err, &f) {
 		return f
 	}
-	var b *broken
-	if errors.As(err, &b) {
+	if b, ok := errors.AsType[*broken](err); ok {
 		return &Failure{again: true, err: cove.Errorf(cove.ModelUnreachable, "the answer of %s did not come to its end: %w",
 			c.Base.Host, b.error)}
 	}
-	var where *url.Error
-	if errors.As(err, &where) {
+	if where, ok := errors.AsType[*url.Error](err); ok {
 		err = where.Err // its text contains the whole address
 	}
 	f = &Failure{again: true, err: cove.Errorf(cove.ModelUnreachable, "the model's endpoint %s cannot be reached: %w",

@@ -6,8 +6,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// responses is OpenAI's Responses API,
-// https://platform.openai.com/docs/api-reference/responses-streaming.
+// responses is OpenAI's Responses API, https://platform.openai.com/docs/api-reference/responses-streaming.
 type responses struct{}
 
 func (responses) path() string { return "/responses" }

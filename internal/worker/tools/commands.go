@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -91,9 +92,7 @@ func (s *Set) bash(ctx context.Context, in bashInput) (string, error) {
 		return fmt.Sprintf("%s runs in the background; bash_output shows what it prints", s.processes.keep(p)), nil
 	}
 	defer s.processes.reap()
-	if in.Timeout == 0 {
-		in.Timeout = usualTimeout
-	}
+	in.Timeout = cmp.Or(in.Timeout, usualTimeout)
 	timer := time.NewTimer(time.Duration(in.Timeout) * time.Second)
 	defer timer.Stop()
 	select {

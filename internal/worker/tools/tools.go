@@ -141,9 +141,7 @@ func (s *Set) at(path string) string {
 var errBinary = errors.New("it is a binary file: look at it with a program, such as file, xxd or strings")
 
 // binary reports a zero byte near the beginning, the test of git and grep.
-func binary(data []byte) bool {
-	return slices.Contains(data[:min(len(data), 8000)], 0)
-}
+func binary(data []byte) bool { return slices.Contains(data[:min(len(data), 8000)], 0) }
 
 // line returns a line as shown.
 func line(text string) string {

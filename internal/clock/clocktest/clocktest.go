@@ -1,8 +1,11 @@
-package clock
+// Package clocktest owns a clock for tests, which moves only on request.
+package clocktest
 
 import (
 	"sync"
 	"time"
+
+	"github.com/cove-sandbox/cove/internal/clock"
 )
 
 // Manual is a clock for tests that moves only on request.
@@ -10,7 +13,7 @@ type Manual struct {
 	mu      sync.Mutex
 	cond    *sync.Cond // signalled when timers changes
 	wall    time.Time
-	mono    Instant
+	mono    clock.Instant
 	timers  map[*manualTimer]struct{} // pending ones
 	ordinal int
 }
@@ -23,28 +26,28 @@ func NewManual(wall time.Time) *Manual {
 }
 
 type manualTimer struct {
-	at      Instant
+	at      clock.Instant
 	ordinal int // timers due at the same instant fire in the order they were set
 	c       chan time.Time
 	f       func()
 }
 
-// Now implements Clock.
+// Now implements clock.Clock.
 func (m *Manual) Now() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.wall
 }
 
-// Monotonic implements Clock.
-func (m *Manual) Monotonic() Instant {
+// Monotonic implements clock.Clock.
+func (m *Manual) Monotonic() clock.Instant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mono
 }
 
-// Since implements Clock.
-func (m *Manual) Since(t Instant) time.Duration { return m.Monotonic().Sub(t) }
+// Since implements clock.Clock.
+func (m *Manual) Since(t clock.Instant) time.Duration { return m.Monotonic().Sub(t) }
 
 // Advance moves both clocks by d and fires due timers in order; each sees the time it was set for. It panics on a
 // negative d.
@@ -83,29 +86,25 @@ func (m *Manual) BlockUntil(n int) {
 	}
 }
 
-// NewTimer implements Clock.
-func (m *Manual) NewTimer(d time.Duration) *Timer {
+// NewTimer implements clock.Clock.
+func (m *Manual) NewTimer(d time.Duration) *clock.Timer {
 	t := &manualTimer{c: make(chan time.Time, 1)}
 	m.set(t, d)
 	return m.handle(t)
 }
 
-// After implements Clock.
+// After implements clock.Clock.
 func (m *Manual) After(d time.Duration) <-chan time.Time { return m.NewTimer(d).C }
 
-// AfterFunc implements Clock.
-func (m *Manual) AfterFunc(d time.Duration, f func()) *Timer {
+// AfterFunc implements clock.Clock.
+func (m *Manual) AfterFunc(d time.Duration, f func()) *clock.Timer {
 	t := &manualTimer{f: f}
 	m.set(t, d)
 	return m.handle(t)
 }
 
-func (m *Manual) handle(t *manualTimer) *Timer {
-	return &Timer{
-		C:     t.c,
-		stop:  func() bool { return m.clear(t) },
-		reset: func(d time.Duration) bool { return m.set(t, d) },
-	}
+func (m *Manual) handle(t *manualTimer) *clock.Timer {
+	return clock.NewTimer(t.c, func() bool { return m.clear(t) }, func(d time.Duration) bool { return m.set(t, d) })
 }
 
 // set arms t and reports whether it was pending.
@@ -141,7 +140,7 @@ func drain(t *manualTimer) {
 }
 
 // next returns the earliest timer due by end; m.mu must be held.
-func (m *Manual) next(end Instant) *manualTimer {
+func (m *Manual) next(end clock.Instant) *manualTimer {
 	var first *manualTimer
 	for t := range m.timers {
 		if t.at > end {
@@ -155,7 +154,7 @@ func (m *Manual) next(end Instant) *manualTimer {
 }
 
 // move sets the time; m.mu must be held.
-func (m *Manual) move(to Instant) {
+func (m *Manual) move(to clock.Instant) {
 	m.wall = m.wall.Add(to.Sub(m.mono))
 	m.mono = to
 }
