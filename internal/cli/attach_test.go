@@ -67,6 +67,9 @@ const patience = time.Minute
 
 // TestAttach is a day at terminals of a sandbox.
 func TestAttach(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	p := newPlace(t)
 	p.run(t, "new", "--empty", "--name", "box", "--no-attach")
 
@@ -148,6 +151,9 @@ func TestAttach(t *testing.T) {
 
 // TestShellAndExec: other terminals, and commands without one.
 func TestShellAndExec(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	p := newPlace(t)
 	p.run(t, "new", "--empty", "--name", "box", "--no-attach")
 	shell := p.sit(t, 24, 80, "shell", "box", "--wd", "/tmp", "--env", "X=y z", "--", "-c", `echo "$0: $X $PWD $TERM"`)

@@ -71,6 +71,9 @@ func buildGuest(t *testing.T) string {
 // TestReadmeTour runs the commands of README.md's console blocks, in order and
 // in one directory, and compares what they print with what is written there.
 func TestReadmeTour(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: control groups are not this user's to make (the test VM runs sandboxes as other users)")
 	}
@@ -105,6 +108,9 @@ func TestReadmeTour(t *testing.T) {
 // TestSandboxesTour runs the commands of docs/sandboxes.md's console blocks and
 // compares what they print with what is written there, but for times and ids.
 func TestSandboxesTour(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: control groups are not this user's to make (the test VM runs sandboxes as other users)")
 	}

@@ -83,6 +83,9 @@ func TestRunsCode(t *testing.T) {
 
 // TestLimits: each limit ends the program that runs into it, and is named.
 func TestLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	_, c := start(t, settings(t))
 	tests := map[string]struct {
 		code   string // of sh, which gives up at once where bash would try again
@@ -114,6 +117,9 @@ func TestLimits(t *testing.T) {
 }
 
 func TestManyAtOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	cfg := settings(t)
 	cfg.Sandbox.MaxConcurrent, cfg.Sandbox.Queue = 100, 0
 	_, c := start(t, cfg)

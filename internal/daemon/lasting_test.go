@@ -345,6 +345,9 @@ func lasting(t *testing.T, engine string) {
 // TestLastingRepository: a sandbox works on a repository of a server that asks
 // who it is, with a credential that this machine has and nobody else sees.
 func TestLastingRepository(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	const user, password = "somebody", "a-password-of-this-machine"
 	server := gittest.Start(t, gittest.Options{User: user, Password: password, Names: []string{policy.HostService}})
 	repo := server.Create("team/app.git")

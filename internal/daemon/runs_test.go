@@ -68,6 +68,9 @@ func (p *process) do(t *testing.T, req api.RunRequest, steps ...string) (api.Run
 
 // TestRuns has agents work in sandboxes of the native engine.
 func TestRuns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	cfg := settings(t)
 	cfg.Agents = robots
 	cfg.Sandbox.CgroupParent = "cove-runs-" + strconv.Itoa(os.Getpid())

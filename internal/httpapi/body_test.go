@@ -219,6 +219,9 @@ func TestBodiesTogetherAreBounded(t *testing.T) {
 
 // TestSlowBodies is R-U-Dead-Yet: a body that comes byte by byte is given up.
 func TestSlowBodies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for real timers; make test runs it")
+	}
 	h := start(t, func(o *Options) { o.ReadTimeout = 300 * time.Millisecond })
 	conn, err := net.Dial("tcp", h.address)
 	if err != nil {
@@ -250,6 +253,9 @@ func TestSlowBodies(t *testing.T) {
 // TestSlowHeaders is slowloris in small: connections that never finish their
 // headers are closed, and do not keep others from an answer (probe A10).
 func TestSlowHeaders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for real timers; make test runs it")
+	}
 	h := start(t, func(o *Options) { o.HeaderTimeout = time.Second })
 	var conns []net.Conn
 	for range 300 {

@@ -321,6 +321,9 @@ func TestALeavingClientEndsTheExecution(t *testing.T) {
 // TestSlowReaders: a client that does not read costs a bounded buffer, and is
 // dropped after WriteTimeout.
 func TestSlowReaders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for real timers; make test runs it")
+	}
 	h := start(t, func(o *Options) { o.WriteTimeout = 300 * time.Millisecond })
 	written, ended := 0, make(chan error, 1)
 	h.fake.do = func(_ context.Context, _ execution.Request, started func(cove.ExecutionID), out process.Output) (execution.Result, error) {

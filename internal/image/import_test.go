@@ -259,7 +259,7 @@ func TestTarIsReadAgainWhenItChanges(t *testing.T) {
 // setCTimeKnown resolves the file again after its change has settled, two seconds later.
 func setCTimeKnown(t *testing.T, s *Store, path string) {
 	t.Helper()
-	time.Sleep(2100 * time.Millisecond) // the change time cannot be set
+	time.Sleep(2100 * time.Millisecond) // sleep: the change time cannot be set
 	if _, err := s.Resolve(t.Context(), "tar:"+path); err != nil {
 		t.Fatal(err)
 	}

@@ -220,5 +220,5 @@ func TestMakeRunning(t *testing.T) {
 		t.Fatalf("%q, %v", got, err)
 	}
 	fmt.Println(id, len(got))
-	time.Sleep(time.Hour) // until it is killed
+	time.Sleep(time.Hour) // sleep: the program stays until it is killed
 }

@@ -65,7 +65,7 @@ func TestKilled(t *testing.T) {
 						t.Errorf("nobody pushes any more: %s", u.log)
 					}
 				}
-				time.Sleep(rand.N(50 * time.Millisecond)) // about what git takes for a push
+				time.Sleep(rand.N(50 * time.Millisecond)) // sleep: about what git takes for a push
 				kill(u)
 			}
 			close(end)

@@ -210,7 +210,7 @@ func waitFor(t *testing.T, condition func() bool) {
 			t.Error("it did not happen within a minute")
 			return
 		}
-		time.Sleep(5 * time.Millisecond) // there is no event to wait for
+		time.Sleep(5 * time.Millisecond) // sleep: there is no event to wait for
 	}
 }
 

@@ -74,6 +74,9 @@ func heap() int64 {
 // TestHTTP2Abuse: abuse of the protocol by one sandbox costs the gateway little memory, ends the connection where it
 // serves no purpose, and does not affect another sandbox.
 func TestHTTP2Abuse(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	const plenty = 1_000_000 // frames, unless there is a reason for fewer
 	open := http2.HeadersFrameParam{EndHeaders: true, EndStream: true}
 	for _, c := range []struct {

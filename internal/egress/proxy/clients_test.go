@@ -37,6 +37,9 @@ func (l *lab) runClient(t *testing.T, env []string, name string, args ...string)
 
 // TestRealClients runs unmodified programs, allowed and blocked.
 func TestRealClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	l := newLab(t)
 	l.permit("allowed.lab", "git.lab")
 	l.serve("allowed.lab", "203.0.113.1", nil)

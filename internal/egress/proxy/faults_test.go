@@ -248,6 +248,9 @@ func slowly(s string) func(c *tls.Conn) {
 
 // TestHangingOrigins: the proxy gives up a silent origin and tells the client.
 func TestHangingOrigins(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	l := newLab(t, func(o *Options) { o.Timeouts.Idle, o.Timeouts.Hello = 6*time.Second, 6*time.Second })
 	l.injects()
 	hang := func(c *tls.Conn, s string) {
@@ -399,6 +402,9 @@ func (c *tapped) Read(p []byte) (int, error) {
 // TestBombs: a compressed answer that expands enormously under redaction ends as broken, and the gateway holds little
 // of it.
 func TestBombs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	const unfolded = 1 << 30
 	zeros := func(w io.WriteCloser) {
 		piece := make([]byte, 1<<20)
@@ -480,6 +486,9 @@ func mostInUse(t *testing.T, f func()) int64 {
 
 // TestLargeBodies: hundreds of megabytes pass in either direction without being held in memory.
 func TestLargeBodies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	const size = 200 << 20
 	l := newLab(t)
 	l.injects()
@@ -565,6 +574,9 @@ func TestEarlyAnswers(t *testing.T) {
 // TestHalfClose: a client that closes its sending side still gets its answers; a client that has left is not waited
 // for.
 func TestHalfClose(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	l := newLab(t, func(o *Options) { o.Timeouts.Leaving = 10 * time.Second })
 	l.permit("allowed.lab")
 	left := make(chan struct{}, 10)

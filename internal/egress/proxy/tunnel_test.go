@@ -480,6 +480,9 @@ func (p *pieces) RemoteAddr() net.Addr            { return &net.TCPAddr{} }
 // TestOtherProtocols: protocols other than HTTP and TLS are refused unless a rule passes them through. The refusal says
 // so, except for a broken handshake.
 func TestOtherProtocols(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	l := newLab(t, func(o *Options) { o.Timeouts.Hello = 3 * time.Second })
 	l.decide = func(policy.Request) policy.Verdict {
 		return policy.Verdict{Action: policy.Allow, Rule: "web", Passable: true}

@@ -100,6 +100,9 @@ func TestNPM(t *testing.T) {
 }
 
 func TestPip(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	r := New()
 	if _, _, err := r.pipProgram(t.Context()); err != nil {
 		t.Skip("pip is not installed")

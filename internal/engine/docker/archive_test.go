@@ -142,7 +142,7 @@ func TestFingerprint(t *testing.T) {
 		{"a link", func() error { return os.Symlink("x", file+"4") }},
 		{"a removal", func() error { return os.Remove(file + "4") }},
 	} {
-		time.Sleep(10 * time.Millisecond) // the grain of a file system's clock
+		time.Sleep(10 * time.Millisecond) // sleep: the grain of a file system's clock
 		if err := c.do(); err != nil {
 			t.Fatal(err)
 		}

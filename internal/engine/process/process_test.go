@@ -143,6 +143,9 @@ func TestEnd(t *testing.T) {
 
 // TestKillAll ends what else there is, and a guest that does not answer.
 func TestKillAll(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	l := newLab(t)
 	other := l.start(t, "sleep 100")
 	p := l.start(t, "sleep 100")

@@ -278,6 +278,9 @@ func TestWork(t *testing.T) {
 // branch, the shared ones and tags, by no name, listing or id another one, and
 // changes only its own.
 func TestOtherBranchesAreNotThere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	p := newHouse(t).ofPerson(t)
 	secret := strings.TrimSpace(plain(t, p.repo, "rev-parse", "secret"))
 	blob := strings.TrimSpace(plain(t, p.repo, "rev-parse", "secret:secret.txt"))
@@ -328,6 +331,9 @@ func TestOtherBranchesAreNotThere(t *testing.T) {
 // configuration names, no program of either runs, inside the companion or
 // outside.
 func TestNothingRuns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	p := newHouse(t).ofPerson(t)
 	tree := p.w.Directory
 	canary := tree + "/canary"
@@ -484,6 +490,9 @@ func TestBothMove(t *testing.T) {
 // TestAsPlainGit: what a command says, and how it ends, is what git says of the
 // same repository in the same state.
 func TestAsPlainGit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	h := newHouse(t)
 	p := h.ofPerson(t)
 	twin := filepath.Join(h.dir, "twin")

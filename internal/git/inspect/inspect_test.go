@@ -408,6 +408,9 @@ func TestUnreachable(t *testing.T) {
 // TestManyLines: how many lines of a file are remembered, to look for secrets in
 // those that are new, is bounded.
 func TestManyLines(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	s := newScene(t)
 	var b bytes.Buffer
 	for i := range maxLines + 10 {

@@ -13,6 +13,9 @@ import (
 // push that leaves them as they are does not bring them, and is in order; one that
 // has them read from a file of another name is judged by that file's contents.
 func TestSpecialFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	const modules = "[submodule \"lib\"]\n\tpath = lib\n\turl = ../lib.git\n"
 	const hostile = "[submodule \"x\"]\n\tpath = x\n\turl = --upload-pack=touch /tmp/owned\n"
 	tooLong := "*.txt " + strings.Repeat("a", 4096) + "\n" // gitattributesLineLength of git's fsck
