@@ -269,10 +269,13 @@ func allowCommand(sandbox, target string) string {
 	return "cove policy allow " + sandbox + " " + target
 }
 
-// Exactly returns a rule that allows one method on paths of one host and port. Errors: InvalidArgument when rules
-// cannot open the host.
+// Exactly returns a rule that allows one method, or with an empty method every one, on paths of one host and port.
+// Errors: InvalidArgument when rules cannot open the host.
 func Exactly(id string, host Host, port uint16, method string, paths ...string) (Rule, error) {
-	r := Rule{ID: id, Action: Allow, ports: []portRange{{port, port}}, methods: []string{method}}
+	r := Rule{ID: id, Action: Allow, ports: []portRange{{port, port}}}
+	if method != "" {
+		r.methods = []string{method}
+	}
 	if a, ok := host.Addr(); ok {
 		r.cidrs = []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
 	} else {
