@@ -104,10 +104,11 @@ var rooms = []room{
 	{path: "internal/store/sqlite/...", layer: adapter},
 	{path: "internal/worker/...", layer: adapter},
 
+	{path: "internal/agent/fit", layer: heart, above: []string{"internal/sandbox"}},
 	{path: "internal/gateway", layer: heart},
 	{path: "internal/gateway/clients", layer: heart, above: []string{"internal/gateway"}},
 	{path: "internal/git/hidden", layer: heart},
-	{path: "internal/run", layer: heart, above: []string{"internal/sandbox", "internal/sandbox/terminals"}},
+	{path: "internal/run", layer: heart, above: []string{"internal/agent/fit", "internal/sandbox", "internal/sandbox/terminals"}},
 	{path: "internal/sandbox", layer: heart, above: []string{"internal/sandbox/terminals"}},
 	{path: "internal/sandbox/terminals", layer: heart},
 

@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -49,7 +50,7 @@ type Daemon struct {
 	images   *image.Store
 	engines  *engine.Set
 	manager  *sandbox.Manager
-	agents   *agents
+	agents   *fit.Agents
 	runs     *run.Runner
 	meter    *meter.Meter
 	recorder *gateway.Recorder

@@ -40,7 +40,7 @@ func (d *Daemon) adopt(ctx context.Context) error {
 		Repository: func(who cove.Principal, of store.SandboxRepository, allowPR bool) (sandbox.Network, error) {
 			return repositoryNetwork(servers, who, of, allowPR)
 		},
-		Layers: d.agents.layers, TakeUp: d.runs.TakeUp, Recorders: d.runs, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
+		Layers: d.agents.Layers(), TakeUp: d.runs.TakeUp, Recorders: d.runs, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
 	if err != nil {
 		d.log.Error("not every sandbox could be put right", "error", err)
