@@ -27,6 +27,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/gateway/outlet"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/image"
@@ -39,6 +40,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/version"
+	"github.com/cove-sandbox/cove/internal/work"
 )
 
 // Daemon is Cove, running.
@@ -51,6 +53,8 @@ type Daemon struct {
 	engines  *engine.Set
 	manager  *sandbox.Manager
 	agents   *fit.Agents
+	outlet   outlet.Outlet
+	work     *work.Service
 	runs     *run.Runner
 	meter    *meter.Meter
 	recorder *gateway.Recorder
@@ -121,6 +125,10 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,
 	})
 	d.agents = d.newAgents()
+	if d.outlet, err = d.newOutlet(); err != nil {
+		return nil, err
+	}
+	d.work = work.New(work.Options{Sandboxes: d.manager, Repositories: d.openRepos, Outlet: d.outlet})
 	d.runs = d.newRuns()
 	if d.api, err = d.newAPI(); err != nil {
 		return nil, err
@@ -174,7 +182,7 @@ func GuestPath(cfg *config.Config) string {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.manager, Lasting: d.manager, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: work{d.manager, d.openRepos, outlet{d}}, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: store.NewVault(d.store), Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		Executor: d.manager, Lasting: d.manager, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: store.NewVault(d.store), Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
 		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}

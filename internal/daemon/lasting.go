@@ -22,10 +22,6 @@ func (d *Daemon) adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	servers, err := GitHub(d.cfg.Gateway)
-	if err != nil {
-		return err
-	}
 	g, err := d.newLastingGateway()
 	if err != nil {
 		return err
@@ -38,7 +34,7 @@ func (d *Daemon) adopt(ctx context.Context) error {
 		},
 		ForgetWay: g.Discard, OpenGit: d.openGit,
 		Repository: func(who cove.Principal, of store.SandboxRepository, allowPR bool) (sandbox.Network, error) {
-			return repositoryNetwork(servers, who, of, allowPR)
+			return repositoryNetwork(d.outlet.GitHub, who, of, allowPR)
 		},
 		Layers: d.agents.Layers(), TakeUp: d.runs.TakeUp, Recorders: d.runs, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
@@ -75,7 +71,7 @@ func spec(owner cove.Principal, id cove.SandboxID, name string, n sandbox.Networ
 }
 
 func (d *Daemon) newRepos() (*repos.Store, error) {
-	return repos.Open(repos.Options{Home: d.cfg.Home, Outlet: outlet{d}, Log: d.log})
+	return repos.Open(repos.Options{Home: d.cfg.Home, Outlet: d.outlet, Log: d.log})
 }
 
 // repositoryNetwork returns the network that a sandbox needs for its repository.
