@@ -106,12 +106,15 @@ var rooms = []room{
 	{path: "internal/worker/...", layer: adapter},
 
 	{path: "internal/execution", layer: heart},
+	{path: "internal/agent/fit", layer: heart, above: []string{"internal/execution", "internal/run", "internal/sandbox"}},
 	{path: "internal/gateway", layer: heart},
 	{path: "internal/gateway/clients", layer: heart, above: []string{"internal/gateway"}},
+	{path: "internal/gateway/outlet", layer: heart, above: []string{"internal/gateway"}},
 	{path: "internal/git/hidden", layer: heart},
-	{path: "internal/run", layer: heart, above: []string{"internal/sandbox", "internal/sandbox/terminals"}},
+	{path: "internal/run", layer: heart, above: []string{"internal/agent/fit", "internal/sandbox", "internal/sandbox/terminals"}},
 	{path: "internal/sandbox", layer: heart, above: []string{"internal/sandbox/terminals"}},
 	{path: "internal/sandbox/terminals", layer: heart},
+	{path: "internal/work", layer: heart, above: []string{"internal/gateway/outlet", "internal/sandbox"}},
 
 	{path: "client", layer: edge},
 	{path: "driver", layer: edge, above: []string{"client"}},

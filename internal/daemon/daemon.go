@@ -21,12 +21,14 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/client"
+	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/config"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engines"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/gateway/outlet"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/image"
@@ -39,6 +41,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/version"
+	"github.com/cove-sandbox/cove/internal/work"
 )
 
 // Daemon is Cove, running.
@@ -52,7 +55,9 @@ type Daemon struct {
 	executions *execution.Executions
 	sandboxes  *sandbox.Sandboxes
 	processes  *sandbox.Processes
-	agents     *agents
+	agents     *fit.Agents
+	outlet     outlet.Outlet
+	work       *work.Service
 	runs       *run.Runner
 	meter      *meter.Meter
 	recorder   *gateway.Recorder
@@ -128,6 +133,10 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	})
 	d.processes = sandbox.NewProcesses(d.sandboxes)
 	d.agents = d.newAgents()
+	if d.outlet, err = d.newOutlet(); err != nil {
+		return nil, err
+	}
+	d.work = work.New(work.Options{Sandboxes: d.sandboxes, Repositories: d.openRepos, Outlet: d.outlet})
 	d.runs = d.newRuns()
 	if d.api, err = d.newAPI(); err != nil {
 		return nil, err
@@ -181,7 +190,7 @@ func GuestPath(cfg *config.Config) string {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.executions, Sandboxes: d.sandboxes, Processes: d.processes, Asks: asks{d.executions, d.sandboxes}, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: work{d.sandboxes, d.openRepos, outlet{d}}, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: store.NewVault(d.store), Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		Executor: d.executions, Sandboxes: d.sandboxes, Processes: d.processes, Asks: asks{d.executions, d.sandboxes}, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: store.NewVault(d.store), Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
 		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}
@@ -387,7 +396,7 @@ func (d *Daemon) close(ctx context.Context) error {
 	}
 	d.memory.Close()
 	d.serving.Wait()
-	if d.engines != nil { // one may have been opened after the manager closed them
+	if d.engines != nil { // one may have been opened after they were closed
 		errs = append(errs, d.engines.Close())
 	}
 	d.recorder.Flush()

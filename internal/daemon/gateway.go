@@ -20,6 +20,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/registry"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/gateway/outlet"
 	"github.com/cove-sandbox/cove/internal/git/inspect"
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -40,6 +41,15 @@ func (d *Daemon) openWay(who cove.Principal, id cove.SandboxID, of cove.Executio
 		return nil, err
 	}
 	return g.Open(spec(who, id, string(of), n))
+}
+
+// newOutlet makes the routes of programs of this machine.
+func (d *Daemon) newOutlet() (outlet.Outlet, error) {
+	servers, err := GitHub(d.cfg.Gateway)
+	return outlet.Outlet{Gateway: d.openGateway, GitHub: servers,
+		Errand: func(who cove.Principal, id cove.SandboxID, name string, way *gateway.Way) (done func()) {
+			return d.sandboxes.Errand(who, id, name, way)
+		}}, err
 }
 
 func (d *Daemon) newGateway() (*gateway.Gateway, error) {

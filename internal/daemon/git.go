@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -14,7 +13,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/git/companion"
 	"github.com/cove-sandbox/cove/internal/git/gitapi"
 	"github.com/cove-sandbox/cove/internal/git/hidden"
-	gitpolicy "github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/hostgit"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 )
@@ -60,7 +58,7 @@ func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitS
 	if err != nil {
 		return nil, err
 	}
-	if o.Force, err = mayForce(n.Policy, h.Workspace.Remote); err != nil {
+	if o.Force, err = policy.MayForce(n.Policy, h.Workspace.Remote); err != nil {
 		return nil, err
 	}
 	if h.Workspace.Remote != "" && n.Mode != cove.NetworkNone {
@@ -77,26 +75,4 @@ func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitS
 		}
 	}
 	return hidden.Open(ctx, o)
-}
-
-// mayForce reports whether pushes that leave commits behind get as far as to the
-// gateway, which judges each: where the policy of a remote allows them, or asks.
-func mayForce(layers []*policy.Document, remote string) (bool, error) {
-	if !strings.HasPrefix(remote, "https://") {
-		return false, nil
-	}
-	r, err := policy.ParseRemote(remote)
-	if err != nil {
-		return false, err
-	}
-	var git []*policy.Document
-	for _, d := range layers { // what else they say is of no matter here
-		git = append(git, &policy.Document{Source: d.Source, Mode: d.Mode, Replace: d.Replace, Git: d.Git})
-	}
-	p, err := policy.Compile(policy.Machine{}, git...)
-	if err != nil {
-		return false, err
-	}
-	of := p.Git(r.Host, r.Port, r.Path)
-	return of != nil && of.Force != gitpolicy.Deny, nil
 }

@@ -3,12 +3,11 @@ package daemon
 import (
 	"context"
 	"path/filepath"
-	"strings"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
-	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/httpapi"
 	"github.com/cove-sandbox/cove/internal/repos"
@@ -34,8 +33,11 @@ func (d *Daemon) adopt(ctx context.Context) error {
 		OpenRoute: func(who cove.Principal, id cove.SandboxID, name string, n egress.Network) (egress.Route, error) {
 			return g.Open(spec(who, id, name, n))
 		},
-		ForgetRoute: g.Discard, Repository: repositoryNetwork, OpenGit: d.openGit,
-		Layers: d.agents.layers, TakeUp: d.runs.TakeUp, Recorders: d.runs, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
+		ForgetRoute: g.Discard, OpenGit: d.openGit,
+		Repository: func(who cove.Principal, of store.SandboxRepository, allowPR bool) (egress.Network, error) {
+			return repositoryNetwork(d.outlet.GitHub, who, of, allowPR)
+		},
+		Layers: d.agents.Layers(), TakeUp: d.runs.TakeUp, Recorders: d.runs, Dir: filepath.Join(d.cfg.Home, "sandboxes"), Most: d.cfg.Sandbox.MaxLasting,
 	})
 	if err != nil {
 		d.log.Error("not every sandbox could be put right", "error", err)
@@ -70,35 +72,15 @@ func spec(owner cove.Principal, id cove.SandboxID, name string, n egress.Network
 }
 
 func (d *Daemon) newRepos() (*repos.Store, error) {
-	return repos.Open(repos.Options{Home: d.cfg.Home, Outlet: outlet{d}, Log: d.log})
+	return repos.Open(repos.Options{Home: d.cfg.Home, Outlet: d.outlet, Log: d.log})
 }
 
-// gitHubAPI is where pull requests of github.com are opened.
-const gitHubAPI = "api.github.com"
-
-// repositoryNetwork is what a sandbox needs of the network for its repository:
-// that repository, and where it may open pull requests, the API that does. A
-// remote that is not reached by HTTPS is one of the machine's, and no sandbox's.
-func repositoryNetwork(who cove.Principal, of store.SandboxRepository, allowPR bool) (egress.Network, error) {
-	if !strings.HasPrefix(of.Remote, "https://") {
-		return egress.Network{Mode: cove.NetworkNone}, nil
-	}
-	d, err := policy.ForRepository("repository", of.Remote, of.Branch, of.Shared, allowPR)
-	if err != nil {
-		return egress.Network{}, err
-	}
-	n := egress.Network{Mode: cove.NetworkLimited, Policy: []*policy.Document{d}, PullRequests: allowPR}
-	if who.IsOwner() {
-		n.Remote = of.Remote
-	}
-	if remote, err := policy.ParseRemote(of.Remote); allowPR && err == nil && remote.Host.Name() == "github.com" {
-		api, err := policy.Args("repository", policy.Allow, gitHubAPI)
-		if err != nil {
-			return n, err
-		}
-		n.Policy = append(n.Policy, api)
-	}
-	return n, nil
+// repositoryNetwork returns the network that a sandbox needs for its repository.
+func repositoryNetwork(servers github.Servers, who cove.Principal, of store.SandboxRepository, allowPR bool) (
+	egress.Network, error) {
+	a, err := servers.Access(github.Repository{Remote: of.Remote, Branch: of.Branch, Shared: of.Shared,
+		PullRequests: allowPR, Owned: who.IsOwner()})
+	return egress.Network{Mode: a.Mode, Policy: a.Policy, Remote: a.Remote, PullRequests: a.PullRequests}, err
 }
 
 // repositories is the store of repositories, which is opened when somebody asks

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -79,6 +80,8 @@ type gitRequest struct {
 	asked   smart.Request
 	rights  gitRights
 	repo    *gitRepo
+	// refused is the last refusal by a stage of one of the gateway's own requests to the server.
+	refused atomic.Pointer[proxy.Refusal]
 }
 
 // judgeGit is the stage that judges what is asked of repositories over git.
@@ -139,13 +142,16 @@ func (g *gitRequest) version() smart.Version {
 	return v
 }
 
-// view is what the sandbox sees of the repository.
-func (g *gitRequest) view() smart.View {
+// view returns the sandbox's view of the repository. Errors: a refusal by rate, after which a retry sees more.
+func (g *gitRequest) view() (smart.View, error) {
 	if g.repo.headOf() == "" {
 		g.learnHead(g.http.Context())
+		if refused := g.refused.Load(); refused != nil && refused.Code == cove.Overloaded {
+			return smart.View{}, refused
+		}
 	}
 	return smart.View{Sees: g.rights.sees, Head: g.repo.headOf(), Found: g.repo.found, Shown: g.repo.show,
-		Options: g.rights.all(func(p *git.Policy) bool { return p.Options == git.Allow })}
+		Options: g.rights.all(func(p *git.Policy) bool { return p.Options == git.Allow })}, nil
 }
 
 // advertise filters what a server says first.
@@ -161,7 +167,11 @@ func (g *gitRequest) advertise() (leg, error) {
 		if err := replaceable(res, "application/x-"+string(g.asked.Service)+"-advertisement"); err != nil {
 			return err
 		}
-		return replaceAnswer(res, smart.Advertisement(res.Body, g.asked.Service, g.view()))
+		v, err := g.view()
+		if err != nil {
+			return err
+		}
+		return replaceAnswer(res, smart.Advertisement(res.Body, g.asked.Service, v))
 	}}, nil
 }
 
@@ -194,12 +204,15 @@ func (g *gitRequest) fetch() (leg, error) {
 		if err := replaceable(res, objectsType); err != nil || !asked.Refs {
 			return err
 		}
-		return replaceAnswer(res, smart.Refs(res.Body, g.view()))
+		v, err := g.view()
+		if err != nil {
+			return err
+		}
+		return replaceAnswer(res, smart.Refs(res.Body, v))
 	}}, nil
 }
 
-// admit lets wants through that were shown, or that are in the history of what
-// was.
+// admit admits wants that were shown, or that are in the history of shown refs. Errors: the refusal.
 func (g *gitRequest) admit(ctx context.Context, asked smart.Asked) error {
 	for _, ref := range asked.Names {
 		full := ref
@@ -211,11 +224,17 @@ func (g *gitRequest) admit(ctx context.Context, asked smart.Asked) error {
 		}
 	}
 	missing := g.repo.missing(asked.Wants)
-	if len(missing) > 0 && g.list(ctx) == nil { // shown by another gateway, or pushed meanwhile
+	if len(missing) > 0 { // shown by another gateway, or pushed meanwhile
+		if err := g.list(ctx); err != nil {
+			return g.unanswered(err)
+		}
 		missing = g.repo.missing(missing)
 	}
 	if len(missing) > 0 {
-		missing = g.unreachable(ctx, missing)
+		var err error
+		if missing, err = g.unreachable(ctx, missing); err != nil {
+			return err
+		}
 	}
 	if len(missing) > 0 {
 		return refuseFetch("upload-pack: not our ref " + missing[0])

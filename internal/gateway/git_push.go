@@ -194,7 +194,7 @@ func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.Rea
 	}
 	visible, settled, err := g.tips(ctx)
 	if err != nil {
-		return git.Facts{}, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit, Reason: "the server does not say what it has: " + plainMessage(err)}
+		return git.Facts{}, g.unanswered(err)
 	}
 	job := inspect.Job{Sandbox: g.way.sandbox, Pack: pack, Shallow: c.Shallow, Visible: visible, Settled: settled, Server: g,
 		Watch: func(c git.Change) bool {
@@ -215,6 +215,9 @@ func (g *gitRequest) inspect(ctx context.Context, c *smart.Commands, pack io.Rea
 		job.Compare = append(job.Compare, compare)
 	}
 	facts, err := packs.Inspect(ctx, job)
+	if refused := g.refused.Load(); refused != nil { // the facts may lack an answer of the server
+		return git.Facts{}, refused
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			g.way.gateway.o.Log.Error("a push cannot be looked into; it is refused", "sandbox", g.way.sandbox, "error", err)

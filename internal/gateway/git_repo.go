@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/git/inspect"
 	"github.com/cove-sandbox/cove/internal/git/pktline"
 	git "github.com/cove-sandbox/cove/internal/git/policy"
@@ -120,14 +122,11 @@ func (r *gitRepo) made(updates []git.Update) {
 	}
 }
 
-// ask asks the server something in the sandbox's place, as far as its policy
-// lets it. The caller closes the answer, which has the status 200.
+// ask sends a request to the server in the sandbox's place, as far as its policy permits: through the stages after
+// git's, and recorded like the sandbox's own requests. The caller closes the answer, which has the status 200.
 func (g *gitRequest) ask(ctx context.Context, method, below, query string, header http.Header, body []byte) (*http.Response, error) {
 	r := g.request
 	r.Layer, r.Method, r.Path = policy.LayerHTTP, method, g.asked.Repo+below
-	if v := g.way.judge(r); v.Action != policy.Allow {
-		return nil, cove.Errorf(cove.Forbidden, "%s", v.Reason)
-	}
 	u := *g.http.URL
 	u.Opaque, u.Path, u.RawPath, u.RawQuery, u.ForceQuery = "", "", "", query, false
 	path, err := url.PathUnescape(r.Path)
@@ -144,11 +143,11 @@ func (g *gitRequest) ask(ctx context.Context, method, below, query string, heade
 	}
 	header["User-Agent"] = g.http.Header["User-Agent"]
 	header["Accept-Encoding"] = []string{"identity"}
-	if _, err := g.way.credentials.Apply(r, h); err != nil {
-		return nil, err
-	}
-	res, err := g.way.proxy.RoundTrip(h)
+	res, err := g.way.proxy.RoundTrip(h, r, g.way.judge(r), g.way.afterGit)
 	if err != nil {
+		if refused := (*proxy.Refusal)(nil); errors.As(err, &refused) {
+			g.refused.Store(refused)
+		}
 		return nil, err
 	}
 	if res.StatusCode != http.StatusOK {
@@ -207,10 +206,9 @@ func (g *gitRequest) refs(ctx context.Context, v smart.View, prefixes ...string)
 	return err
 }
 
-// learnHead finds out what HEAD leads to. Where that cannot be had, branches are
-// well known by their names alone.
-func (g *gitRequest) learnHead(ctx context.Context) {
-	g.refs(ctx, smart.View{Sees: g.rights.sees, Found: g.repo.found}, "HEAD")
+// learnHead finds the branch of HEAD. On an error, branches are well known by their names alone.
+func (g *gitRequest) learnHead(ctx context.Context) error {
+	return g.refs(ctx, smart.View{Sees: g.rights.sees, Found: g.repo.found}, "HEAD")
 }
 
 // list finds out what the sandbox sees now.
@@ -218,35 +216,53 @@ func (g *gitRequest) list(ctx context.Context) error {
 	return g.refs(ctx, smart.View{Sees: g.rights.sees, Head: g.repo.headOf(), Found: g.repo.found, Shown: g.repo.show})
 }
 
-// unreachable are those of wants that are not in the history of what the sandbox
-// sees now.
-func (g *gitRequest) unreachable(ctx context.Context, wants []string) []string {
+// unreachable returns those of wants that are not in the history of the refs that the sandbox sees now.
+func (g *gitRequest) unreachable(ctx context.Context, wants []string) ([]string, error) {
 	packs := g.way.gateway.o.Packs
 	if packs == nil {
-		return wants
+		return wants, nil
 	}
 	visible, _, err := g.tips(ctx)
 	if err != nil {
-		return wants
+		return nil, g.unanswered(err)
 	}
 	missing, err := packs.Unreachable(ctx, g.way.sandbox, visible, wants, g.rights[0].PackLimit(), g)
 	if err != nil {
-		g.way.gateway.o.Log.Warn("cannot tell whether objects may be had; they are refused", "sandbox", g.way.sandbox, "error", err)
-		return wants
+		if refused := g.refused.Load(); refused != nil {
+			return nil, refused
+		}
+		if ctx.Err() == nil {
+			g.way.gateway.o.Log.Error("the history of a repository cannot be inspected; a fetch is refused", "sandbox",
+				g.way.sandbox, "error", err)
+		}
+		return nil, &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit,
+			Reason: "the gateway cannot tell whether the objects may be fetched", Remedy: cove.ErrorHint(err)}
 	}
 	for _, id := range wants {
 		if !slices.Contains(missing, id) {
 			g.repo.show("", id)
 		}
 	}
-	return missing
+	return missing, nil
+}
+
+// unanswered returns the refusal of the sandbox's request after the server has not answered the gateway's own: a stage's
+// refusal of those as it is.
+func (g *gitRequest) unanswered(err error) error {
+	if refused := g.refused.Load(); refused != nil {
+		return refused
+	}
+	return &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit,
+		Reason: "the server does not say what it has: " + plainMessage(err), Remedy: cove.ErrorHint(err)}
 }
 
 // tips are the object ids that the sandbox sees now: all, and those of well-known
 // branches.
 func (g *gitRequest) tips(ctx context.Context) (visible, settled []string, err error) {
 	if g.repo.headOf() == "" {
-		g.learnHead(ctx)
+		if g.learnHead(ctx); g.refused.Load() != nil {
+			return nil, nil, g.refused.Load()
+		}
 	}
 	head := g.repo.headOf()
 	err = g.refs(ctx, smart.View{Sees: g.rights.sees, Head: head, Found: g.repo.found, Shown: func(ref, id string) {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
@@ -38,6 +39,12 @@ func (w *Way) stages(credentials *credential.Set, of *model.Provider) []stage {
 		{api.StageCredentials, setting(credentials)},
 		{api.StageUpstream, w.redact},
 	}
+}
+
+// afterGit takes a request that the git stage makes itself through the stages after it.
+func (w *Way) afterGit(r policy.Request, h *http.Request) (proxy.Passage, error) {
+	i := slices.IndexFunc(w.pipeline, func(s stage) bool { return s.name == api.StageGit })
+	return enter(w.pipeline[i+1:], r, h)
 }
 
 // Prepare implements proxy.Sandbox.

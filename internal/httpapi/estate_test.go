@@ -19,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
@@ -157,8 +158,8 @@ func robot(p *fake.Process) int {
 // robots are the agents of the tests: the robot.
 type robots struct{}
 
-func (robots) Equip(context.Context, run.Want, bool, func(workspace.Step)) (run.Equipment, error) {
-	return run.Equipment{
+func (robots) Equip(context.Context, fit.Want, bool, func(workspace.Step)) (fit.Equipment, error) {
+	return fit.Equipment{
 		Agent: "robot",
 		Command: func(t agent.Task) (agent.Command, error) {
 			return agent.Command{Args: []string{"robot", t.Prompt}}, nil

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -160,8 +162,10 @@ func (r routeScope) request(ids map[string]string) (method, path, body string) {
 // neutral is an answer without what differs between two requests for the same.
 func neutral(text string, ids map[string]string) string {
 	text = regexp.MustCompile(`"request_id":"[^"]*"`).ReplaceAllString(text, "")
-	for name, id := range ids {
-		text = strings.ReplaceAll(text, id, name)
+	names := slices.Collect(maps.Keys(ids))
+	slices.SortFunc(names, func(a, b string) int { return len(ids[b]) - len(ids[a]) }) // a short id may occur in a long one
+	for _, name := range names {
+		text = strings.ReplaceAll(text, ids[name], name)
 	}
 	return text
 }

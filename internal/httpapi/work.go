@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/work"
 )
 
 // Work is what was done in sandboxes that last, as it is on the host: each call
@@ -122,7 +122,7 @@ type changesInput struct {
 // listChanges is GET /sandboxes/{sandbox}/changes.
 func (s *Server) listChanges(ctx context.Context, in *changesInput) (*answer[api.WorkChanges], error) {
 	changes, err := s.Work.Changes(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Paths: in.Path}, repos.ChangeStyle{Renames: true, Patches: in.Patch})
-	return &answer[api.WorkChanges]{api.WorkChanges{Changes: WorkChanges(changes)}}, err
+	return &answer[api.WorkChanges]{api.WorkChanges{Changes: work.Describe(changes)}}, err
 }
 
 type commitsInput struct {
@@ -211,7 +211,7 @@ func (s *Server) applyWork(ctx context.Context, in *applyInput) (*answer[api.App
 }
 
 func appliedWork(done repos.Applied) api.AppliedWork {
-	all := api.AppliedWork{Changes: WorkChanges(done.Changes)}
+	all := api.AppliedWork{Changes: work.Describe(done.Changes)}
 	for i, c := range all.Changes {
 		if slices.Contains(done.Merged, c.Path) {
 			all.Changes[i].Change = "merged"
@@ -222,33 +222,6 @@ func appliedWork(done repos.Applied) api.AppliedWork {
 		all.Changes = slices.DeleteFunc(all.Changes, func(w api.WorkChange) bool { return w.Path == c.Path })
 	}
 	return all
-}
-
-// WorkChanges are changes as the API has them.
-func WorkChanges(changes []repos.Change) []api.WorkChange {
-	all := []api.WorkChange{}
-	for _, c := range changes {
-		kind := "changed"
-		switch {
-		case c.Old == (repos.Entry{}):
-			kind = "added"
-		case c.New == (repos.Entry{}):
-			kind = "deleted"
-		case c.OldPath != "":
-			kind = "renamed"
-		}
-		all = append(all, api.WorkChange{Path: c.Path, OldPath: c.OldPath, Change: kind, OldMode: modeText(c.Old), NewMode: modeText(c.New),
-			Added: c.Added, Removed: c.Removed, Binary: c.Binary, Patch: c.Patch})
-	}
-	return all
-}
-
-// modeText is an entry's mode as git writes it.
-func modeText(e repos.Entry) string {
-	if e.Mode == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%06o", e.Mode)
 }
 
 type pushInput struct {

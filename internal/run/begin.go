@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/jsonschema"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -39,7 +40,7 @@ func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (api.
 	if err := r.goOn(ctx, who, &q); err != nil {
 		return api.Run{}, err
 	}
-	want := Want{Agent: q.Agent, Model: q.Task.Model, WorkDir: path.Join(cove.Workspace, q.New.WorkDir), Provider: q.Provider, Access: q.Access, Tokens: q.tokens}
+	want := fit.Want{Agent: q.Agent, Model: q.Task.Model, WorkDir: path.Join(cove.Workspace, q.New.WorkDir), Provider: q.Provider, Access: q.Access, Tokens: q.tokens}
 	eq, err := r.o.Agents.Equip(ctx, want, who.IsOwner(), q.Progress)
 	if err != nil {
 		return api.Run{}, err
@@ -116,7 +117,7 @@ func (r *Runner) goOn(ctx context.Context, who cove.Principal, q *Request) error
 
 // plan is the record of a run that begins. It is pure but for the id and the
 // time.
-func (r *Runner) plan(who cove.Principal, q Request, eq Equipment) store.Run {
+func (r *Runner) plan(who cove.Principal, q Request, eq fit.Equipment) store.Run {
 	id := cove.NewRunID()
 	now := r.o.Clock.Now().UTC().Truncate(time.Microsecond)
 	record := store.Run{
@@ -140,10 +141,10 @@ func (r *Runner) plan(who cove.Principal, q Request, eq Equipment) store.Run {
 
 // enterSandbox makes the sandbox of a run, or finds the one that it is to work
 // in, and starts that.
-func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request, eq Equipment, record *store.Run) (in sandbox.Inside, err error) {
+func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request, eq fit.Equipment, record *store.Run) (in sandbox.Inside, err error) {
 	var there api.Sandbox
 	if record.Spec.Own {
-		there, err = r.o.Sandboxes.Create(ctx, who, forAgent(q.New, eq, record.Run), q.Progress)
+		there, err = r.o.Sandboxes.Create(ctx, who, forRun(eq.Fit(who, q.New), record.Run), q.Progress)
 	} else if there, err = r.o.Sandboxes.Find(ctx, who, q.Sandbox); err == nil && there.State == string(cove.StateStopped) {
 		q.Progress(workspace.Step{Text: "starting the sandbox"})
 		there, err = r.o.Sandboxes.Start(ctx, who, there.ID)
@@ -164,11 +165,9 @@ func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request
 	return in, nil
 }
 
-// forAgent is a request for a sandbox in which an agent can work: what it says
-// itself wins. It is pure.
-func forAgent(q sandbox.Request, eq Equipment, of api.Run) sandbox.Request {
-	q.Spec = eq.Equip(q.Spec).Over(newDefaults)
-	q.Agent = eq.Agent
+// forRun returns the request for the sandbox of a run. It is pure.
+func forRun(q sandbox.Request, of api.Run) sandbox.Request {
+	q.Spec = q.Spec.Over(newDefaults)
 	q.Labels = maps.Clone(q.Labels)
 	if q.Labels == nil {
 		q.Labels = map[string]string{}
@@ -178,7 +177,7 @@ func forAgent(q sandbox.Request, eq Equipment, of api.Run) sandbox.Request {
 }
 
 // start places files, starts the program, and has the run attended.
-func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run, eq Equipment, command agent.Command) (api.Run, error) {
+func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run, eq fit.Equipment, command agent.Command) (api.Run, error) {
 	if err := place(ctx, in, record.Spec.Dir, eq.Files, command.Files); err != nil {
 		return api.Run{}, err
 	}

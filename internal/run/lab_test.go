@@ -19,6 +19,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
@@ -101,13 +102,13 @@ func robot(p *fake.Process) int {
 // agents knows the robot.
 type agents struct{ files []agent.File }
 
-func (a *agents) Equip(_ context.Context, q run.Want, install bool, _ func(workspace.Step)) (run.Equipment, error) {
+func (a *agents) Equip(_ context.Context, q fit.Want, install bool, _ func(workspace.Step)) (fit.Equipment, error) {
 	switch q.Agent {
-	case "robot", "packed":
+	case "robot", "packed", "keyed":
 	default:
-		return run.Equipment{}, cove.Errorf(cove.NotFound, "there is no agent %q", q.Agent)
+		return fit.Equipment{}, cove.Errorf(cove.NotFound, "there is no agent %q", q.Agent)
 	}
-	eq := run.Equipment{
+	eq := fit.Equipment{
 		Agent: q.Agent, Version: "1.2.3", Outfit: agent.Outfit{Env: map[string]string{"ROBOT": "yes"}, Files: a.files},
 		Command: func(t agent.Task) (agent.Command, error) {
 			if t.Turns > 0 {
@@ -123,6 +124,9 @@ func (a *agents) Equip(_ context.Context, q run.Want, install bool, _ func(works
 		Parser: func(api.AgentUsage) agent.Parser {
 			return agent.Agent{Title: "Robot", Output: agent.FormatMessages}.NewParser(api.AgentUsage{})
 		},
+	}
+	if q.Agent == "keyed" {
+		eq.Network = cove.Network{Enabled: true, Mode: cove.NetworkLimited, Allow: []string{"models.test"}, Credentials: []string{"models"}}
 	}
 	if q.Agent == "packed" {
 		eq.Layers = []cove.Layer{{Name: "packed/1.2.3", Target: "/opt/packed"}}

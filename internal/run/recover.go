@@ -8,6 +8,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -95,7 +96,7 @@ func (r *Runner) attendAgain(l *live, record store.Run) {
 
 // reopen opens what an earlier server has written down.
 func (r *Runner) reopen(ctx context.Context, record store.Run) (*live, error) {
-	eq, err := r.o.Agents.Equip(ctx, Want{Agent: record.Agent}, false, nil)
+	eq, err := r.o.Agents.Equip(ctx, fit.Want{Agent: record.Agent}, false, nil)
 	if err != nil {
 		return nil, err
 	}

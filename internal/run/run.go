@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -32,29 +33,7 @@ type Agents interface {
 	// Equip finds an agent, and what a sandbox needs for it; with install one
 	// that is not there is installed, and the steps are told to progress. Errors:
 	// NotFound, RuntimeMissing, InvalidArgument, Unsupported.
-	Equip(ctx context.Context, q Want, install bool, progress func(workspace.Step)) (Equipment, error)
-}
-
-// Want is what is decided of an agent, by whoever asks.
-type Want struct {
-	Agent   string
-	Model   string // empty is the agent's own choice
-	WorkDir string // inside; empty is cove.Workspace
-	// Provider is whose models it uses, instead of the agent's own choice; Access
-	// how, as a profile says it.
-	Provider string
-	Access   string
-	Tokens   bool // it has a real token in its sandbox
-}
-
-// Equipment is an agent and what it needs where it works.
-type Equipment struct {
-	Agent   string
-	Version string // of its program; empty when that is not known
-	agent.Outfit
-	Command func(agent.Task) (agent.Command, error)
-	// Parser is for a run of a conversation that has used so much before.
-	Parser func(before api.AgentUsage) agent.Parser
+	Equip(ctx context.Context, q fit.Want, install bool, progress func(workspace.Step)) (fit.Equipment, error)
 }
 
 // Work is what was done in sandboxes, as it is on the host.
@@ -87,7 +66,7 @@ type Request struct {
 	Resume   string        // an earlier run, whose conversation goes on in its sandbox
 	Sandbox  string        // to work in; empty is a new one
 	New      sandbox.Request
-	Provider string // of models, and how they are got at; see Want
+	Provider string // of models, and how they are got at; see fit.Want
 	Access   string
 	Keep     bool // a new one stays, also when nothing has changed in it
 	Detach   bool // it goes on when the caller leaves

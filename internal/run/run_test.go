@@ -162,6 +162,34 @@ func TestRunThatCannotBegin(t *testing.T) {
 	}
 }
 
+// TestCredentialsOfRuns: an agent's network, which has credentials of the machine, is for the machine's owner.
+func TestCredentialsOfRuns(t *testing.T) {
+	s := newLab(t).serve(t)
+	for who, want := range map[cove.Principal][]string{owner: {"models"}, ci: nil} {
+		q := ask("answer")
+		q.Agent, q.Keep = "keyed", true
+		r, err := s.Begin(t.Context(), who, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := cove.ParseSandboxID(r.Sandbox)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, err := store.NewVault(s.lab.store).For(owner).Sandbox(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		if n := record.Spec.Network; n != nil {
+			got = n.Credentials
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: a run has the credentials %q, want %q", who, got, want)
+		}
+	}
+}
+
 func TestInterrupt(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)

@@ -277,10 +277,13 @@ func (r *Rule) setHost(h Host) {
 	}
 }
 
-// Exactly returns a rule that allows one method on paths of one host and port. Errors: InvalidArgument when rules
-// cannot open the host.
+// Exactly returns a rule that allows one method, or with an empty method every one, on paths of one host and port.
+// Errors: InvalidArgument when rules cannot open the host.
 func Exactly(id string, host Host, port uint16, method string, paths ...string) (Rule, error) {
-	r := Rule{ID: id, Action: Allow, ports: []portRange{{port, port}}, methods: []string{method}}
+	r := Rule{ID: id, Action: Allow, ports: []portRange{{port, port}}}
+	if method != "" {
+		r.methods = []string{method}
+	}
 	r.setHost(host)
 	for _, p := range paths {
 		g, err := parseGlob(p)

@@ -215,10 +215,6 @@ func (s *Server) newHTTPServer() *http.Server {
 	}
 }
 
-// RoundTrip sends a request of the gateway's own to an origin, over connections that are judged like the sandbox's. The
-// caller must have asked policy about the request.
-func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) { return s.transport.RoundTrip(r) }
-
 // ServeTransparent accepts connections that the sandbox's firewall has redirected to l, until l fails or Close.
 func (s *Server) ServeTransparent(l net.Listener) error { return s.accept(l, s.transparent) }
 

@@ -12,6 +12,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -239,7 +240,13 @@ func (r *run) walk(tips []string) (fresh, boundary []string) {
 func (r *run) visible(ctx context.Context, boundary []string) error {
 	unknown := slices.DeleteFunc(slices.Clone(boundary), func(id string) bool { return slices.Contains(r.job.Visible, id) })
 	for _, id := range unknown {
-		if !r.descends(ctx, id, r.job.Visible) {
+		found, err := r.descends(ctx, id, r.job.Visible)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return defect("the server does not say whether it is built on the history of what this sandbox sees: " + plain(err))
+		case !found:
 			return defect("it is built on commits that are not in the history of what this sandbox sees; fetch, and merge or rebase")
 		}
 	}
@@ -248,21 +255,20 @@ func (r *run) visible(ctx context.Context, boundary []string) error {
 
 // descends reports whether a commit is in the history of one of tips, which the
 // server is asked for: of all commits in it that are not in the commit's own
-// history, one has it for a parent.
-func (r *run) descends(ctx context.Context, from string, tips []string) bool {
+// history, one has it for a parent. An error is the first, if no answer is that it is.
+func (r *run) descends(ctx context.Context, from string, tips []string) (found bool, failure error) {
 	if slices.Contains(tips, from) {
-		return true
-	}
-	if len(tips) == 0 {
-		return false
+		return true, nil
 	}
 	const most = 512 // wants of one request
 	for part := range slices.Chunk(tips, most) {
-		if ok, err := r.descendsFrom(ctx, from, part); err == nil && ok {
-			return true
+		ok, err := r.descendsFrom(ctx, from, part)
+		if err == nil && ok {
+			return true, nil
 		}
+		failure = cmp.Or(failure, err)
 	}
-	return false
+	return false, failure
 }
 
 func (r *run) descendsFrom(ctx context.Context, from string, tips []string) (found bool, err error) {

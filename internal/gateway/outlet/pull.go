@@ -1,4 +1,4 @@
-package daemon
+package outlet
 
 import (
 	"context"
@@ -10,56 +10,41 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/git/forge"
 )
 
-// Pull implements httpapi.Work.
-func (w work) Pull(ctx context.Context, who cove.Principal, ref string, q api.PullRequest) (api.OpenedPull, error) {
-	s, err := w.sandboxes.Find(ctx, who, ref)
-	if err != nil {
-		return api.OpenedPull{}, err
-	}
-	if s.Repository == nil || s.Repository.Remote == "" {
-		return api.OpenedPull{}, cove.Errorf(cove.InvalidArgument, "the sandbox %s has no remote that could take a pull request", s.Name).WithHint("bring its work back: cove apply %s", s.Name)
-	}
-	return w.outlet.openPull(ctx, s.Repository.Remote, forge.Pull{Title: q.Title, Head: q.Branch, Base: q.Base, Body: q.Body, Draft: q.Draft})
-}
-
-// openPull opens a pull request for a repository, through the gateway, which
-// sets this machine's credential. Errors: Unsupported where the host is none of
-// GitHub's, those of forge.Open.
-func (o outlet) openPull(ctx context.Context, remote string, p forge.Pull) (api.OpenedPull, error) {
+// OpenPull opens a pull request for a repository, through the gateway, which sets this machine's credential. Errors:
+// Unsupported where the host does not serve GitHub's API, those of forge.Open.
+func (o Outlet) OpenPull(ctx context.Context, remote string, p forge.Pull) (forge.Opened, error) {
 	spec, address, err := o.forgeSpec(remote)
 	if err != nil {
-		return api.OpenedPull{}, err
+		return forge.Opened{}, err
 	}
 	_, way, err := o.way(spec)
 	if err != nil {
-		return api.OpenedPull{}, err
+		return forge.Opened{}, err
 	}
 	defer way.Close()
 	proxy, err := url.Parse(way.Proxy)
 	if err != nil {
-		return api.OpenedPull{}, cove.Errorf(cove.Internal, "the way out has no address: %w", err)
+		return forge.Opened{}, cove.Errorf(cove.Internal, "the way out has no address: %w", err)
 	}
 	roots, err := os.ReadFile(way.CA)
 	if err != nil {
-		return api.OpenedPull{}, cove.Errorf(cove.Unavailable, "read whom to trust: %w", err)
+		return forge.Opened{}, cove.Errorf(cove.Unavailable, "read whom to trust: %w", err)
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(roots)
 	transport := &http.Transport{Proxy: http.ProxyURL(proxy), TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
-	opened, err := forge.Open(ctx, &http.Client{Transport: transport}, address, p)
-	return api.OpenedPull{URL: opened.URL, Number: opened.Number}, err
+	return forge.Open(ctx, &http.Client{Transport: transport}, address, p)
 }
 
-// forgeSpec is a way out to where pull requests of a repository are opened, and
-// nowhere else, and that address.
-func (o outlet) forgeSpec(remote string) (spec gateway.Spec, address string, err error) {
+// forgeSpec returns a route to the address at which pull requests of a repository are opened, and to no other, and that
+// address.
+func (o Outlet) forgeSpec(remote string) (spec gateway.Spec, address string, err error) {
 	none := cove.Errorf(cove.Unsupported, "pull requests can be opened at servers that speak GitHub's API").
 		WithHint("if this is a GitHub Enterprise server, name it in gateway.github_hosts of the configuration")
 	if !strings.HasPrefix(remote, "https://") {
@@ -69,11 +54,7 @@ func (o outlet) forgeSpec(remote string) (spec gateway.Spec, address string, err
 	if err != nil {
 		return spec, "", err
 	}
-	servers, err := GitHub(o.d.cfg.Gateway)
-	if err != nil {
-		return spec, "", err
-	}
-	at, ok := servers.API(r.Host)
+	at, ok := o.GitHub.API(r.Host)
 	if !ok || strings.Count(r.Path, "/") != 2 {
 		return spec, "", none
 	}

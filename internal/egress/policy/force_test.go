@@ -1,16 +1,14 @@
-package daemon
+package policy
 
 import (
 	"testing"
-
-	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
 // TestMayForce: git of a hidden repository takes a forced push where the gateway
 // would allow it or ask, and nowhere else.
 func TestMayForce(t *testing.T) {
 	const remote = "https://git.example/o/r.git"
-	repository, err := policy.ForRepository("repository", remote, "own", nil, false)
+	repository, err := ForRepository("repository", remote, "own", nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,15 +26,15 @@ func TestMayForce(t *testing.T) {
 		"without a remote":     {"{remote: 'https://git.example/o/r', push: [own], force: allow}", "", false},
 		"on this machine":      {"", "http://127.0.0.1/o/r", false},
 	} {
-		layers := []*policy.Document{repository}
+		layers := []*Document{repository}
 		if c.text != "" {
-			d, err := policy.Parse("p.yaml", []byte("mode: limited\ngit: ["+c.text+"]\n"))
+			d, err := Parse("p.yaml", []byte("mode: limited\ngit: ["+c.text+"]\n"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			layers = append(layers, d)
 		}
-		if got, err := mayForce(layers, c.remote); err != nil || got != c.want {
+		if got, err := MayForce(layers, c.remote); err != nil || got != c.want {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}

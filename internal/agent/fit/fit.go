@@ -1,0 +1,302 @@
+// Package fit equips sandboxes for coding agents: it installs the agents of a machine, states what a sandbox needs for
+// one, and tests whether an agent can work.
+package fit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/agent/layers"
+	"github.com/cove-sandbox/cove/internal/egress"
+	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/model"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/egress/registry"
+	"github.com/cove-sandbox/cove/internal/engine/provision"
+	"github.com/cove-sandbox/cove/internal/execution"
+	"github.com/cove-sandbox/cove/internal/profile"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/internal/workspace"
+)
+
+// Configuration reads the machine's configuration, anew at each call.
+type Configuration interface {
+	Profiles() ([]api.Profile, error)
+	Providers() ([]model.Provider, error)
+	Credentials() ([]credential.Credential, error)
+	Machine(context.Context) (policy.Machine, error)
+}
+
+// Options configure Agents. All are required.
+type Options struct {
+	Executions    *execution.Executions // runs installations
+	Store         store.Vault
+	Dir           string // for installed programs
+	Beside        string // directory with the agents that come with Cove
+	Agents        []agent.Agent
+	Configuration Configuration
+}
+
+// Agents are the coding agents of a machine, declared and installed.
+type Agents struct {
+	o      Options
+	layers *layers.Store
+}
+
+// installer is the part of Cove that installs agents.
+const installer = "agents"
+
+// New returns the agents of a machine.
+func New(o Options) *Agents {
+	a := &Agents{o: o}
+	a.layers = layers.Open(layers.Options{Dir: o.Dir, Beside: o.Beside, Agents: o.Agents,
+		Providers: o.Configuration.Providers, Run: a.run, Registry: registry.New().NPM})
+	return a
+}
+
+// Layers returns the installed programs.
+func (a *Agents) Layers() *layers.Store { return a.layers }
+
+// run does a job in an execution of its own.
+func (a *Agents) run(ctx context.Context, j layers.Job) (layers.Result, error) {
+	q := execution.Request{
+		Language: "sh", Code: []byte(j.Script), Args: j.Args, Attachments: j.Attachments, Own: j.Limits,
+		Spec: cove.Spec{Network: j.Network},
+	}
+	r, err := a.o.Executions.Execute(ctx, cove.System(installer), q, nil, nil)
+	return layers.Result{ExitCode: r.ExitCode, Stdout: string(r.Stdout), Stderr: string(r.Stderr), Limit: r.Limit,
+		Killed: r.Killed}, err
+}
+
+// Agents lists the agents.
+func (a *Agents) Agents(context.Context) ([]api.Agent, error) {
+	var all []api.Agent
+	for _, one := range a.layers.Agents() {
+		shown, err := a.show(one)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, shown)
+	}
+	return all, nil
+}
+
+// show returns an agent in the form of the API.
+func (a *Agents) show(of agent.Agent) (api.Agent, error) {
+	versions, err := a.layers.Versions(of)
+	if err != nil {
+		return api.Agent{}, err
+	}
+	shown := api.Agent{
+		Name: of.Name, Title: of.Title, Pinned: of.Package.Version, Versions: versions, Package: of.Package.Npm,
+		Provider: of.Provider, Hosts: of.Hosts, Builtin: of.Builtin,
+	}
+	if l, err := a.layers.Layer(of); err == nil {
+		shown.Ready, shown.Installed, shown.Size = true, l.Version, layers.Size(l)
+	}
+	return shown, nil
+}
+
+// InstallAgent installs a version of an agent, the pinned one if empty. Errors: NotFound, InvalidArgument,
+// RuntimeMissing, Unavailable, StorageFull, Corrupt, Unsupported, Canceled.
+func (a *Agents) InstallAgent(ctx context.Context, name, version string, progress func(workspace.Step)) (api.Agent, error) {
+	if _, err := a.layers.Install(ctx, name, version, progress); err != nil {
+		return api.Agent{}, err
+	}
+	of, err := a.layers.Agent(name)
+	if err != nil {
+		return api.Agent{}, err
+	}
+	return a.show(of)
+}
+
+// RemoveAgent removes a version of an agent, or every version that no sandbox uses if empty. Errors: NotFound, Conflict,
+// StorageFull.
+func (a *Agents) RemoveAgent(ctx context.Context, name, version string) ([]string, error) {
+	all, err := a.o.Store.For(cove.System(installer)).Sandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return a.layers.Remove(ctx, name, version, func(layer string) (holders []string) {
+		for _, b := range all {
+			if slices.ContainsFunc(b.Spec.Layers, func(l cove.Layer) bool { return l.Name == layer }) {
+				holders = append(holders, b.Name)
+			}
+		}
+		return holders
+	})
+}
+
+// Want is a choice of an agent, and of how it works.
+type Want struct {
+	Agent   string
+	Model   string // empty is the agent's own choice
+	WorkDir string // inside; empty is cove.Workspace
+	// Provider names the provider of its models, instead of the agent's own choice; Access is the way to it, in the
+	// words of a profile.
+	Provider string
+	Access   string
+	Tokens   bool // its sandbox contains a real token
+}
+
+// Equipment is an agent, and its needs where it works.
+type Equipment struct {
+	Agent   string
+	Title   string
+	Version string // of its program; empty when unknown
+	agent.Outfit
+	Command func(agent.Task) (agent.Command, error)
+	// Parser returns the parser for a run of a conversation with a usage so far.
+	Parser func(before api.AgentUsage) agent.Parser
+}
+
+// Fit returns a request for a sandbox in which the agent can work. What the request states itself takes precedence;
+// layers, path and screen are the agent's. A principal other than the machine's owner has none of its credentials, and
+// therefore states the whole network itself.
+func (e Equipment) Fit(who cove.Principal, q sandbox.Request) sandbox.Request {
+	if !who.IsOwner() {
+		e.Network = cove.Network{}
+	}
+	q.Spec = e.Outfit.Equip(q.Spec)
+	q.Agent = e.Agent
+	return q
+}
+
+// Equip finds an agent, and states its needs. With install, an agent that is not installed is installed, and progress
+// receives the steps. Errors: NotFound, RuntimeMissing, InvalidArgument, Unsupported.
+func (a *Agents) Equip(ctx context.Context, q Want, install bool, progress func(workspace.Step)) (Equipment, error) {
+	want := layers.Want{ProviderName: q.Provider, Choice: agent.Choice{Model: q.Model, WorkDir: q.WorkDir,
+		Gateway: q.Access == profile.AccessProxy, Tokens: q.Tokens}}
+	of, l, o, err := a.layers.Outfit(q.Agent, want)
+	if cove.ErrorCode(err) == cove.RuntimeMissing && install && of.Package.Npm != "" {
+		if _, err = a.layers.Install(ctx, q.Agent, "", progress); err == nil {
+			of, l, o, err = a.layers.Outfit(q.Agent, want)
+		}
+	}
+	if err != nil {
+		return Equipment{}, err
+	}
+	return Equipment{Agent: of.Name, Title: of.Title, Version: l.Version, Outfit: o, Command: of.HeadlessCommand,
+		Parser: of.NewParser}, nil
+}
+
+// EquipSandbox adds the needs of a request's agent to it, for a sandbox whose terminal shows the agent. An agent that
+// is not declared is a program of the image, and needs nothing. Errors: RuntimeMissing, InvalidArgument, Unsupported.
+func (a *Agents) EquipSandbox(who cove.Principal, q *sandbox.Request) error {
+	if _, err := a.layers.Agent(q.Agent); cove.ErrorCode(err) == cove.NotFound {
+		return nil
+	}
+	var p api.Profile
+	if q.Profile != "" {
+		all, err := a.o.Configuration.Profiles()
+		if err == nil {
+			p, err = profile.Find(all, q.Profile)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	e, err := a.Equip(context.Background(), Want{Agent: q.Agent, Model: p.Model, Provider: p.Provider, Access: p.Access,
+		WorkDir: filepath.Join(cove.Workspace, q.WorkDir), Tokens: len(sandbox.Exposed(q.Mounts)) > 0}, false, nil)
+	if err != nil {
+		return err
+	}
+	*q = e.Fit(who, *q)
+	for _, f := range e.Files {
+		q.Home = append(q.Home, provision.File{Path: f.Path, Mode: 0o600, Data: []byte(f.Content)})
+	}
+	if q.Screen == nil {
+		return cove.Errorf(cove.Unsupported, "%s has no screen of its own", e.Title).WithHint("give it a task: cove %s PROMPT", e.Agent)
+	}
+	return nil
+}
+
+// CheckAgent tests the needs of an agent. Errors: NotFound.
+func (a *Agents) CheckAgent(ctx context.Context, name string) (api.AgentReport, error) {
+	of, err := a.layers.Agent(name)
+	if err != nil {
+		return api.AgentReport{}, err
+	}
+	r := api.AgentReport{Agent: of.Name, Title: of.Title, Healthy: true, Checks: []api.AgentCheck{}}
+	note := func(what, found string, err error) bool {
+		c := api.AgentCheck{Name: what, OK: err == nil, Found: found}
+		if err != nil {
+			c.Fix = cove.ErrorHint(err)
+			c.Found = strings.TrimSuffix(err.Error(), " ("+c.Fix+")")
+			r.Healthy = false
+		}
+		r.Checks = append(r.Checks, c)
+		return err == nil
+	}
+	l, err := a.layers.Layer(of)
+	if note("installed", cmp.Or(l.Version, "it comes with Cove, or with the image"), err) {
+		said, err := a.layers.Try(ctx, of, l)
+		note("runs", said, err)
+	}
+	if of.Provider == "" {
+		return r, nil
+	}
+	provider, found, err := a.reach(ctx, of, l)
+	note("network", found, err)
+	if provider != "" {
+		found, err = a.credential(ctx, provider)
+		note("credential", found, err)
+	}
+	return r, nil
+}
+
+// reach returns an agent's way to its models, in words, and the name of the credential for it.
+func (a *Agents) reach(ctx context.Context, of agent.Agent, l agent.Layer) (credential, found string, err error) {
+	o, err := a.layers.OutfitOf(of, l, layers.Want{})
+	if err != nil {
+		return "", "", err
+	}
+	all, err := a.o.Configuration.Providers()
+	if err != nil {
+		return "", "", err
+	}
+	if len(o.Network.Providers) > 0 {
+		chosen, err := model.Choose(all, o.Network.Providers[0])
+		if err != nil {
+			return "", "", err
+		}
+		return chosen[0].Credential, "the models of " + chosen[0].Name + ", at the gateway's address", nil
+	}
+	n, err := egress.NetworkOf(&o.Network)
+	if err != nil {
+		return of.Provider, "", err
+	}
+	m, err := a.o.Configuration.Machine(ctx)
+	if err == nil {
+		_, err = policy.Compile(m, n.Policy...)
+	}
+	if err != nil {
+		return of.Provider, "", err
+	}
+	return of.Provider, "the preset " + of.Provider + " of policies, and nothing else", nil
+}
+
+// credential returns the source of a credential in words, without its value.
+func (a *Agents) credential(ctx context.Context, name string) (found string, err error) {
+	own, err := a.o.Configuration.Credentials()
+	if err != nil {
+		return "", err
+	}
+	chosen, err := credential.Choose(own, name)
+	if err != nil {
+		return "", err
+	}
+	from, err := chosen[0].Ready(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s, from %s", name, from), nil
+}

@@ -1,0 +1,165 @@
+package outlet
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/subtle"
+	"encoding/base64"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cove-sandbox/cove"
+)
+
+const (
+	maxAdmission     = 16 << 10 // bytes of a request's head
+	admissionTimeout = 10 * time.Second
+)
+
+// admission is a proxy's listener that lets nobody in but who says a password
+// first: everybody on this machine can connect to it.
+type admission struct {
+	net.Listener
+	want     string // of Proxy-Authorization
+	accepted chan net.Conn
+
+	mu      sync.Mutex
+	closed  chan struct{}
+	err     error             // of Accept, once closed is
+	waiting map[net.Conn]bool // connections that have not said it yet; nil once closed is
+}
+
+func newAdmission(ln net.Listener, login string) *admission {
+	a := &admission{
+		Listener: ln, want: "Basic " + base64.StdEncoding.EncodeToString([]byte(login)),
+		accepted: make(chan net.Conn), closed: make(chan struct{}), waiting: map[net.Conn]bool{},
+	}
+	go a.accept()
+	return a
+}
+
+func (a *admission) accept() {
+	for {
+		c, err := a.Listener.Accept()
+		if err != nil {
+			a.end(err)
+			return
+		}
+		a.mu.Lock()
+		if a.waiting == nil {
+			a.mu.Unlock()
+			c.Close()
+			continue
+		}
+		a.waiting[c] = true
+		a.mu.Unlock()
+		go a.admit(c)
+	}
+}
+
+func (a *admission) end(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting == nil {
+		return
+	}
+	a.err = err
+	close(a.closed)
+	for c := range a.waiting {
+		c.Close()
+	}
+	a.waiting = nil
+}
+
+// Accept implements net.Listener.
+func (a *admission) Accept() (net.Conn, error) {
+	select {
+	case c := <-a.accepted:
+		return c, nil
+	case <-a.closed:
+		return nil, a.err
+	}
+}
+
+// Close implements net.Listener.
+func (a *admission) Close() error {
+	a.end(net.ErrClosed)
+	return a.Listener.Close()
+}
+
+// admit reads the head of a connection's first request, and passes the
+// connection on if that says the password.
+func (a *admission) admit(c net.Conn) {
+	c.SetReadDeadline(time.Now().Add(admissionTimeout))
+	head, err := readHead(c)
+	if err == nil && !a.admits(head) {
+		_, err = io.WriteString(c, "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=\"cove\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		err = cmp.Or(err, net.ErrClosed)
+	}
+	a.mu.Lock()
+	delete(a.waiting, c)
+	a.mu.Unlock()
+	if err != nil {
+		c.Close()
+		return
+	}
+	c.SetReadDeadline(time.Time{})
+	select {
+	case a.accepted <- &begun{Conn: c, head: bytes.NewReader(head)}:
+	case <-a.closed:
+		c.Close()
+	}
+}
+
+// readHead reads as far as the end of a head, and perhaps beyond.
+func readHead(c net.Conn) (head []byte, err error) {
+	buf := make([]byte, maxAdmission)
+	n := 0
+	for n < len(buf) {
+		m, err := c.Read(buf[n:])
+		n += m
+		if bytes.Contains(buf[:n], []byte("\r\n\r\n")) {
+			return buf[:n], nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, cove.Errorf(cove.TooLarge, "the head of a request has more than %d bytes", maxAdmission)
+}
+
+// admits reports whether a head says the password.
+func (a *admission) admits(head []byte) bool {
+	text, _, _ := strings.Cut(string(head), "\r\n\r\n")
+	for line := range strings.SplitSeq(text, "\r\n") {
+		name, value, _ := strings.Cut(line, ":")
+		if strings.EqualFold(name, "Proxy-Authorization") {
+			return subtle.ConstantTimeCompare([]byte(strings.TrimSpace(value)), []byte(a.want)) == 1
+		}
+	}
+	return false
+}
+
+// begun is a connection of which something has been read.
+type begun struct {
+	net.Conn
+	head *bytes.Reader
+}
+
+func (b *begun) Read(p []byte) (int, error) {
+	if b.head.Len() > 0 {
+		return b.head.Read(p)
+	}
+	return b.Conn.Read(p)
+}
+
+// CloseWrite lets the proxy end its side first.
+func (b *begun) CloseWrite() error {
+	if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+// Package outlet lets programs of this machine out through the gateway, as clients like every sandbox: git to one
+// repository, and the request that opens a pull request.
+package outlet
+
+import (
+	"context"
+	"crypto/rand"
+	"net"
+	"strings"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/internal/egress/github"
+	"github.com/cove-sandbox/cove/internal/egress/policy"
+	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/repos"
+)
+
+// Outlet opens egress routes for programs of this machine.
+type Outlet struct {
+	Gateway func() (*gateway.Gateway, error) // opens it on first use
+	GitHub  github.Servers
+	// Errand makes the holds of a route wait for a principal's answer as those of a sandbox, until done is called.
+	Errand func(who cove.Principal, id cove.SandboxID, name string, way *gateway.Way) (done func())
+}
+
+var _ repos.Outlet = Outlet{}
+
+// Open implements repos.Outlet. Errors: InvalidArgument, Forbidden, Unavailable.
+func (o Outlet) Open(_ context.Context, who cove.Principal, address string, push bool) (repos.Way, error) {
+	if strings.HasPrefix(address, "http://") { // on this machine's loopback, for its owner alone
+		return repos.Way{Close: func() error { return nil }}, nil
+	}
+	document, err := openTo(address, push)
+	if err != nil {
+		return repos.Way{}, err
+	}
+	spec := gateway.Spec{Name: "git", Owner: cove.MachineOwner(), Policy: []*policy.Document{document}, Remote: address}
+	if !who.IsOwner() {
+		spec.Remote = ""
+		if err := document.Foreign(nil); err != nil {
+			return repos.Way{}, err
+		}
+	}
+	_, way, err := o.way(spec)
+	return way, err
+}
+
+// Asker is the sandbox in whose name a push asks for approval.
+type Asker struct {
+	Who     cove.Principal // who pushes, and answers
+	Sandbox cove.SandboxID
+	Name    string // of the sandbox
+	What    string // the question
+}
+
+// Asking returns an outlet for a push that waits for an approval first, like a sandbox's request for which its policy
+// asks.
+func (o Outlet) Asking(by Asker) repos.Outlet { return asking{o, by} }
+
+type asking struct {
+	Outlet
+	by Asker
+}
+
+// Open implements repos.Outlet.
+func (o asking) Open(_ context.Context, _ cove.Principal, address string, push bool) (repos.Way, error) {
+	if !strings.HasPrefix(address, "https://") {
+		return repos.Way{}, cove.Errorf(cove.Unsupported, "a push to %s does not go through the gateway, which asks",
+			address).WithHint("say yes to it yourself")
+	}
+	document, err := openTo(address, push)
+	if err != nil {
+		return repos.Way{}, err
+	}
+	first := &document.Rules[0] // git begins by reading, once: that is the request that waits
+	first.Action, first.Note = policy.Ask, o.by.What
+	opened, way, err := o.way(gateway.Spec{Name: o.by.Name, Owner: cove.MachineOwner(),
+		Policy: []*policy.Document{document}, Remote: address})
+	if err != nil {
+		return repos.Way{}, err
+	}
+	done, end := o.Errand(o.by.Who, o.by.Sandbox, o.by.Name, opened), way.Close
+	way.Close = func() error { done(); return end() }
+	return way, nil
+}
+
+// way opens a route for a program of this machine: a proxy that admits only clients with its password.
+func (o Outlet) way(spec gateway.Spec) (*gateway.Way, repos.Way, error) {
+	g, err := o.Gateway()
+	if err != nil {
+		return nil, repos.Way{}, err
+	}
+	spec.Sandbox = g.Next()
+	way, err := g.Open(spec)
+	if err != nil {
+		return nil, repos.Way{}, err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		way.Close()
+		return nil, repos.Way{}, cove.Errorf(cove.Unavailable, "cannot listen for git: %w", err)
+	}
+	password := rand.Text()
+	way.ServeProxy(newAdmission(ln, "git:"+password))
+	return way, repos.Way{
+		Proxy: "http://git:" + password + "@" + ln.Addr().String(),
+		CA:    way.EnvAt("", way.Files())["GIT_SSL_CAINFO"],
+		Close: func() error { way.Close(); return nil },
+	}, nil
+}
+
+// openTo returns the document that opens git's requests to read a repository, and to push to it; the first rule is for
+// the request that git begins with. Branches are not judged here: the git is the machine's own.
+func openTo(address string, push bool) (*policy.Document, error) {
+	r, err := policy.ParseRemote(address)
+	if err != nil {
+		return nil, err
+	}
+	d := &policy.Document{Source: "repository", Mode: cove.NetworkLimited}
+	services := []string{"/git-upload-pack"}
+	if push {
+		services = append(services, "/git-receive-pack")
+	}
+	for _, asks := range []struct {
+		method string
+		paths  []string
+	}{{"GET", []string{"/info/refs"}}, {"POST", services}} {
+		var paths []string
+		for _, p := range asks.paths {
+			paths = append(paths, r.Path+p, r.Path+".git"+p)
+		}
+		rule, err := policy.Exactly(d.Source, r.Host, r.Port, asks.method, paths...)
+		if err != nil {
+			return nil, err
+		}
+		d.Rules = append(d.Rules, rule)
+	}
+	return d, nil
+}

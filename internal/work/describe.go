@@ -1,0 +1,52 @@
+package work
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/repos"
+)
+
+// Runs is the work of sandboxes for the records of runs.
+type Runs struct{ *Service }
+
+// Changes returns the changed files of a sandbox.
+func (r Runs) Changes(ctx context.Context, who cove.Principal, ref string) ([]api.WorkChange, error) {
+	changes, err := r.Service.Changes(ctx, who, ref, repos.Work{}, repos.ChangeStyle{Renames: true})
+	return Describe(changes), err
+}
+
+// Patch writes the changes of a sandbox to out.
+func (r Runs) Patch(ctx context.Context, who cove.Principal, ref string, out io.Writer) error {
+	return r.Diff(ctx, who, ref, repos.Work{}, repos.DiffStyle{}, out)
+}
+
+// Describe returns changes in the form of the API.
+func Describe(changes []repos.Change) []api.WorkChange {
+	all := []api.WorkChange{}
+	for _, c := range changes {
+		kind := "changed"
+		switch {
+		case c.Old == (repos.Entry{}):
+			kind = "added"
+		case c.New == (repos.Entry{}):
+			kind = "deleted"
+		case c.OldPath != "":
+			kind = "renamed"
+		}
+		all = append(all, api.WorkChange{Path: c.Path, OldPath: c.OldPath, Change: kind, OldMode: modeText(c.Old), NewMode: modeText(c.New),
+			Added: c.Added, Removed: c.Removed, Binary: c.Binary, Patch: c.Patch})
+	}
+	return all
+}
+
+// modeText returns the mode of an entry as git writes it.
+func modeText(e repos.Entry) string {
+	if e.Mode == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%06o", e.Mode)
+}

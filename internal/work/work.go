@@ -1,0 +1,159 @@
+// Package work brings the work of sandboxes to the host: it imports what a sandbox has in its repository, and shows,
+// applies and pushes it.
+package work
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/cove-sandbox/cove"
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/gateway/outlet"
+	"github.com/cove-sandbox/cove/internal/git/forge"
+	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/sandbox"
+)
+
+// Options configure a Service. All are required.
+type Options struct {
+	Sandboxes    *sandbox.Sandboxes
+	Repositories func() (*repos.Store, error) // opens the store on first use
+	Outlet       outlet.Outlet
+}
+
+// Service brings work from sandboxes to the host. Each call imports the work anew, first.
+type Service struct{ o Options }
+
+// New returns a Service.
+func New(o Options) *Service { return &Service{o} }
+
+// take imports the work of a sandbox, including uncommitted work.
+func (s *Service) take(ctx context.Context, who cove.Principal, ref string) (*repos.Store, *sandbox.Work, []repos.Ref, error) {
+	store, err := s.o.Repositories()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	in, err := s.o.Sandboxes.OpenWork(ctx, who, ref)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer in.Close()
+	if err := in.Snapshot(ctx, repos.WorkRef); err != nil {
+		return nil, nil, nil, err
+	}
+	refs, err := store.Import(ctx, in.ID, func(ctx context.Context, asIs bool) (repos.Stream, error) { return in.Connect(ctx, asIs) })
+	return store, in, refs, err
+}
+
+// Import imports the work of a sandbox into the store of repositories.
+func (s *Service) Import(ctx context.Context, who cove.Principal, ref string) (api.ImportedWork, error) {
+	store, in, refs, err := s.take(ctx, who, ref)
+	if err != nil {
+		return api.ImportedWork{}, err
+	}
+	r := in.Record.Spec.Repository
+	done := api.ImportedWork{Refs: []api.WorkRef{}, Base: r.Base, Branch: r.Branch, Remote: r.Remote, Directory: store.ImportDirectory(in.ID)}
+	for _, ref := range refs {
+		done.Refs = append(done.Refs, api.WorkRef{Name: ref.Name, ID: ref.ID})
+	}
+	return done, nil
+}
+
+// Diff writes the changes of a sandbox to out, as git prints them.
+func (s *Service) Diff(ctx context.Context, who cove.Principal, ref string, of repos.Work, style repos.DiffStyle, out io.Writer) error {
+	store, in, refs, err := s.take(ctx, who, ref)
+	if err != nil || len(refs) == 0 {
+		return err
+	}
+	return store.Diff(ctx, in.ID, of, style, out)
+}
+
+// Log writes the commits of a sandbox to out, as git prints them.
+func (s *Service) Log(ctx context.Context, who cove.Principal, ref string, of repos.Work, short bool, out io.Writer) error {
+	store, in, refs, err := s.take(ctx, who, ref)
+	if err != nil || checkedOut(refs) == "" {
+		return err
+	}
+	return store.Log(ctx, in.ID, of, short, out)
+}
+
+// Changes returns the changed files of a sandbox.
+func (s *Service) Changes(ctx context.Context, who cove.Principal, ref string, of repos.Work, style repos.ChangeStyle) ([]repos.Change, error) {
+	store, in, refs, err := s.take(ctx, who, ref)
+	if err != nil || len(refs) == 0 {
+		return nil, err
+	}
+	return store.Changes(ctx, in.ID, of, style)
+}
+
+// Commits returns the commits of a sandbox.
+func (s *Service) Commits(ctx context.Context, who cove.Principal, ref string, of repos.Work) ([]repos.Commit, error) {
+	store, in, refs, err := s.take(ctx, who, ref)
+	if err != nil || checkedOut(refs) == "" {
+		return nil, err
+	}
+	return store.Commits(ctx, in.ID, of)
+}
+
+// Apply makes the changes of a sandbox in a directory of the host.
+func (s *Service) Apply(ctx context.Context, who cove.Principal, ref string, of repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error) {
+	store, in, refs, err := s.take(ctx, who, ref)
+	if err != nil || len(refs) == 0 {
+		return repos.Applied{}, err
+	}
+	return store.Apply(ctx, in.ID, of, dir, style)
+}
+
+// Push pushes the commits of a sandbox to its remote.
+func (s *Service) Push(ctx context.Context, who cove.Principal, ref string, q api.PushRequest) (api.PushedWork, error) {
+	store, in, refs, err := s.take(ctx, who, ref)
+	if err != nil {
+		return api.PushedWork{}, err
+	}
+	r := in.Record.Spec.Repository
+	done := api.PushedWork{Remote: r.Remote, Branch: q.Branch, Commit: checkedOut(refs)}
+	if done.Branch == "" {
+		done.Branch = r.Branch
+	}
+	switch {
+	case done.Commit == "":
+		return done, cove.Errorf(cove.Conflict, "the sandbox %s has committed nothing", in.Record.Name).WithHint("commit inside, then push")
+	case q.Commit != "" && q.Commit != done.Commit:
+		return done, cove.Errorf(cove.Conflict, "the sandbox %s has committed more since it was looked at", in.Record.Name).WithHint("look at it again: cove log %s", in.Record.Name)
+	}
+	what := fmt.Sprintf("push %s to %s of %s", done.Commit, done.Branch, done.Remote)
+	var way repos.Outlet = s.o.Outlet
+	if q.Ask {
+		way = s.o.Outlet.Asking(outlet.Asker{Who: who, Sandbox: in.ID, Name: in.Record.Name,
+			What: what + ", from the sandbox " + in.Record.Name})
+	}
+	err = store.Push(ctx, in.ID, repos.Work{Ref: "HEAD"}, done.Branch, way)
+	in.Audit(ctx, who, "push", what, err)
+	return done, err
+}
+
+// Pull opens a pull request for a pushed branch.
+func (s *Service) Pull(ctx context.Context, who cove.Principal, ref string, q api.PullRequest) (api.OpenedPull, error) {
+	shown, err := s.o.Sandboxes.Find(ctx, who, ref)
+	if err != nil {
+		return api.OpenedPull{}, err
+	}
+	if shown.Repository == nil || shown.Repository.Remote == "" {
+		return api.OpenedPull{}, cove.Errorf(cove.InvalidArgument, "the sandbox %s has no remote that could take a pull request",
+			shown.Name).WithHint("bring its work back: cove apply %s", shown.Name)
+	}
+	opened, err := s.o.Outlet.OpenPull(ctx, shown.Repository.Remote, forge.Pull{Title: q.Title, Head: q.Branch, Base: q.Base,
+		Body: q.Body, Draft: q.Draft})
+	return api.OpenedPull{URL: opened.URL, Number: opened.Number}, err
+}
+
+// checkedOut returns the id of the commit that a sandbox has checked out, or nothing.
+func checkedOut(refs []repos.Ref) string {
+	for _, r := range refs {
+		if r.Name == "HEAD" {
+			return r.ID
+		}
+	}
+	return ""
+}
