@@ -45,23 +45,24 @@ import (
 
 // Daemon is Cove, running.
 type Daemon struct {
-	cfg      *config.Config
-	log      *slog.Logger
-	instance *instance.Instance
-	store    *sqlite.Store
-	images   *image.Store
-	engines  *engine.Set
-	manager  *sandbox.Manager
-	agents   *fit.Agents
-	outlet   outlet.Outlet
-	work     *work.Service
-	runs     *run.Runner
-	meter    *meter.Meter
-	recorder *gateway.Recorder
-	opened   atomic.Pointer[gateway.Gateway] // once it is
-	api      *httpapi.Server
-	memory   *memoryListener
-	port     atomic.Uint32 // of the API on the network; 0 if it is not there
+	cfg       *config.Config
+	log       *slog.Logger
+	instance  *instance.Instance
+	store     *sqlite.Store
+	images    *image.Store
+	engines   *engine.Set
+	manager   *sandbox.Manager
+	agents    *fit.Agents
+	outlet    outlet.Outlet
+	work      *work.Service
+	approvals *gateway.Approvals
+	runs      *run.Runner
+	meter     *meter.Meter
+	recorder  *gateway.Recorder
+	opened    atomic.Pointer[gateway.Gateway] // once it is
+	api       *httpapi.Server
+	memory    *memoryListener
+	port      atomic.Uint32 // of the API on the network; 0 if it is not there
 
 	openGateway func() (*gateway.Gateway, error) // once, when the first sandbox has a network
 	openRepos   func() (*repos.Store, error)     // once
@@ -124,6 +125,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		MaxConcurrent: cfg.Sandbox.MaxConcurrent, MaxQueued: cfg.Sandbox.Queue,
 		Retention: cfg.Audit.Retention.Std(), Clock: clock.Real(), Log: log,
 	})
+	d.approvals = gateway.NewApprovals(gateway.ApprovalsOptions{Store: store.NewVault(d.store), Clock: clock.Real(), Log: log})
 	d.agents = d.newAgents()
 	if d.outlet, err = d.newOutlet(); err != nil {
 		return nil, err
@@ -182,7 +184,7 @@ func GuestPath(cfg *config.Config) string {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.manager, Lasting: d.manager, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: store.NewVault(d.store), Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		Executor: d.manager, Approvals: d.approvals, Lasting: d.manager, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: store.NewVault(d.store), Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
 		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}

@@ -27,6 +27,7 @@ func (d *Daemon) adopt(ctx context.Context) error {
 		return err
 	}
 	d.lasting.Store(g)
+	d.approvals.Add(g)
 	err = d.manager.AdoptSandboxes(ctx, sandbox.Lasting{
 		Workspaces: workspaces,
 		OpenWay: func(who cove.Principal, id cove.SandboxID, name string, n sandbox.Network) (sandbox.Way, error) {

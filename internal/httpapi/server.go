@@ -51,7 +51,6 @@ type Executor interface {
 	Certificate(ctx context.Context, who cove.Principal, id cove.ExecutionID) ([]byte, error)
 	// Models returns what a running execution of the principal's has used of models so far.
 	Models(who cove.Principal, id cove.ExecutionID) []api.ModelUsage
-	Asks
 	Active() int
 	Queued() int
 	Runtimes(ctx context.Context, image, engine string) ([]api.Runtime, error)
@@ -59,8 +58,8 @@ type Executor interface {
 	Health(ctx context.Context) map[string]string
 }
 
-// Options is everything a Server needs. Executor, Store and CheckPath must be
-// set; of a gateway of its own Clients and Store.
+// Options is everything a Server needs. Executor, Store, Approvals and CheckPath
+// must be set; of a gateway of its own Clients, Store and Approvals.
 type Options struct {
 	Executor Executor
 	Lasting  Sandboxes // nil: there are no routes of sandboxes that last
@@ -75,6 +74,8 @@ type Options struct {
 	Profiles func() ([]api.Profile, error)
 	Clients  Clients
 	Store    store.Vault
+	// Approvals lists and answers the requests that wait.
+	Approvals Approvals
 	// CheckPath judges host paths as hostpath.Check does: with nil roots it
 	// applies only what is always refused.
 	CheckPath func(path string, roots []string) (resolved string, err error)

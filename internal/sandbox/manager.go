@@ -48,9 +48,8 @@ type Way interface {
 	// Holds lists what waits for an answer, the oldest first, and a channel that
 	// is closed when that changes.
 	Holds() ([]approval.Hold, <-chan struct{})
-	// Answer answers, as who, what waits as id, and says what that was. Errors: NotFound,
-	// InvalidArgument.
-	Answer(ctx context.Context, who cove.Principal, id cove.HoldID, a approval.Answer) (approval.Hold, error)
+	// EndBy limits how long what waits is shown to wait.
+	EndBy(time.Time)
 	// Denied lists what was tried and not allowed, as "--allow" takes it.
 	Denied() []string
 	// Models is what has been used of models, by provider.
@@ -103,9 +102,8 @@ type Manager struct {
 	commands  map[cove.ExecutionID]*command
 	residents map[cove.SandboxID]*resident
 	sharing   chan struct{} // holds one value: who puts it in may look for shared sandboxes, and make them
-	errands   map[*errand]bool
-	lasting   *Lasting // nil until AdoptSandboxes
-	owner     bool     // of the lasting sandboxes
+	lasting   *Lasting      // nil until AdoptSandboxes
+	owner     bool          // of the lasting sandboxes
 	closed    bool
 }
 
@@ -113,7 +111,7 @@ type Manager struct {
 func New(o Options) *Manager {
 	ending, end := context.WithCancel(context.Background())
 	return &Manager{
-		ending: ending, end: end, residents: map[cove.SandboxID]*resident{}, errands: map[*errand]bool{}, sharing: make(chan struct{}, 1),
+		ending: ending, end: end, residents: map[cove.SandboxID]*resident{}, sharing: make(chan struct{}, 1),
 		o: o, queue: newQueue(o.MaxConcurrent, o.MaxQueued),
 		running: map[cove.ExecutionID]*execution{}, commands: map[cove.ExecutionID]*command{}, born: o.Clock.Now(), began: o.Clock.Monotonic(),
 	}

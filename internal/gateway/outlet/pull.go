@@ -22,7 +22,7 @@ func (o Outlet) OpenPull(ctx context.Context, remote string, p forge.Pull) (forg
 	if err != nil {
 		return forge.Opened{}, err
 	}
-	_, way, err := o.way(spec)
+	way, err := o.way(spec)
 	if err != nil {
 		return forge.Opened{}, err
 	}
