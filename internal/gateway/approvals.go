@@ -61,8 +61,8 @@ func (a *Approvals) Holds(who cove.Principal) []approval.Hold {
 	return all
 }
 
-// Answer answers a question as a principal who sees it. may judges whether the principal may give this answer; its error
-// is Answer's. Errors: NotFound when the question is not open in this process, InvalidArgument, those of
+// Answer answers a question as a principal who sees it. may judges whether the principal may give this answer; its
+// error is Answer's. Errors: NotFound when the question is not open in this process, InvalidArgument, those of
 // Records.Approve.
 func (a *Approvals) Answer(ctx context.Context, who cove.Principal, id cove.HoldID, answer approval.Answer,
 	may func(approval.Hold) error) error {

@@ -32,8 +32,8 @@ func (r *records) Revoke(_ context.Context, _ string, id cove.ApprovalID) error 
 	return cove.Errorf(cove.NotFound, "no approval %s", id)
 }
 
-// TestApprovals checks who sees and answers the questions of which routes, over two gateways, under which names they are
-// shown and audited, and how long they are shown to be open.
+// TestApprovals checks who sees and answers the questions of which routes, over two gateways, under which names they
+// are shown and audited, and how long they are shown to be open.
 func TestApprovals(t *testing.T) {
 	c := clock.NewManual(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	r := &records{}
@@ -121,7 +121,8 @@ func TestApprovals(t *testing.T) {
 	}); err != forbidden {
 		t.Errorf("not allowed to answer: %v", err)
 	}
-	if err := a.Answer(t.Context(), keeper, all[0].ID, approval.Answer{Scope: "ever"}, yes); cove.ErrorCode(err) != cove.InvalidArgument {
+	err := a.Answer(t.Context(), keeper, all[0].ID, approval.Answer{Scope: "ever"}, yes)
+	if cove.ErrorCode(err) != cove.InvalidArgument {
 		t.Errorf("a wrong answer: %v", err)
 	}
 	if len(r.written) > 0 || len(a.Holds(owner)) != len(all) {
