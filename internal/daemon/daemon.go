@@ -58,6 +58,7 @@ type Daemon struct {
 	agents     *fit.Agents
 	outlet     outlet.Outlet
 	work       *work.Service
+	approvals  *gateway.Approvals
 	runs       *run.Runner
 	meter      *meter.Meter
 	recorder   *gateway.Recorder
@@ -132,6 +133,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		Clock: clock.Real(), Log: log,
 	})
 	d.processes = sandbox.NewProcesses(d.sandboxes)
+	d.approvals = gateway.NewApprovals(gateway.ApprovalsOptions{Store: store.NewVault(d.store), Clock: clock.Real(), Log: log})
 	d.agents = d.newAgents()
 	if d.outlet, err = d.newOutlet(); err != nil {
 		return nil, err
@@ -190,7 +192,7 @@ func GuestPath(cfg *config.Config) string {
 func (d *Daemon) newAPI() (*httpapi.Server, error) {
 	cfg := d.cfg
 	o := httpapi.Options{
-		Executor: d.executions, Sandboxes: d.sandboxes, Processes: d.processes, Asks: asks{d.executions, d.sandboxes}, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: store.NewVault(d.store), Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
+		Executor: d.executions, Sandboxes: d.sandboxes, Processes: d.processes, Approvals: d.approvals, Repositories: repositories{d.openRepos}, Agents: d.agents, Work: d.work, Runs: d.runs, Profiles: func() ([]api.Profile, error) { return Profiles(cfg) }, Store: store.NewVault(d.store), Flush: d.recorder.Flush, Collectors: []prometheus.Collector{d.meter}, CheckPath: hostpath.Check, Log: d.log, Version: version.Version,
 		AllowedHosts: cfg.AllowedHosts, WorkDirRoots: cfg.Sandbox.AllowedWorkdirRoots,
 		Rate: httpapi.Rate{PerSecond: cfg.RateLimit.PerSecond, Burst: cfg.RateLimit.Burst},
 	}

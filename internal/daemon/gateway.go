@@ -40,16 +40,15 @@ func (d *Daemon) openWay(who cove.Principal, id cove.SandboxID, of cove.Executio
 	if err != nil {
 		return nil, err
 	}
-	return g.Open(spec(who, id, string(of), n))
+	s := spec(who, id, string(of), n)
+	s.Object = string(of)
+	return g.Open(s)
 }
 
 // newOutlet makes the routes of programs of this machine.
 func (d *Daemon) newOutlet() (outlet.Outlet, error) {
 	servers, err := GitHub(d.cfg.Gateway)
-	return outlet.Outlet{Gateway: d.openGateway, GitHub: servers,
-		Errand: func(who cove.Principal, id cove.SandboxID, name string, way *gateway.Way) (done func()) {
-			return d.sandboxes.Errand(who, id, name, way)
-		}}, err
+	return outlet.Outlet{Gateway: d.openGateway, GitHub: servers}, err
 }
 
 func (d *Daemon) newGateway() (*gateway.Gateway, error) {
@@ -63,6 +62,7 @@ func (d *Daemon) newGateway() (*gateway.Gateway, error) {
 	}
 	made := gateway.New(o)
 	d.opened.Store(made)
+	d.approvals.Add(made)
 	return made, nil
 }
 

@@ -71,7 +71,9 @@ func (d *Daemon) openGit(ctx context.Context, h sandbox.HiddenGit) (sandbox.GitS
 			if err != nil {
 				return nil, err
 			}
-			return g.Open(spec(h.Owner, id, h.Name, n))
+			s := spec(h.Owner, id, h.Name, n)
+			s.Object = string(h.ID)
+			return g.Open(s)
 		}
 	}
 	return hidden.Open(ctx, o)

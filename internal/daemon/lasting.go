@@ -28,6 +28,7 @@ func (d *Daemon) adopt(ctx context.Context) error {
 		return err
 	}
 	d.lasting.Store(g)
+	d.approvals.Add(g)
 	err = d.sandboxes.Adopt(ctx, sandbox.Host{
 		Workspaces: workspaces,
 		OpenRoute: func(who cove.Principal, id cove.SandboxID, name string, n egress.Network) (egress.Route, error) {

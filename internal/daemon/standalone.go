@@ -113,7 +113,9 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	if err := g.Reload(ctx); err != nil {
 		return nil, err
 	}
-	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Store: store.NewVault(g.store), Flush: g.recorder.Flush, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
+	approvals := gateway.NewApprovals(gateway.ApprovalsOptions{Store: store.NewVault(g.store), Clock: clock.Real(), Log: o.Log})
+	approvals.Add(served)
+	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Approvals: approvals, Store: store.NewVault(g.store), Flush: g.recorder.Flush, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
 		return nil, err
 	}
 	if g.control, _, err = clients.Listen("unix:"+o.Socket, false); err != nil {

@@ -3,11 +3,10 @@
 package egress
 
 import (
-	"context"
 	"io"
 	"os"
+	"time"
 
-	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -33,8 +32,8 @@ type Route interface {
 	// Holds returns the requests that wait for an answer, the oldest first, and a channel that is closed when they
 	// change.
 	Holds() ([]approval.Hold, <-chan struct{})
-	// Answer answers a waiting request for a principal, and returns it. Errors: NotFound, InvalidArgument.
-	Answer(ctx context.Context, who cove.Principal, id cove.HoldID, a approval.Answer) (approval.Hold, error)
+	// EndBy limits how long requests are shown to wait.
+	EndBy(time.Time)
 	// Denied lists the places that were tried and not allowed, as "--allow" takes them.
 	Denied() []string
 	// Models returns the use of models, by provider.

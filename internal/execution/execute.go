@@ -60,10 +60,9 @@ type execution struct {
 
 	cancel context.CancelFunc // ends what prepares
 
-	mu       sync.Mutex
-	way      egress.Route // nil without a network
-	deadline time.Time    // by when the program has ended; zero before it begins
-	why      ending
+	mu  sync.Mutex
+	way egress.Route // nil without a network
+	why ending
 
 	dismissed chan struct{} // closed when it is over and recorded
 }

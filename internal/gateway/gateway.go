@@ -117,9 +117,13 @@ func (g *Gateway) ownPort(port uint16) bool { return g.o.OwnPort != nil && g.o.O
 
 // Spec describes the egress route of a sandbox.
 type Spec struct {
-	Sandbox     cove.SandboxID
-	Name        string             // its name for "cove policy allow": its execution
-	Owner       cove.Principal     // the principal whose sandbox it is
+	Sandbox cove.SandboxID
+	Name    string         // its name for "cove policy allow": its execution
+	Owner   cove.Principal // the principal whose sandbox it is
+	// Asker sees and answers the route's questions, and Object is the route in the audit log of that; Owner and Sandbox if
+	// not set. They differ where the host acts for a sandbox, on a route of its own.
+	Asker       cove.Principal
+	Object      string
 	Policy      []*policy.Document // merged first to last
 	Credentials []string           // names
 	// Remote is a repository whose requests get the machine's own credential for it; with PullRequests so do requests

@@ -105,7 +105,8 @@ func newGitLab(t *testing.T, rate Rate) *gitLab {
 			Observe: l.observe})})
 	t.Cleanup(g.Close)
 	l.way, err = g.Open(Spec{Sandbox: cove.NewSandboxID(), Name: "test", Credentials: []string{"forge"},
-		Policy: []*policy.Document{document(t, "rules: [{hosts: example.com}]\ngit: [{remote: https://example.com/o/r, push: own}]")}})
+		Policy: []*policy.Document{document(t, `rules: [{hosts: example.com}]
+git: [{remote: https://example.com/o/r, push: own}]`)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,8 @@ func newGitLab(t *testing.T, rate Rate) *gitLab {
 func (l *gitLab) observe(d api.Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.decisions = append(l.decisions, fmt.Sprintf("%s %s%s %s at %s: %d", d.Method, d.Host, d.Path, d.Verdict, d.Stage, d.Status))
+	l.decisions = append(l.decisions,
+		fmt.Sprintf("%s %s%s %s at %s: %d", d.Method, d.Host, d.Path, d.Verdict, d.Stage, d.Status))
 }
 
 // taken returns the decisions since the last call.
@@ -188,7 +190,8 @@ func TestGitOwnRequestsAreLimited(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.taken()
-		if r := refusal(t, ask(l.request(t))); r.Code != cove.Overloaded || r.After <= 0 || r.Rule != "gateway: rate of one host" {
+		r := refusal(t, ask(l.request(t)))
+		if r.Code != cove.Overloaded || r.After <= 0 || r.Rule != "gateway: rate of one host" {
 			t.Errorf("%s: %+v", name, r)
 		}
 		if got, want := l.taken(), []string{"GET example.com/o/r.git/info/refs deny at rate: 0"}; !slices.Equal(got, want) {
@@ -206,7 +209,8 @@ func TestGitOwnRequestsBreak(t *testing.T) {
 	l.status = http.StatusBadGateway
 	unseen := smart.Asked{Wants: []string{strings.Repeat("f", 40)}}
 	for range maxFailures {
-		if r := refusal(t, l.request(t).admit(t.Context(), unseen)); r.Code != cove.Unavailable || !strings.Contains(r.Reason, "502") {
+		r := refusal(t, l.request(t).admit(t.Context(), unseen))
+		if r.Code != cove.Unavailable || !strings.Contains(r.Reason, "502") {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -219,7 +223,8 @@ func TestGitOwnRequestsBreak(t *testing.T) {
 // TestGitOwnRequestsAreJudged: a request that policy does not permit is not sent, and recorded.
 func TestGitOwnRequestsAreJudged(t *testing.T) {
 	l := newGitLab(t, Rate{})
-	if _, err := l.way.Extend(document(t, "rules: [{hosts: example.com, paths: /o/r.git/info/refs, action: deny}]")); err != nil {
+	denies := document(t, "rules: [{hosts: example.com, paths: /o/r.git/info/refs, action: deny}]")
+	if _, err := l.way.Extend(denies); err != nil {
 		t.Fatal(err)
 	}
 	err := l.request(t).list(t.Context())

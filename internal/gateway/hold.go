@@ -302,7 +302,7 @@ func (w *Way) Holds() (all []approval.Hold, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for q, one := range h.waiting {
-		all = append(all, one.describe(q))
+		all = append(all, w.describe(one.describe(q)))
 	}
 	slices.SortFunc(all, approval.ByAge)
 	if h.changed == nil {
@@ -323,10 +323,9 @@ func (w *Way) Answer(ctx context.Context, who cove.Principal, id cove.HoldID, a 
 	q, ok := h.find(id)
 	if !ok {
 		h.mu.Unlock()
-		return approval.Hold{}, cove.Errorf(cove.NotFound, "nothing waits as %s",
-			id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
+		return approval.Hold{}, notOpen(id)
 	}
-	what := h.waiting[q].describe(q)
+	what := w.describe(h.waiting[q].describe(q))
 	switch a.Scope {
 	case approval.Once:
 		h.release(q, answerOf(a.Allow))

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
@@ -33,7 +34,9 @@ type Way struct {
 	sandbox cove.SandboxID
 	name    atomic.Pointer[string] // see Rename
 	owner   cove.Principal
-	started string // digest of the policy and credentials that it has begun with
+	asker   cove.Principal // see Spec
+	object  string         // see Spec
+	started string         // digest of the policy and credentials that it has begun with
 	trust   *trust
 	names   dns.Names
 	lookups *lookups
@@ -41,6 +44,8 @@ type Way struct {
 	proxy   *proxy.Server
 	holds   holds
 	denied  denials
+	// deadline is the time by which the program has ended; see EndBy
+	deadline atomic.Pointer[time.Time]
 
 	credentials    *credential.Set // set on what the sandbox itself asks
 	hasCredentials bool
@@ -71,7 +76,7 @@ type Way struct {
 }
 
 func (g *Gateway) newWay(s Spec) (w *Way, err error) {
-	w = &Way{gateway: g, sandbox: s.Sandbox, owner: s.Owner, holds: holds{clock: g.o.Clock},
+	w = &Way{gateway: g, sandbox: s.Sandbox, owner: s.Owner, asker: s.asker(), object: s.object(), holds: holds{clock: g.o.Clock},
 		spooled: make(chan struct{}, maxSpooled)}
 	w.name.Store(&s.Name)
 	w.rates = newRates(g.o.Rate, g.o.Clock)

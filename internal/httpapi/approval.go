@@ -11,9 +11,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 )
 
-// Asks is who holds requests until somebody answers: a sandbox.Manager, and the
-// clients of a gateway of its own.
-type Asks interface {
+// Approvals lists and answers the requests that wait; gateway.Approvals is one.
+type Approvals interface {
 	// Holds lists what waits for an answer of the principal's in this process, the oldest first.
 	Holds(who cove.Principal) []approval.Hold
 	// Answer answers, as the principal, what waits as id in something of the principal's, if may has no
@@ -23,20 +22,13 @@ type Asks interface {
 	Revoke(ctx context.Context, who cove.Principal, id cove.ApprovalID) error
 }
 
-func (s *Server) asks() Asks {
-	if s.Clients != nil {
-		return s.Clients
-	}
-	return s.Asks
-}
-
 type holdsInput struct {
 	Execution string `query:"execution" maxLength:"64" doc:"Only of this execution"`
 }
 
 // holds is GET /network/holds.
 func (s *Server) holds(ctx context.Context, in *holdsInput) (*answer[api.HoldList], error) {
-	all := s.asks().Holds(exchangeOf(ctx).who)
+	all := s.Approvals.Holds(exchangeOf(ctx).who)
 	if in.Execution != "" {
 		all = slices.DeleteFunc(all, func(h approval.Hold) bool { return string(h.Execution) != in.Execution })
 	}
@@ -68,7 +60,7 @@ func (s *Server) answerHold(ctx context.Context, in *holdAnswerInput) (*struct{}
 	}
 	who := exchangeOf(ctx).who
 	a := approval.Answer{Allow: in.Body.Allow, Scope: approval.Scope(in.Body.Scope), For: apispec.Duration(in.Body.For)}
-	return nil, s.asks().Answer(ctx, who, id, a, func(h approval.Hold) error {
+	return nil, s.Approvals.Answer(ctx, who, id, a, func(h approval.Hold) error {
 		if who.IsOwner() || !a.Allow {
 			return nil
 		}
@@ -106,5 +98,5 @@ func (s *Server) revoke(ctx context.Context, in *approvalInput) (*struct{}, erro
 	if err != nil {
 		return nil, cove.Errorf(cove.NotFound, "no approval %.64q is remembered", in.ID)
 	}
-	return nil, s.asks().Revoke(ctx, exchangeOf(ctx).who, id)
+	return nil, s.Approvals.Revoke(ctx, exchangeOf(ctx).who, id)
 }

@@ -23,11 +23,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
-	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
 	"github.com/cove-sandbox/cove/internal/execution"
+	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/repos"
@@ -56,6 +56,9 @@ type estate struct {
 	processes  *sandbox.Processes
 	printed    chan struct{} // receives when a program has printed the secret
 
+	gateway *gateway.Gateway
+	waiting sync.WaitGroup // requests in ways
+
 	mu   sync.Mutex
 	ways []*heldWay
 }
@@ -75,13 +78,16 @@ func newEstate(t *testing.T) *estate {
 	caps := fake.New(fake.Options{}).Capabilities()
 	caps.Files, caps.Listeners, caps.Networks = true, true, []cove.NetworkMode{cove.NetworkNone, cove.NetworkLimited}
 	eng := fake.New(fake.Options{Host: fake.NewHost(), Capabilities: &caps, Programs: map[string]fake.Program{"python3": e.secretive, "robot": robot}})
+	e.gateway = gateway.New(gateway.Options{Dir: filepath.Join(dir, "ways"), Approvals: &vault, Clock: clock.Real(), Log: log})
+	approvals := gateway.NewApprovals(gateway.ApprovalsOptions{Store: vault, Clock: clock.Real(), Log: log})
+	approvals.Add(e.gateway)
 	engines := engine.NewSet("fake", engine.Source{Name: "fake", Open: func() (engine.Engine, error) { return eng, nil }})
 	e.sandboxes = sandbox.New(sandbox.Options{Engines: engines, Images: hostAlone{}, Store: vault, Clock: clock.Real(), Log: log})
 	e.processes = sandbox.NewProcesses(e.sandboxes)
 	e.executions = execution.New(execution.Options{
 		Engines: engines, Images: hostAlone{}, Store: vault, Instance: in.ID, RunDir: dir,
-		OpenRoute: func(cove.Principal, cove.SandboxID, cove.ExecutionID, egress.Network) (egress.Route, error) {
-			return e.way(), nil
+		OpenRoute: func(who cove.Principal, id cove.SandboxID, of cove.ExecutionID, _ egress.Network) (egress.Route, error) {
+			return e.way(who, id, string(of))
 		},
 		MaxConcurrent: 8, MaxQueued: 8, Clock: clock.Real(), Log: log,
 	})
@@ -95,8 +101,8 @@ func newEstate(t *testing.T) *estate {
 	})
 	err = e.sandboxes.Adopt(t.Context(), sandbox.Host{
 		Workspaces: emptyWorkspaces(dir), ForgetRoute: func(cove.SandboxID) error { return nil },
-		OpenRoute: func(cove.Principal, cove.SandboxID, string, egress.Network) (egress.Route, error) {
-			return e.way(), nil
+		OpenRoute: func(who cove.Principal, id cove.SandboxID, name string, _ egress.Network) (egress.Route, error) {
+			return e.way(who, id, name)
 		},
 		Repository: func(cove.Principal, store.SandboxRepository, bool) (egress.Network, error) {
 			return egress.Network{Mode: cove.NetworkNone}, nil
@@ -113,7 +119,7 @@ func newEstate(t *testing.T) *estate {
 		return []api.Profile{{Name: "crew", Spec: api.Spec{Env: map[string]string{"TOKEN": secret}}}}, nil
 	}
 	e.Server, err = New(Options{
-		Executor: e.executions, Asks: executionAsks{e.executions, e.sandboxes}, Sandboxes: e.sandboxes, Processes: e.processes, Repositories: mirrors, Work: managed{e.sandboxes}, Runs: runs, Agents: fakeAgents{},
+		Executor: e.executions, Approvals: approvals, Sandboxes: e.sandboxes, Processes: e.processes, Repositories: mirrors, Work: managed{e.sandboxes}, Runs: runs, Agents: fakeAgents{},
 		Profiles: profiles, Store: vault, CheckPath: hostpath.Check, Version: "test", Log: log,
 		Keys: []Key{key("keeper", keeper), key("stranger", stranger)},
 	})
@@ -129,6 +135,8 @@ func newEstate(t *testing.T) *estate {
 			t.Errorf("close: %v", err)
 		}
 		runs.Close()
+		e.gateway.Close()
+		e.waiting.Wait()
 		e.store.Close()
 		in.Release()
 	})
@@ -257,36 +265,43 @@ func (hostAlone) Hold(context.Context, string) (func(), error) {
 	return nil, errors.New("there are no images")
 }
 
-// heldWay leads nowhere, and one request waits in it for an answer.
+// heldWay is a route of a real gateway that no sandbox is connected to. One request waits in it for an answer.
 type heldWay struct {
+	*gateway.Way
 	hold approval.Hold
 }
 
-func (e *estate) way() *heldWay {
+func (e *estate) way(who cove.Principal, id cove.SandboxID, name string) (*heldWay, error) {
+	documents, err := policy.Parse("p.yaml", []byte("mode: limited\nrules: [{hosts: api.example.com, action: ask}]"))
+	if err != nil {
+		return nil, err
+	}
+	opened, err := e.gateway.Open(gateway.Spec{Sandbox: id, Name: name, Owner: who, Policy: []*policy.Document{documents}})
+	if err != nil {
+		return nil, err
+	}
+	host, err := policy.ParseHost("api.example.com")
+	if err != nil {
+		return nil, err
+	}
+	w := &heldWay{Way: opened}
+	_, changed := opened.Holds()
+	e.waiting.Go(func() {
+		opened.Decide(context.Background(), policy.Request{Layer: policy.LayerHTTP, Host: host, Port: 443, Method: "GET", Path: "/"})
+	})
+	<-changed
+	holds, _ := opened.Holds()
+	w.hold = holds[0]
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	subject := approval.Subject{Host: "api.example.com", Port: 443}
-	w := &heldWay{hold: approval.Hold{ID: cove.NewHoldID(), Subject: subject, Since: time.Now(), Until: time.Now().Add(time.Hour)}}
 	e.ways = append(e.ways, w)
-	return w
+	return w, nil
 }
 
-func (*heldWay) Bind(*engine.Binding, engine.Rootfs) error   { return nil }
-func (*heldWay) Env() map[string]string                      { return nil }
-func (*heldWay) Serve([]*os.File) error                      { return nil }
-func (*heldWay) Extend(...*policy.Document) (int, error)     { return 0, nil }
-func (*heldWay) Replace(...*policy.Document) (int, error)    { return 0, nil }
-func (*heldWay) Rename(string)                               {}
-func (*heldWay) Certificate() []byte                         { return []byte(secret) }
-func (w *heldWay) Holds() ([]approval.Hold, <-chan struct{}) { return []approval.Hold{w.hold}, nil }
-func (*heldWay) Denied() []string                            { return nil }
-func (*heldWay) Concealed(from io.Reader) io.Reader          { return from }
-func (*heldWay) Shut()                                       {}
-func (*heldWay) Close()                                      {}
-func (*heldWay) Models() []model.ProviderUsage               { return nil }
-func (w *heldWay) Answer(context.Context, cove.Principal, cove.HoldID, approval.Answer) (approval.Hold, error) {
-	return w.hold, nil
-}
+func (*heldWay) Bind(*engine.Binding, engine.Rootfs) error { return nil }
+func (*heldWay) Env() map[string]string                    { return nil }
+func (*heldWay) Serve([]*os.File) error                    { return nil }
+func (*heldWay) Certificate() []byte                       { return []byte(secret) }
 
 // ask sends a request with a key, or through the owner's door, and returns the
 // status and the body. A stream that does not end is read for a moment.
@@ -369,14 +384,4 @@ func get[T any](t *testing.T, e *estate, who, path string) T {
 	t.Helper()
 	code, text := e.ask(t, who, "GET", path, "")
 	return decode[T](t, reply{&http.Response{StatusCode: code}, text}, http.StatusOK)
-}
-
-// executionAsks are the requests of executions that wait for an answer.
-type executionAsks struct {
-	*execution.Executions
-	sandboxes *sandbox.Sandboxes
-}
-
-func (a executionAsks) Revoke(ctx context.Context, who cove.Principal, id cove.ApprovalID) error {
-	return a.sandboxes.Revoke(ctx, who, id)
 }

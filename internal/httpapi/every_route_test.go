@@ -358,6 +358,8 @@ func newGatewayEstate(t *testing.T) (e *estate, there, missing map[string]string
 		Dir: filepath.Join(dir, "gateway"), Keep: &keep, Approvals: &vault, Clock: clock.Real(), Log: log,
 	})
 	t.Cleanup(g.Close)
+	approvals := gateway.NewApprovals(gateway.ApprovalsOptions{Store: vault, Clock: clock.Real(), Log: log})
+	approvals.Add(g)
 	registry, err := clients.New(t.Context(), clients.Options{
 		Gateway: g, Store: vault, Version: "test", Clock: clock.Real(), Log: log,
 	})
@@ -365,7 +367,7 @@ func newGatewayEstate(t *testing.T) (e *estate, there, missing map[string]string
 		t.Fatal(err)
 	}
 	t.Cleanup(registry.Close)
-	e.Server, err = New(Options{Clients: registry, Store: vault, Version: "test", Log: log, Keys: []Key{key("stranger", stranger)}})
+	e.Server, err = New(Options{Clients: registry, Approvals: approvals, Store: vault, Version: "test", Log: log, Keys: []Key{key("stranger", stranger)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,6 @@ type Clients interface {
 	Remove(ctx context.Context, who cove.Principal, name string) error
 	Attach(who cove.Principal, name string, sockets []*os.File) (*clients.Session, error)
 	Health() api.GatewayHealth
-	Asks
 }
 
 // addGatewayRoutes is the table of contents of a gateway's API.

@@ -304,7 +304,7 @@ func (b *lockedBuffer) String() string {
 func start(t *testing.T, change func(*Options)) *harness {
 	t.Helper()
 	h := &harness{t: t, fake: &fakeExecutor{}, store: &fakeStore{executions: map[cove.ExecutionID]store.Execution{}}, log: &lockedBuffer{}}
-	o := Options{Executor: h.fake, Asks: h.fake, Sandboxes: &h.lasting, Processes: &h.lasting, Repositories: &h.repositories, Work: &h.work, Runs: &h.runs, Agents: fakeAgents{}, Store: store.NewVault(h.store), CheckPath: hostpath.Check, Version: "test",
+	o := Options{Executor: h.fake, Approvals: h.fake, Sandboxes: &h.lasting, Processes: &h.lasting, Repositories: &h.repositories, Work: &h.work, Runs: &h.runs, Agents: fakeAgents{}, Store: store.NewVault(h.store), CheckPath: hostpath.Check, Version: "test",
 		Log: slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if change != nil {
 		change(&o)

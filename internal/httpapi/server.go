@@ -59,12 +59,10 @@ type Executor interface {
 	Health(ctx context.Context) map[string]string
 }
 
-// Options is everything a Server needs. Executor, Store and CheckPath must be
-// set; of a gateway of its own Clients and Store.
+// Options is everything a Server needs. Executor, Store, Approvals and CheckPath
+// must be set; of a gateway of its own Clients, Store and Approvals.
 type Options struct {
-	Executor Executor
-	// Asks holds requests until they are answered; with Clients it is not needed.
-	Asks      Asks
+	Executor  Executor
 	Sandboxes Sandboxes // nil: there are no routes of long-lived sandboxes
 	Processes Processes // of Sandboxes
 	// Repositories is the store of repositories; nil: there are no routes of it.
@@ -78,6 +76,8 @@ type Options struct {
 	Profiles func() ([]api.Profile, error)
 	Clients  Clients
 	Store    store.Vault
+	// Approvals lists and answers the requests that wait.
+	Approvals Approvals
 	// CheckPath judges host paths as hostpath.Check does: with nil roots it
 	// applies only what is always refused.
 	CheckPath func(path string, roots []string) (resolved string, err error)

@@ -404,9 +404,7 @@ var known, _ = redact.New(secret.New("sk-real-key"))
 func (way) Concealed(from io.Reader) io.Reader {
 	return redact.Follow(from, func() (*redact.Set, error) { return known, nil })
 }
-func (way) Close()        {}
-func (way) Shut()         {}
-func (way) Rename(string) {}
-func (way) Answer(context.Context, cove.Principal, cove.HoldID, approval.Answer) (approval.Hold, error) {
-	return approval.Hold{}, nil
-}
+func (way) Close()          {}
+func (way) Shut()           {}
+func (way) Rename(string)   {}
+func (way) EndBy(time.Time) {}

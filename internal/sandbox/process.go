@@ -173,9 +173,5 @@ func (p *Process) Holds() ([]approval.Hold, <-chan struct{}) {
 	if p.in.way == nil {
 		return nil, nil
 	}
-	all, changed := p.in.way.Holds()
-	for i := range all {
-		all[i].Execution = cove.ExecutionID(p.in.Name)
-	}
-	return all, changed
+	return p.in.way.Holds()
 }

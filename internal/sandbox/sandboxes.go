@@ -73,7 +73,6 @@ type Layers interface {
 type Sandboxes struct {
 	*reconciler
 	sharing chan struct{} // holds one value: its holder looks for shared sandboxes, and makes them
-	errands map[*errand]bool
 }
 
 // New makes Sandboxes, which show what is recorded until Adopt.
@@ -84,7 +83,7 @@ func New(o Options) *Sandboxes {
 	}
 	return &Sandboxes{
 		reconciler: &reconciler{&supervisor{records: &records{rs}}},
-		sharing:    make(chan struct{}, 1), errands: map[*errand]bool{},
+		sharing:    make(chan struct{}, 1),
 	}
 }
 

@@ -333,10 +333,8 @@ var known, _ = redact.New(secret.New("the key of it"))
 func (w *way) Concealed(from io.Reader) io.Reader {
 	return redact.Follow(from, func() (*redact.Set, error) { return known, nil })
 }
-func (w *way) Answer(_ context.Context, _ cove.Principal, id cove.HoldID, a approval.Answer) (approval.Hold, error) {
-	return approval.Hold{ID: id}, nil
-}
-func (w *way) Shut() {}
+func (w *way) EndBy(time.Time) {}
+func (w *way) Shut()           {}
 func (w *way) Close() {
 	w.ways.mu.Lock()
 	defer w.ways.mu.Unlock()
@@ -714,8 +712,8 @@ func TestLastingAdoption(t *testing.T) {
 	if got := h.ways.policyOf(running.ID); got != policyThen {
 		t.Errorf("the policy is %q", got)
 	}
-	if holds := s.Holds(cove.MachineOwner()); len(holds) != 1 || holds[0].Execution != "running" {
-		t.Errorf("what waits is %+v", holds)
+	if open, _ := h.ways.left(); len(open) != 1 || string(open[0]) != running.ID {
+		t.Errorf("these have ways out: %v", open)
 	}
 	if _, err := s.Resume(t.Context(), owner, "paused"); err != nil {
 		t.Fatal(err)

@@ -37,8 +37,8 @@ func Describe(changes []repos.Change) []api.WorkChange {
 		case c.OldPath != "":
 			kind = "renamed"
 		}
-		all = append(all, api.WorkChange{Path: c.Path, OldPath: c.OldPath, Change: kind, OldMode: modeText(c.Old), NewMode: modeText(c.New),
-			Added: c.Added, Removed: c.Removed, Binary: c.Binary, Patch: c.Patch})
+		all = append(all, api.WorkChange{Path: c.Path, OldPath: c.OldPath, Change: kind, OldMode: modeText(c.Old),
+			NewMode: modeText(c.New), Added: c.Added, Removed: c.Removed, Binary: c.Binary, Patch: c.Patch})
 	}
 	return all
 }

@@ -29,7 +29,8 @@ type Service struct{ o Options }
 func New(o Options) *Service { return &Service{o} }
 
 // take imports the work of a sandbox, including uncommitted work.
-func (s *Service) take(ctx context.Context, who cove.Principal, ref string) (*repos.Store, *sandbox.Work, []repos.Ref, error) {
+func (s *Service) take(ctx context.Context, who cove.Principal, ref string) (*repos.Store, *sandbox.Work,
+	[]repos.Ref, error) {
 	store, err := s.o.Repositories()
 	if err != nil {
 		return nil, nil, nil, err
@@ -42,7 +43,9 @@ func (s *Service) take(ctx context.Context, who cove.Principal, ref string) (*re
 	if err := in.Snapshot(ctx, repos.WorkRef); err != nil {
 		return nil, nil, nil, err
 	}
-	refs, err := store.Import(ctx, in.ID, func(ctx context.Context, asIs bool) (repos.Stream, error) { return in.Connect(ctx, asIs) })
+	refs, err := store.Import(ctx, in.ID, func(ctx context.Context, asIs bool) (repos.Stream, error) {
+		return in.Connect(ctx, asIs)
+	})
 	return store, in, refs, err
 }
 
@@ -53,7 +56,8 @@ func (s *Service) Import(ctx context.Context, who cove.Principal, ref string) (a
 		return api.ImportedWork{}, err
 	}
 	r := in.Record.Spec.Repository
-	done := api.ImportedWork{Refs: []api.WorkRef{}, Base: r.Base, Branch: r.Branch, Remote: r.Remote, Directory: store.ImportDirectory(in.ID)}
+	done := api.ImportedWork{Refs: []api.WorkRef{}, Base: r.Base, Branch: r.Branch, Remote: r.Remote,
+		Directory: store.ImportDirectory(in.ID)}
 	for _, ref := range refs {
 		done.Refs = append(done.Refs, api.WorkRef{Name: ref.Name, ID: ref.ID})
 	}
@@ -61,7 +65,8 @@ func (s *Service) Import(ctx context.Context, who cove.Principal, ref string) (a
 }
 
 // Diff writes the changes of a sandbox to out, as git prints them.
-func (s *Service) Diff(ctx context.Context, who cove.Principal, ref string, of repos.Work, style repos.DiffStyle, out io.Writer) error {
+func (s *Service) Diff(ctx context.Context, who cove.Principal, ref string, of repos.Work, style repos.DiffStyle,
+	out io.Writer) error {
 	store, in, refs, err := s.take(ctx, who, ref)
 	if err != nil || len(refs) == 0 {
 		return err
@@ -70,7 +75,8 @@ func (s *Service) Diff(ctx context.Context, who cove.Principal, ref string, of r
 }
 
 // Log writes the commits of a sandbox to out, as git prints them.
-func (s *Service) Log(ctx context.Context, who cove.Principal, ref string, of repos.Work, short bool, out io.Writer) error {
+func (s *Service) Log(ctx context.Context, who cove.Principal, ref string, of repos.Work, short bool,
+	out io.Writer) error {
 	store, in, refs, err := s.take(ctx, who, ref)
 	if err != nil || checkedOut(refs) == "" {
 		return err
@@ -79,7 +85,8 @@ func (s *Service) Log(ctx context.Context, who cove.Principal, ref string, of re
 }
 
 // Changes returns the changed files of a sandbox.
-func (s *Service) Changes(ctx context.Context, who cove.Principal, ref string, of repos.Work, style repos.ChangeStyle) ([]repos.Change, error) {
+func (s *Service) Changes(ctx context.Context, who cove.Principal, ref string, of repos.Work,
+	style repos.ChangeStyle) ([]repos.Change, error) {
 	store, in, refs, err := s.take(ctx, who, ref)
 	if err != nil || len(refs) == 0 {
 		return nil, err
@@ -97,7 +104,8 @@ func (s *Service) Commits(ctx context.Context, who cove.Principal, ref string, o
 }
 
 // Apply makes the changes of a sandbox in a directory of the host.
-func (s *Service) Apply(ctx context.Context, who cove.Principal, ref string, of repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error) {
+func (s *Service) Apply(ctx context.Context, who cove.Principal, ref string, of repos.Work, dir string,
+	style repos.ApplyStyle) (repos.Applied, error) {
 	store, in, refs, err := s.take(ctx, who, ref)
 	if err != nil || len(refs) == 0 {
 		return repos.Applied{}, err
@@ -118,9 +126,11 @@ func (s *Service) Push(ctx context.Context, who cove.Principal, ref string, q ap
 	}
 	switch {
 	case done.Commit == "":
-		return done, cove.Errorf(cove.Conflict, "the sandbox %s has committed nothing", in.Record.Name).WithHint("commit inside, then push")
+		return done, cove.Errorf(cove.Conflict, "the sandbox %s has committed nothing", in.Record.Name).
+			WithHint("commit inside, then push")
 	case q.Commit != "" && q.Commit != done.Commit:
-		return done, cove.Errorf(cove.Conflict, "the sandbox %s has committed more since it was looked at", in.Record.Name).WithHint("look at it again: cove log %s", in.Record.Name)
+		return done, cove.Errorf(cove.Conflict, "the sandbox %s has committed more since it was looked at", in.Record.Name).
+			WithHint("look at it again: cove log %s", in.Record.Name)
 	}
 	what := fmt.Sprintf("push %s to %s of %s", done.Commit, done.Branch, done.Remote)
 	var way repos.Outlet = s.o.Outlet
@@ -140,11 +150,12 @@ func (s *Service) Pull(ctx context.Context, who cove.Principal, ref string, q ap
 		return api.OpenedPull{}, err
 	}
 	if shown.Repository == nil || shown.Repository.Remote == "" {
-		return api.OpenedPull{}, cove.Errorf(cove.InvalidArgument, "the sandbox %s has no remote that could take a pull request",
-			shown.Name).WithHint("bring its work back: cove apply %s", shown.Name)
+		return api.OpenedPull{}, cove.Errorf(cove.InvalidArgument,
+			"the sandbox %s has no remote that could take a pull request", shown.Name).
+			WithHint("bring its work back: cove apply %s", shown.Name)
 	}
-	opened, err := s.o.Outlet.OpenPull(ctx, shown.Repository.Remote, forge.Pull{Title: q.Title, Head: q.Branch, Base: q.Base,
-		Body: q.Body, Draft: q.Draft})
+	opened, err := s.o.Outlet.OpenPull(ctx, shown.Repository.Remote, forge.Pull{Title: q.Title,
+		Head: q.Branch, Base: q.Base, Body: q.Body, Draft: q.Draft})
 	return api.OpenedPull{URL: opened.URL, Number: opened.Number}, err
 }
 

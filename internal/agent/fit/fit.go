@@ -107,7 +107,8 @@ func (a *Agents) show(of agent.Agent) (api.Agent, error) {
 
 // InstallAgent installs a version of an agent, the pinned one if empty. Errors: NotFound, InvalidArgument,
 // RuntimeMissing, Unavailable, StorageFull, Corrupt, Unsupported, Canceled.
-func (a *Agents) InstallAgent(ctx context.Context, name, version string, progress func(workspace.Step)) (api.Agent, error) {
+func (a *Agents) InstallAgent(ctx context.Context, name, version string, progress func(workspace.Step)) (api.Agent,
+	error) {
 	if _, err := a.layers.Install(ctx, name, version, progress); err != nil {
 		return api.Agent{}, err
 	}
@@ -118,8 +119,8 @@ func (a *Agents) InstallAgent(ctx context.Context, name, version string, progres
 	return a.show(of)
 }
 
-// RemoveAgent removes a version of an agent, or every version that no sandbox uses if empty. Errors: NotFound, Conflict,
-// StorageFull.
+// RemoveAgent removes a version of an agent, or every version that no sandbox uses if empty. Errors: NotFound,
+// Conflict, StorageFull.
 func (a *Agents) RemoveAgent(ctx context.Context, name, version string) ([]string, error) {
 	all, err := a.o.Store.For(cove.System(installer)).Sandboxes(ctx)
 	if err != nil {
@@ -214,7 +215,8 @@ func (a *Agents) EquipSandbox(who cove.Principal, q *sandbox.Request) error {
 		q.Home = append(q.Home, provision.File{Path: f.Path, Mode: 0o600, Data: []byte(f.Content)})
 	}
 	if q.Screen == nil {
-		return cove.Errorf(cove.Unsupported, "%s has no screen of its own", e.Title).WithHint("give it a task: cove %s PROMPT", e.Agent)
+		return cove.Errorf(cove.Unsupported, "%s has no screen of its own", e.Title).
+			WithHint("give it a task: cove %s PROMPT", e.Agent)
 	}
 	return nil
 }

@@ -13,9 +13,11 @@ import (
 // TestFit checks that a request's own statements take precedence, and that only the machine's owner gets the network of
 // an agent, which has the machine's credentials.
 func TestFit(t *testing.T) {
-	needs := cove.Network{Enabled: true, Mode: cove.NetworkLimited, Allow: []string{"models.test"}, Credentials: []string{"models"}}
+	needs := cove.Network{Enabled: true, Mode: cove.NetworkLimited, Allow: []string{"models.test"},
+		Credentials: []string{"models"}}
 	e := Equipment{Agent: "robot", Outfit: agent.Outfit{Network: needs, Env: map[string]string{"A": "agent", "B": "agent"},
 		Path: "/opt/robot/bin", Screen: []string{"robot"}, Layers: []cove.Layer{{Name: "robot@1", Target: "/opt/robot"}}}}
+	models, both := []string{"models"}, []string{"models.test", "own.test"}
 	own := cove.Network{Enabled: true, Allow: []string{"own.test"}}
 	none := cove.Network{}
 	for name, c := range map[string]struct {
@@ -26,7 +28,7 @@ func TestFit(t *testing.T) {
 		network     bool
 	}{
 		"the owner":                       {cove.MachineOwner(), nil, []string{"models.test"}, []string{"models"}, true},
-		"the owner, with hosts":           {cove.MachineOwner(), &own, []string{"models.test", "own.test"}, []string{"models"}, true},
+		"the owner, with hosts":           {cove.MachineOwner(), &own, both, models, true},
 		"the owner, without a network":    {cove.MachineOwner(), &none, nil, nil, false},
 		"a key holder":                    {cove.KeyHolder("ci"), nil, nil, nil, false},
 		"a key holder, with hosts":        {cove.KeyHolder("ci"), &own, []string{"own.test"}, nil, true},
@@ -44,8 +46,8 @@ func TestFit(t *testing.T) {
 		if n.Enabled != c.network || !slices.Equal(n.Allow, c.allow) || !slices.Equal(n.Credentials, c.credentials) {
 			t.Errorf("%s: %+v", name, n)
 		}
-		if got.Agent != "robot" || got.Path != e.Path || !reflect.DeepEqual(got.Layers, e.Layers) || !slices.Equal(got.Screen, e.Screen) ||
-			got.Env["A"] != "request" || got.Env["B"] != "agent" {
+		if got.Agent != "robot" || got.Path != e.Path || !reflect.DeepEqual(got.Layers, e.Layers) ||
+			!slices.Equal(got.Screen, e.Screen) || got.Env["A"] != "request" || got.Env["B"] != "agent" {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -89,7 +89,8 @@ func TestAccess(t *testing.T) {
 			t.Errorf("%q: %+v, %v", remote, a, err)
 		}
 	}
-	if _, err := servers.Access(Repository{Remote: "https://github.com/o/**"}); cove.ErrorCode(err) != cove.InvalidArgument {
+	_, err := servers.Access(Repository{Remote: "https://github.com/o/**"})
+	if cove.ErrorCode(err) != cove.InvalidArgument {
 		t.Errorf("many repositories: %v", err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 // RoundTrip sends a request of the gateway's own to an origin: through the stages of prepare, over connections that are
 // judged like the sandbox's, and recorded like the sandbox's requests. v is the policy's verdict on the request. The
-// caller closes the answer's body, which ends the request. Errors: those of prepare and of the passage, Forbidden, those
-// of the connection.
+// caller closes the answer's body, which ends the request. Errors: those of prepare and of the passage, Forbidden,
+// those of the connection.
 func (s *Server) RoundTrip(out *http.Request, r policy.Request, v policy.Verdict,
 	prepare func(policy.Request, *http.Request) (Passage, error)) (*http.Response, error) {
 	o := &own{server: s, event: Event{Time: time.Now(), Stage: api.StagePolicy, Request: r, Verdict: v,

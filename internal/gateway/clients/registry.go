@@ -169,7 +169,7 @@ func (r *Registry) open(c *client) error {
 	if err != nil {
 		return err
 	}
-	if c.way, err = r.o.Gateway.Open(gateway.Spec{Sandbox: c.Sandbox, Name: c.Name, Owner: cove.RegisteredClient(c.Name), Policy: documents, Credentials: c.Credentials,
+	if c.way, err = r.o.Gateway.Open(gateway.Spec{Sandbox: c.Sandbox, Name: c.Name, Object: c.Name, Owner: cove.RegisteredClient(c.Name), Policy: documents, Credentials: c.Credentials,
 		Providers: c.Providers, Budget: apispec.Budget(c.Budget)}); err != nil {
 		return err
 	}

@@ -96,7 +96,8 @@ func (a *admission) admit(c net.Conn) {
 	c.SetReadDeadline(time.Now().Add(admissionTimeout))
 	head, err := readHead(c)
 	if err == nil && !a.admits(head) {
-		_, err = io.WriteString(c, "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=\"cove\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		_, err = io.WriteString(c, "HTTP/1.1 407 Proxy Authentication Required\r\n"+
+			"Proxy-Authenticate: Basic realm=\"cove\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		err = cmp.Or(err, net.ErrClosed)
 	}
 	a.mu.Lock()

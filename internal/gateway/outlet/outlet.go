@@ -19,8 +19,6 @@ import (
 type Outlet struct {
 	Gateway func() (*gateway.Gateway, error) // opens it on first use
 	GitHub  github.Servers
-	// Errand makes the holds of a route wait for a principal's answer as those of a sandbox, until done is called.
-	Errand func(who cove.Principal, id cove.SandboxID, name string, way *gateway.Way) (done func())
 }
 
 var _ repos.Outlet = Outlet{}
@@ -41,8 +39,7 @@ func (o Outlet) Open(_ context.Context, who cove.Principal, address string, push
 			return repos.Way{}, err
 		}
 	}
-	_, way, err := o.way(spec)
-	return way, err
+	return o.way(spec)
 }
 
 // Asker is the sandbox in whose name a push asks for approval.
@@ -74,35 +71,29 @@ func (o asking) Open(_ context.Context, _ cove.Principal, address string, push b
 	}
 	first := &document.Rules[0] // git begins by reading, once: that is the request that waits
 	first.Action, first.Note = policy.Ask, o.by.What
-	opened, way, err := o.way(gateway.Spec{Name: o.by.Name, Owner: cove.MachineOwner(),
+	return o.way(gateway.Spec{Name: o.by.Name, Owner: cove.MachineOwner(), Asker: o.by.Who, Object: string(o.by.Sandbox),
 		Policy: []*policy.Document{document}, Remote: address})
-	if err != nil {
-		return repos.Way{}, err
-	}
-	done, end := o.Errand(o.by.Who, o.by.Sandbox, o.by.Name, opened), way.Close
-	way.Close = func() error { done(); return end() }
-	return way, nil
 }
 
 // way opens a route for a program of this machine: a proxy that admits only clients with its password.
-func (o Outlet) way(spec gateway.Spec) (*gateway.Way, repos.Way, error) {
+func (o Outlet) way(spec gateway.Spec) (repos.Way, error) {
 	g, err := o.Gateway()
 	if err != nil {
-		return nil, repos.Way{}, err
+		return repos.Way{}, err
 	}
 	spec.Sandbox = g.Next()
 	way, err := g.Open(spec)
 	if err != nil {
-		return nil, repos.Way{}, err
+		return repos.Way{}, err
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		way.Close()
-		return nil, repos.Way{}, cove.Errorf(cove.Unavailable, "cannot listen for git: %w", err)
+		return repos.Way{}, cove.Errorf(cove.Unavailable, "cannot listen for git: %w", err)
 	}
 	password := rand.Text()
 	way.ServeProxy(newAdmission(ln, "git:"+password))
-	return way, repos.Way{
+	return repos.Way{
 		Proxy: "http://git:" + password + "@" + ln.Addr().String(),
 		CA:    way.EnvAt("", way.Files())["GIT_SSL_CAINFO"],
 		Close: func() error { way.Close(); return nil },

@@ -22,7 +22,7 @@ func (o Outlet) OpenPull(ctx context.Context, remote string, p forge.Pull) (forg
 	if err != nil {
 		return forge.Opened{}, err
 	}
-	_, way, err := o.way(spec)
+	way, err := o.way(spec)
 	if err != nil {
 		return forge.Opened{}, err
 	}
@@ -37,7 +37,8 @@ func (o Outlet) OpenPull(ctx context.Context, remote string, p forge.Pull) (forg
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(roots)
-	transport := &http.Transport{Proxy: http.ProxyURL(proxy), TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}
+	transport := &http.Transport{Proxy: http.ProxyURL(proxy), TLSClientConfig: &tls.Config{RootCAs: pool},
+		DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
 	return forge.Open(ctx, &http.Client{Transport: transport}, address, p)
 }
@@ -63,7 +64,9 @@ func (o Outlet) forgeSpec(remote string) (spec gateway.Spec, address string, err
 	if err != nil {
 		return spec, "", err
 	}
-	document := &policy.Document{Source: "repository", Mode: cove.NetworkLimited, Rules: []policy.Rule{rule}, PullRequests: policy.Granted}
-	spec = gateway.Spec{Name: "git", Owner: cove.MachineOwner(), Policy: []*policy.Document{document}, Remote: remote, PullRequests: true}
+	document := &policy.Document{Source: "repository", Mode: cove.NetworkLimited, Rules: []policy.Rule{rule},
+		PullRequests: policy.Granted}
+	spec = gateway.Spec{Name: "git", Owner: cove.MachineOwner(), Policy: []*policy.Document{document}, Remote: remote,
+		PullRequests: true}
 	return spec, "https://" + at.Host.Authority(at.Port(r.Port)) + path, nil
 }

@@ -266,6 +266,23 @@ func TestAncestry(t *testing.T) {
 	}
 }
 
+// TestUnanswered: where the server does not say whether a push is built on the history of what the sandbox sees, the
+// push is refused for that, and not taken for one that is built on something else.
+func TestUnanswered(t *testing.T) {
+	s := newScene(t)
+	s.client.Run("checkout", "-q", "main^")
+	older := s.client.Commit("built on the first", "src/c.go", "package c\n")
+	if f := s.look(older, ""); len(f.Defects) > 0 {
+		t.Errorf("built on the first commit: %+v", f)
+	}
+	s.server.gives = func(q Query) bool { return len(q.Haves) == 0 }
+	f := s.look(older, "")
+	if len(f.Defects) != 1 || !strings.Contains(f.Defects[0], "does not say whether") ||
+		!strings.Contains(f.Defects[0], "it gives nothing") {
+		t.Errorf("without an answer: %+v", f)
+	}
+}
+
 // TestDefects: what cannot be told to be in order is refused, and why is said
 // in words of ours (PROBES G4, G8).
 func TestDefects(t *testing.T) {
