@@ -5,9 +5,7 @@
 // placeholders.
 package agent
 
-import (
-	"github.com/cove-sandbox/cove/api"
-)
+import "github.com/cove-sandbox/cove/message"
 
 // Agent is the declaration of one agent. Its YAML form is used for Cove's own agents and for those in the
 // configuration.
@@ -74,7 +72,7 @@ const (
 	FormatCodex    Format = "codex"    // "codex exec --json"
 	FormatGemini   Format = "gemini"   // Gemini CLI's stream-json
 	FormatOpencode Format = "opencode" // "opencode run --format json"
-	FormatMessages Format = "messages" // api.Message, as printed by Cove's own worker
+	FormatMessages Format = "messages" // message.Message, as printed by Cove's own worker
 	FormatText     Format = "text"     // the plain answer
 )
 
@@ -124,10 +122,10 @@ type Parser interface {
 	// Line parses one line without its end. Errors: AgentProtocol, with the beginning of the line; ModelUnreachable
 	// when the program would retry for ever. After an error the caller must end the program, ignore further lines, and
 	// call End for the usage.
-	Line(line []byte) ([]api.Message, error)
+	Line(line []byte) ([]message.Message, error)
 	// End reports the end of output, and the program's exit. It completes missing results and usage from what is known.
 	// It may return messages and an error. Errors: AgentProtocol, AgentFailed, ModelUnreachable, LimitReached with
 	// ErrTurns or ErrBudget; stderr is the end of standard error. A task that the agent could not do is a result with
 	// IsError, without an error.
-	End(exitCode int, stderr string) ([]api.Message, error)
+	End(exitCode int, stderr string) ([]message.Message, error)
 }

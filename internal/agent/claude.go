@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // claudeParser parses Claude Code's stream-json, one object a line: "assistant" and "user" contain messages of its API,
@@ -56,8 +56,8 @@ type claudeUsage struct {
 	CacheWrite int64 `json:"cache_creation_input_tokens"`
 }
 
-func (u claudeUsage) plus(to api.AgentUsage) api.AgentUsage {
-	return to.Plus(api.AgentUsage{InputTokens: u.Input, OutputTokens: u.Output, CacheReadTokens: u.CacheRead,
+func (u claudeUsage) plus(to message.AgentUsage) message.AgentUsage {
+	return to.Plus(message.AgentUsage{InputTokens: u.Input, OutputTokens: u.Output, CacheReadTokens: u.CacheRead,
 		CacheWriteTokens: u.CacheWrite})
 }
 
@@ -93,7 +93,7 @@ func blocks(content json.RawMessage) ([]claudeBlock, error) {
 	return all, err
 }
 
-func (p *claudeParser) Line(line []byte) ([]api.Message, error) {
+func (p *claudeParser) Line(line []byte) ([]message.Message, error) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return nil, nil
 	}
@@ -131,23 +131,23 @@ func (p *claudeParser) Line(line []byte) ([]api.Message, error) {
 }
 
 // said returns the messages for the model's text and calls.
-func (p *claudeParser) said(l claudeLine, parts []claudeBlock) (all []api.Message) {
+func (p *claudeParser) said(l claudeLine, parts []claudeBlock) (all []message.Message) {
 	if l.Made { // made by the program, not the model; also in the result
 		return nil
 	}
 	p.answers[l.Message.ID] = l.Message.Usage
 	for _, b := range parts {
-		m := api.Message{Model: l.Message.Model, Parent: l.Parent}
+		m := message.Message{Model: l.Message.Model, Parent: l.Parent}
 		switch {
 		case b.Type == "thinking" && b.Thinking != "":
-			m.Type, m.Content, m.Reasoning = api.MessageThinking, b.Thinking, true
+			m.Type, m.Content, m.Reasoning = message.TypeThinking, b.Thinking, true
 		case b.Type == "text" && l.Parent == "":
 			all = append(all, p.hold(b.Text)...)
 			continue
 		case b.Type == "text" && b.Text != "":
-			m.Type, m.Content = api.MessageThinking, b.Text
+			m.Type, m.Content = message.TypeThinking, b.Text
 		case b.Type == "tool_use" || b.Type == "server_tool_use" || b.Type == "mcp_tool_use":
-			m.Type, m.Call, m.Tool, m.Input = api.MessageToolCall, b.ID, b.Name, b.Input
+			m.Type, m.Call, m.Tool, m.Input = message.TypeToolCall, b.ID, b.Name, b.Input
 			p.tools[b.ID] = b.Name
 		default:
 			continue
@@ -158,8 +158,8 @@ func (p *claudeParser) said(l claudeLine, parts []claudeBlock) (all []api.Messag
 }
 
 // soFar returns the usage according to the answers, without cost, which only results state.
-func (p *claudeParser) soFar() api.AgentUsage {
-	sum := api.AgentUsage{Cost: p.usage.Cost, Duration: p.usage.Duration, Turns: len(p.answers)}
+func (p *claudeParser) soFar() message.AgentUsage {
+	sum := message.AgentUsage{Cost: p.usage.Cost, Duration: p.usage.Duration, Turns: len(p.answers)}
 	for _, u := range p.answers {
 		sum = u.plus(sum)
 	}
@@ -167,7 +167,7 @@ func (p *claudeParser) soFar() api.AgentUsage {
 }
 
 // answered returns the messages for tool results.
-func (p *claudeParser) answered(l claudeLine, parts []claudeBlock) (all []api.Message) {
+func (p *claudeParser) answered(l claudeLine, parts []claudeBlock) (all []message.Message) {
 	for _, b := range parts {
 		if b.Type != "tool_result" {
 			continue // text for the model
@@ -183,8 +183,8 @@ func (p *claudeParser) answered(l claudeLine, parts []claudeBlock) (all []api.Me
 				}
 			}
 		}
-		all = append(append(all, p.release()...), p.message(api.Message{
-			Type: api.MessageToolResult, Call: b.Call, Tool: p.tools[b.Call], Output: strings.Join(output, "\n"),
+		all = append(append(all, p.release()...), p.message(message.Message{
+			Type: message.TypeToolResult, Call: b.Call, Tool: p.tools[b.Call], Output: strings.Join(output, "\n"),
 			IsError: b.IsError, Parent: l.Parent,
 		}))
 		delete(p.tools, b.Call)
@@ -194,7 +194,7 @@ func (p *claudeParser) answered(l claudeLine, parts []claudeBlock) (all []api.Me
 
 // result records a result. The last one counts, and the usage of all.
 func (p *claudeParser) result(l claudeLine) {
-	m := &api.Message{Content: l.Result, IsError: l.IsError}
+	m := &message.Message{Content: l.Result, IsError: l.IsError}
 	m.Content = cmp.Or(m.Content, strings.Join(l.Errors, "\n"))
 	if len(l.Data) > 0 && string(l.Data) != "null" {
 		m.Data = l.Data
@@ -205,7 +205,7 @@ func (p *claudeParser) result(l claudeLine) {
 	case l.Recently != nil:
 		p.count(l.Recently)
 	case l.Models != nil: // the sum of all results so far
-		p.usage = api.AgentUsage{Duration: p.usage.Duration}
+		p.usage = message.AgentUsage{Duration: p.usage.Duration}
 		p.count(l.Models)
 	default:
 		p.usage = l.Usage.plus(p.usage)
@@ -237,14 +237,14 @@ func refuses(status int) bool {
 func (p *claudeParser) count(models map[string]claudeModel) {
 	p.counted = true
 	for _, m := range models {
-		p.usage = p.usage.Plus(api.AgentUsage{
+		p.usage = p.usage.Plus(message.AgentUsage{
 			InputTokens: m.Input, OutputTokens: m.Output, CacheReadTokens: m.CacheRead,
 			CacheWriteTokens: m.CacheWrite, Cost: m.Cost,
 		})
 	}
 }
 
-func (p *claudeParser) End(exitCode int, stderr string) ([]api.Message, error) {
+func (p *claudeParser) End(exitCode int, stderr string) ([]message.Message, error) {
 	if !p.counted {
 		p.usage = p.soFar()
 	}

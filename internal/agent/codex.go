@@ -8,13 +8,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // codexParser parses the output of "codex exec --json": items start and complete, and a turn answers one prompt.
 type codexParser struct {
 	outcome
-	before  api.AgentUsage
+	before  message.AgentUsage
 	called  map[string]bool // announced items
 	lately  string          // the last reported trouble
 	waiting int             // consecutive reports of a missing network
@@ -61,7 +61,7 @@ type codexItem struct {
 // patience bounds consecutive reports of a missing network, which codex would repeat for ever.
 const patience = 4
 
-func (p *codexParser) Line(line []byte) ([]api.Message, error) {
+func (p *codexParser) Line(line []byte) ([]message.Message, error) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return nil, nil
 	}
@@ -98,14 +98,14 @@ func (p *codexParser) turn(phase string, l codexLine) error {
 	switch phase {
 	case "completed":
 		u, b := l.Usage, p.before
-		p.usage = api.AgentUsage{
+		p.usage = message.AgentUsage{
 			InputTokens: max(0, u.Input-u.CacheRead-u.CacheWrite-b.InputTokens), OutputTokens: max(0, u.Output-b.OutputTokens),
 			CacheReadTokens: max(0, u.CacheRead-b.CacheReadTokens), CacheWriteTokens: max(0, u.CacheWrite-b.CacheWriteTokens),
 		}
-		p.answer, p.problem = &api.Message{Content: p.held}, nil
+		p.answer, p.problem = &message.Message{Content: p.held}, nil
 	case "failed":
 		why := plain(l.Error.Message)
-		p.answer, p.problem = &api.Message{Content: why, IsError: true}, nil
+		p.answer, p.problem = &message.Message{Content: why, IsError: true}, nil
 		if outOfReach(l.Error.Message) {
 			p.problem = p.unreachable(why)
 		}
@@ -126,7 +126,7 @@ func (p *codexParser) trouble(message string) error {
 	return p.unreachable(p.lately)
 }
 
-func (p *codexParser) item(phase string, item codexItem, raw json.RawMessage) []api.Message {
+func (p *codexParser) item(phase string, item codexItem, raw json.RawMessage) []message.Message {
 	switch item.Type {
 	case "agent_message":
 		if phase == "completed" && item.Text != "" {
@@ -138,9 +138,9 @@ func (p *codexParser) item(phase string, item codexItem, raw json.RawMessage) []
 		if phase != "completed" || text == "" {
 			return nil
 		}
-		said := p.message(api.Message{Type: api.MessageThinking, Content: text, Reasoning: item.Type == "reasoning"})
+		said := p.message(message.Message{Type: message.TypeThinking, Content: text, Reasoning: item.Type == "reasoning"})
 		if item.Type == "error" { // earlier text may still be the answer
-			return []api.Message{said}
+			return []message.Message{said}
 		}
 		return append(p.release(), said)
 	}
@@ -148,12 +148,12 @@ func (p *codexParser) item(phase string, item codexItem, raw json.RawMessage) []
 	if !p.called[item.ID] {
 		p.called[item.ID] = true
 		all = append(all,
-			p.message(api.Message{Type: api.MessageToolCall, Call: item.ID, Tool: item.tool(), Input: item.input(raw)}))
+			p.message(message.Message{Type: message.TypeToolCall, Call: item.ID, Tool: item.tool(), Input: item.input(raw)}))
 	}
 	if phase == "completed" {
 		delete(p.called, item.ID)
 		failed := item.Status == "failed" || item.Status == "declined" || item.ExitCode != nil && *item.ExitCode != 0
-		all = append(all, p.message(api.Message{Type: api.MessageToolResult, Call: item.ID, Tool: item.tool(),
+		all = append(all, p.message(message.Message{Type: message.TypeToolResult, Call: item.ID, Tool: item.tool(),
 			Output: item.output(), IsError: failed}))
 	}
 	return all
@@ -259,7 +259,7 @@ func outOfReach(message string) bool {
 	return false
 }
 
-func (p *codexParser) End(exitCode int, stderr string) ([]api.Message, error) {
+func (p *codexParser) End(exitCode int, stderr string) ([]message.Message, error) {
 	if p.answer != nil {
 		if !p.answer.IsError {
 			p.held = "" // it was the answer

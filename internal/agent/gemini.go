@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // geminiParser parses Gemini CLI's stream-json: text comes in pieces, and usage with the result only. The model's
@@ -45,7 +45,7 @@ type geminiLine struct {
 	} `json:"stats"`
 }
 
-func (p *geminiParser) Line(line []byte) ([]api.Message, error) {
+func (p *geminiParser) Line(line []byte) ([]message.Message, error) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return nil, nil
 	}
@@ -70,10 +70,10 @@ func (p *geminiParser) Line(line []byte) ([]api.Message, error) {
 		p.answering()
 		p.tools[l.Call] = l.Tool
 		return append(p.flush(),
-			p.message(api.Message{Type: api.MessageToolCall, Call: l.Call, Tool: l.Tool, Input: l.Input})), nil
+			p.message(message.Message{Type: message.TypeToolCall, Call: l.Call, Tool: l.Tool, Input: l.Input})), nil
 	case "tool_result":
 		p.open = false
-		m := api.Message{Type: api.MessageToolResult, Call: l.Call, Tool: p.tools[l.Call], Output: l.Output,
+		m := message.Message{Type: message.TypeToolResult, Call: l.Call, Tool: p.tools[l.Call], Output: l.Output,
 			IsError: l.Status == "error"}
 		if m.IsError && l.Error.Message != "" {
 			m.Output = l.Error.Message
@@ -81,7 +81,7 @@ func (p *geminiParser) Line(line []byte) ([]api.Message, error) {
 		delete(p.tools, l.Call)
 		return append(p.flush(), p.message(m)), nil
 	case "error":
-		return append(p.flush(), p.message(api.Message{Type: api.MessageThinking, Content: l.Message})), nil
+		return append(p.flush(), p.message(message.Message{Type: message.TypeThinking, Content: l.Message})), nil
 	case "result":
 		return p.result(l), nil
 	}
@@ -97,7 +97,7 @@ func (p *geminiParser) answering() {
 }
 
 // flush returns collected text before another event.
-func (p *geminiParser) flush() []api.Message {
+func (p *geminiParser) flush() []message.Message {
 	p.keep()
 	return p.release()
 }
@@ -111,18 +111,18 @@ func (p *geminiParser) keep() {
 }
 
 // result records the outcome.
-func (p *geminiParser) result(l geminiLine) []api.Message {
+func (p *geminiParser) result(l geminiLine) []message.Message {
 	s := l.Stats
-	p.usage = api.AgentUsage{InputTokens: max(0, s.Input), OutputTokens: max(0, s.Output),
+	p.usage = message.AgentUsage{InputTokens: max(0, s.Input), OutputTokens: max(0, s.Output),
 		CacheReadTokens: max(0, s.CacheRead), Duration: max(0, s.Millis/1000)}
 	if l.Status != "error" {
 		p.keep()
-		p.answer = &api.Message{Content: p.held}
+		p.answer = &message.Message{Content: p.held}
 		return nil
 	}
 	said := p.flush()
 	why, problem := geminiProblem(l.Error.Message)
-	p.answer = &api.Message{Content: why, IsError: true}
+	p.answer = &message.Message{Content: why, IsError: true}
 	switch {
 	case l.Error.Type == "FatalTurnLimitedError":
 		p.problem = cove.Errorf(cove.LimitReached, "%s has reached %w", p.agent,
@@ -153,7 +153,7 @@ func geminiProblem(message string) (why string, unreachable bool) {
 	return e.Error.Message, refuses(e.Error.Code) || strings.Contains(e.Error.Message, "API key not valid")
 }
 
-func (p *geminiParser) End(exitCode int, stderr string) ([]api.Message, error) {
+func (p *geminiParser) End(exitCode int, stderr string) ([]message.Message, error) {
 	p.usage.Turns = p.turns
 	if p.answer == nil {
 		p.keep()

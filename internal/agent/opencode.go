@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // opencodeParser parses the output of "opencode run --format json": complete parts of answers. A step is one answer of
@@ -15,7 +15,7 @@ import (
 type opencodeParser struct {
 	outcome
 	ended  bool // the last step made no calls
-	failed *api.Message
+	failed *message.Message
 	lost   bool // the model was unreachable
 }
 
@@ -62,7 +62,7 @@ type opencodeFailed struct {
 	} `json:"data"`
 }
 
-func (p *opencodeParser) Line(line []byte) ([]api.Message, error) {
+func (p *opencodeParser) Line(line []byte) ([]message.Message, error) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return nil, nil
 	}
@@ -90,14 +90,14 @@ func (p *opencodeParser) Line(line []byte) ([]api.Message, error) {
 	return nil, nil
 }
 
-func (p *opencodeParser) part(kind string, part opencodePart) []api.Message {
+func (p *opencodeParser) part(kind string, part opencodePart) []message.Message {
 	switch kind {
 	case "step_start":
 		p.ended = false
 	case "step_finish":
 		p.ended, p.failed, p.lost = part.Reason != "tool-calls", nil, false
 		t := part.Tokens
-		p.usage = p.usage.Plus(api.AgentUsage{
+		p.usage = p.usage.Plus(message.AgentUsage{
 			InputTokens: max(0, t.Input), OutputTokens: max(0, t.Output) + max(0, t.Reasoning),
 			CacheReadTokens: max(0, t.Cache.Read), CacheWriteTokens: max(0, t.Cache.Write),
 			Cost: max(0, part.Cost), Turns: 1,
@@ -109,13 +109,13 @@ func (p *opencodeParser) part(kind string, part opencodePart) []api.Message {
 		}
 	case "reasoning":
 		if part.Text != "" {
-			return append(p.release(), p.message(api.Message{Type: api.MessageThinking, Content: part.Text, Reasoning: true}))
+			return append(p.release(), p.message(message.Message{Type: message.TypeThinking, Content: part.Text, Reasoning: true}))
 		}
 	case "tool_use":
 		output, failed := part.output()
 		return append(p.release(),
-			p.message(api.Message{Type: api.MessageToolCall, Call: part.Call, Tool: part.Tool, Input: part.State.Input}),
-			p.message(api.Message{Type: api.MessageToolResult, Call: part.Call, Tool: part.Tool, Output: output,
+			p.message(message.Message{Type: message.TypeToolCall, Call: part.Call, Tool: part.Tool, Input: part.State.Input}),
+			p.message(message.Message{Type: message.TypeToolResult, Call: part.Call, Tool: part.Tool, Output: output,
 				IsError: failed}))
 	}
 	return nil
@@ -137,11 +137,11 @@ func (p opencodePart) output() (string, bool) {
 // fail records an error from which the program may recover.
 func (p *opencodeParser) fail(e opencodeFailed) {
 	why := cmp.Or(e.Data.Message, e.Name)
-	p.failed = &api.Message{Content: why, IsError: true}
+	p.failed = &message.Message{Content: why, IsError: true}
 	p.lost = e.Name == "ProviderAuthError" || e.Name == "APIError" && (e.Data.Status == 0 || refuses(e.Data.Status))
 }
 
-func (p *opencodeParser) End(exitCode int, stderr string) ([]api.Message, error) {
+func (p *opencodeParser) End(exitCode int, stderr string) ([]message.Message, error) {
 	switch {
 	case p.failed != nil:
 		p.answer = p.failed
@@ -152,7 +152,7 @@ func (p *opencodeParser) End(exitCode int, stderr string) ([]api.Message, error)
 	case exitCode != 0 || !p.ended:
 		return p.end(), p.silent(exitCode, stderr)
 	}
-	p.answer = &api.Message{Content: p.held}
+	p.answer = &message.Message{Content: p.held}
 	p.held = ""
 	return p.end(), nil
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/jsonschema"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // Limits that a LimitReached of a Parser wraps.
@@ -20,7 +20,7 @@ var (
 
 // NewParser returns a parser for one run. before is the usage of the conversation's earlier runs, which some programs
 // count again.
-func (a Agent) NewParser(before api.AgentUsage) Parser {
+func (a Agent) NewParser(before message.AgentUsage) Parser {
 	o := outcome{agent: a.Title}
 	switch a.Output {
 	case FormatClaude:
@@ -43,58 +43,58 @@ type outcome struct {
 	session string
 	model   string
 	held    string // text that may be the answer
-	answer  *api.Message
-	usage   api.AgentUsage
-	told    api.AgentUsage // the last reported usage
+	answer  *message.Message
+	usage   message.AgentUsage
+	told    message.AgentUsage // the last reported usage
 }
 
 // message returns a message of the run.
-func (o *outcome) message(m api.Message) api.Message {
-	m.Version, m.Session = api.MessageVersion, o.session
-	if m.Model == "" && m.Type != api.MessageUsage {
+func (o *outcome) message(m message.Message) message.Message {
+	m.Version, m.Session = message.Version, o.session
+	if m.Model == "" && m.Type != message.TypeUsage {
 		m.Model = o.model
 	}
 	return m
 }
 
 // hold keeps a text, since the last one is the answer, and returns the one held before.
-func (o *outcome) hold(text string) []api.Message {
+func (o *outcome) hold(text string) []message.Message {
 	before := o.release()
 	o.held = text
 	return before
 }
 
 // release returns the held text: it was not the answer.
-func (o *outcome) release() []api.Message {
+func (o *outcome) release() []message.Message {
 	if o.held == "" {
 		return nil
 	}
-	m := o.message(api.Message{Type: api.MessageThinking, Content: o.held})
+	m := o.message(message.Message{Type: message.TypeThinking, Content: o.held})
 	o.held = ""
-	return []api.Message{m}
+	return []message.Message{m}
 }
 
 // spent reports usage if it has changed.
-func (o *outcome) spent(usage api.AgentUsage) []api.Message {
+func (o *outcome) spent(usage message.AgentUsage) []message.Message {
 	if usage == o.told {
 		return nil
 	}
 	o.told = usage
-	return []api.Message{o.message(api.Message{Type: api.MessageUsage, Usage: &usage})}
+	return []message.Message{o.message(message.Message{Type: message.TypeUsage, Usage: &usage})}
 }
 
 // end returns result and usage, if there was an answer.
-func (o *outcome) end() []api.Message {
-	var all []api.Message
+func (o *outcome) end() []message.Message {
+	var all []message.Message
 	if o.answer == nil || strings.TrimSpace(o.held) != strings.TrimSpace(o.answer.Content) {
 		all = o.release()
 	}
 	if o.answer != nil {
-		o.answer.Type = api.MessageResult
+		o.answer.Type = message.TypeResult
 		all = append(all, o.message(*o.answer))
 	}
 	usage := o.usage
-	return append(all, o.message(api.Message{Type: api.MessageUsage, Usage: &usage}))
+	return append(all, o.message(message.Message{Type: message.TypeUsage, Usage: &usage}))
 }
 
 // silent returns the error of a program that ended without an answer.
@@ -160,7 +160,7 @@ type textParser struct {
 
 const maxText = 4 << 20 // maximum bytes of an answer
 
-func (p *textParser) Line(line []byte) ([]api.Message, error) {
+func (p *textParser) Line(line []byte) ([]message.Message, error) {
 	if p.text.Len()+len(line) < maxText {
 		p.text.Write(line)
 		p.text.WriteByte('\n')
@@ -168,13 +168,13 @@ func (p *textParser) Line(line []byte) ([]api.Message, error) {
 	return nil, nil
 }
 
-func (p *textParser) End(exitCode int, stderr string) ([]api.Message, error) {
+func (p *textParser) End(exitCode int, stderr string) ([]message.Message, error) {
 	text := strings.TrimSpace(strings.ToValidUTF8(p.text.String(), "\uFFFD"))
 	if exitCode != 0 {
 		p.held = text
 		return p.end(), p.silent(exitCode, stderr)
 	}
-	p.answer = &api.Message{Content: text}
+	p.answer = &message.Message{Content: text}
 	return p.end(), nil
 }
 
@@ -184,15 +184,15 @@ type messagesParser struct {
 	ended bool // the last message has come
 }
 
-func (p *messagesParser) Line(line []byte) ([]api.Message, error) {
+func (p *messagesParser) Line(line []byte) ([]message.Message, error) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return nil, nil
 	}
-	var m api.Message
+	var m message.Message
 	if err := p.object(line, &m); err != nil {
 		return nil, err
 	}
-	if m.Version != api.MessageVersion || m.Type == "" || len(m.Input) > 0 && !isObject(m.Input) {
+	if m.Version != message.Version || m.Type == "" || len(m.Input) > 0 && !isObject(m.Input) {
 		return nil, p.malformed(line, "is no message")
 	}
 	if p.ended {
@@ -205,21 +205,21 @@ func (p *messagesParser) Line(line []byte) ([]api.Message, error) {
 		p.model = m.Model
 	}
 	switch m.Type {
-	case api.MessageResult:
+	case message.TypeResult:
 		if p.answer != nil {
 			return nil, p.malformed(line, "is a second result")
 		}
 		p.answer = &m
-	case api.MessageUsage:
+	case message.TypeUsage:
 		if m.Usage == nil {
 			return nil, p.malformed(line, "says nothing of what was used")
 		}
 		p.ended, p.usage = p.answer != nil, *m.Usage
 	}
-	return []api.Message{m}, nil
+	return []message.Message{m}, nil
 }
 
-func (p *messagesParser) End(exitCode int, stderr string) ([]api.Message, error) {
+func (p *messagesParser) End(exitCode int, stderr string) ([]message.Message, error) {
 	var err error
 	if p.answer == nil {
 		err = p.silent(exitCode, stderr)
@@ -229,7 +229,7 @@ func (p *messagesParser) End(exitCode int, stderr string) ([]api.Message, error)
 	if p.ended {
 		return nil, err
 	}
-	return []api.Message{p.message(api.Message{Type: api.MessageUsage, Usage: &p.usage})}, err
+	return []message.Message{p.message(message.Message{Type: message.TypeUsage, Usage: &p.usage})}, err
 }
 
 // failure returns the error of an exit code beyond a failed task (docs/worker.md). The last paragraph of stderr gives
@@ -258,8 +258,8 @@ func isObject(j json.RawMessage) bool {
 
 // fit returns a result with the document that a schema requires, extracted from text if necessary; other messages are
 // unchanged. Errors: SchemaMismatch, with the reason.
-func fit(m api.Message, schema []byte) (api.Message, error) {
-	if schema == nil || m.Type != api.MessageResult || m.IsError {
+func fit(m message.Message, schema []byte) (message.Message, error) {
+	if schema == nil || m.Type != message.TypeResult || m.IsError {
 		return m, nil
 	}
 	if m.Data == nil {

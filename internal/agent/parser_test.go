@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/message"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -29,8 +29,8 @@ func recording(t testing.TB, name string) []byte {
 }
 
 // read passes a whole output to a parser.
-func read(p Parser, output []byte, exitCode int, stderr string) ([]api.Message, error) {
-	var all []api.Message
+func read(p Parser, output []byte, exitCode int, stderr string) ([]message.Message, error) {
+	var all []message.Message
 	for line := range bytes.Lines(output) {
 		more, err := p.Line(bytes.TrimSuffix(line, []byte("\n")))
 		all = append(all, more...)
@@ -42,19 +42,19 @@ func read(p Parser, output []byte, exitCode int, stderr string) ([]api.Message, 
 	return append(all, more...), err
 }
 
-func parserOf(t testing.TB, name string, before api.AgentUsage) Parser {
+func parserOf(t testing.TB, name string, before message.AgentUsage) Parser {
 	agentName, _, _ := strings.Cut(name, "-")
 	return builtinAgent(t, agentName).NewParser(before)
 }
 
 // TestRecordings compares the messages for recorded outputs of real programs with golden files, which -update rewrites.
 func TestRecordings(t *testing.T) {
-	task := api.AgentUsage{InputTokens: 177, OutputTokens: 55, CacheReadTokens: 3300}
+	task := message.AgentUsage{InputTokens: 177, OutputTokens: 55, CacheReadTokens: 3300}
 	work := used(t, "codex-work")
 	for _, c := range []struct {
 		name   string
 		exit   int
-		before api.AgentUsage
+		before message.AgentUsage
 		code   cove.Code
 	}{
 		{name: "claude-task"}, {name: "claude-resumed"}, {name: "claude-helper"}, {name: "claude-schema"},
@@ -113,8 +113,8 @@ func TestRecordings(t *testing.T) {
 }
 
 // used returns the usage in a recording.
-func used(t *testing.T, name string) api.AgentUsage {
-	all, err := read(parserOf(t, name, api.AgentUsage{}), recording(t, name), 0, "")
+func used(t *testing.T, name string) message.AgentUsage {
+	all, err := read(parserOf(t, name, message.AgentUsage{}), recording(t, name), 0, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,19 +122,19 @@ func used(t *testing.T, name string) api.AgentUsage {
 }
 
 // wellFormed checks that messages conform to api, for any output.
-func wellFormed(t *testing.T, all []api.Message, err error) {
+func wellFormed(t *testing.T, all []message.Message, err error) {
 	t.Helper()
-	results, calls, used := 0, map[string]bool{}, api.AgentUsage{}
+	results, calls, used := 0, map[string]bool{}, message.AgentUsage{}
 	for i, m := range all {
-		if m.Version != api.MessageVersion || m.Type == "" {
+		if m.Version != message.Version || m.Type == "" {
 			t.Errorf("message %d: %+v", i, m)
 		}
 		switch m.Type {
-		case api.MessageResult:
+		case message.TypeResult:
 			results++
-		case api.MessageToolCall:
+		case message.TypeToolCall:
 			calls[m.Call] = true
-		case api.MessageUsage:
+		case message.TypeUsage:
 			if m.Usage == nil || m.Usage.Turns < used.Turns {
 				t.Errorf("message %d of %d says that %+v were used, after %+v", i, len(all), m.Usage, used)
 				return
@@ -142,7 +142,7 @@ func wellFormed(t *testing.T, all []api.Message, err error) {
 			used = *m.Usage
 		}
 	}
-	if err == nil && all[len(all)-1].Type != api.MessageUsage {
+	if err == nil && all[len(all)-1].Type != message.TypeUsage {
 		t.Errorf("the last message is %+v", all[len(all)-1])
 	}
 	if results > 1 || results == 0 && err == nil {
@@ -152,7 +152,7 @@ func wellFormed(t *testing.T, all []api.Message, err error) {
 
 // TestUsage sums up the usage in the recordings' scripts.
 func TestUsage(t *testing.T) {
-	for name, want := range map[string]api.AgentUsage{
+	for name, want := range map[string]message.AgentUsage{
 		"claude-task": {InputTokens: 122, OutputTokens: 55, CacheReadTokens: 3300, CacheWriteTokens: 55, Turns: 3},
 		// A resumed run repeats the conversation's usage, which includes the helper's.
 		"claude-resumed": {InputTokens: 122, OutputTokens: 55, CacheReadTokens: 3300, CacheWriteTokens: 55, Turns: 3},
@@ -165,9 +165,9 @@ func TestUsage(t *testing.T) {
 		"opencode-work":    {InputTokens: 2550, OutputTokens: 375, CacheReadTokens: 47500, CacheWriteTokens: 9000, Turns: 6},
 		"opencode-resumed": {InputTokens: 110, OutputTokens: 11, CacheReadTokens: 1850, Turns: 2},
 	} {
-		before := api.AgentUsage{}
+		before := message.AgentUsage{}
 		if name == "codex-resumed" {
-			before = api.AgentUsage{InputTokens: 177, OutputTokens: 55, CacheReadTokens: 3300}
+			before = message.AgentUsage{InputTokens: 177, OutputTokens: 55, CacheReadTokens: 3300}
 		}
 		all, err := read(parserOf(t, name, before), recording(t, name), 0, "")
 		if err != nil {
@@ -193,13 +193,13 @@ func TestUsageOnTheWay(t *testing.T) {
 		"codex-task":    "[0:3300]",
 		"gemini-work":   "[6:47500]",
 	} {
-		all, err := read(parserOf(t, name, api.AgentUsage{}), recording(t, name), 0, "")
+		all, err := read(parserOf(t, name, message.AgentUsage{}), recording(t, name), 0, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
 		for _, m := range all {
-			if m.Type == api.MessageUsage {
+			if m.Type == message.TypeUsage {
 				got = append(got, fmt.Sprintf("%d:%d", m.Usage.Turns, m.Usage.CacheReadTokens))
 			}
 		}
@@ -218,8 +218,8 @@ func TestOlderClaude(t *testing.T) {
 			`"cache_creation_input_tokens":4}`,
 	} {
 		line := `{"is_error":false,"result":"ok",` + form + `,"type":"result","duration_ms":1500}`
-		all, err := read(builtinAgent(t, "claude").NewParser(api.AgentUsage{}), []byte(line), 0, "")
-		if want := (api.AgentUsage{InputTokens: 11, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, Cost: 0.75,
+		all, err := read(builtinAgent(t, "claude").NewParser(message.AgentUsage{}), []byte(line), 0, "")
+		if want := (message.AgentUsage{InputTokens: 11, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, Cost: 0.75,
 			Duration: 1.5}); err != nil || *all[len(all)-1].Usage != want {
 			t.Errorf("%+v, %v", all, err)
 		}
@@ -233,20 +233,20 @@ func TestCutOff(t *testing.T) {
 		lines := bytes.Count(whole, []byte("\n"))
 		for n := range lines - 1 {
 			part := bytes.Join(bytes.SplitAfter(whole, []byte("\n"))[:n], nil)
-			all, err := read(parserOf(t, name, api.AgentUsage{}), part, 137, "Killed\n")
+			all, err := read(parserOf(t, name, message.AgentUsage{}), part, 137, "Killed\n")
 			if cove.ErrorCode(err) != cove.AgentFailed || !strings.Contains(err.Error(), "137: Killed") {
 				t.Fatalf("%s, %d lines: %v", name, n, err)
 			}
 			wellFormed(t, all, err)
-			if len(all) == 0 || all[len(all)-1].Type != api.MessageUsage {
+			if len(all) == 0 || all[len(all)-1].Type != message.TypeUsage {
 				t.Errorf("%s, %d lines: %+v", name, n, all)
 			}
-			if all, err := read(parserOf(t, name, api.AgentUsage{}), part, 0, ""); cove.ErrorCode(err) != cove.AgentProtocol {
+			if all, err := read(parserOf(t, name, message.AgentUsage{}), part, 0, ""); cove.ErrorCode(err) != cove.AgentProtocol {
 				t.Errorf("%s, %d lines, exit code 0: %+v %v", name, n, all, err)
 			}
 		}
 	}
-	all, err := read(parserOf(t, "claude-task", api.AgentUsage{}),
+	all, err := read(parserOf(t, "claude-task", message.AgentUsage{}),
 		bytes.Join(bytes.SplitAfter(recording(t, "claude-task"), []byte("\n"))[:13], nil), 137, "")
 	if u := all[len(all)-1].Usage; err == nil || u.InputTokens != 122 || u.CacheReadTokens != 3300 {
 		t.Errorf("%+v %v", u, err)
@@ -258,7 +258,7 @@ func TestMalformed(t *testing.T) {
 	for _, name := range []string{"claude", "codex", "gemini", "opencode", "worker"} {
 		for _, line := range []string{long, "Segmentation fault", "[1]", "null", `{"type":7}`, `{}`,
 			"{\"type\":\"result\"} trailing", "\x00\xff"} {
-			_, err := builtinAgent(t, name).NewParser(api.AgentUsage{}).Line([]byte(line))
+			_, err := builtinAgent(t, name).NewParser(message.AgentUsage{}).Line([]byte(line))
 			if cove.ErrorCode(err) != cove.AgentProtocol {
 				t.Errorf("%s: %.40q: %v", name, line, err)
 				continue
@@ -271,23 +271,23 @@ func TestMalformed(t *testing.T) {
 				t.Errorf("%s: cannot be shown: %q", name, err)
 			}
 		}
-		if all, err := builtinAgent(t, name).NewParser(api.AgentUsage{}).Line([]byte(" \r")); all != nil || err != nil {
+		if all, err := builtinAgent(t, name).NewParser(message.AgentUsage{}).Line([]byte(" \r")); all != nil || err != nil {
 			t.Errorf("%s: an empty line: %v %v", name, all, err)
 		}
 	}
 	for _, line := range []string{`{"type":"assistant"}`, `{"type":"user","message":{"content":5}}`} {
 		if _, err := builtinAgent(t,
-			"claude").NewParser(api.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) != cove.AgentProtocol {
+			"claude").NewParser(message.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) != cove.AgentProtocol {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
 	for _, line := range []string{`{"type":"text"}`, `{"type":"error","part":{}}`} {
 		if _, err := builtinAgent(t,
-			"opencode").NewParser(api.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) != cove.AgentProtocol {
+			"opencode").NewParser(message.AgentUsage{}).Line([]byte(line)); cove.ErrorCode(err) != cove.AgentProtocol {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	if _, err := builtinAgent(t, "codex").NewParser(api.AgentUsage{}).Line(
+	if _, err := builtinAgent(t, "codex").NewParser(message.AgentUsage{}).Line(
 		[]byte(`{"type":"item.completed","item":{}}`)); cove.ErrorCode(err) != cove.AgentProtocol {
 		t.Error(err)
 	}
@@ -295,7 +295,7 @@ func TestMalformed(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	for subtype, want := range map[string]error{"error_max_turns": ErrTurns, "error_max_budget_usd": ErrBudget} {
-		all, err := read(builtinAgent(t, "claude").NewParser(api.AgentUsage{}),
+		all, err := read(builtinAgent(t, "claude").NewParser(message.AgentUsage{}),
 			[]byte(`{"type":"result","subtype":"`+subtype+`","is_error":true,"errors":["enough"]}`), 1, "")
 		if cove.ErrorCode(err) != cove.LimitReached || !errors.Is(err, want) || len(all) != 2 || all[0].Content != "enough" ||
 			!all[0].IsError {
@@ -306,14 +306,14 @@ func TestLimits(t *testing.T) {
 
 // TestTroubleAfterTheAnswer: an error of codex after its answer does not discard the answer.
 func TestTroubleAfterTheAnswer(t *testing.T) {
-	all, err := read(builtinAgent(t, "codex").NewParser(api.AgentUsage{}),
+	all, err := read(builtinAgent(t, "codex").NewParser(message.AgentUsage{}),
 		[]byte(`{"type":"thread.started","thread_id":"t"}
 {"type":"item.completed","item":{"id":"item_0","type":"agent_message","text":"It is full."}}
 {"type":"item.completed","item":{"id":"item_1","type":"error","message":"Failed to save the conversation transcript"}}
 {"type":"turn.completed","usage":{"input_tokens":5,"output_tokens":2}}
 `), 0, "")
 	if err != nil || len(all) != 3 || !strings.HasPrefix(all[0].Content, "Failed to save") ||
-		all[1].Type != api.MessageResult || all[1].Content != "It is full." {
+		all[1].Type != message.TypeResult || all[1].Content != "It is full." {
 		t.Errorf("%+v %v", all, err)
 	}
 }
@@ -325,24 +325,24 @@ func TestMessages(t *testing.T) {
 		`"input":{"command":"ls"}}` + "\n"
 	const result, usage = `{"version":1,"type":"result","content":"done"}` + "\n",
 		`{"version":1,"type":"usage","usage":{"input_tokens":1,"output_tokens":2,"turns":1}}` + "\n"
-	all, err := read(worker.NewParser(api.AgentUsage{}),
+	all, err := read(worker.NewParser(message.AgentUsage{}),
 		[]byte(begin+`{"version":1,"type":"news","more":[1]}`+"\n"+result+usage), 0, "")
 	if err != nil || len(all) != 4 || all[0].Tool != "bash" || all[3].Usage.OutputTokens != 2 {
 		t.Errorf("%+v %v", all, err)
 	}
-	if all, err := read(worker.NewParser(api.AgentUsage{}), []byte(usage+begin+usage+result), 0, ""); err != nil ||
+	if all, err := read(worker.NewParser(message.AgentUsage{}), []byte(usage+begin+usage+result), 0, ""); err != nil ||
 		len(all) != 5 || *all[4].Usage != *all[2].Usage {
 		t.Errorf("usage on the way: %+v %v", all, err)
 	}
 	for _, wrong := range []string{result + result, result + usage + usage, result + usage + begin,
 		`{"version":0,"type":"result"}`, `{"version":1,"type":"usage"}`, `{"version":1,"type":"tool_call","input":[1]}`} {
-		if _, err := read(worker.NewParser(api.AgentUsage{}), []byte(wrong), 0,
+		if _, err := read(worker.NewParser(message.AgentUsage{}), []byte(wrong), 0,
 			""); cove.ErrorCode(err) != cove.AgentProtocol {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
-	if all, err := read(worker.NewParser(api.AgentUsage{}), []byte(begin), 1,
-		"no model"); cove.ErrorCode(err) != cove.AgentFailed || all[len(all)-1].Type != api.MessageUsage ||
+	if all, err := read(worker.NewParser(message.AgentUsage{}), []byte(begin), 1,
+		"no model"); cove.ErrorCode(err) != cove.AgentFailed || all[len(all)-1].Type != message.TypeUsage ||
 		all[len(all)-1].Session != "s" {
 		t.Errorf("%+v %v", all, err)
 	}
@@ -350,14 +350,14 @@ func TestMessages(t *testing.T) {
 
 func TestText(t *testing.T) {
 	plain := Agent{Title: "Plain", Output: FormatText}
-	all, err := read(plain.NewParser(api.AgentUsage{}), []byte("\nline one\nline \xfftwo\n\n"), 0, "noise")
-	if err != nil || len(all) != 2 || all[0].Content != "line one\nline \uFFFDtwo" || all[0].Type != api.MessageResult {
+	all, err := read(plain.NewParser(message.AgentUsage{}), []byte("\nline one\nline \xfftwo\n\n"), 0, "noise")
+	if err != nil || len(all) != 2 || all[0].Content != "line one\nline \uFFFDtwo" || all[0].Type != message.TypeResult {
 		t.Errorf("%+v %v", all, err)
 	}
 	stderr := strings.Repeat("noise\n", 1000) + "the reason\n"
-	all, err = read(plain.NewParser(api.AgentUsage{}), []byte("so far"), 2, stderr)
+	all, err = read(plain.NewParser(message.AgentUsage{}), []byte("so far"), 2, stderr)
 	if cove.ErrorCode(err) != cove.AgentFailed || !strings.HasSuffix(err.Error(), "the reason") ||
-		len(err.Error()) > 2200 || all[0].Content != "so far" || all[0].Type != api.MessageThinking {
+		len(err.Error()) > 2200 || all[0].Content != "so far" || all[0].Type != message.TypeThinking {
 		t.Errorf("%+v %v", all, err)
 	}
 }
@@ -375,13 +375,13 @@ func fuzzParser(f *testing.F, name string) {
 	f.Add([]byte(`{"version":10,"type":"news"}`), 0)
 	f.Add([]byte(`{"version":1,"type":"result","content":"done"}`+"\n"+`{"version":1,"type":"usage","usage":{}}`), 0)
 	f.Fuzz(func(t *testing.T, output []byte, exitCode int) {
-		all, err := read(builtinAgent(t, name).NewParser(api.AgentUsage{}), output, exitCode, string(output))
+		all, err := read(builtinAgent(t, name).NewParser(message.AgentUsage{}), output, exitCode, string(output))
 		wellFormed(t, all, err)
 		for _, m := range all {
 			if _, err := json.Marshal(m); err != nil {
 				t.Errorf("%+v: %v", m, err)
 			}
-			if m.Usage != nil && m.Type != api.MessageUsage && name != "worker" { // its messages pass unchanged
+			if m.Usage != nil && m.Type != message.TypeUsage && name != "worker" { // its messages pass unchanged
 				t.Errorf("%+v", m)
 			}
 		}
@@ -398,18 +398,18 @@ func FuzzMessages(f *testing.F) { fuzzParser(f, "worker") }
 func TestFit(t *testing.T) {
 	schema := []byte(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
 	for name, c := range map[string]struct {
-		m    api.Message
+		m    message.Message
 		data string
 		want string // of the error
 	}{
-		"the agent's own": {api.Message{Type: api.MessageResult, Data: []byte(`{"n":1}`)}, `{"n":1}`, ""},
-		"in words":        {api.Message{Type: api.MessageResult, Content: `{"n": 2}`}, `{"n": 2}`, ""},
-		"in a fence": {api.Message{Type: api.MessageResult, Content: "Here:\n```json\n{\"n\":3}\n```"},
+		"the agent's own": {message.Message{Type: message.TypeResult, Data: []byte(`{"n":1}`)}, `{"n":1}`, ""},
+		"in words":        {message.Message{Type: message.TypeResult, Content: `{"n": 2}`}, `{"n": 2}`, ""},
+		"in a fence": {message.Message{Type: message.TypeResult, Content: "Here:\n```json\n{\"n\":3}\n```"},
 			`{"n":3}`, ""},
-		"another type":                {api.Message{Type: api.MessageResult, Content: `{"n":"x"}`}, `{"n":"x"}`, "$.n"},
-		"no document":                 {api.Message{Type: api.MessageResult, Content: "three"}, "", "no JSON"},
-		"one who could not do it":     {api.Message{Type: api.MessageResult, Content: "no", IsError: true}, "", ""},
-		"something that is no answer": {api.Message{Type: api.MessageThinking, Content: "hm"}, "", ""},
+		"another type":                {message.Message{Type: message.TypeResult, Content: `{"n":"x"}`}, `{"n":"x"}`, "$.n"},
+		"no document":                 {message.Message{Type: message.TypeResult, Content: "three"}, "", "no JSON"},
+		"one who could not do it":     {message.Message{Type: message.TypeResult, Content: "no", IsError: true}, "", ""},
+		"something that is no answer": {message.Message{Type: message.TypeThinking, Content: "hm"}, "", ""},
 	} {
 		m, err := fit(c.m, schema)
 		if string(m.Data) != c.data || (err == nil) != (c.want == "") ||
@@ -417,7 +417,7 @@ func TestFit(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, m.Data, err)
 		}
 	}
-	if m, err := fit(api.Message{Type: api.MessageResult, Content: "three"}, nil); err != nil || m.Data != nil {
+	if m, err := fit(message.Message{Type: message.TypeResult, Content: "three"}, nil); err != nil || m.Data != nil {
 		t.Errorf("without a schema: %s, %v", m.Data, err)
 	}
 }

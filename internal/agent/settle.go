@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/message"
 )
 
 const (
@@ -18,16 +18,16 @@ const (
 // Settle completes a parser's message for all receivers, wherever the agent works: it adds the time, adds the document
 // that schema requires to an answer (nil requires none), and truncates long texts. It returns the message also with an
 // error, the reason why the answer is invalid. It is pure. Errors: SchemaMismatch.
-func Settle(m api.Message, schema []byte, at time.Time) (api.Message, error) {
+func Settle(m message.Message, schema []byte, at time.Time) (message.Message, error) {
 	m, err := fit(m, schema)
 	m = shorten(m)
-	m.Version, m.Time = api.MessageVersion, at.UTC().Truncate(time.Microsecond)
+	m.Version, m.Time = message.Version, at.UTC().Truncate(time.Microsecond)
 	return m, err
 }
 
 // shorten returns a bounded message: long texts are truncated, with a note. The document of a schema stays whole, since
 // it would be invalid otherwise.
-func shorten(m api.Message) api.Message {
+func shorten(m message.Message) message.Message {
 	m.Content, m.Output = cutText(m.Content, maxShown), cutText(m.Output, maxShown)
 	if len(m.Input) > maxInput {
 		m.Input = cutInput(m.Input)

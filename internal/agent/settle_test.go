@@ -7,14 +7,14 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/message"
 )
 
 func FuzzShorten(f *testing.F) {
 	f.Add("text", []byte(`{"a": "b", "c": [1, {"d": "e"}]}`), 1)
 	f.Fuzz(func(t *testing.T, text string, input []byte, times int) {
 		times = 1 + max(0, times)%20_000
-		long := api.Message{Content: strings.Repeat(text, times)}
+		long := message.Message{Content: strings.Repeat(text, times)}
 		if json.Valid(input) {
 			long.Input = json.RawMessage("[" + strings.Repeat(string(input)+",", times%2000) + string(input) + "]")
 		}

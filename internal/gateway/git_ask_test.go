@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/git/pktline"
@@ -117,7 +117,7 @@ git: [{remote: https://example.com/o/r, push: own}]`)}})
 	return l
 }
 
-func (l *gitLab) observe(d api.Decision) {
+func (l *gitLab) observe(d decision.Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.decisions = append(l.decisions,

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
@@ -149,7 +149,7 @@ const maxHeld = 64 << 10
 // begin counts a request to a model, unless the budget is used up.
 func (w *Way) begin(h *http.Request, c call) (*use, error) {
 	refuse := func(r *model.Refusal) error {
-		return proxy.At(api.StageBudget, answerTo(c.endpoint.Kind(), r))
+		return proxy.At(decision.StageBudget, answerTo(c.endpoint.Kind(), r))
 	}
 	u := &use{}
 	judged := c.limited && len(c.provider.Models) > 0 || w.ledger.Limits()

@@ -6,8 +6,8 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
@@ -15,7 +15,7 @@ import (
 
 // stage is one step of an allowed request on its way out. Each stage has a file.
 type stage struct {
-	name api.Stage
+	name decision.Stage
 	// enter admits a request, and may change it. For a passed-through connection h is nil. An error is the answer: a
 	// *proxy.Refusal, or an error with a code of cove.
 	enter func(r policy.Request, h *http.Request) (leg, error)
@@ -31,19 +31,19 @@ type leg struct {
 // and records the outcome. They apply to the sandbox's own requests, or to those for a provider of models.
 func (w *Way) stages(credentials *credential.Set, of *model.Provider) []stage {
 	return []stage{
-		{api.StageGitHub, w.judgeGitHub},
-		{api.StageGit, w.judgeGit},
-		{api.StageRate, w.rates.enter},
-		{api.StageBreaker, w.breakers.enter},
-		{api.StageBudget, w.counting(of)},
-		{api.StageCredentials, setting(credentials)},
-		{api.StageUpstream, w.redact},
+		{decision.StageGitHub, w.judgeGitHub},
+		{decision.StageGit, w.judgeGit},
+		{decision.StageRate, w.rates.enter},
+		{decision.StageBreaker, w.breakers.enter},
+		{decision.StageBudget, w.counting(of)},
+		{decision.StageCredentials, setting(credentials)},
+		{decision.StageUpstream, w.redact},
 	}
 }
 
 // afterGit takes a request that the git stage makes itself through the stages after it.
 func (w *Way) afterGit(r policy.Request, h *http.Request) (proxy.Passage, error) {
-	i := slices.IndexFunc(w.pipeline, func(s stage) bool { return s.name == api.StageGit })
+	i := slices.IndexFunc(w.pipeline, func(s stage) bool { return s.name == decision.StageGit })
 	return enter(w.pipeline[i+1:], r, h)
 }
 

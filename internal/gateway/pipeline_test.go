@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/github"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
@@ -80,12 +80,12 @@ func refusal(t *testing.T, err error) *proxy.Refusal {
 // TestOrder: the stages and their order are those of ARCHITECTURE.md.
 func TestOrder(t *testing.T) {
 	w, _ := newTestWay(t)
-	var names []api.Stage
+	var names []decision.Stage
 	for _, s := range w.pipeline {
 		names = append(names, s.name)
 	}
-	want := []api.Stage{api.StageGitHub, api.StageGit, api.StageRate, api.StageBreaker, api.StageBudget,
-		api.StageCredentials, api.StageUpstream}
+	want := []decision.Stage{decision.StageGitHub, decision.StageGit, decision.StageRate, decision.StageBreaker, decision.StageBudget,
+		decision.StageCredentials, decision.StageUpstream}
 	if !slices.Equal(names, want) {
 		t.Errorf("%v", names)
 	}

@@ -7,29 +7,29 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/egress/redact"
 	"github.com/cove-sandbox/cove/internal/secret"
 )
 
-func verdictOf(allowed bool) api.Verdict {
+func verdictOf(allowed bool) decision.Verdict {
 	if allowed {
-		return api.VerdictAllow
+		return decision.Allow
 	}
-	return api.VerdictDeny
+	return decision.Deny
 }
 
 // decisionOf returns an event in the record's form.
-func decisionOf(e proxy.Event) api.Decision {
-	d := api.Decision{
+func decisionOf(e proxy.Event) decision.Decision {
+	d := decision.Decision{
 		Time: e.Time, Entry: e.Entry, Protocol: e.Protocol, Host: e.Request.Host.String(), Port: e.Request.Port,
 		Method: e.Request.Method, Path: e.Request.Path,
 		Verdict: verdictOf(e.Verdict.Action == policy.Allow), Stage: e.Stage, Rule: e.Verdict.Rule, Remedy: e.Verdict.Remedy,
 		Status: e.Status, Sent: e.Sent, Received: e.Received, Duration: e.Duration.Seconds(),
 	}
-	if d.Reason = e.Problem; d.Verdict == api.VerdictDeny {
+	if d.Reason = e.Problem; d.Verdict == decision.Deny {
 		d.Reason = e.Verdict.Reason
 	}
 	return d
@@ -61,8 +61,8 @@ func (w *Way) Denied() []string {
 }
 
 // placeOf returns the place that would have to be allowed.
-func placeOf(d api.Decision) string {
-	if d.Stage == api.StageProtocol {
+func placeOf(d decision.Decision) string {
+	if d.Stage == decision.StageProtocol {
 		return "tcp://" + net.JoinHostPort(d.Host, strconv.Itoa(int(d.Port)))
 	}
 	if d.Port == 0 || d.Port == 80 || d.Port == 443 {
@@ -72,18 +72,18 @@ func placeOf(d api.Decision) string {
 }
 
 // record adds the sandbox to a decision, removes secrets from it and passes it on.
-func (w *Way) record(d api.Decision) {
+func (w *Way) record(d decision.Decision) {
 	d.Execution, d.Sandbox, d.Client = *w.name.Load(), string(w.sandbox), w.owner.String()
 	w.conceal(&d)
-	if d.Verdict == api.VerdictDeny && d.Remedy != "" && isOfPolicy(d.Stage) {
+	if d.Verdict == decision.Deny && d.Remedy != "" && isOfPolicy(d.Stage) {
 		w.denied.add(placeOf(d))
 	}
 	w.gateway.o.Recorder.Record(d)
 }
 
 // isOfPolicy reports whether a stage refuses for lack of a rule.
-func isOfPolicy(s api.Stage) bool {
-	return s == api.StagePolicy || s == api.StageApproval || s == api.StageDial || s == api.StageProtocol
+func isOfPolicy(s decision.Stage) bool {
+	return s == decision.StagePolicy || s == decision.StageApproval || s == decision.StageDial || s == decision.StageProtocol
 }
 
 // left replaces removed segments of a path in the record.
@@ -101,7 +101,7 @@ func concealed(placeholders map[string]string) (*redact.Set, error) {
 }
 
 // conceal removes placeholders and known values of credentials from a decision.
-func (w *Way) conceal(d *api.Decision) {
+func (w *Way) conceal(d *decision.Decision) {
 	known, version := w.known.Known()
 	set, err := w.redactor.of(known, version)
 	if err != nil { // a value that cannot be searched for

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/redact"
 	"github.com/cove-sandbox/cove/internal/secret"
@@ -37,7 +37,7 @@ func TestRename(t *testing.T) {
 	g, _, _ := newTestGateway(t)
 	var names []string
 	r, _, _, _ := newRecorder(t)
-	r.o.Observe = func(d api.Decision) { names = append(names, d.Execution) }
+	r.o.Observe = func(d decision.Decision) { names = append(names, d.Execution) }
 	g.o.Recorder = r
 	w := openWay(t, g, cove.MachineOwner(), asks)
 	for _, name := range []string{"first", "second"} {
@@ -46,7 +46,7 @@ func TestRename(t *testing.T) {
 			!strings.Contains(v.Remedy, name) {
 			t.Errorf("as %s it is told %+v", name, v)
 		}
-		w.record(api.Decision{Host: name})
+		w.record(decision.Decision{Host: name})
 	}
 	if !slices.Equal(names, []string{"first", "second"}) {
 		t.Errorf("recorded is of %q", names)

@@ -9,16 +9,16 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // RecorderOptions configure a Recorder. All except Observe are required.
 type RecorderOptions struct {
 	Store   store.Vault
-	Keep    int                // maximum of decisions in the store
-	Observe func(api.Decision) // receives each at once; must not wait
+	Keep    int                     // maximum of decisions in the store
+	Observe func(decision.Decision) // receives each at once; must not wait
 	Clock   clock.Clock
 	Log     *slog.Logger
 }
@@ -31,12 +31,12 @@ type Recorder struct {
 	lost atomic.Int64
 
 	mu      sync.Mutex
-	pending []api.Decision
-	alike   map[api.Decision]int // index in pending
-	share   map[source]int       // of pending
-	missing map[source]int64     // not recorded, and not reported yet
-	due     bool                 // a write has been requested
-	full    bool                 // and it must not wait
+	pending []decision.Decision
+	alike   map[decision.Decision]int // index in pending
+	share   map[source]int            // of pending
+	missing map[source]int64          // not recorded, and not reported yet
+	due     bool                      // a write has been requested
+	full    bool                      // and it must not wait
 
 	writing sync.Mutex // guards the order of batches, and failing
 	failing bool
@@ -45,7 +45,7 @@ type Recorder struct {
 // source is the origin of a decision.
 type source struct{ execution, sandbox, client string }
 
-func sourceOf(d api.Decision) source { return source{d.Execution, d.Sandbox, d.Client} }
+func sourceOf(d decision.Decision) source { return source{d.Execution, d.Sandbox, d.Client} }
 
 const (
 	batchTime = 200 * time.Millisecond // how long a decision waits for more
@@ -61,12 +61,12 @@ func NewRecorder(o RecorderOptions) *Recorder {
 }
 
 func (r *Recorder) reset() {
-	r.pending, r.alike, r.share = nil, map[api.Decision]int{}, map[source]int{}
+	r.pending, r.alike, r.share = nil, map[decision.Decision]int{}, map[source]int{}
 	r.due, r.full = false, false
 }
 
 // Record accepts a decision. It never waits for the store.
-func (r *Recorder) Record(d api.Decision) {
+func (r *Recorder) Record(d decision.Decision) {
 	if r == nil {
 		return
 	}
@@ -87,7 +87,7 @@ func (r *Recorder) Record(d api.Decision) {
 	}
 }
 
-func (r *Recorder) add(d api.Decision) {
+func (r *Recorder) add(d decision.Decision) {
 	from, key := sourceOf(d), kind(d)
 	if i, ok := r.alike[key]; ok {
 		p := &r.pending[i]
@@ -107,7 +107,7 @@ func (r *Recorder) add(d api.Decision) {
 }
 
 // kind returns the part that equal attempts share.
-func kind(d api.Decision) api.Decision {
+func kind(d decision.Decision) decision.Decision {
 	d.Time, d.Count, d.Sent, d.Received, d.Duration = time.Time{}, 0, 0, 0, 0
 	return d
 }
@@ -141,14 +141,14 @@ func (r *Recorder) Flush() {
 }
 
 // take returns the pending decisions, and reports of lost ones.
-func (r *Recorder) take() []api.Decision {
+func (r *Recorder) take() []decision.Decision {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	batch := r.pending
 	for from, n := range r.missing {
-		batch = append(batch, api.Decision{
+		batch = append(batch, decision.Decision{
 			Time: r.o.Clock.Now(), Execution: from.execution, Sandbox: from.sandbox, Client: from.client,
-			Verdict: api.VerdictLost, Reason: fmt.Sprintf("%d decisions were not recorded", n), Count: n,
+			Verdict: decision.Lost, Reason: fmt.Sprintf("%d decisions were not recorded", n), Count: n,
 		})
 	}
 	clear(r.missing)
@@ -157,7 +157,7 @@ func (r *Recorder) take() []api.Decision {
 }
 
 // settle logs, once, that writing begins to fail, and that it works again.
-func (r *Recorder) settle(batch []api.Decision, err error) {
+func (r *Recorder) settle(batch []decision.Decision, err error) {
 	if err == nil {
 		if r.failing {
 			r.o.Log.Info("decisions of the gateway are recorded again", "lost", r.Lost())
@@ -172,7 +172,7 @@ func (r *Recorder) settle(batch []api.Decision, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range batch {
-		if r.missing[sourceOf(d)] += d.Count; d.Verdict != api.VerdictLost {
+		if r.missing[sourceOf(d)] += d.Count; d.Verdict != decision.Lost {
 			r.lost.Add(d.Count)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -22,13 +22,13 @@ type page struct {
 	store.Store
 
 	mu      sync.Mutex
-	written []api.Decision
+	written []decision.Decision
 	batches []int
 	full    bool
 	gate    chan struct{} // writes wait for it, unless nil
 }
 
-func (p *page) AppendDecisions(_ context.Context, _ int, all ...api.Decision) error {
+func (p *page) AppendDecisions(_ context.Context, _ int, all ...decision.Decision) error {
 	if p.gate != nil {
 		<-p.gate
 	}
@@ -61,8 +61,8 @@ func newRecorder(t *testing.T) (*Recorder, *page, *clocktest.Manual, *bytes.Buff
 		log
 }
 
-func denial(execution, host string) api.Decision {
-	return api.Decision{Time: time.Unix(1, 0), Execution: execution, Host: host, Verdict: api.VerdictDeny, Sent: 1,
+func denial(execution, host string) decision.Decision {
+	return decision.Decision{Time: time.Unix(1, 0), Execution: execution, Host: host, Verdict: decision.Deny, Sent: 1,
 		Received: 2, Duration: 0.5}
 }
 
@@ -70,7 +70,7 @@ func TestRecorderCountsWhatIsAlike(t *testing.T) {
 	r, p, _, _ := newRecorder(t)
 	later := denial("a", "x")
 	later.Time = later.Time.Add(time.Second)
-	for _, d := range []api.Decision{denial("a", "x"), denial("a", "y"), later, denial("b", "x"), denial("a", "x")} {
+	for _, d := range []decision.Decision{denial("a", "x"), denial("a", "y"), later, denial("b", "x"), denial("a", "x")} {
 		r.Record(d)
 	}
 	r.Flush()

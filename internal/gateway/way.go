@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/dns"
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
@@ -424,10 +424,10 @@ func (w *Way) Resolve(ctx context.Context, name policy.Host) error {
 }
 
 // Asked implements dns.Client.
-func (w *Way) Asked(name, kind string, v policy.Verdict, stage api.Stage, refused string) {
-	w.record(api.Decision{
-		Time: w.gateway.o.Clock.Now(), Entry: api.EntryDNS, Host: strings.ToLower(strings.TrimSuffix(name, ".")), Method: kind,
-		Verdict: verdictOf(refused == "" || stage == api.StageUpstream), Stage: stage, Rule: v.Rule, Reason: refused, Remedy: v.Remedy,
+func (w *Way) Asked(name, kind string, v policy.Verdict, stage decision.Stage, refused string) {
+	w.record(decision.Decision{
+		Time: w.gateway.o.Clock.Now(), Entry: decision.EntryDNS, Host: strings.ToLower(strings.TrimSuffix(name, ".")), Method: kind,
+		Verdict: verdictOf(refused == "" || stage == decision.StageUpstream), Stage: stage, Rule: v.Rule, Reason: refused, Remedy: v.Remedy,
 	})
 }
 
@@ -478,10 +478,10 @@ func (c *client) HTTP2(h policy.Host) bool { return !c.way().gitHost(h) }
 // Record implements proxy.Sandbox.
 func (c *client) Record(e proxy.Event) {
 	d := decisionOf(e)
-	if d.Stage == api.StagePolicy && c.way().judge(e.Request).Action == policy.Ask {
-		d.Stage = api.StageApproval
+	if d.Stage == decision.StagePolicy && c.way().judge(e.Request).Action == policy.Ask {
+		d.Stage = decision.StageApproval
 	}
-	if d.Verdict == api.VerdictDeny && e.Verdict.Passable {
+	if d.Verdict == decision.Deny && e.Verdict.Passable {
 		d.Remedy = c.way().policy.Load().Through(e.Request.Host, e.Request.Port)
 	}
 	c.way().record(d)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -30,7 +32,7 @@ type decisionsInput struct {
 }
 
 func (f DecisionFilter) query() store.DecisionQuery {
-	return store.DecisionQuery{Execution: f.Execution, Sandbox: f.Sandbox, Host: f.Host, Verdict: api.Verdict(f.Verdict)}
+	return store.DecisionQuery{Execution: f.Execution, Sandbox: f.Sandbox, Host: f.Host, Verdict: decision.Verdict(f.Verdict)}
 }
 
 // decisions is GET /network/decisions.
@@ -44,7 +46,7 @@ func (s *Server) decisions(ctx context.Context, in *decisionsInput) (*answer[api
 	if err != nil {
 		return nil, err
 	}
-	return &answer[api.DecisionList]{api.DecisionList{Decisions: append([]api.Decision{}, page.Decisions...), NextCursor: page.Next}}, nil
+	return &answer[api.DecisionList]{api.DecisionList{Decisions: apispec.Decisions(page.Decisions), NextCursor: page.Next}}, nil
 }
 
 type decisionStreamInput struct {
@@ -101,7 +103,7 @@ func (s *Server) followDecisions(ctx context.Context, q store.DecisionQuery, see
 		}
 		for _, d := range page {
 			seen = d.Seq
-			if q.Selects(d) && !events.put(strconv.FormatInt(seen, 10), api.EventDecision, d) {
+			if q.Selects(d) && !events.put(strconv.FormatInt(seen, 10), api.EventDecision, apispec.Decision(d)) {
 				return
 			}
 		}

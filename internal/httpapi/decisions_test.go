@@ -11,18 +11,20 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
 func TestDecisions(t *testing.T) {
 	h := start(t, nil)
-	h.store.decide("a.example", api.VerdictAllow)
-	h.store.decide("b.example", api.VerdictDeny)
+	h.store.decide("a.example", decision.Allow)
+	h.store.decide("b.example", decision.Deny)
 	l := decode[api.DecisionList](t, h.get("/network/decisions?execution="+someID+"&host=a.example&verdict=deny&since=2030-01-02T03:04:05Z&until=2031-01-02T03:04:05Z&cursor=abc&limit=7"), 200)
-	if len(l.Decisions) != 2 || l.Decisions[0] != h.store.decided[1] || l.NextCursor != "more" {
+	if len(l.Decisions) != 2 || l.Decisions[0] != apispec.Decision(h.store.decided[1]) || l.NextCursor != "more" {
 		t.Errorf("%+v", l)
 	}
-	want := store.DecisionQuery{Client: "ip:127.0.0.1", Execution: someID, Host: "a.example", Verdict: api.VerdictDeny, Cursor: "abc", Limit: 7,
+	want := store.DecisionQuery{Client: "ip:127.0.0.1", Execution: someID, Host: "a.example", Verdict: decision.Deny, Cursor: "abc", Limit: 7,
 		Since: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Until: time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC)}
 	if h.store.decisionQuery != want {
 		t.Errorf("query %+v", h.store.decisionQuery)
@@ -86,8 +88,8 @@ func (h *harness) decisionEvents(query, last string) func() sse {
 
 func TestDecisionStream(t *testing.T) {
 	h := start(t, nil)
-	h.store.decide("a.example", api.VerdictAllow)
-	h.store.decide("b.example", api.VerdictDeny)
+	h.store.decide("a.example", decision.Allow)
+	h.store.decide("b.example", decision.Deny)
 	all, rest, denied, fresh := h.decisionEvents("", "0"), h.decisionEvents("", "1"), h.decisionEvents("?verdict=deny&host=c.example", "0"), h.decisionEvents("", "")
 	is := func(name string, e sse, id, host string) {
 		t.Helper()
@@ -99,8 +101,8 @@ func TestDecisionStream(t *testing.T) {
 	is("all", all(), "1", "a.example")
 	is("all", all(), "2", "b.example")
 	is("after the first", rest(), "2", "b.example")
-	h.store.decide("c.example", api.VerdictAllow)
-	h.store.decide("c.example", api.VerdictDeny)
+	h.store.decide("c.example", decision.Allow)
+	h.store.decide("c.example", decision.Deny)
 	is("all", all(), "3", "c.example")
 	is("after the first", rest(), "3", "c.example")
 	is("denied", denied(), "4", "c.example")

@@ -22,6 +22,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/ca"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/gateway"
 	"github.com/cove-sandbox/cove/internal/gateway/clients"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -223,7 +224,7 @@ func (e *estate) objects(t *testing.T) (there, missing map[string]string) {
 	there["{command}"] = e.command(t, who, there["{sandbox}"])
 	remembered := approval.Approval{ID: cove.NewApprovalID(), Policy: "p", Subject: e.ways[0].hold.Subject, Time: time.Now(), Until: time.Now().Add(time.Hour)}
 	there["{approval}"] = string(remembered.ID)
-	decided := api.Decision{Time: time.Now(), Execution: there["{execution}"], Client: who.String(), Host: "kept.example", Verdict: api.VerdictAllow}
+	decided := decision.Decision{Time: time.Now(), Execution: there["{execution}"], Client: who.String(), Host: "kept.example", Verdict: decision.Allow}
 	for _, err := range []error{store.NewVault(e.store).For(who).Approve(t.Context(), remembered), e.store.AppendDecisions(t.Context(), 100, decided)} {
 		if err != nil {
 			t.Fatal(err)
@@ -400,7 +401,7 @@ func newGatewayEstate(t *testing.T) (e *estate, there, missing map[string]string
 		}
 	}
 	remembered := approval.Approval{ID: cove.NewApprovalID(), Policy: "p", Subject: approval.Subject{Host: "kept.example", Port: 443}, Time: time.Now(), Until: time.Now().Add(time.Hour)}
-	decided := api.Decision{Time: time.Now(), Client: "builder", Host: "kept.example", Verdict: api.VerdictAllow}
+	decided := decision.Decision{Time: time.Now(), Client: "builder", Host: "kept.example", Verdict: decision.Allow}
 	for _, err := range []error{vault.For(cove.MachineOwner()).Approve(t.Context(), remembered), e.store.AppendDecisions(t.Context(), 100, decided)} {
 		if err != nil {
 			t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/execution"
@@ -177,7 +178,7 @@ type fakeStore struct {
 
 	mu      sync.Mutex
 	records []store.Record
-	decided []api.Decision // oldest first
+	decided []decision.Decision // oldest first
 }
 
 func (f *fakeStore) ListDecisions(_ context.Context, q store.DecisionQuery) (store.DecisionPage, error) {
@@ -189,10 +190,10 @@ func (f *fakeStore) ListDecisions(_ context.Context, q store.DecisionQuery) (sto
 	return store.DecisionPage{Decisions: all, Next: "more"}, f.err
 }
 
-func (f *fakeStore) DecisionsAfter(_ context.Context, client string, seq int64, limit int) ([]api.Decision, error) {
+func (f *fakeStore) DecisionsAfter(_ context.Context, client string, seq int64, limit int) ([]decision.Decision, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var all []api.Decision
+	var all []decision.Decision
 	for _, d := range f.decided {
 		if d.Seq > seq && len(all) < limit && (client == "" || client == d.Client) {
 			all = append(all, d)
@@ -202,10 +203,10 @@ func (f *fakeStore) DecisionsAfter(_ context.Context, client string, seq int64, 
 }
 
 // decide records a decision about a host, of what the client of the harness runs.
-func (f *fakeStore) decide(host string, v api.Verdict) {
+func (f *fakeStore) decide(host string, v decision.Verdict) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.decided = append(f.decided, api.Decision{Seq: int64(len(f.decided) + 1), Time: time.Unix(1_900_000_000, 0).UTC(), Client: "ip:127.0.0.1", Host: host, Verdict: v, Count: 1})
+	f.decided = append(f.decided, decision.Decision{Seq: int64(len(f.decided) + 1), Time: time.Unix(1_900_000_000, 0).UTC(), Client: "ip:127.0.0.1", Host: host, Verdict: v, Count: 1})
 }
 
 func (f *fakeStore) fail(err error) {

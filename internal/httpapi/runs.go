@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -221,7 +222,7 @@ func (s *Server) runEvents(ctx context.Context, ex *exchange, events *eventStrea
 		case e.Message != nil:
 			return put(e.Seq, api.EventMessage, e.Message)
 		case e.Decision != nil:
-			return put(e.Seq, api.EventDecision, e.Decision)
+			return put(e.Seq, api.EventDecision, apispec.Decision(*e.Decision))
 		case e.Asked:
 			return put(e.Seq, api.EventHolds, holdList(e.Holds))
 		}

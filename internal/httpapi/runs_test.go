@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
@@ -79,7 +80,7 @@ func (f *fakeRuns) Follow(ctx context.Context, who cove.Principal, ref string, a
 	for i, e := range []run.Event{
 		{Seq: 1, Message: &api.Message{Version: 1, Type: api.MessageThinking, Content: "hm"}},
 		{Seq: 2, Log: "a warning\n"},
-		{Seq: 2, Decision: &api.Decision{Verdict: api.VerdictDeny, Host: "denied.example", Time: time.Unix(1_900_000_000, 0).UTC()}},
+		{Seq: 2, Decision: &decision.Decision{Verdict: decision.Deny, Host: "denied.example", Time: time.Unix(1_900_000_000, 0).UTC()}},
 		{Seq: 2, Asked: true, Holds: []approval.Hold{}},
 		{Seq: 3, Message: &api.Message{Version: 1, Type: api.MessageResult, Content: "done"}},
 	} {

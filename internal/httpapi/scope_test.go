@@ -10,6 +10,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 )
 
 // TestKeysSeeTheirOwnExecutions: an execution, what it says, what it may reach and
@@ -27,7 +28,7 @@ func TestKeysSeeTheirOwnExecutions(t *testing.T) {
 	}
 	remembered := approval.Approval{ID: cove.NewApprovalID(), Policy: "p", Subject: e.ways[0].hold.Subject, Who: cove.KeyHolder("keeper"), Time: time.Now(), Until: time.Now().Add(time.Hour)}
 	must(e.store.Approve(t.Context(), remembered))
-	must(e.store.AppendDecisions(t.Context(), 100, api.Decision{Time: time.Now(), Execution: id, Client: "key:keeper", Host: "api.example.com", Verdict: api.VerdictAllow}))
+	must(e.store.AppendDecisions(t.Context(), 100, decision.Decision{Time: time.Now(), Execution: id, Client: "key:keeper", Host: "api.example.com", Verdict: decision.Allow}))
 
 	execution := "/executions/" + id
 	requests := []struct{ method, path, body string }{

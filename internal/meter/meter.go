@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/gateway"
 )
 
@@ -78,15 +78,15 @@ func New(o Options) *Meter {
 }
 
 // Observe counts one decision of a gateway.Recorder.
-func (m *Meter) Observe(d api.Decision) {
+func (m *Meter) Observe(d decision.Decision) {
 	m.decisions.WithLabelValues(string(d.Verdict), string(d.Entry), string(d.Stage)).Add(float64(d.Count))
 	m.bytes.WithLabelValues("sent").Add(float64(d.Sent))
 	m.bytes.WithLabelValues("received").Add(float64(d.Received))
-	if d.Verdict != api.VerdictAllow || d.Entry == api.EntryDNS {
+	if d.Verdict != decision.Allow || d.Entry == decision.EntryDNS {
 		return
 	}
 	m.upstreams.WithLabelValues(m.label(d.Host), class(d.Status)).Add(float64(d.Count))
-	if d.Path != "" && d.Stage == api.StageUpstream {
+	if d.Path != "" && d.Stage == decision.StageUpstream {
 		m.latency.Observe(d.Duration)
 	}
 }

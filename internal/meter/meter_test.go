@@ -10,7 +10,7 @@ import (
 
 	"net/http/httptest"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/gateway"
 )
 
@@ -33,13 +33,13 @@ func TestMeter(t *testing.T) {
 		State: func() gateway.State { return gateway.State{Connections: 3, Holds: 2, Open: 5, HalfOpen: 1} },
 		Lost:  func() int64 { return 7 },
 	})
-	request := api.Decision{Entry: "transparent", Host: "a.example", Path: "/", Verdict: "allow", Stage: "upstream",
+	request := decision.Decision{Entry: "transparent", Host: "a.example", Path: "/", Verdict: "allow", Stage: "upstream",
 		Status: 204, Sent: 10, Received: 100, Duration: 0.02, Count: 1}
 	failed, denied := request, request
 	failed.Stage, failed.Status, failed.Count = "dial", 502, 2
 	denied.Verdict, denied.Stage, denied.Host = "deny", "policy", "evil.example"
-	tunnel := api.Decision{Entry: "socks5", Host: "git.example", Verdict: "allow", Stage: "upstream", Sent: 1, Count: 1}
-	for _, d := range []api.Decision{request, failed, denied, tunnel,
+	tunnel := decision.Decision{Entry: "socks5", Host: "git.example", Verdict: "allow", Stage: "upstream", Sent: 1, Count: 1}
+	for _, d := range []decision.Decision{request, failed, denied, tunnel,
 		{Entry: "dns", Host: "a.example", Verdict: "allow", Stage: "upstream", Count: 1}} {
 		m.Observe(d)
 	}
@@ -75,7 +75,7 @@ func TestHostsAreBounded(t *testing.T) {
 	m := New(Options{State: func() gateway.State { return gateway.State{} }, Lost: func() int64 { return 0 }})
 	for i := range 3 * maxHosts {
 		for range 2 {
-			m.Observe(api.Decision{Host: fmt.Sprintf("h%d.example", i), Verdict: "allow", Status: 200, Count: 1})
+			m.Observe(decision.Decision{Host: fmt.Sprintf("h%d.example", i), Verdict: "allow", Status: 200, Count: 1})
 		}
 	}
 	text := shown(t, m)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -141,13 +142,13 @@ func (b *bounded) Write(p []byte) (int, error) {
 // overdrawn reports whether a budget of models was used up during a run.
 func (r *Runner) overdrawn(ctx context.Context, record store.Run) bool {
 	r.o.Flush()
-	q := store.DecisionQuery{Sandbox: boxOf(record), Verdict: api.VerdictDeny, Since: record.StartedAt, Limit: store.MaxPage}
+	q := store.DecisionQuery{Sandbox: boxOf(record), Verdict: decision.Deny, Since: record.StartedAt, Limit: store.MaxPage}
 	page, err := r.o.Store.For(record.Owner()).ListDecisions(ctx, q)
 	if err != nil {
 		return false
 	}
 	for _, d := range page.Decisions {
-		if d.Stage == api.StageBudget {
+		if d.Stage == decision.StageBudget {
 			return true
 		}
 	}

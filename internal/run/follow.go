@@ -10,15 +10,17 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // Event is something that happens in a run. One field but Seq is set.
 type Event struct {
 	Seq      int // messages and logs so far
-	Message  *api.Message
+	Message  *message.Message
 	Log      string
-	Decision *api.Decision
+	Decision *decision.Decision
 	Holds    []approval.Hold // all that waits now; nothing, where something has
 	Asked    bool            // Holds is set
 }
@@ -158,7 +160,7 @@ func (f *follower) batch(ctx context.Context) error {
 }
 
 // decided are decisions that were recorded since the last time, oldest first.
-func (f *follower) decided(ctx context.Context) (all []api.Decision, err error) {
+func (f *follower) decided(ctx context.Context) (all []decision.Decision, err error) {
 	if !f.caught {
 		newest, err := f.r.o.Store.For(f.record.Owner()).ListDecisions(ctx, store.DecisionQuery{Limit: 1})
 		if err != nil {
@@ -168,7 +170,7 @@ func (f *follower) decided(ctx context.Context) (all []api.Decision, err error) 
 			f.seen = newest.Decisions[0].Seq
 		}
 		all, err = f.r.decisions(ctx, f.record)
-		return slices.DeleteFunc(all, func(d api.Decision) bool { return f.l != nil && d.Seq > f.seen }), err
+		return slices.DeleteFunc(all, func(d decision.Decision) bool { return f.l != nil && d.Seq > f.seen }), err
 	}
 	q := store.DecisionQuery{Sandbox: boxOf(f.record), Since: f.since}
 	if f.l == nil {
@@ -191,7 +193,7 @@ func (f *follower) decided(ctx context.Context) (all []api.Decision, err error) 
 	}
 }
 
-func byTime(a, b api.Decision) int { return a.Time.Compare(b.Time) }
+func byTime(a, b decision.Decision) int { return a.Time.Compare(b.Time) }
 
 // tellHolds hands out what waits for an answer, and says how a change shows.
 func (f *follower) tellHolds() (<-chan struct{}, error) {

@@ -36,6 +36,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
 	"github.com/cove-sandbox/cove/internal/workspace"
+	"github.com/cove-sandbox/cove/message"
 )
 
 var (
@@ -46,8 +47,8 @@ var (
 // robot is the agent of the tests: it does what its prompt says, line by line.
 // What it waits for are files of its sandbox, which the test writes.
 func robot(p *fake.Process) int {
-	say := func(m api.Message) {
-		m.Version = api.MessageVersion
+	say := func(m message.Message) {
+		m.Version = message.Version
 		line, _ := json.Marshal(m)
 		fmt.Fprintf(p.Stdout, "%s\n", line)
 	}
@@ -60,19 +61,19 @@ func robot(p *fake.Process) int {
 		word, rest, _ := strings.Cut(steps.Text(), " ")
 		switch word {
 		case "think":
-			say(api.Message{Type: api.MessageThinking, Content: rest, Session: "s1"})
+			say(message.Message{Type: message.TypeThinking, Content: rest, Session: "s1"})
 		case "much":
 			n, _ := strconv.Atoi(rest)
-			say(api.Message{Type: api.MessageToolResult, Call: "c", Tool: "cat", Output: strings.Repeat("x", n)})
+			say(message.Message{Type: message.TypeToolResult, Call: "c", Tool: "cat", Output: strings.Repeat("x", n)})
 		case "flood":
 			for p.Context.Err() == nil {
 				fmt.Fprintln(p.Stdout, `{"version":1,"type":"thinking","content":"`+strings.Repeat("x", 1<<16)+`"}`)
 			}
 		case "answer":
-			say(api.Message{Type: api.MessageResult, Content: rest})
-			say(api.Message{Type: api.MessageUsage, Usage: &api.AgentUsage{InputTokens: 10, OutputTokens: 2, Turns: 1}})
+			say(message.Message{Type: message.TypeResult, Content: rest})
+			say(message.Message{Type: message.TypeUsage, Usage: &message.AgentUsage{InputTokens: 10, OutputTokens: 2, Turns: 1}})
 		case "fail":
-			say(api.Message{Type: api.MessageResult, Content: rest, IsError: true})
+			say(message.Message{Type: message.TypeResult, Content: rest, IsError: true})
 		case "log":
 			fmt.Fprintln(p.Stderr, rest)
 		case "print":
@@ -81,9 +82,9 @@ func robot(p *fake.Process) int {
 			p.WriteFile(rest, []byte("written"))
 		case "read":
 			b, err := p.ReadFile(rest)
-			say(api.Message{Type: api.MessageToolResult, Call: "c", Tool: "read", Output: string(b), IsError: err != nil})
+			say(message.Message{Type: message.TypeToolResult, Call: "c", Tool: "read", Output: string(b), IsError: err != nil})
 		case "env":
-			say(api.Message{Type: api.MessageThinking, Content: p.Getenv(rest)})
+			say(message.Message{Type: message.TypeThinking, Content: p.Getenv(rest)})
 		case "wait":
 			for p.Context.Err() == nil {
 				if _, err := p.ReadFile(rest); err == nil {
@@ -121,8 +122,8 @@ func (a *agents) Equip(_ context.Context, q fit.Want, install bool, _ func(works
 			}
 			return c, nil
 		},
-		Parser: func(api.AgentUsage) agent.Parser {
-			return agent.Agent{Title: "Robot", Output: agent.FormatMessages}.NewParser(api.AgentUsage{})
+		Parser: func(message.AgentUsage) agent.Parser {
+			return agent.Agent{Title: "Robot", Output: agent.FormatMessages}.NewParser(message.AgentUsage{})
 		},
 	}
 	if q.Agent == "keyed" {

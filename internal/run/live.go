@@ -15,6 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // live is a run whose program this server has.
@@ -33,10 +34,10 @@ type live struct {
 	done       chan struct{} // closed when nothing follows
 
 	mu     sync.Mutex
-	record api.Run      // what the messages have said so far
-	result *api.Message // the agent's
-	misfit error        // why that is not valid by the schema
-	err    error        // why nothing follows, where the run has not ended
+	record api.Run          // what the messages have said so far
+	result *message.Message // the agent's
+	misfit error            // why that is not valid by the schema
+	err    error            // why nothing follows, where the run has not ended
 }
 
 // newLive makes a run live; end must be called if it cannot be attended.
@@ -82,11 +83,11 @@ func (l *live) line(line []byte) error {
 }
 
 // say writes a message down.
-func (l *live) say(m api.Message) error {
+func (l *live) say(m message.Message) error {
 	m, misfit := agent.Settle(m, l.schema, l.r.o.Clock.Now())
 	l.mu.Lock()
 	account(&l.record, m)
-	if m.Type == api.MessageResult {
+	if m.Type == message.TypeResult {
 		l.result, l.misfit = &m, misfit
 	}
 	l.mu.Unlock()

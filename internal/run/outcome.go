@@ -7,6 +7,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // asked is why a run was ended from outside.
@@ -24,8 +25,8 @@ type ending struct {
 	limit    cove.LimitKind // that Cove has ended it for
 	measured cove.LimitKind // that the sandbox's accounting says may have
 	exit     *int
-	result   *api.Message // that the agent gave; nil: none
-	broken   bool         // err is about its output or its sandbox, not about how it ended
+	result   *message.Message // that the agent gave; nil: none
+	broken   bool             // err is about its output or its sandbox, not about how it ended
 	err      error
 	overdraw bool // requests to models were refused, since a budget was used up
 }
@@ -66,12 +67,12 @@ func outcome(e ending) (status string, limit cove.LimitKind, err error) {
 }
 
 // account puts what a message says into a record.
-func account(r *api.Run, m api.Message) {
+func account(r *api.Run, m message.Message) {
 	r.Session, r.Model = cmp.Or(m.Session, r.Session), cmp.Or(m.Model, r.Model)
 	switch m.Type {
-	case api.MessageResult:
+	case message.TypeResult:
 		r.Result = m.Content
-	case api.MessageUsage:
+	case message.TypeUsage:
 		if m.Usage != nil {
 			r.Usage = *m.Usage
 		}

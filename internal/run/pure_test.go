@@ -9,10 +9,11 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/message"
 )
 
 func TestOutcome(t *testing.T) {
-	done, failed := &api.Message{Type: api.MessageResult}, &api.Message{Type: api.MessageResult, IsError: true}
+	done, failed := &message.Message{Type: message.TypeResult}, &message.Message{Type: message.TypeResult, IsError: true}
 	turns := cove.Errorf(cove.LimitReached, "no more: %w", agent.ErrTurns)
 	for name, c := range map[string]struct {
 		e      ending

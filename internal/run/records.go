@@ -15,6 +15,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -145,7 +147,7 @@ func (r *Runner) Export(ctx context.Context, who cove.Principal, ref string, out
 	a.add("decisions.ndjson", func(w io.Writer) error {
 		all, err := r.decisions(ctx, record)
 		for _, d := range all {
-			err = errors.Join(err, json.NewEncoder(w).Encode(d))
+			err = errors.Join(err, json.NewEncoder(w).Encode(apispec.Decision(d)))
 		}
 		return err
 	})
@@ -232,7 +234,7 @@ func each(dir string, take func(entry) error) error {
 
 // decisions are what became of attempts to leave the sandbox of a run while it
 // ran, oldest first.
-func (r *Runner) decisions(ctx context.Context, record store.Run) ([]api.Decision, error) {
+func (r *Runner) decisions(ctx context.Context, record store.Run) ([]decision.Decision, error) {
 	if record.Sandbox == "" {
 		return nil, nil
 	}
@@ -241,7 +243,7 @@ func (r *Runner) decisions(ctx context.Context, record store.Run) ([]api.Decisio
 	if record.EndedAt != nil {
 		q.Until = *record.EndedAt
 	}
-	var all []api.Decision
+	var all []decision.Decision
 	for {
 		page, err := r.o.Store.For(record.Owner()).ListDecisions(ctx, q)
 		if err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // Agents knows agents.
@@ -72,8 +73,8 @@ type Request struct {
 	Detach   bool // it goes on when the caller leaves
 	Progress func(workspace.Step)
 
-	before api.AgentUsage // of the conversation
-	tokens bool           // are in the sandbox, which is there
+	before message.AgentUsage // of the conversation
+	tokens bool               // are in the sandbox, which is there
 }
 
 const (

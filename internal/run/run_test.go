@@ -21,6 +21,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -532,8 +533,8 @@ func TestRecords(t *testing.T) {
 	s := l.serve(t)
 	l.work.set(api.WorkChange{Path: "a", Change: "added"})
 	r, _ := s.follow(t, s.begin(t, ask("log to be seen", "answer "+strings.Repeat("x", 1000))).ID)
-	err := l.store.AppendDecisions(t.Context(), 100, api.Decision{Sandbox: r.Sandbox, Time: r.StartedAt.Add(time.Microsecond), Host: "denied.example", Verdict: api.VerdictDeny},
-		api.Decision{Sandbox: r.Sandbox, Time: r.StartedAt.Add(-time.Second), Host: "before.example"}, api.Decision{Sandbox: "sb_other", Time: r.StartedAt.Add(time.Microsecond), Host: "other.example"})
+	err := l.store.AppendDecisions(t.Context(), 100, decision.Decision{Sandbox: r.Sandbox, Time: r.StartedAt.Add(time.Microsecond), Host: "denied.example", Verdict: decision.Deny},
+		decision.Decision{Sandbox: r.Sandbox, Time: r.StartedAt.Add(-time.Second), Host: "before.example"}, decision.Decision{Sandbox: "sb_other", Time: r.StartedAt.Add(time.Microsecond), Host: "other.example"})
 	if err != nil {
 		t.Fatal(err)
 	}

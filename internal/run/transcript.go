@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // Files of a run's directory.
@@ -29,9 +29,9 @@ const maxLogged = 4 << 20
 
 // entry is one line of the events: a message, or error output.
 type entry struct {
-	Message *api.Message `json:"message,omitempty"`
-	Log     string       `json:"log,omitempty"`
-	Time    time.Time    `json:"time,omitzero"` // of Log
+	Message *message.Message `json:"message,omitempty"`
+	Log     string           `json:"log,omitempty"`
+	Time    time.Time        `json:"time,omitzero"` // of Log
 }
 
 func (e entry) at() time.Time {
@@ -137,7 +137,7 @@ func (t *transcript) print(p []byte) (size uint64, err error) {
 func (t *transcript) printed() io.Reader { return io.NewSectionReader(t.output, 0, int64(t.size)) }
 
 // message adds a message.
-func (t *transcript) message(m api.Message) error {
+func (t *transcript) message(m message.Message) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.messages++

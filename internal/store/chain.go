@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 )
 
 // Chain returns the hash of r when it follows a record whose hash is previous
@@ -43,7 +43,7 @@ func (r Record) Normal() Record {
 // NormalDecision returns d as every store keeps it: time in UTC to the
 // microsecond, text valid UTF-8 and at most MaxField bytes, a count of at least
 // one. A path that is cut ends with "…".
-func NormalDecision(d api.Decision) api.Decision {
+func NormalDecision(d decision.Decision) decision.Decision {
 	d.Time = d.Time.UTC().Truncate(time.Microsecond)
 	d.Count = max(d.Count, 1)
 	if path, cut := Cut(d.Path, MaxField-len("…")); cut {

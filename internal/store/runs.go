@@ -6,6 +6,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // Runs remembers what agents were given to do, and what became of it. What they
@@ -43,7 +44,7 @@ type RunSpec struct {
 	Deadline time.Time // by when it has ended
 	Terminal string    // of an interactive one
 	// Before is what earlier runs of the conversation have used.
-	Before api.AgentUsage
+	Before message.AgentUsage
 }
 
 // RunQuery selects runs.

@@ -12,6 +12,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 )
 
 // Store remembers executions and audit records. Methods may be called
@@ -61,13 +62,13 @@ type Store interface {
 type Decisions interface {
 	// AppendDecisions adds decisions in their order and numbers them; those
 	// beyond the newest keep are removed. Text beyond MaxField bytes is cut.
-	AppendDecisions(ctx context.Context, keep int, all ...api.Decision) error
+	AppendDecisions(ctx context.Context, keep int, all ...decision.Decision) error
 	// ListDecisions returns a page, newest first.
 	ListDecisions(ctx context.Context, q DecisionQuery) (DecisionPage, error)
 	// DecisionsAfter returns at most limit (1 to 500) of a client's decisions with a
 	// higher number than seq, oldest first, of every process; of all clients where
 	// client is empty. None comes to be seen after one with a higher number.
-	DecisionsAfter(ctx context.Context, client string, seq int64, limit int) ([]api.Decision, error)
+	DecisionsAfter(ctx context.Context, client string, seq int64, limit int) ([]decision.Decision, error)
 }
 
 // Approvals remembers what has been approved for every sandbox of one policy.
@@ -117,7 +118,7 @@ type DecisionQuery struct {
 	Sandbox   string // its id
 	Client    string // whose sandbox it was
 	Host      string // a name or an address, as it is recorded
-	Verdict   api.Verdict
+	Verdict   decision.Verdict
 	Since     time.Time // inclusive; zero is no bound
 	Until     time.Time // exclusive
 	Cursor    string    // DecisionPage.Next of the page before; a malformed one is InvalidArgument
@@ -126,13 +127,13 @@ type DecisionQuery struct {
 
 // DecisionPage is a page of decisions.
 type DecisionPage struct {
-	Decisions []api.Decision
+	Decisions []decision.Decision
 	Next      string // empty on the last page
 }
 
 // Selects reports whether d is one that q asks for; Cursor and Limit do not
 // matter.
-func (q DecisionQuery) Selects(d api.Decision) bool {
+func (q DecisionQuery) Selects(d decision.Decision) bool {
 	same := func(asked, is string) bool { return asked == "" || asked == is }
 	return same(q.Execution, d.Execution) && same(q.Sandbox, d.Sandbox) && same(q.Client, d.Client) &&
 		same(q.Host, d.Host) && same(string(q.Verdict), string(d.Verdict)) &&

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 )
 
 // Vault holds a Store for the services, which reach its records by naming a
@@ -135,7 +135,7 @@ func (r Records) Verify(ctx context.Context) (Verification, error) {
 
 // AppendDecisions adds those of several principals' sandboxes, and is for
 // principals that see all; see Decisions.
-func (r Records) AppendDecisions(ctx context.Context, keep int, all ...api.Decision) error {
+func (r Records) AppendDecisions(ctx context.Context, keep int, all ...decision.Decision) error {
 	if err := r.all(); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (r Records) ListDecisions(ctx context.Context, q DecisionQuery) (DecisionPa
 }
 
 // DecisionsAfter returns those of p's sandboxes; see Decisions.
-func (r Records) DecisionsAfter(ctx context.Context, seq int64, limit int) ([]api.Decision, error) {
+func (r Records) DecisionsAfter(ctx context.Context, seq int64, limit int) ([]decision.Decision, error) {
 	only, some := r.only()
 	if !some {
 		return nil, nil

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/worker/model"
 	"github.com/cove-sandbox/cove/internal/worker/tools"
+	"github.com/cove-sandbox/cove/message"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 )
 
 // learn derives the tokens a byte from the count in the last answer.
-func (w *worker) learn(u api.AgentUsage) {
+func (w *worker) learn(u message.AgentUsage) {
 	if total := u.InputTokens + u.CacheReadTokens + u.CacheWriteTokens + u.OutputTokens; total > 0 {
 		w.density = float64(total) / float64(w.weight())
 	}

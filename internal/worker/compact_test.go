@@ -16,9 +16,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/worker/model"
 	"github.com/cove-sandbox/cove/internal/worker/tools"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // malformed returns why an API would refuse a conversation as the next request, or "".
@@ -204,7 +204,7 @@ func TestSummaries(t *testing.T) {
 		says   string
 	}{
 		{"a summary", model.Answer{Message: model.Message{Parts: []model.Part{{Kind: model.Text, Text: "All went well."}}},
-			Usage: api.AgentUsage{OutputTokens: 4}}, nil, "", "All went well."},
+			Usage: message.AgentUsage{OutputTokens: 4}}, nil, "", "All went well."},
 		{"nothing", model.Answer{}, nil, "", `bash {"command":"make 3"}: failed`},
 		{"an error", model.Answer{}, cove.Errorf(cove.TooLarge, "no"), "", `bash {"command":"make 1"}: done`},
 		{"interrupted", model.Answer{}, cove.Errorf(cove.Canceled, "no"), cove.Canceled, ""},

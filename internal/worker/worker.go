@@ -1,5 +1,5 @@
 // Package worker is Cove's own agent: it asks a model, executes the model's calls with package tools, and repeats until
-// there is an answer. It runs inside a sandbox, which is its wall. Its output is messages (api.Message), one a line.
+// there is an answer. It runs inside a sandbox, which is its wall. Its output is messages (message.Message), one a line.
 package worker
 
 import (
@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/jsonschema"
 	"github.com/cove-sandbox/cove/internal/worker/model"
 	"github.com/cove-sandbox/cove/internal/worker/tools"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // maxContinued bounds the continuations of a truncated answer.
@@ -38,7 +38,7 @@ type worker struct {
 	session  *session
 	out      *messages
 	log      *slog.Logger
-	usage    api.AgentUsage
+	usage    message.AgentUsage
 	density  float64 // tokens a byte
 }
 
@@ -49,9 +49,9 @@ type messages struct {
 	model   string
 }
 
-func (m *messages) send(msg api.Message) error {
-	msg.Version, msg.Session = api.MessageVersion, m.session
-	if msg.Type != api.MessageUsage && msg.Type != api.MessageToolResult {
+func (m *messages) send(msg message.Message) error {
+	msg.Version, msg.Session = message.Version, m.session
+	if msg.Type != message.TypeUsage && msg.Type != message.TypeToolResult {
 		msg.Model = m.model
 	}
 	var line strings.Builder
@@ -79,12 +79,12 @@ func (w *worker) run(ctx context.Context) error {
 		end = outcome{err: cove.Errorf(cove.Canceled, "interrupted: %w", context.Cause(ctx))}
 	}
 	w.usage.Duration = time.Since(began).Round(time.Millisecond).Seconds()
-	result := api.Message{Type: api.MessageResult, Content: end.text, Data: end.data}
+	result := message.Message{Type: message.TypeResult, Content: end.text, Data: end.data}
 	if end.err != nil {
 		result.IsError = true
 		result.Content = strings.TrimSpace(end.text + "\n\n" + end.err.Error())
 	}
-	return errors.Join(end.err, w.out.send(result), w.out.send(api.Message{Type: api.MessageUsage, Usage: &w.usage}))
+	return errors.Join(end.err, w.out.send(result), w.out.send(message.Message{Type: message.TypeUsage, Usage: &w.usage}))
 }
 
 func (w *worker) work(ctx context.Context) outcome {
@@ -170,7 +170,7 @@ func (w *worker) ask(ctx context.Context) (model.Answer, error) {
 	w.session.Messages = append(w.session.Messages, answer.Message)
 	w.learn(answer.Usage)
 	w.save()
-	return answer, w.out.send(api.Message{Type: api.MessageUsage, Usage: &w.usage})
+	return answer, w.out.send(message.Message{Type: message.TypeUsage, Usage: &w.usage})
 }
 
 // save stores the session. A failure does not end the task, which may be about a full disk.
@@ -200,7 +200,7 @@ func (w *worker) think(m model.Message, kinds ...model.PartKind) error {
 			if p.Kind != kind || strings.TrimSpace(p.Text) == "" {
 				continue
 			}
-			if err := w.out.send(api.Message{Type: api.MessageThinking, Content: p.Text,
+			if err := w.out.send(message.Message{Type: message.TypeThinking, Content: p.Text,
 				Reasoning: kind == model.Reasoning}); err != nil {
 				return err
 			}
@@ -217,7 +217,7 @@ func (w *worker) follow(ctx context.Context, m model.Message) error {
 	}
 	results := model.Message{Role: model.User}
 	for _, call := range m.Calls() {
-		if err := w.out.send(api.Message{Type: api.MessageToolCall, Call: call.ID, Tool: call.Tool,
+		if err := w.out.send(message.Message{Type: message.TypeToolCall, Call: call.ID, Tool: call.Tool,
 			Input: call.Input}); err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ func (w *worker) follow(ctx context.Context, m model.Message) error {
 			output, failed = w.tools.Do(ctx, call)
 		}
 		results.Parts = append(results.Parts, model.Part{Kind: model.Result, ID: call.ID, Text: output, Failed: failed})
-		if err := w.out.send(api.Message{Type: api.MessageToolResult, Call: call.ID, Tool: call.Tool, Output: output,
+		if err := w.out.send(message.Message{Type: message.TypeToolResult, Call: call.ID, Tool: call.Tool, Output: output,
 			IsError: failed}); err != nil {
 			return err
 		}

@@ -17,11 +17,11 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/jsonschema"
 	"github.com/cove-sandbox/cove/internal/modeltest"
 	"github.com/cove-sandbox/cove/internal/worker/model"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // lab is a project, a home and a model with a script.
@@ -65,7 +65,7 @@ func (l *lab) file(name, content string) string {
 // ended is the outcome of a worker.
 type ended struct {
 	code     int
-	messages []api.Message
+	messages []message.Message
 	stdout   []byte
 	stderr   string
 }
@@ -100,15 +100,15 @@ func run(t *testing.T, env []string, args ...string) ended {
 }
 
 // parse parses standard output, strictly: only messages.
-func parse(t *testing.T, out []byte) (all []api.Message) {
+func parse(t *testing.T, out []byte) (all []message.Message) {
 	t.Helper()
 	s := bufio.NewScanner(bytes.NewReader(out))
 	s.Buffer(nil, 1<<24)
 	for s.Scan() {
 		d := json.NewDecoder(bytes.NewReader(s.Bytes()))
 		d.DisallowUnknownFields()
-		var m api.Message
-		if err := d.Decode(&m); err != nil || m.Version != api.MessageVersion {
+		var m message.Message
+		if err := d.Decode(&m); err != nil || m.Version != message.Version {
 			t.Fatalf("%v: %s", err, s.Text())
 		}
 		all = append(all, m)
@@ -121,27 +121,27 @@ func (e ended) story() string {
 	var b strings.Builder
 	for i, m := range e.messages {
 		switch m.Type {
-		case api.MessageThinking:
+		case message.TypeThinking:
 			word := "says"
 			if m.Reasoning {
 				word = "thinks"
 			}
 			fmt.Fprintf(&b, "%s: %s\n", word, m.Content)
-		case api.MessageToolCall:
+		case message.TypeToolCall:
 			fmt.Fprintf(&b, "%s %s\n", m.Tool, m.Input)
-		case api.MessageToolResult:
+		case message.TypeToolResult:
 			word := "->"
 			if m.IsError {
 				word = "-> failed:"
 			}
 			fmt.Fprintf(&b, "%s %s\n", word, strings.ReplaceAll(m.Output, "\n", "|"))
-		case api.MessageResult:
+		case message.TypeResult:
 			word := "done"
 			if m.IsError {
 				word = "failed"
 			}
 			fmt.Fprintf(&b, "%s: %s %s\n", word, m.Content, m.Data)
-		case api.MessageUsage:
+		case message.TypeUsage:
 			if i == len(e.messages)-1 {
 				fmt.Fprintf(&b, "%d turns\n", m.Usage.Turns)
 			}
@@ -150,10 +150,10 @@ func (e ended) story() string {
 	return b.String()
 }
 
-func (e ended) result(t *testing.T) api.Message {
+func (e ended) result(t *testing.T) message.Message {
 	t.Helper()
-	if n := len(e.messages); n < 2 || e.messages[n-1].Type != api.MessageUsage ||
-		e.messages[n-2].Type != api.MessageResult {
+	if n := len(e.messages); n < 2 || e.messages[n-1].Type != message.TypeUsage ||
+		e.messages[n-2].Type != message.TypeResult {
 		t.Fatalf("it does not end with result and usage:\n%s%s", e.story(), e.stderr)
 	}
 	return e.messages[len(e.messages)-2]
@@ -224,7 +224,7 @@ done: It is done. ` + `
 			}
 			turns := 0
 			for _, m := range e.messages[:len(e.messages)-1] {
-				if m.Type == api.MessageUsage {
+				if m.Type == message.TypeUsage {
 					if turns++; m.Usage.Turns != turns || m.Usage.InputTokens <= 0 {
 						t.Errorf("after answer %d: %+v", turns, m.Usage)
 					}
@@ -240,9 +240,9 @@ done: It is done. ` + `
 					t.Errorf("session %q of %s", m.Session, m.Type)
 				}
 				switch m.Type {
-				case api.MessageToolCall:
+				case message.TypeToolCall:
 					calls[m.Call] = true
-				case api.MessageToolResult:
+				case message.TypeToolResult:
 					if !calls[m.Call] || m.Call == "" {
 						t.Errorf("the result of %q is of no call", m.Call)
 					}
@@ -506,7 +506,7 @@ prompts:
 			defer front.Close()
 			l.url = front.URL
 			e := l.run("agentic", "GO", "--tools", "bash")
-			if refused == 0 || e.messages[len(e.messages)-1].Type != api.MessageUsage || e.code != 0 && e.code != 4 {
+			if refused == 0 || e.messages[len(e.messages)-1].Type != message.TypeUsage || e.code != 0 && e.code != 4 {
 				t.Fatalf("exit code %d, %d refused:\n%s", e.code, refused, e.stderr)
 			}
 			if e.code != 0 {
@@ -626,8 +626,8 @@ func TestTheHostUnderstands(t *testing.T) {
 				l.url = s.URL
 			}
 			e := l.run("agentic", "go", c.args...)
-			p := declared.NewParser(api.AgentUsage{})
-			var messages []api.Message
+			p := declared.NewParser(message.AgentUsage{})
+			var messages []message.Message
 			for line := range bytes.Lines(e.stdout) {
 				more, err := p.Line(bytes.TrimSuffix(line, []byte("\n")))
 				if err != nil {

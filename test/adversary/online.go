@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/test/adversary/lab"
@@ -27,7 +27,7 @@ type Online struct {
 	// Open makes the way out of a sandbox, with credentials by name.
 	Open func(id cove.SandboxID, policies []*policy.Document, credentials []string) (Way, error)
 	// Decisions are all that ways out have recorded.
-	Decisions func() []api.Decision
+	Decisions func() []decision.Decision
 	// Log is what the gateway has logged, at its most talkative.
 	Log func() string
 	// Command is one of Cove's on this machine, with its configuration. It
@@ -296,7 +296,7 @@ func (b *outward) noPackets() {
 }
 
 // decisions are those about this sandbox.
-func (b *outward) decisions() (mine []api.Decision) {
+func (b *outward) decisions() (mine []decision.Decision) {
 	for _, d := range b.c.suite.online.Decisions() {
 		if d.Sandbox == string(b.id) {
 			mine = append(mine, d)

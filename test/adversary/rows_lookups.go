@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/test/adversary/lab"
 	"github.com/cove-sandbox/cove/test/adversary/outcome"
 )
@@ -39,7 +39,7 @@ func rebinding(c *trial) {
 			if !slices.Contains(c.internet().Asked(), host) {
 				c.Errorf("not tested: %s, %s was not looked up", e.name, host)
 			}
-			if !slices.ContainsFunc(b.decisions()[before:], func(d api.Decision) bool { return d.Verdict == api.VerdictDeny && d.Rule == "address" }) {
+			if !slices.ContainsFunc(b.decisions()[before:], func(d decision.Decision) bool { return d.Verdict == decision.Deny && d.Rule == "address" }) {
 				c.Errorf("%s, %s: no decision says that its address is refused: %+v", e.name, host, b.decisions()[before:])
 			}
 		}

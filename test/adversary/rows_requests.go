@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/policy/policytest"
 	"github.com/cove-sandbox/cove/test/adversary/lab"
@@ -497,7 +497,7 @@ func smuggling(c *trial) {
 // allowedRequests counts decisions that let a request go out.
 func (b *outward) allowedRequests(from int) (n int) {
 	for _, d := range b.decisions()[from:] {
-		if d.Verdict == api.VerdictAllow && d.Method != "" && d.Entry != api.EntryDNS {
+		if d.Verdict == decision.Allow && d.Method != "" && d.Entry != decision.EntryDNS {
 			n++
 		}
 	}

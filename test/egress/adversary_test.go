@@ -17,9 +17,9 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/credential"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -103,7 +103,7 @@ type watched struct {
 
 	mu   sync.Mutex
 	log  bytes.Buffer
-	told []api.Decision
+	told []decision.Decision
 }
 
 // Write takes what is logged.
@@ -119,7 +119,7 @@ func (w *watched) text() string {
 	return w.log.String()
 }
 
-func (w *watched) decisions() []api.Decision {
+func (w *watched) decisions() []decision.Decision {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.told)
@@ -152,7 +152,7 @@ func newWatched(t *testing.T, l *lab) *watched {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { decisions.Close() })
-	recorder := gateway.NewRecorder(gateway.RecorderOptions{Store: store.NewVault(decisions), Keep: 10000, Clock: clock.Real(), Log: log, Observe: func(d api.Decision) {
+	recorder := gateway.NewRecorder(gateway.RecorderOptions{Store: store.NewVault(decisions), Keep: 10000, Clock: clock.Real(), Log: log, Observe: func(d decision.Decision) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.told = append(w.told, d)

@@ -25,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // Configuration reads the machine's configuration, anew at each call.
@@ -156,7 +157,7 @@ type Equipment struct {
 	agent.Outfit
 	Command func(agent.Task) (agent.Command, error)
 	// Parser returns the parser for a run of a conversation with a usage so far.
-	Parser func(before api.AgentUsage) agent.Parser
+	Parser func(before message.AgentUsage) agent.Parser
 }
 
 // Fit returns a request for a sandbox in which the agent can work. What the request states itself takes precedence;

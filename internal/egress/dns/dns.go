@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 	"golang.org/x/time/rate"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -28,7 +28,7 @@ type Client interface {
 	// dialled. Errors: ErrNoName.
 	Resolve(ctx context.Context, name policy.Host) error
 	// Asked receives every query, the stage it reached, and the reason of a refusal: "" when it was answered.
-	Asked(name string, kind string, v policy.Verdict, stage api.Stage, refused string)
+	Asked(name string, kind string, v policy.Verdict, stage decision.Stage, refused string)
 }
 
 // Filter answers the queries of one sandbox.
@@ -94,39 +94,39 @@ func (f *Filter) Answer(ctx context.Context, q *dns.Msg) *dns.Msg {
 }
 
 // judge decides whether a name exists for this sandbox.
-func (f *Filter) judge(ctx context.Context, asked string) (name policy.Host, v policy.Verdict, stage api.Stage,
+func (f *Filter) judge(ctx context.Context, asked string) (name policy.Host, v policy.Verdict, stage decision.Stage,
 	rcode int, refused string) {
 	if !f.rate.Allow() {
-		return name, v, api.StageRate, dns.RcodeRefused, "too many questions"
+		return name, v, decision.StageRate, dns.RcodeRefused, "too many questions"
 	}
 	name, err := policy.ParseHost(asked)
 	if err != nil || name.Name() == "" {
-		return name, v, api.StageProtocol, dns.RcodeNameError, "not a host name"
+		return name, v, decision.StageProtocol, dns.RcodeNameError, "not a host name"
 	}
 	v = f.client.Decide(ctx, policy.Request{Layer: policy.LayerDNS, Host: name})
 	if v.Action != policy.Allow {
-		return name, v, api.StagePolicy, dns.RcodeNameError, v.Reason
+		return name, v, decision.StagePolicy, dns.RcodeNameError, v.Reason
 	}
 	if !f.Permit(name) {
-		return name, v, api.StageRate, dns.RcodeRefused, TooManyNames
+		return name, v, decision.StageRate, dns.RcodeRefused, TooManyNames
 	}
 	select {
 	case f.busy <- struct{}{}:
 		defer func() { <-f.busy }()
 	default:
-		return name, v, api.StageRate, dns.RcodeServerFailure, "too many questions at once"
+		return name, v, decision.StageRate, dns.RcodeServerFailure, "too many questions at once"
 	}
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
 	switch err := f.client.Resolve(ctx, name); {
 	case err == nil:
-		return name, v, api.StageUpstream, dns.RcodeSuccess, ""
+		return name, v, decision.StageUpstream, dns.RcodeSuccess, ""
 	case errors.Is(err, ErrNoName):
-		return name, v, api.StageUpstream, dns.RcodeNameError, "no such name"
+		return name, v, decision.StageUpstream, dns.RcodeNameError, "no such name"
 	case ctx.Err() != nil:
-		return name, v, api.StageUpstream, dns.RcodeServerFailure, "the resolver does not answer"
+		return name, v, decision.StageUpstream, dns.RcodeServerFailure, "the resolver does not answer"
 	default:
-		return name, v, api.StageUpstream, dns.RcodeNameError, err.Error()
+		return name, v, decision.StageUpstream, dns.RcodeNameError, err.Error()
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/miekg/dns"
 	"go.uber.org/goleak"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -55,7 +55,7 @@ func (c *client) Resolve(ctx context.Context, name policy.Host) error {
 	return nil
 }
 
-func (c *client) Asked(name, kind string, v policy.Verdict, _ api.Stage, refused string) {
+func (c *client) Asked(name, kind string, v policy.Verdict, _ decision.Stage, refused string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked = append(c.asked, strings.TrimSpace(kind+" "+name+" "+v.Action.String()+" "+refused))

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -26,14 +26,14 @@ const (
 
 // refusal is the body of every answer made by the gateway itself.
 type refusal struct {
-	Error  string    `json:"-"` // blocked, malformed, upstream, …
-	Host   string    `json:"host,omitempty"`
-	Port   uint16    `json:"port,omitempty"`
-	Stage  api.Stage `json:"stage,omitempty"`
-	Rule   string    `json:"rule,omitempty"`
-	Reason string    `json:"reason"`
-	Allow  string    `json:"allow,omitempty"`       // the exact command, or another way to allow it
-	After  int       `json:"retry_after,omitempty"` // seconds
+	Error  string         `json:"-"` // blocked, malformed, upstream, …
+	Host   string         `json:"host,omitempty"`
+	Port   uint16         `json:"port,omitempty"`
+	Stage  decision.Stage `json:"stage,omitempty"`
+	Rule   string         `json:"rule,omitempty"`
+	Reason string         `json:"reason"`
+	Allow  string         `json:"allow,omitempty"`       // the exact command, or another way to allow it
+	After  int            `json:"retry_after,omitempty"` // seconds
 }
 
 // text renders the refusal for clients that show a body to people.
@@ -145,7 +145,7 @@ func (x *exchange) block() {
 
 // refuseTarget answers a request that is ambiguous or not for this connection.
 func (x *exchange) refuseTarget(err error) {
-	x.problem, x.stage = err.Error(), api.StageProtocol
+	x.problem, x.stage = err.Error(), decision.StageProtocol
 	x.verdict = policy.Verdict{Rule: ruleProtocol, Reason: err.Error()}
 	if _, ok := errors.AsType[misdirected](err); ok {
 		x.block()
@@ -197,7 +197,7 @@ func (x *exchange) bad(ctx context.Context, reason string) {
 
 // failed answers for a failed round trip.
 func (x *exchange) failed(ctx context.Context, err error) {
-	x.stage = stageOf(err, api.StageUpstream)
+	x.stage = stageOf(err, decision.StageUpstream)
 	var refused *blocked
 	var answer *Answer
 	switch {
@@ -241,14 +241,14 @@ func (b *blocked) Error() string {
 
 // staged is an error with its stage.
 type staged struct {
-	stage api.Stage
+	stage decision.Stage
 	error
 }
 
 func (s *staged) Unwrap() error { return s.error }
 
 // At adds a stage to an error, for the record.
-func At(stage api.Stage, err error) error {
+func At(stage decision.Stage, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -256,7 +256,7 @@ func At(stage api.Stage, err error) error {
 }
 
 // stageOf returns the stage of an error, or otherwise if it has none.
-func stageOf(err error, otherwise api.Stage) api.Stage {
+func stageOf(err error, otherwise decision.Stage) decision.Stage {
 	if s, ok := errors.AsType[*staged](err); ok {
 		return s.stage
 	}
@@ -272,7 +272,7 @@ func verdictOf(err error, v policy.Verdict) policy.Verdict {
 }
 
 // refusedBy returns the verdict of a stage that refused.
-func refusedBy(stage api.Stage, err error) policy.Verdict {
+func refusedBy(stage decision.Stage, err error) policy.Verdict {
 	if f, ok := errors.AsType[*Refusal](err); ok {
 		return policy.Verdict{Rule: f.Rule, Reason: f.Reason, Remedy: f.Remedy}
 	}

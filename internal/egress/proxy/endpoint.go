@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -19,7 +19,7 @@ const ruleEndpoint = "gateway: endpoints"
 // dialled and recorded like any other.
 func (x *exchange) serveEndpoint(ctx context.Context) {
 	s := x.server
-	x.stage = api.StageEndpoint
+	x.stage = decision.StageEndpoint
 	origin, answer := s.sandbox.Endpoint(x.target.Request, x.r)
 	if answer != nil {
 		if answer.Status >= http.StatusBadRequest {
@@ -35,7 +35,7 @@ func (x *exchange) serveEndpoint(ctx context.Context) {
 	}
 	f := s.flows.add(&flow{request: x.origin.Request, cut: func() { x.cancel(errCut); x.unblock() }})
 	defer s.flows.remove(f)
-	x.stage = api.StagePolicy
+	x.stage = decision.StagePolicy
 	if x.verdict = s.judge(ctx, &route{}, x.origin.Request); x.verdict.Action != policy.Allow {
 		x.block()
 		return

@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/linux/origdst"
 )
@@ -31,11 +31,11 @@ type route struct {
 }
 
 // protocol returns the protocol of the connection's requests.
-func (rt *route) protocol() api.Protocol {
+func (rt *route) protocol() decision.Protocol {
 	if rt.tls {
-		return api.ProtocolHTTPS
+		return decision.ProtocolHTTPS
 	}
-	return api.ProtocolHTTP
+	return decision.ProtocolHTTP
 }
 
 type connKey struct{}
@@ -129,10 +129,10 @@ type tunnel struct {
 	conn    *conn
 	route   *route
 	began   time.Time
-	host    policy.Host    // its target, as far as known
-	verdict policy.Verdict // on that host
-	speaks  api.Protocol   // empty: no byte has come yet
-	early   *earlyConn     // to the origin
+	host    policy.Host       // its target, as far as known
+	verdict policy.Verdict    // on that host
+	speaks  decision.Protocol // empty: no byte has come yet
+	early   *earlyConn        // to the origin
 }
 
 func (t *tunnel) serve() {
@@ -187,16 +187,16 @@ func (t *tunnel) passes() bool { return t.verdict.Action == policy.Allow && t.ve
 
 // refuse ends a connection for which no better answer exists.
 func (t *tunnel) refuse(problem string) {
-	stage := api.StagePolicy
+	stage := decision.StagePolicy
 	if t.verdict.Action == policy.Allow {
-		stage = api.StageProtocol
+		stage = decision.StageProtocol
 		t.verdict = policy.Verdict{Rule: ruleProtocol, Reason: problem, Passable: t.verdict.Passable}
 	}
 	t.record(stage, problem, 0, 0)
 	reset(t.conn)
 }
 
-func (t *tunnel) record(stage api.Stage, problem string, sent, received int64) {
+func (t *tunnel) record(stage decision.Stage, problem string, sent, received int64) {
 	t.server.sandbox.Record(Event{
 		Time: t.began, Duration: time.Since(t.began), Entry: t.route.entry, Protocol: t.speaks, Stage: stage,
 		Request: policy.Request{Layer: policy.LayerConnect, Host: t.host, Port: t.route.port},
@@ -211,7 +211,7 @@ func (t *tunnel) passThrough(unseen bool) {
 	s.flows.passes(t.conn.flow)
 	passage, err := s.sandbox.Prepare(policy.Request{Layer: policy.LayerConnect, Host: t.host, Port: t.route.port}, nil)
 	if err != nil {
-		stage := stageOf(err, api.StagePolicy)
+		stage := stageOf(err, decision.StagePolicy)
 		t.verdict = refusedBy(stage, err)
 		t.record(stage, err.Error(), 0, 0)
 		reset(t.conn)
@@ -221,7 +221,7 @@ func (t *tunnel) passThrough(unseen bool) {
 	passage.End(dialFailure(err))
 	if err != nil {
 		t.verdict = verdictOf(err, t.verdict)
-		t.record(stageOf(err, api.StageDial), err.Error(), 0, 0)
+		t.record(stageOf(err, decision.StageDial), err.Error(), 0, 0)
 		reset(t.conn)
 		return
 	}
@@ -234,7 +234,7 @@ func (t *tunnel) passThrough(unseen bool) {
 	if err != nil {
 		problem = err.Error()
 	}
-	t.record(api.StageUpstream, problem, sent, received)
+	t.record(decision.StageUpstream, problem, sent, received)
 }
 
 // dialFailure returns the origin's fault in a dialling error.
@@ -277,7 +277,7 @@ func (s *Server) socks(c *conn) {
 	c.route = rt
 	t.verdict = s.admit(c, t.host, rt.port)
 	if t.verdict.Action != policy.Allow {
-		t.record(api.StagePolicy, "", 0, 0)
+		t.record(decision.StagePolicy, "", 0, 0)
 		c.Write(socksReply(socksNotAllowed))
 		c.Close()
 		return

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -55,8 +55,8 @@ type exchange struct {
 	target  target // as the sandbox sees it
 	origin  target // the request to the origin: the same, except for endpoints
 	verdict policy.Verdict
-	passage Passage   // set when the request has been admitted
-	stage   api.Stage // the stage it has reached
+	passage Passage        // set when the request has been admitted
+	stage   decision.Stage // the stage it has reached
 	problem string
 	failure error // the origin's fault, or ErrUnfinished
 	status  int
@@ -89,7 +89,7 @@ func (x *exchange) serve() {
 	f := s.flows.add(&flow{request: request, cut: func() { x.cancel(errCut); x.unblock() }})
 	defer s.flows.remove(f)
 
-	x.stage = api.StagePolicy
+	x.stage = decision.StagePolicy
 	if x.verdict = s.judge(ctx, x.route, request); x.verdict.Action != policy.Allow {
 		x.block()
 		return
@@ -130,7 +130,7 @@ func (x *exchange) forward(ctx context.Context, prepare func(policy.Request, *ht
 		x.refuse(err)
 		return
 	}
-	x.stage = api.StageUpstream
+	x.stage = decision.StageUpstream
 	x.failure = ErrUnfinished
 	defer func() { x.passage.End(x.failure) }()
 	if out.Body != nil {
@@ -367,7 +367,7 @@ func (x *exchange) record() {
 // recordMalformed records a request that could not be parsed.
 func (s *Server) recordMalformed(rt *route, err error) {
 	s.sandbox.Record(Event{
-		Time: time.Now(), Entry: rt.entry, Protocol: rt.protocol(), Stage: api.StageProtocol,
+		Time: time.Now(), Entry: rt.entry, Protocol: rt.protocol(), Stage: decision.StageProtocol,
 		Request: policy.Request{Layer: policy.LayerHTTP, Host: rt.host, Port: rt.port},
 		Verdict: policy.Verdict{Rule: ruleProtocol, Reason: err.Error()}, Status: http.StatusBadRequest, Problem: err.Error(),
 	})
@@ -388,7 +388,7 @@ func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request, rt *route)
 	x.target.Request = policy.Request{Layer: policy.LayerConnect}
 	w.Header()["Connection"] = []string{"close"} // after CONNECT the bytes are not HTTP, whatever the answer
 	if !rt.explicit || r.ProtoMajor != 1 {
-		x.stage = api.StageProtocol
+		x.stage = decision.StageProtocol
 		x.verdict = policy.Verdict{Rule: ruleProtocol, Reason: "CONNECT inside a connection to an origin"}
 		x.block()
 		x.record()
@@ -408,7 +408,7 @@ func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request, rt *route)
 	x.target.Host, x.target.Port, x.verdict = t.host, port, t.verdict
 	if t.verdict.Action != policy.Allow {
 		s.forget(c)
-		x.stage = api.StagePolicy
+		x.stage = decision.StagePolicy
 		x.block()
 		x.record()
 		return

@@ -23,7 +23,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -504,7 +504,7 @@ func TestStages(t *testing.T) {
 			t.Errorf("%v: %s %s", err, res.Status, body)
 		}
 	}
-	fail = At(api.StageRate, &Refusal{Code: cove.Overloaded, Rule: "rate", Reason: "too often", Remedy: "wait",
+	fail = At(decision.StageRate, &Refusal{Code: cove.Overloaded, Rule: "rate", Reason: "too often", Remedy: "wait",
 		After: 1500 * time.Millisecond})
 	res, body := get(t, l.client(), "https://allowed.lab/a")
 	if res.StatusCode != 429 || res.Header.Get("Retry-After") != "2" {
@@ -516,7 +516,7 @@ func TestStages(t *testing.T) {
 			t.Errorf("%s does not say %s", body, says)
 		}
 	}
-	e := l.event(func(e Event) bool { return e.Status == 429 && e.Stage == api.StageRate })
+	e := l.event(func(e Event) bool { return e.Status == 429 && e.Stage == decision.StageRate })
 	if e.Verdict.Action != policy.Deny || e.Verdict.Rule != "rate" || e.Verdict.Reason != "too often" ||
 		e.Verdict.Remedy != "wait" {
 		t.Errorf("recorded as %+v", e)

@@ -6,7 +6,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -41,7 +41,7 @@ func (t *tunnel) serveTLS(h *hello) {
 	t.route.host, t.route.tls = host, true
 	t.route.admitted = t.verdict.Action == policy.Allow
 	if !t.route.admitted { // each request gets the reason
-		t.record(api.StagePolicy, "", 0, 0)
+		t.record(decision.StagePolicy, "", 0, 0)
 		t.server.forget(t.conn)
 	}
 	if t.route.admitted {
@@ -53,7 +53,7 @@ func (t *tunnel) serveTLS(h *hello) {
 // alert refuses a TLS handshake for a reason outside policy.
 func (t *tunnel) alert(code byte, why error) {
 	t.verdict = policy.Verdict{Rule: ruleTLS, Reason: why.Error()}
-	t.record(api.StageProtocol, why.Error(), 0, 0)
+	t.record(decision.StageProtocol, why.Error(), 0, 0)
 	t.writeAlert(code)
 }
 
@@ -92,7 +92,7 @@ func (t *tunnel) intercept() {
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeouts.Hello)
 	defer cancel()
 	if err := inside.HandshakeContext(ctx); err != nil {
-		t.record(api.StageProtocol, "TLS with the client: "+err.Error(), 0, 0)
+		t.record(decision.StageProtocol, "TLS with the client: "+err.Error(), 0, 0)
 		t.conn.Close()
 		return
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -17,21 +17,21 @@ import (
 // those of the connection.
 func (s *Server) RoundTrip(out *http.Request, r policy.Request, v policy.Verdict,
 	prepare func(policy.Request, *http.Request) (Passage, error)) (*http.Response, error) {
-	o := &own{server: s, event: Event{Time: time.Now(), Stage: api.StagePolicy, Request: r, Verdict: v,
-		Protocol: api.Protocol(out.URL.Scheme), Sent: max(out.ContentLength, 0)}}
+	o := &own{server: s, event: Event{Time: time.Now(), Stage: decision.StagePolicy, Request: r, Verdict: v,
+		Protocol: decision.Protocol(out.URL.Scheme), Sent: max(out.ContentLength, 0)}}
 	if v.Action != policy.Allow {
 		return nil, o.fail(cove.Errorf(cove.Forbidden, "%s", v.Reason))
 	}
 	var err error
 	if o.passage, err = prepare(r, out); err != nil {
-		o.event.Stage = stageOf(err, api.StagePolicy)
+		o.event.Stage = stageOf(err, decision.StagePolicy)
 		o.event.Verdict = refusedBy(o.event.Stage, err)
 		return nil, o.fail(err)
 	}
-	o.event.Stage = api.StageUpstream
+	o.event.Stage = decision.StageUpstream
 	res, err := s.transport.RoundTrip(out)
 	if err != nil {
-		o.event.Stage, o.event.Verdict = stageOf(err, api.StageUpstream), verdictOf(err, v)
+		o.event.Stage, o.event.Verdict = stageOf(err, decision.StageUpstream), verdictOf(err, v)
 		if o.failure = err; out.Context().Err() != nil || o.event.Verdict.Action != policy.Allow {
 			o.failure = ErrUnfinished
 		}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -26,14 +26,14 @@ const (
 )
 
 // name returns the protocol's name for the record.
-func (p protocol) name() api.Protocol {
+func (p protocol) name() decision.Protocol {
 	switch p {
 	case protocolTLS:
-		return api.ProtocolTLS
+		return decision.ProtocolTLS
 	case protocolHTTP:
-		return api.ProtocolHTTP
+		return decision.ProtocolHTTP
 	}
-	return api.ProtocolTCP
+	return decision.ProtocolTCP
 }
 
 func (p protocol) problem() string {

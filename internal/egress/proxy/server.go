@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -79,7 +79,7 @@ type Dialer interface {
 }
 
 // Entry is the kind of entry point of a connection.
-type Entry = api.Entry
+type Entry = decision.Entry
 
 const (
 	EntryTransparent Entry = "transparent"
@@ -93,8 +93,8 @@ type Event struct {
 	Time     time.Time // start
 	Duration time.Duration
 	Entry    Entry
-	Protocol api.Protocol // empty if unknown
-	Stage    api.Stage    // the stage it reached
+	Protocol decision.Protocol // empty if unknown
+	Stage    decision.Stage    // the stage it reached
 	Request  policy.Request
 	Verdict  policy.Verdict
 	Status   int    // of the HTTP answer; 0 if there was none

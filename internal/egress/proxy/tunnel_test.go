@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -123,11 +123,11 @@ func TestPassThroughIsAdmitted(t *testing.T) {
 		t.Errorf("without an origin: %v", ends)
 	}
 	dials := len(l.dials())
-	refuse = At(api.StageBreaker, &Refusal{Code: cove.Unavailable, Rule: "breaker", Reason: "it is left alone"})
+	refuse = At(decision.StageBreaker, &Refusal{Code: cove.Unavailable, Rule: "breaker", Reason: "it is left alone"})
 	if got := l.connect(t, "tcp.lab:2525").rest(); got != "" {
 		t.Errorf("refused: %q", got)
 	}
-	e := l.event(func(e Event) bool { return e.Stage == api.StageBreaker })
+	e := l.event(func(e Event) bool { return e.Stage == decision.StageBreaker })
 	if e.Verdict.Action != policy.Deny || e.Verdict.Rule != "breaker" || e.Request.Host != host("tcp.lab") {
 		t.Errorf("recorded as %+v", e)
 	}

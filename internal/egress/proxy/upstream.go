@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
@@ -145,7 +145,7 @@ func (s *Server) dial(ctx context.Context, r policy.Request, known []netip.Addr,
 	}
 	c, err := s.dialer.Dial(ctx, r.Host, r.Port, known, check)
 	if err != nil {
-		return nil, At(api.StageDial, err)
+		return nil, At(decision.StageDial, err)
 	}
 	up := &upstreamConn{Conn: c, server: s, to: destination{r.Host, r.Port}}
 	s.early.opened(up.to)
@@ -161,7 +161,7 @@ func (s *Server) dial(ctx context.Context, r policy.Request, known []netip.Addr,
 	if s.flows.changes() != before { // policy changed before the flow was registered
 		if err := check(a); err != nil {
 			up.Close()
-			return nil, At(api.StageDial, err)
+			return nil, At(decision.StageDial, err)
 		}
 	}
 	return up, nil

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -15,7 +15,7 @@ const decisionColumns = `time, execution, sandbox, client, entry, protocol, host
 var insertDecision = `INSERT INTO decisions (` + decisionColumns + `) VALUES (?` + strings.Repeat(",?", strings.Count(decisionColumns, ",")) + `)`
 
 // AppendDecisions implements store.Store.
-func (s *Store) AppendDecisions(ctx context.Context, keep int, all ...api.Decision) error {
+func (s *Store) AppendDecisions(ctx context.Context, keep int, all ...decision.Decision) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (s *Store) ListDecisions(ctx context.Context, q store.DecisionQuery) (store
 
 // DecisionsAfter implements store.Store: writers take turns, so what has a
 // higher number is committed later.
-func (s *Store) DecisionsAfter(ctx context.Context, client string, seq int64, limit int) ([]api.Decision, error) {
+func (s *Store) DecisionsAfter(ctx context.Context, client string, seq int64, limit int) ([]decision.Decision, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, err
 	}
@@ -71,15 +71,15 @@ func (s *Store) DecisionsAfter(ctx context.Context, client string, seq int64, li
 	return s.readDecisions(ctx, c.where()+` ORDER BY seq LIMIT ?`, append(c.args, limit)...)
 }
 
-func (s *Store) readDecisions(ctx context.Context, rest string, args ...any) ([]api.Decision, error) {
+func (s *Store) readDecisions(ctx context.Context, rest string, args ...any) ([]decision.Decision, error) {
 	rows, err := s.read.QueryContext(ctx, `SELECT seq, `+decisionColumns+` FROM decisions `+rest, args...)
 	if err != nil {
 		return nil, s.fault("read", err)
 	}
 	defer rows.Close()
-	var all []api.Decision
+	var all []decision.Decision
 	for rows.Next() {
-		var d api.Decision
+		var d decision.Decision
 		var at int64
 		err := rows.Scan(&d.Seq, &at, &d.Execution, &d.Sandbox, &d.Client, &d.Entry, &d.Protocol, &d.Host, &d.Port, &d.Method, &d.Path,
 			&d.Verdict, &d.Stage, &d.Rule, &d.Reason, &d.Remedy, &d.Status, &d.Sent, &d.Received, &d.Duration, &d.Count)

@@ -9,18 +9,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cove-sandbox/cove/internal/egress/decision"
+
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // plenty is more decisions than any case has.
 const plenty = 10_000
 
-func decision(change func(*api.Decision)) api.Decision {
-	d := api.Decision{
-		Time: epoch, Execution: "ex_1", Sandbox: "sb_1", Client: "local", Entry: "transparent", Protocol: api.ProtocolHTTPS, Host: "api.example.com", Port: 443, Method: "GET", Path: "/v1",
-		Verdict: api.VerdictAllow, Stage: api.StageUpstream, Rule: "--allow api.example.com", Reason: "it is allowed", Remedy: "none", Status: 200,
+func aDecision(change func(*decision.Decision)) decision.Decision {
+	d := decision.Decision{
+		Time: epoch, Execution: "ex_1", Sandbox: "sb_1", Client: "local", Entry: "transparent", Protocol: decision.ProtocolHTTPS, Host: "api.example.com", Port: 443, Method: "GET", Path: "/v1",
+		Verdict: decision.Allow, Stage: decision.StageUpstream, Rule: "--allow api.example.com", Reason: "it is allowed", Remedy: "none", Status: 200,
 		Sent: 1, Received: 2, Duration: 0.25, Count: 1,
 	}
 	if change != nil {
@@ -29,7 +30,7 @@ func decision(change func(*api.Decision)) api.Decision {
 	return d
 }
 
-func decisions(t *testing.T, s store.Store, q store.DecisionQuery) []api.Decision {
+func decisions(t *testing.T, s store.Store, q store.DecisionQuery) []decision.Decision {
 	t.Helper()
 	p, err := s.ListDecisions(t.Context(), q)
 	must(t, err)
@@ -41,16 +42,16 @@ func decisionsAreKept(t *testing.T, open Open) {
 	s := at(t, open, dir)
 	must(t, s.AppendDecisions(t.Context(), plenty))
 	long := strings.Repeat("é", store.MaxField)
-	hostile := decision(func(d *api.Decision) {
+	hostile := aDecision(func(d *decision.Decision) {
 		d.Seq, d.Time, d.Count = 99, epoch.Add(time.Nanosecond).In(time.FixedZone("", 3600)), 0
 		d.Host, d.Reason, d.Rule, d.Path = "'; DROP TABLE decisions; --", "\x00\x1b[31m\xff", long, "/"+long
 	})
-	must(t, s.AppendDecisions(t.Context(), plenty, decision(nil), hostile))
+	must(t, s.AppendDecisions(t.Context(), plenty, aDecision(nil), hostile))
 	s.Close()
 
 	s = at(t, open, dir)
 	got := decisions(t, s, store.DecisionQuery{Limit: 10})
-	want := []api.Decision{hostile, decision(nil)}
+	want := []decision.Decision{hostile, aDecision(nil)}
 	want[1].Seq, want[0].Seq, want[0].Count, want[0].Time = 1, 2, 1, epoch
 	want[0].Rule = strings.Repeat("é", store.MaxField/2)
 	want[0].Reason = "\x00\x1b[31m\uFFFD"
@@ -62,13 +63,13 @@ func decisionsAreKept(t *testing.T, open Open) {
 
 func decisionQuery(t *testing.T, open Open) {
 	s := start(t, open)
-	var all []api.Decision
+	var all []decision.Decision
 	for i := range 4 {
-		all = append(all, decision(func(d *api.Decision) {
+		all = append(all, aDecision(func(d *decision.Decision) {
 			d.Time = epoch.Add(time.Duration(i) * time.Minute)
 			d.Execution, d.Host, d.Sandbox = fmt.Sprint("ex_", i%2), fmt.Sprint("h", i/2), fmt.Sprint("sb_", i/3)
 			d.Client = []string{"local", "key:ci", "key:ci", "key:dev"}[i]
-			d.Verdict = []api.Verdict{api.VerdictAllow, api.VerdictDeny, api.VerdictDeny, api.VerdictLost}[i]
+			d.Verdict = []decision.Verdict{decision.Allow, decision.Deny, decision.Deny, decision.Lost}[i]
 		}))
 	}
 	must(t, s.AppendDecisions(t.Context(), plenty, all...))
@@ -83,10 +84,10 @@ func decisionQuery(t *testing.T, open Open) {
 		{"sandbox", store.DecisionQuery{Limit: 10, Sandbox: "sb_0"}, []int64{3, 2, 1}},
 		{"client", store.DecisionQuery{Limit: 10, Client: "key:ci"}, []int64{3, 2}},
 		{"host", store.DecisionQuery{Limit: 10, Host: "h1"}, []int64{4, 3}},
-		{"verdict", store.DecisionQuery{Limit: 10, Verdict: api.VerdictDeny}, []int64{3, 2}},
+		{"verdict", store.DecisionQuery{Limit: 10, Verdict: decision.Deny}, []int64{3, 2}},
 		{"since is inclusive", store.DecisionQuery{Limit: 10, Since: epoch.Add(2 * time.Minute)}, []int64{4, 3}},
 		{"until is exclusive", store.DecisionQuery{Limit: 10, Until: epoch.Add(2 * time.Minute)}, []int64{2, 1}},
-		{"together", store.DecisionQuery{Limit: 10, Execution: "ex_0", Host: "h1", Verdict: api.VerdictDeny, Since: epoch, Until: epoch.Add(time.Hour)}, []int64{3}},
+		{"together", store.DecisionQuery{Limit: 10, Execution: "ex_0", Host: "h1", Verdict: decision.Deny, Since: epoch, Until: epoch.Add(time.Hour)}, []int64{3}},
 		{"nothing", store.DecisionQuery{Limit: 10, Host: "h1' OR '1"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -120,7 +121,7 @@ func decisionPages(t *testing.T, open Open) {
 	for _, n := range []int{0, 1, 2, 3, 4, 7} {
 		s := start(t, open)
 		for range n {
-			must(t, s.AppendDecisions(t.Context(), plenty, decision(nil)))
+			must(t, s.AppendDecisions(t.Context(), plenty, aDecision(nil)))
 		}
 		q := store.DecisionQuery{Limit: 2, Execution: "ex_1"}
 		for want := int64(n); ; {
@@ -139,7 +140,7 @@ func decisionPages(t *testing.T, open Open) {
 				break
 			}
 			q.Cursor = p.Next
-			must(t, s.AppendDecisions(t.Context(), plenty, decision(nil)))
+			must(t, s.AppendDecisions(t.Context(), plenty, aDecision(nil)))
 		}
 	}
 }
@@ -159,13 +160,13 @@ func decisionsAfter(t *testing.T, open Open) {
 		}
 	}
 	after(0, 10)
-	must(t, s.AppendDecisions(t.Context(), plenty, decision(nil), decision(nil), decision(nil)))
+	must(t, s.AppendDecisions(t.Context(), plenty, aDecision(nil), aDecision(nil), aDecision(nil)))
 	after(0, 10, 1, 2, 3)
 	after(0, 2, 1, 2)
 	after(2, 10, 3)
 	after(3, 10)
 	after(-1, 1, 1)
-	must(t, s.AppendDecisions(t.Context(), plenty, decision(func(d *api.Decision) { d.Client = "key:ci" }), decision(nil)))
+	must(t, s.AppendDecisions(t.Context(), plenty, aDecision(func(d *decision.Decision) { d.Client = "key:ci" }), aDecision(nil)))
 	for client, want := range map[string]int64{"key:ci": 4, "local": 5} {
 		if all, err := s.DecisionsAfter(t.Context(), client, 3, 10); err != nil || len(all) != 1 || all[0].Seq != want {
 			t.Errorf("of %s after 3: %+v, %v; want %d", client, all, err, want)
@@ -178,13 +179,13 @@ func decisionsAfter(t *testing.T, open Open) {
 func decisionsAreBounded(t *testing.T, open Open) {
 	s := start(t, open)
 	for i := range 10 {
-		must(t, s.AppendDecisions(t.Context(), 5, slices.Repeat([]api.Decision{decision(nil)}, 1+i%3)...))
+		must(t, s.AppendDecisions(t.Context(), 5, slices.Repeat([]decision.Decision{aDecision(nil)}, 1+i%3)...))
 		if n := len(decisions(t, s, store.DecisionQuery{Limit: 100})); n > 5 {
 			t.Fatalf("%d are kept", n)
 		}
 	}
 	newest := decisions(t, s, store.DecisionQuery{Limit: 1})[0].Seq
-	must(t, s.AppendDecisions(t.Context(), 5, slices.Repeat([]api.Decision{decision(nil)}, 20)...))
+	must(t, s.AppendDecisions(t.Context(), 5, slices.Repeat([]decision.Decision{aDecision(nil)}, 20)...))
 	all := decisions(t, s, store.DecisionQuery{Limit: 100})
 	if len(all) != 5 || all[0].Seq != newest+20 {
 		t.Errorf("%d are kept, up to %d", len(all), all[0].Seq)
@@ -195,17 +196,17 @@ func decisionsArePruned(t *testing.T, open Open) {
 	s := start(t, open)
 	for i := range 5 {
 		// Recorded in the order of their ends, begun in another.
-		must(t, s.AppendDecisions(t.Context(), plenty, decision(func(d *api.Decision) { d.Time = epoch.Add(time.Duration(i*3%5) * time.Minute) })))
+		must(t, s.AppendDecisions(t.Context(), plenty, aDecision(func(d *decision.Decision) { d.Time = epoch.Add(time.Duration(i*3%5) * time.Minute) })))
 	}
 	_, err := s.Prune(t.Context(), epoch.Add(2*time.Minute))
 	must(t, err)
 	left := decisions(t, s, store.DecisionQuery{Limit: 10})
-	if len(left) != 3 || slices.ContainsFunc(left, func(d api.Decision) bool { return d.Time.Before(epoch.Add(2 * time.Minute)) }) {
+	if len(left) != 3 || slices.ContainsFunc(left, func(d decision.Decision) bool { return d.Time.Before(epoch.Add(2 * time.Minute)) }) {
 		t.Errorf("left: %+v", left)
 	}
 	_, err = s.Prune(t.Context(), epoch.Add(time.Hour))
 	must(t, err)
-	must(t, s.AppendDecisions(t.Context(), plenty, decision(nil)))
+	must(t, s.AppendDecisions(t.Context(), plenty, aDecision(nil)))
 	if left = decisions(t, s, store.DecisionQuery{Limit: 10}); len(left) != 1 || left[0].Seq != 6 {
 		t.Errorf("after pruning all: %+v", left)
 	}
@@ -220,7 +221,7 @@ func decisionsOfTwo(t *testing.T, open Open) {
 	for _, s := range []store.Store{a, b} {
 		writing.Go(func() {
 			for range each {
-				if err := s.AppendDecisions(t.Context(), plenty, slices.Repeat([]api.Decision{decision(nil)}, batch)...); err != nil {
+				if err := s.AppendDecisions(t.Context(), plenty, slices.Repeat([]decision.Decision{aDecision(nil)}, batch)...); err != nil {
 					t.Error(err)
 				}
 			}

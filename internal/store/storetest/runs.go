@@ -10,6 +10,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/store"
+	"github.com/cove-sandbox/cove/message"
 )
 
 func run(agent string) store.Run {
@@ -41,7 +42,7 @@ func runs(t *testing.T, open Open) {
 			t.Errorf("to be changed is %+v, want %+v", *r, whole)
 		}
 		r.Status, r.ExitCode, r.Result, r.Session = api.RunSucceeded, new(0), "done", "s"
-		r.Usage = api.AgentUsage{InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, Cost: 0.5, Duration: 6, Turns: 7}
+		r.Usage = message.AgentUsage{InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, Cost: 0.5, Duration: 6, Turns: 7}
 		r.Changes = []api.WorkChange{{Path: "a", Change: "added", Added: 1}}
 		r.Error, r.LimitHit, r.EndedAt = &api.Error{Code: "internal", Error: "x"}, "oom", new(end.Add(time.Nanosecond))
 		whole.Run, whole.EndedAt = r.Run, &end

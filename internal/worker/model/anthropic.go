@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // anthropic is Anthropic's Messages API, https://docs.anthropic.com/en/api/messages-streaming.
@@ -193,7 +193,7 @@ func (d *anthropicDecoder) event(data []byte) error {
 }
 
 func (d *anthropicDecoder) answer() (Answer, bool) {
-	a := Answer{Model: d.model, Message: Message{Role: Assistant}, Stop: Done, Usage: api.AgentUsage{
+	a := Answer{Model: d.model, Message: Message{Role: Assistant}, Stop: Done, Usage: message.AgentUsage{
 		InputTokens: d.usage.Input, OutputTokens: d.usage.Output, CacheReadTokens: d.usage.CacheRead,
 		CacheWriteTokens: d.usage.CacheWrite,
 	}}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // chat is OpenAI's chat completions, which many others implement,
@@ -188,7 +188,7 @@ func (d *chatDecoder) call(part chatCall) error {
 func (d *chatDecoder) answer() (Answer, bool) {
 	a := Answer{Model: d.model, Message: Message{Role: Assistant}, Stop: Done}
 	if d.usage != nil {
-		a.Usage = api.AgentUsage{InputTokens: max(0, d.usage.Input-d.usage.Details.Cached), OutputTokens: d.usage.Output,
+		a.Usage = message.AgentUsage{InputTokens: max(0, d.usage.Input-d.usage.Details.Cached), OutputTokens: d.usage.Output,
 			CacheReadTokens: d.usage.Details.Cached}
 	}
 	if len(d.reasoning) > 0 {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // Role is the author of a Message.
@@ -100,7 +100,7 @@ type Answer struct {
 	Message Message
 	Stop    Stop
 	Model   string // the endpoint's name for it
-	Usage   api.AgentUsage
+	Usage   message.AgentUsage
 }
 
 // Dialect is the API of an endpoint.

@@ -3,7 +3,7 @@ package model
 import (
 	"encoding/json"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // responses is OpenAI's Responses API, https://platform.openai.com/docs/api-reference/responses-streaming.
@@ -157,7 +157,7 @@ func (d *responsesDecoder) event(data []byte) error {
 func (d *responsesDecoder) answer() (Answer, bool) {
 	u := d.end.Usage
 	a := Answer{Model: d.end.Model, Message: Message{Role: Assistant}, Stop: Done,
-		Usage: api.AgentUsage{InputTokens: max(0, u.Input-u.Details.Cached), OutputTokens: u.Output,
+		Usage: message.AgentUsage{InputTokens: max(0, u.Input-u.Details.Cached), OutputTokens: u.Output,
 			CacheReadTokens: u.Details.Cached}}
 	items := d.items
 	if len(items) == 0 {
