@@ -317,8 +317,10 @@ func TestNothingFollowsTheExit(t *testing.T) {
 // TestExitWaitsForTheHost: an exit without a connected host waits for the next connection, and is forgotten after
 // delivery.
 func TestExitWaitsForTheHost(t *testing.T) {
+	proc := printer([]byte("bye"))
+	proc.exited = make(chan struct{})
 	s := guestd.New(guestd.World{Wall: world{}, Spawner: world{start: func() *process {
-		return printer([]byte("bye"))
+		return proc
 	}}, Files: nothing{}}, true)
 	c, wait := connect(t, s)
 	bind(t, c)
@@ -327,6 +329,7 @@ func TestExitWaitsForTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait()
+	close(proc.exited)
 	c, wait = connect(t, s)
 	p, err = c.Attach(t.Context(), p.ID(), 0, 0)
 	if err != nil {
