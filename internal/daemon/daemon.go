@@ -70,8 +70,8 @@ type Daemon struct {
 	openGateway func() (*gateway.Gateway, error) // once, when the first sandbox has a network
 	openRepos   func() (*repos.Store, error)     // once
 	openGitRoot func() (engine.Rootfs, error)    // once
-	lasting     atomic.Pointer[gateway.Gateway]  // of sandboxes that last, once they are had
-	warm        bool                             // it has been called before anybody asked
+	lasting     atomic.Pointer[gateway.Gateway]  // of long-lived sandboxes, once they are adopted
+	warm        bool                             // the default engine is opened at once
 
 	serving   sync.WaitGroup // listeners, the reaper, the engine being warmed
 	stopReaps context.CancelFunc
@@ -170,14 +170,13 @@ func directories(cfg *config.Config) error {
 	return nil
 }
 
-// engineOptions are what the configuration says of engines, for an instance.
+// engineOptions returns the configuration of engines for an instance.
 func engineOptions(cfg *config.Config, of *instance.Instance, log *slog.Logger) engines.Options {
 	return engines.Options{Guest: GuestPath(cfg), RunDir: cfg.RunDir, Instance: of.ID,
 		CgroupParent: cfg.Sandbox.CgroupParent, Ready: cfg.Sandbox.Ready, Log: log}
 }
 
-// GuestPath is where the cove-guest program is: as configured, else beside
-// this program.
+// GuestPath returns the path of the cove-guest program: as configured, else beside this program.
 func GuestPath(cfg *config.Config) string {
 	if cfg.Guest != "" {
 		return cfg.Guest
@@ -212,7 +211,7 @@ func (d *Daemon) newAPI() (*httpapi.Server, error) {
 // open begins to listen in memory and on the instance's socket, and cleans up
 // once after processes that were killed.
 func (d *Daemon) open() error {
-	if !d.warm { // somebody wants to see the records, which must not list the dead as running
+	if !d.warm { // the caller may list the records, in which dead executions must not run
 		if err := d.executions.Abandon(context.Background()); err != nil {
 			d.log.Warn("cannot put the records of earlier processes right", "error", err)
 		}

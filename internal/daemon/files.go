@@ -51,7 +51,7 @@ func Profiles(cfg *config.Config) ([]api.Profile, error) {
 	data, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && cfg.Profiles == "":
-		return nil, nil // nobody has written one
+		return nil, nil // there is none
 	case err != nil:
 		return nil, cove.Errorf(cove.InvalidArgument, "profiles: %w", err)
 	}

@@ -77,7 +77,7 @@ func packs(below string, all *engine.Set) (spool string, i *inspect.Inspector, e
 	return spool, inspect.New(inspect.Options{Engines: all, Dir: spool}), nil
 }
 
-// gatewayOptions are those of both of a daemon's gateways.
+// gatewayOptions returns the options of both gateways of a daemon.
 func (d *Daemon) gatewayOptions() (gateway.Options, error) {
 	o, err := gatewayOptions(d.cfg.Gateway)
 	if err != nil {
@@ -89,7 +89,7 @@ func (d *Daemon) gatewayOptions() (gateway.Options, error) {
 	return o, err
 }
 
-// gatewayOptions are those that the configuration has for every gateway.
+// gatewayOptions returns the options of every gateway by the configuration.
 func gatewayOptions(g config.Gateway) (gateway.Options, error) {
 	o := gateway.Options{Patience: g.ApprovalTimeout.Std(), Clock: clock.Real()}
 	var err error
@@ -128,7 +128,7 @@ func gatewayOptions(g config.Gateway) (gateway.Options, error) {
 	return o, nil
 }
 
-// network is what passes through the gateways now, if they have been needed.
+// network returns the present state of the gateways that are open.
 func (d *Daemon) network() (all gateway.State) {
 	for _, g := range []*gateway.Gateway{d.opened.Load(), d.lasting.Load()} {
 		if g != nil {
@@ -153,7 +153,7 @@ func GitHub(g config.Gateway) (github.Servers, error) {
 	return github.NewServers(enterprise...), nil
 }
 
-// Machine is what policies have to know of this machine and its gateway.
+// Machine returns the part of this machine and its gateway that policies depend on.
 func Machine(ctx context.Context, g config.Gateway) (policy.Machine, error) {
 	packages := registry.New()
 	m := policy.Machine{Own: ownAddresses(), Registry: func(tool string) ([]policy.Endpoint, error) { return packages.Endpoints(ctx, tool) }}
@@ -167,8 +167,8 @@ func Machine(ctx context.Context, g config.Gateway) (policy.Machine, error) {
 	return m, nil
 }
 
-// trust is who vouches for origins: the machine's roots and the files, as a
-// pool and, for sandboxes, as PEM.
+// trust returns the certificate authorities for origins: the machine's roots and the files, as a pool and, for
+// sandboxes, as PEM.
 func trust(files []string) (*x509.CertPool, []byte, error) {
 	pool, err := x509.SystemCertPool()
 	if err != nil {
@@ -194,7 +194,7 @@ func trust(files []string) (*x509.CertPool, []byte, error) {
 // ownAddresses are this machine's, loopback aside.
 func ownAddresses() []netip.Addr {
 	var own []netip.Addr
-	addresses, _ := net.InterfaceAddrs() // whoever has none has nothing to protect
+	addresses, _ := net.InterfaceAddrs() // a machine without addresses needs no protection
 	for _, a := range addresses {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLoopback() {
 			own = append(own, p.Addr())

@@ -84,8 +84,7 @@ func repositoryNetwork(servers github.Servers, who cove.Principal, of store.Sand
 	return egress.Network{Mode: a.Mode, Policy: a.Policy, Remote: a.Remote, PullRequests: a.PullRequests}, err
 }
 
-// repositories is the store of repositories, which is opened when somebody asks
-// for something of it.
+// repositories is the store of repositories, opened at its first use.
 type repositories struct {
 	open func() (*repos.Store, error)
 }

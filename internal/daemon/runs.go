@@ -20,7 +20,7 @@ func (d *Daemon) newRuns() *run.Runner {
 	})
 }
 
-// tendRuns looks after runs that nobody has until ctx ends.
+// tendRuns reconciles runs until ctx ends.
 func (d *Daemon) tendRuns(ctx context.Context) {
 	for {
 		select {

@@ -192,8 +192,7 @@ func (g *Gateway) Serve(ctx context.Context) error {
 	return err
 }
 
-// healthHandler answers GET /health and nothing else: whoever reaches it may
-// know how the gateway is, and change nothing.
+// healthHandler answers GET /health and nothing else, since its listener has no authentication.
 func (g *Gateway) healthHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {

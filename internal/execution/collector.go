@@ -15,7 +15,7 @@ type collector struct {
 
 	mu             sync.Mutex
 	stdout, stderr kept
-	news           chan struct{} // closed when more is kept; nil when nobody waits
+	news           chan struct{} // closed when more is kept; nil without a waiting reader
 
 	dropped atomic.Bool
 }
@@ -36,7 +36,7 @@ func (k *kept) take(p []byte) []byte {
 
 func (k *kept) bytes() []byte { return k.buf }
 
-// after is what was kept beyond the first n bytes.
+// after returns the kept bytes beyond the first n.
 func (k *kept) after(n int64) []byte { return k.buf[max(0, min(n, int64(len(k.buf)))):] }
 
 func (c *collector) overrun() bool { return c.dropped.Load() }
@@ -74,7 +74,7 @@ func (c *collector) keep(k *kept, p []byte) []byte {
 	return fits
 }
 
-// after is what was kept beyond at, and a channel that closes when there is more.
+// after returns the kept output beyond a position, and a channel that closes when there is more.
 func (c *collector) after(at Position) (stdout, stderr []byte, news <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

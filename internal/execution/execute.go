@@ -27,7 +27,7 @@ import (
 // MaxCode is the most code of one request, in bytes.
 const MaxCode = 1 << 20
 
-// snippetDefaults are what the sandbox of a snippet is where nothing else is said.
+// snippetDefaults are the least specific layer of a snippet's spec.
 var snippetDefaults = cove.Spec{Shape: cove.Shape{User: cove.CodeUser}}
 
 // outputCapFactor: a program that writes this many times what is kept is
@@ -45,18 +45,18 @@ const (
 
 // execution is one Execute in progress.
 type execution struct {
-	manager *Executions
-	id      cove.ExecutionID
-	who     cove.Principal // who asks
-	request Request
-	network egress.Network // that the request asks for
-	runtime runtime.Runtime
-	limits  cove.Limits
-	engine  engine.Engine
-	rootfs  engine.Rootfs
-	release func() // lets go of the image
-	events  []detect.Event
-	output  *collector
+	executions *Executions
+	id         cove.ExecutionID
+	who        cove.Principal // who asks
+	request    Request
+	network    egress.Network // that the request asks for
+	runtime    runtime.Runtime
+	limits     cove.Limits
+	engine     engine.Engine
+	rootfs     engine.Rootfs
+	release    func() // lets go of the image
+	events     []detect.Event
+	output     *collector
 
 	cancel context.CancelFunc // ends what prepares
 
@@ -93,44 +93,44 @@ func (e *execution) reason() ending {
 // is told the id before anything runs; out, which may be nil, receives the
 // output as it comes. A program that fails, or is ended by a limit, by Kill or
 // by the end of ctx, is a Result; an error means that Cove could not run it.
-func (m *Executions) Execute(ctx context.Context, who cove.Principal, r Request, started func(cove.ExecutionID), out process.Output) (Result, error) {
-	if err := m.call(); err != nil {
+func (x *Executions) Execute(ctx context.Context, who cove.Principal, r Request, started func(cove.ExecutionID), out process.Output) (Result, error) {
+	if err := x.call(); err != nil {
 		return Result{}, err
 	}
-	defer m.calls.Done()
-	e, err := m.admit(ctx, who, r, out)
+	defer x.calls.Done()
+	e, err := x.admit(ctx, who, r, out)
 	if err != nil {
 		return Result{Events: e.events}, err
 	}
-	defer m.dismiss(e)
+	defer x.dismiss(e)
 	if started != nil {
 		started(e.id)
 	}
-	return m.record(ctx, e)
+	return x.record(ctx, e)
 }
 
 // call counts a caller of Execute, whom Close waits for.
-func (m *Executions) call() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
+func (x *Executions) call() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
 		return cove.Errorf(cove.Unavailable, "Cove is shutting down")
 	}
-	m.calls.Add(1)
+	x.calls.Add(1)
 	return nil
 }
 
-// admit checks the request and waits for a place. Nothing has been made or
-// recorded when it fails, but for refused code; the execution then only says
+// admit checks the request and waits for a place. When it fails, nothing has been made, and nothing recorded except
+// refused code; the execution then only says
 // what was noticed.
-func (m *Executions) admit(ctx context.Context, who cove.Principal, r Request, out process.Output) (*execution, error) {
-	r.Spec = r.Over(m.o.Defaults).Over(snippetDefaults)
-	e := &execution{manager: m, id: cove.NewExecutionID(), who: who, request: r, dismissed: make(chan struct{}), cancel: func() {}}
+func (x *Executions) admit(ctx context.Context, who cove.Principal, r Request, out process.Output) (*execution, error) {
+	r.Spec = r.Over(x.o.Defaults).Over(snippetDefaults)
+	e := &execution{executions: x, id: cove.NewExecutionID(), who: who, request: r, dismissed: make(chan struct{}), cancel: func() {}}
 	var err error
 	if e.runtime, err = runtime.Lookup(r.Language); err != nil {
 		return e, err
 	}
-	if e.limits, err = m.o.Bounds.Resolve(e.runtime, r.Limits); err != nil {
+	if e.limits, err = x.o.Bounds.Resolve(e.runtime, r.Limits); err != nil {
 		return e, err
 	}
 	e.limits = r.Own.Over(e.limits)
@@ -143,36 +143,36 @@ func (m *Executions) admit(ctx context.Context, who cove.Principal, r Request, o
 	if e.network, err = egress.NetworkOf(r.Network); err != nil {
 		return e, err
 	}
-	if err := m.inspect(ctx, e); err != nil {
+	if err := x.inspect(ctx, e); err != nil {
 		return e, err
 	}
-	if err := m.queue.enter(ctx); err != nil {
+	if err := x.queue.enter(ctx); err != nil {
 		return e, err
 	}
-	if err := m.equip(ctx, e); err != nil {
-		m.queue.leave()
+	if err := x.equip(ctx, e); err != nil {
+		x.queue.leave()
 		return e, err
 	}
 	e.output = &collector{to: out, stdout: kept{limit: e.limits.Stdout}, stderr: kept{limit: e.limits.Stderr}}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.running[e.id] = e
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.running[e.id] = e
 	return e, nil
 }
 
 // equip finds the engine and the root filesystem.
-func (m *Executions) equip(ctx context.Context, e *execution) (err error) {
-	if e.engine, err = m.o.Engines.Get(e.request.Engine); err != nil {
+func (x *Executions) equip(ctx context.Context, e *execution) (err error) {
+	if e.engine, err = x.o.Engines.Get(e.request.Engine); err != nil {
 		return err
 	}
-	e.rootfs, e.release, err = provision.Rootfs(ctx, m.o.Images, e.engine, e.request.Image)
+	e.rootfs, e.release, err = provision.Rootfs(ctx, x.o.Images, e.engine, e.request.Image)
 	return err
 }
 
-func (m *Executions) dismiss(e *execution) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.running, e.id)
+func (x *Executions) dismiss(e *execution) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.running, e.id)
 	close(e.dismissed)
 }
 
@@ -240,18 +240,18 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	sb, err := e.open(ctx)
 	if err != nil {
 		e.release()
-		e.manager.queue.leave()
+		e.executions.queue.leave()
 		return Result{}, e.excuse(err)
 	}
-	defer e.manager.discard(sb, e.release)
+	defer e.executions.discard(sb, e.release)
 	if err := begun(); err != nil {
 		return Result{}, err
 	}
 	if err := provision.Deliver(ctx, sb.Guest(), cove.WorkDir, e.files()); err != nil {
 		return Result{}, e.excuse(err)
 	}
-	start := e.manager.o.Clock.Monotonic()
-	p, err := process.Start(ctx, sb, e.manager.o.Clock, e.program())
+	start := e.executions.o.Clock.Monotonic()
+	p, err := process.Start(ctx, sb, e.executions.o.Clock, e.program())
 	if err != nil {
 		return Result{}, e.excuse(e.startError(err))
 	}
@@ -259,7 +259,7 @@ func (e *execution) run(ctx context.Context, begun func() error) (Result, error)
 	if way := e.wayOut(); way != nil {
 		way.Shut() // all that became of its connections is recorded before the result
 	}
-	took := e.manager.o.Clock.Since(start)
+	took := e.executions.o.Clock.Since(start)
 	stats, err := sb.Stats(context.WithoutCancel(ctx))
 	if err != nil {
 		return Result{}, err
@@ -275,11 +275,11 @@ func (e *execution) open(ctx context.Context) (*provision.Sandbox, error) {
 	plan := provision.Plan{Rootfs: e.rootfs, Shape: shape, Network: e.network.Mode, Binding: e.binding()}
 	var way egress.Route
 	if cmp.Or(plan.Network, cove.NetworkNone) != cove.NetworkNone {
-		if e.manager.o.NextRoute != nil {
-			plan.ID = e.manager.o.NextRoute()
+		if e.executions.o.NextRoute != nil {
+			plan.ID = e.executions.o.NextRoute()
 		}
 		plan.OpenRoute = func(id cove.SandboxID) (_ provision.Route, err error) {
-			way, err = e.manager.o.OpenRoute(e.who, id, e.id, e.network)
+			way, err = e.executions.o.OpenRoute(e.who, id, e.id, e.network)
 			return way, err
 		}
 	}
@@ -308,12 +308,12 @@ var errEnded = errors.New("ended before it began")
 
 // discard destroys a sandbox off the caller's path. Its image and its place are
 // free only then, so that the number of sandboxes stays bounded.
-func (m *Executions) discard(sb *provision.Sandbox, release func()) {
-	m.clean.Go(func() {
-		defer m.queue.leave()
+func (x *Executions) discard(sb *provision.Sandbox, release func()) {
+	x.clean.Go(func() {
+		defer x.queue.leave()
 		defer release()
 		if err := sb.TearDown(); err != nil {
-			m.o.Log.Error("cannot destroy a sandbox; the reaper will try again", "sandbox", sb.ID(), "error", err)
+			x.o.Log.Error("cannot destroy a sandbox; the reaper will try again", "sandbox", sb.ID(), "error", err)
 		}
 	})
 }
@@ -331,7 +331,7 @@ func (e *execution) files() []provision.File {
 	return append([]provision.File{{Path: e.runtime.File, Mode: 0o644, Data: e.request.Code}}, e.request.Files...)
 }
 
-// program is what to start. The code is a file, never part of a command line.
+// program returns the process to start. The code is a file, never part of a command line.
 func (e *execution) program() guest.ProcessSpec {
 	args := make([]string, 0, len(e.runtime.Command)+len(e.request.Args))
 	for _, a := range e.runtime.Command {

@@ -13,16 +13,15 @@ import (
 
 // Request is one execution to do: a snippet in a runtime, in a fresh sandbox.
 type Request struct {
-	// Spec is what its sandbox must be. Host paths in it have been checked; limits take
-	// the runtime's default, and beneath that the configured one.
+	// Spec describes its sandbox. Host paths in it have been checked; an absent limit is the runtime's, and beneath that
+	// the configured one.
 	cove.Spec
 	Language string
 	Code     []byte
 	Args     []string
 	Files    []provision.File
 	Stdin    io.Reader // nil is empty input
-	// Attachments are what work of Cove's own is shown. They are the caller's to
-	// close, once Execute has returned.
+	// Attachments are directories of Cove's own for work of its own. The caller closes them after Execute.
 	Attachments []engine.Attachment
 	// Own are the limits of work of Cove's own, which may go beyond what callers
 	// may ask for; zero fields are as Limits say.

@@ -69,38 +69,38 @@ func New(o Options) *Executions {
 }
 
 // Open opens the default engine, which otherwise happens at the first use.
-func (m *Executions) Open() error {
-	_, err := m.o.Engines.Get("")
+func (x *Executions) Open() error {
+	_, err := x.o.Engines.Get("")
 	return err
 }
 
 // Active counts executions that have a sandbox or wait for its engine.
-func (m *Executions) Active() int { return m.queue.active() }
+func (x *Executions) Active() int { return x.queue.active() }
 
 // Queued counts executions that wait for a place.
-func (m *Executions) Queued() int { return m.queue.waiting() }
+func (x *Executions) Queued() int { return x.queue.waiting() }
 
 // Health maps each engine to "ok", engine.Unused, or the reason why it cannot be used.
-func (m *Executions) Health(context.Context) map[string]string { return m.o.Engines.Health() }
+func (x *Executions) Health(context.Context) map[string]string { return x.o.Engines.Health() }
 
 // Kill ends a running execution of the principal's. Errors: NotFound, Conflict when it has
 // ended or runs in another process of Cove.
-func (m *Executions) Kill(ctx context.Context, who cove.Principal, id cove.ExecutionID) error {
-	e, err := m.find(ctx, who, id)
+func (x *Executions) Kill(ctx context.Context, who cove.Principal, id cove.ExecutionID) error {
+	e, err := x.find(ctx, who, id)
 	if err != nil {
 		return err
 	}
 	e.end(endKilled)
-	m.Audit(ctx, who, store.Record{Action: "kill", Object: string(id), Verdict: "ok"})
+	x.Audit(ctx, who, store.Record{Action: "kill", Object: string(id), Verdict: "ok"})
 	return nil
 }
 
 // Models returns what a running execution of the principal's has used of models so far;
 // nothing if it does not run here.
-func (m *Executions) Models(who cove.Principal, id cove.ExecutionID) []api.ModelUsage {
-	m.mu.Lock()
-	e := m.running[id]
-	m.mu.Unlock()
+func (x *Executions) Models(who cove.Principal, id cove.ExecutionID) []api.ModelUsage {
+	x.mu.Lock()
+	e := x.running[id]
+	x.mu.Unlock()
 	if e == nil || !who.Sees(e.who) {
 		return nil
 	}
@@ -114,21 +114,21 @@ func (m *Executions) Models(who cove.Principal, id cove.ExecutionID) []api.Model
 // many of its connections that has cut. Errors:
 // InvalidArgument, NotFound, Conflict when it has ended, runs in another process
 // of Cove, or has no network.
-func (m *Executions) ExtendNetwork(ctx context.Context, who cove.Principal, id cove.ExecutionID, documents []*policy.Document) (cut int, err error) {
-	way, err := m.wayOf(ctx, who, id)
+func (x *Executions) ExtendNetwork(ctx context.Context, who cove.Principal, id cove.ExecutionID, documents []*policy.Document) (cut int, err error) {
+	way, err := x.wayOf(ctx, who, id)
 	if err != nil {
 		return 0, err
 	}
 	if cut, err = way.Extend(documents...); err == nil {
-		m.Audit(ctx, who, store.Record{Action: "network", Object: string(id), Verdict: "ok", Detail: describe(documents)})
+		x.Audit(ctx, who, store.Record{Action: "network", Object: string(id), Verdict: "ok", Detail: describe(documents)})
 	}
 	return cut, err
 }
 
 // Certificate returns that of the authority which a running execution of the principal's
 // trusts, as PEM. Errors: NotFound, Conflict, as ExtendNetwork's.
-func (m *Executions) Certificate(ctx context.Context, who cove.Principal, id cove.ExecutionID) ([]byte, error) {
-	way, err := m.wayOf(ctx, who, id)
+func (x *Executions) Certificate(ctx context.Context, who cove.Principal, id cove.ExecutionID) ([]byte, error) {
+	way, err := x.wayOf(ctx, who, id)
 	if err != nil {
 		return nil, err
 	}
@@ -136,8 +136,8 @@ func (m *Executions) Certificate(ctx context.Context, who cove.Principal, id cov
 }
 
 // wayOf finds the way out of a running execution of the principal's.
-func (m *Executions) wayOf(ctx context.Context, who cove.Principal, id cove.ExecutionID) (egress.Route, error) {
-	e, err := m.find(ctx, who, id)
+func (x *Executions) wayOf(ctx context.Context, who cove.Principal, id cove.ExecutionID) (egress.Route, error) {
+	e, err := x.find(ctx, who, id)
 	if err != nil {
 		return nil, err
 	}
@@ -161,28 +161,28 @@ func describe(documents []*policy.Document) string {
 
 // Close stops admitting executions, waits for those that run until ctx ends, kills the rest, and returns when they are
 // recorded and their sandboxes are gone.
-func (m *Executions) Close(ctx context.Context) {
-	m.mu.Lock()
-	m.closed = true
-	m.mu.Unlock()
-	m.queue.close()
+func (x *Executions) Close(ctx context.Context) {
+	x.mu.Lock()
+	x.closed = true
+	x.mu.Unlock()
+	x.queue.close()
 	select {
-	case <-m.queue.empty():
+	case <-x.queue.empty():
 	case <-ctx.Done():
-		m.killAll()
-		<-m.queue.empty()
+		x.killAll()
+		<-x.queue.empty()
 	}
-	m.clean.Wait()
-	m.calls.Wait() // their records are written last
+	x.clean.Wait()
+	x.calls.Wait() // their records are written last
 }
 
-func (m *Executions) killAll() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, e := range m.running {
+func (x *Executions) killAll() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, e := range x.running {
 		e.end(endKilled)
 	}
 }
 
 // own returns the records as Cove itself sees them, for recovery, reaping and pruning.
-func (m *Executions) own() store.Records { return m.o.Store.For(cove.System("")) }
+func (x *Executions) own() store.Records { return x.o.Store.For(cove.System("")) }

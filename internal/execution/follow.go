@@ -22,8 +22,8 @@ const followChunk = 32 << 10
 // before anything is. A slow out does not slow the program. Errors: NotFound;
 // Conflict when it has ended or runs in another process of Cove; those of out
 // and of ctx.
-func (m *Executions) Follow(ctx context.Context, who cove.Principal, id cove.ExecutionID, from Position, begun func(), out process.Output) error {
-	e, err := m.find(ctx, who, id)
+func (x *Executions) Follow(ctx context.Context, who cove.Principal, id cove.ExecutionID, from Position, begun func(), out process.Output) error {
+	e, err := x.find(ctx, who, id)
 	if err != nil {
 		return err
 	}
@@ -64,17 +64,17 @@ func inChunks(p []byte, write func([]byte) error) error {
 
 // find returns an execution of the principal's that runs in this process. Errors: NotFound,
 // Conflict when it has ended or runs in another one.
-func (m *Executions) find(ctx context.Context, who cove.Principal, id cove.ExecutionID) (*execution, error) {
-	m.mu.Lock()
-	e := m.running[id]
-	m.mu.Unlock()
+func (x *Executions) find(ctx context.Context, who cove.Principal, id cove.ExecutionID) (*execution, error) {
+	x.mu.Lock()
+	e := x.running[id]
+	x.mu.Unlock()
 	if e != nil {
 		if !who.Sees(e.who) {
 			return nil, store.NoExecution(string(id))
 		}
 		return e, nil
 	}
-	stored, err := m.o.Store.For(who).Get(ctx, id)
+	stored, err := x.o.Store.For(who).Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -46,6 +46,6 @@ func (e *execution) tellHolds() (stop func()) {
 // mayTake limits the program, and the requests that wait in it, to a duration from now on.
 func (e *execution) mayTake(d time.Duration) {
 	if way := e.wayOut(); way != nil {
-		way.EndBy(e.manager.o.Clock.Now().Add(d))
+		way.EndBy(e.executions.o.Clock.Now().Add(d))
 	}
 }

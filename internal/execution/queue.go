@@ -7,8 +7,8 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// queue admits a bounded number of executions and lets a bounded number wait,
-// first come first served. Everybody else is told at once to come back.
+// queue admits a bounded number of executions and lets a bounded number wait, in the order of their arrival. Others are
+// refused at once.
 type queue struct {
 	limit, most int
 
@@ -16,7 +16,7 @@ type queue struct {
 	inside  int
 	line    []chan struct{} // closed when its owner may enter
 	closed  bool
-	drained chan struct{} // closed when closed and nobody is inside
+	drained chan struct{} // closed when the queue is closed and empty
 }
 
 func newQueue(limit, most int) *queue {
@@ -50,7 +50,7 @@ func (q *queue) enter(ctx context.Context) error {
 	}
 }
 
-// quit takes somebody out of the line; who has been let in meanwhile leaves.
+// quit leaves the line, or the place that was given meanwhile.
 func (q *queue) quit(turn chan struct{}) {
 	q.mu.Lock()
 	for i, t := range q.line {
@@ -93,7 +93,7 @@ func (q *queue) settle() {
 	}
 }
 
-// empty is closed once the queue is closed and everybody has left.
+// empty returns a channel that is closed once the queue is closed and every place is free.
 func (q *queue) empty() <-chan struct{} { return q.drained }
 
 func (q *queue) active() int {

@@ -17,54 +17,54 @@ const ReapInterval = 5 * time.Minute
 // each engine in use, and in the store, where their executions are marked as
 // failed. It also removes executions beyond their retention. The files of a
 // dead instance go last, so that a failure leaves them for the next time.
-func (m *Executions) Reap(ctx context.Context) error {
-	known, err := instance.List(m.o.RunDir)
+func (x *Executions) Reap(ctx context.Context) error {
+	known, err := instance.List(x.o.RunDir)
 	if err != nil {
 		return cove.Errorf(cove.Unavailable, "cannot list the instances: %w", err)
 	}
 	var dead []cove.InstanceID
 	for _, id := range known {
-		if m.gone(id) {
+		if x.gone(id) {
 			dead = append(dead, id)
 		}
 	}
 	var errs []error
-	for _, eng := range m.o.Engines.Opened() {
+	for _, eng := range x.o.Engines.Opened() {
 		swept, err := eng.Sweep(ctx)
 		errs = append(errs, err)
 		if len(swept.Items) > 0 {
-			m.o.Log.Info("removed what a dead process had left", "engine", eng.Name(), "items", swept.Items)
-			m.Audit(ctx, cove.System(""), store.Record{Action: "sweep", Object: eng.Name(), Verdict: "ok", Detail: "removed what a dead process had left"})
+			x.o.Log.Info("removed what a dead process had left", "engine", eng.Name(), "items", swept.Items)
+			x.Audit(ctx, cove.System(""), store.Record{Action: "sweep", Object: eng.Name(), Verdict: "ok", Detail: "removed what a dead process had left"})
 		}
 	}
-	errs = append(errs, m.Abandon(ctx))
-	if m.o.Retention > 0 {
-		_, err = m.own().Prune(ctx, m.today().Add(-m.o.Retention))
+	errs = append(errs, x.Abandon(ctx))
+	if x.o.Retention > 0 {
+		_, err = x.own().Prune(ctx, x.today().Add(-x.o.Retention))
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	for _, id := range dead {
-		instance.Forget(m.o.RunDir, id)
+		instance.Forget(x.o.RunDir, id)
 	}
 	return nil
 }
 
 // Abandon marks the executions of processes that are gone as failed.
-func (m *Executions) Abandon(ctx context.Context) error {
-	_, err := m.own().Abandon(ctx, m.gone)
+func (x *Executions) Abandon(ctx context.Context) error {
+	_, err := x.own().Abandon(ctx, x.gone)
 	return err
 }
 
-func (m *Executions) gone(id cove.InstanceID) bool {
-	return id != m.o.Instance && !instance.Alive(m.o.RunDir, id)
+func (x *Executions) gone(id cove.InstanceID) bool {
+	return id != x.o.Instance && !instance.Alive(x.o.RunDir, id)
 }
 
 // today is the wall clock's time, unless it has jumped ahead since the manager
 // was made: a jump must not take the history with it.
-func (m *Executions) today() time.Time {
-	now, expected := m.o.Clock.Now(), m.born.Add(m.o.Clock.Since(m.began))
+func (x *Executions) today() time.Time {
+	now, expected := x.o.Clock.Now(), x.born.Add(x.o.Clock.Since(x.began))
 	if expected.Before(now) {
 		return expected
 	}
@@ -72,12 +72,12 @@ func (m *Executions) today() time.Time {
 }
 
 // RunReaper reaps now and at every ReapInterval until ctx ends.
-func (m *Executions) RunReaper(ctx context.Context) {
+func (x *Executions) RunReaper(ctx context.Context) {
 	for {
-		if err := m.Reap(ctx); err != nil && ctx.Err() == nil {
-			m.o.Log.Error("cannot clean up", "error", err)
+		if err := x.Reap(ctx); err != nil && ctx.Err() == nil {
+			x.o.Log.Error("cannot clean up", "error", err)
 		}
-		timer := m.o.Clock.NewTimer(ReapInterval)
+		timer := x.o.Clock.NewTimer(ReapInterval)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

@@ -17,7 +17,7 @@ import (
 )
 
 // inspect looks for escape attempts. Critical ones are refused, with a record.
-func (m *Executions) inspect(ctx context.Context, e *execution) error {
+func (x *Executions) inspect(ctx context.Context, e *execution) error {
 	e.events = detect.Scan(e.runtime.Name, e.request.Code)
 	if !detect.IsCritical(e.events) {
 		return nil
@@ -30,19 +30,19 @@ func (m *Executions) inspect(ctx context.Context, e *execution) error {
 	}
 	refusal := cove.Errorf(cove.Forbidden, "the code was refused: it looks like an attempt to escape: %s", strings.Join(found, "; ")).
 		WithHint("this is a tripwire for known recipes; change the code if it means something else")
-	now := m.o.Clock.Now().UTC()
-	begun := m.entry(e, now)
+	now := x.o.Clock.Now().UTC()
+	begun := x.entry(e, now)
 	entry := begun
 	entry.Status, entry.Error, entry.FinishedAt = api.StatusRefused, refusal.Message, &now
-	if err := errors.Join(m.o.Store.For(e.who).Begin(ctx, begun), m.o.Store.For(e.who).Finish(ctx, entry)); err != nil {
-		m.o.Log.Error("cannot record a refused execution", "execution", e.id, "error", err)
+	if err := errors.Join(x.o.Store.For(e.who).Begin(ctx, begun), x.o.Store.For(e.who).Finish(ctx, entry)); err != nil {
+		x.o.Log.Error("cannot record a refused execution", "execution", e.id, "error", err)
 	}
-	m.Audit(ctx, e.who, store.Record{Action: "execute", Object: string(e.id), Verdict: "deny", Detail: strings.Join(found, "; ")})
+	x.Audit(ctx, e.who, store.Record{Action: "execute", Object: string(e.id), Verdict: "deny", Detail: strings.Join(found, "; ")})
 	return refusal
 }
 
 // entry is the stored record of e at its beginning.
-func (m *Executions) entry(e *execution, started time.Time) store.Execution {
+func (x *Executions) entry(e *execution, started time.Time) store.Execution {
 	sum := sha256.Sum256(e.request.Code)
 	name := ""
 	if e.engine != nil {
@@ -55,7 +55,7 @@ func (m *Executions) entry(e *execution, started time.Time) store.Execution {
 			ID: string(e.id), Language: e.runtime.Name, Engine: name, Status: api.StatusRunning, ExitCode: -1,
 			CreatedAt: started, SecurityEvents: Events(e.events),
 		},
-		Instance: m.o.Instance, Owner: e.who, CodeHash: hex.EncodeToString(sum[:]), Spec: spec,
+		Instance: x.o.Instance, Owner: e.who, CodeHash: hex.EncodeToString(sum[:]), Spec: spec,
 	}
 }
 
@@ -70,11 +70,11 @@ func Events(events []detect.Event) []api.SecurityEvent {
 
 // record runs e between its two records. The first is written while the
 // sandbox is being made, and is there before the program begins.
-func (m *Executions) record(ctx context.Context, e *execution) (Result, error) {
-	started := m.o.Clock.Now().UTC().Truncate(time.Microsecond) // as the store keeps it
-	entry := m.entry(e, started)
+func (x *Executions) record(ctx context.Context, e *execution) (Result, error) {
+	started := x.o.Clock.Now().UTC().Truncate(time.Microsecond) // as the store keeps it
+	entry := x.entry(e, started)
 	begun := make(chan error, 1)
-	go func() { begun <- m.o.Store.For(e.who).Begin(context.WithoutCancel(ctx), entry) }()
+	go func() { begun <- x.o.Store.For(e.who).Begin(context.WithoutCancel(ctx), entry) }()
 	var beginErr error
 	wait := func() error {
 		if begun != nil {
@@ -91,26 +91,26 @@ func (m *Executions) record(ctx context.Context, e *execution) (Result, error) {
 	if beginErr != nil {
 		return Result{}, beginErr
 	}
-	m.finish(ctx, e, entry, r, err)
+	x.finish(ctx, e, entry, r, err)
 	return r, err
 }
 
 // finish writes the second record and the audit line.
-func (m *Executions) finish(ctx context.Context, e *execution, entry store.Execution, r Result, err error) {
+func (x *Executions) finish(ctx context.Context, e *execution, entry store.Execution, r Result, err error) {
 	if err == nil {
 		entry.Execution = r.API()
 	} else {
-		now := m.o.Clock.Now().UTC()
+		now := x.o.Clock.Now().UTC()
 		entry.Status, entry.Error, entry.FinishedAt = api.StatusFailed, err.Error(), &now
 	}
-	if err := m.o.Store.For(e.who).Finish(context.WithoutCancel(ctx), entry); err != nil {
-		m.o.Log.Error("cannot record the end of an execution", "execution", e.id, "error", err)
+	if err := x.o.Store.For(e.who).Finish(context.WithoutCancel(ctx), entry); err != nil {
+		x.o.Log.Error("cannot record the end of an execution", "execution", e.id, "error", err)
 	}
 	verdict := "ok"
 	if err != nil {
 		verdict = "error"
 	}
-	m.Audit(ctx, e.who, store.Record{
+	x.Audit(ctx, e.who, store.Record{
 		Action: "execute", Object: string(e.id), Verdict: verdict,
 		Detail: fmt.Sprintf("%s on %s: %s, exit code %d", entry.Language, entry.Engine, entry.Status, entry.ExitCode),
 	})

@@ -24,47 +24,47 @@ const probeTimeout = 20 * time.Second
 
 // Runtimes says which runtimes an image has, by asking each for its version in
 // one sandbox.
-func (m *Executions) Runtimes(ctx context.Context, image, engineName string) ([]api.Runtime, error) {
-	j, root, release, err := m.openProbe(ctx, image, engineName)
+func (x *Executions) Runtimes(ctx context.Context, image, engineName string) ([]api.Runtime, error) {
+	j, root, release, err := x.openProbe(ctx, image, engineName)
 	if err != nil {
 		return nil, err
 	}
-	defer m.discard(j.Sandbox, release)
+	defer x.discard(j.Sandbox, release)
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	all := runtime.All()
 	rows := make([]api.Runtime, len(all))
 	var asked sync.WaitGroup
 	for i, r := range all {
-		asked.Go(func() { rows[i] = m.ask(ctx, j, r, root, image) })
+		asked.Go(func() { rows[i] = x.ask(ctx, j, r, root, image) })
 	}
 	asked.Wait()
 	return rows, nil
 }
 
 // openProbe makes the sandbox in which to ask.
-func (m *Executions) openProbe(ctx context.Context, image, engineName string) (j *job.Job, root engine.Rootfs, release func(), err error) {
-	if err := m.queue.enter(ctx); err != nil {
+func (x *Executions) openProbe(ctx context.Context, image, engineName string) (j *job.Job, root engine.Rootfs, release func(), err error) {
+	if err := x.queue.enter(ctx); err != nil {
 		return nil, root, nil, err
 	}
 	defer func() {
 		if err != nil {
-			m.queue.leave()
+			x.queue.leave()
 		}
 	}()
-	eng, err := m.o.Engines.Get(engineName)
+	eng, err := x.o.Engines.Get(engineName)
 	if err != nil {
 		return nil, root, nil, err
 	}
 	// Enough for every toolchain to say its version at the same time.
-	limits, err := m.o.Bounds.Resolve(runtime.Runtime{Limits: cove.Limits{Memory: 512 << 20, PIDs: 200}}, cove.Limits{})
+	limits, err := x.o.Bounds.Resolve(runtime.Runtime{Limits: cove.Limits{Memory: 512 << 20, PIDs: 200}}, cove.Limits{})
 	if err != nil {
 		return nil, root, nil, err
 	}
-	if root, release, err = provision.Rootfs(ctx, m.o.Images, eng, image); err != nil {
+	if root, release, err = provision.Rootfs(ctx, x.o.Images, eng, image); err != nil {
 		return nil, root, nil, err
 	}
-	j, err = job.Open(ctx, eng, m.o.Clock, provision.Plan{
+	j, err = job.Open(ctx, eng, x.o.Clock, provision.Plan{
 		Rootfs: root, Shape: cove.Shape{Limits: limits, User: cove.CodeUser}, Binding: engine.Binding{Hostname: rootfs.Hostname},
 	})
 	if err != nil {
@@ -74,9 +74,9 @@ func (m *Executions) openProbe(ctx context.Context, image, engineName string) (j
 }
 
 // ask has one runtime say its version.
-func (m *Executions) ask(ctx context.Context, j *job.Job, r runtime.Runtime, root engine.Rootfs, image string) api.Runtime {
+func (x *Executions) ask(ctx context.Context, j *job.Job, r runtime.Runtime, root engine.Rootfs, image string) api.Runtime {
 	row := api.Runtime{Name: r.Name}
-	if limits, err := m.o.Bounds.Resolve(r, cove.Limits{}); err == nil {
+	if limits, err := x.o.Bounds.Resolve(r, cove.Limits{}); err == nil {
 		row.Timeout = limits.Timeout.Seconds()
 		row.Limits = apispec.LimitsOf(limits)
 	}

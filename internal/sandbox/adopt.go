@@ -16,8 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// adoptOne takes over a sandbox that runs and that no process has. One that has
-// ended is then recorded as stopped, and the error is NotFound.
+// adopt takes over a running sandbox that no process holds. One that has ended is recorded as stopped, and the error is
+// NotFound.
 func (v *supervisor) adopt(ctx context.Context, r *resident, record *store.Sandbox) error {
 	if bx, _ := v.running(r); bx != nil {
 		return cove.Errorf(cove.Unavailable, "the sandbox %s has no way out", record.Name).WithHint("stop it and start it again")
@@ -55,8 +55,8 @@ func (v *supervisor) adopt(ctx context.Context, r *resident, record *store.Sandb
 	return v.connect(r, provision.Adopted(sb), *record, release)
 }
 
-// connect opens the way and the services of a sandbox that runs already. Where
-// that fails it runs on, and nothing leaves it.
+// connect opens the route and the services of a sandbox that runs already. When that fails, the sandbox runs on, and
+// nothing leaves it.
 func (v *supervisor) connect(r *resident, sb *provision.Sandbox, record store.Sandbox, release func()) error {
 	services, unserved := v.servicesAgain(record)
 	way, own, err := v.openAgain(record, sb.Listeners(), len(services))
@@ -71,8 +71,8 @@ func (v *supervisor) connect(r *resident, sb *provision.Sandbox, record store.Sa
 	return errors.Join(err, v.adoptPrograms(ctx, sb, open.ttys))
 }
 
-// openAgain opens a sandbox's way on the sockets that it has. It takes them
-// over, but for the first, which it returns.
+// openAgain opens a sandbox's route on the sockets that it holds, and takes them over except the first ones, which it
+// returns.
 func (v *supervisor) openAgain(record store.Sandbox, sockets []*os.File, first int) (way egress.Route, own []*os.File, err error) {
 	if record.Spec.Mode != cove.NetworkNone {
 		var n egress.Network
@@ -93,13 +93,11 @@ func (v *supervisor) openAgain(record store.Sandbox, sockets []*os.File, first i
 	return way, own, err
 }
 
-// detachedLabel is what the guest keeps of a command that runs on when the server
-// has gone.
+// detachedLabel marks, in the guest, a command that outlives the server.
 const detachedLabel = "detached"
 
-// adoptPrograms takes over the programs that an earlier server has left in a
-// sandbox: terminals, and processes that are known by name. What else it has left,
-// and no server waits for any more, is ended.
+// adoptPrograms takes over the programs of an earlier server in a sandbox: terminals, and processes with a name. Other
+// programs, for which no server waits any more, are ended.
 func (v *supervisor) adoptPrograms(ctx context.Context, sb engine.Sandbox, ttys *terminals.Set) error {
 	programs, err := sb.Guest().Listed(ctx)
 	if err != nil {
@@ -128,8 +126,7 @@ func (v *supervisor) adoptProgram(ctx context.Context, sb engine.Sandbox, ttys *
 	return nil
 }
 
-// LeftProcess is one that an earlier server has started. It is taken up, or
-// ended; until then it stalls when nobody reads what it writes.
+// LeftProcess is a process of an earlier server, to be taken up or ended. It stalls when its output is not read.
 type LeftProcess struct {
 	Sandbox  cove.SandboxID
 	Name     string
@@ -140,8 +137,7 @@ type LeftProcess struct {
 	info   guest.ProcessInfo
 }
 
-// TakeUp goes on with a process, from an offset of its standard output that is
-// there. What it wrote to its standard error and nobody has read comes first.
+// TakeUp continues a process, from an available offset of its standard output. Unread standard error comes first.
 func (l LeftProcess) TakeUp(ctx context.Context, from uint64) (*Process, error) {
 	if from < l.From || from > l.To {
 		return nil, cove.Errorf(cove.Corrupt, "what a program has written up to %d is not there any more", l.From)
@@ -161,8 +157,7 @@ func (l LeftProcess) TakeUp(ctx context.Context, from uint64) (*Process, error) 
 	return l.v.newProcess(in, p, stats), nil
 }
 
-// End kills a process that is not adopted, unless it is a command that was started
-// to run on. Its output is dropped.
+// End kills a process that is not adopted, unless it is a detached command. Its output is dropped.
 func (l LeftProcess) End(ctx context.Context) error {
 	p, err := process.Adopt(ctx, l.engine, l.v.o.Clock, l.info.ID, l.info.Stdout, l.info.Stderr)
 	if err != nil {
@@ -176,5 +171,5 @@ func (l LeftProcess) End(ctx context.Context) error {
 	return p.Kill()
 }
 
-// reasonGone is why a sandbox is stopped that was left running.
+// reasonGone is the reason in the record of a sandbox that ended while no server ran.
 const reasonGone = "it ended while no server ran, as in a restart of the machine"

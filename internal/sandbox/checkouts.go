@@ -15,24 +15,23 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// A sandbox that is shared is one like any other, with a checkout of its
-// repository. Beside it, in its home, there are checkouts for who works in it: each
-// is a sandbox by its record, with a name, a branch and a change-set of its own, and
-// without processes, a network or a wall of its own. It is within the other.
+// A shared sandbox is a sandbox like any other, with a checkout of its repository. Its home contains more checkouts, one
+// for each task: a checkout is recorded as a sandbox, with a name, a branch and a change-set of its own, and without
+// processes, a network or a wall of its own. The record says within which sandbox it is.
 //
-// Who shares one has asked for the same in every respect, as the same client: that
-// is the key by which it is found. What may be pushed from it are the branches of
-// all that are within it, for as long as they are.
+// Tasks share a sandbox when their requests are alike in every respect and come from the same principal: that is the key
+// by which it is found. From a shared sandbox the branches of its present checkouts may be pushed.
 
-// common is what those who share a sandbox have asked for alike: the sandbox as it
-// is made. It is pure.
+// common returns the part of a request that all tasks in a shared sandbox have in common: the request for that sandbox.
+// It is pure.
 func (q Request) common() Request {
 	q.Name, q.WorkDir, q.Labels, q.Files, q.Shared = "", "", nil, nil, false
 	q.Repository = &workspace.Repository{Source: q.Repository.Source}
 	return q
 }
 
-// shareKey tells apart what may not share a sandbox.
+// shareKey returns the key of the shared sandbox that fits a request: equal for requests that are alike in every
+// respect but their checkout.
 func (q Request) shareKey() (string, error) {
 	data, err := json.Marshal(q.common())
 	if err != nil {
@@ -42,9 +41,8 @@ func (q Request) shareKey() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// share is the sandbox that q is to be within: the one that there is, which is
-// started if it does not run, or one that is made. Of several who ask at once one
-// makes it.
+// share returns the shared sandbox for a request: the existing one, started if it does not run, or a new one. Of
+// several concurrent requests one makes it.
 func (s *Sandboxes) share(ctx context.Context, who cove.Principal, q Request, progress func(workspace.Step)) (cove.SandboxID, error) {
 	if g := q.Repository; g == nil || g.Worktree || g.Uncommitted || q.Bind != "" || q.SSHAgent != "" {
 		return "", cove.Errorf(cove.Unsupported, "a sandbox is shared by checkouts of a repository alone").WithHint("leave out what is not committed, worktrees, directories and SSH agents, or have a sandbox of your own")
@@ -87,7 +85,7 @@ func (s *Sandboxes) share(ctx context.Context, who cove.Principal, q Request, pr
 	return cove.SandboxID(made.ID), err
 }
 
-// furnishWithin makes the checkout of one within another, and places its files.
+// furnishWithin makes a checkout in a shared sandbox, and places its files.
 func (s *Sandboxes) furnishWithin(ctx context.Context, record *store.Sandbox, q Request, progress func(workspace.Step)) error {
 	ws, err := s.host.Workspaces.Create(ctx, workspace.Spec{
 		ID: record.ID, Name: record.Name, User: record.Spec.User, Repository: q.Repository, Owner: record.Owner, Within: record.Spec.Within,
@@ -111,7 +109,7 @@ func (s *Sandboxes) furnishWithin(ctx context.Context, record *store.Sandbox, q 
 	return provision.Deliver(ctx, in.Guest.Guest(), ws.Place, q.Files)
 }
 
-// destroyWithin destroys what was within a sandbox that has gone.
+// destroyWithin destroys the checkouts of a shared sandbox that is gone.
 func (s *Sandboxes) destroyWithin(ctx context.Context, who cove.Principal, host cove.SandboxID) error {
 	all, err := s.o.Store.For(who).Sandboxes(ctx)
 	if err != nil {

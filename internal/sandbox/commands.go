@@ -26,7 +26,7 @@ func NewProcesses(of *Sandboxes) *Processes {
 	return &Processes{supervisor: of.supervisor, commands: map[cove.ExecutionID]*command{}}
 }
 
-// CommandRequest is a command to run in a sandbox that runs.
+// CommandRequest describes a command for a running sandbox.
 type CommandRequest struct {
 	Args    []string
 	Env     map[string]string
@@ -36,7 +36,7 @@ type CommandRequest struct {
 	Detach  bool      // it goes on when the caller leaves
 }
 
-// CommandResult is how a command ended.
+// CommandResult describes how a command ended.
 type CommandResult struct {
 	ID       cove.ExecutionID
 	ExitCode int // 128+N for signal N
@@ -44,18 +44,17 @@ type CommandResult struct {
 	Duration time.Duration
 }
 
-// command is one that runs.
+// command is a running command.
 type command struct {
 	who     cove.Principal // who asked for it
 	sandbox cove.SandboxID
 	process *process.Process
 }
 
-// Command runs a command in a sandbox that runs. started is told its id before
-// any output; out receives the output as it comes, and what is slow there slows
-// the command. A command that fails is a result. When ctx ends, it is killed,
-// with its process group, unless it is detached. Errors: NotFound, Conflict when
-// the sandbox does not run, InvalidArgument, RuntimeMissing, Overloaded.
+// Command runs a command in a running sandbox. started receives its id before any output; out receives the output as it
+// comes, and a slow out slows the command. A failing command is a result. At the end of ctx the command is killed with
+// its process group, unless it is detached. Errors: NotFound, Conflict when the sandbox does not run, InvalidArgument,
+// RuntimeMissing, Overloaded.
 func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string, q CommandRequest, started func(cove.ExecutionID), out process.Output) (CommandResult, error) {
 	if err := ps.call(); err != nil {
 		return CommandResult{}, err
@@ -101,11 +100,11 @@ func (ps *Processes) Command(ctx context.Context, who cove.Principal, ref string
 	return r, nil
 }
 
-// errShutdown is why a server lets go of commands.
+// errShutdown ends the attendance of a command, which runs on, when the server shuts down.
 var errShutdown = cove.Errorf(cove.Unavailable, "the server shuts down")
 
-// attend moves a command's streams until it ends, its time is up, its caller has
-// gone, or this server goes, which leaves it running.
+// attend moves a command's streams until the command ends, its time is up, its caller leaves, or the server shuts down,
+// which leaves the command running.
 func (ps *Processes) attend(ctx context.Context, p *process.Process, q CommandRequest, out process.Output) (code int, limit cove.LimitKind, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -137,7 +136,7 @@ func (ps *Processes) attend(ctx context.Context, p *process.Process, q CommandRe
 	return o.Code, limit, nil
 }
 
-// errGone: nobody takes the output any more.
+// errGone reports output without a receiver.
 var errGone = errors.New("the receiver of the output has gone")
 
 // outlet passes output on while its receiver is there.
@@ -165,8 +164,8 @@ func (o *outlet) close() {
 	o.to = nil
 }
 
-// kill kills a command's process group and waits for its end, though not for
-// ever: what hangs in the kernel cannot be killed.
+// kill kills a command's process group and waits for its end, for a bounded time: a process that hangs in the kernel
+// cannot be killed.
 func kill(p *process.Process) error {
 	if err := p.Kill(); err != nil {
 		return err
@@ -177,8 +176,7 @@ func kill(p *process.Process) error {
 	return nil
 }
 
-// SignalCommand sends a signal to a command that the caller has started, and to
-// its process group. Errors: NotFound.
+// SignalCommand sends a signal to a command of the caller's, and to its process group. Errors: NotFound.
 func (ps *Processes) SignalCommand(ctx context.Context, who cove.Principal, ref string, id cove.ExecutionID, signal syscall.Signal) error {
 	record, err := ps.find(ctx, who, ref)
 	if err != nil {

@@ -17,10 +17,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// CreateSandbox makes a sandbox of the principal's that lasts, and starts it. progress is told its
-// steps. On error, and when ctx ends before, nothing of it is left. Errors:
-// InvalidArgument, NotFound, Forbidden, Conflict, Unsupported, ImageMissing,
-// StorageFull, Unavailable.
+// Create makes a long-lived sandbox for a principal, and starts it. progress receives the steps. On error, and when ctx
+// ends before, nothing of it is left. Errors: InvalidArgument, NotFound, Forbidden, Conflict, Unsupported,
+// ImageMissing, StorageFull, Unavailable.
 func (s *Sandboxes) Create(ctx context.Context, who cove.Principal, q Request, progress func(workspace.Step)) (made api.Sandbox, err error) {
 	if progress == nil {
 		progress = func(workspace.Step) {}
@@ -43,7 +42,7 @@ func (s *Sandboxes) Create(ctx context.Context, who cove.Principal, q Request, p
 	return s.create(ctx, record, q, progress)
 }
 
-// create makes a sandbox that is planned.
+// create makes a planned sandbox.
 func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request, progress func(workspace.Step)) (made api.Sandbox, err error) {
 	r, leave, err := s.enter(ctx, record.ID)
 	if err != nil {
@@ -76,7 +75,7 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 	return show(record.Owner, record), err
 }
 
-// plan is the record of what q asks for, or says why that cannot be.
+// plan returns the record of a new sandbox for a request. Errors say why there can be none.
 func (s *Sandboxes) plan(who cove.Principal, q Request) (store.Sandbox, error) {
 	if err := q.check(); err != nil {
 		return store.Sandbox{}, err
@@ -132,7 +131,7 @@ func (s *Sandboxes) furnish(ctx context.Context, r *resident, record *store.Sand
 	return provision.Deliver(ctx, bx.Guest(), cove.Workspace, q.Files)
 }
 
-// repositoryOf is what is to be remembered of a workspace's repository.
+// repositoryOf returns the recorded part of a workspace's repository.
 func repositoryOf(ws workspace.Workspace, asked *workspace.Repository) *store.SandboxRepository {
 	if asked == nil {
 		return nil

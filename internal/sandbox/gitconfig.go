@@ -13,19 +13,17 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// gitConfigPlace is where git finds, inside, what Cove has configured: below
-// what the user configures, so that everything can be changed there.
+// gitConfigPlace is the path, inside, of Cove's configuration of git. The user's configuration comes above it, and can
+// change everything.
 const gitConfigPlace = "/etc/cove/gitconfig"
 
-// gitEnv leads git there. Nobody asks for a password: the gateway sets
-// credentials, and whoever is asked could not know one.
+// gitEnv leads git to the configuration. Git asks for no password: the gateway sets credentials.
 var gitEnv = []string{"GIT_CONFIG_SYSTEM=" + gitConfigPlace, "GIT_TERMINAL_PROMPT=0"}
 
-// forges are hosts whose SSH addresses are rewritten in every sandbox.
+// forges are the hosts with SSH addresses that every sandbox rewrites to HTTPS.
 var forges = []string{"github.com", "gitlab.com", "bitbucket.org", "codeberg.org"}
 
-// writeGitConfig writes what git inside is to be configured with, and says
-// where.
+// writeGitConfig writes the configuration of git inside, and returns its place.
 func (v *supervisor) writeGitConfig(record store.Sandbox) (hostpath.Own, error) {
 	place := hostpath.Own{Dir: v.dirOf(record.ID), Name: "gitconfig"}
 	err := os.MkdirAll(place.Dir, 0o755)
@@ -38,7 +36,7 @@ func (v *supervisor) writeGitConfig(record store.Sandbox) (hostpath.Own, error) 
 	return place, nil
 }
 
-// gitConfig is git's configuration inside. It is pure.
+// gitConfig returns the configuration of git inside. It is pure.
 func gitConfig(spec store.SandboxSpec) string {
 	var b strings.Builder
 	b.WriteString("# Made by Cove for this sandbox. What you configure yourself wins.\n[include]\n\tpath = /etc/gitconfig\n")
@@ -68,7 +66,7 @@ func gitConfig(spec store.SandboxSpec) string {
 	return b.String()
 }
 
-// gitValue is a value as git's configuration has it, whatever is in it.
+// gitValue quotes a value for git's configuration.
 func gitValue(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(s) + `"`
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// StartSandbox starts one that is stopped. One that runs stays as it is. Errors:
-// NotFound, Conflict, and those of CreateSandbox.
+// Start starts a stopped sandbox. A running one stays as it is. Errors: NotFound, Conflict, and those of Create.
 func (s *Sandboxes) Start(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
 	if record, err := s.find(ctx, who, ref); err == nil && record.Spec.Within != "" {
 		if _, err := s.Start(ctx, who, string(record.Spec.Within)); err != nil {
@@ -44,9 +43,8 @@ func (s *Sandboxes) Start(ctx context.Context, who cove.Principal, ref string) (
 	})
 }
 
-// StopSandbox ends the processes of one. Its workspace and home stay; the rest
-// of its files go. One that is stopped stays as it is. Errors: NotFound,
-// Conflict.
+// Stop ends the processes of a sandbox. Its workspace and home stay; the rest of its files goes. A stopped one stays as
+// it is. Errors: NotFound, Conflict.
 func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
 	return s.live(ctx, who, ref, "stop", func(r *resident, record *store.Sandbox) error {
 		switch record.State {
@@ -78,8 +76,7 @@ func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (a
 	})
 }
 
-// PauseSandbox freezes one: nothing in it runs, and its memory is kept. Errors:
-// NotFound, Conflict, Unsupported.
+// Pause freezes a sandbox: nothing in it runs, and its memory is kept. Errors: NotFound, Conflict, Unsupported.
 func (s *Sandboxes) Pause(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
 	return s.live(ctx, who, ref, "pause", func(r *resident, record *store.Sandbox) error {
 		bx, _ := s.running(r)
@@ -106,7 +103,7 @@ func (s *Sandboxes) Pause(ctx context.Context, who cove.Principal, ref string) (
 	})
 }
 
-// ResumeSandbox lets one that is paused go on. Errors: NotFound, Conflict.
+// Resume continues a paused sandbox. Errors: NotFound, Conflict.
 func (s *Sandboxes) Resume(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
 	return s.live(ctx, who, ref, "resume", func(r *resident, record *store.Sandbox) error {
 		switch record.State {
@@ -132,9 +129,8 @@ func (s *Sandboxes) Resume(ctx context.Context, who cove.Principal, ref string) 
 	})
 }
 
-// RenameSandbox gives one another name. What is recorded of its network has the
-// old one until it is started again. Errors: NotFound, InvalidArgument,
-// Conflict.
+// Rename changes the name of a sandbox. Decisions about its network carry the old name until the next start. Errors:
+// NotFound, InvalidArgument, Conflict.
 func (s *Sandboxes) Rename(ctx context.Context, who cove.Principal, ref, name string) (api.Sandbox, error) {
 	if err := CheckName(name); err != nil {
 		return api.Sandbox{}, err
@@ -154,9 +150,8 @@ func (s *Sandboxes) Rename(ctx context.Context, who cove.Principal, ref, name st
 	})
 }
 
-// DestroySandbox removes one, whatever state it is in; with keepWork its
-// checkout stays where it is. ref may also be the id of an orphan. Errors:
-// NotFound, Unavailable.
+// Destroy removes a sandbox in whatever state; with keepWork its checkout stays in place. ref may also be the id of an
+// orphan. Errors: NotFound, Unavailable.
 func (s *Sandboxes) Destroy(ctx context.Context, who cove.Principal, ref string, keepWork bool) error {
 	record, err := s.find(ctx, who, ref)
 	if cove.ErrorCode(err) == cove.NotFound && who.IsOwner() {
@@ -190,11 +185,10 @@ func (s *Sandboxes) destroy(ctx context.Context, who cove.Principal, id cove.San
 	return err
 }
 
-// errAlready: there is nothing to do, and nothing to record.
+// errAlready reports that nothing had to be done, so that nothing is recorded.
 var errAlready = errors.New("it is so already")
 
-// live finds a sandbox, waits for its turn, does something with its life and
-// says what it is then.
+// live finds a sandbox, waits for its turn, changes its life with f, and returns its state afterwards.
 func (s *Sandboxes) live(ctx context.Context, who cove.Principal, ref string, action string, f func(*resident, *store.Sandbox) error) (api.Sandbox, error) {
 	record, err := s.find(ctx, who, ref)
 	if err != nil {
@@ -224,8 +218,8 @@ func (s *Sandboxes) live(ctx context.Context, who cove.Principal, ref string, ac
 	return show(who, record), err
 }
 
-// Sandboxes lists those that a caller has, newest first, and for the machine's
-// owner what belongs to none.
+// List returns the sandboxes of a principal, newest first, and to the machine's owner the orphans, which belong to no
+// sandbox.
 func (s *Sandboxes) List(ctx context.Context, who cove.Principal) (api.SandboxList, error) {
 	list := api.SandboxList{Sandboxes: []api.Sandbox{}}
 	all, err := s.all(ctx, who)
@@ -241,8 +235,7 @@ func (s *Sandboxes) List(ctx context.Context, who cove.Principal) (api.SandboxLi
 	return list, err
 }
 
-// FindSandbox returns one, with how much it has on disk. Errors: NotFound,
-// Conflict when ref could be several.
+// Find returns a sandbox with its use of the disk. Errors: NotFound, Conflict when ref fits several.
 func (s *Sandboxes) Find(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
 	record, err := s.find(ctx, who, ref)
 	if err != nil {
@@ -260,9 +253,8 @@ func (s *Sandboxes) Find(ctx context.Context, who cove.Principal, ref string) (a
 	return shown, err
 }
 
-// ExtendSandbox adds to what one may reach: at once, and each time that it is
-// started. documents are those of change. Errors: NotFound, InvalidArgument,
-// Conflict when it has no network.
+// Extend adds to the network of a sandbox, at once and for each start. documents are those of change. Errors: NotFound,
+// InvalidArgument, Conflict when it has no network.
 func (s *Sandboxes) Extend(ctx context.Context, who cove.Principal, ref string, change api.NetworkChange, documents []*policy.Document) (cut int, err error) {
 	_, err = s.live(ctx, who, ref, "network", func(r *resident, record *store.Sandbox) error {
 		if cmp.Or(record.Spec.Mode, cove.NetworkNone) == cove.NetworkNone {
@@ -278,8 +270,8 @@ func (s *Sandboxes) Extend(ctx context.Context, who cove.Principal, ref string, 
 	return cut, err
 }
 
-// SandboxCertificate is that of the authority which one trusts, as PEM. Errors:
-// NotFound, Conflict when it does not run or has no network.
+// Certificate returns the certificate authority that a sandbox trusts, as PEM. Errors: NotFound, Conflict when it does
+// not run or has no network.
 func (s *Sandboxes) Certificate(ctx context.Context, who cove.Principal, ref string) ([]byte, error) {
 	record, err := s.find(ctx, who, ref)
 	if err != nil {

@@ -19,8 +19,7 @@ var (
 		tapir tiger toad trout turtle viper walrus weasel whale wolf wombat wren yak zebra`)
 )
 
-// madeUpName is a name for a sandbox; after a few that were taken, with a
-// number.
+// madeUpName returns a name for a sandbox; after a few that were taken, with a number.
 func madeUpName(try int) string {
 	name := adjectives[rand.IntN(len(adjectives))] + "-" + animals[rand.IntN(len(animals))]
 	if try > 3 {

@@ -16,7 +16,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/guest"
 )
 
-// ProcessRequest is a program that goes on when this server goes.
+// ProcessRequest describes a program that outlives this server.
 type ProcessRequest struct {
 	Name  string // by which the next server knows it; at most 64 bytes
 	Args  []string
@@ -25,10 +25,9 @@ type ProcessRequest struct {
 	Stdin string // all of its input
 }
 
-// Process is a program in a sandbox that lasts. Whoever has it reads both
-// streams to their end, tells what of its output is safe, and waits for it. When
-// this server goes, the program goes on, and the next one is told of it
-// (Lasting.TakeUp) with the output that was not safe.
+// Process is a program in a long-lived sandbox. Its holder reads both streams to their end, reports how much of the
+// output is stored safely, and waits for it. When this server ends, the program runs on, and the next server receives
+// it (Host.TakeUp) with the output that was not safe.
 type Process struct {
 	Sandbox cove.SandboxID
 
@@ -40,8 +39,7 @@ type Process struct {
 	stdout, stderr io.Reader
 }
 
-// newProcess is one with its streams, of which the values of credentials that
-// the gateway sets for the sandbox are taken out, were they in them.
+// newProcess returns a program with its streams, from which the values of the gateway's credentials are blanked.
 func (v *supervisor) newProcess(in Inside, program *process.Process, before engine.Stats) *Process {
 	program.Retain()
 	p := &Process{Sandbox: in.ID, v: v, in: in, program: program, oomKills: before.OOMKills, stdout: program.Stdout(), stderr: program.Stderr()}
@@ -51,12 +49,12 @@ func (v *supervisor) newProcess(in Inside, program *process.Process, before engi
 	return p
 }
 
-// processLabel is what the guest keeps of a Process.
+// processLabel is the label of a Process in the guest.
 type processLabel struct {
 	Process string `json:"process"`
 }
 
-// processName is the name in a label; empty when it is none of a Process.
+// processName returns the name in a label; empty when the label is not a Process's.
 func processName(label []byte) string {
 	var l processLabel
 	if json.Unmarshal(label, &l) != nil {
@@ -65,9 +63,8 @@ func processName(label []byte) string {
 	return l.Process
 }
 
-// StartProcess starts a program in a sandbox that runs. Errors: NotFound,
-// Conflict when the sandbox does not run, InvalidArgument, RuntimeMissing,
-// Overloaded.
+// Start starts a program in a running sandbox. Errors: NotFound, Conflict when the sandbox does not run,
+// InvalidArgument, RuntimeMissing, Overloaded.
 func (ps *Processes) Start(ctx context.Context, who cove.Principal, ref string, q ProcessRequest) (*Process, error) {
 	if err := checkCommand(q.Args, q.Env); err != nil {
 		return nil, err
@@ -97,17 +94,16 @@ func (ps *Processes) Start(ctx context.Context, who cove.Principal, ref string, 
 	return ps.newProcess(in, p, stats), nil
 }
 
-// Stdout is the program's output, without credentials. What is read is kept
-// until Safe.
+// Stdout returns the program's output, without credentials. The guest keeps it until Safe.
 func (p *Process) Stdout() io.Reader { return p.stdout }
 
-// Stderr is the program's error output, without credentials.
+// Stderr returns the program's error output, without credentials.
 func (p *Process) Stderr() io.Reader { return p.stderr }
 
-// Safe says that standard output before an offset is not needed any more.
+// Safe releases the standard output before an offset.
 func (p *Process) Safe(offset uint64) error { return p.program.Release(offset) }
 
-// Exited is closed when the program has ended, or this server has let go of it.
+// Exited returns a channel that is closed when the program has ended, or this server has let go of it.
 func (p *Process) Exited() <-chan struct{} { return p.program.Exited() }
 
 // Signal sends a signal to the program's process group.
@@ -125,7 +121,7 @@ func (p *Process) Kill() error {
 	return err
 }
 
-// Ended is how a Process ended.
+// Ended describes how a Process ended.
 type Ended struct {
 	ExitCode int            // 128+N for signal N
 	Limit    cove.LimitKind // that may have ended it
@@ -153,11 +149,10 @@ func (p *Process) Wait() (e Ended, err error) {
 	return Ended{ExitCode: o.Code, Limit: o.Limit(stats)}, err
 }
 
-// lostGrace is how long the end of a sandbox may take to show after the
-// connection to its guest has ended.
+// lostGrace is the time in which the end of a sandbox shows after the connection to its guest has ended.
 const lostGrace = time.Second
 
-// whyLost says why the connection to a guest has ended.
+// whyLost returns the reason for the end of a connection to a guest.
 func (v *supervisor) whyLost(sb engine.Sandbox) error {
 	select {
 	case <-sb.Done():
@@ -167,8 +162,8 @@ func (v *supervisor) whyLost(sb engine.Sandbox) error {
 	return v.whyLeft()
 }
 
-// Holds lists what waits for an answer in the program's sandbox, the oldest
-// first, and a channel that is closed when that changes; nil without a network.
+// Holds returns the requests of the program's sandbox that wait for an answer, the oldest first, and a channel that is
+// closed when they change; nil without a network.
 func (p *Process) Holds() ([]approval.Hold, <-chan struct{}) {
 	if p.in.way == nil {
 		return nil, nil

@@ -14,8 +14,7 @@ import (
 // reconciler removes sandboxes, and makes records and sandboxes agree.
 type reconciler struct{ *supervisor }
 
-// reconcile makes records and sandboxes fit together. It leaves alone those that
-// somebody is doing something with.
+// reconcile makes records and sandboxes agree. It leaves alone a sandbox whose turn is taken.
 func (c *reconciler) reconcile(ctx context.Context) error {
 	all, err := c.own().Sandboxes(ctx)
 	if err != nil {
@@ -91,8 +90,7 @@ func (c *reconciler) reconcileOne(ctx context.Context, id cove.SandboxID) error 
 	return nil
 }
 
-// checkPaused records one that is paused and not there any more as stopped. One
-// that is there stays paused until somebody resumes it, who adopts it then.
+// checkPaused records a paused sandbox that is gone as stopped. Another stays paused until its resumption adopts it.
 func (c *reconciler) checkPaused(ctx context.Context, record store.Sandbox) error {
 	eng, err := c.o.Engines.Get(record.Spec.Engine)
 	if err != nil {
@@ -109,7 +107,7 @@ func (c *reconciler) checkPaused(ctx context.Context, record store.Sandbox) erro
 	return c.stopped(ctx, &record)
 }
 
-// orphans are workspaces and sandboxes of engines in use that no record has.
+// orphans returns the workspaces, and the sandboxes of engines in use, that have no record.
 func (c *reconciler) orphans(ctx context.Context, records []store.Sandbox) ([]string, error) {
 	known := func(id cove.SandboxID) bool {
 		return slices.ContainsFunc(records, func(b store.Sandbox) bool { return b.ID == id })
@@ -140,8 +138,7 @@ func (c *reconciler) orphans(ctx context.Context, records []store.Sandbox) ([]st
 	return all, nil
 }
 
-// destroyOrphan removes what belongs to no sandbox, or says otherwise that there
-// is none.
+// destroyOrphan removes an orphan, or returns the error otherwise when there is none.
 func (c *reconciler) destroyOrphan(ctx context.Context, who cove.Principal, ref string, keepWork bool, otherwise error) error {
 	id, err := cove.ParseSandboxID(ref)
 	if err != nil {
@@ -173,8 +170,8 @@ func (c *reconciler) destroyOrphan(ctx context.Context, who cove.Principal, ref 
 	return err
 }
 
-// goneWithin reports whether one within another is to be removed: it was half made
-// or half removed, or the other has gone.
+// goneWithin reports whether a checkout in a shared sandbox is to be removed: it was half made or half removed, or the
+// shared sandbox is gone.
 func (c *reconciler) goneWithin(ctx context.Context, record store.Sandbox) (bool, error) {
 	raw, err := c.own().Sandbox(ctx, record.ID)
 	if err != nil {

@@ -27,7 +27,7 @@ func (rd *records) change(ctx context.Context, record *store.Sandbox, f func(*st
 	})
 }
 
-// recordOf is a sandbox of the principal's as it is recorded, but for what there was no room to
+// current returns a sandbox of a principal as it is recorded, corrected where a full disk kept a change from the
 // record.
 func (rd *records) current(ctx context.Context, who cove.Principal, id cove.SandboxID) (store.Sandbox, error) {
 	record, err := rd.o.Store.For(who).Sandbox(ctx, id)
@@ -44,7 +44,7 @@ func (rd *records) current(ctx context.Context, who cove.Principal, id cove.Sand
 	return record, nil
 }
 
-// records are all of the principal's, newest first.
+// all returns the sandboxes of a principal, newest first.
 func (rd *records) all(ctx context.Context, who cove.Principal) ([]store.Sandbox, error) {
 	all, err := rd.o.Store.For(who).Sandboxes(ctx)
 	hosts := map[cove.SandboxID]store.Sandbox{}
@@ -62,8 +62,7 @@ func (rd *records) all(ctx context.Context, who cove.Principal) ([]store.Sandbox
 	return all, err
 }
 
-// findRecord finds a sandbox by its id, its name (the caller's own first), or the
-// beginning of either that no other has.
+// find returns a sandbox by its id, its name (the caller's own first), or an unambiguous beginning of either.
 func (rd *records) find(ctx context.Context, who cove.Principal, ref string) (store.Sandbox, error) {
 	all, err := rd.all(ctx, who)
 	if err != nil {
@@ -72,7 +71,7 @@ func (rd *records) find(ctx context.Context, who cove.Principal, ref string) (st
 	return pick(who, all, ref)
 }
 
-// settle notes that a new sandbox is ready, and that it runs.
+// settle records that a new sandbox is ready, and that it runs.
 func (rd *records) settle(ctx context.Context, record store.Sandbox) error {
 	own := rd.o.Store.For(record.Owner)
 	if err := own.MoveSandbox(ctx, record.ID, cove.StatePreparing, cove.StateReady, ""); err != nil {
@@ -81,7 +80,7 @@ func (rd *records) settle(ctx context.Context, record store.Sandbox) error {
 	return own.MoveSandbox(ctx, record.ID, cove.StateReady, cove.StateRunning, "")
 }
 
-// enroll records a new sandbox; one without a name gets one that is free.
+// enroll records a new sandbox, with a free name if it has none.
 func (rd *records) enroll(ctx context.Context, record *store.Sandbox, unnamed bool) error {
 	for try := 0; ; try++ {
 		if unnamed {
@@ -97,7 +96,7 @@ func (rd *records) enroll(ctx context.Context, record *store.Sandbox, unnamed bo
 	}
 }
 
-// markStopped records that one has ended by itself.
+// stopped records that a sandbox has ended by itself.
 func (rd *records) stopped(ctx context.Context, record *store.Sandbox) error {
 	err := rd.own().MoveSandbox(ctx, record.ID, record.State, cove.StateStopped, reasonGone)
 	if err == nil {
@@ -106,14 +105,14 @@ func (rd *records) stopped(ctx context.Context, record *store.Sandbox) error {
 	return err
 }
 
-// touch notes that a sandbox is used. That this fails is no reason not to.
+// touch records the use of a sandbox. Its failure does not prevent the use.
 func (rd *records) touch(ctx context.Context, id cove.SandboxID) {
 	if err := rd.own().TouchSandbox(context.WithoutCancel(ctx), id, rd.o.Clock.Now()); err != nil {
 		rd.o.Log.Warn("cannot note that a sandbox is used", "sandbox", id, "error", err)
 	}
 }
 
-// inside is EnterSandbox for who only looks.
+// inside returns a running sandbox, without recording a use.
 func (rd *records) inside(ctx context.Context, who cove.Principal, ref string) (Inside, error) {
 	record, err := rd.find(ctx, who, ref)
 	if err != nil {
@@ -136,8 +135,7 @@ func (rd *records) inside(ctx context.Context, who cove.Principal, ref string) (
 	return Inside{Sandbox: record, Guest: sb, Env: open.env, Dir: record.Spec.WorkDir, Stopped: sb.Done(), terminals: open.ttys, git: open.git, way: open.way}, nil
 }
 
-// EnterSandbox finds one that runs, and notes that it is used. Errors: NotFound,
-// Conflict when it does not run.
+// Enter returns a running sandbox, and records its use. Errors: NotFound, Conflict when it does not run.
 func (rd *records) Enter(ctx context.Context, who cove.Principal, ref string) (Inside, error) {
 	in, err := rd.inside(ctx, who, ref)
 	if err == nil {
@@ -149,7 +147,7 @@ func (rd *records) Enter(ctx context.Context, who cove.Principal, ref string) (I
 	return in, err
 }
 
-// auditSandbox records what was done with the life of a sandbox.
+// auditLife records a change of a sandbox's life.
 func (rd *records) auditLife(ctx context.Context, who cove.Principal, action string, record store.Sandbox, err error) {
 	r := store.Record{Action: "sandbox-" + action, Object: string(record.ID), Verdict: "ok", Detail: record.Name}
 	if err != nil {
@@ -158,7 +156,7 @@ func (rd *records) auditLife(ctx context.Context, who cove.Principal, action str
 	rd.Audit(ctx, who, r)
 }
 
-// pick is findRecord's choice of those that the caller sees. It is pure.
+// pick is find's choice among the sandboxes that the caller sees. It is pure.
 func pick(who cove.Principal, all []store.Sandbox, ref string) (store.Sandbox, error) {
 	for _, fits := range []func(store.Sandbox) bool{
 		func(b store.Sandbox) bool { return string(b.ID) == ref },
@@ -188,7 +186,7 @@ func pick(who cove.Principal, all []store.Sandbox, ref string) (store.Sandbox, e
 	return store.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox %.80q", ref).WithHint("\"cove list\" shows those that there are")
 }
 
-// Inside is a lasting sandbox that runs, for whoever starts processes in it.
+// Inside is a running sandbox, for starting processes in it.
 type Inside struct {
 	store.Sandbox
 	Guest   engine.Sandbox

@@ -10,13 +10,11 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// roomPoll is how often it is looked whether there is room again for a record
-// that could not be written.
+// roomPoll is the interval of attempts to write a record for which the disk had no room.
 const roomPoll = 2 * time.Second
 
-// dismantle removes a sandbox with everything that belongs to it. What cannot be
-// removed stays recorded, as failed; where there is no room to record what has
-// become of it, that is tried again until there is. Its turn must be held.
+// dismantle removes a sandbox with everything that belongs to it. A sandbox that cannot be removed stays recorded, as
+// failed; on a full disk the record is tried again until there is room. The turn must be held.
 func (c *reconciler) dismantle(ctx context.Context, r *resident, id cove.SandboxID, keepWork bool) error {
 	record, err := c.own().Sandbox(ctx, id)
 	if err != nil {
@@ -50,7 +48,7 @@ func (c *reconciler) dismantle(ctx context.Context, r *resident, id cove.Sandbox
 	return nil
 }
 
-// condemn notes that a sandbox is being removed, and whether its work stays.
+// condemn records that a sandbox is being removed, and whether its work stays.
 func (c *reconciler) condemn(ctx context.Context, record *store.Sandbox) error {
 	if record.State == cove.StateDestroying {
 		return nil
@@ -66,7 +64,7 @@ func (c *reconciler) condemn(ctx context.Context, record *store.Sandbox) error {
 	return err
 }
 
-// clear removes all of a sandbox but its record.
+// clear removes everything of a sandbox except its record.
 func (c *reconciler) clear(ctx context.Context, r *resident, record store.Sandbox) error {
 	if err := c.vacate(r); err != nil {
 		return err
@@ -80,8 +78,8 @@ func (c *reconciler) clear(ctx context.Context, r *resident, record store.Sandbo
 	return errors.Join(c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork), c.host.ForgetRoute(record.ID), os.RemoveAll(c.dirOf(record.ID)))
 }
 
-// doom remembers whether a sandbox is to be removed though its record does not
-// say so, or stays for want of room, and then has that tried again.
+// retry remembers that a sandbox is to be removed although its record does not say so for want of room, and has that
+// tried again.
 func (c *reconciler) retry(r *resident, doomed, keepWork bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +96,7 @@ func (c *reconciler) retry(r *resident, doomed, keepWork bool) {
 	})
 }
 
-// clearWithin removes all of one within another but its record.
+// clearWithin removes everything of a checkout in a shared sandbox except its record.
 func (c *reconciler) clearWithin(ctx context.Context, record store.Sandbox) error {
 	if err := c.host.Workspaces.Remove(ctx, record.ID, record.Spec.KeepWork); err != nil {
 		return err
@@ -111,8 +109,7 @@ func (c *reconciler) clearWithin(ctx context.Context, record store.Sandbox) erro
 	return nil
 }
 
-// regrant has a sandbox reach what those need that are within it now. Errors:
-// Conflict when it does not run.
+// regrant gives a shared sandbox the network that its present checkouts need. Errors: Conflict when it does not run.
 func (c *reconciler) regrant(ctx context.Context, id cove.SandboxID) error {
 	r, leave, err := c.enter(ctx, id)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// Request is a sandbox that lasts, to be made.
+// Request describes a new long-lived sandbox.
 type Request struct {
 	Name string // made up when empty
 	// Spec is what it must be. Host paths in it have been checked; WorkDir is relative
@@ -26,8 +26,8 @@ type Request struct {
 	Shared bool
 }
 
-// defaults are what a place to work in is where nothing else is said. The
-// limits of the disk are of what is writable beside workspace and home.
+// defaults are the least specific layer of a sandbox's spec. The limits of the disk apply to writable places other than
+// workspace and home.
 var defaults = cove.Spec{Shape: cove.Shape{
 	User: cove.AgentUser, Lifetime: cove.LifetimeDetached,
 	Limits: cove.Limits{Memory: 4 << 30, CPUs: 4, PIDs: 2048, Disk: 4 << 30, Inodes: 500_000, OpenFiles: 1 << 16},
@@ -35,7 +35,7 @@ var defaults = cove.Spec{Shape: cove.Shape{
 
 var sandboxName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// CheckName refuses what is not the name of a sandbox.
+// CheckName refuses a text that cannot name a sandbox.
 func CheckName(name string) error {
 	if !sandboxName.MatchString(name) || strings.HasPrefix(name, "sb-") {
 		return cove.Errorf(cove.InvalidArgument, "%.80q is not a name for a sandbox", name).

@@ -53,7 +53,7 @@ func (rs *residents) atEnd(f func()) (stop func()) {
 	return sync.OnceFunc(func() { close(stopped) })
 }
 
-// resident is a sandbox that lasts, as this process has it.
+// resident is a long-lived sandbox in this process.
 type resident struct {
 	id   cove.SandboxID
 	turn chan struct{} // holds one value: who takes it may change its life
@@ -68,7 +68,7 @@ type resident struct {
 	retried  bool // it is looked soon whether there is room
 }
 
-// opened is what a running sandbox has on the host beside the engine's.
+// opened is the part of a running sandbox on the host, beside the engine's.
 type opened struct {
 	of    cove.Principal // whose it is
 	name  string         // as its way has it
@@ -80,7 +80,7 @@ type opened struct {
 	close func()        // the way and services, and lets go of the image
 }
 
-// owns says that this process is the one that has the lasting sandboxes.
+// owns returns an error unless this process holds the sandboxes.
 func (rs *residents) owns() error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -97,7 +97,7 @@ func (rs *residents) ownsLocked() error {
 	return nil
 }
 
-// residentLocked is the sandbox of an id, which may be nowhere else.
+// residentLocked returns the resident of an id, new if there is none. mu must be held.
 func (rs *residents) residentLocked(id cove.SandboxID) *resident {
 	r := rs.held[id]
 	if r == nil {
@@ -107,7 +107,7 @@ func (rs *residents) residentLocked(id cove.SandboxID) *resident {
 	return r
 }
 
-// dropResident forgets one that is not there. Its turn must be held.
+// drop forgets a resident that does not run. Its turn must be held.
 func (rs *residents) drop(r *resident) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -116,8 +116,7 @@ func (rs *residents) drop(r *resident) {
 	}
 }
 
-// enterLife waits until nobody else changes the life of a sandbox; leave must
-// be called.
+// enter waits for the turn of a sandbox, in which its life may change; leave ends the turn.
 func (rs *residents) enter(ctx context.Context, id cove.SandboxID) (r *resident, leave func(), err error) {
 	rs.mu.Lock()
 	if err := rs.ownsLocked(); err != nil {
@@ -136,14 +135,14 @@ func (rs *residents) enter(ctx context.Context, id cove.SandboxID) (r *resident,
 	}
 }
 
-// running is what r has on this host, if it runs or is paused.
+// running returns the running part of r, if it runs or is paused.
 func (rs *residents) running(r *resident) (*provision.Sandbox, opened) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	return r.box, r.open
 }
 
-// whyLeft is why this process lets go of a sandbox.
+// whyLeft returns the reason why this process lets go of a sandbox.
 func (rs *residents) whyLeft() error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -153,8 +152,8 @@ func (rs *residents) whyLeft() error {
 	return cove.Errorf(cove.Conflict, "the sandbox does not run any more").WithHint("start it with \"cove start\"")
 }
 
-// own returns the records as Cove itself sees them: for recovery, reaping and
-// pruning, and for the life of a sandbox that was found for its caller.
+// own returns the records as Cove itself sees them: for recovery, reaping and pruning, and for the life of a sandbox
+// that was found for its caller.
 func (rs *residents) own() store.Records { return rs.o.Store.For(cove.System("")) }
 
 func (rs *residents) correct(record *store.Sandbox) {

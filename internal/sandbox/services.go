@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
-// HiddenGit is a sandbox whose repository is not inside.
+// HiddenGit describes a sandbox whose repository stays outside.
 type HiddenGit struct {
 	ID        cove.SandboxID
 	Name      string
@@ -27,7 +27,7 @@ type HiddenGit struct {
 	Audit func(args []string, err error)
 }
 
-// GitService is git of such a sandbox: package git/hidden's.
+// GitService is git for such a sandbox; package git/hidden implements it.
 type GitService interface {
 	// Bind adds to a binding what the sandbox is shown, but for the listener. The
 	// caller closes the binding, also on error.
@@ -43,9 +43,8 @@ type GitService interface {
 	Close()
 }
 
-// services are those of a sandbox, always in the same order: another process
-// finds their sockets by it. What they show it is added to b, which is nil where
-// it runs already.
+// services returns the services of a sandbox, always in the same order, by which another process finds their sockets.
+// The services add their files to b, which is nil for a running sandbox.
 func (v *supervisor) services(ctx context.Context, record store.Sandbox, ws workspace.Workspace, b *engine.Binding) ([]service, error) {
 	all := servicesOf(record.Spec)
 	if ws.Hidden == "" {
@@ -64,7 +63,7 @@ func (v *supervisor) services(ctx context.Context, record store.Sandbox, ws work
 	return append(all, service{listen: git.Listen(), front: git.Programs(), serve: git.Serve, git: git}), nil
 }
 
-// openGit makes git for a sandbox whose repository is not inside.
+// openGit makes git for a sandbox whose repository stays outside.
 func (v *supervisor) openGit(ctx context.Context, record store.Sandbox, ws workspace.Workspace) (GitService, error) {
 	if v.host.OpenGit == nil {
 		return nil, cove.Errorf(cove.Unsupported, "a worktree needs git beside the sandbox, which is not to be had here").WithHint("leave out --worktree")
@@ -91,8 +90,7 @@ func (v *supervisor) openGit(ctx context.Context, record store.Sandbox, ws works
 	})
 }
 
-// servicesAgain are those of a sandbox that runs already. One that cannot be had
-// answers nothing.
+// servicesAgain returns the services of a sandbox that runs already. A service that cannot be opened answers nothing.
 func (v *supervisor) servicesAgain(record store.Sandbox) ([]service, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), adoptTimeout)
 	defer cancel()

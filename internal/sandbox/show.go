@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// show is a record as the API shows it to a caller.
+// show returns the wire form of a record for a caller.
 func show(who cove.Principal, b store.Sandbox) api.Sandbox {
 	spec, shown := b.Spec, apispec.SpecOf(b.Spec.Spec)
 	s := api.Sandbox{
@@ -29,7 +29,7 @@ func show(who cove.Principal, b store.Sandbox) api.Sandbox {
 	return s
 }
 
-// Exposed are the variables whose real tokens are in a sandbox with these mounts.
+// Exposed returns the variables whose real tokens a sandbox with these mounts can read.
 func Exposed(mounts []cove.Mount) (variables []string) {
 	for _, m := range mounts {
 		if path.Dir(m.Target) == cove.Tokens {
@@ -39,7 +39,7 @@ func Exposed(mounts []cove.Mount) (variables []string) {
 	return variables
 }
 
-// terminalsShown are a sandbox's terminals as the API shows them.
+// terminalsShown returns the wire form of a sandbox's terminals.
 func terminalsShown(ttys *terminals.Set) []api.Terminal {
 	all := []api.Terminal{}
 	for _, t := range ttys.List() {
@@ -52,10 +52,10 @@ func terminalsShown(ttys *terminals.Set) []api.Terminal {
 	return all
 }
 
-// placeOf is where the checkout of a sandbox is, inside.
+// placeOf returns the path of a sandbox's checkout, inside.
 func placeOf(spec store.SandboxSpec) string { return cmp.Or(spec.Place, cove.Workspace) }
 
-// stateWithin is the state of one within another. It is pure.
+// stateWithin returns the state of a checkout in a shared sandbox. It is pure.
 func stateWithin(record, host store.Sandbox) cove.State {
 	if record.State == cove.StateRunning {
 		return host.State

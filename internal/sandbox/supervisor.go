@@ -30,8 +30,7 @@ type supervisor struct {
 	looking sync.WaitGroup // for the ends of sandboxes
 }
 
-// service is something that this process does for a sandbox, on a socket inside
-// that it holds.
+// service is something that this process does for a sandbox, on a socket inside that it holds.
 type service struct {
 	listen guest.Listen
 	env    map[string]string
@@ -40,17 +39,16 @@ type service struct {
 	git    workGit                                    // nil but for git of a repository that is not inside
 }
 
-// adoptTimeout is how long an engine and a guest may take to give a sandbox to this
-// server.
+// adoptTimeout bounds the hand-over of a sandbox from an engine and a guest to this server.
 const adoptTimeout = 30 * time.Second
 
-// stopGrace is how long programs may take to end when they are asked to.
+// stopGrace is the time that programs have to end when they are asked to.
 const stopGrace = 3 * time.Second
 
-// stopPoll is how often it is looked whether they have.
+// stopPoll is the interval of looking whether they have ended.
 const stopPoll = 20 * time.Millisecond
 
-// bring makes the engine's sandbox for a record, with its way out and services.
+// bring makes the engine's sandbox for a record, with its route and services.
 func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandbox, ws workspace.Workspace) (err error) {
 	eng, err := v.o.Engines.Get(record.Spec.Engine)
 	if err != nil {
@@ -103,8 +101,7 @@ func (v *supervisor) bring(ctx context.Context, r *resident, record *store.Sandb
 	return nil
 }
 
-// networkOf is what a sandbox may reach: what its repository needs, what was
-// asked for, and what was added since.
+// networkOf returns the network of a sandbox: of its repository, of its request, and of later changes.
 func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
 	spec, n := record.Spec, egress.Network{Mode: cove.NetworkNone}
 	asked := spec.Network
@@ -137,8 +134,7 @@ func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
 	return n, nil
 }
 
-// networkWithin is what those within a sandbox need of the network for their
-// branches.
+// networkWithin returns the policy that the checkouts in a shared sandbox need for their branches.
 func (v *supervisor) networkWithin(host store.Sandbox) ([]*policy.Document, error) {
 	if asked := host.Spec.Network; host.Spec.Shared == "" || asked != nil && !asked.Enabled {
 		return nil, nil
@@ -161,9 +157,8 @@ func (v *supervisor) networkWithin(host store.Sandbox) ([]*policy.Document, erro
 	return documents, nil
 }
 
-// lastingBinding is what a sandbox is shown of the host: its workspace and home,
-// what the workspace needs beside them, its agent's layers, and what was asked
-// for. The caller closes it, also on error.
+// binding returns everything of the host that a sandbox is shown: its workspace and home, the workspace's other files,
+// its agent's layers, and the mounts of its request. The caller closes it, also on error.
 func (v *supervisor) binding(record store.Sandbox, ws workspace.Workspace) (b engine.Binding, err error) {
 	b.Hostname = record.Name
 	if ws.Bound {
@@ -197,7 +192,7 @@ func (v *supervisor) binding(record store.Sandbox, ws workspace.Workspace) (b en
 	return b, b.Show(config, engine.File{Target: gitConfigPlace})
 }
 
-// occupy notes that a sandbox runs, and looks for its end.
+// occupy records in the resident that a sandbox runs, and watches for its end.
 func (v *supervisor) occupy(r *resident, sb *provision.Sandbox, record store.Sandbox, way egress.Route, services []service, sockets []*os.File, release func()) {
 	env := append(rootfs.Env(record.Spec.User), record.Spec.ImageEnv...)
 	env = append(env, gitEnv...)
@@ -246,8 +241,7 @@ func (v *supervisor) newTerminals(sb engine.Sandbox) *terminals.Set {
 	return terminals.New(terminals.Options{Sandbox: sb, Recorders: v.host.Recorders, Clock: v.o.Clock, Log: v.o.Log, Serving: &v.serving})
 }
 
-// askToEnd tells every program to end, as a terminal that goes away and a
-// machine that goes down do, and gives them time.
+// askToEnd asks every program to end, as a closing terminal and a machine's shutdown do, and gives them time.
 func (v *supervisor) askToEnd(ctx context.Context, sb engine.Sandbox) {
 	ctx, cancel := context.WithTimeout(ctx, stopGrace)
 	defer cancel()
@@ -271,7 +265,7 @@ func (v *supervisor) askToEnd(ctx context.Context, sb engine.Sandbox) {
 	}
 }
 
-// vacate ends what runs of a sandbox. Its turn must be held.
+// vacate ends the running part of a sandbox. Its turn must be held.
 func (v *supervisor) vacate(r *resident) error {
 	bx, open := v.running(r)
 	if bx == nil {
@@ -287,7 +281,7 @@ func (v *supervisor) vacate(r *resident) error {
 	return nil
 }
 
-// lookForEnd waits for a sandbox to end by itself, and puts that down.
+// watch waits for a sandbox to end by itself, and records that.
 func (v *supervisor) watch(r *resident, sb *provision.Sandbox, o opened) {
 	select {
 	case <-o.left:
@@ -316,7 +310,7 @@ func (v *supervisor) watch(r *resident, sb *provision.Sandbox, o opened) {
 	v.o.Log.Warn("a sandbox has ended", "sandbox", r.id, "name", record.Name, "reason", why, "error", err)
 }
 
-// leaveResidents lets go of the sandboxes that last, which go on.
+// leave lets go of the sandboxes, which run on.
 func (v *supervisor) leave() {
 	v.mu.Lock()
 	var all []opened
@@ -334,7 +328,7 @@ func (v *supervisor) leave() {
 
 func (v *supervisor) dirOf(id cove.SandboxID) string { return filepath.Join(v.host.Dir, string(id)) }
 
-// destroyLeft destroys what an engine has of a sandbox that nobody has.
+// destroyLeft destroys an engine's sandbox that no process holds.
 func (v *supervisor) destroyLeft(ctx context.Context, engineName string, id cove.SandboxID) error {
 	eng, err := v.o.Engines.Get(engineName)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/terminal"
 )
 
-// TerminalRequest is a terminal to look at.
+// TerminalRequest describes a terminal to look at.
 type TerminalRequest struct {
 	// ID is one that is there; empty is the oldest that runs, or where there is
 	// none a new one.
@@ -34,9 +34,8 @@ type TerminalRequest struct {
 	History   bool   // show what has left the screen, to scroll back to
 }
 
-// OpenTerminal lets the caller look at a terminal of a sandbox that runs, and
-// type. Errors: NotFound, Conflict when the sandbox does not run, Overloaded,
-// InvalidArgument, RuntimeMissing.
+// OpenTerminal attaches the caller to a terminal of a running sandbox. Errors: NotFound, Conflict when the sandbox does
+// not run, Overloaded, InvalidArgument, RuntimeMissing.
 func (ps *Processes) OpenTerminal(ctx context.Context, who cove.Principal, ref string, q TerminalRequest) (*terminals.Viewer, error) {
 	if err := checkCommand(q.Args, q.Env); err != nil {
 		return nil, err
@@ -56,8 +55,8 @@ func (ps *Processes) OpenTerminal(ctx context.Context, who cove.Principal, ref s
 	return t.Attach(q.Size, q.History)
 }
 
-// Terminals lists the terminals of a sandbox that runs, the oldest first.
-// Errors: NotFound, Conflict when it does not run.
+// Terminals lists the terminals of a running sandbox, the oldest first. Errors: NotFound, Conflict when it does not
+// run.
 func (ps *Processes) Terminals(ctx context.Context, who cove.Principal, ref string) ([]api.Terminal, error) {
 	in, err := ps.inside(ctx, who, ref)
 	if err != nil {
@@ -66,9 +65,8 @@ func (ps *Processes) Terminals(ctx context.Context, who cove.Principal, ref stri
 	return terminalsShown(in.terminals), nil
 }
 
-// TerminalText is what a terminal shows and has shown, as plain text; of no id
-// the oldest that runs, else the newest that has ended. Errors: NotFound,
-// Conflict when the sandbox does not run.
+// TerminalText returns the screen and the scrollback of a terminal as plain text; without an id, of the oldest that
+// runs, else of the newest that has ended. Errors: NotFound, Conflict when the sandbox does not run.
 func (ps *Processes) TerminalText(ctx context.Context, who cove.Principal, ref, id string) (string, error) {
 	in, err := ps.inside(ctx, who, ref)
 	if err != nil {
@@ -127,7 +125,7 @@ func (ps *Processes) startTerminal(ctx context.Context, who cove.Principal, in I
 
 var errNoProgram = errors.New("no program")
 
-// programsOf are the programs that a new terminal may have, the best first.
+// programsOf returns the candidates for the program of a new terminal, the best first.
 func programsOf(q TerminalRequest, spec store.SandboxSpec) [][]string {
 	switch {
 	case len(q.Args) > 0:
@@ -140,8 +138,8 @@ func programsOf(q TerminalRequest, spec store.SandboxSpec) [][]string {
 	return [][]string{{"bash", "-l"}, {"sh", "-l"}}
 }
 
-// terms are the terminals that a program inside may be told of. Whatever else
-// somebody has is told to be like the first: what passes is what it understands.
+// terms are the terminal types that a program inside may see. Any other is reported as the first: its sequences are
+// those that pass.
 var terms = regexp.MustCompile(`^(xterm-256color|xterm|xterm-color|screen|screen-256color|tmux|tmux-256color|vt100|vt220|linux|rxvt|rxvt-unicode-256color|ansi|dumb)$`)
 
 func termOf(asked string) string {
@@ -151,13 +149,13 @@ func termOf(asked string) string {
 	return "xterm-256color"
 }
 
-// environment is that of a process that asks for more; what comes later wins.
+// environment returns the environment of a process with variables of its own; a later value wins.
 func (in Inside) environment(asked map[string]string, more ...string) []string {
 	env := append(slices.Clone(in.Env), more...)
 	return rootfs.LastWins(rootfs.WithVariables(env, asked))
 }
 
-// place is where a process begins.
+// place returns the directory in which a process starts.
 func (in Inside) place(asked string) string {
 	switch {
 	case asked == "":
@@ -176,7 +174,7 @@ func checkCommand(args []string, env map[string]string) error {
 	return runtime.CheckEnv(env)
 }
 
-// startFailure says why a program could not be started.
+// startFailure turns a guest's failure to start a program into an error for the user.
 func startFailure(spec guest.ProcessSpec, err error) error {
 	var failure *guest.Failure
 	if !errors.As(err, &failure) {
@@ -197,8 +195,8 @@ func startFailure(spec guest.ProcessSpec, err error) error {
 	return cove.Errorf(cove.Internal, "cannot start %.200q: %w", program, failure)
 }
 
-// auditProcess records that a process was started or ended in a sandbox. Its
-// arguments stay out of the record: they may have secrets.
+// auditProcess records that a process was started or ended in a sandbox. Arguments stay out of the record, since they
+// may hold secrets.
 func (ps *Processes) auditProcess(ctx context.Context, who cove.Principal, action string, record store.Sandbox, args []string, err error) {
 	r := store.Record{Action: "sandbox-" + action, Object: string(record.ID), Verdict: "ok", Detail: record.Name}
 	if len(args) > 0 {

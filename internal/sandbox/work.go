@@ -22,10 +22,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// OpenWork finds a sandbox whose work is asked for. One that does not run is
-// shown its workspace in another sandbox for as long as that takes, without a
-// network, and nobody starts it meanwhile. Errors: NotFound, InvalidArgument
-// when it works on no repository, Conflict when it is paused.
+// OpenWork opens a sandbox's repository. The workspace of a stopped sandbox is shown to a temporary one without a
+// network, and the sandbox cannot be started meanwhile. Errors: NotFound, InvalidArgument when it works on no
+// repository, Conflict when it is paused.
 func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string) (*Work, error) {
 	record, err := s.find(ctx, who, ref)
 	if err != nil {
@@ -53,7 +52,7 @@ func (s *Sandboxes) OpenWork(ctx context.Context, who cove.Principal, ref string
 	return s.showWork(ctx, who, record)
 }
 
-// showWork shows the workspace of a sandbox that is stopped to another one.
+// showWork shows the workspace of a stopped sandbox to a temporary one.
 func (s *Sandboxes) showWork(ctx context.Context, who cove.Principal, record store.Sandbox) (w *Work, err error) {
 	_, leave, err := s.enter(ctx, cmp.Or(record.Spec.Within, record.ID))
 	if err != nil {
@@ -122,9 +121,8 @@ func (s *Sandboxes) showWork(ctx context.Context, who cove.Principal, record sto
 	}}, nil
 }
 
-// Work is a sandbox whose work is being brought to the host: git runs inside,
-// or beside it where its repository is not inside, and what it says is the
-// sandbox's word. Close must be called.
+// Work is access to a sandbox's repository for bringing its work to the host. Git runs inside, or beside the sandbox
+// for a repository that stays outside, and its output is the sandbox's word. Close must be called.
 type Work struct {
 	ID     cove.SandboxID
 	Record store.Sandbox
@@ -145,7 +143,7 @@ type workGit interface {
 	Send(ctx context.Context, asIs bool) (p *process.Process, done func(), err error)
 }
 
-// Audit records what was done with the work.
+// Audit records an action on the work.
 func (w *Work) Audit(ctx context.Context, who cove.Principal, action, detail string, err error) {
 	r := store.Record{Action: "sandbox-" + action, Object: string(w.ID), Verdict: "ok", Detail: w.Record.Name + ": " + detail}
 	if err != nil {
@@ -157,12 +155,11 @@ func (w *Work) Audit(ctx context.Context, who cove.Principal, action, detail str
 	w.audit.Audit(context.WithoutCancel(ctx), who, r)
 }
 
-// Close lets the sandbox go.
+// Close releases the sandbox.
 func (w *Work) Close() { w.close() }
 
-// snapshot makes a commit of what is not committed, without touching anything
-// that somebody works with: its index is another. Where everything is committed
-// the ref of it goes.
+// snapshot commits uncommitted work with an index of its own, so that it disturbs no user of the repository. When
+// everything is committed, the ref is deleted.
 const snapshot = `ref=$1
 real=$(git rev-parse --git-path index) && dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
@@ -185,9 +182,8 @@ const (
 	maxSaid  = 4 << 10
 )
 
-// Snapshot puts work that is not committed where Import finds it: as a commit
-// that ref leads to. Errors: RuntimeMissing without git, StorageFull, Conflict
-// with what git says of a repository that it cannot read.
+// Snapshot commits uncommitted work, and points ref to it for Import. Errors: RuntimeMissing without git, StorageFull,
+// Conflict with git's message about a repository that it cannot read.
 func (w *Work) Snapshot(ctx context.Context, ref string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -198,8 +194,7 @@ func (w *Work) Snapshot(ctx context.Context, ref string) error {
 	return err
 }
 
-// Connect starts "git upload-pack" on the sandbox's repository. asIs has it send
-// objects as they are, and not as differences to others.
+// Connect starts "git upload-pack" on the sandbox's repository. With asIs it sends whole objects, without deltas.
 func (w *Work) Connect(ctx context.Context, asIs bool) (*WorkStream, error) {
 	p, done, err := w.git.Send(ctx, asIs)
 	if err != nil {
@@ -300,7 +295,7 @@ func (s *WorkStream) Close() error {
 	return nil
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the bytes that are written to it.
 type tail struct {
 	mu sync.Mutex
 	b  []byte
@@ -316,7 +311,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text is its last line.
+// text returns the last line.
 func (t *tail) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
