@@ -119,7 +119,7 @@ type ExecResult struct {
 	LimitHit string  `json:"limit_hit,omitempty" enum:"timeout"`
 }
 
-// Terminal is a program in a terminal of a sandbox. It runs on while nobody looks.
+// Terminal is a program in a terminal of a sandbox. It runs on while no client is attached.
 type Terminal struct {
 	ID        string    `json:"id" example:"t1"`
 	Args      []string  `json:"args" nullable:"false" doc:"Its program; long arguments are cut short once another server has it"`

@@ -11,8 +11,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 )
 
-// Asks is who holds requests until somebody answers: a sandbox.Manager, and the
-// clients of a gateway of its own.
+// Asks holds requests until they are answered. Implementations are sandbox.Manager
+// and the registered clients of a gateway of its own.
 type Asks interface {
 	// Holds lists what waits for an answer of the principal's in this process, the oldest first.
 	Holds(who cove.Principal) []approval.Hold

@@ -27,7 +27,7 @@ type Processes interface {
 	KillTerminal(ctx context.Context, who cove.Principal, ref, id string) error
 }
 
-// processErrors are those of whatever starts something in a sandbox.
+// processErrors are the errors of routes that start a process in a sandbox.
 var processErrors = append([]cove.Code{cove.Overloaded, cove.TooLarge, cove.RuntimeMissing}, lastingErrors...)
 
 // addProcessRoutes are the routes of what runs in sandboxes that last.

@@ -29,7 +29,7 @@ const (
 	AccessTokenFile = "token-file" // the provider itself, with a real token that is in the sandbox
 )
 
-// Default is the profile of whoever names none and has chosen none: it says nothing.
+// Default is the profile of a caller that neither names nor has chosen one. It sets nothing.
 const Default = "default"
 
 var (
@@ -189,7 +189,7 @@ func Apply(p api.Profile, s cove.Spec) (cove.Spec, error) {
 	return s.Over(specOf(p)), nil
 }
 
-// specOf is what a profile says of a sandbox.
+// specOf returns the settings of a sandbox that a profile holds.
 func specOf(p api.Profile) cove.Spec {
 	s := apispec.Spec(p.Spec)
 	s.Agent, s.Limits.Timeout = p.Agent, apispec.Duration(p.Timeout)

@@ -202,7 +202,7 @@ something is missing.`,
 	return c
 }
 
-// reportText is what was found of an agent, and what to do about it.
+// reportText describes the state of an agent and what to do about it.
 func reportText(r api.AgentReport) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", ui.Printable(r.Title))

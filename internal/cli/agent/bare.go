@@ -53,7 +53,7 @@ func bareProfile(ctx context.Context, sess *session.Session, o *options) (*api.P
 	return &p, nil
 }
 
-// profilesHere are those of this machine, whether its server runs or not.
+// profilesHere returns the profiles of this machine, whether its server runs or not.
 func profilesHere(ctx context.Context, sess *session.Session) ([]api.Profile, error) {
 	cfg, err := sess.Config()
 	if err != nil {
@@ -111,7 +111,7 @@ func (o *options) walled() string {
 	return ""
 }
 
-// newBareTask is what flags say, and then the profile.
+// newBareTask returns the task that the flags describe. The profile fills in what the flags leave out.
 func newBareTask(sess *session.Session, o *options, p api.Profile) (bareTask, error) {
 	t := bareTask{profile: p, config: driver.Config{Agent: o.Agent}, options: driver.Options{
 		Bind: true, Model: cmp.Or(o.model, p.Model), Instructions: cmp.Or(o.instructions, p.Instructions), MaxTurns: cmp.Or(o.turns, p.MaxTurns)}}
@@ -186,7 +186,7 @@ func giveTaskHere(ctx context.Context, sess *session.Session, o *options, d driv
 	return err
 }
 
-// followHere follows the task to its end. The error is that nobody can be told of it any more.
+// followHere follows the task to its end. It fails when its progress can no longer be shown.
 func (t *task) followHere(ctx context.Context, d driver.Driver, b bareTask, prompt string) (api.Run, error) {
 	run := t.run
 	defer t.in.Settle()

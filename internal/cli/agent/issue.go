@@ -45,17 +45,17 @@ func (w *workflow) add(f *pflag.FlagSet) {
 	f.BoolVarP(&w.verbose, "verbose", "v", false, "show all that tools answer, and what the agent writes to its standard error")
 }
 
-// workflowHelp is what the help of "cove start" says of them.
+// workflowHelp is the part of the help of "cove start" on issues.
 const workflowHelp = `With --repo it starts work on an issue instead, and sees it through: a sandbox with
 a checkout of REPO on a branch named after ISSUE, in which an agent works, as
 "cove claude" shows it. What the agent leaves uncommitted is committed, and the
 branch is pushed from the sandbox, as its policy lets it: that branch, without
-force, and no files that decide what others run. Then the sandbox goes. Whatever
-does not succeed leaves it, if there is any work in it, and says so.
+force, and no files that decide what others run. Then the sandbox is destroyed.
+If a step fails, a sandbox with work in it stays, and is named.
 
-ISSUE is a number of GitHub's, OWNER/REPO#NUMBER, an address, or a name. What it
-says is in --prompt-file, or is asked of "gh", GitHub's own command. Several can
-be under way at once.`
+ISSUE is the number of an issue on GitHub, OWNER/REPO#NUMBER, a URL, or a name.
+Its text is read from --prompt-file, or with "gh", GitHub's own command. Several
+issues can be worked on at once.`
 
 // StartsWorkflow makes "cove start", which is there, take issues, too.
 func StartsWorkflow(sess *session.Session, c *cobra.Command) *cobra.Command {
@@ -133,9 +133,11 @@ func workOn(ctx context.Context, sess *session.Session, w *workflow) error {
 
 // workflowRules tell the agent how it works, below what the issue says: not every
 // agent can be told anything beside its task.
-const workflowRules = `This is an issue of the repository in the current directory. You work on it on a branch of its own, and nobody is there to be asked. Commit what belongs together as you go. When you have ended, what is not committed is committed for you, and the branch is pushed: do not push yourself.`
+const workflowRules = "This is an issue of the repository in the current directory. " +
+	"You work on it on a branch of its own, and there is no user to ask. Commit what belongs together as you go. " +
+	"When you have ended, what is not committed is committed for you, and the branch is pushed: do not push yourself."
 
-// issueText is what an issue says.
+// issueText holds the title and the text of an issue.
 type issueText struct{ title, text string }
 
 // readIssue finds what an issue says: in a file, or by asking gh.
@@ -252,7 +254,7 @@ func commitMessage(issue, title string) string {
 	return title + "\n\nFor " + issue + "."
 }
 
-// commitRest is a shell's script that commits what is not committed, as whoever git is configured for.
+// commitRest is a shell script that commits what is not committed, with the name that git is configured for.
 const commitRest = `git add --all || exit 1
 if git diff --cached --quiet; then exit 0; fi
 if git config user.name >/dev/null && git config user.email >/dev/null; then exec git commit -q -m "$1"; fi

@@ -18,7 +18,7 @@ import (
 
 // options are the flags of the commands that give an agent a task, as they were written.
 type options struct {
-	flags.NewSandbox // those that say what the sandbox is made of
+	flags.NewSandbox // the flags that describe the sandbox
 
 	prompt, promptFile string
 	dir                string
@@ -152,8 +152,8 @@ func (o *options) readSchema() (json.RawMessage, error) {
 	return schema, err
 }
 
-// workDirectory is what an agent works on, and where below that it begins: of a copy all of the repository that the
-// directory is in; of one that is bound what was named, and nothing above it.
+// workDirectory returns the directory that an agent works on, and the directory below it in which the agent begins.
+// A copy is made of the whole repository around the named directory. With --bind it is the named directory alone.
 func (o *options) workDirectory() (dir, below string, err error) {
 	named, err := flags.RealDirectory(o.dir)
 	if err != nil || o.bind {
@@ -166,7 +166,7 @@ func (o *options) workDirectory() (dir, below string, err error) {
 	return dir, below, err
 }
 
-// agentSandbox is what a new sandbox must be, without what it works on.
+// agentSandbox returns the request for a new sandbox, without a workspace.
 func agentSandbox(sess *session.Session, o *options) (api.SandboxRequest, error) {
 	o.Empty = true
 	req, err := o.NewSandbox.Request(sess.Getenv)

@@ -21,8 +21,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// runStatuses are those of runs, as --status takes them.
-var runStatuses = []string{api.RunRunning, api.RunSucceeded, api.RunFailed, api.RunInterrupted, api.RunLimit, api.RunError}
+// runStatuses are the statuses that --status accepts.
+var runStatuses = []string{
+	api.RunRunning, api.RunSucceeded, api.RunFailed, api.RunInterrupted, api.RunLimit, api.RunError,
+}
 
 func runsCommand(sess *session.Session) *cobra.Command {
 	return ui.Group(&cobra.Command{
@@ -97,7 +99,7 @@ func statusOf(r api.Run) string {
 	return r.Status
 }
 
-// taskOf is what a run is about, in words.
+// taskOf returns the task of a run, in words.
 func taskOf(r api.Run) string {
 	if r.Interactive {
 		return "(in a terminal)"

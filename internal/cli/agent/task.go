@@ -86,7 +86,7 @@ func (t *task) resumes(ctx context.Context) (string, error) {
 	return earlier.ID, err
 }
 
-// failed is for what did not become a run, or whose end nobody knows.
+// failed reports the error of a task that did not become a run, or of a run whose end is unknown.
 func (t *task) failed(err error) error {
 	if t.o.json && !errors.Is(err, syscall.EPIPE) && cove.ErrorCode(err) != cove.Canceled {
 		t.PrintJSONLine(api.Error{Error: err.Error(), Code: string(cove.ErrorCode(err)), Hint: cove.ErrorHint(err)})
@@ -149,7 +149,7 @@ func (t *task) show() {
 	t.view.say, t.view.color, t.view.verbose = t.screen.Apart, t.Say.Color, t.o.verbose
 }
 
-// askTerminal is the terminal at which somebody can be asked, or nil.
+// askTerminal returns the terminal at which the user can be asked, or nil.
 func (t *task) askTerminal() *os.File {
 	if t.o.detach || t.o.prompt == "-" || t.o.promptFile == "-" || !ui.IsTerminal(t.In) || !ui.IsTerminal(t.Err) || !interact.Foreground(t.In) {
 		return nil
@@ -328,7 +328,7 @@ func (t *task) printAnswer(run api.Run) error {
 	return t.Print(text + "\n")
 }
 
-// work is what an agent has done in a sandbox, before anybody has decided what becomes of it.
+// work describes the changes of an agent in a sandbox, before the user decides what becomes of them.
 type work struct {
 	sandbox, name string
 	directory     string // of this machine, to take it over into

@@ -88,7 +88,7 @@ func (t *tool) edit(in map[string]any) bool {
 	return true
 }
 
-// patch is a text that says of several files what changes in them.
+// patch reads a call whose argument is one patch to several files.
 func (t *tool) patch(in map[string]any) bool {
 	text := ""
 	for _, v := range in {

@@ -12,8 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// settle shows what an agent has changed, and takes it over, throws it away, or
-// says where it is. What nobody has decided about stays.
+// settle shows what an agent has changed, and applies it, discards it, or
+// says where it is. Without a decision of the user the work stays.
 func (t *task) settle(ctx context.Context, w work) error {
 	if w.changed == 0 {
 		return t.unchanged(ctx, w)

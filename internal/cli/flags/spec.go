@@ -42,7 +42,7 @@ type Resolved struct {
 	Network *api.NetworkPermission // nil when no flag says anything of it
 }
 
-// AddMake defines the flags that say of what a sandbox is made. engine describes its engine.
+// AddMake defines the flags for a sandbox's image, engine and isolation. engine is the help of --engine.
 func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
 	f.StringVar(&o.Image, "image", "", "root filesystem `IMAGE`: host, dir:PATH, tar:PATH, or a reference")
 	f.StringVar(&o.Engine, "engine", "", engine)

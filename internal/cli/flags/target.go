@@ -23,8 +23,8 @@ type Target struct {
 	Last bool
 }
 
-// TargetHelp is what the help of every command says that takes a sandbox.
-const TargetHelp = `SANDBOX is a name, an id, or as much of one as no other has. Without it, it is
+// TargetHelp is part of the help of every command that takes a sandbox.
+const TargetHelp = `SANDBOX is a name, an id, or a unique prefix of one. Without it, it is
 the sandbox whose checkout the current directory is in, or the only one that was
 made from the repository it is in; with --last, the one that was used last.`
 
@@ -182,7 +182,7 @@ func sandboxNames(ctx context.Context, sess *session.Session) []string {
 	return all
 }
 
-// AnsweredSandboxes are those of a server that answers now, the last used first.
+// AnsweredSandboxes returns the sandboxes of a server that answers now, the last used first.
 func AnsweredSandboxes(ctx context.Context, sess *session.Session) []api.Sandbox {
 	l := session.OfRunning(ctx, sess, (*client.Client).Sandboxes)
 	slices.SortStableFunc(l.Sandboxes, func(a, b api.Sandbox) int { return b.LastUsedAt.Compare(a.LastUsedAt) })

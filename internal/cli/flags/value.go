@@ -68,7 +68,7 @@ func CheckText(name, text string) error {
 		WithHint("give compiled programs and data with --file, --mount or on standard input")
 }
 
-// MaxFiles is what the API takes as files together, in bytes; more is not even read.
+// MaxFiles is the API's limit on the size of all files together, in bytes. A file beyond it is not read.
 const MaxFiles = 16 << 20
 
 // File is a file as it is sent: text as it is, and anything else encoded.

@@ -32,16 +32,16 @@ import (
 // DefaultDetachKeys are typed to leave a terminal, as in Docker.
 const DefaultDetachKeys = "ctrl-p,ctrl-q"
 
-// TerminalHelp is what the help of the commands says that attach.
+// TerminalHelp is part of the help of the commands that attach.
 const TerminalHelp = `The program has a terminal of its own, in the sandbox: it goes on when the
-connection is lost, when this command ends, and when the server does. Whoever
-attaches sees the screen as it is. ctrl-p ctrl-q detaches (--detach-keys); every
-other key is the program's, ctrl-c too. A connection that is lost is made again.
+connection is lost, when this command ends, and when the server does. Attaching
+shows the screen as it is. ctrl-p ctrl-q detaches (--detach-keys); every other
+key is the program's, ctrl-c too. A connection that is lost is made again.
 
-What a program prints cannot harm the terminal: what is not known to be harmless
-does not arrive, such as writing to the clipboard or pictures.`
+A program's output cannot harm the terminal: control sequences that are not known
+to be harmless are dropped, such as writing to the clipboard or pictures.`
 
-// AttachTerminal shows a terminal on this one until its program ends or somebody detaches.
+// AttachTerminal shows a terminal on this one until its program ends or the user detaches.
 func AttachTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, keys string, o client.TerminalOptions) error {
 	_, err := ShowTerminal(sess, cmd, p, keys, o)
 	return err
@@ -81,7 +81,7 @@ type console struct {
 	options client.TerminalOptions
 	detach  keyWatch
 	state   *term.State // of this terminal, before
-	left    bool        // somebody has detached
+	left    bool        // the user has detached
 
 	mu       sync.Mutex
 	attached *client.Terminal // nil while the connection is lost
@@ -173,7 +173,7 @@ func (t *console) restore() {
 	rows, columns := t.size()
 	t.Out.Write(terminal.Restore(terminal.Size{Rows: rows, Columns: columns}))
 	io.WriteString(t.Out, "\x1b[23;2t\r\n")
-	// What the mouse has said meanwhile is not for the shell.
+	// Reports of the mouse that came meanwhile are not for the shell.
 	unix.IoctlSetInt(int(t.In.Fd()), unix.TCFLSH, unix.TCIFLUSH)
 	term.Restore(int(t.In.Fd()), t.state)
 }
@@ -223,7 +223,7 @@ func (t *console) again(ctx context.Context, why error) error {
 	t.attached = nil
 	t.mu.Unlock()
 	t.tell("the connection is lost, and the program goes on: trying again (ctrl-c gives up)")
-	shutDown := strings.Contains(why.Error(), "shuts down") // by somebody, who does not want it back at once
+	shutDown := strings.Contains(why.Error(), "shuts down") // a user stopped it, and does not want it back at once
 	began := time.Now()
 	for wait := session.SoonestRetry; ; wait = min(2*wait, session.LatestRetry) {
 		// A server of this machine that has died is started again.
@@ -277,7 +277,7 @@ func (t *console) hear(ctx context.Context, signals <-chan os.Signal, cancel con
 				if now := t.now(); now != nil {
 					now.Resize(t.size()) // a connection that is lost shows in show
 				}
-			case syscall.SIGCONT: // whoever stopped this process has had the terminal
+			case syscall.SIGCONT: // another program used the terminal meanwhile
 				term.MakeRaw(int(t.In.Fd()))
 				if now := t.now(); now != nil {
 					rows, columns := t.size()

@@ -39,14 +39,14 @@ func approveCommand(sess *session.Session) *cobra.Command {
 		Short: "See and answer what a policy asks about",
 		Long: `List the requests that wait for an answer, because a rule of their policy says
 "action: ask", of every process of Cove on this machine and of the clients of a
-gateway ("cove gateway"). With ID, let one go;
-with --deny, deny it. What nobody answers is denied.
+gateway ("cove gateway"). With ID, allow one; with --deny, deny it. A request
+without an answer is denied.
 
-An answer is for what waits (--scope once), for everything the same that its
-sandbox asks until it ends (sandbox), or for every sandbox that is started with
-the same policy (policy), for 30 days or what --for says; "cove approvals" lists
-these. What is allowed is so once, and what is denied for the sandbox, unless
---scope says otherwise.`,
+An answer is for the waiting request (--scope once), for every request of its
+sandbox that is the same, until the sandbox ends (sandbox), or for every sandbox
+with the same policy (policy), for 30 days or as long as --for says; "cove
+approvals" lists these. Without --scope a request is allowed once, and denied for
+the sandbox.`,
 		Example: `  cove approve
   cove approve ho_0123456789abcdefghjkmnpqrs --scope sandbox --for 1h
   cove approve ho_0123456789abcdefghjkmnpqrs --deny
@@ -83,7 +83,7 @@ these. What is allowed is so once, and what is denied for the sandbox, unless
 	return c
 }
 
-// answerOf is what the flags say.
+// answer returns the answer that the flags describe.
 func (o approveOptions) answer() (api.HoldAnswer, error) {
 	answer := api.HoldAnswer{Allow: !o.deny, Scope: o.scope}
 	if err := flags.CheckOneOf("--scope", o.scope, scopes); err != nil {

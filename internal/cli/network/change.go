@@ -45,7 +45,7 @@ func policyDeny(sess *session.Session) *cobra.Command {
 		func(hosts []string) api.NetworkChange { return api.NetworkChange{Deny: hosts} })
 }
 
-// changeNetwork changes the network of whoever is meant.
+// changeNetwork changes the network of the execution, sandbox or client with that name.
 func changeNetwork(sess *session.Session, cmd *cobra.Command, name string, change api.NetworkChange) error {
 	ctx := cmd.Context()
 	return aboutNetwork(sess, cmd, name, theirNetwork{
@@ -55,11 +55,11 @@ func changeNetwork(sess *session.Session, cmd *cobra.Command, name string, chang
 	})
 }
 
-// theirNetwork is what is to be done about a network, whosever it is.
+// theirNetwork holds one action on a network for each kind of its owner.
 type theirNetwork struct{ execution, sandbox, gateway func(*client.Client) error }
 
-// aboutNetwork does it for an execution, by its id, or for a sandbox, which one
-// process of Cove has; or for a client of "cove gateway".
+// aboutNetwork performs the action for an execution, by its id, for a sandbox,
+// which one process of Cove manages, or for a client of "cove gateway".
 func aboutNetwork(sess *session.Session, cmd *cobra.Command, name string, do theirNetwork) error {
 	ctx := cmd.Context()
 	_, err := cove.ParseExecutionID(name)

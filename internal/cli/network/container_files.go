@@ -72,7 +72,7 @@ func putFile(root *os.Root, name string, data []byte) error {
 	return errors.Join(err, f.Chmod(0o644), f.Close())
 }
 
-// readRegular reads a file of at most size bytes that whoever is inside may have made.
+// readRegular reads a file of at most size bytes. Programs in the container may have made it, so it is not trusted.
 func readRegular(root *os.Root, name string, size int) ([]byte, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
 
-// insideDir is where the files of a client are shown whose own they are.
+// insideDir is the directory in which a client with a mount namespace of its own sees its files.
 const insideDir = "/etc/cove"
 
 func gatewayAttach(sess *session.Session) *cobra.Command {
@@ -69,7 +69,7 @@ that --env prints makes programs look there.`,
 	return c
 }
 
-// attachment is what "cove gateway attach" holds.
+// attachment holds the sockets of a client for "cove gateway attach".
 type attachment struct {
 	*session.Session
 	gateway *client.Client
@@ -136,7 +136,7 @@ func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.Gat
 	return interrupts.Explain(err)
 }
 
-// sockets are those that a way out needs.
+// sockets lists the sockets that an egress route needs.
 func sockets() (all []netjoin.Socket) {
 	for _, l := range engine.WayOut() {
 		all = append(all, netjoin.Socket{Network: l.Network, Address: l.Address})
@@ -180,7 +180,7 @@ func (t *attachment) hold(ctx context.Context, held *client.Holding) error {
 	}
 }
 
-// again hands the sockets over as soon as somebody takes them.
+// again hands the sockets over as soon as a gateway takes them.
 func (t *attachment) again(ctx context.Context) (*client.Holding, error) {
 	for wait := session.SoonestRetry; ; wait = min(2*wait, session.LatestRetry) {
 		held, err := t.gateway.HandOver(ctx, t.name, t.sockets)

@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
-// gatewaySocket is where a gateway of its own is spoken to, below the run directory.
+// gatewaySocket is the socket of "cove gateway", below the run directory.
 const gatewaySocket = "gateway.sock"
 
 // socketFlag names the gateway's socket.

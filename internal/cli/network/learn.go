@@ -142,7 +142,7 @@ func proposal(ids []string, all []api.Decision) (string, error) {
 	return b.String(), nil
 }
 
-// attempts are what decisions are about, as far as a policy could allow it, and what there is to know of the rest.
+// attempts returns the attempts that a policy could allow, and a note on each that it could not.
 func attempts(all []api.Decision) (tried []policy.Attempt, notes []string) {
 	note := func(format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); !slices.Contains(notes, text) {
@@ -171,7 +171,7 @@ func attempts(all []api.Decision) (tried []policy.Attempt, notes []string) {
 	return tried, notes
 }
 
-// attemptOf is what one decision is about.
+// attemptOf returns the attempt that a decision is about.
 func attemptOf(d api.Decision, host policy.Host) (t policy.Attempt, ok bool) {
 	t.Host, t.Port, t.Times = host, d.Port, d.Count
 	t.Denied = d.Verdict == api.VerdictDeny && slices.Contains([]api.Stage{api.StageProtocol, api.StagePolicy, api.StageApproval, api.StageDial}, d.Stage)

@@ -122,7 +122,7 @@ func sandboxLogs(sess *session.Session, cmd *cobra.Command, p flags.Target, id s
 	})
 }
 
-// followInterval is how often it is looked what a terminal shows now.
+// followInterval is the time between two looks at a terminal's screen.
 const followInterval = 300 * time.Millisecond
 
 // followTerminal prints what a terminal shows as it comes, line by line, until its program has ended.

@@ -58,7 +58,7 @@ func ps(ctx context.Context, sess *session.Session, o psOptions) error {
 		return err
 	}
 	if len(peers) == 0 && (o.all || o.status != "" && o.status != string(api.StatusRunning)) {
-		b, err := sess.Connect(ctx, false) // nobody runs anything; the records are still there
+		b, err := sess.Connect(ctx, false) // nothing runs; the records are still there
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func executionListing(now time.Time) ui.Listing[api.Execution] {
 	}
 }
 
-// statuses are what --status of "cove ps" may be.
+// statuses are the values that --status of "cove ps" accepts.
 var statuses = []string{string(api.StatusRunning), string(api.StatusCompleted), string(api.StatusTimeout), string(api.StatusLimited),
 	string(api.StatusKilled), string(api.StatusRefused), string(api.StatusFailed)}
 

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 )
 
-// maxCode is what the API takes as code, in bytes; more is not even read.
+// maxCode is the API's limit on the size of code, in bytes. Code beyond it is not read.
 const maxCode = 1 << 20
 
 // request builds what is sent, apart from the code.

@@ -141,7 +141,7 @@ func runCode(ctx context.Context, sess *session.Session, o *options, args []stri
 	return nil
 }
 
-// programInput is what the program gets on its standard input, or nil.
+// programInput returns the standard input of the program, or nil.
 func programInput(sess *session.Session, o *options, file string) io.Reader {
 	if file == "-" || ui.IsNull(sess.In) || ui.IsTerminal(sess.In) && !o.stdin {
 		return nil
@@ -252,8 +252,8 @@ func warnings(e api.Execution) []string {
 	return lines
 }
 
-// askable is the terminal at which somebody can be asked, or nil: neither the
-// program's input nor its code comes from it, and there is something to ask.
+// askable returns the terminal at which the user can be asked, or nil. Neither the
+// program's input nor its code comes from it, and its policy may ask.
 func askable(sess *session.Session, req api.ExecuteRequest, file string, stdin io.Reader) *os.File {
 	if req.Permissions == nil || stdin != nil || file == "-" || !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) || !interact.Foreground(sess.In) {
 		return nil

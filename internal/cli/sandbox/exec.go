@@ -37,7 +37,7 @@ func execCommand(sess *session.Session) *cobra.Command {
 		Long: `Run a command in a sandbox that runs, print what it prints as it comes, and exit
 with its exit code. Standard input that is piped is the command's; with -i one
 that is a terminal is, too. ctrl-c is passed on; a second one leaves, which ends
-the command. With --detach it goes on, and nobody sees what it prints.
+the command. With --detach it goes on, and its output is discarded.
 
 With -t the command has a terminal, as "cove shell" has. There is no shell
 between, unless it is the command. Exit codes beside the command's: 124 out of
@@ -91,7 +91,7 @@ time, 125 Cove itself failed, 127 the program is missing, 128+N ended by signal 
 // maxCollected is how much of each stream --json prints, in bytes.
 const maxCollected = 16 << 20
 
-// collected is what --json prints of a command.
+// collected is the output of --json for a command.
 type collected struct {
 	api.ExecResult
 	Stdout    string `json:"stdout"`

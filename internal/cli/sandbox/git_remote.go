@@ -116,7 +116,7 @@ func listing(w api.ImportedWork) string {
 	return b.String()
 }
 
-// fetchBatch reads "fetch ID NAME" lines to the empty one, and brings the objects into the repository of whoever asks.
+// fetchBatch reads "fetch ID NAME" lines to the empty one, and brings the objects into the caller's repository.
 func fetchBatch(ctx context.Context, in *bufio.Reader, line string, w api.ImportedWork, progress io.Writer) error {
 	var refs []string
 	for line != "" {
@@ -142,7 +142,7 @@ func fetchBatch(ctx context.Context, in *bufio.Reader, line string, w api.Import
 	}
 	args := append([]string{"-c", "fetch.fsckObjects=true", "fetch-pack", "--quiet", "--no-progress", w.Directory}, refs...)
 	c := exec.CommandContext(ctx, "git", args...)
-	c.Stderr = progress // its output, names of refs, is for nobody
+	c.Stderr = progress // its output, names of refs, is not needed
 	if err := c.Run(); err != nil {
 		return cove.Errorf(cove.Unavailable, "git cannot fetch from %s: %w", w.Directory, err)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // trustIDE warns once, before a program of this machine opens files that a
-// sandbox writes. At a terminal somebody has to agree.
+// sandbox writes. At a terminal the user has to agree.
 func trustIDE(sess *session.Session, program string) error {
 	if program == "" {
 		return nil

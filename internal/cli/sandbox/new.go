@@ -69,7 +69,7 @@ cove::NAME" bring the work back.`,
 	o.add(c.Flags())
 	sess.AddProfile(c, &o.Profile)
 	c.RegisterFlagCompletionFunc("preset", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		names, _ := presetNames(sess) // whoever completes cannot be told
+		names, _ := presetNames(sess) // completion cannot show an error
 		return names, cobra.ShellCompDirectiveNoFileComp
 	})
 	return c

@@ -53,8 +53,8 @@ func askNew(ctx context.Context, sess *session.Session, o *flags.NewSandbox) err
 	return nil
 }
 
-// knownRepositories are those that somebody at this terminal may mean: the one of this directory, those of sandboxes,
-// the last used first, and those in the store. A server that does not answer knows none.
+// knownRepositories lists repositories to suggest at the terminal: the repository around this directory, those of
+// sandboxes, the last used first, and those in the store. A server that does not answer knows none.
 func knownRepositories(ctx context.Context, sess *session.Session) []string {
 	var known []string
 	if top := flags.RepositoryTop(flags.CurrentDirectory()); top != "" {

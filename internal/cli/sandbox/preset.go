@@ -39,7 +39,7 @@ type preset struct {
 
 var presetName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-// presetFile is where a preset is, or would be.
+// presetFile returns the path of a preset, whether it exists or not.
 func presetFile(sess *session.Session, name string) (string, error) {
 	if !presetName.MatchString(name) {
 		return "", cove.Errorf(cove.InvalidArgument, "%.80q is no name for a preset", name).WithHint("use small letters, digits, _ and -, at most 63")
@@ -51,7 +51,7 @@ func presetFile(sess *session.Session, name string) (string, error) {
 	return filepath.Join(cfg.Home, "presets", name+".yaml"), nil
 }
 
-// lastFile is what "cove new --last" reads.
+// lastFile returns the path of the file that "cove new --last" reads.
 func lastFile(sess *session.Session) (string, error) {
 	cfg, err := sess.Config()
 	if err != nil {
@@ -187,7 +187,7 @@ func applyPreset(sess *session.Session, cmd *cobra.Command, o *newOptions) error
 	return nil
 }
 
-// presetOf is what a command line says, as it can be said from another directory and without its secrets.
+// presetOf returns the preset of a command line. It works from every directory and holds no secrets.
 func presetOf(sess *session.Session, cmd *cobra.Command, o *newOptions) (preset, error) {
 	p := preset{values: map[string][]string{}}
 	if o.Source != "" {

@@ -29,15 +29,17 @@ func pushCommand(sess *session.Session) *cobra.Command {
 		Short: "Push what a sandbox has committed, from this machine",
 		Long: `Push what a sandbox has committed to its repository's remote, with the credentials
 of this machine, without force. At a terminal it shows the commits and asks;
-elsewhere --yes has to be there, or --ask: then it waits until somebody allows it
-with "cove approve" or by the API, for as long as what a policy asks about does.
-Nobody answering is a denial. What is not committed stays.`,
-		Example: "  cove push brave-otter\n  cove push brave-otter --ask\n  cove push brave-otter --branch fix-login --yes",
+elsewhere it needs --yes or --ask. With --ask it waits until the push is allowed
+with "cove approve" or by the API, as long as a request that a policy asks about.
+A push without an answer is denied. What is not committed stays.`,
+		Example: `  cove push brave-otter
+  cove push brave-otter --ask
+  cove push brave-otter --branch fix-login --yes`,
 	}
 	p.AddTo(sess, c)
 	c.Flags().StringVar(&req.Branch, "branch", "", "`BRANCH` of the remote, instead of the sandbox's own")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	c.Flags().BoolVar(&req.Ask, "ask", false, "wait until somebody allows it: cove approve")
+	c.Flags().BoolVar(&req.Ask, "ask", false, "wait until it is allowed with cove approve")
 	c.MarkFlagsMutuallyExclusive("yes", "ask")
 	return sess.Showing(c, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		done, err := push(cmd.Context(), sess, p, req, yes)
@@ -57,10 +59,12 @@ func push(ctx context.Context, sess *session.Session, p flags.Target, req api.Pu
 		return api.PushedWork{}, err
 	}
 	if req.Ask {
-		sess.Say.Line("waiting until somebody allows the push: %s", sess.Command("approve"))
+		sess.Say.Line("waiting until the push is allowed: %s", sess.Command("approve"))
 	} else if !yes {
 		if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) {
-			return api.PushedWork{}, cove.Errorf(cove.InvalidArgument, "nobody can be asked whether to push the work of %s", s.Name).WithHint("look at it with %q, and add --yes; --ask waits for somebody else", sess.Command("log", s.Name))
+			return api.PushedWork{}, cove.Errorf(cove.InvalidArgument,
+				"cannot ask whether to push the work of %s: this is no terminal", s.Name).
+				WithHint("look at it with %q, and add --yes; --ask waits for \"cove approve\"", sess.Command("log", s.Name))
 		}
 		w, err := b.Client.ImportWork(ctx, s.ID)
 		if err != nil {
@@ -106,7 +110,7 @@ func prCommand(sess *session.Session) *cobra.Command {
 		Use:   "pr",
 		Short: "Push what a sandbox has committed, and open a pull request",
 		Long: `Push what a sandbox has committed, as "cove push" does, and open a pull request
-with "gh", GitHub's own command, as whoever is logged in there. Without gh it is
+with "gh", GitHub's own command, as the user who is logged in there. Without gh it is
 opened by GitHub's API, or that of a GitHub Enterprise server that the
 configuration names, with the credential that pushes have. For other servers the
 address is printed where one can be opened in a browser.`,
@@ -121,7 +125,7 @@ address is printed where one can be opened in a browser.`,
 	c.Flags().StringVar(&base, "base", "", "`BRANCH` to merge into (default: the one the sandbox began at)")
 	c.Flags().BoolVar(&draft, "draft", false, "as a draft")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	c.Flags().BoolVar(&ask, "ask", false, "wait until somebody allows it: cove approve")
+	c.Flags().BoolVar(&ask, "ask", false, "wait until it is allowed with cove approve")
 	c.MarkFlagsMutuallyExclusive("yes", "ask")
 	return c
 }
@@ -131,7 +135,7 @@ type pullRequest struct {
 	draft             bool
 }
 
-// fill says what nobody has said. The words of commits are the sandbox's.
+// fill sets the title and body that the flags left out. The words of commits are the sandbox's.
 func (q *pullRequest) fill(s api.Sandbox, done api.PushedWork, log string) {
 	var subjects []string
 	for line := range strings.Lines(log) {

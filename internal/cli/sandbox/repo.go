@@ -67,7 +67,7 @@ the sandbox's network.`,
 		Example: "  cove repo fetch owner/repo\n  cove repo fetch --partial https://git.example/owner/repo.git",
 		Args:    ui.Exactly("REPO"),
 	}
-	c.Flags().BoolVar(&partial, "partial", false, "leave out the contents of files until somebody checks them out")
+	c.Flags().BoolVar(&partial, "partial", false, "leave out the contents of files until they are checked out")
 	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
 		source, err := flags.RepositorySource(args[0], false)
 		if err != nil {

@@ -127,5 +127,5 @@ func intactBefore(records int64) string {
 	return fmt.Sprintf("%d records are intact", records)
 }
 
-// verdicts are what --verdict of "cove audit" may be.
+// verdicts are the values that --verdict of "cove audit" accepts.
 var verdicts = []string{"ok", "deny", "error"}

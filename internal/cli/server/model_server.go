@@ -26,7 +26,7 @@ func devCommand(sess *session.Session) *cobra.Command {
 	}, modelServerCommand(sess))
 }
 
-// modelServerFlags are those of "cove dev model-server".
+// modelServerFlags holds the flags of "cove dev model-server".
 type modelServerFlags struct {
 	listen, script, record string
 	cert, certKey          string
@@ -42,7 +42,7 @@ func modelServerCommand(sess *session.Session) *cobra.Command {
 account: it speaks Anthropic's Messages, OpenAI's chat completions and Responses,
 and Gemini's generateContent, calls the tools that an agent offers, and goes wrong
 on demand. Without --script it looks at the project, runs its tests, leaves a note
-and tries a host that nobody has allowed, whatever it is asked.
+and tries a host that no policy allows, whatever it is asked.
 
 Its address is printed on standard output, and a line for each request on
 standard error. docs/model-server.md says how scripts are written.`,

@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/version"
 )
 
-// serverState is what "cove server status --json" prints.
+// serverState is the output of "cove server status --json".
 type serverState struct {
 	Running    bool       `json:"running"`
 	PID        int        `json:"pid,omitempty"`

@@ -28,7 +28,7 @@ them over. While there is none, nothing leaves them.`,
 	})
 }
 
-// stopped is what "cove server stop --json" prints.
+// stopped is the output of "cove server stop --json".
 type stopped struct {
 	Stopped   bool `json:"stopped"`
 	PID       int  `json:"pid,omitempty"`
@@ -78,7 +78,7 @@ func stopServer(ctx context.Context, sess *session.Session) (result stopped, err
 	return result, nil
 }
 
-// listener is the process that listens on a unix socket of this machine, and its number; 0 when nobody does.
+// listener returns the process that listens on a unix socket of this machine, and its id. The id is 0 without one.
 func listener(path string) (session.Process, int, error) {
 	pid, err := listenerPID(path)
 	if pid == 0 || err != nil {

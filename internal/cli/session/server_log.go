@@ -82,7 +82,7 @@ func (l *serverLog) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// rotate begins a new file; l.mu is held, or nobody else knows l.
+// rotate begins a new file. l.mu is held, unless l is not shared yet.
 func (l *serverLog) rotate() error {
 	if err := os.Rename(l.path, l.path+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -66,7 +66,7 @@ type Settings struct {
 	Serving bool     // --listen was given
 }
 
-// configSource is where the configuration comes from.
+// configSource returns the source of the configuration.
 func (sess *Session) configSource() (config.Source, error) {
 	flags := map[string]string{}
 	for name, value := range map[string]string{"home": sess.Settings.Home, "run_dir": sess.Settings.RunDir} {

@@ -50,7 +50,7 @@ func (in *Interrupts) watch() {
 	for {
 		select {
 		case s := <-in.signals:
-			// Who asked this process something and went away raises SIGPIPE, too.
+			// A client that closed its connection to this process raises SIGPIPE, too.
 			if s != syscall.SIGPIPE || in.First() == 0 && slices.ContainsFunc(in.outputs, unread) {
 				in.handle(s.(syscall.Signal))
 			}

@@ -147,7 +147,7 @@ func (p *prompt) line(question string) (string, error) {
 	return line, err
 }
 
-// read is what a line answers.
+// read returns the answer that a typed line gives.
 func (q Question) read(line string) (string, error) {
 	kept := line == ""
 	if kept {
