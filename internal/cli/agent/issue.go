@@ -42,7 +42,8 @@ func (w *workflow) add(f *pflag.FlagSet) {
 	w.AddSandbox(f)
 	f.BoolVar(&w.keep, "keep", false, "keep the sandbox, whatever becomes of it")
 	f.BoolVarP(&w.quiet, "quiet", "q", false, "print the answer only")
-	f.BoolVarP(&w.verbose, "verbose", "v", false, "show all that tools answer, and what the agent writes to its standard error")
+	f.BoolVarP(&w.verbose, "verbose", "v", false,
+		"show all that tools answer, and what the agent writes to its standard error")
 }
 
 // workflowHelp is the part of the help of "cove start" on issues.
@@ -124,7 +125,12 @@ func workOn(ctx context.Context, sess *session.Session, w *workflow) error {
 	if err != nil {
 		return err
 	}
-	req.Directory, req.New.WorkDir, req.New.Repository = "", "", &api.RepositoryRequest{Source: source, Branch: cmp.Or(w.branch, branchOf(w.issue, said.title)), From: w.from}
+	req.Directory, req.New.WorkDir = "", ""
+	req.New.Repository = &api.RepositoryRequest{
+		Source: source,
+		Branch: cmp.Or(w.branch, branchOf(w.issue, said.title)),
+		From:   w.from,
+	}
 	return giveTask(ctx, sess, &w.options, req, func(t *task, ctx context.Context, done work) error {
 		done.directory = "" // no checkout of this machine's is concerned
 		return t.deliver(ctx, done, commitMessage(w.issue, said.title))
@@ -152,18 +158,22 @@ func readIssue(ctx context.Context, sess *session.Session, w *workflow) (issueTe
 	}
 	gh, err := exec.LookPath("gh")
 	if err != nil {
-		return issueText{}, cove.Errorf(cove.InvalidArgument, "there is no gh on this machine to ask what the issue %.80q says", w.issue).WithHint("put it into a file: --prompt-file FILE")
+		return issueText{}, cove.Errorf(cove.InvalidArgument,
+			"there is no gh on this machine to ask what the issue %.80q says", w.issue).
+			WithHint("put it into a file: --prompt-file FILE")
 	}
 	c := exec.CommandContext(ctx, gh, args...)
 	c.Dir = "/" // not in a repository whose configuration it would read
 	c.Stderr = sess.Err
 	out, err := c.Output()
 	if err != nil {
-		return issueText{}, cove.Errorf(cove.Unavailable, "gh does not say what the issue %.80q is: %w", w.issue, err).WithHint("see \"gh auth status\", or put it into a file: --prompt-file FILE")
+		return issueText{}, cove.Errorf(cove.Unavailable, "gh does not say what the issue %.80q is: %w", w.issue, err).
+			WithHint("see \"gh auth status\", or put it into a file: --prompt-file FILE")
 	}
 	var answer struct{ Title, Body, URL string }
 	if err := json.Unmarshal(out, &answer); err != nil || answer.Title == "" {
-		return issueText{}, cove.Errorf(cove.Unavailable, "gh has answered what is no issue").WithHint("put it into a file: --prompt-file FILE")
+		return issueText{}, cove.Errorf(cove.Unavailable, "gh has answered what is no issue").
+			WithHint("put it into a file: --prompt-file FILE")
 	}
 	text := "# " + answer.Title + "\n\n" + strings.TrimSpace(answer.Body) + "\n"
 	if answer.URL != "" {
@@ -190,7 +200,8 @@ func issueArgs(issue, repo string) ([]string, error) {
 	} else if m := issueNumber.FindStringSubmatch(issue); m != nil {
 		number = m[1]
 	} else {
-		return nil, cove.Errorf(cove.InvalidArgument, "%.80q is no issue that gh could be asked about", issue).WithHint("give a number, or say what is to be done with --prompt-file FILE")
+		return nil, cove.Errorf(cove.InvalidArgument, "%.80q is no issue that gh could be asked about", issue).
+			WithHint("give a number, or say what is to be done with --prompt-file FILE")
 	}
 	if strings.HasPrefix(repo, "https://") {
 		host, path, err := flags.PlaceOf(repo)
@@ -199,7 +210,8 @@ func issueArgs(issue, repo string) ([]string, error) {
 		}
 		repo = host + "/" + path
 	} else if !flags.IsOwnerRepo(repo) {
-		return nil, cove.Errorf(cove.InvalidArgument, "whose issue %s is, the repository %.200q does not tell", number, repo).WithHint("name it as OWNER/REPO#%s, or say what is to be done with --prompt-file FILE", number)
+		return nil, cove.Errorf(cove.InvalidArgument, "whose issue %s is, the repository %.200q does not tell", number, repo).
+			WithHint("name it as OWNER/REPO#%s, or say what is to be done with --prompt-file FILE", number)
 	}
 	return []string{"issue", "view", number, "--repo", repo, "--json", fields}, nil
 }
@@ -284,12 +296,14 @@ func (t *task) commitAndPush(ctx context.Context, w work, message string) error 
 		return err
 	}
 	if s.Repository == nil || s.Repository.Remote == "" {
-		return cove.Errorf(cove.InvalidArgument, "the repository has no remote that the branch could be pushed to").WithHint("fetch it: git fetch cove::%s", w.name)
+		return cove.Errorf(cove.InvalidArgument, "the repository has no remote that the branch could be pushed to").
+			WithHint("fetch it: git fetch cove::%s", w.name)
 	}
 	if err := t.gitInside(ctx, w, "committing", commitRest, message); err != nil {
 		return err
 	}
-	if err := t.gitInside(ctx, w, "pushing", `exec git push origin "HEAD:refs/heads/$1"`, s.Repository.Branch); err != nil {
+	err = t.gitInside(ctx, w, "pushing", `exec git push origin "HEAD:refs/heads/$1"`, s.Repository.Branch)
+	if err != nil {
 		return err
 	}
 	t.tell("pushed %s to %s", s.Repository.Branch, s.Repository.Remote)
@@ -310,5 +324,7 @@ func (t *task) gitInside(ctx context.Context, w work, doing, script string, args
 	v := newView(t.screen.Stderr, t.columns)
 	v.color = t.Say.Color
 	v.folded(strings.Trim(plainLines(said.String()), "\n"), "  ✗ ", ui.Red)
-	return cove.Errorf(cove.Forbidden, "%s has failed: git has ended with %d", doing, done.ExitCode).WithHint("put it right inside (%s), or push from this machine: %s", t.Command("attach", w.name), t.Command("push", w.name))
+	return cove.Errorf(cove.Forbidden, "%s has failed: git has ended with %d", doing, done.ExitCode).
+		WithHint("put it right inside (%s), or push from this machine: %s",
+			t.Command("attach", w.name), t.Command("push", w.name))
 }

@@ -71,7 +71,11 @@ func runError(r api.Run) error {
 	if r.Error == nil {
 		return cove.Errorf(cove.Internal, "the run %s did not finish, and no reason was recorded", r.ID)
 	}
-	return &cove.Error{Code: cove.Code(r.Error.Code), Message: strings.TrimSuffix(r.Error.Error, " ("+r.Error.Hint+")"), Hint: r.Error.Hint}
+	return &cove.Error{
+		Code:    cove.Code(r.Error.Code),
+		Message: strings.TrimSuffix(r.Error.Error, " ("+r.Error.Hint+")"),
+		Hint:    r.Error.Hint,
+	}
 }
 
 // exitOfRun is the exit code for a run of an agent that has ended. stopped is

@@ -61,7 +61,8 @@ func (p Target) Find(ctx context.Context, c *client.Client) (api.Sandbox, error)
 }
 
 // With lets do work with the sandbox, and the server that has it, until a signal comes.
-func (p *Target) With(cmd *cobra.Command, sess *session.Session, do func(context.Context, *client.Client, api.Sandbox) error) error {
+func (p *Target) With(cmd *cobra.Command, sess *session.Session,
+	do func(context.Context, *client.Client, api.Sandbox) error) error {
 	return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
 		s, err := p.Find(ctx, c)
 		if err != nil {
@@ -110,11 +111,13 @@ func Named(all []api.Sandbox, name string) (api.Sandbox, error) {
 	}
 	switch len(begin) {
 	case 0:
-		return api.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox %.80q", name).WithHint("\"cove list\" shows them")
+		return api.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox %.80q", name).
+			WithHint("\"cove list\" shows them")
 	case 1:
 		return begin[0], nil
 	}
-	return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "%.80q is the beginning of %d sandboxes", name, len(begin)).WithHint("say which: %s", Names(begin))
+	return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "%.80q is the beginning of %d sandboxes", name, len(begin)).
+		WithHint("say which: %s", Names(begin))
 }
 
 // ofDirectory is the sandbox whose checkout a directory is in, or the only one
@@ -133,11 +136,13 @@ func ofDirectory(all []api.Sandbox, dir string) (api.Sandbox, error) {
 	}
 	switch len(made) {
 	case 0:
-		return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "this directory belongs to no sandbox").WithHint("name one, or use --last; \"cove list\" shows them")
+		return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "this directory belongs to no sandbox").
+			WithHint("name one, or use --last; \"cove list\" shows them")
 	case 1:
 		return made[0], nil
 	}
-	return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "%d sandboxes were made from this repository", len(made)).WithHint("say which: %s", Names(made))
+	return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "%d sandboxes were made from this repository", len(made)).
+		WithHint("say which: %s", Names(made))
 }
 
 // Within reports whether a directory is below another, or it.

@@ -64,7 +64,8 @@ func (k *Asker) sayAll() {
 // say names the command that answers.
 func (k *Asker) say(h api.Hold) {
 	k.screen.Apart(func() {
-		k.sess.Say.Line("%s waits for an answer, %s left: %s (or --deny)", report.HoldText(h), report.LeftText(h, time.Now()), k.sess.Command("approve", h.ID))
+		k.sess.Say.Line("%s waits for an answer, %s left: %s (or --deny)",
+			report.HoldText(h), report.LeftText(h, time.Now()), k.sess.Command("approve", h.ID))
 	})
 }
 
@@ -170,7 +171,10 @@ func (k *Asker) question(h api.Hold) (api.HoldAnswer, error) {
 func (k *Asker) line(h api.Hold) (string, error) {
 	var typed strings.Builder
 	for k.waits(h) {
-		fds := []unix.PollFd{{Fd: int32(k.terminal.Fd()), Events: unix.POLLIN}, {Fd: int32(k.woken.Fd()), Events: unix.POLLIN}}
+		fds := []unix.PollFd{
+			{Fd: int32(k.terminal.Fd()), Events: unix.POLLIN},
+			{Fd: int32(k.woken.Fd()), Events: unix.POLLIN},
+		}
 		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
 			return "", err
 		}

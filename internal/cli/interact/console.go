@@ -42,19 +42,22 @@ A program's output cannot harm the terminal: control sequences that are not know
 to be harmless are dropped, such as writing to the clipboard or pictures.`
 
 // AttachTerminal shows a terminal on this one until its program ends or the user detaches.
-func AttachTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, keys string, o client.TerminalOptions) error {
+func AttachTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, keys string,
+	o client.TerminalOptions) error {
 	_, err := ShowTerminal(sess, cmd, p, keys, o)
 	return err
 }
 
 // ShowTerminal does so, and reports whether the program has ended.
-func ShowTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, keys string, o client.TerminalOptions) (ended bool, err error) {
+func ShowTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, keys string,
+	o client.TerminalOptions) (ended bool, err error) {
 	detach, err := parseKeys(keys)
 	if err != nil {
 		return false, err
 	}
 	if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Out) {
-		return false, cove.Errorf(cove.InvalidArgument, "standard input and output are not a terminal").WithHint("run one command with %q", "cove exec SANDBOX -- COMMAND")
+		return false, cove.Errorf(cove.InvalidArgument, "standard input and output are not a terminal").
+			WithHint("run one command with %q", "cove exec SANDBOX -- COMMAND")
 	}
 	b, err := sess.Server(cmd.Context())
 	if err != nil {
@@ -109,7 +112,8 @@ func (t *console) run(ctx context.Context) (code int, err error) {
 	t.prepare()
 
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGWINCH, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGCONT)
+	signal.Notify(signals, syscall.SIGWINCH, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT,
+		syscall.SIGCONT)
 	defer signal.Stop(signals)
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -145,7 +149,8 @@ func (t *console) conclude(ctx context.Context, code int, err error) (int, error
 		return code, nil
 	case errors.Is(cause, errDetached):
 		t.left = true
-		t.Say.Line("detached from terminal %s of %s, which goes on; %q is back", t.options.ID, t.sandbox.Name, t.Command("attach", t.sandbox.Name))
+		t.Say.Line("detached from terminal %s of %s, which goes on; %q is back",
+			t.options.ID, t.sandbox.Name, t.Command("attach", t.sandbox.Name))
 		return 0, nil
 	case errors.As(cause, &ended):
 		return 0, ended
@@ -245,8 +250,10 @@ func (t *console) again(ctx context.Context, why error) error {
 		case ctx.Err() != nil:
 			return err
 		case code == cove.NotFound:
-			return cove.Errorf(cove.NotFound, "the program has ended while the connection was lost, or the sandbox has gone").WithHint("\"cove list\" shows the sandboxes")
-		case code != cove.Unavailable && code != cove.Overloaded && !(code == cove.Conflict && time.Since(began) < session.StartTimeout):
+			return cove.Errorf(cove.NotFound, "the program has ended while the connection was lost, or the sandbox has gone").
+				WithHint("\"cove list\" shows the sandboxes")
+		case code != cove.Unavailable && code != cove.Overloaded &&
+			!(code == cove.Conflict && time.Since(began) < session.StartTimeout):
 			return err
 		}
 		select {
@@ -334,5 +341,6 @@ func (t *console) keyboard(ctx context.Context, wake *os.File, cancel context.Ca
 var errDetached = errors.New("detached")
 
 func AddDetachKeys(f *pflag.FlagSet, keys *string) {
-	f.StringVar(keys, "detach-keys", DefaultDetachKeys, "`KEYS` that detach, such as ctrl-p,ctrl-q or ctrl-]; \"\" is none")
+	f.StringVar(keys, "detach-keys", DefaultDetachKeys,
+		"`KEYS` that detach, such as ctrl-p,ctrl-q or ctrl-]; \"\" is none")
 }

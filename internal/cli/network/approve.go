@@ -92,7 +92,8 @@ func (o approveOptions) answer() (api.HoldAnswer, error) {
 	if o.period != "" {
 		d, ok := ui.ParsePeriod(o.period)
 		if !ok {
-			return answer, cove.Errorf(cove.InvalidArgument, "--for %q is not a time", o.period).WithHint("write it like 30m, 12h or 7d")
+			return answer, cove.Errorf(cove.InvalidArgument, "--for %q is not a time", o.period).
+				WithHint("write it like 30m, 12h or 7d")
 		}
 		answer.For = d.Seconds()
 	}
@@ -107,7 +108,8 @@ func answer(ctx context.Context, sess *session.Session, ids []string, o approveO
 	}
 	for _, id := range ids {
 		if _, err := cove.ParseHoldID(id); err != nil {
-			return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of what waits", id).WithHint("\"cove approve\" lists them")
+			return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of what waits", id).
+				WithHint("\"cove approve\" lists them")
 		}
 	}
 	peers, err := askers(ctx, sess)
@@ -156,7 +158,8 @@ func askers(ctx context.Context, sess *session.Session) ([]*session.Backend, err
 
 // whoeverHolds asks one peer after the other; only the one where it waits can do it.
 func whoeverHolds(peers []*session.Backend, id string, do func(*session.Backend) error) error {
-	var last error = cove.Errorf(cove.NotFound, "nothing waits as %s", id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
+	var last error = cove.Errorf(cove.NotFound, "nothing waits as %s", id).
+		WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
 	for _, p := range peers {
 		err := do(p)
 		if err == nil || !session.NotHere(err) {
@@ -233,7 +236,8 @@ func followHolds(ctx context.Context, sess *session.Session, o approveOptions) e
 			if o.json {
 				err = sess.PrintJSON(h)
 			} else {
-				err = sess.Print(fmt.Sprintf("%s  %s, %s left  %s\n", h.ID, ui.Printable(report.HoldText(h)), report.LeftText(h, time.Now()), cmp.Or(h.Execution, h.Client)))
+				err = sess.Print(fmt.Sprintf("%s  %s, %s left  %s\n",
+					h.ID, ui.Printable(report.HoldText(h)), report.LeftText(h, time.Now()), cmp.Or(h.Execution, h.Client)))
 			}
 			if err != nil {
 				return err
@@ -252,7 +256,8 @@ func holdListing(now time.Time) ui.Listing[api.Hold] {
 		Key:      "holds",
 		Headings: []string{"ID", "REQUEST", "COUNT", "RULE", "REASON", "SINCE", "LEFT", "OF"},
 		Row: func(h api.Hold) []string {
-			return []string{h.ID, report.RequestOf(h), strconv.Itoa(h.Count), h.Rule, h.Reason, ui.Ago(now.Sub(h.Since)), report.LeftText(h, now), cmp.Or(h.Execution, h.Client)}
+			return []string{h.ID, report.RequestOf(h), strconv.Itoa(h.Count), h.Rule, h.Reason, ui.Ago(now.Sub(h.Since)),
+				report.LeftText(h, now), cmp.Or(h.Execution, h.Client)}
 		},
 	}
 }
@@ -273,7 +278,8 @@ beginning of a digest of the policy's rules.`,
 			Key:      "approvals",
 			Headings: []string{"ID", "WHAT", "RULE", "POLICY", "WHO", "GIVEN", "UNTIL"},
 			Row: func(p api.Approval) []string {
-				return []string{p.ID, p.About, p.Rule, p.Policy[:min(len(p.Policy), 12)], p.Who, ui.Ago(now.Sub(p.Time)), p.Until.UTC().Format(time.RFC3339)}
+				return []string{p.ID, p.About, p.Rule, p.Policy[:min(len(p.Policy), 12)], p.Who, ui.Ago(now.Sub(p.Time)),
+					p.Until.UTC().Format(time.RFC3339)}
 			},
 		}.Result(all), err
 	})
@@ -292,7 +298,8 @@ that run, too; requests that are under way go on.`,
 func revoke(ctx context.Context, sess *session.Session, ids []string) error {
 	for _, id := range ids {
 		if _, err := cove.ParseApprovalID(id); err != nil {
-			return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an approval", id).WithHint("\"cove approvals\" lists them")
+			return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an approval", id).
+				WithHint("\"cove approvals\" lists them")
 		}
 	}
 	return sess.Each(ids, func(id string) error {

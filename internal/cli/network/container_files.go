@@ -23,7 +23,8 @@ func otherRoot(pid int) (bool, error) {
 	}
 	theirs, err := os.Stat(fmt.Sprintf("/proc/%d/root/", pid))
 	if err != nil {
-		return false, cove.Errorf(cove.Forbidden, "cannot look at the files of process %d: %w", pid, ui.Cause(err)).WithHint("run it as root")
+		return false, cove.Errorf(cove.Forbidden, "cannot look at the files of process %d: %w", pid, ui.Cause(err)).
+			WithHint("run it as root")
 	}
 	return !os.SameFile(ours, theirs), nil
 }
@@ -33,7 +34,8 @@ func otherRoot(pid int) (bool, error) {
 func putFiles(pid int, from, to string) error {
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/%d/root", pid))
 	if err != nil {
-		return cove.Errorf(cove.Forbidden, "cannot look at the files of process %d: %w", pid, ui.Cause(err)).WithHint("run it as root")
+		return cove.Errorf(cove.Forbidden, "cannot look at the files of process %d: %w", pid, ui.Cause(err)).
+			WithHint("run it as root")
 	}
 	defer root.Close()
 	dir := strings.TrimPrefix(path.Clean("/"+to), "/")

@@ -68,7 +68,8 @@ where it would show one.`,
 				return err
 			}
 			if o.follow {
-				return sess.WithBackend(cmd, func(ctx context.Context, c *client.Client) error { return followDecisions(ctx, sess, c, q, o) })
+				return sess.WithBackend(cmd,
+					func(ctx context.Context, c *client.Client) error { return followDecisions(ctx, sess, c, q, o) })
 			}
 			return decisions(cmd.Context(), sess, q, o)
 		},
@@ -98,7 +99,8 @@ func decisions(ctx context.Context, sess *session.Session, q client.DecisionOpti
 
 // followDecisions follows the database, which all processes share: in the server if there is one, else in a daemon of
 // its own, which goes on when those that run something end.
-func followDecisions(ctx context.Context, sess *session.Session, c *client.Client, q client.DecisionOptions, o decisionOptions) error {
+func followDecisions(ctx context.Context, sess *session.Session, c *client.Client, q client.DecisionOptions,
+	o decisionOptions) error {
 	all, err := session.DecisionsUpTo(ctx, c, q, o.Limit)
 	if err != nil {
 		return err

@@ -132,10 +132,14 @@ no longer allowed is refused and cut before anything more is allowed.`,
 		Args: ui.Exactly("NAME"),
 	}
 	f.add(c.Flags(), "the client")
-	c.Flags().StringVar(&g.Listen, "listen", "", "`ADDRESS` of the client's proxy: HOST:PORT of loopback, or unix:/PATH; without it a free port, which stays")
-	c.Flags().BoolVar(&g.Transparent, "transparent", false, "without a proxy: the client is attached later (cove gateway attach)")
-	c.Flags().StringVar(&g.Dir, "dir", "", "`DIR` where the client sees its files, if not where the gateway has them: /etc/cove with --volume FILES:/etc/cove:ro")
-	c.Flags().BoolVar(&env, "env", false, "print NAME=VALUE lines: the environment that leads programs to the proxy and has them trust it")
+	c.Flags().StringVar(&g.Listen, "listen", "",
+		"`ADDRESS` of the client's proxy: HOST:PORT of loopback, or unix:/PATH; without it a free port, which stays")
+	c.Flags().BoolVar(&g.Transparent, "transparent", false,
+		"without a proxy: the client is attached later (cove gateway attach)")
+	c.Flags().StringVar(&g.Dir, "dir", "", "`DIR` where the client sees its files, "+
+		"if not where the gateway has them: /etc/cove with --volume FILES:/etc/cove:ro")
+	c.Flags().BoolVar(&env, "env", false,
+		"print NAME=VALUE lines: the environment that leads programs to the proxy and has them trust it")
 	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
 		g.Name = args[0]
 		wanted, err := f.registration(g)

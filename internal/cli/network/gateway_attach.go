@@ -63,8 +63,10 @@ that --env prints makes programs look there.`,
 	}
 	f.add(c.Flags(), "the client")
 	c.Flags().IntVar(&pid, "pid", 0, "`PID` of a process in the container")
-	c.Flags().StringVar(&g.Name, "name", "", "`NAME` of the client (default: pid-PID); one that is known keeps its authority, and its policy unless flags say another")
-	c.Flags().StringVar(&g.Dir, "dir", "", "`DIR` where the process sees its files (default: /etc/cove in a container, else where the gateway has them)")
+	c.Flags().StringVar(&g.Name, "name", "", "`NAME` of the client (default: pid-PID); "+
+		"a registered client keeps its authority, and its policy unless flags give another")
+	c.Flags().StringVar(&g.Dir, "dir", "",
+		"`DIR` where the process sees its files (default: /etc/cove in a container, else where the gateway has them)")
 	c.Flags().BoolVar(&env, "env", false, "print NAME=VALUE lines, once the way out is open")
 	return c
 }
@@ -77,7 +79,8 @@ type attachment struct {
 	sockets []*os.File
 }
 
-func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.GatewayRegistration, given, env bool) error {
+func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.GatewayRegistration,
+	given, env bool) error {
 	ctx, interrupts := ui.CoverSignals(cmd.Context())
 	defer interrupts.Stop()
 	gone, err := session.WatchProcess(pid)
@@ -101,7 +104,8 @@ func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.Gat
 	if err != nil {
 		return err
 	}
-	if t.sockets, err = netjoin.Take(pid, transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}, sockets()); err != nil {
+	plan := transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}
+	if t.sockets, err = netjoin.Take(pid, plan, sockets()); err != nil {
 		return err
 	}
 	defer func() {

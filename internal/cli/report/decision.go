@@ -33,7 +33,8 @@ func DecisionCells(d api.Decision) []string {
 	if d.Duration > 0 {
 		took = ui.TimeText(time.Duration(d.Duration * float64(time.Second)))
 	}
-	return []string{d.Time.UTC().Format(time.RFC3339), d.Execution, verdict, Attempt(d), status, some(d.Sent), some(d.Received), took, why(d)}
+	return []string{d.Time.UTC().Format(time.RFC3339), d.Execution, verdict, Attempt(d), status, some(d.Sent),
+		some(d.Received), took, why(d)}
 }
 
 // some is a number of bytes, if there are any.

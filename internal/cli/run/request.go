@@ -99,7 +99,8 @@ func splitArgs(args []string, dash int) (language, file string, rest []string, e
 			WithHint(`for example "cove run python -c 'print(1)'"; "cove runtimes" lists them`)
 	case len(args) > 2:
 		return "", "", nil, cove.Errorf(cove.InvalidArgument, "%q is one argument too many", args[2]).
-			WithHint("put -- before arguments of the program: cove run %s %s -- %s", args[0], args[1], strings.Join(args[2:], " "))
+			WithHint("put -- before arguments of the program: cove run %s %s -- %s",
+				args[0], args[1], strings.Join(args[2:], " "))
 	case len(args) == 2:
 		file = args[1]
 	}

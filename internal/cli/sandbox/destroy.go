@@ -184,11 +184,13 @@ func confirmDestroy(sess *session.Session, o destroyOptions, doomed []api.Sandbo
 	atTerminal := ui.IsTerminal(sess.In) && ui.IsTerminal(sess.Err)
 	switch {
 	case o.all && !atTerminal:
-		return cove.Errorf(cove.InvalidArgument, "--all is confirmed twice at a terminal, and this is none").WithHint("name the sandboxes: cove destroy --yes $(cove list -q)")
+		return cove.Errorf(cove.InvalidArgument, "--all is confirmed twice at a terminal, and this is none").
+			WithHint("name the sandboxes: cove destroy --yes $(cove list -q)")
 	case !o.all && o.yes:
 		return nil
 	case !atTerminal:
-		return cove.Errorf(cove.InvalidArgument, "cannot ask whether to destroy the work in %s: this is no terminal", destroyNames(doomed)).
+		return cove.Errorf(cove.InvalidArgument, "cannot ask whether to destroy the work in %s: this is no terminal",
+			destroyNames(doomed)).
 			WithHint("add --yes, or --keep-work --yes to keep it")
 	}
 	work := "with the work in it"
@@ -202,7 +204,9 @@ func confirmDestroy(sess *session.Session, o destroyOptions, doomed []api.Sandbo
 		return sess.Confirm(fmt.Sprintf("destroy %s, %s? [y/N] ", destroyNames(doomed), work), "y", "yes")
 	}
 	count := strconv.Itoa(len(doomed))
-	if err := sess.Confirm(fmt.Sprintf("destroy every sandbox, %s, %s?\n      type how many they are (%s) to go on: ", destroyNames(doomed), work, count), count); err != nil {
+	question := fmt.Sprintf("destroy every sandbox, %s, %s?\n      type how many they are (%s) to go on: ",
+		destroyNames(doomed), work, count)
+	if err := sess.Confirm(question, count); err != nil {
 		return err
 	}
 	return sess.Confirm("type it again: ", count)

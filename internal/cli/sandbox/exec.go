@@ -58,7 +58,8 @@ time, 125 Cove itself failed, 127 the program is missing, 128+N ended by signal 
 			if o.asJSON || o.detach || o.timeout != 0 {
 				return ui.UsageError(cmd, "-t goes with neither --json, --detach nor --timeout")
 			}
-			return interact.AttachTerminal(sess, cmd, o.Target, o.keys, client.TerminalOptions{New: true, Args: o.command, Env: env, WorkDir: o.dir})
+			return interact.AttachTerminal(sess, cmd, o.Target, o.keys,
+				client.TerminalOptions{New: true, Args: o.command, Env: env, WorkDir: o.dir})
 		},
 	}
 	f := c.Flags()
@@ -144,7 +145,13 @@ func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[
 		return interrupts.Explain(err)
 	}
 	if o.asJSON {
-		if err := sess.PrintJSON(collected{ExecResult: result, Stdout: stdout.String(), Stderr: stderr.String(), Truncated: stdout.over || stderr.over}); err != nil {
+		all := collected{
+			ExecResult: result,
+			Stdout:     stdout.String(),
+			Stderr:     stderr.String(),
+			Truncated:  stdout.over || stderr.over,
+		}
+		if err := sess.PrintJSON(all); err != nil {
 			return err
 		}
 	}
@@ -160,7 +167,12 @@ func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[
 func passOn(sess *session.Session, sandbox, id string, c *client.Client, in *ui.Interrupts) {
 	ctx, cancel := context.WithTimeout(context.Background(), session.KillTimeout)
 	defer cancel()
-	name := map[syscall.Signal]string{syscall.SIGINT: "INT", syscall.SIGHUP: "HUP", syscall.SIGTERM: "TERM", syscall.SIGPIPE: "TERM"}[in.First()]
+	name := map[syscall.Signal]string{
+		syscall.SIGINT:  "INT",
+		syscall.SIGHUP:  "HUP",
+		syscall.SIGTERM: "TERM",
+		syscall.SIGPIPE: "TERM",
+	}[in.First()]
 	if err := c.SignalExec(ctx, sandbox, id, cmp.Or(name, "TERM")); err != nil && cove.ErrorCode(err) != cove.NotFound {
 		in.GiveUp()
 	}

@@ -127,7 +127,8 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 		return openIDE(sess, o.ide, s.Directory)
 	}
 	if attach {
-		return interact.AttachTerminal(sess, cmd, flags.Target{Name: s.ID}, interact.DefaultDetachKeys, client.TerminalOptions{})
+		return interact.AttachTerminal(sess, cmd, flags.Target{Name: s.ID}, interact.DefaultDetachKeys,
+			client.TerminalOptions{})
 	}
 	return nil
 }
@@ -144,7 +145,8 @@ func sayReady(sess *session.Session, s api.Sandbox) {
 		if r.Worktree {
 			rows = append(rows, [2]string{"edit", s.Directory})
 		}
-		rows = append(rows, [2]string{"review", sess.Command("diff", s.Name) + ", or: git fetch cove::" + s.Name}, [2]string{"bring back", sess.Command("apply", s.Name)})
+		rows = append(rows, [2]string{"review", sess.Command("diff", s.Name) + ", or: git fetch cove::" + s.Name},
+			[2]string{"bring back", sess.Command("apply", s.Name)})
 		if branchOutside(r) {
 			rows[len(rows)-1][1] += ", or in " + r.Source + ": git merge " + r.Branch
 		}

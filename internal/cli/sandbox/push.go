@@ -48,7 +48,8 @@ A push without an answer is denied. What is not committed stays.`,
 }
 
 // push shows what would be pushed, asks, and pushes exactly that.
-func push(ctx context.Context, sess *session.Session, p flags.Target, req api.PushRequest, yes bool) (api.PushedWork, error) {
+func push(ctx context.Context, sess *session.Session, p flags.Target, req api.PushRequest,
+	yes bool) (api.PushedWork, error) {
 	b, err := sess.Server(ctx)
 	if err != nil {
 		return api.PushedWork{}, err
@@ -79,7 +80,8 @@ func push(ctx context.Context, sess *session.Session, p flags.Target, req api.Pu
 			return api.PushedWork{}, err
 		}
 		branch := cmp.Or(req.Branch, w.Branch)
-		if err := sess.Confirm(ui.Printable(fmt.Sprintf("push it to %s of %s? [y/N] ", branch, cmp.Or(w.Remote, "its remote"))), "y", "yes"); err != nil {
+		question := fmt.Sprintf("push it to %s of %s? [y/N] ", branch, cmp.Or(w.Remote, "its remote"))
+		if err := sess.Confirm(ui.Printable(question), "y", "yes"); err != nil {
 			return api.PushedWork{}, err
 		}
 	}
@@ -116,7 +118,8 @@ configuration names, with the credential that pushes have. For other servers the
 address is printed where one can be opened in a browser.`,
 		Example: "  cove pr brave-otter --title 'Say who is logged in'\n  cove pr --last --draft",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return createPullRequest(cmd.Context(), sess, p, pullRequest{title: title, body: body, base: base, draft: draft}, yes, ask)
+			q := pullRequest{title: title, body: body, base: base, draft: draft}
+			return createPullRequest(cmd.Context(), sess, p, q, yes, ask)
 		},
 	}
 	p.AddTo(sess, c)
@@ -167,7 +170,8 @@ func createPullRequest(ctx context.Context, sess *session.Session, p flags.Targe
 		return err
 	}
 	if s.Repository == nil || s.Repository.Remote == "" {
-		return cove.Errorf(cove.InvalidArgument, "the sandbox %s has no remote that could take a pull request", s.Name).WithHint("bring its work back with %q", sess.Command("apply", s.Name))
+		return cove.Errorf(cove.InvalidArgument, "the sandbox %s has no remote that could take a pull request", s.Name).
+			WithHint("bring its work back with %q", sess.Command("apply", s.Name))
 	}
 	var log bytes.Buffer
 	if err := b.Client.LogWork(ctx, s.ID, client.WorkOptions{Short: true}, &log); err != nil {
@@ -184,9 +188,11 @@ func createPullRequest(ctx context.Context, sess *session.Session, p flags.Targe
 	}
 	gh, err := exec.LookPath("gh")
 	if err != nil {
-		return openPull(ctx, sess, b.Client, s, done, q, fmt.Sprintf("https://%s/%s/compare/%s...%s?expand=1", host, repository, pathOf(q.base), pathOf(done.Branch)))
+		return openPull(ctx, sess, b.Client, s, done, q,
+			fmt.Sprintf("https://%s/%s/compare/%s...%s?expand=1", host, repository, pathOf(q.base), pathOf(done.Branch)))
 	}
-	args := []string{"pr", "create", "--repo", host + "/" + repository, "--head", done.Branch, "--title", q.title, "--body", q.body}
+	args := []string{"pr", "create", "--repo", host + "/" + repository, "--head", done.Branch, "--title", q.title,
+		"--body", q.body}
 	if q.base != "" {
 		args = append(args, "--base", q.base)
 	}
@@ -197,19 +203,22 @@ func createPullRequest(ctx context.Context, sess *session.Session, p flags.Targe
 	c.Dir = "/" // not in a repository whose configuration it would read
 	c.Stdin, c.Stdout, c.Stderr = sess.In, sess.Out, sess.Err
 	if err := c.Run(); err != nil {
-		return cove.Errorf(cove.Unavailable, "gh has not opened the pull request: %w", err).WithHint("the branch %s is pushed; see \"gh auth status\"", done.Branch)
+		return cove.Errorf(cove.Unavailable, "gh has not opened the pull request: %w", err).
+			WithHint("the branch %s is pushed; see \"gh auth status\"", done.Branch)
 	}
 	return nil
 }
 
 // openPull has the server open a pull request, and prints its address; or that
 // of a page where a person can, where the server cannot.
-func openPull(ctx context.Context, sess *session.Session, c *client.Client, s api.Sandbox, done api.PushedWork, q pullRequest, page string) error {
+func openPull(ctx context.Context, sess *session.Session, c *client.Client, s api.Sandbox, done api.PushedWork,
+	q pullRequest, page string) error {
 	if q.base == "" {
 		sess.Say.Line("which branch it is for is not known, so it is not opened; say it with --base, or open it here:")
 		return sess.Print(page + "\n")
 	}
-	opened, err := c.OpenPull(ctx, s.ID, api.PullRequest{Branch: done.Branch, Base: q.base, Title: q.title, Body: q.body, Draft: q.draft})
+	opened, err := c.OpenPull(ctx, s.ID,
+		api.PullRequest{Branch: done.Branch, Base: q.base, Title: q.title, Body: q.body, Draft: q.draft})
 	switch cove.ErrorCode(err) {
 	case "":
 		sess.Say.Line("opened pull request %d", opened.Number)

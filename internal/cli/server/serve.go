@@ -32,7 +32,8 @@ executions end within shutdown_grace, the second ends at once.`,
 	}
 	c.Flags().StringVar(&logFile, "log-file", "", "log to `FILE`, which begins anew when it is large")
 	c.Flags().Lookup("log-file").Hidden = true
-	c.Flags().StringVar(&sess.Settings.Listen, "listen", "", "`HOST:PORT` of the HTTP API; empty serves the unix socket only")
+	c.Flags().StringVar(&sess.Settings.Listen, "listen", "",
+		"`HOST:PORT` of the HTTP API; empty serves the unix socket only")
 	return c
 }
 

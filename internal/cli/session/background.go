@@ -32,7 +32,8 @@ func (sess *Session) StartServer(ctx context.Context, cfg *config.Config) error 
 	sess.Warn(cfg)
 	path := ServerLogPath(cfg)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return cove.Errorf(cove.StorageFull, "cannot make a place for the server's log: %w", err).WithHint("set another home with COVE_HOME")
+		return cove.Errorf(cove.StorageFull, "cannot make a place for the server's log: %w", err).
+			WithHint("set another home with COVE_HOME")
 	}
 	waiting, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
@@ -78,7 +79,8 @@ func (sess *Session) StartServer(ctx context.Context, cfg *config.Config) error 
 func awaitTurn(ctx context.Context, cfg *config.Config) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(cfg.Home, "logs", "server.starting"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, cove.Errorf(cove.StorageFull, "cannot start a server: %w", err).WithHint("set another home with COVE_HOME")
+		return nil, cove.Errorf(cove.StorageFull, "cannot start a server: %w", err).
+			WithHint("set another home with COVE_HOME")
 	}
 	ours := false
 	for {
@@ -96,7 +98,8 @@ func awaitTurn(ctx context.Context, cfg *config.Config) (*os.File, error) {
 		case <-ctx.Done():
 			f.Close()
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return nil, cove.Errorf(cove.Unavailable, "another server uses %s, and does not answer at %s", cfg.Home, cfg.Socket()).
+				return nil, cove.Errorf(cove.Unavailable,
+					"another server uses %s, and does not answer at %s", cfg.Home, cfg.Socket()).
 					WithHint("end it, or say where it listens with COVE_RUN_DIR")
 			}
 			return nil, cove.Errorf(cove.Canceled, "no server was started")

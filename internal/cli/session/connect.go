@@ -185,6 +185,7 @@ func (sess *Session) checkVersion(h api.Health) {
 	case sess.ServerAddress() != "":
 		sess.Say.Line("the server is of version %s, this command of %s", h.Version, version.Version)
 	default:
-		sess.Say.Line("the server is of version %s, this command of %s: \"cove server stop\" ends it, and the next command starts one of its own; sandboxes stay", h.Version, version.Version)
+		sess.Say.Line("the server is of version %s, this command of %s: \"cove server stop\" ends it, "+
+			"and the next command starts one of its own; sandboxes stay", h.Version, version.Version)
 	}
 }

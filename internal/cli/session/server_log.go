@@ -30,7 +30,8 @@ type serverLog struct {
 func OpenServerLog(path string, max int64) (*serverLog, error) {
 	l := &serverLog{path: path, max: max}
 	if err := l.open(); err != nil {
-		return nil, cove.Errorf(cove.StorageFull, "cannot write the server's log: %w", err).WithHint("set another home with COVE_HOME")
+		return nil, cove.Errorf(cove.StorageFull, "cannot write the server's log: %w", err).
+			WithHint("set another home with COVE_HOME")
 	}
 	if l.size >= l.max {
 		if err := l.rotate(); err != nil {

@@ -158,7 +158,8 @@ func (q Question) read(line string) (string, error) {
 			return q.Choices[n-1].Value, nil
 		}
 		if !slices.ContainsFunc(q.Choices, func(c Choice) bool { return c.Value == line }) {
-			return "", cove.Errorf(cove.InvalidArgument, "%.80q is none of them", line).WithHint("write a number from 1 to %d", len(q.Choices))
+			return "", cove.Errorf(cove.InvalidArgument, "%.80q is none of them", line).
+				WithHint("write a number from 1 to %d", len(q.Choices))
 		}
 	}
 	if q.Check != nil {
