@@ -37,7 +37,7 @@ type Sandboxes interface {
 // lastingErrors are the errors of routes on detached sandboxes.
 var lastingErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...)
 
-// addLastingRoutes are the routes of sandboxes that last.
+// addLastingRoutes adds the routes of detached sandboxes.
 func (s *Server) addLastingRoutes() {
 	route(s, huma.Operation{OperationID: "create-sandbox", Method: http.MethodPost, Path: "/sandboxes", Tags: []string{"sandboxes"},
 		Summary: "Make a sandbox that lasts",

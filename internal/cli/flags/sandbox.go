@@ -29,7 +29,7 @@ type NewSandbox struct {
 
 // AddSandbox adds the flags that say what a sandbox is made of, whatever it is for.
 func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
-	o.AddMake(f, "`ENGINE` that has lasting sandboxes, or auto")
+	o.AddMake(f, "`ENGINE` that supports long-lived sandboxes, or auto")
 	o.Policy.Add(f)
 	f.StringArrayVar(&o.Credentials, "credential", nil,
 		"set the credential `NAME` on its requests, outside the sandbox (repeatable)")

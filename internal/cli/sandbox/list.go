@@ -34,7 +34,7 @@ func listCommand(sess *session.Session) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List sandboxes",
-		Long: `List the sandboxes that last, whether they run or not, the one that was used
+		Long: `List the long-lived sandboxes, whether they run or not, the one that was used
 last first. With --all also those that are being made or removed.`,
 		Example: "  cove list\n  cove list --json\n  cove destroy $(cove list -q)",
 		Args:    ui.Exactly(),

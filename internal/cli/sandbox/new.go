@@ -19,7 +19,7 @@ func newCommand(sess *session.Session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "new [REPO [BRANCH [FROM]]]",
 		Short: "Make a sandbox to work in, with a checkout of a repository",
-		Long: `Make a sandbox that lasts, with a checkout of a repository at /workspace, on a
+		Long: `Make a long-lived sandbox, with a checkout of a repository at /workspace, on a
 branch of its own. REPO is OWNER/REPO of GitHub, an HTTPS address, or a directory
 of this machine, such as "."; BRANCH is made up when it is left out, and FROM is
 where it begins: the default branch, or BRANCH where the repository has it.
