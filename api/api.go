@@ -21,7 +21,8 @@ type ExecuteRequest struct {
 	Profile     string       `json:"profile,omitempty" doc:"Name of a profile of the server; what the request says itself wins"`
 }
 
-// Spec is what requests and profiles alike say of a sandbox. internal/apispec turns it into a cove.Spec, and back.
+// Spec holds the settings of a sandbox that requests and profiles share. internal/apispec turns it into a cove.Spec,
+// and back.
 type Spec struct {
 	Engine    string            `json:"engine,omitempty" yaml:"engine,omitempty" doc:"native, docker or auto"`
 	Isolation string            `json:"isolation,omitempty" yaml:"isolation,omitempty" enum:"container,gvisor,microvm" doc:"What stands between the sandbox and the host, if its engine has it: container (default) is namespaces, cgroups and a filter of system calls on the host's kernel"`
@@ -29,7 +30,7 @@ type Spec struct {
 	Limits    *Limits           `json:"limits,omitempty" yaml:"limits,omitempty"`
 	Mounts    []Mount           `json:"mounts,omitempty" yaml:"mounts,omitempty" doc:"Host paths to attach; must lie under sandbox.allowed_workdir_roots, or come from the local command line"`
 	Env       map[string]string `json:"env,omitempty" yaml:"env,omitempty" doc:"Additional environment variables; those that change a loader, shell or interpreter (LD_*, PATH, HOME, PYTHON*, NODE_OPTIONS, BASH_ENV, …) are refused with 403"`
-	Labels    map[string]string `json:"labels,omitempty" yaml:"labels,omitempty" doc:"For whoever made it: lists can be filtered by them"`
+	Labels    map[string]string `json:"labels,omitempty" yaml:"labels,omitempty" doc:"The caller's own: lists can be filtered by them"`
 }
 
 // Limits narrow or widen a runtime's defaults; absent fields keep them.
@@ -77,7 +78,7 @@ type NetworkChange struct {
 	Deny  []string `json:"deny,omitempty" doc:"The same; what is denied wins"`
 }
 
-// NetworkChanged is what a NetworkChange did.
+// NetworkChanged describes the effect of a NetworkChange.
 type NetworkChanged struct {
 	Cut int `json:"cut" doc:"Connections and requests that were no longer allowed, and were cut"`
 }
@@ -124,7 +125,7 @@ type Execution struct {
 	Error          string            `json:"error,omitempty" doc:"Why it failed, when Cove and not the program did"`
 }
 
-// Status is where an execution is.
+// Status is the state of an execution.
 type Status string
 
 const (
@@ -137,7 +138,7 @@ const (
 	StatusFailed    Status = "failed"  // Cove could not run it, or was itself killed
 )
 
-// ResourceUsage is what an execution consumed.
+// ResourceUsage counts the resources that an execution used.
 type ResourceUsage struct {
 	CPUTimeMS    float64 `json:"cpu_time_ms"`
 	MemoryPeakMB float64 `json:"memory_peak_mb" doc:"MiB"`
@@ -146,7 +147,7 @@ type ResourceUsage struct {
 	DiskUsed     int64   `json:"disk_used" doc:"Bytes in writable places at the end"`
 }
 
-// ModelUsage is what was used of one provider's models.
+// ModelUsage counts the use of one provider's models.
 type ModelUsage struct {
 	Provider         string  `json:"provider"`
 	Requests         int64   `json:"requests" doc:"Sent, also those that failed"`
@@ -190,7 +191,7 @@ type AuditRecord struct {
 	Seq     int64     `json:"seq" doc:"Its number; they follow each other without a gap"`
 	Time    time.Time `json:"time"`
 	Who     string    `json:"who" doc:"local, key:NAME or ip:ADDRESS; empty for Cove itself"`
-	Action  string    `json:"action" doc:"execute, kill, network (a change of policy), approve, revoke, attach (a host path), request (of somebody who may not) or sweep (of what a dead process left)"`
+	Action  string    `json:"action" doc:"execute, kill, network (a change of policy), approve, revoke, attach (a host path), request (refused to a stranger) or sweep (of what a dead process left)"`
 	Object  string    `json:"object" doc:"An execution's id, a path, a route, an engine"`
 	Verdict string    `json:"verdict" doc:"ok, deny or error"`
 	Detail  string    `json:"detail" doc:"Why, in words"`
@@ -212,8 +213,8 @@ type AuditVerification struct {
 	Broken  int64  `json:"broken,omitempty" doc:"Number of the first record that is changed or missing; neither it nor any after it can be trusted"`
 }
 
-// Decision is what became of one attempt to leave a sandbox, or of several that were alike. It holds no query, header,
-// body or secret: where a path would have shown one it has "…".
+// Decision describes the outcome of one attempt to leave a sandbox, or of several that were alike. It holds no query,
+// header, body or secret: a path has "…" where it would show one.
 type Decision struct {
 	Seq       int64     `json:"seq" doc:"Its number, in the order of recording; some may be missing"`
 	Time      time.Time `json:"time" doc:"When it began"`
@@ -254,7 +255,7 @@ type Entry string
 // in: transparent, connect, absolute-form, socks5.
 const EntryDNS Entry = "dns"
 
-// Protocol is what is spoken on a connection, as far as the gateway sees.
+// Protocol is the protocol of a connection, as far as the gateway sees.
 type Protocol string
 
 const (
@@ -270,14 +271,14 @@ type Stage string
 const (
 	StageProtocol    Stage = "protocol"    // it could not be read in one way
 	StagePolicy      Stage = "policy"      // rules
-	StageApproval    Stage = "approval"    // somebody's word
+	StageApproval    Stage = "approval"    // the answer of a user
 	StageEndpoint    Stage = "endpoint"    // the gateway's own
 	StageGitHub      Stage = "github"      // what GitHub is asked to do
 	StageGit         Stage = "git"         // what is asked of repositories over git
 	StageBudget      Stage = "budget"      // of models
 	StageRate        Stage = "rate"        // limits of rates, and of how much at once
 	StageBreaker     Stage = "breaker"     // an upstream that fails is left alone
-	StageCredentials Stage = "credentials" // a credential could not be had
+	StageCredentials Stage = "credentials" // a credential was not available
 	StageDial        Stage = "dial"        // the address, and the connection to it
 	StageUpstream    Stage = "upstream"    // the origin, or for a name the resolver
 )

@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// Hold is what waits for an answer on its way out of a sandbox: one request, or several that are asked about together.
+// Hold is a request that waits for an answer on its way out of a sandbox, or several that are asked about together.
 type Hold struct {
 	ID        string    `json:"id" example:"ho_0123456789abcdefghjkmnpqrs"`
 	Execution string    `json:"execution,omitempty" example:"ex_0123456789abcdefghjkmnpqrs"`
@@ -38,7 +38,7 @@ type Approval struct {
 	Policy string    `json:"policy" doc:"Digest of the policy that it is for"`
 	About  string    `json:"about" doc:"What is approved" example:"POST api.example.com:443"`
 	Rule   string    `json:"rule" doc:"The rule that asked"`
-	Who    string    `json:"who" doc:"Who has approved it. What local has counts for everybody, what others have for themselves"`
+	Who    string    `json:"who" doc:"Who has approved it. An approval by local counts for all callers, another caller's for its own sandboxes"`
 	Time   time.Time `json:"time"`
 	Until  time.Time `json:"until"`
 }

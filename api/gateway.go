@@ -30,7 +30,7 @@ type PolicyText struct {
 type GatewayClient struct {
 	GatewayRegistration
 	Sandbox string            `json:"sandbox" doc:"The client's identity, which decisions are recorded under"`
-	Open    bool              `json:"open" doc:"Whether its way out is open: a transparent client's is while somebody holds its sockets"`
+	Open    bool              `json:"open" doc:"Whether its egress route is open: a transparent client's is while \"cove gateway attach\" holds its sockets"`
 	Files   string            `json:"files" doc:"Directory on the gateway's machine with what the client is to trust: ca.pem, and ca-certificates.crt with all roots"`
 	Env     map[string]string `json:"env" doc:"Environment that leads programs to the way out and has them trust it"`
 	Problem string            `json:"problem,omitempty" doc:"Why there is no way out, if there is none"`
@@ -51,5 +51,5 @@ type GatewayHealth struct {
 	Open    int    `json:"open" doc:"Ways out that are open"`
 }
 
-// SocketsProtocol is what a connection is upgraded to that hands over sockets.
+// SocketsProtocol names the protocol of a connection that hands over sockets, in its Upgrade header.
 const SocketsProtocol = "cove-sockets"

@@ -26,7 +26,7 @@ type TokenFile struct {
 	Variable string `json:"variable" yaml:"variable" doc:"In which agents look for it" example:"ANTHROPIC_API_KEY"`
 }
 
-// ProfileNetwork is what sandboxes of a profile may reach.
+// ProfileNetwork describes the network of a profile's sandboxes.
 type ProfileNetwork struct {
 	Mode        string       `json:"mode,omitempty" yaml:"mode,omitempty" enum:"none,limited,host-only,open"`
 	Allow       []string     `json:"allow,omitempty" yaml:"allow,omitempty" doc:"HOST, *.HOST, ADDRESS or CIDR, each with :PORT or without (80 and 443)"`

@@ -7,7 +7,7 @@ type StoredRepository struct {
 	Source    string    `json:"source" doc:"Address, or directory" example:"https://github.com/owner/repo.git"`
 	Name      string    `json:"name" doc:"What the store keeps it under" example:"github.com/owner/repo"`
 	Size      int64     `json:"size" doc:"Bytes on disk"`
-	Partial   bool      `json:"partial" doc:"Contents of files are left out until somebody checks them out"`
+	Partial   bool      `json:"partial" doc:"Contents of files are left out until they are checked out"`
 	FetchedAt time.Time `json:"fetched_at"`
 	Sandboxes []string  `json:"sandboxes" nullable:"false" doc:"Ids of those that borrow from it"`
 	Kept      []string  `json:"kept,omitempty" doc:"Directories of work that was kept when its sandbox went, and borrows on until it is removed and the repository collected"`
@@ -21,7 +21,7 @@ type StoredRepositories struct {
 // FetchRepositoryRequest is the body of POST /repositories.
 type FetchRepositoryRequest struct {
 	Source  string `json:"source" doc:"OWNER/REPO, an HTTPS address, a directory, or its name in the store"`
-	Partial bool   `json:"partial,omitempty" doc:"Leave out the contents of files until somebody checks them out, where the remote can; a repository that the store has stays as it is"`
+	Partial bool   `json:"partial,omitempty" doc:"Leave out the contents of files until they are checked out, if the remote supports it; a repository that is in the store stays as it is"`
 }
 
 // RepositoryName names a repository: POST /repositories/collect.

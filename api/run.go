@@ -29,7 +29,7 @@ const (
 	RunRunning     = "running"
 	RunSucceeded   = "succeeded"
 	RunFailed      = "failed"      // the agent says so, or ended with an exit code
-	RunInterrupted = "interrupted" // somebody ended it
+	RunInterrupted = "interrupted" // a user ended it
 	RunLimit       = "limit"       // a limit did: LimitHit says which
 	RunError       = "error"       // Error says why
 )
@@ -38,7 +38,7 @@ const (
 type Run struct {
 	ID          string       `json:"id" example:"ru_0123456789abcdefghjkmnpqrs"`
 	Agent       string       `json:"agent"`
-	Interactive bool         `json:"interactive,omitempty" doc:"In a terminal, with somebody: it has a recording, and no messages"`
+	Interactive bool         `json:"interactive,omitempty" doc:"In a terminal, with a user: it has a recording, and no messages"`
 	Version     string       `json:"version,omitempty" doc:"Of the agent's program"`
 	Model       string       `json:"model,omitempty"`
 	Profile     string       `json:"profile,omitempty"`

@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// SandboxRequest asks for a sandbox that lasts: POST /sandboxes. With a
+// SandboxRequest asks for a detached sandbox: POST /sandboxes. With a
 // repository it has a checkout of it at /workspace, on a branch of its own.
 type SandboxRequest struct {
 	Name       string             `json:"name,omitempty" doc:"Small letters, digits and hyphens, at most 63; made up when absent" example:"brave-otter"`
@@ -36,7 +36,7 @@ type RepositoryRequest struct {
 	Worktree    bool     `json:"worktree,omitempty" doc:"A worktree of a repository outside, to edit from the host: git inside is a service"`
 }
 
-// Sandbox is a sandbox that lasts, as GET /sandboxes/{sandbox} shows it.
+// Sandbox is a detached sandbox, as GET /sandboxes/{sandbox} shows it.
 type Sandbox struct {
 	ID         string             `json:"id"`
 	Name       string             `json:"name"`
@@ -119,7 +119,7 @@ type ExecResult struct {
 	LimitHit string  `json:"limit_hit,omitempty" enum:"timeout"`
 }
 
-// Terminal is a program in a terminal of a sandbox. It runs on while nobody looks.
+// Terminal is a program in a terminal of a sandbox. It runs on while no client is attached.
 type Terminal struct {
 	ID        string    `json:"id" example:"t1"`
 	Args      []string  `json:"args" nullable:"false" doc:"Its program; long arguments are cut short once another server has it"`

@@ -26,7 +26,7 @@ type ApplyRequest struct {
 	Merge      bool     `json:"merge,omitempty" doc:"Merge files that have been changed in the directory, too; otherwise they are refused, and nothing is changed"`
 }
 
-// AppliedWork is what was changed.
+// AppliedWork lists the files that were changed.
 type AppliedWork struct {
 	Changes   []WorkChange   `json:"changes" nullable:"false"`
 	Conflicts []WorkConflict `json:"conflicts,omitempty" doc:"Where files were merged: what is left to do by hand"`
@@ -71,7 +71,7 @@ type WorkCommit struct {
 	Message   string     `json:"message" doc:"Its first line is the subject"`
 }
 
-// WorkPerson is who wrote or made a commit: what the sandbox says.
+// WorkPerson is the author or committer of a commit, as the sandbox recorded it.
 type WorkPerson struct {
 	Name  string    `json:"name"`
 	Email string    `json:"email"`
@@ -82,7 +82,7 @@ type WorkPerson struct {
 type PushRequest struct {
 	Branch string `json:"branch,omitempty" doc:"Of the remote; the sandbox's own when absent"`
 	Commit string `json:"commit,omitempty" doc:"Push only if this is what the sandbox has checked out: what was approved"`
-	Ask    bool   `json:"ask,omitempty" doc:"Wait until somebody allows it, as for what a policy asks about (GET /network/holds); nobody answering is a denial"`
+	Ask    bool   `json:"ask,omitempty" doc:"Wait until it is allowed, as a request that a policy asks about does (GET /network/holds); without an answer it is denied"`
 }
 
 // PullRequest opens a pull request for what was pushed: POST /sandboxes/{sandbox}/pull.
@@ -100,7 +100,7 @@ type OpenedPull struct {
 	Number int    `json:"number"`
 }
 
-// PushedWork is what was pushed.
+// PushedWork describes the commits that were pushed.
 type PushedWork struct {
 	Remote string `json:"remote"`
 	Branch string `json:"branch"`

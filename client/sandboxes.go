@@ -7,10 +7,10 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// The methods in this file are for lasting sandboxes. A sandbox is named by its name, its id, or a unique prefix of
+// The methods in this file are for detached sandboxes. A sandbox is named by its name, its id, or a unique prefix of
 // either.
 
-// CreateSandbox makes a lasting sandbox. progress receives the steps, and may be nil. If ctx ends before it is made,
+// CreateSandbox makes a detached sandbox. progress receives the steps, and may be nil. If ctx ends before it is made,
 // nothing is left.
 func (c *Client) CreateSandbox(ctx context.Context, req api.SandboxRequest,
 	progress func(api.Progress)) (api.Sandbox, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// fakeSandboxes answers like a server's sandboxes that last. What was sent to
+// fakeSandboxes answers like a server's detached sandboxes. What was sent to
 // make one is its label "request". A branch has a meaning:
 //
 //	fail    an error after the first step

@@ -21,8 +21,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/runtime"
 )
 
-// Config is every setting. The doc tags are what "cove config show" and the
-// example say about them.
+// Config holds every setting. The doc tags are their descriptions in "cove config
+// show" and in the example.
 type Config struct {
 	Listen       string   `yaml:"listen" doc:"Address of the HTTP API, host:port; beyond loopback it needs api_keys. Empty: the unix socket in run_dir only."`
 	AllowedHosts []string `yaml:"allowed_hosts" doc:"Names besides localhost under which the API may be called on loopback."`
@@ -70,7 +70,7 @@ type Sandbox struct {
 	AllowedWorkdirRoots []string `yaml:"allowed_workdir_roots" doc:"Host directories below which callers of the API may attach work_dir and mounts; none by default. The local command line is not bound by it."`
 	MaxConcurrent       int      `yaml:"max_concurrent" doc:"Executions that run at once."`
 	Queue               int      `yaml:"queue" doc:"Executions that may wait for a place; beyond it the answer is 429."`
-	MaxLasting          int      `yaml:"max_lasting" doc:"Sandboxes that last, running or not; 0 is no limit."`
+	MaxLasting          int      `yaml:"max_lasting" doc:"Long-lived sandboxes, running or not; 0 is no limit."`
 	Ready               int      `yaml:"ready" doc:"Guests that the native engine keeps ready; as many with a network, and their certificate authorities, once a sandbox has had one."`
 	CgroupParent        string   `yaml:"cgroup_parent" doc:"Name of the control group that holds all sandboxes of the native engine."`
 	DefaultLimits       Limits   `yaml:"default_limits" doc:"Where neither the request nor the runtime says anything."`
@@ -90,7 +90,7 @@ type Limits struct {
 	Timeout   Duration `yaml:"timeout" doc:"Wall time."`
 }
 
-// Gateway is how what sandboxes may reach is reached.
+// Gateway holds the settings of the gateway through which sandboxes reach a network.
 type Gateway struct {
 	Resolver        string   `yaml:"resolver" doc:"DNS server, address:port; empty: the machine's own."`
 	ExtraCAs        []string `yaml:"extra_cas" doc:"PEM files of authorities that vouch for servers beside the machine's own."`
@@ -117,20 +117,20 @@ type RateLimit struct {
 	Burst     int     `yaml:"burst" doc:"Requests at once before the rate counts."`
 }
 
-// Audit says what is kept.
+// Audit bounds the records that are kept.
 type Audit struct {
 	Retention Duration `yaml:"retention" doc:"How long executions, audit records and decisions of the gateway are kept; 0 is for ever."`
 	Decisions int      `yaml:"decisions" doc:"How many decisions about what may leave sandboxes are kept at most; the oldest go first."`
 }
 
-// Log says how the server logs, to standard error.
+// Log holds the settings of the server's log, on standard error.
 type Log struct {
 	Level  string `yaml:"level" doc:"debug, info, warn or error."`
 	Format string `yaml:"format" doc:"text or json."`
 }
 
-// Defaults are the settings where nothing is said. getenv and uid tell where
-// the user's directories are.
+// Defaults returns the settings without a file, environment or flags. getenv and
+// uid tell where the user's directories are.
 func Defaults(getenv func(string) string, uid int) Config {
 	return Config{
 		Listen:    "127.0.0.1:8080",
@@ -200,20 +200,20 @@ func (c *Config) Spec() cove.Spec {
 	return cove.Spec{Engine: c.Engine, Shape: cove.Shape{Isolation: cove.Isolation(c.Isolation)}}
 }
 
-// Bounds are the limits that requests are held to.
+// Bounds returns the limits that requests are held to.
 func (c *Config) Bounds() runtime.Bounds {
 	return runtime.Bounds{Defaults: c.Sandbox.DefaultLimits.limits(), Max: c.Sandbox.MaxLimits.limits()}
 }
 
-// ProfilesFile is the path of the file of profiles.
+// ProfilesFile returns the path of the file of profiles.
 func (c *Config) ProfilesFile() string {
 	return cmp.Or(c.Profiles, filepath.Join(c.Home, "profiles.yaml"))
 }
 
-// Database is the path of the database.
+// Database returns the path of the database.
 func (c *Config) Database() string { return filepath.Join(c.Home, "cove.db") }
 
-// Socket is the path of the server's unix socket.
+// Socket returns the path of the server's unix socket.
 func (c *Config) Socket() string { return filepath.Join(c.RunDir, "cove.sock") }
 
 // Warnings returns the findings of Load that are odd but not wrong.
@@ -222,7 +222,7 @@ func (c *Config) Warnings() []string { return c.warnings }
 // Duration is a time.Duration that also takes days ("30d").
 type Duration time.Duration
 
-// Std is d as the standard library has it.
+// Std returns d as a time.Duration.
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
 const day = 24 * time.Hour

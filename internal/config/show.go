@@ -28,7 +28,9 @@ func (c *Config) Show(w io.Writer) error {
 			}
 		}
 		section = section[:depth]
-		if _, err := fmt.Fprintf(w, "%s%s: %s  # %s\n", strings.Repeat("  ", depth), parts[depth], all[name].show(), c.Origin(name)); err != nil {
+		_, err := fmt.Fprintf(w, "%s%s: %s  # %s\n",
+			strings.Repeat("  ", depth), parts[depth], all[name].show(), c.Origin(name))
+		if err != nil {
 			return err
 		}
 	}

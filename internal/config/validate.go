@@ -24,7 +24,10 @@ import (
 // Validate refuses settings that cannot work, or that would be dangerous, with
 // the setting's name, where it was set, and what to do.
 func (c *Config) Validate() error {
-	for _, check := range []func() error{c.checkKeys, c.checkListen, c.checkTLS, c.checkPaths, c.checkChoices, c.checkNumbers, c.checkLimits, c.checkGateway} {
+	for _, check := range []func() error{
+		c.checkKeys, c.checkListen, c.checkTLS, c.checkPaths,
+		c.checkChoices, c.checkNumbers, c.checkLimits, c.checkGateway,
+	} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -78,7 +81,8 @@ func (c *Config) checkListen() error {
 		return c.wrong("listen", "%q is not a port", port).WithHint("use 1 to 65535, or 0 for a free one")
 	}
 	if len(c.APIKeys) == 0 && !loopback(host) {
-		return c.wrong("listen", "%s can be reached from other machines, and there are no api_keys: each of them could run code", c.Listen).
+		return c.wrong("listen",
+			"%s can be reached from other machines, and there are no api_keys: each of them could run code", c.Listen).
 			WithHint("add a key (cove config new-key NAME), or listen on 127.0.0.1")
 	}
 	return nil

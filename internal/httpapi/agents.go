@@ -25,12 +25,12 @@ type Agents interface {
 	// CheckAgent tries what one needs. Errors: NotFound.
 	CheckAgent(ctx context.Context, name string) (api.AgentReport, error)
 	// EquipSandbox adds what its agent needs to a sandbox that is to be made. An
-	// agent that nobody has declared is the program of that name. Errors:
+	// agent that is not declared is the program of that name. Errors:
 	// RuntimeMissing, InvalidArgument, Unsupported.
 	EquipSandbox(who cove.Principal, q *sandbox.Request) error
 }
 
-// agentErrors are those of whatever is done with what is installed.
+// agentErrors are the errors of routes on installed agents.
 var agentErrors = append([]cove.Code{cove.NotFound, cove.Conflict, cove.RuntimeMissing, cove.Unsupported}, storeErrors...)
 
 // addAgentRoutes are the routes of coding agents.

@@ -53,9 +53,9 @@ func (s *Server) verifyAudit(ctx context.Context, _ *struct{}) (*answer[api.Audi
 	return &answer[api.AuditVerification]{api.AuditVerification{Intact: v.Broken == 0, Records: v.Records, Head: v.Head, Broken: v.Broken}}, nil
 }
 
-// What runs is recorded by the sandbox package. The edge records whom and what
-// it turns away (invariant A5), but not without end: strangers must not fill
-// the disk. Beyond these rates there is the log alone.
+// The sandbox package records executions. The API records the requests that it
+// refuses (invariant A5), at a bounded rate, so that strangers cannot fill the
+// disk. Beyond these rates a refusal is only logged.
 const (
 	refusalsPerSecond = 1
 	refusalsAtOnce    = 200

@@ -79,8 +79,8 @@ func (s *Server) authenticate(ex *exchange) error {
 		WithHint("send it as X-API-Key: KEY or Authorization: Bearer KEY")
 }
 
-// presentedKey is the one key of a request. Two of them, equal or not, are
-// none: whoever stands between might have looked at the other.
+// presentedKey returns the key of a request. Two keys, equal or not, are none:
+// a proxy in between might have checked the other.
 func presentedKey(h http.Header) (string, bool) {
 	keys, bearers := h.Values("X-Api-Key"), h.Values("Authorization")
 	if len(keys)+len(bearers) != 1 {
@@ -94,8 +94,8 @@ func presentedKey(h http.Header) (string, bool) {
 	return token, ok && strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// addressGroup is what strangers are told apart by: an IPv4 address, or the
-// /64 that one IPv6 subscriber has.
+// addressGroup returns the group of addresses by which strangers are told apart:
+// an IPv4 address, or the /64 of one IPv6 subscriber.
 func addressGroup(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

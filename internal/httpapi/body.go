@@ -17,7 +17,7 @@ const (
 	maxBody  = 32 << 20 // bytes of a JSON body: files, base64, and escapes
 )
 
-// jsonRoutes take a JSON body. The others take none, but for the input of an
+// jsonRoutes take a JSON body. The others take none, except the input of an
 // execution, which its handler reads at the pace of the program.
 var jsonRoutes = map[string]bool{"POST /execute": true, "POST /execute/stream": true, "POST /executions/{id}/network": true, "POST /network/holds/{id}": true,
 	"POST /sandboxes": true, "PATCH /sandboxes/{sandbox}": true, "POST /sandboxes/{sandbox}/network": true, "POST /sandboxes/{sandbox}/exec": true, "POST /sandboxes/{sandbox}/exec/{id}/signal": true,

@@ -39,7 +39,7 @@ func (s *Server) request(ctx context.Context, who cove.Principal, q api.ExecuteR
 	return r, err
 }
 
-// executionSpec is what a request says of the sandbox of a snippet.
+// executionSpec returns the settings of a snippet's sandbox from a request.
 func executionSpec(q api.ExecuteRequest) cove.Spec {
 	spec := apispec.Spec(q.Spec)
 	spec.Limits.Timeout, spec.Bind = apispec.Duration(q.Timeout), q.WorkDir
@@ -147,9 +147,9 @@ func (s *Server) image(ctx context.Context, who cove.Principal, image string) (s
 	return scheme + ":" + resolved + tag, err
 }
 
-// hostPath judges a host path (invariant H5). The owner may use what is not
-// always refused; everybody else what lies under the configured roots, and
-// learns nothing about what does not, not even whether it exists.
+// hostPath judges a host path (invariant H5). The owner may use every path that is
+// not always refused. Other callers may use paths under the configured roots, and
+// learn nothing about a path outside, not even whether it exists.
 func (s *Server) hostPath(ctx context.Context, who cove.Principal, field, p string) (string, error) {
 	if who.IsOwner() {
 		return s.CheckPath(p, nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 )
 
-// statusClientGone is the usual number for an answer nobody waits for.
+// statusClientGone is the usual status for a request whose client has gone.
 const statusClientGone = 499
 
 // statuses is the one table from codes to HTTP statuses.
@@ -71,7 +71,7 @@ var hidden = map[cove.Code]string{
 	cove.Unavailable: "something that the server needs does not answer",
 }
 
-// body is what ex's caller is told about err.
+// body returns the description of err for the caller of ex.
 func body(ex *exchange, err error) api.Error {
 	b := api.Error{Code: string(cove.ErrorCode(err)), RequestID: ex.id}
 	var e *cove.Error

@@ -23,7 +23,7 @@ type exchange struct {
 	pattern    string // of the route, "" when there is none
 	door       door
 	who        cove.Principal // who asks
-	known      bool           // the owner, the holder of a key, or anybody where no key is needed
+	known      bool           // the owner, the holder of a key, or any caller where no key is needed
 	rated      bool           // the rate was looked at already
 	retryAfter int            // seconds, for 429 and 503
 	release    []func()

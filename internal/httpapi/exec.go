@@ -27,10 +27,10 @@ type Processes interface {
 	KillTerminal(ctx context.Context, who cove.Principal, ref, id string) error
 }
 
-// processErrors are those of whatever starts something in a sandbox.
+// processErrors are the errors of routes that start a process in a sandbox.
 var processErrors = append([]cove.Code{cove.Overloaded, cove.TooLarge, cove.RuntimeMissing}, lastingErrors...)
 
-// addProcessRoutes are the routes of what runs in sandboxes that last.
+// addProcessRoutes adds the routes of processes in detached sandboxes.
 func (s *Server) addProcessRoutes() {
 	route(s, huma.Operation{OperationID: "exec", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/exec", Tags: []string{"sandboxes"},
 		Summary: "Run a command in a sandbox that runs, and follow its output",

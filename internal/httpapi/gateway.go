@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/fdpass"
 )
 
-// Clients are those of a gateway of its own; clients.Registry is one.
+// Clients manages the registered clients of a gateway of its own. clients.Registry implements it.
 type Clients interface {
 	Register(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient, error)
 	Extend(ctx context.Context, who cove.Principal, name string, more api.NetworkChange) (cut int, err error)

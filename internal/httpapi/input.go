@@ -17,7 +17,7 @@ import (
 type inputPipe struct {
 	*io.PipeReader
 	writer *io.PipeWriter
-	who    cove.Principal // who started the execution; nobody else may write
+	who    cove.Principal // who started the execution; no other caller may write
 
 	mu    sync.Mutex
 	taken bool
@@ -37,7 +37,7 @@ func (p *inputPipe) take() bool {
 	return first
 }
 
-// errEnded is what a writer gets when the execution has ended.
+// errEnded is returned to a writer when the execution has ended.
 var errEnded = errors.New("the execution has ended")
 
 func (p *inputPipe) end() { p.PipeReader.CloseWithError(errEnded) }

@@ -132,7 +132,7 @@ func (e engineState) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	for name, state := range e.Health(ctx) {
 		if state == engine.Unused {
-			continue // nobody knows
+			continue // it was never checked
 		}
 		up := 0.0
 		if state == "ok" {

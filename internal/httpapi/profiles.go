@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/profile"
 )
 
-// profileErrors are those of reading what the machine's owner has written.
+// profileErrors are the errors of reading the profiles of the machine's owner.
 var profileErrors = []cove.Code{cove.NotFound}
 
 // addProfileRoutes are the routes of named configurations.
@@ -52,7 +52,7 @@ func (s *Server) getProfile(ctx context.Context, in *profileInput) (*answer[api.
 	return &answer[api.Profile]{shownProfile(p, exchangeOf(ctx).who)}, err
 }
 
-// shownProfile is what a caller may see of a profile.
+// shownProfile returns a profile without the parts that the caller may not see.
 func shownProfile(p api.Profile, who cove.Principal) api.Profile {
 	if !who.IsOwner() {
 		p.Env, p.Mounts, p.Network, p.Instructions = nil, nil, nil, ""

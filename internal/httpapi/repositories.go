@@ -18,18 +18,18 @@ type Repositories interface {
 	// FetchMirror puts a repository into the store, or brings it up to date; partial
 	// leaves out the contents of files. Errors: Conflict where it is there whole.
 	FetchMirror(ctx context.Context, who cove.Principal, source string, partial bool, progress func(workspace.Step)) (repos.Mirror, error)
-	// RemoveMirror removes one. Errors: NotFound, Conflict while somebody borrows
+	// RemoveMirror removes one. Errors: NotFound, Conflict while a sandbox borrows
 	// from it.
 	RemoveMirror(ctx context.Context, who cove.Principal, source string) error
 	// CollectMirror packs one anew. Errors: NotFound.
 	CollectMirror(ctx context.Context, who cove.Principal, source string) error
 }
 
-// repositoryErrors are those of whatever is done with a repository in the store.
+// repositoryErrors are the errors of routes on repositories in the store.
 var repositoryErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...)
 
-// addRepositoryRoutes are the routes of the store of repositories, which is the
-// machine owner's: what others have fetched is not for everybody to see.
+// addRepositoryRoutes adds the routes of the store of repositories. They are for
+// the machine's owner only: a caller must not see what others have fetched.
 func (s *Server) addRepositoryRoutes() {
 	route(s, huma.Operation{OperationID: "list-repositories", Method: http.MethodGet, Path: "/repositories", Tags: []string{"repositories"},
 		Summary: "List the repositories in the store", Description: "For the machine's owner.",

@@ -34,7 +34,7 @@ type Runs interface {
 	Recording(ctx context.Context, who cove.Principal, ref, terminal string, out io.Writer) error
 }
 
-// runErrors are those of whatever is done with a run.
+// runErrors are the errors of routes on runs.
 var runErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...)
 
 // addRunRoutes are the routes of what agents are given to do.
@@ -143,7 +143,7 @@ func (s *Server) runRequest(ctx context.Context, ex *exchange, b api.RunRequest)
 	return q, err
 }
 
-// ofProfile is what a profile says of a run; what the request says itself wins.
+// ofProfile fills in a request from a profile. The request's own settings win.
 func ofProfile(p api.Profile, q run.Request) (run.Request, error) {
 	q.Agent = cmp.Or(q.Agent, p.Agent)
 	q.Task.Model, q.Task.Instructions, q.Task.Turns = cmp.Or(q.Task.Model, p.Model), cmp.Or(q.Task.Instructions, p.Instructions), cmp.Or(q.Task.Turns, p.MaxTurns)

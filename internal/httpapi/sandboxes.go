@@ -34,10 +34,10 @@ type Sandboxes interface {
 	Certificate(ctx context.Context, who cove.Principal, ref string) ([]byte, error)
 }
 
-// lastingErrors are those of whatever is done with a sandbox that lasts.
+// lastingErrors are the errors of routes on detached sandboxes.
 var lastingErrors = append([]cove.Code{cove.NotFound, cove.Conflict}, storeErrors...)
 
-// addLastingRoutes are the routes of sandboxes that last.
+// addLastingRoutes adds the routes of detached sandboxes.
 func (s *Server) addLastingRoutes() {
 	route(s, huma.Operation{OperationID: "create-sandbox", Method: http.MethodPost, Path: "/sandboxes", Tags: []string{"sandboxes"},
 		Summary: "Make a sandbox that lasts",
@@ -208,7 +208,7 @@ func checkTokens(mounts []api.Mount) error {
 	return nil
 }
 
-// sandboxSpec is what a request says of a sandbox that lasts.
+// sandboxSpec returns the settings of a detached sandbox from a request.
 func sandboxSpec(q api.SandboxRequest) (cove.Spec, error) {
 	spec := apispec.Spec(q.Spec)
 	spec.Network, spec.Git = apispec.Network(q.Network), apispec.Identity(q.Git)

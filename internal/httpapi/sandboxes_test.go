@@ -140,7 +140,7 @@ func (f *fakeLasting) Certificate(_ context.Context, _ cove.Principal, ref strin
 	return []byte("a certificate"), err
 }
 
-// TestSandboxes: what is asked of sandboxes that last reaches them, with who
+// TestSandboxes: requests to detached sandboxes reach them, with who
 // asks, and what they say comes back as it is documented.
 func TestSandboxes(t *testing.T) {
 	h := start(t, nil)

@@ -56,7 +56,7 @@ func (s *Server) health(ctx context.Context, _ *struct{}) (*healthOutput, error)
 	return out, nil
 }
 
-// addresses are those of the network listeners that are served now.
+// addresses holds the addresses of the network listeners that are served now.
 type addresses struct {
 	mu   sync.Mutex
 	open []string // guarded by mu

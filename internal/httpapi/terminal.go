@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// maxTyped is the longest message of somebody who types, in bytes.
+	// maxTyped is the longest message with keyboard input, in bytes.
 	maxTyped = 64 << 10
 	// maxShown is the longest message of what a terminal shows, in bytes.
 	maxShown = 64 << 10
@@ -102,7 +102,7 @@ func (s *Server) serveTerminal(ctx context.Context, ex *exchange, v *terminals.V
 	beside.Wait()
 }
 
-// read takes what somebody types, and what is said about their terminal.
+// read reads the client's messages: keyboard input, and changes of its terminal's size.
 func (t *terminalSocket) read(ctx context.Context) {
 	for {
 		kind, p, err := t.conn.Read(ctx)

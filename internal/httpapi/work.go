@@ -14,8 +14,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/work"
 )
 
-// Work is what was done in sandboxes that last, as it is on the host: each call
-// takes it over anew, first.
+// Work gives access on the host to the changes made in detached sandboxes. Each
+// call imports them anew, first.
 type Work interface {
 	Import(ctx context.Context, who cove.Principal, ref string) (api.ImportedWork, error)
 	Diff(ctx context.Context, who cove.Principal, ref string, w repos.Work, style repos.DiffStyle, out io.Writer) error
@@ -30,7 +30,7 @@ type Work interface {
 	Pull(ctx context.Context, who cove.Principal, ref string, q api.PullRequest) (api.OpenedPull, error)
 }
 
-// workErrors are those of whatever looks at a sandbox's work.
+// workErrors are the errors of routes that look at a sandbox's work.
 var workErrors = append([]cove.Code{cove.TooLarge, cove.Unsupported, cove.RuntimeMissing}, lastingErrors...)
 
 // addWorkRoutes are the routes that bring work back from sandboxes.
@@ -70,7 +70,7 @@ func (s *Server) addWorkRoutes() {
 	}, workErrors, s.openPull)
 }
 
-// textResponses documents text of somebody else's.
+// textResponses documents a response that is text of a sandbox.
 func textResponses() map[string]*huma.Response {
 	return map[string]*huma.Response{"200": {Description: "Text, as git writes it", Content: map[string]*huma.MediaType{
 		"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}}}}

@@ -29,7 +29,7 @@ const (
 	AccessTokenFile = "token-file" // the provider itself, with a real token that is in the sandbox
 )
 
-// Default is the profile of whoever names none and has chosen none: it says nothing.
+// Default is the profile of a caller that neither names nor has chosen one. It sets nothing.
 const Default = "default"
 
 var (
@@ -43,7 +43,8 @@ const maxDocument = 1 << 20
 // Parse reads a file of profiles; source names it in errors, which have the line. Errors: InvalidArgument.
 func Parse(source string, data []byte) ([]api.Profile, error) {
 	if len(data) > maxDocument {
-		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source, maxDocument>>20).WithHint("is it the right file?")
+		return nil, cove.Errorf(cove.InvalidArgument, "%s is larger than %d MiB", source, maxDocument>>20).
+			WithHint("is it the right file?")
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
@@ -51,11 +52,13 @@ func Parse(source string, data []byte) ([]api.Profile, error) {
 		Profiles []api.Profile `yaml:"profiles"`
 	}
 	if err := d.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
-		return nil, cove.Errorf(cove.InvalidArgument, "%s: %s", source, strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")).
+		wrong := strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")
+		return nil, cove.Errorf(cove.InvalidArgument, "%s: %s", source, wrong).
 			WithHint("docs/profiles.md lists what a profile has")
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document", source).WithHint("remove what follows ---")
+		return nil, cove.Errorf(cove.InvalidArgument, "%s has more than one YAML document", source).
+			WithHint("remove what follows ---")
 	}
 	seen := map[string]bool{}
 	for _, p := range doc.Profiles {
@@ -84,10 +87,12 @@ func in(source, name string, err error) error {
 
 func check(p api.Profile) error {
 	if !nameForm.MatchString(p.Name) {
-		return cove.Errorf(cove.InvalidArgument, "%.80q is no name for a profile", p.Name).WithHint("use small letters, digits, _ and -, at most 63")
+		return cove.Errorf(cove.InvalidArgument, "%.80q is no name for a profile", p.Name).
+			WithHint("use small letters, digits, _ and -, at most 63")
 	}
 	if p.Name == Default {
-		return cove.Errorf(cove.InvalidArgument, "%s is what there is without a profile", Default).WithHint("give it another name, and choose it with \"cove profile use\"")
+		return cove.Errorf(cove.InvalidArgument, "%s is what there is without a profile", Default).
+			WithHint("give it another name, and choose it with \"cove profile use\"")
 	}
 	for _, c := range []struct {
 		key, value string
@@ -97,12 +102,15 @@ func check(p api.Profile) error {
 		{"access", p.Access, []string{"", AccessIntercept, AccessProxy, AccessTokenFile}},
 	} {
 		if !slices.Contains(c.choices, c.value) {
-			return cove.Errorf(cove.InvalidArgument, "%s: %.80q is none of %s", c.key, c.value, strings.Join(c.choices[1:], ", ")).WithHint("choose one of them")
+			return cove.Errorf(cove.InvalidArgument, "%s: %.80q is none of %s",
+				c.key, c.value, strings.Join(c.choices[1:], ", ")).
+				WithHint("choose one of them")
 		}
 	}
 	if p.Mode == ModeNone {
 		if what := sandboxed(p); what != "" {
-			return cove.Errorf(cove.InvalidArgument, "with the mode none there is no sandbox, and %s is about one", what).WithHint("leave it out, or use the mode container")
+			return cove.Errorf(cove.InvalidArgument, "with the mode none there is no sandbox, and %s is about one", what).
+				WithHint("leave it out, or use the mode container")
 		}
 	}
 	if err := checkToken(p); err != nil {
@@ -112,11 +120,13 @@ func check(p api.Profile) error {
 		return err
 	}
 	if p.Timeout < 0 || p.Timeout > 0 && p.Timeout < 1e-9 || p.MaxTurns < 0 {
-		return cove.Errorf(cove.InvalidArgument, "timeout and max_turns are more than nothing").WithHint("leave them out for the default")
+		return cove.Errorf(cove.InvalidArgument, "timeout and max_turns are more than nothing").
+			WithHint("leave them out for the default")
 	}
 	if n := p.Network; n != nil {
-		if n.Mode == string(cove.NetworkNone) && !slices.Contains([]int{0}, len(n.Allow)+len(n.Credentials)+len(n.Providers)+len(n.Policy)) {
-			return cove.Errorf(cove.InvalidArgument, "the network mode none leaves nothing to allow").WithHint("leave one of them out")
+		if n.Mode == string(cove.NetworkNone) && len(n.Allow)+len(n.Credentials)+len(n.Providers)+len(n.Policy) > 0 {
+			return cove.Errorf(cove.InvalidArgument, "the network mode none leaves nothing to allow").
+				WithHint("leave one of them out")
 		}
 		if n.Policy != "" {
 			if _, err := policy.Parse("policy", []byte(n.Policy)); err != nil {
@@ -134,15 +144,21 @@ func checkToken(p api.Profile) error {
 	case f == nil && p.Access != AccessTokenFile:
 		return nil
 	case f == nil:
-		return cove.Errorf(cove.InvalidArgument, "the access %s needs a token_file", AccessTokenFile).WithHint("say which: token_file: {path: FILE, variable: NAME}")
+		return cove.Errorf(cove.InvalidArgument, "the access %s needs a token_file", AccessTokenFile).
+			WithHint("say which: token_file: {path: FILE, variable: NAME}")
 	case p.Access != AccessTokenFile:
-		return cove.Errorf(cove.InvalidArgument, "a token_file is for the access %s, which shows the token to whatever runs in the sandbox", AccessTokenFile).WithHint("leave it out: without, keys are set on the way out, and nothing inside has them")
+		return cove.Errorf(cove.InvalidArgument,
+			"a token_file is for the access %s, which shows the token to whatever runs in the sandbox", AccessTokenFile).
+			WithHint("leave it out: without, keys are set on the way out, and nothing inside has them")
 	case p.Provider != "":
-		return cove.Errorf(cove.InvalidArgument, "with the access %s an agent talks to its own provider", AccessTokenFile).WithHint("leave provider out, or use the access %s", AccessProxy)
+		return cove.Errorf(cove.InvalidArgument, "with the access %s an agent talks to its own provider", AccessTokenFile).
+			WithHint("leave provider out, or use the access %s", AccessProxy)
 	case !strings.HasPrefix(f.Path, "/"):
-		return cove.Errorf(cove.InvalidArgument, "token_file: %.200q is no absolute path", f.Path).WithHint("give the whole path")
+		return cove.Errorf(cove.InvalidArgument, "token_file: %.200q is no absolute path", f.Path).
+			WithHint("give the whole path")
 	case !variableForm.MatchString(f.Variable):
-		return cove.Errorf(cove.InvalidArgument, "token_file: %.80q is no name of a variable", f.Variable).WithHint("name the one in which the agent looks for it, such as ANTHROPIC_API_KEY")
+		return cove.Errorf(cove.InvalidArgument, "token_file: %.80q is no name of a variable", f.Variable).
+			WithHint("name the one in which the agent looks for it, such as ANTHROPIC_API_KEY")
 	}
 	return nil
 }
@@ -153,7 +169,14 @@ func sandboxed(p api.Profile) string {
 		key   string
 		given bool
 	}{
-		{"engine", p.Engine != ""}, {"isolation", p.Isolation != ""}, {"image", p.Image != ""}, {"limits", p.Limits != nil}, {"network", p.Network != nil}, {"mounts", len(p.Mounts) > 0}, {"access", p.Access != ""}, {"shared", p.Shared},
+		{"engine", p.Engine != ""},
+		{"isolation", p.Isolation != ""},
+		{"image", p.Image != ""},
+		{"limits", p.Limits != nil},
+		{"network", p.Network != nil},
+		{"mounts", len(p.Mounts) > 0},
+		{"access", p.Access != ""},
+		{"shared", p.Shared},
 	} {
 		if f.given {
 			return f.key
@@ -183,13 +206,14 @@ func Find(all []api.Profile, name string) (api.Profile, error) {
 func Apply(p api.Profile, s cove.Spec) (cove.Spec, error) {
 	if p.Mode == ModeNone {
 		return s, cove.Errorf(cove.Unsupported, "the profile %s has no sandboxes: its mode is none", p.Name).
-			WithHint("use another one: agents alone work with this one, on the machine itself (cove claude --profile NAME), as docs/profiles.md says")
+			WithHint("use another one: this one is for agents on the machine itself (cove claude --profile NAME), " +
+				"as docs/profiles.md says")
 	}
 	s.Profile = p.Name
 	return s.Over(specOf(p)), nil
 }
 
-// specOf is what a profile says of a sandbox.
+// specOf returns the settings of a sandbox that a profile holds.
 func specOf(p api.Profile) cove.Spec {
 	s := apispec.Spec(p.Spec)
 	s.Agent, s.Limits.Timeout = p.Agent, apispec.Duration(p.Timeout)

@@ -1,4 +1,4 @@
-// Package repos owns the repositories that lasting sandboxes work on: the store of mirrors, the workspaces with their
+// Package repos owns the repositories that detached sandboxes work on: the store of mirrors, the workspaces with their
 // checkouts, and the work that returns from them. It implements [workspace.Workspaces] with git on the host (package
 // hostgit).
 //

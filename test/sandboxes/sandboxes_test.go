@@ -359,7 +359,7 @@ func TestPush(t *testing.T) {
 		t.Error("pushed to a branch that begins with a hyphen")
 	}
 	l.must("cove", "exec", "pusher", "--", "sh", "-c", "echo two >>a.txt; git commit -qam two; echo three >>a.txt")
-	if out, err := l.run("cove", "push", "pusher"); err == nil || !strings.Contains(err.Error(), "nobody can be asked") {
+	if out, err := l.run("cove", "push", "pusher"); err == nil || !strings.Contains(err.Error(), "cannot ask") {
 		t.Errorf("%q, %v", out, err)
 	}
 	if out := l.must("cove", "push", "pusher", "--yes"); out != "topic\n" {

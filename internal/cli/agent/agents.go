@@ -113,7 +113,7 @@ not use any more; --all removes that one, too. What a sandbox has stays.`,
 	}
 	c.Flags().BoolVar(&whole, "all", false, "without VERSION: the version that runs use, too")
 	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
-		removed, err := session.OfBackend(cmd, sess, func(c *client.Client, ctx context.Context) (removed []string, err error) {
+		remove := func(c *client.Client, ctx context.Context) (removed []string, err error) {
 			for _, arg := range args {
 				name, version, _ := strings.Cut(arg, "@")
 				versions, err := removeAgent(ctx, c, name, version, whole)
@@ -125,7 +125,8 @@ not use any more; --all removes that one, too. What a sandbox has stays.`,
 				}
 			}
 			return removed, nil
-		})
+		}
+		removed, err := session.OfBackend(cmd, sess, remove)
 		return ui.Lines("removed", removed), err
 	})
 }
@@ -174,7 +175,8 @@ something is missing.`,
 					}
 				}
 				if len(names) == 0 {
-					return cove.Errorf(cove.NotFound, "no agent is installed").WithHint("install one: %s", sess.Command("agents", "install", "claude"))
+					return cove.Errorf(cove.NotFound, "no agent is installed").
+						WithHint("install one: %s", sess.Command("agents", "install", "claude"))
 				}
 				reports := []api.AgentReport{}
 				for _, name := range names {
@@ -202,7 +204,7 @@ something is missing.`,
 	return c
 }
 
-// reportText is what was found of an agent, and what to do about it.
+// reportText describes the state of an agent and what to do about it.
 func reportText(r api.AgentReport) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", ui.Printable(r.Title))

@@ -53,7 +53,7 @@ func bareProfile(ctx context.Context, sess *session.Session, o *options) (*api.P
 	return &p, nil
 }
 
-// profilesHere are those of this machine, whether its server runs or not.
+// profilesHere returns the profiles of this machine, whether its server runs or not.
 func profilesHere(ctx context.Context, sess *session.Session) ([]api.Profile, error) {
 	cfg, err := sess.Config()
 	if err != nil {
@@ -81,7 +81,8 @@ type bareTask struct {
 // agentHere gives an agent its task on this machine itself, or shows its screen when there is none.
 func agentHere(sess *session.Session, cmd *cobra.Command, o *options, p api.Profile, prompt string) error {
 	if flag := o.walled(); flag != "" {
-		return cove.Errorf(cove.Unsupported, "--%s is about a sandbox, and with the profile %s there is none: its mode is none", flag, p.Name).
+		return cove.Errorf(cove.Unsupported,
+			"--%s is about a sandbox, and with the profile %s there is none: its mode is none", flag, p.Name).
 			WithHint("leave it out, or use another profile (--profile default is none)")
 	}
 	t, err := newBareTask(sess, o, p)
@@ -111,10 +112,15 @@ func (o *options) walled() string {
 	return ""
 }
 
-// newBareTask is what flags say, and then the profile.
+// newBareTask returns the task that the flags describe. The profile fills in what the flags leave out.
 func newBareTask(sess *session.Session, o *options, p api.Profile) (bareTask, error) {
-	t := bareTask{profile: p, config: driver.Config{Agent: o.Agent}, options: driver.Options{
-		Bind: true, Model: cmp.Or(o.model, p.Model), Instructions: cmp.Or(o.instructions, p.Instructions), MaxTurns: cmp.Or(o.turns, p.MaxTurns)}}
+	t := bareTask{profile: p, config: driver.Config{Agent: o.Agent}}
+	t.options = driver.Options{
+		Bind:         true,
+		Model:        cmp.Or(o.model, p.Model),
+		Instructions: cmp.Or(o.instructions, p.Instructions),
+		MaxTurns:     cmp.Or(o.turns, p.MaxTurns),
+	}
 	var err error
 	if t.cfg, err = sess.Config(); err != nil {
 		return t, err
@@ -152,11 +158,13 @@ func newBareTask(sess *session.Session, o *options, p api.Profile) (bareTask, er
 
 // sayBare says that nothing contains the agent. It is always said.
 func sayBare(sess *session.Session, t bareTask) {
-	sess.Say.Line("%s works on this machine itself, without a sandbox and without asking, because the profile %s says so", t.config.Agent, t.profile.Name)
+	sess.Say.Line("%s works on this machine itself, without a sandbox and without asking, because the profile %s says so",
+		t.config.Agent, t.profile.Name)
 }
 
 // giveTaskHere has a task done, and shows how.
-func giveTaskHere(ctx context.Context, sess *session.Session, o *options, d driver.Driver, b bareTask, prompt string) error {
+func giveTaskHere(ctx context.Context, sess *session.Session, o *options, d driver.Driver, b bareTask,
+	prompt string) error {
 	t := &task{Session: sess, o: o, in: ui.WatchSignals(sess.Out, sess.Err), screen: sess.NewScreen(), ended: func() {}}
 	defer t.in.Stop()
 	covered, cancel := t.in.Cover(ctx)
@@ -181,12 +189,13 @@ func giveTaskHere(ctx context.Context, sess *session.Session, o *options, d driv
 	}
 	err = t.conclude(ctx, run, api.RunRequest{Timeout: b.options.Timeout.Seconds()}, nil)
 	if err == nil && t.view != nil && run.Session != "" {
-		t.SayFacts([][2]string{{"go on", t.Command(o.Agent, "--profile", b.profile.Name, "--resume="+ui.ShellWord(run.Session), "PROMPT")}})
+		resume := t.Command(o.Agent, "--profile", b.profile.Name, "--resume="+ui.ShellWord(run.Session), "PROMPT")
+		t.SayFacts([][2]string{{"go on", resume}})
 	}
 	return err
 }
 
-// followHere follows the task to its end. The error is that nobody can be told of it any more.
+// followHere follows the task to its end. It fails when its progress can no longer be shown.
 func (t *task) followHere(ctx context.Context, d driver.Driver, b bareTask, prompt string) (api.Run, error) {
 	run := t.run
 	defer t.in.Settle()
@@ -242,13 +251,18 @@ func screenHere(sess *session.Session, cmd *cobra.Command, o *options, t bareTas
 	if err != nil {
 		return err
 	}
-	command, err := who.InteractiveCommand(agent.Task{Model: t.options.Model, Session: t.options.Resume, Instructions: t.options.Instructions})
+	command, err := who.InteractiveCommand(agent.Task{
+		Model:        t.options.Model,
+		Session:      t.options.Resume,
+		Instructions: t.options.Instructions,
+	})
 	if err != nil {
 		return err
 	}
 	program, err := exec.LookPath(command.Args[0])
 	if err != nil {
-		return cove.Errorf(cove.RuntimeMissing, "%s is not installed on this machine: there is no %s", who.Title, command.Args[0]).
+		return cove.Errorf(cove.RuntimeMissing, "%s is not installed on this machine: there is no %s",
+			who.Title, command.Args[0]).
 			WithHint("install it, or use a profile with sandboxes, for which \"cove agents install\" does")
 	}
 	env := os.Environ()
@@ -282,7 +296,9 @@ func (t bareTask) remember(session string) {
 func (t bareTask) last() (string, error) {
 	data, err := os.ReadFile(t.lastFile())
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", cove.Errorf(cove.NotFound, "%s has done nothing in %s yet without a sandbox", t.config.Agent, t.options.Directory).WithHint("name its conversation: --resume=ID")
+		return "", cove.Errorf(cove.NotFound,
+			"%s has done nothing in %s yet without a sandbox", t.config.Agent, t.options.Directory).
+			WithHint("name its conversation: --resume=ID")
 	}
 	if err != nil {
 		return "", cove.Errorf(cove.InvalidArgument, "cannot read which conversation was the last: %w", ui.Cause(err))

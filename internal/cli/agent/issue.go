@@ -42,20 +42,21 @@ func (w *workflow) add(f *pflag.FlagSet) {
 	w.AddSandbox(f)
 	f.BoolVar(&w.keep, "keep", false, "keep the sandbox, whatever becomes of it")
 	f.BoolVarP(&w.quiet, "quiet", "q", false, "print the answer only")
-	f.BoolVarP(&w.verbose, "verbose", "v", false, "show all that tools answer, and what the agent writes to its standard error")
+	f.BoolVarP(&w.verbose, "verbose", "v", false,
+		"show all that tools answer, and what the agent writes to its standard error")
 }
 
-// workflowHelp is what the help of "cove start" says of them.
+// workflowHelp is the part of the help of "cove start" on issues.
 const workflowHelp = `With --repo it starts work on an issue instead, and sees it through: a sandbox with
 a checkout of REPO on a branch named after ISSUE, in which an agent works, as
 "cove claude" shows it. What the agent leaves uncommitted is committed, and the
 branch is pushed from the sandbox, as its policy lets it: that branch, without
-force, and no files that decide what others run. Then the sandbox goes. Whatever
-does not succeed leaves it, if there is any work in it, and says so.
+force, and no files that decide what others run. Then the sandbox is destroyed.
+If a step fails, a sandbox with work in it stays, and is named.
 
-ISSUE is a number of GitHub's, OWNER/REPO#NUMBER, an address, or a name. What it
-says is in --prompt-file, or is asked of "gh", GitHub's own command. Several can
-be under way at once.`
+ISSUE is the number of an issue on GitHub, OWNER/REPO#NUMBER, a URL, or a name.
+Its text is read from --prompt-file, or with "gh", GitHub's own command. Several
+issues can be worked on at once.`
 
 // StartsWorkflow makes "cove start", which is there, take issues, too.
 func StartsWorkflow(sess *session.Session, c *cobra.Command) *cobra.Command {
@@ -124,7 +125,12 @@ func workOn(ctx context.Context, sess *session.Session, w *workflow) error {
 	if err != nil {
 		return err
 	}
-	req.Directory, req.New.WorkDir, req.New.Repository = "", "", &api.RepositoryRequest{Source: source, Branch: cmp.Or(w.branch, branchOf(w.issue, said.title)), From: w.from}
+	req.Directory, req.New.WorkDir = "", ""
+	req.New.Repository = &api.RepositoryRequest{
+		Source: source,
+		Branch: cmp.Or(w.branch, branchOf(w.issue, said.title)),
+		From:   w.from,
+	}
 	return giveTask(ctx, sess, &w.options, req, func(t *task, ctx context.Context, done work) error {
 		done.directory = "" // no checkout of this machine's is concerned
 		return t.deliver(ctx, done, commitMessage(w.issue, said.title))
@@ -133,9 +139,11 @@ func workOn(ctx context.Context, sess *session.Session, w *workflow) error {
 
 // workflowRules tell the agent how it works, below what the issue says: not every
 // agent can be told anything beside its task.
-const workflowRules = `This is an issue of the repository in the current directory. You work on it on a branch of its own, and nobody is there to be asked. Commit what belongs together as you go. When you have ended, what is not committed is committed for you, and the branch is pushed: do not push yourself.`
+const workflowRules = "This is an issue of the repository in the current directory. " +
+	"You work on it on a branch of its own, and there is no user to ask. Commit what belongs together as you go. " +
+	"When you have ended, what is not committed is committed for you, and the branch is pushed: do not push yourself."
 
-// issueText is what an issue says.
+// issueText holds the title and the text of an issue.
 type issueText struct{ title, text string }
 
 // readIssue finds what an issue says: in a file, or by asking gh.
@@ -150,18 +158,22 @@ func readIssue(ctx context.Context, sess *session.Session, w *workflow) (issueTe
 	}
 	gh, err := exec.LookPath("gh")
 	if err != nil {
-		return issueText{}, cove.Errorf(cove.InvalidArgument, "there is no gh on this machine to ask what the issue %.80q says", w.issue).WithHint("put it into a file: --prompt-file FILE")
+		return issueText{}, cove.Errorf(cove.InvalidArgument,
+			"there is no gh on this machine to ask what the issue %.80q says", w.issue).
+			WithHint("put it into a file: --prompt-file FILE")
 	}
 	c := exec.CommandContext(ctx, gh, args...)
 	c.Dir = "/" // not in a repository whose configuration it would read
 	c.Stderr = sess.Err
 	out, err := c.Output()
 	if err != nil {
-		return issueText{}, cove.Errorf(cove.Unavailable, "gh does not say what the issue %.80q is: %w", w.issue, err).WithHint("see \"gh auth status\", or put it into a file: --prompt-file FILE")
+		return issueText{}, cove.Errorf(cove.Unavailable, "gh does not say what the issue %.80q is: %w", w.issue, err).
+			WithHint("see \"gh auth status\", or put it into a file: --prompt-file FILE")
 	}
 	var answer struct{ Title, Body, URL string }
 	if err := json.Unmarshal(out, &answer); err != nil || answer.Title == "" {
-		return issueText{}, cove.Errorf(cove.Unavailable, "gh has answered what is no issue").WithHint("put it into a file: --prompt-file FILE")
+		return issueText{}, cove.Errorf(cove.Unavailable, "gh has answered what is no issue").
+			WithHint("put it into a file: --prompt-file FILE")
 	}
 	text := "# " + answer.Title + "\n\n" + strings.TrimSpace(answer.Body) + "\n"
 	if answer.URL != "" {
@@ -188,7 +200,8 @@ func issueArgs(issue, repo string) ([]string, error) {
 	} else if m := issueNumber.FindStringSubmatch(issue); m != nil {
 		number = m[1]
 	} else {
-		return nil, cove.Errorf(cove.InvalidArgument, "%.80q is no issue that gh could be asked about", issue).WithHint("give a number, or say what is to be done with --prompt-file FILE")
+		return nil, cove.Errorf(cove.InvalidArgument, "%.80q is no issue that gh could be asked about", issue).
+			WithHint("give a number, or say what is to be done with --prompt-file FILE")
 	}
 	if strings.HasPrefix(repo, "https://") {
 		host, path, err := flags.PlaceOf(repo)
@@ -197,7 +210,8 @@ func issueArgs(issue, repo string) ([]string, error) {
 		}
 		repo = host + "/" + path
 	} else if !flags.IsOwnerRepo(repo) {
-		return nil, cove.Errorf(cove.InvalidArgument, "whose issue %s is, the repository %.200q does not tell", number, repo).WithHint("name it as OWNER/REPO#%s, or say what is to be done with --prompt-file FILE", number)
+		return nil, cove.Errorf(cove.InvalidArgument, "whose issue %s is, the repository %.200q does not tell", number, repo).
+			WithHint("name it as OWNER/REPO#%s, or say what is to be done with --prompt-file FILE", number)
 	}
 	return []string{"issue", "view", number, "--repo", repo, "--json", fields}, nil
 }
@@ -252,7 +266,7 @@ func commitMessage(issue, title string) string {
 	return title + "\n\nFor " + issue + "."
 }
 
-// commitRest is a shell's script that commits what is not committed, as whoever git is configured for.
+// commitRest is a shell script that commits what is not committed, with the name that git is configured for.
 const commitRest = `git add --all || exit 1
 if git diff --cached --quiet; then exit 0; fi
 if git config user.name >/dev/null && git config user.email >/dev/null; then exec git commit -q -m "$1"; fi
@@ -282,12 +296,14 @@ func (t *task) commitAndPush(ctx context.Context, w work, message string) error 
 		return err
 	}
 	if s.Repository == nil || s.Repository.Remote == "" {
-		return cove.Errorf(cove.InvalidArgument, "the repository has no remote that the branch could be pushed to").WithHint("fetch it: git fetch cove::%s", w.name)
+		return cove.Errorf(cove.InvalidArgument, "the repository has no remote that the branch could be pushed to").
+			WithHint("fetch it: git fetch cove::%s", w.name)
 	}
 	if err := t.gitInside(ctx, w, "committing", commitRest, message); err != nil {
 		return err
 	}
-	if err := t.gitInside(ctx, w, "pushing", `exec git push origin "HEAD:refs/heads/$1"`, s.Repository.Branch); err != nil {
+	err = t.gitInside(ctx, w, "pushing", `exec git push origin "HEAD:refs/heads/$1"`, s.Repository.Branch)
+	if err != nil {
 		return err
 	}
 	t.tell("pushed %s to %s", s.Repository.Branch, s.Repository.Remote)
@@ -308,5 +324,7 @@ func (t *task) gitInside(ctx context.Context, w work, doing, script string, args
 	v := newView(t.screen.Stderr, t.columns)
 	v.color = t.Say.Color
 	v.folded(strings.Trim(plainLines(said.String()), "\n"), "  ✗ ", ui.Red)
-	return cove.Errorf(cove.Forbidden, "%s has failed: git has ended with %d", doing, done.ExitCode).WithHint("put it right inside (%s), or push from this machine: %s", t.Command("attach", w.name), t.Command("push", w.name))
+	return cove.Errorf(cove.Forbidden, "%s has failed: git has ended with %d", doing, done.ExitCode).
+		WithHint("put it right inside (%s), or push from this machine: %s",
+			t.Command("attach", w.name), t.Command("push", w.name))
 }

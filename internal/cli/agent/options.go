@@ -18,7 +18,7 @@ import (
 
 // options are the flags of the commands that give an agent a task, as they were written.
 type options struct {
-	flags.NewSandbox // those that say what the sandbox is made of
+	flags.NewSandbox // the flags that describe the sandbox
 
 	prompt, promptFile string
 	dir                string
@@ -43,7 +43,8 @@ func (o *options) addAgent(f *pflag.FlagSet) {
 	f.BoolVar(&o.apply, "apply", false, "take over what it has changed without asking, if it has succeeded")
 	f.BoolVar(&o.keep, "keep", false, "keep the sandbox, whatever becomes of the work")
 	f.StringVar(&o.sandbox, "sandbox", "", "work in the sandbox `NAME`, instead of a new one")
-	f.StringVar(&o.resume, "resume", "", "go on with the conversation of `RUN`, in its sandbox; without RUN the last one here")
+	f.StringVar(&o.resume, "resume", "",
+		"go on with the conversation of `RUN`, in its sandbox; without RUN the last one here")
 	f.Lookup("resume").NoOptDefVal = lastRun
 	f.StringVar(&o.model, "model", "", "`MODEL` of the provider")
 	f.IntVar(&o.turns, "max-turns", 0, "end it after `COUNT` answers of the model")
@@ -53,7 +54,8 @@ func (o *options) addAgent(f *pflag.FlagSet) {
 	o.AddSandbox(f)
 	f.BoolVar(&o.json, "json", false, "print each message as one JSON object on a line")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print the answer only")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "show all that tools answer, and what the agent writes to its standard error")
+	f.BoolVarP(&o.verbose, "verbose", "v", false,
+		"show all that tools answer, and what the agent writes to its standard error")
 	f.BoolVarP(&o.detach, "detach", "d", false, "print the id of the run, and let it go on")
 	f.SortFlags = false
 }
@@ -72,7 +74,8 @@ func (o *options) arguments(cmd *cobra.Command, name string, args []string) erro
 		}
 	}
 	if len(args) > 1 {
-		return cove.Errorf(cove.InvalidArgument, "%.80q is one argument too many", args[1]).WithHint("put the prompt in quotes")
+		return cove.Errorf(cove.InvalidArgument, "%.80q is one argument too many", args[1]).
+			WithHint("put the prompt in quotes")
 	}
 	if len(args) == 1 {
 		o.prompt = args[0]
@@ -83,8 +86,11 @@ func (o *options) arguments(cmd *cobra.Command, name string, args []string) erro
 // check refuses what does not go together.
 func (o *options) check(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
-	for _, pair := range [][2]string{{"json", "quiet"}, {"json", "verbose"}, {"quiet", "verbose"}, {"detach", "apply"}, {"detach", "quiet"}, {"detach", "verbose"},
-		{"bind", "apply"}, {"sandbox", "resume"}, {"sandbox", "bind"}, {"resume", "bind"}, {"resume", "dir"}} {
+	for _, pair := range [][2]string{
+		{"json", "quiet"}, {"json", "verbose"}, {"quiet", "verbose"},
+		{"detach", "apply"}, {"detach", "quiet"}, {"detach", "verbose"},
+		{"bind", "apply"}, {"sandbox", "resume"}, {"sandbox", "bind"}, {"resume", "bind"}, {"resume", "dir"},
+	} {
 		if given(pair[0]) && given(pair[1]) {
 			return ui.UsageError(cmd, "--%s and --%s exclude each other", pair[0], pair[1])
 		}
@@ -147,13 +153,14 @@ func (o *options) readSchema() (json.RawMessage, error) {
 	}
 	schema, _, err := flags.ReadFile(o.schema, maxPrompt)
 	if err == nil && !json.Valid(schema) {
-		err = cove.Errorf(cove.InvalidArgument, "%s is not JSON", o.schema).WithHint("write a JSON Schema, such as {\"type\": \"object\"}")
+		err = cove.Errorf(cove.InvalidArgument, "%s is not JSON", o.schema).
+			WithHint("write a JSON Schema, such as {\"type\": \"object\"}")
 	}
 	return schema, err
 }
 
-// workDirectory is what an agent works on, and where below that it begins: of a copy all of the repository that the
-// directory is in; of one that is bound what was named, and nothing above it.
+// workDirectory returns the directory that an agent works on, and the directory below it in which the agent begins.
+// A copy is made of the whole repository around the named directory. With --bind it is the named directory alone.
 func (o *options) workDirectory() (dir, below string, err error) {
 	named, err := flags.RealDirectory(o.dir)
 	if err != nil || o.bind {
@@ -166,7 +173,7 @@ func (o *options) workDirectory() (dir, below string, err error) {
 	return dir, below, err
 }
 
-// agentSandbox is what a new sandbox must be, without what it works on.
+// agentSandbox returns the request for a new sandbox, without a workspace.
 func agentSandbox(sess *session.Session, o *options) (api.SandboxRequest, error) {
 	o.Empty = true
 	req, err := o.NewSandbox.Request(sess.Getenv)

@@ -13,7 +13,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// agentLimits are those of a task whose flags and profile say nothing.
+// agentLimits are the limits of a task for which neither flags nor profile set any.
 var agentLimits = cove.Limits{Memory: 2 << 30, CPUs: 2, PIDs: 512, Timeout: 30 * time.Minute}
 
 func limitsOf(req api.RunRequest) *api.Limits {
@@ -69,9 +69,13 @@ func limitText(limit string, used cove.Limits) string {
 // runError is why a run has not come to its end.
 func runError(r api.Run) error {
 	if r.Error == nil {
-		return cove.Errorf(cove.Internal, "the run %s has not come to an end, and nobody knows why", r.ID)
+		return cove.Errorf(cove.Internal, "the run %s did not finish, and no reason was recorded", r.ID)
 	}
-	return &cove.Error{Code: cove.Code(r.Error.Code), Message: strings.TrimSuffix(r.Error.Error, " ("+r.Error.Hint+")"), Hint: r.Error.Hint}
+	return &cove.Error{
+		Code:    cove.Code(r.Error.Code),
+		Message: strings.TrimSuffix(r.Error.Error, " ("+r.Error.Hint+")"),
+		Hint:    r.Error.Hint,
+	}
 }
 
 // exitOfRun is the exit code for a run of an agent that has ended. stopped is

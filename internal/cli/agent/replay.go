@@ -42,7 +42,8 @@ Pauses are those there were, at most three seconds; --speed 0 leaves them out.`,
 			}
 			ctx, interrupts := ui.CoverSignals(cmd.Context(), sess.Out, sess.Err)
 			defer interrupts.Stop()
-			return interrupts.Explain(sess.ReadRecords(ctx, func(c *client.Client) error { return replay(ctx, sess, c, args[0], o) }))
+			return interrupts.Explain(sess.ReadRecords(ctx,
+				func(c *client.Client) error { return replay(ctx, sess, c, args[0], o) }))
 		},
 	}
 	f := c.Flags()
@@ -154,7 +155,10 @@ func playCast(ctx context.Context, sess *session.Session, from io.Reader, speed 
 		var event []json.RawMessage
 		var when float64
 		var kind, data string
-		if json.Unmarshal(line, &event) != nil || len(event) != 3 || json.Unmarshal(event[0], &when) != nil || json.Unmarshal(event[1], &kind) != nil || json.Unmarshal(event[2], &data) != nil {
+		if json.Unmarshal(line, &event) != nil || len(event) != 3 ||
+			json.Unmarshal(event[0], &when) != nil ||
+			json.Unmarshal(event[1], &kind) != nil ||
+			json.Unmarshal(event[2], &data) != nil {
 			return cove.Errorf(cove.Corrupt, "the recording cannot be read").WithHint("look at it: cove runs export")
 		}
 		if err := pace.pause(ctx, time.Duration((when-at)*float64(time.Second))); err != nil {

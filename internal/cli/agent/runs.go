@@ -21,8 +21,10 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// runStatuses are those of runs, as --status takes them.
-var runStatuses = []string{api.RunRunning, api.RunSucceeded, api.RunFailed, api.RunInterrupted, api.RunLimit, api.RunError}
+// runStatuses are the statuses that --status accepts.
+var runStatuses = []string{
+	api.RunRunning, api.RunSucceeded, api.RunFailed, api.RunInterrupted, api.RunLimit, api.RunError,
+}
 
 func runsCommand(sess *session.Session) *cobra.Command {
 	return ui.Group(&cobra.Command{
@@ -58,7 +60,8 @@ func runsList(sess *session.Session) *cobra.Command {
 			return ui.Result{}, err
 		}
 		if q.Status != "" && !slices.Contains(runStatuses, q.Status) {
-			return ui.Result{}, ui.UsageError(cmd, "--status %q: it must be one of %s", q.Status, strings.Join(runStatuses, ", "))
+			known := strings.Join(runStatuses, ", ")
+			return ui.Result{}, ui.UsageError(cmd, "--status %q: it must be one of %s", q.Status, known)
 		}
 		all, err := session.OfRecords(cmd.Context(), sess, func(c *client.Client, ctx context.Context) ([]api.Run, error) {
 			return session.UpTo(limit, func(cursor string, n int) ([]api.Run, string, error) {
@@ -84,7 +87,8 @@ func runListing(now time.Time) ui.Listing[api.Run] {
 			if r.EndedAt != nil {
 				took = ui.TimeText(r.EndedAt.Sub(r.StartedAt))
 			}
-			return []string{r.ID, r.Agent, statusOf(r), ui.Ago(now.Sub(r.StartedAt)), took, r.SandboxName, beginning(taskOf(r), 60)}
+			return []string{r.ID, r.Agent, statusOf(r), ui.Ago(now.Sub(r.StartedAt)), took, r.SandboxName,
+				beginning(taskOf(r), 60)}
 		},
 	}
 }
@@ -97,7 +101,7 @@ func statusOf(r api.Run) string {
 	return r.Status
 }
 
-// taskOf is what a run is about, in words.
+// taskOf returns the task of a run, in words.
 func taskOf(r api.Run) string {
 	if r.Interactive {
 		return "(in a terminal)"
@@ -122,7 +126,8 @@ func runsShow(sess *session.Session) *cobra.Command {
 		Short: "Show a run: how it ended, what it changed, what left its sandbox",
 		Args:  ui.Exactly("RUN"),
 	}, func(cmd *cobra.Command, args []string) (ui.Result, error) {
-		shown, err := session.OfRecords(cmd.Context(), sess, func(c *client.Client, ctx context.Context) (runRecord, error) { return readRun(ctx, c, args[0]) })
+		shown, err := session.OfRecords(cmd.Context(), sess,
+			func(c *client.Client, ctx context.Context) (runRecord, error) { return readRun(ctx, c, args[0]) })
 		return ui.Result{Value: shown, Text: shown.text()}, err
 	})
 }
@@ -145,7 +150,8 @@ func readRun(ctx context.Context, c *client.Client, id string) (r runRecord, err
 	if r.EndedAt != nil {
 		until = r.EndedAt.Add(time.Microsecond)
 	}
-	r.Decisions, err = session.DecisionsUpTo(ctx, c, client.DecisionOptions{Sandbox: r.Sandbox, Since: r.StartedAt, Until: until}, mostShown)
+	of := client.DecisionOptions{Sandbox: r.Sandbox, Since: r.StartedAt, Until: until}
+	r.Decisions, err = session.DecisionsUpTo(ctx, c, of, mostShown)
 	if err != nil {
 		return r, err
 	}
@@ -157,7 +163,8 @@ func readRun(ctx context.Context, c *client.Client, id string) (r runRecord, err
 }
 
 func (r runRecord) text() string {
-	rows := [][2]string{{"Run", r.ID}, {"Agent", strings.TrimSpace(r.Agent + " " + r.Version)}, {"Status", statusOf(r.Run)}}
+	rows := [][2]string{{"Run", r.ID}, {"Agent", strings.TrimSpace(r.Agent + " " + r.Version)},
+		{"Status", statusOf(r.Run)}}
 	add := func(name, value string) {
 		if value != "" {
 			rows = append(rows, [2]string{name, value})
@@ -259,7 +266,8 @@ func runsInterrupt(sess *session.Session) *cobra.Command {
 		Long:  `Ask the agent of a run to stop, and end it 15 seconds later if it has not. What it has done stays.`,
 		Args:  ui.Exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error { return c.InterruptRun(ctx, args[0], kill) })
+			return sess.WithServer(cmd,
+				func(ctx context.Context, c *client.Client) error { return c.InterruptRun(ctx, args[0], kill) })
 		},
 	}
 	c.Flags().BoolVar(&kill, "kill", false, "end it at once")

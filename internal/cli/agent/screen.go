@@ -17,7 +17,8 @@ import (
 // checkScreen refuses to show an agent's screen where there is no terminal, or with flags that are about a task.
 func checkScreen(sess *session.Session, cmd *cobra.Command, o *options, ofTask ...string) error {
 	if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Out) {
-		return cove.Errorf(cove.InvalidArgument, "PROMPT is missing").WithHint("write it in quotes, in a file for --prompt-file, or on standard input for \"-\"")
+		return cove.Errorf(cove.InvalidArgument, "PROMPT is missing").
+			WithHint("write it in quotes, in a file for --prompt-file, or on standard input for \"-\"")
 	}
 	if i := slices.IndexFunc(ofTask, o.Given); i >= 0 {
 		return ui.UsageError(cmd, "PROMPT is missing: --%s is about a task", ofTask[i])
@@ -28,7 +29,9 @@ func checkScreen(sess *session.Session, cmd *cobra.Command, o *options, ofTask .
 // agentTerminal shows the agent's own screen in a sandbox that is made for it,
 // and settles what becomes of the work when it has ended.
 func agentTerminal(sess *session.Session, cmd *cobra.Command, o *options) error {
-	if err := checkScreen(sess, cmd, o, "json", "quiet", "verbose", "detach", "schema", "max-turns", "timeout", "resume", "sandbox", "model", "instructions"); err != nil {
+	refused := []string{"json", "quiet", "verbose", "detach", "schema", "max-turns", "timeout", "resume", "sandbox",
+		"model", "instructions"}
+	if err := checkScreen(sess, cmd, o, refused...); err != nil {
 		return err
 	}
 	req, err := agentSandbox(sess, o)
@@ -48,7 +51,8 @@ func agentTerminal(sess *session.Session, cmd *cobra.Command, o *options) error 
 	if err != nil {
 		return err
 	}
-	ended, err := interact.ShowTerminal(sess, cmd, flags.Target{Name: s.ID}, interact.DefaultDetachKeys, client.TerminalOptions{})
+	ended, err := interact.ShowTerminal(sess, cmd, flags.Target{Name: s.ID}, interact.DefaultDetachKeys,
+		client.TerminalOptions{})
 	t := &task{Session: sess, o: o, in: ui.WatchSignals(sess.Out, sess.Err), screen: sess.NewScreen(), ended: func() {}}
 	defer t.in.Stop()
 	w := work{sandbox: s.ID, name: s.Name, directory: dir, succeeded: ended && sess.Exit == 0, ours: true}

@@ -40,7 +40,8 @@ type task struct {
 }
 
 // giveTask has a task done, shows how, and has it settled what becomes of the work.
-func giveTask(ctx context.Context, sess *session.Session, o *options, req api.RunRequest, settle func(*task, context.Context, work) error) error {
+func giveTask(ctx context.Context, sess *session.Session, o *options, req api.RunRequest,
+	settle func(*task, context.Context, work) error) error {
 	t := &task{Session: sess, o: o, in: ui.WatchSignals(sess.Out, sess.Err), screen: sess.NewScreen(), ended: func() {}}
 	defer t.in.Stop()
 	covered, cancel := t.in.Cover(ctx)
@@ -86,7 +87,7 @@ func (t *task) resumes(ctx context.Context) (string, error) {
 	return earlier.ID, err
 }
 
-// failed is for what did not become a run, or whose end nobody knows.
+// failed reports the error of a task that did not become a run, or of a run whose end is unknown.
 func (t *task) failed(err error) error {
 	if t.o.json && !errors.Is(err, syscall.EPIPE) && cove.ErrorCode(err) != cove.Canceled {
 		t.PrintJSONLine(api.Error{Error: err.Error(), Code: string(cove.ErrorCode(err)), Hint: cove.ErrorHint(err)})
@@ -149,9 +150,12 @@ func (t *task) show() {
 	t.view.say, t.view.color, t.view.verbose = t.screen.Apart, t.Say.Color, t.o.verbose
 }
 
-// askTerminal is the terminal at which somebody can be asked, or nil.
+// askTerminal returns the terminal at which the user can be asked, or nil.
 func (t *task) askTerminal() *os.File {
-	if t.o.detach || t.o.prompt == "-" || t.o.promptFile == "-" || !ui.IsTerminal(t.In) || !ui.IsTerminal(t.Err) || !interact.Foreground(t.In) {
+	if t.o.detach || t.o.prompt == "-" || t.o.promptFile == "-" {
+		return nil
+	}
+	if !ui.IsTerminal(t.In) || !ui.IsTerminal(t.Err) || !interact.Foreground(t.In) {
 		return nil
 	}
 	return t.In
@@ -183,7 +187,8 @@ func (t *task) sayWhere() {
 	case r.Directory != "":
 		where = ", on a copy of " + r.Directory
 	}
-	t.Say.Line("%s works in the sandbox %s%s", strings.TrimSpace(t.run.Agent+" "+t.run.Version), cmp.Or(t.run.SandboxName, t.run.Sandbox), where)
+	t.Say.Line("%s works in the sandbox %s%s",
+		strings.TrimSpace(t.run.Agent+" "+t.run.Version), cmp.Or(t.run.SandboxName, t.run.Sandbox), where)
 }
 
 // follows shows from now on how the agent gets along, and has signals stop it.
@@ -232,7 +237,8 @@ func (t *task) interrupt(kill bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), session.KillTimeout)
 	defer cancel()
-	if err := t.stop(ctx, kill); err != nil && cove.ErrorCode(err) != cove.Conflict && cove.ErrorCode(err) != cove.NotFound {
+	err := t.stop(ctx, kill)
+	if code := cove.ErrorCode(err); err != nil && code != cove.Conflict && code != cove.NotFound {
 		t.in.GiveUp() // leaving interrupts it, too
 	}
 }
@@ -274,7 +280,8 @@ func (t *task) sayLost() {
 }
 
 // conclude says how the task has ended, and has the work settled.
-func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest, settle func(*task, context.Context, work) error) error {
+func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest,
+	settle func(*task, context.Context, work) error) error {
 	t.Exit = exitOfRun(run, t.in.First())
 	if err := t.printAnswer(run); err != nil {
 		return err
@@ -301,8 +308,14 @@ func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest, se
 		}
 		return nil
 	}
-	return settle(t, ctx, work{sandbox: run.Sandbox, name: cmp.Or(run.SandboxName, run.Sandbox), directory: t.directory, changed: len(run.Changes),
-		succeeded: run.Status == api.RunSucceeded, ours: t.o.sandbox == ""})
+	return settle(t, ctx, work{
+		sandbox:   run.Sandbox,
+		name:      cmp.Or(run.SandboxName, run.Sandbox),
+		directory: t.directory,
+		changed:   len(run.Changes),
+		succeeded: run.Status == api.RunSucceeded,
+		ours:      t.o.sandbox == "",
+	})
 }
 
 // printAnswer prints what the agent has answered, unless it is on the screen.
@@ -313,7 +326,8 @@ func (t *task) printAnswer(run api.Run) error {
 		return nil
 	case len(t.answer.Data) > 0:
 		text = string(t.answer.Data)
-	case t.view != nil && ui.IsTerminal(t.Out) && ui.IsTerminal(t.Err) && strings.TrimSpace(text) == strings.TrimSpace(t.view.spoken):
+	case t.view != nil && ui.IsTerminal(t.Out) && ui.IsTerminal(t.Err) &&
+		strings.TrimSpace(text) == strings.TrimSpace(t.view.spoken):
 		return nil
 	}
 	if text = strings.TrimRight(text, "\n"); text == "" {
@@ -328,7 +342,7 @@ func (t *task) printAnswer(run api.Run) error {
 	return t.Print(text + "\n")
 }
 
-// work is what an agent has done in a sandbox, before anybody has decided what becomes of it.
+// work describes the changes of an agent in a sandbox, before the user decides what becomes of them.
 type work struct {
 	sandbox, name string
 	directory     string // of this machine, to take it over into
@@ -349,7 +363,8 @@ func lastRunOf(ctx context.Context, c *client.Client, agent, dir string) (api.Ru
 				return l.Runs[i], nil
 			}
 			if q.Before = l.Next; q.Before == "" {
-				return api.Run{}, cove.Errorf(cove.NotFound, "%s has done nothing in %s yet", agent, dir).WithHint("\"cove runs list\" shows the runs; name one with --resume=RUN")
+				return api.Run{}, cove.Errorf(cove.NotFound, "%s has done nothing in %s yet", agent, dir).
+					WithHint("\"cove runs list\" shows the runs; name one with --resume=RUN")
 			}
 		}
 	}

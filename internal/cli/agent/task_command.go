@@ -11,7 +11,11 @@ import (
 func taskCommands(sess *session.Session) []*cobra.Command {
 	var all []*cobra.Command
 	for _, k := range []struct{ name, title string }{
-		{"claude", "Claude Code"}, {"codex", "Codex"}, {"gemini", "Gemini CLI"}, {"opencode", "opencode"}, {"worker", "Cove's own agent"},
+		{"claude", "Claude Code"},
+		{"codex", "Codex"},
+		{"gemini", "Gemini CLI"},
+		{"opencode", "opencode"},
+		{"worker", "Cove's own agent"},
 	} {
 		o := &options{}
 		o.Agent = k.name

@@ -34,7 +34,10 @@ func readTool(m api.Message) tool {
 	case t.edit(in), t.patch(in), t.changes(in), t.todos(in):
 		return t
 	}
-	for _, key := range []string{"command", "cmd", "pattern", "query", "url", "file_path", "notebook_path", "path", "description", "prompt"} {
+	keys := []string{
+		"command", "cmd", "pattern", "query", "url", "file_path", "notebook_path", "path", "description", "prompt",
+	}
+	for _, key := range keys {
 		if text := said(in[key]); text != "" {
 			t.about = text
 			if place := said(in["path"]); key == "pattern" && place != "" {
@@ -88,7 +91,7 @@ func (t *tool) edit(in map[string]any) bool {
 	return true
 }
 
-// patch is a text that says of several files what changes in them.
+// patch reads a call whose argument is one patch to several files.
 func (t *tool) patch(in map[string]any) bool {
 	text := ""
 	for _, v := range in {
@@ -170,7 +173,8 @@ func said(v any) string {
 				list = append(list, w)
 			}
 		}
-		if len(list) == 3 && strings.HasSuffix(list[0], "sh") && strings.HasPrefix(list[1], "-") && strings.HasSuffix(list[1], "c") {
+		isShell := len(list) == 3 && strings.HasSuffix(list[0], "sh")
+		if isShell && strings.HasPrefix(list[1], "-") && strings.HasSuffix(list[1], "c") {
 			return list[2]
 		}
 		for i, w := range list {

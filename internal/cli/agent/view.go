@@ -25,16 +25,16 @@ type view struct {
 	verbose bool       // everything, however long
 	columns func() int // of the terminal; 0 where there is none, and lines are as long as they are
 
-	// What was shown last decides where a blank line goes, and whether a result stands below its call.
+	// The output shown last decides where a blank line goes, and whether a result stands below its call.
 	texted bool            // the agent has said something
 	begun  bool            // anything was shown
 	calls  map[string]tool // that wait for their results, by id
 	latest string          // id of the call whose title was shown last
 	spoken string          // what the agent has said last
-	denied map[string]bool // what was said of denials
+	denied map[string]bool // denials that were shown
 
 	mu    sync.Mutex
-	does  string // what the line below says of it
+	does  string // the agent's activity, for the status line
 	usage api.AgentUsage
 	files map[string]bool // that it has changed, as far as its calls tell
 }
@@ -292,7 +292,7 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }
 
-// usedText is what was used of models, in a few words; nothing if nothing was.
+// usedText describes the use of models in a few words. It is empty if there was none.
 func usedText(u api.AgentUsage) string {
 	in := u.InputTokens + u.CacheReadTokens + u.CacheWriteTokens
 	if in+u.OutputTokens == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// settle shows what an agent has changed, and takes it over, throws it away, or
-// says where it is. What nobody has decided about stays.
+// settle shows what an agent has changed, and applies it, discards it, or
+// says where it is. Without a decision of the user the work stays.
 func (t *task) settle(ctx context.Context, w work) error {
 	if w.changed == 0 {
 		return t.unchanged(ctx, w)
@@ -80,7 +80,8 @@ func (t *task) showDiff(ctx context.Context, w work, o client.WorkOptions) error
 
 // askWhether asks what becomes of the work. Who leaves has decided nothing.
 func (t *task) askWhether(ctx context.Context, w work) error {
-	question := fmt.Sprintf("take it over into %s? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: ", ui.Printable(w.directory))
+	question := "take it over into " + ui.Printable(w.directory) +
+		"? [y]es, show the [d]iff, [n]o and throw it away, or [k]eep it in the sandbox: "
 	for {
 		fmt.Fprint(t.Err, t.Say.Paint(ui.Dim, "cove:")+" "+question)
 		answer, err := ui.TypedLine(t.In)
@@ -136,5 +137,6 @@ func (t *task) sayKept(w work) {
 	} else {
 		rows = append(rows, [2]string{"push", t.Command("push", w.name)})
 	}
-	t.SayFacts(append(rows, [2]string{"look inside", t.Command("attach", w.name)}, [2]string{"throw away", t.Command("destroy", w.name)}))
+	t.SayFacts(append(rows, [2]string{"look inside", t.Command("attach", w.name)},
+		[2]string{"throw away", t.Command("destroy", w.name)}))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// List are those of every command that lists records.
+// List holds the flags of every command that lists records.
 type List struct {
 	since string
 	Limit int

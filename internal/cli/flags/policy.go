@@ -31,9 +31,11 @@ type Policy struct {
 func (f *Policy) Add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.Files, "policy", nil, "policy `FILE` (repeatable: layers, first to last)")
 	flags.StringVar(&f.Network, "network", "", "network `MODE`: none, limited, host-only or open")
-	flags.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`: a name, *.name, address or range; tcp://HOST:PORT for what is neither HTTP nor TLS (repeatable)")
+	flags.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`: a name, *.name, address or range; "+
+		"tcp://HOST:PORT for what is neither HTTP nor TLS (repeatable)")
 	flags.StringArrayVar(&f.deny, "deny", nil, "deny `HOST[:PORT]` (repeatable); a denial wins")
-	flags.BoolVar(&f.allowPR, "allow-pr", false, "where GitHub's API may be reached, let it open pull requests and comment, not only read")
+	flags.BoolVar(&f.allowPR, "allow-pr", false,
+		"where GitHub's API may be reached, let it open pull requests and comment, not only read")
 }
 
 // Given reports whether there is any.
@@ -94,8 +96,10 @@ type Models struct {
 }
 
 func (f *Models) Add(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.providers, "model-provider", nil, "let it use the models of the provider `NAME`, such as anthropic, openai or openrouter (repeatable; the first that fits is the default)")
-	flags.StringVar(&f.budget, "budget", "", "end its use of models at `requests=N,tokens=N,cost=DOLLARS`, each of which may be left out")
+	flags.StringSliceVar(&f.providers, "model-provider", nil, "let it use the models of the provider `NAME`, "+
+		"such as anthropic, openai or openrouter (repeatable; the first that fits is the default)")
+	flags.StringVar(&f.budget, "budget", "",
+		"end its use of models at `requests=N,tokens=N,cost=DOLLARS`, each of which may be left out")
 }
 
 func (f *Models) Given() bool { return len(f.providers) > 0 || f.budget != "" }

@@ -41,7 +41,8 @@ func RepositorySource(s string, plain bool) (string, error) {
 	if top := RepositoryTop(dir); top != "" || plain {
 		return cmp.Or(top, dir), nil
 	}
-	return "", cove.Errorf(cove.InvalidArgument, "%s is not in a git repository", s).WithHint("copy it as it is: cove new %s --uncommitted; or attach it: cove new --empty --mount %s:/data", s, s)
+	return "", cove.Errorf(cove.InvalidArgument, "%s is not in a git repository", s).
+		WithHint("copy it as it is: cove new %s --uncommitted; or attach it: cove new --empty --mount %s:/data", s, s)
 }
 
 // scpAddress is USER@HOST:PATH, as ssh writes it.
@@ -51,7 +52,8 @@ var scpAddress = regexp.MustCompile(`^([A-Za-z0-9._-]+@)?[A-Za-z0-9.-]+:[^:]+$`)
 // nothing. No git is asked: it would read the repository's configuration.
 func RepositoryTop(dir string) string {
 	for {
-		if Exists(filepath.Join(dir, ".git")) || Exists(filepath.Join(dir, "HEAD")) && Exists(filepath.Join(dir, "objects")) && Exists(filepath.Join(dir, "refs")) {
+		has := func(name string) bool { return Exists(filepath.Join(dir, name)) }
+		if has(".git") || has("HEAD") && has("objects") && has("refs") {
 			return dir
 		}
 		up := filepath.Dir(dir)
@@ -79,7 +81,8 @@ func RealDirectory(dir string) (string, error) {
 		return "", cove.Errorf(cove.InvalidArgument, "%s: %w", dir, ui.Cause(err))
 	}
 	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
-		return "", cove.Errorf(cove.InvalidArgument, "%s is not a directory", dir).WithHint("say which one to work on with --dir DIR")
+		return "", cove.Errorf(cove.InvalidArgument, "%s is not a directory", dir).
+			WithHint("say which one to work on with --dir DIR")
 	}
 	return abs, nil
 }

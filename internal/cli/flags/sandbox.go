@@ -29,9 +29,10 @@ type NewSandbox struct {
 
 // AddSandbox adds the flags that say what a sandbox is made of, whatever it is for.
 func (o *NewSandbox) AddSandbox(f *pflag.FlagSet) {
-	o.AddMake(f, "`ENGINE` that has lasting sandboxes, or auto")
+	o.AddMake(f, "`ENGINE` that supports long-lived sandboxes, or auto")
 	o.Policy.Add(f)
-	f.StringArrayVar(&o.Credentials, "credential", nil, "set the credential `NAME` on its requests, outside the sandbox (repeatable)")
+	f.StringArrayVar(&o.Credentials, "credential", nil,
+		"set the credential `NAME` on its requests, outside the sandbox (repeatable)")
 	o.Models.Add(f)
 	f.StringArrayVar(&o.Mounts, "mount", nil, "attach `SOURCE:TARGET[:ro]` (repeatable)")
 	f.StringArrayVar(&o.Env, "env", nil, "set `NAME=VALUE` inside, or NAME to this shell's value (repeatable)")
@@ -63,7 +64,8 @@ func (o *NewSandbox) Request(getenv func(string) string) (api.SandboxRequest, er
 	}
 	if o.SSH {
 		if req.SSHAgent = getenv("SSH_AUTH_SOCK"); req.SSHAgent == "" {
-			return req, cove.Errorf(cove.InvalidArgument, "--with-ssh: this shell has no SSH agent").WithHint("start one: eval $(ssh-agent) && ssh-add")
+			return req, cove.Errorf(cove.InvalidArgument, "--with-ssh: this shell has no SSH agent").
+				WithHint("start one: eval $(ssh-agent) && ssh-add")
 		}
 	}
 	if req.Repository != nil {
@@ -75,11 +77,14 @@ func (o *NewSandbox) Request(getenv func(string) string) (api.SandboxRequest, er
 // repository is nil for a sandbox without one.
 func (o *NewSandbox) repository() (*api.RepositoryRequest, error) {
 	if o.Given("depth") && o.Depth < 1 {
-		return nil, cove.Errorf(cove.InvalidArgument, "--depth %d: it must be at least 1", o.Depth).WithHint("leave the flag out for all of the history")
+		return nil, cove.Errorf(cove.InvalidArgument, "--depth %d: it must be at least 1", o.Depth).
+			WithHint("leave the flag out for all of the history")
 	}
 	if o.Empty || o.Bind != "" {
 		if o.Worktree || o.Uncommitted || len(o.Sparse) > 0 || o.Given("depth") {
-			return nil, cove.Errorf(cove.InvalidArgument, "--worktree, --uncommitted, --sparse and --depth are about a repository, and --empty and --bind are without one").WithHint("leave one of them out")
+			return nil, cove.Errorf(cove.InvalidArgument,
+				"--worktree, --uncommitted, --sparse and --depth are about a repository, and --empty and --bind are without one").
+				WithHint("leave one of them out")
 		}
 		return nil, nil
 	}
@@ -87,7 +92,15 @@ func (o *NewSandbox) repository() (*api.RepositoryRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &api.RepositoryRequest{Uncommitted: o.Uncommitted, Source: source, Branch: o.Branch, From: o.From, Sparse: o.Sparse, Depth: o.Depth, Worktree: o.Worktree}, nil
+	return &api.RepositoryRequest{
+		Source:      source,
+		Branch:      o.Branch,
+		From:        o.From,
+		Sparse:      o.Sparse,
+		Depth:       o.Depth,
+		Uncommitted: o.Uncommitted,
+		Worktree:    o.Worktree,
+	}, nil
 }
 
 // maxCopies is how many files the API takes.
@@ -104,7 +117,8 @@ func readCopies(copies []string) ([]api.File, error) {
 			return err
 		}
 		if len(files) == maxCopies {
-			return cove.Errorf(cove.TooLarge, "--copy: more than %d files", maxCopies).WithHint("attach the directory with --mount")
+			return cove.Errorf(cove.TooLarge, "--copy: more than %d files", maxCopies).
+				WithHint("attach the directory with --mount")
 		}
 		total += len(data)
 		files = append(files, File(target, data, mode))
@@ -120,7 +134,8 @@ func readCopies(copies []string) ([]api.File, error) {
 		}
 		target = path.Clean(filepath.ToSlash(target))
 		if source == "" || !filepath.IsLocal(target) || slices.Contains(strings.Split(target, "/"), ".git") {
-			return nil, cove.Errorf(cove.InvalidArgument, "--copy %s is not SOURCE[:TARGET] with a TARGET in the workspace", c).WithHint("for example --copy notes.md:docs/notes.md")
+			return nil, cove.Errorf(cove.InvalidArgument, "--copy %s is not SOURCE[:TARGET] with a TARGET in the workspace", c).
+				WithHint("for example --copy notes.md:docs/notes.md")
 		}
 		err := filepath.WalkDir(source, func(p string, d fs.DirEntry, err error) error {
 			if err != nil {
@@ -136,7 +151,8 @@ func readCopies(copies []string) ([]api.File, error) {
 			case d.IsDir():
 				return nil
 			case !d.Type().IsRegular() && p != source:
-				return cove.Errorf(cove.InvalidArgument, "--copy %s: %s is no regular file", c, p).WithHint("attach the directory with --mount")
+				return cove.Errorf(cove.InvalidArgument, "--copy %s: %s is no regular file", c, p).
+					WithHint("attach the directory with --mount")
 			}
 			return add(p, path.Join(target, filepath.ToSlash(rel)))
 		})

@@ -42,11 +42,12 @@ type Resolved struct {
 	Network *api.NetworkPermission // nil when no flag says anything of it
 }
 
-// AddMake defines the flags that say of what a sandbox is made. engine describes its engine.
+// AddMake defines the flags for a sandbox's image, engine and isolation. engine is the help of --engine.
 func (o *Spec) AddMake(f *pflag.FlagSet, engine string) {
 	f.StringVar(&o.Image, "image", "", "root filesystem `IMAGE`: host, dir:PATH, tar:PATH, or a reference")
 	f.StringVar(&o.Engine, "engine", "", engine)
-	f.StringVar(&o.Isolation, "isolation", "", "`ISOLATION` from the host: container, gvisor or microvm, if the engine has it")
+	f.StringVar(&o.Isolation, "isolation", "",
+		"`ISOLATION` from the host: container, gvisor or microvm, if the engine has it")
 	f.StringArrayVar(&o.Labels, "label", nil, "give it the label `KEY=VALUE` (repeatable)")
 }
 
@@ -89,12 +90,14 @@ func (o *Spec) network() (*api.NetworkPermission, error) {
 	switch {
 	case !o.Policy.Given() && len(o.Credentials) == 0 && len(o.Models.providers) == 0:
 		if o.Models.Given() {
-			return nil, cove.Errorf(cove.InvalidArgument, "--budget is for models, and without a network there are none").WithHint("say which with --model-provider NAME")
+			return nil, cove.Errorf(cove.InvalidArgument, "--budget is for models, and without a network there are none").
+				WithHint("say which with --model-provider NAME")
 		}
 		return nil, nil
 	case o.Policy.Network == string(cove.NetworkNone):
 		if len(o.Policy.allow)+len(o.Policy.Files)+len(o.Credentials) > 0 || o.Models.Given() || o.Policy.allowPR {
-			return nil, cove.Errorf(cove.InvalidArgument, "--network none leaves nothing to allow").WithHint("leave one of them out")
+			return nil, cove.Errorf(cove.InvalidArgument, "--network none leaves nothing to allow").
+				WithHint("leave one of them out")
 		}
 		return &api.NetworkPermission{}, nil
 	}
@@ -106,7 +109,12 @@ func (o *Spec) network() (*api.NetworkPermission, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &api.NetworkPermission{Enabled: true, GatewayPolicy: p, Credentials: o.Credentials, ModelPermission: models}, nil
+	return &api.NetworkPermission{
+		Enabled:         true,
+		GatewayPolicy:   p,
+		Credentials:     o.Credentials,
+		ModelPermission: models,
+	}, nil
 }
 
 // Limits are nil when no flag was given.
@@ -137,12 +145,14 @@ func (o *Spec) Limits() (*api.Limits, float64, error) {
 		to   *int64
 	}{{"pids", o.PIDs, &l.PIDs}, {"inodes", o.Inodes, &l.Inodes}, {"open-files", o.OpenFiles, &l.OpenFiles}} {
 		if o.Given(f.flag) && f.n <= 0 {
-			return nil, 0, cove.Errorf(cove.InvalidArgument, "--%s %d: it must be more than nothing", f.flag, f.n).WithHint("leave the flag out for the default")
+			return nil, 0, cove.Errorf(cove.InvalidArgument, "--%s %d: it must be more than nothing", f.flag, f.n).
+				WithHint("leave the flag out for the default")
 		}
 		*f.to = f.n
 	}
 	if o.Given("cpus") && o.CPUs <= 0 || math.IsNaN(o.CPUs) || math.IsInf(o.CPUs, 0) {
-		return nil, 0, cove.Errorf(cove.InvalidArgument, "--cpus %v is not a number of cores", o.CPUs).WithHint("write it like 0.5 or 2")
+		return nil, 0, cove.Errorf(cove.InvalidArgument, "--cpus %v is not a number of cores", o.CPUs).
+			WithHint("write it like 0.5 or 2")
 	}
 	l.CPUs = o.CPUs
 	var timeout time.Duration

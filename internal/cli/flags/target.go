@@ -23,8 +23,8 @@ type Target struct {
 	Last bool
 }
 
-// TargetHelp is what the help of every command says that takes a sandbox.
-const TargetHelp = `SANDBOX is a name, an id, or as much of one as no other has. Without it, it is
+// TargetHelp is part of the help of every command that takes a sandbox.
+const TargetHelp = `SANDBOX is a name, an id, or a unique prefix of one. Without it, it is
 the sandbox whose checkout the current directory is in, or the only one that was
 made from the repository it is in; with --last, the one that was used last.`
 
@@ -61,7 +61,8 @@ func (p Target) Find(ctx context.Context, c *client.Client) (api.Sandbox, error)
 }
 
 // With lets do work with the sandbox, and the server that has it, until a signal comes.
-func (p *Target) With(cmd *cobra.Command, sess *session.Session, do func(context.Context, *client.Client, api.Sandbox) error) error {
+func (p *Target) With(cmd *cobra.Command, sess *session.Session,
+	do func(context.Context, *client.Client, api.Sandbox) error) error {
 	return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
 		s, err := p.Find(ctx, c)
 		if err != nil {
@@ -110,11 +111,13 @@ func Named(all []api.Sandbox, name string) (api.Sandbox, error) {
 	}
 	switch len(begin) {
 	case 0:
-		return api.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox %.80q", name).WithHint("\"cove list\" shows them")
+		return api.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox %.80q", name).
+			WithHint("\"cove list\" shows them")
 	case 1:
 		return begin[0], nil
 	}
-	return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "%.80q is the beginning of %d sandboxes", name, len(begin)).WithHint("say which: %s", Names(begin))
+	return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "%.80q is the beginning of %d sandboxes", name, len(begin)).
+		WithHint("say which: %s", Names(begin))
 }
 
 // ofDirectory is the sandbox whose checkout a directory is in, or the only one
@@ -133,11 +136,13 @@ func ofDirectory(all []api.Sandbox, dir string) (api.Sandbox, error) {
 	}
 	switch len(made) {
 	case 0:
-		return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "this directory belongs to no sandbox").WithHint("name one, or use --last; \"cove list\" shows them")
+		return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "this directory belongs to no sandbox").
+			WithHint("name one, or use --last; \"cove list\" shows them")
 	case 1:
 		return made[0], nil
 	}
-	return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "%d sandboxes were made from this repository", len(made)).WithHint("say which: %s", Names(made))
+	return api.Sandbox{}, cove.Errorf(cove.InvalidArgument, "%d sandboxes were made from this repository", len(made)).
+		WithHint("say which: %s", Names(made))
 }
 
 // Within reports whether a directory is below another, or it.
@@ -182,7 +187,7 @@ func sandboxNames(ctx context.Context, sess *session.Session) []string {
 	return all
 }
 
-// AnsweredSandboxes are those of a server that answers now, the last used first.
+// AnsweredSandboxes returns the sandboxes of a server that answers now, the last used first.
 func AnsweredSandboxes(ctx context.Context, sess *session.Session) []api.Sandbox {
 	l := session.OfRunning(ctx, sess, (*client.Client).Sandboxes)
 	slices.SortStableFunc(l.Sandboxes, func(a, b api.Sandbox) int { return b.LastUsedAt.Compare(a.LastUsedAt) })

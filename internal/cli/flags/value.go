@@ -33,7 +33,8 @@ func Environment(pairs []string, getenv func(string) string) (map[string]string,
 	for _, p := range pairs {
 		name, value, ok := strings.Cut(p, "=")
 		if name == "" {
-			return nil, cove.Errorf(cove.InvalidArgument, "--env %s has no name", p).WithHint("write NAME=VALUE, or NAME for this shell's value")
+			return nil, cove.Errorf(cove.InvalidArgument, "--env %s has no name", p).
+				WithHint("write NAME=VALUE, or NAME for this shell's value")
 		}
 		if !ok {
 			value = getenv(name)
@@ -49,7 +50,8 @@ func parseMount(s string) (api.Mount, error) {
 	text = strings.TrimSuffix(text, ":rw")
 	source, target, ok := strings.Cut(text, ":")
 	if !ok || source == "" || !strings.HasPrefix(target, "/") || strings.Contains(target, ":") {
-		return api.Mount{}, cove.Errorf(cove.InvalidArgument, "--mount %s is not SOURCE:TARGET[:ro] with an absolute TARGET", s).
+		return api.Mount{}, cove.Errorf(cove.InvalidArgument,
+			"--mount %s is not SOURCE:TARGET[:ro] with an absolute TARGET", s).
 			WithHint("for example --mount ./data:/data:ro")
 	}
 	abs, err := filepath.Abs(source)
@@ -68,7 +70,7 @@ func CheckText(name, text string) error {
 		WithHint("give compiled programs and data with --file, --mount or on standard input")
 }
 
-// MaxFiles is what the API takes as files together, in bytes; more is not even read.
+// MaxFiles is the API's limit on the size of all files together, in bytes. A file beyond it is not read.
 const MaxFiles = 16 << 20
 
 // File is a file as it is sent: text as it is, and anything else encoded.
@@ -92,7 +94,8 @@ func ReadFile(path string, limit int) ([]byte, fs.FileMode, error) {
 		return nil, 0, fileError(path, err)
 	}
 	if info.IsDir() {
-		return nil, 0, cove.Errorf(cove.InvalidArgument, "%s is a directory", path).WithHint("attach it with --mount %s:/data:ro", path)
+		return nil, 0, cove.Errorf(cove.InvalidArgument, "%s is a directory", path).
+			WithHint("attach it with --mount %s:/data:ro", path)
 	}
 	data, err := ReadLimited(f, path, limit)
 	return data, info.Mode(), err

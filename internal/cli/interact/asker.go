@@ -20,8 +20,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// Asker tells whoever runs a program what waits for an answer. At a terminal that the program does not read it asks for
-// one, and answers; elsewhere it names the command that does.
+// Asker tells the user of a program which requests wait for an answer. At a terminal that the program does not read
+// it asks for the answer; elsewhere it names the command that gives one.
 type Asker struct {
 	sess     *session.Session
 	client   *client.Client
@@ -35,7 +35,7 @@ type Asker struct {
 	mu      sync.Mutex
 	waiting []api.Hold
 	dealt   map[string]bool // said, or asked about
-	mute    bool            // there is nobody to ask
+	mute    bool            // the terminal has gone: requests are only named
 	over    bool
 }
 
@@ -64,7 +64,8 @@ func (k *Asker) sayAll() {
 // say names the command that answers.
 func (k *Asker) say(h api.Hold) {
 	k.screen.Apart(func() {
-		k.sess.Say.Line("%s waits for an answer, %s left: %s (or --deny)", report.HoldText(h), report.LeftText(h, time.Now()), k.sess.Command("approve", h.ID))
+		k.sess.Say.Line("%s waits for an answer, %s left: %s (or --deny)",
+			report.HoldText(h), report.LeftText(h, time.Now()), k.sess.Command("approve", h.ID))
 	})
 }
 
@@ -80,7 +81,7 @@ func (k *Asker) Stop() {
 	}
 }
 
-// ask asks one question after the other until it is stopped, or nobody can be asked any more.
+// ask asks one question after the other until it is stopped or the terminal has gone.
 func (k *Asker) ask() {
 	for {
 		h, ok := k.next()
@@ -107,7 +108,7 @@ func (k *Asker) ask() {
 	}
 }
 
-// next waits for something that nobody has been asked about.
+// next waits for a request about which the user was not asked yet.
 func (k *Asker) next() (api.Hold, bool) {
 	for {
 		k.mu.Lock()
@@ -170,7 +171,10 @@ func (k *Asker) question(h api.Hold) (api.HoldAnswer, error) {
 func (k *Asker) line(h api.Hold) (string, error) {
 	var typed strings.Builder
 	for k.waits(h) {
-		fds := []unix.PollFd{{Fd: int32(k.terminal.Fd()), Events: unix.POLLIN}, {Fd: int32(k.woken.Fd()), Events: unix.POLLIN}}
+		fds := []unix.PollFd{
+			{Fd: int32(k.terminal.Fd()), Events: unix.POLLIN},
+			{Fd: int32(k.woken.Fd()), Events: unix.POLLIN},
+		}
 		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
 			return "", err
 		}
@@ -224,7 +228,7 @@ var errGone = errors.New("it does not wait any more")
 // softReset takes back what a program may have done to a terminal's letters, colours and margins (DECSTR).
 const softReset = "\x1b[!p"
 
-// typedAnswers are what may be typed.
+// typedAnswers maps each accepted input to its answer.
 var typedAnswers = map[string]api.HoldAnswer{
 	"o": {Allow: true, Scope: "once"}, "once": {Allow: true, Scope: "once"},
 	"s": {Allow: true, Scope: "sandbox"}, "sandbox": {Allow: true, Scope: "sandbox"},

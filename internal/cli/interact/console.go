@@ -32,29 +32,32 @@ import (
 // DefaultDetachKeys are typed to leave a terminal, as in Docker.
 const DefaultDetachKeys = "ctrl-p,ctrl-q"
 
-// TerminalHelp is what the help of the commands says that attach.
+// TerminalHelp is part of the help of the commands that attach.
 const TerminalHelp = `The program has a terminal of its own, in the sandbox: it goes on when the
-connection is lost, when this command ends, and when the server does. Whoever
-attaches sees the screen as it is. ctrl-p ctrl-q detaches (--detach-keys); every
-other key is the program's, ctrl-c too. A connection that is lost is made again.
+connection is lost, when this command ends, and when the server does. Attaching
+shows the screen as it is. ctrl-p ctrl-q detaches (--detach-keys); every other
+key is the program's, ctrl-c too. A connection that is lost is made again.
 
-What a program prints cannot harm the terminal: what is not known to be harmless
-does not arrive, such as writing to the clipboard or pictures.`
+A program's output cannot harm the terminal: control sequences that are not known
+to be harmless are dropped, such as writing to the clipboard or pictures.`
 
-// AttachTerminal shows a terminal on this one until its program ends or somebody detaches.
-func AttachTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, keys string, o client.TerminalOptions) error {
+// AttachTerminal shows a terminal on this one until its program ends or the user detaches.
+func AttachTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, keys string,
+	o client.TerminalOptions) error {
 	_, err := ShowTerminal(sess, cmd, p, keys, o)
 	return err
 }
 
 // ShowTerminal does so, and reports whether the program has ended.
-func ShowTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, keys string, o client.TerminalOptions) (ended bool, err error) {
+func ShowTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, keys string,
+	o client.TerminalOptions) (ended bool, err error) {
 	detach, err := parseKeys(keys)
 	if err != nil {
 		return false, err
 	}
 	if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Out) {
-		return false, cove.Errorf(cove.InvalidArgument, "standard input and output are not a terminal").WithHint("run one command with %q", "cove exec SANDBOX -- COMMAND")
+		return false, cove.Errorf(cove.InvalidArgument, "standard input and output are not a terminal").
+			WithHint("run one command with %q", "cove exec SANDBOX -- COMMAND")
 	}
 	b, err := sess.Server(cmd.Context())
 	if err != nil {
@@ -81,7 +84,7 @@ type console struct {
 	options client.TerminalOptions
 	detach  keyWatch
 	state   *term.State // of this terminal, before
-	left    bool        // somebody has detached
+	left    bool        // the user has detached
 
 	mu       sync.Mutex
 	attached *client.Terminal // nil while the connection is lost
@@ -109,7 +112,8 @@ func (t *console) run(ctx context.Context) (code int, err error) {
 	t.prepare()
 
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGWINCH, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGCONT)
+	signal.Notify(signals, syscall.SIGWINCH, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT,
+		syscall.SIGCONT)
 	defer signal.Stop(signals)
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -145,7 +149,8 @@ func (t *console) conclude(ctx context.Context, code int, err error) (int, error
 		return code, nil
 	case errors.Is(cause, errDetached):
 		t.left = true
-		t.Say.Line("detached from terminal %s of %s, which goes on; %q is back", t.options.ID, t.sandbox.Name, t.Command("attach", t.sandbox.Name))
+		t.Say.Line("detached from terminal %s of %s, which goes on; %q is back",
+			t.options.ID, t.sandbox.Name, t.Command("attach", t.sandbox.Name))
 		return 0, nil
 	case errors.As(cause, &ended):
 		return 0, ended
@@ -173,7 +178,7 @@ func (t *console) restore() {
 	rows, columns := t.size()
 	t.Out.Write(terminal.Restore(terminal.Size{Rows: rows, Columns: columns}))
 	io.WriteString(t.Out, "\x1b[23;2t\r\n")
-	// What the mouse has said meanwhile is not for the shell.
+	// Reports of the mouse that came meanwhile are not for the shell.
 	unix.IoctlSetInt(int(t.In.Fd()), unix.TCFLSH, unix.TCIFLUSH)
 	term.Restore(int(t.In.Fd()), t.state)
 }
@@ -223,7 +228,7 @@ func (t *console) again(ctx context.Context, why error) error {
 	t.attached = nil
 	t.mu.Unlock()
 	t.tell("the connection is lost, and the program goes on: trying again (ctrl-c gives up)")
-	shutDown := strings.Contains(why.Error(), "shuts down") // by somebody, who does not want it back at once
+	shutDown := strings.Contains(why.Error(), "shuts down") // a user stopped it, and does not want it back at once
 	began := time.Now()
 	for wait := session.SoonestRetry; ; wait = min(2*wait, session.LatestRetry) {
 		// A server of this machine that has died is started again.
@@ -245,8 +250,10 @@ func (t *console) again(ctx context.Context, why error) error {
 		case ctx.Err() != nil:
 			return err
 		case code == cove.NotFound:
-			return cove.Errorf(cove.NotFound, "the program has ended while the connection was lost, or the sandbox has gone").WithHint("\"cove list\" shows the sandboxes")
-		case code != cove.Unavailable && code != cove.Overloaded && !(code == cove.Conflict && time.Since(began) < session.StartTimeout):
+			return cove.Errorf(cove.NotFound, "the program has ended while the connection was lost, or the sandbox has gone").
+				WithHint("\"cove list\" shows the sandboxes")
+		case code != cove.Unavailable && code != cove.Overloaded &&
+			!(code == cove.Conflict && time.Since(began) < session.StartTimeout):
 			return err
 		}
 		select {
@@ -277,7 +284,7 @@ func (t *console) hear(ctx context.Context, signals <-chan os.Signal, cancel con
 				if now := t.now(); now != nil {
 					now.Resize(t.size()) // a connection that is lost shows in show
 				}
-			case syscall.SIGCONT: // whoever stopped this process has had the terminal
+			case syscall.SIGCONT: // another program used the terminal meanwhile
 				term.MakeRaw(int(t.In.Fd()))
 				if now := t.now(); now != nil {
 					rows, columns := t.size()
@@ -334,5 +341,6 @@ func (t *console) keyboard(ctx context.Context, wake *os.File, cancel context.Ca
 var errDetached = errors.New("detached")
 
 func AddDetachKeys(f *pflag.FlagSet, keys *string) {
-	f.StringVar(keys, "detach-keys", DefaultDetachKeys, "`KEYS` that detach, such as ctrl-p,ctrl-q or ctrl-]; \"\" is none")
+	f.StringVar(keys, "detach-keys", DefaultDetachKeys,
+		"`KEYS` that detach, such as ctrl-p,ctrl-q or ctrl-]; \"\" is none")
 }

@@ -35,6 +35,7 @@ func CreateSandbox(ctx context.Context, sess *session.Session, req api.SandboxRe
 // SayExposed says that there are real tokens in a sandbox. It is always said.
 func SayExposed(sess *session.Session, variables []string) {
 	if len(variables) > 0 {
-		sess.Say.Line("the real token of %s is in the sandbox, because its profile says so: whatever runs there can read it, and send it wherever its network leads", strings.Join(variables, " and "))
+		sess.Say.Line("the real token of %s is in the sandbox, because its profile says so: "+
+			"its programs can read it, and send it wherever its network leads", strings.Join(variables, " and "))
 	}
 }

@@ -53,7 +53,8 @@ func parseKeys(s string) ([]byte, error) {
 		case !ctrl && len(k) == 1 && k[0] > ' ' && k[0] < 0x7f:
 			keys = append(keys, k[0])
 		default:
-			return nil, cove.Errorf(cove.InvalidArgument, "--detach-keys: %q is not a key", k).WithHint("write keys such as ctrl-p,ctrl-q")
+			return nil, cove.Errorf(cove.InvalidArgument, "--detach-keys: %q is not a key", k).
+				WithHint("write keys such as ctrl-p,ctrl-q")
 		}
 	}
 	return keys, nil

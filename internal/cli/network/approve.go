@@ -39,14 +39,14 @@ func approveCommand(sess *session.Session) *cobra.Command {
 		Short: "See and answer what a policy asks about",
 		Long: `List the requests that wait for an answer, because a rule of their policy says
 "action: ask", of every process of Cove on this machine and of the clients of a
-gateway ("cove gateway"). With ID, let one go;
-with --deny, deny it. What nobody answers is denied.
+gateway ("cove gateway"). With ID, allow one; with --deny, deny it. A request
+without an answer is denied.
 
-An answer is for what waits (--scope once), for everything the same that its
-sandbox asks until it ends (sandbox), or for every sandbox that is started with
-the same policy (policy), for 30 days or what --for says; "cove approvals" lists
-these. What is allowed is so once, and what is denied for the sandbox, unless
---scope says otherwise.`,
+An answer is for the waiting request (--scope once), for every request of its
+sandbox that is the same, until the sandbox ends (sandbox), or for every sandbox
+with the same policy (policy), for 30 days or as long as --for says; "cove
+approvals" lists these. Without --scope a request is allowed once, and denied for
+the sandbox.`,
 		Example: `  cove approve
   cove approve ho_0123456789abcdefghjkmnpqrs --scope sandbox --for 1h
   cove approve ho_0123456789abcdefghjkmnpqrs --deny
@@ -83,7 +83,7 @@ these. What is allowed is so once, and what is denied for the sandbox, unless
 	return c
 }
 
-// answerOf is what the flags say.
+// answer returns the answer that the flags describe.
 func (o approveOptions) answer() (api.HoldAnswer, error) {
 	answer := api.HoldAnswer{Allow: !o.deny, Scope: o.scope}
 	if err := flags.CheckOneOf("--scope", o.scope, scopes); err != nil {
@@ -92,7 +92,8 @@ func (o approveOptions) answer() (api.HoldAnswer, error) {
 	if o.period != "" {
 		d, ok := ui.ParsePeriod(o.period)
 		if !ok {
-			return answer, cove.Errorf(cove.InvalidArgument, "--for %q is not a time", o.period).WithHint("write it like 30m, 12h or 7d")
+			return answer, cove.Errorf(cove.InvalidArgument, "--for %q is not a time", o.period).
+				WithHint("write it like 30m, 12h or 7d")
 		}
 		answer.For = d.Seconds()
 	}
@@ -107,7 +108,8 @@ func answer(ctx context.Context, sess *session.Session, ids []string, o approveO
 	}
 	for _, id := range ids {
 		if _, err := cove.ParseHoldID(id); err != nil {
-			return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of what waits", id).WithHint("\"cove approve\" lists them")
+			return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of what waits", id).
+				WithHint("\"cove approve\" lists them")
 		}
 	}
 	peers, err := askers(ctx, sess)
@@ -156,7 +158,8 @@ func askers(ctx context.Context, sess *session.Session) ([]*session.Backend, err
 
 // whoeverHolds asks one peer after the other; only the one where it waits can do it.
 func whoeverHolds(peers []*session.Backend, id string, do func(*session.Backend) error) error {
-	var last error = cove.Errorf(cove.NotFound, "nothing waits as %s", id).WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
+	var last error = cove.Errorf(cove.NotFound, "nothing waits as %s", id).
+		WithHint("it was answered, or has gone; \"cove approve\" lists what waits")
 	for _, p := range peers {
 		err := do(p)
 		if err == nil || !session.NotHere(err) {
@@ -233,7 +236,8 @@ func followHolds(ctx context.Context, sess *session.Session, o approveOptions) e
 			if o.json {
 				err = sess.PrintJSON(h)
 			} else {
-				err = sess.Print(fmt.Sprintf("%s  %s, %s left  %s\n", h.ID, ui.Printable(report.HoldText(h)), report.LeftText(h, time.Now()), cmp.Or(h.Execution, h.Client)))
+				err = sess.Print(fmt.Sprintf("%s  %s, %s left  %s\n",
+					h.ID, ui.Printable(report.HoldText(h)), report.LeftText(h, time.Now()), cmp.Or(h.Execution, h.Client)))
 			}
 			if err != nil {
 				return err
@@ -252,7 +256,8 @@ func holdListing(now time.Time) ui.Listing[api.Hold] {
 		Key:      "holds",
 		Headings: []string{"ID", "REQUEST", "COUNT", "RULE", "REASON", "SINCE", "LEFT", "OF"},
 		Row: func(h api.Hold) []string {
-			return []string{h.ID, report.RequestOf(h), strconv.Itoa(h.Count), h.Rule, h.Reason, ui.Ago(now.Sub(h.Since)), report.LeftText(h, now), cmp.Or(h.Execution, h.Client)}
+			return []string{h.ID, report.RequestOf(h), strconv.Itoa(h.Count), h.Rule, h.Reason, ui.Ago(now.Sub(h.Since)),
+				report.LeftText(h, now), cmp.Or(h.Execution, h.Client)}
 		},
 	}
 }
@@ -273,7 +278,8 @@ beginning of a digest of the policy's rules.`,
 			Key:      "approvals",
 			Headings: []string{"ID", "WHAT", "RULE", "POLICY", "WHO", "GIVEN", "UNTIL"},
 			Row: func(p api.Approval) []string {
-				return []string{p.ID, p.About, p.Rule, p.Policy[:min(len(p.Policy), 12)], p.Who, ui.Ago(now.Sub(p.Time)), p.Until.UTC().Format(time.RFC3339)}
+				return []string{p.ID, p.About, p.Rule, p.Policy[:min(len(p.Policy), 12)], p.Who, ui.Ago(now.Sub(p.Time)),
+					p.Until.UTC().Format(time.RFC3339)}
 			},
 		}.Result(all), err
 	})
@@ -292,7 +298,8 @@ that run, too; requests that are under way go on.`,
 func revoke(ctx context.Context, sess *session.Session, ids []string) error {
 	for _, id := range ids {
 		if _, err := cove.ParseApprovalID(id); err != nil {
-			return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an approval", id).WithHint("\"cove approvals\" lists them")
+			return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an approval", id).
+				WithHint("\"cove approvals\" lists them")
 		}
 	}
 	return sess.Each(ids, func(id string) error {

@@ -28,7 +28,8 @@ func caCommand(sess *session.Session) *cobra.Command {
 sandbox's own. Its trust stores have the certificate; the key is with the
 gateway and is never shown. A client of "cove gateway" has one, too.`,
 	}, caShow(sess), caExport(sess))
-	c.PersistentFlags().String(socketFlag, "", "`PATH` of the gateway's unix socket, for a CLIENT (default: gateway.sock in --run-dir)")
+	c.PersistentFlags().String(socketFlag, "",
+		"`PATH` of the gateway's unix socket, for a CLIENT (default: gateway.sock in --run-dir)")
 	return c
 }
 
@@ -71,7 +72,8 @@ func caExport(sess *session.Session) *cobra.Command {
 				return sess.Print(certificate)
 			}
 			if err := atomicfile.Write(out, []byte(certificate), 0o644); err != nil {
-				return cove.Errorf(cove.StorageFull, "cannot write %s: %w", out, ui.Cause(err)).WithHint("choose another file with --out")
+				return cove.Errorf(cove.StorageFull, "cannot write %s: %w", out, ui.Cause(err)).
+					WithHint("choose another file with --out")
 			}
 			return nil
 		},
@@ -90,7 +92,8 @@ func authorityOf(sess *session.Session, cmd *cobra.Command, name string) (certif
 		}
 	}
 	err = aboutNetwork(sess, cmd, name, theirNetwork{
-		execution: of((*client.Client).Authority), sandbox: of((*client.Client).SandboxAuthority), gateway: of((*client.Client).GatewayAuthority),
+		execution: of((*client.Client).Authority), sandbox: of((*client.Client).SandboxAuthority),
+		gateway: of((*client.Client).GatewayAuthority),
 	})
 	return certificate, err
 }
@@ -109,6 +112,7 @@ func authorityText(certificate string) (string, error) {
 	for _, b := range sha256.Sum256(c.Raw) {
 		hex = append(hex, fmt.Sprintf("%02X", b))
 	}
-	return fmt.Sprintf("subject      %s\nfingerprint  SHA-256 %s\nvalid        %s to %s\n", ui.Printable(c.Subject.String()), strings.Join(hex, ":"),
+	return fmt.Sprintf("subject      %s\nfingerprint  SHA-256 %s\nvalid        %s to %s\n",
+		ui.Printable(c.Subject.String()), strings.Join(hex, ":"),
 		c.NotBefore.UTC().Format(time.DateTime), c.NotAfter.UTC().Format(time.DateTime)), nil
 }

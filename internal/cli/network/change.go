@@ -12,12 +12,14 @@ import (
 )
 
 // policyChange is "cove policy allow" and "cove policy deny".
-func policyChange(sess *session.Session, verb, short, long string, change func(hosts []string) api.NetworkChange) *cobra.Command {
+func policyChange(sess *session.Session, verb, short, long string,
+	change func(hosts []string) api.NetworkChange) *cobra.Command {
 	c := &cobra.Command{
-		Use:     verb + " SANDBOX|EXECUTION|CLIENT HOST[:PORT]...",
-		Short:   short,
-		Long:    long,
-		Example: "  cove policy " + verb + " brave-otter api.example.com\n  cove policy " + verb + " $(cove ps -q) api.example.com",
+		Use:   verb + " SANDBOX|EXECUTION|CLIENT HOST[:PORT]...",
+		Short: short,
+		Long:  long,
+		Example: "  cove policy " + verb + " brave-otter api.example.com\n" +
+			"  cove policy " + verb + " $(cove ps -q) api.example.com",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return ui.UsageError(cmd, "SANDBOX, EXECUTION or CLIENT, and HOST, are needed")
@@ -29,23 +31,28 @@ func policyChange(sess *session.Session, verb, short, long string, change func(h
 			return changeNetwork(sess, cmd, args[0], change(args[1:]))
 		},
 	}
-	c.Flags().String(socketFlag, "", "`PATH` of the gateway's unix socket, for a CLIENT (default: gateway.sock in --run-dir)")
+	c.Flags().String(socketFlag, "",
+		"`PATH` of the gateway's unix socket, for a CLIENT (default: gateway.sock in --run-dir)")
 	return c
 }
 
 func policyAllow(sess *session.Session) *cobra.Command {
 	return policyChange(sess, "allow", "Let a sandbox or a running execution reach more",
-		"Let a sandbox, a running execution, or a client of \"cove gateway\", reach a host,\n*.HOST, an address or a range, at once, and a sandbox each time that it is started.\nWhat its policy denies stays denied.",
+		`Let a sandbox, a running execution, or a client of "cove gateway", reach a host,
+*.HOST, an address or a range, at once, and a sandbox each time that it is started.
+What its policy denies stays denied.`,
 		func(hosts []string) api.NetworkChange { return api.NetworkChange{Allow: hosts} })
 }
 
 func policyDeny(sess *session.Session) *cobra.Command {
 	return policyChange(sess, "deny", "Let a sandbox or a running execution reach less",
-		"Let a sandbox, a running execution, or a client of \"cove gateway\", not reach a\nhost, *.HOST, an address or a range any more, whatever allows it, and a sandbox not\nwhen it is started again either. Connections there are cut.",
+		`Cut a sandbox, a running execution, or a client of "cove gateway", off from a host,
+*.HOST, an address or a range, whatever allows it, at once, and a sandbox each time
+that it is started. Connections there are cut.`,
 		func(hosts []string) api.NetworkChange { return api.NetworkChange{Deny: hosts} })
 }
 
-// changeNetwork changes the network of whoever is meant.
+// changeNetwork changes the network of the execution, sandbox or client with that name.
 func changeNetwork(sess *session.Session, cmd *cobra.Command, name string, change api.NetworkChange) error {
 	ctx := cmd.Context()
 	return aboutNetwork(sess, cmd, name, theirNetwork{
@@ -55,11 +62,11 @@ func changeNetwork(sess *session.Session, cmd *cobra.Command, name string, chang
 	})
 }
 
-// theirNetwork is what is to be done about a network, whosever it is.
+// theirNetwork holds one action on a network for each kind of its owner.
 type theirNetwork struct{ execution, sandbox, gateway func(*client.Client) error }
 
-// aboutNetwork does it for an execution, by its id, or for a sandbox, which one
-// process of Cove has; or for a client of "cove gateway".
+// aboutNetwork performs the action for an execution, by its id, for a sandbox,
+// which one process of Cove manages, or for a client of "cove gateway".
 func aboutNetwork(sess *session.Session, cmd *cobra.Command, name string, do theirNetwork) error {
 	ctx := cmd.Context()
 	_, err := cove.ParseExecutionID(name)
@@ -82,7 +89,9 @@ func aboutNetwork(sess *session.Session, cmd *cobra.Command, name string, do the
 	}
 	gateway, err := gatewayClient(sess, cmd)
 	if cove.ErrorCode(err) == cove.Unavailable && !cmd.Flags().Changed(socketFlag) {
-		return cove.Errorf(cove.NotFound, "there is no sandbox %.80q", name).WithHint("\"cove list\" and \"cove ps\" show what there is; a client of \"cove gateway\" is known where that listens: --socket")
+		return cove.Errorf(cove.NotFound, "there is no sandbox %.80q", name).
+			WithHint("\"cove list\" and \"cove ps\" show what there is; " +
+				"for a client of \"cove gateway\" give the gateway's --socket")
 	}
 	if err != nil {
 		return err

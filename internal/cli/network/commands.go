@@ -11,5 +11,6 @@ import (
 
 // Commands returns the commands of this room.
 func Commands(sess *session.Session) []*cobra.Command {
-	return ui.InGroup(ui.GroupNetwork, policyCommand(sess), approveCommand(sess), approvalsCommand(sess), networkCommand(sess), caCommand(sess), gatewayCommand(sess))
+	return ui.InGroup(ui.GroupNetwork, policyCommand(sess), approveCommand(sess), approvalsCommand(sess),
+		networkCommand(sess), caCommand(sess), gatewayCommand(sess))
 }

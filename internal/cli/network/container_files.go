@@ -23,7 +23,8 @@ func otherRoot(pid int) (bool, error) {
 	}
 	theirs, err := os.Stat(fmt.Sprintf("/proc/%d/root/", pid))
 	if err != nil {
-		return false, cove.Errorf(cove.Forbidden, "cannot look at the files of process %d: %w", pid, ui.Cause(err)).WithHint("run it as root")
+		return false, cove.Errorf(cove.Forbidden, "cannot look at the files of process %d: %w", pid, ui.Cause(err)).
+			WithHint("run it as root")
 	}
 	return !os.SameFile(ours, theirs), nil
 }
@@ -33,7 +34,8 @@ func otherRoot(pid int) (bool, error) {
 func putFiles(pid int, from, to string) error {
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/%d/root", pid))
 	if err != nil {
-		return cove.Errorf(cove.Forbidden, "cannot look at the files of process %d: %w", pid, ui.Cause(err)).WithHint("run it as root")
+		return cove.Errorf(cove.Forbidden, "cannot look at the files of process %d: %w", pid, ui.Cause(err)).
+			WithHint("run it as root")
 	}
 	defer root.Close()
 	dir := strings.TrimPrefix(path.Clean("/"+to), "/")
@@ -72,7 +74,7 @@ func putFile(root *os.Root, name string, data []byte) error {
 	return errors.Join(err, f.Chmod(0o644), f.Close())
 }
 
-// readRegular reads a file of at most size bytes that whoever is inside may have made.
+// readRegular reads a file of at most size bytes. Programs in the container may have made it, so it is not trusted.
 func readRegular(root *os.Root, name string, size int) ([]byte, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -36,14 +36,16 @@ func networkLog(sess *session.Session) *cobra.Command {
 		Use:   "log [EXECUTION]",
 		Short: "Show what became of attempts to leave sandboxes",
 		Long: `Show what became of attempts to leave sandboxes, of every process of Cove that
-shares the database, the newest last: requests, connections that were not looked
-into, and questions for names. Attempts that are alike and come at once are one
-line with a count. With -f it goes on as they come.
+shares the database, the newest last: requests, connections that were passed
+through, and DNS lookups. Attempts that are alike and come at once are one line
+with a count. With -f it goes on as they come.
 
-What is said of one that was denied is the rule, the reason, and the command
-that would allow it. Queries, headers, bodies and secrets are never recorded: a
-path has "…" where it would show one.`,
-		Example: "  cove network log $(cove ps -aq -n 1)\n  cove network log -f --denied\n  cove network log --host api.example.com --since 1h",
+A denied attempt is shown with the rule, the reason, and the command that would
+allow it. Queries, headers, bodies and secrets are never recorded: a path has "…"
+where it would show one.`,
+		Example: `  cove network log $(cove ps -aq -n 1)
+  cove network log -f --denied
+  cove network log --host api.example.com --since 1h`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return ui.UsageError(cmd, "%q is one argument too many", args[1])
@@ -66,7 +68,8 @@ path has "…" where it would show one.`,
 				return err
 			}
 			if o.follow {
-				return sess.WithBackend(cmd, func(ctx context.Context, c *client.Client) error { return followDecisions(ctx, sess, c, q, o) })
+				return sess.WithBackend(cmd,
+					func(ctx context.Context, c *client.Client) error { return followDecisions(ctx, sess, c, q, o) })
 			}
 			return decisions(cmd.Context(), sess, q, o)
 		},
@@ -96,7 +99,8 @@ func decisions(ctx context.Context, sess *session.Session, q client.DecisionOpti
 
 // followDecisions follows the database, which all processes share: in the server if there is one, else in a daemon of
 // its own, which goes on when those that run something end.
-func followDecisions(ctx context.Context, sess *session.Session, c *client.Client, q client.DecisionOptions, o decisionOptions) error {
+func followDecisions(ctx context.Context, sess *session.Session, c *client.Client, q client.DecisionOptions,
+	o decisionOptions) error {
 	all, err := session.DecisionsUpTo(ctx, c, q, o.Limit)
 	if err != nil {
 		return err

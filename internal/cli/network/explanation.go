@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 )
 
-// explanation is what becomes of a request, and what each layer makes of it.
+// explanation holds the decision on a request, and the decision of each layer.
 type explanation struct {
 	Request  string         `json:"request"`
 	Decision policy.Verdict `json:"decision"`
@@ -81,7 +81,7 @@ func compile(sess *session.Session, cmd *cobra.Command, f flags.Policy) (*policy
 	return policy.Compile(m, layers...)
 }
 
-// machine is what policies have to know of this one, as it is configured.
+// machine returns the facts about this machine that policies need, as configured.
 func machine(ctx context.Context, sess *session.Session) (policy.Machine, error) {
 	cfg, err := sess.Config()
 	if err != nil {

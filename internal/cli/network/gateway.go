@@ -17,7 +17,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/daemon"
 )
 
-// gatewayFlags are those of "cove gateway".
+// gatewayFlags holds the flags of "cove gateway".
 type gatewayFlags struct {
 	clientFlags
 	listen string
@@ -51,18 +51,22 @@ out.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runGateway(sess, cmd, f) },
 	}
 	f.add(c.Flags(), "the default client")
-	c.Flags().StringVar(&f.listen, "listen", "", "`ADDRESS` of the default client's proxy: HOST:PORT of loopback, or unix:/PATH")
-	c.Flags().StringVar(&f.state, "state", "", "`DIR` of the gateway's state: database, authorities (default: gateway in --home)")
-	c.Flags().StringVar(&f.health, "health", "", "tell at `HOST:PORT` how the gateway is: GET /health")
-	c.Flags().BoolVar(&f.beyond, "beyond-loopback", false, "listen where other machines reach it, too: whoever does goes out with the client's policy and credentials")
-	c.PersistentFlags().String(socketFlag, "", "`PATH` of the unix socket that clients are registered over (default: gateway.sock in --run-dir)")
+	c.Flags().StringVar(&f.listen, "listen", "",
+		"`ADDRESS` of the default client's proxy: HOST:PORT of loopback, or unix:/PATH")
+	c.Flags().StringVar(&f.state, "state", "",
+		"`DIR` of the gateway's state: database, authorities (default: gateway in --home)")
+	c.Flags().StringVar(&f.health, "health", "", "report the gateway's health at `HOST:PORT`: GET /health")
+	c.Flags().BoolVar(&f.beyond, "beyond-loopback", false,
+		"listen where other machines reach it, too: they go out with the client's policy and credentials")
+	c.PersistentFlags().String(socketFlag, "",
+		"`PATH` of the unix socket that clients are registered over (default: gateway.sock in --run-dir)")
 	c.AddCommand(gatewayAdd(sess), gatewayList(sess), gatewayRemove(sess), gatewayAttach(sess))
 	return c
 }
 
 func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error {
 	if f.listen == "" && f.given() {
-		return ui.UsageError(cmd, "there is a policy, but nobody whom it is for: name an address with --listen")
+		return ui.UsageError(cmd, "the policy has no client: name an address with --listen")
 	}
 	cfg, err := sess.Config()
 	if err != nil {
@@ -80,7 +84,7 @@ func runGateway(sess *session.Session, cmd *cobra.Command, f gatewayFlags) error
 		}
 	}
 	if f.beyond {
-		log.Warn("listening beyond loopback is allowed: whoever reaches a client's address goes out as that client")
+		log.Warn("listening beyond loopback is allowed: a machine that reaches a client's address goes out as that client")
 	}
 	// Not as other commands: SIGHUP reads policies anew.
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
@@ -128,10 +132,14 @@ no longer allowed is refused and cut before anything more is allowed.`,
 		Args: ui.Exactly("NAME"),
 	}
 	f.add(c.Flags(), "the client")
-	c.Flags().StringVar(&g.Listen, "listen", "", "`ADDRESS` of the client's proxy: HOST:PORT of loopback, or unix:/PATH; without it a free port, which stays")
-	c.Flags().BoolVar(&g.Transparent, "transparent", false, "without a proxy: the client is attached later (cove gateway attach)")
-	c.Flags().StringVar(&g.Dir, "dir", "", "`DIR` where the client sees its files, if not where the gateway has them: /etc/cove with --volume FILES:/etc/cove:ro")
-	c.Flags().BoolVar(&env, "env", false, "print NAME=VALUE lines: the environment that leads programs to the proxy and has them trust it")
+	c.Flags().StringVar(&g.Listen, "listen", "",
+		"`ADDRESS` of the client's proxy: HOST:PORT of loopback, or unix:/PATH; without it a free port, which stays")
+	c.Flags().BoolVar(&g.Transparent, "transparent", false,
+		"without a proxy: the client is attached later (cove gateway attach)")
+	c.Flags().StringVar(&g.Dir, "dir", "", "`DIR` where the client sees its files, "+
+		"if not where the gateway has them: /etc/cove with --volume FILES:/etc/cove:ro")
+	c.Flags().BoolVar(&env, "env", false,
+		"print NAME=VALUE lines: the environment that leads programs to the proxy and has them trust it")
 	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
 		g.Name = args[0]
 		wanted, err := f.registration(g)

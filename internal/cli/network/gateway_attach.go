@@ -19,7 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
 
-// insideDir is where the files of a client are shown whose own they are.
+// insideDir is the directory in which a client with a mount namespace of its own sees its files.
 const insideDir = "/etc/cove"
 
 func gatewayAttach(sess *session.Session) *cobra.Command {
@@ -63,13 +63,15 @@ that --env prints makes programs look there.`,
 	}
 	f.add(c.Flags(), "the client")
 	c.Flags().IntVar(&pid, "pid", 0, "`PID` of a process in the container")
-	c.Flags().StringVar(&g.Name, "name", "", "`NAME` of the client (default: pid-PID); one that is known keeps its authority, and its policy unless flags say another")
-	c.Flags().StringVar(&g.Dir, "dir", "", "`DIR` where the process sees its files (default: /etc/cove in a container, else where the gateway has them)")
+	c.Flags().StringVar(&g.Name, "name", "", "`NAME` of the client (default: pid-PID); "+
+		"a registered client keeps its authority, and its policy unless flags give another")
+	c.Flags().StringVar(&g.Dir, "dir", "",
+		"`DIR` where the process sees its files (default: /etc/cove in a container, else where the gateway has them)")
 	c.Flags().BoolVar(&env, "env", false, "print NAME=VALUE lines, once the way out is open")
 	return c
 }
 
-// attachment is what "cove gateway attach" holds.
+// attachment holds the sockets of a client for "cove gateway attach".
 type attachment struct {
 	*session.Session
 	gateway *client.Client
@@ -77,7 +79,8 @@ type attachment struct {
 	sockets []*os.File
 }
 
-func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.GatewayRegistration, given, env bool) error {
+func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.GatewayRegistration,
+	given, env bool) error {
 	ctx, interrupts := ui.CoverSignals(cmd.Context())
 	defer interrupts.Stop()
 	gone, err := session.WatchProcess(pid)
@@ -101,7 +104,8 @@ func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.Gat
 	if err != nil {
 		return err
 	}
-	if t.sockets, err = netjoin.Take(pid, transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}, sockets()); err != nil {
+	plan := transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}
+	if t.sockets, err = netjoin.Take(pid, plan, sockets()); err != nil {
 		return err
 	}
 	defer func() {
@@ -136,7 +140,7 @@ func attachProcess(sess *session.Session, cmd *cobra.Command, pid int, g api.Gat
 	return interrupts.Explain(err)
 }
 
-// sockets are those that a way out needs.
+// sockets lists the sockets that an egress route needs.
 func sockets() (all []netjoin.Socket) {
 	for _, l := range engine.WayOut() {
 		all = append(all, netjoin.Socket{Network: l.Network, Address: l.Address})
@@ -180,7 +184,7 @@ func (t *attachment) hold(ctx context.Context, held *client.Holding) error {
 	}
 }
 
-// again hands the sockets over as soon as somebody takes them.
+// again hands the sockets over as soon as a gateway takes them.
 func (t *attachment) again(ctx context.Context) (*client.Holding, error) {
 	for wait := session.SoonestRetry; ; wait = min(2*wait, session.LatestRetry) {
 		held, err := t.gateway.HandOver(ctx, t.name, t.sockets)

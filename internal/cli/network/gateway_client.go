@@ -18,7 +18,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
-// gatewaySocket is where a gateway of its own is spoken to, below the run directory.
+// gatewaySocket is the socket of "cove gateway", below the run directory.
 const gatewaySocket = "gateway.sock"
 
 // socketFlag names the gateway's socket.
@@ -44,7 +44,8 @@ func gatewayClient(sess *session.Session, cmd *cobra.Command) (*client.Client, e
 		return nil, err
 	}
 	if !session.Answers(cmd.Context(), path) {
-		return nil, cove.Errorf(cove.Unavailable, "no gateway answers on %s", path).WithHint("start one with \"cove gateway\", or name its socket with --socket")
+		return nil, cove.Errorf(cove.Unavailable, "no gateway answers on %s", path).
+			WithHint("start one with \"cove gateway\", or name its socket with --socket")
 	}
 	return client.New(client.Options{Address: "unix:" + path})
 }

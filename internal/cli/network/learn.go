@@ -37,8 +37,10 @@ To see all that a program does, run it once with --network open, which lets it
 reach everything but private addresses, and learn from that. Or let it run into
 denials, learn, and run it again with what you have learned; of a name whose
 lookup was denied, nothing is known but the name.`,
-		Example: "  cove run python fetch.py --network open\n  cove policy learn --last --out policy.yaml\n  cove run python fetch.py --policy policy.yaml",
-		Args:    cobra.ArbitraryArgs,
+		Example: `  cove run python fetch.py --network open
+  cove policy learn --last --out policy.yaml
+  cove run python fetch.py --policy policy.yaml`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case last == (len(args) > 0):
@@ -134,7 +136,8 @@ func proposal(ids []string, all []api.Decision) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Proposed by \"cove policy learn\" from what was tried by\n# %s.\n# What was denied is in it too: read it before you allow it.\n", strings.Join(ids, ", "))
+	fmt.Fprintf(&b, "# Proposed by \"cove policy learn\" from what was tried by\n# %s.\n"+
+		"# What was denied is in it too: read it before you allow it.\n", strings.Join(ids, ", "))
 	for _, n := range notes {
 		fmt.Fprintf(&b, "# Note: %s\n", ui.Printable(n))
 	}
@@ -142,7 +145,7 @@ func proposal(ids []string, all []api.Decision) (string, error) {
 	return b.String(), nil
 }
 
-// attempts are what decisions are about, as far as a policy could allow it, and what there is to know of the rest.
+// attempts returns the attempts that a policy could allow, and a note on each that it could not.
 func attempts(all []api.Decision) (tried []policy.Attempt, notes []string) {
 	note := func(format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); !slices.Contains(notes, text) {
@@ -162,7 +165,8 @@ func attempts(all []api.Decision) (tried []policy.Attempt, notes []string) {
 		case d.Stage == api.StageDial && d.Verdict == api.VerdictDeny:
 			note("%s; a rule by cidrs would allow it", d.Reason)
 		case d.Stage == api.StageProtocol && d.Protocol == api.ProtocolTLS:
-			note("TLS to %s was not intercepted: %s; a rule with pass_through would not look into it", host.Authority(d.Port), d.Reason)
+			note("TLS to %s was not intercepted: %s; a rule with pass_through would not look into it",
+				host.Authority(d.Port), d.Reason)
 		}
 		if t, ok := attemptOf(d, host); ok {
 			tried = append(tried, t)
@@ -171,10 +175,11 @@ func attempts(all []api.Decision) (tried []policy.Attempt, notes []string) {
 	return tried, notes
 }
 
-// attemptOf is what one decision is about.
+// attemptOf returns the attempt that a decision is about.
 func attemptOf(d api.Decision, host policy.Host) (t policy.Attempt, ok bool) {
 	t.Host, t.Port, t.Times = host, d.Port, d.Count
-	t.Denied = d.Verdict == api.VerdictDeny && slices.Contains([]api.Stage{api.StageProtocol, api.StagePolicy, api.StageApproval, api.StageDial}, d.Stage)
+	remediable := []api.Stage{api.StageProtocol, api.StagePolicy, api.StageApproval, api.StageDial}
+	t.Denied = d.Verdict == api.VerdictDeny && slices.Contains(remediable, d.Stage)
 	switch {
 	case d.Entry == api.EntryDNS:
 		t.Layer = policy.LayerDNS
@@ -187,6 +192,7 @@ func attemptOf(d api.Decision, host policy.Host) (t policy.Attempt, ok bool) {
 		return t, false // a request that could not be read
 	}
 	t.Layer = policy.LayerConnect
-	t.PassThrough = d.Protocol == api.ProtocolTCP || d.Protocol == api.ProtocolTLS && d.Verdict == api.VerdictAllow && d.Stage != api.StageProtocol
+	t.PassThrough = d.Protocol == api.ProtocolTCP ||
+		d.Protocol == api.ProtocolTLS && d.Verdict == api.VerdictAllow && d.Stage != api.StageProtocol
 	return t, d.Stage != api.StageProtocol || d.Protocol == api.ProtocolTCP
 }

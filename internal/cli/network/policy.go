@@ -21,7 +21,9 @@ func policyCommand(sess *session.Session) *cobra.Command {
 addresses. It is a YAML file; the order of rules does not matter, a rule that
 denies wins, and what no rule allows is denied. Several files are layers of one
 policy, each extending the ones before it.`,
-	}, policyExplain(sess), policyTest(sess), policyCheck(sess), policyLearn(sess), policyPresets(sess), policyAllow(sess), policyDeny(sess))
+	},
+		policyExplain(sess), policyTest(sess), policyCheck(sess), policyLearn(sess), policyPresets(sess),
+		policyAllow(sess), policyDeny(sess))
 }
 
 func policyTest(sess *session.Session) *cobra.Command {
@@ -86,7 +88,8 @@ func runTable(sess *session.Session, p *policy.Policy, t *policy.Table) ui.Resul
 			fmt.Fprintf(&b, "%s    %s  %s\n", ui.Paint(color, ui.Green, "ok"), ui.Printable(r.ID), ui.Printable(r.Request))
 			continue
 		}
-		fmt.Fprintf(&b, "%s  %s  %s\n      %s: %s\n", ui.Paint(color, ui.Red, "FAIL"), ui.Printable(r.ID), ui.Printable(r.Request), ui.Printable(r.Differs), ui.Printable(r.Decision.Reason))
+		fmt.Fprintf(&b, "%s  %s  %s\n      %s: %s\n", ui.Paint(color, ui.Red, "FAIL"), ui.Printable(r.ID),
+			ui.Printable(r.Request), ui.Printable(r.Differs), ui.Printable(r.Decision.Reason))
 	}
 	fmt.Fprintf(&b, "%d of %d as expected\n", len(all)-failed, len(all))
 	return ui.Result{Text: b.String(), Value: struct {
@@ -138,7 +141,8 @@ func found(sess *session.Session, findings []policy.Finding) ui.Result {
 		if f.Severity == policy.Warning {
 			shade = ui.Yellow
 		}
-		fmt.Fprintf(&b, "%s: %s: %s (%s)\n", ui.Printable(f.Rule), ui.Paint(color, shade, string(f.Severity)), ui.Printable(f.Message), f.Kind)
+		fmt.Fprintf(&b, "%s: %s: %s (%s)\n",
+			ui.Printable(f.Rule), ui.Paint(color, shade, string(f.Severity)), ui.Printable(f.Message), f.Kind)
 		if f.Hint != "" {
 			fmt.Fprintf(&b, "      %s\n", ui.Printable(f.Hint))
 		}

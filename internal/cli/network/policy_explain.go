@@ -81,7 +81,8 @@ func explainGitHub(sess *session.Session, e *explanation, p *policy.Policy, r po
 	}
 	_, query, _ := strings.Cut(target, "?")
 	asked := github.Request{Method: r.Method, Path: path, Query: query}
-	_, err = github.Judge(asked, github.Grants{PullRequests: p.PullRequests()}, func() ([]byte, error) { return nil, errBody })
+	_, err = github.Judge(asked, github.Grants{PullRequests: p.PullRequests()},
+		func() ([]byte, error) { return nil, errBody })
 	v := policy.Verdict{Action: policy.Allow, Rule: "github: read", Reason: "it only reads"}
 	var refused *github.Refusal
 	switch {

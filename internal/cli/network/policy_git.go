@@ -13,7 +13,8 @@ import (
 func toPush(target string) (policy.Request, error) {
 	r, err := toExplain(target, "POST", "")
 	if err == nil && r.Path == "" {
-		return r, cove.Errorf(cove.InvalidArgument, "%s is no repository", target).WithHint("it is https://HOST/OWNER/REPOSITORY")
+		return r, cove.Errorf(cove.InvalidArgument, "%s is no repository", target).
+			WithHint("it is https://HOST/OWNER/REPOSITORY")
 	}
 	r.Path = strings.TrimSuffix(r.Path, "/") + "/" + string(smart.Push)
 	return r, err
@@ -40,7 +41,10 @@ func explainGit(e *explanation, p *policy.Policy, r policy.Request, target, ref 
 		return // a page
 	case rights == nil:
 	case asked.Kind == smart.Odd || asked.Kind == smart.Files:
-		v = policy.Verdict{Rule: "gateway: git", Reason: "git's clients do not ask for this, and files of repositories are not given out by name"}
+		v = policy.Verdict{
+			Rule:   "gateway: git",
+			Reason: "git's clients do not ask for this, and files of repositories are not given out by name",
+		}
 	case ref != "":
 		v = explainPush(rights, ref)
 		e.Note = "what is in a push is judged, too: its files, secrets, and whether it leaves commits behind"

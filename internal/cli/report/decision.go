@@ -33,7 +33,8 @@ func DecisionCells(d api.Decision) []string {
 	if d.Duration > 0 {
 		took = ui.TimeText(time.Duration(d.Duration * float64(time.Second)))
 	}
-	return []string{d.Time.UTC().Format(time.RFC3339), d.Execution, verdict, Attempt(d), status, some(d.Sent), some(d.Received), took, why(d)}
+	return []string{d.Time.UTC().Format(time.RFC3339), d.Execution, verdict, Attempt(d), status, some(d.Sent),
+		some(d.Received), took, why(d)}
 }
 
 // some is a number of bytes, if there are any.
@@ -44,8 +45,8 @@ func some(n int64) string {
 	return ui.SizeText(n)
 }
 
-// Attempt is what a decision is about: GET https://api.example.com/v1, lookup
-// A api.example.com, tcp://git.example.com:22.
+// Attempt describes the attempt that a decision is about: GET https://api.example.com/v1,
+// lookup A api.example.com, tcp://git.example.com:22.
 func Attempt(d api.Decision) string {
 	switch {
 	case d.Verdict == api.VerdictLost:
@@ -85,7 +86,7 @@ func why(d api.Decision) string {
 	return d.Reason
 }
 
-// RequestOf is what waits: "POST api.example.com:443/v1/items".
+// RequestOf describes the request that waits: "POST api.example.com:443/v1/items".
 func RequestOf(h api.Hold) string {
 	text := net.JoinHostPort(h.Host, strconv.Itoa(int(h.Port))) + h.Path
 	if h.Method != "" {
@@ -97,7 +98,7 @@ func RequestOf(h api.Hold) string {
 	return text
 }
 
-// HoldText is what waits and why, in one line.
+// HoldText describes the request that waits and the reason, in one line.
 func HoldText(h api.Hold) string {
 	text := RequestOf(h)
 	if h.Count > 1 {

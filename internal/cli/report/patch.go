@@ -44,7 +44,8 @@ func (w *PatchWriter) Close() error {
 func (w *PatchWriter) line(text string) error {
 	color := ""
 	switch {
-	case strings.HasPrefix(text, "diff "), strings.HasPrefix(text, "+++ "), strings.HasPrefix(text, "--- "), strings.HasPrefix(text, "index "):
+	case strings.HasPrefix(text, "diff "), strings.HasPrefix(text, "index "),
+		strings.HasPrefix(text, "+++ "), strings.HasPrefix(text, "--- "):
 		color = ui.Bold
 	case strings.HasPrefix(text, "@@"):
 		color = ui.Cyan

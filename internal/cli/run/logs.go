@@ -32,7 +32,11 @@ Of a sandbox that runs, print what its terminal shows and has shown, as plain
 text: that of the oldest program that runs, else of the one that ended last. With
 -f, go on with each line that is whole, until the program ends; what is written
 over comes again.`,
-		Example: "  cove logs $(cove ps -aq -n 1)\n  cove logs -f $(cove ps -q -n 1)\n  cove logs brave-otter\n  cove logs -f brave-otter\n  cove logs brave-otter --terminal t2",
+		Example: `  cove logs $(cove ps -aq -n 1)
+  cove logs -f $(cove ps -q -n 1)
+  cove logs brave-otter
+  cove logs -f brave-otter
+  cove logs brave-otter --terminal t2`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !strings.HasPrefix(p.Name, "ex_") {
 				if follow {
@@ -67,7 +71,8 @@ func followExecution(ctx context.Context, sess *session.Session, id string) erro
 	out := sess.NewScreen()
 	for _, p := range peers {
 		begun := false
-		e, err := p.Client.Follow(ctx, id, client.Stream{Stdout: out.Stdout, Stderr: out.Stderr, Started: func(string) { begun = true }})
+		e, err := p.Client.Follow(ctx, id,
+			client.Stream{Stdout: out.Stdout, Stderr: out.Stderr, Started: func(string) { begun = true }})
 		if begun {
 			out.Restore()
 		}
@@ -83,7 +88,8 @@ func followExecution(ctx context.Context, sess *session.Session, id string) erro
 }
 
 func logs(ctx context.Context, sess *session.Session, id string) error {
-	e, err := session.OfRecords(ctx, sess, func(c *client.Client, ctx context.Context) (api.Execution, error) { return c.Get(ctx, id) })
+	e, err := session.OfRecords(ctx, sess,
+		func(c *client.Client, ctx context.Context) (api.Execution, error) { return c.Get(ctx, id) })
 	if err != nil {
 		return err
 	}
@@ -122,7 +128,7 @@ func sandboxLogs(sess *session.Session, cmd *cobra.Command, p flags.Target, id s
 	})
 }
 
-// followInterval is how often it is looked what a terminal shows now.
+// followInterval is the time between two looks at a terminal's screen.
 const followInterval = 300 * time.Millisecond
 
 // followTerminal prints what a terminal shows as it comes, line by line, until its program has ended.

@@ -58,7 +58,7 @@ func ps(ctx context.Context, sess *session.Session, o psOptions) error {
 		return err
 	}
 	if len(peers) == 0 && (o.all || o.status != "" && o.status != string(api.StatusRunning)) {
-		b, err := sess.Connect(ctx, false) // nobody runs anything; the records are still there
+		b, err := sess.Connect(ctx, false) // nothing runs; the records are still there
 		if err != nil {
 			return err
 		}
@@ -91,7 +91,9 @@ func (o psOptions) query(now time.Time) (client.ListOptions, error) {
 
 // collect asks every peer and merges: they share one store, so that each knows
 // the records, and a peer that has just gone is no error.
-func collect(ctx context.Context, peers []*session.Backend, query client.ListOptions, limit int) ([]api.Execution, error) {
+func collect(
+	ctx context.Context, peers []*session.Backend, query client.ListOptions, limit int,
+) ([]api.Execution, error) {
 	merged := map[string]api.Execution{}
 	var failed error
 	answered := false
@@ -134,14 +136,17 @@ func executionListing(now time.Time) ui.Listing[api.Execution] {
 			if e.Status != api.StatusRunning {
 				exit, duration = strconv.Itoa(e.ExitCode), time.Duration(e.Duration*float64(time.Second))
 			}
-			return []string{e.ID, e.Language, e.Engine, summary(e), exit, ui.Ago(now.Sub(e.CreatedAt)), ui.TimeText(max(duration, 0))}
+			return []string{e.ID, e.Language, e.Engine, summary(e), exit, ui.Ago(now.Sub(e.CreatedAt)),
+				ui.TimeText(max(duration, 0))}
 		},
 	}
 }
 
-// statuses are what --status of "cove ps" may be.
-var statuses = []string{string(api.StatusRunning), string(api.StatusCompleted), string(api.StatusTimeout), string(api.StatusLimited),
-	string(api.StatusKilled), string(api.StatusRefused), string(api.StatusFailed)}
+// statuses are the values that --status of "cove ps" accepts.
+var statuses = []string{
+	string(api.StatusRunning), string(api.StatusCompleted), string(api.StatusTimeout), string(api.StatusLimited),
+	string(api.StatusKilled), string(api.StatusRefused), string(api.StatusFailed),
+}
 
 // summary is how an execution ended, in two words.
 func summary(e api.Execution) string {

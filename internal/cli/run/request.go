@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/flags"
 )
 
-// maxCode is what the API takes as code, in bytes; more is not even read.
+// maxCode is the API's limit on the size of code, in bytes. Code beyond it is not read.
 const maxCode = 1 << 20
 
 // request builds what is sent, apart from the code.
@@ -99,7 +99,8 @@ func splitArgs(args []string, dash int) (language, file string, rest []string, e
 			WithHint(`for example "cove run python -c 'print(1)'"; "cove runtimes" lists them`)
 	case len(args) > 2:
 		return "", "", nil, cove.Errorf(cove.InvalidArgument, "%q is one argument too many", args[2]).
-			WithHint("put -- before arguments of the program: cove run %s %s -- %s", args[0], args[1], strings.Join(args[2:], " "))
+			WithHint("put -- before arguments of the program: cove run %s %s -- %s",
+				args[0], args[1], strings.Join(args[2:], " "))
 	case len(args) == 2:
 		file = args[1]
 	}

@@ -78,7 +78,8 @@ is missing, 128+N ended by signal N.`,
 	f.StringVar(&o.WorkDir, "work-dir", "", "attach `DIR` at /workspace and run there")
 	o.AddMake(f, "`ENGINE`: native, docker or auto")
 	o.Policy.Add(f)
-	f.StringArrayVar(&o.Credentials, "credential", nil, "set the credential `NAME` on its requests, outside the sandbox (repeatable)")
+	f.StringArrayVar(&o.Credentials, "credential", nil,
+		"set the credential `NAME` on its requests, outside the sandbox (repeatable)")
 	o.Models.Add(f)
 	f.StringVar(&o.Timeout, "timeout", "", "wall `TIME`, like 10s")
 	f.StringVar(&o.Memory, "memory", "", "memory `SIZE`, writable files included, like 256M")
@@ -93,7 +94,8 @@ is missing, 128+N ended by signal N.`,
 	f.SortFlags = false
 	sess.AddProfile(c, &o.Profile)
 	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return cove.Errorf(cove.InvalidArgument, "%w", err).WithHint("see \"cove run --help\"; arguments of the program follow --")
+		return cove.Errorf(cove.InvalidArgument, "%w", err).
+			WithHint("see \"cove run --help\"; arguments of the program follow --")
 	})
 	return c
 }
@@ -141,7 +143,7 @@ func runCode(ctx context.Context, sess *session.Session, o *options, args []stri
 	return nil
 }
 
-// programInput is what the program gets on its standard input, or nil.
+// programInput returns the standard input of the program, or nil.
 func programInput(sess *session.Session, o *options, file string) io.Reader {
 	if file == "-" || ui.IsNull(sess.In) || ui.IsTerminal(sess.In) && !o.stdin {
 		return nil
@@ -151,7 +153,8 @@ func programInput(sess *session.Session, o *options, file string) io.Reader {
 
 // execute runs one request to its end. A signal kills the execution, whose record then still arrives. What its policy
 // asks about is asked at terminal, or said if that is nil.
-func execute(ctx context.Context, sess *session.Session, c *client.Client, req api.ExecuteRequest, collect bool, stdin io.Reader, terminal *os.File, in *ui.Interrupts) (api.Execution, error) {
+func execute(ctx context.Context, sess *session.Session, c *client.Client, req api.ExecuteRequest, collect bool,
+	stdin io.Reader, terminal *os.File, in *ui.Interrupts) (api.Execution, error) {
 	var stdout, stderr bytes.Buffer
 	out := sess.NewScreen()
 	defer out.Restore()
@@ -246,16 +249,20 @@ func warnings(e api.Execution) []string {
 			lines = append(lines, fmt.Sprintf("note: policy denied %s (allow it with --allow %[1]s)", ev.Detail))
 		}
 		if ev.Severity == "high" || ev.Severity == "critical" {
-			lines = append(lines, fmt.Sprintf("note: line %d looks like an escape attempt: %s (%s)", ev.Line, ev.Detail, ev.Rule))
+			lines = append(lines,
+				fmt.Sprintf("note: line %d looks like an escape attempt: %s (%s)", ev.Line, ev.Detail, ev.Rule))
 		}
 	}
 	return lines
 }
 
-// askable is the terminal at which somebody can be asked, or nil: neither the
-// program's input nor its code comes from it, and there is something to ask.
+// askable returns the terminal at which the user can be asked, or nil. Neither the
+// program's input nor its code comes from it, and its policy may ask.
 func askable(sess *session.Session, req api.ExecuteRequest, file string, stdin io.Reader) *os.File {
-	if req.Permissions == nil || stdin != nil || file == "-" || !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) || !interact.Foreground(sess.In) {
+	if req.Permissions == nil || stdin != nil || file == "-" {
+		return nil
+	}
+	if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) || !interact.Foreground(sess.In) {
 		return nil
 	}
 	return sess.In

@@ -40,7 +40,8 @@ func runtimeListing() ui.Listing[api.Runtime] {
 }
 
 func defaultsText(r api.Runtime) string {
-	return fmt.Sprintf("%s, %d pids, %g CPU, %s disk, %s", ui.SizeText(r.Limits.MemoryMB<<20), r.Limits.PIDs, r.Limits.CPUs,
+	return fmt.Sprintf("%s, %d pids, %g CPU, %s disk, %s",
+		ui.SizeText(r.Limits.MemoryMB<<20), r.Limits.PIDs, r.Limits.CPUs,
 		ui.SizeText(r.Limits.DiskMB<<20), ui.TimeText(time.Duration(r.Timeout*float64(time.Second))))
 }
 

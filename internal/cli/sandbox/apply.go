@@ -36,7 +36,10 @@ decide what others run, such as those of CI and hooks, are refused unless
 With --3way files that you have changed as well are merged, from what the sandbox
 found. Lines that both have changed are left with both sides between markers, and
 what cannot be merged is left as it is; each is told, and the command fails.`,
-		Example: "  cove apply brave-otter\n  cove apply brave-otter --to ../repo -- docs\n  cove apply brave-otter --3way\n  cove apply --last --allow-restricted",
+		Example: `  cove apply brave-otter
+  cove apply brave-otter --to ../repo -- docs
+  cove apply brave-otter --3way
+  cove apply --last --allow-restricted`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
 				var err error
@@ -56,7 +59,9 @@ what cannot be merged is left as it is; each is told, and the command fails.`,
 					return err
 				}
 				if n := len(done.Conflicts); n > 0 {
-					return cove.Errorf(cove.Conflict, "%d of the files are changed on both sides, and were not merged", n).WithHint("look for <<<<<<< in files with markers; what the sandbox has of the others is in %q", sess.Command("diff", s.Name))
+					return cove.Errorf(cove.Conflict, "%d of the files are changed on both sides, and were not merged", n).
+						WithHint("look for <<<<<<< in files with markers; what the sandbox has of the others is in %q",
+							sess.Command("diff", s.Name))
 				}
 				if asJSON {
 					return nil
@@ -93,11 +98,13 @@ func checkoutOf(dir string, s api.Sandbox) (string, error) {
 		return "", cove.Errorf(cove.InvalidArgument, "%s: %w", dir, ui.Cause(err))
 	}
 	if flags.Within(abs, s.Directory) {
-		return "", cove.Errorf(cove.InvalidArgument, "this directory is the sandbox's own checkout").WithHint("say which one to change with --to DIR")
+		return "", cove.Errorf(cove.InvalidArgument, "this directory is the sandbox's own checkout").
+			WithHint("say which one to change with --to DIR")
 	}
 	top := flags.RepositoryTop(abs)
 	if top == "" || !flags.Exists(filepath.Join(top, ".git")) {
-		return "", cove.Errorf(cove.InvalidArgument, "%s is in no checkout of a repository", dir).WithHint("say which one to change with --to DIR")
+		return "", cove.Errorf(cove.InvalidArgument, "%s is in no checkout of a repository", dir).
+			WithHint("say which one to change with --to DIR")
 	}
 	return top, nil
 }

@@ -72,7 +72,8 @@ that is not there, with the arguments after --.
 			o := client.TerminalOptions{New: true, WorkDir: dir}
 			if n := cmd.ArgsLenAtDash(); n >= 0 && len(args) > n {
 				// Which shell there is only the sandbox knows.
-				o.Args = append([]string{"sh", "-c", `if command -v bash >/dev/null; then exec bash -l "$@"; fi; exec sh -l "$@"`, "sh"}, args[n:]...)
+				const shell = `if command -v bash >/dev/null; then exec bash -l "$@"; fi; exec sh -l "$@"`
+				o.Args = append([]string{"sh", "-c", shell, "sh"}, args[n:]...)
 			}
 			var err error
 			if o.Env, err = flags.Environment(env, sess.Getenv); err != nil {
@@ -110,7 +111,8 @@ func listTerminals(sess *session.Session, cmd *cobra.Command, p flags.Target, as
 				if t.ExitCode != nil {
 					state = fmt.Sprintf("ended (%d)", *t.ExitCode)
 				}
-				return []string{t.ID, state, fmt.Sprintf("%dx%d", t.Columns, t.Rows), fmt.Sprint(t.Attached), ui.Ago(time.Since(t.CreatedAt)), strings.Join(t.Args, " ")}
+				return []string{t.ID, state, fmt.Sprintf("%dx%d", t.Columns, t.Rows), fmt.Sprint(t.Attached),
+					ui.Ago(time.Since(t.CreatedAt)), strings.Join(t.Args, " ")}
 			},
 		}.Result(all), asJSON)
 	})

@@ -11,7 +11,8 @@ import (
 
 // Commands returns the commands of this room. "cove start" is apart: StartCommand.
 func Commands(sess *session.Session) []*cobra.Command {
-	all := ui.InGroup(ui.GroupWork, newCommand(sess), listCommand(sess), infoCommand(sess), attachCommand(sess), shellCommand(sess), execCommand(sess),
+	all := ui.InGroup(ui.GroupWork, newCommand(sess), listCommand(sess), infoCommand(sess), attachCommand(sess),
+		shellCommand(sess), execCommand(sess),
 		stopCommand(sess), pauseCommand(sess), resumeCommand(sess), renameCommand(sess), destroyCommand(sess),
 		diffCommand(sess), logCommand(sess), applyCommand(sess), pushCommand(sess), prCommand(sess),
 		presetCommand(sess), profileCommand(sess), repoCommand(sess))

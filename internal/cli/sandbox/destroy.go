@@ -94,7 +94,7 @@ to no sandbox ("cove list" names them) removes that; --orphans all of them.
 	return c
 }
 
-// destroyed is what "cove destroy --json" prints of each.
+// destroyed describes a destroyed sandbox in the output of "cove destroy --json".
 type destroyed struct {
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
@@ -179,16 +179,19 @@ func withWithin(all, chosen []api.Sandbox) []api.Sandbox {
 	return append(inside, rest...)
 }
 
-// confirmDestroy asks. Errors: InvalidArgument when nobody can be asked, Canceled when the answer is no.
+// confirmDestroy asks the user. Errors: InvalidArgument without a terminal, Canceled when the answer is no.
 func confirmDestroy(sess *session.Session, o destroyOptions, doomed []api.Sandbox) error {
 	atTerminal := ui.IsTerminal(sess.In) && ui.IsTerminal(sess.Err)
 	switch {
 	case o.all && !atTerminal:
-		return cove.Errorf(cove.InvalidArgument, "--all is confirmed twice at a terminal, and this is none").WithHint("name the sandboxes: cove destroy --yes $(cove list -q)")
+		return cove.Errorf(cove.InvalidArgument, "--all is confirmed twice at a terminal, and this is none").
+			WithHint("name the sandboxes: cove destroy --yes $(cove list -q)")
 	case !o.all && o.yes:
 		return nil
 	case !atTerminal:
-		return cove.Errorf(cove.InvalidArgument, "nobody can be asked whether to destroy the work in %s", destroyNames(doomed)).WithHint("add --yes, or --keep-work --yes to keep it")
+		return cove.Errorf(cove.InvalidArgument, "cannot ask whether to destroy the work in %s: this is no terminal",
+			destroyNames(doomed)).
+			WithHint("add --yes, or --keep-work --yes to keep it")
 	}
 	work := "with the work in it"
 	if len(doomed) > 1 {
@@ -201,7 +204,9 @@ func confirmDestroy(sess *session.Session, o destroyOptions, doomed []api.Sandbo
 		return sess.Confirm(fmt.Sprintf("destroy %s, %s? [y/N] ", destroyNames(doomed), work), "y", "yes")
 	}
 	count := strconv.Itoa(len(doomed))
-	if err := sess.Confirm(fmt.Sprintf("destroy every sandbox, %s, %s?\n      type how many they are (%s) to go on: ", destroyNames(doomed), work, count), count); err != nil {
+	question := fmt.Sprintf("destroy every sandbox, %s, %s?\n      type how many they are (%s) to go on: ",
+		destroyNames(doomed), work, count)
+	if err := sess.Confirm(question, count); err != nil {
 		return err
 	}
 	return sess.Confirm("type it again: ", count)

@@ -26,7 +26,11 @@ Git runs inside and sends; what comes is checked, and git on this machine shows
 it without running anything of it. Into a file it is a patch as it is; at a
 terminal, characters that a terminal would obey are spelled out. With --json it
 is the list of files, and with --patch the patch of each.`,
-		Example: "  cove diff\n  cove diff brave-otter --stat\n  cove diff brave-otter --json --patch\n  cove diff brave-otter -- docs README.md\n  cove diff brave-otter >work.patch",
+		Example: `  cove diff
+  cove diff brave-otter --stat
+  cove diff brave-otter --json --patch
+  cove diff brave-otter -- docs README.md
+  cove diff brave-otter >work.patch`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if patches && !asJSON {
 				return ui.UsageError(cmd, "--patch is for --json; without, a patch is what there is")
@@ -69,9 +73,10 @@ func logCommand(sess *session.Session) *cobra.Command {
 	var o client.WorkOptions
 	var asJSON bool
 	c := &cobra.Command{
-		Use:     "log",
-		Short:   "Show what a sandbox has committed",
-		Long:    "Show what a sandbox has committed since it began, newest first; see \"cove diff\" for what is not committed.",
+		Use:   "log",
+		Short: "Show what a sandbox has committed",
+		Long: `Show what a sandbox has committed since it began, newest first; see "cove diff"
+for what is not committed.`,
 		Example: "  cove log\n  cove log brave-otter --oneline",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {

@@ -37,7 +37,7 @@ func execCommand(sess *session.Session) *cobra.Command {
 		Long: `Run a command in a sandbox that runs, print what it prints as it comes, and exit
 with its exit code. Standard input that is piped is the command's; with -i one
 that is a terminal is, too. ctrl-c is passed on; a second one leaves, which ends
-the command. With --detach it goes on, and nobody sees what it prints.
+the command. With --detach it goes on, and its output is discarded.
 
 With -t the command has a terminal, as "cove shell" has. There is no shell
 between, unless it is the command. Exit codes beside the command's: 124 out of
@@ -58,7 +58,8 @@ time, 125 Cove itself failed, 127 the program is missing, 128+N ended by signal 
 			if o.asJSON || o.detach || o.timeout != 0 {
 				return ui.UsageError(cmd, "-t goes with neither --json, --detach nor --timeout")
 			}
-			return interact.AttachTerminal(sess, cmd, o.Target, o.keys, client.TerminalOptions{New: true, Args: o.command, Env: env, WorkDir: o.dir})
+			return interact.AttachTerminal(sess, cmd, o.Target, o.keys,
+				client.TerminalOptions{New: true, Args: o.command, Env: env, WorkDir: o.dir})
 		},
 	}
 	f := c.Flags()
@@ -91,7 +92,7 @@ time, 125 Cove itself failed, 127 the program is missing, 128+N ended by signal 
 // maxCollected is how much of each stream --json prints, in bytes.
 const maxCollected = 16 << 20
 
-// collected is what --json prints of a command.
+// collected is the output of --json for a command.
 type collected struct {
 	api.ExecResult
 	Stdout    string `json:"stdout"`
@@ -144,7 +145,13 @@ func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[
 		return interrupts.Explain(err)
 	}
 	if o.asJSON {
-		if err := sess.PrintJSON(collected{ExecResult: result, Stdout: stdout.String(), Stderr: stderr.String(), Truncated: stdout.over || stderr.over}); err != nil {
+		all := collected{
+			ExecResult: result,
+			Stdout:     stdout.String(),
+			Stderr:     stderr.String(),
+			Truncated:  stdout.over || stderr.over,
+		}
+		if err := sess.PrintJSON(all); err != nil {
 			return err
 		}
 	}
@@ -160,7 +167,12 @@ func execute(sess *session.Session, cmd *cobra.Command, o *execOptions, env map[
 func passOn(sess *session.Session, sandbox, id string, c *client.Client, in *ui.Interrupts) {
 	ctx, cancel := context.WithTimeout(context.Background(), session.KillTimeout)
 	defer cancel()
-	name := map[syscall.Signal]string{syscall.SIGINT: "INT", syscall.SIGHUP: "HUP", syscall.SIGTERM: "TERM", syscall.SIGPIPE: "TERM"}[in.First()]
+	name := map[syscall.Signal]string{
+		syscall.SIGINT:  "INT",
+		syscall.SIGHUP:  "HUP",
+		syscall.SIGTERM: "TERM",
+		syscall.SIGPIPE: "TERM",
+	}[in.First()]
 	if err := c.SignalExec(ctx, sandbox, id, cmp.Or(name, "TERM")); err != nil && cove.ErrorCode(err) != cove.NotFound {
 		in.GiveUp()
 	}

@@ -116,7 +116,7 @@ func listing(w api.ImportedWork) string {
 	return b.String()
 }
 
-// fetchBatch reads "fetch ID NAME" lines to the empty one, and brings the objects into the repository of whoever asks.
+// fetchBatch reads "fetch ID NAME" lines to the empty one, and brings the objects into the caller's repository.
 func fetchBatch(ctx context.Context, in *bufio.Reader, line string, w api.ImportedWork, progress io.Writer) error {
 	var refs []string
 	for line != "" {
@@ -138,11 +138,13 @@ func fetchBatch(ctx context.Context, in *bufio.Reader, line string, w api.Import
 		line = strings.TrimSuffix(next, "\n")
 	}
 	if w.Directory == "" {
-		return cove.Errorf(cove.Forbidden, "only the owner of the sandbox's machine fetches with git").WithHint("use \"cove diff\" instead")
+		return cove.Errorf(cove.Forbidden, "only the owner of the sandbox's machine fetches with git").
+			WithHint("use \"cove diff\" instead")
 	}
-	args := append([]string{"-c", "fetch.fsckObjects=true", "fetch-pack", "--quiet", "--no-progress", w.Directory}, refs...)
+	args := append([]string{"-c", "fetch.fsckObjects=true", "fetch-pack", "--quiet", "--no-progress", w.Directory},
+		refs...)
 	c := exec.CommandContext(ctx, "git", args...)
-	c.Stderr = progress // its output, names of refs, is for nobody
+	c.Stderr = progress // its output, names of refs, is not needed
 	if err := c.Run(); err != nil {
 		return cove.Errorf(cove.Unavailable, "git cannot fetch from %s: %w", w.Directory, err)
 	}
@@ -209,7 +211,8 @@ program, or in --dir, which should be in PATH. Then git fetches from sandboxes:
 				return sess.Print(link + "\n")
 			}
 			if err := os.Symlink(self, link); err != nil {
-				return cove.Errorf(cove.InvalidArgument, "cannot make %s: %w", link, errors.Unwrap(err)).WithHint("choose a directory in PATH with --dir, or remove what is there")
+				return cove.Errorf(cove.InvalidArgument, "cannot make %s: %w", link, errors.Unwrap(err)).
+					WithHint("choose a directory in PATH with --dir, or remove what is there")
 			}
 			if found, err := exec.LookPath(gitHelper); err != nil || !sameFile(found, link) {
 				sess.Say.Line("%s is not in PATH yet: git does not find it", dir)

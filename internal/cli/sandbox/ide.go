@@ -13,13 +13,14 @@ import (
 )
 
 // trustIDE warns once, before a program of this machine opens files that a
-// sandbox writes. At a terminal somebody has to agree.
+// sandbox writes. At a terminal the user has to agree.
 func trustIDE(sess *session.Session, program string) error {
 	if program == "" {
 		return nil
 	}
 	if _, err := exec.LookPath(program); err != nil {
-		return cove.Errorf(cove.NotFound, "--ide: there is no program %.80q here", program).WithHint("name one that is in PATH, such as code, zed, idea or vim")
+		return cove.Errorf(cove.NotFound, "--ide: there is no program %.80q here", program).
+			WithHint("name one that is in PATH, such as code, zed, idea or vim")
 	}
 	cfg, err := sess.Config()
 	if err != nil {
@@ -29,7 +30,9 @@ func trustIDE(sess *session.Session, program string) error {
 	if _, err := os.Stat(told); !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	sess.Say.Line("the checkout of a sandbox is written by whatever runs in it. A program that runs what it finds there (tasks, hooks of git, extensions, build files) runs it as you, outside the sandbox. Open it in the program's restricted mode, and build in the sandbox.")
+	sess.Say.Line("the checkout of a sandbox is written by the programs in it. " +
+		"A program that runs what it finds there (tasks, hooks of git, extensions, build files) runs it as you, " +
+		"outside the sandbox. Open it in the program's restricted mode, and build in the sandbox.")
 	if ui.IsTerminal(sess.In) && ui.IsTerminal(sess.Err) {
 		if err := sess.Confirm("go on? [y/N] ", "y", "yes"); err != nil {
 			return err

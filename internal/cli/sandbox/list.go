@@ -34,7 +34,7 @@ func listCommand(sess *session.Session) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List sandboxes",
-		Long: `List the sandboxes that last, whether they run or not, the one that was used
+		Long: `List the long-lived sandboxes, whether they run or not, the one that was used
 last first. With --all also those that are being made or removed.`,
 		Example: "  cove list\n  cove list --json\n  cove destroy $(cove list -q)",
 		Args:    ui.Exactly(),
@@ -51,7 +51,8 @@ last first. With --all also those that are being made or removed.`,
 			return c.LabeledSandboxes(ctx, wanted)
 		})
 		if !all {
-			l.Sandboxes = slices.DeleteFunc(l.Sandboxes, func(s api.Sandbox) bool { return s.State == statePreparing || s.State == stateDestroying })
+			l.Sandboxes = slices.DeleteFunc(l.Sandboxes,
+				func(s api.Sandbox) bool { return s.State == statePreparing || s.State == stateDestroying })
 		}
 		slices.SortStableFunc(l.Sandboxes, func(a, b api.Sandbox) int { return b.LastUsedAt.Compare(a.LastUsedAt) })
 		return listed(l, quiet), err
@@ -84,9 +85,12 @@ func listed(l api.SandboxList, quiet bool) ui.Result {
 	switch len(l.Orphans) {
 	case 0:
 	case 1:
-		r.Notes = append(r.Notes, fmt.Sprintf("the workspace %s belongs to no sandbox; \"cove destroy %[1]s\" removes it", l.Orphans[0]))
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("the workspace %s belongs to no sandbox; \"cove destroy %[1]s\" removes it", l.Orphans[0]))
 	default:
-		r.Notes = append(r.Notes, fmt.Sprintf("%d workspaces belong to no sandbox: %s; \"cove destroy --orphans\" removes them", len(l.Orphans), strings.Join(l.Orphans, ", ")))
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("%d workspaces belong to no sandbox: %s; \"cove destroy --orphans\" removes them",
+				len(l.Orphans), strings.Join(l.Orphans, ", ")))
 	}
 	return r
 }

@@ -19,7 +19,7 @@ func newCommand(sess *session.Session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "new [REPO [BRANCH [FROM]]]",
 		Short: "Make a sandbox to work in, with a checkout of a repository",
-		Long: `Make a sandbox that lasts, with a checkout of a repository at /workspace, on a
+		Long: `Make a long-lived sandbox, with a checkout of a repository at /workspace, on a
 branch of its own. REPO is OWNER/REPO of GitHub, an HTTPS address, or a directory
 of this machine, such as "."; BRANCH is made up when it is left out, and FROM is
 where it begins: the default branch, or BRANCH where the repository has it.
@@ -69,7 +69,7 @@ cove::NAME" bring the work back.`,
 	o.add(c.Flags())
 	sess.AddProfile(c, &o.Profile)
 	c.RegisterFlagCompletionFunc("preset", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		names, _ := presetNames(sess) // whoever completes cannot be told
+		names, _ := presetNames(sess) // completion cannot show an error
 		return names, cobra.ShellCompDirectiveNoFileComp
 	})
 	return c
@@ -127,7 +127,8 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 		return openIDE(sess, o.ide, s.Directory)
 	}
 	if attach {
-		return interact.AttachTerminal(sess, cmd, flags.Target{Name: s.ID}, interact.DefaultDetachKeys, client.TerminalOptions{})
+		return interact.AttachTerminal(sess, cmd, flags.Target{Name: s.ID}, interact.DefaultDetachKeys,
+			client.TerminalOptions{})
 	}
 	return nil
 }
@@ -144,7 +145,8 @@ func sayReady(sess *session.Session, s api.Sandbox) {
 		if r.Worktree {
 			rows = append(rows, [2]string{"edit", s.Directory})
 		}
-		rows = append(rows, [2]string{"review", sess.Command("diff", s.Name) + ", or: git fetch cove::" + s.Name}, [2]string{"bring back", sess.Command("apply", s.Name)})
+		rows = append(rows, [2]string{"review", sess.Command("diff", s.Name) + ", or: git fetch cove::" + s.Name},
+			[2]string{"bring back", sess.Command("apply", s.Name)})
 		if branchOutside(r) {
 			rows[len(rows)-1][1] += ", or in " + r.Source + ": git merge " + r.Branch
 		}

@@ -23,12 +23,15 @@ func (o *newOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.Bind, "bind", "", "no repository: `DIR` itself is the workspace, and what is done in it is done")
 	f.StringVar(&o.Agent, "agent", "", "`AGENT` of its terminal, or a program of the image, instead of a shell")
 	o.AddSandbox(f)
-	f.StringArrayVar(&o.Copies, "copy", nil, "copy the file or directory `SOURCE[:TARGET]` into the workspace (repeatable)")
+	f.StringArrayVar(&o.Copies, "copy", nil,
+		"copy the file or directory `SOURCE[:TARGET]` into the workspace (repeatable)")
 	f.StringVar(&o.WorkDir, "wd", "", "`DIR` in which its programs begin, relative to the workspace or absolute")
 	f.StringArrayVar(&o.Sparse, "sparse", nil, "check out `DIR` only (repeatable)")
 	f.IntVar(&o.Depth, "depth", 0, "fetch `COUNT` commits of history only")
-	f.BoolVar(&o.Uncommitted, "uncommitted", false, "begin at what is in the directory now, committed or not; it need not be a repository")
-	f.BoolVar(&o.Worktree, "worktree", false, "a worktree to edit from this machine: .git is not inside, where git is a service")
+	f.BoolVar(&o.Uncommitted, "uncommitted", false,
+		"begin at what is in the directory now, committed or not; it need not be a repository")
+	f.BoolVar(&o.Worktree, "worktree", false,
+		"a worktree to edit from this machine: .git is not inside, where git is a service")
 	f.BoolVar(&o.SSH, "with-ssh", false, "let this shell's SSH agent sign for the sandbox, which sees no key")
 	f.StringVar(&o.ide, "ide", "", "open the checkout with `PROGRAM` of this machine, such as code, zed, idea or vim")
 	f.BoolVar(&o.noAttach, "no-attach", false, "do not attach to it")

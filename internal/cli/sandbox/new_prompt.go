@@ -20,11 +20,18 @@ func askNew(ctx context.Context, sess *session.Session, o *flags.NewSandbox) err
 		o.Source = known[0]
 	}
 	o.Source = cmp.Or(o.Source, ".")
+	checkSource := func(s string) error {
+		_, err := flags.RepositorySource(s, o.Uncommitted)
+		return err
+	}
 	questions := []ui.Question{
-		{Name: "Repository", About: "OWNER/REPO, an HTTPS address, or a directory", Value: &o.Source, Suggestions: known, Check: func(s string) error {
-			_, err := flags.RepositorySource(s, o.Uncommitted)
-			return err
-		}},
+		{
+			Name:        "Repository",
+			About:       "OWNER/REPO, an HTTPS address, or a directory",
+			Value:       &o.Source,
+			Suggestions: known,
+			Check:       checkSource,
+		},
 		{Name: "Branch", About: "of the sandbox's own; empty: made up", Value: &o.Branch},
 		{Name: "From", About: "branch, tag or commit where it begins; empty: the default branch", Value: &o.From},
 	}
@@ -40,7 +47,8 @@ func askNew(ctx context.Context, sess *session.Session, o *flags.NewSandbox) err
 			{Value: string(cove.NetworkOpen), About: "open: everything but private addresses"},
 		}})
 	}
-	questions = append(questions, ui.Question{Name: "Agent", About: "program of its terminal; empty: a shell", Value: &o.Agent})
+	questions = append(questions,
+		ui.Question{Name: "Agent", About: "program of its terminal; empty: a shell", Value: &o.Agent})
 	if err := sess.Ask(ctx, questions...); err != nil {
 		if cove.ErrorCode(err) == cove.Canceled {
 			return cove.Errorf(cove.Canceled, "nothing was made")
@@ -53,8 +61,8 @@ func askNew(ctx context.Context, sess *session.Session, o *flags.NewSandbox) err
 	return nil
 }
 
-// knownRepositories are those that somebody at this terminal may mean: the one of this directory, those of sandboxes,
-// the last used first, and those in the store. A server that does not answer knows none.
+// knownRepositories lists repositories to suggest at the terminal: the repository around this directory, those of
+// sandboxes, the last used first, and those in the store. A server that does not answer knows none.
 func knownRepositories(ctx context.Context, sess *session.Session) []string {
 	var known []string
 	if top := flags.RepositoryTop(flags.CurrentDirectory()); top != "" {

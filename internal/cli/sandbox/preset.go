@@ -25,8 +25,12 @@ import (
 
 // presetFlags are the flags of "cove new" that a preset may have, in the order in which they are written. Those that
 // name one sandbox, or say what this command prints, are not among them.
-var presetFlags = []string{"empty", "bind", "image", "engine", "isolation", "label", "profile", "agent", "network", "policy", "allow", "deny", "allow-pr", "credential", "model-provider", "budget",
-	"mount", "copy", "env", "wd", "sparse", "depth", "uncommitted", "worktree", "with-ssh", "memory", "cpus", "pids", "disk", "ide", "no-attach"}
+var presetFlags = []string{
+	"empty", "bind", "image", "engine", "isolation", "label", "profile", "agent",
+	"network", "policy", "allow", "deny", "allow-pr", "credential", "model-provider", "budget",
+	"mount", "copy", "env", "wd", "sparse", "depth", "uncommitted", "worktree", "with-ssh",
+	"memory", "cpus", "pids", "disk", "ide", "no-attach",
+}
 
 // repositoryKey is REPO in a preset.
 const repositoryKey = "repository"
@@ -39,10 +43,11 @@ type preset struct {
 
 var presetName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-// presetFile is where a preset is, or would be.
+// presetFile returns the path of a preset, whether it exists or not.
 func presetFile(sess *session.Session, name string) (string, error) {
 	if !presetName.MatchString(name) {
-		return "", cove.Errorf(cove.InvalidArgument, "%.80q is no name for a preset", name).WithHint("use small letters, digits, _ and -, at most 63")
+		return "", cove.Errorf(cove.InvalidArgument, "%.80q is no name for a preset", name).
+			WithHint("use small letters, digits, _ and -, at most 63")
 	}
 	cfg, err := sess.Config()
 	if err != nil {
@@ -51,7 +56,7 @@ func presetFile(sess *session.Session, name string) (string, error) {
 	return filepath.Join(cfg.Home, "presets", name+".yaml"), nil
 }
 
-// lastFile is what "cove new --last" reads.
+// lastFile returns the path of the file that "cove new --last" reads.
 func lastFile(sess *session.Session) (string, error) {
 	cfg, err := sess.Config()
 	if err != nil {
@@ -84,7 +89,8 @@ func readPreset(file, what string) (preset, error) {
 // parse is strict: every key is a flag, once, with a value or a list of them.
 func (p preset) parse(file string, data []byte) error {
 	wrong := func(line int, format string, args ...any) error {
-		return cove.Errorf(cove.InvalidArgument, "%s:%d: %s", file, line, fmt.Sprintf(format, args...)).WithHint("put it right, or remove the file")
+		return cove.Errorf(cove.InvalidArgument, "%s:%d: %s", file, line, fmt.Sprintf(format, args...)).
+			WithHint("put it right, or remove the file")
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
@@ -187,7 +193,7 @@ func applyPreset(sess *session.Session, cmd *cobra.Command, o *newOptions) error
 	return nil
 }
 
-// presetOf is what a command line says, as it can be said from another directory and without its secrets.
+// presetOf returns the preset of a command line. It works from every directory and holds no secrets.
 func presetOf(sess *session.Session, cmd *cobra.Command, o *newOptions) (preset, error) {
 	p := preset{values: map[string][]string{}}
 	if o.Source != "" {
@@ -253,7 +259,8 @@ func savePreset(sess *session.Session, cmd *cobra.Command, o *newOptions, name s
 		return err
 	}
 	if slices.ContainsFunc(o.Env, func(e string) bool { return strings.Contains(e, "=") }) {
-		sess.Say.Line("the preset %s has the names of --env and not their values: they come from the shell that uses it", name)
+		sess.Say.Line("the preset %s has the names of --env and not their values: "+
+			"they come from the shell that uses it", name)
 	}
 	return nil
 }
@@ -263,7 +270,9 @@ func checkPublic(source string) error {
 	if _, rest, ok := strings.Cut(source, "://"); ok {
 		host, _, _ := strings.Cut(rest, "/")
 		if user, _, ok := strings.Cut(host, "@"); ok && strings.Contains(user, ":") {
-			return cove.Errorf(cove.InvalidArgument, "the address of the repository has a password in it, which a preset must not have").WithHint("leave it out: Cove finds credentials of this machine by itself")
+			return cove.Errorf(cove.InvalidArgument,
+				"the address of the repository has a password in it, which a preset must not have").
+				WithHint("leave it out: Cove finds credentials of this machine by itself")
 		}
 	}
 	return nil

@@ -121,7 +121,7 @@ func completePreset(sess *session.Session) cobra.CompletionFunc {
 	})
 }
 
-// flags are those of a command line that says the same.
+// flags returns the preset as the flags of a command line.
 func (p preset) flags() string {
 	words := slices.Clone(p.values[repositoryKey])
 	for _, name := range presetFlags {

@@ -49,7 +49,8 @@ func profileList(sess *session.Session) *cobra.Command {
 				if name == chosen {
 					name += " *"
 				}
-				return []string{name, ui.OrDash(p.Agent), ui.OrDash(strings.Trim(p.Provider+" "+p.Model, " ")), profileNetworkText(p), p.Description}
+				return []string{name, ui.OrDash(p.Agent), ui.OrDash(strings.Trim(p.Provider+" "+p.Model, " ")),
+					profileNetworkText(p), p.Description}
 			},
 		}.Result(all)
 		if len(all) == 0 {
@@ -114,7 +115,8 @@ new" and agents on this machine. "cove profile use default" chooses none.`,
 		ValidArgsFunction: sess.CompleteProfile(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if sess.ServerAddress() != "" {
-				return cove.Errorf(cove.InvalidArgument, "what is chosen is for this machine, and --server names another").WithHint("give --profile there")
+				return cove.Errorf(cove.InvalidArgument, "what is chosen is for this machine, and --server names another").
+					WithHint("give --profile there")
 			}
 			file, err := sess.ChosenProfileFile()
 			if err != nil {

@@ -29,15 +29,17 @@ func pushCommand(sess *session.Session) *cobra.Command {
 		Short: "Push what a sandbox has committed, from this machine",
 		Long: `Push what a sandbox has committed to its repository's remote, with the credentials
 of this machine, without force. At a terminal it shows the commits and asks;
-elsewhere --yes has to be there, or --ask: then it waits until somebody allows it
-with "cove approve" or by the API, for as long as what a policy asks about does.
-Nobody answering is a denial. What is not committed stays.`,
-		Example: "  cove push brave-otter\n  cove push brave-otter --ask\n  cove push brave-otter --branch fix-login --yes",
+elsewhere it needs --yes or --ask. With --ask it waits until the push is allowed
+with "cove approve" or by the API, as long as a request that a policy asks about.
+A push without an answer is denied. What is not committed stays.`,
+		Example: `  cove push brave-otter
+  cove push brave-otter --ask
+  cove push brave-otter --branch fix-login --yes`,
 	}
 	p.AddTo(sess, c)
 	c.Flags().StringVar(&req.Branch, "branch", "", "`BRANCH` of the remote, instead of the sandbox's own")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	c.Flags().BoolVar(&req.Ask, "ask", false, "wait until somebody allows it: cove approve")
+	c.Flags().BoolVar(&req.Ask, "ask", false, "wait until it is allowed with cove approve")
 	c.MarkFlagsMutuallyExclusive("yes", "ask")
 	return sess.Showing(c, func(cmd *cobra.Command, _ []string) (ui.Result, error) {
 		done, err := push(cmd.Context(), sess, p, req, yes)
@@ -46,7 +48,8 @@ Nobody answering is a denial. What is not committed stays.`,
 }
 
 // push shows what would be pushed, asks, and pushes exactly that.
-func push(ctx context.Context, sess *session.Session, p flags.Target, req api.PushRequest, yes bool) (api.PushedWork, error) {
+func push(ctx context.Context, sess *session.Session, p flags.Target, req api.PushRequest,
+	yes bool) (api.PushedWork, error) {
 	b, err := sess.Server(ctx)
 	if err != nil {
 		return api.PushedWork{}, err
@@ -57,10 +60,12 @@ func push(ctx context.Context, sess *session.Session, p flags.Target, req api.Pu
 		return api.PushedWork{}, err
 	}
 	if req.Ask {
-		sess.Say.Line("waiting until somebody allows the push: %s", sess.Command("approve"))
+		sess.Say.Line("waiting until the push is allowed: %s", sess.Command("approve"))
 	} else if !yes {
 		if !ui.IsTerminal(sess.In) || !ui.IsTerminal(sess.Err) {
-			return api.PushedWork{}, cove.Errorf(cove.InvalidArgument, "nobody can be asked whether to push the work of %s", s.Name).WithHint("look at it with %q, and add --yes; --ask waits for somebody else", sess.Command("log", s.Name))
+			return api.PushedWork{}, cove.Errorf(cove.InvalidArgument,
+				"cannot ask whether to push the work of %s: this is no terminal", s.Name).
+				WithHint("look at it with %q, and add --yes; --ask waits for \"cove approve\"", sess.Command("log", s.Name))
 		}
 		w, err := b.Client.ImportWork(ctx, s.ID)
 		if err != nil {
@@ -75,7 +80,8 @@ func push(ctx context.Context, sess *session.Session, p flags.Target, req api.Pu
 			return api.PushedWork{}, err
 		}
 		branch := cmp.Or(req.Branch, w.Branch)
-		if err := sess.Confirm(ui.Printable(fmt.Sprintf("push it to %s of %s? [y/N] ", branch, cmp.Or(w.Remote, "its remote"))), "y", "yes"); err != nil {
+		question := fmt.Sprintf("push it to %s of %s? [y/N] ", branch, cmp.Or(w.Remote, "its remote"))
+		if err := sess.Confirm(ui.Printable(question), "y", "yes"); err != nil {
 			return api.PushedWork{}, err
 		}
 	}
@@ -106,13 +112,14 @@ func prCommand(sess *session.Session) *cobra.Command {
 		Use:   "pr",
 		Short: "Push what a sandbox has committed, and open a pull request",
 		Long: `Push what a sandbox has committed, as "cove push" does, and open a pull request
-with "gh", GitHub's own command, as whoever is logged in there. Without gh it is
+with "gh", GitHub's own command, as the user who is logged in there. Without gh it is
 opened by GitHub's API, or that of a GitHub Enterprise server that the
 configuration names, with the credential that pushes have. For other servers the
 address is printed where one can be opened in a browser.`,
 		Example: "  cove pr brave-otter --title 'Say who is logged in'\n  cove pr --last --draft",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return createPullRequest(cmd.Context(), sess, p, pullRequest{title: title, body: body, base: base, draft: draft}, yes, ask)
+			q := pullRequest{title: title, body: body, base: base, draft: draft}
+			return createPullRequest(cmd.Context(), sess, p, q, yes, ask)
 		},
 	}
 	p.AddTo(sess, c)
@@ -121,7 +128,7 @@ address is printed where one can be opened in a browser.`,
 	c.Flags().StringVar(&base, "base", "", "`BRANCH` to merge into (default: the one the sandbox began at)")
 	c.Flags().BoolVar(&draft, "draft", false, "as a draft")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	c.Flags().BoolVar(&ask, "ask", false, "wait until somebody allows it: cove approve")
+	c.Flags().BoolVar(&ask, "ask", false, "wait until it is allowed with cove approve")
 	c.MarkFlagsMutuallyExclusive("yes", "ask")
 	return c
 }
@@ -131,7 +138,7 @@ type pullRequest struct {
 	draft             bool
 }
 
-// fill says what nobody has said. The words of commits are the sandbox's.
+// fill sets the title and body that the flags left out. The words of commits are the sandbox's.
 func (q *pullRequest) fill(s api.Sandbox, done api.PushedWork, log string) {
 	var subjects []string
 	for line := range strings.Lines(log) {
@@ -163,7 +170,8 @@ func createPullRequest(ctx context.Context, sess *session.Session, p flags.Targe
 		return err
 	}
 	if s.Repository == nil || s.Repository.Remote == "" {
-		return cove.Errorf(cove.InvalidArgument, "the sandbox %s has no remote that could take a pull request", s.Name).WithHint("bring its work back with %q", sess.Command("apply", s.Name))
+		return cove.Errorf(cove.InvalidArgument, "the sandbox %s has no remote that could take a pull request", s.Name).
+			WithHint("bring its work back with %q", sess.Command("apply", s.Name))
 	}
 	var log bytes.Buffer
 	if err := b.Client.LogWork(ctx, s.ID, client.WorkOptions{Short: true}, &log); err != nil {
@@ -180,9 +188,11 @@ func createPullRequest(ctx context.Context, sess *session.Session, p flags.Targe
 	}
 	gh, err := exec.LookPath("gh")
 	if err != nil {
-		return openPull(ctx, sess, b.Client, s, done, q, fmt.Sprintf("https://%s/%s/compare/%s...%s?expand=1", host, repository, pathOf(q.base), pathOf(done.Branch)))
+		return openPull(ctx, sess, b.Client, s, done, q,
+			fmt.Sprintf("https://%s/%s/compare/%s...%s?expand=1", host, repository, pathOf(q.base), pathOf(done.Branch)))
 	}
-	args := []string{"pr", "create", "--repo", host + "/" + repository, "--head", done.Branch, "--title", q.title, "--body", q.body}
+	args := []string{"pr", "create", "--repo", host + "/" + repository, "--head", done.Branch, "--title", q.title,
+		"--body", q.body}
 	if q.base != "" {
 		args = append(args, "--base", q.base)
 	}
@@ -193,19 +203,22 @@ func createPullRequest(ctx context.Context, sess *session.Session, p flags.Targe
 	c.Dir = "/" // not in a repository whose configuration it would read
 	c.Stdin, c.Stdout, c.Stderr = sess.In, sess.Out, sess.Err
 	if err := c.Run(); err != nil {
-		return cove.Errorf(cove.Unavailable, "gh has not opened the pull request: %w", err).WithHint("the branch %s is pushed; see \"gh auth status\"", done.Branch)
+		return cove.Errorf(cove.Unavailable, "gh has not opened the pull request: %w", err).
+			WithHint("the branch %s is pushed; see \"gh auth status\"", done.Branch)
 	}
 	return nil
 }
 
 // openPull has the server open a pull request, and prints its address; or that
 // of a page where a person can, where the server cannot.
-func openPull(ctx context.Context, sess *session.Session, c *client.Client, s api.Sandbox, done api.PushedWork, q pullRequest, page string) error {
+func openPull(ctx context.Context, sess *session.Session, c *client.Client, s api.Sandbox, done api.PushedWork,
+	q pullRequest, page string) error {
 	if q.base == "" {
 		sess.Say.Line("which branch it is for is not known, so it is not opened; say it with --base, or open it here:")
 		return sess.Print(page + "\n")
 	}
-	opened, err := c.OpenPull(ctx, s.ID, api.PullRequest{Branch: done.Branch, Base: q.base, Title: q.title, Body: q.body, Draft: q.draft})
+	opened, err := c.OpenPull(ctx, s.ID,
+		api.PullRequest{Branch: done.Branch, Base: q.base, Title: q.title, Body: q.body, Draft: q.draft})
 	switch cove.ErrorCode(err) {
 	case "":
 		sess.Say.Line("opened pull request %d", opened.Number)

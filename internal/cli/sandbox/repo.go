@@ -48,7 +48,8 @@ func repoList(sess *session.Session) *cobra.Command {
 		}.Result(all)
 		for _, stored := range all {
 			for _, dir := range stored.Kept {
-				r.Notes = append(r.Notes, fmt.Sprintf("work that was kept borrows from %s: %s; once you have removed that directory, \"cove repo gc\" forgets it", stored.Name, dir))
+				r.Notes = append(r.Notes, fmt.Sprintf("work that was kept borrows from %s: %s; "+
+					"once you have removed that directory, \"cove repo gc\" forgets it", stored.Name, dir))
 			}
 		}
 		return r, err
@@ -67,7 +68,7 @@ the sandbox's network.`,
 		Example: "  cove repo fetch owner/repo\n  cove repo fetch --partial https://git.example/owner/repo.git",
 		Args:    ui.Exactly("REPO"),
 	}
-	c.Flags().BoolVar(&partial, "partial", false, "leave out the contents of files until somebody checks them out")
+	c.Flags().BoolVar(&partial, "partial", false, "leave out the contents of files until they are checked out")
 	return sess.Showing(c, func(cmd *cobra.Command, args []string) (ui.Result, error) {
 		source, err := flags.RepositorySource(args[0], false)
 		if err != nil {
@@ -94,10 +95,11 @@ func storedSource(s string) string {
 func repoRemove(sess *session.Session) *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
-		Use:               "remove REPO...",
-		Aliases:           []string{"rm"},
-		Short:             "Remove repositories from the store",
-		Long:              "Remove repositories from the store, by what \"cove repo list\" calls them or as they were asked for. One that sandboxes borrow from stays.",
+		Use:     "remove REPO...",
+		Aliases: []string{"rm"},
+		Short:   "Remove repositories from the store",
+		Long: `Remove repositories from the store, by their names in "cove repo list" or by the
+SOURCE that they were fetched from. One that sandboxes borrow from stays.`,
 		Example:           "  cove repo remove github.com/owner/repo",
 		ValidArgsFunction: completeStored(sess),
 		Args:              ui.AtLeastOne("REPO"),
@@ -117,7 +119,8 @@ func repoRemove(sess *session.Session) *cobra.Command {
 
 // eachStored does something with each repository and prints its name, unless
 // that is told later. It ends with the first error.
-func eachStored(sess *session.Session, names []string, quiet bool, do func(source string) error) (done []string, err error) {
+func eachStored(sess *session.Session, names []string, quiet bool,
+	do func(source string) error) (done []string, err error) {
 	done = []string{}
 	for _, name := range names {
 		if err := do(storedSource(name)); err != nil {

@@ -50,7 +50,8 @@ the exit code is 1.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.action, "action", "", "of this `KIND` only: execute, kill, network, approve, revoke, attach, request, sweep")
+	f.StringVar(&o.action, "action", "",
+		"of this `KIND` only: execute, kill, network, approve, revoke, attach, request, sweep")
 	f.StringVar(&o.object, "object", "", "about this only: the `ID` of an execution, a path, a route")
 	f.StringVar(&o.verdict, "verdict", "", "with this `VERDICT` only: "+strings.Join(verdicts, ", "))
 	o.List.Add(f, "recorded")
@@ -84,7 +85,8 @@ func audit(ctx context.Context, sess *session.Session, o auditOptions) error {
 		Headings: []string{"NO", "TIME", "WHO", "ACTION", "OBJECT", "VERDICT", "DETAIL"},
 		Row: func(r api.AuditRecord) []string {
 			who := cmp.Or(r.Who, "cove") // itself
-			return []string{strconv.FormatInt(r.Seq, 10), r.Time.UTC().Format(time.RFC3339), who, r.Action, r.Object, r.Verdict, r.Detail}
+			return []string{strconv.FormatInt(r.Seq, 10), r.Time.UTC().Format(time.RFC3339), who, r.Action, r.Object, r.Verdict,
+				r.Detail}
 		},
 	}.Result(all), o.JSON)
 }
@@ -101,7 +103,8 @@ func verifyAudit(ctx context.Context, sess *session.Session, asJSON bool) error 
 	}
 	if err == nil && !v.Intact {
 		sess.Exit = ui.ExitUnhealthy
-		sess.Say.Fail(cove.Errorf(cove.Corrupt, "the audit log cannot be trusted from record %d on: it was changed or removed", v.Broken).
+		sess.Say.Fail(cove.Errorf(cove.Corrupt,
+			"the audit log cannot be trusted from record %d on: it was changed or removed", v.Broken).
 			WithHint("%s before it; compare with a backup of the database, cove.db", intactBefore(v.Records)))
 	}
 	return err
@@ -127,5 +130,5 @@ func intactBefore(records int64) string {
 	return fmt.Sprintf("%d records are intact", records)
 }
 
-// verdicts are what --verdict of "cove audit" may be.
+// verdicts are the values that --verdict of "cove audit" accepts.
 var verdicts = []string{"ok", "deny", "error"}

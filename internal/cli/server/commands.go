@@ -13,6 +13,7 @@ import (
 func Commands(sess *session.Session) []*cobra.Command {
 	all := ui.InGroup(ui.GroupRun, serveCommand(sess), serverCommand(sess))
 	all = append(all, ui.InGroup(ui.GroupExecutions, auditCommand(sess))...)
-	all = append(all, ui.InGroup(ui.GroupMachine, imageCommand(sess), doctorCommand(sess), configCommand(sess), devCommand(sess))...)
+	all = append(all,
+		ui.InGroup(ui.GroupMachine, imageCommand(sess), doctorCommand(sess), configCommand(sess), devCommand(sess))...)
 	return append(all, versionCommand(sess), doctorProbeCommand(sess))
 }

@@ -63,7 +63,8 @@ configuration has its hash only.`,
 		Args:    ui.Exactly("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			key, hash := config.NewAPIKey()
-			return sess.Print(fmt.Sprintf("key:  %s\n\nand for the configuration:\n\napi_keys:\n  - name: %q\n    hash: %s\n", key, args[0], hash))
+			return sess.Print(fmt.Sprintf("key:  %s\n\nand for the configuration:\n\napi_keys:\n  - name: %q\n    hash: %s\n",
+				key, args[0], hash))
 		},
 	}
 }

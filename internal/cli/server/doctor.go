@@ -72,8 +72,14 @@ func doctorOptions(sess *session.Session) (doctor.Options, error) {
 	if err != nil {
 		return doctor.Options{}, err
 	}
-	o := doctor.Options{Version: version.Version, Probe: []string{self, doctorProbe}, Engine: cfg.Engine, Home: cfg.Home, Guest: daemon.GuestPath(cfg),
-		Docker: sess.Getenv("DOCKER_HOST")}
+	o := doctor.Options{
+		Version: version.Version,
+		Probe:   []string{self, doctorProbe},
+		Engine:  cfg.Engine,
+		Home:    cfg.Home,
+		Guest:   daemon.GuestPath(cfg),
+		Docker:  sess.Getenv("DOCKER_HOST"),
+	}
 	for _, name := range engines.Names() {
 		o.Engines = append(o.Engines, doctor.Engine{
 			Name: name,

@@ -41,7 +41,8 @@ func imagePull(sess *session.Session) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&o.Insecure, "insecure", false, "allow plain HTTP to a registry that is not on this machine")
-	c.Flags().StringVar(&o.Platform, "platform", "", "of an image for several: `OS/ARCH`, like linux/arm64; this machine's when not given")
+	c.Flags().StringVar(&o.Platform, "platform", "",
+		"of an image for several: `OS/ARCH`, like linux/arm64; this machine's when not given")
 	return c
 }
 
@@ -106,7 +107,10 @@ func imageList(sess *session.Session) *cobra.Command {
 			return ui.Result{}, err
 		}
 		all, err := s.List(cmd.Context())
-		return ui.Result{Value: map[string]any{"images": append([]image.Image{}, all...)}, Text: imageTable(all, time.Now())}, err
+		return ui.Result{
+			Value: map[string]any{"images": append([]image.Image{}, all...)},
+			Text:  imageTable(all, time.Now()),
+		}, err
 	})
 }
 
@@ -118,7 +122,8 @@ func imageTable(all []image.Image, now time.Time) string {
 			names = []string{"-"}
 		}
 		for _, name := range names {
-			rows = append(rows, []string{name, shortDigest(img.Digest), img.Platform, ui.SizeText(img.Size), ui.Ago(now.Sub(img.Added))})
+			rows = append(rows,
+				[]string{name, shortDigest(img.Digest), img.Platform, ui.SizeText(img.Size), ui.Ago(now.Sub(img.Added))})
 		}
 	}
 	return ui.Table([]string{"NAME", "DIGEST", "PLATFORM", "SIZE", "ADDED"}, rows)

@@ -59,7 +59,8 @@ const logPoll = 200 * time.Millisecond
 func printLog(ctx context.Context, sess *session.Session, path string, lines int, follow bool) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return cove.Errorf(cove.NotFound, "there is no log at %s", path).WithHint("a server in the background has one; \"cove serve\" prints it")
+		return cove.Errorf(cove.NotFound, "there is no log at %s", path).
+			WithHint("a server in the background has one; \"cove serve\" prints it")
 	}
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ func devCommand(sess *session.Session) *cobra.Command {
 	}, modelServerCommand(sess))
 }
 
-// modelServerFlags are those of "cove dev model-server".
+// modelServerFlags holds the flags of "cove dev model-server".
 type modelServerFlags struct {
 	listen, script, record string
 	cert, certKey          string
@@ -42,7 +42,7 @@ func modelServerCommand(sess *session.Session) *cobra.Command {
 account: it speaks Anthropic's Messages, OpenAI's chat completions and Responses,
 and Gemini's generateContent, calls the tools that an agent offers, and goes wrong
 on demand. Without --script it looks at the project, runs its tests, leaves a note
-and tries a host that nobody has allowed, whatever it is asked.
+and tries a host that no policy allows, whatever it is asked.
 
 Its address is printed on standard output, and a line for each request on
 standard error. docs/model-server.md says how scripts are written.`,
@@ -55,7 +55,8 @@ standard error. docs/model-server.md says how scripts are written.`,
 	c.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8089", "`ADDRESS` HOST:PORT to listen on; port 0 is a free one")
 	c.Flags().StringVar(&f.script, "script", "", "`FILE` of what the model says (default: the built-in script)")
 	c.Flags().StringArrayVar(&f.keys, "key", nil, "accept this `KEY` (repeatable; default: any, or none)")
-	c.Flags().StringVar(&f.record, "record", "", "append each request to `FILE`, as NDJSON with headers, keys among them, and bodies")
+	c.Flags().StringVar(&f.record, "record", "",
+		"append each request to `FILE`, as NDJSON with headers, keys among them, and bodies")
 	c.Flags().StringVar(&f.cert, "tls-cert", "", "`FILE` of a certificate, to speak TLS")
 	c.Flags().StringVar(&f.certKey, "tls-key", "", "`FILE` of its key")
 	return c
@@ -99,7 +100,8 @@ func serveModels(ctx context.Context, sess *session.Session, f modelServerFlags)
 	defer in.Stop()
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", f.listen)
 	if err != nil {
-		return cove.Errorf(cove.InvalidArgument, "cannot listen on %s: %w", f.listen, err).WithHint("choose another address with --listen")
+		return cove.Errorf(cove.InvalidArgument, "cannot listen on %s: %w", f.listen, err).
+			WithHint("choose another address with --listen")
 	}
 	s := &http.Server{Handler: modeltest.New(o), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { s.Close() })()

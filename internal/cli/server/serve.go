@@ -32,7 +32,8 @@ executions end within shutdown_grace, the second ends at once.`,
 	}
 	c.Flags().StringVar(&logFile, "log-file", "", "log to `FILE`, which begins anew when it is large")
 	c.Flags().Lookup("log-file").Hidden = true
-	c.Flags().StringVar(&sess.Settings.Listen, "listen", "", "`HOST:PORT` of the HTTP API; empty serves the unix socket only")
+	c.Flags().StringVar(&sess.Settings.Listen, "listen", "",
+		"`HOST:PORT` of the HTTP API; empty serves the unix socket only")
 	return c
 }
 
@@ -74,7 +75,7 @@ func serve(ctx context.Context, sess *session.Session, logFile string) error {
 // homePoll is how often a server in the background looks for its home.
 const homePoll = 2 * time.Second
 
-// whileThere calls end when a directory has gone: nobody can find a server in the background whose home was removed.
+// whileThere calls end when a directory has gone. No command finds a server in the background whose home was removed.
 func whileThere(ctx context.Context, home string, end func()) {
 	for {
 		if _, err := os.Stat(home); errors.Is(err, fs.ErrNotExist) {

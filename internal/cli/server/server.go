@@ -11,7 +11,7 @@ func serverCommand(sess *session.Session) *cobra.Command {
 	return ui.Group(&cobra.Command{
 		Use:   "server",
 		Short: "See and stop the server in the background",
-		Long: `Sandboxes that last belong to a server. When none answers, the commands that
+		Long: `Long-lived sandboxes belong to a server. When none answers, the commands that
 need one start it in the background: "cove serve" in a session of its own, which
 listens on its unix socket only unless the configuration says where else. Its
 log is logs/server.log in --home.

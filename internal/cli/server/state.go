@@ -14,7 +14,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/version"
 )
 
-// serverState is what "cove server status --json" prints.
+// serverState is the output of "cove server status --json".
 type serverState struct {
 	Running    bool       `json:"running"`
 	PID        int        `json:"pid,omitempty"`
@@ -72,12 +72,14 @@ func (s serverState) text() string {
 		rows[1][1] += " (this command: " + s.Command + ")"
 	}
 	if s.Since != nil {
-		rows = append(rows, [2]string{"since", s.Since.Local().Format(time.DateTime) + " (" + ui.Ago(time.Since(*s.Since)) + ")"})
+		rows = append(rows,
+			[2]string{"since", s.Since.Local().Format(time.DateTime) + " (" + ui.Ago(time.Since(*s.Since)) + ")"})
 	}
 	if s.Status != "ok" {
 		rows = append(rows, [2]string{"status", s.Status + ": \"cove doctor\" says why"})
 	}
-	rows = append(rows, [2]string{"address", strings.Join(s.Addresses, ", ")}, [2]string{"sandboxes", strconv.Itoa(s.Sandboxes)},
+	rows = append(rows, [2]string{"address", strings.Join(s.Addresses, ", ")},
+		[2]string{"sandboxes", strconv.Itoa(s.Sandboxes)},
 		[2]string{"executions", strconv.Itoa(s.Executions)})
 	if s.Log != "" {
 		rows = append(rows, [2]string{"log", s.Log})
@@ -87,7 +89,8 @@ func (s serverState) text() string {
 
 // elsewhere refuses what needs a server that this command line looks after.
 func elsewhere(what string) error {
-	return cove.Errorf(cove.InvalidArgument, "a server that is named with --server or COVE_SERVER is not %s by this command", what).
+	return cove.Errorf(cove.InvalidArgument,
+		"a server that is named with --server or COVE_SERVER is not %s by this command", what).
 		WithHint("leave the name out, for the server of this machine")
 }
 

@@ -2,8 +2,8 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net"
-	"strconv"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -28,7 +28,7 @@ them over. While there is none, nothing leaves them.`,
 	})
 }
 
-// stopped is what "cove server stop --json" prints.
+// stopped is the output of "cove server stop --json".
 type stopped struct {
 	Stopped   bool `json:"stopped"`
 	PID       int  `json:"pid,omitempty"`
@@ -44,7 +44,7 @@ func (s stopped) text() string {
 	case s.Sandboxes == 1:
 		return "the server has stopped; 1 sandbox stays, and the next server takes it over\n"
 	}
-	return "the server has stopped; " + strconv.Itoa(s.Sandboxes) + " sandboxes stay, and the next server takes them over\n"
+	return fmt.Sprintf("the server has stopped; %d sandboxes stay, and the next server takes them over\n", s.Sandboxes)
 }
 
 func stopServer(ctx context.Context, sess *session.Session) (result stopped, err error) {
@@ -78,7 +78,7 @@ func stopServer(ctx context.Context, sess *session.Session) (result stopped, err
 	return result, nil
 }
 
-// listener is the process that listens on a unix socket of this machine, and its number; 0 when nobody does.
+// listener returns the process that listens on a unix socket of this machine, and its id. The id is 0 without one.
 func listener(path string) (session.Process, int, error) {
 	pid, err := listenerPID(path)
 	if pid == 0 || err != nil {
@@ -88,7 +88,8 @@ func listener(path string) (session.Process, int, error) {
 	if err != nil {
 		return p, 0, err
 	}
-	if again, err := listenerPID(path); again != pid || err != nil { // it has ended meanwhile, and the number may be another's
+	// it has ended meanwhile, and the number may be another's
+	if again, err := listenerPID(path); again != pid || err != nil {
 		p.Close()
 		return session.Process{}, 0, err
 	}
@@ -107,14 +108,16 @@ func listenerPID(path string) (int, error) {
 	}
 	var peer *unix.Ucred
 	var failed error
-	if err := raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	ask := func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }
+	if err := raw.Control(ask); err != nil {
 		return 0, err
 	}
 	if failed != nil {
 		return 0, failed
 	}
 	if peer.Pid == 0 {
-		return 0, cove.Errorf(cove.Unsupported, "the server at %s runs where its process has no number here", path).WithHint("stop it there: it is in another container")
+		return 0, cove.Errorf(cove.Unsupported, "the server at %s runs where its process has no number here", path).
+			WithHint("stop it there: it is in another container")
 	}
 	return int(peer.Pid), nil
 }

@@ -22,7 +22,14 @@ func versionCommand(sess *session.Session) *cobra.Command {
 		Short: "Print the version",
 		Args:  ui.Exactly(),
 	}, func(*cobra.Command, []string) (ui.Result, error) {
-		return ui.Result{Text: VersionLine() + "\n", Value: map[string]string{"version": version.Version, "go": goruntime.Version(),
-			"os": goruntime.GOOS, "arch": goruntime.GOARCH}}, nil
+		return ui.Result{
+			Text: VersionLine() + "\n",
+			Value: map[string]string{
+				"version": version.Version,
+				"go":      goruntime.Version(),
+				"os":      goruntime.GOOS,
+				"arch":    goruntime.GOARCH,
+			},
+		}, nil
 	})
 }

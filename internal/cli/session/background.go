@@ -20,10 +20,10 @@ import (
 // until it has ended. It takes over sandboxes and sweeps up before.
 const StartTimeout = time.Minute
 
-// startPoll is how often it is looked for meanwhile.
+// startPoll is the time between two looks for a server that starts.
 const startPoll = 10 * time.Millisecond
 
-// ServerLogPath is where a server in the background logs.
+// ServerLogPath returns the path of the log of a server in the background.
 func ServerLogPath(cfg *config.Config) string { return filepath.Join(cfg.Home, "logs", "server.log") }
 
 // StartServer starts a server in the background and waits until it answers.
@@ -32,7 +32,8 @@ func (sess *Session) StartServer(ctx context.Context, cfg *config.Config) error 
 	sess.Warn(cfg)
 	path := ServerLogPath(cfg)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return cove.Errorf(cove.StorageFull, "cannot make a place for the server's log: %w", err).WithHint("set another home with COVE_HOME")
+		return cove.Errorf(cove.StorageFull, "cannot make a place for the server's log: %w", err).
+			WithHint("set another home with COVE_HOME")
 	}
 	waiting, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
@@ -73,12 +74,13 @@ func (sess *Session) StartServer(ctx context.Context, cfg *config.Config) error 
 	return nil
 }
 
-// awaitTurn waits until nobody else starts a server and the home is free, and
+// awaitTurn waits until no other process starts a server and the home is free, and
 // returns what keeps the others waiting; nil when a server answers.
 func awaitTurn(ctx context.Context, cfg *config.Config) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(cfg.Home, "logs", "server.starting"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, cove.Errorf(cove.StorageFull, "cannot start a server: %w", err).WithHint("set another home with COVE_HOME")
+		return nil, cove.Errorf(cove.StorageFull, "cannot start a server: %w", err).
+			WithHint("set another home with COVE_HOME")
 	}
 	ours := false
 	for {
@@ -96,7 +98,8 @@ func awaitTurn(ctx context.Context, cfg *config.Config) (*os.File, error) {
 		case <-ctx.Done():
 			f.Close()
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return nil, cove.Errorf(cove.Unavailable, "another server uses %s, and does not answer at %s", cfg.Home, cfg.Socket()).
+				return nil, cove.Errorf(cove.Unavailable,
+					"another server uses %s, and does not answer at %s", cfg.Home, cfg.Socket()).
 					WithHint("end it, or say where it listens with COVE_RUN_DIR")
 			}
 			return nil, cove.Errorf(cove.Canceled, "no server was started")
@@ -120,10 +123,10 @@ func (sess *Session) launch(cfg *config.Config, log *serverLog) (*exec.Cmd, erro
 		args = append(args, "--set", s)
 	}
 	if cfg.Origin("listen") == "default" {
-		args = append(args, "--listen", "") // nobody has asked for a port that all users of the machine reach
+		args = append(args, "--listen", "") // a port is reached by all users of the machine, so it is opened only on request
 	}
 	c := exec.Command(self, args...)
-	c.Args[0] = "cove" // for whoever lists processes
+	c.Args[0] = "cove" // its name in lists of processes
 	c.Stdout, c.Stderr = log.f, log.f
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := c.Start(); err != nil {

@@ -18,7 +18,7 @@ import (
 // CloseTimeout is how long a daemon in this process may take to clean up.
 const CloseTimeout = 15 * time.Second
 
-// Backend is where executions of this command happen.
+// Backend is the server that this command uses: another process, or this one.
 type Backend struct {
 	Client *client.Client
 	Close  func() error
@@ -142,7 +142,7 @@ func OfBackend[T any](cmd *cobra.Command, sess *Session, ask Ask[T]) (answer T, 
 	return answer, err
 }
 
-// OfRunning returns the answer of a server that answers now, for as long as somebody waits who types; else nothing.
+// OfRunning returns the answer of a running server, or nothing. It waits only as long as completion may take.
 func OfRunning[T any](ctx context.Context, sess *Session, ask Ask[T]) (answer T) {
 	if ctx == nil {
 		ctx = context.Background()
@@ -166,7 +166,7 @@ func OfRunning[T any](ctx context.Context, sess *Session, ask Ask[T]) (answer T)
 	return answer
 }
 
-// completionTimeout is how long whoever presses Tab waits for a server.
+// completionTimeout is how long completion waits for a server.
 const completionTimeout = 2 * time.Second
 
 // KillTimeout is how long ending an execution may take before the connection is dropped instead, which ends it too.
@@ -185,6 +185,7 @@ func (sess *Session) checkVersion(h api.Health) {
 	case sess.ServerAddress() != "":
 		sess.Say.Line("the server is of version %s, this command of %s", h.Version, version.Version)
 	default:
-		sess.Say.Line("the server is of version %s, this command of %s: \"cove server stop\" ends it, and the next command starts one of its own; sandboxes stay", h.Version, version.Version)
+		sess.Say.Line("the server is of version %s, this command of %s: \"cove server stop\" ends it, "+
+			"and the next command starts one of its own; sandboxes stay", h.Version, version.Version)
 	}
 }

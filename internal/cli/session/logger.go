@@ -8,8 +8,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/config"
 )
 
-// QuietLogger is for commands, whose daemon has nobody to tell but the person
-// at the terminal: what went wrong, unless the configuration asks for more.
+// QuietLogger returns the logger of commands, whose daemon shares the user's
+// terminal. It logs errors only, unless the configuration sets a level.
 func (sess *Session) QuietLogger(cfg *config.Config) *slog.Logger {
 	if cfg.Origin("log.level") == "default" {
 		return sess.loggerAt(cfg, slog.LevelError)
@@ -26,8 +26,8 @@ func (sess *Session) Logger(cfg *config.Config) *slog.Logger {
 	return sess.loggerAt(cfg, level)
 }
 
-// loggerAt is a logger, and where the standard library's own messages go: what
-// strangers do to net/http, which is worth a word when somebody looks for it.
+// loggerAt returns a logger of a level. The standard library's own messages, such
+// as those of net/http about malformed requests, become debug messages of it.
 func (sess *Session) loggerAt(cfg *config.Config, level slog.Level) *slog.Logger {
 	var to io.Writer = sess.Err
 	if sess.LogTo != nil {

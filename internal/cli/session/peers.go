@@ -91,7 +91,8 @@ func AskRunner(peers []*Backend, id string, do func(*Backend) error) error {
 
 // ExecutionIDError refuses what is no id of an execution.
 func ExecutionIDError(id string) error {
-	return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an execution", id).WithHint("\"cove ps -a\" lists them")
+	return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of an execution", id).
+		WithHint("\"cove ps -a\" lists them")
 }
 
 // CloseAll closes backends.

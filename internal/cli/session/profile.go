@@ -57,7 +57,7 @@ func (sess *Session) ResolveProfile(named string) (string, error) {
 	return named, nil
 }
 
-// Profiles asks whoever has them.
+// Profiles returns the profiles of the server that the command uses.
 func (sess *Session) Profiles(ctx context.Context) (all []api.Profile, err error) {
 	b, err := sess.Connect(ctx, false)
 	if err != nil {

@@ -30,7 +30,8 @@ type serverLog struct {
 func OpenServerLog(path string, max int64) (*serverLog, error) {
 	l := &serverLog{path: path, max: max}
 	if err := l.open(); err != nil {
-		return nil, cove.Errorf(cove.StorageFull, "cannot write the server's log: %w", err).WithHint("set another home with COVE_HOME")
+		return nil, cove.Errorf(cove.StorageFull, "cannot write the server's log: %w", err).
+			WithHint("set another home with COVE_HOME")
 	}
 	if l.size >= l.max {
 		if err := l.rotate(); err != nil {
@@ -82,7 +83,7 @@ func (l *serverLog) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// rotate begins a new file; l.mu is held, or nobody else knows l.
+// rotate begins a new file. l.mu is held, unless l is not shared yet.
 func (l *serverLog) rotate() error {
 	if err := os.Rename(l.path, l.path+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -36,12 +36,17 @@ func (sess *Session) AddFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&sess.Settings.Set, "set", nil, "set one setting of the configuration: `NAME=VALUE` (repeatable)")
 	f.StringVar(&sess.Settings.Home, "home", "", "`DIR` of state: database, images (or COVE_HOME)")
 	f.StringVar(&sess.Settings.RunDir, "run-dir", "", "`DIR` of sockets and locks (or COVE_RUN_DIR)")
-	f.StringVar(&sess.Address, "server", "", "talk to this server: `ADDRESS` http://host:port or unix:/path (or COVE_SERVER; its key in COVE_API_KEY)")
+	f.StringVar(&sess.Address, "server", "",
+		"talk to this server: `ADDRESS` http://host:port or unix:/path (or COVE_SERVER; its key in COVE_API_KEY)")
 }
 
 // Command is a command line of Cove's that reaches the same processes as this one.
 func (sess *Session) Command(words ...string) string {
-	for _, f := range []struct{ flag, value string }{{"--server", sess.Address}, {"--config", sess.Settings.Path}, {"--run-dir", sess.Settings.RunDir}} {
+	for _, f := range []struct{ flag, value string }{
+		{"--server", sess.Address},
+		{"--config", sess.Settings.Path},
+		{"--run-dir", sess.Settings.RunDir},
+	} {
 		if f.value != "" {
 			words = append(words, f.flag, ui.ShellWord(f.value))
 		}
@@ -66,7 +71,7 @@ type Settings struct {
 	Serving bool     // --listen was given
 }
 
-// configSource is where the configuration comes from.
+// configSource returns the source of the configuration.
 func (sess *Session) configSource() (config.Source, error) {
 	flags := map[string]string{}
 	for name, value := range map[string]string{"home": sess.Settings.Home, "run_dir": sess.Settings.RunDir} {
@@ -85,7 +90,13 @@ func (sess *Session) configSource() (config.Source, error) {
 		}
 		flags[name] = value
 	}
-	return config.Source{Path: sess.Settings.Path, Getenv: sess.Getenv, Environ: os.Environ(), Flags: flags, UID: os.Geteuid()}, nil
+	return config.Source{
+		Path:    sess.Settings.Path,
+		Getenv:  sess.Getenv,
+		Environ: os.Environ(),
+		Flags:   flags,
+		UID:     os.Geteuid(),
+	}, nil
 }
 
 // Config reads the settings, once for each command.

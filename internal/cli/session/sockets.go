@@ -12,8 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/instance"
 )
 
-// serverSocket is where "cove serve" listens below the run directory, and
-// instanceSockets where every process of Cove does while it lives.
+// serverSocket is the socket of "cove serve" below the run directory. instanceSockets
+// matches the sockets of all processes of Cove that live.
 const (
 	serverSocket    = "cove.sock"
 	instanceSockets = instance.Dir + "/*.sock"
@@ -43,7 +43,7 @@ func escapeGlob(dir string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }
 
-// Answers reports whether somebody listens on a unix socket. A file that is
+// Answers reports whether a process listens on a unix socket. A file that is
 // there and refuses belongs to a process that was killed.
 func Answers(ctx context.Context, path string) bool {
 	if _, err := os.Stat(path); err != nil {

@@ -22,7 +22,8 @@ const (
 
 // AddGroups gives the root command its groups.
 func AddGroups(root *cobra.Command) {
-	root.AddGroup(&cobra.Group{ID: GroupWork, Title: "Sandboxes to work in:"}, &cobra.Group{ID: GroupAgent, Title: "Agents:"},
+	root.AddGroup(&cobra.Group{ID: GroupWork, Title: "Sandboxes to work in:"},
+		&cobra.Group{ID: GroupAgent, Title: "Agents:"},
 		&cobra.Group{ID: GroupRun, Title: "Run code:"}, &cobra.Group{ID: GroupExecutions, Title: "Executions:"},
 		&cobra.Group{ID: GroupNetwork, Title: "Network:"}, &cobra.Group{ID: GroupMachine, Title: "This machine:"})
 }

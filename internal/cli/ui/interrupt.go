@@ -33,7 +33,13 @@ type Interrupts struct {
 // WatchSignals begins to watch. A reader of one of outputs that goes away
 // (SIGPIPE) ends a command as cleanly. A server has none: its log may go unread.
 func WatchSignals(outputs ...*os.File) *Interrupts {
-	in := &Interrupts{outputs: outputs, signals: make(chan os.Signal, 2), done: make(chan struct{}), Leave: os.Exit, cancel: func() {}}
+	in := &Interrupts{
+		outputs: outputs,
+		signals: make(chan os.Signal, 2),
+		done:    make(chan struct{}),
+		Leave:   os.Exit,
+		cancel:  func() {},
+	}
 	signal.Notify(in.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	go in.watch()
 	return in
@@ -50,7 +56,7 @@ func (in *Interrupts) watch() {
 	for {
 		select {
 		case s := <-in.signals:
-			// Who asked this process something and went away raises SIGPIPE, too.
+			// A client that closed its connection to this process raises SIGPIPE, too.
 			if s != syscall.SIGPIPE || in.First() == 0 && slices.ContainsFunc(in.outputs, unread) {
 				in.handle(s.(syscall.Signal))
 			}

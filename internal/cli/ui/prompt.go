@@ -147,7 +147,7 @@ func (p *prompt) line(question string) (string, error) {
 	return line, err
 }
 
-// read is what a line answers.
+// read returns the answer that a typed line gives.
 func (q Question) read(line string) (string, error) {
 	kept := line == ""
 	if kept {
@@ -158,7 +158,8 @@ func (q Question) read(line string) (string, error) {
 			return q.Choices[n-1].Value, nil
 		}
 		if !slices.ContainsFunc(q.Choices, func(c Choice) bool { return c.Value == line }) {
-			return "", cove.Errorf(cove.InvalidArgument, "%.80q is none of them", line).WithHint("write a number from 1 to %d", len(q.Choices))
+			return "", cove.Errorf(cove.InvalidArgument, "%.80q is none of them", line).
+				WithHint("write a number from 1 to %d", len(q.Choices))
 		}
 	}
 	if q.Check != nil {

@@ -7,9 +7,8 @@ import (
 	"sync"
 )
 
-// Screen is where a program's output goes. At a terminal, what Cove says meanwhile begins a line of its own, and what
-// the program writes while a question is open appears after it. Below both it may have a line of its own, which is
-// drawn over.
+// Screen writes the output of a program. At a terminal, Cove's own messages begin a line of their own, and output that
+// comes while a question is open appears after the question. A status line may stay below both.
 type Screen struct {
 	Stdout, Stderr io.Writer
 	Terminal       *os.File // on which Cove speaks; nil if it is none

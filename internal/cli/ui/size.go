@@ -49,11 +49,13 @@ func scale(s, digits string, unit, step int64) (int64, error) {
 	n := f * float64(unit)
 	switch {
 	case n <= 0:
-		return 0, cove.Errorf(cove.InvalidArgument, "%q is not a size: it must be more than nothing", s).WithHint("leave the flag out for the default")
+		return 0, cove.Errorf(cove.InvalidArgument, "%q is not a size: it must be more than nothing", s).
+			WithHint("leave the flag out for the default")
 	case n > math.MaxInt64/2:
 		return 0, cove.Errorf(cove.InvalidArgument, "%q is more than any machine has", s).WithHint("%s", sizeHint(step))
 	case n != math.Trunc(n) || int64(n)%step != 0:
-		return 0, cove.Errorf(cove.InvalidArgument, "%q is not a whole number of %s", s, SizeText(step)[2:]).WithHint("%s", sizeHint(step))
+		return 0, cove.Errorf(cove.InvalidArgument, "%q is not a whole number of %s", s, SizeText(step)[2:]).
+			WithHint("%s", sizeHint(step))
 	}
 	return int64(n), nil
 }
@@ -82,7 +84,8 @@ func ParseSeconds(s string) (time.Duration, error) {
 		d = time.Duration(f * float64(time.Second))
 	}
 	if d <= 0 {
-		return 0, cove.Errorf(cove.InvalidArgument, "%q is not a time: it must be more than nothing", s).WithHint("leave the flag out for the default")
+		return 0, cove.Errorf(cove.InvalidArgument, "%q is not a time: it must be more than nothing", s).
+			WithHint("leave the flag out for the default")
 	}
 	return d, nil
 }

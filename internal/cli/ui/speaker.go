@@ -30,7 +30,7 @@ func (s *Speaker) Line(format string, args ...any) {
 // Fail prints an error and what to do about it.
 func (s *Speaker) Fail(err error) {
 	if i := new(Interrupted); errors.As(err, &i) && i.Signal == syscall.SIGPIPE {
-		return // whoever read has had enough
+		return // the reader of the output has closed it
 	}
 	message, hint := err.Error(), cove.ErrorHint(err)
 	message = strings.TrimSuffix(message, " ("+hint+")")

@@ -20,8 +20,8 @@ type Streams struct {
 	Out, Err *os.File
 }
 
-// Terminal is where a command reads, prints its results, and says what it has to
-// say beside them. It need not be a terminal.
+// Terminal holds the standard streams of a command, for its input, its results
+// and its messages. They need not be a terminal.
 type Terminal struct {
 	Streams
 	Say    *Speaker
@@ -52,7 +52,7 @@ func (t *Terminal) Confirm(question string, yes ...string) error {
 	return nil
 }
 
-// TypedLine reads a line, and not more, for whoever reads next.
+// TypedLine reads a line, and not a byte more: the rest is for the next reader.
 func TypedLine(r io.Reader) (string, error) {
 	line, err := bufio.NewReaderSize(r, 16).ReadString('\n') // a terminal gives a line at a time
 	if errors.Is(err, io.EOF) && line != "" {
