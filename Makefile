@@ -6,13 +6,16 @@ FUZZTIME ?= 10s
 
 export CGO_ENABLED = 0
 
-.PHONY: help build test demo recording bench lint fuzz install clean
+.PHONY: help build check test demo recording bench lint fuzz install clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 build: ## bin/cove, bin/cove-guest and bin/cove-worker, static
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+check: ## formatting, vet, the layers and the quick tests, while working
+	@scripts/check.sh
 
 test: ## every test; installs what it needs when root
 	@scripts/test.sh

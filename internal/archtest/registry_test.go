@@ -76,7 +76,11 @@ func TestNoPackageRegistryIsNamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		lower := bytes.ToLower(data)
 		for _, host := range hosts {
+			if !bytes.Contains(lower, []byte(strings.ToLower(host))) {
+				continue // without the cost of an expression
+			}
 			if at := mentions(data, host); at >= 0 {
 				line := 1 + bytes.Count(data[:at], []byte("\n"))
 				t.Errorf("%s:%d names a package registry's host that this machine is configured with; "+

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -66,10 +67,16 @@ func (f *fakeSandboxes) sandboxRoutes(mux *http.ServeMux) {
 		w.WriteHeader(204)
 	})
 	f.workRoutes(mux)
-	mux.HandleFunc("GET /sandboxes", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /sandboxes", func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		reply(w, 200, api.SandboxList{Sandboxes: f.all, Orphans: f.orphans})
+		l := api.SandboxList{Sandboxes: []api.Sandbox{}, Orphans: f.orphans}
+		for _, s := range f.all {
+			if labeled(r, s.Labels) {
+				l.Sandboxes = append(l.Sandboxes, s)
+			}
+		}
+		reply(w, 200, l)
 	})
 	mux.HandleFunc("POST /sandboxes", f.create)
 	mux.HandleFunc("GET /sandboxes/{sandbox}", f.change(func(*api.Sandbox) {}))
@@ -120,6 +127,7 @@ func (f *fakeSandboxes) create(w http.ResponseWriter, r *http.Request) {
 	}
 	s := api.Sandbox{ID: string(cove.NewSandboxID()), Name: req.Name, State: "running", Engine: "native", Image: "host", Agent: req.Agent, Directory: "/nowhere/new", WorkDir: "/workspace", Network: "none",
 		Mounts: []api.Mount{}, Labels: map[string]string{"request": string(sent)}, CreatedBy: "local", CreatedAt: time.Now(), LastUsedAt: time.Now()}
+	maps.Copy(s.Labels, req.Labels)
 	if s.Name == "" {
 		s.Name = "brave-otter"
 	}

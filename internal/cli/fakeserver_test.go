@@ -112,7 +112,10 @@ func (f *fakeServer) execute(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rec := &record{killed: make(chan struct{}), stdin: make(chan io.Reader, 1), ended: make(chan struct{})}
-	rec.Execution = api.Execution{ID: string(cove.NewExecutionID()), Language: req.Language, Engine: "fake", Status: api.StatusRunning, ExitCode: -1, CreatedAt: time.Now()}
+	rec.Execution = api.Execution{
+		ID: string(cove.NewExecutionID()), Language: req.Language, Engine: "fake", Status: api.StatusRunning, ExitCode: -1,
+		Labels: req.Labels, CreatedAt: time.Now(),
+	}
 	f.mu.Lock()
 	f.records[rec.ID] = rec
 	f.order = append(f.order, rec.ID)
@@ -127,7 +130,8 @@ func (f *fakeServer) execute(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "id: 1\nevent: %s\ndata: %s\n\n", name, b)
 		w.(http.Flusher).Flush()
 	}
-	done := api.Execution{ID: rec.ID, Language: req.Language, Engine: "fake", Status: api.StatusCompleted, CreatedAt: rec.CreatedAt, Duration: 0.25}
+	done := rec.Execution
+	done.Status, done.ExitCode, done.Duration = api.StatusCompleted, 0, 0.25
 	for _, step := range strings.Split(req.Code, ";") {
 		if err := f.step(r, rec, req, strings.TrimSpace(step), &done, send); err != nil {
 			send(api.EventError, err)
@@ -262,13 +266,19 @@ func (f *fakeServer) list(w http.ResponseWriter, r *http.Request) {
 	l := api.ExecutionList{}
 	for _, id := range f.order {
 		e := f.records[id].Execution
-		if s := r.URL.Query().Get("status"); s != "" && s != string(e.Status) {
+		if s := r.URL.Query().Get("status"); s != "" && s != string(e.Status) || !labeled(r, e.Labels) {
 			continue
 		}
 		e.Output, e.Stderr = "", ""
 		l.Executions = append(l.Executions, e)
 	}
 	reply(w, 200, l)
+}
+
+// labeled reports whether labels has those that a list is asked for.
+func labeled(r *http.Request, labels map[string]string) bool {
+	wanted, err := cove.ParseLabels(r.URL.Query()["label"])
+	return err == nil && cove.HasLabels(labels, wanted)
 }
 
 func (f *fakeServer) get(w http.ResponseWriter, r *http.Request) {

@@ -17,6 +17,9 @@ const cgroupParent = "cove-cli-test"
 // TestSandboxTranscripts runs testdata/sandbox/*.txt: sessions with real
 // sandboxes and real servers, each with a state of its own.
 func TestSandboxTranscripts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs real sandboxes for seconds; make test runs it")
+	}
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: control groups are not this user's to make (the test VM runs sandboxes as other users)")
 	}

@@ -28,6 +28,9 @@ func programs(t *testing.T) string {
 // with tools, as streams and not, and errors that they try again after. Gemini's
 // is understood by Gemini CLI (test/agents).
 func TestSDKs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs programs of other languages for seconds; make test runs it")
+	}
 	clients := programs(t)
 	s, url := start(t, `
 prompts:

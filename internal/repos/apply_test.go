@@ -303,6 +303,9 @@ func TestApplyNothing(t *testing.T) {
 }
 
 func TestApplyRefuses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	s, w, mine := worked(t, func(git gittest.Git) {
 		git.Write("fine", "fine\n")
 		git.Write(".github/workflows/ci.yml", "on: push\n")
@@ -497,6 +500,9 @@ func TestApplyKilled(t *testing.T) {
 			_, err = s.Apply(context.Background(), cove.SandboxID(what[1]), Work{}, what[2], ApplyStyle{})
 		}
 		t.Fatal(err)
+	}
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
 	}
 	const files = 2000
 	s, w, mine := worked(t, func(git gittest.Git) {

@@ -60,6 +60,9 @@ func (p *program) Close() error {
 }
 
 func TestImport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	s := newStore(t, server)
@@ -154,6 +157,9 @@ func literally(t *testing.T, git gittest.Git, kind, content string) string {
 
 // TestImportHostile: only bounded objects that git accepts are imported.
 func TestImportHostile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	home := t.TempDir()

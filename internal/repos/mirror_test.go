@@ -20,6 +20,9 @@ import (
 
 // TestParallel: concurrent fetches, by several lock holders, end in one complete mirror.
 func TestParallel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	home := t.TempDir()
@@ -202,6 +205,9 @@ func TestDone(t *testing.T) {
 
 // TestDefaultBranch: the default branch is remembered until it is deleted or asked for.
 func TestDefaultBranch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	s := newStore(t, server)

@@ -56,6 +56,9 @@ func here(t *testing.T, git gittest.Git, ids map[string]string) []string {
 // TestPartial: contents are fetched once, at their first checkout. Other contents are fetched inside on demand, and
 // work on them can be imported.
 func TestPartial(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	server := gittest.Start(t, gittest.Options{})
 	repo, ids := history(t, server)
 	s := newStore(t, server)
@@ -163,6 +166,9 @@ func TestPartialNever(t *testing.T) {
 
 // TestPartialKept: a partial mirror keeps all commits and trees through fetches and repacking.
 func TestPartialKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	server := gittest.Start(t, gittest.Options{})
 	repo, ids := history(t, server)
 	s := newStore(t, server)
@@ -207,6 +213,9 @@ func TestPartialKept(t *testing.T) {
 
 // TestPartialOtherwise covers other starts, and refusals.
 func TestPartialOtherwise(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	server := gittest.Start(t, gittest.Options{})
 	repo, _ := history(t, server)
 	repo.Branch("private", "main~1")

@@ -54,6 +54,9 @@ func TestEmptyWorkspace(t *testing.T) {
 
 // TestCheckout: a private repository, on its own branch, with only the refs that every sandbox may read.
 func TestCheckout(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("group/project.git")
 	origin := server.Client()
@@ -191,6 +194,9 @@ func keyOf(t testing.TB, url string) string {
 }
 
 func TestWhereToBegin(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	c := server.Client()
@@ -254,6 +260,9 @@ func TestWhereToBegin(t *testing.T) {
 }
 
 func TestParts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	c := server.Client()
@@ -346,6 +355,9 @@ func TestParts(t *testing.T) {
 
 // TestBombs: a repository that expands beyond the machine's room is not unpacked.
 func TestBombs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	server := gittest.Start(t, gittest.Options{})
 	repo := server.Create("project.git")
 	blob := repo.RunWith("x", "hash-object", "-w", "--stdin")

@@ -593,6 +593,9 @@ func TestLastingCannotBeRemoved(t *testing.T) {
 // TestLastingFullDisk: what there is no room to record is done all the same, and
 // recorded as soon as there is.
 func TestLastingFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for real timers; make test runs it")
+	}
 	full := cove.Errorf(cove.StorageFull, "no space left on device")
 	for name, c := range map[string]struct {
 		own  bool // what fills the disk is the sandbox's own

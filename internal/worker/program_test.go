@@ -93,6 +93,9 @@ func until(t *testing.T, what string, true func() bool) {
 
 // TestInterrupt: a signal ends any activity, with a result and without remaining processes; the session can be resumed.
 func TestInterrupt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	for _, c := range []struct{ name, turn string }{
 		{"a command",
 			`{do: [{shell: "setsid sleep 1000 & (sleep 1000 &) ; touch begun; sleep 1000"}, {write: {path: never, ` +

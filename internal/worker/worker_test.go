@@ -436,6 +436,9 @@ func TestFullDisk(t *testing.T) {
 
 // TestLongConversations: in a small window requests stay small, the task is not forgotten, and no request is malformed.
 func TestLongConversations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	for _, kind := range model.Dialects {
 		t.Run(string(kind), func(t *testing.T) {
 			l := newLab(t, kind, `
@@ -475,6 +478,9 @@ prompts:
 
 // TestTooLong: an endpoint whose window is smaller than assumed.
 func TestTooLong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds; make test runs it")
+	}
 	for kind, said := range map[model.Dialect]string{
 		model.Anthropic: `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 210000 ` +
 			`tokens > 200000 maximum"}}`,
