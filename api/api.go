@@ -59,7 +59,7 @@ type NetworkPermission struct {
 	ModelPermission
 }
 
-// ModelPermission says which models may be used, and how much.
+// ModelPermission selects the models that may be used, and bounds their use.
 type ModelPermission struct {
 	Providers []string     `json:"providers,omitempty" doc:"Names of model providers, for the machine's owner: they are reached at http://gateway.cove.internal/proxy/v1, the first that has what is asked by default" example:"[\"anthropic\"]"`
 	Budget    *ModelBudget `json:"budget,omitempty"`

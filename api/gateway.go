@@ -11,7 +11,7 @@ type GatewayRegistration struct {
 	Dir         string `json:"dir,omitempty" doc:"Where the client sees the directory of its files; without it where the gateway has it"`
 }
 
-// GatewayPolicy says what may leave: documents, then the rest.
+// GatewayPolicy is a policy for requests that leave: documents, then the rest.
 type GatewayPolicy struct {
 	Policies []PolicyText `json:"policies,omitempty" doc:"Layers, first to last"`
 	Mode     string       `json:"mode,omitempty" enum:"none,limited,host-only,open" doc:"none: nothing; limited (default): what is allowed; host-only: named services of the host; open: everything but private addresses"`
@@ -43,7 +43,7 @@ type GatewayClientList struct {
 	Clients []GatewayClient `json:"clients"`
 }
 
-// GatewayHealth says how a gateway is.
+// GatewayHealth describes the health of a gateway.
 type GatewayHealth struct {
 	Status  string `json:"status" enum:"ok,closing"`
 	Version string `json:"version"`

@@ -19,13 +19,13 @@ type SandboxRequest struct {
 	SSHAgent string             `json:"ssh_agent,omitempty" doc:"Socket of an SSH agent of the machine, for its owner: it signs for the sandbox, which sees no key"`
 }
 
-// GitIdentity is whose commits a sandbox makes.
+// GitIdentity is the author of a sandbox's commits.
 type GitIdentity struct {
 	Name  string `json:"name,omitempty" yaml:"name,omitempty" example:"Ada Byron"`
 	Email string `json:"email,omitempty" yaml:"email,omitempty" example:"ada@example.com"`
 }
 
-// RepositoryRequest says which repository a sandbox works on.
+// RepositoryRequest selects the repository that a sandbox works on.
 type RepositoryRequest struct {
 	Source      string   `json:"source" doc:"An HTTPS address, OWNER/REPO of GitHub, or for the machine's owner a directory" example:"https://git.example/owner/repo.git"`
 	Branch      string   `json:"branch,omitempty" doc:"The sandbox's own; made up when absent" example:"cove/brave-otter"`

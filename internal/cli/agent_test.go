@@ -13,7 +13,7 @@ import (
 
 const lastChoice = "[k]eep it in the sandbox: "
 
-// onScreen is what a terminal shows of what was written to it.
+// onScreen returns the screen of a terminal after text was written to it.
 func onScreen(columns int, written ...string) string {
 	model := terminal.New(terminal.Size{Rows: 60, Columns: columns})
 	model.Write([]byte(strings.Join(written, "")))

@@ -220,7 +220,7 @@ func (s setting) parse(text string) error {
 	return nil
 }
 
-// kind says what a value of s looks like.
+// kind describes the form of s's values.
 func (s setting) kind() string {
 	switch s.value.Interface().(type) {
 	case int, int64:

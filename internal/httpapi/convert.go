@@ -18,9 +18,8 @@ import (
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
-// request turns a wire request into one for the sandbox package, which judges
-// language, limits, environment and code. What is judged here is form, and
-// what depends on who asks: host paths.
+// request turns a wire request into a request of the sandbox package, which checks language, limits, environment and
+// code. This function checks the form, and host paths, whose rules depend on the caller.
 func (s *Server) request(ctx context.Context, who cove.Principal, q api.ExecuteRequest) (r execution.Request, err error) {
 	r = execution.Request{Language: q.Language, Code: []byte(q.Code), Args: q.Args}
 	if err := checkInput(q); err != nil {
@@ -88,8 +87,7 @@ func checkInput(q api.ExecuteRequest) error {
 	return checkTimeout(q.Timeout)
 }
 
-// checkTimeout refuses what is no time. What is out of range the runtime package
-// names.
+// checkTimeout refuses a timeout that is not a time. The runtime package refuses one that is out of range.
 func checkTimeout(seconds float64) error {
 	if seconds != 0 && math.Abs(seconds) < 1e-9 || math.IsNaN(seconds) {
 		return cove.Errorf(cove.InvalidArgument, "timeout of %g s is no time", seconds).WithHint("give seconds, such as 2.5")

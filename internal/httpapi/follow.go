@@ -30,8 +30,8 @@ func (s *Server) attach(ctx context.Context, in *followInput) (*huma.StreamRespo
 	return &huma.StreamResponse{Body: func(huma.Context) { s.resume(ctx, exchangeOf(ctx), id, from) }}, nil
 }
 
-// resume writes the events of an execution from a position on: those of one
-// that runs as they come, those of one that has ended from its record.
+// resume writes the events of an execution from a position on. The events of a running execution are written as they
+// come, those of an ended one from its record.
 func (s *Server) resume(ctx context.Context, ex *exchange, id cove.ExecutionID, from execution.Position) {
 	events := newEventWriter(ex.w, s.Clock)
 	events.at = from

@@ -11,7 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// door says how a connection came in; it is a property of the listener, so no
+// door describes how a connection came in; it is a property of the listener, so no
 // header can change it.
 type door int
 

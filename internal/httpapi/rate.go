@@ -17,11 +17,11 @@ type Rate struct {
 	Burst     int
 }
 
-// maxCallers bounds the memory of a limiter. The caller forgotten first is the
-// one that has been silent longest, whose bucket is as good as full.
+// maxCallers bounds the memory of a limiter. The caller that was silent longest is forgotten first: its bucket is as
+// good as full.
 const maxCallers = 4096
 
-// limiter has a token bucket for each caller.
+// limiter holds a token bucket for each caller.
 type limiter struct {
 	rate Rate
 

@@ -163,7 +163,7 @@ func (s *Server) ownDirectory(ctx context.Context, who cove.Principal, dir strin
 	return s.CheckPath(dir, nil)
 }
 
-// beginRun has an agent begin, and writes the events of its run.
+// beginRun starts a run of an agent, and writes its events.
 func (s *Server) beginRun(ctx context.Context, ex *exchange, q run.Request) {
 	events := &eventStream{w: ex.w, clock: s.Clock}
 	defer events.stop()

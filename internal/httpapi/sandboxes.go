@@ -164,8 +164,8 @@ func (e *eventStream) last(name string, v any) {
 	e.ended = true
 }
 
-// sandboxRequest turns a wire request into one for the sandbox package. What is
-// judged here is form, and what depends on who asks.
+// sandboxRequest turns a wire request into a request of the sandbox package. It checks the form, and the rules that
+// depend on the caller.
 func (s *Server) sandboxRequest(ctx context.Context, who cove.Principal, q api.SandboxRequest) (r sandbox.Request, err error) {
 	if err := checkTokens(q.Mounts); err != nil {
 		return r, err

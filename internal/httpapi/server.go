@@ -55,7 +55,7 @@ type Executor interface {
 	Active() int
 	Queued() int
 	Runtimes(ctx context.Context, image, engine string) ([]api.Runtime, error)
-	// Health says "ok", engine.Unused or what is wrong for each engine.
+	// Health returns "ok", engine.Unused or the fault of each engine.
 	Health(ctx context.Context) map[string]string
 }
 

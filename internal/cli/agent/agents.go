@@ -131,7 +131,8 @@ not use any more; --all removes that one, too. What a sandbox has stays.`,
 	})
 }
 
-// removeAgent removes a version, or those that are not in use; with whole the one that runs use, too.
+// removeAgent removes a version of an agent, or without a version all that are not in use. With whole it removes the
+// version that runs use, too.
 func removeAgent(ctx context.Context, c *client.Client, name, version string, whole bool) ([]string, error) {
 	removed, err := c.RemoveAgent(ctx, name, version)
 	if err != nil || version != "" || !whole {

@@ -156,13 +156,13 @@ func newBareTask(sess *session.Session, o *options, p api.Profile) (bareTask, er
 	return t, err
 }
 
-// sayBare says that nothing contains the agent. It is always said.
+// sayBare warns that no sandbox contains the agent, even with --quiet.
 func sayBare(sess *session.Session, t bareTask) {
 	sess.Say.Line("%s works on this machine itself, without a sandbox and without asking, because the profile %s says so",
 		t.config.Agent, t.profile.Name)
 }
 
-// giveTaskHere has a task done, and shows how.
+// giveTaskHere runs a task without a sandbox, and shows its progress.
 func giveTaskHere(ctx context.Context, sess *session.Session, o *options, d driver.Driver, b bareTask,
 	prompt string) error {
 	t := &task{Session: sess, o: o, in: ui.WatchSignals(sess.Out, sess.Err), screen: sess.NewScreen(), ended: func() {}}

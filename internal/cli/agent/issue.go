@@ -111,7 +111,7 @@ func (w *workflow) arguments(cmd *cobra.Command, given []string) error {
 	return w.check(cmd)
 }
 
-// workOn has an agent work on an issue, and pushes what it has done.
+// workOn runs an agent on an issue, and pushes its work.
 func workOn(ctx context.Context, sess *session.Session, w *workflow) error {
 	said, err := readIssue(ctx, sess, w)
 	if err != nil {
@@ -159,7 +159,7 @@ func readIssue(ctx context.Context, sess *session.Session, w *workflow) (issueTe
 	gh, err := exec.LookPath("gh")
 	if err != nil {
 		return issueText{}, cove.Errorf(cove.InvalidArgument,
-			"there is no gh on this machine to ask what the issue %.80q says", w.issue).
+			"cannot read the issue %.80q: gh is not installed", w.issue).
 			WithHint("put it into a file: --prompt-file FILE")
 	}
 	c := exec.CommandContext(ctx, gh, args...)
@@ -167,12 +167,12 @@ func readIssue(ctx context.Context, sess *session.Session, w *workflow) (issueTe
 	c.Stderr = sess.Err
 	out, err := c.Output()
 	if err != nil {
-		return issueText{}, cove.Errorf(cove.Unavailable, "gh does not say what the issue %.80q is: %w", w.issue, err).
+		return issueText{}, cove.Errorf(cove.Unavailable, "gh cannot read the issue %.80q: %w", w.issue, err).
 			WithHint("see \"gh auth status\", or put it into a file: --prompt-file FILE")
 	}
 	var answer struct{ Title, Body, URL string }
 	if err := json.Unmarshal(out, &answer); err != nil || answer.Title == "" {
-		return issueText{}, cove.Errorf(cove.Unavailable, "gh has answered what is no issue").
+		return issueText{}, cove.Errorf(cove.Unavailable, "gh returned no issue for %.80q", w.issue).
 			WithHint("put it into a file: --prompt-file FILE")
 	}
 	text := "# " + answer.Title + "\n\n" + strings.TrimSpace(answer.Body) + "\n"
@@ -188,7 +188,7 @@ var (
 	issueOfRepo = regexp.MustCompile(`^([A-Za-z0-9-]+/[A-Za-z0-9._-]+)#([0-9]+)$`)
 )
 
-// issueArgs are the arguments with which gh says what an issue is.
+// issueArgs returns the arguments with which gh prints an issue.
 func issueArgs(issue, repo string) ([]string, error) {
 	const fields = "title,body,url"
 	if strings.HasPrefix(issue, "https://") {
@@ -200,7 +200,7 @@ func issueArgs(issue, repo string) ([]string, error) {
 	} else if m := issueNumber.FindStringSubmatch(issue); m != nil {
 		number = m[1]
 	} else {
-		return nil, cove.Errorf(cove.InvalidArgument, "%.80q is no issue that gh could be asked about", issue).
+		return nil, cove.Errorf(cove.InvalidArgument, "%.80q is not an issue that gh can read", issue).
 			WithHint("give a number, or say what is to be done with --prompt-file FILE")
 	}
 	if strings.HasPrefix(repo, "https://") {
@@ -210,7 +210,8 @@ func issueArgs(issue, repo string) ([]string, error) {
 		}
 		repo = host + "/" + path
 	} else if !flags.IsOwnerRepo(repo) {
-		return nil, cove.Errorf(cove.InvalidArgument, "whose issue %s is, the repository %.200q does not tell", number, repo).
+		return nil, cove.Errorf(cove.InvalidArgument,
+			"the repository %.200q does not tell which project the issue %s belongs to", repo, number).
 			WithHint("name it as OWNER/REPO#%s, or say what is to be done with --prompt-file FILE", number)
 	}
 	return []string{"issue", "view", number, "--repo", repo, "--json", fields}, nil

@@ -23,7 +23,7 @@ func limitsOf(req api.RunRequest) *api.Limits {
 	return req.New.Limits
 }
 
-// runText says in one line how a task has ended, and what it took.
+// runText describes in one line how a task has ended, and what it used.
 func runText(r api.Run, used cove.Limits) string {
 	parts := []string{}
 	if r.Status == api.RunFailed && r.ExitCode != nil && *r.ExitCode != 0 {
@@ -55,7 +55,7 @@ func runText(r api.Run, used cove.Limits) string {
 	return r.Agent + " has not come to an end" + took
 }
 
-// limitText says which limit ended a task, and which flag changes it.
+// limitText names the limit that ended a task, and the flag that changes it.
 func limitText(limit string, used cove.Limits) string {
 	switch limit {
 	case "turns":

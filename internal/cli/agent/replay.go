@@ -136,8 +136,8 @@ func (p *pacer) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// playCast plays a recording in the form of asciicast, version 2: a header, and then what was shown, with its time.
-// Cove has let pass what is in it before it was recorded.
+// playCast plays a recording in the asciicast format, version 2: a header, then output with its time. The output was
+// filtered before it was recorded.
 func playCast(ctx context.Context, sess *session.Session, from io.Reader, speed float64) error {
 	lines := bufio.NewReader(from)
 	if _, err := lines.ReadBytes('\n'); err != nil {

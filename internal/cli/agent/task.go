@@ -39,7 +39,7 @@ type task struct {
 	stop   func(ctx context.Context, kill bool) error
 }
 
-// giveTask has a task done, shows how, and has it settled what becomes of the work.
+// giveTask runs a task in a sandbox, shows its progress, and calls settle with the work.
 func giveTask(ctx context.Context, sess *session.Session, o *options, req api.RunRequest,
 	settle func(*task, context.Context, work) error) error {
 	t := &task{Session: sess, o: o, in: ui.WatchSignals(sess.Out, sess.Err), screen: sess.NewScreen(), ended: func() {}}
@@ -141,7 +141,7 @@ func (t *task) follow(ctx context.Context, leave context.CancelFunc, req api.Run
 	return run, err
 }
 
-// show has what the agent does shown, unless that is not wanted.
+// show shows the agent's activity, unless flags turn that off.
 func (t *task) show() {
 	if t.o.quiet || t.o.json {
 		return
@@ -169,7 +169,7 @@ func (t *task) columns() int {
 	return ui.Columns(t.Err)
 }
 
-// begun says where the agent works, and from now on how it gets along.
+// begun prints where the agent works, and begins to show its progress.
 func (t *task) begun() {
 	if t.view != nil {
 		t.sayWhere()
@@ -178,7 +178,7 @@ func (t *task) begun() {
 	t.follows()
 }
 
-// sayWhere says where the agent works.
+// sayWhere prints where the agent works.
 func (t *task) sayWhere() {
 	where := ""
 	switch r := t.run; {
@@ -270,7 +270,7 @@ func (t *task) decision(d api.Decision) error {
 	return nil
 }
 
-// sayLost says where the work is of a run that could not be followed to its end.
+// sayLost prints where the work of a run is that could not be followed to its end.
 func (t *task) sayLost() {
 	rows := [][2]string{{"run", t.Command("runs", "show", t.run.ID)}}
 	if name := cmp.Or(t.run.SandboxName, t.run.Sandbox); name != "" && !t.run.Bind {
@@ -279,7 +279,7 @@ func (t *task) sayLost() {
 	t.SayFacts(rows)
 }
 
-// conclude says how the task has ended, and has the work settled.
+// conclude prints how the task has ended, and settles the work.
 func (t *task) conclude(ctx context.Context, run api.Run, req api.RunRequest,
 	settle func(*task, context.Context, work) error) error {
 	t.Exit = exitOfRun(run, t.in.First())

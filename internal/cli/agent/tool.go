@@ -14,15 +14,15 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// tool is a call of one, for people. Agents name their tools and what they are
-// given as they like; what is known here is what most of them mean by it.
+// tool is a tool call as it is shown to the user. Agents name their tools and arguments differently; the names here
+// are the common ones.
 type tool struct {
 	name  string
 	about string   // what it is given, in a few words
 	files []string // that it changes
 }
 
-// readTool says what a call is about. It is pure, and takes whatever there is.
+// readTool returns the description of a tool call. It is a pure function and accepts any input.
 func readTool(m api.Message) tool {
 	t := tool{name: cmp.Or(m.Tool, "a tool")}
 	var in map[string]any

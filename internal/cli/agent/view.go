@@ -16,8 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// view shows what an agent does, as it comes: what it says, which tools it calls and the beginning of what they answer,
-// and what was not let out. What the agent and its tools write is shown without anything that a terminal would obey.
+// view shows an agent's activity as it comes: its text, its tool calls with the beginning of their results, and denied
+// requests. Control sequences in the text of the agent and its tools are removed.
 type view struct {
 	out     io.Writer
 	say     func(func()) // lets Cove speak between what is written to out
@@ -220,7 +220,7 @@ func (v *view) painted(margin, line, color string) {
 	fmt.Fprintln(v.out, line)
 }
 
-// decision says what was not let out, once, and what would let it out.
+// decision shows a denied request, once, and the command that would allow it.
 func (v *view) decision(d api.Decision, s *ui.Speaker) {
 	if d.Verdict != api.VerdictDeny || strings.HasPrefix(d.Rule, agent.PolicySource) {
 		return // or it is denied because the agent does without

@@ -35,7 +35,7 @@ func (t *task) settle(ctx context.Context, w work) error {
 	return t.askWhether(ctx, w)
 }
 
-// keepOnSignal has a signal leave the work where it is.
+// keepOnSignal keeps the work in the sandbox when a signal comes.
 func (t *task) keepOnSignal(w work) {
 	t.in.OnSignal(func() {
 		fmt.Fprintln(t.Err)
@@ -63,7 +63,7 @@ func (t *task) unchanged(ctx context.Context, w work) error {
 	return nil
 }
 
-// tell says something that --quiet and --json leave out.
+// tell prints a message that --quiet and --json leave out.
 func (t *task) tell(format string, args ...any) {
 	if !t.o.quiet && !t.o.json {
 		t.Say.Line(format, args...)
@@ -128,7 +128,7 @@ func (t *task) remove(ctx context.Context, w work) error {
 	return nil
 }
 
-// sayKept says where the work is, and what to do with it.
+// sayKept prints where the work is, and the commands to use it with.
 func (t *task) sayKept(w work) {
 	t.Say.Line("the sandbox %s stays, with the work in it", w.name)
 	rows := [][2]string{{"review", t.Command("diff", w.name)}}

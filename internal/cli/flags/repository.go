@@ -87,7 +87,7 @@ func RealDirectory(dir string) (string, error) {
 	return abs, nil
 }
 
-// GitIdentity is whose commits are made, as git on this machine would say it.
+// GitIdentity returns the name and address for commits that git is configured for on this machine.
 func GitIdentity(getenv func(string) string) *api.GitIdentity {
 	id := api.GitIdentity{
 		Name:  cmp.Or(getenv("GIT_AUTHOR_NAME"), globalGitConfig("user.name")),

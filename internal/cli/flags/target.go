@@ -16,8 +16,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// Target says which sandbox a command is about: the one that is named, the one
-// used last, or else the one that the current directory belongs to.
+// Target selects the sandbox of a command: the named sandbox, with --last the one used last, or else the sandbox that
+// the current directory belongs to.
 type Target struct {
 	Name string // as written; empty when none was
 	Last bool
@@ -60,7 +60,7 @@ func (p Target) Find(ctx context.Context, c *client.Client) (api.Sandbox, error)
 	return p.Among(l.Sandboxes, CurrentDirectory())
 }
 
-// With lets do work with the sandbox, and the server that has it, until a signal comes.
+// With calls do with the sandbox and a client of its server. A signal cancels do's context.
 func (p *Target) With(cmd *cobra.Command, sess *session.Session,
 	do func(context.Context, *client.Client, api.Sandbox) error) error {
 	return sess.WithServer(cmd, func(ctx context.Context, c *client.Client) error {
@@ -120,8 +120,8 @@ func Named(all []api.Sandbox, name string) (api.Sandbox, error) {
 		WithHint("say which: %s", Names(begin))
 }
 
-// ofDirectory is the sandbox whose checkout a directory is in, or the only one
-// that was made from the repository it is in.
+// ofDirectory returns the sandbox of the checkout around a directory, or else the only sandbox that was made from the
+// repository around it.
 func ofDirectory(all []api.Sandbox, dir string) (api.Sandbox, error) {
 	for _, s := range all {
 		if s.Directory != "" && Within(dir, s.Directory) {

@@ -51,7 +51,7 @@ func (k *Asker) Take(all []api.Hold) {
 	}
 }
 
-// sayAll says what has not been dealt with; k.mu is held.
+// sayAll prints the requests that were neither shown nor answered. k.mu is held.
 func (k *Asker) sayAll() {
 	for _, h := range k.waiting {
 		if !k.dealt[h.ID] {

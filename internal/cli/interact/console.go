@@ -140,7 +140,7 @@ func (t *console) run(ctx context.Context) (code int, err error) {
 	return t.conclude(ctx, code, err)
 }
 
-// conclude says what became of it.
+// conclude prints how the terminal was left, and returns the program's exit code.
 func (t *console) conclude(ctx context.Context, code int, err error) (int, error) {
 	cause := context.Cause(ctx)
 	var ended *ui.Interrupted
@@ -264,7 +264,7 @@ func (t *console) again(ctx context.Context, why error) error {
 	}
 }
 
-// tell says something on the screen, which is drawn again afterwards.
+// tell prints a message on the screen, which is drawn again afterwards.
 func (t *console) tell(text string) {
 	rows, columns := t.size()
 	if len(text) > columns {

@@ -32,7 +32,7 @@ func CreateSandbox(ctx context.Context, sess *session.Session, req api.SandboxRe
 	return s, nil
 }
 
-// SayExposed says that there are real tokens in a sandbox. It is always said.
+// SayExposed warns that real tokens are in a sandbox, even with --quiet.
 func SayExposed(sess *session.Session, variables []string) {
 	if len(variables) > 0 {
 		sess.Say.Line("the real token of %s is in the sandbox, because its profile says so: "+

@@ -14,7 +14,7 @@ type keyWatch struct {
 	seen int // how many of them were typed last, and are held back
 }
 
-// feed takes what was typed, and returns what is to be passed on, and whether the keys were among it.
+// feed takes typed input. It returns the input to pass on, and reports whether the keys were in it.
 func (w *keyWatch) feed(p []byte) (pass []byte, found bool) {
 	if len(w.keys) == 0 {
 		return p, false

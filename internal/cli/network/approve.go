@@ -108,7 +108,7 @@ func answer(ctx context.Context, sess *session.Session, ids []string, o approveO
 	}
 	for _, id := range ids {
 		if _, err := cove.ParseHoldID(id); err != nil {
-			return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of what waits", id).
+			return cove.Errorf(cove.InvalidArgument, "%.64q is not the id of a waiting request", id).
 				WithHint("\"cove approve\" lists them")
 		}
 	}

@@ -24,7 +24,7 @@ func toPush(target string) (policy.Request, error) {
 func explainGit(e *explanation, p *policy.Policy, r policy.Request, target, ref string) {
 	if r.Method == "" || e.Decision.Action == policy.Deny || !p.GitHost(r.Host) {
 		if ref != "" && !p.GitHost(r.Host) {
-			e.Note = "the git section says nothing of this host, so a push is HTTP like any other"
+			e.Note = "the git section does not list this host, so a push is judged like any other HTTP request"
 		}
 		return
 	}

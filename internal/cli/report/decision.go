@@ -71,7 +71,7 @@ func Attempt(d api.Decision) string {
 	return text
 }
 
-// why says what denied it, or what went wrong, and what would allow it.
+// why returns the reason of a denial or an error, and the command that would allow the request.
 func why(d api.Decision) string {
 	var parts []string
 	for _, p := range []string{d.Reason, d.Remedy} {

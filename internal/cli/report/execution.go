@@ -11,8 +11,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// Verdict says in one line what ended an execution from outside, and which flag changes it; nothing when the program
-// ended by itself. used are the limits that were in force, as far as they are known.
+// Verdict describes in one line what ended an execution from outside, and which flag changes it. It is empty when the
+// program ended by itself. used are the limits that were in force, as far as they are known.
 func Verdict(e api.Execution, used cove.Limits) string {
 	switch cove.LimitKind(e.LimitHit) {
 	case cove.LimitTimeout:
@@ -64,7 +64,7 @@ func keptText(used cove.Limits) string {
 	return fmt.Sprintf("%s of output, %s of errors", ui.SizeText(used.Stdout), ui.SizeText(used.Stderr))
 }
 
-// Truncation says that output was dropped.
+// Truncation reports that output was dropped.
 func Truncation(e api.Execution, used cove.Limits) string {
 	if !e.Truncated || cove.LimitKind(e.LimitHit) == cove.LimitOutput {
 		return ""

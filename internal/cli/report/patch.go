@@ -71,7 +71,7 @@ func (w *PatchWriter) line(text string) error {
 // maxPatchLine is how much of a line is kept until its end comes, in bytes.
 const maxPatchLine = 64 << 10
 
-// AppliedText says how many files were changed.
+// AppliedText reports how many files were changed.
 func AppliedText(n int, dir string) string {
 	text, them := fmt.Sprintf("%d files of %s are changed", n, dir), "them"
 	if n == 1 {

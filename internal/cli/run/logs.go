@@ -60,8 +60,8 @@ over comes again.`,
 	return c
 }
 
-// followExecution asks one process after the other: the one that runs it has what it
-// printed, and when none does there is the record.
+// followExecution asks one process of Cove after the other. The process that runs the execution streams its output;
+// without one the output comes from the record.
 func followExecution(ctx context.Context, sess *session.Session, id string) error {
 	peers, err := sess.Peers(ctx)
 	if err != nil {
@@ -107,7 +107,7 @@ func logs(ctx context.Context, sess *session.Session, id string) error {
 	return nil
 }
 
-// sayEnd says what ended an execution, as far as its record tells.
+// sayEnd prints what ended an execution, as far as its record tells.
 func sayEnd(sess *session.Session, e api.Execution) {
 	if t := report.Truncation(e, cove.Limits{}); t != "" {
 		sess.Say.Line("%s", t)
@@ -171,8 +171,8 @@ func followTerminal(sess *session.Session, cmd *cobra.Command, p flags.Target, i
 	})
 }
 
-// unseen are the lines of a terminal that have come since it was looked at: those after what is still there, of which
-// the oldest may have been forgotten; or from the first one that was written over.
+// unseen returns the new lines of a terminal: those after the lines that were seen, of which the terminal may have
+// dropped the oldest. When a seen line was overwritten, they begin with it.
 func unseen(shown, now []string) []string {
 	for gone := range shown {
 		rest := shown[gone:]

@@ -184,7 +184,7 @@ func execute(ctx context.Context, sess *session.Session, c *client.Client, req a
 // valid is text for JSON: as everywhere in the API, invalid UTF-8 is replaced.
 func valid(b []byte) string { return string(bytes.ToValidUTF8(b, []byte("\uFFFD"))) }
 
-// conclude says what there is to say after the program's output.
+// conclude prints the summary below the program's output.
 func conclude(sess *session.Session, e api.Execution, req api.ExecuteRequest) {
 	used := report.InForce(defaultsOf(req.Language), req.Limits, req.Timeout)
 	for _, w := range warnings(e) {
@@ -214,7 +214,7 @@ func defaultsOf(language string) cove.Limits {
 	return limits
 }
 
-// modelsUsed says in one line what was used of models; nothing if nothing was.
+// modelsUsed describes the use of models in one line. It is empty if there was none.
 func modelsUsed(all []api.ModelUsage) string {
 	var parts []string
 	for _, u := range all {

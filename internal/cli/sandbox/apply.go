@@ -86,8 +86,8 @@ func branchOutside(r *api.SandboxRepository) bool {
 	return r != nil && r.Worktree && filepath.IsAbs(r.Source)
 }
 
-// checkoutOf is the top of the checkout to change: one that is named, else the
-// one that the current directory is in. A sandbox's own is none.
+// checkoutOf returns the top of the checkout to change: the named one, or else the one around the current directory.
+// It refuses a sandbox's own checkout.
 func checkoutOf(dir string, s api.Sandbox) (string, error) {
 	dir = cmp.Or(dir, ".")
 	abs, err := filepath.Abs(dir)

@@ -184,7 +184,7 @@ func confirmDestroy(sess *session.Session, o destroyOptions, doomed []api.Sandbo
 	atTerminal := ui.IsTerminal(sess.In) && ui.IsTerminal(sess.Err)
 	switch {
 	case o.all && !atTerminal:
-		return cove.Errorf(cove.InvalidArgument, "--all is confirmed twice at a terminal, and this is none").
+		return cove.Errorf(cove.InvalidArgument, "--all is confirmed at a terminal, and this is no terminal").
 			WithHint("name the sandboxes: cove destroy --yes $(cove list -q)")
 	case !o.all && o.yes:
 		return nil

@@ -33,7 +33,7 @@ is the list of files, and with --patch the patch of each.`,
   cove diff brave-otter >work.patch`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if patches && !asJSON {
-				return ui.UsageError(cmd, "--patch is for --json; without, a patch is what there is")
+				return ui.UsageError(cmd, "--patch is for --json: without it the output is a patch anyway")
 			}
 			return p.With(cmd, sess, func(ctx context.Context, c *client.Client, s api.Sandbox) error {
 				if asJSON {

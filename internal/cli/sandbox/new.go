@@ -133,7 +133,7 @@ func create(sess *session.Session, cmd *cobra.Command, o *newOptions) error {
 	return nil
 }
 
-// sayReady says what there is now, and what to do with it.
+// sayReady prints the new sandbox and the commands to use it with.
 func sayReady(sess *session.Session, s api.Sandbox) {
 	sess.Say.Line("the sandbox %s is ready", s.Name)
 	rows := [][2]string{}

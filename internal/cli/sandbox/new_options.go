@@ -31,7 +31,7 @@ func (o *newOptions) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.Uncommitted, "uncommitted", false,
 		"begin at what is in the directory now, committed or not; it need not be a repository")
 	f.BoolVar(&o.Worktree, "worktree", false,
-		"a worktree to edit from this machine: .git is not inside, where git is a service")
+		"check out a git worktree to edit from this machine; inside, git uses a service instead of .git")
 	f.BoolVar(&o.SSH, "with-ssh", false, "let this shell's SSH agent sign for the sandbox, which sees no key")
 	f.StringVar(&o.ide, "ide", "", "open the checkout with `PROGRAM` of this machine, such as code, zed, idea or vim")
 	f.BoolVar(&o.noAttach, "no-attach", false, "do not attach to it")

@@ -23,8 +23,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/cli/ui"
 )
 
-// presetFlags are the flags of "cove new" that a preset may have, in the order in which they are written. Those that
-// name one sandbox, or say what this command prints, are not among them.
+// presetFlags are the flags of "cove new" that a preset may hold, in the order in which they are written. Flags for
+// the name of a sandbox and for the output of the command are left out.
 var presetFlags = []string{
 	"empty", "bind", "image", "engine", "isolation", "label", "profile", "agent",
 	"network", "policy", "allow", "deny", "allow-pr", "credential", "model-provider", "budget",

@@ -115,7 +115,7 @@ new" and agents on this machine. "cove profile use default" chooses none.`,
 		ValidArgsFunction: sess.CompleteProfile(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if sess.ServerAddress() != "" {
-				return cove.Errorf(cove.InvalidArgument, "what is chosen is for this machine, and --server names another").
+				return cove.Errorf(cove.InvalidArgument, "the chosen profile is this machine's, and --server names another server").
 					WithHint("give --profile there")
 			}
 			file, err := sess.ChosenProfileFile()

@@ -209,12 +209,12 @@ func createPullRequest(ctx context.Context, sess *session.Session, p flags.Targe
 	return nil
 }
 
-// openPull has the server open a pull request, and prints its address; or that
-// of a page where a person can, where the server cannot.
+// openPull asks the server to open a pull request, and prints its address. Where the server cannot, it prints the
+// address of a page on which the user can.
 func openPull(ctx context.Context, sess *session.Session, c *client.Client, s api.Sandbox, done api.PushedWork,
 	q pullRequest, page string) error {
 	if q.base == "" {
-		sess.Say.Line("which branch it is for is not known, so it is not opened; say it with --base, or open it here:")
+		sess.Say.Line("the pull request is not opened: its base branch is unknown. Name it with --base, or open it here:")
 		return sess.Print(page + "\n")
 	}
 	opened, err := c.OpenPull(ctx, s.ID,

@@ -129,7 +129,7 @@ func imageTable(all []image.Image, now time.Time) string {
 	return ui.Table([]string{"NAME", "DIGEST", "PLATFORM", "SIZE", "ADDED"}, rows)
 }
 
-// shortDigest is as much of a digest as "cove run --image" takes.
+// shortDigest returns the shortest prefix of a digest that "cove run --image" accepts.
 func shortDigest(digest string) string {
 	hex, ok := strings.CutPrefix(digest, "sha256:")
 	if !ok {

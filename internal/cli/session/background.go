@@ -135,7 +135,7 @@ func (sess *Session) launch(cfg *config.Config, log *serverLog) (*exec.Cmd, erro
 	return c, nil
 }
 
-// didNotStart says with the server's own words why it ended.
+// didNotStart returns the error of a server that ended, with the last error in its log.
 func didNotStart(path string, begin int64) error {
 	e := cove.Errorf(cove.Unavailable, "the server in the background has ended at once").WithHint("see %s", path)
 	f, err := os.Open(path)

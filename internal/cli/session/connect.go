@@ -102,12 +102,13 @@ func (sess *Session) Server(ctx context.Context) (*Backend, error) {
 	return b, nil
 }
 
-// WithServer lets do talk to the server that keeps sandboxes, until a signal comes.
+// WithServer calls do with a client of the server that manages sandboxes. A signal cancels do's context.
 func (sess *Session) WithServer(cmd *cobra.Command, do Do) error {
 	return sess.with(cmd.Context(), sess.Server, do)
 }
 
-// WithBackend lets do talk to the server of Connect, or to a daemon in this process, until a signal comes.
+// WithBackend calls do with a client of the server of Connect, or of a daemon in this process. A signal cancels do's
+// context.
 func (sess *Session) WithBackend(cmd *cobra.Command, do Do) error {
 	return sess.with(cmd.Context(), func(ctx context.Context) (*Backend, error) { return sess.Connect(ctx, false) }, do)
 }
@@ -178,7 +179,7 @@ const (
 	LatestRetry  = 2 * time.Second
 )
 
-// checkVersion says when a server is of another version than this command.
+// checkVersion warns when a server is of another version than this command.
 func (sess *Session) checkVersion(h api.Health) {
 	switch {
 	case h.Version == "" || h.Version == version.Version:

@@ -26,8 +26,8 @@ func (sess *Session) ChosenProfileFile() (string, error) {
 	return filepath.Join(cfg.Home, "profile"), nil
 }
 
-// ChosenProfile is the one that "cove profile use" has chosen; empty is none.
-// A server that is named knows nothing of what was chosen here.
+// ChosenProfile returns the name of the profile that "cove profile use" has chosen, or nothing. With --server it is
+// nothing: the choice is this machine's.
 func (sess *Session) ChosenProfile() (string, error) {
 	if sess.ServerAddress() != "" {
 		return "", nil

@@ -108,7 +108,7 @@ func (sess *Session) Config() (*config.Config, error) {
 	return config.Load(s)
 }
 
-// Warn says what is odd but not wrong.
+// Warn prints the configuration's warnings.
 func (sess *Session) Warn(cfg *config.Config) {
 	for _, w := range cfg.Warnings() {
 		sess.Say.Line("%s", w)

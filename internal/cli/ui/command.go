@@ -44,7 +44,7 @@ func Group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// UnknownCommand refuses what is no command and names what was probably meant.
+// UnknownCommand refuses an unknown command, and suggests the command that was probably meant.
 func UnknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/cove-sandbox/cove"
 )
 
-// Interrupts turns SIGINT, SIGTERM and SIGHUP into a clean end: the first gives up what is under way, and unless
-// onSignal says more the second leaves at once. What is then left on the host belongs to a process that is gone, and
-// the next one removes it.
+// Interrupts turns SIGINT, SIGTERM and SIGHUP into a clean end. The first signal cancels the work. The second leaves
+// at once, unless OnSignal has added a step before. The next process of Cove removes what this one then leaves on the
+// host.
 type Interrupts struct {
 	signals chan os.Signal
 	done    chan struct{}

@@ -158,7 +158,7 @@ func (q Question) read(line string) (string, error) {
 			return q.Choices[n-1].Value, nil
 		}
 		if !slices.ContainsFunc(q.Choices, func(c Choice) bool { return c.Value == line }) {
-			return "", cove.Errorf(cove.InvalidArgument, "%.80q is none of them", line).
+			return "", cove.Errorf(cove.InvalidArgument, "%.80q is none of the choices", line).
 				WithHint("write a number from 1 to %d", len(q.Choices))
 		}
 	}

@@ -98,7 +98,7 @@ func (s *Screen) endLine() {
 	}
 }
 
-// Apart lets Cove say something between what the program writes.
+// Apart calls say between two outputs of the program, so that Cove's messages do not mix with them.
 func (s *Screen) Apart(say func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,7 +27,7 @@ func (t *Terminal) NewSteps() *Steps {
 	return &Steps{terminal: t, moving: IsTerminal(t.Err) && t.Getenv("TERM") != "dumb"}
 }
 
-// Take is told of progress.
+// Take receives a report of progress.
 func (s *Steps) Take(p api.Progress) {
 	if p.Step != s.current {
 		s.done(p.Elapsed - s.began)
@@ -59,7 +59,7 @@ func (s *Steps) End(err error) {
 // Finish ends the last step, which has no other after it.
 func (s *Steps) Finish() { s.done(time.Since(s.seen).Seconds()) }
 
-// done says how many seconds the current step took.
+// done prints how many seconds the current step took.
 func (s *Steps) done(took float64) {
 	if s.current == "" {
 		return

@@ -61,7 +61,7 @@ func TypedLine(r io.Reader) (string, error) {
 	return line, err
 }
 
-// SayFacts says names and values below a line that was said.
+// SayFacts prints names and values below a message.
 func (t *Terminal) SayFacts(rows [][2]string) {
 	for line := range strings.Lines(Facts(rows)) {
 		fmt.Fprint(t.Err, "      "+line)
