@@ -3,6 +3,7 @@ package tools
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -121,14 +122,13 @@ func (ps *processes) start(dir, command string) (*process, error) {
 	cmd := exec.Command(shell, "-c", command)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, ps.env, w, w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
+	err = ps.launch(cmd)
 	w.Close()
 	if err != nil {
 		r.Close()
 		return nil, err
 	}
 	p := &process{command: command, pid: cmd.Process.Pid, done: make(chan struct{})}
-	ps.wait(p.pid, true)
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
@@ -142,7 +142,7 @@ func (ps *processes) start(dir, command string) (*process, error) {
 		}
 		p.left = endSession(p.pid)
 		cmd.Wait()
-		ps.wait(p.pid, false)
+		ps.waited(p.pid)
 		p.state = cmd.ProcessState
 		// A process that has left the session may hold the pipe open.
 		select {
@@ -173,6 +173,9 @@ func (p *process) result() (string, error) {
 	if p.left > 0 {
 		out = join(out, fmt.Sprintf("[%d processes that it left running were ended; start those in the background]", p.left))
 	}
+	if p.state == nil {
+		return out, errors.New("[its exit code is unknown: another part of this program waited for it]")
+	}
 	if status, ok := p.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return out, fmt.Errorf("[ended by signal %d, %s]", status.Signal(), status.Signal())
 	}
@@ -192,15 +195,22 @@ func join(a, b string) string {
 	return a + "\n" + b
 }
 
-// wait records whether a pid is waited for by its starter.
-func (ps *processes) wait(pid int, elsewhere bool) {
+// launch starts a command and registers its pid, so that reap leaves the command to its starter even if it ends at once.
+func (ps *processes) launch(cmd *exec.Cmd) error {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if elsewhere {
-		ps.mine[pid] = true
-	} else {
-		delete(ps.mine, pid)
+	err := cmd.Start()
+	if err == nil {
+		ps.mine[cmd.Process.Pid] = true
 	}
+	return err
+}
+
+// waited forgets a pid whose starter has waited for it.
+func (ps *processes) waited(pid int) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	delete(ps.mine, pid)
 }
 
 // keep registers a background command and returns its id.
