@@ -188,6 +188,7 @@ func TestCredentialsOfRuns(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: a run has the credentials %q, want %q", who, got, want)
 		}
+		s.follow(t, r.ID)
 	}
 }
 
