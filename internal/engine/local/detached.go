@@ -21,6 +21,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/atomicfile"
@@ -194,11 +195,27 @@ func (d *Detached) Remove() error {
 	err := os.RemoveAll(d.dir)
 	if d.self != nil {
 		err = errors.Join(err, d.self.Release())
-	} else if d.runs() {
+	} else if !d.released() {
 		err = errors.Join(err, fmt.Errorf("the guest of sandbox %s lives on", d.Record.Template.ID))
 	}
 	instance.Forget(d.runDir, d.Record.Instance)
 	return errors.Join(err, d.Disown())
+}
+
+// A process that this one starts shares the guest's lock from its fork to its exec, after the guest has died, too.
+const (
+	lockGrace = 2 * time.Second
+	lockPoll  = 2 * time.Millisecond
+)
+
+// released waits until the lock of a guest that has been killed is free, and reports whether it is.
+func (d *Detached) released() bool {
+	for deadline := time.Now().Add(lockGrace); d.runs(); time.Sleep(lockPoll) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
 }
 
 // runs reports whether the guest lives, or the process that is to bind it. A

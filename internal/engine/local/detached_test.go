@@ -148,3 +148,24 @@ func TestRecordThatCannotBeRead(t *testing.T) {
 	_, err = r.Take(k.Record.Template.ID, "", "it")
 	wantCode(t, "taking it", err, cove.Corrupt)
 }
+
+// TestReleasedWaits: a descriptor of the lock that another process still shares for a moment is waited for.
+func TestReleasedWaits(t *testing.T) {
+	dir := t.TempDir()
+	in, err := instance.Hold(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Detached{runDir: dir, Record: Record{Instance: in.ID}}
+	if !d.runs() {
+		t.Fatal("the lock is not held")
+	}
+	freed := make(chan bool, 1)
+	go func() { freed <- d.released() }()
+	if err := in.Entrust(); err != nil { // the last descriptor closes
+		t.Fatal(err)
+	}
+	if !<-freed {
+		t.Error("the lock stays held")
+	}
+}
