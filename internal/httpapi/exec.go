@@ -22,7 +22,7 @@ type Processes interface {
 	Command(ctx context.Context, who cove.Principal, ref string, q sandbox.CommandRequest, started func(cove.ExecutionID), out process.Output) (sandbox.CommandResult, error)
 	SignalCommand(ctx context.Context, who cove.Principal, ref string, id cove.ExecutionID, signal syscall.Signal) error
 	OpenTerminal(ctx context.Context, who cove.Principal, ref string, q sandbox.TerminalRequest) (*terminals.Viewer, error)
-	Terminals(ctx context.Context, who cove.Principal, ref string) ([]api.Terminal, error)
+	Terminals(ctx context.Context, who cove.Principal, ref string) ([]terminals.Info, error)
 	TerminalText(ctx context.Context, who cove.Principal, ref, id string) (string, error)
 	KillTerminal(ctx context.Context, who cove.Principal, ref, id string) error
 }
@@ -147,7 +147,7 @@ type terminalPath struct {
 // listTerminals is GET /sandboxes/{sandbox}/terminals.
 func (s *Server) listTerminals(ctx context.Context, in *sandboxInput) (*answer[api.TerminalList], error) {
 	all, err := s.Processes.Terminals(ctx, exchangeOf(ctx).who, in.Sandbox)
-	return &answer[api.TerminalList]{api.TerminalList{Terminals: all}}, err
+	return &answer[api.TerminalList]{api.TerminalList{Terminals: terminalsOf(all)}}, err
 }
 
 // terminalText is GET /sandboxes/{sandbox}/terminals/{terminal}/text.

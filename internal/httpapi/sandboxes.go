@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"path"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -16,21 +15,22 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/profile"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
 // Sandboxes manages long-lived sandboxes; sandbox.Sandboxes is one.
 type Sandboxes interface {
-	Create(ctx context.Context, who cove.Principal, r sandbox.Request, progress func(workspace.Step)) (api.Sandbox, error)
-	List(ctx context.Context, who cove.Principal) (api.SandboxList, error)
-	Find(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
-	Start(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
-	Stop(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
-	Pause(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
-	Resume(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error)
-	Rename(ctx context.Context, who cove.Principal, ref, name string) (api.Sandbox, error)
+	Create(ctx context.Context, who cove.Principal, r sandbox.Request, progress func(workspace.Step)) (sandbox.View, error)
+	List(ctx context.Context, who cove.Principal) (sandbox.Listing, error)
+	Find(ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
+	Start(ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
+	Stop(ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
+	Pause(ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
+	Resume(ctx context.Context, who cove.Principal, ref string) (sandbox.View, error)
+	Rename(ctx context.Context, who cove.Principal, ref, name string) (sandbox.View, error)
 	Destroy(ctx context.Context, who cove.Principal, ref string, keepWork bool) error
-	Extend(ctx context.Context, who cove.Principal, ref string, change api.NetworkChange, documents []*policy.Document) (cut int, err error)
+	Extend(ctx context.Context, who cove.Principal, ref string, change store.NetworkChange, documents []*policy.Document) (cut int, err error)
 	Certificate(ctx context.Context, who cove.Principal, ref string) ([]byte, error)
 }
 
@@ -64,30 +64,30 @@ func (s *Server) addLastingRoutes() {
 
 	for _, o := range []struct {
 		name, summary, description string
-		does                       func(Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error)
+		does                       func(Sandboxes) func(context.Context, cove.Principal, string) (sandbox.View, error)
 	}{
 		{"start", "Start a sandbox that is stopped", "Its workspace and home are as they were.",
-			func(l Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error) {
+			func(l Sandboxes) func(context.Context, cove.Principal, string) (sandbox.View, error) {
 				return l.Start
 			}},
 		{"stop", "Stop a sandbox", "Programs are asked to end, and after a moment killed. Its workspace and home stay; the rest of its files go.",
-			func(l Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error) {
+			func(l Sandboxes) func(context.Context, cove.Principal, string) (sandbox.View, error) {
 				return l.Stop
 			}},
 		{"pause", "Freeze a sandbox", "Nothing in it runs, and its memory is kept.",
-			func(l Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error) {
+			func(l Sandboxes) func(context.Context, cove.Principal, string) (sandbox.View, error) {
 				return l.Pause
 			}},
 		{"resume", "Let a sandbox that is paused go on", "",
-			func(l Sandboxes) func(context.Context, cove.Principal, string) (api.Sandbox, error) {
+			func(l Sandboxes) func(context.Context, cove.Principal, string) (sandbox.View, error) {
 				return l.Resume
 			}},
 	} {
 		route(s, huma.Operation{OperationID: o.name + "-sandbox", Method: http.MethodPost, Path: "/sandboxes/{sandbox}/" + o.name, Tags: []string{"sandboxes"},
 			Summary: o.summary, Description: o.description,
 		}, append([]cove.Code{cove.Unsupported}, lastingErrors...), func(ctx context.Context, in *sandboxInput) (*answer[api.Sandbox], error) {
-			shown, err := o.does(s.Sandboxes)(ctx, exchangeOf(ctx).who, in.Sandbox)
-			return &answer[api.Sandbox]{shown}, err
+			v, err := o.does(s.Sandboxes)(ctx, exchangeOf(ctx).who, in.Sandbox)
+			return answerSandbox(ctx, v, err)
 		})
 	}
 
@@ -120,7 +120,11 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*huma.Stre
 // create makes a sandbox and writes how that goes.
 func (s *Server) create(ctx context.Context, ex *exchange, r sandbox.Request) {
 	s.stepByStep(ctx, ex, api.EventCreated, func(ctx context.Context, progress func(workspace.Step)) (any, error) {
-		return s.Sandboxes.Create(ctx, ex.who, r, progress)
+		v, err := s.Sandboxes.Create(ctx, ex.who, r, progress)
+		if err != nil {
+			return nil, err
+		}
+		return sandboxOf(ex.who, v), nil
 	})
 }
 
@@ -236,12 +240,26 @@ func (s *Server) listSandboxes(ctx context.Context, in *listSandboxesInput) (*an
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.Sandboxes.List(ctx, exchangeOf(ctx).who)
-	if len(labels) > 0 { // which orphans have none of
-		list.Orphans = nil
-		list.Sandboxes = slices.DeleteFunc(list.Sandboxes, func(b api.Sandbox) bool { return !cove.HasLabels(b.Labels, labels) })
+	who := exchangeOf(ctx).who
+	all, err := s.Sandboxes.List(ctx, who)
+	list := api.SandboxList{Sandboxes: []api.Sandbox{}}
+	for _, v := range all.Sandboxes {
+		if cove.HasLabels(v.Spec.Labels, labels) {
+			list.Sandboxes = append(list.Sandboxes, sandboxOf(who, v))
+		}
+	}
+	if len(labels) == 0 { // which orphans do not have
+		list.Orphans = all.Orphans
 	}
 	return &answer[api.SandboxList]{list}, err
+}
+
+// answerSandbox answers with a sandbox, or an error.
+func answerSandbox(ctx context.Context, v sandbox.View, err error) (*answer[api.Sandbox], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &answer[api.Sandbox]{sandboxOf(exchangeOf(ctx).who, v)}, nil
 }
 
 type sandboxInput struct {
@@ -250,8 +268,8 @@ type sandboxInput struct {
 
 // getSandbox is GET /sandboxes/{sandbox}.
 func (s *Server) getSandbox(ctx context.Context, in *sandboxInput) (*answer[api.Sandbox], error) {
-	shown, err := s.Sandboxes.Find(ctx, exchangeOf(ctx).who, in.Sandbox)
-	return &answer[api.Sandbox]{shown}, err
+	v, err := s.Sandboxes.Find(ctx, exchangeOf(ctx).who, in.Sandbox)
+	return answerSandbox(ctx, v, err)
 }
 
 type changeInput struct {
@@ -262,11 +280,11 @@ type changeInput struct {
 // changeSandbox is PATCH /sandboxes/{sandbox}.
 func (s *Server) changeSandbox(ctx context.Context, in *changeInput) (*answer[api.Sandbox], error) {
 	if in.Body.Name == "" {
-		shown, err := s.Sandboxes.Find(ctx, exchangeOf(ctx).who, in.Sandbox)
-		return &answer[api.Sandbox]{shown}, err
+		v, err := s.Sandboxes.Find(ctx, exchangeOf(ctx).who, in.Sandbox)
+		return answerSandbox(ctx, v, err)
 	}
-	shown, err := s.Sandboxes.Rename(ctx, exchangeOf(ctx).who, in.Sandbox, in.Body.Name)
-	return &answer[api.Sandbox]{shown}, err
+	v, err := s.Sandboxes.Rename(ctx, exchangeOf(ctx).who, in.Sandbox, in.Body.Name)
+	return answerSandbox(ctx, v, err)
 }
 
 type destroyInput struct {
@@ -294,7 +312,7 @@ func (s *Server) changeSandboxNetwork(ctx context.Context, in *sandboxNetworkInp
 	if err := s.mayOpen(ctx, ex.who, docs); err != nil {
 		return nil, err
 	}
-	cut, err := s.Sandboxes.Extend(ctx, ex.who, in.Sandbox, in.Body, docs)
+	cut, err := s.Sandboxes.Extend(ctx, ex.who, in.Sandbox, store.NetworkChange(in.Body), docs)
 	return &answer[api.NetworkChanged]{api.NetworkChanged{Cut: cut}}, err
 }
 

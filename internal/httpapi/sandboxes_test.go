@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/sandbox"
+	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
@@ -48,33 +48,34 @@ func (f *fakeLasting) asked() sandbox.Request {
 	return f.request
 }
 
-func (f *fakeLasting) one(state cove.State) api.Sandbox {
-	return api.Sandbox{
-		ID: "sb_0123456789abcdefghjkmnpqrs", Name: "one", State: string(state), Engine: "fake", Image: "host", WorkDir: cove.Workspace, Network: "none",
-		Mounts: []api.Mount{}, CreatedBy: "local", CreatedAt: time.Unix(1, 0).UTC(), LastUsedAt: time.Unix(2, 0).UTC(),
-	}
+func (f *fakeLasting) one(state cove.State) sandbox.View {
+	return sandbox.View{Sandbox: store.Sandbox{
+		ID: "sb_0123456789abcdefghjkmnpqrs", Name: "one", State: state, Owner: cove.MachineOwner(),
+		Spec:      store.SandboxSpec{Spec: cove.Spec{Engine: "fake", WorkDir: cove.Workspace}},
+		CreatedAt: time.Unix(1, 0).UTC(), LastUsedAt: time.Unix(2, 0).UTC(),
+	}}
 }
 
 // found is the one sandbox, for whoever asks for it.
-func (f *fakeLasting) found(ref string, state cove.State) (api.Sandbox, error) {
+func (f *fakeLasting) found(ref string, state cove.State) (sandbox.View, error) {
 	switch ref {
 	case "one":
 		return f.one(state), nil
 	case "busy":
-		return api.Sandbox{}, cove.Errorf(cove.Conflict, "it is %s", state).WithHint("wait")
+		return sandbox.View{}, cove.Errorf(cove.Conflict, "it is %s", state).WithHint("wait")
 	case "weak":
-		return api.Sandbox{}, cove.Errorf(cove.Unsupported, "it cannot")
+		return sandbox.View{}, cove.Errorf(cove.Unsupported, "it cannot")
 	}
-	return api.Sandbox{}, cove.Errorf(cove.NotFound, "there is no sandbox %q", ref)
+	return sandbox.View{}, cove.Errorf(cove.NotFound, "there is no sandbox %q", ref)
 }
 
-func (f *fakeLasting) Create(_ context.Context, who cove.Principal, r sandbox.Request, progress func(workspace.Step)) (api.Sandbox, error) {
+func (f *fakeLasting) Create(_ context.Context, who cove.Principal, r sandbox.Request, progress func(workspace.Step)) (sandbox.View, error) {
 	f.note("create", r.Name, who.String())
 	f.mu.Lock()
 	f.request, f.who = r, who
 	f.mu.Unlock()
 	if r.Name == "taken" {
-		return api.Sandbox{}, cove.Errorf(cove.Conflict, "it is there")
+		return sandbox.View{}, cove.Errorf(cove.Conflict, "it is there")
 	}
 	if r.Name == "quick" {
 		return f.one(cove.StateRunning), nil
@@ -82,42 +83,42 @@ func (f *fakeLasting) Create(_ context.Context, who cove.Principal, r sandbox.Re
 	progress(workspace.Step{Text: "fetching", Done: 0.5})
 	progress(workspace.Step{Text: "starting"})
 	if r.Name == "late" {
-		return api.Sandbox{}, cove.Errorf(cove.Unavailable, "the engine in /secret has gone")
+		return sandbox.View{}, cove.Errorf(cove.Unavailable, "the engine in /secret has gone")
 	}
 	return f.one(cove.StateRunning), nil
 }
 
-func (f *fakeLasting) List(_ context.Context, who cove.Principal) (api.SandboxList, error) {
+func (f *fakeLasting) List(_ context.Context, who cove.Principal) (sandbox.Listing, error) {
 	f.note("list", who.String())
-	return api.SandboxList{Sandboxes: []api.Sandbox{f.one(cove.StateRunning)}, Orphans: []string{"sb_1"}}, nil
+	return sandbox.Listing{Sandboxes: []sandbox.View{f.one(cove.StateRunning)}, Orphans: []string{"sb_1"}}, nil
 }
 
-func (f *fakeLasting) Find(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (f *fakeLasting) Find(_ context.Context, who cove.Principal, ref string) (sandbox.View, error) {
 	return f.found(ref, cove.StateRunning)
 }
 
-func (f *fakeLasting) change(who cove.Principal, doing, ref string, state cove.State) (api.Sandbox, error) {
+func (f *fakeLasting) change(who cove.Principal, doing, ref string, state cove.State) (sandbox.View, error) {
 	f.note(doing, ref, who.String())
 	return f.found(ref, state)
 }
 
-func (f *fakeLasting) Start(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (f *fakeLasting) Start(_ context.Context, who cove.Principal, ref string) (sandbox.View, error) {
 	return f.change(who, "start", ref, cove.StateRunning)
 }
 
-func (f *fakeLasting) Stop(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (f *fakeLasting) Stop(_ context.Context, who cove.Principal, ref string) (sandbox.View, error) {
 	return f.change(who, "stop", ref, cove.StateStopped)
 }
 
-func (f *fakeLasting) Pause(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (f *fakeLasting) Pause(_ context.Context, who cove.Principal, ref string) (sandbox.View, error) {
 	return f.change(who, "pause", ref, cove.StatePaused)
 }
 
-func (f *fakeLasting) Resume(_ context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (f *fakeLasting) Resume(_ context.Context, who cove.Principal, ref string) (sandbox.View, error) {
 	return f.change(who, "resume", ref, cove.StateRunning)
 }
 
-func (f *fakeLasting) Rename(_ context.Context, who cove.Principal, ref, name string) (api.Sandbox, error) {
+func (f *fakeLasting) Rename(_ context.Context, who cove.Principal, ref, name string) (sandbox.View, error) {
 	return f.change(who, "rename to "+name, ref, cove.StateRunning)
 }
 
@@ -130,7 +131,7 @@ func (f *fakeLasting) Destroy(_ context.Context, who cove.Principal, ref string,
 	return err
 }
 
-func (f *fakeLasting) Extend(_ context.Context, who cove.Principal, ref string, change api.NetworkChange, documents []*policy.Document) (int, error) {
+func (f *fakeLasting) Extend(_ context.Context, who cove.Principal, ref string, change store.NetworkChange, documents []*policy.Document) (int, error) {
 	_, err := f.change(who, "extend by "+strings.Join(change.Allow, ","), ref, cove.StateRunning)
 	return 2, err
 }

@@ -107,7 +107,7 @@ func (r *Runner) goOn(ctx context.Context, who cove.Principal, q *Request) error
 		if err != nil {
 			return err
 		}
-		q.Agent, q.tokens = cmp.Or(q.Agent, there.Agent), len(there.Exposes) > 0
+		q.Agent, q.tokens = cmp.Or(q.Agent, there.Spec.Agent), len(sandbox.Exposed(there.Spec.Mounts)) > 0
 	}
 	if q.Agent == "" {
 		return cove.Errorf(cove.InvalidArgument, "no agent is named").WithHint("\"cove agents list\" shows those that there are")
@@ -142,18 +142,18 @@ func (r *Runner) plan(who cove.Principal, q Request, eq fit.Equipment) store.Run
 // enterSandbox makes the sandbox of a run, or finds the one that it is to work
 // in, and starts that.
 func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request, eq fit.Equipment, record *store.Run) (in sandbox.Inside, err error) {
-	var there api.Sandbox
+	var there sandbox.View
 	if record.Spec.Own {
 		there, err = r.o.Sandboxes.Create(ctx, who, forRun(eq.Fit(who, q.New), record.Run), q.Progress)
-	} else if there, err = r.o.Sandboxes.Find(ctx, who, q.Sandbox); err == nil && there.State == string(cove.StateStopped) {
+	} else if there, err = r.o.Sandboxes.Find(ctx, who, q.Sandbox); err == nil && there.State == cove.StateStopped {
 		q.Progress(workspace.Step{Text: "starting the sandbox"})
-		there, err = r.o.Sandboxes.Start(ctx, who, there.ID)
+		there, err = r.o.Sandboxes.Start(ctx, who, string(there.ID))
 	}
 	if err != nil {
 		return in, err
 	}
-	record.Sandbox, record.SandboxName, record.Spec.Box = there.ID, there.Name, there.Within
-	if in, err = r.o.Sandboxes.Enter(ctx, who, there.ID); err != nil {
+	record.Sandbox, record.SandboxName, record.Spec.Box = string(there.ID), there.Name, string(there.Spec.Within)
+	if in, err = r.o.Sandboxes.Enter(ctx, who, string(there.ID)); err != nil {
 		return in, err
 	}
 	record.Exposes = sandbox.Exposed(in.Spec.Mounts)

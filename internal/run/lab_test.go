@@ -328,7 +328,7 @@ func (s *server) touch(t *testing.T, r api.Run, path string) {
 	}
 }
 
-func (s *server) wantSandboxes(t *testing.T, want int) []api.Sandbox {
+func (s *server) wantSandboxes(t *testing.T, want int) []sandbox.View {
 	t.Helper()
 	list, err := s.sandboxes.List(t.Context(), owner)
 	if err != nil || len(list.Sandboxes) != want {

@@ -133,7 +133,7 @@ func (r *Runner) reconcile(ctx context.Context, record store.Run) error {
 		return nil
 	}
 	there, err := r.o.Sandboxes.Find(ctx, cove.System(""), record.Sandbox)
-	if err == nil && there.State == string(cove.StatePaused) {
+	if err == nil && there.State == cove.StatePaused {
 		return nil // its program goes on when it is resumed
 	}
 	if now, err := r.o.Store.For(cove.System("")).Run(ctx, cove.RunID(record.ID)); err != nil || now.Status != api.RunRunning {

@@ -72,7 +72,7 @@ func TestRunLeavesItsWork(t *testing.T) {
 		t.Errorf("changed is %+v", r.Changes)
 	}
 	there := s.wantSandboxes(t, 1)
-	if there[0].ID != r.Sandbox || there[0].Labels[run.RunLabel] != r.ID || there[0].Agent != "robot" || there[0].Limits.MemoryMB != 2048 || there[0].Limits.CPUs != 2 || there[0].Limits.PIDs != 512 {
+	if string(there[0].ID) != r.Sandbox || there[0].Spec.Labels[run.RunLabel] != r.ID || there[0].Spec.Agent != "robot" || there[0].Spec.Limits.Memory != 2<<30 || there[0].Spec.Limits.CPUs != 2 || there[0].Spec.Limits.PIDs != 512 {
 		t.Errorf("its sandbox is %+v", there[0])
 	}
 	l.work.set()
@@ -393,7 +393,7 @@ func TestInASandbox(t *testing.T) {
 	q := ask("read /home/cove/.robot/config", "write /home/cove/.robot/config", "answer")
 	q.Sandbox = "mine"
 	r, text := s.follow(t, s.begin(t, q).ID)
-	if r.Sandbox != there.ID || !strings.Contains(text, "tool_result fresh") {
+	if r.Sandbox != string(there.ID) || !strings.Contains(text, "tool_result fresh") {
 		t.Errorf("it was in %s\n%s", r.SandboxName, text)
 	}
 	if _, text = s.follow(t, s.begin(t, q).ID); !strings.Contains(text, "tool_result written") {

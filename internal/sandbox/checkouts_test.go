@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -24,20 +23,21 @@ func sharing(branch string) sandbox.Request {
 func TestShared(t *testing.T) {
 	h := newHome(t)
 	s := h.adopt(t)
-	made := make([]api.Sandbox, 5)
+	made := make([]view, 5)
 	var all sync.WaitGroup
 	for i := range made {
 		all.Go(func() {
-			var err error
-			if made[i], err = s.Create(t.Context(), owner, sharing(string(rune('a'+i))), nil); err != nil {
+			v, err := s.Create(t.Context(), owner, sharing(string(rune('a'+i))), nil)
+			if err != nil {
 				t.Error(err)
 			}
+			made[i] = viewOf(v)
 		})
 	}
 	all.Wait()
 	host := made[0].Within
 	for _, m := range made {
-		if m.Within != host || host == "" || m.State != "running" || m.Labels["run"] == "" || m.WorkDir != cove.Home+"/"+m.ID || m.Directory != "" {
+		if m.Within != host || host == "" || m.State != "running" || m.Spec.Labels["run"] == "" || m.Spec.WorkDir != cove.Home+"/"+m.ID || m.Spec.Directory != "" {
 			t.Errorf("made is %+v", m)
 		}
 	}
@@ -119,7 +119,8 @@ func TestNotShared(t *testing.T) {
 			who = ci
 		}
 		change(&q)
-		m, err := s.Create(t.Context(), who, q, nil)
+		v, err := s.Create(t.Context(), who, q, nil)
+		m := viewOf(v)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/provision"
 	"github.com/cove-sandbox/cove/internal/runtime"
@@ -20,7 +19,7 @@ import (
 // Create makes a long-lived sandbox for a principal, and starts it. progress receives the steps. On error, and when ctx
 // ends before, nothing of it is left. Errors: InvalidArgument, NotFound, Forbidden, Conflict, Unsupported,
 // ImageMissing, StorageFull, Unavailable.
-func (s *Sandboxes) Create(ctx context.Context, who cove.Principal, q Request, progress func(workspace.Step)) (made api.Sandbox, err error) {
+func (s *Sandboxes) Create(ctx context.Context, who cove.Principal, q Request, progress func(workspace.Step)) (made View, err error) {
 	if progress == nil {
 		progress = func(workspace.Step) {}
 	}
@@ -43,7 +42,7 @@ func (s *Sandboxes) Create(ctx context.Context, who cove.Principal, q Request, p
 }
 
 // create makes a planned sandbox.
-func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request, progress func(workspace.Step)) (made api.Sandbox, err error) {
+func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request, progress func(workspace.Step)) (made View, err error) {
 	r, leave, err := s.enter(ctx, record.ID)
 	if err != nil {
 		return made, err
@@ -72,7 +71,7 @@ func (s *Sandboxes) create(ctx context.Context, record store.Sandbox, q Request,
 		return made, err
 	}
 	record, err = s.o.Store.For(record.Owner).Sandbox(ctx, record.ID)
-	return show(record.Owner, record), err
+	return View{Sandbox: record}, err
 }
 
 // plan returns the record of a new sandbox for a request. Errors say why there can be none.
@@ -137,9 +136,7 @@ func repositoryOf(ws workspace.Workspace, asked *workspace.Repository) *store.Sa
 		return nil
 	}
 	return &store.SandboxRepository{
-		SandboxRepository: api.SandboxRepository{
-			Source: ws.Source, Remote: ws.Remote, Branch: ws.Branch, From: ws.From, Base: ws.Base, Worktree: asked.Worktree,
-		},
+		Source: ws.Source, Remote: ws.Remote, Branch: ws.Branch, From: ws.From, Base: ws.Base, Worktree: asked.Worktree,
 		Shared: ws.Shared,
 	}
 }

@@ -6,17 +6,16 @@ import (
 	"errors"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // Start starts a stopped sandbox. A running one stays as it is. Errors: NotFound, Conflict, and those of Create.
-func (s *Sandboxes) Start(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (s *Sandboxes) Start(ctx context.Context, who cove.Principal, ref string) (View, error) {
 	if record, err := s.find(ctx, who, ref); err == nil && record.Spec.Within != "" {
 		if _, err := s.Start(ctx, who, string(record.Spec.Within)); err != nil {
-			return api.Sandbox{}, err
+			return View{}, err
 		}
 		return s.Find(ctx, who, string(record.ID))
 	}
@@ -45,7 +44,7 @@ func (s *Sandboxes) Start(ctx context.Context, who cove.Principal, ref string) (
 
 // Stop ends the processes of a sandbox. Its workspace and home stay; the rest of its files goes. A stopped one stays as
 // it is. Errors: NotFound, Conflict.
-func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (View, error) {
 	return s.live(ctx, who, ref, "stop", func(r *resident, record *store.Sandbox) error {
 		switch record.State {
 		case cove.StateStopped:
@@ -77,7 +76,7 @@ func (s *Sandboxes) Stop(ctx context.Context, who cove.Principal, ref string) (a
 }
 
 // Pause freezes a sandbox: nothing in it runs, and its memory is kept. Errors: NotFound, Conflict, Unsupported.
-func (s *Sandboxes) Pause(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (s *Sandboxes) Pause(ctx context.Context, who cove.Principal, ref string) (View, error) {
 	return s.live(ctx, who, ref, "pause", func(r *resident, record *store.Sandbox) error {
 		bx, _ := s.running(r)
 		switch {
@@ -104,7 +103,7 @@ func (s *Sandboxes) Pause(ctx context.Context, who cove.Principal, ref string) (
 }
 
 // Resume continues a paused sandbox. Errors: NotFound, Conflict.
-func (s *Sandboxes) Resume(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (s *Sandboxes) Resume(ctx context.Context, who cove.Principal, ref string) (View, error) {
 	return s.live(ctx, who, ref, "resume", func(r *resident, record *store.Sandbox) error {
 		switch record.State {
 		case cove.StateRunning:
@@ -131,9 +130,9 @@ func (s *Sandboxes) Resume(ctx context.Context, who cove.Principal, ref string) 
 
 // Rename changes the name of a sandbox. Decisions about its network carry the old name until the next start. Errors:
 // NotFound, InvalidArgument, Conflict.
-func (s *Sandboxes) Rename(ctx context.Context, who cove.Principal, ref, name string) (api.Sandbox, error) {
+func (s *Sandboxes) Rename(ctx context.Context, who cove.Principal, ref, name string) (View, error) {
 	if err := CheckName(name); err != nil {
-		return api.Sandbox{}, err
+		return View{}, err
 	}
 	return s.live(ctx, who, ref, "rename", func(r *resident, record *store.Sandbox) error {
 		if err := s.o.Store.For(who).ChangeSandbox(ctx, record.ID, func(b *store.Sandbox) error { b.Name = name; return nil }); err != nil {
@@ -189,45 +188,45 @@ func (s *Sandboxes) destroy(ctx context.Context, who cove.Principal, id cove.San
 var errAlready = errors.New("it is so already")
 
 // live finds a sandbox, waits for its turn, changes its life with f, and returns its state afterwards.
-func (s *Sandboxes) live(ctx context.Context, who cove.Principal, ref string, action string, f func(*resident, *store.Sandbox) error) (api.Sandbox, error) {
+func (s *Sandboxes) live(ctx context.Context, who cove.Principal, ref string, action string, f func(*resident, *store.Sandbox) error) (View, error) {
 	record, err := s.find(ctx, who, ref)
 	if err != nil {
-		return api.Sandbox{}, err
+		return View{}, err
 	}
 	r, leave, err := s.enter(ctx, record.ID)
 	if err != nil {
-		return api.Sandbox{}, err
+		return View{}, err
 	}
 	defer leave()
 	if record, err = s.current(ctx, who, record.ID); err != nil { // as it is now
 		s.drop(r)
-		return api.Sandbox{}, err
+		return View{}, err
 	}
 	if record.Spec.Within != "" && action != "rename" {
-		return api.Sandbox{}, cove.Errorf(cove.Conflict, "%s is a checkout in a sandbox that others work in, too: it is not possible to %s it alone", record.Name, action).
+		return View{}, cove.Errorf(cove.Conflict, "%s is a checkout in a sandbox that others work in, too: it is not possible to %s it alone", record.Name, action).
 			WithHint("that sandbox is %s", record.Spec.Within)
 	}
 	if err = f(r, &record); !errors.Is(err, errAlready) {
 		s.auditLife(ctx, who, action, record, err)
 		if err != nil {
-			return api.Sandbox{}, err
+			return View{}, err
 		}
 		s.touch(ctx, record.ID)
 	}
 	record, err = s.o.Store.For(who).Sandbox(ctx, record.ID)
-	return show(who, record), err
+	return View{Sandbox: record}, err
 }
 
 // List returns the sandboxes of a principal, newest first, and to the machine's owner the orphans, which belong to no
 // sandbox.
-func (s *Sandboxes) List(ctx context.Context, who cove.Principal) (api.SandboxList, error) {
-	list := api.SandboxList{Sandboxes: []api.Sandbox{}}
+func (s *Sandboxes) List(ctx context.Context, who cove.Principal) (Listing, error) {
+	list := Listing{}
 	all, err := s.all(ctx, who)
 	if err != nil {
 		return list, err
 	}
 	for _, record := range all {
-		list.Sandboxes = append(list.Sandboxes, show(who, record))
+		list.Sandboxes = append(list.Sandboxes, View{Sandbox: record})
 	}
 	if who.IsOwner() && s.owns() == nil {
 		list.Orphans, err = s.orphans(ctx, all)
@@ -236,14 +235,14 @@ func (s *Sandboxes) List(ctx context.Context, who cove.Principal) (api.SandboxLi
 }
 
 // Find returns a sandbox with its use of the disk. Errors: NotFound, Conflict when ref fits several.
-func (s *Sandboxes) Find(ctx context.Context, who cove.Principal, ref string) (api.Sandbox, error) {
+func (s *Sandboxes) Find(ctx context.Context, who cove.Principal, ref string) (View, error) {
 	record, err := s.find(ctx, who, ref)
 	if err != nil {
-		return api.Sandbox{}, err
+		return View{}, err
 	}
-	shown := show(who, record)
+	shown := View{Sandbox: record}
 	if in, err := s.inside(ctx, who, string(record.ID)); err == nil {
-		shown.Terminals = terminalsShown(in.terminals)
+		shown.Terminals = infosOf(in.terminals)
 	}
 	if s.owns() == nil {
 		if shown.DiskUsed, err = s.host.Workspaces.Used(ctx, record.ID); cove.ErrorCode(err) == cove.NotFound {
@@ -255,7 +254,7 @@ func (s *Sandboxes) Find(ctx context.Context, who cove.Principal, ref string) (a
 
 // Extend adds to the network of a sandbox, at once and for each start. documents are those of change. Errors: NotFound,
 // InvalidArgument, Conflict when it has no network.
-func (s *Sandboxes) Extend(ctx context.Context, who cove.Principal, ref string, change api.NetworkChange, documents []*policy.Document) (cut int, err error) {
+func (s *Sandboxes) Extend(ctx context.Context, who cove.Principal, ref string, change store.NetworkChange, documents []*policy.Document) (cut int, err error) {
 	_, err = s.live(ctx, who, ref, "network", func(r *resident, record *store.Sandbox) error {
 		if cmp.Or(record.Spec.Mode, cove.NetworkNone) == cove.NetworkNone {
 			return cove.Errorf(cove.Conflict, "the sandbox %s has no network", record.Name).WithHint("make one with --network or --allow")

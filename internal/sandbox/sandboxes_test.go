@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
@@ -344,19 +343,27 @@ func (w *way) Close() {
 }
 
 // make makes a sandbox of the machine owner's.
-func (s *server) make(t *testing.T, q sandbox.Request) api.Sandbox {
+func (s *server) make(t *testing.T, q sandbox.Request) view {
 	t.Helper()
 	return s.makeFor(t, owner, q)
 }
 
-// makeFor makes a sandbox of somebody's.
-func (s *server) makeFor(t *testing.T, who cove.Principal, q sandbox.Request) api.Sandbox {
+// view is a sandbox with its ids as text, as callers write them.
+type view struct {
+	sandbox.View
+	ID, Within string
+}
+
+func viewOf(v sandbox.View) view { return view{v, string(v.ID), string(v.Spec.Within)} }
+
+// makeFor makes a sandbox for a principal.
+func (s *server) makeFor(t *testing.T, who cove.Principal, q sandbox.Request) view {
 	t.Helper()
 	made, err := s.Create(t.Context(), who, q, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return made
+	return viewOf(made)
 }
 
 // run runs a shell script inside and returns what it prints.
@@ -383,7 +390,7 @@ func (s *server) state(t *testing.T, ref string) (cove.State, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cove.State(b.State), b.Error
+	return b.State, b.Reason
 }
 
 func (s *server) wantState(t *testing.T, ref string, want cove.State) {
@@ -406,7 +413,7 @@ func TestLastingLife(t *testing.T) {
 	made := s.make(t, sandbox.Request{
 		Name: "one", Repository: &workspace.Repository{Source: "o/r"}, Spec: cove.Spec{WorkDir: "sub", Env: map[string]string{"MINE": "yes"}, Labels: map[string]string{"k": "v"}},
 	})
-	if made.State != "running" || made.Name != "one" || made.WorkDir != "/workspace/sub" || made.Network != "limited" || made.Repository == nil || made.Repository.Branch != "cove/one" {
+	if made.State != "running" || made.Name != "one" || made.Spec.WorkDir != "/workspace/sub" || made.Spec.Mode != cove.NetworkLimited || made.Spec.Repository == nil || made.Spec.Repository.Branch != "cove/one" {
 		t.Errorf("made is %+v", made)
 	}
 	if got := s.run(t, "one", "echo $MINE $WAY $GIT_TERMINAL_PROMPT $HOME"); got != "yes one 0 /home/cove\n" {
@@ -446,7 +453,7 @@ func TestLastingLife(t *testing.T) {
 	if live := s.engine.Live(); len(live) > 0 {
 		t.Errorf("stopped, the engine has %v", live)
 	}
-	for doing, f := range map[string]func(context.Context, cove.Principal, string) (api.Sandbox, error){"pause": s.Pause, "resume": s.Resume} {
+	for doing, f := range map[string]func(context.Context, cove.Principal, string) (sandbox.View, error){"pause": s.Pause, "resume": s.Resume} {
 		_, err := f(t.Context(), owner, "one")
 		wantCode(t, doing+" one that is stopped", err, cove.Conflict)
 	}
@@ -685,7 +692,7 @@ func TestLastingAdoption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Extend(t.Context(), owner, "running", api.NetworkChange{Allow: []string{"more.test"}}, more); err != nil {
+	if _, err := s.Extend(t.Context(), owner, "running", store.NetworkChange{Allow: []string{"more.test"}}, more); err != nil {
 		t.Fatal(err)
 	}
 	s.make(t, sandbox.Request{Name: "paused"})
@@ -775,7 +782,7 @@ func TestLastingReboot(t *testing.T) {
 		if state, why := s.state(t, name); state != cove.StateStopped || !strings.Contains(why, "while no server ran") {
 			t.Errorf("%s is %s: %s", name, state, why)
 		}
-		if started, err := s.Start(t.Context(), owner, name); err != nil || started.Error != "" {
+		if started, err := s.Start(t.Context(), owner, name); err != nil || started.Reason != "" {
 			t.Errorf("started: %+v, %v", started, err)
 		}
 		s.run(t, name, "echo on")
@@ -893,11 +900,11 @@ func TestLastingTenancy(t *testing.T) {
 		t.Errorf("theirs is opened as %q", got)
 	}
 	for who, want := range map[cove.Principal]string{owner: mine.ID, ci: theirs.ID} {
-		if got, err := s.Find(t.Context(), who, "same"); err != nil || got.ID != want {
+		if got, err := s.Find(t.Context(), who, "same"); err != nil || string(got.ID) != want {
 			t.Errorf("%s finds %s, %v; want %s", who.String(), got.ID, err, want)
 		}
 	}
-	if list, err := s.List(t.Context(), ci); err != nil || len(list.Sandboxes) != 1 || list.Sandboxes[0].Directory != "" {
+	if list, err := s.List(t.Context(), ci); err != nil || len(list.Sandboxes) != 1 || list.Sandboxes[0].Owner != ci {
 		t.Errorf("others see %+v, %v", list, err)
 	}
 	if list, err := s.List(t.Context(), owner); err != nil || len(list.Sandboxes) != 2 {
@@ -948,13 +955,14 @@ func TestLastingAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			made, err := s.Create(t.Context(), owner, sandbox.Request{}, nil)
+			v, err := s.Create(t.Context(), owner, sandbox.Request{}, nil)
+			made := viewOf(v)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			var same sync.WaitGroup
-			for _, f := range []func(context.Context, cove.Principal, string) (api.Sandbox, error){s.Stop, s.Start, s.Pause, s.Resume, s.Stop} {
+			for _, f := range []func(context.Context, cove.Principal, string) (sandbox.View, error){s.Stop, s.Start, s.Pause, s.Resume, s.Stop} {
 				same.Go(func() {
 					if _, err := f(t.Context(), owner, made.ID); err != nil && cove.ErrorCode(err) != cove.Conflict {
 						t.Error(err)

@@ -5,28 +5,21 @@ import (
 	"path"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// show returns the wire form of a record for a caller.
-func show(who cove.Principal, b store.Sandbox) api.Sandbox {
-	spec, shown := b.Spec, apispec.SpecOf(b.Spec.Spec)
-	s := api.Sandbox{
-		ID: string(b.ID), Name: b.Name, State: string(b.State), Error: b.Reason, Engine: spec.Engine, Isolation: shown.Isolation, Image: cmp.Or(spec.Image, "host"),
-		Profile: spec.Profile, Agent: spec.Agent, Directory: spec.Directory, WorkDir: spec.WorkDir, Network: string(cmp.Or(spec.Mode, cove.NetworkNone)),
-		AllowPR: spec.AllowPR, SSHAgent: spec.SSHAgent != "", Limits: *shown.Limits, Mounts: shown.Mounts, Exposes: Exposed(spec.Mounts), Labels: spec.Labels,
-		Within: string(spec.Within), CreatedBy: b.Owner.String(), CreatedAt: b.CreatedAt, LastUsedAt: b.LastUsedAt,
-	}
-	if !who.IsOwner() {
-		s.Directory = "" // where the owner keeps things is the owner's
-	}
-	if spec.Repository != nil {
-		s.Repository = new(spec.Repository.SandboxRepository)
-	}
-	return s
+// View is a sandbox as a caller sees it.
+type View struct {
+	store.Sandbox
+	Terminals []terminals.Info // while it runs; nil in lists
+	DiskUsed  int64            // bytes of its workspace and home; 0 in lists
+}
+
+// Listing is the sandboxes that a caller sees, newest first.
+type Listing struct {
+	Sandboxes []View
+	Orphans   []string // ids of workspaces and sandboxes without a record; for the machine's owner
 }
 
 // Exposed returns the variables whose real tokens a sandbox with these mounts can read.
@@ -39,15 +32,11 @@ func Exposed(mounts []cove.Mount) (variables []string) {
 	return variables
 }
 
-// terminalsShown returns the wire form of a sandbox's terminals.
-func terminalsShown(ttys *terminals.Set) []api.Terminal {
-	all := []api.Terminal{}
+// infosOf returns the state of a sandbox's terminals.
+func infosOf(ttys *terminals.Set) []terminals.Info {
+	all := []terminals.Info{}
 	for _, t := range ttys.List() {
-		i := t.Info()
-		all = append(all, api.Terminal{
-			ID: i.ID, Args: i.Args, Title: i.Title, Attached: i.Attached, Rows: i.Size.Rows, Columns: i.Size.Columns,
-			CreatedAt: i.Created.UTC(), ExitCode: i.Exit,
-		})
+		all = append(all, t.Info())
 	}
 	return all
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -125,7 +124,7 @@ func (v *supervisor) networkOf(record store.Sandbox) (egress.Network, error) {
 	}
 	n.Policy = append(n.Policy, within...)
 	for _, c := range spec.Changes {
-		documents, err := policy.Documents(apispec.Change(c))
+		documents, err := policy.Documents(cove.Network{Allow: c.Allow, Deny: c.Deny})
 		if err != nil {
 			return n, err
 		}

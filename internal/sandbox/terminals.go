@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/guest"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 	"github.com/cove-sandbox/cove/internal/runtime"
@@ -57,12 +56,12 @@ func (ps *Processes) OpenTerminal(ctx context.Context, who cove.Principal, ref s
 
 // Terminals lists the terminals of a running sandbox, the oldest first. Errors: NotFound, Conflict when it does not
 // run.
-func (ps *Processes) Terminals(ctx context.Context, who cove.Principal, ref string) ([]api.Terminal, error) {
+func (ps *Processes) Terminals(ctx context.Context, who cove.Principal, ref string) ([]terminals.Info, error) {
 	in, err := ps.inside(ctx, who, ref)
 	if err != nil {
 		return nil, err
 	}
-	return terminalsShown(in.terminals), nil
+	return infosOf(in.terminals), nil
 }
 
 // TerminalText returns the screen and the scrollback of a terminal as plain text; without an id, of the oldest that

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 )
 
 // Sandboxes remembers the sandboxes that last, from the moment somebody asks
@@ -49,11 +48,11 @@ type Sandbox struct {
 // SandboxSpec is what a sandbox is made of, each time it is started: what it must
 // be, with every limit, a user and its engine's name, and what has become of that.
 type SandboxSpec struct {
-	cove.Spec                     // WorkDir is absolute
-	Digest    string              // of the image that it runs from; empty when nobody has to hold one
-	ImageEnv  []string            // what that image asks to have in the environment
-	Mode      cove.NetworkMode    // in force since it was started
-	Changes   []api.NetworkChange // of its network, made while it ran, in their order
+	cove.Spec                  // WorkDir is absolute
+	Digest    string           // of the image that it runs from; empty when nobody has to hold one
+	ImageEnv  []string         // what that image asks to have in the environment
+	Mode      cove.NetworkMode // in force since it was started
+	Changes   []NetworkChange  // of its network, made while it ran, in their order
 	// Repository is nil for an empty workspace.
 	Repository *SandboxRepository
 	Directory  string // of the workspace, on the host
@@ -69,6 +68,17 @@ type SandboxSpec struct {
 
 // SandboxRepository is the repository that a sandbox works on.
 type SandboxRepository struct {
-	api.SandboxRepository
-	Shared []string // branches that everybody may read
+	Source   string   `json:"source"`           // as the request names it
+	Remote   string   `json:"remote,omitempty"` // of pushes; empty without one
+	Branch   string   `json:"branch"`           // the sandbox's own
+	From     string   `json:"from"`             // the branch or commit that it began at
+	Base     string   `json:"base"`             // id of the commit that it began at
+	Worktree bool     `json:"worktree,omitempty"`
+	Shared   []string // branches that every sandbox may read
+}
+
+// NetworkChange is an addition to the network of a running sandbox.
+type NetworkChange struct {
+	Allow []string `json:"allow,omitempty"`
+	Deny  []string `json:"deny,omitempty"`
 }

@@ -149,12 +149,12 @@ func (s *Service) Pull(ctx context.Context, who cove.Principal, ref string, q ap
 	if err != nil {
 		return api.OpenedPull{}, err
 	}
-	if shown.Repository == nil || shown.Repository.Remote == "" {
+	if shown.Spec.Repository == nil || shown.Spec.Repository.Remote == "" {
 		return api.OpenedPull{}, cove.Errorf(cove.InvalidArgument,
 			"the sandbox %s has no remote that could take a pull request", shown.Name).
 			WithHint("bring its work back: cove apply %s", shown.Name)
 	}
-	opened, err := s.o.Outlet.OpenPull(ctx, shown.Repository.Remote, forge.Pull{Title: q.Title,
+	opened, err := s.o.Outlet.OpenPull(ctx, shown.Spec.Repository.Remote, forge.Pull{Title: q.Title,
 		Head: q.Branch, Base: q.Base, Body: q.Body, Draft: q.Draft})
 	return api.OpenedPull{URL: opened.URL, Number: opened.Number}, err
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -44,10 +43,10 @@ func TestDatabaseOfEarlierVersion(t *testing.T) {
 			WorkDir: "/workspace/sub", Env: map[string]string{"A": "b"}, Mounts: []cove.Mount{{Source: "/a", Target: "/b", ReadOnly: true}},
 			AllowPR: true, SSHAgent: "/s", Git: &cove.GitIdentity{Name: "Ada", Email: "ada@example.com"}, Labels: map[string]string{"k": "v"},
 		},
-		Digest: "sha256:1", ImageEnv: []string{"LANG=C"}, Mode: cove.NetworkLimited, Changes: []api.NetworkChange{{Allow: []string{"c.test"}}},
+		Digest: "sha256:1", ImageEnv: []string{"LANG=C"}, Mode: cove.NetworkLimited, Changes: []store.NetworkChange{{Allow: []string{"c.test"}}},
 		Repository: &store.SandboxRepository{
-			SandboxRepository: api.SandboxRepository{Source: "o/r", Remote: "https://git.example/o/r", Branch: "cove/whole", From: "main", Base: "1234"},
-			Shared:            []string{"main"},
+			Source: "o/r", Remote: "https://git.example/o/r", Branch: "cove/whole", From: "main", Base: "1234",
+			Shared: []string{"main"},
 		},
 		Directory: "/d",
 	}

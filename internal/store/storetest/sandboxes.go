@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -60,10 +59,10 @@ func sandboxes(t *testing.T, open Open) {
 			AllowPR: true, SSHAgent: "/s", Git: &cove.GitIdentity{Name: "Ada", Email: "ada@example.com"}, Labels: map[string]string{"k": "v"},
 		},
 		Digest:  "sha256:1",
-		Changes: []api.NetworkChange{{Allow: []string{"b.test"}}},
+		Changes: []store.NetworkChange{{Allow: []string{"b.test"}}},
 		Repository: &store.SandboxRepository{
-			SandboxRepository: api.SandboxRepository{Source: "o/r", Remote: "https://git.example/o/r", Branch: "cove/whole", From: "main", Base: "1234"},
-			Shared:            []string{"main"},
+			Source: "o/r", Remote: "https://git.example/o/r", Branch: "cove/whole", From: "main", Base: "1234",
+			Shared: []string{"main"},
 		},
 		Directory: "/d",
 	}
