@@ -167,6 +167,19 @@ const (
 	LimitOutput  LimitKind = "output"  // output went far beyond what is kept
 )
 
+// Status is the state of an execution.
+type Status string
+
+const (
+	StatusRunning   Status = "running"
+	StatusCompleted Status = "completed" // the program exited by itself, with any code
+	StatusTimeout   Status = "timeout"
+	StatusLimited   Status = "limited" // another limit ended it
+	StatusKilled    Status = "killed"  // by a caller, or because the caller went away
+	StatusRefused   Status = "refused" // an escape attempt of critical severity
+	StatusFailed    Status = "failed"  // Cove could not run it, or was itself killed
+)
+
 // Usage is what an execution consumed. CPU, memory and pids are the kernel's
 // own accounting of the sandbox's cgroup.
 type Usage struct {

@@ -28,12 +28,12 @@ func (s Severity) rank() int {
 	return slices.Index([]Severity{Low, Medium, High, Critical}, s)
 }
 
-// Event is one match.
+// Event is one match. Its JSON is part of the records of executions.
 type Event struct {
-	Rule     string
-	Severity Severity
-	Line     int    // 1-based
-	Detail   string // what the pattern indicates
+	Rule     string   `json:"rule"`
+	Severity Severity `json:"severity"`
+	Line     int      `json:"line"`   // 1-based; 0 when it is not about the code
+	Detail   string   `json:"detail"` // what the pattern indicates
 }
 
 // Rule is one declared pattern.

@@ -106,7 +106,7 @@ func (x *Executions) Execute(ctx context.Context, who cove.Principal, r Request,
 	if started != nil {
 		started(e.id)
 	}
-	return x.record(ctx, e)
+	return x.runRecorded(ctx, e)
 }
 
 // call counts a caller of Execute, whom Close waits for.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress"
 	"github.com/cove-sandbox/cove/internal/egress/model"
@@ -97,7 +96,7 @@ func (x *Executions) Kill(ctx context.Context, who cove.Principal, id cove.Execu
 
 // Models returns what a running execution of the principal's has used of models so far;
 // nothing if it does not run here.
-func (x *Executions) Models(who cove.Principal, id cove.ExecutionID) []api.ModelUsage {
+func (x *Executions) Models(who cove.Principal, id cove.ExecutionID) []model.ProviderUsage {
 	x.mu.Lock()
 	e := x.running[id]
 	x.mu.Unlock()
@@ -105,7 +104,7 @@ func (x *Executions) Models(who cove.Principal, id cove.ExecutionID) []api.Model
 		return nil
 	}
 	if way := e.wayOut(); way != nil {
-		return model.API(way.Models())
+		return way.Models()
 	}
 	return nil
 }

@@ -17,7 +17,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/clock/clocktest"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -146,7 +145,7 @@ func TestExecute(t *testing.T) {
 		t.Errorf("result %+v, streamed %q %q", r, out.stdout.String(), out.stderr.String())
 	}
 	stored, err := h.store.Get(t.Context(), id)
-	if err != nil || stored.Status != api.StatusCompleted || stored.Output != "hello" || stored.ExitCode != 3 || stored.FinishedAt == nil {
+	if err != nil || stored.Status != cove.StatusCompleted || stored.Output != "hello" || stored.ExitCode != 3 || stored.FinishedAt == nil {
 		t.Errorf("stored %+v, %v", stored, err)
 	}
 	log, err := h.store.Audit(t.Context(), store.AuditQuery{Object: string(id), Limit: 10})
@@ -228,8 +227,8 @@ func TestEscapeAttemptIsRefusedAndRecorded(t *testing.T) {
 	if cove.ErrorCode(err) != cove.Forbidden || len(r.Events) == 0 {
 		t.Fatalf("got %+v, %v", r, err)
 	}
-	page, err := h.store.List(t.Context(), store.Query{Status: api.StatusRefused, Limit: 10})
-	if err != nil || len(page.Executions) != 1 || len(page.Executions[0].SecurityEvents) == 0 {
+	page, err := h.store.List(t.Context(), store.Query{Status: cove.StatusRefused, Limit: 10})
+	if err != nil || len(page.Executions) != 1 || len(page.Executions[0].Events) == 0 {
 		t.Errorf("stored %+v, %v", page, err)
 	}
 }
@@ -257,7 +256,7 @@ func TestTimeout(t *testing.T) {
 	if r.Limit != cove.LimitTimeout || r.ExitCode != -1 || string(r.Stdout) != "begun" {
 		t.Errorf("%+v", r)
 	}
-	if r.Status() != api.StatusTimeout {
+	if r.Status() != cove.StatusTimeout {
 		t.Errorf("status %s", r.Status())
 	}
 }
@@ -298,7 +297,7 @@ func TestCallerLeaves(t *testing.T) {
 	cancel()
 	<-done
 	stored, err := h.store.Get(t.Context(), id)
-	if err != nil || stored.Status != api.StatusKilled {
+	if err != nil || stored.Status != cove.StatusKilled {
 		t.Errorf("stored %+v, %v", stored, err)
 	}
 }
@@ -389,7 +388,7 @@ func TestEngineFaults(t *testing.T) {
 				t.Fatalf("got %v (%s), want %s", err, cove.ErrorCode(err), tt.code)
 			}
 			page, err := h.store.List(t.Context(), store.Query{Limit: 10})
-			if err != nil || len(page.Executions) != 1 || page.Executions[0].Status != api.StatusFailed || page.Executions[0].Error == "" {
+			if err != nil || len(page.Executions) != 1 || page.Executions[0].Status != cove.StatusFailed || page.Executions[0].Error == "" {
 				t.Errorf("stored %+v, %v", page.Executions, err)
 			}
 			// The place is free again.
@@ -461,7 +460,7 @@ func TestReap(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead := cove.NewInstanceID() // never held a lock
-	lost := store.Execution{Execution: api.Execution{ID: string(cove.NewExecutionID()), Language: "python", Status: api.StatusRunning, ExitCode: -1, CreatedAt: time.Now()}, Instance: dead}
+	lost := store.Execution{ID: cove.NewExecutionID(), Language: "python", Status: cove.StatusRunning, ExitCode: -1, CreatedAt: time.Now(), Instance: dead}
 	if err := h.store.Begin(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}
@@ -470,7 +469,7 @@ func TestReap(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored, err := h.store.Get(t.Context(), cove.ExecutionID(lost.ID))
-	if err != nil || stored.Status != api.StatusFailed {
+	if err != nil || stored.Status != cove.StatusFailed {
 		t.Errorf("%+v, %v", stored, err)
 	}
 	log, _ := h.store.Audit(t.Context(), store.AuditQuery{Action: "sweep", Limit: 10})
@@ -490,14 +489,14 @@ func TestReapLeavesTheLivingAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Release()
-	theirs := store.Execution{Execution: api.Execution{ID: string(cove.NewExecutionID()), Language: "python", Status: api.StatusRunning, ExitCode: -1, CreatedAt: time.Now()}, Instance: other.ID}
+	theirs := store.Execution{ID: cove.NewExecutionID(), Language: "python", Status: cove.StatusRunning, ExitCode: -1, CreatedAt: time.Now(), Instance: other.ID}
 	if err := h.store.Begin(t.Context(), theirs); err != nil {
 		t.Fatal(err)
 	}
 	if err := h.Reap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if stored, err := h.store.Get(t.Context(), cove.ExecutionID(theirs.ID)); err != nil || stored.Status != api.StatusRunning {
+	if stored, err := h.store.Get(t.Context(), cove.ExecutionID(theirs.ID)); err != nil || stored.Status != cove.StatusRunning {
 		t.Errorf("%+v, %v", stored, err)
 	}
 	if !instance.Alive(h.runDir, other.ID) {

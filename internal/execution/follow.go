@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -70,7 +69,7 @@ func (x *Executions) find(ctx context.Context, who cove.Principal, id cove.Execu
 	x.mu.Unlock()
 	if e != nil {
 		if !who.Sees(e.who) {
-			return nil, store.NoExecution(string(id))
+			return nil, store.NoExecution(id)
 		}
 		return e, nil
 	}
@@ -78,7 +77,7 @@ func (x *Executions) find(ctx context.Context, who cove.Principal, id cove.Execu
 	if err != nil {
 		return nil, err
 	}
-	if stored.Status == api.StatusRunning {
+	if stored.Status == cove.StatusRunning {
 		return nil, cove.Errorf(cove.Conflict, "execution %s runs in another process of Cove", id).
 			WithHint("the command line on that machine finds it")
 	}

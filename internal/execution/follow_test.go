@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -68,7 +67,7 @@ func TestFollow(t *testing.T) {
 				t.Errorf("from %v: %v", from, err)
 			}
 			// What follows the end finds the record.
-			if s, err := h.store.Get(t.Context(), e); err != nil || s.Status != api.StatusCompleted {
+			if s, err := h.store.Get(t.Context(), e); err != nil || s.Status != cove.StatusCompleted {
 				t.Errorf("record %+v, %v", s, err)
 			}
 		})
@@ -123,7 +122,7 @@ func TestFollowGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	wg.Wait()
-	elsewhere := store.Execution{Execution: api.Execution{ID: string(cove.NewExecutionID())}}
+	elsewhere := store.Execution{ID: cove.NewExecutionID()}
 	if err := h.store.Begin(t.Context(), elsewhere); err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,7 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/detect"
-	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -33,7 +31,7 @@ func (x *Executions) inspect(ctx context.Context, e *execution) error {
 	now := x.o.Clock.Now().UTC()
 	begun := x.entry(e, now)
 	entry := begun
-	entry.Status, entry.Error, entry.FinishedAt = api.StatusRefused, refusal.Message, &now
+	entry.Status, entry.Error, entry.FinishedAt = cove.StatusRefused, refusal.Message, &now
 	if err := errors.Join(x.o.Store.For(e.who).Begin(ctx, begun), x.o.Store.For(e.who).Finish(ctx, entry)); err != nil {
 		x.o.Log.Error("cannot record a refused execution", "execution", e.id, "error", err)
 	}
@@ -51,26 +49,14 @@ func (x *Executions) entry(e *execution, started time.Time) store.Execution {
 	spec := e.request.Spec
 	spec.Engine, spec.Limits, spec.Env = name, e.limits, nil
 	return store.Execution{
-		Execution: api.Execution{
-			ID: string(e.id), Language: e.runtime.Name, Engine: name, Status: api.StatusRunning, ExitCode: -1,
-			CreatedAt: started, SecurityEvents: Events(e.events),
-		},
-		Instance: x.o.Instance, Owner: e.who, CodeHash: hex.EncodeToString(sum[:]), Spec: spec,
+		ID: e.id, Instance: x.o.Instance, Owner: e.who, CodeHash: hex.EncodeToString(sum[:]), Language: e.runtime.Name,
+		Engine: name, Spec: spec, Status: cove.StatusRunning, ExitCode: -1, Events: e.events, CreatedAt: started,
 	}
 }
 
-// Events are security events as the API shows them.
-func Events(events []detect.Event) []api.SecurityEvent {
-	shown := make([]api.SecurityEvent, 0, len(events))
-	for _, ev := range events {
-		shown = append(shown, api.SecurityEvent{Rule: ev.Rule, Severity: string(ev.Severity), Line: ev.Line, Detail: ev.Detail})
-	}
-	return shown
-}
-
-// record runs e between its two records. The first is written while the
-// sandbox is being made, and is there before the program begins.
-func (x *Executions) record(ctx context.Context, e *execution) (Result, error) {
+// runRecorded runs e between its two records. The first is written while the
+// sandbox is being made, and is complete before the program begins.
+func (x *Executions) runRecorded(ctx context.Context, e *execution) (Result, error) {
 	started := x.o.Clock.Now().UTC().Truncate(time.Microsecond) // as the store keeps it
 	entry := x.entry(e, started)
 	begun := make(chan error, 1)
@@ -98,10 +84,12 @@ func (x *Executions) record(ctx context.Context, e *execution) (Result, error) {
 // finish writes the second record and the audit line.
 func (x *Executions) finish(ctx context.Context, e *execution, entry store.Execution, r Result, err error) {
 	if err == nil {
-		entry.Execution = r.API()
+		end := r.Record()
+		end.Instance, end.Owner, end.CodeHash, end.Spec = entry.Instance, entry.Owner, entry.CodeHash, entry.Spec
+		entry = end
 	} else {
 		now := x.o.Clock.Now().UTC()
-		entry.Status, entry.Error, entry.FinishedAt = api.StatusFailed, err.Error(), &now
+		entry.Status, entry.Error, entry.FinishedAt = cove.StatusFailed, err.Error(), &now
 	}
 	if err := x.o.Store.For(e.who).Finish(context.WithoutCancel(ctx), entry); err != nil {
 		x.o.Log.Error("cannot record the end of an execution", "execution", e.id, "error", err)
@@ -116,33 +104,28 @@ func (x *Executions) finish(ctx context.Context, e *execution, entry store.Execu
 	})
 }
 
-// Status is how an execution with this result is listed.
-func (r Result) Status() api.Status {
+// Status returns the state of an execution with this result.
+func (r Result) Status() cove.Status {
 	switch {
 	case r.Killed:
-		return api.StatusKilled
+		return cove.StatusKilled
 	case r.Limit == cove.LimitTimeout:
-		return api.StatusTimeout
+		return cove.StatusTimeout
 	case r.Limit != "":
-		return api.StatusLimited
+		return cove.StatusLimited
 	}
-	return api.StatusCompleted
+	return cove.StatusCompleted
 }
 
-// API is the result as the API shows it.
-func (r Result) API() api.Execution {
+// Record returns the part of an execution's record that its result determines.
+func (r Result) Record() store.Execution {
 	finished := r.Started.Add(r.Duration).Truncate(time.Microsecond)
-	return api.Execution{
-		ID: string(r.ID), Language: r.Language, Engine: r.Engine, Status: r.Status(),
-		Output: text(r.Stdout), Stderr: text(r.Stderr),
-		ExitCode: r.ExitCode, Duration: r.Duration.Seconds(), LimitHit: string(r.Limit), Truncated: r.Truncated,
-		Usage: api.ResourceUsage{
-			CPUTimeMS: float64(r.Usage.CPUTime.Microseconds()) / 1000, MemoryPeakMB: float64(r.Usage.MemoryPeak) / (1 << 20),
-			PIDsUsed: r.Usage.PIDsPeak, BytesWritten: r.Usage.BytesWritten, DiskUsed: r.Usage.DiskUsed,
-		},
-		Models: model.API(r.Models), SecurityEvents: Events(r.Events), Labels: r.Labels, CreatedAt: r.Started, FinishedAt: &finished,
+	return store.Execution{
+		ID: r.ID, Language: r.Language, Engine: r.Engine, Spec: cove.Spec{Labels: r.Labels}, Status: r.Status(),
+		ExitCode: r.ExitCode, Limit: r.Limit, Duration: r.Duration, Usage: r.Usage, Models: r.Models, Events: r.Events,
+		Output: text(r.Stdout), Stderr: text(r.Stderr), Truncated: r.Truncated, CreatedAt: r.Started, FinishedAt: &finished,
 	}
 }
 
-// text is output as JSON can carry it.
+// text returns output in a form that JSON can carry.
 func text(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }

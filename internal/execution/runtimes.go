@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
-	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/engine/job"
 	"github.com/cove-sandbox/cove/internal/engine/process"
@@ -22,9 +20,16 @@ import (
 // probeTimeout bounds the question for all versions together.
 const probeTimeout = 20 * time.Second
 
-// Runtimes says which runtimes an image has, by asking each for its version in
-// one sandbox.
-func (x *Executions) Runtimes(ctx context.Context, image, engineName string) ([]api.Runtime, error) {
+// Runtime describes a runtime in an image. Version is empty and Missing has a remedy when the image lacks it.
+type Runtime struct {
+	Name    string
+	Version string
+	Missing string
+	Limits  cove.Limits // defaults, the timeout included
+}
+
+// Runtimes returns every runtime, with its version in an image. It asks all of them in one sandbox.
+func (x *Executions) Runtimes(ctx context.Context, image, engineName string) ([]Runtime, error) {
 	j, root, release, err := x.openProbe(ctx, image, engineName)
 	if err != nil {
 		return nil, err
@@ -33,7 +38,7 @@ func (x *Executions) Runtimes(ctx context.Context, image, engineName string) ([]
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	all := runtime.All()
-	rows := make([]api.Runtime, len(all))
+	rows := make([]Runtime, len(all))
 	var asked sync.WaitGroup
 	for i, r := range all {
 		asked.Go(func() { rows[i] = x.ask(ctx, j, r, root, image) })
@@ -73,12 +78,11 @@ func (x *Executions) openProbe(ctx context.Context, image, engineName string) (j
 	return j, root, release, err
 }
 
-// ask has one runtime say its version.
-func (x *Executions) ask(ctx context.Context, j *job.Job, r runtime.Runtime, root engine.Rootfs, image string) api.Runtime {
-	row := api.Runtime{Name: r.Name}
+// ask asks one runtime for its version.
+func (x *Executions) ask(ctx context.Context, j *job.Job, r runtime.Runtime, root engine.Rootfs, image string) Runtime {
+	row := Runtime{Name: r.Name}
 	if limits, err := x.o.Bounds.Resolve(r, cove.Limits{}); err == nil {
-		row.Timeout = limits.Timeout.Seconds()
-		row.Limits = apispec.LimitsOf(limits)
+		row.Limits = limits
 	}
 	var said bytes.Buffer
 	o, err := j.Run(ctx, guest.ProcessSpec{
@@ -89,7 +93,6 @@ func (x *Executions) ask(ctx context.Context, j *job.Job, r runtime.Runtime, roo
 		row.Missing = cove.ErrorHint(r.Missing(image))
 		return row
 	}
-	row.Available = true
 	row.Version, _, _ = strings.Cut(strings.TrimSpace(said.String()), "\n")
 	return row
 }

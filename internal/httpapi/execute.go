@@ -5,6 +5,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/execution"
 )
@@ -33,7 +34,7 @@ func (s *Server) execute(ctx context.Context, in *executeInput) (*answer[api.Exe
 	if err != nil {
 		return nil, err
 	}
-	return &answer[api.Execution]{result.API()}, nil
+	return &answer[api.Execution]{apispec.Execution(result.Record())}, nil
 }
 
 // run executes and counts.

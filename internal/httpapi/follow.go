@@ -9,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/execution"
 )
 
@@ -47,7 +48,7 @@ func (s *Server) resume(ctx context.Context, ex *exchange, id cove.ExecutionID, 
 	case gerr != nil:
 		s.breakOff(ex, events, gerr)
 		return
-	case record.Status == api.StatusRunning && err != nil: // in another process
+	case record.Status == cove.StatusRunning && err != nil: // in another process
 		s.breakOff(ex, events, err)
 		return
 	case err != nil:
@@ -55,7 +56,7 @@ func (s *Server) resume(ctx context.Context, ex *exchange, id cove.ExecutionID, 
 		events.Stdout([]byte(after(record.Output, from.Stdout)))
 		events.Stderr([]byte(after(record.Stderr, from.Stderr)))
 	}
-	e := whole(record)
+	e := apispec.Execution(record)
 	e.Output, e.Stderr = "", "" // handed out already
 	events.finish(api.EventDone, e)
 }

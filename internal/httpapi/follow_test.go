@@ -41,7 +41,7 @@ func (h *harness) followed(id cove.ExecutionID, last string) []sse {
 func TestFollow(t *testing.T) {
 	h := start(t, nil)
 	id := cove.NewExecutionID()
-	record := store.Execution{Execution: api.Execution{ID: string(id), Status: api.StatusCompleted, ExitCode: 3, Output: "one\ntwö\n", Stderr: "oops\n"}}
+	record := store.Execution{ID: id, Status: cove.StatusCompleted, ExitCode: 3, Output: "one\ntwö\n", Stderr: "oops\n"}
 	h.store.executions[id] = record
 	live := func(_ context.Context, _ cove.ExecutionID, from execution.Position, begun func(), out process.Output) error {
 		begun()
@@ -96,7 +96,7 @@ func TestFollowErrors(t *testing.T) {
 		}
 	}
 	// One that runs in another process is known, and cannot be followed here.
-	h.store.executions[id] = store.Execution{Execution: api.Execution{ID: string(id), Status: api.StatusRunning}}
+	h.store.executions[id] = store.Execution{ID: id, Status: cove.StatusRunning}
 	if r := h.get(path); r.StatusCode != 409 {
 		t.Errorf("elsewhere: status %d", r.StatusCode)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -25,13 +26,13 @@ func (s *Server) list(ctx context.Context, in *listInput) (*answer[api.Execution
 	if err != nil {
 		return nil, err
 	}
-	page, err := s.Store.For(exchangeOf(ctx).who).List(ctx, store.Query{Labels: labels, Language: in.Language, Status: api.Status(in.Status), Since: in.Since, Until: in.Until, Cursor: in.Cursor, Limit: in.Limit})
+	page, err := s.Store.For(exchangeOf(ctx).who).List(ctx, store.Query{Labels: labels, Language: in.Language, Status: cove.Status(in.Status), Since: in.Since, Until: in.Until, Cursor: in.Cursor, Limit: in.Limit})
 	if err != nil {
 		return nil, err
 	}
 	out := api.ExecutionList{Executions: make([]api.Execution, 0, len(page.Executions)), NextCursor: page.Next}
 	for _, e := range page.Executions {
-		out.Executions = append(out.Executions, whole(e))
+		out.Executions = append(out.Executions, apispec.Execution(e))
 	}
 	return &answer[api.ExecutionList]{out}, nil
 }
@@ -47,10 +48,10 @@ func (s *Server) get(ctx context.Context, in *idInput) (*answer[api.Execution], 
 	if err != nil {
 		return nil, err
 	}
-	if e.Status == api.StatusRunning {
+	if e.Status == cove.StatusRunning {
 		e.Models = s.Executor.Models(who, id)
 	}
-	return &answer[api.Execution]{whole(e)}, nil
+	return &answer[api.Execution]{apispec.Execution(e)}, nil
 }
 
 // kill is DELETE /executions/{id}.
@@ -67,7 +68,7 @@ func (s *Server) kill(ctx context.Context, in *idInput) (*answer[api.Execution],
 	if err != nil {
 		return nil, err
 	}
-	return &answer[api.Execution]{whole(e)}, nil
+	return &answer[api.Execution]{apispec.Execution(e)}, nil
 }
 
 // settled is the record of an execution that has been killed. Its end is
@@ -77,7 +78,7 @@ func (s *Server) settled(ctx context.Context, who cove.Principal, id cove.Execut
 	begun := s.Clock.Monotonic()
 	for {
 		e, err := s.Store.For(who).Get(ctx, id)
-		if err != nil || e.Status != api.StatusRunning || s.Clock.Since(begun) > patience {
+		if err != nil || e.Status != cove.StatusRunning || s.Clock.Since(begun) > patience {
 			return e, err
 		}
 		select {
@@ -86,15 +87,6 @@ func (s *Server) settled(ctx context.Context, who cove.Principal, id cove.Execut
 			return e, cove.Errorf(cove.Canceled, "the caller went away: %w", ctx.Err())
 		}
 	}
-}
-
-// whole is e with no null where the schema has a list.
-func whole(e store.Execution) api.Execution {
-	if e.SecurityEvents == nil {
-		e.SecurityEvents = []api.SecurityEvent{}
-	}
-	e.Labels = e.Spec.Labels
-	return e.Execution
 }
 
 // noExecution answers ids that are none like ids that name nothing.

@@ -24,6 +24,7 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/execution"
@@ -102,8 +103,8 @@ func (f *fakeExecutor) Certificate(context.Context, cove.Principal, cove.Executi
 	return []byte("a certificate"), f.killErr
 }
 
-func (f *fakeExecutor) Models(cove.Principal, cove.ExecutionID) []api.ModelUsage {
-	return []api.ModelUsage{{Provider: "anthropic", Requests: 1}}
+func (f *fakeExecutor) Models(cove.Principal, cove.ExecutionID) []model.ProviderUsage {
+	return []model.ProviderUsage{{Provider: "anthropic", Usage: model.Usage{Requests: 1}}}
 }
 
 func (f *fakeExecutor) Holds(cove.Principal) []approval.Hold {
@@ -153,8 +154,8 @@ func (f *fakeExecutor) Active() int {
 
 func (f *fakeExecutor) Queued() int { return 0 }
 
-func (f *fakeExecutor) Runtimes(context.Context, string, string) ([]api.Runtime, error) {
-	return []api.Runtime{{Name: "python", Available: true, Version: "3.13", Timeout: 10, Limits: api.Limits{MemoryMB: 256}}}, nil
+func (f *fakeExecutor) Runtimes(context.Context, string, string) ([]execution.Runtime, error) {
+	return []execution.Runtime{{Name: "python", Version: "3.13", Limits: cove.Limits{Memory: 256 << 20, Timeout: 10 * time.Second}}}, nil
 }
 
 func (f *fakeExecutor) Health(context.Context) map[string]string {

@@ -104,7 +104,7 @@ func TestModels(t *testing.T) {
 			t.Errorf("%s: status %d", wrong, r.StatusCode)
 		}
 	}
-	h.store.executions = map[cove.ExecutionID]store.Execution{someID: {Execution: api.Execution{ID: someID, Status: api.StatusRunning}}}
+	h.store.executions = map[cove.ExecutionID]store.Execution{someID: {ID: someID, Status: cove.StatusRunning}}
 	if r := h.get("/executions/" + someID); !strings.Contains(r.body, `"provider":"anthropic"`) {
 		t.Errorf("while it runs: %s", r.body)
 	}

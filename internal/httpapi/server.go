@@ -26,6 +26,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/clock"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine/process"
 	"github.com/cove-sandbox/cove/internal/execution"
@@ -51,10 +52,10 @@ type Executor interface {
 	// trusts, as PEM. Errors as ExtendNetwork's.
 	Certificate(ctx context.Context, who cove.Principal, id cove.ExecutionID) ([]byte, error)
 	// Models returns what a running execution of the principal's has used of models so far.
-	Models(who cove.Principal, id cove.ExecutionID) []api.ModelUsage
+	Models(who cove.Principal, id cove.ExecutionID) []model.ProviderUsage
 	Active() int
 	Queued() int
-	Runtimes(ctx context.Context, image, engine string) ([]api.Runtime, error)
+	Runtimes(ctx context.Context, image, engine string) ([]execution.Runtime, error)
 	// Health returns "ok", engine.Unused or the fault of each engine.
 	Health(ctx context.Context) map[string]string
 }

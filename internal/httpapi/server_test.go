@@ -111,7 +111,7 @@ func TestPlaces(t *testing.T) {
 	if r := h.get("/health"); r.StatusCode != 200 {
 		t.Errorf("health: status %d", r.StatusCode)
 	}
-	h.store.executions[id] = store.Execution{Execution: api.Execution{ID: string(id), Status: api.StatusKilled}}
+	h.store.executions[id] = store.Execution{ID: id, Status: cove.StatusKilled}
 	if r := h.do(h.client, "DELETE", "/executions/"+string(id), ""); r.StatusCode != 200 {
 		t.Errorf("kill: status %d", r.StatusCode)
 	}
@@ -125,13 +125,13 @@ func TestPlaces(t *testing.T) {
 func TestHistory(t *testing.T) {
 	h := start(t, nil)
 	id := cove.NewExecutionID()
-	h.store.executions[id] = store.Execution{Execution: api.Execution{ID: string(id), Language: "python", Status: api.StatusCompleted, CreatedAt: time.Unix(1, 0).UTC()}, Owner: cove.Address("127.0.0.1"), CodeHash: "h"}
+	h.store.executions[id] = store.Execution{ID: id, Language: "python", Status: cove.StatusCompleted, CreatedAt: time.Unix(1, 0).UTC(), Owner: cove.Address("127.0.0.1"), CodeHash: "h"}
 	e := decode[api.Execution](t, h.get("/executions/"+string(id)), 200)
 	if e.ID != string(id) || e.SecurityEvents == nil {
 		t.Errorf("%+v", e)
 	}
 	others := cove.NewExecutionID()
-	h.store.executions[others] = store.Execution{Execution: api.Execution{ID: string(others), Status: api.StatusCompleted}, Owner: cove.KeyHolder("other")}
+	h.store.executions[others] = store.Execution{ID: others, Status: cove.StatusCompleted, Owner: cove.KeyHolder("other")}
 	if r := h.get("/executions/" + string(others)); r.StatusCode != 404 {
 		t.Errorf("another's: status %d", r.StatusCode)
 	}
@@ -141,7 +141,7 @@ func TestHistory(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	q := h.store.query
-	if q.Client != "ip:127.0.0.1" || q.Language != "python" || q.Status != api.StatusCompleted || q.Cursor != "abc" || q.Limit != 7 || !q.Since.Equal(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)) ||
+	if q.Client != "ip:127.0.0.1" || q.Language != "python" || q.Status != cove.StatusCompleted || q.Cursor != "abc" || q.Limit != 7 || !q.Since.Equal(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)) ||
 		!q.Until.Equal(time.Date(2031, 1, 2, 2, 4, 5, 500_000_000, time.UTC)) {
 		t.Errorf("query %+v", q)
 	}

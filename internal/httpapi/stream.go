@@ -10,6 +10,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/clock"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/engine/process"
@@ -54,7 +55,7 @@ func (s *Server) follow(ctx context.Context, ex *exchange, req execution.Request
 	}
 	switch {
 	case err == nil && events.begun():
-		e := result.API()
+		e := apispec.Execution(result.Record())
 		e.Output, e.Stderr = "", "" // handed out already
 		events.finish(api.EventDone, e)
 	case err == nil:

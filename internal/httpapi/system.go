@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
@@ -23,12 +24,14 @@ func (s *Server) runtimes(ctx context.Context, in *runtimesInput) (*answer[api.R
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.Executor.Runtimes(ctx, image, in.Engine)
+	all, err := s.Executor.Runtimes(ctx, image, in.Engine)
 	if err != nil {
 		return nil, err
 	}
-	if list == nil {
-		list = []api.Runtime{}
+	list := make([]api.Runtime, len(all))
+	for i, r := range all {
+		list[i] = api.Runtime{Name: r.Name, Available: r.Missing == "", Version: r.Version, Missing: r.Missing,
+			Limits: apispec.LimitsOf(r.Limits), Timeout: r.Limits.Timeout.Seconds()}
 	}
 	return &answer[api.RuntimeList]{api.RuntimeList{Runtimes: list}}, nil
 }

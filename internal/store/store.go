@@ -11,8 +11,10 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/detect"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 )
 
 // Store remembers executions and audit records. Methods may be called
@@ -151,20 +153,35 @@ const MaxPage = 500
 
 // Execution is the stored record of one execution.
 type Execution struct {
-	api.Execution
-	Instance cove.InstanceID // whose it is
-	Owner    cove.Principal  // who asked
-	CodeHash string          // SHA-256 of the code, hex
-	// Spec is what its sandbox had to be, without the environment, whose values may be
-	// secrets; of records of earlier versions it is zero.
-	Spec cove.Spec
+	ID       cove.ExecutionID
+	Instance cove.InstanceID // the process of Cove that runs it
+	Owner    cove.Principal
+	CodeHash string // SHA-256 of the code, hex
+	Language string
+	Engine   string
+	// Spec describes its sandbox, without the environment, whose values may be secrets. It is zero in records of earlier
+	// versions.
+	Spec       cove.Spec
+	Status     cove.Status
+	ExitCode   int // 128+N for signal N; -1 when Cove ended it, or while it runs
+	Limit      cove.LimitKind
+	Duration   time.Duration
+	Usage      cove.Usage
+	Models     []model.ProviderUsage
+	Events     []detect.Event
+	Output     string // UTF-8, as Stderr
+	Stderr     string
+	Truncated  bool   // output beyond the limit was dropped
+	Error      string // why it failed, when Cove and not the program did
+	CreatedAt  time.Time
+	FinishedAt *time.Time
 }
 
 // Query selects executions.
 type Query struct {
 	Client   string // who asked for it
 	Language string
-	Status   api.Status
+	Status   cove.Status
 	Labels   map[string]string // all of them
 	Since    time.Time         // inclusive; zero is no bound
 	Until    time.Time         // exclusive

@@ -67,7 +67,7 @@ func (r Records) Finish(ctx context.Context, e Execution) error {
 func (r Records) Get(ctx context.Context, id cove.ExecutionID) (Execution, error) {
 	e, err := r.store.Get(ctx, id)
 	if err == nil && !r.p.Sees(e.Owner) {
-		return Execution{}, NoExecution(string(id))
+		return Execution{}, NoExecution(id)
 	}
 	return e, err
 }
@@ -337,7 +337,9 @@ func (r Records) RemoveRun(ctx context.Context, id cove.RunID) error {
 }
 
 // NoExecution is the error about an execution that is not there, or another's.
-func NoExecution(id string) error { return cove.Errorf(cove.NotFound, "no execution %.64q", id) }
+func NoExecution(id cove.ExecutionID) error {
+	return cove.Errorf(cove.NotFound, "no execution %.64q", id)
+}
 
 // NoSandbox is the error about a sandbox that is not there, or another's.
 func NoSandbox(id cove.SandboxID) error {

@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 )
 
 const budgetHint = "write it like requests=100,tokens=200000,cost=1.50"
@@ -198,19 +197,8 @@ func (l *Ledger) Used() []ProviderUsage {
 	return all
 }
 
-// ProviderUsage is the use of one provider.
+// ProviderUsage is the use of one provider. Its JSON is part of the records of executions.
 type ProviderUsage struct {
-	Provider string
+	Provider string `json:"provider"`
 	Usage
-}
-
-// API returns usage in the API's form.
-func API(all []ProviderUsage) (shown []api.ModelUsage) {
-	for _, u := range all {
-		shown = append(shown, api.ModelUsage{
-			Provider: u.Provider, Requests: u.Requests, InputTokens: u.Input, OutputTokens: u.Output,
-			CacheReadTokens: u.CacheRead, CacheWriteTokens: u.CacheWrite, Cost: u.Cost, Estimated: u.Estimated,
-		})
-	}
-	return shown
 }

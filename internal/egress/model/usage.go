@@ -8,13 +8,13 @@ import (
 // Usage is the use of models by calls. Input excludes tokens read from or written to a provider's cache, which have
 // other prices.
 type Usage struct {
-	Requests   int64
-	Input      int64   // tokens
-	Output     int64   // tokens
-	CacheRead  int64   // tokens
-	CacheWrite int64   // tokens
-	Cost       float64 // dollars, as far as prices are known
-	Estimated  int64   // requests whose answer did not state usage
+	Requests   int64   `json:"requests"`
+	Input      int64   `json:"input_tokens"`
+	Output     int64   `json:"output_tokens"`
+	CacheRead  int64   `json:"cache_read_tokens"`   // tokens
+	CacheWrite int64   `json:"cache_write_tokens"`  // tokens
+	Cost       float64 `json:"cost,omitempty"`      // dollars, as far as prices are known
+	Estimated  int64   `json:"estimated,omitempty"` // requests whose answer did not state usage
 }
 
 // Tokens returns the sum of all tokens.

@@ -18,7 +18,6 @@ import (
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/clock"
-	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/engine"
 	"github.com/cove-sandbox/cove/internal/gateway"
@@ -253,7 +252,7 @@ func (c *client) describe() api.GatewayClient {
 		d.Problem = fmt.Sprint(c.problem)
 		return d
 	}
-	d.Models = model.API(c.way.Models())
+	d.Models = apispec.Models(c.way.Models())
 	d.Open, d.Files = c.proxy != nil || c.session != nil, c.way.Files()
 	proxy := ""
 	if c.Transparent {

@@ -5,17 +5,19 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/detect"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
-// columns are those of an api.Execution and its store.Execution, in the order
-// that scan reads them.
+// columns lists the columns of a store.Execution in the order of scan. Their units are those of the API: seconds,
+// milliseconds of CPU time, MiB.
 const columns = `e.id, e.instance, e.client, e.code_hash, e.language, e.engine, e.status, e.exit_code, e.duration,
 	e.limit_hit, e.cpu_time_ms, e.memory_peak_mb, e.pids_used, e.bytes_written, e.disk_used, e.truncated, e.events, e.models,
 	e.error, e.spec, e.created_at, e.finished_at`
@@ -23,7 +25,7 @@ const columns = `e.id, e.instance, e.client, e.code_hash, e.language, e.engine, 
 // Begin implements store.Store.
 func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 	if e.Status == "" {
-		e.Status = api.StatusRunning
+		e.Status = cove.StatusRunning
 	}
 	row, stdout, stderr, err := outcome(e)
 	if err != nil {
@@ -34,7 +36,7 @@ func (s *Store) Begin(ctx context.Context, e store.Execution) error {
 		return err
 	}
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
-		args := append([]any{e.ID, string(e.Instance), e.Owner.String(), e.CodeHash, e.Language, string(spec), e.CreatedAt.UnixMicro()}, row...)
+		args := append([]any{string(e.ID), string(e.Instance), e.Owner.String(), e.CodeHash, e.Language, string(spec), e.CreatedAt.UnixMicro()}, row...)
 		r, err := tx.ExecContext(ctx, `INSERT INTO executions (id, instance, client, code_hash, language, spec, created_at,
 			engine, status, exit_code, duration, limit_hit, cpu_time_ms, memory_peak_mb, pids_used, bytes_written,
 			disk_used, truncated, events, models, error, finished_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`, args...)
@@ -60,15 +62,15 @@ func (s *Store) Finish(ctx context.Context, e store.Execution) error {
 	}
 	return s.change(ctx, "write", func(tx *sql.Tx) error {
 		var seq int64
-		var status api.Status
-		err := tx.QueryRowContext(ctx, `SELECT seq, status FROM executions WHERE id = ?`, e.ID).Scan(&seq, &status)
+		var status cove.Status
+		err := tx.QueryRowContext(ctx, `SELECT seq, status FROM executions WHERE id = ?`, string(e.ID)).Scan(&seq, &status)
 		if errors.Is(err, sql.ErrNoRows) {
 			return store.NoExecution(e.ID)
 		}
 		if err != nil {
 			return err
 		}
-		if status != api.StatusRunning {
+		if status != cove.StatusRunning {
 			return cove.Errorf(cove.Conflict, "execution %s has finished already", e.ID)
 		}
 		_, err = tx.ExecContext(ctx, `UPDATE executions SET engine = ?, status = ?, exit_code = ?, duration = ?,
@@ -86,11 +88,7 @@ func outcome(e store.Execution) (row []any, stdout, stderr string, err error) {
 	var cut1, cut2 bool
 	stdout, cut1 = store.Cut(e.Output, store.MaxOutput)
 	stderr, cut2 = store.Cut(e.Stderr, store.MaxOutput)
-	events := e.SecurityEvents
-	if events == nil {
-		events = []api.SecurityEvent{}
-	}
-	list, err := json.Marshal(events)
+	list, err := json.Marshal(append([]detect.Event{}, e.Events...))
 	if err != nil {
 		return nil, "", "", err
 	}
@@ -99,12 +97,14 @@ func outcome(e store.Execution) (row []any, stdout, stderr string, err error) {
 		finished = e.FinishedAt.UnixMicro()
 	}
 	reason, _ := store.Cut(e.Error, store.MaxDetail)
-	models, err := json.Marshal(append([]api.ModelUsage{}, e.Models...))
+	models, err := json.Marshal(append([]model.ProviderUsage{}, e.Models...))
 	if err != nil {
 		return nil, "", "", err
 	}
-	return []any{e.Engine, string(e.Status), e.ExitCode, e.Duration, e.LimitHit, e.Usage.CPUTimeMS, e.Usage.MemoryPeakMB,
-		e.Usage.PIDsUsed, e.Usage.BytesWritten, e.Usage.DiskUsed, e.Truncated || cut1 || cut2, string(list), string(models), reason, finished}, stdout, stderr, nil
+	return []any{
+		e.Engine, string(e.Status), e.ExitCode, e.Duration.Seconds(), string(e.Limit),
+		float64(e.Usage.CPUTime.Microseconds()) / 1000, float64(e.Usage.MemoryPeak) / (1 << 20), e.Usage.PIDsPeak, e.Usage.BytesWritten, e.Usage.DiskUsed, e.Truncated || cut1 || cut2, string(list), string(models), reason, finished,
+	}, stdout, stderr, nil
 }
 
 func insertOutput(ctx context.Context, tx *sql.Tx, seq int64, stdout, stderr string) error {
@@ -122,7 +122,7 @@ func (s *Store) Get(ctx context.Context, id cove.ExecutionID) (store.Execution, 
 	var e store.Execution
 	err := scan(row, &e, &e.Output, &e.Stderr)
 	if errors.Is(err, sql.ErrNoRows) {
-		return e, store.NoExecution(string(id))
+		return e, store.NoExecution(id)
 	}
 	return e, s.fault("read", err)
 }
@@ -218,20 +218,24 @@ func checkLimit(n int) error {
 // scan reads columns and then what follows them in the query.
 func scan(row interface{ Scan(...any) error }, e *store.Execution, more ...any) error {
 	var client, events, models, spec string
+	var seconds, milliseconds, mebibytes float64
 	var created int64
 	var finished sql.NullInt64
 	err := row.Scan(append([]any{&e.ID, &e.Instance, &client, &e.CodeHash, &e.Language, &e.Engine, &e.Status, &e.ExitCode,
-		&e.Duration, &e.LimitHit, &e.Usage.CPUTimeMS, &e.Usage.MemoryPeakMB, &e.Usage.PIDsUsed, &e.Usage.BytesWritten,
+		&seconds, &e.Limit, &milliseconds, &mebibytes, &e.Usage.PIDsPeak, &e.Usage.BytesWritten,
 		&e.Usage.DiskUsed, &e.Truncated, &events, &models, &e.Error, &spec, &created, &finished}, more...)...)
 	if err != nil {
 		return err
 	}
+	e.Duration = time.Duration(math.Round(seconds * float64(time.Second)))
+	e.Usage.CPUTime = time.Duration(math.Round(milliseconds * float64(time.Millisecond)))
+	e.Usage.MemoryPeak = int64(math.Round(mebibytes * (1 << 20)))
 	e.Owner, e.CreatedAt = cove.ParsePrincipal(client), time.UnixMicro(created).UTC()
 	if finished.Valid {
 		t := time.UnixMicro(finished.Int64).UTC()
 		e.FinishedAt = &t
 	}
-	if err := json.Unmarshal([]byte(events), &e.SecurityEvents); err != nil {
+	if err := json.Unmarshal([]byte(events), &e.Events); err != nil {
 		return cove.Errorf(cove.Corrupt, "the stored security events of execution %.64q cannot be read: %w", e.ID, err)
 	}
 	if err := json.Unmarshal([]byte(models), &e.Models); err != nil {
@@ -264,7 +268,7 @@ func (s *Store) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (i
 	err = s.change(ctx, "write", func(tx *sql.Tx) error {
 		r, err := tx.ExecContext(ctx, `UPDATE executions SET status = ?, exit_code = -1, error = ?
 			WHERE status = ? AND instance IN (SELECT value FROM json_each(?))`,
-			string(api.StatusFailed), "the Cove process that ran it ended before it did", string(api.StatusRunning), string(list))
+			string(cove.StatusFailed), "the Cove process that ran it ended before it did", string(cove.StatusRunning), string(list))
 		if err == nil {
 			n, err = r.RowsAffected()
 		}
@@ -275,7 +279,7 @@ func (s *Store) Abandon(ctx context.Context, dead func(cove.InstanceID) bool) (i
 
 // runners are the instances that have running executions.
 func (s *Store) runners(ctx context.Context) ([]cove.InstanceID, error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT DISTINCT instance FROM executions WHERE status = ?`, string(api.StatusRunning))
+	rows, err := s.read.QueryContext(ctx, `SELECT DISTINCT instance FROM executions WHERE status = ?`, string(cove.StatusRunning))
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove"
 )
 
 // pruneBatch bounds a pruning transaction, so that others get their turn.
@@ -52,7 +52,7 @@ func (s *Store) due(ctx context.Context, before time.Time) (due bool, err error)
 		OR coalesce((SELECT time FROM audit ORDER BY seq LIMIT 1), ?) < ?
 		OR EXISTS (SELECT 1 FROM decisions WHERE time < ?)
 		OR EXISTS (SELECT 1 FROM runs WHERE ended_at < ?)`,
-		before.UnixMicro(), before.UnixMicro(), string(api.StatusRunning), before.UnixMicro(), before.UnixMicro(), before.UnixMicro(), before.UnixMicro()).Scan(&due)
+		before.UnixMicro(), before.UnixMicro(), string(cove.StatusRunning), before.UnixMicro(), before.UnixMicro(), before.UnixMicro(), before.UnixMicro()).Scan(&due)
 	return due, err
 }
 
@@ -62,7 +62,7 @@ func (s *Store) pruneExecutions(ctx context.Context, before time.Time) (int, err
 		// An abandoned execution has no end; its beginning stands for it.
 		r, err := tx.ExecContext(ctx, `DELETE FROM executions WHERE seq IN (SELECT seq FROM executions
 			WHERE status <> ? AND (finished_at < ? OR finished_at IS NULL AND created_at < ?) LIMIT ?)`,
-			string(api.StatusRunning), before.UnixMicro(), before.UnixMicro(), pruneBatch)
+			string(cove.StatusRunning), before.UnixMicro(), before.UnixMicro(), pruneBatch)
 		if err == nil {
 			n, err = r.RowsAffected()
 		}

@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -19,7 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/detect"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/storetest"
 )
@@ -315,8 +318,8 @@ func TestPruneReturnsSpace(t *testing.T) {
 	s := openAt(t, path)
 	end := time.Unix(1000, 0)
 	for range 20 {
-		e := store.Execution{Execution: api.Execution{ID: string(cove.NewExecutionID()), Status: api.StatusCompleted,
-			FinishedAt: &end, Output: strings.Repeat("x", 100<<10)}}
+		e := store.Execution{ID: cove.NewExecutionID(), Status: cove.StatusCompleted,
+			FinishedAt: &end, Output: strings.Repeat("x", 100<<10)}
 		if err := s.Begin(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
@@ -338,6 +341,40 @@ func TestPruneReturnsSpace(t *testing.T) {
 	}
 }
 
+// TestFormOfExecutions: records that earlier versions of Cove have written stay readable.
+func TestFormOfExecutions(t *testing.T) {
+	s := openAt(t, filepath.Join(t.TempDir(), "cove.db"))
+	const row = `{"id":"ex_old","duration":1.5,"limit_hit":"oom","cpu":12.5,"memory":7.25,
+		"events":[{"rule":"r","severity":"high","line":2,"detail":"d"}],
+		"models":[{"provider":"p","requests":2,"input_tokens":3,"output_tokens":4,"cache_read_tokens":5,"cache_write_tokens":6,"cost":0.5,"estimated":1}]}`
+	if _, err := s.write.Exec(`INSERT INTO executions (id, instance, client, code_hash, language, spec, created_at, engine, status, exit_code,
+		duration, limit_hit, cpu_time_ms, memory_peak_mb, pids_used, bytes_written, disk_used, truncated, events, models, error)
+		SELECT value->>'id', 'in_1', 'owner', 'h', 'python', '{}', 1, 'native', 'limited', 137, value->>'duration', value->>'limit_hit',
+		value->>'cpu', value->>'memory', 3, 4, 5, 1, value->'events', value->'models', '' FROM json_each(?)`, "["+row+"]"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Get(t.Context(), "ex_old")
+	want := store.Execution{
+		ID: "ex_old", Instance: "in_1", Owner: got.Owner, CodeHash: "h", Language: "python", Engine: "native", Status: cove.StatusLimited,
+		ExitCode: 137, Limit: cove.LimitOOM, Duration: 1500 * time.Millisecond,
+		Usage:  cove.Usage{CPUTime: 12500 * time.Microsecond, MemoryPeak: 7<<20 + 1<<18, PIDsPeak: 3, BytesWritten: 4, DiskUsed: 5},
+		Models: []model.ProviderUsage{{Provider: "p", Usage: model.Usage{Requests: 2, Input: 3, Output: 4, CacheRead: 5, CacheWrite: 6, Cost: 0.5, Estimated: 1}}},
+		Events: []detect.Event{{Rule: "r", Severity: detect.High, Line: 2, Detail: "d"}}, Truncated: true, CreatedAt: time.UnixMicro(1).UTC(),
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v (%v)", got, want, err)
+	}
+	got.ID, got.Status = "ex_new", cove.StatusRunning
+	if err := errors.Join(s.Begin(t.Context(), got), s.Finish(t.Context(), got)); err != nil {
+		t.Fatal(err)
+	}
+	var same int
+	if err := s.read.QueryRow(`SELECT count(*) FROM executions a, executions b WHERE a.id = 'ex_old' AND b.id = 'ex_new' AND a.duration = b.duration
+		AND a.cpu_time_ms = b.cpu_time_ms AND a.memory_peak_mb = b.memory_peak_mb AND json(a.events) = json(b.events) AND json(a.models) = json(b.models)`).Scan(&same); err != nil || same != 1 {
+		t.Errorf("a record is not written as it was read (%d, %v)", same, err)
+	}
+}
+
 // writeForever appends and acknowledges on stdout each write that the store
 // has acknowledged.
 func writeForever(dir string) {
@@ -348,13 +385,13 @@ func writeForever(dir string) {
 		os.Exit(1)
 	}
 	for {
-		e := store.Execution{Execution: api.Execution{ID: string(cove.NewExecutionID()), Language: "python"}, Instance: "in_child"}
+		e := store.Execution{ID: cove.NewExecutionID(), Language: "python", Instance: "in_child"}
 		err := s.Begin(ctx, e)
 		if err == nil {
-			err = s.Append(ctx, store.Record{Action: "execute", Object: e.ID})
+			err = s.Append(ctx, store.Record{Action: "execute", Object: string(e.ID)})
 		}
 		if err == nil {
-			e.Status, e.Output = api.StatusCompleted, "done"
+			e.Status, e.Output = cove.StatusCompleted, "done"
 			err = s.Finish(ctx, e)
 		}
 		if err != nil {
@@ -384,7 +421,7 @@ func TestKill(t *testing.T) {
 		}
 		for id := range acknowledged {
 			e, err := s.Get(t.Context(), cove.ExecutionID(id))
-			if err != nil || e.Status != api.StatusCompleted || e.Output != "done" {
+			if err != nil || e.Status != cove.StatusCompleted || e.Output != "done" {
 				t.Fatalf("acknowledged %s is %q (%v)", id, e.Status, err)
 			}
 			if p, err := s.Audit(t.Context(), store.AuditQuery{Object: id, Limit: 2}); err != nil || len(p.Records) != 1 {
@@ -460,14 +497,14 @@ func BenchmarkExecution(b *testing.B) {
 	}
 	defer s.Close()
 	for b.Loop() {
-		e := store.Execution{Execution: api.Execution{ID: string(cove.NewExecutionID()), Language: "python"}}
+		e := store.Execution{ID: cove.NewExecutionID(), Language: "python"}
 		if err := s.Begin(b.Context(), e); err != nil {
 			b.Fatal(err)
 		}
 		if err := s.Append(b.Context(), store.Record{Action: "execute"}); err != nil {
 			b.Fatal(err)
 		}
-		e.Status = api.StatusCompleted
+		e.Status = cove.StatusCompleted
 		if err := s.Finish(b.Context(), e); err != nil {
 			b.Fatal(err)
 		}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -20,15 +19,15 @@ func list(t *testing.T, s store.Store, q store.Query) store.Page {
 
 func listFilters(t *testing.T, open Open) {
 	s := start(t, open)
-	ids := map[string]string{}
+	ids := map[cove.ExecutionID]string{}
 	for i, v := range []struct {
 		name     string
 		owner    cove.Principal
 		language string
-		status   api.Status
+		status   cove.Status
 	}{
-		{"a", cove.KeyHolder("ci"), "python", api.StatusRunning}, {"b", cove.KeyHolder("ci"), "node", api.StatusCompleted},
-		{"c", cove.MachineOwner(), "python", api.StatusCompleted}, {"d", cove.KeyHolder("ci"), "python", api.StatusTimeout},
+		{"a", cove.KeyHolder("ci"), "python", cove.StatusRunning}, {"b", cove.KeyHolder("ci"), "node", cove.StatusCompleted},
+		{"c", cove.MachineOwner(), "python", cove.StatusCompleted}, {"d", cove.KeyHolder("ci"), "python", cove.StatusTimeout},
 	} {
 		e := begin(t, s, func(e *store.Execution) {
 			e.Owner, e.Language, e.Status, e.CreatedAt = v.owner, v.language, v.status, epoch.Add(time.Duration(i)*time.Minute)
@@ -46,8 +45,8 @@ func listFilters(t *testing.T, open Open) {
 		{"another client", store.Query{Client: "key:c"}, ""},
 		{"client and language", store.Query{Client: "key:ci", Language: "python"}, "da"},
 		{"language", store.Query{Language: "python"}, "dca"},
-		{"status", store.Query{Status: api.StatusCompleted}, "cb"},
-		{"both", store.Query{Language: "python", Status: api.StatusCompleted}, "c"},
+		{"status", store.Query{Status: cove.StatusCompleted}, "cb"},
+		{"both", store.Query{Language: "python", Status: cove.StatusCompleted}, "c"},
 		{"label", store.Query{Labels: map[string]string{"who": "a"}}, "a"},
 		{"labels that all have", store.Query{Labels: map[string]string{"k.\"x": "v'"}}, "dcba"},
 		{"all labels", store.Query{Labels: map[string]string{"who": "b", "k.\"x": "v'"}}, "b"},
@@ -85,7 +84,7 @@ func listPages(t *testing.T, open Open) {
 	for range total {
 		begin(t, s, nil) // all at the same moment
 	}
-	seen := map[string]bool{}
+	seen := map[cove.ExecutionID]bool{}
 	q := store.Query{Limit: 5, Language: "python"}
 	for pages := 1; ; pages++ {
 		p := list(t, s, q)
@@ -115,12 +114,12 @@ func listPages(t *testing.T, open Open) {
 
 func listSurvivesClockJumps(t *testing.T, open Open) {
 	s := start(t, open)
-	var want []string
+	var want []cove.ExecutionID
 	for _, jump := range []time.Duration{0, time.Hour, -time.Hour, -59 * 365 * 24 * time.Hour} {
 		e := begin(t, s, func(e *store.Execution) { e.CreatedAt = epoch.Add(jump) })
-		want = append([]string{e.ID}, want...)
+		want = append([]cove.ExecutionID{e.ID}, want...)
 	}
-	var got []string
+	var got []cove.ExecutionID
 	for q := (store.Query{Limit: 1}); ; {
 		p := list(t, s, q)
 		got = append(got, p.Executions[0].ID)

@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/detect"
+	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -82,8 +83,7 @@ func at(t *testing.T, open Open, dir string) store.Store {
 
 func execution() store.Execution {
 	return store.Execution{
-		Execution: api.Execution{ID: string(cove.NewExecutionID()), Language: "python", Engine: "native",
-			Status: api.StatusRunning, ExitCode: -1, CreatedAt: epoch},
+		ID: cove.NewExecutionID(), Language: "python", Engine: "native", Status: cove.StatusRunning, ExitCode: -1, CreatedAt: epoch,
 		Instance: cove.NewInstanceID(), Owner: cove.MachineOwner(), CodeHash: strings.Repeat("ab", 32),
 		Spec: cove.Spec{
 			Engine: "native", Image: "debian:stable", Labels: map[string]string{"k": "v'; DROP TABLE"}, Network: &cove.Network{Enabled: true, Allow: []string{"a.test"}},
@@ -94,11 +94,11 @@ func execution() store.Execution {
 
 func finished(e store.Execution) store.Execution {
 	end := e.CreatedAt.Add(1500 * time.Millisecond)
-	e.Status, e.ExitCode, e.Duration, e.FinishedAt = api.StatusCompleted, 3, 1.5, &end
-	e.Output, e.Stderr, e.Truncated, e.LimitHit = "out\n", "err\n", true, "output"
-	e.Models = []api.ModelUsage{{Provider: "p", Requests: 2, InputTokens: 3, OutputTokens: 4, CacheReadTokens: 5, CacheWriteTokens: 6, Cost: 0.5, Estimated: 1}}
-	e.Usage = api.ResourceUsage{CPUTimeMS: 12.5, MemoryPeakMB: 7.25, PIDsUsed: 3, BytesWritten: 8, DiskUsed: 4096}
-	e.SecurityEvents = []api.SecurityEvent{{Rule: "nsenter", Severity: "high", Line: 2, Detail: "enters namespaces"}}
+	e.Status, e.ExitCode, e.Duration, e.FinishedAt = cove.StatusCompleted, 3, 1500*time.Millisecond, &end
+	e.Output, e.Stderr, e.Truncated, e.Limit = "out\n", "err\n", true, "output"
+	e.Models = []model.ProviderUsage{{Provider: "p", Usage: model.Usage{Requests: 2, Input: 3, Output: 4, CacheRead: 5, CacheWrite: 6, Cost: 0.5, Estimated: 1}}}
+	e.Usage = cove.Usage{CPUTime: 12500 * time.Microsecond, MemoryPeak: 7<<20 + 1<<18, PIDsPeak: 3, BytesWritten: 8, DiskUsed: 4096}
+	e.Events = []detect.Event{{Rule: "nsenter", Severity: "high", Line: 2, Detail: "enters namespaces"}}
 	return e
 }
 
@@ -126,17 +126,17 @@ func begin(t *testing.T, s store.Store, change func(*store.Execution)) store.Exe
 	return e
 }
 
-func get(t *testing.T, s store.Store, id string) store.Execution {
+func get(t *testing.T, s store.Store, id cove.ExecutionID) store.Execution {
 	t.Helper()
-	e, err := s.Get(t.Context(), cove.ExecutionID(id))
+	e, err := s.Get(t.Context(), id)
 	must(t, err)
 	return e
 }
 
 func same(t *testing.T, got, want store.Execution) {
 	t.Helper()
-	if want.SecurityEvents == nil {
-		want.SecurityEvents = []api.SecurityEvent{}
+	if want.Events == nil {
+		want.Events = []detect.Event{}
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("got  %+v\nwant %+v", got, want)
@@ -152,7 +152,7 @@ func beginFinishGet(t *testing.T, open Open) {
 	same(t, get(t, s, e.ID), e)
 
 	refused := finished(execution())
-	refused.Status = api.StatusRefused
+	refused.Status = cove.StatusRefused
 	must(t, s.Begin(t.Context(), refused))
 	same(t, get(t, s, refused.ID), refused)
 
@@ -225,7 +225,7 @@ func abandon(t *testing.T, open Open) {
 	if n != 1 {
 		t.Fatalf("abandoned %d", n)
 	}
-	if e := get(t, s, dead.ID); e.Status != api.StatusFailed || e.Error == "" || e.ExitCode != -1 {
+	if e := get(t, s, dead.ID); e.Status != cove.StatusFailed || e.Error == "" || e.ExitCode != -1 {
 		t.Errorf("the dead one's is %+v", e)
 	}
 	same(t, get(t, s, living.ID), living)
@@ -244,7 +244,7 @@ func abandon(t *testing.T, open Open) {
 		return true
 	})
 	must(t, err)
-	if n != 1 || get(t, s, late.ID).Status != api.StatusRunning {
+	if n != 1 || get(t, s, late.ID).Status != cove.StatusRunning {
 		t.Errorf("abandoned %d, the late one is %s", n, get(t, s, late.ID).Status)
 	}
 }
@@ -292,7 +292,7 @@ func survivesReopening(t *testing.T, open Open) {
 	s := open(t, dir)
 	e := finished(begin(t, s, nil))
 	must(t, s.Finish(t.Context(), e))
-	must(t, s.Append(t.Context(), store.Record{Time: epoch, Action: "execute", Object: e.ID}))
+	must(t, s.Append(t.Context(), store.Record{Time: epoch, Action: "execute", Object: string(e.ID)}))
 	must(t, s.Close())
 
 	s = at(t, open, dir)
@@ -316,7 +316,7 @@ func twoAtOnce(t *testing.T, open Open) {
 				if err := s.Begin(t.Context(), e); err != nil {
 					t.Error(err)
 				}
-				if err := s.Append(t.Context(), store.Record{Time: epoch, Action: "execute", Object: e.ID}); err != nil {
+				if err := s.Append(t.Context(), store.Record{Time: epoch, Action: "execute", Object: string(e.ID)}); err != nil {
 					t.Error(err)
 				}
 				if err := s.Finish(t.Context(), finished(e)); err != nil {
@@ -326,7 +326,7 @@ func twoAtOnce(t *testing.T, open Open) {
 		})
 	}
 	wg.Wait()
-	if n := len(list(t, a, store.Query{Limit: store.MaxPage, Status: api.StatusCompleted}).Executions); n != 4*each {
+	if n := len(list(t, a, store.Query{Limit: store.MaxPage, Status: cove.StatusCompleted}).Executions); n != 4*each {
 		t.Errorf("%d executions of %d", n, 4*each)
 	}
 	if r := audit(t, b, store.AuditQuery{Limit: 1}); len(r) != 1 || r[0].Seq != 4*each {
