@@ -9,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -31,7 +32,7 @@ func (s *Server) auditLog(ctx context.Context, in *auditInput) (*answer[api.Audi
 	}
 	out := api.AuditList{Records: make([]api.AuditRecord, 0, len(page.Records)), NextCursor: page.Next}
 	for _, r := range page.Records {
-		out.Records = append(out.Records, api.AuditRecord(r))
+		out.Records = append(out.Records, apispec.AuditRecord(r))
 	}
 	return &answer[api.AuditList]{out}, nil
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine/enginetest/fake"
 	"github.com/cove-sandbox/cove/internal/execution"
 	"github.com/cove-sandbox/cove/internal/gateway"
+	"github.com/cove-sandbox/cove/internal/git/forge"
 	"github.com/cove-sandbox/cove/internal/hostpath"
 	"github.com/cove-sandbox/cove/internal/instance"
 	"github.com/cove-sandbox/cove/internal/repos"
@@ -35,6 +36,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/sqlite"
+	"github.com/cove-sandbox/cove/internal/work"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
@@ -190,8 +192,8 @@ func (m managed) open(ctx context.Context, who cove.Principal, ref string) error
 	return err
 }
 
-func (m managed) Import(ctx context.Context, who cove.Principal, ref string) (api.ImportedWork, error) {
-	return api.ImportedWork{}, m.open(ctx, who, ref)
+func (m managed) Import(ctx context.Context, who cove.Principal, ref string) (work.Imported, error) {
+	return work.Imported{}, m.open(ctx, who, ref)
 }
 
 func (m managed) Diff(ctx context.Context, who cove.Principal, ref string, _ repos.Work, _ repos.DiffStyle, _ io.Writer) error {
@@ -214,18 +216,18 @@ func (m managed) Apply(ctx context.Context, who cove.Principal, ref string, _ re
 	return repos.Applied{}, m.open(ctx, who, ref)
 }
 
-func (m managed) Push(ctx context.Context, who cove.Principal, ref string, _ api.PushRequest) (api.PushedWork, error) {
-	return api.PushedWork{}, m.open(ctx, who, ref)
+func (m managed) Push(ctx context.Context, who cove.Principal, ref string, _ work.Push) (work.Pushed, error) {
+	return work.Pushed{}, m.open(ctx, who, ref)
 }
 
-func (m managed) Pull(ctx context.Context, who cove.Principal, ref string, _ api.PullRequest) (api.OpenedPull, error) {
-	return api.OpenedPull{}, m.open(ctx, who, ref)
+func (m managed) Pull(ctx context.Context, who cove.Principal, ref string, _ forge.Pull) (forge.Opened, error) {
+	return forge.Opened{}, m.open(ctx, who, ref)
 }
 
 // workOfRuns is managed as runs need it.
 type workOfRuns struct{ managed }
 
-func (w workOfRuns) Changes(ctx context.Context, who cove.Principal, ref string) ([]api.WorkChange, error) {
+func (w workOfRuns) Changes(ctx context.Context, who cove.Principal, ref string) ([]store.FileChange, error) {
 	return nil, w.open(ctx, who, ref)
 }
 

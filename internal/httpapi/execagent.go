@@ -53,14 +53,14 @@ func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) 
 
 // executeAgent runs an agent and hands out what it says. The run is interrupted
 // when the caller leaves.
-func (s *Server) executeAgent(ctx context.Context, who cove.Principal, q run.Request, begun func(api.Run) error, take func(run.Event) error) (api.Run, error) {
+func (s *Server) executeAgent(ctx context.Context, who cove.Principal, q run.Request, begun func(store.Run) error, take func(run.Event) error) (store.Run, error) {
 	r, err := s.Runs.Begin(ctx, who, q)
 	if err != nil {
 		return r, err
 	}
-	ended, err := s.Runs.Follow(ctx, who, r.ID, 0, begun, take)
+	ended, err := s.Runs.Follow(ctx, who, string(r.ID), 0, begun, take)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && cove.ErrorCode(err) != cove.Unavailable {
-		s.Runs.Interrupt(context.WithoutCancel(ctx), who, r.ID, false) // who may have ended meanwhile
+		s.Runs.Interrupt(context.WithoutCancel(ctx), who, string(r.ID), false) // who may have ended meanwhile
 	}
 	return ended, err
 }
@@ -76,8 +76,8 @@ func (s *Server) executeAgentWhole(ctx context.Context, ex *exchange, q run.Requ
 		}
 		b.Write(p)
 	}
-	ended, err := s.executeAgent(ctx, ex.who, q, func(r api.Run) error {
-		ex.w.Header().Set(api.ExecutionIDHeader, r.ID)
+	ended, err := s.executeAgent(ctx, ex.who, q, func(r store.Run) error {
+		ex.w.Header().Set(api.ExecutionIDHeader, string(r.ID))
 		return nil
 	}, func(e run.Event) error {
 		if e.Message != nil {
@@ -98,7 +98,7 @@ func (s *Server) executeAgentWhole(ctx context.Context, ex *exchange, q run.Requ
 func (s *Server) streamAgent(ctx context.Context, ex *exchange, q run.Request) {
 	events := newEventWriter(ex.w, s.Clock)
 	defer events.stop()
-	ended, err := s.executeAgent(ctx, ex.who, q, func(r api.Run) error {
+	ended, err := s.executeAgent(ctx, ex.who, q, func(r store.Run) error {
 		events.begin(cove.ExecutionID(r.ID), s.Heartbeat)
 		return nil
 	}, func(e run.Event) error {
@@ -129,21 +129,21 @@ func messageLine(m api.Message) []byte {
 }
 
 // executionOf is a run as an execution, without its output. It is pure.
-func executionOf(r api.Run) api.Execution {
+func executionOf(r store.Run) api.Execution {
 	e := api.Execution{
-		ID: r.ID, Language: r.Agent, ExitCode: -1, LimitHit: r.LimitHit, CreatedAt: r.StartedAt, FinishedAt: r.EndedAt, SecurityEvents: []api.SecurityEvent{},
-		Status: map[string]api.Status{
-			api.RunRunning: api.StatusRunning, api.RunSucceeded: api.StatusCompleted, api.RunFailed: api.StatusCompleted,
-			api.RunInterrupted: api.StatusKilled, api.RunLimit: api.StatusLimited, api.RunError: api.StatusFailed,
+		ID: string(r.ID), Language: r.Agent, ExitCode: -1, LimitHit: string(r.Limit), CreatedAt: r.StartedAt, FinishedAt: r.EndedAt, SecurityEvents: []api.SecurityEvent{},
+		Status: map[store.RunStatus]api.Status{
+			store.RunRunning: api.StatusRunning, store.RunSucceeded: api.StatusCompleted, store.RunFailed: api.StatusCompleted,
+			store.RunInterrupted: api.StatusKilled, store.RunLimit: api.StatusLimited, store.RunError: api.StatusFailed,
 		}[r.Status],
 	}
-	if r.LimitHit == string(cove.LimitTimeout) {
+	if r.Limit == cove.LimitTimeout {
 		e.Status = api.StatusTimeout
 	}
 	if r.ExitCode != nil {
 		e.ExitCode = *r.ExitCode
 	}
-	if r.Status == api.RunFailed && e.ExitCode == 0 {
+	if r.Status == store.RunFailed && e.ExitCode == 0 {
 		e.ExitCode = 1 // it has said that it could not do it
 	}
 	if r.EndedAt != nil {

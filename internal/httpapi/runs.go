@@ -24,10 +24,10 @@ import (
 
 // Runs are the runs of agents; run.Runner has them.
 type Runs interface {
-	Begin(ctx context.Context, who cove.Principal, q run.Request) (api.Run, error)
-	Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(api.Run) error, take func(run.Event) error) (api.Run, error)
-	Runs(ctx context.Context, who cove.Principal, q store.RunQuery) (api.RunList, error)
-	Run(ctx context.Context, who cove.Principal, ref string) (api.Run, error)
+	Begin(ctx context.Context, who cove.Principal, q run.Request) (store.Run, error)
+	Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(store.Run) error, take func(run.Event) error) (store.Run, error)
+	Runs(ctx context.Context, who cove.Principal, q store.RunQuery) (store.RunPage, error)
+	Run(ctx context.Context, who cove.Principal, ref string) (store.Run, error)
 	Interrupt(ctx context.Context, who cove.Principal, ref string, kill bool) error
 	Remove(ctx context.Context, who cove.Principal, ref string) error
 	Export(ctx context.Context, who cove.Principal, ref string, out io.Writer) error
@@ -186,8 +186,8 @@ func (s *Server) beginRun(ctx context.Context, ex *exchange, q run.Request) {
 		s.endRunEvents(ex, events, err)
 		return
 	}
-	if err := s.runEvents(ctx, ex, events, begun.ID, 0); err != nil && !q.Detach && !errors.Is(err, os.ErrDeadlineExceeded) && cove.ErrorCode(err) != cove.Unavailable {
-		s.Runs.Interrupt(context.WithoutCancel(ctx), ex.who, begun.ID, false) // who may have ended meanwhile
+	if err := s.runEvents(ctx, ex, events, string(begun.ID), 0); err != nil && !q.Detach && !errors.Is(err, os.ErrDeadlineExceeded) && cove.ErrorCode(err) != cove.Unavailable {
+		s.Runs.Interrupt(context.WithoutCancel(ctx), ex.who, string(begun.ID), false) // who may have ended meanwhile
 	}
 }
 
@@ -211,11 +211,11 @@ func (s *Server) runEvents(ctx context.Context, ex *exchange, events *eventStrea
 		events.send()
 		return events.err
 	}
-	begun := func(r api.Run) error {
+	begun := func(r store.Run) error {
 		if !events.begun() {
 			events.open(s.Heartbeat)
 		}
-		return put(after, api.EventRun, r)
+		return put(after, api.EventRun, apispec.Run(r))
 	}
 	ended, err := s.Runs.Follow(ctx, ex.who, ref, after, begun, func(e run.Event) error {
 		switch {
@@ -232,7 +232,7 @@ func (s *Server) runEvents(ctx context.Context, ex *exchange, events *eventStrea
 		s.endRunEvents(ex, events, err)
 		return err
 	}
-	events.last(api.EventDone, ended)
+	events.last(api.EventDone, apispec.Run(ended))
 	return nil
 }
 
@@ -246,8 +246,8 @@ type listRunsInput struct {
 
 // listRuns is GET /runs.
 func (s *Server) listRuns(ctx context.Context, in *listRunsInput) (*answer[api.RunList], error) {
-	list, err := s.Runs.Runs(ctx, exchangeOf(ctx).who, store.RunQuery{Agent: in.Agent, Status: in.Status, Sandbox: in.Sandbox, Cursor: in.Before, Limit: in.Limit})
-	return &answer[api.RunList]{list}, err
+	page, err := s.Runs.Runs(ctx, exchangeOf(ctx).who, store.RunQuery{Agent: in.Agent, Status: store.RunStatus(in.Status), Sandbox: in.Sandbox, Cursor: in.Before, Limit: in.Limit})
+	return &answer[api.RunList]{apispec.Runs(page)}, err
 }
 
 type runInput struct {
@@ -257,7 +257,7 @@ type runInput struct {
 // getRun is GET /runs/{run}.
 func (s *Server) getRun(ctx context.Context, in *runInput) (*answer[api.Run], error) {
 	shown, err := s.Runs.Run(ctx, exchangeOf(ctx).who, in.Run)
-	return &answer[api.Run]{shown}, err
+	return &answer[api.Run]{apispec.Run(shown)}, err
 }
 
 type followRunInput struct {

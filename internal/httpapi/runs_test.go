@@ -56,26 +56,26 @@ func (f *fakeRuns) asked() run.Request {
 	return f.begun
 }
 
-func (f *fakeRuns) run(status string) api.Run {
-	return api.Run{ID: "ru_0123456789abcdefghjkmnpqrs", Agent: "claude", Prompt: "mend it", Status: status, CreatedBy: "local", StartedAt: time.Unix(1_900_000_000, 0).UTC()}
+func (f *fakeRuns) run(status store.RunStatus) store.Run {
+	return store.Run{ID: "ru_0123456789abcdefghjkmnpqrs", Agent: "claude", Prompt: "mend it", Status: status, CreatedBy: "local", StartedAt: time.Unix(1_900_000_000, 0).UTC()}
 }
 
-func (f *fakeRuns) Begin(_ context.Context, who cove.Principal, q run.Request) (api.Run, error) {
+func (f *fakeRuns) Begin(_ context.Context, who cove.Principal, q run.Request) (store.Run, error) {
 	f.mu.Lock()
 	f.begun, f.who = q, who
 	f.mu.Unlock()
 	for _, s := range f.steps {
 		q.Progress(workspace.Step{Text: s})
 	}
-	return f.run(api.RunRunning), f.refuse
+	return f.run(store.RunRunning), f.refuse
 }
 
-func (f *fakeRuns) Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(api.Run) error, take func(run.Event) error) (api.Run, error) {
+func (f *fakeRuns) Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(store.Run) error, take func(run.Event) error) (store.Run, error) {
 	if err := f.note(ref, "follow %s after %d", ref, after); err != nil {
-		return api.Run{}, err
+		return store.Run{}, err
 	}
-	if err := begun(f.run(api.RunRunning)); err != nil {
-		return api.Run{}, err
+	if err := begun(f.run(store.RunRunning)); err != nil {
+		return store.Run{}, err
 	}
 	for i, e := range []run.Event{
 		{Seq: 1, Message: &api.Message{Version: 1, Type: api.MessageThinking, Content: "hm"}},
@@ -88,28 +88,28 @@ func (f *fakeRuns) Follow(ctx context.Context, who cove.Principal, ref string, a
 			select {
 			case <-f.hangs:
 			case <-ctx.Done():
-				return api.Run{}, cove.Errorf(cove.Canceled, "the follower went away: %w", ctx.Err())
+				return store.Run{}, cove.Errorf(cove.Canceled, "the follower went away: %w", ctx.Err())
 			}
 		}
 		if e.Seq <= after {
 			continue
 		}
 		if err := take(e); err != nil {
-			return api.Run{}, err
+			return store.Run{}, err
 		}
 	}
-	ended, code := f.run(api.RunSucceeded), 0
+	ended, code := f.run(store.RunSucceeded), 0
 	at := ended.StartedAt.Add(2 * time.Second)
 	ended.EndedAt, ended.ExitCode, ended.Result = &at, &code, "done"
 	return ended, nil
 }
 
-func (f *fakeRuns) Runs(_ context.Context, who cove.Principal, q store.RunQuery) (api.RunList, error) {
-	return api.RunList{Runs: []api.Run{f.run(api.RunSucceeded)}, Next: "more"}, f.note("", "list %+v", q)
+func (f *fakeRuns) Runs(_ context.Context, who cove.Principal, q store.RunQuery) (store.RunPage, error) {
+	return store.RunPage{Runs: []store.Run{f.run(store.RunSucceeded)}, Next: "more"}, f.note("", "list %+v", q)
 }
 
-func (f *fakeRuns) Run(_ context.Context, _ cove.Principal, ref string) (api.Run, error) {
-	return f.run(api.RunSucceeded), f.note(ref, "get %s", ref)
+func (f *fakeRuns) Run(_ context.Context, _ cove.Principal, ref string) (store.Run, error) {
+	return f.run(store.RunSucceeded), f.note(ref, "get %s", ref)
 }
 
 func (f *fakeRuns) Interrupt(_ context.Context, _ cove.Principal, ref string, kill bool) error {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/apispec"
+	"github.com/cove-sandbox/cove/internal/git/forge"
 	"github.com/cove-sandbox/cove/internal/repos"
 	"github.com/cove-sandbox/cove/internal/work"
 )
@@ -17,17 +19,17 @@ import (
 // Work gives access on the host to the changes made in detached sandboxes. Each
 // call imports them anew, first.
 type Work interface {
-	Import(ctx context.Context, who cove.Principal, ref string) (api.ImportedWork, error)
+	Import(ctx context.Context, who cove.Principal, ref string) (work.Imported, error)
 	Diff(ctx context.Context, who cove.Principal, ref string, w repos.Work, style repos.DiffStyle, out io.Writer) error
 	Log(ctx context.Context, who cove.Principal, ref string, w repos.Work, short bool, out io.Writer) error
 	Changes(ctx context.Context, who cove.Principal, ref string, w repos.Work, style repos.ChangeStyle) ([]repos.Change, error)
 	Commits(ctx context.Context, who cove.Principal, ref string, w repos.Work) ([]repos.Commit, error)
 	// Apply changes a directory of the host that may be written to.
 	Apply(ctx context.Context, who cove.Principal, ref string, w repos.Work, dir string, style repos.ApplyStyle) (repos.Applied, error)
-	// Push pushes what is committed; see api.PushRequest.
-	Push(ctx context.Context, who cove.Principal, ref string, q api.PushRequest) (api.PushedWork, error)
+	// Push pushes what is committed.
+	Push(ctx context.Context, who cove.Principal, ref string, q work.Push) (work.Pushed, error)
 	// Pull opens a pull request for what was pushed.
-	Pull(ctx context.Context, who cove.Principal, ref string, q api.PullRequest) (api.OpenedPull, error)
+	Pull(ctx context.Context, who cove.Principal, ref string, q forge.Pull) (forge.Opened, error)
 }
 
 // workErrors are the errors of routes that look at a sandbox's work.
@@ -80,10 +82,14 @@ func textResponses() map[string]*huma.Response {
 func (s *Server) importWork(ctx context.Context, in *sandboxInput) (*answer[api.ImportedWork], error) {
 	who := exchangeOf(ctx).who
 	w, err := s.Work.Import(ctx, who, in.Sandbox)
-	if !who.IsOwner() {
-		w.Directory = ""
+	done := api.ImportedWork{Refs: make([]api.WorkRef, len(w.Refs)), Base: w.Base, Branch: w.Branch, Remote: w.Remote}
+	for i, ref := range w.Refs {
+		done.Refs[i] = api.WorkRef{Name: ref.Name, ID: ref.ID}
 	}
-	return &answer[api.ImportedWork]{w}, err
+	if who.IsOwner() {
+		done.Directory = w.Directory
+	}
+	return &answer[api.ImportedWork]{done}, err
 }
 
 type diffInput struct {
@@ -122,7 +128,7 @@ type changesInput struct {
 // listChanges is GET /sandboxes/{sandbox}/changes.
 func (s *Server) listChanges(ctx context.Context, in *changesInput) (*answer[api.WorkChanges], error) {
 	changes, err := s.Work.Changes(ctx, exchangeOf(ctx).who, in.Sandbox, repos.Work{Paths: in.Path}, repos.ChangeStyle{Renames: true, Patches: in.Patch})
-	return &answer[api.WorkChanges]{api.WorkChanges{Changes: work.Describe(changes)}}, err
+	return &answer[api.WorkChanges]{api.WorkChanges{Changes: apispec.Changes(work.Describe(changes))}}, err
 }
 
 type commitsInput struct {
@@ -211,7 +217,7 @@ func (s *Server) applyWork(ctx context.Context, in *applyInput) (*answer[api.App
 }
 
 func appliedWork(done repos.Applied) api.AppliedWork {
-	all := api.AppliedWork{Changes: work.Describe(done.Changes)}
+	all := api.AppliedWork{Changes: apispec.Changes(work.Describe(done.Changes))}
 	for i, c := range all.Changes {
 		if slices.Contains(done.Merged, c.Path) {
 			all.Changes[i].Change = "merged"
@@ -239,8 +245,9 @@ func (s *Server) openPull(ctx context.Context, in *pullInput) (*answer[api.Opene
 	if err := s.mayBringBack(ctx, "pull-request", in.Sandbox); err != nil {
 		return nil, err
 	}
-	done, err := s.Work.Pull(ctx, exchangeOf(ctx).who, in.Sandbox, in.Body)
-	return &answer[api.OpenedPull]{done}, err
+	q := in.Body
+	done, err := s.Work.Pull(ctx, exchangeOf(ctx).who, in.Sandbox, forge.Pull{Title: q.Title, Head: q.Branch, Base: q.Base, Body: q.Body, Draft: q.Draft})
+	return &answer[api.OpenedPull]{api.OpenedPull{URL: done.URL, Number: done.Number}}, err
 }
 
 // pushWork is POST /sandboxes/{sandbox}/push.
@@ -248,6 +255,6 @@ func (s *Server) pushWork(ctx context.Context, in *pushInput) (*answer[api.Pushe
 	if err := s.mayBringBack(ctx, "push", in.Sandbox); err != nil {
 		return nil, err
 	}
-	done, err := s.Work.Push(ctx, exchangeOf(ctx).who, in.Sandbox, in.Body)
-	return &answer[api.PushedWork]{done}, err
+	done, err := s.Work.Push(ctx, exchangeOf(ctx).who, in.Sandbox, work.Push(in.Body))
+	return &answer[api.PushedWork]{api.PushedWork(done)}, err
 }

@@ -11,8 +11,10 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/git/forge"
 	"github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/work"
 )
 
 // fakeWork is the work of any sandbox but "nobody", and breaks in the midst of
@@ -32,8 +34,8 @@ func (f *fakeWork) note(ref string, format string, args ...any) error {
 	return nil
 }
 
-func (f *fakeWork) Import(_ context.Context, _ cove.Principal, ref string) (api.ImportedWork, error) {
-	return api.ImportedWork{Refs: []api.WorkRef{{Name: "HEAD", ID: "01"}}, Branch: "b", Directory: "/home/import.git"}, f.note(ref, "import")
+func (f *fakeWork) Import(_ context.Context, _ cove.Principal, ref string) (work.Imported, error) {
+	return work.Imported{Refs: []repos.Ref{{Name: "HEAD", ID: "01"}}, Branch: "b", Directory: "/home/import.git"}, f.note(ref, "import")
 }
 
 func (f *fakeWork) Diff(_ context.Context, _ cove.Principal, ref string, w repos.Work, style repos.DiffStyle, out io.Writer) error {
@@ -70,12 +72,12 @@ func (f *fakeWork) Apply(_ context.Context, _ cove.Principal, ref string, w repo
 	return done, f.note(ref, "apply %s %q %v", dir, w.Paths, style.Restricted)
 }
 
-func (f *fakeWork) Push(_ context.Context, _ cove.Principal, ref string, q api.PushRequest) (api.PushedWork, error) {
-	return api.PushedWork{Remote: "https://git.example/r.git", Branch: q.Branch, Commit: "01"}, f.note(ref, "push %s", q.Branch)
+func (f *fakeWork) Push(_ context.Context, _ cove.Principal, ref string, q work.Push) (work.Pushed, error) {
+	return work.Pushed{Remote: "https://git.example/r.git", Branch: q.Branch, Commit: "01"}, f.note(ref, "push %s", q.Branch)
 }
 
-func (f *fakeWork) Pull(_ context.Context, _ cove.Principal, ref string, q api.PullRequest) (api.OpenedPull, error) {
-	return api.OpenedPull{URL: "https://git.example/pull/1", Number: 1}, f.note(ref, "pull %+v", q)
+func (f *fakeWork) Pull(_ context.Context, _ cove.Principal, ref string, q forge.Pull) (forge.Opened, error) {
+	return forge.Opened{URL: "https://git.example/pull/1", Number: 1}, f.note(ref, "pull %+v", q)
 }
 
 // TestWorkLeavesForTheOwner: a caller with a key sees what its sandbox has done;

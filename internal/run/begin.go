@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/guest"
@@ -30,29 +29,29 @@ const maxPrompt = 1 << 20
 // before that, and on an error, nothing runs, and a sandbox that was made for it
 // is gone. Errors: InvalidArgument, NotFound, Forbidden, Conflict, Unsupported,
 // RuntimeMissing, and those of CreateSandbox.
-func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (api.Run, error) {
+func (r *Runner) Begin(ctx context.Context, who cove.Principal, q Request) (store.Run, error) {
 	if q.Progress == nil {
 		q.Progress = func(workspace.Step) {}
 	}
 	if err := check(q); err != nil {
-		return api.Run{}, err
+		return store.Run{}, err
 	}
 	if err := r.goOn(ctx, who, &q); err != nil {
-		return api.Run{}, err
+		return store.Run{}, err
 	}
 	want := fit.Want{Agent: q.Agent, Model: q.Task.Model, WorkDir: path.Join(cove.Workspace, q.New.WorkDir), Provider: q.Provider, Access: q.Access, Tokens: q.tokens}
 	eq, err := r.o.Agents.Equip(ctx, want, who.IsOwner(), q.Progress)
 	if err != nil {
-		return api.Run{}, err
+		return store.Run{}, err
 	}
 	record := r.plan(who, q, eq)
 	// Said first: what the agent cannot be asked leaves no sandbox behind.
 	q.Task.Dir = record.Spec.Dir
 	command, err := eq.Command(q.Task)
 	if err != nil {
-		return api.Run{}, err
+		return store.Run{}, err
 	}
-	var run api.Run
+	var run store.Run
 	in, err := r.enterSandbox(ctx, who, q, eq, &record)
 	if err == nil {
 		run, err = r.start(ctx, in, record, eq, command)
@@ -91,7 +90,7 @@ func (r *Runner) goOn(ctx context.Context, who cove.Principal, q *Request) error
 		switch {
 		case err != nil:
 			return err
-		case earlier.Status == api.RunRunning:
+		case earlier.Status == store.RunRunning:
 			return cove.Errorf(cove.Conflict, "the run %s has not ended", earlier.ID).WithHint("end it first: cove runs interrupt %s", earlier.ID)
 		case earlier.Session == "":
 			return cove.Errorf(cove.Conflict, "the run %s has said no name for its conversation, and cannot go on", earlier.ID).WithHint("begin anew, in its sandbox: --sandbox %s", earlier.SandboxName)
@@ -121,10 +120,8 @@ func (r *Runner) plan(who cove.Principal, q Request, eq fit.Equipment) store.Run
 	id := cove.NewRunID()
 	now := r.o.Clock.Now().UTC().Truncate(time.Microsecond)
 	record := store.Run{
-		Run: api.Run{
-			ID: string(id), Agent: eq.Agent, Version: eq.Version, Model: q.Task.Model, Profile: q.New.Profile, Prompt: q.Task.Prompt,
-			Status: api.RunRunning, Session: q.Task.Session, CreatedBy: who.String(), StartedAt: now,
-		},
+		ID: id, Agent: eq.Agent, Version: eq.Version, Model: q.Task.Model, Profile: q.New.Profile, Prompt: q.Task.Prompt,
+		Status: store.RunRunning, Session: q.Task.Session, CreatedBy: who.String(), StartedAt: now,
 		Spec: store.RunSpec{
 			Own: q.Sandbox == "", Keep: q.Keep, Dir: "/tmp/cove-" + string(id), Schema: q.Task.Schema,
 			Deadline: now.Add(cmp.Or(q.Timeout, DefaultTimeout)), Before: q.before,
@@ -144,7 +141,7 @@ func (r *Runner) plan(who cove.Principal, q Request, eq fit.Equipment) store.Run
 func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request, eq fit.Equipment, record *store.Run) (in sandbox.Inside, err error) {
 	var there sandbox.View
 	if record.Spec.Own {
-		there, err = r.o.Sandboxes.Create(ctx, who, forRun(eq.Fit(who, q.New), record.Run), q.Progress)
+		there, err = r.o.Sandboxes.Create(ctx, who, forRun(eq.Fit(who, q.New), *record), q.Progress)
 	} else if there, err = r.o.Sandboxes.Find(ctx, who, q.Sandbox); err == nil && there.State == cove.StateStopped {
 		q.Progress(workspace.Step{Text: "starting the sandbox"})
 		there, err = r.o.Sandboxes.Start(ctx, who, string(there.ID))
@@ -166,29 +163,29 @@ func (r *Runner) enterSandbox(ctx context.Context, who cove.Principal, q Request
 }
 
 // forRun returns the request for the sandbox of a run. It is pure.
-func forRun(q sandbox.Request, of api.Run) sandbox.Request {
+func forRun(q sandbox.Request, of store.Run) sandbox.Request {
 	q.Spec = q.Spec.Over(newDefaults)
 	q.Labels = maps.Clone(q.Labels)
 	if q.Labels == nil {
 		q.Labels = map[string]string{}
 	}
-	q.Labels[RunLabel] = of.ID
+	q.Labels[RunLabel] = string(of.ID)
 	return q
 }
 
 // start places files, starts the program, and has the run attended.
-func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run, eq fit.Equipment, command agent.Command) (api.Run, error) {
+func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run, eq fit.Equipment, command agent.Command) (store.Run, error) {
 	if err := place(ctx, in, record.Spec.Dir, eq.Files, command.Files); err != nil {
-		return api.Run{}, err
+		return store.Run{}, err
 	}
-	t, err := newTranscript(r.dirOf(cove.RunID(record.ID)), r.o.MaxOutput)
+	t, err := newTranscript(r.dirOf(record.ID), r.o.MaxOutput)
 	if err != nil {
-		return api.Run{}, err
+		return store.Run{}, err
 	}
 	l := r.newLive(record, t, eq.Parser(record.Spec.Before))
 	if err := r.enter(l); err != nil {
 		t.end(false)
-		return api.Run{}, err
+		return store.Run{}, err
 	}
 	// Recorded first: whoever finds the program has to know whose it is.
 	err = r.o.Store.For(record.Owner()).AddRun(ctx, record)
@@ -203,21 +200,21 @@ func (r *Runner) start(ctx context.Context, in sandbox.Inside, record store.Run,
 			args[0] = path.Join(eq.Path, args[0])
 		}
 		var p *sandbox.Process
-		p, err = r.o.Processes.Start(ctx, record.Owner(), record.Sandbox, sandbox.ProcessRequest{Name: record.ID, Args: args, Env: env, Stdin: command.Stdin})
+		p, err = r.o.Processes.Start(ctx, record.Owner(), record.Sandbox, sandbox.ProcessRequest{Name: string(record.ID), Args: args, Env: env, Stdin: command.Stdin})
 		if err == nil {
 			l.begin(p)
 		} else {
-			err = errors.Join(err, r.record(record, ending{err: err}, record.Run, nil))
+			err = errors.Join(err, r.record(record, ending{err: err}, record, nil))
 		}
 	}
 	if err != nil {
 		t.end(false)
 		close(l.done)
 		r.leave(l)
-		return api.Run{}, err
+		return store.Run{}, err
 	}
 	go r.attend(l, record)
-	return record.Run, nil
+	return record, nil
 }
 
 // place writes the files that an agent finds: those of its home where there are

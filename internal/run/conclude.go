@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/store"
 )
@@ -43,7 +42,7 @@ func (r *Runner) attend(l *live, record store.Run) {
 // conclude does what follows when a run has ended, and records how it has. It
 // may have been begun by an earlier server. The error is that this server leaves
 // that to the next one.
-func (r *Runner) conclude(record store.Run, said api.Run, e ending) error {
+func (r *Runner) conclude(record store.Run, said store.Run, e ending) error {
 	ctx, cancel := context.WithTimeout(context.Background(), concludeTimeout)
 	defer cancel()
 	who := record.Owner()
@@ -86,7 +85,7 @@ func (r *Runner) tidy(ctx context.Context, record store.Run, e ending) {
 
 // changes is what a run's sandbox has changed, and keeps the text of it. A
 // workspace without a repository has changed when there is something in it.
-func (r *Runner) changes(ctx context.Context, who cove.Principal, record store.Run) ([]api.WorkChange, error) {
+func (r *Runner) changes(ctx context.Context, who cove.Principal, record store.Run) ([]store.FileChange, error) {
 	if record.Bind {
 		return nil, nil
 	}
@@ -97,7 +96,7 @@ func (r *Runner) changes(ctx context.Context, who cove.Principal, record store.R
 	if err != nil || len(changes) == 0 {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(r.dirOf(cove.RunID(record.ID)), patchFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(filepath.Join(r.dirOf(record.ID), patchFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return changes, unwritable(err)
 	}
@@ -110,15 +109,15 @@ func (r *Runner) changes(ctx context.Context, who cove.Principal, record store.R
 }
 
 // made lists what is in a workspace that was empty.
-func (r *Runner) made(ctx context.Context, who cove.Principal, record store.Run) ([]api.WorkChange, error) {
+func (r *Runner) made(ctx context.Context, who cove.Principal, record store.Run) ([]store.FileChange, error) {
 	in, err := r.o.Sandboxes.Enter(ctx, who, record.Sandbox)
 	if err != nil {
 		return nil, err
 	}
 	files, err := in.Guest.Guest().List(ctx, cove.Workspace)
-	var all []api.WorkChange
+	var all []store.FileChange
 	for _, f := range files {
-		all = append(all, api.WorkChange{Path: f.Name, Change: "added"})
+		all = append(all, store.FileChange{Path: f.Name, Change: "added"})
 	}
 	return all, err
 }
@@ -156,11 +155,11 @@ func (r *Runner) overdrawn(ctx context.Context, record store.Run) bool {
 }
 
 // record records how a run has ended.
-func (r *Runner) record(of store.Run, e ending, said api.Run, changes []api.WorkChange) error {
+func (r *Runner) record(of store.Run, e ending, said store.Run, changes []store.FileChange) error {
 	status, limit, why := outcome(e)
 	now := r.o.Clock.Now()
-	return r.o.Store.For(of.Owner()).ChangeRun(context.Background(), cove.RunID(of.ID), func(s *store.Run) error {
-		s.Status, s.LimitHit, s.Error, s.ExitCode, s.EndedAt = status, string(limit), errorOf(why), e.exit, &now
+	return r.o.Store.For(of.Owner()).ChangeRun(context.Background(), of.ID, func(s *store.Run) error {
+		s.Status, s.Limit, s.Error, s.ExitCode, s.EndedAt = status, limit, failureOf(why), e.exit, &now
 		s.Result, s.Usage, s.Changes = said.Result, said.Usage, changes
 		s.Session, s.Model = said.Session, said.Model
 		return nil

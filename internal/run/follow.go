@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -34,36 +33,36 @@ const newsInterval = 250 * time.Millisecond
 // begun is told of the run first. Who follows neither slows a run nor ends it.
 // Errors: NotFound; Unavailable when this server lets go of the run; those of
 // begun, take and ctx.
-func (r *Runner) Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(api.Run) error, take func(Event) error) (api.Run, error) {
+func (r *Runner) Follow(ctx context.Context, who cove.Principal, ref string, after int, begun func(store.Run) error, take func(Event) error) (store.Run, error) {
 	record, err := r.find(ctx, who, ref)
 	if err != nil {
-		return api.Run{}, err
+		return store.Run{}, err
 	}
-	l := r.liveOf(cove.RunID(record.ID))
+	l := r.liveOf(record.ID)
 	if l == nil { // it may have ended since the record was read
-		if record, err = r.o.Store.For(who).Run(ctx, cove.RunID(record.ID)); err != nil {
-			return api.Run{}, err
+		if record, err = r.o.Store.For(who).Run(ctx, record.ID); err != nil {
+			return store.Run{}, err
 		}
 	}
-	if record.Interactive && record.Status == api.RunRunning {
-		return api.Run{}, cove.Errorf(cove.Conflict, "the run %s is in a terminal, and has no messages", record.ID).WithHint("look at it: cove attach %s", record.SandboxName)
+	if record.Interactive && record.Status == store.RunRunning {
+		return store.Run{}, cove.Errorf(cove.Conflict, "the run %s is in a terminal, and has no messages", record.ID).WithHint("look at it: cove attach %s", record.SandboxName)
 	}
 	if err := begun(show(who, r.current(record))); err != nil {
-		return api.Run{}, err
+		return store.Run{}, err
 	}
 	f := &follower{r: r, record: record, l: l, take: take, since: record.StartedAt, at: after}
-	if f.entries, err = openReader(r.dirOf(cove.RunID(record.ID)), after); err != nil {
-		return api.Run{}, err
+	if f.entries, err = openReader(r.dirOf(record.ID), after); err != nil {
+		return store.Run{}, err
 	}
 	defer f.entries.close()
 	if err := f.follow(ctx); err != nil {
-		return api.Run{}, err
+		return store.Run{}, err
 	}
-	if record, err = r.o.Store.For(who).Run(ctx, cove.RunID(record.ID)); err != nil {
-		return api.Run{}, err
+	if record, err = r.o.Store.For(who).Run(ctx, record.ID); err != nil {
+		return store.Run{}, err
 	}
-	run := record.Run
-	run.Recordings, err = r.recordings(cove.RunID(run.ID))
+	run := record
+	run.Recordings, err = r.recordings(run.ID)
 	return show(who, run), err
 }
 
@@ -111,7 +110,7 @@ func (f *follower) follow(ctx context.Context) error {
 // rest waits for what follows the last message: the run's record.
 func (f *follower) rest(ctx context.Context) error {
 	if f.l == nil {
-		if f.record.Status == api.RunRunning {
+		if f.record.Status == store.RunRunning {
 			return cove.Errorf(cove.Conflict, "the run %s is not to be followed now: its sandbox is paused, or another process has it", f.record.ID).WithHint("resume it: cove resume %s", f.record.SandboxName)
 		}
 		return nil

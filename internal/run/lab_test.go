@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -138,10 +137,10 @@ func (a *agents) Equip(_ context.Context, q fit.Want, install bool, _ func(works
 // work is what sandboxes have changed, as the test says.
 type work struct {
 	mu      sync.Mutex
-	changes []api.WorkChange
+	changes []store.FileChange
 }
 
-func (w *work) Changes(context.Context, cove.Principal, string) ([]api.WorkChange, error) {
+func (w *work) Changes(context.Context, cove.Principal, string) ([]store.FileChange, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.changes, nil
@@ -152,7 +151,7 @@ func (w *work) Patch(_ context.Context, _ cove.Principal, _ string, out io.Write
 	return err
 }
 
-func (w *work) set(changes ...api.WorkChange) {
+func (w *work) set(changes ...store.FileChange) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.changes = changes
@@ -239,7 +238,7 @@ func ask(steps ...string) run.Request {
 		New: sandbox.Request{Spec: cove.Spec{WorkDir: "../tmp"}}}
 }
 
-func (s *server) begin(t *testing.T, q run.Request) api.Run {
+func (s *server) begin(t *testing.T, q run.Request) store.Run {
 	t.Helper()
 	r, err := s.Begin(t.Context(), owner, q)
 	if err != nil {
@@ -296,10 +295,10 @@ func (h *heard) until(t *testing.T, line string) {
 }
 
 // follow follows a run from its beginning to its end.
-func (s *server) follow(t *testing.T, id string) (api.Run, string) {
+func (s *server) follow(t *testing.T, id string) (store.Run, string) {
 	t.Helper()
 	var h heard
-	r, err := s.Follow(t.Context(), owner, id, 0, func(api.Run) error { return nil }, h.take)
+	r, err := s.Follow(t.Context(), owner, id, 0, func(store.Run) error { return nil }, h.take)
 	if err != nil {
 		t.Fatalf("%v after\n%s", err, h.text())
 	}
@@ -310,14 +309,14 @@ func (s *server) follow(t *testing.T, id string) (api.Run, string) {
 func (s *server) listen(t *testing.T, id string) (*heard, <-chan error) {
 	h, done := &heard{}, make(chan error, 1)
 	go func() {
-		_, err := s.Follow(t.Context(), owner, id, 0, func(api.Run) error { return nil }, h.take)
+		_, err := s.Follow(t.Context(), owner, id, 0, func(store.Run) error { return nil }, h.take)
 		done <- err
 	}()
 	return h, done
 }
 
 // touch makes a file in a run's sandbox, which the robot waits for.
-func (s *server) touch(t *testing.T, r api.Run, path string) {
+func (s *server) touch(t *testing.T, r store.Run, path string) {
 	t.Helper()
 	in, err := s.sandboxes.Enter(t.Context(), owner, r.Sandbox)
 	if err == nil {

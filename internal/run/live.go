@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/egress/approval"
 	"github.com/cove-sandbox/cove/internal/sandbox"
@@ -34,7 +33,7 @@ type live struct {
 	done       chan struct{} // closed when nothing follows
 
 	mu     sync.Mutex
-	record api.Run          // what the messages have said so far
+	record store.Run        // what the messages have said so far
 	result *message.Message // the agent's
 	misfit error            // why that is not valid by the schema
 	err    error            // why nothing follows, where the run has not ended
@@ -42,7 +41,7 @@ type live struct {
 
 // newLive makes a run live; end must be called if it cannot be attended.
 func (r *Runner) newLive(record store.Run, t *transcript, p agent.Parser) *live {
-	return &live{id: cove.RunID(record.ID), r: r, transcript: t, parser: p, schema: record.Spec.Schema, record: record.Run, stops: make(chan asked, 2), done: make(chan struct{})}
+	return &live{id: record.ID, r: r, transcript: t, parser: p, schema: record.Spec.Schema, record: record, stops: make(chan asked, 2), done: make(chan struct{})}
 }
 
 // stop asks for the end of a run; a kill is heard after an interrupt.

@@ -5,8 +5,8 @@ import (
 	"errors"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/message"
 )
 
@@ -39,35 +39,35 @@ const (
 // outcome is what becomes of a run: its status, the limit that ended it, and what
 // went wrong. It is pure. What somebody or Cove has done comes before what
 // followed from it, and a run that succeeds has not been ended by a limit.
-func outcome(e ending) (status string, limit cove.LimitKind, err error) {
+func outcome(e ending) (status store.RunStatus, limit cove.LimitKind, err error) {
 	failed := e.result == nil || e.result.IsError || e.exit != nil && *e.exit != 0
 	switch {
 	case e.asked != askedNothing:
-		return api.RunInterrupted, "", nil
+		return store.RunInterrupted, "", nil
 	case e.limit != "":
-		return api.RunLimit, e.limit, nil
+		return store.RunLimit, e.limit, nil
 	case failed && e.measured != "":
-		return api.RunLimit, e.measured, nil
+		return store.RunLimit, e.measured, nil
 	case e.broken:
-		return api.RunError, "", e.err
+		return store.RunError, "", e.err
 	case errors.Is(e.err, agent.ErrTurns):
-		return api.RunLimit, limitTurns, nil
+		return store.RunLimit, limitTurns, nil
 	case errors.Is(e.err, agent.ErrBudget), failed && e.overdraw:
-		return api.RunLimit, limitBudget, nil
+		return store.RunLimit, limitBudget, nil
 	case cove.ErrorCode(e.err) == cove.AgentFailed:
-		return api.RunFailed, "", e.err
+		return store.RunFailed, "", e.err
 	case e.err != nil:
-		return api.RunError, "", e.err
+		return store.RunError, "", e.err
 	case e.result == nil:
-		return api.RunError, "", cove.Errorf(cove.AgentProtocol, "the agent has ended without a result")
+		return store.RunError, "", cove.Errorf(cove.AgentProtocol, "the agent has ended without a result")
 	case failed:
-		return api.RunFailed, "", nil
+		return store.RunFailed, "", nil
 	}
-	return api.RunSucceeded, "", nil
+	return store.RunSucceeded, "", nil
 }
 
 // account puts what a message says into a record.
-func account(r *api.Run, m message.Message) {
+func account(r *store.Run, m message.Message) {
 	r.Session, r.Model = cmp.Or(m.Session, r.Session), cmp.Or(m.Model, r.Model)
 	switch m.Type {
 	case message.TypeResult:

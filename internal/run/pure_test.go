@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/message"
 )
 
@@ -17,27 +17,27 @@ func TestOutcome(t *testing.T) {
 	turns := cove.Errorf(cove.LimitReached, "no more: %w", agent.ErrTurns)
 	for name, c := range map[string]struct {
 		e      ending
-		status string
+		status store.RunStatus
 		limit  cove.LimitKind
 		code   cove.Code
 	}{
-		"it has done it":                       {ending{exit: new(0), result: done}, api.RunSucceeded, "", ""},
-		"although something was out of memory": {ending{exit: new(0), result: done, measured: cove.LimitOOM}, api.RunSucceeded, "", ""},
-		"although a budget was used up":        {ending{exit: new(0), result: done, overdraw: true}, api.RunSucceeded, "", ""},
-		"its program has gone, its answer not": {ending{result: done}, api.RunSucceeded, "", ""},
-		"it could not":                         {ending{exit: new(0), result: failed}, api.RunFailed, "", ""},
-		"its program failed after its answer":  {ending{exit: new(1), result: done}, api.RunFailed, "", ""},
-		"its program failed":                   {ending{exit: new(1), err: cove.Errorf(cove.AgentFailed, "x")}, api.RunFailed, "", cove.AgentFailed},
-		"it was out of memory":                 {ending{exit: new(137), err: cove.Errorf(cove.AgentFailed, "x"), measured: cove.LimitOOM}, api.RunLimit, cove.LimitOOM, ""},
-		"its sandbox was, and has gone":        {ending{broken: true, err: errors.New("gone"), measured: cove.LimitOOM}, api.RunLimit, cove.LimitOOM, ""},
-		"its sandbox has gone":                 {ending{broken: true, err: cove.Errorf(cove.Conflict, "gone")}, api.RunError, "", cove.Conflict},
-		"its time is up":                       {ending{exit: new(137), limit: cove.LimitTimeout, err: cove.Errorf(cove.AgentFailed, "x")}, api.RunLimit, cove.LimitTimeout, ""},
-		"it was interrupted when it was up":    {ending{asked: askedInterrupt, limit: cove.LimitTimeout}, api.RunInterrupted, "", ""},
-		"it has no more turns":                 {ending{exit: new(0), result: failed, err: turns}, api.RunLimit, limitTurns, ""},
-		"its budget is used up":                {ending{exit: new(1), overdraw: true, err: cove.Errorf(cove.AgentFailed, "x")}, api.RunLimit, limitBudget, ""},
-		"no model answers":                     {ending{exit: new(1), err: cove.Errorf(cove.ModelUnreachable, "x")}, api.RunError, "", cove.ModelUnreachable},
-		"it says nothing":                      {ending{exit: new(0)}, api.RunError, "", cove.AgentProtocol},
-		"it breaks its word after its answer":  {ending{exit: new(0), result: done, broken: true, err: cove.Errorf(cove.AgentProtocol, "x")}, api.RunError, "", cove.AgentProtocol},
+		"it has done it":                       {ending{exit: new(0), result: done}, store.RunSucceeded, "", ""},
+		"although something was out of memory": {ending{exit: new(0), result: done, measured: cove.LimitOOM}, store.RunSucceeded, "", ""},
+		"although a budget was used up":        {ending{exit: new(0), result: done, overdraw: true}, store.RunSucceeded, "", ""},
+		"its program has gone, its answer not": {ending{result: done}, store.RunSucceeded, "", ""},
+		"it could not":                         {ending{exit: new(0), result: failed}, store.RunFailed, "", ""},
+		"its program failed after its answer":  {ending{exit: new(1), result: done}, store.RunFailed, "", ""},
+		"its program failed":                   {ending{exit: new(1), err: cove.Errorf(cove.AgentFailed, "x")}, store.RunFailed, "", cove.AgentFailed},
+		"it was out of memory":                 {ending{exit: new(137), err: cove.Errorf(cove.AgentFailed, "x"), measured: cove.LimitOOM}, store.RunLimit, cove.LimitOOM, ""},
+		"its sandbox was, and has gone":        {ending{broken: true, err: errors.New("gone"), measured: cove.LimitOOM}, store.RunLimit, cove.LimitOOM, ""},
+		"its sandbox has gone":                 {ending{broken: true, err: cove.Errorf(cove.Conflict, "gone")}, store.RunError, "", cove.Conflict},
+		"its time is up":                       {ending{exit: new(137), limit: cove.LimitTimeout, err: cove.Errorf(cove.AgentFailed, "x")}, store.RunLimit, cove.LimitTimeout, ""},
+		"it was interrupted when it was up":    {ending{asked: askedInterrupt, limit: cove.LimitTimeout}, store.RunInterrupted, "", ""},
+		"it has no more turns":                 {ending{exit: new(0), result: failed, err: turns}, store.RunLimit, limitTurns, ""},
+		"its budget is used up":                {ending{exit: new(1), overdraw: true, err: cove.Errorf(cove.AgentFailed, "x")}, store.RunLimit, limitBudget, ""},
+		"no model answers":                     {ending{exit: new(1), err: cove.Errorf(cove.ModelUnreachable, "x")}, store.RunError, "", cove.ModelUnreachable},
+		"it says nothing":                      {ending{exit: new(0)}, store.RunError, "", cove.AgentProtocol},
+		"it breaks its word after its answer":  {ending{exit: new(0), result: done, broken: true, err: cove.Errorf(cove.AgentProtocol, "x")}, store.RunError, "", cove.AgentProtocol},
 	} {
 		status, limit, err := outcome(c.e)
 		if status != c.status || limit != c.limit || cove.ErrorCode(err) != c.code {

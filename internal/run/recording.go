@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/sandbox/terminals"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -60,10 +59,8 @@ func (r *Runner) recording(ctx context.Context, t terminals.Started) (*recording
 	}
 	now := r.o.Clock.Now().UTC().Truncate(time.Microsecond)
 	record := store.Run{
-		Run: api.Run{
-			ID: string(cove.NewRunID()), Agent: of.Spec.Agent, Profile: of.Spec.Profile, Status: api.RunRunning, Interactive: true,
-			Sandbox: string(of.ID), SandboxName: of.Name, Exposes: sandbox.Exposed(of.Spec.Mounts), CreatedBy: of.Owner.String(), StartedAt: now,
-		},
+		ID: cove.NewRunID(), Agent: of.Spec.Agent, Profile: of.Spec.Profile, Status: store.RunRunning, Interactive: true,
+		Sandbox: string(of.ID), SandboxName: of.Name, Exposes: sandbox.Exposed(of.Spec.Mounts), CreatedBy: of.Owner.String(), StartedAt: now,
 		Spec: store.RunSpec{Keep: true, Terminal: t.ID},
 	}
 	if repository := of.Spec.Repository; repository != nil && filepath.IsAbs(repository.Source) {
@@ -78,7 +75,7 @@ func (r *Runner) recording(ctx context.Context, t terminals.Started) (*recording
 // interactive is the run of a terminal that an earlier server has begun; nil if
 // there is none.
 func (r *Runner) interactive(ctx context.Context, owner cove.Principal, t terminals.Started) (*store.Run, error) {
-	page, err := r.o.Store.For(owner).Runs(ctx, store.RunQuery{Sandbox: string(t.Sandbox), Status: api.RunRunning, Limit: store.MaxPage})
+	page, err := r.o.Store.For(owner).Runs(ctx, store.RunQuery{Sandbox: string(t.Sandbox), Status: store.RunRunning, Limit: store.MaxPage})
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +98,7 @@ type recording struct {
 
 // castOf opens the recording of a run.
 func (r *Runner) castOf(record store.Run, t terminals.Started, of store.Sandbox) (*recording, error) {
-	dir := r.dirOf(cove.RunID(record.ID))
+	dir := r.dirOf(record.ID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unwritable(err)
 	}
@@ -122,7 +119,7 @@ func (r *Runner) castOf(record store.Run, t terminals.Started, of store.Sandbox)
 		})
 	}
 	r.mu.Lock()
-	r.screens[cove.RunID(record.ID)] = true
+	r.screens[record.ID] = true
 	r.mu.Unlock()
 	return rec, nil
 }
@@ -162,7 +159,7 @@ func (c *recording) Detached() {
 	c.file.Close()
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	delete(c.r.screens, cove.RunID(c.record.ID))
+	delete(c.r.screens, c.record.ID)
 }
 
 // Ended implements terminals.Recorder.
@@ -194,15 +191,15 @@ func (r *Runner) concludeScreen(record store.Run, exit int) {
 		r.o.Log.Debug("what a run has changed is not known", "run", record.ID, "error", err) // its sandbox may be gone
 	}
 	now := r.o.Clock.Now()
-	err = r.o.Store.For(record.Owner()).ChangeRun(ctx, cove.RunID(record.ID), func(s *store.Run) error {
+	err = r.o.Store.For(record.Owner()).ChangeRun(ctx, record.ID, func(s *store.Run) error {
 		s.EndedAt, s.Changes = &now, changes
 		switch {
 		case exit < 0:
-			s.Status = api.RunInterrupted
+			s.Status = store.RunInterrupted
 		case exit == 0:
-			s.Status, s.ExitCode = api.RunSucceeded, &exit
+			s.Status, s.ExitCode = store.RunSucceeded, &exit
 		default:
-			s.Status, s.ExitCode = api.RunFailed, &exit
+			s.Status, s.ExitCode = store.RunFailed, &exit
 		}
 		return nil
 	})

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/apispec"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -23,20 +22,14 @@ import (
 // maxListed is how much of a prompt or a result a list shows, in bytes.
 const maxListed = 400
 
-// Runs lists runs that a caller has, newest first.
-func (r *Runner) Runs(ctx context.Context, who cove.Principal, q store.RunQuery) (api.RunList, error) {
-	list := api.RunList{Runs: []api.Run{}}
+// Runs returns a page of the runs that a caller sees, newest first, with the beginnings of long texts.
+func (r *Runner) Runs(ctx context.Context, who cove.Principal, q store.RunQuery) (store.RunPage, error) {
 	page, err := r.o.Store.For(who).Runs(ctx, q)
-	if err != nil {
-		return list, err
-	}
-	for _, record := range page.Runs {
-		run := record.Run
+	for i, run := range page.Runs {
 		run.Prompt, run.Result, run.Changes = brief(run.Prompt), brief(run.Result), nil
-		list.Runs = append(list.Runs, show(who, run))
+		page.Runs[i] = show(who, run)
 	}
-	list.Next = page.Next
-	return list, nil
+	return page, err
 }
 
 func brief(s string) string {
@@ -49,7 +42,7 @@ func brief(s string) string {
 
 // show is a run as a caller sees it: where the owner keeps things is the
 // owner's.
-func show(who cove.Principal, run api.Run) api.Run {
+func show(who cove.Principal, run store.Run) store.Run {
 	if !who.IsOwner() {
 		run.Directory = ""
 	}
@@ -58,20 +51,20 @@ func show(who cove.Principal, run api.Run) api.Run {
 
 // Run returns one, by its id or the beginning of it that no other has. Errors:
 // NotFound, Conflict.
-func (r *Runner) Run(ctx context.Context, who cove.Principal, ref string) (api.Run, error) {
+func (r *Runner) Run(ctx context.Context, who cove.Principal, ref string) (store.Run, error) {
 	record, err := r.find(ctx, who, ref)
 	if err != nil {
-		return api.Run{}, err
+		return store.Run{}, err
 	}
 	run := r.current(record)
-	run.Recordings, err = r.recordings(cove.RunID(run.ID))
+	run.Recordings, err = r.recordings(run.ID)
 	return show(who, run), err
 }
 
 // current is a run as it is now: of one that runs, with what it has said.
-func (r *Runner) current(record store.Run) api.Run {
-	run := record.Run
-	if l := r.liveOf(cove.RunID(record.ID)); l != nil {
+func (r *Runner) current(record store.Run) store.Run {
+	run := record
+	if l := r.liveOf(record.ID); l != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		run.Session, run.Model, run.Usage = l.record.Session, l.record.Model, l.record.Usage
@@ -86,8 +79,8 @@ func (r *Runner) Interrupt(ctx context.Context, who cove.Principal, ref string, 
 	if err != nil {
 		return err
 	}
-	l := r.liveOf(cove.RunID(record.ID))
-	if record.Interactive && record.Status == api.RunRunning {
+	l := r.liveOf(record.ID)
+	if record.Interactive && record.Status == store.RunRunning {
 		return cove.Errorf(cove.Conflict, "the run %s is in a terminal, with whoever looks at it", record.ID).WithHint("end it there: cove attach %s", record.SandboxName)
 	}
 	if l == nil {
@@ -98,7 +91,7 @@ func (r *Runner) Interrupt(ctx context.Context, who cove.Principal, ref string, 
 		how, action = askedKill, "kill"
 	}
 	l.stop(how)
-	return r.o.Store.For(who).Append(ctx, store.Record{Time: r.o.Clock.Now().UTC(), Action: action, Object: record.ID, Verdict: "ok", Detail: record.Agent})
+	return r.o.Store.For(who).Append(ctx, store.Record{Time: r.o.Clock.Now().UTC(), Action: action, Object: string(record.ID), Verdict: "ok", Detail: record.Agent})
 }
 
 // Remove removes the record of a run that has ended. Errors: NotFound, Conflict.
@@ -107,7 +100,7 @@ func (r *Runner) Remove(ctx context.Context, who cove.Principal, ref string) err
 	if err != nil {
 		return err
 	}
-	id := cove.RunID(record.ID)
+	id := record.ID
 	if err := r.o.Store.For(who).RemoveRun(ctx, id); err != nil {
 		return err
 	}
@@ -124,11 +117,11 @@ func (r *Runner) Export(ctx context.Context, who cove.Principal, ref string, out
 		return err
 	}
 	a := archive{w: tar.NewWriter(out), dir: r.o.Dir, at: record.StartedAt}
-	dir := r.dirOf(cove.RunID(record.ID))
+	dir := r.dirOf(record.ID)
 	a.add("run.json", func(w io.Writer) error {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		return e.Encode(show(who, r.current(record)))
+		return e.Encode(apispec.Run(show(who, r.current(record))))
 	})
 	a.add("messages.ndjson", func(w io.Writer) error {
 		return each(dir, func(e entry) error {
@@ -278,7 +271,7 @@ func (r *Runner) actions(ctx context.Context, who cove.Principal, record store.R
 			if !who.SeesAll() {
 				a.Hash = ""
 			}
-			if err := json.NewEncoder(w).Encode(api.AuditRecord{Seq: a.Seq, Time: a.Time, Who: a.Who, Action: a.Action, Object: a.Object, Verdict: a.Verdict, Detail: a.Detail, Hash: a.Hash}); err != nil {
+			if err := json.NewEncoder(w).Encode(apispec.AuditRecord(a)); err != nil {
 				return err
 			}
 		}
@@ -318,7 +311,7 @@ func (r *Runner) Recording(ctx context.Context, who cove.Principal, ref, termina
 	if err != nil {
 		return err
 	}
-	dir := r.dirOf(cove.RunID(record.ID))
+	dir := r.dirOf(record.ID)
 	if !slices.Contains(files(dir, castSuffix), terminal+castSuffix) {
 		return cove.Errorf(cove.NotFound, "the run %s has no recording of a terminal %.20q", record.ID, terminal)
 	}

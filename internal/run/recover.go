@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/store"
@@ -54,7 +53,7 @@ func (r *Runner) takeUp(ctx context.Context, l sandbox.LeftProcess) {
 	}()
 	record, err := r.o.Store.For(cove.System("")).Run(ctx, cove.RunID(l.Name))
 	switch {
-	case err == nil && (record.Status != api.RunRunning || boxOf(record) != string(l.Sandbox)): // a guest says anything
+	case err == nil && (record.Status != store.RunRunning || boxOf(record) != string(l.Sandbox)): // a guest says anything
 		err = cove.Errorf(cove.NotFound, "no run %.64q runs in the sandbox %s", l.Name, l.Sandbox)
 	case err == nil:
 		err = r.again(ctx, record, l)
@@ -100,7 +99,7 @@ func (r *Runner) reopen(ctx context.Context, record store.Run) (*live, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := openTranscript(r.dirOf(cove.RunID(record.ID)), r.o.MaxOutput)
+	t, err := openTranscript(r.dirOf(record.ID), r.o.MaxOutput)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +111,7 @@ func (r *Runner) reopen(ctx context.Context, record store.Run) (*live, error) {
 // nothing, as those beyond their retention.
 func (r *Runner) Reconcile(ctx context.Context) error {
 	var errs []error
-	q := store.RunQuery{Status: api.RunRunning, Limit: store.MaxPage}
+	q := store.RunQuery{Status: store.RunRunning, Limit: store.MaxPage}
 	for more := true; more; more = q.Cursor != "" {
 		page, err := r.o.Store.For(cove.System("")).Runs(ctx, q)
 		if err != nil {
@@ -129,14 +128,14 @@ func (r *Runner) Reconcile(ctx context.Context) error {
 }
 
 func (r *Runner) reconcile(ctx context.Context, record store.Run) error {
-	if r.has(cove.RunID(record.ID)) {
+	if r.has(record.ID) {
 		return nil
 	}
 	there, err := r.o.Sandboxes.Find(ctx, cove.System(""), record.Sandbox)
 	if err == nil && there.State == cove.StatePaused {
 		return nil // its program goes on when it is resumed
 	}
-	if now, err := r.o.Store.For(cove.System("")).Run(ctx, cove.RunID(record.ID)); err != nil || now.Status != api.RunRunning {
+	if now, err := r.o.Store.For(cove.System("")).Run(ctx, record.ID); err != nil || now.Status != store.RunRunning {
 		return err // it has ended meanwhile
 	}
 	if record.Interactive {
@@ -148,7 +147,7 @@ func (r *Runner) reconcile(ctx context.Context, record store.Run) error {
 		lost = lost.WithHint("the work is in the sandbox %s: cove diff %[1]s", there.Name)
 	}
 	e := ending{err: lost, broken: true}
-	said := record.Run
+	said := record
 	l, err := r.reopen(ctx, record)
 	if err == nil {
 		defer func() { l.transcript.end(cove.ErrorCode(err) == cove.Unavailable) }()

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/clock"
@@ -41,7 +40,7 @@ type Agents interface {
 type Work interface {
 	// Changes lists what a sandbox has changed. Errors: InvalidArgument when it
 	// works on no repository.
-	Changes(ctx context.Context, who cove.Principal, ref string) ([]api.WorkChange, error)
+	Changes(ctx context.Context, who cove.Principal, ref string) ([]store.FileChange, error)
 	Patch(ctx context.Context, who cove.Principal, ref string, out io.Writer) error
 }
 
@@ -200,12 +199,12 @@ func noRun(ref string) error {
 	return cove.Errorf(cove.NotFound, "there is no run %.80q", ref).WithHint("\"cove runs list\" shows those that there are")
 }
 
-// errorOf is an error as a record has it.
-func errorOf(err error) *api.Error {
+// failureOf returns an error in the form of a record.
+func failureOf(err error) *store.Failure {
 	if err == nil {
 		return nil
 	}
-	e := &api.Error{Code: string(cove.ErrorCode(err)), Error: err.Error(), Hint: cove.ErrorHint(err)}
+	e := &store.Failure{Code: string(cove.ErrorCode(err)), Error: err.Error(), Hint: cove.ErrorHint(err)}
 	var known *cove.Error
 	if errors.As(err, &known) {
 		e.Error = known.Message

@@ -19,7 +19,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
 	"github.com/cove-sandbox/cove/internal/egress/decision"
 	"github.com/cove-sandbox/cove/internal/run"
@@ -35,28 +34,28 @@ func TestRun(t *testing.T) {
 	q := ask("think about it", "log loading", "env ROBOT", "answer 42")
 	q.Task.Model, q.Task.Instructions = "big", "be brief"
 	r := s.begin(t, q)
-	if r.Status != api.RunRunning || r.Agent != "robot" || r.Version != "1.2.3" || r.Model != "big" || r.SandboxName == "" || r.CreatedBy != "local" {
+	if r.Status != store.RunRunning || r.Agent != "robot" || r.Version != "1.2.3" || r.Model != "big" || r.SandboxName == "" || r.CreatedBy != "local" {
 		t.Errorf("begun is %+v", r)
 	}
-	ended, text := s.follow(t, r.ID)
+	ended, text := s.follow(t, string(r.ID))
 	for _, want := range []string{" tool_result be brief", " thinking about it", " log loading", " thinking yes", " result 42", " usage "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("nobody hears %q, but\n%s", want, text)
 		}
 	}
-	if ended.Status != api.RunSucceeded || ended.Result != "42" || *ended.ExitCode != 0 || ended.Usage.InputTokens != 10 || ended.Session != "s1" || ended.EndedAt == nil || ended.Error != nil {
+	if ended.Status != store.RunSucceeded || ended.Result != "42" || *ended.ExitCode != 0 || ended.Usage.InputTokens != 10 || ended.Session != "s1" || ended.EndedAt == nil || ended.Error != nil {
 		t.Errorf("ended %+v", ended)
 	}
 	s.wantSandboxes(t, 0) // nothing has changed in it
-	if files, _ := filepath.Glob(filepath.Join(l.dir, "runs", r.ID, "*")); len(files) != 1 {
+	if files, _ := filepath.Glob(filepath.Join(l.dir, "runs", string(r.ID), "*")); len(files) != 1 {
 		t.Errorf("files of the run: %v", files)
 	}
 	// Whoever comes later hears the same.
-	if again, same := s.follow(t, r.ID); same != text || again.Result != "42" {
+	if again, same := s.follow(t, string(r.ID)); same != text || again.Result != "42" {
 		t.Errorf("later, one hears\n%s", same)
 	}
 	var h heard
-	if _, err := s.Follow(t.Context(), owner, r.ID, 4, func(api.Run) error { return nil }, h.take); err != nil || len(h.lines) != len(strings.Split(text, "\n"))-4 || !strings.HasPrefix(h.lines[0], "5 ") {
+	if _, err := s.Follow(t.Context(), owner, string(r.ID), 4, func(store.Run) error { return nil }, h.take); err != nil || len(h.lines) != len(strings.Split(text, "\n"))-4 || !strings.HasPrefix(h.lines[0], "5 ") {
 		t.Errorf("after the fourth, one hears\n%s, %v", h.text(), err)
 	}
 }
@@ -66,19 +65,19 @@ func TestRun(t *testing.T) {
 func TestRunLeavesItsWork(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
-	l.work.set(api.WorkChange{Path: "a", Change: "added", Added: 1})
-	r, _ := s.follow(t, s.begin(t, ask("answer done")).ID)
+	l.work.set(store.FileChange{Path: "a", Change: "added", Added: 1})
+	r, _ := s.follow(t, string(s.begin(t, ask("answer done")).ID))
 	if len(r.Changes) != 1 || r.Changes[0].Path != "a" {
 		t.Errorf("changed is %+v", r.Changes)
 	}
 	there := s.wantSandboxes(t, 1)
-	if string(there[0].ID) != r.Sandbox || there[0].Spec.Labels[run.RunLabel] != r.ID || there[0].Spec.Agent != "robot" || there[0].Spec.Limits.Memory != 2<<30 || there[0].Spec.Limits.CPUs != 2 || there[0].Spec.Limits.PIDs != 512 {
+	if string(there[0].ID) != r.Sandbox || there[0].Spec.Labels[run.RunLabel] != string(r.ID) || there[0].Spec.Agent != "robot" || there[0].Spec.Limits.Memory != 2<<30 || there[0].Spec.Limits.CPUs != 2 || there[0].Spec.Limits.PIDs != 512 {
 		t.Errorf("its sandbox is %+v", there[0])
 	}
 	l.work.set()
 	q := ask("answer done")
 	q.Keep = true
-	s.follow(t, s.begin(t, q).ID)
+	s.follow(t, string(s.begin(t, q).ID))
 	s.wantSandboxes(t, 2)
 }
 
@@ -89,24 +88,24 @@ func TestRunEndings(t *testing.T) {
 		name    string
 		steps   []string
 		timeout time.Duration
-		status  string
+		status  store.RunStatus
 		limit   string
 		code    cove.Code
 		says    string
 	}{
-		{name: "the agent could not do it", steps: []string{"fail too hard"}, status: api.RunFailed},
-		{name: "its program failed", steps: []string{"think", "log no such key", "exit 3"}, status: api.RunFailed, code: cove.AgentFailed, says: "no such key"},
-		{name: "it breaks its word", steps: []string{"think", "print <html>", "wait /never"}, status: api.RunError, code: cove.AgentProtocol, says: "<html>"},
-		{name: "it says nothing", steps: []string{"exit 0"}, status: api.RunError, code: cove.AgentProtocol},
-		{name: "its time is up", steps: []string{"think", "wait /never"}, timeout: 300 * time.Millisecond, status: api.RunLimit, limit: "timeout"},
-		{name: "it prints without end", steps: []string{"flood"}, status: api.RunLimit, limit: "output"},
+		{name: "the agent could not do it", steps: []string{"fail too hard"}, status: store.RunFailed},
+		{name: "its program failed", steps: []string{"think", "log no such key", "exit 3"}, status: store.RunFailed, code: cove.AgentFailed, says: "no such key"},
+		{name: "it breaks its word", steps: []string{"think", "print <html>", "wait /never"}, status: store.RunError, code: cove.AgentProtocol, says: "<html>"},
+		{name: "it says nothing", steps: []string{"exit 0"}, status: store.RunError, code: cove.AgentProtocol},
+		{name: "its time is up", steps: []string{"think", "wait /never"}, timeout: 300 * time.Millisecond, status: store.RunLimit, limit: "timeout"},
+		{name: "it prints without end", steps: []string{"flood"}, status: store.RunLimit, limit: "output"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			q := ask(c.steps...)
 			q.Timeout = c.timeout
-			r, _ := s.follow(t, s.begin(t, q).ID)
-			if r.Status != c.status || r.LimitHit != c.limit {
-				t.Errorf("%s, limit %q, error %+v", r.Status, r.LimitHit, r.Error)
+			r, _ := s.follow(t, string(s.begin(t, q).ID))
+			if r.Status != c.status || string(r.Limit) != c.limit {
+				t.Errorf("%s, limit %q, error %+v", r.Status, string(r.Limit), r.Error)
 			}
 			if c.code != "" && (r.Error == nil || r.Error.Code != string(c.code) || !strings.Contains(r.Error.Error, c.says)) || c.code == "" && r.Error != nil {
 				t.Errorf("the error is %+v", r.Error)
@@ -158,7 +157,7 @@ func TestRunThatCannotBegin(t *testing.T) {
 	wantCode(t, "a directory that is not there", err, cove.RuntimeMissing)
 	s.wantSandboxes(t, 0)
 	list, err := s.Runs(t.Context(), owner, store.RunQuery{Limit: 10})
-	if err != nil || len(list.Runs) != 1 || list.Runs[0].Status != api.RunError || list.Runs[0].Error.Code != string(cove.RuntimeMissing) {
+	if err != nil || len(list.Runs) != 1 || list.Runs[0].Status != store.RunError || list.Runs[0].Error.Code != string(cove.RuntimeMissing) {
 		t.Errorf("recorded are %+v, %v", list, err)
 	}
 }
@@ -188,7 +187,7 @@ func TestCredentialsOfRuns(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: a run has the credentials %q, want %q", who, got, want)
 		}
-		s.follow(t, r.ID)
+		s.follow(t, string(r.ID))
 	}
 }
 
@@ -197,20 +196,20 @@ func TestInterrupt(t *testing.T) {
 	s := l.serve(t)
 	for _, kill := range []bool{false, true} {
 		r := s.begin(t, ask("think", "wait /never"))
-		h, done := s.listen(t, r.ID)
+		h, done := s.listen(t, string(r.ID))
 		h.until(t, "thinking")
-		wantCode(t, "somebody else", s.Interrupt(t.Context(), ci, r.ID, kill), cove.NotFound)
-		if err := s.Interrupt(t.Context(), owner, r.ID[:14], kill); err != nil {
+		wantCode(t, "somebody else", s.Interrupt(t.Context(), ci, string(r.ID), kill), cove.NotFound)
+		if err := s.Interrupt(t.Context(), owner, string(r.ID[:14]), kill); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		ended, err := s.Run(t.Context(), owner, r.ID)
-		if err != nil || ended.Status != api.RunInterrupted || ended.Error != nil {
+		ended, err := s.Run(t.Context(), owner, string(r.ID))
+		if err != nil || ended.Status != store.RunInterrupted || ended.Error != nil {
 			t.Errorf("ended %+v, %v", ended, err)
 		}
-		wantCode(t, "one that has ended", s.Interrupt(t.Context(), owner, r.ID, kill), cove.Conflict)
+		wantCode(t, "one that has ended", s.Interrupt(t.Context(), owner, string(r.ID), kill), cove.Conflict)
 	}
 	audit, err := l.store.Audit(t.Context(), store.AuditQuery{Limit: 50})
 	var actions []string
@@ -228,7 +227,7 @@ func TestServerDies(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
 	r := s.begin(t, ask("think one", "think two", "wait /tmp/go", "think three", "answer done"))
-	h, done := s.listen(t, r.ID)
+	h, done := s.listen(t, string(r.ID))
 	h.until(t, "thinking two")
 	s.end(t)
 	wantCode(t, "who follows", <-done, cove.Unavailable)
@@ -236,15 +235,15 @@ func TestServerDies(t *testing.T) {
 	wantCode(t, "a server that ends", err, cove.Unavailable)
 
 	s = l.serve(t)
-	h, done = s.listen(t, r.ID)
+	h, done = s.listen(t, string(r.ID))
 	h.until(t, "thinking two")
 	s.touch(t, r, "/tmp/go")
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	wantText(t, h.text(), "1 thinking one\n2 thinking two\n3 thinking three\n4 result done\n5 usage ")
-	ended, err := s.Run(t.Context(), owner, r.ID)
-	if err != nil || ended.Status != api.RunSucceeded || ended.Result != "done" || ended.Usage.Turns != 1 {
+	ended, err := s.Run(t.Context(), owner, string(r.ID))
+	if err != nil || ended.Status != store.RunSucceeded || ended.Result != "done" || ended.Usage.Turns != 1 {
 		t.Errorf("ended %+v, %v", ended, err)
 	}
 	s.wantSandboxes(t, 0)
@@ -256,11 +255,11 @@ func TestServerDiesInTheMiddle(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
 	r := s.begin(t, ask("think one", "think two", "wait /tmp/go", "answer done"))
-	h, done := s.listen(t, r.ID)
+	h, done := s.listen(t, string(r.ID))
 	h.until(t, "thinking two")
 	s.end(t)
 	<-done
-	events := filepath.Join(l.dir, "runs", r.ID, "events.ndjson")
+	events := filepath.Join(l.dir, "runs", string(r.ID), "events.ndjson")
 	data, err := os.ReadFile(events)
 	if err != nil {
 		t.Fatal(err)
@@ -271,9 +270,9 @@ func TestServerDiesInTheMiddle(t *testing.T) {
 	}
 	s = l.serve(t)
 	s.touch(t, r, "/tmp/go")
-	ended, text := s.follow(t, r.ID)
+	ended, text := s.follow(t, string(r.ID))
 	wantText(t, text, "1 thinking one\n2 thinking two\n3 result done\n4 usage ")
-	if ended.Status != api.RunSucceeded {
+	if ended.Status != store.RunSucceeded {
 		t.Errorf("ended %+v", ended)
 	}
 }
@@ -282,22 +281,22 @@ func TestServerDiesInTheMiddle(t *testing.T) {
 func TestMachineDies(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
-	l.work.set(api.WorkChange{Path: "a", Change: "added"})
+	l.work.set(store.FileChange{Path: "a", Change: "added"})
 	lost := s.begin(t, ask("think one", "wait /never"))
 	said := s.begin(t, ask("answer done", "wait /never"))
-	for r, line := range map[string]string{lost.ID: "thinking one", said.ID: "usage"} {
+	for r, line := range map[string]string{string(lost.ID): "thinking one", string(said.ID): "usage"} {
 		h, _ := s.listen(t, r)
 		h.until(t, line)
 	}
 	s.end(t)
 	l.host.Reboot()
 	s = l.serve(t)
-	ended, text := s.follow(t, lost.ID)
-	if ended.Status != api.RunError || ended.Error.Code != string(cove.Unavailable) || !strings.Contains(ended.Error.Hint, "cove diff "+lost.SandboxName) || len(ended.Changes) != 1 {
+	ended, text := s.follow(t, string(lost.ID))
+	if ended.Status != store.RunError || ended.Error.Code != string(cove.Unavailable) || !strings.Contains(ended.Error.Hint, "cove diff "+lost.SandboxName) || len(ended.Changes) != 1 {
 		t.Errorf("ended %+v, %+v", ended, ended.Error)
 	}
 	wantText(t, text, "1 thinking one")
-	if ended, _ = s.follow(t, said.ID); ended.Status != api.RunSucceeded || ended.Result != "done" || ended.ExitCode != nil {
+	if ended, _ = s.follow(t, string(said.ID)); ended.Status != store.RunSucceeded || ended.Result != "done" || ended.ExitCode != nil {
 		t.Errorf("one that had said what it had to say: %+v", ended)
 	}
 	s.wantSandboxes(t, 2)
@@ -308,7 +307,7 @@ func TestPausedWhileServersChange(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
 	r := s.begin(t, ask("think one", "wait /tmp/go", "answer done"))
-	h, done := s.listen(t, r.ID)
+	h, done := s.listen(t, string(r.ID))
 	h.until(t, "thinking one")
 	if _, err := s.sandboxes.Pause(t.Context(), owner, r.Sandbox); err != nil {
 		t.Fatal(err)
@@ -319,18 +318,18 @@ func TestPausedWhileServersChange(t *testing.T) {
 	if err := s.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Follow(t.Context(), owner, r.ID, 0, func(api.Run) error { return nil }, new(heard).take)
+	_, err := s.Follow(t.Context(), owner, string(r.ID), 0, func(store.Run) error { return nil }, new(heard).take)
 	wantCode(t, "following it", err, cove.Conflict)
 	if _, err := s.sandboxes.Resume(t.Context(), owner, r.Sandbox); err != nil {
 		t.Fatal(err)
 	}
 	s.touch(t, r, "/tmp/go")
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		now, err := s.Run(t.Context(), owner, r.ID)
+		now, err := s.Run(t.Context(), owner, string(r.ID))
 		if err != nil || time.Now().After(deadline) {
 			t.Fatalf("%+v, %v", now, err)
 		}
-		if now.Status == api.RunSucceeded {
+		if now.Status == store.RunSucceeded {
 			return
 		}
 	}
@@ -341,7 +340,7 @@ func TestSandboxOfARunEnds(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
 	r := s.begin(t, ask("think", "wait /never"))
-	h, done := s.listen(t, r.ID)
+	h, done := s.listen(t, string(r.ID))
 	h.until(t, "thinking")
 	if err := s.sandboxes.Destroy(t.Context(), owner, r.Sandbox, false); err != nil {
 		t.Fatal(err)
@@ -349,7 +348,7 @@ func TestSandboxOfARunEnds(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if ended, err := s.Run(t.Context(), owner, r.ID); err != nil || ended.Status != api.RunError || ended.Error.Code != string(cove.Conflict) {
+	if ended, err := s.Run(t.Context(), owner, string(r.ID)); err != nil || ended.Status != store.RunError || ended.Error.Code != string(cove.Conflict) {
 		t.Errorf("ended %+v, %v", ended, err)
 	}
 }
@@ -360,23 +359,23 @@ func TestResume(t *testing.T) {
 	s := l.serve(t)
 	q := ask("think", "answer first")
 	q.Keep = true
-	first, _ := s.follow(t, s.begin(t, q).ID)
+	first, _ := s.follow(t, string(s.begin(t, q).ID))
 	if _, err := s.sandboxes.Stop(t.Context(), owner, first.Sandbox); err != nil {
 		t.Fatal(err)
 	}
 	q = ask("env SESSION", "answer second")
-	q.Agent, q.Resume = "", first.ID
-	second, text := s.follow(t, s.begin(t, q).ID)
+	q.Agent, q.Resume = "", string(first.ID)
+	second, text := s.follow(t, string(s.begin(t, q).ID))
 	if second.Sandbox != first.Sandbox || second.Agent != "robot" || second.Result != "second" || !strings.Contains(text, "thinking s1") {
 		t.Errorf("it went on as %+v\n%s", second, text)
 	}
 	s.wantSandboxes(t, 1) // it is not the second's to destroy
 
-	q.Resume, q.Agent = first.ID, "packed"
+	q.Resume, q.Agent = string(first.ID), "packed"
 	_, err := s.Begin(t.Context(), owner, q)
 	wantCode(t, "another agent", err, cove.InvalidArgument)
-	silent, _ := s.follow(t, s.begin(t, ask("answer")).ID)
-	q.Resume, q.Agent = silent.ID, ""
+	silent, _ := s.follow(t, string(s.begin(t, ask("answer")).ID))
+	q.Resume, q.Agent = string(silent.ID), ""
 	_, err = s.Begin(t.Context(), owner, q)
 	wantCode(t, "one without a name for its conversation", err, cove.Conflict)
 }
@@ -392,11 +391,11 @@ func TestInASandbox(t *testing.T) {
 	}
 	q := ask("read /home/cove/.robot/config", "write /home/cove/.robot/config", "answer")
 	q.Sandbox = "mine"
-	r, text := s.follow(t, s.begin(t, q).ID)
+	r, text := s.follow(t, string(s.begin(t, q).ID))
 	if r.Sandbox != string(there.ID) || !strings.Contains(text, "tool_result fresh") {
 		t.Errorf("it was in %s\n%s", r.SandboxName, text)
 	}
-	if _, text = s.follow(t, s.begin(t, q).ID); !strings.Contains(text, "tool_result written") {
+	if _, text = s.follow(t, string(s.begin(t, q).ID)); !strings.Contains(text, "tool_result written") {
 		t.Errorf("its home is as it was not\n%s", text)
 	}
 	q.Agent = "packed"
@@ -411,7 +410,7 @@ func TestFilesOfATaskAreRemoved(t *testing.T) {
 	s := l.serve(t)
 	q := ask("exit 1")
 	q.Task.Instructions, q.Keep = "secret plans", true
-	r, _ := s.follow(t, s.begin(t, q).ID)
+	r, _ := s.follow(t, string(s.begin(t, q).ID))
 	in, err := s.sandboxes.Enter(t.Context(), owner, r.Sandbox)
 	if err != nil {
 		t.Fatal(err)
@@ -438,19 +437,19 @@ func TestNoSecretInTranscripts(t *testing.T) {
 	deadline := time.Now().Add(20 * time.Second)
 	for printed := []byte(nil); !bytes.Contains(printed, []byte(`"of ***********"`)); time.Sleep(time.Millisecond) { // while it goes on
 		var err error
-		if printed, err = os.ReadFile(filepath.Join(l.dir, "runs", r.ID, "output")); bytes.Contains(printed, []byte("sk-real-key")) || time.Now().After(deadline) {
+		if printed, err = os.ReadFile(filepath.Join(l.dir, "runs", string(r.ID), "output")); bytes.Contains(printed, []byte("sk-real-key")) || time.Now().After(deadline) {
 			t.Fatalf("what it prints is kept as %q, %v", printed, err)
 		}
 	}
 	s.end(t)
 	s = l.serve(t)
-	follower, done := s.listen(t, r.ID)
+	follower, done := s.listen(t, string(r.ID))
 	follower.until(t, "holds 1") // while the run goes on: it holds nothing afterwards
 	s.touch(t, r, "/tmp/go")
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	r, text := s.follow(t, r.ID)
+	r, text := s.follow(t, string(r.ID))
 	if strings.Contains(text, "sk-real-key") || strings.Contains(follower.text(), "sk-real-key") || r.Result != "***********" {
 		t.Errorf("one hears\n%s", text)
 	}
@@ -480,10 +479,10 @@ func TestSlowFollower(t *testing.T) {
 	stuck := make(chan struct{})
 	var gone sync.WaitGroup
 	gone.Go(func() {
-		s.Follow(t.Context(), owner, r.ID, 0, func(api.Run) error { return nil }, func(run.Event) error { <-stuck; return errors.New("left") })
+		s.Follow(t.Context(), owner, string(r.ID), 0, func(store.Run) error { return nil }, func(run.Event) error { <-stuck; return errors.New("left") })
 	})
-	ended, text := s.follow(t, r.ID)
-	if ended.Status != api.RunSucceeded || strings.Count(text, "\n") != 201 {
+	ended, text := s.follow(t, string(r.ID))
+	if ended.Status != store.RunSucceeded || strings.Count(text, "\n") != 201 {
 		t.Errorf("ended %s with %d lines", ended.Status, strings.Count(text, "\n"))
 	}
 	close(stuck)
@@ -491,10 +490,10 @@ func TestSlowFollower(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r = s.begin(t, ask("wait /tmp/go", "answer"))
-	_, err := s.Follow(ctx, owner, r.ID, 0, func(api.Run) error { return nil }, new(heard).take)
+	_, err := s.Follow(ctx, owner, string(r.ID), 0, func(store.Run) error { return nil }, new(heard).take)
 	wantCode(t, "who has left", err, cove.Canceled)
 	s.touch(t, r, "/tmp/go")
-	if ended, _ := s.follow(t, r.ID); ended.Status != api.RunSucceeded {
+	if ended, _ := s.follow(t, string(r.ID)); ended.Status != store.RunSucceeded {
 		t.Errorf("ended %+v", ended)
 	}
 }
@@ -503,7 +502,7 @@ func TestSlowFollower(t *testing.T) {
 func TestLargeMessages(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
-	_, text := s.follow(t, s.begin(t, ask("much 10485760", "answer")).ID)
+	_, text := s.follow(t, string(s.begin(t, ask("much 10485760", "answer")).ID))
 	if len(text) > 1<<20 || !strings.Contains(text, "[cut: 262144 of 10485760 bytes]") {
 		t.Errorf("one hears %d bytes", len(text))
 	}
@@ -520,7 +519,7 @@ func TestSeveralAtOnce(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if r, err = s.Follow(t.Context(), owner, r.ID, 0, func(api.Run) error { return nil }, new(heard).take); err != nil || r.Result != fmt.Sprint(i) {
+			if r, err = s.Follow(t.Context(), owner, string(r.ID), 0, func(store.Run) error { return nil }, new(heard).take); err != nil || r.Result != fmt.Sprint(i) {
 				t.Errorf("%d: %+v, %v", i, r, err)
 			}
 		})
@@ -532,14 +531,14 @@ func TestSeveralAtOnce(t *testing.T) {
 func TestRecords(t *testing.T) {
 	l := newLab(t)
 	s := l.serve(t)
-	l.work.set(api.WorkChange{Path: "a", Change: "added"})
-	r, _ := s.follow(t, s.begin(t, ask("log to be seen", "answer "+strings.Repeat("x", 1000))).ID)
+	l.work.set(store.FileChange{Path: "a", Change: "added"})
+	r, _ := s.follow(t, string(s.begin(t, ask("log to be seen", "answer "+strings.Repeat("x", 1000))).ID))
 	err := l.store.AppendDecisions(t.Context(), 100, decision.Decision{Sandbox: r.Sandbox, Time: r.StartedAt.Add(time.Microsecond), Host: "denied.example", Verdict: decision.Deny},
 		decision.Decision{Sandbox: r.Sandbox, Time: r.StartedAt.Add(-time.Second), Host: "before.example"}, decision.Decision{Sandbox: "sb_other", Time: r.StartedAt.Add(time.Microsecond), Host: "other.example"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, text := s.follow(t, r.ID); !strings.Contains(text, "0 decision denied.example") || strings.Contains(text, "before") || strings.Contains(text, "other") {
+	if _, text := s.follow(t, string(r.ID)); !strings.Contains(text, "0 decision denied.example") || strings.Contains(text, "before") || strings.Contains(text, "other") {
 		t.Errorf("one hears\n%s", text)
 	}
 	list, err := s.Runs(t.Context(), owner, store.RunQuery{Limit: 10})
@@ -549,11 +548,11 @@ func TestRecords(t *testing.T) {
 	if list, err = s.Runs(t.Context(), ci, store.RunQuery{Limit: 10}); err != nil || len(list.Runs) > 0 {
 		t.Errorf("others see %+v, %v", list, err)
 	}
-	_, err = s.Run(t.Context(), ci, r.ID)
+	_, err = s.Run(t.Context(), ci, string(r.ID))
 	wantCode(t, "another's", err, cove.NotFound)
 
 	var out bytes.Buffer
-	if err := s.Export(t.Context(), owner, r.ID, &out); err != nil {
+	if err := s.Export(t.Context(), owner, string(r.ID), &out); err != nil {
 		t.Fatal(err)
 	}
 	files := map[string]string{}
@@ -568,7 +567,7 @@ func TestRecords(t *testing.T) {
 		data, _ := io.ReadAll(a)
 		files[h.Name] = string(data)
 	}
-	var exported api.Run
+	var exported store.Run
 	if err := json.Unmarshal([]byte(files["run.json"]), &exported); err != nil || exported.ID != r.ID || len(exported.Changes) != 1 {
 		t.Errorf("run.json is %s, %v", files["run.json"], err)
 	}
@@ -577,17 +576,17 @@ func TestRecords(t *testing.T) {
 			t.Errorf("%s is %q", name, files[name])
 		}
 	}
-	wantCode(t, "exporting another's", s.Export(t.Context(), ci, r.ID, io.Discard), cove.NotFound)
+	wantCode(t, "exporting another's", s.Export(t.Context(), ci, string(r.ID), io.Discard), cove.NotFound)
 
 	running := s.begin(t, ask("wait /tmp/go", "answer"))
-	wantCode(t, "removing one that runs", s.Remove(t.Context(), owner, running.ID), cove.Conflict)
+	wantCode(t, "removing one that runs", s.Remove(t.Context(), owner, string(running.ID)), cove.Conflict)
 	s.touch(t, running, "/tmp/go")
-	s.follow(t, running.ID)
-	wantCode(t, "removing another's", s.Remove(t.Context(), ci, r.ID), cove.NotFound)
-	if err := s.Remove(t.Context(), owner, r.ID); err != nil {
+	s.follow(t, string(running.ID))
+	wantCode(t, "removing another's", s.Remove(t.Context(), ci, string(r.ID)), cove.NotFound)
+	if err := s.Remove(t.Context(), owner, string(r.ID)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(l.dir, "runs", r.ID)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(l.dir, "runs", string(r.ID))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its directory: %v", err)
 	}
 	// What is pruned from the store goes too.

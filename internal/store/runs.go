@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/message"
 )
 
@@ -25,10 +24,66 @@ type Runs interface {
 	RemoveRun(ctx context.Context, id cove.RunID) error
 }
 
-// Run is the record of a task that an agent was given.
+// RunStatus is the state of a run.
+type RunStatus string
+
+// States of runs. A failed run is a task that the agent could not do; a run with an error did not come to an end.
+const (
+	RunRunning     RunStatus = "running"
+	RunSucceeded   RunStatus = "succeeded"
+	RunFailed      RunStatus = "failed"      // the agent reports it, or ended with an exit code
+	RunInterrupted RunStatus = "interrupted" // a user ended it
+	RunLimit       RunStatus = "limit"       // Limit ended it
+	RunError       RunStatus = "error"       // Error has the reason
+)
+
+// Run is the record of an agent's task, stored as JSON.
 type Run struct {
-	api.Run
-	Spec RunSpec
+	ID          cove.RunID         `json:"id"`
+	Agent       string             `json:"agent"`
+	Interactive bool               `json:"interactive,omitempty"` // in a terminal: it has a recording, and no messages
+	Version     string             `json:"version,omitempty"`     // of the agent's program
+	Model       string             `json:"model,omitempty"`
+	Profile     string             `json:"profile,omitempty"`
+	Prompt      string             `json:"prompt"`
+	Status      RunStatus          `json:"status"`
+	Error       *Failure           `json:"error,omitempty"`
+	ExitCode    *int               `json:"exit_code,omitempty"` // of the agent's program, when it has ended
+	Limit       cove.LimitKind     `json:"limit_hit,omitempty"` // of an execution's kinds, "turns" or "budget"
+	Result      string             `json:"result,omitempty"`    // the agent's answer
+	Session     string             `json:"session_id,omitempty"`
+	Usage       message.AgentUsage `json:"usage"`
+	Sandbox     string             `json:"sandbox,omitempty"` // its id
+	SandboxName string             `json:"sandbox_name,omitempty"`
+	Directory   string             `json:"directory,omitempty"` // of the machine
+	Bind        bool               `json:"bind,omitempty"`
+	Exposes     []string           `json:"exposes,omitempty"` // variables whose real tokens the sandbox can read
+	Recordings  []string           `json:"-"`                 // terminals with a recording; set by the service
+	Changes     []FileChange       `json:"changes,omitempty"`
+	CreatedBy   string             `json:"created_by"`
+	StartedAt   time.Time          `json:"started_at"`
+	EndedAt     *time.Time         `json:"ended_at,omitempty"`
+	Spec        RunSpec
+}
+
+// Failure is an error as a record contains it.
+type Failure struct {
+	Error string `json:"error"`
+	Code  string `json:"code"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+// FileChange is a changed file of a repository.
+type FileChange struct {
+	Path    string `json:"path"`
+	OldPath string `json:"old_path,omitempty"` // of a renamed file
+	Change  string `json:"change"`             // "added", "changed", "deleted", "renamed" or "merged"
+	OldMode string `json:"old_mode,omitempty"` // as git writes it, like "100644"
+	NewMode string `json:"new_mode,omitempty"`
+	Added   int    `json:"added"` // lines
+	Removed int    `json:"removed"`
+	Binary  bool   `json:"binary,omitempty"`
+	Patch   string `json:"patch,omitempty"`
 }
 
 // Owner returns the principal that asked for the run.
@@ -51,7 +106,7 @@ type RunSpec struct {
 type RunQuery struct {
 	ID      string // the beginning of it
 	Agent   string
-	Status  string
+	Status  RunStatus
 	Sandbox string // its id
 	Client  string // who asked for it
 	Cursor  string // RunPage.Next of the page before; a malformed one is InvalidArgument

@@ -6,15 +6,15 @@ import (
 	"io"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/repos"
+	"github.com/cove-sandbox/cove/internal/store"
 )
 
 // Runs is the work of sandboxes for the records of runs.
 type Runs struct{ *Service }
 
 // Changes returns the changed files of a sandbox.
-func (r Runs) Changes(ctx context.Context, who cove.Principal, ref string) ([]api.WorkChange, error) {
+func (r Runs) Changes(ctx context.Context, who cove.Principal, ref string) ([]store.FileChange, error) {
 	changes, err := r.Service.Changes(ctx, who, ref, repos.Work{}, repos.ChangeStyle{Renames: true})
 	return Describe(changes), err
 }
@@ -24,9 +24,9 @@ func (r Runs) Patch(ctx context.Context, who cove.Principal, ref string, out io.
 	return r.Diff(ctx, who, ref, repos.Work{}, repos.DiffStyle{}, out)
 }
 
-// Describe returns changes in the form of the API.
-func Describe(changes []repos.Change) []api.WorkChange {
-	all := []api.WorkChange{}
+// Describe returns changes in the form of a record.
+func Describe(changes []repos.Change) []store.FileChange {
+	all := []store.FileChange{}
 	for _, c := range changes {
 		kind := "changed"
 		switch {
@@ -37,7 +37,7 @@ func Describe(changes []repos.Change) []api.WorkChange {
 		case c.OldPath != "":
 			kind = "renamed"
 		}
-		all = append(all, api.WorkChange{Path: c.Path, OldPath: c.OldPath, Change: kind, OldMode: modeText(c.Old),
+		all = append(all, store.FileChange{Path: c.Path, OldPath: c.OldPath, Change: kind, OldMode: modeText(c.Old),
 			NewMode: modeText(c.New), Added: c.Added, Removed: c.Removed, Binary: c.Binary, Patch: c.Patch})
 	}
 	return all

@@ -3,12 +3,12 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/gateway/outlet"
 	"github.com/cove-sandbox/cove/internal/git/forge"
 	"github.com/cove-sandbox/cove/internal/repos"
@@ -49,19 +49,23 @@ func (s *Service) take(ctx context.Context, who cove.Principal, ref string) (*re
 	return store, in, refs, err
 }
 
+// Imported is the work of a sandbox in the store of repositories.
+type Imported struct {
+	Refs      []repos.Ref
+	Base      string // id of the commit that the sandbox began at
+	Branch    string // the sandbox's own
+	Remote    string // where it can be pushed; may be empty
+	Directory string // git directory on the machine, with the refs below refs/sandbox/
+}
+
 // Import imports the work of a sandbox into the store of repositories.
-func (s *Service) Import(ctx context.Context, who cove.Principal, ref string) (api.ImportedWork, error) {
+func (s *Service) Import(ctx context.Context, who cove.Principal, ref string) (Imported, error) {
 	store, in, refs, err := s.take(ctx, who, ref)
 	if err != nil {
-		return api.ImportedWork{}, err
+		return Imported{}, err
 	}
 	r := in.Record.Spec.Repository
-	done := api.ImportedWork{Refs: []api.WorkRef{}, Base: r.Base, Branch: r.Branch, Remote: r.Remote,
-		Directory: store.ImportDirectory(in.ID)}
-	for _, ref := range refs {
-		done.Refs = append(done.Refs, api.WorkRef{Name: ref.Name, ID: ref.ID})
-	}
-	return done, nil
+	return Imported{refs, r.Base, r.Branch, r.Remote, store.ImportDirectory(in.ID)}, nil
 }
 
 // Diff writes the changes of a sandbox to out, as git prints them.
@@ -113,17 +117,24 @@ func (s *Service) Apply(ctx context.Context, who cove.Principal, ref string, of 
 	return store.Apply(ctx, in.ID, of, dir, style)
 }
 
+// Push selects the commits of a push.
+type Push struct {
+	Branch string // of the remote; empty is the sandbox's own
+	Commit string // that the sandbox must have checked out; empty is any
+	Ask    bool   // wait for a person's approval
+}
+
+// Pushed describes the commits of a push.
+type Pushed struct{ Remote, Branch, Commit string }
+
 // Push pushes the commits of a sandbox to its remote.
-func (s *Service) Push(ctx context.Context, who cove.Principal, ref string, q api.PushRequest) (api.PushedWork, error) {
+func (s *Service) Push(ctx context.Context, who cove.Principal, ref string, q Push) (Pushed, error) {
 	store, in, refs, err := s.take(ctx, who, ref)
 	if err != nil {
-		return api.PushedWork{}, err
+		return Pushed{}, err
 	}
 	r := in.Record.Spec.Repository
-	done := api.PushedWork{Remote: r.Remote, Branch: q.Branch, Commit: checkedOut(refs)}
-	if done.Branch == "" {
-		done.Branch = r.Branch
-	}
+	done := Pushed{Remote: r.Remote, Branch: cmp.Or(q.Branch, r.Branch), Commit: checkedOut(refs)}
 	switch {
 	case done.Commit == "":
 		return done, cove.Errorf(cove.Conflict, "the sandbox %s has committed nothing", in.Record.Name).
@@ -144,19 +155,17 @@ func (s *Service) Push(ctx context.Context, who cove.Principal, ref string, q ap
 }
 
 // Pull opens a pull request for a pushed branch.
-func (s *Service) Pull(ctx context.Context, who cove.Principal, ref string, q api.PullRequest) (api.OpenedPull, error) {
+func (s *Service) Pull(ctx context.Context, who cove.Principal, ref string, q forge.Pull) (forge.Opened, error) {
 	shown, err := s.o.Sandboxes.Find(ctx, who, ref)
 	if err != nil {
-		return api.OpenedPull{}, err
+		return forge.Opened{}, err
 	}
 	if shown.Spec.Repository == nil || shown.Spec.Repository.Remote == "" {
-		return api.OpenedPull{}, cove.Errorf(cove.InvalidArgument,
+		return forge.Opened{}, cove.Errorf(cove.InvalidArgument,
 			"the sandbox %s has no remote that could take a pull request", shown.Name).
 			WithHint("bring its work back: cove apply %s", shown.Name)
 	}
-	opened, err := s.o.Outlet.OpenPull(ctx, shown.Spec.Repository.Remote, forge.Pull{Title: q.Title,
-		Head: q.Branch, Base: q.Base, Body: q.Body, Draft: q.Draft})
-	return api.OpenedPull{URL: opened.URL, Number: opened.Number}, err
+	return s.o.Outlet.OpenPull(ctx, shown.Spec.Repository.Remote, q)
 }
 
 // checkedOut returns the id of the commit that a sandbox has checked out, or nothing.

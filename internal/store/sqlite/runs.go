@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/store"
 )
 
@@ -103,7 +102,7 @@ func (s *Store) Runs(ctx context.Context, q store.RunQuery) (page store.RunPage,
 	}
 	c.addText("instr(id, ?) = 1", q.ID)
 	c.addText("agent = ?", q.Agent)
-	c.addText("status = ?", q.Status)
+	c.addText("status = ?", string(q.Status))
 	c.addText("sandbox = ?", q.Sandbox)
 	c.addText("client = ?", q.Client)
 	rows, err := s.read.QueryContext(ctx, `SELECT record, seq FROM runs `+c.where()+` ORDER BY seq DESC LIMIT ?`, append(c.args, q.Limit+1)...)
@@ -133,7 +132,7 @@ func (s *Store) RemoveRun(ctx context.Context, id cove.RunID) error {
 		if err != nil {
 			return err
 		}
-		if r.Status == api.RunRunning {
+		if r.Status == store.RunRunning {
 			return cove.Errorf(cove.Conflict, "the run %s has not ended", id).WithHint("end it first: cove runs interrupt %s", id)
 		}
 		_, err = tx.ExecContext(ctx, `DELETE FROM runs WHERE id = ?`, string(id))

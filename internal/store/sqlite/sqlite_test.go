@@ -25,6 +25,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/model"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/internal/store/storetest"
+	"github.com/cove-sandbox/cove/message"
 )
 
 // childDir makes the test binary the child of TestKill: it writes to the
@@ -372,6 +373,27 @@ func TestFormOfExecutions(t *testing.T) {
 	if err := s.read.QueryRow(`SELECT count(*) FROM executions a, executions b WHERE a.id = 'ex_old' AND b.id = 'ex_new' AND a.duration = b.duration
 		AND a.cpu_time_ms = b.cpu_time_ms AND a.memory_peak_mb = b.memory_peak_mb AND json(a.events) = json(b.events) AND json(a.models) = json(b.models)`).Scan(&same); err != nil || same != 1 {
 		t.Errorf("a record is not written as it was read (%d, %v)", same, err)
+	}
+}
+
+// TestFormOfRuns: as with executions.
+func TestFormOfRuns(t *testing.T) {
+	s := openAt(t, filepath.Join(t.TempDir(), "cove.db"))
+	const old = `{"id":"ru_old","agent":"claude","version":"1.2.3","prompt":"p","status":"limit","error":{"error":"e","code":"c","hint":"h","request_id":""},` +
+		`"exit_code":1,"limit_hit":"turns","session_id":"s","usage":{"input_tokens":1,"output_tokens":2},"sandbox":"sb_1","changes":[{"path":"a",` +
+		`"change":"renamed","old_path":"b","added":1,"removed":0}],"created_by":"key:ci","started_at":"2026-01-02T03:04:05Z","Spec":{"Own":true,"Dir":"/tmp/x"}}`
+	if _, err := s.write.Exec(`INSERT INTO runs (id, agent, status, sandbox, client, started_at, record) VALUES ('ru_old', 'claude', 'limit', 'sb_1', 'key:ci', 1, ?)`, old); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Run(t.Context(), "ru_old")
+	want := store.Run{
+		ID: "ru_old", Agent: "claude", Version: "1.2.3", Prompt: "p", Status: store.RunLimit, Error: &store.Failure{Error: "e", Code: "c", Hint: "h"},
+		ExitCode: new(1), Limit: "turns", Session: "s", Usage: message.AgentUsage{InputTokens: 1, OutputTokens: 2}, Sandbox: "sb_1",
+		Changes:   []store.FileChange{{Path: "a", Change: "renamed", OldPath: "b", Added: 1}},
+		CreatedBy: "key:ci", StartedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Spec: store.RunSpec{Own: true, Dir: "/tmp/x"},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v (%v)", got, want, err)
 	}
 }
 

@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"github.com/cove-sandbox/cove"
-	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/store"
 	"github.com/cove-sandbox/cove/message"
 )
 
 func run(agent string) store.Run {
-	return store.Run{Run: api.Run{ID: string(cove.NewRunID()), Agent: agent, Status: api.RunRunning, CreatedBy: "local", StartedAt: epoch}}
+	return store.Run{ID: cove.NewRunID(), Agent: agent, Status: store.RunRunning, CreatedBy: "local", StartedAt: epoch}
 }
 
 func runs(t *testing.T, open Open) {
@@ -28,39 +27,39 @@ func runs(t *testing.T, open Open) {
 	wantConflict(t, "a known id", s.AddRun(t.Context(), whole))
 	is := func(s store.Store, want store.Run) {
 		t.Helper()
-		if got, err := s.Run(t.Context(), cove.RunID(want.ID)); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := s.Run(t.Context(), want.ID); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 		}
 	}
 	is(s, whole)
 	is(at(t, open, dir), whole)
-	wantConflict(t, "removing one that runs", s.RemoveRun(t.Context(), cove.RunID(whole.ID)))
+	wantConflict(t, "removing one that runs", s.RemoveRun(t.Context(), whole.ID))
 
 	end := epoch.Add(time.Minute)
-	must(t, s.ChangeRun(t.Context(), cove.RunID(whole.ID), func(r *store.Run) error {
+	must(t, s.ChangeRun(t.Context(), whole.ID, func(r *store.Run) error {
 		if !reflect.DeepEqual(*r, whole) {
 			t.Errorf("to be changed is %+v, want %+v", *r, whole)
 		}
-		r.Status, r.ExitCode, r.Result, r.Session = api.RunSucceeded, new(0), "done", "s"
+		r.Status, r.ExitCode, r.Result, r.Session = store.RunSucceeded, new(0), "done", "s"
 		r.Usage = message.AgentUsage{InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, CacheWriteTokens: 4, Cost: 0.5, Duration: 6, Turns: 7}
-		r.Changes = []api.WorkChange{{Path: "a", Change: "added", Added: 1}}
-		r.Error, r.LimitHit, r.EndedAt = &api.Error{Code: "internal", Error: "x"}, "oom", new(end.Add(time.Nanosecond))
-		whole.Run, whole.EndedAt = r.Run, &end
+		r.Changes = []store.FileChange{{Path: "a", Change: "added", Added: 1}}
+		r.Error, r.Limit, r.EndedAt = &store.Failure{Code: "internal", Error: "x"}, "oom", new(end.Add(time.Nanosecond))
+		whole, whole.EndedAt = *r, &end
 		r.ID, r.Agent, r.CreatedBy, r.StartedAt = "ru_other", "other", "nobody", end // which are not changed so
 		return nil
 	}))
 	is(s, whole)
 	refused := errors.New("refused")
-	if s.ChangeRun(t.Context(), cove.RunID(whole.ID), func(r *store.Run) error { r.Result = "x"; return refused }) == nil {
+	if s.ChangeRun(t.Context(), whole.ID, func(r *store.Run) error { r.Result = "x"; return refused }) == nil {
 		t.Error("a change that is refused is made")
 	}
 	is(s, whole)
 
-	must(t, s.RemoveRun(t.Context(), cove.RunID(whole.ID)))
-	_, err := s.Run(t.Context(), cove.RunID(whole.ID))
+	must(t, s.RemoveRun(t.Context(), whole.ID))
+	_, err := s.Run(t.Context(), whole.ID)
 	wantCode(t, err, cove.NotFound)
-	wantCode(t, s.RemoveRun(t.Context(), cove.RunID(whole.ID)), cove.NotFound)
-	wantCode(t, s.ChangeRun(t.Context(), cove.RunID(whole.ID), func(*store.Run) error { return nil }), cove.NotFound)
+	wantCode(t, s.RemoveRun(t.Context(), whole.ID), cove.NotFound)
+	wantCode(t, s.ChangeRun(t.Context(), whole.ID, func(*store.Run) error { return nil }), cove.NotFound)
 }
 
 func runQuery(t *testing.T, open Open) {
@@ -69,10 +68,10 @@ func runQuery(t *testing.T, open Open) {
 	var all []store.Run
 	for i := range 6 {
 		r := run([]string{"claude", "codex"}[i%2])
-		r.Status = []string{api.RunRunning, api.RunSucceeded, api.RunFailed}[i/2]
+		r.Status = []store.RunStatus{store.RunRunning, store.RunSucceeded, store.RunFailed}[i/2]
 		r.Sandbox, r.CreatedBy = fmt.Sprint("sb_", i%3), fmt.Sprint("key:", i/3)
 		must(t, s.AddRun(t.Context(), r))
-		names[r.ID] = string(rune('a' + i))
+		names[string(r.ID)] = string(rune('a' + i))
 		all = append(all, r)
 	}
 	for _, c := range []struct {
@@ -82,13 +81,13 @@ func runQuery(t *testing.T, open Open) {
 	}{
 		{"all, newest first", store.RunQuery{}, "fedcba"},
 		{"agent", store.RunQuery{Agent: "codex"}, "fdb"},
-		{"status", store.RunQuery{Status: api.RunSucceeded}, "dc"},
+		{"status", store.RunQuery{Status: store.RunSucceeded}, "dc"},
 		{"sandbox", store.RunQuery{Sandbox: "sb_1"}, "eb"},
 		{"client", store.RunQuery{Client: "key:0"}, "cba"},
-		{"id", store.RunQuery{ID: all[3].ID}, "d"},
-		{"the beginning of it", store.RunQuery{ID: all[3].ID[:12]}, "d"},
-		{"not its middle", store.RunQuery{ID: all[3].ID[3:]}, ""},
-		{"together", store.RunQuery{Agent: "codex", Status: api.RunRunning, Sandbox: "sb_1", Client: "key:0"}, "b"},
+		{"id", store.RunQuery{ID: string(all[3].ID)}, "d"},
+		{"the beginning of it", store.RunQuery{ID: string(all[3].ID[:12])}, "d"},
+		{"not its middle", store.RunQuery{ID: string(all[3].ID[3:])}, ""},
+		{"together", store.RunQuery{Agent: "codex", Status: store.RunRunning, Sandbox: "sb_1", Client: "key:0"}, "b"},
 		{"nothing", store.RunQuery{Agent: "' OR '1"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -99,7 +98,7 @@ func runQuery(t *testing.T, open Open) {
 					page, err := s.Runs(t.Context(), c.q)
 					must(t, err)
 					for _, r := range page.Runs {
-						got += names[r.ID]
+						got += names[string(r.ID)]
 					}
 					c.q.Cursor = page.Next
 				}
@@ -117,22 +116,22 @@ func runQuery(t *testing.T, open Open) {
 
 func runsArePruned(t *testing.T, open Open) {
 	s := start(t, open)
-	var left []string
+	var left []cove.RunID
 	for _, end := range []*time.Time{nil, new(epoch), new(epoch.Add(2 * time.Hour))} {
 		r := run("claude")
 		if r.EndedAt = end; end != nil {
-			r.Status = api.RunSucceeded
+			r.Status = store.RunSucceeded
 		}
 		must(t, s.AddRun(t.Context(), r))
 		if end == nil || end.After(epoch) {
-			left = append([]string{r.ID}, left...)
+			left = append([]cove.RunID{r.ID}, left...)
 		}
 	}
 	_, err := s.Prune(t.Context(), epoch.Add(time.Hour))
 	must(t, err)
 	page, err := s.Runs(t.Context(), store.RunQuery{Limit: 10})
 	must(t, err)
-	var got []string
+	var got []cove.RunID
 	for _, r := range page.Runs {
 		got = append(got, r.ID)
 	}

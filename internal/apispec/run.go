@@ -1,0 +1,42 @@
+package apispec
+
+import (
+	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/store"
+)
+
+// Run returns the wire form of a record.
+func Run(r store.Run) api.Run {
+	run := api.Run{
+		ID: string(r.ID), Agent: r.Agent, Interactive: r.Interactive, Version: r.Version, Model: r.Model, Profile: r.Profile,
+		Prompt: r.Prompt, Status: string(r.Status), ExitCode: r.ExitCode, LimitHit: string(r.Limit), Result: r.Result,
+		Session: r.Session, Usage: r.Usage, Sandbox: r.Sandbox, SandboxName: r.SandboxName, Directory: r.Directory, Bind: r.Bind,
+		Exposes: r.Exposes, Recordings: r.Recordings, Changes: Changes(r.Changes), CreatedBy: r.CreatedBy,
+		StartedAt: r.StartedAt, EndedAt: r.EndedAt,
+	}
+	if f := r.Error; f != nil {
+		run.Error = &api.Error{Error: f.Error, Code: f.Code, Hint: f.Hint}
+	}
+	return run
+}
+
+// Runs returns the wire form of a page.
+func Runs(page store.RunPage) api.RunList {
+	list := api.RunList{Runs: make([]api.Run, len(page.Runs)), Next: page.Next}
+	for i, r := range page.Runs {
+		list.Runs[i] = Run(r)
+	}
+	return list
+}
+
+// Changes returns the wire form of changed files, never nil.
+func Changes(all []store.FileChange) []api.WorkChange {
+	out := make([]api.WorkChange, len(all))
+	for i, c := range all {
+		out[i] = api.WorkChange(c)
+	}
+	return out
+}
+
+// AuditRecord returns the wire form of a record of the audit log.
+func AuditRecord(r store.Record) api.AuditRecord { return api.AuditRecord(r) }
