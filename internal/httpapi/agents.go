@@ -8,22 +8,23 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
 
 // Agents are the coding agents of a machine.
 type Agents interface {
-	Agents(context.Context) ([]api.Agent, error)
+	Agents(context.Context) ([]fit.Listed, error)
 	// InstallAgent installs a version of one, the pinned one if empty, and has runs
 	// use it. Errors: NotFound, InvalidArgument, RuntimeMissing, Unavailable,
 	// StorageFull, Corrupt, Unsupported, Canceled.
-	InstallAgent(ctx context.Context, name, version string, progress func(workspace.Step)) (api.Agent, error)
+	InstallAgent(ctx context.Context, name, version string, progress func(workspace.Step)) (fit.Listed, error)
 	// RemoveAgent removes a version, or all that are not in use if empty. Errors:
 	// NotFound, Conflict, StorageFull.
 	RemoveAgent(ctx context.Context, name, version string) (removed []string, err error)
 	// CheckAgent tries what one needs. Errors: NotFound.
-	CheckAgent(ctx context.Context, name string) (api.AgentReport, error)
+	CheckAgent(ctx context.Context, name string) (fit.Report, error)
 	// EquipSandbox adds what its agent needs to a sandbox that is to be made. An
 	// agent that is not declared is the program of that name. Errors:
 	// RuntimeMissing, InvalidArgument, Unsupported.
@@ -57,10 +58,11 @@ func (s *Server) addAgentRoutes() {
 // listAgents is GET /agents.
 func (s *Server) listAgents(ctx context.Context, _ *struct{}) (*answer[api.AgentList], error) {
 	all, err := s.Agents.Agents(ctx)
-	if all == nil {
-		all = []api.Agent{}
+	list := make([]api.Agent, len(all))
+	for i, a := range all {
+		list[i] = api.Agent(a)
 	}
-	return &answer[api.AgentList]{api.AgentList{Agents: all}}, err
+	return &answer[api.AgentList]{api.AgentList{Agents: list}}, err
 }
 
 type agentInput struct {
@@ -80,7 +82,8 @@ func (s *Server) installAgent(ctx context.Context, in *installInput) (*huma.Stre
 	ex := exchangeOf(ctx)
 	return &huma.StreamResponse{Body: func(huma.Context) {
 		s.stepByStep(ctx, ex, api.EventInstalled, func(ctx context.Context, progress func(workspace.Step)) (any, error) {
-			return s.Agents.InstallAgent(ctx, in.Agent, in.Body.Version, progress)
+			installed, err := s.Agents.InstallAgent(ctx, in.Agent, in.Body.Version, progress)
+			return api.Agent(installed), err
 		})
 	}}, nil
 }
@@ -107,6 +110,10 @@ func (s *Server) checkAgent(ctx context.Context, in *agentInput) (*answer[api.Ag
 	if err := s.ownerOnly(ctx, "agents", in.Agent, "what is installed is for the machine's owner to change"); err != nil {
 		return nil, err
 	}
-	report, err := s.Agents.CheckAgent(ctx, in.Agent)
+	r, err := s.Agents.CheckAgent(ctx, in.Agent)
+	report := api.AgentReport{Agent: r.Agent, Title: r.Title, Healthy: r.Healthy, Checks: make([]api.AgentCheck, len(r.Checks))}
+	for i, c := range r.Checks {
+		report.Checks[i] = api.AgentCheck(c)
+	}
 	return &answer[api.AgentReport]{report}, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
+	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/sandbox"
 	"github.com/cove-sandbox/cove/internal/workspace"
 )
@@ -16,20 +17,20 @@ import (
 // fakeAgents are claude alone.
 type fakeAgents struct{}
 
-func (fakeAgents) claude(name, version string) (api.Agent, error) {
-	a := api.Agent{Name: "claude", Title: "Claude Code", Installed: version, Ready: true, Builtin: true}
+func (fakeAgents) claude(name, version string) (fit.Listed, error) {
+	a := fit.Listed{Name: "claude", Title: "Claude Code", Installed: version, Ready: true, Builtin: true}
 	if name != a.Name {
-		return api.Agent{}, cove.Errorf(cove.NotFound, "there is no agent %q", name)
+		return fit.Listed{}, cove.Errorf(cove.NotFound, "there is no agent %q", name)
 	}
 	return a, nil
 }
 
-func (f fakeAgents) Agents(context.Context) ([]api.Agent, error) {
+func (f fakeAgents) Agents(context.Context) ([]fit.Listed, error) {
 	a, err := f.claude("claude", "1.2.3")
-	return []api.Agent{a}, err
+	return []fit.Listed{a}, err
 }
 
-func (f fakeAgents) InstallAgent(_ context.Context, name, version string, progress func(workspace.Step)) (api.Agent, error) {
+func (f fakeAgents) InstallAgent(_ context.Context, name, version string, progress func(workspace.Step)) (fit.Listed, error) {
 	a, err := f.claude(name, version)
 	if err == nil {
 		progress(workspace.Step{Text: "fetching", Note: "3 MB so far"})
@@ -44,9 +45,9 @@ func (f fakeAgents) RemoveAgent(_ context.Context, name, version string) ([]stri
 	return []string{version}, nil
 }
 
-func (f fakeAgents) CheckAgent(_ context.Context, name string) (api.AgentReport, error) {
+func (f fakeAgents) CheckAgent(_ context.Context, name string) (fit.Report, error) {
 	a, err := f.claude(name, "")
-	return api.AgentReport{Agent: a.Name, Title: a.Title, Checks: []api.AgentCheck{{Name: "runs", Found: "it does not", Fix: "install it"}}}, err
+	return fit.Report{Agent: a.Name, Title: a.Title, Checks: []fit.Check{{Name: "runs", Found: "it does not", Fix: "install it"}}}, err
 }
 
 func (fakeAgents) EquipSandbox(cove.Principal, *sandbox.Request) error { return nil }

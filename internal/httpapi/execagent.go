@@ -11,6 +11,7 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/api"
 	"github.com/cove-sandbox/cove/internal/agent"
+	"github.com/cove-sandbox/cove/internal/agent/fit"
 	"github.com/cove-sandbox/cove/internal/profile"
 	"github.com/cove-sandbox/cove/internal/run"
 	"github.com/cove-sandbox/cove/internal/runtime"
@@ -31,7 +32,7 @@ func (s *Server) asRun(ctx context.Context, ex *exchange, q api.ExecuteRequest) 
 	if err != nil {
 		return r, true, err
 	}
-	if !slices.ContainsFunc(known, func(a api.Agent) bool { return a.Name == q.Language }) {
+	if !slices.ContainsFunc(known, func(a fit.Listed) bool { return a.Name == q.Language }) {
 		return r, false, nil
 	}
 	if len(q.Args) > 0 || q.Stdin != "" || q.StdinStream {

@@ -77,9 +77,40 @@ func (a *Agents) run(ctx context.Context, j layers.Job) (layers.Result, error) {
 		Killed: r.Killed}, err
 }
 
+// Listed is an agent with its installs.
+type Listed struct {
+	Name      string
+	Title     string
+	Installed string   // the version that runs use
+	Versions  []string // all that are installed
+	Ready     bool     // its program is there
+	Pinned    string   // the version that is installed by default
+	Package   string   // of npm; empty for an agent of Cove or of an image
+	Size      int64    // bytes on disk
+	Provider  string   // the default provider of its models
+	Hosts     []string // hosts that it may reach besides
+	Builtin   bool     // declared by Cove, not by the configuration
+}
+
+// Report describes the needs of an agent, tested.
+type Report struct {
+	Agent   string
+	Title   string
+	Healthy bool
+	Checks  []Check
+}
+
+// Check is one need. Fix is what to do when it is not met.
+type Check struct {
+	Name  string // "installed", "runs", "credential" or "network"
+	OK    bool
+	Found string
+	Fix   string
+}
+
 // Agents lists the agents.
-func (a *Agents) Agents(context.Context) ([]api.Agent, error) {
-	var all []api.Agent
+func (a *Agents) Agents(context.Context) ([]Listed, error) {
+	var all []Listed
 	for _, one := range a.layers.Agents() {
 		shown, err := a.show(one)
 		if err != nil {
@@ -90,13 +121,13 @@ func (a *Agents) Agents(context.Context) ([]api.Agent, error) {
 	return all, nil
 }
 
-// show returns an agent in the form of the API.
-func (a *Agents) show(of agent.Agent) (api.Agent, error) {
+// show describes an agent and its installs.
+func (a *Agents) show(of agent.Agent) (Listed, error) {
 	versions, err := a.layers.Versions(of)
 	if err != nil {
-		return api.Agent{}, err
+		return Listed{}, err
 	}
-	shown := api.Agent{
+	shown := Listed{
 		Name: of.Name, Title: of.Title, Pinned: of.Package.Version, Versions: versions, Package: of.Package.Npm,
 		Provider: of.Provider, Hosts: of.Hosts, Builtin: of.Builtin,
 	}
@@ -108,14 +139,14 @@ func (a *Agents) show(of agent.Agent) (api.Agent, error) {
 
 // InstallAgent installs a version of an agent, the pinned one if empty. Errors: NotFound, InvalidArgument,
 // RuntimeMissing, Unavailable, StorageFull, Corrupt, Unsupported, Canceled.
-func (a *Agents) InstallAgent(ctx context.Context, name, version string, progress func(workspace.Step)) (api.Agent,
+func (a *Agents) InstallAgent(ctx context.Context, name, version string, progress func(workspace.Step)) (Listed,
 	error) {
 	if _, err := a.layers.Install(ctx, name, version, progress); err != nil {
-		return api.Agent{}, err
+		return Listed{}, err
 	}
 	of, err := a.layers.Agent(name)
 	if err != nil {
-		return api.Agent{}, err
+		return Listed{}, err
 	}
 	return a.show(of)
 }
@@ -223,14 +254,14 @@ func (a *Agents) EquipSandbox(who cove.Principal, q *sandbox.Request) error {
 }
 
 // CheckAgent tests the needs of an agent. Errors: NotFound.
-func (a *Agents) CheckAgent(ctx context.Context, name string) (api.AgentReport, error) {
+func (a *Agents) CheckAgent(ctx context.Context, name string) (Report, error) {
 	of, err := a.layers.Agent(name)
 	if err != nil {
-		return api.AgentReport{}, err
+		return Report{}, err
 	}
-	r := api.AgentReport{Agent: of.Name, Title: of.Title, Healthy: true, Checks: []api.AgentCheck{}}
+	r := Report{Agent: of.Name, Title: of.Title, Healthy: true}
 	note := func(what, found string, err error) bool {
-		c := api.AgentCheck{Name: what, OK: err == nil, Found: found}
+		c := Check{Name: what, OK: err == nil, Found: found}
 		if err != nil {
 			c.Fix = cove.ErrorHint(err)
 			c.Found = strings.TrimSuffix(err.Error(), " ("+c.Fix+")")
