@@ -113,7 +113,7 @@ func OpenGateway(ctx context.Context, o GatewayOptions) (_ *Gateway, err error) 
 	if err := g.Reload(ctx); err != nil {
 		return nil, err
 	}
-	approvals := gateway.NewApprovals(gateway.ApprovalsOptions{Store: store.NewVault(g.store), Clock: clock.Real(), Log: o.Log})
+	approvals := gateway.NewApprovals(store.Auditor{Store: store.NewVault(g.store), Clock: clock.Real(), Log: o.Log})
 	approvals.Add(served)
 	if g.api, err = httpapi.New(httpapi.Options{Clients: g.clients, Approvals: approvals, Store: store.NewVault(g.store), Flush: g.recorder.Flush, Collectors: []prometheus.Collector{counted}, Log: o.Log, Version: version.Version}); err != nil {
 		return nil, err

@@ -49,9 +49,9 @@ type Registry struct {
 // are, and open while something is served on it.
 type client struct {
 	store.GatewayClient
-	way     *gateway.Way // nil when it cannot be had; see problem
-	proxy   net.Listener // of one that is not transparent
-	session *Session     // who holds the sockets of one that is
+	route   *gateway.Route // nil when it cannot be had; see problem
+	proxy   net.Listener   // of one that is not transparent
+	session *Session       // who holds the sockets of one that is
 	problem error
 }
 
@@ -82,7 +82,8 @@ const Default = "default"
 
 // SetDefault registers the default client, or replaces its policy. Errors as
 // Register's.
-func (r *Registry) SetDefault(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient, error) {
+func (r *Registry) SetDefault(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient,
+	error) {
 	g.Name = Default
 	return r.register(ctx, who, g)
 }
@@ -93,16 +94,20 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 // there: at once, narrowing first, and cutting what is no longer allowed.
 // Errors: InvalidArgument, NotFound for a credential, Conflict when the client
 // is there with another address or other credentials, StorageFull.
-func (r *Registry) Register(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient, error) {
+func (r *Registry) Register(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient,
+	error) {
 	if g.Name == Default {
-		return api.GatewayClient{}, cove.Errorf(cove.Conflict, "the client %q is the one that the gateway's command line describes", Default).WithHint("choose another name")
+		return api.GatewayClient{}, cove.Errorf(cove.Conflict,
+			"the client %q is the one that the gateway's command line describes", Default).WithHint("choose another name")
 	}
 	return r.register(ctx, who, g)
 }
 
-func (r *Registry) register(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient, error) {
+func (r *Registry) register(ctx context.Context, who cove.Principal, g api.GatewayRegistration) (api.GatewayClient,
+	error) {
 	if !who.Sees(cove.MachineOwner()) {
-		return api.GatewayClient{}, cove.Errorf(cove.Forbidden, "the clients of the gateway are the machine owner's").WithHint("use the command line on that machine")
+		return api.GatewayClient{}, cove.Errorf(cove.Forbidden, "the clients of the gateway are the machine owner's").
+			WithHint("use the command line on that machine")
 	}
 	documents, err := check(g)
 	if err != nil {
@@ -113,10 +118,11 @@ func (r *Registry) register(ctx context.Context, who cove.Principal, g api.Gatew
 	if r.closed {
 		return api.GatewayClient{}, errClosed
 	}
-	if c := r.all[g.Name]; c != nil && c.way != nil {
+	if c := r.all[g.Name]; c != nil && c.route != nil {
 		return r.replace(ctx, who, c, g, documents)
 	}
-	c := &client{GatewayClient: store.GatewayClient{GatewayRegistration: g, Sandbox: cove.NewSandboxID(), CreatedAt: r.o.Clock.Now()}}
+	c := &client{GatewayClient: store.GatewayClient{GatewayRegistration: g, Sandbox: cove.NewSandboxID(),
+		CreatedAt: r.o.Clock.Now()}}
 	fresh := true
 	if known, err := r.known(ctx, who, g.Name); err != nil {
 		return api.GatewayClient{}, err
@@ -125,7 +131,7 @@ func (r *Registry) register(ctx context.Context, who cove.Principal, g api.Gatew
 	}
 	if err = r.open(c); err == nil {
 		if err = r.o.Store.For(who).PutGatewayClient(ctx, c.GatewayClient); err != nil {
-			c.way.Close()
+			c.route.Close()
 		}
 	}
 	if err != nil {
@@ -152,15 +158,18 @@ func (r *Registry) known(ctx context.Context, who cove.Principal, name string) (
 // check reads a registration.
 func check(g api.GatewayRegistration) ([]*policy.Document, error) {
 	if !namePattern.MatchString(g.Name) {
-		return nil, cove.Errorf(cove.InvalidArgument, "%.64q is no name for a client", g.Name).WithHint("use letters, digits, dots, dashes and underscores, 63 at most")
+		return nil, cove.Errorf(cove.InvalidArgument, "%.64q is no name for a client", g.Name).
+			WithHint("use letters, digits, dots, dashes and underscores, 63 at most")
 	}
 	if _, err := cove.ParseExecutionID(g.Name); err == nil {
-		return nil, cove.Errorf(cove.InvalidArgument, "%q is the id of an execution, not a name for a client", g.Name).WithHint("choose another name")
+		return nil, cove.Errorf(cove.InvalidArgument, "%q is the id of an execution, not a name for a client", g.Name).
+			WithHint("choose another name")
 	}
 	if g.Transparent && g.Listen != "" {
-		return nil, cove.Errorf(cove.InvalidArgument, "the client %s would hand over its sockets and listen on %.100q", g.Name, g.Listen).WithHint("leave out transparent or listen")
+		return nil, cove.Errorf(cove.InvalidArgument, "the client %s would hand over its sockets and listen on %.100q",
+			g.Name, g.Listen).WithHint("leave out transparent or listen")
 	}
-	return gateway.Documents(g.GatewayPolicy)
+	return policy.Documents(apispec.Policy(g.GatewayPolicy))
 }
 
 // open makes a client's way out, and serves it unless others hold its sockets.
@@ -169,7 +178,8 @@ func (r *Registry) open(c *client) error {
 	if err != nil {
 		return err
 	}
-	if c.way, err = r.o.Gateway.Open(gateway.Spec{Sandbox: c.Sandbox, Name: c.Name, Object: c.Name, Owner: cove.RegisteredClient(c.Name), Policy: documents, Credentials: c.Credentials,
+	if c.route, err = r.o.Gateway.Open(gateway.Spec{Sandbox: c.Sandbox, Name: c.Name, Object: c.Name,
+		Owner: cove.RegisteredClient(c.Name), Policy: documents, Credentials: c.Credentials,
 		Providers: c.Providers, Budget: apispec.Budget(c.Budget)}); err != nil {
 		return err
 	}
@@ -181,26 +191,27 @@ func (r *Registry) open(c *client) error {
 	}
 	var address string
 	if c.proxy, address, err = Listen(c.Listen, r.o.BeyondLoopback); err != nil {
-		c.way.Close()
-		c.way = nil
+		c.route.Close()
+		c.route = nil
 		return err
 	}
 	c.Listen = address // a port that was free is the client's from now on
-	c.way.ServeProxy(c.proxy)
+	c.route.ServeProxy(c.proxy)
 	return nil
 }
 
 // Extend adds to the policy of a client, as Register would replace it. What is
 // added to the default client's is gone when its files are read anew. Errors:
 // InvalidArgument, NotFound, Unavailable when the client has no way out.
-func (r *Registry) Extend(ctx context.Context, who cove.Principal, name string, more api.NetworkChange) (cut int, err error) {
+func (r *Registry) Extend(ctx context.Context, who cove.Principal, name string, more api.NetworkChange) (cut int,
+	err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.find(who, name)
 	if err != nil {
 		return 0, err
 	}
-	if c.way == nil {
+	if c.route == nil {
 		return 0, cove.Errorf(cove.Unavailable, "the client %s has no way out: %w", name, c.problem)
 	}
 	g := c.GatewayRegistration
@@ -215,7 +226,8 @@ func (r *Registry) Extend(ctx context.Context, who cove.Principal, name string, 
 }
 
 // replace changes the policy of a client.
-func (r *Registry) replace(ctx context.Context, who cove.Principal, c *client, g api.GatewayRegistration, documents []*policy.Document) (api.GatewayClient, error) {
+func (r *Registry) replace(ctx context.Context, who cove.Principal, c *client, g api.GatewayRegistration,
+	documents []*policy.Document) (api.GatewayClient, error) {
 	differs := ""
 	switch {
 	case g.Transparent != c.Transparent:
@@ -228,9 +240,10 @@ func (r *Registry) replace(ctx context.Context, who cove.Principal, c *client, g
 		differs = "set of model providers, or another budget"
 	}
 	if differs != "" {
-		return api.GatewayClient{}, cove.Errorf(cove.Conflict, "the client %s is there with another %s", c.Name, differs).WithHint("remove it first, or leave that as it is")
+		return api.GatewayClient{}, cove.Errorf(cove.Conflict, "the client %s is there with another %s", c.Name, differs).
+			WithHint("remove it first, or leave that as it is")
 	}
-	cut, err := c.way.Replace(documents...)
+	cut, err := c.route.Replace(documents...)
 	if err != nil {
 		return api.GatewayClient{}, err
 	}
@@ -239,7 +252,8 @@ func (r *Registry) replace(ctx context.Context, who cove.Principal, c *client, g
 		c.Dir = g.Dir
 	}
 	if err := r.o.Store.For(who).PutGatewayClient(ctx, c.GatewayClient); err != nil {
-		return api.GatewayClient{}, cove.Errorf(cove.ErrorCode(err), "the policy of %s is in force, but not kept: %w", c.Name, err).WithHint("%s", cove.ErrorHint(err))
+		return api.GatewayClient{}, cove.Errorf(cove.ErrorCode(err), "the policy of %s is in force, but not kept: %w",
+			c.Name, err).WithHint("%s", cove.ErrorHint(err))
 	}
 	d := c.describe()
 	d.Cut = cut
@@ -248,13 +262,14 @@ func (r *Registry) replace(ctx context.Context, who cove.Principal, c *client, g
 
 // describe says what a client is like now.
 func (c *client) describe() api.GatewayClient {
-	d := api.GatewayClient{GatewayRegistration: c.GatewayRegistration, Sandbox: string(c.Sandbox), Env: map[string]string{}}
-	if c.way == nil {
+	d := api.GatewayClient{GatewayRegistration: c.GatewayRegistration, Sandbox: string(c.Sandbox),
+		Env: map[string]string{}}
+	if c.route == nil {
 		d.Problem = fmt.Sprint(c.problem)
 		return d
 	}
-	d.Models = model.API(c.way.Models())
-	d.Open, d.Files = c.proxy != nil || c.session != nil, c.way.Files()
+	d.Models = model.API(c.route.Models())
+	d.Open, d.Files = c.proxy != nil || c.session != nil, c.route.Files()
 	proxy := ""
 	if c.Transparent {
 		proxy = fmt.Sprintf("127.0.0.1:%d", engine.ProxyPort) // in the namespace that its sockets are of
@@ -267,7 +282,7 @@ func (c *client) describe() api.GatewayClient {
 	if dir == "" {
 		dir = d.Files
 	}
-	d.Env = c.way.EnvAt(proxy, dir)
+	d.Env = c.route.EnvAt(proxy, dir)
 	return d
 }
 
@@ -292,7 +307,8 @@ func (r *Registry) find(who cove.Principal, name string) (*client, error) {
 	}
 	c := r.all[name]
 	if c == nil || !who.Sees(cove.MachineOwner()) {
-		return nil, cove.Errorf(cove.NotFound, "the gateway has no client %.64q", name).WithHint("\"cove gateway list\" lists them")
+		return nil, cove.Errorf(cove.NotFound, "the gateway has no client %.64q", name).
+			WithHint("\"cove gateway list\" lists them")
 	}
 	return c, nil
 }
@@ -306,10 +322,10 @@ func (r *Registry) Certificate(who cove.Principal, name string) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	if c.way == nil {
+	if c.route == nil {
 		return nil, cove.Errorf(cove.Unavailable, "the client %s has no way out: %w", name, c.problem)
 	}
-	return c.way.Certificate(), nil
+	return c.route.Certificate(), nil
 }
 
 // Remove closes a client's way out for good, and forgets its authority. Errors:
@@ -322,7 +338,8 @@ func (r *Registry) Remove(ctx context.Context, who cove.Principal, name string) 
 		return err
 	}
 	if name == Default {
-		return cove.Errorf(cove.Conflict, "the client %q is the one that the gateway's command line describes", Default).WithHint("run the gateway without --listen")
+		return cove.Errorf(cove.Conflict, "the client %q is the one that the gateway's command line describes", Default).
+			WithHint("run the gateway without --listen")
 	}
 	if err := r.o.Store.For(who).RemoveGatewayClient(ctx, name); err != nil {
 		return err
@@ -338,8 +355,8 @@ func (c *client) close() {
 		close(c.session.done)
 		c.session = nil
 	}
-	if c.way != nil {
-		c.way.Close()
+	if c.route != nil {
+		c.route.Close()
 	}
 }
 
@@ -371,14 +388,16 @@ func (r *Registry) attach(who cove.Principal, name string, sockets []*os.File) (
 	case err != nil:
 		return nil, err
 	case !c.Transparent:
-		return nil, cove.Errorf(cove.Conflict, "the client %s listens on %s", name, c.Listen).WithHint("register another with transparent")
+		return nil, cove.Errorf(cove.Conflict, "the client %s listens on %s", name, c.Listen).
+			WithHint("register another with transparent")
 	case c.session != nil:
-		return nil, cove.Errorf(cove.Conflict, "the client %s is attached already", name).WithHint("choose another name, or end what holds it")
-	case c.way == nil:
+		return nil, cove.Errorf(cove.Conflict, "the client %s is attached already", name).
+			WithHint("choose another name, or end what holds it")
+	case c.route == nil:
 		return nil, cove.Errorf(cove.Unavailable, "the client %s has no way out: %w", name, c.problem)
 	}
 	c.session = &Session{registry: r, client: c, done: make(chan struct{})}
-	if err := c.way.Serve(sockets); err != nil {
+	if err := c.route.Serve(sockets); err != nil {
 		r.reopen(c)
 		return nil, err
 	}
@@ -401,8 +420,8 @@ func (s *Session) End() {
 // reopen closes what a session has opened, and makes the way for the next.
 func (r *Registry) reopen(c *client) {
 	c.session = nil
-	c.way.Close()
-	c.way = nil
+	c.route.Close()
+	c.route = nil
 	if c.problem = r.open(c); c.problem != nil {
 		r.o.Log.Error("a client of the gateway has no way out", "client", c.Name, "error", c.problem)
 	}
@@ -417,7 +436,7 @@ func (r *Registry) Health() api.GatewayHealth {
 		h.Status = "closing"
 	}
 	for _, c := range r.all {
-		if c.way != nil && (c.proxy != nil || c.session != nil) {
+		if c.route != nil && (c.proxy != nil || c.session != nil) {
 			h.Open++
 		}
 	}
