@@ -152,7 +152,7 @@ func (g *Gateway) Reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	made, err := g.clients.SetDefault(ctx, cove.MachineOwner(), registration)
+	made, err := g.clients.SetDefault(ctx, cove.MachineOwner(), httpapi.Registration(registration))
 	if err == nil {
 		g.o.Log.Info("the default client is served", "address", made.Listen, "files", made.Files, "cut", made.Cut)
 	}
@@ -196,7 +196,7 @@ func (g *Gateway) Serve(ctx context.Context) error {
 func (g *Gateway) healthHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		h := g.clients.Health()
+		h := api.GatewayHealth(g.clients.Health())
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
 		if h.Status != "ok" {

@@ -13,10 +13,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/localsocket"
 )
 
-// Listen opens "HOST:PORT" or "unix:/PATH", for its owner alone, and says what
-// it has become: port 0 is any that is free. Whoever reaches it goes out as the
-// one it is for, so it is loopback or a unix socket unless beyond says more
-// (invariant A1). Errors: InvalidArgument, Conflict when somebody listens there.
+// Listen listens at "HOST:PORT" or "unix:/PATH", for its owner alone, and returns the address: port 0 is any that is
+// free. A program that reaches the address goes out as the client, so it must be loopback or a unix socket unless
+// beyond is set (invariant A1). Errors: InvalidArgument, Conflict when another program listens there.
 func Listen(address string, beyond bool) (net.Listener, string, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		l, err := listenUnix(path)
@@ -49,7 +48,7 @@ func Listen(address string, beyond bool) (net.Listener, string, error) {
 	return l, l.Addr().String(), nil
 }
 
-// listenUnix listens in place of a socket that nobody serves any more.
+// listenUnix listens at a path, and replaces a socket that is not served any more.
 func listenUnix(path string) (net.Listener, error) {
 	fail := func(err error) (net.Listener, error) {
 		return nil, cove.Errorf(cove.InvalidArgument, "cannot listen on unix:%s: %w", path, err).
