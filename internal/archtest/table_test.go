@@ -66,7 +66,7 @@ var rooms = []room{
 	{path: "internal/egress", layer: contract, above: []string{"internal/egress/approval", "internal/egress/model", "internal/egress/policy", "internal/engine"}},
 	{path: "internal/egress/approval", layer: contract, above: []string{"internal/egress/policy"}},
 	{path: "internal/egress/decision", layer: leaf},
-	{path: "internal/egress/github", layer: contract, above: []string{"internal/egress/policy"}},
+	{path: "internal/egress/github", layer: contract, above: []string{"internal/egress", "internal/egress/policy"}},
 	{path: "internal/egress/model", layer: contract, above: []string{"api", "internal/egress/policy"}},
 	{path: "internal/egress/policy", layer: contract, above: []string{"internal/git/policy"}},
 	{path: "internal/egress/redact", layer: contract},
