@@ -88,7 +88,7 @@ var rooms = []room{
 	{path: "internal/workspace", layer: contract},
 	{path: "internal/store", layer: contract, above: []string{"api", "internal/egress/approval"}},
 
-	{path: "internal/agent/layers", layer: adapter},
+	{path: "internal/agent/install", layer: adapter},
 	{path: "internal/engine/docker/...", layer: adapter},
 	{path: "internal/egress/ca", layer: adapter},
 	{path: "internal/egress/credential", layer: adapter},

@@ -11,7 +11,7 @@
 //
 // Guest is the way in: everything that happens inside is asked of cove-guest,
 // PID 1 of the sandbox, over the guest protocol. Destroy removes every trace
-// and may be called at any time, by anybody, any number of times.
+// and may be called at any time, concurrently, any number of times.
 //
 // # A walk through
 //

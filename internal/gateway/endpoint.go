@@ -14,9 +14,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
 )
 
-// endpointPath is the prefix of the gateway's endpoints at policy.GatewayService.
-const endpointPath = "/proxy/v1/"
-
 // gitEndpoint serves git's credential protocol.
 const gitEndpoint = "git/credentials"
 
@@ -100,11 +97,6 @@ func list(endpoints []model.Endpoint) string {
 		names = append(names, string(e))
 	}
 	return strings.Join(names, ", ")
-}
-
-// answerTo returns a refusal in the form for clients of one kind.
-func answerTo(k model.Kind, r *model.Refusal) *proxy.Answer {
-	return &proxy.Answer{Status: r.Status, Header: r.Header(), Body: r.Body(k), Reason: r.Message}
 }
 
 // wrongMethod makes clients that want a WebSocket continue without one, as Codex does.

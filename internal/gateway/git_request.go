@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,7 +15,6 @@ import (
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/egress/policy"
 	"github.com/cove-sandbox/cove/internal/egress/proxy"
-	"github.com/cove-sandbox/cove/internal/git/inspect"
 	git "github.com/cove-sandbox/cove/internal/git/policy"
 	"github.com/cove-sandbox/cove/internal/git/smart"
 )
@@ -30,14 +28,6 @@ const (
 	objectsType  = "application/x-git-upload-pack-result"
 	commandsType = "application/x-git-receive-pack-request"
 )
-
-// Inspector looks into packs; inspect.Inspector is one.
-type Inspector interface {
-	Inspect(ctx context.Context, job inspect.Job) (git.Facts, error)
-	// Unreachable returns the wants that are not in the history of tips.
-	Unreachable(ctx context.Context, sandbox cove.SandboxID, tips, wants []string, most int64,
-		server inspect.Upstream) ([]string, error)
-}
 
 // gitStage judges the git requests of one sandbox.
 type gitStage struct {
@@ -180,7 +170,7 @@ func replaceable(res *http.Response, kind string) error {
 	}
 	if coding := res.Header.Get("Content-Encoding"); cmp.Or(coding, "identity") != "identity" {
 		return &proxy.Refusal{Code: cove.Unavailable, Rule: ruleGit,
-			Reason: fmt.Sprintf("the server answers in the coding %.30q, which nobody asked for", coding)}
+			Reason: fmt.Sprintf("the server answers in the coding %.30q, which was not requested", coding)}
 	}
 	return nil
 }

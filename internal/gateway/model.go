@@ -101,6 +101,9 @@ func (m *models) env() map[string]string {
 	return env
 }
 
+// endpointPath is the prefix of the gateway's endpoints at policy.GatewayService.
+const endpointPath = "/proxy/v1/"
+
 // noKey is the key for programs where the gateway has none to replace.
 const noKey = "set-by-the-gateway"
 
@@ -195,6 +198,11 @@ func (m *models) begin(h *http.Request, c call) (*use, error) {
 	}
 	h.Header.Set("Accept-Encoding", "identity") // the usage must be readable
 	return u, nil
+}
+
+// answerTo returns a refusal in the form for clients of one kind.
+func answerTo(k model.Kind, r *model.Refusal) *proxy.Answer {
+	return &proxy.Answer{Status: r.Status, Header: r.Header(), Body: r.Body(k), Reason: r.Message}
 }
 
 // objection returns the refusal of a request, as far as its fields are known.

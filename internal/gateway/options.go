@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/x509"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/cove-sandbox/cove"
@@ -69,15 +68,6 @@ type Spec struct {
 	PullRequests bool
 	Providers    []string    // names of permitted model providers, the default first
 	Budget       cove.Budget // for all models together
-}
-
-// identity names the sandbox of a route.
-type identity struct {
-	sandbox cove.SandboxID
-	owner   cove.Principal
-	asker   cove.Principal         // see Spec
-	object  string                 // see Spec
-	name    atomic.Pointer[string] // see Rename
 }
 
 func (s Spec) identity() *identity {

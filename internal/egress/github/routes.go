@@ -28,8 +28,8 @@ const (
 //go:embed routes.txt
 var routesTable string
 
-// routes returns the table. The first matching row counts. A request without a row is allowed if it reads, and refused as
-// unknown otherwise. Rows that refuse only add a reason, except those about GET.
+// routes returns the table. The first matching row counts. A request without a row is allowed if it reads, and refused
+// as unknown otherwise. Rows that refuse only add a reason, except those about GET.
 var routes = sync.OnceValue(func() (all []route) {
 	for row := range tableRows(routesTable, 3) {
 		segments := strings.Split(strings.TrimPrefix(row[2], "/"), "/")
@@ -70,7 +70,11 @@ func find(method, path string) *route {
 	all := routes()
 	for i := range all {
 		r := &all[i]
-		if r.hasMethod(method) && (r.effect.granted() && r.match(exact, exactly) || !r.effect.granted() && r.match(loose, loosely)) {
+		segments, same := loose, loosely
+		if r.effect.granted() {
+			segments, same = exact, exactly
+		}
+		if r.hasMethod(method) && r.match(segments, same) {
 			return r
 		}
 	}

@@ -124,7 +124,8 @@ func (e *early) make(ctx context.Context, c *earlyConn, asked bool) (net.Conn, e
 		return nil, err
 	}
 	// Client and origin may both be slow.
-	return secure(ctx, &patientWriter{conn, ctx, c.speak}, r.Host, e.config, bothVersions, 2*e.server.timeouts.Hello)
+	return secure(ctx, &patientWriter{conn, ctx.Done(), c.speak}, r.Host, e.config, bothVersions,
+		2*e.server.timeouts.Hello)
 }
 
 // judge allows only what needs no approval.
@@ -138,7 +139,7 @@ func (e *early) judge(_ context.Context, r policy.Request) policy.Verdict {
 // patientWriter delays writes until it is released.
 type patientWriter struct {
 	net.Conn
-	ctx   context.Context // of the handshake
+	ended <-chan struct{} // with the context of the handshake, which returns the error
 	speak <-chan struct{}
 }
 
@@ -151,8 +152,8 @@ func (p *patientWriter) Write(b []byte) (int, error) {
 	select {
 	case <-p.speak:
 		return p.Conn.Write(b)
-	case <-p.ctx.Done():
-		return 0, p.ctx.Err()
+	case <-p.ended:
+		return 0, net.ErrClosed
 	}
 }
 

@@ -90,7 +90,8 @@ func (a *api) explain(doing string, err error) error {
 			WithHint("look at the daemon's log, restart it, or use --engine native")
 	case errors.Is(err, os.ErrPermission), strings.Contains(text, "permission denied while trying to connect"):
 		return cove.Errorf(cove.Unavailable, "you may not use the Docker daemon at %s", a.c.DaemonHost()).
-			WithHint("run as root, have an administrator add you to the group \"docker\" (which is as good as root), or use --engine native")
+			WithHint("run as root, have an administrator add you to the group \"docker\" (which is as good as root), " +
+				"or use --engine native")
 	case passing(err):
 		return cove.Errorf(cove.Unavailable, "the Docker daemon at %s does not answer: cannot %s: %w",
 			a.c.DaemonHost(), doing, err).
@@ -212,7 +213,8 @@ func (a *api) limitPIDs(ctx context.Context, id string, n int64) error {
 func (a *api) kill(ctx context.Context, id string) error {
 	return a.do(ctx, "end a container", func(ctx context.Context) error {
 		_, err := a.c.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: "KILL"})
-		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) || err != nil && strings.Contains(err.Error(), "is not running") {
+		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) ||
+			err != nil && strings.Contains(err.Error(), "is not running") {
 			return nil
 		}
 		return err

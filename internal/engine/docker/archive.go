@@ -35,12 +35,14 @@ func writeHostTree(w io.Writer, h rootfs.Host) error {
 		}
 	}
 	for _, l := range h.Links {
-		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: l.Name[1:], Linkname: l.Target, Mode: 0o777}); err != nil {
+		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: l.Name[1:], Linkname: l.Target,
+			Mode: 0o777}); err != nil {
 			return err
 		}
 	}
 	for _, f := range rootfs.EtcFiles(rootfs.Hostname, cove.CodeUser) {
-		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Name[1:], Mode: int64(f.Mode), Size: int64(len(f.Data))}); err != nil {
+		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.Name[1:], Mode: int64(f.Mode),
+			Size: int64(len(f.Data))}); err != nil {
 			return err
 		}
 		if _, err := io.WriteString(tw, f.Data); err != nil {

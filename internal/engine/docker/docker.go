@@ -108,7 +108,8 @@ func New(o Options) (*Engine, error) {
 	e := &Engine{
 		o: o, api: &api{c: c, log: o.Log, timeout: callTimeout}, realm: instance.Realm(o.RunDir),
 		keeper: local.Registry{RunDir: o.RunDir, Engine: engineName},
-		id:     rand.Text(), slots: make(chan struct{}, slotsPerCPU*runtime.NumCPU()), sandboxes: map[cove.SandboxID]*sandbox{}, nonces: map[string]bool{},
+		id:     rand.Text(), slots: make(chan struct{}, slotsPerCPU*runtime.NumCPU()),
+		sandboxes: map[cove.SandboxID]*sandbox{}, nonces: map[string]bool{},
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
@@ -160,15 +161,20 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 		DiskLimit:     true,
 		Pause:         true,
 		Missing: map[string]string{
-			"host_id_range": `the daemon gives all containers one range; "userns-remap" in its daemon.json gives them one apart from the host's`,
-			"mount_flags":   "a container engine gives a mount no flags but read-only; run cove as root on the daemon's machine, or use --engine native",
-			"mount_owners":  "a container engine maps no owners in mounts; run cove as root on the daemon's machine, use --engine native, or give the directory to the sandbox's user",
+			"host_id_range": `the daemon gives all containers one range; "userns-remap" in its ` +
+				`daemon.json gives them one apart from the host's`,
+			"mount_flags": "a container engine gives a mount no flags but read-only; run cove as root " +
+				"on the daemon's machine, or use --engine native",
+			"mount_owners": "a container engine maps no owners in mounts; run cove as root on the daemon's machine, use " +
+				"--engine native, or give the directory to the sandbox's user",
 		},
 	}
 	if !c.UserNamespace {
-		c.Missing["user_namespace"] = `root inside is root outside, without its capabilities; "userns-remap" in the daemon's daemon.json changes that`
+		c.Missing["user_namespace"] = `root inside is root outside, without its capabilities; ` +
+			`"userns-remap" in the daemon's daemon.json changes that`
 	}
-	for name, is := range map[string]bool{"memory_limit": c.MemoryLimit, "cpu_limit": c.CPULimit, "pids_limit": c.PIDsLimit} {
+	for name, is := range map[string]bool{"memory_limit": c.MemoryLimit, "cpu_limit": c.CPULimit,
+		"pids_limit": c.PIDsLimit} {
 		if !is {
 			c.Missing[name] = `the daemon's kernel or cgroup delegation lacks the controller; see the warnings of "docker info"`
 		}

@@ -62,7 +62,8 @@ func (e *Engine) removeDead(ctx context.Context, id cove.SandboxID) error {
 		return err
 	}
 	for _, c := range found {
-		if owned(c.Names, c.Labels) && c.Labels[labelSandbox] == string(id) && !instance.Alive(e.o.RunDir, cove.InstanceID(c.Labels[labelInstance])) {
+		if owned(c.Names, c.Labels) && c.Labels[labelSandbox] == string(id) &&
+			!instance.Alive(e.o.RunDir, cove.InstanceID(c.Labels[labelInstance])) {
 			return e.api.remove(ctx, c.ID)
 		}
 	}
@@ -217,7 +218,8 @@ func (s *sandbox) unixSockets(listeners []guest.Listen) (sockets map[int]*os.Fil
 			continue
 		}
 		if s.keep == nil {
-			return sockets, nil, cove.Errorf(cove.Unsupported, "only sandboxes that last have sockets among their files with the docker engine").WithHint("use --engine native")
+			return sockets, nil, cove.Errorf(cove.Unsupported,
+				"only sandboxes that last have sockets among their files with the docker engine").WithHint("use --engine native")
 		}
 		path := s.keep.Path(fmt.Sprint("socket-", i))
 		f, err := unixconn.Listen(path)

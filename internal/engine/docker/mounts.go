@@ -70,7 +70,8 @@ func (s *sandbox) cover(ctx context.Context, c *running, attached []engine.Attac
 // attributes returns the mount attributes of an attachment.
 func attributes(a engine.Attachment) uint64 {
 	all := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
-	for attribute, is := range map[uint64]bool{unix.MOUNT_ATTR_RDONLY: a.ReadOnly, unix.MOUNT_ATTR_NOEXEC: a.NoExec, unix.MOUNT_ATTR_NOSYMFOLLOW: a.NoFollow} {
+	for attribute, is := range map[uint64]bool{unix.MOUNT_ATTR_RDONLY: a.ReadOnly, unix.MOUNT_ATTR_NOEXEC: a.NoExec,
+		unix.MOUNT_ATTR_NOSYMFOLLOW: a.NoFollow} {
 		if is {
 			all |= attribute
 		}

@@ -28,9 +28,11 @@ func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 	why := ""
 	switch {
 	case !root:
-		why = "only root can lead a container's network to the gateway, or keep one that lasts; run cove as root, or use --engine native"
+		why = "only root can lead a container's network to the gateway, or keep one that lasts; " +
+			"run cove as root, or use --engine native"
 	case !here:
-		why = "a container's network can be led to the gateway, and one that lasts be kept, only on the daemon's own machine; use --engine native"
+		why = "a container's network can be led to the gateway, and one that lasts be kept, only on the daemon's " +
+			"own machine; use --engine native"
 	}
 	if why != "" {
 		c.Missing["listeners"], c.Missing["file_sockets"], c.Missing["lasting"] = why, why, why
@@ -43,7 +45,8 @@ func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 	c.Missing["file_sockets"] = noFileSockets
 	switch {
 	case c.UserNamespace || has(info, "rootless"):
-		why = `the daemon maps ids, so that nothing of this machine's can be a sandbox's own; turn off "userns-remap" in its daemon.json, or use --engine native`
+		why = `the daemon maps ids, so that nothing of this machine's can be a sandbox's own; ` +
+			`turn off "userns-remap" in its daemon.json, or use --engine native`
 		c.Missing["lasting"], c.Missing["mount_owners"] = why, why
 	case !mounts.CanMap():
 		c.Lasting, c.Missing["mount_owners"] = true, "the kernel has no mounts with other owners; it needs Linux 5.12"
@@ -75,7 +78,9 @@ func isHere(address string) bool {
 		return false
 	}
 	var peer *unix.Ucred
-	if cerr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil || err != nil {
+	if cerr := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); cerr != nil || err != nil {
 		return false
 	}
 	return peer.Pid > 0

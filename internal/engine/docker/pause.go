@@ -44,7 +44,8 @@ func (a *api) freeze(ctx context.Context, id string, frozen bool) error {
 			return err
 		}
 		// A daemon says in several ways that it is so already.
-		if now, ierr := a.c.ContainerInspect(ctx, id, client.ContainerInspectOptions{}); ierr == nil && now.Container.State != nil &&
+		if now, ierr := a.c.ContainerInspect(ctx, id, client.ContainerInspectOptions{}); ierr == nil &&
+			now.Container.State != nil &&
 			now.Container.State.Running && now.Container.State.Paused == frozen {
 			return nil
 		}

@@ -42,7 +42,8 @@ type place struct {
 // rounded down.
 func divide(disk, inodes int64, u cove.User) ([]place, error) {
 	if disk < minDisk || inodes < minInodes {
-		return nil, cove.Errorf(cove.InvalidArgument, "a disk of %d bytes and %d inodes is too small to be divided among the writable places", disk, inodes).
+		return nil, cove.Errorf(cove.InvalidArgument,
+			"a disk of %d bytes and %d inodes is too small to be divided among the writable places", disk, inodes).
 			WithHint("ask for at least %d bytes and %d inodes", minDisk, minInodes)
 	}
 	var places []place

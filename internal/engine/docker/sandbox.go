@@ -132,7 +132,8 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) 
 	}
 	w := wish{
 		name: containerName(s.ID()), nonce: s.engine.newNonce(), realm: s.engine.realm, instance: s.engine.o.Instance,
-		template: s.template, hostname: hostname, guest: s.engine.o.Guest, cpus: s.engine.cpus, image: img, binds: slices.Concat(binds, files, attached),
+		template: s.template, hostname: hostname, guest: s.engine.o.Guest, cpus: s.engine.cpus, image: img,
+		binds: slices.Concat(binds, files, attached),
 	}
 	var door *os.File
 	if s.keep != nil {
@@ -186,7 +187,8 @@ func compare(ctx context.Context, g *guest.Client, all []engine.Attachment) erro
 		if got.Ino != want.Ino || got.Dev != want.Dev {
 			return cove.Errorf(cove.Forbidden, "the Docker daemon mounted something else than %q at %s",
 				a.Place.Name(), a.Target).
-				WithHint("the path was changed meanwhile, the target is a symbolic link in the image, or the daemon is not on this host")
+				WithHint("the path was changed meanwhile, the target is a symbolic link in the image, " +
+					"or the daemon is not on this host")
 		}
 	}
 	return nil

@@ -5,7 +5,8 @@
 //	j, err := job.Open(ctx, eng, clk, provision.Plan{Shape: cove.Shape{Limits: limits, User: cove.CodeUser}})
 //	defer j.Close()
 //	var said bytes.Buffer
-//	outcome, err := j.Run(ctx, guest.ProcessSpec{Args: []string{"git", "--version"}, …}, process.Attendance{Stdout: &said})
+//	outcome, err := j.Run(ctx, guest.ProcessSpec{Args: []string{"git", "--version"}, …},
+//		process.Attendance{Stdout: &said})
 package job
 
 import (

@@ -312,7 +312,8 @@ func (r Registry) Take(id cove.SandboxID, under, setting string) (*Detached, err
 		return nil, gone
 	case d.Record.Under != under:
 		d.Disown()
-		return nil, cove.Errorf(cove.Conflict, "sandbox %s cannot be adopted: it is under %q, and this process makes its own under %q", id, d.Record.Under, under).
+		return nil, cove.Errorf(cove.Conflict,
+			"sandbox %s cannot be adopted: it is under %q, and this process makes its own under %q", id, d.Record.Under, under).
 			WithHint("set %s to %s", setting, d.Record.Under)
 	}
 	return d, nil

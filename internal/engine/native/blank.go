@@ -27,7 +27,7 @@ import (
 // own namespaces and control group, with ids and a /proc of its own and perhaps
 // on the network that leads to the gateway, and nothing else: no root
 // filesystem, no limits, no owner. It is what every sandbox begins as, and what
-// the nursery keeps ready.
+// the pool keeps ready.
 type blank struct {
 	ids        local.IDMap
 	releaseIDs func()
@@ -53,7 +53,8 @@ type blank struct {
 
 // namespaces are all but the cgroup namespace, which the guest makes itself
 // once it is in its group.
-const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
+	unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 
 // ambient are the capabilities, in its own user namespace, that the guest
 // needs to build the sandbox. They survive the exec although its id is not

@@ -51,7 +51,7 @@ type Engine struct {
 	o            Options
 	capabilities engine.Capabilities
 	hierarchy    *cgroup.Hierarchy
-	nursery      nursery
+	pool         pool
 	keeper       local.Registry
 	ranges       *local.Ranges
 	staging      string
@@ -109,9 +109,9 @@ func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
 	}
 	e.host, e.hostErr = rootfs.ReadHost()
 	e.capabilities = e.look()
-	e.nursery = e.newNursery(max(o.Ready, 0))
+	e.pool = e.newPool(max(o.Ready, 0))
 	if e.capabilities.PIDsLimit {
-		e.nursery.offline.Refill()
+		e.pool.offline.Refill()
 	}
 	return e, nil
 }
@@ -140,7 +140,8 @@ func (e *Engine) look() engine.Capabilities {
 		Pause:         h.Has(cgroup.Freezer),
 		Missing:       map[string]string{},
 	}
-	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory, "cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs, "pause": cgroup.Freezer} {
+	for name, controller := range map[string]string{"memory_limit": cgroup.Memory, "swap_limit": cgroup.Memory,
+		"cpu_limit": cgroup.CPU, "pids_limit": cgroup.PIDs, "pause": cgroup.Freezer} {
 		if why := h.Missing(controller); why != "" {
 			c.Missing[name] = why
 		}
@@ -149,7 +150,8 @@ func (e *Engine) look() engine.Capabilities {
 		c.Missing["swap_limit"] = `the kernel does not account for swap; boot with "swapaccount=1" or turn swap off`
 	}
 	if !c.UserIDs {
-		c.Missing["user_ids"] = `no subordinate ids: install newuidmap (Debian package uidmap) and run "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER"`
+		c.Missing["user_ids"] = `no subordinate ids: install newuidmap (Debian package uidmap) and run ` +
+			`"usermod --add-subuids 100000-165535 --add-subgids 100000-165535 $USER"`
 	}
 	if !c.HostIDRange {
 		c.Missing["host_id_range"] = "a range of host ids for each sandbox needs root"
@@ -231,7 +233,7 @@ func (e *Engine) Close() error {
 	if again {
 		return errors.Join(errs...)
 	}
-	e.nursery.close()
+	e.pool.close()
 	e.ranges.Close()
 	return errors.Join(append(errs, e.hierarchy.Close())...)
 }

@@ -37,7 +37,7 @@ func (s *sandbox) beginning(ctx context.Context) (b *blank, err error) {
 	if s.template.Lifetime != cove.LifetimeDetached {
 		return e.takeBlank(ctx, s.template)
 	}
-	h, err := e.takeHeir(ctx, s.template)
+	h, err := e.takeDetached(ctx, s.template)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func Listen(address string, beyond bool) (net.Listener, string, error) {
 	}
 	if !beyond && !ip.IsLoopback() {
 		return nil, "", cove.Errorf(cove.InvalidArgument,
-			"refusing to listen on %s: everybody who reaches it would go out with this policy and its credentials", address).
+			"refusing to listen on %s: every program that reaches it would go out with this policy and its credentials", address).
 			WithHint("listen on 127.0.0.1 or a unix socket, or run the gateway with --beyond-loopback")
 	}
 	l, err := net.Listen("tcp", address)
@@ -63,7 +63,7 @@ func listenUnix(path string) (net.Listener, error) {
 	}
 	if c, err := net.Dial("unix", path); err == nil {
 		c.Close()
-		return nil, cove.Errorf(cove.Conflict, "somebody listens on unix:%s already", path).
+		return nil, cove.Errorf(cove.Conflict, "another program listens on unix:%s already", path).
 			WithHint("choose another path, or end that program")
 	}
 	l, err := localsocket.Listen(path)

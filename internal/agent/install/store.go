@@ -1,4 +1,4 @@
-// Package layers owns the installed programs of agents: each version is a
+// Package install owns the installed programs of agents: each version is a
 // read-only directory of the host, which sandboxes are shown, below one
 // directory of Cove's.
 //
@@ -9,7 +9,7 @@
 //
 // Nothing of a package runs on the host: npm does its work in a sandbox, and
 // what it has made is only ever looked into by what does not follow links.
-package layers
+package install
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package layers
+package install
 
 import (
 	"cmp"
@@ -57,7 +57,9 @@ func (s *Store) Install(ctx context.Context, name, version string, progress func
 	}
 	if a.Package.Npm == "" {
 		if version != "" {
-			return agent.Layer{}, cove.Errorf(cove.Unsupported, "%s is not installed from a registry, and has no versions to choose from", a.Title).WithHint("leave the version out")
+			return agent.Layer{}, cove.Errorf(cove.Unsupported,
+				"%s is not installed from a registry, and has no versions to choose from", a.Title).
+				WithHint("leave the version out")
 		}
 		return s.Layer(a)
 	}
@@ -206,7 +208,8 @@ func (s *Store) npm(
 	}()
 	r, err := s.run(ctx, layer, engine.Attachment{Target: place}, Job{
 		Script: installScript, Args: []string{a.Package.Npm, version, a.Program, a.Package.Program}, Limits: installLimits,
-		Network: &cove.Network{Enabled: true, Policies: []cove.PolicyText{{Source: "installation of " + a.Name, Text: "presets: [npm]\n"}}},
+		Network: &cove.Network{Enabled: true, Policies: []cove.PolicyText{{Source: "installation of " + a.Name,
+			Text: "presets: [npm]\n"}}},
 	})
 	cancel()
 	<-told
@@ -274,7 +277,8 @@ func (r Result) problem(a agent.Agent, version string) error {
 		return cove.Errorf(cove.Forbidden, "npm's registry does not give %s without a login: %s",
 			what, tail(r.Stderr)).
 			WithHint("use a registry that needs none for it")
-	case has("ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN", "ENETUNREACH", "EHOSTUNREACH", "ERR_SOCKET", "E5", "E429", "network"):
+	case has("ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN", "ENETUNREACH", "EHOSTUNREACH",
+		"ERR_SOCKET", "E5", "E429", "network"):
 		return cove.Errorf(cove.Unavailable, "npm's registry cannot be reached: %s", tail(r.Stderr)).
 			WithHint("is this machine online? what is installed already works without")
 	}
