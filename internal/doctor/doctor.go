@@ -69,8 +69,7 @@ type Engine struct {
 	Name string
 	// Open opens the engine; the doctor closes it.
 	Open func(ctx context.Context) (engine.Engine, error)
-	// Plan is a small sandbox in which Args can run; no Args leave the trial at
-	// opening the engine.
+	// Plan is a small sandbox in which Args can run; no Args leave the trial at opening the engine.
 	Plan provision.Plan
 	Args []string
 }

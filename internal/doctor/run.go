@@ -28,8 +28,7 @@ func Run(ctx context.Context, o Options) Report {
 		gate <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-gate }()
-			// Children die with the thread that started them (Pdeathsig), and
-			// threads that have entered a control group end.
+			// Children die with the thread that started them (Pdeathsig), and threads that have entered a control group end.
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			ctx, cancel := context.WithTimeout(ctx, patience)

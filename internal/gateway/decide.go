@@ -74,8 +74,8 @@ func implied(r policy.Request, v policy.Verdict) bool {
 	return false
 }
 
-// judgeEndpoint judges requests to the gateway's own name. It has endpoints for sandboxes with a model or a
-// credential, at one port.
+// judgeEndpoint judges requests to the gateway's own name. It has endpoints for sandboxes with a model or a credential,
+// at one port.
 func (d *decider) judgeEndpoint(r policy.Request) policy.Verdict {
 	if v, denied := d.denies(r); denied {
 		return v

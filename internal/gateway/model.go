@@ -85,8 +85,8 @@ func credentialsOf(p *model.Provider, o *Options, values *credential.Values) (*c
 // Models returns the sandbox's use of models, by provider.
 func (m *models) Models() []model.ProviderUsage { return m.ledger.Used() }
 
-// env returns variables that lead programs to the sandbox's models: base URLs, and keys where there is no
-// placeholder, since programs do not start without one.
+// env returns variables that lead programs to the sandbox's models: base URLs, and keys where there is no placeholder,
+// since programs do not start without one.
 func (m *models) env() map[string]string {
 	const base = "http://" + policy.GatewayService
 	env := map[string]string{}

@@ -20,8 +20,8 @@ import (
 // Options configure a Gateway.
 type Options struct {
 	Dir string // for files that are mounted into sandboxes; made on demand
-	// Keep stores the authorities of sandboxes that outlive this process, so that their trust continues. Nil: no
-	// sandbox does.
+	// Keep stores the authorities of sandboxes that outlive this process, so that their trust continues. Nil: no sandbox
+	// does.
 	Keep *ca.Store
 	// Ahead is the number of sandboxes whose authority and files are made in advance (Next), after a route has closed,
 	// when no caller waits. With Keep there are none.
@@ -62,8 +62,8 @@ type Spec struct {
 	Object      string
 	Policy      []*policy.Document // merged first to last
 	Credentials []string           // names
-	// Remote is a repository whose requests get the machine's own credential for it; with PullRequests so do requests
-	// to the API that opens them.
+	// Remote is a repository whose requests get the machine's own credential for it; with PullRequests so do requests to
+	// the API that opens them.
 	Remote       string
 	PullRequests bool
 	Providers    []string    // names of permitted model providers, the default first

@@ -142,8 +142,8 @@ type Want struct {
 	Agent   string
 	Model   string // empty is the agent's own choice
 	WorkDir string // inside; empty is cove.Workspace
-	// Provider names the provider of its models, instead of the agent's own choice; Access is the way to it, in the
-	// words of a profile.
+	// Provider names the provider of its models, instead of the agent's own choice; Access is the way to it, in the words
+	// of a profile.
 	Provider string
 	Access   string
 	Tokens   bool // its sandbox contains a real token

@@ -3,8 +3,8 @@ package decision
 
 import "time"
 
-// Decision records one attempt to leave a sandbox, or several that were alike. It holds no query, header,
-// body or secret: where a path would have shown one, it has "…".
+// Decision records one attempt to leave a sandbox, or several that were alike. It holds no query, header, body or
+// secret: where a path would have shown one, it has "…".
 type Decision struct {
 	Seq       int64     // its number, in the order of recording; some may be missing
 	Time      time.Time // when the attempt began

@@ -32,16 +32,16 @@ type Sandbox interface {
 	Early(r policy.Request) bool
 	// Pinned returns the name for which the sandbox's DNS returned an address.
 	Pinned(a netip.Addr) (policy.Host, bool)
-	// Found returns the addresses of a recent DNS query of the sandbox, once, for the connection that follows it; or
-	// none. They are judged like any when dialled.
+	// Found returns the addresses of a recent DNS query of the sandbox, once, for the connection that follows it; or none.
+	// They are judged like any when dialled.
 	Found(name policy.Host) []netip.Addr
 	// Leaf returns a certificate for a host that only this sandbox trusts.
 	Leaf(host policy.Host) (*tls.Certificate, error)
 	// HTTP2 reports whether clients are offered HTTP/2 for a host.
 	HTTP2(host policy.Host) bool
-	// Endpoint handles a request to the gateway's own name (policy.GatewayService) that Decide has allowed: the request
-	// is forwarded to another origin, with h possibly changed, or it is answered. The forwarded request is judged at
-	// every layer, as a policy.Request with Endpoint set.
+	// Endpoint handles a request to the gateway's own name (policy.GatewayService) that Decide has allowed: the request is
+	// forwarded to another origin, with h possibly changed, or it is answered. The forwarded request is judged at every
+	// layer, as a policy.Request with Endpoint set.
 	Endpoint(r policy.Request, h *http.Request) (*Origin, *Answer)
 	// Prepare admits an allowed request and changes it on its way out: it may limit rates, judge a body (which it then
 	// replaces), remove and set credentials. An error is the answer: a *Refusal, an *Answer, or an error with a code of
@@ -59,12 +59,12 @@ type Origin struct {
 
 // Passage is one request on its way to the origin and back.
 type Passage interface {
-	// Response changes the answer on its way in. An implementation that replaces the body with one of another length
-	// sets ContentLength to -1.
+	// Response changes the answer on its way in. An implementation that replaces the body with one of another length sets
+	// ContentLength to -1.
 	Response(h *http.Response) error
-	// End is called once and last; for a passed-through connection, once the origin is connected. failure is the
-	// origin's fault: it was unreachable, did not answer, or broke off. It is nil without a fault, and ErrUnfinished
-	// when another cause ended the request before the origin answered.
+	// End is called once and last; for a passed-through connection, once the origin is connected. failure is the origin's
+	// fault: it was unreachable, did not answer, or broke off. It is nil without a fault, and ErrUnfinished when another
+	// cause ended the request before the origin answered.
 	End(failure error)
 }
 

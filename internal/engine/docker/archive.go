@@ -19,8 +19,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// writeHostTree writes an archive of directories, links and generated files
-// that is the same every time.
+// writeHostTree writes an archive of directories, links and generated files that is the same every time.
 func writeHostTree(w io.Writer, h rootfs.Host) error {
 	tw := tar.NewWriter(w)
 	for _, dir := range hostTree(h) {
@@ -55,8 +54,7 @@ func writeHostTree(w io.Writer, h rootfs.Host) error {
 // inode identifies a file with several names.
 type inode struct{ dev, ino uint64 }
 
-// writeTree writes an archive of everything below root but sockets and device
-// nodes, which mean nothing elsewhere.
+// writeTree writes an archive of everything below root but sockets and device nodes, which mean nothing elsewhere.
 func writeTree(ctx context.Context, w io.Writer, root *os.Root) error {
 	tw := tar.NewWriter(w)
 	names := map[inode]string{}
@@ -130,8 +128,8 @@ func copyFile(w io.Writer, root *os.Root, name string, fi fs.FileInfo) error {
 	return err
 }
 
-// fingerprint identifies the content of a tree by the names, kinds, owners,
-// sizes and times of change of all that is in it, without reading a file.
+// fingerprint identifies the content of a tree by the names, kinds, owners, sizes and times of change of all that is in
+// it, without reading a file.
 func fingerprint(ctx context.Context, root *os.Root) (string, error) {
 	sum := sha256.New()
 	err := fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {

@@ -1,26 +1,21 @@
 //go:build linux
 
-// Package docker is the engine that has a Docker daemon make its sandboxes,
-// over the Engine API from 1.41 (Docker 20.10) on.
+// Package docker is the engine that has a Docker daemon make its sandboxes, over the Engine API from 1.41 (Docker
+// 20.10) on.
 //
-// A sandbox is a container whose only program is cove-guest, bind-mounted
-// read-only as PID 1, and whose attached standard streams carry the guest
-// protocol. What the container is, is decided by plan.go, which is pure:
-// everything the native engine does by itself is asked of the daemon there,
-// and what the daemon says it has made is compared with it before anything
-// runs.
+// A sandbox is a container whose only program is cove-guest, bind-mounted read-only as PID 1, and whose attached
+// standard streams carry the guest protocol. What the container is, is decided by plan.go, which is pure: everything
+// the native engine does by itself is asked of the daemon there, and what the daemon says it has made is compared with
+// it before anything runs.
 //
 // # What differs from the native engine
 //
-// A container cannot be changed once it is made. So a Binding with mounts or
-// with a host name of its own makes the container anew, and costs a cold
-// start. Everything writable is several tmpfs mounts instead of one, so the
-// disk limit is divided among them (places.go). Descriptors do not travel over
-// a daemon's streams: listeners are made by entering the container's network, and
-// a guest that is to last speaks over a socket of this machine (lasting.go). Root
-// inside is the daemon's root without its capabilities, unless the daemon remaps
-// users. Files in mounts keep the owners they have on the host, unless Cove is
-// root on the daemon's machine (mounts.go).
+// A container cannot be changed once it is made. So a Binding with mounts or with a host name of its own makes the
+// container anew, and costs a cold start. Everything writable is several tmpfs mounts instead of one, so the disk limit
+// is divided among them (places.go). Descriptors do not travel over a daemon's streams: listeners are made by entering
+// the container's network, and a guest that is to last speaks over a socket of this machine (lasting.go). Root inside
+// is the daemon's root without its capabilities, unless the daemon remaps users. Files in mounts keep the owners they
+// have on the host, unless Cove is root on the daemon's machine (mounts.go).
 package docker
 
 import (
@@ -71,10 +66,10 @@ type Engine struct {
 	importing sync.Mutex    // one image at a time
 	slots     chan struct{} // held while a container is made; see slotsPerCPU
 
-	mu        sync.Mutex
-	sandboxes map[cove.SandboxID]*sandbox
-	nonces    map[string]bool // of the containers that have an owner; see Sweep
-	closed    bool
+	present local.Present[*sandbox]
+
+	mu     sync.Mutex
+	nonces map[string]bool // of the containers that have an owner; see Sweep
 }
 
 var (
@@ -82,15 +77,14 @@ var (
 	_ engine.Resolver = (*Engine)(nil)
 )
 
-// slotsPerCPU bounds how many containers are made at the same time. A daemon
-// makes more no faster, and each would take longer than a call may.
+// slotsPerCPU bounds how many containers are made at the same time. A daemon makes more no faster, and each would take
+// longer than a call may.
 const slotsPerCPU = 4
 
 // startPatience is how long New waits for the daemon's first answer.
 const startPatience = 10 * time.Second
 
-// New asks the daemon what it can enforce. It fails when there is no daemon,
-// or none that this engine can use.
+// New asks the daemon what it can enforce. It fails when there is no daemon, or none that this engine can use.
 func New(o Options) (*Engine, error) {
 	if _, err := os.Stat(o.Guest); err != nil {
 		return nil, cove.Errorf(cove.Unavailable, "the guest program is missing: %w", err).
@@ -109,7 +103,7 @@ func New(o Options) (*Engine, error) {
 		o: o, api: &api{c: c, log: o.Log, timeout: callTimeout}, realm: instance.Realm(o.RunDir),
 		keeper: local.Registry{RunDir: o.RunDir, Engine: engineName},
 		id:     rand.Text(), slots: make(chan struct{}, slotsPerCPU*runtime.NumCPU()),
-		sandboxes: map[cove.SandboxID]*sandbox{}, nonces: map[string]bool{},
+		nonces: map[string]bool{},
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startPatience)
 	defer cancel()
@@ -185,8 +179,8 @@ func capabilities(info system.Info) (engine.Capabilities, error) {
 	return c, nil
 }
 
-// has reports whether the daemon names a security option of its own
-// ("name=seccomp,profile=default", or just "seccomp").
+// has reports whether the daemon names a security option of its own ("name=seccomp,profile=default", or just
+// "seccomp").
 func has(info system.Info, option string) bool {
 	return slices.ContainsFunc(info.SecurityOptions, func(s string) bool {
 		name, _, _ := strings.Cut(s, ",")
@@ -199,8 +193,7 @@ func machine() string {
 	return map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 }
 
-// noSwap reports that this host has no swap at all, so that there is nothing
-// to keep from a container.
+// noSwap reports that this host has no swap at all, so that there is nothing to keep from a container.
 func noSwap() bool {
 	swaps, err := os.ReadFile("/proc/swaps")
 	return err == nil && strings.Count(string(swaps), "\n") <= 1
@@ -220,13 +213,13 @@ func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox
 		return nil, err
 	}
 	sb := newSandbox(e, t)
-	if err := e.enter(sb); err != nil {
+	if err := e.present.Add(sb); err != nil {
 		return nil, err
 	}
 	var err error
 	if t.Lifetime == cove.LifetimeDetached {
 		if sb.keep, err = e.keep(ctx, t); err != nil {
-			e.leave(sb)
+			e.present.Remove(sb)
 			return nil, err
 		}
 	}
@@ -245,48 +238,13 @@ func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox
 	return nil, err
 }
 
-func (e *Engine) enter(sb *sandbox) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return cove.Errorf(cove.Unavailable, "the engine is closed")
-	}
-	if e.sandboxes[sb.ID()] != nil {
-		return cove.Errorf(cove.Conflict, "sandbox %s exists", sb.ID())
-	}
-	e.sandboxes[sb.ID()] = sb
-	return nil
-}
-
-// leave takes sb out, unless its id belongs to a later sandbox already.
-func (e *Engine) leave(sb *sandbox) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.sandboxes[sb.ID()] == sb {
-		delete(e.sandboxes, sb.ID())
-	}
-}
-
 // Close implements engine.Engine.
 func (e *Engine) Close() error {
-	e.mu.Lock()
-	again := e.closed
-	e.closed = true
-	var all []*sandbox
-	for _, sb := range e.sandboxes {
-		all = append(all, sb)
-	}
-	e.mu.Unlock()
-	if again {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	errs := make([]error, len(all))
-	var wait sync.WaitGroup
-	for i, sb := range all {
-		wait.Go(func() { errs[i] = sb.close(ctx) })
+	again, err := e.present.Close(func(s *sandbox) error { return s.close(ctx) })
+	if again {
+		return err
 	}
-	wait.Wait()
-	return errors.Join(append(errs, e.api.c.Close())...)
+	return errors.Join(err, e.api.c.Close())
 }

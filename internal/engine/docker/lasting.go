@@ -20,15 +20,13 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
-// A lasting sandbox's guest cannot speak over the container's streams: they end
-// with the attached client, and carry no descriptors. It calls a socket
-// that is shown to it when it begins, and is given over that connection what a
-// guest of the native engine is: the door at which it waits for the next
-// process of Cove, the lock that says that it lives, and its listeners.
+// A lasting sandbox's guest cannot speak over the container's streams: they end with the attached client, and carry no
+// descriptors. It calls a socket that is shown to it when it begins, and is given over that connection what a guest of
+// the native engine is: the door at which it waits for the next process of Cove, the lock that says that it lives, and
+// its listeners.
 
-// callFile is that socket, in the directory of a sandbox that is kept, and
-// callPath where it is inside. It is closed before the first process of the
-// user may begin.
+// callFile is that socket, in the directory of a sandbox that is kept, and callPath where it is inside. It is closed
+// before the first process of the user may begin.
 const (
 	callFile = "call"
 	callPath = "/.cove/call"
@@ -36,8 +34,8 @@ const (
 
 var _ engine.Adopter = (*Engine)(nil)
 
-// keep has a sandbox kept, of which there is nothing yet but what a restart of
-// the machine has left. Errors: Conflict, StorageFull, Unavailable.
+// keep has a sandbox kept, of which there is nothing yet but what a restart of the machine has left. Errors: Conflict,
+// StorageFull, Unavailable.
 func (e *Engine) keep(ctx context.Context, t engine.Template) (*local.Detached, error) {
 	self, err := instance.Hold(e.o.RunDir)
 	if err != nil {
@@ -54,8 +52,8 @@ func (e *Engine) keep(ctx context.Context, t engine.Template) (*local.Detached, 
 	return k, nil
 }
 
-// removeDead removes the container of a sandbox whose instance is dead: a daemon
-// has it still when the machine was restarted.
+// removeDead removes the container of a sandbox whose instance is dead: a daemon has it still when the machine was
+// restarted.
 func (e *Engine) removeDead(ctx context.Context, id cove.SandboxID) error {
 	found, err := e.api.list(ctx, e.realm)
 	if err != nil {
@@ -81,12 +79,12 @@ func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, 
 	}
 	s := newSandbox(e, k.Record.Template)
 	s.keep, s.bound, s.lasts, s.traces = k, true, true, []trace{{id: k.Record.Name}}
-	if err := e.enter(s); err != nil {
+	if err := e.present.Add(s); err != nil {
 		k.Disown()
 		return nil, err
 	}
 	if err := s.adopt(ctx); err != nil {
-		e.leave(s)
+		e.present.Remove(s)
 		k.Disown()
 		return nil, err
 	}
@@ -184,8 +182,8 @@ func (c *running) complaint() string {
 	return c.stream.text()
 }
 
-// keepRunning binds a guest that is to last, and gives it the door and the
-// sockets. It returns them as the guest has them.
+// keepRunning binds a guest that is to last, and gives it the door and the sockets. It returns them as the guest has
+// them.
 func (s *sandbox) keepRunning(
 	ctx context.Context, c *running, plan guest.Bind, asked []guest.Listen, sockets []*os.File,
 ) ([]*os.File, error) {
@@ -208,9 +206,8 @@ func (s *sandbox) keepRunning(
 	return listeners, err
 }
 
-// unixSockets makes the sockets of a binding that are among the sandbox's files,
-// by their place in it, and the binds that show them. Only the user's processes
-// may connect to them.
+// unixSockets makes the sockets of a binding that are among the sandbox's files, by their place in it, and the binds
+// that show them. Only the user's processes may connect to them.
 func (s *sandbox) unixSockets(listeners []guest.Listen) (sockets map[int]*os.File, shown []bind, err error) {
 	sockets = map[int]*os.File{}
 	for i, l := range listeners {
@@ -252,7 +249,7 @@ func (s *sandbox) close(ctx context.Context) error {
 	}
 	c.client.Close()
 	s.watched.Wait()
-	s.engine.leave(s)
+	s.engine.present.Remove(s)
 	return s.keep.Disown()
 }
 

@@ -19,9 +19,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/transparent"
 )
 
-// addLocal says what c can do where Cove is root on the daemon's own machine.
-// The daemon gives a container a network namespace with nothing but loopback;
-// to make the gateway its only way out, Cove enters it. And what a sandbox that
+// addLocal says what c can do where Cove is root on the daemon's own machine. The daemon gives a container a network
+// namespace with nothing but loopback; to make the gateway its only way out, Cove enters it. And what a sandbox that
 // lasts is given goes over sockets of this machine.
 func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 	networks := []cove.NetworkMode{cove.NetworkLimited, cove.NetworkHostOnly, cove.NetworkOpen}
@@ -57,12 +56,12 @@ func addLocal(c *engine.Capabilities, info system.Info, root, here bool) {
 	}
 }
 
-// noFileSockets says why a sandbox that is not long-lived has no sockets among
-// its files: they lie in the directory that only a detached one has.
+// noFileSockets says why a sandbox that is not long-lived has no sockets among its files: they lie in the directory
+// that only a detached one has.
 const noFileSockets = "only long-lived sandboxes have sockets among their files; use --engine native"
 
-// isHere reports whether the server of an address is a process that this one can
-// see: not on another machine, and not outside of a container that Cove is in.
+// isHere reports whether the server of an address is a process that this one can see: not on another machine, and not
+// outside of a container that Cove is in.
 func isHere(address string) bool {
 	path, ok := strings.CutPrefix(address, "unix://")
 	if !ok {
@@ -86,9 +85,8 @@ func isHere(address string) bool {
 	return peer.Pid > 0
 }
 
-// listen makes the sockets of a binding in the container's network, and leads
-// everything that wants to leave it there. Nothing but the guest runs yet. Those
-// among the sandbox's files are there already, and taken out of local.
+// listen makes the sockets of a binding in the container's network, and leads everything that wants to leave it there.
+// Nothing but the guest runs yet. Those among the sandbox's files are there already, and taken out of local.
 func (s *sandbox) listen(
 	ctx context.Context, c *running, listeners []guest.Listen, local map[int]*os.File,
 ) ([]*os.File, error) {
@@ -126,8 +124,8 @@ func (s *sandbox) join(ctx context.Context, c *running, sockets []netjoin.Socket
 	return netjoin.Take(pid, transparent.Plan{TCPPort: engine.TransparentPort, DNSPort: engine.DNSPort}, sockets)
 }
 
-// shown are the binds of Cove's own files. What is shown only in place of
-// another is asked of the container that is there.
+// shown are the binds of Cove's own files. What is shown only in place of another is asked of the container that is
+// there.
 func (s *sandbox) shown(ctx context.Context, files []engine.File) (binds []bind, err error) {
 	s.mu.Lock()
 	id := s.current.id

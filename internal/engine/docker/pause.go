@@ -30,8 +30,7 @@ func (s *sandbox) freeze(ctx context.Context, frozen bool) error {
 	return s.engine.api.freeze(ctx, c.id, frozen)
 }
 
-// freeze has a container's processes do nothing, or go on, if it is not so
-// already.
+// freeze has a container's processes do nothing, or go on, if it is not so already.
 func (a *api) freeze(ctx context.Context, id string, frozen bool) error {
 	return a.do(ctx, "pause or resume a container", func(ctx context.Context) error {
 		var err error

@@ -90,8 +90,7 @@ func (s *sandbox) Guest() *guest.Client {
 	return s.latest
 }
 
-// make runs f, which makes containers, unless and until the sandbox is
-// destroyed.
+// make runs f, which makes containers, unless and until the sandbox is destroyed.
 func (s *sandbox) make(ctx context.Context, f func(context.Context) error) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -156,8 +155,8 @@ func (s *sandbox) launch(ctx context.Context, hostname string, attached []bind) 
 	return nil
 }
 
-// bindsOf returns the mounts to request of the daemon. The daemon walks the paths
-// by itself, so its mounts are compared with the places before their first use.
+// bindsOf returns the mounts to request of the daemon. The daemon walks the paths by itself, so its mounts are compared
+// with the places before their first use.
 func bindsOf(all []engine.Attachment) (binds []bind, err error) {
 	for _, a := range all {
 		is, err := engine.Identify(a.Place)
@@ -169,10 +168,9 @@ func bindsOf(all []engine.Attachment) (binds []bind, err error) {
 	return binds, nil
 }
 
-// compare asks the guest what is mounted, and refuses anything but what was
-// opened: a path that was changed while the daemon walked it, or that
-// means something else where the daemon is. The guest is sealed by now, and no
-// process of the user's has begun.
+// compare asks the guest what is mounted, and refuses anything but what was opened: a path that was changed while the
+// daemon walked it, or that means something else where the daemon is. The guest is sealed by now, and no process of the
+// user's has begun.
 func compare(ctx context.Context, g *guest.Client, all []engine.Attachment) error {
 	for _, a := range all {
 		want, err := engine.Identify(a.Place)
@@ -200,8 +198,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// run takes a container from its creation to its guest's first word. What it
-// leaves on failure, Destroy removes.
+// run takes a container from its creation to its guest's first word. What it leaves on failure, Destroy removes.
 func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, error) {
 	e := s.engine
 	config, host, err := plan(w)
@@ -239,8 +236,7 @@ func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, err
 	return c, nil
 }
 
-// connect attaches to the container's streams, has it started, and waits for
-// the guest's hello.
+// connect attaches to the container's streams, has it started, and waits for the guest's hello.
 func (c *running) connect(ctx context.Context, a *api) error {
 	var err error
 	if c.stream, err = a.attach(ctx, c.id, true); err != nil {
@@ -275,8 +271,8 @@ func (c *running) failed(doing string, err error) error {
 		WithHint("cove and cove-guest must come from one build, and cove-guest must be static; look at the daemon's log")
 }
 
-// settle finds out how the container is accounted, and gives the user's
-// processes all of their limit of tasks: the guest's own come on top.
+// settle finds out how the container is accounted, and gives the user's processes all of their limit of tasks: the
+// guest's own come on top.
 func (e *Engine) settle(ctx context.Context, c *running, limit int64) error {
 	made, err := e.api.inspect(ctx, c.id)
 	if err != nil {
@@ -310,8 +306,8 @@ func (e *Engine) settle(ctx context.Context, c *running, limit int64) error {
 	return e.api.limitPIDs(ctx, c.id, limit+c.own)
 }
 
-// sharedNamespaces lists the namespaces that a process of this host shares
-// with us; those that we may not look at are left out.
+// sharedNamespaces lists the namespaces that a process of this host shares with us; those that we may not look at are
+// left out.
 func sharedNamespaces(pid int) []string {
 	var shared []string
 	for _, name := range []string{"pid", "mnt", "net", "ipc", "uts", "cgroup"} {
@@ -324,8 +320,8 @@ func sharedNamespaces(pid int) []string {
 	return shared
 }
 
-// watch owns the end of a container: when its connection ends, so does the
-// sandbox, unless the container is being made anew or goes on without us.
+// watch owns the end of a container: when its connection ends, so does the sandbox, unless the container is being made
+// anew or goes on without us.
 func (s *sandbox) watch(c *running) {
 	<-c.client.Done()
 	s.mu.Lock()
@@ -439,8 +435,8 @@ func (s *sandbox) Bind(ctx context.Context, b engine.Binding) (err error) {
 	return nil
 }
 
-// remake replaces the container by one with what the binding needs; called
-// with changing held. Nothing has run in it but the guest.
+// remake replaces the container by one with what the binding needs; called with changing held. Nothing has run in it
+// but the guest.
 func (s *sandbox) remake(ctx context.Context, hostname string, attached []bind) error {
 	s.mu.Lock()
 	old := s.current
@@ -500,7 +496,7 @@ func (s *sandbox) Destroy(ctx context.Context) error {
 	s.removed = true
 	s.watched.Wait()
 	s.end()
-	s.engine.leave(s)
+	s.engine.present.Remove(s)
 	if s.keep != nil {
 		return s.keep.Remove()
 	}

@@ -23,11 +23,9 @@ import (
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 )
 
-// A blank is a guest that has begun and waits for its plan: a process in its
-// own namespaces and control group, with ids and a /proc of its own and perhaps
-// on the network that leads to the gateway, and nothing else: no root
-// filesystem, no limits, no owner. It is what every sandbox begins as, and what
-// the pool keeps ready.
+// A blank is a guest that has begun and waits for its plan: a process in its own namespaces and control group, with ids
+// and a /proc of its own and perhaps on the network that leads to the gateway, and nothing else: no root filesystem, no
+// limits, no owner. It is what every sandbox begins as, and what the pool keeps ready.
 type blank struct {
 	ids        local.IDMap
 	releaseIDs func()
@@ -51,27 +49,23 @@ type blank struct {
 	removeErr  error
 }
 
-// namespaces are all but the cgroup namespace, which the guest makes itself
-// once it is in its group.
+// namespaces are all but the cgroup namespace, which the guest makes itself once it is in its group.
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
 	unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 
-// ambient are the capabilities, in its own user namespace, that the guest
-// needs to build the sandbox. They survive the exec although its id is not
-// mapped yet; the seal drops them.
+// ambient are the capabilities, in its own user namespace, that the guest needs to build the sandbox. They survive the
+// exec although its id is not mapped yet; the seal drops them.
 var ambient = []uintptr{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID,
 	unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_SYS_ADMIN,
 }
 
-// guestEnv spares the guest's runtime a look at the host's control groups, a
-// collection of its few megabytes, and threads that look for work: it waits
-// nearly always, and one that spins takes the CPU from the user's program.
+// guestEnv spares the guest's runtime a look at the host's control groups, a collection of its few megabytes, and
+// threads that look for work: it waits nearly always, and one that spins takes the CPU from the user's program.
 var guestEnv = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "GOGC=400", "GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
 
-// newBlank makes one for a class of users, on the network or not, with a group
-// of that name and, as root, one of the id ranges. On error nothing is
-// left.
+// newBlank makes one for a class of users, on the network or not, with a group of that name and, as root, one of the id
+// ranges. On error nothing is left.
 func (e *Engine) newBlank(
 	ctx context.Context, u cove.User, online bool, name string, ranges *local.Ranges,
 ) (b *blank, err error) {
@@ -163,8 +157,7 @@ func launchError(err error) error {
 	return e.WithHint("run \"cove doctor\"")
 }
 
-// writeIDs gives the guest's user namespace its maps. The guest waits for the
-// plan meanwhile.
+// writeIDs gives the guest's user namespace its maps. The guest waits for the plan meanwhile.
 func (e *Engine) writeIDs(ctx context.Context, b *blank) error {
 	pid := strconv.Itoa(b.pid)
 	if b.ids.Tool {
@@ -299,8 +292,7 @@ func (b *blank) dropOwnerships() {
 	clear(b.ownerships)
 }
 
-// explain turns a failure of the guest into an error that says what it
-// complained about.
+// explain turns a failure of the guest into an error that says what it complained about.
 func (b *blank) explain(doing string, err error) error {
 	var failure *guest.Failure
 	hint := "run \"cove doctor\" for what this host lacks"

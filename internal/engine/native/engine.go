@@ -1,14 +1,12 @@
 //go:build linux
 
-// Package native is the default engine: sandboxes made of the Linux kernel's
-// own parts, with no daemon and nothing to download.
+// Package native is the default engine: sandboxes made of the Linux kernel's own parts, with no daemon and nothing to
+// download.
 //
-// One path launches every sandbox. The host forks cove-guest into new user,
-// pid, mount, network, ipc and uts namespaces and into a control group, and
-// gives its user namespace a map of ids. Everything else the guest does
-// itself, as the host's plan (plan.go, pure) tells it over a socket pair. So
-// the host mounts nothing and runs nothing: what can be left behind is a
-// control group and a taken id range, which carry the instance's name.
+// One path launches every sandbox. The host forks cove-guest into new user, pid, mount, network, ipc and uts namespaces
+// and into a control group, and gives its user namespace a map of ids. Everything else the guest does itself, as the
+// host's plan (plan.go, pure) tells it over a socket pair. So the host mounts nothing and runs nothing: what can be
+// left behind is a control group and a taken id range, which carry the instance's name.
 package native
 
 import (
@@ -18,7 +16,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,8 +28,7 @@ import (
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// removalPatience is how long the kernel may take to let go of a control
-// group whose processes have been killed.
+// removalPatience is how long the kernel may take to let go of a control group whose processes have been killed.
 const removalPatience = 5 * time.Second
 
 // Options configure the engine.
@@ -61,14 +57,11 @@ type Engine struct {
 	root         bool
 	ids          local.IDs
 	serial       atomic.Int64 // of control groups
-
-	mu        sync.Mutex
-	sandboxes map[cove.SandboxID]*sandbox
-	closed    bool
+	present      local.Present[*sandbox]
 }
 
-// New looks at what the host offers. It fails only when the engine cannot be
-// used at all; what it cannot enforce is in Capabilities.
+// New looks at what the host offers. It fails only when the engine cannot be used at all; what it cannot enforce is in
+// Capabilities.
 func New(o Options) (*Engine, error) {
 	if o.CgroupParent == "" {
 		o.CgroupParent = "cove"
@@ -89,19 +82,17 @@ func New(o Options) (*Engine, error) {
 }
 
 func newEngine(o Options, hierarchy *cgroup.Hierarchy) (*Engine, error) {
-	// Descriptors that this process was itself given without close-on-exec must
-	// not reach a guest.
+	// Descriptors that this process was itself given without close-on-exec must not reach a guest.
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil { // 5.11
 		return nil, cove.Errorf(cove.Unsupported, "close_range: %w", err).WithHint("Cove needs Linux 5.12 or newer")
 	}
 	e := &Engine{
 		o: o, hierarchy: hierarchy, root: os.Geteuid() == 0,
-		ids:       local.FindIDs(),
-		keeper:    local.Registry{RunDir: o.RunDir, Engine: engineName},
-		ranges:    local.NewRanges(),
-		names:     local.Names{RunDir: o.RunDir},
-		staging:   filepath.Join(o.RunDir, "staging"),
-		sandboxes: map[cove.SandboxID]*sandbox{},
+		ids:     local.FindIDs(),
+		keeper:  local.Registry{RunDir: o.RunDir, Engine: engineName},
+		ranges:  local.NewRanges(),
+		names:   local.Names{RunDir: o.RunDir},
+		staging: filepath.Join(o.RunDir, "staging"),
 	}
 	if err := os.MkdirAll(e.staging, 0o755); err != nil {
 		return nil, cove.Errorf(cove.StorageFull, "the run directory cannot be used: %w", err).
@@ -181,12 +172,12 @@ func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox
 		return nil, e.hostErr
 	}
 	s := &sandbox{engine: e, template: t}
-	if err := e.register(s); err != nil {
+	if err := e.present.Add(s); err != nil {
 		return nil, err
 	}
 	if err := s.launch(ctx); err != nil {
 		s.Destroy(context.WithoutCancel(ctx))
-		e.forget(s)
+		e.present.Remove(s)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -195,52 +186,19 @@ func (e *Engine) Prepare(ctx context.Context, t engine.Template) (engine.Sandbox
 	return s, nil
 }
 
-func (e *Engine) register(s *sandbox) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return cove.Errorf(cove.Unavailable, "the engine is shutting down")
-	}
-	if e.sandboxes[s.template.ID] != nil {
-		return cove.Errorf(cove.Conflict, "sandbox %s exists already", s.template.ID)
-	}
-	e.sandboxes[s.template.ID] = s
-	return nil
-}
-
-func (e *Engine) forget(s *sandbox) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.sandboxes, s.template.ID)
-}
-
 // Close implements engine.Engine.
 func (e *Engine) Close() error {
-	e.mu.Lock()
-	again := e.closed
-	e.closed = true
-	var all []*sandbox
-	for _, s := range e.sandboxes {
-		all = append(all, s)
-	}
-	e.mu.Unlock()
-	var wait sync.WaitGroup
-	errs := make([]error, len(all))
-	for i, s := range all {
-		wait.Go(func() { errs[i] = s.close() })
-	}
-	wait.Wait()
+	again, err := e.present.Close((*sandbox).close)
 	if again {
-		return errors.Join(errs...)
+		return err
 	}
 	e.pool.close()
 	e.ranges.Close()
-	return errors.Join(append(errs, e.hierarchy.Close())...)
+	return errors.Join(err, e.hierarchy.Close())
 }
 
-// Sweep implements engine.Engine. The processes of a dead instance's sandboxes
-// end with their sockets; what may be left are groups, and stuck processes in
-// them.
+// Sweep implements engine.Engine. The processes of a dead instance's sandboxes end with their sockets; what may be left
+// are groups, and stuck processes in them.
 func (e *Engine) Sweep(ctx context.Context) (engine.Swept, error) {
 	var swept engine.Swept
 	removed, err := e.keeper.Sweep()

@@ -68,12 +68,12 @@ func (e *Engine) Adopt(ctx context.Context, id cove.SandboxID) (engine.Sandbox, 
 		return nil, err
 	}
 	s := &sandbox{engine: e, template: k.Record.Template, bound: true, lasts: true, keep: k, ranges: local.NewRanges()}
-	if err := e.register(s); err != nil {
+	if err := e.present.Add(s); err != nil {
 		k.Disown()
 		return nil, err
 	}
 	if err := s.adopt(ctx); err != nil {
-		e.forget(s)
+		e.present.Remove(s)
 		k.Disown()
 		return nil, err
 	}
@@ -106,8 +106,8 @@ func (s *sandbox) adopt(ctx context.Context) error {
 	return nil
 }
 
-// waitEmpty waits until nothing of an adopted sandbox runs any more: its PID 1
-// is not a child of this process, which could wait for it.
+// waitEmpty waits until nothing of an adopted sandbox runs any more: its PID 1 is not a child of this process, which
+// could wait for it.
 func (b *blank) waitEmpty() {
 	for deadline := time.Now().Add(removalPatience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if b.group.Empty() {

@@ -12,8 +12,8 @@ import (
 	"github.com/cove-sandbox/cove/internal/engine"
 )
 
-// pausePatience is how long the kernel may take to freeze a sandbox: a process
-// that it is doing something for is frozen when that is done.
+// pausePatience is how long the kernel may take to freeze a sandbox: a process that it is doing something for is frozen
+// when that is done.
 const pausePatience = 10 * time.Second
 
 var _ engine.Pauser = (*sandbox)(nil)

@@ -126,7 +126,7 @@ func (s *sandbox) Destroy(context.Context) error {
 		s.ranges.Close()
 		err = s.keepErr
 	}
-	s.engine.forget(s)
+	s.engine.present.Remove(s)
 	s.engine.refill(s.template) // it may never have been bound
 	return err
 }
@@ -140,13 +140,12 @@ func (s *sandbox) close() error {
 	if !left {
 		return s.Destroy(context.Background())
 	}
-	s.engine.forget(s)
+	s.engine.present.Remove(s)
 	s.leave() // if its guest ends at this moment, Sweep removes the rest
 	return s.keep.Disown()
 }
 
-// complaint collects the beginning of what the guest writes to its standard
-// error, which it does only when it fails.
+// complaint collects the beginning of what the guest writes to its standard error, which it does only when it fails.
 type complaint struct {
 	r    *os.File
 	mu   sync.Mutex

@@ -33,7 +33,8 @@ func Listen(address string, beyond bool) (net.Listener, string, error) {
 	}
 	if !beyond && !ip.IsLoopback() {
 		return nil, "", cove.Errorf(cove.InvalidArgument,
-			"refusing to listen on %s: every program that reaches it would go out with this policy and its credentials", address).
+			"refusing to listen on %s: every program that reaches it would go out with this policy and its credentials",
+			address).
 			WithHint("listen on 127.0.0.1 or a unix socket, or run the gateway with --beyond-loopback")
 	}
 	l, err := net.Listen("tcp", address)
