@@ -190,19 +190,16 @@ func (s *sandbox) openMount(place *os.File) (*os.File, error) {
 	return tree, nil
 }
 
-// ownership is a user namespace for idmapped mounts, in which what belongs to an owner of the host belongs to a user of
-// the sandbox. It stays open until the sandbox has all of its mounts.
-func (e *Engine) ownership(b *blank, of local.Owner, u cove.User) (*os.File, error) {
-	inside := b.ids.Users.OnHost(u.UID)
-	key := [3]int{of.UID, of.GID, inside}
-	b.owning.Lock()
-	defer b.owning.Unlock()
-	if ns := b.ownerships[key]; ns != nil {
-		return ns, nil
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
 	}
-	ns, err := local.Ownership(e.o.Guest, guestEnv, of, inside)
-	if err == nil {
-		b.ownerships[key] = ns
+}
+
+func descriptors(files []*os.File) []int {
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
 	}
-	return ns, err
+	return fds
 }

@@ -43,7 +43,3 @@ func (s *sandbox) Resume(context.Context) error {
 	}
 	return nil
 }
-
-func (s *sandbox) destroyed() error {
-	return cove.Errorf(cove.NotFound, "sandbox %s has been destroyed", s.ID())
-}

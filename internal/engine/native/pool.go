@@ -10,13 +10,6 @@ import (
 	"github.com/cove-sandbox/cove/internal/prewarm"
 )
 
-// pool holds prewarmed guests, so that a request does not wait for a process to start: half of a cold start. A guest
-// that is online serves only sandboxes with a network; any other serves every sandbox.
-type pool struct {
-	offline, online *prewarm.Buffer[*blank]
-	detached        *prewarm.Buffer[*detached] // online
-}
-
 // newPool returns a pool of up to n guests that are not online; of as many that are online, after the first sandbox
 // with a network; and of one guest for detached sandboxes, after the first of those.
 func (e *Engine) newPool(n int) pool {

@@ -7,11 +7,15 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 )
+
+// removalPatience is how long the kernel may take to let go of a control group whose processes have been killed.
+const removalPatience = 5 * time.Second
 
 // A seed is a control group in which one process can be born. On version 1 a thread has to enter the group first, which
 // waits for the whole machine (an RCU grace period).

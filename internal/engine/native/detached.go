@@ -5,7 +5,6 @@ package native
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
@@ -15,15 +14,6 @@ import (
 )
 
 var _ engine.Adopter = (*Engine)(nil)
-
-// A detached is a guest for a detached sandbox. It is an instance of its own, with the lock on its id range, so that it
-// can go on without this process.
-type detached struct {
-	*blank
-	self   *instance.Instance
-	ranges *local.Ranges
-	group  string
-}
 
 // newDetached starts a guest for a detached sandbox, with the namespace for mounts of this process's own user. On error
 // nothing is left.
@@ -104,14 +94,4 @@ func (s *sandbox) adopt(ctx context.Context) error {
 	}
 	go s.blank.collect()
 	return nil
-}
-
-// waitEmpty waits until nothing of an adopted sandbox runs any more: its PID 1 is not a child of this process, which
-// could wait for it.
-func (b *blank) waitEmpty() {
-	for deadline := time.Now().Add(removalPatience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if b.group.Empty() {
-			return
-		}
-	}
 }
