@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -162,4 +163,16 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// hostTree are the directories on which something of the host's or a writable place is put.
+func hostTree(h rootfs.Host) []string {
+	dirs := []string{"/.cove", "/dev", "/etc", "/home", "/proc", "/root", "/sys", "/var"}
+	dirs = append(dirs, h.Dirs...)
+	for _, w := range rootfs.Writables(cove.CodeUser) {
+		dirs = append(dirs, w.Name)
+	}
+	dirs = append(dirs, cove.Workspace)
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
 }

@@ -247,15 +247,3 @@ func placeFile(name string, f rootfs.File) error {
 	}
 	return os.Rename(tmp.Name(), name)
 }
-
-// hostTree are the directories on which something of the host's or a writable place is put.
-func hostTree(h rootfs.Host) []string {
-	dirs := []string{"/.cove", "/dev", "/etc", "/home", "/proc", "/root", "/sys", "/var"}
-	dirs = append(dirs, h.Dirs...)
-	for _, w := range rootfs.Writables(cove.CodeUser) {
-		dirs = append(dirs, w.Name)
-	}
-	dirs = append(dirs, cove.Workspace)
-	slices.Sort(dirs)
-	return slices.Compact(dirs)
-}

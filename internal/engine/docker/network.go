@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/moby/moby/api/types/system"
@@ -147,4 +148,13 @@ func (s *sandbox) shown(ctx context.Context, files []engine.File) (binds []bind,
 		binds = append(binds, bind{source: is.Path, target: f.Target, readOnly: true})
 	}
 	return binds, nil
+}
+
+// has reports whether the daemon names a security option of its own ("name=seccomp,profile=default", or just
+// "seccomp").
+func has(info system.Info, option string) bool {
+	return slices.ContainsFunc(info.SecurityOptions, func(s string) bool {
+		name, _, _ := strings.Cut(s, ",")
+		return strings.TrimPrefix(name, "name=") == option
+	})
 }

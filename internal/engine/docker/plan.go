@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -307,4 +308,17 @@ func differences(asked *container.HostConfig, made *container.HostConfig) []stri
 		want(made.Tmpfs[name] == options, "the file system at "+name, made.Tmpfs[name])
 	}
 	return all
+}
+
+// callFile is the socket that the guest of a detached sandbox calls, in the directory of the sandbox, and callPath its
+// place inside. It is closed before the first process of the user may begin.
+const (
+	callFile = "call"
+	callPath = "/.cove/call"
+)
+
+// noSwap reports that this host has no swap at all, so that there is nothing to keep from a container.
+func noSwap() bool {
+	swaps, err := os.ReadFile("/proc/swaps")
+	return err == nil && strings.Count(string(swaps), "\n") <= 1
 }

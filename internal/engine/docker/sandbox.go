@@ -9,85 +9,18 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/cove-sandbox/cove"
 	"github.com/cove-sandbox/cove/internal/engine"
-	"github.com/cove-sandbox/cove/internal/engine/local"
 	"github.com/cove-sandbox/cove/internal/guest"
-	"github.com/cove-sandbox/cove/internal/linux/cgroup"
 	"github.com/cove-sandbox/cove/internal/linux/mounts"
 	"github.com/cove-sandbox/cove/internal/linux/unixconn"
 	"github.com/cove-sandbox/cove/internal/rootfs"
 )
 
-// sandbox implements engine.Sandbox.
-type sandbox struct {
-	engine   *Engine
-	template engine.Template
-	done     chan struct{}   // closed when PID 1 has gone for good
-	keep     *local.Detached // of a lasting one
-
-	life context.Context // ends when the sandbox is destroyed
-	stop context.CancelFunc
-
-	changing sync.Mutex // held while a container is made or removed; acquired before mu
-	traces   []trace    // of containers that may exist; guarded by changing
-	removed  bool       // guarded by changing
-
-	watched sync.WaitGroup
-
-	mu        sync.Mutex
-	current   *running      // nil before there is one, and while it is made anew
-	latest    *guest.Client // current's, and its predecessor's meanwhile
-	listeners []*os.File
-	bound     bool
-	lasts     bool // without this process
-	left      bool // to another process
-	destroyed bool
-	ended     bool // done is closed
-	last      engine.Stats
-}
-
-// trace holds what is known of a requested container.
-type trace struct {
-	nonce string
-	id    string // empty until the daemon has answered
-}
-
-// running is a container whose guest answers.
-type running struct {
-	id     string
-	stream *stream       // nil in one that was adopted
-	silent chan struct{} // closed at the stream's end; nil where the guest speaks over it
-	client *guest.Client
-	group  *cgroup.Group // nil when the daemon is not on this host
-	own    int64         // the guest's own tasks
-}
-
 func newSandbox(e *Engine, t engine.Template) *sandbox {
 	life, stop := context.WithCancel(context.Background())
 	return &sandbox{engine: e, template: t, done: make(chan struct{}), life: life, stop: stop}
-}
-
-// ID implements engine.Sandbox.
-func (s *sandbox) ID() cove.SandboxID { return s.template.ID }
-
-// Listeners implements engine.Sandbox.
-func (s *sandbox) Listeners() []*os.File {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.listeners
-}
-
-// Done implements engine.Sandbox.
-func (s *sandbox) Done() <-chan struct{} { return s.done }
-
-// Guest implements engine.Sandbox.
-func (s *sandbox) Guest() *guest.Client {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.latest
 }
 
 // make runs f, which makes containers, unless and until the sandbox is destroyed.
@@ -192,12 +125,6 @@ func compare(ctx context.Context, g *guest.Client, all []engine.Attachment) erro
 	return nil
 }
 
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
-}
-
 // run takes a container from its creation to its guest's first word. What it leaves on failure, Destroy removes.
 func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, error) {
 	e := s.engine
@@ -234,41 +161,6 @@ func (s *sandbox) run(ctx context.Context, w wish, door *os.File) (*running, err
 		return nil, err
 	}
 	return c, nil
-}
-
-// connect attaches to the container's streams, has it started, and waits for the guest's hello.
-func (c *running) connect(ctx context.Context, a *api) error {
-	var err error
-	if c.stream, err = a.attach(ctx, c.id, true); err != nil {
-		return err
-	}
-	if err := a.start(ctx, c.id); err != nil {
-		c.stream.Close()
-		return err
-	}
-	hello, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	if c.client, err = guest.NewClient(hello, c.stream); err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return c.failed("begin", err)
-	}
-	return nil
-}
-
-// failed explains with the guest's own words.
-func (c *running) failed(doing string, err error) error {
-	var failure *guest.Failure
-	if errors.As(err, &failure) {
-		return cove.Errorf(cove.Unavailable, "the sandbox's guest cannot %s: %w", doing, failure).
-			WithHint("run \"cove doctor\" for what this host lacks")
-	}
-	if text := c.complaint(); text != "" {
-		err = fmt.Errorf("%w: %q", err, text)
-	}
-	return cove.Errorf(cove.Unavailable, "the sandbox's guest did not %s: %w", doing, err).
-		WithHint("cove and cove-guest must come from one build, and cove-guest must be static; look at the daemon's log")
 }
 
 // settle finds out how the container is accounted, and gives the user's processes all of their limit of tasks: the
